@@ -1822,23 +1822,23 @@ typedef struct neo__arena {
     const char *function; /* for the message of neo__arena_take; or NULL */
 } neo__arena;
 /* NULL when there is no memory. */
-NEO__UNUSED static void *neo__arena_alloc(neo__arena *a, size_t bytes) {
+NEO__UNUSED static void *neo__arena_alloc(neo__arena *arena, size_t bytes) {
     enum { HEADER = 64, CHUNK = 8192 };
     bytes = neo__size_add(bytes, 15) & ~(size_t)15;
-    if (bytes > a->left) {
+    if (bytes > arena->left) {
         size_t size = neo__size_add(NEO__MAX(bytes, (size_t)CHUNK), HEADER);
-        neo__arena_chunk *chunk = (neo__arena_chunk *)neo_alloc(a->ctx, size);
+        neo__arena_chunk *chunk = (neo__arena_chunk *)neo_alloc(arena->ctx, size);
         if (!chunk) return NULL;
         memset(chunk, 0, size);
-        chunk->next = a->chunks;
+        chunk->next = arena->chunks;
         chunk->bytes = size;
-        a->chunks = chunk;
-        a->at = (char *)chunk + HEADER;
-        a->left = size - HEADER;
+        arena->chunks = chunk;
+        arena->at = (char *)chunk + HEADER;
+        arena->left = size - HEADER;
     }
-    char *p = a->at;
-    a->at += bytes;
-    a->left -= bytes;
+    char *p = arena->at;
+    arena->at += bytes;
+    arena->left -= bytes;
     return p;
 }
 NEO__UNUSED static char *neo__arena_text(neo__arena *a, const char *text, size_t bytes) {
@@ -2667,20 +2667,20 @@ typedef struct neo__narrow {
    fraction. Nearest even adds just under or exactly one half; stochastic rounding adds 32 random
    bits, so that x goes up with the probability of its remainder. A carry runs into the exponent by
    itself. */
-NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *f, float x,
+NEO__EVERYWHERE NEO__INLINE uint32_t neo__narrow_encode(const neo__narrow *narrow, float x,
                                                         int stochastic, uint32_t random) {
     uint32_t u = neo__bits_f32(x), a = u & 0x7FFFFFFFu;
-    uint32_t sign = (u & 0x80000000u) >> f->shift;
-    if (a > 0x7F800000u) return sign | f->nan;
-    if (a == 0x7F800000u) return sign | f->top;
+    uint32_t sign = (u & 0x80000000u) >> narrow->shift;
+    if (a > 0x7F800000u) return sign | narrow->nan;
+    if (a == 0x7F800000u) return sign | narrow->top;
     int e = a >> 23 ? (int)(a >> 23) : 1;
     uint64_t m = (a & 0x7FFFFFu) | (a >> 23 ? 0x800000u : 0u); /* |x| = m 2^(e - 150) */
-    int unit = NEO__MAX(e - 127, f->emin);
-    int drop = unit - f->man - (e - 150);
+    int unit = NEO__MAX(e - 127, narrow->emin);
+    int drop = unit - narrow->man - (e - 150);
     uint64_t fixed = drop < 64 ? m << 32 >> drop : 0;
     uint64_t code = (fixed + (stochastic ? random : 0x7FFFFFFFu + (fixed >> 32 & 1u))) >> 32;
-    code += (uint64_t)(unit - f->emin) << f->man;
-    return sign | (code > f->top ? f->top : (uint32_t)code);
+    code += (uint64_t)(unit - narrow->emin) << narrow->man;
+    return sign | (code > narrow->top ? narrow->top : (uint32_t)code);
 }
 NEO__EVERYWHERE NEO__INLINE float neo__f32_from_e5m2(uint8_t c) {
     return neo__f32_from_f16((uint16_t)(c << 8));
@@ -2813,20 +2813,20 @@ typedef struct neo__exact_term {
     int64_t low, high;
 } neo__exact_term;
 NEO__EVERYWHERE NEO__INLINE neo__exact_term neo__exact_place(float x) {
-    neo__exact_term t;
+    neo__exact_term term;
     uint32_t u = neo__bits_f32(x);
     uint32_t e = u >> 23 & 0xFFu, m = u & 0x7FFFFFu;
-    t.special = e != 0xFFu ? 0 : m ? 1 : u >> 31 ? 3 : 2;
+    term.special = e != 0xFFu ? 0 : m ? 1 : u >> 31 ? 3 : 2;
     if (e) m |= 0x800000u;
     else e = 1;
     uint32_t p = e + 10u; /* e - 150 + 160 */
     uint64_t wide = (uint64_t)m << (p & 31u);
     int64_t low = (int64_t)(wide & 0xFFFFFFFFu), high = (int64_t)(wide >> 32);
     int64_t sign = -(int64_t)(u >> 31); /* 0 or -1: (v ^ sign) - sign negates */
-    t.at = t.special ? -1 : (int)(p >> 5);
-    t.low = (low ^ sign) - sign;
-    t.high = (high ^ sign) - sign;
-    return t;
+    term.at = term.special ? -1 : (int)(p >> 5);
+    term.low = (low ^ sign) - sign;
+    term.high = (high ^ sign) - sign;
+    return term;
 }
 
 /* neo_exact_normalize, and the bits of neo_exact_value. */
@@ -2841,19 +2841,19 @@ NEO__EVERYWHERE NEO__INLINE void neo__exact_carry(neo_exact *sum) {
     sum->word[NEO_EXACT_WORDS - 1] += carry;
     sum->terms = 1; /* digits as large as one term can make them */
 }
-NEO__EVERYWHERE NEO__INLINE uint64_t neo__exact_round(neo_exact s) {
-    if (s.nan || (s.pos_inf && s.neg_inf)) return 0x7FF8000000000000u;
-    if (s.pos_inf) return 0x7FF0000000000000u;
-    if (s.neg_inf) return 0xFFF0000000000000u;
-    neo__exact_carry(&s);
-    int negative = s.word[NEO_EXACT_WORDS - 1] < 0;
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__exact_round(neo_exact sums) {
+    if (sums.nan || (sums.pos_inf && sums.neg_inf)) return 0x7FF8000000000000u;
+    if (sums.pos_inf) return 0x7FF0000000000000u;
+    if (sums.neg_inf) return 0xFFF0000000000000u;
+    neo__exact_carry(&sums);
+    int negative = sums.word[NEO_EXACT_WORDS - 1] < 0;
     if (negative) {
-        for (int i = 0; i < NEO_EXACT_WORDS; i++) s.word[i] = -s.word[i];
-        neo__exact_carry(&s);
+        for (int i = 0; i < NEO_EXACT_WORDS; i++) sums.word[i] = -sums.word[i];
+        neo__exact_carry(&sums);
     }
     uint32_t digit[NEO_EXACT_WORDS + 1]; /* the top word as two digits */
-    for (int i = 0; i < NEO_EXACT_WORDS; i++) digit[i] = (uint32_t)s.word[i];
-    digit[NEO_EXACT_WORDS] = (uint32_t)((uint64_t)s.word[NEO_EXACT_WORDS - 1] >> 32);
+    for (int i = 0; i < NEO_EXACT_WORDS; i++) digit[i] = (uint32_t)sums.word[i];
+    digit[NEO_EXACT_WORDS] = (uint32_t)((uint64_t)sums.word[NEO_EXACT_WORDS - 1] >> 32);
     int top = NEO_EXACT_WORDS;
     while (top >= 0 && digit[top] == 0) top--;
     if (top < 0) return 0;
@@ -4129,35 +4129,36 @@ static void neo__isa_warn(neo_ctx *ctx, int asked) {
                   : "neo was compiled without them (NEO_NO_SIMD, or for another target)");
 }
 /* A table of another version may lack what calls will need. */
-static neo_status neo__device_check(const neo_device *d) {
-    if (!d) return NEO_OK;
-    NEO__CHECK(d->bytes == sizeof *d && d->version == NEO__DEVICE_VERSION, NEO_ERR_MISMATCH,
+static neo_status neo__device_check(const neo_device *device) {
+    if (!device) return NEO_OK;
+    NEO__CHECK(device->bytes == sizeof *device && device->version == NEO__DEVICE_VERSION,
+               NEO_ERR_MISMATCH,
                "neo_ctx_create: the device is of version %u, this neo.h of version %d: they must "
                "come from "
                "one copy of neo",
-               (unsigned)d->version, NEO__DEVICE_VERSION);
-    const char *const first = (const char *)d + offsetof(neo_device, alloc);
-    for (const char *at = first; at < (const char *)(d + 1); at += sizeof(void (*)(void))) {
+               (unsigned)device->version, NEO__DEVICE_VERSION);
+    const char *const first = (const char *)device + offsetof(neo_device, alloc);
+    for (const char *at = first; at < (const char *)(device + 1); at += sizeof(void (*)(void))) {
         void (*operation)(void);
         memcpy(&operation, at, sizeof operation);
         NEO__CHECK(operation, NEO_ERR_UNSUPPORTED, "neo_ctx_create: device %s lacks operation %d",
-                   d->name, (int)((at - first) / (ptrdiff_t)sizeof operation));
+                   device->name, (int)((at - first) / (ptrdiff_t)sizeof operation));
     }
     return NEO_OK;
 }
-static neo_status neo__ctx_check(const neo_ctx_desc *d) {
-    NEO__CHECK(d->threads >= 0 && d->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
-               "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", d->threads,
+static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
+    NEO__CHECK(desc->threads >= 0 && desc->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
+               "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", desc->threads,
                NEO__MAX_THREADS);
-    NEO__CHECK(d->repro_shards >= 0 && d->repro_shards <= 4096, NEO_ERR_ARG,
-               "neo_ctx_create: repro_shards is %d, not in 0 .. 4096", d->repro_shards);
-    NEO__CHECK(!d->allocator.alloc == !d->allocator.free, NEO_ERR_ARG,
+    NEO__CHECK(desc->repro_shards >= 0 && desc->repro_shards <= 4096, NEO_ERR_ARG,
+               "neo_ctx_create: repro_shards is %d, not in 0 .. 4096", desc->repro_shards);
+    NEO__CHECK(!desc->allocator.alloc == !desc->allocator.free, NEO_ERR_ARG,
                "neo_ctx_create: allocator needs both alloc and free");
-    NEO__CHECK(!d->executor.run || d->threads > 0, NEO_ERR_ARG,
+    NEO__CHECK(!desc->executor.run || desc->threads > 0, NEO_ERR_ARG,
                "neo_ctx_create: an executor needs threads, the number of its workers");
-    NEO__CHECK(neo_isa_available(d->isa), NEO_ERR_UNSUPPORTED,
-               "neo_ctx_create: this machine cannot run the %s path", neo_isa_name(d->isa));
-    NEO__TRY(neo__device_check(d->device));
+    NEO__CHECK(neo_isa_available(desc->isa), NEO_ERR_UNSUPPORTED,
+               "neo_ctx_create: this machine cannot run the %s path", neo_isa_name(desc->isa));
+    NEO__TRY(neo__device_check(desc->device));
     neo__fp_state fp = neo__fp_enter();
     const char *broken = neo__fp_self_check();
     neo__fp_leave(fp);
@@ -4675,22 +4676,22 @@ static neo_status neo__file_fail(const char *path, const char *verb) {
 }
 
 /* neo__file_open: on failure *f needs no close. A directory is refused. */
-static neo_status neo__file_open(neo__file *f, const char *path, neo__file_mode mode) {
+static neo_status neo__file_open(neo__file *file, const char *path, neo__file_mode mode) {
     int flags = mode == NEO__FILE_READ ? O_RDONLY
                 : mode == NEO__FILE_CREATE ? O_WRONLY | O_CREAT | O_TRUNC
                                            : O_WRONLY | O_CREAT | O_APPEND;
-    f->path = path;
-    f->fd = -1;
+    file->path = path;
+    file->fd = -1;
     NEO__CHECK(path[0], NEO_ERR_ARG, "the path of a file is empty");
     do {
-        f->fd = open(path, flags | O_CLOEXEC, 0666);
-    } while (f->fd < 0 && errno == EINTR);
-    if (f->fd < 0)
+        file->fd = open(path, flags | O_CLOEXEC, 0666);
+    } while (file->fd < 0 && errno == EINTR);
+    if (file->fd < 0)
         return neo__file_fail(path, mode == NEO__FILE_READ ? "open" : "open for writing");
     struct stat info;
-    if (fstat(f->fd, &info) == 0 && S_ISDIR(info.st_mode)) {
-        close(f->fd);
-        f->fd = -1;
+    if (fstat(file->fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        close(file->fd);
+        file->fd = -1;
         return neo_fail(NEO_ERR_IO, "%s: cannot open: is a directory", path);
     }
     return NEO_OK;
@@ -4714,18 +4715,18 @@ static neo_status neo__file_read(neo__file *f, void *data, size_t bytes, size_t 
 }
 /* neo__file_read_at: exactly these bytes, without moving the place of neo__file_read: for several
    threads at once. A file that ends before is NEO_ERR_IO. */
-NEO__UNUSED static neo_status neo__file_read_at(const neo__file *f, int64_t offset, void *data,
+NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t offset, void *data,
                                                 size_t bytes) {
     size_t got = 0;
     while (got < bytes) {
         int64_t at = offset + (int64_t)got;
         NEO__CHECK((int64_t)(off_t)at == at, NEO_ERR_IO,
-                   "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", f->path);
+                   "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", file->path);
         ssize_t n =
-            pread(f->fd, (char *)data + got, NEO__MIN(bytes - got, NEO__IO_PIECE), (off_t)at);
+            pread(file->fd, (char *)data + got, NEO__MIN(bytes - got, NEO__IO_PIECE), (off_t)at);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(f->path, "read");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRId64, f->path,
+        if (n < 0) return neo__file_fail(file->path, "read");
+        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRId64, file->path,
                    offset + (int64_t)bytes);
         got += (size_t)n;
     }
@@ -5124,8 +5125,9 @@ NEO__UNUSED static double neo__cos_f64(double x) {
 /* e^x for |x| < 700, within 2e-15: 2^n by its bits, e^r by its series for |r| <= ln(2)/2. */
 static double neo__exp_near(double x) {
     double scaled = x * 0x1.71547652b82fep+0;
-    int64_t n = (int64_t)(scaled + (scaled < 0.0 ? -0.5 : 0.5));
-    double r = (x - (double)n * NEO__LN2_HIGH) - (double)n * NEO__LN2_LOW, p = 1.0 / 6227020800.0;
+    int64_t count = (int64_t)(scaled + (scaled < 0.0 ? -0.5 : 0.5));
+    double r = (x - (double)count * NEO__LN2_HIGH) - (double)count * NEO__LN2_LOW,
+           p = 1.0 / 6227020800.0;
     p = p * r + 1.0 / 479001600.0;
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;
@@ -5138,7 +5140,7 @@ static double neo__exp_near(double x) {
     p = p * r + 1.0 / 6.0;
     p = p * r + 0.5;
     p = p * r + 1.0;
-    return (p * r + 1.0) * neo__f64_bits((uint64_t)(n + 1023) << 52);
+    return (p * r + 1.0) * neo__f64_bits((uint64_t)(count + 1023) << 52);
 }
 enum { NEO__LOG_TABLE = 4097 };
 /* Logarithms by a table of log n, n < NEO__LOG_TABLE: x = m 2^k (1 + r) with m in [2048, 4096) and
@@ -5279,9 +5281,9 @@ NEO_API int neo_tensor_is_contiguous(neo_tensor t) {
 }
 
 NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, const int64_t *shape,
-                                    neo_tensor *t) {
-    NEO__CHECK(t, NEO_ERR_ARG, "neo_tensor_alloc: t is NULL");
-    *t = neo_tensor_none();
+                                    neo_tensor *tensor) {
+    NEO__CHECK(tensor, NEO_ERR_ARG, "neo_tensor_alloc: t is NULL");
+    *tensor = neo_tensor_none();
     NEO__TRY(neo__check_ctx("neo_tensor_alloc", ctx));
     NEO__CHECK(ndim >= 0 && ndim <= NEO_MAX_DIMS && (ndim == 0 || shape), NEO_ERR_ARG,
                "neo_tensor_alloc: %d dimensions, not 0 .. %d", ndim, NEO_MAX_DIMS);
@@ -5296,8 +5298,8 @@ NEO_API neo_status neo_tensor_alloc(neo_ctx *ctx, neo_dtype dtype, int ndim, con
                "neo_tensor_alloc: the size in bytes overflows");
     void *data = neo__data_alloc(ctx, bytes);
     NEO__CHECK(data, NEO_ERR_MEMORY, "neo_tensor_alloc: no memory for %zu bytes", bytes);
-    *t = neo_tensor_nd(data, dtype, ndim, shape);
-    t->place = neo__ctx_place(ctx);
+    *tensor = neo_tensor_nd(data, dtype, ndim, shape);
+    tensor->place = neo__ctx_place(ctx);
     if (!ctx->inside) __atomic_fetch_add(&ctx->tensors, 1, __ATOMIC_RELAXED);
     return NEO_OK;
 }
@@ -5355,23 +5357,23 @@ typedef struct neo__box {
     int64_t n[NEO_MAX_DIMS], step[NEO_MAX_DIMS], extent[NEO_MAX_DIMS + 1];
 } neo__box;
 /* The box without the order that neo__boxes_meet wants; 0: no bytes. */
-static int neo__box_begin(neo__box *box, const neo_tensor *t) {
-    const int64_t size = (int64_t)neo_dtype_size(t->dtype);
-    box->begin = (intptr_t)t->data;
+static int neo__box_begin(neo__box *box, const neo_tensor *tensor) {
+    const int64_t size = (int64_t)neo_dtype_size(tensor->dtype);
+    box->begin = (intptr_t)tensor->data;
     box->count = 0;
     box->extent[0] = size;
-    for (int d = 0; t->data && d < t->ndim; d++) {
-        const int64_t n = t->shape[d];
-        const double reach = (double)(n - 1) * (double)t->stride[d] * (double)size;
+    for (int d = 0; tensor->data && d < tensor->ndim; d++) {
+        const int64_t n = tensor->shape[d];
+        const double reach = (double)(n - 1) * (double)tensor->stride[d] * (double)size;
         if (n == 0 || reach > 0x1p60 || reach < -0x1p60) return 0; /* no memory is that large */
-        if (n == 1 || t->stride[d] == 0) continue;
-        const int64_t step = t->stride[d] * size, length = (n - 1) * step;
+        if (n == 1 || tensor->stride[d] == 0) continue;
+        const int64_t step = tensor->stride[d] * size, length = (n - 1) * step;
         if (step < 0) box->begin += (intptr_t)length;
         box->extent[0] += length < 0 ? -length : length;
         box->n[box->count] = n;
         box->step[box->count++] = step < 0 ? -step : step;
     }
-    return t->data != NULL;
+    return tensor->data != NULL;
 }
 /* Sort the dimensions, the largest step first. */
 static void neo__box_sort(neo__box *box, int64_t size) {
@@ -5411,14 +5413,15 @@ static int64_t neo__boxes_unit(const neo__box *box, int64_t unit) {
         }
     return unit;
 }
-static int neo__tensors_meet(const neo_tensor *s, const neo_tensor *t) {
+static int neo__tensors_meet(const neo_tensor *s, const neo_tensor *tensor) {
     neo__box a, b;
     int tries = 20000;
-    if (s->place != t->place || !neo__box_begin(&a, s) || !neo__box_begin(&b, t)) return 0;
+    if (s->place != tensor->place || !neo__box_begin(&a, s) || !neo__box_begin(&b, tensor))
+        return 0;
     const int64_t apart = (int64_t)(b.begin - a.begin);
     if (apart >= a.extent[0] || -apart >= b.extent[0]) return 0;
     neo__box_sort(&a, (int64_t)neo_dtype_size(s->dtype));
-    neo__box_sort(&b, (int64_t)neo_dtype_size(t->dtype));
+    neo__box_sort(&b, (int64_t)neo_dtype_size(tensor->dtype));
     int64_t unit = neo__boxes_unit(&a, neo__boxes_unit(&b, 0)), bytes = b.extent[b.count];
     int64_t between = unit ? (apart % unit + unit) % unit : 0; /* bytes, in each unit of both */
     if (between >= a.extent[a.count] && between + bytes <= unit) return 0;
@@ -5564,22 +5567,23 @@ typedef struct neo__run {
     int64_t src_stride, dst_stride, count, index;
 } neo__run;
 
-static void neo__run_find(const neo__convert_call *c, int64_t index, int64_t end, neo__run *run) {
+static void neo__run_find(const neo__convert_call *call, int64_t index, int64_t end,
+                          neo__run *run) {
     int64_t rest = index, src = 0, dst = 0, column = 0;
-    int last = c->src.ndim - 1;
+    int last = call->src.ndim - 1;
     for (int d = last; d >= 0; d--) {
-        int64_t i = rest % c->src.shape[d];
-        rest /= c->src.shape[d];
-        src += i * c->src.stride[d];
-        dst += i * c->dst.stride[d];
+        int64_t i = rest % call->src.shape[d];
+        rest /= call->src.shape[d];
+        src += i * call->src.stride[d];
+        dst += i * call->dst.stride[d];
         if (d == last) column = i;
     }
-    run->src = (const char *)c->src.data + src * (int64_t)neo_dtype_size(c->src.dtype);
-    run->dst = (char *)c->dst.data + dst * (int64_t)neo_dtype_size(c->dst.dtype);
-    run->src_stride = c->src.stride[last];
-    run->dst_stride = c->dst.stride[last];
+    run->src = (const char *)call->src.data + src * (int64_t)neo_dtype_size(call->src.dtype);
+    run->dst = (char *)call->dst.data + dst * (int64_t)neo_dtype_size(call->dst.dtype);
+    run->src_stride = call->src.stride[last];
+    run->dst_stride = call->dst.stride[last];
     run->index = index;
-    run->count = NEO__MIN(NEO__MIN(end - index, c->src.shape[last] - column), (int64_t)NEO__RUN);
+    run->count = NEO__MIN(NEO__MIN(end - index, call->src.shape[last] - column), (int64_t)NEO__RUN);
 }
 
 /* Elements of 1, 2, 4 or 8 bytes between strided places. */
@@ -5630,33 +5634,33 @@ static const uint32_t *neo__run_random(const neo__convert_call *c, int64_t index
     }
     return out;
 }
-static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *c, const neo__run *run) {
+static void neo__convert_run(neo_ctx *ctx, const neo__convert_call *call, const neo__run *run) {
     int64_t packed_src[NEO__RUN], packed_dst[NEO__RUN];
     float wide[NEO__RUN];
     uint32_t random[NEO__RUN];
-    const neo_dtype from = c->src.dtype, to = c->dst.dtype;
+    const neo_dtype from = call->src.dtype, to = call->dst.dtype;
     const size_t from_size = neo_dtype_size(from), to_size = neo_dtype_size(to);
-    const int64_t n = run->count;
+    const int64_t count = run->count;
     const char *src = run->src_stride == 1 ? run->src : (const char *)packed_src;
     char *dst = run->dst_stride == 1 ? run->dst : (char *)packed_dst, *at = dst;
     if (run->src_stride != 1)
-        neo__move((char *)packed_src, 1, run->src, run->src_stride, from_size, n);
-    const uint32_t *r = neo__run_random(c, run->index, random, n);
+        neo__move((char *)packed_src, 1, run->src, run->src_stride, from_size, count);
+    const uint32_t *r = neo__run_random(call, run->index, random, count);
     const float *x = from == NEO_F32 ? (const float *)(const void *)src : wide;
     if (!neo__is_float(from)) {
-        for (int64_t i = 0; i < n; i++, src += from_size, at += to_size) {
+        for (int64_t i = 0; i < count; i++, src += from_size, at += to_size) {
             const int64_t v = neo__int_decode(from, src);
             if (!neo__is_float(to)) neo__int_encode(to, v, at);
             else wide[i] = to == NEO_F32 ? (float)v : neo__f32_from_int_odd(v);
         }
     } else {
-        if (x == wide) neo__decode_float(ctx, from, src, wide, n);
-        for (int64_t i = 0; i < n && !neo__is_float(to); i++, at += to_size)
+        if (x == wide) neo__decode_float(ctx, from, src, wide, count);
+        for (int64_t i = 0; i < count && !neo__is_float(to); i++, at += to_size)
             neo__int_encode(to, neo__int_from_f32(x[i], r != NULL, r ? r[i] : 0), at);
     }
-    if (neo__is_float(to)) neo__encode_float(ctx, to, x, dst, r, n);
+    if (neo__is_float(to)) neo__encode_float(ctx, to, x, dst, r, count);
     if (run->dst_stride != 1)
-        neo__move(run->dst, run->dst_stride, (const char *)packed_dst, 1, to_size, n);
+        neo__move(run->dst, run->dst_stride, (const char *)packed_dst, 1, to_size, count);
 }
 static void neo__convert_part(const neo__cpu_part *part) {
     const neo__convert_call *c = (const neo__convert_call *)part->call;
@@ -5769,23 +5773,23 @@ static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, in
 }
 /* Whole blocks go straight to memory; the ragged ends through a block of their own. */
 static void neo__init_part(const neo__cpu_part *part) {
-    const neo__init_call *c = (const neo__init_call *)part->call;
+    const neo__init_call *call = (const neo__init_call *)part->call;
     int64_t i = part->begin, end = part->end;
-    if (c->init.kind == NEO_INIT_CONSTANT) {
-        for (; i < end; i++) c->out[i] = c->init.a;
+    if (call->init.kind == NEO_INIT_CONSTANT) {
+        for (; i < end; i++) call->out[i] = call->init.a;
         return;
     }
     while (i < end) {
-        int64_t row = i / c->cols, left = NEO__MIN(end, (row + 1) * c->cols) - i;
-        uint64_t at = c->first + (uint64_t)(i + row * (c->stride - c->cols));
+        int64_t row = i / call->cols, left = NEO__MIN(end, (row + 1) * call->cols) - i;
+        uint64_t at = call->first + (uint64_t)(i + row * (call->stride - call->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(part->ctx, c, c->out + i, blocks, at / 4);
+            neo__init_blocks(part->ctx, call, call->out + i, blocks, at / 4);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(part->ctx, c, y, 1, at / 4);
-            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) c->out[i++] = y[w];
+            neo__init_blocks(part->ctx, call, y, 1, at / 4);
+            for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) call->out[i++] = y[w];
         }
     }
 }
@@ -5843,19 +5847,20 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
 }
 /* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run
    of them. */
-static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
+static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor tensor, const char *name, neo_init init,
                                    int64_t first, int64_t stride) {
     NEO__TRY(neo__check_ctx("neo_tensor_init", ctx));
     NEO__CHECK(name, NEO_ERR_ARG, "neo_tensor_init: name is NULL");
-    NEO__TRY(neo__tensor_check(t, "neo_tensor_init", name));
-    NEO__CHECK(t.dtype == NEO_F32 && neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+    NEO__TRY(neo__tensor_check(tensor, "neo_tensor_init", name));
+    NEO__CHECK(tensor.dtype == NEO_F32 && neo_tensor_is_contiguous(tensor), NEO_ERR_SHAPE,
                "neo_tensor_init: %s is not contiguous f32", name);
     NEO__CHECK(first >= 0, NEO_ERR_ARG, "neo_tensor_init: %s: first is %" PRId64, name, first);
     NEO__TRY(neo__init_check(&init, name));
-    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, "neo_tensor_init", name));
-    if (init.kind == NEO_INIT_NONE || neo_tensor_count(t) == 0) return NEO_OK;
-    neo_device *d = neo__device_at(ctx, t.place);
-    neo__init_call call = neo__init_call_make(ctx, t, name, init, first, stride);
+    if (tensor.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(ctx, tensor, "neo_tensor_init", name));
+    if (init.kind == NEO_INIT_NONE || neo_tensor_count(tensor) == 0) return NEO_OK;
+    neo_device *d = neo__device_at(ctx, tensor.place);
+    neo__init_call call = neo__init_call_make(ctx, tensor, name, init, first, stride);
     return d->init(d, &call);
 }
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
@@ -6003,7 +6008,7 @@ typedef struct neo__gemm_box {
 } neo__gemm_box;
 /* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
    until there are enough tasks. A tile is tile_rows x tile_cols; columns count `dear` times. */
-static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *c, const neo_ctx *ctx,
+static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, const neo_ctx *ctx,
                           int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
                           int64_t *rows, int64_t *cols) {
     const int64_t enough = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
@@ -6011,7 +6016,7 @@ static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *c, const n
         grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
         grid->col_tasks = (grid->panels + *cols - 1) / *cols;
         const int64_t tasks = grid->row_tasks * grid->col_tasks, floats = tile_rows * tile_cols;
-        const double work = (double)(*rows * *cols * floats) * (double)c->k;
+        const double work = (double)(*rows * *cols * floats) * (double)call->k;
         if (*rows * *cols <= most && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN))
             return;
         if (*rows == 1 && *cols == 1) return;
@@ -6069,60 +6074,65 @@ static int neo__gemm_is_shallow(const neo__gemm *g) {
     return c->beta == 0.0f || c->beta == 1.0f;
 }
 /* The sizes of tiles and panels. */
-static void neo__gemm_plan_tiles(neo__gemm *g) {
-    const neo__gemm_call *c = &g->call;
-    const int64_t lanes = g->ctx->gemm->lanes;
-    g->width = !g->dots && c->n <= lanes ? lanes : 2 * lanes;
-    g->tile_rows = g->ctx->gemm->rows;
-    if (!g->dots && (c->m == 1 || g->by_rows) && c->n > 2 * lanes) {
-        g->width = 8 * lanes;
-        g->tile_rows = NEO__TILE_MAX_FLOATS / g->width;
+static void neo__gemm_plan_tiles(neo__gemm *gemm) {
+    const neo__gemm_call *call = &gemm->call;
+    const int64_t lanes = gemm->ctx->gemm->lanes;
+    gemm->width = !gemm->dots && call->n <= lanes ? lanes : 2 * lanes;
+    gemm->tile_rows = gemm->ctx->gemm->rows;
+    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n > 2 * lanes) {
+        gemm->width = 8 * lanes;
+        gemm->tile_rows = NEO__TILE_MAX_FLOATS / gemm->width;
     }
-    g->grid.panels = (c->n + g->width - 1) / g->width;
-    g->last_width = g->width;
-    if (!g->dots && g->width == 2 * lanes && c->n - (g->grid.panels - 1) * g->width <= lanes)
-        g->last_width = lanes;
-    g->even_tiles = (c->m / 2 + g->tile_rows / 2 - 1) / (g->tile_rows / 2);
-    g->grid.tiles = g->even_tiles + c->m % 2;
+    gemm->grid.panels = (call->n + gemm->width - 1) / gemm->width;
+    gemm->last_width = gemm->width;
+    if (!gemm->dots && gemm->width == 2 * lanes &&
+        call->n - (gemm->grid.panels - 1) * gemm->width <= lanes)
+        gemm->last_width = lanes;
+    gemm->even_tiles = (call->m / 2 + gemm->tile_rows / 2 - 1) / (gemm->tile_rows / 2);
+    gemm->grid.tiles = gemm->even_tiles + call->m % 2;
 }
 /* Panels that have to be transposed are dear: every task of a column packs them again, so columns
    are cut more readily. */
-static void neo__gemm_plan(neo__gemm *g) {
-    neo__gemm_call *c = &g->call;
-    g->by_rows = neo__gemm_is_shallow(g);
-    if (c->k == 0) { /* operands may have no memory */
-        c->a = c->b = c->c;
-        c->a_row = c->a_k = c->b_k = c->b_col = 0;
+static void neo__gemm_plan(neo__gemm *gemm) {
+    neo__gemm_call *call = &gemm->call;
+    gemm->by_rows = neo__gemm_is_shallow(gemm);
+    if (call->k == 0) { /* operands may have no memory */
+        call->a = call->b = call->c;
+        call->a_row = call->a_k = call->b_k = call->b_col = 0;
     }
-    const int64_t dear = c->b_col != 1 ? 4 : 1;
-    g->swapped = !g->tree && c->n <= NEO__GEMM_SWAP_COLS && c->m >= 2 * g->ctx->gemm->lanes &&
-                 c->m > c->n;
-    if (g->swapped) neo__gemm_swap(c);
-    g->dots = g->swapped && c->m == 1 && c->b_k == 1;
-    neo__gemm_plan_tiles(g);
-    g->segments = g->dots ? 1 : NEO__MAX(1, (c->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
-    g->depth = g->tree ? neo__tree_depth(c->leaves.count) : 0;
+    const int64_t dear = call->b_col != 1 ? 4 : 1;
+    gemm->swapped = !gemm->tree && call->n <= NEO__GEMM_SWAP_COLS &&
+                    call->m >= 2 * gemm->ctx->gemm->lanes && call->m > call->n;
+    if (gemm->swapped) neo__gemm_swap(call);
+    gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1;
+    neo__gemm_plan_tiles(gemm);
+    gemm->segments =
+        gemm->dots ? 1 : NEO__MAX(1, (call->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    gemm->depth = gemm->tree ? neo__tree_depth(call->leaves.count) : 0;
 
-    const int64_t segment = NEO__MAX(1, (c->k + g->segments - 1) / g->segments);
-    const int few = !g->tree && c->m <= NEO__GEMM_FEW_ROWS;
-    const int64_t b_floats = g->tree ? NEO__GEMM_LEAF_B_FLOATS
+    const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
+    const int few = !gemm->tree && call->m <= NEO__GEMM_FEW_ROWS;
+    const int64_t b_floats = gemm->tree ? NEO__GEMM_LEAF_B_FLOATS
                              : few   ? NEO__GEMM_FEW_B_FLOATS
                                      : NEO__GEMM_B_FLOATS;
-    g->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
-    g->group_panels = NEO__MAX(1, b_floats / (segment * g->width));
-    g->block_tiles =
-        few ? g->grid.tiles : NEO__MAX(1, g->a_floats / (segment * g->tile_rows));
-    int64_t rows = g->grid.tiles;
-    int64_t cols = few ? g->grid.panels : NEO__MIN(g->group_panels, g->grid.panels);
-    const int64_t sums =
-        g->tree ? NEO__GEMM_SUM_FLOATS / (g->depth * g->tile_rows * g->width) : INT64_MAX;
-    neo__gemm_cut(&g->grid, c, g->ctx, g->tile_rows, g->width, sums, dear, &rows, &cols);
-    g->pack_b = !g->dots && (c->b_col != 1 || (rows >= 3 && !g->by_rows));
-    const int no_room = g->dots && c->k > g->a_floats; /* all of k is one segment */
-    if (g->by_rows || no_room) g->pack_a = 0;
-    else if (c->a_row == 1)
-        g->pack_a = cols >= 4 || (c->a_k >= 512 && c->m * c->k >= NEO__GEMM_VAST_FLOATS);
-    else g->pack_a = cols >= 12 || (c->a_row % 1024 == 0 && cols >= 2);
+    gemm->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
+    gemm->group_panels = NEO__MAX(1, b_floats / (segment * gemm->width));
+    gemm->block_tiles =
+        few ? gemm->grid.tiles : NEO__MAX(1, gemm->a_floats / (segment * gemm->tile_rows));
+    int64_t rows = gemm->grid.tiles;
+    int64_t cols = few ? gemm->grid.panels : NEO__MIN(gemm->group_panels, gemm->grid.panels);
+    const int64_t sums = gemm->tree
+                             ? NEO__GEMM_SUM_FLOATS / (gemm->depth * gemm->tile_rows * gemm->width)
+                             : INT64_MAX;
+    neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
+                  &cols);
+    gemm->pack_b = !gemm->dots && (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
+    const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
+    if (gemm->by_rows || no_room) gemm->pack_a = 0;
+    else if (call->a_row == 1)
+        gemm->pack_a =
+            cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
+    else gemm->pack_a = cols >= 12 || (call->a_row % 1024 == 0 && cols >= 2);
 }
 
 /* ---- leaves ---- */
@@ -6132,9 +6142,9 @@ typedef struct neo__gemm_walk {
 } neo__gemm_walk;
 
 /* The pieces of the segment [walk->k, end), and the walk moved behind it. */
-static int neo__gemm_pieces(const neo__gemm *g, neo__gemm_walk *walk, int64_t end,
+static int neo__gemm_pieces(const neo__gemm *gemm, neo__gemm_walk *walk, int64_t end,
                             neo__gemm_piece *piece) {
-    const neo__leaf_cut *leaves = &g->call.leaves;
+    const neo__leaf_cut *leaves = &gemm->call.leaves;
     const int64_t base = walk->k;
     int count = 0;
     while (walk->leaf < leaves->count) {
@@ -6186,16 +6196,18 @@ static void neo__gemm_gather(const neo__gemm *g, const neo__gemm_place *p, float
         for (int64_t j = p->cols; j < p->width; j++) buffer[j] = 0.0f;
     }
 }
-static void neo__gemm_scatter(const neo__gemm *g, const neo__gemm_place *p, const float *buffer) {
-    const float *bias = g->swapped && p->final ? g->call.bias : NULL;
-    const int64_t step = g->call.c_row;
-    for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
-        float *to = neo__gemm_at(g, p->m0 + i, p->n0);
-        if (!g->swapped) memcpy(to, buffer, (size_t)p->cols * sizeof *to);
+static void neo__gemm_scatter(const neo__gemm *gemm, const neo__gemm_place *place,
+                              const float *buffer) {
+    const float *bias = gemm->swapped && place->final ? gemm->call.bias : NULL;
+    const int64_t step = gemm->call.c_row;
+    for (int64_t i = 0; i < place->rows; i++, buffer += place->width) {
+        float *to = neo__gemm_at(gemm, place->m0 + i, place->n0);
+        if (!gemm->swapped) memcpy(to, buffer, (size_t)place->cols * sizeof *to);
         else if (!bias)
-            for (int64_t j = 0; j < p->cols; j++) to[j * step] = buffer[j];
+            for (int64_t j = 0; j < place->cols; j++) to[j * step] = buffer[j];
         else
-            for (int64_t j = 0; j < p->cols; j++) to[j * step] = buffer[j] + bias[p->m0 + i];
+            for (int64_t j = 0; j < place->cols; j++)
+                to[j * step] = buffer[j] + bias[place->m0 + i];
     }
 }
 
@@ -6204,65 +6216,67 @@ NEO__INLINE int neo__gemm_finishes_relu(const neo__gemm_call *c) {
     return c->finish.act == NEO_ACT_RELU && !c->finish.backward && !c->finish.y;
 }
 /* t holds the operands of the segment; its k and everything about C is set here. */
-static void neo__gemm_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_place *p) {
+static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__gemm_place *place) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
-    const neo__gemm_call *c = &g->call;
-    const float scale = p->first ? c->beta : 1.0f;
-    const int direct = p->cols == p->width && !g->swapped && (scale == 0.0f || scale == 1.0f);
-    const int finish = p->final && !g->swapped;
-    t->c = direct ? neo__gemm_at(g, p->m0, p->n0) : buffer;
-    t->c_row = direct ? c->c_row : p->width;
-    t->init = scale != 0.0f ? t->c : NULL;
-    t->init_row = t->c_row;
-    if (!direct && t->init) neo__gemm_gather(g, p, scale, buffer);
-    t->bias = finish && c->bias ? c->bias + p->n0 : NULL;
-    t->relu = finish && neo__gemm_finishes_relu(c);
-    if (t->bias && !direct) {
-        for (int64_t j = 0; j < p->width; j++) bias[j] = j < p->cols ? t->bias[j] : 0.0f;
-        t->bias = bias;
+    const neo__gemm_call *c = &gemm->call;
+    const float scale = place->first ? c->beta : 1.0f;
+    const int direct =
+        place->cols == place->width && !gemm->swapped && (scale == 0.0f || scale == 1.0f);
+    const int finish = place->final && !gemm->swapped;
+    tile->c = direct ? neo__gemm_at(gemm, place->m0, place->n0) : buffer;
+    tile->c_row = direct ? c->c_row : place->width;
+    tile->init = scale != 0.0f ? tile->c : NULL;
+    tile->init_row = tile->c_row;
+    if (!direct && tile->init) neo__gemm_gather(gemm, place, scale, buffer);
+    tile->bias = finish && c->bias ? c->bias + place->n0 : NULL;
+    tile->relu = finish && neo__gemm_finishes_relu(c);
+    if (tile->bias && !direct) {
+        for (int64_t j = 0; j < place->width; j++) bias[j] = j < place->cols ? tile->bias[j] : 0.0f;
+        tile->bias = bias;
     }
-    neo__gemm_kernel(g, t, p->rows, p->width);
-    if (!direct) neo__gemm_scatter(g, p, buffer);
+    neo__gemm_kernel(gemm, tile, place->rows, place->width);
+    if (!direct) neo__gemm_scatter(gemm, place, buffer);
 }
 
 /* The same over leaves; sums: the waiting subtree sums of this tile. Only the whole goes to C. */
-static void neo__gemm_tree_tile(const neo__gemm *g, neo__tile *t, const neo__gemm_place *p,
-                                const neo__gemm_piece *piece, int pieces, float *sums) {
+static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
+                                const neo__gemm_place *place, const neo__gemm_piece *piece,
+                                int pieces, float *sums) {
     float buffer[NEO__TILE_MAX_FLOATS];
-    const float *a = t->a, *b = t->b;
-    const int64_t step = g->tile_rows * g->width;
-    const int direct = p->cols == p->width;
-    t->bias = NULL;
-    t->relu = 0;
-    t->merge_step = step;
-    t->init_row = p->width;
+    const float *a = tile->a, *b = tile->b;
+    const int64_t step = gemm->tile_rows * gemm->width;
+    const int direct = place->cols == place->width;
+    tile->bias = NULL;
+    tile->relu = 0;
+    tile->merge_step = step;
+    tile->init_row = place->width;
     for (int i = 0; i < pieces; i++, piece++) {
         float *slot = sums + piece->slot * step;
-        t->k = piece->count;
-        t->a = a + piece->begin * t->a_k;
-        t->b = b + piece->begin * t->b_k;
-        t->init = piece->resume ? slot : NULL;
-        t->merges = piece->merges;
-        t->merge = slot - step;
+        tile->k = piece->count;
+        tile->a = a + piece->begin * tile->a_k;
+        tile->b = b + piece->begin * tile->b_k;
+        tile->init = piece->resume ? slot : NULL;
+        tile->merges = piece->merges;
+        tile->merge = slot - step;
         if (piece->last && direct) {
-            t->c = neo__gemm_at(g, p->m0, p->n0);
-            t->c_row = g->call.c_row;
+            tile->c = neo__gemm_at(gemm, place->m0, place->n0);
+            tile->c_row = gemm->call.c_row;
         } else {
-            t->c = piece->last ? buffer : slot - piece->merges * step;
-            t->c_row = p->width;
+            tile->c = piece->last ? buffer : slot - piece->merges * step;
+            tile->c_row = place->width;
         }
-        neo__gemm_kernel(g, t, p->rows, p->width);
-        if (piece->last && !direct) neo__gemm_scatter(g, p, buffer);
+        neo__gemm_kernel(gemm, tile, place->rows, place->width);
+        if (piece->last && !direct) neo__gemm_scatter(gemm, place, buffer);
     }
 }
 
 /* ---- a task ---- */
 /* Rows [m0, m1), columns [n0, n1) of C as the caller knows it are done. */
-static void neo__gemm_finish_rows(const neo__gemm *g, int64_t m0, int64_t m1, int64_t n0,
+static void neo__gemm_finish_rows(const neo__gemm *gemm, int64_t m0, int64_t m1, int64_t n0,
                                   int64_t n1) {
-    const neo__gemm_call *c = &g->call;
+    const neo__gemm_call *c = &gemm->call;
     const neo__gemm_finish *f = &c->finish;
-    const neo__vec_kernels *vec = g->ctx->vec;
+    const neo__vec_kernels *vec = gemm->ctx->vec;
     if (f->act == NEO_ACT_NONE && !f->y) return;
     const int whole = c->c_row == n1 - n0 && (!f->y || f->y_row == c->c_row) &&
                       (!f->z || f->z_row == c->c_row); /* contiguous: one call */
@@ -6276,15 +6290,15 @@ static void neo__gemm_finish_rows(const neo__gemm *g, int64_t m0, int64_t m1, in
 }
 
 /* The panels of B. */
-static void neo__gemm_pack_b(const neo__gemm *g, float *to, const neo__gemm_box *box) {
-    const neo__gemm_call *c = &g->call;
-    const neo__gemm_kernels *kern = g->ctx->gemm;
+static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
+    const neo__gemm_call *c = &gemm->call;
+    const neo__gemm_kernels *kern = gemm->ctx->gemm;
     const int64_t count = box->k1 - box->k0;
-    for (int64_t p = box->p0; p < box->p1 && !g->dots; p++, to += g->width * count) {
-        const int64_t n0 = p * g->width, cols = NEO__MIN(g->width, c->n - n0);
-        const int64_t width = p == g->grid.panels - 1 ? g->last_width : g->width;
+    for (int64_t p = box->p0; p < box->p1 && !gemm->dots; p++, to += gemm->width * count) {
+        const int64_t n0 = p * gemm->width, cols = NEO__MIN(gemm->width, c->n - n0);
+        const int64_t width = p == gemm->grid.panels - 1 ? gemm->last_width : gemm->width;
         const float *from = c->b + box->k0 * c->b_k + n0 * c->b_col;
-        if (!g->pack_b && cols == width) continue;
+        if (!gemm->pack_b && cols == width) continue;
         if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
         else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
@@ -6297,20 +6311,20 @@ NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
 }
 /* A's rows of tiles, each to its own panel. Where A lies k-major, a few k at a time for all of
    them: its lines are longer than a tile, and far apart. */
-static void neo__gemm_pack_a(const neo__gemm *g, float *to, const neo__gemm_box *box) {
-    const neo__gemm_call *c = &g->call;
-    const neo__gemm_kernels *kern = g->ctx->gemm;
-    const int64_t base = neo__gemm_tile_begin(g, box->t0), depth = box->k1 - box->k0;
-    const int64_t step = c->a_row == 1 ? 32 : depth;
+static void neo__gemm_pack_a(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
+    const neo__gemm_call *call = &gemm->call;
+    const neo__gemm_kernels *kern = gemm->ctx->gemm;
+    const int64_t base = neo__gemm_tile_begin(gemm, box->t0), depth = box->k1 - box->k0;
+    const int64_t step = call->a_row == 1 ? 32 : depth;
     for (int64_t k = box->k0; k < box->k1; k += step) {
         const int64_t count = NEO__MIN(step, box->k1 - k);
         for (int64_t t = box->t0; t < box->t1; t++) {
-            const int64_t m0 = neo__gemm_tile_begin(g, t);
-            const int64_t rows = neo__gemm_tile_begin(g, t + 1) - m0;
-            const float *from = c->a + m0 * c->a_row + k * c->a_k;
+            const int64_t m0 = neo__gemm_tile_begin(gemm, t);
+            const int64_t rows = neo__gemm_tile_begin(gemm, t + 1) - m0;
+            const float *from = call->a + m0 * call->a_row + k * call->a_k;
             float *panel = to + (m0 - base) * depth + (k - box->k0) * rows;
-            if (c->a_row == 1) kern->pack(panel, rows, from, c->a_k, count, rows);
-            else kern->pack_transposed(panel, rows, from, c->a_row, count, rows);
+            if (call->a_row == 1) kern->pack(panel, rows, from, call->a_k, count, rows);
+            else kern->pack_transposed(panel, rows, from, call->a_row, count, rows);
         }
     }
 }
@@ -6331,17 +6345,17 @@ typedef struct neo__gemm_scratch {
 
 /* The group of B's panels [p0, end) from k0 on, which is packed next, by tiles of `depth` steps: a
    tile fetches a line of every k, or, where lines go along k, the columns it has steps for. */
-static void neo__gemm_fetch_b(const neo__gemm *g, neo__gemm_fetch *f, int64_t p0, int64_t end,
-                              int64_t k0, int64_t depth) {
-    const neo__gemm_call *c = &g->call;
-    const int64_t p1 = NEO__MIN(p0 + g->group_panels, end), n0 = p0 * g->width;
-    const int64_t cols = NEO__MIN(p1 * g->width, c->n) - n0;
+static void neo__gemm_fetch_b(const neo__gemm *gemm, neo__gemm_fetch *fetch, int64_t p0,
+                              int64_t end, int64_t k0, int64_t depth) {
+    const neo__gemm_call *c = &gemm->call;
+    const int64_t p1 = NEO__MIN(p0 + gemm->group_panels, end), n0 = p0 * gemm->width;
+    const int64_t cols = NEO__MIN(p1 * gemm->width, c->n) - n0;
     const int64_t strip = c->b_col == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
-    f->at = c->b + k0 * c->b_k + n0 * c->b_col;
-    f->step = c->b_col == 1 ? c->b_k : 16;
-    f->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
-    f->advance = strip * c->b_col;
-    f->tiles = (cols + strip - 1) / strip;
+    fetch->at = c->b + k0 * c->b_k + n0 * c->b_col;
+    fetch->step = c->b_col == 1 ? c->b_k : 16;
+    fetch->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
+    fetch->advance = strip * c->b_col;
+    fetch->tiles = (cols + strip - 1) / strip;
 }
 /* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
    fetches as many of its lines as it has steps for, in 32 rows. */
@@ -6371,106 +6385,118 @@ static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p,
 }
 
 /* The part of B at p: as it is, or packed. */
-static void neo__gemm_tile_b(const neo__gemm *g, const neo__gemm_scratch *s,
-                             const neo__gemm_place *p, const neo__gemm_box *box, neo__tile *t) {
-    const neo__gemm_call *c = &g->call;
-    if (g->dots) {
-        const int ahead = c->n * c->k >= NEO__GEMM_FAR_FLOATS && p->n0 + 2 * g->width <= c->n;
-        t->b = c->b + p->n0 * c->b_col;
-        t->b_col = c->b_col;
-        t->b_cols = p->cols;
-        if (ahead) t->fetch = t->b + g->width * t->b_col;
-    } else if (g->pack_b || p->cols < p->width) {
-        t->b = s->b + (p->n0 - box->p0 * g->width) * t->k;
-        t->b_k = t->panels > 1 ? g->width : p->width;
-        t->b_panel = g->width * t->k;
+static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scratch,
+                             const neo__gemm_place *place, const neo__gemm_box *box,
+                             neo__tile *tile) {
+    const neo__gemm_call *call = &gemm->call;
+    if (gemm->dots) {
+        const int ahead =
+            call->n * call->k >= NEO__GEMM_FAR_FLOATS && place->n0 + 2 * gemm->width <= call->n;
+        tile->b = call->b + place->n0 * call->b_col;
+        tile->b_col = call->b_col;
+        tile->b_cols = place->cols;
+        if (ahead) tile->fetch = tile->b + gemm->width * tile->b_col;
+    } else if (gemm->pack_b || place->cols < place->width) {
+        tile->b = scratch->b + (place->n0 - box->p0 * gemm->width) * tile->k;
+        tile->b_k = tile->panels > 1 ? gemm->width : place->width;
+        tile->b_panel = gemm->width * tile->k;
     } else {
-        t->b = c->b + box->k0 * c->b_k + p->n0;
-        t->b_k = c->b_k;
-        t->b_panel = g->width;
+        tile->b = call->b + box->k0 * call->b_k + place->n0;
+        tile->b_k = call->b_k;
+        tile->b_panel = gemm->width;
     }
 }
 /* A row of tiles along the panels of a segment. */
-static void neo__gemm_tile_row(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_box *box,
-                               int64_t tile) {
-    const neo__gemm_call *c = &g->call;
+static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch,
+                               const neo__gemm_box *box, int64_t tile) {
+    const neo__gemm_call *call = &gemm->call;
     const int64_t depth = box->k1 - box->k0, panels = box->p1 - box->p0;
     NEO__ZERO(neo__tile, t);
-    neo__gemm_place p;
-    p.m0 = neo__gemm_tile_begin(g, tile);
-    p.rows = t.rows = neo__gemm_tile_begin(g, tile + 1) - p.m0;
-    p.first = box->k0 == 0;
-    p.final = box->k1 == c->k;
-    t.a_row = g->pack_a ? 1 : c->a_row;
-    t.a_k = g->pack_a ? p.rows : c->a_k;
-    const float *a = g->pack_a ? s->a + (p.m0 - neo__gemm_tile_begin(g, box->t0)) * depth
-                               : c->a + p.m0 * c->a_row + box->k0 * c->a_k;
-    float *sums = s->sums;
-    if (g->tree) sums += (tile - s->first_tile) * panels * g->depth * g->tile_rows * g->width;
-    const int fetch_c = !g->swapped && depth >= NEO__GEMM_FETCH_DEPTH && (p.final || !g->tree) &&
-                        (!p.first || c->m * c->n >= NEO__GEMM_FETCH_FLOATS);
-    if (p.final && !s->fetches_b && c->finish.backward && c->finish.y && !g->swapped)
-        neo__gemm_fetch_y(g, &s->fetch, p.m0, box);
+    neo__gemm_place place;
+    place.m0 = neo__gemm_tile_begin(gemm, tile);
+    place.rows = t.rows = neo__gemm_tile_begin(gemm, tile + 1) - place.m0;
+    place.first = box->k0 == 0;
+    place.final = box->k1 == call->k;
+    t.a_row = gemm->pack_a ? 1 : call->a_row;
+    t.a_k = gemm->pack_a ? place.rows : call->a_k;
+    const float *a = gemm->pack_a
+                         ? scratch->a + (place.m0 - neo__gemm_tile_begin(gemm, box->t0)) * depth
+                         : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
+    float *sums = scratch->sums;
+    if (gemm->tree)
+        sums += (tile - scratch->first_tile) * panels * gemm->depth * gemm->tile_rows * gemm->width;
+    const int fetch_c = !gemm->swapped && depth >= NEO__GEMM_FETCH_DEPTH &&
+                        (place.final || !gemm->tree) &&
+                        (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
+    if (place.final && !scratch->fetches_b && call->finish.backward && call->finish.y &&
+        !gemm->swapped)
+        neo__gemm_fetch_y(gemm, &scratch->fetch, place.m0, box);
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
-        t.panels = g->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, c->n / g->width) - panel) : 1;
-        p.n0 = panel * g->width;
-        p.cols = NEO__MIN(t.panels * g->width, c->n - p.n0);
-        p.width = panel == g->grid.panels - 1 ? g->last_width : t.panels * g->width;
+        t.panels =
+            gemm->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, call->n / gemm->width) - panel) : 1;
+        place.n0 = panel * gemm->width;
+        place.cols = NEO__MIN(t.panels * gemm->width, call->n - place.n0);
+        place.width = panel == gemm->grid.panels - 1 ? gemm->last_width : t.panels * gemm->width;
         t.a = a;
         t.k = depth;
         t.fetch = NULL;
-        if (s->fetch.tiles-- > 0) {
-            t.fetch = s->fetch.at, t.fetch_step = s->fetch.step, t.fetch_row = s->fetch.row;
-            s->fetch.at += s->fetch.advance;
+        if (scratch->fetch.tiles-- > 0) {
+            t.fetch = scratch->fetch.at, t.fetch_step = scratch->fetch.step,
+            t.fetch_row = scratch->fetch.row;
+            scratch->fetch.at += scratch->fetch.advance;
         }
-        neo__gemm_tile_b(g, s, &p, box, &t);
-        if (fetch_c) neo__gemm_fetch_next(g, &p, box);
-        if (g->tree) neo__gemm_tree_tile(g, &t, &p, s->piece, s->pieces, sums);
-        else neo__gemm_tile(g, &t, &p);
-        sums += g->depth * g->tile_rows * g->width;
+        neo__gemm_tile_b(gemm, scratch, &place, box, &t);
+        if (fetch_c) neo__gemm_fetch_next(gemm, &place, box);
+        if (gemm->tree)
+            neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, sums);
+        else neo__gemm_tile(gemm, &t, &place);
+        sums += gemm->depth * gemm->tile_rows * gemm->width;
     }
-    const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, c->n);
-    if (p.final && g->swapped) neo__gemm_finish_rows(g, n0, n1, p.m0, p.m0 + p.rows);
-    else if (p.final && !neo__gemm_finishes_relu(c))
-        neo__gemm_finish_rows(g, p.m0, p.m0 + p.rows, n0, n1);
+    const int64_t n0 = box->p0 * gemm->width, n1 = NEO__MIN(box->p1 * gemm->width, call->n);
+    if (place.final && gemm->swapped)
+        neo__gemm_finish_rows(gemm, n0, n1, place.m0, place.m0 + place.rows);
+    else if (place.final && !neo__gemm_finishes_relu(call))
+        neo__gemm_finish_rows(gemm, place.m0, place.m0 + place.rows, n0, n1);
 }
 
 /* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
    group behind it, or the first one of the next segment. */
-static void neo__gemm_segment(const neo__gemm *g, neo__gemm_scratch *s, const neo__gemm_box *box) {
+static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
+                              const neo__gemm_box *box) {
     neo__gemm_box part = *box; /* a block and a group */
     for (; part.t0 < box->t1; part.t0 = part.t1) {
-        part.t1 = NEO__MIN(part.t0 + g->block_tiles, box->t1);
-        if (g->pack_a) neo__gemm_pack_a(g, s->a, &part);
+        part.t1 = NEO__MIN(part.t0 + gemm->block_tiles, box->t1);
+        if (gemm->pack_a) neo__gemm_pack_a(gemm, scratch->a, &part);
         for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
-            part.p1 = NEO__MIN(part.p0 + g->group_panels, box->p1);
-            if (part.t0 == box->t0) neo__gemm_pack_b(g, s->b, &part);
+            part.p1 = NEO__MIN(part.p0 + gemm->group_panels, box->p1);
+            if (part.t0 == box->t0) neo__gemm_pack_b(gemm, scratch->b, &part);
             const int behind = part.p1 < box->p1;
-            const int next = part.t1 == box->t1 && box->k1 < g->call.k;
-            s->fetches_b = g->pack_b && (behind || next);
-            s->fetch.tiles = 0;
-            if (s->fetches_b)
-                neo__gemm_fetch_b(g, &s->fetch, behind ? part.p1 : box->p0, box->p1,
+            const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
+            scratch->fetches_b = gemm->pack_b && (behind || next);
+            scratch->fetch.tiles = 0;
+            if (scratch->fetches_b)
+                neo__gemm_fetch_b(gemm, &scratch->fetch, behind ? part.p1 : box->p0, box->p1,
                                   behind ? box->k0 : box->k1, box->k1 - box->k0);
-            for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(g, s, &part, t);
+            for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(gemm, scratch, &part, t);
         }
     }
 }
 
 static void neo__gemm_task(void *arg, int64_t index, int worker) {
-    const neo__gemm *g = (const neo__gemm *)arg;
-    neo__gemm_box box = neo__gemm_task_box(&g->grid, index);
+    const neo__gemm *gemm = (const neo__gemm *)arg;
+    neo__gemm_box box = neo__gemm_task_box(&gemm->grid, index);
     NEO__ZERO(neo__gemm_scratch, s);
-    s.a = neo__worker_floats(g->ctx, worker);
-    s.b = s.a + g->a_floats;
+    s.a = neo__worker_floats(gemm->ctx, worker);
+    s.b = s.a + gemm->a_floats;
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     s.first_tile = box.t0;
     NEO__ZERO(neo__gemm_walk, walk);
-    for (int64_t i = 0; i < g->segments; i++) {
-        box.k0 = g->call.k * i / g->segments, box.k1 = g->call.k * (i + 1) / g->segments;
-        if (g->tree) s.pieces = neo__gemm_pieces(g, &walk, box.k1, s.piece);
-        neo__gemm_segment(g, &s, &box);
+    for (int64_t i = 0; i < gemm->segments; i++) {
+        box.k0 = gemm->call.k * i / gemm->segments,
+        box.k1 = gemm->call.k * (i + 1) / gemm->segments;
+        if (gemm->tree) s.pieces = neo__gemm_pieces(gemm, &walk, box.k1, s.piece);
+        neo__gemm_segment(gemm, &s, &box);
     }
 }
 
@@ -6508,25 +6534,28 @@ static int neo__gemm_by_hook(const neo__gemm *g) {
 
 /* ---- checks ---- */
 /* A matrix [rows][cols] with last stride 1. An output's rows may not overlap. */
-static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor t,
+static neo_status neo__check_matrix_of(const neo_ctx *ctx, neo_dtype dtype, neo_tensor tensor,
                                        int64_t rows, int64_t cols, int output, const char *function,
                                        const char *name) {
-    if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(t.ndim == 2 && t.dtype == dtype, NEO_ERR_SHAPE,
+    if (tensor.absent && tensor.ndim == 0)
+        return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
+    NEO__CHECK(tensor.ndim == 2 && tensor.dtype == dtype, NEO_ERR_SHAPE,
                "%s: %s is not %s [%" PRId64 "][%" PRId64 "], but of %d dimensions and %s", function,
-               name, neo_dtype_name(dtype), rows, cols, (int)t.ndim, neo_dtype_name(t.dtype));
+               name, neo_dtype_name(dtype), rows, cols, (int)tensor.ndim,
+               neo_dtype_name(tensor.dtype));
     NEO__CHECK(rows >= 0 && cols >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function,
                name);
-    NEO__CHECK(t.shape[0] == rows && t.shape[1] == cols, NEO_ERR_SHAPE,
+    NEO__CHECK(tensor.shape[0] == rows && tensor.shape[1] == cols, NEO_ERR_SHAPE,
                "%s: %s is [%" PRId64 "][%" PRId64 "], expected [%" PRId64 "][%" PRId64 "]",
-               function, name, t.shape[0], t.shape[1], rows, cols);
+               function, name, tensor.shape[0], tensor.shape[1], rows, cols);
     if (rows == 0 || cols == 0) return NEO_OK;
-    if (!t.data) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(cols == 1 || t.stride[1] == 1, NEO_ERR_SHAPE,
-               "%s: the last stride of %s is %" PRId64 ", not 1", function, name, t.stride[1]);
-    NEO__CHECK(!output || rows == 1 || t.stride[0] >= cols || t.stride[0] <= -cols, NEO_ERR_SHAPE,
-               "%s: the rows of %s overlap (stride %" PRId64 ")", function, name, t.stride[0]);
-    return neo__check_place(ctx, t, function, name);
+    if (!tensor.data) return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
+    NEO__CHECK(cols == 1 || tensor.stride[1] == 1, NEO_ERR_SHAPE,
+               "%s: the last stride of %s is %" PRId64 ", not 1", function, name, tensor.stride[1]);
+    NEO__CHECK(!output || rows == 1 || tensor.stride[0] >= cols || tensor.stride[0] <= -cols,
+               NEO_ERR_SHAPE, "%s: the rows of %s overlap (stride %" PRId64 ")", function, name,
+               tensor.stride[0]);
+    return neo__check_place(ctx, tensor, function, name);
 }
 static neo_status neo__check_matrix(const neo_ctx *ctx, neo_tensor t, int64_t rows, int64_t cols,
                                     int output, const char *function, const char *name) {
@@ -6748,16 +6777,16 @@ static void neo__bf16_pack_row(const neo__bf16 *g, float *to, const uint16_t *fr
     for (; count % 32; count++) to[count] = 0.0f;
 }
 /* The same of `cols` rows of k side by side, zeros up to `width`. */
-static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, const uint16_t *from,
-                                int64_t ld, int64_t count, int64_t cols) {
-    const neo__bf16_kernels *kern = g->ctx->bf16;
+static void neo__bf16_pack_cols(const neo__bf16 *product, float *to, int64_t width,
+                                const uint16_t *from, int64_t ld, int64_t count, int64_t cols) {
+    const neo__bf16_kernels *kern = product->ctx->bf16;
     if (kern) {
         kern->pack(to, width, from, ld, count, cols, kern->chains);
         return;
     }
     for (int64_t k = 0; k < (count + 31) / 32 * 32; k++, to += width) {
         const int64_t n = k < count ? cols : 0;
-        g->ctx->tensor->f32_from_bf16(to, from + k * (n ? ld : 0), n);
+        product->ctx->tensor->f32_from_bf16(to, from + k * (n ? ld : 0), n);
         for (int64_t j = n; j < width; j++) to[j] = 0.0f;
     }
 }
@@ -6765,67 +6794,69 @@ static void neo__bf16_pack_cols(const neo__bf16 *g, float *to, int64_t width, co
 NEO__INLINE int64_t neo__bf16_words(const neo__bf16 *g, int64_t count) {
     return (count + 31) / 32 * (g->ctx->bf16 ? 16 : 32);
 }
-static void neo__bf16_pack_b(const neo__bf16 *g, float *to, float *spare,
+static void neo__bf16_pack_b(const neo__bf16 *product, float *to, float *spare,
                              const neo__gemm_box *box) {
-    const neo__gemm_call *c = g->call;
-    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(g, count);
-    for (int64_t p = box->p0; p < box->p1; p++, to += words * g->cols) {
-        const int64_t n0 = p * g->cols, cols = NEO__MIN((int64_t)g->cols, c->n - n0);
+    const neo__gemm_call *c = product->call;
+    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(product, count);
+    for (int64_t p = box->p0; p < box->p1; p++, to += words * product->cols) {
+        const int64_t n0 = p * product->cols, cols = NEO__MIN((int64_t)product->cols, c->n - n0);
         const uint16_t *from = neo__halves(c->b) + box->k0 * c->b_k + n0 * c->b_col;
         if (c->b_col == 1) {
-            neo__bf16_pack_cols(g, to, g->cols, from, c->b_k, count, cols);
+            neo__bf16_pack_cols(product, to, product->cols, from, c->b_k, count, cols);
             continue;
         }
         for (int64_t j = 0; j < cols; j++)
-            neo__bf16_pack_row(g, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
-        g->ctx->gemm->pack_transposed(to, g->cols, spare, NEO__BF16_LINE, words, cols);
+            neo__bf16_pack_row(product, spare + j * NEO__BF16_LINE, from + j * c->b_col, count);
+        product->ctx->gemm->pack_transposed(to, product->cols, spare, NEO__BF16_LINE, words, cols);
     }
 }
 /* The rows of tiles of A; a_row and a_word of t say how they lie. */
-static void neo__bf16_pack_a(const neo__bf16 *g, neo__bf16_tile *t, float *to, float *spare,
-                             const neo__gemm_box *box) {
-    const neo__gemm_call *c = g->call;
-    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(g, count);
-    const int64_t m0 = box->t0 * g->rows, rows = (box->t1 - box->t0) * g->rows;
-    const int64_t there = NEO__MIN(rows, c->m - m0), width = (rows + 15) / 16 * 16;
-    const int by_cols = c->a_row == 1 && c->a_k != 1;
-    const int turn = by_cols && g->ctx->bf16 && !g->ctx->bf16->chains;
-    const uint16_t *from = neo__halves(c->a) + m0 * c->a_row + box->k0 * c->a_k;
-    t->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
-    t->a_word = by_cols && !turn ? width : 1;
-    if (by_cols) neo__bf16_pack_cols(g, turn ? spare : to, width, from, c->a_k, count, there);
-    if (turn) g->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
+static void neo__bf16_pack_a(const neo__bf16 *product, neo__bf16_tile *tile, float *to,
+                             float *spare, const neo__gemm_box *box) {
+    const neo__gemm_call *call = product->call;
+    const int64_t count = box->k1 - box->k0, words = neo__bf16_words(product, count);
+    const int64_t m0 = box->t0 * product->rows, rows = (box->t1 - box->t0) * product->rows;
+    const int64_t there = NEO__MIN(rows, call->m - m0), width = (rows + 15) / 16 * 16;
+    const int by_cols = call->a_row == 1 && call->a_k != 1;
+    const int turn = by_cols && product->ctx->bf16 && !product->ctx->bf16->chains;
+    const uint16_t *from = neo__halves(call->a) + m0 * call->a_row + box->k0 * call->a_k;
+    tile->a_row = by_cols && !turn ? 1 : NEO__BF16_LINE;
+    tile->a_word = by_cols && !turn ? width : 1;
+    if (by_cols)
+        neo__bf16_pack_cols(product, turn ? spare : to, width, from, call->a_k, count, there);
+    if (turn) product->ctx->gemm->pack_transposed(to, NEO__BF16_LINE, spare, width, rows, words);
     for (int64_t i = 0; i < rows && !by_cols; i++, to += NEO__BF16_LINE)
-        if (i < there) neo__bf16_pack_row(g, to, from + i * c->a_row, count);
+        if (i < there) neo__bf16_pack_row(product, to, from + i * call->a_row, count);
         else memset(to, 0, (size_t)words * sizeof *to);
 }
 
 /* Adds the products of a box to its tiles in c. */
-static void neo__bf16_multiply(const neo__bf16 *g, float *c, float *scratch,
+static void neo__bf16_multiply(const neo__bf16 *product, float *c, float *scratch,
                                const neo__gemm_box *box) {
-    const neo__bf16_kernels *kern = g->ctx->bf16;
+    const neo__bf16_kernels *kern = product->ctx->bf16;
     void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
-                                                 : g->ctx->isa == NEO_ISA_SCALAR
+                                                 : product->ctx->isa == NEO_ISA_SCALAR
                                                      ? neo__bf16_tile_plain
                                                      : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
     const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
-    const int64_t tile_floats = (int64_t)g->rows * g->cols, panels = box->p1 - box->p0;
+    const int64_t tile_floats = (int64_t)product->rows * product->cols, panels = box->p1 - box->p0;
     neo__gemm_box part = *box; /* a segment of k, a group of rows */
     NEO__ZERO(neo__bf16_tile, t);
-    t.f32 = g->ctx->gemm, t.add = g->ctx->vec->add;
-    t.rows = g->rows, t.cols = g->cols;
+    t.f32 = product->ctx->gemm, t.add = product->ctx->vec->add;
+    t.rows = product->rows, t.cols = product->cols;
     for (; part.k0 < box->k1; part.k0 = part.k1) {
         part.k1 = NEO__MIN(part.k0 + segment, box->k1);
-        const int64_t count = part.k1 - part.k0, panel = neo__bf16_words(g, count) * g->cols;
+        const int64_t count = part.k1 - part.k0,
+                      panel = neo__bf16_words(product, count) * product->cols;
         t.blocks = (count + 31) / 32;
-        neo__bf16_pack_b(g, b, spare, &part);
+        neo__bf16_pack_b(product, b, spare, &part);
         for (part.t0 = box->t0; part.t0 < box->t1; part.t0 = part.t1) {
-            part.t1 = NEO__MIN(part.t0 + NEO__BF16_GROUP / g->rows, box->t1);
-            neo__bf16_pack_a(g, &t, a, spare, &part);
+            part.t1 = NEO__MIN(part.t0 + NEO__BF16_GROUP / product->rows, box->t1);
+            neo__bf16_pack_a(product, &t, a, spare, &part);
             for (int64_t p = 0; p < panels; p++)
                 for (int64_t i = part.t0; i < part.t1; i++) {
-                    t.a = a + (i - part.t0) * g->rows * t.a_row;
+                    t.a = a + (i - part.t0) * product->rows * t.a_row;
                     t.b = b + p * panel;
                     t.c = c + ((i - box->t0) * panels + p) * tile_floats;
                     tile(&t);
@@ -6850,83 +6881,90 @@ static void neo__bf16_row_to(const neo__bf16 *g, float *matrix, int64_t row_step
     else g->ctx->tensor->bf16_from_f32((uint16_t *)(void *)matrix + at, x, n);
 }
 /* x: the sums of columns [j, j + n) of row i. */
-static void neo__bf16_finish_row(const neo__bf16 *g, int64_t i, int64_t j, int64_t n, float *x) {
+static void neo__bf16_finish_row(const neo__bf16 *product, int64_t i, int64_t j, int64_t count,
+                                 float *x) {
     float y[NEO__BF16_SIDE], z[NEO__BF16_SIDE];
-    const neo__gemm_call *call = g->call;
-    const neo__gemm_finish *f = &call->finish;
-    const neo__vec_kernels *vec = g->ctx->vec;
-    if (call->bias) vec->add(x, call->bias + j, n);
-    if (f->backward) {
-        const float *y_row = neo__bf16_row_of(g, f->y, f->y_row, call->narrow_y, i, j, n, y);
-        const float *z_row = neo__bf16_row_of(g, f->z, f->z_row, call->narrow_z, i, j, n, z);
-        vec->act_backward(f->act, z_row, y_row, x, x, n);
-    } else if (f->y) {
-        vec->act_forward(f->act, x, y, n);
-        neo__bf16_row_to(g, f->y, f->y_row, call->narrow_y, i, j, n, y);
-    } else if (f->act != NEO_ACT_NONE) {
-        vec->act_forward(f->act, x, x, n);
+    const neo__gemm_call *call = product->call;
+    const neo__gemm_finish *finish = &call->finish;
+    const neo__vec_kernels *vec = product->ctx->vec;
+    if (call->bias) vec->add(x, call->bias + j, count);
+    if (finish->backward) {
+        const float *y_row =
+            neo__bf16_row_of(product, finish->y, finish->y_row, call->narrow_y, i, j, count, y);
+        const float *z_row =
+            neo__bf16_row_of(product, finish->z, finish->z_row, call->narrow_z, i, j, count, z);
+        vec->act_backward(finish->act, z_row, y_row, x, x, count);
+    } else if (finish->y) {
+        vec->act_forward(finish->act, x, y, count);
+        neo__bf16_row_to(product, finish->y, finish->y_row, call->narrow_y, i, j, count, y);
+    } else if (finish->act != NEO_ACT_NONE) {
+        vec->act_forward(finish->act, x, x, count);
     }
-    neo__bf16_row_to(g, call->c, call->c_row, call->narrow_c, i, j, n, x);
+    neo__bf16_row_to(product, call->c, call->c_row, call->narrow_c, i, j, count, x);
 }
 /* Between C and the tiles of a task: to them, times beta, or from them and finished. */
-static void neo__bf16_move(const neo__bf16 *g, float *tiles, const neo__gemm_box *box, int out) {
+static void neo__bf16_move(const neo__bf16 *product, float *tiles, const neo__gemm_box *box,
+                           int out) {
     float row[NEO__BF16_SIDE], room[NEO__BF16_SIDE];
-    const neo__gemm_call *c = g->call;
-    const int64_t n0 = box->p0 * g->cols, n = NEO__MIN(box->p1 * g->cols, c->n) - n0;
-    const int64_t tile_floats = (int64_t)g->rows * g->cols, panels = box->p1 - box->p0;
-    for (int64_t i = box->t0 * g->rows; i < NEO__MIN(box->t1 * g->rows, c->m); i++) {
-        float *at = tiles + (i / g->rows - box->t0) * panels * tile_floats + i % g->rows * g->cols;
+    const neo__gemm_call *c = product->call;
+    const int64_t n0 = box->p0 * product->cols,
+                  count = NEO__MIN(box->p1 * product->cols, c->n) - n0;
+    const int64_t tile_floats = (int64_t)product->rows * product->cols, panels = box->p1 - box->p0;
+    for (int64_t i = box->t0 * product->rows; i < NEO__MIN(box->t1 * product->rows, c->m); i++) {
+        float *at = tiles + (i / product->rows - box->t0) * panels * tile_floats +
+                    i % product->rows * product->cols;
         const float *old =
-            out ? NULL : neo__bf16_row_of(g, c->c, c->c_row, c->narrow_c, i, n0, n, room);
-        for (int64_t j = 0; old && j < n; j++) row[j] = c->beta * old[j];
-        for (int64_t j = 0; j < n; j += g->cols, at += tile_floats) {
-            const size_t bytes = (size_t)NEO__MIN((int64_t)g->cols, n - j) * sizeof *row;
+            out ? NULL : neo__bf16_row_of(product, c->c, c->c_row, c->narrow_c, i, n0, count, room);
+        for (int64_t j = 0; old && j < count; j++) row[j] = c->beta * old[j];
+        for (int64_t j = 0; j < count; j += product->cols, at += tile_floats) {
+            const size_t bytes = (size_t)NEO__MIN((int64_t)product->cols, count - j) * sizeof *row;
             if (out) memcpy(row + j, at, bytes);
             else memcpy(at, row + j, bytes);
         }
-        if (out) neo__bf16_finish_row(g, i, n0, n, row);
+        if (out) neo__bf16_finish_row(product, i, n0, count, row);
     }
 }
 
 static void neo__bf16_task(void *arg, int64_t index, int worker) {
-    const neo__bf16 *g = (const neo__bf16 *)arg;
-    const neo__bf16_kernels *kern = g->ctx->bf16;
-    neo__gemm_box box = neo__gemm_task_box(&g->grid, index);
-    const int64_t step = (box.t1 - box.t0) * g->rows * (box.p1 - box.p0) * g->cols;
-    float *tiles = neo__worker_floats(g->ctx, worker), *scratch = tiles + NEO__BF16_C_FLOATS;
+    const neo__bf16 *product = (const neo__bf16 *)arg;
+    const neo__bf16_kernels *kern = product->ctx->bf16;
+    neo__gemm_box box = neo__gemm_task_box(&product->grid, index);
+    const int64_t step = (box.t1 - box.t0) * product->rows * (box.p1 - box.p0) * product->cols;
+    float *tiles = neo__worker_floats(product->ctx, worker), *scratch = tiles + NEO__BF16_C_FLOATS;
     int height = 0;
-    box.k1 = g->call->k;
-    for (int leaf = 0; leaf < g->leaves; leaf++) {
+    box.k1 = product->call->k;
+    for (int leaf = 0; leaf < product->leaves; leaf++) {
         float *slot = tiles + height * step;
-        if (g->leaves > 1) neo__leaf_rows(&g->call->leaves, leaf, &box.k0, &box.k1);
+        if (product->leaves > 1) neo__leaf_rows(&product->call->leaves, leaf, &box.k0, &box.k1);
         memset(slot, 0, (size_t)step * sizeof *slot);
-        if (g->call->beta != 0.0f) neo__bf16_move(g, slot, &box, 0);
+        if (product->call->beta != 0.0f) neo__bf16_move(product, slot, &box, 0);
         neo__fp_state fp = neo__fp_enter_flushing();
         if (kern && kern->begin) kern->begin();
-        neo__bf16_multiply(g, slot, scratch, &box);
+        neo__bf16_multiply(product, slot, scratch, &box);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = neo__tree_push(&height, leaf, g->leaves);
-        for (; merges > 0; merges--, slot -= step) g->ctx->vec->add(slot - step, slot, step);
+        int merges = neo__tree_push(&height, leaf, product->leaves);
+        for (; merges > 0; merges--, slot -= step) product->ctx->vec->add(slot - step, slot, step);
     }
-    neo__bf16_move(g, tiles, &box, 1);
+    neo__bf16_move(product, tiles, &box, 1);
 }
 
 NEO__HOT_END
 /* A product and its plan: tasks as large as the scratch allows. */
-static void neo__bf16_begin(neo__bf16 *g, neo_ctx *ctx, const neo__gemm_call *call) {
+static void neo__bf16_begin(neo__bf16 *product, neo_ctx *ctx, const neo__gemm_call *call) {
     const neo__bf16_kernels *kern = ctx->bf16;
-    g->ctx = ctx;
-    g->call = call;
-    g->leaves = call->tree ? NEO__MAX(call->leaves.count, 1) : 1;
-    g->rows = kern ? kern->rows : ctx->gemm->rows;
-    g->cols = kern ? kern->cols : 2 * ctx->gemm->lanes;
-    g->grid.tiles = (call->m + g->rows - 1) / g->rows;
-    g->grid.panels = (call->n + g->cols - 1) / g->cols;
-    int64_t rows = NEO__MIN(g->grid.tiles, (int64_t)NEO__BF16_SIDE / g->rows);
-    int64_t cols = NEO__MIN(g->grid.panels, (int64_t)NEO__BF16_SIDE / g->cols);
-    const int most = NEO__BF16_C_FLOATS / (neo__tree_depth(g->leaves) * g->rows * g->cols);
-    neo__gemm_cut(&g->grid, call, ctx, g->rows, g->cols, most, 1, &rows, &cols);
+    product->ctx = ctx;
+    product->call = call;
+    product->leaves = call->tree ? NEO__MAX(call->leaves.count, 1) : 1;
+    product->rows = kern ? kern->rows : ctx->gemm->rows;
+    product->cols = kern ? kern->cols : 2 * ctx->gemm->lanes;
+    product->grid.tiles = (call->m + product->rows - 1) / product->rows;
+    product->grid.panels = (call->n + product->cols - 1) / product->cols;
+    int64_t rows = NEO__MIN(product->grid.tiles, (int64_t)NEO__BF16_SIDE / product->rows);
+    int64_t cols = NEO__MIN(product->grid.panels, (int64_t)NEO__BF16_SIDE / product->cols);
+    const int most =
+        NEO__BF16_C_FLOATS / (neo__tree_depth(product->leaves) * product->rows * product->cols);
+    neo__gemm_cut(&product->grid, call, ctx, product->rows, product->cols, most, 1, &rows, &cols);
 }
 
 /* ---- the CPU: a product of either dtype ---- */
@@ -6936,22 +6974,22 @@ typedef struct neo__product {
     int narrow;    /* it is bf16 */
     int64_t tasks; /* to be done */
 } neo__product;
-static void neo__product_begin(neo__product *p, neo_ctx *ctx, const neo__gemm_call *call) {
-    const neo__gemm_grid *grid = &p->f32.grid;
-    memset(p, 0, sizeof *p);
-    p->narrow = call->narrow;
+static void neo__product_begin(neo__product *product, neo_ctx *ctx, const neo__gemm_call *call) {
+    const neo__gemm_grid *grid = &product->f32.grid;
+    memset(product, 0, sizeof *product);
+    product->narrow = call->narrow;
     if (call->m == 0 || call->n == 0) return;
     if (call->narrow) {
-        neo__bf16_begin(&p->bf16, ctx, call);
-        grid = &p->bf16.grid;
+        neo__bf16_begin(&product->bf16, ctx, call);
+        grid = &product->bf16.grid;
     } else {
-        p->f32.ctx = ctx;
-        p->f32.call = *call;
-        p->f32.tree = call->tree && call->leaves.count > 1;
-        if (neo__gemm_by_hook(&p->f32)) return;
-        neo__gemm_plan(&p->f32);
+        product->f32.ctx = ctx;
+        product->f32.call = *call;
+        product->f32.tree = call->tree && call->leaves.count > 1;
+        if (neo__gemm_by_hook(&product->f32)) return;
+        neo__gemm_plan(&product->f32);
     }
-    p->tasks = grid->row_tasks * grid->col_tasks;
+    product->tasks = grid->row_tasks * grid->col_tasks;
 }
 static void neo__product_task(void *arg, int64_t index, int worker) {
     neo__product *p = (neo__product *)arg;
@@ -7044,38 +7082,40 @@ typedef struct neo__linear_job {
 } neo__linear_job;
 
 /* sums[j] = the sum of the rows [begin, end) of columns [j0, j0 + cols) of dz, in order from 0. */
-static void neo__linear_bias_leaf(const neo_ctx *ctx, const neo__column_sums_call *c, float *sums,
-                                  int64_t begin, int64_t end, int64_t j0, int64_t cols) {
+static void neo__linear_bias_leaf(const neo_ctx *ctx, const neo__column_sums_call *call,
+                                  float *sums, int64_t begin, int64_t end, int64_t j0,
+                                  int64_t cols) {
     float row[NEO__BIAS_COLS];
-    if (!c->narrow && begin < end) {
-        const float *from = c->from + begin * c->from_row + j0;
-        ctx->gemm->column_sums(sums, from, c->from_row, end - begin, cols);
+    if (!call->narrow && begin < end) {
+        const float *from = call->from + begin * call->from_row + j0;
+        ctx->gemm->column_sums(sums, from, call->from_row, end - begin, cols);
         return;
     }
     for (int64_t j = 0; j < cols; j++) sums[j] = 0.0f;
     for (; begin < end; begin++) {
-        ctx->tensor->f32_from_bf16(row, neo__halves(c->from) + begin * c->from_row + j0, cols);
+        ctx->tensor->f32_from_bf16(row, neo__halves(call->from) + begin * call->from_row + j0,
+                                   cols);
         ctx->vec->add(sums, row, cols);
     }
 }
-static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *c, int64_t j0,
+static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *call, int64_t j0,
                                   int worker) {
-    const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, c->cols - j0);
-    const int count = c->leaves.count;
+    const int64_t cols = NEO__MIN((int64_t)NEO__BIAS_COLS, call->cols - j0);
+    const int count = call->leaves.count;
     float *sums = neo__worker_floats(ctx, worker);
     int height = 0;
     for (int leaf = 0; leaf < count; leaf++) {
         int64_t begin, end;
         float *slot = sums + height * NEO__BIAS_COLS;
-        neo__leaf_rows(&c->leaves, leaf, &begin, &end);
-        neo__linear_bias_leaf(ctx, c, slot, begin, end, j0, cols);
+        neo__leaf_rows(&call->leaves, leaf, &begin, &end);
+        neo__linear_bias_leaf(ctx, call, slot, begin, end, j0, cols);
         int merges = neo__tree_push(&height, leaf, count);
         for (; merges > 0; merges--, slot -= NEO__BIAS_COLS)
             ctx->vec->add(slot - NEO__BIAS_COLS, slot, cols);
         NEO_ASSERT(height < NEO__BIAS_DEPTH);
     }
-    if (count > 0) memcpy(c->to + j0, sums, (size_t)cols * sizeof *sums);
-    else memset(c->to + j0, 0, (size_t)cols * sizeof *sums);
+    if (count > 0) memcpy(call->to + j0, sums, (size_t)cols * sizeof *sums);
+    else memset(call->to + j0, 0, (size_t)cols * sizeof *sums);
 }
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
@@ -7119,23 +7159,24 @@ struct neo_mlp {
 };
 
 NEO__HOT_END
-static neo_status neo__mlp_check(const neo_mlp_desc *d, const char *fn) {
-    NEO__CHECK(d && d->name && d->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
-    NEO__CHECK(d->width_count >= 2 && d->width_count <= NEO_MAX_LAYERS + 1, NEO_ERR_ARG,
-               "%s: %s: width_count is %d, not in 2 .. %d", fn, d->name, d->width_count,
+static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
+    NEO__CHECK(desc && desc->name && desc->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
+    NEO__CHECK(desc->width_count >= 2 && desc->width_count <= NEO_MAX_LAYERS + 1, NEO_ERR_ARG,
+               "%s: %s: width_count is %d, not in 2 .. %d", fn, desc->name, desc->width_count,
                NEO_MAX_LAYERS + 1);
-    NEO__CHECK(d->max_batch > 0, NEO_ERR_ARG, "%s: %s: max_batch is %" PRId64, fn, d->name,
-               d->max_batch);
-    NEO__CHECK((unsigned)d->act <= (unsigned)NEO_ACT_HARDSWISH &&
-                   (unsigned)d->last_act <= (unsigned)NEO_ACT_HARDSWISH,
-               NEO_ERR_ARG, "%s: %s: unknown activation", fn, d->name);
-    NEO__CHECK(d->dtype == NEO_F32 || d->dtype == NEO_BF16, NEO_ERR_ARG,
-               "%s: %s: dtype %s is neither f32 nor bf16", fn, d->name, neo_dtype_name(d->dtype));
-    NEO__CHECK(d->init == NEO_MLP_INIT_DLRM || d->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
-               "%s: %s: unknown initialiser %d", fn, d->name, (int)d->init);
-    for (int i = 0; i < d->width_count; i++)
-        NEO__CHECK(d->widths[i] > 0, NEO_ERR_ARG, "%s: %s: widths[%d] is %" PRId64, fn, d->name, i,
-                   d->widths[i]);
+    NEO__CHECK(desc->max_batch > 0, NEO_ERR_ARG, "%s: %s: max_batch is %" PRId64, fn, desc->name,
+               desc->max_batch);
+    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_HARDSWISH &&
+                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_HARDSWISH,
+               NEO_ERR_ARG, "%s: %s: unknown activation", fn, desc->name);
+    NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
+               neo_dtype_name(desc->dtype));
+    NEO__CHECK(desc->init == NEO_MLP_INIT_DLRM || desc->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
+               "%s: %s: unknown initialiser %d", fn, desc->name, (int)desc->init);
+    for (int i = 0; i < desc->width_count; i++)
+        NEO__CHECK(desc->widths[i] > 0, NEO_ERR_ARG, "%s: %s: widths[%d] is %" PRId64, fn,
+                   desc->name, i, desc->widths[i]);
     return NEO_OK;
 }
 
@@ -7146,22 +7187,25 @@ static void neo__mlp_carve(const neo_mlp_desc *d, neo__carve *carve, void **to, 
     if (count) neo__carve_next(carve, to, neo_dtype_size(d->dtype), count);
 }
 /* Cut the block into buffers; NULL: count its bytes alone. */
-static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *d, char *block) {
+static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *desc, char *block) {
     neo__carve carve = {block, 0};
-    const int layers = d->width_count - 1, narrow = d->dtype == NEO_BF16;
-    const int last_dz = d->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
-    int64_t widest = last_dz ? d->widths[layers] : 0;
-    for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, d->widths[i + 1]);
+    const int layers = desc->width_count - 1, narrow = desc->dtype == NEO_BF16;
+    const int last_dz = desc->last_act != NEO_ACT_NONE || narrow; /* dy is not taken as it is */
+    int64_t widest = last_dz ? desc->widths[layers] : 0;
+    for (int i = 0; i < layers - 1; i++) widest = NEO__MAX(widest, desc->widths[i + 1]);
     for (int i = 0; i < layers; i++) {
-        const int last = i == layers - 1, keeps_z = neo__act_needs_z(last ? d->last_act : d->act);
-        neo__mlp_carve(d, &carve, &mlp->y[i], d->max_batch, last ? 0 : d->widths[i + 1]);
-        neo__mlp_carve(d, &carve, &mlp->z[i], d->max_batch, keeps_z ? d->widths[i + 1] : 0);
+        const int last = i == layers - 1,
+                  keeps_z = neo__act_needs_z(last ? desc->last_act : desc->act);
+        neo__mlp_carve(desc, &carve, &mlp->y[i], desc->max_batch, last ? 0 : desc->widths[i + 1]);
+        neo__mlp_carve(desc, &carve, &mlp->z[i], desc->max_batch,
+                       keeps_z ? desc->widths[i + 1] : 0);
     }
-    neo__mlp_carve(d, &carve, &mlp->dz[0], d->max_batch, widest);
-    neo__mlp_carve(d, &carve, &mlp->dz[1], d->max_batch, last_dz + layers > 2 ? widest : 0);
+    neo__mlp_carve(desc, &carve, &mlp->dz[0], desc->max_batch, widest);
+    neo__mlp_carve(desc, &carve, &mlp->dz[1], desc->max_batch, last_dz + layers > 2 ? widest : 0);
     for (int i = 0; i <= layers && narrow; i++)
-        neo__mlp_carve(d, &carve, &mlp->narrow[i], i < layers ? d->widths[i + 1] : d->max_batch,
-                       d->widths[i < layers ? i : 0]);
+        neo__mlp_carve(desc, &carve, &mlp->narrow[i],
+                       i < layers ? desc->widths[i + 1] : desc->max_batch,
+                       desc->widths[i < layers ? i : 0]);
     return carve.at;
 }
 static size_t neo__mlp_data_bytes(const neo_mlp_desc *d) {
@@ -7175,12 +7219,12 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc) {
                : 0;
 }
 
-static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const neo_mlp_desc *d,
+static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const neo_mlp_desc *desc,
                                       char *name, size_t name_bytes) {
     for (int i = 0; i < mlp->layers; i++) {
-        const int64_t in = d->widths[i], out = d->widths[i + 1], shape[2] = {out, in};
+        const int64_t in = desc->widths[i], out = desc->widths[i + 1], shape[2] = {out, in};
         neo_init weight, bias;
-        if (d->init == NEO_MLP_INIT_DLRM) {
+        if (desc->init == NEO_MLP_INIT_DLRM) {
             weight.kind = bias.kind = NEO_INIT_NORMAL;
             weight.a = bias.a = 0.0f;
             weight.b = (float)sqrt(2.0 / ((double)in + (double)out));
@@ -7191,9 +7235,9 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
             weight.a = -weight.b;
             bias = weight;
         }
-        snprintf(name, name_bytes, "%s.%d.weight", d->name, 2 * i);
+        snprintf(name, name_bytes, "%s.%d.weight", desc->name, 2 * i);
         NEO__TRY(neo_params_add(params, name, 2, shape, weight, &mlp->weight[i]));
-        snprintf(name, name_bytes, "%s.%d.bias", d->name, 2 * i);
+        snprintf(name, name_bytes, "%s.%d.bias", desc->name, 2 * i);
         NEO__TRY(neo_params_add(params, name, 1, shape, bias, &mlp->bias[i]));
     }
     return NEO_OK;
@@ -7461,21 +7505,22 @@ enum {
 NEO__HOT_END
 /* t is contiguous f32 of `like`'s shape. */
 static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name,
-                                  neo_tensor t, neo_tensor like) {
-    if (t.absent && t.ndim == 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    NEO__CHECK(t.dtype == NEO_F32 && t.ndim >= 1 && t.ndim <= NEO_MAX_DIMS &&
-                   neo_tensor_is_contiguous(t),
+                                  neo_tensor tensor, neo_tensor like) {
+    if (tensor.absent && tensor.ndim == 0)
+        return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
+    NEO__CHECK(tensor.dtype == NEO_F32 && tensor.ndim >= 1 && tensor.ndim <= NEO_MAX_DIMS &&
+                   neo_tensor_is_contiguous(tensor),
                NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor", function, name);
-    int64_t count = neo__shape_count(t.ndim, t.shape);
+    int64_t count = neo__shape_count(tensor.ndim, tensor.shape);
     NEO__CHECK(count >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
-    if (!t.data && count > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
-    int same = t.ndim == like.ndim;
-    for (int d = 0; same && d < t.ndim; d++) same = t.shape[d] == like.shape[d];
+    if (!tensor.data && count > 0) return neo__no_data(function, name, tensor, NEO_ERR_SHAPE);
+    int same = tensor.ndim == like.ndim;
+    for (int d = 0; same && d < tensor.ndim; d++) same = tensor.shape[d] == like.shape[d];
     NEO__CHECK(same, NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " elements in another shape than the %" PRId64
                " of the first tensor",
-               function, name, neo_tensor_count(t), neo_tensor_count(like));
-    return neo__check_place(ctx, t, function, name);
+               function, name, neo_tensor_count(tensor), neo_tensor_count(like));
+    return neo__check_place(ctx, tensor, function, name);
 }
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y) {
@@ -7619,27 +7664,28 @@ NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
 /* Columns [begin, end) of row i; of bf16, some at a time. */
-static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *c, int64_t i,
+static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *call, int64_t i,
                                 int64_t begin, int64_t end) {
     enum { WIDE = 256 };
     float wide_z[WIDE], wide_out[WIDE];
-    for (int64_t j = begin, n; j < end; j += n) {
-        const float *z = c->z ? c->z + i * c->z_row + j : NULL;
-        const float *y = c->y ? c->y + i * c->y_row + j : NULL;
-        const float *dy = c->backward ? c->dy + i * c->dy_row + j : NULL;
-        float *out = c->out + i * c->out_row + j;
-        n = end - j;
-        if (c->narrow) {
-            const uint16_t *halves = (const uint16_t *)(const void *)c->z;
-            n = NEO__MIN(n, (int64_t)WIDE);
-            if (z) ctx->tensor->f32_from_bf16(wide_z, halves + i * c->z_row + j, n);
+    for (int64_t j = begin, count; j < end; j += count) {
+        const float *z = call->z ? call->z + i * call->z_row + j : NULL;
+        const float *y = call->y ? call->y + i * call->y_row + j : NULL;
+        const float *dy = call->backward ? call->dy + i * call->dy_row + j : NULL;
+        float *out = call->out + i * call->out_row + j;
+        count = end - j;
+        if (call->narrow) {
+            const uint16_t *halves = (const uint16_t *)(const void *)call->z;
+            count = NEO__MIN(count, (int64_t)WIDE);
+            if (z) ctx->tensor->f32_from_bf16(wide_z, halves + i * call->z_row + j, count);
             if (z) z = wide_z;
             out = wide_out;
         }
-        if (c->backward) ctx->vec->act_backward(c->act, z, y, dy, out, n);
-        else ctx->vec->act_forward(c->act, z, out, n);
-        if (c->narrow)
-            ctx->tensor->bf16_from_f32((uint16_t *)(void *)c->out + i * c->out_row + j, out, n);
+        if (call->backward) ctx->vec->act_backward(call->act, z, y, dy, out, count);
+        else ctx->vec->act_forward(call->act, z, out, count);
+        if (call->narrow)
+            ctx->tensor->bf16_from_f32((uint16_t *)(void *)call->out + i * call->out_row + j, out,
+                                       count);
     }
 }
 /* Pieces are rows, or the elements of one row. */
@@ -7662,38 +7708,39 @@ NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
 /* n <= NEO__BLOCK elements of a row from column `at` on. */
-static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t at,
-                             int64_t n) {
+static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, int64_t row,
+                             int64_t at, int64_t count) {
     float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
     uint16_t narrow[NEO__BLOCK];
-    void *x = neo__element(c->x, row * c->x_row + at, c->x_dtype);
-    void *y = neo__element(c->y, row * c->y_row + at, c->y_dtype);
-    float *to = c->x_dtype == NEO_F32 ? (float *)x : wide_x, *from = (float *)y;
+    void *x = neo__element(call->x, row * call->x_row + at, call->x_dtype);
+    void *y = neo__element(call->y, row * call->y_row + at, call->y_dtype);
+    float *to = call->x_dtype == NEO_F32 ? (float *)x : wide_x, *from = (float *)y;
     int infinite = 0;
-    switch (c->kind) {
+    switch (call->kind) {
     case NEO__BLEND_ADD:
     case NEO__BLEND_MUL:
-        if (c->y_dtype != NEO_F32) neo__decode_float(ctx, c->y_dtype, y, from = wide_y, n);
-        if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
-        if (c->kind == NEO__BLEND_ADD) ctx->vec->add(to, from, n);
-        else ctx->vec->mul(to, from, n);
-        if (to == wide_x) neo__encode_float(ctx, c->x_dtype, to, x, NULL, n);
+        if (call->y_dtype != NEO_F32)
+            neo__decode_float(ctx, call->y_dtype, y, from = wide_y, count);
+        if (to == wide_x) neo__decode_float(ctx, call->x_dtype, x, to, count);
+        if (call->kind == NEO__BLEND_ADD) ctx->vec->add(to, from, count);
+        else ctx->vec->mul(to, from, count);
+        if (to == wide_x) neo__encode_float(ctx, call->x_dtype, to, x, NULL, count);
         break;
-    case NEO__BLEND_DOT: c->out[row] = ctx->vec->dot(to, from, n); break; /* the whole row */
+    case NEO__BLEND_DOT: call->out[row] = ctx->vec->dot(to, from, count); break; /* the whole row */
     case NEO__BLEND_ROWS:
-        for (int64_t i = 0; i < n; i++) to[i] = c->out[row] * from[i];
+        for (int64_t i = 0; i < count; i++) to[i] = call->out[row] * from[i];
         break;
     case NEO__BLEND_LOOK:
     case NEO__BLEND_SCALE:
-        if (to == wide_x) neo__decode_float(ctx, c->x_dtype, x, to, n);
-        for (int64_t i = 0; i < n; i++)
+        if (to == wide_x) neo__decode_float(ctx, call->x_dtype, x, to, count);
+        for (int64_t i = 0; i < count; i++)
             infinite |= (neo__bits_f32(to[i]) & 0x7F800000u) == 0x7F800000u;
-        for (int64_t i = 0; c->kind == NEO__BLEND_SCALE && i < n; i++) to[i] *= c->factor;
-        if (infinite && c->infinite) __atomic_store_n(c->infinite, 1, __ATOMIC_RELAXED);
+        for (int64_t i = 0; call->kind == NEO__BLEND_SCALE && i < count; i++) to[i] *= call->factor;
+        if (infinite && call->infinite) __atomic_store_n(call->infinite, 1, __ATOMIC_RELAXED);
         break;
     case NEO__BLEND_ROUND:
-        neo__encode_float(ctx, c->dtype, to, narrow, NULL, n);
-        neo__decode_float(ctx, c->dtype, narrow, from, n);
+        neo__encode_float(ctx, call->dtype, to, narrow, NULL, count);
+        neo__decode_float(ctx, call->dtype, narrow, from, count);
         break;
     }
 }
@@ -7843,27 +7890,28 @@ static void neo__norm_rows_part(const neo__cpu_part *part) {
 }
 /* dweight and dbias of columns [j0, j0 + cols). A slot of the tree: NEO__NORM_COLS of dweight, then
    as many of dbias. */
-static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *c, int64_t j0, int64_t cols,
+static void neo__norm_grads(neo_ctx *ctx, const neo__norm_call *call, int64_t j0, int64_t cols,
                             float *sums) {
     const int64_t step = 2 * (int64_t)NEO__NORM_COLS;
-    const int count = c->leaves.count;
+    const int count = call->leaves.count;
     int height = 0;
     memset(sums, 0, (size_t)step * sizeof *sums);
     for (int leaf = 0; leaf < count; leaf++) {
         int64_t i, end;
-        neo__leaf_rows(&c->leaves, leaf, &i, &end);
+        neo__leaf_rows(&call->leaves, leaf, &i, &end);
         float *slot = sums + height * step;
         memset(slot, 0, (size_t)step * sizeof *slot);
         for (; i < end; i++)
-            ctx->vec->norm_add(c->x + i * c->x_row + j0, c->dy + i * c->dy_row + j0,
-                               neo__norm_stats(c, i), c->centered, c->dweight ? slot : NULL,
-                               c->dbias ? slot + NEO__NORM_COLS : NULL, cols);
+            ctx->vec->norm_add(call->x + i * call->x_row + j0, call->dy + i * call->dy_row + j0,
+                               neo__norm_stats(call, i), call->centered,
+                               call->dweight ? slot : NULL,
+                               call->dbias ? slot + NEO__NORM_COLS : NULL, cols);
         int merges = neo__tree_push(&height, leaf, count);
         for (; merges > 0; merges--, slot -= step) ctx->vec->add(slot - step, slot, step);
         NEO_ASSERT(height < NEO__NORM_DEPTH);
     }
-    if (c->dweight) memcpy(c->dweight + j0, sums, (size_t)cols * sizeof *sums);
-    if (c->dbias) memcpy(c->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
+    if (call->dweight) memcpy(call->dweight + j0, sums, (size_t)cols * sizeof *sums);
+    if (call->dbias) memcpy(call->dbias + j0, sums + NEO__NORM_COLS, (size_t)cols * sizeof *sums);
 }
 static void neo__norm_grads_part(const neo__cpu_part *part) {
     float *sums = neo__worker_floats(part->ctx, part->worker);
@@ -7923,8 +7971,8 @@ typedef struct neo__embedding_ids {
 } neo__embedding_ids;
 static neo_status neo__embedding_answer(void *job, const void *answer) {
     const neo__embedding_ids *ids = (const neo__embedding_ids *)job;
-    const neo__embedding_call *c = &ids->call;
-    const size_t size = c->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const neo__embedding_call *call = &ids->call;
+    const size_t size = call->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
     uint64_t bad;
     memcpy(&bad, answer, sizeof bad);
     if (bad == UINT64_MAX) return NEO_OK;
@@ -7932,11 +7980,11 @@ static neo_status neo__embedding_answer(void *job, const void *answer) {
         int32_t narrow;
         int64_t wide;
     } id;
-    const char *from = (const char *)c->ids + (size_t)bad * size;
+    const char *from = (const char *)call->ids + (size_t)bad * size;
     NEO__TRY(neo__data_read(ids->ctx, &id, from, neo__ctx_place(ids->ctx), size));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: the id at position %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    ids->fn, bad, c->is_i32 ? id.narrow : id.wide, c->rows);
+                    ids->fn, bad, call->is_i32 ? id.narrow : id.wide, call->rows);
 }
 static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
     neo__embedding_ids ids = {ctx, fn, *call};
@@ -7987,66 +8035,68 @@ static void neo__embedding_add(const neo__embedding_cut *j, int64_t begin, int64
     }
 }
 static void neo__embedding_grad_task(void *arg, int64_t index, int worker) {
-    const neo__embedding_cut *j = (const neo__embedding_cut *)arg;
-    const neo__embedding_call *c = j->call;
-    const neo__vec_kernels *vec = j->ctx->vec;
-    const int64_t r0 = index / j->col_tasks * j->task_rows;
-    const int64_t r1 = NEO__MIN(r0 + j->task_rows, c->rows);
-    const int64_t c0 = index % j->col_tasks * NEO__EMBEDDING_COLS;
-    const int64_t cols = NEO__MIN(c->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
+    const neo__embedding_cut *cut = (const neo__embedding_cut *)arg;
+    const neo__embedding_call *call = cut->call;
+    const neo__vec_kernels *vec = cut->ctx->vec;
+    const int64_t r0 = index / cut->col_tasks * cut->task_rows;
+    const int64_t r1 = NEO__MIN(r0 + cut->task_rows, call->rows);
+    const int64_t c0 = index % cut->col_tasks * NEO__EMBEDDING_COLS;
+    const int64_t cols = NEO__MIN(call->dim - c0, (int64_t)NEO__EMBEDDING_COLS);
     const int64_t area = (r1 - r0) * cols;
-    float *to = c->to + r0 * c->to_row + c0;
-    float *sums = neo__worker_floats(j->ctx, worker);
-    if (j->in_place) {
+    float *to = call->to + r0 * call->to_row + c0;
+    float *sums = neo__worker_floats(cut->ctx, worker);
+    if (cut->in_place) {
         for (int64_t r = 0; r < r1 - r0; r++)
-            memset(to + r * c->to_row, 0, (size_t)cols * sizeof *to);
-        neo__embedding_add(j, 0, c->count, r0, r1, c0, cols, to, c->to_row);
+            memset(to + r * call->to_row, 0, (size_t)cols * sizeof *to);
+        neo__embedding_add(cut, 0, call->count, r0, r1, c0, cols, to, call->to_row);
         return;
     }
     int height = 0;
-    for (int leaf = 0; leaf < c->leaves.count; leaf++) {
+    for (int leaf = 0; leaf < call->leaves.count; leaf++) {
         int64_t begin, end;
-        float *slot = sums + height * j->area;
-        neo__leaf_rows(&c->leaves, leaf, &begin, &end);
+        float *slot = sums + height * cut->area;
+        neo__leaf_rows(&call->leaves, leaf, &begin, &end);
         memset(slot, 0, (size_t)area * sizeof *slot);
-        neo__embedding_add(j, begin, end, r0, r1, c0, cols, slot, cols);
-        int merges = neo__tree_push(&height, leaf, c->leaves.count);
-        for (; merges > 0; merges--, slot -= j->area) vec->add(slot - j->area, slot, area);
+        neo__embedding_add(cut, begin, end, r0, r1, c0, cols, slot, cols);
+        int merges = neo__tree_push(&height, leaf, call->leaves.count);
+        for (; merges > 0; merges--, slot -= cut->area) vec->add(slot - cut->area, slot, area);
     }
-    for (int64_t r = 0; r < r1 - r0; r++, to += c->to_row, sums += cols) {
-        if (c->add) vec->add(to, sums, cols);
+    for (int64_t r = 0; r < r1 - r0; r++, to += call->to_row, sums += cols) {
+        if (call->add) vec->add(to, sums, cols);
         else memcpy(to, sums, (size_t)cols * sizeof *to);
     }
 }
 /* Every task's sums fit its scratch, and there are enough tasks. */
-static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *c) {
-    neo__embedding_cut j;
-    j.ctx = ctx;
-    j.call = c;
-    j.in_place = !c->add && c->leaves.count <= 1; /* of no leaves: zeros */
-    const int64_t depth = neo__tree_depth(c->leaves.count);
-    const int64_t cols = NEO__MIN(c->dim, (int64_t)NEO__EMBEDDING_COLS);
+static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *call) {
+    neo__embedding_cut cut;
+    cut.ctx = ctx;
+    cut.call = call;
+    cut.in_place = !call->add && call->leaves.count <= 1; /* of no leaves: zeros */
+    const int64_t depth = neo__tree_depth(call->leaves.count);
+    const int64_t cols = NEO__MIN(call->dim, (int64_t)NEO__EMBEDDING_COLS);
     const int64_t room = NEO__WORKER_SCRATCH_BYTES / (int64_t)sizeof(float) / depth / cols;
     const int64_t wanted = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
-    j.col_tasks = (c->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
-    const int64_t row_tasks = NEO__MAX((wanted + j.col_tasks - 1) / j.col_tasks, 1);
-    j.task_rows = NEO__MAX((c->rows + row_tasks - 1) / row_tasks, 1);
-    if (!j.in_place) j.task_rows = NEO__MIN(j.task_rows, room);
-    j.area = j.task_rows * cols;
-    neo_parallel_for(ctx, (c->rows + j.task_rows - 1) / j.task_rows * j.col_tasks,
-                     neo__embedding_grad_task, &j);
+    cut.col_tasks = (call->dim + NEO__EMBEDDING_COLS - 1) / NEO__EMBEDDING_COLS;
+    const int64_t row_tasks = NEO__MAX((wanted + cut.col_tasks - 1) / cut.col_tasks, 1);
+    cut.task_rows = NEO__MAX((call->rows + row_tasks - 1) / row_tasks, 1);
+    if (!cut.in_place) cut.task_rows = NEO__MIN(cut.task_rows, room);
+    cut.area = cut.task_rows * cols;
+    neo_parallel_for(ctx, (call->rows + cut.task_rows - 1) / cut.task_rows * cut.col_tasks,
+                     neo__embedding_grad_task, &cut);
 }
-static neo_status neo__cpu_embedding(neo_device *d, const neo__embedding_call *c) {
+static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_call *call) {
     uint64_t bad = UINT64_MAX;
-    for (int64_t i = 0; i < c->count && bad == UINT64_MAX; i++) {
-        const int64_t id = neo__jagged_id(c->ids, c->is_i32, i);
-        if (id < 0 || id >= c->rows) bad = (uint64_t)i;
+    for (int64_t i = 0; i < call->count && bad == UINT64_MAX; i++) {
+        const int64_t id = neo__jagged_id(call->ids, call->is_i32, i);
+        if (id < 0 || id >= call->rows) bad = (uint64_t)i;
     }
-    const int empty = bad != UINT64_MAX || c->rows == 0 || c->dim == 0;
-    if (!empty && !c->backward)
-        neo__cpu_run(d, c, c->count, 1 + NEO__VEC_GRAIN / c->dim, 1, neo__embedding_part);
-    else if (!empty && (!c->add || c->leaves.count > 0)) neo__embedding_grad(neo__cpu_ctx(d), c);
-    return neo__later_now(&c->later, &bad);
+    const int empty = bad != UINT64_MAX || call->rows == 0 || call->dim == 0;
+    if (!empty && !call->backward)
+        neo__cpu_run(device, call, call->count, 1 + NEO__VEC_GRAIN / call->dim, 1,
+                     neo__embedding_part);
+    else if (!empty && (!call->add || call->leaves.count > 0))
+        neo__embedding_grad(neo__cpu_ctx(device), call);
+    return neo__later_now(&call->later, &bad);
 }
 
 /* ---------------------------------------------------------------------------
@@ -8073,30 +8123,32 @@ enum {
 NEO__HOT_END
 /* The sizes, and the tensors that both directions read. */
 static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, const char *fn,
-                                       const neo_attention_desc *d, neo_tensor q, neo_tensor k,
+                                       const neo_attention_desc *desc, neo_tensor q, neo_tensor k,
                                        neo_tensor v, neo_tensor y) {
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
-    NEO__CHECK(d->length >= 1 && d->heads >= 1, NEO_ERR_ARG,
+    NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
+    NEO__CHECK(desc->length >= 1 && desc->heads >= 1, NEO_ERR_ARG,
                "%s: a length of %" PRId64 " and %" PRId64 " heads, both must be 1 or more", fn,
-               d->length, d->heads);
-    NEO__CHECK(d->scale - d->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn, (double)d->scale);
-    const int64_t rows = q.shape[0], cols = q.shape[1], dim = cols / d->heads;
+               desc->length, desc->heads);
+    NEO__CHECK(desc->scale - desc->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn,
+               (double)desc->scale);
+    const int64_t rows = q.shape[0], cols = q.shape[1], dim = cols / desc->heads;
     NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
     NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
     NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
-    NEO__CHECK(rows % d->length == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows, d->length);
-    NEO__CHECK(cols > 0 && cols % d->heads == 0, NEO_ERR_SHAPE,
+    NEO__CHECK(rows % desc->length == 0, NEO_ERR_SHAPE,
+               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows,
+               desc->length);
+    NEO__CHECK(cols > 0 && cols % desc->heads == 0, NEO_ERR_SHAPE,
                "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
-               d->heads);
+               desc->heads);
     NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
                "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
-    call->causal = d->causal != 0;
-    call->length = d->length, call->heads = d->heads, call->dim = dim;
-    call->sequences = rows / d->length;
-    call->scale = d->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : d->scale;
+    call->causal = desc->causal != 0;
+    call->length = desc->length, call->heads = desc->heads, call->dim = dim;
+    call->sequences = rows / desc->length;
+    call->scale = desc->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : desc->scale;
     call->q = neo__f32(q), call->q_row = q.stride[0];
     call->k = neo__f32(k), call->k_row = k.stride[0];
     call->v = neo__f32(v), call->v_row = v.stride[0];
@@ -8190,17 +8242,18 @@ typedef enum neo__attention_part {
    Terms that are left out are zeros, the same ones on all instruction sets, should one meet
    infinity. Those in front add nothing to a sum that starts at +0. Those behind can turn -0 to +0:
    +0 is added to such sums at their end, so that devices may take all terms. */
-static void neo__attention_product(const neo__attention *a, neo__attention_part part, int64_t m,
-                                   int64_t cols, int64_t k, const float *x, int64_t x_row,
-                                   int64_t x_k, const float *y, float *c, int64_t c_row, int add) {
+static void neo__attention_product(const neo__attention *attention, neo__attention_part part,
+                                   int64_t m, int64_t cols, int64_t k, const float *x,
+                                   int64_t x_row, int64_t x_k, const float *y, float *c,
+                                   int64_t c_row, int add) {
     static const float zeros[32] = {0.0f}; /* the columns of a tile, of any path */
-    const neo__gemm_kernels *kern = a->ctx->gemm;
+    const neo__gemm_kernels *kern = attention->ctx->gemm;
     const int64_t width = 2 * kern->lanes;
-    NEO__ZERO(neo__tile, t);
-    t.a_row = x_row, t.a_k = x_k;
-    t.b_k = width;
-    t.c_row = t.init_row = c_row;
-    t.bias = part == NEO__ATTENTION_OF_QUERIES ? zeros : NULL;
+    NEO__ZERO(neo__tile, tile);
+    tile.a_row = x_row, tile.a_k = x_k;
+    tile.b_k = width;
+    tile.c_row = tile.init_row = c_row;
+    tile.bias = part == NEO__ATTENTION_OF_QUERIES ? zeros : NULL;
     for (int64_t i = 0, rows; i < m; i += rows) {
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
@@ -8213,14 +8266,14 @@ static void neo__attention_product(const neo__attention *a, neo__attention_part 
         }
         if (rows > 1) rows -= rows & 1;
         if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows);
-        t.k = end - begin;
-        t.a = x + i * x_row + begin * x_k;
+        tile.k = end - begin;
+        tile.a = x + i * x_row + begin * x_k;
         for (int64_t j = 0; j < last; j += width) {
-            t.b = y + j * k + begin * width;
-            t.c = c + i * c_row + j;
-            t.init = add ? t.c : NULL;
-            if (last - j > kern->lanes) kern->tile2[rows / 2](&t);
-            else kern->tile1[rows / 2](&t);
+            tile.b = y + j * k + begin * width;
+            tile.c = c + i * c_row + j;
+            tile.init = add ? tile.c : NULL;
+            if (last - j > kern->lanes) kern->tile2[rows / 2](&tile);
+            else kern->tile1[rows / 2](&tile);
         }
     }
 }
@@ -8244,39 +8297,41 @@ static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *pa
 }
 
 /* The tile of queries from q0, over all tiles of keys. */
-static void neo__attention_forward_tile(const neo__attention *a, int64_t q0,
-                                        neo__attention_scratch *w) {
-    const neo__attention_call *c = a->call;
-    const neo__vec_kernels *vec = a->ctx->vec;
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0);
-    float *out = w->y, *s = w->p, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
+static void neo__attention_forward_tile(const neo__attention *attention, int64_t q0,
+                                        neo__attention_scratch *scratch) {
+    const neo__attention_call *call = attention->call;
+    const neo__vec_kernels *vec = attention->ctx->vec;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, call->length - q0);
+    float *out = scratch->y, *s = scratch->p, max[NEO__KEYS], sum[NEO__KEYS];
+    const float *q = call->q + neo__attention_at(attention, call->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
     }
-    memset(out, 0, (size_t)(m * a->wide) * sizeof *out);
-    const int64_t end = c->causal ? q0 + m : c->length;
+    memset(out, 0, (size_t)(m * attention->wide) * sizeof *out);
+    const int64_t end = call->causal ? q0 + m : call->length;
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
-        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
-        const int diagonal = c->causal && k0 == q0;
-        const float *k = c->k + neo__attention_at(a, c->k_row, k0);
-        const float *v = c->v + neo__attention_at(a, c->v_row, k0);
-        neo__attention_flip(a, w->keys_flipped, k, c->k_row, n);
-        neo__attention_pack(a, w->values, v, c->v_row, n);
-        neo__attention_product(a, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE, m, n,
-                               c->dim, q, c->q_row, 1, w->keys_flipped, s, NEO__KEYS, 0);
+        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, call->length - k0);
+        const int diagonal = call->causal && k0 == q0;
+        const float *k = call->k + neo__attention_at(attention, call->k_row, k0);
+        const float *v = call->v + neo__attention_at(attention, call->v_row, k0);
+        neo__attention_flip(attention, scratch->keys_flipped, k, call->k_row, count);
+        neo__attention_pack(attention, scratch->values, v, call->v_row, count);
+        neo__attention_product(attention, diagonal ? NEO__ATTENTION_SCORES : NEO__ATTENTION_WHOLE,
+                               m, count, call->dim, q, call->q_row, 1, scratch->keys_flipped, s,
+                               NEO__KEYS, 0);
         for (int64_t i = 0; i < m; i++)
-            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(a, q0 + i, k0, n), c->scale,
-                              &max[i], &sum[i], out + i * a->wide, c->dim);
-        neo__attention_product(a, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m,
-                               c->dim, n, s, NEO__KEYS, 1, w->values, out, a->wide, 1);
+            vec->softmax_tile(s + i * NEO__KEYS, neo__attention_seen(attention, q0 + i, k0, count),
+                              call->scale, &max[i], &sum[i], out + i * attention->wide, call->dim);
+        neo__attention_product(
+            attention, diagonal ? NEO__ATTENTION_OF_QUERIES : NEO__ATTENTION_WHOLE, m, call->dim,
+            count, s, NEO__KEYS, 1, scratch->values, out, attention->wide, 1);
     }
     for (int64_t i = 0; i < m; i++) {
-        const float lse = vec->softmax_end(out + i * a->wide, max[i], sum[i], c->dim);
-        memcpy(c->y + neo__attention_at(a, c->y_row, q0 + i), out + i * a->wide,
-               (size_t)c->dim * sizeof *out);
-        if (c->lse) *neo__attention_lse(a, q0 + i) = lse;
+        const float lse = vec->softmax_end(out + i * attention->wide, max[i], sum[i], call->dim);
+        memcpy(call->y + neo__attention_at(attention, call->y_row, q0 + i),
+               out + i * attention->wide, (size_t)call->dim * sizeof *out);
+        if (call->lse) *neo__attention_lse(attention, q0 + i) = lse;
     }
 }
 static void neo__attention_forward_part(const neo__cpu_part *part) {
@@ -8312,56 +8367,65 @@ static void neo__attention_to_keys(const neo__attention *a, neo__attention_part 
 }
 /* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
    meets. */
-static void neo__attention_pair(const neo__attention *a, neo__attention_scratch *s, int64_t k0,
-                                int64_t n, int64_t q0, int first) {
-    const neo__attention_call *c = a->call;
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, c->length - q0), dim = c->dim, wide = a->wide;
-    const int diagonal = c->causal && q0 == k0;
+static void neo__attention_pair(const neo__attention *attention, neo__attention_scratch *scratch,
+                                int64_t k0, int64_t count, int64_t q0, int first) {
+    const neo__attention_call *call = attention->call;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, call->length - q0), dim = call->dim,
+                  wide = attention->wide;
+    const int diagonal = call->causal && q0 == k0;
     const neo__attention_part whole = NEO__ATTENTION_WHOLE;
     const neo__attention_part scores = diagonal ? NEO__ATTENTION_SCORES : whole;
     const neo__attention_part of_queries = diagonal ? NEO__ATTENTION_OF_QUERIES : whole;
     const neo__attention_part of_keys = diagonal ? NEO__ATTENTION_OF_KEYS : whole;
-    const float *q = c->q + neo__attention_at(a, c->q_row, q0);
-    const float *dy = c->dy + neo__attention_at(a, c->dy_row, q0);
+    const float *q = call->q + neo__attention_at(attention, call->q_row, q0);
+    const float *dy = call->dy + neo__attention_at(attention, call->dy_row, q0);
     float delta[NEO__KEYS];
-    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(a, q0 + i);
-    neo__attention_product(a, scores, m, n, dim, q, c->q_row, 1, s->keys_flipped, s->p, NEO__KEYS,
-                           0);
-    neo__attention_product(a, scores, m, n, dim, dy, c->dy_row, 1, s->values_flipped, s->ds,
-                           NEO__KEYS, 0);
+    for (int64_t i = 0; i < m; i++) delta[i] = neo__attention_delta(attention, q0 + i);
+    neo__attention_product(attention, scores, m, count, dim, q, call->q_row, 1,
+                           scratch->keys_flipped, scratch->p, NEO__KEYS, 0);
+    neo__attention_product(attention, scores, m, count, dim, dy, call->dy_row, 1,
+                           scratch->values_flipped, scratch->ds, NEO__KEYS, 0);
     for (int64_t i = 0; i < m; i++)
-        a->ctx->vec->softmax_tile_grad(s->p + i * NEO__KEYS, s->ds + i * NEO__KEYS,
-                                       neo__attention_seen(a, q0 + i, k0, n), c->scale,
-                                       *neo__attention_lse(a, q0 + i), delta[i]);
-    if (c->dv) neo__attention_to_keys(a, of_keys, n, m, s->p, dy, c->dy_row, s->dy, s->dv, first);
-    if (c->dk)
-        neo__attention_to_keys(a, of_keys, n, m, s->ds, q, c->q_row, s->queries, s->dk, first);
-    if (c->dq) {
-        float *dq = c->dq + neo__attention_at(a, c->dq_row, q0);
-        if (k0 > 0) neo__attention_copy(a, s->dq, wide, dq, c->dq_row, m);
-        neo__attention_product(a, of_queries, m, dim, n, s->ds, NEO__KEYS, 1, s->keys, s->dq, wide,
-                               k0 > 0);
-        neo__attention_copy(a, dq, c->dq_row, s->dq, wide, m);
+        attention->ctx->vec->softmax_tile_grad(
+            scratch->p + i * NEO__KEYS, scratch->ds + i * NEO__KEYS,
+            neo__attention_seen(attention, q0 + i, k0, count), call->scale,
+            *neo__attention_lse(attention, q0 + i), delta[i]);
+    if (call->dv)
+        neo__attention_to_keys(attention, of_keys, count, m, scratch->p, dy, call->dy_row,
+                               scratch->dy, scratch->dv, first);
+    if (call->dk)
+        neo__attention_to_keys(attention, of_keys, count, m, scratch->ds, q, call->q_row,
+                               scratch->queries, scratch->dk, first);
+    if (call->dq) {
+        float *dq = call->dq + neo__attention_at(attention, call->dq_row, q0);
+        if (k0 > 0) neo__attention_copy(attention, scratch->dq, wide, dq, call->dq_row, m);
+        neo__attention_product(attention, of_queries, m, dim, count, scratch->ds, NEO__KEYS, 1,
+                               scratch->keys, scratch->dq, wide, k0 > 0);
+        neo__attention_copy(attention, dq, call->dq_row, scratch->dq, wide, m);
     }
 }
 static void neo__attention_backward_part(const neo__cpu_part *part) {
-    const neo__attention_call *c = (const neo__attention_call *)part->call;
-    const neo__attention a = neo__attention_head(part, part->begin);
-    neo__attention_scratch *s = neo__attention_scratch_of(part);
-    for (int64_t k0 = 0; k0 < c->length; k0 += NEO__KEYS) {
-        const int64_t n = NEO__MIN((int64_t)NEO__KEYS, c->length - k0);
-        const int64_t start = c->causal ? k0 : 0;
-        const float *k = c->k + neo__attention_at(&a, c->k_row, k0);
-        const float *v = c->v + neo__attention_at(&a, c->v_row, k0);
-        neo__attention_flip(&a, s->keys_flipped, k, c->k_row, n);
-        neo__attention_flip(&a, s->values_flipped, v, c->v_row, n);
-        if (c->dq) neo__attention_pack(&a, s->keys, k, c->k_row, n);
-        for (int64_t q0 = start; q0 < c->length; q0 += NEO__KEYS)
-            neo__attention_pair(&a, s, k0, n, q0, q0 == start);
-        const int64_t dk = neo__attention_at(&a, c->dk_row, k0);
-        const int64_t dv = neo__attention_at(&a, c->dv_row, k0);
-        if (c->dk) neo__attention_copy(&a, c->dk + dk, c->dk_row, s->dk, a.wide, n);
-        if (c->dv) neo__attention_copy(&a, c->dv + dv, c->dv_row, s->dv, a.wide, n);
+    const neo__attention_call *call = (const neo__attention_call *)part->call;
+    const neo__attention attention = neo__attention_head(part, part->begin);
+    neo__attention_scratch *scratch = neo__attention_scratch_of(part);
+    for (int64_t k0 = 0; k0 < call->length; k0 += NEO__KEYS) {
+        const int64_t count = NEO__MIN((int64_t)NEO__KEYS, call->length - k0);
+        const int64_t start = call->causal ? k0 : 0;
+        const float *k = call->k + neo__attention_at(&attention, call->k_row, k0);
+        const float *v = call->v + neo__attention_at(&attention, call->v_row, k0);
+        neo__attention_flip(&attention, scratch->keys_flipped, k, call->k_row, count);
+        neo__attention_flip(&attention, scratch->values_flipped, v, call->v_row, count);
+        if (call->dq) neo__attention_pack(&attention, scratch->keys, k, call->k_row, count);
+        for (int64_t q0 = start; q0 < call->length; q0 += NEO__KEYS)
+            neo__attention_pair(&attention, scratch, k0, count, q0, q0 == start);
+        const int64_t dk = neo__attention_at(&attention, call->dk_row, k0);
+        const int64_t dv = neo__attention_at(&attention, call->dv_row, k0);
+        if (call->dk)
+            neo__attention_copy(&attention, call->dk + dk, call->dk_row, scratch->dk,
+                                attention.wide, count);
+        if (call->dv)
+            neo__attention_copy(&attention, call->dv + dv, call->dv_row, scratch->dv,
+                                attention.wide, count);
     }
 }
 /* Forward, a task is a tile of queries of a head; backward, a head. */
@@ -8421,24 +8485,25 @@ typedef struct neo__loss {
     double *loss;   /* or NULL */
 } neo__loss;
 static neo_status neo__loss_answer(void *job, const void *answer) {
-    const neo__loss *l = (const neo__loss *)job;
+    const neo__loss *loss = (const neo__loss *)job;
     neo__loss_found found;
     memcpy(&found, answer, sizeof found);
     const int is_x = found.bad[0] == UINT64_MAX;
     if (found.bad[is_x] == UINT64_MAX) {
-        if (l->loss) *l->loss = l->batch > 0 ? neo_exact_value(&found.sum) / (double)l->batch : 0.0;
-        if (l->sum) neo_exact_merge(l->sum, &found.sum);
+        if (loss->loss)
+            *loss->loss = loss->batch > 0 ? neo_exact_value(&found.sum) / (double)loss->batch : 0.0;
+        if (loss->sum) neo_exact_merge(loss->sum, &found.sum);
         return NEO_OK;
     }
-    if (l->call.kind != NEO__LOSS_CROSS_ENTROPY)
-        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]", l->fn,
-                        l->names[is_x ? 0 : 1], found.bad[is_x], found.value);
+    if (loss->call.kind != NEO__LOSS_CROSS_ENTROPY)
+        return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]",
+                        loss->fn, loss->names[is_x ? 0 : 1], found.bad[is_x], found.value);
     int64_t label = 0; /* all of its digits */
-    NEO__TRY(neo__data_read(l->ctx, &label, l->call.label + found.bad[0], neo__ctx_place(l->ctx),
-                            sizeof label));
+    NEO__TRY(neo__data_read(loss->ctx, &label, loss->call.label + found.bad[0],
+                            neo__ctx_place(loss->ctx), sizeof label));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: label of sample %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    l->fn, found.bad[0], label, l->call.width);
+                    loss->fn, found.bad[0], label, loss->call.width);
 }
 static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                                   const neo_loss_desc *desc, neo_tensor x, neo_tensor dx,
@@ -8581,16 +8646,16 @@ static float neo__mse_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t r
 }
 /* With m the largest logit and s = sum e^(x - m): loss log s - (x_label - m), slope e^(x - m)/s -
    (1 at label). */
-static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *c, int64_t row) {
-    float weight = c->weight ? c->weight[row] : 1.0f, max = 0.0f, g = weight * c->g;
-    int64_t label = c->label[row];
-    const float *x = c->x + row * c->width;
-    float *dx = c->dx ? c->dx + row * c->width : NULL;
+static float neo__cross_entropy_row(const neo_ctx *ctx, const neo__loss_call *call, int64_t row) {
+    float weight = call->weight ? call->weight[row] : 1.0f, max = 0.0f, g = weight * call->g;
+    int64_t label = call->label[row];
+    const float *x = call->x + row * call->width;
+    float *dx = call->dx ? call->dx + row * call->width : NULL;
     float x_label = x[label]; /* dx may be x */
-    float sum = ctx->vec->softmax_row(x, &max, dx, c->width);
+    float sum = ctx->vec->softmax_row(x, &max, dx, call->width);
     if (dx) {
         float p = dx[label] / sum;
-        ctx->vec->softmax_grad(dx, sum, g, c->width);
+        ctx->vec->softmax_grad(dx, sum, g, call->width);
         dx[label] = (p - 1.0f) * g;
     }
     return weight * (neo__vlog_scalar(sum) - (x_label - max));
@@ -8608,34 +8673,35 @@ static void neo__loss_part(const neo__cpu_part *part) {
                                                     : neo__cross_entropy_row(part->ctx, c, row));
 }
 /* Finds the first label, then the first probability, that is outside. */
-static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *c, neo__loss_found *found) {
+static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *call,
+                              neo__loss_found *found) {
     const float *checked[2] = {NULL, NULL};
-    if (c->kind == NEO__LOSS_BCE_LOGITS || c->kind == NEO__LOSS_BCE) checked[0] = c->y;
-    if (c->kind == NEO__LOSS_BCE) checked[1] = c->x;
+    if (call->kind == NEO__LOSS_BCE_LOGITS || call->kind == NEO__LOSS_BCE) checked[0] = call->y;
+    if (call->kind == NEO__LOSS_BCE) checked[1] = call->x;
     for (int k = 0; k < 2 && checked[k]; k++) {
-        const int64_t at = ctx->vec->find_outside(checked[k], 0.0f, 1.0f, c->rows);
-        if (at == c->rows) continue;
+        const int64_t at = ctx->vec->find_outside(checked[k], 0.0f, 1.0f, call->rows);
+        if (at == call->rows) continue;
         found->bad[k] = (uint64_t)at, found->value = (double)checked[k][at];
         return 1;
     }
-    for (int64_t i = 0; c->kind == NEO__LOSS_CROSS_ENTROPY && i < c->rows; i++) {
-        if (c->label[i] >= 0 && c->label[i] < c->width) continue;
-        found->bad[0] = (uint64_t)i, found->value = (double)c->label[i];
+    for (int64_t i = 0; call->kind == NEO__LOSS_CROSS_ENTROPY && i < call->rows; i++) {
+        if (call->label[i] >= 0 && call->label[i] < call->width) continue;
+        found->bad[0] = (uint64_t)i, found->value = (double)call->label[i];
         return 1;
     }
     return 0;
 }
-static neo_status neo__cpu_loss(neo_device *d, const neo__loss_call *c) {
+static neo_status neo__cpu_loss(neo_device *device, const neo__loss_call *call) {
     enum { GRAIN = 8192 };
-    neo_ctx *ctx = neo__cpu_ctx(d);
+    neo_ctx *ctx = neo__cpu_ctx(device);
     neo__loss_found found = neo__loss_found_none();
-    const int empty = c->rows == 0 || c->width == 0;
-    if (!empty && !neo__loss_find_bad(ctx, c, &found)) {
+    const int empty = call->rows == 0 || call->width == 0;
+    if (!empty && !neo__loss_find_bad(ctx, call, &found)) {
         neo__exact_start(ctx, 1);
-        neo__cpu_run(d, c, c->rows, 1 + GRAIN / c->width, 1, neo__loss_part);
+        neo__cpu_run(device, call, call->rows, 1 + GRAIN / call->width, 1, neo__loss_part);
         neo__exact_finish(ctx, 0, &found.sum);
     }
-    return neo__later_now(&c->later, &found);
+    return neo__later_now(&call->later, &found);
 }
 
 /* ---------------------------------------------------------------------------
@@ -8712,11 +8778,11 @@ NEO_API void neo_params_destroy(neo_params *p) {
     neo_free(p->ctx, p, sizeof *p);
 }
 
-static neo_status neo__params_check(const neo_params *p, const char *name, int ndim,
+static neo_status neo__params_check(const neo_params *params, const char *name, int ndim,
                                     const int64_t *shape, int64_t *count) {
-    NEO__CHECK_LIVE(p, "neo_params_add", "params");
+    NEO__CHECK_LIVE(params, "neo_params_add", "params");
     NEO__CHECK(name && name[0], NEO_ERR_ARG, "neo_params_add: a parameter needs a name");
-    NEO__CHECK(!neo_params_find(p, name), NEO_ERR_ARG,
+    NEO__CHECK(!neo_params_find(params, name), NEO_ERR_ARG,
                "neo_params_add: there is a parameter '%s' already", name);
     NEO__CHECK(ndim >= 0 && ndim <= NEO_MAX_DIMS && (ndim == 0 || shape), NEO_ERR_ARG,
                "neo_params_add: '%s' has %d dimensions, not 0 .. %d", name, ndim, NEO_MAX_DIMS);
@@ -8730,14 +8796,14 @@ static neo_status neo__params_check(const neo_params *p, const char *name, int n
 }
 
 /* A parameter whose memory is not set; NULL: there is none. */
-static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int ndim,
+static neo__param_slot *neo__param_alloc(neo_params *params, const char *name, int ndim,
                                          const int64_t *shape, int64_t count) {
     size_t name_bytes = strlen(name) + 1;
     size_t bytes = neo__size_add(sizeof(neo__param_slot), name_bytes);
-    size_t padded = p->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
+    size_t padded = params->deferred ? 0 : (size_t)neo__block_pad(count) * sizeof(float);
     char *data;
-    neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(p->ctx, "neo_params_add", name,
-                                                                    bytes, 2 * padded, &data);
+    neo__param_slot *slot = (neo__param_slot *)neo__alloc_with_data(params->ctx, "neo_params_add",
+                                                                    name, bytes, 2 * padded, &data);
     if (!slot) return NULL;
     memcpy(slot + 1, name, name_bytes);
     slot->bytes = bytes;
@@ -8745,34 +8811,34 @@ static neo__param_slot *neo__param_alloc(neo_params *p, const char *name, int nd
     slot->data_bytes = 2 * padded;
     slot->param.name = (char *)(slot + 1);
     /* a parameter without elements has an address too */
-    char *value = p->deferred ? NULL : data ? data : (char *)slot;
+    char *value = params->deferred ? NULL : data ? data : (char *)slot;
     slot->param.value = neo_tensor_nd(value, NEO_F32, ndim, shape);
     slot->param.grad = neo_tensor_nd(data ? data + padded : value, NEO_F32, ndim, shape);
-    slot->param.value.place = slot->param.grad.place = neo__ctx_place(p->ctx);
-    if (p->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
+    slot->param.value.place = slot->param.grad.place = neo__ctx_place(params->ctx);
+    if (params->deferred) slot->param.value.absent = slot->param.grad.absent = neo__params_absent;
     return slot;
 }
 
-NEO_API neo_status neo_params_add(neo_params *p, const char *name, int ndim, const int64_t *shape,
-                                  neo_init init, const neo_param **param) {
+NEO_API neo_status neo_params_add(neo_params *params, const char *name, int ndim,
+                                  const int64_t *shape, neo_init init, const neo_param **param) {
     int64_t count = 0;
     if (param) *param = NULL;
-    NEO__TRY(neo__params_check(p, name, ndim, shape, &count));
-    NEO__TRY(NEO__GROW(p->ctx, p->slot, p->capacity, p->count + 1));
+    NEO__TRY(neo__params_check(params, name, ndim, shape, &count));
+    NEO__TRY(NEO__GROW(params->ctx, params->slot, params->capacity, params->count + 1));
     if (init.kind == NEO_INIT_DEFAULT) init.kind = NEO_INIT_CONSTANT, init.a = 0.0f, init.b = 0.0f;
-    if (p->deferred) NEO__TRY(neo__init_check(&init, name));
-    neo__param_slot *slot = neo__param_alloc(p, name, ndim, shape, count);
+    if (params->deferred) NEO__TRY(neo__init_check(&init, name));
+    neo__param_slot *slot = neo__param_alloc(params, name, ndim, shape, count);
     if (!slot) return NEO_ERR_MEMORY;
     slot->init = init;
     /* gradient and padding are zero */
-    neo_status status = neo__data_zero(p->ctx, slot->data, slot->data_bytes);
-    if (status == NEO_OK && !p->deferred && init.kind != NEO_INIT_NONE)
-        status = neo_tensor_init(p->ctx, slot->param.value, slot->param.name, init, 0);
+    neo_status status = neo__data_zero(params->ctx, slot->data, slot->data_bytes);
+    if (status == NEO_OK && !params->deferred && init.kind != NEO_INIT_NONE)
+        status = neo_tensor_init(params->ctx, slot->param.value, slot->param.name, init, 0);
     if (status != NEO_OK) {
-        neo__param_free(p->ctx, slot);
+        neo__param_free(params->ctx, slot);
         return status;
     }
-    p->slot[p->count++] = slot;
+    params->slot[params->count++] = slot;
     if (param) *param = &slot->param;
     return NEO_OK;
 }
@@ -8783,12 +8849,12 @@ NEO_API neo_init neo_params_initializer(const neo_params *p, int index) {
     none.kind = NEO_INIT_NONE;
     return index >= 0 && index < p->count ? p->slot[index]->init : none;
 }
-NEO_API neo_status neo_params_bind(neo_params *p, int index, void *value, void *grad,
+NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, void *grad,
                                    const char *absent) {
-    NEO__CHECK(p && index >= 0 && index < p->count, NEO_ERR_ARG,
+    NEO__CHECK(params && index >= 0 && index < params->count, NEO_ERR_ARG,
                "neo_params_bind: params is NULL or there is no parameter %d", index);
-    neo_param *param = &p->slot[index]->param;
-    NEO__CHECK(p->deferred, NEO_ERR_ARG,
+    neo_param *param = &params->slot[index]->param;
+    NEO__CHECK(params->deferred, NEO_ERR_ARG,
                "neo_params_bind: '%s': the set is not deferred, it has memory of its own",
                param->name);
     const char *why = absent ? absent : neo__params_absent;
@@ -8863,31 +8929,31 @@ static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
 }
 
 /* The record and its arrays in one block. Counts without a block. */
-static neo_optim neo__optim_layout(const neo_params *params, const neo_optim_desc *d,
+static neo_optim neo__optim_layout(const neo_params *params, const neo_optim_desc *desc,
                                    neo__carve *carve) {
-    NEO__ZERO(neo_optim, o);
+    NEO__ZERO(neo_optim, optim);
     const char *kinds[2];
-    const size_t prefix = strlen(d->name ? d->name : "optim") + 1;
+    const size_t prefix = strlen(desc->name ? desc->name : "optim") + 1;
     size_t names = prefix + prefix + strlen("step") + 1;
     neo_optim *self;
-    o.param_count = neo_params_count(params);
-    o.state_count = neo__optim_states(d, kinds);
-    for (int i = 0; i < o.param_count; i++) {
+    optim.param_count = neo_params_count(params);
+    optim.state_count = neo__optim_states(desc, kinds);
+    for (int i = 0; i < optim.param_count; i++) {
         const neo_param *p = neo_params_at(params, i);
         const size_t bytes = (size_t)neo__block_pad(neo_tensor_count(p->value)) * sizeof(float);
-        for (int s = 0; s < o.state_count; s++) {
+        for (int s = 0; s < optim.state_count; s++) {
             names += prefix + strlen(p->name) + 1 + strlen(kinds[s]) + 1;
-            o.data_bytes += bytes;
+            optim.data_bytes += bytes;
         }
     }
     NEO__CARVE(carve, self, 1);
-    NEO__CARVE(carve, o.spans, o.param_count);
-    NEO__CARVE(carve, o.entry, o.param_count * o.state_count + 1);
-    NEO__CARVE(carve, o.names, names);
-    NEO__CARVE(carve, o.norm, d->kind == NEO_OPTIM_LAMB ? 2 * o.param_count : 0);
-    NEO__CARVE(carve, o.largest, d->group ? d->group->size : 0);
-    o.bytes = carve->at;
-    return o;
+    NEO__CARVE(carve, optim.spans, optim.param_count);
+    NEO__CARVE(carve, optim.entry, optim.param_count * optim.state_count + 1);
+    NEO__CARVE(carve, optim.names, names);
+    NEO__CARVE(carve, optim.norm, desc->kind == NEO_OPTIM_LAMB ? 2 * optim.param_count : 0);
+    NEO__CARVE(carve, optim.largest, desc->group ? desc->group->size : 0);
+    optim.bytes = carve->at;
+    return optim;
 }
 NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_desc *desc) {
     NEO__ZERO(neo__carve, carve);
@@ -8895,32 +8961,32 @@ NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_d
     return neo__size_add(o.bytes, o.data_bytes);
 }
 
-static neo_status neo__optim_check(const neo_optim_desc *d) {
+static neo_status neo__optim_check(const neo_optim_desc *desc) {
     const double most = (double)FLT_MAX, below_one = 1.0 - 0x1p-53;
-    NEO__CHECK(d->kind >= NEO_OPTIM_SGD && d->kind <= NEO_OPTIM_LAMB, NEO_ERR_ARG,
-               "neo_optim_create: no optimizer kind %d", (int)d->kind);
+    NEO__CHECK(desc->kind >= NEO_OPTIM_SGD && desc->kind <= NEO_OPTIM_LAMB, NEO_ERR_ARG,
+               "neo_optim_create: no optimizer kind %d", (int)desc->kind);
     const struct {
         const char *name;
         double value, low, high;
-    } field[] = {{"weight_decay", (double)d->weight_decay, 0, most},
-                 {"momentum", (double)d->momentum, 0, most},
-                 {"dampening", (double)d->dampening, -most, most},
-                 {"lr_decay", (double)d->lr_decay, 0, most},
-                 {"initial_accumulator", (double)d->initial_accumulator, 0, most},
-                 {"beta1", d->beta1, -most, below_one},
-                 {"beta2", d->beta2, -most, below_one},
-                 {"eps", (double)d->eps, 0, most},
-                 {"clip_norm", (double)d->clip_norm, 0, most}};
+    } field[] = {{"weight_decay", (double)desc->weight_decay, 0, most},
+                 {"momentum", (double)desc->momentum, 0, most},
+                 {"dampening", (double)desc->dampening, -most, most},
+                 {"lr_decay", (double)desc->lr_decay, 0, most},
+                 {"initial_accumulator", (double)desc->initial_accumulator, 0, most},
+                 {"beta1", desc->beta1, -most, below_one},
+                 {"beta2", desc->beta2, -most, below_one},
+                 {"eps", (double)desc->eps, 0, most},
+                 {"clip_norm", (double)desc->clip_norm, 0, most}};
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         NEO__CHECK(field[i].value >= field[i].low && field[i].value <= field[i].high, NEO_ERR_ARG,
                    "neo_optim_create: %s is %g, not in [%g, %g]", field[i].name, field[i].value,
                    field[i].low, field[i].high);
-    float type = d->clip_norm_type;
+    float type = desc->clip_norm_type;
     NEO__CHECK(type == 0.0f || type == 1.0f || type == 2.0f || type > FLT_MAX, NEO_ERR_ARG,
                "neo_optim_create: clip_norm_type is %g, not 1, 2 or infinity", (double)type);
-    NEO__CHECK(!d->nesterov || (d->momentum > 0.0f && d->dampening == 0.0f), NEO_ERR_ARG,
+    NEO__CHECK(!desc->nesterov || (desc->momentum > 0.0f && desc->dampening == 0.0f), NEO_ERR_ARG,
                "neo_optim_create: nesterov needs momentum > 0 and dampening 0, not %g and %g",
-               (double)d->momentum, (double)d->dampening);
+               (double)desc->momentum, (double)desc->dampening);
     return NEO_OK;
 }
 static void neo__optim_defaults(neo_optim_desc *d) {
@@ -8941,35 +9007,35 @@ static const char *neo__optim_name(char **at, const char *a, const char *b, cons
     *at = name + room;
     return name;
 }
-static neo_status neo__optim_fill(neo_optim *o) {
-    char *names = o->names;
-    float *state = o->data;
-    const char *kinds[2], *prefix = o->desc.name ? o->desc.name : "optim";
-    const neo_init start = {NEO_INIT_CONSTANT, o->desc.initial_accumulator, 0.0f};
-    neo__optim_entry *entry = o->entry;
-    neo__optim_states(&o->desc, kinds);
+static neo_status neo__optim_fill(neo_optim *optim) {
+    char *names = optim->names;
+    float *state = optim->data;
+    const char *kinds[2], *prefix = optim->desc.name ? optim->desc.name : "optim";
+    const neo_init start = {NEO_INIT_CONSTANT, optim->desc.initial_accumulator, 0.0f};
+    neo__optim_entry *entry = optim->entry;
+    neo__optim_states(&optim->desc, kinds);
     memcpy(names, prefix, strlen(prefix) + 1);
-    o->desc.name = names;
+    optim->desc.name = names;
     names += strlen(prefix) + 1;
-    if (o->data_bytes) NEO__TRY(neo__data_zero(o->ctx, o->data, o->data_bytes));
-    o->group.size = 1;
-    if (o->desc.group) o->group = *o->desc.group;
-    o->desc.group = NULL;
-    for (int i = 0; i < o->param_count; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
-        const int64_t count = o->spans[i].count = neo_tensor_count(p->value);
-        for (int s = 0; s < o->state_count; s++, entry++, state += neo__block_pad(count)) {
-            o->spans[i].state[s] = state;
-            entry->name = neo__optim_name(&names, o->desc.name, p->name, kinds[s]);
+    if (optim->data_bytes) NEO__TRY(neo__data_zero(optim->ctx, optim->data, optim->data_bytes));
+    optim->group.size = 1;
+    if (optim->desc.group) optim->group = *optim->desc.group;
+    optim->desc.group = NULL;
+    for (int i = 0; i < optim->param_count; i++) {
+        const neo_param *p = neo_params_at(optim->params, i);
+        const int64_t count = optim->spans[i].count = neo_tensor_count(p->value);
+        for (int s = 0; s < optim->state_count; s++, entry++, state += neo__block_pad(count)) {
+            optim->spans[i].state[s] = state;
+            entry->name = neo__optim_name(&names, optim->desc.name, p->name, kinds[s]);
             entry->tensor = p->value;
             entry->tensor.data = state;
             entry->tensor.absent = NULL;
-            if (o->desc.kind == NEO_OPTIM_ADAGRAD && count > 0)
-                NEO__TRY(neo_tensor_init(o->ctx, entry->tensor, entry->name, start, 0));
+            if (optim->desc.kind == NEO_OPTIM_ADAGRAD && count > 0)
+                NEO__TRY(neo_tensor_init(optim->ctx, entry->tensor, entry->name, start, 0));
         }
     }
-    entry->name = neo__optim_name(&names, o->desc.name, "step", NULL);
-    entry->tensor = neo_tensor_1d(&o->step, NEO_I64, 1);
+    entry->name = neo__optim_name(&names, optim->desc.name, "step", NULL);
+    entry->tensor = neo_tensor_1d(&optim->step, NEO_I64, 1);
     return NEO_OK;
 }
 
@@ -8993,23 +9059,23 @@ NEO_API neo_status neo_optim_create(neo_ctx *ctx, neo_params *params, const neo_
     NEO__ZERO(neo__carve, carve);
     const neo_optim sizes = neo__optim_layout(params, desc, &carve);
     char *data;
-    neo_optim *o = (neo_optim *)neo__alloc_with_data(ctx, "neo_optim_create", "state", sizes.bytes,
-                                                     sizes.data_bytes, &data);
-    if (!o) return NEO_ERR_MEMORY;
-    carve.block = (char *)o;
+    neo_optim *optim = (neo_optim *)neo__alloc_with_data(ctx, "neo_optim_create", "state",
+                                                         sizes.bytes, sizes.data_bytes, &data);
+    if (!optim) return NEO_ERR_MEMORY;
+    carve.block = (char *)optim;
     carve.at = 0;
-    *o = neo__optim_layout(params, desc, &carve);
-    o->ctx = ctx;
-    o->params = params;
-    o->desc = *desc;
+    *optim = neo__optim_layout(params, desc, &carve);
+    optim->ctx = ctx;
+    optim->params = params;
+    optim->desc = *desc;
     /* states without elements have an address too */
-    o->data = (float *)(void *)(data ? data : (char *)o);
-    o->clip_factor = 1.0f;
-    neo__optim_defaults(&o->desc);
-    neo_status status = neo__optim_fill(o);
-    neo__live_begin(ctx, &o->live, "optim", desc->name);
-    if (status != NEO_OK) neo_optim_destroy(o);
-    else *out = o, ctx->clocks[1] = &o->step;
+    optim->data = (float *)(void *)(data ? data : (char *)optim);
+    optim->clip_factor = 1.0f;
+    neo__optim_defaults(&optim->desc);
+    neo_status status = neo__optim_fill(optim);
+    neo__live_begin(ctx, &optim->live, "optim", desc->name);
+    if (status != NEO_OK) neo_optim_destroy(optim);
+    else *out = optim, ctx->clocks[1] = &optim->step;
     return status;
 }
 NEO_API void neo_optim_destroy(neo_optim *o) {
@@ -9057,17 +9123,17 @@ static neo_status neo__optim_run(neo_optim *o, neo__optim_call *call) {
     return NEO__RUN(o->ctx, "neo_optim_step", optim, call);
 }
 /* Addresses may change between steps: those of a sharded set do. */
-static neo_status neo__optim_bind(neo_optim *o) {
-    NEO__CHECK(neo_params_count(o->params) == o->param_count, NEO_ERR_STATE,
+static neo_status neo__optim_bind(neo_optim *optim) {
+    NEO__CHECK(neo_params_count(optim->params) == optim->param_count, NEO_ERR_STATE,
                "neo_optim_step: the set has %d parameters, had %d at neo_optim_create",
-               neo_params_count(o->params), o->param_count);
-    for (int i = 0; i < o->param_count; i++) {
-        const neo_param *p = neo_params_at(o->params, i);
+               neo_params_count(optim->params), optim->param_count);
+    for (int i = 0; i < optim->param_count; i++) {
+        const neo_param *p = neo_params_at(optim->params, i);
         const neo_tensor t = p->value.data ? p->grad : p->value;
         if (t.absent && !t.data && neo_tensor_count(t) > 0)
             return neo__no_data("neo_optim_step", p->name, t, NEO_ERR_STATE);
-        o->spans[i].w = neo__f32(p->value);
-        o->spans[i].grad = neo__f32(p->grad);
+        optim->spans[i].w = neo__f32(p->value);
+        optim->spans[i].grad = neo__f32(p->grad);
     }
     return NEO_OK;
 }
@@ -9123,23 +9189,23 @@ static neo_status neo__optim_clip_answer(void *job, const void *answer) {
     return NEO_OK;
 }
 /* later: the norm comes by neo__optim_clip_answer, *norm stays as it is. */
-static neo_status neo__optim_norm(neo_optim *o, int later, double *norm) {
+static neo_status neo__optim_norm(neo_optim *optim, int later, double *norm) {
     float most = 0.0f;
     neo_exact sum;
     neo_exact_zero(&sum);
-    neo__optim_clip clip = {o, o->step + 1};
+    neo__optim_clip clip = {optim, optim->step + 1};
     const neo__later answer = {neo__optim_clip_answer, &clip, sizeof clip};
     NEO__ZERO(neo__optim_call, call);
-    call.pass = neo__optim_norm_pass(o);
+    call.pass = neo__optim_norm_pass(optim);
     call.sums = &sum;
     call.most = &most;
-    call.clip_norm = o->desc.clip_norm;
+    call.clip_norm = optim->desc.clip_norm;
     if (later) call.later = answer;
-    NEO__TRY(neo__optim_run(o, &call));
+    NEO__TRY(neo__optim_run(optim, &call));
     if (later) return NEO_OK;
-    if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(o, most, norm);
-    neo_exact_merge(&sum, &o->squares);
-    NEO__TRY(neo__optim_share(o, &sum, 1));
+    if (call.pass == NEO__OPTIM_NORM_INF) return neo__optim_share_largest(optim, most, norm);
+    neo_exact_merge(&sum, &optim->squares);
+    NEO__TRY(neo__optim_share(optim, &sum, 1));
     *norm = neo_exact_value(&sum);
     if (call.pass == NEO__OPTIM_NORM_2) *norm = sqrt(*norm);
     return NEO_OK;
@@ -9148,12 +9214,13 @@ static neo_status neo__optim_norm(neo_optim *o, int later, double *norm) {
 /* ---- norms of parameters ---- */
 /* sums[0] += the squares of n numbers, or, in blocks where these are too large, sums[1] += 2^-140
    times. */
-static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, neo_exact *sums) {
+static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t count,
+                                    neo_exact *sums) {
     NEO__ZERO(neo__optim_span, span);
     NEO__ZERO(neo__optim_call, call);
     NEO__ZERO(neo_exact, sum);
     float x[NEO__BLOCK];
-    span.grad = data, span.count = n;
+    span.grad = data, span.count = count;
     call.pass = NEO__OPTIM_NORM_2;
     call.spans = &span, call.span_count = 1;
     call.sums = &sum;
@@ -9162,30 +9229,32 @@ static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t n, 
         neo_exact_merge(&sums[0], &sum);
         return NEO_OK;
     }
-    for (int64_t at = 0; n > NEO__BLOCK && at < n; at += NEO__BLOCK) /* a rank has whole blocks */
-        NEO__TRY(neo__norm_squares(ctx, data + at, NEO__MIN(n - at, (int64_t)NEO__BLOCK), sums));
-    if (n > NEO__BLOCK) return NEO_OK;
-    NEO__TRY(neo__data_read(ctx, x, data, neo__ctx_place(ctx), (size_t)n * sizeof *x));
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t at = 0; count > NEO__BLOCK && at < count;
+         at += NEO__BLOCK) /* a rank has whole blocks */
+        NEO__TRY(
+            neo__norm_squares(ctx, data + at, NEO__MIN(count - at, (int64_t)NEO__BLOCK), sums));
+    if (count > NEO__BLOCK) return NEO_OK;
+    NEO__TRY(neo__data_read(ctx, x, data, neo__ctx_place(ctx), (size_t)count * sizeof *x));
+    for (int64_t i = 0; i < count; i++)
         neo_exact_add(&sums[1], (float)((double)x[i] * (double)x[i] * 0x1p-140));
     return NEO_OK;
 }
 /* A parameter: its gradient, then its values. optim: NULL, or whose group shares it. */
-static neo_status neo__param_norms(neo_ctx *ctx, const neo_param *p, neo_optim *optim,
+static neo_status neo__param_norms(neo_ctx *ctx, const neo_param *param, neo_optim *optim,
                                    int elsewhere, neo_param_norm *norm) {
-    const int64_t n = neo_tensor_count(p->value);
+    const int64_t n = neo_tensor_count(param->value);
     double value[2];
     neo_exact sums[4];
     for (int i = 0; i < 4; i++) neo_exact_zero(&sums[i]);
     for (int k = 0; k < 2 && n > 0 && !elsewhere; k++) {
-        const float *data = neo__f32(k ? p->value : p->grad);
+        const float *data = neo__f32(k ? param->value : param->grad);
         if (data) NEO__TRY(neo__norm_squares(ctx, data, n, sums + 2 * k));
     }
     if (optim) NEO__TRY(neo__optim_share(optim, sums, 4));
     for (int k = 0; k < 2; k++)
         value[k] = sqrt(neo_exact_value(&sums[2 * k]) +
                         neo_exact_value(&sums[2 * k + 1]) * 0x1p140);
-    norm->name = p->name;
+    norm->name = param->name;
     norm->grad = value[0], norm->weight = value[1];
     return NEO_OK;
 }
@@ -9220,46 +9289,48 @@ NEO_API int neo_norms_largest(const neo_param_norm *norms, int count) {
 
 /* ---- the step ---- */
 /* The trust ratio of each parameter enters its span's lr. */
-static neo_status neo__optim_lamb_rates(neo_optim *o, const neo__step *step, float lr) {
-    for (int i = 0; i < 2 * o->param_count; i++) neo_exact_zero(&o->norm[i]);
+static neo_status neo__optim_lamb_rates(neo_optim *optim, const neo__step *step, float lr) {
+    for (int i = 0; i < 2 * optim->param_count; i++) neo_exact_zero(&optim->norm[i]);
     NEO__ZERO(neo__optim_call, call);
     call.pass = NEO__OPTIM_LAMB_MOMENTS;
     call.step = *step;
-    call.sums = o->norm;
-    NEO__TRY(neo__optim_run(o, &call));
-    for (int i = 0; i < o->param_count; i++)
-        for (int k = 0; k < 2 && o->spans[i].elsewhere; k++) neo_exact_zero(&o->norm[2 * i + k]);
-    NEO__TRY(neo__optim_share(o, o->norm, 2 * o->param_count));
-    for (int i = 0; i < o->param_count; i++) {
-        const double w = sqrt(neo_exact_value(&o->norm[2 * i]));
-        const double u = sqrt(neo_exact_value(&o->norm[2 * i + 1]));
-        o->spans[i].lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
+    call.sums = optim->norm;
+    NEO__TRY(neo__optim_run(optim, &call));
+    for (int i = 0; i < optim->param_count; i++)
+        for (int k = 0; k < 2 && optim->spans[i].elsewhere; k++)
+            neo_exact_zero(&optim->norm[2 * i + k]);
+    NEO__TRY(neo__optim_share(optim, optim->norm, 2 * optim->param_count));
+    for (int i = 0; i < optim->param_count; i++) {
+        const double w = sqrt(neo_exact_value(&optim->norm[2 * i]));
+        const double u = sqrt(neo_exact_value(&optim->norm[2 * i + 1]));
+        optim->spans[i].lr = (float)(w > 0.0 && u > 0.0 ? (double)lr * (w / u) : (double)lr);
     }
     return NEO_OK;
 }
 
 /* The numbers of step t = 1, 2, ... */
-static neo__step neo__optim_numbers(const neo_optim_desc *d, int64_t t, double lr, double clip) {
-    NEO__ZERO(neo__step, s);
-    double steps = (double)t, decay = (double)d->weight_decay;
-    int decoupled = d->kind == NEO_OPTIM_ADAMW;
-    s.clip = (float)clip;
-    s.lr = (float)(d->kind == NEO_OPTIM_ADAGRAD ? lr / (1.0 + (steps - 1.0) * (double)d->lr_decay)
-                                                : lr);
-    s.weight_decay = decoupled ? 0.0f : d->weight_decay;
-    s.keep = decoupled ? (float)(1.0 - lr * decay) : 1.0f;
-    s.momentum = d->momentum;
-    s.undamped = (float)(1.0 - (double)d->dampening);
-    s.first = t == 1;
-    s.nesterov = d->nesterov;
-    s.rest1 = (float)(1.0 - d->beta1);
-    s.beta2 = (float)d->beta2;
-    s.rest2 = (float)(1.0 - d->beta2);
-    double unbias1 = 1.0 / (1.0 - neo__pow_f64(d->beta1, steps));
-    s.unbias1 = (float)(d->kind == NEO_OPTIM_LAMB ? unbias1 : lr * unbias1);
-    s.root_unbias2 = (float)sqrt(1.0 - neo__pow_f64(d->beta2, steps));
-    s.eps = d->eps;
-    return s;
+static neo__step neo__optim_numbers(const neo_optim_desc *desc, int64_t t, double lr, double clip) {
+    NEO__ZERO(neo__step, step);
+    double steps = (double)t, decay = (double)desc->weight_decay;
+    int decoupled = desc->kind == NEO_OPTIM_ADAMW;
+    step.clip = (float)clip;
+    step.lr = (float)(desc->kind == NEO_OPTIM_ADAGRAD
+                          ? lr / (1.0 + (steps - 1.0) * (double)desc->lr_decay)
+                          : lr);
+    step.weight_decay = decoupled ? 0.0f : desc->weight_decay;
+    step.keep = decoupled ? (float)(1.0 - lr * decay) : 1.0f;
+    step.momentum = desc->momentum;
+    step.undamped = (float)(1.0 - (double)desc->dampening);
+    step.first = t == 1;
+    step.nesterov = desc->nesterov;
+    step.rest1 = (float)(1.0 - desc->beta1);
+    step.beta2 = (float)desc->beta2;
+    step.rest2 = (float)(1.0 - desc->beta2);
+    double unbias1 = 1.0 / (1.0 - neo__pow_f64(desc->beta1, steps));
+    step.unbias1 = (float)(desc->kind == NEO_OPTIM_LAMB ? unbias1 : lr * unbias1);
+    step.root_unbias2 = (float)sqrt(1.0 - neo__pow_f64(desc->beta2, steps));
+    step.eps = desc->eps;
+    return step;
 }
 
 /* With check_finite: the gradients, before any rank of the group steps. */
@@ -9270,32 +9341,32 @@ static neo_status neo__optim_look(const neo_optim *o) {
                                   neo_params_at(o->params, i)->grad);
     return o->group.size > 1 ? o->group.agree(o->group.user, status) : status;
 }
-static neo_status neo__optim_step_inside(neo_optim *o, float lr) {
-    const neo_optim_desc *d = &o->desc;
+static neo_status neo__optim_step_inside(neo_optim *optim, float lr) {
+    const neo_optim_desc *desc = &optim->desc;
     double clip = 1.0, norm = 0.0;
     int later = 0;
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_optim_step: lr is %g", (double)lr);
-    NEO__TRY(neo__optim_bind(o));
-    if (o->ctx->check_finite) NEO__TRY(neo__optim_look(o));
-    if (d->clip_norm > 0.0f) {
-        NEO__CHECK(!o->has_squares || d->clip_norm_type == 2.0f, NEO_ERR_ARG,
+    NEO__TRY(neo__optim_bind(optim));
+    if (optim->ctx->check_finite) NEO__TRY(neo__optim_look(optim));
+    if (desc->clip_norm > 0.0f) {
+        NEO__CHECK(!optim->has_squares || desc->clip_norm_type == 2.0f, NEO_ERR_ARG,
                    "neo_optim_step: squares were added to a norm of clip_norm_type %g, not 2",
-                   (double)d->clip_norm_type);
-        o->later = later = neo__optim_norm_stays_on_device(o);
-        NEO__TRY(neo__optim_norm(o, later, &norm));
-        NEO__TRY(neo__optim_check_norm(norm, o->step + 1));
-        clip = neo__optim_factor(d->clip_norm, norm);
+                   (double)desc->clip_norm_type);
+        optim->later = later = neo__optim_norm_stays_on_device(optim);
+        NEO__TRY(neo__optim_norm(optim, later, &norm));
+        NEO__TRY(neo__optim_check_norm(norm, optim->step + 1));
+        clip = neo__optim_factor(desc->clip_norm, norm);
     }
     NEO__ZERO(neo__optim_call, call);
     call.pass = NEO__OPTIM_STEP;
-    call.step = neo__optim_numbers(d, o->step + 1, (double)lr, clip);
+    call.step = neo__optim_numbers(desc, optim->step + 1, (double)lr, clip);
     call.clip_there = later;
-    if (d->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(o, &call.step, lr));
-    NEO__TRY(neo__optim_run(o, &call));
-    neo__count_step(o->ctx, &o->step);
+    if (desc->kind == NEO_OPTIM_LAMB) NEO__TRY(neo__optim_lamb_rates(optim, &call.step, lr));
+    NEO__TRY(neo__optim_run(optim, &call));
+    neo__count_step(optim->ctx, &optim->step);
     if (later) return NEO_OK;
-    o->grad_norm = norm;
-    o->clip_factor = call.step.clip;
+    optim->grad_norm = norm;
+    optim->clip_factor = call.step.clip;
     return NEO_OK;
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
@@ -9311,12 +9382,12 @@ NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
 NEO__HOT_BEGIN
 
 /* ---- the CPU: tasks are blocks of NEO__BLOCK elements, counted through all spans ---- */
-static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *c,
+static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *call,
                                  const neo__optim_span *span) {
     const neo__vec_kernels *vec = ctx->vec;
-    neo__step step = c->step;
+    neo__step step = call->step;
     float *const *state = span->state;
-    switch (c->kind) {
+    switch (call->kind) {
     case NEO_OPTIM_SGD: vec->sgd(&step, span->w, span->grad, state[0], span->count); break;
     case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, span->w, span->grad, state[0], span->count); break;
     case NEO_OPTIM_ADAM:
@@ -9330,16 +9401,16 @@ static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *c,
     }
 }
 /* LAMB's moments, and the square sums of weights and direction. */
-static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *c,
+static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *call,
                                  const neo__optim_span *span, neo_exact *sums) {
     const neo__vec_kernels *vec = ctx->vec;
     float *m = span->state[0], *v = span->state[1];
-    vec->lamb_moments(&c->step, span->grad, m, v, span->count);
+    vec->lamb_moments(&call->step, span->grad, m, v, span->count);
     for (int64_t at = 0; at < span->count; at += NEO__BLOCK) {
         const int64_t n = NEO__MIN(span->count - at, (int64_t)NEO__BLOCK);
         const float *w = span->w + at;
         neo_exact_add(sums, vec->block_square(w, n));
-        neo_exact_add(sums + 1, vec->lamb_square(&c->step, w, m + at, v + at, n));
+        neo_exact_add(sums + 1, vec->lamb_square(&call->step, w, m + at, v + at, n));
     }
 }
 /* The larger of two numbers that are not negative; a NaN is above all. */
@@ -9362,12 +9433,12 @@ NEO__INLINE float *neo__optim_most(neo_ctx *ctx, int worker) {
     return (float *)(void *)(neo__worker_exact(ctx, worker) + 1);
 }
 static void neo__optim_part(const neo__cpu_part *part) {
-    const neo__optim_call *c = (const neo__optim_call *)part->call;
+    const neo__optim_call *call = (const neo__optim_call *)part->call;
     neo_ctx *ctx = part->ctx;
     neo_exact *sums = neo__worker_exact(ctx, part->worker);
     int64_t first = 0, blocks = 0; /* of the span */
-    for (int64_t i = 0; i < c->span_count && first < part->end; i++, first += blocks) {
-        neo__optim_span span = c->spans[i];
+    for (int64_t i = 0; i < call->span_count && first < part->end; i++, first += blocks) {
+        neo__optim_span span = call->spans[i];
         blocks = (span.count + NEO__BLOCK - 1) / NEO__BLOCK;
         const int64_t at = NEO__MAX(part->begin - first, (int64_t)0) * NEO__BLOCK;
         const int64_t last = NEO__MIN((part->end - first) * NEO__BLOCK, span.count);
@@ -9376,15 +9447,16 @@ static void neo__optim_part(const neo__cpu_part *part) {
         span.grad += at;
         for (int s = 0; s < 2; s++) span.state[s] = span.state[s] ? span.state[s] + at : NULL;
         span.count = last - at;
-        if (c->pass == NEO__OPTIM_STEP) neo__optim_step_span(ctx, c, &span);
-        else if (c->pass == NEO__OPTIM_LAMB_MOMENTS) neo__optim_lamb_span(ctx, c, &span, sums);
+        if (call->pass == NEO__OPTIM_STEP) neo__optim_step_span(ctx, call, &span);
+        else if (call->pass == NEO__OPTIM_LAMB_MOMENTS)
+            neo__optim_lamb_span(ctx, call, &span, sums);
         else if (!span.elsewhere)
-            neo__optim_norm_span(ctx, c->pass, &span, sums, neo__optim_most(ctx, part->worker));
+            neo__optim_norm_span(ctx, call->pass, &span, sums, neo__optim_most(ctx, part->worker));
     }
 }
 /* All spans at once, or, with LAMB's moments, one by one: their sums are wanted apart. */
-static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
-    neo_ctx *ctx = neo__cpu_ctx(d);
+static neo_status neo__cpu_optim(neo_device *device, const neo__optim_call *call) {
+    neo_ctx *ctx = neo__cpu_ctx(device);
     const int apart = call->pass == NEO__OPTIM_LAMB_MOMENTS;
     neo__optim_call part = *call;
     if (apart) part.span_count = 1;
@@ -9394,7 +9466,7 @@ static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
         for (int64_t s = 0; s < part.span_count; s++)
             blocks += (part.spans[s].count + NEO__BLOCK - 1) / NEO__BLOCK;
         if (call->pass != NEO__OPTIM_STEP) neo__exact_start(ctx, 2);
-        neo__cpu_run(d, &part, blocks, NEO__VEC_GRAIN / (int)NEO__BLOCK, 1, neo__optim_part);
+        neo__cpu_run(device, &part, blocks, NEO__VEC_GRAIN / (int)NEO__BLOCK, 1, neo__optim_part);
         for (int k = 0; call->sums && k <= apart; k++)
             neo__exact_finish(ctx, k, &call->sums[2 * i + k]);
         for (int w = 0; call->pass == NEO__OPTIM_NORM_INF && w < ctx->threads; w++)
@@ -9405,19 +9477,20 @@ static neo_status neo__cpu_optim(neo_device *d, const neo__optim_call *call) {
 NEO__HOT_END
 
 /* ---- schedules ---- */
-static double neo__schedule_lr_f64(const neo_schedule *s, int64_t step) {
-    double lr = (double)s->lr, end = (double)s->end_lr;
-    int64_t start = s->warmup_steps + s->hold_steps;
-    if (step < s->warmup_steps) return lr * (double)(step + 1) / (double)s->warmup_steps;
-    if (s->kind == NEO_SCHEDULE_CONSTANT || step < start) return lr;
-    if (step >= s->total_steps) return end;
-    double t = (double)(step - start) / (double)(s->total_steps - start), left = 0.0;
-    switch (s->kind) {
+static double neo__schedule_lr_f64(const neo_schedule *schedule, int64_t step) {
+    double lr = (double)schedule->lr, end = (double)schedule->end_lr;
+    int64_t start = schedule->warmup_steps + schedule->hold_steps;
+    if (step < schedule->warmup_steps)
+        return lr * (double)(step + 1) / (double)schedule->warmup_steps;
+    if (schedule->kind == NEO_SCHEDULE_CONSTANT || step < start) return lr;
+    if (step >= schedule->total_steps) return end;
+    double t = (double)(step - start) / (double)(schedule->total_steps - start), left = 0.0;
+    switch (schedule->kind) {
     case NEO_SCHEDULE_CONSTANT: break;
     case NEO_SCHEDULE_LINEAR: left = 1.0 - t; break;
     case NEO_SCHEDULE_COSINE: left = 0.5 * (1.0 + neo__cos_f64(t * 3.14159265358979323846)); break;
     case NEO_SCHEDULE_POLY:
-        left = neo__pow_f64(1.0 - t, s->power == 0.0f ? 2.0 : (double)s->power);
+        left = neo__pow_f64(1.0 - t, schedule->power == 0.0f ? 2.0 : (double)schedule->power);
         break;
     }
     return end + (lr - end) * left;
@@ -9434,41 +9507,41 @@ NEO_API float neo_schedule_lr(const neo_schedule *schedule, int64_t step) {
    >>impl-gradcheck
    ------------------------------------------------------------------------ */
 /* Central difference at one element: the step that counts is the one the f32 value really took. */
-static neo_status neo__numeric_slope(const neo_gradcheck_desc *d, int64_t element, double step,
+static neo_status neo__numeric_slope(const neo_gradcheck_desc *desc, int64_t element, double step,
                                      double *slope) {
     double loss[2], at[2];
-    float saved, *x = (float *)d->value.data + element;
+    float saved, *x = (float *)desc->value.data + element;
     neo_status status = NEO_OK;
-    NEO__TRY(neo__data_read(d->ctx, &saved, x, d->value.place, sizeof saved));
+    NEO__TRY(neo__data_read(desc->ctx, &saved, x, desc->value.place, sizeof saved));
     for (int side = 0; side < 2 && status == NEO_OK; side++) {
         float moved = (float)((double)saved + (side ? step : -step));
         at[side] = (double)moved;
-        status = neo__data_write(d->ctx, x, d->value.place, &moved, sizeof moved);
-        if (status == NEO_OK) status = d->loss(d->user, &loss[side]);
+        status = neo__data_write(desc->ctx, x, desc->value.place, &moved, sizeof moved);
+        if (status == NEO_OK) status = desc->loss(desc->user, &loss[side]);
     }
-    NEO__TRY(neo__data_write(d->ctx, x, d->value.place, &saved, sizeof saved));
+    NEO__TRY(neo__data_write(desc->ctx, x, desc->value.place, &saved, sizeof saved));
     *slope = (loss[1] - loss[0]) / (at[1] - at[0]);
     return status;
 }
 
-NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *d, neo_gradcheck_result *result) {
+NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_result *result) {
     NEO__ZERO(neo_gradcheck_result, r);
-    NEO__CHECK(d && d->loss, NEO_ERR_ARG, "neo_gradcheck: no loss function");
-    NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "value", d->value, d->value));
-    NEO__TRY(neo__check_like(d->ctx, "neo_gradcheck", "grad", d->grad, d->value));
-    double step = d->step > 0 ? d->step : 1e-2;
-    double rel_tol = d->rel_tol > 0 ? d->rel_tol : 2e-2;
-    double abs_tol = d->abs_tol > 0 ? d->abs_tol : 1e-4;
-    const char *name = d->name ? d->name : "value";
-    int64_t count = neo_tensor_count(d->value);
-    int64_t checks = d->max_elements > 0 ? NEO__MIN(d->max_elements, count) : count;
+    NEO__CHECK(desc && desc->loss, NEO_ERR_ARG, "neo_gradcheck: no loss function");
+    NEO__TRY(neo__check_like(desc->ctx, "neo_gradcheck", "value", desc->value, desc->value));
+    NEO__TRY(neo__check_like(desc->ctx, "neo_gradcheck", "grad", desc->grad, desc->value));
+    double step = desc->step > 0 ? desc->step : 1e-2;
+    double rel_tol = desc->rel_tol > 0 ? desc->rel_tol : 2e-2;
+    double abs_tol = desc->abs_tol > 0 ? desc->abs_tol : 1e-4;
+    const char *name = desc->name ? desc->name : "value";
+    int64_t count = neo_tensor_count(desc->value);
+    int64_t checks = desc->max_elements > 0 ? NEO__MIN(desc->max_elements, count) : count;
     for (int64_t i = 0; i < checks; i++) {
         int64_t at = (int64_t)((double)i / (double)checks * (double)count);
         float grad;
-        NEO__TRY(neo__data_read(d->ctx, &grad, (const float *)d->grad.data + at, d->grad.place,
-                                sizeof grad));
+        NEO__TRY(neo__data_read(desc->ctx, &grad, (const float *)desc->grad.data + at,
+                                desc->grad.place, sizeof grad));
         double analytic = (double)grad, numeric = 0.0;
-        NEO__TRY(neo__numeric_slope(d, at, step, &numeric));
+        NEO__TRY(neo__numeric_slope(desc, at, step, &numeric));
         double ratio = fabs(analytic - numeric) / (abs_tol + rel_tol * fabs(numeric));
         /* a NaN is the worst */
         int worse = !(ratio <= r.worst_ratio) && r.worst_ratio == r.worst_ratio;
@@ -9543,17 +9616,17 @@ static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn)
     return NEO_OK;
 }
 /* Every id of feature t is in [0, rows). Offsets have been checked. */
-static neo_status neo__jagged_check_ids(const neo_jagged *j, int32_t t, int64_t rows,
+static neo_status neo__jagged_check_ids(const neo_jagged *jagged, int32_t t, int64_t rows,
                                         const char *fn) {
-    int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
-    int is_i32 = j->id_dtype == NEO_I32;
+    int64_t first = neo__jagged_first_bag(jagged, t), end = neo__jagged_first_bag(jagged, t + 1);
+    int is_i32 = jagged->id_dtype == NEO_I32;
     for (int64_t i = first; i < end; i++)
-        for (int64_t k = j->offsets[i]; k < j->offsets[i + 1]; k++) {
-            int64_t id = neo__jagged_id(j->ids, is_i32, k);
+        for (int64_t k = jagged->offsets[i]; k < jagged->offsets[i + 1]; k++) {
+            int64_t id = neo__jagged_id(jagged->ids, is_i32, k);
             NEO__CHECK(id >= 0 && id < rows, NEO_ERR_RANGE,
                        "%s: feature %d, sample %" PRId64 ", position %" PRId64 ": id %" PRId64
                        " is not in [0, %" PRId64 ")",
-                       fn, t, i - first, k - j->offsets[i], id, rows);
+                       fn, t, i - first, k - jagged->offsets[i], id, rows);
         }
     return NEO_OK;
 }
@@ -9593,41 +9666,43 @@ static neo_status neo__jagged_check_room(const neo_jagged_buffer *b, int64_t bag
     return NEO_OK;
 }
 /* Store ids [k, k + count) of a source, and their weights (NULL: ones), at place `at` of b. */
-static void neo__jagged_put(neo_jagged_buffer *b, int64_t at, neo_dtype from, const void *ids,
+static void neo__jagged_put(neo_jagged_buffer *buffer, int64_t at, neo_dtype from, const void *ids,
                             const float *weights, int64_t k, int64_t count) {
     if (count == 0) return;
     size_t size = neo_dtype_size(from);
-    if (from == b->view.id_dtype) {
-        memcpy((char *)b->ids + (size_t)at * size, (const char *)ids + (size_t)k * size,
+    if (from == buffer->view.id_dtype) {
+        memcpy((char *)buffer->ids + (size_t)at * size, (const char *)ids + (size_t)k * size,
                (size_t)count * size);
     } else if (from == NEO_I32) {
-        int64_t *to = (int64_t *)b->ids + at;
+        int64_t *to = (int64_t *)buffer->ids + at;
         for (int64_t i = 0; i < count; i++) to[i] = ((const int32_t *)ids)[k + i];
     } else {
-        int32_t *to = (int32_t *)b->ids + at;
+        int32_t *to = (int32_t *)buffer->ids + at;
         for (int64_t i = 0; i < count; i++) to[i] = (int32_t)((const int64_t *)ids)[k + i];
     }
-    if (b->weights && weights)
-        memcpy(b->weights + at, weights + k, (size_t)count * sizeof *weights);
-    else if (b->weights)
-        for (int64_t i = 0; i < count; i++) b->weights[at + i] = 1.0f;
+    if (buffer->weights && weights)
+        memcpy(buffer->weights + at, weights + k, (size_t)count * sizeof *weights);
+    else if (buffer->weights)
+        for (int64_t i = 0; i < count; i++) buffer->weights[at + i] = 1.0f;
 }
 /* Add `bags` bags of a source, from bag `first` on. */
-static void neo__jagged_add(neo__jagged_writer *w, const neo_jagged *s, int64_t first,
+static void neo__jagged_add(neo__jagged_writer *writer, const neo_jagged *jagged, int64_t first,
                             int64_t bags) {
-    if (bags == 0 || w->status != NEO_OK) return;
-    const int64_t *from = s->offsets + first, count = from[bags] - from[0];
-    if (w->pass == 2) {
-        int64_t *offset = w->to->offsets + w->bags, shift = *offset - from[0];
-        neo__jagged_put(w->to, w->ids, s->id_dtype, s->ids, s->weights, from[0], count);
+    if (bags == 0 || writer->status != NEO_OK) return;
+    const int64_t *from = jagged->offsets + first, count = from[bags] - from[0];
+    if (writer->pass == 2) {
+        int64_t *offset = writer->to->offsets + writer->bags, shift = *offset - from[0];
+        neo__jagged_put(writer->to, writer->ids, jagged->id_dtype, jagged->ids, jagged->weights,
+                        from[0], count);
         for (int64_t k = 1; k <= bags; k++) offset[k] = from[k] + shift;
-    } else if (count > INT64_MAX / 16 - w->ids) {
-        w->status = neo_fail(NEO_ERR_ARG, "%s: too many ids", w->fn);
+    } else if (count > INT64_MAX / 16 - writer->ids) {
+        writer->status = neo_fail(NEO_ERR_ARG, "%s: too many ids", writer->fn);
     } else {
-        w->status = neo__jagged_check_fit(w->to, s->id_dtype, s->ids, from[0], count, w->fn);
+        writer->status = neo__jagged_check_fit(writer->to, jagged->id_dtype, jagged->ids, from[0],
+                                               count, writer->fn);
     }
-    w->bags += bags;
-    w->ids += count;
+    writer->bags += bags;
+    writer->ids += count;
 }
 /* Add feature t of a source. */
 static void neo__jagged_add_feature(neo__jagged_writer *w, const neo_jagged *s, int32_t t) {
@@ -9642,38 +9717,40 @@ NEO__HOT_END
 /* ---- checks ---- */
 
 /* The struct, its pointers and counts, and of a batch on the host the first and last offset. */
-static neo_status neo__jagged_check(const neo_jagged *j, const char *fn) {
-    NEO__CHECK(j, NEO_ERR_ARG, "%s: the batch is NULL", fn);
-    NEO__CHECK(j->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
-               j->feature_count);
-    NEO__CHECK(j->id_dtype == NEO_I64 || j->id_dtype == NEO_I32, NEO_ERR_ARG,
-               "%s: ids are %s, not i64 or i32", fn, neo_dtype_name(j->id_dtype));
-    if (j->feature_bags) {
-        NEO__CHECK(j->feature_bags[0] == 0, NEO_ERR_FORMAT,
-                   "%s: feature_bags[0] is %" PRId64 ", not 0", fn, j->feature_bags[0]);
-        for (int32_t t = 0; t < j->feature_count; t++)
-            NEO__CHECK(j->feature_bags[t] <= j->feature_bags[t + 1], NEO_ERR_FORMAT,
+static neo_status neo__jagged_check(const neo_jagged *jagged, const char *fn) {
+    NEO__CHECK(jagged, NEO_ERR_ARG, "%s: the batch is NULL", fn);
+    NEO__CHECK(jagged->feature_count >= 0, NEO_ERR_ARG, "%s: feature_count is %d", fn,
+               jagged->feature_count);
+    NEO__CHECK(jagged->id_dtype == NEO_I64 || jagged->id_dtype == NEO_I32, NEO_ERR_ARG,
+               "%s: ids are %s, not i64 or i32", fn, neo_dtype_name(jagged->id_dtype));
+    if (jagged->feature_bags) {
+        NEO__CHECK(jagged->feature_bags[0] == 0, NEO_ERR_FORMAT,
+                   "%s: feature_bags[0] is %" PRId64 ", not 0", fn, jagged->feature_bags[0]);
+        for (int32_t t = 0; t < jagged->feature_count; t++)
+            NEO__CHECK(jagged->feature_bags[t] <= jagged->feature_bags[t + 1], NEO_ERR_FORMAT,
                        "%s: feature_bags decrease at feature %d: %" PRId64 " then %" PRId64, fn, t,
-                       j->feature_bags[t], j->feature_bags[t + 1]);
+                       jagged->feature_bags[t], jagged->feature_bags[t + 1]);
     } else {
-        NEO__CHECK(j->batch >= 0, NEO_ERR_ARG, "%s: batch is %" PRId64, fn, j->batch);
-        NEO__CHECK(j->feature_count == 0 || j->batch < INT64_MAX / 16 / j->feature_count,
+        NEO__CHECK(jagged->batch >= 0, NEO_ERR_ARG, "%s: batch is %" PRId64, fn, jagged->batch);
+        NEO__CHECK(jagged->feature_count == 0 ||
+                       jagged->batch < INT64_MAX / 16 / jagged->feature_count,
                    NEO_ERR_ARG, "%s: %d features x %" PRId64 " samples do not fit 64 bits", fn,
-                   j->feature_count, j->batch);
+                   jagged->feature_count, jagged->batch);
     }
-    int64_t bags = neo_jagged_bag_count(j);
+    int64_t bags = neo_jagged_bag_count(jagged);
     if (bags == 0) return NEO_OK;
-    NEO__CHECK(j->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
-    if (j->place == NEO_DEVICE) {
-        NEO__CHECK(j->ids, NEO_ERR_ARG, "%s: ids is NULL", fn);
+    NEO__CHECK(jagged->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
+    if (jagged->place == NEO_DEVICE) {
+        NEO__CHECK(jagged->ids, NEO_ERR_ARG, "%s: ids is NULL", fn);
         return NEO_OK;
     }
-    NEO__CHECK(j->offsets[0] >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn,
-               j->offsets[0]);
-    NEO__CHECK(j->offsets[bags] >= j->offsets[0], NEO_ERR_FORMAT,
-               "%s: offsets go from %" PRId64 " down to %" PRId64, fn, j->offsets[0],
-               j->offsets[bags]);
-    NEO__CHECK(j->ids || j->offsets[bags] == j->offsets[0], NEO_ERR_ARG, "%s: ids is NULL", fn);
+    NEO__CHECK(jagged->offsets[0] >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, fn,
+               jagged->offsets[0]);
+    NEO__CHECK(jagged->offsets[bags] >= jagged->offsets[0], NEO_ERR_FORMAT,
+               "%s: offsets go from %" PRId64 " down to %" PRId64, fn, jagged->offsets[0],
+               jagged->offsets[bags]);
+    NEO__CHECK(jagged->ids || jagged->offsets[bags] == jagged->offsets[0], NEO_ERR_ARG,
+               "%s: ids is NULL", fn);
     return NEO_OK;
 }
 
@@ -9696,36 +9773,36 @@ static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c
     if (weighted) NEO__CARVE(c, b->weights, b->max_ids);
 }
 /* New arrays of these capacities, with the old content; the old arrays are freed. */
-static neo_status neo__jagged_resize(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids,
+static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags, int64_t max_ids,
                                      int weighted, const char *fn) {
-    neo_jagged_buffer to = *b;
+    neo_jagged_buffer to = *buffer;
     neo__carve count = {NULL, 0}, block = {NULL, 0};
     to.max_bags = max_bags;
     to.max_ids = max_ids;
     neo__jagged_layout(&to, weighted, &count);
-    block.block = (char *)neo_alloc(b->ctx, count.at);
+    block.block = (char *)neo_alloc(buffer->ctx, count.at);
     NEO__CHECK(block.block, NEO_ERR_MEMORY,
                "%s: no memory for %" PRId64 " bags and %" PRId64 " ids", fn, max_bags, max_ids);
     neo__jagged_layout(&to, weighted, &block);
     to.block = block.block;
     to.block_bytes = count.at;
     to.offsets[0] = 0;
-    if (b->block) {
-        size_t bags = (size_t)neo_jagged_bag_count(&b->view),
-               ids = (size_t)neo_jagged_id_count(&b->view);
-        memcpy(to.offsets, b->offsets, (bags + 1) * sizeof *to.offsets);
-        memcpy(to.ids, b->ids, ids * neo_dtype_size(b->view.id_dtype));
-        if (weighted) memcpy(to.weights, b->weights, ids * sizeof *to.weights);
-        if (b->view.feature_bags)
-            memcpy(to.feature_bags, b->feature_bags,
-                   (size_t)(b->view.feature_count + 1) * sizeof *to.feature_bags);
+    if (buffer->block) {
+        size_t bags = (size_t)neo_jagged_bag_count(&buffer->view),
+               ids = (size_t)neo_jagged_id_count(&buffer->view);
+        memcpy(to.offsets, buffer->offsets, (bags + 1) * sizeof *to.offsets);
+        memcpy(to.ids, buffer->ids, ids * neo_dtype_size(buffer->view.id_dtype));
+        if (weighted) memcpy(to.weights, buffer->weights, ids * sizeof *to.weights);
+        if (buffer->view.feature_bags)
+            memcpy(to.feature_bags, buffer->feature_bags,
+                   (size_t)(buffer->view.feature_count + 1) * sizeof *to.feature_bags);
     }
-    neo_free(b->ctx, b->block, b->block_bytes);
+    neo_free(buffer->ctx, buffer->block, buffer->block_bytes);
     to.view.offsets = to.offsets;
     to.view.ids = to.ids;
     to.view.weights = to.weights;
     if (to.view.feature_bags) to.view.feature_bags = to.feature_bags;
-    *b = to;
+    *buffer = to;
     return NEO_OK;
 }
 
@@ -9741,19 +9818,20 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                desc->feature_count, desc->max_bags, desc->max_ids);
     NEO__CHECK(dtype == NEO_I64 || dtype == NEO_I32, NEO_ERR_ARG,
                "%s: id_dtype is %s, not i64 or i32", fn, neo_dtype_name(dtype));
-    neo_jagged_buffer *b = (neo_jagged_buffer *)neo__alloc_for(ctx, sizeof *b, fn);
-    if (!b) return NEO_ERR_MEMORY;
-    memset(b, 0, sizeof *b);
-    b->ctx = ctx;
-    b->view.feature_count = desc->feature_count;
-    b->view.id_dtype = dtype;
-    neo_status status = neo__jagged_resize(b, desc->max_bags, desc->max_ids, desc->weighted, fn);
+    neo_jagged_buffer *buffer = (neo_jagged_buffer *)neo__alloc_for(ctx, sizeof *buffer, fn);
+    if (!buffer) return NEO_ERR_MEMORY;
+    memset(buffer, 0, sizeof *buffer);
+    buffer->ctx = ctx;
+    buffer->view.feature_count = desc->feature_count;
+    buffer->view.id_dtype = dtype;
+    neo_status status =
+        neo__jagged_resize(buffer, desc->max_bags, desc->max_ids, desc->weighted, fn);
     if (status != NEO_OK) {
-        neo_jagged_destroy(b);
+        neo_jagged_destroy(buffer);
         return status;
     }
-    neo__live_begin(ctx, &b->live, "jagged", NULL);
-    *out = b;
+    neo__live_begin(ctx, &buffer->live, "jagged", NULL);
+    *out = buffer;
     return NEO_OK;
 }
 
@@ -9786,16 +9864,16 @@ static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const fl
     return NEO_OK;
 }
 /* The sources of a writer can be followed, and are not the buffer itself. */
-static neo_status neo__jagged_check_sources(const neo_jagged_buffer *b,
+static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
                                             const neo_jagged *const *parts, int count,
                                             int takes_feature_bags, const char *fn) {
-    NEO__CHECK_LIVE(b, fn, "the buffer");
+    NEO__CHECK_LIVE(buffer, fn, "the buffer");
     NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "%s: no source is given", fn);
     for (int i = 0; i < count; i++) {
         NEO__TRY(neo__jagged_check(parts[i], fn));
         NEO__TRY(neo__jagged_check_offsets(parts[i], fn));
-        NEO__TRY(neo__jagged_check_weights(b, parts[i]->weights, fn));
-        NEO__CHECK(parts[i]->offsets != b->offsets, NEO_ERR_ARG,
+        NEO__TRY(neo__jagged_check_weights(buffer, parts[i]->weights, fn));
+        NEO__CHECK(parts[i]->offsets != buffer->offsets, NEO_ERR_ARG,
                    "%s: source %d is a view of the buffer that is written", fn, i);
         NEO__CHECK(takes_feature_bags || !parts[i]->feature_bags, NEO_ERR_ARG,
                    "%s: source %d has feature_bags", fn, i);
@@ -9839,19 +9917,19 @@ static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t ba
                "%s: batch is %" PRId64, fn, batch);
     return NEO_OK;
 }
-NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const void *lengths,
+NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
                                   const float *weights) {
     const char *fn = "neo_jagged_set";
-    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
+    NEO__TRY(neo__jagged_check_batch(buffer, batch, fn));
     NEO__CHECK(length_dtype == NEO_I32 || length_dtype == NEO_I64, NEO_ERR_ARG,
                "%s: lengths are %s, not i32 or i64", fn, neo_dtype_name(length_dtype));
     NEO__CHECK(id_dtype == NEO_I32 || id_dtype == NEO_I64, NEO_ERR_ARG,
                "%s: ids are %s, not i32 or i64", fn, neo_dtype_name(id_dtype));
-    int64_t bags = b->view.feature_count * batch, count = 0;
+    int64_t bags = buffer->view.feature_count * batch, count = 0;
     int is_i32 = length_dtype == NEO_I32;
     NEO__CHECK(lengths || bags == 0, NEO_ERR_ARG, "%s: lengths is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    NEO__TRY(neo__jagged_check_room(buffer, bags, 0, fn));
     for (int64_t i = 0; i < bags; i++) {
         int64_t n = neo__jagged_id(lengths, is_i32, i);
         NEO__CHECK(n >= 0 && n <= INT64_MAX / 16 - count, NEO_ERR_FORMAT,
@@ -9859,32 +9937,33 @@ NEO_API neo_status neo_jagged_set(neo_jagged_buffer *b, int64_t batch, const voi
                    i / batch, i % batch, n);
         count += n;
     }
-    NEO__TRY(neo__jagged_check_room(b, bags, count, fn));
+    NEO__TRY(neo__jagged_check_room(buffer, bags, count, fn));
     NEO__CHECK(ids || count == 0, NEO_ERR_ARG, "%s: ids is NULL", fn);
-    NEO__CHECK(ids != b->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written", fn);
-    NEO__TRY(neo__jagged_check_weights(b, weights, fn));
-    NEO__TRY(neo__jagged_check_fit(b, id_dtype, ids, 0, count, fn));
+    NEO__CHECK(ids != buffer->ids, NEO_ERR_ARG, "%s: ids are those of the buffer that is written",
+               fn);
+    NEO__TRY(neo__jagged_check_weights(buffer, weights, fn));
+    NEO__TRY(neo__jagged_check_fit(buffer, id_dtype, ids, 0, count, fn));
     for (int64_t i = 0; i < bags; i++)
-        b->offsets[i + 1] = b->offsets[i] + neo__jagged_id(lengths, is_i32, i);
-    neo__jagged_put(b, 0, id_dtype, ids, weights, 0, count);
-    b->view.batch = batch;
-    b->view.feature_bags = NULL;
+        buffer->offsets[i + 1] = buffer->offsets[i] + neo__jagged_id(lengths, is_i32, i);
+    neo__jagged_put(buffer, 0, id_dtype, ids, weights, 0, count);
+    buffer->view.batch = batch;
+    buffer->view.feature_bags = NULL;
     return NEO_OK;
 }
-NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
+NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *buffer, int64_t batch,
                                          const int64_t *const *lists, const int64_t *counts) {
     const char *fn = "neo_jagged_from_lists";
-    NEO__TRY(neo__jagged_check_batch(b, batch, fn));
-    int64_t bags = b->view.feature_count * batch, offsets[2] = {0, 0};
+    NEO__TRY(neo__jagged_check_batch(buffer, batch, fn));
+    int64_t bags = buffer->view.feature_count * batch, offsets[2] = {0, 0};
     NEO__CHECK((lists && counts) || bags == 0, NEO_ERR_ARG, "%s: lists or counts is NULL", fn);
-    NEO__TRY(neo__jagged_check_room(b, bags, 0, fn));
+    NEO__TRY(neo__jagged_check_room(buffer, bags, 0, fn));
     NEO__ZERO(neo_jagged, list); /* as a source of one bag */
     list.id_dtype = NEO_I64;
     list.offsets = offsets;
-    neo__jagged_writer w = neo__jagged_writer_make(b, b->view.feature_count, fn);
-    while (neo__jagged_pass(&w)) {
+    neo__jagged_writer writer = neo__jagged_writer_make(buffer, buffer->view.feature_count, fn);
+    while (neo__jagged_pass(&writer)) {
         for (int64_t i = 0; i < bags; i++) {
-            NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - w.ids, NEO_ERR_FORMAT,
+            NEO__CHECK(counts[i] >= 0 && counts[i] <= INT64_MAX / 16 - writer.ids, NEO_ERR_FORMAT,
                        "%s: the count of feature %" PRId64 ", sample %" PRId64 " is %" PRId64, fn,
                        i / batch, i % batch, counts[i]);
             NEO__CHECK(lists[i] || counts[i] == 0, NEO_ERR_ARG,
@@ -9892,16 +9971,16 @@ NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *b, int64_t batch,
                        i / batch, i % batch);
             list.ids = lists[i];
             offsets[1] = counts[i];
-            neo__jagged_add(&w, &list, 0, 1);
-            NEO__TRY(w.status);
+            neo__jagged_add(&writer, &list, 0, 1);
+            NEO__TRY(writer.status);
         }
     }
-    return neo__jagged_done(&w, batch, 0);
+    return neo__jagged_done(&writer, batch, 0);
 }
-NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *b, const neo_jagged *const *parts,
+NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *buffer, const neo_jagged *const *parts,
                                      int count) {
     const char *fn = "neo_jagged_concat";
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 1, fn));
+    NEO__TRY(neo__jagged_check_sources(buffer, parts, count, 1, fn));
     int64_t features = 0;
     int has_feature_bags = 0;
     for (int i = 0; i < count; i++) {
@@ -9912,46 +9991,46 @@ NEO_API neo_status neo_jagged_concat(neo_jagged_buffer *b, const neo_jagged *con
         NEO__CHECK(has_feature_bags || parts[i]->batch == parts[0]->batch, NEO_ERR_SHAPE,
                    "%s: source %d has %" PRId64 " samples, source 0 has %" PRId64, fn, i,
                    parts[i]->batch, parts[0]->batch);
-    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, fn);
     while (neo__jagged_pass(&w))
         for (int i = 0; i < count; i++)
             for (int32_t t = 0; t < parts[i]->feature_count; t++)
                 neo__jagged_add_feature(&w, parts[i], t);
     return neo__jagged_done(&w, parts[0]->batch, has_feature_bags);
 }
-NEO_API neo_status neo_jagged_select(neo_jagged_buffer *b, const neo_jagged *in,
+NEO_API neo_status neo_jagged_select(neo_jagged_buffer *buffer, const neo_jagged *in,
                                      const int32_t *features, int count) {
     const char *fn = "neo_jagged_select";
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 1, fn));
+    NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 1, fn));
     NEO__CHECK(count >= 0 && (features || count == 0), NEO_ERR_ARG, "%s: no features are given",
                fn);
     for (int i = 0; i < count; i++)
         NEO__CHECK(features[i] >= 0 && features[i] < in->feature_count, NEO_ERR_RANGE,
                    "%s: features[%d] is %d, the batch has %d", fn, i, features[i],
                    in->feature_count);
-    neo__jagged_writer w = neo__jagged_writer_make(b, count, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, count, fn);
     while (neo__jagged_pass(&w))
         for (int i = 0; i < count; i++) neo__jagged_add_feature(&w, in, features[i]);
     return neo__jagged_done(&w, in->batch, in->feature_bags != NULL);
 }
-NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *b, const neo_jagged *in, int64_t first,
+NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *buffer, const neo_jagged *in, int64_t first,
                                     int64_t count) {
     const char *fn = "neo_jagged_slice";
-    NEO__TRY(neo__jagged_check_sources(b, &in, 1, 0, fn));
+    NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 0, fn));
     NEO__CHECK(first >= 0 && count >= 0 && first <= in->batch && count <= in->batch - first,
                NEO_ERR_RANGE,
                "%s: %" PRId64 " samples from %" PRId64 " on are not within %" PRId64, fn, count,
                first, in->batch);
-    neo__jagged_writer w = neo__jagged_writer_make(b, in->feature_count, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, fn);
     while (neo__jagged_pass(&w))
         for (int64_t t = 0; t < in->feature_count; t++)
             neo__jagged_add(&w, in, t * in->batch + first, count);
     return neo__jagged_done(&w, count, 0);
 }
-NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *b, const neo_jagged *const *parts,
+NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *buffer, const neo_jagged *const *parts,
                                     int count) {
     const char *fn = "neo_jagged_stack";
-    NEO__TRY(neo__jagged_check_sources(b, parts, count, 0, fn));
+    NEO__TRY(neo__jagged_check_sources(buffer, parts, count, 0, fn));
     const int32_t features = parts[0]->feature_count;
     int64_t batch = 0;
     for (int i = 0; i < count; i++) {
@@ -9960,7 +10039,7 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *b, const neo_jagged *cons
                    parts[i]->feature_count, features);
         batch += parts[i]->batch;
     }
-    neo__jagged_writer w = neo__jagged_writer_make(b, features, fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, fn);
     while (neo__jagged_pass(&w))
         for (int32_t t = 0; t < features; t++)
             for (int i = 0; i < count; i++)
@@ -10002,26 +10081,28 @@ static void neo__weights_normalize_backward(const float *weights, int64_t n, dou
         dweights[k] = sum != 0.0 ? (float)(((double)dout[k] - mean) / sum) : 0.0f;
 }
 /* Check all bags, then write. dout NULL: forward. */
-static neo_status neo__jagged_normalize(const neo_jagged *j, const float *dout, float *out,
+static neo_status neo__jagged_normalize(const neo_jagged *jagged, const float *dout, float *out,
                                         const char *fn) {
-    NEO__TRY(neo__jagged_check(j, fn));
-    NEO__CHECK(j->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: the batch is on a device", fn);
-    NEO__TRY(neo__jagged_check_offsets(j, fn));
-    if (neo_jagged_id_count(j) == 0) return NEO_OK;
-    NEO__CHECK(j->weights && out, NEO_ERR_ARG, "%s: the batch has no weights, or out is NULL", fn);
+    NEO__TRY(neo__jagged_check(jagged, fn));
+    NEO__CHECK(jagged->place == NEO_HOST, NEO_ERR_UNSUPPORTED, "%s: the batch is on a device", fn);
+    NEO__TRY(neo__jagged_check_offsets(jagged, fn));
+    if (neo_jagged_id_count(jagged) == 0) return NEO_OK;
+    NEO__CHECK(jagged->weights && out, NEO_ERR_ARG, "%s: the batch has no weights, or out is NULL",
+               fn);
     for (int pass = 1; pass <= 2; pass++)
-        for (int32_t t = 0; t < j->feature_count; t++) {
-            int64_t first = neo__jagged_first_bag(j, t), end = neo__jagged_first_bag(j, t + 1);
+        for (int32_t t = 0; t < jagged->feature_count; t++) {
+            int64_t first = neo__jagged_first_bag(jagged, t),
+                    end = neo__jagged_first_bag(jagged, t + 1);
             for (int64_t i = first; i < end; i++) {
-                const int64_t k = j->offsets[i], n = j->offsets[i + 1] - k;
+                const int64_t k = jagged->offsets[i], n = jagged->offsets[i + 1] - k;
                 double sum;
-                NEO__CHECK(neo__weights_sum(j->weights + k, n, &sum), NEO_ERR_NUMERIC,
+                NEO__CHECK(neo__weights_sum(jagged->weights + k, n, &sum), NEO_ERR_NUMERIC,
                            "%s: the weights of feature %d, sample %" PRId64 " sum to %.9g", fn, t,
                            i - first, sum);
                 if (pass == 1) continue;
                 if (dout)
-                    neo__weights_normalize_backward(j->weights + k, n, sum, dout + k, out + k);
-                else neo__weights_normalize(j->weights + k, n, sum, out + k);
+                    neo__weights_normalize_backward(jagged->weights + k, n, sum, dout + k, out + k);
+                else neo__weights_normalize(jagged->weights + k, n, sum, out + k);
             }
         }
     return NEO_OK;
@@ -10110,30 +10191,30 @@ static float neo__bag_bias_fix(double beta, int64_t t) {
     return (float)(1.0 / (1.0 - power));
 }
 
-static neo__bag_step neo__bag_step_make(const neo_bag_optim *o, float lr, int64_t t) {
-    NEO__ZERO(neo__bag_step, s);
-    s.kind = o->kind;
-    s.lr = lr * o->lr_scale;
-    s.clip = o->clip_gradient;
-    s.l2 = o->decay == NEO_DECAY_L2 ? o->weight_decay : 0.0f;
-    s.keep = 1.0f;
-    if (o->decay == NEO_DECAY_DECOUPLED) {
-        float decay = s.lr * o->weight_decay;
-        s.keep = 1.0f - decay;
+static neo__bag_step neo__bag_step_make(const neo_bag_optim *optim, float lr, int64_t t) {
+    NEO__ZERO(neo__bag_step, step);
+    step.kind = optim->kind;
+    step.lr = lr * optim->lr_scale;
+    step.clip = optim->clip_gradient;
+    step.l2 = optim->decay == NEO_DECAY_L2 ? optim->weight_decay : 0.0f;
+    step.keep = 1.0f;
+    if (optim->decay == NEO_DECAY_DECOUPLED) {
+        float decay = step.lr * optim->weight_decay;
+        step.keep = 1.0f - decay;
     }
-    s.adjusts = s.clip > 0.0f || s.l2 != 0.0f || s.keep != 1.0f;
-    s.decay = o->weight_decay;
-    s.eps = o->eps;
-    s.beta1 = (float)o->beta1;
-    s.beta2 = (float)o->beta2;
-    s.rest1 = (float)(1.0 - o->beta1);
-    s.rest2 = (float)(1.0 - o->beta2);
-    s.fix1 = neo__bag_bias_fix(o->beta1, t);
-    s.fix2 = neo__bag_bias_fix(o->beta2, t);
-    s.momentum = o->momentum;
-    s.eta = o->eta;
-    s.max_norm = o->max_norm;
-    return s;
+    step.adjusts = step.clip > 0.0f || step.l2 != 0.0f || step.keep != 1.0f;
+    step.decay = optim->weight_decay;
+    step.eps = optim->eps;
+    step.beta1 = (float)optim->beta1;
+    step.beta2 = (float)optim->beta2;
+    step.rest1 = (float)(1.0 - optim->beta1);
+    step.rest2 = (float)(1.0 - optim->beta2);
+    step.fix1 = neo__bag_bias_fix(optim->beta1, t);
+    step.fix2 = neo__bag_bias_fix(optim->beta2, t);
+    step.momentum = optim->momentum;
+    step.eta = optim->eta;
+    step.max_norm = optim->max_norm;
+    return step;
 }
 /* ---------------------------------------------------------------------------
    >>impl-bags
@@ -10355,100 +10436,104 @@ static void neo__bags_cut_layout(const neo__bag_sizes *s, neo__carve *c, neo__ba
 #endif
 enum { NEO__BAG_HOST_STAGE = 1 << 14, NEO__BAG_CPU_STAGE = 1 << 10 };
 /* The CPU's workspace. Rows on their way use the room for packed gradients. */
-static void neo__bags_cpu_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
-    int64_t kept = neo__bags_kept_rows(s), ids = NEO__MAX(s->max_ids, kept);
-    int64_t chunks = s->threads == 1 ? 0 : neo__bags_most_tasks(s->threads);
-    if (kept) chunks = neo__bags_most_tasks(s->threads) + s->tables + 4;
-    NEO__CARVE(c, to->work.records[0], ids);
-    NEO__CARVE(c, to->work.records[1], ids);
-    NEO__CARVE(c, to->work.grad_row, ids);
-    NEO__CARVE(c, to->work.grad_weight, ids);
-    neo__bags_job *j = &to->job;
-    j->room.stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
-    if (!s->none)
-        j->room.stage_floats =
-            (int64_t)NEO__MAX((size_t)j->room.stage_floats, neo__bags_pack_floats(s));
-    NEO__CARVE(c, j->room.stage, j->room.stage_floats);
-    to->kept.stage = j->room.stage;
-    j->fixed.max_ids = s->max_ids;
-    j->kept.max = kept;
-    NEO__CARVE(c, to->work.leaf, s->tables * (s->shards + 1));
-    NEO__CARVE(c, to->work.feature_leaf, s->features * s->shards);
-    NEO__CARVE(c, to->work.merge, s->tables + 1);
-    NEO__CARVE(c, to->work.chunks, chunks);
-    NEO__CARVE(c, to->work.scratch, s->threads * s->scratch);
-    NEO__CARVE(c, to->kept.slots, kept);
-    NEO__CARVE(c, to->kept.slot_of, neo__bags_slot_places(kept));
-    NEO__CARVE(c, j->kept.sums, neo__bags_kept_floats(s));
-    NEO__CARVE(c, to->kept.keep_at, kept ? s->max_ids : 0);
-    j->fixed.tables = j->fixed.host_tables;
-    j->told.features = j->told.host_features;
-    j->told.rules = j->told.host_rules;
-    j->cut.tables = to->cut.cuts;
-    j->cut.blocks = to->cut.blocks;
-    j->cut.totals = to->cut.totals;
+static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
+    int64_t kept = neo__bags_kept_rows(sizes), ids = NEO__MAX(sizes->max_ids, kept);
+    int64_t chunks = sizes->threads == 1 ? 0 : neo__bags_most_tasks(sizes->threads);
+    if (kept) chunks = neo__bags_most_tasks(sizes->threads) + sizes->tables + 4;
+    NEO__CARVE(carve, to->work.records[0], ids);
+    NEO__CARVE(carve, to->work.records[1], ids);
+    NEO__CARVE(carve, to->work.grad_row, ids);
+    NEO__CARVE(carve, to->work.grad_weight, ids);
+    neo__bags_job *job = &to->job;
+    job->room.stage_floats = NEO__MAX(neo__bag_room(sizes->max_dim), (int64_t)NEO__BAG_CPU_STAGE);
+    if (!sizes->none)
+        job->room.stage_floats =
+            (int64_t)NEO__MAX((size_t)job->room.stage_floats, neo__bags_pack_floats(sizes));
+    NEO__CARVE(carve, job->room.stage, job->room.stage_floats);
+    to->kept.stage = job->room.stage;
+    job->fixed.max_ids = sizes->max_ids;
+    job->kept.max = kept;
+    NEO__CARVE(carve, to->work.leaf, sizes->tables * (sizes->shards + 1));
+    NEO__CARVE(carve, to->work.feature_leaf, sizes->features * sizes->shards);
+    NEO__CARVE(carve, to->work.merge, sizes->tables + 1);
+    NEO__CARVE(carve, to->work.chunks, chunks);
+    NEO__CARVE(carve, to->work.scratch, sizes->threads * sizes->scratch);
+    NEO__CARVE(carve, to->kept.slots, kept);
+    NEO__CARVE(carve, to->kept.slot_of, neo__bags_slot_places(kept));
+    NEO__CARVE(carve, job->kept.sums, neo__bags_kept_floats(sizes));
+    NEO__CARVE(carve, to->kept.keep_at, kept ? sizes->max_ids : 0);
+    job->fixed.tables = job->fixed.host_tables;
+    job->told.features = job->told.host_features;
+    job->told.rules = job->told.host_rules;
+    job->cut.tables = to->cut.cuts;
+    job->cut.blocks = to->cut.blocks;
+    job->cut.totals = to->cut.totals;
 }
 /* The host's part of the workspace. */
-static void neo__bags_host_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
+static void neo__bags_host_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
     neo__bags_job *j = &to->job;
-    NEO__CARVE(c, j->fixed.host_tables, s->tables);
-    NEO__CARVE(c, j->told.host_features, s->features + 1);
-    NEO__CARVE(c, j->told.host_rules, s->tables);
-    neo__bags_cut_layout(s, c, &to->cut);
-    if (!s->device) {
-        neo__bags_cpu_layout(s, c, to);
+    NEO__CARVE(carve, j->fixed.host_tables, sizes->tables);
+    NEO__CARVE(carve, j->told.host_features, sizes->features + 1);
+    NEO__CARVE(carve, j->told.host_rules, sizes->tables);
+    neo__bags_cut_layout(sizes, carve, &to->cut);
+    if (!sizes->device) {
+        neo__bags_cpu_layout(sizes, carve, to);
         return;
     }
-    int64_t stage = s->max_kept_rows ? NEO__MAX(s->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
-    NEO__CARVE(c, to->kept.stage, stage);
-    NEO__CARVE(c, to->kept.stage_keys, stage / s->max_dim);
+    int64_t stage =
+        sizes->max_kept_rows ? NEO__MAX(sizes->max_dim, (int64_t)NEO__BAG_HOST_STAGE) : 0;
+    NEO__CARVE(carve, to->kept.stage, stage);
+    NEO__CARVE(carve, to->kept.stage_keys, stage / sizes->max_dim);
 }
 /* The device's part, beside rows and state. */
-static void neo__bags_device_layout(const neo__bag_sizes *s, neo__carve *c, neo_bags *to) {
-    neo__bags_job *j = &to->job;
-    size_t kept = (size_t)neo__bags_kept_rows(s), ids = (size_t)s->max_ids,
-           records = NEO__MAX(ids, kept), key_bytes = s->wide ? sizeof(uint64_t) : sizeof(uint32_t),
+static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *carve, neo_bags *to) {
+    neo__bags_job *job = &to->job;
+    size_t kept = (size_t)neo__bags_kept_rows(sizes), ids = (size_t)sizes->max_ids,
+           records = NEO__MAX(ids, kept),
+           key_bytes = sizes->wide ? sizeof(uint64_t) : sizeof(uint32_t),
            kept_records = kept ? records : 0, places = (size_t)neo__bags_slot_places((int64_t)kept);
-    j->fixed.max_ids = s->max_ids;
-    j->fixed.max_records = (int64_t)records;
-    j->kept.max = (int64_t)kept;
-    j->kept.hash_mask = (uint64_t)places - 1;
-    j->room.scratch_floats = s->job_scratch;
-    j->room.stage_floats = NEO__MAX(neo__bag_room(s->max_dim), (int64_t)NEO__BAG_STAGE);
-    j->sorted.temp_bytes = s->temp_bytes;
-    NEO__CARVE(c, j->fixed.tables, s->tables);
-    NEO__CARVE(c, j->told.features, s->features + 1);
-    NEO__CARVE(c, j->told.rules, s->tables);
-    NEO__CARVE(c, j->batch.found, 1);
-    size_t bags = neo__size_mul((size_t)s->max_batch, (size_t)s->features);
-    NEO__CARVE(c, to->view.copy_offsets, neo__size_add(bags, 1));
-    neo__carve_next(c, &to->view.copy_ids, sizeof(int64_t), ids);
-    NEO__CARVE(c, to->view.copy_weights, ids);
+    job->fixed.max_ids = sizes->max_ids;
+    job->fixed.max_records = (int64_t)records;
+    job->kept.max = (int64_t)kept;
+    job->kept.hash_mask = (uint64_t)places - 1;
+    job->room.scratch_floats = sizes->job_scratch;
+    job->room.stage_floats = NEO__MAX(neo__bag_room(sizes->max_dim), (int64_t)NEO__BAG_STAGE);
+    job->sorted.temp_bytes = sizes->temp_bytes;
+    NEO__CARVE(carve, job->fixed.tables, sizes->tables);
+    NEO__CARVE(carve, job->told.features, sizes->features + 1);
+    NEO__CARVE(carve, job->told.rules, sizes->tables);
+    NEO__CARVE(carve, job->batch.found, 1);
+    size_t bags = neo__size_mul((size_t)sizes->max_batch, (size_t)sizes->features);
+    NEO__CARVE(carve, to->view.copy_offsets, neo__size_add(bags, 1));
+    neo__carve_next(carve, &to->view.copy_ids, sizeof(int64_t), ids);
+    NEO__CARVE(carve, to->view.copy_weights, ids);
     for (int i = 0; i < 2; i++) {
-        neo__carve_next(c, &j->sorted.keys[i], key_bytes, records);
-        NEO__CARVE(c, j->sorted.values[i], records);
+        neo__carve_next(carve, &job->sorted.keys[i], key_bytes, records);
+        NEO__CARVE(carve, job->sorted.values[i], records);
     }
-    NEO__CARVE(c, j->sorted.grad_at, ids);
-    NEO__CARVE(c, j->sorted.packed, s->mean ? neo__bags_pack_floats(s) : 0);
-    NEO__CARVE(c, j->sorted.longs, records / NEO__JOB_LONG + 2);
-    neo__carve_next(c, &j->sorted.temp, 1, j->sorted.temp_bytes);
-    j->room.scratch = NULL;
-    if (s->job_scratch > NEO__JOB_SHARED_FLOATS)
-        NEO__CARVE(c, j->room.scratch, neo__size_mul(NEO__JOB_VECTORS, (size_t)s->job_scratch));
-    NEO__CARVE(c, j->room.stage, j->room.stage_floats);
-    NEO__CARVE(c, j->kept.slot_key, kept);
-    NEO__CARVE(c, j->kept.hash_key, places);
-    NEO__CARVE(c, j->kept.hash_slot, places);
-    NEO__CARVE(c, j->kept.fresh, kept ? records + 1 : 0);
-    NEO__CARVE(c, j->kept.place, kept ? records + 1 : 0);
-    NEO__CARVE(c, j->kept.keep_at, kept_records);
-    NEO__CARVE(c, j->kept.sums, neo__size_mul(kept, (size_t)s->max_dim));
-    if (!s->cut_tables) return;
-    NEO__CARVE(c, j->cut.tables, s->tables);
-    NEO__CARVE(c, j->cut.row, kept);
-    NEO__CARVE(c, j->cut.blocks, neo__size_mul(kept, 2 * (size_t)neo__bag_blocks(s->cut_dim)));
-    NEO__CARVE(c, j->cut.totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
-    NEO__CARVE(c, j->cut.scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(s->max_dim));
+    NEO__CARVE(carve, job->sorted.grad_at, ids);
+    NEO__CARVE(carve, job->sorted.packed, sizes->mean ? neo__bags_pack_floats(sizes) : 0);
+    NEO__CARVE(carve, job->sorted.longs, records / NEO__JOB_LONG + 2);
+    neo__carve_next(carve, &job->sorted.temp, 1, job->sorted.temp_bytes);
+    job->room.scratch = NULL;
+    if (sizes->job_scratch > NEO__JOB_SHARED_FLOATS)
+        NEO__CARVE(carve, job->room.scratch,
+                   neo__size_mul(NEO__JOB_VECTORS, (size_t)sizes->job_scratch));
+    NEO__CARVE(carve, job->room.stage, job->room.stage_floats);
+    NEO__CARVE(carve, job->kept.slot_key, kept);
+    NEO__CARVE(carve, job->kept.hash_key, places);
+    NEO__CARVE(carve, job->kept.hash_slot, places);
+    NEO__CARVE(carve, job->kept.fresh, kept ? records + 1 : 0);
+    NEO__CARVE(carve, job->kept.place, kept ? records + 1 : 0);
+    NEO__CARVE(carve, job->kept.keep_at, kept_records);
+    NEO__CARVE(carve, job->kept.sums, neo__size_mul(kept, (size_t)sizes->max_dim));
+    if (!sizes->cut_tables) return;
+    NEO__CARVE(carve, job->cut.tables, sizes->tables);
+    NEO__CARVE(carve, job->cut.row, kept);
+    NEO__CARVE(carve, job->cut.blocks,
+               neo__size_mul(kept, 2 * (size_t)neo__bag_blocks(sizes->cut_dim)));
+    NEO__CARVE(carve, job->cut.totals, neo__size_mul(kept, NEO__BAG_CUT_SUMS));
+    NEO__CARVE(carve, job->cut.scratch, NEO__JOB_VECTORS * 5 * neo__bag_room(sizes->max_dim));
 }
 /* The bytes of a workspace: on the host, on the device. */
 static void neo__bags_work_bytes(const neo__bag_sizes *s, size_t *host, size_t *device) {
@@ -10462,36 +10547,38 @@ static void neo__bags_work_bytes(const neo__bag_sizes *s, size_t *host, size_t *
 
 /* ---- descriptions: checks ---- */
 static int neo__bags_finite(float x) { return x - x == 0.0f; }
-static neo_status neo__bag_optim_check(const neo_bag_optim *o, const char *fn, const char *table) {
-    NEO__CHECK((unsigned)o->kind < NEO_BAG_OPTIM_COUNT, NEO_ERR_ARG,
-               "%s: table '%s': optimizer %d does not exist", fn, table, (int)o->kind);
-    NEO__CHECK((unsigned)o->decay <= NEO_DECAY_DECOUPLED, NEO_ERR_ARG,
-               "%s: table '%s': decay mode %d does not exist", fn, table, (int)o->decay);
-    const int own_decay = neo__bag_optims[o->kind].own_decay;
-    NEO__CHECK(!own_decay || o->decay == NEO_DECAY_NONE, NEO_ERR_ARG,
+static neo_status neo__bag_optim_check(const neo_bag_optim *optim, const char *fn,
+                                       const char *table) {
+    NEO__CHECK((unsigned)optim->kind < NEO_BAG_OPTIM_COUNT, NEO_ERR_ARG,
+               "%s: table '%s': optimizer %d does not exist", fn, table, (int)optim->kind);
+    NEO__CHECK((unsigned)optim->decay <= NEO_DECAY_DECOUPLED, NEO_ERR_ARG,
+               "%s: table '%s': decay mode %d does not exist", fn, table, (int)optim->decay);
+    const int own_decay = neo__bag_optims[optim->kind].own_decay;
+    NEO__CHECK(!own_decay || optim->decay == NEO_DECAY_NONE, NEO_ERR_ARG,
                "%s: table '%s': LAMB and LARS apply weight_decay by themselves: leave decay at "
                "NEO_DECAY_NONE",
                fn, table);
-    NEO__CHECK(own_decay || o->decay != NEO_DECAY_NONE || o->weight_decay == 0.0f, NEO_ERR_ARG,
-               "%s: table '%s': weight_decay is %g and decay is NEO_DECAY_NONE", fn, table,
-               (double)o->weight_decay);
+    NEO__CHECK(own_decay || optim->decay != NEO_DECAY_NONE || optim->weight_decay == 0.0f,
+               NEO_ERR_ARG, "%s: table '%s': weight_decay is %g and decay is NEO_DECAY_NONE", fn,
+               table, (double)optim->weight_decay);
     const struct {
         const char *name;
         float value;
-    } field[] = {{"weight_decay", o->weight_decay},
-                 {"eps", o->eps},
-                 {"initial_accumulator", o->initial_accumulator},
-                 {"momentum", o->momentum},
-                 {"eta", o->eta},
-                 {"lr_scale", o->lr_scale},
-                 {"clip_gradient", o->clip_gradient},
-                 {"max_norm", o->max_norm}};
+    } field[] = {{"weight_decay", optim->weight_decay},
+                 {"eps", optim->eps},
+                 {"initial_accumulator", optim->initial_accumulator},
+                 {"momentum", optim->momentum},
+                 {"eta", optim->eta},
+                 {"lr_scale", optim->lr_scale},
+                 {"clip_gradient", optim->clip_gradient},
+                 {"max_norm", optim->max_norm}};
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         NEO__CHECK(neo__bags_finite(field[i].value) && field[i].value >= 0.0f, NEO_ERR_ARG,
                    "%s: table '%s': %s is %g, not a finite number from 0 up", fn, table,
                    field[i].name, (double)field[i].value);
-    NEO__CHECK(o->beta1 < 1.0 && o->beta2 < 1.0, NEO_ERR_ARG,
-               "%s: table '%s': betas %g, %g are not below 1", fn, table, o->beta1, o->beta2);
+    NEO__CHECK(optim->beta1 < 1.0 && optim->beta2 < 1.0, NEO_ERR_ARG,
+               "%s: table '%s': betas %g, %g are not below 1", fn, table, optim->beta1,
+               optim->beta2);
     return NEO_OK;
 }
 
@@ -10512,43 +10599,46 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim) {
 static int neo__bag_is_cut(const neo_table_desc *t) {
     return t->part.rows && t->dim < t->part.dim && neo__bag_cut_next(&t->optim, 0) > 0;
 }
-static neo_status neo__bag_part_check(const neo_bags_desc *d, const neo_table_desc *t,
+static neo_status neo__bag_part_check(const neo_bags_desc *desc, const neo_table_desc *t,
                                       const char *fn) {
-    neo_table_part p = t->part;
-    if (p.rows == 0 && p.dim == 0 && p.first_row == 0 && p.first_col == 0) return NEO_OK;
-    NEO__CHECK(p.first_row >= 0 && p.first_col >= 0 && p.first_row <= p.rows - t->rows &&
-                   p.first_col <= p.dim - t->dim,
+    neo_table_part part = t->part;
+    if (part.rows == 0 && part.dim == 0 && part.first_row == 0 && part.first_col == 0)
+        return NEO_OK;
+    NEO__CHECK(part.first_row >= 0 && part.first_col >= 0 &&
+                   part.first_row <= part.rows - t->rows && part.first_col <= part.dim - t->dim,
                NEO_ERR_ARG,
                "%s: table '%s': rows from %" PRId64 " and columns from %" PRId64 " of %" PRId64
                " x %" PRId64 " do not hold a part of %" PRId64 " x %" PRId64,
-               fn, t->name, p.first_row, p.first_col, p.rows, p.dim, t->rows, t->dim);
-    NEO__CHECK(p.first_col % 16 == 0 && (t->dim % 16 == 0 || p.first_col + t->dim == p.dim),
+               fn, t->name, part.first_row, part.first_col, part.rows, part.dim, t->rows, t->dim);
+    NEO__CHECK(part.first_col % 16 == 0 &&
+                   (t->dim % 16 == 0 || part.first_col + t->dim == part.dim),
                NEO_ERR_ARG,
                "%s: table '%s': columns [%" PRId64 ", %" PRId64 ") of %" PRId64
                " are not cut at multiples of 16",
-               fn, t->name, p.first_col, p.first_col + t->dim, p.dim);
-    NEO__CHECK(t->dtype != NEO_I8 || t->dim == p.dim, NEO_ERR_UNSUPPORTED,
+               fn, t->name, part.first_col, part.first_col + t->dim, part.dim);
+    NEO__CHECK(t->dtype != NEO_I8 || t->dim == part.dim, NEO_ERR_UNSUPPORTED,
                "%s: table '%s': i8 rows have one scale each: cut the table by rows, not by columns",
                fn, t->name);
-    NEO__CHECK(!neo__bag_is_cut(t) || d->cut_sums, NEO_ERR_ARG,
+    NEO__CHECK(!neo__bag_is_cut(t) || desc->cut_sums, NEO_ERR_ARG,
                "%s: table '%s': its optimizer needs sums over whole rows: give cut_sums", fn,
                t->name);
-    int32_t buckets = t->row_buckets > 1 && t->rows < p.rows ? t->row_buckets : 0;
+    int32_t buckets = t->row_buckets > 1 && t->rows < part.rows ? t->row_buckets : 0;
     for (int side = 0; side < 2 && buckets; side++) {
-        int64_t row = p.first_row + side * t->rows;
-        int64_t begin = neo__bucket_begin(p.rows, buckets, neo__bucket_of(p.rows, buckets, row));
-        NEO__CHECK(row == p.rows || row == begin, NEO_ERR_ARG,
+        int64_t row = part.first_row + side * t->rows;
+        int64_t begin =
+            neo__bucket_begin(part.rows, buckets, neo__bucket_of(part.rows, buckets, row));
+        NEO__CHECK(row == part.rows || row == begin, NEO_ERR_ARG,
                    "%s: table '%s': row %" PRId64 " is not where one of %d buckets begins", fn,
                    t->name, row, buckets);
     }
     return NEO_OK;
 }
-static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const char *fn) {
-    const neo_table_desc *table = &d->tables[t];
+static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, const char *fn) {
+    const neo_table_desc *table = &desc->tables[t];
     NEO__CHECK(table->name && table->name[0], NEO_ERR_ARG, "%s: table %d has no name", fn, t);
     for (int32_t i = 0; i < t; i++)
-        NEO__CHECK(strcmp(d->tables[i].name, table->name) != 0 ||
-                       (table->part.rows && d->tables[i].part.rows == table->part.rows),
+        NEO__CHECK(strcmp(desc->tables[i].name, table->name) != 0 ||
+                       (table->part.rows && desc->tables[i].part.rows == table->part.rows),
                    NEO_ERR_ARG, "%s: tables %d and %d are both named '%s'", fn, i, t, table->name);
     const char *name = table->name;
     NEO__CHECK(table->rows > 0 && table->dim > 0, NEO_ERR_ARG,
@@ -10565,20 +10655,20 @@ static neo_status neo__bag_table_check(const neo_bags_desc *d, int32_t t, const 
                name, (int)table->dtype, neo_dtype_name(table->dtype));
     NEO__CHECK((unsigned)table->pooling <= NEO_POOL_NONE, NEO_ERR_ARG,
                "%s: table '%s': pooling %d does not exist", fn, name, (int)table->pooling);
-    NEO__CHECK((table->pooling == NEO_POOL_NONE) == (d->tables[0].pooling == NEO_POOL_NONE),
+    NEO__CHECK((table->pooling == NEO_POOL_NONE) == (desc->tables[0].pooling == NEO_POOL_NONE),
                NEO_ERR_ARG, "%s: table '%s': NEO_POOL_NONE is for all tables or for none", fn,
                name);
-    NEO__CHECK(table->pooling != NEO_POOL_NONE || table->dim == d->tables[0].dim, NEO_ERR_ARG,
+    NEO__CHECK(table->pooling != NEO_POOL_NONE || table->dim == desc->tables[0].dim, NEO_ERR_ARG,
                "%s: table '%s': dim is %" PRId64 ", not %" PRId64
                ": under NEO_POOL_NONE all are alike",
-               fn, name, table->dim, d->tables[0].dim);
+               fn, name, table->dim, desc->tables[0].dim);
     NEO__CHECK(table->row_buckets >= 0 && table->row_buckets <= 4096 &&
                    (table->row_buckets <= 1 || table->rows < INT64_MAX / 8192),
                NEO_ERR_ARG, "%s: table '%s': row_buckets is %d, not in 0 .. 4096", fn, name,
                table->row_buckets);
     NEO__CHECK((unsigned)table->init.kind <= NEO_INIT_NORMAL, NEO_ERR_ARG,
                "%s: table '%s': init kind %d does not exist", fn, name, (int)table->init.kind);
-    NEO__TRY(neo__bag_part_check(d, table, fn));
+    NEO__TRY(neo__bag_part_check(desc, table, fn));
     return neo__bag_optim_check(&table->optim, fn, name);
 }
 
@@ -10588,26 +10678,27 @@ static neo_status neo__bags_check_kept_rows(int64_t rows, const char *fn) {
     return NEO_OK;
 }
 
-static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *d,
+static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *desc,
                                        const char *fn) {
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(d, NEO_ERR_ARG, "%s: desc is NULL", fn);
-    NEO__CHECK(d->tables && d->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
-    for (int32_t t = 0; t < d->table_count; t++) NEO__TRY(neo__bag_table_check(d, t, fn));
-    NEO__CHECK(d->feature_table ? d->feature_count > 0
-                                : d->feature_count == 0 || d->feature_count == d->table_count,
-               NEO_ERR_ARG, "%s: feature_count is %d %s feature_table", fn, d->feature_count,
-               d->feature_table ? "with a" : "without a");
-    for (int32_t f = 0; d->feature_table && f < d->feature_count; f++)
-        NEO__CHECK(d->feature_table[f] >= 0 && d->feature_table[f] < d->table_count, NEO_ERR_ARG,
-                   "%s: feature_table[%d] is %d, there are %d tables", fn, f, d->feature_table[f],
-                   d->table_count);
-    NEO__CHECK(d->max_batch > 0 && d->max_ids > 0, NEO_ERR_ARG,
+    NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
+    NEO__CHECK(desc->tables && desc->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
+    for (int32_t t = 0; t < desc->table_count; t++) NEO__TRY(neo__bag_table_check(desc, t, fn));
+    NEO__CHECK(desc->feature_table
+                   ? desc->feature_count > 0
+                   : desc->feature_count == 0 || desc->feature_count == desc->table_count,
+               NEO_ERR_ARG, "%s: feature_count is %d %s feature_table", fn, desc->feature_count,
+               desc->feature_table ? "with a" : "without a");
+    for (int32_t f = 0; desc->feature_table && f < desc->feature_count; f++)
+        NEO__CHECK(desc->feature_table[f] >= 0 && desc->feature_table[f] < desc->table_count,
+                   NEO_ERR_ARG, "%s: feature_table[%d] is %d, there are %d tables", fn, f,
+                   desc->feature_table[f], desc->table_count);
+    NEO__CHECK(desc->max_batch > 0 && desc->max_ids > 0, NEO_ERR_ARG,
                "%s: max_batch %" PRId64 " and max_ids %" PRId64 " must be above 0", fn,
-               d->max_batch, d->max_ids);
-    NEO__CHECK((unsigned)d->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
-               "%s: bounds policy %d does not exist", fn, (int)d->bounds);
-    return neo__bags_check_kept_rows(d->max_kept_rows, fn);
+               desc->max_batch, desc->max_ids);
+    NEO__CHECK((unsigned)desc->bounds <= NEO_BOUNDS_CLAMP, NEO_ERR_ARG,
+               "%s: bounds policy %d does not exist", fn, (int)desc->bounds);
+    return neo__bags_check_kept_rows(desc->max_kept_rows, fn);
 }
 
 static int32_t neo__bags_feature_table(const neo_bags_desc *d, int64_t f) {
@@ -10618,40 +10709,43 @@ static const char *neo__bags_desc_name(const neo_bags_desc *d) {
 }
 
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
-static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *d) {
-    NEO__ZERO(neo__bag_sizes, s);
-    s.tables = d->table_count;
-    s.features = d->feature_table ? d->feature_count : d->table_count;
-    s.shards = ctx->repro_shards;
-    s.threads = ctx->threads;
-    s.max_batch = d->max_batch;
-    s.max_ids = d->max_ids;
-    s.none = d->tables[0].pooling == NEO_POOL_NONE;
-    s.max_kept_rows = d->max_kept_rows;
-    s.name_bytes = strlen(neo__bags_desc_name(d)) + 1;
-    for (int32_t t = 0; t < d->table_count; t++) {
-        const neo_table_desc *table = &d->tables[t];
+static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
+    NEO__ZERO(neo__bag_sizes, sizes);
+    sizes.tables = desc->table_count;
+    sizes.features = desc->feature_table ? desc->feature_count : desc->table_count;
+    sizes.shards = ctx->repro_shards;
+    sizes.threads = ctx->threads;
+    sizes.max_batch = desc->max_batch;
+    sizes.max_ids = desc->max_ids;
+    sizes.none = desc->tables[0].pooling == NEO_POOL_NONE;
+    sizes.max_kept_rows = desc->max_kept_rows;
+    sizes.name_bytes = strlen(neo__bags_desc_name(desc)) + 1;
+    for (int32_t t = 0; t < desc->table_count; t++) {
+        const neo_table_desc *table = &desc->tables[t];
         int64_t floats = table->rows * table->dim;
-        s.rows += table->rows;
-        s.floats += floats;
+        sizes.rows += table->rows;
+        sizes.floats += floats;
         if (neo__bag_is_cut(table)) {
-            s.cut_tables++;
-            s.cut_rows += table->rows;
-            s.cut_floats += floats;
-            s.cut_dim = NEO__MAX(s.cut_dim, table->dim);
+            sizes.cut_tables++;
+            sizes.cut_rows += table->rows;
+            sizes.cut_floats += floats;
+            sizes.cut_dim = NEO__MAX(sizes.cut_dim, table->dim);
         }
-        s.max_dim = NEO__MAX(s.max_dim, table->dim);
+        sizes.max_dim = NEO__MAX(sizes.max_dim, table->dim);
         int64_t narrow = neo__bag_narrow_scratch(table->dtype, table->dim);
-        s.scratch = NEO__MAX(s.scratch, neo__bag_room(neo__bag_scratch(table->dim) + narrow));
-        s.name_bytes += 2 * strlen(d->tables[t].name) + strlen(neo__bags_desc_name(d)) + 10;
-        s.mean |= table->pooling == NEO_POOL_MEAN;
-        s.job_scratch = NEO__MAX(s.job_scratch, neo__job_scratch(table->dtype, table->dim));
+        sizes.scratch =
+            NEO__MAX(sizes.scratch, neo__bag_room(neo__bag_scratch(table->dim) + narrow));
+        sizes.name_bytes +=
+            2 * strlen(desc->tables[t].name) + strlen(neo__bags_desc_name(desc)) + 10;
+        sizes.mean |= table->pooling == NEO_POOL_MEAN;
+        sizes.job_scratch = NEO__MAX(sizes.job_scratch, neo__job_scratch(table->dtype, table->dim));
     }
-    for (int64_t f = 0; f < s.features; f++)
-        s.width += d->tables[neo__bags_feature_table(d, f)].dim;
-    s.device = ctx->device != NULL;
-    s.wide = neo__bits_for((uint64_t)s.rows) + neo__bits_for((uint64_t)s.shards - 1) > 32;
-    return s;
+    for (int64_t f = 0; f < sizes.features; f++)
+        sizes.width += desc->tables[neo__bags_feature_table(desc, f)].dim;
+    sizes.device = ctx->device != NULL;
+    sizes.wide =
+        neo__bits_for((uint64_t)sizes.rows) + neo__bits_for((uint64_t)sizes.shards - 1) > 32;
+    return sizes;
 }
 /* The room that the device needs to sort, when the capacities are known or have changed. */
 static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
@@ -10660,28 +10754,28 @@ static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
 }
 
 /* A table for kernels. Addresses come with its memory. */
-static void neo__bag_describe_job(neo__job_table *t, const neo_table_desc *from,
+static void neo__bag_describe_job(neo__job_table *table, const neo_table_desc *from,
                                   int64_t first_key) {
     const int is_part = from->part.rows != 0;
     const int64_t part_dim = is_part ? from->part.dim : from->dim;
-    memset(t, 0, sizeof *t);
-    t->store.dtype = from->dtype;
-    t->store.data = (char *)from->weight;
-    t->store.dim = from->dim;
-    t->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
-    t->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
-    t->store.stride = (uint64_t)part_dim;
+    memset(table, 0, sizeof *table);
+    table->store.dtype = from->dtype;
+    table->store.data = (char *)from->weight;
+    table->store.dim = from->dim;
+    table->store.row_bytes = from->dim * (int64_t)neo_dtype_size(from->dtype);
+    table->store.first = (uint64_t)(from->part.first_row * part_dim + from->part.first_col);
+    table->store.stride = (uint64_t)part_dim;
     for (int k = 0; k < 2; k++) {
         int per = neo__bag_optims[from->optim.kind].state[k];
-        t->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
+        table->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
     }
-    t->rows = from->rows;
-    t->first_key = first_key;
-    t->bucket_rows = is_part ? from->part.rows : from->rows;
-    t->first_row = from->part.first_row;
-    t->buckets = from->row_buckets ? from->row_buckets : 1;
-    t->mean = from->pooling == NEO_POOL_MEAN;
-    t->cut = neo__bag_is_cut(from);
+    table->rows = from->rows;
+    table->first_key = first_key;
+    table->bucket_rows = is_part ? from->part.rows : from->rows;
+    table->first_row = from->part.first_row;
+    table->buckets = from->row_buckets ? from->row_buckets : 1;
+    table->mean = from->pooling == NEO_POOL_MEAN;
+    table->cut = neo__bag_is_cut(from);
 }
 /* A table's blocks of memory: weights, scales of i8 rows, two states. */
 enum { NEO__BAG_WEIGHTS, NEO__BAG_SCALES, NEO__BAG_STATE, NEO__BAG_BLOCKS = NEO__BAG_STATE + 2 };
@@ -10700,15 +10794,16 @@ static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t m
     t->row_bits = neo__bits_for((uint64_t)(bounds == NEO_BOUNDS_DROP ? t->rows : t->rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
-static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes *s,
+static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_sizes *sizes,
                                          const char *fn) {
-    int64_t max_batch = s->max_batch, max_ids = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
-    NEO__CHECK(!s->device || max_ids < INT32_MAX, NEO_ERR_UNSUPPORTED,
+    int64_t max_batch = sizes->max_batch,
+            max_ids = NEO__MAX(sizes->max_ids, neo__bags_kept_rows(sizes));
+    NEO__CHECK(!sizes->device || max_ids < INT32_MAX, NEO_ERR_UNSUPPORTED,
                "%s: bags '%s': %" PRId64 " ids or kept rows; on a device below 2^31 - 1", fn,
-               b->name, max_ids);
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        neo__bag_table t = b->tables[i];
-        neo__bag_record_bits(&t, b->bounds, max_batch, max_ids);
+               bags->name, max_ids);
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        neo__bag_table t = bags->tables[i];
+        neo__bag_record_bits(&t, bags->bounds, max_batch, max_ids);
         NEO__CHECK(t.row_bits + t.low_bits <= 64, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s': %" PRId64 " rows times %" PRId64 " ids or %" PRId64
                    " samples go beyond 2^64",
@@ -10718,32 +10813,32 @@ static neo_status neo__bags_record_check(const neo_bags *b, const neo__bag_sizes
 }
 
 /* ---- create, destroy ---- */
-NEO_API void neo_bags_destroy(neo_bags *b) {
-    if (!b) return;
-    neo__live_end(b->ctx, &b->live);
-    if (b->ctx->clocks[0] == &b->steps) b->ctx->clocks[0] = NULL;
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        neo__bag_table *t = &b->tables[i];
+NEO_API void neo_bags_destroy(neo_bags *bags) {
+    if (!bags) return;
+    neo__live_end(bags->ctx, &bags->live);
+    if (bags->ctx->clocks[0] == &bags->steps) bags->ctx->clocks[0] = NULL;
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        neo__bag_table *t = &bags->tables[i];
         void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
                           t->job.state[0], t->job.state[1]};
         for (int k = 0; k < NEO__BAG_BLOCKS; k++)
-            neo__data_free(b->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
+            neo__data_free(bags->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
     }
-    neo__data_free(b->ctx, b->memory.device, b->memory.device_bytes);
-    neo_free(b->ctx, b->memory.work, b->memory.work_bytes);
-    neo_free(b->ctx, b, b->memory.meta_bytes);
+    neo__data_free(bags->ctx, bags->memory.device, bags->memory.device_bytes);
+    neo_free(bags->ctx, bags->memory.work, bags->memory.work_bytes);
+    neo_free(bags->ctx, bags, bags->memory.meta_bytes);
 }
 
 /* Copy the description. Names go to `text`. */
-static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) {
+static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *text) {
     int64_t col = 0, key = 0;
-    const char *name = neo__bags_desc_name(d);
-    b->name = text;
+    const char *name = neo__bags_desc_name(desc);
+    bags->name = text;
     text += snprintf(text, strlen(name) + 1, "%s", name) + 1;
-    b->bounds = d->bounds;
-    for (int32_t i = 0; i < d->table_count; i++) {
-        const neo_table_desc *from = &d->tables[i];
-        neo__bag_table *t = &b->tables[i];
+    bags->bounds = desc->bounds;
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        const neo_table_desc *from = &desc->tables[i];
+        neo__bag_table *t = &bags->tables[i];
         size_t room = strlen(name) + strlen(from->name) + 9;
         t->name = text;
         text += snprintf(text, room, "%s", from->name) + 1;
@@ -10758,59 +10853,59 @@ static void neo__bags_describe(neo_bags *b, const neo_bags_desc *d, char *text) 
         neo__bag_describe_job(&t->job, from, key);
         key += t->rows;
     }
-    for (int32_t f = 0; f < b->sizes.features; f++) {
-        int32_t table = neo__bags_feature_table(d, f);
-        b->view.features[f].job.table = table;
-        b->view.features[f].col = col;
-        col += b->tables[table].dim;
-        b->tables[table].feature_count++;
+    for (int32_t f = 0; f < bags->sizes.features; f++) {
+        int32_t table = neo__bags_feature_table(desc, f);
+        bags->view.features[f].job.table = table;
+        bags->view.features[f].col = col;
+        col += bags->tables[table].dim;
+        bags->tables[table].feature_count++;
     }
     int32_t at = 0;
-    for (int32_t i = 0; i < d->table_count; i++) {
-        b->tables[i].features = b->table_features + at;
-        for (int32_t f = 0; f < b->sizes.features; f++)
-            if (b->view.features[f].job.table == i) b->table_features[at++] = f;
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        bags->tables[i].features = bags->table_features + at;
+        for (int32_t f = 0; f < bags->sizes.features; f++)
+            if (bags->view.features[f].job.table == i) bags->table_features[at++] = f;
     }
-    b->cut.fn = d->cut_sums;
-    b->cut.user = d->cut_sums_user;
+    bags->cut.fn = desc->cut_sums;
+    bags->cut.user = desc->cut_sums_user;
 }
 
 /* Allocate all before the first value is written: on failure the caller's weights are unchanged. */
-static neo_status neo__bags_alloc_tables(neo_bags *b, const char *fn) {
+static neo_status neo__bags_alloc_tables(neo_bags *bags, const char *fn) {
     static const char *const names[] = {"weights", "scales", "momentum1", "momentum2"};
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        neo__bag_table *t = &b->tables[i];
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        neo__bag_table *t = &bags->tables[i];
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             size_t bytes = neo__bag_block_bytes(&t->job, k);
             if (bytes == 0 || (k == NEO__BAG_WEIGHTS && !t->owns_weight)) continue;
-            void *block = neo__data_alloc(b->ctx, bytes);
+            void *block = neo__data_alloc(bags->ctx, bytes);
             NEO__CHECK(block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of %s", fn,
                        t->name, bytes, names[k]);
             if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block;
             else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block;
             else t->job.state[k - NEO__BAG_STATE] = (float *)block;
-            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(b->ctx, block, bytes));
+            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(bags->ctx, block, bytes));
         }
     }
     return NEO_OK;
 }
 /* Narrow rows are made as f32 in the stage, some at a time, then rounded. */
-static neo_status neo__bags_init_weight(neo_bags *b, int64_t table, neo_init init) {
-    const neo__bag_table *t = &b->tables[table];
-    neo_device *on = b->ctx->on;
+static neo_status neo__bags_init_weight(neo_bags *bags, int64_t table, neo_init init) {
+    const neo__bag_table *t = &bags->tables[table];
+    neo_device *on = bags->ctx->on;
     const int whole = t->job.store.dtype == NEO_F32;
-    int64_t most = whole ? t->rows : b->job.room.stage_floats / t->dim;
+    int64_t most = whole ? t->rows : bags->job.room.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->job.store.data : b->job.room.stage;
+        float *to = whole ? (float *)(void *)t->job.store.data : bags->job.room.stage;
         neo_tensor rows = neo_tensor_2d(to, NEO_F32, count, t->dim);
-        neo__init_call call = neo__init_call_make(b->ctx, rows, t->weight_name, init, 0,
+        neo__init_call call = neo__init_call_make(bags->ctx, rows, t->weight_name, init, 0,
                                                   (int64_t)t->job.store.stride);
         call.first = neo__bag_number(&t->job.store, row);
         NEO__TRY(on->init(on, &call));
-        if (!whole) NEO__TRY(on->bags_rows(on, &b->job, (int)table, row, count, to, 1));
+        if (!whole) NEO__TRY(on->bags_rows(on, &bags->job, (int)table, row, count, to, 1));
     }
     return NEO_OK;
 }
@@ -10823,37 +10918,38 @@ static neo_status neo__bags_fill(neo_bags *b, float *to, int64_t count, float va
     call.init.a = value;
     return b->ctx->on->init(b->ctx->on, &call);
 }
-static neo_status neo__bags_init_tables(neo_bags *b, const neo_bags_desc *d) {
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        neo__bag_table *t = &b->tables[i];
-        neo_init init = d->tables[i].init;
+static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        neo__bag_table *table = &bags->tables[i];
+        neo_init init = desc->tables[i].init;
         if (init.kind == NEO_INIT_DEFAULT) {
             init.kind = NEO_INIT_UNIFORM;
-            init.b = (float)(1.0 / sqrt((double)t->job.bucket_rows));
+            init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
-        NEO__TRY(neo__bags_init_weight(b, i, init));
-        float value = t->optim.initial_accumulator;
-        if (!neo__bag_optims[t->optim.kind].accumulates) value = 0.0f;
-        for (int k = 0; k < 2 && t->job.state_dim[k]; k++)
-            NEO__TRY(neo__bags_fill(b, t->job.state[k], t->rows * t->job.state_dim[k], value));
+        NEO__TRY(neo__bags_init_weight(bags, i, init));
+        float value = table->optim.initial_accumulator;
+        if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
+        for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
+            NEO__TRY(neo__bags_fill(bags, table->job.state[k],
+                                    table->rows * table->job.state_dim[k], value));
     }
     return NEO_OK;
 }
 
 /* Kept gradients go to a new workspace: slots in their order, a hash table of its new size. */
 static uint64_t neo__bag_slot_place(const neo_bags *b, int32_t table, int64_t row);
-static neo_status neo__bags_carry(neo_bags *b, const neo_bags *old) {
-    b->kept.mask = (uint64_t)neo__bags_slot_places(b->kept.capacity) - 1;
-    if (b->kept.capacity)
-        memset(b->kept.slot_of, 0, (size_t)(b->kept.mask + 1) * sizeof *b->kept.slot_of);
-    for (int64_t i = 0; i < b->kept.count; i++) {
+static neo_status neo__bags_carry(neo_bags *bags, const neo_bags *old) {
+    bags->kept.mask = (uint64_t)neo__bags_slot_places(bags->kept.capacity) - 1;
+    if (bags->kept.capacity)
+        memset(bags->kept.slot_of, 0, (size_t)(bags->kept.mask + 1) * sizeof *bags->kept.slot_of);
+    for (int64_t i = 0; i < bags->kept.count; i++) {
         const neo__bag_slot *slot = &old->kept.slots[i];
-        b->kept.slots[i] = *slot;
-        b->kept.slot_of[neo__bag_slot_place(b, slot->table, slot->row)] = (uint32_t)(i + 1);
+        bags->kept.slots[i] = *slot;
+        bags->kept.slot_of[neo__bag_slot_place(bags, slot->table, slot->row)] = (uint32_t)(i + 1);
     }
-    if (b->kept.count)
-        memcpy(b->job.kept.sums, old->job.kept.sums, (size_t)b->kept.floats * sizeof(float));
+    if (bags->kept.count)
+        memcpy(bags->job.kept.sums, old->job.kept.sums, (size_t)bags->kept.floats * sizeof(float));
     return NEO_OK;
 }
 /* A copy between the object's arrays and the device's. On the CPU many are one array. */
@@ -10875,34 +10971,35 @@ static void neo__bags_untold(neo_bags *b) {
     memset(rules, 0xFF, (size_t)b->sizes.tables * sizeof *rules);
 }
 /* The parts of the record that no call changes. */
-static neo_status neo__bags_describe_job(neo_bags *b) {
-    neo__bags_job *j = &b->job;
-    neo__job_table *tables = (neo__job_table *)(uintptr_t)j->fixed.host_tables;
-    for (int64_t i = 0; i < b->sizes.tables; i++) /* with the padding, which the device gets too */
-        memcpy(&tables[i], &b->tables[i].job, sizeof *tables);
-    neo__bags_untold(b);
-    j->fixed.table_count = (int32_t)b->sizes.tables;
-    j->fixed.feature_count = (int32_t)b->sizes.features;
-    j->fixed.none = b->sizes.none;
-    j->fixed.wide = b->sizes.wide;
-    j->fixed.bounds = b->bounds;
-    j->fixed.key_count = b->sizes.rows;
-    j->fixed.max_dim = b->sizes.max_dim;
-    j->object = b;
-    if (b->sizes.device && j->kept.max) {
-        size_t floats = (size_t)j->kept.max * (size_t)j->fixed.max_dim;
-        NEO__TRY(neo__data_zero(b->ctx, j->kept.hash_key,
-                                (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
-        NEO__TRY(neo__data_zero(b->ctx, j->kept.sums, floats * sizeof *j->kept.sums));
+static neo_status neo__bags_describe_job(neo_bags *bags) {
+    neo__bags_job *job = &bags->job;
+    neo__job_table *tables = (neo__job_table *)(uintptr_t)job->fixed.host_tables;
+    for (int64_t i = 0; i < bags->sizes.tables;
+         i++) /* with the padding, which the device gets too */
+        memcpy(&tables[i], &bags->tables[i].job, sizeof *tables);
+    neo__bags_untold(bags);
+    job->fixed.table_count = (int32_t)bags->sizes.tables;
+    job->fixed.feature_count = (int32_t)bags->sizes.features;
+    job->fixed.none = bags->sizes.none;
+    job->fixed.wide = bags->sizes.wide;
+    job->fixed.bounds = bags->bounds;
+    job->fixed.key_count = bags->sizes.rows;
+    job->fixed.max_dim = bags->sizes.max_dim;
+    job->object = bags;
+    if (bags->sizes.device && job->kept.max) {
+        size_t floats = (size_t)job->kept.max * (size_t)job->fixed.max_dim;
+        NEO__TRY(neo__data_zero(bags->ctx, job->kept.hash_key,
+                                (size_t)(job->kept.hash_mask + 1) * sizeof *job->kept.hash_key));
+        NEO__TRY(neo__data_zero(bags->ctx, job->kept.sums, floats * sizeof *job->kept.sums));
     }
-    return neo__bags_send(b, (void *)(uintptr_t)j->fixed.tables, tables,
-                          (size_t)b->sizes.tables * sizeof *tables);
+    return neo__bags_send(bags, (void *)(uintptr_t)job->fixed.tables, tables,
+                          (size_t)bags->sizes.tables * sizeof *tables);
 }
-static neo_status neo__bags_device_carry(neo_bags *b, const neo_bags *old) {
-    neo_device *d = b->ctx->device;
-    neo__bags_job *job = &b->job;
-    size_t count = (size_t)b->kept.count, floats = count * (size_t)job->fixed.max_dim;
-    job->kept.count = b->kept.count;
+static neo_status neo__bags_device_carry(neo_bags *bags, const neo_bags *old) {
+    neo_device *d = bags->ctx->device;
+    neo__bags_job *job = &bags->job;
+    size_t count = (size_t)bags->kept.count, floats = count * (size_t)job->fixed.max_dim;
+    job->kept.count = bags->kept.count;
     if (count == 0) return NEO_OK;
     NEO__TRY(d->copy(d, job->kept.slot_key, NEO_DEVICE, old->job.kept.slot_key, NEO_DEVICE,
                      count * sizeof *job->kept.slot_key));
@@ -10911,39 +11008,39 @@ static neo_status neo__bags_device_carry(neo_bags *b, const neo_bags *old) {
     return d->bags_drop_slots(d, job);
 }
 /* A workspace of these sizes instead of what was there. Kept gradients go with it. */
-static neo_status neo__bags_work_alloc(neo_bags *b, neo__bag_sizes sizes, const char *fn) {
-    const neo_bags old = *b;
-    NEO__TRY(neo__bags_record_check(b, &sizes, fn));
-    neo__bags_ask_device(b->ctx, &sizes);
+static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, const char *fn) {
+    const neo_bags old = *bags;
+    NEO__TRY(neo__bags_record_check(bags, &sizes, fn));
+    neo__bags_ask_device(bags->ctx, &sizes);
     size_t bytes, device_bytes;
     neo__bags_work_bytes(&sizes, &bytes, &device_bytes);
     neo__carve work = {NULL, 0}, device = {NULL, 0};
-    work.block = (char *)neo_alloc(b->ctx, bytes);
+    work.block = (char *)neo_alloc(bags->ctx, bytes);
     NEO__CHECK(work.block, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace", fn, bytes);
-    if (sizes.device) device.block = (char *)neo__data_alloc(b->ctx, device_bytes);
+    if (sizes.device) device.block = (char *)neo__data_alloc(bags->ctx, device_bytes);
     if (sizes.device && !device.block) {
-        neo_free(b->ctx, work.block, bytes);
+        neo_free(bags->ctx, work.block, bytes);
         return neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes of workspace on the device",
                         fn, device_bytes);
     }
-    b->sizes = sizes;
-    b->memory.work = work.block;
-    b->memory.work_bytes = bytes;
-    b->memory.device = device.block;
-    b->memory.device_bytes = device_bytes;
-    neo__bags_host_layout(&sizes, &work, b);
-    if (sizes.device) neo__bags_device_layout(&sizes, &device, b);
-    b->kept.capacity = neo__bags_kept_rows(&sizes);
-    b->kept.stage_end = 0;
-    b->view.fresh = 0;
+    bags->sizes = sizes;
+    bags->memory.work = work.block;
+    bags->memory.work_bytes = bytes;
+    bags->memory.device = device.block;
+    bags->memory.device_bytes = device_bytes;
+    neo__bags_host_layout(&sizes, &work, bags);
+    if (sizes.device) neo__bags_device_layout(&sizes, &device, bags);
+    bags->kept.capacity = neo__bags_kept_rows(&sizes);
+    bags->kept.stage_end = 0;
+    bags->view.fresh = 0;
     for (int64_t t = 0; t < sizes.tables; t++)
-        neo__bag_record_bits(&b->tables[t], b->bounds, sizes.max_batch,
-                             NEO__MAX(sizes.max_ids, b->kept.capacity));
-    neo_status status = neo__bags_describe_job(b);
+        neo__bag_record_bits(&bags->tables[t], bags->bounds, sizes.max_batch,
+                             NEO__MAX(sizes.max_ids, bags->kept.capacity));
+    neo_status status = neo__bags_describe_job(bags);
     if (status == NEO_OK)
-        status = sizes.device ? neo__bags_device_carry(b, &old) : neo__bags_carry(b, &old);
-    neo__data_free(b->ctx, old.memory.device, old.memory.device_bytes);
-    neo_free(b->ctx, old.memory.work, old.memory.work_bytes);
+        status = sizes.device ? neo__bags_device_carry(bags, &old) : neo__bags_carry(bags, &old);
+    neo__data_free(bags->ctx, old.memory.device, old.memory.device_bytes);
+    neo_free(bags->ctx, old.memory.work, old.memory.work_bytes);
     return status;
 }
 
@@ -10954,31 +11051,31 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     NEO__TRY(neo__bags_desc_check(ctx, desc, fn));
     neo__bag_sizes sizes = neo__bags_sizes_of(ctx, desc);
     neo__carve count = {NULL, 0}, meta = {NULL, 0};
-    neo_bags *b;
+    neo_bags *bags;
     char *names;
-    neo__bags_meta_layout(&sizes, &count, &b, &names);
+    neo__bags_meta_layout(&sizes, &count, &bags, &names);
     meta.block = (char *)neo__alloc_for(ctx, count.at, fn);
     if (!meta.block) return NEO_ERR_MEMORY;
     memset(meta.block, 0, count.at);
-    neo__bags_meta_layout(&sizes, &meta, &b, &names);
-    b->ctx = ctx;
-    b->memory.meta_bytes = count.at;
-    b->sizes = sizes;
-    neo__bags_describe(b, desc, names);
-    neo_status status = neo__bags_alloc_tables(b, fn);
-    if (status == NEO_OK) status = neo__bags_work_alloc(b, sizes, fn);
+    neo__bags_meta_layout(&sizes, &meta, &bags, &names);
+    bags->ctx = ctx;
+    bags->memory.meta_bytes = count.at;
+    bags->sizes = sizes;
+    neo__bags_describe(bags, desc, names);
+    neo_status status = neo__bags_alloc_tables(bags, fn);
+    if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
-        status = neo__bags_init_tables(b, desc);
+        status = neo__bags_init_tables(bags, desc);
         neo__fp_leave(fp);
     }
     if (status != NEO_OK) {
-        neo_bags_destroy(b);
+        neo_bags_destroy(bags);
         return status;
     }
-    neo__live_begin(ctx, &b->live, "bags", b->name);
-    *out = b;
-    ctx->clocks[0] = &b->steps;
+    neo__live_begin(ctx, &bags->live, "bags", bags->name);
+    *out = bags;
+    ctx->clocks[0] = &bags->steps;
     return NEO_OK;
 }
 
@@ -11079,26 +11176,28 @@ static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t
 }
 /* Rows of f32 are copied. Narrow ones are decoded and encoded in the caller's memory on the CPU, so
    that threads may read them at the same time; a device passes them through its stage. */
-static neo_status neo__bags_move_rows(const neo_bags *b, int32_t table, int64_t first,
+static neo_status neo__bags_move_rows(const neo_bags *bags, int32_t table, int64_t first,
                                       int64_t count, float *to, const float *from) {
-    neo_device *on = b->ctx->on;
-    const neo__bag_rows *t = &b->tables[table].job.store;
-    int64_t dim = t->dim, most = b->job.room.stage_floats / dim;
+    neo_device *on = bags->ctx->on;
+    const neo__bag_rows *t = &bags->tables[table].job.store;
+    int64_t dim = t->dim, most = bags->job.room.stage_floats / dim;
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
         size_t bytes = (size_t)(count * t->row_bytes);
-        return to ? neo__bags_fetch(b, to, rows, bytes) : neo__bags_send(b, rows, from, bytes);
+        return to ? neo__bags_fetch(bags, to, rows, bytes)
+                  : neo__bags_send(bags, rows, from, bytes);
     }
-    if (!b->ctx->device) {
+    if (!bags->ctx->device) {
         float *rows = to ? to : (float *)(uintptr_t)from; /* only read when rows are set */
-        return on->bags_rows(on, &b->job, (int)table, first, count, rows, !to);
+        return on->bags_rows(on, &bags->job, (int)table, first, count, rows, !to);
     }
     for (int64_t i = 0, n; i < count; i += n) {
         n = NEO__MIN(most, count - i);
         size_t bytes = (size_t)(n * dim) * sizeof(float);
-        if (!to) NEO__TRY(neo__bags_send(b, b->job.room.stage, from + i * dim, bytes));
-        NEO__TRY(on->bags_rows(on, &b->job, (int)table, first + i, n, b->job.room.stage, !to));
-        if (to) NEO__TRY(neo__bags_fetch(b, to + i * dim, b->job.room.stage, bytes));
+        if (!to) NEO__TRY(neo__bags_send(bags, bags->job.room.stage, from + i * dim, bytes));
+        NEO__TRY(
+            on->bags_rows(on, &bags->job, (int)table, first + i, n, bags->job.room.stage, !to));
+        if (to) NEO__TRY(neo__bags_fetch(bags, to + i * dim, bags->job.room.stage, bytes));
     }
     return NEO_OK;
 }
@@ -11142,17 +11241,18 @@ static void neo__bags_share(const neo_bags *b, int64_t cost,
     if (cost > 0) neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
 }
 /* Places of the features' ids, and their cost. Offsets have been checked. */
-static void neo__bags_place_ids(neo_bags *b) {
-    const int64_t *offsets = b->job.batch.offsets;
-    const int any = b->job.batch.bags > 0;
-    b->view.cost = 0;
-    for (int64_t f = 0; f <= b->sizes.features; f++) {
-        neo__bag_feature *p = &b->view.features[f];
-        p->cost_begin = b->view.cost;
+static void neo__bags_place_ids(neo_bags *bags) {
+    const int64_t *offsets = bags->job.batch.offsets;
+    const int any = bags->job.batch.bags > 0;
+    bags->view.cost = 0;
+    for (int64_t f = 0; f <= bags->sizes.features; f++) {
+        neo__bag_feature *p = &bags->view.features[f];
+        p->cost_begin = bags->view.cost;
         p->first_id = any ? offsets[p->job.first_bag] : 0;
         p->ids = any ? offsets[p->job.first_bag + p->job.bags] - p->first_id : 0;
-        if (f < b->sizes.features)
-            b->view.cost += (p->ids + p->job.bags) * neo__bag_cost(b->tables[p->job.table].dim);
+        if (f < bags->sizes.features)
+            bags->view.cost +=
+                (p->ids + p->job.bags) * neo__bag_cost(bags->tables[p->job.table].dim);
     }
 }
 
@@ -11172,14 +11272,14 @@ NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t 
     return at;
 }
 /* The first bag before which at least `target` of the cost lies. */
-static void neo__bags_seek(const neo_bags *b, int64_t target, int64_t *feature, int64_t *bag) {
-    const neo__bag_feature *p = b->view.features;
-    *feature = neo__bags_find(&p->cost_begin, sizeof *p, b->sizes.features + 1, target);
+static void neo__bags_seek(const neo_bags *bags, int64_t target, int64_t *feature, int64_t *bag) {
+    const neo__bag_feature *p = bags->view.features;
+    *feature = neo__bags_find(&p->cost_begin, sizeof *p, bags->sizes.features + 1, target);
     *bag = 0;
-    if (*feature == b->sizes.features) return;
+    if (*feature == bags->sizes.features) return;
     p += *feature;
-    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
-    int64_t unit = neo__bag_cost(b->tables[p->job.table].dim);
+    const int64_t *offsets = bags->job.batch.offsets + p->job.first_bag;
+    int64_t unit = neo__bag_cost(bags->tables[p->job.table].dim);
     for (int64_t end = p->job.bags; *bag < end;) {
         int64_t mid = (*bag + end) / 2;
         if ((offsets[mid] - p->first_id + mid) * unit >= target - p->cost_begin) end = mid;
@@ -11187,38 +11287,40 @@ static void neo__bags_seek(const neo_bags *b, int64_t target, int64_t *feature, 
     }
 }
 /* Bags [bag, end) of feature f as a lookup. */
-static neo__bag_lookup neo__bags_lookup(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
-    const neo__bag_feature *p = &b->view.features[f];
-    const neo__job_table *t = &b->tables[p->job.table].job;
-    NEO__ZERO(neo__bag_lookup, a);
-    a.store = &t->store;
-    a.table = t->store.dtype == NEO_F32 ? (const float *)(const void *)t->store.data : NULL;
-    a.rows = t->rows;
-    a.dim = t->store.dim;
-    a.ids = b->job.batch.ids;
-    a.is_i32 = b->job.batch.is_i32;
-    a.weights = b->job.batch.weights;
-    a.offsets = b->job.batch.offsets + p->job.first_bag + bag;
-    a.bags = end - bag;
-    a.pooled = !b->sizes.none;
-    int64_t row = a.pooled ? bag : a.offsets[0] - b->job.batch.offsets[0];
-    int64_t at = p->job.out_at + row * p->job.out_stride;
-    a.out = b->job.tensor.out ? b->job.tensor.out + at : NULL;
-    a.dout = b->job.tensor.dout ? b->job.tensor.dout + at : NULL;
-    a.out_stride = p->job.out_stride;
-    a.mean = t->mean;
-    a.bounds = b->bounds;
-    a.buckets = t->buckets;
-    a.bucket_rows = t->bucket_rows;
-    a.first_row = t->first_row;
-    a.bucket_shift = (double)t->first_row + ((double)t->buckets - 0.5) / (double)t->buckets;
-    a.bucket_scale = (double)t->buckets / (double)t->bucket_rows;
-    if (end == p->job.bags && f + 1 < b->sizes.features && p[1].bad == 0) {
-        a.next_store = &b->tables[p[1].job.table].job.store;
-        a.next_id = p[1].first_id;
-        a.next_count = p[1].ids;
+static neo__bag_lookup neo__bags_lookup(const neo_bags *bags, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *feature = &bags->view.features[f];
+    const neo__job_table *table = &bags->tables[feature->job.table].job;
+    NEO__ZERO(neo__bag_lookup, lookup);
+    lookup.store = &table->store;
+    lookup.table =
+        table->store.dtype == NEO_F32 ? (const float *)(const void *)table->store.data : NULL;
+    lookup.rows = table->rows;
+    lookup.dim = table->store.dim;
+    lookup.ids = bags->job.batch.ids;
+    lookup.is_i32 = bags->job.batch.is_i32;
+    lookup.weights = bags->job.batch.weights;
+    lookup.offsets = bags->job.batch.offsets + feature->job.first_bag + bag;
+    lookup.bags = end - bag;
+    lookup.pooled = !bags->sizes.none;
+    int64_t row = lookup.pooled ? bag : lookup.offsets[0] - bags->job.batch.offsets[0];
+    int64_t at = feature->job.out_at + row * feature->job.out_stride;
+    lookup.out = bags->job.tensor.out ? bags->job.tensor.out + at : NULL;
+    lookup.dout = bags->job.tensor.dout ? bags->job.tensor.dout + at : NULL;
+    lookup.out_stride = feature->job.out_stride;
+    lookup.mean = table->mean;
+    lookup.bounds = bags->bounds;
+    lookup.buckets = table->buckets;
+    lookup.bucket_rows = table->bucket_rows;
+    lookup.first_row = table->first_row;
+    lookup.bucket_shift =
+        (double)table->first_row + ((double)table->buckets - 0.5) / (double)table->buckets;
+    lookup.bucket_scale = (double)table->buckets / (double)table->bucket_rows;
+    if (end == feature->job.bags && f + 1 < bags->sizes.features && feature[1].bad == 0) {
+        lookup.next_store = &bags->tables[feature[1].job.table].job.store;
+        lookup.next_id = feature[1].first_id;
+        lookup.next_count = feature[1].ids;
     }
-    return a;
+    return lookup;
 }
 
 /* ---- every offset and id ---- */
@@ -11239,28 +11341,28 @@ static void neo__bags_note(unsigned long long *to, int64_t position) {
 }
 /* Offsets that never decrease and stay inside, then ids. */
 static void neo__bags_check_part(const neo__cpu_part *part) {
-    const neo_bags *b = (const neo_bags *)part->call;
-    const int64_t *offsets = b->job.batch.offsets;
-    const void *ids = b->job.batch.ids;
-    const int is_i32 = b->job.batch.is_i32;
+    const neo_bags *bags = (const neo_bags *)part->call;
+    const int64_t *offsets = bags->job.batch.offsets;
+    const void *ids = bags->job.batch.ids;
+    const int is_i32 = bags->job.batch.is_i32;
     const int64_t begin = part->begin, end = part->end;
     int bad = 0;
     for (int64_t k = begin; k < end; k++) bad |= offsets[k + 1] < offsets[k];
     for (int64_t k = begin; bad && k < end; k++)
-        if (offsets[k + 1] < offsets[k]) neo__bags_note(&b->job.batch.found->bag, k);
-    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[b->job.batch.bags]) return;
-    for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->view.features[f];
+        if (offsets[k + 1] < offsets[k]) neo__bags_note(&bags->job.batch.found->bag, k);
+    if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[bags->job.batch.bags]) return;
+    for (int64_t f = 0; f < bags->sizes.features; f++) {
+        neo__bag_feature *p = &bags->view.features[f];
         int64_t lo = NEO__MAX(begin, p->job.first_bag);
         int64_t hi = NEO__MIN(end, p->job.first_bag + p->job.bags);
         if (lo >= hi) continue;
-        int64_t rows = b->tables[p->job.table].rows, k = offsets[lo];
+        int64_t rows = bags->tables[p->job.table].rows, k = offsets[lo];
         int64_t count = is_i32 ? neo__bags_count_bad(ids, 1, k, offsets[hi], rows)
                                : neo__bags_count_bad(ids, 0, k, offsets[hi], rows);
         if (count == 0) continue;
         __atomic_fetch_add(&p->bad, count, __ATOMIC_RELAXED);
         while ((uint64_t)neo__jagged_id(ids, is_i32, k) < (uint64_t)rows) k++;
-        neo__bags_note(&b->job.batch.found->id, k - offsets[0]);
+        neo__bags_note(&bags->job.batch.found->id, k - offsets[0]);
     }
 }
 
@@ -11275,27 +11377,28 @@ static int neo__bags_are_short(const neo__bag_lookup *a) {
 /* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
    weights. */
 static void neo__bags_lookup_part(const neo__cpu_part *part) {
-    const neo_bags *b = (const neo_bags *)part->call;
-    const neo__bag_kernels *k = b->ctx->bag;
+    const neo_bags *bags = (const neo_bags *)part->call;
+    const neo__bag_kernels *kernels = bags->ctx->bag;
     int64_t f, bag, last_f, last_bag;
-    neo__bags_seek(b, part->begin, &f, &bag);
-    neo__bags_seek(b, part->end, &last_f, &last_bag);
-    for (; f <= last_f && f < b->sizes.features; f++, bag = 0) {
-        const neo__bag_feature *p = &b->view.features[f];
+    neo__bags_seek(bags, part->begin, &f, &bag);
+    neo__bags_seek(bags, part->end, &last_f, &last_bag);
+    for (; f <= last_f && f < bags->sizes.features; f++, bag = 0) {
+        const neo__bag_feature *p = &bags->view.features[f];
         int64_t bag_end = f == last_f ? last_bag : p->job.bags;
         if (bag >= bag_end) continue;
-        neo__bag_lookup a = neo__bags_lookup(b, f, bag, bag_end);
+        neo__bag_lookup a = neo__bags_lookup(bags, f, bag, bag_end);
         if (a.dout)
-            k->weight_grad(&a, b->job.tensor.dweights + (a.offsets[0] - b->job.batch.offsets[0]));
-        else if (!a.pooled) k->copy(&a);
-        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) k->pool(&a);
-        else k->pool_any(&a);
+            kernels->weight_grad(&a, bags->job.tensor.dweights +
+                                         (a.offsets[0] - bags->job.batch.offsets[0]));
+        else if (!a.pooled) kernels->copy(&a);
+        else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
+        else kernels->pool_any(&a);
     }
 }
 NEO__HOT_END
 
 /* ---- the rows of the CPU's table ---- */
-static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
+static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *job,
                                       neo__bags_found *found, const neo__later *later) {
     neo_bags *b = job->object;
     const int64_t bags = job->batch.bags, *offsets = job->batch.offsets;
@@ -11303,7 +11406,7 @@ static neo_status neo__cpu_bags_check(neo_device *d, const neo__bags_job *job,
     (void)later;
     b->job.batch.found = found;
     if (bags) found->first = offsets[0], found->last = offsets[bags];
-    neo__cpu_run(d, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
+    neo__cpu_run(device, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
     b->job.batch.found = NULL;
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
@@ -11394,27 +11497,29 @@ static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first,
 
 /* Records of ids [k, end) of feature p, which begin in bag `bag`; to[0] is occurrence `number` of
    the table; low_of_bag: added to a bag's number. */
-NEO__INLINE void neo__bags_record_run(const neo_bags *b, const neo__bag_feature *p, int64_t bag,
-                                      int64_t k, int64_t end, int64_t low_of_bag, int64_t number,
-                                      int is_i32, int plain) {
-    const neo__bag_table *t = &b->tables[p->job.table];
-    const neo__bag_merge *m = &b->work.merge[p->job.table];
-    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
-    const void *ids = b->job.batch.ids;
-    const float *weights = b->job.batch.weights;
-    uint64_t *to = m->from + number;
-    int low_bits = t->low_bits;
+NEO__INLINE void neo__bags_record_run(const neo_bags *bags, const neo__bag_feature *feature,
+                                      int64_t bag, int64_t k, int64_t end, int64_t low_of_bag,
+                                      int64_t number, int is_i32, int plain) {
+    const neo__bag_table *table = &bags->tables[feature->job.table];
+    const neo__bag_merge *merge = &bags->work.merge[feature->job.table];
+    const int64_t *offsets = bags->job.batch.offsets + feature->job.first_bag;
+    const void *ids = bags->job.batch.ids;
+    const float *weights = bags->job.batch.weights;
+    uint64_t *to = merge->from + number;
+    int low_bits = table->low_bits;
     for (; k < end; bag++) {
         int64_t stop = NEO__MIN(offsets[bag + 1], end), low = low_of_bag + bag;
         for (; k < stop; k++, number++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
-                if (row < 0 || row >= t->rows)
-                    row = b->bounds == NEO_BOUNDS_DROP ? t->rows : row < 0 ? 0 : t->rows - 1;
-                low = b->sizes.none ? k - b->job.batch.offsets[0] : low_of_bag + bag;
-                if (m->indirect) {
-                    b->work.grad_row[m->first + number] = low;
-                    if (weights) b->work.grad_weight[m->first + number] = weights[k];
+                if (row < 0 || row >= table->rows)
+                    row = bags->bounds == NEO_BOUNDS_DROP ? table->rows
+                          : row < 0                       ? 0
+                                                          : table->rows - 1;
+                low = bags->sizes.none ? k - bags->job.batch.offsets[0] : low_of_bag + bag;
+                if (merge->indirect) {
+                    bags->work.grad_row[merge->first + number] = low;
+                    if (weights) bags->work.grad_weight[merge->first + number] = weights[k];
                     low = number;
                 }
             }
@@ -11423,27 +11528,27 @@ NEO__INLINE void neo__bags_record_run(const neo_bags *b, const neo__bag_feature 
     }
 }
 /* Occurrences [begin, end) of table ti, in canonical order. */
-static void neo__bags_gather(const neo_bags *b, int64_t ti, int64_t begin, int64_t end) {
-    const neo__bag_table *t = &b->tables[ti];
-    const int is_i32 = b->job.batch.is_i32;
-    int64_t rounds = neo__bags_rounds(b, t), number = 0, bag, bag_end;
+static void neo__bags_gather(const neo_bags *bags, int64_t ti, int64_t begin, int64_t end) {
+    const neo__bag_table *table = &bags->tables[ti];
+    const int is_i32 = bags->job.batch.is_i32;
+    int64_t rounds = neo__bags_rounds(bags, table), number = 0, bag, bag_end;
     for (int64_t v = 0; v < rounds; v++) {
-        for (int32_t q = 0; q < t->feature_count && number < end; q++) {
-            const neo__bag_feature *p = &b->view.features[t->features[q]];
-            const int64_t *offsets = b->job.batch.offsets + p->job.first_bag;
-            if (p->job.bags == 0) continue;
-            neo__bags_round(b, p, rounds, v, &bag, &bag_end);
+        for (int32_t q = 0; q < table->feature_count && number < end; q++) {
+            const neo__bag_feature *feature = &bags->view.features[table->features[q]];
+            const int64_t *offsets = bags->job.batch.offsets + feature->job.first_bag;
+            if (feature->job.bags == 0) continue;
+            neo__bags_round(bags, feature, rounds, v, &bag, &bag_end);
             int64_t base = offsets[bag], count = offsets[bag_end] - base;
             int64_t lo = NEO__MAX(begin - number, (int64_t)0), hi = NEO__MIN(end - number, count);
-            int64_t low = b->work.feature_leaf[t->features[q] * b->sizes.shards + v];
+            int64_t low = bags->work.feature_leaf[table->features[q] * bags->sizes.shards + v];
             int64_t from = base + lo, to = base + hi, at = number + lo;
-            int plain = p->bad == 0 && !b->sizes.none && !b->work.merge[ti].indirect;
+            int plain = feature->bad == 0 && !bags->sizes.none && !bags->work.merge[ti].indirect;
             number += count;
             if (lo >= hi) continue;
             bag += neo__bags_find(offsets + bag, sizeof *offsets, bag_end - bag, from);
-            if (plain && is_i32) neo__bags_record_run(b, p, bag, from, to, low, at, 1, 1);
-            else if (plain) neo__bags_record_run(b, p, bag, from, to, low, at, 0, 1);
-            else neo__bags_record_run(b, p, bag, from, to, low, at, is_i32, 0);
+            if (plain && is_i32) neo__bags_record_run(bags, feature, bag, from, to, low, at, 1, 1);
+            else if (plain) neo__bags_record_run(bags, feature, bag, from, to, low, at, 0, 1);
+            else neo__bags_record_run(bags, feature, bag, from, to, low, at, is_i32, 0);
         }
     }
 }
@@ -11524,14 +11629,15 @@ static void neo__bag_swap(neo__bag_merge *m) {
 /* The records of feature p, which has its table for itself and only good ids, by their lowest
    digit: straight from the ids, without writing them down in order first. (Apart from counting:
    together they are short of registers.) */
-NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *b, const neo__bag_feature *p,
+NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *bags, const neo__bag_feature *feature,
                                           int64_t low, int is_i32, int bits,
                                           int64_t *NEO__RESTRICT at) {
-    const void *ids = b->job.batch.ids;
-    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, *last = offsets + p->job.bags;
-    const int low_bits = b->tables[p->job.table].low_bits;
+    const void *ids = bags->job.batch.ids;
+    const int64_t *offsets = bags->job.batch.offsets + feature->job.first_bag,
+                  *last = offsets + feature->job.bags;
+    const int low_bits = bags->tables[feature->job.table].low_bits;
     const int64_t mask = ((int64_t)1 << bits) - 1;
-    uint64_t *NEO__RESTRICT to = b->work.merge[p->job.table].from;
+    uint64_t *NEO__RESTRICT to = bags->work.merge[feature->job.table].from;
     for (int64_t k = offsets[0]; offsets < last; offsets++, low++) {
         for (int64_t stop = offsets[1]; k < stop; k++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
@@ -11545,40 +11651,41 @@ static NEO__NOINLINE void neo__bags_scatter_ids(const neo_bags *b, const neo__ba
     else neo__bags_scatter_ids_of(b, p, low, 0, bits, at);
 }
 /* Gather the records of table ti, sorted by row, on one thread. Digits are counted in one go. */
-static void neo__bags_gather_sorted(const neo_bags *b, int64_t ti) {
-    const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
+static void neo__bags_gather_sorted(const neo_bags *bags, int64_t ti) {
+    const neo__bag_table *table = &bags->tables[ti];
+    neo__bag_merge *merge = &bags->work.merge[ti];
     int64_t count[NEO__BAG_COUNTS];
-    const int bits = neo__bag_whole_digit_bits(t->row_bits, m->count);
-    const int passes = bits ? (t->row_bits + bits - 1) / bits : 0;
+    const int bits = neo__bag_whole_digit_bits(table->row_bits, merge->count);
+    const int passes = bits ? (table->row_bits + bits - 1) / bits : 0;
     const int64_t digits = (int64_t)1 << bits;
-    const int64_t f = t->feature_count ? t->features[0] : 0;
-    const neo__bag_feature *p = &b->view.features[f];
-    const int few = m->count <= 32;
-    const int straight = !few && passes > 0 && t->feature_count == 1 && p->bad == 0 &&
-                         !b->sizes.none && !m->indirect;
-    if (!straight) neo__bags_gather(b, ti, 0, m->count);
+    const int64_t f = table->feature_count ? table->features[0] : 0;
+    const neo__bag_feature *feature = &bags->view.features[f];
+    const int few = merge->count <= 32;
+    const int straight = !few && passes > 0 && table->feature_count == 1 && feature->bad == 0 &&
+                         !bags->sizes.none && !merge->indirect;
+    if (!straight) neo__bags_gather(bags, ti, 0, merge->count);
     if (few) {
-        neo__bag_sort_few(m->from, m->count, t->low_bits);
+        neo__bag_sort_few(merge->from, merge->count, table->low_bits);
         return;
     }
     memset(count, 0, (size_t)(passes * digits) * sizeof *count);
     if (straight) {
-        const int is_i32 = b->job.batch.is_i32;
-        const char *ids = (const char *)b->job.batch.ids;
-        ids += (size_t)p->first_id * (is_i32 ? sizeof(int32_t) : sizeof(int64_t));
-        neo__bag_count_digits(ids, is_i32, p->ids, 0, bits, passes, count);
+        const int is_i32 = bags->job.batch.is_i32;
+        const char *ids = (const char *)bags->job.batch.ids;
+        ids += (size_t)feature->first_id * (is_i32 ? sizeof(int32_t) : sizeof(int64_t));
+        neo__bag_count_digits(ids, is_i32, feature->ids, 0, bits, passes, count);
     } else {
-        neo__bag_count_digits(m->from, 0, m->count, t->low_bits, bits, passes, count);
+        neo__bag_count_digits(merge->from, 0, merge->count, table->low_bits, bits, passes, count);
     }
     for (int pass = 0; pass < passes; pass++)
         neo__bag_count_to_place(count + pass * digits, digits, 1, 0);
     if (straight)
-        neo__bags_scatter_ids(b, p, b->work.feature_leaf[f * b->sizes.shards], bits, count);
+        neo__bags_scatter_ids(bags, feature, bags->work.feature_leaf[f * bags->sizes.shards], bits,
+                              count);
     for (int pass = straight; pass < passes; pass++) {
-        neo__bag_scatter(m->to, m->from, m->count, t->low_bits + pass * bits, bits,
+        neo__bag_scatter(merge->to, merge->from, merge->count, table->low_bits + pass * bits, bits,
                          count + pass * digits);
-        neo__bag_swap(m);
+        neo__bag_swap(merge);
     }
 }
 
@@ -11603,41 +11710,43 @@ static void neo__bags_scatter_task(void *arg, int64_t i, int worker) {
 /* ---- pack ---- */
 
 /* Gradients of bags [bag, end) of feature f, to their places in canonical order. */
-static void neo__bags_pack(const neo_bags *b, int64_t f, int64_t bag, int64_t end) {
-    const neo__bag_feature *p = &b->view.features[f];
-    const neo__bag_table *t = &b->tables[p->job.table];
-    const int64_t *offsets = b->job.batch.offsets + p->job.first_bag, dim = t->dim;
-    const float *dout = b->job.tensor.dout + p->job.out_at;
-    float *to = b->work.merge[p->job.table].pack_to;
-    int64_t rounds = neo__bags_rounds(b, t);
-    for (int64_t v = neo__bags_round_of(b, p, rounds, bag); bag < end; v++) {
+static void neo__bags_pack(const neo_bags *bags, int64_t f, int64_t bag, int64_t end) {
+    const neo__bag_feature *feature = &bags->view.features[f];
+    const neo__bag_table *table = &bags->tables[feature->job.table];
+    const int64_t *offsets = bags->job.batch.offsets + feature->job.first_bag, dim = table->dim;
+    const float *dout = bags->job.tensor.dout + feature->job.out_at;
+    float *to = bags->work.merge[feature->job.table].pack_to;
+    int64_t rounds = neo__bags_rounds(bags, table);
+    for (int64_t v = neo__bags_round_of(bags, feature, rounds, bag); bag < end; v++) {
         int64_t begin, stop;
-        neo__bags_round(b, p, rounds, v, &begin, &stop);
+        neo__bags_round(bags, feature, rounds, v, &begin, &stop);
         stop = NEO__MIN(stop, end);
         if (stop <= bag) continue;
-        int64_t low = bag + b->work.feature_leaf[f * b->sizes.shards + v];
-        b->ctx->bag->pack(to + low * dim, dim, dout + bag * p->job.out_stride, p->job.out_stride,
-                          stop - bag, dim, t->job.mean ? offsets + bag : NULL);
+        int64_t low = bag + bags->work.feature_leaf[f * bags->sizes.shards + v];
+        bags->ctx->bag->pack(to + low * dim, dim, dout + bag * feature->job.out_stride,
+                             feature->job.out_stride, stop - bag, dim,
+                             table->job.mean ? offsets + bag : NULL);
         bag = stop;
     }
 }
 /* Count the digits of a chunk of a shared sort, before the first pass gather it. The tasks behind
    those of all chunks pack bags for shared tables. */
 static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
-    const neo_bags *b = (const neo_bags *)arg;
+    const neo_bags *bags = (const neo_bags *)arg;
     (void)worker;
-    if (i >= b->walk.chunk_count) {
-        const neo__bag_feature *features = b->view.features;
-        int64_t task = i - b->walk.chunk_count;
-        int64_t f = neo__bags_find(&features->pack_task, sizeof *features, b->sizes.features, task);
+    if (i >= bags->walk.chunk_count) {
+        const neo__bag_feature *features = bags->view.features;
+        int64_t task = i - bags->walk.chunk_count;
+        int64_t f =
+            neo__bags_find(&features->pack_task, sizeof *features, bags->sizes.features, task);
         int64_t bag = (task - features[f].pack_task) * NEO__BAG_PACK_BAGS;
-        neo__bags_pack(b, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
+        neo__bags_pack(bags, f, bag, NEO__MIN(bag + NEO__BAG_PACK_BAGS, features[f].job.bags));
         return;
     }
-    neo__bag_chunk *chunk = &b->work.chunks[i];
-    const uint64_t *records = b->work.merge[chunk->table].from + chunk->begin;
-    int shift, bits = neo__bags_digit(b, chunk->table, &shift);
-    if (b->walk.pass == 0) neo__bags_gather(b, chunk->table, chunk->begin, chunk->end);
+    neo__bag_chunk *chunk = &bags->work.chunks[i];
+    const uint64_t *records = bags->work.merge[chunk->table].from + chunk->begin;
+    int shift, bits = neo__bags_digit(bags, chunk->table, &shift);
+    if (bags->walk.pass == 0) neo__bags_gather(bags, chunk->table, chunk->begin, chunk->end);
     if (bits == 0) return;
     memset(chunk->count, 0, sizeof chunk->count);
     neo__bag_count_digits(records, 0, chunk->end - chunk->begin, shift, bits, 1, chunk->count);
@@ -11646,62 +11755,64 @@ static void neo__bags_shared_task(void *arg, int64_t i, int worker) {
 /* ---- merge and step ---- */
 
 /* The record of which table is `target` of the cost; at the begin of a row. */
-static void neo__bags_seek_record(const neo_bags *b, int64_t target, int64_t *table,
+static void neo__bags_seek_record(const neo_bags *bags, int64_t target, int64_t *table,
                                   int64_t *record) {
-    const neo__bag_merge *m = b->work.merge;
-    *table = neo__bags_find(&m->cost_begin, sizeof *m, b->sizes.tables + 1, target);
+    const neo__bag_merge *merge = bags->work.merge;
+    *table = neo__bags_find(&merge->cost_begin, sizeof *merge, bags->sizes.tables + 1, target);
     *record = 0;
-    if (*table == b->sizes.tables) return;
-    m += *table;
-    int shift = b->tables[*table].low_bits;
-    int64_t at = (target - m->cost_begin) / neo__bag_cost(b->tables[*table].dim);
-    if (at > 0 && at < m->kept && m->from[at] >> shift == m->from[at - 1] >> shift) {
-        uint64_t row = m->from[at] >> shift;
-        for (int64_t end = m->kept; at < end;) { /* the first record of a later row */
+    if (*table == bags->sizes.tables) return;
+    merge += *table;
+    int shift = bags->tables[*table].low_bits;
+    int64_t at = (target - merge->cost_begin) / neo__bag_cost(bags->tables[*table].dim);
+    if (at > 0 && at < merge->kept && merge->from[at] >> shift == merge->from[at - 1] >> shift) {
+        uint64_t row = merge->from[at] >> shift;
+        for (int64_t end = merge->kept; at < end;) { /* the first record of a later row */
             int64_t mid = (at + end) / 2;
-            if (m->from[mid] >> shift > row) end = mid;
+            if (merge->from[mid] >> shift > row) end = mid;
             else at = mid + 1;
         }
     }
-    *record = NEO__MIN(at, m->kept);
+    *record = NEO__MIN(at, merge->kept);
 }
 
-static void neo__bags_step_records(const neo_bags *b, int64_t ti, int64_t begin, int64_t end,
+static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
-    const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->work.merge[ti];
-    const int of_kept = b->walk.of_kept;
-    NEO__ZERO(neo__bag_update, u);
-    u.records = m->from + begin;
-    u.count = end - begin;
-    u.low_bits = t->low_bits;
-    u.grad = m->grad;
-    u.grad_stride = m->grad_stride;
-    u.grad_row = m->indirect ? b->work.grad_row + m->first : NULL;
-    u.grad_weight = !of_kept && b->job.batch.weights ? b->work.grad_weight + m->first : NULL;
-    u.leaf = b->work.leaf + ti * (b->sizes.shards + 1);
-    u.leaf_count = of_kept ? 1 : (int)neo__bags_leaf_count(b);
-    u.store = &t->job.store;
-    u.weight = t->job.store.dtype == NEO_F32 ? (float *)(void *)t->job.store.data : NULL;
-    u.dim = t->dim;
+    const neo__bag_table *table = &bags->tables[ti];
+    const neo__bag_merge *merge = &bags->work.merge[ti];
+    const int of_kept = bags->walk.of_kept;
+    NEO__ZERO(neo__bag_update, update);
+    update.records = merge->from + begin;
+    update.count = end - begin;
+    update.low_bits = table->low_bits;
+    update.grad = merge->grad;
+    update.grad_stride = merge->grad_stride;
+    update.grad_row = merge->indirect ? bags->work.grad_row + merge->first : NULL;
+    update.grad_weight =
+        !of_kept && bags->job.batch.weights ? bags->work.grad_weight + merge->first : NULL;
+    update.leaf = bags->work.leaf + ti * (bags->sizes.shards + 1);
+    update.leaf_count = of_kept ? 1 : (int)neo__bags_leaf_count(bags);
+    update.store = &table->job.store;
+    update.weight =
+        table->job.store.dtype == NEO_F32 ? (float *)(void *)table->job.store.data : NULL;
+    update.dim = table->dim;
     for (int i = 0; i < 2; i++) {
-        u.state[i] = t->job.state[i];
-        u.state_dim[i] = t->job.state_dim[i];
+        update.state[i] = table->job.state[i];
+        update.state_dim[i] = table->job.state_dim[i];
     }
-    u.step = b->job.told.host_rules[ti].step;
-    u.round = t->round_nearest ? NULL : &b->job.told.host_rules[ti].round;
-    u.fetch_grads = !m->pack || m->bags * t->dim > NEO__BAG_NEAR_FLOATS;
-    u.scratch = b->work.scratch + worker * b->sizes.scratch;
-    u.keep_at = b->job.keep ? b->kept.keep_at + m->first + begin : NULL;
-    u.keep_to = b->job.kept.sums;
-    if (!of_kept || !t->job.cut) {
-        b->ctx->bag->update(&u);
+    update.step = bags->job.told.host_rules[ti].step;
+    update.round = table->round_nearest ? NULL : &bags->job.told.host_rules[ti].round;
+    update.fetch_grads = !merge->pack || merge->bags * table->dim > NEO__BAG_NEAR_FLOATS;
+    update.scratch = bags->work.scratch + worker * bags->sizes.scratch;
+    update.keep_at = bags->job.keep ? bags->kept.keep_at + merge->first + begin : NULL;
+    update.keep_to = bags->job.kept.sums;
+    if (!of_kept || !table->job.cut) {
+        bags->ctx->bag->update(&update);
         return;
     }
-    neo__bag_cut cut = b->cut.cuts[ti].cut;
+    neo__bag_cut cut = bags->cut.cuts[ti].cut;
     cut.total += begin;
     if (cut.want) cut.blocks += begin * cut.blocks_per_row;
-    b->ctx->bag->update_cut(&u, &cut);
+    bags->ctx->bag->update_cut(&update, &cut);
 }
 static void neo__bags_step_part(const neo__cpu_part *part) {
     const neo_bags *b = (const neo_bags *)part->call;
@@ -11717,18 +11828,18 @@ static void neo__bags_step_part(const neo__cpu_part *part) {
 }
 
 static void neo__bags_whole_task(void *arg, int64_t ti, int worker) {
-    const neo_bags *b = (const neo_bags *)arg;
-    const neo__bags_walk *k = &b->walk;
-    const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->work.merge[ti];
+    const neo_bags *bags = (const neo_bags *)arg;
+    const neo__bags_walk *k = &bags->walk;
+    const neo__bag_table *t = &bags->tables[ti];
+    const neo__bag_merge *m = &bags->work.merge[ti];
     if (!m->whole || m->count == 0) return;
     if (k->reuse)
-        neo__bags_give_buffers(b, ti, k->whole_ids + worker * k->reuse_ids,
+        neo__bags_give_buffers(bags, ti, k->whole_ids + worker * k->reuse_ids,
                                k->whole_pack + worker * k->reuse_pack);
     for (int32_t q = 0; m->pack && q < t->feature_count; q++)
-        neo__bags_pack(b, t->features[q], 0, b->view.features[t->features[q]].job.bags);
-    neo__bags_gather_sorted(b, ti);
-    neo__bags_step_records(b, ti, 0, m->kept, worker);
+        neo__bags_pack(bags, t->features[q], 0, bags->view.features[t->features[q]].job.bags);
+    neo__bags_gather_sorted(bags, ti);
+    neo__bags_step_records(bags, ti, 0, m->kept, worker);
 }
 /* ---- kept gradients ----
 
@@ -11755,27 +11866,28 @@ static neo_status neo__cpu_bags_drop_slots(neo_device *d, const neo__bags_job *j
     return NEO_OK;
 }
 /* Find or make the slot of a row: where its gradient is, << 1, | 1 if it is new. -1: no room. */
-static int64_t neo__bags_find_slot(neo_bags *b, int64_t table, int64_t row) {
-    uint32_t *slot_of = &b->kept.slot_of[neo__bag_slot_place(b, (int32_t)table, row)];
-    if (*slot_of) return b->kept.slots[*slot_of - 1].at << 1;
-    if (b->kept.count == b->kept.capacity) return -1;
-    neo__bag_slot *slot = &b->kept.slots[b->kept.count++];
+static int64_t neo__bags_find_slot(neo_bags *bags, int64_t table, int64_t row) {
+    uint32_t *slot_of = &bags->kept.slot_of[neo__bag_slot_place(bags, (int32_t)table, row)];
+    if (*slot_of) return bags->kept.slots[*slot_of - 1].at << 1;
+    if (bags->kept.count == bags->kept.capacity) return -1;
+    neo__bag_slot *slot = &bags->kept.slots[bags->kept.count++];
     slot->table = (int32_t)table;
     slot->row = row;
-    slot->at = b->kept.floats;
-    b->kept.floats += b->tables[table].dim;
-    *slot_of = (uint32_t)b->kept.count;
+    slot->at = bags->kept.floats;
+    bags->kept.floats += bags->tables[table].dim;
+    *slot_of = (uint32_t)bags->kept.count;
     return slot->at << 1 | 1;
 }
 /* Slots for the rows of all sorted records. 0: no room. */
-static int neo__bags_keep_records(neo_bags *b) {
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        const neo__bag_merge *m = &b->work.merge[ti];
-        int shift = b->tables[ti].low_bits;
+static int neo__bags_keep_records(neo_bags *bags) {
+    for (int64_t ti = 0; ti < bags->sizes.tables; ti++) {
+        const neo__bag_merge *m = &bags->work.merge[ti];
+        int shift = bags->tables[ti].low_bits;
         for (int64_t i = 0; i < m->kept; i++) {
             uint64_t row = m->from[i] >> shift;
             if (i > 0 && row == m->from[i - 1] >> shift) continue;
-            int64_t at = b->kept.keep_at[m->first + i] = neo__bags_find_slot(b, ti, (int64_t)row);
+            int64_t at = bags->kept.keep_at[m->first + i] =
+                neo__bags_find_slot(bags, ti, (int64_t)row);
             if (at < 0) return 0;
         }
     }
@@ -11791,25 +11903,26 @@ static int neo__bags_keep_rows(neo_bags *b) {
     return 1;
 }
 /* Kept rows as records, table by table, in the order of the slots. */
-static void neo__bags_kept_records(neo_bags *b) {
+static void neo__bags_kept_records(neo_bags *bags) {
     int64_t first = 0;
-    memset(b->work.merge, 0, (size_t)(b->sizes.tables + 1) * sizeof *b->work.merge);
-    for (int64_t i = 0; i < b->kept.count; i++) b->work.merge[b->kept.slots[i].table].kept++;
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        neo__bag_merge *m = &b->work.merge[t];
+    memset(bags->work.merge, 0, (size_t)(bags->sizes.tables + 1) * sizeof *bags->work.merge);
+    for (int64_t i = 0; i < bags->kept.count; i++)
+        bags->work.merge[bags->kept.slots[i].table].kept++;
+    for (int64_t t = 0; t < bags->sizes.tables; t++) {
+        neo__bag_merge *m = &bags->work.merge[t];
         m->first = first;
-        m->from = b->work.records[0] + first;
-        m->grad = b->job.kept.sums;
+        m->from = bags->work.records[0] + first;
+        m->grad = bags->job.kept.sums;
         m->grad_stride = 1;
         m->indirect = 1;
         first += m->kept;
     }
-    for (int64_t i = 0; i < b->kept.count; i++) {
-        const neo__bag_slot *slot = &b->kept.slots[i];
-        neo__bag_merge *m = &b->work.merge[slot->table];
-        b->work.grad_row[m->first + m->count] = slot->at;
+    for (int64_t i = 0; i < bags->kept.count; i++) {
+        const neo__bag_slot *slot = &bags->kept.slots[i];
+        neo__bag_merge *m = &bags->work.merge[slot->table];
+        bags->work.grad_row[m->first + m->count] = slot->at;
         m->from[m->count] =
-            (uint64_t)slot->row << b->tables[slot->table].low_bits | (uint64_t)m->count;
+            (uint64_t)slot->row << bags->tables[slot->table].low_bits | (uint64_t)m->count;
         m->count++;
     }
 }
@@ -11834,18 +11947,18 @@ typedef struct neo__bag_rows_job {
     int write;
 } neo__bag_rows_job;
 static void neo__bag_rows_part(const neo__cpu_part *part) {
-    const neo__bag_rows_job *r = (const neo__bag_rows_job *)part->call;
-    const int64_t dim = r->table->dim;
+    const neo__bag_rows_job *job = (const neo__bag_rows_job *)part->call;
+    const int64_t dim = job->table->dim;
     /* encoding fills a row up */
-    float *w = r->b->work.scratch + part->worker * r->b->sizes.scratch;
+    float *w = job->b->work.scratch + part->worker * job->b->sizes.scratch;
     for (int64_t i = part->begin; i < part->end; i++) {
-        float *row = r->rows + i * dim;
-        if (!r->write) {
-            part->ctx->bag->decode(r->table, r->first + i, 0, dim, row);
+        float *row = job->rows + i * dim;
+        if (!job->write) {
+            part->ctx->bag->decode(job->table, job->first + i, 0, dim, row);
             continue;
         }
         memcpy(w, row, (size_t)dim * sizeof *w);
-        part->ctx->bag->encode(r->table, r->first + i, w, NULL);
+        part->ctx->bag->encode(job->table, job->first + i, w, NULL);
     }
 }
 NEO__HOT_END
@@ -11853,127 +11966,134 @@ NEO__HOT_END
 /* ---- plan ---- */
 
 /* The first low of every leaf of table ti, and of every (feature, leaf): minus its first bag. */
-static void neo__bags_plan_leaves(const neo_bags *b, int64_t ti) {
-    const neo__bag_table *t = &b->tables[ti];
-    const neo__bag_merge *m = &b->work.merge[ti];
-    const int64_t *all = b->job.batch.offsets, first_id = b->job.batch.bags ? all[0] : 0;
-    int64_t shards = b->sizes.shards, leaves = neo__bags_leaf_count(b), low = 0, occurrence = 0;
-    int64_t *leaf = b->work.leaf + ti * (shards + 1);
+static void neo__bags_plan_leaves(const neo_bags *bags, int64_t ti) {
+    const neo__bag_table *table = &bags->tables[ti];
+    const neo__bag_merge *merge = &bags->work.merge[ti];
+    const int64_t *all = bags->job.batch.offsets, first_id = bags->job.batch.bags ? all[0] : 0;
+    int64_t shards = bags->sizes.shards, leaves = neo__bags_leaf_count(bags), low = 0,
+            occurrence = 0;
+    int64_t *leaf = bags->work.leaf + ti * (shards + 1);
     for (int64_t v = 0; v < leaves; v++) {
-        leaf[v] = m->indirect ? occurrence : low;
-        for (int32_t q = 0; q < t->feature_count; q++) {
-            const neo__bag_feature *p = &b->view.features[t->features[q]];
+        leaf[v] = merge->indirect ? occurrence : low;
+        for (int32_t q = 0; q < table->feature_count; q++) {
+            const neo__bag_feature *p = &bags->view.features[table->features[q]];
             const int64_t *offsets = all + p->job.first_bag;
             int64_t begin, end;
-            neo__bags_leaf_bags(b, p, v, &begin, &end);
-            b->work.feature_leaf[t->features[q] * shards + v] = low - begin;
+            neo__bags_leaf_bags(bags, p, v, &begin, &end);
+            bags->work.feature_leaf[table->features[q] * shards + v] = low - begin;
             if (p->job.bags == 0) continue;
             occurrence += offsets[end] - offsets[begin];
-            low = b->sizes.none ? offsets[end] - first_id : low + (end - begin);
+            low = bags->sizes.none ? offsets[end] - first_id : low + (end - begin);
         }
-        if (b->sizes.none && v == 0 && t->feature_count && !m->indirect)
-            leaf[0] = b->view.features[t->features[0]].first_id - first_id;
+        if (bags->sizes.none && v == 0 && table->feature_count && !merge->indirect)
+            leaf[0] = bags->view.features[table->features[0]].first_id - first_id;
     }
     leaf[leaves] = INT64_MAX;
 }
 
 /* Plan table ti, but for its buffers: whole or shared, packed or not. */
-static void neo__bags_plan_table(neo_bags *b, int64_t ti) {
-    const neo__bag_table *t = &b->tables[ti];
-    neo__bag_merge *m = &b->work.merge[ti];
-    const int threads = (int)b->sizes.threads, several = t->feature_count > 1;
+static void neo__bags_plan_table(neo_bags *bags, int64_t ti) {
+    const neo__bag_table *table = &bags->tables[ti];
+    neo__bag_merge *merge = &bags->work.merge[ti];
+    const int threads = (int)bags->sizes.threads, several = table->feature_count > 1;
     int64_t dropped = 0;
-    memset(m, 0, sizeof *m);
-    m->whole = 1;
-    if (b->job.only_cut >= 0 && b->job.only_cut != t->job.cut) return; /* not in this walk */
-    for (int32_t q = 0; q < t->feature_count; q++) {
-        const neo__bag_feature *p = &b->view.features[t->features[q]];
-        m->count += p->ids;
-        m->bags += p->job.bags;
+    memset(merge, 0, sizeof *merge);
+    merge->whole = 1;
+    if (bags->job.only_cut >= 0 && bags->job.only_cut != table->job.cut)
+        return; /* not in this walk */
+    for (int32_t q = 0; q < table->feature_count; q++) {
+        const neo__bag_feature *p = &bags->view.features[table->features[q]];
+        merge->count += p->ids;
+        merge->bags += p->job.bags;
         dropped += p->bad;
     }
-    m->kept = m->count - (b->bounds == NEO_BOUNDS_DROP ? dropped : 0);
-    int64_t cost = (m->count + m->bags) * neo__bag_cost(t->dim);
-    m->whole = !b->job.keep && (threads == 1 || cost <= b->view.cost / (4 * threads));
-    m->indirect = b->job.batch.weights || (b->sizes.none && several && b->sizes.shards > 1);
-    m->pack = !b->sizes.none && (t->job.mean || several || m->count >= 4 * m->bags);
-    if (!m->pack && t->feature_count) {
-        const neo__bag_feature *p = &b->view.features[t->features[0]];
-        m->grad = b->job.tensor.dout + p->job.out_at;
-        m->grad_stride = p->job.out_stride;
+    merge->kept = merge->count - (bags->bounds == NEO_BOUNDS_DROP ? dropped : 0);
+    int64_t cost = (merge->count + merge->bags) * neo__bag_cost(table->dim);
+    merge->whole = !bags->job.keep && (threads == 1 || cost <= bags->view.cost / (4 * threads));
+    merge->indirect =
+        bags->job.batch.weights || (bags->sizes.none && several && bags->sizes.shards > 1);
+    merge->pack =
+        !bags->sizes.none && (table->job.mean || several || merge->count >= 4 * merge->bags);
+    if (!merge->pack && table->feature_count) {
+        const neo__bag_feature *p = &bags->view.features[table->features[0]];
+        merge->grad = bags->job.tensor.dout + p->job.out_at;
+        merge->grad_stride = p->job.out_stride;
     }
-    neo__bags_plan_leaves(b, ti);
+    neo__bags_plan_leaves(bags, ti);
 }
 
 /* Shared tables first; whole tables after them, each in its place, or all in one place per worker
    when these places fit into the same room. */
-static void neo__bags_plan_buffers(neo_bags *b) {
-    neo__bags_walk *k = &b->walk;
-    int64_t first = 0, pack = 0, threads = b->sizes.threads, ids = 0, floats = 0;
+static void neo__bags_plan_buffers(neo_bags *bags) {
+    neo__bags_walk *walk = &bags->walk;
+    int64_t first = 0, pack = 0, threads = bags->sizes.threads, ids = 0, floats = 0;
     for (int whole = 0; whole < 2; whole++) {
-        if (whole) k->whole_ids = first, k->whole_pack = pack;
-        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-            const neo__bag_merge *m = &b->work.merge[ti];
-            int64_t packed = m->pack ? m->bags * b->tables[ti].dim : 0;
+        if (whole) walk->whole_ids = first, walk->whole_pack = pack;
+        for (int64_t ti = 0; ti < bags->sizes.tables; ti++) {
+            const neo__bag_merge *m = &bags->work.merge[ti];
+            int64_t packed = m->pack ? m->bags * bags->tables[ti].dim : 0;
             if (m->whole != whole) continue;
-            neo__bags_give_buffers(b, ti, first, pack);
+            neo__bags_give_buffers(bags, ti, first, pack);
             first += m->count;
             pack += packed;
             if (whole) ids = NEO__MAX(ids, m->count), floats = NEO__MAX(floats, packed);
         }
     }
-    k->reuse_ids = (ids + 7) / 8 * 8;
-    k->reuse_pack = (floats + 15) / 16 * 16;
-    k->reuse = k->whole_ids + k->reuse_ids * threads <= b->sizes.max_ids &&
-               k->whole_pack + k->reuse_pack * threads <= b->sizes.max_batch * b->sizes.width;
+    walk->reuse_ids = (ids + 7) / 8 * 8;
+    walk->reuse_pack = (floats + 15) / 16 * 16;
+    walk->reuse =
+        walk->whole_ids + walk->reuse_ids * threads <= bags->sizes.max_ids &&
+        walk->whole_pack + walk->reuse_pack * threads <= bags->sizes.max_batch * bags->sizes.width;
 }
 
 /* Pieces of the sort and of the packing of shared tables. Fewer than 4 threads of these tables. */
-static void neo__bags_plan_shared(neo_bags *b) {
-    neo__bags_walk *k = &b->walk;
-    const int64_t threads = b->sizes.threads;
-    const int64_t most = NEO__MAX((int64_t)NEO__BAG_CHUNK, k->whole_ids / (4 * threads) + 1);
-    for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-        neo__bag_merge *m = &b->work.merge[ti];
-        m->first_chunk = k->chunk_count;
+static void neo__bags_plan_shared(neo_bags *bags) {
+    neo__bags_walk *walk = &bags->walk;
+    const int64_t threads = bags->sizes.threads;
+    const int64_t most = NEO__MAX((int64_t)NEO__BAG_CHUNK, walk->whole_ids / (4 * threads) + 1);
+    for (int64_t ti = 0; ti < bags->sizes.tables; ti++) {
+        neo__bag_merge *m = &bags->work.merge[ti];
+        m->first_chunk = walk->chunk_count;
         m->chunks = m->whole ? 0 : (m->count + most - 1) / most;
-        if (m->chunks) k->passes = NEO__MAX(k->passes, neo__bag_passes(b->tables[ti].row_bits));
+        if (m->chunks)
+            walk->passes = NEO__MAX(walk->passes, neo__bag_passes(bags->tables[ti].row_bits));
         for (int64_t i = 0; i < m->chunks; i++) {
-            neo__bag_chunk *chunk = &b->work.chunks[k->chunk_count++];
+            neo__bag_chunk *chunk = &bags->work.chunks[walk->chunk_count++];
             chunk->table = ti;
             neo__task_range(m->count, m->chunks, i, 1, &chunk->begin, &chunk->end);
         }
     }
-    NEO_ASSERT(k->chunk_count <=
-               neo__bags_most_tasks(threads) + (b->kept.capacity ? b->sizes.tables + 4 : 0));
-    for (int64_t f = 0; f < b->sizes.features; f++) {
-        neo__bag_feature *p = &b->view.features[f];
-        const neo__bag_merge *m = &b->work.merge[p->job.table];
-        p->pack_task = k->pack_tasks;
+    NEO_ASSERT(walk->chunk_count <=
+               neo__bags_most_tasks(threads) + (bags->kept.capacity ? bags->sizes.tables + 4 : 0));
+    for (int64_t f = 0; f < bags->sizes.features; f++) {
+        neo__bag_feature *p = &bags->view.features[f];
+        const neo__bag_merge *m = &bags->work.merge[p->job.table];
+        p->pack_task = walk->pack_tasks;
         if (m->pack && !m->whole)
-            k->pack_tasks += (p->job.bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
+            walk->pack_tasks += (p->job.bags + NEO__BAG_PACK_BAGS - 1) / NEO__BAG_PACK_BAGS;
     }
 }
 
 /* The passes of all shared sorts; the first count is done. */
-static void neo__bags_sort_shared(neo_bags *b) {
-    neo__bags_walk *k = &b->walk;
+static void neo__bags_sort_shared(neo_bags *bags) {
+    neo__bags_walk *walk = &bags->walk;
     int shift;
-    for (k->pass = 0; k->pass < k->passes; k->pass++) {
-        if (k->pass > 0) neo_parallel_for(b->ctx, k->chunk_count, neo__bags_shared_task, b);
-        for (int64_t ti = 0; ti < b->sizes.tables; ti++) {
-            const neo__bag_merge *m = &b->work.merge[ti];
-            neo__bag_chunk *chunk = b->work.chunks + m->first_chunk;
-            if (m->chunks && neo__bags_digit(b, ti, &shift))
+    for (walk->pass = 0; walk->pass < walk->passes; walk->pass++) {
+        if (walk->pass > 0)
+            neo_parallel_for(bags->ctx, walk->chunk_count, neo__bags_shared_task, bags);
+        for (int64_t ti = 0; ti < bags->sizes.tables; ti++) {
+            const neo__bag_merge *m = &bags->work.merge[ti];
+            neo__bag_chunk *chunk = bags->work.chunks + m->first_chunk;
+            if (m->chunks && neo__bags_digit(bags, ti, &shift))
                 neo__bag_count_to_place((int64_t *)(void *)((char *)chunk +
                                                             offsetof(neo__bag_chunk, count)),
                                         NEO__BAG_DIGITS, m->chunks,
                                         (int64_t)(sizeof *chunk / sizeof *chunk->count));
         }
-        neo_parallel_for(b->ctx, k->chunk_count, neo__bags_scatter_task, b);
-        for (int64_t ti = 0; ti < b->sizes.tables; ti++)
-            if (b->work.merge[ti].chunks && neo__bags_digit(b, ti, &shift))
-                neo__bag_swap(&b->work.merge[ti]);
+        neo_parallel_for(bags->ctx, walk->chunk_count, neo__bags_scatter_task, bags);
+        for (int64_t ti = 0; ti < bags->sizes.tables; ti++)
+            if (bags->work.merge[ti].chunks && neo__bags_digit(bags, ti, &shift))
+                neo__bag_swap(&bags->work.merge[ti]);
     }
 }
 
@@ -12035,10 +12155,10 @@ static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) 
     return NEO_OK;
 }
 /* Step all that is kept; or, while cut tables ask for sums, compute these. */
-static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *job) {
+static neo_status neo__cpu_bags_step_kept(neo_device *device, const neo__bags_job *job) {
     neo_bags *b = job->object;
     int asked = 0;
-    (void)d;
+    (void)device;
     memset(&b->walk, 0, sizeof b->walk);
     b->walk.of_kept = 1;
     neo__bags_kept_records(b);
@@ -12049,11 +12169,11 @@ static neo_status neo__cpu_bags_step_kept(neo_device *d, const neo__bags_job *jo
     neo__bags_step_shared(b);
     return NEO_OK;
 }
-static neo_status neo__cpu_bags_squares(neo_device *d, const neo__bags_job *job, int64_t first,
+static neo_status neo__cpu_bags_squares(neo_device *device, const neo__bags_job *job, int64_t first,
                                         int64_t count, float *out) {
     const neo_bags *b = job->object;
     const int64_t blocks = neo__bag_blocks(job->fixed.max_dim);
-    (void)d;
+    (void)device;
     for (int64_t i = first; i < first + count; i++, out += blocks) {
         const float *g = job->kept.sums + b->kept.slots[i].at;
         int64_t dim = b->tables[b->kept.slots[i].table].dim, own = neo__bag_blocks(dim);
@@ -12073,18 +12193,18 @@ static neo_status neo__cpu_bags_rows(neo_device *d, const neo__bags_job *job, in
     neo__cpu_run(d, &to, count, 1 + (1 << 14) / to.table->dim, 1, neo__bag_rows_part);
     return NEO_OK;
 }
-static void neo__cpu_bags_init(neo_device *d) {
-    d->bags_check = neo__cpu_bags_check;
-    d->bags_forward = d->bags_weight_grad = neo__cpu_bags_lookup;
-    d->bags_sort = neo__cpu_bags_sort;
-    d->bags_sort_rows = neo__cpu_bags_sort_rows;
-    d->bags_update = neo__cpu_bags_update;
-    d->bags_step_kept = d->bags_cut = neo__cpu_bags_step_kept;
-    d->bags_find_slots = neo__cpu_bags_find_slots;
-    d->bags_give_slots = neo__cpu_bags_give_slots;
-    d->bags_drop_slots = neo__cpu_bags_drop_slots;
-    d->bags_squares = neo__cpu_bags_squares;
-    d->bags_rows = neo__cpu_bags_rows;
+static void neo__cpu_bags_init(neo_device *device) {
+    device->bags_check = neo__cpu_bags_check;
+    device->bags_forward = device->bags_weight_grad = neo__cpu_bags_lookup;
+    device->bags_sort = neo__cpu_bags_sort;
+    device->bags_sort_rows = neo__cpu_bags_sort_rows;
+    device->bags_update = neo__cpu_bags_update;
+    device->bags_step_kept = device->bags_cut = neo__cpu_bags_step_kept;
+    device->bags_find_slots = neo__cpu_bags_find_slots;
+    device->bags_give_slots = neo__cpu_bags_give_slots;
+    device->bags_drop_slots = neo__cpu_bags_drop_slots;
+    device->bags_squares = neo__cpu_bags_squares;
+    device->bags_rows = neo__cpu_bags_rows;
 }
 /* ---------------------------------------------------------------------------
    >>impl-bags-calls
@@ -12119,39 +12239,40 @@ static void neo__cpu_bags_init(neo_device *d) {
 
 /* ---- a batch: checks ---- */
 
-static neo_status neo__bags_check_tensor(const neo_bags *b, const neo_jagged *j, neo_tensor t,
-                                          const char *what, const char *fn) {
-    const neo__bag_sizes *s = &b->sizes;
-    int64_t rows = !s->none                 ? j->batch
-                   : j->place == NEO_DEVICE ? t.shape[0]
-                                            : neo_jagged_id_count(j),
+static neo_status neo__bags_check_tensor(const neo_bags *bags, const neo_jagged *jagged,
+                                         neo_tensor tensor, const char *what, const char *fn) {
+    const neo__bag_sizes *s = &bags->sizes;
+    int64_t rows = !s->none                 ? jagged->batch
+                   : jagged->place == NEO_DEVICE ? tensor.shape[0]
+                                            : neo_jagged_id_count(jagged),
             cols = s->none ? s->max_dim : s->width;
-    if (j->feature_bags && !s->none) {
+    if (jagged->feature_bags && !s->none) {
         int64_t count = 0;
         for (int64_t f = 0; f < s->features; f++)
-            count += (j->feature_bags[f + 1] - j->feature_bags[f]) *
-                     b->tables[b->view.features[f].job.table].dim;
-        NEO__CHECK(t.ndim == 1 && t.dtype == NEO_F32 && t.shape[0] == count, NEO_ERR_SHAPE,
-                   "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64
-                   " elements",
-                   fn, b->name, what, count);
-        NEO__CHECK(t.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
-                   "%s: bags '%s': %s is not contiguous", fn, b->name, what);
-        if (!t.data && count > 0) return neo__no_data(fn, what, t, NEO_ERR_ARG);
+            count += (jagged->feature_bags[f + 1] - jagged->feature_bags[f]) *
+                     bags->tables[bags->view.features[f].job.table].dim;
+        NEO__CHECK(
+            tensor.ndim == 1 && tensor.dtype == NEO_F32 && tensor.shape[0] == count, NEO_ERR_SHAPE,
+            "%s: bags '%s': with feature_bags %s must be a 1-d f32 tensor of %" PRId64 " elements",
+            fn, bags->name, what, count);
+        NEO__CHECK(tensor.stride[0] == 1 || count <= 1, NEO_ERR_SHAPE,
+                   "%s: bags '%s': %s is not contiguous", fn, bags->name, what);
+        if (!tensor.data && count > 0) return neo__no_data(fn, what, tensor, NEO_ERR_ARG);
         return NEO_OK;
     }
-    NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == rows && t.shape[1] == cols,
+    NEO__CHECK(tensor.ndim == 2 && tensor.dtype == NEO_F32 && tensor.shape[0] == rows &&
+                   tensor.shape[1] == cols,
                NEO_ERR_SHAPE,
                "%s: bags '%s': %s must be f32 [%" PRId64 "][%" PRId64
                "], it is %s with %d dimensions [%" PRId64 "][%" PRId64 "]",
-               fn, b->name, what, rows, cols, neo_dtype_name(t.dtype), t.ndim, t.shape[0],
-               t.shape[1]);
-    NEO__CHECK((t.stride[1] == 1 || cols == 1) && (t.stride[0] >= cols || rows <= 1),
+               fn, bags->name, what, rows, cols, neo_dtype_name(tensor.dtype), tensor.ndim,
+               tensor.shape[0], tensor.shape[1]);
+    NEO__CHECK((tensor.stride[1] == 1 || cols == 1) && (tensor.stride[0] >= cols || rows <= 1),
                NEO_ERR_SHAPE,
                "%s: bags '%s': the strides of %s are %" PRId64 ", %" PRId64
                ", not at least %" PRId64 ", 1",
-               fn, b->name, what, t.stride[0], t.stride[1], cols);
-    if (!t.data && rows > 0) return neo__no_data(fn, what, t, NEO_ERR_ARG);
+               fn, bags->name, what, tensor.stride[0], tensor.stride[1], cols);
+    if (!tensor.data && rows > 0) return neo__no_data(fn, what, tensor, NEO_ERR_ARG);
     return NEO_OK;
 }
 
@@ -12162,37 +12283,43 @@ static neo_status neo__bags_tell(neo_bags *b, void *to, const void *from, size_t
 }
 /* Positions of the features' bags in the batch, in the tensor that goes with it, and in gradients
    that are packed; sent to the device when they have changed. Reads no offsets. */
-static neo_status neo__bags_place(neo_bags *b, const neo_jagged *j, neo_tensor t, const char *fn) {
-    int64_t features = b->sizes.features, at = 0;
-    int changed = b->ctx->on->recording != 0, whole = ((uintptr_t)t.data & 15) == 0;
-    neo__job_feature *told = b->job.told.host_features;
+static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
+                                  const char *fn) {
+    int64_t features = bags->sizes.features, at = 0;
+    int changed = bags->ctx->on->recording != 0, whole = ((uintptr_t)tensor.data & 15) == 0;
+    neo__job_feature *told = bags->job.told.host_features;
     for (int64_t f = 0; f <= features; f++) {
-        neo__bag_feature *p = &b->view.features[f];
+        neo__bag_feature *feature = &bags->view.features[f];
         const int last = f == features;
-        int64_t dim = last ? 0 : b->tables[p->job.table].dim;
-        p->job.first_bag = neo__jagged_first_bag(j, f);
-        p->job.bags = last ? 0 : neo__jagged_first_bag(j, f + 1) - p->job.first_bag;
-        if (p->job.bags > b->sizes.max_batch) {
-            neo__bags_untold(b); /* features before it are changed, and not sent */
+        int64_t dim = last ? 0 : bags->tables[feature->job.table].dim;
+        feature->job.first_bag = neo__jagged_first_bag(jagged, f);
+        feature->job.bags =
+            last ? 0 : neo__jagged_first_bag(jagged, f + 1) - feature->job.first_bag;
+        if (feature->job.bags > bags->sizes.max_batch) {
+            neo__bags_untold(bags); /* features before it are changed, and not sent */
             return neo_fail(NEO_ERR_CAPACITY,
                             "%s: bags '%s': feature %" PRId64 " has %" PRId64
                             " samples, reserved are %" PRId64 " (neo_bags_reserve grows it)",
-                            fn, b->name, f, p->job.bags, b->sizes.max_batch);
+                            fn, bags->name, f, feature->job.bags, bags->sizes.max_batch);
         }
-        p->bad = 0;
-        p->job.out_stride = j->feature_bags && !b->sizes.none ? dim : t.stride[0];
-        p->job.out_at = b->sizes.none ? 0 : j->feature_bags ? at : p->col;
-        p->job.pack_stride = j->feature_bags ? dim : b->sizes.width;
-        at += p->job.bags * dim;
-        if (!last && ((p->job.out_at | p->job.out_stride | p->job.pack_stride) & 3)) whole = 0;
-        if (memcmp(&p->job, &told[f], sizeof *told) == 0) continue;
-        told[f] = p->job;
+        feature->bad = 0;
+        feature->job.out_stride =
+            jagged->feature_bags && !bags->sizes.none ? dim : tensor.stride[0];
+        feature->job.out_at = bags->sizes.none ? 0 : jagged->feature_bags ? at : feature->col;
+        feature->job.pack_stride = jagged->feature_bags ? dim : bags->sizes.width;
+        at += feature->job.bags * dim;
+        if (!last &&
+            ((feature->job.out_at | feature->job.out_stride | feature->job.pack_stride) & 3))
+            whole = 0;
+        if (memcmp(&feature->job, &told[f], sizeof *told) == 0) continue;
+        told[f] = feature->job;
         changed = 1;
     }
-    b->job.tensor.aligned = whole;
-    b->job.tensor.out_rows = b->sizes.none ? t.shape[0] : 0;
+    bags->job.tensor.aligned = whole;
+    bags->job.tensor.out_rows = bags->sizes.none ? tensor.shape[0] : 0;
     if (!changed) return NEO_OK;
-    return neo__bags_tell(b, b->job.told.features, told, (size_t)(features + 1) * sizeof *told);
+    return neo__bags_tell(bags, bags->job.told.features, told,
+                          (size_t)(features + 1) * sizeof *told);
 }
 /* Send again what was part of a discarded recording. */
 static void neo__bags_remind(neo_bags *b) {
@@ -12226,26 +12353,28 @@ static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
     return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
 }
 /* k: the id's place, as offsets count. */
-static neo_status neo__bags_bad_id(const neo__bags_look *l, int64_t k) {
-    const neo_bags *b = l->b;
-    int64_t bag = 0, hi = l->job.batch.bags, begin, ids[1] = {0};
+static neo_status neo__bags_bad_id(const neo__bags_look *look, int64_t k) {
+    const neo_bags *bags = look->b;
+    int64_t bag = 0, hi = look->job.batch.bags, begin, ids[1] = {0};
     while (bag + 1 < hi) { /* the last bag that begins at or before k */
         int64_t mid = bag + (hi - bag) / 2;
-        NEO__TRY(neo__bags_offset(l, mid, &begin));
+        NEO__TRY(neo__bags_offset(look, mid, &begin));
         if (begin <= k) bag = mid;
         else hi = mid;
     }
-    NEO__TRY(neo__bags_offset(l, bag, &begin));
-    const size_t size = l->job.batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *at = (const char *)l->job.batch.ids + (size_t)(k - l->job.batch.id_base) * size;
-    NEO__TRY(neo__bags_fetch(b, ids, at, size));
-    int64_t f = neo__bags_look_feature(l, bag);
-    const neo__bag_table *table = &b->tables[b->view.features[f].job.table];
+    NEO__TRY(neo__bags_offset(look, bag, &begin));
+    const size_t size = look->job.batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const char *at =
+        (const char *)look->job.batch.ids + (size_t)(k - look->job.batch.id_base) * size;
+    NEO__TRY(neo__bags_fetch(bags, ids, at, size));
+    int64_t f = neo__bags_look_feature(look, bag);
+    const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    l->fn, b->name, table->name, f, bag - neo__jagged_first_bag(&l->batch, f),
-                    k - begin, neo__jagged_id(ids, l->job.batch.is_i32, 0), table->rows);
+                    look->fn, bags->name, table->name, f,
+                    bag - neo__jagged_first_bag(&look->batch, f), k - begin,
+                    neo__jagged_id(ids, look->job.batch.is_i32, 0), table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
     NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
@@ -12255,44 +12384,45 @@ static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char
     return NEO_OK;
 }
 static neo_status neo__bags_looked(void *job, const void *answer) {
-    const neo__bags_look *l = (const neo__bags_look *)job;
-    neo_bags *b = l->b;
-    const int was_fresh = b->view.fresh;
+    const neo__bags_look *look = (const neo__bags_look *)job;
+    neo_bags *bags = look->b;
+    const int was_fresh = bags->view.fresh;
     neo__bags_found found;
     memcpy(&found, answer, sizeof found);
-    b->view.fresh = 0; /* a bad batch is to be looked at again */
+    bags->view.fresh = 0; /* a bad batch is to be looked at again */
     int64_t ids = found.last - found.first;
-    NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, l->fn, found.first);
-    NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64, l->fn,
-               found.first, found.last);
-    NEO__TRY(neo__bags_check_ids(b, ids, l->fn));
-    NEO__CHECK(!b->sizes.none || ids == l->job.tensor.out_rows, NEO_ERR_SHAPE,
-               "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows", l->fn,
-               b->name, ids, l->job.tensor.out_rows);
-    if (found.bag) return neo__bags_bad_offset(l, (int64_t)~found.bag);
-    if (found.id && b->bounds == NEO_BOUNDS_ERROR)
-        return neo__bags_bad_id(l, found.first + (int64_t)~found.id);
-    b->view.fresh = was_fresh;
-    if (l->forward) b->out_of_range += (int64_t)found.count;
+    NEO__CHECK(found.first >= 0, NEO_ERR_FORMAT, "%s: offsets[0] is %" PRId64, look->fn,
+               found.first);
+    NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64,
+               look->fn, found.first, found.last);
+    NEO__TRY(neo__bags_check_ids(bags, ids, look->fn));
+    NEO__CHECK(!bags->sizes.none || ids == look->job.tensor.out_rows, NEO_ERR_SHAPE,
+               "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows",
+               look->fn, bags->name, ids, look->job.tensor.out_rows);
+    if (found.bag) return neo__bags_bad_offset(look, (int64_t)~found.bag);
+    if (found.id && bags->bounds == NEO_BOUNDS_ERROR)
+        return neo__bags_bad_id(look, found.first + (int64_t)~found.id);
+    bags->view.fresh = was_fresh;
+    if (look->forward) bags->out_of_range += (int64_t)found.count;
     return NEO_OK;
 }
 /* Look at every offset and id. Where bags of features vary, the host's list of them may not live as
    long as a recorded step: then the look is waited for. */
-static neo_status neo__bags_look_at(neo_bags *b, const char *fn, int forward) {
-    neo_device *on = b->ctx->on;
+static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward) {
+    neo_device *on = bags->ctx->on;
     NEO__ZERO(neo__bags_found, found);
     NEO__ZERO(neo__bags_look, look);
     const neo__later later = {neo__bags_looked, &look, sizeof look};
-    const int waits = !on->recording || b->view.batch.feature_bags != NULL;
-    look.b = b;
+    const int waits = !on->recording || bags->view.batch.feature_bags != NULL;
+    look.b = bags;
     look.fn = fn;
-    look.batch = b->view.batch;
-    look.job = b->job;
+    look.batch = bags->view.batch;
+    look.job = bags->job;
     look.forward = forward;
-    NEO__TRY(on->bags_check(on, &b->job, &found, waits ? NULL : &later));
-    if (b->job.batch.bags == 0 || !waits) return NEO_OK;
+    NEO__TRY(on->bags_check(on, &bags->job, &found, waits ? NULL : &later));
+    if (bags->job.batch.bags == 0 || !waits) return NEO_OK;
     NEO__TRY(neo__bags_looked(&look, &found));
-    if (!on->recording) b->job.batch.most_ids = found.last - found.first;
+    if (!on->recording) bags->job.batch.most_ids = found.last - found.first;
     return NEO_OK;
 }
 
@@ -12307,84 +12437,87 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
            b->view.bags == neo_jagged_bag_count(j) && b->view.ids == neo_jagged_id_count(j);
 }
 /* Put the batch into the record: where it is, or a copy on the device, made unless `have`. */
-static neo_status neo__bags_stage(neo_bags *b, const neo_jagged *j, int have) {
-    neo__bags_job *job = &b->job;
-    job->batch.is_i32 = j->id_dtype == NEO_I32;
-    job->batch.bags = neo_jagged_bag_count(j);
+static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int have) {
+    neo__bags_job *job = &bags->job;
+    job->batch.is_i32 = jagged->id_dtype == NEO_I32;
+    job->batch.bags = neo_jagged_bag_count(jagged);
     job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;
-    if (j->place == NEO_HOST) job->batch.most_ids = neo_jagged_id_count(j);
-    if (j->place == neo__ctx_place(b->ctx)) {
-        job->batch.offsets = j->offsets;
-        job->batch.ids = j->ids;
-        job->batch.weights = j->weights;
+    if (jagged->place == NEO_HOST) job->batch.most_ids = neo_jagged_id_count(jagged);
+    if (jagged->place == neo__ctx_place(bags->ctx)) {
+        job->batch.offsets = jagged->offsets;
+        job->batch.ids = jagged->ids;
+        job->batch.weights = jagged->weights;
         job->batch.id_base = 0;
         return NEO_OK;
     }
-    job->batch.id_base = job->batch.bags ? j->offsets[0] : 0;
-    job->batch.offsets = b->view.copy_offsets;
-    job->batch.ids = b->view.copy_ids;
-    job->batch.weights = j->weights ? b->view.copy_weights : NULL;
+    job->batch.id_base = job->batch.bags ? jagged->offsets[0] : 0;
+    job->batch.offsets = bags->view.copy_offsets;
+    job->batch.ids = bags->view.copy_ids;
+    job->batch.weights = jagged->weights ? bags->view.copy_weights : NULL;
     if (have || job->batch.bags == 0) return NEO_OK;
-    size_t ids = (size_t)job->batch.most_ids, id_bytes = neo_dtype_size(j->id_dtype);
-    NEO__TRY(neo__bags_send(b, b->view.copy_offsets, j->offsets,
-                            (size_t)(job->batch.bags + 1) * sizeof *j->offsets));
+    size_t ids = (size_t)job->batch.most_ids, id_bytes = neo_dtype_size(jagged->id_dtype);
+    NEO__TRY(neo__bags_send(bags, bags->view.copy_offsets, jagged->offsets,
+                            (size_t)(job->batch.bags + 1) * sizeof *jagged->offsets));
     if (ids == 0) return NEO_OK;
-    NEO__TRY(neo__bags_send(b, b->view.copy_ids,
-                            (const char *)j->ids + (size_t)job->batch.id_base * id_bytes,
+    NEO__TRY(neo__bags_send(bags, bags->view.copy_ids,
+                            (const char *)jagged->ids + (size_t)job->batch.id_base * id_bytes,
                             ids * id_bytes));
-    if (!j->weights) return NEO_OK;
-    return neo__bags_send(b, b->view.copy_weights, j->weights + job->batch.id_base,
-                          ids * sizeof *j->weights);
+    if (!jagged->weights) return NEO_OK;
+    return neo__bags_send(bags, bags->view.copy_weights, jagged->weights + job->batch.id_base,
+                          ids * sizeof *jagged->weights);
 }
 /* Check that out leaves a host batch of so many ids alone. */
-static neo_status neo__bags_check_apart(const neo_jagged *j, int64_t ids, neo_tensor out,
+static neo_status neo__bags_check_apart(const neo_jagged *jagged, int64_t ids, neo_tensor out,
                                         const char *fn) {
-    const int64_t bags = neo_jagged_bag_count(j), first = bags ? j->offsets[0] : 0;
-    const float *weights = j->weights ? j->weights + first : NULL;
-    char *begin = j->ids ? (char *)(uintptr_t)j->ids + (size_t)first * neo_dtype_size(j->id_dtype)
-                         : NULL;
-    neo_tensor offset = neo_tensor_1d((void *)(uintptr_t)j->offsets, NEO_I64, bags + 1);
-    neo_tensor id = neo_tensor_1d(begin, j->id_dtype, ids);
+    const int64_t bags = neo_jagged_bag_count(jagged), first = bags ? jagged->offsets[0] : 0;
+    const float *weights = jagged->weights ? jagged->weights + first : NULL;
+    char *begin = jagged->ids ? (char *)(uintptr_t)jagged->ids +
+                                    (size_t)first * neo_dtype_size(jagged->id_dtype)
+                              : NULL;
+    neo_tensor offset = neo_tensor_1d((void *)(uintptr_t)jagged->offsets, NEO_I64, bags + 1);
+    neo_tensor id = neo_tensor_1d(begin, jagged->id_dtype, ids);
     neo_tensor weight = neo_tensor_1d((void *)(uintptr_t)weights, NEO_F32, ids);
     NEO__APART(fn, 1, 0, {&out, "out"}, {&offset, "the batch's offsets"}, {&id, "the batch's ids"},
                {&weight, "the batch's weights"});
     return NEO_OK;
 }
 /* Check a batch and the tensor that goes with it, and put both into the record. */
-static neo_status neo__bags_begin(neo_bags *b, const neo_jagged *j, neo_tensor t, int forward,
-                                  const char *fn) {
+static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
+                                  int forward, const char *fn) {
     const char *what = forward ? "out" : "dout";
-    NEO__CHECK_LIVE(b, fn, "bags");
-    NEO__CHECK(!j || j->place == NEO_HOST || b->ctx->device, NEO_ERR_ARG,
-               "%s: bags '%s': the batch is on a device, the context has none", fn, b->name);
-    NEO__CHECK(!j || j->feature_count == b->sizes.features, NEO_ERR_SHAPE,
-               "%s: the batch has %d features, bags '%s' has %" PRId64, fn, j->feature_count,
-               b->name, b->sizes.features);
-    NEO__CHECK(!j || j->feature_bags || j->batch <= b->sizes.max_batch, NEO_ERR_CAPACITY,
+    NEO__CHECK_LIVE(bags, fn, "bags");
+    NEO__CHECK(!jagged || jagged->place == NEO_HOST || bags->ctx->device, NEO_ERR_ARG,
+               "%s: bags '%s': the batch is on a device, the context has none", fn, bags->name);
+    NEO__CHECK(!jagged || jagged->feature_count == bags->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch has %d features, bags '%s' has %" PRId64, fn, jagged->feature_count,
+               bags->name, bags->sizes.features);
+    NEO__CHECK(!jagged || jagged->feature_bags || jagged->batch <= bags->sizes.max_batch,
+               NEO_ERR_CAPACITY,
                "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
                " (neo_bags_reserve grows it)",
-               fn, b->name, j->batch, b->sizes.max_batch);
-    NEO__TRY(neo__jagged_check(j, fn));
-    int64_t ids = j->place == NEO_HOST ? neo_jagged_id_count(j) : 0;
-    NEO__TRY(neo__bags_check_ids(b, ids, fn));
-    NEO__TRY(neo__bags_check_tensor(b, j, t, what, fn));
-    NEO__TRY(neo__check_place(b->ctx, t, fn, what));
-    if (forward && j->place == NEO_HOST) NEO__TRY(neo__bags_check_apart(j, ids, t, fn));
-    neo__bags_remind(b);
-    NEO__TRY(neo__bags_place(b, j, t, fn));
-    b->job.tensor.out = forward ? (float *)t.data : NULL;
-    b->job.tensor.dout = forward ? NULL : (const float *)t.data;
-    const int have = !forward && neo__bags_is_viewed(b, j);
-    if (!have) b->view.fresh = 0;
-    NEO__TRY(neo__bags_stage(b, j, have));
-    if (b->ctx->on->recording && b->job.batch.most_ids > 0)
-        b->job.batch.most_ids = b->sizes.max_ids;
+               fn, bags->name, jagged->batch, bags->sizes.max_batch);
+    NEO__TRY(neo__jagged_check(jagged, fn));
+    int64_t ids = jagged->place == NEO_HOST ? neo_jagged_id_count(jagged) : 0;
+    NEO__TRY(neo__bags_check_ids(bags, ids, fn));
+    NEO__TRY(neo__bags_check_tensor(bags, jagged, tensor, what, fn));
+    NEO__TRY(neo__check_place(bags->ctx, tensor, fn, what));
+    if (forward && jagged->place == NEO_HOST)
+        NEO__TRY(neo__bags_check_apart(jagged, ids, tensor, fn));
+    neo__bags_remind(bags);
+    NEO__TRY(neo__bags_place(bags, jagged, tensor, fn));
+    bags->job.tensor.out = forward ? (float *)tensor.data : NULL;
+    bags->job.tensor.dout = forward ? NULL : (const float *)tensor.data;
+    const int have = !forward && neo__bags_is_viewed(bags, jagged);
+    if (!have) bags->view.fresh = 0;
+    NEO__TRY(neo__bags_stage(bags, jagged, have));
+    if (bags->ctx->on->recording && bags->job.batch.most_ids > 0)
+        bags->job.batch.most_ids = bags->sizes.max_ids;
     if (have) return NEO_OK;
-    b->view.batch = *j;
-    b->view.bags = b->job.batch.bags;
-    b->view.ids = ids;
-    NEO__TRY(neo__bags_look_at(b, fn, forward));
-    b->view.fresh = forward && b->ctx->device && j->place == NEO_HOST;
+    bags->view.batch = *jagged;
+    bags->view.bags = bags->job.batch.bags;
+    bags->view.ids = ids;
+    NEO__TRY(neo__bags_look_at(bags, fn, forward));
+    bags->view.fresh = forward && bags->ctx->device && jagged->place == NEO_HOST;
     return NEO_OK;
 }
 
@@ -12405,41 +12538,42 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
 /* ---- the numbers of a step, and sorted records ---- */
 
 /* The numbers of this step, sent to the device if they are not those of the last. */
-static neo_status neo__bags_rules(neo_bags *b, float lr) {
-    int changed = b->ctx->on->recording != 0;
-    const int64_t step = b->steps < INT64_MAX ? b->steps + 1 : b->steps; /* may come from a file */
+static neo_status neo__bags_rules(neo_bags *bags, float lr) {
+    int changed = bags->ctx->on->recording != 0;
+    const int64_t step =
+        bags->steps < INT64_MAX ? bags->steps + 1 : bags->steps; /* may come from a file */
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < b->sizes.tables; i++) {
-        const neo__bag_table *t = &b->tables[i];
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        const neo__bag_table *t = &bags->tables[i];
         const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, step);
         if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws)
             now.round =
-                neo__random_key_make(b->ctx->seed, t->name_hash, step, NEO_STREAM_ROUNDING);
+                neo__random_key_make(bags->ctx->seed, t->name_hash, step, NEO_STREAM_ROUNDING);
         now.nearest = t->round_nearest;
-        if (memcmp(&now, &b->job.told.host_rules[i], sizeof now) == 0) continue;
-        b->job.told.host_rules[i] = now;
+        if (memcmp(&now, &bags->job.told.host_rules[i], sizeof now) == 0) continue;
+        bags->job.told.host_rules[i] = now;
         changed = 1;
     }
     neo__fp_leave(fp);
     if (!changed) return NEO_OK;
-    return neo__bags_tell(b, b->job.told.rules, b->job.told.host_rules,
-                          (size_t)b->sizes.tables * sizeof *b->job.told.host_rules);
+    return neo__bags_tell(bags, bags->job.told.rules, bags->job.told.host_rules,
+                          (size_t)bags->sizes.tables * sizeof *bags->job.told.host_rules);
 }
 /* Number the call's gradients; then records, sorted. leaves.count 0: the batch is whole. */
-static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
-    neo__bags_job *job = &b->job;
-    int64_t count = leaves.count ? leaves.count : b->sizes.shards, floats = 0;
-    leaves.shards = (int)b->sizes.shards;
+static neo_status neo__bags_sort(neo_bags *bags, neo__leaf_cut leaves, int keep) {
+    neo__bags_job *job = &bags->job;
+    int64_t count = leaves.count ? leaves.count : bags->sizes.shards, floats = 0;
+    leaves.shards = (int)bags->sizes.shards;
     job->sorted.leaves = leaves;
     job->sorted.leaf_bits = neo__bits_for((uint64_t)count - 1);
     job->sorted.leaf_sort = 0;
-    for (int64_t i = 0; i < b->sizes.tables; i++)
-        if (b->tables[i].feature_count > 1 && count > 1) job->sorted.leaf_sort = 1;
-    for (int64_t f = 0; f < b->sizes.features; f++) {
-        const neo__job_feature *p = &b->job.told.host_features[f];
+    for (int64_t i = 0; i < bags->sizes.tables; i++)
+        if (bags->tables[i].feature_count > 1 && count > 1) job->sorted.leaf_sort = 1;
+    for (int64_t f = 0; f < bags->sizes.features; f++) {
+        const neo__job_feature *p = &bags->job.told.host_features[f];
         int64_t stride = NEO__MAX(p->out_stride, p->pack_stride);
         floats = NEO__MAX(floats, p->out_at + NEO__MAX(p->bags, job->tensor.out_rows) * stride);
     }
@@ -12448,8 +12582,8 @@ static neo_status neo__bags_sort(neo_bags *b, neo__leaf_cut leaves, int keep) {
     job->sorted.records = job->batch.most_ids;
     job->keep = keep;
     job->add = 0;
-    job->sorted.packs = b->sizes.mean;
-    return b->ctx->on->bags_sort(b->ctx->on, job);
+    job->sorted.packs = bags->sizes.mean;
+    return bags->ctx->on->bags_sort(bags->ctx->on, job);
 }
 
 /* ---- kept gradients ---- */
@@ -12467,21 +12601,21 @@ static neo_status neo__bags_drop_slots(neo_bags *b, int64_t count) {
     return status;
 }
 /* Slots for the rows of the sorted records; when new ones do not fit, back to `before` slots. */
-static neo_status neo__bags_slots(neo_bags *b, const char *fn, int64_t before, int by_value) {
-    neo_device *on = b->ctx->on;
+static neo_status neo__bags_slots(neo_bags *bags, const char *fn, int64_t before, int by_value) {
+    neo_device *on = bags->ctx->on;
     int64_t fresh = 0;
-    if (b->kept.stale) NEO__TRY(neo__bags_drop_slots(b, b->kept.count));
-    b->kept.stage_end = 0;
-    const int64_t count = b->job.kept.count = b->kept.count;
-    NEO__TRY(on->bags_find_slots(on, &b->job, by_value, &fresh));
-    if (fresh > b->kept.capacity - count) {
-        NEO__TRY(neo__bags_drop_slots(b, before));
+    if (bags->kept.stale) NEO__TRY(neo__bags_drop_slots(bags, bags->kept.count));
+    bags->kept.stage_end = 0;
+    const int64_t count = bags->job.kept.count = bags->kept.count;
+    NEO__TRY(on->bags_find_slots(on, &bags->job, by_value, &fresh));
+    if (fresh > bags->kept.capacity - count) {
+        NEO__TRY(neo__bags_drop_slots(bags, before));
         return neo_fail(NEO_ERR_CAPACITY,
                         "%s: bags '%s': gradients of more than %" PRId64 " rows (max_kept_rows)",
-                        fn, b->name, b->kept.capacity);
+                        fn, bags->name, bags->kept.capacity);
     }
-    NEO__TRY(on->bags_give_slots(on, &b->job, by_value));
-    b->kept.count = count + fresh;
+    NEO__TRY(on->bags_give_slots(on, &bags->job, by_value));
+    bags->kept.count = count + fresh;
     return NEO_OK;
 }
 /* The first float of slot i, or behind the last slot. */
@@ -12500,24 +12634,25 @@ static neo_status neo__bags_keep(neo_bags *b, neo__leaf_cut leaves, const char *
         return NEO_ERR_DEVICE; /* the next call that keeps drops them */
     return status;
 }
-NEO_API neo_status neo_bags_accumulate(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                        const neo_leaves *leaves) {
     static const char *const fn = "neo_bags_accumulate";
     NEO__ZERO(neo__leaf_cut, held);
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__TRY(neo__bags_check_keeps(bags, fn));
+    NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__CHECK(!leaves || !batch->feature_bags, NEO_ERR_ARG,
                "%s: a batch with feature_bags has no leaves", fn);
-    if (leaves) NEO__TRY(neo__leaves_resolve(b->ctx, leaves, batch->batch, &held, fn));
-    b->job.only_cut = -1;
-    return neo__bags_keep(b, held, fn);
+    if (leaves) NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
+    bags->job.only_cut = -1;
+    return neo__bags_keep(bags, held, fn);
 }
-static neo_status neo__bags_check_grad(const neo_bags *b, int32_t table, const int64_t *rows,
+static neo_status neo__bags_check_grad(const neo_bags *bags, int32_t table, const int64_t *rows,
                                        int64_t count, neo_tensor grad, const char *fn) {
-    NEO__TRY(neo__bags_check_keeps(b, fn));
-    NEO__CHECK(table >= 0 && table < b->sizes.tables && count >= 0 && (rows || count == 0),
-               NEO_ERR_ARG, "%s: bags '%s': table %d, %" PRId64 " rows", fn, b->name, table, count);
-    const neo__bag_table *t = &b->tables[table];
+    NEO__TRY(neo__bags_check_keeps(bags, fn));
+    NEO__CHECK(table >= 0 && table < bags->sizes.tables && count >= 0 && (rows || count == 0),
+               NEO_ERR_ARG, "%s: bags '%s': table %d, %" PRId64 " rows", fn, bags->name, table,
+               count);
+    const neo__bag_table *t = &bags->tables[table];
     NEO__CHECK(grad.ndim == 2 && grad.dtype == NEO_F32 && grad.shape[0] == count &&
                    grad.shape[1] == t->dim && (grad.stride[1] == 1 || t->dim == 1),
                NEO_ERR_SHAPE, "%s: table '%s': grad must be f32 [%" PRId64 "][%" PRId64 "]", fn,
@@ -12526,7 +12661,7 @@ static neo_status neo__bags_check_grad(const neo_bags *b, int32_t table, const i
         NEO__CHECK(rows[i] >= 0 && rows[i] < t->rows, NEO_ERR_RANGE,
                    "%s: table '%s': rows[%" PRId64 "] is %" PRId64 ", not in [0, %" PRId64 ")", fn,
                    t->name, i, rows[i], t->rows);
-    return neo__check_place(b->ctx, grad, fn, "grad");
+    return neo__check_place(bags->ctx, grad, fn, "grad");
 }
 /* A record of rows of gradients, `unit` floats apart, which are no batch's. */
 static void neo__bags_set_rows_job(neo__bags_job *job, const float *grad, int64_t unit, int keep) {
@@ -12549,27 +12684,28 @@ static neo_status neo__bags_slots_of(neo_bags *b, const int64_t *rows, int64_t b
     return neo__bags_slots(b, fn, before, 1);
 }
 /* Find slots for all rows before a kept number changes. */
-NEO_API neo_status neo_bags_add_grad(neo_bags *b, int32_t table, const int64_t *rows, int64_t count,
-                                     neo_tensor grad) {
+NEO_API neo_status neo_bags_add_grad(neo_bags *bags, int32_t table, const int64_t *rows,
+                                     int64_t count, neo_tensor grad) {
     const char *fn = "neo_bags_add_grad";
-    NEO__TRY(neo__bags_check_grad(b, table, rows, count, grad, fn));
-    neo__bags_job *job = &b->job;
-    const int64_t before = b->kept.count, most = job->fixed.max_ids;
-    b->view.fresh = 0;
+    NEO__TRY(neo__bags_check_grad(bags, table, rows, count, grad, fn));
+    neo__bags_job *job = &bags->job;
+    const int64_t before = bags->kept.count, most = job->fixed.max_ids;
+    bags->view.fresh = 0;
     job->table = table;
     neo__bags_set_rows_job(job, (const float *)grad.data, grad.stride[0], 1);
     for (int64_t i = 0; i < count; i += most) {
         job->sorted.records = NEO__MIN(count - i, most);
-        NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+        NEO__TRY(neo__bags_slots_of(bags, rows + i, before, fn));
     }
-    int64_t at = neo__bags_slot_at(b, before), end = neo__bags_slot_at(b, b->kept.count);
+    int64_t at = neo__bags_slot_at(bags, before), end = neo__bags_slot_at(bags, bags->kept.count);
     if (end > at)
-        NEO__TRY(neo__data_zero(b->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
+        NEO__TRY(
+            neo__data_zero(bags->ctx, job->kept.sums + at, (size_t)(end - at) * sizeof(float)));
     for (int64_t i = 0; i < count; i += most) {
         job->sorted.records = NEO__MIN(count - i, most);
-        if (count > most) NEO__TRY(neo__bags_slots_of(b, rows + i, before, fn));
+        if (count > most) NEO__TRY(neo__bags_slots_of(bags, rows + i, before, fn));
         job->tensor.dout = (const float *)grad.data + i * grad.stride[0];
-        NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, job));
+        NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, job));
     }
     return NEO_OK;
 }
@@ -12579,25 +12715,26 @@ static int32_t neo__bags_table_of(const neo_bags *b, int64_t key) {
     return (int32_t)neo__bags_find(&tables->first_key, sizeof *tables, b->sizes.tables, key);
 }
 NEO_API int64_t neo_bags_kept_count(const neo_bags *b) { return b->kept.count; }
-static const float *neo__bags_fetch_kept_row(neo_bags *b, int64_t i, int32_t *table,
+static const float *neo__bags_fetch_kept_row(neo_bags *bags, int64_t i, int32_t *table,
                                               int64_t *row) {
-    int64_t dim = b->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
-    if (i < b->kept.stage_first || i >= b->kept.stage_end) { /* fetch it with those behind it */
-        int64_t n = NEO__MIN(most, b->kept.count - i);
-        b->kept.stage_end = 0;
-        if (neo__bags_fetch(b, b->kept.stage_keys, b->job.kept.slot_key + i,
-                            (size_t)n * sizeof *b->kept.stage_keys) != NEO_OK ||
-            neo__bags_fetch(b, b->kept.stage, b->job.kept.sums + i * dim,
-                            (size_t)(n * dim) * sizeof *b->kept.stage) != NEO_OK)
+    int64_t dim = bags->job.fixed.max_dim, most = NEO__MAX((int64_t)NEO__BAG_HOST_STAGE, dim) / dim;
+    if (i < bags->kept.stage_first ||
+        i >= bags->kept.stage_end) { /* fetch it with those behind it */
+        int64_t n = NEO__MIN(most, bags->kept.count - i);
+        bags->kept.stage_end = 0;
+        if (neo__bags_fetch(bags, bags->kept.stage_keys, bags->job.kept.slot_key + i,
+                            (size_t)n * sizeof *bags->kept.stage_keys) != NEO_OK ||
+            neo__bags_fetch(bags, bags->kept.stage, bags->job.kept.sums + i * dim,
+                            (size_t)(n * dim) * sizeof *bags->kept.stage) != NEO_OK)
             return NULL;
-        b->kept.stage_first = i;
-        b->kept.stage_end = i + n;
+        bags->kept.stage_first = i;
+        bags->kept.stage_end = i + n;
     }
-    int64_t key = (int64_t)b->kept.stage_keys[i - b->kept.stage_first];
-    int32_t t = neo__bags_table_of(b, key);
+    int64_t key = (int64_t)bags->kept.stage_keys[i - bags->kept.stage_first];
+    int32_t t = neo__bags_table_of(bags, key);
     if (table) *table = t;
-    if (row) *row = key - b->job.fixed.host_tables[t].first_key;
-    return b->kept.stage + (i - b->kept.stage_first) * dim;
+    if (row) *row = key - bags->job.fixed.host_tables[t].first_key;
+    return bags->kept.stage + (i - bags->kept.stage_first) * dim;
 }
 NEO_API const float *neo_bags_kept_row(const neo_bags *b, int64_t i, int32_t *table, int64_t *row) {
     if (i < 0 || i >= b->kept.count) return NULL;
@@ -12625,17 +12762,17 @@ NEO_API neo_status neo_bags_grad_squares(const neo_bags *bags, neo_exact *sum) {
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
-NEO_API neo_status neo_bags_table_squares(const neo_bags *b, int32_t table, neo_exact *sum) {
-    NEO__CHECK_LIVE(b, "neo_bags_table_squares", "bags");
-    NEO__CHECK(sum && table >= 0 && table < b->sizes.tables, NEO_ERR_ARG,
+NEO_API neo_status neo_bags_table_squares(const neo_bags *bags, int32_t table, neo_exact *sum) {
+    NEO__CHECK_LIVE(bags, "neo_bags_table_squares", "bags");
+    NEO__CHECK(sum && table >= 0 && table < bags->sizes.tables, NEO_ERR_ARG,
                "neo_bags_table_squares: %s", sum ? "no such table" : "sum is NULL");
     NEO__ZERO(neo_exact, squares);
-    for (int64_t i = 0; i < b->kept.count; i++) {
+    for (int64_t i = 0; i < bags->kept.count; i++) {
         int32_t of = table;
-        if (!b->ctx->device && b->kept.slots[i].table != table) continue;
-        const float *g = neo_bags_kept_row(b, i, &of, NULL);
+        if (!bags->ctx->device && bags->kept.slots[i].table != table) continue;
+        const float *g = neo_bags_kept_row(bags, i, &of, NULL);
         if (!g) return NEO_ERR_DEVICE;
-        for (int64_t c = 0; c < b->tables[table].dim && of == table; c++)
+        for (int64_t c = 0; c < bags->tables[table].dim && of == table; c++)
             neo_exact_add(&squares, g[c] * g[c]);
     }
     neo_exact_merge(sum, &squares);
@@ -12667,69 +12804,69 @@ NEO_API neo_status neo_bags_clear(neo_bags *b) {
    whose function gives the totals; these go to the device. At last the step finds all of them. */
 
 /* Slots of each table: their numbers among its own, and where its sums are. */
-static neo_status neo__bags_cut_begin(neo_bags *b) {
-    const size_t count = (size_t)b->kept.count;
-    float *total = b->job.cut.totals;
-    memset(b->cut.cuts, 0, (size_t)b->sizes.tables * sizeof *b->cut.cuts);
-    if (b->ctx->device)
-        NEO__TRY(
-            neo__bags_fetch(b, b->cut.keys, b->job.kept.slot_key, count * sizeof *b->cut.keys));
+static neo_status neo__bags_cut_begin(neo_bags *bags) {
+    const size_t count = (size_t)bags->kept.count;
+    float *total = bags->job.cut.totals;
+    memset(bags->cut.cuts, 0, (size_t)bags->sizes.tables * sizeof *bags->cut.cuts);
+    if (bags->ctx->device)
+        NEO__TRY(neo__bags_fetch(bags, bags->cut.keys, bags->job.kept.slot_key,
+                                 count * sizeof *bags->cut.keys));
     for (size_t i = 0; i < count; i++) {
-        int32_t table = b->ctx->device ? neo__bags_table_of(b, (int64_t)b->cut.keys[i])
-                                       : b->kept.slots[i].table;
-        int64_t row = b->cut.cuts[table].cut.rows++;
-        if (b->ctx->device) b->cut.row[i] = (uint32_t)row;
+        int32_t table = bags->ctx->device ? neo__bags_table_of(bags, (int64_t)bags->cut.keys[i])
+                                       : bags->kept.slots[i].table;
+        int64_t row = bags->cut.cuts[table].cut.rows++;
+        if (bags->ctx->device) bags->cut.row[i] = (uint32_t)row;
     }
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        neo__job_cut *c = &b->cut.cuts[t];
-        c->is_cut = b->tables[t].job.cut;
-        c->cut.dim = (float)b->tables[t].job.store.stride;
+    for (int64_t t = 0; t < bags->sizes.tables; t++) {
+        neo__job_cut *c = &bags->cut.cuts[t];
+        c->is_cut = bags->tables[t].job.cut;
+        c->cut.dim = (float)bags->tables[t].job.store.stride;
         c->cut.total = total;
-        c->cut.blocks_per_row = neo__bag_blocks(b->tables[t].dim);
+        c->cut.blocks_per_row = neo__bag_blocks(bags->tables[t].dim);
         if (c->is_cut) total += NEO__BAG_CUT_SUMS * c->cut.rows;
     }
-    return neo__bags_send(b, b->job.cut.row, b->cut.row, count * sizeof *b->cut.row);
+    return neo__bags_send(bags, bags->job.cut.row, bags->cut.row, count * sizeof *bags->cut.row);
 }
 /* Compute the block sums that each cut table can have next; *count: how many tables have some. */
-static neo_status neo__bags_cut_blocks(neo_bags *b, int32_t *count) {
-    neo_device *on = b->ctx->on;
-    float *blocks = b->job.cut.blocks;
+static neo_status neo__bags_cut_blocks(neo_bags *bags, int32_t *count) {
+    neo_device *on = bags->ctx->on;
+    float *blocks = bags->job.cut.blocks;
     *count = 0;
-    for (int64_t t = 0; t < b->sizes.tables; t++) {
-        neo__bag_cut *c = &b->cut.cuts[t].cut;
-        c->want = b->cut.cuts[t].is_cut ? neo__bag_cut_next(&b->tables[t].optim, c->have) : 0;
+    for (int64_t t = 0; t < bags->sizes.tables; t++) {
+        neo__bag_cut *c = &bags->cut.cuts[t].cut;
+        c->want = bags->cut.cuts[t].is_cut ? neo__bag_cut_next(&bags->tables[t].optim, c->have) : 0;
         c->blocks = blocks;
         if (c->want == 0) continue;
-        neo_cut_sums *cut = &b->cut.sums[(*count)++];
+        neo_cut_sums *cut = &bags->cut.sums[(*count)++];
         cut->table = (int32_t)t;
         cut->sums = c->want;
         cut->rows = c->rows;
         cut->blocks_per_row = c->blocks_per_row;
-        cut->blocks = b->cut.blocks + (blocks - b->job.cut.blocks);
-        cut->total = b->cut.totals + (c->total - b->job.cut.totals) + c->have * c->rows;
+        cut->blocks = bags->cut.blocks + (blocks - bags->job.cut.blocks);
+        cut->total = bags->cut.totals + (c->total - bags->job.cut.totals) + c->have * c->rows;
         blocks += c->want * c->rows * c->blocks_per_row;
     }
-    size_t bytes = (size_t)(blocks - b->job.cut.blocks) * sizeof *blocks;
-    NEO__TRY(neo__bags_send(b, b->job.cut.tables, b->cut.cuts,
-                            (size_t)b->sizes.tables * sizeof *b->cut.cuts));
+    size_t bytes = (size_t)(blocks - bags->job.cut.blocks) * sizeof *blocks;
+    NEO__TRY(neo__bags_send(bags, bags->job.cut.tables, bags->cut.cuts,
+                            (size_t)bags->sizes.tables * sizeof *bags->cut.cuts));
     if (bytes == 0) return NEO_OK;
-    NEO__TRY(on->bags_cut(on, &b->job));
-    return neo__bags_fetch(b, b->cut.blocks, b->job.cut.blocks, bytes);
+    NEO__TRY(on->bags_cut(on, &bags->job));
+    return neo__bags_fetch(bags, bags->cut.blocks, bags->job.cut.blocks, bytes);
 }
 /* Get the sums over whole rows that a step of what is kept needs. */
-static neo_status neo__bags_cut_rounds(neo_bags *b) {
+static neo_status neo__bags_cut_rounds(neo_bags *bags) {
     int32_t count;
-    NEO__TRY(neo__bags_cut_begin(b));
+    NEO__TRY(neo__bags_cut_begin(bags));
     for (;;) {
-        NEO__TRY(neo__bags_cut_blocks(b, &count));
+        NEO__TRY(neo__bags_cut_blocks(bags, &count));
         if (count == 0) return NEO_OK;
-        NEO__TRY(b->cut.fn(b->cut.user, b->cut.sums, count));
+        NEO__TRY(bags->cut.fn(bags->cut.user, bags->cut.sums, count));
         for (int32_t i = 0; i < count; i++) {
-            const neo_cut_sums *cut = &b->cut.sums[i];
+            const neo_cut_sums *cut = &bags->cut.sums[i];
             size_t floats = (size_t)(cut->sums * cut->rows);
-            b->cut.cuts[cut->table].cut.have += cut->sums;
-            NEO__TRY(neo__bags_send(b, b->job.cut.totals + (cut->total - b->cut.totals), cut->total,
-                                    floats * sizeof(float)));
+            bags->cut.cuts[cut->table].cut.have += cut->sums;
+            NEO__TRY(neo__bags_send(bags, bags->job.cut.totals + (cut->total - bags->cut.totals),
+                                    cut->total, floats * sizeof(float)));
         }
     }
 }
@@ -12738,51 +12875,52 @@ static neo_status neo__bags_cut_rounds(neo_bags *b) {
 
 /* One step of each row that is kept; then none is. The sums of cut tables are asked for before
    anything changes. others: tables that are not cut then step by the record's batch. */
-static neo_status neo__bags_step_kept(neo_bags *b, const char *fn, float lr, int others) {
-    neo__bags_job *job = &b->job;
+static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, int others) {
+    neo__bags_job *job = &bags->job;
     const neo__bags_job batch = *job;
     NEO__ZERO(neo__leaf_cut, whole);
     neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
-    job->sorted.records = job->kept.count = b->kept.count;
+    job->sorted.records = job->kept.count = bags->kept.count;
     job->tensor.aligned = job->fixed.max_dim % 4 == 0;
-    neo__bags_remind(b);
-    NEO__TRY(neo__bags_rules(b, lr));
-    if (b->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(b));
-    if (b->kept.count) NEO__TRY(NEO__RUN(b->ctx, fn, bags_step_kept, job));
-    (void)neo__bags_drop_slots(b, 0); /* the step has been taken, also if this fails */
-    b->view.fresh = 0;
+    neo__bags_remind(bags);
+    NEO__TRY(neo__bags_rules(bags, lr));
+    if (bags->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(bags));
+    if (bags->kept.count) NEO__TRY(NEO__RUN(bags->ctx, fn, bags_step_kept, job));
+    (void)neo__bags_drop_slots(bags, 0); /* the step has been taken, also if this fails */
+    bags->view.fresh = 0;
     if (others) {
         *job = batch;
         job->only_cut = 0;
-        NEO__TRY(neo__bags_sort(b, whole, 0));
-        NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, job));
+        NEO__TRY(neo__bags_sort(bags, whole, 0));
+        NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, job));
     }
-    neo__count_step(b->ctx, &b->steps);
+    neo__count_step(bags->ctx, &bags->steps);
     return NEO_OK;
 }
-NEO_API neo_status neo_bags_backward(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
+NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     static const char *const fn = "neo_bags_backward";
     NEO__ZERO(neo__leaf_cut, whole);
-    NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
+    NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
-    NEO__CHECK(b->kept.count == 0, NEO_ERR_STATE,
+    NEO__CHECK(bags->kept.count == 0, NEO_ERR_STATE,
                "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
-               b->name, b->kept.count);
-    b->job.only_cut = -1;
-    if (b->sizes.cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
-        const int others = !b->ctx->device;
-        if (others) b->job.only_cut = 1;
-        NEO__TRY(neo__bags_keep(b, whole, fn));
-        neo_status status = neo__bags_step_kept(b, fn, lr, others);
-        if (status != NEO_OK && b->kept.count) (void)neo__bags_drop_slots(b, 0);
+               bags->name, bags->kept.count);
+    bags->job.only_cut = -1;
+    if (bags->sizes
+            .cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
+        const int others = !bags->ctx->device;
+        if (others) bags->job.only_cut = 1;
+        NEO__TRY(neo__bags_keep(bags, whole, fn));
+        neo_status status = neo__bags_step_kept(bags, fn, lr, others);
+        if (status != NEO_OK && bags->kept.count) (void)neo__bags_drop_slots(bags, 0);
         return status;
     }
-    NEO__TRY(neo__bags_rules(b, lr));
-    NEO__TRY(neo__bags_sort(b, whole, 0));
-    NEO__TRY(NEO__RUN(b->ctx, fn, bags_update, &b->job));
-    b->view.fresh = 0;
-    neo__count_step(b->ctx, &b->steps);
+    NEO__TRY(neo__bags_rules(bags, lr));
+    NEO__TRY(neo__bags_sort(bags, whole, 0));
+    NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, &bags->job));
+    bags->view.fresh = 0;
+    neo__count_step(bags->ctx, &bags->steps);
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
@@ -12833,20 +12971,20 @@ static const char *neo__not_finite_text(float x) {
 static void neo__seen_note(neo__finite *f, neo__seen *seen, const char *name, const void *data,
                            int64_t offset, int64_t row, int64_t col, float value) {
     int grad = 0;
-    const neo_param *p = data ? neo__param_at(f->ctx, data, &grad) : NULL;
+    const neo_param *param = data ? neo__param_at(f->ctx, data, &grad) : NULL;
     char *to = seen->text;
     const size_t room = sizeof seen->text;
     seen->value = value;
-    seen->named = p || !data;
-    if (!p && row < 0) snprintf(to, room, "%s[%" PRId64 "]", name, col);
-    else if (!p) snprintf(to, room, "%s[%" PRId64 "][%" PRId64 "]", name, row, col);
-    if (!p) return;
-    const char *base = (const char *)(grad ? p->grad.data : p->value.data);
+    seen->named = param || !data;
+    if (!param && row < 0) snprintf(to, room, "%s[%" PRId64 "]", name, col);
+    else if (!param) snprintf(to, room, "%s[%" PRId64 "][%" PRId64 "]", name, row, col);
+    if (!param) return;
+    const char *base = (const char *)(grad ? param->grad.data : param->value.data);
     int64_t left = (int64_t)((const char *)data - base) / (int64_t)sizeof(float) + offset;
-    int64_t size = neo_tensor_count(p->value);
-    snprintf(to, room, "%s%.100s", grad ? "the gradient of " : "", p->name);
-    for (int d = 0; d < p->value.ndim; d++) {
-        size /= p->value.shape[d];
+    int64_t size = neo_tensor_count(param->value);
+    snprintf(to, room, "%s%.100s", grad ? "the gradient of " : "", param->name);
+    for (int d = 0; d < param->value.ndim; d++) {
+        size /= param->value.shape[d];
         const size_t at = strlen(to);
         snprintf(to + at, room - at, "[%" PRId64 "]", left / size);
         left %= size;
@@ -12854,30 +12992,30 @@ static void neo__seen_note(neo__finite *f, neo__seen *seen, const char *name, co
 }
 /* The first number of a matrix that is not finite; rows are `apart` elements from each other. */
 static neo_status neo__finite_find(neo__finite *f, neo__seen *seen, const char *name,
-                                   neo_tensor t) {
-    const int matrix = t.ndim == 2;
-    const int64_t cols = t.shape[t.ndim - 1], rows = matrix ? t.shape[0] : 1;
-    const int64_t apart = matrix ? t.stride[0] : cols;
-    neo_device *d = neo__device_at(f->ctx, t.place);
+                                   neo_tensor tensor) {
+    const int matrix = tensor.ndim == 2;
+    const int64_t cols = tensor.shape[tensor.ndim - 1], rows = matrix ? tensor.shape[0] : 1;
+    const int64_t apart = matrix ? tensor.stride[0] : cols;
+    neo_device *d = neo__device_at(f->ctx, tensor.place);
     char part[NEO__BLOCK * sizeof(float)];
     float x[NEO__BLOCK];
     int infinite = 0;
     NEO__ZERO(neo__blend_call, look);
     look.kind = NEO__BLEND_LOOK;
-    look.x = look.y = t.data;
-    look.x_dtype = look.y_dtype = t.dtype;
+    look.x = look.y = tensor.data;
+    look.x_dtype = look.y_dtype = tensor.dtype;
     look.rows = rows, look.cols = cols, look.x_row = look.y_row = apart;
     look.infinite = &infinite;
     NEO__TRY(d->blend(d, &look));
     for (int64_t i = 0; infinite && i < rows; i++)
         for (int64_t j = 0; j < cols; j += NEO__BLOCK) {
             const int64_t n = NEO__MIN(cols - j, (int64_t)NEO__BLOCK), at = i * apart + j;
-            NEO__TRY(neo__data_read(f->ctx, part, neo__element(t.data, at, t.dtype), t.place,
-                                    (size_t)n * neo_dtype_size(t.dtype)));
-            neo__decode_float(f->ctx, t.dtype, part, x, n);
+            NEO__TRY(neo__data_read(f->ctx, part, neo__element(tensor.data, at, tensor.dtype),
+                                    tensor.place, (size_t)n * neo_dtype_size(tensor.dtype)));
+            neo__decode_float(f->ctx, tensor.dtype, part, x, n);
             for (int64_t k = 0; k < n; k++) {
                 if (x[k] - x[k] == 0.0f) continue;
-                neo__seen_note(f, seen, name, t.data, at + k, matrix ? i : -1, j + k, x[k]);
+                neo__seen_note(f, seen, name, tensor.data, at + k, matrix ? i : -1, j + k, x[k]);
                 return NEO_OK;
             }
         }
@@ -12919,38 +13057,39 @@ static neo__finite neo__finite_begin(neo_ctx *ctx, const char *fn) {
     return f;
 }
 /* The status of the call, and its message. */
-static neo_status neo__finite_end(neo__finite *f) {
-    const int64_t *clock = f->ctx->clocks[1] ? f->ctx->clocks[1] : f->ctx->clocks[0];
+static neo_status neo__finite_end(neo__finite *seen) {
+    const int64_t *clock = seen->ctx->clocks[1] ? seen->ctx->clocks[1] : seen->ctx->clocks[0];
     char step[40] = "", with[120] = "", from[220] = "";
-    const char *name = f->with ? f->with : f->ctx->last_read;
-    f->ctx->last_read = name;
-    if (f->status != NEO_OK || !f->written.text[0]) return f->status;
+    const char *name = seen->with ? seen->with : seen->ctx->last_read;
+    seen->ctx->last_read = name;
+    if (seen->status != NEO_OK || !seen->written.text[0]) return seen->status;
     if (clock) snprintf(step, sizeof step, " at step %" PRId64, *clock + 1);
-    if (name && !strstr(f->written.text, name) && !strstr(f->read.text, name) &&
-        (f->with || !(f->written.named | f->read.named)))
-        snprintf(with, sizeof with, ", %s %.100s", f->with ? "with" : "after", name);
-    if (f->after && f->read.text[0])
-        snprintf(from, sizeof from, ", from %s, which is %s", f->read.text,
-                 neo__not_finite_text(f->read.value));
-    else if (f->after)
+    if (name && !strstr(seen->written.text, name) && !strstr(seen->read.text, name) &&
+        (seen->with || !(seen->written.named | seen->read.named)))
+        snprintf(with, sizeof with, ", %s %.100s", seen->with ? "with" : "after", name);
+    if (seen->after && seen->read.text[0])
+        snprintf(from, sizeof from, ", from %s, which is %s", seen->read.text,
+                 neo__not_finite_text(seen->read.value));
+    else if (seen->after)
         snprintf(from, sizeof from, ", from finite numbers");
-    return neo_fail(NEO_ERR_NUMERIC, "%s: %s is %s%s%s%s", f->fn, f->written.text,
-                    neo__not_finite_text(f->written.value), step, with, from);
+    return neo_fail(NEO_ERR_NUMERIC, "%s: %s is %s%s%s%s", seen->fn, seen->written.text,
+                    neo__not_finite_text(seen->written.value), step, with, from);
 }
 NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
-                                    neo_tensor t) {
+                                    neo_tensor tensor) {
     NEO__TRY(neo__check_ctx(function, ctx));
-    const int matrix = t.ndim == 2 && (t.stride[1] == 1 || t.shape[1] == 1);
-    if (!ctx->check_finite || !t.data || !neo__is_float(t.dtype) || t.ndim < 1) return NEO_OK;
-    if (!matrix && !neo_tensor_is_contiguous(t)) return NEO_OK;
-    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, t, function, name));
+    const int matrix = tensor.ndim == 2 && (tensor.stride[1] == 1 || tensor.shape[1] == 1);
+    if (!ctx->check_finite || !tensor.data || !neo__is_float(tensor.dtype) || tensor.ndim < 1)
+        return NEO_OK;
+    if (!matrix && !neo_tensor_is_contiguous(tensor)) return NEO_OK;
+    if (tensor.place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, tensor, function, name));
     neo__finite f = neo__finite_begin(ctx, function);
     if (!matrix) {
-        neo_tensor flat = neo_tensor_1d(t.data, t.dtype, neo_tensor_count(t));
-        flat.place = t.place;
-        t = flat;
+        neo_tensor flat = neo_tensor_1d(tensor.data, tensor.dtype, neo_tensor_count(tensor));
+        flat.place = tensor.place;
+        tensor = flat;
     }
-    if (neo_tensor_count(t) > 0) f.status = neo__finite_find(&f, &f.written, name, t);
+    if (neo_tensor_count(tensor) > 0) f.status = neo__finite_find(&f, &f.written, name, tensor);
     return neo__finite_end(&f);
 }
 
@@ -12962,22 +13101,24 @@ static void neo__see_operands(neo__finite *f, const neo__gemm_call *c, const cha
     if (c->b_col == 1) neo__see_dtype(f, 0, names[1], c->b, dtype, c->k, c->n, c->b_k);
     else neo__see_dtype(f, 0, names[1], c->b, dtype, c->n, c->k, c->b_col);
 }
-static void neo__see_gemm(neo__finite *f, const neo__gemm_call *c) {
+static void neo__see_gemm(neo__finite *seen, const neo__gemm_call *call) {
     static const char *const names[3][3] = {{"a", "b", "c"}, {"x", "w", "y"}, {"dz", "w", "dx"}};
-    const int product = strcmp(f->fn, "neo_gemm") == 0;
-    const char *const *name = names[product ? 0 : strstr(f->fn, "_forward") ? 1 : 2];
-    const neo__gemm_finish *to = &c->finish;
-    const neo_dtype c_dtype = c->narrow_c ? NEO_BF16 : NEO_F32;
-    neo__see_operands(f, c, name);
-    neo__see_vector(f, 0, "bias", c->bias, c->n);
-    if (c->beta != 0.0f) neo__see_dtype(f, 0, name[2], c->c, c_dtype, c->m, c->n, c->c_row);
+    const int product = strcmp(seen->fn, "neo_gemm") == 0;
+    const char *const *name = names[product ? 0 : strstr(seen->fn, "_forward") ? 1 : 2];
+    const neo__gemm_finish *to = &call->finish;
+    const neo_dtype c_dtype = call->narrow_c ? NEO_BF16 : NEO_F32;
+    neo__see_operands(seen, call, name);
+    neo__see_vector(seen, 0, "bias", call->bias, call->n);
+    if (call->beta != 0.0f)
+        neo__see_dtype(seen, 0, name[2], call->c, c_dtype, call->m, call->n, call->c_row);
     if (to->backward)
-        neo__see_dtype(f, 0, "z", to->z, c->narrow_z ? NEO_BF16 : NEO_F32, c->m, c->n, to->z_row);
-    neo__see_dtype(f, 1, to->y && !to->backward ? "z" : name[2], c->c, c_dtype, c->m, c->n,
-                   c->c_row);
+        neo__see_dtype(seen, 0, "z", to->z, call->narrow_z ? NEO_BF16 : NEO_F32, call->m, call->n,
+                       to->z_row);
+    neo__see_dtype(seen, 1, to->y && !to->backward ? "z" : name[2], call->c, c_dtype, call->m,
+                   call->n, call->c_row);
     if (!to->backward)
-        neo__see_dtype(f, 1, name[2], to->y, c->narrow_y ? NEO_BF16 : NEO_F32, c->m, c->n,
-                       to->y_row);
+        neo__see_dtype(seen, 1, name[2], to->y, call->narrow_y ? NEO_BF16 : NEO_F32, call->m,
+                       call->n, to->y_row);
 }
 static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *c) {
     static const char *const names[3] = {"dz", "x", "dw"};
@@ -12985,19 +13126,20 @@ static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *
     neo__see(f, 1, names[2], c->dw.c, c->dw.m, c->dw.n, c->dw.c_row);
     neo__see_vector(f, 1, "dbias", c->dbias.to, c->dbias.cols);
 }
-static void neo__see_activation(neo__finite *f, const neo__activation_call *c) {
-    const neo_dtype dtype = c->narrow ? NEO_BF16 : NEO_F32;
-    if (c->rows == 1 && !c->narrow) { /* of any shape: counted through */
-        neo__see_vector(f, 0, "dy", c->dy, c->cols);
-        neo__see_vector(f, 0, "z", c->z, c->cols);
-        neo__see_vector(f, 0, "y", c->y, c->cols);
-        neo__see_vector(f, 1, c->backward ? "dz" : "y", c->out, c->cols);
+static void neo__see_activation(neo__finite *seen, const neo__activation_call *call) {
+    const neo_dtype dtype = call->narrow ? NEO_BF16 : NEO_F32;
+    if (call->rows == 1 && !call->narrow) { /* of any shape: counted through */
+        neo__see_vector(seen, 0, "dy", call->dy, call->cols);
+        neo__see_vector(seen, 0, "z", call->z, call->cols);
+        neo__see_vector(seen, 0, "y", call->y, call->cols);
+        neo__see_vector(seen, 1, call->backward ? "dz" : "y", call->out, call->cols);
         return;
     }
-    neo__see(f, 0, "dy", c->dy, c->rows, c->cols, c->dy_row);
-    neo__see_dtype(f, 0, "z", c->z, dtype, c->rows, c->cols, c->z_row);
-    neo__see(f, 0, "y", c->y, c->rows, c->cols, c->y_row);
-    neo__see_dtype(f, 1, c->backward ? "dz" : "y", c->out, dtype, c->rows, c->cols, c->out_row);
+    neo__see(seen, 0, "dy", call->dy, call->rows, call->cols, call->dy_row);
+    neo__see_dtype(seen, 0, "z", call->z, dtype, call->rows, call->cols, call->z_row);
+    neo__see(seen, 0, "y", call->y, call->rows, call->cols, call->y_row);
+    neo__see_dtype(seen, 1, call->backward ? "dz" : "y", call->out, dtype, call->rows, call->cols,
+                   call->out_row);
 }
 /* One row is a tensor of any shape. */
 static void neo__see_blended(neo__finite *f, int written, const char *name, const void *data,
@@ -13007,17 +13149,18 @@ static void neo__see_blended(neo__finite *f, int written, const char *name, cons
     if (c->rows == 1) neo__see_tensor(f, written, name, t);
     else neo__see_dtype(f, written, name, data, dtype, c->rows, c->cols, apart);
 }
-static void neo__see_blend(neo__finite *f, const neo__blend_call *c) {
-    const int rows = c->kind == NEO__BLEND_ROWS;
-    if (!rows) neo__see_blended(f, 0, "x", c->x, c->x_dtype, c, c->x_row);
-    if (rows) neo__see_vector(f, 0, "dout", c->out, c->rows);
-    if (c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND)
-        neo__see_blended(f, 0, rows ? "x or y" : "y", c->y, c->y_dtype, c, c->y_row);
-    if (c->kind == NEO__BLEND_DOT) neo__see_vector(f, 1, "out", c->out, c->rows);
-    else if (c->kind == NEO__BLEND_ROUND)
-        neo__see_blended(f, 1, "y", c->y, c->y_dtype, c, c->y_row);
-    else if (!c->infinite) /* else the caller asks */
-        neo__see_blended(f, 1, rows ? "dx or dy" : "x", c->x, c->x_dtype, c, c->x_row);
+static void neo__see_blend(neo__finite *seen, const neo__blend_call *call) {
+    const int rows = call->kind == NEO__BLEND_ROWS;
+    if (!rows) neo__see_blended(seen, 0, "x", call->x, call->x_dtype, call, call->x_row);
+    if (rows) neo__see_vector(seen, 0, "dout", call->out, call->rows);
+    if (call->kind != NEO__BLEND_SCALE && call->kind != NEO__BLEND_ROUND)
+        neo__see_blended(seen, 0, rows ? "x or y" : "y", call->y, call->y_dtype, call, call->y_row);
+    if (call->kind == NEO__BLEND_DOT) neo__see_vector(seen, 1, "out", call->out, call->rows);
+    else if (call->kind == NEO__BLEND_ROUND)
+        neo__see_blended(seen, 1, "y", call->y, call->y_dtype, call, call->y_row);
+    else if (!call->infinite) /* else the caller asks */
+        neo__see_blended(seen, 1, rows ? "dx or dy" : "x", call->x, call->x_dtype, call,
+                         call->x_row);
 }
 static void neo__see_norm(neo__finite *f, const neo__norm_call *c) {
     neo__see(f, 0, "x", c->x, c->rows, c->cols, c->x_row);
@@ -13035,18 +13178,18 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
     if (c->add) neo__see(f, 0, "dtable", c->to, to, c->dim, c->to_row);
     neo__see(f, 1, c->backward ? "dtable" : "out", c->to, to, c->dim, c->to_row);
 }
-static void neo__see_attention(neo__finite *f, const neo__attention_call *c) {
-    const int64_t rows = c->sequences * c->length, cols = c->heads * c->dim;
-    const int back = c->backward;
-    neo__see(f, 0, "q", c->q, rows, cols, c->q_row);
-    neo__see(f, 0, "k", c->k, rows, cols, c->k_row);
-    neo__see(f, 0, "v", c->v, rows, cols, c->v_row);
-    if (back) neo__see(f, 0, "dy", c->dy, rows, cols, c->dy_row);
-    neo__see(f, !back, "y", c->y, rows, cols, c->y_row);
-    neo__see(f, !back, "lse", c->lse, rows, c->heads, c->lse_row);
-    neo__see(f, 1, "dq", c->dq, rows, cols, c->dq_row);
-    neo__see(f, 1, "dk", c->dk, rows, cols, c->dk_row);
-    neo__see(f, 1, "dv", c->dv, rows, cols, c->dv_row);
+static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
+    const int64_t rows = call->sequences * call->length, cols = call->heads * call->dim;
+    const int back = call->backward;
+    neo__see(seen, 0, "q", call->q, rows, cols, call->q_row);
+    neo__see(seen, 0, "k", call->k, rows, cols, call->k_row);
+    neo__see(seen, 0, "v", call->v, rows, cols, call->v_row);
+    if (back) neo__see(seen, 0, "dy", call->dy, rows, cols, call->dy_row);
+    neo__see(seen, !back, "y", call->y, rows, cols, call->y_row);
+    neo__see(seen, !back, "lse", call->lse, rows, call->heads, call->lse_row);
+    neo__see(seen, 1, "dq", call->dq, rows, cols, call->dq_row);
+    neo__see(seen, 1, "dk", call->dk, rows, cols, call->dk_row);
+    neo__see(seen, 1, "dv", call->dv, rows, cols, call->dv_row);
 }
 static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
     const int64_t dim = c->dim, wide = c->features * dim;
@@ -13058,23 +13201,23 @@ static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
     neo__see(f, 1, "dx", c->dx, c->batch, dim, c->dx_row);
     neo__see(f, 1, "de", c->de, c->batch, wide, c->de_row);
 }
-static void neo__see_loss(neo__finite *f, const neo__loss_call *c) {
+static void neo__see_loss(neo__finite *seen, const neo__loss_call *call) {
     static const char *const names[][3] = {{"logit", "label", "dlogit"},
                                            {"prob", "label", "dprob"},
                                            {"pred", "target", "dpred"},
                                            {"logit", "label", "dlogit"}};
-    const char *const *name = names[c->kind];
-    const neo__loss *l = (const neo__loss *)c->later.job;
-    const float *const data[3] = {c->x, c->y, c->dx};
+    const char *const *name = names[call->kind];
+    const neo__loss *l = (const neo__loss *)call->later.job;
+    const float *const data[3] = {call->x, call->y, call->dx};
     for (int i = 0; i < 3; i++) {
-        if (c->width == 1) neo__see_vector(f, i == 2, name[i], data[i], c->rows);
-        else neo__see(f, i == 2, name[i], data[i], c->rows, c->width, c->width);
-        if (i == 1) neo__see_vector(f, 0, "weight", c->weight, c->rows);
+        if (call->width == 1) neo__see_vector(seen, i == 2, name[i], data[i], call->rows);
+        else neo__see(seen, i == 2, name[i], data[i], call->rows, call->width, call->width);
+        if (i == 1) neo__see_vector(seen, 0, "weight", call->weight, call->rows);
     }
-    if (!f->after || f->status != NEO_OK || !l->loss || f->written.text[0]) return;
+    if (!seen->after || seen->status != NEO_OK || !l->loss || seen->written.text[0]) return;
     if (*l->loss - *l->loss == 0.0) return;
-    f->written.value = (float)*l->loss;
-    snprintf(f->written.text, sizeof f->written.text, "the loss");
+    seen->written.value = (float)*l->loss;
+    snprintf(seen->written.text, sizeof seen->written.text, "the loss");
 }
 static void neo__see_convert(neo__finite *f, const neo__convert_call *c) {
     const neo_tensor t[2] = {c->src, c->dst};
@@ -13092,61 +13235,62 @@ static void neo__see_tree_sum(neo__finite *f, const neo__tree_sum_call *c) {
     }
     neo__see_vector(f, 1, "out", c->out, c->n);
 }
-static void neo__see_optim(neo__finite *f, const neo__optim_call *c) {
-    const int step = c->pass == NEO__OPTIM_STEP;
+static void neo__see_optim(neo__finite *seen, const neo__optim_call *call) {
+    const int step = call->pass == NEO__OPTIM_STEP;
     const char *kinds[2];
     char name[180];
     int grad;
     NEO__ZERO(neo_optim_desc, d);
-    d.kind = c->kind;
+    d.kind = call->kind;
     d.momentum = 1.0f;
     (void)neo__optim_states(&d, kinds);
-    for (int64_t i = 0; i < c->span_count; i++) {
-        const neo__optim_span *s = &c->spans[i];
-        const neo_param *p = f->after ? neo__param_at(f->ctx, s->w, &grad) : NULL;
-        neo__see_vector(f, 0, "grad", s->grad, s->count);
-        neo__see_vector(f, 0, "w", s->w, s->count);
-        if (step) neo__see_vector(f, 1, "w", s->w, s->count);
+    for (int64_t i = 0; i < call->span_count; i++) {
+        const neo__optim_span *s = &call->spans[i];
+        const neo_param *p = seen->after ? neo__param_at(seen->ctx, s->w, &grad) : NULL;
+        neo__see_vector(seen, 0, "grad", s->grad, s->count);
+        neo__see_vector(seen, 0, "w", s->w, s->count);
+        if (step) neo__see_vector(seen, 1, "w", s->w, s->count);
         for (int k = 0; k < 2; k++) {
             snprintf(name, sizeof name, "%s of %.100s", kinds[k] ? kinds[k] : "",
                      p ? p->name : "w");
-            neo__see_vector(f, 0, name, s->state[k], s->count);
-            if (c->pass <= NEO__OPTIM_LAMB_MOMENTS)
-                neo__see_vector(f, 1, name, s->state[k], s->count);
+            neo__see_vector(seen, 0, name, s->state[k], s->count);
+            if (call->pass <= NEO__OPTIM_LAMB_MOMENTS)
+                neo__see_vector(seen, 1, name, s->state[k], s->count);
         }
-        if (!f->after) f->with = NULL; /* all parameters are read */
+        if (!seen->after) seen->with = NULL; /* all parameters are read */
     }
-    f->ctx->last_read = NULL;
+    seen->ctx->last_read = NULL;
 }
 
 /* ---- embedding bags ---- */
 /* Features of `out` or `dout`. */
-static void neo__see_bags_tensor(neo__finite *f, int written, const neo__bags_job *j,
+static void neo__see_bags_tensor(neo__finite *seen, int written, const neo__bags_job *job,
                                  const char *what, const float *data) {
-    const neo_bags *b = j->object;
+    const neo_bags *b = job->object;
     char name[120];
     if (b->sizes.none) {
-        neo__see(f, written, what, data, j->tensor.out_rows, j->fixed.max_dim,
-                 j->told.host_features[0].out_stride);
+        neo__see(seen, written, what, data, job->tensor.out_rows, job->fixed.max_dim,
+                 job->told.host_features[0].out_stride);
         return;
     }
     for (int64_t i = 0; i < b->sizes.features; i++) {
-        const neo__job_feature *p = &j->told.host_features[i];
+        const neo__job_feature *p = &job->told.host_features[i];
         const neo__bag_table *t = &b->tables[p->table];
         snprintf(name, sizeof name, "%s of feature %" PRId64 " (table '%.60s') ", what, i, t->name);
-        neo__see(f, written, name, data + p->out_at, p->bags, t->dim, p->out_stride);
+        neo__see(seen, written, name, data + p->out_at, p->bags, t->dim, p->out_stride);
     }
 }
 /* Numbers of a row of a table, in host memory; of a part of a table by their places in the whole.
    Returns whether one is not finite. */
-static int neo__see_floats(neo__finite *f, neo__seen *seen, const neo__bag_table *t,
+static int neo__see_floats(neo__finite *f, neo__seen *seen, const neo__bag_table *table,
                            const char *what, int64_t row, const float *x, int64_t n) {
-    const int64_t first = (int64_t)(t->job.store.first % t->job.store.stride);
+    const int64_t first = (int64_t)(table->job.store.first % table->job.store.stride);
     char name[120];
     for (int64_t i = 0; i < n; i++) {
         if (x[i] - x[i] == 0.0f) continue;
-        snprintf(name, sizeof name, "table '%.80s': %s", t->name, what);
-        neo__seen_note(f, seen, name, NULL, 0, row + t->job.first_row, n > 1 ? first + i : i, x[i]);
+        snprintf(name, sizeof name, "table '%.80s': %s", table->name, what);
+        neo__seen_note(f, seen, name, NULL, 0, row + table->job.first_row, n > 1 ? first + i : i,
+                       x[i]);
         return 1;
     }
     return 0;
@@ -13156,18 +13300,18 @@ static int neo__row_fits(const neo__bag_table *t) {
     return (size_t)t->dim <= NEO__SHARED_SCRATCH_BYTES / sizeof(float);
 }
 /* A row of a table, and its states. Returns whether a number is not finite. */
-static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int32_t table,
+static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *bags, int32_t table,
                         int64_t row) {
-    const neo__bag_table *t = &b->tables[table];
+    const neo__bag_table *t = &bags->tables[table];
     float *x = (float *)(void *)neo__shared_scratch(f->ctx);
     if (f->status != NEO_OK || seen->text[0]) return 1;
     if (!neo__row_fits(t)) return 0;
-    f->status = neo__bags_move_rows(b, table, row, 1, x, NULL);
+    f->status = neo__bags_move_rows(bags, table, row, 1, x, NULL);
     if (f->status != NEO_OK || neo__see_floats(f, seen, t, "weight", row, x, t->dim)) return 1;
     for (int k = 0; k < 2; k++) {
         const int64_t n = t->job.state_dim[k];
         if (!t->job.state[k]) continue;
-        f->status = neo__bags_fetch(b, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
+        f->status = neo__bags_fetch(bags, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
         if (f->status != NEO_OK ||
             neo__see_floats(f, seen, t, k ? "momentum2" : "momentum1", row, x, n))
             return 1;
@@ -13175,47 +13319,51 @@ static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *b, int3
     return 0;
 }
 /* Rows that the batch of the record reads or steps. */
-static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags_job *j) {
+static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags_job *job) {
     enum { IDS = 64 };
-    const neo_bags *b = j->object;
-    const size_t size = j->batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
+    const neo_bags *bags = job->object;
+    const size_t size = job->batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
     int64_t ids[IDS], ends[2];
-    for (int64_t i = 0; i < b->sizes.features && j->batch.bags > 0; i++) {
-        const neo__job_feature *p = &j->told.host_features[i];
+    for (int64_t i = 0; i < bags->sizes.features && job->batch.bags > 0; i++) {
+        const neo__job_feature *feature = &job->told.host_features[i];
         for (int k = 0; k < 2 && f->status == NEO_OK; k++)
             f->status = neo__bags_fetch(
-                b, &ends[k], j->batch.offsets + p->first_bag + (k ? p->bags : 0), sizeof *ends);
+                bags, &ends[k], job->batch.offsets + feature->first_bag + (k ? feature->bags : 0),
+                sizeof *ends);
         for (int64_t at = ends[0], n; f->status == NEO_OK && at < ends[1]; at += n) {
-            const char *from = (const char *)j->batch.ids + (size_t)(at - j->batch.id_base) * size;
+            const char *from =
+                (const char *)job->batch.ids + (size_t)(at - job->batch.id_base) * size;
             n = NEO__MIN(ends[1] - at, (int64_t)IDS);
-            f->status = neo__bags_fetch(b, ids, from, (size_t)n * size);
+            f->status = neo__bags_fetch(bags, ids, from, (size_t)n * size);
             for (int64_t k = 0; f->status == NEO_OK && k < n; k++) {
-                int64_t row = neo__jagged_id(ids, j->batch.is_i32, k);
-                const int64_t last = b->tables[p->table].rows - 1;
-                if (b->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
+                int64_t row = neo__jagged_id(ids, job->batch.is_i32, k);
+                const int64_t last = bags->tables[feature->table].rows - 1;
+                if (bags->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
                 if (row < 0 || row > last) continue; /* dropped */
-                if (neo__see_row(f, seen, b, (int32_t)p->table, row)) return;
+                if (neo__see_row(f, seen, bags, (int32_t)feature->table, row)) return;
             }
         }
     }
 }
 /* Sums that are kept, or, stepped, the rows that they have stepped. */
-static void neo__see_kept(neo__finite *f, const neo_bags *b, int stepped) {
-    float *x = (float *)(void *)neo__shared_scratch(f->ctx);
-    for (int64_t i = 0; i < b->kept.count; i++) {
+static void neo__see_kept(neo__finite *seen, const neo_bags *bags, int stepped) {
+    float *x = (float *)(void *)neo__shared_scratch(seen->ctx);
+    for (int64_t i = 0; i < bags->kept.count; i++) {
         uint64_t key = 0;
-        if (f->ctx->device) f->status = neo__bags_fetch(b, &key, b->job.kept.slot_key + i, 8);
-        if (f->status != NEO_OK) return;
-        const int32_t table = f->ctx->device ? neo__bags_table_of(b, (int64_t)key)
-                                             : b->kept.slots[i].table;
-        const neo__bag_table *t = &b->tables[table];
-        const int64_t row = f->ctx->device ? (int64_t)key - t->job.first_key : b->kept.slots[i].row;
-        if (stepped && neo__see_row(f, &f->written, b, table, row)) return;
+        if (seen->ctx->device)
+            seen->status = neo__bags_fetch(bags, &key, bags->job.kept.slot_key + i, 8);
+        if (seen->status != NEO_OK) return;
+        const int32_t table = seen->ctx->device ? neo__bags_table_of(bags, (int64_t)key)
+                                             : bags->kept.slots[i].table;
+        const neo__bag_table *t = &bags->tables[table];
+        const int64_t row =
+            seen->ctx->device ? (int64_t)key - t->job.first_key : bags->kept.slots[i].row;
+        if (stepped && neo__see_row(seen, &seen->written, bags, table, row)) return;
         if (stepped || !neo__row_fits(t)) continue;
-        f->status = neo__bags_fetch(b, x, b->job.kept.sums + neo__bags_slot_at(b, i),
+        seen->status = neo__bags_fetch(bags, x, bags->job.kept.sums + neo__bags_slot_at(bags, i),
                                     (size_t)t->dim * sizeof *x);
-        if (f->status != NEO_OK ||
-            neo__see_floats(f, &f->written, t, "the gradient of weight", row, x, t->dim))
+        if (seen->status != NEO_OK ||
+            neo__see_floats(seen, &seen->written, t, "the gradient of weight", row, x, t->dim))
             return;
     }
 }
@@ -13229,17 +13377,17 @@ static void neo__see_bags_weight_grad(neo__finite *f, const neo__bags_job *j) {
     if (f->after && f->written.text[0] && !f->read.text[0]) neo__see_batch_rows(f, &f->read, j);
 }
 /* Gradients that are not finite are not added, and step no row. */
-static void neo__see_bags_update(neo__finite *f, const neo__bags_job *j) {
-    const neo_bags *b = j->object;
-    if (f->after && j->keep) neo__see_kept(f, b, 0);
-    else if (f->after) neo__see_batch_rows(f, &f->written, j);
-    if (f->after) return;
-    f->after = 1;
-    if (j->add)
-        neo__see(f, 1, "grad", j->tensor.dout, j->sorted.records, b->tables[j->table].dim,
-                 j->sorted.grad_unit);
-    else neo__see_bags_tensor(f, 1, j, "dout", j->tensor.dout);
-    f->after = 0;
+static void neo__see_bags_update(neo__finite *seen, const neo__bags_job *job) {
+    const neo_bags *b = job->object;
+    if (seen->after && job->keep) neo__see_kept(seen, b, 0);
+    else if (seen->after) neo__see_batch_rows(seen, &seen->written, job);
+    if (seen->after) return;
+    seen->after = 1;
+    if (job->add)
+        neo__see(seen, 1, "grad", job->tensor.dout, job->sorted.records, b->tables[job->table].dim,
+                 job->sorted.grad_unit);
+    else neo__see_bags_tensor(seen, 1, job, "dout", job->tensor.dout);
+    seen->after = 0;
 }
 static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
     if (f->after) neo__see_kept(f, j->object, 1);
@@ -13332,25 +13480,26 @@ static const void *neo__sums_fold(neo__sums *s, int64_t n) {
     s->height = 0;
     return s->sum[0];
 }
-static neo_status neo__cpu_combine(neo_device *d, const neo__combine_call *c) {
-    const int64_t size = (int64_t)neo_dtype_size(c->dtype);
+static neo_status neo__cpu_combine(neo_device *device, const neo__combine_call *call) {
+    const int64_t size = (int64_t)neo_dtype_size(call->dtype);
     const int64_t block = NEO__MIN(NEO__EXCHANGE_BYTES / size, (int64_t)NEO__EXCHANGE_FLOATS);
     const neo__fp_state fp = neo__fp_enter();
-    neo__sums s;
-    s.ctx = neo__cpu_ctx(d);
-    s.dtype = c->dtype;
-    s.reduce = c->reduce;
-    s.height = 0;
-    for (int64_t at = 0; at < c->n; at += block) {
-        const int64_t n = NEO__MIN(c->n - at, block);
-        for (int i = 0; i < c->count; i++) {
-            const char *piece = (const char *)c->piece[i] + at * size;
-            const int joins = s.height > 0 && s.leaves[s.height - 1] == c->leaves[i];
-            if (joins) neo__merge(s.ctx, s.dtype, s.reduce, s.sum[--s.height], piece, n);
-            else memcpy(s.sum[s.height], piece, (size_t)(n * size));
-            neo__sums_push(&s, c->leaves[i] << joins, n);
+    neo__sums sums;
+    sums.ctx = neo__cpu_ctx(device);
+    sums.dtype = call->dtype;
+    sums.reduce = call->reduce;
+    sums.height = 0;
+    for (int64_t at = 0; at < call->n; at += block) {
+        const int64_t n = NEO__MIN(call->n - at, block);
+        for (int i = 0; i < call->count; i++) {
+            const char *piece = (const char *)call->piece[i] + at * size;
+            const int joins = sums.height > 0 && sums.leaves[sums.height - 1] == call->leaves[i];
+            if (joins)
+                neo__merge(sums.ctx, sums.dtype, sums.reduce, sums.sum[--sums.height], piece, n);
+            else memcpy(sums.sum[sums.height], piece, (size_t)(n * size));
+            neo__sums_push(&sums, call->leaves[i] << joins, n);
         }
-        memcpy((char *)c->out + at * size, neo__sums_fold(&s, n), (size_t)(n * size));
+        memcpy((char *)call->out + at * size, neo__sums_fold(&sums, n), (size_t)(n * size));
     }
     neo__fp_leave(fp);
     return NEO_OK;
@@ -13366,24 +13515,24 @@ static void neo__code_join(neo__wire_call *c) {
 NEO__INLINE neo_dtype neo__code_dtype(int wire) {
     return wire == NEO__CODE_F32 ? NEO_F32 : wire == NEO__CODE_F16 ? NEO_F16 : NEO_BF16;
 }
-static void neo__encode_row(const neo_ctx *ctx, const neo__wire_call *c, const float *x,
+static void neo__encode_row(const neo_ctx *ctx, const neo__wire_call *call, const float *x,
                             char *out) {
-    const int32_t most = c->wire == NEO__CODE_F16 ? NEO__F16_LARGEST : NEO__F32_INFINITY;
+    const int32_t most = call->wire == NEO__CODE_F16 ? NEO__F16_LARGEST : NEO__F32_INFINITY;
     float scaled[NEO__EXCHANGE_FLOATS];
-    for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
-        const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
+    for (int64_t at = 0; at < call->cols; at += NEO__EXCHANGE_FLOATS) {
+        const int64_t n = NEO__MIN(call->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
         const float *from = x + at;
-        char *to = out + neo__code_bytes(c->wire, at);
-        if (c->wire == NEO__CODE_F16 || c->factor != 1.0f) {
-            ctx->wire->times(scaled, from, n, c->factor, most);
+        char *to = out + neo__code_bytes(call->wire, at);
+        if (call->wire == NEO__CODE_F16 || call->factor != 1.0f) {
+            ctx->wire->times(scaled, from, n, call->factor, most);
             from = scaled;
         }
-        neo__encode_float(ctx, neo__code_dtype(c->wire), from, to, NULL, n);
+        neo__encode_float(ctx, neo__code_dtype(call->wire), from, to, NULL, n);
     }
-    if (c->wire != NEO__CODE_F32 && c->cols % 2) memset(out + 2 * c->cols, 0, 2);
+    if (call->wire != NEO__CODE_F32 && call->cols % 2) memset(out + 2 * call->cols, 0, 2);
 }
-static neo_status neo__cpu_encode(neo_device *d, const neo__wire_call *call) {
-    const neo_ctx *ctx = neo__cpu_ctx(d);
+static neo_status neo__cpu_encode(neo_device *device, const neo__wire_call *call) {
+    const neo_ctx *ctx = neo__cpu_ctx(device);
     const neo__fp_state fp = neo__fp_enter();
     neo__wire_call c = *call;
     neo__code_join(&c);
@@ -13408,25 +13557,25 @@ static void neo__decode_part(const neo_ctx *ctx, const neo__wire_call *c, const 
     if (c->back != 1.0f) ctx->wire->times(x, x, n, c->back, NEO__F32_INFINITY);
 }
 /* NOINLINE: its tree of sums is large, and rows of one piece do without. */
-static NEO__NOINLINE void neo__decode_sum(const neo_ctx *ctx, const neo__wire_call *c,
+static NEO__NOINLINE void neo__decode_sum(const neo_ctx *ctx, const neo__wire_call *call,
                                           const char *row, float *out) {
-    neo__sums s;
-    s.ctx = ctx;
-    s.dtype = NEO_F32;
-    s.reduce = s.height = 0;
-    for (int64_t at = 0; at < c->cols; at += NEO__EXCHANGE_FLOATS) {
-        const int64_t n = NEO__MIN(c->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
-        for (int p = 0; p < c->pieces; p++) {
-            float *sum = (float *)(void *)s.sum[s.height];
-            neo__decode_part(ctx, c, row + (size_t)p * c->piece_bytes, at, n, sum);
-            neo__sums_push(&s, 1, n);
+    neo__sums sums;
+    sums.ctx = ctx;
+    sums.dtype = NEO_F32;
+    sums.reduce = sums.height = 0;
+    for (int64_t at = 0; at < call->cols; at += NEO__EXCHANGE_FLOATS) {
+        const int64_t n = NEO__MIN(call->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
+        for (int p = 0; p < call->pieces; p++) {
+            float *sum = (float *)(void *)sums.sum[sums.height];
+            neo__decode_part(ctx, call, row + (size_t)p * call->piece_bytes, at, n, sum);
+            neo__sums_push(&sums, 1, n);
         }
-        memcpy(out + at, neo__sums_fold(&s, n), (size_t)n * sizeof *out);
+        memcpy(out + at, neo__sums_fold(&sums, n), (size_t)n * sizeof *out);
     }
 }
-static neo_status neo__cpu_decode(neo_device *d, const neo__wire_call *call) {
+static neo_status neo__cpu_decode(neo_device *device, const neo__wire_call *call) {
     const neo__fp_state fp = neo__fp_enter();
-    const neo_ctx *ctx = neo__cpu_ctx(d);
+    const neo_ctx *ctx = neo__cpu_ctx(device);
     neo__wire_call c = *call;
     neo__code_join(&c);
     for (int64_t r = 0; r < c.rows; r++) {
@@ -13476,36 +13625,36 @@ static neo_status neo__cpu_event(neo_device *d, void *event) {
 }
 
 static void neo__cpu_device_init(neo_ctx *ctx) {
-    neo_device *d = &ctx->cpu;
-    d->bytes = (uint32_t)sizeof *d;
-    d->version = NEO__DEVICE_VERSION;
-    snprintf(d->name, sizeof d->name, "cpu");
-    d->alloc = d->host_alloc = neo__cpu_alloc;
-    d->free = d->host_free = neo__cpu_free;
-    d->copy = neo__cpu_copy;
-    d->move = neo__cpu_move;
-    d->fill = neo__cpu_fill;
-    d->synchronize = neo__cpu_synchronize;
-    d->combine = neo__cpu_combine;
-    d->encode = neo__cpu_encode;
-    d->decode = neo__cpu_decode;
-    d->event_make = neo__cpu_event_make;
-    d->event_free = neo__cpu_event_free;
-    d->event_mark = d->event_wait = neo__cpu_event;
-    d->gemm = neo__cpu_gemm;
-    d->linear_grads = neo__cpu_linear_grads;
-    d->activation = neo__cpu_activation;
-    d->blend = neo__cpu_blend;
-    d->norm = neo__cpu_norm;
-    d->embedding = neo__cpu_embedding;
-    d->attention = neo__cpu_attention;
-    d->interact = neo__cpu_interact;
-    d->loss = neo__cpu_loss;
-    d->optim = neo__cpu_optim;
-    d->init = neo__cpu_init;
-    d->convert = neo__cpu_convert;
-    d->tree_sum = neo__cpu_tree_sum;
-    neo__cpu_bags_init(d);
+    neo_device *device = &ctx->cpu;
+    device->bytes = (uint32_t)sizeof *device;
+    device->version = NEO__DEVICE_VERSION;
+    snprintf(device->name, sizeof device->name, "cpu");
+    device->alloc = device->host_alloc = neo__cpu_alloc;
+    device->free = device->host_free = neo__cpu_free;
+    device->copy = neo__cpu_copy;
+    device->move = neo__cpu_move;
+    device->fill = neo__cpu_fill;
+    device->synchronize = neo__cpu_synchronize;
+    device->combine = neo__cpu_combine;
+    device->encode = neo__cpu_encode;
+    device->decode = neo__cpu_decode;
+    device->event_make = neo__cpu_event_make;
+    device->event_free = neo__cpu_event_free;
+    device->event_mark = device->event_wait = neo__cpu_event;
+    device->gemm = neo__cpu_gemm;
+    device->linear_grads = neo__cpu_linear_grads;
+    device->activation = neo__cpu_activation;
+    device->blend = neo__cpu_blend;
+    device->norm = neo__cpu_norm;
+    device->embedding = neo__cpu_embedding;
+    device->attention = neo__cpu_attention;
+    device->interact = neo__cpu_interact;
+    device->loss = neo__cpu_loss;
+    device->optim = neo__cpu_optim;
+    device->init = neo__cpu_init;
+    device->convert = neo__cpu_convert;
+    device->tree_sum = neo__cpu_tree_sum;
+    neo__cpu_bags_init(device);
 }
 
 NEO__HOT_END
@@ -13640,18 +13789,18 @@ NEO__HOT_END
 static int neo__utf8_length(const char *s, size_t left) {
     const unsigned char *u = (const unsigned char *)s;
     if (u[0] < 0x80) return 1;
-    int n = u[0] >= 0xC2 && u[0] < 0xE0   ? 2
+    int count = u[0] >= 0xC2 && u[0] < 0xE0   ? 2
             : u[0] >= 0xE0 && u[0] < 0xF0 ? 3
             : u[0] >= 0xF0 && u[0] < 0xF5 ? 4
                                           : 0;
-    if (n == 0 || left < (size_t)n) return 0;
-    for (int i = 1; i < n; i++)
+    if (count == 0 || left < (size_t)count) return 0;
+    for (int i = 1; i < count; i++)
         if ((u[i] & 0xC0) != 0x80) return 0;
     if (u[0] == 0xE0 && u[1] < 0xA0) return 0;
     if (u[0] == 0xED && u[1] > 0x9F) return 0;
     if (u[0] == 0xF0 && u[1] < 0x90) return 0;
     if (u[0] == 0xF4 && u[1] > 0x8F) return 0;
-    return n;
+    return count;
 }
 typedef struct neo__out {
     neo__file *file;   /* NULL: count only */
@@ -13898,10 +14047,10 @@ static neo_status neo__metrics_check(neo_ctx *ctx, neo_tensor logit, neo_tensor 
     return NEO_OK;
 }
 static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, const float *x,
-                                 const float *y, int64_t n) {
+                                 const float *y, int64_t count) {
     float loss[NEO__RUN], prediction[NEO__RUN];
-    for (int64_t at = 0; at < n; at += NEO__RUN) {
-        int64_t part = NEO__MIN(n - at, (int64_t)NEO__RUN);
+    for (int64_t at = 0; at < count; at += NEO__RUN) {
+        int64_t part = NEO__MIN(count - at, (int64_t)NEO__RUN);
         ctx->vec->bce_logits(x + at, y + at, NULL, 0.0f, loss, NULL, part);
         ctx->vec->act_forward(NEO_ACT_SIGMOID, x + at, prediction, part);
         for (int64_t i = 0; i < part; i++) {
@@ -13912,7 +14061,7 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
             sums->correct += (x[at + i] >= 0.0f) == positive;
         }
     }
-    sums->count += n;
+    sums->count += count;
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
@@ -13938,32 +14087,34 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
 }
 
 /* ---- values ---- */
-static void neo__metric_values_of(const neo__metric_sums *s, double auc, int64_t auc_count,
-                                  neo_metric_values *v) {
-    double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)s->count, p = (double)s->positive;
-    v->count = s->count;
-    v->auc = auc;
-    v->auc_count = auc_count;
-    v->logloss = v->ne = v->calibration = v->accuracy = v->base_rate = nan;
-    if (s->count == 0) return;
-    v->logloss = neo_exact_value(&s->logloss) / n;
-    v->accuracy = (double)s->correct / n;
-    v->base_rate = p / n;
-    if (s->positive > 0) v->calibration = neo_exact_value(&s->prediction) / p;
-    if (s->positive > 0 && s->positive < s->count) {
+static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int64_t auc_count,
+                                  neo_metric_values *values) {
+    double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)sums->count,
+           p = (double)sums->positive;
+    values->count = sums->count;
+    values->auc = auc;
+    values->auc_count = auc_count;
+    values->logloss = values->ne = values->calibration = values->accuracy = values->base_rate = nan;
+    if (sums->count == 0) return;
+    values->logloss = neo_exact_value(&sums->logloss) / n;
+    values->accuracy = (double)sums->correct / n;
+    values->base_rate = p / n;
+    if (sums->positive > 0) values->calibration = neo_exact_value(&sums->prediction) / p;
+    if (sums->positive > 0 && sums->positive < sums->count) {
         double rate = p / n, rest = (n - p) / n;
-        v->ne = v->logloss / -(rate * neo__log_f64(rate) + rest * neo__log_f64(rest));
+        values->ne = values->logloss / -(rate * neo__log_f64(rate) + rest * neo__log_f64(rest));
     }
 }
-NEO_API neo_status neo_metrics_lifetime(neo_metrics *m, neo_metric_values *values) {
-    NEO__CHECK_LIVE(m, "neo_metrics_lifetime", "metrics");
+NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values) {
+    NEO__CHECK_LIVE(metrics, "neo_metrics_lifetime", "metrics");
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
-    if (m->lifetime.count <= m->capacity)
-        auc = neo__auc_of_keys(m->keys, m->positives, m->keys + m->capacity - m->negatives,
-                               m->negatives, m->scratch);
-    neo__metric_values_of(&m->lifetime, auc, m->positives + m->negatives, values);
+    if (metrics->lifetime.count <= metrics->capacity)
+        auc = neo__auc_of_keys(metrics->keys, metrics->positives,
+                               metrics->keys + metrics->capacity - metrics->negatives,
+                               metrics->negatives, metrics->scratch);
+    neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -13972,13 +14123,13 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_window: values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
-    int64_t n = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
+    int64_t count = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
     uint32_t *keys = metrics->scratch, *scratch = metrics->scratch + metrics->window;
     NEO__ZERO(neo__metric_sums, sums);
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t at = 0; at < n; at += NEO__RUN) {
+    for (int64_t at = 0; at < count; at += NEO__RUN) {
         float label[NEO__RUN];
-        int64_t part = NEO__MIN(n - at, (int64_t)NEO__RUN);
+        int64_t part = NEO__MIN(count - at, (int64_t)NEO__RUN);
         for (int64_t i = 0; i < part; i++) {
             label[i] = metrics->ring_label[at + i] ? 1.0f : 0.0f;
             uint32_t key = neo__sort_key(metrics->ring_logit[at + i]);
@@ -13988,7 +14139,7 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
         neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, part);
     }
     double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch);
-    neo__metric_values_of(&sums, auc, n, values);
+    neo__metric_values_of(&sums, auc, count, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -14237,8 +14388,8 @@ static void neo__jsonl_quoted(neo_jsonl *log, const char *s) {
     while (s < end) {
         char code[8];
         const char *brief = strchr("\bb\nn\tt\rr\ff", *s);
-        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
-        if (n == 0) {
+        size_t count = (size_t)neo__utf8_length(s, (size_t)(end - s));
+        if (count == 0) {
             neo__jsonl_text(log, "\xEF\xBF\xBD", 3);
         } else if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20) {
             if ((unsigned char)*s >= 0x20) snprintf(code, sizeof code, "\\%c", *s);
@@ -14246,9 +14397,9 @@ static void neo__jsonl_quoted(neo_jsonl *log, const char *s) {
             else snprintf(code, sizeof code, "\\u%04x", (unsigned)*s);
             neo__jsonl_text(log, code, strlen(code));
         } else {
-            neo__jsonl_text(log, s, n);
+            neo__jsonl_text(log, s, count);
         }
-        s += n ? n : 1;
+        s += count ? count : 1;
     }
     neo__jsonl_text(log, "\"", 1);
 }
@@ -14466,7 +14617,7 @@ NEO_API neo_status neo_report_row(neo_report *report, const char *table_name,
 static void neo__html_text(neo__out *out, const char *s) {
     const char *end = s + strlen(s);
     while (s < end) {
-        size_t n = (size_t)neo__utf8_length(s, (size_t)(end - s));
+        size_t count = (size_t)neo__utf8_length(s, (size_t)(end - s));
         switch (*s) {
         case '&': neo__out_text(out, "&amp;"); break;
         case '<': neo__out_text(out, "&lt;"); break;
@@ -14474,11 +14625,11 @@ static void neo__html_text(neo__out *out, const char *s) {
         case '"': neo__out_text(out, "&quot;"); break;
         case '\'': neo__out_text(out, "&#39;"); break;
         default:
-            if (n == 0) neo__out_text(out, "\xEF\xBF\xBD");
+            if (count == 0) neo__out_text(out, "\xEF\xBF\xBD");
             else if ((unsigned char)*s < 0x20 || *s == 0x7F) neo__out_text(out, " ");
-            else neo__out_bytes(out, s, n);
+            else neo__out_bytes(out, s, count);
         }
-        s += n ? n : 1;
+        s += count ? count : 1;
     }
 }
 static void neo__html_element(neo__out *out, const char *open, const char *text,
@@ -15781,11 +15932,12 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
 }
 
 /* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
-NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *s, float *w, const float *g, float *buf,
+NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *step, float *w, const float *g, float *buf,
                                   int64_t n) {
-    NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
-    NEO__VF momentum = NEO__SET(s->momentum), undamped = NEO__SET(s->undamped);
-    int first = s->first, nesterov = s->nesterov;
+    NEO__VF clip = NEO__SET(step->clip), lr = NEO__SET(step->lr),
+            decay = NEO__SET(step->weight_decay);
+    NEO__VF momentum = NEO__SET(step->momentum), undamped = NEO__SET(step->undamped);
+    int first = step->first, nesterov = step->nesterov;
     NEO__LOOP({
         NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
         if (buf) {
@@ -15807,12 +15959,14 @@ NEO__KERNEL void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float 
         NEO__ST(w, NEO__FNMA(lr, d / (NEO__SQRT(t) + eps), a));
     });
 }
-NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *s, float *w, const float *g, float *m, float *v,
-                              int64_t n) {
-    NEO__VF clip = NEO__SET(s->clip), decay = NEO__SET(s->weight_decay), keep = NEO__SET(s->keep);
-    NEO__VF rest1 = NEO__SET(s->rest1), beta2 = NEO__SET(s->beta2), rest2 = NEO__SET(s->rest2);
-    NEO__VF unbias1 = NEO__SET(s->unbias1), root = NEO__SET(s->root_unbias2),
-            eps = NEO__SET(s->eps);
+NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *step, float *w, const float *g, float *m,
+                                   float *v, int64_t n) {
+    NEO__VF clip = NEO__SET(step->clip), decay = NEO__SET(step->weight_decay),
+            keep = NEO__SET(step->keep);
+    NEO__VF rest1 = NEO__SET(step->rest1), beta2 = NEO__SET(step->beta2),
+            rest2 = NEO__SET(step->rest2);
+    NEO__VF unbias1 = NEO__SET(step->unbias1), root = NEO__SET(step->root_unbias2),
+            eps = NEO__SET(step->eps);
     NEO__LOOP({
         NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g)), mean = NEO__LD(m);
         mean = NEO__FMA(rest1, d - mean, mean);
@@ -16327,29 +16481,29 @@ static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 
 /* A row needs more columns to have enough independent sums. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *t, const float *a, const float *b,
+NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
                                       const float *init, const float *bias, float *c) {
-    const float *merge = t->merge;
+    const float *merge = tile->merge;
     const NEO__VF zero = NEO__SET(0.0f);
 #define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
     NEO__EIGHT(NEO__ROW8_START)
-    for (int64_t k = t->k; k > 0; k--) {
+    for (int64_t k = tile->k; k > 0; k--) {
         const NEO__VF av = NEO__SET(*a);
 #define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(b + v * NEO__W), c##v);
         NEO__EIGHT(NEO__ROW8_FMA)
-        a += t->a_k;
-        b += t->b_k;
+        a += tile->a_k;
+        b += tile->b_k;
     }
-    for (int64_t i = t->merges; i > 0; i--) {
+    for (int64_t i = tile->merges; i > 0; i--) {
 #define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(merge + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
-        merge -= t->merge_step;
+        merge -= tile->merge_step;
     }
     if (bias) {
 #define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(bias + v * NEO__W);
         NEO__EIGHT(NEO__ROW8_BIAS)
     }
-    if (t->relu) {
+    if (tile->relu) {
 #define NEO__ROW8_RELU(v) c##v = NEO__MAX_(zero, c##v);
         NEO__EIGHT(NEO__ROW8_RELU)
     }
@@ -16479,20 +16633,21 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
    transposed on their way into the sums. Two vectors of rows hide the latency of the chains. */
-NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
-    const float *row[2 * NEO__W], *a = t->a;
-    const int64_t a_k = t->a_k;
+NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
+    const float *row[2 * NEO__W], *a = tile->a;
+    const int64_t a_k = tile->a_k;
     NEO__VF s0 = NEO__SET(0.0f), s1 = s0;
-    for (int64_t i = 0; i < 2 * NEO__W; i++) row[i] = t->b + NEO__MIN(i, t->b_cols - 1) * t->b_col;
-    if (t->init) {
-        s0 = NEO__LOAD(t->init);
-        s1 = NEO__LOAD(t->init + NEO__W);
+    for (int64_t i = 0; i < 2 * NEO__W; i++)
+        row[i] = tile->b + NEO__MIN(i, tile->b_cols - 1) * tile->b_col;
+    if (tile->init) {
+        s0 = NEO__LOAD(tile->init);
+        s1 = NEO__LOAD(tile->init + NEO__W);
     }
     int64_t k = 0;
-    for (; k + 4 <= t->k; k += 4) {
+    for (; k + 4 <= tile->k; k += 4) {
         NEO__VF v0[4], v1[4];
-        for (int64_t i = k % 16 / 4; t->fetch && i < 2 * NEO__W; i += 4)
-            NEO__FETCH(t->fetch + k / 16 * 16 + i * t->b_col);
+        for (int64_t i = k % 16 / 4; tile->fetch && i < 2 * NEO__W; i += 4)
+            NEO__FETCH(tile->fetch + k / 16 * 16 + i * tile->b_col);
         NEO__FN(transpose4)(row, k, v0);
         NEO__FN(transpose4)(row + NEO__W, k, v1);
         NEO__EACH(i, 4) {
@@ -16500,14 +16655,14 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *t) {
             s1 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v1[i], s1);
         }
     }
-    for (; k < t->k; k++) {
+    for (; k < tile->k; k++) {
         float lane[2 * NEO__W];
         for (int64_t i = 0; i < 2 * NEO__W; i++) lane[i] = row[i][k];
         s0 = NEO__FMA(NEO__SET(a[k * a_k]), NEO__LOAD(lane), s0);
         s1 = NEO__FMA(NEO__SET(a[k * a_k]), NEO__LOAD(lane + NEO__W), s1);
     }
-    NEO__STORE(t->c, s0);
-    NEO__STORE(t->c + NEO__W, s1);
+    NEO__STORE(tile->c, s0);
+    NEO__STORE(tile->c + NEO__W, s1);
 }
 
 NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, int64_t rows,
@@ -16585,20 +16740,20 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_
             const int64_t rows = NEO__MIN(NEO__ROWS, n - i0), end = i0 + rows - 1 + diagonal;
             for (int64_t j0 = 0, width; j0 < end; j0 += width) {
                 width = end - j0 > NEO__W && ld - j0 > NEO__W ? 2 * NEO__W : NEO__W;
-                NEO__ZERO(neo__tile, t);
-                t.k = NEO__MIN(chunk, dim - d);
-                t.a = panel + i0, t.a_row = 1, t.a_k = ld;
-                t.b = panel + j0, t.b_k = ld;
-                t.c = sum, t.c_row = width;
+                NEO__ZERO(neo__tile, tile);
+                tile.k = NEO__MIN(chunk, dim - d);
+                tile.a = panel + i0, tile.a_row = 1, tile.a_k = ld;
+                tile.b = panel + j0, tile.b_k = ld;
+                tile.c = sum, tile.c_row = width;
                 if (d > 0) {
-                    t.init = sum, t.init_row = width;
+                    tile.init = sum, tile.init_row = width;
                     for (int64_t i = 0; i < rows; i++)
                         for (int64_t j = 0; j < width; j++)
                             sum[i * width + j] = j0 + j < i0 + i + diagonal
                                                      ? z[NEO__FN(triangle)(job, i0 + i) + j0 + j]
                                                      : 0.0f;
                 }
-                NEO__FN(run_tile)(&t, NEO__FN(tile_rows)(rows), width);
+                NEO__FN(run_tile)(&tile, NEO__FN(tile_rows)(rows), width);
                 for (int64_t i = NEO__MAX(0, j0 - i0 + 1 - diagonal); i < rows; i++)
                     NEO__FN(copy)(z + NEO__FN(triangle)(job, i0 + i) + j0, sum + i * width,
                      NEO__MIN(width, i0 + i + diagonal - j0));
@@ -16748,12 +16903,12 @@ NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t
 #pragma GCC push_options
 #pragma GCC optimize("rerun-cse-after-loop")
 #endif
-NEO__KERNEL void NEO__FN(bf16_tile)(const neo__bf16_tile *t) {
-    const int64_t a_row = t->a_row, a_word = t->a_word;
-    const float *a0 = t->a, *a1 = a0 + 3 * a_row, *b = t->b;
-    float *c = t->c;
+NEO__KERNEL void NEO__FN(bf16_tile)(const neo__bf16_tile *tile) {
+    const int64_t a_row = tile->a_row, a_word = tile->a_word;
+    const float *a0 = tile->a, *a1 = a0 + 3 * a_row, *b = tile->b;
+    float *c = tile->c;
     const NEO__VF zero = NEO__SET(0.0f);
-    for (int64_t blocks = t->blocks; blocks > 0; blocks--) {
+    for (int64_t blocks = tile->blocks; blocks > 0; blocks--) {
         NEO__ROW_LIST_6(NEO__DOT_START)
         for (int i = 0; i < 8; i++, b += 64) {
             NEO__VF b0 = NEO__LOAD(b), b1 = NEO__LOAD(b + 16), b2 = NEO__LOAD(b + 32),
@@ -16786,16 +16941,17 @@ NEO__KERNEL void neo__bf16_begin_amx(void) {
     __asm__ __volatile__("ldtilecfg %0" : : "m"(config) : "memory");
 }
 NEO__KERNEL void neo__bf16_end_amx(void) { __asm__ __volatile__("tilerelease" : : : "memory"); }
-NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
-    const int64_t a_bytes = t->a_row * (int64_t)sizeof(float), line = 32 * (int64_t)sizeof(float);
-    const float *a = t->a, *b = t->b;
-    float *c = t->c;
+NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *tile) {
+    const int64_t a_bytes = tile->a_row * (int64_t)sizeof(float),
+                  line = 32 * (int64_t)sizeof(float);
+    const float *a = tile->a, *b = tile->b;
+    float *c = tile->c;
     __asm__ __volatile__("tileloadd (%0,%4,1), %%tmm0\n\t"
                          "tileloadd (%1,%4,1), %%tmm1\n\t"
                          "tileloadd (%2,%4,1), %%tmm2\n\t"
                          "tileloadd (%3,%4,1), %%tmm3"
                          : : "r"(c), "r"(c + 16), "r"(c + 512), "r"(c + 528), "r"(line) : "memory");
-    for (int64_t blocks = t->blocks; blocks > 0; blocks--, a += 16, b += 512)
+    for (int64_t blocks = tile->blocks; blocks > 0; blocks--, a += 16, b += 512)
         __asm__ __volatile__("tileloadd (%2,%5,1), %%tmm6\n\t"
                              "tileloadd (%0,%4,1), %%tmm4\n\t"
                              "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\t" /* c += a b, as b, a, c */
@@ -16805,7 +16961,7 @@ NEO__KERNEL void neo__bf16_tile_amx(const neo__bf16_tile *t) {
                              "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\t"
                              "tdpbf16ps %%tmm7, %%tmm5, %%tmm3"
                              :
-                             : "r"(a), "r"(a + 16 * t->a_row), "r"(b), "r"(b + 16), "r"(a_bytes),
+                             : "r"(a), "r"(a + 16 * tile->a_row), "r"(b), "r"(b + 16), "r"(a_bytes),
                                "r"(line)
                              : "memory");
     __asm__ __volatile__("tilestored %%tmm0, (%0,%4,1)\n\t"
@@ -16947,7 +17103,7 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(f16_round)(NEO__VF x, NEO__VI r) {
 }
 /* The random words of rows, as the bits of floats: row by row whole blocks, filled up to 16 of
    them. The blocks' numbers are written first, where no word comes before they are read. */
-NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *row,
+NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *rows, const int64_t *row,
                                               int64_t count, const neo__random_key *key,
                                               float *word) {
 #if NEO__PASS == NEO__PASS_WARP
@@ -16957,13 +17113,13 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *
 #endif
 #if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
     static const uint32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    float *number = word + 3 * count * ((t->dim + 6) / 4);
-    const uint64_t first = neo__bag_number(t, row[0]) / 4;
+    float *number = word + 3 * count * ((rows->dim + 6) / 4);
+    const uint64_t first = neo__bag_number(rows, row[0]) / 4;
     uint64_t differs = 0;
     int64_t blocks = 0;
     for (int64_t r = 0; r < count; r++) {
-        const uint64_t block = neo__bag_number(t, row[r]) / 4;
-        const int64_t n = neo__bag_blocks_of(t, row[r]);
+        const uint64_t block = neo__bag_number(rows, row[r]) / 4;
+        const int64_t n = neo__bag_blocks_of(rows, row[r]);
         NEO__VI place = NEO__LOADI(lanes) + (uint32_t)block;
         for (int64_t c = 0; c < n; c += NEO__W)
             NEO__STORE(number + blocks + c, NEO__AS_F(place + (uint32_t)c));
@@ -16978,10 +17134,10 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *t, const int64_t *
     }
 #endif
     for (int64_t r = 0; r < count; r++) {
-        const int64_t n = neo__bag_blocks_of(t, row[r]);
+        const int64_t n = neo__bag_blocks_of(rows, row[r]);
         for (int64_t i = from; i < n; i += step) {
             uint32_t x[4];
-            neo__random_block(key, neo__bag_number(t, row[r]) / 4 + (uint64_t)i, x);
+            neo__random_block(key, neo__bag_number(rows, row[r]) / 4 + (uint64_t)i, x);
             for (int k = 0; k < 4; k++) word[4 * i + k] = neo__f32_bits(x[k]);
         }
         word += 4 * n;
@@ -17060,28 +17216,28 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(row_round)(neo_dtype dtype, NEO__VF x, NEO__V
     if (dtype == NEO_BF16) return NEO__FN(bf16_round)(x, r);
     return NEO__FN(i8_round)(x, inverse, bias, r, word != NULL);
 }
-NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *t, int64_t row, float *w,
+NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *rows, int64_t row, float *w,
                                                const float *word) {
-    int64_t n = t->dim, whole = neo__bag_room(n), size = t->dtype == NEO_I8 ? 1 : 2;
-    char *to = t->data + row * t->row_bytes;
+    int64_t n = rows->dim, whole = neo__bag_room(n), size = rows->dtype == NEO_I8 ? 1 : 2;
+    char *to = rows->data + row * rows->row_bytes;
     NEO__VF inverse = NEO__SET(0.0f), bias = inverse;
-    if (!word && t->dtype == NEO_F16) NEO__FN(f16_from_f32s)((uint16_t *)(void *)to, w, n);
-    if (!word && t->dtype == NEO_BF16) NEO__FN(bf16_from_f32s)((uint16_t *)(void *)to, w, n);
-    if (!word && t->dtype != NEO_I8) return;
+    if (!word && rows->dtype == NEO_F16) NEO__FN(f16_from_f32s)((uint16_t *)(void *)to, w, n);
+    if (!word && rows->dtype == NEO_BF16) NEO__FN(bf16_from_f32s)((uint16_t *)(void *)to, w, n);
+    if (!word && rows->dtype != NEO_I8) return;
     for (int64_t c = n; c < whole; c++) w[c] = w[0];
-    if (t->dtype == NEO_I8) {
-        float *scale = t->scale + 2 * row;
+    if (rows->dtype == NEO_I8) {
+        float *scale = rows->scale + 2 * row;
         if (NEO__FN(rows_scale)(w, n, scale) == 0.0f) {
             memset(to, 0, (size_t)n);
             return;
         }
         inverse = NEO__SET(NEO__DIV1(1.0f, scale[0])), bias = NEO__SET(scale[1]);
     }
-    if (word) word += neo__bag_number(t, row) % 4;
+    if (word) word += neo__bag_number(rows, row) % 4;
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VI code = NEO__FN(row_round)(t->dtype, NEO__LOAD(w + c), inverse, bias,
+        NEO__VI code = NEO__FN(row_round)(rows->dtype, NEO__LOAD(w + c), inverse, bias,
                                           word ? word + c : NULL);
-        NEO__FN(row_store)(t->dtype, to + c * size, code, n - c);
+        NEO__FN(row_store)(rows->dtype, to + c * size, code, n - c);
     }
 }
 
@@ -17114,17 +17270,17 @@ NEO__KERNEL_FAR void NEO__FN(bag_fetch_ahead)(const neo__bag_lookup *a, int is_i
 
 /* s += rows [k, k_end) of the ids, `dim` floats apart; with `fetches`, rows `ahead` of them are
    fetched. */
-NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *a, NEO__VF *s, int count, int64_t k,
-                                         int64_t k_end, int64_t col, int64_t dim, int is_i32,
-                                         int weighted, int64_t ahead, int fetches) {
+NEO__KERNEL_INLINE void NEO__FN(bag_sum)(const neo__bag_lookup *lookup, NEO__VF *s, int count,
+                                         int64_t k, int64_t k_end, int64_t col, int64_t dim,
+                                         int is_i32, int weighted, int64_t ahead, int fetches) {
     for (; k < k_end; k++) {
         const float *row;
         if (fetches) {
-            row = a->table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim + col;
+            row = lookup->table + neo__jagged_id(lookup->ids, is_i32, k + ahead) * dim + col;
             NEO__EACH(i, count) if (i * NEO__W % 16 == 0) NEO__FETCH(row + i * NEO__W);
         }
-        NEO__VF w = NEO__SET(weighted ? a->weights[k] : 0.0f);
-        row = a->table + neo__jagged_id(a->ids, is_i32, k) * dim + col;
+        NEO__VF w = NEO__SET(weighted ? lookup->weights[k] : 0.0f);
+        row = lookup->table + neo__jagged_id(lookup->ids, is_i32, k) * dim + col;
         NEO__EACH(i, count) {
             NEO__VF x = NEO__LOAD(row + i * NEO__W);
             s[i] = weighted ? NEO__FMA(w, x, s[i]) : s[i] + x;
@@ -17142,25 +17298,27 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store)(float *to, NEO__VF *s, int count, int
 }
 /* Bags [b, b_end), `count` vectors of columns from col on. Near the end of the lookup the rows
    fetched ahead are those of the next one. */
-NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
                                           int64_t col, int64_t dim, int is_i32, int count) {
     const int64_t ahead = NEO__FN(bag_ahead)(dim);
-    int64_t k = a->offsets[b], near_end = a->offsets[a->bags] - ahead;
-    float *to = a->out + b * a->out_stride + col;
-    for (; b < b_end; b++, to += a->out_stride) {
-        int64_t k_end = a->offsets[b + 1], length = k_end - k;
+    int64_t k = lookup->offsets[b], near_end = lookup->offsets[lookup->bags] - ahead;
+    float *to = lookup->out + b * lookup->out_stride + col;
+    for (; b < b_end; b++, to += lookup->out_stride) {
+        int64_t k_end = lookup->offsets[b + 1], length = k_end - k;
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (k_end <= near_end) {
-            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
-            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
+            if (lookup->weights)
+                NEO__FN(bag_sum)(lookup, s, count, k, k_end, col, dim, is_i32, 1, ahead, 1);
+            else NEO__FN(bag_sum)(lookup, s, count, k, k_end, col, dim, is_i32, 0, ahead, 1);
         } else {
-            if (col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
-            if (a->weights) NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
-            else NEO__FN(bag_sum)(a, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
+            if (col == 0) NEO__FN(bag_fetch_ahead)(lookup, is_i32, k + ahead, k_end + ahead);
+            if (lookup->weights)
+                NEO__FN(bag_sum)(lookup, s, count, k, k_end, col, dim, is_i32, 1, ahead, 0);
+            else NEO__FN(bag_sum)(lookup, s, count, k, k_end, col, dim, is_i32, 0, ahead, 0);
         }
         k = k_end;
-        NEO__FN(bag_store)(to, s, count, a->mean, length);
+        NEO__FN(bag_store)(to, s, count, lookup->mean, length);
     }
 }
 /* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one
@@ -17182,28 +17340,28 @@ NEO__BAG_POOL(2)
 NEO__BAG_POOL(1)
 
 /* The last n < NEO__W columns of bags [b, b_end). */
-NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                             int64_t col) {
-    const int64_t dim = a->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
-    const int64_t near_end = a->offsets[a->bags] - ahead;
-    const int is_i32 = a->is_i32;
-    const float *table = a->table + col;
-    float *to = a->out + b * a->out_stride + col;
-    for (; b < b_end; b++, to += a->out_stride) {
-        int64_t k = a->offsets[b], k_end = a->offsets[b + 1], length = k_end - k;
+NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int64_t b,
+                                             int64_t b_end, int64_t col) {
+    const int64_t dim = lookup->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
+    const int64_t near_end = lookup->offsets[lookup->bags] - ahead;
+    const int is_i32 = lookup->is_i32;
+    const float *table = lookup->table + col;
+    float *to = lookup->out + b * lookup->out_stride + col;
+    for (; b < b_end; b++, to += lookup->out_stride) {
+        int64_t k = lookup->offsets[b], k_end = lookup->offsets[b + 1], length = k_end - k;
         const int fetch = k_end <= near_end;
         NEO__VF s = NEO__SET(0.0f);
-        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, is_i32, k + ahead, k_end + ahead);
+        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(lookup, is_i32, k + ahead, k_end + ahead);
         for (; k < k_end; k++) {
-            NEO__VF x = NEO__LOADN(table + neo__jagged_id(a->ids, is_i32, k) * dim, n);
+            NEO__VF x = NEO__LOADN(table + neo__jagged_id(lookup->ids, is_i32, k) * dim, n);
             if (fetch) {
-                const float *row = table + neo__jagged_id(a->ids, is_i32, k + ahead) * dim;
+                const float *row = table + neo__jagged_id(lookup->ids, is_i32, k + ahead) * dim;
                 NEO__FETCH(row);
                 NEO__FETCH(row + NEO__W - 1); /* lanes that are not read are waited for too */
             }
-            s = a->weights ? NEO__FMA(NEO__SET(a->weights[k]), x, s) : s + x;
+            s = lookup->weights ? NEO__FMA(NEO__SET(lookup->weights[k]), x, s) : s + x;
         }
-        if (a->mean && length > 1) s = s / (float)length;
+        if (lookup->mean && length > 1) s = s / (float)length;
         NEO__STOREN(to, s, n);
     }
 }
@@ -17254,51 +17412,51 @@ NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k
 }
 /* Columns [col, col + n) of a bag of three rows of f32 without weights: the two whose buckets part
    lowest in the tree add first. Returns 0 if an id is not inside. */
-NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *a, float *to, int64_t k, int64_t col,
-                                       int64_t n, int64_t ahead) {
-    const float *table = a->table + col;
+NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to, int64_t k,
+                                       int64_t col, int64_t n, int64_t ahead) {
+    const float *table = lookup->table + col;
     int64_t id[3], bucket[3];
     NEO__EACH(i, 3) {
-        id[i] = ahead ? neo__jagged_id(a->ids, a->is_i32, k + i + ahead) : -1;
-        for (int64_t c = 0; (uint64_t)id[i] < (uint64_t)a->rows && c < n; c += 16)
-            NEO__FETCH(table + id[i] * a->dim + c);
-        id[i] = neo__jagged_id(a->ids, a->is_i32, k + i);
-        if ((uint64_t)id[i] >= (uint64_t)a->rows) return 0;
-        bucket[i] = neo__bag_bucket(a, id[i]);
+        id[i] = ahead ? neo__jagged_id(lookup->ids, lookup->is_i32, k + i + ahead) : -1;
+        for (int64_t c = 0; (uint64_t)id[i] < (uint64_t)lookup->rows && c < n; c += 16)
+            NEO__FETCH(table + id[i] * lookup->dim + c);
+        id[i] = neo__jagged_id(lookup->ids, lookup->is_i32, k + i);
+        if ((uint64_t)id[i] >= (uint64_t)lookup->rows) return 0;
+        bucket[i] = neo__bag_bucket(lookup, id[i]);
     }
     const int64_t ab = bucket[0] ^ bucket[1], ac = bucket[0] ^ bucket[2], bc = ab ^ ac;
     const int ends = ac < ab && ac < bc, later = bc < ab && bc < ac;
-    const float *p = table + (later ? id[2] : id[0]) * a->dim;
-    const float *q = table + (ends ? id[2] : id[1]) * a->dim;
-    const float *r = table + (ends ? id[1] : later ? id[0] : id[2]) * a->dim;
+    const float *p = table + (later ? id[2] : id[0]) * lookup->dim;
+    const float *q = table + (ends ? id[2] : id[1]) * lookup->dim;
+    const float *r = table + (ends ? id[1] : later ? id[0] : id[2]) * lookup->dim;
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF s = ((NEO__LOAD(p + c) + NEO__LOAD(q + c)) + NEO__LOAD(r + c)) + NEO__SET(0.0f);
-        NEO__STORE(to + c, a->mean ? s / 3.0f : s);
+        NEO__STORE(to + c, lookup->mean ? s / 3.0f : s);
     }
     return 1;
 }
 /* Rows of the ids [k, k_end) that are in one of NEO__POOL_BUCKETS buckets from `first` on, each
    added to the sum of its bucket: at[] tells where it is. */
-NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *a, neo_dtype dtype,
+NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo_dtype dtype,
                                               float *sum, int32_t *at, int64_t first, int64_t k,
                                               int64_t k_end, int64_t col, int64_t left, int count,
                                               int64_t ahead) {
-    const neo__bag_rows *t = a->store;
-    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = a->is_i32;
-    const int64_t rows = a->rows, row_bytes = t->row_bytes;
+    const neo__bag_rows *t = lookup->store;
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = lookup->is_i32;
+    const int64_t rows = lookup->rows, row_bytes = t->row_bytes;
     const char *data = t->data + col * size;
-    const float *weights = a->weights;
+    const float *weights = lookup->weights;
     for (; k < k_end; k++) {
-        int64_t id = ahead ? neo__jagged_id(a->ids, is_i32, k + ahead) : -1;
+        int64_t id = ahead ? neo__jagged_id(lookup->ids, is_i32, k + ahead) : -1;
         if ((uint64_t)id < (uint64_t)rows) {
             const char *next = data + id * row_bytes;
             NEO__EACH(i, count)
             if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
             if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * id);
         }
-        id = neo__jagged_id(a->ids, is_i32, k);
-        if ((uint64_t)id >= (uint64_t)rows && (id = NEO__FN(bag_clamp)(a, id)) < 0) continue;
-        const uint64_t bucket = (uint64_t)(neo__bag_bucket(a, id) - first);
+        id = neo__jagged_id(lookup->ids, is_i32, k);
+        if ((uint64_t)id >= (uint64_t)rows && (id = NEO__FN(bag_clamp)(lookup, id)) < 0) continue;
+        const uint64_t bucket = (uint64_t)(neo__bag_bucket(lookup, id) - first);
         if (bucket >= NEO__POOL_BUCKETS) continue;
         const char *row = data + id * row_bytes;
         const float *from = sum + at[bucket];
@@ -17336,32 +17494,35 @@ NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int32_t *at, int eights, in
     for (int e = eights; e < 8; e++) at[e] = 0;
 }
 /* Bags [b, b_end), `count` vectors of columns from col on; there are `left` columns. */
-NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
+NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
                                          int64_t col, int64_t left, int count) {
     enum { MOST = NEO__POOL_BUCKETS, WIDTH = 8 * NEO__W };
     float sum[(MOST + 1) * WIDTH] __attribute__((aligned(64))), part[NEO__PART_DEPTH * WIDTH];
     int32_t at[MOST];
     neo__part_tree tree = {part, WIDTH, WIDTH, {0}, 0};
-    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4), stride = count * NEO__W;
-    const int eights = (int)NEO__MIN((a->buckets + 7) / 8, MOST / 8);
-    const neo_dtype dtype = a->store->dtype;
-    const int may_be_three = a->table && !a->weights && left == stride && a->buckets > 1;
+    const int64_t ahead = NEO__FN(bag_ahead)(lookup->store->row_bytes / 4), stride = count * NEO__W;
+    const int eights = (int)NEO__MIN((lookup->buckets + 7) / 8, MOST / 8);
+    const neo_dtype dtype = lookup->store->dtype;
+    const int may_be_three =
+        lookup->table && !lookup->weights && left == stride && lookup->buckets > 1;
     NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
     for (; b < b_end; b++) {
-        const int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
-        const int64_t fetch = k_end + ahead <= a->offsets[a->bags] ? ahead : 0;
-        uint64_t groups = a->buckets > MOST ? NEO__FN(bag_groups)(a, k, k_end) : 1;
+        const int64_t k = lookup->offsets[b], k_end = lookup->offsets[b + 1];
+        const int64_t fetch = k_end + ahead <= lookup->offsets[lookup->bags] ? ahead : 0;
+        uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
         NEO__VF s[8];
-        if (!fetch && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (!fetch && col == 0)
+            NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
         if (k_end - k == 3 && may_be_three &&
-            NEO__FN(bag_three)(a, a->out + b * a->out_stride + col, k, col, stride, fetch))
+            NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
+                               fetch))
             continue;
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);
             memset(at, 0, 8 * sizeof *at);
             if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
 #define NEO__ANY_ROWS(T)                                                                           \
-    NEO__FN(bag_any_rows)(a, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
+    NEO__FN(bag_any_rows)(lookup, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
             if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
             else if (dtype == NEO_F16) NEO__ANY_ROWS(NEO_F16);
             else if (dtype == NEO_BF16) NEO__ANY_ROWS(NEO_BF16);
@@ -17379,10 +17540,10 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *a, int64_t b, in
             NEO__EACH(i, count) s[i] = NEO__LOAD(part + i * NEO__W);
             break;
         }
-        if (a->buckets > 1) NEO__EACH(i, count) s[i] = s[i] + NEO__SET(0.0f);
+        if (lookup->buckets > 1) NEO__EACH(i, count) s[i] = s[i] + NEO__SET(0.0f);
         else NEO__EACH(i, count) s[i] = NEO__LOAD(sum + at[0] + i * NEO__W);
-        float *to = a->out + b * a->out_stride + col;
-        NEO__FN(bag_store)(left < stride ? part : to, s, count, a->mean, k_end - k);
+        float *to = lookup->out + b * lookup->out_stride + col;
+        NEO__FN(bag_store)(left < stride ? part : to, s, count, lookup->mean, k_end - k);
         if (left < stride) memcpy(to, part, (size_t)left * sizeof *to);
     }
 }
@@ -17400,16 +17561,16 @@ NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, 
                                            int64_t col) {
     NEO__FN(bag_any)(a, b, b_end, col, a->dim - col, 1);
 }
-NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *a) {
-    const int64_t dim = a->dim, step = NEO__MAX(1, 256 / dim);
-    for (int64_t b = 0, end, col; b < a->bags; b = end) {
-        end = NEO__MIN(b + step, a->bags);
+NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
+    const int64_t dim = lookup->dim, step = NEO__MAX(1, 256 / dim);
+    for (int64_t b = 0, end, col; b < lookup->bags; b = end) {
+        end = NEO__MIN(b + step, lookup->bags);
         for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
-            NEO__FN(bag_any_8)(a, b, end, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_any_4)(a, b, end, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_any_2)(a, b, end, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_any_1)(a, b, end, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_any_rest)(a, b, end, col);
+            NEO__FN(bag_any_8)(lookup, b, end, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_any_4)(lookup, b, end, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_any_2)(lookup, b, end, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_any_1)(lookup, b, end, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_any_rest)(lookup, b, end, col);
     }
 }
 #endif
@@ -17419,51 +17580,52 @@ NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *a) {
 #if NEO__PASS != NEO__PASS_SCALAR
 /* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the
    sum does. */
-NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *a, neo_dtype dtype,
+NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *lookup, neo_dtype dtype,
                                                 NEO__VF *s, int count, int64_t k, int64_t k_end,
                                                 int64_t col, int64_t ahead, int fetches) {
-    const neo__bag_rows *t = a->store;
-    const int is_i32 = a->is_i32, size = dtype == NEO_I8 ? 1 : 2;
-    const float *weights = a->weights;
-    const int64_t row_bytes = t->row_bytes;
-    const char *data = t->data + col * size;
+    const neo__bag_rows *rows = lookup->store;
+    const int is_i32 = lookup->is_i32, size = dtype == NEO_I8 ? 1 : 2;
+    const float *weights = lookup->weights;
+    const int64_t row_bytes = rows->row_bytes;
+    const char *data = rows->data + col * size;
     NEO__VF scale = NEO__SET(0.0f), bias = scale;
     for (; k < k_end; k++) {
-        const int64_t id = neo__jagged_id(a->ids, is_i32, k);
+        const int64_t id = neo__jagged_id(lookup->ids, is_i32, k);
         const char *row = data + id * row_bytes;
         NEO__VF w = NEO__SET(weights ? weights[k] : 1.0f);
         if (fetches) {
-            const int64_t next_id = neo__jagged_id(a->ids, is_i32, k + ahead);
+            const int64_t next_id = neo__jagged_id(lookup->ids, is_i32, k + ahead);
             const char *next = data + next_id * row_bytes;
             NEO__EACH(i, count)
             if (i * NEO__W * size % 64 == 0) NEO__FETCH(next + i * NEO__W * size);
-            if (dtype == NEO_I8 && col == 0) NEO__FETCH(t->scale + 2 * next_id);
+            if (dtype == NEO_I8 && col == 0) NEO__FETCH(rows->scale + 2 * next_id);
         }
         if (dtype == NEO_I8)
-            scale = NEO__SET(t->scale[2 * id]), bias = NEO__SET(t->scale[2 * id + 1]);
+            scale = NEO__SET(rows->scale[2 * id]), bias = NEO__SET(rows->scale[2 * id + 1]);
         NEO__EACH(i, count)
         s[i] = NEO__FMA(w, NEO__FN(row_load)(dtype, row + i * NEO__W * size, scale, bias), s[i]);
     }
 }
 /* Narrow rows: bags [b, b_end), `count` vectors of columns from col on. */
-NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
-                                                 int64_t col, int count) {
-    const neo_dtype dtype = a->store->dtype;
-    const int64_t ahead = NEO__FN(bag_ahead)(a->store->row_bytes / 4),
-                  near_end = a->offsets[a->bags] - ahead;
-    float *to = a->out + b * a->out_stride + col;
-    for (; b < b_end; b++, to += a->out_stride) {
-        int64_t k = a->offsets[b], k_end = a->offsets[b + 1];
+NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *lookup, int64_t b,
+                                                 int64_t b_end, int64_t col, int count) {
+    const neo_dtype dtype = lookup->store->dtype;
+    const int64_t ahead = NEO__FN(bag_ahead)(lookup->store->row_bytes / 4),
+                  near_end = lookup->offsets[lookup->bags] - ahead;
+    float *to = lookup->out + b * lookup->out_stride + col;
+    for (; b < b_end; b++, to += lookup->out_stride) {
+        int64_t k = lookup->offsets[b], k_end = lookup->offsets[b + 1];
         const int fetches = k_end <= near_end;
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
-        if (!fetches && col == 0) NEO__FN(bag_fetch_ahead)(a, a->is_i32, k + ahead, k_end + ahead);
+        if (!fetches && col == 0)
+            NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
         if (dtype == NEO_F16)
-            NEO__FN(bag_sum_narrow)(a, NEO_F16, s, count, k, k_end, col, ahead, fetches);
+            NEO__FN(bag_sum_narrow)(lookup, NEO_F16, s, count, k, k_end, col, ahead, fetches);
         else if (dtype == NEO_BF16)
-            NEO__FN(bag_sum_narrow)(a, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
-        else NEO__FN(bag_sum_narrow)(a, NEO_I8, s, count, k, k_end, col, ahead, fetches);
-        NEO__FN(bag_store)(to, s, count, a->mean, k_end - k);
+            NEO__FN(bag_sum_narrow)(lookup, NEO_BF16, s, count, k, k_end, col, ahead, fetches);
+        else NEO__FN(bag_sum_narrow)(lookup, NEO_I8, s, count, k, k_end, col, ahead, fetches);
+        NEO__FN(bag_store)(to, s, count, lookup->mean, k_end - k);
     }
 }
 #define NEO__BAG_NARROW(N)                                                                         \
@@ -17475,21 +17637,22 @@ NEO__BAG_NARROW(8)
 NEO__BAG_NARROW(2)
 NEO__BAG_NARROW(1)
 #undef NEO__BAG_NARROW
-NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
-    switch (a->dim) {
-    case 8 * NEO__W: NEO__FN(bag_narrow_8)(a, 0, a->bags, 0); return;
-    case 2 * NEO__W: NEO__FN(bag_narrow_2)(a, 0, a->bags, 0); return;
-    case NEO__W: NEO__FN(bag_narrow_1)(a, 0, a->bags, 0); return;
+NEO__KERNEL_FAR void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *lookup) {
+    switch (lookup->dim) {
+    case 8 * NEO__W: NEO__FN(bag_narrow_8)(lookup, 0, lookup->bags, 0); return;
+    case 2 * NEO__W: NEO__FN(bag_narrow_2)(lookup, 0, lookup->bags, 0); return;
+    case NEO__W: NEO__FN(bag_narrow_1)(lookup, 0, lookup->bags, 0); return;
     default: break;
     }
-    for (int64_t b = 0; b < a->bags; b++) {
+    for (int64_t b = 0; b < lookup->bags; b++) {
         int64_t col = 0;
-        for (; col + 8 * NEO__W <= a->dim; col += 8 * NEO__W)
-            NEO__FN(bag_narrow_8)(a, b, b + 1, col);
-        for (; col + 2 * NEO__W <= a->dim; col += 2 * NEO__W)
-            NEO__FN(bag_narrow_2)(a, b, b + 1, col);
-        for (; col + NEO__W <= a->dim; col += NEO__W) NEO__FN(bag_narrow_1)(a, b, b + 1, col);
-        if (col < a->dim) NEO__FN(bag_any_rest)(a, b, b + 1, col);
+        for (; col + 8 * NEO__W <= lookup->dim; col += 8 * NEO__W)
+            NEO__FN(bag_narrow_8)(lookup, b, b + 1, col);
+        for (; col + 2 * NEO__W <= lookup->dim; col += 2 * NEO__W)
+            NEO__FN(bag_narrow_2)(lookup, b, b + 1, col);
+        for (; col + NEO__W <= lookup->dim; col += NEO__W)
+            NEO__FN(bag_narrow_1)(lookup, b, b + 1, col);
+        if (col < lookup->dim) NEO__FN(bag_any_rest)(lookup, b, b + 1, col);
     }
 }
 #else
@@ -17498,54 +17661,54 @@ NEO__KERNEL void NEO__FN(bag_pool_narrow)(const neo__bag_lookup *a) {
 }
 #endif
 
-NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *a) {
-    int64_t dim = a->dim;
-    if (!a->table) {
-        NEO__FN(bag_pool_narrow)(a);
+NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
+    int64_t dim = lookup->dim;
+    if (!lookup->table) {
+        NEO__FN(bag_pool_narrow)(lookup);
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR
     switch (dim) {
-    case 8 * NEO__W: NEO__FN(bag_rows_8)(a); return;
-    case 4 * NEO__W: NEO__FN(bag_rows_4)(a); return;
-    case 2 * NEO__W: NEO__FN(bag_rows_2)(a); return;
-    case NEO__W: NEO__FN(bag_rows_1)(a); return;
+    case 8 * NEO__W: NEO__FN(bag_rows_8)(lookup); return;
+    case 4 * NEO__W: NEO__FN(bag_rows_4)(lookup); return;
+    case 2 * NEO__W: NEO__FN(bag_rows_2)(lookup); return;
+    case NEO__W: NEO__FN(bag_rows_1)(lookup); return;
     default: break;
     }
     if (dim < NEO__W) {
 #if NEO__PASS == NEO__PASS_AVX512
         NEO__FN8(bag_pool)
-        (a); /* a part of a vector is read with the line that the rest of it would be in */
+        (lookup); /* a part of a vector is read with the line that the rest of it would be in */
 #else
-        NEO__FN(bag_chunk_rest)(a, 0, a->bags, 0);
+        NEO__FN(bag_chunk_rest)(lookup, 0, lookup->bags, 0);
 #endif
         return;
     }
 #endif
-    for (int64_t b = 0; b < a->bags; b++) {
+    for (int64_t b = 0; b < lookup->bags; b++) {
         int64_t col = 0;
-        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(a, b, col);
-        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(a, b, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(a, b, col), col += 2 * NEO__W;
-        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(a, b, col), col += NEO__W;
-        if (col < dim) NEO__FN(bag_chunk_rest)(a, b, b + 1, col);
+        for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(lookup, b, col);
+        if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(lookup, b, col), col += 4 * NEO__W;
+        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(lookup, b, col), col += 2 * NEO__W;
+        if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(lookup, b, col), col += NEO__W;
+        if (col < dim) NEO__FN(bag_chunk_rest)(lookup, b, b + 1, col);
     }
 }
 
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 #if NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *a) {
-    int64_t n = a->dim, ahead = NEO__FN(bag_ahead)(n), end = a->offsets[a->bags];
-    float *to = a->out;
-    for (int64_t k = a->offsets[0]; k < end; k++, to += a->out_stride) {
-        int64_t id = k + ahead < end ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
-        if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_id)(a->store, id);
-        id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
-        const float *row = id < 0 ? to : NEO__FN(bag_row)(a, id, 0, n, to);
-        NEO__VF w = NEO__SET(a->weights ? a->weights[k] : 1.0f);
+NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *lookup) {
+    int64_t n = lookup->dim, ahead = NEO__FN(bag_ahead)(n), end = lookup->offsets[lookup->bags];
+    float *to = lookup->out;
+    for (int64_t k = lookup->offsets[0]; k < end; k++, to += lookup->out_stride) {
+        int64_t id = k + ahead < end ? neo__jagged_id(lookup->ids, lookup->is_i32, k + ahead) : -1;
+        if (id >= 0 && id < lookup->rows) NEO__FN(bag_fetch_id)(lookup->store, id);
+        id = NEO__FN(bag_clamp)(lookup, neo__jagged_id(lookup->ids, lookup->is_i32, k));
+        const float *row = id < 0 ? to : NEO__FN(bag_row)(lookup, id, 0, n, to);
+        NEO__VF w = NEO__SET(lookup->weights ? lookup->weights[k] : 1.0f);
         for (int64_t c = 0; c < n; c += NEO__W) {
             NEO__VF x = id < 0 ? NEO__SET(0.0f) : NEO__LDC(row);
-            NEO__STC(to, id >= 0 && a->weights ? w * x : x);
+            NEO__STC(to, id >= 0 && lookup->weights ? w * x : x);
         }
     }
 }
@@ -17615,17 +17778,19 @@ NEO__KERNEL_FAR float NEO__FN(bag_dot)(const neo__bag_lookup *a, int64_t id, con
     }
     return sum;
 }
-NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *a, float *dweights) {
-    int64_t ahead = NEO__FN(bag_ahead)(a->dim), end = a->offsets[a->bags], first = a->offsets[0];
-    for (int64_t b = 0; b < a->bags; b++) {
-        int64_t length = a->offsets[b + 1] - a->offsets[b];
-        for (int64_t k = a->offsets[b]; k < a->offsets[b + 1]; k++) {
-            int64_t id = k + ahead < end ? neo__jagged_id(a->ids, a->is_i32, k + ahead) : -1;
-            if (id >= 0 && id < a->rows) NEO__FN(bag_fetch_id)(a->store, id);
-            id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
-            const float *d = a->dout + (a->pooled ? b : k - first) * a->out_stride;
-            float sum = id < 0 ? 0.0f : NEO__FN(bag_dot)(a, id, d);
-            dweights[k - first] = a->mean && length > 1 ? sum / (float)length : sum;
+NEO__KERNEL void NEO__FN(bag_weight_grad)(const neo__bag_lookup *lookup, float *dweights) {
+    int64_t ahead = NEO__FN(bag_ahead)(lookup->dim), end = lookup->offsets[lookup->bags],
+            first = lookup->offsets[0];
+    for (int64_t b = 0; b < lookup->bags; b++) {
+        int64_t length = lookup->offsets[b + 1] - lookup->offsets[b];
+        for (int64_t k = lookup->offsets[b]; k < lookup->offsets[b + 1]; k++) {
+            int64_t id =
+                k + ahead < end ? neo__jagged_id(lookup->ids, lookup->is_i32, k + ahead) : -1;
+            if (id >= 0 && id < lookup->rows) NEO__FN(bag_fetch_id)(lookup->store, id);
+            id = NEO__FN(bag_clamp)(lookup, neo__jagged_id(lookup->ids, lookup->is_i32, k));
+            const float *d = lookup->dout + (lookup->pooled ? b : k - first) * lookup->out_stride;
+            float sum = id < 0 ? 0.0f : NEO__FN(bag_dot)(lookup, id, d);
+            dweights[k - first] = lookup->mean && length > 1 ? sum / (float)length : sum;
         }
     }
 }
@@ -17651,16 +17816,16 @@ NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *fr
    ---- */
 
 /* Clip, L2 decay into g, decoupled decay of w. */
-NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *o, float *w, float *g,
+NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *step, float *w, float *g,
                                               int64_t n) {
-    NEO__VF clip = NEO__SET(o->clip), low = NEO__SET(-o->clip), l2 = NEO__SET(o->l2),
-            keep = NEO__SET(o->keep);
+    NEO__VF clip = NEO__SET(step->clip), low = NEO__SET(-step->clip), l2 = NEO__SET(step->l2),
+            keep = NEO__SET(step->keep);
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LDC(g), y = NEO__LDC(w);
-        if (o->clip > 0.0f) x = NEO__MIN_(clip, NEO__MAX_(low, x));
-        if (o->l2 != 0.0f) x = NEO__FMA(l2, y, x);
+        if (step->clip > 0.0f) x = NEO__MIN_(clip, NEO__MAX_(low, x));
+        if (step->l2 != 0.0f) x = NEO__FMA(l2, y, x);
         NEO__STC(g, x);
-        if (o->keep != 1.0f) NEO__STC(w, keep * y);
+        if (step->keep != 1.0f) NEO__STC(w, keep * y);
     }
 }
 /* w -= rate x */
@@ -17693,19 +17858,19 @@ NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__F
     NEO__FN(bag_descend)(NEO__DIV1(o->lr, NEO__ADD1(NEO__SQRT1(sum), o->eps)), g, w, n);
 }
 /* u = the bias-corrected direction of Adam; v is a row, or one float of the row (partial). */
-NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
-                                                      const float *g, float *m, float *v, float *u,
-                                                      int64_t n, int partial) {
-    NEO__VF b1 = NEO__SET(o->beta1), r1 = NEO__SET(o->rest1), b2 = NEO__SET(o->beta2);
-    NEO__VF r2 = NEO__SET(o->rest2), f1 = NEO__SET(o->fix1), f2 = NEO__SET(o->fix2),
-            eps = NEO__SET(o->eps);
+NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *step,
+                                                 NEO__FN(row_sums) * sums, const float *g, float *m,
+                                                 float *v, float *u, int64_t n, int partial) {
+    NEO__VF b1 = NEO__SET(step->beta1), r1 = NEO__SET(step->rest1), b2 = NEO__SET(step->beta2);
+    NEO__VF r2 = NEO__SET(step->rest2), f1 = NEO__SET(step->fix1), f2 = NEO__SET(step->fix2),
+            eps = NEO__SET(step->eps);
     NEO__VF below = eps;
     if (partial) {
-        float mean = NEO__MUL1(o->rest2, NEO__FN(row_mean)(sums, g, n));
-        float square = NEO__FMA1(o->beta2, *v, mean);
+        float mean = NEO__MUL1(step->rest2, NEO__FN(row_mean)(sums, g, n));
+        float square = NEO__FMA1(step->beta2, *v, mean);
         NEO__SYNC();
         *v = square;
-        below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, o->fix2)), o->eps));
+        below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, step->fix2)), step->eps));
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LDC(g);
@@ -17728,14 +17893,14 @@ NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums)
     float trust = w_norm > 0.0f && u_norm > 0.0f ? NEO__DIV1(w_norm, u_norm) : 1.0f;
     NEO__FN(bag_descend)(NEO__MUL1(o->lr, trust), u, w, n);
 }
-NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
-                                            const float *g, float *m, int64_t n) {
+NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *step, NEO__FN(row_sums) * sums,
+                                       float *w, const float *g, float *m, int64_t n) {
     float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     float g_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, g, g, n));
-    float below = NEO__FMA1(o->decay, w_norm, g_norm);
-    float rate = NEO__MUL1(NEO__MUL1(o->lr, o->eta), w_norm);
+    float below = NEO__FMA1(step->decay, w_norm, g_norm);
+    float rate = NEO__MUL1(NEO__MUL1(step->lr, step->eta), w_norm);
     rate = below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
-    NEO__VF a = NEO__SET(rate), decay = NEO__SET(o->decay), mu = NEO__SET(o->momentum);
+    NEO__VF a = NEO__SET(rate), decay = NEO__SET(step->decay), mu = NEO__SET(step->momentum);
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF y = NEO__LDC(w);
         NEO__VF d = a * NEO__FMA(decay, y, NEO__LDC(g));
@@ -17753,28 +17918,30 @@ NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * s
 }
 
 /* One row: its weights w and states m, v by its gradient g. spare: n floats. */
-NEO__KERNEL_FAR void NEO__FN(bag_step_row)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
+NEO__KERNEL_FAR void NEO__FN(bag_step_row)(const neo__bag_step *step, NEO__FN(row_sums) * sums,
                                            float *w, float *m, float *v, float *g, float *spare,
                                            int64_t n) {
-    if (o->adjusts) NEO__FN(bag_adjust)(o, w, g, n);
-    switch (o->kind) {
-    case NEO_BAG_SGD: NEO__FN(bag_descend)(o->lr, g, w, n); break;
-    case NEO_BAG_ADAGRAD: NEO__FN(bag_adagrad)(o, w, g, m, n); break;
-    case NEO_BAG_ROWWISE_ADAGRAD: NEO__FN(bag_rowwise_adagrad)(o, sums, w, g, m, n); break;
+    if (step->adjusts) NEO__FN(bag_adjust)(step, w, g, n);
+    switch (step->kind) {
+    case NEO_BAG_SGD: NEO__FN(bag_descend)(step->lr, g, w, n); break;
+    case NEO_BAG_ADAGRAD: NEO__FN(bag_adagrad)(step, w, g, m, n); break;
+    case NEO_BAG_ROWWISE_ADAGRAD: NEO__FN(bag_rowwise_adagrad)(step, sums, w, g, m, n); break;
     case NEO_BAG_ADAM:
     case NEO_BAG_PARTIAL_ADAM:
-        NEO__FN(bag_adam_direction)(o, sums, g, m, v, spare, n, o->kind == NEO_BAG_PARTIAL_ADAM);
-        NEO__FN(bag_descend)(o->lr, spare, w, n);
+        NEO__FN(bag_adam_direction)
+        (step, sums, g, m, v, spare, n, step->kind == NEO_BAG_PARTIAL_ADAM);
+        NEO__FN(bag_descend)(step->lr, spare, w, n);
         break;
     case NEO_BAG_LAMB:
     case NEO_BAG_PARTIAL_LAMB:
-        NEO__FN(bag_adam_direction)(o, sums, g, m, v, spare, n, o->kind == NEO_BAG_PARTIAL_LAMB);
-        NEO__FN(bag_lamb)(o, sums, w, spare, n);
+        NEO__FN(bag_adam_direction)
+        (step, sums, g, m, v, spare, n, step->kind == NEO_BAG_PARTIAL_LAMB);
+        NEO__FN(bag_lamb)(step, sums, w, spare, n);
         break;
-    case NEO_BAG_LARS_SGD: NEO__FN(bag_lars)(o, sums, w, g, m, n); break;
+    case NEO_BAG_LARS_SGD: NEO__FN(bag_lars)(step, sums, w, g, m, n); break;
     case NEO_BAG_OPTIM_COUNT: break;
     }
-    if (o->max_norm > 0.0f) NEO__FN(bag_cut_norm)(o->max_norm, sums, w, n);
+    if (step->max_norm > 0.0f) NEO__FN(bag_cut_norm)(step->max_norm, sums, w, n);
 }
 NEO__KERNEL_INLINE float *NEO__FN(bag_state)(const neo__bag_update *k, int i, int64_t row) {
     return k->state[i] ? k->state[i] + row * k->state_dim[i] : NULL;
@@ -17793,29 +17960,30 @@ NEO__KERNEL_FAR void NEO__FN(bag_step)(const neo__bag_update *k, int64_t row, fl
 }
 #if NEO__PASS != NEO__PASS_AVX512
 /* Rows of a cut table. To ask for sums, the step is taken on a copy of the row. */
-NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *k, const neo__bag_cut *cut) {
-    int64_t n = k->dim;
-    float *g = k->scratch, *spare = g + n;
-    for (int64_t i = 0; i < k->count; i++) {
-        uint64_t low = k->records[i] & (((uint64_t)1 << k->low_bits) - 1);
-        int64_t row = (int64_t)(k->records[i] >> k->low_bits);
-        float *to[3] = {NULL, NEO__FN(bag_state)(k, 0, row), NEO__FN(bag_state)(k, 1, row)};
+NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *update, const neo__bag_cut *cut) {
+    int64_t n = update->dim;
+    float *g = update->scratch, *spare = g + n;
+    for (int64_t i = 0; i < update->count; i++) {
+        uint64_t low = update->records[i] & (((uint64_t)1 << update->low_bits) - 1);
+        int64_t row = (int64_t)(update->records[i] >> update->low_bits);
+        float *to[3] = {NULL, NEO__FN(bag_state)(update, 0, row),
+                        NEO__FN(bag_state)(update, 1, row)};
         NEO__FN(row_sums) sums = {cut, i, 0};
-        to[0] = k->weight ? k->weight + row * n : k->scratch + neo__bag_scratch(n);
-        if (!k->weight) NEO__FN(rows_decode)(k->store, row, 0, n, to[0]);
-        for (int j = k->weight ? 0 : 1; j < 3 && cut->want; j++) {
-            int64_t floats = j == 0 ? n : k->state_dim[j - 1];
-            float *copy = k->scratch + (2 + j) * n;
+        to[0] = update->weight ? update->weight + row * n : update->scratch + neo__bag_scratch(n);
+        if (!update->weight) NEO__FN(rows_decode)(update->store, row, 0, n, to[0]);
+        for (int j = update->weight ? 0 : 1; j < 3 && cut->want; j++) {
+            int64_t floats = j == 0 ? n : update->state_dim[j - 1];
+            float *copy = update->scratch + (2 + j) * n;
             if (!to[j]) continue;
             memcpy(copy, to[j], (size_t)floats * sizeof *copy);
             to[j] = copy;
         }
-        memcpy(g, k->grad + k->grad_row[low], (size_t)n * sizeof *g);
-        NEO__FN(bag_step_row)(&k->step, &sums, to[0], to[1], to[2], g, spare, n);
-        if (k->weight || cut->want) continue;
-        float *word = k->round ? to[0] + neo__bag_room(n) : NULL;
-        if (word) NEO__FN(rows_words)(k->store, &row, 1, k->round, word);
-        NEO__FN(rows_encode)(k->store, row, to[0], word);
+        memcpy(g, update->grad + update->grad_row[low], (size_t)n * sizeof *g);
+        NEO__FN(bag_step_row)(&update->step, &sums, to[0], to[1], to[2], g, spare, n);
+        if (update->weight || cut->want) continue;
+        float *word = update->round ? to[0] + neo__bag_room(n) : NULL;
+        if (word) NEO__FN(rows_words)(update->store, &row, 1, update->round, word);
+        NEO__FN(rows_encode)(update->store, row, to[0], word);
     }
 }
 #endif
@@ -17844,16 +18012,16 @@ NEO__KERNEL_INLINE void NEO__FN(bag_store_sums)(float *to, const NEO__VF *s, int
     NEO__EACH(c, count) NEO__STORE(to + c * NEO__W, s[c] + 0.0f);
 }
 /* to = the sum of records [i, end), one row in one leaf, in order, + 0.0f; a chunk of columns. */
-NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, int64_t end,
+NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *update, int64_t i, int64_t end,
                                            int64_t col, float *to, int count) {
     NEO__VF s[8];
     NEO__EACH(c, count) s[c] = NEO__SET(0.0f);
-    if (!u->grad_row)
-        NEO__FN(bag_add_records)(s, count, u->grad + col, u->grad_stride, u->records,
-                                 ((uint64_t)1 << u->low_bits) - 1, i, end);
-    for (; u->grad_row && i < end; i++) {
+    if (!update->grad_row)
+        NEO__FN(bag_add_records)(s, count, update->grad + col, update->grad_stride, update->records,
+                                 ((uint64_t)1 << update->low_bits) - 1, i, end);
+    for (; update->grad_row && i < end; i++) {
         float weight;
-        const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
+        const float *row = NEO__FN(bag_grad)(update, i, &weight) + col;
         NEO__VF w = NEO__SET(weight);
         NEO__EACH(c, count) s[c] = NEO__FMA(w, NEO__LOAD(row + c * NEO__W), s[c]);
     }
@@ -17862,11 +18030,11 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge)(const neo__bag_update *u, int64_t i, 
 /* The same for `rows` rows of `count` vectors: row r is records [first[r], first[r + 1]). The
    second record of a short row is added without a branch, zeros in its place if there is none: they
    change no sum, which is never -0, and where runs end is hard to predict. */
-NEO__KERNEL_INLINE void NEO__FN(bag_merge_rows)(const neo__bag_update *u, const int64_t *first,
+NEO__KERNEL_INLINE void NEO__FN(bag_merge_rows)(const neo__bag_update *update, const int64_t *first,
                                                 int64_t rows, float *to, int count) {
-    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
-    const float *grad = u->grad;
-    const int64_t stride = u->grad_stride;
+    const uint64_t *record = update->records, mask = ((uint64_t)1 << update->low_bits) - 1;
+    const float *grad = update->grad;
+    const int64_t stride = update->grad_stride;
     for (int64_t r = 0; r < rows; r++, to += count * NEO__W) {
         int64_t i = first[r], end = first[r + 1];
         const float *row = grad + (int64_t)(record[i++] & mask) * stride;
@@ -17893,25 +18061,25 @@ NEO__BAG_MERGE(8)
 NEO__BAG_MERGE(4)
 NEO__BAG_MERGE(2)
 NEO__BAG_MERGE(1)
-NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *u, int64_t i, int64_t end,
+NEO__KERNEL_FAR void NEO__FN(bag_merge_rest)(const neo__bag_update *update, int64_t i, int64_t end,
                                                   int64_t col, float *to) {
     NEO__VF s = NEO__SET(0.0f);
     for (; i < end; i++) {
         float weight;
-        const float *row = NEO__FN(bag_grad)(u, i, &weight) + col;
-        NEO__VF x = NEO__LOADN(row, u->dim - col);
-        s = u->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : s + x;
+        const float *row = NEO__FN(bag_grad)(update, i, &weight) + col;
+        NEO__VF x = NEO__LOADN(row, update->dim - col);
+        s = update->grad_weight ? NEO__FMA(NEO__SET(weight), x, s) : s + x;
     }
     s = s + 0.0f;
-    NEO__STOREN(to, s, u->dim - col);
+    NEO__STOREN(to, s, update->dim - col);
 }
 #if NEO__PASS != NEO__PASS_SCALAR
 /* Rows shorter than a vector, as bag_merge_rows_1. */
-NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, const int64_t *first,
-                                                  int64_t rows, float *to) {
-    const uint64_t *record = u->records, mask = ((uint64_t)1 << u->low_bits) - 1;
-    const int64_t stride = u->grad_stride, n = u->dim;
-    const float *grad = u->grad;
+NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *update,
+                                                  const int64_t *first, int64_t rows, float *to) {
+    const uint64_t *record = update->records, mask = ((uint64_t)1 << update->low_bits) - 1;
+    const int64_t stride = update->grad_stride, n = update->dim;
+    const float *grad = update->grad;
     for (int64_t r = 0; r < rows; r++, to += n) {
         NEO__VF s = NEO__SET(0.0f);
         for (int64_t i = first[r]; i < first[r + 1]; i++)
@@ -17921,26 +18089,26 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_rows_rest)(const neo__bag_update *u, cons
 }
 #endif
 /* Columns [col, col + 8 vectors), or what there is of them. */
-NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *u, int64_t i,
+NEO__KERNEL_FAR void NEO__FN(bag_merge_8_or_less)(const neo__bag_update *update, int64_t i,
                                                        int64_t end, int64_t col, float *to) {
-    int64_t left = u->dim - col;
+    int64_t left = update->dim - col;
     if (left >= 8 * NEO__W) {
-        NEO__FN(bag_merge_8)(u, i, end, col, to);
+        NEO__FN(bag_merge_8)(update, i, end, col, to);
         return;
     }
     if (left & (4 * NEO__W)) {
-        NEO__FN(bag_merge_4)(u, i, end, col, to);
+        NEO__FN(bag_merge_4)(update, i, end, col, to);
         col += 4 * NEO__W, to += 4 * NEO__W;
     }
     if (left & (2 * NEO__W)) {
-        NEO__FN(bag_merge_2)(u, i, end, col, to);
+        NEO__FN(bag_merge_2)(update, i, end, col, to);
         col += 2 * NEO__W, to += 2 * NEO__W;
     }
     if (left & NEO__W) {
-        NEO__FN(bag_merge_1)(u, i, end, col, to);
+        NEO__FN(bag_merge_1)(update, i, end, col, to);
         col += NEO__W, to += NEO__W;
     }
-    if (col < u->dim) NEO__FN(bag_merge_rest)(u, i, end, col, to);
+    if (col < update->dim) NEO__FN(bag_merge_rest)(update, i, end, col, to);
 }
 
 /* All columns from col = 0 on. */
@@ -17950,22 +18118,24 @@ NEO__KERNEL_FAR void NEO__FN(bag_merge_row)(const neo__bag_update *u, int64_t i,
 }
 
 /* Records [i, end) of one row that lie in several leaves. */
-NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *u, int64_t i,
+NEO__KERNEL_FAR void NEO__FN(bag_merge_leaves)(const neo__bag_update *update, int64_t i,
                                                     int64_t end, float *g) {
     float sum[NEO__PART_DEPTH * 8 * NEO__W];
-    uint64_t mask = ((uint64_t)1 << u->low_bits) - 1;
-    for (int64_t col = 0; col < u->dim; col += 8 * NEO__W) {
+    uint64_t mask = ((uint64_t)1 << update->low_bits) - 1;
+    for (int64_t col = 0; col < update->dim; col += 8 * NEO__W) {
         neo__part_tree tree;
         tree.sum = sum;
-        tree.n = NEO__MIN(u->dim - col, (int64_t)(8 * NEO__W));
+        tree.n = NEO__MIN(update->dim - col, (int64_t)(8 * NEO__W));
         tree.stride = 8 * NEO__W;
         tree.depth = 0;
         int64_t at = i;
         while (at < end) {
-            int64_t leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
+            int64_t leaf = neo__leaf_of(update->leaf, update->leaf_count,
+                                        (int64_t)(update->records[at] & mask));
             int64_t stop = at + 1;
-            while (stop < end && (int64_t)(u->records[stop] & mask) < u->leaf[leaf + 1]) stop++;
-            NEO__FN(bag_merge_8_or_less)(u, at, stop, col, NEO__FN(part_push)(&tree, leaf));
+            while (stop < end && (int64_t)(update->records[stop] & mask) < update->leaf[leaf + 1])
+                stop++;
+            NEO__FN(bag_merge_8_or_less)(update, at, stop, col, NEO__FN(part_push)(&tree, leaf));
             at = stop;
         }
         while (tree.depth > 1) NEO__FN(part_join)(&tree);
@@ -17997,46 +18167,48 @@ typedef struct NEO__FN(bag_walk) {
     uint64_t last;
     int64_t first[NEO__FN(BAG_ROOM)];
 } NEO__FN(bag_walk);
-NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *u,
+NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *update,
                                                 NEO__FN(bag_walk) * k, int64_t end, int64_t bytes) {
-    const char *w = u->store->data;
-    const float *state = u->state[0] ? u->state[0] : (const float *)(const void *)w;
-    const float *scale = u->store->scale;
+    const char *w = update->store->data;
+    const float *state = update->state[0] ? update->state[0] : (const float *)(const void *)w;
+    const float *scale = update->store->scale;
     for (int64_t r = k->end; r < end; r++) {
-        int64_t row = (int64_t)(u->records[k->first[r]] >> u->low_bits);
+        int64_t row = (int64_t)(update->records[k->first[r]] >> update->low_bits);
         for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(w + row * bytes + c, 0, 2);
         __builtin_prefetch(state + row, 0, 2);
         if (scale) __builtin_prefetch(scale + 2 * row, 0, 2);
     }
 }
 /* Find rows until `ahead` are behind the next `most`. No branch depends on where rows begin. */
-NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                             int64_t most) {
-    const uint64_t *record = u->records;
-    if (k->begin + k->ahead + most >= NEO__FN(BAG_ROOM)) {
-        memmove(k->first, k->first + k->begin, (size_t)(k->end - k->begin + 1) * sizeof *k->first);
-        k->end -= k->begin;
-        k->begin = 0;
+NEO__KERNEL_INLINE void NEO__FN(bag_walk_on)(const neo__bag_update *update,
+                                             NEO__FN(bag_walk) * walk, int64_t most) {
+    const uint64_t *record = update->records;
+    if (walk->begin + walk->ahead + most >= NEO__FN(BAG_ROOM)) {
+        memmove(walk->first, walk->first + walk->begin,
+                (size_t)(walk->end - walk->begin + 1) * sizeof *walk->first);
+        walk->end -= walk->begin;
+        walk->begin = 0;
     }
-    int64_t rows = k->end, i = k->scanned, count = u->count, want = k->begin + k->ahead + most;
-    uint64_t last = k->last;
-    for (const int low = u->low_bits; i < count && rows < want; i++) {
+    int64_t rows = walk->end, i = walk->scanned, count = update->count,
+            want = walk->begin + walk->ahead + most;
+    uint64_t last = walk->last;
+    for (const int low = update->low_bits; i < count && rows < want; i++) {
         uint64_t row = record[i] >> low;
-        k->first[rows] = i;
+        walk->first[rows] = i;
         rows += row != last;
         last = row;
     }
-    if (!u->state[1] && u->state_dim[0] <= 1) { /* the most common */
-        if (u->store->row_bytes == 64) NEO__FN(bag_fetch_rows)(u, k, rows, 64);
-        else NEO__FN(bag_fetch_rows)(u, k, rows, u->store->row_bytes);
+    if (!update->state[1] && update->state_dim[0] <= 1) { /* the most common */
+        if (update->store->row_bytes == 64) NEO__FN(bag_fetch_rows)(update, walk, rows, 64);
+        else NEO__FN(bag_fetch_rows)(update, walk, rows, update->store->row_bytes);
     } else {
-        for (int64_t r = k->end; r < rows; r++)
-            NEO__FN(bag_fetch_state)(u, (int64_t)(record[k->first[r]] >> u->low_bits));
+        for (int64_t r = walk->end; r < rows; r++)
+            NEO__FN(bag_fetch_state)(update, (int64_t)(record[walk->first[r]] >> update->low_bits));
     }
-    if (i == count) k->first[rows] = count;
-    k->end = rows;
-    k->scanned = i;
-    k->last = last;
+    if (i == count) walk->first[rows] = count;
+    walk->end = rows;
+    walk->scanned = i;
+    walk->last = last;
 }
 NEO__KERNEL_FAR void NEO__FN(bag_fetch_grads)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
                                               int64_t end) {
@@ -18052,26 +18224,27 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
 /* Merge the next `count` rows of the walk into g. */
-NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__FN(bag_walk) * k,
-                                                 int64_t count, float *g) {
-    const int64_t *first = k->first + k->begin;
+NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *update,
+                                                 NEO__FN(bag_walk) * walk, int64_t count,
+                                                 float *g) {
+    const int64_t *first = walk->first + walk->begin;
 #if NEO__PASS != NEO__PASS_SCALAR
-    if (!u->grad_row && u->leaf_count == 1 && !u->fetch_grads) {
-        switch (u->dim) {
-        case NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 1); return;
-        case 2 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 2); return;
-        case 4 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 4); return;
-        case 8 * NEO__W: NEO__FN(bag_merge_rows)(u, first, count, g, 8); return;
+    if (!update->grad_row && update->leaf_count == 1 && !update->fetch_grads) {
+        switch (update->dim) {
+        case NEO__W: NEO__FN(bag_merge_rows)(update, first, count, g, 1); return;
+        case 2 * NEO__W: NEO__FN(bag_merge_rows)(update, first, count, g, 2); return;
+        case 4 * NEO__W: NEO__FN(bag_merge_rows)(update, first, count, g, 4); return;
+        case 8 * NEO__W: NEO__FN(bag_merge_rows)(update, first, count, g, 8); return;
         default: break;
         }
-        if (u->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(u, first, count, g); return; }
+        if (update->dim < NEO__W) { NEO__FN(bag_merge_rows_rest)(update, first, count, g); return; }
     }
 #endif
-    for (int64_t r = 0; r < count; r++, g += u->dim) {
+    for (int64_t r = 0; r < count; r++, g += update->dim) {
         int64_t at = first[r], end = first[r + 1];
-        if (u->fetch_grads) NEO__FN(bag_fetch_grads)(u, k, end);
-        if (NEO__FN(bag_one_leaf)(u, at, end)) NEO__FN(bag_merge_row)(u, at, end, 0, g);
-        else NEO__FN(bag_merge_leaves)(u, at, end, g);
+        if (update->fetch_grads) NEO__FN(bag_fetch_grads)(update, walk, end);
+        if (NEO__FN(bag_one_leaf)(update, at, end)) NEO__FN(bag_merge_row)(update, at, end, 0, g);
+        else NEO__FN(bag_merge_leaves)(update, at, end, g);
     }
 }
 
@@ -18079,26 +18252,26 @@ NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *u, NEO__
    Sums, then rates, then rows, so that rows overlap. */
 
 /* The rates of row-wise Adagrad (or of plain SGD), and its state. */
-NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *u, const int64_t *row,
+NEO__KERNEL_INLINE void NEO__FN(bag_rates)(const neo__bag_update *update, const int64_t *row,
                                            int64_t count, const float *g, int64_t n, float *rate) {
-    const neo__bag_step *o = &u->step;
+    const neo__bag_step *step = &update->step;
     float mean[NEO__BAG_GROUP], s[NEO__BAG_GROUP];
-    if (o->kind == NEO_BAG_SGD) {
-        for (int64_t r = 0; r < count; r++) rate[r] = o->lr;
+    if (step->kind == NEO_BAG_SGD) {
+        for (int64_t r = 0; r < count; r++) rate[r] = step->lr;
         return;
     }
     for (int64_t r = 0; r < count; r++) {
         mean[r] = NEO__FN(row_dot_in)(g + r * n, g + r * n, n);
-        s[r] = u->state[0][row[r]];
+        s[r] = update->state[0][row[r]];
     }
     for (int64_t r = 0; r < count; r += NEO__W) {
         NEO__VF x = NEO__FN(load_left)(mean + r, count - r) / (float)n;
         x = NEO__FN(load_left)(s + r, count - r) + x;
         NEO__FN(store_left)(s + r, x, count - r);
-        x = NEO__SQRT(x) + o->eps;
-        NEO__FN(store_left)(rate + r, o->lr / x, count - r);
+        x = NEO__SQRT(x) + step->eps;
+        NEO__FN(store_left)(rate + r, step->lr / x, count - r);
     }
-    for (int64_t r = 0; r < count; r++) u->state[0][row[r]] = s[r];
+    for (int64_t r = 0; r < count; r++) update->state[0][row[r]] = s[r];
 }
 #if NEO__PASS != NEO__PASS_SCALAR
 /* 16 codes to their place. */
@@ -18120,15 +18293,15 @@ NEO__KERNEL_INLINE void NEO__FN(row_store_16)(neo_dtype dtype, char *to, const N
 }
 /* Rows of n columns, a multiple of 16: decoded, stepped and rounded in registers; those of i8 in
    two goes, as their scale comes between. */
-NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *t, neo_dtype dtype,
+NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *rows, neo_dtype dtype,
                                                  const int64_t *row, int64_t count, float *g,
                                                  const float *rate, const float *word) {
-    const int64_t n = t->dim, size = dtype == NEO_I8 ? 1 : 2;
+    const int64_t n = rows->dim, size = dtype == NEO_I8 ? 1 : 2;
     float scales[NEO__BAG_GROUP];
     NEO__VI code[16 / NEO__W];
     for (int64_t r = 0; r < count && dtype == NEO_I8; r++) {
-        const char *from = t->data + row[r] * n;
-        float *w = g + r * n, *scale = t->scale + 2 * row[r];
+        const char *from = rows->data + row[r] * n;
+        float *w = g + r * n, *scale = rows->scale + 2 * row[r];
         NEO__VF by = NEO__SET(rate[r]), unit = NEO__SET(scale[0]), bias = NEO__SET(scale[1]);
         for (int64_t c = 0; c < n; c += NEO__W) {
             NEO__VF x = NEO__FN(row_load)(dtype, from + c, unit, bias);
@@ -18137,16 +18310,16 @@ NEO__KERNEL_INLINE void NEO__FN(bag_narrow_rows)(const neo__bag_rows *t, neo_dty
         scales[r] = NEO__FN(rows_scale)(w, n, scale);
     }
     for (int64_t r = 0; r < count; r++, g += n) {
-        char *to = t->data + row[r] * n * size;
-        const float *words = word ? word + neo__bag_number(t, row[r]) % 4 : NULL;
+        char *to = rows->data + row[r] * n * size;
+        const float *words = word ? word + neo__bag_number(rows, row[r]) % 4 : NULL;
         NEO__VF by = NEO__SET(rate[r]), inverse = NEO__SET(0.0f), bias = inverse;
-        if (word) word += 4 * neo__bag_blocks_of(t, row[r]);
+        if (word) word += 4 * neo__bag_blocks_of(rows, row[r]);
         if (dtype == NEO_I8 && scales[r] == 0.0f) {
             memset(to, 0, (size_t)n);
             continue;
         }
         if (dtype == NEO_I8)
-            inverse = NEO__SET(1.0f / scales[r]), bias = NEO__SET(t->scale[2 * row[r] + 1]);
+            inverse = NEO__SET(1.0f / scales[r]), bias = NEO__SET(rows->scale[2 * row[r] + 1]);
         for (int64_t c = 0; c < n; c += 16, to += 16 * size) {
             NEO__EACH(i, 16 / NEO__W) {
                 const int64_t at = c + i * NEO__W;
@@ -18191,46 +18364,46 @@ NEO__KERNEL_INLINE void NEO__FN(bag_narrow_group)(const neo__bag_rows *t, const 
 }
 #endif
 /* Rows of f32; or narrow ones of 16, 32, ... columns. */
-NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *u, const int64_t *row,
+NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *update, const int64_t *row,
                                                  int64_t count, float *g, int64_t n,
                                                  const float *word) {
     float rate[NEO__BAG_GROUP];
-    NEO__FN(bag_rates)(u, row, count, g, n, rate);
+    NEO__FN(bag_rates)(update, row, count, g, n, rate);
 #if NEO__PASS != NEO__PASS_SCALAR
-    if (!u->weight) {
-        NEO__FN(bag_narrow_group)(u->store, row, count, g, rate, word);
+    if (!update->weight) {
+        NEO__FN(bag_narrow_group)(update->store, row, count, g, rate, word);
         return;
     }
 #endif
     (void)word;
     for (int64_t r = 0; r < count; r++)
-        NEO__FN(bag_descend_in)(rate[r], g + r * n, u->weight + row[r] * n, n);
+        NEO__FN(bag_descend_in)(rate[r], g + r * n, update->weight + row[r] * n, n);
 }
-NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *u, const int64_t *row,
+NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, const int64_t *row,
                                                   int64_t count, float *g) {
-    const neo__bag_step *o = &u->step;
+    const neo__bag_step *o = &update->step;
     int plain = (o->kind == NEO_BAG_ROWWISE_ADAGRAD || o->kind == NEO_BAG_SGD) && !o->adjusts &&
                 !(o->max_norm > 0.0f);
-    float *spare = u->scratch + neo__bag_group(u->dim) * u->dim;
+    float *spare = update->scratch + neo__bag_group(update->dim) * update->dim;
     float *word = NULL;
-    if (!u->weight && u->round) {
-        word = u->scratch + neo__bag_scratch(u->dim) + neo__bag_room(u->dim);
-        NEO__FN(rows_words)(u->store, row, count, u->round, word);
+    if (!update->weight && update->round) {
+        word = update->scratch + neo__bag_scratch(update->dim) + neo__bag_room(update->dim);
+        NEO__FN(rows_words)(update->store, row, count, update->round, word);
     }
 #if NEO__PASS == NEO__PASS_SCALAR
-    if (plain && u->weight) {
+    if (plain && update->weight) {
 #else
-    if (plain && (u->weight || u->dim % 16 == 0)) {
+    if (plain && (update->weight || update->dim % 16 == 0)) {
 #endif
-        switch (NEO__W > 1 ? u->dim : 0) { /* short rows gain from a known length */
-        case 16: NEO__FN(bag_plain_group)(u, row, count, g, 16, word); return;
-        case 64: NEO__FN(bag_plain_group)(u, row, count, g, 64, word); return;
-        default: NEO__FN(bag_plain_group)(u, row, count, g, u->dim, word); return;
+        switch (NEO__W > 1 ? update->dim : 0) { /* short rows gain from a known length */
+        case 16: NEO__FN(bag_plain_group)(update, row, count, g, 16, word); return;
+        case 64: NEO__FN(bag_plain_group)(update, row, count, g, 64, word); return;
+        default: NEO__FN(bag_plain_group)(update, row, count, g, update->dim, word); return;
         }
     }
     for (int64_t r = 0; r < count; r++) {
-        NEO__FN(bag_step)(u, row[r], g + r * u->dim, spare, word);
-        if (word) word += 4 * neo__bag_blocks_of(u->store, row[r]);
+        NEO__FN(bag_step)(update, row[r], g + r * update->dim, spare, word);
+        if (word) word += 4 * neo__bag_blocks_of(update->store, row[r]);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_keep_group)(const neo__bag_update *u, const int64_t *first,
@@ -18250,29 +18423,32 @@ NEO__KERNEL_INLINE void NEO__FN(bag_fetch_near)(const neo__bag_update *u, const 
         for (int64_t c = 0; c < bytes; c += 64)
             __builtin_prefetch(u->store->data + row[r] * bytes + c);
 }
-NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *u) {
+NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 #if NEO__PASS == NEO__PASS_AVX512
-    if (u->dim == 8) { /* a part of a vector that is stored and soon loaded waits for the store */
-        NEO__FN8(bag_update)(u);
+    if (update->dim ==
+        8) { /* a part of a vector that is stored and soon loaded waits for the store */
+        NEO__FN8(bag_update)(update);
         return;
     }
 #endif
-    int64_t row[NEO__BAG_GROUP], most = neo__bag_group(u->dim);
-    const int fetches = !u->keep_at && u->store->row_bytes > 64 && u->store->row_bytes <= 256;
+    int64_t row[NEO__BAG_GROUP], most = neo__bag_group(update->dim);
+    const int fetches =
+        !update->keep_at && update->store->row_bytes > 64 && update->store->row_bytes <= 256;
     NEO__FN(bag_walk) walk;
     walk.scanned = walk.begin = walk.end = walk.grads = 0;
     walk.last = ~(uint64_t)0;
-    walk.ahead = u->dim <= 32 ? 64 : u->dim <= 128 ? 32 : 16;
+    walk.ahead = update->dim <= 32 ? 64 : update->dim <= 128 ? 32 : 16;
     for (;;) {
-        NEO__FN(bag_walk_on)(u, &walk, most);
+        NEO__FN(bag_walk_on)(update, &walk, most);
         const int64_t count = NEO__MIN(walk.end - walk.begin, most),
                       *first = walk.first + walk.begin;
         if (count == 0) return;
-        for (int64_t r = 0; r < count; r++) row[r] = (int64_t)(u->records[first[r]] >> u->low_bits);
-        if (fetches) NEO__FN(bag_fetch_near)(u, row, count);
-        NEO__FN(bag_merge_group)(u, &walk, count, u->scratch);
-        if (u->keep_at) NEO__FN(bag_keep_group)(u, first, count, u->scratch);
-        else NEO__FN(bag_step_group)(u, row, count, u->scratch);
+        for (int64_t r = 0; r < count; r++)
+            row[r] = (int64_t)(update->records[first[r]] >> update->low_bits);
+        if (fetches) NEO__FN(bag_fetch_near)(update, row, count);
+        NEO__FN(bag_merge_group)(update, &walk, count, update->scratch);
+        if (update->keep_at) NEO__FN(bag_keep_group)(update, first, count, update->scratch);
+        else NEO__FN(bag_step_group)(update, row, count, update->scratch);
         walk.begin += count;
     }
 }
@@ -18489,19 +18665,19 @@ NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int
     }
 }
 /* The scale of the block at a place, or its codes; on to the next block. */
-NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *c,
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *call,
                                                 neo__wire_place *at, int codes) {
-    const float *x = (const float *)c->in + at->row * c->stride + at->col;
-    const int64_t left = c->cols - at->col, whole = NEO__CODE_BLOCK;
+    const float *x = (const float *)call->in + at->row * call->stride + at->col;
+    const int64_t left = call->cols - at->col, whole = NEO__CODE_BLOCK;
     char *out =
-        (char *)c->out + (size_t)at->row * c->row_bytes + neo__code_bytes(wire, at->col);
+        (char *)call->out + (size_t)at->row * call->row_bytes + neo__code_bytes(wire, at->col);
     if (!codes) {
-        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), c->factor);
+        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), call->factor);
         memcpy(out, &scale, sizeof scale);
     } else if (left >= whole) {
-        NEO__FN(wire_encode_block)(wire, x, whole, c->factor, out);
+        NEO__FN(wire_encode_block)(wire, x, whole, call->factor, out);
     } else {
-        NEO__FN(wire_encode_block)(wire, x, left, c->factor, out);
+        NEO__FN(wire_encode_block)(wire, x, left, call->factor, out);
     }
     at->col += whole;
     if (left > whole) return;

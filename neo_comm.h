@@ -764,10 +764,10 @@ static void neo__clock_resume(neo__clock *k, neo__waiter **at, int state) {
     neo__cond_signal(&w->wake);
 }
 /* One thread less runs. Under the clock's lock. */
-static void neo__clock_pause(neo__clock *k) {
+static void neo__clock_pause(neo__clock *clock) {
     neo__waiter **first = NULL;
-    if (--k->running > 0) return;
-    for (neo__waiter **at = &k->waiters; *at; at = &(*at)->next) {
+    if (--clock->running > 0) return;
+    for (neo__waiter **at = &clock->waiters; *at; at = &(*at)->next) {
         const neo__waiter *w = *at;
         if (!w->until_ns) continue;
         if (!first || w->until_ns < (*first)->until_ns ||
@@ -775,8 +775,8 @@ static void neo__clock_pause(neo__clock *k) {
             first = at;
     }
     if (!first) return;
-    __atomic_store_n(&k->now_ns, NEO__MAX(k->now_ns, (*first)->until_ns), __ATOMIC_RELAXED);
-    neo__clock_resume(k, first, NEO__IN_TIME);
+    __atomic_store_n(&clock->now_ns, NEO__MAX(clock->now_ns, (*first)->until_ns), __ATOMIC_RELAXED);
+    neo__clock_resume(clock, first, NEO__IN_TIME);
 }
 static void neo__clock_enter(neo__clock *k) {
     if (!k) return;
@@ -792,42 +792,42 @@ static void neo__clock_leave(neo__clock *k) {
 }
 NEO__HOT_BEGIN
 /* Wait on cond, under lock, until neo__clock_wake (1) or until_ns (0; if that is 0: for ever). */
-static int neo__clock_wait(neo__clock *k, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
+static int neo__clock_wait(neo__clock *clock, neo__cond *cond, neo__mutex *lock, int64_t until_ns,
                            int order) {
-    if (!k) {
+    if (!clock) {
         if (until_ns) return neo__cond_wait_until(cond, lock, until_ns);
         neo__cond_wait(cond, lock);
         return 1;
     }
-    neo__waiter w;
-    w.cond = cond;
-    w.until_ns = until_ns;
-    w.order = order;
-    w.state = NEO__WAITS;
-    neo__cond_init(&w.wake);
-    neo__mutex_lock(&k->lock);
-    w.next = k->waiters;
-    k->waiters = &w;
-    neo__clock_pause(k);
+    neo__waiter waiter;
+    waiter.cond = cond;
+    waiter.until_ns = until_ns;
+    waiter.order = order;
+    waiter.state = NEO__WAITS;
+    neo__cond_init(&waiter.wake);
+    neo__mutex_lock(&clock->lock);
+    waiter.next = clock->waiters;
+    clock->waiters = &waiter;
+    neo__clock_pause(clock);
     if (lock) neo__mutex_unlock(lock);
-    while (w.state == NEO__WAITS) neo__cond_wait(&w.wake, &k->lock);
-    neo__mutex_unlock(&k->lock);
-    neo__cond_destroy(&w.wake);
+    while (waiter.state == NEO__WAITS) neo__cond_wait(&waiter.wake, &clock->lock);
+    neo__mutex_unlock(&clock->lock);
+    neo__cond_destroy(&waiter.wake);
     if (lock) neo__mutex_lock(lock);
-    return w.state == NEO__WOKEN;
+    return waiter.state == NEO__WOKEN;
 }
 /* All that wait on cond. The caller holds the lock under which they wait. */
-static void neo__clock_wake(neo__clock *k, neo__cond *cond) {
-    if (!k) {
+static void neo__clock_wake(neo__clock *clock, neo__cond *cond) {
+    if (!clock) {
         neo__cond_broadcast(cond);
         return;
     }
-    neo__mutex_lock(&k->lock);
-    for (neo__waiter **at = &k->waiters; *at;) {
-        if ((*at)->cond == cond) neo__clock_resume(k, at, NEO__WOKEN);
+    neo__mutex_lock(&clock->lock);
+    for (neo__waiter **at = &clock->waiters; *at;) {
+        if ((*at)->cond == cond) neo__clock_resume(clock, at, NEO__WOKEN);
         else at = &(*at)->next;
     }
-    neo__mutex_unlock(&k->lock);
+    neo__mutex_unlock(&clock->lock);
 }
 NEO__HOT_END
 static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
@@ -1143,34 +1143,34 @@ NEO__PRINTF(2, 3) static void neo__call_add(neo__call_text *t, const char *forma
     vsnprintf(t->text + at, sizeof t->text - at, format, args);
     va_end(args);
 }
-static neo__call_text neo__call_name(const neo__call *c) {
+static neo__call_text neo__call_name(const neo__call *call) {
     static const char *const reduces[] = {"sum", "max", "min"};
     neo__call_text t;
-    int known = c->op >= 0 && c->op < (int)NEO_COMM_OP_COUNT && c->dtype >= 0 &&
-                c->dtype < (int)NEO_DTYPE_COUNT;
+    int known = call->op >= 0 && call->op < (int)NEO_COMM_OP_COUNT && call->dtype >= 0 &&
+                call->dtype < (int)NEO_DTYPE_COUNT;
     t.text[0] = 0;
     if (!known) {
         neo__call_add(&t, "no call of neo");
         return t;
     }
-    const char *dtype = neo_dtype_name((neo_dtype)c->dtype);
-    int uneven = c->op == (int)NEO_COMM_ALL_TO_ALL && c->count < 0;
-    const char *more = c->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
-    neo__call_add(&t, "%s%s #%" PRId64, neo__op_names[c->op], more, c->sequence);
+    const char *dtype = neo_dtype_name((neo_dtype)call->dtype);
+    int uneven = call->op == (int)NEO_COMM_ALL_TO_ALL && call->count < 0;
+    const char *more = call->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
+    neo__call_add(&t, "%s%s #%" PRId64, neo__op_names[call->op], more, call->sequence);
     if (uneven)
         neo__call_add(&t, " (%s)", dtype);
-    else if (c->op <= (int)NEO_COMM_REDUCE_SCATTER)
-        neo__call_add(&t, " (%" PRId64 " %s, %s)", c->count, dtype, reduces[c->reduce % 3]);
-    else if (c->op == (int)NEO_COMM_BROADCAST || c->op == (int)NEO_COMM_GATHER ||
-             c->op == (int)NEO_COMM_SCATTER)
-        neo__call_add(&t, " (%" PRId64 " %s, root %d)", c->count, dtype, (int)c->root);
-    else if (c->op != (int)NEO_COMM_BARRIER)
-        neo__call_add(&t, " (%" PRId64 " %s)", c->count, dtype);
-    if (c->op <= (int)NEO_COMM_REDUCE_SCATTER && c->root > 0)
-        neo__call_add(&t, " over %d leaves", (int)c->root);
-    if (c->wire > 0 && c->wire <= (int)NEO_WIRE_COUNT)
-        neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(c->wire - 1)));
-    if (c->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, c->label);
+    else if (call->op <= (int)NEO_COMM_REDUCE_SCATTER)
+        neo__call_add(&t, " (%" PRId64 " %s, %s)", call->count, dtype, reduces[call->reduce % 3]);
+    else if (call->op == (int)NEO_COMM_BROADCAST || call->op == (int)NEO_COMM_GATHER ||
+             call->op == (int)NEO_COMM_SCATTER)
+        neo__call_add(&t, " (%" PRId64 " %s, root %d)", call->count, dtype, (int)call->root);
+    else if (call->op != (int)NEO_COMM_BARRIER)
+        neo__call_add(&t, " (%" PRId64 " %s)", call->count, dtype);
+    if (call->op <= (int)NEO_COMM_REDUCE_SCATTER && call->root > 0)
+        neo__call_add(&t, " over %d leaves", (int)call->root);
+    if (call->wire > 0 && call->wire <= (int)NEO_WIRE_COUNT)
+        neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(call->wire - 1)));
+    if (call->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, call->label);
     return t;
 }
 
@@ -1232,28 +1232,28 @@ static neo_fault_kind neo__comm_fault(const neo_comm *c, const neo__call *call) 
                                                                          : NEO_FAULT_NONE;
 }
 NEO__HOT_BEGIN
-static neo_status neo__comm_execute(neo_comm *comm, neo__work *w) {
+static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
-    const neo_fault_kind fault = neo__comm_fault(comm, &w->call);
+    const neo_fault_kind fault = neo__comm_fault(comm, &work->call);
     if (fault == NEO_FAULT_DELAY)
         neo_comm_sleep(comm, (int64_t)comm->failure.injected.ms * 1000000);
     if (fault == NEO_FAULT_KILL) {
         char text[NEO__COMM_MESSAGE];
         snprintf(text, sizeof text, "rank %d: lost on purpose at %s", comm->world[comm->rank],
-                 neo__call_name(&w->call).text);
+                 neo__call_name(&work->call).text);
         comm->failure.lost = 1;
         (void)neo__comm_mark(comm, NEO_ERR_PEER, text);
         comm->transport->leave(comm);
         return neo__comm_failed(comm);
     }
     int64_t began = neo__clock_now(comm->clock);
-    comm->scratch.place = w->place;
+    comm->scratch.place = work->place;
     neo_status status = NEO_OK;
-    if (w->ready) /* its device becomes the thread's current one, as MPI may want it */
-        status = neo__comm_device_did(comm, &w->call, neo__event_wait(comm->ctx, w->ready));
-    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, w);
-    if (status == NEO_OK) status = neo__work_run(comm, w);
-    neo_comm_counter *counter = &comm->stats.op[w->call.op];
+    if (work->ready) /* its device becomes the thread's current one, as MPI may want it */
+        status = neo__comm_device_did(comm, &work->call, neo__event_wait(comm->ctx, work->ready));
+    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, work);
+    if (status == NEO_OK) status = neo__work_run(comm, work);
+    neo_comm_counter *counter = &comm->stats.op[work->call.op];
     counter->calls++;
     counter->time_ns += neo__clock_now(comm->clock) - began;
     return status;
@@ -1312,36 +1312,36 @@ static neo_status neo__work_slot(neo_comm *comm, int async, neo__work **slot) {
     return neo__comm_drain(comm, async ? q->issued - length + 1 : q->issued);
 }
 /* Fill the slot with a copy; the call takes the next number and the label. */
-static void neo__work_place(neo_comm *c, neo__work *slot, const neo__work *w) {
-    const size_t bytes = (size_t)c->size * sizeof(int64_t);
-    const int pair = w->call.op == (int)NEO_COMM_SEND;
+static void neo__work_place(neo_comm *comm, neo__work *slot, const neo__work *work) {
+    const size_t bytes = (size_t)comm->size * sizeof(int64_t);
+    const int pair = work->call.op == (int)NEO_COMM_SEND;
     int64_t *counts = slot->slot_counts,
-            *pairs = c->next.pair_sequence + (w->receives ? c->size : 0);
+            *pairs = comm->next.pair_sequence + (work->receives ? comm->size : 0);
     void *ready = slot->ready;
-    if (w->in_counts) memmove(counts, w->in_counts, bytes);
-    if (w->out_counts) memmove(counts + c->size, w->out_counts, bytes);
-    *slot = *w;
+    if (work->in_counts) memmove(counts, work->in_counts, bytes);
+    if (work->out_counts) memmove(counts + comm->size, work->out_counts, bytes);
+    *slot = *work;
     slot->slot_counts = counts;
     slot->ready = ready;
-    slot->place = c->next.on_host ? NEO_HOST : c->place;
-    c->next.on_host = 0;
-    if (w->in_counts) slot->in_counts = counts;
-    if (w->out_counts) slot->out_counts = counts + c->size;
-    slot->call.sequence = pair ? pairs[w->peer]++ : c->next.sequence++;
-    if (!c->next.label[0]) return;
-    memcpy(slot->call.label, c->next.label, sizeof slot->call.label);
-    memset(c->next.label, 0, sizeof c->next.label);
+    slot->place = comm->next.on_host ? NEO_HOST : comm->place;
+    comm->next.on_host = 0;
+    if (work->in_counts) slot->in_counts = counts;
+    if (work->out_counts) slot->out_counts = counts + comm->size;
+    slot->call.sequence = pair ? pairs[work->peer]++ : comm->next.sequence++;
+    if (!comm->next.label[0]) return;
+    memcpy(slot->call.label, comm->next.label, sizeof slot->call.label);
+    memset(comm->next.label, 0, sizeof comm->next.label);
 }
 /* Run it now, or hand it to the thread; what the device was called to do before comes first. */
 static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ticket *ticket) {
-    neo__work *w = NULL;
-    NEO__TRY(neo__work_slot(comm, ticket != NULL, &w));
-    neo__work_place(comm, w, given);
-    if (w->ready)
-        NEO__TRY(neo__comm_device_did(comm, &w->call, neo__event_mark(comm->ctx, w->ready)));
+    neo__work *work = NULL;
+    NEO__TRY(neo__work_slot(comm, ticket != NULL, &work));
+    neo__work_place(comm, work, given);
+    if (work->ready)
+        NEO__TRY(neo__comm_device_did(comm, &work->call, neo__event_mark(comm->ctx, work->ready)));
     if (!ticket) {
         int64_t began = neo__clock_now(comm->clock);
-        neo_status status = neo__comm_execute(comm, w);
+        neo_status status = neo__comm_execute(comm, work);
         comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
         return status;
     }
@@ -1351,7 +1351,7 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     neo__mutex_unlock(&comm->lock);
     if (comm->queue.inline_only) {
         /* A failure shows when it is waited for, as it would. */
-        comm->queue.succeeded += neo__comm_execute(comm, w) == NEO_OK;
+        comm->queue.succeeded += neo__comm_execute(comm, work) == NEO_OK;
         comm->queue.finished++;
     }
     return NEO_OK;
@@ -1433,7 +1433,7 @@ static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *en
    numbers of leaves to `leaves` (NULL: only counted). A subtree is an aligned power of two, or
    reaches to the last leaf. */
 static int neo__subtrees(int shards, int size, int rank, int *leaves) {
-    int n = 0, begin, end;
+    int count = 0, begin, end;
     neo__comm_leaves(shards, size, rank, &begin, &end);
     if (begin == 0 && end == shards) { /* the whole tree, of any size */
         if (leaves) leaves[0] = shards;
@@ -1446,11 +1446,11 @@ static int neo__subtrees(int shards, int size, int rank, int *leaves) {
             take = rest; /* the ragged right edge is a subtree too */
         else
             while (take > end - begin) take /= 2;
-        if (leaves) leaves[n] = (int)take;
-        n++;
+        if (leaves) leaves[count] = (int)take;
+        count++;
         begin += (int)take;
     }
-    return n;
+    return count;
 }
 /* Cleared memory. */
 static void *neo__comm_alloc(neo_ctx *ctx, size_t bytes) {
@@ -1491,17 +1491,17 @@ static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
     if (d.queue_length == 0) d.queue_length = 64;
     return d;
 }
-static neo_status neo__comm_desc_check(const neo_comm_desc *d) {
-    NEO__CHECK(d->ranks >= 1 && d->ranks <= NEO__COMM_MAX_RANKS, NEO_ERR_ARG,
-               "neo_comm: ranks is %d, not in 1 .. %d", d->ranks, (int)NEO__COMM_MAX_RANKS);
-    NEO__CHECK(d->ranks_per_node >= 0, NEO_ERR_ARG, "neo_comm: ranks_per_node is %d",
-               d->ranks_per_node);
-    NEO__CHECK(d->queue_length >= 1 && d->queue_length <= 65536, NEO_ERR_ARG,
-               "neo_comm: queue_length is %d, not in 1 .. 65536", d->queue_length);
-    NEO__CHECK(d->segment_bytes >= 4096 && d->segment_bytes <= (size_t)1 << 30, NEO_ERR_ARG,
-               "neo_comm: segment_bytes is %zu, not in 4096 .. 2^30", d->segment_bytes);
+static neo_status neo__comm_desc_check(const neo_comm_desc *desc) {
+    NEO__CHECK(desc->ranks >= 1 && desc->ranks <= NEO__COMM_MAX_RANKS, NEO_ERR_ARG,
+               "neo_comm: ranks is %d, not in 1 .. %d", desc->ranks, (int)NEO__COMM_MAX_RANKS);
+    NEO__CHECK(desc->ranks_per_node >= 0, NEO_ERR_ARG, "neo_comm: ranks_per_node is %d",
+               desc->ranks_per_node);
+    NEO__CHECK(desc->queue_length >= 1 && desc->queue_length <= 65536, NEO_ERR_ARG,
+               "neo_comm: queue_length is %d, not in 1 .. 65536", desc->queue_length);
+    NEO__CHECK(desc->segment_bytes >= 4096 && desc->segment_bytes <= (size_t)1 << 30, NEO_ERR_ARG,
+               "neo_comm: segment_bytes is %zu, not in 4096 .. 2^30", desc->segment_bytes);
     for (int l = 0; l < NEO_LEVEL_COUNT; l++)
-        NEO__CHECK(d->link[l].latency_us >= 0 && d->link[l].bandwidth >= 0, NEO_ERR_ARG,
+        NEO__CHECK(desc->link[l].latency_us >= 0 && desc->link[l].bandwidth >= 0, NEO_ERR_ARG,
                    "neo_comm: link[%d] is negative or not a number", l);
     return NEO_OK;
 }
@@ -1523,7 +1523,7 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
                                 const neo__transport *transport, int rank, int size,
                                 neo_comm **out) {
     NEO__ZERO(neo_comm, new_one);
-    neo_comm *c;
+    neo_comm *comm;
     *out = NULL;
     new_one.ctx = ctx;
     new_one.transport = transport;
@@ -1532,25 +1532,25 @@ static neo_status neo__comm_new(neo_ctx *ctx, const neo_comm_desc *desc,
     new_one.size = size;
     new_one.tree.shards = NEO__MAX(neo_ctx_repro_shards(ctx), size); /* at least a leaf each */
     new_one.bytes = neo__comm_measure(&new_one);
-    c = (neo_comm *)neo__comm_alloc(ctx, new_one.bytes);
-    if (!c) return NEO_ERR_MEMORY;
-    *c = new_one;
-    (void)neo__comm_layout(c, (char *)c);
-    c->threads.looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
-    c->threads.ring_length = c->tree.most + 2;
-    c->tree.one_each = c->scratch.pieces == size;
+    comm = (neo_comm *)neo__comm_alloc(ctx, new_one.bytes);
+    if (!comm) return NEO_ERR_MEMORY;
+    *comm = new_one;
+    (void)neo__comm_layout(comm, (char *)comm);
+    comm->threads.looks = desc->ranks <= neo__core_count() ? NEO__COMM_LOOKS : NEO__COMM_FEW_LOOKS;
+    comm->threads.ring_length = comm->tree.most + 2;
+    comm->tree.one_each = comm->scratch.pieces == size;
     for (int r = 0; r < size; r++) {
-        const int before = c->tree.pieces_of[r];
-        c->tree.pieces_of[r + 1] =
-            before + neo__subtrees(c->tree.shards, size, r, c->tree.leaves + before);
-        c->tree.one_each &= c->tree.leaves[r] == c->tree.leaves[0];
-        c->tree.ones[r] = 1;
-        c->tree.identity[r + 1] = r + 1;
+        const int before = comm->tree.pieces_of[r];
+        comm->tree.pieces_of[r + 1] =
+            before + neo__subtrees(comm->tree.shards, size, r, comm->tree.leaves + before);
+        comm->tree.one_each &= comm->tree.leaves[r] == comm->tree.leaves[0];
+        comm->tree.ones[r] = 1;
+        comm->tree.identity[r + 1] = r + 1;
     }
-    neo__mutex_init(&c->lock);
-    neo__cond_init(&c->queue.changed);
-    neo__live_begin(ctx, &c->live, "comm", NULL);
-    *out = c;
+    neo__mutex_init(&comm->lock);
+    neo__cond_init(&comm->queue.changed);
+    neo__live_begin(ctx, &comm->live, "comm", NULL);
+    *out = comm;
     return NEO_OK;
 }
 /* Rank `theirs` of a group becomes rank `mine` of one that is made from it. */
@@ -1765,15 +1765,15 @@ NEO_API neo_status neo_comm_split_device(neo_comm *comm, int color, int key, neo
 NEO_API neo_place neo_comm_place(const neo_comm *comm) { return comm->place; }
 NEO_API neo_comm *neo_comm_host(neo_comm *comm) { return comm->host ? comm->host : comm; }
 /* Ranks of a node, if nodes are equal and consecutive; else 0. */
-static int neo__comm_node_size(const neo_comm *c) {
+static int neo__comm_node_size(const neo_comm *comm) {
     int local = 1;
-    while (local < c->size && c->node[local] == c->node[0]) local++;
-    if (c->size % local) return 0;
-    for (int p = 0; p < c->size; p++) {
+    while (local < comm->size && comm->node[local] == comm->node[0]) local++;
+    if (comm->size % local) return 0;
+    for (int p = 0; p < comm->size; p++) {
         int first = p / local * local;
-        if (c->node[p] != c->node[first]) return 0;
+        if (comm->node[p] != comm->node[first]) return 0;
         for (int q = 0; q < first; q += local)
-            if (c->node[q] == c->node[first]) return 0;
+            if (comm->node[q] == comm->node[first]) return 0;
     }
     return local;
 }
@@ -2014,97 +2014,97 @@ static size_t neo__reduce_whole(const neo__reducing *j, int p, int from) {
     return (size_t)(j->offset[p + 1] - j->offset[p]) * j->size *
            (size_t)(j->pieces_of[from + 1] - j->pieces_of[from]);
 }
-static neo_status neo__reduce_start(neo_comm *c, const neo__call *call, const neo__reducing *j,
-                                    int64_t s, neo__round *r) {
-    size_t part = (size_t)neo__segment_count(j, c->rank, s) * j->size;
-    char *scratch = neo__comm_segment(c, (int)(s & 1));
-    r->xfer = c->scratch.xfer + (s & 1) * (c->scratch.xfer_count / 2);
-    r->count = 0;
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 1);
+static neo_status neo__reduce_start(neo_comm *comm, const neo__call *call, const neo__reducing *j,
+                                    int64_t s, neo__round *round) {
+    size_t part = (size_t)neo__segment_count(j, comm->rank, s) * j->size;
+    char *scratch = neo__comm_segment(comm, (int)(s & 1));
+    round->xfer = comm->scratch.xfer + (s & 1) * (comm->scratch.xfer_count / 2);
+    round->count = 0;
+    for (int d = 1; d < comm->size; d++) {
+        int p = neo__peer_in_turn(comm, d, 1);
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1] && (s == 0 || part > 0); k++) {
-            neo__round_add(r, p, 0, scratch, part, s == 0 && k == j->pieces_of[p],
-                           neo__comm_views(c))
-                ->whole = neo__reduce_whole(j, c->rank, p);
+            neo__round_add(round, p, 0, scratch, part, s == 0 && k == j->pieces_of[p],
+                           neo__comm_views(comm))
+                ->whole = neo__reduce_whole(j, comm->rank, p);
             if (scratch) scratch += (size_t)j->segment * j->size;
         }
     }
-    for (int d = 1; d < c->size; d++) {
-        int p = neo__peer_in_turn(c, d, 0);
+    for (int d = 1; d < comm->size; d++) {
+        int p = neo__peer_in_turn(comm, d, 0);
         size_t bytes = (size_t)neo__segment_count(j, p, s) * j->size;
         for (int k = 0; k < j->pieces && (s == 0 || bytes > 0); k++)
-            neo__round_add(r, p, 1,
+            neo__round_add(round, p, 1,
                            (const char *)j->mine[k] +
                                (size_t)(j->offset[p] + s * j->segment) * j->size,
                            bytes, s == 0 && k == 0, 0)
-                ->whole = neo__reduce_whole(j, p, c->rank);
+                ->whole = neo__reduce_whole(j, p, comm->rank);
     }
-    return neo__round_start(c, call, r);
+    return neo__round_start(comm, call, round);
 }
 /* The receives are done: add them. The sends still go on. */
-static neo_status neo__reduce_finish(neo_comm *c, const neo__call *call, const neo__reducing *j,
+static neo_status neo__reduce_finish(neo_comm *comm, const neo__call *call, const neo__reducing *j,
                                      int64_t s, neo__round *r, void *out) {
-    int64_t count = neo__segment_count(j, c->rank, s);
+    int64_t count = neo__segment_count(j, comm->rank, s);
     int receives = 0;
     while (receives < r->count && !r->xfer[receives].send) receives++;
-    NEO__TRY(c->transport->finish(c, call, r->xfer, receives));
+    NEO__TRY(comm->transport->finish(comm, call, r->xfer, receives));
     for (int k = 0; k < j->pieces; k++)
-        c->scratch.piece[j->first_piece + k] =
-            (const char *)j->mine[k] + (size_t)(j->offset[c->rank] + s * j->segment) * j->size;
+        comm->scratch.piece[j->first_piece + k] =
+            (const char *)j->mine[k] + (size_t)(j->offset[comm->rank] + s * j->segment) * j->size;
     for (int i = 0; i < receives;) {
         int p = r->xfer[i].peer;
         for (int k = j->pieces_of[p]; k < j->pieces_of[p + 1]; k++)
-            c->scratch.piece[k] = r->xfer[i++].from;
+            comm->scratch.piece[k] = r->xfer[i++].from;
     }
     char *to = (char *)out + (size_t)(s * j->segment) * j->size;
-    const neo__combine_call sum = neo__sum_of(call, c->scratch.piece, j->leaves,
-                                              j->pieces_of[c->size], to, count);
-    if (count > 0 && c->transport->combine) {
-        NEO__TRY(c->transport->combine(c, &sum));
+    const neo__combine_call sum = neo__sum_of(call, comm->scratch.piece, j->leaves,
+                                              j->pieces_of[comm->size], to, count);
+    if (count > 0 && comm->transport->combine) {
+        NEO__TRY(comm->transport->combine(comm, &sum));
     } else if (count > 0) {
         neo_status status = neo__comm_device_did(
-            c, call, neo__device_combine(c->ctx, c->scratch.place, &sum));
+            comm, call, neo__device_combine(comm->ctx, comm->scratch.place, &sum));
         if (status != NEO_OK) { /* finish takes back what the others might still read */
-            (void)c->transport->finish(c, call, r->xfer + receives, r->count - receives);
+            (void)comm->transport->finish(comm, call, r->xfer + receives, r->count - receives);
             return status;
         }
     }
     for (int i = 0; i < receives; i++)
-        if (r->xfer[i].view) c->transport->release(c, &r->xfer[i]);
-    return c->transport->finish(c, call, r->xfer + receives, r->count - receives);
+        if (r->xfer[i].view) comm->transport->release(comm, &r->xfer[i]);
+    return comm->transport->finish(comm, call, r->xfer + receives, r->count - receives);
 }
 /* out = this rank's part of the sum of all pieces: one per rank, or those of a sum over leaves. */
-static neo_status neo__reduce_parts(neo_comm *c, const neo__work *w, const int64_t *offset,
+static neo_status neo__reduce_parts(neo_comm *comm, const neo__work *work, const int64_t *offset,
                                     void *out) {
-    const neo__call *call = &w->call;
+    const neo__call *call = &work->call;
     neo__reducing j;
     int64_t most = 0;
-    j.mine = w->pieces ? w->piece : &w->in;
+    j.mine = work->pieces ? work->piece : &work->in;
     j.offset = offset;
-    j.pieces_of = w->pieces ? c->tree.pieces_of : c->tree.identity;
-    j.leaves = w->pieces ? c->tree.leaves : c->tree.ones;
-    j.size = w->each;
-    j.first_piece = j.pieces_of[c->rank];
-    j.pieces = j.pieces_of[c->rank + 1] - j.first_piece;
-    for (int p = 0; p < c->size; p++)
+    j.pieces_of = work->pieces ? comm->tree.pieces_of : comm->tree.identity;
+    j.leaves = work->pieces ? comm->tree.leaves : comm->tree.ones;
+    j.size = work->each;
+    j.first_piece = j.pieces_of[comm->rank];
+    j.pieces = j.pieces_of[comm->rank + 1] - j.first_piece;
+    for (int p = 0; p < comm->size; p++)
         most = offset[p + 1] - offset[p] > most ? offset[p + 1] - offset[p] : most;
     j.segment = most;
-    if (!neo__comm_views(c)) {
+    if (!neo__comm_views(comm)) {
         /* as many pieces as any rank may receive: cut alike on all */
-        const size_t others = (size_t)NEO__MAX(j.pieces_of[c->size] - 1, 1);
-        const int64_t fits = (int64_t)(c->scratch.segment_bytes / others / 64 * 64 / j.size);
+        const size_t others = (size_t)NEO__MAX(j.pieces_of[comm->size] - 1, 1);
+        const int64_t fits = (int64_t)(comm->scratch.segment_bytes / others / 64 * 64 / j.size);
         j.segment = NEO__MIN(j.segment, NEO__MAX(fits, 1));
     }
     j.segment = NEO__MAX(j.segment, 1);
     int64_t segments = (most + j.segment - 1) / j.segment;
     neo__round round[2];
     /* Two segments are on their way at a time, once the first has shown that the ranks agree. */
-    NEO__TRY(neo__reduce_start(c, call, &j, 0, &round[0]));
+    NEO__TRY(neo__reduce_start(comm, call, &j, 0, &round[0]));
     for (int64_t s = 0; s == 0 || s < segments; s++) {
         if (s > 0 && s + 1 < segments)
-            NEO__TRY(neo__reduce_start(c, call, &j, s + 1, &round[(s + 1) & 1]));
-        NEO__TRY(neo__reduce_finish(c, call, &j, s, &round[s & 1], out));
-        if (s == 0 && segments > 1) NEO__TRY(neo__reduce_start(c, call, &j, 1, &round[1]));
+            NEO__TRY(neo__reduce_start(comm, call, &j, s + 1, &round[(s + 1) & 1]));
+        NEO__TRY(neo__reduce_finish(comm, call, &j, s, &round[s & 1], out));
+        if (s == 0 && segments > 1) NEO__TRY(neo__reduce_start(comm, call, &j, 1, &round[1]));
     }
     return NEO_OK;
 }
@@ -2139,51 +2139,51 @@ static neo_status neo__tree_down(neo_comm *c, const neo__call *call, int root, v
     return neo__round_run(c, call, &r);
 }
 /* Two ranks: each sends all it has, which is as many bytes as two halves there and back. */
-static neo_status neo__all_reduce_pair(neo_comm *c, const neo__call *call, const void *in,
+static neo_status neo__all_reduce_pair(neo_comm *comm, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char theirs[NEO__SMALL_BYTES], mine[NEO__SMALL_BYTES];
     const void *piece[2];
-    neo__round r = neo__round_new(c);
+    neo__round r = neo__round_new(comm);
     mine[0] = theirs[0] = 0;
     if (bytes) memcpy(mine, in, bytes); /* out may be in, which the other reads */
-    neo__round_add(&r, 1 - c->rank, 0, theirs, bytes, 1, 0);
-    neo__round_add(&r, 1 - c->rank, 1, mine, bytes, 1, 0);
-    NEO__TRY(neo__round_run(c, call, &r));
-    piece[c->rank] = mine;
-    piece[1 - c->rank] = theirs;
+    neo__round_add(&r, 1 - comm->rank, 0, theirs, bytes, 1, 0);
+    neo__round_add(&r, 1 - comm->rank, 1, mine, bytes, 1, 0);
+    NEO__TRY(neo__round_run(comm, call, &r));
+    piece[comm->rank] = mine;
+    piece[1 - comm->rank] = theirs;
     const neo__combine_call both = neo__sum_of(call, piece, neo__two_leaves, 2, out, call->count);
-    return neo__device_combine(c->ctx, NEO_HOST, &both);
+    return neo__device_combine(comm->ctx, NEO_HOST, &both);
 }
-static neo_status neo__all_reduce_tree(neo_comm *c, const neo__call *call, const void *in,
+static neo_status neo__all_reduce_tree(neo_comm *comm, const neo__call *call, const void *in,
                                        void *out, size_t bytes) {
     char sum[NEO__SMALL_BYTES], theirs[NEO__SMALL_BYTES];
     const void *piece[2] = {sum, theirs};
     const neo__combine_call both = neo__sum_of(call, piece, neo__two_leaves, 2, sum, call->count);
     int step = 1;
     if (bytes) memcpy(sum, in, bytes);
-    for (; step < c->size && !(c->rank & step); step *= 2) {
-        if (c->rank + step >= c->size) continue;
-        NEO__TRY(neo__one(c, call, c->rank + step, 0, theirs, bytes));
-        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &both));
+    for (; step < comm->size && !(comm->rank & step); step *= 2) {
+        if (comm->rank + step >= comm->size) continue;
+        NEO__TRY(neo__one(comm, call, comm->rank + step, 0, theirs, bytes));
+        NEO__TRY(neo__device_combine(comm->ctx, NEO_HOST, &both));
     }
-    if (c->rank) NEO__TRY(neo__one(c, call, c->rank - step, 1, sum, bytes));
-    NEO__TRY(neo__tree_down(c, call, 0, sum, bytes));
+    if (comm->rank) NEO__TRY(neo__one(comm, call, comm->rank - step, 1, sum, bytes));
+    NEO__TRY(neo__tree_down(comm, call, 0, sum, bytes));
     if (bytes) memcpy(out, sum, bytes);
     return NEO_OK;
 }
-static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *w) {
-    const neo__call *call = &w->call;
-    size_t size = w->each, bytes = (size_t)call->count * size;
-    int one_each = !w->pieces || c->tree.one_each;
-    const void *mine = w->pieces ? w->piece[0] : w->in;
+static neo_status neo__all_reduce_run(neo_comm *c, const neo__work *work) {
+    const neo__call *call = &work->call;
+    size_t size = work->each, bytes = (size_t)call->count * size;
+    int one_each = !work->pieces || c->tree.one_each;
+    const void *mine = work->pieces ? work->piece[0] : work->in;
     if (one_each && bytes <= NEO__SMALL_BYTES && c->scratch.place == NEO_HOST)
-        return c->size == 2 ? neo__all_reduce_pair(c, call, mine, w->out, bytes)
-                            : neo__all_reduce_tree(c, call, mine, w->out, bytes);
+        return c->size == 2 ? neo__all_reduce_pair(c, call, mine, work->out, bytes)
+                            : neo__all_reduce_tree(c, call, mine, work->out, bytes);
     for (int p = 0; p <= c->size; p++) /* whole blocks of 16 elements, so that sums stay aligned */
         c->scratch.offset[p] = p == c->size ? call->count : call->count / 16 * p / c->size * 16;
-    NEO__TRY(neo__reduce_parts(c, w, c->scratch.offset,
-                               (char *)w->out + (size_t)c->scratch.offset[c->rank] * size));
-    return neo__gather_parts(c, call, w->each, (char *)w->out, c->scratch.offset, 0);
+    NEO__TRY(neo__reduce_parts(c, work, c->scratch.offset,
+                               (char *)work->out + (size_t)c->scratch.offset[c->rank] * size));
+    return neo__gather_parts(c, call, work->each, (char *)work->out, c->scratch.offset, 0);
 }
 NEO__HOT_END
 
@@ -2210,14 +2210,14 @@ static neo_status neo__all_gather_run(neo_comm *c, const neo__work *w) {
                             offset[c->rank + 1] - offset[c->rank], w->each));
     return neo__gather_parts(c, &w->call, w->each, (char *)w->out, offset, 1);
 }
-static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *w) {
-    const neo__call *call = &w->call;
-    size_t size = w->each;
-    const int64_t *in = neo__offsets(c, w);
+static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *work) {
+    const neo__call *call = &work->call;
+    size_t size = work->each;
+    const int64_t *in = neo__offsets(c, work);
     int64_t *out = c->scratch.offset + c->size + 1;
-    neo__offsets_set(c, out, w->count, w->out_counts);
-    const char *from = (const char *)w->in;
-    char *to = (char *)w->out;
+    neo__offsets_set(c, out, work->count, work->out_counts);
+    const char *from = (const char *)work->in;
+    char *to = (char *)work->out;
     neo__round r = neo__round_new(c);
     neo__round_add_parts(c, &r, 0, to, out, size, 1, 0);
     neo__round_add_parts(c, &r, 1, from, in, size, 1, 0);
@@ -2256,9 +2256,9 @@ static neo_status neo__barrier_run(neo_comm *c, const neo__work *w) {
 /* ---- rows on a narrow wire: a coded row is one element of the plain collectives ---- */
 /* All of this rank's rows are coded into the workspace, where coded rows go to all that need them;
    what has come, `pieces` for a row (of a sum: one of each rank), is decoded and added. */
-static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
-    const neo_ctx *ctx = c->ctx;
-    const neo_place place = c->scratch.place;
+static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
+    const neo_ctx *ctx = comm->ctx;
+    const neo_place place = comm->scratch.place;
     const int gathers = w->call.op == (int)NEO_COMM_ALL_GATHER;
     const int sums = w->call.op == (int)NEO_COMM_REDUCE_SCATTER;
     neo__work coded = *w;
@@ -2267,18 +2267,18 @@ static neo_status neo__rows_run(neo_comm *c, const neo__work *w) {
     else to += (size_t)w->in_count * w->each;
     coded.in = from;
     coded.out = to;
-    for (int p = 0; p < c->size && sums; p++) w->slot_counts[c->size + p] = w->out_count;
-    if (sums) coded.out_counts = w->slot_counts + c->size;
+    for (int p = 0; p < comm->size && sums; p++) w->slot_counts[comm->size + p] = w->out_count;
+    if (sums) coded.out_counts = w->slot_counts + comm->size;
     neo__wire_call encode =
         neo__wire_call_of(w->rows.wire, w->rows.exponent, w->in_count, w->rows.cols, w->in, from);
     neo__wire_call decode =
         neo__wire_call_of(w->rows.wire, w->rows.exponent, w->out_count, w->rows.cols, to, w->out);
-    decode.pieces = sums ? c->size : 1;
+    decode.pieces = sums ? comm->size : 1;
     decode.piece_bytes = (size_t)decode.rows * w->each;
-    NEO__TRY(neo__comm_device_did(c, &w->call, neo__device_encode(ctx, place, &encode)));
+    NEO__TRY(neo__comm_device_did(comm, &w->call, neo__device_encode(ctx, place, &encode)));
     if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
-    NEO__TRY(gathers ? neo__all_gather_run(c, &coded) : neo__all_to_all_run(c, &coded));
-    return neo__comm_device_did(c, &w->call, neo__device_decode(ctx, place, &decode));
+    NEO__TRY(gathers ? neo__all_gather_run(comm, &coded) : neo__all_to_all_run(comm, &coded));
+    return neo__comm_device_did(comm, &w->call, neo__device_decode(ctx, place, &decode));
 }
 
 static neo_status neo__work_run(neo_comm *c, neo__work *w) {
@@ -2334,20 +2334,20 @@ static int neo__in_has_all(const neo__work *w) {
     return w->call.op == (int)NEO_COMM_REDUCE_SCATTER || w->call.op == (int)NEO_COMM_SCATTER;
 }
 /* Counts of a call: in and out are whole, or one of them or both have a part of each rank. */
-static neo_status neo__check_parts(neo_comm *c, neo__work *w) {
-    NEO__TRY(neo__comm_check(c, w->function));
+static neo_status neo__check_parts(neo_comm *comm, neo__work *w) {
+    NEO__TRY(neo__comm_check(comm, w->function));
     if (w->call.op == (int)NEO_COMM_ALL_REDUCE) return NEO_OK;
     const int both = w->call.op == (int)NEO_COMM_ALL_TO_ALL;
-    const int64_t mine = neo__part(w->count, w->in_counts, c->rank);
-    w->in_count = neo__parts_total(c->size, w->count, w->in_counts);
-    w->out_count = both ? neo__parts_total(c->size, w->count, w->out_counts) : w->in_count;
+    const int64_t mine = neo__part(w->count, w->in_counts, comm->rank);
+    w->in_count = neo__parts_total(comm->size, w->count, w->in_counts);
+    w->out_count = both ? neo__parts_total(comm->size, w->count, w->out_counts) : w->in_count;
     NEO__CHECK(w->in_count >= 0 && w->out_count >= 0, NEO_ERR_ARG,
                "%s: a count is negative, or their sum too large", w->function);
     w->call.count = w->out_counts ? -1 : w->in_count; /* -1: each pair agrees on its own */
-    NEO__CHECK(!w->out_counts || mine == w->out_counts[c->rank], NEO_ERR_ARG,
+    NEO__CHECK(!w->out_counts || mine == w->out_counts[comm->rank], NEO_ERR_ARG,
                "%s: this rank sends itself a part of %" PRId64 ", but expects %" PRId64,
-               w->function, mine, w->out_counts[c->rank]);
-    for (int p = 0; p < c->rank; p++) w->at += neo__part(w->count, w->in_counts, p);
+               w->function, mine, w->out_counts[comm->rank]);
+    for (int p = 0; p < comm->rank; p++) w->at += neo__part(w->count, w->in_counts, p);
     if (!both && neo__in_has_all(w)) w->out_count = mine;
     else if (!both) w->in_count = mine;
     return NEO_OK;
@@ -2365,12 +2365,12 @@ static int neo__in_place(const void *all, int64_t all_count, const void *part, i
 }
 /* One buffer has all parts, on the root where there is one; the other has this rank's part. Or
    both are whole. */
-static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket) {
+static neo_status neo__parts_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
     const int op = w->call.op, rooted = op == (int)NEO_COMM_GATHER || op == (int)NEO_COMM_SCATTER;
-    const int whole = !rooted || c->rank == w->call.root, in_has_all = neo__in_has_all(w);
+    const int whole = !rooted || comm->rank == w->call.root, in_has_all = neo__in_has_all(w);
     const neo_dtype dtype = (neo_dtype)w->call.dtype;
-    NEO__TRY(neo__check_parts(c, w));
-    NEO__TRY(neo__check_root(c, w));
+    NEO__TRY(neo__check_parts(comm, w));
+    NEO__TRY(neo__check_root(comm, w));
     if (whole || !in_has_all)
         NEO__TRY(neo__check_data(w->function, "in", w->in, w->in_count, dtype));
     if (whole || in_has_all)
@@ -2381,7 +2381,7 @@ static neo_status neo__parts_issue(neo_comm *c, neo__work *w, neo_ticket *ticket
     NEO__CHECK(apart || !whole, NEO_ERR_ARG, "%s: in and out overlap, but not in place",
                w->function);
     NEO__TRY(neo__check_reduce(w));
-    return neo__work_issue(c, w, ticket);
+    return neo__work_issue(comm, w, ticket);
 }
 NEO_API neo_status neo_comm_all_reduce(neo_comm *c, neo_reduce reduce, const void *in, void *out,
                                        int64_t count, neo_dtype dtype, neo_ticket *ticket) {
@@ -2445,18 +2445,18 @@ NEO_API neo_status neo_comm_broadcast(neo_comm *c, void *data, int64_t count, ne
     NEO__TRY(neo__check_data(w.function, "data", data, count, dtype));
     return neo__work_issue(c, &w, ticket);
 }
-static neo_status neo__pair_issue(neo_comm *c, const char *function, const void *data,
+static neo_status neo__pair_issue(neo_comm *comm, const char *function, const void *data,
                                   int64_t count, neo_dtype dtype, int peer, int receives,
                                   neo_ticket *ticket) {
     neo__work w =
         neo__work_new(function, NEO_COMM_SEND, data, (void *)(uintptr_t)data, count, NULL, dtype);
     w.peer = peer;
     w.receives = receives;
-    NEO__TRY(neo__comm_check(c, function));
-    NEO__CHECK(peer >= 0 && peer < c->size && peer != c->rank, NEO_ERR_ARG,
-               "%s: peer %d is not another rank of a group of %d", function, peer, c->size);
+    NEO__TRY(neo__comm_check(comm, function));
+    NEO__CHECK(peer >= 0 && peer < comm->size && peer != comm->rank, NEO_ERR_ARG,
+               "%s: peer %d is not another rank of a group of %d", function, peer, comm->size);
     NEO__TRY(neo__check_data(function, "data", data, count, dtype));
-    return neo__work_issue(c, &w, ticket);
+    return neo__work_issue(comm, &w, ticket);
 }
 NEO_API neo_status neo_comm_send(neo_comm *c, const void *data, int64_t count, neo_dtype dtype,
                                  int peer, neo_ticket *ticket) {
@@ -2480,15 +2480,15 @@ static neo_status neo__check_leaves(const neo_comm *comm, const char *function) 
     return NEO_OK;
 }
 /* A piece may hold out at its place, or be elsewhere. */
-static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const *pieces,
+static neo_status neo__leaves_issue(neo_comm *comm, neo__work *w, const void *const *pieces,
                                     neo_ticket *ticket) {
     const neo_dtype dtype = (neo_dtype)w->call.dtype;
-    NEO__TRY(neo__check_parts(c, w));
+    NEO__TRY(neo__check_parts(comm, w));
     NEO__TRY(neo__check_data(w->function, "out", w->out, w->out_count, dtype));
-    NEO__TRY(neo__check_leaves(c, w->function));
+    NEO__TRY(neo__check_leaves(comm, w->function));
     NEO__TRY(neo__check_reduce(w));
     NEO__CHECK(pieces, NEO_ERR_ARG, "%s: pieces is NULL", w->function);
-    w->pieces = c->tree.pieces_of[c->rank + 1] - c->tree.pieces_of[c->rank];
+    w->pieces = comm->tree.pieces_of[comm->rank + 1] - comm->tree.pieces_of[comm->rank];
     for (int k = 0; k < w->pieces; k++) {
         NEO__TRY(neo__check_data(w->function, "a piece", pieces[k], w->call.count, dtype));
         NEO__CHECK(
@@ -2496,8 +2496,8 @@ static neo_status neo__leaves_issue(neo_comm *c, neo__work *w, const void *const
             NEO_ERR_ARG, "%s: piece %d and out overlap, but not in place", w->function, k);
         w->piece[k] = pieces[k];
     }
-    if (!c->tree.one_each) w->call.root = (int32_t)c->tree.shards;
-    return neo__work_issue(c, w, ticket);
+    if (!comm->tree.one_each) w->call.root = (int32_t)comm->tree.shards;
+    return neo__work_issue(comm, w, ticket);
 }
 NEO_API neo_status neo_comm_all_reduce_leaves(neo_comm *c, const void *const *pieces, void *out,
                                               int64_t count, neo_dtype dtype, neo_ticket *ticket) {
@@ -2898,18 +2898,18 @@ static neo_status neo__input_round(neo_comm_input *in, int idle, int *moved) {
             return neo_fail(NEO_ERR_PEER, "standard input: rank %d has closed it before its end",
                             group->world[p]);
     }
-    const int64_t n = word[0];
-    if (n == NEO__INPUT_END) return NEO_END;
-    if (n == NEO__INPUT_FAILS) {
+    const int64_t count = word[0];
+    if (count == NEO__INPUT_END) return NEO_END;
+    if (count == NEO__INPUT_FAILS) {
         NEO__TRY(neo_comm_broadcast(group, in->text, NEO__AGREE_BYTES, NEO_U8, 0, NULL));
         in->text[NEO__AGREE_BYTES - 1] = 0;
         return neo_fail(NEO_ERR_IO, "%s", in->text);
     }
-    if (full || n <= 0) return NEO_OK;
+    if (full || count <= 0) return NEO_OK;
     int block = (int)(in->put % NEO__INPUT_BLOCKS);
-    NEO__TRY(neo_comm_broadcast(group, in->data[block], n, NEO_U8, 0, NULL));
+    NEO__TRY(neo_comm_broadcast(group, in->data[block], count, NEO_U8, 0, NULL));
     neo__mutex_lock(&in->lock);
-    in->bytes[block] = (size_t)n;
+    in->bytes[block] = (size_t)count;
     in->put++;
     neo__cond_broadcast(&in->changed);
     neo__mutex_unlock(&in->lock);
@@ -3097,17 +3097,17 @@ typedef struct neo__seat {
     neo__ring *ring; /* [size] from each rank */
 } neo__seat;
 
-static size_t neo__seat_layout(neo__seat *p, char *block, int size, int ring_length) {
+static size_t neo__seat_layout(neo__seat *seat, char *block, int size, int ring_length) {
     neo__carve at = {block, 0};
     const size_t n = (size_t)size, length = (size_t)ring_length;
     neo__seat *self;
     neo__message *message;
     NEO__CARVE(&at, self, 1);
-    NEO__CARVE(&at, p->ring, n);
+    NEO__CARVE(&at, seat->ring, n);
     NEO__CARVE(&at, message, n * length);
-    NEO__CARVE(&at, p->rally.member, n);
-    NEO__CARVE(&at, p->rally.in, n);
-    for (size_t r = 0; block && r < n; r++) p->ring[r].message = message + r * length;
+    NEO__CARVE(&at, seat->rally.member, n);
+    NEO__CARVE(&at, seat->rally.in, n);
+    for (size_t r = 0; block && r < n; r++) seat->ring[r].message = message + r * length;
     return at.at;
 }
 static size_t neo__seat_bytes(int size, int ring_length) {
@@ -3146,22 +3146,22 @@ static void neo__seat_free(neo__seat *p) {
 }
 static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
     size_t bytes = neo__seat_bytes(size, ring_length);
-    neo__seat *p = (neo__seat *)neo__comm_alloc(ctx, bytes);
-    if (!p) return NULL;
-    (void)neo__seat_layout(p, (char *)p, size, ring_length);
-    p->ctx = ctx;
-    p->bytes = bytes;
-    p->size = size;
-    p->ring_length = ring_length;
-    p->references = size;
-    neo__mutex_init(&p->lock);
-    neo__cond_init(&p->wake);
-    p->job = job;
+    neo__seat *seat = (neo__seat *)neo__comm_alloc(ctx, bytes);
+    if (!seat) return NULL;
+    (void)neo__seat_layout(seat, (char *)seat, size, ring_length);
+    seat->ctx = ctx;
+    seat->bytes = bytes;
+    seat->size = size;
+    seat->ring_length = ring_length;
+    seat->references = size;
+    neo__mutex_init(&seat->lock);
+    neo__cond_init(&seat->wake);
+    seat->job = job;
     neo__mutex_lock(&job->lock);
-    p->next = job->seats;
-    job->seats = p;
+    seat->next = job->seats;
+    job->seats = seat;
     neo__mutex_unlock(&job->lock);
-    return p;
+    return seat;
 }
 static void neo__seat_drop(neo__seat *p) {
     if (__atomic_sub_fetch(&p->references, 1, __ATOMIC_ACQ_REL) > 0) return;
@@ -3199,13 +3199,13 @@ static int neo__threads_heard(neo_comm *c) {
     (void)neo__comm_mark(c, p->told_status, p->told_message);
     return 1;
 }
-static void neo__threads_tell(neo_comm *c) {
-    for (int r = 0; r < c->size; r++) {
-        neo__seat *p = c->threads.seat[r];
+static void neo__threads_tell(neo_comm *comm) {
+    for (int r = 0; r < comm->size; r++) {
+        neo__seat *p = comm->threads.seat[r];
         neo__mutex_lock(&p->lock);
         if (!p->told) {
-            p->told_status = c->failure.status;
-            memcpy(p->told_message, c->failure.message, sizeof p->told_message);
+            p->told_status = comm->failure.status;
+            memcpy(p->told_message, comm->failure.message, sizeof p->told_message);
             __atomic_store_n(&p->told, 1, __ATOMIC_SEQ_CST);
         }
         neo__mutex_unlock(&p->lock);
@@ -3305,21 +3305,21 @@ static void neo__seat_waits(neo_comm *c, const neo__call *call, int rank) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, rank + 1, __ATOMIC_RELEASE);
 }
 
-static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfer *x) {
-    neo__seat *mine = c->threads.seat[c->rank], *theirs = c->threads.seat[x->peer];
-    neo__limit limit = neo__comm_limit(c);
+static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__xfer *x) {
+    neo__seat *mine = comm->threads.seat[comm->rank], *theirs = comm->threads.seat[x->peer];
+    neo__limit limit = neo__comm_limit(comm);
     int in_time = 1;
-    x->done = neo__comm_fault(c, call) == NEO_FAULT_DROP;
+    x->done = neo__comm_fault(comm, call) == NEO_FAULT_DROP;
     if (x->done) return NEO_OK;
     for (;;) {
         int64_t seen = NEO__SEE(mine->events);
         if (x->index - NEO__SEE(x->ring->taken) < (uint64_t)theirs->ring_length) break;
-        if (neo__threads_heard(c)) return neo__comm_failed(c);
-        if (NEO__SEE(theirs->left) || !in_time) return neo__threads_late(c, call, x);
-        in_time = neo__seat_wait(c, mine, seen, &limit);
+        if (neo__threads_heard(comm)) return neo__comm_failed(comm);
+        if (NEO__SEE(theirs->left) || !in_time) return neo__threads_late(comm, call, x);
+        in_time = neo__seat_wait(comm, mine, seen, &limit);
     }
-    neo_level level = neo__comm_level(c, x->peer);
-    const neo_link *link = &c->desc.link[level];
+    neo_level level = neo__comm_level(comm, x->peer);
+    const neo_link *link = &comm->desc.link[level];
     neo__message *m = x->message;
     m->call = *call;
     m->data = x->data;
@@ -3327,7 +3327,7 @@ static neo_status neo__threads_send(neo_comm *c, const neo__call *call, neo__xfe
     m->whole = x->whole;
     m->arrives_ns = 0;
     if (link->latency_us > 0 || link->bandwidth > 0) {
-        int64_t now = neo__clock_now(c->clock), *leaves_at = &mine->leaves_at[level];
+        int64_t now = neo__clock_now(comm->clock), *leaves_at = &mine->leaves_at[level];
         *leaves_at = NEO__MAX(*leaves_at, now) + neo__link_ns(link, x->bytes);
         m->arrives_ns = *leaves_at + (int64_t)(link->latency_us * 1000.0);
     }
@@ -3359,20 +3359,20 @@ static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xf
 }
 
 /* Check: a message belongs to the call that this rank makes. */
-static neo_status neo__comm_agree(neo_comm *c, const neo__call *mine, const neo__call *theirs,
+static neo_status neo__comm_agree(neo_comm *comm, const neo__call *mine, const neo__call *theirs,
                                   const neo__xfer *x, size_t bytes) {
-    int rank = c->world[c->rank], peer = c->world[x->peer];
+    int rank = comm->world[comm->rank], peer = comm->world[x->peer];
     int differ = memcmp(mine, theirs, sizeof *mine) != 0;
     if (differ && theirs->root == NEO__LEFT)
-        return neo__comm_break(c, mine, NEO_ERR_PEER, "rank %d has left", peer);
+        return neo__comm_break(comm, mine, NEO_ERR_PEER, "rank %d has left", peer);
     if (differ && mine->root == NEO__LEFT)
-        return neo__comm_break(c, NULL, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
+        return neo__comm_break(comm, NULL, NEO_ERR_PEER, "rank %d: %s: rank %d has left", peer,
                                neo__call_name(theirs).text, rank);
     if (differ)
-        return neo__comm_break(c, NULL, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
+        return neo__comm_break(comm, NULL, NEO_ERR_DIVERGED, "rank %d: %s, but rank %d: %s", rank,
                                neo__call_name(mine).text, peer, neo__call_name(theirs).text);
     if (bytes != x->whole)
-        return neo__comm_break(c, mine, NEO_ERR_DIVERGED,
+        return neo__comm_break(comm, mine, NEO_ERR_DIVERGED,
                                "expects %zu bytes from rank %d, which sends %zu", x->whole, peer,
                                bytes);
     return NEO_OK;
@@ -3389,16 +3389,16 @@ static void neo__threads_release(neo_comm *c, neo__xfer *x) {
 /* When a message that could arrive at `at`, and takes so long, does. The order in which a rank
    looks at messages is not that in which they come, so they share the time since the first of them:
    together they need at least as long as all of them take. */
-static int64_t neo__seat_arrives(neo__seat *p, neo_level level, int64_t at, int64_t takes) {
+static int64_t neo__seat_arrives(neo__seat *seat, neo_level level, int64_t at, int64_t takes) {
     int64_t begin = at - takes;
-    if (begin >= p->busy_until[level]) {
-        p->busy_from[level] = begin;
-        p->busy_for[level] = 0;
+    if (begin >= seat->busy_until[level]) {
+        seat->busy_from[level] = begin;
+        seat->busy_for[level] = 0;
     }
-    p->busy_from[level] = NEO__MIN(p->busy_from[level], begin);
-    p->busy_for[level] += takes;
-    at = NEO__MAX(at, p->busy_from[level] + p->busy_for[level]);
-    p->busy_until[level] = NEO__MAX(p->busy_until[level], at);
+    seat->busy_from[level] = NEO__MIN(seat->busy_from[level], begin);
+    seat->busy_for[level] += takes;
+    at = NEO__MAX(at, seat->busy_from[level] + seat->busy_for[level]);
+    seat->busy_until[level] = NEO__MAX(seat->busy_until[level], at);
     return at;
 }
 
@@ -3551,67 +3551,67 @@ static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     neo__clock_wake(c->clock, &c->threads.seat[0]->wake);
 }
 /* Meet at the seat of the group's first rank, which stays there. Returns how many have come. */
-static int neo__rally_meet(neo_comm *c, neo__seat *mine) {
-    neo__seat *at = c->threads.seat[0];
+static int neo__rally_meet(neo_comm *comm, neo__seat *mine) {
+    neo__seat *at = comm->threads.seat[0];
     neo__rally *rally = &at->rally;
-    neo__limit limit = neo__comm_limit(c);
+    neo__limit limit = neo__comm_limit(comm);
     int in_time = 1;
     neo__mutex_lock(&at->lock);
     if (!rally->closed) {
-        rally->member[c->rank] = mine;
+        rally->member[comm->rank] = mine;
         rally->asked++;
     }
     while (!rally->closed) {
         int expected = 0;
-        for (int r = 0; r < c->size; r++) expected += !NEO__SEE(c->threads.seat[r]->left);
+        for (int r = 0; r < comm->size; r++) expected += !NEO__SEE(comm->threads.seat[r]->left);
         if (rally->asked >= expected || !in_time) {
-            neo__rally_close(c, rally);
+            neo__rally_close(comm, rally);
             break;
         }
-        in_time = neo__clock_wait(c->clock, &at->wake, &at->lock, neo__limit_look(&limit),
-                                  neo__comm_order(c, 1));
-        in_time |= !neo__limit_is_over(c->clock, &limit);
+        in_time = neo__clock_wait(comm->clock, &at->wake, &at->lock, neo__limit_look(&limit),
+                                  neo__comm_order(comm, 1));
+        in_time |= !neo__limit_is_over(comm->clock, &limit);
     }
-    int came = rally->member[c->rank] ? rally->asked : 0;
+    int came = rally->member[comm->rank] ? rally->asked : 0;
     neo__mutex_unlock(&at->lock);
     return came;
 }
-static neo_status neo__threads_rebuild(neo_comm *c, neo_comm **out) {
-    neo__seat *mine = neo__seat_new(c->threads.job, c->ctx, c->size, NEO_MAX_SUBTREES + 2);
+static neo_status neo__threads_rebuild(neo_comm *comm, neo_comm **out) {
+    neo__seat *mine = neo__seat_new(comm->threads.job, comm->ctx, comm->size, NEO_MAX_SUBTREES + 2);
     if (!mine) {
-        neo__threads_leave(c); /* not to be waited for */
+        neo__threads_leave(comm); /* not to be waited for */
         return NEO_ERR_MEMORY;
     }
-    int size = neo__rally_meet(c, mine);
-    const neo__rally *rally = &c->threads.seat[0]->rally;
+    int size = neo__rally_meet(comm, mine);
+    const neo__rally *rally = &comm->threads.seat[0]->rally;
     if (size == 0) {
         mine->references = 1;
         neo__seat_drop(mine);
         return neo_fail(
             NEO_ERR_PEER,
             "neo_comm_rebuild: rank %d came too late: the others have gone on without it",
-            c->world[c->rank]);
+            comm->world[comm->rank]);
     }
     neo_comm *sub = NULL;
     neo_status status =
-        neo__comm_new(c->ctx, &c->desc, c->transport, rally->in[c->rank], size, &sub);
+        neo__comm_new(comm->ctx, &comm->desc, comm->transport, rally->in[comm->rank], size, &sub);
     if (status != NEO_OK) { /* the others have it among them already: it leaves */
         __atomic_store_n(&mine->left, 1, __ATOMIC_RELEASE);
-        for (int r = 0; r < c->size; r++) {
+        for (int r = 0; r < comm->size; r++) {
             if (!rally->member[r]) continue;
             neo__seat_wake(rally->member[r]);
             neo__seat_drop(rally->member[r]);
         }
         return status;
     }
-    for (int r = 0; r < c->size; r++) {
+    for (int r = 0; r < comm->size; r++) {
         int p = rally->in[r];
         if (p < 0) continue;
         sub->threads.seat[p] = rally->member[r];
-        neo__comm_take_rank(sub, p, c, r);
+        neo__comm_take_rank(sub, p, comm, r);
     }
-    sub->clock = c->clock;
-    sub->threads.job = c->threads.job;
+    sub->clock = comm->clock;
+    sub->threads.job = comm->threads.job;
     sub->threads.joined = 1;
     *out = sub;
     return NEO_OK;
@@ -3675,21 +3675,21 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     return neo__threads_member(t->comm, t->comm, &token);
 }
 static void neo__rank_main(void *arg) {
-    neo__rank_thread *t = (neo__rank_thread *)arg;
-    t->status = t->job->fn(t->comm, t->job->user);
-    if (t->status != NEO_OK) {
+    neo__rank_thread *thread = (neo__rank_thread *)arg;
+    thread->status = thread->job->fn(thread->comm, thread->job->user);
+    if (thread->status != NEO_OK) {
         const char *why = neo_last_error();
-        if (*why) snprintf(t->message, sizeof t->message, "%.390s", why);
+        if (*why) snprintf(thread->message, sizeof thread->message, "%.390s", why);
         else
-            snprintf(t->message, sizeof t->message,
+            snprintf(thread->message, sizeof thread->message,
                      "its function returned '%s' without a message (neo_fail gives one)",
-                     neo_status_string(t->status));
-        t->order = __atomic_add_fetch(&t->job->failures, 1, __ATOMIC_ACQ_REL);
-        if (!t->comm->failure.lost) neo__comm_give_up(t->comm, t->message);
+                     neo_status_string(thread->status));
+        thread->order = __atomic_add_fetch(&thread->job->failures, 1, __ATOMIC_ACQ_REL);
+        if (!thread->comm->failure.lost) neo__comm_give_up(thread->comm, thread->message);
     }
-    neo__comm_end(t->comm);
-    t->comm = NULL;
-    neo__clock_leave(t->job->clock);
+    neo__comm_end(thread->comm);
+    thread->comm = NULL;
+    neo__clock_leave(thread->job->clock);
 }
 static neo_status neo__job_run(neo__job *job) {
     for (int r = 0; r < job->ranks; r++) NEO__TRY(neo__rank_prepare(job, r));
@@ -4966,20 +4966,20 @@ NEO_API neo_status neo_comm_init_env(const neo_comm_desc *desc, neo_comm_fn fn, 
 }
 /* The sizes of a group as if it were made. Returns the bytes of its block; 0: no such group. */
 static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_backend backend,
-                                neo_comm *c) {
-    memset(c, 0, sizeof *c);
+                                neo_comm *comm) {
+    memset(comm, 0, sizeof *comm);
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
-    c->desc = neo__comm_defaults(desc);
-    c->size = ranks;
-    c->tree.shards = NEO__MAX(c->desc.ctx.repro_shards, ranks);
-    if (backend == NEO_BACKEND_THREADS) c->transport = &neo__threads_transport;
+    comm->desc = neo__comm_defaults(desc);
+    comm->size = ranks;
+    comm->tree.shards = NEO__MAX(comm->desc.ctx.repro_shards, ranks);
+    if (backend == NEO_BACKEND_THREADS) comm->transport = &neo__threads_transport;
 #if defined(NEO_COMM_MPI)
-    if (backend == NEO_BACKEND_MPI) c->transport = &neo__mpi_transport;
+    if (backend == NEO_BACKEND_MPI) comm->transport = &neo__mpi_transport;
 #endif
 #if defined(NEO_COMM_NCCL)
-    if (backend == NEO_BACKEND_NCCL) c->transport = &neo__nccl_transport;
+    if (backend == NEO_BACKEND_NCCL) comm->transport = &neo__nccl_transport;
 #endif
-    return c->transport ? neo__comm_measure(c) : 0;
+    return comm->transport ? neo__comm_measure(comm) : 0;
 }
 NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend) {

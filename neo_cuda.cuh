@@ -326,19 +326,19 @@ template <class P> struct neo__cuda_as { typedef P type; };
    as the kernel takes them, at an address that launches read. What changes from step to step is
    written there anew in every step, and so no launch keeps what a former step had. */
 template <class... P>
-static neo_status neo__cuda_launch(neo__cuda *d, const char *what, void (*kernel)(P...),
+static neo_status neo__cuda_launch(neo__cuda *gpu, const char *what, void (*kernel)(P...),
                                    neo__cuda_where where,
                                    const typename neo__cuda_as<P>::type &...value) {
     static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
-    if (!d->recording) {
-        NEO__LAUNCH_AS(what, kernel, where.grid, where.block, where.shared, d->stream, value...);
-        return neo__cuda_result(d, cudaGetLastError(), what);
+    if (!gpu->recording) {
+        NEO__LAUNCH_AS(what, kernel, where.grid, where.block, where.shared, gpu->stream, value...);
+        return neo__cuda_result(gpu, cudaGetLastError(), what);
     }
     NEO__KNOW_KERNEL_AS(what, kernel);
-    neo__cuda_op *op = neo__graph_op(d, (size_t(0) + ... + neo__cuda_up(sizeof(P), 16)));
-    if (!op) return neo__graph_status(d);
+    neo__cuda_op *op = neo__graph_op(gpu, (size_t(0) + ... + neo__cuda_up(sizeof(P), 16)));
+    if (!op) return neo__graph_status(gpu);
     op->kernel = (const void *)kernel, op->where = where;
-    (neo__graph_put(d, op, &value, sizeof value), ...);
+    (neo__graph_put(gpu, op, &value, sizeof value), ...);
     return NEO_OK;
 }
 /* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
@@ -393,22 +393,22 @@ static neo_status neo__cuda_fill(neo__cuda *d, void *to, int byte, size_t bytes)
 }
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
    *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
-static neo_status neo__cuda_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+static neo_status neo__cuda_send(neo__cuda *gpu, void *to, const void *from, size_t bytes,
                                  int *sent) {
     const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
-    if (d->recording) return neo__graph_send(d, to, from, bytes, sent);
+    if (gpu->recording) return neo__graph_send(gpu, to, from, bytes, sent);
     if (bytes > NEO__CUDA_SEND_BYTES) return NEO_OK;
-    if (room > NEO__CUDA_SEND_BYTES - d->send_used) {
-        NEO__CUDA_TRY(d, cudaEventRecord(d->sent[d->send_part], d->stream));
-        d->send_part = (d->send_part + 1) % NEO__CUDA_SENDS;
-        NEO__CUDA_TRY(d, cudaEventSynchronize(d->sent[d->send_part]));
-        d->send_used = 0;
+    if (room > NEO__CUDA_SEND_BYTES - gpu->send_used) {
+        NEO__CUDA_TRY(gpu, cudaEventRecord(gpu->sent[gpu->send_part], gpu->stream));
+        gpu->send_part = (gpu->send_part + 1) % NEO__CUDA_SENDS;
+        NEO__CUDA_TRY(gpu, cudaEventSynchronize(gpu->sent[gpu->send_part]));
+        gpu->send_used = 0;
     }
-    char *pinned = d->send + (size_t)d->send_part * NEO__CUDA_SEND_BYTES + d->send_used;
+    char *pinned = gpu->send + (size_t)gpu->send_part * NEO__CUDA_SEND_BYTES + gpu->send_used;
     memcpy(pinned, from, bytes);
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, d->stream));
-    d->send_used += room;
+    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, gpu->stream));
+    gpu->send_used += room;
     *sent = 1;
     return NEO_OK;
 }
@@ -439,19 +439,19 @@ template <neo_place place> static void neo__cuda_free(neo_device *device, void *
     if (error != cudaSuccess && !neo__cuda_failed(d))
         (void)neo__cuda_fail(d, error, host ? "cudaFreeHost" : "cudaFree");
 }
-static neo_status neo__cuda_copy(neo__cuda *d, void *to, neo_place to_place, const void *from,
+static neo_status neo__cuda_copy(neo__cuda *gpu, void *to, neo_place to_place, const void *from,
                                  neo_place from_place, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     const int to_host = to_place == NEO_HOST, from_host = from_place == NEO_HOST;
     if (from_host && !to_host) {
         int sent = 0;
-        NEO__TRY(neo__cuda_send(d, to, from, bytes, &sent));
+        NEO__TRY(neo__cuda_send(gpu, to, from, bytes, &sent));
         if (sent) return NEO_OK;
     }
-    if (d->recording && !to_host && !from_host) return neo__graph_copy(d, to, from, 0, bytes);
-    if (d->recording) NEO__TRY(neo__graph_flush(d));
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->stream));
-    return to_host || from_host ? neo__cuda_synchronize(d) : NEO_OK;
+    if (gpu->recording && !to_host && !from_host) return neo__graph_copy(gpu, to, from, 0, bytes);
+    if (gpu->recording) NEO__TRY(neo__graph_flush(gpu));
+    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, gpu->stream));
+    return to_host || from_host ? neo__cuda_synchronize(gpu) : NEO_OK;
 }
 
 /* ---- >>cuda-elements ----
@@ -675,20 +675,20 @@ static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int 
                            : neo__graph_copy_by<uint8_t>(d, to, from, byte, bytes);
 }
 /* *sent is 0 for what no step could hold. */
-static neo_status neo__graph_send(neo__cuda *d, void *to, const void *from, size_t bytes,
+static neo_status neo__graph_send(neo__cuda *gpu, void *to, const void *from, size_t bytes,
                                   int *sent) {
-    neo_cuda_graph *g = d->recording;
+    neo_cuda_graph *g = gpu->recording;
     const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
-    if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(d);
+    if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(gpu);
     if (room > g->copy_bytes) return NEO_OK;
     if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK)
-        return neo__graph_status(d);
+        return neo__graph_status(gpu);
     const size_t at = g->copied_bytes;
     memcpy(g->side->pinned + at, from, bytes);
     g->copied_bytes += room;
     *sent = 1;
-    return neo__graph_copy(d, to, g->block + at, 0, bytes);
+    return neo__graph_copy(gpu, to, g->block + at, 0, bytes);
 }
 /* The word that says stop; NULL where calls run at once. */
 static int *neo__graph_stop(const neo__cuda *d) {
@@ -699,24 +699,24 @@ static int *neo__graph_stop(const neo__cuda *d) {
    behind its arguments: that word is one graph's, and the next does not run only if the answer is
    of the first, too, so there is room for both or for none. */
 template <class... P, class... A>
-static neo_status neo__graph_later(neo__cuda *d, const void *from, size_t bytes,
+static neo_status neo__graph_later(neo__cuda *gpu, const void *from, size_t bytes,
                                    const neo__later *later, const char *what, void (*check)(P...),
                                    const A &...value) {
-    neo_cuda_graph *g = d->recording;
+    neo_cuda_graph *g = gpu->recording;
     const size_t room = neo__cuda_up(bytes, 256), job_room = neo__cuda_up(later->job_bytes, 64);
     if (neo__graph_room(g, 2, NEO__GRAPH_STOP_ARGUMENTS + NEO__GRAPH_COPY_ARGUMENTS) == NEO_OK &&
         (g->side->due_count == NEO__GRAPH_DUES ||
          g->answer_bytes + room > NEO__GRAPH_ANSWER_BYTES ||
          g->side->job_bytes + job_room > NEO__GRAPH_JOB_BYTES))
         (void)neo__graph_launch(g);
-    if (g->status != NEO_OK) return neo__graph_status(d);
-    NEO__TRY(neo__cuda_launch(d, what, check, {1, 1}, value..., neo__graph_stop(d)));
+    if (g->status != NEO_OK) return neo__graph_status(gpu);
+    NEO__TRY(neo__cuda_launch(gpu, what, check, {1, 1}, value..., neo__graph_stop(gpu)));
     neo__graph_side *side = g->side;
     side->due[side->due_count++] = {later->fn, side->job_bytes, g->answer_bytes};
     memcpy(side->job + side->job_bytes, later->job, later->job_bytes);
     void *to = g->answers + g->answer_bytes;
     side->job_bytes += job_room, g->answer_bytes += room;
-    return neo__graph_copy(d, to, from, 0, bytes);
+    return neo__graph_copy(gpu, to, from, 0, bytes);
 }
 /* Counters go back to what they were when `dues` answers of the side were due. */
 static void neo__graph_uncount(neo__graph_side *side, int dues) {
@@ -811,59 +811,59 @@ static neo_status neo__graph_capture(neo_cuda_graph *g, neo__graph_tape *t, cons
     if (status != NEO_OK) return status;
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "capture of a step");
 }
-static neo_status neo__graph_build(neo_cuda_graph *g, neo__graph_tape *t) {
-    neo__cuda *d = g->d;
-    NEO__CUDA_TRY(d, cudaGraphCreate(&t->graph, 0));
-    for (int i = 0; i < t->op_count; i++) {
-        const cudaGraphNode_t *last = i ? &t->node[i - 1] : NULL;
-        if (t->op[i].issue) {
-            NEO__TRY(neo__graph_capture(g, t, &t->op[i], last, &t->node[i]));
+static neo_status neo__graph_build(neo_cuda_graph *graph, neo__graph_tape *tape) {
+    neo__cuda *gpu = graph->d;
+    NEO__CUDA_TRY(gpu, cudaGraphCreate(&tape->graph, 0));
+    for (int i = 0; i < tape->op_count; i++) {
+        const cudaGraphNode_t *last = i ? &tape->node[i - 1] : NULL;
+        if (tape->op[i].issue) {
+            NEO__TRY(neo__graph_capture(graph, tape, &tape->op[i], last, &tape->node[i]));
             continue;
         }
-        const neo__graph_node node(&t->op[i], t->arguments);
-        NEO__CUDA_TRY(d, cudaGraphAddKernelNode(&t->node[i], t->graph, last, last ? 1 : 0,
+        const neo__graph_node node(&tape->op[i], tape->arguments);
+        NEO__CUDA_TRY(gpu, cudaGraphAddKernelNode(&tape->node[i], tape->graph, last, last ? 1 : 0,
                                                 &node.params));
     }
-    return NEO__CUDA_DO(d, cudaGraphInstantiate(&t->exec, t->graph, 0));
+    return NEO__CUDA_DO(gpu, cudaGraphInstantiate(&tape->exec, tape->graph, 0));
 }
 /* A tape of the notes; NULL: there is no room for one. */
-static neo_status neo__graph_record(neo_cuda_graph *g, neo__graph_tape **tape) {
-    const size_t count = (size_t)g->op_count, ops = neo__cuda_up(count * sizeof *g->op, 16);
+static neo_status neo__graph_record(neo_cuda_graph *graph, neo__graph_tape **tape) {
+    const size_t count = (size_t)graph->op_count, ops = neo__cuda_up(count * sizeof *graph->op, 16);
     const size_t nodes = neo__cuda_up(count * sizeof(cudaGraphNode_t), 16);
     size_t at;
-    const int place = neo__graph_make_room(g, g->argument_bytes + ops + nodes, &at);
+    const int place = neo__graph_make_room(graph, graph->argument_bytes + ops + nodes, &at);
     *tape = NULL;
     if (place < 0) return NEO_OK;
-    neo__graph_tape *t = &g->tape[place];
-    memmove(t + 1, t, (size_t)(g->tape_count++ - place) * sizeof *t);
+    neo__graph_tape *t = &graph->tape[place];
+    memmove(t + 1, t, (size_t)(graph->tape_count++ - place) * sizeof *t);
     *t = neo__graph_tape();
-    t->at = at, t->bytes = g->argument_bytes + ops + nodes;
-    t->arguments = g->pool + at;
-    t->op = (neo__cuda_op *)(void *)(t->arguments + g->argument_bytes);
-    t->node = (cudaGraphNode_t *)(void *)(t->arguments + g->argument_bytes + ops);
-    t->op_count = g->op_count, t->argument_bytes = g->argument_bytes;
-    memcpy(t->op, g->op, count * sizeof *t->op);
-    memcpy(t->arguments, g->arguments, g->argument_bytes);
-    const neo_status status = neo__graph_build(g, t);
+    t->at = at, t->bytes = graph->argument_bytes + ops + nodes;
+    t->arguments = graph->pool + at;
+    t->op = (neo__cuda_op *)(void *)(t->arguments + graph->argument_bytes);
+    t->node = (cudaGraphNode_t *)(void *)(t->arguments + graph->argument_bytes + ops);
+    t->op_count = graph->op_count, t->argument_bytes = graph->argument_bytes;
+    memcpy(t->op, graph->op, count * sizeof *t->op);
+    memcpy(t->arguments, graph->arguments, graph->argument_bytes);
+    const neo_status status = neo__graph_build(graph, t);
     if (status != NEO_OK) {
-        neo__graph_drop(g, place);
+        neo__graph_drop(graph, place);
         return status;
     }
-    g->stats.graphs++;
+    graph->stats.graphs++;
     *tape = t;
     return NEO_OK;
 }
 /* The notes without a graph. */
-static neo_status neo__graph_play(neo_cuda_graph *g) {
-    neo__cuda *d = g->d;
-    for (int i = 0; i < g->op_count; i++) {
-        const neo__cuda_op *op = &g->op[i];
-        neo__graph_node node(op, g->arguments);
-        if (op->issue) NEO__TRY(op->issue(d, g->arguments + op->at));
+static neo_status neo__graph_play(neo_cuda_graph *graph) {
+    neo__cuda *d = graph->d;
+    for (int i = 0; i < graph->op_count; i++) {
+        const neo__cuda_op *op = &graph->op[i];
+        neo__graph_node node(op, graph->arguments);
+        if (op->issue) NEO__TRY(op->issue(d, graph->arguments + op->at));
         else NEO__CUDA_TRY(d, cudaLaunchKernel(op->kernel, op->where.grid, op->where.block,
                                                node.pointer, op->where.shared, d->stream));
     }
-    g->stats.plain++;
+    graph->stats.plain++;
     return NEO_OK;
 }
 /* The tape's kernels get the arguments of the notes. */
@@ -885,66 +885,66 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 /* ---- launches, answers ---- */
 /* Waits for the graph that runs; its answers go to where they are due. The first error is the
    step's. */
-static neo_status neo__graph_collect(neo_cuda_graph *g) {
-    neo__cuda *d = g->d;
-    neo__graph_side *side = g->other;
-    if (!g->flying) return NEO_OK;
-    g->flying = 0;
+static neo_status neo__graph_collect(neo_cuda_graph *graph) {
+    neo__cuda *gpu = graph->d;
+    neo__graph_side *side = graph->other;
+    if (!graph->flying) return NEO_OK;
+    graph->flying = 0;
     neo_status status = NEO_OK;
-    neo_cuda_graph *recording = d->recording; /* what makes messages copies at once */
-    const cudaError_t error = cudaEventSynchronize(g->done);
-    if (error != cudaSuccess) status = neo__cuda_fail(d, error, "a recorded step");
-    d->recording = NULL;
+    neo_cuda_graph *recording = gpu->recording; /* what makes messages copies at once */
+    const cudaError_t error = cudaEventSynchronize(graph->done);
+    if (error != cudaSuccess) status = neo__cuda_fail(gpu, error, "a recorded step");
+    gpu->recording = NULL;
     for (int i = 0; i < side->due_count && status == NEO_OK; i++) {
         const neo__graph_due *due = &side->due[i];
-        status = due->fn(side->job + due->job, g->answered + due->answer);
+        status = due->fn(side->job + due->job, graph->answered + due->answer);
         if (status == NEO_OK) continue;
-        neo__graph_forget(g); /* what was noted since will not run */
+        neo__graph_forget(graph); /* what was noted since will not run */
         neo__graph_uncount(side, i + 1);
     }
-    d->recording = recording;
+    gpu->recording = recording;
     side->due_count = side->count_count = 0, side->job_bytes = 0;
     return status;
 }
 static neo_status neo__graph_go(neo_cuda_graph *g) {
-    neo__cuda *d = g->d;
+    neo__cuda *gpu = g->d;
     neo__graph_tape *tape = NULL;
     for (int i = 0; i < g->tape_count && !tape; i++)
         if (neo__graph_fits(g, &g->tape[i])) tape = &g->tape[i];
     if (tape) NEO__TRY(neo__graph_update(g, tape));
     else NEO__TRY(neo__graph_record(g, &tape));
     if (g->copied_bytes) {
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->side->room, g->side->pinned, g->copied_bytes,
+        NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->room, g->side->pinned, g->copied_bytes,
                                          cudaMemcpyHostToDevice, g->copies));
-        NEO__CUDA_TRY(d, cudaEventRecord(g->arrived, g->copies));
-        NEO__CUDA_TRY(d, cudaStreamWaitEvent(d->stream, g->arrived, 0));
-        NEO__CUDA_TRY(d, cudaMemcpyAsync(g->block, g->side->room, g->copied_bytes,
-                                         cudaMemcpyDeviceToDevice, d->stream));
+        NEO__CUDA_TRY(gpu, cudaEventRecord(g->arrived, g->copies));
+        NEO__CUDA_TRY(gpu, cudaStreamWaitEvent(gpu->stream, g->arrived, 0));
+        NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->block, g->side->room, g->copied_bytes,
+                                         cudaMemcpyDeviceToDevice, gpu->stream));
     }
     NEO__TRY(neo__graph_collect(g));
-    NEO__CUDA_TRY(d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, d->stream));
-    if (tape) NEO__CUDA_TRY(d, cudaGraphLaunch(tape->exec, d->stream));
+    NEO__CUDA_TRY(gpu, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, gpu->stream));
+    if (tape) NEO__CUDA_TRY(gpu, cudaGraphLaunch(tape->exec, gpu->stream));
     else NEO__TRY(neo__graph_play(g));
-    NEO__CUDA_TRY(d, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes,
-                                     cudaMemcpyDeviceToHost, d->stream));
-    NEO__CUDA_TRY(d, cudaEventRecord(g->done, d->stream));
+    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes,
+                                     cudaMemcpyDeviceToHost, gpu->stream));
+    NEO__CUDA_TRY(gpu, cudaEventRecord(g->done, gpu->stream));
     g->stats.launches++;
     if (tape) tape->used = g->stats.launches;
     return NEO_OK;
 }
 /* Launch the notes. A failure is kept: neo__graph_status returns it. */
-static neo_status neo__graph_launch(neo_cuda_graph *g) {
-    if (g->status != NEO_OK) return g->status;
-    const int nothing = g->op_count == 0;
-    g->status = nothing ? neo__graph_collect(g) : neo__graph_go(g);
-    if (g->status != NEO_OK) neo__graph_forget(g);
-    if (g->status != NEO_OK || nothing) return g->status;
-    g->flying = 1;
-    g->d->launched = g;
-    neo__graph_side *now = g->side;
-    g->side = g->other, g->other = now;
-    g->op_count = 0;
-    neo__graph_forget(g);
+static neo_status neo__graph_launch(neo_cuda_graph *graph) {
+    if (graph->status != NEO_OK) return graph->status;
+    const int nothing = graph->op_count == 0;
+    graph->status = nothing ? neo__graph_collect(graph) : neo__graph_go(graph);
+    if (graph->status != NEO_OK) neo__graph_forget(graph);
+    if (graph->status != NEO_OK || nothing) return graph->status;
+    graph->flying = 1;
+    graph->d->launched = graph;
+    neo__graph_side *now = graph->side;
+    graph->side = graph->other, graph->other = now;
+    graph->op_count = 0;
+    neo__graph_forget(graph);
     return NEO_OK;
 }
 /* As neo__graph_flush; a failure is kept for the next call. */
@@ -1190,19 +1190,19 @@ static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *ca
     }
     return neo__cuda_exchange_each(d, job, call->n, "a sum over ranks");
 }
-static neo_status neo__cuda_combine(neo__cuda *d, const neo__combine_call *call) {
+static neo_status neo__cuda_combine(neo__cuda *gpu, const neo__combine_call *call) {
     if (call->n == 0) return NEO_OK;
     switch (call->dtype) {
-    case NEO_F32: return neo__cuda_combine_as<NEO_F32, float>(d, call);
-    case NEO_F16: return neo__cuda_combine_as<NEO_F16, uint16_t>(d, call);
-    case NEO_BF16: return neo__cuda_combine_as<NEO_BF16, uint16_t>(d, call);
-    case NEO_I8: return neo__cuda_combine_as<NEO_I8, int8_t>(d, call);
-    case NEO_U8: return neo__cuda_combine_as<NEO_U8, uint8_t>(d, call);
-    case NEO_I32: return neo__cuda_combine_as<NEO_I32, int32_t>(d, call);
-    case NEO_I64: return neo__cuda_combine_as<NEO_I64, int64_t>(d, call);
+    case NEO_F32: return neo__cuda_combine_as<NEO_F32, float>(gpu, call);
+    case NEO_F16: return neo__cuda_combine_as<NEO_F16, uint16_t>(gpu, call);
+    case NEO_BF16: return neo__cuda_combine_as<NEO_BF16, uint16_t>(gpu, call);
+    case NEO_I8: return neo__cuda_combine_as<NEO_I8, int8_t>(gpu, call);
+    case NEO_U8: return neo__cuda_combine_as<NEO_U8, uint8_t>(gpu, call);
+    case NEO_I32: return neo__cuda_combine_as<NEO_I32, int32_t>(gpu, call);
+    case NEO_I64: return neo__cuda_combine_as<NEO_I64, int64_t>(gpu, call);
     default: break;
     }
-    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: no reduction of %s", d->device.name,
+    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: no reduction of %s", gpu->device.name,
                     neo_dtype_name(call->dtype));
 }
 
@@ -1265,22 +1265,22 @@ NEO__GPU int neo__cuda_step(int wire, int cols) {
     const int codes = wire == NEO__CODE_I4 ? 8 : 4;
     return wire > NEO__CODE_BF16 ? (cols + codes - 1) / codes : 16;
 }
-static __global__ void neo__cuda_encode_blocks(const neo__wire_call c, int64_t blocks,
+static __global__ void neo__cuda_encode_blocks(const neo__wire_call call, int64_t blocks,
                                                int64_t each) {
     NEO__CUDA_EACH(b, blocks, 16) {
-        const int64_t r = b / each, k = b - r * each, left = c.cols - k * NEO__CODE_BLOCK;
+        const int64_t r = b / each, k = b - r * each, left = call.cols - k * NEO__CODE_BLOCK;
         const int cols = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
-        const int lane = threadIdx.x % 16, step = neo__cuda_step(c.wire, cols);
-        const float *x = (const float *)c.in + r * c.stride + k * NEO__CODE_BLOCK;
+        const int lane = threadIdx.x % 16, step = neo__cuda_step(call.wire, cols);
+        const float *x = (const float *)call.in + r * call.stride + k * NEO__CODE_BLOCK;
         float v[8];
         NEO__UNROLL for (int p = 0; p < 8; p++) {
             const int i = lane + p * step;
             v[p] = lane < step && i < cols ? x[i] : 0.0f;
-            if (c.wire > NEO__CODE_BF16) v[p] = neo__cuda_times(v[p], c.factor);
+            if (call.wire > NEO__CODE_BF16) v[p] = neo__cuda_times(v[p], call.factor);
         }
-        char *to = (char *)c.out + (size_t)r * c.row_bytes;
-        to += neo__code_bytes(c.wire, k * NEO__CODE_BLOCK);
-        neo__cuda_put_block(c.wire, c.factor, to, v, cols, step);
+        char *to = (char *)call.out + (size_t)r * call.row_bytes;
+        to += neo__code_bytes(call.wire, k * NEO__CODE_BLOCK);
+        neo__cuda_put_block(call.wire, call.factor, to, v, cols, step);
     }
 }
 /* Number i of a coded row of `cols`. */
@@ -1328,14 +1328,14 @@ static __device__ float neo__cuda_rows_at(const neo__rows_call &c, const neo__ro
     const char *from = c.coded + c.rows * part.before + row * part.stride + part.at;
     return neo__cuda_wire_at(part.wire, from, cols, i);
 }
-static __device__ float neo__cuda_rows_sum(const neo__rows_call &c, const neo__rows_block &b,
+static __device__ float neo__cuda_rows_sum(const neo__rows_call &call, const neo__rows_block &block,
                                            int64_t row, int i) {
-    const neo__rows_part *part = c.part + b.first;
-    if (b.parts == 1) return neo__cuda_rows_at(c, *part, row, b.cols, i);
+    const neo__rows_part *part = call.part + block.first;
+    if (block.parts == 1) return neo__cuda_rows_at(call, *part, row, block.cols, i);
     float sum[NEO__ROWS_STACK];
     int depth = 0;
-    for (int p = 0; p < b.parts; p++) {
-        sum[depth++] = neo__cuda_rows_at(c, part[p], row, b.cols, i);
+    for (int p = 0; p < block.parts; p++) {
+        sum[depth++] = neo__cuda_rows_at(call, part[p], row, block.cols, i);
         for (int k = part[p].merges; k > 0; k--, depth--)
             sum[depth - 2] = __fadd_rn(sum[depth - 2], sum[depth - 1]);
     }
@@ -1353,30 +1353,30 @@ static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
         }
     }
 }
-static __global__ void neo__cuda_rows_kernel(const neo__rows_call c) {
+static __global__ void neo__cuda_rows_kernel(const neo__rows_call call) {
     const int lane = threadIdx.x % 16;
-    NEO__CUDA_EACH(u, c.rows * c.blocks, 16) {
-        const int64_t row = u / c.blocks;
-        const neo__rows_block b = c.block[u - row * c.blocks];
-        const int wire = c.encode ? c.part[b.first].wire : (int)NEO__CODE_F32;
+    NEO__CUDA_EACH(u, call.rows * call.blocks, 16) {
+        const int64_t row = u / call.blocks;
+        const neo__rows_block b = call.block[u - row * call.blocks];
+        const int wire = call.encode ? call.part[b.first].wire : (int)NEO__CODE_F32;
         const int step = neo__cuda_step(wire, b.cols);
-        const int32_t length = b.lengths < 0 ? 1 : c.lengths[b.lengths * c.rows + row];
-        float *x = c.matrix + row * c.stride + b.col, v[8];
+        const int32_t length = b.lengths < 0 ? 1 : call.lengths[b.lengths * call.rows + row];
+        float *x = call.matrix + row * call.stride + b.col, v[8];
         NEO__UNROLL for (int k = 0; k < 8; k++) {
             const int i = lane + k * step;
             v[k] = 0.0f;
             if (lane < step && i < b.cols)
-                v[k] = c.encode ? x[i] : neo__cuda_rows_sum(c, b, row, i);
-            if (c.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
+                v[k] = call.encode ? x[i] : neo__cuda_rows_sum(call, b, row, i);
+            if (call.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
         if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v);
-        for (int p = 0; p < (c.encode ? b.parts : 0); p++) {
-            const neo__rows_part part = c.part[b.first + p];
-            char *to = c.coded + c.rows * part.before + row * part.stride + part.at;
+        for (int p = 0; p < (call.encode ? b.parts : 0); p++) {
+            const neo__rows_part part = call.part[b.first + p];
+            char *to = call.coded + call.rows * part.before + row * part.stride + part.at;
             neo__cuda_put_block(wire, 1.0f, to, v, b.cols, step);
         }
         NEO__UNROLL for (int k = 0; k < 4; k++)
-            if (!c.encode && lane + k * step < b.cols)
+            if (!call.encode && lane + k * step < b.cols)
                 x[lane + k * step] = length > 1 ? __fdiv_rn(v[k], (float)length) : v[k];
     }
 }
@@ -1478,20 +1478,20 @@ struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][c
     float *sums;             /* NULL: there is one chain, and it goes to C */
     int64_t m0, m1, n0, n1;
 };
-NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &g, int64_t i, int64_t j, float c) {
-    const neo__gemm_finish &f = g.finish;
+NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &call, int64_t i, int64_t j, float c) {
+    const neo__gemm_finish &f = call.finish;
     float out = c;
     if (f.backward) {
         float z = 0.0f, y = 0.0f;
-        if (neo__act_needs_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, g.narrow_z);
-        if (neo__act_needs_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, g.narrow_y);
+        if (neo__act_needs_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, call.narrow_z);
+        if (neo__act_needs_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, call.narrow_y);
         out = neo__cuda_act_back(f.act, z, y, c);
     } else if (f.y) {
-        neo__cuda_wide_put(f.y, i * f.y_row + j, g.narrow_y, neo__cuda_act(f.act, c));
+        neo__cuda_wide_put(f.y, i * f.y_row + j, call.narrow_y, neo__cuda_act(f.act, c));
     } else {
         out = neo__cuda_act(f.act, c);
     }
-    neo__cuda_wide_put(g.c, i * g.c_row + j, g.narrow_c, out);
+    neo__cuda_wide_put(call.c, i * call.c_row + j, call.narrow_c, out);
 }
 
 /* A block's tile of C: its first row and column, its leaf and the k of its sums. */
@@ -1534,19 +1534,19 @@ template <class T> struct neo__cuda_gemm_tile {
 
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
-    neo__cuda_gemm_kernel(const neo__gemm_call g, const neo__cuda_leaf_sums part) {
+    neo__cuda_gemm_kernel(const neo__gemm_call call, const neo__cuda_leaf_sums part) {
     __shared__ typename T::shared s;
-    const neo__cuda_gemm_tile<T> tile(g, part);
+    const neo__cuda_gemm_tile<T> tile(call, part);
     float sum[T::TM][T::TN] = {};
-    tile.load(g, part, 0, sum);
-    const float *a = g.a + tile.m0 * g.a_row, *b = g.b + tile.n0 * g.b_col;
-    const int64_t a_row = g.a_row, a_k = g.a_k, b_k = g.b_k, b_col = g.b_col;
+    tile.load(call, part, 0, sum);
+    const float *a = call.a + tile.m0 * call.a_row, *b = call.b + tile.n0 * call.b_col;
+    const int64_t a_row = call.a_row, a_k = call.a_k, b_k = call.b_k, b_col = call.b_col;
     const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
     neo__cuda_chains<T, A_K, B_K>(
         s, sum, tile.begin, tile.end,
         [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
         [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
-    tile.store(g, part, sum);
+    tile.store(call, part, sum);
 }
 typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
 /* Launch a kernel for tiles T: a block for each, and for each leaf. */
@@ -1640,20 +1640,20 @@ static __global__ void __launch_bounds__(T::THREADS)
 }
 
 /* The largest tile of which there are enough for all processors. */
-static neo_status neo__cuda_gemm_part(neo__cuda *d, const neo__gemm_call *g,
+static neo_status neo__cuda_gemm_part(neo__cuda *gpu, const neo__gemm_call *g,
                                       const neo__cuda_leaf_sums *part) {
     const int64_t m = part->m1 - part->m0, n = part->n1 - part->n0;
     const int64_t leaves = part->sums ? g->leaves.count : 1;
     const int64_t large = ((m + 127) / 128) * ((n + 127) / 128) * leaves;
     if (g->narrow)
         return m > 32 && n > 32 ? neo__cuda_gemm_launch<neo__cuda_narrow64>(
-                                      d, neo__cuda_narrow_kernel<neo__cuda_narrow64>, g, part)
+                                      gpu, neo__cuda_narrow_kernel<neo__cuda_narrow64>, g, part)
                                 : neo__cuda_gemm_launch<neo__cuda_narrow16>(
-                                      d, neo__cuda_narrow_kernel<neo__cuda_narrow16>, g, part);
-    if (n <= neo__cuda_tall::N && m > n) return neo__cuda_wide_launch<neo__cuda_tall>(d, g, part);
-    if (m <= neo__cuda_wide::M) return neo__cuda_wide_launch<neo__cuda_wide>(d, g, part);
-    return large >= d->processors ? neo__cuda_wide_launch<neo__cuda_tile128>(d, g, part)
-                                  : neo__cuda_wide_launch<neo__cuda_tile64>(d, g, part);
+                                      gpu, neo__cuda_narrow_kernel<neo__cuda_narrow16>, g, part);
+    if (n <= neo__cuda_tall::N && m > n) return neo__cuda_wide_launch<neo__cuda_tall>(gpu, g, part);
+    if (m <= neo__cuda_wide::M) return neo__cuda_wide_launch<neo__cuda_wide>(gpu, g, part);
+    return large >= gpu->processors ? neo__cuda_wide_launch<neo__cuda_tile128>(gpu, g, part)
+                                  : neo__cuda_wide_launch<neo__cuda_tile64>(gpu, g, part);
 }
 
 /* C's part from the leaves' sums. */
@@ -1669,20 +1669,20 @@ struct neo__cuda_gemm_tree_job {
         neo__cuda_gemm_put(g, part.m0 + i / width, part.n0 + i % width, c.v[0]);
     }
 };
-static neo_status neo__cuda_gemm_own(neo__cuda *d, const neo__gemm_call *g) {
-    neo__cuda_leaf_sums part = {NULL, 0, g->m, 0, g->n};
-    if (!g->tree || g->leaves.count <= 1) return neo__cuda_gemm_part(d, g, &part);
-    const int64_t room = (int64_t)(d->work_bytes / sizeof(float)) / g->leaves.count;
-    const int64_t cols = NEO__MIN(g->n, room), rows = NEO__MIN(g->m, room / cols);
-    part.sums = (float *)(void *)d->work;
-    for (part.m0 = 0; part.m0 < g->m; part.m0 = part.m1)
-        for (part.n0 = 0, part.m1 = NEO__MIN(part.m0 + rows, g->m); part.n0 < g->n;
+static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call) {
+    neo__cuda_leaf_sums part = {NULL, 0, call->m, 0, call->n};
+    if (!call->tree || call->leaves.count <= 1) return neo__cuda_gemm_part(gpu, call, &part);
+    const int64_t room = (int64_t)(gpu->work_bytes / sizeof(float)) / call->leaves.count;
+    const int64_t cols = NEO__MIN(call->n, room), rows = NEO__MIN(call->m, room / cols);
+    part.sums = (float *)(void *)gpu->work;
+    for (part.m0 = 0; part.m0 < call->m; part.m0 = part.m1)
+        for (part.n0 = 0, part.m1 = NEO__MIN(part.m0 + rows, call->m); part.n0 < call->n;
              part.n0 = part.n1) {
-            part.n1 = NEO__MIN(part.n0 + cols, g->n);
-            NEO__TRY(neo__cuda_gemm_part(d, g, &part));
-            const neo__cuda_gemm_tree_job job = {*g, part};
+            part.n1 = NEO__MIN(part.n0 + cols, call->n);
+            NEO__TRY(neo__cuda_gemm_part(gpu, call, &part));
+            const neo__cuda_gemm_tree_job job = {*call, part};
             const int64_t area = (part.m1 - part.m0) * (part.n1 - part.n0);
-            NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(gpu, job, area, "gemm"));
         }
     return NEO_OK;
 }
@@ -1736,22 +1736,22 @@ static neo_status neo__cuda_prefer(neo__cuda *d, cublasLtMatmulPreference_t to,
     return NEO__CUDA_BLAS_DO(
         d, cublasLtMatmulPreferenceSetAttribute(to, which, &value, sizeof value));
 }
-static neo_status neo__cuda_product_describe(neo__cuda *d, neo__cuda_product *p) {
-    const neo__cuda_shape *s = &p->shape;
-    const uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
-    const cudaDataType type = s->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
-    NEO__CUDA_BLAS(d, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
-                                s->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N));
-    NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
-                                s->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
-    NEO__TRY(neo__cuda_describe(d, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                (cublasLtEpilogue_t)s->epilogue));
-    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->a, type, s->b_turned ? k : n,
-                                                 s->b_turned ? n : k, s->b_ld));
-    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(&p->b, type, s->a_turned ? k : m,
-                                                 s->a_turned ? m : k, s->a_ld));
-    return NEO__CUDA_BLAS_DO(d, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, s->c_ld));
+static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *p) {
+    const neo__cuda_shape *shape = &p->shape;
+    const uint64_t m = (uint64_t)shape->m, n = (uint64_t)shape->n, k = (uint64_t)shape->k;
+    const cudaDataType type = shape->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
+    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
+                                shape->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N));
+    NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
+                                shape->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
+    NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                (cublasLtEpilogue_t)shape->epilogue));
+    NEO__CUDA_BLAS(gpu, cublasLtMatrixLayoutCreate(&p->a, type, shape->b_turned ? k : n,
+                                                 shape->b_turned ? n : k, shape->b_ld));
+    NEO__CUDA_BLAS(gpu, cublasLtMatrixLayoutCreate(&p->b, type, shape->a_turned ? k : m,
+                                                 shape->a_turned ? m : k, shape->a_ld));
+    return NEO__CUDA_BLAS_DO(gpu, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, shape->c_ld));
 }
 static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
                                        const neo__cuda_shape *s) {
@@ -1776,15 +1776,15 @@ static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
     return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 /* The algorithm of p's shape. */
-static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p) {
+static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *p) {
     enum { NEO__ADVICE = 16 };
     cublasLtMatmulHeuristicResult_t advice[NEO__ADVICE];
     cublasLtMatmulPreference_t prefer = NULL;
     int count = 0;
-    NEO__CUDA_BLAS(d, cublasLtMatmulPreferenceCreate(&prefer));
-    neo_status status = neo__cuda_prefer_all(d, prefer, &p->shape);
+    NEO__CUDA_BLAS(gpu, cublasLtMatmulPreferenceCreate(&prefer));
+    neo_status status = neo__cuda_prefer_all(gpu, prefer, &p->shape);
     if (status == NEO_OK &&
-        cublasLtMatmulAlgoGetHeuristic(d->blas, p->matmul, p->a, p->b, p->c, p->c, prefer,
+        cublasLtMatmulAlgoGetHeuristic(gpu->blas, p->matmul, p->a, p->b, p->c, p->c, prefer,
                                        NEO__ADVICE, advice, &count) != CUBLAS_STATUS_SUCCESS)
         count = 0;
     (void)cublasLtMatmulPreferenceDestroy(prefer);
@@ -1846,27 +1846,27 @@ static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
                           x->c, p->c, &p->algo, d->blas_work, NEO__CUDA_BLAS_BYTES, d->stream));
 }
 /* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. */
-static neo_status neo__cuda_multiply(neo__cuda *d, const neo__gemm_call *g, int epilogue,
+static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call, int epilogue,
                                      int *done) {
-    neo__cuda_product *p = NULL;
+    neo__cuda_product *product = NULL;
     NEO__ZERO(neo__cuda_shape, s);
-    s.m = g->m, s.n = g->n, s.k = g->k;
-    s.a_turned = g->a_k == 1, s.b_turned = g->b_k == 1 && g->b_col != 1;
-    s.a_ld = s.a_turned ? g->a_row : g->a_k, s.b_ld = s.b_turned ? g->b_col : g->b_k;
-    s.c_ld = g->c_row;
-    s.beta = g->beta == 0.0f ? 0 : 1, s.epilogue = epilogue;
-    s.a_align = neo__cuda_align(g->a, s.a_ld, g->narrow);
-    s.b_align = neo__cuda_align(g->b, s.b_ld, g->narrow);
-    s.c_align = neo__cuda_align(g->c, s.c_ld, 0);
-    s.used = g->narrow ? 2 : 1;
+    s.m = call->m, s.n = call->n, s.k = call->k;
+    s.a_turned = call->a_k == 1, s.b_turned = call->b_k == 1 && call->b_col != 1;
+    s.a_ld = s.a_turned ? call->a_row : call->a_k, s.b_ld = s.b_turned ? call->b_col : call->b_k;
+    s.c_ld = call->c_row;
+    s.beta = call->beta == 0.0f ? 0 : 1, s.epilogue = epilogue;
+    s.a_align = neo__cuda_align(call->a, s.a_ld, call->narrow);
+    s.b_align = neo__cuda_align(call->b, s.b_ld, call->narrow);
+    s.c_align = neo__cuda_align(call->c, s.c_ld, 0);
+    s.used = call->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
-    NEO__TRY(neo__cuda_product_of(d, &s, &p));
-    if (!p) return NEO_OK;
-    const float *bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? g->bias : NULL;
-    const neo__cuda_multiplication x = {p, s, g->a, g->b, bias, g->c, g->beta, 0};
-    NEO__TRY(neo__cuda_do(d, neo__cuda_multiply_now, &x, sizeof x));
+    NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
+    if (!product) return NEO_OK;
+    const float *bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? call->bias : NULL;
+    const neo__cuda_multiplication x = {product, s, call->a, call->b, bias, call->c, call->beta, 0};
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
     return NEO_OK;
 }
@@ -1887,7 +1887,7 @@ struct neo__cuda_gemm_finish_job {
 };
 /* Without leaves. cuBLASLt adds a bias in f32. Where C is bf16 its sums go to the work memory, as
    many rows at a time as that holds. */
-static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g) {
+static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
     const int relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
@@ -1900,16 +1900,16 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *d, const neo__gemm_call *g) {
         part.m = NEO__MIN(most, g->m - m0), part.narrow_c = 0;
         part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, g->narrow);
         memset(&part.finish, 0, sizeof part.finish);
-        if (g->narrow_c) part.c = (float *)(void *)d->work, part.c_row = g->n, part.beta = 0.0f;
-        NEO__TRY(neo__cuda_multiply(d, &part, epilogue, &done));
-        if (!done && !g->narrow_c) return neo__cuda_gemm_own(d, g);
+        if (g->narrow_c) part.c = (float *)(void *)gpu->work, part.c_row = g->n, part.beta = 0.0f;
+        NEO__TRY(neo__cuda_multiply(gpu, &part, epilogue, &done));
+        if (!done && !g->narrow_c) return neo__cuda_gemm_own(gpu, g);
         part.bias = NULL;
-        if (!done) NEO__TRY(neo__cuda_gemm_own(d, &part));
+        if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part));
         neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
         if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) job.g.bias = NULL;
         if (g->narrow_c || job.g.bias || g->finish.y ||
             (g->finish.act != NEO_ACT_NONE && epilogue != CUBLASLT_EPILOGUE_RELU_BIAS))
-            NEO__TRY(neo__cuda_each<1>(d, job, part.m * g->n, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(gpu, job, part.m * g->n, "gemm"));
     }
     return NEO_OK;
 }
@@ -1975,34 +1975,34 @@ typedef struct neo__cuda_columns {
     float *sums;
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
-NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns c) {
+NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns columns) {
     __shared__ float dy[NEO__COLUMN_ROWS][32], z[NEO__COLUMN_ROWS][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t column = (int64_t)blockIdx.x * 32 + lane, at = c.c0 + column;
+    const int64_t column = (int64_t)blockIdx.x * 32 + lane, at = columns.c0 + column;
     const int leaf = (int)blockIdx.y;
-    const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
+    const int64_t end = neo__leaf_row(&columns.leaves, leaf + 1);
     float sum = 0.0f;
-    for (int64_t r0 = neo__leaf_row(&c.leaves, leaf); r0 < end; r0 += NEO__COLUMN_ROWS) {
+    for (int64_t r0 = neo__leaf_row(&columns.leaves, leaf); r0 < end; r0 += NEO__COLUMN_ROWS) {
         const int rows = (int)NEO__MIN(end - r0, (int64_t)NEO__COLUMN_ROWS);
-        for (int i = warp; i < rows && column < c.cols; i += NEO__CUDA_THREADS / 32) {
+        for (int i = warp; i < rows && column < columns.cols; i += NEO__CUDA_THREADS / 32) {
             const int64_t r = r0 + i;
-            dy[i][lane] = neo__cuda_wide_get(c.dy, r * c.dy_row + at, c.narrow);
-            if (!c.x) continue;
-            const float mean = c.centered ? c.stats[2 * r] : 0.0f;
-            const float scale = c.stats[c.centered ? 2 * r + 1 : r];
-            z[i][lane] = __fmul_rn(__fsub_rn(c.x[r * c.x_row + at], mean), scale);
+            dy[i][lane] = neo__cuda_wide_get(columns.dy, r * columns.dy_row + at, columns.narrow);
+            if (!columns.x) continue;
+            const float mean = columns.centered ? columns.stats[2 * r] : 0.0f;
+            const float scale = columns.stats[columns.centered ? 2 * r + 1 : r];
+            z[i][lane] = __fmul_rn(__fsub_rn(columns.x[r * columns.x_row + at], mean), scale);
         }
         __syncthreads();
-        if (column < c.cols && warp == 0) {
+        if (column < columns.cols && warp == 0) {
             NEO__UNROLL_8 for (int i = 0; i < rows; i++) sum = __fadd_rn(sum, dy[i][lane]);
-        } else if (column < c.cols && warp == 1 && c.x) {
+        } else if (column < columns.cols && warp == 1 && columns.x) {
 NEO__UNROLL_8
             for (int i = 0; i < rows; i++) sum = __fmaf_rn(dy[i][lane], z[i][lane], sum);
         }
         __syncthreads();
     }
-    if (column < c.cols && warp < (c.x ? 2 : 1))
-        c.sums[(2 * (int64_t)leaf + warp) * c.cols + column] = sum;
+    if (column < columns.cols && warp < (columns.x ? 2 : 1))
+        columns.sums[(2 * (int64_t)leaf + warp) * columns.cols + column] = sum;
 }
 struct neo__cuda_columns_tree_job {
     neo__cuda_columns c;
@@ -2016,18 +2016,18 @@ struct neo__cuda_columns_tree_job {
         }
     }
 };
-static neo_status neo__cuda_columns_run(neo__cuda *d, neo__cuda_columns c, const char *what) {
+static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, const char *what) {
     const int64_t cols = c.cols, leaves = c.leaves.count;
-    const int64_t floats = (int64_t)(d->work_bytes / sizeof(float));
+    const int64_t floats = (int64_t)(gpu->work_bytes / sizeof(float));
     const int64_t room = floats / (2 * NEO__MAX(leaves, (int64_t)1));
-    c.sums = (float *)(void *)d->work;
+    c.sums = (float *)(void *)gpu->work;
     if (!c.dot) c.x = NULL;
     for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
         c.cols = NEO__MIN(room, cols - c.c0);
         const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        if (leaves > 0) NEO__TRY(neo__cuda_launch(d, what, neo__cuda_columns_kernel, {grid}, c));
+        if (leaves > 0) NEO__TRY(neo__cuda_launch(gpu, what, neo__cuda_columns_kernel, {grid}, c));
         const neo__cuda_columns_tree_job job = {c};
-        NEO__TRY(neo__cuda_each<1>(d, job, c.cols, what));
+        NEO__TRY(neo__cuda_each<1>(gpu, job, c.cols, what));
     }
     return NEO_OK;
 }
@@ -2200,69 +2200,69 @@ static int neo__cuda_bits(int64_t largest) {
 }
 /* Plan the sort of a call's ids. The work memory has keys and positions twice, the first position
    of each row, and the sort's own room. */
-static neo_status neo__cuda_sort_plan(neo__cuda *d, const neo__embedding_call *c,
+static neo_status neo__cuda_sort_plan(neo__cuda *gpu, const neo__embedding_call *call,
                                       neo__cuda_sorting<uint32_t> *s, int32_t **first) {
-    const size_t each = neo__cuda_up((size_t)c->count * sizeof(uint32_t), 256);
-    const size_t firsts = neo__cuda_up((size_t)c->rows * sizeof(int32_t), 256);
-    s->count = c->count;
-    s->last = NEO__MAX(neo__cuda_bits(c->rows - 1), 1);
-    NEO__CUDA_TRY(d, neo__cuda_sort(*s, &s->bytes, d->stream));
-    NEO__TRY(neo__cuda_reserve(d, 4 * each + firsts + s->bytes));
+    const size_t each = neo__cuda_up((size_t)call->count * sizeof(uint32_t), 256);
+    const size_t firsts = neo__cuda_up((size_t)call->rows * sizeof(int32_t), 256);
+    s->count = call->count;
+    s->last = NEO__MAX(neo__cuda_bits(call->rows - 1), 1);
+    NEO__CUDA_TRY(gpu, neo__cuda_sort(*s, &s->bytes, gpu->stream));
+    NEO__TRY(neo__cuda_reserve(gpu, 4 * each + firsts + s->bytes));
     uint32_t **place[4] = {&s->keys, &s->sorted_keys, &s->values, &s->sorted_values};
-    for (int i = 0; i < 4; i++) *place[i] = (uint32_t *)(void *)(d->work + i * each);
-    *first = (int32_t *)(void *)(d->work + 4 * each);
-    s->temp = d->work + 4 * each + firsts;
+    for (int i = 0; i < 4; i++) *place[i] = (uint32_t *)(void *)(gpu->work + i * each);
+    *first = (int32_t *)(void *)(gpu->work + 4 * each);
+    s->temp = gpu->work + 4 * each + firsts;
     return NEO_OK;
 }
 static int neo__cuda_embedding_aligned(const neo__embedding_call *c) {
     return c->dim % 4 == 0 && c->from_row % 4 == 0 && c->to_row % 4 == 0 &&
            neo__cuda_aligned(c->from, c->to);
 }
-static neo_status neo__cuda_embedding_back(neo__cuda *d, const neo__embedding_call *c,
+static neo_status neo__cuda_embedding_back(neo__cuda *gpu, const neo__embedding_call *c,
                                            neo__cuda_word *bad) {
     NEO__ZERO(neo__cuda_sorting<uint32_t>, s);
-    neo__cuda_occurrences o = {NULL, NULL, NULL, bad};
+    neo__cuda_occurrences found = {NULL, NULL, NULL, bad};
     NEO__CHECK(c->rows <= INT32_MAX && c->count <= INT32_MAX, NEO_ERR_UNSUPPORTED,
-               "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", d->device.name,
+               "%s: embedding: %lld ids of %lld rows, more than 2^31 of either", gpu->device.name,
                (long long)c->count, (long long)c->rows);
     if (c->count > 0) {
         int32_t *first;
-        NEO__TRY(neo__cuda_sort_plan(d, c, &s, &first));
-        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, s.keys,
+        NEO__TRY(neo__cuda_sort_plan(gpu, c, &s, &first));
+        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, c->count, 1, *c, s.keys,
                                s.values, bad));
-        NEO__TRY(neo__cuda_do(d, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
-        NEO__TRY(neo__cuda_fill(d, first, 0xFF, (size_t)c->rows * sizeof *first));
-        o.key = s.sorted_keys, o.position = s.sorted_values, o.first = first;
-        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_firsts_kernel, c->count, 1, o.key,
-                               c->count, first, o.bad));
+        NEO__TRY(neo__cuda_do(gpu, neo__cuda_sort_now<uint32_t>, &s, sizeof s));
+        NEO__TRY(neo__cuda_fill(gpu, first, 0xFF, (size_t)c->rows * sizeof *first));
+        found.key = s.sorted_keys, found.position = s.sorted_values, found.first = first;
+        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_firsts_kernel, c->count, 1, found.key,
+                               c->count, first, found.bad));
     }
     if (c->rows == 0 || c->dim == 0 || (c->add && c->leaves.count == 0)) return NEO_OK;
     const int wide = neo__cuda_embedding_aligned(c) ? 4 : 1;
     const int64_t warps = c->rows * ((c->dim + 32 * wide - 1) / (32 * wide));
     const auto kernel =
         wide == 4 ? neo__cuda_embedding_back_kernel<4> : neo__cuda_embedding_back_kernel<1>;
-    return neo__cuda_run(d, "embedding", kernel, warps, 32, *c, o);
+    return neo__cuda_run(gpu, "embedding", kernel, warps, 32, *c, found);
 }
-static neo_status neo__cuda_embedding(neo__cuda *d, const neo__embedding_call *call) {
+static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call *call) {
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
-    neo__cuda_word *bad = (neo__cuda_word *)(void *)d->result;
-    NEO__TRY(neo__cuda_fill(d, bad, 0xFF, sizeof *bad));
+    neo__cuda_word *bad = (neo__cuda_word *)(void *)gpu->result;
+    NEO__TRY(neo__cuda_fill(gpu, bad, 0xFF, sizeof *bad));
     const auto kernel = neo__cuda_embedding_aligned(&c) ? neo__cuda_embedding_kernel<4>
                                                         : neo__cuda_embedding_kernel<1>;
     if (call->backward) {
-        NEO__TRY(neo__cuda_embedding_back(d, &c, bad));
+        NEO__TRY(neo__cuda_embedding_back(gpu, &c, bad));
     } else {
-        NEO__TRY(neo__cuda_run(d, "embedding", neo__cuda_ids_kernel, c.count, 1, c, nullptr,
+        NEO__TRY(neo__cuda_run(gpu, "embedding", neo__cuda_ids_kernel, c.count, 1, c, nullptr,
                                nullptr, bad));
-        NEO__TRY(neo__cuda_run(d, "embedding", kernel, c.count, 32, c, bad));
+        NEO__TRY(neo__cuda_run(gpu, "embedding", kernel, c.count, 32, c, bad));
     }
-    if (d->recording && call->later.fn)
-        return neo__graph_later(d, bad, sizeof *bad, &call->later, "embedding",
+    if (gpu->recording && call->later.fn)
+        return neo__graph_later(gpu, bad, sizeof *bad, &call->later, "embedding",
                                 neo__cuda_stop_kernel, bad);
     if (!call->later.fn) return NEO_OK;
-    NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
-    return neo__later_now(&call->later, d->answer);
+    NEO__TRY(neo__cuda_answer(gpu, bad, sizeof *bad));
+    return neo__later_now(&call->later, gpu->answer);
 }
 
 /* ---- >>cuda-attention ----
@@ -2436,17 +2436,17 @@ NEO__CUDA_KERNEL neo__cuda_attention_back_kernel(const neo__attention_call c, in
     }
 }
 template <int PARTS>
-static neo_status neo__cuda_attention_run(neo__cuda *d, const neo__attention_call *c) {
-    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const int64_t groups = (c->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS;
+static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_call *call) {
+    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
+    const int64_t groups = (call->dim + NEO__HEAD_COLS - 1) / NEO__HEAD_COLS;
     const neo__cuda_where where = {
-        dim3((unsigned)(c->sequences * c->heads * tiles), (unsigned)groups)};
+        dim3((unsigned)(call->sequences * call->heads * tiles), (unsigned)groups)};
     const auto launch = [&](void (*kernel)(const neo__attention_call, int64_t)) {
-        return neo__cuda_launch(d, "attention", kernel, where, *c, tiles);
+        return neo__cuda_launch(gpu, "attention", kernel, where, *call, tiles);
     };
-    if (!c->backward) return launch(neo__cuda_attention_kernel<PARTS>);
-    if (c->dk || c->dv) NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true>)));
-    return c->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false>) : NEO_OK;
+    if (!call->backward) return launch(neo__cuda_attention_kernel<PARTS>);
+    if (call->dk || call->dv) NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true>)));
+    return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false>) : NEO_OK;
 }
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
@@ -2604,19 +2604,19 @@ NEO__GPU float neo__cuda_mse_row(const neo__loss_call &c, int64_t row) {
                                                 c.dx ? c.dx + at : NULL, c.width);
     return __fmul_rn(weight, __fdiv_rn(squares, (float)c.width));
 }
-NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &c, int64_t row) {
+NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &call, int64_t row) {
     const unsigned mask = neo__mask_warp();
-    const float weight = c.weight ? c.weight[row] : 1.0f, g = __fmul_rn(weight, c.g);
-    const int64_t label = c.label[row];
-    const float *x = c.x + row * c.width;
-    float *dx = c.dx ? c.dx + row * c.width : NULL, max = 0.0f;
+    const float weight = call.weight ? call.weight[row] : 1.0f, g = __fmul_rn(weight, call.g);
+    const int64_t label = call.label[row];
+    const float *x = call.x + row * call.width;
+    float *dx = call.dx ? call.dx + row * call.width : NULL, max = 0.0f;
     const float x_label = x[label]; /* dx may be x: it is written after all lanes have met */
-    const float sum = neo__vec_softmax_row_warp(x, &max, dx, c.width);
+    const float sum = neo__vec_softmax_row_warp(x, &max, dx, call.width);
     if (dx) {
         __syncwarp(mask);
         const float p = __fdiv_rn(dx[label], sum);
         __syncwarp(mask);
-        neo__vec_softmax_grad_warp(dx, sum, g, c.width);
+        neo__vec_softmax_grad_warp(dx, sum, g, call.width);
         __syncwarp(mask);
         if (threadIdx.x % 16 == 0) dx[label] = __fmul_rn(__fsub_rn(p, 1.0f), g);
     }
@@ -2645,25 +2645,25 @@ static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_l
     }
     neo__cuda_exact_end(r->sum, sum);
 }
-static neo_status neo__cuda_loss(neo__cuda *d, const neo__loss_call *call) {
+static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
     if (call->rows == 0 || call->width == 0) return neo__later_now(&call->later, &none);
     neo__loss_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
-    neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)d->result;
-    NEO__TRY(neo__cuda_fill(d, r->bad, 0xFF, sizeof r->bad));
-    NEO__TRY(neo__cuda_fill(d, r->sum, 0, sizeof r->sum));
+    neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)gpu->result;
+    NEO__TRY(neo__cuda_fill(gpu, r->bad, 0xFF, sizeof r->bad));
+    NEO__TRY(neo__cuda_fill(gpu, r->sum, 0, sizeof r->sum));
     if (call->kind != NEO__LOSS_MSE)
-        NEO__TRY(neo__cuda_run(d, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
+        NEO__TRY(neo__cuda_run(gpu, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
     const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
     const auto kernel = rows ? neo__cuda_loss_kernel<true> : neo__cuda_loss_kernel<false>;
-    NEO__TRY(neo__cuda_run(d, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
-    if (d->recording && call->later.fn)
-        return neo__graph_later(d, r, sizeof *r, &call->later, "loss", neo__cuda_loss_stop_kernel,
+    NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
+    if (gpu->recording && call->later.fn)
+        return neo__graph_later(gpu, r, sizeof *r, &call->later, "loss", neo__cuda_loss_stop_kernel,
                                 c, r);
-    NEO__TRY(neo__cuda_launch(d, "loss", neo__cuda_loss_stop_kernel, {1, 1}, c, r, nullptr));
-    NEO__TRY(neo__cuda_answer(d, r, sizeof *r));
-    return neo__later_now(&call->later, d->answer);
+    NEO__TRY(neo__cuda_launch(gpu, "loss", neo__cuda_loss_stop_kernel, {1, 1}, c, r, nullptr));
+    NEO__TRY(neo__cuda_answer(gpu, r, sizeof *r));
+    return neo__later_now(&call->later, gpu->answer);
 }
 
 /* ---- >>cuda-random ----
@@ -2792,23 +2792,23 @@ static __global__ void neo__cuda_dot_kernel(const neo__blend_call c) {
         if (threadIdx.x % 16 == 0) c.out[i] = sum;
     }
 }
-static neo_status neo__cuda_blend(neo__cuda *d, const neo__blend_call *call) {
+static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
     neo__cuda_blend_job job = {*call, NULL};
     const int64_t count = call->rows * call->cols;
     const int one_run = call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols);
     if (call->kind == NEO__BLEND_DOT)
-        return neo__cuda_run(d, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
+        return neo__cuda_run(gpu, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
     if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32 &&
         one_run)
-        return neo__cuda_add(d, (float *)call->x, (const float *)call->y, count);
+        return neo__cuda_add(gpu, (float *)call->x, (const float *)call->y, count);
     if (call->infinite) {
-        job.infinite = (int *)(void *)d->result;
-        NEO__TRY(neo__cuda_fill(d, job.infinite, 0, sizeof(int)));
+        job.infinite = (int *)(void *)gpu->result;
+        NEO__TRY(neo__cuda_fill(gpu, job.infinite, 0, sizeof(int)));
     }
-    NEO__TRY(neo__cuda_each<1>(d, job, count, "blend"));
+    NEO__TRY(neo__cuda_each<1>(gpu, job, count, "blend"));
     if (!call->infinite) return NEO_OK;
-    NEO__TRY(neo__cuda_answer(d, job.infinite, sizeof(int)));
-    if (*(const int *)(const void *)d->answer) *call->infinite = 1;
+    NEO__TRY(neo__cuda_answer(gpu, job.infinite, sizeof(int)));
+    if (*(const int *)(const void *)gpu->answer) *call->infinite = 1;
     return NEO_OK;
 }
 
@@ -2839,14 +2839,14 @@ typedef struct neo__cuda_clip {
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
-NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &o, const neo__optim_span &span,
+NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__optim_span &span,
                                    int64_t at, int64_t n) {
-    neo__step step = o.step;
-    if (o.clip) step.clip = *o.clip;
+    neo__step step = job.step;
+    if (job.clip) step.clip = *job.clip;
     float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
     float *b = span.state[1] ? span.state[1] + at : NULL;
     const float *g = span.grad + at;
-    switch (o.kind) {
+    switch (job.kind) {
     case NEO_OPTIM_SGD: neo__vec_sgd_warp(&step, w, g, a, n); break;
     case NEO_OPTIM_ADAGRAD: neo__vec_adagrad_warp(&step, w, g, a, n); break;
     case NEO_OPTIM_ADAM:
@@ -2858,27 +2858,27 @@ NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &o, const neo__opti
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */
-NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &o, const neo__cuda_spans &s, int i,
+NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__cuda_spans &s, int i,
                                     int64_t at, neo__cuda_word *block) {
     const neo__optim_span &span = s.span[i];
     const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
     const int first = threadIdx.x % 16 == 0;
-    if (o.pass == NEO__OPTIM_STEP) {
-        neo__cuda_optim_step(o, span, at, n);
-    } else if (o.pass == NEO__OPTIM_LAMB_MOMENTS) {
+    if (job.pass == NEO__OPTIM_STEP) {
+        neo__cuda_optim_step(job, span, at, n);
+    } else if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
         float *m = span.state[0] + at, *v = span.state[1] + at;
-        neo__vec_lamb_moments_warp(&o.step, span.grad + at, m, v, n);
+        neo__vec_lamb_moments_warp(&job.step, span.grad + at, m, v, n);
         const float w2 = neo__vec_block_square_warp(span.w + at, n);
-        const float u2 = neo__vec_lamb_square_warp(&o.step, span.w + at, m, v, n);
-        neo__cuda_word *sums = o.sums + 2 * (s.first + i) * NEO__CUDA_EXACT;
+        const float u2 = neo__vec_lamb_square_warp(&job.step, span.w + at, m, v, n);
+        neo__cuda_word *sums = job.sums + 2 * (s.first + i) * NEO__CUDA_EXACT;
         if (first && !span.elsewhere) neo__cuda_exact_add(sums, w2);
         if (first && !span.elsewhere) neo__cuda_exact_add(sums + NEO__CUDA_EXACT, u2);
     } else if (!span.elsewhere) {
         const float *g = span.grad + at;
-        const float x = o.pass == NEO__OPTIM_NORM_1   ? neo__vec_block_abs_warp(g, n)
-                        : o.pass == NEO__OPTIM_NORM_2 ? neo__vec_block_square_warp(g, n)
+        const float x = job.pass == NEO__OPTIM_NORM_1   ? neo__vec_block_abs_warp(g, n)
+                        : job.pass == NEO__OPTIM_NORM_2 ? neo__vec_block_square_warp(g, n)
                                                       : neo__vec_block_max_warp(g, n);
-        if (first && o.pass == NEO__OPTIM_NORM_INF) atomicMax(o.most, neo__bits_f32(x));
+        if (first && job.pass == NEO__OPTIM_NORM_INF) atomicMax(job.most, neo__bits_f32(x));
         else if (first) neo__cuda_exact_add(block, x);
     }
 }
@@ -2894,43 +2894,43 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
 }
-static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *c, neo__optim_pass pass,
+static __global__ void neo__cuda_clip_kernel(neo__cuda_clip *clip, neo__optim_pass pass,
                                              float clip_norm, int *stop) {
     neo_exact sum;
     double norm;
-    memcpy(&sum, c->sum, sizeof sum);
+    memcpy(&sum, clip->sum, sizeof sum);
     const uint64_t bits = neo__exact_round(sum);
     memcpy(&norm, &bits, sizeof norm);
-    if (pass == NEO__OPTIM_NORM_INF) norm = (double)neo__f32_bits(c->most);
+    if (pass == NEO__OPTIM_NORM_INF) norm = (double)neo__f32_bits(clip->most);
     if (pass == NEO__OPTIM_NORM_2 && norm > 0.0) norm = __dsqrt_rn(norm); /* a NaN stays that NaN */
     if (!(norm - norm == 0.0)) *stop = 1;
-    c->found.norm = norm, c->found.clip = (float)neo__optim_factor(clip_norm, norm);
+    clip->found.norm = norm, clip->found.clip = (float)neo__optim_factor(clip_norm, norm);
 }
 /* Adds what the device has summed to the caller's. */
-static neo_status neo__cuda_optim_answer(neo__cuda *d, const neo__optim_call *c,
+static neo_status neo__cuda_optim_answer(neo__cuda *gpu, const neo__optim_call *call,
                                          const neo__cuda_word *sums, int64_t count) {
     const int64_t most = NEO__CUDA_ANSWER_BYTES / (int64_t)sizeof(neo_exact);
-    const neo_exact *sum = (const neo_exact *)(void *)d->answer;
+    const neo_exact *sum = (const neo_exact *)(void *)gpu->answer;
     for (int64_t first = 0; first < count; first += most) {
         const int64_t n = NEO__MIN(most, count - first);
-        NEO__TRY(neo__cuda_answer(d, sums + first * NEO__CUDA_EXACT,
+        NEO__TRY(neo__cuda_answer(gpu, sums + first * NEO__CUDA_EXACT,
                                   (size_t)n * sizeof(neo_exact)));
-        for (int64_t i = 0; i < n; i++) neo_exact_merge(&c->sums[first + i], &sum[i]);
+        for (int64_t i = 0; i < n; i++) neo_exact_merge(&call->sums[first + i], &sum[i]);
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_optim_launch(neo__cuda *d, const neo__optim_call *c,
+static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *call,
                                          const neo__cuda_optim_job *o) {
-    for (int64_t i = 0; i < c->span_count;) {
+    for (int64_t i = 0; i < call->span_count;) {
         NEO__ZERO(neo__cuda_spans, s);
         s.first = (int32_t)i;
-        for (; i < c->span_count && s.count < NEO__CUDA_SPANS; i++) {
-            const neo__optim_span *span = &c->spans[i];
+        for (; i < call->span_count && s.count < NEO__CUDA_SPANS; i++) {
+            const neo__optim_span *span = &call->spans[i];
             s.span[s.count] = *span;
             s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
             s.count++;
         }
-        NEO__TRY(neo__cuda_run(d, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
+        NEO__TRY(neo__cuda_run(gpu, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
     }
     return NEO_OK;
 }
@@ -2939,24 +2939,24 @@ static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
     neo__cuda_clip *clip = (neo__cuda_clip *)(void *)d->result;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
     if (call->span_count == 0) return NEO_OK;
-    NEO__ZERO(neo__cuda_optim_job, o);
-    o.pass = call->pass, o.kind = call->kind, o.step = call->step;
-    o.sums = clip->sum, o.most = &clip->most, o.stop = neo__graph_stop(d);
-    if (call->clip_there) o.clip = &clip->found.clip;
+    NEO__ZERO(neo__cuda_optim_job, job);
+    job.pass = call->pass, job.kind = call->kind, job.step = call->step;
+    job.sums = clip->sum, job.most = &clip->most, job.stop = neo__graph_stop(d);
+    if (call->clip_there) job.clip = &clip->found.clip;
     if (lamb) {
         NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
-        o.sums = (neo__cuda_word *)(void *)d->work;
-        NEO__TRY(neo__cuda_fill(d, o.sums, 0, (size_t)sums * sizeof(neo_exact)));
+        job.sums = (neo__cuda_word *)(void *)d->work;
+        NEO__TRY(neo__cuda_fill(d, job.sums, 0, (size_t)sums * sizeof(neo_exact)));
     } else if (call->pass != NEO__OPTIM_STEP) {
         NEO__TRY(neo__cuda_fill(d, clip, 0, sizeof *clip));
     }
-    NEO__TRY(neo__cuda_optim_launch(d, call, &o));
+    NEO__TRY(neo__cuda_optim_launch(d, call, &job));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
     if (later)
         return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later, "optim",
                                 neo__cuda_clip_kernel, clip, call->pass, call->clip_norm);
-    if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, o.sums, sums);
-    NEO__TRY(neo__cuda_answer(d, o.most, sizeof *o.most));
+    if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, job.sums, sums);
+    NEO__TRY(neo__cuda_answer(d, job.most, sizeof *job.most));
     const uint32_t most = *(const uint32_t *)(const void *)d->answer;
     if (most > neo__bits_f32(*call->most)) *call->most = neo__f32_bits(most);
     return NEO_OK;
@@ -2993,42 +2993,42 @@ enum {
 };
 
 /* The function for the size of the job's keys. */
-#define NEO__BAGS_KEYED(function) (j->fixed.wide ? function<uint64_t> : function<uint32_t>)
+#define NEO__BAGS_KEYED(function) (job->fixed.wide ? function<uint64_t> : function<uint32_t>)
 
 /* ---- single numbers ---- */
-NEO__GPU int64_t neo__bags_bag_of(const neo__bags_job &j, int64_t lo, int64_t hi, int64_t k) {
-    const int64_t *offsets = j.batch.offsets;
+NEO__GPU int64_t neo__bags_bag_of(const neo__bags_job &job, int64_t lo, int64_t hi, int64_t k) {
+    const int64_t *offsets = job.batch.offsets;
     return neo__cuda_last(lo, hi, k, [offsets](int64_t i) { return offsets[i]; });
 }
-NEO__GPU int neo__bags_feature_of(const neo__bags_job &j, int64_t bag) {
-    const neo__job_feature *f = j.told.features;
-    return (int)neo__cuda_last((int64_t)0, (int64_t)j.fixed.feature_count, bag,
+NEO__GPU int neo__bags_feature_of(const neo__bags_job &job, int64_t bag) {
+    const neo__job_feature *f = job.told.features;
+    return (int)neo__cuda_last((int64_t)0, (int64_t)job.fixed.feature_count, bag,
                                [f](int64_t i) { return f[i].first_bag; });
 }
-NEO__GPU int neo__bags_table_of_key(const neo__bags_job &j, int64_t key) {
-    const neo__job_table *t = j.fixed.tables;
-    return (int)neo__cuda_last((int64_t)0, (int64_t)j.fixed.table_count, key,
+NEO__GPU int neo__bags_table_of_key(const neo__bags_job &job, int64_t key) {
+    const neo__job_table *t = job.fixed.tables;
+    return (int)neo__cuda_last((int64_t)0, (int64_t)job.fixed.table_count, key,
                                [t](int64_t i) { return t[i].first_key; });
 }
 /* The look at the batch was bad: whatever works on it does nothing. */
-NEO__GPU bool neo__bags_refused(const neo__bags_job &j) {
-    const neo__bags_found *f = j.batch.found;
-    return f->bag || (f->id && j.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
-           f->last < f->first || f->last - f->first > j.fixed.max_ids;
+NEO__GPU bool neo__bags_refused(const neo__bags_job &job) {
+    const neo__bags_found *f = job.batch.found;
+    return f->bag || (f->id && job.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
+           f->last < f->first || f->last - f->first > job.fixed.max_ids;
 }
 /* The row of the id at offset k; -1: it is dropped. */
-NEO__GPU int64_t neo__bags_row(const neo__bags_job &j, int64_t rows, int64_t k) {
-    const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
+NEO__GPU int64_t neo__bags_row(const neo__bags_job &job, int64_t rows, int64_t k) {
+    const int64_t id = neo__jagged_id(job.batch.ids, job.batch.is_i32, k - job.batch.id_base);
     if ((uint64_t)id < (uint64_t)rows) return id;
-    if (j.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
+    if (job.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
 /* A bag's sum, or gradient, as its table divides it. */
 NEO__GPU float neo__bags_mean(const neo__job_table &t, float x, int64_t length) {
     return t.mean && length > 1 ? __fdiv_rn(x, (float)length) : x;
 }
-NEO__GPU float neo__bags_weight_of(const neo__bags_job &j, int64_t k) {
-    return j.batch.weights[k - j.batch.id_base];
+NEO__GPU float neo__bags_weight_of(const neo__bags_job &job, int64_t k) {
+    return job.batch.weights[k - job.batch.id_base];
 }
 NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t col) {
     const char *p = s.data + row * s.row_bytes;
@@ -3039,13 +3039,13 @@ NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t co
 }
 /* Four elements in one load, which is aligned. */
 template <neo_dtype T>
-NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &s, int64_t row, int64_t col) {
-    const char *p = s.data + row * s.row_bytes;
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &rows, int64_t row, int64_t col) {
+    const char *p = rows.data + row * rows.row_bytes;
     if (T == NEO_F32) return neo__cuda_load<4>((const float *)(const void *)p + col);
     neo__floats<4> x;
     if (T == NEO_I8) {
         const char4 b = *(const char4 *)(const void *)(p + col);
-        const float scale = s.scale[2 * row], bias = s.scale[2 * row + 1];
+        const float scale = rows.scale[2 * row], bias = rows.scale[2 * row + 1];
         x.v[0] = __fmaf_rn((float)b.x, scale, bias), x.v[1] = __fmaf_rn((float)b.y, scale, bias);
         x.v[2] = __fmaf_rn((float)b.z, scale, bias), x.v[3] = __fmaf_rn((float)b.w, scale, bias);
         return x;
@@ -3105,9 +3105,9 @@ NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     if (bad) atomicAdd(&found->count, bad);
 }
 /* A recorded step has an error, whether a kernel or the host sees it. */
-static __global__ void neo__bags_stop_kernel(const neo__bags_job j, int *stop) {
-    if (neo__bags_refused(j) ||
-        (j.fixed.none && j.batch.found->last - j.batch.found->first != j.tensor.out_rows))
+static __global__ void neo__bags_stop_kernel(const neo__bags_job job, int *stop) {
+    if (neo__bags_refused(job) ||
+        (job.fixed.none && job.batch.found->last - job.batch.found->first != job.tensor.out_rows))
         *stop = 1;
 }
 static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
@@ -3202,7 +3202,7 @@ static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_
     return s;
 }
 /* The same, bucket by bucket. */
-static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job_table &t,
+static __device__ float neo__bags_buckets(const neo__bags_job &job, const neo__job_table &t,
                                           int64_t k, int64_t k_end, int64_t col) {
     neo__cuda_parts<1> tree;
     for (int64_t row = 0; row >= 0;) {
@@ -3210,74 +3210,74 @@ static __device__ float neo__bags_buckets(const neo__bags_job &j, const neo__job
         const int64_t begin = neo__bucket_begin(t.bucket_rows, t.buckets, bucket) - t.first_row;
         const int64_t end = neo__bucket_begin(t.bucket_rows, t.buckets, bucket + 1) - t.first_row;
         neo__floats<1> s;
-        s.v[0] = neo__bags_column(j, t, k, k_end, begin, end, col, &row);
+        s.v[0] = neo__bags_column(job, t, k, k_end, begin, end, col, &row);
         tree.push(bucket, s);
     }
     return __fadd_rn(tree.total().v[0], 0.0f);
 }
-NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job j) {
-    if (neo__bags_refused(j)) return;
-    for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
-        const neo__job_feature p = j.told.features[f];
-        const neo__job_table &t = j.fixed.tables[p.table];
-        if (neo__bags_pool_lanes(t, j.tensor.aligned)) continue;
+NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
+    if (neo__bags_refused(job)) return;
+    for (int f = blockIdx.y; f < job.fixed.feature_count; f += gridDim.y) {
+        const neo__job_feature p = job.told.features[f];
+        const neo__job_table &t = job.fixed.tables[p.table];
+        if (neo__bags_pool_lanes(t, job.tensor.aligned)) continue;
         int64_t next;
         NEO__CUDA_EACH(b, p.bags, 16) {
-            const int64_t *offsets = j.batch.offsets + p.first_bag + b;
+            const int64_t *offsets = job.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1];
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 const float s = t.buckets == 1
-                                    ? neo__bags_column(j, t, k, k_end, 0, t.rows, col, &next)
-                                    : neo__bags_buckets(j, t, k, k_end, col);
-                j.tensor.out[p.out_at + b * p.out_stride + col] = neo__bags_mean(t, s, k_end - k);
+                                    ? neo__bags_column(job, t, k, k_end, 0, t.rows, col, &next)
+                                    : neo__bags_buckets(job, t, k, k_end, col);
+                job.tensor.out[p.out_at + b * p.out_stride + col] = neo__bags_mean(t, s, k_end - k);
             }
         }
     }
 }
 /* NEO_POOL_NONE: 16 lanes an id. */
-NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job j) {
-    if (neo__bags_refused(j)) return;
-    const int64_t *offsets = j.batch.offsets;
-    const neo__job_feature *features = j.told.features;
+NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job job) {
+    if (neo__bags_refused(job)) return;
+    const int64_t *offsets = job.batch.offsets;
+    const neo__job_feature *features = job.told.features;
     const int64_t first = offsets[0],
-                  count = NEO__MIN(offsets[j.batch.bags] - first, j.tensor.out_rows);
+                  count = NEO__MIN(offsets[job.batch.bags] - first, job.tensor.out_rows);
     NEO__CUDA_EACH(i, count, 16) {
-        const int64_t f = neo__cuda_last((int64_t)0, (int64_t)j.fixed.feature_count, first + i,
+        const int64_t f = neo__cuda_last((int64_t)0, (int64_t)job.fixed.feature_count, first + i,
                                          [=](int64_t q) { return offsets[features[q].first_bag]; });
-        const neo__job_table &t = j.fixed.tables[features[f].table];
-        const int64_t row = neo__bags_row(j, t.rows, first + i);
-        float *to = j.tensor.out + i * features[f].out_stride;
+        const neo__job_table &t = job.fixed.tables[features[f].table];
+        const int64_t row = neo__bags_row(job, t.rows, first + i);
+        float *to = job.tensor.out + i * features[f].out_stride;
         for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
             const float x = row < 0 ? 0.0f : neo__bags_element(t.store, row, col);
-            const bool weighs = row >= 0 && j.batch.weights;
-            to[col] = weighs ? __fmul_rn(neo__bags_weight_of(j, first + i), x) : x;
+            const bool weighs = row >= 0 && job.batch.weights;
+            to[col] = weighs ? __fmul_rn(neo__bags_weight_of(job, first + i), x) : x;
         }
     }
 }
 /* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
-static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *j, int lanes) {
+static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *job, int lanes) {
     int64_t bags = 0;
-    for (int f = 0; f < j->fixed.feature_count; f++)
-        bags = NEO__MAX(bags, j->told.host_features[f].bags);
+    for (int f = 0; f < job->fixed.feature_count; f++)
+        bags = NEO__MAX(bags, job->told.host_features[f].bags);
     const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
-    return dim3(x, (unsigned)NEO__MIN(j->fixed.feature_count, 65535));
+    return dim3(x, (unsigned)NEO__MIN(job->fixed.feature_count, 65535));
 }
 /* lanes: those of the tables of T, as bits. */
 template <neo_dtype T, int... LANES>
-static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *j, unsigned lanes) {
+static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, unsigned lanes) {
     neo_status status = NEO_OK;
     ((status = status != NEO_OK || !(lanes & LANES)
                    ? status
                    : neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
-                                      {neo__bags_grid(d, j, LANES)}, *j)),
+                                      {neo__bags_grid(d, job, LANES)}, *job)),
      ...);
     return status;
 }
-static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
+static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j) {
     unsigned lanes[NEO_DTYPE_COUNT] = {0}, all = 0;
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none)
-        return neo__cuda_run(d, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
+        return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
     for (int f = 0; f < j->fixed.feature_count; f++) {
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
         const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
@@ -3285,55 +3285,55 @@ static neo_status neo__cuda_bags_forward(neo__cuda *d, const neo__bags_job *j) {
         all |= has ? has : 1u;
     }
     if (all & 1u)
-        NEO__TRY(neo__cuda_launch(d, "bags: lookup", neo__bags_pool_any_kernel,
-                                  {neo__bags_grid(d, j, 16)}, *j));
-    NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(d, j, lanes[NEO_F32])));
-    NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(d, j, lanes[NEO_F16])));
-    NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(d, j, lanes[NEO_BF16])));
-    return neo__bags_run_pools<NEO_I8, 4, 8, 16, 32>(d, j, lanes[NEO_I8]);
+        NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
+                                  {neo__bags_grid(gpu, j, 16)}, *j));
+    NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
+    NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
+    NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
+    return neo__bags_run_pools<NEO_I8, 4, 8, 16, 32>(gpu, j, lanes[NEO_I8]);
 }
 
 /* ---- gradients of per-id weights: 16 lanes an id ---- */
-NEO__CUDA_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job j) {
-    if (neo__bags_refused(j)) return;
+NEO__CUDA_KERNEL neo__bags_weight_grad_kernel(const neo__bags_job job) {
+    if (neo__bags_refused(job)) return;
     const int lane = threadIdx.x % 16;
-    const int64_t first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
+    const int64_t first = job.batch.offsets[0], count = job.batch.offsets[job.batch.bags] - first;
     NEO__CUDA_EACH(i, count, 16) {
-        const int64_t bag = neo__bags_bag_of(j, 0, j.batch.bags, first + i);
-        const neo__job_feature p = j.told.features[neo__bags_feature_of(j, bag)];
-        const neo__job_table &t = j.fixed.tables[p.table];
-        const int64_t row = neo__bags_row(j, t.rows, first + i);
-        const int64_t length = j.batch.offsets[bag + 1] - j.batch.offsets[bag];
+        const int64_t bag = neo__bags_bag_of(job, 0, job.batch.bags, first + i);
+        const neo__job_feature p = job.told.features[neo__bags_feature_of(job, bag)];
+        const neo__job_table &t = job.fixed.tables[p.table];
+        const int64_t row = neo__bags_row(job, t.rows, first + i);
+        const int64_t length = job.batch.offsets[bag + 1] - job.batch.offsets[bag];
         const float *from =
-            j.tensor.dout + p.out_at + (j.fixed.none ? i : bag - p.first_bag) * p.out_stride;
+            job.tensor.dout + p.out_at + (job.fixed.none ? i : bag - p.first_bag) * p.out_stride;
         float sum = 0.0f;
         for (int64_t col = lane; row >= 0 && col - lane < t.store.dim; col += 16) {
             float x = 0.0f;
             if (col < t.store.dim) x = __fmul_rn(from[col], neo__bags_element(t.store, row, col));
             sum = __fadd_rn(sum, neo__tree16_warp(x));
         }
-        if (lane == 0) j.tensor.dweights[i] = neo__bags_mean(t, sum, length);
+        if (lane == 0) job.tensor.dweights[i] = neo__bags_mean(t, sum, length);
     }
 }
-static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *j) {
-    if (j->batch.bags == 0) return NEO_OK;
+static neo_status neo__cuda_bags_weight_grad(neo__cuda *d, const neo__bags_job *job) {
+    if (job->batch.bags == 0) return NEO_OK;
     return neo__cuda_run(d, "bags: gradients of weights", neo__bags_weight_grad_kernel,
-                         j->batch.most_ids, 16, *j);
+                         job->batch.most_ids, 16, *job);
 }
 
 /* ---- records ---- */
 /* Gradients of MEAN tables, divided by the lengths of their bags. */
-NEO__CUDA_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
-    if (neo__bags_refused(j)) return;
-    for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
-        const neo__job_feature p = j.told.features[f];
-        const neo__job_table &t = j.fixed.tables[p.table];
+NEO__CUDA_KERNEL neo__bags_pack_kernel(const neo__bags_job job) {
+    if (neo__bags_refused(job)) return;
+    for (int f = blockIdx.y; f < job.fixed.feature_count; f += gridDim.y) {
+        const neo__job_feature p = job.told.features[f];
+        const neo__job_table &t = job.fixed.tables[p.table];
         if (!t.mean) continue;
         NEO__CUDA_EACH(b, p.bags, 32) {
-            const int64_t *offsets = j.batch.offsets + p.first_bag + b,
+            const int64_t *offsets = job.batch.offsets + p.first_bag + b,
                           length = offsets[1] - offsets[0];
-            const float *from = j.tensor.dout + p.out_at + b * p.out_stride;
-            float *to = j.sorted.packed + p.out_at + b * p.pack_stride;
+            const float *from = job.tensor.dout + p.out_at + b * p.out_stride;
+            float *to = job.sorted.packed + p.out_at + b * p.pack_stride;
             if (length == 0) continue;
             for (int64_t col = threadIdx.x % 32; col < t.store.dim; col += 32)
                 to[col] = neo__bags_mean(t, from[col], length);
@@ -3341,34 +3341,34 @@ NEO__CUDA_KERNEL neo__bags_pack_kernel(const neo__bags_job j) {
     }
 }
 /* The leaf of sample s of a feature, counted from the call's first. */
-NEO__GPU int64_t neo__bags_leaf(const neo__bags_job &j, int64_t bags, int64_t s) {
-    const neo__leaf_cut &c = j.sorted.leaves;
-    if (j.sorted.leaf_bits == 0) return 0;
+NEO__GPU int64_t neo__bags_leaf(const neo__bags_job &job, int64_t bags, int64_t s) {
+    const neo__leaf_cut &c = job.sorted.leaves;
+    if (job.sorted.leaf_bits == 0) return 0;
     if (c.count == 0) return neo__bucket_of(bags, c.shards, s);
     s = s / c.rows_per_sample + neo__leaf_begin(c.batch, c.shards, c.first);
     return neo__bucket_of(c.batch, c.shards, s) - c.first;
 }
-template <class K> NEO__CUDA_KERNEL neo__bags_records_kernel(const neo__bags_job j) {
-    K *keys = (K *)j.sorted.keys[0];
-    uint32_t *values = j.sorted.values[0];
-    const K none = (K)j.fixed.key_count << j.sorted.leaf_bits;
+template <class K> NEO__CUDA_KERNEL neo__bags_records_kernel(const neo__bags_job job) {
+    K *keys = (K *)job.sorted.keys[0];
+    uint32_t *values = job.sorted.values[0];
+    const K none = (K)job.fixed.key_count << job.sorted.leaf_bits;
     int64_t first = 0, count = 0;
-    if (!neo__bags_refused(j)) {
-        first = j.batch.offsets[0], count = j.batch.offsets[j.batch.bags] - first;
-        neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
-            const neo__job_feature p = j.told.features[neo__bags_feature_of(j, bag)];
-            const neo__job_table &t = j.fixed.tables[p.table];
-            const int64_t i = k - first, s = bag - p.first_bag, row = neo__bags_row(j, t.rows, k);
-            const int64_t stride = j.sorted.packs && t.mean ? p.pack_stride : p.out_stride;
-            const int64_t at = p.out_at + (j.fixed.none ? i : s) * stride;
-            if (j.sorted.indirect) j.sorted.grad_at[i] = at;
-            values[i] = j.sorted.indirect ? (uint32_t)i : (uint32_t)(at / j.sorted.grad_unit);
+    if (!neo__bags_refused(job)) {
+        first = job.batch.offsets[0], count = job.batch.offsets[job.batch.bags] - first;
+        neo__bags_each_id(job, [&](int64_t k, int64_t bag) {
+            const neo__job_feature p = job.told.features[neo__bags_feature_of(job, bag)];
+            const neo__job_table &t = job.fixed.tables[p.table];
+            const int64_t i = k - first, s = bag - p.first_bag, row = neo__bags_row(job, t.rows, k);
+            const int64_t stride = job.sorted.packs && t.mean ? p.pack_stride : p.out_stride;
+            const int64_t at = p.out_at + (job.fixed.none ? i : s) * stride;
+            if (job.sorted.indirect) job.sorted.grad_at[i] = at;
+            values[i] = job.sorted.indirect ? (uint32_t)i : (uint32_t)(at / job.sorted.grad_unit);
             keys[i] = row < 0 ? none
-                              : (K)(t.first_key + row) << j.sorted.leaf_bits |
-                                    (K)neo__bags_leaf(j, p.bags, s);
+                              : (K)(t.first_key + row) << job.sorted.leaf_bits |
+                                    (K)neo__bags_leaf(job, p.bags, s);
         });
     }
-    NEO__CUDA_EACH(i, j.sorted.records - count, 1) /* launched for more than there are */
+    NEO__CUDA_EACH(i, job.sorted.records - count, 1) /* launched for more than there are */
         keys[count + i] = none, values[count + i] = 0;
 }
 /* Records of given rows, each with its own number; `side` 0: to be sorted, 1: as if they were. */
@@ -3403,37 +3403,37 @@ static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int
     if (neo__cuda_enter((neo__cuda *)device) != NEO_OK) return SIZE_MAX / 4;
     return wide ? neo__bags_temp<uint64_t>(records) : neo__bags_temp<uint32_t>(records);
 }
-static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *j) {
-    if (j->sorted.records == 0 || j->batch.bags == 0) return NEO_OK;
-    if (j->sorted.packs)
+static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *job) {
+    if (job->sorted.records == 0 || job->batch.bags == 0) return NEO_OK;
+    if (job->sorted.packs)
         NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel,
-                                  {neo__bags_grid(d, j, 32)}, *j));
+                                  {neo__bags_grid(d, job, 32)}, *job));
     NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(neo__bags_records_kernel),
-                              {neo__cuda_blocks(d, j->sorted.records, NEO__BAGS_TILE)}, *j));
-    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, j);
+                              {neo__cuda_blocks(d, job->sorted.records, NEO__BAGS_TILE)}, *job));
+    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, job);
 }
-static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *j,
+static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *job,
                                            const int64_t *rows, int64_t first_key) {
-    if (j->sorted.records == 0) return NEO_OK;
+    if (job->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_run(d, "bags: records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
-                           j->sorted.records, 1, *j, 0, rows, first_key));
-    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, j);
+                           job->sorted.records, 1, *job, 0, rows, first_key));
+    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, job);
 }
 
 /* ---- sums down a run ---- */
 /* s += gradients of records [i, end), in order; `from` is at their first column. AHEAD loads are on
    their way at once, and for the rest of a run half of that, and so on. */
 template <int W, int AHEAD>
-NEO__GPU void neo__bags_add(const neo__bags_job &j, const float *from, const float *weights,
+NEO__GPU void neo__bags_add(const neo__bags_job &job, const float *from, const float *weights,
                             int64_t i, int64_t end, neo__floats<W> &s) {
-    const uint32_t *values = j.sorted.values[1];
+    const uint32_t *values = job.sorted.values[1];
     for (; end - i >= AHEAD; i += AHEAD) {
         neo__floats<W> x[AHEAD];
         uint32_t value[AHEAD];
         NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
         NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            const int64_t at = j.sorted.indirect ? j.sorted.grad_at[value[a]]
-                                                 : (int64_t)value[a] * j.sorted.grad_unit;
+            const int64_t at = job.sorted.indirect ? job.sorted.grad_at[value[a]]
+                                                 : (int64_t)value[a] * job.sorted.grad_unit;
             x[a] = neo__cuda_load<W>(from + at);
         }
         NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
@@ -3442,7 +3442,7 @@ NEO__GPU void neo__bags_add(const neo__bags_job &j, const float *from, const flo
         }
     }
     if constexpr (AHEAD > 1)
-        if (i < end) neo__bags_add<W, AHEAD / 2>(j, from, weights, i, end, s);
+        if (i < end) neo__bags_add<W, AHEAD / 2>(job, from, weights, i, end, s);
 }
 /* The weights of records; NULL: there are none. */
 NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
@@ -3451,37 +3451,37 @@ NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
 /* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
 template <class K, int W, int AHEAD>
 NEO__GPU neo__floats<W>
-neo__bags_merge(const neo__bags_job &j, const float *from, int64_t i, int64_t end) {
-    const K *keys = (const K *)j.sorted.keys[1];
+neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i, int64_t end) {
+    const K *keys = (const K *)job.sorted.keys[1];
     const neo__floats<W> zero = {};
-    const float *weights = neo__bags_weights(j);
+    const float *weights = neo__bags_weights(job);
     if (keys[i] == keys[end - 1]) {
         neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(j, from, weights, i, end, s);
+        neo__bags_add<W, AHEAD>(job, from, weights, i, end, s);
         neo__cuda_plus<W>(s, zero);
         return s;
     }
     neo__cuda_parts<W> tree;
     while (i < end) {
-        const K key = keys[i], leaf = key & (((K)1 << j.sorted.leaf_bits) - 1);
+        const K key = keys[i], leaf = key & (((K)1 << job.sorted.leaf_bits) - 1);
         const int64_t stop =
             1 + neo__cuda_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
         neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(j, from, weights, i, stop, s);
+        neo__bags_add<W, AHEAD>(job, from, weights, i, stop, s);
         neo__cuda_plus<W>(s, zero);
         tree.push((int64_t)leaf, s);
         i = stop;
     }
     return tree.total();
 }
-NEO__GPU const float *neo__bags_grads(const neo__bags_job &j, const neo__job_table &t) {
-    return j.sorted.packs && t.mean ? j.sorted.packed : j.tensor.dout;
+NEO__GPU const float *neo__bags_grads(const neo__bags_job &job, const neo__job_table &t) {
+    return job.sorted.packs && t.mean ? job.sorted.packed : job.tensor.dout;
 }
 
 /* ---- runs ---- */
 /* The key of the row of sorted record i. */
-template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &j, int64_t i) {
-    return ((const K *)j.sorted.keys[1])[i] >> j.sorted.leaf_bits;
+template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &job, int64_t i) {
+    return ((const K *)job.sorted.keys[1])[i] >> job.sorted.leaf_bits;
 }
 typedef struct neo__bags_run {
     int64_t begin; /* its first record */
@@ -3491,12 +3491,12 @@ typedef struct neo__bags_run {
 NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
                            32 * NEO__BAGS_WARPS * sizeof(neo__bags_run) <= 48 * 1024,
                    "a block has 48 KiB of shared memory, lists of runs included");
-template <class K> NEO__GPU neo__bags_run neo__bags_run_at(const neo__bags_job &j, int64_t i) {
-    const int64_t key = (int64_t)neo__bags_key<K>(j, i);
+template <class K> NEO__GPU neo__bags_run neo__bags_run_at(const neo__bags_job &job, int64_t i) {
+    const int64_t key = (int64_t)neo__bags_key<K>(job, i);
     neo__bags_run run;
     run.begin = i;
-    run.table = neo__bags_table_of_key(j, key);
-    run.row = key - j.fixed.tables[run.table].first_key;
+    run.table = neo__bags_table_of_key(job, key);
+    run.row = key - job.fixed.tables[run.table].first_key;
     return run;
 }
 /* Record i is the first of a row. */
@@ -3506,11 +3506,11 @@ template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
-NEO__GPU int64_t neo__bags_end(const neo__bags_job &j, int64_t begin, unsigned mask) {
-    const K key = neo__bags_key<K>(j, begin);
+NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, int64_t begin, unsigned mask) {
+    const K key = neo__bags_key<K>(job, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
     for (int64_t i = begin + 1;; i += LANES) {
-        const bool same = i + lane < j.sorted.records && neo__bags_key<K>(j, i + lane) == key;
+        const bool same = i + lane < job.sorted.records && neo__bags_key<K>(job, i + lane) == key;
         const unsigned other = __ballot_sync(mask, !same) >> shift;
         if (other) return i + __ffs((int)other) - 1;
     }
@@ -3541,11 +3541,11 @@ NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_
 /* ---- row-wise Adagrad on f32 rows, in registers ---- */
 /* Lanes times fours of a row whose step is nothing but this; 0: another step. */
 NEO__EVERYWHERE NEO__INLINE int
-neo__bags_rowwise_fours(const neo__bags_job &j, const neo__job_table &t, const neo__job_rule &o) {
-    if (j.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
+neo__bags_rowwise_fours(const neo__bags_job &job, const neo__job_table &t, const neo__job_rule &o) {
+    if (job.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
         return 0;
     if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
-    return neo__bags_lanes(t, j.tensor.aligned);
+    return neo__bags_lanes(t, job.tensor.aligned);
 }
 /* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
 template <int LANES>
@@ -3563,7 +3563,7 @@ NEO__GPU float neo__bags_squares_on(float sum, const neo__floats<4> &g, unsigned
 template <class K, int LANES, int CHUNKS>
 NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
     const neo__job_table &t = j.fixed.tables[run.table];
-    const neo__bag_step &o = j.told.rules[run.table].step;
+    const neo__bag_step &step = j.told.rules[run.table].step;
     const int64_t dim = t.store.dim;
     const int lane = threadIdx.x % LANES;
     float *row = (float *)(void *)t.store.data + run.row * dim, *state = t.state[0] + run.row;
@@ -3584,7 +3584,7 @@ NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run
         sum = neo__bags_squares_on<LANES>(sum, g[c], mask);
     }
     const float s = __fadd_rn(before, __fdiv_rn(sum, (float)dim));
-    const float rate = __fdiv_rn(o.lr, __fadd_rn(__fsqrt_rn(s), o.eps));
+    const float rate = __fdiv_rn(step.lr, __fadd_rn(__fsqrt_rn(s), step.eps));
     NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = 4 * (c * LANES + lane);
         if (col >= dim) continue;
@@ -3594,19 +3594,19 @@ NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run
     if (lane == 0) *state = s;
 }
 template <class K, int LANES, int CHUNKS>
-NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
-    if (j.stop && *j.stop) return;
+NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job job) {
+    if (job.stop && *job.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
     const int group = threadIdx.x % 32 / LANES;
     const unsigned mask = neo__bags_mask<LANES>();
-    NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
-        const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) ==
+    NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
+        const int count = neo__bags_window<K>(job, window, list, [&job](int table) {
+            return neo__bags_rowwise_fours(job, job.fixed.tables[table], job.told.rules[table]) ==
                    LANES * CHUNKS;
         });
         for (int r = group; r < count; r += 32 / LANES)
-            neo__bags_rowwise<K, LANES, CHUNKS>(j, list[r], mask);
+            neo__bags_rowwise<K, LANES, CHUNKS>(job, list[r], mask);
         __syncwarp();
     }
 }
@@ -3614,55 +3614,55 @@ NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job j) {
 /* ---- every other step, and sums that are kept: 16 lanes a row ---- */
 /* A row's sum to g, or to where it is kept. */
 template <class K, int AHEAD>
-NEO__GPU void neo__bags_sum_row(const neo__bags_job &j, const neo__bags_run &run, int64_t end,
+NEO__GPU void neo__bags_sum_row(const neo__bags_job &job, const neo__bags_run &run, int64_t end,
                                 int first, int step, float *g) {
-    const neo__job_table &t = j.fixed.tables[run.table];
-    const float *from = neo__bags_grads(j, t);
-    const uint32_t at = j.keep ? j.kept.keep_at[run.begin] : 0;
-    float *to = j.keep ? j.kept.sums + (int64_t)(at >> 1) * j.fixed.max_dim : g;
+    const neo__job_table &t = job.fixed.tables[run.table];
+    const float *from = neo__bags_grads(job, t);
+    const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 0;
+    float *to = job.keep ? job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim : g;
     for (int64_t col = first; col < t.store.dim; col += step) {
         neo__floats<1> s;
-        if (j.add) {
+        if (job.add) {
             s.v[0] = to[col];
-            neo__bags_add<1, AHEAD>(j, from + col, neo__bags_weights(j), run.begin, end, s);
+            neo__bags_add<1, AHEAD>(job, from + col, neo__bags_weights(job), run.begin, end, s);
         } else {
-            s = neo__bags_merge<K, 1, AHEAD>(j, from + col, run.begin, end);
-            if (j.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
+            s = neo__bags_merge<K, 1, AHEAD>(job, from + col, run.begin, end);
+            if (job.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
         }
         to[col] = s.v[0];
     }
 }
 /* The step of a row by its gradient g, which neo__job_scratch floats begin with. 16 lanes. */
-static __device__ void neo__bags_step_row(const neo__bags_job &j, const neo__bags_run &run,
+static __device__ void neo__bags_step_row(const neo__bags_job &job, const neo__bags_run &run,
                                           float *g) {
-    const neo__job_table &t = j.fixed.tables[run.table];
-    const neo__job_rule &o = j.told.rules[run.table];
+    const neo__job_table &table = job.fixed.tables[run.table];
+    const neo__job_rule &rule = job.told.rules[run.table];
     const unsigned mask = neo__mask_warp();
-    const int64_t dim = t.store.dim, room = neo__bag_room(dim);
-    const bool narrow = t.store.dtype != NEO_F32;
+    const int64_t dim = table.store.dim, room = neo__bag_room(dim);
+    const bool narrow = table.store.dtype != NEO_F32;
     float *spare = g + room, *word = NULL;
-    float *w = narrow ? spare + room : (float *)(void *)t.store.data + run.row * dim;
+    float *w = narrow ? spare + room : (float *)(void *)table.store.data + run.row * dim;
     float *state[2];
     for (int k = 0; k < 2; k++)
-        state[k] = t.state[k] ? t.state[k] + run.row * t.state_dim[k] : NULL;
-    if (narrow) neo__rows_decode_warp(&t.store, run.row, 0, dim, w);
-    if (narrow && !o.nearest) {
+        state[k] = table.state[k] ? table.state[k] + run.row * table.state_dim[k] : NULL;
+    if (narrow) neo__rows_decode_warp(&table.store, run.row, 0, dim, w);
+    if (narrow && !rule.nearest) {
         word = w + room;
-        neo__rows_words_warp(&t.store, &run.row, 1, &o.round, word);
+        neo__rows_words_warp(&table.store, &run.row, 1, &rule.round, word);
     }
     __syncwarp(mask);
     neo__row_sums_warp sums = {NULL, 0, 0};
-    if (t.cut) sums.cut = &j.cut.tables[run.table].cut, sums.row = j.cut.row[run.begin];
-    neo__bag_step_row_warp(&o.step, &sums, w, state[0], state[1], g, spare, dim);
+    if (table.cut) sums.cut = &job.cut.tables[run.table].cut, sums.row = job.cut.row[run.begin];
+    neo__bag_step_row_warp(&rule.step, &sums, w, state[0], state[1], g, spare, dim);
     __syncwarp(mask);
-    if (narrow) neo__rows_encode_warp(&t.store, run.row, w, word);
+    if (narrow) neo__rows_encode_warp(&table.store, run.row, w, word);
     __syncwarp(mask);
 }
 /* The scratch of vector `vector` of a block that has `vectors`. */
-NEO__GPU float *neo__bags_step_room(const neo__bags_job &j, float *shared, int vectors,
+NEO__GPU float *neo__bags_step_room(const neo__bags_job &job, float *shared, int vectors,
                                     int vector) {
-    if (!j.room.scratch) return shared + vector * j.room.scratch_floats;
-    return j.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * j.room.scratch_floats;
+    if (!job.room.scratch) return shared + vector * job.room.scratch_floats;
+    return job.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * job.room.scratch_floats;
 }
 template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
@@ -3687,21 +3687,21 @@ template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j)
 /* Long runs: a block each. */
 template <class K>
 static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
-    neo__bags_long_kernel(const neo__bags_job j) {
-    if (j.stop && *j.stop) return;
+    neo__bags_long_kernel(const neo__bags_job job) {
+    if (job.stop && *job.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
-    float *g = neo__bags_step_room(j, shared, 1, 0);
-    const unsigned long long count = j.sorted.longs[0];
+    float *g = neo__bags_step_room(job, shared, 1, 0);
+    const unsigned long long count = job.sorted.longs[0];
     for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
-        const neo__bags_run run = neo__bags_run_at<K>(j, (int64_t)j.sorted.longs[1 + r]);
-        const int64_t key = (int64_t)neo__bags_key<K>(j, run.begin);
+        const neo__bags_run run = neo__bags_run_at<K>(job, (int64_t)job.sorted.longs[1 + r]);
+        const int64_t key = (int64_t)neo__bags_key<K>(job, run.begin);
         const int64_t end =
-            1 + neo__cuda_last(run.begin, j.sorted.records, key,
-                               [&j](int64_t q) { return (int64_t)neo__bags_key<K>(j, q); });
-        neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(j, run, end, (int)threadIdx.x, (int)blockDim.x,
+            1 + neo__cuda_last(run.begin, job.sorted.records, key,
+                               [&job](int64_t q) { return (int64_t)neo__bags_key<K>(job, q); });
+        neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(job, run, end, (int)threadIdx.x, (int)blockDim.x,
                                                    g);
         __syncthreads();
-        if (!j.keep && threadIdx.x < 16) neo__bags_step_row(j, run, g);
+        if (!job.keep && threadIdx.x < 16) neo__bags_step_row(job, run, g);
         __syncthreads();
     }
 }
@@ -3709,33 +3709,33 @@ static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
 /* ---- launches ---- */
 /* has: lanes times fours of the tables' rows, as bits. */
 template <class K, int... FOURS>
-static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *j, unsigned has) {
+static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *job, unsigned has) {
     neo_status status = NEO_OK;
     ((status = status != NEO_OK || !(has & FOURS)
                    ? status
                    : neo__cuda_run(d, "bags: update",
                                    neo__bags_rowwise_kernel<K, NEO__MIN(FOURS, 32),
                                                             (FOURS + 31) / 32>,
-                                   (j->sorted.records + 31) / 32, 32, *j)),
+                                   (job->sorted.records + 31) / 32, 32, *job)),
      ...);
     return status;
 }
 /* A launch in which 16 threads step a row: of `rows` at a time in a block, or of as many as its
    shared memory has room for; `work` units in all, of which a block takes `each`. Where shared
    memory is too small there is scratch memory for NEO__JOB_VECTORS. */
-static int64_t neo__bags_step_rows(const neo__bags_job *j) {
-    const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / j->room.scratch_floats / 2 * 2;
-    return j->room.scratch ? 2 : NEO__MIN(fit, (int64_t)NEO__HALVES);
+static int64_t neo__bags_step_rows(const neo__bags_job *job) {
+    const int64_t fit = 2 * NEO__JOB_SHARED_FLOATS / job->room.scratch_floats / 2 * 2;
+    return job->room.scratch ? 2 : NEO__MIN(fit, (int64_t)NEO__HALVES);
 }
-static neo__cuda_where neo__bags_step_where(neo__cuda *d, const neo__bags_job *j, int64_t rows,
+static neo__cuda_where neo__bags_step_where(neo__cuda *d, const neo__bags_job *job, int64_t rows,
                                             unsigned threads, int64_t work, int64_t each) {
     const unsigned blocks = neo__cuda_blocks(d, work, each), most = NEO__JOB_VECTORS / 2;
-    if (j->room.scratch) return {NEO__MIN(blocks, most), threads};
-    return {blocks, threads, (size_t)(rows * j->room.scratch_floats) * sizeof(float)};
+    if (job->room.scratch) return {NEO__MIN(blocks, most), threads};
+    return {blocks, threads, (size_t)(rows * job->room.scratch_floats) * sizeof(float)};
 }
-template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo__bags_job *job) {
+template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const neo__bags_job *job) {
     neo__bags_job gated = *job;
-    gated.stop = neo__graph_stop(d);
+    gated.stop = neo__graph_stop(gpu);
     const neo__bags_job *j = &gated;
     const int64_t records = j->sorted.records;
     const int64_t rows = neo__bags_step_rows(j);
@@ -3745,20 +3745,20 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *d, const neo
             neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
-    NEO__TRY(neo__cuda_fill(d, j->sorted.longs, 0, sizeof *j->sorted.longs));
+    NEO__TRY(neo__cuda_fill(gpu, j->sorted.longs, 0, sizeof *j->sorted.longs));
     if (has & 1u)
-        NEO__TRY(neo__cuda_launch(d, "bags: update", neo__bags_step_kernel<K>,
-                                  neo__bags_step_where(d, j, rows, 16u * (unsigned)rows,
+        NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
+                                  neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    NEO__TRY((neo__bags_run_rowwise<K, 4, 8, 16, 32, 64, 128, 256>(d, j, has)));
+    NEO__TRY((neo__bags_run_rowwise<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has)));
     if (records <= NEO__JOB_LONG) return NEO_OK;
-    return neo__cuda_launch(d, "bags: update of long runs", neo__bags_long_kernel<K>,
-                            neo__bags_step_where(d, j, 1, NEO__BAGS_LONG_THREADS, records,
+    return neo__cuda_launch(gpu, "bags: update of long runs", neo__bags_long_kernel<K>,
+                            neo__bags_step_where(gpu, j, 1, NEO__BAGS_LONG_THREADS, records,
                                                  NEO__JOB_LONG), *j);
 }
-static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *j) {
-    if (j->sorted.records == 0) return NEO_OK;
-    return NEO__BAGS_KEYED(neo__bags_update_as)(d, j);
+static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
+    if (job->sorted.records == 0) return NEO_OK;
+    return NEO__BAGS_KEYED(neo__bags_update_as)(d, job);
 }
 static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY(neo__cuda_run(d, "bags: kept records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
@@ -3768,20 +3768,20 @@ static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j)
 
 /* The step of kept rows of tables that are cut, on copies of them: what it asks for is what counts.
    16 lanes a row. */
-static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job j) {
+static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bags_job job) {
     const int lane = threadIdx.x % 16, vector = (int)blockIdx.x * 2 + threadIdx.x / 16;
     const unsigned mask = neo__mask_warp();
-    const int64_t room = neo__bag_room(j.fixed.max_dim);
-    float *g = j.cut.scratch + 5 * room * vector, *spare = g + room;
-    for (int64_t i = vector; i < j.kept.count; i += NEO__JOB_VECTORS) {
-        const int64_t key = (int64_t)j.kept.slot_key[i];
-        const int table = neo__bags_table_of_key(j, key);
-        const neo__job_table &t = j.fixed.tables[table];
+    const int64_t room = neo__bag_room(job.fixed.max_dim);
+    float *g = job.cut.scratch + 5 * room * vector, *spare = g + room;
+    for (int64_t i = vector; i < job.kept.count; i += NEO__JOB_VECTORS) {
+        const int64_t key = (int64_t)job.kept.slot_key[i];
+        const int table = neo__bags_table_of_key(job, key);
+        const neo__job_table &t = job.fixed.tables[table];
         const int64_t row = key - t.first_key, dim = t.store.dim;
         float *copy[3] = {spare + room, NULL, NULL};
-        if (j.cut.tables[table].cut.want == 0) continue;
+        if (job.cut.tables[table].cut.want == 0) continue;
         for (int64_t c = lane; c < dim; c += 16) {
-            g[c] = j.kept.sums[i * j.fixed.max_dim + c];
+            g[c] = job.kept.sums[i * job.fixed.max_dim + c];
             copy[0][c] = neo__bags_element(t.store, row, c);
         }
         for (int k = 0; k < 2; k++) {
@@ -3791,16 +3791,16 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
                 copy[1 + k][c] = t.state[k][row * t.state_dim[k] + c];
         }
         __syncwarp(mask);
-        neo__row_sums_warp sums = {&j.cut.tables[table].cut, j.cut.row[i], 0};
-        neo__bag_step_row_warp(&j.told.rules[table].step, &sums, copy[0], copy[1], copy[2], g,
+        neo__row_sums_warp sums = {&job.cut.tables[table].cut, job.cut.row[i], 0};
+        neo__bag_step_row_warp(&job.told.rules[table].step, &sums, copy[0], copy[1], copy[2], g,
                                spare, dim);
         __syncwarp(mask);
     }
 }
-static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *j) {
-    if (j->kept.count == 0) return NEO_OK;
+static neo_status neo__cuda_bags_cut(neo__cuda *d, const neo__bags_job *job) {
+    if (job->kept.count == 0) return NEO_OK;
     return neo__cuda_launch(d, "bags: sums of cut rows", neo__bags_cut_kernel,
-                            {NEO__JOB_VECTORS / 2, 32}, *j);
+                            {NEO__JOB_VECTORS / 2, 32}, *job);
 }
 
 /* ---- slots of kept rows ---- */
@@ -3811,21 +3811,21 @@ NEO__GPU uint64_t neo__bags_hash_find(const neo__bags_job &j, uint64_t key) {
     return i;
 }
 /* A key that is not there. Others may come in beside it. */
-NEO__GPU void neo__bags_hash_add(const neo__bags_job &j, uint64_t key, uint32_t slot) {
-    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & j.kept.hash_mask;
-    unsigned long long *keys = (unsigned long long *)j.kept.hash_key;
+NEO__GPU void neo__bags_hash_add(const neo__bags_job &job, uint64_t key, uint32_t slot) {
+    uint64_t i = neo__mix64(key * 0x9E3779B97F4A7C15u) & job.kept.hash_mask;
+    unsigned long long *keys = (unsigned long long *)job.kept.hash_key;
     while (atomicCAS(&keys[i], 0ull, (unsigned long long)key + 1) != 0)
-        i = (i + 1) & j.kept.hash_mask;
-    j.kept.hash_slot[i] = slot;
+        i = (i + 1) & job.kept.hash_mask;
+    job.kept.hash_slot[i] = slot;
 }
 template <class K>
-NEO__CUDA_KERNEL neo__bags_find_slots_kernel(const neo__bags_job j, int by_value) {
-    NEO__CUDA_EACH(i, j.sorted.records, 1) {
-        if (!neo__bags_starts<K>(j, i)) continue;
-        const uint64_t at = neo__bags_hash_find(j, neo__bags_key<K>(j, i));
-        const bool known = j.kept.hash_key[at] != 0;
-        j.kept.keep_at[i] = known ? j.kept.hash_slot[at] << 1 : 1u;
-        if (!known) j.kept.fresh[by_value ? j.sorted.values[1][i] : (uint32_t)i] = 1;
+NEO__CUDA_KERNEL neo__bags_find_slots_kernel(const neo__bags_job job, int by_value) {
+    NEO__CUDA_EACH(i, job.sorted.records, 1) {
+        if (!neo__bags_starts<K>(job, i)) continue;
+        const uint64_t at = neo__bags_hash_find(job, neo__bags_key<K>(job, i));
+        const bool known = job.kept.hash_key[at] != 0;
+        job.kept.keep_at[i] = known ? job.kept.hash_slot[at] << 1 : 1u;
+        if (!known) job.kept.fresh[by_value ? job.sorted.values[1][i] : (uint32_t)i] = 1;
     }
 }
 template <class K>
@@ -3840,47 +3840,47 @@ NEO__CUDA_KERNEL neo__bags_give_slots_kernel(const neo__bags_job j, int by_value
         neo__bags_hash_add(j, key, slot);
     }
 }
-NEO__CUDA_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job j) {
-    NEO__CUDA_EACH(i, j.kept.count, 1)
-        neo__bags_hash_add(j, j.kept.slot_key[i], (uint32_t)i);
+NEO__CUDA_KERNEL neo__bags_hash_slots_kernel(const neo__bags_job job) {
+    NEO__CUDA_EACH(i, job.kept.count, 1)
+        neo__bags_hash_add(job, job.kept.slot_key[i], (uint32_t)i);
 }
-static neo_status neo__cuda_bags_find_slots(neo__cuda *d, const neo__bags_job *j, int by_value,
+static neo_status neo__cuda_bags_find_slots(neo__cuda *gpu, const neo__bags_job *job, int by_value,
                                             int64_t *fresh) {
-    const uint32_t *count = (const uint32_t *)(void *)d->answer;
+    const uint32_t *count = (const uint32_t *)(void *)gpu->answer;
     *fresh = 0;
-    if (j->sorted.records == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_fill(d, j->kept.fresh, 0,
-                           (size_t)(j->sorted.records + 1) * sizeof *j->kept.fresh));
-    NEO__TRY(neo__cuda_run(d, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
-                           j->sorted.records, 1, *j, by_value));
-    const neo__cuda_scanning scan = {j->sorted.temp, j->sorted.temp_bytes, j->kept.fresh,
-                                     j->kept.place, NULL, NULL, j->sorted.records + 1, 0, 0};
-    NEO__TRY(neo__cuda_do(d, neo__cuda_scan_now, &scan, sizeof scan));
-    NEO__TRY(neo__cuda_answer(d, j->kept.place + j->sorted.records, sizeof *count));
+    if (job->sorted.records == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_fill(gpu, job->kept.fresh, 0,
+                           (size_t)(job->sorted.records + 1) * sizeof *job->kept.fresh));
+    NEO__TRY(neo__cuda_run(gpu, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
+                           job->sorted.records, 1, *job, by_value));
+    const neo__cuda_scanning scan = {job->sorted.temp, job->sorted.temp_bytes, job->kept.fresh,
+                                     job->kept.place, NULL, NULL, job->sorted.records + 1, 0, 0};
+    NEO__TRY(neo__cuda_do(gpu, neo__cuda_scan_now, &scan, sizeof scan));
+    NEO__TRY(neo__cuda_answer(gpu, job->kept.place + job->sorted.records, sizeof *count));
     *fresh = *count;
     return NEO_OK;
 }
-static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *j, int by_value) {
+static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *job, int by_value) {
     return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(neo__bags_give_slots_kernel),
-                         j->sorted.records, 1, *j, by_value);
+                         job->sorted.records, 1, *job, by_value);
 }
 /* The hash table with the keys of the first slot_count slots. */
-static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j) {
-    if (j->kept.max == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_fill(d, j->kept.hash_key, 0,
-                           (size_t)(j->kept.hash_mask + 1) * sizeof *j->kept.hash_key));
-    return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, j->kept.count, 1, *j);
+static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *job) {
+    if (job->kept.max == 0) return NEO_OK;
+    NEO__TRY(neo__cuda_fill(d, job->kept.hash_key, 0,
+                           (size_t)(job->kept.hash_mask + 1) * sizeof *job->kept.hash_key));
+    return neo__cuda_run(d, "bags: hash", neo__bags_hash_slots_kernel, job->kept.count, 1, *job);
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
-NEO__CUDA_KERNEL neo__bags_squares_kernel(const neo__bags_job j, int64_t first, int64_t count,
+NEO__CUDA_KERNEL neo__bags_squares_kernel(const neo__bags_job job, int64_t first, int64_t count,
                                           float *out) {
-    const int64_t blocks = neo__bag_blocks(j.fixed.max_dim);
+    const int64_t blocks = neo__bag_blocks(job.fixed.max_dim);
     const int lane = threadIdx.x % 16;
     NEO__CUDA_EACH(i, count, 16) {
-        const int table = neo__bags_table_of_key(j, (int64_t)j.kept.slot_key[first + i]);
-        const int64_t dim = j.fixed.tables[table].store.dim;
-        const float *g = j.kept.sums + (first + i) * j.fixed.max_dim;
+        const int table = neo__bags_table_of_key(job, (int64_t)job.kept.slot_key[first + i]);
+        const int64_t dim = job.fixed.tables[table].store.dim;
+        const float *g = job.kept.sums + (first + i) * job.fixed.max_dim;
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t col = 16 * b + lane;
             const float sum = neo__tree16_warp(col < dim ? __fmul_rn(g[col], g[col]) : 0.0f);
@@ -3894,12 +3894,12 @@ static neo_status neo__cuda_bags_squares(neo__cuda *d, const neo__bags_job *j, i
                          out);
 }
 /* Encoding fills a row up, so it works on a copy. */
-NEO__CUDA_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t first,
+NEO__CUDA_KERNEL neo__bags_rows_kernel(const neo__bags_job job, int table, int64_t first,
                                        int64_t count, float *rows, int write) {
     NEO__DYNAMIC_SHARED(float, shared);
-    const neo__bag_rows &s = j.fixed.tables[table].store;
+    const neo__bag_rows &s = job.fixed.tables[table].store;
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
-    float *w = neo__bags_step_room(j, shared, vectors, vector);
+    float *w = neo__bags_step_room(job, shared, vectors, vector);
     const int64_t step = (int64_t)gridDim.x * vectors;
     for (int64_t i = (int64_t)blockIdx.x * vectors + vector; i < count; i += step) {
         float *row = rows + i * s.dim;
@@ -3913,13 +3913,13 @@ NEO__CUDA_KERNEL neo__bags_rows_kernel(const neo__bags_job j, int table, int64_t
         __syncwarp(neo__mask_warp());
     }
 }
-static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *j, int table,
+static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *job, int table,
                                       int64_t first, int64_t count, float *rows, int write) {
     if (count == 0) return NEO_OK;
-    const int64_t vectors = neo__bags_step_rows(j);
+    const int64_t vectors = neo__bags_step_rows(job);
     return neo__cuda_launch(d, "bags: rows", neo__bags_rows_kernel,
-                            neo__bags_step_where(d, j, vectors, 16u * (unsigned)vectors, count,
-                                                 vectors), *j, table, first, count, rows, write);
+                            neo__bags_step_where(d, job, vectors, 16u * (unsigned)vectors, count,
+                                                 vectors), *job, table, first, count, rows, write);
 }
 
 /* ---- >>cuda-create ---- */
@@ -3939,13 +3939,13 @@ static const char *const neo__cuda_check_text[] = {
     "denormals are flushed to zero (-ftz=true or --use_fast_math)",
     "division is not rounded correctly (-prec-div=false or --use_fast_math)",
     "square roots are not rounded correctly (-prec-sqrt=false, --use_fast_math)"};
-static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop) {
+static neo_status neo__cuda_self_check(neo__cuda *gpu, const cudaDeviceProp *prop) {
     const float x[6] = {1.0f + 0x1p-12f, -1.0f - 0x1p-11f, 0x1p-140f, 1.0f, 3.0f, 2.0f};
-    int *bad = (int *)(void *)d->result, *answer = (int *)(void *)d->answer;
-    float *from = (float *)(void *)(d->result + 256);
-    NEO__TRY(neo__cuda_fill(d, bad, 0, sizeof *bad));
-    NEO__TRY(neo__cuda_copy(d, from, NEO_DEVICE, x, NEO_HOST, sizeof x));
-    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, d->stream, from, bad);
+    int *bad = (int *)(void *)gpu->result, *answer = (int *)(void *)gpu->answer;
+    float *from = (float *)(void *)(gpu->result + 256);
+    NEO__TRY(neo__cuda_fill(gpu, bad, 0, sizeof *bad));
+    NEO__TRY(neo__cuda_copy(gpu, from, NEO_DEVICE, x, NEO_HOST, sizeof x));
+    NEO__LAUNCH(neo__cuda_check_kernel, 1, 1, 0, gpu->stream, from, bad);
     const cudaError_t error = cudaGetLastError();
     int has_code = error != cudaErrorInvalidDeviceFunction;
 #if !defined(NEO_CUDA_ON_CPU)
@@ -3955,46 +3955,46 @@ static neo_status neo__cuda_self_check(neo__cuda *d, const cudaDeviceProp *prop)
     NEO__CHECK(has_code, NEO_ERR_DEVICE,
                "neo_cuda_device_create: the program holds no code for %s: compile it with "
                "nvcc -arch=sm_%d%d",
-               d->device.name, prop->major, prop->minor);
-    if (error != cudaSuccess) return neo__cuda_fail(d, error, "the self-check");
-    NEO__TRY(neo__cuda_answer(d, bad, sizeof *bad));
+               gpu->device.name, prop->major, prop->minor);
+    if (error != cudaSuccess) return neo__cuda_fail(gpu, error, "the self-check");
+    NEO__TRY(neo__cuda_answer(gpu, bad, sizeof *bad));
     NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
                "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
                neo__cuda_check_text[*answer]);
     return NEO_OK;
 }
 static void neo__cuda_destroy(neo_device *device) {
-    neo__cuda *d = (neo__cuda *)device;
-    (void)cudaSetDevice(d->ordinal);
-    if (d->stream) (void)cudaStreamSynchronize(d->stream);
-    for (int i = 0; d->product && i < NEO__CUDA_PRODUCTS; i++)
-        neo__cuda_product_drop(&d->product[i]);
-    if (d->blas) (void)cublasLtDestroy(d->blas);
-    (void)cudaFree(d->work), (void)cudaFree(d->blas_work), (void)cudaFree(d->result);
-    (void)cudaFreeHost(d->answer), (void)cudaFreeHost(d->send);
+    neo__cuda *gpu = (neo__cuda *)device;
+    (void)cudaSetDevice(gpu->ordinal);
+    if (gpu->stream) (void)cudaStreamSynchronize(gpu->stream);
+    for (int i = 0; gpu->product && i < NEO__CUDA_PRODUCTS; i++)
+        neo__cuda_product_drop(&gpu->product[i]);
+    if (gpu->blas) (void)cublasLtDestroy(gpu->blas);
+    (void)cudaFree(gpu->work), (void)cudaFree(gpu->blas_work), (void)cudaFree(gpu->result);
+    (void)cudaFreeHost(gpu->answer), (void)cudaFreeHost(gpu->send);
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
-        if (d->sent[i]) (void)cudaEventDestroy(d->sent[i]);
-    if (d->stream) (void)cudaStreamDestroy(d->stream);
-    if (d->exchange) (void)cudaStreamDestroy(d->exchange);
+        if (gpu->sent[i]) (void)cudaEventDestroy(gpu->sent[i]);
+    if (gpu->stream) (void)cudaStreamDestroy(gpu->stream);
+    if (gpu->exchange) (void)cudaStreamDestroy(gpu->exchange);
     (void)cudaGetLastError(); /* of a device that had failed */
-    free(d->product);
-    free(d);
+    free(gpu->product);
+    free(gpu);
 }
-static neo_status neo__cuda_take(neo__cuda *d) {
-    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking));
-    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&d->exchange, cudaStreamNonBlocking));
-    NEO__CUDA_TRY(d, cudaMalloc(&d->result, NEO__CUDA_RESULT_BYTES));
-    NEO__CUDA_TRY(d, cudaMallocHost(&d->answer, NEO__CUDA_ANSWER_BYTES));
-    NEO__CUDA_TRY(d, cudaMallocHost(&d->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
+static neo_status neo__cuda_take(neo__cuda *gpu) {
+    NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->exchange, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->result, NEO__CUDA_RESULT_BYTES));
+    NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->answer, NEO__CUDA_ANSWER_BYTES));
+    NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
-        NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&d->sent[i], cudaEventDisableTiming));
-    NEO__CUDA_TRY(d, cudaMalloc(&d->work, NEO__CUDA_WORK_BYTES));
-    d->work_bytes = NEO__CUDA_WORK_BYTES;
-    if (d->exact) return NEO_OK;
-    NEO__CUDA_TRY(d, cudaMalloc(&d->blas_work, NEO__CUDA_BLAS_BYTES));
-    d->product = (neo__cuda_product *)calloc(NEO__CUDA_PRODUCTS, sizeof *d->product);
-    NEO__CHECK(d->product, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for a table");
-    return NEO__CUDA_BLAS_DO(d, cublasLtCreate(&d->blas));
+        NEO__CUDA_TRY(gpu, cudaEventCreateWithFlags(&gpu->sent[i], cudaEventDisableTiming));
+    NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->work, NEO__CUDA_WORK_BYTES));
+    gpu->work_bytes = NEO__CUDA_WORK_BYTES;
+    if (gpu->exact) return NEO_OK;
+    NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->blas_work, NEO__CUDA_BLAS_BYTES));
+    gpu->product = (neo__cuda_product *)calloc(NEO__CUDA_PRODUCTS, sizeof *gpu->product);
+    NEO__CHECK(gpu->product, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for a table");
+    return NEO__CUDA_BLAS_DO(gpu, cublasLtCreate(&gpu->blas));
 }
 static void neo__cuda_table(neo_device *t) {
 #define NEO__OWN(name) t->name = neo__cuda_call<neo__cuda_##name>
@@ -4097,18 +4097,18 @@ static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_g
     NEO__CARVE(&carve, g->pool, g->pool_bytes);
     return carve.at;
 }
-static neo_status neo__graph_take(neo_cuda_graph *g) {
-    neo__cuda *d = g->d;
-    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&g->copies, cudaStreamNonBlocking));
-    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->arrived, cudaEventDisableTiming));
-    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&g->done, cudaEventDisableTiming));
-    for (neo__graph_side &side : g->sides) {
-        NEO__CUDA_TRY(d, cudaMallocHost(&side.pinned, g->copy_bytes));
-        NEO__CUDA_TRY(d, cudaMalloc(&side.room, g->copy_bytes));
+static neo_status neo__graph_take(neo_cuda_graph *graph) {
+    neo__cuda *d = graph->d;
+    NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&graph->copies, cudaStreamNonBlocking));
+    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&graph->arrived, cudaEventDisableTiming));
+    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&graph->done, cudaEventDisableTiming));
+    for (neo__graph_side &side : graph->sides) {
+        NEO__CUDA_TRY(d, cudaMallocHost(&side.pinned, graph->copy_bytes));
+        NEO__CUDA_TRY(d, cudaMalloc(&side.room, graph->copy_bytes));
     }
-    NEO__CUDA_TRY(d, cudaMalloc(&g->block, g->copy_bytes));
-    NEO__CUDA_TRY(d, cudaMalloc(&g->answers, NEO__GRAPH_ANSWER_BYTES));
-    return NEO__CUDA_DO(d, cudaMallocHost(&g->answered, NEO__GRAPH_ANSWER_BYTES));
+    NEO__CUDA_TRY(d, cudaMalloc(&graph->block, graph->copy_bytes));
+    NEO__CUDA_TRY(d, cudaMalloc(&graph->answers, NEO__GRAPH_ANSWER_BYTES));
+    return NEO__CUDA_DO(d, cudaMallocHost(&graph->answered, NEO__GRAPH_ANSWER_BYTES));
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
     NEO__ZERO(neo_cuda_graph, g);
@@ -4159,31 +4159,31 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     (void)cudaGetLastError();
     free(g);
 }
-NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *g) {
-    NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");
-    NEO__CHECK(!g->d->recording, NEO_ERR_STATE,
-               "neo_cuda_graph_begin: %s is recording a step already", g->d->device.name);
-    const neo_cuda_graph *other = g->d->launched;
-    NEO__CHECK(!other || other == g || !other->flying, NEO_ERR_STATE,
+NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *graph) {
+    NEO__CHECK(graph, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");
+    NEO__CHECK(!graph->d->recording, NEO_ERR_STATE,
+               "neo_cuda_graph_begin: %s is recording a step already", graph->d->device.name);
+    const neo_cuda_graph *other = graph->d->launched;
+    NEO__CHECK(!other || other == graph || !other->flying, NEO_ERR_STATE,
                "neo_cuda_graph_begin: a step of another graph of %s has not been waited for",
-               g->d->device.name);
-    NEO__TRY(neo__cuda_enter(g->d));
-    if (g->d->device.checked) return NEO_OK; /* calls run one by one, and are looked at */
-    neo__graph_forget(g);
-    g->status = NEO_OK, g->d->recording = g;
-    g->d->device.recording = 1;
+               graph->d->device.name);
+    NEO__TRY(neo__cuda_enter(graph->d));
+    if (graph->d->device.checked) return NEO_OK; /* calls run one by one, and are looked at */
+    neo__graph_forget(graph);
+    graph->status = NEO_OK, graph->d->recording = graph;
+    graph->d->device.recording = 1;
     return NEO_OK;
 }
-NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *g) {
-    NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_end: graph is NULL");
-    if (g->d->device.checked) return NEO_OK;
-    NEO__CHECK(g->d->recording == g, NEO_ERR_STATE,
+NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *graph) {
+    NEO__CHECK(graph, NEO_ERR_ARG, "neo_cuda_graph_end: graph is NULL");
+    if (graph->d->device.checked) return NEO_OK;
+    NEO__CHECK(graph->d->recording == graph, NEO_ERR_STATE,
                "neo_cuda_graph_end: no step is being recorded: neo_cuda_graph_begin, or an error, "
                "has ended it");
-    neo_status status = neo__cuda_enter(g->d);
-    if (status == NEO_OK) status = neo__graph_launch(g);
-    neo__graph_stop_recording(g);
-    if (status == NEO_OK) g->stats.steps++;
+    neo_status status = neo__cuda_enter(graph->d);
+    if (status == NEO_OK) status = neo__graph_launch(graph);
+    neo__graph_stop_recording(graph);
+    if (status == NEO_OK) graph->stats.steps++;
     return status;
 }
 NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {

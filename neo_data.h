@@ -1488,15 +1488,16 @@ static neo_status neo__describe_setting(neo_schema *schema, neo__line *line, neo
                               schema->comments, &schema->comment_count);
 }
 
-static neo_status neo__describe_lines(neo_schema *s, neo__line *line, neo__text rest) {
+static neo_status neo__describe_lines(neo_schema *schema, neo__line *line, neo__text rest) {
     while (neo__line_next(line, &rest)) {
         neo__text name;
         int known = 0, quoted;
         NEO__TRY(neo__line_name(line, &name, &quoted));
         if (name.bytes == 0) continue;
-        if (s->column_count == 0 && !quoted) NEO__TRY(neo__describe_setting(s, line, name, &known));
+        if (schema->column_count == 0 && !quoted)
+            NEO__TRY(neo__describe_setting(schema, line, name, &known));
         line->at = name.p - quoted;
-        if (!known) NEO__TRY(neo__describe_column(s, line, name, quoted));
+        if (!known) NEO__TRY(neo__describe_column(schema, line, name, quoted));
     }
     return NEO_OK;
 }
@@ -1720,20 +1721,20 @@ static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, con
     e->column = column;
 }
 static neo__quoted neo__quote(const char *p, size_t bytes) {
-    neo__quoted q;
-    size_t n = 0, most = 40;
-    q.text[n++] = '\'';
+    neo__quoted quoted;
+    size_t count = 0, most = 40;
+    quoted.text[count++] = '\'';
     for (size_t i = 0; i < bytes && i < most; i++) {
         unsigned char c = (unsigned char)p[i];
-        q.text[n++] = c < 32 || c == 127 ? '?' : (char)c;
+        quoted.text[count++] = c < 32 || c == 127 ? '?' : (char)c;
     }
     if (bytes > most) {
-        memcpy(q.text + n, "...", 3);
-        n += 3;
+        memcpy(quoted.text + count, "...", 3);
+        count += 3;
     }
-    q.text[n++] = '\'';
-    q.text[n] = 0;
-    return q;
+    quoted.text[count++] = '\'';
+    quoted.text[count] = 0;
+    return quoted;
 }
 static void neo__labels_add(neo__labels *labels, const neo__quoted *label) {
     for (int i = 0; i < NEO__MIN(labels->count, (int)NEO__LABELS); i++)
@@ -1769,21 +1770,23 @@ static size_t neo__text_span(neo__text t, size_t at, const char *set) {
     return count;
 }
 /* 1: the field is bad, and e says why. */
-static int neo__criteo_field_issue(int number, neo__text t, int64_t column, neo__issue *issue) {
-    const neo__quoted quoted = neo__quote(t.p, t.bytes);
+static int neo__criteo_field_issue(int number, neo__text text, int64_t column, neo__issue *issue) {
+    const neo__quoted quoted = neo__quote(text.p, text.bytes);
     const char *shown = quoted.text;
     if (number == 0) {
-        if (t.bytes == 1 && (t.p[0] == '0' || t.p[0] == '1')) return 0;
+        if (text.bytes == 1 && (text.p[0] == '0' || text.p[0] == '1')) return 0;
         neo__issue_set(issue, NEO_ERR_FORMAT, column, "expected label 0 or 1, found %s", shown);
     } else if (number <= NEO__CRITEO_DENSE) {
-        size_t sign = t.bytes > 0 && t.p[0] == '-', digits = neo__text_span(t, sign, "0123456789");
-        int whole = digits > 0 && sign + digits == t.bytes;
-        if (t.bytes == 0 || (whole && digits <= 18)) return 0;
+        size_t sign = text.bytes > 0 && text.p[0] == '-',
+               digits = neo__text_span(text, sign, "0123456789");
+        int whole = digits > 0 && sign + digits == text.bytes;
+        if (text.bytes == 0 || (whole && digits <= 18)) return 0;
         neo__issue_set(issue, whole ? NEO_ERR_RANGE : NEO_ERR_FORMAT, column,
                        "I%d: expected an integer of up to 18 digits or nothing, found %s", number,
                        shown);
     } else {
-        if (t.bytes <= 8 && neo__text_span(t, 0, "0123456789abcdefABCDEF") == t.bytes) return 0;
+        if (text.bytes <= 8 && neo__text_span(text, 0, "0123456789abcdefABCDEF") == text.bytes)
+            return 0;
         neo__issue_set(issue, NEO_ERR_FORMAT, column,
                        "C%d: expected up to 8 hex digits or nothing, found %s",
                        number - NEO__CRITEO_DENSE, shown);
@@ -2005,37 +2008,37 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
         p = stop + word.bytes;
     }
 }
-static int neo__field_number(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
-                             float *x, neo__issue *e) {
-    int kind = neo__number(t.p, t.bytes, x);
+static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__text text,
+                             const char *line, float *x, neo__issue *issue) {
+    int kind = neo__number(text.p, text.bytes, x);
     if (kind == NEO__NUMBER_OK) return 1;
     const char *hint = "";
     if (kind == NEO__NUMBER_BAD && op->kind == NEO__OP_LABEL) hint = " (words need positive=)";
-    else if (memchr(t.p, ',', t.bytes)) hint = ", with a comma, not a point";
-    neo__issue_field(e, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, t.p - line + 1,
-                     s->columns[op->column].name,
+    else if (memchr(text.p, ',', text.bytes)) hint = ", with a comma, not a point";
+    neo__issue_field(issue, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE,
+                     text.p - line + 1, schema->columns[op->column].name,
                      kind == NEO__NUMBER_BAD ? "expected a number, found"
                                              : "expected a number within the range of f32, found",
-                     t, hint);
+                     text, hint);
     return 0;
 }
-static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text t, const char *line,
-                         float *label, neo__issue *issue) {
-    if (neo__field_missing(schema, t)) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, t.p - line + 1, "%s: the label is missing",
+static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text text,
+                         const char *line, float *label, neo__issue *issue) {
+    if (neo__field_missing(schema, text)) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, text.p - line + 1, "%s: the label is missing",
                        schema->columns[op->column].name);
         return 0;
     }
     if (op->words) {
         *label = 0.0f;
         for (int32_t i = 0; i < op->word_count; i++)
-            if (neo__text_equal(t, op->words[i])) *label = 1.0f;
+            if (neo__text_equal(text, op->words[i])) *label = 1.0f;
         return 1;
     }
-    if (!neo__field_number(schema, op, t, line, label, issue)) return 0;
+    if (!neo__field_number(schema, op, text, line, label, issue)) return 0;
     if (*label >= 0.0f && *label <= 1.0f) return 1;
-    neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
-                     "expected a label in [0, 1], found", t, "");
+    neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
+                     "expected a label in [0, 1], found", text, "");
     return 0;
 }
 static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
@@ -2090,33 +2093,35 @@ static int neo__list_next(const neo__op *op, const char **p, const char *end, ne
     return 0;
 }
 /* The words of a list, appended to the block's stream. 0: a bad one. */
-static int neo__op_list(const neo_schema *s, const neo__op *op, neo__text t, const char *line,
-                        neo__block *b, neo__issue *issue) {
-    const char *p = t.p, *end = t.p + t.bytes;
-    const int64_t start = b->id_count;
+static int neo__op_list(const neo_schema *schema, const neo__op *op, neo__text text,
+                        const char *line, neo__block *block, neo__issue *issue) {
+    const char *p = text.p, *end = text.p + text.bytes;
+    const int64_t start = block->id_count;
     double sum;
     neo__text word, weight;
-    if (neo__field_missing(s, t)) return 1;
+    if (neo__field_missing(schema, text)) return 1;
     while (neo__list_next(op, &p, end, &word, &weight)) {
-        NEO_ASSERT(b->id_count < b->id_capacity);
-        if (s->weighted) b->weights[b->id_count] = 1.0f;
-        if (weight.p && !neo__field_number(s, op, weight, line, &b->weights[b->id_count], issue))
+        NEO_ASSERT(block->id_count < block->id_capacity);
+        if (schema->weighted) block->weights[block->id_count] = 1.0f;
+        if (weight.p &&
+            !neo__field_number(schema, op, weight, line, &block->weights[block->id_count], issue))
             return 0;
         if (word.bytes == 0) {
-            neo__issue_field(issue, NEO_ERR_FORMAT, word.p - line + 1, s->columns[op->column].name,
-                             "expected a word before the weight", weight, "");
+            neo__issue_field(issue, NEO_ERR_FORMAT, word.p - line + 1,
+                             schema->columns[op->column].name, "expected a word before the weight",
+                             weight, "");
             return 0;
         }
-        b->ids[b->id_count++] = neo__op_word(s, op, word);
+        block->ids[block->id_count++] = neo__op_word(schema, op, word);
     }
     if (!op->normalize) return 1;
-    float *weights = b->weights + start;
-    if (!neo__weights_sum(weights, b->id_count - start, &sum)) {
-        neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, s->columns[op->column].name,
-                         "expected weights whose sum is not 0, found", t, "");
+    float *weights = block->weights + start;
+    if (!neo__weights_sum(weights, block->id_count - start, &sum)) {
+        neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
+                         "expected weights whose sum is not 0, found", text, "");
         return 0;
     }
-    neo__weights_normalize(weights, b->id_count - start, sum, weights);
+    neo__weights_normalize(weights, block->id_count - start, sum, weights);
     return 1;
 }
 static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
@@ -2143,39 +2148,40 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
     record[0] = 0.0f;
     for (int32_t i = 0; i < schema->op_count; i++) {
         const neo__op *op = &schema->ops[i];
-        neo__text t = block->fields[op->column];
+        neo__text text = block->fields[op->column];
         int64_t id = 0;
         float x;
         switch (op->kind) {
         case NEO__OP_LABEL:
-            if (labeled && !neo__op_label(schema, op, t, line, record, issue)) return 0;
+            if (labeled && !neo__op_label(schema, op, text, line, record, issue)) return 0;
             if (op->words && record[0] > 0.0f) {
                 block->positive++;
             } else if (op->words && labeled && block->positive == 0) {
-                neo__quoted label = neo__quote(t.p, t.bytes);
+                neo__quoted label = neo__quote(text.p, text.bytes);
                 neo__labels_add(&block->negative, &label);
             }
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
-            if (neo__field_missing(schema, t)) continue;
-            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
+            if (neo__field_missing(schema, text)) continue;
+            if (!neo__field_number(schema, op, text, line, &x, issue)) return 0;
             record[1 + op->out] = neo__op_dense(schema, op, x);
             if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
-            neo__issue_field(issue, NEO_ERR_RANGE, t.p - line + 1, schema->columns[op->column].name,
-                             "shift and scale take", t, " out of f32's range");
+            neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1,
+                             schema->columns[op->column].name, "shift and scale take", text,
+                             " out of f32's range");
             return 0;
         case NEO__OP_CATEGORY:
-            id = neo__field_missing(schema, t) ? 0 : neo__op_word(schema, op, t);
+            id = neo__field_missing(schema, text) ? 0 : neo__op_word(schema, op, text);
             break;
         case NEO__OP_BUCKET:
-            if (neo__field_missing(schema, t)) break;
-            if (!neo__field_number(schema, op, t, line, &x, issue)) return 0;
+            if (neo__field_missing(schema, text)) break;
+            if (!neo__field_number(schema, op, text, line, &x, issue)) return 0;
             id = neo__op_bucket(op, x);
             break;
-        case NEO__OP_CROSS: id = neo__op_cross(schema, op, t, block->fields[op->other]); break;
+        case NEO__OP_CROSS: id = neo__op_cross(schema, op, text, block->fields[op->other]); break;
         case NEO__OP_LIST:
-            if (!neo__op_list(schema, op, t, line, block, issue)) return 0;
+            if (!neo__op_list(schema, op, text, line, block, issue)) return 0;
             break;
         }
         if (!schema->multi) {
@@ -2629,35 +2635,35 @@ static neo_status neo__source_drop_line(neo__source *source, neo__block *block) 
     return NEO_OK;
 }
 static neo_status neo__source_text(neo__source *source, neo__block *block) {
-    size_t n = source->carry_bytes, got = 0;
+    size_t count = source->carry_bytes, got = 0;
     if (!source->open) NEO__TRY(neo__source_open_text(source));
-    n = source->carry_bytes;
-    memcpy(block->raw, source->carry, n);
+    count = source->carry_bytes;
+    memcpy(block->raw, source->carry, count);
     source->carry_bytes = 0;
     block->file = source->file;
     block->offset = source->offset;
     if (!source->at_end)
-        NEO__TRY(neo__source_fill(source, block->raw + n, NEO__CHUNK_BYTES - n, &got));
-    n += got;
+        NEO__TRY(neo__source_fill(source, block->raw + count, NEO__CHUNK_BYTES - count, &got));
+    count += got;
     if (block->offset == 0)
         NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
-                                               block->raw, n));
-    size_t cut = n;
+                                               block->raw, count));
+    size_t cut = count;
     if (!source->at_end)
         while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
     block->bytes = (int64_t)cut;
-    if (cut == 0 && n > 0) {
-        if (n < NEO__CHUNK_BYTES) { /* a pipe: part of a line */
-            memcpy(source->carry, block->raw, n);
-            source->carry_bytes = n;
+    if (cut == 0 && count > 0) {
+        if (count < NEO__CHUNK_BYTES) { /* a pipe: part of a line */
+            memcpy(source->carry, block->raw, count);
+            source->carry_bytes = count;
         } else {
-            cut = n;
-            block->bytes = (int64_t)n;
+            cut = count;
+            block->bytes = (int64_t)count;
             NEO__TRY(neo__source_drop_line(source, block));
         }
     } else {
-        source->carry_bytes = n - cut;
-        memcpy(source->carry, block->raw + cut, n - cut);
+        source->carry_bytes = count - cut;
+        memcpy(source->carry, block->raw + cut, count - cut);
     }
     block->raw_bytes = cut;
     if (cut > 0 && block->raw[cut - 1] != '\n') block->raw[block->raw_bytes++] = '\n';
@@ -2793,15 +2799,15 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
-static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *s, int unlabeled,
+static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *schema, int unlabeled,
                                     neo__block *b) {
     neo__carve carve = {NULL, 0};
-    neo__block_layout(b, s, unlabeled, &carve);
+    neo__block_layout(b, schema, unlabeled, &carve);
     size_t bytes = carve.at;
     carve.block = (char *)neo__alloc_for(ctx, bytes, "a block of samples");
     carve.at = 0;
     if (!carve.block) return NEO_ERR_MEMORY;
-    neo__block_layout(b, s, unlabeled, &carve);
+    neo__block_layout(b, schema, unlabeled, &carve);
     b->memory_bytes = bytes;
     return NEO_OK;
 }
@@ -3111,15 +3117,15 @@ static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count)
 }
 /* Samples [b->taken, b->taken + n) of the block to the end of the window. */
 static neo_status neo__window_append(neo_reader *reader, neo__window *window, neo__block *block,
-                                     int64_t n) {
+                                     int64_t count) {
     const neo_schema *schema = reader->schema;
     char *to = window->records + (size_t)window->count * schema->record_bytes;
     const char *from = block->records + (size_t)block->taken * schema->record_bytes;
-    memcpy(to, from, (size_t)n * schema->record_bytes);
+    memcpy(to, from, (size_t)count * schema->record_bytes);
     if (schema->multi) {
         int64_t first = neo__record_ids(schema, neo__block_record(schema, block, block->taken))[0];
         int64_t *last =
-            neo__record_ids(schema, neo__block_record(schema, block, block->taken + n - 1));
+            neo__record_ids(schema, neo__block_record(schema, block, block->taken + count - 1));
         int64_t ids = last[0] + last[schema->feature_count] - first;
         NEO__TRY(neo__ids_reserve(reader, &window->ids, window->ids.count + ids));
         memcpy(window->ids.list + window->ids.count, block->ids + first,
@@ -3127,22 +3133,22 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
         if (schema->weighted)
             memcpy(window->ids.weights + window->ids.count, block->weights + first,
                    (size_t)ids * sizeof(float));
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < count; i++)
             neo__record_ids(schema, to + (size_t)i * schema->record_bytes)[0] +=
                 window->ids.count - first;
         window->ids.count += ids;
     }
-    window->count += n;
-    block->taken += n;
+    window->count += count;
+    block->taken += count;
     return NEO_OK;
 }
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
-                              int64_t n, neo__slot *slot) {
+                              int64_t count, neo__slot *slot) {
     enum { TILE = 16 };
     int64_t features = schema->feature_count, dense = schema->dense_count;
     const int64_t *ids[TILE];
-    for (int64_t i = 0; i < n; i += TILE) {
-        int64_t m = NEO__MIN(n - i, (int64_t)TILE);
+    for (int64_t i = 0; i < count; i += TILE) {
+        int64_t m = NEO__MIN(count - i, (int64_t)TILE);
         for (int64_t k = 0; k < m; k++) {
             int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
             const float *record =
@@ -3152,15 +3158,15 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
         for (int64_t t = 0; t < features; t++)
-            for (int64_t k = 0; k < m; k++) slot->ids.list[t * n + i + k] = ids[k][t];
+            for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
     }
-    for (int64_t i = 0; i <= features * n; i++) slot->offsets[i] = i;
+    for (int64_t i = 0; i <= features * count; i++) slot->offsets[i] = i;
 }
 static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
-                                    int64_t n, neo__slot *slot) {
+                                    int64_t count, neo__slot *slot) {
     const neo_schema *schema = reader->schema;
     int64_t features = schema->feature_count, dense = schema->dense_count, total = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < count; i++) {
         int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
         const float *record =
             (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
@@ -3169,12 +3175,13 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
         slot->label[i] = record[0];
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
-            slot->offsets[t * n + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
+            slot->offsets[t * count + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
     }
     slot->offsets[0] = 0;
-    for (int64_t i = 0; i < features * n; i++) slot->offsets[i + 1] = total += slot->offsets[i + 1];
+    for (int64_t i = 0; i < features * count; i++)
+        slot->offsets[i + 1] = total += slot->offsets[i + 1];
     NEO__TRY(neo__ids_reserve(reader, &slot->ids, total));
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < count; i++) {
         int64_t at = window->order ? (int64_t)window->order[first + i] : first + i;
         const int64_t *ends =
             (const int64_t *)(const void *)(window->records + (size_t)at * schema->record_bytes +
@@ -3182,7 +3189,7 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
         const int64_t *ids = window->ids.list + ends[0];
         const float *weights = schema->weighted ? window->ids.weights + ends[0] : NULL;
         for (int64_t t = 0; t < features; t++) {
-            int64_t from = t ? ends[t] : 0, to = slot->offsets[t * n + i];
+            int64_t from = t ? ends[t] : 0, to = slot->offsets[t * count + i];
             for (int64_t k = from; k < ends[t + 1]; k++) slot->ids.list[to + k - from] = ids[k];
             for (int64_t k = from; weights && k < ends[t + 1]; k++)
                 slot->ids.weights[to + k - from] = weights[k];
@@ -3266,20 +3273,20 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
             all = NEO__MIN(window->count - begin, reader->desc.batch);
     int shards = reader->ctx->repro_shards;
     int64_t first = begin + neo_leaf_begin(all, shards, reader->first_leaf);
-    int64_t n = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
-    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, n, slot));
-    else neo__gather_fixed(schema, window, first, n, slot);
-    slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, n, schema->dense_count);
-    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, n);
+    int64_t count = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
+    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
+    else neo__gather_fixed(schema, window, first, count, slot);
+    slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
+    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
-    slot->batch.sparse.batch = n;
+    slot->batch.sparse.batch = count;
     slot->batch.sparse.feature_count = schema->feature_count;
     slot->batch.sparse.id_dtype = NEO_I64;
     slot->batch.sparse.offsets = slot->offsets;
     slot->batch.sparse.ids = slot->ids.list;
     slot->batch.sparse.weights = slot->ids.weights;
     slot->batch.first = window->first + first;
-    slot->batch.size = n;
+    slot->batch.size = count;
     slot->batch.global_size = all;
     int last = k + 1 == window->batches;
     int64_t samples = window->first + begin + all;
@@ -3447,20 +3454,20 @@ static neo_status neo__reader_start(neo_reader *reader) {
 
 /* ---- open, close ---- */
 /* Go to a position. The threads are not running. */
-static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
-    reader->epoch = p->word[0];
-    const int64_t used = p->word[6] & INT32_MAX; /* above: sizes and parts, see neo_reader */
-    reader->windows.place.file = (int32_t)(p->word[2] & INT32_MAX);
-    reader->windows.place.offset = p->word[3];
-    reader->windows.place.line = p->word[4];
-    reader->windows.base = p->word[5];
+static void neo__reader_reset(neo_reader *reader, const neo_position *position) {
+    reader->epoch = position->word[0];
+    const int64_t used = position->word[6] & INT32_MAX; /* above: sizes and parts, see neo_reader */
+    reader->windows.place.file = (int32_t)(position->word[2] & INT32_MAX);
+    reader->windows.place.offset = position->word[3];
+    reader->windows.place.line = position->word[4];
+    reader->windows.base = position->word[5];
     reader->windows.skip = used;
-    reader->windows.seen = p->word[1] - used;
+    reader->windows.seen = position->word[1] - used;
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
     reader->windows.tally.labels = reader->windows.tally.positive = 0;
-    reader->windows.tally.whole = p->word[1] == 0;
+    reader->windows.tally.whole = position->word[1] == 0;
     reader->windows.tally.negative.count = 0;
     if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
@@ -3482,7 +3489,7 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *p) {
     reader->slots.assign_number = reader->slots.next_number = reader->slots.closed = 0;
     reader->end.number = -1;
     reader->end.status = NEO_OK;
-    reader->position = *p;
+    reader->position = *position;
     reader->stats.samples = reader->stats.bad_lines = 0;
     reader->stats.bytes =
         reader->extent.bytes_before
@@ -3879,10 +3886,11 @@ static neo_status neo__reader_mismatch(const neo_reader *reader, const neo_posit
 }
 /* The file whose size is another: found, if it is the only one, the first few of the files, and a
    little longer or shorter. */
-static neo_status neo__reader_resized(const neo_reader *r, uint32_t sizes) {
-    const int64_t *before = r->extent.rows_before ? r->extent.rows_before : r->extent.bytes_before;
-    const char *unit = r->extent.rows_before ? "rows" : "bytes";
-    const int32_t files = r->blocks.source.path_count;
+static neo_status neo__reader_resized(const neo_reader *reader, uint32_t sizes) {
+    const int64_t *before =
+        reader->extent.rows_before ? reader->extent.rows_before : reader->extent.bytes_before;
+    const char *unit = reader->extent.rows_before ? "rows" : "bytes";
+    const int32_t files = reader->blocks.source.path_count;
     uint64_t start = 0;
     for (int32_t i = 0; i < NEO__MIN(files, 4); i++) {
         const int64_t now = before[i + 1] - before[i], reach = 1 << 16;
@@ -3894,7 +3902,7 @@ static neo_status neo__reader_resized(const neo_reader *r, uint32_t sizes) {
                 return neo_fail(NEO_ERR_MISMATCH,
                                 "neo_reader_seek: the files have other sizes than when the "
                                 "position was saved: %s has %" PRId64 " %s, had %" PRId64,
-                                r->blocks.source.paths[i], now, unit, size);
+                                reader->blocks.source.paths[i], now, unit, size);
         }
         start = neo__mix64(start + (uint64_t)now + 1);
     }
@@ -3981,16 +3989,16 @@ static int neo__npy_string(neo__npy_in *in, neo__text *t) {
 }
 static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
     const char *start = in->p;
-    neo__text t;
-    if (!neo__npy_string(in, &t))
+    neo__text text;
+    if (!neo__npy_string(in, &text))
         return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "descr is not one plain type");
     const char *stop = in->p;
     in->p = start;
-    for (int i = 0; t.bytes == 3 && i < NEO__NPY_TYPES; i++) {
-        if (memcmp(t.p + 1, neo__npy_types[i].descr, 2) != 0) continue;
-        if (t.p[0] == '>' && neo__npy_types[i].bytes > 1)
+    for (int i = 0; text.bytes == 3 && i < NEO__NPY_TYPES; i++) {
+        if (memcmp(text.p + 1, neo__npy_types[i].descr, 2) != 0) continue;
+        if (text.p[0] == '>' && neo__npy_types[i].bytes > 1)
             return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "big-endian elements are not supported");
-        if (!strchr("<=|>", t.p[0])) break;
+        if (!strchr("<=|>", text.p[0])) break;
         in->p = stop;
         info->dtype = neo__npy_types[i].dtype;
         info->f64 = neo__npy_types[i].f64;
@@ -3998,25 +4006,25 @@ static neo_status neo__npy_descr(neo__npy_in *in, neo__npy_info *info) {
         return NEO_OK;
     }
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: byte %d: elements of type %s are not supported",
-                    in->path, (int)(in->p - in->begin), neo__quote(t.p, t.bytes).text);
+                    in->path, (int)(in->p - in->begin), neo__quote(text.p, text.bytes).text);
 }
 static neo_status neo__npy_shape(neo__npy_in *in, neo__npy_info *info) {
     info->ndim = 0;
     if (!neo__npy_char(in, '('))
         return neo__npy_fail(in, NEO_ERR_FORMAT, "expected ( of the shape");
     while (!neo__npy_char(in, ')')) {
-        int64_t n = 0;
+        int64_t count = 0;
         int digits = 0;
         neo__npy_space(in);
         for (; in->p < in->end && *in->p >= '0' && *in->p <= '9'; in->p++, digits++) {
-            if (n > (INT64_MAX - 9) / 10)
+            if (count > (INT64_MAX - 9) / 10)
                 return neo__npy_fail(in, NEO_ERR_FORMAT, "the shape overflows");
-            n = n * 10 + (*in->p - '0');
+            count = count * 10 + (*in->p - '0');
         }
         if (digits == 0) return neo__npy_fail(in, NEO_ERR_FORMAT, "expected a length in the shape");
         if (info->ndim == NEO_MAX_DIMS)
             return neo__npy_fail(in, NEO_ERR_UNSUPPORTED, "more than 4 dimensions");
-        info->shape[info->ndim++] = n;
+        info->shape[info->ndim++] = count;
         if (neo__npy_char(in, ',')) continue;
         if (!neo__npy_char(in, ')'))
             return neo__npy_fail(in, NEO_ERR_FORMAT, "expected , or ) in the shape");
@@ -4151,13 +4159,13 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const n
     return status;
 }
 NEO__HOT_END
-NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
+NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tensor) {
     NEO__TRY(neo__check_ctx("neo_npy_read", ctx));
-    NEO__CHECK(path && t, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
+    NEO__CHECK(path && tensor, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
     neo__file file;
     neo__npy_info info;
     neo_tensor made = neo_tensor_none();
-    *t = neo_tensor_none();
+    *tensor = neo_tensor_none();
     NEO__TRY(neo__npy_open(ctx, &file, path, &info));
     neo_status status = neo_tensor_alloc(ctx, info.dtype, info.ndim, info.shape, &made);
     if (status == NEO_OK) {
@@ -4167,7 +4175,7 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t) {
         neo__fp_leave(fp);
     }
     (void)neo__file_close(&file);
-    if (status == NEO_OK) *t = made;
+    if (status == NEO_OK) *tensor = made;
     else neo_tensor_free(ctx, &made);
     return status;
 }
@@ -4192,24 +4200,24 @@ static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, in
     neo__put_le(out + 8, total - 10, 2);
     return total;
 }
-NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t) {
+NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tensor) {
     char header[NEO__NPY_MADE_BYTES];
     NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
-    NEO__CHECK(t.ndim >= 0 && t.ndim <= NEO_MAX_DIMS, NEO_ERR_SHAPE,
-               "neo_npy_write: %s: the tensor has %d dimensions, not 0 to %d", path, t.ndim,
+    NEO__CHECK(tensor.ndim >= 0 && tensor.ndim <= NEO_MAX_DIMS, NEO_ERR_SHAPE,
+               "neo_npy_write: %s: the tensor has %d dimensions, not 0 to %d", path, tensor.ndim,
                NEO_MAX_DIMS);
-    NEO__CHECK(t.dtype != NEO_BF16 && t.dtype != NEO_F8E4M3 && t.dtype != NEO_F8E5M2,
+    NEO__CHECK(tensor.dtype != NEO_BF16 && tensor.dtype != NEO_F8E4M3 && tensor.dtype != NEO_F8E5M2,
                NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: NumPy has no %s", path,
-               neo_dtype_name(t.dtype));
-    NEO__CHECK(t.dtype < NEO_DTYPE_COUNT, NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: not of %s", path,
-               neo_dtype_name(t.dtype));
-    NEO__CHECK(neo_tensor_is_contiguous(t), NEO_ERR_SHAPE,
+               neo_dtype_name(tensor.dtype));
+    NEO__CHECK(tensor.dtype < NEO_DTYPE_COUNT, NEO_ERR_UNSUPPORTED, "neo_npy_write: %s: not of %s",
+               path, neo_dtype_name(tensor.dtype));
+    NEO__CHECK(neo_tensor_is_contiguous(tensor), NEO_ERR_SHAPE,
                "neo_npy_write: %s: the tensor is not contiguous", path);
     neo__file file;
-    size_t n = neo__npy_header(header, t.dtype, t.ndim, t.shape, 0);
+    size_t n = neo__npy_header(header, tensor.dtype, tensor.ndim, tensor.shape, 0);
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo_status status = neo__file_write(&file, header, n);
-    if (status == NEO_OK) status = neo__file_write(&file, t.data, neo_tensor_bytes(t));
+    if (status == NEO_OK) status = neo__file_write(&file, tensor.data, neo_tensor_bytes(tensor));
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
@@ -4282,19 +4290,19 @@ static neo_status neo__source_npy_open(neo__source *source) {
 }
 /* n rows of array k to `to`: those of the share, and what lies between two of its runs if that is
    less than another read would cost. */
-static neo_status neo__source_npy_read(neo__source *source, int k, int64_t n, int64_t row,
+static neo_status neo__source_npy_read(neo__source *source, int k, int64_t count, int64_t row,
                                        char *to) {
     enum { GAP_BYTES = 16384 };
     const neo__share *share = source->share;
-    int64_t at = 0, end = n, stop = 0, base = source->sample;
+    int64_t at = 0, end = count, stop = 0, base = source->sample;
     int64_t from = source->info[k].data_offset + source->offset * row;
-    while (at < n) {
+    while (at < count) {
         if (share) {
-            at = neo__share_next(share, base + at, base + n, &stop) - base;
+            at = neo__share_next(share, base + at, base + count, &stop) - base;
             end = stop - base;
-            for (int64_t next = end; next < n;) {
-                next = neo__share_next(share, base + next, base + n, &stop) - base;
-                if (next == n || (next - end) * row > GAP_BYTES) break;
+            for (int64_t next = end; next < count;) {
+                next = neo__share_next(share, base + next, base + count, &stop) - base;
+                if (next == count || (next - end) * row > GAP_BYTES) break;
                 next = end = stop - base;
             }
         }
@@ -4308,19 +4316,19 @@ static neo_status neo__source_npy_read(neo__source *source, int k, int64_t n, in
 /* Rows [offset, offset + n): dense, then sparse, then labels. */
 static neo_status neo__source_npy(neo__source *source, neo__block *block) {
     if (!source->open) NEO__TRY(neo__source_npy_open(source));
-    int64_t n = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
+    int64_t count = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
     char *to = block->raw;
     for (int k = 0; k < NEO__NPY_FILES; k++) {
         const neo__npy_info *info = &source->info[k];
         int64_t row = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
-        NEO__TRY(neo__source_npy_read(source, k, n, row, to));
+        NEO__TRY(neo__source_npy_read(source, k, count, row, to));
         block->npy[k] = *info;
-        to += n * row;
+        to += count * row;
     }
     block->raw_bytes = (size_t)(to - block->raw);
-    block->bytes = n;
-    source->offset += n;
-    source->sample += n;
+    block->bytes = count;
+    source->offset += count;
+    source->sample += count;
     block->file_end = source->offset == source->rows;
     return NEO_OK;
 }
@@ -4494,31 +4502,31 @@ typedef struct neo__npy_out {
     int64_t cell_capacity, rows;
 } neo__npy_out;
 static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) {
-    int64_t n = batch->size, t = batch->sparse.feature_count,
+    int64_t count = batch->size, t = batch->sparse.feature_count,
             *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
     const float *label = (const float *)batch->label.data;
     NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
                "neo_npy_export: ids with weights, which the arrays have no place for");
-    NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, n * (t + 1)));
-    for (int64_t i = 0; i < n; i++) {
+    NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, count * (t + 1)));
+    for (int64_t i = 0; i < count; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
                    "neo_npy_export: sample %" PRId64 ": label %g is not 0 or 1", batch->first + i,
                    (double)label[i]);
         out->cells[i] = label[i] == 1.0f;
         for (int64_t k = 0; k < t; k++) {
-            int64_t bag = k * n + i, at = batch->sparse.offsets[bag];
+            int64_t bag = k * count + i, at = batch->sparse.offsets[bag];
             NEO__CHECK(batch->sparse.offsets[bag + 1] == at + 1 && ids[at] <= INT32_MAX,
                        NEO_ERR_UNSUPPORTED,
                        "neo_npy_export: sample %" PRId64 ": feature %" PRId64
                        " has not exactly one id within i32",
                        batch->first + i, k);
-            out->cells[n + i * t + k] = (int32_t)ids[at];
+            out->cells[count + i * t + k] = (int32_t)ids[at];
         }
     }
-    out->rows += n;
+    out->rows += count;
     NEO__TRY(neo__file_write(&out->files[0], batch->dense.data, neo_tensor_bytes(batch->dense)));
-    NEO__TRY(neo__file_write(&out->files[1], out->cells + n, (size_t)(n * t) * 4));
-    return neo__file_write(&out->files[2], out->cells, (size_t)n * 4);
+    NEO__TRY(neo__file_write(&out->files[1], out->cells + count, (size_t)(count * t) * 4));
+    return neo__file_write(&out->files[2], out->cells, (size_t)count * 4);
 }
 NEO__HOT_END
 /* The headers, for what has been written; at the start with 0 rows. */

@@ -633,7 +633,7 @@ static neo_tensor neo__buffer_tensor(neo_ctx *ctx, const neo__buffer *b) {
     return t;
 }
 /* Allocate it there; no memory for no bytes. */
-static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
+static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *buffer, size_t bytes) {
     neo_tensor t;
     int64_t count = (int64_t)bytes;
     if (bytes == 0) return NEO_OK;
@@ -641,8 +641,8 @@ static neo_status neo__buffer_take(neo_ctx *ctx, neo__buffer *b, size_t bytes) {
     neo_status status = neo_tensor_alloc(ctx, NEO_U8, 1, &count, &t);
     neo__live_inside(ctx, -1);
     NEO__TRY(status);
-    b->data = t.data;
-    b->bytes = bytes;
+    buffer->data = t.data;
+    buffer->bytes = bytes;
     return NEO_OK;
 }
 static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
@@ -652,16 +652,16 @@ static void neo__buffer_give_back(neo_ctx *ctx, neo__buffer *b) {
     b->data = NULL;
     neo__live_inside(ctx, -1);
 }
-static neo_status neo__shard_reserve(neo_shard *s, neo__buffer *b, int64_t count,
+static neo_status neo__shard_reserve(neo_shard *shard, neo__buffer *buffer, int64_t count,
                                      size_t size) {
     size_t bytes = (size_t)count * size;
-    if (bytes <= b->bytes) return NEO_OK;
-    void *p = neo__pinned_alloc(s->ctx, bytes);
+    if (bytes <= buffer->bytes) return NEO_OK;
+    void *p = neo__pinned_alloc(shard->ctx, bytes);
     NEO__CHECK(p, NEO_ERR_MEMORY, "neo_shard: no memory for %zu bytes of ids", bytes);
-    if (s->made) s->grow_count++;
-    neo__pinned_free(s->ctx, b->data, b->bytes);
-    b->data = p;
-    b->bytes = bytes;
+    if (shard->made) shard->grow_count++;
+    neo__pinned_free(shard->ctx, buffer->data, buffer->bytes);
+    buffer->data = p;
+    buffer->bytes = bytes;
     return NEO_OK;
 }
 static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
@@ -669,56 +669,57 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts,
 static neo_status neo__shard_there(neo_shard *s, int64_t floats); /* >>impl-shard-device */
 static neo_status neo__shard_make_lists(neo_shard *s); /* >>impl-shard-rows */
 
-NEO_API void neo_shard_destroy(neo_shard *s) {
+NEO_API void neo_shard_destroy(neo_shard *shard) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
-    if (!s) return;
-    neo__live_end(s->ctx, &s->live);
-    if (s->moves != s->rows) neo_comm_destroy(s->moves);
-    neo_comm_destroy(s->ids);
-    neo_comm_destroy(s->rows);
-    neo_comm_destroy(s->node);
-    neo_comm_destroy(s->cross);
-    neo_bags_destroy(s->bags);
-    neo_bags_destroy(s->replicas);
-    neo__pinned_free(s->ctx, s->work, s->work_bytes);
-    neo__buffer_give_back(s->ctx, &s->bounce.there);
-    neo__buffer_give_back(s->ctx, &s->pooled.memory);
-    if (s->map) {
-        neo__shard_growing(s, growing);
+    if (!shard) return;
+    neo__live_end(shard->ctx, &shard->live);
+    if (shard->moves != shard->rows) neo_comm_destroy(shard->moves);
+    neo_comm_destroy(shard->ids);
+    neo_comm_destroy(shard->rows);
+    neo_comm_destroy(shard->node);
+    neo_comm_destroy(shard->cross);
+    neo_bags_destroy(shard->bags);
+    neo_bags_destroy(shard->replicas);
+    neo__pinned_free(shard->ctx, shard->work, shard->work_bytes);
+    neo__buffer_give_back(shard->ctx, &shard->bounce.there);
+    neo__buffer_give_back(shard->ctx, &shard->pooled.memory);
+    if (shard->map) {
+        neo__shard_growing(shard, growing);
         for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-            neo__pinned_free(s->ctx, growing[i].buffer->data, growing[i].buffer->bytes);
-        neo__shard_map_destroy(s->map);
+            neo__pinned_free(shard->ctx, growing[i].buffer->data, growing[i].buffer->bytes);
+        neo__shard_map_destroy(shard->map);
     }
-    neo_free(s->ctx, s, sizeof *s);
+    neo_free(shard->ctx, shard, sizeof *shard);
 }
 
 /* Arrays, buffers and lists. */
-static neo_status neo__shard_make_work(neo_shard *s) {
+static neo_status neo__shard_make_work(neo_shard *shard) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     NEO__ZERO(neo__carve, carve);
-    neo__shard_measure(s, neo_ctx_repro_shards(s->ctx));
-    neo__shard_layout(s, &carve);
-    s->work_bytes = carve.at;
-    s->work = carve.block = (char *)neo__pinned_alloc(s->ctx, s->work_bytes);
-    NEO__CHECK(s->work, NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes", s->work_bytes);
+    neo__shard_measure(shard, neo_ctx_repro_shards(shard->ctx));
+    neo__shard_layout(shard, &carve);
+    shard->work_bytes = carve.at;
+    shard->work = carve.block = (char *)neo__pinned_alloc(shard->ctx, shard->work_bytes);
+    NEO__CHECK(shard->work, NEO_ERR_MEMORY, "neo_shard_create: no memory for %zu bytes",
+               shard->work_bytes);
     carve.at = 0;
-    neo__shard_layout(s, &carve);
-    neo__shard_fill(s->kept.ids, 0, (size_t)s->kept.parts * sizeof *s->kept.ids);
-    neo__shard_growing(s, growing);
+    neo__shard_layout(shard, &carve);
+    neo__shard_fill(shard->kept.ids, 0, (size_t)shard->kept.parts * sizeof *shard->kept.ids);
+    neo__shard_growing(shard, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
-        NEO__TRY(neo__shard_reserve(s, growing[i].buffer, growing[i].count, growing[i].size));
-    NEO__TRY(neo__shard_there(s, s->bounce.there_floats));
-    return neo__shard_make_lists(s);
+        NEO__TRY(neo__shard_reserve(shard, growing[i].buffer, growing[i].count, growing[i].size));
+    NEO__TRY(neo__shard_there(shard, shard->bounce.there_floats));
+    return neo__shard_make_lists(shard);
 }
-static neo_status neo__shard_make_bags(neo_shard *s) {
+static neo_status neo__shard_make_bags(neo_shard *shard) {
     neo_bags_desc d[2];
-    neo_bags **bags[] = {&s->bags, &s->replicas};
-    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
-    neo_status status = neo__shard_descs(s, &arena, d);
+    neo_bags **bags[] = {&shard->bags, &shard->replicas};
+    neo__arena arena = {shard->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_descs(shard, &arena, d);
     d[0].cut_sums = neo__shard_cut_sums;
-    d[0].cut_sums_user = s;
+    d[0].cut_sums_user = shard;
     for (int i = 0; i < 2 && status == NEO_OK; i++)
-        if (d[i].table_count) status = neo_bags_create(s->ctx, &d[i], bags[i]);
+        if (d[i].table_count) status = neo_bags_create(shard->ctx, &d[i], bags[i]);
     neo__arena_free(&arena);
     return status;
 }
@@ -784,7 +785,7 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
     *mark = neo__plan_hash(*mark, neo_hash(d->name));
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
-static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m,
+static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *map,
                                          const neo_plan *plan) {
     const neo_ctx *ctx = neo_comm_ctx(comm);
     NEO__ZERO(neo__alike, alike);
@@ -795,20 +796,21 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     neo__alike_add(a, "other repro_shards of the context than rank 0",
                    (uint64_t)neo_ctx_repro_shards(ctx));
     uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch",
-                                    neo_hash(m->desc.name));
-    *mark = neo__plan_hash(*mark, (uint64_t)m->desc.bounds);
-    *mark = neo__plan_hash(*mark, (uint64_t)m->desc.max_batch);
-    mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)m->feature_count);
-    for (int32_t f = 0; f < m->feature_count; f++)
-        *mark = neo__plan_hash(*mark, (uint64_t)m->feature_table[f]);
+                                    neo_hash(map->desc.name));
+    *mark = neo__plan_hash(*mark, (uint64_t)map->desc.bounds);
+    *mark = neo__plan_hash(*mark, (uint64_t)map->desc.max_batch);
+    mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)map->feature_count);
+    for (int32_t f = 0; f < map->feature_count; f++)
+        *mark = neo__plan_hash(*mark, (uint64_t)map->feature_table[f]);
     mark = neo__alike_add(
         a, "other tables than rank 0: names, dtypes, pooling, initial values or optimizers",
-        (uint64_t)m->table_count);
-    for (int32_t t = 0; t < m->table_count; t++) neo__shard_mark_table(mark, &m->tables[t]);
-    mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)m->wire[0]);
-    *mark = neo__plan_hash(*mark, (uint64_t)m->wire[1]);
-    const double options[] = {(double)m->pipeline, (double)m->weighted, (double)m->weight_grad,
-                              (double)m->kept_batches, (double)m->per_node};
+        (uint64_t)map->table_count);
+    for (int32_t t = 0; t < map->table_count; t++) neo__shard_mark_table(mark, &map->tables[t]);
+    mark = neo__alike_add(a, "other wires than rank 0", (uint64_t)map->wire[0]);
+    *mark = neo__plan_hash(*mark, (uint64_t)map->wire[1]);
+    const double options[] = {(double)map->pipeline, (double)map->weighted,
+                              (double)map->weight_grad, (double)map->kept_batches,
+                              (double)map->per_node};
     mark = neo__alike_add(
         a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
         0);
@@ -821,38 +823,38 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     return neo__alike_check(comm, a, "neo_shard_create");
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
-static neo_status neo__shard_split(neo_shard *s, neo_comm *comm, neo_comm *data) {
-    int rank = neo_comm_rank(comm), per_node = s->map->per_node;
-    neo_comm *from = s->pooled.on_device ? data : comm;
+static neo_status neo__shard_split(neo_shard *shard, neo_comm *comm, neo_comm *data) {
+    int rank = neo_comm_rank(comm), per_node = shard->map->per_node;
+    neo_comm *from = shard->pooled.on_device ? data : comm;
     neo_status (*split)(neo_comm *, int, int, neo_comm **) =
-        s->pooled.on_device ? neo_comm_split_device : neo_comm_split;
-    NEO__TRY(neo_comm_split(comm, 0, rank, &s->ids));
-    NEO__TRY(neo_comm_split(comm, 0, rank, &s->rows));
-    s->moves = s->rows;
-    if (s->pooled.on_device) NEO__TRY(split(from, 0, rank, &s->moves));
-    if (!s->map->mid_count) return NEO_OK;
-    NEO__TRY(split(from, rank / per_node, rank, &s->node));
-    return split(from, rank % per_node, rank, &s->cross);
+        shard->pooled.on_device ? neo_comm_split_device : neo_comm_split;
+    NEO__TRY(neo_comm_split(comm, 0, rank, &shard->ids));
+    NEO__TRY(neo_comm_split(comm, 0, rank, &shard->rows));
+    shard->moves = shard->rows;
+    if (shard->pooled.on_device) NEO__TRY(split(from, 0, rank, &shard->moves));
+    if (!shard->map->mid_count) return NEO_OK;
+    NEO__TRY(split(from, rank / per_node, rank, &shard->node));
+    return split(from, rank % per_node, rank, &shard->cross);
 }
 NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     NEO__CHECK(comm && plan && out, NEO_ERR_ARG, "neo_shard_create: an argument is NULL");
     neo_comm *data = comm;
     *out = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_shard_create"));
-    neo_shard *s = NULL;
+    neo_shard *shard = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo__live_inside(ctx, 1);
-    neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &s));
-    if (status == NEO_OK) status = neo__shard_check_alike(comm, s->map, plan);
-    if (status == NEO_OK && !s->whole) status = neo__shard_split(s, comm, data);
+    neo_status status = neo_comm_agree(comm, neo__shard_make(comm, plan, &shard));
+    if (status == NEO_OK) status = neo__shard_check_alike(comm, shard->map, plan);
+    if (status == NEO_OK && !shard->whole) status = neo__shard_split(shard, comm, data);
     neo__live_inside(ctx, -1);
     if (status != NEO_OK) {
-        neo_shard_destroy(s);
+        neo_shard_destroy(shard);
         return status;
     }
-    neo__live_begin(ctx, &s->live, "shard", s->map->desc.name);
-    s->made = 1;
-    *out = s;
+    neo__live_begin(ctx, &shard->live, "shard", shard->map->desc.name);
+    shard->made = 1;
+    *out = shard;
     return NEO_OK;
 }
 
@@ -872,18 +874,18 @@ NEO__INLINE int64_t neo__shard_id(const neo_jagged *j, int64_t k) {
     return j->id_dtype == NEO_I32 ? (int64_t)((const int32_t *)j->ids)[k]
                                   : ((const int64_t *)j->ids)[k];
 }
-static neo_status neo__shard_bad_id(const neo_shard *s, const neo__shard_batch *b, int32_t f,
-                                    int64_t k) {
-    const neo__shard_map *m = s->map;
-    const int64_t *offsets = b->batch.offsets + f * b->batch.batch;
+static neo_status neo__shard_bad_id(const neo_shard *shard, const neo__shard_batch *batch,
+                                    int32_t f, int64_t k) {
+    const neo__shard_map *m = shard->map;
+    const int64_t *offsets = batch->batch.offsets + f * batch->batch.batch;
     int64_t sample = 0;
     while (offsets[sample + 1] <= k) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    b->start[s->rank] + sample, k - offsets[sample],
-                    neo__shard_id(&b->batch, k), m->tables[m->feature_table[f]].rows);
+                    batch->start[shard->rank] + sample, k - offsets[sample],
+                    neo__shard_id(&batch->batch, k), m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
@@ -909,45 +911,45 @@ NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t featur
 }
 /* Lengths of the sources of a feature, and their ids in all. Returns how many ids are outside the
    table; *bad_at: the first of them. */
-static int64_t neo__shard_count_sources(neo_shard *s, neo__shard_batch *b, int32_t f,
+static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batch, int32_t f,
                                         int64_t *bad_at) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    const int64_t first = m->first_source[f], end = m->first_source[f + 1];
-    const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *j = &batch->batch;
+    const int64_t first = map->first_source[f], end = map->first_source[f + 1];
+    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
-    int32_t *lengths = s->exchange.source_lengths;
+    int32_t *lengths = shard->exchange.source_lengths;
     int64_t bad = 0;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
-            int64_t id = neo__shard_id(j, k), row = neo__shard_row(m->desc.bounds, rows, id);
+            int64_t id = neo__shard_id(j, k), row = neo__shard_row(map->desc.bounds, rows, id);
             if ((id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
             if (row < 0 || first == end) continue;
-            lengths[neo__shard_source_of(m, f, row) * samples + i]++;
+            lengths[neo__shard_source_of(map, f, row) * samples + i]++;
         }
     for (int64_t u = first; u < end; u++)
-        b->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
+        batch->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
     return bad;
 }
 /* Ids of a feature that has sources, at their cursors. */
-static void neo__shard_place_sources(neo_shard *s, const neo__shard_batch *b, int32_t f) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    const int64_t rows = m->tables[m->feature_table[f]].rows, samples = j->batch;
-    const int64_t *offsets = j->offsets + f * samples;
-    float *weights = (float *)s->exchange.out[1].data;
-    void *ids = s->exchange.out[0].data;
-    if (m->first_source[f] == m->first_source[f + 1]) return;
+static void neo__shard_place_sources(neo_shard *shard, const neo__shard_batch *batch, int32_t f) {
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *jagged = &batch->batch;
+    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = jagged->batch;
+    const int64_t *offsets = jagged->offsets + f * samples;
+    float *weights = (float *)shard->exchange.out[1].data;
+    void *ids = shard->exchange.out[0].data;
+    if (map->first_source[f] == map->first_source[f + 1]) return;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
-        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, k));
+        int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(jagged, k));
         if (row < 0) continue;
-        int64_t u = neo__shard_source_of(m, f, row), at = s->exchange.cursor[u]++;
-        row -= m->sources[u].first_row;
-        if (m->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
+        int64_t u = neo__shard_source_of(map, f, row), at = shard->exchange.cursor[u]++;
+        row -= map->sources[u].first_row;
+        if (map->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
-        if (m->weighted) weights[at] = j->weights ? j->weights[k] : 1.0f;
+        if (map->weighted) weights[at] = jagged->weights ? jagged->weights[k] : 1.0f;
     }
 }
 /* offsets[1 + i] = the sum of all lengths before and of lengths[i], from `at` on. */
@@ -978,19 +980,19 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t
 }
 /* Ids where they leave. Those of a source are placed where its first flow leaves, and copied to the
    others. */
-static neo_status neo__shard_place_ids(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    neo__shard_exchange *x = &s->exchange;
+static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *x = &shard->exchange;
     x->out_at[0] = 0;
-    for (int64_t i = 0; i < m->flow_count; i++)
-        x->out_at[i + 1] = x->out_at[i] + b->sent[m->flows[i].source];
-    for (int64_t i = m->flow_count; i-- > 0;) x->cursor[m->flows[i].source] = x->out_at[i];
-    NEO__TRY(neo__shard_reserve_ids(s, x->out, x->out_at[m->flow_count]));
-    for (int32_t f = 0; f < m->feature_count; f++) neo__shard_place_sources(s, b, f);
-    for (int64_t i = 0; i < m->flow_count; i++) {
-        int64_t u = m->flows[i].source, first = x->cursor[u] - b->sent[u];
+    for (int64_t i = 0; i < map->flow_count; i++)
+        x->out_at[i + 1] = x->out_at[i] + batch->sent[map->flows[i].source];
+    for (int64_t i = map->flow_count; i-- > 0;) x->cursor[map->flows[i].source] = x->out_at[i];
+    NEO__TRY(neo__shard_reserve_ids(shard, x->out, x->out_at[map->flow_count]));
+    for (int32_t f = 0; f < map->feature_count; f++) neo__shard_place_sources(shard, batch, f);
+    for (int64_t i = 0; i < map->flow_count; i++) {
+        int64_t u = map->flows[i].source, first = x->cursor[u] - batch->sent[u];
         if (first != x->out_at[i])
-            neo__shard_copy_ids(m, x->out, x->out_at[i], x->out, first, b->sent[u]);
+            neo__shard_copy_ids(map, x->out, x->out_at[i], x->out, first, batch->sent[u]);
     }
     return NEO_OK;
 }
@@ -1001,70 +1003,73 @@ static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
         b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
 }
 /* This rank's part of a batch, of which it should have `mine` samples. */
-static neo_status neo__shard_check_batch(const neo_shard *s, const neo_jagged *j, int64_t global,
-                                         int64_t mine) {
-    const neo__shard_map *m = s->map;
-    NEO__CHECK(global >= 0 && global <= m->desc.max_batch, NEO_ERR_CAPACITY,
+static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagged *jagged,
+                                         int64_t global, int64_t mine) {
+    const neo__shard_map *map = shard->map;
+    NEO__CHECK(global >= 0 && global <= map->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
-               m->desc.name, global, m->desc.max_batch);
-    NEO__CHECK(!j->feature_bags, NEO_ERR_UNSUPPORTED,
+               map->desc.name, global, map->desc.max_batch);
+    NEO__CHECK(!jagged->feature_bags, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
                "features alike; fill up with empty bags");
-    NEO__CHECK(j->place == NEO_HOST || s->whole, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(jagged->place == NEO_HOST || shard->whole, NEO_ERR_UNSUPPORTED,
                "neo_shard: the batch is in a device's memory: ranks exchange ids in host memory, "
                "as readers give them");
-    NEO__CHECK(j->feature_count == m->feature_count, NEO_ERR_SHAPE,
-               "neo_shard: the batch has %d features, bags '%s' has %d", j->feature_count,
-               m->desc.name, m->feature_count);
-    NEO__CHECK(j->batch == mine, NEO_ERR_SHAPE,
+    NEO__CHECK(jagged->feature_count == map->feature_count, NEO_ERR_SHAPE,
+               "neo_shard: the batch has %d features, bags '%s' has %d", jagged->feature_count,
+               map->desc.name, map->feature_count);
+    NEO__CHECK(jagged->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               s->rank, j->batch, mine, global, neo_ctx_repro_shards(s->ctx));
-    NEO__CHECK(m->weighted || !j->weights, NEO_ERR_ARG,
+               shard->rank, jagged->batch, mine, global, neo_ctx_repro_shards(shard->ctx));
+    NEO__CHECK(map->weighted || !jagged->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
-    return neo_jagged_validate(j, NULL);
+    return neo_jagged_validate(jagged, NULL);
 }
 /* Check the batch of this rank, and place its ids. */
-static neo_status neo__shard_take_batch(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &b->batch;
-    if (b->asked < 0 || b->asked > m->desc.max_batch)
-        b->global = 0; /* so that the exchange of the error has room */
-    neo__shard_place_samples(s, b);
-    NEO__TRY(neo__shard_check_batch(s, j, b->asked, neo__shard_samples(b, s->rank)));
+static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *m = shard->map;
+    const neo_jagged *j = &batch->batch;
+    if (batch->asked < 0 || batch->asked > m->desc.max_batch)
+        batch->global = 0; /* so that the exchange of the error has room */
+    neo__shard_place_samples(shard, batch);
+    NEO__TRY(
+        neo__shard_check_batch(shard, j, batch->asked, neo__shard_samples(batch, shard->rank)));
     for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t bad_at = 0, bad = neo__shard_count_sources(s, b, f, &bad_at);
-        if (bad && m->desc.bounds == NEO_BOUNDS_ERROR) return neo__shard_bad_id(s, b, f, bad_at);
-        s->out_of_range += bad;
+        int64_t bad_at = 0, bad = neo__shard_count_sources(shard, batch, f, &bad_at);
+        if (bad && m->desc.bounds == NEO_BOUNDS_ERROR)
+            return neo__shard_bad_id(shard, batch, f, bad_at);
+        shard->out_of_range += bad;
     }
-    return neo__shard_place_ids(s, b);
+    return neo__shard_place_ids(shard, batch);
 }
 /* Check the batch, and send the lengths. What is wrong with it travels as a status. */
-static neo_status neo__shard_send_lengths(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    neo__shard_exchange *x = &s->exchange;
-    int64_t *out = x->counts, *in = x->counts + m->ranks;
-    int32_t *at = x->lengths_out;
-    b->error = neo__error_keep(neo__shard_take_batch(s, b));
-    const int64_t mine = neo__shard_samples(b, s->rank);
-    for (int r = 0; r < m->ranks; r++, at += out[r - 1]) {
-        out[r] = 1 + m->at_rank[r].columns * mine;
-        in[r] = 1 + m->at_rank[s->rank].columns * neo__shard_samples(b, r);
-        at[0] = (int32_t)b->error.status;
+static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *exchange = &shard->exchange;
+    int64_t *out = exchange->counts, *in = exchange->counts + map->ranks;
+    int32_t *at = exchange->lengths_out;
+    batch->error = neo__error_keep(neo__shard_take_batch(shard, batch));
+    const int64_t mine = neo__shard_samples(batch, shard->rank);
+    for (int r = 0; r < map->ranks; r++, at += out[r - 1]) {
+        out[r] = 1 + map->at_rank[r].columns * mine;
+        in[r] = 1 + map->at_rank[shard->rank].columns * neo__shard_samples(batch, r);
+        at[0] = (int32_t)batch->error.status;
         neo__shard_fill(at + 1, 0, (size_t)(out[r] - 1) * sizeof *at);
-        if (b->error.status != NEO_OK) continue;
-        for (int64_t i = m->flow_begin[r]; i < m->flow_begin[r + 1]; i++) {
-            const neo__shard_flow *flow = &m->flows[i];
+        if (batch->error.status != NEO_OK) continue;
+        for (int64_t i = map->flow_begin[r]; i < map->flow_begin[r + 1]; i++) {
+            const neo__shard_flow *flow = &map->flows[i];
             int32_t *to = at + 1 + flow->column * mine;
-            neo__shard_copy(to, x->source_lengths + flow->source * mine, (size_t)mine * sizeof *to);
-            if (neo__shard_is_late(m, flow->feature))
-                neo__shard_whole_lengths(&b->batch, flow->feature, to + mine);
+            neo__shard_copy(to, exchange->source_lengths + flow->source * mine,
+                            (size_t)mine * sizeof *to);
+            if (neo__shard_is_late(map, flow->feature))
+                neo__shard_whole_lengths(&batch->batch, flow->feature, to + mine);
         }
     }
-    b->stage = NEO__SHARD_LENGTHS;
-    return neo_comm_all_to_allv(s->ids, x->lengths_out, out, x->lengths_in, in, NEO_I32,
-                                &b->ticket);
+    batch->stage = NEO__SHARD_LENGTHS;
+    return neo_comm_all_to_allv(shard->ids, exchange->lengths_out, out, exchange->lengths_in, in,
+                                NEO_I32, &batch->ticket);
 }
 /* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
 static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
@@ -1084,21 +1089,22 @@ static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
     return b->error.status;
 }
 /* Places of the ids of every flow, as they come from each rank; returns how many there are. */
-static int64_t neo__shard_place_flows(neo_shard *s, const neo__shard_batch *b, int64_t *in) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
-    const int64_t flows = s->exchange.flows;
+static int64_t neo__shard_place_flows(neo_shard *shard, const neo__shard_batch *batch,
+                                      int64_t *in) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_flow *flow = map->flows + map->flow_begin[shard->rank];
+    const int64_t flows = shard->exchange.flows;
     int64_t total = 0;
-    for (int r = 0; r < m->ranks; r++) {
+    for (int r = 0; r < map->ranks; r++) {
         const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
-            s->exchange.in_at[r * flows + i] = total;
-            total += neo__shard_sum_lengths(neo__shard_lengths(s, b, r, flow[i].column),
-                                            neo__shard_samples(b, r));
+            shard->exchange.in_at[r * flows + i] = total;
+            total += neo__shard_sum_lengths(neo__shard_lengths(shard, batch, r, flow[i].column),
+                                            neo__shard_samples(batch, r));
         }
         in[r] = total - before;
     }
-    s->exchange.in_at[m->ranks * flows] = total;
+    shard->exchange.in_at[map->ranks * flows] = total;
     return total;
 }
 /* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
@@ -1110,22 +1116,22 @@ static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *
                     " here, or do not begin batches in the same order (%s)",
                     b->asked, kept.text);
 }
-static neo_status neo__shard_send_ids(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    neo__shard_exchange *x = &s->exchange;
-    int64_t *out = x->counts, *in = x->counts + m->ranks;
-    NEO__TRY(neo__shard_wait_lengths(s, b));
-    NEO__TRY(neo__shard_agree(s, b));
-    int64_t in_ids = neo__shard_place_flows(s, b, in);
-    for (int r = 0; r < m->ranks; r++)
-        out[r] = x->out_at[m->flow_begin[r + 1]] - x->out_at[m->flow_begin[r]];
-    NEO__TRY(neo__shard_reserve_ids(s, x->in, in_ids));
-    b->stage = NEO__SHARD_IDS;
-    NEO__TRY(neo_comm_all_to_allv(s->ids, x->out[0].data, out, x->in[0].data, in, m->id_dtype,
-                                  &b->ticket));
-    if (!m->weighted) return NEO_OK;
-    return neo_comm_all_to_allv(s->ids, x->out[1].data, out, x->in[1].data, in, NEO_F32,
-                                &b->ticket);
+static neo_status neo__shard_send_ids(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *exchange = &shard->exchange;
+    int64_t *out = exchange->counts, *in = exchange->counts + map->ranks;
+    NEO__TRY(neo__shard_wait_lengths(shard, batch));
+    NEO__TRY(neo__shard_agree(shard, batch));
+    int64_t in_ids = neo__shard_place_flows(shard, batch, in);
+    for (int r = 0; r < map->ranks; r++)
+        out[r] = exchange->out_at[map->flow_begin[r + 1]] - exchange->out_at[map->flow_begin[r]];
+    NEO__TRY(neo__shard_reserve_ids(shard, exchange->in, in_ids));
+    batch->stage = NEO__SHARD_IDS;
+    NEO__TRY(neo_comm_all_to_allv(shard->ids, exchange->out[0].data, out, exchange->in[0].data, in,
+                                  map->id_dtype, &batch->ticket));
+    if (!map->weighted) return NEO_OK;
+    return neo_comm_all_to_allv(shard->ids, exchange->out[1].data, out, exchange->in[1].data, in,
+                                NEO_F32, &batch->ticket);
 }
 /* Lengths of whole bags, of all ranks, where gradients are to be divided here. */
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
@@ -1138,39 +1144,39 @@ static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
                             (size_t)neo__shard_samples(b, r) * sizeof *b->whole);
 }
 /* The ids are here: put those of all ranks together, route by route. */
-static neo_status neo__shard_take_ids(neo_shard *s, neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_exchange *x = &s->exchange;
-    const neo__shard_route *route = m->routes + m->route_begin[s->rank];
-    const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
+static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_exchange *exchange = &shard->exchange;
+    const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
+    const neo__shard_flow *flow = map->flows + map->flow_begin[shard->rank];
     int64_t total = 0;
-    NEO__TRY(neo_comm_wait(s->ids, b->ticket));
-    for (int64_t i = 0; i < x->routes; i++)
-        for (int r = 0; r < m->ranks; r++) {
-            const int64_t *at = x->in_at + r * x->flows + route[i].flow;
+    NEO__TRY(neo_comm_wait(shard->ids, batch->ticket));
+    for (int64_t i = 0; i < exchange->routes; i++)
+        for (int r = 0; r < map->ranks; r++) {
+            const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
             total += at[1] - at[0];
         }
-    NEO__TRY(neo__shard_reserve_ids(s, b->ids, total));
+    NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
     total = 0;
-    b->offsets[0] = 0;
-    for (int64_t i = 0; i < x->routes; i++)
-        for (int r = 0; r < m->ranks; r++) {
-            const int64_t *at = x->in_at + r * x->flows + route[i].flow;
-            neo__shard_copy_ids(m, b->ids, total, x->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(neo__shard_lengths(s, b, r, flow[route[i].flow].column),
-                                   neo__shard_samples(b, r), total,
-                                   b->offsets + i * b->global + b->start[r]);
+    batch->offsets[0] = 0;
+    for (int64_t i = 0; i < exchange->routes; i++)
+        for (int r = 0; r < map->ranks; r++) {
+            const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
+            neo__shard_copy_ids(map, batch->ids, total, exchange->in, at[0], at[1] - at[0]);
+            neo__shard_sum_offsets(neo__shard_lengths(shard, batch, r, flow[route[i].flow].column),
+                                   neo__shard_samples(batch, r), total,
+                                   batch->offsets + i * batch->global + batch->start[r]);
             total += at[1] - at[0];
         }
-    neo__shard_take_whole(s, b);
-    b->local.batch = b->global;
-    b->local.feature_count = (int32_t)x->routes;
-    b->local.id_dtype = m->id_dtype;
-    b->local.offsets = b->offsets;
-    b->local.ids = b->ids[0].data;
-    b->local.weights = m->weighted ? (const float *)b->ids[1].data : NULL;
-    b->stage = NEO__SHARD_READY;
-    return s->bags ? neo_bags_reserve(s->bags, m->desc.max_batch, total) : NEO_OK;
+    neo__shard_take_whole(shard, batch);
+    batch->local.batch = batch->global;
+    batch->local.feature_count = (int32_t)exchange->routes;
+    batch->local.id_dtype = map->id_dtype;
+    batch->local.offsets = batch->offsets;
+    batch->local.ids = batch->ids[0].data;
+    batch->local.weights = map->weighted ? (const float *)batch->ids[1].data : NULL;
+    batch->stage = NEO__SHARD_READY;
+    return shard->bags ? neo_bags_reserve(shard->bags, map->desc.max_batch, total) : NEO_OK;
 }
 /* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
@@ -1304,36 +1310,38 @@ static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *f
     if (bytes == 0 || there == from) return NEO_OK;
     return neo_tensor_copy(s->ctx, neo_tensor_1d((void *)(uintptr_t)from, NEO_U8, bytes), to);
 }
-static neo_status neo__shard_fill_lists(neo_shard *s, neo__arena *arena) {
-    neo__shard_pooled *p = &s->pooled;
-    neo__shard_lister l = neo__shard_lister_of(s);
-    NEO__TRY(NEO__ARENA(arena, l.block, p->blocks));
-    NEO__TRY(NEO__ARENA(arena, l.part, p->parts));
+static neo_status neo__shard_fill_lists(neo_shard *shard, neo__arena *arena) {
+    neo__shard_pooled *pooled = &shard->pooled;
+    neo__shard_lister l = neo__shard_lister_of(shard);
+    NEO__TRY(NEO__ARENA(arena, l.block, pooled->blocks));
+    NEO__TRY(NEO__ARENA(arena, l.part, pooled->parts));
     for (int i = 0; i < NEO__SHARD_LISTS; i++) {
-        p->list[i] = l.blocks;
+        pooled->list[i] = l.blocks;
         neo__shard_list_one(&l, (neo__shard_list)i);
     }
-    p->list[NEO__SHARD_LISTS] = l.blocks;
-    NEO_ASSERT(l.blocks == p->blocks && l.parts == p->parts);
-    NEO__TRY(neo__shard_send_there(s, p->block, l.block, p->blocks * (int64_t)sizeof *l.block));
-    return neo__shard_send_there(s, p->part, l.part, p->parts * (int64_t)sizeof *l.part);
+    pooled->list[NEO__SHARD_LISTS] = l.blocks;
+    NEO_ASSERT(l.blocks == pooled->blocks && l.parts == pooled->parts);
+    NEO__TRY(neo__shard_send_there(shard, pooled->block, l.block,
+                                   pooled->blocks * (int64_t)sizeof *l.block));
+    return neo__shard_send_there(shard, pooled->part, l.part,
+                                 pooled->parts * (int64_t)sizeof *l.part);
 }
 /* The lists, and on a device the memory they are in. */
-static neo_status neo__shard_make_lists(neo_shard *s) {
-    neo__shard_pooled *p = &s->pooled;
-    NEO__CHECK(p->parts <= INT32_MAX, NEO_ERR_CAPACITY,
-               "neo_shard_create: %" PRId64 " parts of rows", p->parts);
-    if (p->on_device) {
+static neo_status neo__shard_make_lists(neo_shard *shard) {
+    neo__shard_pooled *pooled = &shard->pooled;
+    NEO__CHECK(pooled->parts <= INT32_MAX, NEO_ERR_CAPACITY,
+               "neo_shard_create: %" PRId64 " parts of rows", pooled->parts);
+    if (pooled->on_device) {
         NEO__ZERO(neo__carve, carve);
-        neo__shard_layout_pooled(s, &carve);
-        NEO__TRY(neo__buffer_take(s->ctx, &p->memory, carve.at));
-        carve.block = (char *)p->memory.data;
+        neo__shard_layout_pooled(shard, &carve);
+        NEO__TRY(neo__buffer_take(shard->ctx, &pooled->memory, carve.at));
+        carve.block = (char *)pooled->memory.data;
         carve.at = 0;
-        neo__shard_layout_pooled(s, &carve);
+        neo__shard_layout_pooled(shard, &carve);
     }
-    if (p->blocks == 0) return NEO_OK;
-    neo__arena arena = {s->ctx, NULL, NULL, 0, "neo_shard_create"};
-    neo_status status = neo__shard_fill_lists(s, &arena);
+    if (pooled->blocks == 0) return NEO_OK;
+    neo__arena arena = {shard->ctx, NULL, NULL, 0, "neo_shard_create"};
+    neo_status status = neo__shard_fill_lists(shard, &arena);
     neo__arena_free(&arena);
     return status;
 }
@@ -1396,87 +1404,90 @@ static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int
         }
 }
 /* The sum of f32 parts, which are used up, in the order of the list. */
-static void neo__rows_sum(const neo__rows_tile *t, const neo__rows_call *c,
+static void neo__rows_sum(const neo__rows_tile *tile, const neo__rows_call *call,
                           const neo__rows_part *part, int parts, float *to, int64_t stride) {
-    for (int64_t i = 0; i < t->rows; i++, to += stride) {
+    for (int64_t i = 0; i < tile->rows; i++, to += stride) {
         float *sum[NEO__ROWS_STACK];
         int depth = 0;
         for (int p = 0; p < parts; p++) {
-            sum[depth++] = (float *)(void *)neo__rows_place(c, &part[p], t->row + i);
+            sum[depth++] = (float *)(void *)neo__rows_place(call, &part[p], tile->row + i);
             for (int k = part[p].merges; k > 0; k--, depth--)
-                neo_floats_add(t->ctx, sum[depth - 2], sum[depth - 1], t->cols);
+                neo_floats_add(tile->ctx, sum[depth - 2], sum[depth - 1], tile->cols);
         }
-        for (int64_t k = 0; k < t->cols; k++) to[k] = sum[0][k] + 0.0f;
+        for (int64_t k = 0; k < tile->cols; k++) to[k] = sum[0][k] + 0.0f;
     }
 }
-static void neo__rows_encode_tile(const neo__rows_tile *t, const neo__rows_call *c,
-                                  const neo__rows_block *b) {
+static void neo__rows_encode_tile(const neo__rows_tile *tile, const neo__rows_call *call,
+                                  const neo__rows_block *block) {
     float made[(int)NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
-    const float *x = c->matrix + t->row * c->stride + b->col;
-    int64_t stride = c->stride;
-    if (t->lengths) {
-        neo__rows_divide(t, made, t->cols, x, stride);
+    const float *x = call->matrix + tile->row * call->stride + block->col;
+    int64_t stride = call->stride;
+    if (tile->lengths) {
+        neo__rows_divide(tile, made, tile->cols, x, stride);
         x = made;
-        stride = t->cols;
+        stride = tile->cols;
     }
-    if (b->round != NEO__CODE_F32) {
-        neo__rows_round(t, (neo_wire)b->round, x, stride, made, t->cols);
+    if (block->round != NEO__CODE_F32) {
+        neo__rows_round(tile, (neo_wire)block->round, x, stride, made, tile->cols);
         x = made;
-        stride = t->cols;
+        stride = tile->cols;
     }
-    for (const neo__rows_part *p = c->part + b->first; p < c->part + b->first + b->parts; p++) {
+    for (const neo__rows_part *p = call->part + block->first;
+         p < call->part + block->first + block->parts; p++) {
         const neo_wire wire = (neo_wire)p->wire;
-        const size_t bytes = neo_wire_row_bytes(wire, t->cols);
+        const size_t bytes = neo_wire_row_bytes(wire, tile->cols);
         const char *from = (const char *)(const void *)x;
         int64_t step = stride * (int64_t)sizeof *x;
-        if (wire != NEO_WIRE_F32 || t->stats) {
-            neo_wire_encode(t->ctx, wire, 0, x, t->rows, t->cols, stride, coded, t->stats);
+        if (wire != NEO_WIRE_F32 || tile->stats) {
+            neo_wire_encode(tile->ctx, wire, 0, x, tile->rows, tile->cols, stride, coded,
+                            tile->stats);
             from = coded;
             step = (int64_t)bytes;
         }
-        neo__rows_copy(t, neo__rows_place(c, p, t->row), p->stride, from, step, bytes);
+        neo__rows_copy(tile, neo__rows_place(call, p, tile->row), p->stride, from, step, bytes);
     }
 }
-static void neo__rows_decode_tile(const neo__rows_tile *t, const neo__rows_call *c,
-                                  const neo__rows_block *b) {
+static void neo__rows_decode_tile(const neo__rows_tile *tile, const neo__rows_call *call,
+                                  const neo__rows_block *block) {
     float made[(int)NEO__ROWS_TILE * NEO_WIRE_BLOCK];
     char coded[NEO__ROWS_TILE_BYTES];
-    const neo__rows_part *part = c->part + b->first;
+    const neo__rows_part *part = call->part + block->first;
     const neo_wire wire = (neo_wire)part->wire;
-    const size_t bytes = neo_wire_row_bytes(wire, t->cols);
-    const char *from = neo__rows_place(c, part, t->row);
-    float *out = c->matrix + t->row * c->stride + b->col;
-    float *to = t->lengths ? made : out;
-    const int64_t stride = t->lengths ? t->cols : c->stride;
-    if (b->parts > 1) {
+    const size_t bytes = neo_wire_row_bytes(wire, tile->cols);
+    const char *from = neo__rows_place(call, part, tile->row);
+    float *out = call->matrix + tile->row * call->stride + block->col;
+    float *to = tile->lengths ? made : out;
+    const int64_t stride = tile->lengths ? tile->cols : call->stride;
+    if (block->parts > 1) {
         NEO_ASSERT(wire == NEO_WIRE_F32);
-        neo__rows_sum(t, c, part, b->parts, to, stride);
+        neo__rows_sum(tile, call, part, block->parts, to, stride);
     } else if (wire != NEO_WIRE_F32) {
-        neo__rows_copy(t, coded, (int64_t)bytes, from, part->stride, bytes);
-        neo_wire_decode(t->ctx, wire, 0, coded, t->rows, t->cols, stride, to);
+        neo__rows_copy(tile, coded, (int64_t)bytes, from, part->stride, bytes);
+        neo_wire_decode(tile->ctx, wire, 0, coded, tile->rows, tile->cols, stride, to);
     } else {
-        neo__rows_copy(t, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride,
+        neo__rows_copy(tile, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride,
                        bytes);
     }
-    if (b->round != NEO__CODE_F32) neo__rows_round(t, (neo_wire)b->round, to, stride, to, stride);
-    if (t->lengths) neo__rows_divide(t, out, c->stride, to, stride);
+    if (block->round != NEO__CODE_F32)
+        neo__rows_round(tile, (neo_wire)block->round, to, stride, to, stride);
+    if (tile->lengths) neo__rows_divide(tile, out, call->stride, to, stride);
 }
 static void neo__rows_task(void *arg, int64_t task, int worker) {
     neo__rows_job *job = (neo__rows_job *)arg;
-    const neo__rows_call *c = job->call;
-    const int64_t end = c->rows * (task + 1) / job->tasks;
+    const neo__rows_call *call = job->call;
+    const int64_t end = call->rows * (task + 1) / job->tasks;
     neo__rows_tile t;
     (void)worker;
     t.ctx = job->ctx;
-    t.stats = c->stats ? &job->stats[task] : NULL;
-    for (t.row = c->rows * task / job->tasks; t.row < end; t.row += NEO__ROWS_TILE) {
+    t.stats = call->stats ? &job->stats[task] : NULL;
+    for (t.row = call->rows * task / job->tasks; t.row < end; t.row += NEO__ROWS_TILE) {
         t.rows = NEO__MIN(end - t.row, (int64_t)NEO__ROWS_TILE);
-        for (const neo__rows_block *b = c->block; b < c->block + c->blocks; b++) {
+        for (const neo__rows_block *b = call->block; b < call->block + call->blocks; b++) {
             t.cols = b->cols;
-            t.lengths = b->lengths < 0 ? NULL : c->lengths + b->lengths * c->rows + t.row;
-            if (c->encode) neo__rows_encode_tile(&t, c, b);
-            else neo__rows_decode_tile(&t, c, b);
+            t.lengths = b->lengths < 0 ? NULL : call->lengths + b->lengths * call->rows + t.row;
+            if (call->encode) neo__rows_encode_tile(&t, call, b);
+            else neo__rows_decode_tile(&t, call, b);
         }
     }
 }
@@ -1503,24 +1514,24 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
 static neo_wire_stats *neo__shard_wire_stats(neo_shard *s, int way) {
     return s->map->wire[way] == NEO_WIRE_F32 ? NULL : &s->wire_stats[way];
 }
-static neo_status neo__shard_run_list(neo_shard *s, neo__shard_list list, float *matrix,
+static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, float *matrix,
                                       int64_t stride, void *coded, int64_t rows) {
-    const neo__shard_pooled *p = &s->pooled;
+    const neo__shard_pooled *pooled = &shard->pooled;
     const int way = list == NEO__SHARD_RETURN || list == NEO__SHARD_RETURN_SUMS;
-    NEO__ZERO(neo__rows_call, c);
-    c.encode = list <= NEO__SHARD_SPREAD;
-    c.rows = rows;
-    c.stride = stride;
-    c.matrix = matrix;
-    c.coded = (char *)coded;
-    c.block = p->block + p->list[list];
-    c.blocks = p->list[list + 1] - p->list[list];
-    c.part = p->part;
-    c.lengths = list == NEO__SHARD_DIVIDE ? s->now->whole : p->lengths;
-    if (list <= NEO__SHARD_RETURN_SUMS) c.stats = neo__shard_wire_stats(s, way);
-    if (c.blocks == 0 || rows == 0) return NEO_OK;
-    if (p->on_device) return neo__device_rows(s->ctx, &c);
-    neo__cpu_rows(s->ctx, &c);
+    NEO__ZERO(neo__rows_call, call);
+    call.encode = list <= NEO__SHARD_SPREAD;
+    call.rows = rows;
+    call.stride = stride;
+    call.matrix = matrix;
+    call.coded = (char *)coded;
+    call.block = pooled->block + pooled->list[list];
+    call.blocks = pooled->list[list + 1] - pooled->list[list];
+    call.part = pooled->part;
+    call.lengths = list == NEO__SHARD_DIVIDE ? shard->now->whole : pooled->lengths;
+    if (list <= NEO__SHARD_RETURN_SUMS) call.stats = neo__shard_wire_stats(shard, way);
+    if (call.blocks == 0 || rows == 0) return NEO_OK;
+    if (pooled->on_device) return neo__device_rows(shard->ctx, &call);
+    neo__cpu_rows(shard->ctx, &call);
     return NEO_OK;
 }
 /* A list between the caller's rows and what has come, or goes. */
@@ -1580,47 +1591,51 @@ static int64_t neo__shard_place_count(const neo_shard *s, int place) {
     return n;
 }
 /* This rank's inside columns of local, in order of the places they go to (back: come from). */
-static neo_status neo__shard_inside_pick(neo_shard *s, int back) {
-    const neo__shard_map *m = s->map;
-    const int64_t cols = s->pooled.inside, width = s->pooled.width;
-    float *at = s->pooled.inside_out, *local = s->pooled.local + m->at_rank[s->rank].direct;
+static neo_status neo__shard_inside_pick(neo_shard *shard, int back) {
+    const neo__shard_map *m = shard->map;
+    const int64_t cols = shard->pooled.inside, width = shard->pooled.width;
+    float *at = shard->pooled.inside_out,
+          *local = shard->pooled.local + m->at_rank[shard->rank].direct;
     for (int place = 0; place < m->per_node && cols > 0; place++)
         for (int r = place; r < m->ranks; r += m->per_node) {
-            int64_t n = neo__shard_samples(s->now, r);
-            neo_tensor packed = neo__shard_matrix(s, at, n, cols);
-            neo_tensor wide = neo__shard_matrix(s, local + s->now->start[r] * width, n, cols);
+            int64_t n = neo__shard_samples(shard->now, r);
+            neo_tensor packed = neo__shard_matrix(shard, at, n, cols);
+            neo_tensor wide =
+                neo__shard_matrix(shard, local + shard->now->start[r] * width, n, cols);
             wide.stride[0] = width;
             if (n > 0)
-                NEO__TRY(neo_tensor_copy(s->ctx, back ? packed : wide, back ? wide : packed));
+                NEO__TRY(neo_tensor_copy(shard->ctx, back ? packed : wide, back ? wide : packed));
             at += n * cols;
         }
     return NEO_OK;
 }
 /* Between inside_out and inside_in. */
-static neo_status neo__shard_inside_exchange(neo_shard *s, int back) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_pooled *p = &s->pooled;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
-    const int first = s->rank / m->per_node * m->per_node;
-    const int64_t mine = neo__shard_place_count(s, s->rank - first);
+static neo_status neo__shard_inside_exchange(neo_shard *shard, int back) {
+    const neo__shard_map *m = shard->map;
+    const neo__shard_pooled *p = &shard->pooled;
+    int64_t *out = shard->exchange.counts, *in = shard->exchange.counts + m->ranks;
+    const int first = shard->rank / m->per_node * m->per_node;
+    const int64_t mine = neo__shard_place_count(shard, shard->rank - first);
     for (int l = 0; l < m->per_node; l++) {
-        out[l] = neo__shard_place_count(s, l) * p->inside;
+        out[l] = neo__shard_place_count(shard, l) * p->inside;
         in[l] = mine * neo__shard_inside_cols(m, first + l);
     }
-    return neo__shard_swap(s->node, back, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
+    return neo__shard_swap(shard->node, back, p->inside_out, out, p->inside_in, in, NEO_F32, NULL);
 }
 /* Start the exchange of the sums. */
-static neo_status neo__shard_nodes_exchange(neo_shard *s, int way) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_pooled *p = &s->pooled;
-    const int node = s->rank / m->per_node, place = s->rank % m->per_node;
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + m->ranks;
+static neo_status neo__shard_nodes_exchange(neo_shard *shard, int way) {
+    const neo__shard_map *m = shard->map;
+    const neo__shard_pooled *p = &shard->pooled;
+    const int node = shard->rank / m->per_node, place = shard->rank % m->per_node;
+    int64_t *out = shard->exchange.counts, *in = shard->exchange.counts + m->ranks;
     void *here = m->wire[way] == NEO_WIRE_F32 ? (void *)p->mid_out : (void *)p->mid_coded_out;
     for (int h = 0; h < m->nodes; h++) {
-        out[h] = neo__shard_samples(s->now, h * m->per_node + place) * m->at_node[node].coded[way];
-        in[h] = neo__shard_samples(s->now, s->rank) * m->at_node[h].coded[way];
+        out[h] =
+            neo__shard_samples(shard->now, h * m->per_node + place) * m->at_node[node].coded[way];
+        in[h] = neo__shard_samples(shard->now, shard->rank) * m->at_node[h].coded[way];
     }
-    return neo__shard_swap(s->cross, way, here, out, p->mid_coded_in, in, NEO_U8, &s->cross_ticket);
+    return neo__shard_swap(shard->cross, way, here, out, p->mid_coded_in, in, NEO_U8,
+                           &shard->cross_ticket);
 }
 /* From local, begun; and to local, where the exchange has begun. */
 static neo_status neo__shard_nodes_send(neo_shard *s) {
@@ -1660,19 +1675,19 @@ static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__sh
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
 /* Places and counts of what comes from each rank, or (out) goes there; returns how much it is. */
-static int64_t neo__shard_per_id_count(neo_shard *s, int out, int64_t *counts) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_batch *b = s->now;
+static int64_t neo__shard_per_id_count(neo_shard *shard, int out, int64_t *counts) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_batch *b = shard->now;
     int64_t at = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        const int64_t before = at, first = m->route_begin[out ? s->rank : r];
-        for (int64_t i = first; i < m->route_begin[(out ? s->rank : r) + 1]; i++) {
+    for (int r = 0; r < map->ranks; r++) {
+        const int64_t before = at, first = map->route_begin[out ? shard->rank : r];
+        for (int64_t i = first; i < map->route_begin[(out ? shard->rank : r) + 1]; i++) {
             const int64_t *offsets = b->offsets + (i - first) * b->global;
             const int64_t ids = out ? offsets[b->start[r + 1]] - offsets[b->start[r]]
-                                    : b->sent[neo__shard_source_of_route(m, &m->routes[i])];
-            if (out) s->per_id.out_at[r * s->exchange.routes + i - first] = at;
-            else s->per_id.in_at[i] = at;
-            at += ids * neo__shard_grad_floats(&m->parts[m->routes[i].part]);
+                                    : b->sent[neo__shard_source_of_route(map, &map->routes[i])];
+            if (out) shard->per_id.out_at[r * shard->exchange.routes + i - first] = at;
+            else shard->per_id.in_at[i] = at;
+            at += ids * neo__shard_grad_floats(&map->parts[map->routes[i].part]);
         }
         counts[r] = at - before;
     }
@@ -1696,22 +1711,23 @@ static neo_status neo__shard_none_reserve(neo_shard *s) {
     return neo__shard_reserve(s, &p->in, in * p->row_bytes, 1);
 }
 /* From local to what leaves; back: from there. */
-static void neo__shard_none_code(neo_shard *s, int back) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_batch *b = s->now;
-    const neo__shard_per_id *p = &s->per_id;
-    const int64_t bytes = (int64_t)neo_wire_row_bytes(m->wire[back], p->dim);
-    for (int r = 0; r < m->ranks; r++)
-        for (int64_t i = 0; i < s->exchange.routes; i++) {
+static void neo__shard_none_code(neo_shard *shard, int back) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_batch *b = shard->now;
+    const neo__shard_per_id *per_id = &shard->per_id;
+    const int64_t bytes = (int64_t)neo_wire_row_bytes(map->wire[back], per_id->dim);
+    for (int r = 0; r < map->ranks; r++)
+        for (int64_t i = 0; i < shard->exchange.routes; i++) {
             const int64_t *offsets = b->offsets + i * b->global;
             int64_t first = offsets[b->start[r]], n = offsets[b->start[r + 1]] - first;
-            float *rows = (float *)p->local.data + first * p->dim;
-            char *at = (char *)p->out.data + p->out_at[r * s->exchange.routes + i] * bytes;
+            float *rows = (float *)per_id->local.data + first * per_id->dim;
+            char *at =
+                (char *)per_id->out.data + per_id->out_at[r * shard->exchange.routes + i] * bytes;
             if (n > 0 && back)
-                neo_wire_decode(s->ctx, m->wire[1], 0, at, n, p->dim, p->dim, rows);
+                neo_wire_decode(shard->ctx, map->wire[1], 0, at, n, per_id->dim, per_id->dim, rows);
             else if (n > 0)
-                neo_wire_encode(s->ctx, m->wire[0], 0, rows, n, p->dim, p->dim, at,
-                                neo__shard_wire_stats(s, 0));
+                neo_wire_encode(shard->ctx, map->wire[0], 0, rows, n, per_id->dim, per_id->dim, at,
+                                neo__shard_wire_stats(shard, 0));
         }
 }
 /* Work on what travels for each id. rows: of the caller, or (back) their gradients. */
@@ -1728,44 +1744,46 @@ static neo__shard_id_job neo__shard_job_of(neo_shard *s, neo_tensor t, int back)
 NEO__HOT_BEGIN
 /* Rows between what comes and the caller's, of one feature. */
 static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
-    const neo__shard_id_job *k = (const neo__shard_id_job *)arg;
-    neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &k->s->now->batch;
-    const neo_wire wire = m->wire[k->back];
+    const neo__shard_id_job *job = (const neo__shard_id_job *)arg;
+    neo_shard *shard = job->s;
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *j = &job->s->now->batch;
+    const neo_wire wire = map->wire[job->back];
     const int32_t f = (int32_t)feature;
-    const int64_t dim = s->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    const int64_t rows = m->tables[m->feature_table[f]].rows, last = j->offsets[(f + 1) * j->batch];
+    const int64_t dim = shard->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
+    const int64_t rows = map->tables[map->feature_table[f]].rows,
+                  last = j->offsets[(f + 1) * j->batch];
     (void)worker;
-    if (m->first_source[f] == m->first_source[f + 1]) return;
+    if (map->first_source[f] == map->first_source[f + 1]) return;
     for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
-        int64_t row = neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, i));
-        float *mine = k->rows + (i - j->offsets[0]) * k->stride;
+        int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(j, i));
+        float *mine = job->rows + (i - j->offsets[0]) * job->stride;
         if (row < 0) {
-            if (!k->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
+            if (!job->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
             continue;
         }
-        char *at = (char *)s->per_id.in.data +
-                   s->per_id.next[neo__shard_source_of(m, f, row)]++ * bytes;
-        if (k->back)
-            neo_wire_encode(s->ctx, wire, 0, mine, 1, dim, dim, at, neo__shard_wire_stats(s, 1));
-        else neo_wire_decode(s->ctx, wire, 0, at, 1, dim, dim, mine);
+        char *at = (char *)shard->per_id.in.data +
+                   shard->per_id.next[neo__shard_source_of(map, f, row)]++ * bytes;
+        if (job->back)
+            neo_wire_encode(shard->ctx, wire, 0, mine, 1, dim, dim, at,
+                            neo__shard_wire_stats(shard, 1));
+        else neo_wire_decode(shard->ctx, wire, 0, at, 1, dim, dim, mine);
     }
 }
 /* Rows of a data-parallel table, of the caller's samples [begin, end) of feature f: rounded as if
    they had travelled. */
-static float *neo__shard_none_copy(const neo__shard_id_job *k, int32_t f, int64_t begin,
+static float *neo__shard_none_copy(const neo__shard_id_job *job, int32_t f, int64_t begin,
                                    int64_t end, float *rows) {
-    const neo_shard *s = k->s;
-    const int64_t *offsets = k->s->now->batch.offsets;
-    const int64_t first = offsets[f * k->s->now->batch.batch + begin], dim = s->per_id.dim;
-    const int64_t n = offsets[f * k->s->now->batch.batch + end] - first;
-    float *mine = k->rows + (first - offsets[0]) * k->stride;
-    for (int64_t i = 0; i < n && k->back; i++)
-        memcpy(rows + i * dim, mine + i * k->stride, (size_t)dim * sizeof *rows);
-    neo__shard_round(s, s->map->wire[k->back], rows, n, dim);
-    for (int64_t i = 0; i < n && !k->back; i++)
-        memcpy(mine + i * k->stride, rows + i * dim, (size_t)dim * sizeof *rows);
+    const neo_shard *s = job->s;
+    const int64_t *offsets = job->s->now->batch.offsets;
+    const int64_t first = offsets[f * job->s->now->batch.batch + begin], dim = s->per_id.dim;
+    const int64_t n = offsets[f * job->s->now->batch.batch + end] - first;
+    float *mine = job->rows + (first - offsets[0]) * job->stride;
+    for (int64_t i = 0; i < n && job->back; i++)
+        memcpy(rows + i * dim, mine + i * job->stride, (size_t)dim * sizeof *rows);
+    neo__shard_round(s, s->map->wire[job->back], rows, n, dim);
+    for (int64_t i = 0; i < n && !job->back; i++)
+        memcpy(mine + i * job->stride, rows + i * dim, (size_t)dim * sizeof *rows);
     return rows + n * dim;
 }
 NEO__HOT_END
@@ -1783,18 +1801,18 @@ static neo_status neo__shard_none_copies(neo_shard *s, const neo_jagged *j, int6
 }
 /* All rows of this rank's ids: to the caller, or back. Features have sources of their own, so each
    may have a thread, unless what a wire does to rows is counted. */
-static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
-    const neo__shard_map *m = s->map;
-    neo__shard_id_job k = neo__shard_job_of(s, rows, back);
-    float *copies = (float *)s->per_id.copies.data;
+static void neo__shard_none_rows(neo_shard *shard, neo_tensor rows, int back) {
+    const neo__shard_map *m = shard->map;
+    neo__shard_id_job k = neo__shard_job_of(shard, rows, back);
+    float *copies = (float *)shard->per_id.copies.data;
     for (int64_t i = 0; i < m->route_count; i++)
-        s->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = s->per_id.in_at[i];
-    if (!back || !neo__shard_wire_stats(s, 1))
-        neo_parallel_for(s->ctx, m->feature_count, neo__shard_none_task, &k);
+        shard->per_id.next[neo__shard_source_of_route(m, &m->routes[i])] = shard->per_id.in_at[i];
+    if (!back || !neo__shard_wire_stats(shard, 1))
+        neo_parallel_for(shard->ctx, m->feature_count, neo__shard_none_task, &k);
     else
         for (int32_t f = 0; f < m->feature_count; f++) neo__shard_none_task(&k, f, 0);
     for (int64_t q = 0; q < m->replica_count && !back; q++)
-        copies = neo__shard_none_copy(&k, m->replicas[q], 0, s->now->batch.batch, copies);
+        copies = neo__shard_none_copy(&k, m->replicas[q], 0, shard->now->batch.batch, copies);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1806,38 +1824,39 @@ static void neo__shard_none_rows(neo_shard *s, neo_tensor rows, int back) {
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 /* Features of data-parallel tables, of the caller's samples [begin, end). */
-static neo_status neo__shard_copies_batch(neo_shard *s, int64_t begin, int64_t end, neo_jagged *j) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *from = &s->now->batch;
+static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64_t end,
+                                          neo_jagged *jagged) {
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *from = &shard->now->batch;
     const size_t size = neo_dtype_size(from->id_dtype);
     const int64_t n = end - begin;
-    int64_t *to = s->copies.offsets;
-    neo__buffer *ids = &s->copies.ids_of[0], *weights = &s->copies.ids_of[1];
+    int64_t *to = shard->copies.offsets;
+    neo__buffer *ids = &shard->copies.ids_of[0], *weights = &shard->copies.ids_of[1];
     to[0] = 0;
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t *offsets = from->offsets + m->replicas[q] * from->batch + begin;
+    for (int64_t q = 0; q < map->replica_count; q++) {
+        const int64_t *offsets = from->offsets + map->replicas[q] * from->batch + begin;
         for (int64_t i = 0; i < n; i++, to++) to[1] = to[0] + offsets[i + 1] - offsets[i];
     }
-    NEO__TRY(neo__shard_reserve(s, ids, to[0], size));
-    if (from->weights) NEO__TRY(neo__shard_reserve(s, weights, to[0], sizeof(float)));
-    NEO__TRY(neo_bags_reserve(s->replicas, n, to[0]));
-    for (int64_t q = 0; q < m->replica_count; q++) {
-        const int64_t first = from->offsets[m->replicas[q] * from->batch + begin];
-        const int64_t at = s->copies.offsets[q * n];
-        const size_t count = (size_t)(s->copies.offsets[(q + 1) * n] - at);
+    NEO__TRY(neo__shard_reserve(shard, ids, to[0], size));
+    if (from->weights) NEO__TRY(neo__shard_reserve(shard, weights, to[0], sizeof(float)));
+    NEO__TRY(neo_bags_reserve(shard->replicas, n, to[0]));
+    for (int64_t q = 0; q < map->replica_count; q++) {
+        const int64_t first = from->offsets[map->replicas[q] * from->batch + begin];
+        const int64_t at = shard->copies.offsets[q * n];
+        const size_t count = (size_t)(shard->copies.offsets[(q + 1) * n] - at);
         neo__shard_copy((char *)ids->data + (size_t)at * size,
                         (const char *)from->ids + (size_t)first * size, count * size);
         if (from->weights)
             neo__shard_copy((float *)weights->data + at, from->weights + first,
                             count * sizeof(float));
     }
-    neo__shard_fill(j, 0, sizeof *j);
-    j->batch = end - begin;
-    j->feature_count = (int32_t)m->replica_count;
-    j->id_dtype = from->id_dtype;
-    j->offsets = s->copies.offsets;
-    j->ids = ids->data;
-    j->weights = from->weights ? (const float *)weights->data : NULL;
+    neo__shard_fill(jagged, 0, sizeof *jagged);
+    jagged->batch = end - begin;
+    jagged->feature_count = (int32_t)map->replica_count;
+    jagged->id_dtype = from->id_dtype;
+    jagged->offsets = shard->copies.offsets;
+    jagged->ids = ids->data;
+    jagged->weights = from->weights ? (const float *)weights->data : NULL;
     return NEO_OK;
 }
 /* Their part of the batch, and rows for their neo_bags; back: with gradients in them. */
@@ -1858,47 +1877,48 @@ static neo_status neo__shard_copies_forward(neo_shard *s) {
     return neo__shard_look_up(s, s->replicas, &j, rows);
 }
 /* Move gradients that their neo_bags keeps to a table of all rows, and mark these rows. */
-static neo_status neo__shard_copies_empty(neo_shard *s, float *dense, unsigned char *marks) {
-    for (int64_t i = 0; i < neo_bags_kept_count(s->replicas); i++) {
+static neo_status neo__shard_copies_empty(neo_shard *shard, float *dense, unsigned char *marks) {
+    for (int64_t i = 0; i < neo_bags_kept_count(shard->replicas); i++) {
         int32_t t;
         int64_t row;
-        const float *g = neo_bags_kept_row(s->replicas, i, &t, &row);
+        const float *g = neo_bags_kept_row(shard->replicas, i, &t, &row);
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(s->replicas, t).shape[1];
-        neo__shard_copy(dense + s->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
-        marks[s->copies.at[2 * t + 1] + row] = 1;
+        int64_t dim = neo_bags_weight(shard->replicas, t).shape[1];
+        neo__shard_copy(dense + shard->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
+        marks[shard->copies.at[2 * t + 1] + row] = 1;
     }
-    return neo_bags_clear(s->replicas);
+    return neo_bags_clear(shard->replicas);
 }
 /* Dense gradients of one subtree of leaves, and which rows it touched. */
-static neo_status neo__shard_copies_grads(neo_shard *s, const neo_leaves *leaves, float *dense) {
+static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *leaves,
+                                          float *dense) {
     neo_jagged j;
     neo_tensor rows;
-    const neo__shard_batch *b = s->now;
-    int shards = neo_ctx_repro_shards(s->ctx);
-    int64_t mine = b->start[s->rank];
+    const neo__shard_batch *b = shard->now;
+    int shards = neo_ctx_repro_shards(shard->ctx);
+    int64_t mine = b->start[shard->rank];
     int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
     int64_t end = neo_leaf_begin(b->global, shards, leaves->first + leaves->count) - mine;
-    NEO__TRY(neo__shard_copies_rows(s, begin, end, 1, &j, &rows));
-    NEO__TRY(neo__shard_take_there(s, rows, 0, &rows));
-    NEO__TRY(neo_bags_accumulate(s->replicas, &j, rows, leaves));
-    neo__shard_fill(dense, 0, (size_t)s->copies.floats * sizeof *dense);
-    return neo__shard_copies_empty(s, dense, s->copies.touched);
+    NEO__TRY(neo__shard_copies_rows(shard, begin, end, 1, &j, &rows));
+    NEO__TRY(neo__shard_take_there(shard, rows, 0, &rows));
+    NEO__TRY(neo_bags_accumulate(shard->replicas, &j, rows, leaves));
+    neo__shard_fill(dense, 0, (size_t)shard->copies.floats * sizeof *dense);
+    return neo__shard_copies_empty(shard, dense, shard->copies.touched);
 }
 /* dense_sum has gradients of all rows: those of touched ones, closed up, add to what is kept. */
-static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touched) {
-    float *sum = s->copies.dense_sum;
-    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
-        neo_tensor w = neo_bags_weight(s->replicas, t);
+static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *touched) {
+    float *sum = shard->copies.dense_sum;
+    for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
+        neo_tensor w = neo_bags_weight(shard->replicas, t);
         int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
         for (int64_t row = 0; row < rows; row++) {
             if (!touched[row]) continue;
             memmove(sum + n * dim, sum + row * dim, (size_t)dim * sizeof *sum);
-            s->copies.row[n++] = row;
+            shard->copies.row[n++] = row;
         }
         neo_tensor grads;
-        NEO__TRY(neo__shard_take_there(s, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
-        NEO__TRY(neo_bags_add_grad(s->replicas, t, s->copies.row, n, grads));
+        NEO__TRY(neo__shard_take_there(shard, neo_tensor_2d(sum, NEO_F32, n, dim), 0, &grads));
+        NEO__TRY(neo_bags_add_grad(shard->replicas, t, shard->copies.row, n, grads));
         sum += rows * dim;
         touched += rows;
     }
@@ -1906,35 +1926,35 @@ static neo_status neo__shard_copies_keep(neo_shard *s, const unsigned char *touc
 }
 NEO__HOT_END
 /* Start the sums of their gradients over all ranks. */
-static neo_status neo__shard_copies_backward(neo_shard *s) {
+static neo_status neo__shard_copies_backward(neo_shard *shard) {
     neo_leaves subtree[NEO_MAX_SUBTREES];
     int64_t floats = 0, rows = 0;
     const void *pieces[NEO_MAX_SUBTREES];
     neo_ticket ignored;
-    int count = neo_comm_subtrees(s->rows, s->rank, s->now->global, subtree);
-    int parks = s->kept.batches > 0;
-    neo__shard_fill(s->copies.touched, 0, (size_t)s->copies.rows);
-    for (int32_t t = 0; t < neo_bags_table_count(s->replicas); t++) {
-        neo_tensor w = neo_bags_weight(s->replicas, t);
-        s->copies.at[2 * t] = floats;
-        s->copies.at[2 * t + 1] = rows;
+    int count = neo_comm_subtrees(shard->rows, shard->rank, shard->now->global, subtree);
+    int parks = shard->kept.batches > 0;
+    neo__shard_fill(shard->copies.touched, 0, (size_t)shard->copies.rows);
+    for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
+        neo_tensor w = neo_bags_weight(shard->replicas, t);
+        shard->copies.at[2 * t] = floats;
+        shard->copies.at[2 * t + 1] = rows;
         floats += w.shape[0] * w.shape[1];
         rows += w.shape[0];
     }
     if (parks) { /* what is kept waits in dense_sum: neo_bags uses its room next */
-        neo__shard_fill(s->copies.parked, 0, (size_t)s->copies.marks);
-        NEO__TRY(neo__shard_copies_empty(s, s->copies.dense_sum, s->copies.parked));
+        neo__shard_fill(shard->copies.parked, 0, (size_t)shard->copies.marks);
+        NEO__TRY(neo__shard_copies_empty(shard, shard->copies.dense_sum, shard->copies.parked));
     }
     for (int i = 0; i < count; i++) {
-        float *dense = s->copies.dense + i * s->copies.floats;
-        NEO__TRY(neo__shard_copies_grads(s, &subtree[i], dense));
+        float *dense = shard->copies.dense + i * shard->copies.floats;
+        NEO__TRY(neo__shard_copies_grads(shard, &subtree[i], dense));
         pieces[i] = dense;
     }
-    if (parks) NEO__TRY(neo__shard_copies_keep(s, s->copies.parked));
-    NEO__TRY(neo_comm_all_reduce_leaves(s->rows, pieces, s->copies.dense_sum, s->copies.floats,
-                                        NEO_F32, &ignored));
-    return neo_comm_all_reduce(s->rows, NEO_REDUCE_MAX, s->copies.touched, s->copies.touched,
-                               s->copies.rows, NEO_U8, &s->ticket);
+    if (parks) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.parked));
+    NEO__TRY(neo_comm_all_reduce_leaves(shard->rows, pieces, shard->copies.dense_sum,
+                                        shard->copies.floats, NEO_F32, &ignored));
+    return neo_comm_all_reduce(shard->rows, NEO_REDUCE_MAX, shard->copies.touched,
+                               shard->copies.touched, shard->copies.rows, NEO_U8, &shard->ticket);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1965,22 +1985,22 @@ static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_pa
     return 0;
 }
 /* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
-static void neo__shard_cut_pack(const neo__shard_talk *k, float *to) {
-    const neo__shard_map *m = k->s->map;
-    for (int r = 0; r < m->ranks; r++) {
-        k->out[r] = k->in[r] = 0;
-        if (r == k->s->rank) continue;
-        for (int32_t i = 0; i < k->count; i++) {
-            const neo__shard_part *mine = neo__shard_cut_part(k, i);
-            const int64_t floats = neo__shard_cut_said(k, mine);
-            if (!neo__shard_shares_rows(m, mine, r)) continue;
-            k->out[r] += floats;
+static void neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
+    const neo__shard_map *map = talk->s->map;
+    for (int r = 0; r < map->ranks; r++) {
+        talk->out[r] = talk->in[r] = 0;
+        if (r == talk->s->rank) continue;
+        for (int32_t i = 0; i < talk->count; i++) {
+            const neo__shard_part *mine = neo__shard_cut_part(talk, i);
+            const int64_t floats = neo__shard_cut_said(talk, mine);
+            if (!neo__shard_shares_rows(map, mine, r)) continue;
+            talk->out[r] += floats;
             if (!to) continue;
-            neo__shard_copy(to, k->cuts[i].blocks, (size_t)floats * sizeof *to);
+            neo__shard_copy(to, talk->cuts[i].blocks, (size_t)floats * sizeof *to);
             to += floats;
         }
-        for (int64_t p = m->part_begin[r]; p < m->part_begin[r + 1]; p++)
-            k->in[r] += neo__shard_cut_said(k, &m->parts[p]);
+        for (int64_t p = map->part_begin[r]; p < map->part_begin[r + 1]; p++)
+            talk->in[r] += neo__shard_cut_said(talk, &map->parts[p]);
     }
 }
 /* The blocks of a slice: this rank's own, or where they are in what has come. */
@@ -2006,23 +2026,24 @@ static void neo__shard_cut_add(const neo_cut_sums *cut, const float *blocks, int
     neo__fp_leave(fp);
 }
 NEO__HOT_END
-static neo_status neo__shard_cut_round(neo_shard *s, const neo_cut_sums *cuts, int32_t count) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_talk k = {s, cuts, count, s->exchange.counts, s->exchange.counts + m->ranks};
+static neo_status neo__shard_cut_round(neo_shard *shard, const neo_cut_sums *cuts, int32_t count) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_talk talk = {shard, cuts, count, shard->exchange.counts,
+                                  shard->exchange.counts + map->ranks};
     int64_t out_floats = 0, in_floats = 0;
-    neo__shard_cut_pack(&k, NULL);
-    for (int r = 0; r < m->ranks; r++) out_floats += k.out[r], in_floats += k.in[r];
-    NEO__TRY(neo__shard_reserve(s, &s->cutting.out, out_floats, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &s->cutting.in, in_floats, sizeof(float)));
-    neo__shard_cut_pack(&k, (float *)s->cutting.out.data);
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->cutting.out.data, k.out, s->cutting.in.data, k.in,
-                                  NEO_F32, NULL));
+    neo__shard_cut_pack(&talk, NULL);
+    for (int r = 0; r < map->ranks; r++) out_floats += talk.out[r], in_floats += talk.in[r];
+    NEO__TRY(neo__shard_reserve(shard, &shard->cutting.out, out_floats, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(shard, &shard->cutting.in, in_floats, sizeof(float)));
+    neo__shard_cut_pack(&talk, (float *)shard->cutting.out.data);
+    NEO__TRY(neo_comm_all_to_allv(shard->rows, shard->cutting.out.data, talk.out,
+                                  shard->cutting.in.data, talk.in, NEO_F32, NULL));
     for (int32_t i = 0; i < count; i++) {
-        const neo__shard_part *mine = neo__shard_cut_part(&k, i);
+        const neo__shard_part *mine = neo__shard_cut_part(&talk, i);
         neo__shard_fill(cuts[i].total, 0, (size_t)(cuts[i].sums * cuts[i].rows) * sizeof(float));
         for (int64_t c = mine->first_slice; c < mine->end_slice; c++)
-            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&k, &m->cuts[c]),
-                               neo__plan_blocks(m->cuts[c].cols));
+            neo__shard_cut_add(&cuts[i], neo__shard_cut_find(&talk, &map->cuts[c]),
+                               neo__plan_blocks(map->cuts[c].cols));
     }
     return NEO_OK;
 }
@@ -2051,29 +2072,32 @@ static neo_status neo__shard_cut_sums(void *user, const neo_cut_sums *cuts, int3
    instead. A failure once an exchange has begun ends the groups of all ranks.
    ------------------------------------------------------------------------ */
 /* Start the exchange of the direct routes, or of rows for each id. */
-static neo_status neo__shard_exchange_rows(neo_shard *s, int way) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_pooled *p = &s->pooled;
-    const int as_it_lies = neo__shard_sends_local(s, way);
-    int64_t *local = s->exchange.counts + 2 * m->ranks, *remote = local + m->ranks;
-    void *here = m->none      ? s->per_id.out.data
-                 : as_it_lies ? (void *)p->local
-                              : (void *)p->coded_local;
-    void *there = m->none ? s->per_id.in.data : (void *)p->coded_remote;
-    const int64_t bytes = m->none ? (int64_t)neo_wire_row_bytes(m->wire[way], s->per_id.dim) : 1;
-    for (int r = 0; r < m->ranks; r++) {
-        local[r] = neo__shard_samples(s->now, r) * m->at_rank[s->rank].coded[way];
-        remote[r] = neo__shard_samples(s->now, s->rank) * m->at_rank[r].coded[way];
+static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_pooled *pooled = &shard->pooled;
+    const int as_it_lies = neo__shard_sends_local(shard, way);
+    int64_t *local = shard->exchange.counts + 2 * map->ranks, *remote = local + map->ranks;
+    void *here = map->none      ? shard->per_id.out.data
+                 : as_it_lies ? (void *)pooled->local
+                              : (void *)pooled->coded_local;
+    void *there = map->none ? shard->per_id.in.data : (void *)pooled->coded_remote;
+    const int64_t bytes =
+        map->none ? (int64_t)neo_wire_row_bytes(map->wire[way], shard->per_id.dim) : 1;
+    for (int r = 0; r < map->ranks; r++) {
+        local[r] = neo__shard_samples(shard->now, r) * map->at_rank[shard->rank].coded[way];
+        remote[r] = neo__shard_samples(shard->now, shard->rank) * map->at_rank[r].coded[way];
     }
-    if (m->none) {
-        (void)neo__shard_per_id_count(s, 1, local);
-        (void)neo__shard_per_id_count(s, 0, remote);
-        for (int r = 0; r < m->ranks; r++) local[r] *= bytes, remote[r] *= bytes;
+    if (map->none) {
+        (void)neo__shard_per_id_count(shard, 1, local);
+        (void)neo__shard_per_id_count(shard, 0, remote);
+        for (int r = 0; r < map->ranks; r++) local[r] *= bytes, remote[r] *= bytes;
     }
-    if (m->none && !way) neo__shard_none_code(s, 0);
+    if (map->none && !way) neo__shard_none_code(shard, 0);
     if (!as_it_lies && !way)
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_SEND, p->local, p->width, here, s->now->global));
-    return neo__shard_swap(s->moves, way, here, local, there, remote, NEO_U8, &s->move_ticket);
+        NEO__TRY(neo__shard_run_list(shard, NEO__SHARD_SEND, pooled->local, pooled->width, here,
+                                     shard->now->global));
+    return neo__shard_swap(shard->moves, way, here, local, there, remote, NEO_U8,
+                           &shard->move_ticket);
 }
 /* NEO_POOL_NONE has no lists. Rows leave; */
 static neo_status neo__shard_leave(neo_shard *s) {
@@ -2085,37 +2109,38 @@ static neo_status neo__shard_leave(neo_shard *s) {
     return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
 }
 /* ... are taken to the caller's rows; */
-static neo_status neo__shard_take(neo_shard *s, neo_tensor out) {
-    const neo__shard_pooled *p = &s->pooled;
+static neo_status neo__shard_take(neo_shard *shard, neo_tensor out) {
+    const neo__shard_pooled *p = &shard->pooled;
     neo_tensor shown;
-    if (s->whole) return neo_bags_forward(s->bags, &s->now->local, out);
-    NEO__TRY(neo__shard_show(s, out, &shown));
-    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
-    if (s->map->none) neo__shard_none_rows(s, shown, 0);
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE, shown, p->coded_remote));
-    if (s->node) NEO__TRY(neo_comm_wait(s->cross, s->cross_ticket));
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_TAKE_SUMS, shown, p->mid_coded_in));
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES, shown, p->copies));
-    return neo__shard_bring(s, shown, out, 0);
+    if (shard->whole) return neo_bags_forward(shard->bags, &shard->now->local, out);
+    NEO__TRY(neo__shard_show(shard, out, &shown));
+    NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
+    if (shard->map->none) neo__shard_none_rows(shard, shown, 0);
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE, shown, p->coded_remote));
+    if (shard->node) NEO__TRY(neo_comm_wait(shard->cross, shard->cross_ticket));
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE_SUMS, shown, p->mid_coded_in));
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES, shown, p->copies));
+    return neo__shard_bring(shard, shown, out, 0);
 }
 /* ... their gradients return; */
-static neo_status neo__shard_return(neo_shard *s, neo_tensor dout) {
-    const neo__shard_pooled *p = &s->pooled;
-    s->dout = dout;
-    s->came = s->whole;
-    if (s->whole) return NEO_OK;
-    NEO__TRY(neo__shard_show(s, dout, &s->dout));
-    NEO__TRY(neo__shard_bring(s, s->dout, dout, 1));
-    if (s->map->none) neo__shard_none_rows(s, s->dout, 1);
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN, s->dout, p->coded_remote));
-    NEO__TRY(neo__shard_exchange_rows(s, 1));
-    if (s->node) {
-        NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_RETURN_SUMS, s->dout, p->mid_coded_in));
-        NEO__TRY(neo__shard_alone(s));
-        NEO__TRY(neo__shard_nodes_exchange(s, 1));
+static neo_status neo__shard_return(neo_shard *shard, neo_tensor dout) {
+    const neo__shard_pooled *pooled = &shard->pooled;
+    shard->dout = dout;
+    shard->came = shard->whole;
+    if (shard->whole) return NEO_OK;
+    NEO__TRY(neo__shard_show(shard, dout, &shard->dout));
+    NEO__TRY(neo__shard_bring(shard, shard->dout, dout, 1));
+    if (shard->map->none) neo__shard_none_rows(shard, shard->dout, 1);
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_RETURN, shard->dout, pooled->coded_remote));
+    NEO__TRY(neo__shard_exchange_rows(shard, 1));
+    if (shard->node) {
+        NEO__TRY(
+            neo__shard_run_rows(shard, NEO__SHARD_RETURN_SUMS, shard->dout, pooled->mid_coded_in));
+        NEO__TRY(neo__shard_alone(shard));
+        NEO__TRY(neo__shard_nodes_exchange(shard, 1));
     }
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_BACK, s->dout, p->copies));
-    return s->replicas ? neo__shard_copies_backward(s) : NEO_OK;
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES_BACK, shard->dout, pooled->copies));
+    return shard->replicas ? neo__shard_copies_backward(shard) : NEO_OK;
 }
 /* The other batch: that comes next, or none. */
 static neo__shard_batch *neo__shard_next(neo_shard *s) {
@@ -2129,18 +2154,18 @@ static neo_status neo__shard_hurry(neo_shard *s) {
     return next->stage == NEO__SHARD_EMPTY ? NEO_OK : status;
 }
 /* ... and come, to local and to dense_sum. */
-static neo_status neo__shard_come(neo_shard *s) {
-    const neo__shard_pooled *p = &s->pooled;
-    NEO__TRY(neo__shard_hurry(s));
-    if (s->came) return NEO_OK;
-    s->came = 1;
-    NEO__TRY(neo_comm_wait(s->moves, s->move_ticket));
-    if (s->replicas) NEO__TRY(neo_comm_wait(s->rows, s->ticket));
-    if (s->map->none) neo__shard_none_code(s, 1);
-    if (!neo__shard_sends_local(s, 1))
-        NEO__TRY(neo__shard_run_list(s, NEO__SHARD_GET, p->local, p->width, p->coded_local,
-                                     s->now->global));
-    return s->node ? neo__shard_nodes_get(s) : NEO_OK;
+static neo_status neo__shard_come(neo_shard *shard) {
+    const neo__shard_pooled *p = &shard->pooled;
+    NEO__TRY(neo__shard_hurry(shard));
+    if (shard->came) return NEO_OK;
+    shard->came = 1;
+    NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
+    if (shard->replicas) NEO__TRY(neo_comm_wait(shard->rows, shard->ticket));
+    if (shard->map->none) neo__shard_none_code(shard, 1);
+    if (!neo__shard_sends_local(shard, 1))
+        NEO__TRY(neo__shard_run_list(shard, NEO__SHARD_GET, p->local, p->width, p->coded_local,
+                                     shard->now->global));
+    return shard->node ? neo__shard_nodes_get(shard) : NEO_OK;
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -2170,32 +2195,33 @@ static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, cons
                s->phase == NEO__SHARD_FORWARD ? "forward" : end);
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_forward_begin(neo_shard *s, const neo_jagged *batch,
+NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
                                            int64_t global_batch) {
-    NEO__CHECK_LIVE(s, "neo_shard_forward_begin", "shard");
+    NEO__CHECK_LIVE(shard, "neo_shard_forward_begin", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_forward_begin: batch is NULL");
-    NEO__TRY(neo__shard_check_idle(s, "neo_shard_forward_begin", "backward"));
-    s->phase = NEO__SHARD_IDLE;
-    s->now->stage = NEO__SHARD_EMPTY;
-    if (s->whole) { /* nothing to exchange: forward_end looks up */
-        NEO__TRY(neo__shard_check_batch(s, batch, global_batch, global_batch));
-        s->now->batch = s->now->local = *batch;
-        NEO__TRY(neo_bags_reserve(s->bags, global_batch, neo_jagged_id_count(batch)));
+    NEO__TRY(neo__shard_check_idle(shard, "neo_shard_forward_begin", "backward"));
+    shard->phase = NEO__SHARD_IDLE;
+    shard->now->stage = NEO__SHARD_EMPTY;
+    if (shard->whole) { /* nothing to exchange: forward_end looks up */
+        NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
+        shard->now->batch = shard->now->local = *batch;
+        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_id_count(batch)));
     } else {
-        NEO__TRY(neo__shard_begin(s, batch, global_batch));
-        NEO__TRY(neo__shard_advance(s, s->now, NEO__SHARD_READY));
-        NEO__TRY(neo__shard_or_abort(s, neo__shard_leave(s)));
+        NEO__TRY(neo__shard_begin(shard, batch, global_batch));
+        NEO__TRY(neo__shard_advance(shard, shard->now, NEO__SHARD_READY));
+        NEO__TRY(neo__shard_or_abort(shard, neo__shard_leave(shard)));
     }
-    s->phase = NEO__SHARD_FORWARD;
+    shard->phase = NEO__SHARD_FORWARD;
     return NEO_OK;
 }
-static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const char *fn,
+static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, const char *fn,
                                         const char *what) {
-    const neo_jagged *j = &s->now->batch;
-    int64_t n = s->map->none ? neo_jagged_id_count(j) : j->batch, width = neo_shard_out_width(s);
+    const neo_jagged *j = &shard->now->batch;
+    int64_t n = shard->map->none ? neo_jagged_id_count(j) : j->batch,
+            width = neo_shard_out_width(shard);
     if (t.absent && !t.data) return neo__no_data(fn, what, t, NEO_ERR_STATE);
-    NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(s->ctx) != NULL), NEO_ERR_ARG,
-               "%s: %s is in %s memory, but the context computes %s", fn, what,
+    NEO__CHECK(!t.data || (t.place == NEO_DEVICE) == (neo_ctx_device(shard->ctx) != NULL),
+               NEO_ERR_ARG, "%s: %s is in %s memory, but the context computes %s", fn, what,
                t.place == NEO_DEVICE ? "a device's" : "host",
                t.place == NEO_DEVICE ? "on the processor" : "on a device");
     NEO__CHECK(t.ndim == 2 && t.dtype == NEO_F32 && t.shape[0] == n && t.shape[1] == width &&
@@ -2204,7 +2230,7 @@ static neo_status neo__shard_check_rows(const neo_shard *s, neo_tensor t, const 
                "%s: %s must be f32 [%" PRId64 "][%" PRId64
                "], last stride 1 (%s of this rank; the dims of all "
                "features); it is %s of %d dimensions, [%" PRId64 "][%" PRId64 "]",
-               fn, what, n, width, s->map->none ? "ids" : "samples", neo_dtype_name(t.dtype),
+               fn, what, n, width, shard->map->none ? "ids" : "samples", neo_dtype_name(t.dtype),
                (int)t.ndim, t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
@@ -2238,38 +2264,39 @@ static neo_status neo__shard_backward_ready(neo_shard *s) {
 }
 /* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
    changes. */
-static neo_status neo__shard_update(neo_shard *s, const neo__shard_batch *b, float lr) {
-    if (s->whole)
-        return b ? neo_bags_backward(s->bags, &b->local, s->dout, lr) : neo_bags_step(s->bags, lr);
-    s->cutting.round = 0;
-    if (s->bags) neo_bags_set_steps(s->bags, s->steps); /* it may have been loaded */
-    if (s->replicas) neo_bags_set_steps(s->replicas, s->steps);
-    if (s->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(s));
-    if (s->replicas && b) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
-    if (s->bags && b) {
+static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *batch, float lr) {
+    if (shard->whole)
+        return batch ? neo_bags_backward(shard->bags, &batch->local, shard->dout, lr)
+                     : neo_bags_step(shard->bags, lr);
+    shard->cutting.round = 0;
+    if (shard->bags) neo_bags_set_steps(shard->bags, shard->steps); /* it may have been loaded */
+    if (shard->replicas) neo_bags_set_steps(shard->replicas, shard->steps);
+    if (shard->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(shard));
+    if (shard->replicas && batch) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
+    if (shard->bags && batch) {
         neo_tensor rows;
-        NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
-        NEO__TRY(neo_bags_backward(s->bags, &b->local, rows, lr));
-    } else if (s->bags) {
-        NEO__TRY(neo_bags_step(s->bags, lr));
+        NEO__TRY(neo__shard_take_there(shard, neo__shard_local_rows(shard), 0, &rows));
+        NEO__TRY(neo_bags_backward(shard->bags, &batch->local, rows, lr));
+    } else if (shard->bags) {
+        NEO__TRY(neo_bags_step(shard->bags, lr));
     }
-    if (s->replicas) NEO__TRY(neo_bags_step(s->replicas, lr));
-    neo__device_counts(s->ctx, &s->steps);
-    s->steps++;
+    if (shard->replicas) NEO__TRY(neo_bags_step(shard->replicas, lr));
+    neo__device_counts(shard->ctx, &shard->steps);
+    shard->steps++;
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_backward_end(neo_shard *s, float lr) {
-    NEO__CHECK_LIVE(s, "neo_shard_backward_end", "shard");
-    NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
+NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
+    NEO__CHECK_LIVE(shard, "neo_shard_backward_end", "shard");
+    NEO__CHECK(shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
-    NEO__CHECK(s->kept.batches == 0, NEO_ERR_STATE,
+    NEO__CHECK(shard->kept.batches == 0, NEO_ERR_STATE,
                "neo_shard_backward_end: bags '%s': gradients of %d batches are kept: call "
                "neo_shard_accumulate_end, then neo_shard_step, or neo_shard_clear",
-               s->map->desc.name, s->kept.batches);
+               shard->map->desc.name, shard->kept.batches);
     NEO__CHECK(lr - lr == 0.0f, NEO_ERR_NUMERIC, "neo_shard_backward_end: lr is %g", (double)lr);
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, s->now, lr)));
-    s->phase = NEO__SHARD_IDLE;
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_backward_ready(shard)));
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_update(shard, shard->now, lr)));
+    shard->phase = NEO__SHARD_IDLE;
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_forward(neo_shard *s, const neo_jagged *batch, int64_t global_batch,
@@ -2322,23 +2349,23 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
     if (!part->first_col) *to = sum;
 }
 /* Ids of one bag of a route, sample g: to `to`; returns where the next bag's go. */
-static float *neo__shard_grad_bag(const neo__shard_id_job *k, const neo__shard_route *route,
+static float *neo__shard_grad_bag(const neo__shard_id_job *job, const neo__shard_route *route,
                                   const int64_t *offsets, int64_t g, float *to, float *room) {
-    const neo_shard *s = k->s;
-    const neo__shard_part *part = &s->map->parts[route->part];
-    int32_t table = (int32_t)(route->part - s->map->part_begin[s->rank]);
-    const int64_t next = s->per_id.dim; /* a gradient for each id, or one for all of the bag */
-    const float *dout = next ? (const float *)s->per_id.local.data + offsets[0] * next
-                             : s->pooled.local + g * s->pooled.width + route->col;
+    const neo_shard *shard = job->s;
+    const neo__shard_part *part = &shard->map->parts[route->part];
+    int32_t table = (int32_t)(route->part - shard->map->part_begin[shard->rank]);
+    const int64_t next = shard->per_id.dim; /* a gradient for each id, or one for all of the bag */
+    const float *dout = next ? (const float *)shard->per_id.local.data + offsets[0] * next
+                             : shard->pooled.local + g * shard->pooled.width + route->col;
     const float *row = room;
-    neo_tensor w = neo_bags_weight(s->bags, table);
+    neo_tensor w = neo_bags_weight(shard->bags, table);
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
-        int64_t id = neo__shard_id(&k->s->now->local, i);
+        int64_t id = neo__shard_id(&job->s->now->local, i);
         if (w.dtype == NEO_F32 && w.place == NEO_HOST)
             row = (const float *)w.data + id * part->cols;
         else /* only reads, so threads may */
-            (void)neo_bags_get_rows(s->bags, table, id, 1, room);
+            (void)neo_bags_get_rows(shard->bags, table, id, 1, room);
         neo__shard_grad_of(part, row, dout, to);
     }
     return to;
@@ -2357,30 +2384,31 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
         to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room);
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
-static void neo__shard_grad_join(neo_shard *s, const neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
-    float *in = (float *)s->per_id.grad_in.data;
+static void neo__shard_grad_join(neo_shard *shard, const neo__shard_batch *batch) {
+    const neo__shard_map *m = shard->map;
+    float *in = (float *)shard->per_id.grad_in.data;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t q = 0; q < m->route_count; q++) { /* by feature and column */
         const neo__shard_route *r = &m->pull[q];
         const neo__shard_part *part = &m->parts[r->part];
         int32_t u = neo__shard_source_of_route(m, r);
-        int64_t at = s->per_id.in_at[r->place], n = neo__plan_blocks(part->cols);
-        if (part->first_col == 0) s->per_id.next[u] = at;
-        for (int64_t i = 0; i < b->sent[u] && part->first_col; i++) {
-            float sum = in[s->per_id.next[u] + i];
+        int64_t at = shard->per_id.in_at[r->place], n = neo__plan_blocks(part->cols);
+        if (part->first_col == 0) shard->per_id.next[u] = at;
+        for (int64_t i = 0; i < batch->sent[u] && part->first_col; i++) {
+            float sum = in[shard->per_id.next[u] + i];
             for (int64_t k = 0; k < n; k++) sum += in[at + i * n + k];
-            in[s->per_id.next[u] + i] = sum;
+            in[shard->per_id.next[u] + i] = sum;
         }
     }
     neo__fp_leave(fp);
 }
 /* Gradients of weights of a feature to the caller, in order of ids: of a data-parallel table from
    `own`, one after another (returns where they end); else (NULL) of what has come. */
-static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, const float *own) {
-    const neo__shard_map *m = k->s->map;
-    const neo_jagged *j = &k->s->now->batch;
-    const float *in = (const float *)k->s->per_id.grad_in.data;
+static const float *neo__shard_grad_give(const neo__shard_id_job *job, int32_t f,
+                                         const float *own) {
+    const neo__shard_map *m = job->s->map;
+    const neo_jagged *j = &job->s->now->batch;
+    const float *in = (const float *)job->s->per_id.grad_in.data;
     const int64_t rows = m->tables[m->feature_table[f]].rows;
     const int64_t *offsets = j->offsets + f * j->batch;
     for (int64_t i = 0; i < j->batch; i++) {
@@ -2388,8 +2416,8 @@ static const float *neo__shard_grad_give(const neo__shard_id_job *k, int32_t f, 
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
             int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
             float x = own ? *own++ : 0.0f;
-            if (row >= 0) x = in[k->s->per_id.next[neo__shard_source_of(m, f, row)]++];
-            k->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
+            if (row >= 0) x = in[job->s->per_id.next[neo__shard_source_of(m, f, row)]++];
+            job->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
         }
     }
     return own;
@@ -2402,48 +2430,48 @@ static void neo__shard_grad_give_task(void *arg, int64_t feature, int worker) {
 }
 NEO__HOT_END
 /* Gradients of weights of data-parallel tables: all that they need is on this rank. */
-static neo_status neo__shard_grad_replicas(const neo__shard_id_job *k) {
-    neo_shard *s = k->s;
+static neo_status neo__shard_grad_replicas(const neo__shard_id_job *job) {
+    neo_shard *shard = job->s;
     neo_jagged j;
     neo_tensor rows, take;
-    NEO__TRY(neo__shard_run_rows(s, NEO__SHARD_COPIES_RAW, s->dout, s->pooled.copies));
-    NEO__TRY(neo__shard_copies_rows(s, 0, k->s->now->batch.batch, 1, &j, &rows));
+    NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES_RAW, shard->dout, shard->pooled.copies));
+    NEO__TRY(neo__shard_copies_rows(shard, 0, job->s->now->batch.batch, 1, &j, &rows));
     int64_t ids = neo_jagged_id_count(&j);
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, ids, sizeof(float)));
-    float *made = (float *)s->per_id.grad_out.data;
+    NEO__TRY(neo__shard_reserve(shard, &shard->per_id.grad_out, ids, sizeof(float)));
+    float *made = (float *)shard->per_id.grad_out.data;
     const float *grad = made;
-    NEO__TRY(neo__shard_take_there(s, rows, ids, &take));
-    if (take.place == NEO_DEVICE) made = (float *)s->bounce.there.data + neo_tensor_count(rows);
-    NEO__TRY(neo_bags_weight_grad(s->replicas, &j, take, made));
+    NEO__TRY(neo__shard_take_there(shard, rows, ids, &take));
+    if (take.place == NEO_DEVICE) made = (float *)shard->bounce.there.data + neo_tensor_count(rows);
+    NEO__TRY(neo_bags_weight_grad(shard->replicas, &j, take, made));
     if (take.place == NEO_DEVICE)
-        NEO__TRY(neo__shard_move_floats(s, made, NEO_DEVICE, (float *)s->per_id.grad_out.data,
-                                        NEO_HOST, ids));
+        NEO__TRY(neo__shard_move_floats(shard, made, NEO_DEVICE,
+                                        (float *)shard->per_id.grad_out.data, NEO_HOST, ids));
     neo__fp_state fp = neo__fp_enter();
-    for (int64_t q = 0; q < s->map->replica_count; q++)
-        grad = neo__shard_grad_give(k, s->map->replicas[q], grad);
+    for (int64_t q = 0; q < shard->map->replica_count; q++)
+        grad = neo__shard_grad_give(job, shard->map->replicas[q], grad);
     neo__fp_leave(fp);
     return NEO_OK;
 }
-static neo_status neo__shard_weight_grads(neo_shard *s, float *dweights) {
-    neo__shard_id_job k = {s, dweights, 1, 0};
-    int64_t *out = s->exchange.counts, *in = s->exchange.counts + s->map->ranks;
-    NEO__TRY(neo__shard_come(s));
-    int64_t out_floats = neo__shard_per_id_count(s, 1, out);
-    int64_t in_floats = neo__shard_per_id_count(s, 0, in);
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_out, out_floats, sizeof(float)));
-    NEO__TRY(neo__shard_reserve(s, &s->per_id.grad_in, in_floats, sizeof(float)));
-    if (neo_ctx_device(s->ctx)) { /* which one thread at a time may ask */
+static neo_status neo__shard_weight_grads(neo_shard *shard, float *dweights) {
+    neo__shard_id_job job = {shard, dweights, 1, 0};
+    int64_t *out = shard->exchange.counts, *in = shard->exchange.counts + shard->map->ranks;
+    NEO__TRY(neo__shard_come(shard));
+    int64_t out_floats = neo__shard_per_id_count(shard, 1, out);
+    int64_t in_floats = neo__shard_per_id_count(shard, 0, in);
+    NEO__TRY(neo__shard_reserve(shard, &shard->per_id.grad_out, out_floats, sizeof(float)));
+    NEO__TRY(neo__shard_reserve(shard, &shard->per_id.grad_in, in_floats, sizeof(float)));
+    if (neo_ctx_device(shard->ctx)) { /* which one thread at a time may ask */
         neo__fp_state fp = neo__fp_enter();
-        for (int64_t i = 0; i < s->per_id.pairs; i++) neo__shard_grad_task(&k, i, 0);
+        for (int64_t i = 0; i < shard->per_id.pairs; i++) neo__shard_grad_task(&job, i, 0);
         neo__fp_leave(fp);
     } else {
-        neo_parallel_for(s->ctx, s->per_id.pairs, neo__shard_grad_task, &k);
+        neo_parallel_for(shard->ctx, shard->per_id.pairs, neo__shard_grad_task, &job);
     }
-    NEO__TRY(neo_comm_all_to_allv(s->rows, s->per_id.grad_out.data, out, s->per_id.grad_in.data, in,
-                                  NEO_F32, NULL));
-    neo__shard_grad_join(s, s->now);
-    neo_parallel_for(s->ctx, s->map->feature_count, neo__shard_grad_give_task, &k);
-    return s->replicas ? neo__shard_grad_replicas(&k) : NEO_OK;
+    NEO__TRY(neo_comm_all_to_allv(shard->rows, shard->per_id.grad_out.data, out,
+                                  shard->per_id.grad_in.data, in, NEO_F32, NULL));
+    neo__shard_grad_join(shard, shard->now);
+    neo_parallel_for(shard->ctx, shard->map->feature_count, neo__shard_grad_give_task, &job);
+    return shard->replicas ? neo__shard_grad_replicas(&job) : NEO_OK;
 }
 /* Gradients of weights to the caller's memory. */
 static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *batch,
@@ -2455,18 +2483,18 @@ static neo_status neo__shard_show_weight_grads(neo_shard *s, const neo_jagged *b
     NEO__TRY(neo__shard_weight_grads(s, shown));
     return neo__shard_move_floats(s, shown, NEO_HOST, dweights, NEO_DEVICE, ids);
 }
-NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
+NEO_API neo_status neo_shard_weight_grad(neo_shard *shard, float *dweights) {
     const char *fn = "neo_shard_weight_grad";
-    NEO__CHECK_LIVE(s, fn, "shard");
-    NEO__CHECK(s->map->weight_grad, NEO_ERR_STATE,
+    NEO__CHECK_LIVE(shard, fn, "shard");
+    NEO__CHECK(shard->map->weight_grad, NEO_ERR_STATE,
                "%s: the plan has no gradients of weights: give neo_plan_desc.weight_grad", fn);
-    NEO__CHECK(s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
+    NEO__CHECK(shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "%s: no backward has begun (call it between neo_shard_backward_begin and _end)", fn);
-    const neo_jagged *batch = &s->now->batch;
+    const neo_jagged *batch = &shard->now->batch;
     NEO__CHECK(dweights || neo_jagged_id_count(batch) == 0, NEO_ERR_ARG, "%s: dweights is NULL",
                fn);
-    if (s->whole) return neo_bags_weight_grad(s->bags, batch, s->dout, dweights);
-    return neo__shard_or_abort(s, neo__shard_show_weight_grads(s, batch, dweights));
+    if (shard->whole) return neo_bags_weight_grad(shard->bags, batch, shard->dout, dweights);
+    return neo__shard_or_abort(shard, neo__shard_show_weight_grads(shard, batch, dweights));
 }
 
 /* ---------------------------------------------------------------------------
@@ -2482,22 +2510,24 @@ NEO_API neo_status neo_shard_weight_grad(neo_shard *s, float *dweights) {
    when a batch is added.
    ------------------------------------------------------------------------ */
 /* Room for the rows of one more batch. */
-static neo_status neo__shard_keep_room(neo_shard *s, const neo__shard_batch *b) {
-    const neo__shard_map *m = s->map;
+static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch *batch) {
+    const neo__shard_map *m = shard->map;
     double rows = 0.0;
-    if (s->whole) {
-        rows = (double)neo_bags_kept_count(s->bags) + (double)neo_jagged_id_count(&b->batch);
-        return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
+    if (shard->whole) {
+        rows =
+            (double)neo_bags_kept_count(shard->bags) + (double)neo_jagged_id_count(&batch->batch);
+        return neo_bags_reserve_kept(shard->bags, neo__shard_most_kept(rows));
     }
-    const neo__shard_part *part = m->parts + m->part_begin[s->rank];
-    const neo__shard_route *route = m->routes + m->route_begin[s->rank];
-    for (int64_t i = 0; i < s->exchange.routes; i++) {
-        int64_t p = route[i].part - m->part_begin[s->rank];
-        int64_t ids = s->kept.ids[p] + b->offsets[(i + 1) * b->global] - b->offsets[i * b->global];
-        s->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
+    const neo__shard_part *part = m->parts + m->part_begin[shard->rank];
+    const neo__shard_route *route = m->routes + m->route_begin[shard->rank];
+    for (int64_t i = 0; i < shard->exchange.routes; i++) {
+        int64_t p = route[i].part - m->part_begin[shard->rank];
+        int64_t ids = shard->kept.ids[p] + batch->offsets[(i + 1) * batch->global] -
+                      batch->offsets[i * batch->global];
+        shard->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
     }
-    for (int64_t p = 0; p < s->kept.parts; p++) rows += (double)s->kept.ids[p];
-    return neo_bags_reserve_kept(s->bags, neo__shard_most_kept(rows));
+    for (int64_t p = 0; p < shard->kept.parts; p++) rows += (double)shard->kept.ids[p];
+    return neo_bags_reserve_kept(shard->bags, neo__shard_most_kept(rows));
 }
 static neo_status neo__shard_keep(neo_shard *s) {
     const neo__shard_batch *b = s->now;
@@ -2509,21 +2539,21 @@ static neo_status neo__shard_keep(neo_shard *s) {
     NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
-NEO_API neo_status neo_shard_accumulate_end(neo_shard *s) {
+NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard) {
     const char *fn = "neo_shard_accumulate_end";
-    NEO__CHECK(s && s->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE, "%s: no backward has begun",
-               fn);
-    NEO__CHECK(s->map->kept_batches, NEO_ERR_STATE,
+    NEO__CHECK(shard && shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
+               "%s: no backward has begun", fn);
+    NEO__CHECK(shard->map->kept_batches, NEO_ERR_STATE,
                "%s: the plan keeps no gradients: give neo_plan_desc.kept_batches", fn);
-    int full = s->kept.batches == s->map->kept_batches;
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_backward_ready(s)));
-    if (!full) NEO__TRY(neo__shard_or_abort(s, neo__shard_keep(s)));
-    s->phase = NEO__SHARD_IDLE;
+    int full = shard->kept.batches == shard->map->kept_batches;
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_backward_ready(shard)));
+    if (!full) NEO__TRY(neo__shard_or_abort(shard, neo__shard_keep(shard)));
+    shard->phase = NEO__SHARD_IDLE;
     NEO__CHECK(!full, NEO_ERR_CAPACITY,
                "%s: bags '%s': gradients of %d batches are kept, as many as planned "
                "(neo_plan_desc.kept_batches): this batch is left out",
-               fn, s->map->desc.name, s->kept.batches);
-    s->kept.batches++;
+               fn, shard->map->desc.name, shard->kept.batches);
+    shard->kept.batches++;
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_accumulate(neo_shard *s, neo_tensor dout) {
@@ -2552,25 +2582,25 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_table_squares(const neo_shard *s, int32_t table, neo_exact *sum) {
+NEO_API neo_status neo_shard_table_squares(const neo_shard *shard, int32_t table, neo_exact *sum) {
     const char *fn = "neo_shard_table_squares";
     NEO__ZERO(neo_exact, squares);
-    NEO__CHECK_LIVE(s, fn, "shard");
-    const neo__shard_map *m = s->map;
-    NEO__CHECK(sum && table >= 0 && table < m->table_count, NEO_ERR_ARG, "%s: %s", fn,
+    NEO__CHECK_LIVE(shard, fn, "shard");
+    const neo__shard_map *map = shard->map;
+    NEO__CHECK(sum && table >= 0 && table < map->table_count, NEO_ERR_ARG, "%s: %s", fn,
                sum ? "no such table" : "sum is NULL");
-    NEO__TRY(neo__shard_check_torn(s, fn));
-    if (s->whole) return neo_bags_table_squares(s->bags, table, sum);
-    const int64_t first = m->part_begin[s->rank];
-    for (int64_t i = first; s->bags && i < m->part_begin[s->rank + 1]; i++)
-        if (m->parts[i].table == table)
-            NEO__TRY(neo_bags_table_squares(s->bags, (int32_t)(i - first), &squares));
+    NEO__TRY(neo__shard_check_torn(shard, fn));
+    if (shard->whole) return neo_bags_table_squares(shard->bags, table, sum);
+    const int64_t first = map->part_begin[shard->rank];
+    for (int64_t i = first; shard->bags && i < map->part_begin[shard->rank + 1]; i++)
+        if (map->parts[i].table == table)
+            NEO__TRY(neo_bags_table_squares(shard->bags, (int32_t)(i - first), &squares));
     int32_t n = -1; /* the copy at hand */
-    for (int64_t i = 0; s->replicas && s->rank == 0 && i < s->copies.features; i++) {
-        const int32_t t = m->feature_table[m->replicas[i]];
-        const int is_next = i == 0 || m->feature_table[m->replicas[i - 1]] != t;
+    for (int64_t i = 0; shard->replicas && shard->rank == 0 && i < shard->copies.features; i++) {
+        const int32_t t = map->feature_table[map->replicas[i]];
+        const int is_next = i == 0 || map->feature_table[map->replicas[i - 1]] != t;
         n += is_next;
-        if (is_next && t == table) NEO__TRY(neo_bags_table_squares(s->replicas, n, &squares));
+        if (is_next && t == table) NEO__TRY(neo_bags_table_squares(shard->replicas, n, &squares));
     }
     neo_exact_merge(sum, &squares);
     return NEO_OK;
@@ -2636,28 +2666,29 @@ static void neo__shard_add_stats(neo_comm_stats *to, neo_comm_stats more) {
             c->bytes[l] += d->bytes[l], c->messages[l] += d->messages[l];
     }
 }
-NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *s) {
+NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     neo_shard_stats st;
     neo__shard_fill(&st, 0, sizeof st);
-    st.steps = s->steps;
-    st.out_of_range = s->out_of_range;
-    st.grow_count = s->grow_count;
-    if (s->bags) st.grow_count += neo_bags_get_stats(s->bags).grow_count;
-    if (s->replicas) st.grow_count += neo_bags_get_stats(s->replicas).grow_count;
-    if (s->whole) {
-        st.steps = neo_bags_get_stats(s->bags).steps;
-        st.out_of_range += neo_bags_get_stats(s->bags).out_of_range;
+    st.steps = shard->steps;
+    st.out_of_range = shard->out_of_range;
+    st.grow_count = shard->grow_count;
+    if (shard->bags) st.grow_count += neo_bags_get_stats(shard->bags).grow_count;
+    if (shard->replicas) st.grow_count += neo_bags_get_stats(shard->replicas).grow_count;
+    if (shard->whole) {
+        st.steps = neo_bags_get_stats(shard->bags).steps;
+        st.out_of_range += neo_bags_get_stats(shard->bags).out_of_range;
         return st;
     }
-    st.ids = neo_comm_get_stats(s->ids);
-    st.rows = neo_comm_get_stats(s->rows);
-    if (s->moves != s->rows) neo__shard_add_stats(&st.rows, neo_comm_get_stats(s->moves));
-    if (s->node) {
-        st.node = neo_comm_get_stats(s->node);
-        st.cross = neo_comm_get_stats(s->cross);
+    st.ids = neo_comm_get_stats(shard->ids);
+    st.rows = neo_comm_get_stats(shard->rows);
+    if (shard->moves != shard->rows)
+        neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->moves));
+    if (shard->node) {
+        st.node = neo_comm_get_stats(shard->node);
+        st.cross = neo_comm_get_stats(shard->cross);
     }
-    st.forward = s->wire_stats[0];
-    st.backward = s->wire_stats[1];
+    st.forward = shard->wire_stats[0];
+    st.backward = shard->wire_stats[1];
     return st;
 }
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
@@ -2679,10 +2710,10 @@ static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) 
 }
 /* The place of the k-th tensor t of a part in its table's. One float per row stands in every slice;
    the first has it. */
-static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part *part, int k,
+static neo_part neo__shard_part_place(const neo_shard *shard, const neo__shard_part *part, int k,
                                       neo_tensor t) {
     neo_part place;
-    const neo_table_desc *table = &s->map->tables[part->table];
+    const neo_table_desc *table = &shard->map->tables[part->table];
     int per_row = k == 1 || t.ndim == 1;
     place.rows = table->rows;
     place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
@@ -2692,40 +2723,42 @@ static neo_part neo__shard_part_place(const neo_shard *s, const neo__shard_part 
     return place;
 }
 /* The k-th tensor of a table, if it has one; place NULL: it is whole. */
-static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *s, const char *table,
+static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard, const char *table,
                                         int k, neo_tensor t, const neo_part *place) {
     char name[1024];
     neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
     if (!t.data) return NEO_OK;
-    int n = snprintf(name, sizeof name, "%s.%s.%s", s->map->desc.name, table,
+    int n = snprintf(name, sizeof name, "%s.%s.%s", shard->map->desc.name, table,
                      neo__shard_tensor_name[k]);
     NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                "neo_state_add_shard: the name %.100s... is too long", name);
     return place ? neo_state_add_part(state, kind, name, t, place)
                  : neo_state_add(state, kind, name, t);
 }
-NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *s) {
-    NEO__CHECK(state && s, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
-    if (s->whole) return neo_state_add_bags(state, s->bags);
+NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
+    NEO__CHECK(state && shard, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
+    if (shard->whole) return neo_state_add_bags(state, shard->bags);
     char name[1024];
-    int64_t first = s->map->part_begin[s->rank], end = s->map->part_begin[s->rank + 1];
-    for (int32_t t = 0; t < s->map->table_count; t++)
-        NEO__TRY(neo__state_define_buckets(state, s->map->desc.name, s->map->tables[t].name,
-                                           s->map->tables[t].row_buckets));
+    int64_t first = shard->map->part_begin[shard->rank],
+            end = shard->map->part_begin[shard->rank + 1];
+    for (int32_t t = 0; t < shard->map->table_count; t++)
+        NEO__TRY(neo__state_define_buckets(state, shard->map->desc.name, shard->map->tables[t].name,
+                                           shard->map->tables[t].row_buckets));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         for (int64_t p = first; p < end; p++) {
-            const neo__shard_part *part = &s->map->parts[p];
-            neo_tensor t = neo__shard_tensor(s->bags, (int32_t)(p - first), k);
-            neo_part place = neo__shard_part_place(s, part, k, t);
-            const char *table = s->map->tables[part->table].name;
-            NEO__TRY(neo__shard_add_tensor(state, s, table, k, t, &place));
+            const neo__shard_part *part = &shard->map->parts[p];
+            neo_tensor t = neo__shard_tensor(shard->bags, (int32_t)(p - first), k);
+            neo_part place = neo__shard_part_place(shard, part, k, t);
+            const char *table = shard->map->tables[part->table].name;
+            NEO__TRY(neo__shard_add_tensor(state, shard, table, k, t, &place));
         }
-        for (int32_t i = 0; s->replicas && i < neo_bags_table_count(s->replicas); i++)
-            NEO__TRY(neo__shard_add_tensor(state, s, neo_bags_table_name(s->replicas, i), k,
-                                           neo__shard_tensor(s->replicas, i, k), NULL));
+        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++)
+            NEO__TRY(neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
+                                           neo__shard_tensor(shard->replicas, i, k), NULL));
     }
-    snprintf(name, sizeof name, "%s.step", s->map->desc.name);
-    return neo_state_add(state, NEO_STATE_OPTIMIZER, name, neo_tensor_1d(&s->steps, NEO_I64, 1));
+    snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
+    return neo_state_add(state, NEO_STATE_OPTIMIZER, name,
+                         neo_tensor_1d(&shard->steps, NEO_I64, 1));
 }
 
 /* ---------------------------------------------------------------------------
@@ -2753,17 +2786,17 @@ typedef struct neo__shard_span {
 
 /* Parts of rows [a, b) on ranks [r, end), one rectangle after another: to out, or from in; returns
    how many floats. */
-static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, int64_t a, int64_t b,
-                                     float *packed, float *out, const float *in) {
-    const neo__shard_map *m = k->s->map;
+static int64_t neo__shard_rectangles(const neo__shard_span *span, int r, int end, int64_t a,
+                                     int64_t b, float *packed, float *out, const float *in) {
+    const neo__shard_map *m = span->s->map;
     int64_t at = 0;
     for (int64_t p = m->part_begin[r]; p < m->part_begin[end]; p++) {
         const neo__shard_part *part = &m->parts[p];
         int64_t row = NEO__MAX(a, part->first_row);
         int64_t last = NEO__MIN(b, part->first_row + part->rows);
-        if (part->table != k->table) continue;
+        if (part->table != span->table) continue;
         for (; row < last; row++, at += part->cols) {
-            int64_t place = (row - k->first) * k->dim + part->first_col;
+            int64_t place = (row - span->first) * span->dim + part->first_col;
             size_t bytes = (size_t)part->cols * sizeof *packed;
             if (out) neo__shard_copy(out + place, packed + at, bytes);
             if (in) neo__shard_copy(packed + at, in + place, bytes);
@@ -2772,42 +2805,45 @@ static int64_t neo__shard_rectangles(const neo__shard_span *k, int r, int end, i
     return at;
 }
 /* Rectangles of this rank, between packed and its neo_bags. */
-static neo_status neo__shard_own_rows(const neo__shard_span *k, int64_t a, int64_t b) {
-    const neo__shard_map *m = k->s->map;
-    int64_t begin = m->part_begin[k->s->rank];
-    float *at = k->packed;
-    for (int64_t p = begin; p < m->part_begin[k->s->rank + 1]; p++) {
+static neo_status neo__shard_own_rows(const neo__shard_span *span, int64_t a, int64_t b) {
+    const neo__shard_map *m = span->s->map;
+    int64_t begin = m->part_begin[span->s->rank];
+    float *at = span->packed;
+    for (int64_t p = begin; p < m->part_begin[span->s->rank + 1]; p++) {
         const neo__shard_part *part = &m->parts[p];
         int64_t row = NEO__MAX(a, part->first_row);
         int64_t n = NEO__MIN(b, part->first_row + part->rows) - row;
         int32_t t = (int32_t)(p - begin);
-        if (part->table != k->table || n <= 0) continue;
+        if (part->table != span->table || n <= 0) continue;
         row -= part->first_row;
-        if (k->set) NEO__TRY(neo_bags_set_rows(k->s->bags, t, row, n, at));
-        else NEO__TRY(neo_bags_get_rows(k->s->bags, t, row, n, at));
+        if (span->set) NEO__TRY(neo_bags_set_rows(span->s->bags, t, row, n, at));
+        else NEO__TRY(neo_bags_get_rows(span->s->bags, t, row, n, at));
         at += n * part->cols;
     }
     return NEO_OK;
 }
 /* Rows [a, b) of a table whose parts lie on ranks: gathered, or scattered if they are set. */
-static neo_status neo__shard_move_chunk(const neo__shard_span *k, int64_t a, int64_t b) {
-    const neo_shard *s = k->s;
-    const int ranks = s->map->ranks, all = k->root == NEO_EVERY_RANK;
-    int64_t *counts = s->exchange.counts;
+static neo_status neo__shard_move_chunk(const neo__shard_span *span, int64_t a, int64_t b) {
+    const neo_shard *shard = span->s;
+    const int ranks = shard->map->ranks, all = span->root == NEO_EVERY_RANK;
+    int64_t *counts = shard->exchange.counts;
     for (int r = 0; r < ranks; r++)
-        counts[r] = neo__shard_rectangles(k, r, r + 1, a, b, NULL, NULL, NULL);
-    if (k->set && all) {
-        neo__shard_rectangles(k, s->rank, s->rank + 1, a, b, k->packed, NULL, k->in);
-    } else if (k->set) {
-        if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, NULL, k->in);
-        NEO__TRY(neo_comm_scatter(s->rows, k->whole, k->packed, 0, counts, NEO_F32, k->root, NULL));
+        counts[r] = neo__shard_rectangles(span, r, r + 1, a, b, NULL, NULL, NULL);
+    if (span->set && all) {
+        neo__shard_rectangles(span, shard->rank, shard->rank + 1, a, b, span->packed, NULL,
+                              span->in);
+    } else if (span->set) {
+        if (span->wants) neo__shard_rectangles(span, 0, ranks, a, b, span->whole, NULL, span->in);
+        NEO__TRY(neo_comm_scatter(shard->rows, span->whole, span->packed, 0, counts, NEO_F32,
+                                  span->root, NULL));
     }
-    NEO__TRY(neo__shard_own_rows(k, a, b));
-    if (k->set) return NEO_OK;
-    NEO__TRY(all ? neo_comm_all_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, NULL)
-                 : neo_comm_gather(s->rows, k->packed, k->whole, 0, counts, NEO_F32, k->root,
-                                   NULL));
-    if (k->wants) neo__shard_rectangles(k, 0, ranks, a, b, k->whole, k->out, NULL);
+    NEO__TRY(neo__shard_own_rows(span, a, b));
+    if (span->set) return NEO_OK;
+    NEO__TRY(
+        all ? neo_comm_all_gather(shard->rows, span->packed, span->whole, 0, counts, NEO_F32, NULL)
+            : neo_comm_gather(shard->rows, span->packed, span->whole, 0, counts, NEO_F32,
+                              span->root, NULL));
+    if (span->wants) neo__shard_rectangles(span, 0, ranks, a, b, span->whole, span->out, NULL);
     return NEO_OK;
 }
 /* Rows [a, b) of a data-parallel table, table t of the copies. */
@@ -2831,34 +2867,36 @@ static int32_t neo__shard_copy_of(const neo__shard_map *m, int32_t table) {
     }
     return -1;
 }
-static neo_status neo__shard_move_rows(const neo__shard_span *k) {
-    int32_t copy = neo__shard_copy_of(k->s->map, k->table);
-    int64_t end = k->first + k->count;
-    if (copy >= 0 && !k->set && !k->wants) return NEO_OK;
-    if (copy >= 0 && !k->set)
-        return neo_bags_get_rows(k->s->replicas, copy, k->first, k->count, k->out);
-    for (int64_t a = k->first; a < end; a += k->chunk) {
-        int64_t b = NEO__MIN(end, a + k->chunk);
-        NEO__TRY(copy >= 0 ? neo__shard_set_copies(k, copy, a, b)
-                           : neo__shard_move_chunk(k, a, b));
+static neo_status neo__shard_move_rows(const neo__shard_span *span) {
+    int32_t copy = neo__shard_copy_of(span->s->map, span->table);
+    int64_t end = span->first + span->count;
+    if (copy >= 0 && !span->set && !span->wants) return NEO_OK;
+    if (copy >= 0 && !span->set)
+        return neo_bags_get_rows(span->s->replicas, copy, span->first, span->count, span->out);
+    for (int64_t a = span->first; a < end; a += span->chunk) {
+        int64_t b = NEO__MIN(end, a + span->chunk);
+        NEO__TRY(copy >= 0 ? neo__shard_set_copies(span, copy, a, b)
+                           : neo__shard_move_chunk(span, a, b));
     }
     return NEO_OK;
 }
-static neo_status neo__shard_check_span(const neo__shard_span *k) {
-    const neo_shard *s = k->s;
-    const neo__shard_map *m = s->map;
-    NEO__CHECK(k->table >= 0 && k->table < m->table_count, NEO_ERR_ARG,
-               "%s: bags '%s' has no table %d", k->fn, m->desc.name, k->table);
-    NEO__CHECK(k->root >= NEO_EVERY_RANK && k->root < m->ranks, NEO_ERR_ARG,
-               "%s: root is %d, there are %d ranks (NEO_EVERY_RANK: all)", k->fn, k->root,
+static neo_status neo__shard_check_span(const neo__shard_span *span) {
+    const neo_shard *shard = span->s;
+    const neo__shard_map *m = shard->map;
+    NEO__CHECK(span->table >= 0 && span->table < m->table_count, NEO_ERR_ARG,
+               "%s: bags '%s' has no table %d", span->fn, m->desc.name, span->table);
+    NEO__CHECK(span->root >= NEO_EVERY_RANK && span->root < m->ranks, NEO_ERR_ARG,
+               "%s: root is %d, there are %d ranks (NEO_EVERY_RANK: all)", span->fn, span->root,
                m->ranks);
-    const neo_table_desc *t = &m->tables[k->table];
-    NEO__CHECK(k->first >= 0 && k->count >= 0 && k->first <= t->rows - k->count, NEO_ERR_RANGE,
-               "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, k->fn,
-               t->name, k->count, k->first, t->rows);
-    int mine = k->root == NEO_EVERY_RANK || k->root == s->rank;
-    NEO__CHECK(!mine || k->out || k->in || k->count == 0, NEO_ERR_ARG, "%s: rows is NULL", k->fn);
-    return neo__shard_check_idle(s, k->fn, "backward");
+    const neo_table_desc *t = &m->tables[span->table];
+    NEO__CHECK(span->first >= 0 && span->count >= 0 && span->first <= t->rows - span->count,
+               NEO_ERR_RANGE,
+               "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, span->fn,
+               t->name, span->count, span->first, t->rows);
+    int mine = span->root == NEO_EVERY_RANK || span->root == shard->rank;
+    NEO__CHECK(!mine || span->out || span->in || span->count == 0, NEO_ERR_ARG, "%s: rows is NULL",
+               span->fn);
+    return neo__shard_check_idle(shard, span->fn, "backward");
 }
 /* Check that all ranks give the same numbers as rank 0. */
 static neo_status neo__shard_same_span(const neo__shard_span *k) {
@@ -2870,27 +2908,29 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
                "%s: another table, rows or root than on rank 0", k->fn);
     return NEO_OK;
 }
-static neo_status neo__shard_span_run(neo__shard_span *k) {
-    neo_shard *s = k->s;
-    NEO__CHECK_LIVE(s, k->fn, "shard");
-    neo_status status = neo__shard_check_span(k);
-    if (s->whole) {
+static neo_status neo__shard_span_run(neo__shard_span *span) {
+    neo_shard *shard = span->s;
+    NEO__CHECK_LIVE(shard, span->fn, "shard");
+    neo_status status = neo__shard_check_span(span);
+    if (shard->whole) {
         NEO__TRY(status);
-        return k->set ? neo_bags_set_rows(s->bags, k->table, k->first, k->count, k->in)
-                      : neo_bags_get_rows(s->bags, k->table, k->first, k->count, k->out);
+        return span->set
+                   ? neo_bags_set_rows(shard->bags, span->table, span->first, span->count, span->in)
+                   : neo_bags_get_rows(shard->bags, span->table, span->first, span->count,
+                                       span->out);
     }
-    NEO__TRY(neo_comm_agree(s->rows, status));
-    NEO__TRY(neo_comm_agree(s->rows, neo__shard_same_span(k)));
-    k->dim = s->map->tables[k->table].dim;
-    k->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / k->dim, (int64_t)1);
-    k->chunk = NEO__MIN(k->chunk, k->count);
-    k->wants = k->root == NEO_EVERY_RANK || k->root == s->rank;
-    size_t bytes = 2 * (size_t)(k->chunk * k->dim) * sizeof(float);
-    k->packed = bytes ? (float *)neo__alloc_for(s->ctx, bytes, k->fn) : NULL;
-    k->whole = k->packed ? k->packed + k->chunk * k->dim : NULL;
-    status = neo_comm_agree(s->rows, bytes && !k->packed ? NEO_ERR_MEMORY : NEO_OK);
-    if (status == NEO_OK) status = neo__shard_or_abort(s, neo__shard_move_rows(k));
-    neo_free(s->ctx, k->packed, bytes);
+    NEO__TRY(neo_comm_agree(shard->rows, status));
+    NEO__TRY(neo_comm_agree(shard->rows, neo__shard_same_span(span)));
+    span->dim = shard->map->tables[span->table].dim;
+    span->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / span->dim, (int64_t)1);
+    span->chunk = NEO__MIN(span->chunk, span->count);
+    span->wants = span->root == NEO_EVERY_RANK || span->root == shard->rank;
+    size_t bytes = 2 * (size_t)(span->chunk * span->dim) * sizeof(float);
+    span->packed = bytes ? (float *)neo__alloc_for(shard->ctx, bytes, span->fn) : NULL;
+    span->whole = span->packed ? span->packed + span->chunk * span->dim : NULL;
+    status = neo_comm_agree(shard->rows, bytes && !span->packed ? NEO_ERR_MEMORY : NEO_OK);
+    if (status == NEO_OK) status = neo__shard_or_abort(shard, neo__shard_move_rows(span));
+    neo_free(shard->ctx, span->packed, bytes);
     return status;
 }
 static neo__shard_span neo__shard_span_of(neo_shard *s, const char *fn, int32_t table,
@@ -3096,8 +3136,8 @@ NEO_API const char *neo_fsdp_mode_name(neo_fsdp_mode mode) {
 
 /* ---- checks ---- */
 static int neo__fsdp_is_power(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
-static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
-    const neo_fsdp_unit *unit = &d->units[u];
+static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *desc, int u, int cut) {
+    const neo_fsdp_unit *unit = &desc->units[u];
     NEO__CHECK(unit->name && unit->name[0], NEO_ERR_ARG, "neo_fsdp_create: unit %d has no name", u);
     NEO__CHECK(unit->params && neo_params_is_deferred(unit->params), NEO_ERR_ARG,
                "neo_fsdp_create: params of unit '%s' are not a deferred set "
@@ -3112,10 +3152,10 @@ static neo_status neo__fsdp_check_unit(const neo_fsdp_desc *d, int u, int cut) {
                    "parameters of 1 or 2 (set replicate)",
                    p->name, unit->name, (int)p->value.ndim);
         for (int v = 0; v <= u; v++) {
-            const neo_param *q = neo_params_find(d->units[v].params, p->name);
+            const neo_param *q = neo_params_find(desc->units[v].params, p->name);
             NEO__CHECK(!q || v == u, NEO_ERR_ARG,
                        "neo_fsdp_create: units '%s' and '%s' both have a parameter '%s'",
-                       d->units[v].name, unit->name, p->name);
+                       desc->units[v].name, unit->name, p->name);
         }
     }
     return NEO_OK;
@@ -3126,83 +3166,86 @@ static neo_status neo__fsdp_check_dtype(const char *name, neo_dtype dtype) {
     return NEO_OK;
 }
 /* Numbers of the description, without units. */
-static neo_status neo__fsdp_check(const neo_fsdp_desc *d, int ranks, int rank, int shards) {
-    NEO__CHECK(d && d->units && d->unit_count > 0 && d->unit_count <= NEO__FSDP_MAX_UNITS,
+static neo_status neo__fsdp_check(const neo_fsdp_desc *desc, int ranks, int rank, int shards) {
+    NEO__CHECK(desc && desc->units && desc->unit_count > 0 &&
+                   desc->unit_count <= NEO__FSDP_MAX_UNITS,
                NEO_ERR_ARG, "neo_fsdp_create: desc has no units");
     NEO__CHECK(ranks > 0 && rank >= 0 && rank < ranks, NEO_ERR_ARG,
                "neo_fsdp_create: rank %d of %d", rank, ranks);
     NEO__CHECK(shards >= ranks, NEO_ERR_ARG,
                "neo_fsdp_create: repro_shards is %d: it must be at least the %d ranks", shards,
                ranks);
-    NEO__CHECK(!d->optim.name || strlen(d->optim.name) <= 200, NEO_ERR_ARG,
+    NEO__CHECK(!desc->optim.name || strlen(desc->optim.name) <= 200, NEO_ERR_ARG,
                "neo_fsdp_create: the optimizer's name %.40s... is longer than 200 bytes",
-               d->optim.name);
-    NEO__CHECK(d->mode >= 0 && d->mode < NEO_FSDP_MODE_COUNT, NEO_ERR_ARG,
-               "neo_fsdp_create: no mode %d", (int)d->mode);
-    NEO__CHECK(d->factor >= 0 && (d->factor == 0 || ranks % d->factor == 0), NEO_ERR_ARG,
-               "neo_fsdp_create: factor is %d, which does not divide the %d ranks", d->factor,
+               desc->optim.name);
+    NEO__CHECK(desc->mode >= 0 && desc->mode < NEO_FSDP_MODE_COUNT, NEO_ERR_ARG,
+               "neo_fsdp_create: no mode %d", (int)desc->mode);
+    NEO__CHECK(desc->factor >= 0 && (desc->factor == 0 || ranks % desc->factor == 0), NEO_ERR_ARG,
+               "neo_fsdp_create: factor is %d, which does not divide the %d ranks", desc->factor,
                ranks);
-    NEO__CHECK(d->slots >= 0 && d->micro_batches >= 0 && d->groups >= 0 &&
-                   d->loss_scale_window >= 0,
+    NEO__CHECK(desc->slots >= 0 && desc->micro_batches >= 0 && desc->groups >= 0 &&
+                   desc->loss_scale_window >= 0,
                NEO_ERR_ARG,
                "neo_fsdp_create: slots, micro_batches, groups or loss_scale_window is "
                "negative: %d, %d, %d, %d",
-               d->slots, d->micro_batches, d->groups, d->loss_scale_window);
-    NEO__CHECK(d->accumulate >= NEO_ACCUMULATE_EACH && d->accumulate <= NEO_ACCUMULATE_IN_GROUPS,
-               NEO_ERR_ARG, "neo_fsdp_create: no accumulate %d", (int)d->accumulate);
-    uint32_t scale = neo__bits_f32(d->loss_scale);
-    NEO__CHECK(d->loss_scale == 0.0f || ((scale & 0x7FFFFFu) == 0 && d->loss_scale >= 0x1p-100f &&
-                                         d->loss_scale <= 0x1p100f),
-               NEO_ERR_ARG,
-               "neo_fsdp_create: loss_scale is %g, not a power of two from 2^-100 to 2^100",
-               (double)d->loss_scale);
-    NEO__TRY(neo__fsdp_check_dtype("param_dtype", d->param_dtype));
-    return neo__fsdp_check_dtype("reduce_dtype", d->reduce_dtype);
+               desc->slots, desc->micro_batches, desc->groups, desc->loss_scale_window);
+    NEO__CHECK(desc->accumulate >= NEO_ACCUMULATE_EACH &&
+                   desc->accumulate <= NEO_ACCUMULATE_IN_GROUPS,
+               NEO_ERR_ARG, "neo_fsdp_create: no accumulate %d", (int)desc->accumulate);
+    uint32_t scale = neo__bits_f32(desc->loss_scale);
+    NEO__CHECK(
+        desc->loss_scale == 0.0f || ((scale & 0x7FFFFFu) == 0 && desc->loss_scale >= 0x1p-100f &&
+                                     desc->loss_scale <= 0x1p100f),
+        NEO_ERR_ARG, "neo_fsdp_create: loss_scale is %g, not a power of two from 2^-100 to 2^100",
+        (double)desc->loss_scale);
+    NEO__TRY(neo__fsdp_check_dtype("param_dtype", desc->param_dtype));
+    return neo__fsdp_check_dtype("reduce_dtype", desc->reduce_dtype);
 }
 /* Choose how micro-batches add, and check that leaves, ranks and groups allow it. */
-static neo_status neo__fsdp_check_sums(neo_fsdp *f, int replicated) {
-    neo_fsdp_desc *d = &f->desc;
-    int cut = f->factor > 1, shards = f->shards;
+static neo_status neo__fsdp_check_sums(neo_fsdp *fsdp, int replicated) {
+    neo_fsdp_desc *desc = &fsdp->desc;
+    int cut = fsdp->factor > 1, shards = fsdp->shards;
     NEO__CHECK(
-        !cut || f->replicas == 1 ||
-            (shards % f->ranks == 0 && neo__fsdp_is_power(f->factor) &&
-             neo__fsdp_is_power(shards / f->ranks)),
+        !cut || fsdp->replicas == 1 ||
+            (shards % fsdp->ranks == 0 && neo__fsdp_is_power(fsdp->factor) &&
+             neo__fsdp_is_power(shards / fsdp->ranks)),
         NEO_ERR_UNSUPPORTED,
         "neo_fsdp_create: hybrid sharding by %d of %d ranks over %d leaves: the factor, and the "
         "leaves of a rank, must be powers of two",
-        f->factor, f->ranks, shards);
-    if (d->accumulate == NEO_ACCUMULATE_EACH || d->micro_batches == 1) d->groups = 1;
-    else if (d->accumulate == NEO_ACCUMULATE_AT_END) d->groups = shards;
-    else if (d->groups == 0) d->groups = f->replicas;
-    if (d->groups == 1) return NEO_OK;
-    f->local = d->groups == shards || (d->groups % f->ranks == 0 && shards % d->groups == 0 &&
-                                       neo__fsdp_is_power(shards / d->groups));
-    f->in_groups = !f->local;
+        fsdp->factor, fsdp->ranks, shards);
+    if (desc->accumulate == NEO_ACCUMULATE_EACH || desc->micro_batches == 1) desc->groups = 1;
+    else if (desc->accumulate == NEO_ACCUMULATE_AT_END) desc->groups = shards;
+    else if (desc->groups == 0) desc->groups = fsdp->replicas;
+    if (desc->groups == 1) return NEO_OK;
+    fsdp->local =
+        desc->groups == shards || (desc->groups % fsdp->ranks == 0 && shards % desc->groups == 0 &&
+                                   neo__fsdp_is_power(shards / desc->groups));
+    fsdp->in_groups = !fsdp->local;
     NEO__CHECK(
-        f->local || (cut && d->groups == f->replicas && !replicated), NEO_ERR_UNSUPPORTED,
+        fsdp->local || (cut && desc->groups == fsdp->replicas && !replicated), NEO_ERR_UNSUPPORTED,
         "neo_fsdp_create: micro-batches that add in %d groups: neither the %d replicas of units "
         "that are all cut, nor a multiple of the %d ranks that cuts %d leaves in equal subtrees",
-        d->groups, f->replicas, f->ranks, shards);
-    NEO__CHECK(!f->leafwise || d->groups == shards, NEO_ERR_UNSUPPORTED,
+        desc->groups, fsdp->replicas, fsdp->ranks, shards);
+    NEO__CHECK(!fsdp->leafwise || desc->groups == shards, NEO_ERR_UNSUPPORTED,
                "neo_fsdp_create: with leaf_pieces or a narrow reduce_dtype micro-batches add each, "
                "or leaf by leaf, not in %d groups of %d leaves",
-               d->groups, shards);
+               desc->groups, shards);
     return NEO_OK;
 }
 
 /* ---- pieces ---- */
-static void neo__fsdp_make_pieces(neo_fsdp *f) {
-    int each = f->local ? f->shards / f->desc.groups : f->leafwise;
-    neo__cut_leaves(f->shards, f->ranks, f->rank, each, f->leaves.piece);
-    for (int i = f->leaves.own; i < f->leaves.pieces; i++)
-        f->leaves.piece[i].first = f->leaves.piece[f->leaves.own - 1].first,
-        f->leaves.piece[i].count = 0;
-    neo__cut_leaves(f->shards, f->ranks, f->rank, 0, f->leaves.subtree);
-    for (int s = 0, i = 0; s < f->leaves.subtrees; s++) { /* leaves to pieces */
-        int end = f->leaves.subtree[s].first + f->leaves.subtree[s].count;
-        f->leaves.subtree[s].first = i;
-        while (i < f->leaves.own && f->leaves.piece[i].first < end) i++;
-        f->leaves.subtree[s].count = i - f->leaves.subtree[s].first;
+static void neo__fsdp_make_pieces(neo_fsdp *fsdp) {
+    int each = fsdp->local ? fsdp->shards / fsdp->desc.groups : fsdp->leafwise;
+    neo__cut_leaves(fsdp->shards, fsdp->ranks, fsdp->rank, each, fsdp->leaves.piece);
+    for (int i = fsdp->leaves.own; i < fsdp->leaves.pieces; i++)
+        fsdp->leaves.piece[i].first = fsdp->leaves.piece[fsdp->leaves.own - 1].first,
+        fsdp->leaves.piece[i].count = 0;
+    neo__cut_leaves(fsdp->shards, fsdp->ranks, fsdp->rank, 0, fsdp->leaves.subtree);
+    for (int s = 0, i = 0; s < fsdp->leaves.subtrees; s++) { /* leaves to pieces */
+        int end = fsdp->leaves.subtree[s].first + fsdp->leaves.subtree[s].count;
+        fsdp->leaves.subtree[s].first = i;
+        while (i < fsdp->leaves.own && fsdp->leaves.piece[i].first < end) i++;
+        fsdp->leaves.subtree[s].count = i - fsdp->leaves.subtree[s].first;
     }
 }
 static void neo__fsdp_count_pieces(neo_fsdp *f) {
@@ -3218,17 +3261,18 @@ static void neo__fsdp_count_pieces(neo_fsdp *f) {
 /* ---- buckets ---- */
 /* Ranges of elements that the all-reduces of whole units take, each unit by itself, but for DDP: to
    `to` if that is not NULL; returns how many. */
-static int neo__fsdp_cut_buckets(const neo_fsdp *f, neo__fsdp_bucket *to) {
-    int64_t size = (int64_t)neo_dtype_size(f->desc.reduce_dtype), at = 0,
+static int neo__fsdp_cut_buckets(const neo_fsdp *fsdp, neo__fsdp_bucket *to) {
+    int64_t size = (int64_t)neo_dtype_size(fsdp->desc.reduce_dtype), at = 0,
             take = NEO__FSDP_FIRST_BUCKET / size;
     int count = 0;
-    if (f->desc.mode == NEO_FSDP_DDP && f->ranks > 1) {
-        for (; at < f->whole.elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
-            if (to) to[count].first = at, to[count].count = NEO__MIN(take, f->whole.elements - at);
+    if (fsdp->desc.mode == NEO_FSDP_DDP && fsdp->ranks > 1) {
+        for (; at < fsdp->whole.elements; at += take, take = NEO__FSDP_BUCKET / size, count++)
+            if (to)
+                to[count].first = at, to[count].count = NEO__MIN(take, fsdp->whole.elements - at);
         return count;
     }
-    for (int i = f->unit_count - 1; i >= 0; i--) {
-        const neo__fsdp_unit *u = &f->unit[i];
+    for (int i = fsdp->unit_count - 1; i >= 0; i--) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         if (!u->whole || u->frozen) continue;
         if (to) to[count].first = u->at, to[count].count = u->elements;
         count++;
@@ -3257,116 +3301,123 @@ static int64_t neo__fsdp_offsets(const neo_params *params, int64_t *begin) {
     return at;
 }
 /* A unit's kind and sizes; of its record, but for arrays. */
-static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *f, const neo_fsdp_unit *desc) {
-    NEO__ZERO(neo__fsdp_unit, u);
-    int64_t factor = f->factor;
-    u.params = desc->params;
-    u.params_count = neo_params_count(desc->params);
-    u.keep = desc->keep || f->always;
-    u.frozen = desc->freeze != 0;
-    u.whole = factor == 1 || desc->replicate;
-    if (u.whole) factor = 1;
-    u.elements = neo__fsdp_up(neo__fsdp_offsets(desc->params, NULL), NEO__FSDP_BLOCK * factor);
-    u.chunk = u.elements / factor;
-    u.stays = u.whole ? f->desc.param_dtype != NEO_F32 : u.keep || f->desc.mode != NEO_FSDP_FULL;
-    u.slotted = !u.whole && !u.stays;
-    u.own_window = !u.frozen && (f->local || u.keep || f->desc.mode == NEO_FSDP_ZERO1 ||
-                                 (!f->narrow && (f->leaves.pieces > 1 || u.whole)));
-    u.own_narrow = !u.frozen && f->narrow && (u.whole || (f->leaves.pieces > 1 && !f->local));
-    u.borrows = !u.frozen && (f->local ? !u.keep && f->desc.micro_batches > 1 : !u.own_window);
-    return u;
+static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *fsdp, const neo_fsdp_unit *desc) {
+    NEO__ZERO(neo__fsdp_unit, unit);
+    int64_t factor = fsdp->factor;
+    unit.params = desc->params;
+    unit.params_count = neo_params_count(desc->params);
+    unit.keep = desc->keep || fsdp->always;
+    unit.frozen = desc->freeze != 0;
+    unit.whole = factor == 1 || desc->replicate;
+    if (unit.whole) factor = 1;
+    unit.elements = neo__fsdp_up(neo__fsdp_offsets(desc->params, NULL), NEO__FSDP_BLOCK * factor);
+    unit.chunk = unit.elements / factor;
+    unit.stays = unit.whole ? fsdp->desc.param_dtype != NEO_F32
+                            : unit.keep || fsdp->desc.mode != NEO_FSDP_FULL;
+    unit.slotted = !unit.whole && !unit.stays;
+    unit.own_window =
+        !unit.frozen && (fsdp->local || unit.keep || fsdp->desc.mode == NEO_FSDP_ZERO1 ||
+                         (!fsdp->narrow && (fsdp->leaves.pieces > 1 || unit.whole)));
+    unit.own_narrow =
+        !unit.frozen && fsdp->narrow && (unit.whole || (fsdp->leaves.pieces > 1 && !fsdp->local));
+    unit.borrows = !unit.frozen &&
+                   (fsdp->local ? !unit.keep && fsdp->desc.micro_batches > 1 : !unit.own_window);
+    return unit;
 }
 /* Everything that counts arrays: f without them. */
-static neo_status neo__fsdp_describe(neo_fsdp *f, neo_ctx *ctx, const neo_fsdp_desc *d, int ranks,
-                                     int rank) {
+static neo_status neo__fsdp_describe(neo_fsdp *fsdp, neo_ctx *ctx, const neo_fsdp_desc *desc,
+                                     int ranks, int rank) {
     int shards = neo_ctx_repro_shards(ctx), replicated = 0;
-    NEO__TRY(neo__fsdp_check(d, ranks, rank, shards));
-    NEO__CHECK(!d->host || !(neo_ctx_device(ctx) || neo_ctx_device(d->host)), NEO_ERR_UNSUPPORTED,
+    NEO__TRY(neo__fsdp_check(desc, ranks, rank, shards));
+    NEO__CHECK(!desc->host || !(neo_ctx_device(ctx) || neo_ctx_device(desc->host)),
+               NEO_ERR_UNSUPPORTED,
                "neo_fsdp_create: `host` goes with contexts without a device only");
-    memset(f, 0, sizeof *f);
-    f->ctx = ctx;
-    f->host = d->host ? d->host : ctx;
-    f->desc = *d;
-    f->desc.units = NULL;
-    f->desc.slots = d->slots ? d->slots : 2;
-    f->desc.micro_batches = d->micro_batches ? d->micro_batches : 1;
-    f->desc.loss_scale_window = d->loss_scale_window ? d->loss_scale_window : 2000;
-    f->ranks = ranks, f->rank = rank, f->shards = shards;
-    f->always = d->mode == NEO_FSDP_DDP;
-    f->factor = f->always ? 1 : d->factor ? d->factor : ranks;
-    f->replicas = ranks / f->factor;
-    f->place = rank % f->factor;
-    f->unit_count = d->unit_count;
-    f->narrow = d->reduce_dtype != NEO_F32;
-    f->leafwise = f->narrow || d->leaf_pieces;
-    f->scaler.on = d->loss_scale != 0.0f;
-    f->scaler.scale = d->loss_scale;
-    for (int u = 0; u < d->unit_count; u++) {
-        NEO__TRY(neo__fsdp_check_unit(d, u, f->factor > 1 && !d->units[u].replicate));
-        replicated |= f->factor > 1 && d->units[u].replicate && !d->units[u].freeze;
+    memset(fsdp, 0, sizeof *fsdp);
+    fsdp->ctx = ctx;
+    fsdp->host = desc->host ? desc->host : ctx;
+    fsdp->desc = *desc;
+    fsdp->desc.units = NULL;
+    fsdp->desc.slots = desc->slots ? desc->slots : 2;
+    fsdp->desc.micro_batches = desc->micro_batches ? desc->micro_batches : 1;
+    fsdp->desc.loss_scale_window = desc->loss_scale_window ? desc->loss_scale_window : 2000;
+    fsdp->ranks = ranks, fsdp->rank = rank, fsdp->shards = shards;
+    fsdp->always = desc->mode == NEO_FSDP_DDP;
+    fsdp->factor = fsdp->always ? 1 : desc->factor ? desc->factor : ranks;
+    fsdp->replicas = ranks / fsdp->factor;
+    fsdp->place = rank % fsdp->factor;
+    fsdp->unit_count = desc->unit_count;
+    fsdp->narrow = desc->reduce_dtype != NEO_F32;
+    fsdp->leafwise = fsdp->narrow || desc->leaf_pieces;
+    fsdp->scaler.on = desc->loss_scale != 0.0f;
+    fsdp->scaler.scale = desc->loss_scale;
+    for (int u = 0; u < desc->unit_count; u++) {
+        NEO__TRY(neo__fsdp_check_unit(desc, u, fsdp->factor > 1 && !desc->units[u].replicate));
+        replicated |= fsdp->factor > 1 && desc->units[u].replicate && !desc->units[u].freeze;
     }
-    NEO__TRY(neo__fsdp_check_sums(f, replicated));
-    neo__fsdp_count_pieces(f);
-    f->whole.direct = !f->narrow && f->leaves.pieces == 1 && f->desc.micro_batches == 1;
+    NEO__TRY(neo__fsdp_check_sums(fsdp, replicated));
+    neo__fsdp_count_pieces(fsdp);
+    fsdp->whole.direct = !fsdp->narrow && fsdp->leaves.pieces == 1 && fsdp->desc.micro_batches == 1;
     int slotted = 0, owns = 0, borrows = 0;
-    for (int i = 0; i < d->unit_count; i++) {
-        neo__fsdp_unit u = neo__fsdp_describe_unit(f, &d->units[i]);
+    for (int i = 0; i < desc->unit_count; i++) {
+        neo__fsdp_unit u = neo__fsdp_describe_unit(fsdp, &desc->units[i]);
         slotted += u.slotted;
         borrows |= u.borrows;
         owns |= !u.whole && u.own_window;
-        f->cut |= !u.whole;
-        f->gather.staged |= !u.whole && f->desc.param_dtype != NEO_F32;
-        if (u.whole && !u.frozen) f->whole.elements += u.elements, f->whole.buckets++;
-        if (u.slotted) f->gather.largest = NEO__MAX(f->gather.largest, u.elements);
-        if (!u.whole) f->reduce.largest_cut = NEO__MAX(f->reduce.largest_cut, u.elements);
-        if (u.borrows) f->reduce.largest_window = NEO__MAX(f->reduce.largest_window, u.elements);
+        fsdp->cut |= !u.whole;
+        fsdp->gather.staged |= !u.whole && fsdp->desc.param_dtype != NEO_F32;
+        if (u.whole && !u.frozen) fsdp->whole.elements += u.elements, fsdp->whole.buckets++;
+        if (u.slotted) fsdp->gather.largest = NEO__MAX(fsdp->gather.largest, u.elements);
+        if (!u.whole) fsdp->reduce.largest_cut = NEO__MAX(fsdp->reduce.largest_cut, u.elements);
+        if (u.borrows)
+            fsdp->reduce.largest_window = NEO__MAX(fsdp->reduce.largest_window, u.elements);
     }
-    f->gather.slots = NEO__MIN(f->desc.slots, slotted);
+    fsdp->gather.slots = NEO__MIN(fsdp->desc.slots, slotted);
     /* Units with windows of their own have a lane that no window takes: closing one always works */
-    f->reduce.windows = !borrows ? 0 : f->desc.slots > 1 ? 2 : 1;
-    f->reduce.lanes = f->reduce.windows;
-    if (owns) f->reduce.lanes += f->reduce.windows || f->desc.slots == 1 ? 1 : 2;
-    if (f->desc.mode == NEO_FSDP_DDP && ranks > 1)
-        f->whole.buckets = neo__fsdp_cut_buckets(f, NULL);
+    fsdp->reduce.windows = !borrows ? 0 : fsdp->desc.slots > 1 ? 2 : 1;
+    fsdp->reduce.lanes = fsdp->reduce.windows;
+    if (owns) fsdp->reduce.lanes += fsdp->reduce.windows || fsdp->desc.slots == 1 ? 1 : 2;
+    if (fsdp->desc.mode == NEO_FSDP_DDP && ranks > 1)
+        fsdp->whole.buckets = neo__fsdp_cut_buckets(fsdp, NULL);
     return NEO_OK;
 }
 
 /* ---- the record ---- */
 /* The record's arrays and texts, behind it. */
-static size_t neo__fsdp_layout_record(neo_fsdp *f, char *base, const neo_fsdp_desc *d) {
-    neo__carve carve = {base, sizeof *f};
+static size_t neo__fsdp_layout_record(neo_fsdp *fsdp, char *base, const neo_fsdp_desc *desc) {
+    neo__carve carve = {base, sizeof *fsdp};
     carve.at = (carve.at + 63) & ~(size_t)63;
-    NEO__CARVE(&carve, f->unit, f->unit_count);
-    for (int i = 0; i < f->unit_count; i++) {
+    NEO__CARVE(&carve, fsdp->unit, fsdp->unit_count);
+    for (int i = 0; i < fsdp->unit_count; i++) {
         NEO__ZERO(neo__fsdp_unit, none);
-        const neo_fsdp_unit *unit = &d->units[i];
-        neo__fsdp_unit *u = base ? &f->unit[i] : &none;
-        if (base) *u = neo__fsdp_describe_unit(f, unit);
+        const neo_fsdp_unit *unit = &desc->units[i];
+        neo__fsdp_unit *u = base ? &fsdp->unit[i] : &none;
+        if (base) *u = neo__fsdp_describe_unit(fsdp, unit);
         NEO__CARVE(&carve, u->begin, neo_params_count(unit->params) + 1);
         NEO__CARVE(&carve, u->hidden, neo_params_count(unit->params));
-        NEO__CARVE(&carve, u->window, f->leaves.pieces);
-        NEO__CARVE(&carve, u->narrow, f->leaves.pieces);
+        NEO__CARVE(&carve, u->window, fsdp->leaves.pieces);
+        NEO__CARVE(&carve, u->narrow, fsdp->leaves.pieces);
         u->name = neo__carve_text(&carve, "%s", unit->name);
         u->absent = neo__carve_text(&carve, "unit '%s' is not in a window", unit->name);
         u->no_grad = neo__carve_text(
             &carve,
             unit->freeze ? "unit '%s' is frozen"
-            : f->always  ? "unit '%s' has had its backward (neo_fsdp_piece_end or neo_fsdp_step "
+            : fsdp->always  ? "unit '%s' has had its backward (neo_fsdp_piece_end or neo_fsdp_step "
                            "comes first)"
                          : "unit '%s' is not in a backward window",
             unit->name);
     }
-    f->desc.optim.name = neo__carve_text(&carve, "%s", d->optim.name ? d->optim.name : "optim");
-    NEO__CARVE(&carve, f->leaves.piece, f->leaves.pieces);
-    NEO__CARVE(&carve, f->leaves.subtree, f->leaves.subtrees);
-    NEO__CARVE(&carve, f->leaves.send, f->leaves.pieces);
-    NEO__CARVE(&carve, f->whole.window, f->leaves.pieces);
-    NEO__CARVE(&carve, f->whole.narrow, f->leaves.pieces);
+    fsdp->desc.optim.name =
+        neo__carve_text(&carve, "%s", desc->optim.name ? desc->optim.name : "optim");
+    NEO__CARVE(&carve, fsdp->leaves.piece, fsdp->leaves.pieces);
+    NEO__CARVE(&carve, fsdp->leaves.subtree, fsdp->leaves.subtrees);
+    NEO__CARVE(&carve, fsdp->leaves.send, fsdp->leaves.pieces);
+    NEO__CARVE(&carve, fsdp->whole.window, fsdp->leaves.pieces);
+    NEO__CARVE(&carve, fsdp->whole.narrow, fsdp->leaves.pieces);
     for (int i = 0; i < NEO__FSDP_LANES; i++)
-        NEO__CARVE(&carve, f->reduce.lane[i].narrow, f->leaves.pieces);
-    NEO__CARVE(&carve, f->gather.slot_unit, f->gather.slots);
-    NEO__CARVE(&carve, f->gather.slot, f->gather.slots);
-    NEO__CARVE(&carve, f->whole.bucket, f->whole.buckets);
+        NEO__CARVE(&carve, fsdp->reduce.lane[i].narrow, fsdp->leaves.pieces);
+    NEO__CARVE(&carve, fsdp->gather.slot_unit, fsdp->gather.slots);
+    NEO__CARVE(&carve, fsdp->gather.slot, fsdp->gather.slots);
+    NEO__CARVE(&carve, fsdp->whole.bucket, fsdp->whole.buckets);
     return carve.at;
 }
 /* The part of a parameter that is in this rank's chunk: elements [*first, *first + count) of it, at
@@ -3383,89 +3434,92 @@ static int64_t neo__fsdp_run(const neo_fsdp *f, const neo__fsdp_unit *u, int i, 
     return 0;
 }
 /* The set of this rank's runs, over which the optimizer steps. */
-static neo_status neo__fsdp_make_runs(neo_fsdp *f) {
-    NEO__TRY(neo_params_create_deferred(f->ctx, &f->runs));
-    for (int i = 0; i < f->unit_count; i++) {
-        neo__fsdp_unit *u = &f->unit[i];
-        u->first_param = neo_params_count(f->runs);
+static neo_status neo__fsdp_make_runs(neo_fsdp *fsdp) {
+    NEO__TRY(neo_params_create_deferred(fsdp->ctx, &fsdp->runs));
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        neo__fsdp_unit *u = &fsdp->unit[i];
+        u->first_param = neo_params_count(fsdp->runs);
         for (int k = 0; k < u->params_count && !u->frozen; k++) {
             const neo_param *p = neo_params_at(u->params, k);
             NEO__ZERO(neo_init, none);
-            int64_t first, at, count = neo__fsdp_run(f, u, k, &first, &at);
+            int64_t first, at, count = neo__fsdp_run(fsdp, u, k, &first, &at);
             if (u->whole)
                 NEO__TRY(
-                    neo_params_add(f->runs, p->name, p->value.ndim, p->value.shape, none, NULL));
-            else NEO__TRY(neo_params_add(f->runs, p->name, 1, &count, none, NULL));
+                    neo_params_add(fsdp->runs, p->name, p->value.ndim, p->value.shape, none, NULL));
+            else NEO__TRY(neo_params_add(fsdp->runs, p->name, 1, &count, none, NULL));
         }
     }
     return NEO_OK;
 }
 /* ---- memory ---- */
 /* Masters and gradients. */
-static size_t neo__fsdp_layout_shard(neo_fsdp *f, char *base) {
+static size_t neo__fsdp_layout_shard(neo_fsdp *fsdp, char *base) {
     neo__carve carve = {base, 0};
-    for (int i = 0; i < f->unit_count; i++)
-        NEO__CARVE(&carve, f->unit[i].master, f->unit[i].chunk);
-    f->master_bytes = carve.at;
-    NEO__CARVE(&carve, f->whole.grad, f->whole.elements);
-    for (int i = 0; i < f->unit_count; i++) {
-        neo__fsdp_unit *u = &f->unit[i];
+    for (int i = 0; i < fsdp->unit_count; i++)
+        NEO__CARVE(&carve, fsdp->unit[i].master, fsdp->unit[i].chunk);
+    fsdp->master_bytes = carve.at;
+    NEO__CARVE(&carve, fsdp->whole.grad, fsdp->whole.elements);
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        neo__fsdp_unit *u = &fsdp->unit[i];
         if (u->frozen) continue;
         if (!u->whole) NEO__CARVE(&carve, u->grad, u->chunk);
-        else if (base) u->grad = f->whole.grad + u->at;
+        else if (base) u->grad = fsdp->whole.grad + u->at;
     }
     return carve.at;
 }
 /* Gathered values. */
-static size_t neo__fsdp_layout_gathered(neo_fsdp *f, char *base) {
+static size_t neo__fsdp_layout_gathered(neo_fsdp *fsdp, char *base) {
     neo__carve carve = {base, 0};
-    size_t size = neo_dtype_size(f->desc.param_dtype);
-    for (int i = 0; i < f->gather.slots; i++)
-        NEO__CARVE(&carve, f->gather.slot[i], f->gather.largest);
-    for (int i = 0; i < f->unit_count; i++)
-        if (f->unit[i].stays)
-            NEO__CARVE(&carve, f->unit[i].full, f->unit[i].elements);
-    f->gather.stages = !f->gather.staged ? 0 : f->desc.no_prefetch ? 1 : 2;
-    for (int i = 0; i < f->gather.stages; i++)
-        neo__carve_next(&carve, &f->gather.stage[i], size, (size_t)f->reduce.largest_cut);
+    size_t size = neo_dtype_size(fsdp->desc.param_dtype);
+    for (int i = 0; i < fsdp->gather.slots; i++)
+        NEO__CARVE(&carve, fsdp->gather.slot[i], fsdp->gather.largest);
+    for (int i = 0; i < fsdp->unit_count; i++)
+        if (fsdp->unit[i].stays)
+            NEO__CARVE(&carve, fsdp->unit[i].full, fsdp->unit[i].elements);
+    fsdp->gather.stages = !fsdp->gather.staged ? 0 : fsdp->desc.no_prefetch ? 1 : 2;
+    for (int i = 0; i < fsdp->gather.stages; i++)
+        neo__carve_next(&carve, &fsdp->gather.stage[i], size, (size_t)fsdp->reduce.largest_cut);
     return carve.at;
 }
 /* Gradients before they are reduced. Units that are whole share arrays, one per piece. */
-static size_t neo__fsdp_layout_windows(neo_fsdp *f, char *base) {
+static size_t neo__fsdp_layout_windows(neo_fsdp *fsdp, char *base) {
     neo__carve carve = {base, 0};
-    size_t size = neo_dtype_size(f->desc.reduce_dtype);
-    int windows =
-        f->narrow && !f->local ? 1 : f->leaves.pieces; /* one serves all pieces that are encoded */
-    int shared = !f->narrow || f->local, micro = f->desc.micro_batches > 1;
-    for (int p = 0; p < f->leaves.pieces && shared; p++)
-        if (f->whole.direct) f->whole.window[p] = f->whole.grad;
-        else NEO__CARVE(&carve, f->whole.window[p], f->whole.elements);
-    for (int p = 0; p < f->leaves.pieces && f->narrow; p++)
-        neo__carve_next(&carve, &f->whole.narrow[p], size, (size_t)f->whole.elements);
-    for (int i = 0; i < f->unit_count; i++) {
-        neo__fsdp_unit *u = &f->unit[i];
-        for (int p = 0; p < f->leaves.pieces && u->own_window; p++) {
-            if (u->whole && shared)
-                u->window[p] = f->whole.window[p] ? f->whole.window[p] + u->at : NULL;
+    size_t size = neo_dtype_size(fsdp->desc.reduce_dtype);
+    int windows = fsdp->narrow && !fsdp->local
+                      ? 1
+                      : fsdp->leaves.pieces; /* one serves all pieces that are encoded */
+    int shared = !fsdp->narrow || fsdp->local, micro = fsdp->desc.micro_batches > 1;
+    for (int p = 0; p < fsdp->leaves.pieces && shared; p++)
+        if (fsdp->whole.direct) fsdp->whole.window[p] = fsdp->whole.grad;
+        else NEO__CARVE(&carve, fsdp->whole.window[p], fsdp->whole.elements);
+    for (int p = 0; p < fsdp->leaves.pieces && fsdp->narrow; p++)
+        neo__carve_next(&carve, &fsdp->whole.narrow[p], size, (size_t)fsdp->whole.elements);
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        neo__fsdp_unit *unit = &fsdp->unit[i];
+        for (int p = 0; p < fsdp->leaves.pieces && unit->own_window; p++) {
+            if (unit->whole && shared)
+                unit->window[p] = fsdp->whole.window[p] ? fsdp->whole.window[p] + unit->at : NULL;
             else if (p < windows)
-                NEO__CARVE(&carve, u->window[p], u->elements);
-            else u->window[p] = u->window[0];
+                NEO__CARVE(&carve, unit->window[p], unit->elements);
+            else unit->window[p] = unit->window[0];
         }
-        for (int p = 0; p < f->leaves.pieces && u->own_narrow; p++)
-            if (!u->whole) neo__carve_next(&carve, &u->narrow[p], size, (size_t)u->elements);
-            else if (base) u->narrow[p] = (char *)f->whole.narrow[p] + (size_t)u->at * size;
-        if (f->local && micro && u->keep && !u->frozen)
-            NEO__CARVE(&carve, u->scratch, u->elements);
+        for (int p = 0; p < fsdp->leaves.pieces && unit->own_narrow; p++)
+            if (!unit->whole)
+                neo__carve_next(&carve, &unit->narrow[p], size, (size_t)unit->elements);
+            else if (base)
+                unit->narrow[p] = (char *)fsdp->whole.narrow[p] + (size_t)unit->at * size;
+        if (fsdp->local && micro && unit->keep && !unit->frozen)
+            NEO__CARVE(&carve, unit->scratch, unit->elements);
     }
-    int64_t chunk = f->reduce.largest_cut / f->factor;
-    int encode = !f->narrow ? 0 : f->local ? f->leaves.pieces : f->leaves.pieces == 1;
-    for (int i = 0; i < f->reduce.lanes; i++) {
-        neo__fsdp_lane *lane = &f->reduce.lane[i];
-        if (i < f->reduce.windows)
-            NEO__CARVE(&carve, lane->window, f->reduce.largest_window);
+    int64_t chunk = fsdp->reduce.largest_cut / fsdp->factor;
+    int encode = !fsdp->narrow ? 0 : fsdp->local ? fsdp->leaves.pieces : fsdp->leaves.pieces == 1;
+    for (int i = 0; i < fsdp->reduce.lanes; i++) {
+        neo__fsdp_lane *lane = &fsdp->reduce.lane[i];
+        if (i < fsdp->reduce.windows)
+            NEO__CARVE(&carve, lane->window, fsdp->reduce.largest_window);
         for (int p = 0; p < encode; p++)
-            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)f->reduce.largest_cut);
-        if (f->narrow || (micro && !f->local))
+            neo__carve_next(&carve, &lane->narrow[p], size, (size_t)fsdp->reduce.largest_cut);
+        if (fsdp->narrow || (micro && !fsdp->local))
             neo__carve_next(&carve, &lane->reduced, size, (size_t)chunk);
     }
     return carve.at;
@@ -3478,60 +3532,61 @@ static void neo__fsdp_layout(neo_fsdp *f) {
 }
 
 /* The record of one rank's part, with everything that needs no memory for numbers. */
-static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *d, int ranks, int rank,
-                                        neo_fsdp **out) {
+static neo_status neo__fsdp_make_record(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks,
+                                        int rank, neo_fsdp **out) {
     neo_fsdp t;
-    NEO__TRY(neo__fsdp_describe(&t, ctx, d, ranks, rank));
-    t.record_bytes = neo__fsdp_layout_record(&t, NULL, d);
-    neo_fsdp *f = (neo_fsdp *)neo__alloc_for(ctx, t.record_bytes, "neo_fsdp_create");
-    if (!f) return NEO_ERR_MEMORY;
-    memset(f, 0, t.record_bytes);
-    *f = t;
-    neo__fsdp_layout_record(f, (char *)f, d);
-    neo__fsdp_make_pieces(f);
+    NEO__TRY(neo__fsdp_describe(&t, ctx, desc, ranks, rank));
+    t.record_bytes = neo__fsdp_layout_record(&t, NULL, desc);
+    neo_fsdp *fsdp = (neo_fsdp *)neo__alloc_for(ctx, t.record_bytes, "neo_fsdp_create");
+    if (!fsdp) return NEO_ERR_MEMORY;
+    memset(fsdp, 0, t.record_bytes);
+    *fsdp = t;
+    neo__fsdp_layout_record(fsdp, (char *)fsdp, desc);
+    neo__fsdp_make_pieces(fsdp);
     int64_t at = 0;
-    for (int i = f->unit_count - 1; i >= 0;
+    for (int i = fsdp->unit_count - 1; i >= 0;
          i--) { /* gradients of whole units: the last unit first */
-        neo__fsdp_unit *u = &f->unit[i];
+        neo__fsdp_unit *u = &fsdp->unit[i];
         neo__fsdp_offsets(u->params, u->begin);
         if (u->whole && !u->frozen) u->at = at, at += u->elements;
     }
-    neo__fsdp_cut_buckets(f, f->whole.bucket);
-    neo__fsdp_count_units(f);
-    neo__fsdp_begin_anew(f);
+    neo__fsdp_cut_buckets(fsdp, fsdp->whole.bucket);
+    neo__fsdp_count_units(fsdp);
+    neo__fsdp_begin_anew(fsdp);
     size_t before = neo_ctx_memory(ctx).bytes;
-    neo_status status = neo__fsdp_make_runs(f);
-    f->runs_bytes = neo_ctx_memory(ctx).bytes - before;
-    neo__fsdp_layout(f);
-    neo_optim_desc optim = f->desc.optim;
-    if (f->cut && status == NEO_OK) f->group.size = f->factor, optim.group = &f->group;
+    neo_status status = neo__fsdp_make_runs(fsdp);
+    fsdp->runs_bytes = neo_ctx_memory(ctx).bytes - before;
+    neo__fsdp_layout(fsdp);
+    neo_optim_desc optim = fsdp->desc.optim;
+    if (fsdp->cut && status == NEO_OK) fsdp->group.size = fsdp->factor, optim.group = &fsdp->group;
     else optim.group = NULL;
-    if (status == NEO_OK) f->optim_bytes = neo_optim_state_bytes(f->runs, &optim);
-    if (status != NEO_OK) neo__fsdp_free_record(f);
-    else *out = f;
+    if (status == NEO_OK) fsdp->optim_bytes = neo_optim_state_bytes(fsdp->runs, &optim);
+    if (status != NEO_OK) neo__fsdp_free_record(fsdp);
+    else *out = fsdp;
     return status;
 }
 
 /* ---- predictions ---- */
 /* Gathers of a step in the order of units; see the header. */
-static void neo__fsdp_predict_gathers(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    int64_t sweeps = (int64_t)f->desc.micro_batches * f->leaves.pieces, slotted = 0, seen = 0,
+static void neo__fsdp_predict_gathers(const neo_fsdp *fsdp, neo_fsdp_prediction *prediction) {
+    int64_t sweeps = (int64_t)fsdp->desc.micro_batches * fsdp->leaves.pieces, slotted = 0, seen = 0,
             calls = 0;
-    double elements = 0.0, bytes = (double)neo_dtype_size(f->desc.param_dtype);
-    for (int i = 0; i < f->unit_count; i++) slotted += f->unit[i].slotted;
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
+    double elements = 0.0, bytes = (double)neo_dtype_size(fsdp->desc.param_dtype);
+    for (int i = 0; i < fsdp->unit_count; i++) slotted += fsdp->unit[i].slotted;
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         int64_t times = !u->whole;
         if (u->slotted) {
-            times += seen < slotted - f->gather.slots ? sweeps : 0; /* in each way back */
-            times += seen >= f->gather.slots ? sweeps - 1 : 0; /* in each way there but the first */
+            times += seen < slotted - fsdp->gather.slots ? sweeps : 0; /* in each way back */
+            times +=
+                seen >= fsdp->gather.slots ? sweeps - 1 : 0; /* in each way there but the first */
             seen++;
         }
         calls += times;
         elements += (double)times * (double)(u->elements - u->chunk);
     }
-    p->all_gathers = calls;
-    p->all_gather_bytes = elements * bytes;
+    prediction->all_gathers = calls;
+    prediction->all_gather_bytes = elements * bytes;
 }
 /* Elements that rank `rank` sends in an all-reduce of n, of which it has `pieces` sums: parts are
    whole blocks of 16. (A small one sends as much in all, but not the same on each rank.) */
@@ -3540,38 +3595,41 @@ static double neo__fsdp_all_reduce_elements(int64_t n, int ranks, int rank, int 
     int64_t part = end - n / 16 * rank / ranks * 16;
     return (double)pieces * (double)(n - part) + (double)(ranks - 1) * (double)part;
 }
-static void neo__fsdp_predict_reductions(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    double size = (double)neo_dtype_size(f->desc.reduce_dtype), pieces = (double)f->leaves.subtrees;
-    int64_t times = f->local ? 1 : f->desc.micro_batches, joins = f->in_groups ? 1 : times;
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
+static void neo__fsdp_predict_reductions(const neo_fsdp *fsdp, neo_fsdp_prediction *prediction) {
+    double size = (double)neo_dtype_size(fsdp->desc.reduce_dtype),
+           pieces = (double)fsdp->leaves.subtrees;
+    int64_t times = fsdp->local ? 1 : fsdp->desc.micro_batches, joins = fsdp->in_groups ? 1 : times;
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         if (u->frozen || u->whole) continue;
-        p->reduce_scatters += times;
-        p->reduce_scatter_bytes += (double)times * pieces * size * (double)(u->elements - u->chunk);
-        if (f->replicas == 1) continue;
-        p->all_reduces += joins;
-        p->all_reduce_bytes +=
+        prediction->reduce_scatters += times;
+        prediction->reduce_scatter_bytes +=
+            (double)times * pieces * size * (double)(u->elements - u->chunk);
+        if (fsdp->replicas == 1) continue;
+        prediction->all_reduces += joins;
+        prediction->all_reduce_bytes +=
             (double)joins * size *
-            neo__fsdp_all_reduce_elements(u->chunk, f->replicas, f->rank / f->factor, 1);
+            neo__fsdp_all_reduce_elements(u->chunk, fsdp->replicas, fsdp->rank / fsdp->factor, 1);
     }
-    for (int b = 0; b < f->whole.buckets && f->ranks > 1; b++) {
-        p->all_reduces += times;
-        p->all_reduce_bytes += (double)times * size *
-                               neo__fsdp_all_reduce_elements(f->whole.bucket[b].count, f->ranks,
-                                                             f->rank, f->leaves.subtrees);
+    for (int b = 0; b < fsdp->whole.buckets && fsdp->ranks > 1; b++) {
+        prediction->all_reduces += times;
+        prediction->all_reduce_bytes +=
+            (double)times * size *
+            neo__fsdp_all_reduce_elements(fsdp->whole.bucket[b].count, fsdp->ranks, fsdp->rank,
+                                          fsdp->leaves.subtrees);
     }
 }
-static void neo__fsdp_predict_bytes(const neo_fsdp *f, neo_fsdp_prediction *p) {
-    p->master_bytes = f->master_bytes;
-    p->grad_bytes = f->masters.bytes - f->master_bytes;
-    p->state_bytes = f->optim_bytes;
-    p->gathered_bytes = f->gathered.bytes;
-    p->window_bytes = f->windows.bytes;
-    p->record_bytes = f->record_bytes + f->runs_bytes;
-    p->host_bytes = f->host == f->ctx ? 0 : f->masters.bytes + f->optim_bytes;
-    p->bytes =
-        f->masters.bytes + f->optim_bytes + f->gathered.bytes + f->windows.bytes + p->record_bytes;
-    for (int i = 0; i < f->unit_count; i++) p->elements += f->unit[i].elements;
+static void neo__fsdp_predict_bytes(const neo_fsdp *fsdp, neo_fsdp_prediction *prediction) {
+    prediction->master_bytes = fsdp->master_bytes;
+    prediction->grad_bytes = fsdp->masters.bytes - fsdp->master_bytes;
+    prediction->state_bytes = fsdp->optim_bytes;
+    prediction->gathered_bytes = fsdp->gathered.bytes;
+    prediction->window_bytes = fsdp->windows.bytes;
+    prediction->record_bytes = fsdp->record_bytes + fsdp->runs_bytes;
+    prediction->host_bytes = fsdp->host == fsdp->ctx ? 0 : fsdp->masters.bytes + fsdp->optim_bytes;
+    prediction->bytes = fsdp->masters.bytes + fsdp->optim_bytes + fsdp->gathered.bytes +
+                        fsdp->windows.bytes + prediction->record_bytes;
+    for (int i = 0; i < fsdp->unit_count; i++) prediction->elements += fsdp->unit[i].elements;
 }
 NEO_API neo_status neo_fsdp_predict(neo_ctx *ctx, const neo_fsdp_desc *desc, int ranks, int rank,
                                     neo_fsdp_prediction *prediction) {
@@ -3618,51 +3676,51 @@ static neo_tensor neo__fsdp_numbers(const neo_fsdp *f, const void *data, int64_t
     t.place = neo_ctx_device(f->ctx) ? NEO_DEVICE : NEO_HOST;
     return t;
 }
-static neo_status neo__fsdp_init_unit(neo_fsdp *f, const neo__fsdp_unit *u) {
-    for (int i = 0; i < u->params_count; i++) {
-        const neo_param *p = neo_params_at(u->params, i);
-        neo_init init = neo_params_initializer(u->params, i);
-        int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
-        float *master = u->master + at;
-        neo_tensor values = neo__fsdp_numbers(f, master, 0, NEO_F32, count);
+static neo_status neo__fsdp_init_unit(neo_fsdp *fsdp, const neo__fsdp_unit *unit) {
+    for (int i = 0; i < unit->params_count; i++) {
+        const neo_param *p = neo_params_at(unit->params, i);
+        neo_init init = neo_params_initializer(unit->params, i);
+        int64_t first, at, count = neo__fsdp_run(fsdp, unit, i, &first, &at);
+        float *master = unit->master + at;
+        neo_tensor values = neo__fsdp_numbers(fsdp, master, 0, NEO_F32, count);
         if (count == 0) master = NULL;
         else if (init.kind != NEO_INIT_NONE)
-            NEO__TRY(neo_tensor_init(f->ctx, values, p->name, init, first));
-        if (!u->frozen)
-            NEO__TRY(neo_params_bind(f->runs, u->first_param + i, master,
-                                     master ? u->grad + at : NULL, NULL));
+            NEO__TRY(neo_tensor_init(fsdp->ctx, values, p->name, init, first));
+        if (!unit->frozen)
+            NEO__TRY(neo_params_bind(fsdp->runs, unit->first_param + i, master,
+                                     master ? unit->grad + at : NULL, NULL));
     }
     return NEO_OK;
 }
 /* Memory, first values, the optimizer: of this rank alone. */
-static neo_status neo__fsdp_fill(neo_fsdp *f) {
-    NEO__TRY(neo__fsdp_take(f->host, "masters and gradients", &f->masters));
-    NEO__TRY(neo__fsdp_take(f->ctx, "gathered units", &f->gathered));
-    NEO__TRY(neo__fsdp_take(f->ctx, "gradients under way", &f->windows));
-    neo__fsdp_layout(f);
-    for (int i = 0; i < f->unit_count; i++) NEO__TRY(neo__fsdp_init_unit(f, &f->unit[i]));
-    neo_optim_desc optim = f->desc.optim;
-    if (f->shard) f->group = neo_comm_group(f->shard);
-    optim.group = f->shard ? &f->group : NULL;
-    NEO__TRY(neo_optim_create(f->host, f->runs, &optim, &f->optim));
-    for (int i = 0; i < f->unit_count; i++)
-        for (int k = 0; k < f->unit[i].params_count && !f->unit[i].frozen; k++)
-            if (f->unit[i].whole && f->place > 0)
-                neo_optim_count_elsewhere(f->optim, f->unit[i].first_param + k);
-    f->owner = 1;
-    for (int i = 0; i < f->unit_count; i++) {
-        neo__fsdp_bind(&f->unit[i], NULL, NULL);
-        neo__params_freeze(f->unit[i].params, f->unit[i].frozen);
+static neo_status neo__fsdp_fill(neo_fsdp *fsdp) {
+    NEO__TRY(neo__fsdp_take(fsdp->host, "masters and gradients", &fsdp->masters));
+    NEO__TRY(neo__fsdp_take(fsdp->ctx, "gathered units", &fsdp->gathered));
+    NEO__TRY(neo__fsdp_take(fsdp->ctx, "gradients under way", &fsdp->windows));
+    neo__fsdp_layout(fsdp);
+    for (int i = 0; i < fsdp->unit_count; i++) NEO__TRY(neo__fsdp_init_unit(fsdp, &fsdp->unit[i]));
+    neo_optim_desc optim = fsdp->desc.optim;
+    if (fsdp->shard) fsdp->group = neo_comm_group(fsdp->shard);
+    optim.group = fsdp->shard ? &fsdp->group : NULL;
+    NEO__TRY(neo_optim_create(fsdp->host, fsdp->runs, &optim, &fsdp->optim));
+    for (int i = 0; i < fsdp->unit_count; i++)
+        for (int k = 0; k < fsdp->unit[i].params_count && !fsdp->unit[i].frozen; k++)
+            if (fsdp->unit[i].whole && fsdp->place > 0)
+                neo_optim_count_elsewhere(fsdp->optim, fsdp->unit[i].first_param + k);
+    fsdp->owner = 1;
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        neo__fsdp_bind(&fsdp->unit[i], NULL, NULL);
+        neo__params_freeze(fsdp->unit[i].params, fsdp->unit[i].frozen);
     }
-    neo__ctx_take_parts(f->ctx, f->ranks > 1);
-    neo__fsdp_begin_anew(f);
-    return neo__fsdp_show(f);
+    neo__ctx_take_parts(fsdp->ctx, fsdp->ranks > 1);
+    neo__fsdp_begin_anew(fsdp);
+    return neo__fsdp_show(fsdp);
 }
-static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
-    *mark = neo__plan_hash(*mark, (uint64_t)(u->keep * 4 + u->whole * 2 + u->frozen));
-    for (int k = 0; k < u->params_count; k++) {
-        const neo_param *p = neo_params_at(u->params, k);
-        neo_init init = neo_params_initializer(u->params, k);
+static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *unit) {
+    *mark = neo__plan_hash(*mark, (uint64_t)(unit->keep * 4 + unit->whole * 2 + unit->frozen));
+    for (int k = 0; k < unit->params_count; k++) {
+        const neo_param *p = neo_params_at(unit->params, k);
+        neo_init init = neo_params_initializer(unit->params, k);
         *mark = neo__plan_hash(neo__plan_hash(*mark, neo_hash(p->name)), (uint64_t)init.kind);
         const double range[] = {(double)init.a, (double)init.b};
         neo__alike_numbers(mark, range, 2);
@@ -3670,36 +3728,44 @@ static void neo__fsdp_mark_unit(uint64_t *mark, const neo__fsdp_unit *u) {
             *mark = neo__plan_hash(*mark, (uint64_t)p->value.shape[j]);
     }
 }
-static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *f) {
-    const neo_fsdp_desc *d = &f->desc;
-    const neo_optim_desc *o = &d->optim;
-    const double sharding[] = {(double)d->mode, (double)f->factor, (double)f->shards};
+static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *fsdp) {
+    const neo_fsdp_desc *d = &fsdp->desc;
+    const neo_optim_desc *desc = &d->optim;
+    const double sharding[] = {(double)d->mode, (double)fsdp->factor, (double)fsdp->shards};
     const double options[] = {(double)d->slots, (double)d->no_prefetch, (double)d->micro_batches,
                               (double)d->groups, (double)d->leaf_pieces};
     const double dtypes[] = {(double)d->param_dtype, (double)d->reduce_dtype,
                              (double)d->loss_scale_window, (double)d->loss_scale};
-    const double optim[] = {
-        (double)o->kind,      (double)o->nesterov, (double)o->weight_decay,   (double)o->momentum,
-        (double)o->dampening, (double)o->lr_decay, (double)o->eps,            o->beta1, o->beta2,
-        (double)o->clip_norm, (double)o->initial_accumulator, (double)o->clip_norm_type};
-    NEO__ZERO(neo__alike, a);
-    neo__alike_add(&a, "another seed of the context than rank 0", neo_ctx_seed(f->ctx));
-    uint64_t *mark = neo__alike_add(&a, "another mode or factor than rank 0", 0);
+    const double optim[] = {(double)desc->kind,
+                            (double)desc->nesterov,
+                            (double)desc->weight_decay,
+                            (double)desc->momentum,
+                            (double)desc->dampening,
+                            (double)desc->lr_decay,
+                            (double)desc->eps,
+                            desc->beta1,
+                            desc->beta2,
+                            (double)desc->clip_norm,
+                            (double)desc->initial_accumulator,
+                            (double)desc->clip_norm_type};
+    NEO__ZERO(neo__alike, alike);
+    neo__alike_add(&alike, "another seed of the context than rank 0", neo_ctx_seed(fsdp->ctx));
+    uint64_t *mark = neo__alike_add(&alike, "another mode or factor than rank 0", 0);
     neo__alike_numbers(mark, sharding, sizeof sharding / sizeof *sharding);
     mark = neo__alike_add(
-        &a, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
+        &alike, "other slots, no_prefetch, micro_batches, groups or leaf_pieces than rank 0", 0);
     neo__alike_numbers(mark, options, sizeof options / sizeof *options);
-    mark = neo__alike_add(&a, "another param_dtype, reduce_dtype or loss_scale than rank 0", 0);
+    mark = neo__alike_add(&alike, "another param_dtype, reduce_dtype or loss_scale than rank 0", 0);
     neo__alike_numbers(mark, dtypes, sizeof dtypes / sizeof *dtypes);
-    mark = neo__alike_add(&a, "another optimizer than rank 0, or of other options",
-                          neo_hash(o->name));
+    mark = neo__alike_add(&alike, "another optimizer than rank 0, or of other options",
+                          neo_hash(desc->name));
     neo__alike_numbers(mark, optim, sizeof optim / sizeof *optim);
     mark = neo__alike_add(
-        &a,
+        &alike,
         "other units than rank 0: parameters, shapes, initial values, or what is kept or frozen",
-        (uint64_t)f->unit_count);
-    for (int i = 0; i < f->unit_count; i++) neo__fsdp_mark_unit(mark, &f->unit[i]);
-    return neo__alike_check(comm, &a, "neo_fsdp_create");
+        (uint64_t)fsdp->unit_count);
+    for (int i = 0; i < fsdp->unit_count; i++) neo__fsdp_mark_unit(mark, &fsdp->unit[i]);
+    return neo__alike_check(comm, &alike, "neo_fsdp_create");
 }
 /* Groups of its own, so that its calls do not wait behind the trainer's; buffers are where the
    context computes. */
@@ -3727,41 +3793,41 @@ static neo_status neo__fsdp_check_owner(const neo_fsdp *f) {
 NEO_API neo_status neo_fsdp_create(neo_comm *comm, const neo_fsdp_desc *desc, neo_fsdp **out) {
     NEO__CHECK(comm && out, NEO_ERR_ARG, "neo_fsdp_create: comm or fsdp is NULL");
     *out = NULL;
-    neo_fsdp *f = NULL;
+    neo_fsdp *fsdp = NULL;
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo_comm *data = comm;
     NEO__TRY(neo__fsdp_host_group(&comm, "neo_fsdp_create"));
     neo__live_inside(ctx, 1);
     neo_status status =
-        neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &f);
-    if (status == NEO_OK) status = neo__fsdp_check_owner(f);
+        neo__fsdp_make_record(ctx, desc, neo_comm_size(comm), neo_comm_rank(comm), &fsdp);
+    if (status == NEO_OK) status = neo__fsdp_check_owner(fsdp);
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__fsdp_check_alike(comm, f);
-    if (status == NEO_OK) f->comm = comm, status = neo__fsdp_split(f, data);
-    if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(f));
+    if (status == NEO_OK) status = neo__fsdp_check_alike(comm, fsdp);
+    if (status == NEO_OK) fsdp->comm = comm, status = neo__fsdp_split(fsdp, data);
+    if (status == NEO_OK) status = neo_comm_agree(comm, neo__fsdp_fill(fsdp));
     neo__live_inside(ctx, -1);
-    if (status == NEO_OK) neo__live_begin(ctx, &f->live, "fsdp", NULL);
-    if (status == NEO_OK) *out = f;
-    else neo_fsdp_destroy(f);
+    if (status == NEO_OK) neo__live_begin(ctx, &fsdp->live, "fsdp", NULL);
+    if (status == NEO_OK) *out = fsdp;
+    else neo_fsdp_destroy(fsdp);
     return status;
 }
 NEO__HOT_BEGIN NEO__HOST_BEGIN
-NEO_API void neo_fsdp_destroy(neo_fsdp *f) {
-    if (!f) return;
-    neo_comm *groups[] = {f->shard, f->replica, f->all};
-    neo__live_end(f->ctx, &f->live);
+NEO_API void neo_fsdp_destroy(neo_fsdp *fsdp) {
+    if (!fsdp) return;
+    neo_comm *groups[] = {fsdp->shard, fsdp->replica, fsdp->all};
+    neo__live_end(fsdp->ctx, &fsdp->live);
     for (int i = 0; i < 3; i++) neo_comm_destroy(groups[i]); /* waits for what is under way */
-    neo__ctx_take_parts(f->ctx, -(f->owner && f->ranks > 1));
-    for (int i = 0; i < f->unit_count && f->owner; i++) {
-        neo__params_freeze(f->unit[i].params, 0);
-        for (int k = 0; k < f->unit[i].params_count; k++)
-            neo_params_bind(f->unit[i].params, k, NULL, NULL, NULL);
+    neo__ctx_take_parts(fsdp->ctx, -(fsdp->owner && fsdp->ranks > 1));
+    for (int i = 0; i < fsdp->unit_count && fsdp->owner; i++) {
+        neo__params_freeze(fsdp->unit[i].params, 0);
+        for (int k = 0; k < fsdp->unit[i].params_count; k++)
+            neo_params_bind(fsdp->unit[i].params, k, NULL, NULL, NULL);
     }
-    neo_optim_destroy(f->optim);
-    neo__buffer_give_back(f->host, &f->masters);
-    neo__buffer_give_back(f->ctx, &f->gathered);
-    neo__buffer_give_back(f->ctx, &f->windows);
-    neo__fsdp_free_record(f);
+    neo_optim_destroy(fsdp->optim);
+    neo__buffer_give_back(fsdp->host, &fsdp->masters);
+    neo__buffer_give_back(fsdp->ctx, &fsdp->gathered);
+    neo__buffer_give_back(fsdp->ctx, &fsdp->windows);
+    neo__fsdp_free_record(fsdp);
 }
 static neo_status neo__fsdp_wait(neo_fsdp *f, neo_comm *group, neo_ticket ticket) {
     int64_t began = neo_comm_time_ns(group);
@@ -3787,32 +3853,32 @@ static neo_status neo__fsdp_recall(neo_fsdp *f) {
     return f->seen == f->calls ? NEO_OK : neo_fsdp_cancel(f);
 }
 /* A slot for unit u that may be taken, or -1. */
-static int neo__fsdp_find_slot(const neo_fsdp *f, int u) {
+static int neo__fsdp_find_slot(const neo_fsdp *fsdp, int u) {
     int best = -1;
-    for (int i = 0; i < f->gather.slots; i++) {
-        int held = f->gather.slot_unit[i];
+    for (int i = 0; i < fsdp->gather.slots; i++) {
+        int held = fsdp->gather.slot_unit[i];
         if (held < 0) return i;
-        if (held == u || f->unit[held].open != NEO__FSDP_CLOSED) continue;
-        if (best < 0 || (f->gather.backward ? held > f->gather.slot_unit[best]
-                                            : held < f->gather.slot_unit[best]))
+        if (held == u || fsdp->unit[held].open != NEO__FSDP_CLOSED) continue;
+        if (best < 0 || (fsdp->gather.backward ? held > fsdp->gather.slot_unit[best]
+                                            : held < fsdp->gather.slot_unit[best]))
             best = i;
     }
     return best;
 }
 /* The gather of a unit is done, and its values are f32. */
-static neo_status neo__fsdp_arrive(neo_fsdp *f, neo__fsdp_unit *u) {
-    if (u->presence != NEO__FSDP_COMING) return NEO_OK;
-    NEO__TRY(neo__fsdp_wait(f, f->shard, u->ticket));
-    float *full = u->slotted ? f->gather.slot[u->slot] : u->full;
-    if (u->stage >= 0) {
-        neo_tensor came = neo__fsdp_numbers(f, f->gather.stage[u->stage], 0, f->desc.param_dtype,
-                                            u->elements);
-        neo_tensor to = neo__fsdp_numbers(f, full, 0, NEO_F32, u->elements);
-        NEO__TRY(neo_tensor_convert(f->ctx, came, to, NULL));
-        f->gather.stage_unit[u->stage] = -1;
-        u->stage = -1;
+static neo_status neo__fsdp_arrive(neo_fsdp *fsdp, neo__fsdp_unit *unit) {
+    if (unit->presence != NEO__FSDP_COMING) return NEO_OK;
+    NEO__TRY(neo__fsdp_wait(fsdp, fsdp->shard, unit->ticket));
+    float *full = unit->slotted ? fsdp->gather.slot[unit->slot] : unit->full;
+    if (unit->stage >= 0) {
+        neo_tensor came = neo__fsdp_numbers(fsdp, fsdp->gather.stage[unit->stage], 0,
+                                            fsdp->desc.param_dtype, unit->elements);
+        neo_tensor to = neo__fsdp_numbers(fsdp, full, 0, NEO_F32, unit->elements);
+        NEO__TRY(neo_tensor_convert(fsdp->ctx, came, to, NULL));
+        fsdp->gather.stage_unit[unit->stage] = -1;
+        unit->stage = -1;
     }
-    u->presence = NEO__FSDP_HERE;
+    unit->presence = NEO__FSDP_HERE;
     return NEO_OK;
 }
 /* A stage for unit number `unit`; the gather that has one must arrive if there is none. */
@@ -3844,36 +3910,36 @@ static neo_status neo__fsdp_show(neo_fsdp *f) {
 static neo_status neo__fsdp_show_again(void *f) { return neo__fsdp_show((neo_fsdp *)f); }
 /* Start to gather a unit that is away, a slotted one to `slot`, in the window of another or its
    own. */
-static neo_status neo__fsdp_start(neo_fsdp *f, int unit, int slot, int window) {
-    neo__fsdp_unit *u = &f->unit[unit];
-    neo_dtype dtype = f->desc.param_dtype;
-    neo_tensor master = neo__fsdp_numbers(f, u->master, 0, NEO_F32, u->chunk);
-    if (u->whole) return neo__fsdp_round(f, u);
+static neo_status neo__fsdp_start(neo_fsdp *fsdp, int unit, int slot, int window) {
+    neo__fsdp_unit *u = &fsdp->unit[unit];
+    neo_dtype dtype = fsdp->desc.param_dtype;
+    neo_tensor master = neo__fsdp_numbers(fsdp, u->master, 0, NEO_F32, u->chunk);
+    if (u->whole) return neo__fsdp_round(fsdp, u);
     if (u->slotted) {
-        int held = f->gather.slot_unit[slot];
+        int held = fsdp->gather.slot_unit[slot];
         if (held >= 0) {
-            NEO__TRY(neo__fsdp_arrive(f, &f->unit[held])); /* it may be under way */
-            f->unit[held].presence = NEO__FSDP_AWAY;
-            f->unit[held].slot = -1;
+            NEO__TRY(neo__fsdp_arrive(fsdp, &fsdp->unit[held])); /* it may be under way */
+            fsdp->unit[held].presence = NEO__FSDP_AWAY;
+            fsdp->unit[held].slot = -1;
         }
-        f->gather.slot_unit[slot] = unit;
+        fsdp->gather.slot_unit[slot] = unit;
         u->slot = slot;
     }
     const void *in = u->master;
-    void *out = u->slotted ? f->gather.slot[slot] : u->full;
-    if (f->gather.staged) {
-        NEO__TRY(neo__fsdp_take_stage(f, unit));
-        out = f->gather.stage[u->stage];
-        neo_tensor own = neo__fsdp_numbers(f, out, f->place * u->chunk, dtype, u->chunk);
-        NEO__TRY(neo_tensor_convert(f->ctx, master, own, NULL));
+    void *out = u->slotted ? fsdp->gather.slot[slot] : u->full;
+    if (fsdp->gather.staged) {
+        NEO__TRY(neo__fsdp_take_stage(fsdp, unit));
+        out = fsdp->gather.stage[u->stage];
+        neo_tensor own = neo__fsdp_numbers(fsdp, out, fsdp->place * u->chunk, dtype, u->chunk);
+        NEO__TRY(neo_tensor_convert(fsdp->ctx, master, own, NULL));
         in = own.data;
     }
     char both[2 * 128 + 8]; /* so that ranks which open other windows find out */
-    snprintf(both, sizeof both, "%.128s in %.128s", u->name, f->unit[window].name);
-    neo_comm_label(f->shard, window == unit ? u->name : both);
-    NEO__TRY(neo_comm_all_gather(f->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
+    snprintf(both, sizeof both, "%.128s in %.128s", u->name, fsdp->unit[window].name);
+    neo_comm_label(fsdp->shard, window == unit ? u->name : both);
+    NEO__TRY(neo_comm_all_gather(fsdp->shard, in, out, u->chunk, NULL, dtype, &u->ticket));
     u->presence = NEO__FSDP_COMING;
-    f->gather.count++;
+    fsdp->gather.count++;
     return NEO_OK;
 }
 /* Gathers what the next window will want, if there is room. */
@@ -3886,33 +3952,33 @@ static neo_status neo__fsdp_prefetch(neo_fsdp *f, int unit) {
     return slot < 0 ? NEO_OK : neo__fsdp_start(f, next, slot, unit);
 }
 /* Gather a unit, and say where its values are. */
-static neo_status neo__fsdp_hold(neo_fsdp *f, int unit, float **values) {
-    neo__fsdp_unit *u = &f->unit[unit];
+static neo_status neo__fsdp_hold(neo_fsdp *fsdp, int unit, float **values) {
+    neo__fsdp_unit *u = &fsdp->unit[unit];
     if (u->presence == NEO__FSDP_AWAY) {
-        int slot = u->slotted ? neo__fsdp_find_slot(f, unit) : 0;
+        int slot = u->slotted ? neo__fsdp_find_slot(fsdp, unit) : 0;
         NEO__CHECK(slot >= 0, NEO_ERR_CAPACITY,
                    "neo_fsdp: unit '%s' is opened inside the windows of %d others, and there are "
                    "%d slots: more slots, or `keep` for the outer unit",
-                   u->name, f->gather.slots, f->gather.slots);
-        NEO__TRY(neo__fsdp_start(f, unit, slot, unit));
+                   u->name, fsdp->gather.slots, fsdp->gather.slots);
+        NEO__TRY(neo__fsdp_start(fsdp, unit, slot, unit));
     } else if (!u->whole) {
-        f->gather.hits++;
+        fsdp->gather.hits++;
     }
-    NEO__TRY(neo__fsdp_arrive(f, u));
-    *values = u->slotted ? f->gather.slot[u->slot] : neo__fsdp_values(u);
+    NEO__TRY(neo__fsdp_arrive(fsdp, u));
+    *values = u->slotted ? fsdp->gather.slot[u->slot] : neo__fsdp_values(u);
     return NEO_OK;
 }
-static neo_status neo__fsdp_check_window(neo_fsdp *f, const char *function, int unit,
+static neo_status neo__fsdp_check_window(neo_fsdp *fsdp, const char *function, int unit,
                                          neo__fsdp_window open) {
     static const char *const state[] = {"closed",
                                         "open for forward (neo_fsdp_forward_end closes it)",
                                         "open for backward (neo_fsdp_backward_end closes it)"};
-    NEO__CHECK_LIVE(f, function, "fsdp");
-    NEO__CHECK(unit >= 0 && unit < f->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function, unit,
-               f->unit_count);
-    NEO__TRY(neo__fsdp_recall(f));
-    NEO__CHECK(f->unit[unit].open == open, NEO_ERR_STATE, "%s: unit '%s' is %s", function,
-               f->unit[unit].name, state[f->unit[unit].open]);
+    NEO__CHECK_LIVE(fsdp, function, "fsdp");
+    NEO__CHECK(unit >= 0 && unit < fsdp->unit_count, NEO_ERR_ARG, "%s: unit %d of %d", function,
+               unit, fsdp->unit_count);
+    NEO__TRY(neo__fsdp_recall(fsdp));
+    NEO__CHECK(fsdp->unit[unit].open == open, NEO_ERR_STATE, "%s: unit '%s' is %s", function,
+               fsdp->unit[unit].name, state[fsdp->unit[unit].open]);
     return NEO_OK;
 }
 /* Unit number `unit` opens its window. */
@@ -3935,16 +4001,17 @@ static neo_status neo__fsdp_look(const neo_fsdp *f, const neo__fsdp_unit *u, con
     }
     return NEO_OK;
 }
-NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *f, int unit) {
+NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit) {
     float *values;
-    NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
-    f->gather.backward = 0;
-    NEO__TRY(neo__fsdp_hold(f, unit, &values));
-    neo__fsdp_open(f, unit, NEO__FSDP_FORWARD);
-    if (!f->always) neo__fsdp_bind(&f->unit[unit], values, NULL);
-    neo_status status = neo__fsdp_prefetch(f, unit);
-    if (status == NEO_OK) status = neo__fsdp_look(f, &f->unit[unit], "neo_fsdp_forward_begin");
-    if (status != NEO_OK) neo__fsdp_close(f, &f->unit[unit]);
+    NEO__TRY(neo__fsdp_check_window(fsdp, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
+    fsdp->gather.backward = 0;
+    NEO__TRY(neo__fsdp_hold(fsdp, unit, &values));
+    neo__fsdp_open(fsdp, unit, NEO__FSDP_FORWARD);
+    if (!fsdp->always) neo__fsdp_bind(&fsdp->unit[unit], values, NULL);
+    neo_status status = neo__fsdp_prefetch(fsdp, unit);
+    if (status == NEO_OK)
+        status = neo__fsdp_look(fsdp, &fsdp->unit[unit], "neo_fsdp_forward_begin");
+    if (status != NEO_OK) neo__fsdp_close(fsdp, &fsdp->unit[unit]);
     return status;
 }
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
@@ -3966,10 +4033,10 @@ static void neo__fsdp_note(neo_fsdp *f, neo_status status) {
 }
 /* Give a unit a free lane among the first `lanes`: if there is none, the reduction that began first
    ends. */
-static neo_status neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes) {
+static neo_status neo__fsdp_take_lane(neo_fsdp *fsdp, int unit, int lanes) {
     neo__fsdp_lane *best = NULL;
     for (int i = 0; i < lanes; i++) {
-        neo__fsdp_lane *lane = &f->reduce.lane[i];
+        neo__fsdp_lane *lane = &fsdp->reduce.lane[i];
         if (lane->state == NEO__FSDP_WINDOW) continue;
         if (!best || (best->state != NEO__FSDP_FREE &&
                       (lane->state == NEO__FSDP_FREE || lane->since < best->since)))
@@ -3978,10 +4045,10 @@ static neo_status neo__fsdp_take_lane(neo_fsdp *f, int unit, int lanes) {
     NEO__CHECK(best, NEO_ERR_CAPACITY,
                "neo_fsdp_backward_begin: unit '%s' is opened inside the backward windows of %d "
                "others: `keep` for the outer unit",
-               f->unit[unit].name, lanes);
-    NEO__TRY(neo__fsdp_finish_lane(f, best));
+               fsdp->unit[unit].name, lanes);
+    NEO__TRY(neo__fsdp_finish_lane(fsdp, best));
     best->unit = unit;
-    f->unit[unit].lane = (int)(best - f->reduce.lane);
+    fsdp->unit[unit].lane = (int)(best - fsdp->reduce.lane);
     return NEO_OK;
 }
 static void neo__fsdp_free_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
@@ -4029,23 +4096,23 @@ static void neo__fsdp_collect(neo_fsdp *f, const void *sum, float *grad, int64_t
                                 : neo_tensor_convert(f->ctx, from, to, NULL));
 }
 /* The reduce-scatter of a lane is done: what comes after it begins. */
-static neo_status neo__fsdp_advance_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
-    neo__fsdp_unit *u = &f->unit[lane->unit];
-    void *sum = lane->reduced ? lane->reduced : u->grad;
-    neo_dtype dtype = f->desc.reduce_dtype;
-    if (lane->state != NEO__FSDP_SCATTER || f->replicas == 1) return NEO_OK;
-    NEO__TRY(neo__fsdp_wait(f, f->shard, lane->ticket));
-    if (f->in_groups) {
-        neo__fsdp_collect(f, sum, u->grad, u->chunk, u->micro - 1);
-        if (u->micro < f->desc.micro_batches) {
-            neo__fsdp_free_lane(f, lane);
+static neo_status neo__fsdp_advance_lane(neo_fsdp *fsdp, neo__fsdp_lane *lane) {
+    neo__fsdp_unit *unit = &fsdp->unit[lane->unit];
+    void *sum = lane->reduced ? lane->reduced : unit->grad;
+    neo_dtype dtype = fsdp->desc.reduce_dtype;
+    if (lane->state != NEO__FSDP_SCATTER || fsdp->replicas == 1) return NEO_OK;
+    NEO__TRY(neo__fsdp_wait(fsdp, fsdp->shard, lane->ticket));
+    if (fsdp->in_groups) {
+        neo__fsdp_collect(fsdp, sum, unit->grad, unit->chunk, unit->micro - 1);
+        if (unit->micro < fsdp->desc.micro_batches) {
+            neo__fsdp_free_lane(fsdp, lane);
             return NEO_OK;
         }
-        sum = u->grad;
+        sum = unit->grad;
     }
-    neo_comm_label(f->replica, u->name);
-    NEO__TRY(
-        neo_comm_all_reduce(f->replica, NEO_REDUCE_SUM, sum, sum, u->chunk, dtype, &lane->ticket));
+    neo_comm_label(fsdp->replica, unit->name);
+    NEO__TRY(neo_comm_all_reduce(fsdp->replica, NEO_REDUCE_SUM, sum, sum, unit->chunk, dtype,
+                                 &lane->ticket));
     lane->state = NEO__FSDP_JOIN;
     return NEO_OK;
 }
@@ -4061,28 +4128,28 @@ static neo_status neo__fsdp_finish_lane(neo_fsdp *f, neo__fsdp_lane *lane) {
     return NEO_OK;
 }
 /* Starts to reduce a unit of which all pieces are there. */
-static neo_status neo__fsdp_scatter(neo_fsdp *f, int unit) {
-    neo__fsdp_unit *u = &f->unit[unit];
-    for (int i = 0; i < f->reduce.lanes; i++) /* replicas join behind the next unit's backward */
-        NEO__TRY(neo__fsdp_advance_lane(f, &f->reduce.lane[i]));
-    if (u->lane < 0) NEO__TRY(neo__fsdp_take_lane(f, unit, f->reduce.lanes));
-    neo__fsdp_lane *lane = &f->reduce.lane[u->lane];
+static neo_status neo__fsdp_scatter(neo_fsdp *fsdp, int unit) {
+    neo__fsdp_unit *u = &fsdp->unit[unit];
+    for (int i = 0; i < fsdp->reduce.lanes; i++) /* replicas join behind the next unit's backward */
+        NEO__TRY(neo__fsdp_advance_lane(fsdp, &fsdp->reduce.lane[i]));
+    if (u->lane < 0) NEO__TRY(neo__fsdp_take_lane(fsdp, unit, fsdp->reduce.lanes));
+    neo__fsdp_lane *lane = &fsdp->reduce.lane[u->lane];
     float *const *window = u->own_window ? u->window : &lane->window;
     void *const *narrow = u->own_narrow ? u->narrow : lane->narrow;
-    if (f->narrow && !u->own_narrow)
-        neo__fsdp_narrow_pieces(f, window, narrow, 0, u->elements);
-    neo__fsdp_merge_pieces(f, f->narrow ? narrow : (void *const *)window, 0, u->elements);
+    if (fsdp->narrow && !u->own_narrow)
+        neo__fsdp_narrow_pieces(fsdp, window, narrow, 0, u->elements);
+    neo__fsdp_merge_pieces(fsdp, fsdp->narrow ? narrow : (void *const *)window, 0, u->elements);
     void *sum = lane->reduced ? lane->reduced : u->grad;
-    neo_comm_label(f->shard, u->name);
-    if (f->replicas == 1)
-        NEO__TRY(neo_comm_reduce_scatter_leaves(f->shard, (const void *const *)f->leaves.send, sum,
-                                                u->chunk, NULL, f->desc.reduce_dtype,
+    neo_comm_label(fsdp->shard, u->name);
+    if (fsdp->replicas == 1)
+        NEO__TRY(neo_comm_reduce_scatter_leaves(fsdp->shard, (const void *const *)fsdp->leaves.send,
+                                                sum, u->chunk, NULL, fsdp->desc.reduce_dtype,
                                                 &lane->ticket));
     else
-        NEO__TRY(neo_comm_reduce_scatter(f->shard, NEO_REDUCE_SUM, f->leaves.send[0], sum, u->chunk,
-                                         NULL, f->desc.reduce_dtype, &lane->ticket));
+        NEO__TRY(neo_comm_reduce_scatter(fsdp->shard, NEO_REDUCE_SUM, fsdp->leaves.send[0], sum,
+                                         u->chunk, NULL, fsdp->desc.reduce_dtype, &lane->ticket));
     lane->state = NEO__FSDP_SCATTER;
-    lane->since = f->reduce.count++;
+    lane->since = fsdp->reduce.count++;
     return NEO_OK;
 }
 
@@ -4100,19 +4167,21 @@ static neo_status neo__fsdp_finish_bucket(neo_fsdp *f, neo__fsdp_bucket *b) {
     return NEO_OK;
 }
 /* A unit is there: launches the buckets of which it was the last. */
-static neo_status neo__fsdp_launch_buckets(neo_fsdp *f, const neo__fsdp_unit *u) {
-    for (int i = 0; i < f->whole.buckets; i++) {
-        neo__fsdp_bucket *b = &f->whole.bucket[i];
-        if (!neo__fsdp_in_bucket(u, b) || --b->waits > 0) continue;
-        if (f->narrow && f->local)
-            neo__fsdp_narrow_pieces(f, f->whole.window, f->whole.narrow, b->first, b->count);
-        neo__fsdp_merge_pieces(f, f->narrow ? f->whole.narrow : (void *const *)f->whole.window,
-                               b->first, b->count);
+static neo_status neo__fsdp_launch_buckets(neo_fsdp *fsdp, const neo__fsdp_unit *unit) {
+    for (int i = 0; i < fsdp->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &fsdp->whole.bucket[i];
+        if (!neo__fsdp_in_bucket(unit, b) || --b->waits > 0) continue;
+        if (fsdp->narrow && fsdp->local)
+            neo__fsdp_narrow_pieces(fsdp, fsdp->whole.window, fsdp->whole.narrow, b->first,
+                                    b->count);
+        neo__fsdp_merge_pieces(
+            fsdp, fsdp->narrow ? fsdp->whole.narrow : (void *const *)fsdp->whole.window, b->first,
+            b->count);
         b->launched = 1;
-        if (!f->all) continue;
-        neo_comm_label(f->all, "a bucket of gradients");
-        NEO__TRY(neo_comm_all_reduce_leaves(f->all, (const void *const *)f->leaves.send,
-                                            f->leaves.send[0], b->count, f->desc.reduce_dtype,
+        if (!fsdp->all) continue;
+        neo_comm_label(fsdp->all, "a bucket of gradients");
+        NEO__TRY(neo_comm_all_reduce_leaves(fsdp->all, (const void *const *)fsdp->leaves.send,
+                                            fsdp->leaves.send[0], b->count, fsdp->desc.reduce_dtype,
                                             &b->ticket));
     }
     return NEO_OK;
@@ -4131,19 +4200,20 @@ static neo_status neo__fsdp_window_of(neo_fsdp *f, int unit, int piece, float **
     return NEO_OK;
 }
 /* Gradients of the unit's last micro-batch are on their way in buffers that the next one wants. */
-static neo_status neo__fsdp_settle(neo_fsdp *f, neo__fsdp_unit *u) {
-    if (u->micro == 0 || u->filled > 0 || f->local) return NEO_OK;
-    if (!u->whole)
-        return u->lane >= 0 ? neo__fsdp_finish_lane(f, &f->reduce.lane[u->lane]) : NEO_OK;
-    for (int i = 0; i < f->whole.buckets; i++) {
-        neo__fsdp_bucket *b = &f->whole.bucket[i];
-        if (!neo__fsdp_in_bucket(u, b)) continue;
+static neo_status neo__fsdp_settle(neo_fsdp *fsdp, neo__fsdp_unit *unit) {
+    if (unit->micro == 0 || unit->filled > 0 || fsdp->local) return NEO_OK;
+    if (!unit->whole)
+        return unit->lane >= 0 ? neo__fsdp_finish_lane(fsdp, &fsdp->reduce.lane[unit->lane])
+                               : NEO_OK;
+    for (int i = 0; i < fsdp->whole.buckets; i++) {
+        neo__fsdp_bucket *b = &fsdp->whole.bucket[i];
+        if (!neo__fsdp_in_bucket(unit, b)) continue;
         NEO__CHECK(
-            b->launched || b->micro == u->micro, NEO_ERR_STATE,
+            b->launched || b->micro == unit->micro, NEO_ERR_STATE,
             "neo_fsdp_backward_begin: unit '%s' begins micro-batch %d of %d before other units "
             "of its bucket have ended the one before",
-            u->name, u->micro + 1, f->desc.micro_batches);
-        NEO__TRY(neo__fsdp_finish_bucket(f, b));
+            unit->name, unit->micro + 1, fsdp->desc.micro_batches);
+        NEO__TRY(neo__fsdp_finish_bucket(fsdp, b));
     }
     return NEO_OK;
 }
@@ -4160,9 +4230,9 @@ static void neo__fsdp_mark_grads(const neo__fsdp_unit *u, float *grads) {
 }
 /* Numbers under marks come up, and at the next call go down again: in DDP gradients of the next
    step are bound, and marked, where those of the last one are. */
-static void neo__fsdp_swap_marks(const neo_fsdp *f) {
-    for (int i = 0; i < f->unit_count && f->always && !neo_ctx_device(f->ctx); i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
+static void neo__fsdp_swap_marks(const neo_fsdp *fsdp) {
+    for (int i = 0; i < fsdp->unit_count && fsdp->always && !neo_ctx_device(fsdp->ctx); i++) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         for (int k = 0; k < u->params_count && u->bound; k++) {
             float *first = u->bound + u->begin[k], number;
             if (u->begin[k] == u->begin[k + 1]) continue;
@@ -4173,28 +4243,29 @@ static void neo__fsdp_swap_marks(const neo_fsdp *f) {
         }
     }
 }
-static neo_status neo__fsdp_check_written(const neo_fsdp *f, const neo__fsdp_unit *u,
+static neo_status neo__fsdp_check_written(const neo_fsdp *fsdp, const neo__fsdp_unit *unit,
                                           const char *fn) {
-    if (f->leaves.piece[u->piece].count == 0 || neo_ctx_device(f->ctx)) return NEO_OK;
-    for (int i = 0; i < u->params_count; i++) {
+    if (fsdp->leaves.piece[unit->piece].count == 0 || neo_ctx_device(fsdp->ctx)) return NEO_OK;
+    for (int i = 0; i < unit->params_count; i++) {
         uint32_t first = 0;
-        if (u->begin[i] < u->begin[i + 1]) memcpy(&first, u->bound + u->begin[i], sizeof first);
+        if (unit->begin[i] < unit->begin[i + 1])
+            memcpy(&first, unit->bound + unit->begin[i], sizeof first);
         NEO__CHECK(
             first != neo__fsdp_unwritten, NEO_ERR_STATE,
             "%s: no backward has written the gradient of '%s' in unit '%s' "
             "(a parameter without one belongs into a unit with freeze)",
-            fn, neo_params_at(u->params, i)->name, u->name);
+            fn, neo_params_at(unit->params, i)->name, unit->name);
     }
     return NEO_OK;
 }
 /* Bind a unit's values, and the window for the gradients of its next piece. */
-static neo_status neo__fsdp_bind_piece(neo_fsdp *f, int unit, float *values) {
-    neo__fsdp_unit *u = &f->unit[unit];
+static neo_status neo__fsdp_bind_piece(neo_fsdp *fsdp, int unit, float *values) {
+    neo__fsdp_unit *u = &fsdp->unit[unit];
     float *window = NULL;
     if (!u->frozen) {
-        NEO__TRY(neo__fsdp_settle(f, u));
-        NEO__TRY(neo__fsdp_window_of(f, unit, u->filled, &window));
-        if (!neo_ctx_device(f->ctx)) neo__fsdp_mark_grads(u, window);
+        NEO__TRY(neo__fsdp_settle(fsdp, u));
+        NEO__TRY(neo__fsdp_window_of(fsdp, unit, u->filled, &window));
+        if (!neo_ctx_device(fsdp->ctx)) neo__fsdp_mark_grads(u, window);
     }
     u->piece = u->filled;
     u->bound = window;
@@ -4202,50 +4273,52 @@ static neo_status neo__fsdp_bind_piece(neo_fsdp *f, int unit, float *values) {
     return NEO_OK;
 }
 /* The gradients of the bound piece are there: behind the last piece they travel. */
-static void neo__fsdp_end_piece(neo_fsdp *f, int unit) {
-    neo__fsdp_unit *u = &f->unit[unit];
-    neo_tensor bound = neo__fsdp_numbers(f, u->bound, 0, NEO_F32, u->elements);
-    neo_tensor window = neo__fsdp_numbers(f, u->window[u->piece], 0, NEO_F32, u->elements);
+static void neo__fsdp_end_piece(neo_fsdp *fsdp, int unit) {
+    neo__fsdp_unit *u = &fsdp->unit[unit];
+    neo_tensor bound = neo__fsdp_numbers(fsdp, u->bound, 0, NEO_F32, u->elements);
+    neo_tensor window = neo__fsdp_numbers(fsdp, u->window[u->piece], 0, NEO_F32, u->elements);
     if (u->own_window && bound.data != window.data)
-        neo__fsdp_note(f, neo_add(f->ctx, window, bound));
-    if (u->own_narrow && !f->local)
-        neo__fsdp_narrow(f, u->bound, u->narrow[u->piece], 0, u->elements);
-    if (f->always) neo__fsdp_bind(u, neo__fsdp_values(u), NULL);
+        neo__fsdp_note(fsdp, neo_add(fsdp->ctx, window, bound));
+    if (u->own_narrow && !fsdp->local)
+        neo__fsdp_narrow(fsdp, u->bound, u->narrow[u->piece], 0, u->elements);
+    if (fsdp->always) neo__fsdp_bind(u, neo__fsdp_values(u), NULL);
     u->bound = NULL;
-    neo__fsdp_count(f, &f->calls);
-    f->seen = f->calls;
-    int last = ++u->filled == f->leaves.pieces;
-    int travels = last && (!f->local || u->micro == f->desc.micro_batches - 1);
-    if (u->lane >= 0 && (!travels || u->whole)) neo__fsdp_free_lane(f, &f->reduce.lane[u->lane]);
+    neo__fsdp_count(fsdp, &fsdp->calls);
+    fsdp->seen = fsdp->calls;
+    int last = ++u->filled == fsdp->leaves.pieces;
+    int travels = last && (!fsdp->local || u->micro == fsdp->desc.micro_batches - 1);
+    if (u->lane >= 0 && (!travels || u->whole))
+        neo__fsdp_free_lane(fsdp, &fsdp->reduce.lane[u->lane]);
     if (last) u->filled = 0, u->micro++;
     if (travels)
-        neo__fsdp_note(f, u->whole ? neo__fsdp_launch_buckets(f, u) : neo__fsdp_scatter(f, unit));
+        neo__fsdp_note(fsdp, u->whole ? neo__fsdp_launch_buckets(fsdp, u)
+                                      : neo__fsdp_scatter(fsdp, unit));
 }
-NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *f, int unit, int piece) {
+NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece) {
     const char *fn = "neo_fsdp_backward_begin";
     float *values;
-    NEO__TRY(neo__fsdp_check_window(f, fn, unit, NEO__FSDP_CLOSED));
-    neo__fsdp_unit *u = &f->unit[unit];
-    NEO__CHECK(piece >= 0 && piece < f->leaves.pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn, piece,
-               f->leaves.pieces);
+    NEO__TRY(neo__fsdp_check_window(fsdp, fn, unit, NEO__FSDP_CLOSED));
+    neo__fsdp_unit *u = &fsdp->unit[unit];
+    NEO__CHECK(piece >= 0 && piece < fsdp->leaves.pieces, NEO_ERR_ARG, "%s: piece %d of %d", fn,
+               piece, fsdp->leaves.pieces);
     NEO__CHECK(
-        u->frozen || u->micro < f->desc.micro_batches, NEO_ERR_STATE,
+        u->frozen || u->micro < fsdp->desc.micro_batches, NEO_ERR_STATE,
         "%s: unit '%s' has had the backward of all %d micro-batches: neo_fsdp_step comes first", fn,
-        u->name, f->desc.micro_batches);
+        u->name, fsdp->desc.micro_batches);
     NEO__CHECK(u->frozen || piece == u->filled, NEO_ERR_STATE,
                "%s: piece %d of unit '%s' where piece %d of its %d is next", fn, piece, u->name,
-               u->filled, f->leaves.pieces);
-    f->gather.backward = 1;
-    NEO__TRY(neo__fsdp_hold(f, unit, &values));
-    neo__fsdp_open(f, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
-    neo_status status = neo__fsdp_prefetch(f, unit);
-    if (status == NEO_OK) status = neo__fsdp_bind_piece(f, unit, values);
+               u->filled, fsdp->leaves.pieces);
+    fsdp->gather.backward = 1;
+    NEO__TRY(neo__fsdp_hold(fsdp, unit, &values));
+    neo__fsdp_open(fsdp, unit, NEO__FSDP_BACKWARD); /* from here on its slot is not for others */
+    neo_status status = neo__fsdp_prefetch(fsdp, unit);
+    if (status == NEO_OK) status = neo__fsdp_bind_piece(fsdp, unit, values);
     if (status != NEO_OK) {
-        neo__fsdp_close(f, u);
+        neo__fsdp_close(fsdp, u);
         return status;
     }
-    neo__fsdp_count(f, &f->calls);
-    f->seen = f->calls;
+    neo__fsdp_count(fsdp, &fsdp->calls);
+    fsdp->seen = fsdp->calls;
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
@@ -4266,32 +4339,32 @@ static int neo__fsdp_pieces_had(const neo_fsdp *f, const neo__fsdp_unit *u) {
 }
 /* Ends the pieces that are bound without a window, if all units then have had `pieces`; 0: as many
    as one of them. An error: nothing has changed, but where what was recorded has failed. */
-static neo_status neo__fsdp_end_pieces(neo_fsdp *f, const char *fn, int pieces) {
+static neo_status neo__fsdp_end_pieces(neo_fsdp *fsdp, const char *fn, int pieces) {
     int lost = 0; /* gradients, not those of the step before */
-    for (int i = 0; i < f->unit_count && f->seen != f->calls; i++)
-        lost |= f->unit[i].micro > 0 || f->unit[i].filled > 0;
-    NEO__TRY(neo__fsdp_recall(f));
+    for (int i = 0; i < fsdp->unit_count && fsdp->seen != fsdp->calls; i++)
+        lost |= fsdp->unit[i].micro > 0 || fsdp->unit[i].filled > 0;
+    NEO__TRY(neo__fsdp_recall(fsdp));
     NEO__CHECK(!lost, NEO_ERR_STATE,
                "%s: a recorded call has failed: the gradients since the last step are void", fn);
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         NEO__CHECK(u->open == NEO__FSDP_CLOSED, NEO_ERR_STATE,
                    "%s: unit '%s' is in a window: neo_fsdp_%s_end comes first", fn, u->name,
                    u->open == NEO__FSDP_FORWARD ? "forward" : "backward");
-        pieces = NEO__MAX(pieces, neo__fsdp_pieces_had(f, u));
+        pieces = NEO__MAX(pieces, neo__fsdp_pieces_had(fsdp, u));
     }
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         if (u->frozen) continue;
-        NEO__CHECK(neo__fsdp_pieces_had(f, u) == pieces, NEO_ERR_STATE,
+        NEO__CHECK(neo__fsdp_pieces_had(fsdp, u) == pieces, NEO_ERR_STATE,
                    "%s: since the last step unit '%s' had the backward of %d of %d micro-batches, "
                    "and %d of %d pieces of one%s",
-                   fn, u->name, u->micro, f->desc.micro_batches, u->filled, f->leaves.pieces,
-                   f->always ? " (without windows neo_fsdp_piece_end ends a piece)" : "");
-        if (f->always && u->bound) NEO__TRY(neo__fsdp_check_written(f, u, fn));
+                   fn, u->name, u->micro, fsdp->desc.micro_batches, u->filled, fsdp->leaves.pieces,
+                   fsdp->always ? " (without windows neo_fsdp_piece_end ends a piece)" : "");
+        if (fsdp->always && u->bound) NEO__TRY(neo__fsdp_check_written(fsdp, u, fn));
     }
-    for (int i = f->unit_count - 1; i >= 0 && f->always; i--)
-        if (f->unit[i].bound) neo__fsdp_end_piece(f, i);
+    for (int i = fsdp->unit_count - 1; i >= 0 && fsdp->always; i--)
+        if (fsdp->unit[i].bound) neo__fsdp_end_piece(fsdp, i);
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_piece_end(neo_fsdp *f) {
@@ -4327,27 +4400,27 @@ static void neo__fsdp_forget_squares(neo_fsdp *f) {
     neo_exact_zero(&f->squares);
 }
 /* Forget everything that was gathered or bound. */
-static void neo__fsdp_begin_anew(neo_fsdp *f) {
-    for (int i = 0; i < f->unit_count; i++) {
-        neo__fsdp_unit *u = &f->unit[i];
-        if (u->open != NEO__FSDP_CLOSED) neo__fsdp_close(f, u);
+static void neo__fsdp_begin_anew(neo_fsdp *fsdp) {
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        neo__fsdp_unit *u = &fsdp->unit[i];
+        if (u->open != NEO__FSDP_CLOSED) neo__fsdp_close(fsdp, u);
         u->presence = NEO__FSDP_AWAY;
         u->slot = u->stage = u->lane = -1;
         u->filled = u->micro = 0;
-        if (f->always && f->owner) (void)neo__fsdp_bind_piece(f, i, neo__fsdp_values(u));
+        if (fsdp->always && fsdp->owner) (void)neo__fsdp_bind_piece(fsdp, i, neo__fsdp_values(u));
     }
-    for (int i = 0; i < f->gather.slots; i++) f->gather.slot_unit[i] = -1;
-    for (int i = 0; i < NEO__FSDP_LANES; i++) f->reduce.lane[i].state = NEO__FSDP_FREE;
-    for (int b = 0; b < f->whole.buckets; b++) {
-        f->whole.bucket[b].waits = f->whole.bucket[b].units;
-        f->whole.bucket[b].launched = f->whole.bucket[b].micro = 0;
+    for (int i = 0; i < fsdp->gather.slots; i++) fsdp->gather.slot_unit[i] = -1;
+    for (int i = 0; i < NEO__FSDP_LANES; i++) fsdp->reduce.lane[i].state = NEO__FSDP_FREE;
+    for (int b = 0; b < fsdp->whole.buckets; b++) {
+        fsdp->whole.bucket[b].waits = fsdp->whole.bucket[b].units;
+        fsdp->whole.bucket[b].launched = fsdp->whole.bucket[b].micro = 0;
     }
-    f->error.status = NEO_OK;
-    f->gather.stage_unit[0] = f->gather.stage_unit[1] = -1;
-    f->gather.backward = 0;
-    f->opened.count = 0;
-    f->opened.hash = 0;
-    neo__fsdp_forget_squares(f);
+    fsdp->error.status = NEO_OK;
+    fsdp->gather.stage_unit[0] = fsdp->gather.stage_unit[1] = -1;
+    fsdp->gather.backward = 0;
+    fsdp->opened.count = 0;
+    fsdp->opened.hash = 0;
+    neo__fsdp_forget_squares(fsdp);
 }
 /* Until nothing is under way. */
 static neo_status neo__fsdp_drain(neo_fsdp *f) {
@@ -4367,18 +4440,18 @@ NEO_API neo_status neo_fsdp_cancel(neo_fsdp *f) {
     return status;
 }
 /* End every reduction that is under way. */
-static neo_status neo__fsdp_finish_all(neo_fsdp *f) {
+static neo_status neo__fsdp_finish_all(neo_fsdp *fsdp) {
     for (;;) { /* in the order in which they began */
         neo__fsdp_lane *first = NULL;
-        for (int i = 0; i < f->reduce.lanes; i++)
-            if (f->reduce.lane[i].state != NEO__FSDP_FREE &&
-                (!first || f->reduce.lane[i].since < first->since))
-                first = &f->reduce.lane[i];
+        for (int i = 0; i < fsdp->reduce.lanes; i++)
+            if (fsdp->reduce.lane[i].state != NEO__FSDP_FREE &&
+                (!first || fsdp->reduce.lane[i].since < first->since))
+                first = &fsdp->reduce.lane[i];
         if (!first) break;
-        NEO__TRY(neo__fsdp_finish_lane(f, first));
+        NEO__TRY(neo__fsdp_finish_lane(fsdp, first));
     }
-    for (int i = 0; i < f->whole.buckets; i++)
-        NEO__TRY(neo__fsdp_finish_bucket(f, &f->whole.bucket[i]));
+    for (int i = 0; i < fsdp->whole.buckets; i++)
+        NEO__TRY(neo__fsdp_finish_bucket(fsdp, &fsdp->whole.bucket[i]));
     return NEO_OK;
 }
 /* All gradients become whole sums. NEO_ERR_STATE: some are not there yet, here alone. Other errors
@@ -4412,25 +4485,25 @@ static void neo__fsdp_rescale(neo_fsdp *f, int skip) {
     }
 }
 /* Ranks have opened different windows: which is the first that differs from rank 0's. */
-static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
+static neo_status neo__fsdp_diverged(const neo_fsdp *fsdp) {
     int32_t first[NEO__FSDP_HISTORY],
-        most = (int32_t)NEO__MIN(f->opened.count, (int64_t)NEO__FSDP_HISTORY);
+        most = (int32_t)NEO__MIN(fsdp->opened.count, (int64_t)NEO__FSDP_HISTORY);
     int32_t at = 0;
     neo_status status = NEO_OK;
     memset(first, -1, sizeof first);
-    memcpy(first, f->opened.first, (size_t)most * sizeof *first);
-    NEO__TRY(neo_comm_broadcast(f->comm, first, NEO__FSDP_HISTORY, NEO_I32, 0, NULL));
-    while (at < most && first[at] == f->opened.first[at]) at++;
-    int32_t here = at < most ? f->opened.first[at] : -1,
+    memcpy(first, fsdp->opened.first, (size_t)most * sizeof *first);
+    NEO__TRY(neo_comm_broadcast(fsdp->comm, first, NEO__FSDP_HISTORY, NEO_I32, 0, NULL));
+    while (at < most && first[at] == fsdp->opened.first[at]) at++;
+    int32_t here = at < most ? fsdp->opened.first[at] : -1,
             there = at < NEO__FSDP_HISTORY ? first[at] : -1;
     if (here != there)
         status = neo_fail(
             NEO_ERR_DIVERGED,
             "neo_fsdp_step: window %d of the step is %s of unit '%s' here, %s of unit '%s' on rank "
             "0",
-            at, here & 1 ? "backward" : "forward", here < 0 ? "(none)" : f->unit[here / 2].name,
-            there & 1 ? "backward" : "forward", there < 0 ? "(none)" : f->unit[there / 2].name);
-    status = neo_comm_agree(f->comm, status);
+            at, here & 1 ? "backward" : "forward", here < 0 ? "(none)" : fsdp->unit[here / 2].name,
+            there & 1 ? "backward" : "forward", there < 0 ? "(none)" : fsdp->unit[there / 2].name);
+    status = neo_comm_agree(fsdp->comm, status);
     if (status != NEO_OK) return status;
     return neo_fail(NEO_ERR_DIVERGED,
                     "neo_fsdp_step: ranks have opened different windows in this step, the first %d "
@@ -4439,18 +4512,18 @@ static neo_status neo__fsdp_diverged(const neo_fsdp *f) {
 }
 /* Ranks tell each other before a step whether they opened the same windows, whether all gradients
    are finite, and whether `status` is an error on one of them. */
-static neo_status neo__fsdp_meet(neo_fsdp *f, neo_status status, int infinite, int *skip) {
-    int64_t mark = (int64_t)(f->opened.hash >> 1);
+static neo_status neo__fsdp_meet(neo_fsdp *fsdp, neo_status status, int infinite, int *skip) {
+    int64_t mark = (int64_t)(fsdp->opened.hash >> 1);
     int64_t words[] = {mark, -mark, status != NEO_OK ? 2 : infinite};
     const neo__kept_error error = neo__error_keep(status);
     *skip = infinite;
-    if (f->ranks == 1) return status;
+    if (fsdp->ranks == 1) return status;
     const neo_status met =
-        neo_comm_all_reduce(f->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
+        neo_comm_all_reduce(fsdp->comm, NEO_REDUCE_MAX, words, words, 3, NEO_I64, NULL);
     if (met != NEO_OK) return status != NEO_OK ? neo__error_restore(&error) : met;
-    if (words[2] == 2) return neo_comm_agree(f->comm, neo__error_restore(&error));
+    if (words[2] == 2) return neo_comm_agree(fsdp->comm, neo__error_restore(&error));
     *skip = words[2] != 0;
-    return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(f);
+    return words[0] == -words[1] ? NEO_OK : neo__fsdp_diverged(fsdp);
 }
 NEO_API void neo_fsdp_add_squares(neo_fsdp *f, const neo_exact *squares) {
     neo_exact_merge(&f->squares, squares);
@@ -4462,33 +4535,33 @@ NEO_API float neo_fsdp_clip_factor(const neo_fsdp *f) {
     return f->clipped > 0 && f->clipped == neo_optim_step_count(f->optim) ? factor : 0.0f;
 }
 /* The squares of all ranks: the first place of every sharding group puts them into its norm. */
-static neo_status neo__fsdp_share_squares(neo_fsdp *f) {
+static neo_status neo__fsdp_share_squares(neo_fsdp *fsdp) {
     NEO__ZERO(neo_exact, none);
-    if (!f->has_squares || f->desc.optim.clip_norm <= 0.0f) return NEO_OK;
-    int64_t words = (int64_t)(sizeof f->squares / sizeof(int64_t));
-    neo_exact_normalize(&f->squares);
-    if (f->ranks > 1)
-        NEO__TRY(neo_comm_all_reduce(f->comm, NEO_REDUCE_SUM, &f->squares, &f->squares, words,
-                                     NEO_I64, NULL));
-    neo_exact_normalize(&f->squares);
-    neo_optim_add_squares(f->optim, f->shard && f->place > 0 ? &none : &f->squares);
+    if (!fsdp->has_squares || fsdp->desc.optim.clip_norm <= 0.0f) return NEO_OK;
+    int64_t words = (int64_t)(sizeof fsdp->squares / sizeof(int64_t));
+    neo_exact_normalize(&fsdp->squares);
+    if (fsdp->ranks > 1)
+        NEO__TRY(neo_comm_all_reduce(fsdp->comm, NEO_REDUCE_SUM, &fsdp->squares, &fsdp->squares,
+                                     words, NEO_I64, NULL));
+    neo_exact_normalize(&fsdp->squares);
+    neo_optim_add_squares(fsdp->optim, fsdp->shard && fsdp->place > 0 ? &none : &fsdp->squares);
     return NEO_OK;
 }
 /* The step of gradients that are whole sums. status: an error until here; then no rank steps. */
-static neo_status neo__fsdp_step_sums(neo_fsdp *f, neo_status status, float lr) {
+static neo_status neo__fsdp_step_sums(neo_fsdp *fsdp, neo_status status, float lr) {
     int skip = 0, infinite = 0;
-    double others = neo_exact_value(&f->squares);
-    if (status == NEO_OK) status = neo__fsdp_unscale_all(f, &infinite);
-    infinite |= f->scaler.on && !(others - others == 0.0);
-    status = neo__fsdp_meet(f, status, infinite, &skip);
-    if (status == NEO_OK) neo__fsdp_rescale(f, skip);
-    if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(f);
-    if (status == NEO_OK && !skip) status = neo_optim_step(f->optim, lr);
-    neo__fsdp_begin_anew(f);
-    const neo_status shown = neo__fsdp_show(f);
+    double others = neo_exact_value(&fsdp->squares);
+    if (status == NEO_OK) status = neo__fsdp_unscale_all(fsdp, &infinite);
+    infinite |= fsdp->scaler.on && !(others - others == 0.0);
+    status = neo__fsdp_meet(fsdp, status, infinite, &skip);
+    if (status == NEO_OK) neo__fsdp_rescale(fsdp, skip);
+    if (status == NEO_OK && !skip) status = neo__fsdp_share_squares(fsdp);
+    if (status == NEO_OK && !skip) status = neo_optim_step(fsdp->optim, lr);
+    neo__fsdp_begin_anew(fsdp);
+    const neo_status shown = neo__fsdp_show(fsdp);
     if (status == NEO_OK) status = shown;
-    if (status == NEO_OK) neo__fsdp_count(f, skip ? &f->skipped : &f->steps);
-    if (status == NEO_OK && !skip) f->clipped = neo_optim_step_count(f->optim);
+    if (status == NEO_OK) neo__fsdp_count(fsdp, skip ? &fsdp->skipped : &fsdp->steps);
+    if (status == NEO_OK && !skip) fsdp->clipped = neo_optim_step_count(fsdp->optim);
     return status;
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
@@ -4509,27 +4582,27 @@ static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     neo_fsdp_add_squares(f, &squares);
     return NEO_OK;
 }
-NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr) {
-    NEO__CHECK(f && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
-    const float type = f->desc.optim.clip_norm_type;
-    NEO__CHECK(f->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
+NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr) {
+    NEO__CHECK(fsdp && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
+    const float type = fsdp->desc.optim.clip_norm_type;
+    NEO__CHECK(fsdp->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
                "neo_fsdp_step_tables: clip_norm_type is %g: with tables it must be 2",
                (double)type);
     NEO__CHECK(tables->phase != NEO__SHARD_FORWARDED || tables->kept.batches > 0, NEO_ERR_STATE,
                "neo_fsdp_step_tables: bags '%s' had a forward and no gradients since the last "
                "step: neo_shard_accumulate comes first", tables->map->desc.name);
-    const int64_t skipped = f->skipped;
+    const int64_t skipped = fsdp->skipped;
     NEO__TRY(neo__shard_agree_step(tables, "neo_fsdp_step_tables", lr));
-    NEO__TRY(neo__fsdp_finish(f)); /* what lacks may still come */
-    f->clipped = 0;
-    neo_status status = neo__fsdp_step_sums(f, neo__fsdp_tables_squares(f, tables), lr);
+    NEO__TRY(neo__fsdp_finish(fsdp)); /* what lacks may still come */
+    fsdp->clipped = 0;
+    neo_status status = neo__fsdp_step_sums(fsdp, neo__fsdp_tables_squares(fsdp, tables), lr);
     if (status != NEO_OK) {
         const neo__kept_error error = neo__error_keep(status);
         (void)neo_shard_clear(tables); /* where it fails, the next step says so */
         return neo__error_restore(&error);
     }
-    if (f->skipped != skipped) return neo_shard_clear(tables);
-    const float factor = neo_fsdp_clip_factor(f);
+    if (fsdp->skipped != skipped) return neo_shard_clear(tables);
+    const float factor = neo_fsdp_clip_factor(fsdp);
     if (factor != 1.0f) status = neo_shard_scale_grads(tables, factor);
     NEO__TRY(neo__shard_or_abort(tables, status)); /* the units have stepped */
     return neo__shard_step_kept(tables, lr);
@@ -4537,17 +4610,17 @@ NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *f, neo_shard *tables, float lr
 NEO_API float neo_fsdp_loss_scale(const neo_fsdp *f) {
     return f->scaler.on ? f->scaler.scale : 1.0f;
 }
-NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *f) {
+NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp) {
     NEO__ZERO(neo_fsdp_stats, s);
-    s.steps = f->steps;
-    s.skipped = f->skipped;
-    s.gathers = f->gather.count;
-    s.hits = f->gather.hits;
-    s.wait_ns = f->wait_ns;
-    s.grad_norm = neo_optim_grad_norm(f->optim);
-    if (f->shard) s.shard = neo_comm_get_stats(f->shard);
-    if (f->replica) s.replica = neo_comm_get_stats(f->replica);
-    if (f->all) s.all = neo_comm_get_stats(f->all);
+    s.steps = fsdp->steps;
+    s.skipped = fsdp->skipped;
+    s.gathers = fsdp->gather.count;
+    s.hits = fsdp->gather.hits;
+    s.wait_ns = fsdp->wait_ns;
+    s.grad_norm = neo_optim_grad_norm(fsdp->optim);
+    if (fsdp->shard) s.shard = neo_comm_get_stats(fsdp->shard);
+    if (fsdp->replica) s.replica = neo_comm_get_stats(fsdp->replica);
+    if (fsdp->all) s.all = neo_comm_get_stats(fsdp->all);
     return s;
 }
 NEO_API int neo_fsdp_norm_count(const neo_fsdp *f) { return neo_params_count(f->runs); }
@@ -4602,22 +4675,22 @@ static neo_status neo__fsdp_add_run(neo_state *state, neo_state_kind kind, const
 }
 /* One number per element of a parameter: its value, or of the optimizer's state. */
 static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, const char *name,
-                                       const neo_fsdp *f, const neo__fsdp_unit *u, int i,
+                                       const neo_fsdp *fsdp, const neo__fsdp_unit *unit, int i,
                                        float *data) {
-    neo_tensor whole = neo_params_at(u->params, i)->value;
-    int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
-    whole.place = neo_ctx_device(f->host) ? NEO_DEVICE : NEO_HOST;
-    if (!u->whole && neo_tensor_count(whole) > 0)
+    neo_tensor whole = neo_params_at(unit->params, i)->value;
+    int64_t first, at, count = neo__fsdp_run(fsdp, unit, i, &first, &at);
+    whole.place = neo_ctx_device(fsdp->host) ? NEO_DEVICE : NEO_HOST;
+    if (!unit->whole && neo_tensor_count(whole) > 0)
         return neo__fsdp_add_run(state, kind, name, data, whole, first, count,
-                                 f->rank >= f->factor);
-    whole.data = data ? data : u->master;
+                                 fsdp->rank >= fsdp->factor);
+    whole.data = data ? data : unit->master;
     whole.absent = NULL;
     return neo_state_add(state, kind, name, whole);
 }
-static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *f) {
+static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *fsdp) {
     static const char *const word[] = {"micro_batches", "accumulate_groups", "leaf_pieces",
                                        "param_dtype", "reduce_dtype"};
-    const neo_fsdp_desc *d = &f->desc;
+    const neo_fsdp_desc *d = &fsdp->desc;
     const int number[] = {d->micro_batches, d->groups, d->leaf_pieces != 0}; /* groups: 1 is each */
     char key[256], text[32];
     for (int i = 0; i < 5; i++) {
@@ -4636,39 +4709,39 @@ static neo_tensor neo__fsdp_scaler(neo_fsdp *f, int i, char name[256]) {
     return i ? neo_tensor_1d(&f->scaler.good_steps, NEO_I64, 1)
              : neo_tensor_1d(&f->scaler.scale, NEO_F32, 1);
 }
-NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *f) {
-    NEO__CHECK(state && f, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
-    NEO__TRY(neo__fsdp_define(state, f));
-    for (int i = 0; i < f->unit_count; i++) {
-        const neo__fsdp_unit *u = &f->unit[i];
+NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp) {
+    NEO__CHECK(state && fsdp, NEO_ERR_ARG, "neo_state_add_fsdp: an argument is NULL");
+    NEO__TRY(neo__fsdp_define(state, fsdp));
+    for (int i = 0; i < fsdp->unit_count; i++) {
+        const neo__fsdp_unit *u = &fsdp->unit[i];
         for (int k = 0; k < u->params_count; k++) {
             int64_t first, at;
-            neo__fsdp_run(f, u, k, &first, &at);
+            neo__fsdp_run(fsdp, u, k, &first, &at);
             NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_WEIGHT,
-                                          neo_params_at(u->params, k)->name, f, u, k,
+                                          neo_params_at(u->params, k)->name, fsdp, u, k,
                                           u->master + at));
         }
     }
-    if (f->always) neo__state_when_read(state, neo__fsdp_show_again, f);
+    if (fsdp->always) neo__state_when_read(state, neo__fsdp_show_again, fsdp);
     int unit = 0;
-    for (int i = 0; i < neo_optim_state_count(f->optim); i++) {
+    for (int i = 0; i < neo_optim_state_count(fsdp->optim); i++) {
         const char *name;
         int param;
-        neo_tensor t = neo_optim_state_at(f->optim, i, &name, &param);
+        neo_tensor t = neo_optim_state_at(fsdp->optim, i, &name, &param);
         if (param < 0) {
             NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, t));
             continue;
         }
-        while (f->unit[unit].frozen ||
-               param >= f->unit[unit].first_param + f->unit[unit].params_count)
+        while (fsdp->unit[unit].frozen ||
+               param >= fsdp->unit[unit].first_param + fsdp->unit[unit].params_count)
             unit++;
-        NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, f, &f->unit[unit],
-                                      param - f->unit[unit].first_param, (float *)t.data));
+        NEO__TRY(neo__fsdp_add_tensor(state, NEO_STATE_OPTIMIZER, name, fsdp, &fsdp->unit[unit],
+                                      param - fsdp->unit[unit].first_param, (float *)t.data));
     }
-    if (!f->scaler.on) return NEO_OK;
+    if (!fsdp->scaler.on) return NEO_OK;
     char name[256];
     for (int i = 0; i < 2; i++) {
-        neo_tensor t = neo__fsdp_scaler(f, i, name);
+        neo_tensor t = neo__fsdp_scaler(fsdp, i, name);
         NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
@@ -4698,21 +4771,24 @@ static int neo__fsdp_state_kinds(const neo_fsdp *f) {
     return params ? (neo_optim_state_count(f->optim) - 1) / params : 0;
 }
 /* Counts, and if base is not NULL places, what a writer takes. */
-static void neo__fsdp_layout_writer(neo__fsdp_writer *w, neo_fsdp *f, int with_state, char *base) {
+static void neo__fsdp_layout_writer(neo__fsdp_writer *writer, neo_fsdp *fsdp, int with_state,
+                                    char *base) {
     neo__carve carve = {base, 0};
-    int root = f->rank == 0;
-    w->f = f;
-    w->kinds = with_state ? 1 + neo__fsdp_state_kinds(f) : 1;
-    w->numbers = !with_state ? 0 : f->scaler.on ? 3 : 1;
-    w->count = w->numbers + (w->kinds - 1) * neo_params_count(f->runs);
-    for (int i = 0; i < f->unit_count; i++) w->count += f->unit[i].params_count;
-    int64_t whole = root ? f->reduce.largest_cut : 0;
-    int64_t chunk = w->kinds > 1 && f->rank < f->factor ? f->reduce.largest_cut / f->factor : 0;
-    NEO__CARVE(&carve, w->whole, whole);
-    NEO__CARVE(&carve, w->chunk, chunk);
-    NEO__CARVE(&carve, w->name, root ? w->count : 0);
-    NEO__CARVE(&carve, w->tensor, root ? w->count : 0);
-    w->bytes = carve.at;
+    int root = fsdp->rank == 0;
+    writer->f = fsdp;
+    writer->kinds = with_state ? 1 + neo__fsdp_state_kinds(fsdp) : 1;
+    writer->numbers = !with_state ? 0 : fsdp->scaler.on ? 3 : 1;
+    writer->count = writer->numbers + (writer->kinds - 1) * neo_params_count(fsdp->runs);
+    for (int i = 0; i < fsdp->unit_count; i++) writer->count += fsdp->unit[i].params_count;
+    int64_t whole = root ? fsdp->reduce.largest_cut : 0;
+    int64_t chunk = writer->kinds > 1 && fsdp->rank < fsdp->factor
+                        ? fsdp->reduce.largest_cut / fsdp->factor
+                        : 0;
+    NEO__CARVE(&carve, writer->whole, whole);
+    NEO__CARVE(&carve, writer->chunk, chunk);
+    NEO__CARVE(&carve, writer->name, root ? writer->count : 0);
+    NEO__CARVE(&carve, writer->tensor, root ? writer->count : 0);
+    writer->bytes = carve.at;
 }
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *f, int with_state) {
     neo__fsdp_writer w;
@@ -4730,65 +4806,66 @@ static neo_tensor neo__fsdp_state_of(const neo__fsdp_writer *w, const neo__fsdp_
                               NULL);
 }
 /* Names and shapes in the order of the passes. */
-static void neo__fsdp_list_tensors(neo__fsdp_writer *w) {
-    neo_fsdp *f = w->f;
+static void neo__fsdp_list_tensors(neo__fsdp_writer *writer) {
+    neo_fsdp *fsdp = writer->f;
     int at = 0;
-    for (int unit = 0; unit < f->unit_count; unit++) {
-        const neo__fsdp_unit *u = &f->unit[unit];
-        for (int kind = 0; kind < neo__fsdp_passes(w, u); kind++)
+    for (int unit = 0; unit < fsdp->unit_count; unit++) {
+        const neo__fsdp_unit *u = &fsdp->unit[unit];
+        for (int kind = 0; kind < neo__fsdp_passes(writer, u); kind++)
             for (int i = 0; i < u->params_count; i++, at++) {
-                w->tensor[at] = neo_params_at(u->params, i)->value;
-                w->name[at] = neo_params_at(u->params, i)->name;
-                if (kind > 0) neo__fsdp_state_of(w, u, kind, i, &w->name[at]);
+                writer->tensor[at] = neo_params_at(u->params, i)->value;
+                writer->name[at] = neo_params_at(u->params, i)->name;
+                if (kind > 0) neo__fsdp_state_of(writer, u, kind, i, &writer->name[at]);
             }
     }
-    if (w->numbers == 0) return;
-    w->tensor[at] =
-        neo_optim_state_at(f->optim, neo_optim_state_count(f->optim) - 1, &w->name[at], NULL);
+    if (writer->numbers == 0) return;
+    writer->tensor[at] = neo_optim_state_at(fsdp->optim, neo_optim_state_count(fsdp->optim) - 1,
+                                            &writer->name[at], NULL);
     at++;
-    for (int i = 0; i + 1 < w->numbers; i++, at++) {
-        w->tensor[at] = neo__fsdp_scaler(f, i, w->text[i]);
-        w->name[at] = w->text[i];
+    for (int i = 0; i + 1 < writer->numbers; i++, at++) {
+        writer->tensor[at] = neo__fsdp_scaler(fsdp, i, writer->text[i]);
+        writer->name[at] = writer->text[i];
     }
 }
 /* A pass: w->whole on rank 0 is the unit's. */
-static neo_status neo__fsdp_write_pass(neo__fsdp_writer *w, int unit, int kind) {
-    neo_fsdp *f = w->f;
-    const neo__fsdp_unit *u = &f->unit[unit];
+static neo_status neo__fsdp_write_pass(neo__fsdp_writer *writer, int unit, int kind) {
+    neo_fsdp *fsdp = writer->f;
+    const neo__fsdp_unit *u = &fsdp->unit[unit];
     if (u->whole) return NEO_OK;
-    neo_status status = neo_comm_agree(f->comm, NEO_OK);
+    neo_status status = neo_comm_agree(fsdp->comm, NEO_OK);
     const float *from = u->master;
-    if (status == NEO_OK && f->rank >= f->factor) return NEO_OK;
+    if (status == NEO_OK && fsdp->rank >= fsdp->factor) return NEO_OK;
     for (int i = 0; i < u->params_count && kind > 0 && status == NEO_OK; i++) {
-        int64_t first, at, count = neo__fsdp_run(f, u, i, &first, &at);
-        const void *run = neo__fsdp_state_of(w, u, kind, i, NULL).data;
-        if (count > 0) memcpy(w->chunk + at, run, (size_t)count * sizeof(float));
-        from = w->chunk;
+        int64_t first, at, count = neo__fsdp_run(fsdp, u, i, &first, &at);
+        const void *run = neo__fsdp_state_of(writer, u, kind, i, NULL).data;
+        if (count > 0) memcpy(writer->chunk + at, run, (size_t)count * sizeof(float));
+        from = writer->chunk;
     }
     if (status == NEO_OK) {
-        neo_comm_label(f->shard, u->name);
-        status = neo_comm_gather(f->shard, from, w->whole, u->chunk, NULL, NEO_F32, 0, NULL);
+        neo_comm_label(fsdp->shard, u->name);
+        status =
+            neo_comm_gather(fsdp->shard, from, writer->whole, u->chunk, NULL, NEO_F32, 0, NULL);
     }
-    w->ended = status != NEO_OK;
+    writer->ended = status != NEO_OK;
     return status;
 }
 /* Supply the tensor that the file asks rank 0 for. */
 static neo_status neo__fsdp_supply(void *user, int index, const void **data) {
-    neo__fsdp_writer *w = (neo__fsdp_writer *)user;
-    if (index >= w->count - w->numbers) {
-        *data = w->tensor[index].data;
+    neo__fsdp_writer *writer = (neo__fsdp_writer *)user;
+    if (index >= writer->count - writer->numbers) {
+        *data = writer->tensor[index].data;
         return NEO_OK;
     }
-    const neo__fsdp_unit *u = &w->f->unit[w->unit];
-    if (w->param == 0) NEO__TRY(neo__fsdp_write_pass(w, w->unit, w->kind));
-    if (!u->whole) *data = w->whole + u->begin[w->param];
-    else if (w->kind == 0) *data = u->master + u->begin[w->param];
-    else *data = neo__fsdp_state_of(w, u, w->kind, w->param, NULL).data;
-    if (++w->param < u->params_count) return NEO_OK;
-    w->param = 0;
-    if (++w->kind < neo__fsdp_passes(w, u)) return NEO_OK;
-    w->kind = 0;
-    w->unit++;
+    const neo__fsdp_unit *u = &writer->f->unit[writer->unit];
+    if (writer->param == 0) NEO__TRY(neo__fsdp_write_pass(writer, writer->unit, writer->kind));
+    if (!u->whole) *data = writer->whole + u->begin[writer->param];
+    else if (writer->kind == 0) *data = u->master + u->begin[writer->param];
+    else *data = neo__fsdp_state_of(writer, u, writer->kind, writer->param, NULL).data;
+    if (++writer->param < u->params_count) return NEO_OK;
+    writer->param = 0;
+    if (++writer->kind < neo__fsdp_passes(writer, u)) return NEO_OK;
+    writer->kind = 0;
+    writer->unit++;
     return NEO_OK;
 }
 static neo_status neo__fsdp_write_root(neo__fsdp_writer *w, const char *path) {
@@ -4803,31 +4880,33 @@ static neo_status neo__fsdp_write_others(neo__fsdp_writer *w) {
             NEO__TRY(neo__fsdp_write_pass(w, unit, kind));
     return NEO_OK;
 }
-NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *f, const char *path, int with_state) {
+NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *fsdp, const char *path, int with_state) {
     const char *fn = "neo_fsdp_write_safetensors";
-    NEO__CHECK_LIVE(f, fn, "fsdp");
-    NEO__CHECK(!neo_ctx_device(f->ctx), NEO_ERR_UNSUPPORTED,
+    NEO__CHECK_LIVE(fsdp, fn, "fsdp");
+    NEO__CHECK(!neo_ctx_device(fsdp->ctx), NEO_ERR_UNSUPPORTED,
                "%s: units on a device: neo_save writes them", fn);
-    NEO__ZERO(neo__fsdp_writer, w);
-    neo__fsdp_layout_writer(&w, f, with_state, NULL);
+    NEO__ZERO(neo__fsdp_writer, writer);
+    neo__fsdp_layout_writer(&writer, fsdp, with_state, NULL);
     NEO__ZERO(neo__alike, alike);
     neo__alike_add(&alike, "another with_state than rank 0", with_state != 0);
-    NEO__TRY(neo__alike_check(f->comm, &alike, fn));
+    NEO__TRY(neo__alike_check(fsdp->comm, &alike, fn));
     neo_status status = NEO_OK;
-    if (!path && f->rank == 0) status = neo_fail(NEO_ERR_ARG, "%s: path is NULL", fn);
-    if (w.bytes && status == NEO_OK) {
-        w.memory = (char *)neo_alloc(f->ctx, w.bytes);
-        if (!w.memory)
-            status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, w.bytes);
+    if (!path && fsdp->rank == 0) status = neo_fail(NEO_ERR_ARG, "%s: path is NULL", fn);
+    if (writer.bytes && status == NEO_OK) {
+        writer.memory = (char *)neo_alloc(fsdp->ctx, writer.bytes);
+        if (!writer.memory)
+            status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %zu bytes", fn, writer.bytes);
     }
-    status = neo_comm_agree(f->comm, status);
+    status = neo_comm_agree(fsdp->comm, status);
     if (status == NEO_OK) {
-        neo__fsdp_layout_writer(&w, f, with_state, w.memory);
-        if (w.memory) memset(w.memory, 0, w.bytes); /* gaps between runs travel too */
-        status = f->rank == 0 ? neo__fsdp_write_root(&w, path) : neo__fsdp_write_others(&w);
-        if (!w.ended) status = neo_comm_agree(f->comm, status);
+        neo__fsdp_layout_writer(&writer, fsdp, with_state, writer.memory);
+        if (writer.memory)
+            memset(writer.memory, 0, writer.bytes); /* gaps between runs travel too */
+        status =
+            fsdp->rank == 0 ? neo__fsdp_write_root(&writer, path) : neo__fsdp_write_others(&writer);
+        if (!writer.ended) status = neo_comm_agree(fsdp->comm, status);
     }
-    neo_free(f->ctx, w.memory, w.bytes);
+    neo_free(fsdp->ctx, writer.memory, writer.bytes);
     return status;
 }
 NEO__COLD_END

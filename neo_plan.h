@@ -457,12 +457,12 @@ typedef struct neo__plan_field {
     double *value, otherwise;
 } neo__plan_field;
 enum { NEO__PLAN_FIELDS = 14 };
-static void neo__plan_cluster_fields(neo_cluster *c, neo__plan_field *to) {
-    neo_link *local = &c->link[NEO_LEVEL_LOCAL], *cross = &c->link[NEO_LEVEL_CROSS];
-    neo_calibration *by = &c->calibration;
+static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
+    neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
+    neo_calibration *by = &cluster->calibration;
     const neo__plan_field fields[NEO__PLAN_FIELDS] = {
-        {"memory_bandwidth", &c->memory_bandwidth, 10e9},
-        {"flops", &c->flops, 50e9},
+        {"memory_bandwidth", &cluster->memory_bandwidth, 10e9},
+        {"flops", &cluster->flops, 50e9},
         {"link[NEO_LEVEL_LOCAL].latency_us", &local->latency_us, 0.0},
         {"link[NEO_LEVEL_LOCAL].bandwidth", &local->bandwidth, 5e9},
         {"link[NEO_LEVEL_CROSS].latency_us", &cross->latency_us, 0.0},
@@ -477,59 +477,61 @@ static void neo__plan_cluster_fields(neo_cluster *c, neo__plan_field *to) {
         {"calibration.kept", &by->kept, 256.0}};
     memcpy(to, fields, sizeof fields);
 }
-static neo_status neo__plan_check_cluster(const neo_cluster *c, const char *fn) {
-    neo_cluster copy = *c;
+static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
+    neo_cluster copy = *cluster;
     neo__plan_field field[NEO__PLAN_FIELDS];
-    NEO__CHECK(c->ranks >= 1 && c->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
-               "%s: cluster.ranks is %d, not in 1 .. %d", fn, c->ranks, (int)NEO__PLAN_MAX_RANKS);
-    NEO__CHECK(c->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
-               c->ranks_per_node);
-    NEO__CHECK(c->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
-               c->memory_bytes);
+    NEO__CHECK(cluster->ranks >= 1 && cluster->ranks <= NEO__PLAN_MAX_RANKS, NEO_ERR_ARG,
+               "%s: cluster.ranks is %d, not in 1 .. %d", fn, cluster->ranks,
+               (int)NEO__PLAN_MAX_RANKS);
+    NEO__CHECK(cluster->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
+               cluster->ranks_per_node);
+    NEO__CHECK(cluster->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
+               cluster->memory_bytes);
     neo__plan_cluster_fields(&copy, field);
     for (int i = 0; i < NEO__PLAN_FIELDS; i++)
         NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
                    "%s: cluster.%s is %g, not a finite number from 0 up", fn, field[i].name,
                    *field[i].value);
     for (int i = 0; i < NEO_ROWS_COUNT * 6; i++)
-        NEO__CHECK(neo__plan_positive(c->calibration.rows[i / 6][i / 3 % 2][i % 3]), NEO_ERR_ARG,
+        NEO__CHECK(neo__plan_positive(cluster->calibration.rows[i / 6][i / 3 % 2][i % 3]),
+                   NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.rows is not finite and from 0 up", fn);
     return NEO_OK;
 }
-static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *d, const char *fn) {
+static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn) {
     neo_bags_memory memory;
     NEO__TRY(neo__check_live(ctx, fn, "ctx"));
-    NEO__CHECK(d && d->bags, NEO_ERR_ARG, "%s: desc or desc->bags is NULL", fn);
-    NEO__TRY(neo_bags_bytes(ctx, d->bags, &memory));
-    NEO__CHECK(d->kept_batches >= 0 && d->kept_batches <= NEO__PLAN_MAX_KEPT, NEO_ERR_ARG,
-               "%s: kept_batches is %d, not in 0 .. %d", fn, d->kept_batches,
+    NEO__CHECK(desc && desc->bags, NEO_ERR_ARG, "%s: desc or desc->bags is NULL", fn);
+    NEO__TRY(neo_bags_bytes(ctx, desc->bags, &memory));
+    NEO__CHECK(desc->kept_batches >= 0 && desc->kept_batches <= NEO__PLAN_MAX_KEPT, NEO_ERR_ARG,
+               "%s: kept_batches is %d, not in 0 .. %d", fn, desc->kept_batches,
                (int)NEO__PLAN_MAX_KEPT);
-    for (int32_t t = 0; t < d->bags->table_count; t++)
+    for (int32_t t = 0; t < desc->bags->table_count; t++)
         NEO__CHECK(
-            !d->bags->tables[t].weight, NEO_ERR_ARG,
+            !desc->bags->tables[t].weight, NEO_ERR_ARG,
             "%s: table '%s': a table in pieces cannot lie in memory of yours: give weight NULL", fn,
-            d->bags->tables[t].name);
-    for (int32_t f = 0; d->ids_per_sample && f < neo__plan_features(d->bags); f++)
-        NEO__CHECK(neo__plan_positive(d->ids_per_sample[f]), NEO_ERR_ARG,
+            desc->bags->tables[t].name);
+    for (int32_t f = 0; desc->ids_per_sample && f < neo__plan_features(desc->bags); f++)
+        NEO__CHECK(neo__plan_positive(desc->ids_per_sample[f]), NEO_ERR_ARG,
                    "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f,
-                   d->ids_per_sample[f]);
-    NEO__TRY(neo__plan_check_cluster(&d->cluster, fn));
-    NEO__CHECK((unsigned)d->wire_forward < NEO_WIRE_COUNT &&
-                   (unsigned)d->wire_backward < NEO_WIRE_COUNT,
+                   desc->ids_per_sample[f]);
+    NEO__TRY(neo__plan_check_cluster(&desc->cluster, fn));
+    NEO__CHECK((unsigned)desc->wire_forward < NEO_WIRE_COUNT &&
+                   (unsigned)desc->wire_backward < NEO_WIRE_COUNT,
                NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn,
-               (int)d->wire_forward, (int)d->wire_backward);
-    NEO__CHECK(d->placements <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
-               "%s: placements 0x%x has unknown bits", fn, d->placements);
-    for (int32_t t = 0; d->table_placements && t < d->bags->table_count; t++)
-        NEO__CHECK(d->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
+               (int)desc->wire_forward, (int)desc->wire_backward);
+    NEO__CHECK(desc->placements <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
+               "%s: placements 0x%x has unknown bits", fn, desc->placements);
+    for (int32_t t = 0; desc->table_placements && t < desc->bags->table_count; t++)
+        NEO__CHECK(desc->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
                    "%s: table '%s': table_placements 0x%x has unknown bits", fn,
-                   d->bags->tables[t].name, d->table_placements[t]);
-    NEO__CHECK(neo__plan_positive(d->dense_flops_bottom) && d->dense_params >= 0 &&
-                   neo__plan_positive(d->dense_flops_top) && neo__plan_positive(d->skew),
+                   desc->bags->tables[t].name, desc->table_placements[t]);
+    NEO__CHECK(neo__plan_positive(desc->dense_flops_bottom) && desc->dense_params >= 0 &&
+                   neo__plan_positive(desc->dense_flops_top) && neo__plan_positive(desc->skew),
                NEO_ERR_ARG,
                "%s: dense_flops_bottom %g, dense_flops_top %g, dense_params %" PRId64
                " and skew %g must be from 0 up",
-               fn, d->dense_flops_bottom, d->dense_flops_top, d->dense_params, d->skew);
+               fn, desc->dense_flops_bottom, desc->dense_flops_top, desc->dense_params, desc->skew);
     return NEO_OK;
 }
 
@@ -541,8 +543,8 @@ static neo_status neo__plan_copy_text(neo_plan *plan, const char **text) {
     *text = copy;
     return NEO_OK;
 }
-static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
-    const neo_bags_desc *from = d->bags;
+static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *desc) {
+    const neo_bags_desc *from = desc->bags;
     int32_t tables = from->table_count, features = neo__plan_features(from);
     neo__arena *kept = &plan->kept;
     neo_table_desc *table;
@@ -553,18 +555,18 @@ static neo_status neo__plan_copy(neo_plan *plan, const neo_plan_desc *d) {
     NEO__TRY(NEO__ARENA(kept, feature, features));
     NEO__TRY(NEO__ARENA(kept, ids, features));
     NEO__TRY(NEO__ARENA(kept, allowed, tables));
-    plan->desc = *d;
+    plan->desc = *desc;
     plan->bags = *from;
     NEO__TRY(neo__plan_copy_text(plan, &plan->bags.name));
     for (int32_t t = 0; t < tables; t++) {
         table[t] = from->tables[t];
         NEO__TRY(neo__plan_copy_text(plan, &table[t].name));
-        allowed[t] = d->table_placements ? d->table_placements[t] : 0;
+        allowed[t] = desc->table_placements ? desc->table_placements[t] : 0;
     }
     double even = (double)from->max_ids / ((double)from->max_batch * (double)features);
     for (int32_t f = 0; f < features; f++) {
         feature[f] = from->feature_table ? from->feature_table[f] : f;
-        ids[f] = d->ids_per_sample ? d->ids_per_sample[f] : even;
+        ids[f] = desc->ids_per_sample ? desc->ids_per_sample[f] : even;
     }
     plan->bags.tables = table;
     plan->bags.feature_table = feature;
@@ -621,33 +623,33 @@ static void neo__plan_defaults(neo_plan *plan) {
    that any rank touched wait and step. On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
-    const neo_cluster *c = &plan->desc.cluster;
-    neo__plan_model *m = &plan->model;
-    double w = c->ranks, l = plan->per_node;
-    double local_us = c->link[NEO_LEVEL_LOCAL].latency_us,
-           cross_us = c->link[NEO_LEVEL_CROSS].latency_us;
-    m->batch = (double)plan->bags.max_batch;
-    m->ranks = w;
-    m->local = 1.0 / c->link[NEO_LEVEL_LOCAL].bandwidth;
-    m->cross = 1.0 / c->link[NEO_LEVEL_CROSS].bandwidth;
-    m->to_nodes = (w - l) / w * m->cross;
-    m->to_all = (l - 1.0) / w * m->local + m->to_nodes;
-    m->all_reduce = 2.0 * m->to_all;
-    m->lookup = c->calibration.lookup / c->memory_bandwidth;
-    m->update = c->calibration.update / c->memory_bandwidth;
-    m->copy = c->calibration.copy / c->memory_bandwidth;
-    m->bucketed = m->lookup * c->calibration.bucketed;
-    m->id = c->calibration.id / c->memory_bandwidth;
-    m->sort = c->calibration.sort / c->memory_bandwidth;
-    m->row = c->calibration.row / c->memory_bandwidth;
-    m->kept = c->calibration.kept / c->memory_bandwidth;
-    m->id_bytes = 4.0;
+    const neo_cluster *cluster = &plan->desc.cluster;
+    neo__plan_model *model = &plan->model;
+    double w = cluster->ranks, l = plan->per_node;
+    double local_us = cluster->link[NEO_LEVEL_LOCAL].latency_us,
+           cross_us = cluster->link[NEO_LEVEL_CROSS].latency_us;
+    model->batch = (double)plan->bags.max_batch;
+    model->ranks = w;
+    model->local = 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth;
+    model->cross = 1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth;
+    model->to_nodes = (w - l) / w * model->cross;
+    model->to_all = (l - 1.0) / w * model->local + model->to_nodes;
+    model->all_reduce = 2.0 * model->to_all;
+    model->lookup = cluster->calibration.lookup / cluster->memory_bandwidth;
+    model->update = cluster->calibration.update / cluster->memory_bandwidth;
+    model->copy = cluster->calibration.copy / cluster->memory_bandwidth;
+    model->bucketed = model->lookup * cluster->calibration.bucketed;
+    model->id = cluster->calibration.id / cluster->memory_bandwidth;
+    model->sort = cluster->calibration.sort / cluster->memory_bandwidth;
+    model->row = cluster->calibration.row / cluster->memory_bandwidth;
+    model->kept = cluster->calibration.kept / cluster->memory_bandwidth;
+    model->id_bytes = 4.0;
     for (int32_t t = 0; t < plan->bags.table_count; t++)
-        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) m->id_bytes = 8.0;
-    m->whole = c->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
+        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) model->id_bytes = 8.0;
+    model->whole = cluster->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
-    m->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
-    m->reduce_latency = 2.0 * m->exchange_latency;
+    model->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
+    model->reduce_latency = 2.0 * model->exchange_latency;
 }
 
 /* Bytes per row of weights and state, as neo_bags takes them: linear in the columns. */
@@ -700,24 +702,25 @@ static void neo__plan_span(double narrow, double wide, double scale, double *at_
     *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
     *at_0 = narrow * scale - 16.0 * *per_col;
 }
-static neo__plan_rate neo__plan_rate_of(const neo__plan_table *t, int update) {
-    const neo__plan_model *m = &t->plan->model;
-    const neo_cluster *c = &t->plan->desc.cluster;
-    const int state = t->state_col > 4 ? NEO_ROWS_ADAM : t->state_col ? NEO_ROWS_ADAGRAD
-                      : t->state_fixed ? NEO_ROWS_ROWWISE : NEO_ROWS_SGD;
-    const double *at = c->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0];
-    const double buckets = t->buckets && !update ? c->calibration.bucketed : 1.0,
-                 byte = update ? m->update : neo__plan_lookup(t);
-    neo__plan_rate r = {(8.0 + (double)t->row_fixed) * byte + (update ? m->sort : 0.0),
-                        (double)t->row_col * byte, 4.0 * byte, 4.0 * byte};
-    double mean[2], fresh = neo__plan_fresh(m->batch * t->ids, t->rows, t->plan->desc.skew);
+static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update) {
+    const neo__plan_model *model = &table->plan->model;
+    const neo_cluster *cluster = &table->plan->desc.cluster;
+    const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
+                      : table->state_fixed ? NEO_ROWS_ROWWISE : NEO_ROWS_SGD;
+    const double *at = cluster->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0];
+    const double buckets = table->buckets && !update ? cluster->calibration.bucketed : 1.0,
+                 byte = update ? model->update : neo__plan_lookup(table);
+    neo__plan_rate r = {(8.0 + (double)table->row_fixed) * byte + (update ? model->sort : 0.0),
+                        (double)table->row_col * byte, 4.0 * byte, 4.0 * byte};
+    double mean[2],
+        fresh = neo__plan_fresh(model->batch * table->ids, table->rows, table->plan->desc.skew);
     if (at[0] <= 0.0) return r;
     for (int i = 0; i < 2; i++) {
         const double *x = at + 3 * i;
-        mean[i] = x[0] + fresh * (x[1] - x[0] + m->cold * (x[2] - x[1]));
+        mean[i] = x[0] + fresh * (x[1] - x[0] + model->cold * (x[2] - x[1]));
     }
-    neo__plan_span(mean[0], mean[1], buckets / c->memory_bandwidth, &r.id, &r.id_col);
-    neo__plan_span(at[0], at[3], buckets / c->memory_bandwidth, &r.bag, &r.bag_col);
+    neo__plan_span(mean[0], mean[1], buckets / cluster->memory_bandwidth, &r.id, &r.id_col);
+    neo__plan_span(at[0], at[3], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
     return r;
 }
 static neo_status neo__plan_tables(neo_plan *plan) {
@@ -732,29 +735,30 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     }
     for (int32_t i = 0; i < bags->table_count; i++) {
         const neo_table_desc *from = &bags->tables[i];
-        neo__plan_table *t = &plan->table[i];
+        neo__plan_table *table = &plan->table[i];
         unsigned mine = plan->desc.table_placements[i], named = mine ? mine : plan->desc.placements;
         int kind = (int)from->optim.kind;
-        t->plan = plan;
-        t->desc = from;
-        t->rows = from->rows;
-        t->dim = from->dim;
-        t->blocks = (t->dim + plan->block - 1) / plan->block;
-        t->none = from->pooling == NEO_POOL_NONE;
-        t->loose = !t->none && from->row_buckets <= 1;
-        t->buckets = t->none || t->loose || from->row_buckets >= t->rows ? 0 : from->row_buckets;
-        t->allowed = named      ? named
-                     : t->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
+        table->plan = plan;
+        table->desc = from;
+        table->rows = from->rows;
+        table->dim = from->dim;
+        table->blocks = (table->dim + plan->block - 1) / plan->block;
+        table->none = from->pooling == NEO_POOL_NONE;
+        table->loose = !table->none && from->row_buckets <= 1;
+        table->buckets =
+            table->none || table->loose || from->row_buckets >= table->rows ? 0 : from->row_buckets;
+        table->allowed = named      ? named
+                     : table->loose ? NEO__PLAN_ALL_BITS & ~(unsigned)NEO__PLAN_ROW_BITS
                                 : (unsigned)NEO__PLAN_ALL_BITS;
-        if (t->none && !named) t->allowed &= ~(unsigned)NEO__PLAN_COLUMN_BITS;
-        t->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM ||
+        if (table->none && !named) table->allowed &= ~(unsigned)NEO__PLAN_COLUMN_BITS;
+        table->row_sums = kind == NEO_BAG_ROWWISE_ADAGRAD || kind == NEO_BAG_PARTIAL_ADAM ||
                       kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB ||
                       kind == NEO_BAG_LARS_SGD || from->optim.max_norm > 0.0f;
-        t->ids_capacity =
-            all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (t->ids / all_ids)) + 1 : 1;
-        NEO__TRY(neo__plan_row_bytes(plan, from, t));
-        bytes += (double)(t->rows * (t->row_fixed + t->state_fixed)) +
-                 (double)(t->rows * t->dim) * (double)(t->row_col + t->state_col);
+        table->ids_capacity =
+            all_ids > 0.0 ? (int64_t)((double)bags->max_ids * (table->ids / all_ids)) + 1 : 1;
+        NEO__TRY(neo__plan_row_bytes(plan, from, table));
+        bytes += (double)(table->rows * (table->row_fixed + table->state_fixed)) +
+                 (double)(table->rows * table->dim) * (double)(table->row_col + table->state_col);
     }
     plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
     for (int32_t i = 0; i < bags->table_count; i++)
@@ -901,34 +905,34 @@ static const char *neo__carve_text(neo__carve *carve, const char *format, const 
     return text;
 }
 /* The arrays and texts of a map, behind it. */
-static size_t neo__shard_map_layout(neo__shard_map *m, char *block, const neo_bags_desc *d) {
-    neo__carve carve = {block, (sizeof *m + 63) & ~(size_t)63}, *c = &carve;
-    int64_t ranks = m->ranks;
-    NEO__CARVE(c, m->feature_table, m->feature_count);
-    NEO__CARVE(c, m->first_feature, m->table_count + 1);
-    NEO__CARVE(c, m->table_features, m->feature_count);
-    NEO__CARVE(c, m->feature_col, m->feature_count + 1);
-    NEO__CARVE(c, m->ids_per_sample, m->feature_count);
-    NEO__CARVE(c, m->tables, m->table_count);
-    NEO__CARVE(c, m->parts, m->part_count);
-    NEO__CARVE(c, m->flows, m->flow_count);
-    NEO__CARVE(c, m->sources, m->flow_count);
-    NEO__CARVE(c, m->first_source, m->feature_count + 1);
-    NEO__CARVE(c, m->routes, m->route_count);
-    NEO__CARVE(c, m->pull, m->route_count);
-    NEO__CARVE(c, m->cuts, m->part_count);
-    NEO__CARVE(c, m->replicas, m->feature_count);
-    NEO__CARVE(c, m->mean_row, m->feature_count);
-    NEO__CARVE(c, m->part_begin, ranks + 1);
-    NEO__CARVE(c, m->flow_begin, ranks + 1);
-    NEO__CARVE(c, m->route_begin, ranks + 1);
-    NEO__CARVE(c, m->at_rank, ranks);
-    NEO__CARVE(c, m->at_node, m->nodes + 1);
-    NEO__CARVE(c, m->mids, m->mid_count);
-    m->desc.name = neo__carve_text(c, "%s", d->name ? d->name : "bags");
-    for (int32_t t = 0; t < m->table_count; t++) {
-        const char *name = neo__carve_text(c, "%s", d->tables[t].name);
-        if (name) m->tables[t].name = name;
+static size_t neo__shard_map_layout(neo__shard_map *map, char *block, const neo_bags_desc *desc) {
+    neo__carve carve = {block, (sizeof *map + 63) & ~(size_t)63}, *c = &carve;
+    int64_t ranks = map->ranks;
+    NEO__CARVE(c, map->feature_table, map->feature_count);
+    NEO__CARVE(c, map->first_feature, map->table_count + 1);
+    NEO__CARVE(c, map->table_features, map->feature_count);
+    NEO__CARVE(c, map->feature_col, map->feature_count + 1);
+    NEO__CARVE(c, map->ids_per_sample, map->feature_count);
+    NEO__CARVE(c, map->tables, map->table_count);
+    NEO__CARVE(c, map->parts, map->part_count);
+    NEO__CARVE(c, map->flows, map->flow_count);
+    NEO__CARVE(c, map->sources, map->flow_count);
+    NEO__CARVE(c, map->first_source, map->feature_count + 1);
+    NEO__CARVE(c, map->routes, map->route_count);
+    NEO__CARVE(c, map->pull, map->route_count);
+    NEO__CARVE(c, map->cuts, map->part_count);
+    NEO__CARVE(c, map->replicas, map->feature_count);
+    NEO__CARVE(c, map->mean_row, map->feature_count);
+    NEO__CARVE(c, map->part_begin, ranks + 1);
+    NEO__CARVE(c, map->flow_begin, ranks + 1);
+    NEO__CARVE(c, map->route_begin, ranks + 1);
+    NEO__CARVE(c, map->at_rank, ranks);
+    NEO__CARVE(c, map->at_node, map->nodes + 1);
+    NEO__CARVE(c, map->mids, map->mid_count);
+    map->desc.name = neo__carve_text(c, "%s", desc->name ? desc->name : "bags");
+    for (int32_t t = 0; t < map->table_count; t++) {
+        const char *name = neo__carve_text(c, "%s", desc->tables[t].name);
+        if (name) map->tables[t].name = name;
     }
     return c->at;
 }
@@ -960,9 +964,9 @@ static int neo__cut_leaves(int shards, int ranks, int rank, int each, neo__leaf_
 }
 /* The parts of a piece, to `to` if that is not NULL; returns how many. place: of the piece among
    those of the same columns. */
-static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *piece, int64_t place,
-                                    int inside, neo__shard_part *to) {
-    const int64_t buckets = t->row_buckets, end_row = piece->first_row + piece->rows;
+static int64_t neo__shard_cut_piece(const neo_table_desc *desc, const neo_piece *piece,
+                                    int64_t place, int inside, neo__shard_part *to) {
+    const int64_t buckets = desc->row_buckets, end_row = piece->first_row + piece->rows;
     int64_t count = 0;
     NEO__ZERO(neo__shard_part, part);
     part.table = piece->table;
@@ -973,20 +977,21 @@ static int64_t neo__shard_cut_piece(const neo_table_desc *t, const neo_piece *pi
     part.cols = piece->cols;
     part.number = place;
     part.inside = inside;
-    if (buckets <= 1 || piece->rows >= t->rows || t->pooling == NEO_POOL_NONE) { /* no sums */
+    if (buckets <= 1 || piece->rows >= desc->rows || desc->pooling == NEO_POOL_NONE) { /* no sums */
         if (to) *to = part;
         return 1;
     }
-    int64_t first = neo__bucket_of(t->rows, buckets, piece->first_row);
-    int64_t end = neo__bucket_of(t->rows, buckets, end_row - 1) + 1;
+    int64_t first = neo__bucket_of(desc->rows, buckets, piece->first_row);
+    int64_t end = neo__bucket_of(desc->rows, buckets, end_row - 1) + 1;
     /* buckets without rows may make a wider subtree */
-    while (first > 0 && neo__bucket_begin(t->rows, buckets, first - 1) == piece->first_row) first--;
-    while (end < buckets && neo__bucket_begin(t->rows, buckets, end + 1) == end_row) end++;
+    while (first > 0 && neo__bucket_begin(desc->rows, buckets, first - 1) == piece->first_row)
+        first--;
+    while (end < buckets && neo__bucket_begin(desc->rows, buckets, end + 1) == end_row) end++;
     for (int64_t stop; first < end; first = stop) {
         stop = neo__shard_subtree_end(buckets, first, end);
         part.number = first;
-        part.first_row = neo__bucket_begin(t->rows, buckets, first);
-        part.rows = neo__bucket_begin(t->rows, buckets, stop) - part.first_row;
+        part.first_row = neo__bucket_begin(desc->rows, buckets, first);
+        part.rows = neo__bucket_begin(desc->rows, buckets, stop) - part.first_row;
         if (part.rows == 0) continue;
         if (to) to[count] = part;
         count++;
@@ -1026,15 +1031,15 @@ static int32_t neo__shard_find_flow(const neo__shard_flow *flows, int64_t count,
 }
 
 /* Every table is looked up by some feature, and its slices are all cut in the same rows. */
-static neo_status neo__shard_check_table(const neo__plan_table *t) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    const char *name = t->desc->name;
+static neo_status neo__shard_check_table(const neo__plan_table *table) {
+    const neo_piece *p = table->plan->piece + table->first_piece;
+    const char *name = table->desc->name;
     int64_t ranges = 1; /* of rows */
-    NEO__CHECK(t->features, NEO_ERR_UNSUPPORTED, "neo_shard: table '%s' has no feature", name);
-    NEO__CHECK(!t->none || p->cols == t->dim, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(table->features, NEO_ERR_UNSUPPORTED, "neo_shard: table '%s' has no feature", name);
+    NEO__CHECK(!table->none || p->cols == table->dim, NEO_ERR_UNSUPPORTED,
                "neo_shard: table '%s' of NEO_POOL_NONE is cut by columns: rows travel whole", name);
-    while (ranges < t->piece_count && p[ranges].first_col == p->first_col) ranges++;
-    for (int64_t i = 0; i < t->piece_count; i++)
+    while (ranges < table->piece_count && p[ranges].first_col == p->first_col) ranges++;
+    for (int64_t i = 0; i < table->piece_count; i++)
         NEO__CHECK(p[i].first_row == p[i % ranges].first_row && p[i].rows == p[i % ranges].rows,
                    NEO_ERR_UNSUPPORTED,
                    "neo_shard: table '%s': the columns from %" PRId64
@@ -1050,71 +1055,75 @@ static int64_t neo__shard_most_kept(double rows) {
     return rows < (double)(INT32_MAX - 1) ? (int64_t)rows : INT32_MAX - 1;
 }
 /* The caller's description, with tables and names of the map. */
-static void neo__shard_map_describe(neo__shard_map *m, const neo_bags_desc *d) {
-    const char *name = m->desc.name;
-    m->desc = *d;
-    m->desc.name = name;
-    m->desc.tables = m->tables;
-    m->desc.max_kept_rows = neo__shard_most_kept((double)m->kept_batches * (double)d->max_ids);
-    m->desc.feature_table = m->feature_table;
-    m->desc.feature_count = m->feature_count;
-    for (int32_t t = 0; t < m->table_count; t++) {
-        name = m->tables[t].name;
-        m->tables[t] = d->tables[t];
-        m->tables[t].name = name;
-        if (m->none) m->tables[t].row_buckets = 0; /* nothing is summed */
+static void neo__shard_map_describe(neo__shard_map *map, const neo_bags_desc *desc) {
+    const char *name = map->desc.name;
+    map->desc = *desc;
+    map->desc.name = name;
+    map->desc.tables = map->tables;
+    map->desc.max_kept_rows =
+        neo__shard_most_kept((double)map->kept_batches * (double)desc->max_ids);
+    map->desc.feature_table = map->feature_table;
+    map->desc.feature_count = map->feature_count;
+    for (int32_t t = 0; t < map->table_count; t++) {
+        name = map->tables[t].name;
+        map->tables[t] = desc->tables[t];
+        map->tables[t].name = name;
+        if (map->none) map->tables[t].row_buckets = 0; /* nothing is summed */
     }
 }
-static void neo__shard_map_features(neo__shard_map *m, const neo_plan *plan) {
-    m->feature_col[0] = 0;
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        int32_t t = m->feature_table[f] = plan->bags.feature_table[f];
-        m->feature_col[f + 1] = m->feature_col[f] + m->tables[t].dim;
-        m->ids_per_sample[f] = plan->desc.ids_per_sample[f];
-        m->first_feature[t + 1]++;
-        m->mean_row[f] = m->tables[t].pooling == NEO_POOL_MEAN ? m->mean_count++ : -1;
+static void neo__shard_map_features(neo__shard_map *map, const neo_plan *plan) {
+    map->feature_col[0] = 0;
+    for (int32_t f = 0; f < map->feature_count; f++) {
+        int32_t t = map->feature_table[f] = plan->bags.feature_table[f];
+        map->feature_col[f + 1] = map->feature_col[f] + map->tables[t].dim;
+        map->ids_per_sample[f] = plan->desc.ids_per_sample[f];
+        map->first_feature[t + 1]++;
+        map->mean_row[f] = map->tables[t].pooling == NEO_POOL_MEAN ? map->mean_count++ : -1;
     }
-    for (int32_t t = 0; t < m->table_count; t++) m->first_feature[t + 1] += m->first_feature[t];
-    for (int32_t f = 0; f < m->feature_count; f++)
-        m->table_features[m->first_feature[m->feature_table[f]]++] = f;
-    for (int32_t t = m->table_count; t > 0; t--) m->first_feature[t] = m->first_feature[t - 1];
-    m->first_feature[0] = 0;
+    for (int32_t t = 0; t < map->table_count; t++)
+        map->first_feature[t + 1] += map->first_feature[t];
+    for (int32_t f = 0; f < map->feature_count; f++)
+        map->table_features[map->first_feature[map->feature_table[f]]++] = f;
+    for (int32_t t = map->table_count; t > 0; t--)
+        map->first_feature[t] = map->first_feature[t - 1];
+    map->first_feature[0] = 0;
 }
-static void neo__shard_map_parts(neo__shard_map *m, const neo_plan *plan) {
-    int64_t n = 0, place = 0;
-    m->replica_count = 0;
+static void neo__shard_map_parts(neo__shard_map *map, const neo_plan *plan) {
+    int64_t count = 0, place = 0;
+    map->replica_count = 0;
     for (const neo_piece *p = plan->piece; p < plan->piece + plan->piece_count; p++) {
         const int32_t t = p->table;
-        int inside = m->nodes > 1 && plan->cut[p - plan->piece].in_node;
+        int inside = map->nodes > 1 && plan->cut[p - plan->piece].in_node;
         place = p->first_row > 0 ? place + 1 : 0;
         if (p->rank != NEO_EVERY_RANK)
-            n += neo__shard_cut_piece(&m->tables[t], p, place, inside, m->parts + n);
-        for (int32_t q = m->first_feature[t];
-             p->rank == NEO_EVERY_RANK && q < m->first_feature[t + 1]; q++)
-            m->replicas[m->replica_count++] = m->table_features[q];
+            count += neo__shard_cut_piece(&map->tables[t], p, place, inside, map->parts + count);
+        for (int32_t q = map->first_feature[t];
+             p->rank == NEO_EVERY_RANK && q < map->first_feature[t + 1]; q++)
+            map->replicas[map->replica_count++] = map->table_features[q];
     }
-    if (n > 0) qsort(m->parts, (size_t)n, sizeof *m->parts, neo__shard_part_order);
+    if (count > 0) qsort(map->parts, (size_t)count, sizeof *map->parts, neo__shard_part_order);
 }
 /* One route more, of a part and a feature of its table. */
-static void neo__shard_map_route(neo__shard_map *m, int rank, int64_t p, int32_t feature) {
-    const neo__shard_part *part = &m->parts[p];
-    neo__shard_rank *at = &m->at_rank[rank];
-    neo__shard_route *r = &m->routes[m->route_count++];
-    neo__shard_flow *flow = &m->flows[m->flow_count++];
-    r->feature = feature;
-    r->rank = rank;
-    r->part = (int32_t)p;
-    r->place = m->route_count - 1;
-    r->col = at->width;
-    r->cols = part->cols;
-    r->out_col = m->feature_col[feature] + part->first_col;
-    r->number = part->number;
-    r->wire[0] = part->rows < m->tables[part->table].rows && !m->none ? NEO_WIRE_F32 : m->wire[0];
-    r->wire[1] = m->wire[1];
+static void neo__shard_map_route(neo__shard_map *map, int rank, int64_t p, int32_t feature) {
+    const neo__shard_part *part = &map->parts[p];
+    neo__shard_rank *at = &map->at_rank[rank];
+    neo__shard_route *route = &map->routes[map->route_count++];
+    neo__shard_flow *flow = &map->flows[map->flow_count++];
+    route->feature = feature;
+    route->rank = rank;
+    route->part = (int32_t)p;
+    route->place = map->route_count - 1;
+    route->col = at->width;
+    route->cols = part->cols;
+    route->out_col = map->feature_col[feature] + part->first_col;
+    route->number = part->number;
+    route->wire[0] =
+        part->rows < map->tables[part->table].rows && !map->none ? NEO_WIRE_F32 : map->wire[0];
+    route->wire[1] = map->wire[1];
     at->width += part->cols;
     for (int i = 0; i < 2; i++) {
-        r->coded[i] = at->coded[i];
-        if (!part->inside) at->coded[i] += (int64_t)neo_wire_row_bytes(r->wire[i], part->cols);
+        route->coded[i] = at->coded[i];
+        if (!part->inside) at->coded[i] += (int64_t)neo_wire_row_bytes(route->wire[i], part->cols);
     }
     flow->feature = feature;
     flow->copies = flow->column = 0;
@@ -1129,30 +1138,30 @@ NEO__INLINE int64_t neo__shard_inside_cols(const neo__shard_map *m, int rank) {
     return m->at_rank[rank].width - m->at_rank[rank].direct;
 }
 /* The routes and flows of a rank: direct ones first. */
-static void neo__shard_map_rank(neo__shard_map *m, int rank) {
-    int64_t first = m->route_count, first_flow = m->flow_count;
-    neo__shard_flow *flows = m->flows + first_flow;
-    neo__shard_rank *at = &m->at_rank[rank];
-    m->flow_begin[rank] = first_flow;
-    m->route_begin[rank] = first;
+static void neo__shard_map_rank(neo__shard_map *map, int rank) {
+    int64_t first = map->route_count, first_flow = map->flow_count;
+    neo__shard_flow *flows = map->flows + first_flow;
+    neo__shard_rank *at = &map->at_rank[rank];
+    map->flow_begin[rank] = first_flow;
+    map->route_begin[rank] = first;
     for (int inside = 0; inside < 2; inside++) {
-        at->first_inside = m->route_count;
+        at->first_inside = map->route_count;
         at->direct = at->width;
-        for (int64_t p = m->part_begin[rank]; p < m->part_begin[rank + 1]; p++) {
-            int32_t t = m->parts[p].table;
-            for (int32_t q = m->first_feature[t];
-                 q < m->first_feature[t + 1] && m->parts[p].inside == inside; q++)
-                neo__shard_map_route(m, rank, p, m->table_features[q]);
+        for (int64_t p = map->part_begin[rank]; p < map->part_begin[rank + 1]; p++) {
+            int32_t t = map->parts[p].table;
+            for (int32_t q = map->first_feature[t];
+                 q < map->first_feature[t + 1] && map->parts[p].inside == inside; q++)
+                neo__shard_map_route(map, rank, p, map->table_features[q]);
         }
     }
-    int64_t count = neo__shard_unique_flows(flows, m->flow_count - first_flow);
-    for (int64_t i = first; i < m->route_count; i++)
-        m->routes[i].flow = neo__shard_find_flow(flows, count, m->routes[i].feature,
-                                                 m->parts[m->routes[i].part].first_row);
-    m->flow_count = first_flow + count;
+    int64_t count = neo__shard_unique_flows(flows, map->flow_count - first_flow);
+    for (int64_t i = first; i < map->route_count; i++)
+        map->routes[i].flow = neo__shard_find_flow(flows, count, map->routes[i].feature,
+                                                 map->parts[map->routes[i].part].first_row);
+    map->flow_count = first_flow + count;
     for (int64_t i = 0; i < count; i++) {
         flows[i].column = at->columns;
-        at->columns += 1 + neo__shard_is_late(m, flows[i].feature);
+        at->columns += 1 + neo__shard_is_late(map, flows[i].feature);
     }
 }
 static void neo__shard_map_sources(neo__shard_map *m) {
@@ -1178,23 +1187,23 @@ static int neo__shard_is_cut(const neo__shard_map *m, const neo__shard_part *par
     const neo_table_desc *t = &m->tables[part->table];
     return part->cols < t->dim && neo_bag_cut_rounds(&t->optim) > 0;
 }
-static void neo__shard_map_cuts(neo__shard_map *m) {
-    for (int64_t p = 0; p < m->part_count; p++) {
-        m->parts[p].place = p;
-        if (!neo__shard_is_cut(m, &m->parts[p])) continue;
-        int rounds = neo_bag_cut_rounds(&m->tables[m->parts[p].table].optim);
-        m->cut_rounds = NEO__MAX(m->cut_rounds, rounds);
-        m->cuts[m->cut_count++] = m->parts[p];
+static void neo__shard_map_cuts(neo__shard_map *map) {
+    for (int64_t p = 0; p < map->part_count; p++) {
+        map->parts[p].place = p;
+        if (!neo__shard_is_cut(map, &map->parts[p])) continue;
+        int rounds = neo_bag_cut_rounds(&map->tables[map->parts[p].table].optim);
+        map->cut_rounds = NEO__MAX(map->cut_rounds, rounds);
+        map->cuts[map->cut_count++] = map->parts[p];
     }
-    if (m->cut_count > 0)
-        qsort(m->cuts, (size_t)m->cut_count, sizeof *m->cuts, neo__shard_cut_order);
-    for (int64_t i = 0, end = 0; i < m->cut_count; i = end) {
-        while (end < m->cut_count && m->cuts[end].table == m->cuts[i].table &&
-               m->cuts[end].first_row == m->cuts[i].first_row)
+    if (map->cut_count > 0)
+        qsort(map->cuts, (size_t)map->cut_count, sizeof *map->cuts, neo__shard_cut_order);
+    for (int64_t i = 0, end = 0; i < map->cut_count; i = end) {
+        while (end < map->cut_count && map->cuts[end].table == map->cuts[i].table &&
+               map->cuts[end].first_row == map->cuts[i].first_row)
             end++;
         for (int64_t k = i; k < end; k++) {
-            m->parts[m->cuts[k].place].first_slice = i;
-            m->parts[m->cuts[k].place].end_slice = end;
+            map->parts[map->cuts[k].place].first_slice = i;
+            map->parts[map->cuts[k].place].end_slice = end;
         }
     }
 }
@@ -1216,90 +1225,91 @@ static int64_t neo__shard_pull_end(const neo__shard_map *m, int64_t i) {
     return end;
 }
 /* The sums that nodes make. */
-static void neo__shard_map_mids(neo__shard_map *m) {
-    m->mid_count = 0;
-    for (int node = 0; node < m->nodes; node++) {
-        neo__shard_node *at = &m->at_node[node];
-        at->first = m->mid_count;
-        for (int64_t i = 0; i < m->route_count; i = neo__shard_pull_end(m, i)) {
-            const neo__shard_route *r = &m->pull[i];
-            if (!m->parts[r->part].inside || r->rank / m->per_node != node) continue;
-            neo__shard_mid *mid = &m->mids[m->mid_count++];
-            mid->feature = r->feature;
+static void neo__shard_map_mids(neo__shard_map *map) {
+    map->mid_count = 0;
+    for (int node = 0; node < map->nodes; node++) {
+        neo__shard_node *at = &map->at_node[node];
+        at->first = map->mid_count;
+        for (int64_t i = 0; i < map->route_count; i = neo__shard_pull_end(map, i)) {
+            const neo__shard_route *route = &map->pull[i];
+            if (!map->parts[route->part].inside || route->rank / map->per_node != node) continue;
+            neo__shard_mid *mid = &map->mids[map->mid_count++];
+            mid->feature = route->feature;
             mid->col = at->width;
-            mid->cols = r->cols;
-            mid->out_col = r->out_col;
+            mid->cols = route->cols;
+            mid->out_col = route->out_col;
             mid->first = i;
-            mid->end = neo__shard_pull_end(m, i);
-            at->width += r->cols;
+            mid->end = neo__shard_pull_end(map, i);
+            at->width += route->cols;
             for (int w = 0; w < 2; w++) {
                 mid->coded[w] = at->coded[w];
-                at->coded[w] += (int64_t)neo_wire_row_bytes(m->wire[w], r->cols);
+                at->coded[w] += (int64_t)neo_wire_row_bytes(map->wire[w], route->cols);
             }
         }
         for (int w = 0; w < 2; w++) at[1].coded_at[w] = at->coded_at[w] + at->coded[w];
     }
-    m->at_node[m->nodes].first = m->mid_count;
+    map->at_node[map->nodes].first = map->mid_count;
 }
 static void neo__shard_count_lists(neo__shard_map *m); /* >>impl-shard-lists */
-static void neo__shard_map_fill(neo__shard_map *m, const neo_plan *plan) {
-    neo__shard_map_describe(m, &plan->bags);
-    neo__shard_map_features(m, plan);
-    neo__shard_map_parts(m, plan);
+static void neo__shard_map_fill(neo__shard_map *map, const neo_plan *plan) {
+    neo__shard_map_describe(map, &plan->bags);
+    neo__shard_map_features(map, plan);
+    neo__shard_map_parts(map, plan);
     int64_t part = 0;
-    m->route_count = m->flow_count = 0;
-    for (int r = 0; r < m->ranks; r++) {
-        m->part_begin[r] = part;
-        while (part < m->part_count && m->parts[part].rank == r) part++;
-        m->part_begin[r + 1] = part;
-        neo__shard_map_rank(m, r);
+    map->route_count = map->flow_count = 0;
+    for (int r = 0; r < map->ranks; r++) {
+        map->part_begin[r] = part;
+        while (part < map->part_count && map->parts[part].rank == r) part++;
+        map->part_begin[r + 1] = part;
+        neo__shard_map_rank(map, r);
         for (int i = 0; i < 2 && r > 0; i++)
-            m->at_rank[r].coded_at[i] = m->at_rank[r - 1].coded_at[i] + m->at_rank[r - 1].coded[i];
+            map->at_rank[r].coded_at[i] =
+                map->at_rank[r - 1].coded_at[i] + map->at_rank[r - 1].coded[i];
     }
-    m->flow_begin[m->ranks] = m->flow_count;
-    m->route_begin[m->ranks] = m->route_count;
-    neo__shard_map_sources(m);
-    neo__shard_copy(m->pull, m->routes, (size_t)m->route_count * sizeof *m->pull);
-    if (m->route_count > 0)
-        qsort(m->pull, (size_t)m->route_count, sizeof *m->pull, neo__shard_pull_order);
-    neo__shard_map_cuts(m);
-    neo__shard_map_mids(m);
-    neo__shard_count_lists(m);
+    map->flow_begin[map->ranks] = map->flow_count;
+    map->route_begin[map->ranks] = map->route_count;
+    neo__shard_map_sources(map);
+    neo__shard_copy(map->pull, map->routes, (size_t)map->route_count * sizeof *map->pull);
+    if (map->route_count > 0)
+        qsort(map->pull, (size_t)map->route_count, sizeof *map->pull, neo__shard_pull_order);
+    neo__shard_map_cuts(map);
+    neo__shard_map_mids(map);
+    neo__shard_count_lists(map);
 }
 static void neo__shard_map_destroy(neo__shard_map *m) { neo_free(m->ctx, m, m->bytes); }
 
 /* Count everything, before there is memory for it. */
-static void neo__shard_map_measure(neo__shard_map *m, const neo_plan *plan) {
+static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     const neo_plan_desc *desc = &plan->desc;
     const neo_bags_desc *d = &plan->bags;
-    m->ranks = desc->cluster.ranks;
-    m->per_node = plan->last_node == plan->per_node ? plan->per_node : m->ranks;
-    m->nodes = m->ranks / m->per_node;
-    m->table_count = d->table_count;
-    m->feature_count = d->feature_count;
-    m->wire[0] = desc->wire_forward;
-    m->wire[1] = desc->wire_backward;
-    m->id_dtype = NEO_I32;
-    m->pipeline = desc->pipeline;
-    m->weighted = desc->weighted;
-    m->kept_batches = desc->kept_batches;
-    m->weight_grad = desc->weight_grad;
-    m->none = d->tables[0].pooling == NEO_POOL_NONE;
-    m->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
+    map->ranks = desc->cluster.ranks;
+    map->per_node = plan->last_node == plan->per_node ? plan->per_node : map->ranks;
+    map->nodes = map->ranks / map->per_node;
+    map->table_count = d->table_count;
+    map->feature_count = d->feature_count;
+    map->wire[0] = desc->wire_forward;
+    map->wire[1] = desc->wire_backward;
+    map->id_dtype = NEO_I32;
+    map->pipeline = desc->pipeline;
+    map->weighted = desc->weighted;
+    map->kept_batches = desc->kept_batches;
+    map->weight_grad = desc->weight_grad;
+    map->none = d->tables[0].pooling == NEO_POOL_NONE;
+    map->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
-        if (d->tables[t].rows > (int64_t)INT32_MAX + 1) m->id_dtype = NEO_I64;
-        if (d->tables[t].pooling == NEO_POOL_MEAN && m->wire[1] == NEO_WIRE_F32)
-            m->late = m->weight_grad;
+        if (d->tables[t].rows > (int64_t)INT32_MAX + 1) map->id_dtype = NEO_I64;
+        if (d->tables[t].pooling == NEO_POOL_MEAN && map->wire[1] == NEO_WIRE_F32)
+            map->late = map->weight_grad;
     }
-    m->part_count = m->route_count = 0;
+    map->part_count = map->route_count = 0;
     for (const neo_piece *p = plan->piece; p < plan->piece + plan->piece_count; p++) {
         if (p->rank == NEO_EVERY_RANK) continue;
         int64_t parts = neo__shard_cut_piece(&d->tables[p->table], p, 0, 0, NULL);
-        m->part_count += parts;
-        m->route_count += parts * plan->table[p->table].features;
+        map->part_count += parts;
+        map->route_count += parts * plan->table[p->table].features;
     }
-    m->flow_count = m->route_count;
-    m->mid_count = m->nodes > 1 ? m->route_count : 0;
+    map->flow_count = map->route_count;
+    map->mid_count = map->nodes > 1 ? map->route_count : 0;
 }
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
@@ -1355,29 +1365,29 @@ typedef struct neo__shard_lister {
 } neo__shard_lister;
 
 /* Columns of the matrix, each block of which has so many parts; they come next. */
-static void neo__shard_list_cols(neo__shard_lister *l, int64_t col, int64_t cols, neo_wire round,
-                                 int32_t lengths, int64_t parts) {
-    l->new_blocks = (cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
-    l->new_parts = parts;
-    for (int64_t k = 0; k < l->new_blocks && l->block; k++) {
-        neo__rows_block *b = &l->block[l->blocks + k];
+static void neo__shard_list_cols(neo__shard_lister *lister, int64_t col, int64_t cols,
+                                 neo_wire round, int32_t lengths, int64_t parts) {
+    lister->new_blocks = (cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
+    lister->new_parts = parts;
+    for (int64_t k = 0; k < lister->new_blocks && lister->block; k++) {
+        neo__rows_block *b = &lister->block[lister->blocks + k];
         b->col = col + k * NEO_WIRE_BLOCK;
         b->cols = (int32_t)NEO__MIN(cols - k * NEO_WIRE_BLOCK, (int64_t)NEO_WIRE_BLOCK);
         b->round = (int32_t)round;
         b->lengths = lengths;
-        b->first = (int32_t)(l->parts + k * parts);
+        b->first = (int32_t)(lister->parts + k * parts);
         b->parts = (int32_t)parts;
     }
-    l->blocks += l->new_blocks;
-    l->parts += l->new_blocks * parts;
+    lister->blocks += lister->new_blocks;
+    lister->parts += lister->new_blocks * parts;
 }
 /* Part i of all their blocks. */
-static void neo__shard_list_part(neo__shard_lister *l, int64_t i, int64_t before, int64_t stride,
-                                 int64_t at, neo_wire wire, int merges) {
+static void neo__shard_list_part(neo__shard_lister *lister, int64_t i, int64_t before,
+                                 int64_t stride, int64_t at, neo_wire wire, int merges) {
     const int64_t step = (int64_t)neo_wire_row_bytes(wire, NEO_WIRE_BLOCK);
-    const int64_t first = l->parts - l->new_blocks * l->new_parts;
-    for (int64_t k = 0; k < l->new_blocks && l->part; k++) {
-        neo__rows_part *p = &l->part[first + k * l->new_parts + i];
+    const int64_t first = lister->parts - lister->new_blocks * lister->new_parts;
+    for (int64_t k = 0; k < lister->new_blocks && lister->part; k++) {
+        neo__rows_part *p = &lister->part[first + k * lister->new_parts + i];
         p->before = before;
         p->stride = stride;
         p->at = at + k * step;
@@ -1409,21 +1419,21 @@ static void neo__shard_list_inside(neo__shard_lister *l, const neo__shard_route 
 }
 /* The routes [first, end) of pull, which bring parts of the same columns: they add by the tree of
    their numbers. */
-static void neo__shard_list_sum(neo__shard_lister *l, int64_t first, int64_t end, int inside) {
-    const neo__shard_map *m = l->m;
+static void neo__shard_list_sum(neo__shard_lister *lister, int64_t first, int64_t end, int inside) {
+    const neo__shard_map *map = lister->m;
     int64_t number[NEO__ROWS_STACK];
     int depth = 0;
     for (int64_t i = first; i < end; i++) {
         int before = depth + 1;
-        number[depth++] = m->pull[i].number;
+        number[depth++] = map->pull[i].number;
         while (depth >= 2 && (i + 1 == end ||
                               neo__tree_level(number[depth - 2], number[depth - 1]) <
-                                  neo__tree_level(number[depth - 1], m->pull[i + 1].number))) {
+                                  neo__tree_level(number[depth - 1], map->pull[i + 1].number))) {
             depth--;
             number[depth - 1] = number[depth];
         }
-        if (inside) neo__shard_list_inside(l, &m->pull[i], i - first, before - depth);
-        else neo__shard_list_route(l, &m->pull[i], 0, i - first, 0, before - depth);
+        if (inside) neo__shard_list_inside(lister, &map->pull[i], i - first, before - depth);
+        else neo__shard_list_route(lister, &map->pull[i], 0, i - first, 0, before - depth);
     }
 }
 /* This rank's direct routes: between local and coded_local. */
@@ -1471,15 +1481,15 @@ static void neo__shard_list_return(neo__shard_lister *l) {
     }
 }
 /* Data-parallel tables, rounded as if they had travelled. */
-static void neo__shard_list_copies(neo__shard_lister *l, int way, int divides) {
-    const neo__shard_map *m = l->m;
+static void neo__shard_list_copies(neo__shard_lister *lister, int way, int divides) {
+    const neo__shard_map *m = lister->m;
     const int64_t floats = (int64_t)sizeof(float);
     for (int64_t q = 0, col = 0; q < m->replica_count; q++) {
         int32_t f = m->replicas[q];
         int64_t dim = m->feature_col[f + 1] - m->feature_col[f];
-        neo__shard_list_cols(l, m->feature_col[f], dim, m->wire[way], divides ? m->mean_row[f] : -1,
-                             1);
-        neo__shard_list_part(l, 0, 0, l->copies * floats, col * floats, NEO_WIRE_F32, 0);
+        neo__shard_list_cols(lister, m->feature_col[f], dim, m->wire[way],
+                             divides ? m->mean_row[f] : -1, 1);
+        neo__shard_list_part(lister, 0, 0, lister->copies * floats, col * floats, NEO_WIRE_F32, 0);
         col += dim;
     }
 }
@@ -1495,39 +1505,39 @@ static void neo__shard_list_mids(neo__shard_lister *l, int h, int add) {
     }
 }
 /* The sums of nodes [h, end) in coded rows; out: in the caller's rows, else in mid_out. */
-static void neo__shard_list_sums(neo__shard_lister *l, int h, int end, int way, int out) {
-    const neo__shard_map *m = l->m;
+static void neo__shard_list_sums(neo__shard_lister *lister, int h, int end, int way, int out) {
+    const neo__shard_map *m = lister->m;
     for (; h < end; h++) {
         const neo__shard_node *node = &m->at_node[h];
         for (int64_t q = node->first; q < node[1].first; q++) {
             const neo__shard_mid *mid = &m->mids[q];
-            neo__shard_list_cols(l, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
+            neo__shard_list_cols(lister, out ? mid->out_col : mid->col, mid->cols, NEO_WIRE_F32,
                                  out ? neo__shard_divisor(m, mid->feature, way) : -1, 1);
-            neo__shard_list_part(l, 0, out ? node->coded_at[way] : 0, node->coded[way],
+            neo__shard_list_part(lister, 0, out ? node->coded_at[way] : 0, node->coded[way],
                                  mid->coded[way], m->wire[way], 0);
         }
     }
 }
-static void neo__shard_list_one(neo__shard_lister *l, neo__shard_list list) {
-    const neo__shard_map *m = l->m;
-    const int node = l->rank / m->per_node;
+static void neo__shard_list_one(neo__shard_lister *lister, neo__shard_list list) {
+    const neo__shard_map *map = lister->m;
+    const int node = lister->rank / map->per_node;
     switch (list) {
-    case NEO__SHARD_SEND: neo__shard_list_local(l, 0); return;
-    case NEO__SHARD_GET: neo__shard_list_local(l, 1); return;
-    case NEO__SHARD_TAKE: neo__shard_list_take(l); return;
-    case NEO__SHARD_RETURN: neo__shard_list_return(l); return;
-    case NEO__SHARD_DIVIDE: neo__shard_list_divide(l); return;
-    case NEO__SHARD_COPIES: neo__shard_list_copies(l, 0, 1); return;
-    case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(l, 1, 1); return;
+    case NEO__SHARD_SEND: neo__shard_list_local(lister, 0); return;
+    case NEO__SHARD_GET: neo__shard_list_local(lister, 1); return;
+    case NEO__SHARD_TAKE: neo__shard_list_take(lister); return;
+    case NEO__SHARD_RETURN: neo__shard_list_return(lister); return;
+    case NEO__SHARD_DIVIDE: neo__shard_list_divide(lister); return;
+    case NEO__SHARD_COPIES: neo__shard_list_copies(lister, 0, 1); return;
+    case NEO__SHARD_COPIES_BACK: neo__shard_list_copies(lister, 1, 1); return;
     case NEO__SHARD_COPIES_RAW:
-        if (m->late) neo__shard_list_copies(l, 1, 0);
+        if (map->late) neo__shard_list_copies(lister, 1, 0);
         return;
-    case NEO__SHARD_JOIN: neo__shard_list_mids(l, node, 1); return;
-    case NEO__SHARD_SPREAD: neo__shard_list_mids(l, node, 0); return;
-    case NEO__SHARD_CROSS: neo__shard_list_sums(l, node, node + 1, 0, 0); return;
-    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(l, node, node + 1, 1, 0); return;
-    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(l, 0, m->nodes, 0, 1); return;
-    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(l, 0, m->nodes, 1, 1); return;
+    case NEO__SHARD_JOIN: neo__shard_list_mids(lister, node, 1); return;
+    case NEO__SHARD_SPREAD: neo__shard_list_mids(lister, node, 0); return;
+    case NEO__SHARD_CROSS: neo__shard_list_sums(lister, node, node + 1, 0, 0); return;
+    case NEO__SHARD_GET_SUMS: neo__shard_list_sums(lister, node, node + 1, 1, 0); return;
+    case NEO__SHARD_TAKE_SUMS: neo__shard_list_sums(lister, 0, map->nodes, 0, 1); return;
+    case NEO__SHARD_RETURN_SUMS: neo__shard_list_sums(lister, 0, map->nodes, 1, 1); return;
     default: return;
     }
 }
@@ -1718,43 +1728,44 @@ static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, 
     if ((double)rows >= all || part > 1.0) part = 1.0;
     return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
 }
-static void neo__shard_size_exchange(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_exchange *x = &s->exchange;
-    const int64_t first_flow = m->flow_begin[s->rank], first_route = m->route_begin[s->rank];
-    x->flows = m->flow_begin[s->rank + 1] - first_flow;
-    x->routes = m->route_begin[s->rank + 1] - first_route;
-    for (int r = 0; r < m->ranks; r++) x->columns += m->at_rank[r].columns;
-    for (int32_t f = 0; f < m->feature_count; f++) {
-        int64_t ids = neo__shard_expect_own(s, f), copies = 0;
-        for (int64_t u = m->first_source[f]; u < m->first_source[f + 1]; u++)
-            copies = NEO__MAX(copies, m->sources[u].copies);
-        x->own_ids += copies ? ids : 0;
-        x->out_ids += copies * ids;
+static void neo__shard_size_exchange(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_exchange *exchange = &shard->exchange;
+    const int64_t first_flow = map->flow_begin[shard->rank],
+                  first_route = map->route_begin[shard->rank];
+    exchange->flows = map->flow_begin[shard->rank + 1] - first_flow;
+    exchange->routes = map->route_begin[shard->rank + 1] - first_route;
+    for (int r = 0; r < map->ranks; r++) exchange->columns += map->at_rank[r].columns;
+    for (int32_t f = 0; f < map->feature_count; f++) {
+        int64_t ids = neo__shard_expect_own(shard, f), copies = 0;
+        for (int64_t u = map->first_source[f]; u < map->first_source[f + 1]; u++)
+            copies = NEO__MAX(copies, map->sources[u].copies);
+        exchange->own_ids += copies ? ids : 0;
+        exchange->out_ids += copies * ids;
     }
-    for (const neo__shard_flow *f = m->flows + first_flow; f < m->flows + first_flow + x->flows;
-         f++)
-        x->in_ids += neo__shard_expect_rows(m, f->feature, f->rows);
-    for (const neo__shard_route *r = m->routes + first_route;
-         r < m->routes + first_route + x->routes; r++)
-        x->route_ids += neo__shard_expect_rows(m, r->feature, m->parts[r->part].rows);
+    for (const neo__shard_flow *f = map->flows + first_flow;
+         f < map->flows + first_flow + exchange->flows; f++)
+        exchange->in_ids += neo__shard_expect_rows(map, f->feature, f->rows);
+    for (const neo__shard_route *r = map->routes + first_route;
+         r < map->routes + first_route + exchange->routes; r++)
+        exchange->route_ids += neo__shard_expect_rows(map, r->feature, map->parts[r->part].rows);
 }
-static void neo__shard_size_copies(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    neo__shard_copies *c = &s->copies;
-    c->features = m->replica_count;
-    c->subtrees = neo__cut_leaves(leaves, m->ranks, s->rank, 0, NULL);
-    for (int64_t i = 0; i < m->replica_count; i++) {
-        int32_t f = m->replicas[i], t = m->feature_table[f];
-        const neo_table_desc *table = &m->tables[t];
-        c->width += m->none ? 0 : table->dim;
-        c->ids += neo__shard_expect_own(s, f);
-        if (i > 0 && m->feature_table[m->replicas[i - 1]] == t) continue;
-        c->rows += table->rows;
-        c->floats += table->rows * table->dim;
-        c->most_rows = NEO__MAX(c->most_rows, table->rows);
+static void neo__shard_size_copies(neo_shard *shard, int leaves) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_copies *copies = &shard->copies;
+    copies->features = map->replica_count;
+    copies->subtrees = neo__cut_leaves(leaves, map->ranks, shard->rank, 0, NULL);
+    for (int64_t i = 0; i < map->replica_count; i++) {
+        int32_t f = map->replicas[i], t = map->feature_table[f];
+        const neo_table_desc *table = &map->tables[t];
+        copies->width += map->none ? 0 : table->dim;
+        copies->ids += neo__shard_expect_own(shard, f);
+        if (i > 0 && map->feature_table[map->replicas[i - 1]] == t) continue;
+        copies->rows += table->rows;
+        copies->floats += table->rows * table->dim;
+        copies->most_rows = NEO__MAX(copies->most_rows, table->rows);
     }
-    c->marks = m->kept_batches ? c->rows : 0;
+    copies->marks = map->kept_batches ? copies->rows : 0;
 }
 /* Rows of a part that one step can touch, of one batch or of those that are kept. */
 static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
@@ -1777,53 +1788,55 @@ static void neo__shard_size_kept(neo_shard *s) {
 static int64_t neo__shard_cut_floats(const neo__shard_map *m, const neo__shard_part *part) {
     return 2 * neo__shard_touches(m, part) * neo__plan_blocks(part->cols);
 }
-static void neo__shard_size_cutting(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_cutting *c = &s->cutting;
-    for (int64_t p = m->part_begin[s->rank]; p < m->part_begin[s->rank + 1]; p++) {
-        const neo__shard_part *part = &m->parts[p];
+static void neo__shard_size_cutting(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_cutting *cutting = &shard->cutting;
+    for (int64_t p = map->part_begin[shard->rank]; p < map->part_begin[shard->rank + 1]; p++) {
+        const neo__shard_part *part = &map->parts[p];
         if (part->first_slice == part->end_slice) continue;
         int64_t mine = part->first_slice;
-        while (m->cuts[mine].rank != s->rank) mine++;
-        c->own_rounds = NEO__MAX(c->own_rounds, neo_bag_cut_rounds(&m->tables[part->table].optim));
-        for (int r = 0; r < m->ranks; r++)
-            if (r != s->rank && neo__shard_shares_rows(m, part, r))
-                c->out_floats += neo__shard_cut_floats(m, part);
-        for (int64_t i = part->first_slice; i < part->end_slice && m->cuts[mine].place == p; i++)
-            if (m->cuts[i].rank != s->rank) /* what comes is counted by the first slice here */
-                c->in_floats += neo__shard_cut_floats(m, &m->cuts[i]);
+        while (map->cuts[mine].rank != shard->rank) mine++;
+        cutting->own_rounds =
+            NEO__MAX(cutting->own_rounds, neo_bag_cut_rounds(&map->tables[part->table].optim));
+        for (int r = 0; r < map->ranks; r++)
+            if (r != shard->rank && neo__shard_shares_rows(map, part, r))
+                cutting->out_floats += neo__shard_cut_floats(map, part);
+        for (int64_t i = part->first_slice; i < part->end_slice && map->cuts[mine].place == p; i++)
+            if (map->cuts[i].rank !=
+                shard->rank) /* what comes is counted by the first slice here */
+                cutting->in_floats += neo__shard_cut_floats(map, &map->cuts[i]);
     }
 }
 /* Floats that a part says of an id whose weight has a gradient. */
 static int64_t neo__shard_grad_floats(const neo__shard_part *part) {
     return part->first_col ? neo__plan_blocks(part->cols) : 1;
 }
-static void neo__shard_size_per_id(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_per_id *p = &s->per_id;
-    if (!m->weight_grad && !m->none) return;
-    p->sources = m->source_count;
-    p->routes = m->route_count;
-    p->pairs = m->ranks * s->exchange.routes;
-    if (m->none) {
-        p->dim = m->tables[0].dim;
-        p->row_bytes = (int64_t)NEO__MAX(neo_wire_row_bytes(m->wire[0], p->dim),
-                                         neo_wire_row_bytes(m->wire[1], p->dim));
+static void neo__shard_size_per_id(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_per_id *per_id = &shard->per_id;
+    if (!map->weight_grad && !map->none) return;
+    per_id->sources = map->source_count;
+    per_id->routes = map->route_count;
+    per_id->pairs = map->ranks * shard->exchange.routes;
+    if (map->none) {
+        per_id->dim = map->tables[0].dim;
+        per_id->row_bytes = (int64_t)NEO__MAX(neo_wire_row_bytes(map->wire[0], per_id->dim),
+                                         neo_wire_row_bytes(map->wire[1], per_id->dim));
     }
-    if (!m->weight_grad) return;
-    for (int64_t i = 0; i < m->route_count; i++) {
-        const neo__shard_part *part = &m->parts[m->routes[i].part];
-        int32_t f = m->routes[i].feature;
+    if (!map->weight_grad) return;
+    for (int64_t i = 0; i < map->route_count; i++) {
+        const neo__shard_part *part = &map->parts[map->routes[i].part];
+        int32_t f = map->routes[i].feature;
         int64_t floats = neo__shard_grad_floats(part);
         if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
-            p->grads_in += floats * neo__shard_expect_own(s, f);
-        if (part->rank != s->rank) continue;
-        p->grads_out += floats * neo__shard_expect_rows(m, f, part->rows);
-        if (m->tables[part->table].dtype != NEO_F32 || neo_ctx_device(m->ctx))
-            p->room = NEO__MAX(p->room, part->cols);
+            per_id->grads_in += floats * neo__shard_expect_own(shard, f);
+        if (part->rank != shard->rank) continue;
+        per_id->grads_out += floats * neo__shard_expect_rows(map, f, part->rows);
+        if (map->tables[part->table].dtype != NEO_F32 || neo_ctx_device(map->ctx))
+            per_id->room = NEO__MAX(per_id->room, part->cols);
     }
-    p->room *= neo_ctx_threads(m->ctx);
-    p->grads_out = NEO__MAX(p->grads_out, s->copies.ids);
+    per_id->room *= neo_ctx_threads(map->ctx);
+    per_id->grads_out = NEO__MAX(per_id->grads_out, shard->copies.ids);
 }
 /* Bytes of a coded row of a rank, in the wider direction. narrow: on wires other than f32 alone. */
 static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int narrow) {
@@ -1832,23 +1845,24 @@ static int64_t neo__shard_coded_bytes(const neo__shard_map *m, int rank, int nar
         if (m->wire[i] != NEO_WIRE_F32 || !narrow) most = NEO__MAX(most, m->at_rank[rank].coded[i]);
     return most;
 }
-static void neo__shard_size_nodes(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    neo__shard_pooled *p = &s->pooled;
-    const int node = s->rank / m->per_node;
-    if (m->mid_count == 0) return;
-    for (int h = 0; h < m->nodes; h++) {
-        const int64_t *coded = m->at_node[h].coded;
-        p->place += neo__shard_share(m->desc.max_batch, leaves, m->ranks,
-                                     h * m->per_node + s->rank % m->per_node);
-        p->mids_bytes += NEO__MAX(coded[0], coded[1]);
+static void neo__shard_size_nodes(neo_shard *shard, int leaves) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_pooled *pooled = &shard->pooled;
+    const int node = shard->rank / map->per_node;
+    if (map->mid_count == 0) return;
+    for (int h = 0; h < map->nodes; h++) {
+        const int64_t *coded = map->at_node[h].coded;
+        pooled->place += neo__shard_share(map->desc.max_batch, leaves, map->ranks,
+                                     h * map->per_node + shard->rank % map->per_node);
+        pooled->mids_bytes += NEO__MAX(coded[0], coded[1]);
         for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
-            if (m->wire[i] != NEO_WIRE_F32) p->mid_bytes = NEO__MAX(p->mid_bytes, coded[i]);
+            if (map->wire[i] != NEO_WIRE_F32)
+                pooled->mid_bytes = NEO__MAX(pooled->mid_bytes, coded[i]);
     }
-    p->mid = m->at_node[node].width;
-    p->inside = neo__shard_inside_cols(m, s->rank);
-    for (int r = node * m->per_node; r < (node + 1) * m->per_node; r++)
-        p->peers_inside += neo__shard_inside_cols(m, r);
+    pooled->mid = map->at_node[node].width;
+    pooled->inside = neo__shard_inside_cols(map, shard->rank);
+    for (int r = node * map->per_node; r < (node + 1) * map->per_node; r++)
+        pooled->peers_inside += neo__shard_inside_cols(map, r);
 }
 static neo__shard_lister neo__shard_lister_of(const neo_shard *s) {
     NEO__ZERO(neo__shard_lister, l);
@@ -1877,93 +1891,95 @@ static void neo__shard_size_pooled(neo_shard *s, int leaves) {
 }
 /* The caller's rows (and gradients of weights) in host memory; the most that the device has of rows
    at a time. */
-static void neo__shard_size_bounce(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    neo__shard_bounce *b = &s->bounce;
-    const int64_t dim = s->per_id.dim, copy_ids = s->copies.ids;
+static void neo__shard_size_bounce(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    neo__shard_bounce *bounce = &shard->bounce;
+    const int64_t dim = shard->per_id.dim, copy_ids = shard->copies.ids;
     int64_t ids = 0;
-    if (!neo_ctx_device(m->ctx)) return;
-    for (int64_t i = 0; i < m->replica_count; i++) {
-        const neo_table_desc *t = &m->tables[m->feature_table[m->replicas[i]]];
-        b->there_floats = NEO__MAX(b->there_floats, t->rows * t->dim);
+    if (!neo_ctx_device(map->ctx)) return;
+    for (int64_t i = 0; i < map->replica_count; i++) {
+        const neo_table_desc *t = &map->tables[map->feature_table[map->replicas[i]]];
+        bounce->there_floats = NEO__MAX(bounce->there_floats, t->rows * t->dim);
     }
-    if (s->pooled.on_device) return;
-    for (int32_t f = 0; f < m->feature_count; f++) ids += neo__shard_expect_own(s, f);
-    b->shown_floats = dim ? ids * dim : s->share * m->feature_col[m->feature_count];
-    b->grad_floats = m->weight_grad ? ids : 0;
-    const int64_t local = dim ? dim * s->exchange.route_ids : m->desc.max_batch * s->pooled.width;
-    const int64_t copies = dim ? dim * copy_ids : s->share * s->copies.width;
-    b->there_floats = NEO__MAX(NEO__MAX(b->there_floats, b->shown_floats), local);
-    b->there_floats = NEO__MAX(b->there_floats, copies + (m->weight_grad ? copy_ids : 0));
+    if (shard->pooled.on_device) return;
+    for (int32_t f = 0; f < map->feature_count; f++) ids += neo__shard_expect_own(shard, f);
+    bounce->shown_floats = dim ? ids * dim : shard->share * map->feature_col[map->feature_count];
+    bounce->grad_floats = map->weight_grad ? ids : 0;
+    const int64_t local =
+        dim ? dim * shard->exchange.route_ids : map->desc.max_batch * shard->pooled.width;
+    const int64_t copies = dim ? dim * copy_ids : shard->share * shard->copies.width;
+    bounce->there_floats = NEO__MAX(NEO__MAX(bounce->there_floats, bounce->shown_floats), local);
+    bounce->there_floats =
+        NEO__MAX(bounce->there_floats, copies + (map->weight_grad ? copy_ids : 0));
 }
 /* The sizes of all parts; ctx, map and rank are there. */
-static void neo__shard_measure(neo_shard *s, int leaves) {
-    const neo__shard_map *m = s->map;
-    s->slots = m->pipeline ? 2 : 1;
-    s->share = neo__shard_share(m->desc.max_batch, leaves, m->ranks, s->rank);
-    neo__shard_size_exchange(s);
-    neo__shard_size_copies(s, leaves);
-    neo__shard_size_cutting(s);
-    neo__shard_size_kept(s);
-    neo__shard_size_per_id(s);
-    neo__shard_size_pooled(s, leaves);
-    neo__shard_size_bounce(s);
+static void neo__shard_measure(neo_shard *shard, int leaves) {
+    const neo__shard_map *m = shard->map;
+    shard->slots = m->pipeline ? 2 : 1;
+    shard->share = neo__shard_share(m->desc.max_batch, leaves, m->ranks, shard->rank);
+    neo__shard_size_exchange(shard);
+    neo__shard_size_copies(shard, leaves);
+    neo__shard_size_cutting(shard);
+    neo__shard_size_kept(shard);
+    neo__shard_size_per_id(shard);
+    neo__shard_size_pooled(shard, leaves);
+    neo__shard_size_bounce(shard);
 }
 
 /* ---- arrays, and buffers that grow ---- */
-static void neo__shard_layout_pooled(neo_shard *s, neo__carve *c) {
-    neo__shard_pooled *p = &s->pooled;
-    const int64_t batch = s->map->desc.max_batch;
-    NEO__CARVE(c, p->local, batch * p->width);
-    NEO__CARVE(c, p->coded_local, batch * p->coded_bytes);
-    NEO__CARVE(c, p->coded_remote, s->share * p->remote_bytes);
-    NEO__CARVE(c, p->inside_out, batch * p->inside);
-    NEO__CARVE(c, p->inside_in, p->place * p->peers_inside);
-    NEO__CARVE(c, p->mid_out, p->place * p->mid);
-    NEO__CARVE(c, p->mid_coded_out, p->place * p->mid_bytes);
-    NEO__CARVE(c, p->mid_coded_in, s->share * p->mids_bytes);
-    NEO__CARVE(c, p->copies, s->share * s->copies.width);
-    NEO__CARVE(c, p->lengths, s->map->mean_count * s->share);
-    NEO__CARVE(c, p->block, p->blocks);
-    NEO__CARVE(c, p->part, p->parts);
+static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
+    neo__shard_pooled *pooled = &shard->pooled;
+    const int64_t batch = shard->map->desc.max_batch;
+    NEO__CARVE(carve, pooled->local, batch * pooled->width);
+    NEO__CARVE(carve, pooled->coded_local, batch * pooled->coded_bytes);
+    NEO__CARVE(carve, pooled->coded_remote, shard->share * pooled->remote_bytes);
+    NEO__CARVE(carve, pooled->inside_out, batch * pooled->inside);
+    NEO__CARVE(carve, pooled->inside_in, pooled->place * pooled->peers_inside);
+    NEO__CARVE(carve, pooled->mid_out, pooled->place * pooled->mid);
+    NEO__CARVE(carve, pooled->mid_coded_out, pooled->place * pooled->mid_bytes);
+    NEO__CARVE(carve, pooled->mid_coded_in, shard->share * pooled->mids_bytes);
+    NEO__CARVE(carve, pooled->copies, shard->share * shard->copies.width);
+    NEO__CARVE(carve, pooled->lengths, shard->map->mean_count * shard->share);
+    NEO__CARVE(carve, pooled->block, pooled->blocks);
+    NEO__CARVE(carve, pooled->part, pooled->parts);
 }
-static void neo__shard_layout(neo_shard *s, neo__carve *c) {
-    const neo__shard_map *m = s->map;
-    const int64_t ranks = m->ranks, batch = m->desc.max_batch;
-    neo__shard_exchange *x = &s->exchange;
-    neo__shard_copies *d = &s->copies;
-    neo__shard_per_id *p = &s->per_id;
-    NEO__CARVE(c, x->counts, 4 * ranks);
-    NEO__CARVE(c, x->lengths_out, ranks + x->columns * s->share);
-    NEO__CARVE(c, x->lengths_in, ranks + m->at_rank[s->rank].columns * batch);
-    NEO__CARVE(c, x->source_lengths, m->source_count * s->share);
-    NEO__CARVE(c, x->cursor, m->source_count);
-    NEO__CARVE(c, x->out_at, m->flow_count + 1);
-    NEO__CARVE(c, x->in_at, ranks * x->flows + 1);
-    for (int i = 0; i < s->slots; i++) {
-        NEO__CARVE(c, s->batches[i].start, ranks + 1);
-        NEO__CARVE(c, s->batches[i].sent, m->source_count);
-        NEO__CARVE(c, s->batches[i].offsets, x->routes * batch + 1);
-        NEO__CARVE(c, s->batches[i].whole, m->late ? x->flows * batch : 0);
+static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
+    const neo__shard_map *map = shard->map;
+    const int64_t ranks = map->ranks, batch = map->desc.max_batch;
+    neo__shard_exchange *exchange = &shard->exchange;
+    neo__shard_copies *copies = &shard->copies;
+    neo__shard_per_id *per_id = &shard->per_id;
+    NEO__CARVE(carve, exchange->counts, 4 * ranks);
+    NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
+    NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
+    NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
+    NEO__CARVE(carve, exchange->cursor, map->source_count);
+    NEO__CARVE(carve, exchange->out_at, map->flow_count + 1);
+    NEO__CARVE(carve, exchange->in_at, ranks * exchange->flows + 1);
+    for (int i = 0; i < shard->slots; i++) {
+        NEO__CARVE(carve, shard->batches[i].start, ranks + 1);
+        NEO__CARVE(carve, shard->batches[i].sent, map->source_count);
+        NEO__CARVE(carve, shard->batches[i].offsets, exchange->routes * batch + 1);
+        NEO__CARVE(carve, shard->batches[i].whole, map->late ? exchange->flows * batch : 0);
     }
-    NEO__CARVE(c, d->offsets, d->features * s->share + 1);
-    NEO__CARVE(c, d->at, 2 * d->features);
-    NEO__CARVE(c, d->dense, d->subtrees * d->floats);
-    NEO__CARVE(c, d->dense_sum, d->floats);
-    NEO__CARVE(c, d->touched, d->rows);
-    NEO__CARVE(c, d->row, d->most_rows);
-    NEO__CARVE(c, d->parked, d->marks);
-    NEO__CARVE(c, s->kept.ids, s->kept.parts);
-    NEO__CARVE(c, p->next, p->sources);
-    NEO__CARVE(c, p->in_at, p->routes);
-    NEO__CARVE(c, p->out_at, p->pairs);
-    NEO__CARVE(c, p->row, p->room);
-    if (s->pooled.on_device) {
-        NEO__CARVE(c, s->pooled.host_lengths, m->mean_count * s->share);
+    NEO__CARVE(carve, copies->offsets, copies->features * shard->share + 1);
+    NEO__CARVE(carve, copies->at, 2 * copies->features);
+    NEO__CARVE(carve, copies->dense, copies->subtrees * copies->floats);
+    NEO__CARVE(carve, copies->dense_sum, copies->floats);
+    NEO__CARVE(carve, copies->touched, copies->rows);
+    NEO__CARVE(carve, copies->row, copies->most_rows);
+    NEO__CARVE(carve, copies->parked, copies->marks);
+    NEO__CARVE(carve, shard->kept.ids, shard->kept.parts);
+    NEO__CARVE(carve, per_id->next, per_id->sources);
+    NEO__CARVE(carve, per_id->in_at, per_id->routes);
+    NEO__CARVE(carve, per_id->out_at, per_id->pairs);
+    NEO__CARVE(carve, per_id->row, per_id->room);
+    if (shard->pooled.on_device) {
+        NEO__CARVE(carve, shard->pooled.host_lengths, map->mean_count * shard->share);
         return;
     }
-    neo__shard_layout_pooled(s, c);
-    s->pooled.host_lengths = s->pooled.lengths;
+    neo__shard_layout_pooled(shard, carve);
+    shard->pooled.host_lengths = shard->pooled.lengths;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
 enum { NEO__SHARD_BUFFERS = 20 };
@@ -1972,34 +1988,34 @@ typedef struct neo__shard_demand {
     int64_t count;
     size_t size;
 } neo__shard_demand;
-static void neo__shard_growing(neo_shard *s, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
-    const size_t id = neo_dtype_size(s->map->id_dtype),
-                 weight = s->map->weighted ? sizeof(float) : 0;
-    neo__shard_exchange *x = &s->exchange;
-    neo__shard_per_id *p = &s->per_id;
-    neo__shard_batch *b = s->batches;
-    const int64_t next_ids = s->slots > 1 ? x->route_ids : 0;
+static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHARD_BUFFERS]) {
+    const size_t id = neo_dtype_size(shard->map->id_dtype),
+                 weight = shard->map->weighted ? sizeof(float) : 0;
+    neo__shard_exchange *exchange = &shard->exchange;
+    neo__shard_per_id *per_id = &shard->per_id;
+    neo__shard_batch *b = shard->batches;
+    const int64_t next_ids = shard->slots > 1 ? exchange->route_ids : 0;
     const neo__shard_demand all[] = {
-        {&x->out[0], x->out_ids, id},
-        {&x->out[1], x->out_ids, weight},
-        {&x->in[0], x->in_ids, id},
-        {&x->in[1], x->in_ids, weight},
-        {&b[0].ids[0], x->route_ids, id},
-        {&b[0].ids[1], x->route_ids, weight},
+        {&exchange->out[0], exchange->out_ids, id},
+        {&exchange->out[1], exchange->out_ids, weight},
+        {&exchange->in[0], exchange->in_ids, id},
+        {&exchange->in[1], exchange->in_ids, weight},
+        {&b[0].ids[0], exchange->route_ids, id},
+        {&b[0].ids[1], exchange->route_ids, weight},
         {&b[1].ids[0], next_ids, id},
         {&b[1].ids[1], next_ids, weight},
-        {&s->copies.ids_of[0], s->copies.ids, sizeof(int64_t)},
-        {&s->copies.ids_of[1], s->copies.ids, weight},
-        {&s->cutting.out, s->cutting.out_floats, sizeof(float)},
-        {&s->cutting.in, s->cutting.in_floats, sizeof(float)},
-        {&p->local, p->dim * x->route_ids, sizeof(float)},
-        {&p->out, p->row_bytes * x->route_ids, 1},
-        {&p->in, p->row_bytes * x->own_ids, 1},
-        {&p->copies, p->dim * s->copies.ids, sizeof(float)},
-        {&p->grad_out, p->grads_out, sizeof(float)},
-        {&p->grad_in, p->grads_in, sizeof(float)},
-        {&s->bounce.shown, s->bounce.shown_floats, sizeof(float)},
-        {&s->bounce.shown_grads, s->bounce.grad_floats, sizeof(float)},
+        {&shard->copies.ids_of[0], shard->copies.ids, sizeof(int64_t)},
+        {&shard->copies.ids_of[1], shard->copies.ids, weight},
+        {&shard->cutting.out, shard->cutting.out_floats, sizeof(float)},
+        {&shard->cutting.in, shard->cutting.in_floats, sizeof(float)},
+        {&per_id->local, per_id->dim * exchange->route_ids, sizeof(float)},
+        {&per_id->out, per_id->row_bytes * exchange->route_ids, 1},
+        {&per_id->in, per_id->row_bytes * exchange->own_ids, 1},
+        {&per_id->copies, per_id->dim * shard->copies.ids, sizeof(float)},
+        {&per_id->grad_out, per_id->grads_out, sizeof(float)},
+        {&per_id->grad_in, per_id->grads_in, sizeof(float)},
+        {&shard->bounce.shown, shard->bounce.shown_floats, sizeof(float)},
+        {&shard->bounce.shown_grads, shard->bounce.grad_floats, sizeof(float)},
     };
     NEO__STATIC_ASSERT(sizeof all / sizeof *all == NEO__SHARD_BUFFERS, "each buffer once");
     memcpy(out, all, sizeof all);
@@ -2010,20 +2026,22 @@ static neo_status neo__shard_no_sums(void *user, const neo_cut_sums *cuts, int32
     return neo_fail(NEO_ERR_STATE, "neo_shard: no group to sum over");
 }
 /* This rank's parts as tables of a neo_bags, and their routes as its features. */
-static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_part *parts = m->parts + m->part_begin[s->rank];
-    const neo__shard_route *routes = m->routes + m->route_begin[s->rank];
+static neo_status neo__shard_local_desc(const neo_shard *shard, neo__arena *arena,
+                                        neo_bags_desc *desc) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_part *parts = map->parts + map->part_begin[shard->rank];
+    const neo__shard_route *routes = map->routes + map->route_begin[shard->rank];
     neo_table_desc *tables;
     int32_t *feature_table;
-    const int32_t n = (int32_t)(m->part_begin[s->rank + 1] - m->part_begin[s->rank]);
-    NEO__TRY(NEO__ARENA(arena, tables, n));
-    NEO__TRY(NEO__ARENA(arena, feature_table, s->exchange.routes));
-    *d = m->desc;
-    for (int32_t i = 0; i < n; i++) {
+    const int32_t count =
+        (int32_t)(map->part_begin[shard->rank + 1] - map->part_begin[shard->rank]);
+    NEO__TRY(NEO__ARENA(arena, tables, count));
+    NEO__TRY(NEO__ARENA(arena, feature_table, shard->exchange.routes));
+    *desc = map->desc;
+    for (int32_t i = 0; i < count; i++) {
         neo_table_desc *t = &tables[i];
-        *t = m->tables[parts[i].table];
-        if (!m->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
+        *t = map->tables[parts[i].table];
+        if (!map->none) t->pooling = NEO_POOL_SUM; /* MEAN is divided by where samples are */
         t->part.rows = t->rows;
         t->part.dim = t->dim;
         t->part.first_row = parts[i].first_row;
@@ -2031,39 +2049,40 @@ static neo_status neo__shard_local_desc(const neo_shard *s, neo__arena *arena, n
         t->rows = parts[i].rows;
         t->dim = parts[i].cols;
     }
-    for (int64_t i = 0; i < s->exchange.routes; i++)
-        feature_table[i] = (int32_t)(routes[i].part - m->part_begin[s->rank]);
-    d->tables = tables;
-    d->table_count = n;
-    d->feature_table = feature_table;
-    d->feature_count = (int32_t)s->exchange.routes;
-    d->max_ids = NEO__MAX(s->exchange.route_ids, (int64_t)1);
-    d->max_kept_rows = s->kept.rows;
-    d->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
-    d->cut_sums = neo__shard_no_sums;
+    for (int64_t i = 0; i < shard->exchange.routes; i++)
+        feature_table[i] = (int32_t)(routes[i].part - map->part_begin[shard->rank]);
+    desc->tables = tables;
+    desc->table_count = count;
+    desc->feature_table = feature_table;
+    desc->feature_count = (int32_t)shard->exchange.routes;
+    desc->max_ids = NEO__MAX(shard->exchange.route_ids, (int64_t)1);
+    desc->max_kept_rows = shard->kept.rows;
+    desc->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
+    desc->cut_sums = neo__shard_no_sums;
     return NEO_OK;
 }
 /* The data-parallel tables likewise, for this rank's samples. */
-static neo_status neo__shard_copies_desc(const neo_shard *s, neo__arena *arena, neo_bags_desc *d) {
-    const neo__shard_map *m = s->map;
+static neo_status neo__shard_copies_desc(const neo_shard *shard, neo__arena *arena,
+                                         neo_bags_desc *desc) {
+    const neo__shard_map *m = shard->map;
     neo_table_desc *tables;
-    int32_t *feature_table, n = 0;
-    NEO__TRY(NEO__ARENA(arena, tables, s->copies.features));
-    NEO__TRY(NEO__ARENA(arena, feature_table, s->copies.features));
-    *d = m->desc;
-    for (int64_t i = 0; i < s->copies.features; i++) {
+    int32_t *feature_table, count = 0;
+    NEO__TRY(NEO__ARENA(arena, tables, shard->copies.features));
+    NEO__TRY(NEO__ARENA(arena, feature_table, shard->copies.features));
+    *desc = m->desc;
+    for (int64_t i = 0; i < shard->copies.features; i++) {
         int32_t t = m->feature_table[m->replicas[i]];
-        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) tables[n++] = m->tables[t];
-        if (!m->none) tables[n - 1].pooling = NEO_POOL_SUM;
-        feature_table[i] = n - 1;
+        if (i == 0 || m->feature_table[m->replicas[i - 1]] != t) tables[count++] = m->tables[t];
+        if (!m->none) tables[count - 1].pooling = NEO_POOL_SUM;
+        feature_table[i] = count - 1;
     }
-    d->tables = tables;
-    d->table_count = n;
-    d->feature_table = feature_table;
-    d->feature_count = (int32_t)s->copies.features;
-    d->max_batch = NEO__MAX(s->share, (int64_t)1);
-    d->max_ids = NEO__MAX(s->copies.ids, (int64_t)1);
-    d->max_kept_rows = s->copies.rows;
+    desc->tables = tables;
+    desc->table_count = count;
+    desc->feature_table = feature_table;
+    desc->feature_count = (int32_t)shard->copies.features;
+    desc->max_batch = NEO__MAX(shard->share, (int64_t)1);
+    desc->max_ids = NEO__MAX(shard->copies.ids, (int64_t)1);
+    desc->max_kept_rows = shard->copies.rows;
     return NEO_OK;
 }
 /* Both, in memory of the arena; table_count 0: this rank has none. */
@@ -2084,29 +2103,29 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
     memory->workspace_bytes += bags.workspace_bytes;
     return NEO_OK;
 }
-static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *m, int rank,
+static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int rank,
                                        neo_shard_memory *memory) {
-    neo_bags_desc d[2];
+    neo_bags_desc desc[2];
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
     NEO__ZERO(neo__carve, work);
-    NEO__ZERO(neo_shard, s);
+    NEO__ZERO(neo_shard, shard);
     neo__shard_fill(memory, 0, sizeof *memory);
-    memory->exchange_bytes = sizeof s + m->bytes;
-    if (neo__shard_is_whole(m)) return neo__shard_add_bytes(ctx, &m->desc, memory);
-    s.ctx = ctx;
-    s.map = m;
-    s.rank = rank;
-    neo__shard_measure(&s, NEO__MAX(neo_ctx_repro_shards(ctx), m->ranks));
-    neo__shard_layout(&s, &work);
-    if (s.pooled.on_device) neo__shard_layout_pooled(&s, &work);
-    memory->exchange_bytes += work.at + (size_t)s.bounce.there_floats * sizeof(float);
-    neo__shard_growing(&s, growing);
+    memory->exchange_bytes = sizeof shard + map->bytes;
+    if (neo__shard_is_whole(map)) return neo__shard_add_bytes(ctx, &map->desc, memory);
+    shard.ctx = ctx;
+    shard.map = map;
+    shard.rank = rank;
+    neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), map->ranks));
+    neo__shard_layout(&shard, &work);
+    if (shard.pooled.on_device) neo__shard_layout_pooled(&shard, &work);
+    memory->exchange_bytes += work.at + (size_t)shard.bounce.there_floats * sizeof(float);
+    neo__shard_growing(&shard, growing);
     for (int i = 0; i < NEO__SHARD_BUFFERS; i++)
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
-    neo_status status = neo__shard_descs(&s, &arena, d);
+    neo_status status = neo__shard_descs(&shard, &arena, desc);
     for (int i = 0; i < 2 && status == NEO_OK; i++)
-        if (d[i].table_count) status = neo__shard_add_bytes(ctx, &d[i], memory);
+        if (desc[i].table_count) status = neo__shard_add_bytes(ctx, &desc[i], memory);
     neo__arena_free(&arena);
     return status;
 }
@@ -2168,35 +2187,35 @@ static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__pla
     f.out = t->none ? f.ids : f.bags;
     return f;
 }
-static double neo__plan_piece_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo_plan_desc *d = &t->plan->desc;
-    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
+static double neo__plan_piece_buffer(const neo__plan_table *table, const neo__plan_cut *cut) {
+    const neo_plan_desc *d = &table->plan->desc;
+    neo__plan_flow flow = neo__plan_flow_of(table, cut, (double)table->ids_capacity);
     double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
-    double bytes = f.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
-                   f.bags * times * (double)NEO__PLAN_BAG_BYTES;
-    bytes += f.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
+    double bytes = flow.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
+                   flow.bags * times * (double)NEO__PLAN_BAG_BYTES;
+    bytes += flow.out * (2.0 * row + neo__plan_wire(d->wire_forward, cut->cols) +
                       neo__plan_wire(d->wire_backward, cut->cols));
-    if (!t->none) bytes += f.bags * row; /* gradients, packed for the update */
-    if (cut->in_node) bytes += f.bags / cut->row_parts * row;
-    double kept = d->kept_batches, most = kept > 1.0 ? kept * f.ids : f.ids;
+    if (!table->none) bytes += flow.bags * row; /* gradients, packed for the update */
+    if (cut->in_node) bytes += flow.bags / cut->row_parts * row;
+    double kept = d->kept_batches, most = kept > 1.0 ? kept * flow.ids : flow.ids;
     if (most > (double)cut->rows) most = (double)cut->rows;
-    if (t->row_sums && cut->cols < t->dim) /* gradients wait for the sums of whole rows */
+    if (table->row_sums && cut->cols < table->dim) /* gradients wait for the sums of whole rows */
         bytes += most * (row + 64.0 + 8.0 * (double)neo__plan_blocks(cut->cols) *
                                           (1.0 + cut->local + cut->cross));
     else if (kept > 0.0) /* or for the step */
         bytes += most * (row + 64.0);
-    return bytes + 4.0 * f.ids * neo__plan_grad_floats(t, cut->cols);
+    return bytes + 4.0 * flow.ids * neo__plan_grad_floats(table, cut->cols);
 }
-static double neo__plan_sample_buffer(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo_plan *plan = t->plan;
-    neo__plan_flow f = neo__plan_flow_of(t, cut, (double)t->ids_capacity);
+static double neo__plan_sample_buffer(const neo__plan_table *table, const neo__plan_cut *cut) {
+    const neo_plan *plan = table->plan;
+    neo__plan_flow f = neo__plan_flow_of(table, cut, (double)table->ids_capacity);
     double times = plan->desc.pipeline ? 2.0 : 1.0;
-    int partial = cut->row_parts > 1 && !t->none && !cut->in_node;
+    int partial = cut->row_parts > 1 && !table->none && !cut->in_node;
     double forward =
         partial ? 4.0 * (double)cut->cols : neo__plan_wire(plan->desc.wire_forward, cut->cols);
     if (cut->in_node) f.out /= cut->row_parts;
     return (times * (8.0 * f.ids + 4.0 * f.bags) +
-            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) +
+            4.0 * f.ids * neo__plan_grad_floats(table, cut->cols) +
             f.out * (forward + neo__plan_wire(plan->desc.wire_backward, cut->cols))) /
            plan->model.ranks;
 }
@@ -2243,54 +2262,58 @@ static double neo__plan_moved(const neo__plan_rate *r, double ids, double bags, 
     return ids * (r->id + r->id_col * c) + bags * r->bag + out * r->bag_col * c;
 }
 /* Load of a piece on the rank that holds it. */
-static neo__plan_load neo__plan_piece_load(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo_plan *plan = t->plan;
-    const neo__plan_model *m = &plan->model;
-    neo__plan_load x;
-    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
-    double slice = m->batch * t->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
-    double row = (double)(t->row_fixed + t->row_col * cut->cols);
-    double index = m->id_bytes * f.ids + 4.0 * f.bags;
+static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const neo__plan_cut *cut) {
+    const neo_plan *plan = table->plan;
+    const neo__plan_model *model = &plan->model;
+    neo__plan_load load;
+    neo__plan_flow flow = neo__plan_flow_of(table, cut, model->batch * table->ids);
+    double slice = model->batch * table->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
+    double row = (double)(table->row_fixed + table->row_col * cut->cols);
+    double index = model->id_bytes * flow.ids + 4.0 * flow.bags;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
-    double touched = f.ids < (double)cut->rows ? f.ids : (double)cut->rows;
-    x.at[NEO__PLAN_IDS] = index * m->to_all + (m->whole ? 0.0 : 2.0 * index * m->copy);
-    x.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&t->rate[0], f.ids, f.bags, f.out, cut->cols);
-    x.at[NEO__PLAN_UPDATE] = neo__plan_moved(&t->rate[1], f.ids, f.bags, f.out, cut->cols);
-    x.at[NEO__PLAN_BACKWARD] = f.out * backward * m->to_all;
-    if (cut->row_parts == 1 || t->none) {
-        x.at[NEO__PLAN_FORWARD] = f.out * forward * m->to_all;
+    double touched = flow.ids < (double)cut->rows ? flow.ids : (double)cut->rows;
+    load.at[NEO__PLAN_IDS] =
+        index * model->to_all + (model->whole ? 0.0 : 2.0 * index * model->copy);
+    load.at[NEO__PLAN_LOOKUP] =
+        neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
+    load.at[NEO__PLAN_UPDATE] =
+        neo__plan_moved(&table->rate[1], flow.ids, flow.bags, flow.out, cut->cols);
+    load.at[NEO__PLAN_BACKWARD] = flow.out * backward * model->to_all;
+    if (cut->row_parts == 1 || table->none) {
+        load.at[NEO__PLAN_FORWARD] = flow.out * forward * model->to_all;
     } else if (cut->in_node) { /* inside a node bags are packed and added besides */
-        double inside =
-            f.bags * c * ((k - 1.0) / k) * m->local + f.bags * (2.0 * c * m->copy + m->row);
-        x.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * m->to_nodes;
-        x.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * m->to_nodes;
+        double inside = flow.bags * c * ((k - 1.0) / k) * model->local +
+                        flow.bags * (2.0 * c * model->copy + model->row);
+        load.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * model->to_nodes;
+        load.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * model->to_nodes;
     } else {
-        x.at[NEO__PLAN_FORWARD] = f.bags * c * m->to_all;
+        load.at[NEO__PLAN_FORWARD] = flow.bags * c * model->to_all;
     }
     if (plan->desc.weight_grad)
-        x.at[NEO__PLAN_BACKWARD] +=
-            (row * f.ids + c * f.out) * neo__plan_lookup(t) +
-            4.0 * f.ids * neo__plan_grad_floats(t, cut->cols) * m->to_all;
-    if ((t->row_sums && cut->cols < t->dim) || plan->desc.kept_batches)
-        x.at[NEO__PLAN_UPDATE] += touched * (m->kept + 2.0 * c * m->copy);
-    if (t->row_sums && cut->local + cut->cross > 0)
-        x.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
-                                  (cut->local * m->local + cut->cross * m->cross);
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, cut->rows, cut->cols) +
-                            (double)neo__plan_piece_state(t, cut->rows, cut->cols) +
-                            neo__plan_piece_buffer(t, cut);
-    return neo__plan_load_total(x);
+        load.at[NEO__PLAN_BACKWARD] +=
+            (row * flow.ids + c * flow.out) * neo__plan_lookup(table) +
+            4.0 * flow.ids * neo__plan_grad_floats(table, cut->cols) * model->to_all;
+    if ((table->row_sums && cut->cols < table->dim) || plan->desc.kept_batches)
+        load.at[NEO__PLAN_UPDATE] += touched * (model->kept + 2.0 * c * model->copy);
+    if (table->row_sums && cut->local + cut->cross > 0)
+        load.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
+                                  (cut->local * model->local + cut->cross * model->cross);
+    load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, cut->rows, cut->cols) +
+                            (double)neo__plan_piece_state(table, cut->rows, cut->cols) +
+                            neo__plan_piece_buffer(table, cut);
+    return neo__plan_load_total(load);
 }
 /* Load of a piece on every rank, as an owner of samples. */
-static neo__plan_load neo__plan_sample_load(const neo__plan_table *t, const neo__plan_cut *cut) {
-    const neo__plan_model *m = &t->plan->model;
+static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
+                                            const neo__plan_cut *cut) {
+    const neo__plan_model *m = &table->plan->model;
     NEO__ZERO(neo__plan_load, x);
-    neo__plan_flow f = neo__plan_flow_of(t, cut, m->batch * t->ids);
-    if (cut->in_node) f.out = m->batch * t->features / cut->row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(t, cut);
+    neo__plan_flow f = neo__plan_flow_of(table, cut, m->batch * table->ids);
+    if (cut->in_node) f.out = m->batch * table->features / cut->row_parts;
+    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(table, cut);
     if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)t->dim) * m->id;
+    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
         f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(x);
@@ -2300,74 +2323,80 @@ static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
 /* Load of a copy on every rank, for each. */
-static neo__plan_load neo__plan_copy_load(const neo__plan_table *t) {
-    const neo__plan_model *m = &t->plan->model;
-    NEO__ZERO(neo__plan_load, x);
-    double all = m->batch * t->ids, ids = all / m->ranks, bags = m->batch / m->ranks * t->features;
-    double c = 4.0 * (double)t->dim, rows = (double)t->rows, out = t->none ? ids : bags;
-    x.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&t->rate[0], ids, bags, out, t->dim);
-    x.at[NEO__PLAN_UPDATE] = neo__plan_moved(&t->rate[1], ids, bags, out, t->dim);
+static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
+    const neo__plan_model *m = &table->plan->model;
+    NEO__ZERO(neo__plan_load, load);
+    double all = m->batch * table->ids, ids = all / m->ranks,
+           bags = m->batch / m->ranks * table->features;
+    double c = 4.0 * (double)table->dim, rows = (double)table->rows, out = table->none ? ids : bags;
+    load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], ids, bags, out, table->dim);
+    load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], ids, bags, out, table->dim);
     if (m->ranks > 1.0) {
-        x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] = bags * (2.0 * c * m->copy + m->row);
-        x.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
-        x.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
+        load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
+            bags * (2.0 * c * m->copy + m->row);
+        load.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
+        load.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
     }
-    x.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(t, t->rows, t->dim) +
-                            (double)neo__plan_piece_state(t, t->rows, t->dim) +
-                            neo__plan_copy_buffer(t);
-    return neo__plan_load_total(x);
+    load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, table->rows, table->dim) +
+                            (double)neo__plan_piece_state(table, table->rows, table->dim) +
+                            neo__plan_copy_buffer(table);
+    return neo__plan_load_total(load);
 }
 
 /* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
                                          double reduce_bytes) {
-    const neo__plan_model *m = &plan->model;
-    const neo_plan_desc *d = &plan->desc;
-    NEO__ZERO(neo_plan_step, s);
-    double samples = m->batch / m->ranks / d->cluster.flops;
-    s.ids = most[NEO__PLAN_IDS] + 2.0 * m->exchange_latency; /* lengths, then ids */
-    s.lookup = most[NEO__PLAN_LOOKUP];
-    s.forward = most[NEO__PLAN_FORWARD] + m->exchange_latency;
-    s.backward = most[NEO__PLAN_BACKWARD] + m->exchange_latency;
-    s.update = most[NEO__PLAN_UPDATE];
-    s.bottom = d->dense_flops_bottom * samples;
-    s.top = d->dense_flops_top * samples;
-    s.reduce = (reduce_bytes + 4.0 * (double)d->dense_params) * m->all_reduce;
-    if (reduce_bytes > 0.0) s.reduce += 2.0 * m->reduce_latency; /* gradients, and marks of rows */
-    if (d->dense_params > 0) s.reduce += m->reduce_latency;
-    s.plain = s.ids + s.lookup + s.forward + 3.0 * (s.bottom + s.top) + s.backward + s.update +
-              s.reduce;
-    s.pipelined = NEO__MAX(s.bottom, s.lookup + s.forward) + 3.0 * s.top;
-    s.pipelined += NEO__MAX(2.0 * s.bottom, s.backward);
-    s.pipelined += NEO__MAX(s.update, s.reduce);
-    s.pipelined = NEO__MAX(s.pipelined, s.ids + s.forward + s.backward + s.reduce);
-    return s;
+    const neo__plan_model *model = &plan->model;
+    const neo_plan_desc *desc = &plan->desc;
+    NEO__ZERO(neo_plan_step, step);
+    double samples = model->batch / model->ranks / desc->cluster.flops;
+    step.ids = most[NEO__PLAN_IDS] + 2.0 * model->exchange_latency; /* lengths, then ids */
+    step.lookup = most[NEO__PLAN_LOOKUP];
+    step.forward = most[NEO__PLAN_FORWARD] + model->exchange_latency;
+    step.backward = most[NEO__PLAN_BACKWARD] + model->exchange_latency;
+    step.update = most[NEO__PLAN_UPDATE];
+    step.bottom = desc->dense_flops_bottom * samples;
+    step.top = desc->dense_flops_top * samples;
+    step.reduce = (reduce_bytes + 4.0 * (double)desc->dense_params) * model->all_reduce;
+    if (reduce_bytes > 0.0)
+        step.reduce += 2.0 * model->reduce_latency; /* gradients, and marks of rows */
+    if (desc->dense_params > 0) step.reduce += model->reduce_latency;
+    step.plain = step.ids + step.lookup + step.forward + 3.0 * (step.bottom + step.top) +
+                 step.backward + step.update + step.reduce;
+    step.pipelined = NEO__MAX(step.bottom, step.lookup + step.forward) + 3.0 * step.top;
+    step.pipelined += NEO__MAX(2.0 * step.bottom, step.backward);
+    step.pipelined += NEO__MAX(step.update, step.reduce);
+    step.pipelined =
+        NEO__MAX(step.pipelined, step.ids + step.forward + step.backward + step.reduce);
+    return step;
 }
 
 NEO__HOT_END
 
 /* Fills in plan->cut: the pieces [begin, end) are a slice. */
-static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *t, int64_t begin,
+static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, int64_t begin,
                                 int64_t end) {
-    int in_node = end - begin > 1 && plan->nodes > 1 && !t->none;
-    int64_t first = t->first_piece, last = first + t->piece_count;
+    int in_node = end - begin > 1 && plan->nodes > 1 && !table->none;
+    int64_t first = table->first_piece, last = first + table->piece_count;
     for (int64_t i = begin; i < end; i++)
         if (plan->piece[i].rank / plan->per_node != plan->piece[begin].rank / plan->per_node)
             in_node = 0;
     for (int64_t i = begin; i < end; i++) {
-        const neo_piece *p = &plan->piece[i];
+        const neo_piece *piece = &plan->piece[i];
         neo__plan_cut *cut = &plan->cut[i];
-        cut->rows = p->rows;
-        cut->cols = p->cols;
+        cut->rows = piece->rows;
+        cut->cols = piece->cols;
         cut->row_parts = (int32_t)(end - begin);
-        cut->parts = neo__plan_parts(t, p);
+        cut->parts = neo__plan_parts(table, piece);
         cut->in_node = in_node;
-        for (int64_t k = first; t->row_sums && end - begin < t->piece_count && k < last; k++) {
+        for (int64_t k = first; table->row_sums && end - begin < table->piece_count && k < last;
+             k++) {
             const neo_piece *q = &plan->piece[k];
-            if (q->first_col == p->first_col || q->rank == p->rank ||
-                q->first_row >= p->first_row + p->rows || p->first_row >= q->first_row + q->rows)
+            if (q->first_col == piece->first_col || q->rank == piece->rank ||
+                q->first_row >= piece->first_row + piece->rows ||
+                piece->first_row >= q->first_row + q->rows)
                 continue;
-            if (q->rank / plan->per_node == p->rank / plan->per_node)
+            if (q->rank / plan->per_node == piece->rank / plan->per_node)
                 cut->local++;
             else
                 cut->cross++;
@@ -2380,24 +2409,24 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     NEO__ZERO(neo__plan_load, all);
     *reduce = 0.0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
-        const neo__plan_table *t = &plan->table[i];
-        const neo_piece *p = plan->piece;
-        int64_t last = t->first_piece + t->piece_count;
-        if (p[t->first_piece].rank == NEO_EVERY_RANK) {
-            neo__plan_load x = neo__plan_copy_load(t);
+        const neo__plan_table *table = &plan->table[i];
+        const neo_piece *piece = plan->piece;
+        int64_t last = table->first_piece + table->piece_count;
+        if (piece[table->first_piece].rank == NEO_EVERY_RANK) {
+            neo__plan_load x = neo__plan_copy_load(table);
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
-            *reduce += neo__plan_copy_reduce(t);
+            *reduce += neo__plan_copy_reduce(table);
             continue;
         }
-        for (int64_t begin = t->first_piece, end; begin < last; begin = end) {
-            for (end = begin; end < last && p[end].first_col == p[begin].first_col;) end++;
-            neo__plan_cut_slice(plan, t, begin, end);
+        for (int64_t begin = table->first_piece, end; begin < last; begin = end) {
+            for (end = begin; end < last && piece[end].first_col == piece[begin].first_col;) end++;
+            neo__plan_cut_slice(plan, table, begin, end);
         }
-        for (int64_t k = t->first_piece; k < last; k++) {
-            neo__plan_load x = neo__plan_piece_load(t, &plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(t, &plan->cut[k]);
-            neo__plan_load_add(&plan->load[p[k].rank], &x);
+        for (int64_t k = table->first_piece; k < last; k++) {
+            neo__plan_load x = neo__plan_piece_load(table, &plan->cut[k]);
+            neo__plan_load samples = neo__plan_sample_load(table, &plan->cut[k]);
+            neo__plan_load_add(&plan->load[piece[k].rank], &x);
             neo__plan_load_add(&all, &samples);
         }
     }
@@ -2413,18 +2442,18 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     if (!each) return NEO_ERR_MEMORY;
     const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each);
     for (int32_t r = 0; r < ranks; r++) {
-        neo_plan_rank *x = &plan->rank[r];
+        neo_plan_rank *rank = &plan->rank[r];
         double buffers = sample_bytes;
         for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
             int64_t at = plan->rank_piece[i];
             const neo_piece *p = &plan->piece[at];
             const neo__plan_table *t = &plan->table[p->table];
-            x->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
-            x->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
+            rank->weight_bytes += neo__plan_weight_bytes(t, p->rows, p->cols);
+            rank->state_bytes += neo__plan_piece_state(t, p->rows, p->cols);
             buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
                                                  : neo__plan_piece_buffer(t, &plan->cut[at]);
         }
-        x->buffer_bytes = placed == NEO_OK
+        rank->buffer_bytes = placed == NEO_OK
                               ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
                               : (int64_t)buffers + 1;
     }
@@ -2437,18 +2466,18 @@ static neo_status neo__plan_predict(neo_plan *plan) {
     int64_t most_bytes = -1;
     NEO__TRY(neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce)));
     for (int32_t r = 0; r < ranks; r++) {
-        neo_plan_rank *x = &plan->rank[r];
+        neo_plan_rank *rank = &plan->rank[r];
         neo__plan_load load = neo__plan_load_total(plan->load[r]);
-        x->ids = load.at[NEO__PLAN_IDS];
-        x->lookup = load.at[NEO__PLAN_LOOKUP];
-        x->forward = load.at[NEO__PLAN_FORWARD];
-        x->backward = load.at[NEO__PLAN_BACKWARD];
-        x->update = load.at[NEO__PLAN_UPDATE];
-        x->seconds = load.at[NEO__PLAN_SECONDS];
-        int64_t bytes = x->weight_bytes + x->state_bytes + x->buffer_bytes;
+        rank->ids = load.at[NEO__PLAN_IDS];
+        rank->lookup = load.at[NEO__PLAN_LOOKUP];
+        rank->forward = load.at[NEO__PLAN_FORWARD];
+        rank->backward = load.at[NEO__PLAN_BACKWARD];
+        rank->update = load.at[NEO__PLAN_UPDATE];
+        rank->seconds = load.at[NEO__PLAN_SECONDS];
+        int64_t bytes = rank->weight_bytes + rank->state_bytes + rank->buffer_bytes;
         if (bytes > most_bytes) most_bytes = bytes, fullest = r;
-        if (x->seconds > plan->rank[busiest].seconds) busiest = r;
-        sum += x->seconds;
+        if (rank->seconds > plan->rank[busiest].seconds) busiest = r;
+        sum += rank->seconds;
     }
     neo__plan_most(plan->load, ranks, most);
     plan->step = neo__plan_step_make(plan, most, reduce);
@@ -2521,57 +2550,61 @@ static int64_t neo__plan_slices(const neo__plan_table *t) {
     return slices;
 }
 /* The placement that the rectangles of a table amount to. */
-static neo_placement neo__plan_classify(const neo__plan_table *t) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    int32_t per_node = t->plan->per_node, one_node = t->plan->nodes > 1;
-    int64_t slices = neo__plan_slices(t);
-    for (int64_t i = 1; i < t->piece_count; i++)
+static neo_placement neo__plan_classify(const neo__plan_table *table) {
+    const neo_piece *p = table->plan->piece + table->first_piece;
+    int32_t per_node = table->plan->per_node, one_node = table->plan->nodes > 1;
+    int64_t slices = neo__plan_slices(table);
+    for (int64_t i = 1; i < table->piece_count; i++)
         if (p[i].rank / per_node != p[0].rank / per_node) one_node = 0;
     if (p->rank == NEO_EVERY_RANK) return NEO_DATA_PARALLEL;
-    if (t->piece_count == 1) return NEO_TABLE_WISE;
+    if (table->piece_count == 1) return NEO_TABLE_WISE;
     if (slices == 1) return one_node ? NEO_TABLE_ROW_WISE : NEO_ROW_WISE;
-    if (slices < t->piece_count) return NEO_GRID;
+    if (slices < table->piece_count) return NEO_GRID;
     return one_node ? NEO_TABLE_COLUMN_WISE : NEO_COLUMN_WISE;
 }
 
 /* ---- pieces of the caller: is every element somewhere, once, and every cut allowed? ---- */
-static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p, int64_t i,
+static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *piece, int64_t i,
                                         const char *fn) {
-    NEO__CHECK(p->table >= 0 && p->table < plan->bags.table_count, NEO_ERR_ARG,
-               "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, p->table,
+    NEO__CHECK(piece->table >= 0 && piece->table < plan->bags.table_count, NEO_ERR_ARG,
+               "%s: piece %" PRId64 ": table is %d, there are %d", fn, i, piece->table,
                plan->bags.table_count);
-    const neo__plan_table *t = &plan->table[p->table];
-    const char *name = t->desc->name;
-    NEO__CHECK(p->rank >= NEO_EVERY_RANK && p->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i, p->rank,
-               plan->desc.cluster.ranks);
-    NEO__CHECK(p->rows > 0 && p->first_row >= 0 && p->first_row <= t->rows - p->rows &&
-                   p->cols > 0 && p->first_col >= 0 && p->first_col <= t->dim - p->cols,
+    const neo__plan_table *table = &plan->table[piece->table];
+    const char *name = table->desc->name;
+    NEO__CHECK(piece->rank >= NEO_EVERY_RANK && piece->rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": rank is %d, there are %d", fn, name, i,
+               piece->rank, plan->desc.cluster.ranks);
+    NEO__CHECK(piece->rows > 0 && piece->first_row >= 0 &&
+                   piece->first_row <= table->rows - piece->rows && piece->cols > 0 &&
+                   piece->first_col >= 0 && piece->first_col <= table->dim - piece->cols,
                NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": rows %" PRId64 "+%" PRId64 ", columns %" PRId64
                "+%" PRId64 " is empty or outside of %" PRId64 " x %" PRId64,
-               fn, name, i, p->first_row, p->rows, p->first_col, p->cols, t->rows, t->dim);
-    NEO__CHECK(p->rank != NEO_EVERY_RANK || (p->rows == t->rows && p->cols == t->dim), NEO_ERR_ARG,
-               "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table", fn,
-               name, i);
-    NEO__CHECK(p->cols == t->dim || !t->scaled, NEO_ERR_ARG,
+               fn, name, i, piece->first_row, piece->rows, piece->first_col, piece->cols,
+               table->rows, table->dim);
+    NEO__CHECK(
+        piece->rank != NEO_EVERY_RANK || (piece->rows == table->rows && piece->cols == table->dim),
+        NEO_ERR_ARG, "%s: table '%s': piece %" PRId64 ": what is on every rank is the whole table",
+        fn, name, i);
+    NEO__CHECK(piece->cols == table->dim || !table->scaled, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64
                " columns: a row of i8 has one scale, cut the table by rows",
-               fn, name, i, p->cols, t->dim);
-    NEO__CHECK(p->first_col % plan->block == 0, NEO_ERR_ARG,
+               fn, name, i, piece->cols, table->dim);
+    NEO__CHECK(piece->first_col % plan->block == 0, NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": column %" PRId64
                " is no place to cut: not a multiple of %" PRId64 "%s",
-               fn, name, i, p->first_col, plan->block,
+               fn, name, i, piece->first_col, plan->block,
                plan->block == NEO_WIRE_BLOCK ? ", the block of the wire's scales" : "");
-    NEO__CHECK(p->rows == t->rows || !t->loose || (t->allowed & NEO__PLAN_ROW_BITS), NEO_ERR_ARG,
+    NEO__CHECK(piece->rows == table->rows || !table->loose || (table->allowed & NEO__PLAN_ROW_BITS),
+               NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 " has %" PRId64 " of %" PRId64
                " rows, so sums would depend on the "
                "plan: give it row_buckets, or allow it a row placement",
-               fn, name, i, p->rows, t->rows);
-    NEO__CHECK(neo__plan_row_begins(t, p->first_row), NEO_ERR_ARG,
+               fn, name, i, piece->rows, table->rows);
+    NEO__CHECK(neo__plan_row_begins(table, piece->first_row), NEO_ERR_ARG,
                "%s: table '%s': piece %" PRId64 ": row %" PRId64
                " is no place to cut: none of the %d buckets begins there",
-               fn, name, i, p->first_row, t->buckets);
+               fn, name, i, piece->first_row, table->buckets);
     return NEO_OK;
 }
 static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, int64_t col) {
@@ -2579,37 +2612,37 @@ static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, 
                     " is in no piece", fn, name, row, col);
 }
 /* Pieces [0, count) of a table, sorted: row and col are where the next one has to begin. */
-static neo_status neo__plan_check_tiles(const neo__plan_table *t, const neo_piece *p, int64_t count,
-                                        const char *fn) {
-    const char *name = t->desc->name;
-    int64_t col = 0, row = t->rows;
+static neo_status neo__plan_check_tiles(const neo__plan_table *table, const neo_piece *piece,
+                                        int64_t count, const char *fn) {
+    const char *name = table->desc->name;
+    int64_t col = 0, row = table->rows;
     NEO__CHECK(count > 0, NEO_ERR_ARG, "%s: table '%s' has no pieces", fn, name);
-    for (int64_t i = 0; i < count; i++, p++) {
-        NEO__CHECK(p->rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
+    for (int64_t i = 0; i < count; i++, piece++) {
+        NEO__CHECK(piece->rank != NEO_EVERY_RANK || count == 1, NEO_ERR_ARG,
                    "%s: table '%s' is on every rank, and in other pieces too", fn, name);
-        if (i == 0 || p->first_col != p[-1].first_col) { /* a slice begins */
-            if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
-            if (p->first_col > col) return neo__plan_hole(fn, name, 0, col);
-            NEO__CHECK(p->first_col == col, NEO_ERR_ARG,
+        if (i == 0 || piece->first_col != piece[-1].first_col) { /* a slice begins */
+            if (row < table->rows) return neo__plan_hole(fn, name, row, piece[-1].first_col);
+            if (piece->first_col > col) return neo__plan_hole(fn, name, 0, col);
+            NEO__CHECK(piece->first_col == col, NEO_ERR_ARG,
                        "%s: table '%s': column %" PRId64 " (of a piece on rank %d) is inside "
                        "another slice, which ends at column %" PRId64,
-                       fn, name, p->first_col, p->rank, col);
+                       fn, name, piece->first_col, piece->rank, col);
             row = 0;
-            col += p->cols;
+            col += piece->cols;
         }
-        NEO__CHECK(p->first_col + p->cols == col, NEO_ERR_ARG,
+        NEO__CHECK(piece->first_col + piece->cols == col, NEO_ERR_ARG,
                    "%s: table '%s': the pieces at column %" PRId64 " (on ranks %d and %d) differ "
                    "in their columns: cut columns first, then rows",
-                   fn, name, p->first_col, p[-1].rank, p->rank);
-        if (p->first_row > row) return neo__plan_hole(fn, name, row, p->first_col);
-        NEO__CHECK(p->first_row == row, NEO_ERR_ARG,
+                   fn, name, piece->first_col, piece[-1].rank, piece->rank);
+        if (piece->first_row > row) return neo__plan_hole(fn, name, row, piece->first_col);
+        NEO__CHECK(piece->first_row == row, NEO_ERR_ARG,
                    "%s: table '%s': row %" PRId64 ", column %" PRId64
                    " is in two pieces, on ranks %d and %d",
-                   fn, name, p->first_row, p->first_col, p[-1].rank, p->rank);
-        row += p->rows;
+                   fn, name, piece->first_row, piece->first_col, piece[-1].rank, piece->rank);
+        row += piece->rows;
     }
-    if (row < t->rows) return neo__plan_hole(fn, name, row, p[-1].first_col);
-    return col < t->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
+    if (row < table->rows) return neo__plan_hole(fn, name, row, piece[-1].first_col);
+    return col < table->dim ? neo__plan_hole(fn, name, 0, col) : NEO_OK;
 }
 
 /* Makes room for `count` pieces in place of those before; held: with copies on each rank. */
@@ -2699,14 +2732,14 @@ typedef struct neo__plan_option {
 } neo__plan_option;
 
 /* NULL if the table can be placed so, else why not. */
-static const char *neo__plan_reason(const neo__plan_table *t, neo_placement placement) {
-    const neo_plan *plan = t->plan;
+static const char *neo__plan_reason(const neo__plan_table *table, neo_placement placement) {
+    const neo_plan *plan = table->plan;
     int bit = 1 << (int)placement, rows = bit & NEO__PLAN_ROW_BITS;
     int cols = bit & NEO__PLAN_COLUMN_BITS, node = bit & NEO__PLAN_NODE_BITS;
-    int allowed = (t->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
-    if (rows && t->loose && !allowed)
+    int allowed = (table->allowed & (unsigned)bit) != 0, named = plan->origin == NEO__PLAN_UNIFORM;
+    if (rows && table->loose && !allowed)
         return "its sums would depend on the plan, as it has no row_buckets";
-    if (!named && cols && t->none && !allowed)
+    if (!named && cols && table->none && !allowed)
         return "its rows are not pooled: they travel whole";
     if (!named && !allowed) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
@@ -2716,28 +2749,28 @@ static const char *neo__plan_reason(const neo__plan_table *t, neo_placement plac
     if (node && placement != NEO_GRID && plan->per_node == 1) return "a node has one rank";
     if (placement == NEO_GRID && plan->per_node == 1)
         return "a node has one rank, so it would be cw";
-    if (cols && t->scaled) return "a row of i8 has one scale";
-    if (cols && t->blocks < 2)
+    if (cols && table->scaled) return "a row of i8 has one scale";
+    if (cols && table->blocks < 2)
         return plan->block == NEO_WIRE_BLOCK ? "its columns are one block of 64 (the wire's)"
                                              : "its columns are one block of 16";
-    if (rows && neo__plan_row_units(t) < 2) return "it has one row";
+    if (rows && neo__plan_row_units(table) < 2) return "it has one row";
     return NULL;
 }
 
 NEO__HOT_BEGIN
-static neo__plan_cut neo__plan_option_cut(const neo__plan_table *t, const neo__plan_option *o,
-                                          int32_t part) {
+static neo__plan_cut neo__plan_option_cut(const neo__plan_table *table,
+                                          const neo__plan_option *option, int32_t part) {
     neo__plan_cut cut;
     neo_piece p;
-    int inside = o->placement == NEO_TABLE_COLUMN_WISE || t->plan->nodes == 1;
-    neo__plan_part(t, o->col_parts, o->row_parts, part, &p);
+    int inside = option->placement == NEO_TABLE_COLUMN_WISE || table->plan->nodes == 1;
+    neo__plan_part(table, option->col_parts, option->row_parts, part, &p);
     cut.rows = p.rows;
     cut.cols = p.cols;
-    cut.row_parts = o->row_parts;
-    cut.parts = neo__plan_parts(t, &p);
-    cut.in_node = o->unit == NEO__UNIT_NODE && o->row_parts > 1 && !t->none;
-    cut.local = inside ? o->col_parts - 1 : 0;
-    cut.cross = inside ? 0 : o->col_parts - 1;
+    cut.row_parts = option->row_parts;
+    cut.parts = neo__plan_parts(table, &p);
+    cut.in_node = option->unit == NEO__UNIT_NODE && option->row_parts > 1 && !table->none;
+    cut.local = inside ? option->col_parts - 1 : 0;
+    cut.cross = inside ? 0 : option->col_parts - 1;
     return cut;
 }
 static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__plan_option *o,
@@ -2746,43 +2779,44 @@ static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__p
     return neo__plan_piece_load(t, &cut);
 }
 NEO__HOT_END
-static void neo__plan_option_cost(const neo__plan_table *t, neo__plan_option *o) {
-    double ranks = t->plan->model.ranks;
-    NEO__ZERO(neo__plan_load, x);
+static void neo__plan_option_cost(const neo__plan_table *table, neo__plan_option *option) {
+    double ranks = table->plan->model.ranks;
+    NEO__ZERO(neo__plan_load, load);
     NEO__ZERO(neo__plan_load, samples);
     NEO__ZERO(neo__plan_cut, last);
-    if (!o->col_parts) {
-        o->all = neo__plan_copy_load(t);
-        o->reduce_bytes = neo__plan_copy_reduce(t);
+    if (!option->col_parts) {
+        option->all = neo__plan_copy_load(table);
+        option->reduce_bytes = neo__plan_copy_reduce(table);
     }
-    for (int32_t i = 0; i < o->col_parts * o->row_parts; i++) {
-        const neo__plan_cut cut = neo__plan_option_cut(t, o, i);
+    for (int32_t i = 0; i < option->col_parts * option->row_parts; i++) {
+        const neo__plan_cut cut = neo__plan_option_cut(table, option, i);
         if (cut.rows != last.rows || cut.cols != last.cols || cut.parts != last.parts) {
-            x = neo__plan_piece_load(t, &cut); /* most parts are like the one before */
-            samples = neo__plan_sample_load(t, &cut);
+            load = neo__plan_piece_load(table, &cut); /* most parts are like the one before */
+            samples = neo__plan_sample_load(table, &cut);
             last = cut;
         }
-        neo__plan_load_add(&o->sum, &x);
-        neo__plan_load_add(&o->all, &samples);
+        neo__plan_load_add(&option->sum, &load);
+        neo__plan_load_add(&option->all, &samples);
         for (int k = 0; k < NEO__PLAN_LOADS; k++)
-            if (x.at[k] > o->worst.at[k]) o->worst.at[k] = x.at[k];
+            if (load.at[k] > option->worst.at[k]) option->worst.at[k] = load.at[k];
     }
-    o->seconds = o->all.at[NEO__PLAN_SECONDS] + o->sum.at[NEO__PLAN_SECONDS] / ranks +
-                 o->reduce_bytes * t->plan->model.all_reduce;
-    o->peak = o->worst.at[NEO__PLAN_SECONDS] + o->all.at[NEO__PLAN_SECONDS];
-    o->bytes = o->sum.at[NEO__PLAN_BYTES] + ranks * o->all.at[NEO__PLAN_BYTES];
-    o->most_bytes = o->worst.at[NEO__PLAN_BYTES] + o->all.at[NEO__PLAN_BYTES];
-    if (o->unit == NEO__UNIT_ALL) {
-        neo__plan_load_add(&o->all, &o->worst);
-        memset(&o->worst, 0, sizeof o->worst);
-        memset(&o->sum, 0, sizeof o->sum);
+    option->seconds = option->all.at[NEO__PLAN_SECONDS] +
+                      option->sum.at[NEO__PLAN_SECONDS] / ranks +
+                      option->reduce_bytes * table->plan->model.all_reduce;
+    option->peak = option->worst.at[NEO__PLAN_SECONDS] + option->all.at[NEO__PLAN_SECONDS];
+    option->bytes = option->sum.at[NEO__PLAN_BYTES] + ranks * option->all.at[NEO__PLAN_BYTES];
+    option->most_bytes = option->worst.at[NEO__PLAN_BYTES] + option->all.at[NEO__PLAN_BYTES];
+    if (option->unit == NEO__UNIT_ALL) {
+        neo__plan_load_add(&option->all, &option->worst);
+        memset(&option->worst, 0, sizeof option->worst);
+        memset(&option->sum, 0, sizeof option->sum);
     }
 }
 typedef struct neo__plan_options {
     int32_t count;
     neo__plan_option at[NEO__PLAN_OPTIONS];
 } neo__plan_options;
-static void neo__plan_option_add(const neo__plan_table *t, neo_placement placement, int unit,
+static void neo__plan_option_add(const neo__plan_table *table, neo_placement placement, int unit,
                                  int64_t col_parts, int64_t row_parts, neo__plan_options *to) {
     if (to->count == NEO__PLAN_OPTIONS) return;
     neo__plan_option *o = &to->at[to->count++];
@@ -2793,7 +2827,7 @@ static void neo__plan_option_add(const neo__plan_table *t, neo_placement placeme
     o->row_parts = (int32_t)row_parts;
     o->pieces = unit == NEO__UNIT_ALL ? 0 : o->col_parts * o->row_parts;
     o->slices = placement == NEO_GRID ? o->col_parts : 1;
-    neo__plan_option_cost(t, o);
+    neo__plan_option_cost(table, o);
 }
 /* Numbers of parts that are tried below the most: 2, 3, 4, 6, 8, 12 ... */
 static int64_t neo__plan_next_parts(int64_t n) {
@@ -2801,25 +2835,25 @@ static int64_t neo__plan_next_parts(int64_t n) {
 }
 
 /* The options of one placement; `few`: only that with the most parts. */
-static void neo__plan_options_of(const neo__plan_table *t, neo_placement placement, int few,
+static void neo__plan_options_of(const neo__plan_table *table, neo_placement placement, int few,
                                  neo__plan_options *to) {
-    const neo_plan *plan = t->plan;
-    int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(t);
+    const neo_plan *plan = table->plan;
+    int64_t ranks = plan->desc.cluster.ranks, units = neo__plan_row_units(table);
     int64_t in_node = NEO__MIN(units, plan->per_node), cols = 1, rows = 1; /* at most */
     int by_rows = placement == NEO_ROW_WISE, by_cols = placement == NEO_COLUMN_WISE;
     int unit = 1 << (int)placement & NEO__PLAN_NODE_BITS ? NEO__UNIT_NODE : NEO__UNIT_RANK;
-    if (neo__plan_reason(t, placement)) return;
+    if (neo__plan_reason(table, placement)) return;
     if (placement == NEO_DATA_PARALLEL) cols = rows = 0, unit = NEO__UNIT_ALL;
-    if (by_cols) cols = NEO__MIN(t->blocks, ranks);
-    if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(t->blocks, plan->per_node);
+    if (by_cols) cols = NEO__MIN(table->blocks, ranks);
+    if (placement == NEO_TABLE_COLUMN_WISE) cols = NEO__MIN(table->blocks, plan->per_node);
     if (placement == NEO_TABLE_ROW_WISE || placement == NEO_GRID) rows = in_node;
-    if (placement == NEO_GRID) cols = NEO__MIN(t->blocks, plan->nodes);
+    if (placement == NEO_GRID) cols = NEO__MIN(table->blocks, plan->nodes);
     if (by_rows) rows = NEO__MIN(units, ranks);
     int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
     for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
-        neo__plan_option_add(t, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
+        neo__plan_option_add(table, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
-    neo__plan_option_add(t, placement, unit, cols, rows, to);
+    neo__plan_option_add(table, placement, unit, cols, rows, to);
 }
 static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
     const neo_plan *plan = t->plan;
@@ -2910,16 +2944,16 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
 }
 
 /* The key of a rank that gets x, lower is better; 0: x does not fit. */
-static int neo__plan_search_score(neo__plan_search *s, neo__plan_goal goal, int32_t rank,
-                                  const neo__plan_load *x, neo__plan_key *key) {
-    const neo__plan_load *have = &s->load[rank];
-    double bytes = have->at[NEO__PLAN_BYTES] + x->at[NEO__PLAN_BYTES], above = 0.0;
-    double seconds = have->at[NEO__PLAN_SECONDS] + x->at[NEO__PLAN_SECONDS];
-    s->tried++;
-    if (bytes > s->cap) return 0;
+static int neo__plan_search_score(neo__plan_search *search, neo__plan_goal goal, int32_t rank,
+                                  const neo__plan_load *load, neo__plan_key *key) {
+    const neo__plan_load *have = &search->load[rank];
+    double bytes = have->at[NEO__PLAN_BYTES] + load->at[NEO__PLAN_BYTES], above = 0.0;
+    double seconds = have->at[NEO__PLAN_SECONDS] + load->at[NEO__PLAN_SECONDS];
+    search->tried++;
+    if (bytes > search->cap) return 0;
     for (int i = 0; i < NEO__PLAN_PHASES; i++) {
-        double phase = have->at[i] + x->at[i];
-        if (phase > s->target[i]) above += phase - s->target[i];
+        double phase = have->at[i] + load->at[i];
+        if (phase > search->target[i]) above += phase - search->target[i];
     }
     key->first = goal == NEO__GOAL_MEMORY ? bytes : above;
     key->second = seconds;
@@ -2927,17 +2961,18 @@ static int neo__plan_search_score(neo__plan_search *s, neo__plan_goal goal, int3
     return 1;
 }
 /* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
-static int32_t neo__plan_search_best(neo__plan_search *s, neo__plan_goal goal,
-                                     const neo__plan_load *x, int32_t begin, int32_t end,
+static int32_t neo__plan_search_best(neo__plan_search *search, neo__plan_goal goal,
+                                     const neo__plan_load *load, int32_t begin, int32_t end,
                                      int32_t want) {
     int32_t count = 0;
     neo__plan_key key;
     for (int32_t r = begin; r < end; r++) {
-        if (!neo__plan_search_score(s, goal, r, x, &key)) continue;
-        if (count == want && !neo__plan_key_less(&key, &s->key[count - 1])) continue;
+        if (!neo__plan_search_score(search, goal, r, load, &key)) continue;
+        if (count == want && !neo__plan_key_less(&key, &search->key[count - 1])) continue;
         int32_t i = count < want ? count++ : count - 1;
-        for (; i > 0 && neo__plan_key_less(&key, &s->key[i - 1]); i--) s->key[i] = s->key[i - 1];
-        s->key[i] = key;
+        for (; i > 0 && neo__plan_key_less(&key, &search->key[i - 1]); i--)
+            search->key[i] = search->key[i - 1];
+        search->key[i] = key;
     }
     return count;
 }
@@ -2961,30 +2996,31 @@ static int neo__plan_search_place_ranks(neo__plan_search *s, neo__plan_goal goal
 }
 /* A slice, whose parts are [first, first + parts), to the node whose ranks are the best for it, in
    rising order of ranks. Earlier slices of the table have their nodes. */
-static int neo__plan_search_place_slice(neo__plan_search *s, neo__plan_goal goal, int64_t table,
-                                        int32_t first, int32_t parts) {
-    const neo__plan_option *o = neo__plan_search_option(s, table);
-    const int32_t *seat = s->now.seat + s->seat_first[table];
+static int neo__plan_search_place_slice(neo__plan_search *search, neo__plan_goal goal,
+                                        int64_t table, int32_t first, int32_t parts) {
+    const neo__plan_option *option = neo__plan_search_option(search, table);
+    const int32_t *seat = search->now.seat + search->seat_first[table];
     neo__plan_key best, node;
     best.at = -1;
-    for (node.at = 0; node.at < s->nodes; node.at++) {
-        int32_t begin = (int32_t)node.at * s->per_node, taken = 0;
-        for (int32_t j = 0; j < first; j += parts) taken |= seat[j] / s->per_node == node.at;
-        if (taken || neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts) <
-                         parts)
+    for (node.at = 0; node.at < search->nodes; node.at++) {
+        int32_t begin = (int32_t)node.at * search->per_node, taken = 0;
+        for (int32_t j = 0; j < first; j += parts) taken |= seat[j] / search->per_node == node.at;
+        if (taken || neo__plan_search_best(search, goal, &option->worst, begin,
+                                           begin + search->per_node, parts) < parts)
             continue;
         node.first = node.second = 0.0;
         for (int32_t i = 0; i < parts; i++)
-            node.first += s->key[i].first, node.second += s->key[i].second;
+            node.first += search->key[i].first, node.second += search->key[i].second;
         if (best.at < 0 || neo__plan_key_less(&node, &best)) best = node;
     }
     if (best.at < 0) return 0;
-    int32_t begin = (int32_t)best.at * s->per_node;
-    (void)neo__plan_search_best(s, goal, &o->worst, begin, begin + s->per_node, parts);
-    for (int32_t i = 0; i < parts; i++) s->key[i].first = s->key[i].second = 0.0;
-    qsort(s->key, (size_t)parts, sizeof *s->key, neo__plan_key_order);
+    int32_t begin = (int32_t)best.at * search->per_node;
+    (void)neo__plan_search_best(search, goal, &option->worst, begin, begin + search->per_node,
+                                parts);
+    for (int32_t i = 0; i < parts; i++) search->key[i].first = search->key[i].second = 0.0;
+    qsort(search->key, (size_t)parts, sizeof *search->key, neo__plan_key_order);
     for (int32_t i = 0; i < parts; i++)
-        neo__plan_search_put(s, table, first + i, (int32_t)s->key[i].at);
+        neo__plan_search_put(search, table, first + i, (int32_t)search->key[i].at);
     return 1;
 }
 static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal, int64_t table) {
@@ -2997,21 +3033,22 @@ static int neo__plan_search_place_table(neo__plan_search *s, neo__plan_goal goal
 }
 
 /* Loads of ranks before any piece is placed, and the means. */
-static void neo__plan_search_begin(neo__plan_search *s) {
+static void neo__plan_search_begin(neo__plan_search *search) {
     NEO__ZERO(neo__plan_load, all);
     NEO__ZERO(neo__plan_load, sum);
-    s->reduce_bytes = 0.0;
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_option *o = neo__plan_search_option(s, t);
+    search->reduce_bytes = 0.0;
+    for (int32_t t = 0; t < search->tables; t++) {
+        const neo__plan_option *o = neo__plan_search_option(search, t);
         neo__plan_load_add(&all, &o->all);
         neo__plan_load_add(&sum, &o->sum);
-        s->reduce_bytes += o->reduce_bytes;
+        search->reduce_bytes += o->reduce_bytes;
     }
-    for (int32_t r = 0; r < s->ranks; r++) {
-        s->load[r] = all;
-        s->load[r].at[NEO__PLAN_BYTES] += s->extra[r];
+    for (int32_t r = 0; r < search->ranks; r++) {
+        search->load[r] = all;
+        search->load[r].at[NEO__PLAN_BYTES] += search->extra[r];
     }
-    for (int i = 0; i < NEO__PLAN_TIMES; i++) s->target[i] = all.at[i] + sum.at[i] / s->ranks;
+    for (int i = 0; i < NEO__PLAN_TIMES; i++)
+        search->target[i] = all.at[i] + sum.at[i] / search->ranks;
 }
 /* Tables to s->order, those with the largest load `by` of a piece first. */
 static void neo__plan_search_sort(neo__plan_search *s, int by) {
@@ -3024,15 +3061,15 @@ static void neo__plan_search_sort(neo__plan_search *s, int by) {
     qsort(s->order, (size_t)s->tables, sizeof *s->order, neo__plan_key_order);
 }
 /* Places every table; 0 if one finds no room. */
-static int neo__plan_search_place(neo__plan_search *s, neo__plan_goal goal) {
-    neo__plan_search_begin(s);
-    if (s->load[0].at[NEO__PLAN_BYTES] > s->cap) return 0;
-    neo__plan_search_sort(s, goal == NEO__GOAL_MEMORY ? NEO__PLAN_BYTES : NEO__PLAN_SECONDS);
+static int neo__plan_search_place(neo__plan_search *search, neo__plan_goal goal) {
+    neo__plan_search_begin(search);
+    if (search->load[0].at[NEO__PLAN_BYTES] > search->cap) return 0;
+    neo__plan_search_sort(search, goal == NEO__GOAL_MEMORY ? NEO__PLAN_BYTES : NEO__PLAN_SECONDS);
     for (int nodes = 1; nodes >= 0; nodes--) {
-        for (int32_t i = 0; i < s->tables; i++) {
-            int64_t t = s->order[i].at;
-            if ((neo__plan_search_option(s, t)->unit == NEO__UNIT_NODE) == nodes &&
-                !neo__plan_search_place_table(s, goal, t))
+        for (int32_t i = 0; i < search->tables; i++) {
+            int64_t t = search->order[i].at;
+            if ((neo__plan_search_option(search, t)->unit == NEO__UNIT_NODE) == nodes &&
+                !neo__plan_search_place_table(search, goal, t))
                 return 0;
         }
     }
@@ -3073,17 +3110,17 @@ typedef struct neo__plan_move {
 } neo__plan_move;
 
 /* Collects what can move: pieces on ranks (NEO__UNIT_RANK), or slices on nodes (NEO__UNIT_NODE). */
-static void neo__plan_search_groups(neo__plan_search *s, int32_t unit) {
-    s->groups = 0;
-    s->width = unit == NEO__UNIT_NODE ? s->per_node : 1;
-    for (int32_t t = 0; t < s->tables; t++) {
-        const neo__plan_option *o = neo__plan_search_option(s, t);
+static void neo__plan_search_groups(neo__plan_search *search, int32_t unit) {
+    search->groups = 0;
+    search->width = unit == NEO__UNIT_NODE ? search->per_node : 1;
+    for (int32_t t = 0; t < search->tables; t++) {
+        const neo__plan_option *o = neo__plan_search_option(search, t);
         int32_t parts = unit == NEO__UNIT_NODE ? o->pieces / o->slices : 1;
         for (int32_t first = 0; o->unit == unit && first < o->pieces; first += parts) {
-            neo__plan_group *g = &s->group[s->groups++];
+            neo__plan_group *g = &search->group[search->groups++];
             g->table = t;
             g->parts = parts;
-            g->seat = s->seat_first[t] + first;
+            g->seat = search->seat_first[t] + first;
         }
     }
 }
@@ -3104,17 +3141,17 @@ static void neo__plan_top_insert(neo__plan_top *top, int p, double x, int32_t pl
     top->most[p][k] = x;
     top->place[p][k] = place;
 }
-static void neo__plan_top_find(const neo__plan_search *s, neo__plan_top *top) {
+static void neo__plan_top_find(const neo__plan_search *search, neo__plan_top *top) {
     double all[NEO__PLAN_LOADS] = {0.0};
     memset(top->most, 0, sizeof top->most);
     memset(top->place, -1, sizeof top->place);
-    for (int32_t place = 0; place < s->ranks / s->width; place++) {
+    for (int32_t place = 0; place < search->ranks / search->width; place++) {
         double most[NEO__PLAN_LOADS] = {0.0};
-        neo__plan_most(s->load + (int64_t)place * s->width, s->width, most);
+        neo__plan_most(search->load + (int64_t)place * search->width, search->width, most);
         for (int p = 0; p < NEO__PLAN_LOADS; p++) neo__plan_top_insert(top, p, most[p], place);
     }
     for (int p = 0; p < NEO__PLAN_LOADS; p++) all[p] = top->most[p][0];
-    top->value = neo__plan_search_value(s, all);
+    top->value = neo__plan_search_value(search, all);
 }
 /* Does another group of the same table sit at the place? */
 static int neo__plan_group_sits(const neo__plan_search *s, int32_t group, int32_t place) {
@@ -3157,35 +3194,37 @@ static double neo__plan_search_excess(const neo__plan_search *s, const neo__plan
     return bytes > 0.0 ? bytes : 0.0;
 }
 /* The value and the phase of a step after a move; 0: a place is as slow as before, or too full. */
-static int neo__plan_move_judge(neo__plan_search *s, const neo__plan_top *top, int p,
-                                neo__plan_move *m) {
+static int neo__plan_move_judge(neo__plan_search *search, const neo__plan_top *top, int p,
+                                neo__plan_move *move) {
     double most[NEO__PLAN_LOADS] = {0.0};
-    s->tried++;
-    if (s->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
-        double x = neo__plan_group_load(s, m->group, p),
-               back = m->other < 0 ? 0.0 : neo__plan_group_load(s, m->other, p);
-        if (s->load[m->from].at[p] - x + back >= top->most[p][0] ||
-            s->load[m->to].at[p] + x - back >= top->most[p][0])
+    search->tried++;
+    if (search->width == 1 && p != NEO__PLAN_BYTES) { /* the phase alone tells most moves apart */
+        double x = neo__plan_group_load(search, move->group, p),
+               back = move->other < 0 ? 0.0 : neo__plan_group_load(search, move->other, p);
+        if (search->load[move->from].at[p] - x + back >= top->most[p][0] ||
+            search->load[move->to].at[p] + x - back >= top->most[p][0])
             return 0;
     }
-    neo__plan_move_trial(s, m);
+    neo__plan_move_trial(search, move);
     if (p == NEO__PLAN_BYTES) { /* of ranks: what is above the cap less than before */
-        double after = neo__plan_search_excess(s, &s->trial[0]) +
-                       neo__plan_search_excess(s, &s->trial[1]);
-        m->value = after - (neo__plan_search_excess(s, &s->load[m->from]) +
-                            neo__plan_search_excess(s, &s->load[m->to]));
-        m->phase = 0.0;
+        double after = neo__plan_search_excess(search, &search->trial[0]) +
+                       neo__plan_search_excess(search, &search->trial[1]);
+        move->value = after - (neo__plan_search_excess(search, &search->load[move->from]) +
+                            neo__plan_search_excess(search, &search->load[move->to]));
+        move->phase = 0.0;
         return 1;
     }
-    neo__plan_most(s->trial, 2 * s->width, most);
-    m->phase = most[p];
-    if (m->phase >= top->most[p][0] || most[NEO__PLAN_BYTES] > s->cap) return 0;
+    neo__plan_most(search->trial, 2 * search->width, most);
+    move->phase = most[p];
+    if (move->phase >= top->most[p][0] || most[NEO__PLAN_BYTES] > search->cap) return 0;
     for (int i = 0; i < NEO__PLAN_TIMES; i++) {
         int k = 0; /* the slowest place beside the two */
-        while (k < NEO__PLAN_TOP && (top->place[i][k] == m->from || top->place[i][k] == m->to)) k++;
+        while (k < NEO__PLAN_TOP &&
+               (top->place[i][k] == move->from || top->place[i][k] == move->to))
+            k++;
         if (k < NEO__PLAN_TOP && top->most[i][k] > most[i]) most[i] = top->most[i][k];
     }
-    m->value = neo__plan_search_value(s, most);
+    move->value = neo__plan_search_value(search, most);
     return 1;
 }
 static void neo__plan_move_try(neo__plan_search *s, const neo__plan_top *top, int p,
@@ -3208,50 +3247,50 @@ static void neo__plan_move_apply(neo__plan_search *s, const neo__plan_move *m) {
     if (m->other >= 0) neo__plan_group_reseat(s, m->other, m->from);
 }
 /* Makes the best move away from the slowest place of a phase; 0: none is better than to stay. */
-static int neo__plan_search_move(neo__plan_search *s, const neo__plan_top *top, int p,
+static int neo__plan_search_move(neo__plan_search *search, const neo__plan_top *top, int p,
                                  int64_t *work) {
-    neo__plan_move best, m;
-    m.from = top->place[p][0];
+    neo__plan_move best, move;
+    move.from = top->place[p][0];
     best.group = -1;
     best.value = p == NEO__PLAN_BYTES ? 0.0 : top->value;
     best.phase = p == NEO__PLAN_BYTES ? 0.0 : top->most[p][0];
-    for (m.group = 0; m.group < s->groups && *work > 0; m.group++) {
-        if (neo__plan_group_place(s, m.group) != m.from) continue;
-        double load = neo__plan_group_load(s, m.group, p);
-        m.other = -1;
-        for (m.to = 0; m.to < s->ranks / s->width; m.to++)
-            if (m.to != m.from) neo__plan_move_try(s, top, p, m, &best);
-        *work -= s->ranks;
-        for (m.other = 0; load > 0.0 && m.other < s->groups && *work > 0; m.other++) {
-            m.to = neo__plan_group_place(s, m.other);
-            if (m.to == m.from) continue;
-            if (neo__plan_group_load(s, m.other, p) < load)
-                neo__plan_move_try(s, top, p, m, &best);
-            *work -= s->width;
+    for (move.group = 0; move.group < search->groups && *work > 0; move.group++) {
+        if (neo__plan_group_place(search, move.group) != move.from) continue;
+        double load = neo__plan_group_load(search, move.group, p);
+        move.other = -1;
+        for (move.to = 0; move.to < search->ranks / search->width; move.to++)
+            if (move.to != move.from) neo__plan_move_try(search, top, p, move, &best);
+        *work -= search->ranks;
+        for (move.other = 0; load > 0.0 && move.other < search->groups && *work > 0; move.other++) {
+            move.to = neo__plan_group_place(search, move.other);
+            if (move.to == move.from) continue;
+            if (neo__plan_group_load(search, move.other, p) < load)
+                neo__plan_move_try(search, top, p, move, &best);
+            *work -= search->width;
         }
     }
     if (best.group < 0) return 0;
-    neo__plan_move_apply(s, &best);
+    neo__plan_move_apply(search, &best);
     return 1;
 }
 NEO__HOT_END
 
 /* Moves groups until no phase gets better, that furthest above its mean first. */
-static void neo__plan_search_improve_by(neo__plan_search *s, int32_t unit, int64_t work) {
-    neo__plan_search_groups(s, unit);
-    for (int moved = s->groups > 0; moved && work > 0; work -= 8 * s->ranks) {
+static void neo__plan_search_improve_by(neo__plan_search *search, int32_t unit, int64_t work) {
+    neo__plan_search_groups(search, unit);
+    for (int moved = search->groups > 0; moved && work > 0; work -= 8 * search->ranks) {
         neo__plan_top top;
         double excess[NEO__PLAN_TIMES];
         moved = 0;
-        neo__plan_top_find(s, &top);
-        for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - s->target[p];
+        neo__plan_top_find(search, &top);
+        for (int p = 0; p < NEO__PLAN_TIMES; p++) excess[p] = top.most[p][0] - search->target[p];
         for (int k = 0; k < NEO__PLAN_TIMES && !moved; k++) {
             int worst = 0;
             for (int p = 1; p < NEO__PLAN_TIMES; p++)
                 if (excess[p] > excess[worst]) worst = p;
             if (excess[worst] <= 0.0) break;
             excess[worst] = -1.0;
-            moved = neo__plan_search_move(s, &top, worst, &work);
+            moved = neo__plan_search_move(search, &top, worst, &work);
         }
     }
 }
@@ -3307,16 +3346,16 @@ static const double NEO__PLAN_HIGHER_CAP = 1.15, NEO__PLAN_EXACT_CAP = 1.0 / 256
 
 /* The cheapest of a table's options whose heaviest piece is within a limit, or else that with the
    lightest piece. TIME: cost and limit are seconds; MEMORY: bytes. -1: none fits. */
-static int neo__plan_search_pick(const neo__plan_search *s, int32_t table, neo__plan_goal goal,
+static int neo__plan_search_pick(const neo__plan_search *search, int32_t table, neo__plan_goal goal,
                                  double limit, int placement) {
-    const neo__plan_options *o = &s->options[table];
+    const neo__plan_options *o = &search->options[table];
     neo__plan_key best, key;
     best.at = -1;
     for (key.at = 0; key.at < o->count; key.at++) {
         const neo__plan_option *x = &o->at[key.at];
         double peak = goal == NEO__GOAL_MEMORY ? x->most_bytes : x->peak;
         double cost = goal == NEO__GOAL_MEMORY ? x->bytes : x->seconds;
-        if (x->most_bytes > s->cap) continue;
+        if (x->most_bytes > search->cap) continue;
         key.first = (placement != NEO__ANY && (int)x->placement != placement) + (peak > limit);
         key.second = peak > limit ? peak : cost;
         if (best.at < 0 || neo__plan_key_less(&key, &best)) best = key;
@@ -3366,18 +3405,18 @@ static int neo__plan_search_consider(neo__plan_search *s, int64_t work) {
 }
 /* Starts with pieces of up to some seconds, and by each placement for all tables that can have
    it. */
-static void neo__plan_search_starts(neo__plan_search *s) {
+static void neo__plan_search_starts(neo__plan_search *search) {
     static const double bounds[] = {4.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05};
     const int count = (int)(sizeof bounds / sizeof *bounds);
-    size_t bytes = (size_t)s->tables * sizeof *s->last;
-    memset(s->last, -1, bytes);
+    size_t bytes = (size_t)search->tables * sizeof *search->last;
+    memset(search->last, -1, bytes);
     for (int i = -1; i < count + NEO_PLACEMENT_COUNT; i++) {
-        double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * s->mean_cost;
+        double bound = i < 0 || i >= count ? NEO__NO_BOUND : bounds[i] * search->mean_cost;
         int placement = i < count ? (int)NEO__ANY : i - count;
-        if (!neo__plan_search_choose(s, NEO__GOAL_TIME, bound, placement)) return;
-        if (memcmp(s->last, s->now.choice, bytes) == 0) continue;
-        memcpy(s->last, s->now.choice, bytes);
-        (void)neo__plan_search_consider(s, NEO__PLAN_START_WORK);
+        if (!neo__plan_search_choose(search, NEO__GOAL_TIME, bound, placement)) return;
+        if (memcmp(search->last, search->now.choice, bytes) == 0) continue;
+        memcpy(search->last, search->now.choice, bytes);
+        (void)neo__plan_search_consider(search, NEO__PLAN_START_WORK);
     }
 }
 /* The least memory: whether anything fits at all. */
@@ -3400,22 +3439,23 @@ static void neo__plan_search_restore(neo__plan_search *s, int32_t but) {
     }
 }
 /* The best draft with another option for one table, the others where they are. */
-static int neo__plan_search_exchange(neo__plan_search *s, int32_t t, int32_t option,
+static int neo__plan_search_exchange(neo__plan_search *search, int32_t t, int32_t option,
                                      neo__plan_goal goal) {
-    const neo__plan_option *old = &s->options[t].at[s->best.choice[t]],
-                           *o = &s->options[t].at[option];
+    const neo__plan_option *old = &search->options[t].at[search->best.choice[t]],
+                           *o = &search->options[t].at[option];
     int fits = 1;
-    neo__plan_search_restore(s, t);
-    for (int32_t r = 0; r < s->ranks; r++) {
-        neo__plan_load *load = &s->load[r];
+    neo__plan_search_restore(search, t);
+    for (int32_t r = 0; r < search->ranks; r++) {
+        neo__plan_load *load = &search->load[r];
         for (int i = 0; i < NEO__PLAN_LOADS; i++) load->at[i] += o->all.at[i] - old->all.at[i];
-        fits &= load->at[NEO__PLAN_BYTES] <= s->cap;
+        fits &= load->at[NEO__PLAN_BYTES] <= search->cap;
     }
     for (int i = 0; i < NEO__PLAN_TIMES; i++)
-        s->target[i] += o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / s->ranks;
-    s->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
-    s->now.choice[t] = option;
-    return fits && neo__plan_search_place_table(s, goal, t);
+        search->target[i] +=
+            o->all.at[i] - old->all.at[i] + (o->sum.at[i] - old->sum.at[i]) / search->ranks;
+    search->reduce_bytes += o->reduce_bytes - old->reduce_bytes;
+    search->now.choice[t] = option;
+    return fits && neo__plan_search_place_table(search, goal, t);
 }
 /* Tries an option for one table: the others stay, and of few tables all are also placed anew. */
 static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t option,
@@ -3428,28 +3468,28 @@ static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t o
     return neo__plan_search_consider(s, work) || better;
 }
 /* From the best draft: each table in turn, the heaviest first, tries its other options. */
-static void neo__plan_search_refine(neo__plan_search *s) {
-    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * s->ranks;
-    int64_t cost = around + s->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * s->ranks;
+static void neo__plan_search_refine(neo__plan_search *search) {
+    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * search->ranks;
+    int64_t cost = around + search->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
     int64_t work = NEO__PLAN_REFINE_WORK;
-    s->level = NEO__PLAN_LEVEL_REFINE;
-    s->best_value = -1.0; /* the level is another: the draft is judged anew */
-    neo__plan_search_restore(s, -1);
-    (void)neo__plan_search_judge(s, around);
+    search->level = NEO__PLAN_LEVEL_REFINE;
+    search->best_value = -1.0; /* the level is another: the draft is judged anew */
+    neo__plan_search_restore(search, -1);
+    (void)neo__plan_search_judge(search, around);
     for (int better = 1; better && work > 0;) {
         better = 0;
-        neo__plan_search_restore(s, -1);
-        neo__plan_search_sort(s, NEO__PLAN_SECONDS);
-        for (int32_t i = 0; i < s->tables; i++) s->turn[i] = (int32_t)s->order[i].at;
-        for (int32_t i = 0; i < s->tables; i++) {
-            int32_t t = s->turn[i];
-            for (int32_t k = 0; k < s->options[t].count && work > 0; k++) {
-                const neo__plan_option *o = &s->options[t].at[k],
-                                       *old = &s->options[t].at[s->best.choice[t]];
-                if (o == old || o->most_bytes > s->cap ||
-                    o->seconds > old->seconds + NEO__PLAN_DEARER * s->mean_cost)
+        neo__plan_search_restore(search, -1);
+        neo__plan_search_sort(search, NEO__PLAN_SECONDS);
+        for (int32_t i = 0; i < search->tables; i++) search->turn[i] = (int32_t)search->order[i].at;
+        for (int32_t i = 0; i < search->tables; i++) {
+            int32_t t = search->turn[i];
+            for (int32_t k = 0; k < search->options[t].count && work > 0; k++) {
+                const neo__plan_option *o = &search->options[t].at[k],
+                                       *old = &search->options[t].at[search->best.choice[t]];
+                if (o == old || o->most_bytes > search->cap ||
+                    o->seconds > old->seconds + NEO__PLAN_DEARER * search->mean_cost)
                     continue;
-                better |= neo__plan_search_try_option(s, t, k, around);
+                better |= neo__plan_search_try_option(search, t, k, around);
                 work -= cost;
             }
         }
@@ -3469,78 +3509,78 @@ static void neo__plan_search_all(neo__plan_search *s) {
 }
 
 /* Memory of a search is the plan's, until plan->work is freed. */
-static neo_status neo__plan_search_memory(neo__plan_search *s) {
-    neo__arena *work = &s->plan->work;
-    neo__plan_draft *drafts[] = {&s->now, &s->best, &s->lean.draft};
+static neo_status neo__plan_search_memory(neo__plan_search *search) {
+    neo__arena *work = &search->plan->work;
+    neo__plan_draft *drafts[] = {&search->now, &search->best, &search->lean.draft};
     for (int i = 0; i < 3; i++) {
-        NEO__TRY(NEO__ARENA(work, drafts[i]->choice, s->tables));
-        NEO__TRY(NEO__ARENA(work, drafts[i]->seat, s->seats));
-        NEO__TRY(NEO__ARENA(work, drafts[i]->load, s->seats));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->choice, search->tables));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->seat, search->seats));
+        NEO__TRY(NEO__ARENA(work, drafts[i]->load, search->seats));
     }
-    NEO__TRY(NEO__ARENA(work, s->lean.extra, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->load, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->extra, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->weighed, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->group, s->seats));
-    NEO__TRY(NEO__ARENA(work, s->order, s->tables));
-    NEO__TRY(NEO__ARENA(work, s->key, s->ranks));
-    NEO__TRY(NEO__ARENA(work, s->trial, 2 * s->per_node));
-    NEO__TRY(NEO__ARENA(work, s->turn, s->tables));
-    return NEO__ARENA(work, s->last, s->tables);
+    NEO__TRY(NEO__ARENA(work, search->lean.extra, search->ranks));
+    NEO__TRY(NEO__ARENA(work, search->load, search->ranks));
+    NEO__TRY(NEO__ARENA(work, search->extra, search->ranks));
+    NEO__TRY(NEO__ARENA(work, search->weighed, search->ranks));
+    NEO__TRY(NEO__ARENA(work, search->group, search->seats));
+    NEO__TRY(NEO__ARENA(work, search->order, search->tables));
+    NEO__TRY(NEO__ARENA(work, search->key, search->ranks));
+    NEO__TRY(NEO__ARENA(work, search->trial, 2 * search->per_node));
+    NEO__TRY(NEO__ARENA(work, search->turn, search->tables));
+    return NEO__ARENA(work, search->last, search->tables);
 }
-static neo_status neo__plan_search_alloc(neo__plan_search *s, neo_plan *plan) {
-    memset(s, 0, sizeof *s);
-    s->plan = plan;
-    s->tables = plan->bags.table_count;
-    s->ranks = plan->desc.cluster.ranks;
-    s->nodes = plan->nodes;
-    s->per_node = plan->per_node;
-    NEO__TRY(NEO__ARENA(&plan->work, s->options, s->tables));
-    NEO__TRY(NEO__ARENA(&plan->work, s->seat_first, s->tables + 1));
-    for (int32_t t = 0; t < s->tables; t++) {
+static neo_status neo__plan_search_alloc(neo__plan_search *search, neo_plan *plan) {
+    memset(search, 0, sizeof *search);
+    search->plan = plan;
+    search->tables = plan->bags.table_count;
+    search->ranks = plan->desc.cluster.ranks;
+    search->nodes = plan->nodes;
+    search->per_node = plan->per_node;
+    NEO__TRY(NEO__ARENA(&plan->work, search->options, search->tables));
+    NEO__TRY(NEO__ARENA(&plan->work, search->seat_first, search->tables + 1));
+    for (int32_t t = 0; t < search->tables; t++) {
         int32_t most = 0;
-        neo__plan_options_make(&plan->table[t], &s->options[t]);
-        for (int i = 0; i < s->options[t].count; i++)
-            most = NEO__MAX(most, s->options[t].at[i].pieces);
-        s->seat_first[t + 1] = s->seat_first[t] + most;
+        neo__plan_options_make(&plan->table[t], &search->options[t]);
+        for (int i = 0; i < search->options[t].count; i++)
+            most = NEO__MAX(most, search->options[t].at[i].pieces);
+        search->seat_first[t + 1] = search->seat_first[t] + most;
     }
-    s->seats = s->seat_first[s->tables];
-    return neo__plan_search_memory(s);
+    search->seats = search->seat_first[search->tables];
+    return neo__plan_search_memory(search);
 }
 /* s->best: the best draft within cap; 0 if nothing fits. */
-static int neo__plan_search_run(neo__plan_search *s, double cap) {
-    s->cap = cap;
-    s->best_value = -1.0;
-    s->mean_cost = 0.0;
-    s->level = NEO__PLAN_LEVEL_START;
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
-    for (int32_t t = 0; t < s->tables; t++)
-        s->mean_cost += neo__plan_search_option(s, t)->seconds;
-    neo__plan_search_starts(s);
-    if (s->best_value < 0.0 && neo__plan_search_fit(s))
-        (void)neo__plan_search_judge(s, NEO__PLAN_START_WORK);
-    if (s->best_value < 0.0) return 0;
-    neo__plan_search_refine(s);
-    if ((int64_t)s->tables * s->ranks <= NEO__PLAN_SMALL) neo__plan_search_all(s);
-    neo__plan_search_restore(s, -1);
-    (void)neo__plan_search_judge(s, NEO__PLAN_FINAL_WORK);
+static int neo__plan_search_run(neo__plan_search *search, double cap) {
+    search->cap = cap;
+    search->best_value = -1.0;
+    search->mean_cost = 0.0;
+    search->level = NEO__PLAN_LEVEL_START;
+    if (!neo__plan_search_choose(search, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY)) return 0;
+    for (int32_t t = 0; t < search->tables; t++)
+        search->mean_cost += neo__plan_search_option(search, t)->seconds;
+    neo__plan_search_starts(search);
+    if (search->best_value < 0.0 && neo__plan_search_fit(search))
+        (void)neo__plan_search_judge(search, NEO__PLAN_START_WORK);
+    if (search->best_value < 0.0) return 0;
+    neo__plan_search_refine(search);
+    if ((int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL) neo__plan_search_all(search);
+    neo__plan_search_restore(search, -1);
+    (void)neo__plan_search_judge(search, NEO__PLAN_FINAL_WORK);
     return 1;
 }
 /* s->best becomes the plan's pieces. */
-static neo_status neo__plan_search_build(neo__plan_search *s) {
-    neo_plan *plan = s->plan;
+static neo_status neo__plan_search_build(neo__plan_search *search) {
+    neo_plan *plan = search->plan;
     int64_t count = 0, held = 0;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) NEO__TRY(neo__plan_hold(plan, count, held));
         count = 0;
-        for (int32_t t = 0; t < s->tables; t++) {
-            const neo__plan_option *o = &s->options[t].at[s->best.choice[t]];
-            const int32_t *seats = s->best.seat + s->seat_first[t];
+        for (int32_t t = 0; t < search->tables; t++) {
+            const neo__plan_option *o = &search->options[t].at[search->best.choice[t]];
+            const int32_t *seats = search->best.seat + search->seat_first[t];
             neo__plan_shape shape = {o->col_parts, o->row_parts,
                                      o->unit == NEO__UNIT_ALL ? NULL : seats};
             if (pass == 1) neo__plan_shape_cut(&plan->table[t], shape, plan->piece + count);
             count += neo__plan_shape_count(shape);
-            held += o->col_parts ? neo__plan_shape_count(shape) : s->ranks;
+            held += o->col_parts ? neo__plan_shape_count(shape) : search->ranks;
         }
     }
     return neo__plan_finish(plan);
@@ -3559,17 +3599,17 @@ static neo_status neo__plan_search_build(neo__plan_search *s) {
    from the least one up. */
 
 /* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
-static neo_status neo__plan_search_weigh(neo__plan_search *s) {
-    NEO__TRY(neo__plan_search_build(s));
-    neo__plan_search_restore(s, -1);
-    s->spread = 0.0;
-    for (int32_t r = 0; r < s->ranks; r++) {
-        const neo_plan_rank *x = &s->plan->rank[r];
+static neo_status neo__plan_search_weigh(neo__plan_search *search) {
+    NEO__TRY(neo__plan_search_build(search));
+    neo__plan_search_restore(search, -1);
+    search->spread = 0.0;
+    for (int32_t r = 0; r < search->ranks; r++) {
+        const neo_plan_rank *x = &search->plan->rank[r];
         double bytes = (double)x->weight_bytes + (double)x->state_bytes + (double)x->buffer_bytes;
-        s->weighed[r] = bytes - (s->load[r].at[NEO__PLAN_BYTES] - s->extra[r]);
-        s->spread += bytes * bytes;
+        search->weighed[r] = bytes - (search->load[r].at[NEO__PLAN_BYTES] - search->extra[r]);
+        search->spread += bytes * bytes;
     }
-    s->weighings--;
+    search->weighings--;
     return NEO_OK;
 }
 static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
@@ -3577,18 +3617,18 @@ static void neo__plan_search_extra(neo__plan_search *s, const double *extra) {
 }
 /* Weighs what was placed; it becomes lean if it takes less, or as much in its fullest rank and is
    more even. */
-static neo_status neo__plan_search_lean_try(neo__plan_search *s, int *better) {
-    neo__plan_lean *lean = &s->lean;
-    neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s));
-    int64_t most = s->plan->step.most_bytes;
-    int evener = s->spread < lean->spread * NEO__PLAN_BETTER;
+static neo_status neo__plan_search_lean_try(neo__plan_search *search, int *better) {
+    neo__plan_lean *lean = &search->lean;
+    neo__plan_search_keep(search, 0.0);
+    NEO__TRY(neo__plan_search_weigh(search));
+    int64_t most = search->plan->step.most_bytes;
+    int evener = search->spread < lean->spread * NEO__PLAN_BETTER;
     if (lean->bytes >= 0 && (most > lean->bytes || (most == lean->bytes && !evener))) return NEO_OK;
     *better = 1;
     lean->bytes = most;
-    lean->spread = s->spread;
-    neo__plan_search_copy(s, &lean->draft, &s->now);
-    memcpy(lean->extra, s->weighed, (size_t)s->ranks * sizeof *lean->extra);
+    lean->spread = search->spread;
+    neo__plan_search_copy(search, &lean->draft, &search->now);
+    memcpy(lean->extra, search->weighed, (size_t)search->ranks * sizeof *lean->extra);
     return NEO_OK;
 }
 /* Lean becomes the best draft, and is placed. */
@@ -3610,59 +3650,60 @@ static neo_status neo__plan_search_lean_level(neo__plan_search *s, int *better) 
 }
 /* The starts: the smallest options with pieces up to a limit, which is a share of the least that a
    rank has in the mean. */
-static neo_status neo__plan_search_lean_start(neo__plan_search *s, int64_t enough) {
+static neo_status neo__plan_search_lean_start(neo__plan_search *search, int64_t enough) {
     static const double shares[] = {1e9, 1.0, 0.7, 0.5, 0.35, 0.25, 0.125, 0.0};
     double mean = 0.0;
     int better;
-    (void)neo__plan_search_choose(s, NEO__GOAL_MEMORY, NEO__NO_BOUND, NEO__ANY);
-    for (int32_t t = 0; t < s->tables; t++)
-        mean += neo__plan_search_option(s, t)->bytes / s->ranks;
+    (void)neo__plan_search_choose(search, NEO__GOAL_MEMORY, NEO__NO_BOUND, NEO__ANY);
+    for (int32_t t = 0; t < search->tables; t++)
+        mean += neo__plan_search_option(search, t)->bytes / search->ranks;
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_choose(s, NEO__GOAL_MEMORY, shares[i] * mean, NEO__ANY) ||
-            !neo__plan_search_place(s, NEO__GOAL_MEMORY))
+        neo__plan_search_extra(search, NULL);
+        if (!neo__plan_search_choose(search, NEO__GOAL_MEMORY, shares[i] * mean, NEO__ANY) ||
+            !neo__plan_search_place(search, NEO__GOAL_MEMORY))
             continue;
         for (int turn = 0; turn < 3; turn++) {
-            NEO__TRY(neo__plan_search_lean_level(s, &better));
-            if (s->lean.bytes <= enough) return NEO_OK;
-            neo__plan_search_extra(s, s->weighed);
-            neo__plan_search_restore(s, -1);
+            NEO__TRY(neo__plan_search_lean_level(search, &better));
+            if (search->lean.bytes <= enough) return NEO_OK;
+            neo__plan_search_extra(search, search->weighed);
+            neo__plan_search_restore(search, -1);
         }
     }
     return NEO_OK;
 }
 /* Every move of a piece to another rank, alone (other -1) or in exchange for another piece. */
-static neo_status neo__plan_search_lean_moves(neo__plan_search *s, int64_t enough, int *better) {
+static neo_status neo__plan_search_lean_moves(neo__plan_search *search, int64_t enough,
+                                              int *better) {
     neo__plan_move m;
-    neo__plan_search_lean_back(s);
-    neo__plan_search_groups(s, NEO__UNIT_RANK);
-    for (m.group = 0; m.group < s->groups; m.group++) {
-        for (m.other = -1; m.other < s->groups; m.other++) {
-            int32_t begin = m.other < 0 ? 0 : neo__plan_group_place(s, m.other),
-                    end = m.other < 0 ? s->ranks : begin + 1;
-            for (m.to = begin; m.to < end && s->lean.bytes > enough; m.to++) {
-                m.from = neo__plan_group_place(s, m.group);
-                if (!neo__plan_move_allowed(s, &m)) continue;
-                neo__plan_move_apply(s, &m);
-                NEO__TRY(neo__plan_search_lean_try(s, better));
-                neo__plan_search_lean_back(s);
+    neo__plan_search_lean_back(search);
+    neo__plan_search_groups(search, NEO__UNIT_RANK);
+    for (m.group = 0; m.group < search->groups; m.group++) {
+        for (m.other = -1; m.other < search->groups; m.other++) {
+            int32_t begin = m.other < 0 ? 0 : neo__plan_group_place(search, m.other),
+                    end = m.other < 0 ? search->ranks : begin + 1;
+            for (m.to = begin; m.to < end && search->lean.bytes > enough; m.to++) {
+                m.from = neo__plan_group_place(search, m.group);
+                if (!neo__plan_move_allowed(search, &m)) continue;
+                neo__plan_move_apply(search, &m);
+                NEO__TRY(neo__plan_search_lean_try(search, better));
+                neo__plan_search_lean_back(search);
             }
         }
     }
     return NEO_OK;
 }
 /* Lean becomes what no other option of a table and no move makes less, or at most `enough`. */
-static neo_status neo__plan_search_lean_descend(neo__plan_search *s, int64_t enough) {
-    for (int better = 1; better && s->weighings > 0 && s->lean.bytes > enough;) {
+static neo_status neo__plan_search_lean_descend(neo__plan_search *search, int64_t enough) {
+    for (int better = 1; better && search->weighings > 0 && search->lean.bytes > enough;) {
         better = 0;
-        for (int32_t t = 0; t < s->tables; t++) {
-            for (int32_t k = 0; k < s->options[t].count && s->lean.bytes > enough; k++) {
-                neo__plan_search_lean_back(s);
-                if (neo__plan_search_exchange(s, t, k, NEO__GOAL_MEMORY))
-                    NEO__TRY(neo__plan_search_lean_level(s, &better));
+        for (int32_t t = 0; t < search->tables; t++) {
+            for (int32_t k = 0; k < search->options[t].count && search->lean.bytes > enough; k++) {
+                neo__plan_search_lean_back(search);
+                if (neo__plan_search_exchange(search, t, k, NEO__GOAL_MEMORY))
+                    NEO__TRY(neo__plan_search_lean_level(search, &better));
             }
         }
-        NEO__TRY(neo__plan_search_lean_moves(s, enough, &better));
+        NEO__TRY(neo__plan_search_lean_moves(search, enough, &better));
     }
     return NEO_OK;
 }
@@ -3678,59 +3719,62 @@ static neo_status neo__plan_search_lean(neo__plan_search *s, int64_t enough) {
 /* Makes the best draft fit the budget to the byte, by moving pieces of ranks that are above it;
    the plan is built. NEO_ERR_CAPACITY: that did not do; *over: bytes of the fullest rank above it,
    before. */
-static neo_status neo__plan_search_fit_budget(neo__plan_search *s, int64_t budget, double *over) {
+static neo_status neo__plan_search_fit_budget(neo__plan_search *search, int64_t budget,
+                                              double *over) {
     static const int64_t work[] = {2000000, 2000000, 20000, 20000, 0, 0};
     neo_status status = NEO_ERR_CAPACITY;
     for (size_t turn = 0; turn < sizeof work / sizeof *work; turn++) {
-        NEO__TRY(neo__plan_search_weigh(s));
-        int64_t most = s->plan->step.most_bytes;
+        NEO__TRY(neo__plan_search_weigh(search));
+        int64_t most = search->plan->step.most_bytes;
         if (turn == 0) *over = (double)(most - budget);
         if (most <= budget) {
             status = NEO_OK;
             break;
         }
-        neo__plan_search_extra(s, s->weighed);
-        s->cap = (double)budget;
-        neo__plan_search_restore(s, -1);
-        if (!neo__plan_search_repair(s)) break;
-        s->best_value = -1.0;
-        (void)neo__plan_search_judge(s, work[turn]);
+        neo__plan_search_extra(search, search->weighed);
+        search->cap = (double)budget;
+        neo__plan_search_restore(search, -1);
+        if (!neo__plan_search_repair(search)) break;
+        search->best_value = -1.0;
+        (void)neo__plan_search_judge(search, work[turn]);
     }
-    neo__plan_search_extra(s, NULL);
+    neo__plan_search_extra(search, NULL);
     return status;
 }
 /* Bytes that the fullest rank takes beside those that the search adds up, at most, as seen on a
    plan made quickly. */
-static neo_status neo__plan_search_slack(neo__plan_search *s, int64_t budget, double *slack) {
-    s->cap = (double)budget;
+static neo_status neo__plan_search_slack(neo__plan_search *search, int64_t budget, double *slack) {
+    search->cap = (double)budget;
     *slack = 0.0;
-    neo__plan_search_extra(s, NULL);
-    if (!neo__plan_search_choose(s, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY) ||
-        !neo__plan_search_place_any(s))
+    neo__plan_search_extra(search, NULL);
+    if (!neo__plan_search_choose(search, NEO__GOAL_TIME, NEO__NO_BOUND, NEO__ANY) ||
+        !neo__plan_search_place_any(search))
         return NEO_OK;
-    neo__plan_search_keep(s, 0.0);
-    NEO__TRY(neo__plan_search_weigh(s));
-    for (int32_t r = 0; r < s->ranks; r++) *slack = NEO__MAX(*slack, s->weighed[r]);
+    neo__plan_search_keep(search, 0.0);
+    NEO__TRY(neo__plan_search_weigh(search));
+    for (int32_t r = 0; r < search->ranks; r++) *slack = NEO__MAX(*slack, search->weighed[r]);
     return NEO_OK;
 }
 /* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
    cap under which nothing is found and one whose plan is too large, the next is halfway.
    NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
-static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) {
+static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t budget) {
     double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
-    int runs = (int64_t)s->tables * s->ranks > NEO__PLAN_LARGE ? 3 : 8;
-    if (!budget) return neo__plan_search_run(s, cap) ? neo__plan_search_build(s) : NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_lean(s, budget));
-    if (s->lean.bytes > budget) return NEO_ERR_CAPACITY;
-    NEO__TRY(neo__plan_search_slack(s, budget, &above));
+    int runs = (int64_t)search->tables * search->ranks > NEO__PLAN_LARGE ? 3 : 8;
+    if (!budget)
+        return neo__plan_search_run(search, cap) ? neo__plan_search_build(search)
+                                                 : NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_lean(search, budget));
+    if (search->lean.bytes > budget) return NEO_ERR_CAPACITY;
+    NEO__TRY(neo__plan_search_slack(search, budget, &above));
     cap -= above;
     for (int i = 0; i < runs; i++) {
-        neo__plan_search_extra(s, NULL);
-        if (!neo__plan_search_run(s, cap)) {
+        neo__plan_search_extra(search, NULL);
+        if (!neo__plan_search_run(search, cap)) {
             failed = cap;
             cap *= NEO__PLAN_HIGHER_CAP;
         } else {
-            neo_status status = neo__plan_search_fit_budget(s, budget, &above);
+            neo_status status = neo__plan_search_fit_budget(search, budget, &above);
             if (status != NEO_ERR_CAPACITY) return status;
             over = cap;
             cap -= above;
@@ -3740,8 +3784,8 @@ static neo_status neo__plan_search_attempt(neo__plan_search *s, int64_t budget) 
             cap = failed + (over - failed) / 2.0;
         }
     }
-    neo__plan_search_lean_back(s);
-    return neo__plan_search_build(s);
+    neo__plan_search_lean_back(search);
+    return neo__plan_search_build(search);
 }
 /* "; cw: why not; ..." of the placements that a table is allowed. */
 static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
@@ -3822,21 +3866,21 @@ static void neo__plan_text_ranks(neo__plan_text *t, const neo_piece *p, int64_t 
 }
 /* Seconds that a table takes of a rank in the mean and of the rank it takes most of; its most
    bytes. */
-static void neo__plan_table_cost(const neo__plan_table *t, double *mean, double *most,
+static void neo__plan_table_cost(const neo__plan_table *table, double *mean, double *most,
                                  double *bytes) {
-    const neo_plan *plan = t->plan;
+    const neo_plan *plan = table->plan;
     double all = 0.0, sum = 0.0;
     *most = *bytes = 0.0;
-    for (int64_t i = t->first_piece; i < t->first_piece + t->piece_count; i++) {
+    for (int64_t i = table->first_piece; i < table->first_piece + table->piece_count; i++) {
         const neo_piece *p = &plan->piece[i];
         int copies = p->rank == NEO_EVERY_RANK;
-        neo__plan_load x = copies ? neo__plan_copy_load(t)
-                                  : neo__plan_piece_load(t, &plan->cut[i]);
+        neo__plan_load x = copies ? neo__plan_copy_load(table)
+                                  : neo__plan_piece_load(table, &plan->cut[i]);
         double seconds = x.at[NEO__PLAN_SECONDS];
         if (copies) {
-            all = seconds + neo__plan_copy_reduce(t) * plan->model.all_reduce;
+            all = seconds + neo__plan_copy_reduce(table) * plan->model.all_reduce;
         } else {
-            all += neo__plan_sample_load(t, &plan->cut[i]).at[NEO__PLAN_SECONDS];
+            all += neo__plan_sample_load(table, &plan->cut[i]).at[NEO__PLAN_SECONDS];
             sum += seconds;
             if (seconds > *most) *most = seconds;
         }
@@ -3845,16 +3889,16 @@ static void neo__plan_table_cost(const neo__plan_table *t, double *mean, double 
     *mean = all + sum / plan->model.ranks;
     *most += all;
 }
-static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text) {
-    const neo_plan *plan = t->plan;
-    const neo_piece *p = plan->piece + t->first_piece;
+static void neo__plan_why_chosen(const neo__plan_table *table, neo__plan_text *text) {
+    const neo_plan *plan = table->plan;
+    const neo_piece *piece = plan->piece + table->first_piece;
     double mean, most, bytes;
-    int64_t slices = neo__plan_slices(t), pieces = t->piece_count;
-    neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[t->placement]);
-    if (p->rank == NEO_EVERY_RANK)
+    int64_t slices = neo__plan_slices(table), pieces = table->piece_count;
+    neo__plan_text_add(text, "%s: ", NEO__PLACEMENT_NAMES[table->placement]);
+    if (piece->rank == NEO_EVERY_RANK)
         neo__plan_text_add(text, "a copy on every rank");
     else if (pieces == 1)
-        neo__plan_text_add(text, "on rank %d", p->rank);
+        neo__plan_text_add(text, "on rank %d", piece->rank);
     else if (slices == 1)
         neo__plan_text_add(text, "%" PRId64 " ranges of rows on ranks ", pieces);
     else if (slices == pieces)
@@ -3862,35 +3906,35 @@ static void neo__plan_why_chosen(const neo__plan_table *t, neo__plan_text *text)
     else
         neo__plan_text_add(text, "%" PRId64 " slices of columns, %" PRId64 " pieces on ranks ",
                            slices, pieces);
-    if (pieces > 1) neo__plan_text_ranks(text, p, pieces);
-    neo__plan_table_cost(t, &mean, &most, &bytes);
+    if (pieces > 1) neo__plan_text_ranks(text, piece, pieces);
+    neo__plan_table_cost(table, &mean, &most, &bytes);
     neo__plan_text_add(text, "; takes %s of a rank in the mean, %s at most; %s%s\n",
                        neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
                        neo__plan_bytes(bytes).text,
                        plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
-    if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != t->placement) {
-        const char *reason = neo__plan_reason(t, plan->uniform);
+    if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != table->placement) {
+        const char *reason = neo__plan_reason(table, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
                            reason ? reason : "so many parts amount to the same");
     }
 }
 /* The reason that a table has not a placement that it could have. */
-static void neo__plan_why_rejected(const neo__plan_table *t, neo_placement placement,
+static void neo__plan_why_rejected(const neo__plan_table *table, neo_placement placement,
                                    neo__plan_text *text) {
-    neo__plan_options o;
-    const neo_plan *plan = t->plan;
+    neo__plan_options options;
+    const neo_plan *plan = table->plan;
     double budget = (double)plan->desc.cluster.memory_bytes, least = DBL_MAX;
     double mean, most, bytes, all = 0.0;
     const neo__plan_option *best = NULL;
-    o.count = 0;
-    neo__plan_options_of(t, placement, 0, &o);
-    neo__plan_table_cost(t, &mean, &most, &bytes);
+    options.count = 0;
+    neo__plan_options_of(table, placement, 0, &options);
+    neo__plan_table_cost(table, &mean, &most, &bytes);
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++)
         all += plan->rank[r].seconds / plan->model.ranks;
-    for (int i = 0; i < o.count; i++) {
-        least = NEO__MIN(least, o.at[i].most_bytes);
-        if (budget > 0.0 && o.at[i].most_bytes > budget) continue;
-        if (!best || o.at[i].seconds < best->seconds) best = &o.at[i];
+    for (int i = 0; i < options.count; i++) {
+        least = NEO__MIN(least, options.at[i].most_bytes);
+        if (budget > 0.0 && options.at[i].most_bytes > budget) continue;
+        if (!best || options.at[i].seconds < best->seconds) best = &options.at[i];
     }
     if (!best)
         neo__plan_text_add(text, "no memory: %s on a rank, of %s\n", neo__plan_bytes(least).text,
@@ -3950,41 +3994,42 @@ static void neo__plan_write_name(neo__plan_text *f, const char *name) {
     }
 }
 /* 1: the pieces of a table are those of an equal cut into *slices of *parts pieces. */
-static int neo__plan_is_shape(const neo__plan_table *t, int32_t *slices, int32_t *parts) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
-    int64_t n = t->piece_count, cols = neo__plan_slices(t);
+static int neo__plan_is_shape(const neo__plan_table *table, int32_t *slices, int32_t *parts) {
+    const neo_piece *p = table->plan->piece + table->first_piece;
+    int64_t n = table->piece_count, cols = neo__plan_slices(table);
     if (n > NEO__PLAN_MAX_RANKS || n % cols) return 0;
     *slices = (int32_t)cols;
     *parts = (int32_t)(n / cols);
-    if (cols > t->blocks || *parts > neo__plan_row_units(t)) return 0;
+    if (cols > table->blocks || *parts > neo__plan_row_units(table)) return 0;
     for (int64_t i = 0; i < n; i++) {
         neo_piece want = p[i];
-        neo__plan_part(t, cols, *parts, i, &want);
+        neo__plan_part(table, cols, *parts, i, &want);
         if (neo__plan_piece_order(&want, &p[i]) != 0) return 0;
     }
     return 1;
 }
-static void neo__plan_write_table(const neo__plan_table *t, neo__plan_text *f) {
-    const neo_piece *p = t->plan->piece + t->first_piece;
+static void neo__plan_write_table(const neo__plan_table *table, neo__plan_text *text) {
+    const neo_piece *piece = table->plan->piece + table->first_piece;
     int32_t slices, parts;
-    neo__plan_text_add(f, "table ");
-    neo__plan_write_name(f, t->desc->name);
-    neo__plan_text_add(f, " %" PRId64 "x%" PRId64 " ", t->rows, t->dim);
-    if (p->rank == NEO_EVERY_RANK) {
-        neo__plan_text_add(f, "dp\n");
-    } else if (neo__plan_is_shape(t, &slices, &parts)) {
-        neo__plan_text_add(f, "%s ", NEO__PLACEMENT_NAMES[t->placement]);
-        if (t->placement != NEO_GRID) slices = 1, parts = (int32_t)t->piece_count;
+    neo__plan_text_add(text, "table ");
+    neo__plan_write_name(text, table->desc->name);
+    neo__plan_text_add(text, " %" PRId64 "x%" PRId64 " ", table->rows, table->dim);
+    if (piece->rank == NEO_EVERY_RANK) {
+        neo__plan_text_add(text, "dp\n");
+    } else if (neo__plan_is_shape(table, &slices, &parts)) {
+        neo__plan_text_add(text, "%s ", NEO__PLACEMENT_NAMES[table->placement]);
+        if (table->placement != NEO_GRID) slices = 1, parts = (int32_t)table->piece_count;
         for (int32_t i = 0; i < slices; i++) {
-            neo__plan_text_add(f, "%s", i ? "/" : "");
-            neo__plan_text_ranks(f, p + (int64_t)i * parts, parts);
+            neo__plan_text_add(text, "%s", i ? "/" : "");
+            neo__plan_text_ranks(text, piece + (int64_t)i * parts, parts);
         }
-        neo__plan_text_add(f, "\n");
+        neo__plan_text_add(text, "\n");
     } else {
-        neo__plan_text_add(f, "pieces %" PRId64 "\n", t->piece_count);
-        for (int64_t i = 0; i < t->piece_count; i++, p++)
-            neo__plan_text_add(f, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n",
-                               p->rank, p->first_row, p->rows, p->first_col, p->cols);
+        neo__plan_text_add(text, "pieces %" PRId64 "\n", table->piece_count);
+        for (int64_t i = 0; i < table->piece_count; i++, piece++)
+            neo__plan_text_add(text, "piece %d %" PRId64 "+%" PRId64 " %" PRId64 "+%" PRId64 "\n",
+                               piece->rank, piece->first_row, piece->rows, piece->first_col,
+                               piece->cols);
     }
 }
 NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
@@ -4014,33 +4059,33 @@ typedef struct neo__plan_reader {
 } neo__plan_reader;
 
 /* The next word of the line, "" at its end. */
-static const char *neo__plan_word(neo__plan_reader *r) {
-    r->word = r->rest + strspn(r->rest, " \t\r");
-    r->rest = r->word + strcspn(r->word, " \t\r");
-    if (*r->rest) *r->rest++ = 0;
-    return r->word;
+static const char *neo__plan_word(neo__plan_reader *reader) {
+    reader->word = reader->rest + strspn(reader->rest, " \t\r");
+    reader->rest = reader->word + strcspn(reader->word, " \t\r");
+    if (*reader->rest) *reader->rest++ = 0;
+    return reader->word;
 }
 /* The first word of the next line that has one; 0 at the end of the file. */
-static int neo__plan_line(neo__plan_reader *r) {
-    while (r->at < r->end) {
-        char *stop = (char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
-        r->rest = r->at;
-        r->at = stop ? stop + 1 : r->end;
-        r->line++;
+static int neo__plan_line(neo__plan_reader *reader) {
+    while (reader->at < reader->end) {
+        char *stop = (char *)memchr(reader->at, '\n', (size_t)(reader->end - reader->at));
+        reader->rest = reader->at;
+        reader->at = stop ? stop + 1 : reader->end;
+        reader->line++;
         if (stop) *stop = 0;
-        r->rest[strcspn(r->rest, "#")] = 0;
-        if (neo__plan_word(r)[0]) return 1;
+        reader->rest[strcspn(reader->rest, "#")] = 0;
+        if (neo__plan_word(reader)[0]) return 1;
     }
     return 0;
 }
 #define NEO__PLAN_WANT(cond, ...)                                                                  \
     do {                                                                                           \
-        if (!(cond)) return neo__plan_line_error(r, __VA_ARGS__);                                  \
+        if (!(cond)) return neo__plan_line_error(reader, __VA_ARGS__);                             \
     } while (0)
-static neo_status neo__plan_line_error(const neo__plan_reader *r, const char *message,
+static neo_status neo__plan_line_error(const neo__plan_reader *reader, const char *message,
                                        const char *word) {
-    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", r->path, r->line, message,
-                    word[0] ? " '" : "", word, word[0] ? "'" : "");
+    return neo_fail(NEO_ERR_FORMAT, "%s:%" PRId64 ": %s%s%.100s%s", reader->path, reader->line,
+                    message, word[0] ? " '" : "", word, word[0] ? "'" : "");
 }
 /* A whole number at *text, which moves on; 0 if there is none. */
 static int neo__plan_number(const char **text, int64_t *number) {
@@ -4052,12 +4097,12 @@ static int neo__plan_number(const char **text, int64_t *number) {
     return *text > begin;
 }
 /* The next word as one number, or as two with a sign between, as 12x34. */
-static int neo__plan_read_number(neo__plan_reader *r, int64_t *number) {
-    const char *p = neo__plan_word(r);
+static int neo__plan_read_number(neo__plan_reader *reader, int64_t *number) {
+    const char *p = neo__plan_word(reader);
     return neo__plan_number(&p, number) && *p == 0;
 }
-static int neo__plan_read_pair(neo__plan_reader *r, char sign, int64_t *a, int64_t *b) {
-    const char *p = neo__plan_word(r);
+static int neo__plan_read_pair(neo__plan_reader *reader, char sign, int64_t *a, int64_t *b) {
+    const char *p = neo__plan_word(reader);
     return neo__plan_number(&p, a) && *p++ == sign && neo__plan_number(&p, b) && *p == 0;
 }
 /* The byte of two hexadecimal digits; -1: they are none. */
@@ -4066,26 +4111,26 @@ static int neo__plan_hex(const char *p) {
     const char digits[3] = {p[0], p[1], 0};
     return (int)strtol(digits, NULL, 16);
 }
-static neo_status neo__plan_read_name(neo__plan_reader *r) {
-    const char *p = neo__plan_word(r);
+static neo_status neo__plan_read_name(neo__plan_reader *reader) {
+    const char *p = neo__plan_word(reader);
     char *name;
-    NEO__TRY(NEO__ARENA(&r->plan->work, name, strlen(p) + 1));
+    NEO__TRY(NEO__ARENA(&reader->plan->work, name, strlen(p) + 1));
     for (size_t n = 0; *p; n++) {
         name[n] = *p++;
         if (name[n] != '%') continue;
         int byte = neo__plan_hex(p);
-        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", r->word);
+        NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", reader->word);
         name[n] = (char)byte;
         p += 2;
     }
-    for (r->table = 0; r->table < r->plan->bags.table_count; r->table++)
-        if (strcmp(r->plan->bags.tables[r->table].name, name) == 0) return NEO_OK;
-    return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'", r->path,
-                    r->line, name);
+    for (reader->table = 0; reader->table < reader->plan->bags.table_count; reader->table++)
+        if (strcmp(reader->plan->bags.tables[reader->table].name, name) == 0) return NEO_OK;
+    return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'",
+                    reader->path, reader->line, name);
 }
 /* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
-static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int32_t *each) {
-    const char *p = neo__plan_word(r);
+static neo_status neo__plan_read_ranks(neo__plan_reader *reader, int32_t *groups, int32_t *each) {
+    const char *p = neo__plan_word(reader);
     int32_t count = 0, in_group = 0;
     *groups = 1;
     *each = 0;
@@ -4098,10 +4143,10 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
             NEO__PLAN_WANT(neo__plan_number(&p, &last) && last >= first,
                            "a range of ranks is wrong", "");
         }
-        NEO__PLAN_WANT(last < r->plan->desc.cluster.ranks, "there are not so many ranks", "");
+        NEO__PLAN_WANT(last < reader->plan->desc.cluster.ranks, "there are not so many ranks", "");
         for (; first <= last; first++, in_group++) {
             NEO__PLAN_WANT(count < NEO__PLAN_MAX_RANKS, "too many ranks", "");
-            r->ranks[count++] = (int32_t)first;
+            reader->ranks[count++] = (int32_t)first;
         }
         if (*p == ',') continue;
         NEO__PLAN_WANT(*each == 0 || *each == in_group, "slices have different numbers of ranks",
@@ -4115,126 +4160,130 @@ static neo_status neo__plan_read_ranks(neo__plan_reader *r, int32_t *groups, int
     return NEO_OK;
 }
 /* *to: room for `more` pieces behind those read. */
-static neo_status neo__plan_read_room(neo__plan_reader *r, int64_t more, neo_piece **to) {
-    if (r->count + more > r->room) {
+static neo_status neo__plan_read_room(neo__plan_reader *reader, int64_t more, neo_piece **to) {
+    if (reader->count + more > reader->room) {
         neo_piece *pieces;
-        NEO__TRY(NEO__ARENA(&r->plan->work, pieces, 2 * r->room + more));
-        if (r->count) memcpy(pieces, r->pieces, (size_t)r->count * sizeof *pieces);
-        r->pieces = pieces;
-        r->room = 2 * r->room + more;
+        NEO__TRY(NEO__ARENA(&reader->plan->work, pieces, 2 * reader->room + more));
+        if (reader->count) memcpy(pieces, reader->pieces, (size_t)reader->count * sizeof *pieces);
+        reader->pieces = pieces;
+        reader->room = 2 * reader->room + more;
     }
-    *to = r->pieces + r->count;
-    r->count += more;
+    *to = reader->pieces + reader->count;
+    reader->count += more;
     return NEO_OK;
 }
-static neo_status neo__plan_read_cut(neo__plan_reader *r, neo_placement placement) {
-    const neo__plan_table *t = &r->plan->table[r->table];
-    neo__plan_shape shape = {0, 0, r->ranks};
+static neo_status neo__plan_read_cut(neo__plan_reader *reader, neo_placement placement) {
+    const neo__plan_table *table = &reader->plan->table[reader->table];
+    neo__plan_shape shape = {0, 0, reader->ranks};
     int32_t groups = 0, each = 0;
     if (placement != NEO_DATA_PARALLEL) {
-        NEO__TRY(neo__plan_read_ranks(r, &groups, &each));
+        NEO__TRY(neo__plan_read_ranks(reader, &groups, &each));
         int by_cols = placement == NEO_COLUMN_WISE || placement == NEO_TABLE_COLUMN_WISE;
         NEO__PLAN_WANT(placement == NEO_GRID || groups == 1, "only a grid has slices divided by /",
                        "");
         NEO__PLAN_WANT(placement != NEO_TABLE_WISE || each == 1, "tw has one rank", "");
         shape.col_parts = by_cols ? each : groups;
         shape.row_parts = by_cols ? 1 : each;
-        NEO__PLAN_WANT(shape.col_parts <= t->blocks, "it has not so many blocks of columns", "");
-        NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(t),
+        NEO__PLAN_WANT(shape.col_parts <= table->blocks, "it has not so many blocks of columns",
+                       "");
+        NEO__PLAN_WANT(shape.row_parts <= neo__plan_row_units(table),
                        "it has not so many rows or buckets", "");
     }
     neo_piece *to;
-    NEO__TRY(neo__plan_read_room(r, neo__plan_shape_count(shape), &to));
-    neo__plan_shape_cut(t, shape, to);
+    NEO__TRY(neo__plan_read_room(reader, neo__plan_shape_count(shape), &to));
+    neo__plan_shape_cut(table, shape, to);
     return NEO_OK;
 }
-static neo_status neo__plan_read_table(neo__plan_reader *r) {
+static neo_status neo__plan_read_table(neo__plan_reader *reader) {
     int64_t rows, cols;
     neo_placement placement = NEO_TABLE_WISE;
-    NEO__TRY(neo__plan_read_name(r));
-    const neo__plan_table *t = &r->plan->table[r->table];
+    NEO__TRY(neo__plan_read_name(reader));
+    const neo__plan_table *t = &reader->plan->table[reader->table];
     const char *name = t->desc->name;
-    NEO__PLAN_WANT(!r->seen[r->table], "a second line for table", name);
-    r->seen[r->table] = 1;
-    NEO__PLAN_WANT(neo__plan_read_pair(r, 'x', &rows, &cols), "not rows x dim, as 100x16:",
-                   r->word);
+    NEO__PLAN_WANT(!reader->seen[reader->table], "a second line for table", name);
+    reader->seen[reader->table] = 1;
+    NEO__PLAN_WANT(neo__plan_read_pair(reader, 'x', &rows, &cols), "not rows x dim, as 100x16:",
+                   reader->word);
     NEO__CHECK(rows == t->rows && cols == t->dim, NEO_ERR_MISMATCH,
                "%s:%" PRId64 ": table '%s' is %" PRId64 " x %" PRId64 " here, and %" PRId64
                " x %" PRId64 " in the model",
-               r->path, r->line, name, rows, cols, t->rows, t->dim);
-    if (strcmp(neo__plan_word(r), "pieces") == 0) {
-        NEO__PLAN_WANT(neo__plan_read_number(r, &r->open) && r->open > 0,
-                       "not a number of pieces:", r->word);
+               reader->path, reader->line, name, rows, cols, t->rows, t->dim);
+    if (strcmp(neo__plan_word(reader), "pieces") == 0) {
+        NEO__PLAN_WANT(neo__plan_read_number(reader, &reader->open) && reader->open > 0,
+                       "not a number of pieces:", reader->word);
         return NEO_OK;
     }
-    NEO__PLAN_WANT(neo_placement_parse(r->word, &placement) == NEO_OK,
-                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", r->word);
-    return neo__plan_read_cut(r, placement);
+    NEO__PLAN_WANT(neo_placement_parse(reader->word, &placement) == NEO_OK,
+                   "neither tw, cw, rw, dp, twrw, twcw, grid nor pieces:", reader->word);
+    return neo__plan_read_cut(reader, placement);
 }
-static neo_status neo__plan_read_piece(neo__plan_reader *r) {
+static neo_status neo__plan_read_piece(neo__plan_reader *reader) {
     int64_t rank;
     neo_piece *p;
-    NEO__PLAN_WANT(r->open > 0, "a piece more than were announced", "");
-    NEO__TRY(neo__plan_read_room(r, 1, &p));
-    NEO__PLAN_WANT(neo__plan_read_number(r, &rank) && rank < r->plan->desc.cluster.ranks,
-                   "not a rank of this plan:", r->word);
-    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_row, &p->rows),
-                   "not first row + rows, as 0+16:", r->word);
-    NEO__PLAN_WANT(neo__plan_read_pair(r, '+', &p->first_col, &p->cols),
-                   "not first column + columns, as 0+16:", r->word);
-    p->table = r->table;
+    NEO__PLAN_WANT(reader->open > 0, "a piece more than were announced", "");
+    NEO__TRY(neo__plan_read_room(reader, 1, &p));
+    NEO__PLAN_WANT(neo__plan_read_number(reader, &rank) && rank < reader->plan->desc.cluster.ranks,
+                   "not a rank of this plan:", reader->word);
+    NEO__PLAN_WANT(neo__plan_read_pair(reader, '+', &p->first_row, &p->rows),
+                   "not first row + rows, as 0+16:", reader->word);
+    NEO__PLAN_WANT(neo__plan_read_pair(reader, '+', &p->first_col, &p->cols),
+                   "not first column + columns, as 0+16:", reader->word);
+    p->table = reader->table;
     p->rank = (int32_t)rank;
-    r->open--;
+    reader->open--;
     return NEO_OK;
 }
-static neo_status neo__plan_read_head(neo__plan_reader *r) {
+static neo_status neo__plan_read_head(neo__plan_reader *reader) {
     int64_t ranks, per_node;
-    NEO__PLAN_WANT(neo__plan_line(r), "a plan begins with 'neo-plan 1'; this file is empty", "");
-    NEO__PLAN_WANT(strcmp(r->word, "neo-plan") == 0, "a plan begins with 'neo-plan 1', not with",
-                   r->word);
-    NEO__PLAN_WANT(strcmp(neo__plan_word(r), "1") == 0, "this version reads format 1, not",
-                   r->word);
-    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
-    if (!neo__plan_line(r)) return NEO_OK;
-    NEO__PLAN_WANT(strcmp(r->word, "ranks") == 0, "the second line is 'ranks', not", r->word);
-    NEO__PLAN_WANT(neo__plan_read_number(r, &ranks), "not a number of ranks:", r->word);
-    NEO__PLAN_WANT(neo__plan_read_number(r, &per_node), "not a number of ranks of a node:",
-                   r->word);
-    NEO__CHECK(ranks == r->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
-               "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", r->path, r->line, ranks,
-               r->plan->desc.cluster.ranks);
-    NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
+    NEO__PLAN_WANT(neo__plan_line(reader), "a plan begins with 'neo-plan 1'; this file is empty",
+                   "");
+    NEO__PLAN_WANT(strcmp(reader->word, "neo-plan") == 0,
+                   "a plan begins with 'neo-plan 1', not with", reader->word);
+    NEO__PLAN_WANT(strcmp(neo__plan_word(reader), "1") == 0, "this version reads format 1, not",
+                   reader->word);
+    NEO__PLAN_WANT(!neo__plan_word(reader)[0], "more than belongs on the line:", reader->word);
+    if (!neo__plan_line(reader)) return NEO_OK;
+    NEO__PLAN_WANT(strcmp(reader->word, "ranks") == 0, "the second line is 'ranks', not",
+                   reader->word);
+    NEO__PLAN_WANT(neo__plan_read_number(reader, &ranks), "not a number of ranks:", reader->word);
+    NEO__PLAN_WANT(neo__plan_read_number(reader, &per_node), "not a number of ranks of a node:",
+                   reader->word);
+    NEO__CHECK(ranks == reader->plan->desc.cluster.ranks, NEO_ERR_MISMATCH,
+               "%s:%" PRId64 ": a plan for %" PRId64 " ranks, here are %d", reader->path,
+               reader->line, ranks, reader->plan->desc.cluster.ranks);
+    NEO__PLAN_WANT(!neo__plan_word(reader)[0], "more than belongs on the line:", reader->word);
     return NEO_OK;
 }
-static neo_status neo__plan_read_lines(neo__plan_reader *r) {
-    NEO__TRY(neo__plan_read_head(r));
-    while (neo__plan_line(r)) {
-        if (strcmp(r->word, "piece") == 0) {
-            NEO__TRY(neo__plan_read_piece(r));
+static neo_status neo__plan_read_lines(neo__plan_reader *reader) {
+    NEO__TRY(neo__plan_read_head(reader));
+    while (neo__plan_line(reader)) {
+        if (strcmp(reader->word, "piece") == 0) {
+            NEO__TRY(neo__plan_read_piece(reader));
         } else {
-            NEO__PLAN_WANT(r->open == 0, "pieces are missing before", r->word);
-            NEO__PLAN_WANT(strcmp(r->word, "table") == 0, "neither table nor piece:", r->word);
-            NEO__TRY(neo__plan_read_table(r));
+            NEO__PLAN_WANT(reader->open == 0, "pieces are missing before", reader->word);
+            NEO__PLAN_WANT(strcmp(reader->word, "table") == 0,
+                           "neither table nor piece:", reader->word);
+            NEO__TRY(neo__plan_read_table(reader));
         }
-        NEO__PLAN_WANT(!neo__plan_word(r)[0], "more than belongs on the line:", r->word);
+        NEO__PLAN_WANT(!neo__plan_word(reader)[0], "more than belongs on the line:", reader->word);
     }
-    NEO__PLAN_WANT(r->open == 0, "pieces are missing at the end", "");
-    for (int32_t t = 0; t < r->plan->bags.table_count; t++)
-        NEO__CHECK(r->seen[t], NEO_ERR_MISMATCH, "%s: has no line for table '%s'", r->path,
-                   r->plan->bags.tables[t].name);
+    NEO__PLAN_WANT(reader->open == 0, "pieces are missing at the end", "");
+    for (int32_t t = 0; t < reader->plan->bags.table_count; t++)
+        NEO__CHECK(reader->seen[t], NEO_ERR_MISMATCH, "%s: has no line for table '%s'",
+                   reader->path, reader->plan->bags.tables[t].name);
     return NEO_OK;
 }
 /* text: [bytes] and a NUL; it is cut into words. */
 static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, size_t bytes) {
-    neo__plan_reader *r;
-    NEO__TRY(NEO__ARENA(&plan->work, r, 1));
-    r->plan = plan;
-    r->path = path;
-    r->at = text;
-    r->end = text + bytes;
-    NEO__TRY(NEO__ARENA(&plan->work, r->seen, plan->bags.table_count));
-    NEO__TRY(neo__plan_read_lines(r));
-    return neo__plan_fill(plan, r->pieces, r->count, path);
+    neo__plan_reader *reader;
+    NEO__TRY(NEO__ARENA(&plan->work, reader, 1));
+    reader->plan = plan;
+    reader->path = path;
+    reader->at = text;
+    reader->end = text + bytes;
+    NEO__TRY(NEO__ARENA(&plan->work, reader->seen, plan->bags.table_count));
+    NEO__TRY(neo__plan_read_lines(reader));
+    return neo__plan_fill(plan, reader->pieces, reader->count, path);
 }
 /* The whole file as text with a NUL behind it, in working memory of the plan. */
 static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text,
@@ -4417,29 +4466,29 @@ typedef struct neo__calibrate_table {
     double lookup[3], update[3], keep; /* of each set of ids; keep: as update, with gradients that
                                           wait */
 } neo__calibrate_table;
-static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *j, neo_tensor out,
-                                     neo__calibrate_table *t, int set) {
+static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *jagged, neo_tensor out,
+                                     neo__calibrate_table *table, int set) {
     int64_t began = neo_time_ns();
-    NEO__TRY(neo_bags_forward(bags, j, out));
-    t->lookup[set] = neo__calibrate_least(t->lookup[set], began);
+    NEO__TRY(neo_bags_forward(bags, jagged, out));
+    table->lookup[set] = neo__calibrate_least(table->lookup[set], began);
     began = neo_time_ns();
-    NEO__TRY(neo_bags_backward(bags, j, out, 1e-3f));
-    t->update[set] = neo__calibrate_least(t->update[set], began);
-    if (!t->kept) return NEO_OK;
+    NEO__TRY(neo_bags_backward(bags, jagged, out, 1e-3f));
+    table->update[set] = neo__calibrate_least(table->update[set], began);
+    if (!table->kept) return NEO_OK;
     began = neo_time_ns();
-    NEO__TRY(neo_bags_accumulate(bags, j, out, NULL));
+    NEO__TRY(neo_bags_accumulate(bags, jagged, out, NULL));
     NEO__TRY(neo_bags_step(bags, 1e-3f));
-    t->keep = neo__calibrate_least(t->keep, began);
+    table->keep = neo__calibrate_least(table->keep, began);
     return NEO_OK;
 }
 /* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own.
    memory: that of neo__calibrate_copy, which empties the caches; NULL: set 1 alone. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
-    const int64_t n = NEO__CALIBRATE_IDS, among[3] = {n / 32, n, t->rows},
-                  shape[2] = {n / t->pooling, t->dim};
+    const int64_t count = NEO__CALIBRATE_IDS, among[3] = {count / 32, count, t->rows},
+                  shape[2] = {count / t->pooling, t->dim};
     NEO__ZERO(neo_table_desc, table);
-    NEO__ZERO(neo_bags_desc, d);
+    NEO__ZERO(neo_bags_desc, desc);
     NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
     neo_tensor out = neo_tensor_none();
@@ -4449,22 +4498,22 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     table.row_buckets = t->buckets;
     table.init.kind = NEO_INIT_CONSTANT;
     table.optim.kind = t->kind;
-    d.tables = &table;
-    d.table_count = 1;
-    d.max_batch = batch.batch = shape[0];
-    d.max_ids = n;
-    d.max_kept_rows = t->kept ? n : 0;
+    desc.tables = &table;
+    desc.table_count = 1;
+    desc.max_batch = batch.batch = shape[0];
+    desc.max_ids = count;
+    desc.max_kept_rows = t->kept ? count : 0;
     batch.feature_count = 1;
     batch.id_dtype = NEO_I64;
-    batch.offsets = id + n;
+    batch.offsets = id + count;
     batch.ids = id;
-    for (int64_t i = 0; i <= shape[0]; i++) id[n + i] = i * t->pooling;
-    neo_status status = neo_bags_create(ctx, &d, &bags);
+    for (int64_t i = 0; i <= shape[0]; i++) id[count + i] = i * t->pooling;
+    neo_status status = neo_bags_create(ctx, &desc, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
     if (status == NEO_OK && memory) (void)neo__calibrate_copy(ctx, memory, 1);
     for (int k = memory ? 2 : 1; k >= (memory ? 0 : 1); k--)
         for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-            for (int64_t i = 0; i < n; i++) id[i] = (run * n + i) * 0x9E3779B1 % among[k];
+            for (int64_t i = 0; i < count; i++) id[i] = (run * count + i) * 0x9E3779B1 % among[k];
             status = neo__calibrate_run(bags, &batch, out, t, k);
         }
     neo_tensor_free(ctx, &out);
@@ -4504,83 +4553,85 @@ static double neo__calibrate_row(const float *from, float *to) {
 }
 /* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state; a bag takes as
    long as an id of a row that comes again. */
-static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory, neo_cluster *c) {
+static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory,
+                                      neo_cluster *cluster) {
     static const neo_bag_optim_kind kind[] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD,
                                               NEO_BAG_ADAM};
-    const double ids = (double)NEO__CALIBRATE_IDS, scale = c->memory_bandwidth / ids;
+    const double ids = (double)NEO__CALIBRATE_IDS, scale = cluster->memory_bandwidth / ids;
     for (int i = 0; i < 8; i++) {
-        NEO__ZERO(neo__calibrate_table, t);
-        double *lookup = c->calibration.rows[NEO_ROWS_LOOKUP][i % 2],
-               *update = c->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
-        t.dim = i % 2 ? 128 : 16;
-        t.rows = NEO__CALIBRATE_FLOATS / t.dim;
-        t.pooling = 1;
-        t.kind = kind[i / 2];
-        NEO__TRY(neo__calibrate_bags(ctx, id, memory, &t));
+        NEO__ZERO(neo__calibrate_table, table);
+        double *lookup = cluster->calibration.rows[NEO_ROWS_LOOKUP][i % 2],
+               *update = cluster->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
+        table.dim = i % 2 ? 128 : 16;
+        table.rows = NEO__CALIBRATE_FLOATS / table.dim;
+        table.pooling = 1;
+        table.kind = kind[i / 2];
+        NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
         for (int k = 0; k < 3; k++) {
-            double looked = k ? t.lookup[k] * scale - lookup[0] : t.lookup[k] * scale / 2.0;
+            double looked = k ? table.lookup[k] * scale - lookup[0] : table.lookup[k] * scale / 2.0;
             if (i < 2 || looked < lookup[k]) lookup[k] = NEO__MAX(looked, 1.0);
-            update[k] = k ? t.update[k] * scale - update[0] : t.update[k] * scale / 2.0;
+            update[k] = k ? table.update[k] * scale - update[0] : table.update[k] * scale / 2.0;
             update[k] = NEO__MAX(update[k], 1.0);
         }
     }
     return NEO_OK;
 }
 /* The factors, from the seconds of all these. */
-static void neo__calibrate_factors(neo_cluster *c, const neo__calibrate_table *t, double id,
-                                   double row) {
-    neo_calibration *to = &c->calibration;
+static void neo__calibrate_factors(neo_cluster *cluster, const neo__calibrate_table *table,
+                                   double id, double row) {
+    neo_calibration *to = &cluster->calibration;
     double(*at)[3] = to->rows[NEO_ROWS_ROWWISE];
-    double bandwidth = c->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
-           batch = ids / (double)NEO__CALIBRATE_POOLING, row_bytes = 4.0 * (double)t->dim,
+    double bandwidth = cluster->memory_bandwidth, ids = (double)NEO__CALIBRATE_IDS,
+           batch = ids / (double)NEO__CALIBRATE_POOLING, row_bytes = 4.0 * (double)table->dim,
            least = 1e-3;
     double bytes = 8.0 * ids + 4.0 * batch + row_bytes * (ids + batch);
-    to->lookup = t[0].lookup[1] * bandwidth / bytes;
+    to->lookup = table[0].lookup[1] * bandwidth / bytes;
     to->update = NEO__MAX((at[1][1] - at[0][1]) / (4.0 * (128.0 - 16.0)), 0.1);
     to->copy = 1.0;
-    to->bucketed = NEO__MAX(t[1].lookup[1] / t[0].lookup[1], 1.0);
+    to->bucketed = NEO__MAX(table[1].lookup[1] / table[0].lookup[1], 1.0);
     to->sort = NEO__MAX(at[0][1] - to->update * (8.0 + 4.0 * 16.0), least);
     to->id = id * bandwidth;
     to->row = NEO__MAX(row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
-    to->kept = NEO__MAX((t[0].keep - t[0].update[1]) / ids * bandwidth - 2.0 * row_bytes, least);
+    to->kept =
+        NEO__MAX((table[0].keep - table[0].update[1]) / ids * bandwidth - 2.0 * row_bytes, least);
 }
 static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
-    const int64_t n = NEO__CALIBRATE_EDGE, shape[2] = {n, n};
-    neo_tensor t[3];
+    const int64_t count = NEO__CALIBRATE_EDGE, shape[2] = {count, count};
+    neo_tensor tensor[3];
     neo_status status = NEO_OK;
     double best = 0.0;
     for (int i = 0; i < 3; i++) {
-        t[i] = neo_tensor_none();
-        if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &t[i]);
-        if (status == NEO_OK) status = neo_tensor_zero(ctx, t[i]);
+        tensor[i] = neo_tensor_none();
+        if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &tensor[i]);
+        if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
     }
     for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
         int64_t began = neo_time_ns();
-        status = neo_gemm(ctx, NULL, t[0], t[1], t[2]);
+        status = neo_gemm(ctx, NULL, tensor[0], tensor[1], tensor[2]);
         best = neo__calibrate_least(best, began);
     }
-    for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &t[i]);
-    if (status == NEO_OK) *flops = 2.0 * (double)n * (double)n * (double)n / best;
+    for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &tensor[i]);
+    if (status == NEO_OK) *flops = 2.0 * (double)count * (double)count * (double)count / best;
     return status;
 }
-static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *c) {
-    neo__calibrate_table t[2] = {
+static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
+    neo__calibrate_table table[2] = {
         {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1,
          NEO_BAG_ROWWISE_ADAGRAD, {0.0}, {0.0}, 0.0}};
     float *memory;
     int64_t *id; /* ids, then offsets */
-    t[1] = t[0];
-    t[1].kept = 0;
-    t[1].buckets = NEO__CALIBRATE_BUCKETS;
+    table[1] = table[0];
+    table[1].kept = 0;
+    table[1].buckets = NEO__CALIBRATE_BUCKETS;
     NEO__TRY(NEO__ARENA(work, memory, 2 * NEO__CALIBRATE_FLOATS));
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
-    c->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
-    NEO__TRY(neo__calibrate_flops(work->ctx, &c->flops));
-    NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, c));
-    for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &t[i]));
+    cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
+    NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
+    NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));
+    for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
            seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
-    neo__calibrate_factors(c, t, seconds_id, seconds_row);
+    neo__calibrate_factors(cluster, table, seconds_id, seconds_row);
     return NEO_OK;
 }
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster) {

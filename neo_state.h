@@ -529,20 +529,20 @@ static neo_status neo__json_count(neo__json *json, int64_t *out) {
 static neo_status neo__json_double(neo__json *json, double *out) {
     char point[16], text[80];
     const char *number = NULL;
-    size_t n = 0;
+    size_t count = 0;
     int integer = 0;
     if (neo__json_peek(json) == 'n') {
         *out = neo__f64_bits(UINT64_C(0x7FF8000000000000));
         return neo__json_skip(json);
     }
-    NEO__TRY(neo__json_number(json, &number, &n, &integer));
+    NEO__TRY(neo__json_number(json, &number, &count, &integer));
     const size_t start = (size_t)(number - json->text);
-    if (n > 60) return neo__json_fail(json, start, "a number of more than 60 characters");
+    if (count > 60) return neo__json_fail(json, start, "a number of more than 60 characters");
     snprintf(point, sizeof point, "%.1f", 0.5);
     point[strlen(point) - 1] = 0; /* "0." */
-    const char *dot = (const char *)memchr(number, '.', n);
-    const int head = (int)(dot ? dot - number : (ptrdiff_t)n);
-    const int tail = (int)n - head - (dot ? 1 : 0);
+    const char *dot = (const char *)memchr(number, '.', count);
+    const int head = (int)(dot ? dot - number : (ptrdiff_t)count);
+    const int tail = (int)count - head - (dot ? 1 : 0);
     snprintf(text, sizeof text, "%.*s%s%.*s", head, number, dot ? point + 1 : "", tail,
              dot ? dot + 1 : "");
     *out = strtod(text, NULL);
@@ -827,17 +827,18 @@ static int neo__ends_as_part(const char *name) {
 
 /* 1: files can hold t: in one piece, not none (an empty tensor may have no memory), and of as many
    elements as a header is read with. */
-static int neo__tensor_is_storable(const neo_tensor *t) {
+static int neo__tensor_is_storable(const neo_tensor *tensor) {
     int64_t product = 1;
     int empty = 0;
-    if (neo_dtype_size(t->dtype) == 0 || t->ndim < 0 || t->ndim > NEO_MAX_DIMS) return 0;
-    for (int d = 0; d < t->ndim; d++) {
-        if (t->shape[d] < 0) return 0;
-        if (t->shape[d] == 0) empty = 1;
-        else if (product > INT64_MAX / 64 / t->shape[d]) return 0;
-        else product *= t->shape[d];
+    if (neo_dtype_size(tensor->dtype) == 0 || tensor->ndim < 0 || tensor->ndim > NEO_MAX_DIMS)
+        return 0;
+    for (int d = 0; d < tensor->ndim; d++) {
+        if (tensor->shape[d] < 0) return 0;
+        if (tensor->shape[d] == 0) empty = 1;
+        else if (product > INT64_MAX / 64 / tensor->shape[d]) return 0;
+        else product *= tensor->shape[d];
     }
-    return (t->data || empty) && neo_tensor_is_contiguous(*t);
+    return (tensor->data || empty) && neo_tensor_is_contiguous(*tensor);
 }
 
 /* ---- names ---- */
@@ -921,48 +922,55 @@ static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, cons
 }
 
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
-                                 neo_tensor t) {
+                                 neo_tensor tensor) {
     NEO__TRY(neo__state_check(state, "neo_state_add", kind, name));
-    if (t.absent && !t.data) return neo__no_data("neo_state_add", name, t, NEO_ERR_STATE);
-    NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+    if (tensor.absent && !tensor.data)
+        return neo__no_data("neo_state_add", name, tensor, NEO_ERR_STATE);
+    NEO__CHECK(neo__tensor_is_storable(&tensor), NEO_ERR_ARG,
                "neo_state_add: %s: the tensor is none, not contiguous or too large", name);
-    if (t.place == NEO_DEVICE) NEO__TRY(neo__check_place(state->ctx, t, "neo_state_add", name));
+    if (tensor.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(state->ctx, tensor, "neo_state_add", name));
     NEO__CHECK(neo__state_find(state, name) < 0, NEO_ERR_ARG, "neo_state_add: %s is there already",
                name);
     NEO__ZERO(neo__state_entry, entry);
     entry.kind = kind;
-    entry.tensor = t;
-    entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, t.shape);
-    entry.slab = neo__slab_whole(&t);
+    entry.tensor = tensor;
+    entry.whole = neo_tensor_nd(NULL, tensor.dtype, tensor.ndim, tensor.shape);
+    entry.slab = neo__slab_whole(&tensor);
     return neo__state_put(state, &entry, name, -1);
 }
 
 /* The tensor and its place make sense by themselves. */
-static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name, const neo_tensor *t,
-                                        const neo_part *part) {
-    NEO__CHECK(part && (t->ndim == 1 || t->ndim == 2) && neo_dtype_size(t->dtype) != 0,
+static neo_status neo__state_check_part(const neo_ctx *ctx, const char *name,
+                                        const neo_tensor *tensor, const neo_part *part) {
+    NEO__CHECK(part && (tensor->ndim == 1 || tensor->ndim == 2) &&
+                   neo_dtype_size(tensor->dtype) != 0,
                NEO_ERR_ARG,
                "neo_state_add_part: %s: no place, or a tensor that is not [n] or [n][m]", name);
-    int flat = t->ndim == 1;
-    int64_t n = t->shape[0], m = flat ? 1 : t->shape[1], cols = flat ? 1 : part->cols;
-    if (t->absent && !t->data) return neo__no_data("neo_state_add_part", name, *t, NEO_ERR_STATE);
-    if (t->place == NEO_DEVICE) NEO__TRY(neo__check_place(ctx, *t, "neo_state_add_part", name));
-    NEO__CHECK(n >= 0 && m >= 0 && (t->data || n == 0 || m == 0), NEO_ERR_ARG,
+    int flat = tensor->ndim == 1;
+    int64_t count = tensor->shape[0], m = flat ? 1 : tensor->shape[1], cols = flat ? 1 : part->cols;
+    if (tensor->absent && !tensor->data)
+        return neo__no_data("neo_state_add_part", name, *tensor, NEO_ERR_STATE);
+    if (tensor->place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(ctx, *tensor, "neo_state_add_part", name));
+    NEO__CHECK(count >= 0 && m >= 0 && (tensor->data || count == 0 || m == 0), NEO_ERR_ARG,
                "neo_state_add_part: %s: the tensor is none", name);
-    NEO__CHECK((m <= 1 || flat || t->stride[1] == 1) && (n <= 1 || t->stride[0] >= m), NEO_ERR_ARG,
+    NEO__CHECK((m <= 1 || flat || tensor->stride[1] == 1) && (count <= 1 || tensor->stride[0] >= m),
+               NEO_ERR_ARG,
                "neo_state_add_part: %s: the elements of a row are not one behind the other", name);
     NEO__CHECK(part->rows >= 1 && cols >= 1 && part->rows <= INT64_MAX / 64 / cols &&
                    (!flat || (part->cols == 0 && part->first_col == 0)),
                NEO_ERR_ARG,
                "neo_state_add_part: %s: a whole of %" PRId64 " rows and %" PRId64
                " columns is none for a part of %d dimensions (1 dimension: 0 columns)",
-               name, part->rows, part->cols, (int)t->ndim);
-    NEO__CHECK(part->first_row >= 0 && n <= part->rows && part->first_row <= part->rows - n &&
-                   part->first_col >= 0 && m <= cols && part->first_col <= cols - m,
+               name, part->rows, part->cols, (int)tensor->ndim);
+    NEO__CHECK(part->first_row >= 0 && count <= part->rows &&
+                   part->first_row <= part->rows - count && part->first_col >= 0 && m <= cols &&
+                   part->first_col <= cols - m,
                NEO_ERR_ARG,
                "neo_state_add_part: %s: %" PRId64 " x %" PRId64 " elements at row %" PRId64
                ", column %" PRId64 " leave the tensor of %" PRId64 " x %" PRId64,
-               name, n, m, part->first_row, part->first_col, part->rows, cols);
+               name, count, m, part->first_row, part->first_col, part->rows, cols);
     return NEO_OK;
 }
 /* Check a part against the other parts of the same name. */
@@ -988,24 +996,24 @@ static neo_status neo__state_check_parts(const neo_state *state, int first, cons
     return NEO_OK;
 }
 NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, const char *name,
-                                      neo_tensor t, const neo_part *part) {
+                                      neo_tensor tensor, const neo_part *part) {
     NEO__TRY(neo__state_check(state, "neo_state_add_part", kind, name));
-    NEO__TRY(neo__state_check_part(state->ctx, name, &t, part));
+    NEO__TRY(neo__state_check_part(state->ctx, name, &tensor, part));
     int64_t shape[2] = {part->rows, part->cols};
     NEO__ZERO(neo__state_entry, entry);
     entry.kind = kind;
-    entry.tensor = t;
+    entry.tensor = tensor;
     entry.is_part = 1;
     entry.is_copy = part->copy != 0;
-    entry.whole = neo_tensor_nd(NULL, t.dtype, t.ndim, shape);
-    entry.slab.data = (char *)t.data;
-    entry.slab.memory = t.place;
-    entry.slab.dtype = t.dtype;
+    entry.whole = neo_tensor_nd(NULL, tensor.dtype, tensor.ndim, shape);
+    entry.slab.data = (char *)tensor.data;
+    entry.slab.memory = tensor.place;
+    entry.slab.dtype = tensor.dtype;
     entry.slab.place.row = part->first_row;
     entry.slab.place.col = part->first_col;
-    entry.slab.place.rows = t.shape[0];
-    entry.slab.place.cols = t.ndim == 1 ? 1 : t.shape[1];
-    entry.slab.step = t.shape[0] > 1 ? t.stride[0] : entry.slab.place.cols;
+    entry.slab.place.rows = tensor.shape[0];
+    entry.slab.place.cols = tensor.ndim == 1 ? 1 : tensor.shape[1];
+    entry.slab.step = tensor.shape[0] > 1 ? tensor.stride[0] : entry.slab.place.cols;
     int first = neo__state_find(state, name);
     NEO__TRY(neo__state_check_parts(state, first, name, &entry));
     return neo__state_put(state, &entry, name, first);
@@ -1242,20 +1250,20 @@ static void neo__look_task(void *arg, int64_t task, int worker) {
     const size_t size = neo_dtype_size(slab->dtype);
     neo_exact *squares = neo__worker_exact(job->ctx, worker);
     uint32_t largest = 0, old = 0;
-    int64_t begin, end, n;
+    int64_t begin, end, count;
     float x[NEO__LOOK];
     neo__task_range(slab->place.rows * cols, job->tasks, task, 1, &begin, &end);
-    for (int64_t at = begin; at < end; at += n) {
+    for (int64_t at = begin; at < end; at += count) {
         const int64_t row = at / cols, col = at % cols;
         const char *from = slab->data + (size_t)(row * slab->step + col) * size;
-        n = NEO__MIN(NEO__MIN(end - at, cols - col), (int64_t)NEO__LOOK);
-        if (cols == slab->step) n = NEO__MIN(end - at, (int64_t)NEO__LOOK); /* in one piece */
-        neo__decode_float(job->ctx, slab->dtype, from, x, n);
-        for (int64_t i = 0; i < n; i++) {
+        count = NEO__MIN(NEO__MIN(end - at, cols - col), (int64_t)NEO__LOOK);
+        if (cols == slab->step) count = NEO__MIN(end - at, (int64_t)NEO__LOOK); /* in one piece */
+        neo__decode_float(job->ctx, slab->dtype, from, x, count);
+        for (int64_t i = 0; i < count; i++) {
             const uint32_t bits = neo__bits_f32(x[i]) & 0x7FFFFFFFu;
             largest = bits > largest ? bits : largest;
         }
-        for (int64_t i = 0; job->adds && i < n; i++) neo_exact_add(squares, x[i] * x[i]);
+        for (int64_t i = 0; job->adds && i < count; i++) neo_exact_add(squares, x[i] * x[i]);
     }
     old = __atomic_load_n(&job->largest, __ATOMIC_RELAXED);
     while (old < largest && !__atomic_compare_exchange_n(&job->largest, &old, largest, 0,
@@ -1570,16 +1578,17 @@ static neo_status neo__parts_check(const neo_state *state, int rank, const char 
     int speaks = part->rank == (uint64_t)rank;
     const char *name = speaks ? state->entries[part->entry].name : "";
     for (int64_t i = 0; i < count && !*fault; i++) {
-        const neo__part_words *a = &part[i];
-        elements += a->rows * a->cols;
-        *fault = a->key != part->key || a->kind != part->kind;
+        const neo__part_words *words = &part[i];
+        elements += words->rows * words->cols;
+        *fault = words->key != part->key || words->kind != part->kind;
         if (*fault && speaks)
             return neo_fail(NEO_ERR_MISMATCH,
                             "%s: tensor %s has another dtype, whole shape or kind on rank %" PRIu64
                             " than on rank %" PRIu64,
-                            function, name, a->rank, part->rank);
-        for (int64_t k = i + 1; k < count && part[k].row < a->row + a->rows && !*fault; k++) {
-            neo__rect x = neo__part_rect(a), y = neo__part_rect(&part[k]);
+                            function, name, words->rank, part->rank);
+        for (int64_t k = i + 1; k < count && part[k].row < words->row + words->rows && !*fault;
+             k++) {
+            neo__rect x = neo__part_rect(words), y = neo__part_rect(&part[k]);
             neo__rect cut = neo__rect_cut(&x, &y);
             *fault = cut.rows > 0;
             if (*fault && speaks)
@@ -1587,7 +1596,7 @@ static neo_status neo__parts_check(const neo_state *state, int rank, const char 
                                 "%s: tensor %s: rows %" PRId64 " to %" PRId64 ", columns %" PRId64
                                 " to %" PRId64 " are on rank %" PRIu64 " and on rank %" PRIu64,
                                 function, name, cut.row, cut.row + cut.rows - 1, cut.col,
-                                cut.col + cut.cols - 1, a->rank, part[k].rank);
+                                cut.col + cut.cols - 1, words->rank, part[k].rank);
         }
     }
     if (*fault || elements == part->elements) return NEO_OK;
@@ -1742,16 +1751,16 @@ static neo_status neo__st_parse_dtype(neo__json *j, neo__st_tensor *t) {
     return neo__json_fail(j, at, "a dtype the format does not know");
 }
 /* The shape, and its number of elements. */
-static neo_status neo__st_parse_shape(neo__json *json, neo__st_tensor *t, int64_t *elements) {
+static neo_status neo__st_parse_shape(neo__json *json, neo__st_tensor *tensor, int64_t *elements) {
     int more = 1, empty = 0;
     int64_t product = 1;
     NEO__TRY(neo__json_open(json, '['));
-    for (t->ndim = 0;; t->ndim++) {
+    for (tensor->ndim = 0;; tensor->ndim++) {
         int64_t extent = 0;
-        NEO__TRY(neo__json_next(json, ']', t->ndim, &more));
+        NEO__TRY(neo__json_next(json, ']', tensor->ndim, &more));
         if (!more) break;
         NEO__TRY(neo__json_count(json, &extent));
-        if (t->ndim < NEO_MAX_DIMS) t->shape[t->ndim] = extent;
+        if (tensor->ndim < NEO_MAX_DIMS) tensor->shape[tensor->ndim] = extent;
         if (extent == 0) empty = 1;
         else if (product > INT64_MAX / 64 / extent)
             return neo__json_fail(json, json->at, "a shape that is too large");
@@ -1768,7 +1777,7 @@ static neo_status neo__st_parse_range(neo__json *j, neo__st_tensor *t) {
     return neo__json_expect(j, ']');
 }
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}, each once. */
-static neo_status neo__st_parse_tensor(neo__json *json, neo__st_tensor *t) {
+static neo_status neo__st_parse_tensor(neo__json *json, neo__st_tensor *tensor) {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
     int seen = 0;
     int64_t elements = 0;
@@ -1785,19 +1794,19 @@ static neo_status neo__st_parse_tensor(neo__json *json, neo__st_tensor *t) {
             return neo__json_fail(json, at, "a key that is none of dtype, shape, data_offsets");
         if (seen & 1 << k) return neo__json_fail(json, at, "a key that is there twice");
         seen |= 1 << k;
-        if (k == 0) NEO__TRY(neo__st_parse_dtype(json, t));
-        if (k == 1) NEO__TRY(neo__st_parse_shape(json, t, &elements));
-        if (k == 2) NEO__TRY(neo__st_parse_range(json, t));
+        if (k == 0) NEO__TRY(neo__st_parse_dtype(json, tensor));
+        if (k == 1) NEO__TRY(neo__st_parse_shape(json, tensor, &elements));
+        if (k == 2) NEO__TRY(neo__st_parse_range(json, tensor));
     }
     if (seen != 7)
         return neo__json_fail(json, start, "a tensor without dtype, shape or data_offsets");
-    int64_t bits = elements * neo__st_dtypes[t->dtype].bits;
-    if (t->end < t->begin || bits % 8 != 0 || t->end - t->begin != bits / 8)
+    int64_t bits = elements * neo__st_dtypes[tensor->dtype].bits;
+    if (tensor->end < tensor->begin || bits % 8 != 0 || tensor->end - tensor->begin != bits / 8)
         return neo_fail(NEO_ERR_FORMAT,
                         "%s: byte %" PRIu64 ": tensor %s: data_offsets [%" PRId64 ", %" PRId64
                         "] do not hold %" PRId64 " elements of %s",
-                        json->file, json->offset + start, t->name, t->begin, t->end, elements,
-                        neo__st_dtypes[t->dtype].name);
+                        json->file, json->offset + start, tensor->name, tensor->begin, tensor->end,
+                        elements, neo__st_dtypes[tensor->dtype].name);
     return NEO_OK;
 }
 static int neo__st_compare_names(const void *a, const void *b) {
@@ -1872,29 +1881,29 @@ static neo_status neo__st_index(neo_safetensors *file) {
 }
 /* The header's text is in file->header, the sizes are set. */
 static neo_status neo__st_parse(neo_safetensors *file) {
-    NEO__ZERO(neo__json, j);
-    j.text = file->header;
-    j.size = file->header_bytes;
-    j.file = file->path;
-    j.offset = 8;
-    if (j.size == 0 || j.text[0] != '{')
-        return neo__json_fail(&j, 0, "the header does not begin with '{'");
-    NEO__TRY(neo__json_open(&j, '{'));
+    NEO__ZERO(neo__json, json);
+    json.text = file->header;
+    json.size = file->header_bytes;
+    json.file = file->path;
+    json.offset = 8;
+    if (json.size == 0 || json.text[0] != '{')
+        return neo__json_fail(&json, 0, "the header does not begin with '{'");
+    NEO__TRY(neo__json_open(&json, '{'));
     for (int i = 0;; i++) {
         char *name;
-        NEO__TRY(neo__json_member(&j, i, &name));
+        NEO__TRY(neo__json_member(&json, i, &name));
         if (!name) break;
         if (strcmp(name, "__metadata__") == 0) {
-            NEO__TRY(neo__st_parse_metadata(&j, file));
+            NEO__TRY(neo__st_parse_metadata(&json, file));
             continue;
         }
         NEO__TRY(NEO__GROW(file->ctx, file->tensors, file->capacity, file->count + 1));
         neo__st_tensor *t = &file->tensors[file->count++];
         memset(t, 0, sizeof *t);
         t->name = name;
-        NEO__TRY(neo__st_parse_tensor(&j, t));
+        NEO__TRY(neo__st_parse_tensor(&json, t));
     }
-    NEO__TRY(neo__json_end(&j));
+    NEO__TRY(neo__json_end(&json));
     return neo__st_index(file);
 }
 static neo_status neo__st_read_header(neo_safetensors *file) {
@@ -1976,8 +1985,9 @@ NEO_API const char *neo_safetensors_metadata(const neo_safetensors *file, const 
     const neo__st_name *found = neo__st_find_name(file->metadata, file->metadata_count, key);
     return found ? found->value : NULL;
 }
-NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, neo_tensor *t) {
-    NEO__CHECK(t && index >= 0 && index < file->count, NEO_ERR_ARG,
+NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index,
+                                        neo_tensor *tensor) {
+    NEO__CHECK(tensor && index >= 0 && index < file->count, NEO_ERR_ARG,
                "neo_safetensors_info: %s: t is NULL or there is no tensor %d", file->path, index);
     const neo__st_tensor *in = &file->tensors[index];
     const neo__st_dtype *dtype = &neo__st_dtypes[in->dtype];
@@ -1986,7 +1996,7 @@ NEO_API neo_status neo_safetensors_info(const neo_safetensors *file, int index, 
     NEO__CHECK(in->ndim <= NEO_MAX_DIMS, NEO_ERR_UNSUPPORTED,
                "%s: tensor %s has %d dimensions, more than %d", file->path, in->name, in->ndim,
                NEO_MAX_DIMS);
-    *t = neo_tensor_nd(NULL, (neo_dtype)dtype->dtype, in->ndim, in->shape);
+    *tensor = neo_tensor_nd(NULL, (neo_dtype)dtype->dtype, in->ndim, in->shape);
     return NEO_OK;
 }
 
@@ -1995,24 +2005,24 @@ static int neo__converts(neo_dtype from, neo_dtype to) {
     return from == to || (wide && (to == NEO_F32 || to == NEO_F16 || to == NEO_BF16));
 }
 /* Check shape and dtype of the whole tensor, as a read would. */
-static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *t,
+static neo_status neo__st_check(const neo_safetensors *file, int index, const neo_tensor *tensor,
                                 int transposed) {
-    neo_tensor info, want = *t;
+    neo_tensor info, want = *tensor;
     NEO__TRY(neo_safetensors_info(file, index, &info));
     char a[96], b[96];
     const char *name = file->tensors[index].name;
-    NEO__CHECK(!transposed || t->ndim == 2, NEO_ERR_MISMATCH,
+    NEO__CHECK(!transposed || tensor->ndim == 2, NEO_ERR_MISMATCH,
                "%s: tensor %s: a weight of shape %s cannot be transposed in the file: it has not "
                "two dimensions",
-               file->path, name, neo__shape_text(t, b));
-    if (transposed) want.shape[0] = t->shape[1], want.shape[1] = t->shape[0];
+               file->path, name, neo__shape_text(tensor, b));
+    if (transposed) want.shape[0] = tensor->shape[1], want.shape[1] = tensor->shape[0];
     NEO__CHECK(neo__shapes_equal(&info, &want), NEO_ERR_MISMATCH,
                "%s: tensor %s has shape %s, expected %s%s", file->path, name,
                neo__shape_text(&info, a), neo__shape_text(&want, b),
                transposed ? ", transposed" : "");
-    NEO__CHECK(neo__converts(info.dtype, t->dtype), NEO_ERR_MISMATCH,
+    NEO__CHECK(neo__converts(info.dtype, tensor->dtype), NEO_ERR_MISMATCH,
                "%s: tensor %s is %s, expected %s", file->path, name, neo_dtype_name(info.dtype),
-               neo_dtype_name(t->dtype));
+               neo_dtype_name(tensor->dtype));
     return NEO_OK;
 }
 /* A rectangle of a tensor as a file holds it, row by row. */
@@ -2102,20 +2112,21 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     }
     return NEO_OK;
 }
-NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor t) {
+NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_tensor tensor) {
     NEO__CHECK_LIVE(file, "neo_safetensors_read", "file");
     NEO__CHECK(index >= 0 && index < file->count, NEO_ERR_ARG,
                "neo_safetensors_read: there is no tensor %d", index);
-    NEO__TRY(neo__st_check(file, index, &t, 0));
-    if (t.absent && !t.data)
-        return neo__no_data("neo_safetensors_read", file->tensors[index].name, t, NEO_ERR_STATE);
-    NEO__CHECK(neo__tensor_is_storable(&t), NEO_ERR_ARG,
+    NEO__TRY(neo__st_check(file, index, &tensor, 0));
+    if (tensor.absent && !tensor.data)
+        return neo__no_data("neo_safetensors_read", file->tensors[index].name, tensor,
+                            NEO_ERR_STATE);
+    NEO__CHECK(neo__tensor_is_storable(&tensor), NEO_ERR_ARG,
                "%s: tensor %s: what to read into is none or not contiguous", file->path,
                file->tensors[index].name);
-    if (t.place == NEO_DEVICE)
-        NEO__TRY(neo__check_place(file->ctx, t, "neo_safetensors_read", "t"));
+    if (tensor.place == NEO_DEVICE)
+        NEO__TRY(neo__check_place(file->ctx, tensor, "neo_safetensors_read", "t"));
     neo__st_rect rect = neo__st_rect_of(file, index);
-    neo__slab slab = neo__slab_whole(&t);
+    neo__slab slab = neo__slab_whole(&tensor);
     return neo__st_read_rect(file->ctx, &file->file, &rect, &slab, 0);
 }
 
@@ -2177,9 +2188,10 @@ static void neo__st_put_header(neo__out *out, const neo__st_item *items, int cou
     }
     neo__out_text(out, "}");
 }
-static void neo__st_put_staged(neo__out *out, const neo_tensor *t) {
-    neo__slab slab = neo__slab_whole(t);
-    if (t->ndim > 0 && t->shape[0] > 1 && !neo_tensor_is_contiguous(*t)) slab.step = t->stride[0];
+static void neo__st_put_staged(neo__out *out, const neo_tensor *tensor) {
+    neo__slab slab = neo__slab_whole(tensor);
+    if (tensor->ndim > 0 && tensor->shape[0] > 1 && !neo_tensor_is_contiguous(*tensor))
+        slab.step = tensor->stride[0];
     NEO__ZERO(neo__rect, piece);
     while (out->status == NEO_OK && neo__stage_next(&slab.place, slab.dtype, &piece)) {
         neo__slab stage = neo__stage_of(out->ctx, &slab, &piece);
@@ -2191,18 +2203,20 @@ static void neo__st_put_staged(neo__out *out, const neo_tensor *t) {
     }
 }
 /* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
-static void neo__st_put_data(neo__out *out, const neo_tensor *t) {
-    if (t->place == NEO_DEVICE) {
-        neo__st_put_staged(out, t);
+static void neo__st_put_data(neo__out *out, const neo_tensor *tensor) {
+    if (tensor->place == NEO_DEVICE) {
+        neo__st_put_staged(out, tensor);
         return;
     }
-    if (neo_tensor_is_contiguous(*t)) {
-        neo__out_bytes(out, t->data, neo_tensor_bytes(*t));
+    if (neo_tensor_is_contiguous(*tensor)) {
+        neo__out_bytes(out, tensor->data, neo_tensor_bytes(*tensor));
         return;
     }
-    size_t size = neo_dtype_size(t->dtype), width = t->ndim > 1 ? (size_t)t->shape[1] * size : size;
-    for (int64_t r = 0; r < t->shape[0]; r++)
-        neo__out_bytes(out, (const char *)t->data + (size_t)(r * t->stride[0]) * size, width);
+    size_t size = neo_dtype_size(tensor->dtype),
+           width = tensor->ndim > 1 ? (size_t)tensor->shape[1] * size : size;
+    for (int64_t r = 0; r < tensor->shape[0]; r++)
+        neo__out_bytes(out, (const char *)tensor->data + (size_t)(r * tensor->stride[0]) * size,
+                       width);
 }
 /* The data of a tensor that the source has. */
 static neo_status neo__st_put_asked(neo__out *out, const neo__st_item *item,
