@@ -83,7 +83,7 @@ static void bound_add(bound *b, neo_ctx *ctx, double fmas, double floats) {
     static double rates[32];
     int k = 14;
     while (k < 26 && 4 * floats >= (double)(INT64_C(2) << k)) k++;
-    if (rates[k] == 0) rates[k] = 1e9 * bench_read_rate(ctx, INT64_C(1) << k);
+    rates[k] = fmax(rates[k], 1e9 * bench_read_rate(ctx, INT64_C(1) << k));
     if (fmas / peak > 4 * floats / rates[k]) b->fma += fmas / peak;
     else b->bytes += 4 * floats / rates[k];
 }
@@ -164,7 +164,7 @@ static void report(const layers *l, const model *m, int rounds) {
     bound part[PARTS], all = {0, 0, 0};
     char name[96];
     peak = bench_median(peaks, rounds) * 1e9 / 2 * neo_ctx_threads(m->ctx);
-    bound_parts(l, m, probed, part);
+    for (int k = 0; k < 2; k++) bound_parts(l, m, probed, part); /* rates: the best of several */
     for (int k = 0; k <= PARTS; k++) {
         const bound b = k < PARTS ? part[k] : all;
         const double t = bench_median(t1[k], rounds), most = bound_seconds(b);
