@@ -6,7 +6,7 @@
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: make test, and the five that follow
-#:make test-full    larger grids, all MPIs, an emulated GPU, libFuzzer, ARM, macOS, Windows, musl
+#:make test-full    larger grids, MPIs, emulated GPU, AVX-512; libFuzzer, ARM, macOS, Windows, musl
 #:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
 #:make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -167,7 +167,7 @@ include tests/attack/rules.mk
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
 others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
-    $(addprefix tests/build/,arm.sh link.sh macos.sh mingw.sh musl.sh packaging.sh ubsan.sh)
+    $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/build/*.sh))
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 
 test-programs: $(programs) $(B)/tests/data/make_npy

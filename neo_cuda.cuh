@@ -2993,7 +2993,8 @@ enum {
 };
 
 /* The function for the size of the job's keys. */
-#define NEO__BAGS_KEYED(function) (job->fixed.wide ? function<uint64_t> : function<uint32_t>)
+#define NEO__BAGS_KEYED(job, function)                                                             \
+    ((job)->fixed.wide ? function<uint64_t> : function<uint32_t>)
 
 /* ---- single numbers ---- */
 NEO__GPU int64_t neo__bags_bag_of(const neo__bags_job &job, int64_t lo, int64_t hi, int64_t k) {
@@ -3408,16 +3409,16 @@ static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.packs)
         NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel,
                                   {neo__bags_grid(d, job, 32)}, *job));
-    NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(neo__bags_records_kernel),
+    NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(job, neo__bags_records_kernel),
                               {neo__cuda_blocks(d, job->sorted.records, NEO__BAGS_TILE)}, *job));
-    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, job);
+    return NEO__BAGS_KEYED(job, neo__bags_sort_records)(d, job);
 }
 static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *job,
                                            const int64_t *rows, int64_t first_key) {
     if (job->sorted.records == 0) return NEO_OK;
-    NEO__TRY(neo__cuda_run(d, "bags: records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
+    NEO__TRY(neo__cuda_run(d, "bags: records", NEO__BAGS_KEYED(job, neo__bags_row_records_kernel),
                            job->sorted.records, 1, *job, 0, rows, first_key));
-    return NEO__BAGS_KEYED(neo__bags_sort_records)(d, job);
+    return NEO__BAGS_KEYED(job, neo__bags_sort_records)(d, job);
 }
 
 /* ---- sums down a run ---- */
@@ -3758,11 +3759,12 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;
-    return NEO__BAGS_KEYED(neo__bags_update_as)(d, job);
+    return NEO__BAGS_KEYED(job, neo__bags_update_as)(d, job);
 }
 static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
-    NEO__TRY(neo__cuda_run(d, "bags: kept records", NEO__BAGS_KEYED(neo__bags_row_records_kernel),
-                           j->sorted.records, 1, *j, 1, (const int64_t *)j->kept.slot_key, 0));
+    NEO__TRY(neo__cuda_run(d, "bags: kept records",
+                           NEO__BAGS_KEYED(j, neo__bags_row_records_kernel), j->sorted.records, 1,
+                           *j, 1, (const int64_t *)j->kept.slot_key, 0));
     return neo__cuda_bags_update(d, j);
 }
 
@@ -3851,7 +3853,7 @@ static neo_status neo__cuda_bags_find_slots(neo__cuda *gpu, const neo__bags_job 
     if (job->sorted.records == 0) return NEO_OK;
     NEO__TRY(neo__cuda_fill(gpu, job->kept.fresh, 0,
                            (size_t)(job->sorted.records + 1) * sizeof *job->kept.fresh));
-    NEO__TRY(neo__cuda_run(gpu, "bags: slots", NEO__BAGS_KEYED(neo__bags_find_slots_kernel),
+    NEO__TRY(neo__cuda_run(gpu, "bags: slots", NEO__BAGS_KEYED(job, neo__bags_find_slots_kernel),
                            job->sorted.records, 1, *job, by_value));
     const neo__cuda_scanning scan = {job->sorted.temp, job->sorted.temp_bytes, job->kept.fresh,
                                      job->kept.place, NULL, NULL, job->sorted.records + 1, 0, 0};
@@ -3861,7 +3863,7 @@ static neo_status neo__cuda_bags_find_slots(neo__cuda *gpu, const neo__bags_job 
     return NEO_OK;
 }
 static neo_status neo__cuda_bags_give_slots(neo__cuda *d, const neo__bags_job *job, int by_value) {
-    return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(neo__bags_give_slots_kernel),
+    return neo__cuda_run(d, "bags: new slots", NEO__BAGS_KEYED(job, neo__bags_give_slots_kernel),
                          job->sorted.records, 1, *job, by_value);
 }
 /* The hash table with the keys of the first slot_count slots. */

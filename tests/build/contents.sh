@@ -17,7 +17,7 @@ budget() {
     neo_comm.h) echo 5010 0 0 56 ;;
     neo_plan.h) echo 4656 0 0 22 ;;
     neo_fsdp.h) echo 4918 0 0 14 ;;
-    neo_cuda.cuh) echo 4197 0 0 45 ;;
+    neo_cuda.cuh) echo 4199 0 0 45 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
