@@ -108,8 +108,7 @@
      NEO_IMPLEMENTATION        emits neo.h and neo_comm.h
      NEO_COMM_IMPLEMENTATION   emits neo_comm.h alone (neo.h is implemented in another file)
      NEO_COMM_MPI              with the MPI backend: compile with mpicc
-     NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI says that it
-                               takes it
+     NEO_COMM_MPI_STAGED       device memory goes through pinned memory, even if MPI takes it
      NEO_COMM_NCCL             with the NCCL backend, for programs that have device buffers: CUDA
                                and NCCL (-I$CUDA/include -L$CUDA/lib64 -lcudart -lnccl)
    ------------------------------------------------------------------------ */
@@ -189,8 +188,7 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
    neo_comm_init_env. Set MPI_ERRORS_RETURN on MPI_COMM_WORLD too: MPICH asks it for errors of any
    communicator. Collective over mpi_comm; nothing is in flight on other groups.
    Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. NEO_ERR_PEER, NEO_ERR_TIMEOUT:
-            another rank could not make its part, or did not come. NEO_ERR_DIVERGED: segment_bytes
-            differ. */
+            another rank failed, or did not come. NEO_ERR_DIVERGED: segment_bytes differ. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
                                                          const void *mpi_comm, neo_comm **comm);
 /* neo_comm_create_nccl: a group of the ranks of `host` (threads or MPI) whose buffers are device
@@ -278,8 +276,7 @@ NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend);
 
 /* neo_comm_time_ns: the clock of the group: neo_time_ns, or with neo_comm_desc.virtual_clock the
-   simulated time of the job, which begins at 0. neo_comm_sleep: take ns of it, as a computation of
-   that length would.
+   simulated time of the job, from 0 on. neo_comm_sleep: take ns of it, as a computation would.
    Virtual   Time stands still while any rank computes, and when all wait it jumps to the next
              moment at which one goes on: a message arrives by the link model, neo_comm_sleep ends,
              a timeout strikes (after all else at that moment). So a computation takes no time
@@ -342,9 +339,8 @@ NEO_API neo_status neo_comm_status(neo_comm *comm);
        neo_comm_label(comm, "h.3");
        status = neo_comm_all_gather(comm, ...);
    label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "":
-   none. A call that is refused (NEO_ERR_ARG) leaves it to the next one; neo_comm_agree and
-   neo_comm_split drop it.
-   Nothing is allocated and no byte more is sent: headers have room for it. */
+   none. A call that is refused (NEO_ERR_ARG) leaves it to the next; neo_comm_agree and _split drop
+   it. Nothing is allocated and no byte more is sent: headers have room for it. */
 NEO_API void neo_comm_label(neo_comm *comm, const char *label);
 /* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that
    cannot go on (its disk is full) calls it and returns. message: shown on the others. */
@@ -585,8 +581,7 @@ NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
 
    Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of
    NEO_WIRE_BLOCK columns (the last may be shorter); f8, i8 and i4 carry one f32 scale per block. So
-   what a row becomes does not depend on which rows travel with it, and a rank's own part is rounded
-   as the others' are.
+   a row does not depend on those that travel with it, and a rank's own part is rounded, too.
        f16, bf16   to nearest even. Finite numbers beyond f16's largest saturate, and are counted.
        f8e4m3      x/scale with scale = the power of two that brings the block's largest magnitude
                    into (224, 448]
@@ -1009,9 +1004,8 @@ typedef struct neo__transport {
     /* carve: its own part of the group's block. */
     void (*carve)(neo_comm *comm, neo__carve *at);
     int (*takes_devices)(void); /* messages may be in a device's memory; NULL: they may */
-    /* start: begin a transfer. finish: wait until all of these are done. release: a finished view
-       is not read any more; NULL: receives never look at the sender's memory. All give NEO_OK or
-       what broke the group. */
+    /* start: begin a transfer. finish: wait for all of these. release: a finished view is not read
+       any more; NULL: receives copy. All give NEO_OK or what broke the group. */
     neo_status (*start)(neo_comm *comm, const neo__call *call, neo__xfer *x);
     neo_status (*finish)(neo_comm *comm, const neo__call *call, neo__xfer *x, int count);
     void (*release)(neo_comm *comm, neo__xfer *x);
@@ -1025,10 +1019,9 @@ typedef struct neo__transport {
     neo_status (*join)(neo_comm *sub, const neo__ballot *members);
     void (*leave)(neo_comm *comm);
     void (*drop)(neo_comm *comm);
-    /* agree: do all ranks make this call? (messages carry no call then). come: what the user's
-       stream has to do is done, and copy may run outside of a call. copy: inside this rank's
-       device. combine: as neo__device_combine. split: as neo_comm_split, in place of member and
-       join; *sub is NULL before. */
+    /* agree: do all ranks make this call? (messages carry no call then). come: wait for the user's
+       stream; then copy may run outside of a call. copy: inside this rank's device. combine: as
+       neo__device_combine. split: neo_comm_split, in place of member and join; *sub is NULL. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
@@ -1429,9 +1422,8 @@ static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *en
     *begin = (int)((int64_t)shards * rank / size);
     *end = (int)((int64_t)shards * (rank + 1) / size);
 }
-/* The maximal subtrees of the leaf tree of `shards` leaves inside a rank's leaves, in order; their
-   numbers of leaves to `leaves` (NULL: only counted). A subtree is an aligned power of two, or
-   reaches to the last leaf. */
+/* The maximal subtrees of the tree of `shards` leaves inside a rank's leaves, in order; their sizes
+   to `leaves` (or NULL). A subtree is an aligned power of two, or reaches to the last leaf. */
 static int neo__subtrees(int shards, int size, int rank, int *leaves) {
     int count = 0, begin, end;
     neo__comm_leaves(shards, size, rank, &begin, &end);
@@ -2363,8 +2355,7 @@ static int neo__in_place(const void *all, int64_t all_count, const void *part, i
     return (uintptr_t)all + (size_t)at * size == (uintptr_t)part ||
            !neo__overlap(all, (size_t)all_count * size, part, (size_t)count * size);
 }
-/* One buffer has all parts, on the root where there is one; the other has this rank's part. Or
-   both are whole. */
+/* One buffer has all parts (only on the root, if any), the other this rank's; or both are whole. */
 static neo_status neo__parts_issue(neo_comm *comm, neo__work *w, neo_ticket *ticket) {
     const int op = w->call.op, rooted = op == (int)NEO_COMM_GATHER || op == (int)NEO_COMM_SCATTER;
     const int whole = !rooted || comm->rank == w->call.root, in_has_all = neo__in_has_all(w);
@@ -3254,8 +3245,7 @@ static int neo__seat_wait(const neo_comm *c, neo__seat *p, int64_t seen, neo__li
     return !neo__limit_is_over(c->clock, l) || woken;
 }
 static int64_t neo__call_key(const neo__call *call) { return call->sequence * 256 + call->op; }
-/* The odd one of ranks that all wait: the first in another call, if most are in this rank's; else
-   `peer`. */
+/* Of ranks that all wait the first in another call, if most are in this rank's; else `peer`. */
 static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     int odd = peer, others = 0;
     for (int r = c->size - 1; r >= 0; r--) {

@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 18825 0 1 45 ;;
     neo_state.h) echo 3816 0 0 1 ;;
     neo_data.h) echo 4934 0 0 3 ;;
-    neo_comm.h) echo 5010 0 0 56 ;;
+    neo_comm.h) echo 5000 0 1 56 ;;
     neo_plan.h) echo 4656 0 0 22 ;;
     neo_fsdp.h) echo 4918 0 0 14 ;;
     neo_cuda.cuh) echo 4199 0 0 45 ;;
