@@ -37,17 +37,18 @@
 
    A NEW OPERATION, x (example: the norms)
      1. >>layers        its public calls, neo_x_forward and neo_x_backward, with their comment
-     2. >>kernel-types  its record, neo__x_call: sizes, addresses, distances between rows. In struct
-                        neo_device its row: neo_status (*x)(neo_device *d, const neo__x_call *call)
+     2. struct neo_device, in >>deferred-answers: its row, neo_status (*x)(neo_device *, const
+                        neo__x_call *); above it the record, neo__x_call: sizes, addresses,
+                        distances between rows. Its name in NEO__CHECKED_LIST
      3. >>impl-x        the public calls check their tensors (neo__check_matrix, _leaves_resolve),
                         fill the record and end in NEO__RUN(ctx, fn, x, &call)
-     4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to neo__x_part,
-                        between NEO__HOT_BEGIN and NEO__HOT_END. Sums over samples walk the leaves
-                        by neo__tree_push. Loops over columns are kernels, at >>kernels-vec
+     4. below them      the CPU's neo__cpu_x: neo__cpu_run hands parts of the work to functions as
+                        neo__norm_rows_part, between NEO__HOT_BEGIN and _END. Sums over samples walk
+                        the leaves by neo__tree_push. Loops over columns are at >>kernels-vec
      5. >>impl-cpu      the row d->x = neo__cpu_x; >>impl-finite: neo__see_x, what it reads, writes
-     6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (neo__x_warp),
-                        and its row in neo__cuda_table
-     7. tests           a row in the list of operations of tests/cuda, which compares the bits of
+     6. neo_cuda.cuh    neo__cuda_x in a section of its own, over the same kernels (their _warp
+                        forms), and its row in neo__cuda_table
+     7. tests           a row in tests/operations.h, which compares the bits of
                         both devices; the numbers themselves in tests/core
 
    WHERE TO ADD (lines of a section are budgeted in tests/build/sections.txt)
@@ -62,8 +63,8 @@
                        tables accept (>>impl-bags), row_load, row_store and their like
                        (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
                        and neo__digest_part of neo_state.h
-     a file format     for training data: neo_data.h; for tensors: neo_state.h
-     a collective      neo_comm.h; a way to shard: neo_plan.h
+     a file format     for training data: neo_data.h; for tensors: >>safetensors, neo_state.h
+     a collective      neo_comm.h; a way to shard tables: neo_plan.h; layers: neo_fsdp.h
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
@@ -1309,8 +1310,9 @@ typedef struct neo_table_desc {
     neo_init init;       /* DEFAULT: U(+-1/sqrt(rows)), as DLRM */
     int32_t row_buckets; /* R: pooled sums add bucket by bucket (bucket r has the rows from r rows/R
                             up to (r + 1) rows/R), then over buckets by the leaves' tree, + 0.0f,
-                            whatever the plan; 0: 1. The lookup of bags of three ids and more
-                            takes 1.1 to 1.6 times as long; above 64 a pass for each 64 */
+                            whatever the plan; 0: 1. The lookup of bags of three ids and more,
+                            with weights of any, takes up to 1.7 times as long; above 64 a pass
+                            for each 64 */
     void *weight;        /* [rows][dim] of dtype in memory of yours (init still applies); NULL:
                             neo's */
     neo_table_part part; /* parts of one table have one name. first_col is a multiple of 16, and so
@@ -5845,8 +5847,8 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
     if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
     return call;
 }
-/* stride: elements of the whole parameter from one row of t, a matrix, to the next; 0: t is one run
-   of them. */
+/* stride: elements of the whole parameter from a row of the matrix to the next; 0: one run of
+   them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor tensor, const char *name, neo_init init,
                                    int64_t first, int64_t stride) {
     NEO__TRY(neo__check_ctx("neo_tensor_init", ctx));
@@ -6215,7 +6217,7 @@ static void neo__gemm_scatter(const neo__gemm *gemm, const neo__gemm_place *plac
 NEO__INLINE int neo__gemm_finishes_relu(const neo__gemm_call *c) {
     return c->finish.act == NEO_ACT_RELU && !c->finish.backward && !c->finish.y;
 }
-/* t holds the operands of the segment; its k and everything about C is set here. */
+/* The tile holds the operands of the segment; its k and everything about C is set here. */
 static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__gemm_place *place) {
     float buffer[NEO__TILE_MAX_FLOATS], bias[NEO__TILE_MAX_FLOATS];
     const neo__gemm_call *c = &gemm->call;
@@ -6384,7 +6386,7 @@ static void neo__gemm_fetch_next(const neo__gemm *g, const neo__gemm_place *p,
     }
 }
 
-/* The part of B at p: as it is, or packed. */
+/* The part of B at place: as it is, or packed. */
 static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scratch,
                              const neo__gemm_place *place, const neo__gemm_box *box,
                              neo__tile *tile) {
@@ -6810,7 +6812,7 @@ static void neo__bf16_pack_b(const neo__bf16 *product, float *to, float *spare,
         product->ctx->gemm->pack_transposed(to, product->cols, spare, NEO__BF16_LINE, words, cols);
     }
 }
-/* The rows of tiles of A; a_row and a_word of t say how they lie. */
+/* The rows of tiles of A; a_row and a_word of the tile say how they lie. */
 static void neo__bf16_pack_a(const neo__bf16 *product, neo__bf16_tile *tile, float *to,
                              float *spare, const neo__gemm_box *box) {
     const neo__gemm_call *call = product->call;
@@ -7503,7 +7505,7 @@ enum {
 }; /* elements of elementwise work worth a task */
 
 NEO__HOT_END
-/* t is contiguous f32 of `like`'s shape. */
+/* The tensor is contiguous f32 of `like`'s shape. */
 static neo_status neo__check_like(const neo_ctx *ctx, const char *function, const char *name,
                                   neo_tensor tensor, neo_tensor like) {
     if (tensor.absent && tensor.ndim == 0)
@@ -7707,7 +7709,7 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
-/* n <= NEO__BLOCK elements of a row from column `at` on. */
+/* At most NEO__BLOCK elements of a row from column `at` on. */
 static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, int64_t row,
                              int64_t at, int64_t count) {
     float wide_x[NEO__BLOCK], wide_y[NEO__BLOCK];
@@ -8365,8 +8367,8 @@ static void neo__attention_to_keys(const neo__attention *a, neo__attention_part 
     neo__attention_product(a, part, n, a->call->dim, m, terms, 1, NEO__KEYS, packed, sum, a->wide,
                            !first);
 }
-/* The tile of n keys from k0, packed in s, with the tile of queries from q0; first: of those it
-   meets. */
+/* The tile of `count` keys from k0, in scratch, with the tile of queries from q0; first: of those
+   it meets. */
 static void neo__attention_pair(const neo__attention *attention, neo__attention_scratch *scratch,
                                 int64_t k0, int64_t count, int64_t q0, int first) {
     const neo__attention_call *call = attention->call;
@@ -9212,8 +9214,8 @@ static neo_status neo__optim_norm(neo_optim *optim, int later, double *norm) {
 }
 
 /* ---- norms of parameters ---- */
-/* sums[0] += the squares of n numbers, or, in blocks where these are too large, sums[1] += 2^-140
-   times. */
+/* sums[0] += the squares of `count` numbers, or, in blocks where these are too large, sums[1] +=
+   2^-140 times. */
 static neo_status neo__norm_squares(neo_ctx *ctx, const float *data, int64_t count,
                                     neo_exact *sums) {
     NEO__ZERO(neo__optim_span, span);
@@ -9665,7 +9667,7 @@ static neo_status neo__jagged_check_room(const neo_jagged_buffer *b, int64_t bag
                bags > b->max_bags ? b->max_bags : b->max_ids);
     return NEO_OK;
 }
-/* Store ids [k, k + count) of a source, and their weights (NULL: ones), at place `at` of b. */
+/* Store ids [k, k + count) of a source, and their weights (NULL: ones), at `at` of the buffer. */
 static void neo__jagged_put(neo_jagged_buffer *buffer, int64_t at, neo_dtype from, const void *ids,
                             const float *weights, int64_t k, int64_t count) {
     if (count == 0) return;
@@ -11495,7 +11497,7 @@ static void neo__bags_give_buffers(const neo_bags *b, int64_t ti, int64_t first,
 }
 /* ---- gather ---- */
 
-/* Records of ids [k, end) of feature p, which begin in bag `bag`; to[0] is occurrence `number` of
+/* Records of ids [k, end) of the feature, which begin in bag `bag`; to[0] is occurrence `number` of
    the table; low_of_bag: added to a bag's number. */
 NEO__INLINE void neo__bags_record_run(const neo_bags *bags, const neo__bag_feature *feature,
                                       int64_t bag, int64_t k, int64_t end, int64_t low_of_bag,
@@ -11626,7 +11628,7 @@ static void neo__bag_swap(neo__bag_merge *m) {
     m->from = m->to;
     m->to = other;
 }
-/* The records of feature p, which has its table for itself and only good ids, by their lowest
+/* The records of a feature which has its table for itself and only good ids, by their lowest
    digit: straight from the ids, without writing them down in order first. (Apart from counting:
    together they are short of registers.) */
 NEO__INLINE void neo__bags_scatter_ids_of(const neo_bags *bags, const neo__bag_feature *feature,
@@ -17063,7 +17065,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(row_load_left)(neo_dtype dtype, const char *p
     int16_t few[16];
     if (NEO__W == 1 || left >= NEO__W) return NEO__FN(row_load)(dtype, p, scale, bias);
     memset(few, 0, sizeof few);
-    memcpy(few, p, (size_t)left * (dtype == NEO_I8 ? 1 : 2));
+    memcpy(few, p, (size_t)(left & 15) * (dtype == NEO_I8 ? 1 : 2)); /* left < NEO__W <= 16 */
     return NEO__FN(row_load)(dtype, (const char *)few, scale, bias);
 #endif
 }
@@ -17366,7 +17368,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
     }
 }
 
-/* ---- the careful lookup ---- */
+/* ---- sums over parts; one row ---- */
 
 NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
     t->depth--;
@@ -17499,8 +17501,8 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
     enum { MOST = NEO__POOL_BUCKETS, WIDTH = 8 * NEO__W };
     float sum[(MOST + 1) * WIDTH] __attribute__((aligned(64))), part[NEO__PART_DEPTH * WIDTH];
     int32_t at[MOST];
-    neo__part_tree tree = {part, WIDTH, WIDTH, {0}, 0};
     const int64_t ahead = NEO__FN(bag_ahead)(lookup->store->row_bytes / 4), stride = count * NEO__W;
+    neo__part_tree tree = {part, stride, stride, {0}, 0};
     const int eights = (int)NEO__MIN((lookup->buckets + 7) / 8, MOST / 8);
     const neo_dtype dtype = lookup->store->dtype;
     const int may_be_three =
@@ -17509,7 +17511,6 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
     for (; b < b_end; b++) {
         const int64_t k = lookup->offsets[b], k_end = lookup->offsets[b + 1];
         const int64_t fetch = k_end + ahead <= lookup->offsets[lookup->bags] ? ahead : 0;
-        uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
         NEO__VF s[8];
         if (!fetch && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
@@ -17517,6 +17518,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
             NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
                                fetch))
             continue;
+        uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);
             memset(at, 0, 8 * sizeof *at);
@@ -18170,12 +18172,11 @@ typedef struct NEO__FN(bag_walk) {
 NEO__KERNEL_INLINE void NEO__FN(bag_fetch_rows)(const neo__bag_update *update,
                                                 NEO__FN(bag_walk) * k, int64_t end, int64_t bytes) {
     const char *w = update->store->data;
-    const float *state = update->state[0] ? update->state[0] : (const float *)(const void *)w;
-    const float *scale = update->store->scale;
+    const float *state = update->state[0], *scale = update->store->scale;
     for (int64_t r = k->end; r < end; r++) {
         int64_t row = (int64_t)(update->records[k->first[r]] >> update->low_bits);
         for (int64_t c = 0; c < bytes; c += 64) __builtin_prefetch(w + row * bytes + c, 0, 2);
-        __builtin_prefetch(state + row, 0, 2);
+        if (state) __builtin_prefetch(state + row, 0, 2);
         if (scale) __builtin_prefetch(scale + 2 * row, 0, 2);
     }
 }

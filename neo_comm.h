@@ -83,10 +83,10 @@
      rank's share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet
      in a call) are counted apart, as control bytes.
 
-   A NEW COLLECTIVE, x (example: broadcast)
+   A NEW COLLECTIVE, x (example: all_gather)
      1. >>comm-collectives   neo_comm_x; what it sends: BYTES, above
      2. >>comm-stats         its row in neo_comm_op (the first ones reduce, the others do not), and
-                             its name in neo__op_names (>>impl-comm-types)
+                             its name in neo__op_names (>>impl-comm-core)
      3. >>impl-comm-calls    neo_comm_x checks its arguments, fills a neo__work and issues it
      4. >>impl-collectives   neo__x_run: rounds of messages; a case in neo__work_run. Threads, MPI
                              and NCCL need nothing more
@@ -285,9 +285,8 @@ NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
              of this clock too.
                  desc.virtual_clock = 1;
                  desc.link[NEO_LEVEL_CROSS] = (neo_link){.latency_us = 20, .bandwidth = 10e9};
-             While a rank waits for another by means of its own (a lock, a loop around neo_comm_test
-             without neo_comm_sleep), no time passes. Only the rank's own thread makes calls. Not
-             with neo_comm_input, NCCL and MPI. */
+             While a rank waits by means of its own (a lock, a loop of neo_comm_test without a
+             sleep) no time passes. Only its own thread calls. Not with _input, NCCL and MPI. */
 NEO_API int64_t neo_comm_time_ns(const neo_comm *comm);
 NEO_API void neo_comm_sleep(neo_comm *comm, int64_t ns);
 
@@ -1012,9 +1011,8 @@ typedef struct neo__transport {
     /* tell: the peers must know that this rank broke the group. heard: has one said so? */
     void (*tell)(neo_comm *comm);
     int (*heard)(neo_comm *comm);
-    /* member: the part of a new group that this rank brings (exchanged with the others as a
-       number); join: take the others' parts. leave: this rank takes no part any more; drop: nor
-       does it look at the others' parts. */
+    /* member: this rank's part of a new group, exchanged as a number; join: take the others' parts.
+       leave: this rank takes no part any more; drop: nor does it look at the others' parts. */
     neo_status (*member)(neo_comm *sub, neo_comm *parent, int64_t *token);
     neo_status (*join)(neo_comm *sub, const neo__ballot *members);
     void (*leave)(neo_comm *comm);
@@ -1033,7 +1031,7 @@ typedef struct neo__transport {
 typedef struct neo__comm_queue {
     neo__cond changed;
     neo__thread thread;
-    int runs, quit, ended; /* the thread */
+    int runs, quit, ended, serves; /* the thread; serves: it makes a call, and nobody else does */
     int inline_only; /* MPI serves the user's thread alone: asynchronous calls block */
     int64_t issued, finished, succeeded;
     neo__work *slot; /* [desc.queue_length], and one for calls that block */
@@ -1183,8 +1181,7 @@ static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message
 static neo_status neo__comm_failed(const neo_comm *c) {
     return neo_fail(c->failure.status, "%s", c->failure.message);
 }
-/* Break the group: the first reason stands, here and (by tell) on the peers. The rank and its call
-   come first, unless that is NULL. */
+/* Break the group: the first reason stands, here and on the peers. call: NULL, or named in it. */
 NEO__PRINTF(4, 5)
 static neo_status neo__comm_break(neo_comm *c, const neo__call *call, neo_status status,
                                   const char *format, ...) {
@@ -1261,9 +1258,11 @@ static void neo__comm_main(void *arg) {
             (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
         if (comm->queue.finished == comm->queue.issued) break;
         neo__work *w = &comm->queue.slot[comm->queue.finished % comm->desc.queue_length];
+        comm->queue.serves = 1;
         neo__mutex_unlock(&comm->lock);
         neo_status status = neo__comm_execute(comm, w); /* a failure stays in comm->failure */
         neo__mutex_lock(&comm->lock);
+        comm->queue.serves = 0;
         comm->queue.finished++;
         comm->queue.succeeded += status == NEO_OK;
         neo__clock_wake(comm->clock, &comm->queue.changed);
@@ -1942,8 +1941,7 @@ static neo_status neo__round_start(neo_comm *c, const neo__call *call, neo__roun
             if (r->xfer[i].send == send) NEO__TRY(c->transport->start(c, call, &r->xfer[i]));
     return NEO_OK;
 }
-/* `status` is of the work done meanwhile; if that failed, the group is broken, and finish takes
-   back what others might still read. */
+/* status: of the work done meanwhile; after an error finish takes back what others might read. */
 static neo_status neo__round_finish(neo_comm *c, const neo__call *call, neo__round *r,
                                     neo_status status) {
     neo_status finished = c->transport->finish(c, call, r->xfer, r->count);
@@ -3070,7 +3068,7 @@ typedef struct neo__seat {
     int size, ring_length;
     int references; /* atomic */
     int left;       /* atomic: the rank does not take part any more */
-    int waits_for;  /* atomic: 1 + the rank of the job that it waits for; 0: none */
+    int waits_for;  /* atomic: 1 + the rank it waits for, negated in its queue's thread; 0: none */
     int64_t waits_in; /* atomic: its call then (neo__call_key) */
     neo__mutex lock;
     neo__cond wake;
@@ -3245,7 +3243,7 @@ static int neo__seat_wait(const neo_comm *c, neo__seat *p, int64_t seen, neo__li
     return !neo__limit_is_over(c->clock, l) || woken;
 }
 static int64_t neo__call_key(const neo__call *call) { return call->sequence * 256 + call->op; }
-/* Of ranks that all wait the first in another call, if most are in this rank's; else `peer`. */
+/* The first in another call, where all ranks wait and most are in this rank's; else `peer`. */
 static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     int odd = peer, others = 0;
     for (int r = c->size - 1; r >= 0; r--) {
@@ -3256,30 +3254,32 @@ static int neo__threads_odd(neo_comm *c, const neo__call *call, int peer) {
     }
     return 2 * others < c->size ? odd : peer;
 }
-/* Whom a rank of the job waits for, in any of its groups: 1 + its number in the job; 0: nobody. */
-static int neo__threads_waits(neo__job *job, int rank) {
+/* 1 + the rank of the job that a rank waits for, here or by its own thread elsewhere; 0: none. */
+static int neo__threads_waits(neo_comm *c, int rank) {
+    neo__job *job = c->threads.job;
     int found = 0;
+    for (int r = 0; r < c->size; r++)
+        if (c->world[r] == rank) found = abs(NEO__SEE(c->threads.seat[r]->waits_for));
     neo__mutex_lock(&job->lock);
     for (neo__seat *p = job->seats; p && !found; p = p->next)
-        if (p->ctx == job->rank[rank].ctx) found = NEO__SEE(p->waits_for);
+        if (p->ctx == job->rank[rank].ctx) found = NEO__MAX(0, NEO__SEE(p->waits_for));
     neo__mutex_unlock(&job->lock);
     return found;
 }
 static neo_status neo__threads_late(neo_comm *c, const neo__call *call, const neo__xfer *x) {
     if (NEO__SEE(c->threads.seat[x->peer]->left))
         return neo__comm_break(c, call, NEO_ERR_PEER, "rank %d has left", c->world[x->peer]);
-    neo__job *job = c->threads.job;
     const int mine = c->world[c->rank];
     int last = c->world[x->peer], next = -1; /* it may wait for another: which waits for nobody? */
-    for (int hop = 0; hop < job->ranks && next != mine; hop++) {
-        next = neo__threads_waits(job, last) - 1;
+    for (int hop = 0; hop < c->threads.job->ranks && next != mine; hop++) {
+        next = neo__threads_waits(c, last) - 1;
         if (next < 0) break;
         if (next != mine) last = next;
     }
     char also[40] = "";
     if (next >= 0) { /* a ring */
         last = c->world[neo__threads_odd(c, call, x->peer)];
-        next = neo__threads_waits(job, last) - 1;
+        next = neo__threads_waits(c, last) - 1;
         if (next >= 0) snprintf(also, sizeof also, "; it waits for rank %d", next);
     }
     return neo__comm_break(c, call, NEO_ERR_TIMEOUT, "rank %d did not come within %d ms%s", last,
@@ -3291,8 +3291,9 @@ static int neo__threads_on_its_way(neo_comm *c, const neo__xfer *x) {
                        NEO__SEE(x->message->arrives_ns) > neo__clock_now(c->clock));
 }
 static void neo__seat_waits(neo_comm *c, const neo__call *call, int rank) {
+    const int found = c->queue.serves ? -rank - 1 : rank + 1;
     __atomic_store_n(&c->threads.seat[c->rank]->waits_in, neo__call_key(call), __ATOMIC_RELEASE);
-    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, rank + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->threads.seat[c->rank]->waits_for, found, __ATOMIC_RELEASE);
 }
 
 static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__xfer *x) {
@@ -4368,8 +4369,7 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (*device) d->ctx.device = *device;
     return neo_ctx_create(&d->ctx, ctx);
 }
-/* The end of a rank whose function returned `status`: that, or what it hears of the others.
-   MPI_Finalize is for all or none. */
+/* The status of a rank whose function has returned, or what it hears. All finalize, or none. */
 static neo_status neo__mpi_end(neo_comm *comm, neo_status status, int *finished) {
     if (status == NEO_OK) status = neo_comm_wait_all(comm);
     if (status == NEO_OK) status = neo__mpi_part(comm, finished);

@@ -22,8 +22,8 @@
          neo_device *gpu;
          if (neo_cuda_device_create(NULL, &gpu) != NEO_OK) ... neo_last_error() says why
          neo_ctx_desc desc = {.device = gpu};
-     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes. README.md has
-     a program.
+     A trainer in a .cu file defines NEO_IMPLEMENTATION instead, before the includes.
+     examples/gpu.c is a program.
 
    WITHOUT A GPU
      tests/cuda/emulator/cuda_on_cpu.h stands in for CUDA: the same kernels on the CPU, slowly, with

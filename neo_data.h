@@ -29,10 +29,10 @@
 
    A NEW FILE FORMAT (example: npy)
      1. >>schema         neo_format, and a constructor, neo_schema_x
-     2. >>impl-x         a new section: neo_schema_x; neo__source_x fills a block with the next
-                         samples of a file, as records (see >>impl-schema)
-     3. >>impl-source    its case in the switch that fills blocks. Formats of text have their lines
-                         parsed at >>impl-parse instead
+     2. >>impl-x         a new section: neo_schema_x; neo__source_x reads the next bytes of a file
+                         into a block; neo__block_parse_x makes records of them (>>impl-schema)
+     3. >>impl-source    its cases where files are opened and closed and blocks are filled, and in
+                         neo__block_parse (>>impl-synthetic), which else parses lines of text
      4. >>impl-reader    neo__reader_init: what is known before reading (bytes, samples)
      5. tests/data       a file of the format's own; a target in tests/fuzz
 
@@ -3115,7 +3115,7 @@ static neo_status neo__ids_reserve(neo_reader *r, neo__ids *list, int64_t count)
     if (list->capacity > 0) __atomic_fetch_add(&r->stats.grow_count, 1, __ATOMIC_RELAXED);
     return NEO__GROW(r->ctx, list->list, list->capacity, count);
 }
-/* Samples [b->taken, b->taken + n) of the block to the end of the window. */
+/* Samples [taken, taken + count) of the block to the end of the window. */
 static neo_status neo__window_append(neo_reader *reader, neo__window *window, neo__block *block,
                                      int64_t count) {
     const neo_schema *schema = reader->schema;
@@ -4288,8 +4288,8 @@ static neo_status neo__source_npy_open(neo__source *source) {
                source->rows, known);
     return NEO_OK;
 }
-/* n rows of array k to `to`: those of the share, and what lies between two of its runs if that is
-   less than another read would cost. */
+/* `count` rows of array k to `to`: those of the share, and what lies between two of its runs if
+   that is less than another read would cost. */
 static neo_status neo__source_npy_read(neo__source *source, int k, int64_t count, int64_t row,
                                        char *to) {
     enum { GAP_BYTES = 16384 };
@@ -4313,7 +4313,7 @@ static neo_status neo__source_npy_read(neo__source *source, int k, int64_t count
     }
     return NEO_OK;
 }
-/* Rows [offset, offset + n): dense, then sparse, then labels. */
+/* Rows [offset, offset + count): dense, then sparse, then labels. */
 static neo_status neo__source_npy(neo__source *source, neo__block *block) {
     if (!source->open) NEO__TRY(neo__source_npy_open(source));
     int64_t count = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));

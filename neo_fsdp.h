@@ -25,7 +25,7 @@
      In exactly one .c file:               In the others:
          #define NEO_IMPLEMENTATION            #include "neo_fsdp.h"
          #include "neo_fsdp.h"
-     On every rank (neo_comm_init_env runs a function on each; README.md has a whole program):
+     On every rank (neo_comm_init_env runs a function on each; a whole program: examples/ranks.c):
          neo_plan_create(ctx, &desc, &plan);      desc.bags as for neo_bags_create, of all ranks
          neo_shard_create(comm, plan, &shard);
          per batch, with this rank's samples of it:
@@ -2262,7 +2262,7 @@ static neo_status neo__shard_backward_ready(neo_shard *s) {
     return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
                                s->pooled.local, s->now->global);
 }
-/* One step, of the batch b or (NULL) of what is kept. All that is sent comes before anything
+/* One step, of the batch or (NULL) of what is kept. All that is sent comes before anything
    changes. */
 static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *batch, float lr) {
     if (shard->whole)
@@ -3324,7 +3324,7 @@ static neo__fsdp_unit neo__fsdp_describe_unit(const neo_fsdp *fsdp, const neo_fs
                    (fsdp->local ? !unit.keep && fsdp->desc.micro_batches > 1 : !unit.own_window);
     return unit;
 }
-/* Everything that counts arrays: f without them. */
+/* Everything that counts arrays: fsdp without them. */
 static neo_status neo__fsdp_describe(neo_fsdp *fsdp, neo_ctx *ctx, const neo_fsdp_desc *desc,
                                      int ranks, int rank) {
     int shards = neo_ctx_repro_shards(ctx), replicated = 0;
@@ -4827,7 +4827,7 @@ static void neo__fsdp_list_tensors(neo__fsdp_writer *writer) {
         writer->name[at] = writer->text[i];
     }
 }
-/* A pass: w->whole on rank 0 is the unit's. */
+/* A pass: writer->whole on rank 0 is the unit's. */
 static neo_status neo__fsdp_write_pass(neo__fsdp_writer *writer, int unit, int kind) {
     neo_fsdp *fsdp = writer->f;
     const neo__fsdp_unit *u = &fsdp->unit[unit];

@@ -310,8 +310,8 @@ NEO__COLD_BEGIN
    >>impl-plan
 
    A plan keeps a copy of its description, each table's facts, the pieces (by table, with an index
-   by rank) and what they predict. Numbers that decide are doubles, made by + - * / alone, in a
-   fixed order, and ties go to the lower index: every machine makes the same plan.
+   by rank) and what they predict. Numbers that decide are doubles, made by + - * / and neo_zipf in
+   a fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------ */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 16 << 20 };
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
@@ -2943,7 +2943,7 @@ static int neo__plan_key_less(const neo__plan_key *a, const neo__plan_key *b) {
     return neo__plan_key_order(a, b) < 0;
 }
 
-/* The key of a rank that gets x, lower is better; 0: x does not fit. */
+/* The key of a rank that gets the load, lower is better; 0: it does not fit. */
 static int neo__plan_search_score(neo__plan_search *search, neo__plan_goal goal, int32_t rank,
                                   const neo__plan_load *load, neo__plan_key *key) {
     const neo__plan_load *have = &search->load[rank];
@@ -2960,7 +2960,7 @@ static int neo__plan_search_score(neo__plan_search *search, neo__plan_goal goal,
     key->at = rank;
     return 1;
 }
-/* The `want` best of ranks [begin, end) to s->key, best first; returns how many there are. */
+/* The `want` best of ranks [begin, end) to search->key, best first; returns how many there are. */
 static int32_t neo__plan_search_best(neo__plan_search *search, neo__plan_goal goal,
                                      const neo__plan_load *load, int32_t begin, int32_t end,
                                      int32_t want) {
@@ -3547,7 +3547,7 @@ static neo_status neo__plan_search_alloc(neo__plan_search *search, neo_plan *pla
     search->seats = search->seat_first[search->tables];
     return neo__plan_search_memory(search);
 }
-/* s->best: the best draft within cap; 0 if nothing fits. */
+/* search->best: the best draft within cap; 0 if nothing fits. */
 static int neo__plan_search_run(neo__plan_search *search, double cap) {
     search->cap = cap;
     search->best_value = -1.0;
@@ -3566,7 +3566,7 @@ static int neo__plan_search_run(neo__plan_search *search, double cap) {
     (void)neo__plan_search_judge(search, NEO__PLAN_FINAL_WORK);
     return 1;
 }
-/* s->best becomes the plan's pieces. */
+/* search->best becomes the plan's pieces. */
 static neo_status neo__plan_search_build(neo__plan_search *search) {
     neo_plan *plan = search->plan;
     int64_t count = 0, held = 0;
@@ -3589,8 +3589,8 @@ static neo_status neo__plan_search_build(neo__plan_search *search) {
 /* ---- memory: what a plan takes to the byte, and the least there is ----
 
    The search adds up an estimate of the buffers; what they take (neo__shard_plan_bytes) is known of
-   a whole plan only, and is no sum. So plans are weighed: s->extra is by how much each rank was
-   off, and with it the search goes on from there.
+   a whole plan only, and is no sum. So plans are weighed: search->extra is by how much each rank
+   was off, and with it the search goes on from there.
 
    The least memory is searched by itself, whatever the budget: some starts, each levelled; and,
    where there are few tables, from the best of them all that differs by one table or one piece,
@@ -3598,7 +3598,7 @@ static neo_status neo__plan_search_build(neo__plan_search *search) {
    not depend on the budget, and may end as soon as it is below it, a plan exists for every budget
    from the least one up. */
 
-/* Builds the best draft, which plan->step then describes, and fills in s->weighed and s->spread. */
+/* Builds the best draft, which plan->step then describes; fills in search->weighed and ->spread. */
 static neo_status neo__plan_search_weigh(neo__plan_search *search) {
     NEO__TRY(neo__plan_search_build(search));
     neo__plan_search_restore(search, -1);
@@ -3757,7 +3757,7 @@ static neo_status neo__plan_search_slack(neo__plan_search *search, int64_t budge
 }
 /* A plan within `budget` bytes a rank (0: any). The search's cap is not quite the budget: between a
    cap under which nothing is found and one whose plan is too large, the next is halfway.
-   NEO_ERR_CAPACITY: there is none; s->lean.bytes is a budget that would do. */
+   NEO_ERR_CAPACITY: there is none; search->lean.bytes is a budget that would do. */
 static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t budget) {
     double cap = budget ? (double)budget : DBL_MAX, failed = 0.0, over = 0.0, above = 0.0;
     int runs = (int64_t)search->tables * search->ranks > NEO__PLAN_LARGE ? 3 : 8;
@@ -4128,7 +4128,7 @@ static neo_status neo__plan_read_name(neo__plan_reader *reader) {
     return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'",
                     reader->path, reader->line, name);
 }
-/* "0,2,5-6/8-9": ranks to r->ranks; groups: divided by '/', of as many each. */
+/* "0,2,5-6/8-9": ranks to reader->ranks; groups: divided by '/', of as many each. */
 static neo_status neo__plan_read_ranks(neo__plan_reader *reader, int32_t *groups, int32_t *each) {
     const char *p = neo__plan_word(reader);
     int32_t count = 0, in_group = 0;

@@ -825,8 +825,8 @@ static int neo__ends_as_part(const char *name) {
     return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
 }
 
-/* 1: files can hold t: in one piece, not none (an empty tensor may have no memory), and of as many
-   elements as a header is read with. */
+/* 1: files can hold the tensor: in one piece, not none (an empty tensor may have no memory), and of
+   as many elements as a header is read with. */
 static int neo__tensor_is_storable(const neo_tensor *tensor) {
     int64_t product = 1;
     int empty = 0;
@@ -3552,7 +3552,7 @@ static neo_status neo__ckpt_read_schema(neo__ckpt_load *load) {
         neo_safetensors_close(file);
         if (status != NEO_OK || index >= 0) return status;
     }
-    NEO__CHECK(!load->desc->schema_only, NEO_ERR_NOT_FOUND, "%s: it has no dictionaries",
+    NEO__CHECK(!load->desc->schema_only, NEO_ERR_MISMATCH, "%s: it has no dictionaries",
                load->dir);
     return NEO_OK;
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 enum { B = 256, D = 16, F = 26, DENSE = 13, Z = D + F * (F + 1) / 2 }; /* batch, columns, tables */
-#define DO(call) if ((call) != NEO_OK) return fprintf(stderr, "%s\n", neo_last_error()), 1
+#define DO(call) do if (call) return fprintf(stderr, "%s\n", neo_last_error()), 1; while (0)
 
 int main(void) {
     static float x[B * D], e[B * F * D], z[B * Z], y[B], dx[B * D], de[B * F * D], dz[B * Z], dy[B];

@@ -56,7 +56,7 @@ static neo_status largest_gradient(const cli_rank *me, neo_fsdp *dense, char *wo
     if (status == NEO_OK) status = neo_fsdp_norms(dense, norms);
     const int at = status == NEO_OK ? neo_norms_largest(norms, count) : -1;
     if (at >= 0)
-        snprintf(words, bytes, "; the largest gradient norm is %g, of %s", norms[at].grad,
+        snprintf(words, bytes, "; the largest gradient norm at hand is %g, of %s", norms[at].grad,
                  norms[at].name);
     free(norms);
     return status;
@@ -191,7 +191,8 @@ static const char *cli_json(double number, char text[32]) {
     return text;
 }
 
-/* Keeps the state as the best, whose manifest has its loss, too. more: fields of metrics.json, from ',' on. Collective. */
+/* Keeps the state as the best, whose manifest has its loss, too. more: fields of metrics.json, from
+   ',' on. Collective. */
 static neo_status cli_best_keep(const cli_rank *me, const cli_saves *saves, neo_state *state,
                                 int64_t step, double lr, const cli_best *best, const char *more) {
     char dir[4096], path[4096], partial[4096 + 8], loss[32];

@@ -213,7 +213,7 @@ static void test_edges(void) {
 /* Bags short, long, and longer than what is looked at in one go; columns in parts of a vector. */
 static void test_row_buckets(void) {
     static const int64_t rows[] = {50, 13, 200}, dims[] = {24, 100, 3};
-    static const int buckets[] = {2, 3, 5, 7, 8, 9, 13, 64, 65, 100};
+    static const int buckets[] = {2, 3, 5, 7, 8, 9, 13, 64, 65, 100, 190};
     static const int longest[] = {5, 25, 100};
     static const neo_bounds bounds[] = {NEO_BOUNDS_ERROR, NEO_BOUNDS_CLAMP, NEO_BOUNDS_DROP};
     for (int n = 0; n < 10 * 3 * 4; n++) {

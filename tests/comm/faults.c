@@ -1391,29 +1391,34 @@ static neo_status slow_disk(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 /* Rank 0 waits for rank 1, which waits in another group for rank 2, which sleeps; or rank 1 waits
-   there for rank 0. */
+   there for rank 0; or rank 1 sleeps, while an asynchronous call of its other group waits. */
 static neo_status waits_elsewhere(neo_comm *comm, void *user) {
     scene *s = (scene *)user;
     const int rank = neo_comm_rank(comm), is_ring = s->hit == OTHER_OP;
+    const int sleeps = s->hit == RETURN_ERROR;
     float word = 1;
+    neo_ticket ticket;
     neo_comm *pair = NULL;
     IS_OK(s, comm, neo_comm_split(comm, rank == (is_ring ? 2 : 0), 0, &pair));
     set_timeout(comm, SHORT_MS);
     if (rank == 2) sleep_ms(comm, 4 * SHORT_MS);
     if (rank == 1) sleep_ms(comm, SHORT_MS / 2); /* not late before rank 0 */
-    if (rank == 1) (void)neo_comm_recv(pair, &word, 1, NEO_F32, is_ring ? 0 : 1, NULL);
+    if (rank == 1)
+        (void)neo_comm_recv(pair, &word, 1, NEO_F32, is_ring ? 0 : 1, sleeps ? &ticket : NULL);
+    if (rank == 1 && sleeps) sleep_ms(comm, 4 * SHORT_MS);
     if (rank == 0)
         IS_ERR(s, comm, neo_comm_recv(comm, &word, 1, NEO_F32, 1, NULL), NEO_ERR_TIMEOUT,
                is_ring ? "rank 1 did not come within 150 ms; it waits for rank 0"
-                       : "rank 2 did not come within 150 ms");
+               : sleeps ? "rank 1 did not come within 150 ms"
+                        : "rank 2 did not come within 150 ms");
     neo_comm_destroy(pair);
     return NEO_OK;
 }
 static void timeouts_over_groups(void) {
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         scene s;
         scene_single(&s, 3, "a rank waits in another group");
-        s.hit = k ? OTHER_OP : s.hit;
+        s.hit = k == 2 ? RETURN_ERROR : k ? OTHER_OP : s.hit;
         scene_single_run(&s, waits_elsewhere, NEO_OK);
     }
 }

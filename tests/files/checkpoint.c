@@ -943,7 +943,7 @@ static void dictionaries(void) {
     CHECK_OK(neo_save(ctx, &save_desc, state)); /* makes the directory; has no dictionaries */
     CHECK_OK(neo_state_add_schema(again, fresh));
     CHECK_ERR(neo_state_add_schema(again, fresh), NEO_ERR_ARG, "already");
-    CHECK_ERR(neo_load(ctx, &load_desc, again, &step), NEO_ERR_NOT_FOUND, "no dictionaries");
+    CHECK_ERR(neo_load(ctx, &load_desc, again, &step), NEO_ERR_MISMATCH, "no dictionaries");
 
     static const char lines[] = "1,red,x\n0,green,y\n1,blue,x\n0,red,z\n",
                       other_lines[] = "1,black,x\n0,white,y\n";

@@ -276,7 +276,7 @@ sick() {
 }
 back='--resume goes back to step 100: give it a smaller --lr or --clip-norm'
 tensor="(bottom|top|bags)\.[^ ]*( is not finite)?; $back"
-norm='the largest gradient norm is [-a-z0-9.+]*, of (bottom|top)\.[0-9]\.(weight|bias)'
+norm='the largest gradient norm at hand is [-a-z0-9.+]*, of (bottom|top)\.[0-9]\.(weight|bias)'
 begin='there is no checkpoint: begin again with a smaller --lr or --clip'
 sgd="--synthetic 9600 $small --optimizer sgd"
 good=$(state_of $D $sgd --lr 0.01 --epochs 2)
