@@ -17499,7 +17499,7 @@ NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int32_t *at, int eights, in
 NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
                                          int64_t col, int64_t left, int count) {
     enum { MOST = NEO__POOL_BUCKETS, WIDTH = 8 * NEO__W };
-    float sum[(MOST + 1) * WIDTH] __attribute__((aligned(64))), part[NEO__PART_DEPTH * WIDTH];
+    float sum[(MOST + 1) * WIDTH] __attribute__((aligned(64))), part[(int)NEO__PART_DEPTH * WIDTH];
     int32_t at[MOST];
     const int64_t ahead = NEO__FN(bag_ahead)(lookup->store->row_bytes / 4), stride = count * NEO__W;
     neo__part_tree tree = {part, stride, stride, {0}, 0};
