@@ -206,6 +206,8 @@ class Walk:
             words = NO_FILE.get(calls)
             names = [re.sub(r"( \(deleted\)|\.partial|\.tmp)*$", "", os.path.basename(path))
                      for path in struck]
+            # A file that only tries whether a directory can be written: the message names that.
+            names += [os.path.dirname(path) for path in struck if path.endswith("/.writable")]
             if not (re.search(words, err) if words else any(name in err for name in names)):
                 return f"the message does not name {words or names}: {err.strip()[-300:]}"
             # fstat: a file whose size is not known; mkdir: gpt tries to write there all the same.
