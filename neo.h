@@ -12771,7 +12771,6 @@ NEO_API neo_status neo_bags_table_squares(const neo_bags *bags, int32_t table, n
     NEO__ZERO(neo_exact, squares);
     for (int64_t i = 0; i < bags->kept.count; i++) {
         int32_t of = table;
-        if (!bags->ctx->device && bags->kept.slots[i].table != table) continue;
         const float *g = neo_bags_kept_row(bags, i, &of, NULL);
         if (!g) return NEO_ERR_DEVICE;
         for (int64_t c = 0; c < bags->tables[table].dim && of == table; c++)

@@ -2582,6 +2582,16 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
+/* The place of a table among the data-parallel ones, or -1. */
+static int32_t neo__shard_copy_of(const neo__shard_map *m, int32_t table) {
+    int32_t place = -1;
+    for (int64_t i = 0; i < m->replica_count; i++) {
+        int32_t t = m->feature_table[m->replicas[i]];
+        if (i == 0 || t != m->feature_table[m->replicas[i - 1]]) place++;
+        if (t == table) return place;
+    }
+    return -1;
+}
 NEO_API neo_status neo_shard_table_squares(const neo_shard *shard, int32_t table, neo_exact *sum) {
     const char *fn = "neo_shard_table_squares";
     NEO__ZERO(neo_exact, squares);
@@ -2595,13 +2605,9 @@ NEO_API neo_status neo_shard_table_squares(const neo_shard *shard, int32_t table
     for (int64_t i = first; shard->bags && i < map->part_begin[shard->rank + 1]; i++)
         if (map->parts[i].table == table)
             NEO__TRY(neo_bags_table_squares(shard->bags, (int32_t)(i - first), &squares));
-    int32_t n = -1; /* the copy at hand */
-    for (int64_t i = 0; shard->replicas && shard->rank == 0 && i < shard->copies.features; i++) {
-        const int32_t t = map->feature_table[map->replicas[i]];
-        const int is_next = i == 0 || map->feature_table[map->replicas[i - 1]] != t;
-        n += is_next;
-        if (is_next && t == table) NEO__TRY(neo_bags_table_squares(shard->replicas, n, &squares));
-    }
+    const int32_t copy = neo__shard_copy_of(map, table);
+    if (copy >= 0 && shard->replicas && shard->rank == 0)
+        NEO__TRY(neo_bags_table_squares(shard->replicas, copy, &squares));
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
@@ -2856,16 +2862,6 @@ static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int
         NEO__TRY(neo_comm_broadcast(k->s->rows, k->whole, floats, NEO_F32, k->root, NULL));
     }
     return neo_bags_set_rows(k->s->replicas, t, a, b - a, rows);
-}
-/* The place of a table among the data-parallel ones, or -1. */
-static int32_t neo__shard_copy_of(const neo__shard_map *m, int32_t table) {
-    int32_t place = -1;
-    for (int64_t i = 0; i < m->replica_count; i++) {
-        int32_t t = m->feature_table[m->replicas[i]];
-        if (i == 0 || t != m->feature_table[m->replicas[i - 1]]) place++;
-        if (t == table) return place;
-    }
-    return -1;
 }
 static neo_status neo__shard_move_rows(const neo__shard_span *span) {
     int32_t copy = neo__shard_copy_of(span->s->map, span->table);

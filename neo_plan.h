@@ -271,7 +271,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory);
 
 /* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in
-   memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes about two seconds
+   memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes a few seconds
    and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
@@ -702,7 +702,8 @@ static void neo__plan_span(double narrow, double wide, double scale, double *at_
     *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
     *at_0 = narrow * scale - 16.0 * *per_col;
 }
-static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update) {
+/* fresh: see neo__plan_fresh. */
+static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update, double fresh) {
     const neo__plan_model *model = &table->plan->model;
     const neo_cluster *cluster = &table->plan->desc.cluster;
     const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
@@ -712,8 +713,7 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
                  byte = update ? model->update : neo__plan_lookup(table);
     neo__plan_rate r = {(8.0 + (double)table->row_fixed) * byte + (update ? model->sort : 0.0),
                         (double)table->row_col * byte, 4.0 * byte, 4.0 * byte};
-    double mean[2],
-        fresh = neo__plan_fresh(model->batch * table->ids, table->rows, table->plan->desc.skew);
+    double mean[2];
     if (at[0] <= 0.0) return r;
     for (int i = 0; i < 2; i++) {
         const double *x = at + 3 * i;
@@ -761,8 +761,12 @@ static neo_status neo__plan_tables(neo_plan *plan) {
                  (double)(table->rows * table->dim) * (double)(table->row_col + table->state_col);
     }
     plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
-    for (int32_t i = 0; i < bags->table_count; i++)
-        for (int k = 0; k < 2; k++) plan->table[i].rate[k] = neo__plan_rate_of(&plan->table[i], k);
+    for (int32_t i = 0; i < bags->table_count; i++) {
+        neo__plan_table *table = &plan->table[i];
+        double fresh =
+            neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
+        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k, fresh);
+    }
     return NEO_OK;
 }
 

@@ -212,20 +212,32 @@ static int rows_line(neo_calibration *k, const source *s) {
     return 0;
 }
 
-/* As model_line. */
-static int cluster_line(job *j, source *s) {
-    const char *what = s->word[0];
-    neo_cluster *c = &j->desc.cluster;
+/* What a cluster file has as a name and a number. */
+enum { CLUSTER_NUMBERS = 10 };
+typedef struct cluster_number {
+    const char *name;
+    double *value, least, most;
+} cluster_number;
+static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBERS]) {
     neo_calibration *k = &c->calibration;
-    const struct { const char *name; double *value, least, most; } numbers[] = {
+    const cluster_number all[CLUSTER_NUMBERS] = {
         {"memory_bandwidth", &c->memory_bandwidth, 1, 1e18}, {"flops", &c->flops, 1, 1e21},
         {"lookup", &k->lookup, 1e-6, 1e6},     {"update", &k->update, 1e-6, 1e6},
         {"copy", &k->copy, 1e-6, 1e6},         {"bucketed", &k->bucketed, 1e-6, 1e6},
         {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
         {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6}};
+    memcpy(numbers, all, sizeof all);
+}
+
+/* As model_line. */
+static int cluster_line(job *j, source *s) {
+    const char *what = s->word[0];
+    neo_cluster *c = &j->desc.cluster;
+    cluster_number numbers[CLUSTER_NUMBERS];
     int local = strcmp(what, "local") == 0;
-    if (strcmp(what, "rows") == 0) return rows_line(k, s);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    if (strcmp(what, "rows") == 0) return rows_line(&c->calibration, s);
+    cluster_numbers(c, numbers);
+    for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (strcmp(what, numbers[i].name) == 0) {
             *numbers[i].value = number_at(s, 1, numbers[i].least, numbers[i].most);
             return 2;

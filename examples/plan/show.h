@@ -254,15 +254,14 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
 }
 
 /* What was measured, as a cluster file has it. */
-static void print_cluster(const neo_cluster *c) {
-    const neo_calibration *k = &c->calibration;
-    printf("memory_bandwidth %.9g\nflops %.9g\nlookup %.9g\nupdate %.9g\ncopy %.9g\n"
-           "bucketed %.9g\nid %.9g\nsort %.9g\nrow %.9g\nkept %.9g\n",
-           c->memory_bandwidth, c->flops, k->lookup, k->update, k->copy, k->bucketed, k->id,
-           k->sort, k->row, k->kept);
+static void print_cluster(neo_cluster *c) {
+    cluster_number numbers[CLUSTER_NUMBERS];
+    cluster_numbers(c, numbers);
+    for (int i = 0; i < CLUSTER_NUMBERS; i++)
+        printf("%s %.9g\n", numbers[i].name, *numbers[i].value);
     for (int i = 0; i < NEO_ROWS_COUNT; i++) {
         printf("rows %s", CURVES[i]);
-        for (int n = 0; n < 6; n++) printf(" %.9g", k->rows[i][n / 3][n % 3]);
+        for (int n = 0; n < 6; n++) printf(" %.9g", c->calibration.rows[i][n / 3][n % 3]);
         printf("\n");
     }
 }
