@@ -166,8 +166,8 @@ include tests/attack/rules.mk
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
 scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
-others  = tests/cuda/emulated*.sh tests/comm/mpi_faults.sh tests/fuzz/*.sh \
-    $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/build/*.sh))
+others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
+    tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 
 test-programs: $(programs) $(B)/tests/data/make_npy
@@ -176,8 +176,8 @@ test:
 	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
-	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter %.sh,$(larger)) \
-	    $(wildcard $(others)) $(patsubst %.c,$(B)/%,$(filter %.c,$(larger))) $(fuzzers) $(emulator)
+	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter-out $(others),$(filter %.sh,$(larger))) \
+	    $(others) $(patsubst %.c,$(B)/%,$(filter %.c,$(larger))) $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
 check:   ; @sh tests/check.sh test test-full headers asan tsan attack
 

@@ -10,10 +10,12 @@ B=${B:-build}
 TEST_TIMEOUT=${TEST_TIMEOUT:-1800}
 logs=$B/logs
 
+# name_of PROGRAM: its path without build/, tests/ and .sh.
+name_of() { echo "$1" | sed 's|.*tests/||; s|\.sh$||'; }
+
 # one PROGRAM: its output to a log, its results to a file beside it, and a line to standard output.
 one() {
-    of=${1%.sh}
-    name=${of##*tests/}
+    name=$(name_of "$1")
     log=$logs/$name.log
     mkdir -p "${log%/*}"
     seconds=$TEST_TIMEOUT
@@ -83,9 +85,10 @@ fails=$(list '*.failed' | while read -r log; do cat "$log"; done)
 read -r passed failed skipped <<END
 $(list '*.counts' | while read -r counts; do cat "$counts"; done | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
 END
-missing=$(($# - $(list '*.counts' | wc -l)))
-[ $missing = 0 ] || echo "$missing programs left no result"
-failed=$((failed + missing))
+for program; do
+    name=$(name_of "$program")
+    [ -f "./$name.log.counts" ] || { echo "$name left no result" && failed=$((failed + 1)); }
+done
 echo
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
