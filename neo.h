@@ -73,8 +73,9 @@
      types     >>shared >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
-               >>impl-mlp >>impl-interact >>impl-activation >>impl-norm >>impl-embedding
-               >>impl-attention >>impl-losses >>impl-params >>impl-optim >>impl-gradcheck
+               >>impl-mlp >>impl-interact >>impl-activation >>impl-cross >>impl-norm
+               >>impl-embedding >>impl-attention >>impl-losses >>impl-params >>impl-optim
+               >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu
@@ -793,9 +794,43 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
 
+/* A cross network, DCN-v2 (arXiv 2008.13535): x_(l+1) = x_0 * (W_l x_l + bias_l) + x_l, where * is
+   elementwise and W_l square, or of low rank: W_l V_l. */
+typedef struct neo_cross neo_cross;
+typedef struct neo_cross_desc {
+    const char *name;  /* parameters are named as torchrec.modules.crossnet does: of layer i
+                          <name>.kernels.<i> [width][width], or of low rank
+                          <name>.V_kernels.<i> [rank][width] and <name>.W_kernels.<i> [width][rank];
+                          <name>.bias.<i> [width]; required */
+    int64_t width;     /* columns of x; required */
+    int64_t rank;      /* 0: W_l is square */
+    int layers;        /* 1 .. NEO_MAX_LAYERS; required */
+    int64_t max_batch; /* largest batch of forward; required */
+    neo_dtype dtype;   /* of the products' operands, as of neo_mlp_desc; the rest is f32 */
+} neo_cross_desc;
+
+/* neo_cross_create: add the layers' parameters to params, W and V ~ N(0, sqrt(2/(in + out))) and
+   biases of 0, and reserve what layers keep of max_batch rows.
+   Errors   NEO_ERR_ARG; NEO_ERR_MEMORY.
+   neo_cross_workspace_bytes: exactly what create takes from the allocator besides the parameters.
+   neo_cross_forward: y = x_layers of x = x_0. x must stay as it is until the backward of the same
+   batch; y need not. neo_cross_backward: the gradients of all parameters that are not frozen, and
+   dx unless it is none. dy is not changed.
+   Shapes   x, y, dy, dx [B][width], B <= max_batch; f32, last stride 1.
+   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_cross_create(neo_ctx *ctx, neo_params *params,
+                                                      const neo_cross_desc *desc,
+                                                      neo_cross **cross);
+NEO_API void neo_cross_destroy(neo_cross *cross);
+NEO_API size_t neo_cross_workspace_bytes(const neo_cross_desc *desc);
+NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor y);
+NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
+                                      neo_tensor dx);
+
 /* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. neo_mul: x *=
    y: a gate; its gradients are dz y and dz x. Each result is made in f32 and rounded to x's dtype,
-   to nearest.
+   to nearest. neo_addcmul: x = base + y z by fused multiply-add, as torch.addcmul; base none: the
+   product. x may be any of the others.
    neo_scale: x *= factor. *finite (may be NULL): 1 if all numbers of x were finite before, else 0.
    neo_round: y = x rounded to `dtype`, to nearest, as f32 again.
    Shapes   both alike: contiguous, or [rows][n] with rows apart (columns of a wider matrix, by
@@ -803,6 +838,8 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
    To concatenate, neo_tensor_copy each part into its columns of the wider matrix. */
 NEO_API neo_status neo_add(neo_ctx *ctx, neo_tensor x, neo_tensor y);
 NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y);
+NEO_API neo_status neo_addcmul(neo_ctx *ctx, neo_tensor base, neo_tensor y, neo_tensor z,
+                               neo_tensor x);
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite);
 NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y);
 /* neo_dot_forward: out_i = x_i . y_i, row by row: the head of a two-tower model. neo_dot_backward:
@@ -2404,6 +2441,8 @@ typedef struct neo__step {
 struct neo__vec_kernels {
     void (*add)(float *y, const float *x, int64_t n); /* y += x */
     void (*mul)(float *y, const float *x, int64_t n); /* y *= x */
+    /* out = base + y z; base NULL: y z */
+    void (*addcmul)(const float *base, const float *y, const float *z, float *out, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
     void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
     void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
@@ -3094,6 +3133,7 @@ typedef struct neo__tree_sum_call {
 typedef enum neo__blend_kind {
     NEO__BLEND_ADD,   /* x += y, rounded to x's dtype */
     NEO__BLEND_MUL,   /* x *= y, likewise */
+    NEO__BLEND_FMA,   /* x = base + y z, without base y z */
     NEO__BLEND_SCALE, /* x *= factor */
     NEO__BLEND_ROUND, /* y = x rounded to dtype */
     NEO__BLEND_DOT,   /* out[row] = x_row . y_row */
@@ -3107,6 +3147,8 @@ typedef struct neo__blend_call {
     neo_dtype x_dtype, y_dtype, dtype;
     int64_t rows, cols;
     int64_t x_row, y_row; /* elements from row to row */
+    const float *z, *base;
+    int64_t z_row, base_row;
     float factor;
     int *infinite; /* host; of a scale, a look: set to 1 where a number is not finite. NULL: nobody
                       asks */
@@ -7291,15 +7333,19 @@ NEO_API void neo_mlp_destroy(neo_mlp *mlp) {
     neo_free(mlp->ctx, mlp, sizeof *mlp);
 }
 
-/* Its parameters' values, or gradients, are in memory. */
-static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn) {
-    for (int i = 0; i < 2 * mlp->layers; i++) {
-        const neo_param *p = i & 1 ? mlp->bias[i / 2] : mlp->weight[i / 2];
-        neo_tensor t = grads ? p->grad : p->value;
-        if (t.absent && !t.data && !(grads && p->frozen))
-            return neo__no_data(fn, p->name, t, NEO_ERR_STATE);
+/* The parameters' values, or gradients, are in memory. */
+static neo_status neo__params_present(const neo_param *const *params, int count, int grads,
+                                      const char *fn) {
+    for (int i = 0; i < count; i++) {
+        neo_tensor t = grads ? params[i]->grad : params[i]->value;
+        if (t.absent && !t.data && !(grads && params[i]->frozen))
+            return neo__no_data(fn, params[i]->name, t, NEO_ERR_STATE);
     }
     return NEO_OK;
+}
+static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn) {
+    NEO__TRY(neo__params_present(mlp->weight, mlp->layers, grads, fn));
+    return neo__params_present(mlp->bias, mlp->layers, grads, fn);
 }
 
 /* Rows of a buffer of the mlp as a tensor. */
@@ -7565,13 +7611,18 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 
-/* ---- neo_add, neo_mul, neo_scale, neo_round, neo_dot ---- */
+/* ---- neo_add, neo_mul, neo_addcmul, neo_scale, neo_round, neo_dot ---- */
 /* t has like's shape, in f32: contiguous, or a matrix with rows apart. */
 static neo_status neo__check_rows(const neo_ctx *ctx, const char *fn, const char *name,
                                   neo_tensor t, neo_tensor like) {
     const int apart = t.ndim == 2 && t.dtype == NEO_F32 && !neo_tensor_is_contiguous(t);
     if (!apart || like.ndim != 2) return neo__check_like(ctx, fn, name, t, like);
     return neo__check_matrix(ctx, t, like.shape[0], like.shape[1], 1, fn, name);
+}
+/* Elements from row to row of what neo__check_rows took. */
+static int64_t neo__row_step(neo_tensor t) {
+    if (neo_tensor_is_contiguous(t)) return t.ndim == 2 ? t.shape[1] : neo_tensor_count(t);
+    return t.stride[0];
 }
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
@@ -7592,8 +7643,8 @@ static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const ch
     call->y = y.data, call->y_dtype = y.dtype;
     call->rows = matrix ? x.shape[0] : 1;
     call->cols = matrix ? x.shape[1] : neo_tensor_count(x);
-    call->x_row = matrix && !neo_tensor_is_contiguous(x) ? x.stride[0] : call->cols;
-    call->y_row = matrix && !neo_tensor_is_contiguous(y) ? y.stride[0] : call->cols;
+    call->x_row = neo__row_step(x);
+    call->y_row = neo__row_step(y);
     return NEO_OK;
 }
 static neo_status neo__blend(neo_ctx *ctx, const char *fn, const neo__blend_call *call) {
@@ -7608,6 +7659,27 @@ NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_mul", NEO__BLEND_MUL, x, y));
     return neo__blend(ctx, "neo_mul", &call);
+}
+/* neo_addcmul of tensors that are checked. */
+static neo_status neo__addcmul(neo_ctx *ctx, const char *fn, neo_tensor base, neo_tensor y,
+                               neo_tensor z, neo_tensor x) {
+    neo__blend_call call;
+    NEO__TRY(neo__blend_begin(&call, ctx, fn, NEO__BLEND_FMA, x, y));
+    call.z = neo__f32(z), call.z_row = neo__row_step(z);
+    call.base = neo__f32(base);
+    if (call.base) call.base_row = neo__row_step(base);
+    return neo__blend(ctx, fn, &call);
+}
+NEO_API neo_status neo_addcmul(neo_ctx *ctx, neo_tensor base, neo_tensor y, neo_tensor z,
+                               neo_tensor x) {
+    static const char *const fn = "neo_addcmul";
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__TRY(neo__check_rows(ctx, fn, "x", x, x));
+    NEO__TRY(neo__check_rows(ctx, fn, "y", y, x));
+    NEO__TRY(neo__check_rows(ctx, fn, "z", z, x));
+    if (neo__given(base)) NEO__TRY(neo__check_rows(ctx, fn, "base", base, x));
+    NEO__APART(fn, 1, 1, {&x, "x"}, {&y, "y"}, {&z, "z"}, {&base, "base"});
+    return neo__addcmul(ctx, fn, base, y, z, x);
 }
 /* The record of a dot or its gradients: x and y are matrices, out has a number for each row. */
 static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
@@ -7728,6 +7800,10 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, in
         else ctx->vec->mul(to, from, count);
         if (to == wide_x) neo__encode_float(ctx, call->x_dtype, to, x, NULL, count);
         break;
+    case NEO__BLEND_FMA:
+        ctx->vec->addcmul(call->base ? call->base + row * call->base_row + at : NULL, from,
+                          call->z + row * call->z_row + at, to, count);
+        break;
     case NEO__BLEND_DOT: call->out[row] = ctx->vec->dot(to, from, count); break; /* the whole row */
     case NEO__BLEND_ROWS:
         for (int64_t i = 0; i < count; i++) to[i] = call->out[row] * from[i];
@@ -7767,11 +7843,307 @@ static void neo__blend_part(const neo__cpu_part *part) {
 static neo_status neo__cpu_blend(neo_device *d, const neo__blend_call *call) {
     neo__blend_call c = *call;
     const int by_row = c.kind == NEO__BLEND_DOT || c.kind == NEO__BLEND_ROWS;
-    if (c.x_row == c.cols && c.y_row == c.cols && !by_row) c.cols *= c.rows, c.rows = 1;
+    const int one_run = c.x_row == c.cols && c.y_row == c.cols && (!c.z || c.z_row == c.cols) &&
+                        (!c.base || c.base_row == c.cols);
+    if (one_run && !by_row) c.cols *= c.rows, c.rows = 1;
     if (c.rows == 1 && c.kind != NEO__BLEND_DOT)
         return neo__cpu_run(d, &c, c.cols, NEO__VEC_GRAIN, NEO__BLOCK, neo__blend_part);
     return neo__cpu_run(d, &c, c.rows, 1 + NEO__VEC_GRAIN / 2 / c.cols, 1, neo__blend_part);
 }
+
+/* ---------------------------------------------------------------------------
+   >>impl-cross
+
+   A layer is one or two products and a pass over the elements: x_(l+1) = x_l + x_0 * u_l, where
+   u_l = W_l x_l + bias_l. The block of memory holds what the backward reads, x_l, u_l and, of low
+   rank, v_l = V_l x_l, then buffers of the gradients. In bf16 the products read copies of x_l, of
+   the gradients and of the weights; v_l is bf16 itself.
+   ------------------------------------------------------------------------ */
+struct neo_cross {
+    neo_ctx *ctx;
+    neo__live live;
+    char *data;
+    size_t data_bytes;
+    neo_cross_desc desc;                      /* name: NULL */
+    const neo_param *weight[2 * NEO_MAX_LAYERS]; /* of low rank V_l, W_l; else W_l, NULL */
+    const neo_param *bias[NEO_MAX_LAYERS];
+    void *x[NEO_MAX_LAYERS]; /* x_l of l > 0 */
+    void *u[NEO_MAX_LAYERS], *v[NEO_MAX_LAYERS];
+    void *grad, *du, *dv;    /* of x_l, u_l, v_l */
+    void *narrow_x[NEO_MAX_LAYERS], *narrow_du, *narrow_weight[2 * NEO_MAX_LAYERS]; /* of bf16 */
+    neo_tensor in; /* x_0 of the last forward */
+    int forward_done;
+};
+
+NEO__HOT_END
+static neo_status neo__cross_check(const neo_cross_desc *desc, const char *fn) {
+    NEO__CHECK(desc && desc->name && desc->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
+    NEO__CHECK(desc->layers >= 1 && desc->layers <= NEO_MAX_LAYERS, NEO_ERR_ARG,
+               "%s: %s: layers is %d, not in 1 .. %d", fn, desc->name, desc->layers,
+               NEO_MAX_LAYERS);
+    NEO__CHECK(desc->width > 0, NEO_ERR_ARG, "%s: %s: width is %" PRId64, fn, desc->name,
+               desc->width);
+    NEO__CHECK(desc->rank >= 0, NEO_ERR_ARG, "%s: %s: rank is %" PRId64, fn, desc->name,
+               desc->rank);
+    NEO__CHECK(desc->max_batch > 0, NEO_ERR_ARG, "%s: %s: max_batch is %" PRId64, fn, desc->name,
+               desc->max_batch);
+    NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
+               neo_dtype_name(desc->dtype));
+    return NEO_OK;
+}
+
+static void neo__cross_carve(neo__carve *carve, void **to, neo_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    neo__carve_next(carve, to, neo_dtype_size(dtype), neo__size_mul((size_t)rows, (size_t)cols));
+}
+/* Cut the block into buffers; NULL: count its bytes alone. */
+static size_t neo__cross_layout(neo_cross *cross, const neo_cross_desc *desc, char *block) {
+    neo__carve carve = {block, 0};
+    const int64_t batch = desc->max_batch, width = desc->width, rank = desc->rank;
+    const int narrow = desc->dtype == NEO_BF16;
+    for (int i = 0; i < desc->layers; i++) {
+        if (i > 0) neo__cross_carve(&carve, &cross->x[i], NEO_F32, batch, width);
+        neo__cross_carve(&carve, &cross->u[i], NEO_F32, batch, width);
+        if (rank) neo__cross_carve(&carve, &cross->v[i], desc->dtype, batch, rank);
+        if (!narrow) continue;
+        neo__cross_carve(&carve, &cross->narrow_x[i], NEO_BF16, batch, width);
+        for (int k = 0; k < (rank ? 2 : 1); k++)
+            neo__cross_carve(&carve, &cross->narrow_weight[2 * i + k], NEO_BF16, width,
+                             rank ? rank : width);
+    }
+    if (desc->layers > 1) neo__cross_carve(&carve, &cross->grad, NEO_F32, batch, width);
+    neo__cross_carve(&carve, &cross->du, NEO_F32, batch, width);
+    if (rank) neo__cross_carve(&carve, &cross->dv, desc->dtype, batch, rank);
+    if (narrow) neo__cross_carve(&carve, &cross->narrow_du, NEO_BF16, batch, width);
+    return carve.at;
+}
+static size_t neo__cross_data_bytes(const neo_cross_desc *d) {
+    NEO__ZERO(neo_cross, cross);
+    return neo__cross_layout(&cross, d, NULL);
+}
+NEO_API size_t neo_cross_workspace_bytes(const neo_cross_desc *desc) {
+    return neo__cross_check(desc, "neo_cross_workspace_bytes") == NEO_OK
+               ? neo__size_add(sizeof(neo_cross), neo__cross_data_bytes(desc))
+               : 0;
+}
+
+static neo_status neo__cross_add_params(neo_cross *cross, neo_params *params,
+                                        const neo_cross_desc *desc) {
+    const int64_t width = desc->width, rank = desc->rank;
+    const int64_t shapes[2][2] = {{rank ? rank : width, width}, {width, rank}};
+    const char *const kinds[2] = {rank ? "V_kernels" : "kernels", "W_kernels"};
+    const neo_init zeros = {NEO_INIT_DEFAULT, 0.0f, 0.0f};
+    const neo_init weight = {
+        NEO_INIT_NORMAL, 0.0f,
+        (float)sqrt(2.0 / ((double)shapes[0][0] + (double)shapes[0][1]))};
+    char name[256];
+    NEO__CHECK(strlen(desc->name) + 24 <= sizeof name, NEO_ERR_ARG,
+               "neo_cross_create: the name is too long");
+    for (int i = 0; i < desc->layers; i++) {
+        for (int k = 0; k < (rank ? 2 : 1); k++) {
+            snprintf(name, sizeof name, "%s.%s.%d", desc->name, kinds[k], i);
+            NEO__TRY(neo_params_add(params, name, 2, shapes[k], weight, &cross->weight[2 * i + k]));
+        }
+        snprintf(name, sizeof name, "%s.bias.%d", desc->name, i);
+        NEO__TRY(neo_params_add(params, name, 1, &width, zeros, &cross->bias[i]));
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_cross_create(neo_ctx *ctx, neo_params *params, const neo_cross_desc *desc,
+                                    neo_cross **out) {
+    static const char *const fn = "neo_cross_create";
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: cross is NULL", fn);
+    *out = NULL;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(params, NEO_ERR_ARG, "%s: params is NULL", fn);
+    NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), fn, "params are"));
+    NEO__TRY(neo__cross_check(desc, fn));
+    const size_t bytes = neo__cross_data_bytes(desc);
+    char *data;
+    neo_cross *cross =
+        (neo_cross *)neo__alloc_with_data(ctx, fn, desc->name, sizeof *cross, bytes, &data);
+    if (!cross) return NEO_ERR_MEMORY;
+    (void)neo__cross_layout(cross, desc, data);
+    cross->ctx = ctx;
+    cross->data = data;
+    cross->data_bytes = bytes;
+    cross->desc = *desc;
+    cross->desc.name = NULL;
+    const int before = neo_params_count(params);
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__cross_add_params(cross, params, desc);
+    neo__fp_leave(fp);
+    if (status != NEO_OK) {
+        neo__params_truncate(params, before);
+        neo_cross_destroy(cross);
+        return status;
+    }
+    neo__live_begin(ctx, &cross->live, "cross network", desc->name);
+    *out = cross;
+    return NEO_OK;
+}
+NEO_API void neo_cross_destroy(neo_cross *cross) {
+    if (!cross) return;
+    neo__live_end(cross->ctx, &cross->live);
+    neo__data_free(cross->ctx, cross->data, cross->data_bytes);
+    neo_free(cross->ctx, cross, sizeof *cross);
+}
+
+static neo_status neo__cross_present(const neo_cross *cross, int grads, const char *fn) {
+    const int layers = cross->desc.layers, each = cross->desc.rank ? 2 : 1;
+    for (int i = 0; i < layers; i++)
+        NEO__TRY(neo__params_present(cross->weight + 2 * i, each, grads, fn));
+    return neo__params_present(cross->bias, layers, grads, fn);
+}
+/* Rows of one of the buffers. */
+static neo_tensor neo__cross_rows(const neo_cross *cross, void *data, neo_dtype dtype, int64_t rows,
+                                  int64_t cols) {
+    neo_tensor t = neo_tensor_2d(data, dtype, rows, cols);
+    t.place = neo__ctx_place(cross->ctx);
+    return t;
+}
+/* x_layer in f32, and as the products read it. */
+static neo_tensor neo__cross_x(const neo_cross *cross, int layer) {
+    const neo_tensor first = cross->in;
+    if (layer == 0) return first;
+    return neo__cross_rows(cross, cross->x[layer], NEO_F32, first.shape[0], first.shape[1]);
+}
+static neo_tensor neo__cross_operand(const neo_cross *cross, int layer) {
+    const neo_tensor first = cross->in;
+    if (cross->desc.dtype == NEO_F32) return neo__cross_x(cross, layer);
+    return neo__cross_rows(cross, cross->narrow_x[layer], NEO_BF16, first.shape[0],
+                           first.shape[1]);
+}
+/* The weight as the products read it. */
+static neo_tensor neo__cross_weight(const neo_cross *cross, int index) {
+    const neo_tensor value = cross->weight[index]->value;
+    if (cross->desc.dtype == NEO_F32) return value;
+    return neo__cross_rows(cross, cross->narrow_weight[index], NEO_BF16, value.shape[0],
+                           value.shape[1]);
+}
+
+/* u_layer, and v_layer before it. */
+static neo_status neo__cross_products(neo_cross *cross, int layer, neo_tensor u, const char *fn) {
+    neo_ctx *ctx = cross->ctx;
+    const int low = cross->desc.rank > 0;
+    neo_tensor in = neo__cross_operand(cross, layer);
+    if (cross->desc.dtype != NEO_F32) {
+        NEO__TRY(neo__convert_for(ctx, fn, neo__cross_x(cross, layer), in));
+        for (int k = 2 * layer; k <= 2 * layer + low; k++)
+            NEO__TRY(neo__convert_for(ctx, fn, cross->weight[k]->value,
+                                      neo__cross_weight(cross, k)));
+    }
+    if (low) {
+        const neo_tensor v = neo__cross_rows(cross, cross->v[layer], cross->desc.dtype,
+                                             in.shape[0], cross->desc.rank);
+        const neo__gemm_call call =
+            neo__gemm_call_make(in, 0, neo__cross_weight(cross, 2 * layer), 1, v);
+        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        in = v;
+    }
+    neo__gemm_call call =
+        neo__gemm_call_make(in, 0, neo__cross_weight(cross, 2 * layer + low), 1, u);
+    call.bias = neo__f32(cross->bias[layer]->value);
+    return NEO__RUN(ctx, fn, gemm, &call);
+}
+NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor y) {
+    static const char *const fn = "neo_cross_forward";
+    NEO__CHECK_LIVE(cross, fn, "cross");
+    neo_ctx *ctx = cross->ctx;
+    const int layers = cross->desc.layers;
+    const int64_t width = cross->desc.width, batch = x.shape[0];
+    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
+    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
+               "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim, width);
+    NEO__CHECK(batch <= cross->desc.max_batch, NEO_ERR_CAPACITY,
+               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch,
+               cross->desc.max_batch);
+    NEO__TRY(neo__check_matrix(ctx, x, batch, width, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, width, 1, fn, "y"));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"});
+    NEO__TRY(neo__cross_present(cross, 0, fn));
+    cross->in = x;
+    cross->forward_done = 0;
+    for (int i = 0; i < layers; i++) {
+        const neo_tensor u = neo__cross_rows(cross, cross->u[i], NEO_F32, batch, width);
+        const neo_tensor next = i + 1 < layers ? neo__cross_x(cross, i + 1) : y;
+        NEO__TRY(neo__cross_products(cross, i, u, fn));
+        NEO__TRY(neo__addcmul(ctx, fn, neo__cross_x(cross, i), x, u, next));
+    }
+    cross->forward_done = 1;
+    return NEO_OK;
+}
+
+/* Gradients of a layer's parameters from du, and of x_layer: added to dx, if it is not none. */
+static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves, int layer,
+                                   neo_tensor du, neo_tensor dx, const char *fn) {
+    neo_ctx *ctx = cross->ctx;
+    const neo_tensor x = neo__cross_operand(cross, layer), none = neo_tensor_none();
+    const neo_param *const *weight = cross->weight + 2 * layer;
+    const neo_tensor bias = cross->bias[layer]->grad;
+    const int trains = !weight[0]->frozen, low = cross->desc.rank > 0;
+    if (!low) {
+        if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, x, du, weight[0]->grad, bias));
+    } else {
+        const neo_dtype dtype = cross->desc.dtype;
+        const int64_t batch = x.shape[0], rank = cross->desc.rank;
+        const neo_tensor v = neo__cross_rows(cross, cross->v[layer], dtype, batch, rank);
+        const neo_tensor dv = neo__cross_rows(cross, cross->dv, dtype, batch, rank);
+        if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, v, du, weight[1]->grad, bias));
+        const neo__gemm_call call =
+            neo__gemm_call_make(du, 0, neo__cross_weight(cross, 2 * layer + 1), 0, dv);
+        NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, x, dv, weight[0]->grad, none));
+        du = dv;
+    }
+    if (!dx.data) return NEO_OK;
+    neo__gemm_call call = neo__gemm_call_make(du, 0, neo__cross_weight(cross, 2 * layer), 0, dx);
+    call.beta = 1.0f;
+    return NEO__RUN(ctx, fn, gemm, &call);
+}
+NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
+                                      neo_tensor dx) {
+    static const char *const fn = "neo_cross_backward";
+    NEO__CHECK_LIVE(cross, fn, "cross");
+    neo_ctx *ctx = cross->ctx;
+    const int layers = cross->desc.layers;
+    const int64_t width = cross->desc.width, batch = cross->in.shape[0];
+    NEO__CHECK(cross->forward_done, NEO_ERR_STATE, "%s: there was no forward", fn);
+    neo__leaf_cut held;
+    NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
+               "%s: dy has %" PRId64 " rows, the last neo_cross_forward had %" PRId64, fn,
+               dy.shape[0], batch);
+    NEO__TRY(neo__check_matrix(ctx, dy, batch, width, 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, width, 1, fn, "dx"));
+    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&dy, "dy"}, {&cross->in, "x"});
+    NEO__TRY(neo__cross_present(cross, 0, fn));
+    NEO__TRY(neo__cross_present(cross, 1, fn));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
+    const neo_tensor none = neo_tensor_none();
+    const neo_tensor du = neo__cross_rows(cross, cross->du, NEO_F32, batch, width);
+    const neo_tensor narrow_du = neo__cross_rows(cross, cross->narrow_du, NEO_BF16, batch, width);
+    const neo_tensor grad = neo__cross_rows(cross, cross->grad, NEO_F32, batch, width);
+    neo_tensor above = dy; /* the gradient of x_(i + 1) */
+    for (int i = layers - 1; i >= 0; i--) {
+        const neo_tensor u = neo__cross_rows(cross, cross->u[i], NEO_F32, batch, width);
+        neo_tensor below = i > 0 ? grad : dx;
+        NEO__TRY(neo__addcmul(ctx, fn, none, above, cross->in, du));
+        if (dx.data) /* the ways into x_0 as a factor add up there */
+            NEO__TRY(neo__addcmul(ctx, fn, i < layers - 1 ? dx : none, above, u, dx));
+        if (i > 0 && above.data != grad.data) NEO__TRY(neo__convert_for(ctx, fn, dy, grad));
+        if (i == 0 && dx.data) { /* and the way as the first addend */
+            neo__blend_call sum;
+            NEO__TRY(neo__blend_begin(&sum, ctx, fn, NEO__BLEND_ADD, dx, above));
+            NEO__TRY(neo__blend(ctx, fn, &sum));
+        }
+        if (cross->desc.dtype != NEO_F32) NEO__TRY(neo__convert_for(ctx, fn, du, narrow_du));
+        NEO__TRY(neo__cross_grads(cross, &held, i, narrow_du.data ? narrow_du : du, below, fn));
+        above = below;
+    }
+    return NEO_OK;
+}
+NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
    >>impl-norm
@@ -13151,11 +13523,14 @@ static void neo__see_blended(neo__finite *f, int written, const char *name, cons
     else neo__see_dtype(f, written, name, data, dtype, c->rows, c->cols, apart);
 }
 static void neo__see_blend(neo__finite *seen, const neo__blend_call *call) {
-    const int rows = call->kind == NEO__BLEND_ROWS;
-    if (!rows) neo__see_blended(seen, 0, "x", call->x, call->x_dtype, call, call->x_row);
+    const int rows = call->kind == NEO__BLEND_ROWS, fma = call->kind == NEO__BLEND_FMA;
+    if (!rows && !fma) neo__see_blended(seen, 0, "x", call->x, call->x_dtype, call, call->x_row);
     if (rows) neo__see_vector(seen, 0, "dout", call->out, call->rows);
     if (call->kind != NEO__BLEND_SCALE && call->kind != NEO__BLEND_ROUND)
         neo__see_blended(seen, 0, rows ? "x or y" : "y", call->y, call->y_dtype, call, call->y_row);
+    if (fma) neo__see_blended(seen, 0, "z", call->z, NEO_F32, call, call->z_row);
+    if (call->base)
+        neo__see_blended(seen, 0, "base", call->base, NEO_F32, call, call->base_row);
     if (call->kind == NEO__BLEND_DOT) neo__see_vector(seen, 1, "out", call->out, call->rows);
     else if (call->kind == NEO__BLEND_ROUND)
         neo__see_blended(seen, 1, "y", call->y, call->y_dtype, call, call->y_row);
@@ -15527,6 +15902,11 @@ NEO__KERNEL void NEO__FN(vec_add)(float *y, const float *x, int64_t n) {
 NEO__KERNEL void NEO__FN(vec_mul)(float *y, const float *x, int64_t n) {
     NEO__LOOP(NEO__ST(y, NEO__LD(y) * NEO__LD(x)));
 }
+NEO__KERNEL void NEO__FN(vec_addcmul)(const float *base, const float *y, const float *z,
+                                      float *out, int64_t n) {
+    if (base) NEO__LOOP(NEO__ST(out, NEO__FMA(NEO__LD(y), NEO__LD(z), NEO__LD(base))));
+    else NEO__LOOP(NEO__ST(out, NEO__LD(y) * NEO__LD(z)));
+}
 
 /* ---- activations ---- */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu)(NEO__VF x) {
@@ -16018,6 +16398,7 @@ NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const floa
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_add),
     NEO__FN(vec_mul),
+    NEO__FN(vec_addcmul),
     NEO__FN8(vec_dot),
     NEO__FN(vec_act_forward),
     NEO__FN(vec_act_backward),

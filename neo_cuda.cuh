@@ -2759,8 +2759,8 @@ static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call)
 }
 
 /* ---- >>cuda-blend ----
-   neo_add, neo_mul, neo_scale, neo_round, neo_dot of any float dtype: an element is a thread's, a
-   dot a half-warp's, which runs the CPU's kernel. */
+   neo_add, neo_mul, neo_addcmul, neo_scale, neo_round, neo_dot: an element is a thread's, a dot a
+   half-warp's, which runs the CPU's kernel. */
 struct neo__cuda_blend_job {
     neo__blend_call c;
     int *infinite; /* device */
@@ -2773,8 +2773,10 @@ struct neo__cuda_blend_job {
             const float w = neo__float_decode(c.y_dtype, y);
             const float to = c.kind == NEO__BLEND_ADD ? __fadd_rn(v, w) : __fmul_rn(v, w);
             neo__float_encode(c.x_dtype, to, x, NULL);
-        } else if (c.kind == NEO__BLEND_ROWS) {
-            *(float *)x = __fmul_rn(c.out[row], *(const float *)y);
+        } else if (c.kind == NEO__BLEND_ROWS || c.kind == NEO__BLEND_FMA) {
+            const float *base = c.base ? c.base + row * c.base_row + col : NULL;
+            const float z = c.z ? c.z[row * c.z_row + col] : c.out[row], w = *(const float *)y;
+            *(float *)x = base ? __fmaf_rn(w, z, *base) : __fmul_rn(z, w);
         } else if (c.kind == NEO__BLEND_SCALE || c.kind == NEO__BLEND_LOOK) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
             if (c.kind == NEO__BLEND_SCALE) *(float *)x = __fmul_rn(v, c.factor);
@@ -2795,11 +2797,10 @@ static __global__ void neo__cuda_dot_kernel(const neo__blend_call c) {
 static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
     neo__cuda_blend_job job = {*call, NULL};
     const int64_t count = call->rows * call->cols;
-    const int one_run = call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols);
     if (call->kind == NEO__BLEND_DOT)
         return neo__cuda_run(gpu, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
     if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32 &&
-        one_run)
+        (call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols)))
         return neo__cuda_add(gpu, (float *)call->x, (const float *)call->y, count);
     if (call->infinite) {
         job.infinite = (int *)(void *)gpu->result;

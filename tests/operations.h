@@ -178,6 +178,8 @@ static neo_status blend_rows(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     neo_tensor dx = neo_tensor_slice(t[3], 1, 0, n), dy = neo_tensor_slice(t[4], 1, 3, n);
     neo_status status = neo_add(ctx, x, y);
     if (status == NEO_OK) status = neo_mul(ctx, x, y);
+    if (status == NEO_OK) status = neo_addcmul(ctx, neo_tensor_none(), x, y, dy);
+    if (status == NEO_OK) status = neo_addcmul(ctx, dy, x, y, x);
     if (status == NEO_OK) status = neo_scale(ctx, x, 0.7f, NULL);
     if (status == NEO_OK) status = neo_dot_forward(ctx, x, y, t[2]);
     if (status == NEO_OK) status = neo_dot_backward(ctx, x, y, t[2], dx, dy);

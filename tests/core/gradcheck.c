@@ -7,6 +7,7 @@ enum { B = 6, IN = 5, HID = 7, OUT = 3, TABLES = 2, ROWS = 9, DIM = 4, IDS = 40 
 typedef struct net {
     neo_ctx *ctx;
     neo_mlp *mlp;
+    neo_cross *cross;
     neo_bags *bags;
     neo_jagged ids;
     neo_tensor x, e, out;
@@ -23,6 +24,12 @@ static double weighted(neo_tensor out, const float *r) {
 static neo_status mlp_loss(void *user, double *loss) {
     net *n = user;
     neo_status status = neo_mlp_forward(n->mlp, n->x, n->out);
+    *loss = weighted(n->out, n->r);
+    return status;
+}
+static neo_status cross_loss(void *user, double *loss) {
+    net *n = user;
+    neo_status status = neo_cross_forward(n->cross, n->x, n->out);
     *loss = weighted(n->out, n->r);
     return status;
 }
@@ -79,6 +86,31 @@ static void mlp(void) {
             check(&n, mlp_loss, p->value, p->grad, p->name);
         }
         neo_mlp_destroy(n.mlp);
+        neo_params_destroy(params);
+        neo_ctx_destroy(n.ctx);
+    }
+}
+
+static void cross(void) {
+    static float x[B * IN], dx[B * IN], out[B * IN], r[B * IN];
+    for (int rank = 0; rank < 4; rank += 3) {
+        net n = {.ctx = test_ctx(2, NEO_ISA_BEST, 3), .r = r};
+        neo_params *params;
+        neo_cross_desc desc = {.name = "c", .width = IN, .rank = rank, .layers = 3, .max_batch = B};
+        test_fill(x, B * IN), test_fill(r, B * IN);
+        n.x = neo_tensor_2d(x, NEO_F32, B, IN), n.out = neo_tensor_2d(out, NEO_F32, B, IN);
+        neo_tensor d = neo_tensor_2d(dx, NEO_F32, B, IN);
+        double loss;
+        REQUIRE_OK(neo_params_create(n.ctx, &params));
+        REQUIRE_OK(neo_cross_create(n.ctx, params, &desc, &n.cross));
+        CHECK_OK(cross_loss(&n, &loss));
+        CHECK_OK(neo_cross_backward(n.cross, NULL, neo_tensor_2d(r, NEO_F32, B, IN), d));
+        check(&n, cross_loss, n.x, d, "x");
+        for (int i = 0; i < neo_params_count(params); i++) {
+            const neo_param *p = neo_params_at(params, i);
+            check(&n, cross_loss, p->value, p->grad, p->name);
+        }
+        neo_cross_destroy(n.cross);
         neo_params_destroy(params);
         neo_ctx_destroy(n.ctx);
     }
@@ -160,6 +192,7 @@ static void bags(void) {
 
 int main(void) {
     RUN(mlp);
+    RUN(cross);
     RUN(interact);
     RUN(bags);
     return test_end("core/gradcheck");

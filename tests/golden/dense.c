@@ -1,4 +1,4 @@
-/* dense.c: activations, linear layers, MLPs, interaction, losses, dense optimizers,
+/* dense.c: activations, linear layers, MLPs, cross networks, interaction, losses, dense optimizers,
    schedules and narrow floats against PyTorch (tests/golden/make_dense.py). */
 #include "common.h"
 
@@ -87,6 +87,21 @@ static const struct mlp_case {
     {"one", "relu", "none", 2, {1, 1, 0, 0}},
 };
 
+/* Values of parameters "net.<key>" are <kind>.<name>.<key>, gradients <kind>.<name>.grad.<key>. */
+static void take_values(neo_ctx *ctx, const neo_params *params, const char *kind,
+                        const char *name) {
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_param *p = neo_params_at(params, i);
+        CHECK_OK(neo_tensor_copy(ctx, golden("%s.%s.%s", kind, name, p->name + 4), p->value));
+    }
+}
+static void check_grads(const neo_params *params, const char *kind, const char *name) {
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_param *p = neo_params_at(params, i);
+        golden_check(p->grad, "%s.%s.grad.%s", kind, name, p->name + 4);
+    }
+}
+
 static void one_mlp(neo_ctx *ctx, const struct mlp_case *m) {
     int mark = golden_block_count;
     neo_tensor x = golden("mlp.%s.x", m->name), dy = golden("mlp.%s.dy", m->name);
@@ -103,18 +118,12 @@ static void one_mlp(neo_ctx *ctx, const struct mlp_case *m) {
     CHECK_OK(neo_mlp_create(ctx, params, &desc, &mlp));
     if (mlp) {
         CHECK_INT(neo_params_count(params), 2 * (m->width_count - 1));
-        for (int i = 0; i < neo_params_count(params); i++) {
-            const neo_param *p = neo_params_at(params, i); /* net.0.weight: without "net." */
-            CHECK_OK(neo_tensor_copy(ctx, golden("mlp.%s.%s", m->name, p->name + 4), p->value));
-        }
+        take_values(ctx, params, "mlp", m->name);
         CHECK_OK(neo_mlp_forward(mlp, x, y));
         CHECK_OK(neo_mlp_backward(mlp, NULL, dy, dx));
         golden_check(y, "mlp.%s.y", m->name);
         golden_check(dx, "mlp.%s.dx", m->name);
-        for (int i = 0; i < neo_params_count(params); i++) {
-            const neo_param *p = neo_params_at(params, i);
-            golden_check(p->grad, "mlp.%s.grad.%s", m->name, p->name + 4);
-        }
+        check_grads(params, "mlp", m->name);
     }
     neo_mlp_destroy(mlp);
     neo_params_destroy(params);
@@ -125,6 +134,39 @@ static void mlp_stacks(void) {
     for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
         neo_ctx *ctx = golden_context(c);
         for (size_t i = 0; i < COUNT(mlps); i++) one_mlp(ctx, &mlps[i]);
+        neo_ctx_destroy(ctx);
+    }
+}
+
+static void one_cross(neo_ctx *ctx, const char *name, int64_t rank, int layers) {
+    int mark = golden_block_count;
+    neo_tensor x = golden("cross.%s.x", name), dy = golden("cross.%s.dy", name);
+    neo_tensor y = golden_like(dy), dx = golden_like(x);
+    neo_cross_desc desc = {.name = "net", .width = x.shape[1], .rank = rank, .layers = layers,
+                           .max_batch = x.shape[0]};
+    neo_params *params = NULL;
+    neo_cross *cross = NULL;
+    CHECK_OK(neo_params_create(ctx, &params));
+    CHECK_OK(neo_cross_create(ctx, params, &desc, &cross));
+    if (cross) {
+        CHECK_INT(neo_params_count(params), layers * (rank ? 3 : 2));
+        take_values(ctx, params, "cross", name);
+        CHECK_OK(neo_cross_forward(cross, x, y));
+        CHECK_OK(neo_cross_backward(cross, NULL, dy, dx));
+        golden_check(y, "cross.%s.y", name);
+        golden_check(dx, "cross.%s.dx", name);
+        check_grads(params, "cross", name);
+    }
+    neo_cross_destroy(cross);
+    neo_params_destroy(params);
+    golden_release(mark);
+}
+static void crosses(void) {
+    for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
+        neo_ctx *ctx = golden_context(c);
+        one_cross(ctx, "full", 0, 3);
+        one_cross(ctx, "low", 4, 3);
+        one_cross(ctx, "one", 2, 1);
         neo_ctx_destroy(ctx);
     }
 }
@@ -384,6 +426,7 @@ int main(void) {
     RUN(activations);
     RUN(linear_layers);
     RUN(mlp_stacks);
+    RUN(crosses);
     RUN(interaction);
     RUN(losses);
     RUN(optimizers);

@@ -1,5 +1,5 @@
-"""dense.safetensors: activations, linear layers and MLPs, interaction, losses, dense optimizers,
-schedules; numbers.safetensors: conversions to and from narrow floats."""
+"""dense.safetensors: activations, linear layers, MLPs, cross networks, interaction, losses, dense
+optimizers, schedules; numbers.safetensors: conversions to and from narrow floats."""
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -80,6 +80,41 @@ def mlps(out, random):
                     f"mlp.{name}.dx": x.grad})
         for key, p in net.named_parameters():
             out[f"mlp.{name}.{key}"], out[f"mlp.{name}.grad.{key}"] = p, p.grad
+
+
+# batch, width, rank, layers
+CROSS = {"full": (9, 6, 0, 3), "low": (9, 13, 4, 3), "one": (4, 7, 2, 1)}
+
+
+def cross(layers, x0, p):
+    """torchrec.modules.crossnet: CrossNet, or LowRankCrossNet if there are V_kernels."""
+    x = x0
+    for i in range(layers):
+        if "V_kernels.0" in p:
+            u = F.linear(F.linear(x, p[f"V_kernels.{i}"]), p[f"W_kernels.{i}"], p[f"bias.{i}"])
+        else:
+            u = F.linear(x, p[f"kernels.{i}"], p[f"bias.{i}"])
+        x = x0 * u + x
+    return x
+
+
+def crosses(out, random):
+    for name, (batch, width, rank, layers) in CROSS.items():
+        shapes = {"V_kernels": (rank, width), "W_kernels": (width, rank)} if rank else \
+            {"kernels": (width, width)}
+        p = {}
+        for i in range(layers):
+            p.update({f"{kind}.{i}": random.normal(*shape, scale=0.4).requires_grad_()
+                      for kind, shape in shapes.items()})
+            p[f"bias.{i}"] = random.normal(width).requires_grad_()
+        x = random.normal(batch, width).requires_grad_()
+        y = cross(layers, x, p)
+        dy = random.normal(batch, width)
+        y.backward(dy)
+        out.update({f"cross.{name}.x": x, f"cross.{name}.y": y, f"cross.{name}.dy": dy,
+                    f"cross.{name}.dx": x.grad})
+        for key, t in p.items():
+            out[f"cross.{name}.{key}"], out[f"cross.{name}.grad.{key}"] = t, t.grad
 
 
 def interact(x, e, diagonal):
@@ -316,5 +351,6 @@ def make():
     losses(out, Random(15))
     optimizers(out, Random(16))
     schedules(out)
+    crosses(out, Random(18))
     save("dense.safetensors", out)
     save("numbers.safetensors", narrow(Random(17)))
