@@ -112,6 +112,37 @@ a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --we
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
 
+# ---- a cross network in place of the dot products ----
+
+for cross in 2x5 2; do
+    base_cross=$(digest $model --model dcnv2 --cross $cross --threads 1 --repro-shards 8)
+    if [ -n "$base_cross" ] && [ "$base_cross" != "$base" ]; then
+        pass
+    else
+        fail "--model dcnv2 --cross $cross: '$base_cross' $(tail -1 "$W/err")"
+    fi
+    same "dcnv2 $cross, $second_isa" "$(NEO_ISA=$second_isa digest $model --model dcnv2 \
+        --cross $cross --repro-shards 8 --threads 3)" "$base_cross"
+    while read -r options; do
+        same "dcnv2 $cross, $options" \
+            "$(digest $model --model dcnv2 --cross $cross --repro-shards 8 $options)" "$base_cross"
+    done <<END
+--ranks 2 --plan tw --dense-shard zero1
+--ranks 4 --plan rw --dense-shard full
+--ranks 3 --plan dp --pipeline off
+END
+done
+same "dcnv2, bf16" "$(digest $model --model dcnv2 --dtype bf16 --repro-shards 8 --ranks 3)" \
+    "$(digest $model --model dcnv2 --dtype bf16 --repro-shards 8 --threads 2)"
+digest $model --model dcnv2 --repro-shards 8 --checkpoint "$W/cross" >"$W/out"
+refused "a cross network's checkpoint without it" 'top.0.weight has shape' $model --repro-shards 8 \
+    --checkpoint "$W/cross" --resume
+same "dcnv2, resumed on 3 ranks" "$(digest $model --model dcnv2 --repro-shards 8 --epochs 2 \
+    --ranks 3 --plan rw --checkpoint "$W/cross" --resume)" \
+    "$(digest $model --model dcnv2 --repro-shards 8 --epochs 2)"
+refused "--cross without dcnv2" '--cross is for --model dcnv2' $model --cross 2
+refused "--cross 2x" '--cross 2x: not layers' $model --model dcnv2 --cross 2x
+
 # ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the
 # pipeline ----
 

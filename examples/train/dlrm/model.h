@@ -1,9 +1,9 @@
-/* model.h: the DLRM of one rank: both MLPs, their optimizer, and the buffers of a step. The tables
-   are in plan.h.
+/* model.h: the DLRM of one rank: its dense layers, their optimizer, and the buffers of a step. The
+   tables are in plan.h.
 
    dense numbers -> bottom MLP --+
                                  +--> pairwise dot products --> top MLP --> logit --> BCE
-   sparse ids -> embedding bags -+                                                          */
+   sparse ids -> embedding bags -+    (dcnv2: cross network)                                */
 #ifndef DLRM_MODEL_H
 #define DLRM_MODEL_H
 #include "options.h"
@@ -22,7 +22,8 @@ typedef struct model {
     neo_schema *schema, *test_schema; /* one object, but for synthetic data */
     neo_params *params[MLPS];
     neo_mlp *bottom, *top;
-    neo_fsdp *dense; /* both MLPs and their optimizer */
+    neo_cross *cross; /* of dcnv2, a part of the unit TOP; or NULL */
+    neo_fsdp *dense;  /* both MLPs, the cross network and their optimizer */
     neo_shard *tables; /* NULL: the data has no sparse features */
     neo_state *state;
     neo_schedule schedule;
@@ -35,8 +36,10 @@ typedef struct model {
     neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
-    neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1] */
+    neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1]; of
+                                      dcnv2 x and e are the columns of z */
     neo_tensor dx, de, dz, dlogit; /* their gradients */
+    neo_tensor crossed, dcrossed;  /* of dcnv2: the cross network of z */
     neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
     neo_tensor ones;               /* [B][1]: the dense number of data that has none */
 } model;
@@ -151,6 +154,21 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
            (long long)out);
 }
 
+/* "3x64" -> layers 3, rank 64; "3": rank 0, square matrices. */
+static neo_status create_cross(model *m, const options *o, int64_t width) {
+    const char *text = o->cross ? o->cross : "3x64";
+    neo_cross_desc d = {.name = "cross", .width = width, .max_batch = m->most_samples,
+                        .dtype = m->dtype};
+    char *end;
+    long layers = strtol(text, &end, 10);
+    if (*end == 'x') d.rank = strtoll(end + 1, &end, 10);
+    d.layers = (int)layers;
+    if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.rank < (strchr(text, 'x') != NULL))
+        REFUSE("--cross %s: not layers (1 .. %d), or layers x rank, as 3x64", text,
+               NEO_MAX_LAYERS);
+    return neo_cross_create(m->ctx, m->params[TOP], &d, &m->cross);
+}
+
 /* Samples of a whole batch that are this rank's: no smaller batch gives it more. */
 static int64_t most_samples(const neo_comm *comm, int64_t batch) {
     neo_leaves parts[NEO_MAX_SUBTREES];
@@ -162,6 +180,21 @@ static int64_t most_samples(const neo_comm *comm, int64_t batch) {
 
 static neo_status alloc_rows(model *m, int64_t columns, neo_tensor *t) {
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, columns}, t);
+}
+
+static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t width) {
+    const struct { neo_tensor *value, *grad; int64_t columns; } buffers[] = {
+        {&m->z, &m->dz, width}, {&m->logit, &m->dlogit, 1}, {&m->x, &m->dx, dim},
+        {&m->e, &m->de, pooled}};
+    for (int i = 0; i < (m->cross ? 2 : 4); i++) {
+        TRY(alloc_rows(m, buffers[i].columns, buffers[i].value));
+        TRY(alloc_rows(m, buffers[i].columns, buffers[i].grad));
+    }
+    if (!m->cross) return NEO_OK;
+    m->x = neo_tensor_slice(m->z, 1, 0, dim), m->e = neo_tensor_slice(m->z, 1, dim, pooled);
+    m->dx = neo_tensor_slice(m->dz, 1, 0, dim), m->de = neo_tensor_slice(m->dz, 1, dim, pooled);
+    TRY(alloc_rows(m, width, &m->crossed));
+    return alloc_rows(m, width, &m->dcrossed);
 }
 
 /* Data without dense numbers gives the bottom MLP a 1, from which it learns one vector. */
@@ -197,7 +230,9 @@ static int64_t dense_width(const model *m) {
 static neo_status create_dense(model *m, const options *o) {
     int64_t features = neo_schema_feature_count(m->schema);
     int64_t dense = dense_width(m);
-    int64_t width = neo_interact_width(o->dim, features, 0);
+    int crosses = strcmp(o->model, "dcnv2") == 0;
+    int64_t width =
+        crosses ? (features + 1) * o->dim : neo_interact_width(o->dim, features, 0);
     char bottom[64];
     snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
     m->most_samples = most_samples(m->comm, o->batch);
@@ -208,14 +243,9 @@ static neo_status create_dense(model *m, const options *o) {
     m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
     for (int i = 0; i < MLPS; i++) TRY(neo_params_create_deferred(m->ctx, &m->params[i]));
     TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, o->dim, &m->bottom));
+    if (crosses) TRY(create_cross(m, o, width));
     TRY(create_mlp(m, TOP, o->top, width, 1, &m->top));
-    const struct { neo_tensor *value, *grad; int64_t columns; } buffers[] = {
-        {&m->x, &m->dx, o->dim}, {&m->e, &m->de, features * o->dim}, {&m->z, &m->dz, width},
-        {&m->logit, &m->dlogit, 1}};
-    for (int i = 0; i < 4; i++) {
-        TRY(alloc_rows(m, buffers[i].columns, buffers[i].value));
-        TRY(alloc_rows(m, buffers[i].columns, buffers[i].grad));
-    }
+    TRY(create_buffers(m, o->dim, features * o->dim, width));
     return create_device_buffers(m, o, dense, features);
 }
 
@@ -235,9 +265,11 @@ static neo_status create_units(model *m, const options *o) {
 }
 
 static void destroy_model(model *m) {
-    neo_tensor *buffers[] = {&m->x,  &m->e,  &m->z,  &m->logit,  &m->dense_in, &m->ones,
-                             &m->dx, &m->de, &m->dz, &m->dlogit, &m->label};
+    neo_tensor *buffers[] = {&m->z,  &m->logit,  &m->crossed,  &m->dense_in, &m->x,  &m->e,
+                             &m->dz, &m->dlogit, &m->dcrossed, &m->label,    &m->dx, &m->de,
+                             &m->ones};
     graph_close(m->graph);
+    if (m->cross) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         neo_tensor_free(m->ctx, buffers[i]);
     neo_state_destroy(m->state);
@@ -245,6 +277,7 @@ static void destroy_model(model *m) {
     neo_fsdp_destroy(m->dense);
     device_group_end(m->comm, m->data);
     neo_mlp_destroy(m->top);
+    neo_cross_destroy(m->cross);
     neo_mlp_destroy(m->bottom);
     for (int i = 0; i < MLPS; i++) neo_params_destroy(m->params[i]);
     if (m->test_schema != m->schema) neo_schema_destroy(m->test_schema);

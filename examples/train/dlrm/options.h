@@ -5,7 +5,7 @@
 
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *bad_lines;
-    char *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
+    char *model, *cross, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
@@ -45,6 +45,11 @@ static const cli_option DLRM_OPTIONS[] = {
               "*samples shuffled together; 0: the order of the file"),
 
     CLI_GROUP("Model"),
+    CLI_TEXT("model", model, "M", "dlrm",
+             "how features meet: dlrm (pairwise dot products) or dcnv2 (a cross network over all "
+             "numbers of a sample)"),
+    CLI_TEXT("cross", cross, "LxR", NULL,
+             "dcnv2: L layers of rank R, or of square matrices: L [3x64]"),
     CLI_COUNT("dim", dim, "N", "16", 1, 1e6, "columns of every table"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
@@ -174,6 +179,8 @@ static neo_status check_options(const options *o) {
         REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes,
                (long long)ranks);
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
+    TRY(cli_check_either("model", o->model, "dlrm", "dcnv2"));
+    if (o->cross && strcmp(o->model, "dcnv2")) REFUSE("--cross is for --model dcnv2");
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
     TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
     TRY(cli_check_either("bad-lines", o->bad_lines, "error", "skip"));

@@ -119,7 +119,7 @@ static neo_status print_summary(const run *r) {
         summary_tensor(&s, f.name, dtype, f.rows, o->dim, STATE[kind].tables, 0);
         if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
     }
-    s.flops += (double)o->dim * tables * (tables + 1); /* the interaction */
+    if (!m->cross) s.flops += (double)o->dim * tables * (tables + 1); /* the interaction */
     return summary_end(&s, "sample");
 }
 

@@ -48,6 +48,34 @@ static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x)
     return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
 
+/* x and e meet; of dcnv2 they are side by side in z already. */
+static neo_status interact(model *m, neo_tensor x, neo_tensor e, neo_tensor z) {
+    return m->cross ? NEO_OK : neo_interact_forward(m->ctx, 0, x, e, z);
+}
+static neo_status interact_backward(model *m, neo_tensor x, neo_tensor e, neo_tensor dz,
+                                    neo_tensor dx, neo_tensor de) {
+    return m->cross ? NEO_OK : neo_interact_backward(m->ctx, 0, x, e, dz, dx, de);
+}
+
+/* Samples [first, first + n) of z to their logits, and back. */
+static neo_status forward_top(model *m, int64_t first, int64_t n) {
+    neo_tensor z = neo_tensor_rows(m->z, first, n);
+    if (m->cross) {
+        neo_tensor crossed = neo_tensor_rows(m->crossed, first, n);
+        TRY(neo_cross_forward(m->cross, z, crossed));
+        z = crossed;
+    }
+    return neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, first, n));
+}
+static neo_status backward_top(model *m, const neo_leaves *leaves, int64_t first, int64_t n) {
+    neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
+    neo_tensor dz = neo_tensor_rows(m->dz, first, n);
+    if (!m->cross) return neo_mlp_backward(m->top, leaves, dlogit, dz);
+    neo_tensor dcrossed = neo_tensor_rows(m->dcrossed, first, n);
+    TRY(neo_mlp_backward(m->top, leaves, dlogit, dcrossed));
+    return neo_cross_backward(m->cross, leaves, dcrossed, dz);
+}
+
 /* The logits of this rank's samples, without training. */
 static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
@@ -55,9 +83,9 @@ static neo_status forward(model *m, const neo_batch *batch) {
     neo_tensor z = neo_tensor_rows(m->z, 0, n);
     if (m->tables) TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
     TRY(forward_bottom(m, batch, x));
-    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
+    TRY(interact(m, x, e, z));
     TRY(neo_fsdp_forward_begin(m->dense, TOP));
-    TRY(neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, 0, n)));
+    TRY(forward_top(m, 0, n));
     return neo_fsdp_forward_end(m->dense, TOP);
 }
 
@@ -71,14 +99,13 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
     sum->stops = neo_stop_signal() != 0;
     for (int k = 0; k < count; k++) {
         int64_t first = parts[k].first, n = parts[k].rows;
-        neo_tensor z = neo_tensor_rows(m->z, first, n), dz = neo_tensor_rows(m->dz, first, n);
         neo_tensor logit = neo_tensor_rows(m->logit, first, n);
         neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
         neo_tensor label = neo_tensor_rows(batch->label, first, n);
         TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
-        TRY(neo_mlp_forward(m->top, z, logit));
+        TRY(forward_top(m, first, n));
         TRY(neo_bce_with_logits(m->ctx, &d, logit, label, dlogit, NULL));
-        TRY(neo_mlp_backward(m->top, &parts[k].leaves, dlogit, dz));
+        TRY(backward_top(m, &parts[k].leaves, first, n));
         TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
@@ -151,9 +178,9 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     if (!overlap) TRY(take_rows(m, e));
     TRY(forward_bottom(m, batch, x));
     if (overlap) TRY(take_rows(m, e));
-    TRY(neo_interact_forward(m->ctx, 0, x, e, z));
+    TRY(interact(m, x, e, z));
     TRY(step_top(m, batch, parts, count));
-    TRY(neo_interact_backward(m->ctx, 0, x, e, dz, dx, de));
+    TRY(interact_backward(m, x, e, dz, dx, de));
     if (m->tables) TRY(neo_shard_backward_begin(m->tables, de));
     if (!overlap) TRY(end_tables(m, lr));
     TRY(step_bottom(m, batch, parts, count));
