@@ -155,6 +155,8 @@ static void finite_elements(void) {
     SAYS(neo_add(ctx, x, y), "neo_add: x[1][2] is inf, from finite numbers");
     SAYS(neo_mul(ctx, y, x), "neo_mul: x[1][2] is inf, from y[1][2], which is inf");
     finite_set(y, 6, 1.0f);
+    SAYS(neo_addcmul(ctx, finite_ones(3, 4), y, x, finite_ones(3, 4)),
+         "neo_addcmul: x[1][2] is inf, from z[1][2], which is inf");
     SAYS(neo_scale(ctx, x, 0.0f, NULL), "neo_scale: x[1][2] is nan, from x[1][2], which is inf");
     CHECK_OK(neo_scale(ctx, x, 2.0f, &finite)); /* the caller asks */
     CHECK_INT(finite, 0);

@@ -62,6 +62,8 @@ dlrm_agrees() {
 --optimizer lamb --repro-shards 4 --rows-dtype i8
 --optimizer adagrad --repro-shards 4 --micro-batches 2 --clip-norm 0.02 --row-buckets 2
 --optimizer adagrad --repro-shards 4 --dtype bf16
+--model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
+--model dcnv2 --cross 2 --dtype bf16
 END
 }
 dlrm_ranks_agree() {
@@ -73,6 +75,7 @@ dlrm_ranks_agree() {
 --optimizer adagrad --rows-dtype bf16 -- --ranks 4 --nodes 2 --plan twrw --pipeline off --dense-shard zero1
 --optimizer adagrad --wire-forward f16 --wire-backward bf16 -- --ranks 2 --plan dp
 --optimizer adagrad --dtype bf16 -- --ranks 3 --dense-shard full
+--model dcnv2 --cross 2x5 -- --ranks 3 --plan rw --dense-shard full
 END
 }
 gpt_ranks_agree() {

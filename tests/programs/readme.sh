@@ -168,6 +168,12 @@ if [ -x "$B/sum" ]; then
 else
     skip "sum: is not built"
 fi
+if [ -x "$B/dcnv2" ]; then
+    same "dcnv2" "$("$B/dcnv2" | tail -1)" \
+        "$(sed -n 's/.*Expect a falling loss, and `\(.*\)` on any machine.*/\1/p' examples/dcnv2.c)"
+else
+    skip "dcnv2: is not built"
+fi
 if [ -x "$B/custom" ]; then
     if "$B/custom" >"$W/out" 2>&1; then pass; else fail "custom: $(tail -1 "$W/out")"; fi
 else

@@ -30,7 +30,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "writes it) or delimited (any text, with --columns)"),
     CLI_TEXT("columns", columns, "FILE", NULL, "description of the columns of delimited data"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
-              "rows of each table: criteo hashes ids into them (100000); synthetic (10000)"),
+              "*rows of each table: criteo hashes ids into them (100000); synthetic (10000)"),
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
     CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
@@ -46,14 +46,14 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_GROUP("Model"),
     CLI_TEXT("model", model, "M", "dlrm",
-             "how features meet: dlrm (pairwise dot products) or dcnv2 (a cross network over all "
+             "*how features meet: dlrm (pairwise dot products) or dcnv2 (a cross network over all "
              "numbers of a sample)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
-             "dcnv2: L layers of rank R, or of square matrices: L [3x64]"),
-    CLI_COUNT("dim", dim, "N", "16", 1, 1e6, "columns of every table"),
+             "*dcnv2: L layers of rank R, or of square matrices: L [3x64]"),
+    CLI_COUNT("dim", dim, "N", "16", 1, 1e6, "*columns of every table"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
-             "widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
-    CLI_TEXT("top", top, "A-B-1", "64-1", "widths of the top MLP after its input"),
+             "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
+    CLI_TEXT("top", top, "A-B-1", "64-1", "*widths of the top MLP after its input"),
     CLI_TEXT("dtype", dtype, "T", "f32",
              "*numbers that the MLPs multiply: f32 or bf16, to which inputs, activations, their "
              "gradients and a copy of the weights are rounded; sums and weights stay f32"),
