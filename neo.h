@@ -2298,7 +2298,7 @@ typedef struct neo__tile {
     const float *b;
     int64_t b_k;
     int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= 2 lanes */
-    int64_t rows, panels, b_panel; /* rows8: panels are b_panel floats apart in b */
+    int64_t rows, panels, b_panel; /* so many panels (0: one), b_panel floats apart in b */
     const float *init;     /* sums start there; NULL: at zero */
     int64_t init_row;
     float *c;
