@@ -2335,7 +2335,7 @@ typedef struct neo__tile {
     const float *b;
     int64_t b_k;
     int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= 2 lanes */
-    int64_t rows, panels, b_panel; /* rows8: panels are b_panel floats apart in b */
+    int64_t rows, panels, b_panel; /* so many panels (0: one), b_panel floats apart in b */
     const float *init;     /* sums start there; NULL: at zero */
     int64_t init_row;
     float *c;
@@ -2345,6 +2345,7 @@ typedef struct neo__tile {
     int64_t merges, merge_step;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
+    int streams;       /* rows8: c goes past the caches */
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
        lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
        NULL: nothing. */
@@ -6019,6 +6020,11 @@ enum {
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
     NEO__GEMM_SHALLOW = 16,            /* up to so many k, and B of so many floats (32 KiB), */
     NEO__GEMM_SHALLOW_FLOATS = 1 << 13, /* C is written row by row */
+    NEO__GEMM_STREAM_FLOATS = 1 << 23, /* C of so many leaves no cache anything: 32 MiB */
+    NEO__GEMM_BRIEF = 64,              /* fewer k: a call costs as much as it computes */
+    NEO__GEMM_THIN_FLOATS = 1 << 13,   /* C of so few, and of so few rows and columns, */
+    NEO__GEMM_THIN_EDGES = 512,
+    NEO__GEMM_THIN_SEGMENT = 40 << 10, /* takes operands in parts of so many, which stay near */
     NEO__GEMM_SWAP_COLS = 4            /* up to so many columns, lanes go over rows */
 };
 
@@ -6117,6 +6123,23 @@ static int neo__gemm_is_shallow(const neo__gemm *g) {
     if (c->k > NEO__GEMM_SHALLOW / 4 && c->m * c->n < NEO__GEMM_VAST_FLOATS) return 0;
     return c->beta == 0.0f || c->beta == 1.0f;
 }
+/* Whether a kernel takes all whole panels of a row of tiles at once: with few k, calls count. */
+static int neo__gemm_is_brief(const neo__gemm *g) {
+    return !g->tree && !g->swapped && g->call.k < NEO__GEMM_BRIEF &&
+           (g->call.beta == 0.0f || g->call.beta == 1.0f);
+}
+/* Whether C goes past the caches, which hold little of it: that saves reading it first. */
+static int neo__gemm_streams(const neo__gemm *g) {
+    const neo__gemm_call *c = &g->call;
+    return g->by_rows && c->beta == 0.0f && c->finish.act == NEO_ACT_NONE && !c->finish.y &&
+           c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
+           c->c_row % 16 == 0;
+}
+/* Whether C is so small that packing k-major operands takes about as long as the product. */
+static int neo__gemm_is_thin(const neo__gemm_call *c) {
+    return c->a_row == 1 && c->b_col == 1 && c->m + c->n <= NEO__GEMM_THIN_EDGES &&
+           c->m * c->n <= NEO__GEMM_THIN_FLOATS;
+}
 /* The sizes of tiles and panels. */
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
@@ -6150,8 +6173,10 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     if (gemm->swapped) neo__gemm_swap(call);
     gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1;
     neo__gemm_plan_tiles(gemm);
-    gemm->segments =
-        gemm->dots ? 1 : NEO__MAX(1, (call->k + NEO__GEMM_SEGMENT - 1) / NEO__GEMM_SEGMENT);
+    const int thin = neo__gemm_is_thin(call);
+    int64_t longest = NEO__GEMM_SEGMENT;
+    if (thin) longest = NEO__MIN(longest, NEO__GEMM_THIN_SEGMENT / (call->m + call->n));
+    gemm->segments = gemm->dots ? 1 : NEO__MAX(1, (call->k + longest - 1) / longest);
     gemm->depth = gemm->tree ? neo__tree_depth(call->leaves.count) : 0;
 
     const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
@@ -6172,11 +6197,14 @@ static void neo__gemm_plan(neo__gemm *gemm) {
                   &cols);
     gemm->pack_b = !gemm->dots && (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
-    if (gemm->by_rows || no_room) gemm->pack_a = 0;
+    if (thin) gemm->pack_a = gemm->pack_b = 0;
+    else if (gemm->by_rows || no_room) gemm->pack_a = 0;
     else if (call->a_row == 1)
         gemm->pack_a =
             cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
-    else gemm->pack_a = cols >= 12 || (call->a_row % 1024 == 0 && cols >= 2);
+    else
+        gemm->pack_a = (cols >= 12 && call->k > NEO__GEMM_BRIEF) ||
+                       (call->a_row % 1024 == 0 && cols >= 2);
 }
 
 /* ---- leaves ---- */
@@ -6221,9 +6249,9 @@ NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_
                                   int64_t width) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
     if (g->dots) kern->dots(t);
+    else if (g->width == 8 * kern->lanes) kern->rows8(t);
     else if (width == kern->lanes) kern->tile1[rows / 2](t);
-    else if (width == 2 * kern->lanes) kern->tile2[rows / 2](t);
-    else kern->rows8(t);
+    else kern->tile2[rows / 2](t);
 }
 
 /* The sums of a tile pass through a buffer where it is narrower than its panel, or C is scaled or
@@ -6274,6 +6302,7 @@ static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__ge
     if (!direct && tile->init) neo__gemm_gather(gemm, place, scale, buffer);
     tile->bias = finish && c->bias ? c->bias + place->n0 : NULL;
     tile->relu = finish && neo__gemm_finishes_relu(c);
+    tile->streams = direct && neo__gemm_streams(gemm);
     if (tile->bias && !direct) {
         for (int64_t j = 0; j < place->width; j++) bias[j] = j < place->cols ? tile->bias[j] : 0.0f;
         tile->bias = bias;
@@ -6466,6 +6495,7 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
     const float *a = gemm->pack_a
                          ? scratch->a + (place.m0 - neo__gemm_tile_begin(gemm, box->t0)) * depth
                          : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
+    const int together = gemm->by_rows || neo__gemm_is_brief(gemm);
     float *sums = scratch->sums;
     if (gemm->tree)
         sums += (tile - scratch->first_tile) * panels * gemm->depth * gemm->tile_rows * gemm->width;
@@ -6477,7 +6507,7 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         neo__gemm_fetch_y(gemm, &scratch->fetch, place.m0, box);
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
         t.panels =
-            gemm->by_rows ? NEO__MAX(1, NEO__MIN(box->p1, call->n / gemm->width) - panel) : 1;
+            together ? NEO__MAX(1, NEO__MIN(box->p1, call->n / gemm->width) - panel) : 1;
         place.n0 = panel * gemm->width;
         place.cols = NEO__MIN(t.panels * gemm->width, call->n - place.n0);
         place.width = panel == gemm->grid.panels - 1 ? gemm->last_width : t.panels * gemm->width;
@@ -15641,7 +15671,28 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 
 /* ---- common to all, or to all but one ---- */
 #define NEO__LOADN(p, n) NEO__LOADP(p, NEO__LANES(n))
+#undef NEO__STREAM
+#undef NEO__STREAM_END
+#if NEO__PASS == NEO__PASS_AVX512 || NEO__PASS == NEO__PASS_AVX2
+#define NEO__STREAM(p, v) NEO__MM(stream_ps)(p, v)
+#define NEO__STREAM_END() _mm_sfence()
+#else
+#define NEO__STREAM(p, v) NEO__STORE(p, v)
+#define NEO__STREAM_END() ((void)0)
+#endif
+#undef NEO__STOREN
+#if NEO__PASS == NEO__PASS_AVX2 /* a masked store takes some 12 cycles on AMD */
+#define NEO__STOREN(p, v, n) NEO__FN(storen)(p, v, n)
+NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, NEO__VF v, int64_t n) {
+    __m128 part = _mm256_castps256_ps128(v);
+    if (n & 8) NEO__STORE(p, v);
+    if (n & 4) _mm_storeu_ps(p, part), p += 4, part = _mm256_extractf128_ps(v, 1);
+    if (n & 2) _mm_storel_pi((__m64 *)(void *)p, part), p += 2, part = _mm_movehl_ps(part, part);
+    if (n & 1) _mm_store_ss(p, part);
+}
+#else
 #define NEO__STOREN(p, v, n) NEO__STOREP(p, v, NEO__LANES(n))
+#endif
 #define NEO__SRAI(v, n) ((NEO__VI)((NEO__VS)(v) >> (n)))
 #if NEO__PASS == NEO__PASS_AVX512
 #define NEO__LT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)
@@ -16783,8 +16834,8 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__TILE_DECLARE(r, g, i) NEO__VF c##r##_0 = zero, c##r##_1 = zero;
 #define NEO__TILE_INIT(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__LOAD(t->init + r * t->init_row);                                           \
-        if (vecs > 1) c##r##_1 = NEO__LOAD(t->init + r * t->init_row + NEO__W);                    \
+        c##r##_0 = NEO__LOAD(t->init + r * t->init_row + j);                                       \
+        if (vecs > 1) c##r##_1 = NEO__LOAD(t->init + r * t->init_row + j + NEO__W);                \
     }
 #define NEO__TILE_FMA(r, g, i)                                                                     \
     if (rows > r) {                                                                                \
@@ -16809,17 +16860,17 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     }
 #define NEO__TILE_STORE(r, g, i)                                                                   \
     if (rows > r) {                                                                                \
-        NEO__STORE(t->c + r * t->c_row, c##r##_0);                                                 \
-        if (vecs > 1) NEO__STORE(t->c + r * t->c_row + NEO__W, c##r##_1);                          \
+        NEO__STORE(c + r * c_row, c##r##_0);                                                       \
+        if (vecs > 1) NEO__STORE(c + r * c_row + NEO__W, c##r##_1);                                \
     }
 #define NEO__TILE_GROUP(g) const float *a##g = t->a + (rows > 3 * g ? 3 * g * a_row : 0);
 #define NEO__TILE_STEP(g)                                                                          \
     if (rows > 3 * g) a##g += a_k;
 
-/* rows and vecs are constants where this is inlined: the conditions on them vanish. */
-NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs) {
+/* A panel; rows and vecs are constants where this is inlined: the conditions on them vanish. */
+NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
+                                            const int rows, const int vecs) {
     const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k;
-    const float *b = t->b;
     const NEO__VF zero = NEO__SET(0.0f);
     NEO__GROUP_LIST(NEO__TILE_GROUP)
     NEO__ROW_LIST(NEO__TILE_DECLARE)
@@ -16845,12 +16896,19 @@ NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const 
         merge -= t->merge_step;
     }
     if (t->bias) {
-        NEO__VF b0 = NEO__LOAD(t->bias), b1 = vecs > 1 ? NEO__LOAD(t->bias + NEO__W) : b0;
+        NEO__VF b0 = NEO__LOAD(t->bias + j), b1 = vecs > 1 ? NEO__LOAD(t->bias + j + NEO__W) : b0;
         NEO__ROW_LIST(NEO__TILE_BIAS)
         (void)b1;
     }
     if (t->relu) { NEO__ROW_LIST(NEO__TILE_RELU) }
+    float *c = t->c + j;
+    const int64_t c_row = t->c_row;
     NEO__ROW_LIST(NEO__TILE_STORE)
+}
+NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs) {
+    int64_t panel = 0;
+    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs);
+    while (++panel < t->panels);
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }      \
@@ -16890,7 +16948,9 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
         NEO__EIGHT(NEO__ROW8_RELU)
     }
 #define NEO__ROW8_STORE(v) NEO__STORE(c + v * NEO__W, c##v);
-    NEO__EIGHT(NEO__ROW8_STORE)
+#define NEO__ROW8_STREAM(v) NEO__STREAM(c + v * NEO__W, c##v);
+    if (tile->streams) { NEO__EIGHT(NEO__ROW8_STREAM) }
+    else { NEO__EIGHT(NEO__ROW8_STORE) }
 }
 NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
     for (int64_t i = 0; i < t->rows; i++)
@@ -16901,6 +16961,7 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
              t->init ? t->init + i * t->init_row + j : NULL, t->bias ? t->bias + j : NULL,
              t->c + i * t->c_row + j);
         }
+    if (t->streams) NEO__STREAM_END();
 }
 
 /* ---- packing ---- */

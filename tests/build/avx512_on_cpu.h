@@ -103,6 +103,8 @@ static inline simde__m512i on_cpu_shuffle(simde__m512i old, unsigned mask, simde
     return old;
 }
 
+#undef _mm512_stream_ps
+#define _mm512_stream_ps(p, v) _mm512_storeu_ps(p, v)
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps on_cpu_fmadd
 #undef _mm512_fnmadd_ps

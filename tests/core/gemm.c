@@ -185,6 +185,93 @@ static void deep_and_narrow(void) {
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) check(&list[i], all_ctx, all_count);
 }
 
+/* A product drawn at random for what there is besides sizes. */
+static product drawn(int64_t m, int64_t n, int64_t k, int trans_a, int trans_b) {
+    static const float betas[] = {0.0f, 0.0f, 1.0f, -0.5f};
+    const uint32_t r = test_random();
+    product p = {m,          n, k, trans_a, trans_b, betas[r & 3], r >> 2 & 1, NEO_ACT_NONE,
+                 r >> 4 & 7};
+    p.act = r >> 3 & 1 ? NEO_ACT_RELU : NEO_ACT_NONE;
+    return p;
+}
+/* k-major operands of a small C are read in place, in short parts: over the sizes of tiles and
+   panels, the largest C that counts as small, and a k that is cut. */
+static void thin(void) {
+    static const int64_t sizes[][2] = {
+        {1, 256},  {16, 64},  {7, 65},   {15, 16}, {17, 33}, {64, 128},
+        {64, 129}, {13, 496}, {496, 13}, {1, 511}, {1, 512}, {14, 17}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int64_t k = 0; k < 1100; k = 2 * k + 1 + test_random() % 90) {
+            const product p = drawn(sizes[i][0], sizes[i][1], k, 1, 0);
+            check(&p, all_ctx, all_count);
+        }
+}
+/* Few k: one call for a row of tiles, over whole panels and a part of one. */
+static void brief(void) {
+    static const int64_t cols[] = {15, 16, 17, 31, 32, 33, 48, 64, 95, 96, 160, 512, 515};
+    for (size_t j = 0; j < sizeof cols / sizeof *cols; j++)
+        for (int64_t k = 5; k <= 66; k += k >= 62 ? 1 : 19) {
+            const product p = drawn(1 + test_random() % 50, cols[j], k, test_random() & 1,
+                                    test_random() & 1);
+            check(&p, all_ctx, all_count);
+        }
+}
+/* A C of more than caches hold is written past them where it is aligned: the bits of one that is
+   not. */
+static void streams(void) {
+    enum { M = 16389, N = 512, K = 13 };
+    static float a[M + K], b[N * K], bias[N];
+    float *block = (float *)malloc((2 * (size_t)M * N + 64) * sizeof *block);
+    CHECK(block != NULL);
+    test_fill(a, M + K), test_fill(b, N * K), test_fill(bias, N);
+    neo_tensor ta = neo_tensor_2d(a, NEO_F32, M, K);
+    ta.stride[0] = 1;
+    neo_gemm_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.trans_b = 1, desc.bias = bias;
+    for (int i = 0; block && i < all_count; i++) {
+        float *c = block + (64 - (uintptr_t)block % 64) % 64 / 4, *apart = c + (size_t)M * N + 1;
+        memset(c, 0xFF, (size_t)M * N * sizeof *c);
+        CHECK_OK(neo_gemm(all_ctx[i], &desc, ta, neo_tensor_2d(b, NEO_F32, N, K),
+                          neo_tensor_2d(c, NEO_F32, M, N)));
+        CHECK_OK(neo_gemm(all_ctx[i], &desc, ta, neo_tensor_2d(b, NEO_F32, N, K),
+                          neo_tensor_2d(apart, NEO_F32, M, N)));
+        CHECK_BITS(c, apart, (size_t)M * N * sizeof *c);
+    }
+    free(block);
+}
+/* What is not finite reaches the sums it belongs to, and no other. */
+static void not_finite(void) {
+    static const product list[] = {{16, 65, 700, 1, 0, 0.0f, 0, NEO_ACT_NONE, 0},
+                                   {1, 256, 300, 1, 0, 0.0f, 0, NEO_ACT_NONE, 0},
+                                   {21, 70, 13, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0},
+                                   {70, 1, 256, 0, 1, 0.0f, 0, NEO_ACT_NONE, 0}};
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    for (size_t l = 0; l < sizeof list / sizeof *list; l++)
+        for (int e = 0; e < 3; e++) {
+            const product *p = &list[l];
+            matrix a = matrix_make(p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, 0, 0);
+            matrix b = matrix_make(p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, 0, 0);
+            matrix want = matrix_make(p->m, p->n, 0, 0), c = matrix_make(p->m, p->n, 0, 0);
+            ((float *)a.t.data)[p->m * p->k / 2] = bad[e];
+            ((float *)b.t.data)[p->n * p->k - 1] = bad[e];
+            reference(p, a.t, b.t, NULL, want.t);
+            neo_gemm_desc desc;
+            memset(&desc, 0, sizeof desc);
+            desc.trans_a = p->trans_a, desc.trans_b = p->trans_b;
+            for (int i = 0; i < all_count; i++) {
+                int wrong = 0;
+                CHECK_OK(neo_gemm(all_ctx[i], &desc, a.t, b.t, c.t));
+                for (int64_t j = 0; j < p->m * p->n; j++) {
+                    const float x = ((float *)c.t.data)[j], y = ((float *)want.t.data)[j];
+                    wrong += isnan(y) ? !isnan(x) : memcmp(&x, &y, sizeof x) != 0;
+                }
+                CHECK_INT(wrong, 0);
+            }
+            free(a.block), free(b.block), free(want.block), free(c.block);
+        }
+}
+
 /* More threads than cores. */
 static void many_threads(void) {
     neo_ctx *ctx[3] = {test_ctx(2, NEO_ISA_BEST, 1), test_ctx(3, NEO_ISA_BEST, 1),
@@ -339,6 +426,10 @@ int main(void) {
     RUN(odd_shapes);
     RUN(few_k);
     RUN(deep_and_narrow);
+    RUN(thin);
+    RUN(brief);
+    RUN(streams);
+    RUN(not_finite);
     RUN(many_threads);
     RUN(long_column);
     RUN(exact_integers);
