@@ -10897,13 +10897,10 @@ static neo_status neo__bags_init_weight(neo_bags *bags, int64_t table, neo_init 
     const neo__bag_table *t = &bags->tables[table];
     neo_device *on = bags->ctx->on;
     const int whole = t->job.store.dtype == NEO_F32;
-    float *stage = bags->job.room.stage;
-    int64_t floats = bags->job.room.stage_floats;
-    if (!bags->ctx->device && floats < NEO__SHARED_SCRATCH_BYTES / 16) {
-        stage = (float *)(void *)neo__shared_scratch(bags->ctx);
-        floats = NEO__SHARED_SCRATCH_BYTES / 16; /* a quarter, which stays in the cache */
-    }
-    int64_t most = whole ? t->rows : floats / t->dim;
+    const int64_t room = NEO__SHARED_SCRATCH_BYTES / 16, own = bags->job.room.stage_floats;
+    const int shared = !bags->ctx->device && own < room; /* a quarter of it stays in the cache */
+    float *stage = shared ? (float *)(void *)neo__shared_scratch(bags->ctx) : bags->job.room.stage;
+    int64_t most = whole ? t->rows : (shared ? room : own) / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
@@ -15875,15 +15872,11 @@ NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const fl
 }
 
 /* ---- attention: one query, one tile of keys ---- */
-/* 0, 1, 2 ... */
-NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_numbers)(void) {
-    static const uint32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return NEO__LOADI(lane);
-}
 /* Lanes i < n, where n >= 1 may be more than all. What the last vector holds beyond them is chosen
    by this mask, for a vector that single floats were stored to is slow to load. */
 NEO__KERNEL_INLINE NEO__VM NEO__FN(first_lanes)(int64_t n) {
-    return NEO__GTI(NEO__SETI((int32_t)n), NEO__FN(lane_numbers)());
+    static const int32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return NEO__GTI(NEO__SETI((int32_t)n), NEO__LOADI(lane));
 }
 NEO__KERNEL void NEO__FN(vec_softmax_tile)(float *s, int64_t keys, float scale, float *max,
                                            float *sum, float *out, int64_t n) {
@@ -16277,6 +16270,11 @@ NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *
         NEO__FN(store_blocks)(to, w);
 #endif
     }
+}
+/* 0, 1, 2 ... */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_numbers)(void) {
+    static const uint32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return NEO__LOADI(lane);
 }
 /* The words of blocks [first, first + 16), of which those below the next multiple of 2^32 count. */
 NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first, float *y) {
