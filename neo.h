@@ -11293,17 +11293,21 @@ static neo_status neo__bags_alloc_tables(neo_bags *bags, const char *fn) {
     }
     return NEO_OK;
 }
-/* Narrow rows are made as f32 in the stage, some at a time, then rounded. */
+/* Narrow rows are made as f32 in the stage, some at a time, then rounded. The CPU takes the shared
+   scratch where that is longer: a stage may be too short to give all threads a part. */
 static neo_status neo__bags_init_weight(neo_bags *bags, int64_t table, neo_init init) {
     const neo__bag_table *t = &bags->tables[table];
     neo_device *on = bags->ctx->on;
     const int whole = t->job.store.dtype == NEO_F32;
-    int64_t most = whole ? t->rows : bags->job.room.stage_floats / t->dim;
+    const int64_t room = NEO__SHARED_SCRATCH_BYTES / 16, own = bags->job.room.stage_floats;
+    const int shared = !bags->ctx->device && own < room; /* a quarter of it stays in the cache */
+    float *stage = shared ? (float *)(void *)neo__shared_scratch(bags->ctx) : bags->job.room.stage;
+    int64_t most = whole ? t->rows : (shared ? room : own) / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
     NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->job.store.data : bags->job.room.stage;
+        float *to = whole ? (float *)(void *)t->job.store.data : stage;
         neo_tensor rows = neo_tensor_2d(to, NEO_F32, count, t->dim);
         neo__init_call call = neo__init_call_make(bags->ctx, rows, t->weight_name, init, 0,
                                                   (int64_t)t->job.store.stride);
@@ -16565,27 +16569,18 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
 }
 #endif
 
-/* Philox in lanes: lane l of a group of NEO__W blocks computes block NEO__FN(lane_blocks)[l], an
-   order chosen so that a transpose inside 128-bit lanes (NEO__FN(store_blocks)) puts whole blocks
-   next to each other. mul_wide: the high and low halves of the products of unsigned lanes; x86
-   multiplies even lanes alone, and keeps even and odd lanes apart until the end; what is in the odd
-   lanes meanwhile does not matter. */
-#if NEO__PASS == NEO__PASS_SCALAR || NEO__PASS == NEO__PASS_WARP
-#define NEO__LANE_BLOCKS ((uint32_t)NEO__LANE)
-NEO__KERNEL_INLINE void NEO__FN(mul_wide)(uint32_t a, uint32_t m, uint32_t *hi, uint32_t *lo) {
-    uint64_t p = (uint64_t)a * m;
-    *hi = (uint32_t)(p >> 32);
-    *lo = (uint32_t)p;
-}
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
-    for (int i = 0; i < 4; i++) y[4 * NEO__LANE + i] = v[i];
-}
+/* Philox in lanes: a block in each. mul_wide: the high and low halves of the products of unsigned
+   lanes; x86 multiplies even lanes alone: a block in two, and what is in the odd one until the end
+   does not matter. NEO__DEAL: even and odd elements of two vectors, in an order that
+   NEO__ZIP_LOW and _HIGH undo. */
+#if NEO__PASS == NEO__PASS_SCALAR
+#define NEO__DEAL(a, b, even, odd) ((even) = (a), (odd) = (b))
+#define NEO__ZIP_LOW(a, b) (a)
+#define NEO__ZIP_HIGH(a, b) (b)
 #elif NEO__PASS == NEO__PASS_NEON
-#define NEO__LANE_BLOCKS NEO__FN(lane_blocks)()
-NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_blocks)(void) {
-    static const uint32_t lane[4] = {0, 1, 2, 3};
-    return vld1q_u32(lane);
-}
+#define NEO__DEAL(a, b, even, odd) ((even) = vuzp1q_u32(a, b), (odd) = vuzp2q_u32(a, b))
+#define NEO__ZIP_LOW(a, b) vzip1q_f32(a, b)
+#define NEO__ZIP_HIGH(a, b) vzip2q_f32(a, b)
 NEO__KERNEL_INLINE void NEO__FN(mul_wide)(NEO__VI a, uint32_t m, NEO__VI *hi, NEO__VI *lo) {
     NEO__VI low = (NEO__VI)vmull_u32(vget_low_u32(a), vdup_n_u32(m));
     NEO__VI high = (NEO__VI)vmull_u32(vget_high_u32(a), vdup_n_u32(m));
@@ -16596,10 +16591,13 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
     float32x4x4_t all = {{v[0], v[1], v[2], v[3]}};
     vst4q_f32(y, all);
 }
-#else
+#elif NEO__PASS != NEO__PASS_WARP
+#define NEO__DEAL(a, b, even, odd)                                                                 \
+    ((even) = (NEO__VI)NEO__MM(shuffle_ps)((NEO__VF)(a), (NEO__VF)(b), 0x88),                      \
+     (odd) = (NEO__VI)NEO__MM(shuffle_ps)((NEO__VF)(a), (NEO__VF)(b), 0xDD))
+#define NEO__ZIP_LOW(a, b) NEO__MM(unpacklo_ps)(a, b)
+#define NEO__ZIP_HIGH(a, b) NEO__MM(unpackhi_ps)(a, b)
 #if NEO__PASS == NEO__PASS_AVX512
-#define NEO__LANE_BLOCKS                                                                           \
-    ((NEO__VI)_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15))
 #define NEO__XOR3(a, b, c)                                                                         \
     ((NEO__VI)_mm512_ternarylogic_epi32((__m512i)(a), (__m512i)(b), (__m512i)(c), 0x96))
 #define NEO__MERGE_EVEN(even, odd)                                                                 \
@@ -16614,7 +16612,6 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
         _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),                                                 \
         _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)(p)))))
 #else
-#define NEO__LANE_BLOCKS ((NEO__VI)_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7))
 #define NEO__MERGE_EVEN(even, odd)                                                                 \
     ((NEO__VI)_mm256_blend_epi32((__m256i)(even), _mm256_slli_epi64((__m256i)(odd), 32), 0xAA))
 #define NEO__MUL_EVEN(a, b) ((NEO__VI)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
@@ -16629,16 +16626,9 @@ NEO__KERNEL_INLINE void NEO__FN(mul_wide)(NEO__VI a, uint32_t m, NEO__VI *hi, NE
     *lo = NEO__MUL_EVEN(a, NEO__SETI(m));
     *hi = NEO__HIGH_WORD(*lo);
 }
-NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
-    NEO__VF a = NEO__MM(unpacklo_ps)(v[0], v[1]), b = NEO__MM(unpackhi_ps)(v[0], v[1]);
-    NEO__VF c = NEO__MM(unpacklo_ps)(v[2], v[3]), d = NEO__MM(unpackhi_ps)(v[2], v[3]);
-    NEO__STORE(y, NEO__MM(shuffle_ps)(a, c, 0x44));
-    NEO__STORE(y + NEO__W, NEO__MM(shuffle_ps)(a, c, 0xEE));
-    NEO__STORE(y + 2 * NEO__W, NEO__MM(shuffle_ps)(b, d, 0x44));
-    NEO__STORE(y + 3 * NEO__W, NEO__MM(shuffle_ps)(b, d, 0xEE));
-}
 #endif
 
+#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
 /* Keep the order of the text: gcc otherwise mixes independent steps until registers run out. */
 #if NEO__PASS == NEO__PASS_NEON
 #define NEO__PIN(x) __asm__ volatile("" : "+w"(x))
@@ -16658,26 +16648,6 @@ NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI 
     x[1] = lo1;
     x[3] = lo0;
 }
-/* Philox of the blocks whose numbers are in x[0] (low half) and x[1]. */
-NEO__KERNEL_INLINE void NEO__FN(philox_rounds)(const neo__random_key *key, NEO__VI x[4]) {
-    uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
-    NEO__VI h0 = NEO__SETI((uint32_t)key->h), h1 = NEO__SETI((uint32_t)(key->h >> 32));
-    NEO__VI even[4] = {x[0], x[1], h0, h1};
-#ifdef NEO__MUL_EVEN
-    NEO__VI odd[4] = {NEO__HIGH_WORD(x[0]), NEO__HIGH_WORD(x[1]), h0, h1};
-#endif
-    for (int round = 0; round < 10; round++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1) {
-        NEO__FN(philox_round)(even, NEO__SETI(k0), NEO__SETI(k1));
-#ifdef NEO__MUL_EVEN
-        NEO__FN(philox_round)(odd, NEO__SETI(k0), NEO__SETI(k1));
-    }
-    for (int i = 0; i < 4; i++) x[i] = NEO__MERGE_EVEN(even[i], odd[i]);
-#else
-    }
-    for (int i = 0; i < 4; i++) x[i] = even[i];
-#endif
-}
-#if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
 /* The round keys of blocks whose numbers share their high half: k[2 r] and k[2 r + 1] are for x[0]
    and x[2] after round r. Added to those of the first rounds is what is the same in all blocks. */
 NEO__KERNEL_INLINE void NEO__FN(philox_keys)(const neo__random_key *key, uint32_t high,
@@ -16733,14 +16703,28 @@ NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *
 #endif
     }
 }
-#endif
-/* Blocks [first, first + NEO__W), which may not cross a multiple of 2^32. */
-NEO__KERNEL_INLINE void NEO__FN(philox_lanes)(const neo__random_key *key, uint64_t first,
-                                              NEO__VI x[4]) {
-    x[0] = (uint32_t)first + NEO__LANE_BLOCKS;
-    x[1] = NEO__SETI((uint32_t)(first >> 32));
-    NEO__FN(philox_rounds)(key, x);
+/* 0, 1, 2 ... */
+NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_numbers)(void) {
+    static const uint32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return NEO__LOADI(lane);
 }
+/* The words of blocks [first, first + 16), of which those below the next multiple of 2^32 count. */
+NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first, float *y) {
+    uint32_t k[20];
+    float number[16];
+    NEO__EACH(c, 16 / NEO__W)
+        NEO__STORE(number + c * NEO__W,
+                   NEO__AS_F(NEO__FN(lane_numbers)() + ((uint32_t)first + (uint32_t)(c * NEO__W))));
+    NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), k);
+    NEO__FN(philox_16)(number, k, y);
+}
+#elif NEO__PASS == NEO__PASS_SCALAR
+NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first, float *y) {
+    uint32_t word[4];
+    neo__random_block(key, first, word);
+    for (int i = 0; i < 4; i++) y[i] = neo__f32_bits(word[i]);
+}
+#endif
 /* Box and Muller: two normal numbers from two words. The radius is sqrt(-2 log u) of u = (w + 1)
    2^-32 in (0, 1]; the angle is 2 pi n 2^-24. */
 NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0, NEO__VF *z1) {
@@ -16753,34 +16737,39 @@ NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0,
     *z0 = r * cosine;
     *z1 = r * sine;
 }
-#if NEO__PASS != NEO__PASS_WARP && NEO__PASS != NEO__PASS_AVX512
-/* Blocks of normal numbers, or of uniform ones of at most `top`. A vector may not cross a multiple
-   of 2^32: blocks near one, and the last, are made one by one. */
+#if NEO__PASS != NEO__PASS_WARP
+/* Blocks of normal numbers, or of uniform ones of at most `top`: their words first, 16 blocks at a
+   time, of which all are kept but those past the end or past a multiple of 2^32. */
 NEO__KERNEL_INLINE void NEO__FN(random_blocks)(float *y, int64_t blocks, const neo__random_key *key,
                                                uint64_t first, float a, float scale, float top,
                                                const int is_normal) {
-    for (; blocks > 0; y += 4 * NEO__W, first += NEO__W, blocks -= NEO__W) {
-        NEO__VI x[4];
-        NEO__VF v[4];
-#if NEO__PASS != NEO__PASS_SCALAR
-        for (; blocks > 0 && (blocks < NEO__W || (uint32_t)first > UINT32_MAX - (NEO__W - 1));
-             y += 4, first++, blocks--) {
-            if (is_normal) neo__random_normal_scalar(y, 1, key, first, a, scale);
-            else neo__random_uniform_scalar(y, 1, key, first, a, scale, top);
+    enum { MOST = NEO__PASS == NEO__PASS_SCALAR ? 1 : 16 };
+    for (int64_t n; blocks > 0; y += 4 * n, first += (uint64_t)n, blocks -= n) {
+        float ends[4 * MOST];
+        n = NEO__MIN(NEO__MIN(blocks, (int64_t)MOST), (int64_t)(UINT32_MAX - (uint32_t)first) + 1);
+        float *to = n == MOST ? y : ends;
+        NEO__FN(block_words)(key, first, to);
+        NEO__EACH(i, 2 * MOST / NEO__W) {
+            float *at = to + 2 * i * NEO__W;
+            NEO__VI w0 = NEO__AS_I(NEO__LOAD(at)), w1 = NEO__AS_I(NEO__LOAD(at + NEO__W));
+            NEO__VF v0, v1;
+            if (is_normal) {
+                NEO__VI even, odd;
+                NEO__VF z0, z1;
+                NEO__DEAL(w0, w1, even, odd);
+                NEO__FN(box_muller)(even, odd, &z0, &z1);
+                v0 = NEO__ZIP_LOW(z0, z1);
+                v1 = NEO__ZIP_HIGH(z0, z1);
+            } else {
+                v0 = NEO__TO_F(w0 >> 8) * 0x1p-24f;
+                v1 = NEO__TO_F(w1 >> 8) * 0x1p-24f;
+            }
+            v0 = NEO__FMA(v0, NEO__SET(scale), NEO__SET(a));
+            v1 = NEO__FMA(v1, NEO__SET(scale), NEO__SET(a));
+            NEO__STORE(at, is_normal ? v0 : NEO__MIN_(v0, NEO__SET(top)));
+            NEO__STORE(at + NEO__W, is_normal ? v1 : NEO__MIN_(v1, NEO__SET(top)));
         }
-        if (blocks == 0) return;
-#endif
-        NEO__FN(philox_lanes)(key, first, x);
-        if (is_normal) {
-            NEO__FN(box_muller)(x[0], x[1], &v[0], &v[1]);
-            NEO__FN(box_muller)(x[2], x[3], &v[2], &v[3]);
-        }
-        for (int w = 0; w < 4; w++) {
-            if (!is_normal) v[w] = NEO__TO_F(x[w] >> 8) * 0x1p-24f;
-            v[w] = NEO__FMA(v[w], NEO__SET(scale), NEO__SET(a));
-            if (!is_normal) v[w] = NEO__MIN_(v[w], NEO__SET(top));
-        }
-        NEO__FN(store_blocks)(y, v);
+        if (n < MOST) memcpy(y, ends, (size_t)n * 4 * sizeof *y);
     }
 }
 NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
@@ -16796,7 +16785,7 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
-    NEO__FN(f32_from_bf16s), NEO__FN8(random_uniform), NEO__FN8(random_normal),
+    NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
 };
 #endif
 #if NEO__PASS != NEO__PASS_WARP
@@ -17555,7 +17544,6 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *rows, const int64_
     const int64_t from = 0, step = 1;
 #endif
 #if NEO__PASS != NEO__PASS_SCALAR && NEO__PASS != NEO__PASS_WARP
-    static const uint32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     float *number = word + 3 * count * ((rows->dim + 6) / 4);
     const uint64_t first = neo__bag_number(rows, row[0]) / 4;
     uint64_t differs = 0;
@@ -17563,7 +17551,7 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *rows, const int64_
     for (int64_t r = 0; r < count; r++) {
         const uint64_t block = neo__bag_number(rows, row[r]) / 4;
         const int64_t n = neo__bag_blocks_of(rows, row[r]);
-        NEO__VI place = NEO__LOADI(lanes) + (uint32_t)block;
+        NEO__VI place = NEO__FN(lane_numbers)() + (uint32_t)block;
         for (int64_t c = 0; c < n; c += NEO__W)
             NEO__STORE(number + blocks + c, NEO__AS_F(place + (uint32_t)c));
         blocks += n;
@@ -19173,6 +19161,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__ANY
 #undef NEO__AS_F
 #undef NEO__AS_I
+#undef NEO__DEAL
 #undef NEO__DIV1
 #undef NEO__EQ
 #undef NEO__EQI
@@ -19194,7 +19183,6 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__KERNEL_INLINE
 #undef NEO__LANE
 #undef NEO__LANES
-#undef NEO__LANE_BLOCKS
 #undef NEO__LD
 #undef NEO__LE
 #undef NEO__LOAD
@@ -19246,6 +19234,8 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__MINI
 #undef NEO__LOAD_EVEN
 #undef NEO__UNPACK64
+#undef NEO__ZIP_HIGH
+#undef NEO__ZIP_LOW
 #undef NEO__SLLV
 #undef NEO__SRLV
 #endif /* NEO__PASS */

@@ -15,6 +15,9 @@
      bags.<pass>.buckets8.l<L>.d<D>
                                 sums over 8 buckets of rows (as on any number of ranks up to 8), L
                                 uniform ids per bag, against one bucket
+     bags.create.<dtype>.<initial values>
+                                a new table of 64 columns (1 GB of f32), and the share of the rate
+                                at which the same threads write as many bytes of new memory once
    GB/s count: forward every looked-up row, out and ids; backward every touched row and its state
    read and written once, dout and ids read once. */
 #include "bench/probe.h"
@@ -223,6 +226,44 @@ static void bench_shape(shape is, shape other, const char *peer_name, const char
     subject_free(&s);
 }
 
+/* ---- start ---- */
+enum { PIECE = 2 << 20 };
+static void touch_piece(void *block, int64_t piece, int worker) {
+    (void)worker;
+    memset((char *)block + piece * PIECE, 0, PIECE);
+}
+static void bench_create(neo_dtype dtype, neo_init init, const char *what) {
+    neo_ctx *ctx = bench_ctx(0, 1);
+    const neo_table_desc table = {.name = "t",
+                                  .rows = bench.quick ? 1 << 19 : 1 << 22,
+                                  .dim = 64,
+                                  .dtype = dtype,
+                                  .init = init};
+    const neo_bags_desc desc = {.tables = &table, .table_count = 1, .max_batch = 1, .max_ids = 1};
+    const size_t bytes = (size_t)(table.rows * table.dim) * neo_dtype_size(dtype);
+    double time[2 * ROUNDS], share[2 * ROUNDS];
+    for (int r = 0; r < 2 * ROUNDS; r++) {
+        double start = bench_seconds(ctx);
+        void *block = neo_alloc(ctx, bytes);
+        neo_bags *bags;
+        if (!block) bench_fail("no memory for a table");
+        else neo_parallel_for(ctx, (int64_t)(bytes / PIECE), touch_piece, block);
+        share[r] = bench_seconds(ctx) - start;
+        neo_free(ctx, block, bytes);
+        start = bench_seconds(ctx);
+        BENCH_OK(neo_bags_create(ctx, &desc, &bags));
+        time[r] = bench_seconds(ctx) - start;
+        neo_bags_destroy(bags);
+        share[r] *= 100 / time[r];
+    }
+    const double t = bench_median(time, 2 * ROUNDS), most = bench_median(share, 2 * ROUNDS);
+    char name[64];
+    snprintf(name, sizeof name, "bags.create.%s.%s", neo_dtype_name(dtype), what);
+    bench_spread(share, 2 * ROUNDS);
+    bench_report(name, (double)bytes / t / 1e9, "GB/s", most, NULL, 0);
+    neo_ctx_destroy(ctx);
+}
+
 int main(int argc, char **argv) {
     static const int64_t dims[] = {16, 64, 128}, rows[] = {100000, 1000000, 10000000};
     static const int tables[] = {32, 8, 2}, lengths[] = {1, 2, 5, 20, 100};
@@ -248,5 +289,11 @@ int main(int argc, char **argv) {
             snprintf(what, sizeof what, "buckets8.l%d", lengths[i]);
             bench_shape(eight, one, "one_bucket", what);
         }
+    const neo_init uniform = {NEO_INIT_UNIFORM, -0.01f, 0.01f};
+    const neo_init normal = {NEO_INIT_NORMAL, 0, 0.01f};
+    bench_create(NEO_F32, uniform, "uniform");
+    bench_create(NEO_F32, normal, "normal");
+    bench_create(NEO_F16, uniform, "uniform");
+    bench_create(NEO_I8, uniform, "uniform");
     return bench_end();
 }

@@ -1,6 +1,7 @@
 """One training step of the DLRM: forward, loss, backward, row-wise Adagrad on the tables, Adagrad on the layers; neo
 against PyTorch, eager and with torch.compile (which gets all but the tables). The larger one also with layers that multiply
-bf16, parameters f32, against PyTorch's autocast of the dense part; judged where the processor has AMX."""
+bf16, parameters f32, against PyTorch's autocast of the dense part; judged where the processor has AMX. Beside eager its
+deterministic mode, which repeats the bits of one machine with one number of threads; neo's do not depend on either."""
 
 import ctypes
 
@@ -57,6 +58,11 @@ def measure(name, batch, bf16=0):
     def step_of(m):
         return lambda i: m.step(dense[i % BATCHES], label[i % BATCHES], ids[i % BATCHES], offsets)
 
+    def deterministic(i):
+        torch.use_deterministic_algorithms(True)
+        subjects["eager"](i)
+        torch.use_deterministic_algorithms(False)
+
     subjects = {"neo": neo_step, "eager": step_of(peer)}
     for i in range(3):
         neo_step(i, ctypes.byref(loss))
@@ -75,6 +81,7 @@ def measure(name, batch, bf16=0):
         neo.dlrm_free(model)
         return
     eager, compiled = TARGETS[name, batch]
+    subjects["deterministic"] = deterministic
     failed = None
     try:
         other = Dlrm(bottom, top, rows, LR, INITIAL, compiled=True, share=peer)
@@ -92,6 +99,7 @@ def measure(name, batch, bf16=0):
         failed = "torch.compile: %s" % str(error).splitlines()[0][:100]
     turns = Turns(args, subjects, turns=21 if batch == 128 else 11, milliseconds=30).run()
     report.turns(what, turns, "eager", eager)
+    report.turns(what, turns, "deterministic", None)
     if "compile" in subjects:
         report.turns(what, turns, "compile", compiled)
     else:
