@@ -16904,12 +16904,19 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
 }
 
 /* ---- packing ---- */
+/* Rows of `width` floats, one behind the other, whose stores may run on into those after them,
+   which are written later: stores by a mask are slow on some processors. */
+NEO__KERNEL_INLINE int64_t NEO__FN(whole_rows)(int64_t rows, int64_t width) {
+    return rows - (NEO__W - 1) / width;
+}
 NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld,
                                int64_t rows, int64_t cols) {
     if (width == cols && width <= NEO__W) { /* a row of tiles of A */
+        const int64_t whole =
+            width == NEO__W || ld >= NEO__W ? NEO__FN(whole_rows)(rows, width) : 0;
         for (int64_t k = 0; k < rows; k++, from += ld, to += width) {
             __builtin_prefetch(from + 32); /* of the tile after the next */
-            if (width == NEO__W) NEO__STORE(to, NEO__LOAD(from));
+            if (k < whole) NEO__STORE(to, NEO__LOAD(from));
             else NEO__STOREN(to, NEO__LOADN(from, width), width);
         }
         return;
@@ -16984,11 +16991,13 @@ NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, 
 /* to[k * ld + i] = row[i][k] for i < lanes <= NEO__W, k < rows; all NEO__W rows are read. */
 NEO__KERNEL_FAR void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes,
                                         const float *const *row, int64_t rows) {
+    const int64_t whole =
+        lanes == NEO__W ? rows : ld == lanes ? NEO__FN(whole_rows)(rows, ld) : 0;
     int64_t k = 0;
     for (; k + 4 <= rows; k += 4, to += 4 * ld) {
         NEO__VF v[4];
         NEO__FN(transpose4)(row, k, v);
-        if (lanes == NEO__W) {
+        if (k + 4 <= whole) {
             NEO__STORE(to, v[0]);
             NEO__STORE(to + ld, v[1]);
             NEO__STORE(to + 2 * ld, v[2]);
