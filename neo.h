@@ -16954,12 +16954,19 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
 }
 
 /* ---- packing ---- */
+/* Rows of `width` floats, one behind the other, whose stores may run on into those after them,
+   which are written later: stores by a mask are slow on some processors. */
+NEO__KERNEL_INLINE int64_t NEO__FN(whole_rows)(int64_t rows, int64_t width) {
+    return rows - (NEO__W - 1) / width;
+}
 NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld,
                                int64_t rows, int64_t cols) {
     if (width == cols && width <= NEO__W) { /* a row of tiles of A */
+        const int64_t whole =
+            width == NEO__W || ld >= NEO__W ? NEO__FN(whole_rows)(rows, width) : 0;
         for (int64_t k = 0; k < rows; k++, from += ld, to += width) {
             __builtin_prefetch(from + 32); /* of the tile after the next */
-            if (width == NEO__W) NEO__STORE(to, NEO__LOAD(from));
+            if (k < whole) NEO__STORE(to, NEO__LOAD(from));
             else NEO__STOREN(to, NEO__LOADN(from, width), width);
         }
         return;
@@ -17034,11 +17041,13 @@ NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, 
 /* to[k * ld + i] = row[i][k] for i < lanes <= NEO__W, k < rows; all NEO__W rows are read. */
 NEO__KERNEL_FAR void NEO__FN(transpose)(float *to, int64_t ld, int64_t lanes,
                                         const float *const *row, int64_t rows) {
+    const int64_t whole =
+        lanes == NEO__W ? rows : ld == lanes ? NEO__FN(whole_rows)(rows, ld) : 0;
     int64_t k = 0;
     for (; k + 4 <= rows; k += 4, to += 4 * ld) {
         NEO__VF v[4];
         NEO__FN(transpose4)(row, k, v);
-        if (lanes == NEO__W) {
+        if (k + 4 <= whole) {
             NEO__STORE(to, v[0]);
             NEO__STORE(to + ld, v[1]);
             NEO__STORE(to + 2 * ld, v[2]);
@@ -17128,12 +17137,14 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
 NEO__LEAN_END
 /* ---- dot interaction ----
    Forward: T is transposed into a panel P[dim][rows of T]; then both operands of a tile of T T^t
-   are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz; tiles of S
-   are laid out k-major. Scratch holds NEO__INTERACT_FLOATS. */
+   are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz, laid out
+   by bands of columns. Tiles fetch the next sample's rows. Scratch: NEO__INTERACT_FLOATS for T,
+   behind them a row of tiles or a band. */
 NEO__KERNEL_INLINE void NEO__FN(copy)(float *to, const float *from, int64_t n) {
-    int64_t i = 0;
-    for (; i + NEO__W <= n; i += NEO__W) NEO__STORE(to + i, NEO__LOAD(from + i));
-    if (i < n) NEO__STOREN(to + i, NEO__LOADN(from + i, n - i), n - i);
+    for (; n >= NEO__W; n -= NEO__W, to += NEO__W, from += NEO__W) NEO__STORE(to, NEO__LOAD(from));
+#define NEO__COPY_PART(size) /* stores by a mask are slow on some processors */                    \
+    if (NEO__W > size && (n & size)) memcpy(to, from, size * sizeof *to), to += size, from += size;
+    NEO__COPY_PART(8) NEO__COPY_PART(4) NEO__COPY_PART(2) NEO__COPY_PART(1)
 }
 NEO__KERNEL_INLINE void NEO__FN(run_tile)(const neo__tile *t, int64_t rows, int64_t width) {
     const neo__tile_fn *tiles = width > NEO__W ? NEO__FN(tile2) : NEO__FN(tile1);
@@ -17153,13 +17164,39 @@ NEO__KERNEL_INLINE const float *NEO__FN(interact_row)(const neo__interact_call *
 NEO__KERNEL_INLINE int64_t NEO__FN(triangle)(const neo__interact_call *job, int64_t i) {
     return job->dim + (job->diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
+/* Let a tile fetch a line for each k, from line *at on, of the next sample's e, then its de. */
+NEO__KERNEL_INLINE void NEO__FN(interact_fetch)(const neo__interact_call *job, int64_t sample,
+                                                neo__tile *tile, int64_t *at) {
+    const int64_t floats = job->features * job->dim, past = *at - floats;
+    tile->fetch = sample + 1 >= job->batch     ? NULL
+                  : past < 0                   ? job->e + (sample + 1) * job->e_row + *at
+                  : past < floats && job->de   ? job->de + (sample + 1) * job->de_row + past
+                                               : NULL;
+    tile->fetch_step = 16, tile->fetch_row = 16 * 32;
+    *at += 16 * tile->k;
+}
 
+/* Rows [i0, i0 + rows) of the triangle, from g. A row's last vector ends in the next row, which
+   is written after it; but where `spare` floats of z do not suffice. */
+NEO__KERNEL_INLINE void NEO__FN(interact_rows)(const neo__interact_call *job, float *z,
+                                               const float *g, int64_t ld, int64_t i0,
+                                               int64_t rows, int64_t spare) {
+    for (int64_t i = i0; i < i0 + rows; i++, g += ld) {
+        const int64_t at = NEO__FN(triangle)(job, i), n = i + job->diagonal;
+        if (at + n + NEO__W > spare) NEO__FN(copy)(z + at, g, n);
+        else
+            for (int64_t j = 0; j < n; j += NEO__W) NEO__STORE(z + at + j, NEO__LOAD(g + j));
+    }
+}
 NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_t sample,
                                            float *panel) {
     const int64_t n = job->features + 1, dim = job->dim, diagonal = job->diagonal != 0;
     const int64_t ld = (n + NEO__W - 1) / NEO__W * NEO__W;
     const int64_t chunk = NEO__MAX(1, NEO__INTERACT_FLOATS / ld); /* of dim: one, but for huge T */
-    float *z = job->z + sample * job->z_row, sum[NEO__TILE_MAX_FLOATS];
+    const int64_t spare = chunk < dim ? 0 : NEO__FN(triangle)(job, n);
+    float *z = job->z + sample * job->z_row, *sum = panel + NEO__INTERACT_FLOATS;
+    int64_t fetched = 0;
+    NEO__ZERO(neo__tile, tile);
     NEO__FN(copy)(z, job->x + sample * job->x_row, dim);
     for (int64_t d = 0; d < dim || d == 0; d += chunk) {
         for (int64_t j = 0; j < n; j += NEO__W) {
@@ -17168,97 +17205,94 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_
                 row[i] = NEO__FN(interact_row)(job, sample, NEO__MIN(j + i, n - 1)) + d;
             NEO__FN(transpose)(panel + j, ld, NEO__W, row, NEO__MIN(chunk, dim - d));
         }
-        for (int64_t i0 = 0; i0 < n; i0 += NEO__ROWS) {
-            const int64_t rows = NEO__MIN(NEO__ROWS, n - i0), end = i0 + rows - 1 + diagonal;
+        tile.k = NEO__MIN(chunk, dim - d);
+        tile.a_row = 1, tile.a_k = ld;
+        tile.b_k = ld;
+        tile.c_row = ld;
+        for (int64_t i0 = 1 - diagonal, rows; i0 < n; i0 += rows) {
+            rows = (n - i0 - 1) % NEO__ROWS + 1; /* those over to the first, where they are short */
+            const int64_t end = i0 + rows - 1 + diagonal;
+            if (d > 0) {
+                memset(sum, 0, (size_t)((rows + 1) * ld) * sizeof *sum);
+                for (int64_t i = 0; i < rows; i++)
+                    NEO__FN(copy)(sum + i * ld, z + NEO__FN(triangle)(job, i0 + i),
+                                  i0 + i + diagonal);
+            }
             for (int64_t j0 = 0, width; j0 < end; j0 += width) {
                 width = end - j0 > NEO__W && ld - j0 > NEO__W ? 2 * NEO__W : NEO__W;
-                NEO__ZERO(neo__tile, tile);
-                tile.k = NEO__MIN(chunk, dim - d);
-                tile.a = panel + i0, tile.a_row = 1, tile.a_k = ld;
-                tile.b = panel + j0, tile.b_k = ld;
-                tile.c = sum, tile.c_row = width;
-                if (d > 0) {
-                    tile.init = sum, tile.init_row = width;
-                    for (int64_t i = 0; i < rows; i++)
-                        for (int64_t j = 0; j < width; j++)
-                            sum[i * width + j] = j0 + j < i0 + i + diagonal
-                                                     ? z[NEO__FN(triangle)(job, i0 + i) + j0 + j]
-                                                     : 0.0f;
-                }
+                tile.a = panel + i0;
+                tile.b = panel + j0;
+                tile.c = sum + j0;
+                tile.init = d > 0 ? tile.c : NULL, tile.init_row = ld;
+                NEO__FN(interact_fetch)(job, sample, &tile, &fetched);
                 NEO__FN(run_tile)(&tile, NEO__FN(tile_rows)(rows), width);
-                for (int64_t i = NEO__MAX(0, j0 - i0 + 1 - diagonal); i < rows; i++)
-                    NEO__FN(copy)(z + NEO__FN(triangle)(job, i0 + i) + j0, sum + i * width,
-                     NEO__MIN(width, i0 + i + diagonal - j0));
             }
+            NEO__FN(interact_rows)(job, z, sum, ld, i0, rows, spare);
         }
     }
 }
 
-/* s[j * ld + i] = S(i0 + i, j) for all j: left of the diagonal block, the block, right of it. A row
-   that pads the tile is zero. */
-NEO__KERNEL_INLINE void NEO__FN(interact_factors)(const neo__interact_call *job, const float *dz,
-                                                  int64_t i0, int64_t rows, int64_t ld, float *s) {
+/* s[k * ld + i] = S(k, i0 + i) for all k, of a band of `cols` columns: S's rows are read as columns
+   above its diagonal, and copied below it. */
+NEO__KERNEL_INLINE void NEO__FN(interact_band)(const neo__interact_call *job, const float *dz,
+                                               int64_t i0, int64_t cols, int64_t ld, float *s) {
     const int64_t n = job->features + 1;
-    for (int64_t r = 0; r < rows && i0 > 0; r += NEO__W) {
+    for (int64_t i = i0; i < i0 + cols; i += NEO__W) {
         const float *row[NEO__W];
-        for (int64_t i = 0; i < NEO__W; i++)
-            row[i] = dz + NEO__FN(triangle)(job, i0 + NEO__MIN(r + i, rows - 1));
-        NEO__FN(transpose)(s + r, ld, NEO__MIN(NEO__W, rows - r), row, i0);
+        for (int64_t l = 0; l < NEO__W; l++)
+            row[l] = dz + NEO__FN(triangle)(job, NEO__MIN(i + l, n - 1));
+        NEO__FN(transpose)(s + i - i0, ld, NEO__W, row, NEO__MIN(i + NEO__W, n - 1));
     }
-    for (int64_t i = 0; i < rows; i++) {
-        const float *row = dz + NEO__FN(triangle)(job, i0 + i) + i0;
-        float *block = s + i0 * ld;
-        for (int64_t j = 0; j < i; j++) block[j * ld + i] = block[i * ld + j] = row[j];
-        block[i * ld + i] = job->diagonal ? 2.0f * row[i] : 0.0f;
+    for (int64_t k = i0; k < n; k++) {
+        const float *row = dz + NEO__FN(triangle)(job, k);
+        NEO__FN(copy)(s + k * ld, row + i0, NEO__MIN(k - i0, cols));
+        if (k < i0 + cols) s[k * ld + k - i0] = job->diagonal ? 2.0f * row[k] : 0.0f;
     }
-    for (int64_t j = i0 + rows; j < n; j++)
-        NEO__FN(copy)(s + j * ld, dz + NEO__FN(triangle)(job, j) + i0, rows);
-    for (int64_t j = 0; j < n && rows < ld; j++) s[j * ld + rows] = 0.0f;
+    for (int64_t i = n - i0; i < ld; i++) s[(n - 1) * ld + i] = 0.0f; /* pads a tile */
 }
 
-/* Columns [d, d + cols) of dT; t is T's columns there, one panel after the other. */
-NEO__KERNEL void NEO__FN(interact_columns)(const neo__interact_call *job, int64_t sample, int64_t d,
-                                      int64_t cols, const float *t, float *s) {
-    const int64_t n = job->features + 1;
+/* Columns [d, d + cols) of rows [i0, i0 + rows) of dT; t is T's columns there, one panel after the
+   other, s the rows' factors. */
+NEO__KERNEL_INLINE void NEO__FN(interact_columns)(const neo__interact_call *job, int64_t sample,
+                                                  int64_t d, int64_t cols, const float *t,
+                                                  int64_t i0, int64_t rows, neo__tile *tile,
+                                                  int64_t *fetched) {
     const float *dz = job->dz + sample * job->dz_row;
+    const int64_t tile_rows = NEO__FN(tile_rows)(rows);
     float sum[NEO__TILE_MAX_FLOATS];
-    for (int64_t i0 = job->dx ? 0 : 1, end = job->de ? n : 1, rows; i0 < end; i0 += rows) {
-        /* the odd row goes to the first tile, which passes through `sum` anyhow */
-        rows = end - i0 > NEO__ROWS ? NEO__ROWS - ((end - i0) & 1) : end - i0;
-        const int64_t ld = NEO__FN(tile_rows)(rows);
-        NEO__FN(interact_factors)(job, dz, i0, rows, ld, s);
-        const float *panel = t;
-        for (int64_t j = 0, width; j < cols; j += width) {
-            width = cols - j > NEO__W ? 2 * NEO__W : NEO__W;
-            const int64_t part = NEO__MIN(width, cols - j);
-            const int in_place = i0 > 0 && part == width && rows == ld;
-            float *de = job->de ? job->de + sample * job->de_row + d + j : NULL;
-            NEO__ZERO(neo__tile, tile);
-            tile.k = n;
-            tile.a = s, tile.a_row = 1, tile.a_k = ld;
-            tile.b = panel, tile.b_k = width;
-            tile.c = in_place ? de + (i0 - 1) * job->dim : sum;
-            tile.c_row = in_place ? job->dim : width;
-            if (i0 == 0) {
-                memset(sum, 0, sizeof sum);
-                NEO__FN(copy)(sum, dz + d + j, part);
-                tile.init = sum, tile.init_row = width;
-            }
-            NEO__FN(run_tile)(&tile, ld, width);
-            panel += n * width;
-            if (in_place) continue;
-            for (int64_t i = 0; i < rows; i++)
-                NEO__FN(copy)(i0 + i == 0 ? job->dx + sample * job->dx_row + d + j
-                             : de + (i0 + i - 1) * job->dim,
-                 sum + i * width, part);
+    for (int64_t j = 0, width; j < cols; j += width) {
+        width = cols - j > NEO__W ? 2 * NEO__W : NEO__W;
+        const int64_t part = NEO__MIN(width, cols - j);
+        const int in_place = i0 > 0 && part == width && rows == tile_rows;
+        float *de = job->de ? job->de + sample * job->de_row + d + j : NULL;
+        tile->b = t, tile->b_k = width;
+        tile->c = in_place ? de + (i0 - 1) * job->dim : sum;
+        tile->c_row = in_place ? job->dim : width;
+        tile->init = i0 == 0 ? sum : NULL, tile->init_row = width;
+        if (i0 == 0) {
+            memset(sum, 0, (size_t)(tile_rows * width) * sizeof *sum);
+            NEO__FN(copy)(sum, dz + d + j, part);
         }
+        NEO__FN(interact_fetch)(job, sample, tile, fetched);
+        NEO__FN(run_tile)(tile, tile_rows, width);
+        t += (job->features + 1) * width;
+        if (in_place) continue;
+        for (int64_t i = 0; i < rows; i++)
+            NEO__FN(copy)(i0 + i == 0 ? job->dx + sample * job->dx_row + d + j
+                                      : de + (i0 + i - 1) * job->dim, sum + i * width, part);
     }
 }
 NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64_t sample,
                                             float *scratch) {
-    const int64_t n = job->features + 1;
+    const int64_t n = job->features + 1, end = job->de ? n : 1;
     const int64_t most = NEO__INTERACT_FLOATS / n / (2 * NEO__W) * (2 * NEO__W);
+    const int64_t band = NEO__MIN((n + NEO__W) / NEO__W * NEO__W,
+                                  NEO__INTERACT_FLOATS / 4 / n / NEO__W * NEO__W);
     float *s = scratch + NEO__INTERACT_FLOATS;
+    int64_t fetched = 0;
+    NEO__ZERO(neo__tile, tile);
+    tile.k = n;
+    tile.a_row = 1, tile.a_k = band;
     for (int64_t d = 0; d < job->dim; d += most) {
         const int64_t cols = NEO__MIN(most, job->dim - d);
         float *panel = scratch;
@@ -17270,7 +17304,17 @@ NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64
                           n - 1, part);
             panel += n * width;
         }
-        NEO__FN(interact_columns)(job, sample, d, cols, scratch, s);
+        for (int64_t b0 = 0; b0 < end; b0 += band) {
+            const int64_t stop = NEO__MIN(b0 + band, end);
+            NEO__FN(interact_band)(job, job->dz + sample * job->dz_row, b0,
+                                   NEO__MIN(band, n - b0), band, s);
+            for (int64_t i0 = NEO__MAX(b0, job->dx ? 0 : 1), rows; i0 < stop; i0 += rows) {
+                /* the odd row goes to the first tile, which passes through `sum` anyhow */
+                rows = stop - i0 > NEO__ROWS ? NEO__ROWS - ((stop - i0) & 1) : stop - i0;
+                tile.a = s + i0 - b0;
+                NEO__FN(interact_columns)(job, sample, d, cols, scratch, i0, rows, &tile, &fetched);
+            }
+        }
     }
 }
 
