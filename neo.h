@@ -15685,7 +15685,7 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 #define NEO__STREAM_END() ((void)0)
 #endif
 #undef NEO__STOREN
-#if NEO__PASS == NEO__PASS_AVX2 /* a masked store takes some 12 cycles on AMD */
+#if NEO__PASS == NEO__PASS_AVX2 /* stores by a mask are slow on some processors */
 #define NEO__STOREN(p, v, n) NEO__FN(storen)(p, v, n)
 NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, NEO__VF v, int64_t n) {
     __m128 part = _mm256_castps256_ps128(v);

@@ -29,8 +29,8 @@ sed -e 's|#include <immintrin.h>|#include "tests/build/avx512_on_cpu.h"|' \
     -e 's/^\(#define NEO__PIN(x)\) __asm__.*/\1 ((void)(x))/' neo.h >"$W/neo.h"
 programs=
 for name in bags/jagged bags/kept_grads_and_parts bags/lookup bags/narrow_rows bags/optim \
-    comm/wire core/activation core/layers core/losses core/operations core/optim core/random \
-    core/tensor core/transformer golden/bags golden/dense; do
+    comm/wire core/activation core/cross core/gemm core/layers core/losses core/operations \
+    core/optim core/random core/tensor core/transformer golden/bags golden/dense; do
     programs="$programs build/tests/$name"
 done
 (cd "$W" && env -u B "$MAKE" --no-print-directory -k CC=gcc CFLAGS="$flags" build/dlrm \
