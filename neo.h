@@ -4,8 +4,8 @@
    MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - tensors, matrix products, MLPs, dot interaction, norms, attention, losses, dense optimizers
-       (as torch.optim)
+     - tensors, matrix products, MLPs, cross networks, dot interaction, norms, attention, losses,
+       dense optimizers (as torch.optim)
      - jagged batches and embedding bags: many tables as one object, fused exact sparse optimizers
      - metrics, progress, JSON lines, an HTML report; checkpoints are in neo_state.h, readers of
        training data in neo_data.h
@@ -685,7 +685,7 @@ typedef struct neo_param {
     const char *name; /* owned by the set */
     neo_tensor value; /* f32 */
     neo_tensor grad;  /* f32, same shape; backward functions overwrite it */
-    int frozen;       /* 1: it has none (of a neo_fsdp_unit with freeze); an MLP computes none */
+    int frozen;       /* 1: it has none (of a neo_fsdp_unit with freeze); layers compute none */
 } neo_param;
 
 NEO_API NEO__CHECK_UNUSED neo_status neo_params_create(neo_ctx *ctx, neo_params **params);
@@ -806,16 +806,17 @@ typedef struct neo_cross_desc {
     int64_t rank;      /* 0: W_l is square */
     int layers;        /* 1 .. NEO_MAX_LAYERS; required */
     int64_t max_batch; /* largest batch of forward; required */
-    neo_dtype dtype;   /* of the products' operands, as of neo_mlp_desc; the rest is f32 */
+    neo_dtype dtype;   /* of the products' operands: NEO_F32, or NEO_BF16, as of neo_mlp_desc; the
+                          rest is f32. Part of the numeric definition: neo_state_define it */
 } neo_cross_desc;
 
 /* neo_cross_create: add the layers' parameters to params, W and V ~ N(0, sqrt(2/(in + out))) and
    biases of 0, and reserve what layers keep of max_batch rows.
    Errors   NEO_ERR_ARG; NEO_ERR_MEMORY.
    neo_cross_workspace_bytes: exactly what create takes from the allocator besides the parameters.
-   neo_cross_forward: y = x_layers of x = x_0. x must stay as it is until the backward of the same
-   batch; y need not. neo_cross_backward: the gradients of all parameters that are not frozen, and
-   dx unless it is none. dy is not changed.
+   neo_cross_forward: x is x_0, y the output of the last layer. x must stay as it is until the
+   backward of the same batch; y need not. neo_cross_backward: the gradients of all parameters that
+   are not frozen, and dx unless it is none. dy is not changed.
    Shapes   x, y, dy, dx [B][width], B <= max_batch; f32, last stride 1.
    Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cross_create(neo_ctx *ctx, neo_params *params,
@@ -3150,6 +3151,7 @@ typedef struct neo__blend_call {
     int64_t x_row, y_row; /* elements from row to row */
     const float *z, *base;
     int64_t z_row, base_row;
+    const char *const *names; /* of x, y, z, base in messages; NULL: these */
     float factor;
     int *infinite; /* host; of a scale, a look: set to 1 where a number is not finite. NULL: nobody
                       asks */
@@ -7690,11 +7692,12 @@ NEO_API neo_status neo_mul(neo_ctx *ctx, neo_tensor x, neo_tensor y) {
     NEO__TRY(neo__blend_begin(&call, ctx, "neo_mul", NEO__BLEND_MUL, x, y));
     return neo__blend(ctx, "neo_mul", &call);
 }
-/* neo_addcmul of tensors that are checked. */
-static neo_status neo__addcmul(neo_ctx *ctx, const char *fn, neo_tensor base, neo_tensor y,
-                               neo_tensor z, neo_tensor x) {
+/* neo_addcmul of tensors that are checked; names: of x, y, z, base. */
+static neo_status neo__addcmul(neo_ctx *ctx, const char *fn, const char *const *names,
+                               neo_tensor base, neo_tensor y, neo_tensor z, neo_tensor x) {
     neo__blend_call call;
     NEO__TRY(neo__blend_begin(&call, ctx, fn, NEO__BLEND_FMA, x, y));
+    call.names = names;
     call.z = neo__f32(z), call.z_row = neo__row_step(z);
     call.base = neo__f32(base);
     if (call.base) call.base_row = neo__row_step(base);
@@ -7709,7 +7712,7 @@ NEO_API neo_status neo_addcmul(neo_ctx *ctx, neo_tensor base, neo_tensor y, neo_
     NEO__TRY(neo__check_rows(ctx, fn, "z", z, x));
     if (neo__given(base)) NEO__TRY(neo__check_rows(ctx, fn, "base", base, x));
     NEO__APART(fn, 1, 1, {&x, "x"}, {&y, "y"}, {&z, "z"}, {&base, "base"});
-    return neo__addcmul(ctx, fn, base, y, z, x);
+    return neo__addcmul(ctx, fn, NULL, base, y, z, x);
 }
 /* The record of a dot or its gradients: x and y are matrices, out has a number for each row. */
 static neo_status neo__dot_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
@@ -8079,6 +8082,7 @@ static neo_status neo__cross_products(neo_cross *cross, int layer, neo_tensor u,
 }
 NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_cross_forward";
+    static const char *const names[] = {"x_(l+1)", "x_0", "u_l", "x_l"};
     NEO__CHECK_LIVE(cross, fn, "cross");
     neo_ctx *ctx = cross->ctx;
     const int layers = cross->desc.layers;
@@ -8099,7 +8103,7 @@ NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor 
         const neo_tensor u = neo__cross_rows(cross, cross->u[i], NEO_F32, batch, width);
         const neo_tensor next = i + 1 < layers ? neo__cross_x(cross, i + 1) : y;
         NEO__TRY(neo__cross_products(cross, i, u, fn));
-        NEO__TRY(neo__addcmul(ctx, fn, neo__cross_x(cross, i), x, u, next));
+        NEO__TRY(neo__addcmul(ctx, fn, names, neo__cross_x(cross, i), x, u, next));
     }
     cross->forward_done = 1;
     return NEO_OK;
@@ -8135,6 +8139,8 @@ static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx) {
     static const char *const fn = "neo_cross_backward";
+    static const char *const of_u[] = {"du_l", "dy", "x_0", ""};
+    static const char *const of_x[] = {"dx", "dy", "u_l", "dx"};
     NEO__CHECK_LIVE(cross, fn, "cross");
     neo_ctx *ctx = cross->ctx;
     const int layers = cross->desc.layers;
@@ -8158,13 +8164,14 @@ NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves
     for (int i = layers - 1; i >= 0; i--) {
         const neo_tensor u = neo__cross_rows(cross, cross->u[i], NEO_F32, batch, width);
         neo_tensor below = i > 0 ? grad : dx;
-        NEO__TRY(neo__addcmul(ctx, fn, none, above, cross->in, du));
+        NEO__TRY(neo__addcmul(ctx, fn, of_u, none, above, cross->in, du));
         if (dx.data) /* the ways into x_0 as a factor add up there */
-            NEO__TRY(neo__addcmul(ctx, fn, i < layers - 1 ? dx : none, above, u, dx));
+            NEO__TRY(neo__addcmul(ctx, fn, of_x, i < layers - 1 ? dx : none, above, u, dx));
         if (i > 0 && above.data != grad.data) NEO__TRY(neo__convert_for(ctx, fn, dy, grad));
         if (i == 0 && dx.data) { /* and the way as the first addend */
             neo__blend_call sum;
             NEO__TRY(neo__blend_begin(&sum, ctx, fn, NEO__BLEND_ADD, dx, above));
+            sum.names = of_x;
             NEO__TRY(neo__blend(ctx, fn, &sum));
         }
         if (cross->desc.dtype != NEO_F32) NEO__TRY(neo__convert_for(ctx, fn, du, narrow_du));
@@ -13557,20 +13564,23 @@ static void neo__see_blended(neo__finite *f, int written, const char *name, cons
     else neo__see_dtype(f, written, name, data, dtype, c->rows, c->cols, apart);
 }
 static void neo__see_blend(neo__finite *seen, const neo__blend_call *call) {
+    static const char *const plain[] = {"x", "y", "z", "base"};
+    static const char *const of_dot[] = {"dx or dy", "x or y"};
     const int rows = call->kind == NEO__BLEND_ROWS, fma = call->kind == NEO__BLEND_FMA;
-    if (!rows && !fma) neo__see_blended(seen, 0, "x", call->x, call->x_dtype, call, call->x_row);
+    const char *const *name = rows ? of_dot : call->names ? call->names : plain;
+    if (!rows && !fma)
+        neo__see_blended(seen, 0, name[0], call->x, call->x_dtype, call, call->x_row);
     if (rows) neo__see_vector(seen, 0, "dout", call->out, call->rows);
     if (call->kind != NEO__BLEND_SCALE && call->kind != NEO__BLEND_ROUND)
-        neo__see_blended(seen, 0, rows ? "x or y" : "y", call->y, call->y_dtype, call, call->y_row);
-    if (fma) neo__see_blended(seen, 0, "z", call->z, NEO_F32, call, call->z_row);
+        neo__see_blended(seen, 0, name[1], call->y, call->y_dtype, call, call->y_row);
+    if (fma) neo__see_blended(seen, 0, name[2], call->z, NEO_F32, call, call->z_row);
     if (call->base)
-        neo__see_blended(seen, 0, "base", call->base, NEO_F32, call, call->base_row);
+        neo__see_blended(seen, 0, name[3], call->base, NEO_F32, call, call->base_row);
     if (call->kind == NEO__BLEND_DOT) neo__see_vector(seen, 1, "out", call->out, call->rows);
     else if (call->kind == NEO__BLEND_ROUND)
         neo__see_blended(seen, 1, "y", call->y, call->y_dtype, call, call->y_row);
     else if (!call->infinite) /* else the caller asks */
-        neo__see_blended(seen, 1, rows ? "dx or dy" : "x", call->x, call->x_dtype, call,
-                         call->x_row);
+        neo__see_blended(seen, 1, name[0], call->x, call->x_dtype, call, call->x_row);
 }
 static void neo__see_norm(neo__finite *f, const neo__norm_call *c) {
     neo__see(f, 0, "x", c->x, c->rows, c->cols, c->x_row);

@@ -1368,11 +1368,16 @@ NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part 
                                   int64_t row) {
     return c->coded + c->rows * part->before + row * part->stride + part->at;
 }
+/* Blocks of a constant size are moves of vectors, not calls. */
+NEO__INLINE void neo__rows_move(char *to, const char *from, size_t bytes) {
+    for (; bytes >= 64; bytes -= 64, to += 64, from += 64) memcpy(to, from, 64);
+    if (bytes) memcpy(to, from, bytes);
+}
 /* Rows of a tile between two places, strides in bytes. */
 static void neo__rows_copy(const neo__rows_tile *t, char *to, int64_t to_stride, const char *from,
                            int64_t from_stride, size_t bytes) {
     for (int64_t i = 0; i < t->rows; i++, to += to_stride, from += from_stride)
-        memcpy(to, from, bytes);
+        neo__rows_move(to, from, bytes);
 }
 static void neo__rows_divide(const neo__rows_tile *t, float *to, int64_t to_stride,
                              const float *from, int64_t from_stride) {
@@ -1473,6 +1478,24 @@ static void neo__rows_decode_tile(const neo__rows_tile *tile, const neo__rows_ca
         neo__rows_round(tile, (neo_wire)block->round, to, stride, to, stride);
     if (tile->lengths) neo__rows_divide(tile, out, call->stride, to, stride);
 }
+/* Are rows of f32 only copied? Then row after row, so that both sides are gone through in order. */
+static int neo__rows_are_plain(const neo__rows_call *call) {
+    int plain = !call->stats;
+    for (const neo__rows_block *b = call->block; b < call->block + call->blocks && plain; b++)
+        plain = b->parts == 1 && b->lengths < 0 && b->round == NEO__CODE_F32 &&
+                call->part[b->first].wire == NEO__CODE_F32;
+    return plain;
+}
+static void neo__rows_copy_plain(const neo__rows_call *call, int64_t row, int64_t end) {
+    for (; row < end; row++)
+        for (const neo__rows_block *b = call->block; b < call->block + call->blocks; b++) {
+            char *x = (char *)(call->matrix + row * call->stride + b->col);
+            char *there = neo__rows_place(call, call->part + b->first, row);
+            const size_t bytes = (size_t)b->cols * sizeof(float);
+            if (call->encode) neo__rows_move(there, x, bytes);
+            else neo__rows_move(x, there, bytes);
+        }
+}
 static void neo__rows_task(void *arg, int64_t task, int worker) {
     neo__rows_job *job = (neo__rows_job *)arg;
     const neo__rows_call *call = job->call;
@@ -1480,6 +1503,10 @@ static void neo__rows_task(void *arg, int64_t task, int worker) {
     neo__rows_tile t;
     (void)worker;
     t.ctx = job->ctx;
+    if (neo__rows_are_plain(call)) {
+        neo__rows_copy_plain(call, call->rows * task / job->tasks, end);
+        return;
+    }
     t.stats = call->stats ? &job->stats[task] : NULL;
     for (t.row = call->rows * task / job->tasks; t.row < end; t.row += NEO__ROWS_TILE) {
         t.rows = NEO__MIN(end - t.row, (int64_t)NEO__ROWS_TILE);

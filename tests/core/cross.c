@@ -293,9 +293,32 @@ static void errors(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* What is not finite has the names of the formula in neo.h. */
+static void not_finite(void) {
+    neo_ctx *ctx = NULL;
+    REQUIRE_OK(neo_ctx_create(&(neo_ctx_desc){.check_finite = 1}, &ctx));
+    net n = {2, 4, 0, 2, NEO_F32};
+    neo_cross *cross = NULL;
+    neo_params *params = params_of(ctx, &n, &cross);
+    box x = box_make(2, 4, 0), y = box_make(2, 4, 0), dy = box_make(2, 4, 0);
+    CHECK_OK(neo_cross_forward(cross, x.t, y.t));
+    row_of(dy.t, 1)[3] = NAN;
+    CHECK_ERR(neo_cross_backward(cross, NULL, dy.t, none), NEO_ERR_NUMERIC,
+              "neo_cross_backward: du_l[1][3] is nan, after c.kernels.1, from dy[1][3], which is "
+              "nan");
+    row_of(x.t, 1)[3] = 3e38f;
+    CHECK_ERR(neo_cross_forward(cross, x.t, y.t), NEO_ERR_NUMERIC,
+              "neo_cross_forward: x_(l+1)[1][3] is");
+    free(x.block), free(y.block), free(dy.block);
+    neo_cross_destroy(cross);
+    neo_params_destroy(params);
+    neo_ctx_destroy(ctx);
+}
+
 int main(void) {
     RUN(addcmul);
     RUN(network);
     RUN(errors);
+    RUN(not_finite);
     return test_end("core/cross");
 }

@@ -135,12 +135,13 @@ done
 same "dcnv2, bf16" "$(digest $model --model dcnv2 --dtype bf16 --repro-shards 8 --ranks 3)" \
     "$(digest $model --model dcnv2 --dtype bf16 --repro-shards 8 --threads 2)"
 digest $model --model dcnv2 --repro-shards 8 --checkpoint "$W/cross" >"$W/out"
-refused "a cross network's checkpoint without it" 'top.0.weight has shape' $model --repro-shards 8 \
+refused "a cross network's checkpoint without it" "model is 'dcnv2' there" $model --repro-shards 8 \
     --checkpoint "$W/cross" --resume
 same "dcnv2, resumed on 3 ranks" "$(digest $model --model dcnv2 --repro-shards 8 --epochs 2 \
     --ranks 3 --plan rw --checkpoint "$W/cross" --resume)" \
     "$(digest $model --model dcnv2 --repro-shards 8 --epochs 2)"
 refused "--cross without dcnv2" '--cross is for --model dcnv2' $model --cross 2
+refused "a rank above the width" 'rank is above the 216 columns' $model --model dcnv2 --cross 2x217
 refused "--cross 2x" '--cross 2x: not layers' $model --model dcnv2 --cross 2x
 
 # ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the

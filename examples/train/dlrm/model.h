@@ -154,9 +154,10 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
            (long long)out);
 }
 
+static const char *const CROSS = "3x64"; /* --cross, unless given */
 /* "3x64" -> layers 3, rank 64; "3": rank 0, square matrices. */
 static neo_status create_cross(model *m, const options *o, int64_t width) {
-    const char *text = o->cross ? o->cross : "3x64";
+    const char *text = o->cross ? o->cross : CROSS;
     neo_cross_desc d = {.name = "cross", .width = width, .max_batch = m->most_samples,
                         .dtype = m->dtype};
     char *end;
@@ -166,6 +167,8 @@ static neo_status create_cross(model *m, const options *o, int64_t width) {
     if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.rank < (strchr(text, 'x') != NULL))
         REFUSE("--cross %s: not layers (1 .. %d), or layers x rank, as 3x64", text,
                NEO_MAX_LAYERS);
+    if (d.rank > width)
+        REFUSE("--cross %s: the rank is above the %lld columns", text, (long long)width);
     return neo_cross_create(m->ctx, m->params[TOP], &d, &m->cross);
 }
 

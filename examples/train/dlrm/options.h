@@ -46,17 +46,17 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_GROUP("Model"),
     CLI_TEXT("model", model, "M", "dlrm",
-             "*how features meet: dlrm (pairwise dot products) or dcnv2 (a cross network over all "
-             "numbers of a sample)"),
+             "*how features meet: dlrm (pairwise dot products) or dcnv2 (a cross network over the "
+             "bottom MLP's output and all pooled rows)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
-             "*dcnv2: L layers of rank R, or of square matrices: L [3x64]"),
+             "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64]"),
     CLI_COUNT("dim", dim, "N", "16", 1, 1e6, "*columns of every table"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", "64-1", "*widths of the top MLP after its input"),
     CLI_TEXT("dtype", dtype, "T", "f32",
-             "*numbers that the MLPs multiply: f32 or bf16, to which inputs, activations, their "
-             "gradients and a copy of the weights are rounded; sums and weights stay f32"),
+             "*numbers that the dense layers multiply: f32 or bf16, to which inputs, activations, "
+             "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
     CLI_TEXT("rows-dtype", rows_dtype, "T", "f32", "*numbers of table rows: f32, f16, bf16 or i8"),
 
     CLI_GROUP("Optimizer"),
@@ -69,7 +69,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_NUMBER("weight-decay", weight_decay, "X", NULL, 1e9, "of the dense layers"),
     CLI_NUMBER("eps", eps, "X", NULL, 1e9, "of the optimizers; 0: the default of each"),
     CLI_NUMBER("clip-norm", clip_norm, "X", NULL, 1e30,
-               "limit of the norm of all gradients, of MLPs and tables together; 0: none"),
+               "limit of the norm of all gradients, of dense layers and tables together; 0: none"),
     CLI_COUNT("seed", seed, "N", NULL, 0, 1e15, "*of initial weights and shuffling"),
 
     CLI_GROUP("Tables and MLPs on many ranks"),
@@ -91,7 +91,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "*how the gradients of pooled rows travel"),
     CLI_TEXT("pipeline", pipeline, "P", "on", "on (exchanges run beside the MLPs) or off"),
     CLI_TEXT("dense-shard", dense_shard, "S", "none",
-             "how the MLPs are cut over the ranks: none, zero1, zero2 or full"),
+             "how the dense layers are cut over the ranks: none, zero1, zero2 or full"),
     CLI_COUNT("nodes", nodes, "H", "1", 1, 1024,
               "nodes that the ranks form; under mpirun hosts count, unless --ranks is given too"),
 

@@ -14,12 +14,15 @@ static neo_status define_numbers(run *r) {
         {"row_buckets", row_buckets(r->m.ctx, o)}, {"batch", o->batch}, {"shuffle", o->shuffle}};
     const struct { const char *key, *value; } words[] = {
         {"dtype", o->dtype}, {"rows_dtype", o->rows_dtype}, {"wire_forward", o->wire_forward},
-        {"wire_backward", o->wire_backward}, {"optimizer", o->optimizer}};
+        {"wire_backward", o->wire_backward}, {"optimizer", o->optimizer}, {"model", o->model},
+        {"cross", o->cross ? o->cross : CROSS}};
+    int count = r->m.cross ? 7 : 5; /* a DLRM's has no word for what it has not */
     for (int i = 0; i < 3; i++) {
         snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
         TRY(neo_state_define(r->m.state, numbers[i].key, word));
     }
-    for (int i = 0; i < 5; i++) TRY(neo_state_define(r->m.state, words[i].key, words[i].value));
+    for (int i = 0; i < count; i++)
+        TRY(neo_state_define(r->m.state, words[i].key, words[i].value));
     return NEO_OK;
 }
 
