@@ -830,8 +830,8 @@ NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves
 
 /* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. neo_mul: x *=
    y: a gate; its gradients are dz y and dz x. Each result is made in f32 and rounded to x's dtype,
-   to nearest. neo_addcmul: x = base + y z by fused multiply-add, as torch.addcmul; base none: the
-   product. x may be any of the others.
+   to nearest. neo_addcmul: torch.addcmul by fused multiply-add, x = base + y z; base none: the
+   product. All are f32 of one shape; x may be any of the others.
    neo_scale: x *= factor. *finite (may be NULL): 1 if all numbers of x were finite before, else 0.
    neo_round: y = x rounded to `dtype`, to nearest, as f32 again.
    Shapes   both alike: contiguous, or [rows][n] with rows apart (columns of a wider matrix, by
@@ -16972,12 +16972,12 @@ NEO__KERNEL_INLINE int64_t NEO__FN(whole_rows)(int64_t rows, int64_t width) {
 NEO__KERNEL void NEO__FN(pack)(float *to, int64_t width, const float *from, int64_t ld,
                                int64_t rows, int64_t cols) {
     if (width == cols && width <= NEO__W) { /* a row of tiles of A */
-        const int64_t whole =
-            width == NEO__W || ld >= NEO__W ? NEO__FN(whole_rows)(rows, width) : 0;
+        const int64_t whole = NEO__FN(whole_rows)(rows, width);
         for (int64_t k = 0; k < rows; k++, from += ld, to += width) {
             __builtin_prefetch(from + 32); /* of the tile after the next */
-            if (k < whole) NEO__STORE(to, NEO__LOAD(from));
-            else NEO__STOREN(to, NEO__LOADN(from, width), width);
+            const NEO__VF row = width == NEO__W ? NEO__LOAD(from) : NEO__LOADN(from, width);
+            if (k < whole) NEO__STORE(to, row);
+            else NEO__STOREN(to, row, width);
         }
         return;
     }
