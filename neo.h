@@ -7256,11 +7256,45 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
     return NEO_OK;
 }
 
-/* A buffer [rows][width] of the mlp's dtype; NULL if it has no elements. */
-static void neo__mlp_carve(const neo_mlp_desc *d, neo__carve *carve, void **to, int64_t rows,
-                           int64_t width) {
-    const size_t count = neo__size_mul((size_t)rows, (size_t)width);
-    if (count) neo__carve_next(carve, to, neo_dtype_size(d->dtype), count);
+/* ---- of any layer that keeps what its backward reads ---- */
+/* A buffer [rows][cols] of its block; NULL if it has no elements. */
+static void neo__layer_carve(neo__carve *carve, void **to, neo_dtype dtype, int64_t rows,
+                             int64_t cols) {
+    const size_t count = neo__size_mul((size_t)rows, (size_t)cols);
+    if (count) neo__carve_next(carve, to, neo_dtype_size(dtype), count);
+}
+/* Rows of such a buffer as a tensor; of NULL: none. */
+static neo_tensor neo__layer_rows(const neo_ctx *ctx, void *data, neo_dtype dtype, int64_t rows,
+                                  int64_t cols) {
+    neo_tensor t = data ? neo_tensor_2d(data, dtype, rows, cols) : neo_tensor_none();
+    t.place = neo__ctx_place(ctx);
+    return t;
+}
+/* x [B][in] and y [B][out] of a forward. */
+static neo_status neo__layer_check_forward(neo_ctx *ctx, const char *fn, int64_t max_batch,
+                                           neo_tensor x, int64_t in, neo_tensor y, int64_t out) {
+    const int64_t batch = x.shape[0];
+    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
+    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
+               "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim, in);
+    NEO__CHECK(batch <= max_batch, NEO_ERR_CAPACITY,
+               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch, max_batch);
+    NEO__TRY(neo__check_matrix(ctx, x, batch, in, 0, fn, "x"));
+    NEO__TRY(neo__check_matrix(ctx, y, batch, out, 1, fn, "y"));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"});
+    return NEO_OK;
+}
+/* dy [B][out] and dx [B][in], or none, of a backward; forward: the call of these B rows. */
+static neo_status neo__layer_check_backward(neo_ctx *ctx, const char *fn, const char *forward,
+                                            int64_t batch, neo_tensor dy, int64_t out,
+                                            neo_tensor dx, int64_t in) {
+    NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
+               "%s: dy has %" PRId64 " rows, the last %s had %" PRId64, fn, dy.shape[0], forward,
+               batch);
+    NEO__TRY(neo__check_matrix(ctx, dy, batch, out, 0, fn, "dy"));
+    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, in, 1, fn, "dx"));
+    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&dy, "dy"});
+    return NEO_OK;
 }
 /* Cut the block into buffers; NULL: count its bytes alone. */
 static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *desc, char *block) {
@@ -7272,16 +7306,18 @@ static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *desc, char *bloc
     for (int i = 0; i < layers; i++) {
         const int last = i == layers - 1,
                   keeps_z = neo__act_needs_z(last ? desc->last_act : desc->act);
-        neo__mlp_carve(desc, &carve, &mlp->y[i], desc->max_batch, last ? 0 : desc->widths[i + 1]);
-        neo__mlp_carve(desc, &carve, &mlp->z[i], desc->max_batch,
-                       keeps_z ? desc->widths[i + 1] : 0);
+        neo__layer_carve(&carve, &mlp->y[i], desc->dtype, desc->max_batch,
+                         last ? 0 : desc->widths[i + 1]);
+        neo__layer_carve(&carve, &mlp->z[i], desc->dtype, desc->max_batch,
+                         keeps_z ? desc->widths[i + 1] : 0);
     }
-    neo__mlp_carve(desc, &carve, &mlp->dz[0], desc->max_batch, widest);
-    neo__mlp_carve(desc, &carve, &mlp->dz[1], desc->max_batch, last_dz + layers > 2 ? widest : 0);
+    neo__layer_carve(&carve, &mlp->dz[0], desc->dtype, desc->max_batch, widest);
+    neo__layer_carve(&carve, &mlp->dz[1], desc->dtype, desc->max_batch,
+                     last_dz + layers > 2 ? widest : 0);
     for (int i = 0; i <= layers && narrow; i++)
-        neo__mlp_carve(desc, &carve, &mlp->narrow[i],
-                       i < layers ? desc->widths[i + 1] : desc->max_batch,
-                       desc->widths[i < layers ? i : 0]);
+        neo__layer_carve(&carve, &mlp->narrow[i], desc->dtype,
+                         i < layers ? desc->widths[i + 1] : desc->max_batch,
+                         desc->widths[i < layers ? i : 0]);
     return carve.at;
 }
 static size_t neo__mlp_data_bytes(const neo_mlp_desc *d) {
@@ -7382,9 +7418,7 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
 
 /* Rows of a buffer of the mlp as a tensor. */
 static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, int64_t width) {
-    neo_tensor t = data ? neo_tensor_2d(data, mlp->desc.dtype, rows, width) : neo_tensor_none();
-    t.place = neo__ctx_place(mlp->ctx);
-    return t;
+    return neo__layer_rows(mlp->ctx, data, mlp->desc.dtype, rows, width);
 }
 /* The operand of products for weight `layer`, or for x after the last. */
 static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) {
@@ -7399,16 +7433,8 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     neo_ctx *ctx = mlp->ctx;
     const int64_t *widths = mlp->desc.widths;
     const int narrow = mlp->desc.dtype != NEO_F32;
-    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
-    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
-               "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim,
-               widths[0]);
-    NEO__CHECK(batch <= mlp->desc.max_batch, NEO_ERR_CAPACITY,
-               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch,
-               mlp->desc.max_batch);
-    NEO__TRY(neo__check_matrix(ctx, x, batch, widths[0], 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(ctx, y, batch, widths[mlp->layers], 1, fn, "y"));
-    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"});
+    NEO__TRY(neo__layer_check_forward(ctx, fn, mlp->desc.max_batch, x, widths[0], y,
+                                      widths[mlp->layers]));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
@@ -7457,12 +7483,8 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
     neo__leaf_cut held;
-    NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
-               "%s: dy has %" PRId64 " rows, the last neo_mlp_forward had %" PRId64, fn,
-               dy.shape[0], batch);
-    NEO__TRY(neo__check_matrix(ctx, dy, batch, widths[layers], 0, fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, widths[0], 1, fn, "dx"));
-    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&dy, "dy"});
+    NEO__TRY(neo__layer_check_backward(ctx, fn, "neo_mlp_forward", batch, dy, widths[layers], dx,
+                                       widths[0]));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
@@ -7897,7 +7919,7 @@ struct neo_cross {
     neo__live live;
     char *data;
     size_t data_bytes;
-    neo_cross_desc desc;                      /* name: NULL */
+    neo_cross_desc desc; /* name: NULL */
     const neo_param *weight[2 * NEO_MAX_LAYERS]; /* of low rank V_l, W_l; else W_l, NULL */
     const neo_param *bias[NEO_MAX_LAYERS];
     void *x[NEO_MAX_LAYERS]; /* x_l of l > 0 */
@@ -7926,29 +7948,25 @@ static neo_status neo__cross_check(const neo_cross_desc *desc, const char *fn) {
     return NEO_OK;
 }
 
-static void neo__cross_carve(neo__carve *carve, void **to, neo_dtype dtype, int64_t rows,
-                             int64_t cols) {
-    neo__carve_next(carve, to, neo_dtype_size(dtype), neo__size_mul((size_t)rows, (size_t)cols));
-}
 /* Cut the block into buffers; NULL: count its bytes alone. */
 static size_t neo__cross_layout(neo_cross *cross, const neo_cross_desc *desc, char *block) {
     neo__carve carve = {block, 0};
     const int64_t batch = desc->max_batch, width = desc->width, rank = desc->rank;
     const int narrow = desc->dtype == NEO_BF16;
     for (int i = 0; i < desc->layers; i++) {
-        if (i > 0) neo__cross_carve(&carve, &cross->x[i], NEO_F32, batch, width);
-        neo__cross_carve(&carve, &cross->u[i], NEO_F32, batch, width);
-        if (rank) neo__cross_carve(&carve, &cross->v[i], desc->dtype, batch, rank);
+        if (i > 0) neo__layer_carve(&carve, &cross->x[i], NEO_F32, batch, width);
+        neo__layer_carve(&carve, &cross->u[i], NEO_F32, batch, width);
+        if (rank) neo__layer_carve(&carve, &cross->v[i], desc->dtype, batch, rank);
         if (!narrow) continue;
-        neo__cross_carve(&carve, &cross->narrow_x[i], NEO_BF16, batch, width);
+        neo__layer_carve(&carve, &cross->narrow_x[i], NEO_BF16, batch, width);
         for (int k = 0; k < (rank ? 2 : 1); k++)
-            neo__cross_carve(&carve, &cross->narrow_weight[2 * i + k], NEO_BF16, width,
+            neo__layer_carve(&carve, &cross->narrow_weight[2 * i + k], NEO_BF16, width,
                              rank ? rank : width);
     }
-    if (desc->layers > 1) neo__cross_carve(&carve, &cross->grad, NEO_F32, batch, width);
-    neo__cross_carve(&carve, &cross->du, NEO_F32, batch, width);
-    if (rank) neo__cross_carve(&carve, &cross->dv, desc->dtype, batch, rank);
-    if (narrow) neo__cross_carve(&carve, &cross->narrow_du, NEO_BF16, batch, width);
+    if (desc->layers > 1) neo__layer_carve(&carve, &cross->grad, NEO_F32, batch, width);
+    neo__layer_carve(&carve, &cross->du, NEO_F32, batch, width);
+    if (rank) neo__layer_carve(&carve, &cross->dv, desc->dtype, batch, rank);
+    if (narrow) neo__layer_carve(&carve, &cross->narrow_du, NEO_BF16, batch, width);
     return carve.at;
 }
 static size_t neo__cross_data_bytes(const neo_cross_desc *d) {
@@ -8029,30 +8047,23 @@ static neo_status neo__cross_present(const neo_cross *cross, int grads, const ch
         NEO__TRY(neo__params_present(cross->weight + 2 * i, each, grads, fn));
     return neo__params_present(cross->bias, layers, grads, fn);
 }
-/* Rows of one of the buffers. */
-static neo_tensor neo__cross_rows(const neo_cross *cross, void *data, neo_dtype dtype, int64_t rows,
-                                  int64_t cols) {
-    neo_tensor t = neo_tensor_2d(data, dtype, rows, cols);
-    t.place = neo__ctx_place(cross->ctx);
-    return t;
-}
 /* x_layer in f32, and as the products read it. */
 static neo_tensor neo__cross_x(const neo_cross *cross, int layer) {
     const neo_tensor first = cross->in;
     if (layer == 0) return first;
-    return neo__cross_rows(cross, cross->x[layer], NEO_F32, first.shape[0], first.shape[1]);
+    return neo__layer_rows(cross->ctx, cross->x[layer], NEO_F32, first.shape[0], first.shape[1]);
 }
 static neo_tensor neo__cross_operand(const neo_cross *cross, int layer) {
     const neo_tensor first = cross->in;
     if (cross->desc.dtype == NEO_F32) return neo__cross_x(cross, layer);
-    return neo__cross_rows(cross, cross->narrow_x[layer], NEO_BF16, first.shape[0],
+    return neo__layer_rows(cross->ctx, cross->narrow_x[layer], NEO_BF16, first.shape[0],
                            first.shape[1]);
 }
 /* The weight as the products read it. */
 static neo_tensor neo__cross_weight(const neo_cross *cross, int index) {
     const neo_tensor value = cross->weight[index]->value;
     if (cross->desc.dtype == NEO_F32) return value;
-    return neo__cross_rows(cross, cross->narrow_weight[index], NEO_BF16, value.shape[0],
+    return neo__layer_rows(cross->ctx, cross->narrow_weight[index], NEO_BF16, value.shape[0],
                            value.shape[1]);
 }
 
@@ -8068,7 +8079,7 @@ static neo_status neo__cross_products(neo_cross *cross, int layer, neo_tensor u,
                                       neo__cross_weight(cross, k)));
     }
     if (low) {
-        const neo_tensor v = neo__cross_rows(cross, cross->v[layer], cross->desc.dtype,
+        const neo_tensor v = neo__layer_rows(cross->ctx, cross->v[layer], cross->desc.dtype,
                                              in.shape[0], cross->desc.rank);
         const neo__gemm_call call =
             neo__gemm_call_make(in, 0, neo__cross_weight(cross, 2 * layer), 1, v);
@@ -8087,20 +8098,12 @@ NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor 
     neo_ctx *ctx = cross->ctx;
     const int layers = cross->desc.layers;
     const int64_t width = cross->desc.width, batch = x.shape[0];
-    if (x.absent && x.ndim == 0) return neo__no_data(fn, "x", x, NEO_ERR_SHAPE);
-    NEO__CHECK(x.ndim == 2, NEO_ERR_SHAPE,
-               "%s: x is of %d dimensions, expected f32 [B][%" PRId64 "]", fn, (int)x.ndim, width);
-    NEO__CHECK(batch <= cross->desc.max_batch, NEO_ERR_CAPACITY,
-               "%s: a batch of %" PRId64 ", but max_batch is %" PRId64, fn, batch,
-               cross->desc.max_batch);
-    NEO__TRY(neo__check_matrix(ctx, x, batch, width, 0, fn, "x"));
-    NEO__TRY(neo__check_matrix(ctx, y, batch, width, 1, fn, "y"));
-    NEO__APART(fn, 1, 0, {&y, "y"}, {&x, "x"});
+    NEO__TRY(neo__layer_check_forward(ctx, fn, cross->desc.max_batch, x, width, y, width));
     NEO__TRY(neo__cross_present(cross, 0, fn));
     cross->in = x;
     cross->forward_done = 0;
     for (int i = 0; i < layers; i++) {
-        const neo_tensor u = neo__cross_rows(cross, cross->u[i], NEO_F32, batch, width);
+        const neo_tensor u = neo__layer_rows(cross->ctx, cross->u[i], NEO_F32, batch, width);
         const neo_tensor next = i + 1 < layers ? neo__cross_x(cross, i + 1) : y;
         NEO__TRY(neo__cross_products(cross, i, u, fn));
         NEO__TRY(neo__addcmul(ctx, fn, names, neo__cross_x(cross, i), x, u, next));
@@ -8122,8 +8125,8 @@ static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves
     } else {
         const neo_dtype dtype = cross->desc.dtype;
         const int64_t batch = x.shape[0], rank = cross->desc.rank;
-        const neo_tensor v = neo__cross_rows(cross, cross->v[layer], dtype, batch, rank);
-        const neo_tensor dv = neo__cross_rows(cross, cross->dv, dtype, batch, rank);
+        const neo_tensor v = neo__layer_rows(cross->ctx, cross->v[layer], dtype, batch, rank);
+        const neo_tensor dv = neo__layer_rows(cross->ctx, cross->dv, dtype, batch, rank);
         if (trains) NEO__TRY(neo__linear_grads(ctx, fn, leaves, v, du, weight[1]->grad, bias));
         const neo__gemm_call call =
             neo__gemm_call_make(du, 0, neo__cross_weight(cross, 2 * layer + 1), 0, dv);
@@ -8147,22 +8150,20 @@ NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves
     const int64_t width = cross->desc.width, batch = cross->in.shape[0];
     NEO__CHECK(cross->forward_done, NEO_ERR_STATE, "%s: there was no forward", fn);
     neo__leaf_cut held;
-    NEO__CHECK(dy.ndim != 2 || dy.shape[0] == batch, NEO_ERR_SHAPE,
-               "%s: dy has %" PRId64 " rows, the last neo_cross_forward had %" PRId64, fn,
-               dy.shape[0], batch);
-    NEO__TRY(neo__check_matrix(ctx, dy, batch, width, 0, fn, "dy"));
-    if (neo__given(dx)) NEO__TRY(neo__check_matrix(ctx, dx, batch, width, 1, fn, "dx"));
-    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&dy, "dy"}, {&cross->in, "x"});
+    NEO__TRY(
+        neo__layer_check_backward(ctx, fn, "neo_cross_forward", batch, dy, width, dx, width));
+    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&cross->in, "x"});
     NEO__TRY(neo__cross_present(cross, 0, fn));
     NEO__TRY(neo__cross_present(cross, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
     const neo_tensor none = neo_tensor_none();
-    const neo_tensor du = neo__cross_rows(cross, cross->du, NEO_F32, batch, width);
-    const neo_tensor narrow_du = neo__cross_rows(cross, cross->narrow_du, NEO_BF16, batch, width);
-    const neo_tensor grad = neo__cross_rows(cross, cross->grad, NEO_F32, batch, width);
+    const neo_tensor du = neo__layer_rows(cross->ctx, cross->du, NEO_F32, batch, width);
+    const neo_tensor narrow_du =
+        neo__layer_rows(cross->ctx, cross->narrow_du, NEO_BF16, batch, width);
+    const neo_tensor grad = neo__layer_rows(ctx, cross->grad, NEO_F32, batch, width);
     neo_tensor above = dy; /* the gradient of x_(i + 1) */
     for (int i = layers - 1; i >= 0; i--) {
-        const neo_tensor u = neo__cross_rows(cross, cross->u[i], NEO_F32, batch, width);
+        const neo_tensor u = neo__layer_rows(cross->ctx, cross->u[i], NEO_F32, batch, width);
         neo_tensor below = i > 0 ? grad : dx;
         NEO__TRY(neo__addcmul(ctx, fn, of_u, none, above, cross->in, du));
         if (dx.data) /* the ways into x_0 as a factor add up there */

@@ -1353,6 +1353,7 @@ typedef struct neo__rows_job {
     const neo_ctx *ctx;
     const neo__rows_call *call;
     int64_t tasks;
+    int plain; /* neo__rows_are_plain */
     neo_wire_stats stats[NEO__ROWS_TASKS];
 } neo__rows_job;
 /* Rows of a block: [rows][cols] from `row` on, and the lengths that divide them, or NULL. */
@@ -1503,7 +1504,7 @@ static void neo__rows_task(void *arg, int64_t task, int worker) {
     neo__rows_tile t;
     (void)worker;
     t.ctx = job->ctx;
-    if (neo__rows_are_plain(call)) {
+    if (job->plain) {
         neo__rows_copy_plain(call, call->rows * task / job->tasks, end);
         return;
     }
@@ -1524,6 +1525,7 @@ static void neo__cpu_rows(neo_ctx *ctx, const neo__rows_call *call) {
     NEO__ZERO(neo__rows_job, job);
     job.ctx = ctx;
     job.call = call;
+    job.plain = neo__rows_are_plain(call);
     job.tasks =
         NEO__MIN((call->rows + NEO__ROWS_TILE - 1) / NEO__ROWS_TILE, (int64_t)NEO__ROWS_TASKS);
     neo_parallel_for(ctx, job.tasks, neo__rows_task, &job);

@@ -58,6 +58,12 @@ static void check(net *n, neo_gradcheck_fn loss, neo_tensor value, neo_tensor gr
               NEO_ERR_MISMATCH, name);
     ((float *)grad.data)[0] -= 1.0f;
 }
+static void check_params(net *n, neo_gradcheck_fn loss, const neo_params *params) {
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_param *p = neo_params_at(params, i);
+        check(n, loss, p->value, p->grad, p->name);
+    }
+}
 
 static void mlp(void) {
     static float x[B * IN], dx[B * IN], out[B * OUT], r[B * OUT];
@@ -81,10 +87,7 @@ static void mlp(void) {
         CHECK_OK(mlp_loss(&n, &loss));
         CHECK_OK(neo_mlp_backward(n.mlp, NULL, neo_tensor_2d(r, NEO_F32, B, OUT), d));
         check(&n, mlp_loss, n.x, d, "x");
-        for (int i = 0; i < neo_params_count(params); i++) {
-            const neo_param *p = neo_params_at(params, i);
-            check(&n, mlp_loss, p->value, p->grad, p->name);
-        }
+        check_params(&n, mlp_loss, params);
         neo_mlp_destroy(n.mlp);
         neo_params_destroy(params);
         neo_ctx_destroy(n.ctx);
@@ -106,10 +109,7 @@ static void cross(void) {
         CHECK_OK(cross_loss(&n, &loss));
         CHECK_OK(neo_cross_backward(n.cross, NULL, neo_tensor_2d(r, NEO_F32, B, IN), d));
         check(&n, cross_loss, n.x, d, "x");
-        for (int i = 0; i < neo_params_count(params); i++) {
-            const neo_param *p = neo_params_at(params, i);
-            check(&n, cross_loss, p->value, p->grad, p->name);
-        }
+        check_params(&n, cross_loss, params);
         neo_cross_destroy(n.cross);
         neo_params_destroy(params);
         neo_ctx_destroy(n.ctx);
