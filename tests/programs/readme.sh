@@ -85,6 +85,9 @@ if [ "$count" = 8 ]; then pass; else fail "README.md: $count commands with a sta
 while read -r state command; do
     command=$(echo "$command" | sed "s,build/,$B/,g")
     program=$(echo "$command" | grep -oE "$B/[a-z_]+" | head -1)
+    case $NEO_FULL:$command in
+    :*--slots*) continue ;; # with NEO_FULL; zero2 has run
+    esac
     case $command in
     mpirun*)
         if ! [ -x "$program" ] || ! have mpirun; then
