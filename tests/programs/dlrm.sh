@@ -90,7 +90,7 @@ for shards in 1 5; do # another definition is another result; V need not be a po
 done
 other=$(digest $model --repro-shards 8 --seed 4)
 if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
-for optimizer in sgd adam adamw lamb; do
+for optimizer in sgd adam adamw lamb "ftrl --l1 0.01 --l2 0.1"; do
     part || continue
     a=$(NEO_ISA=scalar digest $model --optimizer $optimizer --threads 1 --repro-shards 4 --lr 0.003)
     b=$(digest $model --optimizer $optimizer --threads 2 --repro-shards 4 --ranks 3 --lr 0.003)
@@ -574,6 +574,8 @@ refused "dim 0" 'dim' $model --dim 0
 refused "lr nan" 'lr' $model --lr nan
 refused "lr inf" 'lr' $model --lr inf
 refused "optimizer" 'optimizer' $model --optimizer nosuch
+refused "l1 without ftrl" '--l1 and --l2 are for --optimizer ftrl' $model --l1 0.1
+refused "weight decay of ftrl" 'has --l2 instead' $model --optimizer ftrl --weight-decay 0.1
 refused "dtype" '--dtype f16' $model --dtype f16
 refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
