@@ -1598,6 +1598,10 @@ typedef struct neo_metric_values {
     double accuracy;    /* a prediction >= 0.5 (a logit >= 0) counts as positive */
     double base_rate;   /* share of positive labels */
     int64_t auc_count;  /* samples in the AUC */
+    double pr_auc;      /* average precision, as sklearn's: the sum over distinct scores of recall
+                           gained times precision there; NaN without positive labels, and as auc
+                           beyond capacity */
+    double mse, mae;    /* of predictions: the Brier score, and the mean distance from labels */
 } neo_metric_values; /* all NaN while count is 0 */
 NEO_API NEO__CHECK_UNUSED neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                                         neo_metrics **metrics);
@@ -1617,6 +1621,26 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
    alike or count is not in 1 .. 2^32. */
 NEO_API size_t neo_auc_scratch_bytes(int64_t count);
 NEO_API double neo_auc(const float *score, const float *label, int64_t count, void *scratch);
+
+/* neo_grouped: metrics inside groups, as a user's or a query's samples. Sorts samples; their order
+   does not matter, so those of several ranks may be gathered in any.
+   Errors   NEO_ERR_ARG: samples or values is NULL, count or k below 0. NEO_ERR_NUMERIC: a score
+            that is not finite. NEO_ERR_RANGE: a label that is not finite or below 0; both name the
+            sample. */
+typedef struct neo_grouped_sample {
+    int64_t group;
+    float score, label; /* auc: >= 0.5 is positive; ndcg: the gain */
+} neo_grouped_sample;
+typedef struct neo_grouped_values {
+    int64_t groups, auc_groups, ndcg_groups; /* all; with both labels; with a gain above 0 */
+    double auc;  /* of each group with both labels, weighted by its samples (Zhou et al. 2018,
+                    "Deep interest network", section 6.2) */
+    double ndcg; /* mean over groups with a gain, of the k highest scores: gains over log2(1 +
+                    rank) by those of the best order; equal scores share theirs, as in sklearn
+                    (which counts a group without gains as 0) */
+} neo_grouped_values; /* NaN without such groups */
+NEO_API neo_status neo_grouped(neo_grouped_sample *samples, int64_t count, int64_t k, /* 0: all */
+                               neo_grouped_values *values);
 
 /* ---------------------------------------------------------------------------
    >>progress
@@ -9369,16 +9393,16 @@ struct neo_optim {
 
 /* Names of the state an optimizer keeps per element; the count is returned. The last of SGD and of
    RMSprop is there with momentum. */
-static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
+static int neo__optim_states(const neo_optim_desc *desc, const char *names[2]) {
     static const char *const of_kind[NEO_OPTIM_FTRL + 1][2] = {
         {"momentum_buffer", NULL},   {"sum", NULL},
         {"exp_avg", "exp_avg_sq"},   {"exp_avg", "exp_avg_sq"},
         {"exp_avg", "exp_avg_sq"},   {"square_avg", "momentum_buffer"},
         {"sum", "penalty"}};
-    const int kind = (unsigned)d->kind <= NEO_OPTIM_FTRL ? (int)d->kind : NEO_OPTIM_ADAM;
+    const int kind = (unsigned)desc->kind <= NEO_OPTIM_FTRL ? (int)desc->kind : NEO_OPTIM_ADAM;
     for (int i = 0; i < 2; i++) names[i] = of_kind[kind][i];
     return 1 + (names[1] != NULL) -
-           ((kind == NEO_OPTIM_SGD || kind == NEO_OPTIM_RMSPROP) && d->momentum == 0.0f);
+           ((kind == NEO_OPTIM_SGD || kind == NEO_OPTIM_RMSPROP) && desc->momentum == 0.0f);
 }
 
 /* The record and its arrays in one block. Counts without a block. */
@@ -9443,17 +9467,17 @@ static neo_status neo__optim_check(const neo_optim_desc *desc) {
                (double)desc->momentum, (double)desc->dampening);
     return NEO_OK;
 }
-static void neo__optim_defaults(neo_optim_desc *d) {
-    if (d->beta1 == 0.0) d->beta1 = 0.9;
-    if (d->beta2 == 0.0) d->beta2 = d->kind == NEO_OPTIM_RMSPROP ? 0.99 : 0.999;
-    if (d->beta1 < 0.0) d->beta1 = 0.0;
-    if (d->beta2 < 0.0) d->beta2 = 0.0;
-    if (d->eps == 0.0f)
-        d->eps = d->kind == NEO_OPTIM_ADAGRAD ? 1e-10f
-                 : d->kind == NEO_OPTIM_LAMB  ? 1e-6f
-                 : d->kind == NEO_OPTIM_FTRL  ? 1.0f
+static void neo__optim_defaults(neo_optim_desc *desc) {
+    if (desc->beta1 == 0.0) desc->beta1 = 0.9;
+    if (desc->beta2 == 0.0) desc->beta2 = desc->kind == NEO_OPTIM_RMSPROP ? 0.99 : 0.999;
+    if (desc->beta1 < 0.0) desc->beta1 = 0.0;
+    if (desc->beta2 < 0.0) desc->beta2 = 0.0;
+    if (desc->eps == 0.0f)
+        desc->eps = desc->kind == NEO_OPTIM_ADAGRAD ? 1e-10f
+                 : desc->kind == NEO_OPTIM_LAMB  ? 1e-6f
+                 : desc->kind == NEO_OPTIM_FTRL  ? 1.0f
                                               : 1e-8f;
-    if (d->clip_norm_type == 0.0f) d->clip_norm_type = 2.0f;
+    if (desc->clip_norm_type == 0.0f) desc->clip_norm_type = 2.0f;
 }
 
 /* Appends "a.b" or "a.b.c" to the names and returns it. */
@@ -14354,7 +14378,7 @@ NEO__HOT_BEGIN
 /* Sums over samples; the order of the samples does not matter. */
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
-    neo_exact logloss, prediction;
+    neo_exact logloss, square, prediction[2]; /* predictions by label */
 } neo__metric_sums;
 
 struct neo_metrics {
@@ -14396,10 +14420,12 @@ static void neo__radix_sort(uint32_t *keys, uint32_t *scratch, int64_t n) {
     }
     if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);
 }
-/* AUC of unsorted keys; sorts both in place. scratch: as many keys as the longer has. */
+/* AUC and, unless NULL, average precision of unsorted keys; sorts both in place. scratch: as many
+   keys as the longer has. */
 static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, int64_t neg_count,
-                               uint32_t *scratch) {
-    if (pos_count == 0 || neg_count == 0) return neo__f64_bits(0x7FF8000000000000u);
+                               uint32_t *scratch, double *average_precision) {
+    const double nan = neo__f64_bits(0x7FF8000000000000u);
+    double precision = 0.0, precisions = 0.0; /* of this key; of all positives so far */
     neo__radix_sort(pos, scratch, pos_count);
     neo__radix_sort(neg, scratch, neg_count);
     uint64_t twice = 0;
@@ -14410,9 +14436,13 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
             while (below < neg_count && neg[below] < pos[i]) below++;
             upto = below;
             while (upto < neg_count && neg[upto] == pos[i]) upto++;
+            precision = (double)(pos_count - i) / (double)(pos_count - i + neg_count - below);
         }
+        precisions += precision;
         twice += (uint64_t)(below + upto);
     }
+    if (average_precision) *average_precision = pos_count ? precisions / (double)pos_count : nan;
+    if (pos_count == 0 || neg_count == 0) return nan;
     return (double)twice / (2.0 * ((double)pos_count * (double)neg_count));
 }
 
@@ -14430,7 +14460,8 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
         else keys[count - ++neg] = neo__sort_key(score[i]);
     }
     double auc = pos + neg < count ? neo__f64_bits(0x7FF8000000000000u)
-                                   : neo__auc_of_keys(keys, pos, keys + pos, neg, keys + count);
+                                   : neo__auc_of_keys(keys, pos, keys + pos, neg, keys + count,
+                                                      NULL);
     neo__fp_leave(fp);
     return auc;
 }
@@ -14534,8 +14565,10 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
         ctx->vec->act_forward(NEO_ACT_SIGMOID, x + at, prediction, part);
         for (int64_t i = 0; i < part; i++) {
             neo_exact_add(&sums->logloss, loss[i]);
-            neo_exact_add(&sums->prediction, prediction[i]);
             int positive = y[at + i] > 0.0f;
+            float off = prediction[i] - y[at + i];
+            neo_exact_add(&sums->prediction[positive], prediction[i]);
+            neo_exact_add(&sums->square, off * off);
             sums->positive += positive;
             sums->correct += (x[at + i] >= 0.0f) == positive;
         }
@@ -14574,11 +14607,18 @@ static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int6
     values->auc = auc;
     values->auc_count = auc_count;
     values->logloss = values->ne = values->calibration = values->accuracy = values->base_rate = nan;
+    values->mse = values->mae = nan;
     if (sums->count == 0) return;
+    values->mse = neo_exact_value(&sums->square) / n;
+    values->mae = (p - neo_exact_value(&sums->prediction[1]) +
+                   neo_exact_value(&sums->prediction[0])) /
+                  n;
     values->logloss = neo_exact_value(&sums->logloss) / n;
     values->accuracy = (double)sums->correct / n;
     values->base_rate = p / n;
-    if (sums->positive > 0) values->calibration = neo_exact_value(&sums->prediction) / p;
+    neo_exact prediction = sums->prediction[0];
+    neo_exact_merge(&prediction, &sums->prediction[1]);
+    if (sums->positive > 0) values->calibration = neo_exact_value(&prediction) / p;
     if (sums->positive > 0 && sums->positive < sums->count) {
         double rate = p / n, rest = (n - p) / n;
         values->ne = values->logloss / -(rate * neo__log_f64(rate) + rest * neo__log_f64(rest));
@@ -14589,10 +14629,11 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values 
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
+    values->pr_auc = auc;
     if (metrics->lifetime.count <= metrics->capacity)
         auc = neo__auc_of_keys(metrics->keys, metrics->positives,
                                metrics->keys + metrics->capacity - metrics->negatives,
-                               metrics->negatives, metrics->scratch);
+                               metrics->negatives, metrics->scratch, &values->pr_auc);
     neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -14617,12 +14658,96 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
         }
         neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, part);
     }
-    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch);
+    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch,
+                                  &values->pr_auc);
     neo__metric_values_of(&sums, auc, count, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO__HOT_END
+
+/* ---- groups ---- */
+/* By group, then scores from the highest, then labels; nothing else is in a sample, so that any
+   order of the samples sorts alike. */
+static int neo__grouped_label_order(const void *a, const void *b) {
+    const float x = ((const neo_grouped_sample *)a)->label;
+    const float y = ((const neo_grouped_sample *)b)->label;
+    return (x < y) - (x > y);
+}
+static int neo__grouped_order(const void *a, const void *b) {
+    const neo_grouped_sample *x = (const neo_grouped_sample *)a;
+    const neo_grouped_sample *y = (const neo_grouped_sample *)b;
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return neo__grouped_label_order(a, b);
+}
+/* Twice the pairs of a group that scores order rightly, by twice all of them; NaN if none are. */
+static double neo__grouped_auc(const neo_grouped_sample *sample, int64_t count) {
+    uint64_t twice = 0, all[2] = {0, 0}; /* negatives, positives so far */
+    for (int64_t i = 0, end; i < count; i = end) {
+        uint64_t tied[2] = {0, 0};
+        for (end = i; end < count && sample[end].score == sample[i].score; end++)
+            tied[sample[end].label >= 0.5f]++;
+        twice += (2 * all[1] + tied[1]) * tied[0];
+        all[0] += tied[0], all[1] += tied[1];
+    }
+    return (double)twice / (2.0 * (double)all[0] * (double)all[1]);
+}
+/* Gains by the logarithm of their ranks: the base does not matter to a ratio. Tied: equal scores
+   share the ranks that they fill. */
+static double neo__grouped_gain(const neo_grouped_sample *sample, int64_t count, int64_t k,
+                                int is_tied) {
+    double total = 0.0;
+    for (int64_t i = 0, end; i < count && i < k; i = end) {
+        double gain = 0.0, weight = 0.0;
+        const float score = sample[i].score;
+        for (end = i; end == i || (is_tied && end < count && sample[end].score == score); end++) {
+            gain += (double)sample[end].label;
+            if (end < k) weight += 1.0 / neo__log_f64((double)(end + 2));
+        }
+        total += gain / (double)(end - i) * weight;
+    }
+    return total;
+}
+static void neo__grouped_sum(neo_grouped_sample *sample, int64_t count, int64_t k,
+                             neo_grouped_values *values) {
+    int64_t end;
+    double weight = 0.0;
+    for (int64_t i = 0; i < count; i = end, values->groups++) {
+        for (end = i + 1; end < count && sample[end].group == sample[i].group;) end++;
+        const double auc = neo__grouped_auc(sample + i, end - i);
+        const double gain = neo__grouped_gain(sample + i, end - i, k, 1);
+        if (auc == auc) {
+            values->auc_groups++;
+            values->auc += auc * (double)(end - i);
+            weight += (double)(end - i);
+        }
+        qsort(sample + i, (size_t)(end - i), sizeof *sample, neo__grouped_label_order);
+        if (!(sample[i].label > 0.0f)) continue;
+        values->ndcg_groups++;
+        values->ndcg += gain / neo__grouped_gain(sample + i, end - i, k, 0);
+    }
+    values->auc /= weight;
+    values->ndcg /= (double)values->ndcg_groups;
+}
+NEO_API neo_status neo_grouped(neo_grouped_sample *samples, int64_t count, int64_t k,
+                               neo_grouped_values *values) {
+    NEO__CHECK(values && count >= 0 && (samples || count == 0) && k >= 0, NEO_ERR_ARG,
+               "neo_grouped: samples or values is NULL, or count or k is below 0");
+    for (int64_t i = 0; i < count; i++) {
+        const double score = (double)samples[i].score, label = (double)samples[i].label;
+        NEO__CHECK(score - score == 0.0, NEO_ERR_NUMERIC,
+                   "neo_grouped: the score of sample %" PRId64 " is %g", i, score);
+        NEO__CHECK(label >= 0.0 && label - label == 0.0, NEO_ERR_RANGE,
+                   "neo_grouped: the label of sample %" PRId64 " is %g", i, label);
+    }
+    memset(values, 0, sizeof *values);
+    neo__fp_state fp = neo__fp_enter();
+    if (count > 1) qsort(samples, (size_t)count, sizeof *samples, neo__grouped_order);
+    neo__grouped_sum(samples, count, k ? k : count, values);
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
 /* ---------------------------------------------------------------------------
    >>impl-progress
 

@@ -777,6 +777,8 @@ if have python3; then
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert rows and any("loss" in r for r in rows) and any("test_auc" in r for r in rows)
+for figure in ("test_pr_auc", "test_mse", "test_mae"):
+    assert all(0 < r[figure] < 1 for r in rows if "test_auc" in r)
 END
 else
     skip "log: no python3 to read JSON with"

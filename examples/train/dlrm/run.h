@@ -97,9 +97,10 @@ static neo_status log_values(run *r, const char *name, const neo_metric_values *
     }
     if (!r->log) return NEO_OK;
     const struct { const char *name; double value; } figures[] = {
-        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne}};
+        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne},
+        {"pr_auc", values->pr_auc}, {"mse", values->mse}, {"mae", values->mae}};
     neo_jsonl_int(r->log, "step", r->step);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
         snprintf(key, sizeof key, "%s_%s", name, figures[i].name);
         neo_jsonl_number(r->log, key, figures[i].value);
     }

@@ -166,8 +166,10 @@ static neo_status write_report(run *r, double samples_per_s) {
     const struct { const char *name, *format; double value; } facts[] = {
         {"Test AUC", "%.4f", r->test.auc}, {"Test log loss", "%.4f", r->test.logloss},
         {"Normalized entropy", "%.4f", r->test.ne}, {"Calibration", "%.3f", r->test.calibration},
-        {"Accuracy", "%.4f", r->test.accuracy}, {"Samples per second", "%.0f", samples_per_s}};
-    for (int i = r->test.count ? 0 : 5; i < 6; i++) { /* the last one needs no test data */
+        {"Accuracy", "%.4f", r->test.accuracy}, {"PR-AUC", "%.4f", r->test.pr_auc},
+        {"Mean squared error", "%.4f", r->test.mse}, {"Mean absolute error", "%.4f", r->test.mae},
+        {"Samples per second", "%.0f", samples_per_s}};
+    for (int i = r->test.count ? 0 : 8; i < 9; i++) { /* the last one needs no test data */
         snprintf(text, sizeof text, facts[i].format, facts[i].value);
         TRY(neo_report_fact(r->report, facts[i].name, text));
     }
