@@ -787,6 +787,38 @@ if awk -v least=$least_auc \
     '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
     END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
 
+# The log of MLPerf: one object a line, the keys that its checker counts, the same AUC as --log.
+mllog="--synthetic 600 --batch 60 --model dcnv2 --epochs 2 --repro-shards 4"
+$D $mllog --ranks 2 --mllog "$W/mllog" --log "$W/mllog.jsonl" >"$W/out" 2>&1
+if have python3; then
+    python3 - "$W/mllog" "$W/mllog.jsonl" <<'END' && pass || fail "mllog: $(tail -1 "$W/out")"
+import json, sys
+rows = [json.loads(line.removeprefix(":::MLLOG ")) for line in open(sys.argv[1])]
+keys = [row["key"] for row in rows]
+fields = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+assert all(set(row) == fields for row in rows)
+assert keys[:2] == ["cache_clear", "init_start"] and keys[-1] == "run_stop"
+once = "init_stop run_start submission_benchmark submission_org submission_division seed " \
+       "submission_status submission_platform global_batch_size gradient_accumulation_steps " \
+       "opt_name opt_base_learning_rate opt_weight_decay opt_learning_rate_warmup_steps " \
+       "opt_learning_rate_decay_start_step opt_learning_rate_decay_steps opt_adagrad_epsilon " \
+       "opt_adagrad_learning_rate_decay opt_adagrad_initial_accumulator_value train_samples " \
+       "eval_samples"
+assert all(keys.count(key) == 1 for key in once.split())
+assert all(keys.count(key) == 2 for key in "epoch_start epoch_stop eval_start eval_stop".split())
+value = {row["key"]: row["value"] for row in rows}
+assert (value["train_samples"], value["eval_samples"]) == (600, 151)
+assert rows[-1]["metadata"] == {"status": "success"}
+log = [json.loads(line) for line in open(sys.argv[2])]
+assert [row["value"] for row in rows if row["key"] == "eval_accuracy"] == \
+       [row["test_auc"] for row in log if "test_auc" in row]
+END
+else
+    skip "mllog: no python3 to read JSON with"
+fi
+refused "mllog without training" 'the log of a training' $mllog --mllog "$W/mllog" --summary
+refused "a directory as mllog" "$W: cannot be written" $mllog --mllog "$W"
+
 # A log that ends in half a line goes on with a whole one.
 rm -rf "$W/half"
 $D $model --checkpoint "$W/half" --log "$W/half.jsonl" >"$W/run" 2>"$W/err"

@@ -7,7 +7,7 @@ typedef struct options {
     char *data, *test, *valid, *format, *columns, *bad_lines;
     char *model, *cross, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log;
+    char *load, *predict, *report, *log, *mllog;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     double lr, weight_decay, eps, l1, l2, clip_norm;
@@ -113,6 +113,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
+    CLI_TEXT("mllog", mllog, "FILE", NULL,
+             "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
 };
@@ -125,12 +127,12 @@ static int reads_only(const options *o) {
 }
 
 static neo_status check_files(const options *o) {
-    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
+    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog};
     const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan};
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         for (int k = 0; k < 3; k++)
             if (outputs[i] && (is_in_list(lists[k], outputs[i]) ||
                                (files[k] && is_same_file(files[k], outputs[i]))))
@@ -198,6 +200,8 @@ static neo_status check_options(const options *o) {
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     TRY(cli_check_load(o->load));
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
+    if (o->mllog && (o->summary || reads_only(o) || !has_data))
+        REFUSE("--mllog is the log of a training");
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

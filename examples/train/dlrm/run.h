@@ -34,8 +34,9 @@ typedef struct run {
     double last_loss;      /* mean of the last point */
     neo_tensor logits, labels; /* [batch][1]: of all ranks, on rank 0 */
     neo_tensor own_logits;     /* of this rank, in host memory */
-    neo_jsonl *log;        /* of rank 0, as are the next two */
+    neo_jsonl *log;        /* of rank 0, as are the next four */
     neo_report *report;
+    FILE *mllog;
     neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
     int64_t epoch_samples;
     cli_best best;         /* epoch and log loss; on all ranks */

@@ -245,6 +245,7 @@ static neo_status set_up(run *r) {
 static void tear_down(run *r) {
     close_source(&r->train);
     neo_jsonl_close(r->log);
+    (void)mllog_end(r, NEO_ERR_STATE); /* of a run that has failed */
     neo_report_destroy(r->report);
     if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);
     neo_tensor_free(r->m.ctx, &r->logits);
