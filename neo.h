@@ -989,6 +989,20 @@ NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, ne
    Dense optimizers over a neo_params, with the semantics of torch.optim (LAMB: arXiv 1904.00962 as
    FBGEMM and apex apply it: Adam direction with bias correction plus weight_decay w, scaled per
    parameter tensor by |w|/|update| where both are positive, else by 1).
+
+   FTRL-proximal: McMahan et al., "Ad click prediction: a view from the trenches" (2013), algorithm
+   1, with alpha = lr, beta = eps, lambda1 = l1 and lambda2 = weight_decay, for dense layers and
+   tables. Of each weight two numbers are kept: n, the sum of squares, and, in place of z,
+   v = z + w (beta + sqrt(n))/alpha, which is what l1 and l2 hold the weight back by: |v| <= l1 +
+   l2 |w|, and 0 at first, whatever w is. A step (each line from the new values above it):
+       n += g^2;  p = beta + sqrt(n);  z = g + v - w p/alpha;  c = z cut to [-l1, l1]
+       w = 0 if c is z, else w + alpha (c - l2 w - g - v)/(p + alpha l2);  v = c - l2 w
+   With w = 0 at first these are the paper's weights at a constant rate, and those of
+   keras.optimizers.Ftrl(alpha, initial_accumulator_value, l1, l2 = lambda2/2, beta). Other initial
+   weights are where the proximal terms begin: the first step moves on from them (Keras begins at
+   z = 0, so that a first step forgets most of w), and a weight that was set from outside (rows that
+   are written, cut by max_norm or narrow) is where the next one does. Without l1 and l2 it is
+   Adagrad with eps = beta; lr may follow any schedule. Exact zeros come from l1.
    ------------------------------------------------------------------------ */
 typedef struct neo_optim neo_optim;
 typedef enum neo_optim_kind {
@@ -996,17 +1010,22 @@ typedef enum neo_optim_kind {
     NEO_OPTIM_ADAGRAD,
     NEO_OPTIM_ADAM,  /* weight_decay is L2: added to the gradient */
     NEO_OPTIM_ADAMW, /* weight_decay is decoupled */
-    NEO_OPTIM_LAMB
+    NEO_OPTIM_LAMB,
+    NEO_OPTIM_RMSPROP, /* not centered; its alpha is beta2 */
+    NEO_OPTIM_FTRL     /* weight_decay is lambda2 */
 } neo_optim_kind;
 typedef struct neo_optim_desc {
     neo_optim_kind kind;
     float weight_decay;
-    float momentum, dampening;  /* SGD */
+    float momentum, dampening;  /* SGD; momentum: RMSprop too */
     int nesterov;               /* SGD; needs momentum > 0 and dampening 0 */
     float lr_decay;             /* Adagrad */
-    float initial_accumulator;  /* Adagrad */
-    double beta1, beta2;        /* Adam family; 0: 0.9 and 0.999; below 0: none (0) */
-    float eps;                  /* outside the root; 0: 1e-10 (Adagrad), 1e-8 (Adam), 1e-6 (LAMB) */
+    float initial_accumulator;  /* Adagrad, FTRL */
+    float l1;                   /* FTRL */
+    double beta1, beta2;        /* Adam family; 0: 0.9 and 0.999 (RMSprop: 0.99); below 0: none
+                                   (0) */
+    float eps;                  /* outside the root; 0: 1e-10 (Adagrad), 1e-8 (Adam, RMSprop), 1e-6
+                                   (LAMB), 1 (FTRL: beta) */
     float clip_norm;            /* 0: off; else the norm of the gradients of all parameters of this
                                    optimizer is limited to this (of embedding bags too: see
                                    neo_optim_add_squares) */
@@ -1084,7 +1103,8 @@ NEO_API int neo_norms_largest(const neo_param_norm *norms, int count);
 
 /* neo_optim_state_count, _at: the tensors that a resumed run needs, in the order of the parameters:
    <name>.<parameter>.momentum_buffer (SGD with momentum), .sum (Adagrad), .exp_avg and .exp_avg_sq
-   (Adam family), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their
+   (Adam family), .square_avg and with momentum .momentum_buffer (RMSprop), .sum and .penalty (FTRL:
+   n and v), f32 of the parameter's shape; last <name>.step, i64 [1]. Loading writes into their
    data. param: the parameter's index, -1 of the step; may be NULL. Names live as long as the
    optimizer. */
 NEO_API int neo_optim_state_count(const neo_optim *optim);
@@ -1308,10 +1328,11 @@ typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_PARTIAL_LAMB,    /* LAMB on partial Adam */
     NEO_BAG_LARS_SGD,        /* a = lr eta |w|/(|g| + wd |w|) (0 if that is 0/0);
                                 m = mu m + a (g + wd w); w -= m */
+    NEO_BAG_FTRL,            /* see >>optim */
     NEO_BAG_OPTIM_COUNT
 } neo_bag_optim_kind;
 typedef enum neo_decay {
-    NEO_DECAY_NONE,     /* weight_decay must be 0. LARS and LAMB allow only this mode and use
+    NEO_DECAY_NONE,     /* weight_decay must be 0. LARS, LAMB and FTRL allow only this mode and use
                            weight_decay as stated above */
     NEO_DECAY_L2,       /* g += weight_decay w, after the clip */
     NEO_DECAY_DECOUPLED /* w -= lr weight_decay w, before the step (Adam with it is AdamW) */
@@ -1320,8 +1341,9 @@ typedef struct neo_bag_optim {
     neo_bag_optim_kind kind;
     neo_decay decay;
     float weight_decay;
-    float eps;                 /* outside the root; 0: 1e-8 */
-    float initial_accumulator; /* Adagrad, row-wise Adagrad */
+    float eps;                 /* outside the root; 0: 1e-8, of FTRL 1 (beta) */
+    float initial_accumulator; /* Adagrad, row-wise Adagrad, FTRL */
+    float l1;                  /* FTRL */
     double beta1, beta2;       /* 0: 0.9 and 0.999; below 0: none (0). 1 - beta is taken in
                                   double */
     float momentum;            /* LARS: mu */
@@ -1576,6 +1598,10 @@ typedef struct neo_metric_values {
     double accuracy;    /* a prediction >= 0.5 (a logit >= 0) counts as positive */
     double base_rate;   /* share of positive labels */
     int64_t auc_count;  /* samples in the AUC */
+    double pr_auc;      /* average precision, as sklearn's: the sum over distinct scores of recall
+                           gained times precision there; NaN without positive labels, and as auc
+                           beyond capacity */
+    double mse, mae;    /* of predictions: the Brier score, and the mean distance from labels */
 } neo_metric_values; /* all NaN while count is 0 */
 NEO_API NEO__CHECK_UNUSED neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                                         neo_metrics **metrics);
@@ -1595,6 +1621,26 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
    alike or count is not in 1 .. 2^32. */
 NEO_API size_t neo_auc_scratch_bytes(int64_t count);
 NEO_API double neo_auc(const float *score, const float *label, int64_t count, void *scratch);
+
+/* neo_grouped: metrics inside groups, as a user's or a query's samples. Sorts samples; their order
+   does not matter, so those of several ranks may be gathered in any.
+   Errors   NEO_ERR_ARG: samples or values is NULL, count or k below 0. NEO_ERR_NUMERIC: a score
+            that is not finite. NEO_ERR_RANGE: a label that is not finite or below 0; both name the
+            sample. */
+typedef struct neo_grouped_sample {
+    int64_t group;
+    float score, label; /* auc: >= 0.5 is positive; ndcg: the gain */
+} neo_grouped_sample;
+typedef struct neo_grouped_values {
+    int64_t groups, auc_groups, ndcg_groups; /* all; with both labels; with a gain above 0 */
+    double auc;  /* of each group with both labels, weighted by its samples (Zhou et al. 2018,
+                    "Deep interest network", section 6.2) */
+    double ndcg; /* mean over groups with a gain, of the k highest scores: gains over log2(1 +
+                    rank) by those of the best order; equal scores share theirs, as in sklearn
+                    (which counts a group without gains as 0) */
+} neo_grouped_values; /* NaN without such groups */
+NEO_API neo_status neo_grouped(neo_grouped_sample *samples, int64_t count, int64_t k, /* 0: all */
+                               neo_grouped_values *values);
 
 /* ---------------------------------------------------------------------------
    >>progress
@@ -2423,6 +2469,15 @@ enum { NEO__BLOCK = 256 };
 /* Keys of a tile of attention, and queries: a multiple of the columns of any panel. */
 enum { NEO__KEYS = 64 };
 
+/* FTRL; inverse: 1/lr, finite. */
+typedef struct neo__ftrl {
+    float lr, inverse, beta, l1, l2;
+} neo__ftrl;
+NEO__INLINE neo__ftrl neo__ftrl_make(float lr, float beta, float l1, float l2) {
+    const double inverse = lr != 0.0f ? 1.0 / (double)lr : (double)FLT_MAX;
+    const neo__ftrl ftrl = {lr, (float)NEO__MIN(inverse, (double)FLT_MAX), beta, l1, l2};
+    return ftrl;
+}
 /* The numbers of one optimizer step, each computed once in double and rounded to f32 (see
    >>impl-optim). */
 typedef struct neo__step {
@@ -2436,6 +2491,7 @@ typedef struct neo__step {
     float root_unbias2;        /* Adam: sqrt(1 - beta2^t) */
     float eps;
     int first, nesterov;       /* SGD; first: there is no momentum buffer yet */
+    neo__ftrl ftrl;
 } neo__step;
 
 /* Elementwise work on contiguous f32, n >= 0; any alignment. An output may be one of the inputs,
@@ -2498,6 +2554,8 @@ struct neo__vec_kernels {
     float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
                          int64_t n);
     void (*lamb_move)(const neo__step *s, float *w, const float *m, const float *v, int64_t n);
+    void (*rmsprop)(const neo__step *s, float *w, const float *g, float *v, float *buf, int64_t n);
+    void (*ftrl)(const neo__step *s, float *w, const float *g, float *sum, float *v, int64_t n);
 };
 /* A stream of random blocks; block i is philox(seed, (i, h)). */
 typedef struct neo__random_key {
@@ -2588,6 +2646,7 @@ typedef struct neo__bag_step {
     int adjusts; /* clip, L2 or decoupled decay */
     float lr, clip, l2, keep, decay, eps, beta1, beta2, rest1, rest2, fix1, fix2, momentum, eta,
         max_norm;
+    neo__ftrl ftrl;
 } neo__bag_step;
 
 /* Rows merged before they are stepped, so that the latencies of several overlap: as many as stay
@@ -9332,12 +9391,18 @@ struct neo_optim {
     neo_exact squares;
 };
 
-/* Names of the state an optimizer keeps per element; the count is returned. */
-static int neo__optim_states(const neo_optim_desc *d, const char *names[2]) {
-    const int moments = d->kind != NEO_OPTIM_SGD && d->kind != NEO_OPTIM_ADAGRAD;
-    names[0] = moments ? "exp_avg" : d->kind == NEO_OPTIM_SGD ? "momentum_buffer" : "sum";
-    names[1] = moments ? "exp_avg_sq" : NULL;
-    return moments ? 2 : d->kind == NEO_OPTIM_ADAGRAD || d->momentum != 0.0f;
+/* Names of the state an optimizer keeps per element; the count is returned. The last of SGD and of
+   RMSprop is there with momentum. */
+static int neo__optim_states(const neo_optim_desc *desc, const char *names[2]) {
+    static const char *const of_kind[NEO_OPTIM_FTRL + 1][2] = {
+        {"momentum_buffer", NULL},   {"sum", NULL},
+        {"exp_avg", "exp_avg_sq"},   {"exp_avg", "exp_avg_sq"},
+        {"exp_avg", "exp_avg_sq"},   {"square_avg", "momentum_buffer"},
+        {"sum", "penalty"}};
+    const int kind = (unsigned)desc->kind <= NEO_OPTIM_FTRL ? (int)desc->kind : NEO_OPTIM_ADAM;
+    for (int i = 0; i < 2; i++) names[i] = of_kind[kind][i];
+    return 1 + (names[1] != NULL) -
+           ((kind == NEO_OPTIM_SGD || kind == NEO_OPTIM_RMSPROP) && desc->momentum == 0.0f);
 }
 
 /* The record and its arrays in one block. Counts without a block. */
@@ -9375,7 +9440,7 @@ NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_d
 
 static neo_status neo__optim_check(const neo_optim_desc *desc) {
     const double most = (double)FLT_MAX, below_one = 1.0 - 0x1p-53;
-    NEO__CHECK(desc->kind >= NEO_OPTIM_SGD && desc->kind <= NEO_OPTIM_LAMB, NEO_ERR_ARG,
+    NEO__CHECK((unsigned)desc->kind <= NEO_OPTIM_FTRL, NEO_ERR_ARG,
                "neo_optim_create: no optimizer kind %d", (int)desc->kind);
     const struct {
         const char *name;
@@ -9385,6 +9450,7 @@ static neo_status neo__optim_check(const neo_optim_desc *desc) {
                  {"dampening", (double)desc->dampening, -most, most},
                  {"lr_decay", (double)desc->lr_decay, 0, most},
                  {"initial_accumulator", (double)desc->initial_accumulator, 0, most},
+                 {"l1", (double)desc->l1, 0, most},
                  {"beta1", desc->beta1, -most, below_one},
                  {"beta2", desc->beta2, -most, below_one},
                  {"eps", (double)desc->eps, 0, most},
@@ -9401,14 +9467,17 @@ static neo_status neo__optim_check(const neo_optim_desc *desc) {
                (double)desc->momentum, (double)desc->dampening);
     return NEO_OK;
 }
-static void neo__optim_defaults(neo_optim_desc *d) {
-    if (d->beta1 == 0.0) d->beta1 = 0.9;
-    if (d->beta2 == 0.0) d->beta2 = 0.999;
-    if (d->beta1 < 0.0) d->beta1 = 0.0;
-    if (d->beta2 < 0.0) d->beta2 = 0.0;
-    if (d->eps == 0.0f)
-        d->eps = d->kind == NEO_OPTIM_ADAGRAD ? 1e-10f : d->kind == NEO_OPTIM_LAMB ? 1e-6f : 1e-8f;
-    if (d->clip_norm_type == 0.0f) d->clip_norm_type = 2.0f;
+static void neo__optim_defaults(neo_optim_desc *desc) {
+    if (desc->beta1 == 0.0) desc->beta1 = 0.9;
+    if (desc->beta2 == 0.0) desc->beta2 = desc->kind == NEO_OPTIM_RMSPROP ? 0.99 : 0.999;
+    if (desc->beta1 < 0.0) desc->beta1 = 0.0;
+    if (desc->beta2 < 0.0) desc->beta2 = 0.0;
+    if (desc->eps == 0.0f)
+        desc->eps = desc->kind == NEO_OPTIM_ADAGRAD ? 1e-10f
+                 : desc->kind == NEO_OPTIM_LAMB  ? 1e-6f
+                 : desc->kind == NEO_OPTIM_FTRL  ? 1.0f
+                                              : 1e-8f;
+    if (desc->clip_norm_type == 0.0f) desc->clip_norm_type = 2.0f;
 }
 
 /* Appends "a.b" or "a.b.c" to the names and returns it. */
@@ -9442,7 +9511,7 @@ static neo_status neo__optim_fill(neo_optim *optim) {
             entry->tensor = p->value;
             entry->tensor.data = state;
             entry->tensor.absent = NULL;
-            if (optim->desc.kind == NEO_OPTIM_ADAGRAD && count > 0)
+            if (strcmp(kinds[s], "sum") == 0 && count > 0)
                 NEO__TRY(neo_tensor_init(optim->ctx, entry->tensor, entry->name, start, 0));
         }
     }
@@ -9742,6 +9811,7 @@ static neo__step neo__optim_numbers(const neo_optim_desc *desc, int64_t t, doubl
     step.unbias1 = (float)(desc->kind == NEO_OPTIM_LAMB ? unbias1 : lr * unbias1);
     step.root_unbias2 = (float)sqrt(1.0 - neo__pow_f64(desc->beta2, steps));
     step.eps = desc->eps;
+    step.ftrl = neo__ftrl_make((float)lr, desc->eps, desc->l1, desc->weight_decay);
     return step;
 }
 
@@ -9809,6 +9879,12 @@ static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *call
     case NEO_OPTIM_LAMB:
         step.lr = span->lr;
         vec->lamb_move(&step, span->w, state[0], state[1], span->count);
+        break;
+    case NEO_OPTIM_RMSPROP:
+        vec->rmsprop(&step, span->w, span->grad, state[0], state[1], span->count);
+        break;
+    case NEO_OPTIM_FTRL:
+        vec->ftrl(&step, span->w, span->grad, state[0], state[1], span->count);
         break;
     }
 }
@@ -10560,6 +10636,9 @@ NEO__HOT_END
      partial LAMB      the same on partial Adam's u
      LARS-SGD          a = ((lr eta) |w|) / (wd |w| + |g|), 0 if that sum is 0
                        m = mu m + (a (wd w + g));  w = w - m
+     FTRL              m = g g + m;  p = sqrt(m) + eps;  d = g + v;  z = -(p w) (1 / lr) + d
+                       c = z > -l1 ? z : -l1, then c < l1 ? c : l1;  w' = 0 if c = z, else
+                       w' = (lr (c - (wd w + d))) / (lr wd + p) + w;  v = -wd w' + c
      max_norm n        if |w| > n: w = (n / |w|) w
    ------------------------------------------------------------------------ */
 
@@ -10567,7 +10646,7 @@ NEO__HOT_END
 enum { NEO__BAG_PER_ROW = 1, NEO__BAG_PER_ELEMENT = 2 };
 typedef struct neo__bag_optim_traits {
     int8_t state[2];     /* 0: none, else one float per row or per element */
-    int8_t accumulates;  /* state begins at initial_accumulator */
+    int8_t accumulates;  /* state 0 begins at initial_accumulator */
     int8_t counts_steps; /* bias corrections depend on t */
     int8_t own_decay;    /* weight_decay is a part of its rule */
     int8_t cut_sums;     /* sums over a whole row; see neo__bag_cut_next */
@@ -10581,13 +10660,14 @@ static const neo__bag_optim_traits neo__bag_optims[NEO_BAG_OPTIM_COUNT] = {
     {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 0, 1, 1, 2}, /* LAMB */
     {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ROW}, 0, 1, 1, 3},     /* partial LAMB */
     {{NEO__BAG_PER_ELEMENT, 0}, 0, 0, 1, 2},                    /* LARS-SGD */
+    {{NEO__BAG_PER_ELEMENT, NEO__BAG_PER_ELEMENT}, 1, 0, 1, 0}, /* FTRL */
 };
-NEO__STATIC_ASSERT(NEO_BAG_LARS_SGD == 7 && NEO_BAG_OPTIM_COUNT == 8, "a row for each kind");
+NEO__STATIC_ASSERT(NEO_BAG_FTRL == 8 && NEO_BAG_OPTIM_COUNT == 9, "a row for each kind");
 
 /* Fill in the defaults. */
 static neo_bag_optim neo__bag_optim_resolve(const neo_bag_optim *from) {
     neo_bag_optim o = *from;
-    if (o.eps == 0.0f) o.eps = 1e-8f;
+    if (o.eps == 0.0f) o.eps = o.kind == NEO_BAG_FTRL ? 1.0f : 1e-8f;
     o.beta1 = o.beta1 == 0.0 ? 0.9 : o.beta1 < 0.0 ? 0.0 : o.beta1;
     o.beta2 = o.beta2 == 0.0 ? 0.999 : o.beta2 < 0.0 ? 0.0 : o.beta2;
     if (o.eta == 0.0f) o.eta = 0.001f;
@@ -10626,6 +10706,7 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *optim, float lr, in
     step.momentum = optim->momentum;
     step.eta = optim->eta;
     step.max_norm = optim->max_norm;
+    step.ftrl = neo__ftrl_make(step.lr, optim->eps, optim->l1, optim->weight_decay);
     return step;
 }
 /* ---------------------------------------------------------------------------
@@ -10967,8 +11048,8 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *optim, const char *f
                "%s: table '%s': decay mode %d does not exist", fn, table, (int)optim->decay);
     const int own_decay = neo__bag_optims[optim->kind].own_decay;
     NEO__CHECK(!own_decay || optim->decay == NEO_DECAY_NONE, NEO_ERR_ARG,
-               "%s: table '%s': LAMB and LARS apply weight_decay by themselves: leave decay at "
-               "NEO_DECAY_NONE",
+               "%s: table '%s': LAMB, LARS and FTRL apply weight_decay by themselves: leave decay "
+               "at NEO_DECAY_NONE",
                fn, table);
     NEO__CHECK(own_decay || optim->decay != NEO_DECAY_NONE || optim->weight_decay == 0.0f,
                NEO_ERR_ARG, "%s: table '%s': weight_decay is %g and decay is NEO_DECAY_NONE", fn,
@@ -10979,6 +11060,7 @@ static neo_status neo__bag_optim_check(const neo_bag_optim *optim, const char *f
     } field[] = {{"weight_decay", optim->weight_decay},
                  {"eps", optim->eps},
                  {"initial_accumulator", optim->initial_accumulator},
+                 {"l1", optim->l1},
                  {"momentum", optim->momentum},
                  {"eta", optim->eta},
                  {"lr_scale", optim->lr_scale},
@@ -11348,7 +11430,7 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
         for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
             NEO__TRY(neo__bags_fill(bags, table->job.state[k],
-                                    table->rows * table->job.state_dim[k], value));
+                                    table->rows * table->job.state_dim[k], k ? 0.0f : value));
     }
     return NEO_OK;
 }
@@ -14296,7 +14378,7 @@ NEO__HOT_BEGIN
 /* Sums over samples; the order of the samples does not matter. */
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
-    neo_exact logloss, prediction;
+    neo_exact logloss, square, prediction[2]; /* predictions by label */
 } neo__metric_sums;
 
 struct neo_metrics {
@@ -14338,10 +14420,12 @@ static void neo__radix_sort(uint32_t *keys, uint32_t *scratch, int64_t n) {
     }
     if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);
 }
-/* AUC of unsorted keys; sorts both in place. scratch: as many keys as the longer has. */
+/* AUC and, unless NULL, average precision of unsorted keys; sorts both in place. scratch: as many
+   keys as the longer has. */
 static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, int64_t neg_count,
-                               uint32_t *scratch) {
-    if (pos_count == 0 || neg_count == 0) return neo__f64_bits(0x7FF8000000000000u);
+                               uint32_t *scratch, double *average_precision) {
+    const double nan = neo__f64_bits(0x7FF8000000000000u);
+    double precision = 0.0, precisions = 0.0; /* of this key; of all positives so far */
     neo__radix_sort(pos, scratch, pos_count);
     neo__radix_sort(neg, scratch, neg_count);
     uint64_t twice = 0;
@@ -14352,9 +14436,13 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
             while (below < neg_count && neg[below] < pos[i]) below++;
             upto = below;
             while (upto < neg_count && neg[upto] == pos[i]) upto++;
+            precision = (double)(pos_count - i) / (double)(pos_count - i + neg_count - below);
         }
+        precisions += precision;
         twice += (uint64_t)(below + upto);
     }
+    if (average_precision) *average_precision = pos_count ? precisions / (double)pos_count : nan;
+    if (pos_count == 0 || neg_count == 0) return nan;
     return (double)twice / (2.0 * ((double)pos_count * (double)neg_count));
 }
 
@@ -14372,7 +14460,8 @@ NEO_API double neo_auc(const float *score, const float *label, int64_t count, vo
         else keys[count - ++neg] = neo__sort_key(score[i]);
     }
     double auc = pos + neg < count ? neo__f64_bits(0x7FF8000000000000u)
-                                   : neo__auc_of_keys(keys, pos, keys + pos, neg, keys + count);
+                                   : neo__auc_of_keys(keys, pos, keys + pos, neg, keys + count,
+                                                      NULL);
     neo__fp_leave(fp);
     return auc;
 }
@@ -14476,8 +14565,10 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
         ctx->vec->act_forward(NEO_ACT_SIGMOID, x + at, prediction, part);
         for (int64_t i = 0; i < part; i++) {
             neo_exact_add(&sums->logloss, loss[i]);
-            neo_exact_add(&sums->prediction, prediction[i]);
             int positive = y[at + i] > 0.0f;
+            float off = prediction[i] - y[at + i];
+            neo_exact_add(&sums->prediction[positive], prediction[i]);
+            neo_exact_add(&sums->square, off * off);
             sums->positive += positive;
             sums->correct += (x[at + i] >= 0.0f) == positive;
         }
@@ -14516,11 +14607,18 @@ static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int6
     values->auc = auc;
     values->auc_count = auc_count;
     values->logloss = values->ne = values->calibration = values->accuracy = values->base_rate = nan;
+    values->mse = values->mae = nan;
     if (sums->count == 0) return;
+    values->mse = neo_exact_value(&sums->square) / n;
+    values->mae = (p - neo_exact_value(&sums->prediction[1]) +
+                   neo_exact_value(&sums->prediction[0])) /
+                  n;
     values->logloss = neo_exact_value(&sums->logloss) / n;
     values->accuracy = (double)sums->correct / n;
     values->base_rate = p / n;
-    if (sums->positive > 0) values->calibration = neo_exact_value(&sums->prediction) / p;
+    neo_exact prediction = sums->prediction[0];
+    neo_exact_merge(&prediction, &sums->prediction[1]);
+    if (sums->positive > 0) values->calibration = neo_exact_value(&prediction) / p;
     if (sums->positive > 0 && sums->positive < sums->count) {
         double rate = p / n, rest = (n - p) / n;
         values->ne = values->logloss / -(rate * neo__log_f64(rate) + rest * neo__log_f64(rest));
@@ -14531,10 +14629,11 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values 
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
+    values->pr_auc = auc;
     if (metrics->lifetime.count <= metrics->capacity)
         auc = neo__auc_of_keys(metrics->keys, metrics->positives,
                                metrics->keys + metrics->capacity - metrics->negatives,
-                               metrics->negatives, metrics->scratch);
+                               metrics->negatives, metrics->scratch, &values->pr_auc);
     neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -14559,12 +14658,96 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
         }
         neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, part);
     }
-    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch);
+    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch,
+                                  &values->pr_auc);
     neo__metric_values_of(&sums, auc, count, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO__HOT_END
+
+/* ---- groups ---- */
+/* By group, then scores from the highest, then labels; nothing else is in a sample, so that any
+   order of the samples sorts alike. */
+static int neo__grouped_label_order(const void *a, const void *b) {
+    const float x = ((const neo_grouped_sample *)a)->label;
+    const float y = ((const neo_grouped_sample *)b)->label;
+    return (x < y) - (x > y);
+}
+static int neo__grouped_order(const void *a, const void *b) {
+    const neo_grouped_sample *x = (const neo_grouped_sample *)a;
+    const neo_grouped_sample *y = (const neo_grouped_sample *)b;
+    if (x->group != y->group) return x->group < y->group ? -1 : 1;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return neo__grouped_label_order(a, b);
+}
+/* Twice the pairs of a group that scores order rightly, by twice all of them; NaN if none are. */
+static double neo__grouped_auc(const neo_grouped_sample *sample, int64_t count) {
+    uint64_t twice = 0, all[2] = {0, 0}; /* negatives, positives so far */
+    for (int64_t i = 0, end; i < count; i = end) {
+        uint64_t tied[2] = {0, 0};
+        for (end = i; end < count && sample[end].score == sample[i].score; end++)
+            tied[sample[end].label >= 0.5f]++;
+        twice += (2 * all[1] + tied[1]) * tied[0];
+        all[0] += tied[0], all[1] += tied[1];
+    }
+    return (double)twice / (2.0 * (double)all[0] * (double)all[1]);
+}
+/* Gains by the logarithm of their ranks: the base does not matter to a ratio. Tied: equal scores
+   share the ranks that they fill. */
+static double neo__grouped_gain(const neo_grouped_sample *sample, int64_t count, int64_t k,
+                                int is_tied) {
+    double total = 0.0;
+    for (int64_t i = 0, end; i < count && i < k; i = end) {
+        double gain = 0.0, weight = 0.0;
+        const float score = sample[i].score;
+        for (end = i; end == i || (is_tied && end < count && sample[end].score == score); end++) {
+            gain += (double)sample[end].label;
+            if (end < k) weight += 1.0 / neo__log_f64((double)(end + 2));
+        }
+        total += gain / (double)(end - i) * weight;
+    }
+    return total;
+}
+static void neo__grouped_sum(neo_grouped_sample *sample, int64_t count, int64_t k,
+                             neo_grouped_values *values) {
+    int64_t end;
+    double weight = 0.0;
+    for (int64_t i = 0; i < count; i = end, values->groups++) {
+        for (end = i + 1; end < count && sample[end].group == sample[i].group;) end++;
+        const double auc = neo__grouped_auc(sample + i, end - i);
+        const double gain = neo__grouped_gain(sample + i, end - i, k, 1);
+        if (auc == auc) {
+            values->auc_groups++;
+            values->auc += auc * (double)(end - i);
+            weight += (double)(end - i);
+        }
+        qsort(sample + i, (size_t)(end - i), sizeof *sample, neo__grouped_label_order);
+        if (!(sample[i].label > 0.0f)) continue;
+        values->ndcg_groups++;
+        values->ndcg += gain / neo__grouped_gain(sample + i, end - i, k, 0);
+    }
+    values->auc /= weight;
+    values->ndcg /= (double)values->ndcg_groups;
+}
+NEO_API neo_status neo_grouped(neo_grouped_sample *samples, int64_t count, int64_t k,
+                               neo_grouped_values *values) {
+    NEO__CHECK(values && count >= 0 && (samples || count == 0) && k >= 0, NEO_ERR_ARG,
+               "neo_grouped: samples or values is NULL, or count or k is below 0");
+    for (int64_t i = 0; i < count; i++) {
+        const double score = (double)samples[i].score, label = (double)samples[i].label;
+        NEO__CHECK(score - score == 0.0, NEO_ERR_NUMERIC,
+                   "neo_grouped: the score of sample %" PRId64 " is %g", i, score);
+        NEO__CHECK(label >= 0.0 && label - label == 0.0, NEO_ERR_RANGE,
+                   "neo_grouped: the label of sample %" PRId64 " is %g", i, label);
+    }
+    memset(values, 0, sizeof *values);
+    neo__fp_state fp = neo__fp_enter();
+    if (count > 1) qsort(samples, (size_t)count, sizeof *samples, neo__grouped_order);
+    neo__grouped_sum(samples, count, k ? k : count, values);
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
 /* ---------------------------------------------------------------------------
    >>impl-progress
 
@@ -16424,6 +16607,47 @@ NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *step, float *w, const float 
         NEO__ST(w, NEO__FNMA(unbias1, mean / below, keep * a));
     });
 }
+NEO__KERNEL void NEO__FN(vec_rmsprop)(const neo__step *step, float *w, const float *g, float *v,
+                                      float *buf, int64_t n) {
+    NEO__VF clip = NEO__SET(step->clip), lr = NEO__SET(step->lr),
+            decay = NEO__SET(step->weight_decay);
+    NEO__VF beta2 = NEO__SET(step->beta2), rest2 = NEO__SET(step->rest2), eps = NEO__SET(step->eps);
+    NEO__VF momentum = NEO__SET(step->momentum);
+    NEO__LOOP({
+        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
+        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
+        d = d / (NEO__SQRT(square) + eps);
+        NEO__ST(v, square);
+        if (buf) {
+            d = NEO__FMA(momentum, NEO__LD(buf), d);
+            NEO__ST(buf, d);
+        }
+        NEO__ST(w, NEO__FNMA(lr, d, a));
+    });
+}
+/* The new weights of FTRL, and its states; of dense layers and of rows. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__VF w, NEO__VF *sum,
+                                         NEO__VF *v) {
+    NEO__VF lr = NEO__SET(step->lr), l1 = NEO__SET(step->l1), l2 = NEO__SET(step->l2);
+    NEO__VF square = NEO__FMA(g, g, *sum), p = NEO__SQRT(square) + NEO__SET(step->beta), d = g + *v;
+    NEO__VF z = NEO__FNMA(p * w, NEO__SET(step->inverse), d);
+    NEO__VF c = NEO__MIN_(l1, NEO__MAX_(NEO__SET(-step->l1), z));
+    NEO__VF to = lr * (c - NEO__FMA(l2, w, d)) / NEO__FMA(lr, l2, p) + w;
+    to = NEO__SELECT(NEO__EQ(c, z), NEO__SET(0.0f), to);
+    *sum = square;
+    *v = NEO__FNMA(l2, to, c);
+    return to;
+}
+NEO__KERNEL void NEO__FN(vec_ftrl)(const neo__step *s, float *w, const float *g, float *sum,
+                                   float *v, int64_t n) {
+    NEO__VF clip = NEO__SET(s->clip);
+    NEO__LOOP({
+        NEO__VF squares = NEO__LD(sum), rest = NEO__LD(v);
+        NEO__ST(w, NEO__FN(ftrl)(&s->ftrl, clip * NEO__LD(g), NEO__LD(w), &squares, &rest));
+        NEO__ST(sum, squares);
+        NEO__ST(v, rest);
+    });
+}
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
@@ -16490,6 +16714,8 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN8(vec_lamb_moments),
     NEO__FN8(vec_lamb_square),
     NEO__FN8(vec_lamb_move),
+    NEO__FN(vec_rmsprop),
+    NEO__FN(vec_ftrl),
 };
 #endif
 
@@ -18395,6 +18621,15 @@ NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *step, NEO__FN(row_su
         NEO__STC(w, y - d);
     }
 }
+NEO__KERNEL_FAR void NEO__FN(bag_ftrl)(const neo__bag_step *o, float *w, const float *g,
+                                            float *m, float *v, int64_t n) {
+    for (int64_t c = 0; c < n; c += NEO__W) {
+        NEO__VF squares = NEO__LDC(m), rest = NEO__LDC(v);
+        NEO__STC(w, NEO__FN(ftrl)(&o->ftrl, NEO__LDC(g), NEO__LDC(w), &squares, &rest));
+        NEO__STC(m, squares);
+        NEO__STC(v, rest);
+    }
+}
 NEO__KERNEL_FAR void NEO__FN(bag_cut_norm)(float max_norm, NEO__FN(row_sums) * sums, float *w,
                                                 int64_t n) {
     float norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
@@ -18425,6 +18660,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_row)(const neo__bag_step *step, NEO__FN(ro
         NEO__FN(bag_lamb)(step, sums, w, spare, n);
         break;
     case NEO_BAG_LARS_SGD: NEO__FN(bag_lars)(step, sums, w, g, m, n); break;
+    case NEO_BAG_FTRL: NEO__FN(bag_ftrl)(step, w, g, m, v, n); break;
     case NEO_BAG_OPTIM_COUNT: break;
     }
     if (step->max_norm > 0.0f) NEO__FN(bag_cut_norm)(step->max_norm, sums, w, n);

@@ -2856,6 +2856,8 @@ NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__op
         step.lr = span.lr;
         neo__vec_lamb_move_warp(&step, w, a, b, n);
         break;
+    case NEO_OPTIM_RMSPROP: neo__vec_rmsprop_warp(&step, w, g, a, b, n); break;
+    case NEO_OPTIM_FTRL: neo__vec_ftrl_warp(&step, w, g, a, b, n); break;
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */

@@ -781,7 +781,7 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
         (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
         (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
         (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
-        (double)o->clip_gradient, (double)o->initial_accumulator,              o->beta2};
+        (double)o->l1,         (double)o->clip_gradient, (double)o->initial_accumulator, o->beta2};
     *mark = neo__plan_hash(*mark, neo_hash(d->name));
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
@@ -3766,7 +3766,7 @@ static neo_status neo__fsdp_check_alike(neo_comm *comm, const neo_fsdp *fsdp) {
                             (double)desc->weight_decay,
                             (double)desc->momentum,
                             (double)desc->dampening,
-                            (double)desc->lr_decay,
+                            (double)desc->lr_decay, (double)desc->l1,
                             (double)desc->eps,
                             desc->beta1,
                             desc->beta2,

@@ -396,9 +396,10 @@ typedef struct tuned {
 static neo_optim_desc optim_desc(int i) {
     neo_optim_desc d;
     memset(&d, 0, sizeof d);
-    d.kind = i < 5 ? (neo_optim_kind)i : NEO_OPTIM_SGD;
+    d.kind = i < 5 ? (neo_optim_kind)i : i == 5 ? NEO_OPTIM_SGD : (neo_optim_kind)(i - 1);
     d.weight_decay = 0.01f;
     d.momentum = i < 5 ? 0.0f : 0.9f;
+    d.l1 = 0.01f;
     d.clip_norm = i == 3 ? 0.0f : 0.1f;
     d.clip_norm_type = i == 1 ? 1.0f : i == 2 ? INFINITY : 2.0f;
     return d;
@@ -434,7 +435,7 @@ static void tuned_step(tuned *o) {
     for (int k = 0; k < 2; k++) note_bytes("norms", k, &norms[k].grad, 2 * sizeof norm);
 }
 static void row_optim(void) {
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         tuned o;
         tuned_make(&o, i);
         for (int step = 0; step < 3; step++) tuned_step(&o);
@@ -524,8 +525,9 @@ static neo_status own_sums(void *user, const neo_cut_sums *cuts, int32_t cut_cou
     return NEO_OK;
 }
 static neo_bags *make_bags(int is_cut) {
-    static const neo_bag_optim_kind kinds[3] = {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM,
-                                                NEO_BAG_PARTIAL_LAMB};
+    static const neo_bag_optim_kind kinds[2][3] = {
+        {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM, NEO_BAG_PARTIAL_LAMB},
+        {NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_FTRL, NEO_BAG_PARTIAL_LAMB}};
     static const int64_t dims[2][3] = {{12, 9, 40}, {16, 9, 48}};
     neo_table_desc tables[3];
     neo_bags_desc d;
@@ -536,7 +538,8 @@ static neo_bags *make_bags(int is_cut) {
         tables[t].name = t == 0 ? "a" : t == 1 ? "b" : "c";
         tables[t].rows = BAG_ROWS[t];
         tables[t].dim = dims[is_cut][t];
-        tables[t].optim.kind = kinds[t];
+        tables[t].optim.kind = kinds[is_cut][t];
+        tables[t].optim.l1 = 0.01f;
         tables[t].dtype = t == 0 ? NEO_F32 : t == 1 ? NEO_I8 : NEO_BF16;
         tables[t].pooling = t == 1 ? NEO_POOL_MEAN : NEO_POOL_SUM;
         if (is_cut && t != 1) tables[t].part.rows = BAG_ROWS[t], tables[t].part.dim = 64;

@@ -160,7 +160,7 @@ static neo_wire wire_at(const source *s, int i) {
 static neo_bag_optim_kind optimizer_at(const source *s, int i) {
     static const char *const names[NEO_BAG_OPTIM_COUNT] = {
         "sgd",          "adagrad", "rowwise_adagrad", "adam",
-        "partial_adam", "lamb",    "partial_lamb",    "lars"};
+        "partial_adam", "lamb",    "partial_lamb",    "lars", "ftrl"};
     int k = 0;
     while (k < NEO_BAG_OPTIM_COUNT && strcmp(word_at(s, i), names[k])) k++;
     if (k == NEO_BAG_OPTIM_COUNT) fail_at(s, "not an optimizer of tables:", s->word[i]);

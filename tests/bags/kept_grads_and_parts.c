@@ -8,15 +8,16 @@
 
 static const neo_bag_optim_kind KINDS[] = {
     NEO_BAG_SGD,          NEO_BAG_ADAGRAD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAM,
-    NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,    NEO_BAG_PARTIAL_LAMB,    NEO_BAG_LARS_SGD};
+    NEO_BAG_PARTIAL_ADAM, NEO_BAG_LAMB,    NEO_BAG_PARTIAL_LAMB,    NEO_BAG_LARS_SGD,
+    NEO_BAG_FTRL};
 static const neo_dtype TYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
 enum { KIND_COUNT = sizeof KINDS / sizeof KINDS[0], STEPS = 3 };
 
 /* Every option that a step can have. */
 static neo_bag_optim optim_of(int kind, int options) {
-    neo_bag_optim o = {.kind = KINDS[kind], .initial_accumulator = 0.1f, .momentum = 0.9f};
-    int own =
-        o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
+    neo_bag_optim o = {
+        .kind = KINDS[kind], .initial_accumulator = 0.1f, .l1 = 0.01f, .momentum = 0.9f};
+    int own = o.kind >= NEO_BAG_LAMB;
     if (options & 1) {
         o.weight_decay = 0.01f;
         o.decay = own ? NEO_DECAY_NONE : kind % 2 ? NEO_DECAY_L2 : NEO_DECAY_DECOUPLED;

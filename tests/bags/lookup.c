@@ -538,10 +538,12 @@ static void test_errors_create(void) {
     TRY_BAD(m.table[1].row_buckets = -2, "row_buckets");
     TRY_BAD(m.table[1].optim.weight_decay = 0.1f, "weight_decay is 0.1");
     TRY_BAD(m.table[1].optim.eps = -1.0f, "table 't1': eps is -1");
+    TRY_BAD(m.table[1].optim.l1 = -0.5f, "table 't1': l1 is -0.5");
     TRY_BAD(m.table[1].optim.beta2 = 1.0f, "betas");
     TRY_BAD(m.table[1].optim.lr_scale = NAN, "lr_scale");
-    TRY_BAD(m.table[1].optim.kind = NEO_BAG_OPTIM_COUNT, "optimizer 8");
+    TRY_BAD(m.table[1].optim.kind = NEO_BAG_OPTIM_COUNT, "optimizer 9");
     TRY_BAD((m.table[1].optim.kind = NEO_BAG_LAMB, m.table[1].optim.decay = NEO_DECAY_L2), "LAMB");
+    TRY_BAD((m.table[1].optim.kind = NEO_BAG_FTRL, m.table[1].optim.decay = NEO_DECAY_L2), "FTRL");
     TRY_BAD(m.feature_table[1] = 2, "feature_table[1] is 2");
     TRY_BAD((m.desc.feature_table = NULL, m.desc.feature_count = 3), "feature_count is 3");
     TRY_BAD(m.desc.max_batch = 0, "max_batch 0");

@@ -212,13 +212,13 @@ static void every_step_is_f32_rounded(void) {
                 for (int round = 0; round < 2; round++, n++) {
                     Model m;
                     int64_t dim = dims[n % 4], equal[] = {dim, dim, dim, dim};
-                    int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB ||
-                              kind == NEO_BAG_LARS_SGD;
+                    int own = kind >= NEO_BAG_LAMB;
                     model_init(&m, 4, rows, pooling == NEO_POOL_NONE ? equal : dims, 4 + n % 3,
                                (neo_pooling)pooling);
                     for (int t = 0; t < 4; t++) {
                         neo_bag_optim o = {
-                            .kind = (neo_bag_optim_kind)kind, .momentum = 0.9f, .eta = 0.5f};
+                            .kind = (neo_bag_optim_kind)kind, .l1 = 0.1f, .momentum = 0.9f,
+                            .eta = 0.5f};
                         if (n % 3 == 0) o.max_norm = 0.5f;
                         if (n % 4 == 1) o.clip_gradient = 0.7f;
                         if (n % 5 < 2) o.weight_decay = 0.1f;

@@ -30,6 +30,17 @@ static void adam_direction(const neo_bag_optim *o, Row r, const double *g, doubl
         u[d] = r.m[d] / fix1 / (sqrt(r.v[partial ? 0 : d] / fix2) + eps);
     }
 }
+/* Algorithm 1 of the paper, whose z is got from what is kept, and back. */
+static double ftrl_step(const neo_bag_optim *o, double w, double g, double *n, double *v,
+                        double alpha) {
+    double beta = (double)o->eps, l1 = (double)o->l1, l2 = (double)o->weight_decay, old = sqrt(*n);
+    double z = *v - w * (beta + old) / alpha;
+    *n += g * g;
+    z += g - (sqrt(*n) - old) / alpha * w;
+    w = fabs(z) <= l1 ? 0 : -(z - (z < 0 ? -l1 : l1)) / ((beta + sqrt(*n)) / alpha + l2);
+    *v = z + w * (beta + sqrt(*n)) / alpha;
+    return w;
+}
 static void row_step(const neo_bag_optim *o, Row r, double *g, double lr, int64_t t) {
     int64_t n = r.dim;
     double u[512], wd = (double)o->weight_decay, eps = defaulted((double)o->eps, 1e-8);
@@ -76,6 +87,9 @@ static void row_step(const neo_bag_optim *o, Row r, double *g, double lr, int64_
         }
         break;
     }
+    case NEO_BAG_FTRL:
+        for (int64_t d = 0; d < n; d++) r.w[d] = ftrl_step(o, r.w[d], g[d], &r.m[d], &r.v[d], lr);
+        break;
     case NEO_BAG_OPTIM_COUNT: break;
     }
     double norm = sqrt(dot(r.w, r.w, n));
@@ -179,7 +193,7 @@ static void set_optim(Model *m, neo_bag_optim o) {
 static void test_all(void) {
     int n = 0;
     for (int kind = 0; kind < NEO_BAG_OPTIM_COUNT; kind++) {
-        int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
+        int own = kind >= NEO_BAG_LAMB; /* has decay of its own */
         for (int decay = NEO_DECAY_NONE; decay <= (own ? NEO_DECAY_NONE : NEO_DECAY_DECOUPLED);
              decay++) {
             for (int pooling = NEO_POOL_SUM; pooling <= NEO_POOL_NONE; pooling++) {
@@ -191,6 +205,7 @@ static void test_all(void) {
                                        .decay = (neo_decay)decay,
                                        .weight_decay = own || decay ? 0.1f : 0.0f,
                                        .eps = 0.01f,
+                                       .l1 = n % 3 ? 0.5f : 0.0f,
                                        .momentum = 0.9f,
                                        .eta = 0.5f};
                     set_optim(&m, o);
@@ -208,8 +223,7 @@ static void test_options(void) {
             Model m;
             model_init(&m, 3, some_rows, some_dims, 4, NEO_POOL_SUM);
             neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind, .eps = 0.01f, .eta = 0.5f};
-            int own =
-                kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
+            int own = kind >= NEO_BAG_LAMB;
             if (option == 0) o.clip_gradient = 0.3f;
             if (option == 1) o.max_norm = 1.5f;
             if (option == 2) o.lr_scale = 2.5f;

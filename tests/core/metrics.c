@@ -1,8 +1,9 @@
-/* metrics.c: AUC, log loss, normalized entropy, calibration, accuracy.
+/* metrics.c: AUC, log loss, normalized entropy, calibration, accuracy, average precision, squared
+   and absolute errors; AUC and NDCG in groups.
 
-   Oracles: AUC by comparing all pairs; the rest in double with libm. Then: order, threads and
-   instruction set do not change a bit; the window equals fresh metrics over its samples; edge
-   cases and errors. */
+   Oracles: AUC by comparing all pairs; precision at every threshold; the rest in double with libm.
+   Then: order, threads and instruction set do not change a bit; the window equals fresh metrics
+   over its samples; edge cases and errors. */
 #include "test.h"
 
 static double naive_auc(const float *x, const float *y, int n) {
@@ -14,6 +15,17 @@ static double naive_auc(const float *x, const float *y, int n) {
                 won += x[i] > x[j] ? 1.0 : x[i] == x[j] ? 0.5 : 0.0;
             }
     return won / pairs; /* NaN without pairs */
+}
+/* Recall gained at each distinct score, from the highest, times precision there. */
+static double naive_precision(const float *x, const float *y, int n) {
+    double total = 0, positive = 0;
+    for (int i = 0; i < n; i++) {
+        double counted[2] = {0, 0};
+        for (int j = 0; j < n; j++)
+            if (x[j] >= x[i]) counted[y[j] > 0.5f]++;
+        if (y[i] > 0.5f) total += counted[1] / (counted[0] + counted[1]), positive++;
+    }
+    return total / positive;
 }
 /* Scores with many ties when levels is small. */
 static void make(float *x, float *y, int n, int levels) {
@@ -64,13 +76,15 @@ static void values_equal_reference(void) {
     make(x, y, N, 50);
     for (int i = 0; i < 20; i++) x[i] *= 20.0f; /* saturated */
     for (int at = 0; at < N; at += 271) update(m, x + at, y + at, at + 271 > N ? N - at : 271);
-    double loss = 0, prediction = 0, positive = 0, correct = 0;
+    double loss = 0, prediction = 0, positive = 0, correct = 0, square = 0, distance = 0;
     for (int i = 0; i < N; i++) {
         double z = (double)x[i], p = 1 / (1 + exp(-z));
         loss += fmax(z, 0) - z * (double)y[i] + log1p(exp(-fabs(z)));
         prediction += p;
         positive += (double)y[i];
         correct += (p >= 0.5) == (y[i] > 0.5f);
+        square += (p - (double)y[i]) * (p - (double)y[i]);
+        distance += fabs(p - (double)y[i]);
     }
     double rate = positive / N, entropy = -rate * log(rate) - (1 - rate) * log(1 - rate);
     neo_metric_values v;
@@ -83,6 +97,9 @@ static void values_equal_reference(void) {
     CHECK_NEAR(v.calibration, prediction / positive, 1e-7);
     CHECK(v.accuracy == correct / N);
     CHECK(v.base_rate == rate);
+    CHECK_NEAR(v.pr_auc, naive_precision(x, y, N), 1e-13);
+    CHECK_NEAR(v.mse, square / N, 1e-7);
+    CHECK_NEAR(v.mae, distance / N, 1e-7);
     neo_metric_values again; /* asking sorts, and changes nothing */
     CHECK_OK(neo_metrics_lifetime(m, &again));
     CHECK_BITS(&v, &again, sizeof v);
@@ -147,6 +164,7 @@ static void window_is_the_last_samples(void) {
     CHECK_OK(neo_metrics_window(m, &got));
     CHECK_INT(got.count, 0);
     CHECK(isnan(got.auc) && isnan(got.logloss) && isnan(got.base_rate));
+    CHECK(isnan(got.pr_auc) && isnan(got.mse) && isnan(got.mae));
     update(m, x, y, 100);
     CHECK_OK(neo_metrics_window(m, &got));
     CHECK_OK(neo_metrics_lifetime(m, &want));
@@ -167,6 +185,7 @@ static void alike_labels_and_overflow(void) {
         CHECK_OK(neo_metrics_lifetime(m, &v));
         CHECK(isnan(v.auc) && isnan(v.ne) && v.base_rate == label && v.logloss > 0);
         CHECK(label ? v.calibration > 0 : isnan(v.calibration));
+        CHECK(label ? v.pr_auc == 1 : isnan(v.pr_auc));
         neo_metrics_destroy(m);
     }
     neo_metrics *m = metrics(ctx, 15, 8);
@@ -176,6 +195,7 @@ static void alike_labels_and_overflow(void) {
     CHECK(!isnan(v.auc));
     update(m, x, y, 10); /* beyond the capacity: sums go on, AUC says so */
     CHECK_OK(neo_metrics_lifetime(m, &v));
+    CHECK(isnan(v.pr_auc) && v.mse > 0);
     CHECK(isnan(v.auc) && v.count == 20 && v.auc_count == 15 && v.base_rate == 0.5 &&
           v.logloss > 0);
     CHECK_OK(neo_metrics_window(m, &v));
@@ -264,7 +284,75 @@ static void extreme_logits(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* ---- groups ---- */
+/* Every sample's gain at its mean discount among equal scores; the best order by taking the largest
+   label that is left. */
+static double naive_ndcg(const float *x, const float *y, int n, int k) {
+    double got = 0, best = 0;
+    int taken[64] = {0};
+    for (int i = 0; i < n; i++) {
+        int above = 0, equal = 0, most = -1;
+        double discount = 0;
+        for (int j = 0; j < n; j++) {
+            above += x[j] > x[i], equal += x[j] == x[i];
+            if (!taken[j] && (most < 0 || y[j] > y[most])) most = j;
+        }
+        for (int r = above; r < above + equal && r < k; r++) discount += 1 / log2(r + 2);
+        got += (double)y[i] * discount / equal;
+        taken[most] = 1;
+        if (i < k) best += (double)y[most] / log2(i + 2);
+    }
+    return got / best;
+}
+static void groups_equal_references(void) {
+    enum { N = 600, GROUPS = 40, MOST = 64 };
+    static float x[GROUPS][MOST], y[GROUPS][MOST];
+    static neo_grouped_sample s[N];
+    for (int round = 0; round < 40; round++) {
+        int size[GROUPS] = {0}, k = round % 4 * 3, graded = round % 2;
+        double auc = 0, weight = 0, ndcg = 0, auc_groups = 0, ndcg_groups = 0, groups = 0;
+        for (int i = 0; i < N; i++) {
+            int g = (int)(test_random() % GROUPS), at = size[g];
+            if (at == MOST - 1) g = 0, at = size[0];
+            if (at == MOST - 1) break;
+            x[g][at] = (float)((int)(4 * test_uniform())) / (round % 3 ? 4.0f : 1.0f);
+            y[g][at] = test_random() % 5 ? 0.0f : graded ? (float)(test_random() % 4) : 1.0f;
+            s[i] = (neo_grouped_sample){(g - 7) * INT64_C(1000000007), x[g][at], y[g][at]};
+            size[g]++;
+        }
+        for (int g = 0; g < GROUPS; g++) {
+            double a = naive_auc(x[g], y[g], size[g]),
+                   d = naive_ndcg(x[g], y[g], size[g], k ? k : N);
+            groups += size[g] > 0;
+            if (!isnan(a)) auc += a * size[g], weight += size[g], auc_groups++;
+            if (!isnan(d)) ndcg += d, ndcg_groups++;
+        }
+        neo_grouped_values v, again;
+        CHECK_OK(neo_grouped(s, N, k, &v));
+        CHECK(v.groups == groups && v.auc_groups == auc_groups && v.ndcg_groups == ndcg_groups);
+        CHECK_NEAR(v.auc, auc / weight, 1e-12);
+        CHECK_NEAR(v.ndcg, ndcg / ndcg_groups, 1e-12);
+        for (int i = N - 1; i > 0; i--) {
+            int j = (int)(test_random() % (uint32_t)(i + 1));
+            neo_grouped_sample swap = s[i];
+            s[i] = s[j], s[j] = swap;
+        }
+        CHECK_OK(neo_grouped(s, N, k, &again));
+        CHECK_BITS(&v, &again, sizeof v);
+    }
+    neo_grouped_values v;
+    CHECK_OK(neo_grouped(NULL, 0, 5, &v));
+    CHECK(v.groups == 0 && isnan(v.auc) && isnan(v.ndcg));
+    s[3].score = NAN;
+    CHECK_ERR(neo_grouped(s, 9, 5, &v), NEO_ERR_NUMERIC, "score of sample 3 is nan");
+    s[3].score = 0, s[5].label = -1;
+    CHECK_ERR(neo_grouped(s, 9, 5, &v), NEO_ERR_RANGE, "label of sample 5 is -1");
+    CHECK_ERR(neo_grouped(s, -1, 5, &v), NEO_ERR_ARG, "count or k");
+    CHECK_ERR(neo_grouped(s, 3, -1, &v), NEO_ERR_ARG, "count or k");
+}
+
 int main(void) {
+    RUN(groups_equal_references);
     RUN(auc_equals_all_pairs);
     RUN(values_equal_reference);
     RUN(order_and_path_do_not_matter);

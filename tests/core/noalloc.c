@@ -118,7 +118,8 @@ static const trainer_desc KINDS[] = {
     {NEO_OPTIM_SGD, NEO_BAG_SGD, 0, 1},         {NEO_OPTIM_ADAGRAD, NEO_BAG_ADAGRAD, 0, 2},
     {NEO_OPTIM_ADAM, NEO_BAG_ADAM, 1.0f, 1},    {NEO_OPTIM_ADAMW, NEO_BAG_PARTIAL_ADAM, 0, 2},
     {NEO_OPTIM_LAMB, NEO_BAG_LAMB, 0, 1},       {NEO_OPTIM_SGD, NEO_BAG_PARTIAL_LAMB, 0, 1},
-    {NEO_OPTIM_SGD, NEO_BAG_ROWWISE_ADAGRAD, 0, 1}, {NEO_OPTIM_SGD, NEO_BAG_LARS_SGD, 0, 1},
+    {NEO_OPTIM_RMSPROP, NEO_BAG_ROWWISE_ADAGRAD, 0, 1},
+    {NEO_OPTIM_SGD, NEO_BAG_LARS_SGD, 0, 1},    {NEO_OPTIM_FTRL, NEO_BAG_FTRL, 0, 1},
 };
 static void one_thread(void) {
     for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) steps(&KINDS[i], 1, 1);

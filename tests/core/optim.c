@@ -93,12 +93,24 @@ static double clip_factor(const neo_optim_desc *d, neo_params *params, double *n
 }
 static double or_default(double x, double standard) { return x == 0 ? standard : x < 0 ? 0 : x; }
 
+/* Algorithm 1 of McMahan et al. 2013: a round of one weight; returns the new z. */
+static double ftrl(const neo_optim_desc *d, double beta, double alpha, double g, double *w,
+                   double *n, double z) {
+    double l1 = (double)d->l1, old = sqrt(*n);
+    *n += g * g;
+    z += g - (sqrt(*n) - old) / alpha * *w;
+    *w = fabs(z) <= l1 ? 0
+                       : -(z - (z < 0 ? -l1 : l1)) /
+                             ((beta + sqrt(*n)) / alpha + (double)d->weight_decay);
+    return z;
+}
 static void reference_step(reference *r, const neo_optim_desc *d, neo_params *params, double lr,
                            int t) {
-    double beta1 = or_default(d->beta1, 0.9), beta2 = or_default(d->beta2, 0.999),
-           wd = (double)d->weight_decay;
+    double beta1 = or_default(d->beta1, 0.9), wd = (double)d->weight_decay,
+           beta2 = or_default(d->beta2, d->kind == NEO_OPTIM_RMSPROP ? 0.99 : 0.999);
     double eps = or_default((double)d->eps, d->kind == NEO_OPTIM_ADAGRAD ? 1e-10
                                             : d->kind == NEO_OPTIM_LAMB  ? 1e-6
+                                            : d->kind == NEO_OPTIM_FTRL  ? 1
                                                                          : 1e-8);
     double clip = clip_factor(d, params, &r->norm), momentum = (double)d->momentum;
     for (int i = 0; i < PARAMS; i++) {
@@ -108,7 +120,7 @@ static void reference_step(reference *r, const neo_optim_desc *d, neo_params *pa
             double *w = &r->w[i][k], *m = &r->m[i][k], *v = &r->v[i][k],
                    g = clip * (double)gradients(params, i)[k];
             if (d->kind == NEO_OPTIM_ADAMW) *w *= 1 - lr * wd;
-            else if (d->kind != NEO_OPTIM_LAMB) g += wd * *w;
+            else if (d->kind != NEO_OPTIM_LAMB && d->kind != NEO_OPTIM_FTRL) g += wd * *w;
             if (d->kind == NEO_OPTIM_SGD) {
                 *m = t == 1 ? g : momentum * *m + (1 - (double)d->dampening) * g;
                 if (momentum != 0) g = d->nesterov ? g + momentum * *m : *m;
@@ -116,6 +128,14 @@ static void reference_step(reference *r, const neo_optim_desc *d, neo_params *pa
             } else if (d->kind == NEO_OPTIM_ADAGRAD) {
                 *m += g * g;
                 *w -= lr / (1 + (t - 1) * (double)d->lr_decay) * g / (sqrt(*m) + eps);
+            } else if (d->kind == NEO_OPTIM_RMSPROP) {
+                *m = beta2 * *m + (1 - beta2) * g * g;
+                *v = momentum * *v + g / (sqrt(*m) + eps);
+                *w -= lr * *v;
+            } else if (d->kind == NEO_OPTIM_FTRL) { /* the paper's z at this rate, and back */
+                double z = *v - *w * (eps + sqrt(*m)) / lr;
+                z = ftrl(d, eps, lr, g, w, m, z);
+                *v = z + *w * (eps + sqrt(*m)) / lr;
             } else {
                 *m = beta1 * *m + (1 - beta1) * g;
                 *v = beta2 * *v + (1 - beta2) * g * g;
@@ -151,6 +171,11 @@ static const neo_optim_desc kinds[] = {
     {.kind = NEO_OPTIM_ADAMW, .weight_decay = 0.1f, .clip_norm = 0.5f, .clip_norm_type = INFINITY},
     {.kind = NEO_OPTIM_LAMB, .weight_decay = 0.01f},
     {.kind = NEO_OPTIM_LAMB},
+    {.kind = NEO_OPTIM_RMSPROP, .eps = 1e-4f},
+    {.kind = NEO_OPTIM_RMSPROP, .weight_decay = 0.1f, .momentum = 0.9f, .beta2 = 0.9, .eps = 1e-2f},
+    {.kind = NEO_OPTIM_FTRL},
+    {.kind = NEO_OPTIM_FTRL, .weight_decay = 0.3f, .l1 = 0.5f, .initial_accumulator = 0.1f},
+    {.kind = NEO_OPTIM_FTRL, .l1 = 4, .eps = 0.1f, .clip_norm = 5, .clip_norm_type = 2},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 12 };
 
@@ -189,6 +214,57 @@ static void steps_equal_the_reference(void) {
         neo_optim_destroy(optim);
         neo_params_destroy(params);
     }
+    neo_ctx_destroy(ctx);
+}
+
+/* From zeros at one rate the weights are those of z and n alone, and l1 leaves zeros; a rate of 0
+   moves none; without l1 and l2 it is Adagrad. */
+static void ftrl_is_the_papers(void) {
+    enum { N = 256, ROUNDS = 60 };
+    static double w[N], n[N], z[N];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params = make_params(ctx), *adagrad_params = make_params(ctx);
+    neo_optim *optim = NULL, *adagrad = NULL;
+    neo_optim_desc d = {.kind = NEO_OPTIM_FTRL, .l1 = 3, .weight_decay = 0.5f, .eps = 0.5f};
+    float *x = weights(params, 1);
+    int64_t zeros_seen = 0;
+    memset(x, 0, N * sizeof *x);
+    REQUIRE_OK(neo_optim_create(ctx, params, &d, &optim));
+    for (int t = 0; t < ROUNDS; t++) {
+        new_gradients(params, (uint64_t)t);
+        for (int i = 0; i < N; i++)
+            z[i] = ftrl(&d, 0.5, (double)0.1f, (double)gradients(params, 1)[i], &w[i], &n[i], z[i]);
+        CHECK_OK(neo_optim_step(optim, 0.1f));
+    }
+    for (int i = 0; i < N; i++) {
+        CHECK_NEAR(x[i], w[i], 2e-6);
+        if (fabs(fabs(z[i]) - 3) > 1e-4) CHECK((x[i] == 0) == (w[i] == 0));
+        zeros_seen += x[i] == 0;
+    }
+    CHECK(zeros_seen > N / 8 && zeros_seen < N - N / 8);
+    memcpy(weights(adagrad_params, 1), x, N * sizeof *x);
+    CHECK_OK(neo_optim_step(optim, 0.0f));
+    CHECK_BITS(weights(adagrad_params, 1), x, N * sizeof *x);
+    neo_optim_destroy(optim);
+    neo_params_destroy(params);
+
+    params = make_params(ctx);
+    REQUIRE_OK(neo_optim_create(ctx, params, &(neo_optim_desc){.kind = NEO_OPTIM_FTRL}, &optim));
+    REQUIRE_OK(neo_optim_create(ctx, adagrad_params,
+                                &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD, .eps = 1}, &adagrad));
+    memcpy(weights(adagrad_params, 1), weights(params, 1), N * sizeof *x);
+    for (int t = 0; t < ROUNDS; t++) {
+        new_gradients(params, (uint64_t)t);
+        new_gradients(adagrad_params, (uint64_t)t);
+        CHECK_OK(neo_optim_step(optim, 0.5f / (float)(t + 1)));
+        CHECK_OK(neo_optim_step(adagrad, 0.5f / (float)(t + 1)));
+    }
+    for (int i = 0; i < N; i++)
+        CHECK_NEAR(weights(params, 1)[i], weights(adagrad_params, 1)[i], 1e-6);
+    neo_optim_destroy(optim);
+    neo_optim_destroy(adagrad);
+    neo_params_destroy(params);
+    neo_params_destroy(adagrad_params);
     neo_ctx_destroy(ctx);
 }
 
@@ -371,6 +447,7 @@ static void refusals(void) {
         {{.momentum = NAN}, "momentum is"},
         {{.lr_decay = -1}, "lr_decay"},
         {{.initial_accumulator = -1}, "initial_accumulator"},
+        {{.kind = NEO_OPTIM_FTRL, .l1 = -1}, "l1 is -1"},
         {{.kind = NEO_OPTIM_ADAM, .beta1 = 1}, "beta1 is 1"},
         {{.kind = NEO_OPTIM_ADAM, .beta2 = 1.5}, "beta2 is 1.5"},
         {{.eps = -1e-8f}, "eps"},
@@ -477,6 +554,7 @@ static void norms_of_parameters(void) {
 int main(void) {
     RUN(params_are_named_padded_and_found);
     RUN(steps_equal_the_reference);
+    RUN(ftrl_is_the_papers);
     RUN(same_bits_everywhere);
     RUN(memory_is_predicted_and_steps_allocate_nothing);
     RUN(lamb_with_zero_norms);

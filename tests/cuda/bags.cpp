@@ -313,8 +313,8 @@ static void steps(const Model &m, const Shape &s, int count) {
 static neo_bag_optim optim_of(neo_bag_optim_kind kind, int way) {
     neo_bag_optim o = {};
     o.kind = kind;
-    int own = kind == NEO_BAG_LAMB || kind == NEO_BAG_PARTIAL_LAMB || kind == NEO_BAG_LARS_SGD;
-    if (own) o.weight_decay = 0.01f;
+    int own = kind >= NEO_BAG_LAMB;
+    if (own) o.weight_decay = 0.01f, o.l1 = 0.01f;
     if (kind == NEO_BAG_LARS_SGD) o.momentum = 0.9f, o.eta = 0.5f;
     if (way == 0) return o;
     o.eps = 1e-4f;

@@ -1338,6 +1338,7 @@ static neo__step optim_numbers(neo_optim_kind kind, int64_t t, int option) {
     d.weight_decay = option & 1 ? 0.05f : 0.0f;
     d.momentum = option & 2 ? 0.9f : 0.0f;
     d.nesterov = option == 3;
+    d.l1 = option & 1 ? 0.02f : 0.0f;
     neo__optim_defaults(&d);
     return neo__optim_numbers(&d, t, 0.01, option & 1 ? 0.3 : 1.0);
 }
@@ -1359,6 +1360,12 @@ static void optim_step_check(neo_optim_kind kind, int64_t t, int option) {
             vec->adam(&step, s->w, s->grad, s->state[0], s->state[1], s->count);
             break;
         case NEO_OPTIM_LAMB: vec->lamb_move(&lamb, s->w, s->state[0], s->state[1], s->count); break;
+        case NEO_OPTIM_RMSPROP:
+            vec->rmsprop(&step, s->w, s->grad, s->state[0], s->state[1], s->count);
+            break;
+        case NEO_OPTIM_FTRL:
+            vec->ftrl(&step, s->w, s->grad, s->state[0], s->state[1], s->count);
+            break;
         }
     }
     const neo__optim_call c = optim_call(&o, kind, &step, NEO__OPTIM_STEP);
@@ -1366,7 +1373,7 @@ static void optim_step_check(neo_optim_kind kind, int64_t t, int option) {
     same("optimizer step");
 }
 static void test_optim(void) {
-    for (int kind = NEO_OPTIM_SGD; kind <= NEO_OPTIM_LAMB; kind++)
+    for (int kind = NEO_OPTIM_SGD; kind <= NEO_OPTIM_FTRL; kind++)
         for (int option = 0; option < 4; option++)
             for (int64_t t = 1; t < 3; t++) optim_step_check((neo_optim_kind)kind, t, option);
     const neo__step step = optim_numbers(NEO_OPTIM_SGD, 1, 0);

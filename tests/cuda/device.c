@@ -92,20 +92,21 @@ typedef struct model {
     size_t predicted, before;
 } model;
 enum { ROWS = 23, IN = 7, OUT = 3 };
-static neo_optim_desc optims[7];
+static neo_optim_desc optims[9];
 static neo_dtype products = NEO_F32; /* of the model, */
 static neo_activation first_act = NEO_ACT_GELU, last_act = NEO_ACT_SIGMOID;
 static void set_optims(void) {
     memset(optims, 0, sizeof optims);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 7; i++) {
         optims[i].kind = (neo_optim_kind)i;
         optims[i].weight_decay = 0.01f;
         optims[i].clip_norm = 0.1f;
         optims[i].clip_norm_type = i == 1 ? 1.0f : i == 2 ? INFINITY : 2.0f;
     }
     optims[1].initial_accumulator = 0.5f;
-    optims[5].kind = NEO_OPTIM_SGD, optims[5].momentum = 0.9f, optims[5].nesterov = 1;
-    optims[6].kind = NEO_OPTIM_LAMB;
+    optims[5].momentum = 0.9f, optims[6].l1 = 0.02f;
+    optims[7].kind = NEO_OPTIM_SGD, optims[7].momentum = 0.9f, optims[7].nesterov = 1;
+    optims[8].kind = NEO_OPTIM_LAMB;
 }
 static neo_status model_create(model *m, neo_ctx *ctx, const neo_optim_desc *optim) {
     neo_mlp_desc d;

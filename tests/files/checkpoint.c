@@ -871,15 +871,14 @@ static void objects_step(objects *o, int64_t step) {
 }
 /* Trained 5 + 5 steps with a checkpoint between, in new objects: the same bits as 10 in one go. */
 static void resume(void) {
-    static const neo_optim_kind kinds[] = {NEO_OPTIM_SGD, NEO_OPTIM_ADAGRAD, NEO_OPTIM_ADAM,
-                                           NEO_OPTIM_ADAMW, NEO_OPTIM_LAMB};
+    enum { KINDS = NEO_OPTIM_FTRL + 1 };
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     size_t before = neo_ctx_memory(ctx).bytes;
     clear();
     for (int k = 0; k < NEO_BAG_OPTIM_COUNT; k++) {
         objects a, b;
-        REQUIRE_OK(objects_make(ctx, kinds[k % 5], (neo_bag_optim_kind)k, &a));
-        REQUIRE_OK(objects_make(ctx, kinds[k % 5], (neo_bag_optim_kind)k, &b));
+        REQUIRE_OK(objects_make(ctx, (neo_optim_kind)(k % KINDS), (neo_bag_optim_kind)k, &a));
+        REQUIRE_OK(objects_make(ctx, (neo_optim_kind)(k % KINDS), (neo_bag_optim_kind)k, &b));
         CHECK(neo_state_digest(a.state) == neo_state_digest(b.state));
         neo_save_desc save_desc = {.dir = root, .step = 5};
         neo_load_desc load_desc = {.dir = root};

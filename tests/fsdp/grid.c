@@ -163,11 +163,12 @@ int main(void) {
         Case k;
         k.config = config_new();
         neo_fsdp_desc *d = &k.config.desc;
-        static const int optims[] = {NEO_OPTIM_ADAMW, NEO_OPTIM_SGD, NEO_OPTIM_ADAGRAD,
-                                     NEO_OPTIM_LAMB};
+        static const int optims[] = {NEO_OPTIM_ADAMW, NEO_OPTIM_SGD,     NEO_OPTIM_ADAGRAD,
+                                     NEO_OPTIM_LAMB,  NEO_OPTIM_RMSPROP, NEO_OPTIM_FTRL};
         d->micro_batches = 1 << definition / 3 % 3;
         d->accumulate = (neo_fsdp_accumulate)(definition % 3);
-        d->optim.kind = (neo_optim_kind)optims[definition % 4];
+        d->optim.kind = (neo_optim_kind)optims[definition % 6];
+        d->optim.l1 = 1e-3f;
         d->optim.clip_norm = definition % 2 ? 0.05f : 0.0f;
         d->optim.clip_norm_type = definition % 3 == 0   ? 2.0f
                                   : definition % 3 == 1 ? INFINITY

@@ -208,6 +208,14 @@ static const optim_case cases[] = {
      0.1f,
      {.kind = NEO_BAG_LARS_SGD, .momentum = 0.9f, .weight_decay = 0.01f, .eta = 0.1f}},
     {"lars_sgd_plain", 0.1f, {.kind = NEO_BAG_LARS_SGD, .eta = 0.5f}},
+    {"ftrl", 0.1f, {.kind = NEO_BAG_FTRL}},
+    {"ftrl_l1",
+     0.2f,
+     {.kind = NEO_BAG_FTRL,
+      .eps = 0.5f,
+      .l1 = 1.0f,
+      .weight_decay = 0.1f,
+      .initial_accumulator = 0.1f}},
 };
 
 /* The last row of every table is in no batch: it keeps its bits, and its state its first value.

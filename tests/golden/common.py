@@ -168,19 +168,43 @@ def lars_sgd(c, w, grad, touched, state, t, lr):
     w[touched] -= m[touched]
 
 
+def ftrl_round(w, g, n, z, alpha, beta, l1, l2):
+    """Algorithm 1 of McMahan et al. 2013, the lines after the gradient and the weights that follow:
+    new w, n, z."""
+    sigma = ((n + g * g).sqrt() - n.sqrt()) / alpha
+    n, z = n + g * g, z + g - sigma * w
+    w = -(z - z.sign() * l1) / ((beta + n.sqrt()) / alpha + l2)
+    return torch.where(z.abs() <= l1, torch.zeros_like(w), w), n, z
+
+
+def ftrl_step(w, g, n, v, alpha, beta, l1, l2):
+    """The same by what neo keeps: v = z + w (beta + sqrt(n))/alpha, 0 at first for any w."""
+    w, n, z = ftrl_round(w, g, n, v - w * (beta + n.sqrt()) / alpha, alpha, beta, l1, l2)
+    v = z + w * (beta + n.sqrt()) / alpha
+    return w, n, torch.where(v.abs() < 1e-12, torch.zeros_like(v), v)  # what cancels is 0
+
+
+def ftrl(c, w, grad, touched, state, t, lr):
+    n, v = state["momentum1"], state["momentum2"]
+    w[touched], n[touched], v[touched] = ftrl_step(
+        w[touched], grad[touched], n[touched], v[touched], lr, c["eps"], c["l1"],
+        c["weight_decay"])
+
+
 STEP = {"sgd": sgd, "adagrad": adagrad, "rowwise_adagrad": rowwise_adagrad, "adam": adam,
         "partial_adam": partial_adam, "lamb": lamb, "partial_lamb": partial_lamb,
-        "lars_sgd": lars_sgd}
+        "lars_sgd": lars_sgd, "ftrl": ftrl}
 # The shape of momentum1 and momentum2: of the table, or one number per row.
 STATE = {"sgd": (), "adagrad": ("table",), "rowwise_adagrad": ("row",), "adam": ("table", "table"),
          "partial_adam": ("table", "row"), "lamb": ("table", "table"),
-         "partial_lamb": ("table", "row"), "lars_sgd": ("table",)}
+         "partial_lamb": ("table", "row"), "lars_sgd": ("table",),
+         "ftrl": ("table", "table")}
 
 
 def row_optim(kind, **given):
     """A configuration with every field of neo_bag_optim, as it holds them: betas are doubles."""
     c = {"kind": kind, "decay": "none", "weight_decay": 0.0, "eps": 1e-8,
-         "initial_accumulator": 0.0, "beta1": 0.9, "beta2": 0.999, "momentum": 0.0,
+         "initial_accumulator": 0.0, "l1": 0.0, "beta1": 0.9, "beta2": 0.999, "momentum": 0.0,
          "eta": 0.001, "lr_scale": 1.0, "clip_gradient": 0.0, "max_norm": 0.0}
     assert not set(given) - set(c)
     c.update(given)
@@ -209,7 +233,7 @@ def row_step(c, w, grad, touched, state, t, lr):
         w[touched] *= cut[:, None]
 
 
-# ---- dense LAMB: what torch.optim has not ----
+# ---- dense LAMB and FTRL: what torch.optim has not ----
 
 
 class Lamb(torch.optim.Optimizer):
@@ -234,3 +258,42 @@ class Lamb(torch.optim.Optimizer):
                 u = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * p
                 wn, un = float(p.norm()), float(u.norm())
                 p.sub_(group["lr"] * (wn / un if wn > 0 and un > 0 else 1.0) * u)
+
+
+class Ftrl(torch.optim.Optimizer):
+    def __init__(self, params, lr, beta=1.0, l1=0.0, l2=0.0, initial_accumulator=0.0):
+        super().__init__(params, dict(lr=lr, beta=beta, l1=l1, l2=l2, first=initial_accumulator))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                s = self.state[p]
+                if not s:
+                    s.update(sum=torch.full_like(p, group["first"]), penalty=torch.zeros_like(p))
+                w, s["sum"], s["penalty"] = ftrl_step(p, p.grad, s["sum"], s["penalty"],
+                                                      *(group[k] for k in ("lr", "beta", "l1", "l2")))
+                p.copy_(w)
+
+
+def check_ftrl():
+    """At one rate and from w = 0 the weights are the paper's, whose state is n and z alone; without
+    l1 and l2 the optimizer is Adagrad, whatever w is at first."""
+    random, beta, alpha = Random(77), 0.5, 0.1
+    grads, zero = [random.normal(200) for _ in range(50)], torch.zeros(200, dtype=F64)
+    w, n, z = zero, zero, zero
+    ours, sums, v = zero, zero, zero
+    for g in grads:
+        w, n, z = ftrl_round(w, g, n, z, alpha, beta, 3.0, 0.25)
+        ours, sums, v = ftrl_step(ours, g, sums, v, alpha, beta, 3.0, 0.25)
+        assert v.abs().le(3.0 + 0.25 * ours.abs() + 1e-12).all()
+    assert torch.allclose(w, ours, rtol=0, atol=1e-12) and 20 < int((w == 0).sum()) < 180
+    first = random.normal(200)
+    pair = [torch.nn.Parameter(first.clone()) for _ in range(2)]
+    optims = [Ftrl([pair[0]], lr=alpha, beta=beta),
+              torch.optim.Adagrad([pair[1]], lr=alpha, eps=beta)]
+    for g in grads:
+        for p, optim in zip(pair, optims):
+            p.grad = g.clone()
+            optim.step()
+    assert torch.allclose(pair[0], pair[1], rtol=0, atol=1e-12)

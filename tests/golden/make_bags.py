@@ -111,6 +111,9 @@ CASES = {  # name: (lr, configuration)
     "partial_lamb_decay": (0.02, row_optim("partial_lamb", weight_decay=0.05, eps=1e-6)),
     "lars_sgd": (0.1, row_optim("lars_sgd", momentum=0.9, weight_decay=0.01, eta=0.1)),
     "lars_sgd_plain": (0.1, row_optim("lars_sgd", eta=0.5)),
+    "ftrl": (0.1, row_optim("ftrl", eps=1.0)),
+    "ftrl_l1": (0.2, row_optim("ftrl", eps=0.5, l1=1.0, weight_decay=0.1,
+                               initial_accumulator=0.1)),
 }
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import F64, Lamb, Random, h, save
+from common import F64, Ftrl, Lamb, Random, check_ftrl, h, save
 
 ACTS = {
     "none": lambda z: z,
@@ -216,13 +216,18 @@ OPTIMS = {  # lr, constructor of the optimizer, (max norm, norm type) to clip by
                     dict(eps=1e-8, betas=(0.0, 0.95), weight_decay=0.0), None),
     "lamb": (0.02, Lamb, dict(eps=1e-6, betas=(0.9, 0.999)), None),
     "lamb_decay": (0.02, Lamb, dict(eps=1e-6, betas=(0.9, 0.999), weight_decay=0.05), None),
+    "rmsprop": (0.02, torch.optim.RMSprop, dict(eps=1e-4), None),
+    "rmsprop_momentum": (0.02, torch.optim.RMSprop,
+                         dict(eps=1e-3, alpha=0.9, momentum=0.8, weight_decay=0.05), None),
+    "ftrl": (0.1, Ftrl, {}, None),
+    "ftrl_l1": (0.2, Ftrl, dict(beta=0.5, l1=1.0, l2=0.1, initial_accumulator=0.1), None),
     "clip1": (0.1, torch.optim.SGD, {}, (40.0, 1.0)),
     "clip2": (0.1, torch.optim.SGD, dict(momentum=0.9), (2.0, 2.0)),
     "clipinf": (0.1, torch.optim.SGD, {}, (0.5, float("inf"))),
     "clip_off": (0.1, torch.optim.SGD, {}, (1e4, 2.0)),  # never reached
     "clip_adam": (0.02, torch.optim.Adam, dict(eps=1e-8, betas=(0.9, 0.999)), (1.0, 2.0)),
 }
-STATES = ("momentum_buffer", "sum", "exp_avg", "exp_avg_sq")
+STATES = ("momentum_buffer", "sum", "exp_avg", "exp_avg_sq", "square_avg", "penalty")
 
 
 def rounded(x):
@@ -231,6 +236,7 @@ def rounded(x):
 
 
 def optimizers(out, random):
+    check_ftrl()
     initial = {k: random.normal(*s) for k, s in SHAPES.items()}
     initial["zero"][:] = 0.0
     grads = {k: random.normal(STEPS, *s) for k, s in SHAPES.items()}
@@ -242,7 +248,8 @@ def optimizers(out, random):
     out["optim.lr_factor"] = torch.tensor(factor, dtype=F64)
     for name, (lr, kind, options, clip) in OPTIMS.items():
         params = {k: torch.nn.Parameter(v.clone()) for k, v in initial.items()}
-        optim = kind(params.values(), lr=lr, **{k: rounded(v) for k, v in options.items()})
+        optim = kind(params.values(), lr=lr, **{k: v if k == "alpha" else rounded(v)
+                                                     for k, v in options.items()})
         norms = []
         for step in range(STEPS):
             for k, p in params.items():

@@ -90,7 +90,7 @@ for shards in 1 5; do # another definition is another result; V need not be a po
 done
 other=$(digest $model --repro-shards 8 --seed 4)
 if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
-for optimizer in sgd adam adamw lamb; do
+for optimizer in sgd adam adamw lamb "ftrl --l1 0.01 --l2 0.1"; do
     part || continue
     a=$(NEO_ISA=scalar digest $model --optimizer $optimizer --threads 1 --repro-shards 4 --lr 0.003)
     b=$(digest $model --optimizer $optimizer --threads 2 --repro-shards 4 --ranks 3 --lr 0.003)
@@ -574,6 +574,8 @@ refused "dim 0" 'dim' $model --dim 0
 refused "lr nan" 'lr' $model --lr nan
 refused "lr inf" 'lr' $model --lr inf
 refused "optimizer" 'optimizer' $model --optimizer nosuch
+refused "l1 without ftrl" '--l1 and --l2 are for --optimizer ftrl' $model --l1 0.1
+refused "weight decay of ftrl" 'has --l2 instead' $model --optimizer ftrl --weight-decay 0.1
 refused "dtype" '--dtype f16' $model --dtype f16
 refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
@@ -775,6 +777,8 @@ if have python3; then
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert rows and any("loss" in r for r in rows) and any("test_auc" in r for r in rows)
+for figure in ("test_pr_auc", "test_mse", "test_mae"):
+    assert all(0 < r[figure] < 1 for r in rows if "test_auc" in r)
 END
 else
     skip "log: no python3 to read JSON with"
@@ -782,6 +786,38 @@ fi
 if awk -v least=$least_auc \
     '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
     END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
+
+# The log of MLPerf: one object a line, the keys that its checker counts, the same AUC as --log.
+mllog="--synthetic 600 --batch 60 --model dcnv2 --epochs 2 --repro-shards 4"
+$D $mllog --ranks 2 --mllog "$W/mllog" --log "$W/mllog.jsonl" >"$W/out" 2>&1
+if have python3; then
+    python3 - "$W/mllog" "$W/mllog.jsonl" <<'END' && pass || fail "mllog: $(tail -1 "$W/out")"
+import json, sys
+rows = [json.loads(line.removeprefix(":::MLLOG ")) for line in open(sys.argv[1])]
+keys = [row["key"] for row in rows]
+fields = {"namespace", "time_ms", "event_type", "key", "value", "metadata"}
+assert all(set(row) == fields for row in rows)
+assert keys[:2] == ["cache_clear", "init_start"] and keys[-1] == "run_stop"
+once = "init_stop run_start submission_benchmark submission_org submission_division seed " \
+       "submission_status submission_platform global_batch_size gradient_accumulation_steps " \
+       "opt_name opt_base_learning_rate opt_weight_decay opt_learning_rate_warmup_steps " \
+       "opt_learning_rate_decay_start_step opt_learning_rate_decay_steps opt_adagrad_epsilon " \
+       "opt_adagrad_learning_rate_decay opt_adagrad_initial_accumulator_value train_samples " \
+       "eval_samples"
+assert all(keys.count(key) == 1 for key in once.split())
+assert all(keys.count(key) == 2 for key in "epoch_start epoch_stop eval_start eval_stop".split())
+value = {row["key"]: row["value"] for row in rows}
+assert (value["train_samples"], value["eval_samples"]) == (600, 151)
+assert rows[-1]["metadata"] == {"status": "success"}
+log = [json.loads(line) for line in open(sys.argv[2])]
+assert [row["value"] for row in rows if row["key"] == "eval_accuracy"] == \
+       [row["test_auc"] for row in log if "test_auc" in row]
+END
+else
+    skip "mllog: no python3 to read JSON with"
+fi
+refused "mllog without training" 'the log of a training' $mllog --mllog "$W/mllog" --summary
+refused "a directory as mllog" "$W: cannot be written" $mllog --mllog "$W"
 
 # A log that ends in half a line goes on with a whole one.
 rm -rf "$W/half"

@@ -71,9 +71,9 @@ typedef struct Case {
 
 static inline neo_bag_optim optim_of(int kind, int options) {
     neo_bag_optim o = {
-        .kind = (neo_bag_optim_kind)kind, .initial_accumulator = 0.1f, .momentum = 0.9f};
-    int own =
-        o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB || o.kind == NEO_BAG_LARS_SGD;
+        .kind = (neo_bag_optim_kind)kind, .initial_accumulator = 0.1f, .l1 = 1e-3f,
+        .momentum = 0.9f};
+    int own = o.kind >= NEO_BAG_LAMB;
     if (options & 1) {
         o.weight_decay = 0.01f;
         o.decay = own ? NEO_DECAY_NONE : kind % 2 ? NEO_DECAY_L2 : NEO_DECAY_DECOUPLED;

@@ -134,7 +134,7 @@ static void count_rows(const Case *c, int s, Bytes *b) {
     }
 }
 static int sums_of(const neo_bag_optim *o) {
-    static const int sums[] = {0, 0, 1, 0, 1, 2, 3, 2};
+    static const int sums[KINDS] = {0, 0, 1, 0, 1, 2, 3, 2, 0};
     return sums[o->kind] + (o->max_norm > 0);
 }
 static void count_cuts(const Case *c, int s, Bytes *b) {

@@ -11,7 +11,7 @@
    and resumed, and, with --repro-shards given, on any number of ranks under any plan.
 
    Files, each one including the one before: ../cli.h ../job.h ../guard.h files.h options.h model.h
-   plan.h step.h run.h eval.h train.h setup.h, and ../summary.h. The program in one file:
+   plan.h step.h run.h eval.h mllog.h train.h setup.h, and ../summary.h. The program in one file:
    examples/one_file_dlrm.c. */
 #include "setup.h"
 
@@ -49,10 +49,13 @@ static neo_status run_all(void *of_rank) {
     neo_group group = neo_comm_group(r->me.comm);
     int has_test = r->job->test_count || r->o->synthetic;
     uint64_t digest;
+    TRY(agree(r->me.comm, mllog_open(r)));
     TRY(set_up(r));
     if (r->o->summary) return NEO_OK;
-    if (!reads_only(r->o) && r->train.reader)
+    if (!reads_only(r->o) && r->train.reader) {
         TRY(cli_advise(&r->me, &r->o->saves, r->m.state, train(r)));
+        TRY(agree(r->me.comm, mllog_end(r, NEO_OK)));
+    }
     TRY(cli_catch_signals(&r->me));
     if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
     if (r->stopped) return end_stopped(r);

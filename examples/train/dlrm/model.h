@@ -62,6 +62,7 @@ static neo_status parse_optimizer(const char *name, neo_optim_kind *dense,
         {"adam", NEO_OPTIM_ADAM, NEO_BAG_ADAM},
         {"adamw", NEO_OPTIM_ADAMW, NEO_BAG_ADAM},
         {"lamb", NEO_OPTIM_LAMB, NEO_BAG_LAMB},
+        {"ftrl", NEO_OPTIM_FTRL, NEO_BAG_FTRL},
     };
     for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
         if (strcmp(name, KINDS[i].name)) continue;
@@ -69,7 +70,7 @@ static neo_status parse_optimizer(const char *name, neo_optim_kind *dense,
         *bag = KINDS[i].bag;
         return NEO_OK;
     }
-    REFUSE("--optimizer %s: not sgd, adagrad, adam, adamw or lamb", name);
+    REFUSE("--optimizer %s: not sgd, adagrad, adam, adamw, lamb or ftrl", name);
 }
 
 static neo_status parse_dense_shard(const char *name, neo_fsdp_mode *mode) {
@@ -257,7 +258,8 @@ static neo_status create_units(model *m, const options *o) {
     neo_fsdp_unit units[MLPS] = {{.name = "bottom", .params = m->params[BOTTOM]},
                                  {.name = "top", .params = m->params[TOP]}};
     neo_fsdp_desc d = {.units = units, .unit_count = MLPS, .micro_batches = m->micro_batches,
-                       .optim = {.weight_decay = (float)o->weight_decay, .eps = (float)o->eps,
+                       .optim = {.weight_decay = (float)(o->weight_decay + o->l2),
+                                 .l1 = (float)o->l1, .eps = (float)o->eps,
                                  .clip_norm = (float)o->clip_norm}};
     neo_bag_optim_kind of_tables;
     neo_status status = parse_dense_shard(o->dense_shard, &d.mode);

@@ -7,10 +7,10 @@ typedef struct options {
     char *data, *test, *valid, *format, *columns, *bad_lines;
     char *model, *cross, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log;
+    char *load, *predict, *report, *log, *mllog;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    double lr, weight_decay, eps, clip_norm;
+    double lr, weight_decay, eps, l1, l2, clip_norm;
     cli_machine machine;
     cli_saves saves;
 } options;
@@ -61,13 +61,17 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_GROUP("Optimizer"),
     CLI_TEXT("optimizer", optimizer, "O", "adagrad",
-             "*sgd, adagrad (tables: row-wise), adam, adamw or lamb"),
+             "*sgd, adagrad (tables: row-wise), adam, adamw, lamb or ftrl (FTRL-proximal: --lr is "
+             "its alpha, --eps its beta)"),
     CLI_NUMBER("lr", lr, "X", "0.01", 1e9, "learning rate"),
     CLI_TEXT("schedule", schedule, "S", "constant",
              "constant, or linear or cosine decay to 0 over all epochs"),
     CLI_COUNT("warmup", warmup, "N", NULL, 0, 1e9, "steps of linear warm-up"),
     CLI_NUMBER("weight-decay", weight_decay, "X", NULL, 1e9, "of the dense layers"),
     CLI_NUMBER("eps", eps, "X", NULL, 1e9, "of the optimizers; 0: the default of each"),
+    CLI_NUMBER("l1", l1, "X", NULL, 1e9,
+               "of ftrl, dense layers and tables: the larger, the more weights are exactly 0"),
+    CLI_NUMBER("l2", l2, "X", NULL, 1e9, "of ftrl, likewise: draws weights towards 0"),
     CLI_NUMBER("clip-norm", clip_norm, "X", NULL, 1e30,
                "limit of the norm of all gradients, of dense layers and tables together; 0: none"),
     CLI_COUNT("seed", seed, "N", NULL, 0, 1e15, "*of initial weights and shuffling"),
@@ -109,6 +113,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
+    CLI_TEXT("mllog", mllog, "FILE", NULL,
+             "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
 };
@@ -121,12 +127,12 @@ static int reads_only(const options *o) {
 }
 
 static neo_status check_files(const options *o) {
-    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan};
+    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog};
     const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan};
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         for (int k = 0; k < 3; k++)
             if (outputs[i] && (is_in_list(lists[k], outputs[i]) ||
                                (files[k] && is_same_file(files[k], outputs[i]))))
@@ -181,6 +187,10 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
     TRY(cli_check_either("model", o->model, "dlrm", "dcnv2"));
     if (o->cross && strcmp(o->model, "dcnv2")) REFUSE("--cross is for --model dcnv2");
+    if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))
+        REFUSE("--l1 and --l2 are for --optimizer ftrl");
+    if (o->weight_decay > 0 && strcmp(o->optimizer, "ftrl") == 0)
+        REFUSE("--optimizer ftrl has --l2 instead of --weight-decay");
     TRY(cli_check_either("dtype", o->dtype, "f32", "bf16"));
     TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
     TRY(cli_check_either("bad-lines", o->bad_lines, "error", "skip"));
@@ -190,6 +200,8 @@ static neo_status check_options(const options *o) {
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     TRY(cli_check_load(o->load));
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
+    if (o->mllog && (o->summary || reads_only(o) || !has_data))
+        REFUSE("--mllog is the log of a training");
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

@@ -99,7 +99,8 @@ static void warn_of_plan(const neo_plan *plan, const options *o) {
 static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables,
                                   neo_plan **plan) {
     int32_t count = neo_schema_feature_count(m->schema);
-    neo_bag_optim optim = {.eps = (float)o->eps};
+    neo_bag_optim optim = {.eps = (float)o->eps, .l1 = (float)o->l1,
+                           .weight_decay = (float)o->l2};
     neo_optim_kind of_mlps;
     neo_dtype dtype;
     TRY(parse_optimizer(o->optimizer, &of_mlps, &optim.kind));

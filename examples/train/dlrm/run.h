@@ -34,8 +34,9 @@ typedef struct run {
     double last_loss;      /* mean of the last point */
     neo_tensor logits, labels; /* [batch][1]: of all ranks, on rank 0 */
     neo_tensor own_logits;     /* of this rank, in host memory */
-    neo_jsonl *log;        /* of rank 0, as are the next two */
+    neo_jsonl *log;        /* of rank 0, as are the next four */
     neo_report *report;
+    FILE *mllog;
     neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
     int64_t epoch_samples;
     cli_best best;         /* epoch and log loss; on all ranks */
@@ -97,9 +98,10 @@ static neo_status log_values(run *r, const char *name, const neo_metric_values *
     }
     if (!r->log) return NEO_OK;
     const struct { const char *name; double value; } figures[] = {
-        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne}};
+        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne},
+        {"pr_auc", values->pr_auc}, {"mse", values->mse}, {"mae", values->mae}};
     neo_jsonl_int(r->log, "step", r->step);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
         snprintf(key, sizeof key, "%s_%s", name, figures[i].name);
         neo_jsonl_number(r->log, key, figures[i].value);
     }

@@ -109,12 +109,13 @@ static neo_status print_summary(const run *r) {
     const model *m = &r->m;
     const options *o = r->o;
     static const struct { const char *name; double mlps, tables; } STATE[] = { /* floats, each */
-        {"sgd", 0, 0}, {"adagrad", 1, 0}, {"adam", 2, 2}, {"adamw", 2, 2}, {"lamb", 2, 2}};
+        {"sgd", 0, 0},   {"adagrad", 1, 0}, {"adam", 2, 2},
+        {"adamw", 2, 2}, {"lamb", 2, 2},    {"ftrl", 2, 2}};
     int32_t tables = neo_schema_feature_count(m->schema);
     summary s = {0};
     neo_dtype dtype;
     int kind = 0;
-    while (kind < 4 && strcmp(o->optimizer, STATE[kind].name)) kind++;
+    while (kind < 5 && strcmp(o->optimizer, STATE[kind].name)) kind++;
     TRY(parse_rows_dtype(o->rows_dtype, &dtype));
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {
@@ -165,8 +166,10 @@ static neo_status write_report(run *r, double samples_per_s) {
     const struct { const char *name, *format; double value; } facts[] = {
         {"Test AUC", "%.4f", r->test.auc}, {"Test log loss", "%.4f", r->test.logloss},
         {"Normalized entropy", "%.4f", r->test.ne}, {"Calibration", "%.3f", r->test.calibration},
-        {"Accuracy", "%.4f", r->test.accuracy}, {"Samples per second", "%.0f", samples_per_s}};
-    for (int i = r->test.count ? 0 : 5; i < 6; i++) { /* the last one needs no test data */
+        {"Accuracy", "%.4f", r->test.accuracy}, {"PR-AUC", "%.4f", r->test.pr_auc},
+        {"Mean squared error", "%.4f", r->test.mse}, {"Mean absolute error", "%.4f", r->test.mae},
+        {"Samples per second", "%.0f", samples_per_s}};
+    for (int i = r->test.count ? 0 : 8; i < 9; i++) { /* the last one needs no test data */
         snprintf(text, sizeof text, facts[i].format, facts[i].value);
         TRY(neo_report_fact(r->report, facts[i].name, text));
     }
@@ -242,6 +245,7 @@ static neo_status set_up(run *r) {
 static void tear_down(run *r) {
     close_source(&r->train);
     neo_jsonl_close(r->log);
+    (void)mllog_end(r, NEO_ERR_STATE); /* of a run that has failed */
     neo_report_destroy(r->report);
     if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);
     neo_tensor_free(r->m.ctx, &r->logits);

@@ -1,7 +1,7 @@
 /* train.h: the epochs of a run. */
 #ifndef DLRM_TRAIN_H
 #define DLRM_TRAIN_H
-#include "eval.h"
+#include "mllog.h"
 
 /* A batch that trains; its loss is in m.sum[turn] when it is over. */
 typedef struct batch_under_way {
@@ -169,8 +169,11 @@ static neo_status end_epoch(run *r, int64_t started) {
     const char *name = is_valid ? "valid" : "test";
     char figures[96] = "";
     if (is_valid || tests) {
+        mllog_epoch(r, "eval_start");
         TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
         if (r->stopped) return NEO_OK;
+        mllog_accuracy(r, values);
+        mllog_epoch(r, "eval_stop");
         TRY(agree(r->me.comm, log_values(r, name, values)));
         snprintf(figures, sizeof figures, "  %s auc=%.4f logloss=%.4f", name, values->auc,
                  values->logloss);
@@ -199,6 +202,7 @@ static neo_status train(run *r) {
     int64_t samples = 0;
     TRY(count_samples(r, &samples));
     TRY(agree(comm, make_schedule(r, samples)));
+    mllog_run(r, samples);
     TRY(cli_catch_signals(&r->me));
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
@@ -211,7 +215,9 @@ static neo_status train(run *r) {
     for (r->epoch = first; r->epoch < o->epochs; r->epoch++) {
         int64_t started = neo_time_ns();
         if (r->epoch > first) TRY(agree(comm, neo_reader_epoch(reader, r->epoch)));
+        mllog_epoch(r, "epoch_start");
         TRY(train_epoch(r, &bar, samples * r->epoch));
+        mllog_epoch(r, "epoch_stop");
         int last = r->stopped || r->epoch == o->epochs - 1;
         if (last) TRY(end_training(r, &bar)); /* saves before a long evaluation */
         else TRY(cli_check_state(&r->me, r->m.state, r->step));
