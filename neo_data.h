@@ -642,6 +642,7 @@ struct neo_schema {
     int weighted;                    /* ids have weights */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
+    float *log_f32;                  /* the same, rounded: half the cache */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
     uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
@@ -695,7 +696,11 @@ static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_
     NEO__TRY(NEO__ARENA(&schema->arena, schema->has_dict, room));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->dicts, room));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->log_table, NEO__LOG_TABLE));
-    for (int i = 1; i < NEO__LOG_TABLE; i++) schema->log_table[i] = neo__log_f64((double)i);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->log_f32, NEO__LOG_TABLE));
+    for (int i = 1; i < NEO__LOG_TABLE; i++) {
+        schema->log_table[i] = neo__log_f64((double)i);
+        schema->log_f32[i] = (float)schema->log_table[i];
+    }
     schema->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
     return NEO_OK;
 }
@@ -1952,6 +1957,11 @@ static void neo__record_empty(const neo_schema *schema, const neo__block *block,
 static double neo__log_whole(const double *table, uint64_t n) {
     return n < NEO__LOG_TABLE ? table[n] : neo__log_positive(table, (double)n);
 }
+/* The same as f32. */
+NEO__INLINE float neo__log_count(const neo_schema *schema, uint64_t n) {
+    return n < NEO__LOG_TABLE ? schema->log_f32[n]
+                              : (float)neo__log_positive(schema->log_table, (double)n);
+}
 
 /* ---- Criteo ---- */
 /* The dense fields; the place after them, or NULL. */
@@ -1970,7 +1980,7 @@ static const char *neo__criteo_dense(const neo_schema *schema, const char *p, fl
         while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
         if (p == digits || p - digits > 18 || *p != '\t') return NULL;
         p++;
-        if (!negative) dense[d] = (float)neo__log_whole(schema->log_table, v + 1);
+        if (!negative) dense[d] = neo__log_count(schema, v + 1);
     }
     return p;
 }
@@ -3135,6 +3145,7 @@ typedef struct neo__slot {
     neo__slot_state state;
     float *dense, *label;
     int64_t *offsets;
+    int64_t counted; /* offsets[i] is i below this: of one id each they stay */
     neo__ids ids;
     neo_batch batch;
     neo_position after;
@@ -3284,7 +3295,7 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
 }
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
-    enum { TILE = 16 };
+    enum { TILE = 32 };
     int64_t features = schema->feature_count, dense = schema->dense_count;
     const int64_t *ids[TILE];
     for (int64_t i = 0; i < count; i += TILE) {
@@ -3300,7 +3311,8 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
         for (int64_t t = 0; t < features; t++)
             for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
     }
-    for (int64_t i = 0; i <= features * count; i++) slot->offsets[i] = i;
+    for (; slot->counted <= features * count; slot->counted++)
+        slot->offsets[slot->counted] = slot->counted;
 }
 static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
                                     int64_t count, neo__slot *slot) {
@@ -4210,7 +4222,7 @@ static int neo__row_dense(const neo_schema *schema, const neo__block *block, int
         for (int32_t k = 0; k < count; k++) {
             int32_t x;
             memcpy(&x, p + 4 * k, 4);
-            dense[k] = x > 0 ? (float)neo__log_whole(schema->log_table, (uint64_t)x + 1) : 0.0f;
+            dense[k] = neo__log_count(schema, (uint64_t)NEO__MAX(x, 0) + 1);
         }
         return 1;
     }
@@ -4226,12 +4238,49 @@ static int neo__row_dense(const neo_schema *schema, const neo__block *block, int
                    "expected a finite number of f32's range");
     return 0;
 }
+/* `count` ids of i32, each of a table (each_table) or all of one. 0: one is outside. */
+NEO__INLINE int neo__take_ids(const char *p, int64_t count, int is_unsigned, const int64_t *rows,
+                              int each_table, int64_t *to) {
+    uint64_t outside = 0;
+    for (int64_t k = 0; k < count; k++) {
+        int32_t x;
+        memcpy(&x, p + 4 * k, 4);
+        int64_t id = is_unsigned ? (int64_t)(uint32_t)x : (int64_t)x;
+        to[k] = id;
+        outside |= (uint64_t)id >= (uint64_t)rows[each_table ? k : 0];
+    }
+    return !outside;
+}
+/* The ids of a row that lie within their tables, as nearly all do. 0: not all, or not i32. */
+static int neo__row_ids_inside(const neo_schema *schema, const neo__block *block, int64_t i,
+                               int64_t *to) {
+    const int own = schema->plane_count > NEO__PLANE_IDS + 1;
+    const neo__plane *plane = &block->planes[NEO__PLANE_IDS];
+    const char *p = neo__block_row(block, NEO__PLANE_IDS, i);
+    int good = plane->dtype == NEO_I32;
+    if (!good) return 0;
+    if (!schema->multi && !own) {
+        if (plane->is_unsigned)
+            return neo__take_ids(p, schema->feature_count, 1, schema->rows, 1, to);
+        return neo__take_ids(p, schema->feature_count, 0, schema->rows, 1, to);
+    }
+    for (int32_t t = 0; t < schema->feature_count && good; t++) {
+        const int64_t count = schema->hot[t];
+        if (own) p = neo__block_row(block, NEO__PLANE_IDS + t, i);
+        if (plane->is_unsigned) good = neo__take_ids(p, count, 1, &schema->rows[t], 0, to);
+        else good = neo__take_ids(p, count, 0, &schema->rows[t], 0, to);
+        p += 4 * count;
+        to += count;
+    }
+    return good;
+}
 /* Ids of row i, one after another, to `to`. 0: one is outside its table. */
 static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64_t i, int64_t *to,
                         neo__issue *issue) {
     const int own = schema->plane_count > NEO__PLANE_IDS + 1; /* a plane for each feature */
     const neo__plane *plane = &block->planes[NEO__PLANE_IDS];
     const char *p = neo__block_row(block, NEO__PLANE_IDS, i);
+    if (neo__row_ids_inside(schema, block, i, to)) return 1;
     for (int32_t t = 0; t < schema->feature_count; t++) {
         const int64_t rows = schema->rows[t];
         const int32_t count = schema->hot ? schema->hot[t] : 1;

@@ -768,9 +768,11 @@ cp "$W/day_0_labels.npy" "$W/zip_labels.npy"
 cp "$W/day_0_dense.npy" "$W/zip_dense.npy"
 head -c 5000 /dev/zero >>"$W/zip_dense.npy"
 cp tests/golden/multi_hot.npz "$W/zip_sparse_multi_hot.npz"
-refused "an archive beside other arrays" 'zip_dense.npy: byte ' --data "$W/zip_" --format npz $records
+refused "an archive beside other arrays" 'zip_dense.npy: byte ' --data "$W/zip_" --format npz \
+    $records
 cp "$W/day_0_dense.npy" "$W/zip_dense.npy"
-refused "an archive of other length" 'have 700, 5 and 700 rows' --data "$W/zip_" --format npz $records
+refused "an archive of other length" 'have 700, 5 and 700 rows' --data "$W/zip_" --format npz \
+    $records
 "$make_npy" "$W/zip_" 5
 rm "$W/zip_sparse.npy"
 head -c 800 tests/golden/multi_hot.npz >"$W/part_sparse_multi_hot.npz"
@@ -810,7 +812,8 @@ refused "libsvm without a pass" "give --rows" --data - --format libsvm $train
 refused "libffm without a pass" "the largest field is found by a pass" --data - --format libffm \
     --rows 5 $train
 refused "a look at standard input" "is read once" --data - --format auto $train
-refused "a look at nothing known" "begins like no format" --data "$W/plain_file" --format auto $train
+refused "a look at nothing known" "begins like no format" --data "$W/plain_file" --format auto \
+    $train
 echo "1 99999:1" >"$W/more.svm"
 refused "an id of a test file only" 'more.svm:1:3: index 99999 is not in' --data \
     "$W/day_0_lines.svm" --test "$W/more.svm" --format libsvm $train

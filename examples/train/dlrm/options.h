@@ -26,16 +26,17 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N epochs without a better log loss of --valid; 0: never"),
     CLI_TEXT("format", format, "F", "criteo",
-             "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any text, "
-             "with --columns), libsvm, libffm, npy or npz (as TorchRec writes them: one id or many), "
-             "binary (MLPerf's int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the "
-             "first file"),
+             "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any "
+             "text, with --columns), libsvm, libffm, npy or npz (as TorchRec writes them: one id "
+             "or many), binary (MLPerf's int32[40]), raw (HugeCTR's, with --hot), or auto: by a "
+             "look at the first file"),
     CLI_TEXT("columns", columns, "FILE", NULL, "description of the columns of delimited data"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
-              "*rows of each table: criteo hashes ids into them (100000); synthetic (10000); libsvm, "
-              "libffm, npz, binary and raw take ids modulo N (the largest id of --data + 1)"),
+              "*rows of each table: criteo hashes ids into them (100000); synthetic (10000); "
+              "libsvm, libffm, npz, binary and raw take ids modulo N (else as they are, and the "
+              "largest of --data gives the rows)"),
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
     CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
