@@ -5,8 +5,9 @@
    WHAT IT DOES
      - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn
        words into ids
-     - readers of Criteo TSV, delimited text (CSV with headers and quotes; lists, with weights) and
-       .npy arrays (as TorchRec's), and a generator with a known truth: parsed ahead by threads,
+     - readers of Criteo TSV, delimited text (CSV with headers and quotes; lists, with weights),
+       libsvm and libffm text, .npy arrays and .npz archives (as TorchRec's) and binary records
+       (MLPerf's, HugeCTR's Raw), and a generator with a known truth: parsed ahead by threads,
        shuffled, resumed at any batch
      - the same batches in the same order for any number of threads and ranks
      - bad input: an error with file, line and column, or skipped and counted
@@ -27,19 +28,18 @@
          while ((status = neo_reader_next(reader, &batch)) == NEO_OK) ... batch.dense, .sparse
      README.md has a complete trainer.
 
-   A NEW FILE FORMAT (example: npy)
-     1. >>schema         neo_format, and a constructor, neo_schema_x
-     2. >>impl-x         a new section: neo_schema_x; neo__source_x reads the next bytes of a file
-                         into a block; neo__block_parse_x makes records of them (>>impl-schema)
-     3. >>impl-source    its cases where files are opened and closed and blocks are filled, and in
-                         neo__block_parse (>>impl-synthetic), which else parses lines of text
-     4. >>impl-reader    neo__reader_init: what is known before reading (bytes, samples)
-     5. tests/data       a file of the format's own; a target in tests/fuzz
+   A NEW FILE FORMAT (example: binary)
+     1. >>schema         neo_format, at its end, and a constructor, neo_schema_x
+     2. >>impl-x         a new section: neo_schema_x; how a file is opened; of text, a line into a
+                         record, of others, where the parts of a row are (>>impl-rows)
+     3. >>impl-formats   its row of the table
+     4. tests/data       a file of the format's own; a target in tests/fuzz
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
      >>schema >>reader
      >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
-     >>impl-reader >>impl-npy >>impl-synthetic
+     >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm >>impl-synthetic
+     >>impl-formats
 */
 #ifndef NEO_DATA_H
 #define NEO_DATA_H
@@ -65,7 +65,11 @@ typedef enum neo_format {
     NEO_FORMAT_CRITEO,    /* label \t 13 integers \t 26 hex words; empty fields allowed */
     NEO_FORMAT_DELIMITED, /* text columns, by a column description */
     NEO_FORMAT_NPY,       /* TorchRec's day_<i>_{dense,sparse,labels}.npy */
-    NEO_FORMAT_SYNTHETIC  /* generated, Criteo-like, with a known best AUC */
+    NEO_FORMAT_SYNTHETIC, /* generated, Criteo-like, with a known best AUC */
+    NEO_FORMAT_LIBSVM,    /* label index:value index:value ... */
+    NEO_FORMAT_LIBFFM,    /* label field:index:value ... */
+    NEO_FORMAT_NPZ,       /* npy with MLPerf's day_<i>_sparse_multi_hot.npz */
+    NEO_FORMAT_BINARY     /* records of label, dense numbers and ids, 32 bits each */
 } neo_format;
 
 typedef enum neo_ids {
@@ -150,6 +154,52 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
                                                     int prefix_count, const int64_t *rows,
                                                     int modulo, neo_schema **schema);
+/* neo_schema_npz: the same with <prefix>sparse_multi_hot.npz for the ids, as TorchRec's
+   materialize_synthetic_multihot_dataset.py and MLPerf have it: a zip whose members k.npy, for
+   feature k, are i32 or i64 [N, hot], stored without compression: hot ids in every sample, another
+   number for each feature.
+   Errors   NEO_ERR_UNSUPPORTED: a compressed member. NEO_ERR_FORMAT: the file is cut off, or a
+            member is not where the directory says (file, member and byte are named). */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes,
+                                                    int prefix_count, const int64_t *rows,
+                                                    int modulo, neo_schema **schema);
+/* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
+   an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
+   int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
+   and float_dense HugeCTR's Raw, as its DLRM samples read it.
+   Errors   NEO_ERR_FORMAT: the file ends inside a record (of a reader, too). */
+typedef struct neo_binary_desc {
+    int32_t dense_count;   /* 0: 13; below 0: none */
+    int32_t feature_count; /* 0: 26; below 0: none */
+    const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
+    int float_dense;                /* 1: dense numbers are f32, taken as they are */
+    int64_t rows;                   /* of each table; 0: the largest id of `paths` + 1 */
+    const int64_t *rows_per_feature; /* [feature_count] or NULL */
+    int modulo;                     /* as in neo_schema_npy */
+    const char *const *paths;       /* may be NULL if rows are given */
+    int32_t path_count;
+} neo_binary_desc;
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
+                                                       neo_schema **schema);
+/* neo_schema_libsvm: text lines `label index:value index:value ...`, or libffm's `label
+   field:index:value ...`. libsvm gives one feature, a bag of the indices with their values as
+   weights; libffm one such feature for each field. No dense numbers. Labels are -1 (taken as 0),
+   +1, or numbers in [0, 1]. An index is the id as it stands, or modulo the rows. Lines that begin
+   with # hold no sample, and # ends a line before its end; `qid:n` behind the label is passed
+   over. */
+typedef struct neo_libsvm_desc {
+    int with_fields; /* 1: libffm */
+    int32_t fields;  /* of libffm: they are numbered below this; 0: found in `paths` */
+    int64_t rows;    /* of each table; 0: the largest index of `paths` + 1 */
+    const int64_t *rows_per_field; /* [fields] or NULL */
+    int modulo;                    /* 1: indices are taken modulo rows; 0: an index of rows or
+                                      above makes a bad line */
+    const char *const *paths;      /* read once for what is 0 above, else not */
+    int32_t path_count;
+    int skip_bad_lines;            /* of that pass */
+} neo_libsvm_desc;
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_libsvm(neo_ctx *ctx, const neo_libsvm_desc *desc,
+                                                       neo_schema **schema);
 /* A Criteo-like generator with planted truth: logit = bias + linear dense + one planted weight per
    (feature, id), label ~ Bernoulli(sigmoid(logit)); ids follow a Zipf law per feature. A sample is
    a function of (desc, its number) alone, so any order and any share of them is the same data. */
@@ -211,7 +261,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    >>leaves), and each rank gets the samples of its leaves. So 1, 2, 3 or 8 ranks see the same
    samples in the same leaves, and a run saved on 4 ranks resumes on 3. Every rank parses the whole
    input, as lines that are skipped move all that follow: text costs each rank as much as it costs
-   one rank alone. Of npy and generated data in file order a rank reads its own rows only.
+   one rank alone. Of other formats in file order a rank reads its own rows only.
    Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
    ------------------------------------------------------------------------ */
@@ -228,8 +278,8 @@ typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
 
 typedef struct neo_reader_desc {
     const neo_schema *schema; /* required; outlives the reader */
-    const char *const *paths; /* files in order; "-" is standard input; npy: prefixes "dir/day_0_";
-                                 synthetic: none */
+    const char *const *paths; /* files in order; "-" is standard input (of text); npy, npz: prefixes
+                                 "dir/day_0_"; synthetic: none */
     int32_t path_count;
     int64_t batch;          /* samples per batch, over all ranks; required */
     int drop_last;          /* 1: leave out a last batch that is not full */
@@ -242,7 +292,7 @@ typedef struct neo_reader_desc {
                                  repro_shards of the context; 0 of 0: all */
     int threads;            /* parsers; 0: 1 */
     int prefetch;           /* batches ready ahead; 0: 4 */
-    int unlabeled;          /* 1: text lines, or a description, without the label column: label 0 */
+    int unlabeled;          /* 1: text lines, or a description, without the label: label 0 */
     int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one
                                of any other call that moves or closes the reader; 0: 1. 2: batch i +
                                1 can be fetched while batch i is computed on. Each costs one more
@@ -592,6 +642,7 @@ struct neo_schema {
     int weighted;                    /* ids have weights */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
+    float *log_f32;                  /* the same, rounded: half the cache */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
     uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
@@ -606,8 +657,12 @@ struct neo_schema {
     int32_t missing_count, comment_count;
     int64_t skip_lines;
     int header; /* the line after those names the columns of its file */
-    /* npy */
-    int modulo;
+    /* without lines */
+    int32_t plane_count;
+    int32_t *hot;       /* ids of a sample in each feature, always so many; NULL: one, or by text */
+    int64_t sample_ids; /* of all features of a sample at most; 0: one each, or by text */
+    int modulo;         /* of ids; libsvm too */
+    int float_dense;    /* binary */
     neo__synthetic *synthetic;
 };
 
@@ -641,7 +696,11 @@ static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_
     NEO__TRY(NEO__ARENA(&schema->arena, schema->has_dict, room));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->dicts, room));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->log_table, NEO__LOG_TABLE));
-    for (int i = 1; i < NEO__LOG_TABLE; i++) schema->log_table[i] = neo__log_f64((double)i);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->log_f32, NEO__LOG_TABLE));
+    for (int i = 1; i < NEO__LOG_TABLE; i++) {
+        schema->log_table[i] = neo__log_f64((double)i);
+        schema->log_f32[i] = (float)schema->log_table[i];
+    }
     schema->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
     return NEO_OK;
 }
@@ -1616,6 +1675,9 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
 #ifndef NEO__LINE_BYTES
 #define NEO__LINE_BYTES 65536 /* longest line; at most NEO__CHUNK_BYTES / 2 */
 #endif
+#ifndef NEO__RECORDS_BYTES
+#define NEO__RECORDS_BYTES (32 << 20) /* of samples in a block of text, or one more sample */
+#endif
 #ifndef NEO__LINE_DROP
 #define NEO__LINE_DROP (1 << 30) /* longest line that is skipped */
 #endif
@@ -1643,7 +1705,7 @@ typedef struct neo__head {
                         no header, and a line has the columns of the description in order */
 } neo__head;
 
-enum { NEO__NPY_FILES = 3 }; /* dense, sparse, labels */
+enum { NEO__ROW_FILES = 3 }; /* dense, sparse, labels; of records: one */
 typedef struct neo__npy_info {
     neo_dtype dtype;
     int f64; /* dtype is then NEO_F32, the file holds doubles */
@@ -1652,6 +1714,28 @@ typedef struct neo__npy_info {
     int64_t data_offset; /* of the first element, in the file */
     size_t item_bytes;
 } neo__npy_info;
+/* Rows of a file, each of some elements: an array, or a part of records. The planes of a sample are
+   label, dense, and either all features or one for each. */
+typedef struct neo__plane {
+    neo_dtype dtype;
+    int f64; /* as in neo__npy_info */
+    int is_unsigned; /* NEO_I32 is */
+    size_t item_bytes;
+    int file;
+    int64_t offset;    /* of the first row, in the file */
+    int64_t row_bytes; /* from one row to the next */
+    int64_t within;    /* not 0: part of the rows of plane 0, at this byte of them */
+    size_t at;         /* where a block's rows of it begin in its bytes */
+} neo__plane;
+enum { NEO__PLANE_LABEL, NEO__PLANE_DENSE, NEO__PLANE_IDS };
+/* libsvm, libffm: one index of a line. */
+typedef struct neo__svm_pair {
+    int64_t id;
+    float weight;
+    int32_t field;
+} neo__svm_pair;
+enum { NEO__SVM_PAIRS = NEO__LINE_BYTES / 3 + 1 }; /* "1:1" */
+typedef struct neo__svm_sizes neo__svm_sizes;
 
 typedef struct neo__issue {
     neo_status status;
@@ -1669,21 +1753,22 @@ typedef struct neo__share {
 typedef struct neo__block {
     /* from the source */
     char *raw;
-    size_t raw_bytes; /* text with its last \n; rows of npy */
+    size_t raw_bytes; /* text with its last \n; or rows, plane by plane */
     int32_t file;
-    int64_t offset, bytes;             /* in the file; npy and synthetic: rows */
-    neo__head head;                    /* of its file */
-    int64_t skip_lines;                /* so many lines at the start hold no sample */
-    int file_end;                      /* the last block of its file */
-    neo__npy_info npy[NEO__NPY_FILES]; /* of npy rows */
-    int end;                           /* nothing is left: this block holds nothing */
-    const neo__share *share;           /* rows to parse; NULL: all */
-    int64_t sample;                    /* its first row, as the share counts */
-    neo_status status;                 /* of reading */
+    int64_t offset, bytes;   /* in the file; of formats without lines: rows */
+    neo__head head;          /* of its file */
+    int64_t skip_lines;      /* so many lines at the start hold no sample */
+    int file_end;            /* the last block of its file */
+    neo__plane *planes;      /* [plane_count] */
+    int end;                 /* nothing is left: this block holds nothing */
+    const neo__share *share; /* rows to parse; NULL: all */
+    int64_t sample;          /* its first row, as the share counts */
+    neo_status status;       /* of reading */
     char error[NEO__ERROR_BYTES];
     /* from parsing */
     char *records;
     int64_t count, capacity;
+    int64_t most_lines; /* of its text; 0: any number */
     int64_t *ids; /* of a schema with several ids per feature */
     float *weights; /* [id_capacity] of them, or NULL */
     int64_t id_count, id_capacity;
@@ -1695,7 +1780,8 @@ typedef struct neo__block {
     int failed;           /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
-    neo__text *fields;   /* scratch: one per column */
+    neo__text *fields;    /* scratch: one per column */
+    neo__svm_pair *pairs; /* scratch: [NEO__SVM_PAIRS] */
     int64_t taken;       /* samples that have gone on */
     size_t memory_bytes; /* of a block with memory of its own */
 } neo__block;
@@ -1704,9 +1790,35 @@ typedef struct neo__parse_options {
     int skip_bad;
     int unlabeled;
     neo__dict *fit; /* [feature_count]: collect words here instead of looking them up; or NULL */
+    neo__svm_sizes *sizes; /* libsvm: collect the largest numbers instead of samples; or NULL */
 } neo__parse_options;
 
-static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples);
+/* One line of text, made a sample of. */
+typedef struct neo__parsed {
+    float *record;  /* to be filled */
+    int sample;     /* 1: it is one; 0: a bad line, see issue; -1: it holds none (a comment) */
+    neo__issue issue;
+    neo_status fit; /* of collecting words: NEO_OK or NEO_ERR_MEMORY */
+} neo__parsed;
+
+/* The part of a reader that each format has of its own; the table is in >>impl-formats. */
+typedef struct neo__source neo__source;
+typedef struct neo__format {
+    /* Check that every file is there, and find out bytes or samples. */
+    neo_status (*look)(neo_reader *reader);
+    /* Open the file in turn at the source's offset; NULL: there is no file. */
+    neo_status (*open)(neo__source *source);
+    neo_status (*fill)(neo__source *source, neo__block *block); /* its next bytes or rows */
+    void (*close)(neo__source *source);
+    /* Records of a block's rows; NULL: of its lines, one by one. Returns NEO_ERR_MEMORY only. */
+    neo_status (*parse)(const neo_schema *schema, const neo__parse_options *options,
+                        neo__block *block);
+    /* Text: the line at p; returns where the next begins. The fewest bytes of one, \n included. */
+    const char *(*line)(const neo_schema *schema, const neo__parse_options *options,
+                        neo__block *block, const char *p, neo__parsed *line);
+    size_t (*least)(const neo_schema *schema, int unlabeled);
+} neo__format;
+static const neo__format *neo__format_of(const neo_schema *schema);
 
 /* ---- messages ---- */
 static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, const char *format,
@@ -1835,9 +1947,20 @@ static float *neo__block_record(const neo_schema *s, const neo__block *b, int64_
 static int64_t *neo__record_ids(const neo_schema *s, void *record) {
     return (int64_t *)(void *)((char *)record + s->ids_offset);
 }
+/* The record of a sample without ids, as of another rank. */
+static void neo__record_empty(const neo_schema *schema, const neo__block *block, float *record) {
+    int64_t *ids = neo__record_ids(schema, record);
+    memset(ids, 0, ((size_t)schema->feature_count + 1) * sizeof *ids);
+    ids[0] = block->id_count;
+}
 /* log n for a whole n in 1 .. 2^62. */
 static double neo__log_whole(const double *table, uint64_t n) {
     return n < NEO__LOG_TABLE ? table[n] : neo__log_positive(table, (double)n);
+}
+/* The same as f32. */
+NEO__INLINE float neo__log_count(const neo_schema *schema, uint64_t n) {
+    return n < NEO__LOG_TABLE ? schema->log_f32[n]
+                              : (float)neo__log_positive(schema->log_table, (double)n);
 }
 
 /* ---- Criteo ---- */
@@ -1857,7 +1980,7 @@ static const char *neo__criteo_dense(const neo_schema *schema, const char *p, fl
         while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
         if (p == digits || p - digits > 18 || *p != '\t') return NULL;
         p++;
-        if (!negative) dense[d] = (float)neo__log_whole(schema->log_table, v + 1);
+        if (!negative) dense[d] = neo__log_count(schema, v + 1);
     }
     return p;
 }
@@ -1893,9 +2016,9 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     }
     return NEO_OK;
 }
-/* One line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
-                                    const char *p, float *record, neo_status *fit_status) {
+/* A good line into a record. Returns where the next begins, or NULL: a bad line. */
+static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
+                                      const char *p, float *record, neo_status *fit_status) {
     uint32_t key[NEO__CRITEO_FEATURES];
     uint8_t present[NEO__CRITEO_FEATURES];
     int64_t *ids = neo__record_ids(schema, record);
@@ -1931,6 +2054,25 @@ static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_o
         }
     }
     return p;
+}
+/* The end of the line at p, without \r; *next: where the next begins. */
+static const char *neo__text_stop(const neo__block *block, const char *p, const char **next) {
+    const char *stop =
+        (const char *)memchr(p, '\n', (size_t)(block->raw + block->raw_bytes - p));
+    *next = stop + 1;
+    return stop > p && stop[-1] == '\r' ? stop - 1 : stop;
+}
+static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
+                                    neo__block *block, const char *p, neo__parsed *line) {
+    const char *next = neo__criteo_sample(schema, options, p, line->record, &line->fit);
+    line->sample = next != NULL;
+    if (!next)
+        neo__criteo_issue(p, neo__text_stop(block, p, &next), options->unlabeled, &line->issue);
+    return next;
+}
+static size_t neo__criteo_least(const neo_schema *schema, int unlabeled) {
+    (void)schema;
+    return (size_t)(NEO__CRITEO_FIELDS + 1 - 2 * (unlabeled != 0));
 }
 
 /* ---- delimited ---- */
@@ -2228,9 +2370,9 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
     return 0;
 }
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
-static int neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
-                               neo__block *block, const char *line, const char *end, float *record,
-                               neo__issue *issue, neo_status *fit_status) {
+static int neo__delimited_sample(const neo_schema *schema, const neo__parse_options *options,
+                                 neo__block *block, const char *line, const char *end,
+                                 float *record, neo__issue *issue, neo_status *fit_status) {
     int labeled;
     if (!neo__line_whole(line, end, issue)) return 0;
     for (int32_t i = 0; i < schema->comment_count; i++) {
@@ -2251,20 +2393,6 @@ static int neo__delimited_line(const neo_schema *schema, const neo__parse_option
     return 1;
 }
 
-/* ---- a block of text ---- */
-/* Shortest line that can be a sample, its \n included. */
-static size_t neo__least_line(const neo_schema *s, int unlabeled) {
-    if (s->format == NEO_FORMAT_CRITEO)
-        return (size_t)(NEO__CRITEO_FIELDS + 1 - 2 * (unlabeled != 0));
-    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
-    size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
-    return NEO__MAX(least, 2);
-}
-/* Most ids that `samples` samples of one block can have: a word of a list takes a byte at least. */
-static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
-    return s->format == NEO_FORMAT_SYNTHETIC ? neo__synthetic_ids(s, samples)
-                                             : samples * s->feature_count + NEO__CHUNK_BYTES;
-}
 #define NEO__HINT_QUOTE " (fields in quotes need the setting: quote \")"
 /* Add to a bad line's message the setting that the description may lack: for a line with quotes,
    and for the first of a file. */
@@ -2278,6 +2406,22 @@ static void neo__issue_hint(const neo_schema *s, const neo__block *b, neo__text 
         snprintf(issue->text + used, sizeof issue->text - used,
                  " (a line of names needs the setting: header)");
 }
+static const char *neo__delimited_line(const neo_schema *schema, const neo__parse_options *options,
+                                       neo__block *block, const char *p, neo__parsed *line) {
+    const char *next, *stop = neo__text_stop(block, p, &next);
+    line->sample = neo__delimited_sample(schema, options, block, p, stop, line->record,
+                                         &line->issue, &line->fit);
+    if (line->sample == 0)
+        neo__issue_hint(schema, block, neo__text_of(p, stop), &line->issue);
+    return next;
+}
+static size_t neo__delimited_least(const neo_schema *s, int unlabeled) {
+    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
+    size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
+    return NEO__MAX(least, 2);
+}
+
+/* ---- a block of text ---- */
 static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo__issue *e) {
     if (b->issue_count < NEO__BLOCK_ISSUES) {
         b->issues[b->issue_count] = *e;
@@ -2296,46 +2440,35 @@ static const char *neo__block_start(neo__block *b) {
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
     return p;
 }
-/* Parses all of the block. Returns NEO_ERR_MEMORY only (while fitting). */
-static neo_status neo__block_parse_text(const neo_schema *schema, const neo__parse_options *options,
-                                        neo__block *block) {
+/* Parses all of the block, which for a format without lines is one of rows. Returns NEO_ERR_MEMORY
+   only (while fitting). */
+static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_options *options,
+                                   neo__block *block) {
+    const neo__format *format = neo__format_of(schema);
+    if (format->parse) return format->parse(schema, options, block);
     const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
-    neo_status fit_status = NEO_OK;
-    int criteo = schema->format == NEO_FORMAT_CRITEO;
-    while (p < end && !block->failed && fit_status == NEO_OK) {
+    neo__parsed line;
+    line.fit = NEO_OK;
+    while (p < end && !block->failed && line.fit == NEO_OK) {
         if (p[0] == '\n' || (p[0] == '\r' && p[1] == '\n')) { /* blank */
             p += p[0] == '\n' ? 1 : 2;
             block->lines++;
             continue;
         }
-        float *record = neo__block_record(schema, block, block->count);
-        neo__issue issue;
         NEO_ASSERT(block->count < block->capacity);
-        const char *next =
-            criteo ? neo__criteo_line(schema, options, p, record, &fit_status) : NULL;
-        int sample = next != NULL;
-        if (!next) {
-            const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
-            next = stop + 1;
-            if (stop > p && stop[-1] == '\r') stop--;
-            if (criteo) neo__criteo_issue(p, stop, options->unlabeled, &issue);
-            else
-                sample = neo__delimited_line(schema, options, block, p, stop, record, &issue,
-                                             &fit_status);
-            if (!criteo && sample == 0)
-                neo__issue_hint(schema, block, neo__text_of(p, stop), &issue);
-        }
-        if (sample == 0) neo__block_bad(block, options, &issue);
+        line.record = neo__block_record(schema, block, block->count);
+        const char *next = format->line(schema, options, block, p, &line);
+        if (line.sample == 0) neo__block_bad(block, options, &line.issue);
         block->lines++;
-        if (sample == 1) {
+        if (line.sample == 1) {
             block->end_offset[block->count] = (uint32_t)(next - block->raw);
             block->end_line[block->count] = (uint32_t)block->lines;
-            if (options->fit) block->taken++;
+            if (options->fit || options->sizes) block->taken++;
             else block->count++;
         }
         p = next;
     }
-    return fit_status;
+    return line.fit;
 }
 NEO__HOT_END
 NEO__COLD_END
@@ -2350,9 +2483,9 @@ NEO__COLD_BEGIN
    with a share, the rows of other ranks are there in number only.
    One thread at a time.
    ------------------------------------------------------------------------ */
-typedef struct neo__source {
+struct neo__source {
     const neo_schema *schema; /* NULL: not made yet */
-    neo__arena arena;         /* paths, carry, head, npy_path */
+    neo__arena arena;         /* paths, carry, head, planes, row_path */
     const neo__parse_options *options;
     const char **paths;
     int32_t path_count;
@@ -2369,29 +2502,22 @@ typedef struct neo__source {
     size_t carry_bytes;
     neo__head head;   /* of this file, if the schema has headers */
     neo__text *names; /* [NEO__COLUMNS_MAX] of it */
-    int64_t rows; /* npy, synthetic: of this file */
-    const int64_t
-        *file_rows; /* npy: rows of the files before file i, as they were at open; or NULL */
-    const neo__share *share; /* npy, synthetic: or NULL */
-    int64_t sample;          /* rows handed out since the last seek */
-    neo__file npy[NEO__NPY_FILES];
-    neo__npy_info info[NEO__NPY_FILES];
-    char *npy_path;  /* [NEO__NPY_FILES][NEO__PATH_BYTES] */
-    const int *stop; /* atomic: give up waiting; or NULL */
-} neo__source;
-
-static neo_status neo__source_npy_open(neo__source *source);
-static neo_status neo__source_npy(neo__source *source, neo__block *b);
-static neo_status neo__source_synthetic(neo__source *source, neo__block *b);
-static int64_t neo__synthetic_samples(const neo_schema *s);
+    int64_t rows;     /* of this file, in a format without lines */
+    const int64_t *file_rows; /* of the files before file i, as they were at open; or NULL */
+    const neo__share *share;  /* or NULL */
+    int64_t sample;           /* rows handed out since the last seek */
+    neo__file files[NEO__ROW_FILES];
+    neo__plane *planes; /* [plane_count] */
+    char *row_path;     /* [NEO__ROW_FILES][NEO__PATH_BYTES] */
+    const int *stop;    /* atomic: give up waiting; or NULL */
+};
 
 static void neo__source_close_file(neo__source *source) {
-    if (!source->open) return;
-    if (source->schema->format == NEO_FORMAT_NPY)
-        for (int i = 0; i < NEO__NPY_FILES; i++) (void)neo__file_close(&source->npy[i]);
-    else if (source->schema->format != NEO_FORMAT_SYNTHETIC && !source->fed)
-        (void)neo__file_close(&source->handle);
+    if (source->open) neo__format_of(source->schema)->close(source);
     source->open = 0;
+}
+static void neo__source_close_text(neo__source *source) {
+    if (!source->fed) (void)neo__file_close(&source->handle);
 }
 static int neo__source_stopped(const neo__source *source) {
     return source->stop && __atomic_load_n(source->stop, __ATOMIC_RELAXED);
@@ -2634,10 +2760,17 @@ static neo_status neo__source_drop_line(neo__source *source, neo__block *block) 
     }
     return NEO_OK;
 }
+/* The bytes of at most so many lines of a text. */
+static size_t neo__text_lines(const char *text, size_t bytes, int64_t lines) {
+    const char *p = text, *end = text + bytes;
+    for (; lines > 0 && p < end; lines--) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        p = stop ? stop + 1 : end;
+    }
+    return (size_t)(p - text);
+}
 static neo_status neo__source_text(neo__source *source, neo__block *block) {
     size_t count = source->carry_bytes, got = 0;
-    if (!source->open) NEO__TRY(neo__source_open_text(source));
-    count = source->carry_bytes;
     memcpy(block->raw, source->carry, count);
     source->carry_bytes = 0;
     block->file = source->file;
@@ -2651,6 +2784,7 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     size_t cut = count;
     if (!source->at_end)
         while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
+    if (block->most_lines) cut = neo__text_lines(block->raw, cut, block->most_lines);
     block->bytes = (int64_t)cut;
     if (cut == 0 && count > 0) {
         if (count < NEO__CHUNK_BYTES) { /* a pipe: part of a line */
@@ -2703,12 +2837,9 @@ static neo_status neo__source_next(neo__source *source, neo__block *block) {
         block->end = 1;
         return NEO_OK;
     }
-    switch (source->schema->format) {
-    case NEO_FORMAT_NPY: block->status = neo__source_npy(source, block); break;
-    case NEO_FORMAT_SYNTHETIC: block->status = neo__source_synthetic(source, block); break;
-    case NEO_FORMAT_CRITEO:
-    case NEO_FORMAT_DELIMITED: block->status = neo__source_text(source, block); break;
-    }
+    const neo__format *format = neo__format_of(source->schema);
+    if (!source->open && format->open) block->status = format->open(source);
+    if (block->status == NEO_OK) block->status = format->fill(source, block);
     if (block->status != NEO_OK) {
         memcpy(block->error, neo_last_error(), sizeof block->error);
     } else if (block->file_end) {
@@ -2750,15 +2881,16 @@ static neo_status neo__source_create(neo__source *source, const char *function,
         input += strcmp(paths[i], "-") == 0;
     }
     NEO__CHECK(input <= 1, NEO_ERR_ARG, "%s: standard input ('-') is there twice", function);
-    NEO__CHECK(input == 0 || schema->format != NEO_FORMAT_NPY, NEO_ERR_ARG,
-               "%s: npy triples cannot come from standard input", function);
+    NEO__CHECK(input == 0 || neo__format_of(schema)->line, NEO_ERR_ARG,
+               "%s: arrays and records cannot come from standard input", function);
     source->schema = schema;
     source->arena.ctx = schema->ctx;
     source->arena.function = function;
     source->path_count = path_count;
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
     NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
-    NEO__TRY(NEO__ARENA(&source->arena, source->npy_path, (int)NEO__NPY_FILES * NEO__PATH_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->row_path, (int)NEO__ROW_FILES * NEO__PATH_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->planes, NEO__MAX(schema->plane_count, 1)));
     if (schema->header) {
         NEO__TRY(NEO__ARENA(&source->arena, source->head.target, NEO__COLUMNS_MAX));
         NEO__TRY(NEO__ARENA(&source->arena, source->names, NEO__COLUMNS_MAX));
@@ -2772,22 +2904,38 @@ static neo_status neo__source_create(neo__source *source, const char *function,
 }
 
 /* ---- blocks ---- */
-/* Rows of npy arrays or synthetic samples in a block. */
+/* Rows in a block of a format without lines. */
 static int64_t neo__block_rows(const neo_schema *s) {
-    size_t bytes = (size_t)(s->dense_count + 1) * 8 + (size_t)s->feature_count * 8;
-    int64_t rows = (int64_t)(NEO__CHUNK_BYTES / bytes);
-    return NEO__MAX(rows, 1);
+    int64_t numbers = s->dense_count + 1 + NEO__MAX(s->feature_count, s->sample_ids);
+    return NEO__MAX((int64_t)NEO__CHUNK_BYTES / (numbers * 8), 1);
 }
-/* Cut a block's buffers. They are sized for the most samples that its text or its rows can hold. */
+static int neo__schema_is_svm(const neo_schema *s) {
+    return s->format == NEO_FORMAT_LIBSVM || s->format == NEO_FORMAT_LIBFFM;
+}
+/* Samples that a block's text or its rows can hold at most. One whose text could hold more than fit
+   into NEO__RECORDS_BYTES is cut shorter. */
+static int64_t neo__block_samples(const neo_schema *schema, int unlabeled) {
+    const neo__format *format = neo__format_of(schema);
+    if (!format->line) return neo__block_rows(schema);
+    int64_t most = (int64_t)((NEO__CHUNK_BYTES + 1) / format->least(schema, unlabeled)) + 2;
+    return NEO__MIN(most, (int64_t)(NEO__RECORDS_BYTES / schema->record_bytes) + 1);
+}
+/* Most ids of so many samples of a block. A word of text takes a byte at least. */
+static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
+    int64_t text = neo__format_of(s)->line ? NEO__CHUNK_BYTES : 0;
+    if (neo__schema_is_svm(s)) return text;
+    return samples * NEO__MAX(s->feature_count, s->sample_ids) + text;
+}
+/* Cut a block's buffers. They are sized for the most samples that it can hold. */
 static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
                               neo__carve *carve) {
-    int text = schema->format == NEO_FORMAT_CRITEO || schema->format == NEO_FORMAT_DELIMITED;
-    size_t rows = (size_t)neo__block_rows(schema);
-    size_t raw = rows * (size_t)(schema->dense_count + 1 + schema->feature_count) * 8;
+    size_t raw = (size_t)neo__block_rows(schema) *
+                 (size_t)(schema->dense_count + 1 +
+                          NEO__MAX(schema->feature_count, schema->sample_ids)) * 8;
     memset(block, 0, sizeof *block);
-    block->capacity =
-        text ? (int64_t)((NEO__CHUNK_BYTES + 1) / neo__least_line(schema, unlabeled)) + 2
-             : (int64_t)rows;
+    block->capacity = neo__block_samples(schema, unlabeled);
+    if (block->capacity == (int64_t)(NEO__RECORDS_BYTES / schema->record_bytes) + 1)
+        block->most_lines = block->capacity;
     if (schema->multi) block->id_capacity = neo__block_ids(schema, block->capacity);
     NEO__CARVE(carve, block->raw, NEO__MAX((size_t)NEO__CHUNK_BYTES, raw) + 1 + NEO__BLOCK_PAD);
     NEO__CARVE(carve, block->records, neo__size_mul((size_t)block->capacity, schema->record_bytes));
@@ -2797,6 +2945,8 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->end_line, block->capacity);
     NEO__CARVE(carve, block->fields, schema->column_count);
     if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
+    NEO__CARVE(carve, block->planes, schema->plane_count);
+    if (neo__schema_is_svm(schema)) NEO__CARVE(carve, block->pairs, NEO__SVM_PAIRS);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
 static neo_status neo__block_create(neo_ctx *ctx, const neo_schema *schema, int unlabeled,
@@ -2901,7 +3051,7 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     NEO__TRY(neo__source_next(&fit->source, block));
     if (block->end) return NEO_END;
     if (block->offset == 0) neo__tally_file(&fit->tally);
-    NEO__TRY(neo__block_parse_text(schema, &fit->options, block));
+    NEO__TRY(neo__block_parse(schema, &fit->options, block));
     fit->tally.samples += block->taken;
     fit->samples += block->taken;
     return neo__tally_block(schema, &fit->tally, block,
@@ -2995,6 +3145,7 @@ typedef struct neo__slot {
     neo__slot_state state;
     float *dense, *label;
     int64_t *offsets;
+    int64_t counted; /* offsets[i] is i below this: of one id each they stay */
     neo__ids ids;
     neo_batch batch;
     neo_position after;
@@ -3144,7 +3295,7 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
 }
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
-    enum { TILE = 16 };
+    enum { TILE = 32 };
     int64_t features = schema->feature_count, dense = schema->dense_count;
     const int64_t *ids[TILE];
     for (int64_t i = 0; i < count; i += TILE) {
@@ -3160,7 +3311,8 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
         for (int64_t t = 0; t < features; t++)
             for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
     }
-    for (int64_t i = 0; i <= features * count; i++) slot->offsets[i] = i;
+    for (; slot->counted <= features * count; slot->counted++)
+        slot->offsets[slot->counted] = slot->counted;
 }
 static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
                                     int64_t count, neo__slot *slot) {
@@ -3392,7 +3544,6 @@ static int neo__reader_try_fill(neo_reader *reader) {
     neo__cond_broadcast(&reader->work);
     return 1;
 }
-static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o, neo__block *b);
 static int neo__reader_try_read(neo_reader *reader) {
     int slot = (int)(reader->blocks.read_number % reader->blocks.count);
     if (reader->blocks.reading || reader->blocks.all_read || reader->end.number >= 0) return 0;
@@ -3539,7 +3690,9 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
     }
 }
 static neo_status neo__reader_memory(neo_reader *reader) {
-    const int64_t ids = (int64_t)reader->schema->feature_count * (reader->schema->multi ? 2 : 1);
+    const neo_schema *schema = reader->schema;
+    const int64_t some = (int64_t)schema->feature_count * (schema->multi ? 2 : 1);
+    const int64_t ids = schema->hot ? schema->sample_ids : some;
     const int64_t batch = (int64_t)neo__slot_samples(reader);
     neo__carve carve = {NULL, 0};
     neo__reader_layout(reader, &carve);
@@ -3605,24 +3758,8 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
                "a checkpoint");
     return NEO_OK;
 }
-/* Check that every triple is there, and count the rows. */
-static neo_status neo__reader_look_npy(neo_reader *reader) {
-    int32_t count = reader->blocks.source.path_count;
-    int64_t *rows;
-    NEO__TRY(NEO__ARENA(&reader->blocks.source.arena, rows, count + 1));
-    reader->extent.rows_before = rows;
-    for (int32_t i = 0; i < count; i++) {
-        neo__source_seek(&reader->blocks.source, i, 0);
-        NEO__TRY(neo__source_npy_open(&reader->blocks.source));
-        rows[i + 1] = rows[i] + reader->blocks.source.rows;
-        neo__source_close_file(&reader->blocks.source);
-    }
-    reader->extent.samples = rows[count];
-    reader->blocks.source.file_rows = rows;
-    return NEO_OK;
-}
 /* Check that every file is there, and add up the sizes. */
-static neo_status neo__reader_look(neo_reader *reader) {
+static neo_status neo__reader_look_text(neo_reader *reader) {
     int32_t count = reader->blocks.source.path_count;
     int64_t *sizes;
     int known = 1, input = 0;
@@ -3719,18 +3856,11 @@ static neo_status neo__reader_init(neo_reader *reader) {
     neo_reader_desc *desc = &reader->desc;
     NEO__TRY(neo__source_create(&reader->blocks.source, "neo_reader_open", reader->schema,
                                 &reader->blocks.options, desc->paths, desc->path_count));
-    if (reader->schema->format == NEO_FORMAT_SYNTHETIC) {
-        reader->blocks.source.path_count = 1; /* as one file */
-        reader->extent.samples = neo__synthetic_samples(reader->schema);
-    } else if (reader->schema->format == NEO_FORMAT_NPY) {
-        NEO__TRY(neo__reader_look_npy(reader));
-    } else {
-        NEO__TRY(neo__reader_look(reader));
-    }
+    NEO__TRY(neo__format_of(reader->schema)->look(reader));
     reader->blocks.source.input = desc->input;
     /* In file order a sample's number is its row's, unless bad rows are skipped. */
-    int rows = reader->schema->format == NEO_FORMAT_SYNTHETIC ||
-               (reader->schema->format == NEO_FORMAT_NPY && !desc->skip_bad_lines);
+    int rows = !neo__format_of(reader->schema)->line &&
+               (reader->schema->synthetic || !desc->skip_bad_lines);
     reader->share.batch = desc->batch;
     reader->share.shards = reader->ctx->repro_shards;
     reader->share.first = reader->first_leaf;
@@ -3937,6 +4067,329 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     neo_reader_stats stats = r->stats;
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
     return stats;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-rows
+
+   Formats without lines: a sample is row i of each plane (arrays of triples), or one record of a
+   file, whose parts are planes with its length from row to row. Files know their rows, so a rank
+   reads its own alone. A bad row is named by file, row and column, all from 0.
+   ------------------------------------------------------------------------ */
+/* The file just opened has the rows that it had when the reader was opened, and the place. */
+static neo_status neo__source_check_rows(const neo__source *source) {
+    const char *path = source->paths[source->file];
+    NEO__CHECK(source->offset <= source->rows, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, the saved position is at row %" PRId64, path,
+               source->rows, source->offset);
+    const int64_t *before = source->file_rows;
+    int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
+    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", path,
+               source->rows, known);
+    return NEO_OK;
+}
+/* Check that every file is there, and count the rows. */
+static neo_status neo__reader_look_rows(neo_reader *reader) {
+    neo__source *source = &reader->blocks.source;
+    int64_t *rows;
+    NEO__TRY(NEO__ARENA(&source->arena, rows, source->path_count + 1));
+    reader->extent.rows_before = rows;
+    for (int32_t i = 0; i < source->path_count; i++) {
+        neo__source_seek(source, i, 0);
+        NEO__TRY(neo__format_of(source->schema)->open(source));
+        rows[i + 1] = rows[i] + source->rows;
+        neo__source_close_file(source);
+    }
+    reader->extent.samples = rows[source->path_count];
+    source->file_rows = rows;
+    return NEO_OK;
+}
+/* `count` rows of a plane to `to`: those of the share, and what lies between two of its runs if
+   that is less than another read would cost. */
+static neo_status neo__source_read_plane(neo__source *source, const neo__plane *plane,
+                                         int64_t count, char *to) {
+    enum { GAP_BYTES = 16384 };
+    const neo__share *share = source->share;
+    const int64_t base = source->sample, row = plane->row_bytes;
+    int64_t at = 0, end = count, stop = 0, from = plane->offset + source->offset * row;
+    while (at < count) {
+        if (share) {
+            at = neo__share_next(share, base + at, base + count, &stop) - base;
+            end = stop - base;
+            for (int64_t next = end; next < count;) {
+                next = neo__share_next(share, base + next, base + count, &stop) - base;
+                if (next == count || (next - end) * row > GAP_BYTES) break;
+                next = end = stop - base;
+            }
+        }
+        if (at < end)
+            NEO__TRY(neo__file_read_at(&source->files[plane->file], from + at * row, to + at * row,
+                                       (size_t)((end - at) * row)));
+        at = end;
+    }
+    return NEO_OK;
+}
+/* Rows [offset, offset + count), plane by plane. */
+static neo_status neo__source_rows(neo__source *source, neo__block *block) {
+    int64_t count = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
+    size_t at = 0;
+    for (int32_t k = 0; k < source->schema->plane_count; k++) {
+        neo__plane *plane = &block->planes[k];
+        *plane = source->planes[k];
+        plane->at = plane->within ? (size_t)plane->within : at;
+        if (plane->within) continue;
+        NEO__TRY(neo__source_read_plane(source, plane, count, block->raw + at));
+        at += (size_t)(count * plane->row_bytes);
+    }
+    block->raw_bytes = at;
+    block->bytes = count;
+    source->offset += count;
+    source->sample += count;
+    block->file_end = source->offset == source->rows;
+    return NEO_OK;
+}
+NEO__HOT_BEGIN
+static double neo__plane_number(const neo__plane *plane, const char *p) {
+    double d;
+    float f;
+    uint16_t h;
+    int64_t l;
+    int32_t i;
+    if (plane->f64) return memcpy(&d, p, 8), d;
+    switch (plane->dtype) {
+    case NEO_F32: return memcpy(&f, p, 4), (double)f;
+    case NEO_F16: return memcpy(&h, p, 2), (double)neo__f32_from_f16(h);
+    case NEO_I32: return memcpy(&i, p, 4), (double)i;
+    case NEO_I64: return memcpy(&l, p, 8), (double)l;
+    case NEO_I8: return (double)(signed char)*p;
+    default: return (double)(unsigned char)*p;
+    }
+}
+static int64_t neo__plane_id(const neo__plane *plane, const char *p) {
+    int64_t l;
+    int32_t i;
+    if (plane->dtype == NEO_I64) return memcpy(&l, p, 8), l;
+    memcpy(&i, p, 4);
+    return plane->is_unsigned ? (int64_t)(uint32_t)i : (int64_t)i;
+}
+static const char *neo__block_row(const neo__block *block, int32_t plane, int64_t i) {
+    return block->raw + block->planes[plane].at + i * block->planes[plane].row_bytes;
+}
+/* Fault of a number: column `column` of its part of the sample; of ids, of feature t there. */
+static void neo__row_issue(const neo_schema *schema, neo__issue *issue, int part, int64_t row,
+                           int32_t t, int64_t column, const char *format, ...)
+    NEO__PRINTF(7, 8);
+static void neo__row_issue(const neo_schema *schema, neo__issue *issue, int part, int64_t row,
+                           int32_t t, int64_t column, const char *format, ...) {
+    char place[120], what[120];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (schema->format == NEO_FORMAT_BINARY) {
+        if (part != NEO__PLANE_LABEL) column++;
+        if (part == NEO__PLANE_IDS) column += schema->dense_count;
+        for (int32_t f = 0; f < t; f++) column += schema->hot ? schema->hot[f] : 1;
+        snprintf(place, sizeof place, ": row %" PRId64 ", column %" PRId64, row, column);
+    } else if (part == NEO__PLANE_LABEL) {
+        snprintf(place, sizeof place, "labels.npy: row %" PRId64, row);
+    } else if (part == NEO__PLANE_DENSE) {
+        snprintf(place, sizeof place, "dense.npy: row %" PRId64 ", column %" PRId64, row, column);
+    } else if (schema->format == NEO_FORMAT_NPZ) {
+        snprintf(place, sizeof place,
+                 "sparse_multi_hot.npz: %d.npy: row %" PRId64 ", column %" PRId64, t, row, column);
+    } else {
+        snprintf(place, sizeof place, "sparse.npy: row %" PRId64 ", column %d (%.40s)", row, t,
+                 schema->feature_names[t]);
+    }
+    neo__issue_set(issue, NEO_ERR_RANGE, 0, "%s: %s", place, what);
+}
+/* An id within [0, rows), by its remainder if the schema says so; or as it is, if it is outside. */
+static int64_t neo__id_fit(int64_t id, int64_t rows, int modulo) {
+    if (!modulo || (id >= 0 && id < rows)) return id;
+    if (id >= 0 && id <= (int64_t)UINT32_MAX) return (int64_t)((uint32_t)id % (uint32_t)rows);
+    id %= rows;
+    return id < 0 ? id + rows : id;
+}
+/* Dense numbers of row i: as they are, or of records that hold integers log(x + 1). */
+static int neo__row_dense(const neo_schema *schema, const neo__block *block, int64_t i,
+                          float *dense, neo__issue *issue) {
+    const neo__plane *plane = &block->planes[NEO__PLANE_DENSE];
+    const char *p = neo__block_row(block, NEO__PLANE_DENSE, i);
+    const int32_t count = schema->dense_count;
+    float wrong = 0.0f; /* NaN when one is not finite */
+    if (schema->format == NEO_FORMAT_BINARY && !schema->float_dense) {
+        for (int32_t k = 0; k < count; k++) {
+            int32_t x;
+            memcpy(&x, p + 4 * k, 4);
+            dense[k] = neo__log_count(schema, (uint64_t)NEO__MAX(x, 0) + 1);
+        }
+        return 1;
+    }
+    if (plane->dtype == NEO_F32 && !plane->f64) memcpy(dense, p, (size_t)count * 4);
+    else
+        for (int32_t k = 0; k < count; k++)
+            dense[k] = (float)neo__plane_number(plane, p + (size_t)k * plane->item_bytes);
+    for (int32_t k = 0; k < count; k++) wrong += dense[k] - dense[k];
+    if (wrong == 0.0f) return 1;
+    int32_t k = 0;
+    while (dense[k] - dense[k] == 0.0f) k++;
+    neo__row_issue(schema, issue, NEO__PLANE_DENSE, block->offset + i, 0, k,
+                   "expected a finite number of f32's range");
+    return 0;
+}
+/* `count` ids of i32, each of a table (each_table) or all of one. 0: one is outside. */
+NEO__INLINE int neo__take_ids(const char *p, int64_t count, int is_unsigned, const int64_t *rows,
+                              int each_table, int64_t *to) {
+    uint64_t outside = 0;
+    for (int64_t k = 0; k < count; k++) {
+        int32_t x;
+        memcpy(&x, p + 4 * k, 4);
+        int64_t id = is_unsigned ? (int64_t)(uint32_t)x : (int64_t)x;
+        to[k] = id;
+        outside |= (uint64_t)id >= (uint64_t)rows[each_table ? k : 0];
+    }
+    return !outside;
+}
+/* The ids of a row that lie within their tables, as nearly all do. 0: not all, or not i32. */
+static int neo__row_ids_inside(const neo_schema *schema, const neo__block *block, int64_t i,
+                               int64_t *to) {
+    const int own = schema->plane_count > NEO__PLANE_IDS + 1;
+    const neo__plane *plane = &block->planes[NEO__PLANE_IDS];
+    const char *p = neo__block_row(block, NEO__PLANE_IDS, i);
+    int good = plane->dtype == NEO_I32;
+    if (!good) return 0;
+    if (!schema->multi && !own) {
+        if (plane->is_unsigned)
+            return neo__take_ids(p, schema->feature_count, 1, schema->rows, 1, to);
+        return neo__take_ids(p, schema->feature_count, 0, schema->rows, 1, to);
+    }
+    for (int32_t t = 0; t < schema->feature_count && good; t++) {
+        const int64_t count = schema->hot[t];
+        if (own) p = neo__block_row(block, NEO__PLANE_IDS + t, i);
+        if (plane->is_unsigned) good = neo__take_ids(p, count, 1, &schema->rows[t], 0, to);
+        else good = neo__take_ids(p, count, 0, &schema->rows[t], 0, to);
+        p += 4 * count;
+        to += count;
+    }
+    return good;
+}
+/* Ids of row i, one after another, to `to`. 0: one is outside its table. */
+static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64_t i, int64_t *to,
+                        neo__issue *issue) {
+    const int own = schema->plane_count > NEO__PLANE_IDS + 1; /* a plane for each feature */
+    const neo__plane *plane = &block->planes[NEO__PLANE_IDS];
+    const char *p = neo__block_row(block, NEO__PLANE_IDS, i);
+    if (neo__row_ids_inside(schema, block, i, to)) return 1;
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        const int64_t rows = schema->rows[t];
+        const int32_t count = schema->hot ? schema->hot[t] : 1;
+        if (own) plane += t > 0, p = neo__block_row(block, NEO__PLANE_IDS + t, i);
+        for (int32_t k = 0; k < count; k++, p += plane->item_bytes) {
+            int64_t id = neo__id_fit(neo__plane_id(plane, p), rows, schema->modulo);
+            *to++ = id;
+            if (id >= 0 && id < rows) continue;
+            neo__row_issue(schema, issue, NEO__PLANE_IDS, block->offset + i, t, k,
+                           "id %" PRId64 " is not in [0, %" PRId64 ")", id, rows);
+            return 0;
+        }
+    }
+    return 1;
+}
+/* Row i of the block into a record. 0: a bad row. */
+static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t i, float *record,
+                           neo__issue *issue) {
+    int64_t *ids = neo__record_ids(schema, record);
+    double y = neo__plane_number(&block->planes[NEO__PLANE_LABEL],
+                                 neo__block_row(block, NEO__PLANE_LABEL, i));
+    /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
+    if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
+    if (!(y >= 0.0 && y <= 1.0)) {
+        neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, 0,
+                       "expected a label in [0, 1], found %g", y);
+        return 0;
+    }
+    record[0] = (float)y;
+    if (!neo__row_dense(schema, block, i, record + 1, issue)) return 0;
+    if (!schema->multi) return neo__row_ids(schema, block, i, ids, issue);
+    if (!neo__row_ids(schema, block, i, block->ids + block->id_count, issue)) return 0;
+    ids[0] = block->id_count;
+    for (int32_t t = 0, end = 0; t < schema->feature_count; t++)
+        ids[1 + t] = end += schema->hot[t];
+    block->id_count += schema->sample_ids;
+    return 1;
+}
+/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
+static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
+    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
+    *stop -= base;
+    return mine - base;
+}
+static neo_status neo__block_parse_rows(const neo_schema *schema, const neo__parse_options *options,
+                                        neo__block *block) {
+    int64_t mine = 0, stop = block->bytes;
+    block->count = block->bad = block->taken = block->id_count = 0;
+    for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
+        float *record = neo__block_record(schema, block, block->count);
+        neo__issue issue;
+        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (i >= mine && !neo__row_sample(schema, block, i, record, &issue)) {
+            neo__block_bad(block, options, &issue);
+            continue;
+        }
+        if (i < mine && schema->multi) neo__record_empty(schema, block, record);
+        block->end_offset[block->count] = (uint32_t)(i + 1);
+        block->end_line[block->count++] = 0;
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
+
+/* ---- the schema ---- */
+/* Raise the schema's rows to the largest ids + 1 of `count` rows of a plane that holds those of
+   features [first, first + features). */
+static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
+                                  const neo__plane *plane, int64_t count, int32_t first,
+                                  int32_t features) {
+    const int64_t row = plane->row_bytes, step = NEO__MAX((int64_t)NEO__CHUNK_BYTES / row, 1);
+    const size_t bytes = (size_t)(step * row);
+    char *piece = (char *)neo_alloc(schema->ctx, bytes);
+    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to scan the ids", file->path);
+    neo_status status = NEO_OK;
+    for (int64_t i = 0; status == NEO_OK && i < count && row > 0; i++) {
+        if (i % step == 0)
+            status = neo__file_read_at(file, plane->offset + i * row, piece,
+                                       (size_t)(NEO__MIN(count - i, step) * row));
+        const char *p = piece + i % step * row + plane->within;
+        for (int32_t t = first; status == NEO_OK && t < first + features; t++)
+            for (int32_t k = schema->hot ? schema->hot[t] : 1; k-- > 0; p += plane->item_bytes) {
+                int64_t id = neo__plane_id(plane, p);
+                if (id < 0 || id == INT64_MAX)
+                    status = neo_fail(NEO_ERR_RANGE,
+                                      "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64
+                                      " cannot be",
+                                      file->path, i,
+                                      (p - piece - i % step * row) / (int64_t)plane->item_bytes,
+                                      id);
+                else schema->rows[t] = NEO__MAX(schema->rows[t], id + 1);
+            }
+    }
+    neo_free(schema->ctx, piece, bytes);
+    return status;
+}
+/* Names, and sizes as asked for: by feature, the same for all, or (0) as they were found. */
+static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_t rows,
+                                    const int64_t *rows_per_feature) {
+    for (int32_t f = 0; f < schema->feature_count; f++) {
+        NEO__TRY(neo__schema_name(schema, f, name, f));
+        if (rows_per_feature) schema->rows[f] = rows_per_feature[f];
+        else schema->rows[f] = rows ? rows : NEO__MAX(schema->rows[f], 1);
+        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
+                   "%s: feature %d has %" PRId64 " rows, fewer than 1", schema->arena.function, f,
+                   schema->rows[f]);
+    }
+    neo__schema_end(schema);
+    return NEO_OK;
 }
 /* ---------------------------------------------------------------------------
    >>impl-npy
@@ -4222,281 +4675,192 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tens
     return status != NEO_OK ? status : closed;
 }
 
-/* ---- triples ---- */
-static const char *neo__npy_name(int k) {
-    return k == 0 ? "dense.npy" : k == 1 ? "sparse.npy" : "labels.npy";
+/* ---- triples: arrays for each of dense numbers, ids and labels; see >>impl-rows ---- */
+/* File k of a triple. */
+static const char *neo__npy_name(neo_format format, int k) {
+    return k == 0 ? "dense.npy" : k == 2 ? "labels.npy"
+           : format == NEO_FORMAT_NPZ ? "sparse_multi_hot.npz" : "sparse.npy";
 }
-static neo_status neo__npy_path(char out[NEO__PATH_BYTES], const char *prefix, int k) {
-    int n = snprintf(out, NEO__PATH_BYTES, "%s%s", prefix, neo__npy_name(k));
+static neo_status neo__npy_path(char out[NEO__PATH_BYTES], neo_format format, const char *prefix,
+                                int k) {
+    int n = snprintf(out, NEO__PATH_BYTES, "%s%s", prefix, neo__npy_name(format, k));
     NEO__CHECK(n > 0 && n < NEO__PATH_BYTES, NEO_ERR_ARG, "%.200s...: the path is too long",
                prefix);
     return NEO_OK;
 }
-/* The triple fits together and fits the schema (its counts below 0: any). */
-static neo_status neo__npy_triple_check(const neo__npy_info *info, const char *prefix,
-                                        int32_t dense, int32_t features) {
-    NEO__CHECK(info[0].ndim == 2 && info[1].ndim == 2, NEO_ERR_SHAPE,
-               "%s: dense.npy and sparse.npy must have 2 dimensions, they have %d and %d", prefix,
-               info[0].ndim, info[1].ndim);
-    NEO__CHECK(info[2].ndim == 1 || (info[2].ndim == 2 && info[2].shape[1] == 1), NEO_ERR_SHAPE,
+/* The arrays of one triple. Those of ids are one for all features, or one for each (npz). */
+typedef struct neo__triple {
+    neo__file files[NEO__ROW_FILES];
+    neo__npy_info dense, labels, *ids;
+    int64_t id_count, id_capacity;
+    int opened; /* files */
+} neo__triple;
+static void neo__triple_close(neo_ctx *ctx, neo__triple *triple) {
+    for (int k = 0; k < triple->opened; k++) (void)neo__file_close(&triple->files[k]);
+    NEO__LIST_FREE(ctx, triple->ids, triple->id_capacity);
+    memset(triple, 0, sizeof *triple);
+}
+static neo_status neo__npz_open(neo_ctx *ctx, const char *path, neo__triple *triple);
+/* paths: [NEO__ROW_FILES][NEO__PATH_BYTES], kept while the files are open. What is open after a
+   failure is closed by neo__triple_close, too. */
+static neo_status neo__triple_open(neo_ctx *ctx, neo_format format, const char *prefix,
+                                   char *paths, neo__triple *triple) {
+    memset(triple, 0, sizeof *triple);
+    for (int k = 0; k < NEO__ROW_FILES; k++) {
+        char *path = paths + (size_t)k * NEO__PATH_BYTES;
+        NEO__TRY(neo__npy_path(path, format, prefix, k));
+        if (k == 1) {
+            NEO__TRY(NEO__GROW(ctx, triple->ids, triple->id_capacity, 1));
+            if (format == NEO_FORMAT_NPZ) NEO__TRY(neo__npz_open(ctx, path, triple));
+            else NEO__TRY(neo__npy_open(ctx, &triple->files[k], path, &triple->ids[0]));
+            if (format == NEO_FORMAT_NPY) triple->id_count = 1;
+        } else {
+            NEO__TRY(neo__npy_open(ctx, &triple->files[k], path,
+                                   k == 0 ? &triple->dense : &triple->labels));
+        }
+        triple->opened = k + 1;
+    }
+    return NEO_OK;
+}
+/* The ids of feature t in a sample. */
+static int64_t neo__triple_hot(const neo_schema *schema, const neo__triple *triple, int64_t t) {
+    return schema->format == NEO_FORMAT_NPZ ? triple->ids[t].shape[1] : 1;
+}
+/* The triple fits together and, unless it is the first, fits the schema. */
+static neo_status neo__triple_check(const neo_schema *schema, const neo__triple *triple,
+                                    const char *prefix, int first) {
+    const neo__npy_info *dense = &triple->dense, *ids = triple->ids, *labels = &triple->labels;
+    const char *name = neo__npy_name(schema->format, 1);
+    int64_t features = schema->format == NEO_FORMAT_NPZ ? triple->id_count : ids->shape[1];
+    NEO__CHECK(dense->ndim == 2 && ids->ndim == 2, NEO_ERR_SHAPE,
+               "%s: dense.npy and %s must have 2 dimensions, they have %d and %d", prefix, name,
+               dense->ndim, ids->ndim);
+    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] == 1), NEO_ERR_SHAPE,
                "%s: labels.npy must be [N] or [N, 1]", prefix);
-    NEO__CHECK(info[0].shape[0] == info[1].shape[0] && info[0].shape[0] == info[2].shape[0],
+    NEO__CHECK(dense->shape[0] == ids->shape[0] && dense->shape[0] == labels->shape[0],
                NEO_ERR_SHAPE,
-               "%s: dense.npy, sparse.npy and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
+               "%s: dense.npy, %s and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
                " rows",
-               prefix, info[0].shape[0], info[1].shape[0], info[2].shape[0]);
-    NEO__CHECK(info[1].dtype == NEO_I32 || info[1].dtype == NEO_I64, NEO_ERR_SHAPE,
-               "%s: sparse.npy holds %s, not i32 or i64", prefix, neo_dtype_name(info[1].dtype));
-    NEO__CHECK(info[0].shape[1] <= 65536 && info[1].shape[1] <= 65536, NEO_ERR_SHAPE,
+               prefix, name, dense->shape[0], ids->shape[0], labels->shape[0]);
+    NEO__CHECK(ids->dtype == NEO_I32 || ids->dtype == NEO_I64, NEO_ERR_SHAPE,
+               "%s: %s holds %s, not i32 or i64", prefix, name, neo_dtype_name(ids->dtype));
+    NEO__CHECK(dense->shape[1] <= 65536 && features <= 65536, NEO_ERR_SHAPE,
                "%s: over 65,536 columns", prefix);
-    NEO__CHECK((dense < 0 || dense == info[0].shape[1]) &&
-                   (features < 0 || features == info[1].shape[1]),
+    if (first) return NEO_OK;
+    NEO__CHECK(schema->dense_count == dense->shape[1] && schema->feature_count == features,
                NEO_ERR_SHAPE,
                "%s: has %" PRId64 " dense and %" PRId64 " sparse columns, the schema %d and %d",
-               prefix, info[0].shape[1], info[1].shape[1], dense, features);
+               prefix, dense->shape[1], features, schema->dense_count, schema->feature_count);
+    for (int32_t t = 0; schema->hot && t < schema->feature_count; t++)
+        NEO__CHECK(neo__triple_hot(schema, triple, t) == schema->hot[t], NEO_ERR_SHAPE,
+                   "%s: %s: %d.npy has %" PRId64 " columns, the schema %d", prefix, name, t,
+                   neo__triple_hot(schema, triple, t), schema->hot[t]);
     return NEO_OK;
 }
-/* paths: [NEO__NPY_FILES][NEO__PATH_BYTES], kept while the files are open. */
-static neo_status neo__npy_triple_open(neo_ctx *ctx, const char *prefix, char *paths,
-                                       neo__file *files, neo__npy_info *info) {
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        char *path = paths + (size_t)k * NEO__PATH_BYTES;
-        neo_status status = neo__npy_path(path, prefix, k);
-        if (status == NEO_OK) status = neo__npy_open(ctx, &files[k], path, &info[k]);
-        if (status == NEO_OK) continue;
-        while (k-- > 0) (void)neo__file_close(&files[k]);
-        return status;
-    }
-    return NEO_OK;
+static void neo__triple_plane(const neo__npy_info *info, int file, neo__plane *plane) {
+    memset(plane, 0, sizeof *plane);
+    plane->dtype = info->dtype;
+    plane->f64 = info->f64;
+    plane->item_bytes = info->item_bytes;
+    plane->file = file;
+    plane->offset = info->data_offset;
+    plane->row_bytes = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
 }
-static neo_status neo__source_npy_open(neo__source *source) {
+static neo_status neo__source_open_triple(neo__source *source) {
     const neo_schema *schema = source->schema;
     const char *prefix = source->paths[source->file];
-    NEO__TRY(
-        neo__npy_triple_open(schema->ctx, prefix, source->npy_path, source->npy, source->info));
-    source->open = 1;
-    NEO__TRY(
-        neo__npy_triple_check(source->info, prefix, schema->dense_count, schema->feature_count));
-    source->rows = source->info[0].shape[0];
-    NEO__CHECK(source->offset <= source->rows, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " rows, the saved position is at row %" PRId64, prefix,
-               source->rows, source->offset);
-    const int64_t *before = source->file_rows;
-    int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
-    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", prefix,
-               source->rows, known);
-    return NEO_OK;
-}
-/* `count` rows of array k to `to`: those of the share, and what lies between two of its runs if
-   that is less than another read would cost. */
-static neo_status neo__source_npy_read(neo__source *source, int k, int64_t count, int64_t row,
-                                       char *to) {
-    enum { GAP_BYTES = 16384 };
-    const neo__share *share = source->share;
-    int64_t at = 0, end = count, stop = 0, base = source->sample;
-    int64_t from = source->info[k].data_offset + source->offset * row;
-    while (at < count) {
-        if (share) {
-            at = neo__share_next(share, base + at, base + count, &stop) - base;
-            end = stop - base;
-            for (int64_t next = end; next < count;) {
-                next = neo__share_next(share, base + next, base + count, &stop) - base;
-                if (next == count || (next - end) * row > GAP_BYTES) break;
-                next = end = stop - base;
-            }
-        }
-        if (at < end)
-            NEO__TRY(neo__file_read_at(&source->npy[k], from + at * row, to + at * row,
-                                       (size_t)((end - at) * row)));
-        at = end;
+    neo__triple triple;
+    neo_status status =
+        neo__triple_open(schema->ctx, schema->format, prefix, source->row_path, &triple);
+    if (status == NEO_OK) status = neo__triple_check(schema, &triple, prefix, 0);
+    if (status == NEO_OK) {
+        memcpy(source->files, triple.files, sizeof source->files);
+        source->open = 1;
+        triple.opened = 0;
+        source->rows = triple.dense.shape[0];
+        neo__triple_plane(&triple.labels, 2, &source->planes[NEO__PLANE_LABEL]);
+        neo__triple_plane(&triple.dense, 0, &source->planes[NEO__PLANE_DENSE]);
+        for (int64_t k = 0; k < triple.id_count; k++)
+            neo__triple_plane(&triple.ids[k], 1, &source->planes[NEO__PLANE_IDS + k]);
     }
-    return NEO_OK;
+    neo__triple_close(schema->ctx, &triple);
+    return status == NEO_OK ? neo__source_check_rows(source) : status;
 }
-/* Rows [offset, offset + count): dense, then sparse, then labels. */
-static neo_status neo__source_npy(neo__source *source, neo__block *block) {
-    if (!source->open) NEO__TRY(neo__source_npy_open(source));
-    int64_t count = NEO__MIN(source->rows - source->offset, neo__block_rows(source->schema));
-    char *to = block->raw;
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        const neo__npy_info *info = &source->info[k];
-        int64_t row = (info->ndim == 2 ? info->shape[1] : 1) * (int64_t)info->item_bytes;
-        NEO__TRY(neo__source_npy_read(source, k, count, row, to));
-        block->npy[k] = *info;
-        to += count * row;
-    }
-    block->raw_bytes = (size_t)(to - block->raw);
-    block->bytes = count;
-    source->offset += count;
-    source->sample += count;
-    block->file_end = source->offset == source->rows;
-    return NEO_OK;
-}
-NEO__HOT_BEGIN
-static double neo__npy_number(const neo__npy_info *info, const char *p) {
-    double d;
-    float f;
-    uint16_t h;
-    int64_t l;
-    int32_t i;
-    if (info->f64) return memcpy(&d, p, 8), d;
-    switch (info->dtype) {
-    case NEO_F32: return memcpy(&f, p, 4), (double)f;
-    case NEO_F16: return memcpy(&h, p, 2), (double)neo__f32_from_f16(h);
-    case NEO_I32: return memcpy(&i, p, 4), (double)i;
-    case NEO_I64: return memcpy(&l, p, 8), (double)l;
-    case NEO_I8: return (double)(signed char)*p;
-    default: return (double)(unsigned char)*p;
-    }
-}
-static int64_t neo__npy_id(const neo__npy_info *info, const char *p) {
-    int64_t l;
-    int32_t i;
-    if (info->dtype == NEO_I64) return memcpy(&l, p, 8), l;
-    return memcpy(&i, p, 4), (int64_t)i;
-}
-/* Row i of the block into a record. 0: a bad row. */
-static int neo__npy_row(const neo_schema *schema, const neo__block *block, int64_t i, float *record,
-                        neo__issue *issue) {
-    size_t size[NEO__NPY_FILES], d = (size_t)schema->dense_count, t = (size_t)schema->feature_count;
-    for (int k = 0; k < NEO__NPY_FILES; k++) size[k] = block->npy[k].item_bytes;
-    const char *dense = block->raw + (size_t)i * d * size[0];
-    const char *sparse = block->raw + (size_t)block->bytes * d * size[0] + (size_t)i * t * size[1];
-    const char *label =
-        block->raw + (size_t)block->bytes * (d * size[0] + t * size[1]) + (size_t)i * size[2];
-    int64_t *ids = neo__record_ids(schema, record), row = block->offset + i;
-    double y = neo__npy_number(&block->npy[2], label);
-    if (!(y >= 0.0 && y <= 1.0)) {
-        neo__issue_set(issue, NEO_ERR_RANGE, 0,
-                       "labels.npy: row %" PRId64 ": expected a label in [0, 1], found %g", row, y);
-        return 0;
-    }
-    record[0] = (float)y;
-    for (size_t k = 0; k < d; k++) {
-        float x = record[1 + k] = (float)neo__npy_number(&block->npy[0], dense + k * size[0]);
-        if (x - x == 0.0f) continue;
-        neo__issue_set(issue, NEO_ERR_RANGE, 0,
-                       "dense.npy: row %" PRId64
-                       ", column %d: expected a finite number of f32's range",
-                       row, (int)k);
-        return 0;
-    }
-    for (size_t k = 0; k < t; k++) {
-        int64_t id = neo__npy_id(&block->npy[1], sparse + k * size[1]), rows = schema->rows[k];
-        if (schema->modulo) id %= rows;
-        if (schema->modulo && id < 0) id += rows;
-        ids[k] = id;
-        if (id >= 0 && id < rows) continue;
-        neo__issue_set(issue, NEO_ERR_RANGE, 0,
-                       "sparse.npy: row %" PRId64 ", column %d (%.40s): id %" PRId64
-                       " is not in [0, %" PRId64 ")",
-                       row, (int)k, schema->feature_names[k], id, rows);
-        return 0;
-    }
-    return 1;
-}
-/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
-static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
-    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
-    *stop -= base;
-    return mine - base;
-}
-static void neo__block_parse_npy(const neo_schema *schema, const neo__parse_options *options,
-                                 neo__block *block) {
-    int64_t mine = 0, stop = block->bytes;
-    block->count = block->bad = block->taken = 0;
-    for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
-        neo__issue issue;
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
-        if (i >= mine && !neo__npy_row(schema, block, i,
-                                       neo__block_record(schema, block, block->count), &issue)) {
-            neo__block_bad(block, options, &issue);
-            continue;
-        }
-        block->end_offset[block->count] = (uint32_t)(i + 1);
-        block->end_line[block->count++] = 0;
-    }
+static void neo__source_close_triple(neo__source *source) {
+    for (int i = 0; i < NEO__ROW_FILES; i++) (void)neo__file_close(&source->files[i]);
 }
 
 /* ---- the schema ---- */
-/* The largest id of each column of one sparse file, into rows as largest + 1. */
-static neo_status neo__npy_scan(neo_ctx *ctx, const neo__file *file, const neo__npy_info *info,
-                                int64_t *rows) {
-    int64_t columns = info->shape[1], count = neo__npy_count(info);
-    size_t size = info->item_bytes;
-    char *piece = (char *)neo_alloc(ctx, NEO__CHUNK_BYTES);
-    NEO__CHECK(piece, NEO_ERR_MEMORY, "%s: no memory to scan the ids", file->path);
-    neo_status status = NEO_OK;
-    int64_t step = (int64_t)(NEO__CHUNK_BYTES / size);
-    for (int64_t i = 0; status == NEO_OK && i < count; i += step) {
-        int64_t n = NEO__MIN(count - i, step);
-        status =
-            neo__file_read_at(file, info->data_offset + i * (int64_t)size, piece, (size_t)n * size);
-        for (int64_t k = 0; status == NEO_OK && k < n; k++) {
-            int64_t id = neo__npy_id(info, piece + (size_t)k * size), column = (i + k) % columns;
-            if (id < 0 || id == INT64_MAX)
-                status =
-                    neo_fail(NEO_ERR_RANGE,
-                             "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64 " cannot be",
-                             file->path, (i + k) / columns, column, id);
-            else if (id >= rows[column]) rows[column] = id + 1;
-        }
+/* Sizes of the schema, by its first triple. */
+static neo_status neo__npy_features(neo_schema *schema, const neo__triple *triple) {
+    int zipped = schema->format == NEO_FORMAT_NPZ;
+    int64_t features = zipped ? triple->id_count : triple->ids->shape[1];
+    NEO__TRY(neo__schema_features(schema, (int32_t)triple->dense.shape[1], (int32_t)features));
+    schema->plane_count = NEO__PLANE_IDS + (int32_t)triple->id_count;
+    if (!zipped) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
+    for (int64_t t = 0; t < features; t++) {
+        schema->hot[t] = (int32_t)triple->ids[t].shape[1];
+        schema->sample_ids += schema->hot[t];
+        schema->multi |= schema->hot[t] != 1;
     }
-    neo_free(ctx, piece, NEO__CHUNK_BYTES);
-    return status;
+    return NEO_OK;
 }
-NEO__HOT_END
 static neo_status neo__npy_schema_triple(neo_schema *schema, const char *prefix, char *paths,
                                          int first, const int64_t *rows) {
-    neo__file files[NEO__NPY_FILES];
-    neo__npy_info info[NEO__NPY_FILES];
-    NEO__TRY(neo__npy_triple_open(schema->ctx, prefix, paths, files, info));
-    neo_status status = neo__npy_triple_check(info, prefix, first ? -1 : schema->dense_count,
-                                              first ? -1 : schema->feature_count);
-    if (status == NEO_OK && first)
-        status = neo__schema_features(schema, (int32_t)info[0].shape[1], (int32_t)info[1].shape[1]);
-    if (status == NEO_OK && !rows)
-        status = neo__npy_scan(schema->ctx, &files[1], &info[1], schema->rows);
-    for (int k = 0; k < NEO__NPY_FILES; k++) (void)neo__file_close(&files[k]);
+    neo__triple triple;
+    neo_status status = neo__triple_open(schema->ctx, schema->format, prefix, paths, &triple);
+    if (status == NEO_OK) status = neo__triple_check(schema, &triple, prefix, first);
+    if (status == NEO_OK && first) status = neo__npy_features(schema, &triple);
+    for (int64_t k = 0; status == NEO_OK && !rows && k < triple.id_count; k++) {
+        neo__plane plane;
+        int all = schema->format == NEO_FORMAT_NPY;
+        neo__triple_plane(&triple.ids[k], 1, &plane);
+        status = neo__plane_scan(schema, &triple.files[1], &plane, triple.dense.shape[0],
+                                 all ? 0 : (int32_t)k, all ? schema->feature_count : 1);
+    }
+    neo__triple_close(schema->ctx, &triple);
     return status;
 }
 static neo_status neo__npy_init(neo_schema *schema, const char *const *prefixes, int count,
                                 const int64_t *rows, int modulo) {
-    char *paths = (char *)neo_alloc(schema->ctx, (int)NEO__NPY_FILES * NEO__PATH_BYTES);
-    NEO__CHECK(paths, NEO_ERR_MEMORY, "neo_schema_npy: no memory");
+    char *paths = (char *)neo_alloc(schema->ctx, (int)NEO__ROW_FILES * NEO__PATH_BYTES);
+    NEO__CHECK(paths, NEO_ERR_MEMORY, "%s: no memory", schema->arena.function);
     neo_status status = NEO_OK;
     for (int i = 0; status == NEO_OK && i < count; i++)
         status = neo__npy_schema_triple(schema, prefixes[i], paths, i == 0, rows);
-    neo_free(schema->ctx, paths, (int)NEO__NPY_FILES * NEO__PATH_BYTES);
+    neo_free(schema->ctx, paths, (int)NEO__ROW_FILES * NEO__PATH_BYTES);
     NEO__TRY(status);
     schema->modulo = modulo != 0;
-    for (int32_t f = 0; f < schema->feature_count; f++) {
-        NEO__TRY(neo__schema_name(schema, f, "cat_%d", f));
-        if (rows) schema->rows[f] = rows[f];
-        else schema->rows[f] = NEO__MAX(schema->rows[f], 1);
-        NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
-                   "neo_schema_npy: feature %d has %" PRId64 " rows, fewer than 1", f,
-                   schema->rows[f]);
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
+    return neo__schema_sizes(schema, "cat_%d", 0, rows);
+}
+static neo_status neo__schema_triples(neo_ctx *ctx, const char *function, neo_format format,
+                                      const char *const *prefixes, int prefix_count,
+                                      const int64_t *rows, int modulo, neo_schema **schema) {
+    NEO__CHECK(ctx && schema && prefixes && prefix_count >= 1, NEO_ERR_ARG,
+               "%s: an argument is NULL, or there is no prefix", function);
+    *schema = NULL;
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, function, format, &s));
+    return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
 }
 NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
                                   const int64_t *rows, int modulo, neo_schema **schema) {
-    NEO__CHECK(ctx && schema && prefixes && prefix_count >= 1, NEO_ERR_ARG,
-               "neo_schema_npy: an argument is NULL, or there is no prefix");
-    *schema = NULL;
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_npy", NEO_FORMAT_NPY, &s));
-    return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
+    return neo__schema_triples(ctx, "neo_schema_npy", NEO_FORMAT_NPY, prefixes, prefix_count, rows,
+                               modulo, schema);
+}
+NEO_API neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
+                                  const int64_t *rows, int modulo, neo_schema **schema) {
+    return neo__schema_triples(ctx, "neo_schema_npz", NEO_FORMAT_NPZ, prefixes, prefix_count, rows,
+                               modulo, schema);
 }
 NEO__HOT_BEGIN
 
 /* ---- export ---- */
 typedef struct neo__npy_out {
     neo_ctx *ctx;
-    neo__file files[NEO__NPY_FILES];
-    char paths[NEO__NPY_FILES][NEO__PATH_BYTES];
+    neo__file files[NEO__ROW_FILES];
+    char paths[NEO__ROW_FILES][NEO__PATH_BYTES];
     int opened;
     int32_t *cells; /* a batch's labels, then its ids, sample by sample */
     int64_t cell_capacity, rows;
@@ -4531,7 +4895,7 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
 NEO__HOT_END
 /* The headers, for what has been written; at the start with 0 rows. */
 static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *schema) {
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
+    for (int k = 0; k < NEO__ROW_FILES; k++) {
         char header[NEO__NPY_MADE_BYTES];
         int64_t shape[2];
         shape[0] = out->rows;
@@ -4547,8 +4911,8 @@ static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *sche
 static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const char *prefix) {
     neo_batch batch;
     neo_status status;
-    for (int k = 0; k < NEO__NPY_FILES; k++) {
-        NEO__TRY(neo__npy_path(out->paths[k], prefix, k));
+    for (int k = 0; k < NEO__ROW_FILES; k++) {
+        NEO__TRY(neo__npy_path(out->paths[k], NEO_FORMAT_NPY, prefix, k));
         NEO__TRY(neo__file_open(&out->files[k], out->paths[k], NEO__FILE_CREATE));
         out->opened = k + 1;
     }
@@ -4572,6 +4936,542 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     NEO__LIST_FREE(ctx, out->cells, out->cell_capacity);
     neo_free(ctx, out, sizeof *out);
     return status;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-npz
+
+   numpy.savez's files: a zip (PKWARE's APPNOTE 6.3) of members `k.npy`, stored as they are. The
+   directory stands at the end: its place is in the end record, or, where numbers pass 32 bits, in
+   the zip64 end record that a locator before it names. An entry of it has the member's sizes and
+   the place of its local header, after which the member's bytes begin.
+   ------------------------------------------------------------------------ */
+enum {
+    NEO__ZIP_END = 22,
+    NEO__ZIP_LOCATOR = 20,
+    NEO__ZIP_END64 = 56,
+    NEO__ZIP_ENTRY = 46,
+    NEO__ZIP_LOCAL = 30,
+    NEO__ZIP_TAIL = 65535 + NEO__ZIP_END, /* the end record and the longest comment */
+    NEO__ZIP_DIRECTORY = 64 << 20         /* bytes of the largest directory that is read */
+};
+typedef struct neo__zip {
+    const neo__file *file;
+    int64_t size;                             /* of the file */
+    int64_t directory, directory_bytes, count; /* of entries */
+} neo__zip;
+typedef struct neo__zip_entry {
+    neo__text name;
+    int method, flags;
+    uint64_t stored, bytes, header;
+} neo__zip_entry;
+
+static uint64_t neo__get_le(const char *p, int bytes) {
+    uint64_t value = 0;
+    while (bytes-- > 0) value = value << 8 | (unsigned char)p[bytes];
+    return value;
+}
+static neo_status neo__zip_fail(const neo__zip *zip, int64_t at, const char *what) {
+    return neo_fail(NEO_ERR_FORMAT, "%s: byte %" PRId64 ": %s", zip->file->path, at, what);
+}
+/* Find the directory by the file's last bytes. tail: scratch of NEO__ZIP_TAIL. */
+static neo_status neo__zip_find(neo__zip *zip, char *tail) {
+    int64_t bytes = NEO__MIN(zip->size, (int64_t)NEO__ZIP_TAIL), start = zip->size - bytes;
+    int64_t i = bytes - NEO__ZIP_END;
+    char wide[NEO__ZIP_END64];
+    NEO__TRY(neo__file_read_at(zip->file, start, tail, (size_t)bytes));
+    while (i >= 0 && (memcmp(tail + i, "PK\5\6", 4) != 0 ||
+                      (int64_t)neo__get_le(tail + i + 20, 2) != bytes - NEO__ZIP_END - i))
+        i--;
+    if (i < 0)
+        return neo__zip_fail(zip, zip->size, "no directory of a zip ends here: the file is cut "
+                                             "off, or is not of numpy.savez");
+    uint64_t count = neo__get_le(tail + i + 10, 2), length = neo__get_le(tail + i + 12, 4),
+             at = neo__get_le(tail + i + 16, 4);
+    if (i >= NEO__ZIP_LOCATOR && memcmp(tail + i - NEO__ZIP_LOCATOR, "PK\6\7", 4) == 0) {
+        uint64_t end = neo__get_le(tail + i - NEO__ZIP_LOCATOR + 8, 8);
+        int fits = zip->size >= NEO__ZIP_END64 && end <= (uint64_t)zip->size - NEO__ZIP_END64;
+        if (fits) NEO__TRY(neo__file_read_at(zip->file, (int64_t)end, wide, sizeof wide));
+        if (!fits || memcmp(wide, "PK\6\6", 4) != 0)
+            return neo__zip_fail(zip, start + i - NEO__ZIP_LOCATOR,
+                                 "no zip64 end record is where this says");
+        count = neo__get_le(wide + 32, 8);
+        length = neo__get_le(wide + 40, 8);
+        at = neo__get_le(wide + 48, 8);
+    }
+    if (length > (uint64_t)zip->size || at > (uint64_t)zip->size - length ||
+        count > length / NEO__ZIP_ENTRY || length > NEO__ZIP_DIRECTORY)
+        return neo__zip_fail(zip, start + i, "the end record gives a directory that cannot be");
+    zip->directory = (int64_t)at;
+    zip->directory_bytes = (int64_t)length;
+    zip->count = (int64_t)count;
+    return NEO_OK;
+}
+/* The entry at p; returns the next one's place, or NULL: it is not whole. */
+static const char *neo__zip_entry_at(const char *p, const char *end, neo__zip_entry *entry) {
+    if (end - p < NEO__ZIP_ENTRY || memcmp(p, "PK\1\2", 4) != 0) return NULL;
+    const uint64_t name = neo__get_le(p + 28, 2), extra = neo__get_le(p + 30, 2),
+                   comment = neo__get_le(p + 32, 2);
+    if ((uint64_t)(end - p) < NEO__ZIP_ENTRY + name + extra + comment) return NULL;
+    entry->flags = (int)neo__get_le(p + 8, 2);
+    entry->method = (int)neo__get_le(p + 10, 2);
+    entry->name.p = p + NEO__ZIP_ENTRY;
+    entry->name.bytes = (size_t)name;
+    uint64_t *const numbers[3] = {&entry->bytes, &entry->stored, &entry->header};
+    static const int place[3] = {24, 20, 42};
+    for (int i = 0; i < 3; i++) *numbers[i] = neo__get_le(p + place[i], 4);
+    const char *field = entry->name.p + name, *stop = field + extra;
+    while (stop - field >= 4) { /* field 1 has the numbers that pass 32 bits, in this order */
+        const char *q = field + 4, *field_end = q + neo__get_le(field + 2, 2);
+        if (field_end > stop) return NULL;
+        for (int i = 0; neo__get_le(field, 2) == 1 && i < 3; i++) {
+            if (*numbers[i] != 0xFFFFFFFFu) continue;
+            if (field_end - q < 8) return NULL;
+            *numbers[i] = neo__get_le(q, 8);
+            q += 8;
+        }
+        field = field_end;
+    }
+    return entry->name.p + name + extra + comment;
+}
+/* k of the name `k.npy`; -1: it is another. */
+static int64_t neo__npz_number(neo__text name) {
+    int64_t k = 0;
+    size_t i = 0;
+    for (; i < name.bytes && i < 9 && name.p[i] >= '0' && name.p[i] <= '9'; i++)
+        k = k * 10 + (name.p[i] - '0');
+    int whole = i > 0 && (name.p[0] != '0' || i == 1);
+    return whole && name.bytes == i + 4 && memcmp(name.p + i, ".npy", 4) == 0 ? k : -1;
+}
+/* The array of a member: [N][hot] in info, or [N] as [N][1]. buffer: of NEO__NPY_HEADER_BYTES. */
+static neo_status neo__npz_member(const neo__zip *zip, const neo__zip_entry *entry, char *buffer,
+                                  neo__npy_info *info) {
+    char path[NEO__PATH_BYTES + 16], local[NEO__ZIP_LOCAL];
+    snprintf(path, sizeof path, "%s: %.*s", zip->file->path, (int)entry->name.bytes,
+             entry->name.p);
+    NEO__CHECK(entry->method == 0 && !(entry->flags & 1), NEO_ERR_UNSUPPORTED,
+               "%s: is %s (method %d): numpy.savez stores members as they are, "
+               "savez_compressed does not",
+               path, entry->flags & 1 ? "encrypted" : "compressed", entry->method);
+    const uint64_t size = (uint64_t)zip->size;
+    int fits = size >= NEO__ZIP_LOCAL && entry->header <= size - NEO__ZIP_LOCAL;
+    if (fits)
+        NEO__TRY(neo__file_read_at(zip->file, (int64_t)entry->header, local, sizeof local));
+    NEO__CHECK(fits && memcmp(local, "PK\3\4", 4) == 0, NEO_ERR_FORMAT,
+               "%s: byte %" PRIu64 ": no member begins here, as the directory says", path,
+               entry->header);
+    uint64_t at = entry->header + NEO__ZIP_LOCAL + neo__get_le(local + 26, 2) +
+                  neo__get_le(local + 28, 2);
+    NEO__CHECK(entry->stored == entry->bytes && at <= size && entry->bytes <= size - at,
+               NEO_ERR_FORMAT, "%s: byte %" PRIu64 ": %" PRIu64 " bytes do not fit into the file",
+               path, at, entry->bytes);
+    size_t head = (size_t)NEO__MIN(entry->bytes, (uint64_t)NEO__NPY_HEADER_BYTES);
+    NEO__TRY(neo__file_read_at(zip->file, (int64_t)at, buffer, head));
+    NEO__TRY(neo__npy_parse(path, buffer, head, info));
+    NEO__CHECK((uint64_t)info->data_offset + (uint64_t)neo__npy_count(info) * info->item_bytes ==
+                   entry->bytes,
+               NEO_ERR_FORMAT, "%s: has %" PRIu64 " bytes, its shape needs %" PRIu64, path,
+               entry->bytes,
+               (uint64_t)info->data_offset + (uint64_t)neo__npy_count(info) * info->item_bytes);
+    if (info->ndim == 1) info->shape[info->ndim++] = 1;
+    NEO__CHECK(info->ndim == 2 && info->shape[1] >= 1 && info->shape[1] <= 65536 &&
+                   (info->dtype == NEO_I32 || info->dtype == NEO_I64),
+               NEO_ERR_SHAPE, "%s: expected i32 or i64 of [samples][1 .. 65,536]", path);
+    info->data_offset += (int64_t)at;
+    return NEO_OK;
+}
+/* The arrays 0.npy, 1.npy, ... of one length, of the directory [p, end). */
+static neo_status neo__npz_members(neo_ctx *ctx, const neo__zip *zip, const char *p,
+                                   const char *end, char *buffer, neo__triple *triple) {
+    const char *path = zip->file->path, *begin = p;
+    neo__zip_entry entry;
+    int64_t found = 0;
+    for (int64_t i = 0; i < zip->count; i++) {
+        const int64_t at = zip->directory + (p - begin);
+        p = neo__zip_entry_at(p, end, &entry);
+        if (!p) return neo__zip_fail(zip, at, "no whole entry of the directory stands here");
+        int64_t k = neo__npz_number(entry.name);
+        if (k < 0) continue;
+        NEO__CHECK(k < zip->count, NEO_ERR_FORMAT,
+                   "%s: has %" PRId64 ".npy, but not all before it", path, k);
+        NEO__TRY(NEO__GROW(ctx, triple->ids, triple->id_capacity, k + 1));
+        while (triple->id_count <= k) triple->ids[triple->id_count++].item_bytes = 0;
+        NEO__CHECK(triple->ids[k].item_bytes == 0, NEO_ERR_FORMAT, "%s: has %" PRId64 ".npy twice",
+                   path, k);
+        NEO__TRY(neo__npz_member(zip, &entry, buffer, &triple->ids[k]));
+        found++;
+    }
+    for (int64_t k = 0; k < triple->id_count || k == 0; k++) {
+        NEO__CHECK(found > 0 && triple->ids[k].item_bytes, NEO_ERR_FORMAT,
+                   "%s: has no member %" PRId64 ".npy", path, k);
+        NEO__CHECK(triple->ids[k].shape[0] == triple->ids[0].shape[0] &&
+                       triple->ids[k].dtype == triple->ids[0].dtype,
+                   NEO_ERR_SHAPE,
+                   "%s: %" PRId64 ".npy has %" PRId64 " rows of %s, 0.npy %" PRId64 " of %s", path,
+                   k, triple->ids[k].shape[0], neo_dtype_name(triple->ids[k].dtype),
+                   triple->ids[0].shape[0], neo_dtype_name(triple->ids[0].dtype));
+    }
+    return NEO_OK;
+}
+static neo_status neo__npz_open(neo_ctx *ctx, const char *path, neo__triple *triple) {
+    neo__file *file = &triple->files[1];
+    neo__zip zip = {file, 0, 0, 0, 0};
+    size_t scratch = NEO__MAX((size_t)NEO__ZIP_TAIL, (size_t)NEO__NPY_HEADER_BYTES);
+    NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
+    zip.size = neo__file_size(file);
+    char *buffer = (char *)neo__alloc_for(ctx, scratch, path), *directory = NULL;
+    neo_status status = buffer ? neo__zip_find(&zip, buffer) : NEO_ERR_MEMORY;
+    if (status == NEO_OK) {
+        size_t bytes = NEO__MAX((size_t)zip.directory_bytes, 1);
+        directory = (char *)neo__alloc_for(ctx, bytes, path);
+        status = directory ? neo__file_read_at(file, zip.directory, directory,
+                                               (size_t)zip.directory_bytes)
+                           : NEO_ERR_MEMORY;
+        if (status == NEO_OK)
+            status = neo__npz_members(ctx, &zip, directory, directory + zip.directory_bytes,
+                                      buffer, triple);
+        neo_free(ctx, directory, bytes);
+    }
+    neo_free(ctx, buffer, scratch);
+    if (status != NEO_OK) (void)neo__file_close(file);
+    return status;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-binary
+
+   Records of 32-bit little-endian numbers without any header: label, dense numbers, ids.
+   ------------------------------------------------------------------------ */
+/* Plane k of records in file 0. */
+static neo__plane neo__binary_plane(const neo_schema *schema, int32_t k) {
+    NEO__ZERO(neo__plane, plane);
+    plane.dtype = k == NEO__PLANE_DENSE && schema->float_dense ? NEO_F32 : NEO_I32;
+    plane.is_unsigned = k == NEO__PLANE_IDS;
+    plane.item_bytes = 4;
+    plane.row_bytes = 4 * (1 + schema->dense_count + schema->sample_ids);
+    plane.within = k == NEO__PLANE_LABEL   ? 0
+                   : k == NEO__PLANE_DENSE ? 4
+                                           : 4 + 4 * (int64_t)schema->dense_count;
+    return plane;
+}
+/* A file of whole records; it is closed again on failure. */
+static neo_status neo__binary_open(const neo_schema *schema, const char *path, neo__file *file,
+                                   int64_t *rows) {
+    const int64_t row = neo__binary_plane(schema, NEO__PLANE_LABEL).row_bytes;
+    NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
+    int64_t size = neo__file_size(file);
+    *rows = size / row;
+    if (size >= 0 && size % row == 0) return NEO_OK;
+    (void)neo__file_close(file);
+    NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: cannot tell its size: records need a file", path);
+    return neo_fail(NEO_ERR_FORMAT,
+                    "%s: byte %" PRId64 ": the file ends inside row %" PRId64
+                    " (a row has %" PRId64 " bytes)",
+                    path, size, *rows, row);
+}
+static neo_status neo__source_open_binary(neo__source *source) {
+    NEO__TRY(neo__binary_open(source->schema, source->paths[source->file], &source->files[0],
+                              &source->rows));
+    source->open = 1;
+    for (int32_t k = 0; k < source->schema->plane_count; k++)
+        source->planes[k] = neo__binary_plane(source->schema, k);
+    return neo__source_check_rows(source);
+}
+static void neo__source_close_binary(neo__source *source) {
+    (void)neo__file_close(&source->files[0]);
+}
+static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *desc) {
+    int32_t dense = desc->dense_count ? desc->dense_count : NEO__CRITEO_DENSE;
+    int32_t features = desc->feature_count ? desc->feature_count : NEO__CRITEO_FEATURES;
+    dense = NEO__MAX(dense, 0);
+    features = NEO__MAX(features, 0);
+    NEO__CHECK(dense <= 65536 && features <= 65536, NEO_ERR_ARG,
+               "neo_schema_binary: over 65,536 dense numbers or features");
+    NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
+    for (int32_t t = 0; t < features; t++) {
+        schema->hot[t] = desc->ids_per_feature ? desc->ids_per_feature[t] : 1;
+        NEO__CHECK(schema->hot[t] >= 1 && schema->hot[t] <= 65536, NEO_ERR_ARG,
+                   "neo_schema_binary: feature %d has %d ids, not 1 .. 65,536", t,
+                   schema->hot[t]);
+        schema->sample_ids += schema->hot[t];
+        schema->multi |= schema->hot[t] != 1;
+    }
+    schema->plane_count = NEO__PLANE_IDS + 1;
+    schema->float_dense = desc->float_dense;
+    schema->modulo = desc->modulo;
+    int find = desc->rows == 0 && !desc->rows_per_feature;
+    NEO__CHECK(!find || (desc->paths && desc->path_count >= 1), NEO_ERR_ARG,
+               "neo_schema_binary: neither rows nor paths to find them");
+    for (int32_t i = 0; find && i < desc->path_count; i++) {
+        const neo__plane plane = neo__binary_plane(schema, NEO__PLANE_IDS);
+        neo__file file;
+        int64_t rows;
+        NEO__TRY(neo__binary_open(schema, desc->paths[i], &file, &rows));
+        neo_status status = neo__plane_scan(schema, &file, &plane, rows, 0, features);
+        (void)neo__file_close(&file);
+        NEO__TRY(status);
+    }
+    return neo__schema_sizes(schema, "cat_%d", desc->rows, desc->rows_per_feature);
+}
+NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
+                                     neo_schema **schema) {
+    NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_binary: an argument is NULL");
+    *schema = NULL;
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_binary", NEO_FORMAT_BINARY, &s));
+    return neo__schema_done(s, neo__binary_init(s, desc), schema);
+}
+/* ---------------------------------------------------------------------------
+   >>impl-libsvm
+
+   A line is cut into pairs (field, index, value), which then go into the sample's bags: for libffm
+   by counting sort, as fields may come in any order.
+   ------------------------------------------------------------------------ */
+/* The largest numbers of some files. */
+struct neo__svm_sizes {
+    int64_t *rows, capacity, fields; /* of each field: the largest index + 1 */
+};
+NEO__HOT_BEGIN
+static int neo__svm_blank(char c) { return c == ' ' || c == '\t'; }
+/* The end of the word at p. */
+static const char *neo__svm_word(const char *p, const char *end) {
+    while (p < end && !neo__svm_blank(*p)) p++;
+    return p;
+}
+/* Digits as a whole number; returns what follows them, or p: there are none, or NULL: above 2^63 -
+   1. */
+static const char *neo__svm_whole(const char *p, int64_t *value) {
+    uint64_t v = 0;
+    unsigned c;
+    while (*p == '0' && (unsigned)(unsigned char)p[1] - '0' <= 9) p++;
+    const char *from = p;
+    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    *value = (int64_t)v;
+    return p - from > 19 || v > (uint64_t)INT64_MAX ? NULL : p;
+}
+/* A number up to the next blank. Up to 7 digits are exact in f32, as is the power of ten that
+   divides them, so their quotient is the nearest f32. */
+static const char *neo__svm_number(const char *text, const char *end, float *x, int *kind) {
+    static const float power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
+    const char *p = text, *point;
+    uint32_t v = 0;
+    unsigned c;
+    int negative = *p == '-';
+    p += negative || *p == '+';
+    const char *from = p;
+    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    point = p;
+    if (*p == '.') p++;
+    while (p > point && (c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    int64_t decimals = p > point ? p - point - 1 : 0, digits = point - from + decimals;
+    if (digits >= 1 && digits <= 7 && (p == end || neo__svm_blank(*p))) {
+        *x = (float)v / power[decimals];
+        if (negative) *x = -*x;
+        *kind = NEO__NUMBER_OK;
+        return p;
+    }
+    p = neo__svm_word(text, end);
+    *kind = neo__number(text, (size_t)(p - text), x);
+    return p;
+}
+/* A message about the word at p. Returns -1. */
+static int neo__svm_issue(neo__issue *issue, neo_status status, const char *line, const char *p,
+                          const char *end, const char *what) {
+    neo__issue_set(issue, status, p - line + 1, "%s, found %s", what,
+                   neo__quote(p, (size_t)(neo__svm_word(p, end) - p)).text);
+    return -1;
+}
+/* The label at *p, which then is behind it. -1: a bad one. */
+static int neo__svm_label(const char *line, const char **p, const char *end, int may_lack,
+                          float *label, neo__issue *issue) {
+    const char *stop = neo__svm_word(*p, end);
+    int kind;
+    *label = 0.0f;
+    if (stop == *p || memchr(*p, ':', (size_t)(stop - *p))) {
+        if (may_lack) return 0;
+        neo__issue_set(issue, NEO_ERR_FORMAT, *p - line + 1, "the label is missing");
+        return -1;
+    }
+    neo__svm_number(*p, end, label, &kind);
+    if (kind == NEO__NUMBER_BAD)
+        return neo__svm_issue(issue, NEO_ERR_FORMAT, line, *p, end, "expected a label");
+    if (kind == NEO__NUMBER_OK && *label == -1.0f) *label = 0.0f;
+    if (kind != NEO__NUMBER_OK || !(*label >= 0.0f && *label <= 1.0f))
+        return neo__svm_issue(issue, NEO_ERR_RANGE, line, *p, end,
+                              "expected a label of -1, +1 or in [0, 1]");
+    *p = stop;
+    return 0;
+}
+/* The pair at *p, which then is behind it. -1: a bad one. */
+static int neo__svm_pair_at(const neo_schema *schema, const neo__parse_options *options,
+                            const char *line, const char **p, const char *end, neo__svm_pair *pair,
+                            neo__issue *issue) {
+    const int fields = schema->format == NEO_FORMAT_LIBFFM;
+    const char *expected = fields ? "expected field:index:value" : "expected index:value";
+    const char *token = *p, *at = token, *next;
+    int64_t number[2] = {0, 0};
+    int kind;
+    for (int i = !fields; i < 2; i++, at = next + 1) {
+        next = neo__svm_whole(at, &number[i]);
+        if (!next)
+            return neo__svm_issue(issue, NEO_ERR_RANGE, line, at, end,
+                                  i ? "expected an index of at most 2^63 - 1"
+                                    : "expected a field of at most 2^63 - 1");
+        if (next == at || *next != ':')
+            return neo__svm_issue(issue, NEO_ERR_FORMAT, line, token, end, expected);
+    }
+    *p = neo__svm_number(at, end, &pair->weight, &kind);
+    if (kind != NEO__NUMBER_OK)
+        return neo__svm_issue(
+            issue, kind == NEO__NUMBER_BAD ? NEO_ERR_FORMAT : NEO_ERR_RANGE, line, token, end,
+            kind == NEO__NUMBER_BAD ? expected : "expected a value within the range of f32");
+    const int64_t most = options->sizes ? 65536 : schema->feature_count;
+    if (number[0] >= most) {
+        neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
+                       "field %" PRId64 " is not in [0, %" PRId64 ")", number[0], most);
+        return -1;
+    }
+    pair->field = (int32_t)number[0];
+    const int64_t rows = options->sizes ? INT64_MAX : schema->rows[pair->field];
+    pair->id = neo__id_fit(number[1], rows, schema->modulo);
+    if (pair->id < rows) return 0;
+    neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
+                   "index %" PRId64 " is not in [0, %" PRId64 ")%s", number[1], rows,
+                   options->sizes ? ", which a table could have" : "");
+    return -1;
+}
+/* Raise the sizes to those of a line's pairs. */
+static neo_status neo__svm_measure(neo_ctx *ctx, neo__svm_sizes *sizes, const neo__svm_pair *pair,
+                                   int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        NEO__TRY(NEO__GROW(ctx, sizes->rows, sizes->capacity, pair[i].field + 1));
+        while (sizes->fields <= pair[i].field) sizes->rows[sizes->fields++] = 0;
+        int64_t *rows = &sizes->rows[pair[i].field];
+        *rows = NEO__MAX(*rows, pair[i].id + 1);
+    }
+    return NEO_OK;
+}
+/* The pairs of a line, as many as block->pairs has; -1: a bad one. */
+static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options *options,
+                              neo__block *block, const char *line, const char *end, float *label,
+                              neo__issue *issue) {
+    const char *p = line;
+    int64_t count = 0;
+    while (p < end && neo__svm_blank(*p)) p++;
+    if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
+    for (int first = 1;; first = 0) {
+        while (p < end && neo__svm_blank(*p)) p++;
+        if (p == end || *p == '#') return count;
+        if (first && end - p > 4 && memcmp(p, "qid:", 4) == 0) { /* a query's number: not used */
+            int64_t query;
+            const char *stop = neo__svm_whole(p + 4, &query);
+            if (!stop || stop == p + 4 || (stop < end && !neo__svm_blank(*stop)))
+                return neo__svm_issue(issue, NEO_ERR_FORMAT, line, p, end, "expected qid:number");
+            p = stop;
+            continue;
+        }
+        NEO_ASSERT(count < NEO__SVM_PAIRS);
+        if (neo__svm_pair_at(schema, options, line, &p, end, &block->pairs[count++], issue) < 0)
+            return -1;
+    }
+}
+/* Pairs into the bags of a sample. */
+static void neo__svm_place(const neo_schema *schema, neo__block *block, int64_t count,
+                           float *record) {
+    int64_t *end = neo__record_ids(schema, record) + 1, sum = 0;
+    int64_t *ids = block->ids + block->id_count;
+    float *weights = block->weights + block->id_count;
+    const int32_t fields = schema->feature_count;
+    neo__record_empty(schema, block, record);
+    block->id_count += count;
+    if (fields == 1) {
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = block->pairs[i].id, weights[i] = block->pairs[i].weight;
+        end[0] = count;
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) end[block->pairs[i].field]++;
+    for (int32_t f = 0; f < fields; f++) { /* where each begins, which placing moves to its end */
+        int64_t n = end[f];
+        end[f] = sum;
+        sum += n;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const neo__svm_pair *pair = &block->pairs[i];
+        int64_t at = end[pair->field]++;
+        ids[at] = pair->id;
+        weights[at] = pair->weight;
+    }
+}
+static const char *neo__svm_line(const neo_schema *schema, const neo__parse_options *options,
+                                 neo__block *block, const char *p, neo__parsed *line) {
+    const char *next, *end = neo__text_stop(block, p, &next);
+    line->sample = 0;
+    if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
+    line->sample = -1;
+    if (*p == '#') return next;
+    int64_t count =
+        neo__svm_pairs(schema, options, block, p, end, line->record, &line->issue);
+    line->sample = count >= 0;
+    if (count < 0 && memchr(p, 0, (size_t)(end - p))) (void)neo__line_whole(p, end, &line->issue);
+    if (count < 0) return next;
+    if (options->sizes)
+        line->fit = neo__svm_measure(schema->ctx, options->sizes, block->pairs, count);
+    else neo__svm_place(schema, block, count, line->record);
+    return next;
+}
+static size_t neo__svm_least(const neo_schema *schema, int unlabeled) {
+    (void)schema, (void)unlabeled;
+    return 2; /* a label alone */
+}
+NEO__HOT_END
+/* One pass over the files for the sizes that are not given. */
+static neo_status neo__svm_scan(neo_schema *schema, const neo_libsvm_desc *desc,
+                                neo__svm_sizes *sizes) {
+    NEO__ZERO(neo__fit, fit);
+    fit.options.skip_bad = desc->skip_bad_lines;
+    fit.options.unlabeled = 1; /* a reader knows better */
+    fit.options.sizes = sizes;
+    fit.tally.told = 1;
+    NEO__TRY(neo__schema_features(schema, 0, 1));
+    schema->rows[0] = 1;
+    neo__schema_end(schema);
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__source_create(&fit.source, schema->arena.function, schema,
+                                           &fit.options, desc->paths, desc->path_count);
+    if (status == NEO_OK) status = neo__block_create(schema->ctx, schema, 1, &fit.block);
+    while (status == NEO_OK) status = neo__fit_block(schema, &fit);
+    neo__block_destroy(schema->ctx, &fit.block);
+    neo__source_destroy(&fit.source);
+    neo__fp_leave(fp);
+    return status == NEO_END ? NEO_OK : status;
+}
+static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc) {
+    neo__svm_sizes sizes = {NULL, 0, 0};
+    const int ffm = schema->format == NEO_FORMAT_LIBFFM;
+    const int find = (desc->rows == 0 && !desc->rows_per_field) || (ffm && desc->fields == 0);
+    neo_status status = NEO_OK;
+    schema->multi = schema->weighted = 1;
+    NEO__CHECK(desc->fields >= 0 && desc->fields <= 65536 && (ffm || desc->fields <= 1),
+               NEO_ERR_ARG, "neo_schema_libsvm: %d fields", desc->fields);
+    if (find) status = neo__svm_scan(schema, desc, &sizes);
+    int64_t features = ffm ? desc->fields ? desc->fields : NEO__MAX(sizes.fields, 1) : 1;
+    if (status == NEO_OK) status = neo__schema_features(schema, 0, (int32_t)features);
+    for (int64_t f = 0; status == NEO_OK && f < NEO__MIN(sizes.fields, features); f++)
+        schema->rows[f] = sizes.rows[f];
+    NEO__LIST_FREE(schema->ctx, sizes.rows, sizes.capacity);
+    NEO__TRY(status);
+    schema->modulo = desc->modulo;
+    return neo__schema_sizes(schema, ffm ? "field_%d" : "feature_%d", desc->rows,
+                             desc->rows_per_field);
+}
+NEO_API neo_status neo_schema_libsvm(neo_ctx *ctx, const neo_libsvm_desc *desc,
+                                     neo_schema **schema) {
+    NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_libsvm: an argument is NULL");
+    *schema = NULL;
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_libsvm",
+                               desc->with_fields ? NEO_FORMAT_LIBFFM : NEO_FORMAT_LIBSVM, &s));
+    return neo__schema_done(s, neo__svm_init(s, desc), schema);
 }
 NEO__HOT_BEGIN
 /* ---------------------------------------------------------------------------
@@ -4664,13 +5564,13 @@ static float neo__synthetic_label(const neo__random_key *key, double logit) {
 }
 
 /* ---- as a source ---- */
-static int64_t neo__synthetic_samples(const neo_schema *s) { return s->synthetic->desc.samples; }
-static int64_t neo__synthetic_ids(const neo_schema *s, int64_t samples) {
-    return (int64_t)neo__size_mul(neo__size_mul((size_t)samples, (size_t)s->feature_count),
-                                  (size_t)s->synthetic->most_ids);
+static neo_status neo__reader_look_synthetic(neo_reader *reader) {
+    reader->blocks.source.path_count = 1; /* as one file */
+    reader->extent.samples = reader->schema->synthetic->desc.samples;
+    return NEO_OK;
 }
 static neo_status neo__source_synthetic(neo__source *source, neo__block *b) {
-    int64_t total = neo__synthetic_samples(source->schema);
+    int64_t total = source->schema->synthetic->desc.samples;
     NEO__CHECK(source->offset <= total, NEO_ERR_MISMATCH,
                "synthetic: has %" PRId64 " samples, the saved position is at %" PRId64, total,
                source->offset);
@@ -4703,7 +5603,8 @@ static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int6
     if (schema->multi) ids[0] = start;
     record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
 }
-static void neo__block_parse_synthetic(const neo_schema *schema, neo__block *block) {
+static neo_status neo__block_parse_synthetic(const neo_schema *schema,
+                                             const neo__parse_options *options, neo__block *block) {
     int64_t mine = 0, stop = block->bytes;
     block->id_count = block->taken = 0;
     for (block->count = 0; block->count < block->bytes; block->count++) {
@@ -4714,18 +5615,11 @@ static void neo__block_parse_synthetic(const neo_schema *schema, neo__block *blo
         block->end_line[i] = 0;
         if (i >= mine) {
             neo__synthetic_row(schema, block, i, record);
-        } else if (schema->multi) { /* of another rank: no ids */
-            int64_t *ids = neo__record_ids(schema, record);
-            memset(ids, 0, ((size_t)schema->feature_count + 1) * sizeof *ids);
-            ids[0] = block->id_count;
+        } else if (schema->multi) {
+            neo__record_empty(schema, block, record);
         }
     }
-}
-static neo_status neo__block_parse(const neo_schema *s, const neo__parse_options *o,
-                                   neo__block *b) {
-    if (s->format == NEO_FORMAT_NPY) neo__block_parse_npy(s, o, b);
-    else if (s->format == NEO_FORMAT_SYNTHETIC) neo__block_parse_synthetic(s, b);
-    else return neo__block_parse_text(s, o, b);
+    (void)options;
     return NEO_OK;
 }
 
@@ -4792,6 +5686,7 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
     generator->truth_name = neo_hash("synthetic.truth");
     generator->most_ids = desc->ids_per_bag > 1 ? 2 * (int64_t)desc->ids_per_bag : 1;
     schema->multi = desc->ids_per_bag > 1;
+    schema->sample_ids = schema->multi ? desc->feature_count * generator->most_ids : 0;
     NEO__TRY(NEO__ARENA(&schema->arena, generator->dense_weight, desc->dense_count));
     NEO__TRY(NEO__ARENA(&schema->arena, generator->zipf_scale, desc->feature_count));
     for (int32_t i = 0; i < desc->dense_count; i++)
@@ -4923,6 +5818,31 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     neo_free(ctx, buffer, BUFFER);
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-formats
+
+   What differs between formats, in the order of neo_format.
+   ------------------------------------------------------------------------ */
+#define NEO__TEXT(LINE, LEAST)                                                                     \
+    {neo__reader_look_text, neo__source_open_text, neo__source_text, neo__source_close_text, NULL, \
+     LINE, LEAST}
+#define NEO__ROWS(KIND)                                                                            \
+    {neo__reader_look_rows,      neo__source_open_##KIND, neo__source_rows,                        \
+     neo__source_close_##KIND, neo__block_parse_rows,   NULL,             NULL}
+static const neo__format *neo__format_of(const neo_schema *schema) {
+    static const neo__format formats[] = {
+        NEO__TEXT(neo__criteo_line, neo__criteo_least),
+        NEO__TEXT(neo__delimited_line, neo__delimited_least),
+        NEO__ROWS(triple), /* npy */
+        {neo__reader_look_synthetic, NULL, neo__source_synthetic, NULL, neo__block_parse_synthetic,
+         NULL, NULL},
+        NEO__TEXT(neo__svm_line, neo__svm_least), /* libsvm */
+        NEO__TEXT(neo__svm_line, neo__svm_least), /* libffm */
+        NEO__ROWS(triple),                        /* npz */
+        NEO__ROWS(binary),
+    };
+    return &formats[schema->format];
 }
 NEO__COLD_END
 NEO__HOST_END

@@ -12,6 +12,7 @@
 #include "bench/bench.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,6 +77,10 @@ static double read_raw(const char *path) { /* GB/s */
     if (fd >= 0) close(fd);
     return (double)bytes / (double)(neo_time_ns() - start);
 }
+static int64_t file_bytes(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 ? (int64_t)s.st_size : 0;
+}
 typedef struct epoch_time {
     double seconds;
     int64_t samples, bytes;
@@ -92,7 +97,7 @@ static epoch_time run_epoch(neo_reader *r, int64_t number, int check) {
     e.seconds = (double)(neo_time_ns() - start) * 1e-9;
     if (st != NEO_END) bench_fail(neo_last_error());
     e.samples = neo_reader_get_stats(r).samples;
-    e.bytes = neo_reader_get_stats(r).total_bytes;
+    e.bytes = neo_reader_get_stats(r).total_bytes; /* 0: arrays, records; see measure */
     return e;
 }
 /* path NULL: no file, no ceiling. */
@@ -110,6 +115,7 @@ static void measure(const char *name, neo_ctx *ctx, neo_reader_desc d, const cha
     for (int i = 0; i < repeats; i++) {
         raw[i] = path ? read_raw(path) * 1e3 : 0;
         e = run_epoch(r, i + 1, 0);
+        if (path && e.bytes == 0) e.bytes = file_bytes(path);
         rate[i] = (double)e.bytes / e.seconds * 1e-6;
         samples[i] = (double)e.samples / e.seconds;
     }
@@ -122,6 +128,86 @@ static void measure(const char *name, neo_ctx *ctx, neo_reader_desc d, const cha
     }
     snprintf(text, sizeof text, "reader.%s.samples", name);
     bench_report(text, bench_median(samples, repeats), "samples/s", -1, NULL, 0);
+}
+
+/* ---- other formats of the same samples ---- */
+/* Batches of a reader as records of int32[40] (dense numbers and ids by their order), of the same
+   with three ids of each feature, and as lines of libsvm and libffm with values of some digits. */
+typedef struct other_files {
+    char binary[1024], multi[1024], svm[1024], ffm[1024];
+} other_files;
+static void write_others(neo_ctx *ctx, const neo_schema *schema, other_files *paths) {
+    neo_reader_desc d;
+    neo_reader *r = NULL;
+    neo_batch b;
+    char *name[4] = {paths->binary, paths->multi, paths->svm, paths->ffm};
+    FILE *f[4];
+    for (int i = 0; i < 4; i++)
+        if (!(f[i] = fopen(name[i], "wb"))) bench_fail("cannot write a file");
+    memset(&d, 0, sizeof d);
+    d.schema = schema;
+    d.batch = BATCH;
+    BENCH_OK(neo_reader_open(ctx, &d, &r));
+    while (neo_reader_next(r, &b) == NEO_OK)
+        for (int64_t i = 0; i < b.size; i++) {
+            int32_t row[40] = {((const float *)b.label.data)[i] > 0};
+            const float *x = (const float *)b.dense.data + i * 13;
+            for (int k = 0; k < 13; k++) row[1 + k] = (int32_t)(exp((double)x[k]) - 0.5);
+            for (int k = 0; k < 26; k++)
+                row[14 + k] = (int32_t)((const int64_t *)b.sparse.ids)[k * b.size + i];
+            fwrite(row, 4, 40, f[0]);
+            fwrite(row, 4, 14, f[1]);
+            for (int k = 0; k < 26; k++)
+                for (int j = 0; j < 3; j++) fwrite(&row[14 + k], 4, 1, f[1]);
+            fprintf(f[2], "%d", row[0]);
+            fprintf(f[3], "%d", row[0]);
+            for (int k = 0; k < 26; k++) {
+                fprintf(f[2], k % 2 ? " %d:1" : " %d:0.%04u", row[14 + k], bench_random() % 10000);
+                fprintf(f[3], k % 2 ? " %d:%d:1" : " %d:%d:0.%04u", k, row[14 + k],
+                        bench_random() % 10000);
+            }
+            fputs("\n", f[2]);
+            fputs("\n", f[3]);
+        }
+    neo_reader_close(r);
+    for (int i = 0; i < 4; i++) fclose(f[i]);
+}
+static void measure_others(neo_ctx *ctx, const neo_schema *made, const char *dir) {
+    static const int32_t three[26] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3,
+                                      3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3};
+    static other_files paths;
+    const char *name[4] = {paths.binary, paths.multi, paths.svm, paths.ffm};
+    static const char *const label[5] = {"binary", "binary.ids3", "libsvm", "libffm",
+                                         "binary.modulo"};
+    snprintf(paths.binary, sizeof paths.binary, "%s/neo-bench.bin", dir);
+    snprintf(paths.multi, sizeof paths.multi, "%s/neo-bench3.bin", dir);
+    snprintf(paths.svm, sizeof paths.svm, "%s/neo-bench.svm", dir);
+    snprintf(paths.ffm, sizeof paths.ffm, "%s/neo-bench.ffm", dir);
+    write_others(ctx, made, &paths);
+    for (int i = 0; i < 5; i++) {
+        const char *const *path = &name[i % 4];
+        neo_schema *schema = NULL;
+        neo_reader_desc d;
+        neo_binary_desc records;
+        neo_libsvm_desc lines;
+        memset(&d, 0, sizeof d);
+        memset(&records, 0, sizeof records);
+        memset(&lines, 0, sizeof lines);
+        records.rows = lines.rows = i == 4 ? 1000 : ROWS;
+        records.modulo = i == 4;
+        if (i == 1) records.ids_per_feature = three;
+        lines.with_fields = i == 3;
+        lines.fields = i == 3 ? 26 : 0;
+        if (i == 2 || i == 3) BENCH_OK(neo_schema_libsvm(ctx, &lines, &schema));
+        else BENCH_OK(neo_schema_binary(ctx, &records, &schema));
+        d.schema = schema;
+        d.paths = path;
+        d.path_count = 1;
+        d.threads = 1;
+        measure(label[i], ctx, d, *path, 0);
+        neo_schema_destroy(schema);
+    }
+    for (int i = 0; i < 4; i++) remove(name[i]);
 }
 
 int main(int argc, char **argv) {
@@ -165,10 +251,10 @@ int main(int argc, char **argv) {
     FILE *f = fopen(csv, "wb");
     if (!f) bench_fail("cannot write the csv file");
     for (int64_t i = 0; f && i < count; i++)
-        fprintf(f, "%u, work-%u, %u.%02u, %s, job-%u, %u, <=50K\n", 17 + bench_random() % 70,
+        fprintf(f, "%u, work-%u, %u.%02u, %s, job-%u, %u, %s50K\n", 17 + bench_random() % 70,
                 bench_random() % 9, bench_random() % 100000, bench_random() % 100,
                 bench_random() % 2 ? "Male" : "Female", bench_random() % 15,
-                bench_random() % 99999);
+                bench_random() % 99999, bench_random() % 4 ? "<=" : ">");
     if (f) fclose(f);
     BENCH_OK(
         neo_schema_parse(ctx,
@@ -184,6 +270,7 @@ int main(int argc, char **argv) {
     d.paths = NULL;
     d.path_count = 0;
     measure("synthetic", ctx, d, NULL, want);
+    measure_others(ctx, made, dir ? dir : "/tmp");
 
     remove(path);
     remove(csv);

@@ -1,6 +1,7 @@
 /* make_npy.c PREFIX ROWS: writes <PREFIX>{dense,sparse,labels}.npy as TorchRec's scripts name them,
    with the format written out by hand so that neo's reader meets files neo did not write; and the
-   same samples as Criteo lines, <PREFIX>lines.tsv. */
+   same samples as Criteo lines, <PREFIX>lines.tsv, as records <PREFIX>raw.bin and, their integers,
+   <PREFIX>int.bin, and without dense numbers as <PREFIX>lines.svm and <PREFIX>lines.ffm. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,13 +41,27 @@ int main(int argc, char **argv) {
     char path[1024];
     snprintf(path, sizeof path, "%slines.tsv", argv[1]);
     FILE *tsv = fopen(path, "w");
-    if (!dense || !sparse || !labels || !tsv) return 1;
+    snprintf(path, sizeof path, "%slines.svm", argv[1]);
+    FILE *svm = fopen(path, "w");
+    snprintf(path, sizeof path, "%slines.ffm", argv[1]);
+    FILE *ffm = fopen(path, "w");
+    snprintf(path, sizeof path, "%sraw.bin", argv[1]);
+    FILE *raw = fopen(path, "wb");
+    snprintf(path, sizeof path, "%sint.bin", argv[1]);
+    FILE *whole = fopen(path, "wb");
+    if (!dense || !sparse || !labels || !tsv || !svm || !ffm || !raw || !whole) return 1;
     for (long i = 0; i < rows; i++) {
         labels[i] = next() % 4 == 0;
         fprintf(tsv, "%d", (int)labels[i]);
+        fprintf(svm, "%s", labels[i] ? "+1" : "-1");
+        fprintf(ffm, "%d", (int)labels[i]);
+        fwrite(labels + i, 4, 1, raw);
+        fwrite(labels + i, 4, 1, whole);
         for (int k = 0; k < DENSE; k++) {
             int x = (int)(next() % 100) - 3;
             dense[i * DENSE + k] = (float)(x < 0 ? 0 : x) / 100.0f;
+            fwrite(dense + i * DENSE + k, 4, 1, raw);
+            fwrite(&x, 4, 1, whole);
             if (next() % 10 == 0) fprintf(tsv, "\t"); /* empty fields are allowed */
             else fprintf(tsv, "\t%d", x);
         }
@@ -54,10 +69,17 @@ int main(int argc, char **argv) {
             sparse[i * SPARSE + k] = (int32_t)(next() % (uint32_t)(3 + 7 * k));
             if (next() % 20 == 0) fprintf(tsv, "\t");
             else fprintf(tsv, "\t%08x", (unsigned)sparse[i * SPARSE + k] * 2654435761u);
+            fprintf(svm, " %d:%g", 100 * k + (int)sparse[i * SPARSE + k], 0.5 + 0.1 * k);
+            fprintf(ffm, " %d:%d:1", k, (int)sparse[i * SPARSE + k]);
         }
+        fwrite(sparse + i * SPARSE, 4, SPARSE, raw);
+        fwrite(sparse + i * SPARSE, 4, SPARSE, whole);
         fprintf(tsv, "\n");
+        fprintf(svm, "\n");
+        fprintf(ffm, "\n");
     }
-    fclose(tsv);
+    FILE *files[5] = {tsv, svm, ffm, raw, whole};
+    for (int i = 0; i < 5; i++) fclose(files[i]);
     write_npy(argv[1], "dense", "<f4", rows, DENSE, dense);
     write_npy(argv[1], "sparse", "<i4", rows, SPARSE, sparse);
     write_npy(argv[1], "labels", "<i4", rows, 1, labels);

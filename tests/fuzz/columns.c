@@ -72,14 +72,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo__dict *dicts;
     FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);
     o.fit = dicts;
-    FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
+    FUZZ_CHECK(neo__block_parse(s, &o, &b) == NEO_OK);
     int64_t fitted = b.taken;
     for (int32_t f = 0; f < s->feature_count; f++)
         if (s->has_dict[f]) neo__dict_prune(ctx, &dicts[f]);
     neo__schema_install(s, dicts, 1);
     o.fit = NULL;
     memcpy(b.raw, text, sizeof text - 1); /* quotes have moved in it */
-    FUZZ_CHECK(neo__block_parse_text(s, &o, &b) == NEO_OK);
+    FUZZ_CHECK(neo__block_parse(s, &o, &b) == NEO_OK);
     FUZZ_CHECK(b.count == fitted);
     size_t n = neo__schema_save_size(s);
     void *saved = malloc(n), *again = malloc(n);

@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   b.raw_bytes = n;
   b.bytes = (int64_t)size - 1;
   b.offset = data[0] & 4 ? 0 : 10;
-  FUZZ_CHECK(neo__block_parse_text(schema, &o, &b) == NEO_OK);
+  FUZZ_CHECK(neo__block_parse(schema, &o, &b) == NEO_OK);
   FUZZ_CHECK(b.count <= b.capacity);
 
   const char *p = b.raw, *end = p + n;

@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo__dict *dicts;
     FUZZ_CHECK(neo__dicts_create(s, &dicts) == NEO_OK);
     o.fit = dicts;
-    FUZZ_CHECK(neo__block_parse_text(s, &o, b) == NEO_OK);
+    FUZZ_CHECK(neo__block_parse(s, &o, b) == NEO_OK);
     int64_t fitted = b->taken, bad = b->bad;
     for (int32_t f = 0; f < s->feature_count; f++) {
         neo__dict swap = s->dicts[f];
@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     o.fit = NULL;
     memcpy(b->raw, data + 1, size - 1); /* quotes have moved in it */
-    FUZZ_CHECK(neo__block_parse_text(s, &o, b) == NEO_OK);
+    FUZZ_CHECK(neo__block_parse(s, &o, b) == NEO_OK);
     FUZZ_CHECK(b->count == fitted && b->bad == bad);
     check(s, b);
     for (int i = 0; i < b->issue_count; i++)

@@ -4,8 +4,8 @@
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install -r tests/golden/requirements.txt
     /tmp/golden/bin/python tests/golden/make.py
 
-writes every tests/golden/*.safetensors anew. Seeds are fixed: with these versions the files do not
-change. Their readers are tests/golden/*.c; each names the tensors it uses.
+writes every tests/golden/*.safetensors and multi_hot.npz anew. Seeds are fixed: with these versions
+the files do not change. Their readers are tests/golden/*.c; each names the tensors it uses.
 """
 import os
 
@@ -16,6 +16,7 @@ import make_bags
 import make_dense
 import make_dlrm
 import make_gpt
+import make_npz
 import safetensors_files
 
 if __name__ == "__main__":
@@ -25,5 +26,6 @@ if __name__ == "__main__":
     make_dense.make()
     make_dlrm.make()
     make_gpt.make()
+    make_npz.make()
     os.chdir(common.HERE)
     safetensors_files.make()

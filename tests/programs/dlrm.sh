@@ -580,9 +580,9 @@ refused "dtype" '--dtype f16' $model --dtype f16
 refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
-refused "format of synthetic data" '--format nosuch: not adult' $model --format nosuch
+refused "format of synthetic data" '--format nosuch: not criteo, adult' $model --format nosuch
 refused "a format without effect" '--synthetic has no --format npy' $model --format npy
-refused "rows without effect" '--rows is for criteo and synthetic data: --format adult' --data \
+refused "rows without effect" '--rows: --format adult knows its rows' --data \
     "$W/plain_file" --format adult --rows 5
 refused "two sources" 'leave out --data' $model --data "$W/plain_file"
 refused "a name that is empty" "--data '': a name is empty" --data ''
@@ -757,6 +757,80 @@ cp "$W/day_1_sparse.npy" "$W/cut_sparse.npy"
 refused "npy of another length" 'cut_' --data "$W/cut_" $npy
 cp "$W/plain_file" "$W/cut_sparse.npy"
 refused "npy that is text" 'cut_sparse.npy' --data "$W/cut_" $npy
+
+# ---- other formats of the same samples: records, libsvm, libffm, an archive; found by a look ----
+
+train="--batch 64 --dim 8 --top 24-1 --seed 3"
+records="$train --bottom 13-24-8"
+# Records with TorchRec's dense numbers and ids are its arrays.
+hot=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
+npy_state=$(digest --data "$W/day_0_" --format npy $records)
+same "raw" "$(digest --data "$W/day_0_raw.bin" --format raw --hot $hot $records)" "$npy_state"
+cp "$W/day_0_labels.npy" "$W/zip_labels.npy"
+cp "$W/day_0_dense.npy" "$W/zip_dense.npy"
+head -c 5000 /dev/zero >>"$W/zip_dense.npy"
+cp tests/golden/multi_hot.npz "$W/zip_sparse_multi_hot.npz"
+refused "an archive beside other arrays" 'zip_dense.npy: byte ' --data "$W/zip_" --format npz \
+    $records
+cp "$W/day_0_dense.npy" "$W/zip_dense.npy"
+refused "an archive of other length" 'have 700, 5 and 700 rows' --data "$W/zip_" --format npz \
+    $records
+"$make_npy" "$W/zip_" 5
+rm "$W/zip_sparse.npy"
+head -c 800 tests/golden/multi_hot.npz >"$W/part_sparse_multi_hot.npz"
+cp "$W/zip_dense.npy" "$W/part_dense.npy"
+cp "$W/zip_labels.npy" "$W/part_labels.npy"
+refused "a cut archive" 'byte 800: no directory of a zip' --data "$W/part_" --format npz $records
+# looked LABEL FORMAT ARGUMENTS...: by a look the same run as by name, which is said.
+looked() {
+    label=$1 name=$2
+    shift 2
+    want=$(digest --format $name "$@")
+    same "$label on 2 ranks, 3 threads" \
+        "$(digest --format $name "$@" --ranks 2 --repro-shards 4 --threads 3)" \
+        "$(digest --format $name "$@" --repro-shards 4)"
+    same "$label by a look" "$(digest --format auto "$@")" "$want"
+    if [ -n "$want" ] && [ "$(grep -c -- "^--format $name, by a look at " "$W/err")" = 1 ]; then
+        pass
+    else
+        fail "$label: a look says $(grep by "$W/err") $(tail -1 "$W/err")"
+    fi
+}
+looked libsvm libsvm --data "$W/day_0_lines.svm" --test "$W/day_0_lines.svm" $train
+looked "libsvm, modulo" libsvm --data "$W/day_0_lines.svm" --rows 50 $train
+looked libffm libffm --data "$W/day_0_lines.ffm" $train
+looked binary binary --data "$W/day_0_int.bin" $records
+looked raw raw --data "$W/day_0_raw.bin" --hot $hot $records
+looked criteo criteo --data "$lines" $records
+looked npy npy --data "$W/day_0_" $records
+looked npz npz --data "$W/zip_" $records
+looked "npz, modulo" npz --data "$W/zip_" --rows 3 $records
+looked adult adult --data examples/data/adult/adult.test $train
+looked delimited delimited --data examples/data/adult/adult.test --columns $adult.columns $train
+same "libsvm, standard input" \
+    "$(digest --format libsvm --data - --rows 50 $train <"$W/day_0_lines.svm")" \
+    "$(digest --format libsvm --data "$W/day_0_lines.svm" --rows 50 $train)"
+refused "libsvm without a pass" "give --rows" --data - --format libsvm $train
+refused "libffm without a pass" "the largest field is found by a pass" --data - --format libffm \
+    --rows 5 $train
+refused "a look at standard input" "is read once" --data - --format auto $train
+refused "a look at nothing known" "begins like no format" --data "$W/plain_file" --format auto \
+    $train
+echo "1 99999:1" >"$W/more.svm"
+refused "an id of a test file only" 'more.svm:1:3: index 99999 is not in' --data \
+    "$W/day_0_lines.svm" --test "$W/more.svm" --format libsvm $train
+head -c 1234 "$W/day_0_int.bin" >"$W/cut.bin"
+refused "a cut record" 'cut.bin: byte 1234: the file ends inside row 7' --data "$W/cut.bin" \
+    --format binary $records
+refused "raw without --hot" 'needs --hot' --data "$W/cut.bin" --format raw $records
+refused "--hot 3,0" '--hot 3,0: not numbers' --data "$W/cut.bin" --format raw --hot 3,0 $records
+refused "--hot without effect" '--hot is for --format raw' $model --hot 3
+refused "records of standard input" 'cannot come from standard input' --data - --format binary
+awk 'NR == 100 { $3 = "5:x" } { print }' "$W/day_0_lines.svm" >"$W/bad.svm"
+refused "a bad pair" 'bad.svm:100:' --data "$W/bad.svm" --format libsvm $train
+sed 100d "$W/bad.svm" >"$W/good.svm"
+same "a bad pair, skipped" "$(digest --data "$W/bad.svm" --format libsvm --bad-lines skip $train)" \
+    "$(digest --data "$W/good.svm" --format libsvm $train)"
 
 # ---- report and log ----
 

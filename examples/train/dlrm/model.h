@@ -6,7 +6,7 @@
    sparse ids -> embedding bags -+    (dcnv2: cross network)                                */
 #ifndef DLRM_MODEL_H
 #define DLRM_MODEL_H
-#include "options.h"
+#include "formats.h"
 
 enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers */
 
@@ -94,42 +94,6 @@ static int parse_widths(const char *text, int64_t *widths, int most) {
         if (*end != '-') return 0;
         p = end + 1;
     }
-}
-
-/* ---- the schema of the data ---- */
-
-static neo_status synthetic_schemas(model *m, const options *o) {
-    int64_t samples = o->synthetic;
-    neo_synthetic_desc train = {.samples = samples, .rows = o->rows};
-    neo_synthetic_desc test = {.samples = samples / 4 + 1, .rows = o->rows};
-    test.first_sample = samples;
-    TRY(neo_schema_synthetic(m->ctx, &train, &m->schema));
-    return neo_schema_synthetic(m->ctx, &test, &m->test_schema);
-}
-
-/* The description of columns, of which the Adult data's lies beside them. */
-static neo_status column_schema(model *m, const options *o, const char *file) {
-    char path[4096];
-    const char *slash = strrchr(file, '/');
-    int folder = slash ? (int)(slash - file + 1) : 0;
-    if (o->columns) return neo_schema_parse(m->ctx, o->columns, &m->schema);
-    if (o->format[0] == 'd') REFUSE("--format delimited needs --columns FILE");
-    if (is_stdin(file)) REFUSE("--format adult from standard input needs --columns FILE");
-    snprintf(path, sizeof path, "%.*sadult.columns", folder, file);
-    return neo_schema_parse(m->ctx, path, &m->schema);
-}
-
-static neo_status create_schema(model *m, const options *o, const char *const *files, int count) {
-    int64_t rows = o->rows ? o->rows : 100000;
-    if (o->synthetic) return synthetic_schemas(m, o);
-    if (strcmp(o->format, "criteo") == 0)
-        TRY(neo_schema_criteo(m->ctx, NEO_IDS_HASH, rows, NULL, &m->schema));
-    else if (strcmp(o->format, "npy") == 0)
-        TRY(neo_schema_npy(m->ctx, files, count, NULL, 0, &m->schema));
-    else
-        TRY(column_schema(m, o, files[0]));
-    m->test_schema = m->schema;
-    return NEO_OK;
 }
 
 /* ---- the dense layers ---- */

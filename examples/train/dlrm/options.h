@@ -4,7 +4,7 @@
 #include "files.h"
 
 typedef struct options {
-    char *data, *test, *valid, *format, *columns, *bad_lines;
+    char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log, *mllog;
@@ -26,11 +26,17 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N epochs without a better log loss of --valid; 0: never"),
     CLI_TEXT("format", format, "F", "criteo",
-             "criteo (label, 13 integers, 26 hex words, tab-separated), adult, npy (as TorchRec "
-             "writes it) or delimited (any text, with --columns)"),
+             "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any "
+             "text, with --columns), libsvm, libffm, npy or npz (as TorchRec writes them: one id "
+             "or many), binary (MLPerf's int32[40]), raw (HugeCTR's, with --hot), or auto: by a "
+             "look at the first file"),
     CLI_TEXT("columns", columns, "FILE", NULL, "description of the columns of delimited data"),
+    CLI_TEXT("hot", hot, "A,B,C", NULL,
+             "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
-              "*rows of each table: criteo hashes ids into them (100000); synthetic (10000)"),
+              "*rows of each table: criteo hashes ids into them (100000); synthetic (10000); "
+              "libsvm, libffm, npz, binary and raw take ids modulo N (else as they are, and the "
+              "largest of --data gives the rows)"),
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
     CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
@@ -144,31 +150,16 @@ static neo_status check_files(const options *o) {
     return NEO_OK;
 }
 
-/* Formats, and options that have no effect with them. */
-static neo_status check_format(const options *o) {
-    static const char *const known[] = {"criteo", "adult", "npy", "delimited"};
-    int format = 0;
-    while (format < 4 && strcmp(o->format, known[format])) format++;
-    if (format == 4) REFUSE("--format %s: not adult, criteo, npy or delimited", o->format);
-    if (o->synthetic && (o->data || o->test))
-        REFUSE("--synthetic generates data: leave out --data and --test");
-    if (o->synthetic && format > 0) REFUSE("--synthetic has no --format %s", o->format);
-    if (o->rows && format > 0)
-        REFUSE("--rows is for criteo and synthetic data: --format %s knows its rows", o->format);
-    if (o->columns && (format == 0 || format == 2))
-        REFUSE("--columns is for --format delimited or adult, not %s", o->format);
-    return NEO_OK;
-}
+/* Formats, and options that have no effect with them: formats.h. */
+static neo_status check_format(const options *o);
 
-/* Standard input is read once, and by neo's text readers alone. */
+/* Standard input is read once. */
 static neo_status check_stdin(const options *o) {
     if (is_stdin(o->data) && o->epochs > 1) REFUSE("--data - can be read once: use --epochs 1");
     if (is_stdin(o->data) && is_stdin(o->test)) REFUSE("--data and --test cannot both be -");
     if (is_stdin(o->test) && !reads_only(o))
         REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
     if (is_stdin(o->valid)) REFUSE("--valid is read after every epoch: it cannot be -");
-    if (is_stdin(o->data) && strcmp(o->format, "npy") == 0)
-        REFUSE("--format npy cannot come from standard input");
     return NEO_OK;
 }
 

@@ -1,0 +1,209 @@
+/* formats.h: the formats of data: which options each takes, how --format auto tells them apart, and
+   the schema of each. */
+#ifndef DLRM_FORMATS_H
+#define DLRM_FORMATS_H
+#include "options.h"
+
+typedef struct schema_call {
+    neo_ctx *ctx;
+    const options *o;
+    const char *const *files;
+    int count;
+    neo_schema **out;
+} schema_call;
+
+/* ---- the schema of each ---- */
+
+static neo_status criteo_schema(const schema_call *c) {
+    return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows ? c->o->rows : 100000, NULL, c->out);
+}
+/* The description of columns, of which the Adult data's lies beside them. */
+static neo_status column_schema(const schema_call *c) {
+    char path[4096];
+    const char *file = c->files[0], *slash = strrchr(file, '/');
+    int folder = slash ? (int)(slash - file + 1) : 0;
+    if (c->o->columns) return neo_schema_parse(c->ctx, c->o->columns, c->out);
+    if (c->o->format[0] == 'd') REFUSE("--format delimited needs --columns FILE");
+    if (is_stdin(file)) REFUSE("--format adult from standard input needs --columns FILE");
+    snprintf(path, sizeof path, "%.*sadult.columns", folder, file);
+    return neo_schema_parse(c->ctx, path, c->out);
+}
+static neo_status svm_schema(const schema_call *c, int with_fields) {
+    neo_libsvm_desc d = {.with_fields = with_fields, .rows = c->o->rows, .modulo = c->o->rows > 0,
+                         .paths = c->files, .path_count = c->count,
+                         .skip_bad_lines = c->o->bad_lines[0] == 's'};
+    for (int i = 0; i < c->count && (with_fields || !c->o->rows); i++)
+        if (is_stdin(c->files[i]) || is_special_file(c->files[i]))
+            REFUSE("%s is read once, and the largest %s is found by a pass of its own%s",
+                   c->files[i], with_fields ? "field" : "index",
+                   with_fields ? "" : ": give --rows");
+    return neo_schema_libsvm(c->ctx, &d, c->out);
+}
+static neo_status libsvm_schema(const schema_call *c) { return svm_schema(c, 0); }
+static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1); }
+static neo_status npy_schema(const schema_call *c) {
+    return neo_schema_npy(c->ctx, c->files, c->count, NULL, 0, c->out);
+}
+/* --rows for every feature of an archive, whose number it knows itself. */
+static neo_status npz_schema(const schema_call *c) {
+    int64_t rows[1024];
+    TRY(neo_schema_npz(c->ctx, c->files, c->count, NULL, 0, c->out));
+    int32_t features = neo_schema_feature_count(*c->out);
+    if (!c->o->rows) return NEO_OK;
+    neo_schema_destroy(*c->out);
+    *c->out = NULL;
+    if (features > 1024) REFUSE("--rows: %d features, over 1024", features);
+    for (int i = 0; i < features; i++) rows[i] = c->o->rows;
+    return neo_schema_npz(c->ctx, c->files, c->count, rows, 1, c->out);
+}
+static neo_status binary_schema(const schema_call *c) {
+    neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows > 0, .paths = c->files,
+                         .path_count = c->count};
+    return neo_schema_binary(c->ctx, &d, c->out);
+}
+static neo_status raw_schema(const schema_call *c) {
+    neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows > 0, .paths = c->files,
+                         .path_count = c->count, .float_dense = 1};
+    int32_t hot[1024];
+    const char *p = c->o->hot;
+    if (!p) REFUSE("--format raw needs --hot, the ids of each feature");
+    for (;; p++) {
+        char *end;
+        long long n = strtoll(p, &end, 10);
+        if (end == p || (*end && *end != ',') || n < 1 || n > 65536 || d.feature_count == 1024)
+            REFUSE("--hot %s: not numbers (1 .. 65536) joined by ','", c->o->hot);
+        hot[d.feature_count++] = (int32_t)n;
+        p = end;
+        if (!*p) break;
+    }
+    d.ids_per_feature = hot;
+    return neo_schema_binary(c->ctx, &d, c->out);
+}
+
+typedef struct format {
+    const char *name;
+    neo_status (*schema)(const schema_call *call);
+    int rows, columns, lines; /* it takes --rows, --columns; it is text */
+} format;
+static const format FORMATS[] = {
+    {"criteo", criteo_schema, 1, 0, 1}, {"adult", column_schema, 0, 1, 1},
+    {"delimited", column_schema, 0, 1, 1}, {"libsvm", libsvm_schema, 1, 0, 1},
+    {"libffm", libffm_schema, 1, 0, 1}, {"npy", npy_schema, 0, 0, 0},
+    {"npz", npz_schema, 1, 0, 0}, {"binary", binary_schema, 1, 0, 0}, {"raw", raw_schema, 1, 0, 0},
+};
+enum { FORMAT_COUNT = sizeof FORMATS / sizeof FORMATS[0] };
+
+/* NULL: there is none. */
+static const format *find_format(const char *name) {
+    for (int i = 0; i < FORMAT_COUNT; i++)
+        if (strcmp(FORMATS[i].name, name) == 0) return &FORMATS[i];
+    return NULL;
+}
+
+/* ---- --format auto: a look at the first bytes ---- */
+
+static int is_there(const char *prefix, const char *name) {
+    char path[4096];
+    int length = snprintf(path, sizeof path, "%s%s", prefix, name);
+    FILE *f = length < (int)sizeof path ? fopen(path, "rb") : NULL;
+    return f && fclose(f) == 0;
+}
+/* The format of a line: by its tabs, or the colons of every word behind the first. NULL: none. */
+static const char *line_format(const char *p, const char *end) {
+    int tabs = 0, words = 0, colons[3] = {0, 0, 0};
+    for (const char *q = p; q < end; q++) tabs += *q == '\t';
+    if (tabs == 38 || tabs == 39) return "criteo";
+    for (int first = 1; p < end; first = 0) {
+        int n = 0;
+        while (p < end && (*p == ' ' || *p == '\t' || *p == '\r')) p++;
+        if (p == end || *p == '#') break;
+        if (end - p > 4 && memcmp(p, "qid:", 4) == 0) first = 1;
+        for (; p < end && *p != ' ' && *p != '\t' && *p != '\r'; p++) n += *p == ':';
+        if (first) continue;
+        words++;
+        if (n < 3) colons[n]++;
+    }
+    return words && words == colons[1] ? "libsvm" : words && words == colons[2] ? "libffm" : NULL;
+}
+/* The format of a file: by the files beside it (npy, npz, adult) or its first line. */
+static neo_status look_at(const options *o, const char *path, const char **name) {
+    char bytes[1 << 16], folder[4096];
+    const char *slash = strrchr(path, '/'), *p = bytes;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
+    *name = o->columns ? "delimited" : NULL;
+    if (*name) return NEO_OK;
+    if (is_stdin(path) || is_special_file(path))
+        REFUSE("--format auto looks into a file first, and %s is read once", path);
+    *name = is_there(path, "sparse_multi_hot.npz") && !is_there(path, "sparse.npy") ? "npz" : "npy";
+    if (is_there(path, "dense.npy")) return NEO_OK;
+    *name = NULL;
+    FILE *f = fopen(path, "rb");
+    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
+    size_t count = fread(bytes, 1, sizeof bytes, f);
+    (void)fclose(f);
+    if (count >= 160 && memchr(bytes, 0, 160)) *name = o->hot ? "raw" : "binary";
+    for (const char *end = p + count, *stop; !*name && p < end; p = stop + 1) {
+        stop = memchr(p, '\n', (size_t)(end - p));
+        if (!stop) /* as far as it was read, in whole words */
+            for (stop = end; count == sizeof bytes && stop > p + 1 && stop[-1] != ' ';) stop--;
+        if (*p == '#' || stop - p < 3) continue; /* a comment, or at most a label */
+        *name = line_format(p, stop);
+        break;
+    }
+    if (!*name && is_there(folder, "adult.columns")) *name = "adult";
+    if (!*name) REFUSE("--format auto: %s begins like no format that it knows", path);
+    return NEO_OK;
+}
+
+/* ---- options, and the schema ---- */
+
+/* Options that have no effect with a format. */
+static neo_status check_known_format(const options *o, const format *f) {
+    if (o->synthetic && f != FORMATS) REFUSE("--synthetic has no --format %s", f->name);
+    if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
+    if (o->columns && !f->columns)
+        REFUSE("--columns is for --format delimited or adult, not %s", f->name);
+    if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);
+    if (is_stdin(o->data) && !f->lines)
+        REFUSE("--format %s cannot come from standard input", f->name);
+    return NEO_OK;
+}
+static neo_status check_format(const options *o) {
+    const format *f = find_format(o->format);
+    char names[200] = "";
+    for (int i = 0; i < FORMAT_COUNT; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s, ", FORMATS[i].name);
+    if (!f && strcmp(o->format, "auto")) REFUSE("--format %s: not %sor auto", o->format, names);
+    if (o->synthetic && (o->data || o->test))
+        REFUSE("--synthetic generates data: leave out --data and --test");
+    if (o->synthetic && !f) REFUSE("--synthetic has no --format %s", o->format);
+    return f ? check_known_format(o, f) : NEO_OK;
+}
+
+static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, neo_schema **train,
+                                    neo_schema **test) {
+    int64_t samples = o->synthetic;
+    neo_synthetic_desc d = {.samples = samples, .rows = o->rows};
+    TRY(neo_schema_synthetic(ctx, &d, train));
+    d.samples = samples / 4 + 1;
+    d.first_sample = samples;
+    return neo_schema_synthetic(ctx, &d, test);
+}
+/* The schemas of training and test data: one, but for synthetic data. */
+static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options *o,
+                                const char *const *files, int count, neo_schema **train,
+                                neo_schema **test) {
+    const schema_call call = {ctx, o, files, count, train};
+    const char *name = o->format;
+    if (o->synthetic) return synthetic_schemas(ctx, o, train, test);
+    if (strcmp(name, "auto") == 0) {
+        TRY(look_at(o, files[0], &name));
+        say(me, "--format %s, by a look at %s\n", name, files[0]);
+    }
+    const format *f = find_format(name);
+    TRY(check_known_format(o, f));
+    TRY(f->schema(&call));
+    *test = *train;
+    return NEO_OK;
+}
+#endif
