@@ -4,8 +4,8 @@
    MIT licence (at the end of the file).
 
    WHAT IT DOES
-     - tensors, matrix products, MLPs, cross networks, dot interaction, norms, attention, losses,
-       dense optimizers (as torch.optim)
+     - tensors, matrix products, MLPs, cross networks, dot interaction, FMs, norms, attention,
+       losses, dense optimizers (as torch.optim)
      - jagged batches and embedding bags: many tables as one object, fused exact sparse optimizers
      - metrics, progress, JSON lines, an HTML report; checkpoints are in neo_state.h, readers of
        training data in neo_data.h
@@ -758,8 +758,9 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
 typedef struct neo_mlp neo_mlp;
 enum { NEO_MAX_LAYERS = 32 };
 typedef enum neo_mlp_init {
-    NEO_MLP_INIT_DLRM, /* W ~ N(0, sqrt(2/(in + out))), b ~ N(0, sqrt(1/out)) */
-    NEO_MLP_INIT_TORCH /* both ~ U(+-1/sqrt(in)), as torch.nn.Linear */
+    NEO_MLP_INIT_DLRM,  /* W ~ N(0, sqrt(2/(in + out))), b ~ N(0, sqrt(1/out)) */
+    NEO_MLP_INIT_TORCH, /* both ~ U(+-1/sqrt(in)), as torch.nn.Linear */
+    NEO_MLP_INIT_ZERO   /* zeros: of a single layer, a logistic regression */
 } neo_mlp_init;
 typedef struct neo_mlp_desc {
     const char *name;          /* parameters are <name>.<2i>.weight and .bias, as
@@ -940,6 +941,27 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
                                         neo_tensor z);
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de);
+
+/* neo_fm_forward: a factorization machine over the rows of F features, each of dim factors and,
+   with weighted != 0, a weight of first order behind them:
+     y = sum_f weight_f + sum_(f < g) factors_f . factors_g
+   v takes the factors side by side, for the layers of a DeepFM; none: not asked for.
+   _backward: de; dv: the gradient of v, or none. dim 0 leaves the sum of weights.
+   Shapes    e, de [B][F (dim + 1)], or [B][F dim] without weights; y, dy [B] or [B][1]; v, dv
+             [B][F dim]; f32, last stride 1.
+   Numerics  a factor's pairs add over f in order: pairs = fma(factor_f, before, pairs), before the
+             sum of the factors ahead of f. That costs what the square of the sum less the sum of
+             squares does, and cancels nothing. y adds the pairs of the dim factors in blocks of 256
+             over 16 lanes and their tree, then the sum of the weights in order of f.
+             dfactor_f = fma(dy, sum_g factor_g - factor_f, dv_f); without dv a product alone.
+   Aliasing  outputs overlap no input and no other output.
+   Errors    NEO_ERR_SHAPE: also columns of e that are not whole features.
+   Memory    allocates nothing. Threads take samples.
+   Source    Rendle, Factorization Machines, 2010; Guo et al., DeepFM, arXiv 1703.04247. */
+NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
+                                  neo_tensor y, neo_tensor v);
+NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
+                                   neo_tensor dy, neo_tensor dv, neo_tensor de);
 
 /* ---------------------------------------------------------------------------
    >>losses
@@ -2415,6 +2437,14 @@ typedef struct neo__interact_call {
     float *z, *dx, *de;
     int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
 } neo__interact_call;
+/* Samples of a factorization machine: `cols` columns of a feature, the first `dim` its factors. */
+typedef struct neo__fm_call {
+    int backward;
+    int64_t batch, features, dim, cols;
+    const float *e, *dy, *dv;
+    float *y, *v, *de;
+    int64_t e_row, v_row, dv_row, de_row;
+} neo__fm_call;
 
 struct neo__gemm_kernels {
     int rows;  /* of the largest tile */
@@ -2502,6 +2532,8 @@ struct neo__vec_kernels {
     /* out = base + y z; base NULL: y z */
     void (*addcmul)(const float *base, const float *y, const float *z, float *out, int64_t n);
     float (*dot)(const float *x, const float *y, int64_t n);
+    float (*fm)(const neo__fm_call *call, int64_t sample); /* returns y */
+    void (*fm_back)(const neo__fm_call *call, int64_t sample);
     void (*act_forward)(neo_activation act, const float *z, float *y, int64_t n);
     void (*act_backward)(neo_activation act, const float *z, const float *y, const float *dy,
                          float *dz, int64_t n);
@@ -3422,6 +3454,7 @@ struct neo_device {
     neo_status (*embedding)(neo_device *d, const neo__embedding_call *call);
     neo_status (*attention)(neo_device *d, const neo__attention_call *call);
     neo_status (*interact)(neo_device *d, const neo__interact_call *call);
+    neo_status (*fm)(neo_device *d, const neo__fm_call *call);
     neo_status (*loss)(neo_device *d, const neo__loss_call *call);
     neo_status (*init)(neo_device *d, const neo__init_call *call);
     neo_status (*convert)(neo_device *d, const neo__convert_call *call);
@@ -3753,6 +3786,7 @@ struct neo_ctx {
     X(embedding, neo__embedding_call)                                                              \
     X(attention, neo__attention_call)                                                              \
     X(interact, neo__interact_call)                                                                \
+    X(fm, neo__fm_call)                                                                            \
     X(loss, neo__loss_call)                                                                        \
     X(convert, neo__convert_call)                                                                  \
     X(tree_sum, neo__tree_sum_call)                                                                \
@@ -7307,7 +7341,7 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
     NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
                "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
                neo_dtype_name(desc->dtype));
-    NEO__CHECK(desc->init == NEO_MLP_INIT_DLRM || desc->init == NEO_MLP_INIT_TORCH, NEO_ERR_ARG,
+    NEO__CHECK((int)desc->init >= 0 && desc->init <= NEO_MLP_INIT_ZERO, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, desc->name, (int)desc->init);
     for (int i = 0; i < desc->width_count; i++)
         NEO__CHECK(desc->widths[i] > 0, NEO_ERR_ARG, "%s: %s: widths[%d] is %" PRId64, fn,
@@ -7394,13 +7428,13 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
                                       char *name, size_t name_bytes) {
     for (int i = 0; i < mlp->layers; i++) {
         const int64_t in = desc->widths[i], out = desc->widths[i + 1], shape[2] = {out, in};
-        neo_init weight, bias;
+        neo_init weight = {NEO_INIT_CONSTANT, 0.0f, 0.0f}, bias = weight;
         if (desc->init == NEO_MLP_INIT_DLRM) {
             weight.kind = bias.kind = NEO_INIT_NORMAL;
             weight.a = bias.a = 0.0f;
             weight.b = (float)sqrt(2.0 / ((double)in + (double)out));
             bias.b = (float)sqrt(1.0 / (double)out);
-        } else {
+        } else if (desc->init == NEO_MLP_INIT_TORCH) {
             weight.kind = NEO_INIT_UNIFORM;
             weight.b = (float)sqrt(1.0 / (double)in);
             weight.a = -weight.b;
@@ -7576,7 +7610,7 @@ NEO__HOT_BEGIN
    >>impl-interact
 
    The dot interaction of DLRM (github.com/facebookresearch/dlrm, interact_features), a sample at a
-   time; see the kernels under >>kernels-gemm.
+   time; see the kernels under >>kernels-gemm. The factorization machine's are at >>kernels-vec.
    ------------------------------------------------------------------------ */
 NEO__STATIC_ASSERT((size_t)NEO__INTERACT_FLOATS / 4 * 5 * sizeof(float) <=
                        NEO__WORKER_SCRATCH_BYTES,
@@ -7654,6 +7688,69 @@ static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) 
     const int64_t vectors = c->features + 1;
     const int64_t grain = 1 + (1 << 16) / (vectors * vectors * c->dim);
     return neo__cpu_run(d, c, c->batch, grain, 1, neo__interact_part);
+}
+
+NEO__HOT_END
+/* ---- neo_fm ---- */
+/* y and v, or their gradients. */
+static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t dim, int weighted,
+                                neo_tensor e, neo_tensor y, neo_tensor v, neo__fm_call *call) {
+    const int64_t cols = dim + (weighted != 0);
+    memset(call, 0, sizeof *call);
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(dim >= 0 && cols > 0, NEO_ERR_SHAPE, "%s: dim is %" PRId64 "%s", fn, dim,
+               dim == 0 ? ", and there are no weights" : "");
+    NEO__CHECK(e.ndim == 2, NEO_ERR_SHAPE, "%s: e must have two dimensions", fn);
+    NEO__TRY(neo__check_matrix(ctx, e, e.shape[0], e.shape[1], 0, fn, "e"));
+    NEO__CHECK(e.shape[1] % cols == 0, NEO_ERR_SHAPE,
+               "%s: e has %" PRId64 " columns, not whole features of %" PRId64, fn, e.shape[1],
+               cols);
+    call->backward = back;
+    call->batch = e.shape[0], call->features = e.shape[1] / cols;
+    call->dim = dim, call->cols = cols;
+    call->e = neo__f32(e), call->e_row = e.stride[0];
+    if (y.ndim == 2 && y.shape[1] == 1 && neo_tensor_is_contiguous(y)) y.ndim = 1;
+    NEO__TRY(neo__check_vector(ctx, y, call->batch, fn, back ? "dy" : "y"));
+    if (neo__given(v))
+        NEO__TRY(neo__check_matrix(ctx, v, call->batch, call->features * dim, !back, fn,
+                                   back ? "dv" : "v"));
+    return NEO_OK;
+}
+NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
+                                  neo_tensor y, neo_tensor v) {
+    static const char *const fn = "neo_fm_forward";
+    neo__fm_call call;
+    NEO__TRY(neo__fm_begin(ctx, fn, 0, dim, weighted, e, y, v, &call));
+    NEO__APART(fn, 2, 0, {&y, "y"}, {&v, "v"}, {&e, "e"});
+    call.y = neo__f32(y);
+    call.v = neo__f32(v), call.v_row = v.stride[0];
+    return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
+}
+NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
+                                   neo_tensor dy, neo_tensor dv, neo_tensor de) {
+    static const char *const fn = "neo_fm_backward";
+    neo__fm_call call;
+    NEO__TRY(neo__fm_begin(ctx, fn, 1, dim, weighted, e, dy, dv, &call));
+    NEO__TRY(neo__check_matrix(ctx, de, e.shape[0], e.shape[1], 1, fn, "de"));
+    NEO__APART(fn, 1, 0, {&de, "de"}, {&e, "e"}, {&dy, "dy"}, {&dv, "dv"});
+    call.dy = neo__f32(dy);
+    call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
+    call.de = neo__f32(de), call.de_row = de.stride[0];
+    return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
+}
+NEO__HOT_BEGIN
+
+static void neo__fm_part(const neo__cpu_part *part) {
+    const neo__fm_call *call = (const neo__fm_call *)part->call;
+    const neo__vec_kernels *vec = part->ctx->vec;
+    for (int64_t i = part->begin; i < part->end; i++) {
+        if (call->backward) vec->fm_back(call, i);
+        else call->y[i] = vec->fm(call, i);
+    }
+}
+static neo_status neo__cpu_fm(neo_device *d, const neo__fm_call *call) {
+    const int64_t grain = 1 + (1 << 15) / (1 + call->features * call->cols);
+    return neo__cpu_run(d, call, call->batch, grain, 1, neo__fm_part);
 }
 
 /* ---------------------------------------------------------------------------
@@ -13704,6 +13801,16 @@ static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
     neo__see(f, 1, "dx", c->dx, c->batch, dim, c->dx_row);
     neo__see(f, 1, "de", c->de, c->batch, wide, c->de_row);
 }
+static void neo__see_fm(neo__finite *seen, const neo__fm_call *call) {
+    const int64_t rows = call->batch, wide = call->features * call->cols;
+    const int64_t factors = call->features * call->dim;
+    neo__see(seen, 0, "e", call->e, rows, wide, call->e_row);
+    neo__see_vector(seen, 0, "dy", call->dy, rows);
+    neo__see(seen, 0, "dv", call->dv, rows, factors, call->dv_row);
+    neo__see_vector(seen, 1, "y", call->y, rows);
+    neo__see(seen, 1, "v", call->v, rows, factors, call->v_row);
+    neo__see(seen, 1, "de", call->de, rows, wide, call->de_row);
+}
 static void neo__see_loss(neo__finite *seen, const neo__loss_call *call) {
     static const char *const names[][3] = {{"logit", "label", "dlogit"},
                                            {"prob", "label", "dprob"},
@@ -14152,6 +14259,7 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->embedding = neo__cpu_embedding;
     device->attention = neo__cpu_attention;
     device->interact = neo__cpu_interact;
+    device->fm = neo__cpu_fm;
     device->loss = neo__cpu_loss;
     device->optim = neo__cpu_optim;
     device->init = neo__cpu_init;
@@ -16371,6 +16479,46 @@ NEO__KERNEL float NEO__FN(vec_dot)(const float *x, const float *y, int64_t count
     }
     return sum;
 }
+NEO__KERNEL float NEO__FN(vec_fm)(const neo__fm_call *call, int64_t sample) {
+    const int64_t features = call->features, cols = call->cols, dim = call->dim;
+    const float *e = call->e + sample * call->e_row;
+    float sum = 0.0f, weights = 0.0f, t[NEO__KEEP_ROOM];
+    for (int64_t at = 0; at < dim; at += NEO__BLOCK) {
+        int64_t n = NEO__MIN(dim - at, (int64_t)NEO__BLOCK);
+        float *out = call->v ? call->v + sample * call->v_row + at : NULL;
+        NEO__KEEP_BEGIN(t);
+        NEO__LOOP({
+            NEO__VF before = NEO__SET(0.0f), pairs = before;
+            for (int64_t f = 0; f < features; f++) {
+                NEO__VF factor = NEO__LD(e + at + f * cols);
+                pairs = NEO__FMA(factor, before, pairs);
+                before = before + factor;
+                if (out) NEO__ST(out + f * dim, factor);
+            }
+            NEO__KEEP(t, pairs);
+        });
+        sum = NEO__ADD1(sum, NEO__KEPT(t));
+    }
+    for (int64_t f = 0; cols > dim && f < features; f++)
+        weights = NEO__ADD1(weights, e[f * cols + dim]);
+    return cols > dim ? NEO__ADD1(sum, weights) : sum;
+}
+NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) {
+    const int64_t features = call->features, cols = call->cols, dim = call->dim, n = dim;
+    const float *e = call->e + sample * call->e_row, dy = call->dy[sample];
+    const float *dv = call->dv ? call->dv + sample * call->dv_row : NULL;
+    float *de = call->de + sample * call->de_row;
+    NEO__LOOP({
+        NEO__VF all = NEO__SET(0.0f), slope = NEO__SET(dy);
+        for (int64_t f = 0; f < features; f++) all = all + NEO__LD(e + f * cols);
+        for (int64_t f = 0; f < features; f++) {
+            NEO__VF rest = all - NEO__LD(e + f * cols);
+            if (dv) NEO__ST(de + f * cols, NEO__FMA(slope, rest, NEO__LD(dv + f * dim)));
+            else NEO__ST(de + f * cols, slope * rest);
+        }
+    });
+    for (int64_t f = 0; cols > dim && f < features; f++) de[f * cols + dim] = dy;
+}
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {
     float sum = 0.0f, t[NEO__KEEP_ROOM];
@@ -16690,6 +16838,8 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_mul),
     NEO__FN(vec_addcmul),
     NEO__FN8(vec_dot),
+    NEO__FN8(vec_fm),
+    NEO__FN8(vec_fm_back),
     NEO__FN(vec_act_forward),
     NEO__FN(vec_act_backward),
     NEO__FN8(vec_find_outside),

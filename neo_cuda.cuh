@@ -2457,7 +2457,7 @@ static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *c
 /* ---- >>cuda-interact ----
    Forward: a block takes a sample and a tile of 32 x 32 of T T^t, on or below the diagonal.
    Backward: dT = S T, S symmetric and made of dz where it is read; a block takes 32 rows and 32
-   columns of dT. */
+   columns of dT. A sample of a factorization machine is a half-warp, which runs the CPU kernels. */
 NEO__GPU int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
     return job.dim + (job.diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
@@ -2529,6 +2529,15 @@ static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *cal
         call->backward ? neo__cuda_interact_kernel<true> : neo__cuda_interact_kernel<false>;
     const dim3 grid((unsigned)call->batch, (unsigned)tiles);
     return neo__cuda_launch(d, "interact", kernel, {grid, neo__cuda_tile32::THREADS}, *call, cols);
+}
+static __global__ void neo__cuda_fm_kernel(const neo__fm_call call) {
+    NEO__CUDA_EACH(i, call.batch, 16) {
+        if (call.backward) neo__vec_fm_back_warp(&call, i);
+        else call.y[i] = neo__vec_fm_warp(&call, i);
+    }
+}
+static neo_status neo__cuda_fm(neo__cuda *d, const neo__fm_call *call) {
+    return neo__cuda_run(d, "fm", neo__cuda_fm_kernel, call->batch, 16, *call);
 }
 
 /* ---- >>cuda-losses ----
@@ -4006,8 +4015,8 @@ static void neo__cuda_table(neo_device *t) {
     NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
     NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(event_mark), NEO__OWN(event_wait);
     NEO__OWN(gemm), NEO__OWN(linear_grads), NEO__OWN(activation), NEO__OWN(blend), NEO__OWN(norm);
-    NEO__OWN(embedding), NEO__OWN(attention), NEO__OWN(interact), NEO__OWN(loss), NEO__OWN(init);
-    NEO__OWN(convert), NEO__OWN(tree_sum), NEO__OWN(optim), NEO__OWN(bags_check);
+    NEO__OWN(embedding), NEO__OWN(attention), NEO__OWN(interact), NEO__OWN(fm), NEO__OWN(loss);
+    NEO__OWN(init), NEO__OWN(convert), NEO__OWN(tree_sum), NEO__OWN(optim), NEO__OWN(bags_check);
     NEO__OWN(bags_forward), NEO__OWN(bags_weight_grad), NEO__OWN(bags_sort);
     NEO__OWN(bags_sort_rows), NEO__OWN(bags_update), NEO__OWN(bags_step_kept), NEO__OWN(bags_cut);
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);

@@ -143,6 +143,14 @@ static void finite_layers(void) {
     SAYS(neo_interact_backward(ctx, 0, xi, e, z, finite_ones(2, 3), none),
          "neo_interact_backward: dx[0][2] is nan, from dz[0][2], which is nan");
     finite_free();
+    neo_tensor rows = finite_ones(2, 6), sums = finite_ones(2, 0), factors = finite_ones(2, 4);
+    finite_set(rows, 8, INFINITY); /* the first weight of sample 1 */
+    SAYS(neo_fm_forward(ctx, 2, 1, rows, sums, none),
+         "neo_fm_forward: y[1] is inf, from e[1][2], which is inf");
+    finite_set(rows, 8, 1.0f), finite_set(sums, 1, 1.0f), finite_set(factors, 5, NAN);
+    SAYS(neo_fm_backward(ctx, 2, 1, rows, sums, factors, finite_ones(2, 6)),
+         "neo_fm_backward: de[1][1] is nan, from dv[1][1], which is nan");
+    finite_free();
 }
 
 static void finite_elements(void) {

@@ -322,6 +322,25 @@ static void row_interact(void) {
         CALL(interact, &diagonal);
     }
 }
+static neo_status fm(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const int64_t dim = *(const int64_t *)arg;
+    const int weighted = dim != 5, both = dim != 16;
+    neo_status status = neo_fm_forward(ctx, dim, weighted, t[0], t[1],
+                                       both ? t[2] : neo_tensor_none());
+    if (status == NEO_OK)
+        status = neo_fm_backward(ctx, dim, weighted, t[0], t[3], both ? t[4] : neo_tensor_none(),
+                                 t[5]);
+    return status;
+}
+static void row_fm(void) {
+    static const int64_t dims[] = {0, 1, 5, 15, 16, 300};
+    for (int i = 0; i < 6; i++) {
+        const int64_t cols = 7 * (dims[i] + (dims[i] != 5)), factors = 7 * dims[i];
+        numbers(9, cols), numbers(9, 1), add(NEO_F32, 9, factors);
+        numbers(9, 1), numbers(9, factors), numbers(9, cols);
+        CALL(fm, &dims[i]);
+    }
+}
 
 /* ---- losses ---- */
 static double loss_mean;
@@ -790,6 +809,7 @@ static void row_ranks(void) {
     RECORD(X, embedding, neo__embedding_call, row_embedding)                                       \
     RECORD(X, attention, neo__attention_call, row_attention)                                       \
     RECORD(X, interact, neo__interact_call, row_interact)                                          \
+    RECORD(X, fm, neo__fm_call, row_fm)                                                            \
     RECORD(X, loss, neo__loss_call, row_loss)                                                      \
     RECORD(X, init, neo__init_call, row_init)                                                      \
     RECORD(X, convert, neo__convert_call, row_convert)                                             \

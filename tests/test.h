@@ -124,6 +124,14 @@ static inline uint32_t test_random(void) {
 }
 /* In [-1, 1). */
 static inline float test_uniform(void) { return (float)test_random() / 1073741824.0f - 1.0f; }
+/* The sum of n <= 256 numbers in the shape of a block: 16 lanes, then their tree. */
+static inline float test_lanes(const float *t, int n) {
+    float lane[16] = {0};
+    for (int i = 0; i < n; i++) lane[i % 16] += t[i];
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
+    return lane[0];
+}
 static inline void test_fill(float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) x[i] = test_uniform();
 }

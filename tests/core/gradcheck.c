@@ -39,6 +39,12 @@ static neo_status interact_loss(void *user, double *loss) {
     *loss = weighted(n->out, n->r);
     return status;
 }
+static neo_status fm_loss(void *user, double *loss) {
+    net *n = user;
+    neo_status status = neo_fm_forward(n->ctx, n->diagonal, 1, n->e, n->out, n->x);
+    *loss = weighted(n->out, n->r) + weighted(n->x, n->r + B);
+    return status;
+}
 static neo_status bags_loss(void *user, double *loss) {
     net *n = user;
     neo_status status = neo_bags_forward(n->bags, &n->ids, n->out);
@@ -134,6 +140,21 @@ static void interact(void) {
     }
 }
 
+/* Factors and weights, through y and through v. n.diagonal is the dim, n.x is v. */
+static void fm(void) {
+    enum { F = 3, COLS = F * (DIM + 1) };
+    static float e[B * COLS], v[B * F * DIM], y[B], r[B + B * F * DIM], de[B * COLS];
+    net n = {.ctx = test_ctx(1, NEO_ISA_BEST, 1), .r = r, .diagonal = DIM};
+    test_fill(e, B * COLS), test_fill(r, B + B * F * DIM);
+    n.e = neo_tensor_2d(e, NEO_F32, B, COLS), n.x = neo_tensor_2d(v, NEO_F32, B, F * DIM);
+    n.out = neo_tensor_2d(y, NEO_F32, B, 1);
+    neo_tensor grad = neo_tensor_2d(de, NEO_F32, B, COLS);
+    CHECK_OK(neo_fm_backward(n.ctx, DIM, 1, n.e, neo_tensor_1d(r, NEO_F32, B),
+                             neo_tensor_2d(r + B, NEO_F32, B, F * DIM), grad));
+    check(&n, fm_loss, n.e, grad, "e");
+    neo_ctx_destroy(n.ctx);
+}
+
 /* The gradient of the rows is what one SGD step of lr 1 takes off them. */
 static void bags(void) {
     static float w[TABLES][ROWS * DIM], before[TABLES][ROWS * DIM], out[B * TABLES * DIM],
@@ -194,6 +215,7 @@ int main(void) {
     RUN(mlp);
     RUN(cross);
     RUN(interact);
+    RUN(fm);
     RUN(bags);
     return test_end("core/gradcheck");
 }

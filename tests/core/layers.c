@@ -1,4 +1,4 @@
-/* Layers: linear, mlp, dot interaction.
+/* Layers: linear, mlp, dot interaction, factorization machine.
 
    Bits are compared with plain loops of fmaf that follow the documented order (leaves, then the
    tree, written here by recursion), over instruction sets, threads, shard counts, shapes and row
@@ -364,6 +364,17 @@ static void mlp_parameters(void) {
         largest = fmax(largest, fabs((double)((float *)w->value.data)[k]));
     CHECK(largest <= 1 / sqrt(13.0) + 1e-6 && largest > 0.9 / sqrt(13.0));
     neo_mlp_destroy(mlp);
+    d.name = "zero", d.init = NEO_MLP_INIT_ZERO;
+    REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_tensor t = neo_params_at(params, i)->value;
+        for (int64_t k = 0; !strncmp(neo_params_at(params, i)->name, "zero.", 5) &&
+                            k < neo_tensor_count(t); k++)
+            CHECK(((float *)t.data)[k] == 0.0f);
+    }
+    neo_mlp_destroy(mlp);
+    d.init = (neo_mlp_init)(NEO_MLP_INIT_ZERO + 1), d.name = "none";
+    CHECK_ERR(neo_mlp_create(ctx, params, &d, &again), NEO_ERR_ARG, "unknown initialiser 3");
     neo_mlp_destroy(NULL);
     neo_params_destroy(params);
     neo_ctx_destroy(ctx);
@@ -712,6 +723,101 @@ static void interact_gradients(void) {
     }
     neo_ctx_destroy(ctx);
 }
+/* ---- factorization machines ---- */
+static void fm_reference(int64_t dim, int weighted, neo_tensor e, neo_tensor y, neo_tensor v,
+                         neo_tensor dy, neo_tensor dv, neo_tensor de) {
+    const int64_t cols = dim + weighted, features = e.shape[1] / cols;
+    float pairs[256];
+    for (int64_t s = 0; s < e.shape[0]; s++) {
+        const float *row = row_of(e, s), slope = ((const float *)dy.data)[s];
+        float sum = 0.0f, weights = 0.0f;
+        for (int64_t d = 0; d < dim; d++) {
+            float before = 0.0f, pair = 0.0f;
+            for (int64_t f = 0; f < features; f++) {
+                pair = fmaf(row[f * cols + d], before, pair);
+                before += row[f * cols + d];
+                if (v.data) row_of(v, s)[f * dim + d] = row[f * cols + d];
+            }
+            for (int64_t f = 0; f < features; f++) {
+                float rest = before - row[f * cols + d], *to = row_of(de, s) + f * cols + d;
+                *to = dv.data ? fmaf(slope, rest, row_of(dv, s)[f * dim + d]) : slope * rest;
+            }
+            pairs[d % 256] = pair;
+            if (d % 256 == 255 || d == dim - 1) sum += test_lanes(pairs, (int)(d % 256) + 1);
+        }
+        for (int64_t f = 0; f < features && weighted; f++) {
+            weights += row[f * cols + dim];
+            row_of(de, s)[f * cols + dim] = slope;
+        }
+        ((float *)y.data)[s] = weighted ? sum + weights : sum;
+    }
+}
+static void check_fm(int64_t batch, int64_t dim, int64_t features, int weighted, int both,
+                     int64_t pad) {
+    const int64_t cols = features * (dim + weighted), wide = features * dim;
+    box e = box_make(batch, cols, pad), y = box_make(batch, 1, 0), v = box_make(batch, wide, pad);
+    box dy = box_make(batch, 1, 0), dv = box_make(batch, wide, 2 * pad),
+        de = box_make(batch, cols, pad);
+    box want_y = box_copy(y), want_v = box_copy(v), want_e = box_copy(de);
+    const neo_tensor dv_given = both ? dv.t : none;
+    fm_reference(dim, weighted, e.t, want_y.t, both ? want_v.t : none, dy.t, dv_given, want_e.t);
+    for (int i = 0; i < context_count; i++) {
+        box got_y = box_copy(y), got_v = box_copy(v), got_e = box_copy(de);
+        CHECK_OK(neo_fm_forward(contexts[i], dim, weighted, e.t, got_y.t, both ? got_v.t : none));
+        CHECK_OK(neo_fm_backward(contexts[i], dim, weighted, e.t, dy.t, dv_given, got_e.t));
+        if (!box_same(got_y, want_y) || !box_same(got_v, want_v) || !box_same(got_e, want_e))
+            FAIL("%s: fm of batch %d, dim %d, features %d, weights %d, v %d differs",
+                 neo_isa_name(neo_ctx_isa(contexts[i])), (int)batch, (int)dim, (int)features,
+                 weighted, both);
+        free(got_y.block), free(got_v.block), free(got_e.block);
+    }
+    free(e.block), free(y.block), free(v.block), free(dy.block), free(dv.block), free(de.block);
+    free(want_y.block), free(want_v.block), free(want_e.block);
+}
+static void fm_bits(void) {
+    static const int64_t dims[] = {0, 1, 3, 8, 15, 16, 33, 256, 600}, features[] = {0, 1, 2, 26};
+    contexts_make(1);
+    for (int d = 0; d < 9; d++)
+        for (int f = 0; f < 4; f++)
+            for (int k = dims[d] ? 0 : 1; k < 4; k += dims[d] ? 1 : 2)
+                check_fm(d + f == 3 ? 0 : 1 + (d + f) % 4, dims[d], features[f], k & 1, k >> 1,
+                         (d + f) % 3);
+    check_fm(700, 15, 26, 1, 1, 0); /* work for several threads */
+    contexts_free();
+}
+/* Pairs that squares would swallow: 2^14 and 2^-14 meet without loss. */
+static void fm_cancels_nothing(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    float f[3] = {16384.0f, 0x1p-14f, 0x1p-14f}, y = 0.0f;
+    CHECK_OK(neo_fm_forward(ctx, 1, 0, neo_tensor_2d(f, NEO_F32, 1, 3),
+                            neo_tensor_1d(&y, NEO_F32, 1), none));
+    CHECK(y == 2.0f);
+    neo_ctx_destroy(ctx);
+}
+static void fm_errors(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    float f[256] = {0};
+    const neo_tensor e = neo_tensor_2d(f, NEO_F32, 2, 12), y = neo_tensor_1d(f + 32, NEO_F32, 2),
+                     v = neo_tensor_2d(f + 64, NEO_F32, 2, 8);
+    CHECK_OK(neo_fm_forward(ctx, 2, 1, e, y, v));
+    CHECK_OK(neo_fm_forward(ctx, 2, 1, e, neo_tensor_2d(f + 32, NEO_F32, 2, 1), none));
+    CHECK_ERR(neo_fm_forward(ctx, 4, 1, e, y, none), NEO_ERR_SHAPE,
+              "e has 12 columns, not whole features of 5");
+    CHECK_ERR(neo_fm_forward(ctx, 0, 0, e, y, none), NEO_ERR_SHAPE, "no weights");
+    CHECK_ERR(neo_fm_forward(ctx, -1, 1, e, y, none), NEO_ERR_SHAPE, "dim is -1");
+    CHECK_ERR(neo_fm_forward(ctx, 2, 1, y, y, none), NEO_ERR_SHAPE, "e must have two dimensions");
+    CHECK_ERR(neo_fm_forward(ctx, 3, 0, e, y, v), NEO_ERR_SHAPE, "v");
+    CHECK_ERR(neo_fm_forward(ctx, 2, 1, e, neo_tensor_1d(f + 32, NEO_F32, 3), v), NEO_ERR_SHAPE,
+              "y");
+    CHECK_ERR(neo_fm_backward(ctx, 2, 1, e, y, none, v), NEO_ERR_SHAPE, "de");
+    CHECK_ERR(neo_fm_backward(ctx, 2, 1, e, y, e, neo_tensor_2d(f + 64, NEO_F32, 2, 12)),
+              NEO_ERR_SHAPE, "dv");
+    CHECK_ERR(neo_fm_forward(ctx, 2, 1, e, neo_tensor_1d(f, NEO_F32, 2), none), NEO_ERR_ARG,
+              "y overlaps e");
+    CHECK_ERR(neo_fm_backward(ctx, 2, 1, e, y, none, e), NEO_ERR_ARG, "de overlaps e");
+    neo_ctx_destroy(ctx);
+}
+
 /* Outputs that share memory with an input are refused, columns beside it are not. */
 static void overlaps(void) {
     enum { B = 4, WIDE = 64 };
@@ -818,6 +924,9 @@ int main(void) {
     RUN(interact_bits);
     RUN(interact_gradients);
     RUN(interact_errors);
+    RUN(fm_bits);
+    RUN(fm_cancels_nothing);
+    RUN(fm_errors);
     RUN(overlaps);
     return test_end("core/layers");
 }

@@ -237,13 +237,6 @@ static void vectors_equal_scalars(void) {
 }
 
 /* Block sums: the shape itself, tails, and one answer for all. */
-static float lanes_by_hand(const float *t, int n) {
-    float lane[16] = {0};
-    for (int i = 0; i < n; i++) lane[i % 16] += t[i];
-    for (int half = 8; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) lane[i] += lane[i + half];
-    return lane[0];
-}
 static void block_sums_have_the_stated_shape(void) {
     static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
     float x[260], t[260];
@@ -254,10 +247,10 @@ static void block_sums_have_the_stated_shape(void) {
             test_fill(x, 260);
             float most = 0;
             for (int i = 0; i < n; i++) t[i] = x[i] * x[i];
-            float square = lanes_by_hand(t, n);
+            float square = test_lanes(t, n);
             for (int i = 0; i < n; i++) t[i] = fabsf(x[i]), most = t[i] > most ? t[i] : most;
             CHECK(ctx->vec->block_square(x, n) == square);
-            CHECK(ctx->vec->block_abs(x, n) == lanes_by_hand(t, n));
+            CHECK(ctx->vec->block_abs(x, n) == test_lanes(t, n));
             CHECK(ctx->vec->block_max(x, n) == most);
             CHECK_INT(ctx->vec->find_outside(x, -2.0f, 2.0f, n), n);
             if (n > 0) {

@@ -65,6 +65,10 @@ dlrm_agrees() {
 --model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
 --model dcnv2 --cross 2 --dtype bf16
 END
+    for kind in 'lr --optimizer sgd' 'fm --dim 17 --micro-batches 2' \
+        'deepfm --dim 8 --dtype bf16'; do
+        agree "$1" --model $kind --synthetic $2 --batch $3 --rows 300 --repro-shards 4
+    done
 }
 dlrm_ranks_agree() {
     model="--synthetic $2 --batch $3 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200 --seed 3 --repro-shards 4"
@@ -77,6 +81,8 @@ dlrm_ranks_agree() {
 --optimizer adagrad --dtype bf16 -- --ranks 3 --dense-shard full
 --model dcnv2 --cross 2x5 -- --ranks 3 --plan rw --dense-shard full
 END
+    ranks_agree "$1" --synthetic $2 --batch $3 --rows 200 --repro-shards 4 --model deepfm -- \
+        --ranks 3 --plan cw --dense-shard full
 }
 gpt_ranks_agree() {
     model="--data $2 --steps $3 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0 --repro-shards 4"

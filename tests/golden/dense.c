@@ -1,4 +1,4 @@
-/* dense.c: activations, linear layers, MLPs, cross networks, interaction, losses, dense optimizers,
+/* dense.c: activations, linear layers, MLPs, cross nets, interactions, losses, dense optimizers,
    schedules and narrow floats against PyTorch (tests/golden/make_dense.py). */
 #include "common.h"
 
@@ -188,6 +188,27 @@ static void interaction(void) {
             golden_check(z, "interact.%s.%d.z", name, diagonal);
             golden_check(dx, "interact.%s.%d.dx", name, diagonal);
             golden_check(de, "interact.%s.%d.de", name, diagonal);
+            golden_release(mark);
+        }
+        neo_ctx_destroy(ctx);
+    }
+}
+
+static void machine(void) {
+    static const char *const names[] = {"small", "odd"};
+    for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
+        neo_ctx *ctx = golden_context(c);
+        for (int i = 0; i < 2; i++) {
+            int mark = golden_block_count;
+            neo_tensor e = golden("fm.%s.e", names[i]), dy = golden("fm.%s.dy", names[i]);
+            neo_tensor dv = golden("fm.%s.dv", names[i]), v = golden_like(dv);
+            neo_tensor y = golden_like(dy), de = golden_like(e);
+            const int64_t dim = i ? 15 : 8;
+            CHECK_OK(neo_fm_forward(ctx, dim, 1, e, y, v));
+            CHECK_OK(neo_fm_backward(ctx, dim, 1, e, dy, dv, de));
+            golden_check(y, "fm.%s.y", names[i]);
+            golden_check(v, "fm.%s.v", names[i]);
+            golden_check(de, "fm.%s.de", names[i]);
             golden_release(mark);
         }
         neo_ctx_destroy(ctx);
@@ -444,6 +465,7 @@ int main(void) {
     RUN(mlp_stacks);
     RUN(crosses);
     RUN(interaction);
+    RUN(machine);
     RUN(losses);
     RUN(optimizers);
     RUN(schedules);

@@ -1,4 +1,4 @@
-"""dense.safetensors: activations, linear layers, MLPs, cross networks, interaction, losses, dense
+"""dense.safetensors: activations, linear layers, MLPs, cross networks, interactions, losses, dense
 optimizers, schedules; numbers.safetensors: conversions to and from narrow floats."""
 import numpy as np
 import torch
@@ -141,6 +141,22 @@ def interactions(out, random):
             key = f"interact.{name}.{diagonal}"
             out.update({f"{key}.z": z, f"{key}.dz": dz, f"{key}.dx": x.grad,
                         f"{key}.de": e.grad.reshape(batch, features * dim)})
+
+
+def machine(e, dim):
+    """A factorization machine with weights: e [B][F][dim + 1], by the square trick."""
+    v = e[:, :, :dim]
+    return e[:, :, dim].sum(1) + 0.5 * (v.sum(1) ** 2 - (v ** 2).sum(1)).sum(1)
+
+
+def machines(out, random):
+    for name, (batch, dim, features) in {"small": (6, 8, 3), "odd": (3, 15, 26)}.items():
+        e = random.normal(batch, features, dim + 1).requires_grad_()
+        y, v = machine(e, dim), e[:, :, :dim].reshape(batch, features * dim)
+        dy, dv = random.normal(batch), random.normal(*v.shape)
+        torch.autograd.backward([y, v], [dy, dv])
+        out.update({f"fm.{name}.e": e.flatten(1), f"fm.{name}.y": y, f"fm.{name}.v": v,
+                    f"fm.{name}.dy": dy, f"fm.{name}.dv": dv, f"fm.{name}.de": e.grad.flatten(1)})
 
 
 def losses(out, random):
@@ -359,5 +375,6 @@ def make():
     optimizers(out, Random(16))
     schedules(out)
     crosses(out, Random(18))
+    machines(out, Random(19))
     save("dense.safetensors", out)
     save("numbers.safetensors", narrow(Random(17)))

@@ -1,12 +1,16 @@
 """dlrm_init.safetensors: the state_dict of a small DLRM under PyTorch DLRM's names
 (bot_l.0.weight, emb_l.0.weight, top_l.0.weight); dlrm.safetensors: 20 batches, and for each
-optimizer the losses, the final weights and the final state of training it on them."""
+optimizer the losses, the final weights and the final state of training it on them.
+
+Of the program's other models: dlrm_<model>.safetensors, initial weights under the program's names;
+dlrm_models.csv, 20 batches as it reads them; dlrm_models.losses, model and loss of each step."""
+import os
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from common import F64, Lamb, Random, h, jagged, row_optim, row_state, row_step, save
-from make_dense import STATES, interact
+from common import F64, HERE, Lamb, Random, h, jagged, row_optim, row_state, row_step, save
+from make_dense import STATES, cross, interact, machine
 
 DENSE, DIM, BATCH, STEPS = 4, 8, 32, 20
 ROWS = [7, 11, 19, 33, 50]
@@ -51,10 +55,48 @@ class Dlrm(torch.nn.Module):
         return self.top_l(interact(x, torch.stack(e, dim=1), 0))[:, 0]
 
 
-def initial(random):
+class Other(torch.nn.Module):
+    """dlrm --model lr, fm, deepfm, dcnv2; rows: of the tables."""
+
+    def __init__(self, kind, rows, dtype):
+        super().__init__()
+        lin, relu = torch.nn.Linear, torch.nn.ReLU
+        dim, self.kind = 1 if kind == "lr" else DIM, kind
+        width = {"deepfm": DENSE + len(rows) * (DIM - 1), "dcnv2": (len(rows) + 1) * DIM}
+        if kind == "dcnv2":
+            self.bottom = torch.nn.Sequential(lin(DENSE, 16), relu(), lin(16, DIM), relu())
+            self.cross = torch.nn.ParameterDict()
+            for i in range(2):
+                self.cross[f"V_kernels_{i}"] = torch.nn.Parameter(torch.empty(5, width[kind]))
+                self.cross[f"W_kernels_{i}"] = torch.nn.Parameter(torch.empty(width[kind], 5))
+                self.cross[f"bias_{i}"] = torch.nn.Parameter(torch.empty(width[kind]))
+        else:
+            self.linear = torch.nn.Sequential(lin(DENSE, 1))
+        if kind in width:
+            self.top = torch.nn.Sequential(lin(width[kind], 16), relu(), lin(16, 1))
+        self.emb_l = torch.nn.ModuleList(
+            torch.nn.EmbeddingBag(n, dim, mode="sum", include_last_offset=True) for n in rows)
+        self.to(dtype)
+
+    def forward(self, dense, offsets, ids):
+        e = []
+        for f, bag in enumerate(self.emb_l):
+            o = offsets[f * BATCH:(f + 1) * BATCH + 1]
+            e.append(bag(ids[o[0]:o[-1]], o - o[0]))
+        if self.kind == "dcnv2":
+            kernels = {k[:-2] + "." + k[-1]: p for k, p in self.cross.items()}
+            return self.top(cross(2, torch.cat([self.bottom(dense)] + e, dim=1), kernels))[:, 0]
+        e = torch.stack(e, dim=1)
+        logit = self.linear(dense)[:, 0] + machine(e, e.shape[2] - 1)
+        if self.kind == "deepfm":
+            logit = logit + self.top(torch.cat([dense, e[:, :, :-1].flatten(1)], dim=1))[:, 0]
+        return logit
+
+
+def initial(random, model=Dlrm):
     """DLRM's initial values, biases and all."""
     init = {}
-    for key, p in Dlrm(F64).state_dict().items():
+    for key, p in model(F64).state_dict().items():
         if key.startswith("emb_l"):
             bound = p.shape[0] ** -0.5
             init[key] = random.uniform(*p.shape, low=-bound, high=bound)
@@ -65,13 +107,13 @@ def initial(random):
     return init
 
 
-def batches(random):
+def batches(random, empty=0.15):
     """Labels follow a planted rule, so that the loss falls. Ids repeat within bags and batches."""
     taste = [random.normal(n) for n in ROWS]
     out = []
     for _ in range(STEPS):
         dense = random.normal(BATCH, DENSE)
-        lengths, ids = jagged(random, BATCH, ROWS, 3, empty=0.15)
+        lengths, ids = jagged(random, BATCH, ROWS, 3, empty=empty)
         o = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)]))
         ids = torch.from_numpy(ids)
         score = dense @ torch.tensor([1.0, -0.5, 0.25, 0.0], dtype=F64)
@@ -84,8 +126,8 @@ def batches(random):
     return out
 
 
-def train(init, data, lr, c, dense_kind, options, dtype):
-    model = Dlrm(dtype)
+def train(init, data, lr, c, dense_kind, options, dtype, make_model=Dlrm):
+    model = make_model(dtype)
     model.load_state_dict({k: v.to(dtype) for k, v in init.items()})
     tables = [bag.weight for bag in model.emb_l]
     names = [k for k, _ in model.named_parameters() if not k.startswith("emb_l")]
@@ -137,3 +179,51 @@ def make():
               f"PyTorch in float32 is off by {worst:.1e}")
         out.update({f"{name}.{k}": v for k, v in exact.items()})
     save("dlrm.safetensors", out)
+    models()
+
+
+def first_seen(data):
+    """The same batches with ids as a dictionary gives them: from 1, in the order of first sight."""
+    seen, lists = [{} for _ in ROWS], []
+    for _, o, ids, _ in data:
+        for b in range(BATCH):
+            for f in range(len(ROWS)):
+                i = f * BATCH + b
+                for x in ids[o[i]:o[i + 1]]:
+                    seen[f].setdefault(int(x), len(seen[f]) + 1)
+    for dense, o, ids, label in data:
+        new = ids.clone()
+        for f in range(len(ROWS)):
+            for k in range(o[f * BATCH], o[(f + 1) * BATCH]):
+                new[k] = seen[f][int(ids[k])]
+        lists.append((dense, o, new, label))
+    return [len(s) + 1 for s in seen], lists
+
+
+def models():
+    random = Random(31)
+    data = batches(random, empty=0)
+    rows, renamed = first_seen(data)
+    with open(os.path.join(HERE, "dlrm_models.csv"), "w") as f:
+        for dense, o, ids, label in data:
+            for b in range(BATCH):
+                bags = [ids[o[i * BATCH + b]:o[i * BATCH + b + 1]] for i in range(len(ROWS))]
+                fields = [str(int(label[b]))] + [f"{np.float32(x):.9g}" for x in dense[b]]
+                f.write(",".join(fields + ["|".join(f"w{int(x)}" for x in bag) for bag in bags]) +
+                        "\n")
+    lines = []
+    for kind in ("lr", "fm", "deepfm", "dcnv2"):
+        def make_model(dtype):
+            return Other(kind, rows, dtype)
+        init = initial(random, make_model)
+        lr, c, (optim, options) = RUNS["rowwise_adagrad"]
+        exact, single = (train(init, renamed, lr, c, optim, options, dtype, make_model)["loss"]
+                         for dtype in (F64, torch.float32))
+        print(f"  {kind}: loss {float(exact[0]):.4f} .. {float(exact[-1]):.4f}, PyTorch in float32 "
+              f"is off by {float(((single - exact) / exact).abs().max()):.1e}")
+        lines += [f"{kind} {float(x):.9g}\n" for x in exact]
+        save(f"dlrm_{kind}.safetensors", {
+            k.replace("kernels_", "kernels.").replace("bias_", "bias."): v
+            for k, v in init.items()})
+    with open(os.path.join(HERE, "dlrm_models.losses"), "w") as f:
+        f.writelines(lines)

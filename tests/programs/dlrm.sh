@@ -144,6 +144,63 @@ refused "--cross without dcnv2" '--cross is for --model dcnv2' $model --cross 2
 refused "a rank above the width" 'rank is above the 216 columns' $model --model dcnv2 --cross 2x217
 refused "--cross 2x" '--cross 2x: not layers' $model --model dcnv2 --cross 2x
 
+# ---- logistic regression, factorization machines ----
+
+# Losses of 20 steps as PyTorch has them (tests/golden/make_dlrm.py), to 1e-5 of each.
+printf 'y label\na dense\nb dense\nc dense\nd dense\n' >"$W/models.columns"
+for i in 0 1 2 3 4; do echo "$i list sep=|"; done >>"$W/models.columns"
+golden=tests/golden/dlrm
+for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' \
+    'dcnv2 --dim 8 --top 16-1 --bottom 4-16-8 --cross 2x5'; do
+    $D --data ${golden}_models.csv --format delimited --columns "$W/models.columns" --model $kind \
+        --load ${golden}_${kind%% *}.safetensors --batch 32 --lr 0.05 --eps 1e-8 --log-every 1 \
+        --log "$W/losses.jsonl" >"$W/out" 2>"$W/err"
+    sed -n 's/.*"loss":\([^,]*\).*/\1/p' "$W/losses.jsonl" >"$W/losses"
+    if sed -n "s/^${kind%% *} //p" ${golden}_models.losses | paste - "$W/losses" |
+        awk '{ if (!($2 >= 0.99999 * $1 && $2 <= 1.00001 * $1)) bad++ }
+            END { exit bad > 0 || NR != 20 }'; then
+        pass
+    else
+        fail "$kind: losses that are not PyTorch's: $(tail -1 "$W/err")"
+    fi
+done
+
+for kind in lr 'fm --dim 32' 'deepfm --dim 32 --top 24-1'; do
+    this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --model $kind"
+    base_kind=$(digest $this --threads 1)
+    same "$kind, $second_isa" "$(NEO_ISA=$second_isa digest $this --threads 3)" "$base_kind"
+    while read -r options; do
+        same "$kind, $options" "$(digest $this $options)" "$base_kind"
+    done <<END
+--ranks 2 --plan tw --dense-shard zero1
+--ranks 4 --plan rw --dense-shard full --check-finite
+--ranks 3 --plan dp --pipeline off
+--ranks 2 --plan cw --threads 1
+END
+    rm -rf "$W/kind"
+    same "$kind, saved" "$(digest $this --checkpoint "$W/kind")" "$base_kind"
+    rm -f "$W/predicted"
+    same "$kind, evaluated on 2 ranks" \
+        "$(digest $this --checkpoint "$W/kind" --eval --predict "$W/predicted" --ranks 2)" \
+        "$base_kind"
+    same "$kind, predictions" "$(wc -l <"$W/predicted")" 226
+    more="--epochs 2 --micro-batches 3"
+    same "$kind, resumed on 3 ranks" "$(digest $this --epochs 2 --ranks 3 --plan rw \
+        --checkpoint "$W/kind" --resume)" "$(digest $this --epochs 2)"
+    same "$kind, $more" "$(digest $this $more --ranks 3)" "$(digest $this $more --threads 1)"
+    if $D $this --summary >"$W/out" && grep -q '^linear.0.weight' "$W/out"; then pass; else \
+        fail "$kind --summary"; fi
+    refused "$kind's checkpoint for another" "model is '${kind%% *}' there" $model \
+        --repro-shards 8 --checkpoint "$W/kind" --resume
+done
+same "deepfm, bf16" "$(digest $this --dtype bf16 --ranks 3)" "$(digest $this --dtype bf16)"
+plain="--synthetic 200 --rows 50"
+refused "a model that is none" '--model ffm: not dlrm, dcnv2, lr, fm or deepfm' $plain --model ffm
+refused "--dim of lr" '--dim 8: --model lr has one weight' $plain --model lr --dim 8
+refused "--dim 1 of fm" '--dim 1: --model fm has a weight' $plain --model fm --dim 1
+refused "--bottom of fm" '--bottom: --model fm has no bottom MLP' $plain --model fm --bottom 13-16
+refused "--top of fm" '--top: --model fm has no top MLP' $plain --model fm --top 8-1
+
 # ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the
 # pipeline ----
 
@@ -540,10 +597,23 @@ first_words=$(sed -n 's/^state //p' "$W/out")
 same "without dense numbers, 2 ranks" "$(digest $words --ranks 2 --plan rw)" "$first_words"
 same "without dense numbers, evaluated" \
     "$(digest $words --test "$W/words.csv" --checkpoint "$W/words" --eval --resume)" "$first_words"
+# Words alone and numbers alone, of the models that have the one or the other.
+sed 's/"Job #2" category/&\n"Order Id" category/' "$W/words.columns" >"$W/two.columns"
+alone="--format delimited --data $W/words.csv --batch 64 --repro-shards 2"
+for kind in lr 'fm --dim 5' 'deepfm --top 8-1'; do
+    same "$kind without dense numbers, 2 ranks" \
+        "$(digest $alone --columns "$W/two.columns" --model $kind --ranks 2 --plan rw)" \
+        "$(digest $alone --columns "$W/two.columns" --model $kind)"
+done
 # Numbers alone: a DLRM without tables.
 sed 's/"Job #2" category/"Order Id" dense shift=1500 scale=0.001/' "$W/words.columns" \
     >"$W/numbers.columns"
 numbers="--format delimited --columns $W/numbers.columns ${words#*words.columns} --bottom 1-4"
+alone="$alone --columns $W/numbers.columns"
+same "lr without sparse features" "$(digest $alone --model lr --ranks 2 --dense-shard full)" \
+    "$(digest $alone --model lr)"
+refused "fm without sparse features" \
+    '--model fm pairs sparse features, and this data has none' $alone --model fm
 first_numbers=$(digest $numbers)
 for how in '--ranks 2 --pipeline off' '--ranks 2 --plan rw --dense-shard full'; do
     same "without sparse features, $how" "$(digest $numbers $how)" "$first_numbers"

@@ -1,4 +1,5 @@
-/* dlrm: trains a deep learning recommendation model (DLRM, arXiv 1906.00091) on one rank or many.
+/* dlrm: trains a recommendation model (--model: DLRM, arXiv 1906.00091, or another) on one rank or
+   many.
 
      make && build/dlrm --help                                     ranks are threads
      make mpi && mpirun --oversubscribe -n 4 build/dlrm_mpi ...    processes (MPICH: mpirun -n 4)
@@ -88,6 +89,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     TRY(cli_parse(&DLRM, argc, argv, o, &j->cli.help));
     if (j->cli.help) return NEO_OK;
     TRY(check_options(o));
+    if (!o->dim) o->dim = kind_of(o)->dim;
     TRY(cli_describe(&j->cli, &o->machine, o->seed));
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);

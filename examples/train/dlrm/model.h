@@ -1,14 +1,20 @@
-/* model.h: the DLRM of one rank: its dense layers, their optimizer, and the buffers of a step. The
-   tables are in plan.h.
+/* model.h: the model of one rank: its dense layers, their optimizer, and the buffers of a step. The
+   tables are in plan.h, what each --model has is in options.h (KINDS).
 
    dense numbers -> bottom MLP --+
                                  +--> pairwise dot products --> top MLP --> logit --> BCE
-   sparse ids -> embedding bags -+    (dcnv2: cross network)                                */
+   sparse ids -> embedding bags -+    (dcnv2: cross network)
+
+   lr, fm, deepfm:
+   dense numbers -> linear layer ------------------------+
+                                                         + --> logit --> BCE
+   sparse ids -> embedding bags -> factorization machine +
+   of deepfm also dense numbers, factors --> top MLP ----+                                  */
 #ifndef DLRM_MODEL_H
 #define DLRM_MODEL_H
 #include "formats.h"
 
-enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers */
+enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers; TOP only of models that have it */
 
 /* Words that all ranks add up after each batch. */
 typedef struct batch_sum {
@@ -21,7 +27,8 @@ typedef struct model {
     neo_ctx *ctx;
     neo_schema *schema, *test_schema; /* one object, but for synthetic data */
     neo_params *params[MLPS];
-    neo_mlp *bottom, *top;
+    const model_kind *kind;
+    neo_mlp *bottom, *top; /* bottom: or the linear layer; top: or NULL */
     neo_cross *cross; /* of dcnv2, a part of the unit TOP; or NULL */
     neo_fsdp *dense;  /* both MLPs, the cross network and their optimizer */
     neo_shard *tables; /* NULL: the data has no sparse features */
@@ -36,10 +43,13 @@ typedef struct model {
     neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
+    int64_t factors;      /* of fm and deepfm: columns of a row but the last */
     neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1]; of
-                                      dcnv2 x and e are the columns of z */
-    neo_tensor dx, de, dz, dlogit; /* their gradients */
+                                      dcnv2 x and e are the columns of z; linear: x [B][1] */
+    neo_tensor dx, de, dz, dlogit; /* their gradients; linear: dx is dlogit */
     neo_tensor crossed, dcrossed;  /* of dcnv2: the cross network of z */
+    neo_tensor wide;               /* linear: [B][1], all but the top MLP; without one, the logit */
+    neo_tensor given, v, dv;       /* of deepfm: columns of z, dense numbers and factors; of dz */
     neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
     neo_tensor ones;               /* [B][1]: the dense number of data that has none */
 } model;
@@ -102,14 +112,15 @@ static int parse_widths(const char *text, int64_t *widths, int most) {
    width of the top's input follows from the model: its option leaves it out. */
 static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, int64_t out,
                              neo_mlp **mlp) {
-    const char *name = which == BOTTOM ? "bottom" : "top";
+    const char *name = which == BOTTOM ? m->kind->bottom : "top";
     int given = which == BOTTOM ? 0 : 1; /* the first width that the option gives */
     char begin[80] = "";
     neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .dtype = m->dtype,
                       .widths = {in}, .act = NEO_ACT_RELU};
     int count = parse_widths(spec, d.widths + given, NEO_MAX_LAYERS + 1 - given);
     d.width_count = count + given;
-    if (which == BOTTOM) d.last_act = NEO_ACT_RELU;
+    if (which == BOTTOM && m->kind->meets < WEIGHTS) d.last_act = NEO_ACT_RELU;
+    else if (which == BOTTOM) d.init = NEO_MLP_INIT_ZERO;
     if (count && d.width_count >= 2 && d.widths[0] == in && d.widths[d.width_count - 1] == out)
         return neo_mlp_create(m->ctx, m->params[which], &d, mlp);
     if (which == BOTTOM)
@@ -150,22 +161,37 @@ static neo_status alloc_rows(model *m, int64_t columns, neo_tensor *t) {
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, columns}, t);
 }
 
-static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t width) {
-    const struct { neo_tensor *value, *grad; int64_t columns; } buffers[] = {
-        {&m->z, &m->dz, width}, {&m->logit, &m->dlogit, 1}, {&m->x, &m->dx, dim},
-        {&m->e, &m->de, pooled}};
-    for (int i = 0; i < (m->cross ? 2 : 4); i++) {
-        TRY(alloc_rows(m, buffers[i].columns, buffers[i].value));
-        TRY(alloc_rows(m, buffers[i].columns, buffers[i].grad));
-    }
-    if (!m->cross) return NEO_OK;
-    m->x = neo_tensor_slice(m->z, 1, 0, dim), m->e = neo_tensor_slice(m->z, 1, dim, pooled);
-    m->dx = neo_tensor_slice(m->dz, 1, 0, dim), m->de = neo_tensor_slice(m->dz, 1, dim, pooled);
-    TRY(alloc_rows(m, width, &m->crossed));
-    return alloc_rows(m, width, &m->dcrossed);
+static neo_status alloc_both(model *m, int64_t columns, neo_tensor *value, neo_tensor *grad) {
+    TRY(alloc_rows(m, columns, value));
+    return alloc_rows(m, columns, grad);
 }
 
-/* Data without dense numbers gives the bottom MLP a 1, from which it learns one vector. */
+/* pooled: columns of e; width: of z. */
+static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t width) {
+    meeting meets = m->kind->meets;
+    if (m->top) TRY(alloc_both(m, width, &m->z, &m->dz));
+    if (m->cross) TRY(alloc_both(m, width, &m->crossed, &m->dcrossed));
+    TRY(alloc_both(m, 1, &m->logit, &m->dlogit));
+    if (meets != BESIDE) TRY(alloc_both(m, pooled, &m->e, &m->de));
+    if (meets == DOTS) return alloc_both(m, dim, &m->x, &m->dx);
+    if (meets == BESIDE) {
+        m->x = neo_tensor_slice(m->z, 1, 0, dim), m->e = neo_tensor_slice(m->z, 1, dim, pooled);
+        m->dx = neo_tensor_slice(m->dz, 1, 0, dim);
+        m->de = neo_tensor_slice(m->dz, 1, dim, pooled);
+        return NEO_OK;
+    }
+    m->dx = m->dlogit, m->wide = m->logit;
+    TRY(alloc_rows(m, 1, &m->x));
+    if (!m->top) return NEO_OK;
+    int64_t dense = neo_schema_dense_count(m->schema);
+    if (dense) m->given = neo_tensor_slice(m->z, 1, 0, dense);
+    m->v = neo_tensor_slice(m->z, 1, dense, width - dense);
+    m->dv = neo_tensor_slice(m->dz, 1, dense, width - dense);
+    return alloc_rows(m, 1, &m->wide);
+}
+
+/* Data without dense numbers gives the bottom MLP a 1, from which it learns one vector (the linear
+   layer: one number). */
 static neo_status create_ones(model *m) {
     static float one = 1;
     TRY(alloc_rows(m, 1, &m->ones));
@@ -194,15 +220,26 @@ static int64_t dense_width(const model *m) {
     return dense ? dense : 1;
 }
 
+/* Columns of what the top MLP or the cross network takes. */
+static int64_t top_width(const model *m, int64_t dim, int64_t features) {
+    if (m->kind->meets == DOTS) return neo_interact_width(dim, features, 0);
+    if (m->kind->meets == BESIDE) return (features + 1) * dim;
+    return neo_schema_dense_count(m->schema) + features * (dim - 1);
+}
+
 /* All of the model but the tables, and but what ranks make together. */
 static neo_status create_dense(model *m, const options *o) {
     int64_t features = neo_schema_feature_count(m->schema);
     int64_t dense = dense_width(m);
-    int crosses = strcmp(o->model, "dcnv2") == 0;
-    int64_t width =
-        crosses ? (features + 1) * o->dim : neo_interact_width(o->dim, features, 0);
+    m->kind = kind_of(o);
+    m->factors = o->dim - 1;
+    int linear = m->kind->meets >= WEIGHTS;
+    int64_t width = top_width(m, o->dim, features), out = linear ? 1 : o->dim;
     char bottom[64];
-    snprintf(bottom, sizeof bottom, "%lld-64-%lld", (long long)dense, (long long)o->dim);
+    if (m->kind->meets == MACHINE && !features)
+        REFUSE("--model %s pairs sparse features, and this data has none", o->model);
+    snprintf(bottom, sizeof bottom, linear ? "%lld-%lld" : "%lld-64-%lld", (long long)dense,
+             (long long)out);
     m->most_samples = most_samples(m->comm, o->batch);
     if (neo_schema_dense_count(m->schema) == 0) TRY(create_ones(m));
     m->dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
@@ -210,18 +247,19 @@ static neo_status create_dense(model *m, const options *o) {
     m->micro_batches = (int)o->micro_batches;
     m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
     for (int i = 0; i < MLPS; i++) TRY(neo_params_create_deferred(m->ctx, &m->params[i]));
-    TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, o->dim, &m->bottom));
-    if (crosses) TRY(create_cross(m, o, width));
-    TRY(create_mlp(m, TOP, o->top, width, 1, &m->top));
+    TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, out, &m->bottom));
+    if (m->kind->crosses) TRY(create_cross(m, o, width));
+    if (m->kind->top) TRY(create_mlp(m, TOP, o->top ? o->top : "64-1", width, 1, &m->top));
     TRY(create_buffers(m, o->dim, features * o->dim, width));
     return create_device_buffers(m, o, dense, features);
 }
 
 /* The MLPs' parameters and their optimizer, of which each rank has a part or all. Collective. */
 static neo_status create_units(model *m, const options *o) {
-    neo_fsdp_unit units[MLPS] = {{.name = "bottom", .params = m->params[BOTTOM]},
+    neo_fsdp_unit units[MLPS] = {{.name = m->kind->bottom, .params = m->params[BOTTOM]},
                                  {.name = "top", .params = m->params[TOP]}};
-    neo_fsdp_desc d = {.units = units, .unit_count = MLPS, .micro_batches = m->micro_batches,
+    neo_fsdp_desc d = {.units = units, .unit_count = m->top ? MLPS : 1,
+                       .micro_batches = m->micro_batches,
                        .optim = {.weight_decay = (float)(o->weight_decay + o->l2),
                                  .l1 = (float)o->l1, .eps = (float)o->eps,
                                  .clip_norm = (float)o->clip_norm}};
@@ -236,9 +274,11 @@ static neo_status create_units(model *m, const options *o) {
 static void destroy_model(model *m) {
     neo_tensor *buffers[] = {&m->z,  &m->logit,  &m->crossed,  &m->dense_in, &m->x,  &m->e,
                              &m->dz, &m->dlogit, &m->dcrossed, &m->label,    &m->dx, &m->de,
-                             &m->ones};
+                             &m->ones, &m->wide};
     graph_close(m->graph);
     if (m->cross) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
+    if (m->dx.data == m->dlogit.data) m->dx = neo_tensor_none();
+    if (m->wide.data == m->logit.data) m->wide = neo_tensor_none();
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         neo_tensor_free(m->ctx, buffers[i]);
     neo_state_destroy(m->state);

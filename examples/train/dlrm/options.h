@@ -15,6 +15,35 @@ typedef struct options {
     cli_saves saves;
 } options;
 
+/* What a model does with the pooled rows of the features. The last two add their result, one
+   number, to a linear layer of the dense numbers. */
+typedef enum meeting {
+    DOTS,    /* dot products of all pairs, the bottom MLP's output being one more row */
+    BESIDE,  /* rows and the bottom MLP's output lie side by side */
+    WEIGHTS, /* rows are weights: their sum */
+    MACHINE  /* a factorization machine: rows are factors and, last, a weight. One row for both, not
+                a table more, is one look into memory, and `dim` columns stay whole vectors */
+} meeting;
+
+/* What a model has. */
+static const struct model_kind {
+    const char *name, *bottom; /* of the layers of the dense numbers: an MLP, or one linear layer */
+    meeting meets;
+    int crosses, top; /* a cross network, a top MLP */
+    int64_t dim;      /* of --dim, unless given */
+} KINDS[] = {
+    {"dlrm", "bottom", DOTS, 0, 1, 16},   {"dcnv2", "bottom", BESIDE, 1, 1, 16},
+    {"lr", "linear", WEIGHTS, 0, 0, 1},   {"fm", "linear", MACHINE, 0, 0, 16},
+    {"deepfm", "linear", MACHINE, 0, 1, 16},
+};
+typedef struct model_kind model_kind;
+/* NULL: no model has that name. */
+static const model_kind *kind_of(const options *o) {
+    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++)
+        if (strcmp(o->model, KINDS[i].name) == 0) return &KINDS[i];
+    return NULL;
+}
+
 static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Data"),
     CLI_TEXT("data", data, "FILES", NULL, "training data, comma-separated; - is standard input"),
@@ -52,14 +81,17 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_GROUP("Model"),
     CLI_TEXT("model", model, "M", "dlrm",
-             "*how features meet: dlrm (pairwise dot products) or dcnv2 (a cross network over the "
-             "bottom MLP's output and all pooled rows)"),
+             "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
+             "(a cross network over them), lr (logistic regression: a weight of each dense number "
+             "and id), fm (lr, and dot products of all pairs of pooled rows; a row's last column "
+             "is its weight; dense numbers stay linear) or deepfm (fm, and the top MLP over dense "
+             "numbers and rows without their weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
              "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64]"),
-    CLI_COUNT("dim", dim, "N", "16", 1, 1e6, "*columns of every table"),
+    CLI_COUNT("dim", dim, "N", NULL, 1, 1e6, "*columns of every table [16; lr: 1]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
-    CLI_TEXT("top", top, "A-B-1", "64-1", "*widths of the top MLP after its input"),
+    CLI_TEXT("top", top, "A-B-1", NULL, "*widths of the top MLP after its input [64-1]"),
     CLI_TEXT("dtype", dtype, "T", "f32",
              "*numbers that the dense layers multiply: f32 or bf16, to which inputs, activations, "
              "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
@@ -163,6 +195,21 @@ static neo_status check_stdin(const options *o) {
     return NEO_OK;
 }
 
+/* The model, and what it has not. */
+static neo_status check_model(const options *o) {
+    const model_kind *kind = kind_of(o);
+    if (!kind) REFUSE("--model %s: not dlrm, dcnv2, lr, fm or deepfm", o->model);
+    if (o->cross && !kind->crosses) REFUSE("--cross is for --model dcnv2");
+    if (o->bottom && kind->meets >= WEIGHTS)
+        REFUSE("--bottom: --model %s has no bottom MLP", o->model);
+    if (o->top && !kind->top) REFUSE("--top: --model %s has no top MLP", o->model);
+    if (o->dim > 1 && kind->meets == WEIGHTS)
+        REFUSE("--dim %lld: --model %s has one weight of each id", (long long)o->dim, o->model);
+    if (o->dim == 1 && kind->meets == MACHINE)
+        REFUSE("--dim 1: --model %s has a weight and at least one factor of each id", o->model);
+    return NEO_OK;
+}
+
 static neo_status check_options(const options *o) {
     int64_t ranks = o->machine.ranks;
     int has_data = o->data || o->synthetic, has_test = o->test || o->synthetic;
@@ -176,8 +223,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes,
                (long long)ranks);
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
-    TRY(cli_check_either("model", o->model, "dlrm", "dcnv2"));
-    if (o->cross && strcmp(o->model, "dcnv2")) REFUSE("--cross is for --model dcnv2");
+    TRY(check_model(o));
     if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))
         REFUSE("--l1 and --l2 are for --optimizer ftrl");
     if (o->weight_decay > 0 && strcmp(o->optimizer, "ftrl") == 0)

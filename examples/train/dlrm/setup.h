@@ -16,7 +16,7 @@ static neo_status define_numbers(run *r) {
         {"dtype", o->dtype}, {"rows_dtype", o->rows_dtype}, {"wire_forward", o->wire_forward},
         {"wire_backward", o->wire_backward}, {"optimizer", o->optimizer}, {"model", o->model},
         {"cross", o->cross ? o->cross : CROSS}};
-    int count = r->m.cross ? 7 : 5; /* a DLRM's has no word for what it has not */
+    int count = r->m.kind == KINDS ? 5 : r->m.cross ? 7 : 6; /* no word for what a DLRM has not */
     for (int i = 0; i < 3; i++) {
         snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
         TRY(neo_state_define(r->m.state, numbers[i].key, word));
@@ -123,7 +123,8 @@ static neo_status print_summary(const run *r) {
         summary_tensor(&s, f.name, dtype, f.rows, o->dim, STATE[kind].tables, 0);
         if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
     }
-    if (!m->cross) s.flops += (double)o->dim * tables * (tables + 1); /* the interaction */
+    if (m->kind->meets == DOTS) s.flops += (double)o->dim * tables * (tables + 1);
+    if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * (double)o->dim * tables;
     return summary_end(&s, "sample");
 }
 

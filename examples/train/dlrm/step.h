@@ -48,28 +48,43 @@ static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x)
     return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
 
-/* x and e meet; of dcnv2 they are side by side in z already. */
-static neo_status interact(model *m, neo_tensor x, neo_tensor e, neo_tensor z) {
-    return m->cross ? NEO_OK : neo_interact_forward(m->ctx, 0, x, e, z);
+/* x and e meet, in z or in `wide`; of dcnv2 they are side by side in z already. */
+static neo_status interact(model *m, const neo_batch *batch, neo_tensor x, neo_tensor e) {
+    int64_t n = batch->size;
+    if (m->kind->meets == DOTS)
+        return neo_interact_forward(m->ctx, 0, x, e, neo_tensor_rows(m->z, 0, n));
+    if (m->kind->meets == BESIDE) return NEO_OK;
+    neo_tensor wide = neo_tensor_rows(m->wide, 0, n), given = neo_tensor_rows(m->given, 0, n);
+    if (given.data) TRY(neo_tensor_copy(m->ctx, batch->dense, given));
+    TRY(neo_fm_forward(m->ctx, m->factors, 1, e, wide, neo_tensor_rows(m->v, 0, n)));
+    return neo_add(m->ctx, wide, x);
 }
-static neo_status interact_backward(model *m, neo_tensor x, neo_tensor e, neo_tensor dz,
+static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tensor e,
                                     neo_tensor dx, neo_tensor de) {
-    return m->cross ? NEO_OK : neo_interact_backward(m->ctx, 0, x, e, dz, dx, de);
+    if (m->kind->meets == DOTS)
+        return neo_interact_backward(m->ctx, 0, x, e, neo_tensor_rows(m->dz, 0, n), dx, de);
+    if (m->kind->meets == BESIDE) return NEO_OK;
+    return neo_fm_backward(m->ctx, m->factors, 1, e, neo_tensor_rows(m->dlogit, 0, n),
+                           neo_tensor_rows(m->dv, 0, n), de);
 }
 
 /* Samples [first, first + n) of z to their logits, and back. */
 static neo_status forward_top(model *m, int64_t first, int64_t n) {
-    neo_tensor z = neo_tensor_rows(m->z, first, n);
+    neo_tensor z = neo_tensor_rows(m->z, first, n), logit = neo_tensor_rows(m->logit, first, n);
+    if (!m->top) return NEO_OK;
     if (m->cross) {
         neo_tensor crossed = neo_tensor_rows(m->crossed, first, n);
         TRY(neo_cross_forward(m->cross, z, crossed));
         z = crossed;
     }
-    return neo_mlp_forward(m->top, z, neo_tensor_rows(m->logit, first, n));
+    TRY(neo_mlp_forward(m->top, z, logit));
+    if (!m->wide.data) return NEO_OK;
+    return neo_add(m->ctx, logit, neo_tensor_rows(m->wide, first, n));
 }
 static neo_status backward_top(model *m, const neo_leaves *leaves, int64_t first, int64_t n) {
     neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
     neo_tensor dz = neo_tensor_rows(m->dz, first, n);
+    if (!m->top) return NEO_OK;
     if (!m->cross) return neo_mlp_backward(m->top, leaves, dlogit, dz);
     neo_tensor dcrossed = neo_tensor_rows(m->dcrossed, first, n);
     TRY(neo_mlp_backward(m->top, leaves, dlogit, dcrossed));
@@ -80,10 +95,10 @@ static neo_status backward_top(model *m, const neo_leaves *leaves, int64_t first
 static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
-    neo_tensor z = neo_tensor_rows(m->z, 0, n);
     if (m->tables) TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
     TRY(forward_bottom(m, batch, x));
-    TRY(interact(m, x, e, z));
+    TRY(interact(m, batch, x, e));
+    if (!m->top) return NEO_OK;
     TRY(neo_fsdp_forward_begin(m->dense, TOP));
     TRY(forward_top(m, 0, n));
     return neo_fsdp_forward_end(m->dense, TOP);
@@ -102,11 +117,11 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         neo_tensor logit = neo_tensor_rows(m->logit, first, n);
         neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
         neo_tensor label = neo_tensor_rows(batch->label, first, n);
-        TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
+        if (m->top) TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
         TRY(forward_top(m, first, n));
         TRY(neo_bce_with_logits(m->ctx, &d, logit, label, dlogit, NULL));
         TRY(backward_top(m, &parts[k].leaves, first, n));
-        TRY(neo_fsdp_backward_end(m->dense, TOP));
+        if (m->top) TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
     if (m->graph) TRY(neo_ctx_synchronize(m->ctx)); /* runs the recorded calls: the loss is there */
@@ -172,15 +187,14 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     int64_t n = batch->size;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), dx = neo_tensor_rows(m->dx, 0, n);
     neo_tensor e = neo_tensor_rows(m->e, 0, n), de = neo_tensor_rows(m->de, 0, n);
-    neo_tensor z = neo_tensor_rows(m->z, 0, n), dz = neo_tensor_rows(m->dz, 0, n);
 
     TRY(begin_tables(m, batch, overlap ? next : NULL));
     if (!overlap) TRY(take_rows(m, e));
     TRY(forward_bottom(m, batch, x));
     if (overlap) TRY(take_rows(m, e));
-    TRY(interact(m, x, e, z));
+    TRY(interact(m, batch, x, e));
     TRY(step_top(m, batch, parts, count));
-    TRY(interact_backward(m, x, e, dz, dx, de));
+    TRY(interact_backward(m, n, x, e, dx, de));
     if (m->tables) TRY(neo_shard_backward_begin(m->tables, de));
     if (!overlap) TRY(end_tables(m, lr));
     TRY(step_bottom(m, batch, parts, count));
