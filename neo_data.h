@@ -223,7 +223,8 @@ NEO_API void neo_schema_destroy(neo_schema *schema);
 NEO_API neo_format neo_schema_format(const neo_schema *schema);
 NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
 NEO_API int32_t neo_schema_feature_count(const neo_schema *schema);
-/* neo_schema_is_weighted: batches have a weight per id (neo_plan_desc.weighted). */
+/* neo_schema_is_weighted: batches have a weight per id (neo_plan_desc.weighted): a list has
+   weight=, or the format is libsvm's or libffm's. */
 NEO_API int neo_schema_is_weighted(const neo_schema *schema);
 /* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
 NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
@@ -270,7 +271,7 @@ typedef struct neo_reader neo_reader;
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
     neo_tensor label;      /* [B] f32 */
-    neo_jagged sparse;     /* feature_count x B, ids i64; weights if a list has weight= */
+    neo_jagged sparse;     /* feature_count x B, ids i64; weights if neo_schema_is_weighted */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
     int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
     int64_t global_size;   /* samples over all ranks: the batch of neo_leaves and of the loss */
