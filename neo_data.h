@@ -1808,9 +1808,9 @@ typedef struct neo__format {
     /* Check that every file is there, and find out bytes or samples. */
     neo_status (*look)(neo_reader *reader);
     /* Open the file in turn at the source's offset; NULL: there is no file. */
-    neo_status (*open)(neo__source *source);
+    neo_status (*begin)(neo__source *source);
     neo_status (*fill)(neo__source *source, neo__block *block); /* its next bytes or rows */
-    void (*close)(neo__source *source);
+    void (*end)(neo__source *source);
     /* Records of a block's rows; NULL: of its lines, one by one. Returns NEO_ERR_MEMORY only. */
     neo_status (*parse)(const neo_schema *schema, const neo__parse_options *options,
                         neo__block *block);
@@ -2514,7 +2514,7 @@ struct neo__source {
 };
 
 static void neo__source_close_file(neo__source *source) {
-    if (source->open) neo__format_of(source->schema)->close(source);
+    if (source->open) neo__format_of(source->schema)->end(source);
     source->open = 0;
 }
 static void neo__source_close_text(neo__source *source) {
@@ -2839,7 +2839,7 @@ static neo_status neo__source_next(neo__source *source, neo__block *block) {
         return NEO_OK;
     }
     const neo__format *format = neo__format_of(source->schema);
-    if (!source->open && format->open) block->status = format->open(source);
+    if (!source->open && format->begin) block->status = format->begin(source);
     if (block->status == NEO_OK) block->status = format->fill(source, block);
     if (block->status != NEO_OK) {
         memcpy(block->error, neo_last_error(), sizeof block->error);
@@ -4097,7 +4097,7 @@ static neo_status neo__reader_look_rows(neo_reader *reader) {
     reader->extent.rows_before = rows;
     for (int32_t i = 0; i < source->path_count; i++) {
         neo__source_seek(source, i, 0);
-        NEO__TRY(neo__format_of(source->schema)->open(source));
+        NEO__TRY(neo__format_of(source->schema)->begin(source));
         rows[i + 1] = rows[i] + source->rows;
         neo__source_close_file(source);
     }
