@@ -4,8 +4,9 @@
     python3 -m venv /tmp/golden && /tmp/golden/bin/pip install -r tests/golden/requirements.txt
     /tmp/golden/bin/python tests/golden/make.py
 
-writes every tests/golden/*.safetensors and multi_hot.npz anew. Seeds are fixed: with these versions
-the files do not change. Their readers are tests/golden/*.c; each names the tensors it uses.
+writes every tests/golden/*.safetensors, multi_hot.npz and dlrm_models.* anew. Seeds are fixed: with
+these versions the files do not change. Their readers are tests/golden/*.c, each of which names the
+tensors it uses, tests/data/formats.c and tests/programs/dlrm.sh.
 """
 import os
 

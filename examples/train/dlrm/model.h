@@ -1,5 +1,5 @@
 /* model.h: the model of one rank: its dense layers, their optimizer, and the buffers of a step. The
-   tables are in plan.h, what each --model has is in options.h (KINDS).
+   tables are in plan.h, what each --model has is in options.h (MODELS).
 
    dense numbers -> bottom MLP --+
                                  +--> pairwise dot products --> top MLP --> logit --> BCE

@@ -31,7 +31,7 @@ static const struct model_kind {
     meeting meets;
     int crosses, top; /* a cross network, a top MLP */
     int64_t dim;      /* of --dim, unless given */
-} KINDS[] = {
+} MODELS[] = {
     {"dlrm", "bottom", DOTS, 0, 1, 16},   {"dcnv2", "bottom", BESIDE, 1, 1, 16},
     {"lr", "linear", WEIGHTS, 0, 0, 1},   {"fm", "linear", MACHINE, 0, 0, 16},
     {"deepfm", "linear", MACHINE, 0, 1, 16},
@@ -39,8 +39,8 @@ static const struct model_kind {
 typedef struct model_kind model_kind;
 /* NULL: no model has that name. */
 static const model_kind *kind_of(const options *o) {
-    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++)
-        if (strcmp(o->model, KINDS[i].name) == 0) return &KINDS[i];
+    for (size_t i = 0; i < sizeof MODELS / sizeof MODELS[0]; i++)
+        if (strcmp(o->model, MODELS[i].name) == 0) return &MODELS[i];
     return NULL;
 }
 

@@ -16,7 +16,7 @@ static neo_status define_numbers(run *r) {
         {"dtype", o->dtype}, {"rows_dtype", o->rows_dtype}, {"wire_forward", o->wire_forward},
         {"wire_backward", o->wire_backward}, {"optimizer", o->optimizer}, {"model", o->model},
         {"cross", o->cross ? o->cross : CROSS}};
-    int count = r->m.kind == KINDS ? 5 : r->m.cross ? 7 : 6; /* no word for what a DLRM has not */
+    int count = r->m.kind == MODELS ? 5 : r->m.cross ? 7 : 6; /* no word for what a DLRM has not */
     for (int i = 0; i < 3; i++) {
         snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
         TRY(neo_state_define(r->m.state, numbers[i].key, word));
