@@ -1360,7 +1360,7 @@ typedef enum neo__shard_list {
 } neo__shard_list;
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
-    int rank;
+    int rank, of;           /* of: whose rows the next parts are */
     int64_t copies;         /* columns of data-parallel tables */
     neo__rows_block *block; /* NULL: they are counted */
     neo__rows_part *part;
@@ -1395,8 +1395,9 @@ static void neo__shard_list_part(neo__shard_lister *lister, int64_t i, int64_t b
         p->before = before;
         p->stride = stride;
         p->at = at + k * step;
-        p->wire = (int32_t)wire;
-        p->merges = merges;
+        p->rank = lister->of;
+        p->wire = (int16_t)wire;
+        p->merges = (int16_t)merges;
     }
 }
 /* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
@@ -1407,6 +1408,7 @@ static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int 
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
                                   int64_t i, int local, int merges) {
     const neo__shard_rank *rank = &l->m->at_rank[r->rank];
+    l->of = r->rank;
     neo__shard_list_part(l, i, local ? 0 : rank->coded_at[way], rank->coded[way], r->coded[way],
                          r->wire[way], merges);
 }
@@ -1600,6 +1602,7 @@ typedef struct neo__shard_exchange {
     int64_t columns;       /* lengths per sample, of all ranks */
     int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
     int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
+    char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
@@ -1694,6 +1697,8 @@ struct neo_shard {
     neo__shard_batch batches[2], *now; /* now: that of the running step */
     neo_tensor dout; /* of the caller, between backward_begin and backward_end */
     int came;        /* then: all gradients of pooled rows are here */
+    int lends;       /* ranks reach each other's pooled rows: see >>impl-shard-rows */
+    int64_t loan;    /* then: the number of the last forward */
     neo_ticket ticket, move_ticket, cross_ticket;
     neo__shard_exchange exchange;
     neo__shard_pooled pooled;
@@ -1954,6 +1959,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     neo__shard_copies *copies = &shard->copies;
     neo__shard_per_id *per_id = &shard->per_id;
     NEO__CARVE(carve, exchange->counts, 4 * ranks);
+    NEO__CARVE(carve, exchange->lent, ranks);
     NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
     NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
     NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
