@@ -128,7 +128,8 @@ typedef struct neo_cluster {
     double memory_bandwidth;        /* bytes per second, read and written, of a rank; 0: 10e9 */
     double flops;                   /* per second of a rank, in dense layers; 0: 50e9 */
     neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9
-                                       between nodes */
+                                       between nodes. Threads of one process lend each other their
+                                       rows of f32: 1e12 */
     neo_calibration calibration;
 } neo_cluster;
 
@@ -353,7 +354,7 @@ typedef struct neo__plan_table {
     int64_t row_fixed, row_col;     /* bytes of a row likewise: its scale, and a number */
     int scaled;                     /* rows of i8, whose one scale is that of all columns */
     int64_t ids_capacity;
-    double ids;                /* per sample */
+    double ids, fresh;         /* per sample; see neo__plan_fresh */
     int32_t features, buckets; /* buckets 0: any row may begin a piece */
     unsigned allowed;          /* placements, bits */
     neo__plan_rate rate[2]; /* of a lookup; of backward and update */
@@ -619,8 +620,9 @@ static void neo__plan_defaults(neo_plan *plan) {
    of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
    and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
-   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
-   that any rank touched wait and step. On one rank nothing is moved, unless wires round.
+   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and each
+   rank merges, moves, closes up, keeps and steps every row that any rank touched, which takes as
+   long as NEO__PLAN_COPY_ROW rows that wait. On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *cluster = &plan->desc.cluster;
@@ -702,8 +704,7 @@ static void neo__plan_span(double narrow, double wide, double scale, double *at_
     *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
     *at_0 = narrow * scale - 16.0 * *per_col;
 }
-/* fresh: see neo__plan_fresh. */
-static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update, double fresh) {
+static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update) {
     const neo__plan_model *model = &table->plan->model;
     const neo_cluster *cluster = &table->plan->desc.cluster;
     const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
@@ -717,7 +718,7 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
     if (at[0] <= 0.0) return r;
     for (int i = 0; i < 2; i++) {
         const double *x = at + 3 * i;
-        mean[i] = x[0] + fresh * (x[1] - x[0] + model->cold * (x[2] - x[1]));
+        mean[i] = x[0] + table->fresh * (x[1] - x[0] + model->cold * (x[2] - x[1]));
     }
     neo__plan_span(mean[0], mean[1], buckets / cluster->memory_bandwidth, &r.id, &r.id_col);
     neo__plan_span(at[0], at[3], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
@@ -763,9 +764,9 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
-        double fresh =
+        table->fresh =
             neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
-        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k, fresh);
+        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
     return NEO_OK;
 }
@@ -2332,7 +2333,8 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
 static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
-/* Load of a copy on every rank, for each. */
+/* Load of a copy on every rank, for each. (16: 26 tables of 16 columns and 30 to 3,000 rows.) */
+enum { NEO__PLAN_COPY_ROW = 16 };
 static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     const neo__plan_model *m = &table->plan->model;
     NEO__ZERO(neo__plan_load, load);
@@ -2345,7 +2347,8 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
         load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
             bags * (2.0 * c * m->copy + m->row);
         load.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
-        load.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
+        load.at[NEO__PLAN_UPDATE] +=
+            table->fresh * all * ((double)NEO__PLAN_COPY_ROW * m->kept + 2.0 * c * m->copy);
     }
     load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, table->rows, table->dim) +
                             (double)neo__plan_piece_state(table, table->rows, table->dim) +

@@ -15,7 +15,7 @@ budget() {
     neo_state.h) echo 3816 0 0 0 ;;
     neo_data.h) echo 4934 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 4666 0 0 1 ;;
+    neo_plan.h) echo 4669 0 0 1 ;;
     neo_fsdp.h) echo 4973 0 0 0 ;;
     neo_cuda.cuh) echo 4200 0 0 32 ;;
     esac
