@@ -2277,9 +2277,9 @@ NEO__EVERYWHERE NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
    A bag of one id or none divides nothing. A sum of several ends with + 0.0f. */
 typedef struct neo__rows_part {
     int64_t before, stride, at; /* bytes: row i of so many rows is at rows before + i stride + at */
-    int32_t wire;               /* NEO__CODE_F32 .. */
-    int32_t merges; /* parts are pushed on a stack; then so often the two on top become one, below
-                       plus above */
+    int32_t rank;               /* whose rows these are */
+    int16_t wire, merges; /* NEO__CODE_F32 ..; parts are pushed on a stack, then so often the two on
+                             top become one, below plus above */
 } neo__rows_part;
 typedef struct neo__rows_block {
     int64_t col;  /* of the matrix */
@@ -2293,7 +2293,7 @@ typedef struct neo__rows_call {
     int encode;
     int64_t rows, stride; /* floats */
     float *matrix;
-    char *coded;
+    char *coded, *const *lent; /* lent: where each rank's rows begin in its memory, on the CPU */
     const neo__rows_block *block; /* [blocks], in memory of the device, as all below */
     int64_t blocks;
     const neo__rows_part *part;

@@ -663,6 +663,15 @@ NEO_API neo_status neo_comm_all_gather_rows(neo_comm *comm, const neo_rows *rows
 NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *comm, const neo_rows *rows,
                                                 const float *in, float *out, int64_t count,
                                                 const int64_t *counts, neo_ticket *ticket);
+/* For neo_fsdp.h: rows that stay where they are, in groups of threads without a link model. lend:
+   as all_to_allv, counted too, but nothing is copied: lent [W] is where each rank's part for this
+   one begins, in that rank's memory. return: this rank is done with loan number `loan`, from 1 on,
+   and with `wait` all are. bequeath: memory of this rank that is freed when all have left. */
+NEO_API int neo__comm_lends(const neo_comm *comm);
+NEO_API neo_status neo__comm_lend_rows(neo_comm *comm, char *rows, const int64_t *in_bytes,
+                                       const int64_t *out_bytes, char **lent, neo_ticket *ticket);
+NEO_API neo_status neo__comm_return(neo_comm *comm, int64_t loan, int wait);
+NEO_API void neo__comm_bequeath(neo_comm *comm, void *memory, size_t bytes);
 
 #ifdef __cplusplus
 }
@@ -745,7 +754,6 @@ typedef struct neo__clock {
     int running;
     neo__waiter *waiters;
 } neo__clock;
-
 NEO__INLINE int64_t neo__clock_now(const neo__clock *k) {
     return k ? __atomic_load_n(&k->now_ns, __ATOMIC_RELAXED) : neo_time_ns();
 }
@@ -842,7 +850,6 @@ NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
                        (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
                    "devices number wires as these are numbered");
 static const char *const neo__wire_names[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4"};
-
 NEO_API const char *neo_wire_name(neo_wire wire) {
     return (unsigned)wire < (unsigned)NEO_WIRE_COUNT ? neo__wire_names[wire] : "unknown";
 }
@@ -953,11 +960,10 @@ typedef struct neo__header {
     neo__call call;
     int64_t bytes; /* of all data that this call sends this way */
 } neo__header;
-
 typedef struct neo__xfer {
     int peer, send;
     int first; /* the first of this call between the two: it carries the call */
-    int view;  /* receive: the sender's memory will do, `data` is scratch */
+    int view;  /* receive: the sender's memory will do, `data` is scratch; 2: for longer */
     int done;
     void *data;
     size_t bytes;
@@ -976,7 +982,6 @@ typedef struct neo__xfer {
     MPI_Request request[3]; /* of the header, of whole blocks, of the rest */
 #endif
 } neo__xfer;
-
 typedef struct neo__work {
     const char *function; /* the public call */
     neo__call call;
@@ -988,6 +993,7 @@ typedef struct neo__work {
     size_t each;   /* bytes of an element; of a coded row */
     neo_rows rows; /* cols 0: no rows */
     const int64_t *in_counts, *out_counts; /* [W], or NULL */
+    char **lent;                           /* [W]: all_to_all only says where its parts are */
     int peer, receives;                    /* of send, recv */
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
@@ -995,7 +1001,6 @@ typedef struct neo__work {
     int64_t *slot_counts; /* [2 W]: the slot's room for counts */
     void *ready; /* the slot's mark in what the device was called to do before; NULL: no device */
 } neo__work;
-
 typedef struct neo__ballot neo__ballot; /* a rank's word about itself when a group is split */
 /* How a backend moves transfers. Those after `drop` are of NCCL alone, NULL elsewhere. */
 typedef struct neo__transport {
@@ -1026,7 +1031,6 @@ typedef struct neo__transport {
     neo_status (*combine)(neo_comm *comm, const neo__combine_call *sum);
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
 } neo__transport;
-
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
 typedef struct neo__comm_queue {
     neo__cond changed;
@@ -1122,7 +1126,6 @@ struct neo_comm {
 static const char *const neo__op_names[NEO_COMM_OP_COUNT] = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
     "gather",     "scatter",        "send",       "barrier"};
-
 /* "all_reduce #12 (1000 f32, sum) of 'h.3'" */
 typedef struct neo__call_text {
     char text[150];
@@ -1164,7 +1167,6 @@ static neo__call_text neo__call_name(const neo__call *call) {
     if (call->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, call->label);
     return t;
 }
-
 /* The reason why the group is broken, if it is the first; from either of its threads. */
 static int neo__comm_mark(neo_comm *comm, neo_status status, const char *message) {
     neo__mutex_lock(&comm->lock);
@@ -1208,7 +1210,6 @@ NEO__UNUSED static void neo__comm_nap(int turns, int looks) {
     if (turns < looks) neo__thread_yield();
     else neo__thread_sleep(NEO__COMM_NAP_NS);
 }
-
 static neo_status neo__work_run(neo_comm *comm, neo__work *w); /* >>impl-collectives */
 /* >>impl-comm-device */
 static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status);
@@ -1248,7 +1249,6 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     counter->time_ns += neo__clock_now(comm->clock) - began;
     return status;
 }
-
 /* ---- the queue ---- */
 static void neo__comm_main(void *arg) {
     neo_comm *comm = (neo_comm *)arg;
@@ -1370,7 +1370,6 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done) {
     neo__mutex_unlock(&comm->lock);
     return *done && !well ? neo__comm_check(comm, "neo_comm_test") : NEO_OK;
 }
-
 /* ---- arguments ---- */
 static neo_status neo__check_data(const char *function, const char *name, const void *data,
                                   int64_t count, neo_dtype dtype) {
@@ -1414,7 +1413,6 @@ static neo_status neo__check_operands(const char *function, neo_dtype dtype, neo
                NEO_ERR_ARG, "%s: %s and %s overlap", function, a.name, b.name);
     return NEO_OK;
 }
-
 /* ---- create, destroy ---- */
 /* Leaves [*begin, *end) of rank r. */
 static void neo__comm_leaves(int shards, int size, int rank, int *begin, int *end) {
@@ -1654,7 +1652,6 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault) {
     comm->failure.injected = fault;
     return NEO_OK;
 }
-
 /* ---- groups out of groups ---- */
 /* Its place in the new group, then what it brings. */
 struct neo__ballot {
@@ -1902,7 +1899,6 @@ static void neo__comm_device_free(neo_comm *c) {
 enum {
     NEO__SMALL_BYTES = 4096 /* of an all-reduce by the tree */
 };
-
 NEO__HOT_BEGIN
 static neo__combine_call neo__sum_of(const neo__call *call, const void *const *piece,
                                      const int *leaves, int count, void *out, int64_t n) {
@@ -1916,7 +1912,6 @@ static neo__combine_call neo__sum_of(const neo__call *call, const void *const *p
     sum.n = n;
     return sum;
 }
-
 /* ---- rounds of transfers ---- */
 typedef struct neo__round {
     neo__xfer *xfer;
@@ -1952,9 +1947,7 @@ static neo_status neo__round_run(neo_comm *c, const neo__call *call, neo__round 
     return neo__round_finish(c, call, r, NEO_OK);
 }
 static neo__round neo__round_new(neo_comm *c) {
-    neo__round r;
-    r.xfer = c->scratch.xfer;
-    r.count = 0;
+    const neo__round r = {c->scratch.xfer, 0};
     return r;
 }
 static int neo__peer(const neo_comm *c, int distance) { return (c->rank + distance) % c->size; }
@@ -1972,7 +1965,6 @@ static int neo__peer_in_turn(neo_comm *c, int d, int of) {
     if (of) node = nodes - node, place = places - place;
     return (c->rank / places + node) % nodes * places + (c->rank % places + place) % places;
 }
-
 /* A part of each other rank, from or to its place in `data`; own: this rank's part, to each. */
 static void neo__round_add_parts(neo_comm *c, neo__round *r, int send, const char *data,
                                  const int64_t *offset, size_t size, int first, int own) {
@@ -1982,7 +1974,6 @@ static void neo__round_add_parts(neo_comm *c, neo__round *r, int send, const cha
                        (size_t)(offset[part + 1] - offset[part]) * size, first, 0);
     }
 }
-
 /* ---- reduce-scatter ---- */
 typedef struct neo__reducing {
     const void *const *mine; /* this rank's pieces, each of all parts */
@@ -1993,7 +1984,6 @@ typedef struct neo__reducing {
     int first_piece, pieces; /* of this rank, among all */
     size_t size;             /* of an element */
 } neo__reducing;
-
 /* Elements of a part that are in segment s. */
 static int64_t neo__segment_count(const neo__reducing *j, int p, int64_t s) {
     int64_t left = j->offset[p + 1] - j->offset[p] - s * j->segment;
@@ -2098,7 +2088,6 @@ static neo_status neo__reduce_parts(neo_comm *comm, const neo__work *work, const
     }
     return NEO_OK;
 }
-
 /* ---- all-gather: every rank has its part in out ---- */
 static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t size, char *out,
                                     const int64_t *offset, int first) {
@@ -2107,7 +2096,6 @@ static neo_status neo__gather_parts(neo_comm *c, const neo__call *call, size_t s
     neo__round_add_parts(c, &r, 1, out, offset, size, first, 1);
     return neo__round_run(c, call, &r);
 }
-
 /* ---- all-reduce ---- */
 static neo_status neo__one(neo_comm *c, const neo__call *call, int peer, int send, const void *data,
                            size_t bytes) {
@@ -2211,11 +2199,16 @@ static neo_status neo__all_to_all_run(neo_comm *c, const neo__work *work) {
     neo__round r = neo__round_new(c);
     neo__round_add_parts(c, &r, 0, to, out, size, 1, 0);
     neo__round_add_parts(c, &r, 1, from, in, size, 1, 0);
+    for (int i = 0; i < c->size - 1 && work->lent; i++) r.xfer[i].view = 2;
     NEO__TRY(neo__round_start(c, call, &r));
-    neo_status status =
-        neo__copy_part(c, call, to + (size_t)out[c->rank] * size, from + (size_t)in[c->rank] * size,
-                       in[c->rank + 1] - in[c->rank], size);
-    return neo__round_finish(c, call, &r, status);
+    const int64_t own = work->lent ? 0 : in[c->rank + 1] - in[c->rank];
+    neo_status status = neo__copy_part(c, call, to + (size_t)out[c->rank] * size,
+                                       from + (size_t)in[c->rank] * size, own, size);
+    NEO__TRY(neo__round_finish(c, call, &r, status));
+    for (int i = 0; i < c->size - 1 && work->lent; i++)
+        work->lent[r.xfer[i].peer] = (char *)(uintptr_t)r.xfer[i].from;
+    if (work->lent) work->lent[c->rank] = to + in[c->rank];
+    return NEO_OK;
 }
 /* gather: all to the root's out; scatter: from the root's in. */
 static neo_status neo__rooted_run(neo_comm *c, const neo__work *w, int gather) {
@@ -2270,7 +2263,6 @@ static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
     NEO__TRY(gathers ? neo__all_gather_run(comm, &coded) : neo__all_to_all_run(comm, &coded));
     return neo__comm_device_did(comm, &w->call, neo__device_decode(ctx, place, &decode));
 }
-
 static neo_status neo__work_run(neo_comm *c, neo__work *w) {
     if (w->rows.cols) return neo__rows_run(c, w);
     switch ((neo_comm_op)w->call.op) {
@@ -2460,7 +2452,6 @@ NEO_API neo_status neo_comm_barrier(neo_comm *c, neo_ticket *ticket) {
     NEO__TRY(neo__comm_check(c, w.function));
     return neo__work_issue(c, &w, ticket);
 }
-
 /* ---- sums over leaves ---- */
 static neo_status neo__check_leaves(const neo_comm *comm, const char *function) {
     NEO__CHECK(neo_ctx_repro_shards(comm->ctx) >= comm->size, NEO_ERR_ARG,
@@ -2499,7 +2490,6 @@ NEO_API neo_status neo_comm_reduce_scatter_leaves(neo_comm *c, const void *const
     neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, NULL, out, count, counts, dtype);
     return neo__leaves_issue(c, &w, pieces, ticket);
 }
-
 /* ---- rows ---- */
 NEO_API size_t neo_comm_rows_bytes(const neo_comm *c, neo_wire wire, int64_t cols, neo_comm_op op,
                                    int64_t in_rows, int64_t out_rows) {
@@ -2564,7 +2554,6 @@ NEO_API neo_status neo_comm_reduce_scatter_rows(neo_comm *c, const neo_rows *row
     neo__work w = neo__work_new(__func__, NEO_COMM_REDUCE_SCATTER, in, out, count, counts, NEO_F32);
     return neo__rows_issue(c, &w, rows, ticket);
 }
-
 /* ---- two levels ---- */
 static neo_status neo__check_2level(const char *function, const neo_comm *local,
                                     const neo_comm *cross, neo_reduce reduce, int64_t count,
@@ -2696,7 +2685,6 @@ enum {
     NEO__INPUT_NAP_DOUBLINGS = 6, /* and the last */
     NEO__INPUT_NAME = 200         /* of a path, in messages */
 };
-
 /* ---- agreement ---- */
 /* A rank's message for all, and back into neo_last_error. */
 static neo_status neo__agree_on_error(neo_comm *comm, int root, neo_status status) {
@@ -2740,8 +2728,7 @@ static neo_status neo__comm_to_host(neo_comm **comm, const char *function) {
 }
 NEO_API neo_status neo_comm_agree(neo_comm *comm, neo_status mine) {
     NEO__TRY(neo__comm_to_host(&comm, __func__));
-    int64_t *word = neo__comm_counts(comm);
-    int64_t own = (int64_t)mine;
+    int64_t *word = neo__comm_counts(comm), own = (int64_t)mine;
     int ended = 0;
     comm->next.on_host = 1;
     NEO__TRY(neo_comm_all_gather(comm, &own, word, 1, NULL, NEO_I64, NULL));
@@ -2775,7 +2762,6 @@ NEO_API neo_group neo_comm_group(neo_comm *comm) {
     group.patient = neo__group_patient;
     return group;
 }
-
 /* ---- samples ---- */
 /* Samples of rank r: their number, and the first. */
 static int64_t neo__samples_of(const neo_comm *comm, int r, int64_t batch, int64_t *first) {
@@ -2800,12 +2786,10 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
     NEO__CHECK(batch >= 0 && cols >= 0 && (cols == 0 || batch <= INT64_MAX / 16 / cols),
                NEO_ERR_ARG, "%s: %" PRId64 " samples of %" PRId64 " numbers", __func__, batch,
                cols);
-    int64_t *counts = neo__comm_counts(comm);
-    int64_t first;
+    int64_t *counts = neo__comm_counts(comm), first;
     for (int p = 0; p < comm->size; p++) counts[p] = cols * neo__samples_of(comm, p, batch, &first);
     return neo_comm_gather(comm, in, out, 0, counts, dtype, root, ticket);
 }
-
 /* ---- standard input ---- */
 /* A rank's word in a round; from rank 0 also a number of bytes, 0 for none yet. */
 enum { NEO__INPUT_FULL = -1, NEO__INPUT_CLOSES = -2, NEO__INPUT_END = -3, NEO__INPUT_FAILS = -4 };
@@ -2828,7 +2812,6 @@ struct neo_comm_input {
     size_t pending;
     neo_status source;
 };
-
 /* Bytes, if some come in time. */
 static void neo__input_take(neo_comm_input *in, int wait_ms) {
 #if defined(_WIN32)
@@ -2948,9 +2931,7 @@ static neo_status neo__input_read(void *user, void *buffer, size_t bytes, size_t
     return NEO_OK;
 }
 NEO_API neo_input neo_comm_input_source(neo_comm_input *input) {
-    neo_input source;
-    source.read = neo__input_read;
-    source.user = input;
+    const neo_input source = {neo__input_read, input};
     return source;
 }
 NEO_API void neo_comm_input_close(neo_comm_input *in) {
@@ -3037,6 +3018,7 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
    wakes that one.
 
    A seat lives until every rank of the group has left it, so that late ones may still look at it.
+   So does memory that is lent.
 
    When a group breaks, a rank may return with its memory still posted: before it does, all seats
    are told, and it waits for those that read from it just now. A receiver first says that it reads,
@@ -3068,6 +3050,9 @@ typedef struct neo__seat {
     int size, ring_length;
     int references; /* atomic */
     int left;       /* atomic: the rank does not take part any more */
+    int64_t loan;   /* atomic: the last one that it is done with */
+    void *heirloom; /* memory that goes with the seat */
+    size_t heirloom_bytes;
     int waits_for;  /* atomic: 1 + the rank it waits for, negated in its queue's thread; 0: none */
     int64_t waits_in; /* atomic: its call then (neo__call_key) */
     neo__mutex lock;
@@ -3085,7 +3070,6 @@ typedef struct neo__seat {
     struct neo__job *job;
     neo__ring *ring; /* [size] from each rank */
 } neo__seat;
-
 static size_t neo__seat_layout(neo__seat *seat, char *block, int size, int ring_length) {
     neo__carve at = {block, 0};
     const size_t n = (size_t)size, length = (size_t)ring_length;
@@ -3131,6 +3115,7 @@ typedef struct neo__rank_thread {
 static void neo__seat_free(neo__seat *p) {
     neo__mutex_destroy(&p->lock);
     neo__cond_destroy(&p->wake);
+    neo_free(p->ctx, p->heirloom, p->heirloom_bytes);
     neo_free(p->ctx, p, p->bytes);
 }
 static neo__seat *neo__seat_new(neo__job *job, neo_ctx *ctx, int size, int ring_length) {
@@ -3181,7 +3166,6 @@ static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int ord
 static int neo__comm_order(const neo_comm *c, int timeout) {
     return c->world[c->rank] + (timeout ? NEO__COMM_MAX_RANKS : 0);
 }
-
 static int neo__threads_heard(neo_comm *c) {
     neo__seat *p = c->threads.seat[c->rank];
     if (!__atomic_load_n(&p->told, __ATOMIC_SEQ_CST)) return 0;
@@ -3295,7 +3279,6 @@ static void neo__seat_waits(neo_comm *c, const neo__call *call, int rank) {
     __atomic_store_n(&c->threads.seat[c->rank]->waits_in, neo__call_key(call), __ATOMIC_RELEASE);
     __atomic_store_n(&c->threads.seat[c->rank]->waits_for, found, __ATOMIC_RELEASE);
 }
-
 static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__xfer *x) {
     neo__seat *mine = comm->threads.seat[comm->rank], *theirs = comm->threads.seat[x->peer];
     neo__limit limit = neo__comm_limit(comm);
@@ -3330,7 +3313,7 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
 /* This rank gives up: it reads nothing any more, and no other reads what it has posted. */
 static neo_status neo__threads_retract(neo_comm *c, neo__xfer *x, int count, neo_status status) {
     for (int i = 0; i < count; i++) {
-        if (x[i].send || !x[i].view || !x[i].copied) continue;
+        if (x[i].send || x[i].view != 1 || !x[i].copied) continue;
         __atomic_fetch_sub(&x[i].ring->reading, 1, __ATOMIC_SEQ_CST);
         x[i].copied = 0;
     }
@@ -3348,7 +3331,6 @@ static neo_status neo__threads_start(neo_comm *c, const neo__call *call, neo__xf
     neo_status status = x->send ? neo__threads_send(c, call, x) : NEO_OK;
     return status == NEO_OK ? NEO_OK : neo__threads_retract(c, NULL, 0, status);
 }
-
 /* Check: a message belongs to the call that this rank makes. */
 static neo_status neo__comm_agree(neo_comm *comm, const neo__call *mine, const neo__call *theirs,
                                   const neo__xfer *x, size_t bytes) {
@@ -3376,7 +3358,6 @@ static void neo__threads_release(neo_comm *c, neo__xfer *x) {
     __atomic_fetch_sub(&x->ring->reading, 1, __ATOMIC_SEQ_CST);
     neo__threads_take(c, x);
 }
-
 /* When a message that could arrive at `at`, and takes so long, does. The order in which a rank
    looks at messages is not that in which they come, so they share the time since the first of them:
    together they need at least as long as all of them take. */
@@ -3392,7 +3373,6 @@ static int64_t neo__seat_arrives(neo__seat *seat, neo_level level, int64_t at, i
     seat->busy_until[level] = NEO__MAX(seat->busy_until[level], at);
     return at;
 }
-
 /* A receive whose message may be there. *due: when the link model lets it be done. */
 static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__xfer *x,
                                        int64_t *due) {
@@ -3411,7 +3391,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         x->from = x->view ? m->data : x->data;
         if (!x->view && x->bytes)
             status = neo__comm_move(c, call, x->data, m->data, x->bytes);
-        if (!x->view) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
+        if (x->view != 1) __atomic_fetch_sub(&ring->reading, 1, __ATOMIC_SEQ_CST);
         if (status != NEO_OK) return status;
         x->copied = 1;
     }
@@ -3427,7 +3407,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         if (!*due || m->arrives_ns < *due) *due = m->arrives_ns;
         return NEO_OK;
     }
-    if (!x->view) neo__threads_take(c, x);
+    if (x->view != 1) neo__threads_take(c, x);
     x->done = 1;
     return NEO_OK;
 }
@@ -3484,7 +3464,6 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
         }
     }
 }
-
 static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo_status status = neo__threads_wait(c, call, x, count);
     neo__seat_waits(c, call, -1);
@@ -3501,6 +3480,41 @@ static void neo__threads_leave(neo_comm *c) {
             __atomic_store_n(&c->threads.seat[c->rank]->left, 1, __ATOMIC_RELEASE);
         neo__seat_wake(c->threads.seat[r]);
     }
+}
+/* ---- memory that is lent ---- */
+NEO_API int neo__comm_lends(const neo_comm *c) {
+    int lends = c->transport->backend == NEO_BACKEND_THREADS && c->place == NEO_HOST && !c->clock;
+    for (const neo_link *l = c->desc.link; l < c->desc.link + NEO_LEVEL_COUNT; l++)
+        lends &= l->latency_us <= 0 && l->bandwidth <= 0;
+    return lends;
+}
+NEO_API neo_status neo__comm_lend_rows(neo_comm *c, char *rows, const int64_t *in_bytes,
+                                       const int64_t *out_bytes, char **lent, neo_ticket *ticket) {
+    neo__work w = neo__work_new(__func__, NEO_COMM_ALL_TO_ALL, rows, rows, 0, in_bytes, NEO_U8);
+    w.out_counts = out_bytes;
+    w.lent = lent;
+    NEO__TRY(neo__check_parts(c, &w));
+    return neo__work_issue(c, &w, ticket);
+}
+NEO_API void neo__comm_bequeath(neo_comm *comm, void *memory, size_t bytes) {
+    neo__seat *mine = comm->threads.seat[comm->rank];
+    mine->heirloom = memory, mine->heirloom_bytes = bytes;
+}
+NEO_API neo_status neo__comm_return(neo_comm *comm, int64_t loan, int wait) {
+    neo__limit limit = neo__comm_limit(comm);
+    __atomic_store_n(&comm->threads.seat[comm->rank]->loan, loan, __ATOMIC_RELEASE);
+    for (int p = 0; p < comm->size && wait; p++)
+        for (;;) {
+            const int left = NEO__SEE(comm->threads.seat[p]->left);
+            if (NEO__SEE(comm->threads.seat[p]->loan) >= loan) break;
+            if (neo__comm_over(comm)) return neo__comm_failed(comm);
+            if (left || neo__limit_is_over(comm->clock, &limit))
+                return neo__comm_break(comm, NULL, left ? NEO_ERR_PEER : NEO_ERR_TIMEOUT,
+                                       "rank %d: rank %d %s", comm->world[comm->rank],
+                                       comm->world[p], left ? "has left" : "keeps what it has");
+            neo__thread_sleep(NEO__COMM_NAP_NS);
+        }
+    return NEO_OK;
 }
 /* Not used any more by this rank: its hold on all seats goes. */
 static void neo__threads_drop(neo_comm *c) {
@@ -3531,7 +3545,6 @@ static const neo__transport neo__threads_transport = {
     neo__threads_member, neo__threads_join, neo__threads_leave, neo__threads_drop,
     NULL, NULL, NULL, NULL, NULL,
 };
-
 /* ---- after a fault ---- */
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
     int n = 0;
@@ -3795,7 +3808,6 @@ typedef struct neo__mpi_notice {
     int32_t status;
     char message[NEO__COMM_MESSAGE];
 } neo__mpi_notice;
-
 /* One for the process, shared by its groups. */
 typedef struct neo__mpi_shared {
     neo_ctx *ctx;
@@ -3815,7 +3827,6 @@ typedef struct neo__mpi {
     neo__mpi_slip *out, *in; /* [size] */
     char *agreed;            /* [size] its header of the present call has come, and agrees */
 } neo__mpi;
-
 static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
     neo__mpi part, *m = &part;
     NEO__CARVE(at, c->mpi, 1);
@@ -3828,7 +3839,6 @@ static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
     for (int p = 0; at->block && p < c->size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
 }
-
 static int neo__mpi_started(void) {
     int started = 0, finished = 0;
     MPI_Initialized(&started);
@@ -4106,7 +4116,6 @@ static neo_status neo__mpi_finish(neo_comm *c, const neo__call *call, neo__xfer 
         neo__comm_nap(turns, NEO__MPI_LOOKS);
     }
 }
-
 /* ---- groups ---- */
 static void neo__mpi_share(neo_comm *sub, neo__mpi_shared *shared, int64_t *token) {
     sub->mpi->shared = shared;
@@ -4193,7 +4202,6 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_member,  neo__mpi_join,   neo__mpi_leave, neo__mpi_drop,
     NULL, NULL, NULL, NULL, NULL,
 };
-
 /* Nodes by host name (its hash): the node of a rank is numbered by the first rank on it. */
 static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node) {
     char name[MPI_MAX_PROCESSOR_NAME + 1] = "";
@@ -4307,7 +4315,6 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
     }
     return neo__error_restore(&kept);
 }
-
 /* Its function has returned: meet the others, as MPI_Finalize would, but hear of faults. A rank
    that still waits for this one in a call finds out. At a second meeting those whose first one went
    well hear whether the others' did. finished: 0 if MPI still has a message of a rank. */
@@ -4454,7 +4461,6 @@ typedef struct neo__nccl {
     neo_comm_device_combine_fn combine;
     void *combine_user;
 } neo__nccl;
-
 static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
     neo__nccl part, *n = &part;
     NEO__CARVE(at, c->nccl, 1);
@@ -4462,7 +4468,6 @@ static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
     NEO__CARVE(at, n->queue, c->scratch.xfer_count);
     NEO__CARVE(at, n->staged, c->scratch.pieces);
 }
-
 /* ---- what the libraries say ---- */
 static neo_status neo__cuda_status(cudaError_t error, const char *function) {
     if (error == cudaSuccess) return NEO_OK;
@@ -4485,7 +4490,6 @@ static neo_status neo__nccl_status(ncclComm_t comm, ncclResult_t result, const c
                     what, ncclGetErrorString(result), more[0] ? " (" : "", more,
                     more[0] ? ")" : "");
 }
-
 /* ---- waiting ---- */
 static int neo__nccl_heard(neo_comm *c) {
     if (!neo__comm_over(c->host)) return 0;
@@ -4551,7 +4555,6 @@ static neo_status neo__nccl_did(neo_comm *c, neo_status status) {
     (void)neo__nccl_rests(c->nccl);
     return status;
 }
-
 /* ---- before a call: do all ranks make it? ---- */
 /* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
 static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, int to) {
@@ -4610,7 +4613,6 @@ static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     if (!w->rows.cols) return NEO_OK;
     return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
-
 /* ---- transfers ---- */
 static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__nccl *n = c->nccl;
@@ -4682,7 +4684,6 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
     }
     return NEO_OK;
 }
-
 /* ---- copies and sums ---- */
 /* Until the work stream has done all. */
 static neo_status neo__nccl_worked(neo_comm *c) {
@@ -4765,7 +4766,6 @@ static neo_status neo__nccl_sum(neo_comm *c, const neo__combine_call *sum) {
 static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
     return neo__nccl_did(c, neo__nccl_sum(c, sum));
 }
-
 /* ---- groups ---- */
 /* NCCL ends when the ranks of a node do so together; a rank whose peers do not come gives up. */
 static void neo__nccl_leave(neo_comm *c) {
@@ -4814,7 +4814,6 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_agree,  neo__nccl_come,   neo__nccl_copy,  neo__nccl_combine,
     neo__nccl_split,
 };
-
 /* Streams, events and memory of this rank's device. */
 static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     neo__nccl *n = c->nccl;

@@ -673,6 +673,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     if (!shard) return;
     neo__live_end(shard->ctx, &shard->live);
+    if (shard->lends) neo__comm_bequeath(shard->rows, shard->work, shard->work_bytes);
     if (shard->moves != shard->rows) neo_comm_destroy(shard->moves);
     neo_comm_destroy(shard->ids);
     neo_comm_destroy(shard->rows);
@@ -680,7 +681,7 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     neo_comm_destroy(shard->cross);
     neo_bags_destroy(shard->bags);
     neo_bags_destroy(shard->replicas);
-    neo__pinned_free(shard->ctx, shard->work, shard->work_bytes);
+    if (!shard->lends) neo__pinned_free(shard->ctx, shard->work, shard->work_bytes);
     neo__buffer_give_back(shard->ctx, &shard->bounce.there);
     neo__buffer_give_back(shard->ctx, &shard->pooled.memory);
     if (shard->map) {
@@ -831,6 +832,9 @@ static neo_status neo__shard_split(neo_shard *shard, neo_comm *comm, neo_comm *d
     NEO__TRY(neo_comm_split(comm, 0, rank, &shard->ids));
     NEO__TRY(neo_comm_split(comm, 0, rank, &shard->rows));
     shard->moves = shard->rows;
+    shard->lends = neo__comm_lends(shard->rows) && !neo_ctx_device(shard->ctx) &&
+                   !shard->map->none && shard->map->mid_count == 0 &&
+                   shard->map->wire[0] == NEO_WIRE_F32 && shard->map->wire[1] == NEO_WIRE_F32;
     if (shard->pooled.on_device) NEO__TRY(split(from, 0, rank, &shard->moves));
     if (!shard->map->mid_count) return NEO_OK;
     NEO__TRY(split(from, rank / per_node, rank, &shard->node));
@@ -1044,6 +1048,26 @@ static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batc
     }
     return neo__shard_place_ids(shard, batch);
 }
+/* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
+static neo_status neo__shard_explain(const neo__shard_batch *b, neo_status status) {
+    const neo__kept_error kept = neo__error_keep(status);
+    if (status != NEO_ERR_DIVERGED) return status;
+    return neo_fail(status,
+                    "neo_shard: the ranks do not give the same global_batch, which is %" PRId64
+                    " here, or do not begin batches in the same order (%s)",
+                    b->asked, kept.text);
+}
+/* A part of the exchange of a batch. This thread makes it, if it would only wait for another to. */
+static neo_status neo__shard_swap_ids(neo_shard *s, neo__shard_batch *b, const void *from, void *to,
+                                      neo_dtype dtype) {
+    const int64_t *out = s->exchange.counts, *in = out + s->map->ranks;
+    neo_ticket *ticket = b == s->now ? NULL : &b->ticket;
+    b->ticket = -1;
+    return neo__shard_explain(b, neo_comm_all_to_allv(s->ids, from, out, to, in, dtype, ticket));
+}
+static neo_status neo__shard_wait_ids(neo_shard *s, const neo__shard_batch *b) {
+    return b->ticket < 0 ? NEO_OK : neo__shard_explain(b, neo_comm_wait(s->ids, b->ticket));
+}
 /* Check the batch, and send the lengths. What is wrong with it travels as a status. */
 static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
@@ -1067,9 +1091,10 @@ static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *ba
                 neo__shard_whole_lengths(&batch->batch, flow->feature, to + mine);
         }
     }
+    NEO__TRY(neo__shard_swap_ids(shard, batch, exchange->lengths_out, exchange->lengths_in,
+                                 NEO_I32));
     batch->stage = NEO__SHARD_LENGTHS;
-    return neo_comm_all_to_allv(shard->ids, exchange->lengths_out, out, exchange->lengths_in, in,
-                                NEO_I32, &batch->ticket);
+    return NEO_OK;
 }
 /* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
 static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
@@ -1107,31 +1132,21 @@ static int64_t neo__shard_place_flows(neo_shard *shard, const neo__shard_batch *
     shard->exchange.in_at[map->ranks * flows] = total;
     return total;
 }
-/* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
-static neo_status neo__shard_wait_lengths(neo_shard *s, const neo__shard_batch *b) {
-    const neo__kept_error kept = neo__error_keep(neo_comm_wait(s->ids, b->ticket));
-    if (kept.status != NEO_ERR_DIVERGED) return kept.status;
-    return neo_fail(kept.status,
-                    "neo_shard: the ranks do not give the same global_batch, which is %" PRId64
-                    " here, or do not begin batches in the same order (%s)",
-                    b->asked, kept.text);
-}
 static neo_status neo__shard_send_ids(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *exchange = &shard->exchange;
     int64_t *out = exchange->counts, *in = exchange->counts + map->ranks;
-    NEO__TRY(neo__shard_wait_lengths(shard, batch));
+    NEO__TRY(neo__shard_wait_ids(shard, batch));
     NEO__TRY(neo__shard_agree(shard, batch));
     int64_t in_ids = neo__shard_place_flows(shard, batch, in);
     for (int r = 0; r < map->ranks; r++)
         out[r] = exchange->out_at[map->flow_begin[r + 1]] - exchange->out_at[map->flow_begin[r]];
     NEO__TRY(neo__shard_reserve_ids(shard, exchange->in, in_ids));
+    for (int i = 0; i < (map->weighted ? 2 : 1); i++)
+        NEO__TRY(neo__shard_swap_ids(shard, batch, exchange->out[i].data, exchange->in[i].data,
+                                     i ? NEO_F32 : map->id_dtype));
     batch->stage = NEO__SHARD_IDS;
-    NEO__TRY(neo_comm_all_to_allv(shard->ids, exchange->out[0].data, out, exchange->in[0].data, in,
-                                  map->id_dtype, &batch->ticket));
-    if (!map->weighted) return NEO_OK;
-    return neo_comm_all_to_allv(shard->ids, exchange->out[1].data, out, exchange->in[1].data, in,
-                                NEO_F32, &batch->ticket);
+    return NEO_OK;
 }
 /* Lengths of whole bags, of all ranks, where gradients are to be divided here. */
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
@@ -1150,7 +1165,7 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
     const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
     const neo__shard_flow *flow = map->flows + map->flow_begin[shard->rank];
     int64_t total = 0;
-    NEO__TRY(neo_comm_wait(shard->ids, batch->ticket));
+    NEO__TRY(neo__shard_wait_ids(shard, batch));
     for (int64_t i = 0; i < exchange->routes; i++)
         for (int r = 0; r < map->ranks; r++) {
             const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
@@ -1200,7 +1215,7 @@ static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_
                                    int64_t global) {
     b->batch = *batch;
     b->global = b->asked = global;
-    return neo__shard_send_lengths(s, b);
+    return neo__shard_or_abort(s, neo__shard_send_lengths(s, b));
 }
 /* ---------------------------------------------------------------------------
    >>impl-shard-device
@@ -1301,6 +1316,12 @@ static neo_status neo__shard_bring(neo_shard *s, neo_tensor shown, neo_tensor t,
    sends of a sample: the rows of a rank are consecutive, in local and in coded_local, and
    coded_remote is, per rank, such rows of this rank's samples. An f32 wire sends local as it lies,
    unless some of its columns are inside a node. Lengths of bags that divide come with the batch.
+
+   Threads of one process lend their rows (`lends`: f32 wires, no link model, no sums in nodes): the
+   exchanges move nothing. TAKE reads local of every rank. From then on a sample's rows there are
+   its own rank's, which adds in them, and to which RETURN writes their gradients: one copy of a row
+   each way. The next look-up writes to local when all ranks have returned the loan: after TAKE, or
+   when they begin anew.
    ------------------------------------------------------------------------ */
 /* Bytes of host memory to where pooled rows are. */
 static neo_status neo__shard_send_there(neo_shard *s, void *there, const void *from,
@@ -1367,7 +1388,8 @@ typedef struct neo__rows_tile {
 NEO__HOT_BEGIN
 NEO__INLINE char *neo__rows_place(const neo__rows_call *c, const neo__rows_part *part,
                                   int64_t row) {
-    return c->coded + c->rows * part->before + row * part->stride + part->at;
+    char *base = c->lent ? c->lent[part->rank] : c->coded + c->rows * part->before;
+    return base + row * part->stride + part->at;
 }
 /* Blocks of a constant size are moves of vectors, not calls. */
 NEO__INLINE void neo__rows_move(char *to, const char *from, size_t bytes) {
@@ -1558,6 +1580,8 @@ static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, fl
     call.part = pooled->part;
     call.lengths = list == NEO__SHARD_DIVIDE ? shard->now->whole : pooled->lengths;
     if (list <= NEO__SHARD_RETURN_SUMS) call.stats = neo__shard_wire_stats(shard, way);
+    if (shard->lends && (list == NEO__SHARD_TAKE || list == NEO__SHARD_RETURN))
+        call.lent = shard->exchange.lent;
     if (call.blocks == 0 || rows == 0) return NEO_OK;
     if (pooled->on_device) return neo__device_rows(shard->ctx, &call);
     neo__cpu_rows(shard->ctx, &call);
@@ -2121,6 +2145,10 @@ static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
         (void)neo__shard_per_id_count(shard, 0, remote);
         for (int r = 0; r < map->ranks; r++) local[r] *= bytes, remote[r] *= bytes;
     }
+    if (shard->lends)
+        return neo__comm_lend_rows(shard->rows, (char *)pooled->local, way ? remote : local,
+                                   way ? local : remote, shard->exchange.lent,
+                                   &shard->move_ticket);
     if (map->none && !way) neo__shard_none_code(shard, 0);
     if (!as_it_lies && !way)
         NEO__TRY(neo__shard_run_list(shard, NEO__SHARD_SEND, pooled->local, pooled->width, here,
@@ -2131,6 +2159,7 @@ static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
 /* NEO_POOL_NONE has no lists. Rows leave; */
 static neo_status neo__shard_leave(neo_shard *s) {
     if (s->map->none) NEO__TRY(neo__shard_none_reserve(s));
+    if (s->lends) NEO__TRY(neo__comm_return(s->rows, s->loan++, 1));
     if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &s->now->local, neo__shard_local_rows(s)));
     NEO__TRY(neo__shard_bag_lengths(s));
     NEO__TRY(neo__shard_exchange_rows(s, 0));
@@ -2146,6 +2175,7 @@ static neo_status neo__shard_take(neo_shard *shard, neo_tensor out) {
     NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
     if (shard->map->none) neo__shard_none_rows(shard, shown, 0);
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE, shown, p->coded_remote));
+    if (shard->lends) NEO__TRY(neo__comm_return(shard->rows, shard->loan, 0));
     if (shard->node) NEO__TRY(neo_comm_wait(shard->cross, shard->cross_ticket));
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_TAKE_SUMS, shown, p->mid_coded_in));
     NEO__TRY(neo__shard_run_rows(shard, NEO__SHARD_COPIES, shown, p->copies));

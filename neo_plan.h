@@ -128,7 +128,8 @@ typedef struct neo_cluster {
     double memory_bandwidth;        /* bytes per second, read and written, of a rank; 0: 10e9 */
     double flops;                   /* per second of a rank, in dense layers; 0: 50e9 */
     neo_link link[NEO_LEVEL_COUNT]; /* of a rank, each way; bandwidth 0: 5e9 inside a node, 1e9
-                                       between nodes */
+                                       between nodes. Threads of one process lend each other their
+                                       rows of f32: 1e12 */
     neo_calibration calibration;
 } neo_cluster;
 
@@ -353,7 +354,7 @@ typedef struct neo__plan_table {
     int64_t row_fixed, row_col;     /* bytes of a row likewise: its scale, and a number */
     int scaled;                     /* rows of i8, whose one scale is that of all columns */
     int64_t ids_capacity;
-    double ids;                /* per sample */
+    double ids, fresh;         /* per sample; see neo__plan_fresh */
     int32_t features, buckets; /* buckets 0: any row may begin a piece */
     unsigned allowed;          /* placements, bits */
     neo__plan_rate rate[2]; /* of a lookup; of backward and update */
@@ -619,8 +620,9 @@ static void neo__plan_defaults(neo_plan *plan) {
    of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
    and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
-   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and rows
-   that any rank touched wait and step. On one rank nothing is moved, unless wires round.
+   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and each
+   rank merges, moves, closes up, keeps and steps every row that any rank touched, which takes as
+   long as NEO__PLAN_COPY_ROW rows that wait. On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------ */
 static void neo__plan_model_make(neo_plan *plan) {
     const neo_cluster *cluster = &plan->desc.cluster;
@@ -702,8 +704,7 @@ static void neo__plan_span(double narrow, double wide, double scale, double *at_
     *per_col = NEO__MAX(wide - narrow, 0.0) / 112.0 * scale;
     *at_0 = narrow * scale - 16.0 * *per_col;
 }
-/* fresh: see neo__plan_fresh. */
-static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update, double fresh) {
+static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update) {
     const neo__plan_model *model = &table->plan->model;
     const neo_cluster *cluster = &table->plan->desc.cluster;
     const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
@@ -717,7 +718,7 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
     if (at[0] <= 0.0) return r;
     for (int i = 0; i < 2; i++) {
         const double *x = at + 3 * i;
-        mean[i] = x[0] + fresh * (x[1] - x[0] + model->cold * (x[2] - x[1]));
+        mean[i] = x[0] + table->fresh * (x[1] - x[0] + model->cold * (x[2] - x[1]));
     }
     neo__plan_span(mean[0], mean[1], buckets / cluster->memory_bandwidth, &r.id, &r.id_col);
     neo__plan_span(at[0], at[3], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
@@ -763,9 +764,9 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
-        double fresh =
+        table->fresh =
             neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
-        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k, fresh);
+        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
     return NEO_OK;
 }
@@ -1360,7 +1361,7 @@ typedef enum neo__shard_list {
 } neo__shard_list;
 typedef struct neo__shard_lister {
     const neo__shard_map *m;
-    int rank;
+    int rank, of;           /* of: whose rows the next parts are */
     int64_t copies;         /* columns of data-parallel tables */
     neo__rows_block *block; /* NULL: they are counted */
     neo__rows_part *part;
@@ -1395,8 +1396,9 @@ static void neo__shard_list_part(neo__shard_lister *lister, int64_t i, int64_t b
         p->before = before;
         p->stride = stride;
         p->at = at + k * step;
-        p->wire = (int32_t)wire;
-        p->merges = merges;
+        p->rank = lister->of;
+        p->wire = (int16_t)wire;
+        p->merges = (int16_t)merges;
     }
 }
 /* The lengths that divide rows of a feature on a way; -1: none, or the holders divide. */
@@ -1407,6 +1409,7 @@ static int32_t neo__shard_divisor(const neo__shard_map *m, int32_t feature, int 
 static void neo__shard_list_route(neo__shard_lister *l, const neo__shard_route *r, int way,
                                   int64_t i, int local, int merges) {
     const neo__shard_rank *rank = &l->m->at_rank[r->rank];
+    l->of = r->rank;
     neo__shard_list_part(l, i, local ? 0 : rank->coded_at[way], rank->coded[way], r->coded[way],
                          r->wire[way], merges);
 }
@@ -1600,6 +1603,7 @@ typedef struct neo__shard_exchange {
     int64_t columns;       /* lengths per sample, of all ranks */
     int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
     int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
+    char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
@@ -1694,6 +1698,8 @@ struct neo_shard {
     neo__shard_batch batches[2], *now; /* now: that of the running step */
     neo_tensor dout; /* of the caller, between backward_begin and backward_end */
     int came;        /* then: all gradients of pooled rows are here */
+    int lends;       /* ranks reach each other's pooled rows: see >>impl-shard-rows */
+    int64_t loan;    /* then: the number of the last forward */
     neo_ticket ticket, move_ticket, cross_ticket;
     neo__shard_exchange exchange;
     neo__shard_pooled pooled;
@@ -1954,6 +1960,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     neo__shard_copies *copies = &shard->copies;
     neo__shard_per_id *per_id = &shard->per_id;
     NEO__CARVE(carve, exchange->counts, 4 * ranks);
+    NEO__CARVE(carve, exchange->lent, ranks);
     NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
     NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
     NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
@@ -2326,7 +2333,8 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
 static double neo__plan_copy_reduce(const neo__plan_table *t) {
     return (double)t->rows * (4.0 * (double)t->dim + 1.0);
 }
-/* Load of a copy on every rank, for each. */
+/* Load of a copy on every rank, for each. (16: 26 tables of 16 columns and 30 to 3,000 rows.) */
+enum { NEO__PLAN_COPY_ROW = 16 };
 static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     const neo__plan_model *m = &table->plan->model;
     NEO__ZERO(neo__plan_load, load);
@@ -2339,7 +2347,8 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
         load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
             bags * (2.0 * c * m->copy + m->row);
         load.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
-        load.at[NEO__PLAN_UPDATE] += (all < rows ? all : rows) * (m->kept + 2.0 * c * m->copy);
+        load.at[NEO__PLAN_UPDATE] +=
+            table->fresh * all * ((double)NEO__PLAN_COPY_ROW * m->kept + 2.0 * c * m->copy);
     }
     load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, table->rows, table->dim) +
                             (double)neo__plan_piece_state(table, table->rows, table->dim) +

@@ -14,9 +14,9 @@ budget() {
     neo.h) echo 19698 0 1 16 ;;
     neo_state.h) echo 3816 0 0 0 ;;
     neo_data.h) echo 5855 0 0 0 ;;
-    neo_comm.h) echo 5000 0 0 52 ;;
-    neo_plan.h) echo 4660 0 0 1 ;;
-    neo_fsdp.h) echo 4943 0 0 0 ;;
+    neo_comm.h) echo 4999 0 0 52 ;;
+    neo_plan.h) echo 4669 0 0 1 ;;
+    neo_fsdp.h) echo 4973 0 0 0 ;;
     neo_cuda.cuh) echo 4211 0 0 32 ;;
     esac
 }

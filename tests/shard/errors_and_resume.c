@@ -558,6 +558,51 @@ static void rows_cut_without_buckets_add_nearly_alike(void) {
     }
 }
 
+/* ---- ranks at their own pace ---- */
+/* Batch s through a shard that has begun it: the oracle's rows. */
+static neo_status ends(const Case *c, neo_comm *comm, neo_shard *shard, int s, const Mine *m) {
+    const size_t bytes = 4 * (size_t)(m->n * c->width);
+    const int rank = neo_comm_rank(comm);
+    float *out = malloc(bytes + 4);
+    neo_status status = neo_shard_forward_end(shard, neo_tensor_2d(out, NEO_F32, m->n, c->width));
+    if (status == NEO_OK) EXPECT(memcmp(out, c->out[s] + m->begin * c->width, bytes) == 0);
+    free(out);
+    return status;
+}
+/* No rank's end waits for another's: two shards end in another order on every second rank; a rank
+   ends after a word that another says when it has ended, and frees what it has lent. */
+static neo_status at_own_pace(neo_comm *comm, void *user) {
+    const Case *c = user;
+    const int rank = neo_comm_rank(comm), ranks = neo_comm_size(comm), odd = rank % 2;
+    neo_shard *shard[2];
+    int32_t word = 1;
+    Mine m;
+    for (int i = 0; i < 2; i++) TRY(make(c, comm, &shard[i]));
+    mine_make(&m, c, 0, rank, ranks);
+    for (int look = 0; look < 3; look++) { /* no gradients return in between */
+        for (int i = 0; i < 2; i++) TRY(neo_shard_forward_begin(shard[i], &m.j, c->size[0]));
+        for (int i = 0; i < 2; i++) TRY(ends(c, comm, shard[i ^ odd], 0, &m));
+    }
+    TRY(neo_shard_forward_begin(shard[0], &m.j, c->size[0]));
+    if (rank > 0) TRY(neo_comm_recv(comm, &word, 1, NEO_I32, rank - 1, NULL));
+    TRY(ends(c, comm, shard[0], 0, &m));
+    for (int i = 0; i < 2; i++) neo_shard_destroy(shard[i]);
+    if (rank + 1 < ranks) TRY(neo_comm_send(comm, &word, 1, NEO_I32, rank + 1, NULL));
+    mine_free(&m);
+    return NEO_OK;
+}
+static void no_rank_waits_for_the_end_of_another(void) {
+    static Case c;
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        neo_ctx *ctx;
+        begin(&c, &ctx, ranks, 0, 0);
+        neo_comm_desc d = comm_desc();
+        d.timeout_ms = 5000;
+        CHECK_OK(neo_comm_spawn(ranks, &d, at_own_pace, &c, NULL));
+        end(&c, ctx, ranks);
+    }
+}
+
 int main(void) {
     RUN(a_bad_batch_of_one_rank_stops_all_and_breaks_nothing);
     RUN(a_number_that_is_not_finite_is_found);
@@ -570,5 +615,6 @@ int main(void) {
     RUN(a_run_goes_on_under_any_other_plan);
     RUN(no_rank_holds_more_than_planned);
     RUN(rows_cut_without_buckets_add_nearly_alike);
+    RUN(no_rank_waits_for_the_end_of_another);
     return test_end("shard/errors_and_resume");
 }

@@ -417,7 +417,7 @@ static void predictions(void) {
         double moved = (8 * ids + 4 * B + 128 * (ids + B)) / 4, size = 800 * 128;
         double at[5] = {0, moved * look, copy, copy,
                         2 * moved * mem + ids / 4 * sort + 3 * size * mem +
-                            800 * (kept + 2 * 128 * mem)};
+                            800 * (1 - 0.25 * 800 / ids) * (16 * kept + 2 * 128 * mem)};
         m.d.dense_params = 1000;
         REQUIRE_OK(from(&p, 1, &plan));
         for (int r = 0; r < 4; r++) expect_phases(plan, r, at, "dp");
