@@ -7695,9 +7695,9 @@ NEO__HOT_END
 /* y and v, or their gradients. */
 static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t dim, int weighted,
                                 neo_tensor e, neo_tensor y, neo_tensor v, neo__fm_call *call) {
-    const int64_t cols = dim + (weighted != 0);
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
+    const int64_t cols = dim < INT64_MAX ? dim + (weighted != 0) : 0;
     NEO__CHECK(dim >= 0 && cols > 0, NEO_ERR_SHAPE, "%s: dim is %" PRId64 "%s", fn, dim,
                dim == 0 ? ", and there are no weights" : "");
     NEO__CHECK(e.ndim == 2, NEO_ERR_SHAPE, "%s: e must have two dimensions", fn);
@@ -10733,8 +10733,9 @@ NEO__HOT_END
      partial LAMB      the same on partial Adam's u
      LARS-SGD          a = ((lr eta) |w|) / (wd |w| + |g|), 0 if that sum is 0
                        m = mu m + (a (wd w + g));  w = w - m
-     FTRL              m = g g + m;  p = sqrt(m) + eps;  d = g + v;  z = -(p w) (1 / lr) + d
-                       c = z > -l1 ? z : -l1, then c < l1 ? c : l1;  w' = 0 if c = z, else
+     FTRL              m = g g + m;  p = sqrt(m) + eps;  d = g + v
+                       z = -(p w) (1 / lr) + d, or d if w = 0
+                       c = -l1 > z ? -l1 : z, then l1 < c ? l1 : c;  w' = 0 if c = z, else
                        w' = (lr (c - (wd w + d))) / (lr wd + p) + w;  v = -wd w' + c
      max_norm n        if |w| > n: w = (n / |w|) w
    ------------------------------------------------------------------------ */
@@ -14835,8 +14836,9 @@ static void neo__grouped_sum(neo_grouped_sample *sample, int64_t count, int64_t 
         values->ndcg_groups++;
         values->ndcg += gain / neo__grouped_gain(sample + i, end - i, k, 0);
     }
-    values->auc /= weight;
-    values->ndcg /= (double)values->ndcg_groups;
+    const double nan = neo__f64_bits(0x7FF8000000000000u);
+    values->auc = weight > 0.0 ? values->auc / weight : nan;
+    values->ndcg = values->ndcg_groups ? values->ndcg / (double)values->ndcg_groups : nan;
 }
 NEO_API neo_status neo_grouped(neo_grouped_sample *samples, int64_t count, int64_t k,
                                neo_grouped_values *values) {
@@ -16778,7 +16780,9 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__
                                          NEO__VF *v) {
     NEO__VF lr = NEO__SET(step->lr), l1 = NEO__SET(step->l1), l2 = NEO__SET(step->l2);
     NEO__VF square = NEO__FMA(g, g, *sum), p = NEO__SQRT(square) + NEO__SET(step->beta), d = g + *v;
-    NEO__VF z = NEO__FNMA(p * w, NEO__SET(step->inverse), d);
+    /* A sum of squares that is infinite keeps a weight of 0. */
+    NEO__VF held = NEO__SELECT(NEO__EQ(w, NEO__SET(0.0f)), NEO__SET(0.0f), p * w);
+    NEO__VF z = NEO__FNMA(held, NEO__SET(step->inverse), d);
     NEO__VF c = NEO__MIN_(l1, NEO__MAX_(NEO__SET(-step->l1), z));
     NEO__VF to = lr * (c - NEO__FMA(l2, w, d)) / NEO__FMA(lr, l2, p) + w;
     to = NEO__SELECT(NEO__EQ(c, z), NEO__SET(0.0f), to);

@@ -4363,16 +4363,14 @@ static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
                                        (size_t)(NEO__MIN(count - i, step) * row));
         const char *p = piece + i % step * row + plane->within;
         for (int32_t t = first; status == NEO_OK && t < first + features; t++)
-            for (int32_t k = schema->hot ? schema->hot[t] : 1; k-- > 0; p += plane->item_bytes) {
+            for (int32_t k = schema->hot ? schema->hot[t] : 1; k > 0 && status == NEO_OK; k--) {
                 int64_t id = neo__plane_id(plane, p);
                 if (id < 0 || id == INT64_MAX)
                     status = neo_fail(NEO_ERR_RANGE,
-                                      "%s: row %" PRId64 ", column %" PRId64 ": id %" PRId64
-                                      " cannot be",
-                                      file->path, i,
-                                      (p - piece - i % step * row) / (int64_t)plane->item_bytes,
-                                      id);
+                                      "%s: row %" PRId64 ", feature %d: id %" PRId64 " cannot be",
+                                      file->path, i, t, id);
                 else schema->rows[t] = NEO__MAX(schema->rows[t], id + 1);
+                p += plane->item_bytes;
             }
     }
     neo_free(schema->ctx, piece, bytes);
@@ -4569,6 +4567,8 @@ static neo_status neo__npy_parse(const char *path, const char *data, size_t byte
 }
 static int64_t neo__npy_count(const neo__npy_info *info) {
     int64_t n = 1;
+    for (int i = 0; i < info->ndim; i++)
+        if (info->shape[i] == 0) return 0;
     for (int i = 0; i < info->ndim; i++) n *= info->shape[i];
     return n;
 }
@@ -5120,7 +5120,10 @@ static neo_status neo__npz_open(neo_ctx *ctx, const char *path, neo__triple *tri
     NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
     zip.size = neo__file_size(file);
     char *buffer = (char *)neo__alloc_for(ctx, scratch, path), *directory = NULL;
-    neo_status status = buffer ? neo__zip_find(&zip, buffer) : NEO_ERR_MEMORY;
+    neo_status status = NEO_ERR_MEMORY;
+    if (buffer && zip.size < 0)
+        status = neo_fail(NEO_ERR_IO, "%s: an archive must be a file, whose size is known", path);
+    else if (buffer) status = neo__zip_find(&zip, buffer);
     if (status == NEO_OK) {
         size_t bytes = NEO__MAX((size_t)zip.directory_bytes, 1);
         directory = (char *)neo__alloc_for(ctx, bytes, path);

@@ -245,6 +245,10 @@ static void ftrl_is_the_papers(void) {
     memcpy(weights(adagrad_params, 1), x, N * sizeof *x);
     CHECK_OK(neo_optim_step(optim, 0.0f));
     CHECK_BITS(weights(adagrad_params, 1), x, N * sizeof *x);
+    memset(x, 0, N * sizeof *x); /* a weight of 0 stays finite where a square is not */
+    gradients(params, 1)[3] = 1e20f;
+    CHECK_OK(neo_optim_step(optim, 0.1f));
+    CHECK(x[3] == 0);
     neo_optim_destroy(optim);
     neo_params_destroy(params);
 

@@ -4,6 +4,8 @@
    it is said to be. */
 #include "common.h"
 
+#include <unistd.h>
+
 enum { SAMPLES = 1500, FEATURES = 5, DENSE = 3, MOST = 6 };
 static neo_ctx *ctx;
 static float label[SAMPLES], dense[SAMPLES][DENSE], weight[SAMPLES][FEATURES][MOST];
@@ -686,6 +688,9 @@ static void npz_refused(void) {
     CHECK_ERR(neo_schema_npz(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_FORMAT, "byte 6: no directory");
     write_text(name, "");
     CHECK_ERR(neo_schema_npz(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_FORMAT, "byte 0: no directory");
+    remove(name);
+    REQUIRE(symlink("/dev/zero", name) == 0);
+    CHECK_ERR(neo_schema_npz(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_IO, "must be a file");
     remove(name);
     CHECK_ERR(neo_schema_npz(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_NOT_FOUND, "multi_hot.npz");
     CHECK(!s);

@@ -886,6 +886,12 @@ refused "libffm without a pass" "the largest field is found by a pass" --data - 
 refused "a look at standard input" "is read once" --data - --format auto $train
 refused "a look at nothing known" "begins like no format" --data "$W/plain_file" --format auto \
     $train
+refused "fm of one feature" "pairs features, not the ids of one" --data "$W/day_0_lines.svm" \
+    --format libsvm --batch 16 --model fm
+for look in 'compressed:\037\213\010\000ab' 'of several files:PK\003\004abc' 'no sample:'; do
+    printf "${look#*:}" >"$W/looked_at"
+    refused "a look at ${look%%:*}" "${look%%:*}" --data "$W/looked_at" --format auto $train
+done
 echo "1 99999:1" >"$W/more.svm"
 refused "an id of a test file only" 'more.svm:1:3: index 99999 is not in' --data \
     "$W/day_0_lines.svm" --test "$W/more.svm" --format libsvm $train

@@ -141,8 +141,14 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
     size_t count = fread(bytes, 1, sizeof bytes, f);
     (void)fclose(f);
+    if (count == 0) REFUSE("%s holds no sample", path);
+    if (count > 4 && memcmp(bytes, "\x1f\x8b", 2) == 0)
+        REFUSE("%s is compressed: zcat it into --data - with the --format of its text", path);
+    if (count > 6 && (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x93NUMPY", 6) == 0))
+        REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
+               path);
     if (count >= 160 && memchr(bytes, 0, 160)) *name = o->hot ? "raw" : "binary";
-    for (const char *end = p + count, *stop; !*name && p < end; p = stop + 1) {
+    for (const char *end = p + count, *stop; !*name && p < end; p = stop < end ? stop + 1 : end) {
         stop = memchr(p, '\n', (size_t)(end - p));
         if (!stop) /* as far as it was read, in whole words */
             for (stop = end; count == sizeof bytes && stop > p + 1 && stop[-1] != ' ';) stop--;

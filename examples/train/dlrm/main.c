@@ -50,10 +50,10 @@ static neo_status run_all(void *of_rank) {
     neo_group group = neo_comm_group(r->me.comm);
     int has_test = r->job->test_count || r->o->synthetic;
     uint64_t digest;
-    TRY(agree(r->me.comm, mllog_open(r)));
     TRY(set_up(r));
     if (r->o->summary) return NEO_OK;
     if (!reads_only(r->o) && r->train.reader) {
+        TRY(agree(r->me.comm, mllog_open(r)));
         TRY(cli_advise(&r->me, &r->o->saves, r->m.state, train(r)));
         TRY(agree(r->me.comm, mllog_end(r, NEO_OK)));
     }

@@ -1,6 +1,7 @@
 /* mllog.h: --mllog, the log of MLPerf Training: lines ":::MLLOG {...}" with the keys that
    mlcommons/logging writes and its compliance checker asks for in dlrm_dcnv2, open division.
-   Submitter and platform are placeholders. Evaluation is after every epoch (the rules of the closed
+   Submitter and platform are placeholders. The log begins when data and model are there: a run that
+   cannot start leaves an older log alone. Evaluation is after every epoch (the rules of the closed
    division want 20 in one), and the pass that counts an epoch's samples is before run_start. Rank 0
    has the file; elsewhere, and without the option, the calls do nothing. */
 #ifndef DLRM_MLLOG_H
@@ -41,7 +42,7 @@ static void mllog_accuracy(const run *r, const neo_metric_values *values) {
     mllog(r, "POINT_IN_TIME", "eval_accuracy", cli_json(values->auc, value), metadata);
 }
 
-/* Opens the log, before anything else is done. */
+/* Opens the log. */
 static neo_status mllog_open(run *r) {
     const options *o = r->o;
     const int decays = strcmp(o->schedule, "constant") != 0;
@@ -52,7 +53,7 @@ static neo_status mllog_open(run *r) {
                         strerror(errno));
     mllog(r, "POINT_IN_TIME", "cache_clear", "true", "");
     mllog(r, "INTERVAL_START", "init_start", "null", "");
-    mllog_text(r, "submission_benchmark", "dlrm_dcnv2");
+    mllog_text(r, "submission_benchmark", strcmp(o->model, "dcnv2") ? o->model : "dlrm_dcnv2");
     mllog_text(r, "submission_org", "unnamed");
     mllog_text(r, "submission_division", "open");
     mllog_text(r, "submission_status", "research");
@@ -62,7 +63,7 @@ static neo_status mllog_open(run *r) {
     mllog_number(r, "gradient_accumulation_steps", (double)o->micro_batches);
     mllog_text(r, "opt_name", o->optimizer);
     mllog_number(r, "opt_base_learning_rate", o->lr);
-    mllog_number(r, "opt_weight_decay", o->weight_decay);
+    mllog_number(r, "opt_weight_decay", o->weight_decay + o->l2);
     mllog_number(r, "opt_learning_rate_warmup_steps", (double)o->warmup);
     mllog_number(r, "opt_learning_rate_decay_start_step", decays ? (double)o->warmup : 0.0);
     if (strcmp(o->optimizer, "adagrad")) return NEO_OK;

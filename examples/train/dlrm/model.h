@@ -139,6 +139,7 @@ static neo_status create_cross(model *m, const options *o, int64_t width) {
     char *end;
     long layers = strtol(text, &end, 10);
     if (*end == 'x') d.rank = strtoll(end + 1, &end, 10);
+    if (!o->cross && d.rank > width) d.rank = width;
     d.layers = (int)layers;
     if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.rank < (strchr(text, 'x') != NULL))
         REFUSE("--cross %s: not layers (1 .. %d), or layers x rank, as 3x64", text,
@@ -238,6 +239,9 @@ static neo_status create_dense(model *m, const options *o) {
     char bottom[64];
     if (m->kind->meets == MACHINE && !features)
         REFUSE("--model %s pairs sparse features, and this data has none", o->model);
+    if (m->kind->meets == MACHINE && !m->kind->top && features == 1)
+        REFUSE("--model %s pairs features, not the ids of one, and this data has one feature: "
+               "libffm makes one of every field", o->model);
     snprintf(bottom, sizeof bottom, linear ? "%lld-%lld" : "%lld-64-%lld", (long long)dense,
              (long long)out);
     m->most_samples = most_samples(m->comm, o->batch);

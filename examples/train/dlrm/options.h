@@ -56,9 +56,9 @@ static const cli_option DLRM_OPTIONS[] = {
               "stop after N epochs without a better log loss of --valid; 0: never"),
     CLI_TEXT("format", format, "F", "criteo",
              "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any "
-             "text, with --columns), libsvm, libffm, npy or npz (as TorchRec writes them: one id "
-             "or many), binary (MLPerf's int32[40]), raw (HugeCTR's, with --hot), or auto: by a "
-             "look at the first file"),
+             "text, with --columns), libsvm (one feature: lr), libffm, npy or npz (TorchRec's, one "
+             "or many ids; --data is what names begin with, as dir/day_0_), binary (MLPerf's "
+             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
     CLI_TEXT("columns", columns, "FILE", NULL, "description of the columns of delimited data"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
@@ -83,11 +83,12 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("model", model, "M", "dlrm",
              "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
              "(a cross network over them), lr (logistic regression: a weight of each dense number "
-             "and id), fm (lr, and dot products of all pairs of pooled rows; a row's last column "
-             "is its weight; dense numbers stay linear) or deepfm (fm, and the top MLP over dense "
-             "numbers and rows without their weights)"),
+             "and id), fm (lr, and dot products of all pairs of pooled rows of two features; a "
+             "row's last column is its weight; dense numbers stay linear) or deepfm (fm, and the "
+             "top MLP over dense numbers and rows without their weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
-             "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64]"),
+             "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64; no more than "
+             "columns]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6, "*columns of every table [16; lr: 1]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
@@ -100,7 +101,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Optimizer"),
     CLI_TEXT("optimizer", optimizer, "O", "adagrad",
              "*sgd, adagrad (tables: row-wise), adam, adamw, lamb or ftrl (FTRL-proximal: --lr is "
-             "its alpha, --eps its beta)"),
+             "its alpha, --eps its beta [1]; gradients are means over the batch, so a beta, --l1 "
+             "and --l2 for sums are divided by --batch)"),
     CLI_NUMBER("lr", lr, "X", "0.01", 1e9, "learning rate"),
     CLI_TEXT("schedule", schedule, "S", "constant",
              "constant, or linear or cosine decay to 0 over all epochs"),
