@@ -58,7 +58,8 @@ static neo_status set_up_rank(neo_comm *comm, void **rank) {
     *rank = r;
     memset(tables, 0, sizeof tables);
     r->m.comm = comm, r->m.ctx = neo_comm_ctx(comm);
-    neo_status status = create_schema(&r->m, &dlrm.o, NULL, 0);
+    neo_status status =
+        synthetic_schemas(r->m.ctx, &dlrm.o, &r->m.schema, &r->m.test_schema);
     if (status == NEO_OK) status = create_dense(&r->m, &dlrm.o);
     if (status == NEO_OK) status = make_batches(r);
     TRY(agree(comm, status));
