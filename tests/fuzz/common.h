@@ -50,6 +50,17 @@ typedef struct fuzz_seed {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Text as the lines of a block, the last with its end, as a source leaves them. Returns their
+   bytes. */
+static inline size_t fuzz_lines(neo__block *block, const uint8_t *text, size_t bytes) {
+    size_t n = bytes;
+    memcpy(block->raw, text, n);
+    if (n > 0 && block->raw[n - 1] != '\n') block->raw[n++] = '\n';
+    memset(block->raw + n, '\n', NEO__BLOCK_PAD);
+    block->raw_bytes = n;
+    block->bytes = (int64_t)bytes;
+    return n;
+}
 /* A context for targets that need one: made at the first input, silent, one
  * thread. */
 static inline neo_ctx *fuzz_ctx(void) {

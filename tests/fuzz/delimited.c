@@ -79,12 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     NEO__ZERO(neo__parse_options, o);
     o.unlabeled = data[0] >> 2 & 1;
     o.skip_bad = 1 ^ (data[0] >> 3 & 1);
-    size_t n = size - 1;
-    memcpy(b->raw, data + 1, n);
-    if (n > 0 && b->raw[n - 1] != '\n') b->raw[n++] = '\n';
-    memset(b->raw + n, '\n', NEO__BLOCK_PAD);
-    b->raw_bytes = n;
-    b->bytes = (int64_t)size - 1;
+    size_t n = fuzz_lines(b, data + 1, size - 1);
     b->skip_lines = s->skip_lines + s->header;
     if (s->header) {
         static neo__text names[NEO__COLUMNS_MAX];

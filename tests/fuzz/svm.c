@@ -100,12 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     NEO__ZERO(neo__parse_options, o);
     o.skip_bad = data[0] & 1;
     o.unlabeled = data[0] >> 1 & 1;
-    size_t n = size - 1;
-    memcpy(b->raw, data + 1, n);
-    if (n > 0 && b->raw[n - 1] != '\n') b->raw[n++] = '\n';
-    memset(b->raw + n, '\n', NEO__BLOCK_PAD);
-    b->raw_bytes = n;
-    b->bytes = (int64_t)size - 1;
+    size_t n = fuzz_lines(b, data + 1, size - 1);
     b->offset = 10;
     FUZZ_CHECK(neo__block_parse(s, &o, b) == NEO_OK);
     FUZZ_CHECK(b->count <= b->capacity && b->id_count <= b->id_capacity);
