@@ -77,10 +77,6 @@ static void keep_oracle(Keep *k, neo_ctx *ctx) {
     neo_bags_destroy(bags);
 }
 
-static int sums_of(const neo_bag_optim *o) {
-    static const int sums[NEO_BAG_OPTIM_COUNT] = {0, 0, 1, 0, 1, 2, 3, 2, 0};
-    return sums[o->kind] + (o->max_norm > 0);
-}
 /* Row sums of one step over batches [first, end): of the rows that any of them touched. */
 static int64_t cut_bytes(const Case *c, int first, int end) {
     int64_t bytes = 0;

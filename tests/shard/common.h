@@ -173,6 +173,11 @@ static inline void plan_of(Case *c, int ranks) {
     c->plan.weighted = c->weighted;
 }
 
+/* Sums over a whole row that an optimizer needs. */
+static inline int sums_of(const neo_bag_optim *optim) {
+    static const int sums[KINDS] = {0, 0, 1, 0, 1, 2, 3, 2, 0};
+    return sums[optim->kind] + (optim->max_norm > 0);
+}
 /* kind: of the optimizer of all tables; KINDS: each has another. options: of all; below 0: any. */
 static inline void case_tables(Case *c, const Set *set, int kind, int options,
                                neo_pooling pooling) {

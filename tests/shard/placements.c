@@ -133,10 +133,6 @@ static void count_rows(const Case *c, int s, Bytes *b) {
         b->cross += features * (all - own_node) * (forward + back);
     }
 }
-static int sums_of(const neo_bag_optim *o) {
-    static const int sums[KINDS] = {0, 0, 1, 0, 1, 2, 3, 2, 0};
-    return sums[o->kind] + (o->max_norm > 0);
-}
 static void count_cuts(const Case *c, int s, Bytes *b) {
     for (int64_t i = 0; i < c->piece_count; i++) {
         const neo_piece *p = &c->pieces[i];
