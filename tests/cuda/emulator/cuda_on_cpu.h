@@ -134,6 +134,9 @@
 #ifdef NEO_EMU_UCONTEXT
 #include <ucontext.h>
 #endif
+#if defined(PKEY_DISABLE_ACCESS) && defined(__GLIBC__)
+#define NEO_EMU_KEYS 1
+#endif
 
 /* ---- >>language ---- */
 
@@ -362,6 +365,7 @@ struct state {
 
     uintptr_t base = 0, end = 0, top = 0, cursor = 0;
     int opened = 0;
+    int key = 0;                          /* a protection key of the processor, 0 if it has none */
     size_t budget = (size_t)2 << 30, used = 0;
     std::map<uintptr_t, block_of_memory> live;
     std::map<uintptr_t, size_t> pinned;
@@ -491,13 +495,36 @@ inline bool reserve_arena() {
         s.base = ((uintptr_t)p + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
         s.end = s.base + bytes;
         s.top = s.cursor = s.base;
+#ifdef NEO_EMU_KEYS
+        s.key = std::max(0, pkey_alloc(0, PKEY_DISABLE_ACCESS));
+#endif
     }
     return s.base != 0;
 }
-/* Between open and shut the processor may touch device memory. They nest. */
+/* Between open and shut the processor may touch device memory. They nest. With a protection key
+   the rights are a register of this thread; without, each page changes, which takes most of a
+   test's time. */
 inline void protect(int rights) {
     state &s = g();
+#ifdef NEO_EMU_KEYS
+    if (s.key) {
+        pkey_set(s.key, rights == PROT_NONE ? PKEY_DISABLE_ACCESS : 0);
+        return;
+    }
+#endif
     if (s.top > s.base) mprotect((void *)s.base, s.top - s.base, rights);
+}
+/* Adds the pages below top to the device's. The memory may be open. */
+inline void grow(uintptr_t top) {
+    state &s = g();
+    if (top <= s.top) return;
+    const int rights = s.key || s.opened ? PROT_READ | PROT_WRITE : PROT_NONE;
+#ifdef NEO_EMU_KEYS
+    if (s.key) pkey_mprotect((void *)s.top, top - s.top, rights, s.key);
+    else
+#endif
+        mprotect((void *)s.top, top - s.top, rights);
+    s.top = top;
 }
 inline void open_memory() { if (g().opened++ == 0) protect(PROT_READ | PROT_WRITE); }
 inline void shut_memory() { if (--g().opened == 0) protect(PROT_NONE); }
@@ -540,10 +567,7 @@ inline void *device_allocate(size_t bytes) {
     if (!start) return nullptr;
     s.cursor = start + span;
     if (s.cursor - s.base > REUSE_AFTER + 2 * s.used) s.cursor = s.base;
-    int was_open = s.opened;
-    if (was_open) protect(PROT_NONE);
-    s.top = std::max(s.top, (start + span + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
-    if (was_open) protect(PROT_READ | PROT_WRITE);
+    grow((start + span + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
     open_memory();
     unpoison(start, span);
     memset((void *)start, CANARY, RED);
