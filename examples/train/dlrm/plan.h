@@ -51,6 +51,9 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .dense_params = mlp_elements(bottom) + mlp_elements(top)};
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
+    if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 &&
+        d.wire_forward == NEO_WIRE_F32 && d.wire_backward == NEO_WIRE_F32)
+        d.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e12; /* rows of f32 are lent, not sent */
     if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
     if (neo_placement_parse(o->plan, &placement) == NEO_OK)
         return neo_plan_create_uniform(m->ctx, &d, placement, plan);
