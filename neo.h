@@ -641,8 +641,10 @@ typedef enum neo_activation {
     NEO_ACT_RELU,
     NEO_ACT_SIGMOID,
     NEO_ACT_TANH,
-    NEO_ACT_GELU,     /* x/2 (1 + erf(x/sqrt 2)) */
-    NEO_ACT_HARDSWISH /* x relu6(x + 3)/6 */
+    NEO_ACT_GELU,      /* x/2 (1 + erf(x/sqrt 2)) */
+    NEO_ACT_HARDSWISH, /* x relu6(x + 3)/6 */
+    NEO_ACT_SILU,      /* x sigmoid(x) */
+    NEO_ACT_LEAKY_RELU /* x, below 0 x/100 */
 } neo_activation;
 
 typedef struct neo_gemm_desc {
@@ -730,8 +732,8 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
-   NONE, RELU, SIGMOID and TANH only y is read (z may be none); for GELU and HARDSWISH only z. dz
-   may be dy.
+   NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, HARDSWISH and
+   SILU only z. dz may be dy.
    Shapes   contiguous f32, all alike. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
@@ -3124,10 +3126,10 @@ typedef struct neo__linear_grads_call {
 } neo__linear_grads_call;
 /* The derivative of an activation is a function of z or of y; the other may have no memory. */
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_z(neo_activation act) {
-    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
+    return act >= NEO_ACT_GELU && act <= NEO_ACT_SILU;
 }
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_y(neo_activation act) {
-    return act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
+    return act != NEO_ACT_NONE && !neo__act_needs_z(act);
 }
 /* out = act(z), or dy act'(z, y), row by row. */
 typedef struct neo__activation_call {
@@ -6751,7 +6753,7 @@ static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t co
     return neo__check_place(ctx, t, function, name);
 }
 static neo_status neo__check_activation(const char *function, neo_activation act) {
-    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
+    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_LEAKY_RELU, NEO_ERR_ARG,
                "%s: no activation %d", function, (int)act);
     return NEO_OK;
 }
@@ -7335,8 +7337,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
                NEO_MAX_LAYERS + 1);
     NEO__CHECK(desc->max_batch > 0, NEO_ERR_ARG, "%s: %s: max_batch is %" PRId64, fn, desc->name,
                desc->max_batch);
-    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_HARDSWISH &&
-                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_HARDSWISH,
+    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_LEAKY_RELU &&
+                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_LEAKY_RELU,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, desc->name);
     NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
                "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
@@ -16292,7 +16294,12 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
 
-/* dy times the slope; of RELU, SIGMOID and TANH from the function's value y. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu)(NEO__VF x) { return x * NEO__FN(vsigmoid)(x); }
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu)(NEO__VF x) {
+    return NEO__SELECT(NEO__LE(x, NEO__SET(0.0f)), x * 0.01f, x);
+}
+
+/* dy times the slope; of RELU, SIGMOID, TANH and LEAKY_RELU from the function's value y. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu)(NEO__VF x) { return NEO__MAX_(NEO__SET(0.0f), x); }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu_back)(NEO__VF y, NEO__VF dy) {
     NEO__VF zero = NEO__SET(0.0f);
@@ -16310,6 +16317,15 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_back)(NEO__VF x, NEO__VF dy) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_back)(NEO__VF x, NEO__VF dy) {
     return dy * NEO__FN(vhardswish_slope)(x);
 }
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_back)(NEO__VF x, NEO__VF dy) {
+    const NEO__VF bounded =
+        NEO__MAX_(NEO__SET(-128.0f), NEO__MIN_(NEO__SET(128.0f), x)); /* inf 0 is a NaN */
+    const NEO__VF gate = NEO__FN(vsigmoid)(x);
+    return dy * (gate * NEO__FMA(bounded, 1.0f - gate, NEO__SET(1.0f)));
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu_back)(NEO__VF y, NEO__VF dy) {
+    return NEO__SELECT(NEO__LE(y, NEO__SET(0.0f)), dy * 0.01f, dy);
+}
 
 NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
     switch (act) {
@@ -16321,6 +16337,8 @@ NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, fl
     case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
     case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
     case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
+    case NEO_ACT_SILU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsilu)(NEO__LD(z)))); break;
+    case NEO_ACT_LEAKY_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vleaky_relu)(NEO__LD(z)))); break;
     }
 }
 NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
@@ -16339,6 +16357,12 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
         break;
     case NEO_ACT_HARDSWISH:
         NEO__LOOP(NEO__ST(dz, NEO__FN(vhardswish_back)(NEO__LD(z), NEO__LD(dy))));
+        break;
+    case NEO_ACT_SILU:
+        NEO__LONG_LOOP(NEO__ST(dz, NEO__FN(vsilu_back)(NEO__LD(z), NEO__LD(dy))));
+        break;
+    case NEO_ACT_LEAKY_RELU:
+        NEO__LOOP(NEO__ST(dz, NEO__FN(vleaky_relu_back)(NEO__LD(y), NEO__LD(dy))));
         break;
     }
 }

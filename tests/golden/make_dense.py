@@ -13,9 +13,12 @@ ACTS = {
     "tanh": torch.tanh,
     "gelu": F.gelu,  # the exact one, by erf
     "hardswish": F.hardswish,
+    "silu": F.silu,
+    "leaky_relu": lambda z: F.leaky_relu(z, 0.01),
 }
 MODULES = {"relu": torch.nn.ReLU, "sigmoid": torch.nn.Sigmoid, "tanh": torch.nn.Tanh,
-           "gelu": torch.nn.GELU, "hardswish": torch.nn.Hardswish}
+           "gelu": torch.nn.GELU, "hardswish": torch.nn.Hardswish,
+           "silu": torch.nn.SiLU, "leaky_relu": torch.nn.LeakyReLU}
 
 
 def activations(out, random):
@@ -55,6 +58,7 @@ MLPS = {  # widths, activation, last activation, batch
     "hardswish": ([6, 11, 8, 3], "hardswish", "gelu", 10),
     "wide": ([33, 70, 17], "relu", "hardswish", 50),
     "one": ([1, 1], "relu", "none", 1),
+    "silu": ([6, 11, 8, 3], "silu", "leaky_relu", 10),
 }
 
 
