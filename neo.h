@@ -964,6 +964,20 @@ NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_t
                                   neo_tensor y, neo_tensor v);
 NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                    neo_tensor dy, neo_tensor dv, neo_tensor de);
+/* neo_ffm_forward: a field-aware factorization machine: a row has dim factors for each of the F
+   features, v_f,g, and with weighted != 0 a weight of first order behind them:
+     y = sum_f weight_f + sum_(g < f) v_f,g . v_g,f
+   v_f,f meets nothing: its gradient is 0. neo_ffm_backward: de.
+   Shapes    e, de [B][F (F dim + 1)], or [B][F F dim] without weights; y, dy [B] or [B][1]; f32,
+             last stride 1.
+   Numerics  of each of the dim numbers of a pair, fma over f in order, then over g; they and the
+             weights add as in neo_fm_forward. Aliasing, memory, threads: likewise.
+   Errors    NEO_ERR_SHAPE.
+   Source    Juan et al., Field-aware Factorization Machines for CTR Prediction, 2016. */
+NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                   neo_tensor e, neo_tensor y);
+NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                    neo_tensor e, neo_tensor dy, neo_tensor de);
 
 /* ---------------------------------------------------------------------------
    >>losses
@@ -2439,9 +2453,10 @@ typedef struct neo__interact_call {
     float *z, *dx, *de;
     int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
 } neo__interact_call;
-/* Samples of a factorization machine: `cols` columns of a feature, the first `dim` its factors. */
+/* Samples of a factorization machine: `cols` columns of a feature, the first `dim` its factors
+   (aware: `dim` for each feature), the last its weight. */
 typedef struct neo__fm_call {
-    int backward;
+    int backward, weighted, aware;
     int64_t batch, features, dim, cols;
     const float *e, *dy, *dv;
     float *y, *v, *de;
@@ -7694,12 +7709,15 @@ static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) 
 
 NEO__HOT_END
 /* ---- neo_fm ---- */
-/* y and v, or their gradients. */
-static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t dim, int weighted,
-                                neo_tensor e, neo_tensor y, neo_tensor v, neo__fm_call *call) {
+/* y and v, or their gradients. groups: the features for each of which a row has dim factors; 1 of a
+   machine that is not field-aware. */
+static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t groups, int64_t dim,
+                                int weighted, neo_tensor e, neo_tensor y, neo_tensor v,
+                                neo__fm_call *call) {
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    const int64_t cols = dim < INT64_MAX ? dim + (weighted != 0) : 0;
+    NEO__CHECK(groups > 0, NEO_ERR_SHAPE, "%s: %" PRId64 " features", fn, groups);
+    const int64_t cols = dim < INT64_MAX / groups ? groups * dim + (weighted != 0) : 0;
     NEO__CHECK(dim >= 0 && cols > 0, NEO_ERR_SHAPE, "%s: dim is %" PRId64 "%s", fn, dim,
                dim == 0 ? ", and there are no weights" : "");
     NEO__CHECK(e.ndim == 2, NEO_ERR_SHAPE, "%s: e must have two dimensions", fn);
@@ -7709,7 +7727,7 @@ static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t 
                cols);
     call->backward = back;
     call->batch = e.shape[0], call->features = e.shape[1] / cols;
-    call->dim = dim, call->cols = cols;
+    call->dim = dim, call->cols = cols, call->weighted = weighted != 0;
     call->e = neo__f32(e), call->e_row = e.stride[0];
     if (y.ndim == 2 && y.shape[1] == 1 && neo_tensor_is_contiguous(y)) y.ndim = 1;
     NEO__TRY(neo__check_vector(ctx, y, call->batch, fn, back ? "dy" : "y"));
@@ -7722,7 +7740,7 @@ NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_t
                                   neo_tensor y, neo_tensor v) {
     static const char *const fn = "neo_fm_forward";
     neo__fm_call call;
-    NEO__TRY(neo__fm_begin(ctx, fn, 0, dim, weighted, e, y, v, &call));
+    NEO__TRY(neo__fm_begin(ctx, fn, 0, 1, dim, weighted, e, y, v, &call));
     NEO__APART(fn, 2, 0, {&y, "y"}, {&v, "v"}, {&e, "e"});
     call.y = neo__f32(y);
     call.v = neo__f32(v), call.v_row = v.stride[0];
@@ -7732,11 +7750,42 @@ NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_
                                    neo_tensor dy, neo_tensor dv, neo_tensor de) {
     static const char *const fn = "neo_fm_backward";
     neo__fm_call call;
-    NEO__TRY(neo__fm_begin(ctx, fn, 1, dim, weighted, e, dy, dv, &call));
+    NEO__TRY(neo__fm_begin(ctx, fn, 1, 1, dim, weighted, e, dy, dv, &call));
     NEO__TRY(neo__check_matrix(ctx, de, e.shape[0], e.shape[1], 1, fn, "de"));
     NEO__APART(fn, 1, 0, {&de, "de"}, {&e, "e"}, {&dy, "dy"}, {&dv, "dv"});
     call.dy = neo__f32(dy);
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
+    call.de = neo__f32(de), call.de_row = de.stride[0];
+    return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
+}
+/* Rows of that many features. */
+static neo_status neo__ffm_begin(neo_ctx *ctx, const char *fn, int back, int64_t features,
+                                 int64_t dim, int weighted, neo_tensor e, neo_tensor y,
+                                 neo__fm_call *call) {
+    NEO__TRY(neo__fm_begin(ctx, fn, back, features, dim, weighted, e, y, neo_tensor_none(), call));
+    NEO__CHECK(call->features == features, NEO_ERR_SHAPE,
+               "%s: e has %" PRId64 " columns, not %" PRId64 " features of %" PRId64, fn,
+               e.shape[1], features, call->cols);
+    call->aware = 1;
+    return NEO_OK;
+}
+NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                   neo_tensor e, neo_tensor y) {
+    static const char *const fn = "neo_ffm_forward";
+    neo__fm_call call;
+    NEO__TRY(neo__ffm_begin(ctx, fn, 0, features, dim, weighted, e, y, &call));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&e, "e"});
+    call.y = neo__f32(y);
+    return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
+}
+NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                    neo_tensor e, neo_tensor dy, neo_tensor de) {
+    static const char *const fn = "neo_ffm_backward";
+    neo__fm_call call;
+    NEO__TRY(neo__ffm_begin(ctx, fn, 1, features, dim, weighted, e, dy, &call));
+    NEO__TRY(neo__check_matrix(ctx, de, e.shape[0], e.shape[1], 1, fn, "de"));
+    NEO__APART(fn, 1, 0, {&de, "de"}, {&e, "e"}, {&dy, "dy"});
+    call.dy = neo__f32(dy);
     call.de = neo__f32(de), call.de_row = de.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
@@ -16515,7 +16564,12 @@ NEO__KERNEL float NEO__FN(vec_fm)(const neo__fm_call *call, int64_t sample) {
         NEO__KEEP_BEGIN(t);
         NEO__LOOP({
             NEO__VF before = NEO__SET(0.0f), pairs = before;
-            for (int64_t f = 0; f < features; f++) {
+            for (int64_t f = 1; f < features && call->aware; f++) {
+                const float *row = e + at + f * cols, *other = e + at + f * dim;
+                for (int64_t g = 0; g < f; g++)
+                    pairs = NEO__FMA(NEO__LD(row + g * dim), NEO__LD(other + g * cols), pairs);
+            }
+            for (int64_t f = 0; f < features && !call->aware; f++) {
                 NEO__VF factor = NEO__LD(e + at + f * cols);
                 pairs = NEO__FMA(factor, before, pairs);
                 before = before + factor;
@@ -16525,9 +16579,9 @@ NEO__KERNEL float NEO__FN(vec_fm)(const neo__fm_call *call, int64_t sample) {
         });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
-    for (int64_t f = 0; cols > dim && f < features; f++)
-        weights = NEO__ADD1(weights, e[f * cols + dim]);
-    return cols > dim ? NEO__ADD1(sum, weights) : sum;
+    for (int64_t f = 0; call->weighted && f < features; f++)
+        weights = NEO__ADD1(weights, e[(f + 1) * cols - 1]);
+    return call->weighted ? NEO__ADD1(sum, weights) : sum;
 }
 NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) {
     const int64_t features = call->features, cols = call->cols, dim = call->dim, n = dim;
@@ -16535,15 +16589,20 @@ NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) 
     const float *dv = call->dv ? call->dv + sample * call->dv_row : NULL;
     float *de = call->de + sample * call->de_row;
     NEO__LOOP({
-        NEO__VF all = NEO__SET(0.0f), slope = NEO__SET(dy);
+        NEO__VF zero = NEO__SET(0.0f), all = zero, slope = NEO__SET(dy);
+        for (int64_t f = 0; f < features && call->aware; f++)
+            for (int64_t g = 0; g < features; g++) {
+                NEO__VF other = NEO__LD(e + g * cols + f * dim);
+                NEO__ST(de + f * cols + g * dim, f == g ? zero : slope * other);
+            }
         for (int64_t f = 0; f < features; f++) all = all + NEO__LD(e + f * cols);
-        for (int64_t f = 0; f < features; f++) {
+        for (int64_t f = 0; f < features && !call->aware; f++) {
             NEO__VF rest = all - NEO__LD(e + f * cols);
             if (dv) NEO__ST(de + f * cols, NEO__FMA(slope, rest, NEO__LD(dv + f * dim)));
             else NEO__ST(de + f * cols, slope * rest);
         }
     });
-    for (int64_t f = 0; cols > dim && f < features; f++) de[f * cols + dim] = dy;
+    for (int64_t f = 0; call->weighted && f < features; f++) de[(f + 1) * cols - 1] = dy;
 }
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {

@@ -219,6 +219,25 @@ static void machine(void) {
     }
 }
 
+static void aware_machine(void) {
+    static const char *const names[] = {"small", "odd"};
+    for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
+        neo_ctx *ctx = golden_context(c);
+        for (int i = 0; i < 2; i++) {
+            int mark = golden_block_count;
+            neo_tensor e = golden("ffm.%s.e", names[i]), dy = golden("ffm.%s.dy", names[i]);
+            neo_tensor y = golden_like(dy), de = golden_like(e);
+            const int64_t features = i ? 9 : 3, dim = i ? 5 : 4;
+            CHECK_OK(neo_ffm_forward(ctx, features, dim, 1, e, y));
+            CHECK_OK(neo_ffm_backward(ctx, features, dim, 1, e, dy, de));
+            golden_check(y, "ffm.%s.y", names[i]);
+            golden_check(de, "ffm.%s.de", names[i]);
+            golden_release(mark);
+        }
+        neo_ctx_destroy(ctx);
+    }
+}
+
 /* ---- losses: the loss to 1e-5 of itself; each gradient to 1e-5 of itself plus 1e-8, since p - y
    cancels to 2^-24 / batch where p is all but y ---- */
 typedef neo_status (*loss_fn)(neo_ctx *, const neo_loss_desc *, neo_tensor, neo_tensor,
@@ -470,6 +489,7 @@ int main(void) {
     RUN(crosses);
     RUN(interaction);
     RUN(machine);
+    RUN(aware_machine);
     RUN(losses);
     RUN(optimizers);
     RUN(schedules);

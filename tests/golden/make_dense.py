@@ -163,6 +163,23 @@ def machines(out, random):
                     f"fm.{name}.dy": dy, f"fm.{name}.dv": dv, f"fm.{name}.de": e.grad.flatten(1)})
 
 
+def aware_machine(e, dim):
+    """A field-aware one: e [B][F][F dim + 1]; factors of a row for feature g at g dim."""
+    features = e.shape[1]
+    v = e[:, :, :-1].unflatten(2, (features, dim))
+    pairs = sum((v[:, f, g] * v[:, g, f]).sum(1) for f in range(features) for g in range(f))
+    return e[:, :, -1].sum(1) + pairs
+
+
+def aware_machines(out, random):
+    for name, (batch, dim, features) in {"small": (6, 4, 3), "odd": (3, 5, 9)}.items():
+        e = random.normal(batch, features, features * dim + 1).requires_grad_()
+        y, dy = aware_machine(e, dim), random.normal(batch)
+        y.backward(dy)
+        out.update({f"ffm.{name}.e": e.flatten(1), f"ffm.{name}.y": y, f"ffm.{name}.dy": dy,
+                    f"ffm.{name}.de": e.grad.flatten(1)})
+
+
 def losses(out, random):
     """Mean losses and gradients, plain and weighted by sample: the divisor is the sample count."""
 
@@ -380,5 +397,6 @@ def make():
     schedules(out)
     crosses(out, Random(18))
     machines(out, Random(19))
+    aware_machines(out, Random(20))
     save("dense.safetensors", out)
     save("numbers.safetensors", narrow(Random(17)))
