@@ -641,8 +641,10 @@ typedef enum neo_activation {
     NEO_ACT_RELU,
     NEO_ACT_SIGMOID,
     NEO_ACT_TANH,
-    NEO_ACT_GELU,     /* x/2 (1 + erf(x/sqrt 2)) */
-    NEO_ACT_HARDSWISH /* x relu6(x + 3)/6 */
+    NEO_ACT_GELU,      /* x/2 (1 + erf(x/sqrt 2)) */
+    NEO_ACT_HARDSWISH, /* x relu6(x + 3)/6 */
+    NEO_ACT_SILU,      /* x sigmoid(x) */
+    NEO_ACT_LEAKY_RELU /* x, below 0 x/100 */
 } neo_activation;
 
 typedef struct neo_gemm_desc {
@@ -730,8 +732,8 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    ------------------------------------------------------------------------ */
 
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
-   NONE, RELU, SIGMOID and TANH only y is read (z may be none); for GELU and HARDSWISH only z. dz
-   may be dy.
+   NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, HARDSWISH and
+   SILU only z. dz may be dy.
    Shapes   contiguous f32, all alike. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
@@ -962,6 +964,20 @@ NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_t
                                   neo_tensor y, neo_tensor v);
 NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                    neo_tensor dy, neo_tensor dv, neo_tensor de);
+/* neo_ffm_forward: a field-aware factorization machine: a row has dim factors for each of the F
+   features, v_f,g, and with weighted != 0 a weight of first order behind them:
+     y = sum_f weight_f + sum_(g < f) v_f,g . v_g,f
+   v_f,f meets nothing: its gradient is 0. neo_ffm_backward: de.
+   Shapes    e, de [B][F (F dim + 1)], or [B][F F dim] without weights; y, dy [B] or [B][1]; f32,
+             last stride 1.
+   Numerics  of each of the dim numbers of a pair, fma over f in order, then over g; they and the
+             weights add as in neo_fm_forward. Aliasing, memory, threads: likewise.
+   Errors    NEO_ERR_SHAPE.
+   Source    Juan et al., Field-aware Factorization Machines for CTR Prediction, 2016. */
+NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                   neo_tensor e, neo_tensor y);
+NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                    neo_tensor e, neo_tensor dy, neo_tensor de);
 
 /* ---------------------------------------------------------------------------
    >>losses
@@ -2437,9 +2453,10 @@ typedef struct neo__interact_call {
     float *z, *dx, *de;
     int64_t x_row, e_row, z_row, dz_row, dx_row, de_row;
 } neo__interact_call;
-/* Samples of a factorization machine: `cols` columns of a feature, the first `dim` its factors. */
+/* Samples of a factorization machine: `cols` columns of a feature, the first `dim` its factors
+   (aware: `dim` for each feature), the last its weight. */
 typedef struct neo__fm_call {
-    int backward;
+    int backward, weighted, aware;
     int64_t batch, features, dim, cols;
     const float *e, *dy, *dv;
     float *y, *v, *de;
@@ -3124,10 +3141,10 @@ typedef struct neo__linear_grads_call {
 } neo__linear_grads_call;
 /* The derivative of an activation is a function of z or of y; the other may have no memory. */
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_z(neo_activation act) {
-    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH;
+    return act >= NEO_ACT_GELU && act <= NEO_ACT_SILU;
 }
 NEO__EVERYWHERE NEO__INLINE int neo__act_needs_y(neo_activation act) {
-    return act == NEO_ACT_RELU || act == NEO_ACT_SIGMOID || act == NEO_ACT_TANH;
+    return act != NEO_ACT_NONE && !neo__act_needs_z(act);
 }
 /* out = act(z), or dy act'(z, y), row by row. */
 typedef struct neo__activation_call {
@@ -6751,7 +6768,7 @@ static neo_status neo__check_vector(const neo_ctx *ctx, neo_tensor t, int64_t co
     return neo__check_place(ctx, t, function, name);
 }
 static neo_status neo__check_activation(const char *function, neo_activation act) {
-    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_HARDSWISH, NEO_ERR_ARG,
+    NEO__CHECK((unsigned)act <= (unsigned)NEO_ACT_LEAKY_RELU, NEO_ERR_ARG,
                "%s: no activation %d", function, (int)act);
     return NEO_OK;
 }
@@ -7335,8 +7352,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
                NEO_MAX_LAYERS + 1);
     NEO__CHECK(desc->max_batch > 0, NEO_ERR_ARG, "%s: %s: max_batch is %" PRId64, fn, desc->name,
                desc->max_batch);
-    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_HARDSWISH &&
-                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_HARDSWISH,
+    NEO__CHECK((unsigned)desc->act <= (unsigned)NEO_ACT_LEAKY_RELU &&
+                   (unsigned)desc->last_act <= (unsigned)NEO_ACT_LEAKY_RELU,
                NEO_ERR_ARG, "%s: %s: unknown activation", fn, desc->name);
     NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
                "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
@@ -7692,12 +7709,15 @@ static neo_status neo__cpu_interact(neo_device *d, const neo__interact_call *c) 
 
 NEO__HOT_END
 /* ---- neo_fm ---- */
-/* y and v, or their gradients. */
-static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t dim, int weighted,
-                                neo_tensor e, neo_tensor y, neo_tensor v, neo__fm_call *call) {
+/* y and v, or their gradients. groups: the features for each of which a row has dim factors; 1 of a
+   machine that is not field-aware. */
+static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t groups, int64_t dim,
+                                int weighted, neo_tensor e, neo_tensor y, neo_tensor v,
+                                neo__fm_call *call) {
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
-    const int64_t cols = dim < INT64_MAX ? dim + (weighted != 0) : 0;
+    NEO__CHECK(groups > 0, NEO_ERR_SHAPE, "%s: %" PRId64 " features", fn, groups);
+    const int64_t cols = dim < INT64_MAX / groups ? groups * dim + (weighted != 0) : 0;
     NEO__CHECK(dim >= 0 && cols > 0, NEO_ERR_SHAPE, "%s: dim is %" PRId64 "%s", fn, dim,
                dim == 0 ? ", and there are no weights" : "");
     NEO__CHECK(e.ndim == 2, NEO_ERR_SHAPE, "%s: e must have two dimensions", fn);
@@ -7707,7 +7727,7 @@ static neo_status neo__fm_begin(neo_ctx *ctx, const char *fn, int back, int64_t 
                cols);
     call->backward = back;
     call->batch = e.shape[0], call->features = e.shape[1] / cols;
-    call->dim = dim, call->cols = cols;
+    call->dim = dim, call->cols = cols, call->weighted = weighted != 0;
     call->e = neo__f32(e), call->e_row = e.stride[0];
     if (y.ndim == 2 && y.shape[1] == 1 && neo_tensor_is_contiguous(y)) y.ndim = 1;
     NEO__TRY(neo__check_vector(ctx, y, call->batch, fn, back ? "dy" : "y"));
@@ -7720,7 +7740,7 @@ NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_t
                                   neo_tensor y, neo_tensor v) {
     static const char *const fn = "neo_fm_forward";
     neo__fm_call call;
-    NEO__TRY(neo__fm_begin(ctx, fn, 0, dim, weighted, e, y, v, &call));
+    NEO__TRY(neo__fm_begin(ctx, fn, 0, 1, dim, weighted, e, y, v, &call));
     NEO__APART(fn, 2, 0, {&y, "y"}, {&v, "v"}, {&e, "e"});
     call.y = neo__f32(y);
     call.v = neo__f32(v), call.v_row = v.stride[0];
@@ -7730,11 +7750,42 @@ NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_
                                    neo_tensor dy, neo_tensor dv, neo_tensor de) {
     static const char *const fn = "neo_fm_backward";
     neo__fm_call call;
-    NEO__TRY(neo__fm_begin(ctx, fn, 1, dim, weighted, e, dy, dv, &call));
+    NEO__TRY(neo__fm_begin(ctx, fn, 1, 1, dim, weighted, e, dy, dv, &call));
     NEO__TRY(neo__check_matrix(ctx, de, e.shape[0], e.shape[1], 1, fn, "de"));
     NEO__APART(fn, 1, 0, {&de, "de"}, {&e, "e"}, {&dy, "dy"}, {&dv, "dv"});
     call.dy = neo__f32(dy);
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
+    call.de = neo__f32(de), call.de_row = de.stride[0];
+    return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
+}
+/* Rows of that many features. */
+static neo_status neo__ffm_begin(neo_ctx *ctx, const char *fn, int back, int64_t features,
+                                 int64_t dim, int weighted, neo_tensor e, neo_tensor y,
+                                 neo__fm_call *call) {
+    NEO__TRY(neo__fm_begin(ctx, fn, back, features, dim, weighted, e, y, neo_tensor_none(), call));
+    NEO__CHECK(call->features == features, NEO_ERR_SHAPE,
+               "%s: e has %" PRId64 " columns, not %" PRId64 " features of %" PRId64, fn,
+               e.shape[1], features, call->cols);
+    call->aware = 1;
+    return NEO_OK;
+}
+NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                   neo_tensor e, neo_tensor y) {
+    static const char *const fn = "neo_ffm_forward";
+    neo__fm_call call;
+    NEO__TRY(neo__ffm_begin(ctx, fn, 0, features, dim, weighted, e, y, &call));
+    NEO__APART(fn, 1, 0, {&y, "y"}, {&e, "e"});
+    call.y = neo__f32(y);
+    return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
+}
+NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
+                                    neo_tensor e, neo_tensor dy, neo_tensor de) {
+    static const char *const fn = "neo_ffm_backward";
+    neo__fm_call call;
+    NEO__TRY(neo__ffm_begin(ctx, fn, 1, features, dim, weighted, e, dy, &call));
+    NEO__TRY(neo__check_matrix(ctx, de, e.shape[0], e.shape[1], 1, fn, "de"));
+    NEO__APART(fn, 1, 0, {&de, "de"}, {&e, "e"}, {&dy, "dy"});
+    call.dy = neo__f32(dy);
     call.de = neo__f32(de), call.de_row = de.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
@@ -16292,7 +16343,12 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_slope)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(-3.0f)), NEO__SET(0.0f), slope);
 }
 
-/* dy times the slope; of RELU, SIGMOID and TANH from the function's value y. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu)(NEO__VF x) { return x * NEO__FN(vsigmoid)(x); }
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu)(NEO__VF x) {
+    return NEO__SELECT(NEO__LE(x, NEO__SET(0.0f)), x * 0.01f, x);
+}
+
+/* dy times the slope; of RELU, SIGMOID, TANH and LEAKY_RELU from the function's value y. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu)(NEO__VF x) { return NEO__MAX_(NEO__SET(0.0f), x); }
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu_back)(NEO__VF y, NEO__VF dy) {
     NEO__VF zero = NEO__SET(0.0f);
@@ -16310,6 +16366,15 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vgelu_back)(NEO__VF x, NEO__VF dy) {
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vhardswish_back)(NEO__VF x, NEO__VF dy) {
     return dy * NEO__FN(vhardswish_slope)(x);
 }
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu_back)(NEO__VF x, NEO__VF dy) {
+    const NEO__VF bounded =
+        NEO__MAX_(NEO__SET(-128.0f), NEO__MIN_(NEO__SET(128.0f), x)); /* inf 0 is a NaN */
+    const NEO__VF gate = NEO__FN(vsigmoid)(x);
+    return dy * (gate * NEO__FMA(bounded, 1.0f - gate, NEO__SET(1.0f)));
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu_back)(NEO__VF y, NEO__VF dy) {
+    return NEO__SELECT(NEO__LE(y, NEO__SET(0.0f)), dy * 0.01f, dy);
+}
 
 NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
     switch (act) {
@@ -16321,6 +16386,8 @@ NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, fl
     case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
     case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
     case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
+    case NEO_ACT_SILU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsilu)(NEO__LD(z)))); break;
+    case NEO_ACT_LEAKY_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vleaky_relu)(NEO__LD(z)))); break;
     }
 }
 NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
@@ -16339,6 +16406,12 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
         break;
     case NEO_ACT_HARDSWISH:
         NEO__LOOP(NEO__ST(dz, NEO__FN(vhardswish_back)(NEO__LD(z), NEO__LD(dy))));
+        break;
+    case NEO_ACT_SILU:
+        NEO__LONG_LOOP(NEO__ST(dz, NEO__FN(vsilu_back)(NEO__LD(z), NEO__LD(dy))));
+        break;
+    case NEO_ACT_LEAKY_RELU:
+        NEO__LOOP(NEO__ST(dz, NEO__FN(vleaky_relu_back)(NEO__LD(y), NEO__LD(dy))));
         break;
     }
 }
@@ -16491,7 +16564,12 @@ NEO__KERNEL float NEO__FN(vec_fm)(const neo__fm_call *call, int64_t sample) {
         NEO__KEEP_BEGIN(t);
         NEO__LOOP({
             NEO__VF before = NEO__SET(0.0f), pairs = before;
-            for (int64_t f = 0; f < features; f++) {
+            for (int64_t f = 1; f < features && call->aware; f++) {
+                const float *row = e + at + f * cols, *other = e + at + f * dim;
+                for (int64_t g = 0; g < f; g++)
+                    pairs = NEO__FMA(NEO__LD(row + g * dim), NEO__LD(other + g * cols), pairs);
+            }
+            for (int64_t f = 0; f < features && !call->aware; f++) {
                 NEO__VF factor = NEO__LD(e + at + f * cols);
                 pairs = NEO__FMA(factor, before, pairs);
                 before = before + factor;
@@ -16501,9 +16579,9 @@ NEO__KERNEL float NEO__FN(vec_fm)(const neo__fm_call *call, int64_t sample) {
         });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
-    for (int64_t f = 0; cols > dim && f < features; f++)
-        weights = NEO__ADD1(weights, e[f * cols + dim]);
-    return cols > dim ? NEO__ADD1(sum, weights) : sum;
+    for (int64_t f = 0; call->weighted && f < features; f++)
+        weights = NEO__ADD1(weights, e[(f + 1) * cols - 1]);
+    return call->weighted ? NEO__ADD1(sum, weights) : sum;
 }
 NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) {
     const int64_t features = call->features, cols = call->cols, dim = call->dim, n = dim;
@@ -16511,15 +16589,20 @@ NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) 
     const float *dv = call->dv ? call->dv + sample * call->dv_row : NULL;
     float *de = call->de + sample * call->de_row;
     NEO__LOOP({
-        NEO__VF all = NEO__SET(0.0f), slope = NEO__SET(dy);
+        NEO__VF zero = NEO__SET(0.0f), all = zero, slope = NEO__SET(dy);
+        for (int64_t f = 0; f < features && call->aware; f++)
+            for (int64_t g = 0; g < features; g++) {
+                NEO__VF other = NEO__LD(e + g * cols + f * dim);
+                NEO__ST(de + f * cols + g * dim, f == g ? zero : slope * other);
+            }
         for (int64_t f = 0; f < features; f++) all = all + NEO__LD(e + f * cols);
-        for (int64_t f = 0; f < features; f++) {
+        for (int64_t f = 0; f < features && !call->aware; f++) {
             NEO__VF rest = all - NEO__LD(e + f * cols);
             if (dv) NEO__ST(de + f * cols, NEO__FMA(slope, rest, NEO__LD(dv + f * dim)));
             else NEO__ST(de + f * cols, slope * rest);
         }
     });
-    for (int64_t f = 0; cols > dim && f < features; f++) de[f * cols + dim] = dy;
+    for (int64_t f = 0; call->weighted && f < features; f++) de[(f + 1) * cols - 1] = dy;
 }
 NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, float *dx,
                                   int64_t count) {

@@ -986,6 +986,8 @@ NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     if (act == NEO_ACT_TANH) return neo__vtanh_warp(z);
     if (act == NEO_ACT_GELU) return neo__vgelu_warp(z);
     if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_warp(z);
+    if (act == NEO_ACT_SILU) return neo__vsilu_warp(z);
+    if (act == NEO_ACT_LEAKY_RELU) return neo__vleaky_relu_warp(z);
     return z;
 }
 /* dy times the slope at z, where the function's value is y. */
@@ -995,6 +997,8 @@ NEO__GPU float neo__cuda_act_back(neo_activation act, float z, float y, float dy
     if (act == NEO_ACT_TANH) return neo__vtanh_back_warp(y, dy);
     if (act == NEO_ACT_GELU) return neo__vgelu_back_warp(z, dy);
     if (act == NEO_ACT_HARDSWISH) return neo__vhardswish_back_warp(z, dy);
+    if (act == NEO_ACT_SILU) return neo__vsilu_back_warp(z, dy);
+    if (act == NEO_ACT_LEAKY_RELU) return neo__vleaky_relu_back_warp(y, dy);
     return dy;
 }
 /* Number i at an address of f32 or, `narrow`, of bf16. */

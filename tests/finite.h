@@ -150,6 +150,12 @@ static void finite_layers(void) {
     finite_set(rows, 8, 1.0f), finite_set(sums, 1, 1.0f), finite_set(factors, 5, NAN);
     SAYS(neo_fm_backward(ctx, 2, 1, rows, sums, factors, finite_ones(2, 6)),
          "neo_fm_backward: de[1][1] is nan, from dv[1][1], which is nan");
+    finite_set(rows, 7, INFINITY); /* of sample 1 the first row's factor for the second */
+    SAYS(neo_ffm_forward(ctx, 2, 1, 1, rows, sums),
+         "neo_ffm_forward: y[1] is inf, from e[1][1], which is inf");
+    finite_set(sums, 1, 1.0f);
+    SAYS(neo_ffm_backward(ctx, 2, 1, 1, rows, sums, finite_ones(2, 6)),
+         "neo_ffm_backward: de[1][3] is inf, from e[1][1], which is inf");
     finite_free();
 }
 

@@ -242,7 +242,7 @@ static neo_status narrow_linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     return status;
 }
 static void row_linear(void) {
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++) {
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++) {
         const neo_activation a = (neo_activation)act;
         numbers(19, 6), numbers(5, 6), numbers(5, 0); /* x, w, bias */
         numbers(19, 5), numbers(19, 5), numbers(19, 5), numbers(19, 5);
@@ -332,6 +332,12 @@ static neo_status fm(neo_ctx *ctx, neo_tensor *t, const void *arg) {
                                  t[5]);
     return status;
 }
+static neo_status ffm(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const int64_t dim = *(const int64_t *)arg;
+    neo_status status = neo_ffm_forward(ctx, 7, dim, dim != 5, t[0], t[1]);
+    if (status == NEO_OK) status = neo_ffm_backward(ctx, 7, dim, dim != 5, t[0], t[2], t[3]);
+    return status;
+}
 static void row_fm(void) {
     static const int64_t dims[] = {0, 1, 5, 15, 16, 300};
     for (int i = 0; i < 6; i++) {
@@ -339,6 +345,9 @@ static void row_fm(void) {
         numbers(9, cols), numbers(9, 1), add(NEO_F32, 9, factors);
         numbers(9, 1), numbers(9, factors), numbers(9, cols);
         CALL(fm, &dims[i]);
+        const int64_t aware = 7 * (7 * dims[i] + (dims[i] != 5));
+        numbers(9, aware), numbers(9, 1), numbers(9, 1), numbers(9, aware);
+        CALL(ffm, &dims[i]);
     }
 }
 

@@ -5,9 +5,11 @@
 #include "test.h"
 
 static const neo_activation acts[] = {NEO_ACT_NONE, NEO_ACT_RELU, NEO_ACT_SIGMOID,
-                                      NEO_ACT_TANH, NEO_ACT_GELU, NEO_ACT_HARDSWISH};
-static const char *const names[] = {"none", "relu", "sigmoid", "tanh", "gelu", "hardswish"};
-enum { ACTS = 6 };
+                                      NEO_ACT_TANH, NEO_ACT_GELU, NEO_ACT_HARDSWISH,
+                                      NEO_ACT_SILU, NEO_ACT_LEAKY_RELU};
+static const char *const names[] = {"none", "relu",      "sigmoid", "tanh",
+                                    "gelu", "hardswish", "silu",    "leaky_relu"};
+enum { ACTS = 8 };
 
 static double ref_value(neo_activation act, double x) {
     switch (act) {
@@ -17,6 +19,8 @@ static double ref_value(neo_activation act, double x) {
     case NEO_ACT_TANH: return tanh(x);
     case NEO_ACT_GELU: return 0.5 * x * erfc(-x / sqrt(2));
     case NEO_ACT_HARDSWISH: return x * fmin(fmax(x + 3, 0), 6) / 6;
+    case NEO_ACT_SILU: return x / (1 + exp(-x));
+    case NEO_ACT_LEAKY_RELU: return x > 0 ? x : 0.01 * x;
     }
     return NAN;
 }
@@ -29,6 +33,8 @@ static double ref_slope(neo_activation act, double x) {
     case NEO_ACT_TANH: return 1 - tanh(x) * tanh(x);
     case NEO_ACT_GELU: return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(8 * atan(1));
     case NEO_ACT_HARDSWISH: return x <= -3 ? 0 : x < 3 ? x / 3 + 0.5 : 1;
+    case NEO_ACT_SILU: return s * (1 + x * (1 - s));
+    case NEO_ACT_LEAKY_RELU: return x > 0 ? 1 : 0.01;
     }
     return NAN;
 }
@@ -76,7 +82,9 @@ static void extreme_arguments(void) {
         if (a == 2 || a == 3)
             CHECK(y[0] == 1 && y[1] == expect[a - 2][1] && dz[0] == 0 && dz[1] == 0);
         if (a == 4) CHECK(isinf(y[0]) && dz[0] == 1 && dz[1] == 0);
-        if (a == 5) CHECK(dz[0] == 1 && dz[1] == 0);
+        if (a == 5 || a == 6) CHECK(dz[0] == 1 && dz[1] == 0);
+        if (a == 6) CHECK(isinf(y[0]) && y[4] == 0);
+        if (a == 7) CHECK(isinf(y[1]) && dz[0] == 1 && dz[1] == 0.01f && dz[7] == 0.01f);
     }
     neo_ctx_destroy(ctx);
 }

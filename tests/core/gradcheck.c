@@ -45,6 +45,12 @@ static neo_status fm_loss(void *user, double *loss) {
     *loss = weighted(n->out, n->r) + weighted(n->x, n->r + B);
     return status;
 }
+static neo_status ffm_loss(void *user, double *loss) {
+    net *n = user;
+    neo_status status = neo_ffm_forward(n->ctx, 3, n->diagonal, 1, n->e, n->out);
+    *loss = weighted(n->out, n->r);
+    return status;
+}
 static neo_status bags_loss(void *user, double *loss) {
     net *n = user;
     neo_status status = neo_bags_forward(n->bags, &n->ids, n->out);
@@ -155,6 +161,19 @@ static void fm(void) {
     neo_ctx_destroy(n.ctx);
 }
 
+/* n.diagonal is the dim. */
+static void ffm(void) {
+    enum { F = 3, COLS = F * (F * DIM + 1) };
+    static float e[B * COLS], y[B], r[B], de[B * COLS];
+    net n = {.ctx = test_ctx(1, NEO_ISA_BEST, 1), .r = r, .diagonal = DIM};
+    test_fill(e, B * COLS), test_fill(r, B);
+    n.e = neo_tensor_2d(e, NEO_F32, B, COLS), n.out = neo_tensor_2d(y, NEO_F32, B, 1);
+    neo_tensor grad = neo_tensor_2d(de, NEO_F32, B, COLS);
+    CHECK_OK(neo_ffm_backward(n.ctx, F, DIM, 1, n.e, neo_tensor_1d(r, NEO_F32, B), grad));
+    check(&n, ffm_loss, n.e, grad, "e");
+    neo_ctx_destroy(n.ctx);
+}
+
 /* The gradient of the rows is what one SGD step of lr 1 takes off them. */
 static void bags(void) {
     static float w[TABLES][ROWS * DIM], before[TABLES][ROWS * DIM], out[B * TABLES * DIM],
@@ -216,6 +235,7 @@ int main(void) {
     RUN(cross);
     RUN(interact);
     RUN(fm);
+    RUN(ffm);
     RUN(bags);
     return test_end("core/gradcheck");
 }

@@ -118,7 +118,7 @@ static void linear_forward_bits(void) {
     static const int64_t shapes[][3] = {{1, 1, 1},     {29, 13, 33}, {130, 64, 1},
                                         {70, 520, 40}, {0, 3, 4},    {5, 7, 100}};
     for (int s = 0; s < 6; s++)
-        for (int act = 0; act <= NEO_ACT_HARDSWISH; act++) {
+        for (int act = 0; act <= NEO_ACT_LEAKY_RELU; act++) {
             int64_t batch = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
             box x = box_make(batch, in, 2), w = box_make(out, in, 1), b = box_make(1, out, 0),
                 y = box_make(batch, out, 3);
@@ -447,7 +447,7 @@ static void mlp_deferred(void) {
 }
 
 static void mlp_memory(void) {
-    for (int act = 0; act <= NEO_ACT_HARDSWISH; act++)
+    for (int act = 0; act <= NEO_ACT_LEAKY_RELU; act++)
         for (int widths = 2; widths <= 4; widths++) {
             neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 8);
             neo_params *params = NULL;
@@ -505,7 +505,7 @@ static void mlp_by_layers(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *
 }
 static void mlp_against_layers(void) {
     contexts_make(3);
-    for (int act = 0; act <= NEO_ACT_HARDSWISH; act++) {
+    for (int act = 0; act <= NEO_ACT_LEAKY_RELU; act++) {
         neo_mlp_desc d = mlp_desc((neo_activation)act, (neo_activation)((act * 5 + 1) % 6));
         box x = box_make(MLP_BATCH, 13, 3), dy = box_make(MLP_BATCH, 3, 2),
             y = box_make(MLP_BATCH, 3, 1);
@@ -785,6 +785,72 @@ static void fm_bits(void) {
     check_fm(700, 15, 26, 1, 1, 0); /* work for several threads */
     contexts_free();
 }
+static void ffm_reference(int64_t features, int64_t dim, int weighted, neo_tensor e, neo_tensor y,
+                          neo_tensor dy, neo_tensor de) {
+    const int64_t cols = features * dim + weighted;
+    float pairs[256];
+    for (int64_t s = 0; s < e.shape[0]; s++) {
+        const float *row = row_of(e, s), slope = ((const float *)dy.data)[s];
+        float sum = 0.0f, weights = 0.0f, *to = row_of(de, s);
+        for (int64_t d = 0; d < dim; d++) {
+            float pair = 0.0f;
+            for (int64_t f = 0; f < features; f++)
+                for (int64_t g = 0; g < features; g++) {
+                    const float other = row[g * cols + f * dim + d];
+                    to[f * cols + g * dim + d] = f == g ? 0.0f : slope * other;
+                    if (g < f) pair = fmaf(row[f * cols + g * dim + d], other, pair);
+                }
+            pairs[d % 256] = pair;
+            if (d % 256 == 255 || d == dim - 1) sum += test_lanes(pairs, (int)(d % 256) + 1);
+        }
+        for (int64_t f = 0; f < features && weighted; f++) {
+            weights += row[(f + 1) * cols - 1];
+            to[(f + 1) * cols - 1] = slope;
+        }
+        ((float *)y.data)[s] = weighted ? sum + weights : sum;
+    }
+}
+static void check_ffm(int64_t batch, int64_t features, int64_t dim, int weighted, int64_t pad) {
+    const int64_t wide = features * (features * dim + weighted);
+    box e = box_make(batch, wide, pad), y = box_make(batch, 1, 0), dy = box_make(batch, 1, 0),
+        de = box_make(batch, wide, 2 * pad);
+    box want_y = box_copy(y), want_e = box_copy(de);
+    ffm_reference(features, dim, weighted, e.t, want_y.t, dy.t, want_e.t);
+    for (int i = 0; i < context_count; i++) {
+        box got_y = box_copy(y), got_e = box_copy(de);
+        CHECK_OK(neo_ffm_forward(contexts[i], features, dim, weighted, e.t, got_y.t));
+        CHECK_OK(neo_ffm_backward(contexts[i], features, dim, weighted, e.t, dy.t, got_e.t));
+        if (!box_same(got_y, want_y) || !box_same(got_e, want_e))
+            FAIL("%s: ffm of batch %d, features %d, dim %d, weights %d differs",
+                 neo_isa_name(neo_ctx_isa(contexts[i])), (int)batch, (int)features, (int)dim,
+                 weighted);
+        free(got_y.block), free(got_e.block);
+    }
+    free(e.block), free(y.block), free(dy.block), free(de.block);
+    free(want_y.block), free(want_e.block);
+}
+static void ffm(void) {
+    static const int64_t dims[] = {1, 4, 5, 16, 33, 300}, features[] = {1, 2, 3, 26};
+    contexts_make(1);
+    for (int d = 0; d < 6; d++)
+        for (int f = 0; f < (dims[d] < 33 ? 4 : 3); f++)
+            check_ffm((d + f) % 5, features[f], dims[d], (d + f) & 1, (d + f) % 3);
+    check_ffm(4, 5, 0, 1, 0);
+    check_ffm(120, 26, 4, 1, 0); /* work for several threads */
+    float m[64] = {0};
+    const neo_tensor e = neo_tensor_2d(m, NEO_F32, 2, 10), y = neo_tensor_1d(m + 32, NEO_F32, 2);
+    neo_ctx *ctx = contexts[0];
+    CHECK_OK(neo_ffm_forward(ctx, 2, 2, 1, e, y));
+    CHECK_ERR(neo_ffm_forward(ctx, 0, 2, 1, e, y), NEO_ERR_SHAPE, "neo_ffm_forward: 0 features");
+    CHECK_ERR(neo_ffm_forward(ctx, 2, 3, 1, e, y), NEO_ERR_SHAPE, "not whole features of 7");
+    CHECK_ERR(neo_ffm_forward(ctx, 4, 0, 1, e, y), NEO_ERR_SHAPE,
+              "e has 10 columns, not 4 features of 1");
+    CHECK_ERR(neo_ffm_forward(ctx, INT64_MAX, 2, 1, e, y), NEO_ERR_SHAPE, "dim is 2");
+    CHECK_ERR(neo_ffm_forward(ctx, 2, 2, 1, e, neo_tensor_1d(m, NEO_F32, 2)), NEO_ERR_ARG,
+              "y overlaps e");
+    CHECK_ERR(neo_ffm_backward(ctx, 2, 2, 1, e, y, e), NEO_ERR_ARG, "de overlaps e");
+    contexts_free();
+}
 /* Pairs that squares would swallow: 2^14 and 2^-14 meet without loss. */
 static void fm_cancels_nothing(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
@@ -925,6 +991,7 @@ int main(void) {
     RUN(interact_gradients);
     RUN(interact_errors);
     RUN(fm_bits);
+    RUN(ffm);
     RUN(fm_cancels_nothing);
     RUN(fm_errors);
     RUN(overlaps);

@@ -384,7 +384,7 @@ static void test_blend(void) {
     }
 }
 static void test_activation(void) {
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
         for (int strided = 0; strided < 3; strided++) {
             const int64_t rows = 5, cols = 77, s = cols + (strided == 1 ? 3 : 0);
             skew = strided == 2 ? 4 : 0;
@@ -404,8 +404,8 @@ static void test_activation(void) {
             c.out = there(y), c.out_row = s;
             CHECK_OK(gpu->activation(gpu, &c));
             c.backward = 1;
-            if (act != NEO_ACT_GELU && act != NEO_ACT_HARDSWISH) c.z = NULL;
-            if (act != NEO_ACT_RELU && act != NEO_ACT_SIGMOID && act != NEO_ACT_TANH) c.y = NULL;
+            if (!neo__act_needs_z(c.act)) c.z = NULL;
+            if (!neo__act_needs_y(c.act)) c.y = NULL;
             else c.y = there(y);
             c.y_row = c.dy_row = s;
             c.dy = there(dy), c.out = there(dz);
@@ -518,7 +518,7 @@ static void test_gemm(void) {
 static void test_gemm_finish(void) {
     static const int64_t sizes[][3] = {{7, 33, 12}, {70, 2, 5}, {65, 66, 20}};
     for (int i = 0; i < 3; i++)
-        for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+        for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
             for (int option = 0; option < 3; option++) {
                 const gemm_case t = {
                     sizes[i][0], sizes[i][1], sizes[i][2],         0,           1,          0.0f,
@@ -726,7 +726,7 @@ static void test_narrow(void) {
                                        option / 3 % 2};
                 narrow_check(&n, 0.0);
             }
-    for (int act = NEO_ACT_NONE; act <= NEO_ACT_HARDSWISH; act++)
+    for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
         for (int option = 0; option < 12; option++) {
             if (skipped(2)) continue;
             const narrow_case n = {{option % 2 ? 7 : 70, 33, 37, 0, 1, 0.0f, option % 3 < 2,

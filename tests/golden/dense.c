@@ -8,7 +8,8 @@ static const struct {
     const char *name;
     neo_activation act;
 } acts[] = {{"none", NEO_ACT_NONE}, {"relu", NEO_ACT_RELU}, {"sigmoid", NEO_ACT_SIGMOID},
-            {"tanh", NEO_ACT_TANH}, {"gelu", NEO_ACT_GELU}, {"hardswish", NEO_ACT_HARDSWISH}};
+            {"tanh", NEO_ACT_TANH}, {"gelu", NEO_ACT_GELU}, {"hardswish", NEO_ACT_HARDSWISH},
+            {"silu", NEO_ACT_SILU}, {"leaky_relu", NEO_ACT_LEAKY_RELU}};
 
 static neo_activation act_of(const char *name) {
     for (size_t i = 0; i < COUNT(acts); i++)
@@ -16,8 +17,10 @@ static neo_activation act_of(const char *name) {
     FAIL("no activation %s", name);
     return NEO_ACT_NONE;
 }
-/* GELU and hard-swish differentiate by z, the others by y; the other one may be none. */
-static int reads_z(neo_activation act) { return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH; }
+/* GELU, hard-swish and SiLU differentiate by z, the others by y; the other one may be none. */
+static int reads_z(neo_activation act) {
+    return act == NEO_ACT_GELU || act == NEO_ACT_HARDSWISH || act == NEO_ACT_SILU;
+}
 
 /* ---- activations: each element to 1e-5 of itself ----
 
@@ -84,6 +87,7 @@ static const struct mlp_case {
     {"gelu", "gelu", "tanh", 4, {6, 11, 8, 3}},
     {"hardswish", "hardswish", "gelu", 4, {6, 11, 8, 3}},
     {"wide", "relu", "hardswish", 3, {33, 70, 17, 0}},
+    {"silu", "silu", "leaky_relu", 4, {6, 11, 8, 3}},
     {"one", "relu", "none", 2, {1, 1, 0, 0}},
 };
 
@@ -209,6 +213,25 @@ static void machine(void) {
             golden_check(y, "fm.%s.y", names[i]);
             golden_check(v, "fm.%s.v", names[i]);
             golden_check(de, "fm.%s.de", names[i]);
+            golden_release(mark);
+        }
+        neo_ctx_destroy(ctx);
+    }
+}
+
+static void aware_machine(void) {
+    static const char *const names[] = {"small", "odd"};
+    for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
+        neo_ctx *ctx = golden_context(c);
+        for (int i = 0; i < 2; i++) {
+            int mark = golden_block_count;
+            neo_tensor e = golden("ffm.%s.e", names[i]), dy = golden("ffm.%s.dy", names[i]);
+            neo_tensor y = golden_like(dy), de = golden_like(e);
+            const int64_t features = i ? 9 : 3, dim = i ? 5 : 4;
+            CHECK_OK(neo_ffm_forward(ctx, features, dim, 1, e, y));
+            CHECK_OK(neo_ffm_backward(ctx, features, dim, 1, e, dy, de));
+            golden_check(y, "ffm.%s.y", names[i]);
+            golden_check(de, "ffm.%s.de", names[i]);
             golden_release(mark);
         }
         neo_ctx_destroy(ctx);
@@ -466,6 +489,7 @@ int main(void) {
     RUN(crosses);
     RUN(interaction);
     RUN(machine);
+    RUN(aware_machine);
     RUN(losses);
     RUN(optimizers);
     RUN(schedules);

@@ -13,9 +13,12 @@ ACTS = {
     "tanh": torch.tanh,
     "gelu": F.gelu,  # the exact one, by erf
     "hardswish": F.hardswish,
+    "silu": F.silu,
+    "leaky_relu": lambda z: F.leaky_relu(z, 0.01),
 }
 MODULES = {"relu": torch.nn.ReLU, "sigmoid": torch.nn.Sigmoid, "tanh": torch.nn.Tanh,
-           "gelu": torch.nn.GELU, "hardswish": torch.nn.Hardswish}
+           "gelu": torch.nn.GELU, "hardswish": torch.nn.Hardswish,
+           "silu": torch.nn.SiLU, "leaky_relu": torch.nn.LeakyReLU}
 
 
 def activations(out, random):
@@ -55,6 +58,7 @@ MLPS = {  # widths, activation, last activation, batch
     "hardswish": ([6, 11, 8, 3], "hardswish", "gelu", 10),
     "wide": ([33, 70, 17], "relu", "hardswish", 50),
     "one": ([1, 1], "relu", "none", 1),
+    "silu": ([6, 11, 8, 3], "silu", "leaky_relu", 10),
 }
 
 
@@ -157,6 +161,23 @@ def machines(out, random):
         torch.autograd.backward([y, v], [dy, dv])
         out.update({f"fm.{name}.e": e.flatten(1), f"fm.{name}.y": y, f"fm.{name}.v": v,
                     f"fm.{name}.dy": dy, f"fm.{name}.dv": dv, f"fm.{name}.de": e.grad.flatten(1)})
+
+
+def aware_machine(e, dim):
+    """A field-aware one: e [B][F][F dim + 1]; factors of a row for feature g at g dim."""
+    features = e.shape[1]
+    v = e[:, :, :-1].unflatten(2, (features, dim))
+    pairs = sum((v[:, f, g] * v[:, g, f]).sum(1) for f in range(features) for g in range(f))
+    return e[:, :, -1].sum(1) + pairs
+
+
+def aware_machines(out, random):
+    for name, (batch, dim, features) in {"small": (6, 4, 3), "odd": (3, 5, 9)}.items():
+        e = random.normal(batch, features, features * dim + 1).requires_grad_()
+        y, dy = aware_machine(e, dim), random.normal(batch)
+        y.backward(dy)
+        out.update({f"ffm.{name}.e": e.flatten(1), f"ffm.{name}.y": y, f"ffm.{name}.dy": dy,
+                    f"ffm.{name}.de": e.grad.flatten(1)})
 
 
 def losses(out, random):
@@ -376,5 +397,6 @@ def make():
     schedules(out)
     crosses(out, Random(18))
     machines(out, Random(19))
+    aware_machines(out, Random(20))
     save("dense.safetensors", out)
     save("numbers.safetensors", narrow(Random(17)))

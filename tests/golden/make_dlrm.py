@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from common import F64, HERE, Lamb, Random, h, jagged, row_optim, row_state, row_step, save
-from make_dense import STATES, cross, interact, machine
+from make_dense import STATES, aware_machine, cross, interact, machine
 
 DENSE, DIM, BATCH, STEPS = 4, 8, 32, 20
+AWARE = 3  # factors for each feature
 ROWS = [7, 11, 19, 33, 50]
 POOLING = ["sum", "sum", "mean", "sum", "mean"]
 ADAM = dict(betas=(0.9, 0.999), eps=h(1e-8))
@@ -56,12 +57,12 @@ class Dlrm(torch.nn.Module):
 
 
 class Other(torch.nn.Module):
-    """dlrm --model lr, fm, deepfm, dcnv2; rows: of the tables."""
+    """dlrm --model lr, fm, deepfm, dcnv2, ffm; rows: of the tables."""
 
     def __init__(self, kind, rows, dtype):
         super().__init__()
         lin, relu = torch.nn.Linear, torch.nn.ReLU
-        dim, self.kind = 1 if kind == "lr" else DIM, kind
+        dim, self.kind = {"lr": 1, "ffm": len(rows) * AWARE + 1}.get(kind, DIM), kind
         width = {"deepfm": DENSE + len(rows) * (DIM - 1), "dcnv2": (len(rows) + 1) * DIM}
         if kind == "dcnv2":
             self.bottom = torch.nn.Sequential(lin(DENSE, 16), relu(), lin(16, DIM), relu())
@@ -87,6 +88,8 @@ class Other(torch.nn.Module):
             kernels = {k[:-2] + "." + k[-1]: p for k, p in self.cross.items()}
             return self.top(cross(2, torch.cat([self.bottom(dense)] + e, dim=1), kernels))[:, 0]
         e = torch.stack(e, dim=1)
+        if self.kind == "ffm":
+            return self.linear(dense)[:, 0] + aware_machine(e, AWARE)
         logit = self.linear(dense)[:, 0] + machine(e, e.shape[2] - 1)
         if self.kind == "deepfm":
             logit = logit + self.top(torch.cat([dense, e[:, :, :-1].flatten(1)], dim=1))[:, 0]
@@ -212,7 +215,7 @@ def models():
                 f.write(",".join(fields + ["|".join(f"w{int(x)}" for x in bag) for bag in bags]) +
                         "\n")
     lines = []
-    for kind in ("lr", "fm", "deepfm", "dcnv2"):
+    for kind in ("lr", "fm", "deepfm", "dcnv2", "ffm"):
         def make_model(dtype):
             return Other(kind, rows, dtype)
         init = initial(random, make_model)

@@ -150,7 +150,7 @@ refused "--cross 2x" '--cross 2x: not layers' $model --model dcnv2 --cross 2x
 printf 'y label\na dense\nb dense\nc dense\nd dense\n' >"$W/models.columns"
 for i in 0 1 2 3 4; do echo "$i list sep=|"; done >>"$W/models.columns"
 golden=tests/golden/dlrm
-for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' \
+for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' 'ffm --dim 3' \
     'dcnv2 --dim 8 --top 16-1 --bottom 4-16-8 --cross 2x5'; do
     $D --data ${golden}_models.csv --format delimited --columns "$W/models.columns" --model $kind \
         --load ${golden}_${kind%% *}.safetensors --batch 32 --lr 0.05 --eps 1e-8 --log-every 1 \
@@ -165,7 +165,7 @@ for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' \
     fi
 done
 
-for kind in lr 'fm --dim 32' 'deepfm --dim 32 --top 24-1'; do
+for kind in lr 'fm --dim 32' ffm 'deepfm --dim 32 --top 24-1'; do
     this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --model $kind"
     base_kind=$(digest $this --threads 1)
     same "$kind, $second_isa" "$(NEO_ISA=$second_isa digest $this --threads 3)" "$base_kind"
@@ -195,7 +195,8 @@ END
 done
 same "deepfm, bf16" "$(digest $this --dtype bf16 --ranks 3)" "$(digest $this --dtype bf16)"
 plain="--synthetic 200 --rows 50"
-refused "a model that is none" '--model ffm: not dlrm, dcnv2, lr, fm or deepfm' $plain --model ffm
+refused "a model that is none" '--model fmm: not dlrm, dcnv2, lr, fm, ffm or deepfm' $plain \
+    --model fmm
 refused "--dim of lr" '--dim 8: --model lr has one weight' $plain --model lr --dim 8
 refused "--dim 1 of fm" '--dim 1: --model fm has a weight' $plain --model fm --dim 1
 refused "--bottom of fm" '--bottom: --model fm has no bottom MLP' $plain --model fm --bottom 13-16
@@ -600,7 +601,7 @@ same "without dense numbers, evaluated" \
 # Words alone and numbers alone, of the models that have the one or the other.
 sed 's/"Job #2" category/&\n"Order Id" category/' "$W/words.columns" >"$W/two.columns"
 alone="--format delimited --data $W/words.csv --batch 64 --repro-shards 2"
-for kind in lr 'fm --dim 5' 'deepfm --top 8-1'; do
+for kind in lr 'fm --dim 5' ffm 'deepfm --top 8-1'; do
     same "$kind without dense numbers, 2 ranks" \
         "$(digest $alone --columns "$W/two.columns" --model $kind --ranks 2 --plan rw)" \
         "$(digest $alone --columns "$W/two.columns" --model $kind)"

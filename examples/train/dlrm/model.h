@@ -5,7 +5,7 @@
                                  +--> pairwise dot products --> top MLP --> logit --> BCE
    sparse ids -> embedding bags -+    (dcnv2: cross network)
 
-   lr, fm, deepfm:
+   lr, fm, ffm, deepfm:
    dense numbers -> linear layer ------------------------+
                                                          + --> logit --> BCE
    sparse ids -> embedding bags -> factorization machine +
@@ -43,7 +43,7 @@ typedef struct model {
     neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
-    int64_t factors;      /* of fm and deepfm: columns of a row but the last */
+    int64_t factors;      /* of fm and deepfm: columns of a row but the last; ffm: --dim */
     neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1]; of
                                       dcnv2 x and e are the columns of z; linear: x [B][1] */
     neo_tensor dx, de, dz, dlogit; /* their gradients; linear: dx is dlogit */
@@ -233,13 +233,13 @@ static neo_status create_dense(model *m, const options *o) {
     int64_t features = neo_schema_feature_count(m->schema);
     int64_t dense = dense_width(m);
     m->kind = kind_of(o);
-    m->factors = o->dim - 1;
+    m->factors = m->kind->meets == AWARE ? o->dim : o->dim - 1;
     int linear = m->kind->meets >= WEIGHTS;
     int64_t width = top_width(m, o->dim, features), out = linear ? 1 : o->dim;
     char bottom[64];
-    if (m->kind->meets == MACHINE && !features)
+    if (m->kind->meets >= MACHINE && !features)
         REFUSE("--model %s pairs sparse features, and this data has none", o->model);
-    if (m->kind->meets == MACHINE && !m->kind->top && features == 1)
+    if (m->kind->meets >= MACHINE && !m->kind->top && features == 1)
         REFUSE("--model %s pairs features, not the ids of one, and this data has one feature: "
                "libffm makes one of every field", o->model);
     snprintf(bottom, sizeof bottom, linear ? "%lld-%lld" : "%lld-64-%lld", (long long)dense,
@@ -254,7 +254,7 @@ static neo_status create_dense(model *m, const options *o) {
     TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, out, &m->bottom));
     if (m->kind->crosses) TRY(create_cross(m, o, width));
     if (m->kind->top) TRY(create_mlp(m, TOP, o->top ? o->top : "64-1", width, 1, &m->top));
-    TRY(create_buffers(m, o->dim, features * o->dim, width));
+    TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features), width));
     return create_device_buffers(m, o, dense, features);
 }
 

@@ -15,14 +15,15 @@ typedef struct options {
     cli_saves saves;
 } options;
 
-/* What a model does with the pooled rows of the features. The last two add their result, one
+/* What a model does with the pooled rows of the features. The last three add their result, one
    number, to a linear layer of the dense numbers. */
 typedef enum meeting {
     DOTS,    /* dot products of all pairs, the bottom MLP's output being one more row */
     BESIDE,  /* rows and the bottom MLP's output lie side by side */
     WEIGHTS, /* rows are weights: their sum */
-    MACHINE  /* a factorization machine: rows are factors and, last, a weight. One row for both, not
+    MACHINE, /* a factorization machine: rows are factors and, last, a weight. One row for both, not
                 a table more, is one look into memory, and `dim` columns stay whole vectors */
+    AWARE    /* field-aware: a row has `dim` factors for every feature and, last, a weight */
 } meeting;
 
 /* What a model has. */
@@ -34,7 +35,7 @@ static const struct model_kind {
 } MODELS[] = {
     {"dlrm", "bottom", DOTS, 0, 1, 16},   {"dcnv2", "bottom", BESIDE, 1, 1, 16},
     {"lr", "linear", WEIGHTS, 0, 0, 1},   {"fm", "linear", MACHINE, 0, 0, 16},
-    {"deepfm", "linear", MACHINE, 0, 1, 16},
+    {"deepfm", "linear", MACHINE, 0, 1, 16}, {"ffm", "linear", AWARE, 0, 0, 4},
 };
 typedef struct model_kind model_kind;
 /* NULL: no model has that name. */
@@ -42,6 +43,11 @@ static const model_kind *kind_of(const options *o) {
     for (size_t i = 0; i < sizeof MODELS / sizeof MODELS[0]; i++)
         if (strcmp(o->model, MODELS[i].name) == 0) return &MODELS[i];
     return NULL;
+}
+
+/* Columns of a table. */
+static int64_t row_width(const model_kind *kind, const options *o, int64_t features) {
+    return kind->meets == AWARE ? features * o->dim + 1 : o->dim;
 }
 
 static const cli_option DLRM_OPTIONS[] = {
@@ -84,12 +90,13 @@ static const cli_option DLRM_OPTIONS[] = {
              "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
              "(a cross network over them), lr (logistic regression: a weight of each dense number "
              "and id), fm (lr, and dot products of all pairs of pooled rows of two features; a "
-             "row's last column is its weight; dense numbers stay linear) or deepfm (fm, and the "
-             "top MLP over dense numbers and rows without their weights)"),
+             "row's last column is its weight; dense numbers stay linear), ffm (field-aware: a row "
+             "has other factors for each feature that it meets) or deepfm (fm, and the top MLP "
+             "over dense numbers and rows without their weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
              "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64; no more than "
              "columns]"),
-    CLI_COUNT("dim", dim, "N", NULL, 1, 1e6, "*columns of every table [16; lr: 1]"),
+    CLI_COUNT("dim", dim, "N", NULL, 1, 1e6, "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", NULL, "*widths of the top MLP after its input [64-1]"),
@@ -200,7 +207,7 @@ static neo_status check_stdin(const options *o) {
 /* The model, and what it has not. */
 static neo_status check_model(const options *o) {
     const model_kind *kind = kind_of(o);
-    if (!kind) REFUSE("--model %s: not dlrm, dcnv2, lr, fm or deepfm", o->model);
+    if (!kind) REFUSE("--model %s: not dlrm, dcnv2, lr, fm, ffm or deepfm", o->model);
     if (o->cross && !kind->crosses) REFUSE("--cross is for --model dcnv2");
     if (o->bottom && kind->meets >= WEIGHTS)
         REFUSE("--bottom: --model %s has no bottom MLP", o->model);

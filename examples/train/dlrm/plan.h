@@ -110,7 +110,8 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
     TRY(parse_rows_dtype(o->rows_dtype, &dtype));
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows, .dim = o->dim, .optim = optim,
+        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
+                                     .dim = row_width(m->kind, o, count), .optim = optim,
                                      .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }

@@ -120,11 +120,13 @@ static neo_status print_summary(const run *r) {
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        summary_tensor(&s, f.name, dtype, f.rows, o->dim, STATE[kind].tables, 0);
+        summary_tensor(&s, f.name, dtype, f.rows, row_width(m->kind, o, tables),
+                       STATE[kind].tables, 0);
         if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
     }
     if (m->kind->meets == DOTS) s.flops += (double)o->dim * tables * (tables + 1);
-    if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * (double)o->dim * tables;
+    if (m->kind->meets == AWARE) s.flops += (double)o->dim * tables * (tables - 1);
+    else if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * (double)o->dim * tables;
     return summary_end(&s, "sample");
 }
 

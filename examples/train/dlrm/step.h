@@ -56,7 +56,9 @@ static neo_status interact(model *m, const neo_batch *batch, neo_tensor x, neo_t
     if (m->kind->meets == BESIDE) return NEO_OK;
     neo_tensor wide = neo_tensor_rows(m->wide, 0, n), given = neo_tensor_rows(m->given, 0, n);
     if (given.data) TRY(neo_tensor_copy(m->ctx, batch->dense, given));
-    TRY(neo_fm_forward(m->ctx, m->factors, 1, e, wide, neo_tensor_rows(m->v, 0, n)));
+    if (m->kind->meets == AWARE)
+        TRY(neo_ffm_forward(m->ctx, neo_schema_feature_count(m->schema), m->factors, 1, e, wide));
+    else TRY(neo_fm_forward(m->ctx, m->factors, 1, e, wide, neo_tensor_rows(m->v, 0, n)));
     return neo_add(m->ctx, wide, x);
 }
 static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tensor e,
@@ -64,6 +66,9 @@ static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tenso
     if (m->kind->meets == DOTS)
         return neo_interact_backward(m->ctx, 0, x, e, neo_tensor_rows(m->dz, 0, n), dx, de);
     if (m->kind->meets == BESIDE) return NEO_OK;
+    if (m->kind->meets == AWARE)
+        return neo_ffm_backward(m->ctx, neo_schema_feature_count(m->schema), m->factors, 1, e,
+                                neo_tensor_rows(m->dlogit, 0, n), de);
     return neo_fm_backward(m->ctx, m->factors, 1, e, neo_tensor_rows(m->dlogit, 0, n),
                            neo_tensor_rows(m->dv, 0, n), de);
 }
