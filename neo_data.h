@@ -213,6 +213,9 @@ typedef struct neo_synthetic_desc {
     float zipf;             /* exponent; 0: 1.1 */
     int32_t ids_per_bag;    /* mean bag length; 0 or 1: exactly one; else uniform, 0 .. 2 of it */
     float signal;           /* deviation of the planted logit; 0: 1.5 */
+    const int32_t *hot;     /* [feature_count], copied: feature t has hot[t] ids in every sample, as
+                               MLPerf's multi-hot data: by Zipf's law the first, and the others a
+                               function of (seed, t, first), uniform over the rows. NULL: none */
     int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
                                range is another data set of the same truth */
 } neo_synthetic_desc;
@@ -5492,8 +5495,9 @@ NEO__HOT_BEGIN
 enum { NEO__SYNTHETIC_PROBE = 4096 };
 struct neo__synthetic {
     neo_synthetic_desc desc;
-    uint64_t sample_name, truth_name;
+    uint64_t sample_name, truth_name, hot_name;
     int64_t most_ids; /* of a bag */
+    int32_t *hot;     /* [feature_count] or NULL: the bags' lengths vary */
     double *dense_weight;
     double *zipf_scale; /* per feature; see neo__zipf_id */
     double dense_mean, dense_scale, sparse_mean, sparse_scale, bias;
@@ -5519,6 +5523,17 @@ static uint32_t neo__synthetic_whole(const neo__random_key *key, int32_t d) {
     neo__random_block(key, 1 + (uint64_t)d, w);
     return (uint32_t)neo__exp_near(1.0 + 1.5 * neo__near_normal(w));
 }
+/* Ids 1 .. n - 1 of a bag whose length is fixed: the row ids[0] of a table of random ids. */
+static void neo__synthetic_others(const neo__synthetic *g, int32_t t, int64_t rows, int64_t *ids,
+                                  int64_t n) {
+    neo__random_key key = neo__random_key_make(g->desc.seed, g->hot_name, t, NEO_STREAM_DATA);
+    uint64_t base = (uint64_t)ids[0] * (uint64_t)((n + 2) / 4);
+    uint32_t w[4] = {0, 0, 0, 0};
+    for (int64_t i = 0; i < n - 1; i++) {
+        if (i % 4 == 0) neo__random_block(&key, base + (uint64_t)i / 4, w);
+        ids[1 + i] = (int64_t)((double)w[i % 4] * 0x1p-32 * (double)rows);
+    }
+}
 /* The bag of feature t into ids; returns its length. */
 static int64_t neo__synthetic_bag(const neo_schema *schema, const neo__random_key *key, int32_t t,
                                   int64_t *ids) {
@@ -5526,11 +5541,16 @@ static int64_t neo__synthetic_bag(const neo_schema *schema, const neo__random_ke
     uint64_t base = ((uint64_t)t + 1) << 32;
     uint32_t w[4] = {0, 0, 0, 0};
     int64_t n = 1;
-    if (schema->multi) {
+    if (generator->hot) n = generator->hot[t];
+    else if (schema->multi) {
         neo__random_block(key, base++, w);
         n = (int64_t)(((uint64_t)w[0] * (uint64_t)(generator->most_ids + 1)) >> 32);
     }
     for (int64_t i = 0; i < n; i++) {
+        if (generator->hot && i == 1) {
+            neo__synthetic_others(generator, t, schema->rows[t], ids, n);
+            break;
+        }
         if (i % 4 == 0) neo__random_block(key, base + (uint64_t)i / 4, w);
         ids[i] = neo__zipf_id(schema->log_table, (double)w[i % 4] * 0x1p-32, schema->rows[t],
                               (double)generator->desc.zipf, generator->zipf_scale[t]);
@@ -5679,6 +5699,23 @@ static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
                (double)desc->zipf, (double)desc->signal);
     return NEO_OK;
 }
+/* Fixed lengths of bags, which may differ between features. */
+static neo_status neo__synthetic_hot(neo_schema *schema, const int32_t *hot) {
+    neo__synthetic *generator = schema->synthetic;
+    if (!hot) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&schema->arena, generator->hot, NEO__MAX(schema->feature_count, 1)));
+    schema->sample_ids = 0;
+    for (int32_t t = 0; t < schema->feature_count; t++) {
+        NEO__CHECK(hot[t] >= 1 && hot[t] <= 65536, NEO_ERR_ARG,
+                   "neo_schema_synthetic: hot of feature %d is %d, not in 1 .. 65,536", t, hot[t]);
+        generator->hot[t] = hot[t];
+        generator->most_ids = NEO__MAX(generator->most_ids, (int64_t)hot[t]);
+        schema->sample_ids += hot[t];
+    }
+    schema->multi = schema->sample_ids > schema->feature_count;
+    if (!schema->multi) schema->sample_ids = 0;
+    return NEO_OK;
+}
 static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
     neo__synthetic *generator;
     NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
@@ -5686,11 +5723,14 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
     schema->synthetic = generator;
     generator->desc = *desc;
     generator->desc.rows_per_feature = NULL;
+    generator->desc.hot = NULL;
     generator->sample_name = neo_hash("synthetic.sample");
     generator->truth_name = neo_hash("synthetic.truth");
+    generator->hot_name = neo_hash("synthetic.hot");
     generator->most_ids = desc->ids_per_bag > 1 ? 2 * (int64_t)desc->ids_per_bag : 1;
     schema->multi = desc->ids_per_bag > 1;
     schema->sample_ids = schema->multi ? desc->feature_count * generator->most_ids : 0;
+    NEO__TRY(neo__synthetic_hot(schema, desc->hot));
     NEO__TRY(NEO__ARENA(&schema->arena, generator->dense_weight, desc->dense_count));
     NEO__TRY(NEO__ARENA(&schema->arena, generator->zipf_scale, desc->feature_count));
     for (int32_t i = 0; i < desc->dense_count; i++)

@@ -94,7 +94,14 @@ typedef struct cli_program {
     const char *name, *about;
     const cli_option *options;
     int option_count;
+    const struct cli_preset *presets; /* of --preset; ended by one without a name; or NULL */
 } cli_program;
+
+/* Values that stand in for the defaults of options, as --preset NAME asks. */
+typedef struct cli_preset {
+    const char *name;
+    const char *values[24]; /* option, value, option, value ..., NULL */
+} cli_preset;
 
 static neo_status cli_set(const cli_option *option, void *values, const char *text) {
     char *end = NULL, *field = (char *)values + option->offset;
@@ -152,10 +159,35 @@ static void cli_look_for_twice(const cli_program *p, int argc, char **argv, int 
     }
 }
 
+/* The last --preset of the command line, wherever it stands: the values of all other options come
+   after it. */
+static neo_status cli_apply_preset(const cli_program *p, int argc, char **argv, void *values) {
+    const char *name = NULL;
+    char word[40];
+    for (int i = 1; p->presets && i + 1 < argc; i++) {
+        const cli_option *option = cli_find(p, argv[i]);
+        if (!option || option->kind == CLI_SWITCH) continue;
+        if (strcmp(argv[i++], "--preset") == 0) name = argv[i];
+    }
+    if (!name) return NEO_OK;
+    for (const cli_preset *preset = p->presets; preset->name; preset++) {
+        if (strcmp(preset->name, name)) continue;
+        for (const char *const *v = preset->values; *v; v += 2) {
+            snprintf(word, sizeof word, "--%s", v[0]);
+            const cli_option *option = cli_find(p, word);
+            if (!option) REFUSE("--preset %s: no option %s", name, word);
+            TRY(cli_set(option, values, v[1]));
+        }
+        return NEO_OK;
+    }
+    REFUSE("--preset %s: there is none of that name (--help lists them)", name);
+}
+
 /* Sets `values`, beginning with the defaults; stops at --help. */
 static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
     cli_open_standard();
     TRY(cli_defaults(p, values));
+    TRY(cli_apply_preset(p, argc, argv, values));
     for (int i = 1; i < argc; i++) {
         const cli_option *option = cli_find(p, argv[i]);
         *help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
@@ -199,6 +231,11 @@ static void cli_print_help(const cli_program *p) {
         snprintf(text, sizeof text, o->normal ? "%s [%s]" : "%s", o->help, o->normal);
         printf("  --%s %-*s ", o->name, 22 - (int)strlen(o->name), o->argument);
         cli_print_wrapped(text, 28, 100);
+    }
+    for (const cli_preset *preset = p->presets; preset && preset->name; preset++) {
+        printf("\n--preset %s:\n ", preset->name);
+        for (const char *const *v = preset->values; *v; v += 2) printf(" --%s %s", v[0], v[1]);
+        printf("\n");
     }
     printf("\nCtrl-C and SIGTERM end a run after the step it is at, with its checkpoint, log and "
            "report;\nthe exit status is then 128 + the signal. A second one ends it at once, also "

@@ -255,6 +255,47 @@ static void can_be_learned(void) {
     neo_schema_destroy(s);
 }
 
+/* Bags of fixed lengths: each feature has its own, and the first id determines the others, which
+   spread over all rows. */
+static void fixed_bags(void) {
+    enum { SAMPLES = 3000, ROWS = 50, MOST = 100 };
+    static int64_t seen[3][ROWS][MOST];
+    static char used[ROWS];
+    const int32_t hot[3] = {MOST, 1, 3};
+    const int64_t rows[3] = {ROWS, ROWS, 7};
+    int distinct = 0;
+    neo_synthetic_desc d = {.samples = SAMPLES, .feature_count = 3, .rows_per_feature = rows,
+                            .hot = hot};
+    neo_schema *s = NULL;
+    neo_reader *r = NULL;
+    neo_batch b;
+    memset(seen, 0xFF, sizeof seen);
+    CHECK_OK(neo_schema_synthetic(ctx, &d, &s));
+    REQUIRE(s);
+    neo_reader_desc rd = {.schema = s, .batch = 128, .threads = 2};
+    CHECK_OK(neo_reader_open(ctx, &rd, &r));
+    while (neo_reader_next(r, &b) == NEO_OK)
+        for (int t = 0; t < 3; t++)
+            for (int64_t i = 0; i < b.size; i++) {
+                int64_t begin = b.sparse.offsets[t * b.size + i];
+                const int64_t *ids = (const int64_t *)b.sparse.ids + begin;
+                REQUIRE(b.sparse.offsets[t * b.size + i + 1] - begin == hot[t]);
+                for (int k = 0; k < hot[t]; k++) {
+                    REQUIRE(ids[k] >= 0 && ids[k] < rows[t]);
+                    CHECK(seen[t][ids[0]][k] == -1 || seen[t][ids[0]][k] == ids[k]);
+                    seen[t][ids[0]][k] = ids[k];
+                    if (t == 0 && k > 0) used[ids[k]] = 1;
+                }
+            }
+    for (int i = 0; i < ROWS; i++) distinct += used[i];
+    CHECK(distinct == ROWS);
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+    const int32_t wrong[3] = {1, 0, 3};
+    d.hot = wrong;
+    CHECK_ERR(neo_schema_synthetic(ctx, &d, &s), NEO_ERR_ARG, "hot of feature 1 is 0");
+}
+
 int main(void) {
     ctx = test_ctx(2, NEO_ISA_BEST, 1);
     size_t bytes = neo_ctx_memory(ctx).bytes;
@@ -264,6 +305,7 @@ int main(void) {
     RUN(through_a_criteo_file);
     RUN(zipf_law);
     RUN(bags_of_several_ids);
+    RUN(fixed_bags);
     RUN(can_be_learned);
     if (neo_ctx_memory(ctx).bytes != bytes) {
         printf("FAILED leak\n");

@@ -970,6 +970,33 @@ fi
 refused "mllog without training" 'the log of a training' $mllog --mllog "$W/mllog" --summary
 refused "a directory as mllog" "$W: cannot be written" $mllog --mllog "$W"
 
+# Published configurations, whose values other options override; evaluation within an epoch.
+preset="--synthetic 240 --rows 40 --batch 30 --threads 1 --repro-shards 4"
+for name in mlperf-dcnv2 criteo-kaggle; do
+    part || continue
+    $D --preset $name $preset --summary >"$W/out" 2>"$W/err"
+    case $name in
+        mlperf-dcnv2) layers='cross.*512 x 3456|C21 .*40 x 128|C6 .*3 x 128' count=3 ;;
+        *) layers='bottom.2.weight .*256 x 512|C3 .*40 x 16|C9 .*3 x 16' count=3 ;;
+    esac
+    if [ "$(grep -cE "$layers" "$W/out")" -ge $count ]; then pass; else \
+        fail "--preset $name --summary: $(cat "$W/out" "$W/err" | tail -3)"; fi
+    light="--bottom 13-8 --dim 8 --top 8-1"
+    [ $name = criteo-kaggle ] || light="$light --cross 2x5"
+    base_preset=$(digest --preset $name $preset $light --eval-every 1)
+    same "--preset $name, evaluated within" \
+        "$(digest $preset $light --ranks 3 --eval-every 1/4 --mllog "$W/mllog" --preset $name)" \
+        "$base_preset"
+    same "--preset $name: evaluations" "$(grep -c eval_accuracy "$W/mllog")" 4
+    same "--preset $name: when" "$(sed -n '/eval_accuracy/s/.*epoch_num": \([^}]*\).*/\1/p' \
+        "$W/mllog" | tr '\n' ' ')" "0.25 0.5 0.75 1 "
+done
+refused "a preset that is none" '--preset dcn: there is none' $preset --preset dcn
+refused "--eval-every 2" '--eval-every 2: not a part of an epoch' $preset --eval-every 2
+refused "--eval-every 1/x" '--eval-every 1/x: not a part' $preset --eval-every 1/x
+refused "--eval-every without data" '--eval-every needs --test' --data a --eval-every 1/2
+if $D --help | grep -q -- '--top 1024-1024-512-256-1'; then pass; else fail "--help: presets"; fi
+
 # A log that ends in half a line goes on with a whole one.
 rm -rf "$W/half"
 $D $model --checkpoint "$W/half" --log "$W/half.jsonl" >"$W/run" 2>"$W/err"

@@ -15,6 +15,9 @@ typedef struct schema_call {
 /* ---- the schema of each ---- */
 
 static neo_status criteo_schema(const schema_call *c) {
+    int64_t rows[26];
+    if (tables_of_preset(c->o, rows))
+        return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows, rows, c->out);
     return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows ? c->o->rows : 100000, NULL, c->out);
 }
 /* The description of columns, of which the Adult data's lies beside them. */
@@ -166,7 +169,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
 /* Options that have no effect with a format. */
 static neo_status check_known_format(const options *o, const format *f) {
     if (o->synthetic && f != FORMATS) REFUSE("--synthetic has no --format %s", f->name);
-    if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
+    if (o->rows && !f->rows && !o->preset) REFUSE("--rows: --format %s knows its rows", f->name);
     if (o->columns && !f->columns)
         REFUSE("--columns is for --format delimited or adult, not %s", f->name);
     if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);
@@ -190,6 +193,9 @@ static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, neo_schema *
                                     neo_schema **test) {
     int64_t samples = o->synthetic;
     neo_synthetic_desc d = {.samples = samples, .rows = o->rows};
+    int64_t rows[26];
+    const preset_tables *preset = tables_of_preset(o, rows);
+    if (preset) d.rows_per_feature = rows, d.hot = preset->hot;
     TRY(neo_schema_synthetic(ctx, &d, train));
     d.samples = samples / 4 + 1;
     d.first_sample = samples;

@@ -69,6 +69,7 @@ static neo_status parse_optimizer(const char *name, neo_optim_kind *dense,
     static const kind KINDS[] = {
         {"sgd", NEO_OPTIM_SGD, NEO_BAG_SGD},
         {"adagrad", NEO_OPTIM_ADAGRAD, NEO_BAG_ROWWISE_ADAGRAD},
+        {"adagrad-full", NEO_OPTIM_ADAGRAD, NEO_BAG_ADAGRAD},
         {"adam", NEO_OPTIM_ADAM, NEO_BAG_ADAM},
         {"adamw", NEO_OPTIM_ADAMW, NEO_BAG_ADAM},
         {"lamb", NEO_OPTIM_LAMB, NEO_BAG_LAMB},
@@ -80,7 +81,7 @@ static neo_status parse_optimizer(const char *name, neo_optim_kind *dense,
         *bag = KINDS[i].bag;
         return NEO_OK;
     }
-    REFUSE("--optimizer %s: not sgd, adagrad, adam, adamw, lamb or ftrl", name);
+    REFUSE("--optimizer %s: not sgd, adagrad, adagrad-full, adam, adamw, lamb or ftrl", name);
 }
 
 static neo_status parse_dense_shard(const char *name, neo_fsdp_mode *mode) {

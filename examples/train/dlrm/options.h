@@ -7,7 +7,7 @@ typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log, *mllog;
+    char *load, *predict, *report, *log, *mllog, *preset, *eval_every;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     double lr, weight_decay, eps, l1, l2, clip_norm;
@@ -85,7 +85,15 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("shuffle", shuffle, "N", NULL, 0, 1e9,
               "*samples shuffled together; 0: the order of the file"),
 
+    CLI_TEXT("eval-every", eval_every, "F", NULL,
+             "evaluate within an epoch too, every so much of it, as 1/20 or 0.05: after as many "
+             "whole steps as fit; the last one is at the epoch's end"),
+
     CLI_GROUP("Model"),
+    CLI_TEXT("preset", preset, "NAME", NULL,
+             "*mlperf-dcnv2 or criteo-kaggle: options of a published configuration (below), which "
+             "others override; --rows then limits its tables, and mlperf-dcnv2 generates its 214 "
+             "ids a sample"),
     CLI_TEXT("model", model, "M", "dlrm",
              "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
              "(a cross network over them), lr (logistic regression: a weight of each dense number "
@@ -107,9 +115,10 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_GROUP("Optimizer"),
     CLI_TEXT("optimizer", optimizer, "O", "adagrad",
-             "*sgd, adagrad (tables: row-wise), adam, adamw, lamb or ftrl (FTRL-proximal: --lr is "
-             "its alpha, --eps its beta [1]; gradients are means over the batch, so a beta, --l1 "
-             "and --l2 for sums are divided by --batch)"),
+             "*sgd, adagrad (tables: row-wise), adagrad-full (tables: element by element), adam, "
+             "adamw, lamb or ftrl (FTRL-proximal: --lr is its alpha, --eps its beta [1]; gradients "
+             "are means over the batch, so a beta, --l1 and --l2 for sums are divided by "
+             "--batch)"),
     CLI_NUMBER("lr", lr, "X", "0.01", 1e9, "learning rate"),
     CLI_TEXT("schedule", schedule, "S", "constant",
              "constant, or linear or cosine decay to 0 over all epochs"),
@@ -165,8 +174,45 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
 };
+/* Published configurations: options, and for generated and Criteo data the rows of each table (at
+   most --rows) and, generated, the ids of each feature in a sample. */
+static const cli_preset PRESETS[] = {
+    /* MLPerf Training, recommendation_v2/torchrec_dlrm of mlcommons/training */
+    {"mlperf-dcnv2",
+     {"model", "dcnv2", "dim", "128", "bottom", "13-512-256-128", "cross", "3x512", "top",
+      "1024-1024-512-256-1", "optimizer", "adagrad-full", "lr", "0.005", "eps", "1e-8", "batch",
+      "65536", "rows", "40000000", "eval-every", "1/20", NULL}},
+    /* bench/dlrm_s_criteo_kaggle.sh of facebookresearch/dlrm */
+    {"criteo-kaggle",
+     {"model", "dlrm", "dim", "16", "bottom", "13-512-256-64-16", "top", "512-256-1", "optimizer",
+      "sgd", "lr", "0.1", "batch", "128", "rows", "10131227", NULL}},
+    {NULL, {NULL}},
+};
+typedef struct preset_tables {
+    int64_t rows[26];
+    int32_t hot[26];
+} preset_tables;
+static const preset_tables PRESET_TABLES[] = {
+    {{40000000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 40000000, 3067956, 405282, 10, 2209,
+      11938, 155, 4, 976, 14, 40000000, 40000000, 40000000, 590152, 12973, 108, 36},
+     {3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1}},
+    {{1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992,
+      5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572},
+     {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+};
+/* The tables of --preset, or NULL. rows: of each, at most --rows; hashing needs two. */
+static const preset_tables *tables_of_preset(const options *o, int64_t rows[26]) {
+    int k = 0;
+    if (!o->preset) return NULL;
+    while (strcmp(PRESETS[k].name, o->preset)) k++;
+    for (int t = 0; t < 26; t++)
+        rows[t] = PRESET_TABLES[k].rows[t] < o->rows ? PRESET_TABLES[k].rows[t] : o->rows;
+    return &PRESET_TABLES[k];
+}
+
 static const cli_program DLRM = {"dlrm", "train a recommendation model on one rank or many",
-                                 DLRM_OPTIONS, sizeof DLRM_OPTIONS / sizeof DLRM_OPTIONS[0]};
+                                 DLRM_OPTIONS, sizeof DLRM_OPTIONS / sizeof DLRM_OPTIONS[0],
+                                 PRESETS};
 
 /* The model is only read: nothing trains, nothing is saved. */
 static int reads_only(const options *o) {
@@ -204,6 +250,22 @@ static neo_status check_stdin(const options *o) {
     return NEO_OK;
 }
 
+/* --eval-every: F in (0, 1], or 0: not given. */
+static neo_status parse_eval_every(const char *text, double *fraction) {
+    char *end = NULL;
+    *fraction = 0;
+    if (!text) return NEO_OK;
+    *fraction = strtod(text, &end);
+    if (end != text && *end == '/') {
+        const char *below = end + 1;
+        *fraction /= strtod(below, &end);
+        if (end == below) end = NULL;
+    }
+    if (end == text || !end || *end || !(*fraction > 0 && *fraction <= 1))
+        REFUSE("--eval-every %s: not a part of an epoch, as 1/20 or 0.05", text);
+    return NEO_OK;
+}
+
 /* The model, and what it has not. */
 static neo_status check_model(const options *o) {
     const model_kind *kind = kind_of(o);
@@ -231,6 +293,10 @@ static neo_status check_options(const options *o) {
     if (ranks % o->nodes)
         REFUSE("--nodes %lld: must divide the %lld of --ranks", (long long)o->nodes,
                (long long)ranks);
+    double fraction;
+    TRY(parse_eval_every(o->eval_every, &fraction));
+    if (o->eval_every && !o->preset && !has_test && !o->valid)
+        REFUSE("--eval-every needs --test or --valid");
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
     TRY(check_model(o));
     if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))

@@ -110,12 +110,12 @@ static neo_status print_summary(const run *r) {
     const options *o = r->o;
     static const struct { const char *name; double mlps, tables; } STATE[] = { /* floats, each */
         {"sgd", 0, 0},   {"adagrad", 1, 0}, {"adam", 2, 2},
-        {"adamw", 2, 2}, {"lamb", 2, 2},    {"ftrl", 2, 2}};
+        {"adamw", 2, 2}, {"lamb", 2, 2},    {"ftrl", 2, 2}, {"adagrad-full", 1, 1}};
     int32_t tables = neo_schema_feature_count(m->schema);
     summary s = {0};
     neo_dtype dtype;
     int kind = 0;
-    while (kind < 5 && strcmp(o->optimizer, STATE[kind].name)) kind++;
+    while (kind < 6 && strcmp(o->optimizer, STATE[kind].name)) kind++;
     TRY(parse_rows_dtype(o->rows_dtype, &dtype));
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {

@@ -69,6 +69,45 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     return log_point(r, lr);
 }
 
+/* Steps of an epoch; 0: not known. */
+static int64_t epoch_steps(const run *r) { return r->m.schedule.total_steps / r->o->epochs; }
+
+/* Whether --eval-every asks for an evaluation after step `step`, and the epoch has as many steps
+   more as lie between two. */
+static int is_test_step(const run *r, int64_t step) {
+    double fraction;
+    int64_t steps = epoch_steps(r), done = step - r->epoch * steps;
+    if (parse_eval_every(r->o->eval_every, &fraction) != NEO_OK || fraction <= 0) return 0;
+    if (!r->job->valid_count && !r->job->test_count && !r->o->synthetic) return 0;
+    int64_t between = (int64_t)((double)steps * fraction + 1e-9);
+    if (between < 1) between = 1;
+    return done % between == 0 && steps - done >= between;
+}
+
+/* Figures on the validation data, or else the test data. epochs: trained so far, as 0.05. */
+static neo_status look_within(run *r, double epochs, char *figures, size_t size) {
+    int is_valid = r->job->valid_count > 0;
+    neo_metric_values *values = is_valid ? &r->valid : &r->test;
+    const char *name = is_valid ? "valid" : "test";
+    mllog_epoch(r, "eval_start");
+    TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
+    if (r->stopped) return NEO_OK;
+    mllog_accuracy(r, values, epochs);
+    mllog_epoch(r, "eval_stop");
+    TRY(agree(r->me.comm, log_values(r, name, values)));
+    snprintf(figures, size, "  %s auc=%.4f logloss=%.4f", name, values->auc, values->logloss);
+    return NEO_OK;
+}
+
+/* An evaluation of --eval-every. No batch is under way, and no ids of the next one travel. */
+static neo_status test_within(run *r) {
+    char figures[96] = "";
+    double epochs = (double)r->step / (double)epoch_steps(r);
+    TRY(look_within(r, epochs, figures, sizeof figures));
+    if (!r->stopped) cli_line(&r->me, "epoch %.3f%s\n", epochs, figures);
+    return NEO_OK;
+}
+
 /* Trains to the end of the epoch, or until a signal. */
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
     int64_t started = neo_time_ns();
@@ -84,8 +123,14 @@ static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before)
             return status;
         }
         int last = status == NEO_END || r->m.kept + 1 == r->m.micro_batches;
-        TRY(launch_batch(r, bar, &batch, last, status == NEO_OK, samples_before, &b));
+        int tests = last && status == NEO_OK && is_test_step(r, r->step + 1);
+        TRY(launch_batch(r, bar, &batch, last, status == NEO_OK && !tests, samples_before, &b));
         if (last) TRY(end_step(r, bar, &b, &started));
+        if (!tests || r->stopped) continue;
+        TRY(finish_batch(r, bar, &b));
+        r->train_ns += neo_time_ns() - started;
+        TRY(test_within(r));
+        started = neo_time_ns();
     }
     TRY(finish_batch(r, bar, &b));
     r->train_ns += neo_time_ns() - started;
@@ -126,6 +171,10 @@ static neo_status make_schedule(run *r, int64_t samples) {
     else if (strcmp(o->schedule, "cosine") == 0) s.kind = NEO_SCHEDULE_COSINE;
     else if (strcmp(o->schedule, "constant"))
         REFUSE("--schedule %s: not constant, linear or cosine", o->schedule);
+    double fraction;
+    TRY(parse_eval_every(o->eval_every, &fraction));
+    if (!samples && fraction > 0 && fraction < 1)
+        REFUSE("--eval-every: standard input has no known length");
     if (!samples && strcmp(o->schedule, "constant"))
         REFUSE("--schedule %s: standard input has no known length; use constant", o->schedule);
     r->m.schedule = s;
@@ -165,19 +214,9 @@ static neo_status keep_best(run *r) {
 /* Figures on the validation or the test data after an epoch, and the epoch's line. */
 static neo_status end_epoch(run *r, int64_t started) {
     int is_valid = r->job->valid_count > 0, tests = r->job->test_count || r->o->synthetic;
-    neo_metric_values *values = is_valid ? &r->valid : &r->test;
-    const char *name = is_valid ? "valid" : "test";
     char figures[96] = "";
-    if (is_valid || tests) {
-        mllog_epoch(r, "eval_start");
-        TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
-        if (r->stopped) return NEO_OK;
-        mllog_accuracy(r, values);
-        mllog_epoch(r, "eval_stop");
-        TRY(agree(r->me.comm, log_values(r, name, values)));
-        snprintf(figures, sizeof figures, "  %s auc=%.4f logloss=%.4f", name, values->auc,
-                 values->logloss);
-    }
+    if (is_valid || tests) TRY(look_within(r, (double)r->epoch + 1, figures, sizeof figures));
+    if (r->stopped) return NEO_OK;
     if (is_valid) TRY(keep_best(r));
     if (!r->epoch_samples) return NEO_OK; /* a resumed run had nothing left of it */
     cli_line(&r->me, "epoch %lld/%lld  loss=%.4f%s%s  %.1f s\n", (long long)r->epoch + 1,

@@ -74,7 +74,7 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_TEXT("prompt", prompt, "TEXT", NULL, "that the sample continues; a new line, if none"),
 };
 static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank or many",
-                                GPT_OPTIONS, sizeof GPT_OPTIONS / sizeof GPT_OPTIONS[0]};
+                                GPT_OPTIONS, sizeof GPT_OPTIONS / sizeof GPT_OPTIONS[0], NULL};
 
 static neo_status check_options(const options *o) {
     if (o->width % o->heads)
