@@ -18,8 +18,8 @@
 #:make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md
 #:make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags")
 #:                  BENCH_ARGS=--quick: smaller and shorter
-#:make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec and pandas (installed below
-#:                  build/, 6 GB), in turns with neo; bench/results/cpu.md has the latest whole runs
+#:make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec, pandas, VW and LightGBM
+#:                  (installed below build/, 6 GB), in turns with neo; bench/results/cpu.md has the latest whole runs
 #:                  (PEERS_ARGS="--only gemm,bags --threads 1"; --quick: build/peers/quick.md)
 #:make mpi          build/dlrm_mpi, gpt_mpi, allreduce_mpi, ranks_mpi, bench/comm_mpi, by $(MPICC)
 #:make netns        the MPI test over TCP between network namespaces, and a link that is cut (root)
@@ -210,7 +210,7 @@ $(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
-peers: ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
+peers: $(B)/dlrm ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
 
 clean: ; rm -rf $(B)
 

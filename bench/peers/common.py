@@ -28,7 +28,7 @@ PROTOTYPES = {
         "probe": (P, (P, I, P, P, I, L, L, L, I, P, P)), "probe_run": (I, (P, I, I, P)), "probe_free": (None, (P,)),
         "dlrm": (P, (I, I, L, L, P, I, P, I, F, I)), "dlrm_free": (None, (P,)), "dlrm_param": (P, (P, I)),
         "dlrm_table": (P, (P, I)), "dlrm_step": (I, (P, P, P, P, P, F, P)),
-        "write_tsv": (I, (S, L, L)), "read_tsv": (I, (S, I, L, L, P, P)),
+        "write_tsv": (I, (S, L, L, L, P)), "read_tsv": (I, (S, I, L, L, P, P)),
     },
     "dlrm": {
         "error": (S, ()), "start": (I, (I, L, L, L, S, S, P, P, P, I)), "run": (I, (I, P)), "stop": (I, ()), "place": (I, (I,)),

@@ -228,15 +228,19 @@ SIDE int neo_side_dlrm_step(void *dlrm, float *dense, float *label, const int64_
 }
 
 /* ---- reader ---- */
-/* `count` generated samples as a Criteo TSV file. */
-SIDE int neo_side_write_tsv(const char *path, int64_t count, int64_t rows) {
+/* Generated samples [first, first + count) as a Criteo TSV file. best [2]: the AUC and log loss that
+   the planted truth reaches on them, or NULL. */
+SIDE int neo_side_write_tsv(const char *path, int64_t first, int64_t count, int64_t rows,
+                            double *best) {
     neo_ctx *ctx;
     neo_schema *schema;
     neo_synthetic_desc d = {.samples = count, .rows = rows};
     BENCH_TRY(neo_ctx_create(NULL, &ctx));
     neo_status status = neo_schema_synthetic(ctx, &d, &schema);
     if (status == NEO_OK) {
-        status = neo_synthetic_write_tsv(ctx, schema, path, 0, count);
+        status = neo_synthetic_write_tsv(ctx, schema, path, first, count);
+        if (status == NEO_OK && best)
+            status = neo_schema_best(schema, first, count, &best[0], &best[1]);
         neo_schema_destroy(schema);
     }
     neo_ctx_destroy(ctx);

@@ -45,9 +45,9 @@ def check(path):
 
 with tempfile.TemporaryDirectory() as directory:
     path = os.path.join(directory, "samples.tsv")
-    neo.write_tsv(path.encode(), count, ROWS)
+    neo.write_tsv(path.encode(), 0, count, ROWS, None)
     small = os.path.join(directory, "small.tsv")
-    neo.write_tsv(small.encode(), 2000, ROWS)
+    neo.write_tsv(small.encode(), 0, 2000, ROWS, None)
     check(small)
     if read_neo(path) != len(read_pandas(path)):
         raise AssertionError("they read different numbers of samples")

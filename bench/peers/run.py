@@ -1,10 +1,11 @@
 """Runs the comparisons and writes their table.
 
-    python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--report]
+    python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--lines N] [--report]
 
 What a comparison gives with a number of threads is kept in build/peers/results, until the same has run again without error; quick
 runs apart from whole ones. bench/results/cpu.md is then written from the whole runs that are there, and says when each was and
-which there are none of; a quick run is in build/peers/quick.md. --report: only write the tables.
+which there are none of; a quick run is in build/peers/quick.md. --lines: of the data of ctr
+(10,000,000). --report: only write the tables.
 """
 
 import argparse
@@ -20,12 +21,13 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 # script, does it run with one thread, and with several
 SCRIPTS = {"gemm": (1, 1), "mlp": (1, 1), "bags": (1, 1), "dlrm": (1, 1), "ranks": (0, 1), "gpt": (1, 1), "reader": (1, 0),
-           "start": (1, 0)}
+           "start": (1, 0), "ctr": (1, 1)}
 TITLES = {  # of the families of figures
     "gemm": "Matrix products f32", "gemm bf16": "Matrix products bf16", "mlp": "Layers of the DLRMs",
     "mlp bf16": "Layers of the DLRMs, bf16", "bags forward": "Bags, forward",
     "bags backward": "Bags, backward with the optimizer's step", "dlrm step": "DLRM, one step",
     "two-rank step": "DLRM on two ranks, one step", "gpt step": "GPT, one step", "reader": "Reader", "start": "Start of a process",
+    "ctr": "Models of clicks, from text",
 }
 # (title, family, peers that count, least geometric mean)
 MEANS = [("Layers, geometric mean", "mlp", ("F.linear",), 1.25),
@@ -73,7 +75,7 @@ def machine():
     versions = []
     from importlib import metadata
 
-    for package in ("torch", "fbgemm_gpu-cpu", "torchrec", "numpy", "pandas"):
+    for package in ("torch", "fbgemm_gpu-cpu", "torchrec", "numpy", "pandas", "vowpalwabbit", "lightgbm"):
         try:
             versions.append("%s %s" % (package, metadata.version(package)))
         except metadata.PackageNotFoundError:
@@ -159,6 +161,20 @@ def machines_of(results):
     return sorted({r["machine"] for r in results.values()})
 
 
+def ladder(lines):
+    """Programs on the same data, the best AUC first; per data and threads."""
+    if not lines:
+        return []
+    text = ["", "## The ladder of models of clicks", "", "| data | lines | threads | program | s | CPU s | klines/s/core | AUC | below the best | log loss |",
+            "|---|---|---|---|---|---|---|---|---|---|"]
+    tasks = list(dict.fromkeys(x["what"] for x in lines))
+    for x in sorted(lines, key=lambda x: (tasks.index(x["what"]), x["threads"], -x["auc"])):
+        text.append("| %s | %d | %d | %s | %.1f | %.1f | %.0f | %.4f | %s | %.4f |" % (
+            x["what"], x["lines"], x["threads"], x["program"], x["seconds"], x["cpu"], x["rate"] / 1e3, x["auc"],
+            "" if x["short"] is None else "%.4f" % x["short"], x["logloss"]))
+    return text
+
+
 def write_table(results, path):
     lines = [line for r in results.values() for line in r["lines"]]
     machines = machines_of(results)
@@ -200,6 +216,7 @@ def write_table(results, path):
         own = [x for x in lines if x["family"] == family and not (family in ("mlp", "gemm") and x["peer"] in ("openblas", "torch"))]
         if own:
             text += ["", "## " + title, "", HEADER] + [row(x) for x in own]
+    text += ladder([x for x in lines if x["family"] == "ladder"])
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(path, "w") as f:
         f.write("\n".join(text) + "\n")
@@ -243,8 +260,11 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default=",".join(SCRIPTS))
     parser.add_argument("--threads", default="")
+    parser.add_argument("--lines", type=int)
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
+    if args.lines:
+        os.environ["NEO_PEERS_LINES"] = str(args.lines)
     cores = len(os.sched_getaffinity(0))
     counts = [int(t) for t in args.threads.split(",") if t] or [1, 2][: min(cores, 2)]
     chosen = args.only.split(",")

@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import common
+import ctr
 import run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -119,6 +120,25 @@ def check_examples():
     assert 0 < losses[-1] < losses[0], losses
 
 
+def check_ladder():
+    """neo's programs of the ladder, on few lines; figures() on few numbers."""
+    assert ctr.figures([0, 1, 0, 1], [0.1, 0.9, 0.5, 0.5])[0] == 0.875
+    with tempfile.TemporaryDirectory() as folder:
+        for task in (ctr.criteo(folder, 300), ctr.movies(folder, 300)):
+            assert task.lines == {"train": 300, "test": 30} and 0.5 < task.best[0] < 1, (task.lines, task.best)
+            for kind in (".vw", ".ids"):
+                with open(task.path["train"] + kind) as f:
+                    assert len(f.readlines()) == 300
+            with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
+                class Args:
+                    threads, quick = 1, True
+
+                Args.out = out.name
+                ctr.run_task(Args, task, (), 1)
+                lines = out.readlines()
+            assert len(lines) == len(ctr.NEO[task.name]) and '"auc"' in lines[0], lines
+
+
 def check_turns():
     class Args:
         threads, quick = 1, True
@@ -214,6 +234,7 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--side":
         check_side()
         check_examples()
+        check_ladder()
     print("ok")
 
 

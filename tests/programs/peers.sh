@@ -30,7 +30,7 @@ for name in side dlrm gpt; do
         fail "neo_$name.c: $(head -3 "$W/err")"
     fi
 done
-if NEO_PEERS_BUILD=$W PYTHONDONTWRITEBYTECODE=1 $PYTHON bench/peers/self_test.py --side >"$W/out" \
+if NEO_PEERS_BUILD=$W NEO_DLRM=$B/dlrm PYTHONDONTWRITEBYTECODE=1 $PYTHON bench/peers/self_test.py --side >"$W/out" \
     2>&1; then
     pass
 else
