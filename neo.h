@@ -8584,8 +8584,8 @@ static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
    >>impl-wukong
 
    A layer of public calls alone. W X multiplies rows of one sample, so rows become columns and
-   back: [B][features][dim] as [B dim][features] is one product by W^T, whose sample is `dim` rows of a
-   leaf; the norm behind has `features` rows of one.
+   back: [B][features][dim] as [B dim][features] is one product by W^T, whose sample is `dim` rows
+   of a leaf; the norm behind has `features` rows of one.
    ------------------------------------------------------------------------ */
 NEO__HOT_END
 enum { NEO__WUKONG_PARAMS = 5 }; /* of a layer but its MLP: in the order of neo__wukong_params */
@@ -8597,8 +8597,8 @@ struct neo_wukong {
     neo_wukong_desc desc; /* name: NULL */
     const neo_param *param[(int)NEO_MAX_LAYERS * (int)NEO__WUKONG_PARAMS];
     neo_mlp *mlp[NEO_MAX_LAYERS];
-    /* Buffers of a layer, for the backward: its input after the first's, [B dim][features] of it, products
-       behind a copy of the first row, their norm, concat + X; each norm's stats. */
+    /* Buffers of a layer, for the backward: its input after the first's, [B dim][features] of it,
+       products behind a copy of the first row, their norm, concat + X; each norm's stats. */
     void *x[NEO_MAX_LAYERS], *turned[NEO_MAX_LAYERS], *z[NEO_MAX_LAYERS], *pairs[NEO_MAX_LAYERS],
         *u[NEO_MAX_LAYERS], *pairs_stats[NEO_MAX_LAYERS], *stats[NEO_MAX_LAYERS];
     void *grad, *du, *dz, *dpairs; /* of x and the others */

@@ -201,7 +201,8 @@ same "wukong, bf16" "$(digest $model --model wukong --dtype bf16 --repro-shards 
     "$(digest $model --model wukong --dtype bf16 --repro-shards 8)"
 same "deepfm, bf16" "$(digest $this --dtype bf16 --ranks 3)" "$(digest $this --dtype bf16)"
 plain="--synthetic 200 --rows 50"
-refused "a model that is none" '--model fmm: not dlrm, dcnv2, wukong, lr, fm, ffm or deepfm' $plain \
+refused "a model that is none" \
+    '--model fmm: not dlrm, dcnv2, wukong, lr, fm, ffm or deepfm' $plain \
     --model fmm
 refused "--dim of lr" '--dim 8: --model lr has one weight' $plain --model lr --dim 8
 refused "--dim 1 of fm" '--dim 1: --model fm has a weight' $plain --model fm --dim 1

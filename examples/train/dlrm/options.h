@@ -91,16 +91,17 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("model", model, "M", "dlrm",
              "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
              "(a cross network over them), wukong (Wukong layers over them), lr (logistic "
-             "regression: a weight of each dense number and id), fm (lr, and dot products of all pairs of pooled rows of two features; a "
-             "row's last column is its weight; dense numbers stay linear), ffm (field-aware: a row "
-             "has other factors for each feature that it meets) or deepfm (fm, and the top MLP "
-             "over dense numbers and rows without their weights)"),
+             "regression: a weight of each dense number and id), fm (lr, and dot products of all "
+             "pairs of pooled rows of two features; a row's last column is its weight; dense "
+             "numbers stay linear), ffm (field-aware: a row has other factors for each feature "
+             "that it meets) or deepfm (fm, and the top MLP over dense numbers and rows without their "
+             "weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
              "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64; no more than "
              "columns]"),
     CLI_TEXT("wukong", wukong, "LxH", NULL,
-             "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer gives are "
-             "linear in those it takes [2x64]"),
+             "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer gives "
+             "are linear in those it takes [2x64]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
               "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
