@@ -74,8 +74,8 @@
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
                >>impl-mlp >>impl-interact >>impl-activation >>impl-cross >>impl-norm
-               >>impl-embedding >>impl-attention >>impl-losses >>impl-params >>impl-optim
-               >>impl-gradcheck
+               >>impl-wukong >>impl-embedding >>impl-attention >>impl-losses >>impl-params
+               >>impl-optim >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
                >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu
@@ -978,6 +978,40 @@ NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, 
                                    neo_tensor e, neo_tensor y);
 NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                     neo_tensor e, neo_tensor dy, neo_tensor de);
+
+/* A stack of Wukong layers (arXiv 2403.02545). The rows X of a sample, `features` of `dim`, become
+   as many: LN(concat(machine, linear) + X), row by row, where linear = W X are the last `linear`
+   rows, and machine = reshape(MLP(LN(products of all pairs of rows))) are the others. Of the
+   products X X^T each is taken once, the diagonal too: in the order of neo_interact_forward. */
+typedef struct neo_wukong neo_wukong;
+typedef struct neo_wukong_desc {
+    const char *name;  /* parameters of layer i are <name>.<i>.pairs.weight and .bias of the norm of
+                          the products, .machine.0. and .machine.2. of the MLP, .linear.weight
+                          [linear][features], .norm.weight and .bias [dim]; required */
+    int64_t features;  /* rows of a sample, at least 2; required */
+    int64_t dim;       /* columns of a row; required */
+    int64_t linear;    /* 1 .. features - 1; required */
+    int64_t hidden;    /* width of the MLP's one hidden layer, a ReLU behind it; required */
+    int layers;        /* 1 .. NEO_MAX_LAYERS; required */
+    int64_t max_batch; /* largest batch of forward; required */
+    neo_dtype dtype;   /* of the MLP's products, as of neo_mlp_desc; the rest is f32 */
+} neo_wukong_desc;
+
+/* neo_wukong_create: add the layers' parameters to params: of the MLP as NEO_MLP_INIT_DLRM, W ~
+   N(0, sqrt(2/(linear + features))), the norms' weights 1 and biases 0, their eps 1e-5.
+   neo_wukong_workspace_bytes: what create takes from the allocator besides the parameters.
+   neo_wukong_forward, _backward: as of neo_mlp; dx may be none.
+   Shapes   x, y, dy, dx [B][features dim], B <= max_batch; f32, contiguous.
+   Errors   NEO_ERR_ARG; NEO_ERR_MEMORY; NEO_ERR_SHAPE; NEO_ERR_CAPACITY: B > max_batch.
+            NEO_ERR_STATE: backward without its forward. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_wukong_create(neo_ctx *ctx, neo_params *params,
+                                                       const neo_wukong_desc *desc,
+                                                       neo_wukong **wukong);
+NEO_API void neo_wukong_destroy(neo_wukong *wukong);
+NEO_API size_t neo_wukong_workspace_bytes(const neo_wukong_desc *desc);
+NEO_API neo_status neo_wukong_forward(neo_wukong *wukong, neo_tensor x, neo_tensor y);
+NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *leaves, neo_tensor dy,
+                                       neo_tensor dx);
 
 /* ---------------------------------------------------------------------------
    >>losses
@@ -8545,6 +8579,323 @@ static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
         neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
 }
+
+/* ---------------------------------------------------------------------------
+   >>impl-wukong
+
+   A layer of public calls alone. W X multiplies rows of one sample, so rows become columns and
+   back: [B][features][dim] as [B dim][features] is one product by W^T, whose sample is `dim` rows
+   of a leaf; the norm behind has `features` rows of one.
+   ------------------------------------------------------------------------ */
+NEO__HOT_END
+enum { NEO__WUKONG_PARAMS = 5 }; /* of a layer but its MLP: in the order of neo__wukong_params */
+struct neo_wukong {
+    neo_ctx *ctx;
+    neo__live live;
+    char *data;
+    size_t data_bytes;
+    neo_wukong_desc desc; /* name: NULL */
+    const neo_param *param[(int)NEO_MAX_LAYERS * (int)NEO__WUKONG_PARAMS];
+    neo_mlp *mlp[NEO_MAX_LAYERS];
+    /* Buffers of a layer, for the backward: its input after the first's, [B dim][features] of it,
+       products behind a copy of the first row, their norm, concat + X; each norm's stats. */
+    void *x[NEO_MAX_LAYERS], *turned[NEO_MAX_LAYERS], *z[NEO_MAX_LAYERS], *pairs[NEO_MAX_LAYERS],
+        *u[NEO_MAX_LAYERS], *pairs_stats[NEO_MAX_LAYERS], *stats[NEO_MAX_LAYERS];
+    void *grad, *du, *dz, *dpairs; /* of x and the others */
+    void *line, *dturned;          /* the linear part [B dim][linear], and the gradient of turned */
+    neo_tensor in;                 /* x of the last forward */
+    int forward_done;
+};
+
+static neo_status neo__wukong_check(const neo_wukong_desc *desc, const char *fn) {
+    NEO__CHECK(desc && desc->name && desc->name[0], NEO_ERR_ARG, "%s: a name is required", fn);
+    NEO__CHECK(desc->layers >= 1 && desc->layers <= NEO_MAX_LAYERS, NEO_ERR_ARG,
+               "%s: %s: layers is %d, not in 1 .. %d", fn, desc->name, desc->layers,
+               NEO_MAX_LAYERS);
+    NEO__CHECK(desc->features >= 2 && desc->features <= NEO__INTERACT_MAX_FEATURES + 1, NEO_ERR_ARG,
+               "%s: %s: features is %" PRId64 ", not in 2 .. %d", fn, desc->name, desc->features,
+               (int)NEO__INTERACT_MAX_FEATURES + 1);
+    NEO__CHECK(desc->linear >= 1 && desc->linear < desc->features, NEO_ERR_ARG,
+               "%s: %s: linear is %" PRId64 ", not in 1 .. features - 1", fn, desc->name,
+               desc->linear);
+    NEO__CHECK(desc->dim > 0 && desc->hidden > 0 && desc->max_batch > 0, NEO_ERR_ARG,
+               "%s: %s: dim is %" PRId64 ", hidden %" PRId64 ", max_batch %" PRId64, fn, desc->name,
+               desc->dim, desc->hidden, desc->max_batch);
+    NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: %s: dtype %s is neither f32 nor bf16", fn, desc->name,
+               neo_dtype_name(desc->dtype));
+    return NEO_OK;
+}
+static int64_t neo__wukong_pairs(const neo_wukong_desc *d) {
+    return d->features * (d->features + 1) / 2;
+}
+static neo_mlp_desc neo__wukong_mlp(const neo_wukong_desc *desc, const char *name) {
+    NEO__ZERO(neo_mlp_desc, d);
+    d.name = name;
+    d.width_count = 3;
+    d.widths[0] = neo__wukong_pairs(desc);
+    d.widths[1] = desc->hidden;
+    d.widths[2] = (desc->features - desc->linear) * desc->dim;
+    d.max_batch = desc->max_batch;
+    d.act = NEO_ACT_RELU;
+    d.dtype = desc->dtype;
+    return d;
+}
+/* Cut the block into buffers; NULL: count its bytes alone. */
+static size_t neo__wukong_layout(neo_wukong *wukong, const neo_wukong_desc *desc, char *block) {
+    neo__carve carve = {block, 0};
+    const int64_t batch = desc->max_batch, pairs = neo__wukong_pairs(desc);
+    const int64_t features = desc->features, dim = desc->dim;
+    const int64_t width = features < INT64_MAX / dim ? features * dim : INT64_MAX;
+    for (int i = 0; i < desc->layers; i++) {
+        if (i > 0) neo__layer_carve(&carve, &wukong->x[i], NEO_F32, batch, width);
+        neo__layer_carve(&carve, &wukong->turned[i], NEO_F32, batch, width);
+        neo__layer_carve(&carve, &wukong->z[i], NEO_F32, batch, dim + pairs);
+        neo__layer_carve(&carve, &wukong->pairs[i], NEO_F32, batch, pairs);
+        neo__layer_carve(&carve, &wukong->u[i], NEO_F32, batch, width);
+        neo__layer_carve(&carve, &wukong->pairs_stats[i], NEO_F32, batch, 2);
+        neo__layer_carve(&carve, &wukong->stats[i], NEO_F32, batch, 2 * features);
+    }
+    if (desc->layers > 1) neo__layer_carve(&carve, &wukong->grad, NEO_F32, batch, width);
+    neo__layer_carve(&carve, &wukong->du, NEO_F32, batch, width);
+    neo__layer_carve(&carve, &wukong->dz, NEO_F32, batch, dim + pairs);
+    neo__layer_carve(&carve, &wukong->dpairs, NEO_F32, batch, pairs);
+    neo__layer_carve(&carve, &wukong->line, NEO_F32, batch, width);
+    neo__layer_carve(&carve, &wukong->dturned, NEO_F32, batch, width);
+    return carve.at;
+}
+static size_t neo__wukong_data_bytes(const neo_wukong_desc *desc) {
+    NEO__ZERO(neo_wukong, wukong);
+    return neo__wukong_layout(&wukong, desc, NULL);
+}
+NEO_API size_t neo_wukong_workspace_bytes(const neo_wukong_desc *desc) {
+    if (neo__wukong_check(desc, "neo_wukong_workspace_bytes") != NEO_OK) return 0;
+    const neo_mlp_desc mlp = neo__wukong_mlp(desc, desc->name);
+    const size_t mlps = neo__size_mul((size_t)desc->layers, neo_mlp_workspace_bytes(&mlp));
+    return neo__size_add(neo__size_add(sizeof(neo_wukong), mlps), neo__wukong_data_bytes(desc));
+}
+
+static neo_status neo__wukong_params(neo_wukong *wukong, neo_params *params,
+                                     const neo_wukong_desc *desc) {
+    static const char *const kinds[NEO__WUKONG_PARAMS] = {"pairs.weight", "pairs.bias",
+                                                          "linear.weight", "norm.weight",
+                                                          "norm.bias"};
+    const int64_t pairs = neo__wukong_pairs(desc);
+    const int64_t shapes[NEO__WUKONG_PARAMS][2] = {
+        {pairs, 0}, {pairs, 0}, {desc->linear, desc->features}, {desc->dim, 0}, {desc->dim, 0}};
+    const neo_init zeros = {NEO_INIT_DEFAULT, 0.0f, 0.0f}, ones = {NEO_INIT_CONSTANT, 1.0f, 0.0f};
+    const neo_init normal = {NEO_INIT_NORMAL, 0.0f,
+                             (float)sqrt(2.0 / (double)(desc->linear + desc->features))};
+    const neo_init inits[NEO__WUKONG_PARAMS] = {ones, zeros, normal, ones, zeros};
+    char name[256];
+    NEO__CHECK(strlen(desc->name) + 40 <= sizeof name, NEO_ERR_ARG,
+               "neo_wukong_create: the name is too long");
+    for (int i = 0; i < desc->layers; i++) {
+        for (int k = 0; k < NEO__WUKONG_PARAMS; k++) {
+            snprintf(name, sizeof name, "%s.%d.%s", desc->name, i, kinds[k]);
+            NEO__TRY(neo_params_add(params, name, k == 2 ? 2 : 1, shapes[k], inits[k],
+                                    &wukong->param[NEO__WUKONG_PARAMS * i + k]));
+        }
+        snprintf(name, sizeof name, "%s.%d.machine", desc->name, i);
+        const neo_mlp_desc mlp = neo__wukong_mlp(desc, name);
+        NEO__TRY(neo_mlp_create(wukong->ctx, params, &mlp, &wukong->mlp[i]));
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_wukong_create(neo_ctx *ctx, neo_params *params, const neo_wukong_desc *desc,
+                                     neo_wukong **out) {
+    static const char *const fn = "neo_wukong_create";
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: wukong is NULL", fn);
+    *out = NULL;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(params, NEO_ERR_ARG, "%s: params is NULL", fn);
+    NEO__TRY(neo__check_device(ctx, neo__params_ctx(params), fn, "params are"));
+    NEO__TRY(neo__wukong_check(desc, fn));
+    const size_t bytes = neo__wukong_data_bytes(desc);
+    char *data;
+    neo_wukong *wukong =
+        (neo_wukong *)neo__alloc_with_data(ctx, fn, desc->name, sizeof *wukong, bytes, &data);
+    if (!wukong) return NEO_ERR_MEMORY;
+    (void)neo__wukong_layout(wukong, desc, data);
+    wukong->ctx = ctx;
+    wukong->data = data;
+    wukong->data_bytes = bytes;
+    wukong->desc = *desc;
+    wukong->desc.name = NULL;
+    const int before = neo_params_count(params);
+    neo__fp_state fp = neo__fp_enter();
+    neo_status status = neo__wukong_params(wukong, params, desc);
+    neo__fp_leave(fp);
+    if (status != NEO_OK) {
+        neo__params_truncate(params, before);
+        neo_wukong_destroy(wukong);
+        return status;
+    }
+    neo__live_begin(ctx, &wukong->live, "Wukong layers", desc->name);
+    *out = wukong;
+    return NEO_OK;
+}
+NEO_API void neo_wukong_destroy(neo_wukong *wukong) {
+    if (!wukong) return;
+    neo__live_end(wukong->ctx, &wukong->live);
+    for (int i = 0; i < NEO_MAX_LAYERS; i++) neo_mlp_destroy(wukong->mlp[i]);
+    neo__data_free(wukong->ctx, wukong->data, wukong->data_bytes);
+    neo_free(wukong->ctx, wukong, sizeof *wukong);
+}
+
+/* A buffer of this batch's samples times `rows` as a matrix. */
+static neo_tensor neo__wukong_rows(const neo_wukong *wukong, void *data, int64_t rows,
+                                   int64_t cols) {
+    return neo__layer_rows(wukong->ctx, data, NEO_F32, wukong->in.shape[0] * rows, cols);
+}
+static neo_tensor neo__wukong_x(const neo_wukong *wukong, int layer) {
+    const neo_tensor in = wukong->in;
+    return layer == 0 ? in : neo__wukong_rows(wukong, wukong->x[layer], 1, in.shape[1]);
+}
+/* Rows of `dim` columns, one of a matrix being several, as rows of their own. */
+static neo_tensor neo__wukong_apart(const neo_wukong *wukong, neo_tensor t) {
+    const int64_t shape[2] = {t.shape[0] * wukong->desc.features, wukong->desc.dim};
+    return neo_tensor_reshape(t, 2, shape);
+}
+/* Columns [first, end) of t, of each sample `rows` of dim, from or to (back) [B dim][rows]. */
+static neo_status neo__wukong_turn(const neo_wukong *wukong, neo_tensor t, int64_t first,
+                                   neo_tensor turned, int back) {
+    const int64_t dim = wukong->desc.dim, rows = turned.shape[1];
+    const int64_t shape[3] = {t.shape[0], dim, rows};
+    const int64_t row = t.stride[0];
+    t = neo_tensor_slice(t, 1, first * dim, rows * dim);
+    t.ndim = 3;
+    t.shape[1] = dim, t.shape[2] = rows;
+    t.stride[0] = row, t.stride[1] = 1, t.stride[2] = dim;
+    turned = neo_tensor_reshape(turned, 3, shape);
+    return back ? neo_tensor_copy(wukong->ctx, turned, t) : neo_tensor_copy(wukong->ctx, t, turned);
+}
+/* Columns of a sample's first row, of the others, and of the machine's result. */
+static neo_tensor neo__wukong_first(const neo_wukong *wukong, neo_tensor t) {
+    return neo_tensor_slice(t, 1, 0, wukong->desc.dim);
+}
+static neo_tensor neo__wukong_rest(const neo_wukong *wukong, neo_tensor t) {
+    return neo_tensor_slice(t, 1, wukong->desc.dim, t.shape[1] - wukong->desc.dim);
+}
+static neo_tensor neo__wukong_machine(const neo_wukong *wukong, neo_tensor t) {
+    const neo_wukong_desc *d = &wukong->desc;
+    return neo_tensor_slice(t, 1, 0, (d->features - d->linear) * d->dim);
+}
+
+static neo_status neo__wukong_layer(neo_wukong *wukong, int i, neo_tensor x, neo_tensor y) {
+    neo_ctx *ctx = wukong->ctx;
+    const neo_wukong_desc *d = &wukong->desc;
+    const neo_param *const *param = wukong->param + NEO__WUKONG_PARAMS * i;
+    const int64_t width = d->features * d->dim, pair_count = neo__wukong_pairs(d);
+    const neo_tensor u = neo__wukong_rows(wukong, wukong->u[i], 1, width);
+    const neo_tensor z = neo__wukong_rows(wukong, wukong->z[i], 1, d->dim + pair_count);
+    const neo_tensor pairs = neo__wukong_rows(wukong, wukong->pairs[i], 1, pair_count);
+    const neo_tensor turned = neo__wukong_rows(wukong, wukong->turned[i], d->dim, d->features);
+    const neo_tensor line = neo__wukong_rows(wukong, wukong->line, d->dim, d->linear);
+    NEO__TRY(neo_interact_forward(ctx, 1, neo__wukong_first(wukong, x),
+                                  neo__wukong_rest(wukong, x), z));
+    NEO__TRY(neo_layer_norm_forward(ctx, neo__wukong_rest(wukong, z), param[0]->value,
+                                    param[1]->value, 1e-5f, pairs,
+                                    neo__wukong_rows(wukong, wukong->pairs_stats[i], 1, 2)));
+    NEO__TRY(neo_mlp_forward(wukong->mlp[i], pairs, neo__wukong_machine(wukong, u)));
+    NEO__TRY(neo__wukong_turn(wukong, x, 0, turned, 0));
+    NEO__TRY(neo_linear_forward(ctx, turned, param[2]->value, neo_tensor_none(), NEO_ACT_NONE,
+                                line));
+    NEO__TRY(neo__wukong_turn(wukong, u, d->features - d->linear, line, 1));
+    NEO__TRY(neo_add(ctx, u, x));
+    return neo_layer_norm_forward(ctx, neo__wukong_apart(wukong, u), param[3]->value,
+                                  param[4]->value, 1e-5f, neo__wukong_apart(wukong, y),
+                                  neo__wukong_rows(wukong, wukong->stats[i], d->features, 2));
+}
+NEO_API neo_status neo_wukong_forward(neo_wukong *wukong, neo_tensor x, neo_tensor y) {
+    static const char *const fn = "neo_wukong_forward";
+    NEO__CHECK_LIVE(wukong, fn, "wukong");
+    const neo_wukong_desc *d = &wukong->desc;
+    const int64_t width = d->features * d->dim;
+    NEO__TRY(neo__layer_check_forward(wukong->ctx, fn, d->max_batch, x, width, y, width));
+    NEO__CHECK(neo_tensor_is_contiguous(x) && neo_tensor_is_contiguous(y), NEO_ERR_SHAPE,
+               "%s: x or y is not contiguous", fn);
+    NEO__TRY(neo__params_present(wukong->param, NEO__WUKONG_PARAMS * d->layers, 0, fn));
+    wukong->in = x;
+    wukong->forward_done = 0;
+    for (int i = 0; i < d->layers; i++)
+        NEO__TRY(neo__wukong_layer(wukong, i, neo__wukong_x(wukong, i),
+                                   i + 1 < d->layers ? neo__wukong_x(wukong, i + 1) : y));
+    wukong->forward_done = 1;
+    return NEO_OK;
+}
+
+/* The gradient of a parameter; none, if it has none. */
+static neo_tensor neo__wukong_grad(const neo_param *param) {
+    return param->frozen ? neo_tensor_none() : param->grad;
+}
+/* above: the gradient of the layer's output; below: of its input, or none. */
+static neo_status neo__wukong_layer_back(neo_wukong *wukong, const neo_leaves *leaves, int i,
+                                         neo_tensor above, neo_tensor below) {
+    neo_ctx *ctx = wukong->ctx;
+    const neo_wukong_desc *d = &wukong->desc;
+    const neo_param *const *param = wukong->param + NEO__WUKONG_PARAMS * i;
+    const int64_t width = d->features * d->dim, pair_count = neo__wukong_pairs(d);
+    const neo_tensor x = neo__wukong_x(wukong, i), none = neo_tensor_none();
+    const neo_tensor u = neo__wukong_rows(wukong, wukong->u[i], 1, width);
+    const neo_tensor z = neo__wukong_rows(wukong, wukong->z[i], 1, d->dim + pair_count);
+    const neo_tensor turned = neo__wukong_rows(wukong, wukong->turned[i], d->dim, d->features);
+    const neo_tensor du = neo__wukong_rows(wukong, wukong->du, 1, width);
+    const neo_tensor dz = neo__wukong_rows(wukong, wukong->dz, 1, d->dim + pair_count);
+    const neo_tensor dpairs = neo__wukong_rows(wukong, wukong->dpairs, 1, pair_count);
+    const neo_tensor dline = neo__wukong_rows(wukong, wukong->line, d->dim, d->linear);
+    const neo_tensor dturned = neo__wukong_rows(wukong, wukong->dturned, d->dim, d->features);
+    const neo_tensor rest = neo__wukong_rest(wukong, below.data ? below : du);
+    neo_leaves of_rows = *leaves, of_columns = *leaves;
+    of_rows.rows_per_sample *= d->features, of_columns.rows_per_sample *= d->dim;
+    NEO__TRY(neo_layer_norm_backward(
+        ctx, &of_rows, neo__wukong_apart(wukong, u), param[3]->value,
+        neo__wukong_rows(wukong, wukong->stats[i], d->features, 2),
+        neo__wukong_apart(wukong, above), neo__wukong_apart(wukong, du),
+        neo__wukong_grad(param[3]), neo__wukong_grad(param[4])));
+    NEO__TRY(neo__wukong_turn(wukong, du, d->features - d->linear, dline, 0));
+    NEO__TRY(neo_linear_backward(ctx, &of_columns, turned, param[2]->value, dline,
+                                 below.data ? dturned : none, neo__wukong_grad(param[2]), none));
+    NEO__TRY(neo_mlp_backward(wukong->mlp[i], leaves, neo__wukong_machine(wukong, du), dpairs));
+    NEO__TRY(neo_layer_norm_backward(ctx, leaves, neo__wukong_rest(wukong, z), param[0]->value,
+                                     neo__wukong_rows(wukong, wukong->pairs_stats[i], 1, 2),
+                                     dpairs, neo__wukong_rest(wukong, dz),
+                                     neo__wukong_grad(param[0]), neo__wukong_grad(param[1])));
+    if (!below.data) return NEO_OK;
+    /* The first row's gradient as an addend goes by the interaction's copy of that row. */
+    NEO__TRY(neo_tensor_copy(ctx, neo__wukong_first(wukong, du), neo__wukong_first(wukong, dz)));
+    NEO__TRY(neo_interact_backward(ctx, 1, neo__wukong_first(wukong, x),
+                                   neo__wukong_rest(wukong, x), dz,
+                                   neo__wukong_first(wukong, below), rest));
+    NEO__TRY(neo_add(ctx, rest, neo__wukong_rest(wukong, du)));
+    NEO__TRY(neo__wukong_turn(wukong, du, 0, dturned, 1));
+    return neo_add(ctx, below, du);
+}
+NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *leaves, neo_tensor dy,
+                                       neo_tensor dx) {
+    static const char *const fn = "neo_wukong_backward";
+    NEO__CHECK_LIVE(wukong, fn, "wukong");
+    neo_ctx *ctx = wukong->ctx;
+    const int layers = wukong->desc.layers, count = NEO__WUKONG_PARAMS * layers;
+    const int64_t width = wukong->desc.features * wukong->desc.dim, batch = wukong->in.shape[0];
+    NEO__CHECK(wukong->forward_done, NEO_ERR_STATE, "%s: there was no forward", fn);
+    neo__leaf_cut held;
+    NEO__TRY(neo__layer_check_backward(ctx, fn, "neo_wukong_forward", batch, dy, width, dx, width));
+    NEO__CHECK(neo_tensor_is_contiguous(dy) && (!dx.data || neo_tensor_is_contiguous(dx)),
+               NEO_ERR_SHAPE, "%s: dy or dx is not contiguous", fn);
+    NEO__APART(fn, 1, 0, {&dx, "dx"}, {&wukong->in, "x"});
+    NEO__TRY(neo__params_present(wukong->param, count, 0, fn));
+    NEO__TRY(neo__params_present(wukong->param, count, 1, fn));
+    NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
+    const neo_leaves part = {held.batch, held.first, held.count, held.rows_per_sample};
+    const neo_tensor grad = neo__wukong_rows(wukong, wukong->grad, 1, width);
+    for (int i = layers - 1; i >= 0; i--) {
+        NEO__TRY(neo__wukong_layer_back(wukong, &part, i, dy, i > 0 ? grad : dx));
+        dy = grad;
+    }
+    return NEO_OK;
+}
+NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
    >>impl-embedding

@@ -315,7 +315,28 @@ static neo_status interact(neo_ctx *ctx, neo_tensor *t, const void *arg) {
         status = neo_interact_backward(ctx, diagonal, t[0], t[1], t[2], t[3], t[4]);
     return status;
 }
+/* It is made of other operations. */
+static neo_status wukong(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    neo_wukong_desc desc = {.name = "w", .features = 5, .dim = 6, .linear = 2, .hidden = 7,
+                            .layers = 2, .max_batch = 9, .dtype = *(const neo_dtype *)arg};
+    neo_wukong *layers = NULL;
+    neo_params *params = NULL;
+    neo_status status = neo_params_create(ctx, &params);
+    if (status == NEO_OK) status = neo_wukong_create(ctx, params, &desc, &layers);
+    if (status == NEO_OK) status = neo_wukong_forward(layers, t[0], t[1]);
+    if (status == NEO_OK) status = neo_wukong_backward(layers, NULL, t[2], t[3]);
+    for (int i = 0; status == NEO_OK && i < neo_params_count(params); i++)
+        note_tensor("gradient", i, neo_params_at(params, i)->grad);
+    neo_wukong_destroy(layers);
+    neo_params_destroy(params);
+    return status;
+}
 static void row_interact(void) {
+    static const neo_dtype dtypes[] = {NEO_F32, NEO_BF16};
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 4; k++) numbers(9, 30);
+        CALL(wukong, &dtypes[i]);
+    }
     for (int diagonal = 0; diagonal < 2; diagonal++) {
         const int64_t width = neo_interact_width(6, 4, diagonal);
         numbers(9, 6), numbers(9, 24), numbers(9, width), numbers(9, 6), numbers(9, 24);

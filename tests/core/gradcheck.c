@@ -8,6 +8,7 @@ typedef struct net {
     neo_ctx *ctx;
     neo_mlp *mlp;
     neo_cross *cross;
+    neo_wukong *wukong;
     neo_bags *bags;
     neo_jagged ids;
     neo_tensor x, e, out;
@@ -30,6 +31,12 @@ static neo_status mlp_loss(void *user, double *loss) {
 static neo_status cross_loss(void *user, double *loss) {
     net *n = user;
     neo_status status = neo_cross_forward(n->cross, n->x, n->out);
+    *loss = weighted(n->out, n->r);
+    return status;
+}
+static neo_status wukong_loss(void *user, double *loss) {
+    net *n = user;
+    neo_status status = neo_wukong_forward(n->wukong, n->x, n->out);
     *loss = weighted(n->out, n->r);
     return status;
 }
@@ -126,6 +133,29 @@ static void cross(void) {
         neo_params_destroy(params);
         neo_ctx_destroy(n.ctx);
     }
+}
+
+static void wukong(void) {
+    enum { COLS = 4 * DIM };
+    static float x[B * COLS], dx[B * COLS], out[B * COLS], r[B * COLS];
+    net n = {.ctx = test_ctx(2, NEO_ISA_BEST, 3), .r = r};
+    neo_params *params;
+    neo_wukong_desc desc = {.name = "w", .features = 4, .dim = DIM, .linear = 1, .hidden = HID,
+                            .layers = 2, .max_batch = B};
+    test_seed = 2; /* no ReLU is at its kink */
+    test_fill(x, B * COLS), test_fill(r, B * COLS);
+    n.x = neo_tensor_2d(x, NEO_F32, B, COLS), n.out = neo_tensor_2d(out, NEO_F32, B, COLS);
+    neo_tensor d = neo_tensor_2d(dx, NEO_F32, B, COLS);
+    double loss;
+    REQUIRE_OK(neo_params_create(n.ctx, &params));
+    REQUIRE_OK(neo_wukong_create(n.ctx, params, &desc, &n.wukong));
+    CHECK_OK(wukong_loss(&n, &loss));
+    CHECK_OK(neo_wukong_backward(n.wukong, NULL, neo_tensor_2d(r, NEO_F32, B, COLS), d));
+    check(&n, wukong_loss, n.x, d, "x");
+    check_params(&n, wukong_loss, params);
+    neo_wukong_destroy(n.wukong);
+    neo_params_destroy(params);
+    neo_ctx_destroy(n.ctx);
 }
 
 static void interact(void) {
@@ -233,6 +263,7 @@ static void bags(void) {
 int main(void) {
     RUN(mlp);
     RUN(cross);
+    RUN(wukong);
     RUN(interact);
     RUN(fm);
     RUN(ffm);

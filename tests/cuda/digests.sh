@@ -64,8 +64,9 @@ dlrm_agrees() {
 --optimizer adagrad --repro-shards 4 --dtype bf16
 --model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
 --model dcnv2 --cross 2 --dtype bf16
+--model wukong --repro-shards 4
 END
-    for kind in 'lr --optimizer sgd' 'fm --dim 17 --micro-batches 2' \
+    for kind in 'lr --optimizer sgd' 'fm --dim 17 --micro-batches 2' 'ffm --dim 3' \
         'deepfm --dim 8 --dtype bf16'; do
         agree "$1" --model $kind --synthetic $2 --batch $3 --rows 300 --repro-shards 4
     done

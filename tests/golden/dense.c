@@ -175,6 +175,41 @@ static void crosses(void) {
     }
 }
 
+static void one_wukong(neo_ctx *ctx, const char *name, const neo_wukong_desc *desc) {
+    int mark = golden_block_count;
+    neo_tensor x = golden("wukong.%s.x", name), dy = golden("wukong.%s.dy", name);
+    neo_tensor y = golden_like(x), dx = golden_like(x);
+    neo_params *params = NULL;
+    neo_wukong *wukong = NULL;
+    CHECK_OK(neo_params_create(ctx, &params));
+    CHECK_OK(neo_wukong_create(ctx, params, desc, &wukong));
+    if (wukong) {
+        CHECK_INT(neo_params_count(params), desc->layers * 9);
+        take_values(ctx, params, "wukong", name);
+        CHECK_OK(neo_wukong_forward(wukong, x, y));
+        CHECK_OK(neo_wukong_backward(wukong, NULL, dy, dx));
+        golden_check(y, "wukong.%s.y", name);
+        golden_check(dx, "wukong.%s.dx", name);
+        check_grads(params, "wukong", name);
+    }
+    neo_wukong_destroy(wukong);
+    neo_params_destroy(params);
+    golden_release(mark);
+}
+/* As WUKONG in make_dense.py. */
+static void wukongs(void) {
+    const neo_wukong_desc two = {.name = "net", .features = 5, .dim = 4, .linear = 2, .hidden = 7,
+                                 .layers = 2, .max_batch = 6};
+    const neo_wukong_desc one = {.name = "net", .features = 2, .dim = 3, .linear = 1, .hidden = 4,
+                                 .layers = 1, .max_batch = 4};
+    for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
+        neo_ctx *ctx = golden_context(c);
+        one_wukong(ctx, "two", &two);
+        one_wukong(ctx, "one", &one);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 static void interaction(void) {
     static const char *const names[] = {"small", "thin", "odd", "criteo"};
     for (int c = 0; c < GOLDEN_CONTEXTS; c++) {
@@ -490,6 +525,7 @@ int main(void) {
     RUN(interaction);
     RUN(machine);
     RUN(aware_machine);
+    RUN(wukongs);
     RUN(losses);
     RUN(optimizers);
     RUN(schedules);

@@ -121,6 +121,46 @@ def crosses(out, random):
             out[f"cross.{name}.{key}"], out[f"cross.{name}.grad.{key}"] = t, t.grad
 
 
+WUKONG = {"two": (6, 5, 4, 2, 7, 2), "one": (4, 2, 3, 1, 4, 1)}  # batch, features, dim, linear, ..
+
+
+def wukong(layers, linear, x, p):
+    """Wukong layers (arXiv 2403.02545) of x [B][n][d]; of X X^T each product once."""
+    for i in range(layers):
+        r, c = torch.tril_indices(x.shape[1], x.shape[1])
+        pairs = torch.bmm(x, x.transpose(1, 2))[:, r, c]
+        pairs = F.layer_norm(pairs, pairs.shape[1:], p[f"{i}.pairs.weight"], p[f"{i}.pairs.bias"])
+        hidden = F.relu(F.linear(pairs, p[f"{i}.machine.0.weight"], p[f"{i}.machine.0.bias"]))
+        machine = F.linear(hidden, p[f"{i}.machine.2.weight"], p[f"{i}.machine.2.bias"])
+        machine = machine.reshape(x.shape[0], x.shape[1] - linear, x.shape[2])
+        x = torch.cat([machine, p[f"{i}.linear.weight"] @ x], dim=1) + x
+        x = F.layer_norm(x, x.shape[2:], p[f"{i}.norm.weight"], p[f"{i}.norm.bias"])
+    return x
+
+
+def wukong_shapes(features, dim, linear, hidden, layers):
+    pairs, rest = features * (features + 1) // 2, (features - linear) * dim
+    return {f"{i}.{k}": s for i in range(layers) for k, s in {
+        "pairs.weight": (pairs,), "pairs.bias": (pairs,), "linear.weight": (linear, features),
+        "norm.weight": (dim,), "norm.bias": (dim,), "machine.0.weight": (hidden, pairs),
+        "machine.0.bias": (hidden,), "machine.2.weight": (rest, hidden),
+        "machine.2.bias": (rest,)}.items()}
+
+
+def wukongs(out, random):
+    for name, (batch, features, dim, linear, hidden, layers) in WUKONG.items():
+        p = {k: random.normal(*s, scale=0.4).requires_grad_()
+             for k, s in wukong_shapes(features, dim, linear, hidden, layers).items()}
+        x, dy = random.normal(batch, features, dim), random.normal(batch, features, dim)
+        x.requires_grad_()
+        y = wukong(layers, linear, x, p)
+        y.backward(dy)
+        out.update({f"wukong.{name}.x": x.flatten(1), f"wukong.{name}.y": y.flatten(1),
+                    f"wukong.{name}.dy": dy.flatten(1), f"wukong.{name}.dx": x.grad.flatten(1)})
+        for key, t in p.items():
+            out[f"wukong.{name}.{key}"], out[f"wukong.{name}.grad.{key}"] = t, t.grad
+
+
 def interact(x, e, diagonal):
     """The dot interaction of DLRM: x [B][D], e [B][F][D]."""
     t = torch.cat([x[:, None, :], e], dim=1)
@@ -398,5 +438,6 @@ def make():
     crosses(out, Random(18))
     machines(out, Random(19))
     aware_machines(out, Random(20))
+    wukongs(out, Random(21))
     save("dense.safetensors", out)
     save("numbers.safetensors", narrow(Random(17)))

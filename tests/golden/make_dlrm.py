@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from common import F64, HERE, Lamb, Random, h, jagged, row_optim, row_state, row_step, save
-from make_dense import STATES, aware_machine, cross, interact, machine
+from make_dense import STATES, aware_machine, cross, interact, machine, wukong, wukong_shapes
 
 DENSE, DIM, BATCH, STEPS = 4, 8, 32, 20
 AWARE = 3  # factors for each feature
@@ -57,22 +57,28 @@ class Dlrm(torch.nn.Module):
 
 
 class Other(torch.nn.Module):
-    """dlrm --model lr, fm, deepfm, dcnv2, ffm; rows: of the tables."""
+    """dlrm --model lr, fm, deepfm, dcnv2, ffm, wukong; rows: of the tables."""
 
     def __init__(self, kind, rows, dtype):
         super().__init__()
         lin, relu = torch.nn.Linear, torch.nn.ReLU
         dim, self.kind = {"lr": 1, "ffm": len(rows) * AWARE + 1}.get(kind, DIM), kind
-        width = {"deepfm": DENSE + len(rows) * (DIM - 1), "dcnv2": (len(rows) + 1) * DIM}
-        if kind == "dcnv2":
+        width = {"deepfm": DENSE + len(rows) * (DIM - 1), "dcnv2": (len(rows) + 1) * DIM,
+                 "wukong": (len(rows) + 1) * DIM}
+        if kind in ("dcnv2", "wukong"):
             self.bottom = torch.nn.Sequential(lin(DENSE, 16), relu(), lin(16, DIM), relu())
+        else:
+            self.linear = torch.nn.Sequential(lin(DENSE, 1))
+        if kind == "wukong":
+            shapes = wukong_shapes(len(rows) + 1, DIM, (len(rows) + 1) // 2, 12, 2)
+            self.wukong = torch.nn.ParameterDict({
+                k.replace(".", "_"): torch.nn.Parameter(torch.empty(s)) for k, s in shapes.items()})
+        if kind == "dcnv2":
             self.cross = torch.nn.ParameterDict()
             for i in range(2):
                 self.cross[f"V_kernels_{i}"] = torch.nn.Parameter(torch.empty(5, width[kind]))
                 self.cross[f"W_kernels_{i}"] = torch.nn.Parameter(torch.empty(width[kind], 5))
                 self.cross[f"bias_{i}"] = torch.nn.Parameter(torch.empty(width[kind]))
-        else:
-            self.linear = torch.nn.Sequential(lin(DENSE, 1))
         if kind in width:
             self.top = torch.nn.Sequential(lin(width[kind], 16), relu(), lin(16, 1))
         self.emb_l = torch.nn.ModuleList(
@@ -87,6 +93,10 @@ class Other(torch.nn.Module):
         if self.kind == "dcnv2":
             kernels = {k[:-2] + "." + k[-1]: p for k, p in self.cross.items()}
             return self.top(cross(2, torch.cat([self.bottom(dense)] + e, dim=1), kernels))[:, 0]
+        if self.kind == "wukong":
+            p = {k.replace("_", "."): p for k, p in self.wukong.items()}
+            x = torch.stack([self.bottom(dense)] + e, dim=1)
+            return self.top(wukong(2, (len(e) + 1) // 2, x, p).flatten(1))[:, 0]
         e = torch.stack(e, dim=1)
         if self.kind == "ffm":
             return self.linear(dense)[:, 0] + aware_machine(e, AWARE)
@@ -215,7 +225,7 @@ def models():
                 f.write(",".join(fields + ["|".join(f"w{int(x)}" for x in bag) for bag in bags]) +
                         "\n")
     lines = []
-    for kind in ("lr", "fm", "deepfm", "dcnv2", "ffm"):
+    for kind in ("lr", "fm", "deepfm", "dcnv2", "ffm", "wukong"):
         def make_model(dtype):
             return Other(kind, rows, dtype)
         init = initial(random, make_model)
@@ -226,7 +236,8 @@ def models():
               f"is off by {float(((single - exact) / exact).abs().max()):.1e}")
         lines += [f"{kind} {float(x):.9g}\n" for x in exact]
         save(f"dlrm_{kind}.safetensors", {
-            k.replace("kernels_", "kernels.").replace("bias_", "bias."): v
+            k.replace("kernels_", "kernels.").replace("bias_", "bias.")
+            if kind != "wukong" else k.replace("_", ".").replace("emb.l", "emb_l"): v
             for k, v in init.items()})
     with open(os.path.join(HERE, "dlrm_models.losses"), "w") as f:
         f.writelines(lines)

@@ -151,7 +151,8 @@ printf 'y label\na dense\nb dense\nc dense\nd dense\n' >"$W/models.columns"
 for i in 0 1 2 3 4; do echo "$i list sep=|"; done >>"$W/models.columns"
 golden=tests/golden/dlrm
 for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' 'ffm --dim 3' \
-    'dcnv2 --dim 8 --top 16-1 --bottom 4-16-8 --cross 2x5'; do
+    'dcnv2 --dim 8 --top 16-1 --bottom 4-16-8 --cross 2x5' \
+    'wukong --dim 8 --top 16-1 --bottom 4-16-8 --wukong 2x12'; do
     $D --data ${golden}_models.csv --format delimited --columns "$W/models.columns" --model $kind \
         --load ${golden}_${kind%% *}.safetensors --batch 32 --lr 0.05 --eps 1e-8 --log-every 1 \
         --log "$W/losses.jsonl" >"$W/out" 2>"$W/err"
@@ -165,7 +166,7 @@ for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' 'ffm --dim 3' \
     fi
 done
 
-for kind in lr 'fm --dim 32' ffm 'deepfm --dim 32 --top 24-1'; do
+for kind in lr 'fm --dim 32' ffm 'deepfm --dim 32 --top 24-1' 'wukong --dim 8'; do
     this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --model $kind"
     base_kind=$(digest $this --threads 1)
     same "$kind, $second_isa" "$(NEO_ISA=$second_isa digest $this --threads 3)" "$base_kind"
@@ -188,14 +189,20 @@ END
     same "$kind, resumed on 3 ranks" "$(digest $this --epochs 2 --ranks 3 --plan rw \
         --checkpoint "$W/kind" --resume)" "$(digest $this --epochs 2)"
     same "$kind, $more" "$(digest $this $more --ranks 3)" "$(digest $this $more --threads 1)"
-    if $D $this --summary >"$W/out" && grep -q '^linear.0.weight' "$W/out"; then pass; else \
+    if $D $this --summary >"$W/out" && 
+        grep -Eq '^(linear.0|wukong.1.linear).weight' "$W/out"; then pass; else \
         fail "$kind --summary"; fi
     refused "$kind's checkpoint for another" "model is '${kind%% *}' there" $model \
         --repro-shards 8 --checkpoint "$W/kind" --resume
 done
+refused "--wukong without wukong" '--wukong is for --model wukong' $model --wukong 2x8
+refused "--wukong 2" '--wukong 2: not layers' $model --model wukong --wukong 2
+same "wukong, bf16" "$(digest $model --model wukong --dtype bf16 --repro-shards 8 --ranks 3)" \
+    "$(digest $model --model wukong --dtype bf16 --repro-shards 8)"
 same "deepfm, bf16" "$(digest $this --dtype bf16 --ranks 3)" "$(digest $this --dtype bf16)"
 plain="--synthetic 200 --rows 50"
-refused "a model that is none" '--model fmm: not dlrm, dcnv2, lr, fm, ffm or deepfm' $plain \
+refused "a model that is none" \
+    '--model fmm: not dlrm, dcnv2, wukong, lr, fm, ffm or deepfm' $plain \
     --model fmm
 refused "--dim of lr" '--dim 8: --model lr has one weight' $plain --model lr --dim 8
 refused "--dim 1 of fm" '--dim 1: --model fm has a weight' $plain --model fm --dim 1
@@ -613,6 +620,8 @@ numbers="--format delimited --columns $W/numbers.columns ${words#*words.columns}
 alone="$alone --columns $W/numbers.columns"
 same "lr without sparse features" "$(digest $alone --model lr --ranks 2 --dense-shard full)" \
     "$(digest $alone --model lr)"
+refused "wukong without sparse features" \
+    '--model wukong pairs sparse features, and this data has none' $alone --model wukong
 refused "fm without sparse features" \
     '--model fm pairs sparse features, and this data has none' $alone --model fm
 first_numbers=$(digest $numbers)

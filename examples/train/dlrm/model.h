@@ -3,7 +3,7 @@
 
    dense numbers -> bottom MLP --+
                                  +--> pairwise dot products --> top MLP --> logit --> BCE
-   sparse ids -> embedding bags -+    (dcnv2: cross network)
+   sparse ids -> embedding bags -+    (dcnv2: cross network; wukong: Wukong layers)
 
    lr, fm, ffm, deepfm:
    dense numbers -> linear layer ------------------------+
@@ -30,6 +30,7 @@ typedef struct model {
     const model_kind *kind;
     neo_mlp *bottom, *top; /* bottom: or the linear layer; top: or NULL */
     neo_cross *cross; /* of dcnv2, a part of the unit TOP; or NULL */
+    neo_wukong *wukong; /* likewise, of wukong */
     neo_fsdp *dense;  /* both MLPs, the cross network and their optimizer */
     neo_shard *tables; /* NULL: the data has no sparse features */
     neo_state *state;
@@ -45,9 +46,9 @@ typedef struct model {
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
     int64_t factors;      /* of fm and deepfm: columns of a row but the last; ffm: --dim */
     neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1]; of
-                                      dcnv2 x and e are the columns of z; linear: x [B][1] */
+                                      dcnv2, wukong x, e are the columns of z; linear: x [B][1] */
     neo_tensor dx, de, dz, dlogit; /* their gradients; linear: dx is dlogit */
-    neo_tensor crossed, dcrossed;  /* of dcnv2: the cross network of z */
+    neo_tensor crossed, dcrossed;  /* the cross network or the Wukong layers of z */
     neo_tensor wide;               /* linear: [B][1], all but the top MLP; without one, the logit */
     neo_tensor given, v, dv;       /* of deepfm: columns of z, dense numbers and factors; of dz */
     neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
@@ -150,6 +151,24 @@ static neo_status create_cross(model *m, const options *o, int64_t width) {
     return neo_cross_create(m->ctx, m->params[TOP], &d, &m->cross);
 }
 
+static const char *const WUKONG = "2x64"; /* --wukong, unless given */
+/* "2x64" -> layers 2, 64 hidden. */
+static neo_status create_wukong(model *m, const options *o, int64_t features) {
+    const char *text = o->wukong ? o->wukong : WUKONG;
+    neo_wukong_desc d = {.name = "wukong", .features = features + 1, .dim = o->dim,
+                         .linear = (features + 1) / 2, .max_batch = m->most_samples,
+                         .dtype = m->dtype};
+    char *end;
+    long layers = strtol(text, &end, 10);
+    if (*end == 'x') d.hidden = strtoll(end + 1, &end, 10);
+    d.layers = (int)layers;
+    if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.hidden < 1)
+        REFUSE("--wukong %s: not layers (1 .. %d) x hidden numbers, as %s", text, NEO_MAX_LAYERS,
+               WUKONG);
+    if (!features) REFUSE("--model wukong pairs sparse features, and this data has none");
+    return neo_wukong_create(m->ctx, m->params[TOP], &d, &m->wukong);
+}
+
 /* Samples of a whole batch that are this rank's: no smaller batch gives it more. */
 static int64_t most_samples(const neo_comm *comm, int64_t batch) {
     neo_leaves parts[NEO_MAX_SUBTREES];
@@ -172,7 +191,7 @@ static neo_status alloc_both(model *m, int64_t columns, neo_tensor *value, neo_t
 static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t width) {
     meeting meets = m->kind->meets;
     if (m->top) TRY(alloc_both(m, width, &m->z, &m->dz));
-    if (m->cross) TRY(alloc_both(m, width, &m->crossed, &m->dcrossed));
+    if (m->kind->between) TRY(alloc_both(m, width, &m->crossed, &m->dcrossed));
     TRY(alloc_both(m, 1, &m->logit, &m->dlogit));
     if (meets != BESIDE) TRY(alloc_both(m, pooled, &m->e, &m->de));
     if (meets == DOTS) return alloc_both(m, dim, &m->x, &m->dx);
@@ -253,7 +272,8 @@ static neo_status create_dense(model *m, const options *o) {
     m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
     for (int i = 0; i < MLPS; i++) TRY(neo_params_create_deferred(m->ctx, &m->params[i]));
     TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, out, &m->bottom));
-    if (m->kind->crosses) TRY(create_cross(m, o, width));
+    if (m->kind->between == CROSSES) TRY(create_cross(m, o, width));
+    if (m->kind->between == STACKS) TRY(create_wukong(m, o, features));
     if (m->kind->top) TRY(create_mlp(m, TOP, o->top ? o->top : "64-1", width, 1, &m->top));
     TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features), width));
     return create_device_buffers(m, o, dense, features);
@@ -281,7 +301,7 @@ static void destroy_model(model *m) {
                              &m->dz, &m->dlogit, &m->dcrossed, &m->label,    &m->dx, &m->de,
                              &m->ones, &m->wide};
     graph_close(m->graph);
-    if (m->cross) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
+    if (m->crossed.data) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
     if (m->dx.data == m->dlogit.data) m->dx = neo_tensor_none();
     if (m->wide.data == m->logit.data) m->wide = neo_tensor_none();
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
@@ -292,6 +312,7 @@ static void destroy_model(model *m) {
     device_group_end(m->comm, m->data);
     neo_mlp_destroy(m->top);
     neo_cross_destroy(m->cross);
+    neo_wukong_destroy(m->wukong);
     neo_mlp_destroy(m->bottom);
     for (int i = 0; i < MLPS; i++) neo_params_destroy(m->params[i]);
     if (m->test_schema != m->schema) neo_schema_destroy(m->test_schema);

@@ -5,7 +5,7 @@
 
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
-    char *model, *cross, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
+    char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log, *mllog, *preset, *eval_every;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
@@ -30,12 +30,14 @@ typedef enum meeting {
 static const struct model_kind {
     const char *name, *bottom; /* of the layers of the dense numbers: an MLP, or one linear layer */
     meeting meets;
-    int crosses, top; /* a cross network, a top MLP */
+    enum { PLAIN, CROSSES, STACKS } between; /* with BESIDE: a cross network, Wukong layers */
+    int top;                                 /* a top MLP */
     int64_t dim;      /* of --dim, unless given */
 } MODELS[] = {
-    {"dlrm", "bottom", DOTS, 0, 1, 16},   {"dcnv2", "bottom", BESIDE, 1, 1, 16},
-    {"lr", "linear", WEIGHTS, 0, 0, 1},   {"fm", "linear", MACHINE, 0, 0, 16},
-    {"deepfm", "linear", MACHINE, 0, 1, 16}, {"ffm", "linear", AWARE, 0, 0, 4},
+    {"dlrm", "bottom", DOTS, PLAIN, 1, 16},     {"dcnv2", "bottom", BESIDE, CROSSES, 1, 16},
+    {"lr", "linear", WEIGHTS, PLAIN, 0, 1},     {"fm", "linear", MACHINE, PLAIN, 0, 16},
+    {"deepfm", "linear", MACHINE, PLAIN, 1, 16}, {"ffm", "linear", AWARE, PLAIN, 0, 4},
+    {"wukong", "bottom", BESIDE, STACKS, 1, 16},
 };
 typedef struct model_kind model_kind;
 /* NULL: no model has that name. */
@@ -96,15 +98,20 @@ static const cli_option DLRM_OPTIONS[] = {
              "ids a sample"),
     CLI_TEXT("model", model, "M", "dlrm",
              "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
-             "(a cross network over them), lr (logistic regression: a weight of each dense number "
-             "and id), fm (lr, and dot products of all pairs of pooled rows of two features; a "
-             "row's last column is its weight; dense numbers stay linear), ffm (field-aware: a row "
-             "has other factors for each feature that it meets) or deepfm (fm, and the top MLP "
-             "over dense numbers and rows without their weights)"),
+             "(a cross network over them), wukong (Wukong layers over them), lr (logistic "
+             "regression: a weight of each dense number and id), fm (lr, and dot products of all "
+             "pairs of pooled rows of two features; a row's last column is its weight; dense "
+             "numbers stay linear), ffm (field-aware: a row has other factors for each feature "
+             "that it meets) or deepfm (fm, and the top MLP over dense numbers and rows without their "
+             "weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
              "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64; no more than "
              "columns]"),
-    CLI_COUNT("dim", dim, "N", NULL, 1, 1e6, "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
+    CLI_TEXT("wukong", wukong, "LxH", NULL,
+             "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer gives "
+             "are linear in those it takes [2x64]"),
+    CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
+              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", NULL, "*widths of the top MLP after its input [64-1]"),
@@ -269,8 +276,9 @@ static neo_status parse_eval_every(const char *text, double *fraction) {
 /* The model, and what it has not. */
 static neo_status check_model(const options *o) {
     const model_kind *kind = kind_of(o);
-    if (!kind) REFUSE("--model %s: not dlrm, dcnv2, lr, fm, ffm or deepfm", o->model);
-    if (o->cross && !kind->crosses) REFUSE("--cross is for --model dcnv2");
+    if (!kind) REFUSE("--model %s: not dlrm, dcnv2, wukong, lr, fm, ffm or deepfm", o->model);
+    if (o->cross && kind->between != CROSSES) REFUSE("--cross is for --model dcnv2");
+    if (o->wukong && kind->between != STACKS) REFUSE("--wukong is for --model wukong");
     if (o->bottom && kind->meets >= WEIGHTS)
         REFUSE("--bottom: --model %s has no bottom MLP", o->model);
     if (o->top && !kind->top) REFUSE("--top: --model %s has no top MLP", o->model);

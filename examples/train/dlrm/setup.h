@@ -15,8 +15,10 @@ static neo_status define_numbers(run *r) {
     const struct { const char *key, *value; } words[] = {
         {"dtype", o->dtype}, {"rows_dtype", o->rows_dtype}, {"wire_forward", o->wire_forward},
         {"wire_backward", o->wire_backward}, {"optimizer", o->optimizer}, {"model", o->model},
-        {"cross", o->cross ? o->cross : CROSS}};
-    int count = r->m.kind == MODELS ? 5 : r->m.cross ? 7 : 6; /* no word for what a DLRM has not */
+        {r->m.wukong ? "wukong" : "cross",
+         r->m.wukong ? o->wukong ? o->wukong : WUKONG : o->cross ? o->cross : CROSS}};
+    /* No word for what a DLRM has not. */
+    int count = r->m.kind == MODELS ? 5 : r->m.kind->between ? 7 : 6;
     for (int i = 0; i < 3; i++) {
         snprintf(word, sizeof word, "%lld", (long long)numbers[i].value);
         TRY(neo_state_define(r->m.state, numbers[i].key, word));
@@ -125,6 +127,12 @@ static neo_status print_summary(const run *r) {
         if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
     }
     if (m->kind->meets == DOTS) s.flops += (double)o->dim * tables * (tables + 1);
+    for (int i = 0; i < neo_params_count(m->params[TOP]); i++) {
+        neo_tensor w = neo_params_at(m->params[TOP], i)->value; /* of a linear part: each column */
+        if (!m->wukong || w.ndim != 2 || w.shape[1] != tables + 1) continue;
+        s.flops += (double)(o->dim - 1) * 2.0 * (double)neo_tensor_count(w);
+        s.flops += (double)o->dim * (tables + 1) * (tables + 2);
+    }
     if (m->kind->meets == AWARE) s.flops += (double)o->dim * tables * (tables - 1);
     else if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * (double)o->dim * tables;
     return summary_end(&s, "sample");

@@ -48,7 +48,7 @@ static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x)
     return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
 
-/* x and e meet, in z or in `wide`; of dcnv2 they are side by side in z already. */
+/* x and e meet, in z or in `wide`; of dcnv2, wukong they are side by side in z already. */
 static neo_status interact(model *m, const neo_batch *batch, neo_tensor x, neo_tensor e) {
     int64_t n = batch->size;
     if (m->kind->meets == DOTS)
@@ -77,9 +77,10 @@ static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tenso
 static neo_status forward_top(model *m, int64_t first, int64_t n) {
     neo_tensor z = neo_tensor_rows(m->z, first, n), logit = neo_tensor_rows(m->logit, first, n);
     if (!m->top) return NEO_OK;
-    if (m->cross) {
+    if (m->crossed.data) {
         neo_tensor crossed = neo_tensor_rows(m->crossed, first, n);
-        TRY(neo_cross_forward(m->cross, z, crossed));
+        if (m->cross) TRY(neo_cross_forward(m->cross, z, crossed));
+        else TRY(neo_wukong_forward(m->wukong, z, crossed));
         z = crossed;
     }
     TRY(neo_mlp_forward(m->top, z, logit));
@@ -90,9 +91,10 @@ static neo_status backward_top(model *m, const neo_leaves *leaves, int64_t first
     neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
     neo_tensor dz = neo_tensor_rows(m->dz, first, n);
     if (!m->top) return NEO_OK;
-    if (!m->cross) return neo_mlp_backward(m->top, leaves, dlogit, dz);
+    if (!m->crossed.data) return neo_mlp_backward(m->top, leaves, dlogit, dz);
     neo_tensor dcrossed = neo_tensor_rows(m->dcrossed, first, n);
     TRY(neo_mlp_backward(m->top, leaves, dlogit, dcrossed));
+    if (m->wukong) return neo_wukong_backward(m->wukong, leaves, dcrossed, dz);
     return neo_cross_backward(m->cross, leaves, dcrossed, dz);
 }
 
