@@ -201,6 +201,7 @@ static neo_status prepare(run *r) {
     r->own_logits = r->m.logit;
     if (neo_ctx_device(r->m.ctx)) TRY(host_column(r, &r->own_logits));
     if (r->me.rank) return NEO_OK;
+    if (neo_schema_is_sample_weighted(r->m.schema)) TRY(host_column(r, &r->weights));
     TRY(host_column(r, &r->logits));
     return host_column(r, &r->labels);
 }
@@ -251,6 +252,7 @@ static void tear_down(run *r) {
     if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);
     neo_tensor_free(r->m.ctx, &r->logits);
     neo_tensor_free(r->m.ctx, &r->labels);
+    neo_tensor_free(r->m.ctx, &r->weights);
     destroy_model(&r->m);
 }
 #endif
