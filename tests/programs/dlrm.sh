@@ -150,10 +150,12 @@ refused "--cross 2x" '--cross 2x: not layers' $model --model dcnv2 --cross 2x
 # takes a sample out of the figures: those of the file without it.
 awk -F, 'BEGIN { for (i = 1; i <= 700; i++) {
     x = (i * 7919) % 101 / 50 - 1
-    print (x + (i * 31 % 17) / 9 > 1) "," x "," i % 23 "," 2 "," (i % 3 > 0) * 3 "," i % 5 / 2 } }' \
+    y = x + (i * 31 % 17) / 9 > 1
+    print y "," x "," i % 23 "," 2 "," (i % 3 > 0) * 3 "," i % 5 / 2 } }' \
     >"$W/weights.csv"
 awk -F, '$5 > 0' "$W/weights.csv" >"$W/weights.some"
-weigh="--format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-1 --optimizer sgd --repro-shards 8"
+weigh="--format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-1 --optimizer sgd
+    --repro-shards 8"
 i=3
 for weight in none two zero any; do
     printf 'y label\nx dense\nc category hash rows=40\n' >"$W/$weight.columns"
@@ -188,6 +190,18 @@ refused "a weight below 0" "weights.bad:1:11: w5: expected a weight of at least 
 printf '1,0,3,2,1,\n' >"$W/weights.bad"
 refused "a weight that is missing" "weights.bad:1:11: w5: the weight is missing" \
     $weigh --columns "$W/any.columns" --data "$W/weights.bad"
+
+# A model of another optimizer is evaluated by its weights; else the option that differs is named.
+rm -rf "$W/adam"
+tiny="--synthetic 300 --rows 50 --checkpoint $W/adam"
+$D $tiny --optimizer adam 2>/dev/null | grep ^test | cut -d' ' -f 1-4 >"$W/trained"
+same "--eval without the optimizer" "$($D $tiny --eval --ranks 2 2>"$W/err" | grep ^test |
+    cut -d' ' -f 1-4)" "$(cat "$W/trained")"
+if grep -q 'of another --optimizer: only its weights' "$W/err"; then pass; else \
+    fail "--eval without the optimizer says nothing"; fi
+refused "--eval of another model" "model is not defined there, 'dcnv2' here" $tiny --eval \
+    --optimizer adam --model dcnv2
+refused "--eval of another dim" 'bags.C1.weight has shape' $tiny --eval --dim 8
 
 # ---- logistic regression, factorization machines ----
 

@@ -64,6 +64,21 @@ static neo_status load_weights(run *r) {
     return status;
 }
 
+/* Reading only needs the weights: state of another --optimizer than this run's is left out. Where
+   weights differ too, the option that differs is a better message than a shape. */
+static neo_status load_otherwise(run *r, neo_load_desc d) {
+    d.any_definition = 0, d.weights_only = 1;
+    neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (status == NEO_OK)
+        say(&r->me, "the checkpoint is of another --optimizer: only its weights are loaded\n");
+    if (status != NEO_ERR_MISMATCH) return status;
+    d.weights_only = 0;
+    status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (!strstr(neo_last_error(), ": optimizer is ")) return status;
+    d.weights_only = 1; /* it is not the optimizer that matters */
+    return neo_load(r->m.ctx, &d, r->m.state, &r->step);
+}
+
 static neo_status restore(run *r) {
     const options *o = r->o;
     const char *dir = o->saves.dir;
@@ -76,6 +91,7 @@ static neo_status restore(run *r) {
     if (resumes && !reads && r->train.reader)
         return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr, &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (status == NEO_ERR_MISMATCH && d.any_definition) status = load_otherwise(r, d);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
     return status;
 }
