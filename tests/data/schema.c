@@ -79,8 +79,8 @@ static void description_mistakes(void) {
         {"delimiter skip\n", "columns:1:1: 'delimiter' is a setting: a column of that name"},
         {"\"quote\" catgory\n", "found 'catgory' (did you mean category?)"},
         {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list, "
-                            "sample-weight or skip, found 'Id' (a name with spaces or # stands in double "
-                            "quotes: "
+                            "sample-weight or skip, found 'Id' (a name with spaces or # "
+                            "stands in double quotes: "
                             "\"Order Id\")"},
         {"y label\nsize in m dense log\n", "double quotes: \"size in m\")"},
         {"Job #2 category\n", "columns:1:5: column 'Job': expected what it becomes (skip: nothing) "
