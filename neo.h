@@ -1660,6 +1660,7 @@ typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
     int64_t window;   /* samples of the window (13 bytes each at most); 0: no window */
+    int weighted;     /* 1: samples have weights (16 bytes each in all); without a window */
 } neo_metrics_desc;
 typedef struct neo_metric_values {
     int64_t count;
@@ -1686,6 +1687,14 @@ NEO_API void neo_metrics_reset(neo_metrics *metrics);
    neo_metrics_lifetime, _window: values of all samples since create or reset; of the last `window`
    of them. They sort (about 10 ns per sample). Errors: NEO_ERR_STATE: created without a window. */
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label);
+/* neo_metrics_update_weighted: a sample counts as `weight` samples: a pair in the AUC is worth the
+   product of both weights, means divide by the sum of weights. weight: [B] f32 in host memory; the
+   values do not depend on the order of samples. Weights of 1 give the values of update; count and
+   auc_count stay samples. Source: sample_weight of sklearn.metrics. Errors: as update, and
+   NEO_ERR_STATE: metrics were not created for weights (or, of update, were); NEO_ERR_RANGE: a
+   weight below 0 or not finite. */
+NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
+                                               neo_tensor label, neo_tensor weight);
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values);
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values);
 /* neo_auc: of count scores and labels (>= 0.5 is positive), ties grouped. scratch:
@@ -14890,6 +14899,8 @@ NEO__HOT_BEGIN
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
     neo_exact logloss, square, prediction[2]; /* predictions by label */
+    int weighted;                             /* then these stand for the counts: */
+    neo_exact weight[2], right;               /* of samples by label; of correct predictions */
 } neo__metric_sums;
 
 struct neo_metrics {
@@ -14898,6 +14909,7 @@ struct neo_metrics {
     int64_t capacity, window;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
+    uint64_t *pairs, *pair_scratch; /* [capacity] in place of keys: key, then bits of the weight */
     int64_t positives, negatives;
     float *ring_logit;   /* [window]: the last samples */
     uint8_t *ring_label; /* [window] */
@@ -14957,6 +14969,55 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
     return (double)twice / (2.0 * ((double)pos_count * (double)neg_count));
 }
 
+/* The same of pairs of a key and, below it, the bits of a weight (at least 0). Sorting by both
+   makes the sums independent of the order of samples. */
+static void neo__radix_sort_pairs(uint64_t *pairs, uint64_t *scratch, int64_t n) {
+    uint64_t *from = pairs, *to = scratch;
+    for (int b = 0; b < 8; b++) {
+        int64_t at[256] = {0}, sum = 0;
+        for (int64_t i = 0; i < n; i++) at[from[i] >> 8 * b & 255]++;
+        if (n == 0 || at[from[0] >> 8 * b & 255] == n) continue;
+        for (int d = 0; d < 256; d++) {
+            int64_t count = at[d];
+            at[d] = sum;
+            sum += count;
+        }
+        for (int64_t i = 0; i < n; i++) to[at[from[i] >> 8 * b & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != pairs) memcpy(pairs, from, (size_t)n * sizeof *pairs);
+}
+/* The weight of the pairs whose key is at least `key`, from the highest down to *at. */
+static double neo__pairs_down_to(const uint64_t *pairs, int64_t *at, uint64_t key) {
+    double sum = 0.0;
+    for (; *at > 0 && pairs[*at - 1] >> 32 >= key; --*at)
+        sum += (double)neo__f32_bits((uint32_t)pairs[*at - 1]);
+    return sum;
+}
+static double neo__auc_of_pairs(uint64_t *pos, int64_t pos_count, uint64_t *neg, int64_t neg_count,
+                                uint64_t *scratch, double *average_precision) {
+    const double nan = neo__f64_bits(0x7FF8000000000000u);
+    int64_t i = pos_count, j = neg_count;
+    double won = 0.0, precisions = 0.0, true_positive = 0.0, above = 0.0;
+    neo__radix_sort_pairs(pos, scratch, pos_count);
+    neo__radix_sort_pairs(neg, scratch, neg_count);
+    double positive = neo__pairs_down_to(pos, &i, 0), negative = neo__pairs_down_to(neg, &j, 0);
+    for (i = pos_count, j = neg_count; i > 0;) {
+        uint64_t key = pos[i - 1] >> 32;
+        double group = neo__pairs_down_to(pos, &i, key);
+        above += neo__pairs_down_to(neg, &j, key + 1);
+        double equal = neo__pairs_down_to(neg, &j, key);
+        true_positive += group;
+        won += group * (negative - above - 0.5 * equal);
+        above += equal;
+        if (group > 0.0) precisions += group * (true_positive / (true_positive + above));
+    }
+    *average_precision = positive > 0.0 ? precisions / positive : nan;
+    return positive > 0.0 && negative > 0.0 ? won / (positive * negative) : nan;
+}
+
 NEO_API size_t neo_auc_scratch_bytes(int64_t count) {
     return count <= 0 ? 0 : neo__size_mul((size_t)count, 2 * sizeof(uint32_t));
 }
@@ -14982,8 +15043,11 @@ NEO__HOT_END
 static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
     neo_metrics *object;
     NEO__CARVE(carve, object, 1);
-    NEO__CARVE(carve, m->keys, m->capacity);
-    NEO__CARVE(carve, m->scratch, NEO__MAX(m->capacity, 2 * m->window));
+    int64_t keys = m->lifetime.weighted ? 0 : m->capacity, pairs = m->capacity - keys;
+    NEO__CARVE(carve, m->pairs, pairs);
+    NEO__CARVE(carve, m->pair_scratch, pairs);
+    NEO__CARVE(carve, m->keys, keys);
+    NEO__CARVE(carve, m->scratch, NEO__MAX(keys, 2 * m->window));
     NEO__CARVE(carve, m->ring_logit, m->window);
     NEO__CARVE(carve, m->ring_label, m->window);
     return object;
@@ -14997,10 +15061,13 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
+    NEO__CHECK(!desc->weighted || desc->window == 0, NEO_ERR_UNSUPPORTED,
+               "neo_metrics_create: a window of weighted samples");
     NEO__ZERO(neo_metrics, counted);
     counted.ctx = ctx;
     counted.capacity = desc->capacity;
     counted.window = desc->window;
+    counted.lifetime.weighted = desc->weighted != 0;
     neo__carve carve = {NULL, 0};
     (void)neo__metrics_layout(&counted, &carve);
     counted.bytes = carve.at;
@@ -15020,7 +15087,9 @@ NEO_API void neo_metrics_destroy(neo_metrics *m) {
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
+    int weighted = m->lifetime.weighted;
     memset(&m->lifetime, 0, sizeof m->lifetime);
+    m->lifetime.weighted = weighted;
     m->positives = m->negatives = 0;
 }
 NEO__HOT_BEGIN
@@ -15068,26 +15137,58 @@ static neo_status neo__metrics_check(neo_ctx *ctx, neo_tensor logit, neo_tensor 
     return NEO_OK;
 }
 static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, const float *x,
-                                 const float *y, int64_t count) {
+                                 const float *y, const float *weight, int64_t count) {
     float loss[NEO__RUN], prediction[NEO__RUN];
     for (int64_t at = 0; at < count; at += NEO__RUN) {
         int64_t part = NEO__MIN(count - at, (int64_t)NEO__RUN);
-        ctx->vec->bce_logits(x + at, y + at, NULL, 0.0f, loss, NULL, part);
+        const float *w = weight ? weight + at : NULL;
+        ctx->vec->bce_logits(x + at, y + at, w, 0.0f, loss, NULL, part);
         ctx->vec->act_forward(NEO_ACT_SIGMOID, x + at, prediction, part);
         for (int64_t i = 0; i < part; i++) {
             neo_exact_add(&sums->logloss, loss[i]);
             int positive = y[at + i] > 0.0f;
-            float off = prediction[i] - y[at + i];
-            neo_exact_add(&sums->prediction[positive], prediction[i]);
-            neo_exact_add(&sums->square, off * off);
+            int correct = (x[at + i] >= 0.0f) == positive;
+            float off = prediction[i] - y[at + i], square = off * off;
+            neo_exact_add(&sums->prediction[positive], w ? w[i] * prediction[i] : prediction[i]);
+            neo_exact_add(&sums->square, w ? w[i] * square : square);
             sums->positive += positive;
-            sums->correct += (x[at + i] >= 0.0f) == positive;
+            sums->correct += correct;
+            if (w) neo_exact_add(&sums->weight[positive], w[i]);
+            if (w && correct) neo_exact_add(&sums->right, w[i]);
         }
     }
     sums->count += count;
 }
+NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
+                                               neo_tensor label, neo_tensor weight) {
+    const char *fn = "neo_metrics_update_weighted";
+    NEO__CHECK_LIVE(metrics, fn, "metrics");
+    const float *x = NULL, *y = NULL, *w = (const float *)weight.data;
+    NEO__CHECK(metrics->lifetime.weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
+    int64_t count = logit.shape[0];
+    NEO__CHECK(weight.ndim >= 1 && weight.dtype == NEO_F32 && weight.place == NEO_HOST &&
+                   neo_tensor_is_contiguous(weight) && neo_tensor_count(weight) == count &&
+                   (w || count == 0),
+               NEO_ERR_SHAPE, "%s: weight must be [B] f32, contiguous, in host memory", fn);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(w[i] >= 0.0f && w[i] - w[i] == 0.0f, NEO_ERR_RANGE,
+                   "%s: weight of sample %" PRId64 " is %g", fn, i, (double)w[i]);
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t pair = (uint64_t)neo__sort_key(x[i]) << 32 | neo__bits_f32(w[i]);
+        if (metrics->positives + metrics->negatives == metrics->capacity) break;
+        if (y[i] > 0.0f) metrics->pairs[metrics->positives++] = pair;
+        else metrics->pairs[metrics->capacity - ++metrics->negatives] = pair;
+    }
+    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, w, count);
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
+    NEO__CHECK(!metrics->lifetime.weighted, NEO_ERR_STATE,
+               "neo_metrics_update: metrics were created for weights");
     const float *x = NULL, *y = NULL;
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
@@ -15104,7 +15205,7 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
             if (++slot == metrics->window) slot = 0;
         }
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, logit.shape[0]);
+    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, NULL, logit.shape[0]);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15113,24 +15214,31 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
 static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int64_t auc_count,
                                   neo_metric_values *values) {
     double nan = neo__f64_bits(0x7FF8000000000000u), n = (double)sums->count,
-           p = (double)sums->positive;
+           p = (double)sums->positive, correct = (double)sums->correct;
+    if (sums->weighted) {
+        neo_exact all = sums->weight[0];
+        neo_exact_merge(&all, &sums->weight[1]);
+        n = neo_exact_value(&all);
+        p = neo_exact_value(&sums->weight[1]);
+        correct = neo_exact_value(&sums->right);
+    }
     values->count = sums->count;
     values->auc = auc;
     values->auc_count = auc_count;
     values->logloss = values->ne = values->calibration = values->accuracy = values->base_rate = nan;
     values->mse = values->mae = nan;
-    if (sums->count == 0) return;
+    if (!(n > 0.0)) return;
     values->mse = neo_exact_value(&sums->square) / n;
     values->mae = (p - neo_exact_value(&sums->prediction[1]) +
                    neo_exact_value(&sums->prediction[0])) /
                   n;
     values->logloss = neo_exact_value(&sums->logloss) / n;
-    values->accuracy = (double)sums->correct / n;
+    values->accuracy = correct / n;
     values->base_rate = p / n;
     neo_exact prediction = sums->prediction[0];
     neo_exact_merge(&prediction, &sums->prediction[1]);
-    if (sums->positive > 0) values->calibration = neo_exact_value(&prediction) / p;
-    if (sums->positive > 0 && sums->positive < sums->count) {
+    if (p > 0.0) values->calibration = neo_exact_value(&prediction) / p;
+    if (p > 0.0 && p < n) {
         double rate = p / n, rest = (n - p) / n;
         values->ne = values->logloss / -(rate * neo__log_f64(rate) + rest * neo__log_f64(rest));
     }
@@ -15141,10 +15249,16 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values 
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
     values->pr_auc = auc;
-    if (metrics->lifetime.count <= metrics->capacity)
+    if (metrics->lifetime.count > metrics->capacity) {
+    } else if (metrics->lifetime.weighted) {
+        auc = neo__auc_of_pairs(metrics->pairs, metrics->positives,
+                                metrics->pairs + metrics->capacity - metrics->negatives,
+                                metrics->negatives, metrics->pair_scratch, &values->pr_auc);
+    } else {
         auc = neo__auc_of_keys(metrics->keys, metrics->positives,
                                metrics->keys + metrics->capacity - metrics->negatives,
                                metrics->negatives, metrics->scratch, &values->pr_auc);
+    }
     neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -15167,7 +15281,7 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
             if (metrics->ring_label[at + i]) keys[pos++] = key;
             else keys[metrics->window - ++neg] = key;
         }
-        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, part);
+        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, NULL, part);
     }
     double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch,
                                   &values->pr_auc);

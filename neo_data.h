@@ -121,6 +121,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
                                  by NEO_POOL_SUM then gives the weighted mean of its rows. A bag
                                  that neo_jagged_normalize would refuse makes a bad line
      skip                        the column is not used
+     sample-weight               of the sample in loss and metrics (neo_batch.weight): a number of
+                                 at least 0. One column at most
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
      delimiter C     text between two fields (default ","); "tab" and "space" stand for those
@@ -229,6 +231,8 @@ NEO_API int32_t neo_schema_feature_count(const neo_schema *schema);
 /* neo_schema_is_weighted: batches have a weight per id (neo_plan_desc.weighted): a list has
    weight=, or the format is libsvm's or libffm's. */
 NEO_API int neo_schema_is_weighted(const neo_schema *schema);
+/* neo_schema_is_sample_weighted: batches have a weight per sample: a column is sample-weight. */
+NEO_API int neo_schema_is_sample_weighted(const neo_schema *schema);
 /* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
 NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
@@ -274,6 +278,7 @@ typedef struct neo_reader neo_reader;
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
     neo_tensor label;      /* [B] f32 */
+    neo_tensor weight;     /* [B] f32, of the samples; none: the schema has no sample-weight */
     neo_jagged sparse;     /* feature_count x B, ids i64; weights if neo_schema_is_weighted */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
     int64_t size;          /* B: samples of this rank; 0 where a batch has too few for all */
@@ -402,6 +407,7 @@ NEO__HOT_BEGIN
    A parsed sample is a record of fixed size:
      f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
      f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
+   Where samples have weights, f32 weight stands behind the dense numbers.
    With several ids per feature they lie in a stream beside the records: `begin` is the sample's
    first id there, each end is counted from begin.
    ------------------------------------------------------------------------ */
@@ -598,7 +604,8 @@ typedef enum neo__op_kind {
     NEO__OP_CATEGORY,
     NEO__OP_BUCKET,
     NEO__OP_CROSS,
-    NEO__OP_LIST
+    NEO__OP_LIST,
+    NEO__OP_SAMPLE_WEIGHT
 } neo__op_kind;
 typedef struct neo__text {
     const char *p;
@@ -644,6 +651,7 @@ struct neo_schema {
     int64_t samples;                 /* that fitted it */
     int multi;                       /* a feature may have other than one id */
     int weighted;                    /* ids have weights */
+    int sample_weighted;             /* samples have weights */
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
     float *log_f32;                  /* the same, rounded: half the cache */
@@ -705,11 +713,12 @@ static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_
         schema->log_table[i] = neo__log_f64((double)i);
         schema->log_f32[i] = (float)schema->log_table[i];
     }
-    schema->ids_offset = ((size_t)(1 + dense) * sizeof(float) + 7) & ~(size_t)7;
     return NEO_OK;
 }
 /* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
 static void neo__schema_end(neo_schema *schema) {
+    size_t floats = (size_t)(1 + schema->dense_count + schema->sample_weighted);
+    schema->ids_offset = (floats * sizeof(float) + 7) & ~(size_t)7;
     schema->record_bytes = schema->ids_offset +
                            (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
     schema->dict_count = 0;
@@ -753,6 +762,7 @@ static neo_status neo__schema_done(neo_schema *s, neo_status status, neo_schema 
 }
 NEO_API neo_format neo_schema_format(const neo_schema *s) { return s->format; }
 NEO_API int32_t neo_schema_dense_count(const neo_schema *s) { return s->dense_count; }
+NEO_API int neo_schema_is_sample_weighted(const neo_schema *s) { return s->sample_weighted; }
 NEO_API int32_t neo_schema_feature_count(const neo_schema *s) { return s->feature_count; }
 NEO_API int neo_schema_is_weighted(const neo_schema *s) { return s->weighted; }
 NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
@@ -1335,6 +1345,8 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
         if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
         schema->label_column = op->column;
     }
+    if (op->kind == NEO__OP_SAMPLE_WEIGHT && schema->sample_weighted++)
+        return neo__line_fail(line, "a second sample-weight");
     if (op->kind == NEO__OP_DENSE) op->scale = 1.0;
     if (op->kind == NEO__OP_BUCKET) return neo__describe_bucket(schema, line, op);
     if (op->kind == NEO__OP_CROSS) {
@@ -1381,7 +1393,7 @@ typedef struct neo__hint {
 } neo__hint;
 static const char *const neo__column_kinds[] = {/* in the order of neo__op_kind */
                                                 "label",  "dense", "category",
-                                                "bucket", "cross", "list"};
+                                                "bucket", "cross", "list", "sample-weight"};
 enum { NEO__COLUMN_KINDS = sizeof neo__column_kinds / sizeof neo__column_kinds[0] };
 /* The operation called so; NEO__COLUMN_KINDS: none. */
 static int neo__column_kind(neo__text word) {
@@ -1399,7 +1411,8 @@ static neo__hint neo__describe_hint(const neo__line *line, neo__text name, int q
     static const char *const options[] = {
         "label",  "dense",  "category",  "bucket",     "cross",  "list",
         "skip",   "log",    "hash",      "rows=",      "sep=",   "missing=",
-        "scale=", "shift=", "positive=", "min_count=", "weight=", "normalize"};
+        "scale=", "shift=", "positive=", "min_count=", "weight=", "normalize",
+        "sample-weight"};
     neo__hint hint = {""};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         if (!quoted && neo__text_is(name, settings[i])) {
@@ -1459,8 +1472,8 @@ static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo_
         int kind = neo__column_kind(word);
         if (kind == NEO__COLUMN_KINDS)
             return neo__line_fail(line,
-                                  "expected label, dense, category, bucket, cross, list or skip, "
-                                  "found '%.*s'%s",
+                                  "expected label, dense, category, bucket, cross, list, "
+                                  "sample-weight or skip, found '%.*s'%s",
                                   NEO__SHOW(word),
                                   neo__describe_hint(line, count ? neo__text_of("", "") : name,
                                                      quoted || count, word)
@@ -1595,17 +1608,22 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
+static int neo__op_is_feature(const neo__op *op) {
+    return op->kind != NEO__OP_LABEL && op->kind != NEO__OP_DENSE &&
+           op->kind != NEO__OP_SAMPLE_WEIGHT;
+}
 static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     int32_t dense = 0, features = 0;
     line->at = line->begin;
     for (int32_t i = 0; i < schema->op_count; i++) {
         neo__op *op = &schema->ops[i];
-        op->out = op->kind == NEO__OP_LABEL ? 0 : op->kind == NEO__OP_DENSE ? dense++ : features++;
+        if (op->kind == NEO__OP_DENSE) op->out = dense++;
+        else if (neo__op_is_feature(op)) op->out = features++;
     }
     if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
     NEO__TRY(neo__schema_features(schema, dense, features));
     for (int32_t i = 0; i < schema->op_count; i++) {
-        if (schema->ops[i].kind == NEO__OP_LABEL || schema->ops[i].kind == NEO__OP_DENSE) continue;
+        if (!neo__op_is_feature(&schema->ops[i])) continue;
         line->number = schema->columns[schema->ops[i].column].line;
         NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
     }
@@ -2187,6 +2205,20 @@ static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text 
                      "expected a label in [0, 1], found", text, "");
     return 0;
 }
+static int neo__op_sample_weight(const neo_schema *schema, const neo__op *op, neo__text text,
+                                 const char *line, float *record, neo__issue *issue) {
+    float *weight = &record[1 + schema->dense_count];
+    if (neo__field_missing(schema, text)) {
+        neo__issue_set(issue, NEO_ERR_FORMAT, text.p - line + 1, "%s: the weight is missing",
+                       schema->columns[op->column].name);
+        return 0;
+    }
+    if (!neo__field_number(schema, op, text, line, weight, issue)) return 0;
+    if (*weight >= 0.0f) return 1;
+    neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
+                     "expected a weight of at least 0, found", text, "");
+    return 0;
+}
 static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
     double v = (double)x;
     if (op->log && !(v > 0.0)) {
@@ -2317,6 +2349,9 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
                              schema->columns[op->column].name, "shift and scale take", text,
                              " out of f32's range");
             return 0;
+        case NEO__OP_SAMPLE_WEIGHT:
+            if (!neo__op_sample_weight(schema, op, text, line, record, issue)) return 0;
+            continue;
         case NEO__OP_CATEGORY:
             id = neo__field_missing(schema, text) ? 0 : neo__op_word(schema, op, text);
             break;
@@ -3147,7 +3182,7 @@ typedef enum neo__slot_state {
 } neo__slot_state;
 typedef struct neo__slot {
     neo__slot_state state;
-    float *dense, *label;
+    float *dense, *label, *weight;
     int64_t *offsets;
     int64_t counted; /* offsets[i] is i below this: of one id each they stay */
     neo__ids ids;
@@ -3309,6 +3344,7 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             const float *record =
                 (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
             slot->label[i + k] = record[0];
+            if (slot->weight) slot->weight[i + k] = record[1 + dense];
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
@@ -3329,6 +3365,7 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
         const int64_t *ends =
             (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         slot->label[i] = record[0];
+        if (slot->weight) slot->weight[i] = record[1 + dense];
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
             slot->offsets[t * count + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
@@ -3434,6 +3471,8 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     else neo__gather_fixed(schema, window, first, count, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
     slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
+    slot->batch.weight = schema->sample_weighted ? neo_tensor_1d(slot->weight, NEO_F32, count)
+                                                 : neo_tensor_none();
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
     slot->batch.sparse.batch = count;
     slot->batch.sparse.feature_count = schema->feature_count;
@@ -3688,6 +3727,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
         memset(slot, 0, sizeof *slot);
         NEO__CARVE(carve, slot->label, batch);
+        if (schema->sample_weighted) NEO__CARVE(carve, slot->weight, batch);
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
                    neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));

@@ -36,7 +36,7 @@ static void make(float *x, float *y, int n, int levels) {
     }
 }
 static neo_metrics *metrics(neo_ctx *ctx, int64_t capacity, int64_t window) {
-    neo_metrics_desc desc = {capacity, window};
+    neo_metrics_desc desc = {capacity, window, 0};
     neo_metrics *m = NULL;
     CHECK_OK(neo_metrics_create(ctx, &desc, &m));
     return m;
@@ -104,6 +104,68 @@ static void values_equal_reference(void) {
     CHECK_OK(neo_metrics_lifetime(m, &again));
     CHECK_BITS(&v, &again, sizeof v);
     neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
+/* Weights that are whole numbers are repeated samples; weights of 1 change no bit. */
+static void weights_are_repetitions(void) {
+    enum { N = 900, MOST = 4 * N };
+    static float x[N], y[N], w[N], rx[MOST], ry[MOST];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_metrics_desc d = {MOST, 0, 1};
+    neo_metric_values a, b;
+    for (int round = 0; round < 6; round++) {
+        neo_metrics *weighted = NULL, *repeated = metrics(ctx, MOST, 0);
+        CHECK_OK(neo_metrics_create(ctx, &d, &weighted));
+        make(x, y, N, round % 3 * 5);
+        int n = 0;
+        for (int i = 0; i < N; i++) {
+            w[i] = round ? (float)(test_random() % 4) : 1.0f;
+            for (int k = 0; k < (int)w[i]; k++, n++) rx[n] = x[i], ry[n] = y[i];
+        }
+        update(repeated, rx, ry, n);
+        for (int i = N; i > 0; i -= 300) /* from the end: the order does not matter */
+            CHECK_OK(neo_metrics_update_weighted(
+                weighted, neo_tensor_1d(x + i - 300, NEO_F32, 300),
+                neo_tensor_1d(y + i - 300, NEO_F32, 300),
+                neo_tensor_1d(w + i - 300, NEO_F32, 300)));
+        CHECK_OK(neo_metrics_lifetime(repeated, &a));
+        CHECK_OK(neo_metrics_lifetime(weighted, &b));
+        CHECK_INT(b.count, N);
+        CHECK_NEAR(a.auc, b.auc, 1e-14);
+        CHECK_NEAR(a.pr_auc, b.pr_auc, 1e-13);
+        CHECK_NEAR(a.logloss, b.logloss, 1e-7);
+        CHECK_NEAR(a.ne, b.ne, 1e-7);
+        CHECK_NEAR(a.calibration, b.calibration, 1e-7);
+        CHECK(a.accuracy == b.accuracy && a.base_rate == b.base_rate);
+        CHECK_NEAR(a.mse, b.mse, 1e-7);
+        CHECK_NEAR(a.mae, b.mae, 1e-7);
+        if (round == 0) {
+            CHECK(a.logloss == b.logloss && a.ne == b.ne && a.auc == b.auc && a.mse == b.mse);
+            CHECK_NEAR(a.pr_auc, b.pr_auc, 1e-15);
+        }
+        neo_metrics_destroy(repeated);
+        neo_metrics_destroy(weighted);
+    }
+    neo_metrics *m = NULL, *plain = metrics(ctx, 10, 0);
+    neo_tensor tx = neo_tensor_1d(x, NEO_F32, 2), ty = neo_tensor_1d(y, NEO_F32, 2),
+               tw = neo_tensor_1d(w, NEO_F32, 2);
+    CHECK_OK(neo_metrics_create(ctx, &d, &m));
+    CHECK_ERR(neo_metrics_update(m, tx, ty), NEO_ERR_STATE, "created for weights");
+    CHECK_ERR(neo_metrics_update_weighted(plain, tx, ty, tw), NEO_ERR_STATE, "have no weights");
+    w[1] = -1;
+    CHECK_ERR(neo_metrics_update_weighted(m, tx, ty, tw), NEO_ERR_RANGE, "sample 1 is -1");
+    w[1] = INFINITY;
+    CHECK_ERR(neo_metrics_update_weighted(m, tx, ty, tw), NEO_ERR_RANGE, "sample 1 is inf");
+    CHECK_ERR(neo_metrics_update_weighted(m, tx, ty, neo_tensor_none()), NEO_ERR_SHAPE, "weight");
+    w[0] = w[1] = 0; /* nothing counts */
+    CHECK_OK(neo_metrics_update_weighted(m, tx, ty, tw));
+    CHECK_OK(neo_metrics_lifetime(m, &b));
+    CHECK(b.count == 2 && isnan(b.auc) && isnan(b.logloss) && isnan(b.pr_auc));
+    neo_metrics_destroy(m);
+    neo_metrics_destroy(plain);
+    d.window = 5;
+    CHECK_ERR(neo_metrics_create(ctx, &d, &m), NEO_ERR_UNSUPPORTED, "window of weighted");
     neo_ctx_destroy(ctx);
 }
 
@@ -207,7 +269,7 @@ static void alike_labels_and_overflow(void) {
 static void errors_and_memory(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     size_t before = neo_ctx_memory(ctx).bytes;
-    neo_metrics_desc desc = {0, 0};
+    neo_metrics_desc desc = {0, 0, 0};
     neo_metrics *m;
     CHECK_ERR(neo_metrics_create(ctx, &desc, &m), NEO_ERR_ARG, "capacity");
     desc.capacity = 10;
@@ -255,7 +317,7 @@ static void errors_and_memory(void) {
 static void extreme_logits(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     static float x[1000], y[1000];
-    const neo_metrics_desc d = {1000, 600};
+    const neo_metrics_desc d = {1000, 600, 0};
     neo_metrics *m;
     neo_metric_values v[2];
     REQUIRE_OK(neo_metrics_create(ctx, &d, &m));
@@ -355,6 +417,7 @@ int main(void) {
     RUN(groups_equal_references);
     RUN(auc_equals_all_pairs);
     RUN(values_equal_reference);
+    RUN(weights_are_repetitions);
     RUN(order_and_path_do_not_matter);
     RUN(window_is_the_last_samples);
     RUN(alike_labels_and_overflow);

@@ -40,11 +40,13 @@ static void description_mistakes(void) {
         const char *text, *message;
     } grid[] = {
         {"a label\nb dense loud\n", "columns:2:9: expected label, dense, "
-                                    "category, bucket, cross, list or skip, "
+                                    "category, bucket, cross, list, sample-weight or "
+         "skip, "
                                     "found 'loud'"},
         {"a label\nb\n", "columns:2:2: column 'b': expected what it becomes"},
         {"a label\na skip\n", "columns:2:1: column 'a' is on line 1 already"},
         {"a label\nb label\n", "columns:2:3: a second label"},
+        {"a sample-weight\nb sample-weight\n", "columns:2:3: a second sample-weight"},
         {"a label positive=x,,y\n", "columns:1:9: positive= has an empty word"},
         {"a dense shift=much\n", "columns:1:9: expected a number, found 'much'"},
         {"a dense scale=1e99\n", "columns:1:9: expected a number, found '1e99'"},
@@ -76,8 +78,9 @@ static void description_mistakes(void) {
         {"quote category hash\n", "columns:1:1: 'quote' is a setting: a column of that name"},
         {"delimiter skip\n", "columns:1:1: 'delimiter' is a setting: a column of that name"},
         {"\"quote\" catgory\n", "found 'catgory' (did you mean category?)"},
-        {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list or "
-                            "skip, found 'Id' (a name with spaces or # stands in double quotes: "
+        {"Order Id skip\n", "columns:1:7: expected label, dense, category, bucket, cross, list, "
+                            "sample-weight or skip, found 'Id' (a name with spaces or # "
+                            "stands in double quotes: "
                             "\"Order Id\")"},
         {"y label\nsize in m dense log\n", "double quotes: \"size in m\")"},
         {"Job #2 category\n", "columns:1:5: column 'Job': expected what it becomes (skip: nothing) "
@@ -100,8 +103,8 @@ static void description_mistakes(void) {
          "columns:2:7: column 'header': expected what it becomes (skip: nothing) "
          "('header' is a setting: before the columns)"},
         {"a dense shft=3\n",
-         "columns:1:9: expected label, dense, category, bucket, cross, list or skip, "
-         "found 'shft=3' (did you mean shift=?)"},
+         "columns:1:9: expected label, dense, category, bucket, cross, list, "
+         "sample-weight or skip, found 'shft=3' (did you mean shift=?)"},
         {"a categry\n", "found 'categry' (did you mean category?)"},
         {"a category mincount=3\n", "found 'mincount=3' (did you mean min_count=?)"},
         {"a dense rows=3\n", "found 'rows=3' (rows= is no option here)"},

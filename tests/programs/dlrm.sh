@@ -144,6 +144,65 @@ refused "--cross without dcnv2" '--cross is for --model dcnv2' $model --cross 2
 refused "a rank above the width" 'rank is above the 216 columns' $model --model dcnv2 --cross 2x217
 refused "--cross 2x" '--cross 2x: not layers' $model --model dcnv2 --cross 2x
 
+# ---- weights of samples ----
+
+# Weights of 2 at a rate are no weights at twice that rate, bit for bit; figures stay. A weight of 0
+# takes a sample out of the figures: those of the file without it.
+awk -F, 'BEGIN { for (i = 1; i <= 700; i++) {
+    x = (i * 7919) % 101 / 50 - 1
+    y = x + (i * 31 % 17) / 9 > 1
+    print y "," x "," i % 23 "," 2 "," (i % 3 > 0) * 3 "," i % 5 / 2 } }' \
+    >"$W/weights.csv"
+awk -F, '$5 > 0' "$W/weights.csv" >"$W/weights.some"
+weigh="--format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-1 --optimizer sgd
+    --repro-shards 8"
+i=3
+for weight in none two zero any; do
+    printf 'y label\nx dense\nc category hash rows=40\n' >"$W/$weight.columns"
+    for k in 3 4 5; do
+        if [ $k = $i ] && [ $weight != none ]; then echo "w$k sample-weight"; else \
+            echo "w$k skip"; fi
+    done >>"$W/$weight.columns"
+    [ $weight = none ] || i=$((i + 1))
+done
+# weighed COLUMNS OPTIONS...: the figures without speed, and the digest.
+weighed() {
+    columns=$1
+    shift
+    $D $weigh --columns "$W/$columns.columns" --data "$W/weights.csv" --test "$W/weights.csv" "$@" \
+        2>"$W/err" | sed '/^epoch/d; s/ samples.*//'
+}
+single_weight=$(weighed none --lr 0.5)
+same "weights of 2" "$(weighed two --lr 0.25 --ranks 3)" "$single_weight"
+any=$(weighed any --lr 0.25 --threads 1)
+if [ -n "$any" ] && [ "$any" != "$single_weight" ]; then pass; else fail "weights: '$any'"; fi
+same "weights, 4 ranks" "$(weighed any --lr 0.25 --ranks 4 --plan rw --dense-shard full)" "$any"
+same "weights, $second_isa" "$(NEO_ISA=$second_isa weighed any --lr 0.25 --threads 3)" "$any"
+weighed any --lr 0.25 --checkpoint "$W/weighed" --every 3 >"$W/out"
+rm -r "$W/weighed/$(ls "$W/weighed" | tail -1)" # what it saved at its end
+same "weights, resumed" "$(weighed any --lr 0.25 --checkpoint "$W/weighed" --resume --ranks 2)" \
+    "$any"
+same "weights of 0" "$(weighed zero --checkpoint "$W/weighed" --eval | grep test)" \
+    "$(weighed none --test "$W/weights.some" --checkpoint "$W/weighed" --eval | grep test)"
+printf '1,0,3,2,1,-1\n' >"$W/weights.bad"
+refused "a weight below 0" "weights.bad:1:11: w5: expected a weight of at least 0, found '-1'" \
+    $weigh --columns "$W/any.columns" --data "$W/weights.bad"
+printf '1,0,3,2,1,\n' >"$W/weights.bad"
+refused "a weight that is missing" "weights.bad:1:11: w5: the weight is missing" \
+    $weigh --columns "$W/any.columns" --data "$W/weights.bad"
+
+# A model of another optimizer is evaluated by its weights; else the option that differs is named.
+rm -rf "$W/adam"
+tiny="--synthetic 300 --rows 50 --checkpoint $W/adam"
+$D $tiny --optimizer adam 2>/dev/null | grep ^test | cut -d' ' -f 1-4 >"$W/trained"
+same "--eval without the optimizer" "$($D $tiny --eval --ranks 2 2>"$W/err" | grep ^test |
+    cut -d' ' -f 1-4)" "$(cat "$W/trained")"
+if grep -q 'of another --optimizer: only its weights' "$W/err"; then pass; else \
+    fail "--eval without the optimizer says nothing"; fi
+refused "--eval of another model" "model is not defined there, 'dcnv2' here" $tiny --eval \
+    --optimizer adam --model dcnv2
+refused "--eval of another dim" 'bags.C1.weight has shape' $tiny --eval --dim 8
+
 # ---- logistic regression, factorization machines ----
 
 # Losses of 20 steps as PyTorch has them (tests/golden/make_dlrm.py), to 1e-5 of each.

@@ -25,7 +25,11 @@ static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *pre
 /* Rank 0 has the logits of the whole batch, in the order of its samples. */
 static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *predictions) {
     neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
-    TRY(neo_metrics_update(metrics, logits, neo_tensor_rows(r->labels, 0, size)));
+    neo_tensor labels = neo_tensor_rows(r->labels, 0, size);
+    if (r->weights.data)
+        TRY(neo_metrics_update_weighted(metrics, logits, labels,
+                                        neo_tensor_rows(r->weights, 0, size)));
+    else TRY(neo_metrics_update(metrics, logits, labels));
     return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
 }
 
@@ -56,11 +60,14 @@ static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metr
         if (r->stopped) return NEO_OK;
         int64_t size = batch.global_size;
         const void *label = batch.label.data, *logits = r->own_logits.data;
+        const void *weight = batch.weight.data;
         TRY(bring(&r->m, &batch));
         TRY(forward(&r->m, &batch));
         TRY(fetch_logits(r, batch.size));
         TRY(neo_comm_gather_samples(comm, logits, r->logits.data, size, 1, NEO_F32, 0, NULL));
         TRY(neo_comm_gather_samples(comm, label, r->labels.data, size, 1, NEO_F32, 0, NULL));
+        if (neo_schema_is_sample_weighted(r->m.schema))
+            TRY(neo_comm_gather_samples(comm, weight, r->weights.data, size, 1, NEO_F32, 0, NULL));
         TRY(agree(comm, r->me.rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
     }
     if (status != NEO_END) return status;
@@ -91,7 +98,8 @@ static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions,
                            neo_metric_values *values) {
     source test = {NULL, NULL};
     neo_metrics *metrics = NULL;
-    neo_metrics_desc capacity = {.capacity = r->o->auc_capacity};
+    neo_metrics_desc capacity = {.capacity = r->o->auc_capacity,
+                                 .weighted = neo_schema_is_sample_weighted(r->m.schema)};
     neo_status status = r->me.rank ? NEO_OK : neo_metrics_create(r->m.ctx, &capacity, &metrics);
     status = agree(r->me.comm, status);
     if (status == NEO_OK) status = open_source(r, d, &test);

@@ -52,6 +52,7 @@ typedef struct model {
     neo_tensor wide;               /* linear: [B][1], all but the top MLP; without one, the logit */
     neo_tensor given, v, dv;       /* of deepfm: columns of z, dense numbers and factors; of dz */
     neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
+    neo_tensor weight;             /* [B][1]: weights of its samples, if they have any */
     neo_tensor ones;               /* [B][1]: the dense number of data that has none */
 } model;
 
@@ -225,13 +226,14 @@ static neo_status create_ones(model *m) {
 /* A copy of the batch on the device, and a graph whose memory has room for it. */
 static neo_status create_device_buffers(model *m, const options *o, int64_t dense,
                                         int64_t features) {
-    int64_t sample = dense * 4 + 4 + features * 16; /* dense, label; ids and offsets */
+    int64_t sample = dense * 4 + 8 + features * 16; /* dense, label, weight; ids and offsets */
     size_t batch = (size_t)(m->most_samples * sample);
     batch += 65536 + (size_t)features * 1024; /* descriptions of tables and of their steps */
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     if (strcmp(o->machine.graph, "on") == 0)
         TRY(graph_open(neo_ctx_device(m->ctx), batch, &m->graph));
     TRY(alloc_rows(m, dense, &m->dense_in));
+    if (neo_schema_is_sample_weighted(m->schema)) TRY(alloc_rows(m, 1, &m->weight));
     return alloc_rows(m, 1, &m->label);
 }
 
@@ -299,7 +301,7 @@ static neo_status create_units(model *m, const options *o) {
 static void destroy_model(model *m) {
     neo_tensor *buffers[] = {&m->z,  &m->logit,  &m->crossed,  &m->dense_in, &m->x,  &m->e,
                              &m->dz, &m->dlogit, &m->dcrossed, &m->label,    &m->dx, &m->de,
-                             &m->ones, &m->wide};
+                             &m->ones, &m->wide, &m->weight};
     graph_close(m->graph);
     if (m->crossed.data) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
     if (m->dx.data == m->dlogit.data) m->dx = neo_tensor_none();

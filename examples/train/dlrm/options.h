@@ -67,7 +67,9 @@ static const cli_option DLRM_OPTIONS[] = {
              "text, with --columns), libsvm (one feature: lr), libffm, npy or npz (TorchRec's, one "
              "or many ids; --data is what names begin with, as dir/day_0_), binary (MLPerf's "
              "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
-    CLI_TEXT("columns", columns, "FILE", NULL, "description of the columns of delimited data"),
+    CLI_TEXT("columns", columns, "FILE", NULL,
+             "description of the columns of delimited data. A column sample-weight multiplies "
+             "losses (whose mean stays over samples, as torch's) and counts in all figures"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,

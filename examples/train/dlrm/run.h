@@ -32,7 +32,7 @@ typedef struct run {
     neo_exact loss;        /* since the last point of the log */
     int64_t loss_samples;
     double last_loss;      /* mean of the last point */
-    neo_tensor logits, labels; /* [batch][1]: of all ranks, on rank 0 */
+    neo_tensor logits, labels, weights; /* [batch][1]: of all ranks, on rank 0 */
     neo_tensor own_logits;     /* of this rank, in host memory */
     neo_jsonl *log;        /* of rank 0, as are the next four */
     neo_report *report;

@@ -66,6 +66,21 @@ static neo_status load_weights(run *r) {
     return status;
 }
 
+/* Reading only needs the weights: state of another --optimizer than this run's is left out. Where
+   weights differ too, the option that differs is a better message than a shape. */
+static neo_status load_otherwise(run *r, neo_load_desc d) {
+    d.any_definition = 0, d.weights_only = 1;
+    neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (status == NEO_OK)
+        say(&r->me, "the checkpoint is of another --optimizer: only its weights are loaded\n");
+    if (status != NEO_ERR_MISMATCH) return status;
+    d.weights_only = 0;
+    status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (!strstr(neo_last_error(), ": optimizer is ")) return status;
+    d.weights_only = 1; /* it is not the optimizer that matters */
+    return neo_load(r->m.ctx, &d, r->m.state, &r->step);
+}
+
 static neo_status restore(run *r) {
     const options *o = r->o;
     const char *dir = o->saves.dir;
@@ -78,6 +93,7 @@ static neo_status restore(run *r) {
     if (resumes && !reads && r->train.reader)
         return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr, &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    if (status == NEO_ERR_MISMATCH && d.any_definition) status = load_otherwise(r, d);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
     return status;
 }
@@ -211,6 +227,7 @@ static neo_status prepare(run *r) {
     r->own_logits = r->m.logit;
     if (neo_ctx_device(r->m.ctx)) TRY(host_column(r, &r->own_logits));
     if (r->me.rank) return NEO_OK;
+    if (neo_schema_is_sample_weighted(r->m.schema)) TRY(host_column(r, &r->weights));
     TRY(host_column(r, &r->logits));
     return host_column(r, &r->labels);
 }
@@ -261,6 +278,7 @@ static void tear_down(run *r) {
     if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);
     neo_tensor_free(r->m.ctx, &r->logits);
     neo_tensor_free(r->m.ctx, &r->labels);
+    neo_tensor_free(r->m.ctx, &r->weights);
     destroy_model(&r->m);
 }
 #endif

@@ -14,6 +14,12 @@ static neo_status bring(model *m, neo_batch *batch) {
     if (batch->label.ndim == 1) label = neo_tensor_reshape(label, 1, &batch->size);
     if (given) TRY(neo_tensor_copy(m->ctx, batch->dense, dense));
     TRY(neo_tensor_copy(m->ctx, batch->label, label));
+    if (batch->weight.data) {
+        neo_tensor weight = neo_tensor_rows(m->weight, 0, batch->size);
+        weight = neo_tensor_reshape(weight, 1, &batch->size);
+        TRY(neo_tensor_copy(m->ctx, batch->weight, weight));
+        batch->weight = weight;
+    }
     if (given) batch->dense = dense;
     batch->label = label;
     return NEO_OK;
@@ -124,6 +130,7 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         neo_tensor logit = neo_tensor_rows(m->logit, first, n);
         neo_tensor dlogit = neo_tensor_rows(m->dlogit, first, n);
         neo_tensor label = neo_tensor_rows(batch->label, first, n);
+        if (batch->weight.data) d.weight = neo_tensor_rows(batch->weight, first, n);
         if (m->top) TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
         TRY(forward_top(m, first, n));
         TRY(neo_bce_with_logits(m->ctx, &d, logit, label, dlogit, NULL));
