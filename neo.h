@@ -15900,7 +15900,7 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
 }
 #define NEO__LOADP(p, part) ((NEO__VF)_mm256_maskload_ps(p, part))
 /* Plain stores: a masked one takes a dozen cycles on some processors. */
-#define NEO__STOREP(p, v, part)                                                                     \
+#define NEO__STOREP(p, v, part)                                                                    \
     NEO__FN(storen)(p, v, __builtin_popcount((unsigned)_mm256_movemask_ps((__m256)(part))))
 #define NEO__SELECT(m, a, b) ((NEO__VF)_mm256_blendv_ps(b, a, (__m256)(m)))
 #define NEO__SELECTI(m, a, b)                                                                      \
@@ -15981,7 +15981,7 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 
 /* ---- common to all, or to all but one ---- */
 #undef NEO__LOADN
-#if NEO__PASS == NEO__PASS_AVX2 /* one number, just stored, often: a load by a mask waits for that */
+#if NEO__PASS == NEO__PASS_AVX2 /* one number, just stored, often: a masked load waits for it */
 #define NEO__LOADN(p, n) NEO__FN(loadn)(p, n)
 NEO__KERNEL_INLINE NEO__VF NEO__FN(loadn)(const float *p, int64_t n) {
     if (n == 1) return (NEO__VF)_mm256_setr_ps(*p, 0, 0, 0, 0, 0, 0, 0);
