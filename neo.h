@@ -16415,7 +16415,9 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
     return _mm256_loadu_si256((const __m256i *)(const void *)(mask + 8 - n));
 }
 #define NEO__LOADP(p, part) ((NEO__VF)_mm256_maskload_ps(p, part))
-#define NEO__STOREP(p, v, part) _mm256_maskstore_ps(p, part, v)
+/* Plain stores: a masked one takes a dozen cycles on some processors. */
+#define NEO__STOREP(p, v, part)                                                                    \
+    NEO__FN(storen)(p, v, __builtin_popcount((unsigned)_mm256_movemask_ps((__m256)(part))))
 #define NEO__SELECT(m, a, b) ((NEO__VF)_mm256_blendv_ps(b, a, (__m256)(m)))
 #define NEO__SELECTI(m, a, b)                                                                      \
     ((NEO__VI)_mm256_blendv_epi8((__m256i)(b), (__m256i)(a), (__m256i)(m)))
@@ -16494,7 +16496,16 @@ NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 #endif
 
 /* ---- common to all, or to all but one ---- */
+#undef NEO__LOADN
+#if NEO__PASS == NEO__PASS_AVX2 /* one number, just stored, often: a masked load waits for it */
+#define NEO__LOADN(p, n) NEO__FN(loadn)(p, n)
+NEO__KERNEL_INLINE NEO__VF NEO__FN(loadn)(const float *p, int64_t n) {
+    if (n == 1) return (NEO__VF)_mm256_setr_ps(*p, 0, 0, 0, 0, 0, 0, 0);
+    return NEO__LOADP(p, NEO__LANES(n));
+}
+#else
 #define NEO__LOADN(p, n) NEO__LOADP(p, NEO__LANES(n))
+#endif
 #undef NEO__STREAM
 #undef NEO__STREAM_END
 #if NEO__PASS == NEO__PASS_AVX512 || NEO__PASS == NEO__PASS_AVX2
@@ -18771,7 +18782,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
             if (fetch) {
                 const float *row = table + neo__jagged_id(lookup->ids, is_i32, k + ahead) * dim;
                 NEO__FETCH(row);
-                NEO__FETCH(row + NEO__W - 1); /* lanes that are not read are waited for too */
+                if (n > 1) NEO__FETCH(row + NEO__W - 1); /* lanes not read are waited for too */
             }
             s = lookup->weights ? NEO__FMA(NEO__SET(lookup->weights[k]), x, s) : s + x;
         }

@@ -139,13 +139,16 @@ def figures(labels, probabilities):
     return (ranks - positives * (positives + 1) / 2) / max(1, positives * negatives), loss
 
 
-def process(command):
-    """(wall, CPU) seconds of a program, without an interpreter's imports; raises where it fails."""
+def process(command, given=None):
+    """(wall, CPU) seconds of a program, without an interpreter's imports; raises where it fails. given: its standard input."""
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
+    source = open(given) if given else None
+    with subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
         text = p.stdout.read().decode()
         _, status, use = os.wait4(p.pid, 0)
         p.returncode = os.waitstatus_to_exitcode(status)
+    if source:
+        source.close()
     if p.returncode:
         raise RuntimeError("%s:\n%s" % (" ".join(command), text[-2000:]))
     before = json.loads(text.splitlines()[-1]) if "ctr_peer.py" in " ".join(command) else (0, 0)
@@ -156,7 +159,8 @@ def neo_commands(task, threads, options, scratch):
     train, test = (getattr(task, "source", task.path)[part] for part in ("train", "test"))
     checkpoint = ["--checkpoint", scratch + ".checkpoint"]
     base = [os.environ.get("NEO_DLRM", os.path.join(common.BUILD, "..", "dlrm")), *task.neo, "--threads", str(threads), *options.split()]
-    return base + ["--data", train] + checkpoint, base + ["--test", test, "--predict", scratch + ".out"] + checkpoint
+    stdin = task.name == "Criteo-like"  # a file would be read twice, first to count its samples
+    return base + ["--data", "-" if stdin else train] + checkpoint, base + ["--test", test, "--predict", scratch + ".out"] + checkpoint
 
 
 def peer_commands(task, threads, program, options, scratch):
@@ -169,7 +173,7 @@ def peer_commands(task, threads, program, options, scratch):
 
 # (program, model, options); the first is what each peer is compared with
 NEO = {
-    "Criteo-like": [("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 512"), ("fm", "--model fm --lr 0.1 --batch 512"),
+    "Criteo-like": [("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"), ("fm", "--model fm --lr 0.1 --batch 512"),
                     ("deepfm", "--model deepfm --lr 0.03 --batch 512"), ("dlrm", "--model dlrm --lr 0.03 --batch 512")],
     "MovieLens-shaped": [("fm", "--model fm --lr 0.1 --batch 128"), ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"),
                          ("deepfm", "--model deepfm --lr 0.1 --batch 128"), ("dlrm", "--model dlrm --lr 0.1 --batch 128")],
@@ -189,7 +193,7 @@ def run_program(report, task, name, commands, labels, rounds, scratch):
             if os.path.exists(old):
                 os.remove(old)
         subprocess.run(["rm", "-rf", scratch + ".checkpoint"], check=True)
-        times.append(process(commands[0]))
+        times.append(process(commands[0], task.path["train"] if "-" in commands[0] else None))
     process(commands[1])
     with open(scratch + ".out") as f:
         auc, loss = figures(labels, [float(line) for line in f])

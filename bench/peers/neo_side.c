@@ -228,7 +228,7 @@ SIDE int neo_side_dlrm_step(void *dlrm, float *dense, float *label, const int64_
 }
 
 /* ---- reader ---- */
-/* Generated samples [first, first + count) as a Criteo TSV file. best [2]: the AUC and log loss that
+/* Generated samples [first, first + count) as a Criteo TSV file. best [2]: AUC and log loss that
    the planted truth reaches on them, or NULL. */
 SIDE int neo_side_write_tsv(const char *path, int64_t first, int64_t count, int64_t rows,
                             double *best) {
