@@ -1,8 +1,11 @@
-"""The ladder: models of clicks, from text to a model that is saved, by Vowpal Wabbit, LightGBM, PyTorch and neo. NEO_PEERS_LINES: lines of
-the Criteo-like data (10^7). Each program is a process on as many cores as threads; what is counted is its reading of its own kind of text
-(made beforehand: VW's without a cache file; ids as numbers for LightGBM and PyTorch; for neo the data as it comes), training, and saving.
-One pass over the data, but of LightGBM, whose rounds read it again from memory. AUC and log loss are those of predictions on test data by a
-second process, by one function for all; `best` is that of a model that knows the planted truth."""
+"""The ladder: models of clicks, from text to a model that is saved, by Vowpal Wabbit, LightGBM,
+PyTorch and neo. NEO_PEERS_LINES: lines of the Criteo-like data (10^6). Each program is a
+process on as many cores as threads; what is counted is its reading of its own kind of text
+(made beforehand: VW's without a cache file; ids as numbers for LightGBM and PyTorch; for neo
+the data as it comes), training, and saving. One pass over the data, but of LightGBM, whose
+rounds read it again from memory. AUC and log loss are those of predictions on test data by a
+second process, by one function for all; `best` is that of a model that knows the planted truth.
+"""
 
 import array
 import ctypes
@@ -22,15 +25,25 @@ ADULT = "examples/data/adult/adult."
 VW = "--loss_function logistic -b 24"
 
 
-# ---- data: in {task}.train and .test (as neo reads them), .vw (VW's text) and .ids (numbers) of each ----
+# ---- data: in {task}.train and .test as neo reads them, .vw (VW's text), .ids (numbers) ----
 
 
 class Task:
-    """dense, features: columns; rows: ids of each feature; best: (AUC, log loss) of the truth, or None."""
+    """dense, features: columns; rows: ids of each feature; best: (AUC, log loss) of the truth,
+    or None."""
 
     def __init__(self, name, folder, dense, features, rows, neo, best=None):
-        self.name, self.dense, self.features, self.rows, self.neo, self.best = name, dense, features, rows, neo, best
-        self.path = {part: os.path.join(folder, "%s.%s" % (name, part)) for part in ("train", "test")}
+        self.name, self.dense, self.features, self.rows, self.neo, self.best = (
+            name,
+            dense,
+            features,
+            rows,
+            neo,
+            best,
+        )
+        self.path = {
+            part: os.path.join(folder, "%s.%s" % (name, part)) for part in ("train", "test")
+        }
         self.lines = {}
 
     def write(self, part, samples):
@@ -41,7 +54,14 @@ class Task:
             for label, numbers, features in samples:
                 texts = [logs.setdefault(x, "%.6g" % x) for x in numbers]
                 named = " ".join("%d:%s" % (i, x) for i, x in enumerate(texts) if x != "0")
-                vw.write("%d %s%s\n" % (2 * label - 1, "|n " + named if named else "", "".join(" |%s %d" % f for f in zip(letters, features))))
+                vw.write(
+                    "%d %s%s\n"
+                    % (
+                        2 * label - 1,
+                        "|n " + named if named else "",
+                        "".join(" |%s %d" % f for f in zip(letters, features)),
+                    )
+                )
                 ids.write("%d\t%s\n" % (label, "\t".join(texts + ["%d" % i for i in features])))
                 self.lines[part] += 1
 
@@ -56,27 +76,38 @@ def criteo_samples(path):
     with open(path) as f:
         for line in f:
             c = line[:-1].split("\t")
-            yield (int(c[0]), [log[x] if x in log else math.log1p(max(0, int(x))) for x in c[1:14]],
-                   [1 + int(x, 16) % (ROWS - 1) if x else 0 for x in c[14:]])
+            yield (
+                int(c[0]),
+                [log[x] if x in log else math.log1p(max(0, int(x))) for x in c[1:14]],
+                [1 + int(x, 16) % (ROWS - 1) if x else 0 for x in c[14:]],
+            )
 
 
 def criteo(folder, lines):
     best = (ctypes.c_double * 2)()
     task = Task("Criteo-like", folder, 13, 26, ROWS, ["--rows", str(ROWS)])
     for part, first, count in (("train", 0, lines), ("test", lines, lines // 10)):
-        common.Neo().write_tsv(task.path[part].encode(), first, count, ROWS, best if part == "test" else None)
+        common.Neo().write_tsv(
+            task.path[part].encode(), first, count, ROWS, best if part == "test" else None
+        )
         task.write(part, criteo_samples(task.path[part]))
     task.best = tuple(best)
     return task
 
 
 def movies(folder, lines):
-    """Ratings: users, films, genres, ages and occupations by a factorization machine of 8 factors; libffm text for neo."""
+    """Ratings by a factorization machine of 8 factors (user, film, genre, age, occupation);
+    libffm text for neo."""
     rows, truth = [6000, 4000, 18, 7, 21], random.Random(7)
     vectors = [[[truth.gauss(0, 0.5) for _ in range(8)] for _ in range(n)] for n in rows]
     weights = [[truth.gauss(0, 0.6) for _ in range(n)] for n in rows]
-    genre, of_user = [truth.randrange(18) for _ in range(4000)], [(truth.randrange(7), truth.randrange(21)) for _ in range(6000)]
-    task, known = Task("MovieLens-shaped", folder, 0, 5, 6000, ["--format", "libffm", "--rows", "6000"]), []
+    genre, of_user = [truth.randrange(18) for _ in range(4000)], [
+        (truth.randrange(7), truth.randrange(21)) for _ in range(6000)
+    ]
+    task, known = (
+        Task("MovieLens-shaped", folder, 0, 5, 6000, ["--format", "libffm", "--rows", "6000"]),
+        [],
+    )
 
     def samples(count, path):
         with open(path, "w") as f:
@@ -111,8 +142,14 @@ def adult(folder):
             for line in f:
                 c = [x.strip() for x in line.rstrip(" .\n").split(",")]
                 if len(c) == 15:
-                    yield (int(c[14] == ">50K"), [float(c[i]) / scale[i] for i in numbers],
-                           [codes.setdefault((i, c[i]), sum(k[0] == i for k in codes) % 64) for i in words])
+                    yield (
+                        int(c[14] == ">50K"),
+                        [float(c[i]) / scale[i] for i in numbers],
+                        [
+                            codes.setdefault((i, c[i]), sum(k[0] == i for k in codes) % 64)
+                            for i in words
+                        ],
+                    )
 
     task.path = {part: os.path.join(folder, "Adult." + part) for part in source}
     for part, path in source.items():
@@ -140,10 +177,13 @@ def figures(labels, probabilities):
 
 
 def process(command, given=None):
-    """(wall, CPU) seconds of a program, without an interpreter's imports; raises where it fails. given: its standard input."""
+    """(wall, CPU) seconds of a program, without an interpreter's imports; raises where it fails.
+    given: its standard input."""
     start = time.perf_counter()
     source = open(given) if given else None
-    with subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
+    with subprocess.Popen(
+        command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as p:
         text = p.stdout.read().decode()
         _, status, use = os.wait4(p.pid, 0)
         p.returncode = os.waitstatus_to_exitcode(status)
@@ -158,31 +198,80 @@ def process(command, given=None):
 def neo_commands(task, threads, options, scratch):
     train, test = (getattr(task, "source", task.path)[part] for part in ("train", "test"))
     checkpoint = ["--checkpoint", scratch + ".checkpoint"]
-    base = [os.environ.get("NEO_DLRM", os.path.join(common.BUILD, "..", "dlrm")), *task.neo, "--threads", str(threads), *options.split()]
+    base = [
+        os.environ.get("NEO_DLRM", os.path.join(common.BUILD, "..", "dlrm")),
+        *task.neo,
+        "--threads",
+        str(threads),
+        *options.split(),
+    ]
     stdin = task.name == "Criteo-like"  # a file would be read twice, first to count its samples
-    return base + ["--data", "-" if stdin else train] + checkpoint, base + ["--test", test, "--predict", scratch + ".out"] + checkpoint
+    return (
+        base + ["--data", "-" if stdin else train] + checkpoint,
+        base + ["--test", test, "--predict", scratch + ".out"] + checkpoint,
+    )
 
 
 def peer_commands(task, threads, program, options, scratch):
     kind = ".vw" if program == "vw" else ".ids"
-    config = dict(dense=task.dense, features=task.features, rows=task.rows, threads=threads, options=options, model=scratch + ".model",
-                  out=scratch + ".out")
-    return [[sys.executable, os.path.join(HERE, "ctr_peer.py"), program, action, json.dumps(dict(config, data=task.path[action] + kind))]
-            for action in ("train", "test")]
+    config = dict(
+        dense=task.dense,
+        features=task.features,
+        rows=task.rows,
+        threads=threads,
+        options=options,
+        model=scratch + ".model",
+        out=scratch + ".out",
+    )
+    return [
+        [
+            sys.executable,
+            os.path.join(HERE, "ctr_peer.py"),
+            program,
+            action,
+            json.dumps(dict(config, data=task.path[action] + kind)),
+        ]
+        for action in ("train", "test")
+    ]
 
 
 # (program, model, options); the first is what each peer is compared with
 NEO = {
-    "Criteo-like": [("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"), ("fm", "--model fm --lr 0.1 --batch 512"),
-                    ("deepfm", "--model deepfm --lr 0.03 --batch 512"), ("dlrm", "--model dlrm --lr 0.03 --batch 512")],
-    "MovieLens-shaped": [("fm", "--model fm --lr 0.1 --batch 128"), ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"),
-                         ("deepfm", "--model deepfm --lr 0.1 --batch 128"), ("dlrm", "--model dlrm --lr 0.1 --batch 128")],
-    "Adult": [("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"), ("dlrm", "--model dlrm --lr 0.05 --batch 128"),
-              ("fm", "--model fm --lr 0.05 --batch 128"), ("deepfm", "--model deepfm --lr 0.05 --batch 128")],
+    "Criteo-like": [
+        ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"),
+        ("fm", "--model fm --lr 0.1 --batch 512"),
+        ("deepfm", "--model deepfm --lr 0.03 --batch 512"),
+        ("dlrm", "--model dlrm --lr 0.03 --batch 512"),
+    ],
+    "MovieLens-shaped": [
+        ("fm", "--model fm --lr 0.1 --batch 128"),
+        ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"),
+        ("deepfm", "--model deepfm --lr 0.1 --batch 128"),
+        ("dlrm", "--model dlrm --lr 0.1 --batch 128"),
+    ],
+    "Adult": [
+        ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"),
+        ("dlrm", "--model dlrm --lr 0.05 --batch 128"),
+        ("fm", "--model fm --lr 0.05 --batch 128"),
+        ("deepfm", "--model deepfm --lr 0.05 --batch 128"),
+    ],
 }
-TREES = dict(rounds=100, num_leaves=63, learning_rate=0.1, max_bin=1023, max_cat_threshold=1024, cat_smooth=10, min_data_per_group=20)
-PEERS = [("vw", "VW lr --ftrl", VW + " --ftrl --ftrl_alpha 0.1 --ftrl_beta 1"), ("vw", "VW lr", VW), ("lightgbm", "LightGBM", TREES),
-         ("torch", "PyTorch lr", dict(factors=0, lr=0.1)), ("torch", "PyTorch fm", dict(factors=15, lr=0.1))]
+TREES = dict(
+    rounds=100,
+    num_leaves=63,
+    learning_rate=0.1,
+    max_bin=1023,
+    max_cat_threshold=1024,
+    cat_smooth=10,
+    min_data_per_group=20,
+)
+PEERS = [
+    ("vw", "VW lr --ftrl", VW + " --ftrl --ftrl_alpha 0.1 --ftrl_beta 1"),
+    ("vw", "VW lr", VW),
+    ("lightgbm", "LightGBM", TREES),
+    ("torch", "PyTorch lr", dict(factors=0, lr=0.1)),
+    ("torch", "PyTorch fm", dict(factors=15, lr=0.1)),
+]
 
 
 def run_program(report, task, name, commands, labels, rounds, scratch):
@@ -199,8 +288,17 @@ def run_program(report, task, name, commands, labels, rounds, scratch):
         auc, loss = figures(labels, [float(line) for line in f])
     wall, cpu = (common.median([t[i] for t in times]) for i in (0, 1))
     best = task.best or (math.nan, math.nan)
-    report.line(what=task.name, lines=task.lines["train"], program=name, seconds=wall, cpu=cpu, rate=task.lines["train"] / cpu, auc=auc,
-                logloss=loss, short=best[0] - auc if task.best else None)
+    report.line(
+        what=task.name,
+        lines=task.lines["train"],
+        program=name,
+        seconds=wall,
+        cpu=cpu,
+        rate=task.lines["train"] / cpu,
+        auc=auc,
+        logloss=loss,
+        short=best[0] - auc if task.best else None,
+    )
     return [t[1] for t in times], auc
 
 
@@ -210,25 +308,51 @@ def run_task(args, task, peers, rounds):
     labels, scratch = task.labels(), task.path["train"] + ".%d" % args.threads
     ours = None
     for model, options in NEO[task.name]:
-        done = run_program(ladder, task, "neo " + model, neo_commands(task, args.threads, options, scratch), labels, rounds, scratch)
+        done = run_program(
+            ladder,
+            task,
+            "neo " + model,
+            neo_commands(task, args.threads, options, scratch),
+            labels,
+            rounds,
+            scratch,
+        )
         ours = ours or done
     for program, name, options in peers:
         commands = peer_commands(task, args.threads, program, options, scratch)
-        cpu, auc = run_program(ladder, task, name, commands, labels, rounds if program == "vw" else 1, scratch)
+        cpu, auc = run_program(
+            ladder, task, name, commands, labels, rounds if program == "vw" else 1, scratch
+        )
         pairs = [theirs / neo for theirs, neo in zip(cpu, ours[0])]
         first = task.name == "Criteo-like" and program == "vw"
         rate = task.lines["train"] / 1e3
-        ratios.line(what="%s, neo %s" % (task.name, NEO[task.name][0][0]), peer=name, unit="klines/s/core", neo=rate / common.median(ours[0]),
-                    theirs=rate / common.median(cpu), ratio=common.median(pairs), spread=common.spread(pairs), target=5.0 if first else None)
+        ratios.line(
+            what="%s, neo %s" % (task.name, NEO[task.name][0][0]),
+            peer=name,
+            unit="klines/s/core",
+            neo=rate / common.median(ours[0]),
+            theirs=rate / common.median(cpu),
+            ratio=common.median(pairs),
+            spread=common.spread(pairs),
+            target=5.0 if first else None,
+        )
         if task.name == "Criteo-like" and program in ("vw", "lightgbm") and not args.quick:
             target = 1 - 0.0005 / auc if program == "lightgbm" else 1.0
-            ratios.line(what="%s, neo %s" % (task.name, NEO[task.name][0][0]), peer=name, unit="AUC", neo=ours[1], theirs=auc,
-                        ratio=ours[1] / auc, spread=0.0, target=target)
+            ratios.line(
+                what="%s, neo %s" % (task.name, NEO[task.name][0][0]),
+                peer=name,
+                unit="AUC",
+                neo=ours[1],
+                theirs=auc,
+                ratio=ours[1] / auc,
+                spread=0.0,
+                target=target,
+            )
 
 
 def main():
     args = common.begin(__doc__)
-    lines = int(os.environ.get("NEO_PEERS_LINES") or (20_000 if args.quick else 10_000_000))
+    lines = int(os.environ.get("NEO_PEERS_LINES") or (20_000 if args.quick else 1_000_000))
     folder = os.path.join(common.BUILD, "ctr")
     os.makedirs(folder, exist_ok=True)
     for task in (criteo(folder, lines), movies(folder, min(lines, 1_000_000)), adult(folder)):

@@ -1,7 +1,9 @@
-"""One program of the ladder, in a process of its own: ctr_peer.py vw|lightgbm|torch train|test CONFIG, JSON as ctr.py writes it.
-Its last line is the CPU and wall time that had passed when the imports were done: nobody asks how long an import takes.
+"""One program of the ladder, in a process of its own: ctr_peer.py vw|lightgbm|torch train|test
+CONFIG, JSON as ctr.py writes it. Its last line is the CPU and wall time that had passed when
+the imports were done: nobody asks how long an import takes.
 
-LightGBM and PyTorch read ids as numbers: label, dense numbers, ids, tab-separated."""
+LightGBM and PyTorch read ids as numbers: label, dense numbers, ids, tab-separated.
+"""
 
 import json
 import sys
@@ -16,7 +18,11 @@ def vw():
     from vowpalwabbit import Workspace
 
     yield
-    more = "-f %s %s" % (config["model"], config["options"]) if action == "train" else "-t -i %s -p %s" % (config["model"], config["out"])
+    more = (
+        "-f %s %s" % (config["model"], config["options"])
+        if action == "train"
+        else "-t -i %s -p %s" % (config["model"], config["out"])
+    )
     Workspace("-d %s --quiet --link logistic %s" % (config["data"], more)).finish()
 
 
@@ -28,9 +34,20 @@ def lightgbm():
     if action == "test":
         write(lgb.Booster(model_file=config["model"]).predict(config["data"]))
         return
-    options = dict(objective="binary", verbosity=-1, num_threads=config["threads"], label_column=0, header=False, **config["options"])
+    options = dict(
+        objective="binary",
+        verbosity=-1,
+        num_threads=config["threads"],
+        label_column=0,
+        header=False,
+        **config["options"]
+    )
     rounds = options.pop("rounds")
-    data = lgb.Dataset(config["data"], params=options, categorical_feature=list(range(first, first + config["features"])))
+    data = lgb.Dataset(
+        config["data"],
+        params=options,
+        categorical_feature=list(range(first, first + config["features"])),
+    )
     lgb.train(options, data, rounds).save_model(config["model"])
 
 
@@ -45,10 +62,15 @@ def torch():
 
     torch.set_num_threads(config["threads"])
     torch.manual_seed(1)
-    dense, features, rows, width = config["dense"], config["features"], config["rows"], config["options"]["factors"]
+    dense, features, rows, width = (
+        config["dense"],
+        config["features"],
+        config["rows"],
+        config["options"]["factors"],
+    )
 
     class Machine(torch.nn.Module):
-        """A weight of each id and dense number and, with factors, the dot products of all pairs of ids."""
+        """A weight of each id and dense number and, with factors, the dot products of all pairs."""
 
         def __init__(self):
             super().__init__()
@@ -70,10 +92,16 @@ def torch():
         names = ["y"] + ["d%d" % i for i in range(dense)] + ["c%d" % i for i in range(features)]
         types = {c: "int64" if c[0] == "c" else "float32" for c in names}
         offset = torch.arange(features) * rows
-        for frame in pandas.read_csv(config["data"], sep="\t", header=None, names=names, dtype=types, chunksize=64 * BATCH):
+        for frame in pandas.read_csv(
+            config["data"], sep="\t", header=None, names=names, dtype=types, chunksize=64 * BATCH
+        ):
             y = torch.tensor(frame["y"].to_numpy())
-            x = torch.tensor(frame[names[1:dense + 1]].to_numpy()) if dense else torch.ones(len(y), 1)
-            ids = torch.tensor(frame[names[dense + 1:]].to_numpy()) + offset
+            x = (
+                torch.tensor(frame[names[1 : dense + 1]].to_numpy())
+                if dense
+                else torch.ones(len(y), 1)
+            )
+            ids = torch.tensor(frame[names[dense + 1 :]].to_numpy()) + offset
             yield from zip(y.split(BATCH), x.split(BATCH), ids.split(BATCH))
 
     yield

@@ -5,7 +5,7 @@
 What a comparison gives with a number of threads is kept in build/peers/results, until the same has run again without error; quick
 runs apart from whole ones. bench/results/cpu.md is then written from the whole runs that are there, and says when each was and
 which there are none of; a quick run is in build/peers/quick.md. --lines: of the data of ctr
-(10,000,000). --report: only write the tables.
+(1,000,000). --report: only write the tables.
 """
 
 import argparse
@@ -165,7 +165,8 @@ def ladder(lines):
     """Programs on the same data, the best AUC first; per data and threads."""
     if not lines:
         return []
-    text = ["", "## The ladder of models of clicks", "", "| data | lines | threads | program | s | CPU s | klines/s/core | AUC | below the best | log loss |",
+    text = ["", "## The ladder of models of clicks", "",
+            "| data | lines | threads | program | s | CPU s | klines/s/core | AUC | below the best | log loss |",
             "|---|---|---|---|---|---|---|---|---|---|"]
     tasks = list(dict.fromkeys(x["what"] for x in lines))
     for x in sorted(lines, key=lambda x: (tasks.index(x["what"]), x["threads"], -x["auc"])):

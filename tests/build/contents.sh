@@ -11,9 +11,9 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 20136 0 1 16 ;;
+    neo.h) echo 20261 0 1 17 ;;
     neo_state.h) echo 3816 0 0 0 ;;
-    neo_data.h) echo 5898 0 0 0 ;;
+    neo_data.h) echo 5938 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 4669 0 0 1 ;;
     neo_fsdp.h) echo 4973 0 0 0 ;;
@@ -98,7 +98,7 @@ done
 wide() { cat "$@" | awk 'length($0) > 100' | wc -l; }
 at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp bench/*.[ch] bench/*/*.[ch])" \
     0 "lines of C in tests/ and bench/ over 100 columns"
-at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run)" 332 \
+at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run)" 337 \
     "lines of scripts over 100 columns"
 
 twice=$(sort "$W/all_marks" | uniq -d)
