@@ -557,6 +557,7 @@ typedef enum neo_stream { /* what the numbers are for, so that uses never share 
     NEO_STREAM_ROUNDING,
     NEO_STREAM_SHUFFLE,
     NEO_STREAM_DATA,
+    NEO_STREAM_DROPOUT,
     NEO_STREAM_USER = 16 /* yours: NEO_STREAM_USER + k */
 } neo_stream;
 
@@ -846,6 +847,18 @@ NEO_API neo_status neo_addcmul(neo_ctx *ctx, neo_tensor base, neo_tensor y, neo_
                                neo_tensor x);
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite);
 NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_tensor y);
+/* neo_dropout: y = x / (1 - p), but 0 where an element is dropped; of gradients alike, with the
+   same arguments, as no mask is kept. Element (i, j) of [rows][n] is dropped where
+     neo_random_uniform(neo_ctx_seed(ctx), neo_hash(name), step, NEO_STREAM_DROPOUT,
+                        (first_row + i) n + j) < p.
+   name: of the layer. first_row: the number of x's first row in the batch over all ranks, so that
+   what is dropped depends neither on ranks nor on leaves. After training leave the call out.
+   Shapes   as of neo_round; of another shape than a matrix, x is one row.
+   Numerics the product of x and 1/(1 - p), in f32; a dropped NaN is 0.
+   Errors   NEO_ERR_ARG: p is not in [0, 1), step or first_row is negative. NEO_ERR_SHAPE.
+   Source   Srivastava et al., Dropout, JMLR 2014; scaled as torch.nn.Dropout. */
+NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
+                               float p, neo_tensor x, neo_tensor y);
 /* neo_dot_forward: out_i = x_i . y_i, row by row: the head of a two-tower model. neo_dot_backward:
    dx_i = dout_i y_i and dy_i = dout_i x_i, each or none.
    Shapes   x, y, dx, dy [B][n], f32, last stride 1; out, dout [B] or [B][1], contiguous f32.
@@ -3291,7 +3304,8 @@ typedef enum neo__blend_kind {
     NEO__BLEND_ROUND, /* y = x rounded to dtype */
     NEO__BLEND_DOT,   /* out[row] = x_row . y_row */
     NEO__BLEND_ROWS,  /* x_row = out[row] y_row */
-    NEO__BLEND_LOOK   /* x is only read, for `infinite` */
+    NEO__BLEND_LOOK,  /* x is only read, for `infinite` */
+    NEO__BLEND_DROP   /* y = x factor where the random number is at least `least`, else 0 */
 } neo__blend_kind;
 typedef struct neo__blend_call {
     neo__blend_kind kind;
@@ -3306,6 +3320,9 @@ typedef struct neo__blend_call {
     float factor;
     int *infinite; /* host; of a scale, a look: set to 1 where a number is not finite. NULL: nobody
                       asks */
+    neo__random_key key;
+    uint64_t first; /* random number of element (0, 0); those of rows follow each other */
+    float least;
 } neo__blend_call;
 /* A run of elements of one parameter, from a multiple of NEO__BLOCK on; grads and states alike. */
 typedef struct neo__optim_span {
@@ -7915,7 +7932,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 
-/* ---- neo_add, neo_mul, neo_addcmul, neo_scale, neo_round, neo_dot ---- */
+/* ---- neo_add, neo_mul, neo_addcmul, neo_scale, neo_round, neo_dropout, neo_dot ---- */
 /* t has like's shape, in f32: contiguous, or a matrix with rows apart. */
 static neo_status neo__check_rows(const neo_ctx *ctx, const char *fn, const char *name,
                                   neo_tensor t, neo_tensor like) {
@@ -7927,6 +7944,9 @@ static neo_status neo__check_rows(const neo_ctx *ctx, const char *fn, const char
 static int64_t neo__row_step(neo_tensor t) {
     if (neo_tensor_is_contiguous(t)) return t.ndim == 2 ? t.shape[1] : neo_tensor_count(t);
     return t.stride[0];
+}
+static int neo__blend_makes_y(neo__blend_kind kind) {
+    return kind == NEO__BLEND_ROUND || kind == NEO__BLEND_DROP;
 }
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
@@ -7940,7 +7960,7 @@ static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const ch
     if (any_float) like_x.dtype = like_y.dtype = NEO_F32; /* for the next checks */
     NEO__TRY(neo__check_rows(ctx, fn, "x", like_x, like_x));
     NEO__TRY(neo__check_rows(ctx, fn, "y", like_y, like_x));
-    if (any_float || kind == NEO__BLEND_ROUND) NEO__APART(fn, 1, 1, {&x, "x"}, {&y, "y"});
+    if (any_float || neo__blend_makes_y(kind)) NEO__APART(fn, 1, 1, {&x, "x"}, {&y, "y"});
     const int matrix = x.ndim == 2;
     call->kind = kind;
     call->x = x.data, call->x_dtype = x.dtype;
@@ -8039,6 +8059,21 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
     call.dtype = dtype;
     return neo__blend(ctx, "neo_round", &call);
 }
+NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
+                               float p, neo_tensor x, neo_tensor y) {
+    static const char *const fn = "neo_dropout";
+    neo__blend_call call;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(p >= 0.0f && p < 1.0f, NEO_ERR_ARG, "%s: p is %g, not in [0, 1)", fn, (double)p);
+    NEO__CHECK(step >= 0 && first_row >= 0, NEO_ERR_ARG,
+               "%s: step %" PRId64 " or first_row %" PRId64 " is negative", fn, step, first_row);
+    NEO__TRY(neo__blend_begin(&call, ctx, fn, NEO__BLEND_DROP, x, y));
+    call.key = neo__random_key_make(ctx->seed, neo_hash(name), step, NEO_STREAM_DROPOUT);
+    call.first = (uint64_t)first_row * (uint64_t)call.cols;
+    call.least = p;
+    call.factor = 1.0f / (1.0f - p);
+    return neo__blend(ctx, fn, &call);
+}
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -8086,6 +8121,15 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
+/* y of NEO__BLEND_DROP, of whose elements the first has the random number `first`. */
+static void neo__blend_drop(const neo_ctx *ctx, const neo__blend_call *call, uint64_t first,
+                            const float *x, float *y, int64_t count) {
+    float uniform[NEO__BLOCK + 8]; /* of whole blocks of 4 */
+    const int64_t skip = (int64_t)(first % 4);
+    ctx->tensor->uniform(uniform, (skip + count + 3) / 4, &call->key, first / 4, 0.0f, 1.0f, 1.0f);
+    for (int64_t i = 0; i < count; i++)
+        y[i] = uniform[skip + i] >= call->least ? x[i] * call->factor : 0.0f;
+}
 /* At most NEO__BLOCK elements of a row from column `at` on. */
 static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, int64_t row,
                              int64_t at, int64_t count) {
@@ -8125,14 +8169,18 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, in
         neo__encode_float(ctx, call->dtype, to, narrow, NULL, count);
         neo__decode_float(ctx, call->dtype, narrow, from, count);
         break;
+    case NEO__BLEND_DROP:
+        neo__blend_drop(ctx, call, call->first + (uint64_t)(row * call->cols + at), to, from,
+                        count);
+        break;
     }
 }
 /* Columns [begin, end) of a row: f32 sums, products and dots in one piece, else by blocks. */
 static void neo__blend_row(const neo_ctx *ctx, const neo__blend_call *c, int64_t row, int64_t begin,
                            int64_t end) {
     const int wide = c->x_dtype == NEO_F32 && c->y_dtype == NEO_F32;
-    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_ROUND &&
-                      c->kind != NEO__BLEND_LOOK;
+    const int whole = wide && c->kind != NEO__BLEND_SCALE && c->kind != NEO__BLEND_LOOK &&
+                      !neo__blend_makes_y(c->kind);
     const int64_t piece = whole ? end - begin : (int64_t)NEO__BLOCK;
     for (int64_t at = begin; at < end; at += piece)
         neo__blend_block(ctx, c, row, at, NEO__MIN(end - at, piece));
@@ -14163,13 +14211,13 @@ static void neo__see_blend(neo__finite *seen, const neo__blend_call *call) {
     if (!rows && !fma)
         neo__see_blended(seen, 0, name[0], call->x, call->x_dtype, call, call->x_row);
     if (rows) neo__see_vector(seen, 0, "dout", call->out, call->rows);
-    if (call->kind != NEO__BLEND_SCALE && call->kind != NEO__BLEND_ROUND)
+    if (call->kind != NEO__BLEND_SCALE && !neo__blend_makes_y(call->kind))
         neo__see_blended(seen, 0, name[1], call->y, call->y_dtype, call, call->y_row);
     if (fma) neo__see_blended(seen, 0, name[2], call->z, NEO_F32, call, call->z_row);
     if (call->base)
         neo__see_blended(seen, 0, name[3], call->base, NEO_F32, call, call->base_row);
     if (call->kind == NEO__BLEND_DOT) neo__see_vector(seen, 1, "out", call->out, call->rows);
-    else if (call->kind == NEO__BLEND_ROUND)
+    else if (neo__blend_makes_y(call->kind))
         neo__see_blended(seen, 1, "y", call->y, call->y_dtype, call, call->y_row);
     else if (!call->infinite) /* else the caller asks */
         neo__see_blended(seen, 1, name[0], call->x, call->x_dtype, call, call->x_row);

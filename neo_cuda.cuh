@@ -2793,6 +2793,12 @@ struct neo__cuda_blend_job {
         } else if (c.kind == NEO__BLEND_SCALE || c.kind == NEO__BLEND_LOOK) {
             if ((neo__bits_f32(v) & 0x7F800000u) == 0x7F800000u && infinite) *infinite = 1;
             if (c.kind == NEO__BLEND_SCALE) *(float *)x = __fmul_rn(v, c.factor);
+        } else if (c.kind == NEO__BLEND_DROP) {
+            const uint64_t number = c.first + (uint64_t)i;
+            uint32_t word[4];
+            neo__random_block(&c.key, number / 4, word);
+            const float uniform = (float)(word[number % 4] >> 8) * 0x1p-24f;
+            *(float *)y = uniform >= c.least ? __fmul_rn(v, c.factor) : 0.0f;
         } else {
             uint32_t narrow = 0;
             neo__float_encode(c.dtype, v, &narrow, NULL);

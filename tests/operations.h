@@ -184,6 +184,8 @@ static neo_status blend_rows(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     if (status == NEO_OK) status = neo_dot_forward(ctx, x, y, t[2]);
     if (status == NEO_OK) status = neo_dot_backward(ctx, x, y, t[2], dx, dy);
     if (status == NEO_OK) status = neo_mul(ctx, t[5], t[1]);
+    if (status == NEO_OK) status = neo_dropout(ctx, "drop", 3, 77, 0.25f, dx, dy);
+    if (status == NEO_OK) status = neo_dropout(ctx, "drop", 4, 0, 0.5f, t[0], t[0]);
     return status;
 }
 static void row_blend(void) {

@@ -829,6 +829,53 @@ static void check_ffm(int64_t batch, int64_t features, int64_t dim, int weighted
     free(e.block), free(y.block), free(dy.block), free(de.block);
     free(want_y.block), free(want_e.block);
 }
+/* A batch, whole and by parts, against the public random numbers. */
+static void check_dropout(int64_t batch, int64_t cols, int64_t first_row, float p, int64_t pad) {
+    box x = box_make(batch, cols, pad), y = box_make(batch, cols, 2 * pad), want = box_copy(y);
+    const float scale = 1.0f / (1.0f - p);
+    for (int64_t i = 0; i < batch; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            const float u = neo_random_uniform(neo_ctx_seed(contexts[0]), neo_hash("top.1"), 9,
+                                               NEO_STREAM_DROPOUT,
+                                               (uint64_t)((first_row + i) * cols + j));
+            row_of(want.t, i)[j] = u < p ? 0.0f : row_of(x.t, i)[j] * scale;
+        }
+    for (int i = 0; i < context_count; i++)
+        for (int64_t parts = 1; parts <= 3; parts += 2) {
+            box got = box_copy(y);
+            for (int64_t k = 0; k < parts; k++) {
+                const int64_t at = batch * k / parts, count = batch * (k + 1) / parts - at;
+                CHECK_OK(neo_dropout(contexts[i], "top.1", 9, first_row + at, p,
+                                     neo_tensor_rows(x.t, at, count),
+                                     neo_tensor_rows(got.t, at, count)));
+            }
+            CHECK(box_same(got, want));
+            free(got.block);
+        }
+    free(x.block), free(y.block), free(want.block);
+}
+static void dropout(void) {
+    static const int64_t cols[] = {1, 3, 16, 255, 256, 700};
+    contexts_make(1);
+    for (int k = 0; k < 6; k++)
+        check_dropout(3 * k, cols[k], 5 * k, 0.16f * (float)k, k % 3);
+    check_dropout(90, 700, (int64_t)1 << 40, 0.5f, 1); /* work for several threads */
+    static float m[100000];
+    for (int i = 0; i < 100000; i++) m[i] = 3.0f;
+    neo_ctx *ctx = contexts[0];
+    const neo_tensor x = neo_tensor_2d(m, NEO_F32, 1000, 100);
+    CHECK_ERR(neo_dropout(ctx, "x", 0, 0, 1.0f, x, x), NEO_ERR_ARG, "p is 1, not in [0, 1)");
+    CHECK_ERR(neo_dropout(ctx, "x", 0, 0, NAN, x, x), NEO_ERR_ARG, "not in [0, 1)");
+    CHECK_ERR(neo_dropout(ctx, "x", -1, 0, 0.5f, x, x), NEO_ERR_ARG, "step -1");
+    CHECK_ERR(neo_dropout(ctx, "x", 0, -7, 0.5f, x, x), NEO_ERR_ARG, "first_row -7");
+    CHECK_ERR(neo_dropout(ctx, "x", 0, 0, 0.5f, x, neo_tensor_2d(m + 1, NEO_F32, 1000, 100)),
+              NEO_ERR_ARG, "x overlaps y");
+    CHECK_OK(neo_dropout(ctx, "x", 0, 0, 0.25f, x, x));
+    double sum = 0.0;
+    for (int i = 0; i < 100000; i++) sum += (double)m[i];
+    CHECK(fabs(sum / 100000 - 3.0) < 0.03); /* six deviations; of fixed numbers */
+    contexts_free();
+}
 static void ffm(void) {
     static const int64_t dims[] = {1, 4, 5, 16, 33, 300}, features[] = {1, 2, 3, 26};
     contexts_make(1);
@@ -992,6 +1039,7 @@ int main(void) {
     RUN(interact_errors);
     RUN(fm_bits);
     RUN(ffm);
+    RUN(dropout);
     RUN(fm_cancels_nothing);
     RUN(fm_errors);
     RUN(overlaps);
