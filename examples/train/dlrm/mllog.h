@@ -1,10 +1,9 @@
 /* mllog.h: --mllog, the log of MLPerf Training: lines ":::MLLOG {...}" with the keys that
    mlcommons/logging writes and its compliance checker asks for in dlrm_dcnv2, open division.
    Submitter and platform are placeholders. The log begins when data and model are there: a run
-   that cannot start leaves an older log alone. Evaluation is after every epoch, and with --eval-
-   every 1/20 as the rules of the closed division want it, and the pass that counts an epoch's
-   samples is before run_start. Rank 0 has the file; elsewhere, and without the option, the calls
-   do nothing. */
+   that cannot start leaves an older log alone. Evaluation is after every epoch; the rules of the
+   closed division want --eval-every 1/20. The pass that counts an epoch's samples is before
+   run_start. Rank 0 has the file; elsewhere, and without the option, the calls do nothing. */
 #ifndef DLRM_MLLOG_H
 #define DLRM_MLLOG_H
 #include "eval.h"
