@@ -186,9 +186,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_b
 /* neo_schema_libsvm: text lines `label index:value index:value ...`, or libffm's `label
    field:index:value ...`. libsvm gives one feature, a bag of the indices with their values as
    weights; libffm one such feature for each field. No dense numbers. Labels are -1 (taken as 0),
-   +1, or numbers in [0, 1]. An index is the id as it stands, or modulo the rows. Lines that begin
-   with # hold no sample, and # ends a line before its end; `qid:n` behind the label is passed
-   over. */
+   +1, or numbers in [0, 1]. An index is the id as it stands, or modulo the rows. A comment begins
+   at #, anywhere in a line, and a line with nothing before it holds no sample; `qid:n` behind the
+   label is passed over. */
 typedef struct neo_libsvm_desc {
     int with_fields; /* 1: libffm */
     int32_t fields;  /* of libffm: they are numbered below this; 0: found in `paths` */
@@ -5407,7 +5407,7 @@ static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options
     if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
     for (int first = 1;; first = 0) {
         while (p < end && neo__svm_blank(*p)) p++;
-        if (p == end || *p == '#') return count;
+        if (p == end) return count;
         if (first && end - p > 4 && memcmp(p, "qid:", 4) == 0) { /* a query's number: not used */
             int64_t query;
             const char *stop = neo__svm_whole(p + 4, &query);
@@ -5454,10 +5454,13 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
     const char *next, *end = neo__text_stop(block, p, &next);
     line->sample = 0;
     if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
+    const char *comment = (const char *)memchr(p, '#', (size_t)(end - p));
+    const char *stop = comment ? comment : end, *word = p;
+    while (word < stop && neo__svm_blank(*word)) word++;
     line->sample = -1;
-    if (*p == '#') return next;
+    if (word == comment) return next;
     int64_t count =
-        neo__svm_pairs(schema, options, block, p, end, line->record, &line->issue);
+        neo__svm_pairs(schema, options, block, p, stop, line->record, &line->issue);
     line->sample = count >= 0;
     if (count < 0 && memchr(p, 0, (size_t)(end - p))) (void)neo__line_whole(p, end, &line->issue);
     if (count < 0) return next;
