@@ -2624,8 +2624,10 @@ static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes
     }
     return NEO_OK;
 }
-/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
-static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
+/* Compressed files are known by their first bytes, which are no text and no record's label: that
+   says more than a bad first line would, or a number of bytes. */
+static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes,
+                                                int records) {
     static const struct {
         const char *magic;
         size_t bytes;
@@ -2638,10 +2640,12 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
         NEO__CHECK(bytes < formats[i].bytes ||
                        memcmp(text, formats[i].magic, formats[i].bytes) != 0,
                    NEO_ERR_FORMAT,
-                   "%s: is compressed with %s: unpack it; or pipe it in ('%s FILE |', and '-' as "
-                   "the path), which can be read once: for one epoch, and with hash or a schema "
-                   "that neo_load has fitted, as neo_schema_fit would need a pass of its own",
-                   path, formats[i].name, formats[i].cat);
+                   "%s: is compressed with %s: unpack it%s%s%s", path, formats[i].name,
+                   records ? "" : "; or pipe it in ('", records ? "" : formats[i].cat,
+                   records ? ""
+                           : " FILE |', and '-' as the path), which can be read once: for one "
+                             "epoch, and with rows, hash or a schema that neo_load has fitted, as "
+                             "neo_schema_fit or counting would need a pass of its own");
     return NEO_OK;
 }
 /* ---- headers ---- */
@@ -2819,7 +2823,7 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     count += got;
     if (block->offset == 0)
         NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
-                                               block->raw, count));
+                                               block->raw, count, 0));
     size_t cut = count;
     if (!source->at_end)
         while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
@@ -5205,9 +5209,13 @@ static neo_status neo__binary_open(const neo_schema *schema, const char *path, n
     const int64_t row = neo__binary_plane(schema, NEO__PLANE_LABEL).row_bytes;
     NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
     int64_t size = neo__file_size(file);
+    char first[8] = {0};
+    neo_status status = size < 8 ? NEO_OK : neo__file_read_at(file, 0, first, 8);
+    if (status == NEO_OK) status = neo__source_refuse_compressed(path, first, 8, 1);
     *rows = size / row;
-    if (size >= 0 && size % row == 0) return NEO_OK;
+    if (status == NEO_OK && size >= 0 && size % row == 0) return NEO_OK;
     (void)neo__file_close(file);
+    NEO__TRY(status);
     NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: cannot tell its size: records need a file", path);
     return neo_fail(NEO_ERR_FORMAT,
                     "%s: byte %" PRId64 ": the file ends inside row %" PRId64

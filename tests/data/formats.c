@@ -472,6 +472,8 @@ static void binary_refused(void) {
             "bad.bin: byte 351: the file ends inside row 5 (a row has 68 bytes)");
     write_bytes(path, bytes, 0);
     refused(s, path, NULL, NEO_ERR_FORMAT, "holds no sample");
+    write_bytes(path, "\x1F\x8B\x08\x00 of any length", 17); /* before it is cut into rows */
+    refused(s, path, NULL, NEO_ERR_FORMAT, "bad.bin: is compressed with gzip: unpack it");
     memcpy(bytes + 2 * row, "\7\0\0\0", 4);
     write_bytes(path, bytes, n / row * row);
     refused(s, path, NULL, NEO_ERR_RANGE,
