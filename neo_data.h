@@ -186,9 +186,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_b
 /* neo_schema_libsvm: text lines `label index:value index:value ...`, or libffm's `label
    field:index:value ...`. libsvm gives one feature, a bag of the indices with their values as
    weights; libffm one such feature for each field. No dense numbers. Labels are -1 (taken as 0),
-   +1, or numbers in [0, 1]. An index is the id as it stands, or modulo the rows. Lines that begin
-   with # hold no sample, and # ends a line before its end; `qid:n` behind the label is passed
-   over. */
+   +1, or numbers in [0, 1]. An index is the id as it stands, or modulo the rows. A comment begins
+   at #, anywhere in a line, and a line with nothing before it holds no sample; `qid:n` behind the
+   label is passed over. */
 typedef struct neo_libsvm_desc {
     int with_fields; /* 1: libffm */
     int32_t fields;  /* of libffm: they are numbered below this; 0: found in `paths` */
@@ -2624,8 +2624,10 @@ static neo_status neo__source_fill(neo__source *source, char *data, size_t bytes
     }
     return NEO_OK;
 }
-/* Compressed text is known by its first bytes; its name says more than a bad first line would. */
-static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes) {
+/* Compressed files are known by their first bytes, which are no text and no record's label: that
+   says more than a bad first line would, or a number of bytes. */
+static neo_status neo__source_refuse_compressed(const char *path, const char *text, size_t bytes,
+                                                int records) {
     static const struct {
         const char *magic;
         size_t bytes;
@@ -2638,10 +2640,12 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
         NEO__CHECK(bytes < formats[i].bytes ||
                        memcmp(text, formats[i].magic, formats[i].bytes) != 0,
                    NEO_ERR_FORMAT,
-                   "%s: is compressed with %s: unpack it; or pipe it in ('%s FILE |', and '-' as "
-                   "the path), which can be read once: for one epoch, and with hash or a schema "
-                   "that neo_load has fitted, as neo_schema_fit would need a pass of its own",
-                   path, formats[i].name, formats[i].cat);
+                   "%s: is compressed with %s: unpack it%s%s%s", path, formats[i].name,
+                   records ? "" : "; or pipe it in ('", records ? "" : formats[i].cat,
+                   records ? ""
+                           : " FILE |', and '-' as the path), which can be read once: for one "
+                             "epoch, and with rows, hash or a schema that neo_load has fitted, as "
+                             "neo_schema_fit or counting would need a pass of its own");
     return NEO_OK;
 }
 /* ---- headers ---- */
@@ -2819,7 +2823,7 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     count += got;
     if (block->offset == 0)
         NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
-                                               block->raw, count));
+                                               block->raw, count, 0));
     size_t cut = count;
     if (!source->at_end)
         while (cut > 0 && block->raw[cut - 1] != '\n') cut--;
@@ -5205,9 +5209,13 @@ static neo_status neo__binary_open(const neo_schema *schema, const char *path, n
     const int64_t row = neo__binary_plane(schema, NEO__PLANE_LABEL).row_bytes;
     NEO__TRY(neo__file_open(file, path, NEO__FILE_READ));
     int64_t size = neo__file_size(file);
+    char first[8] = {0};
+    neo_status status = size < 8 ? NEO_OK : neo__file_read_at(file, 0, first, 8);
+    if (status == NEO_OK) status = neo__source_refuse_compressed(path, first, 8, 1);
     *rows = size / row;
-    if (size >= 0 && size % row == 0) return NEO_OK;
+    if (status == NEO_OK && size >= 0 && size % row == 0) return NEO_OK;
     (void)neo__file_close(file);
+    NEO__TRY(status);
     NEO__CHECK(size >= 0, NEO_ERR_IO, "%s: cannot tell its size: records need a file", path);
     return neo_fail(NEO_ERR_FORMAT,
                     "%s: byte %" PRId64 ": the file ends inside row %" PRId64
@@ -5407,7 +5415,7 @@ static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options
     if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
     for (int first = 1;; first = 0) {
         while (p < end && neo__svm_blank(*p)) p++;
-        if (p == end || *p == '#') return count;
+        if (p == end) return count;
         if (first && end - p > 4 && memcmp(p, "qid:", 4) == 0) { /* a query's number: not used */
             int64_t query;
             const char *stop = neo__svm_whole(p + 4, &query);
@@ -5454,10 +5462,13 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
     const char *next, *end = neo__text_stop(block, p, &next);
     line->sample = 0;
     if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
+    const char *comment = (const char *)memchr(p, '#', (size_t)(end - p));
+    const char *stop = comment ? comment : end, *word = p;
+    while (word < stop && neo__svm_blank(*word)) word++;
     line->sample = -1;
-    if (*p == '#') return next;
+    if (word == comment) return next;
     int64_t count =
-        neo__svm_pairs(schema, options, block, p, end, line->record, &line->issue);
+        neo__svm_pairs(schema, options, block, p, stop, line->record, &line->issue);
     line->sample = count >= 0;
     if (count < 0 && memchr(p, 0, (size_t)(end - p))) (void)neo__line_whole(p, end, &line->issue);
     if (count < 0) return next;

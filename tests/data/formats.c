@@ -249,6 +249,9 @@ static void svm_refused(void) {
         {0, "1 9223372036854775807:1\n", ":1:3: index 9223372036854775807 is not in [0, 100)",
          NEO_ERR_RANGE},
         {0, "1 1:1 0100:2\n", ":1:7: index 100 is not in [0, 100)", NEO_ERR_RANGE},
+        {0, "1 1:1#x\n1 1:#2\n", ":2:3: expected index:value, found '1:'", NEO_ERR_FORMAT},
+        {0, " \n\t# 1 1:1\n#1\n", ":1:2: the label is missing", NEO_ERR_FORMAT},
+        {0, "\t# 1 1:1\n#1\n", "holds no sample", NEO_ERR_FORMAT},
         {0, "# nothing\n", "holds no sample", NEO_ERR_FORMAT},
         {1, "1 2:3:1 5:1:1\n", ":1:9: field 5 is not in [0, 4)", NEO_ERR_RANGE},
         {1, "1 2:1\n", ":1:3: expected field:index:value, found '2:1'", NEO_ERR_FORMAT},
@@ -320,8 +323,16 @@ static void svm_shapes(void) {
     CHECK(b.size == 3 && b.sparse.offsets[3] == 4);
     CHECK(((const float *)b.label.data)[0] == 0 && ((const float *)b.label.data)[1] == 1);
     neo_reader_close(r);
+    write_text(path, "-1 1:1#2:2\n -1 2:2#\n \t# 5:5\n#\n-1#1:1\r\n0.25 qid:7#\n0 #1\n");
+    rd.unlabeled = 0; /* with comments, of which some hold what could be samples */
+    REQUIRE_OK(neo_reader_open(ctx, &rd, &r));
+    REQUIRE_OK(neo_reader_next(r, &b));
+    CHECK(b.size == 4 && b.sparse.offsets[4] == 2 && b.sparse.offsets[2] == 2);
+    CHECK(((const float *)b.label.data)[3] == 0.25f);
+    REQUIRE_OK(neo_reader_next(r, &b));
+    CHECK(b.size == 1 && b.sparse.offsets[1] == 0);
+    neo_reader_close(r);
     write_text(path, "-1 1:1\n-1 2:2\n-1\n0.25 3:1");
-    rd.unlabeled = 0;
     REQUIRE_OK(neo_reader_open(ctx, &rd, &r));
     REQUIRE_OK(neo_reader_next(r, &b));
     CHECK(b.size == 4 && ((const float *)b.label.data)[3] == 0.25f &&
@@ -461,6 +472,8 @@ static void binary_refused(void) {
             "bad.bin: byte 351: the file ends inside row 5 (a row has 68 bytes)");
     write_bytes(path, bytes, 0);
     refused(s, path, NULL, NEO_ERR_FORMAT, "holds no sample");
+    write_bytes(path, "\x1F\x8B\x08\x00 of any length", 17); /* before it is cut into rows */
+    refused(s, path, NULL, NEO_ERR_FORMAT, "bad.bin: is compressed with gzip: unpack it");
     memcpy(bytes + 2 * row, "\7\0\0\0", 4);
     write_bytes(path, bytes, n / row * row);
     refused(s, path, NULL, NEO_ERR_RANGE,

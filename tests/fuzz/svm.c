@@ -13,6 +13,7 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\7" "1:2:3 1:1:1\n 0:1:1\n1 qid:7 0:99:1e39\n0 0:1:+1 1:2:-0\n"),
     FUZZ_TEXT("\x09" "1 1000:1 9223372036854775807:2\n1 9223372036854775808:1\n"),
     FUZZ_TEXT("\3" "1 1:\0 2:2\n"),
+    FUZZ_TEXT("\3" " # 1\n1#c\n1 qid:3#\n1 1:2#3 4:5\n1 1:#2\n1 1#:2\n\t#\r\n#\0\n1 1:1#\0\n"),
 };
 
 static int blank(char c) { return c == ' ' || c == '\t'; }
@@ -44,7 +45,13 @@ static int plain_line(const char *p, const char *end, int ffm, int unlabeled, in
     *count = 0;
     *label = 0;
     if (end - p > NEO__LINE_BYTES) return 0;
-    if (*p == '#') return -1;
+    const char *comment = (const char *)memchr(p, '#', (size_t)(end - p));
+    if (comment) {
+        end = comment;
+        const char *q = p;
+        while (q < end && blank(*q)) q++;
+        if (q == end) return -1;
+    }
     for (int word = 0;; word++) {
         while (p < end && blank(*p)) p++;
         const char *stop = p;
@@ -59,7 +66,7 @@ static int plain_line(const char *p, const char *end, int ffm, int unlabeled, in
             p = stop;
             continue;
         }
-        if (p == end || *p == '#') return 1;
+        if (p == end) return 1;
         if (word == 1 && stop - p >= 4 && memcmp(p, "qid:", 4) == 0 && end - p > 4) {
             p += 4;
             if (plain_whole(&p, stop) < 0 || p != stop) return 0;

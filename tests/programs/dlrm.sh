@@ -946,6 +946,9 @@ looked npz npz --data "$W/zip_" $records
 looked "npz, modulo" npz --data "$W/zip_" --rows 3 $records
 looked adult adult --data examples/data/adult/adult.test $train
 looked delimited delimited --data examples/data/adult/adult.test --columns $adult.columns $train
+{ printf ' \t# one 1:1\n'; sed '1s/$/ #1:1/; 2s/$/#1:1/' "$W/day_0_lines.svm"; } >"$W/comments.svm"
+same "libsvm with comments, by a look" "$(digest --format auto --data "$W/comments.svm" $train)" \
+    "$(digest --format libsvm --data "$W/day_0_lines.svm" $train)"
 same "libsvm, standard input" \
     "$(digest --format libsvm --data - --rows 50 $train <"$W/day_0_lines.svm")" \
     "$(digest --format libsvm --data "$W/day_0_lines.svm" --rows 50 $train)"

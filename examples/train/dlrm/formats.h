@@ -116,10 +116,12 @@ static const char *line_format(const char *p, const char *end) {
     int tabs = 0, words = 0, colons[3] = {0, 0, 0};
     for (const char *q = p; q < end; q++) tabs += *q == '\t';
     if (tabs == 38 || tabs == 39) return "criteo";
+    const char *comment = memchr(p, '#', (size_t)(end - p));
+    if (comment) end = comment;
     for (int first = 1; p < end; first = 0) {
         int n = 0;
         while (p < end && (*p == ' ' || *p == '\t' || *p == '\r')) p++;
-        if (p == end || *p == '#') break;
+        if (p == end) break;
         if (end - p > 4 && memcmp(p, "qid:", 4) == 0) first = 1;
         for (; p < end && *p != ' ' && *p != '\t' && *p != '\r'; p++) n += *p == ':';
         if (first) continue;
@@ -155,7 +157,8 @@ static neo_status look_at(const options *o, const char *path, const char **name)
         stop = memchr(p, '\n', (size_t)(end - p));
         if (!stop) /* as far as it was read, in whole words */
             for (stop = end; count == sizeof bytes && stop > p + 1 && stop[-1] != ' ';) stop--;
-        if (*p == '#' || stop - p < 3) continue; /* a comment, or at most a label */
+        while (p < stop && (*p == ' ' || *p == '\t')) p++;
+        if (stop - p < 3 || *p == '#') continue; /* a comment, or at most a label */
         *name = line_format(p, stop);
         break;
     }
