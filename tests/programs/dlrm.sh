@@ -794,15 +794,20 @@ sed 's/$/\r/' "$lines" >"$W/crlf.tsv"
 same "criteo, CR LF" "$(digest --data "$W/crlf.tsv" $criteo)" "$whole"
 
 refused "missing file" 'missing.tsv' --data "$W/missing.tsv" $criteo
-refused "directory" "$W" --data "$W" $criteo
+for format in auto criteo libsvm libffm npy npz binary; do
+    refused "a directory as $format" "$W is a directory: name its files" --data "$W" \
+        --format $format --model lr
+done
 : >"$W/empty.tsv"
 refused "empty file" 'empty.tsv' --data "$W/empty.tsv" $criteo
 refused "empty standard input" 'standard input' --data - $criteo
 refused "one of two is missing" 'missing.tsv' --data "$lines,$W/missing.tsv" $criteo
 for more in --test --valid; do
     refused "missing file of $more" 'missing.tsv' --data "$lines" $more "$W/missing.tsv" $criteo
+    refused "a directory of $more" "$W: cannot open: is a directory" --data "$lines" $more "$W" \
+        $criteo
     if grep -q 'train ' "$W/err"; then
-        fail "a missing file of $more is found after training"
+        fail "a bad path of $more is found after training"
     else
         pass
     fi

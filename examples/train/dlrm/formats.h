@@ -36,7 +36,7 @@ static neo_status svm_schema(const schema_call *c, int with_fields) {
                          .paths = c->files, .path_count = c->count,
                          .skip_bad_lines = c->o->bad_lines[0] == 's'};
     for (int i = 0; i < c->count && (with_fields || !c->o->rows); i++)
-        if (is_stdin(c->files[i]) || is_special_file(c->files[i]))
+        if (is_read_once(c->files[i]))
             REFUSE("%s is read once, and the largest %s is found by a pass of its own%s",
                    c->files[i], with_fields ? "field" : "index",
                    with_fields ? "" : ": give --rows");
@@ -137,7 +137,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
     *name = o->columns ? "delimited" : NULL;
     if (*name) return NEO_OK;
-    if (is_stdin(path) || is_special_file(path))
+    if (is_read_once(path))
         REFUSE("--format auto looks into a file first, and %s is read once", path);
     *name = is_there(path, "sparse_multi_hot.npz") && !is_there(path, "sparse.npy") ? "npz" : "npy";
     if (is_there(path, "dense.npy")) return NEO_OK;
@@ -218,6 +218,10 @@ static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options 
     const format *f = find_format(name);
     TRY(check_known_format(o, f));
     TRY(f->schema(&call));
+    for (int i = 0; i < count; i++)
+        if (is_directory(files[i]) && !is_there(files[i], "dense.npy"))
+            REFUSE("%s is a directory: name its files, or for arrays what their names begin with, "
+                   "as DIR/day_0_", files[i]);
     *test = *train;
     return NEO_OK;
 }
