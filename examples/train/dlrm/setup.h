@@ -245,7 +245,7 @@ static neo_status look_at_tests(run *r) {
         if (!d.path_count || pipes) continue;
         d.unlabeled = !is_valid && j->valid_count && r->o->predict;
         neo_status status = open_source(r, d, &s);
-        if (status == NEO_OK) status = agree(r->me.comm, neo_reader_next(s.reader, &batch));
+        if (status == NEO_OK) status = next_of_tests(r, s.reader, &batch);
         close_source(&s);
         if (status != NEO_OK && status != NEO_END) return status;
     }
