@@ -3,6 +3,7 @@
 #ifndef DLRM_FILES_H
 #define DLRM_FILES_H
 #include "../guard.h"
+#include <sys/stat.h>
 #if defined(_WIN32)
 #define set_length(file, length) _chsize(_fileno(file), length)
 #else
