@@ -192,7 +192,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_b
 typedef struct neo_libsvm_desc {
     int with_fields; /* 1: libffm */
     int32_t fields;  /* of libffm: they are numbered below this; 0: found in `paths` */
-    int64_t rows;    /* of each table; 0: the largest index of `paths` + 1 */
+    int64_t rows;    /* of each table; 0: the largest index of `paths` + 1, where an index above
+                        2^31 - 2 is a bad line's (a hash, or damage): give rows, and modulo */
     const int64_t *rows_per_field; /* [fields] or NULL */
     int modulo;                    /* 1: indices are taken modulo rows; 0: an index of rows or
                                       above makes a bad line */
@@ -4338,7 +4339,8 @@ static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64
             *to++ = id;
             if (id >= 0 && id < rows) continue;
             neo__row_issue(schema, issue, NEO__PLANE_IDS, block->offset + i, t, k,
-                           "id %" PRId64 " is not in [0, %" PRId64 ")", id, rows);
+                           "id %" PRId64 " is not in [0, %" PRId64 "), the rows of its table", id,
+                           rows);
             return 0;
         }
     }
@@ -5284,6 +5286,7 @@ NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
 /* The largest numbers of some files. */
 struct neo__svm_sizes {
     int64_t *rows, capacity, fields; /* of each field: the largest index + 1 */
+    int64_t most; /* of rows */
 };
 NEO__HOT_BEGIN
 static int neo__svm_blank(char c) { return c == ' ' || c == '\t'; }
@@ -5386,12 +5389,13 @@ static int neo__svm_pair_at(const neo_schema *schema, const neo__parse_options *
         return -1;
     }
     pair->field = (int32_t)number[0];
-    const int64_t rows = options->sizes ? INT64_MAX : schema->rows[pair->field];
+    const int64_t rows = options->sizes ? options->sizes->most : schema->rows[pair->field];
     pair->id = neo__id_fit(number[1], rows, schema->modulo);
     if (pair->id < rows) return 0;
     neo__issue_set(issue, NEO_ERR_RANGE, token - line + 1,
-                   "index %" PRId64 " is not in [0, %" PRId64 ")%s", number[1], rows,
-                   options->sizes ? ", which a table could have" : "");
+                   "index %" PRId64 " is not in [0, %" PRId64 "), %s", number[1], rows,
+                   options->sizes ? "from which rows are counted (else give rows, and modulo)"
+                                  : "the rows of its table");
     return -1;
 }
 /* Raise the sizes to those of a line's pairs. */
@@ -5504,9 +5508,10 @@ static neo_status neo__svm_scan(neo_schema *schema, const neo_libsvm_desc *desc,
     return status == NEO_END ? NEO_OK : status;
 }
 static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc) {
-    neo__svm_sizes sizes = {NULL, 0, 0};
     const int ffm = schema->format == NEO_FORMAT_LIBFFM;
-    const int find = (desc->rows == 0 && !desc->rows_per_field) || (ffm && desc->fields == 0);
+    const int count = desc->rows == 0 && !desc->rows_per_field;
+    const int find = count || (ffm && desc->fields == 0);
+    neo__svm_sizes sizes = {NULL, 0, 0, count ? INT32_MAX : INT64_MAX};
     neo_status status = NEO_OK;
     schema->multi = schema->weighted = 1;
     NEO__CHECK(desc->fields >= 0 && desc->fields <= 65536 && (ffm || desc->fields <= 1),

@@ -248,7 +248,8 @@ static void svm_refused(void) {
          NEO_ERR_RANGE},
         {0, "1 9223372036854775807:1\n", ":1:3: index 9223372036854775807 is not in [0, 100)",
          NEO_ERR_RANGE},
-        {0, "1 1:1 0100:2\n", ":1:7: index 100 is not in [0, 100)", NEO_ERR_RANGE},
+        {0, "1 1:1 0100:2\n", ":1:7: index 100 is not in [0, 100), the rows of its table",
+         NEO_ERR_RANGE},
         {0, "1 1:1#x\n1 1:#2\n", ":2:3: expected index:value, found '1:'", NEO_ERR_FORMAT},
         {0, " \n\t# 1 1:1\n#1\n", ":1:2: the label is missing", NEO_ERR_FORMAT},
         {0, "\t# 1 1:1\n#1\n", "holds no sample", NEO_ERR_FORMAT},
@@ -293,7 +294,23 @@ static void svm_refused(void) {
     write_text(path, "1 9223372036854775807:1\n");
     d.skip_bad_lines = 0;
     CHECK_ERR(neo_schema_libsvm(ctx, &d, &found), NEO_ERR_RANGE, ":1:3: index 9223372036854775807");
-    d.with_fields = 1;
+    write_text(path, "1 2147483646:1\n1 1:1 2147483647:1\n");
+    CHECK_ERR(neo_schema_libsvm(ctx, &d, &found), NEO_ERR_RANGE,
+              "x.svm:2:7: index 2147483647 is not in [0, 2147483647), from which rows are counted");
+    d.skip_bad_lines = 1; /* by the count; a reader takes it for bad, too */
+    REQUIRE_OK(neo_schema_libsvm(ctx, &d, &found));
+    CHECK_INT(neo_schema_feature(found, 0).rows, INT32_MAX);
+    neo_schema_destroy(found);
+    found = NULL;
+    d.skip_bad_lines = 0;
+    d.with_fields = d.modulo = 1;
+    d.rows = 10; /* the pass for the number of fields leaves indices alone */
+    write_text(path, "1 2:99999999999999:1\n");
+    REQUIRE_OK(neo_schema_libsvm(ctx, &d, &found));
+    CHECK_INT(neo_schema_feature_count(found), 3);
+    neo_schema_destroy(found);
+    found = NULL;
+    d.rows = d.modulo = 0;
     write_text(path, "1 1000000:1:1\n");
     CHECK_ERR(neo_schema_libsvm(ctx, &d, &found), NEO_ERR_RANGE,
               ":1:3: field 1000000 is not in [0, 65536)");
@@ -486,7 +503,7 @@ static void binary_refused(void) {
     memcpy(bytes + 4 * row + 4 * (1 + DENSE + 4), "\xFF\xFF\xFF\xFF", 4);
     write_bytes(path, bytes, n / row * row);
     refused(s, path, NULL, NEO_ERR_RANGE,
-            "row 4, column 8: id 4294967295 is not in [0, 200)");
+            "row 4, column 8: id 4294967295 is not in [0, 200), the rows of its table");
     d.rows = 0;
     d.path_count = 0;
     CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_ARG, "neither rows nor paths");

@@ -794,15 +794,20 @@ sed 's/$/\r/' "$lines" >"$W/crlf.tsv"
 same "criteo, CR LF" "$(digest --data "$W/crlf.tsv" $criteo)" "$whole"
 
 refused "missing file" 'missing.tsv' --data "$W/missing.tsv" $criteo
-refused "directory" "$W" --data "$W" $criteo
+for format in auto criteo libsvm libffm npy npz binary; do
+    refused "a directory as $format" "$W is a directory: name its files" --data "$W" \
+        --format $format --model lr
+done
 : >"$W/empty.tsv"
 refused "empty file" 'empty.tsv' --data "$W/empty.tsv" $criteo
 refused "empty standard input" 'standard input' --data - $criteo
 refused "one of two is missing" 'missing.tsv' --data "$lines,$W/missing.tsv" $criteo
 for more in --test --valid; do
     refused "missing file of $more" 'missing.tsv' --data "$lines" $more "$W/missing.tsv" $criteo
+    refused "a directory of $more" "$W: cannot open: is a directory" --data "$lines" $more "$W" \
+        $criteo
     if grep -q 'train ' "$W/err"; then
-        fail "a missing file of $more is found after training"
+        fail "a bad path of $more is found after training"
     else
         pass
     fi
@@ -965,8 +970,17 @@ for look in 'compressed:\037\213\010\000ab' 'of several files:PK\003\004abc' 'no
     refused "a look at ${look%%:*}" "${look%%:*}" --data "$W/looked_at" --format auto $train
 done
 echo "1 99999:1" >"$W/more.svm"
-refused "an id of a test file only" 'more.svm:1:3: index 99999 is not in' --data \
-    "$W/day_0_lines.svm" --test "$W/more.svm" --format libsvm $train
+refused "an id of a test file only" 'more.svm:1:3: index 99999 is not in .* --rows N' \
+    --data "$W/day_0_lines.svm" --test "$W/more.svm" --format libsvm $train
+echo "1 1:1 99999999999999:1" >"$W/more.svm"
+refused "an id that no table holds" 'more.svm:1:7: index 99999999999999 is not in .* --rows N' \
+    --data "$W/more.svm" --format libsvm $train
+echo "1 1:1:1 0:99999999999999:1" >"$W/more.ffm"
+refused "an id of a field that no table holds" 'more.ffm:1:9: index 99999999999999 is not in' \
+    --data "$W/more.ffm" --format libffm $train
+same "that id modulo rows" "$(digest --data "$W/more.ffm" --format libffm --rows 10 $train)" \
+    "$(echo "1 1:1:1 0:9:1" | tee "$W/less.ffm" >"$W/out" &&
+        digest --data "$W/less.ffm" --format libffm --rows 10 $train)"
 head -c 1234 "$W/day_0_int.bin" >"$W/cut.bin"
 refused "a cut record" 'cut.bin: byte 1234: the file ends inside row 7' --data "$W/cut.bin" \
     --format binary $records

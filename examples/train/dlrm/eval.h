@@ -49,13 +49,20 @@ static neo_status look_for_stop(run *r) {
     return NEO_OK;
 }
 
+/* The next batch of test or validation data. Collective. */
+static neo_status next_of_tests(run *r, neo_reader *reader, neo_batch *batch) {
+    neo_status status = neo_reader_next(reader, batch);
+    if (neo_schema_format(r->m.schema) != NEO_FORMAT_NPY) status = advise_rows(status);
+    return agree(r->me.comm, status);
+}
+
 static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics,
                                    FILE *predictions) {
     neo_comm *comm = r->me.comm;
     neo_batch batch;
     neo_status status;
     int64_t batches = 0;
-    while ((status = agree(comm, neo_reader_next(reader, &batch))) == NEO_OK) {
+    while ((status = next_of_tests(r, reader, &batch)) == NEO_OK) {
         if (batches++ % 16 == 15) TRY(look_for_stop(r));
         if (r->stopped) return NEO_OK;
         int64_t size = batch.global_size;

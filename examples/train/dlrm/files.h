@@ -3,6 +3,7 @@
 #ifndef DLRM_FILES_H
 #define DLRM_FILES_H
 #include "../guard.h"
+#include <sys/stat.h>
 #if defined(_WIN32)
 #define set_length(file, length) _chsize(_fileno(file), length)
 #else
@@ -75,6 +76,14 @@ static int is_special_file(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
 #endif
+}
+static int is_directory(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && (s.st_mode & S_IFMT) == S_IFDIR;
+}
+/* Standard input or a pipe. A directory is none, and opening it says so. */
+static int is_read_once(const char *path) {
+    return is_stdin(path) || (is_special_file(path) && !is_directory(path));
 }
 /* Cuts off the half line that a full disk or a crash has left at the end of a log, so that the
    lines to come stand alone. */

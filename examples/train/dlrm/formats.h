@@ -31,16 +31,23 @@ static neo_status column_schema(const schema_call *c) {
     snprintf(path, sizeof path, "%.*sadult.columns", folder, file);
     return neo_schema_parse(c->ctx, path, c->out);
 }
+/* An id above the rows that are counted, as one that test data alone have: say what gives more. */
+static neo_status advise_rows(neo_status status) {
+    char said[1024];
+    snprintf(said, sizeof said, "%s", status == NEO_ERR_RANGE ? neo_last_error() : "");
+    if (!strstr(said, " rows ")) return status;
+    return neo_fail(status, "%s: --rows N gives tables their size, with ids modulo N", said);
+}
 static neo_status svm_schema(const schema_call *c, int with_fields) {
     neo_libsvm_desc d = {.with_fields = with_fields, .rows = c->o->rows, .modulo = c->o->rows > 0,
                          .paths = c->files, .path_count = c->count,
                          .skip_bad_lines = c->o->bad_lines[0] == 's'};
     for (int i = 0; i < c->count && (with_fields || !c->o->rows); i++)
-        if (is_stdin(c->files[i]) || is_special_file(c->files[i]))
+        if (is_read_once(c->files[i]))
             REFUSE("%s is read once, and the largest %s is found by a pass of its own%s",
                    c->files[i], with_fields ? "field" : "index",
                    with_fields ? "" : ": give --rows");
-    return neo_schema_libsvm(c->ctx, &d, c->out);
+    return advise_rows(neo_schema_libsvm(c->ctx, &d, c->out));
 }
 static neo_status libsvm_schema(const schema_call *c) { return svm_schema(c, 0); }
 static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1); }
@@ -137,7 +144,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 0, path);
     *name = o->columns ? "delimited" : NULL;
     if (*name) return NEO_OK;
-    if (is_stdin(path) || is_special_file(path))
+    if (is_read_once(path))
         REFUSE("--format auto looks into a file first, and %s is read once", path);
     *name = is_there(path, "sparse_multi_hot.npz") && !is_there(path, "sparse.npy") ? "npz" : "npy";
     if (is_there(path, "dense.npy")) return NEO_OK;
@@ -211,6 +218,10 @@ static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options 
     const schema_call call = {ctx, o, files, count, train};
     const char *name = o->format;
     if (o->synthetic) return synthetic_schemas(ctx, o, train, test);
+    for (int i = 0; i < count; i++)
+        if (is_directory(files[i]) && !is_there(files[i], "dense.npy"))
+            REFUSE("%s is a directory: name its files, or for arrays what their names begin with, "
+                   "as DIR/day_0_", files[i]);
     if (strcmp(name, "auto") == 0) {
         TRY(look_at(o, files[0], &name));
         say(me, "--format %s, by a look at %s\n", name, files[0]);

@@ -241,11 +241,11 @@ static neo_status look_at_tests(run *r) {
         source s = {NULL, NULL};
         neo_batch batch;
         int pipes = 0; /* they can be read once */
-        for (int i = 0; i < d.path_count; i++) pipes |= is_special_file(d.paths[i]);
-        if (!d.path_count || pipes || is_stdin(d.paths[0])) continue;
+        for (int i = 0; i < d.path_count; i++) pipes |= is_read_once(d.paths[i]);
+        if (!d.path_count || pipes) continue;
         d.unlabeled = !is_valid && j->valid_count && r->o->predict;
         neo_status status = open_source(r, d, &s);
-        if (status == NEO_OK) status = agree(r->me.comm, neo_reader_next(s.reader, &batch));
+        if (status == NEO_OK) status = next_of_tests(r, s.reader, &batch);
         close_source(&s);
         if (status != NEO_OK && status != NEO_END) return status;
     }
