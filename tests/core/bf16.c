@@ -310,13 +310,15 @@ static void layers(void) {
             CHECK_INT(mlp(contexts[i], NEO_BF16, (neo_activation)act, last, narrow_mlp), count);
             CHECK(count <= MLP_NUMBERS);
             CHECK_BITS(narrow_mlp, want, (size_t)count * sizeof(float));
-            double error = 0,
-                   norm = 0; /* 2^-9 a rounding, a few one after the other; a relu may open */
+            /* 2^-9 a rounding, a few one after the other; and where a number crosses 0, the slope
+               of a relu is another. */
+            const double most = act == NEO_ACT_LEAKY_RELU ? 0.06 : 0.0195;
+            double error = 0, norm = 0;
             for (int64_t k = 0; k < count; k++) {
                 error += ((double)want[k] - full[k]) * ((double)want[k] - full[k]);
                 norm += (double)full[k] * full[k];
             }
-            CHECK_NEAR(sqrt(error / norm), 0.01, 0.0095);
+            CHECK_NEAR(sqrt(error / norm), most / 2, most / 2 - 0.0005);
         }
     neo_ctx_destroy(plain[0]), neo_ctx_destroy(plain[1]);
 }
