@@ -735,7 +735,8 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
    NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, HARDSWISH and
    SILU only z. dz may be dy.
-   Shapes   contiguous f32, all alike. */
+   Shapes   contiguous f32, all alike.
+   Numerics SILU of -inf is NaN, where its slope is 0; the slope of LEAKY_RELU at a NaN is 1. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
@@ -1701,8 +1702,9 @@ NEO_API void neo_metrics_reset(neo_metrics *metrics);
    of them. They sort (about 10 ns per sample). Errors: NEO_ERR_STATE: created without a window. */
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label);
 /* neo_metrics_update_weighted: a sample counts as `weight` samples: a pair in the AUC is worth the
-   product of both weights, means divide by the sum of weights. weight: [B] f32 in host memory; the
-   values do not depend on the order of samples. Weights of 1 give the values of update; count and
+   product of both weights, means divide by the sum of weights. weight: [B] f32 in host memory; a
+   sample's numbers are multiplied by it in f32, and the values do not depend on the order of
+   samples. Weights of 1 give the values of update; count and
    auc_count stay samples. Source: sample_weight of sklearn.metrics. Errors: as update, and
    NEO_ERR_STATE: metrics were not created for weights (or, of update, were); NEO_ERR_RANGE: a
    weight below 0 or not finite. */
@@ -17119,7 +17121,7 @@ NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) 
                 NEO__VF other = NEO__LD(e + g * cols + f * dim);
                 NEO__ST(de + f * cols + g * dim, f == g ? zero : slope * other);
             }
-        for (int64_t f = 0; f < features; f++) all = all + NEO__LD(e + f * cols);
+        for (int64_t f = 0; f < features && !call->aware; f++) all = all + NEO__LD(e + f * cols);
         for (int64_t f = 0; f < features && !call->aware; f++) {
             NEO__VF rest = all - NEO__LD(e + f * cols);
             if (dv) NEO__ST(de + f * cols, NEO__FMA(slope, rest, NEO__LD(dv + f * dim)));

@@ -122,7 +122,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
                                  that neo_jagged_normalize would refuse makes a bad line
      skip                        the column is not used
      sample-weight               of the sample in loss and metrics (neo_batch.weight): a number of
-                                 at least 0. One column at most
+                                 at least 0; it may be missing where the label is. One column at
+                                 most
    The sparse features are in the order of the lines; a feature is called as its column, with
    "_bucket" or "_x_<other>" added for bucket and cross. Before the columns may stand
      delimiter C     text between two fields (default ","); "tab" and "space" stand for those
@@ -374,7 +375,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
-   the same ids. One schema per state. It may still be unfitted: loading fits it. */
+   the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
+   column description is part of the numeric definition (neo_state_define), as "columns". */
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 
 #ifdef __cplusplus
@@ -665,7 +667,8 @@ struct neo_schema {
     int32_t column_count, op_count, label_column; /* label_column -1: none */
     char delimiter[16];
     int32_t delimiter_bytes;
-    char quote; /* 0: none */
+    char quote;           /* 0: none */
+    uint32_t description; /* CRC-32C of its text */
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
@@ -1007,6 +1010,11 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
     NEO__CHECK(!state->dicts.schema, NEO_ERR_ARG,
                "neo_state_add_schema: the state has a schema already");
+    if (schema->format == NEO_FORMAT_DELIMITED) {
+        char word[24];
+        snprintf(word, sizeof word, "crc32c %08" PRIx32, schema->description);
+        NEO__TRY(neo_state_define(state, "columns", word));
+    }
     state->dicts = calls;
     state->dicts.schema = schema;
     return NEO_OK;
@@ -1641,6 +1649,7 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         line.number = 1;
         return neo__line_fail(&line, "a NUL byte");
     }
+    schema->description = neo_crc32c(0, text.p, text.bytes);
     lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
@@ -2206,10 +2215,17 @@ static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text 
                      "expected a label in [0, 1], found", text, "");
     return 0;
 }
+/* Without a label, what a sample weighs is not known either: 1. */
 static int neo__op_sample_weight(const neo_schema *schema, const neo__op *op, neo__text text,
-                                 const char *line, float *record, neo__issue *issue) {
+                                 int labeled, const char *line, float *record,
+                                 neo__issue *issue) {
     float *weight = &record[1 + schema->dense_count];
-    if (neo__field_missing(schema, text)) {
+    const int missing = neo__field_missing(schema, text);
+    if (missing && !labeled) {
+        *weight = 1.0f;
+        return 1;
+    }
+    if (missing) {
         neo__issue_set(issue, NEO_ERR_FORMAT, text.p - line + 1, "%s: the weight is missing",
                        schema->columns[op->column].name);
         return 0;
@@ -2351,7 +2367,7 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
                              " out of f32's range");
             return 0;
         case NEO__OP_SAMPLE_WEIGHT:
-            if (!neo__op_sample_weight(schema, op, text, line, record, issue)) return 0;
+            if (!neo__op_sample_weight(schema, op, text, labeled, line, record, issue)) return 0;
             continue;
         case NEO__OP_CATEGORY:
             id = neo__field_missing(schema, text) ? 0 : neo__op_word(schema, op, text);

@@ -164,9 +164,10 @@ static void cli_look_for_twice(const cli_program *p, int argc, char **argv, int 
 static neo_status cli_apply_preset(const cli_program *p, int argc, char **argv, void *values) {
     const char *name = NULL;
     char word[40];
-    for (int i = 1; p->presets && i + 1 < argc; i++) {
+    for (int i = 1; p->presets && i < argc; i++) {
         const cli_option *option = cli_find(p, argv[i]);
-        if (!option || option->kind == CLI_SWITCH) continue;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return NEO_OK;
+        if (!option || option->kind == CLI_SWITCH || i + 1 == argc) continue;
         if (strcmp(argv[i++], "--preset") == 0) name = argv[i];
     }
     if (!name) return NEO_OK;

@@ -182,6 +182,8 @@ weighed any --lr 0.25 --checkpoint "$W/weighed" --every 3 >"$W/out"
 rm -r "$W/weighed/$(ls "$W/weighed" | tail -1)" # what it saved at its end
 same "weights, resumed" "$(weighed any --lr 0.25 --checkpoint "$W/weighed" --resume --ranks 2)" \
     "$any"
+weighed two --lr 0.25 --checkpoint "$W/weighed" --resume --epochs 2 >"$W/out"
+if grep -q 'columns is .crc32c [0-9a-f]*. there' "$W/err"; then pass; else fail "other columns"; fi
 same "weights of 0" "$(weighed zero --checkpoint "$W/weighed" --eval | grep test)" \
     "$(weighed none --test "$W/weights.some" --checkpoint "$W/weighed" --eval | grep test)"
 printf '1,0,3,2,1,-1\n' >"$W/weights.bad"
@@ -1077,10 +1079,13 @@ for name in mlperf-dcnv2 criteo-kaggle; do
         "$W/mllog" | tr '\n' ' ')" "0.25 0.5 0.75 1 "
 done
 refused "a preset that is none" '--preset dcn: there is none' $preset --preset dcn
+refused "--preset, --rows of a format that has them" '--format npy knows its rows' \
+    --preset criteo-kaggle --rows 5 --format npy --data x
 refused "--eval-every 2" '--eval-every 2: not a part of an epoch' $preset --eval-every 2
 refused "--eval-every 1/x" '--eval-every 1/x: not a part' $preset --eval-every 1/x
 refused "--eval-every without data" '--eval-every needs --test' --data a --eval-every 1/2
-if $D --help | grep -q -- '--top 1024-1024-512-256-1'; then pass; else fail "--help: presets"; fi
+if $D --help --preset dcn | grep -q -- '--top 1024-1024-512-256-1'; then pass; else
+    fail "--help: presets"; fi
 
 # A log that ends in half a line goes on with a whole one.
 rm -rf "$W/half"

@@ -35,7 +35,7 @@ static neo_status column_schema(const schema_call *c) {
 static neo_status advise_rows(neo_status status) {
     char said[1024];
     snprintf(said, sizeof said, "%s", status == NEO_ERR_RANGE ? neo_last_error() : "");
-    if (!strstr(said, " rows ")) return status;
+    if (!strstr(said, "the rows of its table") && !strstr(said, "rows are counted")) return status;
     return neo_fail(status, "%s: --rows N gives tables their size, with ids modulo N", said);
 }
 static neo_status svm_schema(const schema_call *c, int with_fields) {
@@ -67,8 +67,10 @@ static neo_status npz_schema(const schema_call *c) {
     return neo_schema_npz(c->ctx, c->files, c->count, rows, 1, c->out);
 }
 static neo_status binary_schema(const schema_call *c) {
-    neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows > 0, .paths = c->files,
-                         .path_count = c->count};
+    neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows || c->o->preset,
+                         .paths = c->files, .path_count = c->count};
+    int64_t rows[26];
+    if (tables_of_preset(c->o, rows)) d.rows_per_feature = rows;
     return neo_schema_binary(c->ctx, &d, c->out);
 }
 static neo_status raw_schema(const schema_call *c) {
@@ -179,7 +181,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
 /* Options that have no effect with a format. */
 static neo_status check_known_format(const options *o, const format *f) {
     if (o->synthetic && f != FORMATS) REFUSE("--synthetic has no --format %s", f->name);
-    if (o->rows && !f->rows && !o->preset) REFUSE("--rows: --format %s knows its rows", f->name);
+    if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
     if (o->columns && !f->columns)
         REFUSE("--columns is for --format delimited or adult, not %s", f->name);
     if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);

@@ -166,6 +166,7 @@ static neo_status create_wukong(model *m, const options *o, int64_t features) {
     if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.hidden < 1)
         REFUSE("--wukong %s: not layers (1 .. %d) x hidden numbers, as %s", text, NEO_MAX_LAYERS,
                WUKONG);
+    if (o->dim < 2) REFUSE("--dim 1: the norms of --model wukong make 0 of a single column");
     if (!features) REFUSE("--model wukong pairs sparse features, and this data has none");
     return neo_wukong_create(m->ctx, m->params[TOP], &d, &m->wukong);
 }

@@ -68,7 +68,7 @@ static const cli_option DLRM_OPTIONS[] = {
              "or many ids; --data is what names begin with, as dir/day_0_), binary (MLPerf's "
              "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
     CLI_TEXT("columns", columns, "FILE", NULL,
-             "description of the columns of delimited data. A column sample-weight multiplies "
+             "*description of the columns of delimited data. A column sample-weight multiplies "
              "losses (whose mean stays over samples, as torch's) and counts in all figures"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
@@ -96,22 +96,22 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Model"),
     CLI_TEXT("preset", preset, "NAME", NULL,
              "*mlperf-dcnv2 or criteo-kaggle: options of a published configuration (below), which "
-             "others override; --rows then limits its tables, and mlperf-dcnv2 generates its 214 "
-             "ids a sample"),
+             "others override. Criteo's 26 tables have its rows, at most --rows; mlperf-dcnv2 "
+             "generates its 214 ids a sample; its rules want --eval-every 1/20"),
     CLI_TEXT("model", model, "M", "dlrm",
              "*dlrm (pairwise dot products of the bottom MLP's output and all pooled rows), dcnv2 "
              "(a cross network over them), wukong (Wukong layers over them), lr (logistic "
              "regression: a weight of each dense number and id), fm (lr, and dot products of all "
              "pairs of pooled rows of two features; a row's last column is its weight; dense "
              "numbers stay linear), ffm (field-aware: a row has other factors for each feature "
-             "that it meets) or deepfm (fm, and the top MLP over dense numbers and rows without their "
-             "weights)"),
+             "that it meets) or deepfm (fm, and the top MLP over dense numbers and rows without "
+             "their weights)"),
     CLI_TEXT("cross", cross, "LxR", NULL,
              "*dcnv2: L layers of rank R; L alone: layers of square matrices [3x64; no more than "
              "columns]"),
     CLI_TEXT("wukong", wukong, "LxH", NULL,
-             "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer gives "
-             "are linear in those it takes [2x64]"),
+             "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer "
+             "gives are linear in those it takes [2x64]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
               "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
@@ -190,11 +190,11 @@ static const cli_preset PRESETS[] = {
     {"mlperf-dcnv2",
      {"model", "dcnv2", "dim", "128", "bottom", "13-512-256-128", "cross", "3x512", "top",
       "1024-1024-512-256-1", "optimizer", "adagrad-full", "lr", "0.005", "eps", "1e-8", "batch",
-      "65536", "rows", "40000000", "eval-every", "1/20", NULL}},
+      "65536", NULL}},
     /* bench/dlrm_s_criteo_kaggle.sh of facebookresearch/dlrm */
     {"criteo-kaggle",
      {"model", "dlrm", "dim", "16", "bottom", "13-512-256-64-16", "top", "512-256-1", "optimizer",
-      "sgd", "lr", "0.1", "batch", "128", "rows", "10131227", NULL}},
+      "sgd", "lr", "0.1", "batch", "128", NULL}},
     {NULL, {NULL}},
 };
 typedef struct preset_tables {
@@ -209,13 +209,14 @@ static const preset_tables PRESET_TABLES[] = {
       5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572},
      {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
 };
-/* The tables of --preset, or NULL. rows: of each, at most --rows; hashing needs two. */
+/* The tables of --preset, or NULL. rows: of each, at most --rows. */
 static const preset_tables *tables_of_preset(const options *o, int64_t rows[26]) {
     int k = 0;
     if (!o->preset) return NULL;
     while (strcmp(PRESETS[k].name, o->preset)) k++;
     for (int t = 0; t < 26; t++)
-        rows[t] = PRESET_TABLES[k].rows[t] < o->rows ? PRESET_TABLES[k].rows[t] : o->rows;
+        rows[t] = o->rows && o->rows < PRESET_TABLES[k].rows[t] ? o->rows
+                                                                : PRESET_TABLES[k].rows[t];
     return &PRESET_TABLES[k];
 }
 
@@ -305,7 +306,7 @@ static neo_status check_options(const options *o) {
                (long long)ranks);
     double fraction;
     TRY(parse_eval_every(o->eval_every, &fraction));
-    if (o->eval_every && !o->preset && !has_test && !o->valid)
+    if (o->eval_every && !has_test && !o->valid)
         REFUSE("--eval-every needs --test or --valid");
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
     TRY(check_model(o));

@@ -67,8 +67,11 @@ static neo_status load_weights(run *r) {
 }
 
 /* Reading only needs the weights: state of another --optimizer than this run's is left out. Where
-   weights differ too, the option that differs is a better message than a shape. */
+   weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
+    static const char *const options[] = {": model is ", ": cross is ", ": wukong is "};
+    char shapes[1024];
+    snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_OK)
@@ -76,9 +79,9 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    if (!strstr(neo_last_error(), ": optimizer is ")) return status;
-    d.weights_only = 1; /* it is not the optimizer that matters */
-    return neo_load(r->m.ctx, &d, r->m.state, &r->step);
+    for (int i = 0; i < 3; i++)
+        if (strstr(neo_last_error(), options[i])) return status;
+    return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }
 
 static neo_status restore(run *r) {
