@@ -1704,10 +1704,9 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
 /* neo_metrics_update_weighted: a sample counts as `weight` samples: a pair in the AUC is worth the
    product of both weights, means divide by the sum of weights. weight: [B] f32 in host memory; a
    sample's numbers are multiplied by it in f32, and the values do not depend on the order of
-   samples. Weights of 1 give the values of update; count and
-   auc_count stay samples. Source: sample_weight of sklearn.metrics. Errors: as update, and
-   NEO_ERR_STATE: metrics were not created for weights (or, of update, were); NEO_ERR_RANGE: a
-   weight below 0 or not finite. */
+   samples. Weights of 1 give the values of update; count and auc_count stay samples. Source:
+   sample_weight of sklearn.metrics. Errors: as update, and NEO_ERR_STATE: metrics were not created
+   for weights (or, of update, were); NEO_ERR_RANGE: a weight below 0 or not finite. */
 NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
                                                neo_tensor label, neo_tensor weight);
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values);
@@ -14973,26 +14972,30 @@ NEO__INLINE uint32_t neo__sort_key(float x) {
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 /* Stable, by bytes from the lowest; bytes that are all alike are skipped. scratch: n keys. */
-static void neo__radix_sort(uint32_t *keys, uint32_t *scratch, int64_t n) {
-    int64_t count[4][256];
-    memset(count, 0, sizeof count);
-    for (int64_t i = 0; i < n; i++)
-        for (int b = 0; b < 4; b++) count[b][keys[i] >> 8 * b & 255]++;
-    uint32_t *from = keys, *to = scratch;
-    for (int b = 0; b < 4; b++) {
-        if (n == 0 || count[b][from[0] >> 8 * b & 255] == n) continue;
-        int64_t at[256], sum = 0;
-        for (int d = 0; d < 256; d++) {
-            at[d] = sum;
-            sum += count[b][d];
-        }
-        for (int64_t i = 0; i < n; i++) to[at[from[i] >> 8 * b & 255]++] = from[i];
-        uint32_t *swap = from;
-        from = to;
-        to = swap;
+#define NEO__RADIX_SORT(name, key)                                                                 \
+    static void name(key *keys, key *scratch, int64_t n) {                                         \
+        int64_t count[sizeof(key)][256];                                                           \
+        memset(count, 0, sizeof count);                                                            \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            for (int b = 0; b < (int)sizeof(key); b++) count[b][keys[i] >> 8 * b & 255]++;         \
+        key *from = keys, *to = scratch;                                                           \
+        for (int b = 0; b < (int)sizeof(key); b++) {                                               \
+            if (n == 0 || count[b][from[0] >> 8 * b & 255] == n) continue;                         \
+            int64_t at[256], sum = 0;                                                              \
+            for (int d = 0; d < 256; d++) {                                                        \
+                at[d] = sum;                                                                       \
+                sum += count[b][d];                                                                \
+            }                                                                                      \
+            for (int64_t i = 0; i < n; i++) to[at[from[i] >> 8 * b & 255]++] = from[i];            \
+            key *swap = from;                                                                      \
+            from = to;                                                                             \
+            to = swap;                                                                             \
+        }                                                                                          \
+        if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);                            \
     }
-    if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);
-}
+NEO__RADIX_SORT(neo__radix_sort, uint32_t)
+NEO__RADIX_SORT(neo__radix_sort_pairs, uint64_t)
+#undef NEO__RADIX_SORT
 /* AUC and, unless NULL, average precision of unsorted keys; sorts both in place. scratch: as many
    keys as the longer has. */
 static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, int64_t neg_count,
@@ -15019,26 +15022,8 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
     return (double)twice / (2.0 * ((double)pos_count * (double)neg_count));
 }
 
-/* The same of pairs of a key and, below it, the bits of a weight (at least 0). Sorting by both
-   makes the sums independent of the order of samples. */
-static void neo__radix_sort_pairs(uint64_t *pairs, uint64_t *scratch, int64_t n) {
-    uint64_t *from = pairs, *to = scratch;
-    for (int b = 0; b < 8; b++) {
-        int64_t at[256] = {0}, sum = 0;
-        for (int64_t i = 0; i < n; i++) at[from[i] >> 8 * b & 255]++;
-        if (n == 0 || at[from[0] >> 8 * b & 255] == n) continue;
-        for (int d = 0; d < 256; d++) {
-            int64_t count = at[d];
-            at[d] = sum;
-            sum += count;
-        }
-        for (int64_t i = 0; i < n; i++) to[at[from[i] >> 8 * b & 255]++] = from[i];
-        uint64_t *swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from != pairs) memcpy(pairs, from, (size_t)n * sizeof *pairs);
-}
+/* ---- pairs of a key and, below it, the bits of a weight (at least 0). Sorting by both makes the
+   sums independent of the order of samples ---- */
 /* The weight of the pairs whose key is at least `key`, from the highest down to *at. */
 static double neo__pairs_down_to(const uint64_t *pairs, int64_t *at, uint64_t key) {
     double sum = 0.0;

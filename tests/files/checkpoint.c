@@ -970,6 +970,9 @@ static void dictionaries(void) {
     CHECK_OK(neo_state_add(again, NEO_STATE_WEIGHT, "w", neo_tensor_1d(w, NEO_F32, 4)));
     load_desc.weights_only = 0;
     CHECK_ERR(neo_load(ctx, &load_desc, again, &step), NEO_ERR_MISMATCH, "columns is 'crc32c ");
+    load_desc.any_definition = 1;
+    CHECK_ERR(neo_load(ctx, &load_desc, again, &step), NEO_ERR_MISMATCH, "the tensor schema");
+    load_desc.any_definition = 0;
     CHECK_OK(neo_state_add_schema(again, other));
     w[0] = 9;
     CHECK(neo_load(ctx, &load_desc, again, &step) == NEO_ERR_MISMATCH); /* other words */

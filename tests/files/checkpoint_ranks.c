@@ -1189,6 +1189,8 @@ static void dictionaries(void) {
     w.load.weights_only = 0;
     make_states(&w);
     CHECK_ERR(world_run(&w, LOAD), NEO_ERR_MISMATCH, "columns is 'crc32c ");
+    w.load.any_definition = 1;
+    CHECK_ERR(world_run(&w, LOAD), NEO_ERR_MISMATCH, "it has the tensor schema");
     for (int r = 0; r < 3; r++) {
         neo_state_destroy(w.state[r]);
         w.state[r] = NULL;

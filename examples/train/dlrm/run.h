@@ -27,6 +27,7 @@ typedef struct run {
     neo_position position; /* of `next`; saved with the state */
     int64_t step;          /* steps taken, in all runs */
     int64_t samples;       /* trained in this run, on all ranks */
+    int64_t test_steps;    /* from one evaluation of --eval-every to the next; 0: none */
     int64_t train_ns;      /* time of those samples; of evaluation, if nothing trains */
     int64_t epoch;
     neo_exact loss;        /* since the last point of the log */

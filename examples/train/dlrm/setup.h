@@ -135,8 +135,8 @@ static neo_status print_summary(const run *r) {
     int32_t tables = neo_schema_feature_count(m->schema);
     summary s = {0};
     neo_dtype dtype;
-    int kind = 0;
-    while (kind < 6 && strcmp(o->optimizer, STATE[kind].name)) kind++;
+    size_t kind = 0, last = sizeof STATE / sizeof STATE[0] - 1;
+    while (kind < last && strcmp(o->optimizer, STATE[kind].name)) kind++;
     TRY(parse_rows_dtype(o->rows_dtype, &dtype));
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {

@@ -75,13 +75,8 @@ static int64_t epoch_steps(const run *r) { return r->m.schedule.total_steps / r-
 /* Whether --eval-every asks for an evaluation after step `step`, and the epoch has as many steps
    more as lie between two. */
 static int is_test_step(const run *r, int64_t step) {
-    double fraction;
     int64_t steps = epoch_steps(r), done = step - r->epoch * steps;
-    if (parse_eval_every(r->o->eval_every, &fraction) != NEO_OK || fraction <= 0) return 0;
-    if (!r->job->valid_count && !r->job->test_count && !r->o->synthetic) return 0;
-    int64_t between = (int64_t)((double)steps * fraction + 1e-9);
-    if (between < 1) between = 1;
-    return done % between == 0 && steps - done >= between;
+    return r->test_steps && done % r->test_steps == 0 && steps - done >= r->test_steps;
 }
 
 /* Figures on the validation data, or else the test data. epochs: trained so far, as 0.05. */
@@ -178,6 +173,10 @@ static neo_status make_schedule(run *r, int64_t samples) {
     if (!samples && strcmp(o->schedule, "constant"))
         REFUSE("--schedule %s: standard input has no known length; use constant", o->schedule);
     r->m.schedule = s;
+    if (fraction > 0 && (r->job->valid_count || r->job->test_count || o->synthetic)) {
+        r->test_steps = (int64_t)((double)epoch_steps(r) * fraction + 1e-9);
+        if (r->test_steps < 1) r->test_steps = 1;
+    }
     return NEO_OK;
 }
 
