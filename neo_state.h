@@ -317,6 +317,12 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                              int32_t row_buckets);
 
+/* For neo's other headers: until the next call (0), neo__state_add_whole adds what a group of ranks
+   alone has: 1: on its first rank, 2: on another. */
+NEO_API void neo__state_of_group(neo_state *state, int rank);
+NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
+                                        neo_tensor tensor);
+
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user);
@@ -690,6 +696,8 @@ struct neo_state {
     int64_t word_capacity;
     neo__arena texts;   /* names, keys and values */
     neo__state_dicts dicts; /* schema NULL: none */
+    int group; /* of what is added: 0: all ranks have it; a group has it: 1: this is its first rank,
+                  2: another */
 };
 
 /* The tensor in the state file that holds the dictionaries. */
@@ -1057,9 +1065,20 @@ static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t
                          neo_bags_table_name(bags, table), suffix[k]);
         NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                    "neo_state_add_bags: the name %.100s... is too long", name);
-        NEO__TRY(neo_state_add(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+        NEO__TRY(
+            neo__state_add_whole(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
+}
+NEO_API void neo__state_of_group(neo_state *state, int rank) { state->group = rank; }
+NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
+                                        neo_tensor tensor) {
+    if (!state->group || !tensor.data) return neo_state_add(state, kind, name, tensor);
+    NEO__ZERO(neo_part, part);
+    part.rows = tensor.shape[0];
+    part.cols = tensor.ndim == 2 ? tensor.shape[1] : 0;
+    part.copy = state->group == 2;
+    return neo_state_add_part(state, kind, name, tensor, &part);
 }
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                              int32_t row_buckets) {
