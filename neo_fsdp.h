@@ -681,15 +681,15 @@ NEO_API int64_t neo_towers_grow_count(const neo_towers *towers);
 NEO_API neo_status neo_state_add_towers(neo_state *state, neo_towers *towers, neo_fsdp *modules);
 
 /* neo_tower_affinity: affinity [features][features] = the mean over the samples of |cosine| of two
-   features' pooled rows, 0 where one is zeros; added up in f64, in order. rows: [samples][features x
-   dim] f32, on the host.
+   features' pooled rows, 0 where one is zeros; added up in f64, in order. rows: f32 [samples]
+   [features x dim], on the host.
    neo_tower_partition: parts `count` features (or tables) in towers so that those with high
-   affinity (above the mean) meet in one: greedily from the dearest on, then by the swap or move that
-   helps most, until none does. A tower costs at most (1 + slack) of the even share, or as much as
-   the dearest feature; more only where dealing the dearest first finds no room. cost NULL: all
+   affinity (above the mean) meet in one: greedily from the dearest on, then by the swap or move
+   that helps most, until none does. A tower costs at most (1 + slack) of the even share, or as much
+   as the dearest feature; more only where dealing the dearest first finds no room. cost NULL: all
    alike. Deterministic. tower: [count]. Memory: 8 count towers bytes while it runs.
-   Errors   NEO_ERR_ARG: a NULL, an empty side, more towers than features, a cost or an affinity that
-            is negative or not finite. NEO_ERR_SHAPE. NEO_ERR_MEMORY. */
+   Errors   NEO_ERR_ARG: a NULL, an empty side, more towers than features, a cost or an affinity
+            that is negative or not finite. NEO_ERR_SHAPE. NEO_ERR_MEMORY. */
 NEO_API neo_status neo_tower_affinity(neo_ctx *ctx, neo_tensor rows, int32_t features,
                                       double *affinity);
 NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, const double *cost,
@@ -5100,7 +5100,8 @@ enum { NEO__TOWERS_IDLE, NEO__TOWERS_FORWARD, NEO__TOWERS_EXCHANGED, NEO__TOWERS
 struct neo_towers {
     neo_ctx *ctx;
     neo__live live;
-    neo_comm *comm, *moves; /* all ranks: ids, in host memory; columns, where the context computes */
+    neo_comm *comm,
+        *moves; /* all ranks: ids, in host memory; columns, where the context computes */
     neo_comm *local, *cross;
     neo_shard *shard;
 
@@ -5111,10 +5112,10 @@ struct neo_towers {
     int64_t out_width, max_batch;
     neo_wire wire[2];
     int weighted;
-    int32_t *feature;      /* [feature_count] features by tower */
-    int32_t *node_feature; /* [nodes + 1] first of each node in `feature` */
-    int64_t *col;          /* [held + 1] columns of each tower in `rows` */
-    int64_t *counts[4];    /* [ranks] to and from each rank: two exchanges at a time */
+    int32_t *feature;              /* [feature_count] features by tower */
+    int32_t *node_feature;         /* [nodes + 1] first of each node in `feature` */
+    int64_t *col;                  /* [held + 1] columns of each tower in `rows` */
+    int64_t *counts[4];            /* [ranks] to and from each rank: two exchanges at a time */
     int32_t table_count, *buckets; /* of all nodes: row_buckets, */
     char *names;                   /* and names, one after another */
     size_t name_bytes;
@@ -5133,114 +5134,121 @@ struct neo_towers {
 };
 
 /* Samples of a rank of `size`, and the first. */
-static int64_t neo__towers_samples(const neo_towers *t, int size, int rank, int64_t batch,
+static int64_t neo__towers_samples(const neo_towers *towers, int size, int rank, int64_t batch,
                                    int64_t *first) {
-    *first = neo_leaf_begin(batch, t->shards, (int)neo_leaf_begin(t->shards, size, rank));
-    return neo_leaf_begin(batch, t->shards, (int)neo_leaf_begin(t->shards, size, rank + 1)) -
+    *first = neo_leaf_begin(batch, towers->shards, (int)neo_leaf_begin(towers->shards, size, rank));
+    return neo_leaf_begin(batch, towers->shards,
+                          (int)neo_leaf_begin(towers->shards, size, rank + 1)) -
            *first;
 }
 /* The most that it can have of any batch up to max_batch. */
-static int64_t neo__towers_most(const neo_towers *t, int size, int rank) {
+static int64_t neo__towers_most(const neo_towers *towers, int size, int rank) {
     const int64_t leaves =
-        neo_leaf_begin(t->shards, size, rank + 1) - neo_leaf_begin(t->shards, size, rank);
-    return (t->max_batch * leaves + t->shards - 1) / t->shards;
+        neo_leaf_begin(towers->shards, size, rank + 1) - neo_leaf_begin(towers->shards, size, rank);
+    return (towers->max_batch * leaves + towers->shards - 1) / towers->shards;
 }
 /* Samples of rank `rank` that place `place` of every node pools; *from: the first of them, counted
    from the rank's first (or, of_place, from the place's). */
-static int64_t neo__towers_overlap(const neo_towers *t, int rank, int place, int of_place,
+static int64_t neo__towers_overlap(const neo_towers *towers, int rank, int place, int of_place,
                                    int64_t *from) {
     int64_t a, b;
-    const int64_t na = neo__towers_samples(t, t->ranks, rank, t->global, &a),
-                  nb = neo__towers_samples(t, t->per_node, place, t->global, &b);
+    const int64_t na = neo__towers_samples(towers, towers->ranks, rank, towers->global, &a),
+                  nb = neo__towers_samples(towers, towers->per_node, place, towers->global, &b);
     const int64_t begin = NEO__MAX(a, b), end = NEO__MIN(a + na, b + nb);
     *from = begin - (of_place ? b : a);
     return NEO__MAX(end - begin, 0);
 }
-static int32_t neo__towers_held_by(const neo_towers *t, int node) {
-    return (int32_t)((int64_t)t->tower_count * (node + 1) / t->nodes -
-                     (int64_t)t->tower_count * node / t->nodes);
+static int32_t neo__towers_held_by(const neo_towers *towers, int node) {
+    return (int32_t)((int64_t)towers->tower_count * (node + 1) / towers->nodes -
+                     (int64_t)towers->tower_count * node / towers->nodes);
 }
-static int neo__towers_place(const neo_towers *t) { return t->rank % t->per_node; }
+static int neo__towers_place(const neo_towers *towers) { return towers->rank % towers->per_node; }
 
 /* ---- create ---- */
-static neo_status neo__towers_check(const neo_towers *t, const neo_towers_desc *d, const char *fn) {
-    const neo_bags_desc *bags = d->plan ? d->plan->bags : NULL;
-    NEO__CHECK(bags && bags->tables && bags->table_count > 0 && d->table_tower, NEO_ERR_ARG,
+static neo_status neo__towers_check(const neo_towers *towers, const neo_towers_desc *desc,
+                                    const char *fn) {
+    const neo_bags_desc *bags = desc->plan ? desc->plan->bags : NULL;
+    NEO__CHECK(bags && bags->tables && bags->table_count > 0 && desc->table_tower, NEO_ERR_ARG,
                "%s: desc lacks plan, plan->bags with its tables, or table_tower", fn);
     NEO__CHECK(bags->max_batch > 0 && bags->max_ids > 0, NEO_ERR_ARG,
                "%s: max_batch is %" PRId64 ", max_ids %" PRId64, fn, bags->max_batch,
                bags->max_ids);
-    NEO__CHECK(d->out_width > 0 && d->out_width <= INT32_MAX, NEO_ERR_ARG,
-               "%s: out_width is %" PRId64, fn, d->out_width);
-    NEO__CHECK((unsigned)d->wire_forward < NEO_WIRE_COUNT &&
-                   (unsigned)d->wire_backward < NEO_WIRE_COUNT,
+    NEO__CHECK(desc->out_width > 0 && desc->out_width <= INT32_MAX, NEO_ERR_ARG,
+               "%s: out_width is %" PRId64, fn, desc->out_width);
+    NEO__CHECK((unsigned)desc->wire_forward < NEO_WIRE_COUNT &&
+                   (unsigned)desc->wire_backward < NEO_WIRE_COUNT,
                NEO_ERR_ARG, "%s: no such wire", fn);
-    NEO__CHECK(t->per_node > 0 && t->ranks % t->per_node == 0 && t->rank >= 0 &&
-                   t->rank < t->ranks,
-               NEO_ERR_ARG, "%s: rank %d of %d, %d to a node", fn, t->rank, t->ranks, t->per_node);
-    NEO__CHECK(t->shards >= t->ranks, NEO_ERR_ARG,
-               "%s: repro_shards is %d: it must be at least the %d ranks", fn, t->shards, t->ranks);
-    NEO__CHECK(d->tower_count >= t->nodes, NEO_ERR_ARG,
-               "%s: %d towers on %d nodes: each node needs one", fn, d->tower_count, t->nodes);
-    for (int32_t tower = 0; tower < d->tower_count; tower++) {
+    NEO__CHECK(towers->per_node > 0 && towers->ranks % towers->per_node == 0 && towers->rank >= 0 &&
+                   towers->rank < towers->ranks,
+               NEO_ERR_ARG, "%s: rank %d of %d, %d to a node", fn, towers->rank, towers->ranks,
+               towers->per_node);
+    NEO__CHECK(towers->shards >= towers->ranks, NEO_ERR_ARG,
+               "%s: repro_shards is %d: it must be at least the %d ranks", fn, towers->shards,
+               towers->ranks);
+    NEO__CHECK(desc->tower_count >= towers->nodes, NEO_ERR_ARG,
+               "%s: %d towers on %d nodes: each node needs one", fn, desc->tower_count,
+               towers->nodes);
+    for (int32_t tower = 0; tower < desc->tower_count; tower++) {
         int32_t i = 0;
-        while (i < bags->table_count && d->table_tower[i] != tower) i++;
+        while (i < bags->table_count && desc->table_tower[i] != tower) i++;
         NEO__CHECK(i < bags->table_count, NEO_ERR_ARG, "%s: tower %d has no tables", fn, tower);
     }
     for (int32_t i = 0; i < bags->table_count; i++) {
         const neo_table_desc *table = &bags->tables[i];
-        NEO__CHECK(d->table_tower[i] >= 0 && d->table_tower[i] < d->tower_count, NEO_ERR_ARG,
-                   "%s: table '%s' is of tower %d, there are %d", fn, table->name,
-                   d->table_tower[i], d->tower_count);
+        NEO__CHECK(desc->table_tower[i] >= 0 && desc->table_tower[i] < desc->tower_count,
+                   NEO_ERR_ARG, "%s: table '%s' is of tower %d, there are %d", fn, table->name,
+                   desc->table_tower[i], desc->tower_count);
         NEO__CHECK(table->pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s' is not pooled: a tower's module needs one row for a sample", fn,
                    table->name);
     }
     return NEO_OK;
 }
-static void neo__towers_layout(neo_towers *t, neo__carve *carve) {
-    NEO__CARVE(carve, t->feature, t->feature_count);
-    NEO__CARVE(carve, t->node_feature, t->nodes + 1);
-    NEO__CARVE(carve, t->col, t->held + 1);
-    for (int i = 0; i < 4; i++) NEO__CARVE(carve, t->counts[i], t->ranks);
-    NEO__CARVE(carve, t->buckets, t->table_count);
-    NEO__CARVE(carve, t->names, t->name_bytes);
+static void neo__towers_layout(neo_towers *towers, neo__carve *carve) {
+    NEO__CARVE(carve, towers->feature, towers->feature_count);
+    NEO__CARVE(carve, towers->node_feature, towers->nodes + 1);
+    NEO__CARVE(carve, towers->col, towers->held + 1);
+    for (int i = 0; i < 4; i++) NEO__CARVE(carve, towers->counts[i], towers->ranks);
+    NEO__CARVE(carve, towers->buckets, towers->table_count);
+    NEO__CARVE(carve, towers->names, towers->name_bytes);
 }
 /* The plan of a node's tables: *plan, made of arrays in the arena. Fills in which features the
    node has, in their order. */
-static neo_status neo__towers_plan(neo_towers *t, const neo_towers_desc *d, neo__arena *arena,
-                                   neo_plan_desc *plan, double *ids_per_sample) {
-    const neo_bags_desc *all = d->plan->bags;
+static neo_status neo__towers_plan(neo_towers *towers, const neo_towers_desc *desc,
+                                   neo__arena *arena, neo_plan_desc *plan, double *ids_per_sample) {
+    const neo_bags_desc *all = desc->plan->bags;
     neo_bags_desc *bags;
     neo_table_desc *tables;
     int32_t *place, *feature_table;
     unsigned *placements;
     double *ids, sum = 0.0;
-    const int32_t node = t->rank / t->per_node, begin = t->node_feature[node],
-                  count = t->node_feature[node + 1] - begin;
+    const int32_t node = towers->rank / towers->per_node, begin = towers->node_feature[node],
+                  count = towers->node_feature[node + 1] - begin;
     NEO__TRY(NEO__ARENA(arena, bags, 1));
     NEO__TRY(NEO__ARENA(arena, tables, all->table_count));
     NEO__TRY(NEO__ARENA(arena, place, all->table_count));
     NEO__TRY(NEO__ARENA(arena, placements, all->table_count));
     NEO__TRY(NEO__ARENA(arena, feature_table, count));
     NEO__TRY(NEO__ARENA(arena, ids, count));
-    *plan = *d->plan;
+    *plan = *desc->plan;
     *bags = *all;
     bags->tables = tables;
     bags->table_count = 0;
     for (int32_t i = 0; i < all->table_count; i++) {
-        if (d->table_tower[i] < t->first || d->table_tower[i] >= t->first + t->held) continue;
+        if (desc->table_tower[i] < towers->first ||
+            desc->table_tower[i] >= towers->first + towers->held)
+            continue;
         place[i] = bags->table_count++;
         tables[place[i]] = all->tables[i];
         placements[place[i]] =
             plan->table_placements && plan->table_placements[i] ? plan->table_placements[i] : 0;
     }
     for (int32_t k = 0; k < count; k++) {
-        const int32_t f = t->feature[begin + k];
+        const int32_t f = towers->feature[begin + k];
         feature_table[k] = place[all->feature_table ? all->feature_table[f] : f];
         ids[k] = plan->ids_per_sample
                      ? plan->ids_per_sample[f]
-                     : (double)all->max_ids / (double)all->max_batch / t->feature_count;
+                     : (double)all->max_ids / (double)all->max_batch / towers->feature_count;
         sum += ids[k];
     }
     bags->feature_table = feature_table;
@@ -5250,142 +5258,146 @@ static neo_status neo__towers_plan(neo_towers *t, const neo_towers_desc *d, neo_
     plan->bags = bags;
     plan->ids_per_sample = ids;
     plan->table_placements = placements;
-    plan->cluster.ranks = plan->cluster.ranks_per_node = t->per_node;
+    plan->cluster.ranks = plan->cluster.ranks_per_node = towers->per_node;
     plan->pipeline = plan->weight_grad = 0;
     *ids_per_sample = sum;
     return NEO_OK;
 }
 /* Features by tower, and columns of this node's towers. */
-static void neo__towers_order(neo_towers *t, const neo_towers_desc *d) {
-    const neo_bags_desc *bags = d->plan->bags;
+static void neo__towers_order(neo_towers *towers, const neo_towers_desc *desc) {
+    const neo_bags_desc *bags = desc->plan->bags;
     int32_t at = 0, tower = 0;
     int64_t col = 0;
-    for (int node = 0; node < t->nodes; node++) {
-        t->node_feature[node] = at;
-        for (int32_t end = tower + neo__towers_held_by(t, node); tower < end; tower++) {
-            const int32_t k = tower - t->first;
-            if (k >= 0 && k < t->held) t->col[k] = col;
-            for (int32_t f = 0; f < t->feature_count; f++) {
+    for (int node = 0; node < towers->nodes; node++) {
+        towers->node_feature[node] = at;
+        for (int32_t end = tower + neo__towers_held_by(towers, node); tower < end; tower++) {
+            const int32_t k = tower - towers->first;
+            if (k >= 0 && k < towers->held) towers->col[k] = col;
+            for (int32_t f = 0; f < towers->feature_count; f++) {
                 const int32_t table = bags->feature_table ? bags->feature_table[f] : f;
-                if (d->table_tower[table] != tower) continue;
-                t->feature[at++] = f;
-                if (k >= 0 && k < t->held) col += bags->tables[table].dim;
+                if (desc->table_tower[table] != tower) continue;
+                towers->feature[at++] = f;
+                if (k >= 0 && k < towers->held) col += bags->tables[table].dim;
             }
         }
     }
-    t->node_feature[t->nodes] = at;
-    t->col[t->held] = col;
+    towers->node_feature[towers->nodes] = at;
+    towers->col[towers->held] = col;
 }
 /* Bytes of the buffers, with a quarter more ids than expected. */
-static void neo__towers_measure(neo_towers *t, const neo_bags_desc *bags, double ids_per_sample) {
-    const int node = t->rank / t->per_node;
-    const int64_t mine = neo__towers_most(t, t->ranks, t->rank),
-                  samples = neo__towers_most(t, t->per_node, neo__towers_place(t)),
-                  features = t->node_feature[node + 1] - t->node_feature[node];
+static void neo__towers_measure(neo_towers *towers, const neo_bags_desc *bags,
+                                double ids_per_sample) {
+    const int node = towers->rank / towers->per_node;
+    const int64_t mine = neo__towers_most(towers, towers->ranks, towers->rank),
+                  samples = neo__towers_most(towers, towers->per_node, neo__towers_place(towers)),
+                  features = towers->node_feature[node + 1] - towers->node_feature[node];
     const int64_t ids = (int64_t)(1.25 * (double)bags->max_ids / (double)bags->max_batch *
-                                  (double)mine) + 1,
+                                  (double)mine) +
+                        1,
                   came = (int64_t)(1.25 * ids_per_sample * (double)samples) + 1;
-    const int64_t bags_mine = mine * t->feature_count, bags_came = samples * features;
+    const int64_t bags_mine = mine * towers->feature_count, bags_came = samples * features;
     const int64_t bytes[NEO__TOWERS_BUFFERS] = {
-        bags_mine * 4, ids * 8,  t->weighted ? ids * 4 : 0, bags_came * 4,
-        came * 8,      t->weighted ? came * 4 : 0, (bags_came + 1) * 8, came * 8,
-        t->weighted ? came * 4 : 0};
-    memcpy(t->buffer_bytes, bytes, sizeof bytes);
+        bags_mine * 4,       ids * 8,  towers->weighted ? ids * 4 : 0,
+        bags_came * 4,       came * 8, towers->weighted ? came * 4 : 0,
+        (bags_came + 1) * 8, came * 8, towers->weighted ? came * 4 : 0};
+    memcpy(towers->buffer_bytes, bytes, sizeof bytes);
 }
 /* Shapes of the tensors that towers own: pooled rows, columns and gradients of both; staging; the
    workspace of narrow wires, as f32. */
 enum { NEO__TOWERS_TENSORS = 6 };
-static void neo__towers_extents(const neo_towers *t, int64_t shape[NEO__TOWERS_TENSORS][2]) {
-    const int64_t mine = neo__towers_most(t, t->ranks, t->rank),
-                  samples = neo__towers_most(t, t->per_node, neo__towers_place(t)),
-                  travel = samples * t->held + mine * t->tower_count;
+static void neo__towers_extents(const neo_towers *towers, int64_t shape[NEO__TOWERS_TENSORS][2]) {
+    const int64_t mine = neo__towers_most(towers, towers->ranks, towers->rank),
+                  samples = neo__towers_most(towers, towers->per_node, neo__towers_place(towers)),
+                  travel = samples * towers->held + mine * towers->tower_count;
     int64_t row = 0;
     for (int back = 0; back < 2; back++)
-        if (t->wire[back] != NEO_WIRE_F32)
-            row = NEO__MAX(row, (int64_t)neo_wire_row_bytes(t->wire[back], t->out_width) / 4);
+        if (towers->wire[back] != NEO_WIRE_F32)
+            row = NEO__MAX(row,
+                           (int64_t)neo_wire_row_bytes(towers->wire[back], towers->out_width) / 4);
     for (int i = 0; i < NEO__TOWERS_TENSORS; i++) {
         shape[i][0] = i < 4 ? samples : i == 4 ? mine : travel;
-        shape[i][1] = i < 2    ? t->col[t->held]
-                      : i < 4  ? t->held * t->out_width
-                      : i == 4 ? t->tower_count * t->out_width
+        shape[i][1] = i < 2    ? towers->col[towers->held]
+                      : i < 4  ? towers->held * towers->out_width
+                      : i == 4 ? towers->tower_count * towers->out_width
                                : row;
     }
 }
 /* All that desc says of a rank; `arena` has what plan refers to. */
-static neo_status neo__towers_describe(neo_ctx *ctx, const neo_towers_desc *d, neo_towers *t,
-                                       neo__arena *arena, neo_plan_desc *plan) {
+static neo_status neo__towers_describe(neo_ctx *ctx, const neo_towers_desc *desc,
+                                       neo_towers *towers, neo__arena *arena, neo_plan_desc *plan) {
     const char *fn = arena->function;
-    t->ctx = ctx;
-    t->shards = neo_ctx_repro_shards(ctx);
-    t->nodes = t->per_node > 0 ? t->ranks / t->per_node : 0;
-    t->tower_count = d->tower_count;
-    NEO__TRY(neo__towers_check(t, d, fn));
-    const neo_bags_desc *bags = d->plan->bags;
-    const int64_t node = t->rank / t->per_node;
-    t->feature_count = bags->feature_table ? bags->feature_count : bags->table_count;
-    t->first = (int32_t)(t->tower_count * node / t->nodes);
-    t->held = neo__towers_held_by(t, (int)node);
-    t->out_width = d->out_width;
-    t->max_batch = bags->max_batch;
-    t->wire[0] = d->wire_forward;
-    t->wire[1] = d->wire_backward;
-    t->weighted = d->plan->weighted;
-    t->table_count = bags->table_count;
+    towers->ctx = ctx;
+    towers->shards = neo_ctx_repro_shards(ctx);
+    towers->nodes = towers->per_node > 0 ? towers->ranks / towers->per_node : 0;
+    towers->tower_count = desc->tower_count;
+    NEO__TRY(neo__towers_check(towers, desc, fn));
+    const neo_bags_desc *bags = desc->plan->bags;
+    const int64_t node = towers->rank / towers->per_node;
+    towers->feature_count = bags->feature_table ? bags->feature_count : bags->table_count;
+    towers->first = (int32_t)(towers->tower_count * node / towers->nodes);
+    towers->held = neo__towers_held_by(towers, (int)node);
+    towers->out_width = desc->out_width;
+    towers->max_batch = bags->max_batch;
+    towers->wire[0] = desc->wire_forward;
+    towers->wire[1] = desc->wire_backward;
+    towers->weighted = desc->plan->weighted;
+    towers->table_count = bags->table_count;
     for (int32_t i = 0; i < bags->table_count; i++)
-        t->name_bytes += strlen(bags->tables[i].name) + 1;
+        towers->name_bytes += strlen(bags->tables[i].name) + 1;
     NEO__ZERO(neo__carve, carve);
-    neo__towers_layout(t, &carve);
-    t->block_bytes = carve.at;
-    t->block = carve.block = (char *)neo__alloc_for(ctx, t->block_bytes, fn);
-    if (!t->block) return NEO_ERR_MEMORY;
+    neo__towers_layout(towers, &carve);
+    towers->block_bytes = carve.at;
+    towers->block = carve.block = (char *)neo__alloc_for(ctx, towers->block_bytes, fn);
+    if (!towers->block) return NEO_ERR_MEMORY;
     carve.at = 0;
-    neo__towers_layout(t, &carve);
-    neo__towers_order(t, d);
-    char *name = t->names;
+    neo__towers_layout(towers, &carve);
+    neo__towers_order(towers, desc);
+    char *name = towers->names;
     for (int32_t i = 0; i < bags->table_count; i++) {
-        t->buckets[i] = bags->tables[i].row_buckets;
+        towers->buckets[i] = bags->tables[i].row_buckets;
         memcpy(name, bags->tables[i].name, strlen(bags->tables[i].name) + 1);
         name += strlen(name) + 1;
     }
     double ids;
-    NEO__TRY(neo__towers_plan(t, d, arena, plan, &ids));
-    neo__towers_measure(t, bags, ids);
+    NEO__TRY(neo__towers_plan(towers, desc, arena, plan, &ids));
+    neo__towers_measure(towers, bags, ids);
     return NEO_OK;
 }
-static neo_status neo__towers_reserve(neo_towers *t, int i, int64_t bytes) {
-    neo__buffer *b = &t->buffer[i];
+static neo_status neo__towers_reserve(neo_towers *towers, int i, int64_t bytes) {
+    neo__buffer *b = &towers->buffer[i];
     if ((size_t)bytes <= b->bytes) return NEO_OK;
-    void *p = neo__alloc_for(t->ctx, (size_t)bytes, "neo_towers");
+    void *p = neo__alloc_for(towers->ctx, (size_t)bytes, "neo_towers");
     if (!p) return NEO_ERR_MEMORY;
-    neo_free(t->ctx, b->data, b->bytes);
+    neo_free(towers->ctx, b->data, b->bytes);
     b->data = p;
     b->bytes = (size_t)bytes;
-    t->grow_count += t->made;
+    towers->grow_count += towers->made;
     return NEO_OK;
 }
-static neo_status neo__towers_make_memory(neo_towers *t) {
+static neo_status neo__towers_make_memory(neo_towers *towers) {
     int64_t shape[NEO__TOWERS_TENSORS][2];
-    neo_tensor *tensor[NEO__TOWERS_TENSORS] = {&t->rows[0],    &t->rows[1], &t->columns[0],
-                                               &t->columns[1], &t->staging, &t->workspace};
-    neo__towers_extents(t, shape);
+    neo_tensor *tensor[NEO__TOWERS_TENSORS] = {&towers->rows[0],    &towers->rows[1],
+                                               &towers->columns[0], &towers->columns[1],
+                                               &towers->staging,    &towers->workspace};
+    neo__towers_extents(towers, shape);
     for (int i = 0; i < NEO__TOWERS_TENSORS; i++)
-        NEO__TRY(neo_tensor_alloc(t->ctx, NEO_F32, 2, shape[i], tensor[i]));
+        NEO__TRY(neo_tensor_alloc(towers->ctx, NEO_F32, 2, shape[i], tensor[i]));
     for (int i = 0; i < NEO__TOWERS_BUFFERS; i++)
-        NEO__TRY(neo__towers_reserve(t, i, t->buffer_bytes[i]));
+        NEO__TRY(neo__towers_reserve(towers, i, towers->buffer_bytes[i]));
     return NEO_OK;
 }
-/* What every rank must say alike. */
-static neo_status neo__towers_check_alike(neo_comm *comm, const neo_towers *t,
-                                          const neo_towers_desc *d) {
-    const neo_bags_desc *bags = d->plan->bags;
+/* All that every rank must say alike. */
+static neo_status neo__towers_check_alike(neo_comm *comm, const neo_towers *towers,
+                                          const neo_towers_desc *desc) {
+    const neo_bags_desc *bags = desc->plan->bags;
     NEO__ZERO(neo__alike, alike);
     uint64_t *mark = neo__alike_add(&alike, "other towers, out_width or wires than rank 0",
-                                    (uint64_t)d->tower_count);
-    const double numbers[] = {(double)d->out_width, (double)d->wire_forward,
-                              (double)d->wire_backward, (double)t->weighted};
+                                    (uint64_t)desc->tower_count);
+    const double numbers[] = {(double)desc->out_width, (double)desc->wire_forward,
+                              (double)desc->wire_backward, (double)towers->weighted};
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
     for (int32_t i = 0; i < bags->table_count; i++)
-        *mark = neo__plan_hash(*mark, (uint64_t)d->table_tower[i]);
+        *mark = neo__plan_hash(*mark, (uint64_t)desc->table_tower[i]);
     mark = neo__alike_add(&alike, "other tables, features or max_batch than rank 0",
                           (uint64_t)bags->max_batch);
     for (int32_t i = 0; i < bags->table_count; i++) {
@@ -5393,78 +5405,77 @@ static neo_status neo__towers_check_alike(neo_comm *comm, const neo_towers *t,
         *mark = neo__plan_hash(*mark, (uint64_t)bags->tables[i].rows);
         *mark = neo__plan_hash(*mark, (uint64_t)bags->tables[i].dim);
     }
-    for (int32_t f = 0; f < t->feature_count; f++)
-        *mark = neo__plan_hash(*mark,
-                               (uint64_t)(bags->feature_table ? bags->feature_table[f] : f));
+    for (int32_t f = 0; f < towers->feature_count; f++)
+        *mark = neo__plan_hash(*mark, (uint64_t)(bags->feature_table ? bags->feature_table[f] : f));
     return neo__alike_check(comm, &alike, "neo_towers_create");
 }
-static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_towers_desc *d,
-                                   neo_towers *t) {
+static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_towers_desc *desc,
+                                   neo_towers *towers) {
     neo_ctx *ctx = neo_comm_ctx(comm);
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_towers_create"};
-    neo_plan_desc desc;
+    neo_plan_desc node_desc;
     neo_plan *plan = NULL;
-    NEO__TRY(neo_comm_split_nodes(comm, &t->local, &t->cross));
-    t->ranks = neo_comm_size(comm);
-    t->rank = neo_comm_rank(comm);
-    t->per_node = neo_comm_size(t->local);
-    neo_status status = neo__towers_describe(ctx, d, t, &arena, &desc);
-    if (status == NEO_OK) status = neo_plan_create(ctx, &desc, &plan);
-    if (status == NEO_OK) status = neo__towers_make_memory(t);
+    NEO__TRY(neo_comm_split_nodes(comm, &towers->local, &towers->cross));
+    towers->ranks = neo_comm_size(comm);
+    towers->rank = neo_comm_rank(comm);
+    towers->per_node = neo_comm_size(towers->local);
+    neo_status status = neo__towers_describe(ctx, desc, towers, &arena, &node_desc);
+    if (status == NEO_OK) status = neo_plan_create(ctx, &node_desc, &plan);
+    if (status == NEO_OK) status = neo__towers_make_memory(towers);
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__towers_check_alike(comm, t, d);
-    if (status == NEO_OK) status = neo_comm_agree(comm, neo_shard_create(t->local, plan, &t->shard));
+    if (status == NEO_OK) status = neo__towers_check_alike(comm, towers, desc);
+    if (status == NEO_OK)
+        status = neo_comm_agree(comm, neo_shard_create(towers->local, plan, &towers->shard));
     neo_plan_destroy(plan);
     neo__arena_free(&arena);
     NEO__TRY(status);
-    NEO__TRY(neo_comm_split(comm, 0, t->rank, &t->comm));
-    t->moves = t->comm;
+    NEO__TRY(neo_comm_split(comm, 0, towers->rank, &towers->comm));
+    towers->moves = towers->comm;
     if (!neo_ctx_device(ctx)) return NEO_OK;
-    return neo_comm_split_device(data, 0, t->rank, &t->moves);
+    return neo_comm_split_device(data, 0, towers->rank, &towers->moves);
 }
 NEO_API neo_status neo_towers_create(neo_comm *comm, const neo_towers_desc *desc,
-                                     neo_towers **towers) {
+                                     neo_towers **made) {
     const char *fn = "neo_towers_create";
-    NEO__CHECK(comm && desc && towers, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__CHECK(comm && desc && made, NEO_ERR_ARG, "%s: an argument is NULL", fn);
     neo_comm *data = comm;
-    *towers = NULL;
+    *made = NULL;
     NEO__TRY(neo__fsdp_host_group(&comm, fn));
     neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_towers *t = (neo_towers *)neo__alloc_for(ctx, sizeof *t, fn);
-    neo_status status = t ? NEO_OK : NEO_ERR_MEMORY;
-    if (t) neo__shard_fill((void *)t, 0, sizeof *t);
-    if (t) t->ctx = ctx;
+    neo_towers *towers = (neo_towers *)neo__alloc_for(ctx, sizeof *towers, fn);
+    neo_status status = towers ? NEO_OK : NEO_ERR_MEMORY;
+    if (towers) neo__shard_fill((void *)towers, 0, sizeof *towers);
+    if (towers) towers->ctx = ctx;
     neo__live_inside(ctx, 1);
     status = neo_comm_agree(comm, status);
-    if (status == NEO_OK) status = neo__towers_make(comm, data, desc, t);
+    if (status == NEO_OK) status = neo__towers_make(comm, data, desc, towers);
     neo__live_inside(ctx, -1);
     if (status != NEO_OK) {
-        neo_towers_destroy(t);
+        neo_towers_destroy(towers);
         return status;
     }
-    neo__live_begin(ctx, &t->live, "towers", desc->plan->bags->name);
-    t->made = 1;
-    *towers = t;
+    neo__live_begin(ctx, &towers->live, "towers", desc->plan->bags->name);
+    towers->made = 1;
+    *made = towers;
     return NEO_OK;
 }
 NEO_API void neo_towers_destroy(neo_towers *towers) {
     if (!towers) return;
-    neo_towers *const t = towers;
-    neo_tensor *tensor[] = {&t->rows[0],    &t->rows[1], &t->columns[0],
-                            &t->columns[1], &t->staging, &t->workspace};
-    if (t->made) neo__live_end(t->ctx, &t->live);
-    neo__live_inside(t->ctx, 1);
-    neo_shard_destroy(t->shard);
-    for (int i = 0; i < NEO__TOWERS_TENSORS; i++) neo_tensor_free(t->ctx, tensor[i]);
+    neo_tensor *tensor[] = {&towers->rows[0],    &towers->rows[1], &towers->columns[0],
+                            &towers->columns[1], &towers->staging, &towers->workspace};
+    if (towers->made) neo__live_end(towers->ctx, &towers->live);
+    neo__live_inside(towers->ctx, 1);
+    neo_shard_destroy(towers->shard);
+    for (int i = 0; i < NEO__TOWERS_TENSORS; i++) neo_tensor_free(towers->ctx, tensor[i]);
     for (int i = 0; i < NEO__TOWERS_BUFFERS; i++)
-        neo_free(t->ctx, t->buffer[i].data, t->buffer[i].bytes);
-    if (t->moves != t->comm) neo_comm_destroy(t->moves);
-    neo_comm_destroy(t->comm);
-    neo_comm_destroy(t->cross);
-    neo_comm_destroy(t->local);
-    neo__live_inside(t->ctx, -1);
-    neo_free(t->ctx, t->block, t->block_bytes);
-    neo_free(t->ctx, t, sizeof *t);
+        neo_free(towers->ctx, towers->buffer[i].data, towers->buffer[i].bytes);
+    if (towers->moves != towers->comm) neo_comm_destroy(towers->moves);
+    neo_comm_destroy(towers->comm);
+    neo_comm_destroy(towers->cross);
+    neo_comm_destroy(towers->local);
+    neo__live_inside(towers->ctx, -1);
+    neo_free(towers->ctx, towers->block, towers->block_bytes);
+    neo_free(towers->ctx, towers, sizeof *towers);
 }
 NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, int ranks,
                                     int ranks_per_node, int rank, size_t *bytes) {
@@ -5480,8 +5491,7 @@ NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, i
     towers.rank = rank;
     neo_status status = neo__towers_describe(ctx, desc, &towers, &arena, &plan_desc);
     if (status == NEO_OK) status = neo_plan_create(ctx, &plan_desc, &plan);
-    if (status == NEO_OK)
-        status = neo_shard_bytes(ctx, plan, neo__towers_place(&towers), &memory);
+    if (status == NEO_OK) status = neo_shard_bytes(ctx, plan, neo__towers_place(&towers), &memory);
     if (status == NEO_OK) {
         *bytes = sizeof towers + towers.block_bytes + memory.weight_bytes + memory.state_bytes +
                  memory.exchange_bytes + memory.workspace_bytes;
@@ -5499,89 +5509,91 @@ NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, i
 
 /* ---- ids, to the nodes of their towers ---- */
 /* The batch can be sent: what is wrong with it, or not. */
-static neo_status neo__towers_check_batch(neo_towers *t, const neo_jagged *batch,
+static neo_status neo__towers_check_batch(neo_towers *towers, const neo_jagged *batch,
                                           int64_t global) {
     const char *fn = "neo_towers_forward";
     int64_t first;
-    NEO__CHECK(batch->feature_count == t->feature_count && !batch->feature_bags &&
+    NEO__CHECK(batch->feature_count == towers->feature_count && !batch->feature_bags &&
                    batch->place == NEO_HOST,
                NEO_ERR_ARG,
                "%s: a batch of %d features on the host was expected, without feature_bags", fn,
-               t->feature_count);
-    NEO__CHECK(global >= 0 && global <= t->max_batch, NEO_ERR_CAPACITY,
-               "%s: %" PRId64 " samples: max_batch is %" PRId64, fn, global, t->max_batch);
-    const int64_t mine = neo__towers_samples(t, t->ranks, t->rank, global, &first);
+               towers->feature_count);
+    NEO__CHECK(global >= 0 && global <= towers->max_batch, NEO_ERR_CAPACITY,
+               "%s: %" PRId64 " samples: max_batch is %" PRId64, fn, global, towers->max_batch);
+    const int64_t mine = neo__towers_samples(towers, towers->ranks, towers->rank, global, &first);
     NEO__CHECK(batch->batch == mine, NEO_ERR_ARG,
                "%s: %" PRId64 " samples: of %" PRId64 " this rank has %" PRId64
-               " (neo_comm_samples)", fn, batch->batch, global, mine);
-    NEO__CHECK(t->weighted || !batch->weights, NEO_ERR_ARG,
+               " (neo_comm_samples)",
+               fn, batch->batch, global, mine);
+    NEO__CHECK(towers->weighted || !batch->weights, NEO_ERR_ARG,
                "%s: the batch has weights: set neo_plan_desc.weighted", fn);
     NEO__TRY(neo_jagged_validate(batch, NULL));
     const int64_t ids = neo_jagged_id_count(batch);
     NEO__CHECK(ids <= INT32_MAX, NEO_ERR_CAPACITY, "%s: %" PRId64 " ids on one rank", fn, ids);
-    NEO__TRY(neo__towers_reserve(t, NEO__TOWERS_IDS,
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_IDS,
                                  ids * (int64_t)neo_dtype_size(batch->id_dtype)));
-    if (t->weighted) NEO__TRY(neo__towers_reserve(t, NEO__TOWERS_WEIGHTS, ids * 4));
-    t->global = global;
-    t->mine = mine;
-    t->samples =
-        neo__towers_samples(t, t->per_node, neo__towers_place(t), global, &first);
+    if (towers->weighted) NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_WEIGHTS, ids * 4));
+    towers->global = global;
+    towers->mine = mine;
+    towers->samples =
+        neo__towers_samples(towers, towers->per_node, neo__towers_place(towers), global, &first);
     return NEO_OK;
 }
 NEO__HOST_BEGIN
 /* counts: lengths and ids for each rank; both in the order in which they travel. */
-static void neo__towers_pack(neo_towers *t, const neo_jagged *batch) {
+static void neo__towers_pack(neo_towers *towers, const neo_jagged *batch) {
     const size_t size = neo_dtype_size(batch->id_dtype);
-    int32_t *length = (int32_t *)t->buffer[NEO__TOWERS_LENGTHS].data;
-    char *id = (char *)t->buffer[NEO__TOWERS_IDS].data;
-    float *weight = (float *)t->buffer[NEO__TOWERS_WEIGHTS].data;
-    for (int to = 0; to < t->ranks; to++) {
-        const int node = to / t->per_node;
+    int32_t *length = (int32_t *)towers->buffer[NEO__TOWERS_LENGTHS].data;
+    char *id = (char *)towers->buffer[NEO__TOWERS_IDS].data;
+    float *weight = (float *)towers->buffer[NEO__TOWERS_WEIGHTS].data;
+    for (int to = 0; to < towers->ranks; to++) {
+        const int node = to / towers->per_node;
         int64_t from, ids = 0;
-        const int64_t n = neo__towers_overlap(t, t->rank, to % t->per_node, 0, &from);
-        for (int32_t k = t->node_feature[node]; k < t->node_feature[node + 1]; k++) {
-            const int64_t *offset = batch->offsets + t->feature[k] * t->mine + from;
+        const int64_t n =
+            neo__towers_overlap(towers, towers->rank, to % towers->per_node, 0, &from);
+        for (int32_t k = towers->node_feature[node]; k < towers->node_feature[node + 1]; k++) {
+            const int64_t *offset = batch->offsets + towers->feature[k] * towers->mine + from;
             const int64_t run = offset[n] - offset[0];
             for (int64_t i = 0; i < n; i++) *length++ = (int32_t)(offset[i + 1] - offset[i]);
             if (run > 0)
                 memcpy(id, (const char *)batch->ids + (size_t)offset[0] * size, (size_t)run * size);
             id += (size_t)run * size;
-            for (int64_t i = 0; t->weighted && i < run; i++)
+            for (int64_t i = 0; towers->weighted && i < run; i++)
                 *weight++ = batch->weights ? batch->weights[offset[0] + i] : 1.0f;
             ids += run;
         }
-        t->counts[0][to] = n * (t->node_feature[node + 1] - t->node_feature[node]);
-        t->counts[2][to] = ids;
+        towers->counts[0][to] = n * (towers->node_feature[node + 1] - towers->node_feature[node]);
+        towers->counts[2][to] = ids;
     }
 }
 /* The batch of this place, by feature and sample, of what came from each rank. */
-static void neo__towers_unpack(neo_towers *t, neo_dtype id_dtype) {
+static void neo__towers_unpack(neo_towers *towers, neo_dtype id_dtype) {
     const size_t size = neo_dtype_size(id_dtype);
-    const int64_t features = t->batch.feature_count;
-    int64_t *offset = (int64_t *)t->buffer[NEO__TOWERS_OFFSETS].data, from;
-    char *to = (char *)t->buffer[NEO__TOWERS_BATCH_IDS].data;
-    float *to_weight = (float *)t->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
+    const int64_t features = towers->batch.feature_count;
+    int64_t *offset = (int64_t *)towers->buffer[NEO__TOWERS_OFFSETS].data, from;
+    char *to = (char *)towers->buffer[NEO__TOWERS_BATCH_IDS].data;
+    float *to_weight = (float *)towers->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
     const int32_t *length =
-        (const int32_t *)t->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_LENGTHS].data;
-    const char *id = (const char *)t->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_IDS].data;
+        (const int32_t *)towers->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_LENGTHS].data;
+    const char *id = (const char *)towers->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_IDS].data;
     const float *weight =
-        (const float *)t->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_WEIGHTS].data;
+        (const float *)towers->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_WEIGHTS].data;
     offset[0] = 0;
-    for (int rank = 0; rank < t->ranks; rank++) {
-        const int64_t n = neo__towers_overlap(t, rank, neo__towers_place(t), 1, &from);
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        const int64_t n = neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
         for (int64_t f = 0; f < features; f++)
-            for (int64_t i = 0; i < n; i++) offset[f * t->samples + from + i + 1] = *length++;
+            for (int64_t i = 0; i < n; i++) offset[f * towers->samples + from + i + 1] = *length++;
     }
-    for (int64_t i = 0; i < features * t->samples; i++) offset[i + 1] += offset[i];
-    for (int rank = 0; rank < t->ranks; rank++) {
-        const int64_t n = neo__towers_overlap(t, rank, neo__towers_place(t), 1, &from);
+    for (int64_t i = 0; i < features * towers->samples; i++) offset[i + 1] += offset[i];
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        const int64_t n = neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
         for (int64_t f = 0; f < features; f++) {
-            const int64_t begin = offset[f * t->samples + from],
-                          run = offset[f * t->samples + from + n] - begin;
+            const int64_t begin = offset[f * towers->samples + from],
+                          run = offset[f * towers->samples + from + n] - begin;
             if (run == 0) continue;
             memcpy(to + (size_t)begin * size, id, (size_t)run * size);
             id += (size_t)run * size;
-            if (!t->weighted) continue;
+            if (!towers->weighted) continue;
             memcpy(to_weight + begin, weight, (size_t)run * sizeof *weight);
             weight += run;
         }
@@ -5589,119 +5601,123 @@ static void neo__towers_unpack(neo_towers *t, neo_dtype id_dtype) {
 }
 NEO__HOST_END
 /* Lengths, then ids: counts 0 and 1 of lengths, 2 and 3 of ids. */
-static neo_status neo__towers_send_ids(neo_towers *t, neo_dtype id_dtype) {
-    neo__buffer *b = t->buffer, *came = b + NEO__TOWERS_GIVEN;
-    const int64_t features = t->batch.feature_count;
+static neo_status neo__towers_send_ids(neo_towers *towers, neo_dtype id_dtype) {
+    neo__buffer *b = towers->buffer, *came = b + NEO__TOWERS_GIVEN;
+    const int64_t features = towers->batch.feature_count;
     int64_t from, ids = 0;
-    for (int rank = 0; rank < t->ranks; rank++)
-        t->counts[1][rank] =
-            features * neo__towers_overlap(t, rank, neo__towers_place(t), 1, &from);
-    NEO__TRY(neo_comm_all_to_allv(t->comm, b[NEO__TOWERS_LENGTHS].data, t->counts[0],
-                                  came[NEO__TOWERS_LENGTHS].data, t->counts[1], NEO_I32, NULL));
+    for (int rank = 0; rank < towers->ranks; rank++)
+        towers->counts[1][rank] =
+            features * neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
+    NEO__TRY(neo_comm_all_to_allv(towers->comm, b[NEO__TOWERS_LENGTHS].data, towers->counts[0],
+                                  came[NEO__TOWERS_LENGTHS].data, towers->counts[1], NEO_I32,
+                                  NULL));
     const int32_t *length = (const int32_t *)came[NEO__TOWERS_LENGTHS].data;
-    for (int rank = 0; rank < t->ranks; rank++) {
+    for (int rank = 0; rank < towers->ranks; rank++) {
         int64_t sum = 0;
-        for (int64_t i = 0; i < t->counts[1][rank]; i++) sum += *length++;
-        t->counts[3][rank] = sum;
+        for (int64_t i = 0; i < towers->counts[1][rank]; i++) sum += *length++;
+        towers->counts[3][rank] = sum;
         ids += sum;
     }
     const int64_t bytes = ids * (int64_t)neo_dtype_size(id_dtype);
-    NEO__TRY(neo__towers_reserve(t, NEO__TOWERS_GIVEN + NEO__TOWERS_IDS, bytes));
-    NEO__TRY(neo__towers_reserve(t, NEO__TOWERS_BATCH_IDS, bytes));
-    NEO__TRY(neo_comm_all_to_allv(t->comm, b[NEO__TOWERS_IDS].data, t->counts[2],
-                                  came[NEO__TOWERS_IDS].data, t->counts[3], id_dtype, NULL));
-    if (!t->weighted) return NEO_OK;
-    NEO__TRY(neo__towers_reserve(t, NEO__TOWERS_GIVEN + NEO__TOWERS_WEIGHTS, ids * 4));
-    NEO__TRY(neo__towers_reserve(t, NEO__TOWERS_BATCH_WEIGHTS, ids * 4));
-    return neo_comm_all_to_allv(t->comm, b[NEO__TOWERS_WEIGHTS].data, t->counts[2],
-                                came[NEO__TOWERS_WEIGHTS].data, t->counts[3], NEO_F32, NULL);
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_GIVEN + NEO__TOWERS_IDS, bytes));
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_BATCH_IDS, bytes));
+    NEO__TRY(neo_comm_all_to_allv(towers->comm, b[NEO__TOWERS_IDS].data, towers->counts[2],
+                                  came[NEO__TOWERS_IDS].data, towers->counts[3], id_dtype, NULL));
+    if (!towers->weighted) return NEO_OK;
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_GIVEN + NEO__TOWERS_WEIGHTS, ids * 4));
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_BATCH_WEIGHTS, ids * 4));
+    return neo_comm_all_to_allv(towers->comm, b[NEO__TOWERS_WEIGHTS].data, towers->counts[2],
+                                came[NEO__TOWERS_WEIGHTS].data, towers->counts[3], NEO_F32, NULL);
 }
 /* A rank that fails in the middle of an exchange tells the others. */
-static neo_status neo__towers_or_abort(neo_towers *t, neo_status status) {
+static neo_status neo__towers_or_abort(neo_towers *towers, neo_status status) {
     if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
-    neo_comm_abort(t->comm, kept.text);
-    if (t->moves != t->comm) neo_comm_abort(t->moves, kept.text);
+    neo_comm_abort(towers->comm, kept.text);
+    if (towers->moves != towers->comm) neo_comm_abort(towers->moves, kept.text);
     return neo__error_restore(&kept);
 }
 NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
                                       int64_t global_batch) {
-    neo_towers *const t = towers;
-    NEO__CHECK_LIVE(t, "neo_towers_forward", "towers");
+    NEO__CHECK_LIVE(towers, "neo_towers_forward", "towers");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_towers_forward: batch is NULL");
-    NEO__CHECK(t->phase != NEO__TOWERS_BACK, NEO_ERR_STATE,
+    NEO__CHECK(towers->phase != NEO__TOWERS_BACK, NEO_ERR_STATE,
                "neo_towers_forward: neo_towers_backward comes first");
-    const int node = t->rank / t->per_node;
-    t->phase = NEO__TOWERS_IDLE;
-    NEO__TRY(neo_comm_agree(t->comm, neo__towers_check_batch(t, batch, global_batch)));
-    neo__towers_pack(t, batch);
-    neo__shard_fill((void *)&t->batch, 0, sizeof t->batch);
-    t->batch.batch = t->samples;
-    t->batch.feature_count = t->node_feature[node + 1] - t->node_feature[node];
-    t->batch.id_dtype = batch->id_dtype;
-    NEO__TRY(neo__towers_or_abort(t, neo__towers_send_ids(t, batch->id_dtype)));
-    neo__towers_unpack(t, batch->id_dtype);
-    t->batch.offsets = (const int64_t *)t->buffer[NEO__TOWERS_OFFSETS].data;
-    t->batch.ids = t->buffer[NEO__TOWERS_BATCH_IDS].data;
-    if (t->weighted) t->batch.weights = (const float *)t->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
-    const neo_tensor rows = neo_tensor_rows(t->rows[0], 0, t->samples);
-    NEO__TRY(neo_comm_agree(t->comm,
-                            neo_shard_forward(t->shard, &t->batch, t->global, rows)));
-    t->phase = NEO__TOWERS_FORWARD;
+    const int node = towers->rank / towers->per_node;
+    towers->phase = NEO__TOWERS_IDLE;
+    NEO__TRY(neo_comm_agree(towers->comm, neo__towers_check_batch(towers, batch, global_batch)));
+    neo__towers_pack(towers, batch);
+    neo__shard_fill((void *)&towers->batch, 0, sizeof towers->batch);
+    towers->batch.batch = towers->samples;
+    towers->batch.feature_count = towers->node_feature[node + 1] - towers->node_feature[node];
+    towers->batch.id_dtype = batch->id_dtype;
+    NEO__TRY(neo__towers_or_abort(towers, neo__towers_send_ids(towers, batch->id_dtype)));
+    neo__towers_unpack(towers, batch->id_dtype);
+    towers->batch.offsets = (const int64_t *)towers->buffer[NEO__TOWERS_OFFSETS].data;
+    towers->batch.ids = towers->buffer[NEO__TOWERS_BATCH_IDS].data;
+    if (towers->weighted)
+        towers->batch.weights = (const float *)towers->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
+    const neo_tensor rows = neo_tensor_rows(towers->rows[0], 0, towers->samples);
+    NEO__TRY(neo_comm_agree(
+        towers->comm, neo_shard_forward(towers->shard, &towers->batch, towers->global, rows)));
+    towers->phase = NEO__TOWERS_FORWARD;
     return NEO_OK;
 }
 
 /* ---- columns, to the samples and back ---- */
-/* Between t->columns[back] and t->staging, whose rows are this rank's samples node by node. */
-static neo_status neo__towers_move(neo_towers *t, int back) {
+/* Between columns[back] and staging, whose rows are this rank's samples, node by node. */
+static neo_status neo__towers_move(neo_towers *towers, int back) {
     int64_t from;
-    int64_t *const here = t->counts[back], *const there = t->counts[!back];
-    for (int rank = 0; rank < t->ranks; rank++) {
-        const int place = rank % t->per_node, node = rank / t->per_node;
-        here[rank] = t->held * neo__towers_overlap(t, rank, neo__towers_place(t), 1, &from);
-        there[rank] =
-            neo__towers_held_by(t, node) * neo__towers_overlap(t, t->rank, place, 0, &from);
+    int64_t *const here = towers->counts[back], *const there = towers->counts[!back];
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        const int place = rank % towers->per_node, node = rank / towers->per_node;
+        here[rank] =
+            towers->held * neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
+        there[rank] = neo__towers_held_by(towers, node) *
+                      neo__towers_overlap(towers, towers->rank, place, 0, &from);
     }
-    const float *in = (const float *)(back ? t->staging : t->columns[0]).data;
-    float *out = (float *)(back ? t->columns[1] : t->staging).data;
-    if (t->wire[back] != NEO_WIRE_F32) {
+    const float *in = (const float *)(back ? towers->staging : towers->columns[0]).data;
+    float *out = (float *)(back ? towers->columns[1] : towers->staging).data;
+    if (towers->wire[back] != NEO_WIRE_F32) {
         NEO__ZERO(neo_rows, rows);
-        rows.wire = t->wire[back];
-        rows.cols = t->out_width;
-        rows.workspace = t->workspace.data;
-        rows.workspace_bytes = neo_tensor_bytes(t->workspace);
-        return neo_comm_all_to_allv_rows(t->moves, &rows, in, t->counts[0], out, t->counts[1],
-                                         NULL);
+        rows.wire = towers->wire[back];
+        rows.cols = towers->out_width;
+        rows.workspace = towers->workspace.data;
+        rows.workspace_bytes = neo_tensor_bytes(towers->workspace);
+        return neo_comm_all_to_allv_rows(towers->moves, &rows, in, towers->counts[0], out,
+                                         towers->counts[1], NULL);
     }
-    for (int rank = 0; rank < t->ranks; rank++)
-        here[rank] *= t->out_width, there[rank] *= t->out_width;
-    return neo_comm_all_to_allv(t->moves, in, t->counts[0], out, t->counts[1], NEO_F32, NULL);
+    for (int rank = 0; rank < towers->ranks; rank++)
+        here[rank] *= towers->out_width, there[rank] *= towers->out_width;
+    return neo_comm_all_to_allv(towers->moves, in, towers->counts[0], out, towers->counts[1],
+                                NEO_F32, NULL);
 }
 /* Between staging and the caller's matrix of all towers. */
-static neo_status neo__towers_interleave(neo_towers *t, neo_tensor all, int back) {
+static neo_status neo__towers_interleave(neo_towers *towers, neo_tensor all, int back) {
     int64_t col = 0;
-    for (int node = 0; node < t->nodes; node++) {
-        const int64_t cols = neo__towers_held_by(t, node) * t->out_width;
-        neo_tensor block = neo_tensor_2d((float *)t->staging.data + t->mine * col, NEO_F32,
-                                         t->mine, cols);
-        block.place = t->staging.place;
+    for (int node = 0; node < towers->nodes; node++) {
+        const int64_t cols = neo__towers_held_by(towers, node) * towers->out_width;
+        neo_tensor block = neo_tensor_2d((float *)towers->staging.data + towers->mine * col,
+                                         NEO_F32, towers->mine, cols);
+        block.place = towers->staging.place;
         const neo_tensor slice = neo_tensor_slice(all, 1, col, cols);
-        NEO__TRY(back ? neo_tensor_copy(t->ctx, slice, block)
-                      : neo_tensor_copy(t->ctx, block, slice));
+        NEO__TRY(back ? neo_tensor_copy(towers->ctx, slice, block)
+                      : neo_tensor_copy(towers->ctx, block, slice));
         col += cols;
     }
     return NEO_OK;
 }
-static neo_status neo__towers_check_all(const neo_towers *t, neo_tensor all, const char *fn,
+static neo_status neo__towers_check_all(const neo_towers *towers, neo_tensor all, const char *fn,
                                         const char *name) {
-    const int64_t cols = t->tower_count * t->out_width;
-    NEO__CHECK(all.dtype == NEO_F32 && all.ndim == 2 && all.shape[0] == t->mine &&
+    const int64_t cols = towers->tower_count * towers->out_width;
+    NEO__CHECK(all.dtype == NEO_F32 && all.ndim == 2 && all.shape[0] == towers->mine &&
                    all.shape[1] == cols && (cols == 1 || all.stride[1] == 1) &&
-                   (all.data || t->mine == 0),
-               NEO_ERR_SHAPE, "%s: %s is not f32 [%" PRId64 "][%" PRId64 "] with last stride 1 "
-               "(this rank's samples, %d towers of %" PRId64 ")", fn, name, t->mine, cols,
-               t->tower_count, t->out_width);
-    NEO__CHECK(t->mine == 0 || all.place == t->staging.place, NEO_ERR_ARG,
+                   (all.data || towers->mine == 0),
+               NEO_ERR_SHAPE,
+               "%s: %s is not f32 [%" PRId64 "][%" PRId64 "] with last stride 1 "
+               "(this rank's samples, %d towers of %" PRId64 ")",
+               fn, name, towers->mine, cols, towers->tower_count, towers->out_width);
+    NEO__CHECK(towers->mine == 0 || all.place == towers->staging.place, NEO_ERR_ARG,
                "%s: %s is not where the context computes", fn, name);
     return NEO_OK;
 }
@@ -5738,16 +5754,18 @@ NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
 }
 NEO_API int neo_towers_held(const neo_towers *towers) { return towers->held; }
 NEO_API neo_tower neo_towers_at(const neo_towers *towers, int k) {
-    const neo_towers *const t = towers;
     NEO__ZERO(neo_tower, tower);
     neo_tensor *view[4] = {&tower.in, &tower.din, &tower.out, &tower.dout};
-    if (k < 0 || k >= t->held) k = t->held; /* views of no columns: calls refuse them */
-    tower.tower = t->first + k;
+    if (k < 0 || k >= towers->held) k = towers->held; /* views of no columns: calls refuse them */
+    tower.tower = towers->first + k;
     for (int i = 0; i < 4; i++) {
-        const neo_tensor whole = i < 2 ? t->rows[i] : t->columns[i - 2];
-        const int64_t first = i < 2 ? t->col[k] : k * t->out_width,
-                      end = k == t->held ? first : i < 2 ? t->col[k + 1] : first + t->out_width;
-        *view[i] = neo_tensor_slice(neo_tensor_rows(whole, 0, t->samples), 1, first, end - first);
+        const neo_tensor whole = i < 2 ? towers->rows[i] : towers->columns[i - 2];
+        const int64_t first = i < 2 ? towers->col[k] : k * towers->out_width,
+                      end = k == towers->held ? first
+                            : i < 2           ? towers->col[k + 1]
+                                              : first + towers->out_width;
+        *view[i] =
+            neo_tensor_slice(neo_tensor_rows(whole, 0, towers->samples), 1, first, end - first);
     }
     return tower;
 }
@@ -5781,8 +5799,8 @@ NEO_API neo_status neo_tower_affinity(neo_ctx *ctx, neo_tensor rows, int32_t fea
                                       double *affinity) {
     const char *fn = "neo_tower_affinity";
     NEO__CHECK(ctx && affinity, NEO_ERR_ARG, "%s: an argument is NULL", fn);
-    NEO__CHECK(rows.data && rows.place == NEO_HOST, NEO_ERR_ARG,
-               "%s: rows is none, or on a device", fn);
+    NEO__CHECK(rows.data && rows.place == NEO_HOST, NEO_ERR_ARG, "%s: rows is none, or on a device",
+               fn);
     NEO__CHECK(rows.dtype == NEO_F32 && rows.ndim == 2 && features > 0 && rows.shape[0] > 0 &&
                    rows.shape[1] % features == 0 && rows.stride[1] == 1,
                NEO_ERR_SHAPE, "%s: rows is not f32 [samples][%d x dim] with stride 1", fn,
@@ -5814,90 +5832,92 @@ NEO_API neo_status neo_tower_affinity(neo_ctx *ctx, neo_tensor rows, int32_t fea
 typedef struct neo__parting {
     const double *affinity, *cost;
     int32_t count, towers, *tower, *members; /* of each tower */
-    double mean; /* affinity of two: less is a reason to part them */
+    double mean;                             /* affinity of two: less is a reason to part them */
     double most, *load, *pull; /* cost of each tower; [count][towers]: affinity of one to a tower */
 } neo__parting;
-static double neo__parting_cost(const neo__parting *p, int32_t i) {
-    return p->cost ? p->cost[i] : 1.0;
+static double neo__parting_cost(const neo__parting *parts, int32_t i) {
+    return parts->cost ? parts->cost[i] : 1.0;
 }
-static double neo__parting_affinity(const neo__parting *p, int32_t i, int32_t k) {
-    const int64_t n = p->count;
-    return 0.5 * (p->affinity[i * n + k] + p->affinity[k * n + i]) - p->mean;
+static double neo__parting_affinity(const neo__parting *parts, int32_t i, int32_t k) {
+    const int64_t n = parts->count;
+    return 0.5 * (parts->affinity[i * n + k] + parts->affinity[k * n + i]) - parts->mean;
 }
 /* To another tower; to or from -1: none. */
-static void neo__parting_put(neo__parting *p, int32_t i, int32_t to) {
-    const int32_t from = p->tower[i];
-    for (int32_t k = 0; k < p->count; k++) {
+static void neo__parting_put(neo__parting *parts, int32_t i, int32_t to) {
+    const int32_t from = parts->tower[i];
+    for (int32_t k = 0; k < parts->count; k++) {
         if (k == i) continue;
-        const double a = neo__parting_affinity(p, i, k);
-        if (from >= 0) p->pull[(int64_t)k * p->towers + from] -= a;
-        p->pull[(int64_t)k * p->towers + to] += a;
+        const double a = neo__parting_affinity(parts, i, k);
+        if (from >= 0) parts->pull[(int64_t)k * parts->towers + from] -= a;
+        parts->pull[(int64_t)k * parts->towers + to] += a;
     }
-    if (from >= 0) p->load[from] -= neo__parting_cost(p, i), p->members[from]--;
-    p->load[to] += neo__parting_cost(p, i);
-    p->members[to]++;
-    p->tower[i] = to;
+    if (from >= 0) parts->load[from] -= neo__parting_cost(parts, i), parts->members[from]--;
+    parts->load[to] += neo__parting_cost(parts, i);
+    parts->members[to]++;
+    parts->tower[i] = to;
 }
-/* Where the dearest that is left goes: where it is pulled most and fits, or where least is; while
-   as many towers are empty as things are left, to an empty one. */
-static int32_t neo__parting_choose(const neo__parting *p, int32_t i, int32_t left) {
+/* The tower of the dearest that is left: the one that pulls most and has room, or the one with
+   least; while as many towers are empty as things are left, an empty one. */
+static int32_t neo__parting_choose(const neo__parting *parts, int32_t i, int32_t left) {
     int32_t best = -1, least = 0, empty = 0;
-    for (int32_t t = 0; t < p->towers; t++) empty += p->members[t] == 0;
-    for (int32_t t = 0; t < p->towers; t++) {
-        if (p->load[t] < p->load[least]) least = t;
-        if (left <= empty && p->members[t] > 0) continue;
-        if (p->load[t] + neo__parting_cost(p, i) > p->most) continue;
-        const double *pull = p->pull + (int64_t)i * p->towers;
-        if (best < 0 || pull[t] > pull[best] || (pull[t] == pull[best] && p->load[t] < p->load[best]))
+    for (int32_t t = 0; t < parts->towers; t++) empty += parts->members[t] == 0;
+    for (int32_t t = 0; t < parts->towers; t++) {
+        if (parts->load[t] < parts->load[least]) least = t;
+        if (left <= empty && parts->members[t] > 0) continue;
+        if (parts->load[t] + neo__parting_cost(parts, i) > parts->most) continue;
+        const double *pull = parts->pull + (int64_t)i * parts->towers;
+        if (best < 0 || pull[t] > pull[best] ||
+            (pull[t] == pull[best] && parts->load[t] < parts->load[best]))
             best = t;
     }
     return best >= 0 ? best : least;
 }
 /* The move (with < 0) or swap that helps most. 0: none does. */
-static int neo__parting_improve(neo__parting *p, double enough) {
+static int neo__parting_improve(neo__parting *parts, double enough) {
     int32_t one = -1, with = -1, to = -1;
     double most = enough;
-    for (int32_t i = 0; i < p->count; i++) {
-        const int32_t from = p->tower[i];
-        const double *pull = p->pull + (int64_t)i * p->towers, cost = neo__parting_cost(p, i);
-        for (int32_t t = 0; t < p->towers && p->members[from] > 1; t++) {
+    for (int32_t i = 0; i < parts->count; i++) {
+        const int32_t from = parts->tower[i];
+        const double *pull = parts->pull + (int64_t)i * parts->towers,
+                     cost = neo__parting_cost(parts, i);
+        for (int32_t t = 0; t < parts->towers && parts->members[from] > 1; t++) {
             const double gain = pull[t] - pull[from];
-            if (t != from && gain > most && p->load[t] + cost <= p->most)
+            if (t != from && gain > most && parts->load[t] + cost <= parts->most)
                 most = gain, one = i, with = -1, to = t;
         }
         for (int32_t k = 0; k < i; k++) {
-            const int32_t t = p->tower[k];
-            const double *pull_k = p->pull + (int64_t)k * p->towers,
-                         more = cost - neo__parting_cost(p, k);
+            const int32_t t = parts->tower[k];
+            const double *pull_k = parts->pull + (int64_t)k * parts->towers,
+                         more = cost - neo__parting_cost(parts, k);
             const double gain = pull[t] - pull[from] + pull_k[from] - pull_k[t] -
-                                2.0 * neo__parting_affinity(p, i, k);
-            if (t != from && gain > most && (more <= 0.0 || p->load[t] + more <= p->most) &&
-                (more >= 0.0 || p->load[from] - more <= p->most))
+                                2.0 * neo__parting_affinity(parts, i, k);
+            if (t != from && gain > most && (more <= 0.0 || parts->load[t] + more <= parts->most) &&
+                (more >= 0.0 || parts->load[from] - more <= parts->most))
                 most = gain, one = i, with = k, to = t;
         }
     }
     if (one < 0) return 0;
-    const int32_t from = p->tower[one];
-    neo__parting_put(p, one, to);
-    if (with >= 0) neo__parting_put(p, with, from);
+    const int32_t from = parts->tower[one];
+    neo__parting_put(parts, one, to);
+    if (with >= 0) neo__parting_put(parts, with, from);
     return 1;
 }
-static neo_status neo__parting_check(neo__parting *p, double *total, double *scale) {
+static neo_status neo__parting_check(neo__parting *parts, double *total, double *scale) {
     const char *fn = "neo_tower_partition";
-    for (int32_t i = 0; i < p->count; i++) {
-        const double cost = neo__parting_cost(p, i);
+    for (int32_t i = 0; i < parts->count; i++) {
+        const double cost = neo__parting_cost(parts, i);
         NEO__CHECK(cost >= 0.0 && cost - cost == 0.0, NEO_ERR_ARG, "%s: cost[%d] is %g", fn, i,
                    cost);
         *total += cost;
-        for (int32_t k = 0; k < p->count; k++) {
-            const double a = p->affinity[(int64_t)i * p->count + k];
+        for (int32_t k = 0; k < parts->count; k++) {
+            const double a = parts->affinity[(int64_t)i * parts->count + k];
             NEO__CHECK(a >= 0.0 && a - a == 0.0, NEO_ERR_ARG, "%s: affinity[%d][%d] is %g", fn, i,
                        k, a);
             *scale = NEO__MAX(*scale, a);
-            if (i != k) p->mean += a;
+            if (i != k) parts->mean += a;
         }
     }
-    if (p->count > 1) p->mean /= (double)p->count * (p->count - 1);
+    if (parts->count > 1) parts->mean /= (double)parts->count * (parts->count - 1);
     return NEO_OK;
 }
 NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, const double *cost,
@@ -5909,34 +5929,34 @@ NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, con
                towers, count);
     NEO__CHECK(slack >= 0.0 && slack - slack == 0.0, NEO_ERR_ARG, "%s: slack is %g", fn, slack);
     NEO__ZERO(neo__parting, parting);
-    neo__parting *const p = &parting;
+    neo__parting *const parts = &parting;
     neo__arena arena = {ctx, NULL, NULL, 0, fn};
     double total = 0.0, scale = 0.0;
-    p->affinity = affinity;
-    p->cost = cost;
-    p->count = count;
-    p->towers = towers;
-    p->tower = tower;
-    NEO__TRY(neo__parting_check(p, &total, &scale));
-    neo_status status = NEO__ARENA(&arena, p->load, towers);
-    if (status == NEO_OK) status = NEO__ARENA(&arena, p->members, towers);
-    if (status == NEO_OK) status = NEO__ARENA(&arena, p->pull, (int64_t)count * towers);
+    parts->affinity = affinity;
+    parts->cost = cost;
+    parts->count = count;
+    parts->towers = towers;
+    parts->tower = tower;
+    NEO__TRY(neo__parting_check(parts, &total, &scale));
+    neo_status status = NEO__ARENA(&arena, parts->load, towers);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, parts->members, towers);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, parts->pull, (int64_t)count * towers);
     if (status == NEO_OK) {
-        p->most = (1.0 + slack) * total / towers;
+        parts->most = (1.0 + slack) * total / towers;
         for (int32_t i = 0; i < count; i++) {
-            p->most = NEO__MAX(p->most, neo__parting_cost(p, i));
+            parts->most = NEO__MAX(parts->most, neo__parting_cost(parts, i));
             tower[i] = -1;
         }
         for (int32_t left = count; left > 0; left--) {
             int32_t dearest = -1;
             for (int32_t i = 0; i < count; i++)
-                if (tower[i] < 0 && (dearest < 0 || neo__parting_cost(p, i) >
-                                                        neo__parting_cost(p, dearest)))
+                if (tower[i] < 0 && (dearest < 0 || neo__parting_cost(parts, i) >
+                                                        neo__parting_cost(parts, dearest)))
                     dearest = i;
-            neo__parting_put(p, dearest, neo__parting_choose(p, dearest, left));
+            neo__parting_put(parts, dearest, neo__parting_choose(parts, dearest, left));
         }
         for (int32_t round = 0; round < 10 * count; round++)
-            if (!neo__parting_improve(p, 1e-9 * scale)) break;
+            if (!neo__parting_improve(parts, 1e-9 * scale)) break;
     }
     neo__arena_free(&arena);
     return status;

@@ -1,5 +1,5 @@
-/* towers.c: a recommendation model in towers, for nodes with slow links between them ("Disaggregated
-   Multi-Tower"). A node holds the tables of its towers; of a tower's pooled rows a module makes a
+/* towers.c: a recommendation model in towers, for nodes with slow links between them (Disaggregated
+   Multi-Tower). A node holds the tables of its towers; of a tower's pooled rows a module makes a
    few columns there, and only these travel to the samples of other nodes.
 
      cc -O2 -I. examples/towers.c examples/neo.c -o towers -lm -lpthread && ./towers [RANKS [NODES]]
@@ -98,8 +98,7 @@ static neo_status forward_modules(model *m) {
     }
     return NEO_OK;
 }
-/* Leaves of a rank that are one subtree are a piece; there is one, if the number of leaves over that
-   of ranks is a power of two, as here. */
+/* One piece has all leaves of a rank, as the leaves over the ranks are a power of two here. */
 static neo_status backward_modules(model *m) {
     neo_leaves leaves = neo_fsdp_piece(m->modules, 0, BATCH);
     for (int k = neo_towers_held(m->towers) - 1; k >= 0; k--) {

@@ -11,8 +11,8 @@ typedef struct Towered {
     Case c;
     int32_t table_tower[MAX_TABLES];
     neo_towers_desc desc;
-    int i32;                               /* ids of 32 bits */
-    float *z[MAX_STEPS], *dz[MAX_STEPS];   /* [size][TOWERS][OUT] */
+    int i32;                             /* ids of 32 bits */
+    float *z[MAX_STEPS], *dz[MAX_STEPS]; /* [size][TOWERS][OUT] */
     int nodes;
     const char *folder; /* save after half of the steps, or (resume) load that */
     int resume;
@@ -44,8 +44,10 @@ static int64_t tower_columns(const Towered *t, int tower, float *all, float *row
         const int table = t->c.set->feature_table[f];
         const int64_t dim = t->c.set->dims[table];
         if (t->table_tower[table] == tower) {
-            if (back) memcpy(all + col, row + width, 4 * (size_t)dim);
-            else memcpy(row + width, all + col, 4 * (size_t)dim);
+            if (back)
+                memcpy(all + col, row + width, 4 * (size_t)dim);
+            else
+                memcpy(row + width, all + col, 4 * (size_t)dim);
             width += dim;
         }
         col += dim;
@@ -155,8 +157,8 @@ static neo_status check_state(neo_comm *comm, neo_towers *towers, uint64_t want,
     const int rank = neo_comm_rank(comm);
     TRY(neo_state_create(ctx, &state));
     TRY(neo_state_add_towers(state, towers, NULL));
-    if (half && resume) TRY(neo_load(ctx, &(neo_load_desc){.dir = folder, .group = &all}, state,
-                                     NULL));
+    if (half && resume)
+        TRY(neo_load(ctx, &(neo_load_desc){.dir = folder, .group = &all}, state, NULL));
     if (half && !resume) TRY(neo_save(ctx, &(neo_save_desc){.dir = folder, .group = &all}, state));
     TRY(neo_state_digest_group(state, &all, &digest));
     if (!half) EXPECT(digest == want);
@@ -186,7 +188,8 @@ static neo_status run_rank(neo_comm *comm, void *user) {
         if (t->folder && s == c->steps / 2)
             TRY(check_state(comm, towers, 0, 1, t->folder, t->resume));
         if (t->resume && s < c->steps / 2) continue;
-        const int64_t allocs = neo_ctx_memory(ctx).alloc_count, grown = neo_towers_grow_count(towers);
+        const int64_t allocs = neo_ctx_memory(ctx).alloc_count,
+                      grown = neo_towers_grow_count(towers);
         TRY(step(t, comm, towers, s));
         count_bytes(t, s, rank, ranks, bytes);
         if (neo_towers_grow_count(towers) == grown)
@@ -216,8 +219,8 @@ static void towered(Towered *t, int kind, int weighted, int steps) {
     t->c.plan.bags = &t->c.bags;
     t->c.plan.weighted = weighted;
     for (int i = 0; i < ZIPF.tables; i++) t->table_tower[i] = (i * 3 + 1) % TOWERS;
-    t->desc = (neo_towers_desc){.plan = &t->c.plan, .table_tower = t->table_tower,
-                                .tower_count = TOWERS, .out_width = OUT};
+    t->desc = (neo_towers_desc){
+        .plan = &t->c.plan, .table_tower = t->table_tower, .tower_count = TOWERS, .out_width = OUT};
 }
 static void towered_free(Towered *t) {
     for (int s = 0; s < t->c.steps; s++) free(t->z[s]), free(t->dz[s]);
@@ -227,13 +230,15 @@ static void towered_free(Towered *t) {
 /* Optimizers, weights, widths of ids, wires; ranks and nodes. */
 static void grid(neo_ctx *ctx) {
     static const int ranks[][2] = {{1, 1}, {2, 1}, {2, 2}, {3, 3}, {4, 2}, {4, 4}, {6, 3}, {8, 4}};
-    static const neo_wire wires[][2] = {{NEO_WIRE_F32, NEO_WIRE_F32},
-                                        {NEO_WIRE_BF16, NEO_WIRE_F32},
-                                        {NEO_WIRE_I8, NEO_WIRE_BF16}};
+    static const neo_wire wires[][2] = {
+        {NEO_WIRE_F32, NEO_WIRE_F32}, {NEO_WIRE_BF16, NEO_WIRE_F32}, {NEO_WIRE_I8, NEO_WIRE_BF16}};
     for (int cell = 0; cell < 4; cell++) {
         Towered *t = malloc(sizeof *t);
-        towered(t, cell == 0 ? KINDS : cell == 1 ? NEO_BAG_ADAM : NEO_BAG_ROWWISE_ADAGRAD, cell % 2,
-                4);
+        towered(t,
+                cell == 0   ? KINDS
+                : cell == 1 ? NEO_BAG_ADAM
+                            : NEO_BAG_ROWWISE_ADAGRAD,
+                cell % 2, 4);
         t->i32 = cell == 2;
         t->desc.wire_forward = wires[cell % 3][0];
         t->desc.wire_backward = wires[cell % 3][1];
