@@ -12857,7 +12857,8 @@ static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t beg
     }
     update.step = bags->job.told.host_rules[ti].step;
     update.round = table->round_nearest ? NULL : &bags->job.told.host_rules[ti].round;
-    update.fetch_grads = !merge->pack || merge->bags * table->dim > NEO__BAG_NEAR_FLOATS;
+    update.fetch_grads = of_kept || bags->sizes.none ||
+                         merge->bags * merge->grad_stride > NEO__BAG_NEAR_FLOATS;
     update.scratch = bags->work.scratch + worker * bags->sizes.scratch;
     update.keep_at = bags->job.keep ? bags->kept.keep_at + merge->first + begin : NULL;
     update.keep_to = bags->job.kept.sums;
@@ -19692,11 +19693,28 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
+/* Rows of one column; row r is records [first[r], first[r + 1]), in one leaf. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_ones)(const neo__bag_update *update, const int64_t *first,
+                                             int64_t rows, float *to) {
+    const uint64_t *record = update->records, mask = ((uint64_t)1 << update->low_bits) - 1;
+    const int64_t stride = update->grad_stride;
+    for (int64_t r = 0, i = first[0]; r < rows; r++) {
+        float s = NEO__ADD1(0.0f, update->grad[(int64_t)(record[i++] & mask) * stride]);
+        for (; i < first[r + 1]; i++)
+            s = NEO__ADD1(s, update->grad[(int64_t)(record[i] & mask) * stride]);
+        to[r] = s; /* not -0 */
+    }
+}
 /* Merge the next `count` rows of the walk into g. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *update,
                                                  NEO__FN(bag_walk) * walk, int64_t count,
                                                  float *g) {
     const int64_t *first = walk->first + walk->begin;
+    if (update->dim == 1 && !update->grad_row && update->leaf_count == 1) {
+        if (update->fetch_grads) NEO__FN(bag_fetch_grads)(update, walk, first[count]);
+        NEO__FN(bag_merge_ones)(update, first, count, g);
+        return;
+    }
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!update->grad_row && update->leaf_count == 1 && !update->fetch_grads) {
         switch (update->dim) {
@@ -19848,6 +19866,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *update, 
     for (int64_t r = 0; r < count; r++)
         NEO__FN(bag_descend_in)(rate[r], g + r * n, update->weight + row[r] * n, n);
 }
+/* Rows of one column by an optimizer that steps each number alone: side by side, as one row. */
+NEO__KERNEL_FAR void NEO__FN(bag_step_ones)(const neo__bag_update *update, const int64_t *row,
+                                            int64_t count, float *g) {
+    float part[3][NEO__BAG_GROUP], spare[NEO__BAG_GROUP];
+    float *all[3] = {update->weight, update->state[0], update->state[1]};
+    for (int i = 0; i < 3 && all[i]; i++)
+        for (int64_t r = 0; r < count; r++) part[i][r] = all[i][row[r]];
+    NEO__FN(bag_step_row)(&update->step, NULL, part[0], part[1], part[2], g, spare, count);
+    for (int i = 0; i < 3 && all[i]; i++)
+        for (int64_t r = 0; r < count; r++) all[i][row[r]] = part[i][r];
+}
 NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, const int64_t *row,
                                                   int64_t count, float *g) {
     const neo__bag_step *o = &update->step;
@@ -19855,6 +19884,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, cons
                 !(o->max_norm > 0.0f);
     float *spare = update->scratch + neo__bag_group(update->dim) * update->dim;
     float *word = NULL;
+    if (update->dim == 1 && update->weight && !(o->max_norm > 0.0f) &&
+        (o->kind == NEO_BAG_ADAGRAD || o->kind == NEO_BAG_ADAM || o->kind == NEO_BAG_FTRL)) {
+        NEO__FN(bag_step_ones)(update, row, count, g);
+        return;
+    }
     if (!update->weight && update->round) {
         word = update->scratch + neo__bag_scratch(update->dim) + neo__bag_room(update->dim);
         NEO__FN(rows_words)(update->store, row, count, update->round, word);
