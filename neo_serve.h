@@ -34,8 +34,8 @@
      any batch it comes in, any number of threads, any instruction set.
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_serve.h is the map)
-     >>model >>scratch >>frozen >>items
-     >>impl-frozen >>impl-model-json >>impl-model >>impl-scratch >>impl-items
+     >>frozen >>model >>scratch >>items
+     >>impl-frozen >>impl-model-json >>impl-net >>impl-model >>impl-scratch >>impl-items
 */
 #ifndef NEO_SERVE_H
 #define NEO_SERVE_H
@@ -47,6 +47,53 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------
+   >>frozen
+
+   Tables that do not change. A view by value: its memory is the caller's, and any number of threads
+   look rows up in it at once. An element is
+     f32, f16, bf16   itself
+     i8               fma(code, scale, bias), code in [-127, 127], as of neo_table_desc
+     i4, i2           scale * code + bias, two roundings; codes 0 .. 15 or 0 .. 3, the first of a
+                      byte in its low bits
+   ------------------------------------------------------------------------ */
+typedef enum neo_row_bits {
+    NEO_ROWS_TRAINED, /* of neo_model_desc: as the checkpoint has them */
+    NEO_ROWS_F32,
+    NEO_ROWS_F16,
+    NEO_ROWS_BF16,
+    NEO_ROWS_I8,
+    NEO_ROWS_I4,
+    NEO_ROWS_I2
+} neo_row_bits;
+
+typedef struct neo_frozen {
+    neo_row_bits bits;
+    int64_t rows, dim;
+    const void *codes;  /* [rows][neo_frozen_row_bytes]; f32 aligned to 4 bytes, f16, bf16 to 2 */
+    const float *scale; /* of i8, i4, i2: [rows][2], scale and bias */
+    int mean;           /* 1: a bag is the mean of its rows; 0: their sum */
+    int32_t row_buckets; /* as of neo_table_desc, for the same sums; 0: 1. Not of i4 and i2 */
+} neo_frozen;
+
+/* neo_frozen_row_bytes: of a row's codes; 0: no such bits, or dim below 1. */
+NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim);
+/* neo_frozen_encode: rows from f32 [rows][dim], rounded to nearest, to codes and scale (of i8, i4,
+   i2; else may be NULL). The range of a row's codes is searched greedily: from [min, max] it is cut
+   at the end whose cut errs less, 1/200 of it at a time, down to 1/6, and the range of the least
+   sum of squares is taken. A row that is not finite becomes NaN as a whole.
+   Errors   NEO_ERR_ARG: an argument is NULL, no such bits, a count below 1. */
+NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
+                                     const float *from, void *codes, float *scale);
+/* neo_frozen_lookup: the pooled rows of a feature's bags to out [bags][dim], rows of which begin
+   out_stride floats apart. Bag b is ids[offsets[b] .. offsets[b + 1]); weights of ids, or NULL.
+   Numerics those of neo_bags_forward; of i4 and i2 products and sums are rounded apart.
+   Errors   NEO_ERR_RANGE: an id outside the table: nothing is written. NEO_ERR_ARG.
+   Threads  any number on one table and one ctx, of which only the instruction set is read. */
+NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table,
+                                     const int64_t *offsets, int64_t bags, const int64_t *ids,
+                                     const float *weights, float *out, int64_t out_stride);
+
+/* ---------------------------------------------------------------------------
    >>model
 
    model.json lies in each checkpoint beside its weights. The trainer writes it (neo_save_desc
@@ -55,7 +102,8 @@ extern "C" {
       "model": "dlrm",           lr, fm, ffm, dlrm, dcnv2, deepfm, wukong
       "dim": 16,                 columns of an embedding, as --dim
       "dtype": "f32",            of the products: f32 or bf16
-      "row_buckets": 1,
+      "rows_dtype": "f32",       of the tables: f32, f16, bf16 or i8
+      "row_buckets": 1,          as of neo_table_desc
       "bottom": [13, 64, 16],    widths of the bottom MLP, or of the linear layer
       "top": [367, 64, 1],       of the top MLP, where there is one
       "cross": {"layers": 3, "rank": 64},     of dcnv2
@@ -66,30 +114,21 @@ extern "C" {
    ------------------------------------------------------------------------ */
 typedef struct neo_model neo_model;
 
-typedef enum neo_row_bits {
-    NEO_ROWS_TRAINED, /* as the checkpoint has them: f32, f16, bf16 or i8 */
-    NEO_ROWS_F32,
-    NEO_ROWS_F16,
-    NEO_ROWS_BF16,
-    NEO_ROWS_I8, /* code * scale + bias, by row; 8 bytes more for a row */
-    NEO_ROWS_I4,
-    NEO_ROWS_I2
-} neo_row_bits;
-
 typedef struct neo_model_desc {
-    const char *dir;   /* required: of checkpoints, as neo_save_desc.dir */
-    int64_t step;      /* 0 and below: the newest whole one */
-    neo_row_bits rows; /* of the tables in memory */
-    const char *tables; /* a file of neo_model_write_tables: its rows are mapped, those of the
-                           checkpoint are not read. NULL: the checkpoint's */
-    neo_ctx_desc ctx;  /* allocator, logger, threads (for loading), isa; device must be NULL */
+    const char *dir;   /* of checkpoints, as neo_save_desc.dir; or: */
+    const char *path;  /* a file of neo_model_write, which is mapped: pages of its tables are read
+                          when they are looked up, and shared by all processes that map it */
+    int64_t step;      /* of dir; 0 and below: the newest whole one */
+    neo_row_bits rows; /* of the tables, of dir */
+    neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
 } neo_model_desc;
-/* neo_model_load: a predictor from a checkpoint. Memory: the weights and the dictionaries; while it
-   loads also one table as it was trained.
+/* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights and the
+   dictionaries; while it loads other rows than the trained ones also the tables as trained.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
-            and byte, or what it lacks. NEO_ERR_UNSUPPORTED: a newer version, an unknown model.
-            NEO_ERR_MISMATCH: a tensor has another shape than model.json says; tables of another
-            model. NEO_ERR_CORRUPT, NEO_ERR_IO, NEO_ERR_MEMORY. *model is NULL then.
+            and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
+            version does not know. NEO_ERR_MISMATCH: a tensor has another shape than model.json
+            says. NEO_ERR_ARG: neither dir nor path, or both. NEO_ERR_CORRUPT, NEO_ERR_IO (also: the
+            checkpoint was removed meanwhile: try again), NEO_ERR_MEMORY. *model is NULL then.
    Threads  any: it makes a context of its own, which no later call uses. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_model_load(const neo_model_desc *desc, neo_model **model);
 /* neo_model_free: after all scratches of it. NULL is allowed. Threads: any. */
@@ -112,9 +151,11 @@ NEO_API neo_model_info neo_model_get_info(const neo_model *model);
 NEO_API const char *neo_model_column(const neo_model *model, int32_t index);
 /* neo_model_feature: name and rows of a sparse feature, as neo_schema_feature. */
 NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature);
-/* neo_model_write_tables: the tables, with rows as this model has them, as a file for
-   neo_model_desc.tables. Written to <path>.partial, flushed and renamed. */
-NEO_API neo_status neo_model_write_tables(const neo_model *model, const char *path);
+/* neo_model_write: the model as one safetensors file for neo_model_desc.path: weights by name, rows
+   as this model has them (i4 and i2 as u8, packed), dictionaries, model.json in its metadata.
+   Written to <path>.partial, flushed to disk and renamed.
+   Errors   those of neo_safetensors_write. Threads: any. */
+NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
 
 /* ---------------------------------------------------------------------------
    >>scratch
@@ -172,6 +213,45 @@ NEO_API neo_status neo_scratch_predict(neo_scratch *scratch, float *out);
             written. Allocates nothing. */
 NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratch, neo_tensor dense,
                                      const neo_jagged *sparse, float *out);
+
+/* ---------------------------------------------------------------------------
+   >>items
+
+   Retrieval: of many items, whose embeddings are rows of a table, the k of the largest dot product
+   with a query. Exact: what is returned is what a loop over all items in f32 returns, ties by the
+   lower number first. With codes of i8 beside the rows most items are passed over by a bound on
+   their product, and only the rest are looked at in f32.
+   Attributes are numbers (neo_hash of a word, say). A query may ask for items that have all of
+   some: 64 bits of an item's Bloom filter pass over most others, its list of attributes over the
+   rest.
+   ------------------------------------------------------------------------ */
+typedef struct neo_items neo_items;
+typedef struct neo_items_desc {
+    const float *rows;   /* [count][dim], required; not copied: they stay until destroy */
+    int64_t count, dim;  /* required */
+    int i8;              /* 1: make codes of i8, dim + 12 bytes an item */
+    const int64_t *attribute_offsets; /* [count + 1]: item i has attributes attributes[offsets[i]
+                                         .. offsets[i + 1]); NULL: none. Not copied */
+    const uint64_t *attributes;
+} neo_items_desc;
+/* neo_items_create: ctx gives the memory. Errors: NEO_ERR_ARG (also: offsets that decrease, a row
+   that is not finite), NEO_ERR_MEMORY. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_items_create(neo_ctx *ctx, const neo_items_desc *desc,
+                                                      neo_items **items);
+NEO_API void neo_items_destroy(neo_items *items);
+typedef struct neo_hit {
+    int64_t item;
+    float score;
+} neo_hit;
+/* neo_items_search: the best k of the items that have all `count` attributes, best first, to hits;
+   *found of them (fewer than k where not so many have them). Allocates nothing.
+   Numerics a score is the sum over 16 columns' chains of fma(q, x, sum), added by the tree (i and i
+            + 8, + 4, + 2, + 1).
+   Errors   NEO_ERR_ARG: k below 1, an argument is NULL. NEO_ERR_NUMERIC: the query is not finite.
+   Threads  any number on one object. */
+NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
+                                    const uint64_t *attributes, int count, int64_t k,
+                                    neo_hit *hits, int64_t *found);
 
 #ifdef __cplusplus
 }
