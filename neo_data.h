@@ -39,7 +39,7 @@
      >>schema >>reader
      >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
      >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm >>impl-synthetic
-     >>impl-formats
+     >>impl-describe >>impl-formats
 */
 #ifndef NEO_DATA_H
 #define NEO_DATA_H
@@ -237,6 +237,11 @@ NEO_API int neo_schema_is_weighted(const neo_schema *schema);
 NEO_API int neo_schema_is_sample_weighted(const neo_schema *schema);
 /* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
 NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
+/* neo_schema_describe: the schema as JSON, of which neo_model_load of neo_serve.h makes it again:
+   its format with, of text by columns, their description, else the rows of each feature. Words of
+   dictionaries are not in it: a checkpoint has them (neo_state_add_schema). Writes up to `bytes`
+   bytes with a NUL behind, and returns how many there are without it, as snprintf does. */
+NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t bytes);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
    from these files, one pass (it fixes the features' rows); nothing to do for a schema without
    dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
@@ -669,6 +674,7 @@ struct neo_schema {
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
     uint32_t description; /* CRC-32C of its text */
+    char *description_text;
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
@@ -1650,6 +1656,8 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         return neo__line_fail(&line, "a NUL byte");
     }
     schema->description = neo_crc32c(0, text.p, text.bytes);
+    schema->description_text = neo__arena_text(&schema->arena, text.p, text.bytes);
+    if (!schema->description_text) return NEO_ERR_MEMORY;
     lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
@@ -5934,6 +5942,156 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     neo_free(ctx, buffer, BUFFER);
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-describe
+
+   A schema as JSON and back. What reads it back needs no files: sizes are in the text.
+   ------------------------------------------------------------------------ */
+static const char *const neo__format_names[] = {"criteo", "delimited", "npy",    "synthetic",
+                                                "libsvm", "libffm",    "npz", "binary"};
+/* Text that grows into memory of the caller's, and is counted beyond it. */
+typedef struct neo__paper {
+    char *text;
+    size_t bytes, used;
+} neo__paper;
+static void neo__paper_put(neo__paper *paper, const char *format, ...) NEO__PRINTF(2, 3);
+static void neo__paper_put(neo__paper *paper, const char *format, ...) {
+    const size_t left = paper->used < paper->bytes ? paper->bytes - paper->used : 0;
+    va_list args;
+    va_start(args, format);
+    paper->used += (size_t)vsnprintf(left ? paper->text + paper->used : NULL, left, format, args);
+    va_end(args);
+}
+static void neo__paper_string(neo__paper *paper, const char *s) {
+    neo__paper_put(paper, "\"");
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c == '\n') neo__paper_put(paper, "\\n");
+        else if (c == '"' || c == '\\') neo__paper_put(paper, "\\%c", c);
+        else if (c < 0x20 || c == 0x7F) neo__paper_put(paper, "\\u%04x", c);
+        else neo__paper_put(paper, "%c", c);
+    }
+    neo__paper_put(paper, "\"");
+}
+NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t bytes) {
+    const neo_format format = schema->format;
+    const int64_t *rows = format == NEO_FORMAT_CRITEO ? schema->max_rows : schema->rows;
+    neo__paper paper = {text, bytes, 0};
+    neo__paper_put(&paper, "{\"format\": \"%s\"", neo__format_names[format]);
+    if (format == NEO_FORMAT_DELIMITED) {
+        neo__paper_put(&paper, ", \"columns\": ");
+        neo__paper_string(&paper, schema->description_text);
+    } else {
+        if (format == NEO_FORMAT_CRITEO)
+            neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
+        else neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
+                            (int)schema->dense_count, schema->modulo, schema->float_dense);
+        neo__paper_put(&paper, ", \"rows\": [");
+        for (int32_t f = 0; f < schema->feature_count; f++)
+            neo__paper_put(&paper, "%s%" PRId64, f ? ", " : "", rows[f]);
+        neo__paper_put(&paper, "]");
+    }
+    neo__paper_put(&paper, "}");
+    return paper.used;
+}
+
+typedef struct neo__described {
+    char *format, *ids, *columns;
+    int64_t dense, modulo, float_dense; /* -1: not there */
+    int64_t *rows; /* [row_count] */
+    int64_t row_count, capacity;
+} neo__described;
+static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *d) {
+    int more = 1;
+    NEO__TRY(neo__json_open(json, '['));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_next(json, ']', i, &more));
+        if (!more) return NEO_OK;
+        NEO__TRY(NEO__GROW(ctx, d->rows, d->capacity, d->row_count + 1));
+        NEO__TRY(neo__json_count(json, &d->rows[d->row_count++]));
+    }
+}
+static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *d) {
+    char *key = NULL;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) return NEO_OK;
+        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &d->format));
+        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &d->ids));
+        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &d->columns));
+        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &d->dense));
+        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &d->modulo));
+        else if (strcmp(key, "float_dense") == 0) NEO__TRY(neo__json_count(json, &d->float_dense));
+        else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, d));
+        else return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
+                             json->file, key);
+    }
+}
+/* Formats that have no constructor without their files. */
+static neo_status neo__described_plain(neo_schema *schema, const neo__described *d) {
+    const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
+    NEO__TRY(neo__schema_features(schema, (int32_t)d->dense, (int32_t)d->row_count));
+    schema->modulo = d->modulo > 0;
+    schema->float_dense = d->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
+    NEO__TRY(neo__schema_sizes(schema, name, 0, d->rows));
+    for (int32_t f = 0; schema->format == NEO_FORMAT_SYNTHETIC && f < schema->feature_count; f++)
+        NEO__TRY(neo__schema_name(schema, f, name, f + 1));
+    return NEO_OK;
+}
+static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
+                                      const neo__described *d, neo_schema **out) {
+    static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
+    const char *name = neo__format_names[format];
+    neo_schema *s;
+    if (format == NEO_FORMAT_DELIMITED) {
+        NEO__CHECK(d->columns && strchr(d->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
+                   "columns");
+        return neo_schema_parse(ctx, d->columns, out);
+    }
+    NEO__CHECK(d->rows || d->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
+    if (format == NEO_FORMAT_CRITEO) {
+        NEO__CHECK(d->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
+                   "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
+                   d->row_count);
+        NEO__CHECK(d->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
+        return neo_schema_criteo(ctx, strcmp(d->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
+                                 0, d->rows, out);
+    }
+    NEO__CHECK(d->dense >= 0 && d->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
+               d->dense < 0 ? "dense" : "modulo");
+    NEO__CHECK(d->dense <= 65536 && d->row_count <= 65536, NEO_ERR_FORMAT,
+               "%s: schema: over 65,536 dense numbers or features", file);
+    if (format == NEO_FORMAT_LIBSVM || format == NEO_FORMAT_LIBFFM) {
+        NEO__ZERO(neo_libsvm_desc, desc);
+        desc.with_fields = format == NEO_FORMAT_LIBFFM;
+        desc.fields = desc.with_fields ? (int32_t)d->row_count : 0;
+        desc.rows_per_field = d->rows;
+        desc.modulo = d->modulo > 0;
+        return neo_schema_libsvm(ctx, &desc, out);
+    }
+    NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
+    return neo__schema_done(s, neo__described_plain(s, d), out);
+}
+/* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
+   a reader of generated ones. */
+NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, neo_schema **out) {
+    NEO__ZERO(neo__described, d);
+    d.dense = d.modulo = d.float_dense = -1;
+    neo_status status = neo__described_members(ctx, json, &d);
+    int format = 0;
+    const int formats = (int)(sizeof neo__format_names / sizeof *neo__format_names);
+    while (d.format && format < formats && strcmp(d.format, neo__format_names[format])) format++;
+    if (status == NEO_OK && !d.format)
+        status = neo_fail(NEO_ERR_FORMAT, "%s: schema: lacks \"format\"", json->file);
+    else if (status == NEO_OK && format == formats)
+        status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: format \"%.60s\" is not known here",
+                          json->file, d.format);
+    if (status == NEO_OK)
+        status = neo__described_make(ctx, json->file, (neo_format)format, &d, out);
+    NEO__LIST_FREE(ctx, d.rows, d.capacity);
+    return status;
 }
 /* ---------------------------------------------------------------------------
    >>impl-formats

@@ -138,6 +138,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
      model-00001-of-00001.safetensors   the weights
      state-00001-of-00001.safetensors   optimizer state, counters, positions, dictionaries
      model.safetensors.index.json       which file holds which weight, as Hugging Face writes it
+     model.json                         the model's layers and schema, if neo_save is given them
      manifest.json                      step, numeric definition, sizes and CRC32C; written last
    A checkpoint without a manifest does not exist; so a kill at any moment leaves the previous one.
    step-<12 digits>.partial is being written or removed; one that a killed process left is removed
@@ -175,6 +176,9 @@ typedef struct neo_save_desc {
     const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
                                   for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
+    const char *model; /* rank 0's is the text of model.json there, for programs that load the model
+                          (neo_serve.h): JSON in UTF-8; people may change it, so no checksum counts
+                          it. NULL: none */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
    checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
@@ -2498,6 +2502,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    ------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
+#define NEO__CKPT_MODEL "model.json"
 #define NEO__CKPT_MANIFEST "manifest.json"
 #define NEO__CKPT_FORMAT "neo-checkpoint"
 #define NEO__CKPT_TAIL ",\n \"manifest_crc32c\": \"%08" PRIx32 "\"}\n"
@@ -2859,6 +2864,18 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
     }
     return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
 }
+static neo_status neo__ckpt_write_model(const neo__ckpt_save *save) {
+    char path[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    neo__ckpt_file record;
+    if (!save->desc->model) return NEO_OK;
+    NEO__TRY(neo__path_join(path, save->partial, NEO__CKPT_MODEL));
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    neo__out_begin(&out, &file);
+    neo__out_text(&out, save->desc->model);
+    return neo__ckpt_finish(&out, NEO_OK, &record);
+}
 /* Finish on rank 0, when the files of all ranks are written. */
 static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
@@ -2868,6 +2885,7 @@ static neo_status neo__ckpt_close(neo__ckpt_save *save) {
         if (k % ranks > 0) NEO__TRY(neo__ckpt_see(save, &save->files[k], k % ranks));
     }
     NEO__TRY(neo__ckpt_write_index(save, &save->files[2 * ranks]));
+    NEO__TRY(neo__ckpt_write_model(save));
     NEO__TRY(neo__ckpt_write_manifest(save));
     return neo__ckpt_commit(save);
 }

@@ -2,6 +2,7 @@
 #ifndef DLRM_SETUP_H
 #define DLRM_SETUP_H
 #include "../summary.h"
+#include "describe.h"
 #include "train.h"
 
 /* ---- the state: of weights, optimizers and the run, saved and restored ---- */
@@ -268,6 +269,8 @@ static neo_status set_up(run *r) {
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
     if (r->train.reader && !reads_only(r->o)) TRY(look_at_tests(r));
     TRY(agree(r->me.comm, create_state(r)));
+    if (r->me.rank == 0) r->me.job->model = describe_model(&r->m, r->o);
+    TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
     TRY(restore(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));
 }
@@ -283,5 +286,8 @@ static void tear_down(run *r) {
     neo_tensor_free(r->m.ctx, &r->labels);
     neo_tensor_free(r->m.ctx, &r->weights);
     destroy_model(&r->m);
+    if (r->me.rank) return;
+    free(r->me.job->model);
+    r->me.job->model = NULL;
 }
 #endif
