@@ -1039,17 +1039,17 @@ typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
                           given (wrong where they are a part of it; an error, if a gradient is
                           wanted, where the context is of a neo_fsdp over several ranks) */
-    neo_tensor weight; /* [B] f32 or none */
+    neo_tensor weight; /* [B] f32, of several labels [B][L], or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
 } neo_loss_desc;
 
 /* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their
-   logarithms clamped at -100, as torch. neo_mse: mean of squared differences over all elements.
-   neo_cross_entropy: softmax cross entropy; label [B] i64 class numbers; as torch's default (mean
-   over samples). For sequences a sample is a position: logit [B T][C], and desc->batch counts
-   positions. desc may be NULL.
-   Shapes   bce: logit, label, dlogit [B] or [B][1]; mse: pred, target, dpred alike, [B] or [B][n];
+   logarithms clamped at -100, as torch; the losses of several labels of a sample add. neo_mse:
+   mean of squared differences over all elements. neo_cross_entropy: softmax cross entropy; label
+   [B] i64 class numbers; as torch's default (mean over samples). For sequences a sample is a
+   position: logit [B T][C], and desc->batch counts positions. desc may be NULL.
+   Shapes   bce: logit, label, dlogit [B] or [B][L]; mse: pred, target, dpred alike, [B] or [B][n];
             cross entropy: logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the
             input itself.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
@@ -9487,14 +9487,15 @@ static void neo__exact_finish(neo_ctx *ctx, int index, neo_exact *sum) {
 }
 
 NEO__HOT_END
-/* A tensor of `rows` f32, [B] or [B][1]. */
-static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name,
-                                    neo_tensor t, int64_t rows) {
+/* A tensor of `rows` times `columns` f32, of one column [B] or [B][1]. */
+static neo_status neo__check_columns(const neo_ctx *ctx, const char *function, const char *name,
+                                     neo_tensor t, int64_t rows, int64_t columns) {
     if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
-                   (t.ndim == 1 || (t.ndim == 2 && t.shape[1] == 1)) && neo_tensor_is_contiguous(t),
-               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor [B] or [B][1]", function,
-               name);
+                   ((t.ndim == 1 && columns == 1) || (t.ndim == 2 && t.shape[1] == columns)) &&
+                   neo_tensor_is_contiguous(t),
+               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor %s[B][%" PRId64 "]", function,
+               name, columns == 1 ? "[B] or " : "", columns);
     NEO__CHECK(rows >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows, NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " samples, the first tensor %" PRId64, function, name,
@@ -9507,7 +9508,7 @@ typedef struct neo__loss {
     neo_ctx *ctx;
     const char *fn, *names[2]; /* of x and its labels */
     neo__loss_call call;
-    int64_t batch;
+    int64_t batch, labels; /* labels: of a sample; each is a row of the call */
     double scale;
     neo_exact *sum; /* or NULL */
     double *loss;   /* or NULL */
@@ -9525,7 +9526,8 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
     }
     if (loss->call.kind != NEO__LOSS_CROSS_ENTROPY)
         return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]",
-                        loss->fn, loss->names[is_x ? 0 : 1], found.bad[is_x], found.value);
+                        loss->fn, loss->names[is_x ? 0 : 1],
+                        found.bad[is_x] / (uint64_t)loss->labels, found.value);
     int64_t label = 0; /* all of its digits */
     NEO__TRY(neo__data_read(loss->ctx, &label, loss->call.label + found.bad[0],
                             neo__ctx_place(loss->ctx), sizeof label));
@@ -9545,6 +9547,7 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
     call->dx = neo__f32(dx);
     l->ctx = ctx;
     l->fn = fn;
+    l->labels = kind == NEO__LOSS_BCE || kind == NEO__LOSS_BCE_LOGITS ? call->width : 1;
     l->scale = 1.0;
     l->loss = loss;
     NEO__CHECK(ctx->sharing == 0 || !neo__given(dx) || (desc && desc->batch != 0), NEO_ERR_ARG,
@@ -9561,7 +9564,7 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", fn, l->batch,
                call->rows);
     if (neo__given(desc->weight))
-        NEO__TRY(neo__check_column(ctx, fn, "weight", desc->weight, call->rows));
+        NEO__TRY(neo__check_columns(ctx, fn, "weight", desc->weight, call->rows, l->labels));
     call->weight = neo__f32(desc->weight);
     return NEO_OK;
 }
@@ -9587,10 +9590,14 @@ static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                            neo_tensor label, neo_tensor dx, double *loss) {
     neo__loss l;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
-    NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
-    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
+    const int64_t samples = x.shape[0];
+    const int64_t labels = x.ndim == 2 && label.ndim == 2 ? NEO__MAX(label.shape[1], 1) : 1;
+    NEO__TRY(neo__check_columns(ctx, fn, names[0], x, samples, labels));
+    NEO__TRY(neo__check_columns(ctx, fn, names[1], label, samples, labels));
+    if (neo__given(dx)) NEO__TRY(neo__check_columns(ctx, fn, names[2], dx, samples, labels));
     NEO__TRY(neo__loss_begin(&l, ctx, fn, kind, desc, x, dx, loss));
+    l.call.rows *= labels;
+    l.call.width = 1;
     l.names[0] = names[0], l.names[1] = names[1];
     l.call.y = neo__f32(label);
     return neo__loss_run(&l);

@@ -53,11 +53,11 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>schema
 
-   A schema says what one sample of a data source becomes: a label, dense numbers, and for each
-   sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
-   it; it owns the dictionaries that turn words into ids, so one schema serves training and test
-   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too
-   (with min_count that is id 1).
+   A schema says what one sample of a data source becomes: a label (or several, for as many tasks of
+   a model), dense numbers, and for each sparse feature a bag of ids in [0, rows). Readers parse by
+   it; trainers size their tables from it; it owns the dictionaries that turn words into ids, so one
+   schema serves training and test files. Id 0 of a feature stands for a missing word, and in a
+   dictionary for an unseen one too (with min_count that is id 1).
    ------------------------------------------------------------------------ */
 typedef struct neo_schema neo_schema;
 
@@ -101,6 +101,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      label [positive=W,W]        1 if the field is one of the words; without positive=, a number
                                  in [0, 1]. If no label of the files is one of the words,
                                  neo_schema_fit fails, and a reader logs a warning
+     label [...] [weight=W]      each of several labels is one task (its loss times W, default 1),
+                                 called as its column; a sample may lack some: the field is missing
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
@@ -135,8 +137,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      skip-lines N    the first N lines of every file hold no sample
      header          the next line of every file holds the names of its columns: each column of the
                      description is looked up there by its name, and others of the file are not
-                     used. A name that is absent or there twice is an error; only the label may be
-                     absent, from files of a reader with `unlabeled`
+                     used. A name that is absent or there twice is an error; only labels may be
+                     absent, from files of a reader with `unlabeled`, which then has none
      comment T       lines that begin with T hold no sample; may be repeated
    '#' and what follows it on the line is a comment of the description, at the start of a line or
    after a space. A column's name with spaces, one that begins with '#', or that is a word above,
@@ -150,8 +152,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
                                                       neo_schema **schema);
 /* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
-   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, 1] (numbers in [0, 1]); D
-   and T are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
+   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, L] (numbers in [0, 1]); D,
+   T and L are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
    (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
    the reader. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
@@ -169,13 +171,14 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *co
 /* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
    an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
    int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
-   and float_dense HugeCTR's Raw, as its DLRM samples read it.
+   and float_dense HugeCTR's Raw, as its DLRM samples read it (label_count is its label_dim).
    Errors   NEO_ERR_FORMAT: the file ends inside a record (of a reader, too). */
 typedef struct neo_binary_desc {
     int32_t dense_count;   /* 0: 13; below 0: none */
     int32_t feature_count; /* 0: 26; below 0: none */
     const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
     int float_dense;                /* 1: dense numbers are f32, taken as they are */
+    int32_t label_count;            /* at the start of a record; 0: 1 */
     int64_t rows;                   /* of each table; 0: the largest id of `paths` + 1 */
     const int64_t *rows_per_feature; /* [feature_count] or NULL */
     int modulo;                     /* as in neo_schema_npy */
@@ -222,6 +225,8 @@ typedef struct neo_synthetic_desc {
                                function of (seed, t, first), uniform over the rows. NULL: none */
     int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
                                range is another data set of the same truth */
+    int32_t label_count;    /* to 4; 0: 1. The others are of other mixtures of the truth's parts,
+                               each rarer than the one before */
 } neo_synthetic_desc;
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
                                                           const neo_synthetic_desc *desc,
@@ -242,6 +247,18 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature
    dictionaries are not in it: a checkpoint has them (neo_state_add_schema). Writes up to `bytes`
    bytes with a NUL behind, and returns how many there are without it, as snprintf does. */
 NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t bytes);
+/* neo_schema_label_count: labels of a sample, at least 1. neo_schema_label: name NULL and weight 0
+   when there is no such label. neo_schema_weigh_labels: the weights of their losses, [count],
+   in place of the description's or of 1.
+   Errors   NEO_ERR_ARG: another count of labels than the schema's; a weight that is not above 0. */
+typedef struct neo_label {
+    const char *name; /* its column; else "label", of several "label_0" ...; owned by the schema */
+    float weight;     /* of its loss */
+} neo_label;
+NEO_API int32_t neo_schema_label_count(const neo_schema *schema);
+NEO_API neo_label neo_schema_label(const neo_schema *schema, int32_t label);
+NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weights,
+                                           int32_t count);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
    from these files, one pass (it fixes the features' rows); nothing to do for a schema without
    dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
@@ -255,14 +272,16 @@ NEO_API int neo_schema_is_fitted(const neo_schema *schema);
 NEO_API int64_t neo_schema_samples(const neo_schema *schema);
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
-/* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
+/* neo_schema_best: the AUC and log loss of the first label that a model knowing the planted truth
+   reaches on samples
    [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
    expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss);
 /* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
    by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
-   Errors   NEO_ERR_UNSUPPORTED: other than 13 dense, 26 features of one id and at least 2 rows.
+   Errors   NEO_ERR_UNSUPPORTED: other than 1 label, 13 dense, 26 features of one id and at least 2
+   rows.
    NEO_ERR_IO. */
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
                                            const char *path, int64_t first, int64_t count);
@@ -284,7 +303,7 @@ typedef struct neo_reader neo_reader;
 
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
-    neo_tensor label;      /* [B] f32 */
+    neo_tensor label;      /* [B] f32; of L > 1 labels [B][L], NaN where a sample lacks one */
     neo_tensor weight;     /* [B] f32, of the samples; none: the schema has no sample-weight */
     neo_jagged sparse;     /* feature_count x B, ids i64; weights if neo_schema_is_weighted */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
@@ -339,6 +358,12 @@ NEO_API void neo_reader_close(neo_reader *reader);
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
 
+/* neo_batch_tasks: what a loss takes of a batch of one label or several: labels, 0 where a sample
+   lacks one, and weights, that of the label times the sample's, 0 where it lacks the label: such a
+   one has no part in loss and gradient. label, weight: [B][L], for neo_bce_with_logits. */
+NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
+                             float *weight);
+
 /* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
    numbers, the same on all ranks: save it as i64. Seeking in standard input reads forward, and only
@@ -375,8 +400,9 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, a label that is not 0 or
-            1, an id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, several labels, one that
+            is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The files are then
+            incomplete. */
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
@@ -415,7 +441,8 @@ NEO__HOT_BEGIN
    A parsed sample is a record of fixed size:
      f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
      f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
-   Where samples have weights, f32 weight stands behind the dense numbers.
+   Where samples have weights, f32 weight stands behind the dense numbers, and further labels behind
+   these.
    With several ids per feature they lie in a stream beside the records: `begin` is the sample's
    first id there, each end is counted from begin.
    ------------------------------------------------------------------------ */
@@ -627,7 +654,7 @@ typedef struct neo__op {
     int log;
     int hashed;
     float missing;
-    double shift, scale;
+    double shift, scale;     /* scale: of a label, its weight; 0: not given */
     int64_t rows, min_count; /* 0: not given */
     char separator, weight;  /* of a list; weight 0: none */
     int normalize;           /* of its weights */
@@ -639,6 +666,7 @@ typedef struct neo__op {
 typedef struct neo__column {
     const char *name;
     int32_t line; /* in the description */
+    int is_label;
 } neo__column;
 
 typedef struct neo__synthetic neo__synthetic;
@@ -648,7 +676,8 @@ struct neo_schema {
     neo__live live;
     neo__arena arena;
     neo_format format;
-    int32_t dense_count, feature_count;
+    int32_t dense_count, feature_count, label_count;
+    neo_label *labels; /* [label_count]; NULL: one, called "label", of weight 1 */
     char **feature_names;
     int64_t *rows;
     int64_t *max_rows; /* cap of a dictionary */
@@ -669,7 +698,7 @@ struct neo_schema {
     /* delimited */
     neo__column *columns;
     neo__op *ops;
-    int32_t column_count, op_count, label_column; /* label_column -1: none */
+    int32_t column_count, op_count, label_columns; /* label_columns: there are so many */
     char delimiter[16];
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
@@ -705,7 +734,23 @@ static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_form
     s->arena.ctx = ctx;
     s->arena.function = function;
     s->format = format;
-    s->label_column = -1;
+    s->label_count = 1;
+    return NEO_OK;
+}
+/* Labels of a schema, called label_0 ... unless it names them itself. */
+static neo_status neo__schema_labels(neo_schema *schema, int64_t count) {
+    NEO__CHECK(count >= 1 && count <= 65536, NEO_ERR_ARG, "%s: %" PRId64 " labels, not 1 .. 65,536",
+               schema->arena.function, count);
+    schema->label_count = (int32_t)count;
+    if (count == 1) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->labels, count));
+    for (int32_t k = 0; k < schema->label_count; k++) {
+        char *name;
+        NEO__TRY(NEO__ARENA(&schema->arena, name, 24));
+        snprintf(name, 24, "label_%d", (int)k);
+        schema->labels[k].name = name;
+        schema->labels[k].weight = 1.0f;
+    }
     return NEO_OK;
 }
 static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_t features) {
@@ -727,7 +772,7 @@ static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_
 }
 /* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
 static void neo__schema_end(neo_schema *schema) {
-    size_t floats = (size_t)(1 + schema->dense_count + schema->sample_weighted);
+    size_t floats = (size_t)(schema->label_count + schema->dense_count + schema->sample_weighted);
     schema->ids_offset = (floats * sizeof(float) + 7) & ~(size_t)7;
     schema->record_bytes = schema->ids_offset +
                            (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
@@ -784,6 +829,29 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     f.rare = s->dicts[feature].rare;
     f.dropped = s->dicts[feature].dropped;
     return f;
+}
+NEO_API int32_t neo_schema_label_count(const neo_schema *s) { return s->label_count; }
+NEO_API neo_label neo_schema_label(const neo_schema *s, int32_t label) {
+    NEO__ZERO(neo_label, l);
+    if (label < 0 || label >= s->label_count) return l;
+    if (s->labels) return s->labels[label];
+    l.name = "label";
+    l.weight = 1.0f;
+    return l;
+}
+NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weights,
+                                           int32_t count) {
+    NEO__CHECK(schema && weights, NEO_ERR_ARG, "neo_schema_weigh_labels: an argument is NULL");
+    NEO__CHECK(schema->label_count == count, NEO_ERR_ARG,
+               "neo_schema_weigh_labels: %d weights, and the data has %d label%s", count,
+               schema->label_count, schema->label_count == 1 ? "" : "s");
+    for (int32_t k = 0; k < count; k++)
+        NEO__CHECK(weights[k] > 0.0f && weights[k] - weights[k] == 0.0f, NEO_ERR_ARG,
+                   "neo_schema_weigh_labels: the weight of label %d is %g", k, (double)weights[k]);
+    NEO__CHECK(schema->labels || weights[0] == 1.0f, NEO_ERR_ARG,
+               "neo_schema_weigh_labels: the only label has nothing to be weighed against");
+    for (int32_t k = 0; schema->labels && k < count; k++) schema->labels[k].weight = weights[k];
+    return NEO_OK;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
@@ -1330,6 +1398,10 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
             NEO__TRY(neo__describe_positive(schema, line, value, op));
+        } else if (kind == NEO__OP_LABEL && neo__text_value(word, "weight", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            if (!(number > 0.0f)) return neo__line_fail(line, "weight= of a label is above 0");
+            op->scale = (double)number;
         } else {
             break;
         }
@@ -1357,8 +1429,9 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
     const char *start = line->at;
     neo__text word;
     if (op->kind == NEO__OP_LABEL) {
-        if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
-        schema->label_column = op->column;
+        if (schema->columns[op->column].is_label++)
+            return neo__line_fail(line, "a second label of one column");
+        op->out = schema->label_columns++;
     }
     if (op->kind == NEO__OP_SAMPLE_WEIGHT && schema->sample_weighted++)
         return neo__line_fail(line, "a second sample-weight");
@@ -1637,9 +1710,18 @@ static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     }
     if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
     NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(neo__schema_labels(schema, NEO__MAX(schema->label_columns, 1)));
     for (int32_t i = 0; i < schema->op_count; i++) {
-        if (!neo__op_is_feature(&schema->ops[i])) continue;
-        line->number = schema->columns[schema->ops[i].column].line;
+        neo__op *op = &schema->ops[i];
+        line->number = schema->columns[op->column].line;
+        if (op->kind == NEO__OP_LABEL && op->scale > 0.0 && !schema->labels)
+            return neo__line_fail(line, "weight= of the only label: there is no other to weigh it "
+                                        "against (a sample's weight is a column: sample-weight)");
+        if (op->kind == NEO__OP_LABEL && schema->labels) {
+            schema->labels[op->out].name = schema->columns[op->column].name;
+            if (op->scale > 0.0) schema->labels[op->out].weight = (float)op->scale;
+        }
+        if (!neo__op_is_feature(op)) continue;
         NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
     }
     neo__schema_end(schema);
@@ -2204,9 +2286,14 @@ static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__t
                      text, hint);
     return 0;
 }
+/* Where label k of a record is. */
+NEO__INLINE int64_t neo__record_label(const neo_schema *schema, int32_t k) {
+    return k ? (int64_t)schema->dense_count + schema->sample_weighted + k : 0;
+}
 static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text text,
                          const char *line, float *label, neo__issue *issue) {
     if (neo__field_missing(schema, text)) {
+        if (schema->label_count > 1) return 1;
         neo__issue_set(issue, NEO_ERR_FORMAT, text.p - line + 1, "%s: the label is missing",
                        schema->columns[op->column].name);
         return 0;
@@ -2353,15 +2440,18 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         const neo__op *op = &schema->ops[i];
         neo__text text = block->fields[op->column];
         int64_t id = 0;
-        float x;
+        float x, *label;
         switch (op->kind) {
         case NEO__OP_LABEL:
-            if (labeled && !neo__op_label(schema, op, text, line, record, issue)) return 0;
+            label = &record[neo__record_label(schema, op->out)];
+            *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
+            if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
+            if (op->out > 0) continue; /* the first is watched */
             if (op->words && record[0] > 0.0f) {
                 block->positive++;
             } else if (op->words && labeled && block->positive == 0) {
-                neo__quoted label = neo__quote(text.p, text.bytes);
-                neo__labels_add(&block->negative, &label);
+                neo__quoted negative = neo__quote(text.p, text.bytes);
+                neo__labels_add(&block->negative, &negative);
             }
             continue;
         case NEO__OP_DENSE:
@@ -2403,18 +2493,19 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
     if (schema->multi) ids[0] = start;
     return 1;
 }
-/* Cut a line into the block's fields, one per column of the description; that of a label that is
-   not there is empty. 0: their number is wrong. */
+/* Cut a line into the block's fields, one per column of the description; those of labels that are
+   not there are empty. 0: their number is wrong. */
 static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo__block *block,
                               const char *line, const char *end, int *labeled, neo__issue *issue) {
-    int32_t columns = schema->column_count, label = schema->label_column;
+    int32_t columns = schema->column_count, labels = schema->label_columns;
     int32_t expected = schema->header ? block->head.fields : columns;
     int32_t count =
         neo__fields(schema, line, end, block->head.target, block->fields, expected, issue);
     if (count < 0) return 0;
     *labeled = !schema->header || block->head.labeled;
-    if (!schema->header && may_lack_label && label >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
+    if (!schema->header && may_lack_label && labels > 0 && count == columns - labels) {
+        for (int32_t c = columns, from = count; c-- > 0;)
+            if (!schema->columns[c].is_label) block->fields[c] = block->fields[--from];
         *labeled = 0;
     } else if (count != expected) {
         neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d%s%s", count,
@@ -2423,11 +2514,12 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                        count == 1 ? neo__delimiter_name(schema) : "");
         return 0;
     }
-    if (!*labeled && label >= 0) block->fields[label] = neo__text_of(line, line);
+    for (int32_t c = 0; c < columns && !*labeled; c++)
+        if (schema->columns[c].is_label) block->fields[c] = neo__text_of(line, line);
     if (schema->header || block->offset > 0 || block->lines > block->skip_lines) return 1;
     int32_t names = 0;
     for (int32_t c = 0; c < columns; c++)
-        names += (c == label && !*labeled) ||
+        names += (schema->columns[c].is_label && !*labeled) ||
                  neo__text_is(block->fields[c], schema->columns[c].name);
     if (names < columns || columns < 2) return 1;
     neo__issue_set(issue, NEO_ERR_FORMAT, 1, "every field is the name of its column");
@@ -2480,7 +2572,7 @@ static const char *neo__delimited_line(const neo_schema *schema, const neo__pars
     return next;
 }
 static size_t neo__delimited_least(const neo_schema *s, int unlabeled) {
-    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
+    int32_t fields = s->column_count - (unlabeled ? s->label_columns : 0);
     size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
     return NEO__MAX(least, 2);
 }
@@ -2705,7 +2797,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
     head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
     NEO__CHECK(head->fields >= 0, issue.status, "%s:%" PRId64 ":%" PRId64 ": %s", path, number,
                issue.column, issue.text);
-    head->labeled = schema->label_column >= 0;
+    head->labeled = schema->label_columns > 0;
     NEO__CHECK(head->fields <= most, NEO_ERR_FORMAT,
                "%s:%" PRId64 ":1: the header names %d columns, more than %d", path, number,
                head->fields, most);
@@ -2722,7 +2814,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
         }
         if (found >= 0) {
             head->target[found] = c;
-        } else if (c == schema->label_column && source->options->unlabeled) {
+        } else if (schema->columns[c].is_label && source->options->unlabeled) {
             head->labeled = 0;
         } else {
             neo__head_show(names, head->fields, shown, sizeof shown);
@@ -2974,7 +3066,8 @@ static neo_status neo__source_create(neo__source *source, const char *function,
 /* ---- blocks ---- */
 /* Rows in a block of a format without lines. */
 static int64_t neo__block_rows(const neo_schema *s) {
-    int64_t numbers = s->dense_count + 1 + NEO__MAX(s->feature_count, s->sample_ids);
+    int64_t numbers =
+        s->dense_count + s->label_count + NEO__MAX(s->feature_count, s->sample_ids);
     return NEO__MAX((int64_t)NEO__CHUNK_BYTES / (numbers * 8), 1);
 }
 static int neo__schema_is_svm(const neo_schema *s) {
@@ -2998,7 +3091,7 @@ static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
 static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
                               neo__carve *carve) {
     size_t raw = (size_t)neo__block_rows(schema) *
-                 (size_t)(schema->dense_count + 1 +
+                 (size_t)(schema->dense_count + schema->label_count +
                           NEO__MAX(schema->feature_count, schema->sample_ids)) * 8;
     memset(block, 0, sizeof *block);
     block->capacity = neo__block_samples(schema, unlabeled);
@@ -3361,6 +3454,15 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
     block->taken += count;
     return NEO_OK;
 }
+/* Labels and weight of a record are those of sample i. */
+NEO__INLINE void neo__gather_labels(const neo_schema *schema, const float *record, int64_t i,
+                                    neo__slot *slot) {
+    float *label = slot->label + i * schema->label_count;
+    label[0] = record[0];
+    for (int32_t k = 1; k < schema->label_count; k++)
+        label[k] = record[neo__record_label(schema, k)];
+    if (slot->weight) slot->weight[i] = record[1 + schema->dense_count];
+}
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
     enum { TILE = 32 };
@@ -3372,8 +3474,7 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
             const float *record =
                 (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-            slot->label[i + k] = record[0];
-            if (slot->weight) slot->weight[i + k] = record[1 + dense];
+            neo__gather_labels(schema, record, i + k, slot);
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
@@ -3393,8 +3494,7 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
             (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
         const int64_t *ends =
             (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
-        slot->label[i] = record[0];
-        if (slot->weight) slot->weight[i] = record[1 + dense];
+        neo__gather_labels(schema, record, i, slot);
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
             slot->offsets[t * count + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
@@ -3499,7 +3599,9 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
     else neo__gather_fixed(schema, window, first, count, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
-    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
+    slot->batch.label = neo_tensor_2d(slot->label, NEO_F32, count, schema->label_count);
+    if (schema->label_count == 1)
+        slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
     slot->batch.weight = schema->sample_weighted ? neo_tensor_1d(slot->weight, NEO_F32, count)
                                                  : neo_tensor_none();
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
@@ -3755,7 +3857,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         neo__slot counted;
         neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
         memset(slot, 0, sizeof *slot);
-        NEO__CARVE(carve, slot->label, batch);
+        NEO__CARVE(carve, slot->label, neo__size_mul(batch, (size_t)schema->label_count));
         if (schema->sample_weighted) NEO__CARVE(carve, slot->weight, batch);
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
@@ -3822,7 +3924,7 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
                desc->world_size, neo_ctx_repro_shards(ctx), desc->world_size);
     NEO__CHECK(
         desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
-            desc->schema->label_column >= 0,
+            desc->schema->label_columns > 0,
         NEO_ERR_ARG,
         "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
     NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
@@ -3986,6 +4088,20 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
 }
 
 /* ---- the caller's side ---- */
+NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
+                             float *weight) {
+    const float *from = (const float *)batch->label.data;
+    const float *of_sample = (const float *)batch->weight.data;
+    const int32_t labels = schema->label_count;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < batch->size * labels; i++) {
+        const int has = from[i] == from[i];
+        const float w = neo_schema_label(schema, (int32_t)(i % labels)).weight;
+        label[i] = has ? from[i] : 0.0f;
+        weight[i] = has ? of_sample ? w * of_sample[i / labels] : w : 0.0f;
+    }
+    neo__fp_leave(fp);
+}
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
     NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
@@ -4260,12 +4376,14 @@ static void neo__row_issue(const neo_schema *schema, neo__issue *issue, int part
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (schema->format == NEO_FORMAT_BINARY) {
-        if (part != NEO__PLANE_LABEL) column++;
+        if (part != NEO__PLANE_LABEL) column += schema->label_count;
         if (part == NEO__PLANE_IDS) column += schema->dense_count;
         for (int32_t f = 0; f < t; f++) column += schema->hot ? schema->hot[f] : 1;
         snprintf(place, sizeof place, ": row %" PRId64 ", column %" PRId64, row, column);
-    } else if (part == NEO__PLANE_LABEL) {
+    } else if (part == NEO__PLANE_LABEL && schema->label_count == 1) {
         snprintf(place, sizeof place, "labels.npy: row %" PRId64, row);
+    } else if (part == NEO__PLANE_LABEL) {
+        snprintf(place, sizeof place, "labels.npy: row %" PRId64 ", column %" PRId64, row, column);
     } else if (part == NEO__PLANE_DENSE) {
         snprintf(place, sizeof place, "dense.npy: row %" PRId64 ", column %" PRId64, row, column);
     } else if (schema->format == NEO_FORMAT_NPZ) {
@@ -4374,16 +4492,19 @@ static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64
 static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t i, float *record,
                            neo__issue *issue) {
     int64_t *ids = neo__record_ids(schema, record);
-    double y = neo__plane_number(&block->planes[NEO__PLANE_LABEL],
-                                 neo__block_row(block, NEO__PLANE_LABEL, i));
-    /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
-    if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
-    if (!(y >= 0.0 && y <= 1.0)) {
-        neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, 0,
-                       "expected a label in [0, 1], found %g", y);
-        return 0;
+    const neo__plane *labels = &block->planes[NEO__PLANE_LABEL];
+    const char *p = neo__block_row(block, NEO__PLANE_LABEL, i);
+    for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes) {
+        double y = neo__plane_number(labels, p);
+        /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
+        if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
+        if (!(y >= 0.0 && y <= 1.0)) {
+            neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, k,
+                           "expected a label in [0, 1], found %g", y);
+            return 0;
+        }
+        record[neo__record_label(schema, k)] = (float)y;
     }
-    record[0] = (float)y;
     if (!neo__row_dense(schema, block, i, record + 1, issue)) return 0;
     if (!schema->multi) return neo__row_ids(schema, block, i, ids, issue);
     if (!neo__row_ids(schema, block, i, block->ids + block->id_count, issue)) return 0;
@@ -4809,8 +4930,8 @@ static neo_status neo__triple_check(const neo_schema *schema, const neo__triple 
     NEO__CHECK(dense->ndim == 2 && ids->ndim == 2, NEO_ERR_SHAPE,
                "%s: dense.npy and %s must have 2 dimensions, they have %d and %d", prefix, name,
                dense->ndim, ids->ndim);
-    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] == 1), NEO_ERR_SHAPE,
-               "%s: labels.npy must be [N] or [N, 1]", prefix);
+    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] >= 1), NEO_ERR_SHAPE,
+               "%s: labels.npy must be [N], [N, 1] or [N, labels]", prefix);
     NEO__CHECK(dense->shape[0] == ids->shape[0] && dense->shape[0] == labels->shape[0],
                NEO_ERR_SHAPE,
                "%s: dense.npy, %s and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
@@ -4825,6 +4946,9 @@ static neo_status neo__triple_check(const neo_schema *schema, const neo__triple 
                NEO_ERR_SHAPE,
                "%s: has %" PRId64 " dense and %" PRId64 " sparse columns, the schema %d and %d",
                prefix, dense->shape[1], features, schema->dense_count, schema->feature_count);
+    NEO__CHECK((labels->ndim == 1 ? 1 : labels->shape[1]) == schema->label_count, NEO_ERR_SHAPE,
+               "%s: labels.npy has %" PRId64 " columns, the schema %d", prefix,
+               labels->ndim == 1 ? 1 : labels->shape[1], schema->label_count);
     for (int32_t t = 0; schema->hot && t < schema->feature_count; t++)
         NEO__CHECK(neo__triple_hot(schema, triple, t) == schema->hot[t], NEO_ERR_SHAPE,
                    "%s: %s: %d.npy has %" PRId64 " columns, the schema %d", prefix, name, t,
@@ -4870,6 +4994,7 @@ static neo_status neo__npy_features(neo_schema *schema, const neo__triple *tripl
     int zipped = schema->format == NEO_FORMAT_NPZ;
     int64_t features = zipped ? triple->id_count : triple->ids->shape[1];
     NEO__TRY(neo__schema_features(schema, (int32_t)triple->dense.shape[1], (int32_t)features));
+    NEO__TRY(neo__schema_labels(schema, triple->labels.ndim == 2 ? triple->labels.shape[1] : 1));
     schema->plane_count = NEO__PLANE_IDS + (int32_t)triple->id_count;
     if (!zipped) return NEO_OK;
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
@@ -4945,6 +5070,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     const float *label = (const float *)batch->label.data;
     NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
                "neo_npy_export: ids with weights, which the arrays have no place for");
+    NEO__CHECK(batch->label.ndim == 1, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: samples of several labels");
     NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, count * (t + 1)));
     for (int64_t i = 0; i < count; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
@@ -5223,10 +5350,11 @@ static neo__plane neo__binary_plane(const neo_schema *schema, int32_t k) {
     plane.dtype = k == NEO__PLANE_DENSE && schema->float_dense ? NEO_F32 : NEO_I32;
     plane.is_unsigned = k == NEO__PLANE_IDS;
     plane.item_bytes = 4;
-    plane.row_bytes = 4 * (1 + schema->dense_count + schema->sample_ids);
+    plane.row_bytes = 4 * (schema->label_count + schema->dense_count + schema->sample_ids);
     plane.within = k == NEO__PLANE_LABEL   ? 0
-                   : k == NEO__PLANE_DENSE ? 4
-                                           : 4 + 4 * (int64_t)schema->dense_count;
+                   : k == NEO__PLANE_DENSE ? 4 * (int64_t)schema->label_count
+                                           : 4 * ((int64_t)schema->label_count +
+                                                  schema->dense_count);
     return plane;
 }
 /* A file of whole records; it is closed again on failure. */
@@ -5267,6 +5395,7 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     NEO__CHECK(dense <= 65536 && features <= 65536, NEO_ERR_ARG,
                "neo_schema_binary: over 65,536 dense numbers or features");
     NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(neo__schema_labels(schema, desc->label_count ? desc->label_count : 1));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
     for (int32_t t = 0; t < features; t++) {
         schema->hot[t] = desc->ids_per_feature ? desc->ids_per_feature[t] : 1;
@@ -5666,6 +5795,22 @@ static float neo__synthetic_label(const neo__random_key *key, double logit) {
     neo__random_block(key, 0, w);
     return (double)w[0] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
 }
+/* All labels of a record: by turns the sparse part against half of the dense, and their sum. */
+static void neo__synthetic_labels(const neo_schema *schema, const neo__random_key *key,
+                                  neo__synthetic_sums sums, float *record) {
+    const neo__synthetic *generator = schema->synthetic;
+    const double dense = (sums.dense - generator->dense_mean) * generator->dense_scale;
+    double z = neo__synthetic_logit(generator, sums);
+    uint32_t w[4];
+    record[0] = neo__synthetic_label(key, z);
+    if (schema->label_count == 1) return;
+    neo__random_block(key, 0, w);
+    for (int32_t k = 1; k < schema->label_count; k++) {
+        const double logit = z - (k % 2 ? 1.5 * dense : 0.0) - 0.5 * (double)k;
+        record[neo__record_label(schema, k)] =
+            (double)w[k] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
+    }
+}
 
 /* ---- as a source ---- */
 static neo_status neo__reader_look_synthetic(neo_reader *reader) {
@@ -5705,7 +5850,7 @@ static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int6
         if (schema->multi) ids[1 + t] = block->id_count - start;
     }
     if (schema->multi) ids[0] = start;
-    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
+    neo__synthetic_labels(schema, &key, sums, record);
 }
 static neo_status neo__block_parse_synthetic(const neo_schema *schema,
                                              const neo__parse_options *options, neo__block *block) {
@@ -5777,6 +5922,8 @@ static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
                    desc->signal <= 1000.0f,
                NEO_ERR_ARG, "neo_schema_synthetic: zipf %g or signal %g is out of range",
                (double)desc->zipf, (double)desc->signal);
+    NEO__CHECK(desc->label_count >= 0 && desc->label_count <= 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: label_count is %d, not in 0 .. 4", desc->label_count);
     return NEO_OK;
 }
 /* Fixed lengths of bags, which may differ between features. */
@@ -5799,6 +5946,7 @@ static neo_status neo__synthetic_hot(neo_schema *schema, const int32_t *hot) {
 static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
     neo__synthetic *generator;
     NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
+    NEO__TRY(neo__schema_labels(schema, NEO__MAX(desc->label_count, 1)));
     NEO__TRY(NEO__ARENA(&schema->arena, generator, 1));
     schema->synthetic = generator;
     generator->desc = *desc;
@@ -5920,12 +6068,12 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     NEO__CHECK(first >= 0 && count >= 0, NEO_ERR_ARG,
                "neo_synthetic_write_tsv: samples [%" PRId64 ", + %" PRId64 ")", first, count);
     int fits = schema->synthetic && !schema->multi && schema->dense_count == NEO__CRITEO_DENSE &&
-               schema->feature_count == NEO__CRITEO_FEATURES;
+               schema->label_count == 1 && schema->feature_count == NEO__CRITEO_FEATURES;
     for (int32_t file = 0; fits && file < schema->feature_count; file++)
         fits = schema->rows[file] >= 2 && schema->rows[file] <= (int64_t)1 << 32;
     NEO__CHECK(fits, NEO_ERR_UNSUPPORTED,
-               "neo_synthetic_write_tsv: needs synthetic data with 13 dense numbers and 26 "
-               "features of one id and 2 to 2^32 rows");
+               "neo_synthetic_write_tsv: needs synthetic data with a label, 13 dense numbers and "
+               "26 features of one id and 2 to 2^32 rows");
     neo__file file;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     char *buffer = (char *)neo_alloc(ctx, BUFFER), *p = buffer;

@@ -5155,7 +5155,7 @@ static int64_t neo__towers_overlap(const neo_towers *towers, int rank, int place
     const int64_t na = neo__towers_samples(towers, towers->ranks, rank, towers->global, &a),
                   nb = neo__towers_samples(towers, towers->per_node, place, towers->global, &b);
     const int64_t begin = NEO__MAX(a, b), end = NEO__MIN(a + na, b + nb);
-    *from = begin - (of_place ? b : a);
+    *from = end > begin ? begin - (of_place ? b : a) : 0;
     return NEO__MAX(end - begin, 0);
 }
 static int32_t neo__towers_held_by(const neo_towers *towers, int node) {

@@ -193,6 +193,105 @@ printf '1,0,3,2,1,\n' >"$W/weights.bad"
 refused "a weight that is missing" "weights.bad:1:11: w5: the weight is missing" \
     $weigh --columns "$W/any.columns" --data "$W/weights.bad"
 
+# ---- several labels, each a task ----
+
+# One in seven lacks the label `buy`. Twice the weights at half the rate are the same numbers; each
+# has figures, of those samples that have it.
+awk 'BEGIN { print "click,age,city,buy"
+    for (i = 1; i <= 700; i++) {
+        x = (i * 7919) % 101 / 50 - 1
+        y = x + (i * 31 % 17) / 9 > 1
+        print y "," x "," i % 23 "," (i % 7 ? y && i % 3 : "") } }' >"$W/tasks.csv"
+for weights in '1 0.25' '2 0.5' '1 2'; do
+    set -- $weights
+    { echo header; echo "click label weight=$1"; echo "age dense"
+      echo "city category hash rows=40"; echo "buy label weight=$2"; } >"$W/tasks$1$2.columns"
+done
+# tasks COLUMNS OPTIONS...: as weighed.
+tasks() {
+    columns=$1
+    shift
+    $D --format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-2 --optimizer sgd \
+        --repro-shards 8 --columns "$W/tasks$columns.columns" --data "$W/tasks.csv" \
+        --test "$W/tasks.csv" "$@" 2>"$W/err" | sed '/^epoch/d; s/ samples.*//'
+}
+two_tasks=$(tasks 10.25 --lr 0.5)
+same "twice the weights" "$(tasks 20.5 --lr 0.25 --ranks 3)" "$two_tasks"
+if [ "$(echo "$two_tasks" | grep -c '^test [a-z]* auc=0\.[0-9]* logloss=0\.[0-9]* ne=0')" = 2 ]
+then
+    pass
+else
+    fail "figures of two tasks: $two_tasks"
+fi
+other=$(tasks 12 --lr 0.5)
+if [ -n "$other" ] && [ "$other" != "$two_tasks" ]; then pass; else fail "weights: '$other'"; fi
+while read -r options; do
+    same "two tasks, $options" "$(tasks 10.25 --lr 0.5 $options)" "$two_tasks"
+done <<END
+--threads 1
+--ranks 4 --plan rw --dense-shard full --check-finite
+--ranks 2 --plan cw --pipeline off
+END
+same "two tasks, $second_isa" "$(NEO_ISA=$second_isa tasks 10.25 --lr 0.5 --threads 3)" "$two_tasks"
+rm -rf "$W/tasks"
+tasks 10.25 --lr 0.5 --checkpoint "$W/tasks" --every 3 >"$W/out"
+rm -r "$W/tasks/$(ls "$W/tasks" | tail -1)"
+same "two tasks, resumed" "$(tasks 10.25 --lr 0.5 --checkpoint "$W/tasks" --resume --ranks 2)" \
+    "$two_tasks"
+tasks 12 --lr 0.5 --checkpoint "$W/tasks" --resume --epochs 2 >"$W/out"
+if grep -q "tasks is 'click 1, buy 0.25' there" "$W/err" ||
+    grep -q 'columns is .crc32c [0-9a-f]*. there' "$W/err"; then pass; else
+    fail "other weights: $(tail -1 "$W/err")"; fi
+# Predictions are a number for each task; labels may be missing in whole. Figures in log, report and
+# --mllog have the task's name.
+cut -d, -f 2,3 "$W/tasks.csv" >"$W/tasks.new"
+tasks 10.25 --checkpoint "$W/tasks" --eval --predict "$W/tasks.out" --test "$W/tasks.new" >"$W/out"
+same "predictions of two tasks" "$(grep -c '^0\.[0-9]*,0\.[0-9]*$' "$W/tasks.out")" 700
+if grep -q 'all labels of the test buy data' "$W/err"; then pass; else fail "no labels"; fi
+tasks 10.25 --epochs 2 --log "$W/tasks.jsonl" --report "$W/tasks.html" --mllog "$W/tasks.ml" \
+    >"$W/out"
+if grep -q '"test_buy_auc":0.*"test_buy_calibration":[01].*_accuracy":0' "$W/tasks.jsonl" &&
+    grep -q 'Normalized entropy, buy' "$W/tasks.html" &&
+    [ "$(grep -c 'eval_accuracy.*"epoch_num": 2, "label": [01]' "$W/tasks.ml")" = 2 ]; then
+    pass
+else
+    fail "figures of tasks"
+fi
+sed 's/^\([01],[^,]*,[^,]*\),.*/\1,/' "$W/tasks.csv" >"$W/tasks.none"
+tasks 10.25 --data "$W/tasks.none" >"$W/out"
+if grep -q 'warning: all labels buy of the training data are missing' "$W/err"; then pass; else
+    fail "a task without labels"; fi
+# Of generated data and records --tasks has the weights, and so the number.
+this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --tasks 1,0.5,2"
+base_tasks=$(digest $this --threads 1)
+for kind in dlrm dcnv2 'wukong --micro-batches 2'; do
+    one_rank=$(digest $this --model $kind --threads 1)
+    same "3 tasks, $kind" "$(digest $this --model $kind --ranks 3 --plan rw)" "$one_rank"
+done
+rm -rf "$W/tasks"
+same "3 tasks, saved" "$(digest $this --checkpoint "$W/tasks")" "$base_tasks"
+refused "tasks of other weights" "tasks is 'label_0 1, label_1 0.5, label_2 2' there" $this \
+    --tasks 1,0.5,1 --checkpoint "$W/tasks" --resume --epochs 2
+refused "as many words, one label" "$W/tasks" $this --tasks 1 --checkpoint "$W/tasks" --resume
+refused "--tasks of lines" 'the description has them' --tasks 1,2 --format delimited \
+    --columns "$W/tasks12.columns" --data "$W/tasks.csv"
+refused "--tasks 1,x" '--tasks 1,x: not up to 16 numbers above 0' $this --tasks 1,x
+refused "--tasks 0" '--tasks 0: not up to 16 numbers' $this --tasks 0
+refused "--tasks of lr" '--model lr has one logit' $this --model lr
+refused "a top MLP of one task" 'ending with 3, the labels of a sample' $this --top 64-1
+# HugeCTR's Raw: the labels, 13 numbers and one id.
+printf "$(awk 'function word(x) { return x ? "\\000\\000\\200\\077" : "\\000\\000\\000\\000" }
+    BEGIN { for (i = 0; i < 301; i++) {
+        printf "%s%s", word(i % 2), word(i % 3 == 0)
+        for (k = 0; k < 13; k++) printf "%s", word(k ? 0 : i % 2)
+        printf "\\00%d\\000\\000\\000", i % 3 } }')" >"$W/tasks.raw"
+records="--format raw --hot 1 --data $W/tasks.raw --test $W/tasks.raw --repro-shards 4 --lr 0.1
+    --batch 30 --epochs 20"
+$D $records --tasks 1,1 --ranks 2 2>"$W/err" >"$W/out"
+if [ "$(grep -c '^test label_[01] auc=1.0000' "$W/out")" = 2 ]; then pass; else
+    fail "raw of two labels: $(cat "$W/out" "$W/err")"; fi
+refused "raw of one label" 'ends inside row 321' $records
+
 # A model of another optimizer is evaluated by its weights; else the option that differs is named.
 rm -rf "$W/adam"
 tiny="--synthetic 300 --rows 50 --checkpoint $W/adam"

@@ -9,7 +9,7 @@ static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *pre
     model *m = &r->m;
     for (int64_t i = 0, n; i < size; i += n) {
         n = size - i < m->most_samples ? size - i : m->most_samples;
-        neo_tensor here = neo_tensor_rows(logits, i, n), there = here;
+        neo_tensor here = neo_tensor_rows(logits, i, n), there = here; /* [n][tasks] */
         if (neo_ctx_device(m->ctx)) {
             there = neo_tensor_rows(m->logit, 0, n);
             TRY(neo_tensor_copy(m->ctx, here, there));
@@ -17,19 +17,39 @@ static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *pre
         TRY(neo_activation_forward(m->ctx, NEO_ACT_SIGMOID, there, there));
         if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(m->ctx, there, here));
     }
-    for (int64_t i = 0; i < size; i++)
-        fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
+    for (int64_t i = 0; i < size * m->tasks; i++)
+        fprintf(predictions, "%.9g%c", (double)((float *)logits.data)[i],
+                (i + 1) % m->tasks ? ',' : '\n');
     return NEO_OK;
 }
 
-/* Rank 0 has the logits of the whole batch, in the order of its samples. */
-static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *predictions) {
+/* The samples of a batch that have a label of task t, in r->column; how many. */
+static int64_t pick_task(run *r, int64_t size, int64_t t) {
+    const float *logit = r->logits.data, *label = r->labels.data, *weight = r->weights.data;
+    float *to[3] = {r->column[0].data, r->column[1].data, r->column[2].data};
+    int64_t count = 0;
+    for (int64_t i = 0; i < size; i++) {
+        int64_t at = i * r->m.tasks + t;
+        if (label[at] != label[at]) continue;
+        to[0][count] = logit[at], to[1][count] = label[at];
+        if (weight) to[2][count] = weight[i];
+        count++;
+    }
+    return count;
+}
+
+/* Rank 0 has the logits of the whole batch, in the order of its samples. metrics: [tasks]. */
+static neo_status count_batch(run *r, int64_t size, neo_metrics **metrics, FILE *predictions) {
+    for (int t = 0; t < r->m.tasks; t++) {
+        int64_t count = pick_task(r, size, t);
+        neo_tensor logits = neo_tensor_rows(r->column[0], 0, count);
+        neo_tensor labels = neo_tensor_rows(r->column[1], 0, count);
+        if (r->weights.data)
+            TRY(neo_metrics_update_weighted(metrics[t], logits, labels,
+                                            neo_tensor_rows(r->column[2], 0, count)));
+        else TRY(neo_metrics_update(metrics[t], logits, labels));
+    }
     neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
-    neo_tensor labels = neo_tensor_rows(r->labels, 0, size);
-    if (r->weights.data)
-        TRY(neo_metrics_update_weighted(metrics, logits, labels,
-                                        neo_tensor_rows(r->weights, 0, size)));
-    else TRY(neo_metrics_update(metrics, logits, labels));
     return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
 }
 
@@ -56,9 +76,10 @@ static neo_status next_of_tests(run *r, neo_reader *reader, neo_batch *batch) {
     return agree(r->me.comm, status);
 }
 
-static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics,
+static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics **metrics,
                                    FILE *predictions) {
     neo_comm *comm = r->me.comm;
+    const int64_t tasks = r->m.tasks;
     neo_batch batch;
     neo_status status;
     int64_t batches = 0;
@@ -71,8 +92,8 @@ static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metr
         TRY(bring(&r->m, &batch));
         TRY(forward(&r->m, &batch));
         TRY(fetch_logits(r, batch.size));
-        TRY(neo_comm_gather_samples(comm, logits, r->logits.data, size, 1, NEO_F32, 0, NULL));
-        TRY(neo_comm_gather_samples(comm, label, r->labels.data, size, 1, NEO_F32, 0, NULL));
+        TRY(neo_comm_gather_samples(comm, logits, r->logits.data, size, tasks, NEO_F32, 0, NULL));
+        TRY(neo_comm_gather_samples(comm, label, r->labels.data, size, tasks, NEO_F32, 0, NULL));
         if (neo_schema_is_sample_weighted(r->m.schema))
             TRY(neo_comm_gather_samples(comm, weight, r->weights.data, size, 1, NEO_F32, 0, NULL));
         TRY(agree(comm, r->me.rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
@@ -81,12 +102,12 @@ static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metr
     return NEO_OK;
 }
 
-static void warn_of_test(const run *r, const neo_reader *reader, const neo_metric_values *values) {
+static void warn_of_test(const run *r, const neo_reader *reader, const figures *values) {
     int64_t bad_lines = neo_reader_get_stats(reader).bad_lines;
     const char *name = values == &r->test ? "test" : "validation";
-    if (values->auc_count < values->count)
+    if (values->of[0].auc_count < values->of[0].count)
         say(&r->me, "warning: no AUC: the %s data has %lld samples, --auc-capacity is %lld\n",
-            name, (long long)values->count, (long long)r->o->auc_capacity);
+            name, (long long)values->of[0].count, (long long)r->o->auc_capacity);
     if (bad_lines)
         say(&r->me, "skipped %lld bad lines of the %s data\n", (long long)bad_lines, name);
 }
@@ -101,21 +122,25 @@ static neo_reader_desc describe_test(const run *r, int is_valid) {
 
 /* Runs the model over what d reads, and gives the figures on rank 0; changes no state. Ends early
    at a signal. predictions: of rank 0, or NULL; values: &r->test or &r->valid. */
-static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions,
-                           neo_metric_values *values) {
+static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions, figures *values) {
     source test = {NULL, NULL};
-    neo_metrics *metrics = NULL;
+    neo_metrics *metrics[MAX_TASKS] = {NULL};
+    neo_status status = NEO_OK;
     neo_metrics_desc capacity = {.capacity = r->o->auc_capacity,
                                  .weighted = neo_schema_is_sample_weighted(r->m.schema)};
-    neo_status status = r->me.rank ? NEO_OK : neo_metrics_create(r->m.ctx, &capacity, &metrics);
+    for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++)
+        status = neo_metrics_create(r->m.ctx, &capacity, &metrics[t]);
     status = agree(r->me.comm, status);
     if (status == NEO_OK) status = open_source(r, d, &test);
     if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
-    if (status == NEO_OK && !r->stopped)
-        status = agree(r->me.comm, r->me.rank ? NEO_OK : neo_metrics_lifetime(metrics, values));
+    if (status == NEO_OK && !r->stopped) {
+        for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++)
+            status = neo_metrics_lifetime(metrics[t], &values->of[t]);
+        status = agree(r->me.comm, status);
+    }
     if (status == NEO_OK && !r->stopped) warn_of_test(r, test.reader, values);
     close_source(&test);
-    neo_metrics_destroy(metrics);
+    for (int t = 0; t < r->m.tasks; t++) neo_metrics_destroy(metrics[t]);
     if (values == &r->test) r->tested = !r->stopped;
     return status;
 }
@@ -159,7 +184,7 @@ static neo_status evaluate_now(run *r) {
     int64_t started = neo_time_ns();
     TRY(evaluate_to_file(r));
     if (r->samples || r->stopped) return NEO_OK;
-    r->samples = r->test.count;
+    r->samples = r->test.of[0].count;
     r->train_ns = neo_time_ns() - started;
     return agree(r->me.comm, log_values(r, "test", &r->test));
 }

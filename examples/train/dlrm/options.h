@@ -3,11 +3,13 @@
 #define DLRM_OPTIONS_H
 #include "files.h"
 
+enum { MAX_TASKS = 16 }; /* labels of a sample */
+
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log, *mllog, *preset, *eval_every;
+    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     double lr, weight_decay, eps, l1, l2, clip_norm;
@@ -69,7 +71,12 @@ static const cli_option DLRM_OPTIONS[] = {
              "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
     CLI_TEXT("columns", columns, "FILE", NULL,
              "*description of the columns of delimited data. A column sample-weight multiplies "
-             "losses (whose mean stays over samples, as torch's) and counts in all figures"),
+             "losses (whose mean stays over samples, as torch's) and counts in all figures; each "
+             "of several columns label is a task"),
+    CLI_TEXT("tasks", tasks, "W,W,...", NULL,
+             "*weights of the losses of a sample's labels, each a task with its own logit and "
+             "figures: of synthetic data (up to 4), binary and raw, whose labels these are, and of "
+             "npy and npz; of delimited data the description has them (label weight=W)"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
@@ -116,7 +123,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
-    CLI_TEXT("top", top, "A-B-1", NULL, "*widths of the top MLP after its input [64-1]"),
+    CLI_TEXT("top", top, "A-B-1", NULL,
+             "*widths of the top MLP after its input; the last are the labels of a sample [64-1]"),
     CLI_TEXT("dtype", dtype, "T", "f32",
              "*numbers that the dense layers multiply: f32 or bf16, to which inputs, activations, "
              "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
@@ -171,8 +179,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "facebookresearch/dlrm (bot_l.0.weight, top_l.0.weight, emb_l.3.weight)"),
     CLI_FLAG("eval", eval, "evaluate --test with the model of --checkpoint or --load, and stop"),
     CLI_TEXT("predict", predict, "FILE", NULL,
-             "write one probability for each sample of --test; with a model from --checkpoint or "
-             "--load nothing trains"),
+             "write a line for each sample of --test: a probability, or with several labels one "
+             "of each, comma-separated; with a model from --checkpoint or --load nothing trains"),
 
     CLI_GROUP("Output"),
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
@@ -257,6 +265,23 @@ static neo_status check_stdin(const options *o) {
     if (is_stdin(o->test) && !reads_only(o))
         REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
     if (is_stdin(o->valid)) REFUSE("--valid is read after every epoch: it cannot be -");
+    return NEO_OK;
+}
+
+/* --tasks: weights of losses; how many, 0: not given. */
+static neo_status parse_tasks(const char *text, float *weights, int *count) {
+    const char *p = text;
+    *count = 0;
+    while (p && (p == text || *p == ',')) {
+        char *end;
+        if (p > text) p++;
+        double weight = strtod(p, &end);
+        if (end == p || !(weight > 0 && weight <= 1e9) || *count == MAX_TASKS) break;
+        weights[(*count)++] = (float)weight;
+        p = end;
+    }
+    if (p && *p)
+        REFUSE("--tasks %s: not up to %d numbers above 0, joined by ','", text, MAX_TASKS);
     return NEO_OK;
 }
 

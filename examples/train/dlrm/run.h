@@ -11,6 +11,11 @@ typedef struct job {
     int train_count, test_count, valid_count;
 } job;
 
+/* Of each task. */
+typedef struct figures {
+    neo_metric_values of[MAX_TASKS];
+} figures;
+
 /* A reader, and the stream of its standard input, if it has one. */
 typedef struct source {
     neo_reader *reader;
@@ -33,7 +38,9 @@ typedef struct run {
     neo_exact loss;        /* since the last point of the log */
     int64_t loss_samples;
     double last_loss;      /* mean of the last point */
-    neo_tensor logits, labels, weights; /* [batch][1]: of all ranks, on rank 0 */
+    neo_tensor logits, labels; /* [batch][tasks]: of all ranks, on rank 0 */
+    neo_tensor weights;        /* [batch][1], likewise */
+    neo_tensor column[3];      /* [batch][1]: logits, labels, weights of one task, on rank 0 */
     neo_tensor own_logits;     /* of this rank, in host memory */
     neo_jsonl *log;        /* of rank 0, as are the next four */
     neo_report *report;
@@ -41,7 +48,7 @@ typedef struct run {
     neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
     int64_t epoch_samples;
     cli_best best;         /* epoch and log loss; on all ranks */
-    neo_metric_values test, valid;
+    figures test, valid;
     int tested;            /* on all ranks */
     int stopped;           /* by a signal; on all ranks */
     int saved;             /* the checkpoint of `step` is there */
@@ -90,23 +97,47 @@ static neo_status log_point(run *r, double lr) {
     return agree(r->me.comm, log_loss(r, lr));
 }
 
+/* "test", or of several tasks "test" SEPARATOR "click". */
+static void name_task(const run *r, const char *name, const char *separator, int task,
+                      char text[128]) {
+    snprintf(text, 128, r->m.tasks > 1 ? "%s%s%.90s" : "%s", name, separator,
+             neo_schema_label(r->m.schema, task).name);
+}
+
 /* name: "test" or "valid". */
-static neo_status log_values(run *r, const char *name, const neo_metric_values *values) {
-    char key[32];
-    if (r->report) {
-        TRY(neo_report_point(r->report, "Test AUC", name, (double)r->step, values->auc));
-        TRY(neo_report_point(r->report, "Test log loss", name, (double)r->step, values->logloss));
+static neo_status log_values(run *r, const char *name, const figures *values) {
+    char key[160], task[128];
+    for (int t = 0; r->report && t < r->m.tasks; t++) {
+        const neo_metric_values *v = &values->of[t];
+        name_task(r, name, " ", t, task);
+        TRY(neo_report_point(r->report, "Test AUC", task, (double)r->step, v->auc));
+        TRY(neo_report_point(r->report, "Test log loss", task, (double)r->step, v->logloss));
     }
     if (!r->log) return NEO_OK;
-    const struct { const char *name; double value; } figures[] = {
-        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne},
-        {"pr_auc", values->pr_auc}, {"mse", values->mse}, {"mae", values->mae}};
     neo_jsonl_int(r->log, "step", r->step);
-    for (int i = 0; i < 6; i++) {
-        snprintf(key, sizeof key, "%s_%s", name, figures[i].name);
-        neo_jsonl_number(r->log, key, figures[i].value);
+    for (int t = 0; t < r->m.tasks; t++) {
+        const neo_metric_values *v = &values->of[t];
+        const struct { const char *name; double value; } all[] = {
+            {"auc", v->auc}, {"logloss", v->logloss}, {"ne", v->ne}, {"pr_auc", v->pr_auc},
+            {"mse", v->mse}, {"mae", v->mae}, {"calibration", v->calibration},
+            {"accuracy", v->accuracy}};
+        name_task(r, name, "_", t, task);
+        for (int i = 0; i < 8; i++) {
+            snprintf(key, sizeof key, "%s_%s", task, all[i].name);
+            neo_jsonl_number(r->log, key, all[i].value);
+        }
     }
     return neo_jsonl_end(r->log);
+}
+
+/* The log loss of all tasks together, as the training's loss is made. */
+static double total_loss(const run *r, const figures *values) {
+    double sum = 0;
+    if (r->m.tasks == 1) return values->of[0].logloss;
+    for (int t = 0; t < r->m.tasks; t++)
+        if (values->of[t].count)
+            sum += (double)neo_schema_label(r->m.schema, t).weight * values->of[t].logloss;
+    return sum;
 }
 
 /* Saves a checkpoint, if the run has not diverged. Collective. */

@@ -10,7 +10,7 @@
 /* Words that a resumed run must agree with: its numeric definition. */
 static neo_status define_numbers(run *r) {
     const options *o = r->o;
-    char word[32];
+    char word[32], tasks[2048] = "";
     const struct { const char *key; int64_t value; } numbers[] = {
         {"row_buckets", row_buckets(r->m.ctx, o)}, {"batch", o->batch}, {"shuffle", o->shuffle}};
     const struct { const char *key, *value; } words[] = {
@@ -26,7 +26,13 @@ static neo_status define_numbers(run *r) {
     }
     for (int i = 0; i < count; i++)
         TRY(neo_state_define(r->m.state, words[i].key, words[i].value));
-    return NEO_OK;
+    for (int t = 0; r->m.tasks > 1 && t < r->m.tasks; t++) {
+        neo_label label = neo_schema_label(r->m.schema, t);
+        size_t used = strlen(tasks);
+        snprintf(tasks + used, sizeof tasks - used, "%s%.90s %.9g", t ? ", " : "", label.name,
+                 (double)label.weight);
+    }
+    return *tasks ? neo_state_define(r->m.state, "tasks", tasks) : NEO_OK;
 }
 
 static neo_status create_state(run *r) {
@@ -70,7 +76,8 @@ static neo_status load_weights(run *r) {
 /* Reading only needs the weights: state of another --optimizer than this run's is left out. Where
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
-    static const char *const options[] = {": model is ", ": cross is ", ": wukong is "};
+    static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
+                                          ": tasks is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
@@ -80,7 +87,7 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (strstr(neo_last_error(), options[i])) return status;
     return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }
@@ -190,20 +197,31 @@ static neo_status report_tensors(run *r) {
     return NEO_OK;
 }
 
+/* The figures of a task on the test data, if there is any. */
+static neo_status report_figures(run *r, int task) {
+    const neo_metric_values *v = &r->test.of[task];
+    const struct { const char *name, *format; double value; } facts[] = {
+        {"Test AUC", "%.4f", v->auc}, {"Test log loss", "%.4f", v->logloss},
+        {"Normalized entropy", "%.4f", v->ne}, {"Calibration", "%.3f", v->calibration},
+        {"Accuracy", "%.4f", v->accuracy}, {"PR-AUC", "%.4f", v->pr_auc},
+        {"Mean squared error", "%.4f", v->mse}, {"Mean absolute error", "%.4f", v->mae}};
+    char name[128], text[64];
+    for (int i = 0; v->count && i < 8; i++) {
+        snprintf(text, sizeof text, facts[i].format, facts[i].value);
+        snprintf(name, sizeof name, r->m.tasks > 1 ? "%s, %.90s" : "%s", facts[i].name,
+                 neo_schema_label(r->m.schema, task).name);
+        TRY(neo_report_fact(r->report, name, text));
+    }
+    return NEO_OK;
+}
+
 static neo_status write_report(run *r, double samples_per_s) {
     static const char *const charts[] = {"Training loss", "Learning rate", "Test AUC",
                                          "Test log loss"};
     char text[64];
-    const struct { const char *name, *format; double value; } facts[] = {
-        {"Test AUC", "%.4f", r->test.auc}, {"Test log loss", "%.4f", r->test.logloss},
-        {"Normalized entropy", "%.4f", r->test.ne}, {"Calibration", "%.3f", r->test.calibration},
-        {"Accuracy", "%.4f", r->test.accuracy}, {"PR-AUC", "%.4f", r->test.pr_auc},
-        {"Mean squared error", "%.4f", r->test.mse}, {"Mean absolute error", "%.4f", r->test.mae},
-        {"Samples per second", "%.0f", samples_per_s}};
-    for (int i = r->test.count ? 0 : 8; i < 9; i++) { /* the last one needs no test data */
-        snprintf(text, sizeof text, facts[i].format, facts[i].value);
-        TRY(neo_report_fact(r->report, facts[i].name, text));
-    }
+    for (int t = 0; t < r->m.tasks; t++) TRY(report_figures(r, t));
+    snprintf(text, sizeof text, "%.0f", samples_per_s);
+    TRY(neo_report_fact(r->report, "Samples per second", text));
     for (int i = 0; i < 4; i++) TRY(neo_report_axis(r->report, charts[i], "step", ""));
     TRY(report_tensors(r));
     return neo_report_write(r->report, r->o->report);
@@ -211,10 +229,10 @@ static neo_status write_report(run *r, double samples_per_s) {
 
 /* ---- all of it ---- */
 
-/* [batch][1] in host memory, also where the context has a device. */
-static neo_status host_column(run *r, neo_tensor *t) {
-    void *data = neo_alloc(r->m.ctx, (size_t)r->o->batch * sizeof(float));
-    *t = data ? neo_tensor_2d(data, NEO_F32, r->o->batch, 1) : neo_tensor_none();
+/* [batch][columns] in host memory, also where the context has a device. */
+static neo_status host_columns(run *r, int64_t columns, neo_tensor *t) {
+    void *data = neo_alloc(r->m.ctx, (size_t)(r->o->batch * columns) * sizeof(float));
+    *t = data ? neo_tensor_2d(data, NEO_F32, r->o->batch, columns) : neo_tensor_none();
     return data ? NEO_OK : out_of_memory();
 }
 
@@ -229,11 +247,12 @@ static neo_status prepare(run *r) {
     TRY(create_dense(&r->m, r->o));
     neo_exact_zero(&r->loss);
     r->own_logits = r->m.logit;
-    if (neo_ctx_device(r->m.ctx)) TRY(host_column(r, &r->own_logits));
+    if (neo_ctx_device(r->m.ctx)) TRY(host_columns(r, r->m.tasks, &r->own_logits));
     if (r->me.rank) return NEO_OK;
-    if (neo_schema_is_sample_weighted(r->m.schema)) TRY(host_column(r, &r->weights));
-    TRY(host_column(r, &r->logits));
-    return host_column(r, &r->labels);
+    if (neo_schema_is_sample_weighted(r->m.schema)) TRY(host_columns(r, 1, &r->weights));
+    for (int i = 0; i < 3; i++) TRY(host_columns(r, 1, &r->column[i]));
+    TRY(host_columns(r, r->m.tasks, &r->logits));
+    return host_columns(r, r->m.tasks, &r->labels);
 }
 
 /* Reads the first batch of the test and the validation data: that a file is missing, or has another
@@ -285,6 +304,7 @@ static void tear_down(run *r) {
     neo_tensor_free(r->m.ctx, &r->logits);
     neo_tensor_free(r->m.ctx, &r->labels);
     neo_tensor_free(r->m.ctx, &r->weights);
+    for (int i = 0; i < 3; i++) neo_tensor_free(r->m.ctx, &r->column[i]);
     destroy_model(&r->m);
     if (r->me.rank) return;
     free(r->me.job->model);

@@ -4,9 +4,15 @@
 #include "plan.h"
 
 /* Copies dense numbers and labels of a batch to the device, if there is one. The tables take ids
-   from the host. Without dense numbers there is a 1 in their place. */
+   from the host. Without dense numbers there is a 1 in their place; of several labels a missing one
+   has weight 0. */
 static neo_status bring(model *m, neo_batch *batch) {
     int given = m->ones.data == NULL;
+    if (m->tasks > 1) {
+        neo_batch_tasks(m->schema, batch, m->task_label, m->task_weight);
+        batch->label = neo_tensor_2d(m->task_label, NEO_F32, batch->size, m->tasks);
+        batch->weight = neo_tensor_2d(m->task_weight, NEO_F32, batch->size, m->tasks);
+    }
     if (!given) batch->dense = neo_tensor_rows(m->ones, 0, batch->size);
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     neo_tensor dense = neo_tensor_rows(m->dense_in, 0, batch->size);
@@ -16,7 +22,7 @@ static neo_status bring(model *m, neo_batch *batch) {
     TRY(neo_tensor_copy(m->ctx, batch->label, label));
     if (batch->weight.data) {
         neo_tensor weight = neo_tensor_rows(m->weight, 0, batch->size);
-        weight = neo_tensor_reshape(weight, 1, &batch->size);
+        if (batch->weight.ndim == 1) weight = neo_tensor_reshape(weight, 1, &batch->size);
         TRY(neo_tensor_copy(m->ctx, batch->weight, weight));
         batch->weight = weight;
     }
