@@ -4791,6 +4791,11 @@ static int64_t neo__file_size(const neo__file *f) {
     if (GetFileType(f->handle) != FILE_TYPE_DISK || !GetFileSizeEx(f->handle, &size)) return -1;
     return (int64_t)size.QuadPart;
 }
+NEO__UNUSED static int64_t neo__file_changed(const neo__file *f) {
+    FILETIME t;
+    if (!GetFileTime(f->handle, NULL, NULL, &t)) return 0;
+    return (int64_t)((uint64_t)t.dwHighDateTime << 32 | t.dwLowDateTime);
+}
 NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
     return FlushFileBuffers(f->handle) ? NEO_OK : neo__file_fail(f->path, "flush to disk");
 }
@@ -4972,6 +4977,16 @@ static int64_t neo__file_size(const neo__file *f) {
     struct stat info;
     if (fstat(f->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
     return (int64_t)info.st_size;
+}
+/* neo__file_changed: a number for the time of its last change, as fine as the system tells it. */
+NEO__UNUSED static int64_t neo__file_changed(const neo__file *f) {
+    struct stat info;
+    if (fstat(f->fd, &info) != 0) return 0;
+#if defined(__linux__)
+    return (int64_t)info.st_mtim.tv_sec * 1000000000 + (int64_t)info.st_mtim.tv_nsec;
+#else
+    return (int64_t)info.st_mtime * 1000000000;
+#endif
 }
 /* fsync, which on macOS ends at the disk's own cache: F_FULLFSYNC, where there is one, does not. */
 NEO__UNUSED static int neo__fd_sync(int fd) {

@@ -37,9 +37,9 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
      >>schema >>reader
-     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
-     >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm >>impl-synthetic
-     >>impl-describe >>impl-formats
+     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-index
+     >>impl-source >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm
+     >>impl-synthetic >>impl-describe >>impl-formats
 */
 #ifndef NEO_DATA_H
 #define NEO_DATA_H
@@ -100,7 +100,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
        <name> <what>...          where what is one or more of
      label [positive=W,W]        1 if the field is one of the words; without positive=, a number
                                  in [0, 1]. If no label of the files is one of the words,
-                                 neo_schema_fit fails, and a reader logs a warning
+                                 neo_schema_fit fails, and a reader logs a warning (of the lines
+                                 that it parses)
      label [...] [weight=W]      each of several labels is one task (its loss times W, default 1),
                                  called as its column; a sample may lack some: the field is missing
      dense [log] [shift=a] [scale=b] [missing=c]
@@ -293,9 +294,17 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    order for any number of threads; a position saved and sought resumes exactly.
    On W ranks there is one global order too: a batch is cut into the leaves of the context (see
    >>leaves), and each rank gets the samples of its leaves. So 1, 2, 3 or 8 ranks see the same
-   samples in the same leaves, and a run saved on 4 ranks resumes on 3. Every rank parses the whole
-   input, as lines that are skipped move all that follow: text costs each rank as much as it costs
-   one rank alone. Of other formats in file order a rank reads its own rows only.
+   samples in the same leaves, and a run saved on 4 ranks resumes on 3.
+   In file order each rank reads its own part: of formats without lines its rows; of text its lines
+   and a few beside them, of which it parses its own only, so all ranks together parse each line
+   once. The whole input is parsed on every rank with shuffle_window; where bad rows or lines are
+   skipped, as these move all that follow; and of text from standard input or a pipe (so of all that
+   is unpacked on the way), or of less than 4 MiB in all.
+   Where lines of text are is looked up once: neo_reader_open on several ranks leaves
+   <path>.neoindex beside each file, of 1/2700 of its size, which later ones use while size, time of
+   change and both ends of the text are the same. A run whose rank 0 opens its reader before the
+   others looks through the text once. Where the file cannot be written, every rank makes the index
+   anew at each open, in memory, without a word.
    Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
    ------------------------------------------------------------------------ */
@@ -349,8 +358,9 @@ NEO_API void neo_reader_close(neo_reader *reader);
    NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
    the largest batch.
    Ranks    All get the same number of batches, empty ones included, and NEO_END after the same one.
-            A bad line is found by all at the same batch. What only one finds (its disk fails; a bad
-            row of npy that it alone reads) the others learn by neo_comm_agree on the status.
+            A bad line is found at the same batch as by one rank: by all of them, or by the one that
+            alone parses it. What only one finds (a bad row, too; its disk fails) the others learn
+            by neo_comm_agree on the status.
    Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
    there;
             NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
@@ -385,10 +395,12 @@ typedef struct neo_reader_stats {
     int64_t bad_lines;      /* skipped in this epoch so far (since a seek: from there on) */
     int64_t bytes;          /* of this epoch up to the delivered batch: for a progress bar */
     int64_t total_bytes;    /* of all files; 0 when unknown */
-    int64_t total_samples;  /* of an epoch, over all ranks; 0 when unknown (text) */
+    int64_t total_samples;  /* of an epoch, over all ranks; 0 when unknown (text without index) */
     int64_t stall_ns;       /* time neo_reader_next waited for a batch, all epochs */
     int64_t stall_count;
     int64_t grow_count;     /* times a buffer grew: only features of several ids do that */
+    int64_t parsed_bytes;   /* of the lines that this rank has made samples of, in this epoch and
+                               as far as it has read ahead */
 } neo_reader_stats;
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
 
@@ -1869,6 +1881,7 @@ typedef struct neo__issue {
 /* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
 typedef struct neo__share {
     int64_t batch, total;   /* samples of a whole batch, of all */
+    int64_t window;         /* from one place that all ranks know to the next */
     int shards, first, end; /* it has leaves [first, end) of them */
 } neo__share;
 
@@ -1883,8 +1896,10 @@ typedef struct neo__block {
     int file_end;            /* the last block of its file */
     neo__plane *planes;      /* [plane_count] */
     int end;                 /* nothing is left: this block holds nothing */
-    const neo__share *share; /* rows to parse; NULL: all */
-    int64_t sample;          /* its first row, as the share counts */
+    const neo__share *share; /* rows or lines to parse; NULL: all */
+    int64_t sample;          /* its first one, as the share counts */
+    int64_t samples;         /* of its text, bad ones too; with a share */
+    int passed;              /* count samples of other ranks, which were not read */
     neo_status status;       /* of reading */
     char error[NEO__ERROR_BYTES];
     /* from parsing */
@@ -1897,6 +1912,8 @@ typedef struct neo__block {
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
     int64_t bad;
+    int64_t labels;       /* lines that this rank made samples of */
+    int64_t parsed_bytes; /* of them */
     int64_t positive;     /* labels that are one of the words of positive= */
     neo__labels negative; /* the first others, while there is none */
     int failed;           /* stopped at issues[0] */
@@ -1939,6 +1956,8 @@ typedef struct neo__format {
     const char *(*line)(const neo_schema *schema, const neo__parse_options *options,
                         neo__block *block, const char *p, neo__parsed *line);
     size_t (*least)(const neo_schema *schema, int unlabeled);
+    /* 1: `line` makes a sample of [p, end), or refuses it; 0: it holds none. NULL: always 1. */
+    int (*holds)(const neo_schema *schema, const char *p, const char *end);
 } neo__format;
 static const neo__format *neo__format_of(const neo_schema *schema);
 
@@ -2525,16 +2544,24 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
     neo__issue_set(issue, NEO_ERR_FORMAT, 1, "every field is the name of its column");
     return 0;
 }
+static int neo__delimited_comment(const neo_schema *schema, const char *line, const char *end) {
+    for (int32_t i = 0; i < schema->comment_count; i++) {
+        neo__text c = schema->comments[i];
+        if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return 1;
+    }
+    return 0;
+}
+static int neo__delimited_holds(const neo_schema *schema, const char *line, const char *end) {
+    neo__issue issue;
+    return !neo__delimited_comment(schema, line, end) || !neo__line_whole(line, end, &issue);
+}
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
 static int neo__delimited_sample(const neo_schema *schema, const neo__parse_options *options,
                                  neo__block *block, const char *line, const char *end,
                                  float *record, neo__issue *issue, neo_status *fit_status) {
     int labeled;
     if (!neo__line_whole(line, end, issue)) return 0;
-    for (int32_t i = 0; i < schema->comment_count; i++) {
-        neo__text c = schema->comments[i];
-        if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
-    }
+    if (neo__delimited_comment(schema, line, end)) return -1;
     if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue))
         return 0;
     int64_t start = block->id_count;
@@ -2589,6 +2616,7 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
 static const char *neo__block_start(neo__block *b) {
     const char *p = b->raw, *end = b->raw + b->raw_bytes;
     b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
+    b->labels = b->parsed_bytes = 0;
     b->failed = b->issue_count = b->negative.count = 0;
     if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
@@ -2596,13 +2624,40 @@ static const char *neo__block_start(neo__block *b) {
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
     return p;
 }
+/* 1: the line [p, stop), without its \n, is a sample or a bad line; 0: blank, or a comment. */
+NEO__INLINE int neo__line_holds(const neo_schema *schema, const char *p, const char *stop) {
+    if (stop > p && stop[-1] == '\r') stop--;
+    const neo__format *format = neo__format_of(schema);
+    return p < stop && (!format->holds || format->holds(schema, p, stop));
+}
+/* The next run of own samples of a block with a share, of so many, from sample i on: its begin;
+   *stop is its end. */
+static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t count, int64_t *stop) {
+    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + count, stop);
+    *stop -= base;
+    return mine - base;
+}
+/* Pass over the line at *p, which is another rank's. 0: it holds no sample, so it is nobody's. */
+static int neo__block_other(const neo_schema *schema, neo__block *block, const char **p) {
+    const char *end = block->raw + block->raw_bytes;
+    const char *stop = (const char *)memchr(*p, '\n', (size_t)(end - *p));
+    if (!neo__line_holds(schema, *p, stop)) return 0;
+    if (schema->multi)
+        neo__record_empty(schema, block, neo__block_record(schema, block, block->count));
+    *p = stop + 1;
+    block->end_offset[block->count] = (uint32_t)(*p - block->raw);
+    block->end_line[block->count++] = (uint32_t)++block->lines;
+    return 1;
+}
 /* Parses all of the block, which for a format without lines is one of rows. Returns NEO_ERR_MEMORY
    only (while fitting). */
 static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_options *options,
                                    neo__block *block) {
     const neo__format *format = neo__format_of(schema);
     if (format->parse) return format->parse(schema, options, block);
+    if (block->passed) return NEO_OK;
     const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
+    int64_t mine = 0, stop = 0;
     neo__parsed line;
     line.fit = NEO_OK;
     while (p < end && !block->failed && line.fit == NEO_OK) {
@@ -2612,6 +2667,9 @@ static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_op
             continue;
         }
         NEO_ASSERT(block->count < block->capacity);
+        if (block->share && block->count == stop)
+            mine = neo__block_mine(block, block->count, block->samples, &stop);
+        if (block->count < mine && neo__block_other(schema, block, &p)) continue;
         line.record = neo__block_record(schema, block, block->count);
         const char *next = format->line(schema, options, block, p, &line);
         if (line.sample == 0) neo__block_bad(block, options, &line.issue);
@@ -2619,6 +2677,8 @@ static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_op
         if (line.sample == 1) {
             block->end_offset[block->count] = (uint32_t)(next - block->raw);
             block->end_line[block->count] = (uint32_t)block->lines;
+            block->labels++;
+            block->parsed_bytes += NEO__MIN(next - block->raw, block->bytes) - (p - block->raw);
             if (options->fit || options->sizes) block->taken++;
             else block->count++;
         }
@@ -2631,12 +2691,229 @@ NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 /* ---------------------------------------------------------------------------
+   >>impl-index
+
+   Where the samples of a file are: a mark for every 64 KiB or so of text, behind the line of a
+   sample, with the samples and lines before it. By it a rank finds its own samples without the text
+   before them. It comes of one look for line ends, in a fraction of the time of parsing, and is
+   kept beside the text, as <path>.neoindex; little-endian:
+     "NEOINDEX", then u64s: 1, bytes of the text, time of its last change in ns, a hash of what says
+     which lines hold samples, CRC-32C of its first and last 4 KiB, samples, lines, number of marks;
+     for each mark offset, samples, lines; u32 CRC-32C of all that
+   One that is damaged or not of this text as it is now is made again. Ranks that write it at once
+   write the same bytes. Where it cannot be written it is kept in memory alone.
+   A sample is here what a parser makes one of or refuses: with the first bad line reading ends.
+   ------------------------------------------------------------------------ */
+enum {
+    NEO__INDEX_STEP = 65536,
+    NEO__INDEX_ENDS = 4096,
+    NEO__INDEX_HEAD = 72,
+    NEO__INDEX_KEY = 48 /* bytes of the head that say of what it is */
+};
+#ifndef NEO__INDEX_LEAST
+#define NEO__INDEX_LEAST (4 << 20) /* bytes of text: less is parsed faster than found */
+#endif
+typedef struct neo__mark {
+    int64_t offset, samples, lines; /* the last two: before it, in the file */
+} neo__mark;
+typedef struct neo__index {
+    neo__mark *marks;
+    int64_t count;
+    neo__mark end; /* of the file */
+} neo__index;
+/* A look for line ends. */
+typedef struct neo__scan {
+    const neo_schema *schema;
+    neo__mark at;
+    int64_t skip;      /* lines from here on that hold no sample */
+    neo__index *index; /* gets the marks; or NULL */
+} neo__scan;
+NEO__HOT_BEGIN
+/* Whole lines, each with its \n. */
+static void neo__scan_lines(neo__scan *scan, const char *p, const char *end) {
+    neo__index *index = scan->index;
+    int64_t next = !index ? INT64_MAX
+                   : (index->count ? index->marks[index->count - 1].offset : 0) + NEO__INDEX_STEP;
+    if (scan->at.offset == 0 && end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+        p += 3, scan->at.offset += 3; /* UTF-8 mark */
+    while (p < end) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        scan->at.offset += stop + 1 - p;
+        scan->at.lines++;
+        if (scan->skip > 0) {
+            scan->skip--;
+        } else if (neo__line_holds(scan->schema, p, stop)) {
+            scan->at.samples++;
+            if (scan->at.offset >= next) {
+                index->marks[index->count++] = scan->at;
+                next = scan->at.offset + NEO__INDEX_STEP;
+            }
+        }
+        p = stop + 1;
+    }
+}
+NEO__HOT_END
+/* The text from where the scan is up to `end`, by a buffer of a block's bytes and one more. Of a
+   line longer than that the beginning is looked at, which is bad enough. */
+static neo_status neo__scan_file(neo__scan *scan, const neo__file *file, int64_t end, char *text) {
+    int64_t from = scan->at.offset;
+    size_t held = 0, cut;
+    while (from < end || held > 0) {
+        size_t bytes = (size_t)NEO__MIN((int64_t)(NEO__CHUNK_BYTES - held), end - from);
+        NEO__TRY(neo__file_read_at(file, from, text + held, bytes));
+        from += (int64_t)bytes;
+        cut = held += bytes;
+        while (cut > 0 && text[cut - 1] != '\n') cut--;
+        if (from == end && cut < held) text[cut = held++] = '\n', cut++;
+        neo__scan_lines(scan, text, text + cut);
+        held -= cut;
+        memmove(text, text + cut, held);
+        if (held < NEO__CHUNK_BYTES) continue;
+        held = NEO__CHUNK_BYTES / 2 + 1;
+        scan->at.offset += NEO__CHUNK_BYTES - (int64_t)held;
+    }
+    scan->at.offset = end;
+    return NEO_OK;
+}
+static uint64_t neo__index_rule(const neo_schema *schema) {
+    uint64_t h = neo__mix64((uint64_t)schema->skip_lines * 2 + (uint64_t)schema->header + 1);
+    h = neo__mix64(h + (neo__format_of(schema)->holds ? (uint64_t)schema->format : 0));
+    for (int32_t i = 0; i < schema->comment_count; i++)
+        h = neo__mix64(h + neo__hash_bytes(schema->comments[i].p, schema->comments[i].bytes));
+    return neo__mix64(h + NEO__LINE_BYTES);
+}
+/* The head of a file's index. */
+static neo_status neo__index_head(const neo_schema *schema, const neo__file *file, int64_t size,
+                                  char *head) {
+    char ends[2 * NEO__INDEX_ENDS];
+    size_t part = (size_t)NEO__MIN(size, (int64_t)NEO__INDEX_ENDS);
+    NEO__TRY(neo__file_read_at(file, 0, ends, part));
+    NEO__TRY(neo__file_read_at(file, size - (int64_t)part, ends + part, part));
+    memcpy(head, "NEOINDEX", 8);
+    head = neo__put_le(head + 8, 1, 8);
+    head = neo__put_le(head, (uint64_t)size, 8);
+    head = neo__put_le(head, (uint64_t)neo__file_changed(file), 8);
+    head = neo__put_le(head, neo__index_rule(schema), 8);
+    neo__put_le(head, neo_crc32c(0, ends, 2 * part), 8);
+    return NEO_OK;
+}
+static int neo__mark_take(neo__bytes_in *in, neo__mark *mark) {
+    return neo__take_count(in, &mark->offset) && neo__take_count(in, &mark->samples) &&
+           neo__take_count(in, &mark->lines);
+}
+/* The marks of an index that was kept. 0: it is not of this file, or damaged. */
+static int neo__index_take(const char *text, int64_t bytes, const char *head, neo__index *index) {
+    neo__bytes_in in = {text + NEO__INDEX_KEY, text + bytes};
+    neo__mark before = {0, 0, 0};
+    uint64_t crc = 0;
+    int64_t size = index->end.offset, count = 0;
+    if (bytes < NEO__INDEX_HEAD + 4 || memcmp(text, head, NEO__INDEX_KEY) != 0) return 0;
+    in.end = text + bytes - 4;
+    neo__bytes_in tail = {in.end, text + bytes};
+    if (!neo__take_le(&tail, 4, &crc) || crc != neo_crc32c(0, text, (size_t)bytes - 4)) return 0;
+    if (!neo__take_count(&in, &index->end.samples) || !neo__take_count(&in, &index->end.lines) ||
+        !neo__take_count(&in, &count) || count != (in.end - in.p) / 24 || (in.end - in.p) % 24)
+        return 0;
+    if (count > size / NEO__INDEX_STEP) return 0;
+    for (int64_t i = 0; i < count; i++) {
+        neo__mark *mark = &index->marks[i];
+        if (!neo__mark_take(&in, mark) || mark->offset <= before.offset || mark->offset > size ||
+            mark->samples <= before.samples || mark->samples > index->end.samples)
+            return 0;
+        before = *mark;
+    }
+    index->count = count;
+    return 1;
+}
+/* The index kept beside the text. *found 0: there is none that is good. */
+static neo_status neo__index_load(neo_ctx *ctx, const char *path, const char *head,
+                                  neo__index *index, int *found) {
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_reader_open"};
+    neo__path_kind kind = NEO__PATH_NONE;
+    char *text = NULL;
+    int64_t bytes = 0;
+    *found = 0;
+    if (neo__path_look(path, &kind) != NEO_OK || kind != NEO__PATH_FILE) return NEO_OK;
+    const int64_t most = index->end.offset / NEO__INDEX_STEP * 24 + NEO__INDEX_HEAD + 4;
+    neo_status status = neo__file_load(&arena, path, most, &text, &bytes);
+    if (status == NEO_OK && text) *found = neo__index_take(text, bytes, head, index);
+    neo__arena_free(&arena);
+    return status == NEO_ERR_MEMORY ? status : NEO_OK;
+}
+/* Keep an index beside the text. What fails only makes another open look for it again. */
+static void neo__index_keep(const char *path, const char *head, const neo__index *index) {
+    char partial[NEO__PATH_BYTES], words[24];
+    neo__file file;
+    neo__out out;
+    int n = snprintf(partial, sizeof partial, "%s.partial", path);
+    if (n >= (int)sizeof partial || neo__file_open(&file, partial, NEO__FILE_CREATE) != NEO_OK)
+        return;
+    neo__out_begin(&out, &file);
+    neo__out_bytes(&out, head, NEO__INDEX_HEAD);
+    for (int64_t i = 0; i < index->count; i++) {
+        char *p = neo__put_le(words, (uint64_t)index->marks[i].offset, 8);
+        p = neo__put_le(p, (uint64_t)index->marks[i].samples, 8);
+        neo__put_le(p, (uint64_t)index->marks[i].lines, 8);
+        neo__out_bytes(&out, words, sizeof words);
+    }
+    neo_status status = neo__out_flush(&out);
+    neo__put_le(words, out.crc, 4);
+    neo__out_bytes(&out, words, 4);
+    if (status == NEO_OK) status = neo__out_flush(&out);
+    neo_status closed = neo__file_close(&file);
+    if (status != NEO_OK || closed != NEO_OK || neo__path_rename(partial, path) != NEO_OK)
+        (void)neo__file_remove(partial);
+}
+/* The index of a text: the one kept beside it, or a new one, which is then kept. `text` as for
+   neo__scan_file. */
+static neo_status neo__index_make(const neo_schema *schema, neo__arena *arena, const char *path,
+                                  char *text, neo__index *index) {
+    char head[NEO__INDEX_HEAD], beside[NEO__PATH_BYTES];
+    neo__scan scan = {schema, {0, 0, 0}, schema->skip_lines + schema->header, index};
+    neo__file file;
+    int found = 0, named = snprintf(beside, sizeof beside, "%s.neoindex", path);
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    const int64_t size = NEO__MAX(neo__file_size(&file), 0);
+    index->end.offset = size;
+    neo_status status = NEO__ARENA(arena, index->marks, size / NEO__INDEX_STEP + 1);
+    if (status == NEO_OK) status = neo__index_head(schema, &file, size, head);
+    if (status == NEO_OK && named < (int)sizeof beside)
+        status = neo__index_load(schema->ctx, beside, head, index, &found);
+    if (status == NEO_OK && !found) {
+        index->count = 0;
+        status = neo__scan_file(&scan, &file, size, text);
+    }
+    (void)neo__file_close(&file);
+    if (status != NEO_OK || found) return status;
+    if (index->count && index->marks[index->count - 1].offset > size)
+        index->marks[index->count - 1].offset = size; /* of a line without \n */
+    index->end = scan.at;
+    char *p = neo__put_le(head + NEO__INDEX_KEY, (uint64_t)scan.at.samples, 8);
+    p = neo__put_le(p, (uint64_t)scan.at.lines, 8);
+    neo__put_le(p, (uint64_t)index->count, 8);
+    if (named < (int)sizeof beside) neo__index_keep(beside, head, index);
+    return NEO_OK;
+}
+/* The last mark with at most so many samples before it; NULL: the start of the file. */
+static const neo__mark *neo__index_before(const neo__index *index, int64_t samples) {
+    int64_t low = 0, high = index->count; /* marks before low have at most that */
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (index->marks[middle].samples <= samples) low = middle + 1;
+        else high = middle;
+    }
+    return low ? &index->marks[low - 1] : NULL;
+}
+/* ---------------------------------------------------------------------------
    >>impl-source
 
    A source hands out its files' text in blocks of whole lines, one after another: it fills a
    block, cuts it at the last line end and carries the rest over to the next. Blocks never span
    files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
-   with a share, the rows of other ranks are there in number only.
+   with a share, the rows of other ranks are there in number only. So is text, with an index: a
+   block of a rank's own text, and what lies beside it up to the next mark, is followed by one that
+   was not read, up to the mark before the next own sample, or before one where a window begins, as
+   that place is the same on all ranks to the byte.
    One thread at a time.
    ------------------------------------------------------------------------ */
 struct neo__source {
@@ -2654,14 +2931,17 @@ struct neo__source {
     int at_end;         /* of the file: the carry is all that is left */
     int64_t skip_lines; /* lines at the start of the file still to be skipped */
     neo__file handle;
-    char *carry; /* [NEO__CHUNK_BYTES] */
+    char *carry; /* [NEO__CHUNK_BYTES + 1] */
     size_t carry_bytes;
     neo__head head;   /* of this file, if the schema has headers */
     neo__text *names; /* [NEO__COLUMNS_MAX] of it */
     int64_t rows;     /* of this file, in a format without lines */
     const int64_t *file_rows; /* of the files before file i, as they were at open; or NULL */
-    const neo__share *share;  /* or NULL */
-    int64_t sample;           /* rows handed out since the last seek */
+    neo__share *share;        /* or NULL */
+    int64_t sample;           /* rows, or samples with an index, handed out since the last seek */
+    neo__index *index;        /* [path_count] of text; or NULL: it is read whole */
+    neo__mark at;             /* with an index: what has been handed out of this file */
+    int sought;               /* since then no file was opened */
     neo__file files[NEO__ROW_FILES];
     neo__plane *planes; /* [plane_count] */
     char *row_path;     /* [NEO__ROW_FILES][NEO__PATH_BYTES] */
@@ -2868,6 +3148,23 @@ static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
                                        (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
     return NEO_OK;
 }
+/* Count the samples before the place in a file just opened; the carry is empty. */
+static neo_status neo__source_locate(neo__source *source) {
+    const neo__index *index = &source->index[source->file];
+    const neo_schema *schema = source->schema;
+    neo__scan scan = {schema, {0, 0, 0}, schema->skip_lines + schema->header, NULL};
+    for (int64_t i = index->count; i > 0 && scan.at.offset == 0; i--)
+        if (index->marks[i - 1].offset <= source->offset) scan.at = index->marks[i - 1];
+    if (scan.at.offset > 0) scan.skip = 0;
+    NEO__TRY(neo__scan_file(&scan, &source->handle, source->offset, source->carry));
+    source->at = scan.at;
+    if (!source->sought) return NEO_OK;
+    source->sought = 0;
+    source->share->total = -scan.at.samples;
+    for (int32_t i = source->file; i < source->path_count; i++)
+        source->share->total += source->index[i].end.samples;
+    return NEO_OK;
+}
 static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
     const neo_schema *schema = source->schema;
@@ -2882,7 +3179,8 @@ static neo_status neo__source_open_text(neo__source *source) {
     int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
     source->piped = size < 0;
     source->head.fields = source->head.labeled = 0;
-    if (offset == 0) return NEO_OK; /* the header is in the first block, or behind it */
+    if (offset == 0) /* the header is in the first block, or behind it */
+        return source->index ? neo__source_locate(source) : NEO_OK;
     if (schema->header) NEO__TRY(neo__source_head(source, &passed));
     if (source->piped) return neo__source_drop(source, NEO__MAX(offset - passed, 0));
     source->carry_bytes = 0;
@@ -2894,13 +3192,15 @@ static neo_status neo__source_open_text(neo__source *source) {
     if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
     NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
                "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
+    if (source->index) NEO__TRY(neo__source_locate(source));
     return neo__file_seek(&source->handle, offset);
 }
 /* A line longer than a block: keep its beginning (which will be refused for its length, unless it
    holds no sample), drop the rest, if there is a use for what follows. A line of over 1 GiB is
    taken for one without end. */
 static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
-    int use = source->options->skip_bad || source->skip_lines > source->schema->header;
+    int use = source->options->skip_bad || source->index || /* another rank will refuse it */
+              source->skip_lines > source->schema->header;
     while (!source->at_end && use) {
         size_t got;
         NEO__CHECK(block->bytes < NEO__LINE_DROP, NEO_ERR_FORMAT,
@@ -2929,15 +3229,70 @@ static size_t neo__text_lines(const char *text, size_t bytes, int64_t lines) {
     }
     return (size_t)(p - text);
 }
+static neo_status neo__source_stale(const neo__source *source) {
+    return neo_fail(NEO_ERR_MISMATCH, "%s: has changed since the reader was opened",
+                    source->paths[source->file]);
+}
+/* Make a block of the text of other ranks up to the mark. */
+static neo_status neo__source_pass(neo__source *source, neo__block *block, const neo__mark *to) {
+    char before = 0;
+    NEO__TRY(neo__file_read_at(&source->handle, to->offset - 1, &before, 1));
+    if (before != '\n') return neo__source_stale(source);
+    NEO__TRY(neo__file_seek(&source->handle, to->offset));
+    block->passed = 1;
+    block->bytes = to->offset - source->offset;
+    block->count = to->samples - source->at.samples;
+    block->lines = to->lines - source->at.lines;
+    source->carry_bytes = 0;
+    source->at_end = 0;
+    source->sample += block->count;
+    source->offset = to->offset;
+    source->at = *to;
+    return NEO_OK;
+}
+/* With an index: pass over what is not needed, or say how many bytes from here on a block may have
+   so that there is little of that in it. */
+static neo_status neo__source_choose(neo__source *source, neo__block *block, size_t *most) {
+    const neo__index *index = &source->index[source->file];
+    const neo__share *share = source->share;
+    const int64_t from = source->sample, here = source->at.samples;
+    int64_t stop, end = NEO__MIN((from / share->window + 1) * share->window, share->total);
+    const int64_t own = neo__share_next(share, from, end, &stop);
+    const neo__mark *mark = neo__index_before(index, here + own - from);
+    if (source->offset > 0 && source->skip_lines == 0 && mark && mark->offset > source->offset)
+        return neo__source_pass(source, block, mark);
+    mark = neo__index_before(index, here + (own < end ? stop : end) - from - 1);
+    mark = mark ? mark + 1 : index->marks;
+    if (mark == index->marks + index->count || mark->offset <= source->offset) return NEO_OK;
+    *most = (size_t)NEO__MIN((int64_t)*most, mark->offset - source->offset);
+    return NEO_OK;
+}
+/* Count the samples of a block's text, which ends where the source is. */
+static neo_status neo__source_count(neo__source *source, neo__block *block) {
+    neo__scan scan = {source->schema, source->at, block->skip_lines, NULL};
+    neo__scan_lines(&scan, block->raw, block->raw + block->raw_bytes);
+    block->samples = scan.at.samples - source->at.samples;
+    source->sample += block->samples;
+    source->at = scan.at;
+    source->at.offset = source->offset;
+    return block->file_end && scan.at.samples != source->index[block->file].end.samples
+               ? neo__source_stale(source)
+               : NEO_OK;
+}
 static neo_status neo__source_text(neo__source *source, neo__block *block) {
+    size_t most = NEO__CHUNK_BYTES;
+    if (source->index) NEO__TRY(neo__source_choose(source, block, &most));
+    if (block->passed) return NEO_OK;
     size_t count = source->carry_bytes, got = 0;
     memcpy(block->raw, source->carry, count);
     source->carry_bytes = 0;
     block->file = source->file;
     block->offset = source->offset;
-    if (!source->at_end)
-        NEO__TRY(neo__source_fill(source, block->raw + count, NEO__CHUNK_BYTES - count, &got));
+    if (!source->at_end && count < most)
+        NEO__TRY(neo__source_fill(source, block->raw + count, most - count, &got));
     count += got;
+    if (count > 0 && count == most && most < NEO__CHUNK_BYTES && block->raw[count - 1] != '\n')
+        return neo__source_stale(source);
     if (block->offset == 0)
         NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
                                                block->raw, count, 0));
@@ -2978,7 +3333,7 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     }
     source->offset += block->bytes;
     block->file_end = source->at_end && source->carry_bytes == 0;
-    return NEO_OK;
+    return source->index ? neo__source_count(source, block) : NEO_OK;
 }
 
 /* neo__source_next: the next block; b->end when there is none. A failure is in b->status too. */
@@ -2986,8 +3341,9 @@ static neo_status neo__source_next(neo__source *source, neo__block *block) {
     block->raw_bytes = 0;
     block->bytes = block->count = 0;
     block->file_end = block->end = block->failed = 0;
-    block->lines = block->bad = block->taken = block->skip_lines = 0;
-    block->issue_count = 0;
+    block->lines = block->bad = block->taken = block->skip_lines = block->samples = 0;
+    block->labels = block->parsed_bytes = 0;
+    block->issue_count = block->passed = 0;
     block->file = source->file;
     block->offset = source->offset;
     block->share = source->share;
@@ -3017,6 +3373,7 @@ static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) 
     source->carry_bytes = 0;
     source->at_end = 0;
     source->sample = 0;
+    source->sought = 1;
 }
 static void neo__source_destroy(neo__source *source) {
     if (!source->schema) return;
@@ -3048,7 +3405,7 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     source->arena.function = function;
     source->path_count = path_count;
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
-    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES + 1));
     NEO__TRY(NEO__ARENA(&source->arena, source->row_path, (int)NEO__ROW_FILES * NEO__PATH_BYTES));
     NEO__TRY(NEO__ARENA(&source->arena, source->planes, NEO__MAX(schema->plane_count, 1)));
     if (schema->header) {
@@ -3190,7 +3547,7 @@ static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
                                      block->negative.count > NEO__LABELS ? NEO__LABELS + 1 : 0);
     tally->bad += block->bad;
     tally->line += block->lines;
-    tally->labels += block->taken;
+    tally->labels += block->labels;
     tally->positive += block->positive;
     if (tally->labels >= NEO__TALLY_LABELS) neo__tally_tell(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
@@ -3553,12 +3910,19 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     if (block->offset == 0 && block->taken == 0) neo__tally_file(&reader->windows.tally);
     int64_t n = NEO__MIN(block->count - block->taken, reader->windows.samples - window->count);
     if (n > 0) {
-        NEO__TRY(neo__window_append(reader, window, block, n));
-        int64_t next = (int64_t)block->end_offset[block->taken - 1];
+        int64_t next = block->bytes, line = block->lines;
+        if (block->passed) { /* no window begins within it, and nobody looks at these records */
+            NEO_ASSERT(n == block->count);
+            window->count += n;
+            block->taken += n;
+        } else {
+            NEO__TRY(neo__window_append(reader, window, block, n));
+            next = (int64_t)block->end_offset[block->taken - 1];
+            line = (int64_t)block->end_line[block->taken - 1];
+        }
         reader->windows.place.file = block->file;
         reader->windows.place.offset = block->offset + NEO__MIN(next, block->bytes);
-        reader->windows.place.line =
-            reader->windows.tally.line + (int64_t)block->end_line[block->taken - 1];
+        reader->windows.place.line = reader->windows.tally.line + line;
         reader->windows.seen += n;
         reader->windows.tally.samples += n;
     }
@@ -3566,6 +3930,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
         const char **paths = reader->blocks.source.paths;
         NEO__TRY(neo__tally_block(reader->schema, &reader->windows.tally, block,
                                   paths ? neo__path_name(paths[block->file]) : "synthetic"));
+        __atomic_fetch_add(&reader->stats.parsed_bytes, block->parsed_bytes, __ATOMIC_RELAXED);
         *block_done = 1;
     }
     if (window->count == reader->windows.samples) {
@@ -3797,7 +4162,7 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
-    reader->share.total = reader->extent.samples - reader->windows.place.offset;
+    reader->share.total = reader->extent.samples - reader->windows.place.offset; /* of rows */
     if (reader->extent.rows_before)
         reader->share.total -= reader->extent.rows_before[reader->windows.place.file];
     for (int i = 0; i < reader->blocks.count; i++) reader->blocks.parsed[i] = 0;
@@ -3815,7 +4180,7 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->end.number = -1;
     reader->end.status = NEO_OK;
     reader->position = *position;
-    reader->stats.samples = reader->stats.bad_lines = 0;
+    reader->stats.samples = reader->stats.bad_lines = reader->stats.parsed_bytes = 0;
     reader->stats.bytes =
         reader->extent.bytes_before
             ? reader->extent.bytes_before[reader->windows.place.file] + reader->windows.place.offset
@@ -3968,6 +4333,23 @@ static neo_status neo__reader_look_text(neo_reader *reader) {
         reader->desc.world_size);
     return NEO_OK;
 }
+/* Text in file order, enough of it, in files that can be sought: a rank parses its own samples, if
+   no bad lines are skipped, as these move all that follow. */
+static neo_status neo__reader_index(neo_reader *reader) {
+    neo__source *source = &reader->blocks.source;
+    if (reader->extent.live || reader->desc.skip_bad_lines ||
+        reader->extent.bytes < NEO__INDEX_LEAST)
+        return NEO_OK;
+    NEO__TRY(NEO__ARENA(&source->arena, source->index, source->path_count));
+    for (int32_t i = 0; i < source->path_count; i++) {
+        neo__index *index = &source->index[i];
+        NEO__TRY(neo__index_make(reader->schema, &source->arena, source->paths[i], source->carry,
+                                 index));
+        reader->extent.samples += index->end.samples;
+    }
+    source->share = &reader->share;
+    return NEO_OK;
+}
 /* The numbers that a position depends on, and how many bits of a hash of each it keeps. */
 enum {
     NEO__READER_SCHEMA, /* format << 48 ^ features << 24 ^ dense numbers */
@@ -4040,10 +4422,12 @@ static neo_status neo__reader_init(neo_reader *reader) {
     reader->share.shards = reader->ctx->repro_shards;
     reader->share.first = reader->first_leaf;
     reader->share.end = reader->end_leaf;
-    if (rows && desc->world_size > 1 && !desc->shuffle_window)
-        reader->blocks.source.share = &reader->share;
     const neo__reader_terms terms = neo__reader_terms_of(reader);
-    reader->windows.samples = neo__reader_span(reader, &terms);
+    reader->share.window = reader->windows.samples = neo__reader_span(reader, &terms);
+    if (desc->world_size > 1 && !desc->shuffle_window) {
+        if (rows) reader->blocks.source.share = &reader->share;
+        if (neo__format_of(reader->schema)->line) NEO__TRY(neo__reader_index(reader));
+    }
     reader->blocks.source.stop = &reader->stop;
     reader->check = neo__reader_key(reader, &terms);
     reader->parts = neo__reader_parts(&terms);
@@ -4255,6 +4639,7 @@ NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *posit
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     neo_reader_stats stats = r->stats;
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
+    stats.parsed_bytes = __atomic_load_n(&r->stats.parsed_bytes, __ATOMIC_RELAXED);
     return stats;
 }
 /* ---------------------------------------------------------------------------
@@ -4514,12 +4899,6 @@ static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t 
     block->id_count += schema->sample_ids;
     return 1;
 }
-/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
-static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
-    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
-    *stop -= base;
-    return mine - base;
-}
 static neo_status neo__block_parse_rows(const neo_schema *schema, const neo__parse_options *options,
                                         neo__block *block) {
     int64_t mine = 0, stop = block->bytes;
@@ -4527,7 +4906,8 @@ static neo_status neo__block_parse_rows(const neo_schema *schema, const neo__par
     for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
         float *record = neo__block_record(schema, block, block->count);
         neo__issue issue;
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (block->share && (i == 0 || i == stop))
+            mine = neo__block_mine(block, i, block->bytes, &stop);
         if (i >= mine && !neo__row_sample(schema, block, i, record, &issue)) {
             neo__block_bad(block, options, &issue);
             continue;
@@ -5634,6 +6014,12 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
     else neo__svm_place(schema, block, count, line->record);
     return next;
 }
+static int neo__svm_holds(const neo_schema *schema, const char *p, const char *end) {
+    (void)schema;
+    if (end - p > NEO__LINE_BYTES) return 1;
+    while (p < end && neo__svm_blank(*p)) p++;
+    return p == end || *p != '#';
+}
 static size_t neo__svm_least(const neo_schema *schema, int unlabeled) {
     (void)schema, (void)unlabeled;
     return 2; /* a label alone */
@@ -5859,7 +6245,8 @@ static neo_status neo__block_parse_synthetic(const neo_schema *schema,
     for (block->count = 0; block->count < block->bytes; block->count++) {
         int64_t i = block->count;
         float *record = neo__block_record(schema, block, i);
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (block->share && (i == 0 || i == stop))
+            mine = neo__block_mine(block, i, block->bytes, &stop);
         block->end_offset[i] = (uint32_t)(i + 1);
         block->end_line[i] = 0;
         if (i >= mine) {
@@ -6246,21 +6633,21 @@ NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, ne
 
    What differs between formats, in the order of neo_format.
    ------------------------------------------------------------------------ */
-#define NEO__TEXT(LINE, LEAST)                                                                     \
+#define NEO__TEXT(LINE, LEAST, HOLDS)                                                              \
     {neo__reader_look_text, neo__source_open_text, neo__source_text, neo__source_close_text, NULL, \
-     LINE, LEAST}
+     LINE, LEAST, HOLDS}
 #define NEO__ROWS(KIND)                                                                            \
     {neo__reader_look_rows,      neo__source_open_##KIND, neo__source_rows,                        \
-     neo__source_close_##KIND, neo__block_parse_rows,   NULL,             NULL}
+     neo__source_close_##KIND, neo__block_parse_rows,   NULL,             NULL, NULL}
 static const neo__format *neo__format_of(const neo_schema *schema) {
     static const neo__format formats[] = {
-        NEO__TEXT(neo__criteo_line, neo__criteo_least),
-        NEO__TEXT(neo__delimited_line, neo__delimited_least),
+        NEO__TEXT(neo__criteo_line, neo__criteo_least, NULL),
+        NEO__TEXT(neo__delimited_line, neo__delimited_least, neo__delimited_holds),
         NEO__ROWS(triple), /* npy */
         {neo__reader_look_synthetic, NULL, neo__source_synthetic, NULL, neo__block_parse_synthetic,
-         NULL, NULL},
-        NEO__TEXT(neo__svm_line, neo__svm_least), /* libsvm */
-        NEO__TEXT(neo__svm_line, neo__svm_least), /* libffm */
+         NULL, NULL, NULL},
+        NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libsvm */
+        NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libffm */
         NEO__ROWS(triple),                        /* npz */
         NEO__ROWS(binary),
     };

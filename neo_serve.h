@@ -785,7 +785,7 @@ static neo_status neo__model_columns(neo_model *model) {
     NEO__TRY(NEO__ARENA(&model->arena, model->columns, count + 1));
     for (int32_t i = 0; i < count; i++) {
         const int32_t f = i - model->dense_count;
-        if (delimited && i == schema->label_column) continue;
+        if (delimited && schema->columns[i].is_label) continue;
         if (delimited) model->columns[i] = neo__model_text(model, "%s", schema->columns[i].name);
         else if (f >= 0) model->columns[i] = neo__model_text(model, "%s", schema->feature_names[f]);
         else if (schema->format == NEO_FORMAT_CRITEO)

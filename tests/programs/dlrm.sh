@@ -893,6 +893,25 @@ printf '%s' "$(cat "$lines")" >"$W/no_newline.tsv"
 same "criteo, no newline at the end" "$(digest --data "$W/no_newline.tsv" $criteo)" "$whole"
 sed 's/$/\r/' "$lines" >"$W/crlf.tsv"
 same "criteo, CR LF" "$(digest --data "$W/crlf.tsv" $criteo)" "$whole"
+# Enough text for an index, by which each rank parses its own part.
+i=0
+while [ $i -lt 25 ]; do
+    cat "$lines"
+    i=$((i + 1))
+done >"$W/much.tsv"
+much="--data $W/much.tsv --format criteo --batch 512 $small --repro-shards 8"
+whole=$(digest $much)
+for ranks in 2 3 4; do
+    same "much text, $ranks ranks" "$(digest $much --ranks $ranks --plan rw)" "$whole"
+done
+[ -s "$W/much.tsv.neoindex" ] && pass || fail "no index beside the text"
+same "much text, saved by 2 ranks" "$(digest $much --ranks 2 --checkpoint "$W/much")" "$whole"
+same "much text, resumed by 4" "$(digest $much --epochs 2)" \
+    "$(digest $much --epochs 2 --ranks 4 --checkpoint "$W/much" --resume)"
+count=$(wc -l <"$W/much.tsv")
+printf '1\tno line\n' >>"$W/much.tsv"
+refused "a bad line of another rank" "rank 3: .*much.tsv:$((count + 1)):1: 2 fields, expected 40" \
+    $much --ranks 4
 
 refused "missing file" 'missing.tsv' --data "$W/missing.tsv" $criteo
 for format in auto criteo libsvm libffm npy npz binary; do

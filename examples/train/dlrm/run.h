@@ -54,7 +54,8 @@ typedef struct run {
     int saved;             /* the checkpoint of `step` is there */
 } run;
 
-/* Opens a reader of this rank's samples. Rank 0 sends standard input to all ranks. Collective. */
+/* Opens a reader of this rank's samples: on rank 0 first, which leaves an index of text to the
+   others, and sends standard input to all ranks. Collective. */
 static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     int from_stdin = 0;
     for (int i = 0; i < d.path_count; i++) from_stdin |= is_stdin(d.paths[i]);
@@ -66,7 +67,12 @@ static neo_status open_source(run *r, neo_reader_desc d, source *s) {
         TRY(agree(r->me.comm, neo_comm_input_open(r->me.comm, NULL, &s->input)));
         d.input = neo_comm_input_source(s->input);
     }
-    return agree(r->me.comm, neo_reader_open(r->m.ctx, &d, &s->reader));
+    for (int turn = 0; turn < 2; turn++) {
+        neo_status status = NEO_OK;
+        if (turn == (r->me.rank > 0)) status = neo_reader_open(r->m.ctx, &d, &s->reader);
+        TRY(agree(r->me.comm, status));
+    }
+    return NEO_OK;
 }
 
 static void close_source(source *s) {
