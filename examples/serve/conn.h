@@ -261,7 +261,8 @@ static void http_take(http_loop *loop, http_conn *conn) {
         e->conn = conn, e->came_ns = http_clock_ns();
         if (status == HTTP_OK) conn->used += e->request.head + e->request.body;
         else conn->used = conn->in_size, e->request.keep_alive = 0;
-        if (loop->stops) e->request.keep_alive = 0;
+        if (loop->stops && (conn->used == conn->in_size || loop->now >= loop->stop_at))
+            e->request.keep_alive = 0; /* after those that it has sent already */
         conn->closing = !e->request.keep_alive;
         conn->continued = 0, conn->pending++;
         if (loop->count++ == 0) loop->batch_at = loop->now + s->wait_ms;
