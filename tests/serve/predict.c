@@ -1,0 +1,96 @@
+/* predict.c: a model from a checkpoint or a file predicts lines of training data: one probability a
+   line, as build/dlrm --predict prints them. For predict.sh.
+     predict [options] PATH <lines
+   --batch N: samples of a batch; --threads N; --isa X; --rows R; --csv: lines become JSON by the
+   names of the model's columns, cut at tabs or ", "; --write FILE: the model goes there first, and
+   the predictions come from that file. */
+#include "neo_serve.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DO(call)                                                                                   \
+    do {                                                                                           \
+        if (call) return fprintf(stderr, "%s\n", neo_last_error()), 1;                             \
+    } while (0)
+enum { MOST = 1024 };
+
+/* The fields of a line as members of an object, each named as the model's column at its place. Of
+   Criteo data the label is first. */
+static void to_json(const neo_model *model, char *line, char *json) {
+    const int32_t columns = neo_model_get_info(model).column_count;
+    const int criteo = strchr(line, '\t') != NULL;
+    const char *cut = criteo ? "\t" : ",";
+    char *to = json + sprintf(json, "{"), *p = line;
+    int members = 0;
+    line[strcspn(line, "\r\n")] = 0;
+    if (criteo) p = strchr(p, '\t') + 1;
+    for (int32_t i = 0; i < columns && p; i++) {
+        size_t n = strcspn(p, cut);
+        const char *name = neo_model_column(model, i);
+        while (n && *p == ' ') p++, n--;
+        if (name && n && strncmp(p, "?", n)) {
+            int number = n < 9 && strspn(p, "0123456789") == n && (n == 1 || *p != '0');
+            to += sprintf(to, "%s\"%s\": %s%.*s%s", members++ ? ", " : "", name,
+                          number ? "" : "\"", (int)n, p, number ? "" : "\"");
+        }
+        p = p[n] ? p + n + 1 : NULL;
+    }
+    (void)sprintf(to, "}");
+}
+
+static int predict(const neo_model *model, int64_t batch, int threads, int json) {
+    static char line[70000], text[70000];
+    static float out[MOST];
+    neo_scratch_desc desc = {.max_batch = batch, .threads = threads};
+    neo_scratch *s;
+    int more = 1;
+    DO(neo_scratch_create(model, &desc, &s));
+    while (more) {
+        neo_scratch_clear(s);
+        while (neo_scratch_count(s) < batch && (more = fgets(line, sizeof line, stdin) != NULL)) {
+            if (line[0] == '|' || line[0] == '\n') continue;
+            if (json) {
+                to_json(model, line, text);
+                DO(neo_scratch_add_json(s, text, strlen(text)));
+            } else {
+                DO(neo_scratch_add_line(s, line, strlen(line)));
+            }
+        }
+        DO(neo_scratch_predict(s, out));
+        for (int64_t i = 0; i < neo_scratch_count(s); i++) printf("%.9g\n", (double)out[i]);
+    }
+    neo_scratch_destroy(s);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static const char *const rows[] = {"trained", "f32", "f16", "bf16", "i8", "i4", "i2"};
+    const char *write = NULL, *path = argv[argc - 1];
+    int64_t batch = 100;
+    int threads = 1, json = 0;
+    neo_model_desc desc = {.dir = path, .ctx = {.threads = 1}};
+    neo_model *model;
+    for (int i = 1; i + 1 < argc; i++) {
+        const char *value = argv[i + 1];
+        if (strcmp(argv[i], "--json") == 0) json = 1;
+        else if (strcmp(argv[i], "--batch") == 0) batch = atoll(value);
+        else if (strcmp(argv[i], "--threads") == 0) threads = atoi(value);
+        else if (strcmp(argv[i], "--write") == 0) write = value;
+        else if (strcmp(argv[i], "--isa") == 0) DO(neo_isa_parse(value, &desc.ctx.isa));
+        else if (strcmp(argv[i], "--rows") == 0)
+            for (int k = 0; k < 7; k++)
+                if (strcmp(value, rows[k]) == 0) desc.rows = (neo_row_bits)k;
+    }
+    if (batch > MOST) return fprintf(stderr, "--batch: at most %d\n", (int)MOST), 1;
+    DO(neo_model_load(&desc, &model));
+    if (write) {
+        DO(neo_model_write(model, write));
+        neo_model_free(model);
+        desc.dir = NULL, desc.path = write, desc.rows = NEO_ROWS_TRAINED;
+        DO(neo_model_load(&desc, &model));
+    }
+    int failed = predict(model, batch, threads, json);
+    neo_model_free(model);
+    return failed;
+}
