@@ -2305,7 +2305,7 @@ static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__t
                      text, hint);
     return 0;
 }
-/* Where label k of a record is. */
+/* The place of label k in a record. */
 NEO__INLINE int64_t neo__record_label(const neo_schema *schema, int32_t k) {
     return k ? (int64_t)schema->dense_count + schema->sample_weighted + k : 0;
 }
@@ -6543,67 +6543,67 @@ static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__descri
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_next(json, ']', i, &more));
         if (!more) return NEO_OK;
-        NEO__TRY(NEO__GROW(ctx, d->rows, d->capacity, d->row_count + 1));
-        NEO__TRY(neo__json_count(json, &d->rows[d->row_count++]));
+        NEO__TRY(NEO__GROW(ctx, described->rows, described->capacity, described->row_count + 1));
+        NEO__TRY(neo__json_count(json, &described->rows[described->row_count++]));
     }
 }
-static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *d) {
+static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *described) {
     char *key = NULL;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
         if (!key) return NEO_OK;
-        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &d->format));
-        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &d->ids));
-        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &d->columns));
-        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &d->dense));
-        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &d->modulo));
-        else if (strcmp(key, "float_dense") == 0) NEO__TRY(neo__json_count(json, &d->float_dense));
+        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &described->format));
+        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &described->ids));
+        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &described->columns));
+        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &described->dense));
+        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &described->modulo));
+        else if (strcmp(key, "float_dense") == 0) NEO__TRY(neo__json_count(json, &described->float_dense));
         else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, d));
         else return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
                              json->file, key);
     }
 }
 /* Formats that have no constructor without their files. */
-static neo_status neo__described_plain(neo_schema *schema, const neo__described *d) {
+static neo_status neo__described_plain(neo_schema *schema, const neo__described *described) {
     const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
-    NEO__TRY(neo__schema_features(schema, (int32_t)d->dense, (int32_t)d->row_count));
-    schema->modulo = d->modulo > 0;
-    schema->float_dense = d->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
-    NEO__TRY(neo__schema_sizes(schema, name, 0, d->rows));
+    NEO__TRY(neo__schema_features(schema, (int32_t)described->dense, (int32_t)described->row_count));
+    schema->modulo = described->modulo > 0;
+    schema->float_dense = described->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
+    NEO__TRY(neo__schema_sizes(schema, name, 0, described->rows));
     for (int32_t f = 0; schema->format == NEO_FORMAT_SYNTHETIC && f < schema->feature_count; f++)
         NEO__TRY(neo__schema_name(schema, f, name, f + 1));
     return NEO_OK;
 }
 static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
-                                      const neo__described *d, neo_schema **out) {
+                                      const neo__described *described, neo_schema **out) {
     static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
     const char *name = neo__format_names[format];
     neo_schema *s;
     if (format == NEO_FORMAT_DELIMITED) {
-        NEO__CHECK(d->columns && strchr(d->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
+        NEO__CHECK(described->columns && strchr(described->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
                    "columns");
-        return neo_schema_parse(ctx, d->columns, out);
+        return neo_schema_parse(ctx, described->columns, out);
     }
-    NEO__CHECK(d->rows || d->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
+    NEO__CHECK(described->rows || described->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
     if (format == NEO_FORMAT_CRITEO) {
-        NEO__CHECK(d->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
+        NEO__CHECK(described->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
                    "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
-                   d->row_count);
-        NEO__CHECK(d->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo_schema_criteo(ctx, strcmp(d->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
-                                 0, d->rows, out);
+                   described->row_count);
+        NEO__CHECK(described->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
+        return neo_schema_criteo(ctx, strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
+                                 0, described->rows, out);
     }
-    NEO__CHECK(d->dense >= 0 && d->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
-               d->dense < 0 ? "dense" : "modulo");
-    NEO__CHECK(d->dense <= 65536 && d->row_count <= 65536, NEO_ERR_FORMAT,
+    NEO__CHECK(described->dense >= 0 && described->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
+               described->dense < 0 ? "dense" : "modulo");
+    NEO__CHECK(described->dense <= 65536 && described->row_count <= 65536, NEO_ERR_FORMAT,
                "%s: schema: over 65,536 dense numbers or features", file);
     if (format == NEO_FORMAT_LIBSVM || format == NEO_FORMAT_LIBFFM) {
         NEO__ZERO(neo_libsvm_desc, desc);
         desc.with_fields = format == NEO_FORMAT_LIBFFM;
-        desc.fields = desc.with_fields ? (int32_t)d->row_count : 0;
-        desc.rows_per_field = d->rows;
-        desc.modulo = d->modulo > 0;
+        desc.fields = desc.with_fields ? (int32_t)described->row_count : 0;
+        desc.rows_per_field = described->rows;
+        desc.modulo = described->modulo > 0;
         return neo_schema_libsvm(ctx, &desc, out);
     }
     NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
