@@ -6534,10 +6534,11 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
 typedef struct neo__described {
     char *format, *ids, *columns;
     int64_t dense, modulo, float_dense; /* -1: not there */
-    int64_t *rows; /* [row_count] */
+    int64_t *rows;                      /* [row_count] */
     int64_t row_count, capacity;
 } neo__described;
-static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *d) {
+static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json,
+                                      neo__described *described) {
     int more = 1;
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
@@ -6553,21 +6554,30 @@ static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__des
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
         if (!key) return NEO_OK;
-        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &described->format));
-        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &described->ids));
-        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &described->columns));
-        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &described->dense));
-        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &described->modulo));
-        else if (strcmp(key, "float_dense") == 0) NEO__TRY(neo__json_count(json, &described->float_dense));
-        else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, d));
-        else return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
-                             json->file, key);
+        if (strcmp(key, "format") == 0)
+            NEO__TRY(neo__json_string(json, &described->format));
+        else if (strcmp(key, "ids") == 0)
+            NEO__TRY(neo__json_string(json, &described->ids));
+        else if (strcmp(key, "columns") == 0)
+            NEO__TRY(neo__json_string(json, &described->columns));
+        else if (strcmp(key, "dense") == 0)
+            NEO__TRY(neo__json_count(json, &described->dense));
+        else if (strcmp(key, "modulo") == 0)
+            NEO__TRY(neo__json_count(json, &described->modulo));
+        else if (strcmp(key, "float_dense") == 0)
+            NEO__TRY(neo__json_count(json, &described->float_dense));
+        else if (strcmp(key, "rows") == 0)
+            NEO__TRY(neo__described_rows(ctx, json, d));
+        else
+            return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
+                            json->file, key);
     }
 }
 /* Formats that have no constructor without their files. */
 static neo_status neo__described_plain(neo_schema *schema, const neo__described *described) {
     const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
-    NEO__TRY(neo__schema_features(schema, (int32_t)described->dense, (int32_t)described->row_count));
+    NEO__TRY(
+        neo__schema_features(schema, (int32_t)described->dense, (int32_t)described->row_count));
     schema->modulo = described->modulo > 0;
     schema->float_dense = described->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
     NEO__TRY(neo__schema_sizes(schema, name, 0, described->rows));
@@ -6581,8 +6591,8 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
     const char *name = neo__format_names[format];
     neo_schema *s;
     if (format == NEO_FORMAT_DELIMITED) {
-        NEO__CHECK(described->columns && strchr(described->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
-                   "columns");
+        NEO__CHECK(described->columns && strchr(described->columns, '\n'), NEO_ERR_FORMAT, lacks,
+                   file, name, "columns");
         return neo_schema_parse(ctx, described->columns, out);
     }
     NEO__CHECK(described->rows || described->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
@@ -6591,7 +6601,8 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
                    "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
                    described->row_count);
         NEO__CHECK(described->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo_schema_criteo(ctx, strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
+        return neo_schema_criteo(ctx,
+                                 strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
                                  0, described->rows, out);
     }
     NEO__CHECK(described->dense >= 0 && described->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,

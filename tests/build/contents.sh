@@ -13,7 +13,7 @@ budget() {
     case $1 in
     neo.h) echo 20352 0 1 17 ;;
     neo_state.h) echo 3853 0 0 0 ;;
-    neo_data.h) echo 6663 0 0 0 ;;
+    neo_data.h) echo 6674 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 4669 0 0 1 ;;
     neo_fsdp.h) echo 5970 0 0 0 ;;
