@@ -6567,7 +6567,7 @@ static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__des
         else if (strcmp(key, "float_dense") == 0)
             NEO__TRY(neo__json_count(json, &described->float_dense));
         else if (strcmp(key, "rows") == 0)
-            NEO__TRY(neo__described_rows(ctx, json, d));
+            NEO__TRY(neo__described_rows(ctx, json, described));
         else
             return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
                             json->file, key);
