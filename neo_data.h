@@ -6618,7 +6618,7 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
         return neo_schema_libsvm(ctx, &desc, out);
     }
     NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
-    return neo__schema_done(s, neo__described_plain(s, d), out);
+    return neo__schema_done(s, neo__described_plain(s, described), out);
 }
 /* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
    a reader of generated ones. */
