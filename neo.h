@@ -1674,7 +1674,7 @@ typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
     int64_t window;   /* samples of the window (13 bytes each at most); 0: no window */
-    int weighted;     /* 1: samples have weights (16 bytes each in all); without a window */
+    int weighted;     /* 1: samples have weights (16 bytes each in all, 25 of the window) */
 } neo_metrics_desc;
 typedef struct neo_metric_values {
     int64_t count;
@@ -1711,6 +1711,10 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
                                                neo_tensor label, neo_tensor weight);
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values);
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values);
+/* neo_metrics_tensor: part `index` of all that was counted, in host memory, contiguous, and its
+   name; none beyond the last. Metrics of the same desc that are given these numbers, as by a
+   checkpoint (neo_state_add_metrics), go on as if they had counted them. */
+NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const char **name);
 /* neo_auc: of count scores and labels (>= 0.5 is positive), ties grouped. scratch:
    neo_auc_scratch_bytes(count) bytes, 4-byte aligned. NaN when a score is NaN, all labels are
    alike or count is not in 1 .. 2^32. */
@@ -14967,11 +14971,12 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
-/* Sums over samples; the order of the samples does not matter. */
+/* Sums over samples; the order of the samples does not matter. All of it is words, as saved. */
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
+    int64_t positives, negatives;             /* samples in the AUC */
     neo_exact logloss, square, prediction[2]; /* predictions by label */
-    int weighted;                             /* then these stand for the counts: */
+    int64_t weighted;                         /* then these stand for the counts: */
     neo_exact weight[2], right;               /* of samples by label; of correct predictions */
 } neo__metric_sums;
 
@@ -14979,13 +14984,13 @@ struct neo_metrics {
     neo_ctx *ctx;
     neo__live live;
     int64_t capacity, window;
+    int weighted;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
     uint64_t *pairs, *pair_scratch; /* [capacity] in place of keys: key, then bits of the weight */
-    int64_t positives, negatives;
-    float *ring_logit;   /* [window]: the last samples */
-    uint8_t *ring_label; /* [window] */
-    uint32_t *scratch;   /* [the larger of capacity and 2 window] */
+    float *ring_logit, *ring_weight; /* [window]: the last samples; weights or NULL */
+    uint8_t *ring_label;             /* [window] */
+    uint32_t *scratch; /* [the larger of capacity and 2 window]; of weights pair_scratch is */
     size_t bytes;        /* of all, in one piece of memory */
 };
 
@@ -15047,6 +15052,9 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
 
 /* ---- pairs of a key and, below it, the bits of a weight (at least 0). Sorting by both makes the
    sums independent of the order of samples ---- */
+NEO__INLINE uint64_t neo__sort_pair(float x, float weight) {
+    return (uint64_t)neo__sort_key(x) << 32 | neo__bits_f32(weight);
+}
 /* The weight of the pairs whose key is at least `key`, from the highest down to *at. */
 static double neo__pairs_down_to(const uint64_t *pairs, int64_t *at, uint64_t key) {
     double sum = 0.0;
@@ -15101,12 +15109,13 @@ NEO__HOT_END
 static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
     neo_metrics *object;
     NEO__CARVE(carve, object, 1);
-    int64_t keys = m->lifetime.weighted ? 0 : m->capacity, pairs = m->capacity - keys;
+    int64_t keys = m->weighted ? 0 : m->capacity, pairs = m->capacity - keys;
     NEO__CARVE(carve, m->pairs, pairs);
-    NEO__CARVE(carve, m->pair_scratch, pairs);
+    NEO__CARVE(carve, m->pair_scratch, pairs ? NEO__MAX(pairs, 2 * m->window) : 0);
     NEO__CARVE(carve, m->keys, keys);
-    NEO__CARVE(carve, m->scratch, NEO__MAX(keys, 2 * m->window));
+    NEO__CARVE(carve, m->scratch, keys ? NEO__MAX(keys, 2 * m->window) : 0);
     NEO__CARVE(carve, m->ring_logit, m->window);
+    NEO__CARVE(carve, m->ring_weight, pairs ? m->window : 0);
     NEO__CARVE(carve, m->ring_label, m->window);
     return object;
 }
@@ -15119,13 +15128,12 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
-    NEO__CHECK(!desc->weighted || desc->window == 0, NEO_ERR_UNSUPPORTED,
-               "neo_metrics_create: a window of weighted samples");
     NEO__ZERO(neo_metrics, counted);
     counted.ctx = ctx;
     counted.capacity = desc->capacity;
     counted.window = desc->window;
-    counted.lifetime.weighted = desc->weighted != 0;
+    counted.weighted = desc->weighted != 0;
+    counted.lifetime.weighted = counted.weighted;
     neo__carve carve = {NULL, 0};
     (void)neo__metrics_layout(&counted, &carve);
     counted.bytes = carve.at;
@@ -15145,10 +15153,35 @@ NEO_API void neo_metrics_destroy(neo_metrics *m) {
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
-    int weighted = m->lifetime.weighted;
     memset(&m->lifetime, 0, sizeof m->lifetime);
-    m->lifetime.weighted = weighted;
-    m->positives = m->negatives = 0;
+    m->lifetime.weighted = m->weighted;
+}
+NEO_API neo_tensor neo_metrics_tensor(neo_metrics *m, int index, const char **name) {
+    static const char *const names[] = {"sums",         "keys",         "pairs",
+                                        "window.logit", "window.label", "window.weight"};
+    int64_t keys = m->weighted ? 0 : m->capacity, words = (int64_t)sizeof m->lifetime / 8;
+    const neo_tensor all[] = {neo_tensor_1d(&m->lifetime, NEO_I64, words),
+                              neo_tensor_1d(m->keys, NEO_I32, keys),
+                              neo_tensor_1d(m->pairs, NEO_I64, m->capacity - keys),
+                              neo_tensor_1d(m->ring_logit, NEO_F32, m->window),
+                              neo_tensor_1d(m->ring_label, NEO_U8, m->window),
+                              neo_tensor_1d(m->ring_weight, NEO_F32, keys ? 0 : m->window)};
+    for (int i = 0; i < 6; i++) {
+        if (all[i].shape[0] == 0 || index-- > 0) continue;
+        if (name) *name = names[i];
+        return all[i];
+    }
+    return neo_tensor_none();
+}
+/* The counts are those of such metrics: a checkpoint may have put others here. */
+static neo_status neo__metrics_whole(const neo_metrics *m, const char *fn) {
+    const neo__metric_sums *sums = &m->lifetime;
+    NEO__CHECK(sums->count >= 0 && sums->positives >= 0 && sums->negatives >= 0 &&
+                   sums->positives <= m->capacity && sums->negatives <= m->capacity &&
+                   sums->positives + sums->negatives <= NEO__MIN(m->capacity, sums->count) &&
+                   sums->weighted == m->weighted,
+               NEO_ERR_STATE, "%s: what was loaded into the metrics is of other ones", fn);
+    return NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -15217,12 +15250,24 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     }
     sums->count += count;
 }
+/* Put samples into the window, which they enter at lifetime.count. */
+static void neo__metrics_ring(neo_metrics *metrics, const float *x, const float *y,
+                              const float *weight, int64_t count) {
+    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
+    for (int64_t i = 0; i < count && metrics->window; i++) {
+        metrics->ring_logit[slot] = x[i];
+        metrics->ring_label[slot] = y[i] > 0.0f;
+        if (weight) metrics->ring_weight[slot] = weight[i];
+        if (++slot == metrics->window) slot = 0;
+    }
+}
 NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
                                                neo_tensor label, neo_tensor weight) {
     const char *fn = "neo_metrics_update_weighted";
     NEO__CHECK_LIVE(metrics, fn, "metrics");
     const float *x = NULL, *y = NULL, *w = (const float *)weight.data;
-    NEO__CHECK(metrics->lifetime.weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__CHECK(metrics->weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__TRY(neo__metrics_whole(metrics, fn));
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     int64_t count = logit.shape[0];
     NEO__CHECK(weight.ndim >= 1 && weight.dtype == NEO_F32 && weight.place == NEO_HOST &&
@@ -15233,37 +15278,33 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
         NEO__CHECK(w[i] >= 0.0f && w[i] - w[i] == 0.0f, NEO_ERR_RANGE,
                    "%s: weight of sample %" PRId64 " is %g", fn, i, (double)w[i]);
     neo__fp_state fp = neo__fp_enter();
+    neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t pair = (uint64_t)neo__sort_key(x[i]) << 32 | neo__bits_f32(w[i]);
-        if (metrics->positives + metrics->negatives == metrics->capacity) break;
-        if (y[i] > 0.0f) metrics->pairs[metrics->positives++] = pair;
-        else metrics->pairs[metrics->capacity - ++metrics->negatives] = pair;
+        if (sums->positives + sums->negatives == metrics->capacity) break;
+        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
+        metrics->pairs[to] = neo__sort_pair(x[i], w[i]);
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, w, count);
+    neo__metrics_ring(metrics, x, y, w, count);
+    neo__metric_sums_add(metrics->ctx, sums, x, y, w, count);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
-    NEO__CHECK(!metrics->lifetime.weighted, NEO_ERR_STATE,
+    NEO__CHECK(!metrics->weighted, NEO_ERR_STATE,
                "neo_metrics_update: metrics were created for weights");
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_update"));
     const float *x = NULL, *y = NULL;
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
-    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
+    neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < logit.shape[0]; i++) {
-        if (metrics->positives + metrics->negatives < metrics->capacity) {
-            uint32_t key = neo__sort_key(x[i]);
-            if (y[i] > 0.0f) metrics->keys[metrics->positives++] = key;
-            else metrics->keys[metrics->capacity - ++metrics->negatives] = key;
-        }
-        if (metrics->window) {
-            metrics->ring_logit[slot] = x[i];
-            metrics->ring_label[slot] = y[i] > 0.0f;
-            if (++slot == metrics->window) slot = 0;
-        }
+        if (sums->positives + sums->negatives == metrics->capacity) break;
+        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
+        metrics->keys[to] = neo__sort_key(x[i]);
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, NULL, logit.shape[0]);
+    neo__metrics_ring(metrics, x, y, NULL, logit.shape[0]);
+    neo__metric_sums_add(metrics->ctx, sums, x, y, NULL, logit.shape[0]);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15304,20 +15345,21 @@ static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int6
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_lifetime", "metrics");
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_lifetime"));
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
     values->pr_auc = auc;
-    if (metrics->lifetime.count > metrics->capacity) {
-    } else if (metrics->lifetime.weighted) {
-        auc = neo__auc_of_pairs(metrics->pairs, metrics->positives,
-                                metrics->pairs + metrics->capacity - metrics->negatives,
-                                metrics->negatives, metrics->pair_scratch, &values->pr_auc);
+    const neo__metric_sums *sums = &metrics->lifetime;
+    const int64_t negatives = metrics->capacity - sums->negatives; /* begin there */
+    if (sums->count > metrics->capacity) {
+    } else if (sums->weighted) {
+        auc = neo__auc_of_pairs(metrics->pairs, sums->positives, metrics->pairs + negatives,
+                                sums->negatives, metrics->pair_scratch, &values->pr_auc);
     } else {
-        auc = neo__auc_of_keys(metrics->keys, metrics->positives,
-                               metrics->keys + metrics->capacity - metrics->negatives,
-                               metrics->negatives, metrics->scratch, &values->pr_auc);
+        auc = neo__auc_of_keys(metrics->keys, sums->positives, metrics->keys + negatives,
+                               sums->negatives, metrics->scratch, &values->pr_auc);
     }
-    neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
+    neo__metric_values_of(sums, auc, sums->positives + sums->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15326,23 +15368,32 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_window: values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
-    int64_t count = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
-    uint32_t *keys = metrics->scratch, *scratch = metrics->scratch + metrics->window;
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_window"));
+    const int64_t window = metrics->window, count = NEO__MIN(metrics->lifetime.count, window);
+    const float *weight = metrics->weighted ? metrics->ring_weight : NULL;
+    uint32_t *keys = metrics->scratch;
+    uint64_t *pairs = metrics->pair_scratch;
+    int64_t pos = 0, neg = 0;
     NEO__ZERO(neo__metric_sums, sums);
+    sums.weighted = weight != NULL;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t at = 0; at < count; at += NEO__RUN) {
         float label[NEO__RUN];
         int64_t part = NEO__MIN(count - at, (int64_t)NEO__RUN);
         for (int64_t i = 0; i < part; i++) {
             label[i] = metrics->ring_label[at + i] ? 1.0f : 0.0f;
-            uint32_t key = neo__sort_key(metrics->ring_logit[at + i]);
-            if (metrics->ring_label[at + i]) keys[pos++] = key;
-            else keys[metrics->window - ++neg] = key;
+            const int64_t to = metrics->ring_label[at + i] ? pos++ : window - ++neg;
+            const float x = metrics->ring_logit[at + i];
+            if (weight) pairs[to] = neo__sort_pair(x, weight[at + i]);
+            else keys[to] = neo__sort_key(x);
         }
-        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, NULL, part);
+        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label,
+                             weight ? weight + at : NULL, part);
     }
-    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch,
-                                  &values->pr_auc);
+    double auc = weight ? neo__auc_of_pairs(pairs, pos, pairs + window - neg, neg, pairs + window,
+                                            &values->pr_auc)
+                        : neo__auc_of_keys(keys, pos, keys + window - neg, neg, keys + window,
+                                           &values->pr_auc);
     neo__metric_values_of(&sums, auc, count, values);
     neo__fp_leave(fp);
     return NEO_OK;

@@ -92,6 +92,9 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
 NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params);
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
+/* neo_state_add_metrics: all that metrics have counted, as NEO_STATE_PROGRESS "<name>.sums" ...; of
+   ranks the one that updates them adds them. */
+NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo_metrics *metrics);
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
    with a checkpoint; loading under another value is refused. What nobody defines may change at a
    resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
@@ -1108,6 +1111,26 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
+    return neo__state_added(state, before, status);
+}
+
+NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name,
+                                         neo_metrics *metrics) {
+    NEO__CHECK(state && name && metrics, NEO_ERR_ARG,
+               "neo_state_add_metrics: an argument is NULL");
+    const int before = state->count;
+    const char *part_name = NULL;
+    char text[1024];
+    neo_tensor t;
+    neo_status status = NEO_OK;
+    for (int i = 0; status == NEO_OK; i++) {
+        t = neo_metrics_tensor(metrics, i, &part_name);
+        if (!t.data) break;
+        NEO__ZERO(neo_part, all);
+        all.rows = t.shape[0];
+        snprintf(text, sizeof text, "%.900s.%s", name, part_name);
+        status = neo_state_add_part(state, NEO_STATE_PROGRESS, text, t, &all);
+    }
     return neo__state_added(state, before, status);
 }
 

@@ -257,6 +257,48 @@ if grep -q '"test_buy_auc":0.*"test_buy_calibration":[01].*_accuracy":0' "$W/tas
 else
     fail "figures of tasks"
 fi
+# Figures of training, of a window and of all: the same on any ranks, and after a kill.
+figures() { sed 's/"loss":[^,]*,//; s/"samples_per_s":[^,]*,//' "$1" | grep '"window\|_gauc"' >"$2"; }
+window="10.25 --lr 0.5 --epochs 2 --window 150 --log-every 2 --group city --ndcg 3"
+tasks $window --log "$W/window.1" --report "$W/window.html" >"$W/out"
+figures "$W/window.1" "$W/figures.1"
+if [ "$(grep -c '"window_buy_auc":0.*"lifetime_buy_ne":' "$W/figures.1")" = 10 ] &&
+    ! grep -q 'lifetime_buy_auc' "$W/figures.1" && grep -q 'AUC of training' "$W/window.html" &&
+    grep -q 'Grouped NDCG, buy' "$W/window.html" &&
+    grep -q '^test buy .* gauc=0\.[0-9]* ndcg@3=0\.[0-9]*$' "$W/out"; then
+    pass
+else
+    fail "figures of training: $(head -1 "$W/figures.1")"
+fi
+same "figures change no number" "$(sed -n 's/^state //p' "$W/out")" \
+    "$(tasks 10.25 --lr 0.5 --epochs 2 | sed -n 's/^state //p')"
+# The last window is what an evaluation says of those samples where nothing is learned.
+head -1 "$W/tasks.csv" >"$W/tasks.last"
+tail -150 "$W/tasks.csv" >>"$W/tasks.last"
+tasks 10.25 --lr 0 --window 150 --test "$W/tasks.last" --log "$W/window.2" >"$W/out"
+same "a window is its samples" \
+    "$(sed -n 's/.*"window_click_logloss":\([^,]*\).*/\1/p' "$W/window.2" | tail -1)" \
+    "$(sed -n 's/.*"test_click_logloss":\([^,]*\).*/\1/p' "$W/window.2")"
+tasks $window --ranks 3 --plan rw --log "$W/window.2" >"$W/out"
+figures "$W/window.2" "$W/figures.2"
+try "figures on 3 ranks" cmp "$W/figures.1" "$W/figures.2"
+tasks $window --ranks 2 --checkpoint "$W/window" --every 13 >"$W/out"
+rm -r "$W/window/$(ls "$W/window" | tail -1)" "$W/window.2"
+tasks $window --checkpoint "$W/window" --resume --log "$W/window.2" >"$W/out"
+figures "$W/window.2" "$W/figures.2"
+tail -5 "$W/figures.1" >"$W/figures.3"
+try "figures after a resume" cmp "$W/figures.3" "$W/figures.2"
+saved_state=$(sed -n 's/^state //p' "$W/out")
+same "evaluated with its window" "$saved_state" \
+    "$(tasks 10.25 --window 150 --checkpoint "$W/window" --eval | sed -n 's/^state //p')"
+tasks 10.25 --checkpoint "$W/window" --resume --epochs 3 >"$W/out"
+if grep -q "window is '150' there, not defined here" "$W/err"; then pass; else fail "no window"; fi
+tasks 10.25 --group town >"$W/out"
+if grep -q -- '--group town: no sparse feature has that name; the first is city' "$W/err"; then
+    pass
+else
+    fail "--group town: $(cat "$W/err")"
+fi
 sed 's/^\([01],[^,]*,[^,]*\),.*/\1,/' "$W/tasks.csv" >"$W/tasks.none"
 tasks 10.25 --data "$W/tasks.none" >"$W/out"
 if grep -q 'warning: all labels buy of the training data are missing' "$W/err"; then pass; else
@@ -298,7 +340,7 @@ tiny="--synthetic 300 --rows 50 --checkpoint $W/adam"
 $D $tiny --optimizer adam 2>/dev/null | grep ^test | cut -d' ' -f 1-4 >"$W/trained"
 same "--eval without the optimizer" "$($D $tiny --eval --ranks 2 2>"$W/err" | grep ^test |
     cut -d' ' -f 1-4)" "$(cat "$W/trained")"
-if grep -q 'of another --optimizer: only its weights' "$W/err"; then pass; else \
+if grep -q 'of another --optimizer or --window: only its weights' "$W/err"; then pass; else \
     fail "--eval without the optimizer says nothing"; fi
 refused "--eval of another model" "model is not defined there, 'dcnv2' here" $tiny --eval \
     --optimizer adam --model dcnv2

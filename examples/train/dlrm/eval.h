@@ -38,8 +38,9 @@ static int64_t pick_task(run *r, int64_t size, int64_t t) {
     return count;
 }
 
-/* Rank 0 has the logits of the whole batch, in the order of its samples. metrics: [tasks]. */
-static neo_status count_batch(run *r, int64_t size, neo_metrics **metrics, FILE *predictions) {
+/* Counts a batch whose logits and labels rank 0 has, in the order of its samples. metrics:
+   [tasks]. */
+static neo_status count_batch(run *r, int64_t size, neo_metrics **metrics) {
     for (int t = 0; t < r->m.tasks; t++) {
         int64_t count = pick_task(r, size, t);
         neo_tensor logits = neo_tensor_rows(r->column[0], 0, count);
@@ -49,8 +50,45 @@ static neo_status count_batch(run *r, int64_t size, neo_metrics **metrics, FILE 
                                             neo_tensor_rows(r->column[2], 0, count)));
         else TRY(neo_metrics_update(metrics[t], logits, labels));
     }
-    neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
-    return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
+    return NEO_OK;
+}
+
+/* The samples of a test with their groups, task by task; on rank 0. */
+typedef struct grouped {
+    neo_grouped_sample *samples[MAX_TASKS];
+    int64_t count[MAX_TASKS], room[MAX_TASKS];
+} grouped;
+
+/* Adds a batch whose groups rank 0 has, up to --auc-capacity. */
+static neo_status group_batch(run *r, int64_t size, grouped *g) {
+    const float *logit = r->logits.data, *label = r->labels.data;
+    const int64_t tasks = r->m.tasks;
+    for (int64_t at = 0; at < size * tasks; at++) {
+        const int64_t t = at % tasks;
+        if (label[at] != label[at]) continue;
+        if (g->count[t] == g->room[t]) {
+            int64_t room = 2 * g->room[t] + 4096;
+            void *more = realloc(g->samples[t], (size_t)room * sizeof **g->samples);
+            if (!more) return out_of_memory();
+            g->samples[t] = more, g->room[t] = room;
+        }
+        if (g->count[t] > r->o->auc_capacity) continue;
+        g->samples[t][g->count[t]++] =
+            (neo_grouped_sample){r->groups[at / tasks], logit[at], label[at]};
+    }
+    return NEO_OK;
+}
+
+/* The first id of --group in each sample of this rank, gathered at rank 0. Collective. */
+static neo_status gather_groups(run *r, const neo_batch *batch) {
+    const neo_jagged *s = &batch->sparse;
+    const int64_t *ids = s->ids, *offsets = s->offsets;
+    for (int64_t i = 0; i < batch->size; i++) {
+        int64_t bag = r->group * s->batch + i;
+        r->own_groups[i] = offsets[bag] < offsets[bag + 1] ? ids[offsets[bag]] : -1;
+    }
+    return neo_comm_gather_samples(r->me.comm, r->own_groups, r->groups, batch->global_size, 1,
+                                   NEO_I64, 0, NULL);
 }
 
 /* Copies this rank's logits to host memory. */
@@ -76,27 +114,45 @@ static neo_status next_of_tests(run *r, neo_reader *reader, neo_batch *batch) {
     return agree(r->me.comm, status);
 }
 
-static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics **metrics,
+/* Gathers the logits, labels and weights of a batch as it was read at rank 0. Collective. */
+static neo_status gather_batch(run *r, const neo_batch *read) {
+    neo_comm *comm = r->me.comm;
+    const int64_t tasks = r->m.tasks, size = read->global_size;
+    TRY(fetch_logits(r, read->size));
+    TRY(neo_comm_gather_samples(comm, r->own_logits.data, r->logits.data, size, tasks, NEO_F32, 0,
+                                NULL));
+    TRY(neo_comm_gather_samples(comm, read->label.data, r->labels.data, size, tasks, NEO_F32, 0,
+                                NULL));
+    if (!neo_schema_is_sample_weighted(r->m.schema)) return NEO_OK;
+    return neo_comm_gather_samples(comm, read->weight.data, r->weights.data, size, 1, NEO_F32, 0,
+                                   NULL);
+}
+
+/* What rank 0 does with a batch of a test that it has gathered. */
+static neo_status use_batch(run *r, int64_t size, neo_metrics **metrics, grouped *g,
+                            FILE *predictions) {
+    neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
+    TRY(count_batch(r, size, metrics));
+    if (r->group >= 0) TRY(group_batch(r, size, g));
+    return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
+}
+
+static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics **metrics, grouped *g,
                                    FILE *predictions) {
     neo_comm *comm = r->me.comm;
-    const int64_t tasks = r->m.tasks;
     neo_batch batch;
     neo_status status;
     int64_t batches = 0;
     while ((status = next_of_tests(r, reader, &batch)) == NEO_OK) {
         if (batches++ % 16 == 15) TRY(look_for_stop(r));
         if (r->stopped) return NEO_OK;
-        int64_t size = batch.global_size;
-        const void *label = batch.label.data, *logits = r->own_logits.data;
-        const void *weight = batch.weight.data;
+        const neo_batch read = batch;
         TRY(bring(&r->m, &batch));
         TRY(forward(&r->m, &batch));
-        TRY(fetch_logits(r, batch.size));
-        TRY(neo_comm_gather_samples(comm, logits, r->logits.data, size, tasks, NEO_F32, 0, NULL));
-        TRY(neo_comm_gather_samples(comm, label, r->labels.data, size, tasks, NEO_F32, 0, NULL));
-        if (neo_schema_is_sample_weighted(r->m.schema))
-            TRY(neo_comm_gather_samples(comm, weight, r->weights.data, size, 1, NEO_F32, 0, NULL));
-        TRY(agree(comm, r->me.rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
+        TRY(gather_batch(r, &read));
+        if (r->group >= 0) TRY(gather_groups(r, &read));
+        TRY(agree(comm, r->me.rank ? NEO_OK
+                                   : use_batch(r, read.global_size, metrics, g, predictions)));
     }
     if (status != NEO_END) return status;
     return NEO_OK;
@@ -125,6 +181,7 @@ static neo_reader_desc describe_test(const run *r, int is_valid) {
 static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions, figures *values) {
     source test = {NULL, NULL};
     neo_metrics *metrics[MAX_TASKS] = {NULL};
+    grouped groups = {{NULL}, {0}, {0}};
     neo_status status = NEO_OK;
     neo_metrics_desc capacity = {.capacity = r->o->auc_capacity,
                                  .weighted = neo_schema_is_sample_weighted(r->m.schema)};
@@ -132,15 +189,22 @@ static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions, figures
         status = neo_metrics_create(r->m.ctx, &capacity, &metrics[t]);
     status = agree(r->me.comm, status);
     if (status == NEO_OK) status = open_source(r, d, &test);
-    if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
+    if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, &groups, predictions);
     if (status == NEO_OK && !r->stopped) {
-        for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++)
+        for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++) {
+            int64_t count = groups.count[t] > r->o->auc_capacity ? 0 : groups.count[t];
             status = neo_metrics_lifetime(metrics[t], &values->of[t]);
+            if (status == NEO_OK)
+                status = neo_grouped(groups.samples[t], count, r->o->ndcg, &values->groups[t]);
+        }
         status = agree(r->me.comm, status);
     }
     if (status == NEO_OK && !r->stopped) warn_of_test(r, test.reader, values);
     close_source(&test);
-    for (int t = 0; t < r->m.tasks; t++) neo_metrics_destroy(metrics[t]);
+    for (int t = 0; t < r->m.tasks; t++) {
+        neo_metrics_destroy(metrics[t]);
+        free(groups.samples[t]);
+    }
     if (values == &r->test) r->tested = !r->stopped;
     return status;
 }

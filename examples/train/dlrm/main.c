@@ -26,8 +26,11 @@ static void print_figures(const run *r, int task, double samples_per_s) {
         say(&r->me, "no figures: all labels of the %s data are alike, or it has none\n", name);
         printf("%s samples/s=%.0f\n", name, samples_per_s);
     } else {
-        printf("%s auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", name, v->auc, v->logloss,
-               v->ne, samples_per_s);
+        printf("%s auc=%.4f logloss=%.4f ne=%.4f", name, v->auc, v->logloss, v->ne);
+        if (r->group >= 0)
+            printf(" gauc=%.4f ndcg@%lld=%.4f", r->test.groups[task].auc, (long long)r->o->ndcg,
+                   r->test.groups[task].ndcg);
+        printf(" samples/s=%.0f\n", samples_per_s);
     }
 }
 

@@ -9,9 +9,10 @@ typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks;
+    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
+    int64_t window, ndcg;
     double lr, weight_decay, eps, l1, l2, clip_norm;
     cli_machine machine;
     cli_saves saves;
@@ -190,6 +191,13 @@ static const cli_option DLRM_OPTIONS[] = {
              "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
+    CLI_COUNT("window", window, "N", NULL, 0, 1e9,
+              "*figures of training in log and report: of the last N samples (of each task: with "
+              "its label) and, but for AUC, of all so far, each before the model learned of it"),
+    CLI_TEXT("group", group, "FEATURE", NULL,
+             "figures of test and validation data in groups: the samples whose first id of this "
+             "sparse feature is one, as a user's: AUC of each, and NDCG; weights do not count"),
+    CLI_COUNT("ndcg", ndcg, "K", "10", 1, 1e9, "scores of a group that its NDCG looks at"),
 };
 /* Published configurations: options, and for generated and Criteo data the rows of each table (at
    most --rows) and, generated, the ids of each feature in a sample. */
@@ -350,6 +358,8 @@ static neo_status check_options(const options *o) {
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
     if (o->mllog && (o->summary || reads_only(o) || !has_data))
         REFUSE("--mllog is the log of a training");
+    if (o->window && !has_data) REFUSE("--window is of training data");
+    if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

@@ -32,7 +32,23 @@ static neo_status define_numbers(run *r) {
         snprintf(tasks + used, sizeof tasks - used, "%s%.90s %.9g", t ? ", " : "", label.name,
                  (double)label.weight);
     }
-    return *tasks ? neo_state_define(r->m.state, "tasks", tasks) : NEO_OK;
+    if (*tasks) TRY(neo_state_define(r->m.state, "tasks", tasks));
+    snprintf(word, sizeof word, "%lld", (long long)o->window);
+    return o->window ? neo_state_define(r->m.state, "window", word) : NEO_OK;
+}
+
+/* The figures of training, which a resumed run goes on with; on rank 0. */
+static neo_status create_window(run *r) {
+    neo_metrics_desc d = {.capacity = 1, .window = r->o->window,
+                          .weighted = neo_schema_is_sample_weighted(r->m.schema)};
+    char name[32];
+    if (!d.window || r->me.rank) return NEO_OK;
+    for (int t = 0; t < r->m.tasks; t++) {
+        snprintf(name, sizeof name, "window.%d", t);
+        TRY(neo_metrics_create(r->m.ctx, &d, &r->window[t]));
+        TRY(neo_state_add_metrics(r->m.state, name, r->window[t]));
+    }
+    return NEO_OK;
 }
 
 static neo_status create_state(run *r) {
@@ -45,6 +61,7 @@ static neo_status create_state(run *r) {
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
+    TRY(create_window(r));
     return define_numbers(r);
 }
 
@@ -83,7 +100,8 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     d.any_definition = 0, d.weights_only = 1;
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_OK)
-        say(&r->me, "the checkpoint is of another --optimizer: only its weights are loaded\n");
+        say(&r->me, "the checkpoint is of another --optimizer or --window: only its weights are "
+                    "loaded\n");
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
@@ -204,9 +222,11 @@ static neo_status report_figures(run *r, int task) {
         {"Test AUC", "%.4f", v->auc}, {"Test log loss", "%.4f", v->logloss},
         {"Normalized entropy", "%.4f", v->ne}, {"Calibration", "%.3f", v->calibration},
         {"Accuracy", "%.4f", v->accuracy}, {"PR-AUC", "%.4f", v->pr_auc},
-        {"Mean squared error", "%.4f", v->mse}, {"Mean absolute error", "%.4f", v->mae}};
+        {"Mean squared error", "%.4f", v->mse}, {"Mean absolute error", "%.4f", v->mae},
+        {"Grouped AUC", "%.4f", r->test.groups[task].auc},
+        {"Grouped NDCG", "%.4f", r->test.groups[task].ndcg}};
     char name[128], text[64];
-    for (int i = 0; v->count && i < 8; i++) {
+    for (int i = 0; v->count && i < (r->group < 0 ? 8 : 10); i++) {
         snprintf(text, sizeof text, facts[i].format, facts[i].value);
         snprintf(name, sizeof name, r->m.tasks > 1 ? "%s, %.90s" : "%s", facts[i].name,
                  neo_schema_label(r->m.schema, task).name);
@@ -217,12 +237,14 @@ static neo_status report_figures(run *r, int task) {
 
 static neo_status write_report(run *r, double samples_per_s) {
     static const char *const charts[] = {"Training loss", "Learning rate", "Test AUC",
-                                         "Test log loss"};
+                                         "Test log loss", "AUC of training",
+                                         "Normalized entropy of training"};
     char text[64];
     for (int t = 0; t < r->m.tasks; t++) TRY(report_figures(r, t));
     snprintf(text, sizeof text, "%.0f", samples_per_s);
     TRY(neo_report_fact(r->report, "Samples per second", text));
-    for (int i = 0; i < 4; i++) TRY(neo_report_axis(r->report, charts[i], "step", ""));
+    for (int i = 0; i < (r->window[0] ? 6 : 4); i++)
+        TRY(neo_report_axis(r->report, charts[i], "step", ""));
     TRY(report_tensors(r));
     return neo_report_write(r->report, r->o->report);
 }
@@ -236,6 +258,22 @@ static neo_status host_columns(run *r, int64_t columns, neo_tensor *t) {
     return data ? NEO_OK : out_of_memory();
 }
 
+/* --group: the feature, and room for its ids. */
+static neo_status find_group(run *r) {
+    const int32_t features = neo_schema_feature_count(r->m.schema);
+    size_t bytes = (size_t)r->o->batch * sizeof(int64_t);
+    r->group = -1;
+    if (!r->o->group) return NEO_OK;
+    for (int32_t f = 0; f < features; f++)
+        if (strcmp(neo_schema_feature(r->m.schema, f).name, r->o->group) == 0) r->group = f;
+    if (r->group < 0)
+        REFUSE("--group %s: no sparse feature has that name; the first is %s", r->o->group,
+               features ? neo_schema_feature(r->m.schema, 0).name : "none");
+    r->own_groups = malloc(bytes);
+    r->groups = malloc(bytes);
+    return r->own_groups && r->groups ? NEO_OK : out_of_memory();
+}
+
 /* The part that a rank makes by itself. */
 static neo_status prepare(run *r) {
     const job *j = r->job;
@@ -245,6 +283,7 @@ static neo_status prepare(run *r) {
                       trains ? j->train_count : j->test_count, &r->m.schema, &r->m.test_schema));
     TRY(fit_schema(r));
     TRY(create_dense(&r->m, r->o));
+    TRY(find_group(r));
     neo_exact_zero(&r->loss);
     r->own_logits = r->m.logit;
     if (neo_ctx_device(r->m.ctx)) TRY(host_columns(r, r->m.tasks, &r->own_logits));
@@ -305,6 +344,9 @@ static void tear_down(run *r) {
     neo_tensor_free(r->m.ctx, &r->labels);
     neo_tensor_free(r->m.ctx, &r->weights);
     for (int i = 0; i < 3; i++) neo_tensor_free(r->m.ctx, &r->column[i]);
+    for (int t = 0; t < MAX_TASKS; t++) neo_metrics_destroy(r->window[t]);
+    free(r->own_groups);
+    free(r->groups);
     destroy_model(&r->m);
     if (r->me.rank) return;
     free(r->me.job->model);

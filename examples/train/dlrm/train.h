@@ -44,13 +44,19 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
                                int64_t samples_before, batch_under_way *b) {
     float lr = neo_schedule_lr(&r->m.schedule, r->step);
     int64_t end = samples_before + batch->first + batch->global_size;
+    const neo_batch read = *batch;
     r->m.turn = 1 - r->m.turn;
     TRY(graph_begin(r->m.graph));
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
     if (b->size) TRY(count_loss(r, bar, b));
     *b = (batch_under_way){r->m.turn, batch->global_size, end};
-    return r->m.graph ? NEO_OK : finish_batch(r, bar, b);
+    if (r->m.graph && !r->o->window) return NEO_OK;
+    TRY(finish_batch(r, bar, b));
+    if (!r->o->window) return NEO_OK;
+    TRY(gather_batch(r, &read));
+    return agree(r->me.comm, r->me.rank ? NEO_OK
+                                        : count_batch(r, read.global_size, r->window));
 }
 
 /* Saves and logs after a step, where it is time. *started: of the time not counted yet. */
@@ -215,16 +221,16 @@ static neo_status end_training(run *r, neo_progress *bar) {
 
 /* Keeps the model if it is the best on the validation data so far. */
 static neo_status keep_best(run *r) {
-    char figures[128], auc[32], ne[32];
+    char more[128], auc[32], ne[32];
     cli_best now = {r->epoch, total_loss(r, &r->valid)}; /* known to rank 0 */
     TRY(neo_comm_broadcast(r->me.comm, &now.loss, 1, NEO_I64, 0, NULL));
     if (!cli_best_is(&r->best, now.at, now.loss)) return NEO_OK;
     r->best = now;
     if (!r->o->saves.dir) return NEO_OK;
-    snprintf(figures, sizeof figures, ",\"valid_auc\":%s,\"valid_ne\":%s",
+    snprintf(more, sizeof more, ",\"valid_auc\":%s,\"valid_ne\":%s",
              cli_json(r->valid.of[0].auc, auc), cli_json(r->valid.of[0].ne, ne));
     return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, r->o->lr, &now,
-                         figures);
+                         more);
 }
 
 /* Figures on the validation or the test data after an epoch, and the epoch's line. */
