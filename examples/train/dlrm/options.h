@@ -69,7 +69,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
     CLI_TEXT("columns", columns, "FILE", NULL,
              "*description of the columns of delimited data. A column sample-weight multiplies "
-             "losses (whose mean stays over samples, as torch's) and counts in all figures"),
+             "losses (whose mean stays over samples, as torch's) and counts in all figures. "
+             "Of criteo the names of those that are used, as I1-I5,C1,C14"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
