@@ -95,6 +95,16 @@ typedef struct neo_feature {
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
                                                        const int64_t *rows_per_feature,
                                                        neo_schema **schema);
+/* neo_schema_criteo_columns: the same of some columns, as "I1-I5,C1,C14": dense numbers and
+   features of the file in its order. Lines have 40 fields all the same, but those that are not
+   named are only counted, at several times the speed of parsing, and may hold anything.
+   rows_per_feature: [26] still, by the number of the word.
+   Errors   NEO_ERR_ARG: another name, or one given twice. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo_ids ids,
+                                                               int64_t max_rows,
+                                                               const int64_t *rows_per_feature,
+                                                               const char *columns,
+                                                               neo_schema **schema);
 /* neo_schema_parse: a column description, as text: one line per column of the file, in order (with
    `header`: of those in use, in any order),
        <name> <what>...          where what is one or more of
@@ -123,7 +133,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      list ... weight=D normalize the weights of a bag are divided by their sum: a table that pools
                                  by NEO_POOL_SUM then gives the weighted mean of its rows. A bag
                                  that neo_jagged_normalize would refuse makes a bad line
-     skip                        the column is not used
+     skip                        the column is not used: its text is passed over, as is that of
+                                 columns that are in the header alone
      sample-weight               of the sample in loss and metrics (neo_batch.weight): a number of
                                  at least 0; it may be missing where the label is. One column at
                                  most
@@ -419,7 +430,8 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
    the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
-   column description is part of the numeric definition (neo_state_define), as "columns". */
+   column description, or the columns chosen of Criteo's, are part of the numeric definition
+   (neo_state_define), as "columns". */
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 
 #ifdef __cplusplus
@@ -711,6 +723,8 @@ struct neo_schema {
     neo__column *columns;
     neo__op *ops;
     int32_t column_count, op_count, label_columns; /* label_columns: there are so many */
+    int32_t *target; /* [column_count]: the column, or below 0 as in neo__head; Criteo: [40], the
+                        number of the dense value or feature; NULL: all columns are used */
     char delimiter[16];
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
@@ -868,14 +882,17 @@ NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weig
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
+static void neo__criteo_digits(uint8_t *hex) {
+    memset(hex, 0xFF, 256);
+    for (int i = 0; i < 10; i++) hex['0' + i] = (uint8_t)i;
+    for (int i = 0; i < 6; i++) hex['a' + i] = hex['A' + i] = (uint8_t)(10 + i);
+}
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
     NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
-    memset(schema->hex, 0xFF, 256);
-    for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
-    for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
+    neo__criteo_digits(schema->hex);
     for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
         int64_t count = rows ? rows[f] : max_rows;
         NEO__CHECK(count >= 1, NEO_ERR_ARG,
@@ -897,6 +914,81 @@ NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows
     neo_schema *s;
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
     return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
+}
+/* "I7" or "C7" at *p, which then is behind it: its field; 0: it is none. */
+static int32_t neo__criteo_name(const char **p) {
+    const int word = **p == 'C', most = word ? (int)NEO__CRITEO_FEATURES : (int)NEO__CRITEO_DENSE;
+    int32_t number = 0;
+    if (!word && **p != 'I') return 0;
+    for (++*p; **p >= '0' && **p <= '9' && number <= most; ++*p) number = number * 10 + (**p - '0');
+    if (number < 1 || number > most) return 0;
+    return number + (word ? NEO__CRITEO_DENSE : 0);
+}
+/* Names, and ranges of them, joined by commas: target[field] 0 where one is named, and for the
+   label, else -1. */
+static neo_status neo__criteo_named(const char *columns, int32_t *target, int32_t count) {
+    for (int32_t i = 0; i < count; i++) target[i] = i ? -1 : 0;
+    for (const char *p = columns, *name = p;; name = ++p) {
+        int32_t first = neo__criteo_name(&p), last = first;
+        if (first && *p == '-') p++, last = neo__criteo_name(&p);
+        NEO__CHECK(first && last >= first && (*p == ',' || !*p) &&
+                       (first <= NEO__CRITEO_DENSE) == (last <= NEO__CRITEO_DENSE),
+                   NEO_ERR_ARG,
+                   "neo_schema_criteo_columns: expected names as I1-I5,C1,C14 (I1 to I13, C1 to "
+                   "C26), found '%.40s'", name);
+        for (int32_t i = first; i <= last; i++) {
+            NEO__CHECK(target[i] < 0, NEO_ERR_ARG,
+                       "neo_schema_criteo_columns: %c%d is named twice",
+                       i <= NEO__CRITEO_DENSE ? 'I' : 'C',
+                       i <= NEO__CRITEO_DENSE ? i : i - NEO__CRITEO_DENSE);
+            target[i] = 0;
+        }
+        if (!*p) return NEO_OK;
+    }
+}
+static void neo__target_runs(int32_t *target, int32_t count);
+static neo_status neo__criteo_columns_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
+                                           const int64_t *rows, const char *columns) {
+    enum { FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
+    int32_t *target, dense = 0, features = 0;
+    NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
+    NEO__TRY(neo__criteo_named(columns, target, FIELDS));
+    for (int i = 1; i < FIELDS; i++) {
+        if (target[i] < 0) continue;
+        target[i] = i <= NEO__CRITEO_DENSE ? dense++ : features++;
+        const char field = (char)i;
+        schema->description = neo_crc32c(schema->description, &field, 1);
+    }
+    NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
+    neo__criteo_digits(schema->hex);
+    for (int i = NEO__CRITEO_DENSE + 1; i < FIELDS; i++) {
+        const int32_t f = target[i], number = i - NEO__CRITEO_DENSE;
+        const int64_t count = rows ? rows[number - 1] : max_rows;
+        if (f < 0) continue;
+        NEO__CHECK(count >= 1, NEO_ERR_ARG,
+                   "neo_schema_criteo_columns: C%d has %" PRId64 " rows, fewer than 1", number,
+                   count);
+        NEO__TRY(neo__schema_name(schema, f, "C%d", number));
+        schema->rows[f] = schema->max_rows[f] = count;
+        schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
+    }
+    neo__target_runs(target, FIELDS);
+    schema->target = target;
+    neo__schema_end(schema);
+    return NEO_OK;
+}
+NEO_API neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                             const int64_t *rows, const char *columns,
+                                             neo_schema **schema) {
+    NEO__CHECK(ctx && columns && schema, NEO_ERR_ARG,
+               "neo_schema_criteo_columns: an argument is NULL");
+    *schema = NULL;
+    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
+               "neo_schema_criteo_columns: ids is %d, neither hash nor dictionary", (int)ids);
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo_columns", NEO_FORMAT_CRITEO, &s));
+    return neo__schema_done(s, neo__criteo_columns_init(s, ids, max_rows, rows, columns), schema);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1096,7 +1188,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
     NEO__CHECK(!state->dicts.schema, NEO_ERR_ARG,
                "neo_state_add_schema: the state has a schema already");
-    if (schema->format == NEO_FORMAT_DELIMITED) {
+    if (schema->description) {
         char word[24];
         snprintf(word, sizeof word, "crc32c %08" PRIx32, schema->description);
         NEO__TRY(neo_state_define(state, "columns", word));
@@ -1708,6 +1800,27 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
+/* Of columns (below 0: not used) make -n where it and the n - 1 behind it are not used. */
+static void neo__target_runs(int32_t *target, int32_t count) {
+    for (int32_t i = count - 1, run = 0; i >= 0; i--) {
+        run = target[i] < 0 ? run + 1 : 0;
+        if (run) target[i] = -run;
+    }
+}
+/* Which columns an operation looks at. */
+static neo_status neo__describe_used(neo_schema *schema) {
+    int32_t *target;
+    NEO__TRY(NEO__ARENA(&schema->arena, target, schema->column_count));
+    for (int32_t c = 0; c < schema->column_count; c++) target[c] = -1;
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        target[op->column] = op->column;
+        if (op->kind == NEO__OP_CROSS) target[op->other] = op->other;
+    }
+    neo__target_runs(target, schema->column_count);
+    schema->target = target;
+    return NEO_OK;
+}
 static int neo__op_is_feature(const neo__op *op) {
     return op->kind != NEO__OP_LABEL && op->kind != NEO__OP_DENSE &&
            op->kind != NEO__OP_SAMPLE_WEIGHT;
@@ -1736,6 +1849,7 @@ static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
         if (!neo__op_is_feature(op)) continue;
         NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
     }
+    NEO__TRY(neo__describe_used(schema));
     neo__schema_end(schema);
     return NEO_OK;
 }
@@ -1835,8 +1949,9 @@ typedef struct neo__labels {
 typedef struct neo__head {
     int32_t fields;  /* of a line */
     int labeled;     /* the label is among them */
-    int32_t *target; /* [fields]: the column of the description that each is, or -1; NULL: there is
-                        no header, and a line has the columns of the description in order */
+    int32_t *target; /* [fields]: the column of the description that each is; -n: it and the n - 1
+                        behind it are not used. NULL: there is no header, and a line has the columns
+                        of the description in order */
 } neo__head;
 
 enum { NEO__ROW_FILES = 3 }; /* dense, sparse, labels; of records: one */
@@ -2047,8 +2162,8 @@ static int neo__criteo_field_issue(int number, neo__text text, int64_t column, n
     return 1;
 }
 /* The fault of a line that the parser refused. */
-static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
-                              neo__issue *issue) {
+static void neo__criteo_issue(const neo_schema *schema, const char *line, const char *end,
+                              int may_lack_label, neo__issue *issue) {
     neo__text rest = neo__text_of(line, end), field;
     if (!neo__line_whole(line, end, issue)) return;
     int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
@@ -2060,7 +2175,9 @@ static void neo__criteo_issue(const char *line, const char *end, int may_lack_la
         return;
     }
     for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)
-        if (neo__criteo_field_issue(number, field, field.p - line + 1, issue)) return;
+        if ((!schema->target || schema->target[number] >= 0) &&
+            neo__criteo_field_issue(number, field, field.p - line + 1, issue))
+            return;
     neo__issue_set(issue, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
 }
 
@@ -2196,6 +2313,28 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
     }
     return p;
 }
+/* Behind the next *left of the characters c in [p, end); if there are fewer, the end, and *left are
+   missing. 32 bytes are counted at a time: a byte that is c becomes 0, and only a 0 gets no high
+   bit from what is added to its other bits, nor has one. */
+static const char *neo__pass_fields(const char *p, const char *end, char c, int64_t *left) {
+    const uint64_t ones = UINT64_C(0x0101010101010101), low = 127 * ones;
+    const uint64_t want = (unsigned char)c * ones;
+    for (; end - p >= 32; p += 32) {
+        uint64_t sum = 0;
+        for (int k = 0; k < 4; k++) {
+            uint64_t x;
+            memcpy(&x, p + 8 * k, 8);
+            x ^= want;
+            sum += ~(((x & low) + low) | x | low) >> 7;
+        }
+        int64_t count = (int64_t)((sum * ones) >> 56);
+        if (count >= *left) break;
+        *left -= count;
+    }
+    for (; p < end; p++)
+        if (*p == c && --*left == 0) return p + 1;
+    return end;
+}
 /* The end of the line at p, without \r; *next: where the next begins. */
 static const char *neo__text_stop(const neo__block *block, const char *p, const char **next) {
     const char *stop =
@@ -2203,12 +2342,83 @@ static const char *neo__text_stop(const neo__block *block, const char *p, const 
     *next = stop + 1;
     return stop > p && stop[-1] == '\r' ? stop - 1 : stop;
 }
+/* One integer as a dense value, or one word as a number; the place after it. */
+static const char *neo__criteo_integer(const neo_schema *schema, const char *p, float *dense) {
+    const int negative = *p == '-';
+    uint64_t v = 0;
+    unsigned c;
+    *dense = 0.0f;
+    if (*p == '\t') return p;
+    const char *digits = p += negative;
+    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    if (p == digits || p - digits > 18) return NULL;
+    if (!negative) *dense = neo__log_count(schema, v + 1);
+    return p;
+}
+/* The id of a word, or its place in the dictionaries that are being made. */
+static neo_status neo__criteo_id(const neo_schema *schema, const neo__parse_options *options,
+                                 int32_t f, uint32_t key, int64_t *id) {
+    char word[4];
+    neo__put_le(word, key, 4);
+    *id = 0;
+    if (options->fit)
+        return schema->has_dict[f]
+                   ? neo__dict_collect(schema->ctx, &options->fit[f], word, 4)
+                   : NEO_OK;
+    if (schema->has_dict[f]) *id = neo__dict_find(&schema->dicts[f], word, 4);
+    else if (schema->rows[f] > 1)
+        *id = 1 + (int64_t)((uint64_t)key % (uint64_t)(schema->rows[f] - 1));
+    return NEO_OK;
+}
+/* neo__criteo_sample for some of the columns. */
+static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse_options *options,
+                                      const neo__block *block, const char *p, float *record,
+                                      neo_status *fit_status) {
+    const char *next, *end = neo__text_stop(block, p, &next);
+    int64_t *ids = neo__record_ids(schema, record), run = 1, tabs = NEO__CRITEO_FIELDS - 1;
+    int field = 0;
+    record[0] = 0.0f;
+    if (end - p > NEO__LINE_BYTES || memchr(p, 0, (size_t)(end - p))) return NULL;
+    if (options->unlabeled) (void)neo__pass_fields(p, end, '\t', &tabs);
+    if (options->unlabeled && tabs == 1) field = 1;
+    for (; field < NEO__CRITEO_FIELDS; field += (int)run) {
+        const int32_t to = schema->target[field];
+        run = to < 0 ? -to : 1;
+        const int last = field + run == NEO__CRITEO_FIELDS;
+        if (to < 0) {
+            int64_t left = run;
+            p = neo__pass_fields(p, end, '\t', &left);
+            if (left != last) return NULL; /* the last field ends without a tab */
+            continue;
+        }
+        if (field == 0) {
+            if (*p != '0' && *p != '1') return NULL;
+            record[0] = (float)(*p++ - '0');
+        } else if (field <= NEO__CRITEO_DENSE) {
+            p = neo__criteo_integer(schema, p, record + 1 + to);
+            if (!p) return NULL;
+        } else {
+            uint32_t key = 0, digit;
+            int n = 0;
+            for (; n < 8 && (digit = schema->hex[(unsigned char)*p]) < 16; n++, p++)
+                key = key << 4 | digit;
+            ids[to] = 0;
+            if (n > 0) *fit_status = neo__criteo_id(schema, options, to, key, &ids[to]);
+            if (*fit_status != NEO_OK) return next;
+        }
+        if (last ? p != end : *p++ != '\t') return NULL;
+    }
+    return next;
+}
 static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
                                     neo__block *block, const char *p, neo__parsed *line) {
-    const char *next = neo__criteo_sample(schema, options, p, line->record, &line->fit);
+    const char *next = schema->target
+        ? neo__criteo_chosen(schema, options, block, p, line->record, &line->fit)
+        : neo__criteo_sample(schema, options, p, line->record, &line->fit);
     line->sample = next != NULL;
     if (!next)
-        neo__criteo_issue(p, neo__text_stop(block, p, &next), options->unlabeled, &line->issue);
+        neo__criteo_issue(schema, p, neo__text_stop(block, p, &next), options->unlabeled,
+                          &line->issue);
     return next;
 }
 static size_t neo__criteo_least(const neo_schema *schema, int unlabeled) {
@@ -2253,17 +2463,26 @@ static const char *neo__delimiter_name(const neo_schema *s) {
                                                                                     : s->delimiter;
 }
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
-   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere; no target: to
-   fields[i]). */
+   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere, as in neo__head;
+   no target: to fields[i]). Unless there are quotes those that go nowhere are only counted. */
 static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
                            const int32_t *target, neo__text *fields, int32_t most,
                            neo__issue *issue) {
     const neo__text word = {schema->delimiter, (size_t)schema->delimiter_bytes};
     const char quote = schema->quote, blank = memchr(word.p, ' ', word.bytes) ? '\t' : ' ',
                other = memchr(word.p, '\t', word.bytes) ? blank : '\t';
+    const int passes = target && word.bytes == 1 &&
+                       !(quote && memchr(line, quote, (size_t)(end - line)));
     const char *p = line;
     for (int32_t count = 0;; count++) {
         const char *stop, *from = p, *to;
+        if (passes && count < most && target[count] < 0) {
+            int64_t run = -target[count], left = run;
+            p = neo__pass_fields(p, end, word.p[0], &left);
+            if (left > 0) return count + (int32_t)(run - left) + 1;
+            count += (int32_t)run - 1;
+            continue;
+        }
         neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
         while (from < end && (*from == blank || *from == other)) from++;
         if (quote && from < end && *from == quote) {
@@ -2518,8 +2737,13 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                               const char *line, const char *end, int *labeled, neo__issue *issue) {
     int32_t columns = schema->column_count, labels = schema->label_columns;
     int32_t expected = schema->header ? block->head.fields : columns;
-    int32_t count =
-        neo__fields(schema, line, end, block->head.target, block->fields, expected, issue);
+    const int names = !schema->header && block->offset == 0 && block->lines <= block->skip_lines;
+    const int whole = names || (!schema->header && may_lack_label && labels > 0);
+    int32_t count = neo__fields(schema, line, end,
+                                whole            ? NULL
+                                : schema->header ? block->head.target
+                                                 : schema->target,
+                                block->fields, expected, issue);
     if (count < 0) return 0;
     *labeled = !schema->header || block->head.labeled;
     if (!schema->header && may_lack_label && labels > 0 && count == columns - labels) {
@@ -2535,12 +2759,12 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
     }
     for (int32_t c = 0; c < columns && !*labeled; c++)
         if (schema->columns[c].is_label) block->fields[c] = neo__text_of(line, line);
-    if (schema->header || block->offset > 0 || block->lines > block->skip_lines) return 1;
-    int32_t names = 0;
+    if (!names) return 1;
+    int32_t same = 0;
     for (int32_t c = 0; c < columns; c++)
-        names += (schema->columns[c].is_label && !*labeled) ||
+        same += (schema->columns[c].is_label && !*labeled) ||
                  neo__text_is(block->fields[c], schema->columns[c].name);
-    if (names < columns || columns < 2) return 1;
+    if (same < columns || columns < 2) return 1;
     neo__issue_set(issue, NEO_ERR_FORMAT, 1, "every field is the name of its column");
     return 0;
 }
@@ -3093,7 +3317,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
             found = i;
         }
         if (found >= 0) {
-            head->target[found] = c;
+            if (schema->target[c] >= 0) head->target[found] = c;
         } else if (schema->columns[c].is_label && source->options->unlabeled) {
             head->labeled = 0;
         } else {
@@ -3104,6 +3328,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
                             number, name, shown, quotes ? NEO__HINT_QUOTE : "");
         }
     }
+    neo__target_runs(head->target, head->fields);
     return NEO_OK;
 }
 /* Read the header of a file just opened that is to be read from further on. The carry then begins

@@ -511,8 +511,10 @@ refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpo
 refused "a directory that cannot be made" '/proc/nowhere cannot be made: No such' $model \
     --checkpoint /proc/nowhere/ckpt
 refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
-refused "columns of a format that has them" "is for --format delimited or adult, not criteo" \
+refused "columns of data without" "is for --format delimited, adult or criteo, not synthetic" \
     $model --columns x
+refused "columns of a format that has them" "delimited, adult or criteo, not libsvm" \
+    --data x --format libsvm --columns x
 refused "a norm below 0" 'clip-norm -1: not a number' $model --clip-norm -1
 # Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one
 # rank.

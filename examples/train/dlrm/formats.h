@@ -23,9 +23,11 @@ static int count_tasks(const options *o) {
 
 static neo_status criteo_schema(const schema_call *c) {
     int64_t rows[26];
-    if (tables_of_preset(c->o, rows))
-        return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows, rows, c->out);
-    return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows ? c->o->rows : 100000, NULL, c->out);
+    const int64_t *each = tables_of_preset(c->o, rows) ? rows : NULL, most = c->o->rows;
+    if (c->o->columns)
+        return neo_schema_criteo_columns(c->ctx, NEO_IDS_HASH, most ? most : 100000, each,
+                                         c->o->columns, c->out);
+    return neo_schema_criteo(c->ctx, NEO_IDS_HASH, most || each ? most : 100000, each, c->out);
 }
 /* The description of columns, of which the Adult data's lies beside them. */
 static neo_status column_schema(const schema_call *c) {
@@ -107,7 +109,7 @@ typedef struct format {
     int rows, columns, lines; /* it takes --rows, --columns; it is text */
 } format;
 static const format FORMATS[] = {
-    {"criteo", criteo_schema, 1, 0, 1}, {"adult", column_schema, 0, 1, 1},
+    {"criteo", criteo_schema, 1, 1, 1}, {"adult", column_schema, 0, 1, 1},
     {"delimited", column_schema, 0, 1, 1}, {"libsvm", libsvm_schema, 1, 0, 1},
     {"libffm", libffm_schema, 1, 0, 1}, {"npy", npy_schema, 0, 0, 0},
     {"npz", npz_schema, 1, 0, 0}, {"binary", binary_schema, 1, 0, 0}, {"raw", raw_schema, 1, 0, 0},
@@ -191,11 +193,13 @@ static neo_status look_at(const options *o, const char *path, const char **name)
 static neo_status check_known_format(const options *o, const format *f) {
     if (o->synthetic && f != FORMATS) REFUSE("--synthetic has no --format %s", f->name);
     if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
-    if (o->columns && !f->columns)
-        REFUSE("--columns is for --format delimited or adult, not %s", f->name);
+    if (o->columns && (!f->columns || o->synthetic))
+        REFUSE("--columns is for --format delimited, adult or criteo, not %s",
+               o->synthetic ? "synthetic data" : f->name);
     if (o->tasks && f->lines && !o->synthetic)
-        REFUSE("--tasks: %s", f->columns ? "the description has them, as in: click label weight=2"
-                                         : "this format has one label");
+        REFUSE("--tasks: %s", f->columns && strcmp(f->name, "criteo")
+                                  ? "the description has them, as in: click label weight=2"
+                                  : "this format has one label");
     if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);
     if (is_stdin(o->data) && !f->lines)
         REFUSE("--format %s cannot come from standard input", f->name);

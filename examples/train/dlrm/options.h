@@ -73,7 +73,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("columns", columns, "FILE", NULL,
              "*description of the columns of delimited data. A column sample-weight multiplies "
              "losses (whose mean stays over samples, as torch's) and counts in all figures; each "
-             "of several columns label is a task"),
+             "of several columns label is a task. Of criteo the names of those that are used, as "
+             "I1-I5,C1,C14"),
     CLI_TEXT("tasks", tasks, "W,W,...", NULL,
              "*weights of the losses of a sample's labels, each a task with its own logit and "
              "figures: of synthetic data (up to 4), binary and raw, whose labels these are, and of "
