@@ -282,8 +282,8 @@ static void http_read(http_loop *loop, http_conn *conn) {
         size_t capacity = conn->in_capacity ? 2 * conn->in_capacity : 1024;
         if (capacity > most) capacity = most;
         if (conn->pending || capacity == conn->in_capacity) return;
-        char *in = loop->bytes + capacity - conn->in_capacity > s->memory ? NULL :
-            realloc(conn->in, capacity);
+        size_t bytes = loop->bytes + capacity - conn->in_capacity; /* 1/8 is for answers */
+        char *in = bytes > s->memory / 8 * 7 ? NULL : realloc(conn->in, capacity);
         if (!in) { http_refuse(loop, conn, 503); return; }
         http_count(loop, conn->in_capacity, capacity);
         conn->in = in, conn->in_capacity = capacity;

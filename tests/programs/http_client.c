@@ -7,7 +7,9 @@
                                        that stays open. FILE has lines of a body and the answers
                                        that are right, between tabs; how many there were of each
                                        is printed. Ends early when the server is gone.
-     http_client PORT hold N BYTES     N connections with the first BYTES of a request each, then
+     http_client PORT hold N BYTES REFUSED
+                                       N connections with the first BYTES of a request each. When
+                                       REFUSED of them have an answer, and standard input a byte,
                                        the rest of it on all; prints the statuses that came
    It fails where a request is lost (the connection ends without its answer, but for what a client
    wrote behind an answer that closes), or an answer is wrong. */
@@ -177,7 +179,7 @@ static int load(long long count, int connections, int depth) {
     return lost || wrong || failures;
 }
 
-static int hold(int count, size_t bytes) {
+static int hold(int count, size_t bytes, int refused) {
     static const char text[] = "POST /predict HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
                                "Content-Length: 2\r\n\r\n{}";
     int *fds = calloc((size_t)count, sizeof *fds), statuses[600] = {0};
@@ -187,7 +189,10 @@ static int hold(int count, size_t bytes) {
         if ((fds[i] = dial()) < 0) return fail("connect");
         if (send(fds[i], text, bytes, 0) < 0) { /* refused already */ }
     }
-    printf("held %d\n", count), fflush(stdout);
+    for (int i = count - 1; refused > 0 && i >= 0; i--) { /* the last that came */
+        struct pollfd p = {fds[i], POLLIN, 0};
+        refused -= poll(&p, 1, SILENCE_MS) > 0;
+    }
     if (getchar() == EOF) { /* goes on at a byte or the end of its input */ }
     for (int i = 0; i < count; i++) {
         if (send(fds[i], text + bytes, sizeof text - 1 - bytes, 0) < 0) { /* it has an answer */ }
@@ -219,6 +224,7 @@ int main(int argc, char **argv) {
         read_rows(argv[6]);
         return load(atoll(argv[3]), atoi(argv[4]), atoi(argv[5]));
     }
-    if (argc == 5 && !strcmp(argv[2], "hold")) return hold(atoi(argv[3]), (size_t)atoi(argv[4]));
+    if (argc == 6 && !strcmp(argv[2], "hold"))
+        return hold(atoi(argv[3]), (size_t)atoi(argv[4]), atoi(argv[5]));
     return fprintf(stderr, "usage: at the top of tests/programs/http_client.c\n"), 2;
 }
