@@ -105,9 +105,10 @@
                                           same-bits promise unless that BLAS keeps it.
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
-     NEO_INFERENCE        everywhere      only what predicting needs, for neo_serve.h: no backward, no
-                                          optimizer, loss, metric, report or table that learns;
-                                          parameters begin with zeros; check_finite has no effect
+     NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
+                                          optimizer, loss, metric, report, table that learns or
+                                          reader; parameters begin with zeros; check_finite has no
+                                          effect. 149 KB of text by gcc -Os for x86-64
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE) && !defined(NEO_NO_COLD)
 #define NEO_NO_COLD /* code that runs once is smaller as what runs often is compiled */
@@ -2782,6 +2783,13 @@ NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
+
+/* Sums of one or two rows are the same in any order of buckets. */
+NEO__UNUSED static int neo__bags_are_short(const neo__bag_lookup *a) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
+    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
 
 /* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
@@ -8756,7 +8764,8 @@ static void neo__norm_grads_part(const neo__cpu_part *part) {
 }
 static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
     if (c->dweight || c->dbias)
-        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS, NEO__TRAIN(neo__norm_grads_part));
+        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS,
+                     NEO__TRAIN(neo__norm_grads_part));
     if (!c->backward || c->dx)
         neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
@@ -12582,12 +12591,6 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
 
 /* ---- lookups ---- */
 
-/* Sums of one or two rows are the same in any order of buckets. */
-static int neo__bags_are_short(const neo__bag_lookup *a) {
-    int64_t most = 0;
-    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
-    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
-}
 /* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
    weights. */
 static void neo__bags_lookup_part(const neo__cpu_part *part) {
@@ -17998,7 +18001,8 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
-    NEO__FN(f32_from_bf16s), NEO__TRAIN(NEO__FN(random_uniform)), NEO__TRAIN(NEO__FN(random_normal)),
+    NEO__FN(f32_from_bf16s), NEO__TRAIN(NEO__FN(random_uniform)),
+    NEO__TRAIN(NEO__FN(random_normal)),
 };
 #endif
 #if NEO__PASS != NEO__PASS_WARP
@@ -20195,8 +20199,9 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__TRAIN(NEO__FN8(bag_copy)),
-    NEO__TRAIN(NEO__FN8(bag_weight_grad)), NEO__TRAIN(NEO__FN(bag_pack)),         NEO__TRAIN(NEO__FN(bag_update)),
-    NEO__TRAIN(NEO__FN8(bag_update_cut)),  NEO__TRAIN(NEO__FN(row_blocks)),       NEO__TRAIN(NEO__FN(rows_decode)),
+    NEO__TRAIN(NEO__FN8(bag_weight_grad)), NEO__TRAIN(NEO__FN(bag_pack)),
+    NEO__TRAIN(NEO__FN(bag_update)), NEO__TRAIN(NEO__FN8(bag_update_cut)),
+    NEO__TRAIN(NEO__FN(row_blocks)), NEO__TRAIN(NEO__FN(rows_decode)),
     NEO__TRAIN(NEO__FN(rows_encode)),
 };
 #endif
