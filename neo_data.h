@@ -1940,7 +1940,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
    >>impl-parse
 
    Text is parsed block by block: whole lines, as the source cut them, always ended by \n and
-   followed by 16 more bytes that may be read, so inner loops need no end test: every field stops
+   followed by 64 more bytes that may be read, so inner loops need no end test: every field stops
    at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
    can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
    that puts blocks in order adds the lines before it.
@@ -1958,7 +1958,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
 #define NEO__LINE_DROP (1 << 30) /* longest line that is skipped */
 #endif
 enum {
-    NEO__BLOCK_PAD = 16,
+    NEO__BLOCK_PAD = 64,
     NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
     NEO__ISSUE_TEXT = 208
 };
@@ -2341,27 +2341,56 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
     }
     return p;
 }
-/* Behind the next *left of the characters c in [p, end); if there are fewer, the end, and *left are
-   missing. 32 bytes are counted at a time: a byte that is c becomes 0, and only a 0 gets no high
-   bit from what is added to its other bits, nor has one. */
-static const char *neo__pass_fields(const char *p, const char *end, char c, int64_t *left) {
-    const uint64_t ones = UINT64_C(0x0101010101010101), low = 127 * ones;
-    const uint64_t want = (unsigned char)c * ones;
-    for (; end - p >= 32; p += 32) {
-        uint64_t sum = 0;
-        for (int k = 0; k < 4; k++) {
-            uint64_t x;
-            memcpy(&x, p + 8 * k, 8);
-            x ^= want;
-            sum += ~(((x & low) + low) | x | low) >> 7;
-        }
-        int64_t count = (int64_t)((sum * ones) >> 56);
-        if (count >= *left) break;
-        *left -= count;
+/* A bit for each of 64 bytes that is c. */
+NEO__INLINE uint64_t neo__bytes_equal(const char *p, char c) {
+    uint64_t mask = 0;
+#if defined(NEO__X86)
+    const __m128i want = _mm_set1_epi8(c);
+    for (int k = 0; k < 4; k++) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * k));
+        mask |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, want)) << (16 * k);
     }
-    for (; p < end; p++)
-        if (*p == c && --*left == 0) return p + 1;
-    return end;
+#else /* what is c becomes 0, and of all bytes only a 0 gets no high bit; those bits side by side */
+    const uint64_t ones = UINT64_C(0x0101010101010101), low = 127 * ones;
+    for (int k = 0; k < 8; k++) {
+        uint64_t x;
+        memcpy(&x, p + 8 * k, 8);
+        x ^= (unsigned char)c * ones;
+        x = ~(((x & low) + low) | x | low) >> 7;
+        mask |= (x * UINT64_C(0x0102040810204080)) >> 56 << (8 * k);
+    }
+#endif
+    return mask;
+}
+/* The places of a character in a line, one after another. Up to 63 bytes behind it are read. */
+typedef struct neo__stops {
+    const char *p, *end; /* mask is of the 64 bytes at p */
+    uint64_t mask;       /* what is still to come */
+    char c;
+} neo__stops;
+NEO__INLINE uint64_t neo__stops_mask(const neo__stops *s) {
+    const int64_t left = s->end - s->p;
+    const uint64_t mask = neo__bytes_equal(s->p, s->c);
+    return left < 64 ? mask & (((uint64_t)1 << left) - 1) : mask;
+}
+NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
+    neo__stops s = {p, end, 0, c};
+    if (p < end) s.mask = neo__stops_mask(&s);
+    return s;
+}
+/* The *left-th place from here on; NULL: *left more would have to be there. */
+NEO__INLINE const char *neo__stops_pass(neo__stops *s, int64_t *left) {
+    for (;;) {
+        for (; s->mask; s->mask &= s->mask - 1) {
+            if (--*left > 0) continue;
+            const char *stop = s->p + __builtin_ctzll(s->mask);
+            s->mask &= s->mask - 1;
+            return stop;
+        }
+        if (s->end - s->p <= 64) return NULL;
+        s->p += 64;
+        s->mask = neo__stops_mask(s);
+    }
 }
 /* The end of the line at p, without \r; *next: where the next begins. */
 static const char *neo__text_stop(const neo__block *block, const char *p, const char **next) {
@@ -2403,20 +2432,24 @@ static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse
                                       const neo__block *block, const char *p, float *record,
                                       neo_status *fit_status) {
     const char *next, *end = neo__text_stop(block, p, &next);
-    int64_t *ids = neo__record_ids(schema, record), run = 1, tabs = NEO__CRITEO_FIELDS - 1;
+    int64_t *ids = neo__record_ids(schema, record), run = 1, left = NEO__CRITEO_FIELDS - 1;
+    neo__stops tabs = neo__stops_of(p, end, '\t');
     int field = 0;
     record[0] = 0.0f;
     if (end - p > NEO__LINE_BYTES || memchr(p, 0, (size_t)(end - p))) return NULL;
-    if (options->unlabeled) (void)neo__pass_fields(p, end, '\t', &tabs);
-    if (options->unlabeled && tabs == 1) field = 1;
+    if (options->unlabeled) {
+        (void)neo__stops_pass(&tabs, &left);
+        tabs = neo__stops_of(p, end, '\t');
+        field = left == 1;
+    }
     for (; field < NEO__CRITEO_FIELDS; field += (int)run) {
         const int32_t to = schema->target[field];
-        run = to < 0 ? -to : 1;
-        const int last = field + run == NEO__CRITEO_FIELDS;
+        left = run = to < 0 ? -to : 1;
+        const char *stop = neo__stops_pass(&tabs, &left);
+        if (field + run < NEO__CRITEO_FIELDS ? !stop : stop || left != 1) return NULL;
+        if (!stop) stop = end;
         if (to < 0) {
-            int64_t left = run;
-            p = neo__pass_fields(p, end, '\t', &left);
-            if (left != last) return NULL; /* the last field ends without a tab */
+            p = stop + 1;
             continue;
         }
         if (field == 0) {
@@ -2424,7 +2457,6 @@ static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse
             record[0] = (float)(*p++ - '0');
         } else if (field <= NEO__CRITEO_DENSE) {
             p = neo__criteo_integer(schema, p, record + 1 + to);
-            if (!p) return NULL;
         } else {
             uint32_t key = 0, digit;
             int n = 0;
@@ -2434,7 +2466,8 @@ static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse
             if (n > 0) *fit_status = neo__criteo_id(schema, options, to, key, &ids[to]);
             if (*fit_status != NEO_OK) return next;
         }
-        if (last ? p != end : *p++ != '\t') return NULL;
+        if (p != stop) return NULL;
+        p = stop + 1;
     }
     return next;
 }
@@ -2490,9 +2523,36 @@ static const char *neo__delimiter_name(const neo_schema *s) {
     return strcmp(s->delimiter, "\t") == 0 ? "tab" : strcmp(s->delimiter, " ") == 0 ? "space"
                                                                                     : s->delimiter;
 }
+/* neo__fields of a line without quotes, of which not all fields are used: those are cut, and the
+   others counted. */
+static int32_t neo__fields_used(const char *line, const char *end, char delimiter, char blank,
+                                char other, const int32_t *target, neo__text *fields,
+                                int32_t most) {
+    neo__stops stops = neo__stops_of(line, end, delimiter);
+    const char *from = line, *stop;
+    int64_t count = 0, left;
+    while (count < most) {
+        const int32_t to = target[count], run = to < 0 ? -to : 1;
+        left = run;
+        stop = neo__stops_pass(&stops, &left);
+        if (to >= 0) {
+            const char *last = stop ? stop : end;
+            while (from < last && (*from == blank || *from == other)) from++;
+            while (last > from && (last[-1] == blank || last[-1] == other)) last--;
+            fields[to] = neo__text_of(from, last);
+        }
+        count += run;
+        if (!stop) return (int32_t)(count + 1 - left);
+        from = stop + 1;
+    }
+    left = INT64_MAX;
+    (void)neo__stops_pass(&stops, &left);
+    return (int32_t)(count + 1 + (INT64_MAX - left));
+}
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
    issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere, as in neo__head;
-   no target: to fields[i]). Unless there are quotes those that go nowhere are only counted. */
+   no target: to fields[i]). Unless there are quotes those that go nowhere are only counted, and up
+   to 63 bytes behind the line are read. */
 static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
                            const int32_t *target, neo__text *fields, int32_t most,
                            neo__issue *issue) {
@@ -2502,15 +2562,9 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
     const int passes = target && word.bytes == 1 &&
                        !(quote && memchr(line, quote, (size_t)(end - line)));
     const char *p = line;
+    if (passes) return neo__fields_used(line, end, word.p[0], blank, other, target, fields, most);
     for (int32_t count = 0;; count++) {
         const char *stop, *from = p, *to;
-        if (passes && count < most && target[count] < 0) {
-            int64_t run = -target[count], left = run;
-            p = neo__pass_fields(p, end, word.p[0], &left);
-            if (left > 0) return count + (int32_t)(run - left) + 1;
-            count += (int32_t)run - 1;
-            continue;
-        }
         neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
         while (from < end && (*from == blank || *from == other)) from++;
         if (quote && from < end && *from == quote) {
