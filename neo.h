@@ -105,7 +105,14 @@
                                           same-bits promise unless that BLAS keeps it.
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
+     NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
+                                          optimizer, loss, metric, report, table that learns or
+                                          reader; parameters begin with zeros; check_finite has no
+                                          effect. 149 KB of text by gcc -Os for x86-64
    ------------------------------------------------------------------------ */
+#if defined(NEO_INFERENCE) && !defined(NEO_NO_COLD)
+#define NEO_NO_COLD /* code that runs once is smaller as what runs often is compiled */
+#endif
 /* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your
    file. */
 #if defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE) &&                   \
@@ -534,7 +541,9 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t);
 /* neo_tree_sum: out = the sum of parts[0..count) in the order of the leaf tree (see >>leaves):
    what a reduction over ranks that each hold an equal power-of-two share of the leaves computes.
    Shapes   all alike, contiguous f32. Aliasing: out may be parts[0]; parts are overwritten. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out);
+#endif
 
 /* neo_floats_decode, _encode: `count` numbers of dtype f32, f16, bf16 or f8 to and from f32, to
    nearest, as neo_tensor_convert. neo_floats_add: x[i] += y[i]. On the calling thread alone, so any
@@ -580,13 +589,17 @@ NEO_API void neo_random_u32x4(uint64_t seed, uint64_t name_hash, int64_t step, i
                               uint64_t index, uint32_t out[4]);
 NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                  uint64_t index);
+#if !defined(NEO_INFERENCE)
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                 uint64_t index);
+#endif
 
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
    the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to
    integers). */
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s);
+#endif
 
 typedef enum neo_init_kind {
     NEO_INIT_DEFAULT,  /* chosen by whoever takes the neo_init; stated there */
@@ -606,8 +619,10 @@ typedef struct neo_init {
    float below b; or fma(neo_random_normal, b, a).
    Errors   NEO_ERR_ARG: NEO_INIT_DEFAULT; bounds or a range that are not finite; b < a of a
             uniform, b < 0 of a normal; first < 0. NEO_ERR_SHAPE: t is not contiguous f32. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>exact
@@ -739,8 +754,10 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    Numerics SILU of -inf is NaN, where its slope is 0; the slope of LEAKY_RELU at a NaN is 1. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz);
+#endif
 
 /* neo_linear_forward: y = act(x w^T + bias), as torch.nn.Linear.
    Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1; or x and w
@@ -754,9 +771,11 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
    Memory   uses the context's scratch; allocates nothing. */
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                        neo_tensor w, neo_tensor dz, neo_tensor dx, neo_tensor dw,
                                        neo_tensor dbias);
+#endif
 
 /* A stack of linear layers. widths = {in, hidden..., out}. */
 typedef struct neo_mlp neo_mlp;
@@ -796,8 +815,10 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
    Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
+#endif
 
 /* A cross network, DCN-v2 (arXiv 2008.13535): x_(l+1) = x_0 * (W_l x_l + bias_l) + x_l, where * is
    elementwise and W_l square, or of low rank: W_l V_l. */
@@ -830,8 +851,10 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cross_create(neo_ctx *ctx, neo_params *
 NEO_API void neo_cross_destroy(neo_cross *cross);
 NEO_API size_t neo_cross_workspace_bytes(const neo_cross_desc *desc);
 NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx);
+#endif
 
 /* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. neo_mul: x *=
    y: a gate; its gradients are dz y and dz x. Each result is made in f32 and rounded to x's dtype,
@@ -858,15 +881,19 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
    Numerics the product of x and 1/(1 - p), in f32; a dropped NaN is 0.
    Errors   NEO_ERR_ARG: p is not in [0, 1), step or first_row is negative. NEO_ERR_SHAPE.
    Source   Srivastava et al., Dropout, JMLR 2014; scaled as torch.nn.Dropout. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
                                float p, neo_tensor x, neo_tensor y);
+#endif
 /* neo_dot_forward: out_i = x_i . y_i, row by row: the head of a two-tower model. neo_dot_backward:
    dx_i = dout_i y_i and dy_i = dout_i x_i, each or none.
    Shapes   x, y, dx, dy [B][n], f32, last stride 1; out, dout [B] or [B][1], contiguous f32.
    Numerics sums along a row: as of the norms below. Aliasing outputs overlap no input. */
 NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy);
+#endif
 
 /* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale =
    1/sqrt(variance + eps), as torch.nn.LayerNorm over the last dimension. stats takes mean and scale
@@ -885,14 +912,18 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias);
+#endif
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight);
+#endif
 
 /* neo_embedding_forward: out[i] = table[ids[i]], as torch.nn.Embedding: tokens, or the positions of
    a sequence. neo_embedding_backward: the dense gradient: dtable[r] = the sum of dout[i] where
@@ -908,8 +939,10 @@ NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves,
             least for every 2 MB of table, times the levels of the leaf tree. */
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add);
+#endif
 
 /* Attention of several heads inside each sequence of a batch. */
 enum { NEO_MAX_HEAD_DIM = 512 };
@@ -937,10 +970,12 @@ typedef struct neo_attention_desc {
             forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
                                           neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
                                           neo_tensor lse, neo_tensor dy, neo_tensor dq,
                                           neo_tensor dk, neo_tensor dv);
+#endif
 
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
@@ -955,8 +990,10 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal);
 NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                         neo_tensor z);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de);
+#endif
 
 /* neo_fm_forward: a factorization machine over the rows of F features, each of dim factors and,
    with weighted != 0, a weight of first order behind them:
@@ -976,8 +1013,10 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
    Source    Rendle, Factorization Machines, 2010; Guo et al., DeepFM, arXiv 1703.04247. */
 NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                   neo_tensor y, neo_tensor v);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                    neo_tensor dy, neo_tensor dv, neo_tensor de);
+#endif
 /* neo_ffm_forward: a field-aware factorization machine: a row has dim factors for each of the F
    features, v_f,g, and with weighted != 0 a weight of first order behind them:
      y = sum_f weight_f + sum_(g < f) v_f,g . v_g,f
@@ -990,8 +1029,10 @@ NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_
    Source    Juan et al., Field-aware Factorization Machines for CTR Prediction, 2016. */
 NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                    neo_tensor e, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                     neo_tensor e, neo_tensor dy, neo_tensor de);
+#endif
 
 /* A stack of Wukong layers (arXiv 2403.02545). The rows X of a sample, `features` of `dim`, become
    as many: LN(concat(machine, linear) + X), row by row, where linear = W X are the last `linear`
@@ -1024,9 +1065,12 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_wukong_create(neo_ctx *ctx, neo_params 
 NEO_API void neo_wukong_destroy(neo_wukong *wukong);
 NEO_API size_t neo_wukong_workspace_bytes(const neo_wukong_desc *desc);
 NEO_API neo_status neo_wukong_forward(neo_wukong *wukong, neo_tensor x, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *leaves, neo_tensor dy,
                                        neo_tensor dx);
+#endif
 
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>losses
 
@@ -1069,6 +1113,7 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss);
 
+#endif
 /* ---------------------------------------------------------------------------
    >>optim
 
@@ -1100,6 +1145,7 @@ typedef enum neo_optim_kind {
     NEO_OPTIM_RMSPROP, /* not centered; its alpha is beta2 */
     NEO_OPTIM_FTRL     /* weight_decay is lambda2 */
 } neo_optim_kind;
+#if !defined(NEO_INFERENCE)
 typedef struct neo_optim_desc {
     neo_optim_kind kind;
     float weight_decay;
@@ -1267,6 +1313,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_r
 NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
                                     neo_tensor t);
 
+#endif
 /* ---------------------------------------------------------------------------
    >>jagged
 
@@ -1307,14 +1354,18 @@ typedef struct neo_jagged_desc {
 } neo_jagged_desc;
 /* A buffer with capacity, and a view of what is in it. */
 typedef struct neo_jagged_buffer neo_jagged_buffer;
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                                        neo_jagged_buffer **buffer);
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *buffer);
 NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *buffer);
+#endif
 /* neo_jagged_reserve: grow to at least these capacities, keeping the content; counted. */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_reserve(neo_jagged_buffer *buffer, int64_t max_bags,
                                                         int64_t max_ids);
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
+#endif
 
 /* Writers: each replaces the buffer's content. On any error the buffer keeps its old content;
    NEO_ERR_CAPACITY names the capacity needed. Sources may not be views of the same buffer. Ids
@@ -1331,6 +1382,7 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
      slice        samples [first, first + count) of every feature
      stack        several batches of the same T, one after another in the sample direction
      transpose    from sample-major (bag b T + t) to feature-major */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *out, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
                                   const float *weights);
@@ -1345,6 +1397,7 @@ NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *out, const neo_jagged *in
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *const *parts,
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
+#endif
 
 /* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
    NEO_POOL_SUM then gives the weighted mean of the rows, sum(w x) / sum(w), under any plan, as a
@@ -1360,9 +1413,11 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
              are not: the message has feature and sample. NEO_ERR_ARG: there are no weights. Those
              of neo_jagged_validate. NEO_ERR_UNSUPPORTED: a batch on a device. Nothing is written
              then. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out);
 NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
                                                  float *dweights);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>bags
@@ -1529,6 +1584,7 @@ typedef struct neo_bags_desc {
     void *cut_sums_user;
 } neo_bags_desc;
 
+#if !defined(NEO_INFERENCE)
 /* neo_bag_cut_rounds: how many times a step of a table that is cut by columns asks for sums: 0 to
    3. */
 NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
@@ -1840,6 +1896,7 @@ NEO_API neo_status neo_report_row(neo_report *report, const char *table, const c
    before is replaced only when the new one is complete. Errors: NEO_ERR_NOT_FOUND, NEO_ERR_IO. */
 NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 
+#endif
 #ifdef __cplusplus
 }
 #endif
@@ -1858,6 +1915,15 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
      defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                      \
     !defined(NEO__SHARED)
 #define NEO__SHARED
+#if defined(NEO_INFERENCE)
+/* Nobody calls the helpers of what is left out, and the compiler drops them. */
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+#define NEO__TRAIN(kernel) NULL
+#else
+#define NEO__TRAIN(kernel) kernel
+#endif
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
 #error "neo: -ffast-math (-fassociative-math) breaks the same-bits contract: not for this file"
 #endif
@@ -2713,6 +2779,13 @@ NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
+
+/* Sums of one or two rows are the same in any order of buckets. */
+NEO__UNUSED static int neo__bags_are_short(const neo__bag_lookup *a) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
+    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
 
 /* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
@@ -3853,6 +3926,7 @@ struct neo_ctx {
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
    numbers are looked at: see >>impl-finite. */
+#if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
     ((ctx)->check_finite ? neo__checked_##op(ctx, fn, call) : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
@@ -3877,6 +3951,10 @@ struct neo_ctx {
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call);
 NEO__CHECKED_LIST(NEO__CHECKED)
 #undef NEO__CHECKED
+#endif
+#if defined(NEO_INFERENCE)
+#define NEO__RUN(ctx, fn, op, call) ((void)(fn), (ctx)->on->op((ctx)->on, call))
+#endif
 
 /* The context of a CPU's table. */
 NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
@@ -5256,7 +5334,12 @@ static void neo__isa_bind(neo_ctx *ctx) {
     case NEO_ISA_AVX512:
     case NEO_ISA_AVX512BF16:
     case NEO_ISA_AMX:
+#if defined(NEO_INFERENCE) /* only products gain enough to have them twice */
+        NEO__BIND(avx2);
+        ctx->gemm = &neo__gemm_kernels_avx512;
+#else
         NEO__BIND(avx512);
+#endif
 #if defined(NEO__X86_BF16)
         if (ctx->isa == NEO_ISA_AVX512BF16) ctx->bf16 = &neo__bf16_kernels_avx512;
         if (ctx->isa == NEO_ISA_AMX) ctx->bf16 = &neo__bf16_kernels_amx;
@@ -5757,6 +5840,7 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
     const size_t bytes = neo_tensor_bytes(t);
     return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
     NEO__TRY(neo__check_ctx("neo_tree_sum", ctx));
     NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "neo_tree_sum: parts is NULL, or count < 1");
@@ -5775,6 +5859,7 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
     call.n = neo_tensor_count(out);
     return NEO__RUN(ctx, "neo_tree_sum", tree_sum, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU: a walk over runs ---- */
@@ -5972,6 +6057,7 @@ NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step
     neo_random_u32x4(seed, name_hash, step, stream, index / 4, block);
     return (float)(block[index % 4] >> 8) * 0x1p-24f;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                 uint64_t index) {
     neo__random_key key = neo__random_key_make(seed, name_hash, step, stream);
@@ -5981,6 +6067,7 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
     neo__fp_leave(fp);
     return z[index % 4];
 }
+#endif
 
 /* ---- initial values ---- */
 static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, int64_t blocks,
@@ -6081,6 +6168,7 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor tensor, const char *
     neo__init_call call = neo__init_call_make(ctx, tensor, name, init, first, stride);
     return d->init(d, &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
     neo__fp_state fp = neo__fp_enter();
@@ -6088,6 +6176,7 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     neo__fp_leave(fp);
     return status;
 }
+#endif
 NEO__HOT_BEGIN
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
@@ -6108,6 +6197,7 @@ static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double 
     int64_t id = x < (double)rows + 1.0 ? (int64_t)x - 1 : rows - 1;
     return id < 0 ? 0 : id >= rows ? rows - 1 : id;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     if (rows <= 1 || !(s > 0.0f)) return 0;
     neo__fp_state fp = neo__fp_enter();
@@ -6116,6 +6206,7 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     neo__fp_leave(fp);
     return id;
 }
+#endif
 
 /* ---------------------------------------------------------------------------
    >>impl-exact
@@ -7297,6 +7388,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     return NEO__RUN(ctx, fn, gemm, &call);
 }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                        neo_tensor w, neo_tensor dz, neo_tensor dx, neo_tensor dw,
                                        neo_tensor dbias) {
@@ -7319,6 +7411,7 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
     return NEO__RUN(ctx, fn, gemm, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU: both in one parallel region ---- */
@@ -7644,6 +7737,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
     call.narrow = dz.dtype == NEO_BF16;
     return call.rows > 0 ? NEO__RUN(ctx, "neo_mlp_backward", activation, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
     static const char *const fn = "neo_mlp_backward";
@@ -7682,6 +7776,7 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     }
     return NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -7733,6 +7828,7 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
     call.z = neo__f32(z), call.z_row = z.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de) {
     static const char *const fn = "neo_interact_backward";
@@ -7751,6 +7847,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     const int wanted = call.batch > 0 && (call.dx || call.de);
     return wanted ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 static void neo__interact_part(const neo__cpu_part *part) {
@@ -7807,6 +7904,7 @@ NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_t
     call.v = neo__f32(v), call.v_row = v.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                    neo_tensor dy, neo_tensor dv, neo_tensor de) {
     static const char *const fn = "neo_fm_backward";
@@ -7819,6 +7917,7 @@ NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_
     call.de = neo__f32(de), call.de_row = de.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#endif
 /* Rows of that many features. */
 static neo_status neo__ffm_begin(neo_ctx *ctx, const char *fn, int back, int64_t features,
                                  int64_t dim, int weighted, neo_tensor e, neo_tensor y,
@@ -7839,6 +7938,7 @@ NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, 
     call.y = neo__f32(y);
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                     neo_tensor e, neo_tensor dy, neo_tensor de) {
     static const char *const fn = "neo_ffm_backward";
@@ -7850,6 +7950,7 @@ NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim,
     call.de = neo__f32(de), call.de_row = de.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 static void neo__fm_part(const neo__cpu_part *part) {
@@ -7908,6 +8009,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     call.out = neo__f32(y);
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
     static const char *const fn = "neo_activation_backward";
@@ -7932,6 +8034,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     call.out = neo__f32(dz);
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
+#endif
 
 /* ---- neo_add, neo_mul, neo_addcmul, neo_scale, neo_round, neo_dropout, neo_dot ---- */
 /* t has like's shape, in f32: contiguous, or a matrix with rows apart. */
@@ -8025,6 +8128,7 @@ NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo
     if (call.cols == 0) return neo_tensor_zero(ctx, out);
     return neo__blend(ctx, "neo_dot_forward", &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy) {
     static const char *const fn = "neo_dot_backward";
@@ -8042,6 +8146,7 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
     NEO__TRY(neo__blend(ctx, fn, &to[0]));
     return neo__blend(ctx, fn, &to[1]);
 }
+#endif
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
     int infinite = 0;
@@ -8060,6 +8165,7 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
     call.dtype = dtype;
     return neo__blend(ctx, "neo_round", &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
                                float p, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_dropout";
@@ -8075,6 +8181,7 @@ NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int
     call.factor = 1.0f / (1.0f - p);
     return neo__blend(ctx, fn, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -8438,6 +8545,7 @@ static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves
     call.beta = 1.0f;
     return NEO__RUN(ctx, fn, gemm, &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx) {
     static const char *const fn = "neo_cross_backward";
@@ -8480,6 +8588,7 @@ NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves
     }
     return NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -8561,23 +8670,27 @@ NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor
                                           neo_tensor stats) {
     return neo__norm_forward(ctx, "neo_layer_norm_forward", 1, x, weight, bias, eps, y, stats);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
     return neo__norm_backward(ctx, "neo_layer_norm_backward", 1, leaves, x, weight, stats, dy, dx,
                               dweight, dbias);
 }
+#endif
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats) {
     return neo__norm_forward(ctx, "neo_rms_norm_forward", 0, x, weight, neo_tensor_none(), eps, y,
                              stats);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
     return neo__norm_backward(ctx, "neo_rms_norm_backward", 0, leaves, x, weight, stats, dy, dx,
                               dweight, neo_tensor_none());
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -8632,7 +8745,8 @@ static void neo__norm_grads_part(const neo__cpu_part *part) {
 }
 static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
     if (c->dweight || c->dbias)
-        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS, neo__norm_grads_part);
+        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS,
+                     NEO__TRAIN(neo__norm_grads_part));
     if (!c->backward || c->dx)
         neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
@@ -8888,6 +9002,7 @@ static neo_tensor neo__wukong_grad(const neo_param *param) {
     return param->frozen ? neo_tensor_none() : param->grad;
 }
 /* above: the gradient of the layer's output; below: of its input, or none. */
+#if !defined(NEO_INFERENCE)
 static neo_status neo__wukong_layer_back(neo_wukong *wukong, const neo_leaves *leaves, int i,
                                          neo_tensor above, neo_tensor below) {
     neo_ctx *ctx = wukong->ctx;
@@ -8953,6 +9068,7 @@ NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *lea
     }
     return NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -9027,6 +9143,7 @@ NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tenso
     NEO__TRY(neo__embedding_begin(&call, ctx, fn, ids, table, out, 0));
     return call.count > 0 ? neo__embedding(ctx, fn, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add) {
     static const char *const fn = "neo_embedding_backward";
@@ -9036,6 +9153,7 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
     call.add = add != 0;
     return neo__embedding(ctx, fn, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -9110,7 +9228,7 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *call) {
     if (!cut.in_place) cut.task_rows = NEO__MIN(cut.task_rows, room);
     cut.area = cut.task_rows * cols;
     neo_parallel_for(ctx, (call->rows + cut.task_rows - 1) / cut.task_rows * cut.col_tasks,
-                     neo__embedding_grad_task, &cut);
+                     NEO__TRAIN(neo__embedding_grad_task), &cut);
 }
 static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_call *call) {
     uint64_t bad = UINT64_MAX;
@@ -9195,6 +9313,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
                                           neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
                                           neo_tensor lse, neo_tensor dy, neo_tensor dq,
@@ -9219,6 +9338,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
     return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -9463,11 +9583,12 @@ static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *c
     const int64_t tasks = call->backward ? heads : heads * tiles;
     neo__cpu_job job = {
         neo__cpu_ctx(d), call, tasks, tasks, 1,
-        call->backward ? neo__attention_backward_part : neo__attention_forward_part};
+        call->backward ? NEO__TRAIN(neo__attention_backward_part) : neo__attention_forward_part};
     neo_parallel_for(job.ctx, tasks, neo__cpu_task, &job);
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-losses
 
@@ -9732,6 +9853,7 @@ static neo_status neo__cpu_loss(neo_device *device, const neo__loss_call *call) 
     return neo__later_now(&call->later, &found);
 }
 
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-params
 
@@ -9860,8 +9982,10 @@ NEO_API neo_status neo_params_add(neo_params *params, const char *name, int ndim
     slot->init = init;
     /* gradient and padding are zero */
     neo_status status = neo__data_zero(params->ctx, slot->data, slot->data_bytes);
+#if !defined(NEO_INFERENCE)
     if (status == NEO_OK && !params->deferred && init.kind != NEO_INIT_NONE)
         status = neo_tensor_init(params->ctx, slot->param.value, slot->param.name, init, 0);
+#endif
     if (status != NEO_OK) {
         neo__param_free(params->ctx, slot);
         return status;
@@ -9905,6 +10029,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
     return NULL;
 }
 
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-optim
 
@@ -10608,6 +10733,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_r
     return NEO_OK;
 }
 NEO__HOT_BEGIN
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-jagged
 
@@ -10851,6 +10977,7 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                      neo_jagged_buffer **out) {
     const char *fn = "neo_jagged_create";
@@ -10879,17 +11006,23 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
     *out = buffer;
     return NEO_OK;
 }
+#endif
 
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
     if (!b) return;
     neo__live_end(b->ctx, &b->live);
     neo_free(b->ctx, b->block, b->block_bytes);
     neo_free(b->ctx, b, sizeof *b);
 }
+#endif
 
+#if !defined(NEO_INFERENCE)
 NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &b->view; }
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
     NEO__CHECK_LIVE(b, "neo_jagged_reserve", "buffer");
     if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
@@ -10898,6 +11031,9 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     b->grow_count++;
     return NEO_OK;
 }
+#endif
+#endif
+#endif
 
 /* ---- writers: calls ---- */
 
@@ -10962,6 +11098,7 @@ static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t ba
                "%s: batch is %" PRId64, fn, batch);
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
                                   const float *weights) {
@@ -11101,6 +11238,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
                 neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
 }
+#endif
 
 /* ---- weighted means ---- */
 /* The sum of the n weights of a bag; 0: all of them are 0. Returns 0 if they cannot be divided by
@@ -11152,6 +11290,7 @@ static neo_status neo__jagged_normalize(const neo_jagged *jagged, const float *d
         }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out) {
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__jagged_normalize(j, NULL, out, "neo_jagged_normalize");
@@ -11167,7 +11306,9 @@ NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const floa
     neo__fp_leave(fp);
     return status;
 }
+#endif
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>bag-optim
 
@@ -12424,12 +12565,6 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
 
 /* ---- lookups ---- */
 
-/* Sums of one or two rows are the same in any order of buckets. */
-static int neo__bags_are_short(const neo__bag_lookup *a) {
-    int64_t most = 0;
-    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
-    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
-}
 /* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
    weights. */
 static void neo__bags_lookup_part(const neo__cpu_part *part) {
@@ -14477,11 +14612,13 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
     }
 NEO__CHECKED_LIST(NEO__CHECKED)
 #undef NEO__CHECKED
+#endif
 
 NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-exchange
 
@@ -14658,6 +14795,7 @@ static neo_status neo__cpu_decode(neo_device *device, const neo__wire_call *call
     neo__fp_leave(fp);
     return NEO_OK;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-cpu
 
@@ -14706,14 +14844,18 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->move = neo__cpu_move;
     device->fill = neo__cpu_fill;
     device->synchronize = neo__cpu_synchronize;
+#if !defined(NEO_INFERENCE)
     device->combine = neo__cpu_combine;
     device->encode = neo__cpu_encode;
     device->decode = neo__cpu_decode;
+#endif
     device->event_make = neo__cpu_event_make;
     device->event_free = neo__cpu_event_free;
     device->event_mark = device->event_wait = neo__cpu_event;
     device->gemm = neo__cpu_gemm;
+#if !defined(NEO_INFERENCE)
     device->linear_grads = neo__cpu_linear_grads;
+#endif
     device->activation = neo__cpu_activation;
     device->blend = neo__cpu_blend;
     device->norm = neo__cpu_norm;
@@ -14721,12 +14863,16 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->attention = neo__cpu_attention;
     device->interact = neo__cpu_interact;
     device->fm = neo__cpu_fm;
+#if !defined(NEO_INFERENCE)
     device->loss = neo__cpu_loss;
     device->optim = neo__cpu_optim;
     device->init = neo__cpu_init;
+#endif
     device->convert = neo__cpu_convert;
+#if !defined(NEO_INFERENCE)
     device->tree_sum = neo__cpu_tree_sum;
     neo__cpu_bags_init(device);
+#endif
 }
 
 NEO__HOT_END
@@ -14743,6 +14889,11 @@ NEO__HOT_BEGIN
    Checksums are linear over xor, so the entries of the eight powers of two give a table, and the
    compiler computes it.
    ------------------------------------------------------------------------ */
+#if defined(NEO_INFERENCE)
+enum { NEO__CRC_TABLES = 1 };
+#else
+enum { NEO__CRC_TABLES = 8 };
+#endif
 #define NEO__CRC_1(i, a, b, c, d, e, f, g, h)                                                      \
     (((i) & 1 ? a : 0u) ^ ((i) & 2 ? b : 0u) ^ ((i) & 4 ? c : 0u) ^ ((i) & 8 ? d : 0u) ^           \
      ((i) & 16 ? e : 0u) ^ ((i) & 32 ? f : 0u) ^ ((i) & 64 ? g : 0u) ^ ((i) & 128 ? h : 0u))
@@ -14760,9 +14911,10 @@ NEO__HOT_BEGIN
         NEO__CRC_64(0, a, b, c, d, e, f, g, h), NEO__CRC_64(64, a, b, c, d, e, f, g, h),           \
         NEO__CRC_64(128, a, b, c, d, e, f, g, h), NEO__CRC_64(192, a, b, c, d, e, f, g, h)         \
     }
-static const uint32_t neo__crc_table[8][256] = {
+static const uint32_t neo__crc_table[NEO__CRC_TABLES][256] = {
     NEO__CRC_TABLE(0xF26B8303u, 0xE13B70F7u, 0xC79A971Fu, 0x8AD958CFu,
                    0x105EC76Fu, 0x20BD8EDEu, 0x417B1DBCu, 0x82F63B78u),
+#if !defined(NEO_INFERENCE)
     NEO__CRC_TABLE(0x13A29877u, 0x274530EEu, 0x4E8A61DCu, 0x9D14C3B8u,
                    0x3FC5F181u, 0x7F8BE302u, 0xFF17C604u, 0xFBC3FAF9u),
     NEO__CRC_TABLE(0xA541927Eu, 0x4F6F520Du, 0x9EDEA41Au, 0x38513EC5u,
@@ -14777,6 +14929,7 @@ static const uint32_t neo__crc_table[8][256] = {
                    0x9C5BFAA6u, 0x3D5B83BDu, 0x7AB7077Au, 0xF56E0EF4u),
     NEO__CRC_TABLE(0x493C7D27u, 0x9278FA4Eu, 0x211D826Du, 0x423B04DAu,
                    0x847609B4u, 0x0D006599u, 0x1A00CB32u, 0x34019664u),
+#endif
 };
 #undef NEO__CRC_TABLE
 #undef NEO__CRC_64
@@ -14787,12 +14940,14 @@ static const uint32_t neo__crc_table[8][256] = {
 /* The running checksum, not inverted. */
 static uint32_t neo__crc32c_table(uint32_t crc, const unsigned char *p, size_t bytes) {
     const uint32_t(*t)[256] = neo__crc_table;
+#if !defined(NEO_INFERENCE)
     for (; bytes >= 8; p += 8, bytes -= 8) {
         uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
                               (uint32_t)p[3] << 24);
         crc = t[7][low & 255] ^ t[6][low >> 8 & 255] ^ t[5][low >> 16 & 255] ^ t[4][low >> 24] ^
               t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
     }
+#endif
     for (; bytes > 0; p++, bytes--) crc = crc >> 8 ^ t[0][(crc ^ *p) & 255];
     return crc;
 }
@@ -14934,6 +15089,7 @@ static void neo__out_format(neo__out *out, const char *format, ...) {
     neo__out_text(out, text);
 }
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-metrics
 
@@ -16252,6 +16408,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path) 
     if (status != NEO_OK && !direct) (void)neo__file_remove(beside);
     return neo__error_restore(&error);
 }
+#endif
 NEO__COLD_END
 NEO__HOST_END
 #ifdef __cplusplus
@@ -17437,33 +17594,33 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_addcmul),
     NEO__FN8(vec_dot),
     NEO__FN8(vec_fm),
-    NEO__FN8(vec_fm_back),
+    NEO__TRAIN(NEO__FN8(vec_fm_back)),
     NEO__FN(vec_act_forward),
-    NEO__FN(vec_act_backward),
-    NEO__FN8(vec_find_outside),
-    NEO__FN8(vec_bce_logits),
-    NEO__FN8(vec_bce),
-    NEO__FN8(vec_mse),
-    NEO__FN8(vec_mse_row),
-    NEO__FN(vec_softmax_row),
-    NEO__FN(vec_softmax_grad),
+    NEO__TRAIN(NEO__FN(vec_act_backward)),
+    NEO__TRAIN(NEO__FN8(vec_find_outside)),
+    NEO__TRAIN(NEO__FN8(vec_bce_logits)),
+    NEO__TRAIN(NEO__FN8(vec_bce)),
+    NEO__TRAIN(NEO__FN8(vec_mse)),
+    NEO__TRAIN(NEO__FN8(vec_mse_row)),
+    NEO__TRAIN(NEO__FN(vec_softmax_row)),
+    NEO__TRAIN(NEO__FN(vec_softmax_grad)),
     NEO__FN(vec_norm_forward),
-    NEO__FN(vec_norm_backward),
-    NEO__FN(vec_norm_add),
+    NEO__TRAIN(NEO__FN(vec_norm_backward)),
+    NEO__TRAIN(NEO__FN(vec_norm_add)),
     NEO__FN(vec_softmax_tile),
     NEO__FN(vec_softmax_end),
-    NEO__FN(vec_softmax_tile_grad),
-    NEO__FN8(vec_block_abs),
-    NEO__FN8(vec_block_square),
-    NEO__FN8(vec_block_max),
-    NEO__FN(vec_sgd),
-    NEO__FN(vec_adagrad),
-    NEO__FN(vec_adam),
-    NEO__FN8(vec_lamb_moments),
-    NEO__FN8(vec_lamb_square),
-    NEO__FN8(vec_lamb_move),
-    NEO__FN(vec_rmsprop),
-    NEO__FN(vec_ftrl),
+    NEO__TRAIN(NEO__FN(vec_softmax_tile_grad)),
+    NEO__TRAIN(NEO__FN8(vec_block_abs)),
+    NEO__TRAIN(NEO__FN8(vec_block_square)),
+    NEO__TRAIN(NEO__FN8(vec_block_max)),
+    NEO__TRAIN(NEO__FN(vec_sgd)),
+    NEO__TRAIN(NEO__FN(vec_adagrad)),
+    NEO__TRAIN(NEO__FN(vec_adam)),
+    NEO__TRAIN(NEO__FN8(vec_lamb_moments)),
+    NEO__TRAIN(NEO__FN8(vec_lamb_square)),
+    NEO__TRAIN(NEO__FN8(vec_lamb_move)),
+    NEO__TRAIN(NEO__FN(vec_rmsprop)),
+    NEO__TRAIN(NEO__FN(vec_ftrl)),
 };
 #endif
 
@@ -17770,7 +17927,8 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
-    NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
+    NEO__FN(f32_from_bf16s), NEO__TRAIN(NEO__FN(random_uniform)),
+    NEO__TRAIN(NEO__FN(random_normal)),
 };
 #endif
 #if NEO__PASS != NEO__PASS_WARP
@@ -17782,12 +17940,12 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__ROW_LIST_6(X) NEO__ROW_LIST_4(X) X(4, 1, 1) X(5, 1, 2)
 #define NEO__ROW_LIST_12(X)                                                                        \
     NEO__ROW_LIST_6(X) X(6, 2, 0) X(7, 2, 1) X(8, 2, 2) X(9, 3, 0) X(10, 3, 1) X(11, 3, 2)
-#if NEO__PASS == NEO__PASS_AVX512
+#if NEO__PASS == NEO__PASS_AVX512 && !defined(NEO_INFERENCE)
 #define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
 #define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3) X(4)
 #define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14)
-#elif NEO__PASS == NEO__PASS_AVX2
+#elif NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
 #define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_6(X)
 #define NEO__GROUP_LIST(X) X(0) X(1)
@@ -18452,9 +18610,9 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(dots),
     NEO__FN(pack),
     NEO__FN(pack_transposed),
-    NEO__FN(column_sums),
+    NEO__TRAIN(NEO__FN(column_sums)),
     NEO__FN(interact_forward),
-    NEO__FN(interact_backward),
+    NEO__TRAIN(NEO__FN(interact_backward)),
 };
 #endif
 
@@ -18983,10 +19141,14 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
             if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
 #define NEO__ANY_ROWS(T)                                                                           \
     NEO__FN(bag_any_rows)(lookup, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
+#if defined(NEO_INFERENCE)
+            NEO__ANY_ROWS(dtype);
+#else
             if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
             else if (dtype == NEO_F16) NEO__ANY_ROWS(NEO_F16);
             else if (dtype == NEO_BF16) NEO__ANY_ROWS(NEO_BF16);
             else NEO__ANY_ROWS(NEO_I8);
+#endif
 #undef NEO__ANY_ROWS
             if (eights > 1) NEO__FN(sum_eights)(sum, at, eights, stride);
             NEO__EACH(i, count) s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, at);
@@ -19019,17 +19181,21 @@ NEO__BAG_ANY(1)
 #undef NEO__BAG_ANY
 NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
                                            int64_t col) {
-    NEO__FN(bag_any)(a, b, b_end, col, a->dim - col, 1);
+    NEO__FN(bag_any)(a, b, b_end, col, NEO__MIN(a->dim - col, (int64_t)NEO__W), 1);
 }
 NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
     const int64_t dim = lookup->dim, step = NEO__MAX(1, 256 / dim);
     for (int64_t b = 0, end, col; b < lookup->bags; b = end) {
         end = NEO__MIN(b + step, lookup->bags);
+#if defined(NEO_INFERENCE) /* the same sums in less code */
+        for (col = 0; col + NEO__W < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, b, end, col);
+#else
         for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
             NEO__FN(bag_any_8)(lookup, b, end, col);
         if (col + 4 * NEO__W <= dim) NEO__FN(bag_any_4)(lookup, b, end, col), col += 4 * NEO__W;
         if (col + 2 * NEO__W <= dim) NEO__FN(bag_any_2)(lookup, b, end, col), col += 2 * NEO__W;
         if (col + NEO__W <= dim) NEO__FN(bag_any_1)(lookup, b, end, col), col += NEO__W;
+#endif
         if (col < dim) NEO__FN(bag_any_rest)(lookup, b, end, col);
     }
 }
@@ -19037,7 +19203,7 @@ NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
 
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
-#if NEO__PASS != NEO__PASS_SCALAR
+#if NEO__PASS != NEO__PASS_SCALAR && !defined(NEO_INFERENCE)
 /* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the
    sum does. */
 NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *lookup, neo_dtype dtype,
@@ -19128,6 +19294,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR
+#if !defined(NEO_INFERENCE)
     switch (dim) {
     case 8 * NEO__W: NEO__FN(bag_rows_8)(lookup); return;
     case 4 * NEO__W: NEO__FN(bag_rows_4)(lookup); return;
@@ -19135,6 +19302,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
     case NEO__W: NEO__FN(bag_rows_1)(lookup); return;
     default: break;
     }
+#endif
     if (dim < NEO__W) {
 #if NEO__PASS == NEO__PASS_AVX512
         NEO__FN8(bag_pool)
@@ -19923,10 +20091,11 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
-    NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__FN8(bag_copy),
-    NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
-    NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
-    NEO__FN(rows_encode),
+    NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__TRAIN(NEO__FN8(bag_copy)),
+    NEO__TRAIN(NEO__FN8(bag_weight_grad)), NEO__TRAIN(NEO__FN(bag_pack)),
+    NEO__TRAIN(NEO__FN(bag_update)), NEO__TRAIN(NEO__FN8(bag_update_cut)),
+    NEO__TRAIN(NEO__FN(row_blocks)), NEO__TRAIN(NEO__FN(rows_decode)),
+    NEO__TRAIN(NEO__FN(rows_encode)),
 };
 #endif
 
@@ -20190,9 +20359,9 @@ NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float
 #endif
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__wire_kernels NEO__FN(wire_kernels) = {
-    NEO__FN8(wire_times_all),
-    NEO__FN8(wire_encode),
-    NEO__FN8(wire_decode),
+    NEO__TRAIN(NEO__FN8(wire_times_all)),
+    NEO__TRAIN(NEO__FN8(wire_encode)),
+    NEO__TRAIN(NEO__FN8(wire_decode)),
 };
 #endif
 /* These differ between passes; other macros stay. */

@@ -154,18 +154,22 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *
    and T are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
    (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
    the reader. */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
                                                     int prefix_count, const int64_t *rows,
                                                     int modulo, neo_schema **schema);
+#endif
 /* neo_schema_npz: the same with <prefix>sparse_multi_hot.npz for the ids, as TorchRec's
    materialize_synthetic_multihot_dataset.py and MLPerf have it: a zip whose members k.npy, for
    feature k, are i32 or i64 [N, hot], stored without compression: hot ids in every sample, another
    number for each feature.
    Errors   NEO_ERR_UNSUPPORTED: a compressed member. NEO_ERR_FORMAT: the file is cut off, or a
             member is not where the directory says (file, member and byte are named). */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes,
                                                     int prefix_count, const int64_t *rows,
                                                     int modulo, neo_schema **schema);
+#endif
 /* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
    an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
    int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
@@ -182,8 +186,10 @@ typedef struct neo_binary_desc {
     const char *const *paths;       /* may be NULL if rows are given */
     int32_t path_count;
 } neo_binary_desc;
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                                        neo_schema **schema);
+#endif
 /* neo_schema_libsvm: text lines `label index:value index:value ...`, or libffm's `label
    field:index:value ...`. libsvm gives one feature, a bag of the indices with their values as
    weights; libffm one such feature for each field. No dense numbers. Labels are -1 (taken as 0),
@@ -223,9 +229,11 @@ typedef struct neo_synthetic_desc {
     int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
                                range is another data set of the same truth */
 } neo_synthetic_desc;
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
                                                           const neo_synthetic_desc *desc,
                                                           neo_schema **schema);
+#endif
 NEO_API void neo_schema_destroy(neo_schema *schema);
 NEO_API neo_format neo_schema_format(const neo_schema *schema);
 NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
@@ -253,19 +261,25 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
             before. */
 NEO_API int neo_schema_is_fitted(const neo_schema *schema);
 NEO_API int64_t neo_schema_samples(const neo_schema *schema);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
+#endif
 /* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
    [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
    expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss);
+#endif
 /* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
    by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
    Errors   NEO_ERR_UNSUPPORTED: other than 13 dense, 26 features of one id and at least 2 rows.
    NEO_ERR_IO. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
                                            const char *path, int64_t first, int64_t count);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>reader
@@ -321,10 +335,14 @@ typedef struct neo_reader_desc {
    Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
    fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without
    desc.input. */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
                                                      neo_reader **reader);
+#endif
 /* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_reader_close(neo_reader *reader);
+#endif
 /* neo_reader_next: the next batch. NEO_END after the last one of an epoch; then neo_reader_epoch
    starts epoch `epoch` (0 is the first) from its beginning (standard input cannot be read twice:
    NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
@@ -336,8 +354,10 @@ NEO_API void neo_reader_close(neo_reader *reader);
    there;
             NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
             before the bad line still come; after an error every further call returns it again. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
+#endif
 
 /* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
@@ -351,8 +371,10 @@ typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
                                          the reader's */
 } neo_position;
+#if !defined(NEO_INFERENCE)
 NEO_API neo_position neo_reader_position(const neo_reader *reader);
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position);
+#endif
 
 typedef struct neo_reader_stats {
     int64_t samples;        /* delivered to this rank in this epoch (since a seek: from there on);
@@ -365,19 +387,25 @@ typedef struct neo_reader_stats {
     int64_t stall_count;
     int64_t grow_count;     /* times a buffer grew: only features of several ids do that */
 } neo_reader_stats;
+#if !defined(NEO_INFERENCE)
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
+#endif
 
 /* neo_npy_write, neo_npy_read: one array. read allocates (free with neo_tensor_free); f32, f16,
    i8, i32, i64, u8, C order, little-endian, versions 1 to 3; f64 is read as f32; a scalar as [1].
    Errors   NEO_ERR_FORMAT names file and byte offset. NEO_ERR_UNSUPPORTED: another dtype or order,
             more than NEO_MAX_DIMS dimensions. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
+#endif
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
    Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, a label that is not 0 or
             1, an id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
+#endif
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
    the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
@@ -1049,7 +1077,7 @@ typedef struct neo__decimal {
 static float neo__decimal_exact(neo__decimal *d) {
     int digits = d->digits;
     if (d->more) d->digit[digits++] = '1'; /* above the digits kept, below the next number of 128 */
-    snprintf(d->digit + digits, 12, "e%d", d->exponent - digits);
+    snprintf(d->digit + digits, 13, "e%d", d->exponent - digits);
     return strtof(d->digit, NULL);
 }
 NEO__HOT_BEGIN
@@ -3125,6 +3153,7 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     return neo__tally_block(schema, &fit->tally, block,
                             neo__path_name(fit->source.paths[block->file]));
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
     NEO__CHECK_LIVE(schema, "neo_schema_fit", "schema");
@@ -3156,6 +3185,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-reader
 
@@ -3793,6 +3823,7 @@ static void neo__reader_free(neo_reader *r) {
     neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_reader_close(neo_reader *r) {
     if (!r) return;
     neo__live_end(r->ctx, &r->live);
@@ -3802,6 +3833,7 @@ NEO_API void neo_reader_close(neo_reader *r) {
     neo__cond_destroy(&r->ready);
     neo__reader_free(r);
 }
+#endif
 
 static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
     NEO__CHECK(desc->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
@@ -3952,6 +3984,7 @@ static neo_status neo__reader_init(neo_reader *reader) {
     neo__reader_begin(reader, 0);
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
     NEO__CHECK(desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
     *reader = NULL;
@@ -3984,8 +4017,10 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     *reader = r;
     return NEO_OK;
 }
+#endif
 
 /* ---- the caller's side ---- */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
     NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
@@ -4038,6 +4073,7 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
+#endif
 /* One number of a position, the others being the reader's: it is not there, but the hash of all of
    them is, which small numbers are tried against. A shuffle_window is known but for its rounding up
    to whole batches. 0: not found. */
@@ -4114,6 +4150,7 @@ static neo_status neo__reader_resized(const neo_reader *reader, uint32_t sizes) 
                     "now %" PRId64 " %s in all",
                     before[files], unit);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
     NEO__CHECK_LIVE(reader, "neo_reader_seek", "reader");
     NEO__CHECK(position, NEO_ERR_ARG, "neo_reader_seek: position is NULL");
@@ -4141,6 +4178,7 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
     return stats;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-rows
 
@@ -4686,6 +4724,7 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const n
     return status;
 }
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tensor) {
     NEO__TRY(neo__check_ctx("neo_npy_read", ctx));
     NEO__CHECK(path && tensor, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
@@ -4706,6 +4745,7 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tens
     else neo_tensor_free(ctx, &made);
     return status;
 }
+#endif
 /* A header of a multiple of 64 bytes, at least `least`; returns its length. */
 static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
                               const int64_t *shape, size_t least) {
@@ -4727,6 +4767,7 @@ static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, in
     neo__put_le(out + 8, total - 10, 2);
     return total;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tensor) {
     char header[NEO__NPY_MADE_BYTES];
     NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
@@ -4748,6 +4789,7 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tens
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
+#endif
 
 /* ---- triples: arrays for each of dense numbers, ids and labels; see >>impl-rows ---- */
 /* File k of a triple. */
@@ -4918,6 +4960,7 @@ static neo_status neo__schema_triples(neo_ctx *ctx, const char *function, neo_fo
     NEO__TRY(neo__schema_begin(ctx, function, format, &s));
     return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
                                   const int64_t *rows, int modulo, neo_schema **schema) {
     return neo__schema_triples(ctx, "neo_schema_npy", NEO_FORMAT_NPY, prefixes, prefix_count, rows,
@@ -4928,6 +4971,7 @@ NEO_API neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes, int
     return neo__schema_triples(ctx, "neo_schema_npz", NEO_FORMAT_NPZ, prefixes, prefix_count, rows,
                                modulo, schema);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- export ---- */
@@ -4982,6 +5026,7 @@ static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *sche
     }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const char *prefix) {
     neo_batch batch;
     neo_status status;
@@ -5011,6 +5056,7 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     neo_free(ctx, out, sizeof *out);
     return status;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-npz
 
@@ -5293,6 +5339,7 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     }
     return neo__schema_sizes(schema, "cat_%d", desc->rows, desc->rows_per_feature);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                      neo_schema **schema) {
     NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_binary: an argument is NULL");
@@ -5301,6 +5348,7 @@ NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_binary", NEO_FORMAT_BINARY, &s));
     return neo__schema_done(s, neo__binary_init(s, desc), schema);
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-libsvm
 
@@ -5540,7 +5588,11 @@ static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc)
     schema->multi = schema->weighted = 1;
     NEO__CHECK(desc->fields >= 0 && desc->fields <= 65536 && (ffm || desc->fields <= 1),
                NEO_ERR_ARG, "neo_schema_libsvm: %d fields", desc->fields);
+#if defined(NEO_INFERENCE)
+    NEO__CHECK(!find, NEO_ERR_UNSUPPORTED, "neo_schema_libsvm: NEO_INFERENCE reads no files");
+#else
     if (find) status = neo__svm_scan(schema, desc, &sizes);
+#endif
     int64_t features = ffm ? desc->fields ? desc->fields : NEO__MAX(sizes.fields, 1) : 1;
     if (status == NEO_OK) status = neo__schema_features(schema, 0, (int32_t)features);
     for (int64_t f = 0; status == NEO_OK && f < NEO__MIN(sizes.fields, features); f++)
@@ -5827,6 +5879,7 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
     neo__schema_end(schema);
     return neo__synthetic_measure(schema);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
                                         neo_schema **schema) {
     NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_synthetic: an argument is NULL");
@@ -5840,6 +5893,7 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
     neo__fp_leave(fp);
     return neo__schema_done(s, status, schema);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- what is best, and as text ---- */
@@ -5858,6 +5912,7 @@ static void neo__synthetic_best(const neo_schema *schema, int64_t first, int64_t
     *logloss = loss / (double)count;
 }
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss) {
     NEO__CHECK(schema && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
@@ -5882,6 +5937,7 @@ NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int6
     neo__arena_free(&arena);
     return status;
 }
+#endif
 NEO__HOT_BEGIN
 
 static char *neo__put_decimal(char *p, uint32_t value) {
@@ -5913,6 +5969,7 @@ static char *neo__synthetic_line(const neo_schema *schema, int64_t sample, char 
     return p;
 }
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema, const char *path,
                                            int64_t first, int64_t count) {
     enum { BUFFER = 1 << 16, LINE = 1024 };
@@ -5943,6 +6000,7 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-describe
 
@@ -6099,18 +6157,19 @@ NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, ne
    What differs between formats, in the order of neo_format.
    ------------------------------------------------------------------------ */
 #define NEO__TEXT(LINE, LEAST)                                                                     \
-    {neo__reader_look_text, neo__source_open_text, neo__source_text, neo__source_close_text, NULL, \
-     LINE, LEAST}
+    {NEO__TRAIN(neo__reader_look_text), NEO__TRAIN(neo__source_open_text),                        \
+     NEO__TRAIN(neo__source_text), NEO__TRAIN(neo__source_close_text), NULL, LINE, LEAST}
 #define NEO__ROWS(KIND)                                                                            \
-    {neo__reader_look_rows,      neo__source_open_##KIND, neo__source_rows,                        \
-     neo__source_close_##KIND, neo__block_parse_rows,   NULL,             NULL}
+    {NEO__TRAIN(neo__reader_look_rows), NEO__TRAIN(neo__source_open_##KIND),                     \
+     NEO__TRAIN(neo__source_rows), NEO__TRAIN(neo__source_close_##KIND),                         \
+     NEO__TRAIN(neo__block_parse_rows), NULL, NULL}
 static const neo__format *neo__format_of(const neo_schema *schema) {
     static const neo__format formats[] = {
         NEO__TEXT(neo__criteo_line, neo__criteo_least),
         NEO__TEXT(neo__delimited_line, neo__delimited_least),
         NEO__ROWS(triple), /* npy */
-        {neo__reader_look_synthetic, NULL, neo__source_synthetic, NULL, neo__block_parse_synthetic,
-         NULL, NULL},
+        {NEO__TRAIN(neo__reader_look_synthetic), NULL, NEO__TRAIN(neo__source_synthetic), NULL,
+         NEO__TRAIN(neo__block_parse_synthetic), NULL, NULL},
         NEO__TEXT(neo__svm_line, neo__svm_least), /* libsvm */
         NEO__TEXT(neo__svm_line, neo__svm_least), /* libffm */
         NEO__ROWS(triple),                        /* npz */

@@ -157,8 +157,11 @@ NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t featur
 /* neo_model_write: the model as one safetensors file for neo_model_desc.path: weights by name, rows
    as this model has them (i4 and i2 as u8, packed), dictionaries, model.json in its metadata.
    Written to <path>.partial, flushed to disk and renamed.
+   Not with NEO_INFERENCE: a program that trains or converts writes it.
    Errors   those of neo_safetensors_write. Threads: any. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>scratch
@@ -498,7 +501,8 @@ typedef struct neo__model_kind {
 static const neo__model_kind neo__model_kinds[] = {
     {"dlrm", "bottom", NEO__MEETS_DOTS, 0, 0, 1},   {"dcnv2", "bottom", NEO__MEETS_BESIDE, 1, 0, 1},
     {"wukong", "bottom", NEO__MEETS_BESIDE, 0, 1, 1}, {"lr", "linear", NEO__MEETS_WEIGHTS, 0, 0, 0},
-    {"fm", "linear", NEO__MEETS_MACHINE, 0, 0, 0},  {"deepfm", "linear", NEO__MEETS_MACHINE, 0, 0, 1},
+    {"fm", "linear", NEO__MEETS_MACHINE, 0, 0, 0},
+    {"deepfm", "linear", NEO__MEETS_MACHINE, 0, 0, 1},
     {"ffm", "linear", NEO__MEETS_AWARE, 0, 0, 0}};
 enum { NEO__MODEL_KINDS = sizeof neo__model_kinds / sizeof neo__model_kinds[0] };
 
@@ -1125,6 +1129,7 @@ NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t featur
     return feature >= 0 && feature < model->feature_count ? &model->tables[feature] : NULL;
 }
 
+#if !defined(NEO_INFERENCE)
 /* The tensors of the file, with a name each; *count of them. lists have room. */
 static neo_status neo__model_list(const neo_model *model, neo__arena *arena, const char **names,
                                   neo_tensor *tensors, int *count) {
@@ -1180,6 +1185,7 @@ NEO_API neo_status neo_model_write(const neo_model *model, const char *path) {
     neo_ctx_destroy(ctx);
     return neo__error_restore(&error);
 }
+#endif
 
 /* ---------------------------------------------------------------------------
    >>impl-scratch
@@ -1562,7 +1568,8 @@ static neo_status neo__json_weighted(neo_scratch *s, neo__json *json, int32_t f)
         if (p == key || *p) return neo__json_fail(json, json->at, "expected an id before this");
         NEO__TRY(neo__json_double(json, &weight));
         const float w = (float)weight;
-        if (!(w - w == 0.0f)) return neo__json_fail(json, json->at, "expected a weight before this");
+        if (!(w - w == 0.0f))
+            return neo__json_fail(json, json->at, "expected a weight before this");
         NEO__TRY(neo__json_id(s, f, id, w));
     }
 }

@@ -1,9 +1,9 @@
 /* predict.c: a model from a checkpoint or a file predicts lines of training data: one probability a
    line, as build/dlrm --predict prints them. For predict.sh.
      predict [options] PATH <lines
-   --batch N: samples of a batch; --threads N; --isa X; --rows R; --csv: lines become JSON by the
-   names of the model's columns, cut at tabs or ", "; --write FILE: the model goes there first, and
-   the predictions come from that file. */
+   --batch N: samples of a batch; --threads N; --isa X; --rows R; --json: lines become JSON by the
+   names of the model's columns, cut at tabs or commas; --write FILE: the model goes there first, and
+   the predictions come from that file; --file FILE: from one that is there. */
 #include "neo_serve.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,19 +77,23 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--batch") == 0) batch = atoll(value);
         else if (strcmp(argv[i], "--threads") == 0) threads = atoi(value);
         else if (strcmp(argv[i], "--write") == 0) write = value;
+        else if (strcmp(argv[i], "--file") == 0) desc.dir = NULL, desc.path = value;
         else if (strcmp(argv[i], "--isa") == 0) DO(neo_isa_parse(value, &desc.ctx.isa));
         else if (strcmp(argv[i], "--rows") == 0)
             for (int k = 0; k < 7; k++)
                 if (strcmp(value, rows[k]) == 0) desc.rows = (neo_row_bits)k;
     }
+    (void)write;
     if (batch > MOST) return fprintf(stderr, "--batch: at most %d\n", (int)MOST), 1;
     DO(neo_model_load(&desc, &model));
+#if !defined(NEO_INFERENCE)
     if (write) {
         DO(neo_model_write(model, write));
         neo_model_free(model);
         desc.dir = NULL, desc.path = write, desc.rows = NEO_ROWS_TRAINED;
         DO(neo_model_load(&desc, &model));
     }
+#endif
     int failed = predict(model, batch, threads, json);
     neo_model_free(model);
     return failed;
