@@ -12,22 +12,19 @@ numpy and neo as a shared object, which make build/libneo_serve.so makes, or wit
 torch.from_numpy of weights gives what a model of PyTorch loads. A model is of one thread at a time.
 """
 import ctypes as c
-import glob
-import json
-import os
-import re
+import glob, json, os, re
 
 import numpy as np
 
 F32, I64 = 0, 7  # neo_dtype
 
 
-def struct(name, **fields):
+def struct(name, /, **fields):
     return type(name, (c.Structure,), {"_fields_": list(fields.items())})
 
 
-ModelDesc = struct("neo_model_desc", dir=c.c_char_p, step=c.c_int64, rows=c.c_int,
-                   tables=c.c_char_p, ctx=c.c_int64 * 64)  # of the context: all defaults
+ModelDesc = struct("neo_model_desc", dir=c.c_char_p, path=c.c_char_p, step=c.c_int64, rows=c.c_int,
+                   ctx=c.c_int64 * 64)  # of the context: all defaults
 ModelInfo = struct("neo_model_info", kind=c.c_char_p, step=c.c_int64, dense_count=c.c_int32,
                    feature_count=c.c_int32, column_count=c.c_int32, outputs=c.c_int32,
                    weighted=c.c_int, weight_bytes=c.c_int64)
@@ -51,14 +48,15 @@ class Model:
                            ("neo_model_column", c.c_char_p), ("neo_model_feature", Feature),
                            ("neo_scratch_count", c.c_int64)):
             getattr(self.neo, name).restype = kind
-        desc = ModelDesc(os.fsencode(path), step)
+        where = "path" if os.path.isfile(path) else "dir"  # a file of neo_model_write: path
+        desc = ModelDesc(step=step, **{where: os.fsencode(path)})
         self.call("neo_model_load", c.byref(desc), c.byref(self.model))
         desc = ScratchDesc(max_batch, max_ids, threads, logits)
         self.call("neo_scratch_create", self.model, c.byref(desc), c.byref(self.scratch))
         info = self.info = self.neo.neo_model_get_info(self.model)
         self.max_batch, self.step = max_batch, info.step
-        self.columns = [self.neo.neo_model_column(self.model, i).decode()
-                        for i in range(info.column_count)]
+        columns = [self.neo.neo_model_column(self.model, i) for i in range(info.column_count)]
+        self.columns = [name.decode() for name in columns if name]  # the label has none
         features = [self.neo.neo_model_feature(self.model, i) for i in range(info.feature_count)]
         self.features = {f.name.decode(): f.rows for f in features}
 
@@ -71,24 +69,20 @@ class Model:
         if getattr(self.neo, name)(*args):
             raise ValueError(self.neo.neo_last_error().decode(errors="replace"))
 
-    def answers(self, out):
-        return out[:, 0] if self.info.outputs == 1 else out
-
     def predict(self, samples):
         """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
         out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
         self.neo.neo_scratch_clear(self.scratch)
         for i, sample in enumerate(samples):
-            add, text = "neo_scratch_add_line", sample
-            if not isinstance(sample, str):
-                add, text = "neo_scratch_add_json", json.dumps(sample)
-            text = text.encode()
-            self.call(add, self.scratch, text, c.c_size_t(len(text)))
+            is_line = isinstance(sample, str)
+            text = (sample if is_line else json.dumps(sample)).encode()
+            self.call("neo_scratch_add_line" if is_line else "neo_scratch_add_json", self.scratch,
+                      text, c.c_size_t(len(text)))
             if self.neo.neo_scratch_count(self.scratch) == self.max_batch or i + 1 == len(samples):
                 self.call("neo_scratch_predict", self.scratch, c.c_void_p(out[n:].ctypes.data))
                 n = i + 1
                 self.neo.neo_scratch_clear(self.scratch)
-        return self.answers(out)
+        return np.squeeze(out, 1) if self.info.outputs == 1 else out
 
     def predict_ids(self, dense, ids, offsets=None, weights=None):
         """f32 [n]: of numbers as training had them: dense [n, dense_count]; ids [n, features], or
@@ -96,8 +90,7 @@ class Model:
         dense = np.ascontiguousarray(dense, np.float32)
         n, features = len(dense), self.info.feature_count
         ids = np.ascontiguousarray(ids if offsets is not None else np.transpose(ids), np.int64)
-        if offsets is None:
-            offsets = np.arange(features * n + 1)
+        offsets = np.arange(features * n + 1) if offsets is None else offsets
         offsets = np.ascontiguousarray(offsets, np.int64)
         if offsets.shape != (features * n + 1,) or ids.size < offsets[-1] or n > self.max_batch:
             raise ValueError("ids and offsets of %d bags, up to %d samples" %
@@ -109,7 +102,7 @@ class Model:
                         None if weights is None else weights.ctypes.data)
         self.call("neo_model_predict", self.model, self.scratch, tensor, c.byref(sparse),
                   c.c_void_p(out.ctypes.data))
-        return self.answers(out)
+        return np.squeeze(out, 1) if self.info.outputs == 1 else out
 
 
 DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1",
@@ -133,20 +126,19 @@ def read_safetensors(path):
 
 def weights(path, step=None):
     """The weights of a checkpoint by name, whole also where ranks saved parts of them."""
-    folder = "step-%012d" % step if step is not None else "step-" + "[0-9]" * 12
-    steps = [p for p in glob.glob(os.path.join(path, folder))
-             if os.path.exists(os.path.join(p, "manifest.json"))]
+    folder = "step-" + ("%012d" % step if step is not None else "[0-9]" * 12)
+    steps = glob.glob(os.path.join(path, folder, "manifest.json"))
     if not steps:
         raise FileNotFoundError("%s: no whole checkpoint" % path)
     whole, parts = {}, {}
-    for file in sorted(glob.glob(os.path.join(max(steps), "model-*.safetensors"))):
+    for file in glob.glob(os.path.join(os.path.dirname(max(steps)), "model-*.safetensors")):
         for name, a in read_safetensors(file):
             part = re.fullmatch(r"(.*)\[(\d+:\d+(?:,\d+:\d+)?)\]", name)
-            if not part:
+            if part:
+                cut = tuple(slice(*map(int, k.split(":"))) for k in part[2].split(","))
+                parts.setdefault(part[1], []).append((cut, a))
+            else:
                 whole[name] = a
-                continue
-            cut = tuple(slice(*map(int, k.split(":"))) for k in part[2].split(","))
-            parts.setdefault(part[1], []).append((cut, a))
     for name, cuts in parts.items():
         shape = [max(cut[d].stop for cut, _ in cuts) for d in range(len(cuts[0][0]))]
         whole[name] = np.zeros(shape, cuts[0][1].dtype)

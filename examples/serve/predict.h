@@ -4,6 +4,7 @@
 #define EXAMPLE_PREDICT_H
 #include "loop.h"
 #include <pthread.h>
+#include <sys/stat.h>
 
 #define TRY(call) do { neo_status s_ = (call); if (s_ != NEO_OK) return s_; } while (0)
 enum { MAX_SAMPLES = 4096 }; /* of a request */
@@ -40,7 +41,10 @@ static void version_leave(version *v) {
     if (!left) version_free(v);
 }
 static neo_status version_fill(version *v) {
-    TRY(neo_model_load(&(neo_model_desc){.dir = o.model}, &v->model));
+    struct stat status;
+    int is_file = stat(o.model, &status) == 0 && S_ISREG(status.st_mode);
+    neo_model_desc model = {.dir = is_file ? NULL : o.model, .path = is_file ? o.model : NULL};
+    TRY(neo_model_load(&model, &v->model));
     v->info = neo_model_get_info(v->model);
     neo_scratch_desc desc = {.max_batch = o.batch};
     for (int i = 0; i < o.threads; i++) TRY(neo_scratch_create(v->model, &desc, &v->scratch[i]));
