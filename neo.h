@@ -799,6 +799,8 @@ typedef struct neo_mlp_desc {
                                   of layers' outputs and a copy of the weights are rounded to bf16,
                                   and activations kept so; x, y, dy, dx and the parameters stay f32.
                                   Part of the numeric definition: neo_state_define it */
+    float dropout;             /* of the outputs of all layers but the last, once neo_mlp_drop says
+                                  which: the share p of neo_dropout, in [0, 1); definition, too */
 } neo_mlp_desc;
 
 /* neo_mlp_create: add the layers' parameters to params and reserve activations for max_batch rows.
@@ -813,9 +815,13 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
    neo_mlp_backward: the gradients of all parameters that are not frozen, and dx unless it is none.
    dy is not changed.
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
-   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
+   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward.
+   neo_mlp_drop: what forwards from now on drop, where desc.dropout is not 0: behind layer i as
+   neo_dropout(ctx, "<name>.<2i>", step, first_row, ...), y rounded to dtype. step below 0, as at
+   first: nothing is dropped (evaluation). A backward drops as its forward did. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 #if !defined(NEO_INFERENCE)
+NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
 #endif
@@ -877,8 +883,8 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
                         (first_row + i) n + j) < p.
    name: of the layer. first_row: the number of x's first row in the batch over all ranks, so that
    what is dropped depends neither on ranks nor on leaves. After training leave the call out.
-   Shapes   as of neo_round; of another shape than a matrix, x is one row.
-   Numerics the product of x and 1/(1 - p), in f32; a dropped NaN is 0.
+   Shapes   as of neo_round, x and y of any floats; of another shape than a matrix, x is one row.
+   Numerics the product of x and 1/(1 - p), in f32, rounded to y's dtype; a dropped NaN is 0.
    Errors   NEO_ERR_ARG: p is not in [0, 1), step or first_row is negative. NEO_ERR_SHAPE.
    Source   Srivastava et al., Dropout, JMLR 2014; scaled as torch.nn.Dropout. */
 #if !defined(NEO_INFERENCE)
@@ -7497,9 +7503,9 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    >>impl-mlp
 
    Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where
-   the activation's derivative is a function of z), then two buffers that the gradients of layers
-   take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
-   follow.
+   the activation's derivative is a function of z; with dropout also what is left of y), then two
+   buffers that the gradients of layers take in turn. In bf16 all of them are, and copies of the
+   weights and of x, made in each forward, follow.
    ------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
@@ -7511,6 +7517,10 @@ struct neo_mlp {
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
+    void *left[NEO_MAX_LAYERS];         /* y after dropout; NULL: there is none */
+    uint64_t drop_name[NEO_MAX_LAYERS]; /* hashed */
+    int64_t drop_step, drop_row;        /* of forwards to come */
+    int64_t done_step, done_row;        /* of the last forward */
     void *dz[2];
     void *narrow[NEO_MAX_LAYERS + 1]; /* of bf16: the weights, then x */
     neo_tensor in, out; /* of the last forward */
@@ -7533,6 +7543,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
                neo_dtype_name(desc->dtype));
     NEO__CHECK((int)desc->init >= 0 && desc->init <= NEO_MLP_INIT_ZERO, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, desc->name, (int)desc->init);
+    NEO__CHECK(desc->dropout >= 0.0f && desc->dropout < 1.0f, NEO_ERR_ARG,
+               "%s: %s: dropout is %g, not in [0, 1)", fn, desc->name, (double)desc->dropout);
     for (int i = 0; i < desc->width_count; i++)
         NEO__CHECK(desc->widths[i] > 0, NEO_ERR_ARG, "%s: %s: widths[%d] is %" PRId64, fn,
                    desc->name, i, desc->widths[i]);
@@ -7593,6 +7605,8 @@ static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *desc, char *bloc
                          last ? 0 : desc->widths[i + 1]);
         neo__layer_carve(&carve, &mlp->z[i], desc->dtype, desc->max_batch,
                          keeps_z ? desc->widths[i + 1] : 0);
+        neo__layer_carve(&carve, &mlp->left[i], desc->dtype, desc->max_batch,
+                         last || desc->dropout == 0.0f ? 0 : desc->widths[i + 1]);
     }
     neo__layer_carve(&carve, &mlp->dz[0], desc->dtype, desc->max_batch, widest);
     neo__layer_carve(&carve, &mlp->dz[1], desc->dtype, desc->max_batch,
@@ -7630,6 +7644,8 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
             weight.a = -weight.b;
             bias = weight;
         }
+        snprintf(name, name_bytes, "%s.%d", desc->name, 2 * i);
+        mlp->drop_name[i] = neo_hash(name);
         snprintf(name, name_bytes, "%s.%d.weight", desc->name, 2 * i);
         NEO__TRY(neo_params_add(params, name, 2, shape, weight, &mlp->weight[i]));
         snprintf(name, name_bytes, "%s.%d.bias", desc->name, 2 * i);
@@ -7664,6 +7680,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     mlp->desc = *desc;
     mlp->desc.name = NULL;
     mlp->layers = desc->width_count - 1;
+    mlp->drop_step = mlp->done_step = -1;
     const int before = neo_params_count(params);
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__mlp_add_params(mlp, params, desc, name, sizeof name);
@@ -7709,6 +7726,20 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
+#if !defined(NEO_INFERENCE)
+NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row) {
+    mlp->drop_step = mlp->desc.dropout > 0.0f && first_row >= 0 ? step : -1;
+    mlp->drop_row = first_row;
+}
+static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
+                               int64_t first_row, float p, neo_tensor x, neo_tensor y);
+/* What the last forward dropped behind layer i, from x into y. */
+static neo_status neo__mlp_dropout(const neo_mlp *mlp, const char *fn, int i, neo_tensor x,
+                                   neo_tensor y) {
+    return neo__dropout(mlp->ctx, fn, mlp->drop_name[i], mlp->done_step, mlp->done_row,
+                        mlp->desc.dropout, x, y);
+}
+#endif
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
@@ -7721,6 +7752,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
+    mlp->done_step = mlp->drop_step, mlp->done_row = mlp->drop_row;
     if (narrow) NEO__TRY(neo__convert_for(ctx, fn, x, first));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
@@ -7734,6 +7766,11 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
                               z.data ? out : none, none);
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         in = out;
+#if !defined(NEO_INFERENCE)
+        if (last || mlp->done_step < 0) continue;
+        in = neo__mlp_rows(mlp, mlp->left[i], batch, widths[i + 1]);
+        NEO__TRY(neo__mlp_dropout(mlp, fn, i, out, in));
+#endif
     }
     mlp->in = first;
     mlp->out = y;
@@ -7779,7 +7816,9 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
-        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
+        const int drops = i > 0 && mlp->done_step >= 0;
+        neo_tensor y = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
+        neo_tensor in = drops ? neo__mlp_rows(mlp, mlp->left[i - 1], batch, widths[i]) : y;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
         if (!mlp->weight[i]->frozen)
             NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
@@ -7788,9 +7827,10 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
-            neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
+            neo__gemm_call_finish(&call, mlp->desc.act, 1, y,
                                   neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        if (drops) NEO__TRY(neo__mlp_dropout(mlp, fn, i - 1, below, below));
         dz = below;
     }
     return NEO_OK;
@@ -8073,7 +8113,8 @@ static int neo__blend_makes_y(neo__blend_kind kind) {
 }
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
-    const int any_float = kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL;
+    const int any_float =
+        kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL || kind == NEO__BLEND_DROP;
     neo_tensor like_x = x, like_y = y;
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
@@ -8185,20 +8226,24 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
     return neo__blend(ctx, "neo_round", &call);
 }
 #if !defined(NEO_INFERENCE)
-NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
-                               float p, neo_tensor x, neo_tensor y) {
-    static const char *const fn = "neo_dropout";
+/* name: hashed. */
+static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
+                               int64_t first_row, float p, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(p >= 0.0f && p < 1.0f, NEO_ERR_ARG, "%s: p is %g, not in [0, 1)", fn, (double)p);
     NEO__CHECK(step >= 0 && first_row >= 0, NEO_ERR_ARG,
                "%s: step %" PRId64 " or first_row %" PRId64 " is negative", fn, step, first_row);
     NEO__TRY(neo__blend_begin(&call, ctx, fn, NEO__BLEND_DROP, x, y));
-    call.key = neo__random_key_make(ctx->seed, neo_hash(name), step, NEO_STREAM_DROPOUT);
+    call.key = neo__random_key_make(ctx->seed, name, step, NEO_STREAM_DROPOUT);
     call.first = (uint64_t)first_row * (uint64_t)call.cols;
     call.least = p;
     call.factor = 1.0f / (1.0f - p);
     return neo__blend(ctx, fn, &call);
+}
+NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
+                               float p, neo_tensor x, neo_tensor y) {
+    return neo__dropout(ctx, "neo_dropout", neo_hash(name), step, first_row, p, x, y);
 }
 #endif
 NEO__HOT_BEGIN
@@ -8297,8 +8342,11 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, in
         neo__decode_float(ctx, call->dtype, narrow, from, count);
         break;
     case NEO__BLEND_DROP:
+        if (to == wide_x) neo__decode_float(ctx, call->x_dtype, x, to, count);
+        if (call->y_dtype != NEO_F32) from = wide_y;
         neo__blend_drop(ctx, call, call->first + (uint64_t)(row * call->cols + at), to, from,
                         count);
+        if (from == wide_y) neo__encode_float(ctx, call->y_dtype, from, y, NULL, count);
         break;
     }
 }

@@ -1828,7 +1828,7 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
-/* Of columns (below 0: not used) make -n where it and the n - 1 behind it are not used. */
+/* Columns below 0 (not used): -n where it and the n - 1 behind it are not used. */
 static void neo__target_runs(int32_t *target, int32_t count) {
     for (int32_t i = count - 1, run = 0; i >= 0; i--) {
         run = target[i] < 0 ? run + 1 : 0;

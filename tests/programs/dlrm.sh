@@ -193,6 +193,41 @@ printf '1,0,3,2,1,\n' >"$W/weights.bad"
 refused "a weight that is missing" "weights.bad:1:11: w5: the weight is missing" \
     $weigh --columns "$W/any.columns" --data "$W/weights.bad"
 
+# ---- dropout ----
+
+# What is dropped follows from seed, step and place in the batch. The last epoch's end is a step of
+# fewer batches; a resumed run and one on ranks with parts of a batch (5 leaves) drop the same.
+drop="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 5 --epochs 2 --dropout 0.3"
+dropped=$(digest $drop --threads 1)
+if [ -n "$dropped" ] && [ "$dropped" != "$(digest $drop --dropout 0)" ]; then pass; else
+    fail "--dropout changes nothing: '$dropped'"; fi
+if [ "$dropped" != "$(digest $drop --seed 4)" ]; then pass; else fail "dropout without seed"; fi
+while read -r options; do
+    same "dropout, $options" "$(digest $drop $options)" "$dropped"
+done <<END
+--ranks 2 --plan tw --dense-shard zero1
+--ranks 3 --plan rw --dense-shard full --pipeline off
+--ranks 4 --plan dp --check-finite
+--eval-every 1/3 --ranks 2
+END
+same "dropout, $second_isa" "$(NEO_ISA=$second_isa digest $drop --threads 3)" "$dropped"
+for kind in 'deepfm --top 16-8-1' 'wukong --dtype bf16' 'dcnv2 --micro-batches 3'; do
+    same "dropout, $kind" "$(digest $drop --model $kind --ranks 3)" \
+        "$(digest $drop --model $kind --threads 1)"
+done
+rm -rf "$W/drop"
+digest $drop --ranks 2 --checkpoint "$W/drop" --every 5 >"$W/out"
+$D $drop --checkpoint "$W/drop" --eval 2>/dev/null | grep ^test | cut -d' ' -f 1-4 >"$W/whole"
+same "no dropout in evaluation" "$($D $drop --dropout 0.5 --checkpoint "$W/drop" --eval \
+    2>/dev/null | grep ^test | cut -d' ' -f 1-4)" "$(cat "$W/whole")"
+rm -r "$W/drop/$(ls "$W/drop" | tail -1)"
+same "dropout, resumed" "$(digest $drop --ranks 3 --checkpoint "$W/drop" --resume)" "$dropped"
+refused "another dropout" "dropout is '0.3' there, not defined here" \
+    $drop --dropout 0 --epochs 3 --checkpoint "$W/drop" --resume
+refused "--dropout 1" '--dropout 1: must be below 1' $drop --dropout 1
+refused "--dropout 2" '--dropout 2: not a number from 0 to 1' $drop --dropout 2
+refused "--dropout of fm" '--dropout: --model fm has no MLP' $drop --model fm
+
 # ---- several labels, each a task ----
 
 # One in seven lacks the label `buy`. Twice the weights at half the rate are the same numbers; each

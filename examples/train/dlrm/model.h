@@ -43,6 +43,8 @@ typedef struct model {
     int turn;             /* the index of this batch's sum */
     neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
+    float dropout;        /* of their hidden numbers */
+    int64_t batch_number; /* of training: the step of dropout; below 0: nothing trains */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
     int64_t factors;      /* of fm and deepfm: columns of a row but the last; ffm: --dim */
     int64_t tasks;        /* labels of a sample */
@@ -121,7 +123,7 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
     int given = which == BOTTOM ? 0 : 1; /* the first width that the option gives */
     char begin[80] = "";
     neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .dtype = m->dtype,
-                      .widths = {in}, .act = NEO_ACT_RELU};
+                      .widths = {in}, .act = NEO_ACT_RELU, .dropout = m->dropout};
     int count = parse_widths(spec, d.widths + given, NEO_MAX_LAYERS + 1 - given);
     d.width_count = count + given;
     if (which == BOTTOM && m->kind->meets < WEIGHTS) d.last_act = NEO_ACT_RELU;
@@ -287,6 +289,7 @@ static neo_status create_dense(model *m, const options *o) {
     m->most_samples = most_samples(m->comm, o->batch);
     if (neo_schema_dense_count(m->schema) == 0) TRY(create_ones(m));
     m->dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    m->dropout = (float)o->dropout;
     m->pipeline = strcmp(o->pipeline, "on") == 0;
     m->micro_batches = (int)o->micro_batches;
     m->keeps = o->clip_norm > 0 || m->micro_batches > 1;

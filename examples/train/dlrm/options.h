@@ -13,7 +13,7 @@ typedef struct options {
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg;
-    double lr, weight_decay, eps, l1, l2, clip_norm;
+    double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
     cli_saves saves;
 } options;
@@ -127,6 +127,9 @@ static const cli_option DLRM_OPTIONS[] = {
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", NULL,
              "*widths of the top MLP after its input; the last are the labels of a sample [64-1]"),
+    CLI_NUMBER("dropout", dropout, "P", NULL, 1,
+               "*share of the hidden numbers of the bottom and the top MLP that are 0 in a step of "
+               "training, below 1; the others are divided by 1 - P"),
     CLI_TEXT("dtype", dtype, "T", "f32",
              "*numbers that the dense layers multiply: f32 or bf16, to which inputs, activations, "
              "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
@@ -319,6 +322,9 @@ static neo_status check_model(const options *o) {
     if (o->bottom && kind->meets >= WEIGHTS)
         REFUSE("--bottom: --model %s has no bottom MLP", o->model);
     if (o->top && !kind->top) REFUSE("--top: --model %s has no top MLP", o->model);
+    if (o->dropout > 0 && kind->meets >= WEIGHTS && !kind->top)
+        REFUSE("--dropout: --model %s has no MLP", o->model);
+    if (!(o->dropout < 1)) REFUSE("--dropout %g: must be below 1", o->dropout);
     if (o->dim > 1 && kind->meets == WEIGHTS)
         REFUSE("--dim %lld: --model %s has one weight of each id", (long long)o->dim, o->model);
     if (o->dim == 1 && kind->meets == MACHINE)

@@ -33,6 +33,8 @@ static neo_status define_numbers(run *r) {
                  (double)label.weight);
     }
     if (*tasks) TRY(neo_state_define(r->m.state, "tasks", tasks));
+    snprintf(word, sizeof word, "%.9g", o->dropout);
+    if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
     return o->window ? neo_state_define(r->m.state, "window", word) : NEO_OK;
 }

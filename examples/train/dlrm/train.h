@@ -47,6 +47,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     const neo_batch read = *batch;
     r->m.turn = 1 - r->m.turn;
     TRY(graph_begin(r->m.graph));
+    r->m.batch_number = r->step * r->o->micro_batches + r->m.kept;
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
     if (b->size) TRY(count_loss(r, bar, b));
