@@ -3039,12 +3039,8 @@ NEO__HOT_BEGIN
 static void neo__scan_lines(neo__scan *scan, const char *p, const char *end) {
     neo__index *index = scan->index;
     int64_t next = !index ? INT64_MAX
-<<<<<<< HEAD
-                   : (index->count ? index->marks[index->count - 1].offset : 0) + NEO__INDEX_STEP;
-=======
                    : index->count ? index->marks[index->count - 1].offset + NEO__INDEX_STEP
                                   : (int64_t)NEO__INDEX_STEP;
->>>>>>> h-parts
     if (scan->at.offset == 0 && end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3, scan->at.offset += 3; /* UTF-8 mark */
     while (p < end) {
