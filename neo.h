@@ -4379,7 +4379,7 @@ NEO_API int neo_isa_available(neo_isa isa) {
     case NEO_ISA_SCALAR: return 1;
 #if defined(NEO__X86)
     case NEO_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* all have F16C */
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* and F16C, BMI */
     case NEO_ISA_AVX512:
         return neo_isa_available(NEO_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

@@ -678,6 +678,10 @@ static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict) {
     dict->seen = NULL;
     dict->seen_capacity = 0;
 }
+/* x n / 2^64, n <= 2^32 */
+NEO__INLINE uint64_t neo__times_high(uint64_t x, uint64_t n) {
+    return ((x >> 32) * n + (((x & 0xFFFFFFFFu) * n) >> 32)) >> 32;
+}
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
@@ -746,7 +750,8 @@ struct neo_schema {
     float *log_f32;                  /* the same, rounded: half the cache */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
-    uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
+    uint64_t *modulus; /* rows - 1, at most 2^32, which changes no word */
+    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* delimited */
     neo__column *columns;
     neo__op *ops;
@@ -920,6 +925,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
     neo__criteo_digits(schema->hex);
     for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
         int64_t count = rows ? rows[f] : max_rows;
@@ -927,7 +933,8 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
                    "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
         NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
         schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
+        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
+        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__schema_end(schema);
@@ -2272,7 +2279,7 @@ static const char *neo__criteo_dense(const neo_schema *schema, const char *p, fl
 }
 /* The words: key[f] is the number, present[f] 0 for an empty one. */
 static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint32_t *key,
-                                     uint8_t *present) {
+                                     uint32_t *present) {
     const unsigned char *p = (const unsigned char *)text;
     for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
         uint32_t a = hex[p[0]], b = hex[p[1]], c = hex[p[2]], d = hex[p[3]];
@@ -2292,8 +2299,153 @@ static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint3
     if (*p == '\r') p++;
     return *p == '\n' ? (const char *)p + 1 : NULL;
 }
+/* The same for lines as they mostly are, with integers of at most 8 characters; others it leaves to
+   the above. Ends of fields are found 64 bytes at a time. Then four fields are made numbers
+   together, each moved to the end of 8 bytes, of which those before it become 0. */
+#if defined(NEO__X86)
+#define NEO__AVX2 __attribute__((target("avx2,bmi,popcnt")))
+/* A bit for each of the 64 bytes of a, b that is c. */
+NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
+    const __m256i want = _mm256_set1_epi8(c);
+    const uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, want));
+    const uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(b, want));
+    return low | (uint64_t)high << 32;
+}
+static const int neo__criteo_group[] = {0, 4, 8, 12, 16, 20, 22};
+/* Where the tabs of a line are and then its end, as many as there are; of too many the first. */
+enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
+NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
+    int count = 0;
+    for (uint32_t at = 0; count <= NEO__CRITEO_FIELDS; at += 64) {
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(p + at));
+        const __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(p + at + 32));
+        const uint64_t end = neo__criteo_mask(a, b, '\n');
+        uint64_t mask = (neo__criteo_mask(a, b, '\t') | end) & (end ^ (end - 1));
+        uint32_t *to = stop + count;
+        count += (int)_mm_popcnt_u64(mask);
+        for (; mask; to += 4) { /* four at a time: how often is easier to predict */
+            to[0] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[1] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[2] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[3] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+        }
+        if (end) break;
+    }
+    return count;
+}
+/* Of four fields, the characters less '0'. stop[i]: where the tab before field i is. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_four(const char *p, const uint32_t *stop) {
+    long long a, b, c, d; /* an array would be written to memory and waited for */
+    memcpy(&a, p + (uint32_t)(stop[0] + 1), 8);
+    memcpy(&b, p + (uint32_t)(stop[1] + 1), 8);
+    memcpy(&c, p + (uint32_t)(stop[2] + 1), 8);
+    memcpy(&d, p + (uint32_t)(stop[3] + 1), 8);
+    return _mm256_xor_si256(_mm256_setr_epi64x(a, b, c, d), _mm256_set1_epi8('0'));
+}
+NEO__AVX2 NEO__INLINE __m128i neo__criteo_lengths(const uint32_t *stop) {
+    const __m128i from = _mm_loadu_si128((const __m128i *)(const void *)stop);
+    const __m128i to = _mm_loadu_si128((const __m128i *)(const void *)(stop + 1));
+    return _mm_add_epi32(_mm_sub_epi32(to, from), _mm_set1_epi32(-1));
+}
+/* Characters n bytes long to the end of their 8. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_move(__m256i x, __m256i n) {
+    return _mm256_sllv_epi64(x, _mm256_sub_epi64(_mm256_set1_epi64x(64), _mm256_slli_epi64(n, 3)));
+}
+/* Four integers, plus 1, and 1 for those below 0. Bits of *bad are set where one is none. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_integers(const char *p, const uint32_t *stop,
+                                                   __m256i *bad) {
+    const __m256i all = neo__criteo_four(p, stop), one = _mm256_set1_epi64x(1);
+    const __m256i first = _mm256_and_si256(all, _mm256_set1_epi64x(255));
+    const __m256i negative = _mm256_cmpeq_epi64(first, _mm256_set1_epi64x('-' ^ '0'));
+    __m256i n = _mm256_cvtepu32_epi64(neo__criteo_lengths(stop));
+    __m256i x = _mm256_srlv_epi64(all, _mm256_and_si256(negative, _mm256_set1_epi64x(8)));
+    const __m256i over = _mm256_cmpgt_epi64(n, _mm256_set1_epi64x(8));
+    n = _mm256_add_epi64(n, negative);
+    const __m256i empty = _mm256_cmpeq_epi64(n, _mm256_setzero_si256());
+    x = neo__criteo_move(x, n);
+    *bad = _mm256_or_si256(_mm256_or_si256(*bad, over), _mm256_and_si256(empty, negative));
+    *bad = _mm256_or_si256(*bad, _mm256_subs_epu8(x, _mm256_set1_epi8(9)));
+    x = _mm256_maddubs_epi16(x, _mm256_set1_epi16(256 + 10));
+    x = _mm256_madd_epi16(x, _mm256_set1_epi32(65536 + 100));
+    x = _mm256_add_epi64(_mm256_mul_epu32(x, _mm256_set1_epi64x(10000)), _mm256_srli_epi64(x, 32));
+    return _mm256_add_epi64(_mm256_andnot_si256(negative, x), one);
+}
+/* Four words as numbers. */
+NEO__AVX2 NEO__INLINE __m128i neo__criteo_hex(const char *p, const uint32_t *stop, __m128i n,
+                                              __m256i *bad) {
+    const __m256i lower = _mm256_set1_epi8(0x20), five = _mm256_set1_epi8(5);
+    const __m256i x = neo__criteo_move(neo__criteo_four(p, stop), _mm256_cvtepu32_epi64(n));
+    const __m256i letter = _mm256_sub_epi8(_mm256_or_si256(x, lower),
+                                           _mm256_set1_epi8((char)(('a' ^ '0') | 0x20)));
+    const __m256i digit = _mm256_subs_epu8(x, _mm256_set1_epi8(9));
+    __m256i v = _mm256_min_epu8(x, _mm256_add_epi8(letter, _mm256_set1_epi8(10)));
+    *bad = _mm256_or_si256(*bad, _mm256_min_epu8(digit, _mm256_subs_epu8(letter, five)));
+    v = _mm256_maddubs_epi16(v, _mm256_set1_epi16(256 + 16)); /* pairs, the first the highest */
+    v = _mm256_shuffle_epi8(v, _mm256_setr_epi8(6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1, -1, -1,
+                                                -1, -1, 6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1,
+                                                -1, -1, -1, -1));
+    return _mm_unpacklo_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, int unlabeled,
+                                                     const char *p, float *record, uint32_t *key,
+                                                     uint32_t *present) {
+    static const int dense[] = {0, 4, 8, 9};
+    uint32_t stops[1 + NEO__CRITEO_STOPS], *stop = stops;
+    uint64_t v[NEO__CRITEO_DENSE];
+    __m256i bad = _mm256_setzero_si256();
+    __m128i most = _mm_setzero_si128();
+    stops[0] = UINT32_MAX;
+    const int count = neo__criteo_stops(p, stops + 1);
+    const int labeled = count == NEO__CRITEO_FIELDS;
+    if (!labeled && !(unlabeled && count == NEO__CRITEO_FIELDS - 1)) return NULL;
+    const char *next = p + stops[count] + 1;
+    if (labeled && (stops[1] != 1 || (p[0] != '0' && p[0] != '1'))) return NULL;
+    stops[count] -= p[stops[count] - 1] == '\r';
+    record[0] = labeled ? (float)(p[0] - '0') : 0.0f;
+    stop += labeled;
+    for (int i = 0; i < 4; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(v + dense[i]),
+                            neo__criteo_integers(p, stop + dense[i], &bad));
+    stop += NEO__CRITEO_DENSE;
+    for (int i = 0; i < 7; i++) {
+        const int f = neo__criteo_group[i];
+        const __m128i n = neo__criteo_lengths(stop + f);
+        most = _mm_max_epu32(most, n);
+        _mm_storeu_si128((__m128i *)(void *)(present + f), n);
+        _mm_storeu_si128((__m128i *)(void *)(key + f), neo__criteo_hex(p, stop + f, n, &bad));
+    }
+    if (!_mm256_testz_si256(bad, bad) ||
+        _mm_movemask_epi8(_mm_cmpgt_epi32(most, _mm_set1_epi32(8))) != 0)
+        return NULL;
+    for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
+    return next;
+}
+/* Words to ids, as below. */
+NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
+                                           const uint32_t *present, int64_t *ids) {
+    const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x((int64_t)1 << 32);
+    for (int i = 0; i < 7; i++) {
+        const int f = neo__criteo_group[i];
+        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(schema->modulus + f));
+        const __m256i by = _mm256_loadu_si256((const __m256i *)(const void *)(schema->inverse + f));
+        const __m256i k =
+            _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(key + f)));
+        const __m256i n =
+            _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(present + f)));
+        const __m256i none =
+            _mm256_or_si256(_mm256_cmpeq_epi64(n, zero), _mm256_cmpeq_epi64(m, zero));
+        __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(by, 32), k), 32);
+        x = _mm256_add_epi64(x, _mm256_mul_epu32(by, k));
+        x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
+                             _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
+        x = _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
+        x = _mm256_add_epi64(x, _mm256_andnot_si256(none, _mm256_set1_epi64x(1)));
+        _mm256_storeu_si256((__m256i *)(void *)(ids + f), x);
+    }
+}
+#endif
 static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uint32_t *key,
-                                  const uint8_t *present) {
+                                  const uint32_t *present) {
     for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
@@ -2302,14 +2454,17 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     }
     return NEO_OK;
 }
-/* A good line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
-                                      const char *p, float *record, neo_status *fit_status) {
-    uint32_t key[NEO__CRITEO_FEATURES];
-    uint8_t present[NEO__CRITEO_FEATURES];
-    int64_t *ids = neo__record_ids(schema, record);
+/* A good line's label, numbers and words. Returns where the next begins, or NULL: a bad line. */
+static const char *neo__criteo_fields(const neo_schema *schema, int unlabeled, const char *p,
+                                      float *record, uint32_t *key, uint32_t *present) {
     int labeled = 1;
-    if (options->unlabeled) {
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        const char *next = neo__criteo_fields_avx2(schema, unlabeled, p, record, key, present);
+        if (next) return next;
+    }
+#endif
+    if (unlabeled) {
         int tabs = 0;
         for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
         labeled = tabs != NEO__CRITEO_FIELDS - 2;
@@ -2321,8 +2476,14 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
         p += 2;
     }
     p = neo__criteo_dense(schema, p, record + 1);
-    if (!p) return NULL;
-    p = neo__criteo_words(schema->hex, p, key, present);
+    return p ? neo__criteo_words(schema->hex, p, key, present) : NULL;
+}
+/* A good line into a record; as above. */
+static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
+                                      const char *p, float *record, neo_status *fit_status) {
+    uint32_t key[NEO__CRITEO_FEATURES], present[NEO__CRITEO_FEATURES];
+    int64_t *ids = neo__record_ids(schema, record);
+    p = neo__criteo_fields(schema, options->unlabeled, p, record, key, present);
     if (!p) return NULL;
     if (options->fit) {
         *fit_status = neo__criteo_fit(schema, options->fit, key, present);
@@ -2333,10 +2494,15 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
             ids[f] =
                 present[f] ? neo__dict_find(&schema->dicts[f], word, 4) : 0;
         }
+#if defined(NEO__X86)
+    } else if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        neo__criteo_ids_avx2(schema, key, present, ids);
+#endif
     } else {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            uint32_t m = schema->modulus[f], r = m ? key[f] % m : key[f];
-            ids[f] = present[f] && schema->rows[f] > 1 ? 1 + (int64_t)r : 0;
+            const uint64_t m = schema->modulus[f];
+            const uint64_t r = neo__times_high(schema->inverse[f] * key[f], m);
+            ids[f] = (int64_t)(r + (present[f] != 0 && m != 0));
         }
     }
     return p;
@@ -4062,9 +4228,6 @@ struct neo_reader {
 
 /* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
 NEO__HOT_BEGIN
-static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^64, n < 2^32 */
-    return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
-}
 /* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
 static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
     char name[64];
@@ -4080,7 +4243,7 @@ static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
             neo__random_block(&key, loaded, block);
         }
         const uint32_t *half = block + 2 * (i & 1);
-        uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
+        uint64_t j = neo__times_high((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
         uint32_t swap = window->order[i];
         window->order[i] = window->order[j];
         window->order[j] = swap;
