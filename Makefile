@@ -2,7 +2,7 @@
 # Other tools (a second compiler, cross compilers, qemu, libFuzzer) are used where they are
 # installed; what is missing is reported as skipped. Everything is written below build/.
 # `make help` prints:
-#:make              build the examples and programs: build/dlrm, build/gpt, build/plan ...
+#:make              build the examples and programs: build/dlrm, build/gpt, build/serve ...
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: make test, and the five that follow
@@ -199,9 +199,10 @@ tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 one_thread = $(if $(findstring thread,$(SANITIZE)),,$(fuzzers) $(emulator))
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
-	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
+	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh \
+	    $(addprefix tests/programs/,dlrm.sh gpt.sh serve.sh) \
 	    $(patsubst $(B)/%,$(S)/%,$(programs) $(one_thread))
-sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(one_thread)
+sanitized-programs: $(addprefix $(B)/,dlrm gpt serve) test-programs $(one_thread)
 
 fuzz:
 	$(make) $(fuzzers)

@@ -242,7 +242,7 @@ options() {
         sed -n '/^| to |/,/^$/p' README.md | cut -d'|' -f"$2"
     } | grep -oE -- '--[a-z][a-z0-9-]+' | sort -u
 }
-for program in "dlrm 3" "gpt 4"; do
+for program in "dlrm 3" "gpt 4" "serve 9"; do
     name=${program% *}
     [ -x "$B/$name" ] || { skip "options of $name: it is not built"; continue; }
     "$B/$name" --help >"$W/help"
