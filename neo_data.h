@@ -1888,6 +1888,23 @@ static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     neo__schema_end(schema);
     return NEO_OK;
 }
+/* A description without empty lines and the blanks that end lines, to `to` (NULL: only counted). */
+static size_t neo__describe_squeeze(neo__text text, char *to) {
+    const char *const end = text.p + text.bytes;
+    size_t used = 0;
+    for (const char *p = text.p, *stop; p < end; p = stop + 1) {
+        stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        if (!stop) stop = end;
+        size_t bytes = (size_t)(stop - p);
+        while (bytes > 0 && strchr(" \t\r", p[bytes - 1])) bytes--;
+        if (bytes == 0) continue;
+        if (to) memcpy(to + used, p, bytes);
+        used += bytes;
+        if (to) to[used] = '\n';
+        used++;
+    }
+    return used;
+}
 static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
     size_t lines = 1 + neo__text_count(text, '\n');
     size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
@@ -1899,8 +1916,9 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         return neo__line_fail(&line, "a NUL byte");
     }
     schema->description = neo_crc32c(0, text.p, text.bytes);
-    schema->description_text = neo__arena_text(&schema->arena, text.p, text.bytes);
-    if (!schema->description_text) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->description_text,
+                        neo__describe_squeeze(text, NULL) + 1)); /* for neo_schema_describe */
+    (void)neo__describe_squeeze(text, schema->description_text);
     lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
