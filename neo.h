@@ -11909,8 +11909,9 @@ static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, con
                    NEO_ERR_ARG, "%s: tables %d and %d are both named '%s'", fn, i, t, table->name);
     const char *name = table->name;
     NEO__CHECK(table->rows > 0 && table->dim > 0, NEO_ERR_ARG,
-               "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0", fn, name,
-               table->rows, table->dim);
+               "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0%s", fn, name,
+               table->rows, table->dim,
+               table->rows ? "" : " (a feature has no rows while its schema is not fitted)");
     NEO__CHECK(neo__size_mul(neo__size_mul((size_t)table->rows, (size_t)table->dim),
                              sizeof(float)) < SIZE_MAX / 4,
                NEO_ERR_ARG,

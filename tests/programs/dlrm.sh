@@ -880,11 +880,28 @@ else
     fail "labels all alike: no warning"
 fi
 
+printf 'y label\nx dense\nc category\nw sample-weight\n' >"$W/zeros.columns"
+printf '1,0.5,a,0\n0,0.25,b,0\n' >"$W/zeros.csv"
+$D --data "$W/zeros.csv" --test "$W/zeros.csv" --columns "$W/zeros.columns" >"$W/out" 2>"$W/err"
+if grep -q "all weights of the training data's samples are 0" "$W/err" &&
+    grep -q 'no figures: .* or all weights of samples are 0' "$W/err"; then
+    pass
+else
+    fail "weights of 0, without --format: $(cat "$W/err")"
+fi
+refused "a csv of no format" 'zeros.csv is read as --format criteo: it begins like no format' \
+    --data "$W/zeros.csv"
+
 # ---- options ----
 
 $D --help >"$W/out" 2>&1 && grep -q -- --repro-shards "$W/out" && pass || fail "--help"
 refused "no data" 'data' --epochs 1
-refused "unknown option" 'nosuch' $model --nosuch
+refused "unknown option" '--nosuch: no such option (--help lists them)' $model --nosuch
+refused "an option misspelt" '--epoch: no such option; did you mean --epochs' $model --epoch 2
+refused "an option misspelt" 'did you mean --repro-shards' $model --repo-shard 2
+$D $model --plan rw --ranks 1 >"$W/out" 2>"$W/err"
+if grep -q 'note: --plan rw: one rank has all tables; --ranks gives more' "$W/err"; then pass; else
+    fail "--plan on one rank: $(cat "$W/err")"; fi
 refused "a value is missing" 'epochs' $model --epochs
 refused "not a number" 'epochs' $model --epochs two
 refused "negative" 'batch' $model --batch -5

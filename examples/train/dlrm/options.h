@@ -13,6 +13,7 @@ typedef struct options {
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg;
+    int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
     cli_saves saves;
@@ -65,11 +66,12 @@ static const cli_option DLRM_OPTIONS[] = {
              "kept in best/ of --checkpoint, its figures in best/metrics.json"),
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N epochs without a better log loss of --valid; 0: never"),
-    CLI_TEXT("format", format, "F", "criteo",
+    CLI_TEXT("format", format, "F", NULL,
              "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any "
              "text, with --columns), libsvm (one feature: lr), libffm, npy or npz (TorchRec's, one "
              "or many ids; --data is what names begin with, as dir/day_0_), binary (MLPerf's "
-             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
+             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file. "
+             "Without it that look, or criteo: where it tells nothing, and of standard input"),
     CLI_TEXT("columns", columns, "FILE", NULL,
              "*description of the columns of delimited data. A column sample-weight multiplies "
              "losses (whose mean stays over samples, as torch's) and counts in all figures; each "
@@ -265,6 +267,13 @@ static neo_status check_files(const options *o) {
                 REFUSE("%s is to be written twice", outputs[i]);
     }
     return NEO_OK;
+}
+
+/* --format of who gives none, before a look at the data. */
+static void guess_format(options *o) {
+    if (o->format) return;
+    o->format = o->synthetic ? "criteo" : o->columns ? "delimited" : o->hot ? "raw" : "criteo";
+    o->no_format = !o->synthetic && !o->columns && !o->hot;
 }
 
 /* Formats, and options that have no effect with them: formats.h. */

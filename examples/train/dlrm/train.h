@@ -154,11 +154,13 @@ static neo_status count_samples(run *r, int64_t *samples) {
     neo_batch batch;
     neo_status status = NEO_OK;
     const int tasks = (int)r->m.tasks;
-    float most[2 * MAX_TASKS] = {0}; /* of 1 minus the labels, and of 1 plus them */
+    float most[2 * MAX_TASKS + 1] = {0}; /* of 1 minus the labels, of 1 plus them; of weights */
     *samples = r->o->synthetic;
     if (*samples || is_stdin(r->job->train_files[0])) return NEO_OK;
     while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
-        const float *label = batch.label.data;
+        const float *label = batch.label.data, *weight = batch.weight.data;
+        for (int64_t i = 0; weight && i < batch.size; i++)
+            most[2 * tasks] = weight[i] > most[2 * tasks] ? weight[i] : most[2 * tasks];
         *samples += batch.global_size;
         for (int64_t i = 0; i < batch.size * tasks; i++) {
             float *of_task = most + 2 * (i % tasks);
@@ -168,7 +170,9 @@ static neo_status count_samples(run *r, int64_t *samples) {
     }
     status = agree(r->me.comm, status);
     if (status != NEO_END) return status;
-    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2 * tasks, NEO_F32, NULL));
+    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2 * tasks + 1, NEO_F32, NULL));
+    if (*samples && neo_schema_is_sample_weighted(r->m.schema) && most[2 * tasks] == 0)
+        say(&r->me, "warning: all weights of the training data's samples are 0\n");
     for (int t = 0; *samples && t < tasks; t++) {
         char task[128];
         name_task(r, "all labels", " ", t, task);
