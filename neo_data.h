@@ -284,9 +284,10 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    samples in the same leaves, and a run saved on 4 ranks resumes on 3.
    In file order each rank reads its own part: of formats without lines its rows; of text its lines
    and a few beside them, of which it parses its own only, so all ranks together parse each line
-   once. The whole input is parsed on every rank with shuffle_window; where bad rows or lines are
-   skipped, as these move all that follow; and of text from standard input or a pipe (so of all that
-   is unpacked on the way), or of less than 4 MiB in all.
+   once; with shuffle_window too, where a rank reads all text and parses the lines of its samples.
+   Every rank parses all where bad rows or lines are skipped, as these move all that follow; rows
+   with shuffle_window; and text from standard input or a pipe (so all that is unpacked on the way),
+   or of less than 4 MiB in all.
    Where lines of text are is looked up once: neo_reader_open on several ranks leaves
    <path>.neoindex beside each file, of 1/2700 of its size, which later ones use while size, time of
    change and both ends of the text are the same. A run whose rank 0 opens its reader before the
@@ -1908,6 +1909,9 @@ typedef struct neo__share {
     int64_t batch, total;   /* samples of a whole batch, of all */
     int64_t window;         /* from one place that all ranks know to the next */
     int shards, first, end; /* it has leaves [first, end) of them */
+    int shuffled;           /* samples change their places within a window */
+    uint64_t seed;          /* that with the epoch and a window's number says how */
+    int64_t epoch, number;  /* number: of the first window */
 } neo__share;
 
 typedef struct neo__block {
@@ -1925,6 +1929,7 @@ typedef struct neo__block {
     int64_t sample;          /* its first one, as the share counts */
     int64_t samples;         /* of its text, bad ones too; with a share */
     int passed;              /* count samples of other ranks, which were not read */
+    uint64_t *own;           /* text with a share that is shuffled: a bit for each of the samples */
     neo_status status;       /* of reading */
     char error[NEO__ERROR_BYTES];
     /* from parsing */
@@ -2808,9 +2813,17 @@ NEO__INLINE int neo__line_holds(const neo_schema *schema, const char *p, const c
     const neo__format *format = neo__format_of(schema);
     return p < stop && (!format->holds || format->holds(schema, p, stop));
 }
+NEO__INLINE uint64_t neo__bit(const uint64_t *bits, int64_t i) {
+    return bits[i / 64] >> i % 64 & 1;
+}
 /* The next run of own samples of a block with a share, of so many, from sample i on: its begin;
    *stop is its end. */
 static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t count, int64_t *stop) {
+    if (b->share->shuffled) {
+        while (i < count && !neo__bit(b->own, i)) i++;
+        for (*stop = i; *stop < count && neo__bit(b->own, *stop);) ++*stop;
+        return i;
+    }
     int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + count, stop);
     *stop -= base;
     return mine - base;
@@ -3121,6 +3134,9 @@ struct neo__source {
     neo__index *index;        /* [path_count] of text; or NULL: it is read whole */
     neo__mark at;             /* with an index: what has been handed out of this file */
     int sought;               /* since then no file was opened */
+    uint32_t *order;          /* [window] with a share that is shuffled: scratch */
+    uint64_t *own;            /* a bit for each sample of window `drawn` */
+    int64_t drawn;            /* counted since the last seek; -1: none */
     neo__file files[NEO__ROW_FILES];
     neo__plane *planes; /* [plane_count] */
     char *row_path;     /* [NEO__ROW_FILES][NEO__PATH_BYTES] */
@@ -3340,6 +3356,7 @@ static neo_status neo__source_locate(neo__source *source) {
     source->at = scan.at;
     if (!source->sought) return NEO_OK;
     source->sought = 0;
+    source->drawn = -1;
     source->share->total = -scan.at.samples;
     for (int32_t i = source->file; i < source->path_count; i++)
         source->share->total += source->index[i].end.samples;
@@ -3436,6 +3453,7 @@ static neo_status neo__source_choose(neo__source *source, neo__block *block, siz
     const neo__index *index = &source->index[source->file];
     const neo__share *share = source->share;
     const int64_t from = source->sample, here = source->at.samples;
+    if (share->shuffled) return NEO_OK;
     int64_t stop, end = NEO__MIN((from / share->window + 1) * share->window, share->total);
     const int64_t own = neo__share_next(share, from, end, &stop);
     const neo__mark *mark = neo__index_before(index, here + own - from);
@@ -3447,11 +3465,39 @@ static neo_status neo__source_choose(neo__source *source, neo__block *block, siz
     *most = (size_t)NEO__MIN((int64_t)*most, mark->offset - source->offset);
     return NEO_OK;
 }
+static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count);
+/* Which samples of a window, counted since the last seek, end up in this rank's leaves. */
+static void neo__source_draw(neo__source *source, int64_t number) {
+    const neo__share *share = source->share;
+    const int64_t begin = number * share->window;
+    const int64_t end = NEO__MIN(begin + share->window, share->total);
+    int64_t stop = begin;
+    source->drawn = number;
+    memset(source->own, 0, (size_t)(share->window / 64 + 1) * sizeof *source->own);
+    if (end > begin) neo__shuffle(share, share->number + number, source->order, end - begin);
+    for (int64_t i; (i = neo__share_next(share, stop, end, &stop)) < end;)
+        for (; i < stop; i++) {
+            const uint32_t sample = source->order[i - begin];
+            source->own[sample / 64] |= (uint64_t)1 << sample % 64;
+        }
+}
+/* Mark the samples of a block, whose first is sample `from`, that are this rank's. */
+static void neo__source_own(neo__source *source, neo__block *block, int64_t from) {
+    const int64_t window = source->share->window;
+    memset(block->own, 0, (size_t)(block->samples / 64 + 1) * sizeof *block->own);
+    for (int64_t i = 0; i < block->samples;) {
+        const int64_t number = (from + i) / window, begin = number * window - from;
+        const int64_t end = NEO__MIN(begin + window, block->samples);
+        if (number != source->drawn) neo__source_draw(source, number);
+        for (; i < end; i++) block->own[i / 64] |= neo__bit(source->own, i - begin) << i % 64;
+    }
+}
 /* Count the samples of a block's text, which ends where the source is. */
 static neo_status neo__source_count(neo__source *source, neo__block *block) {
     neo__scan scan = {source->schema, source->at, block->skip_lines, NULL};
     neo__scan_lines(&scan, block->raw, block->raw + block->raw_bytes);
     block->samples = scan.at.samples - source->at.samples;
+    if (source->share->shuffled) neo__source_own(source, block, source->sample);
     source->sample += block->samples;
     source->at = scan.at;
     source->at.offset = source->offset;
@@ -3643,6 +3689,7 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->fields, schema->column_count);
     if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
     NEO__CARVE(carve, block->planes, schema->plane_count);
+    if (neo__format_of(schema)->line) NEO__CARVE(carve, block->own, block->capacity / 64 + 1);
     if (neo__schema_is_svm(schema)) NEO__CARVE(carve, block->pairs, NEO__SVM_PAIRS);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
@@ -3935,24 +3982,24 @@ static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^
     return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
 }
 /* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
-static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
+static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count) {
     char name[64];
     uint32_t block[4] = {0, 0, 0, 0};
     uint64_t loaded = (uint64_t)-1;
-    snprintf(name, sizeof name, "reader.window.%" PRId64, window->number);
+    snprintf(name, sizeof name, "reader.window.%" PRId64, number);
     neo__random_key key =
-        neo__random_key_make(reader->ctx->seed, neo_hash(name), reader->epoch, NEO_STREAM_SHUFFLE);
-    for (int64_t i = 0; i < window->count; i++) window->order[i] = (uint32_t)i;
-    for (int64_t i = window->count - 1; i > 0; i--) {
+        neo__random_key_make(share->seed, neo_hash(name), share->epoch, NEO_STREAM_SHUFFLE);
+    for (int64_t i = 0; i < count; i++) order[i] = (uint32_t)i;
+    for (int64_t i = count - 1; i > 0; i--) {
         if ((uint64_t)i / 2 != loaded) {
             loaded = (uint64_t)i / 2;
             neo__random_block(&key, loaded, block);
         }
         const uint32_t *half = block + 2 * (i & 1);
         uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
-        uint32_t swap = window->order[i];
-        window->order[i] = window->order[j];
-        window->order[j] = swap;
+        uint32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
     }
 }
 /* Room for `count` ids; those in the list are kept. */
@@ -4057,7 +4104,7 @@ static void neo__window_close(neo_reader *r, neo__window *w) {
     w->bad_end = r->windows.tally.bad;
     w->batches = r->desc.drop_last ? w->count / r->desc.batch
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
-    if (w->order) neo__window_shuffle(r, w);
+    if (w->order) neo__shuffle(&r->share, w->number, w->order, w->count);
 }
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->state = NEO__WINDOW_FILLING;
@@ -4323,6 +4370,8 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->windows.base = position->word[5];
     reader->windows.skip = used;
     reader->windows.seen = position->word[1] - used;
+    reader->share.epoch = reader->epoch;
+    reader->share.number = reader->windows.base;
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
@@ -4503,8 +4552,8 @@ static neo_status neo__reader_look_text(neo_reader *reader) {
         reader->desc.world_size);
     return NEO_OK;
 }
-/* Text in file order, enough of it, in files that can be sought: a rank parses its own samples, if
-   no bad lines are skipped, as these move all that follow. */
+/* Enough text, in files that can be sought: a rank parses its own samples, if no bad lines are
+   skipped, as these move all that follow. */
 static neo_status neo__reader_index(neo_reader *reader) {
     neo__source *source = &reader->blocks.source;
     if (reader->extent.live || reader->desc.skip_bad_lines ||
@@ -4518,6 +4567,9 @@ static neo_status neo__reader_index(neo_reader *reader) {
         reader->extent.samples += index->end.samples;
     }
     source->share = &reader->share;
+    if (!reader->desc.shuffle_window) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&source->arena, source->order, reader->share.window));
+    NEO__TRY(NEO__ARENA(&source->arena, source->own, reader->share.window / 64 + 1));
     return NEO_OK;
 }
 /* The numbers that a position depends on, and how many bits of a hash of each it keeps. */
@@ -4592,12 +4644,14 @@ static neo_status neo__reader_init(neo_reader *reader) {
     reader->share.shards = reader->ctx->repro_shards;
     reader->share.first = reader->first_leaf;
     reader->share.end = reader->end_leaf;
+    reader->share.shuffled = desc->shuffle_window != 0;
+    reader->share.seed = reader->ctx->seed;
     const neo__reader_terms terms = neo__reader_terms_of(reader);
     reader->share.window = reader->windows.samples = neo__reader_span(reader, &terms);
-    if (desc->world_size > 1 && !desc->shuffle_window) {
-        if (rows) reader->blocks.source.share = &reader->share;
-        if (neo__format_of(reader->schema)->line) NEO__TRY(neo__reader_index(reader));
-    }
+    if (rows && desc->world_size > 1 && !desc->shuffle_window)
+        reader->blocks.source.share = &reader->share;
+    if (neo__format_of(reader->schema)->line && desc->world_size > 1)
+        NEO__TRY(neo__reader_index(reader));
     reader->blocks.source.stop = &reader->stop;
     reader->check = neo__reader_key(reader, &terms);
     reader->parts = neo__reader_parts(&terms);
