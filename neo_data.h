@@ -809,39 +809,6 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
-static void neo__criteo_digits(uint8_t *hex) {
-    memset(hex, 0xFF, 256);
-    for (int i = 0; i < 10; i++) hex['0' + i] = (uint8_t)i;
-    for (int i = 0; i < 6; i++) hex['a' + i] = hex['A' + i] = (uint8_t)(10 + i);
-}
-static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
-                                   const int64_t *rows) {
-    NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
-    neo__criteo_digits(schema->hex);
-    for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        int64_t count = rows ? rows[f] : max_rows;
-        NEO__CHECK(count >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
-        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
-        schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
-        schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
-}
-NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
-                                     const int64_t *rows, neo_schema **schema) {
-    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "neo_schema_criteo: ctx or schema is NULL");
-    *schema = NULL;
-    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
-               "neo_schema_criteo: ids is %d, neither hash nor dictionary", (int)ids);
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
-    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
-}
 /* "I7" or "C7" at *p, which then is behind it: its field; 0: it is none. */
 static int32_t neo__criteo_name(const char **p) {
     const int word = **p == 'C', most = word ? (int)NEO__CRITEO_FEATURES : (int)NEO__CRITEO_DENSE;
@@ -873,49 +840,69 @@ static neo_status neo__criteo_named(const char *columns, int32_t *target, int32_
         if (!*p) return NEO_OK;
     }
 }
-static void neo__target_runs(int32_t *target, int32_t count);
-static neo_status neo__criteo_columns_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
-                                           const int64_t *rows, const char *columns) {
+/* Make -n of columns below 0, which are not used: it and the n - 1 behind it. */
+static void neo__target_runs(int32_t *target, int32_t count) {
+    for (int32_t i = count - 1, run = 0; i >= 0; i--) {
+        run = target[i] < 0 ? run + 1 : 0;
+        if (run) target[i] = -run;
+    }
+}
+static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
+                                   const int64_t *rows, const char *columns) {
     enum { FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
+    const char *function = schema->arena.function;
     int32_t *target, dense = 0, features = 0;
     NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
-    NEO__TRY(neo__criteo_named(columns, target, FIELDS));
+    NEO__TRY(neo__criteo_named(columns ? columns : "I1-I13,C1-C26", target, FIELDS));
     for (int i = 1; i < FIELDS; i++) {
+        const char field = (char)i;
         if (target[i] < 0) continue;
         target[i] = i <= NEO__CRITEO_DENSE ? dense++ : features++;
-        const char field = (char)i;
-        schema->description = neo_crc32c(schema->description, &field, 1);
+        if (columns) schema->description = neo_crc32c(schema->description, &field, 1);
     }
     NEO__TRY(neo__schema_features(schema, dense, features));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    neo__criteo_digits(schema->hex);
-    for (int i = NEO__CRITEO_DENSE + 1; i < FIELDS; i++) {
-        const int32_t f = target[i], number = i - NEO__CRITEO_DENSE;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    memset(schema->hex, 0xFF, 256);
+    for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
+    for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
+    for (int number = 1; number <= NEO__CRITEO_FEATURES; number++) {
+        const int32_t f = target[NEO__CRITEO_DENSE + number];
         const int64_t count = rows ? rows[number - 1] : max_rows;
         if (f < 0) continue;
-        NEO__CHECK(count >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo_columns: C%d has %" PRId64 " rows, fewer than 1", number,
-                   count);
+        NEO__CHECK(count >= 1, NEO_ERR_ARG, "%s: C%d has %" PRId64 " rows, fewer than 1", function,
+                   number, count);
         NEO__TRY(neo__schema_name(schema, f, "C%d", number));
         schema->rows[f] = schema->max_rows[f] = count;
+        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__target_runs(target, FIELDS);
-    schema->target = target;
+    if (columns) schema->target = target;
     neo__schema_end(schema);
     return NEO_OK;
+}
+static neo_status neo__criteo_schema(neo_ctx *ctx, const char *function, neo_ids ids,
+                                     int64_t max_rows, const int64_t *rows, const char *columns,
+                                     neo_schema **schema) {
+    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "%s: ctx or schema is NULL", function);
+    *schema = NULL;
+    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
+               "%s: ids is %d, neither hash nor dictionary", function, (int)ids);
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, function, NEO_FORMAT_CRITEO, &s));
+    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows, columns), schema);
+}
+NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                     const int64_t *rows, neo_schema **schema) {
+    return neo__criteo_schema(ctx, "neo_schema_criteo", ids, max_rows, rows, NULL, schema);
 }
 NEO_API neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
                                              const int64_t *rows, const char *columns,
                                              neo_schema **schema) {
-    NEO__CHECK(ctx && columns && schema, NEO_ERR_ARG,
-               "neo_schema_criteo_columns: an argument is NULL");
-    *schema = NULL;
-    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
-               "neo_schema_criteo_columns: ids is %d, neither hash nor dictionary", (int)ids);
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo_columns", NEO_FORMAT_CRITEO, &s));
-    return neo__schema_done(s, neo__criteo_columns_init(s, ids, max_rows, rows, columns), schema);
+    NEO__CHECK(columns, NEO_ERR_ARG, "neo_schema_criteo_columns: columns is NULL");
+    return neo__criteo_schema(ctx, "neo_schema_criteo_columns", ids, max_rows, rows, columns,
+                              schema);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1722,13 +1709,6 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
-/* Of columns (below 0: not used) make -n where it and the n - 1 behind it are not used. */
-static void neo__target_runs(int32_t *target, int32_t count) {
-    for (int32_t i = count - 1, run = 0; i >= 0; i--) {
-        run = target[i] < 0 ? run + 1 : 0;
-        if (run) target[i] = -run;
-    }
-}
 /* Which columns an operation looks at. */
 static neo_status neo__describe_used(neo_schema *schema) {
     int32_t *target;
@@ -2255,9 +2235,9 @@ typedef struct neo__stops {
     uint64_t mask;       /* what is still to come */
     char c;
 } neo__stops;
-NEO__INLINE uint64_t neo__stops_mask(const neo__stops *s) {
-    const int64_t left = s->end - s->p;
-    const uint64_t mask = neo__bytes_equal(s->p, s->c);
+NEO__INLINE uint64_t neo__stops_mask(const neo__stops *stops) {
+    const int64_t left = stops->end - stops->p;
+    const uint64_t mask = neo__bytes_equal(stops->p, stops->c);
     return left < 64 ? mask & (((uint64_t)1 << left) - 1) : mask;
 }
 NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
@@ -2266,17 +2246,17 @@ NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
     return s;
 }
 /* The *left-th place from here on; NULL: *left more would have to be there. */
-NEO__INLINE const char *neo__stops_pass(neo__stops *s, int64_t *left) {
+NEO__INLINE const char *neo__stops_pass(neo__stops *stops, int64_t *left) {
     for (;;) {
-        for (; s->mask; s->mask &= s->mask - 1) {
+        for (; stops->mask; stops->mask &= stops->mask - 1) {
             if (--*left > 0) continue;
-            const char *stop = s->p + __builtin_ctzll(s->mask);
-            s->mask &= s->mask - 1;
+            const char *stop = stops->p + __builtin_ctzll(stops->mask);
+            stops->mask &= stops->mask - 1;
             return stop;
         }
-        if (s->end - s->p <= 64) return NULL;
-        s->p += 64;
-        s->mask = neo__stops_mask(s);
+        if (stops->end - stops->p <= 64) return NULL;
+        stops->p += 64;
+        stops->mask = neo__stops_mask(stops);
     }
 }
 /* The end of the line at p, without \r; *next: where the next begins. */
