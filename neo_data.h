@@ -322,9 +322,10 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    samples in the same leaves, and a run saved on 4 ranks resumes on 3.
    In file order each rank reads its own part: of formats without lines its rows; of text its lines
    and a few beside them, of which it parses its own only, so all ranks together parse each line
-   once. The whole input is parsed on every rank with shuffle_window; where bad rows or lines are
-   skipped, as these move all that follow; and of text from standard input or a pipe (so of all that
-   is unpacked on the way), or of less than 4 MiB in all.
+   once; with shuffle_window too, where a rank reads all text and parses the lines of its samples.
+   Every rank parses all where bad rows or lines are skipped, as these move all that follow; rows
+   with shuffle_window; and text from standard input or a pipe (so all that is unpacked on the way),
+   or of less than 4 MiB in all.
    Where lines of text are is looked up once: neo_reader_open on several ranks leaves
    <path>.neoindex beside each file, of 1/2700 of its size, which later ones use while size, time of
    change and both ends of the text are the same. A run whose rank 0 opens its reader before the
@@ -915,41 +916,6 @@ NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weig
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
-static void neo__criteo_digits(uint8_t *hex) {
-    memset(hex, 0xFF, 256);
-    for (int i = 0; i < 10; i++) hex['0' + i] = (uint8_t)i;
-    for (int i = 0; i < 6; i++) hex['a' + i] = hex['A' + i] = (uint8_t)(10 + i);
-}
-static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
-                                   const int64_t *rows) {
-    NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
-    neo__criteo_digits(schema->hex);
-    for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        int64_t count = rows ? rows[f] : max_rows;
-        NEO__CHECK(count >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
-        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
-        schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
-        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
-        schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
-    }
-    neo__schema_end(schema);
-    return NEO_OK;
-}
-NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
-                                     const int64_t *rows, neo_schema **schema) {
-    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "neo_schema_criteo: ctx or schema is NULL");
-    *schema = NULL;
-    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
-               "neo_schema_criteo: ids is %d, neither hash nor dictionary", (int)ids);
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
-    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
-}
 /* "I7" or "C7" at *p, which then is behind it: its field; 0: it is none. */
 static int32_t neo__criteo_name(const char **p) {
     const int word = **p == 'C', most = word ? (int)NEO__CRITEO_FEATURES : (int)NEO__CRITEO_DENSE;
@@ -981,49 +947,75 @@ static neo_status neo__criteo_named(const char *columns, int32_t *target, int32_
         if (!*p) return NEO_OK;
     }
 }
-static void neo__target_runs(int32_t *target, int32_t count);
-static neo_status neo__criteo_columns_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
-                                           const int64_t *rows, const char *columns) {
+/* Make -n of columns below 0, which are not used: it and the n - 1 behind it. */
+static void neo__target_runs(int32_t *target, int32_t count) {
+    for (int32_t i = count - 1, run = 0; i >= 0; i--) {
+        run = target[i] < 0 ? run + 1 : 0;
+        if (run) target[i] = -run;
+    }
+}
+static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
+                                   const int64_t *rows, const char *columns) {
     enum { FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
+    const char *function = schema->arena.function;
     int32_t *target, dense = 0, features = 0;
     NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
-    NEO__TRY(neo__criteo_named(columns, target, FIELDS));
+    NEO__TRY(neo__criteo_named(columns ? columns : "I1-I13,C1-C26", target, FIELDS));
     for (int i = 1; i < FIELDS; i++) {
+        const char field = (char)i;
         if (target[i] < 0) continue;
         target[i] = i <= NEO__CRITEO_DENSE ? dense++ : features++;
-        const char field = (char)i;
-        schema->description = neo_crc32c(schema->description, &field, 1);
+        if (columns) schema->description = neo_crc32c(schema->description, &field, 1);
     }
     NEO__TRY(neo__schema_features(schema, dense, features));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    neo__criteo_digits(schema->hex);
-    for (int i = NEO__CRITEO_DENSE + 1; i < FIELDS; i++) {
-        const int32_t f = target[i], number = i - NEO__CRITEO_DENSE;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
+    if (columns) {
+        schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
+        if (!schema->description_text) return NEO_ERR_MEMORY;
+    }
+    memset(schema->hex, 0xFF, 256);
+    for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
+    for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
+    for (int number = 1; number <= NEO__CRITEO_FEATURES; number++) {
+        const int32_t f = target[NEO__CRITEO_DENSE + number];
         const int64_t count = rows ? rows[number - 1] : max_rows;
         if (f < 0) continue;
-        NEO__CHECK(count >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo_columns: C%d has %" PRId64 " rows, fewer than 1", number,
-                   count);
+        NEO__CHECK(count >= 1, NEO_ERR_ARG, "%s: C%d has %" PRId64 " rows, fewer than 1", function,
+                   number, count);
         NEO__TRY(neo__schema_name(schema, f, "C%d", number));
         schema->rows[f] = schema->max_rows[f] = count;
+        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
+        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__target_runs(target, FIELDS);
-    schema->target = target;
+    if (columns) schema->target = target;
     neo__schema_end(schema);
     return NEO_OK;
+}
+static neo_status neo__criteo_schema(neo_ctx *ctx, const char *function, neo_ids ids,
+                                     int64_t max_rows, const int64_t *rows, const char *columns,
+                                     neo_schema **schema) {
+    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "%s: ctx or schema is NULL", function);
+    *schema = NULL;
+    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
+               "%s: ids is %d, neither hash nor dictionary", function, (int)ids);
+    neo_schema *s;
+    NEO__TRY(neo__schema_begin(ctx, function, NEO_FORMAT_CRITEO, &s));
+    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows, columns), schema);
+}
+NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                     const int64_t *rows, neo_schema **schema) {
+    return neo__criteo_schema(ctx, "neo_schema_criteo", ids, max_rows, rows, NULL, schema);
 }
 NEO_API neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
                                              const int64_t *rows, const char *columns,
                                              neo_schema **schema) {
-    NEO__CHECK(ctx && columns && schema, NEO_ERR_ARG,
-               "neo_schema_criteo_columns: an argument is NULL");
-    *schema = NULL;
-    NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
-               "neo_schema_criteo_columns: ids is %d, neither hash nor dictionary", (int)ids);
-    neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo_columns", NEO_FORMAT_CRITEO, &s));
-    return neo__schema_done(s, neo__criteo_columns_init(s, ids, max_rows, rows, columns), schema);
+    NEO__CHECK(columns, NEO_ERR_ARG, "neo_schema_criteo_columns: columns is NULL");
+    return neo__criteo_schema(ctx, "neo_schema_criteo_columns", ids, max_rows, rows, columns,
+                              schema);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1835,13 +1827,6 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
-/* Columns below 0 (not used): -n where it and the n - 1 behind it are not used. */
-static void neo__target_runs(int32_t *target, int32_t count) {
-    for (int32_t i = count - 1, run = 0; i >= 0; i--) {
-        run = target[i] < 0 ? run + 1 : 0;
-        if (run) target[i] = -run;
-    }
-}
 /* Which columns an operation looks at. */
 static neo_status neo__describe_used(neo_schema *schema) {
     int32_t *target;
@@ -2051,6 +2036,9 @@ typedef struct neo__share {
     int64_t batch, total;   /* samples of a whole batch, of all */
     int64_t window;         /* from one place that all ranks know to the next */
     int shards, first, end; /* it has leaves [first, end) of them */
+    int shuffled;           /* samples change their places within a window */
+    uint64_t seed;          /* that with the epoch and a window's number says how */
+    int64_t epoch, number;  /* number: of the first window */
 } neo__share;
 
 typedef struct neo__block {
@@ -2068,6 +2056,7 @@ typedef struct neo__block {
     int64_t sample;          /* its first one, as the share counts */
     int64_t samples;         /* of its text, bad ones too; with a share */
     int passed;              /* count samples of other ranks, which were not read */
+    uint64_t *own;           /* text with a share that is shuffled: a bit for each of the samples */
     neo_status status;       /* of reading */
     char error[NEO__ERROR_BYTES];
     /* from parsing */
@@ -2552,9 +2541,9 @@ typedef struct neo__stops {
     uint64_t mask;       /* what is still to come */
     char c;
 } neo__stops;
-NEO__INLINE uint64_t neo__stops_mask(const neo__stops *s) {
-    const int64_t left = s->end - s->p;
-    const uint64_t mask = neo__bytes_equal(s->p, s->c);
+NEO__INLINE uint64_t neo__stops_mask(const neo__stops *stops) {
+    const int64_t left = stops->end - stops->p;
+    const uint64_t mask = neo__bytes_equal(stops->p, stops->c);
     return left < 64 ? mask & (((uint64_t)1 << left) - 1) : mask;
 }
 NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
@@ -2563,17 +2552,17 @@ NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
     return s;
 }
 /* The *left-th place from here on; NULL: *left more would have to be there. */
-NEO__INLINE const char *neo__stops_pass(neo__stops *s, int64_t *left) {
+NEO__INLINE const char *neo__stops_pass(neo__stops *stops, int64_t *left) {
     for (;;) {
-        for (; s->mask; s->mask &= s->mask - 1) {
+        for (; stops->mask; stops->mask &= stops->mask - 1) {
             if (--*left > 0) continue;
-            const char *stop = s->p + __builtin_ctzll(s->mask);
-            s->mask &= s->mask - 1;
+            const char *stop = stops->p + __builtin_ctzll(stops->mask);
+            stops->mask &= stops->mask - 1;
             return stop;
         }
-        if (s->end - s->p <= 64) return NULL;
-        s->p += 64;
-        s->mask = neo__stops_mask(s);
+        if (stops->end - stops->p <= 64) return NULL;
+        stops->p += 64;
+        stops->mask = neo__stops_mask(stops);
     }
 }
 /* The end of the line at p, without \r; *next: where the next begins. */
@@ -3120,9 +3109,17 @@ NEO__INLINE int neo__line_holds(const neo_schema *schema, const char *p, const c
     const neo__format *format = neo__format_of(schema);
     return p < stop && (!format->holds || format->holds(schema, p, stop));
 }
+NEO__INLINE uint64_t neo__bit(const uint64_t *bits, int64_t i) {
+    return bits[i / 64] >> i % 64 & 1;
+}
 /* The next run of own samples of a block with a share, of so many, from sample i on: its begin;
    *stop is its end. */
 static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t count, int64_t *stop) {
+    if (b->share->shuffled) {
+        while (i < count && !neo__bit(b->own, i)) i++;
+        for (*stop = i; *stop < count && neo__bit(b->own, *stop);) ++*stop;
+        return i;
+    }
     int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + count, stop);
     *stop -= base;
     return mine - base;
@@ -3433,6 +3430,9 @@ struct neo__source {
     neo__index *index;        /* [path_count] of text; or NULL: it is read whole */
     neo__mark at;             /* with an index: what has been handed out of this file */
     int sought;               /* since then no file was opened */
+    uint32_t *order;          /* [window] with a share that is shuffled: scratch */
+    uint64_t *own;            /* a bit for each sample of window `drawn` */
+    int64_t drawn;            /* counted since the last seek; -1: none */
     neo__file files[NEO__ROW_FILES];
     neo__plane *planes; /* [plane_count] */
     char *row_path;     /* [NEO__ROW_FILES][NEO__PATH_BYTES] */
@@ -3652,6 +3652,7 @@ static neo_status neo__source_locate(neo__source *source) {
     source->at = scan.at;
     if (!source->sought) return NEO_OK;
     source->sought = 0;
+    source->drawn = -1;
     source->share->total = -scan.at.samples;
     for (int32_t i = source->file; i < source->path_count; i++)
         source->share->total += source->index[i].end.samples;
@@ -3748,6 +3749,7 @@ static neo_status neo__source_choose(neo__source *source, neo__block *block, siz
     const neo__index *index = &source->index[source->file];
     const neo__share *share = source->share;
     const int64_t from = source->sample, here = source->at.samples;
+    if (share->shuffled) return NEO_OK;
     int64_t stop, end = NEO__MIN((from / share->window + 1) * share->window, share->total);
     const int64_t own = neo__share_next(share, from, end, &stop);
     const neo__mark *mark = neo__index_before(index, here + own - from);
@@ -3759,11 +3761,39 @@ static neo_status neo__source_choose(neo__source *source, neo__block *block, siz
     *most = (size_t)NEO__MIN((int64_t)*most, mark->offset - source->offset);
     return NEO_OK;
 }
+static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count);
+/* Which samples of a window, counted since the last seek, end up in this rank's leaves. */
+static void neo__source_draw(neo__source *source, int64_t number) {
+    const neo__share *share = source->share;
+    const int64_t begin = number * share->window;
+    const int64_t end = NEO__MIN(begin + share->window, share->total);
+    int64_t stop = begin;
+    source->drawn = number;
+    memset(source->own, 0, (size_t)(share->window / 64 + 1) * sizeof *source->own);
+    if (end > begin) neo__shuffle(share, share->number + number, source->order, end - begin);
+    for (int64_t i; (i = neo__share_next(share, stop, end, &stop)) < end;)
+        for (; i < stop; i++) {
+            const uint32_t sample = source->order[i - begin];
+            source->own[sample / 64] |= (uint64_t)1 << sample % 64;
+        }
+}
+/* Mark the samples of a block, whose first is sample `from`, that are this rank's. */
+static void neo__source_own(neo__source *source, neo__block *block, int64_t from) {
+    const int64_t window = source->share->window;
+    memset(block->own, 0, (size_t)(block->samples / 64 + 1) * sizeof *block->own);
+    for (int64_t i = 0; i < block->samples;) {
+        const int64_t number = (from + i) / window, begin = number * window - from;
+        const int64_t end = NEO__MIN(begin + window, block->samples);
+        if (number != source->drawn) neo__source_draw(source, number);
+        for (; i < end; i++) block->own[i / 64] |= neo__bit(source->own, i - begin) << i % 64;
+    }
+}
 /* Count the samples of a block's text, which ends where the source is. */
 static neo_status neo__source_count(neo__source *source, neo__block *block) {
     neo__scan scan = {source->schema, source->at, block->skip_lines, NULL};
     neo__scan_lines(&scan, block->raw, block->raw + block->raw_bytes);
     block->samples = scan.at.samples - source->at.samples;
+    if (source->share->shuffled) neo__source_own(source, block, source->sample);
     source->sample += block->samples;
     source->at = scan.at;
     source->at.offset = source->offset;
@@ -3956,6 +3986,7 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->fields, schema->column_count);
     if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
     NEO__CARVE(carve, block->planes, schema->plane_count);
+    if (neo__format_of(schema)->line) NEO__CARVE(carve, block->own, block->capacity / 64 + 1);
     if (neo__schema_is_svm(schema)) NEO__CARVE(carve, block->pairs, NEO__SVM_PAIRS);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
@@ -4247,24 +4278,24 @@ struct neo_reader {
 /* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
 NEO__HOT_BEGIN
 /* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
-static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
+static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count) {
     char name[64];
     uint32_t block[4] = {0, 0, 0, 0};
     uint64_t loaded = (uint64_t)-1;
-    snprintf(name, sizeof name, "reader.window.%" PRId64, window->number);
+    snprintf(name, sizeof name, "reader.window.%" PRId64, number);
     neo__random_key key =
-        neo__random_key_make(reader->ctx->seed, neo_hash(name), reader->epoch, NEO_STREAM_SHUFFLE);
-    for (int64_t i = 0; i < window->count; i++) window->order[i] = (uint32_t)i;
-    for (int64_t i = window->count - 1; i > 0; i--) {
+        neo__random_key_make(share->seed, neo_hash(name), share->epoch, NEO_STREAM_SHUFFLE);
+    for (int64_t i = 0; i < count; i++) order[i] = (uint32_t)i;
+    for (int64_t i = count - 1; i > 0; i--) {
         if ((uint64_t)i / 2 != loaded) {
             loaded = (uint64_t)i / 2;
             neo__random_block(&key, loaded, block);
         }
         const uint32_t *half = block + 2 * (i & 1);
         uint64_t j = neo__times_high((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
-        uint32_t swap = window->order[i];
-        window->order[i] = window->order[j];
-        window->order[j] = swap;
+        uint32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
     }
 }
 /* Room for `count` ids; those in the list are kept. */
@@ -4376,7 +4407,7 @@ static void neo__window_close(neo_reader *r, neo__window *w) {
     w->bad_end = r->windows.tally.bad;
     w->batches = r->desc.drop_last ? w->count / r->desc.batch
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
-    if (w->order) neo__window_shuffle(r, w);
+    if (w->order) neo__shuffle(&r->share, w->number, w->order, w->count);
 }
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->state = NEO__WINDOW_FILLING;
@@ -4644,6 +4675,8 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->windows.base = position->word[5];
     reader->windows.skip = used;
     reader->windows.seen = position->word[1] - used;
+    reader->share.epoch = reader->epoch;
+    reader->share.number = reader->windows.base;
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
@@ -4826,8 +4859,8 @@ static neo_status neo__reader_look_text(neo_reader *reader) {
         reader->desc.world_size);
     return NEO_OK;
 }
-/* Text in file order, enough of it, in files that can be sought: a rank parses its own samples, if
-   no bad lines are skipped, as these move all that follow. */
+/* Enough text, in files that can be sought: a rank parses its own samples, if no bad lines are
+   skipped, as these move all that follow. */
 static neo_status neo__reader_index(neo_reader *reader) {
     neo__source *source = &reader->blocks.source;
     if (reader->extent.live || reader->desc.skip_bad_lines ||
@@ -4841,6 +4874,9 @@ static neo_status neo__reader_index(neo_reader *reader) {
         reader->extent.samples += index->end.samples;
     }
     source->share = &reader->share;
+    if (!reader->desc.shuffle_window) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&source->arena, source->order, reader->share.window));
+    NEO__TRY(NEO__ARENA(&source->arena, source->own, reader->share.window / 64 + 1));
     return NEO_OK;
 }
 /* The numbers that a position depends on, and how many bits of a hash of each it keeps. */
@@ -4915,12 +4951,14 @@ static neo_status neo__reader_init(neo_reader *reader) {
     reader->share.shards = reader->ctx->repro_shards;
     reader->share.first = reader->first_leaf;
     reader->share.end = reader->end_leaf;
+    reader->share.shuffled = desc->shuffle_window != 0;
+    reader->share.seed = reader->ctx->seed;
     const neo__reader_terms terms = neo__reader_terms_of(reader);
     reader->share.window = reader->windows.samples = neo__reader_span(reader, &terms);
-    if (desc->world_size > 1 && !desc->shuffle_window) {
-        if (rows) reader->blocks.source.share = &reader->share;
-        if (neo__format_of(reader->schema)->line) NEO__TRY(neo__reader_index(reader));
-    }
+    if (rows && desc->world_size > 1 && !desc->shuffle_window)
+        reader->blocks.source.share = &reader->share;
+    if (neo__format_of(reader->schema)->line && desc->world_size > 1)
+        NEO__TRY(neo__reader_index(reader));
     reader->blocks.source.stop = &reader->stop;
     reader->check = neo__reader_key(reader, &terms);
     reader->parts = neo__reader_parts(&terms);
