@@ -916,6 +916,7 @@ NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weig
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
+#define NEO__CRITEO_ALL "I1-I13,C1-C26"
 /* "I7" or "C7" at *p, which then is behind it: its field; 0: it is none. */
 static int32_t neo__criteo_name(const char **p) {
     const int word = **p == 'C', most = word ? (int)NEO__CRITEO_FEATURES : (int)NEO__CRITEO_DENSE;
@@ -960,7 +961,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     const char *function = schema->arena.function;
     int32_t *target, dense = 0, features = 0;
     NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
-    NEO__TRY(neo__criteo_named(columns ? columns : "I1-I13,C1-C26", target, FIELDS));
+    NEO__TRY(neo__criteo_named(columns ? columns : NEO__CRITEO_ALL, target, FIELDS));
     for (int i = 1; i < FIELDS; i++) {
         const char field = (char)i;
         if (target[i] < 0) continue;
@@ -7071,14 +7072,16 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
     const int64_t *rows = format == NEO_FORMAT_CRITEO ? schema->max_rows : schema->rows;
     neo__paper paper = {text, bytes, 0};
     neo__paper_put(&paper, "{\"format\": \"%s\"", neo__format_names[format]);
-    if (format == NEO_FORMAT_DELIMITED) {
+    if (format == NEO_FORMAT_CRITEO)
+        neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
+    else if (format != NEO_FORMAT_DELIMITED)
+        neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
+                       (int)schema->dense_count, schema->modulo, schema->float_dense);
+    if (schema->description_text) {
         neo__paper_put(&paper, ", \"columns\": ");
         neo__paper_string(&paper, schema->description_text);
-    } else {
-        if (format == NEO_FORMAT_CRITEO)
-            neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
-        else neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
-                            (int)schema->dense_count, schema->modulo, schema->float_dense);
+    }
+    if (format != NEO_FORMAT_DELIMITED) {
         neo__paper_put(&paper, ", \"rows\": [");
         for (int32_t f = 0; f < schema->feature_count; f++)
             neo__paper_put(&paper, "%s%" PRId64, f ? ", " : "", rows[f]);
@@ -7094,106 +7097,111 @@ typedef struct neo__described {
     int64_t *rows;                      /* [row_count] */
     int64_t row_count, capacity;
 } neo__described;
-static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json,
-                                      neo__described *described) {
+static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *said) {
     int more = 1;
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_next(json, ']', i, &more));
         if (!more) return NEO_OK;
-        NEO__TRY(NEO__GROW(ctx, described->rows, described->capacity, described->row_count + 1));
-        NEO__TRY(neo__json_count(json, &described->rows[described->row_count++]));
+        NEO__TRY(NEO__GROW(ctx, said->rows, said->capacity, said->row_count + 1));
+        NEO__TRY(neo__json_count(json, &said->rows[said->row_count++]));
     }
 }
-static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *described) {
+static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *said) {
     char *key = NULL;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
         if (!key) return NEO_OK;
-        if (strcmp(key, "format") == 0)
-            NEO__TRY(neo__json_string(json, &described->format));
-        else if (strcmp(key, "ids") == 0)
-            NEO__TRY(neo__json_string(json, &described->ids));
-        else if (strcmp(key, "columns") == 0)
-            NEO__TRY(neo__json_string(json, &described->columns));
-        else if (strcmp(key, "dense") == 0)
-            NEO__TRY(neo__json_count(json, &described->dense));
-        else if (strcmp(key, "modulo") == 0)
-            NEO__TRY(neo__json_count(json, &described->modulo));
+        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &said->format));
+        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &said->ids));
+        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &said->columns));
+        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &said->dense));
+        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &said->modulo));
         else if (strcmp(key, "float_dense") == 0)
-            NEO__TRY(neo__json_count(json, &described->float_dense));
-        else if (strcmp(key, "rows") == 0)
-            NEO__TRY(neo__described_rows(ctx, json, described));
-        else
-            return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
-                            json->file, key);
+            NEO__TRY(neo__json_count(json, &said->float_dense));
+        else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, said));
+        else return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
+                             json->file, key);
     }
 }
 /* Formats that have no constructor without their files. */
-static neo_status neo__described_plain(neo_schema *schema, const neo__described *described) {
+static neo_status neo__described_plain(neo_schema *schema, const neo__described *said) {
     const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
-    NEO__TRY(
-        neo__schema_features(schema, (int32_t)described->dense, (int32_t)described->row_count));
-    schema->modulo = described->modulo > 0;
-    schema->float_dense = described->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
-    NEO__TRY(neo__schema_sizes(schema, name, 0, described->rows));
+    NEO__TRY(neo__schema_features(schema, (int32_t)said->dense, (int32_t)said->row_count));
+    schema->modulo = said->modulo > 0;
+    schema->float_dense = said->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
+    NEO__TRY(neo__schema_sizes(schema, name, 0, said->rows));
     for (int32_t f = 0; schema->format == NEO_FORMAT_SYNTHETIC && f < schema->feature_count; f++)
         NEO__TRY(neo__schema_name(schema, f, name, f + 1));
     return NEO_OK;
 }
+/* "rows" are those of the columns that are used. */
+static neo_status neo__described_criteo(neo_ctx *ctx, const char *file, const neo__described *said,
+                                        neo_schema **out) {
+    const neo_ids ids = strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
+    const char *columns = said->columns ? said->columns : NEO__CRITEO_ALL;
+    int32_t target[NEO__CRITEO_FIELDS];
+    int64_t rows[NEO__CRITEO_FEATURES], used = 0;
+    NEO__TRY(neo__criteo_named(columns, target, NEO__CRITEO_FIELDS));
+    for (int c = 0; c < NEO__CRITEO_FEATURES; c++) {
+        const int is_used = target[NEO__CRITEO_DENSE + 1 + c] >= 0;
+        rows[c] = is_used && used < said->row_count ? said->rows[used] : 1;
+        used += is_used;
+    }
+    NEO__CHECK(said->row_count == used, NEO_ERR_FORMAT,
+               "%s: schema: %" PRId64 " rows of %" PRId64 " features of format criteo", file,
+               said->row_count, used);
+    return neo__criteo_schema(ctx, "neo_model_load", ids, 0, rows, said->columns, out);
+}
 static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
-                                      const neo__described *described, neo_schema **out) {
+                                      const neo__described *said, neo_schema **out) {
     static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
     const char *name = neo__format_names[format];
     neo_schema *s;
     if (format == NEO_FORMAT_DELIMITED) {
-        NEO__CHECK(described->columns && strchr(described->columns, '\n'), NEO_ERR_FORMAT, lacks,
-                   file, name, "columns");
-        return neo_schema_parse(ctx, described->columns, out);
+        NEO__CHECK(said->columns && strchr(said->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
+                   "columns");
+        return neo_schema_parse(ctx, said->columns, out);
     }
-    NEO__CHECK(described->rows || described->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
+    NEO__CHECK(said->rows || said->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
     if (format == NEO_FORMAT_CRITEO) {
-        NEO__CHECK(described->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
-                   "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
-                   described->row_count);
-        NEO__CHECK(described->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo_schema_criteo(ctx,
-                                 strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
-                                 0, described->rows, out);
+        NEO__CHECK(said->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
+        return neo__described_criteo(ctx, file, said, out);
     }
-    NEO__CHECK(described->dense >= 0 && described->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
-               described->dense < 0 ? "dense" : "modulo");
-    NEO__CHECK(described->dense <= 65536 && described->row_count <= 65536, NEO_ERR_FORMAT,
+    NEO__CHECK(said->dense >= 0 && said->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
+               said->dense < 0 ? "dense" : "modulo");
+    NEO__CHECK(said->dense <= 65536 && said->row_count <= 65536, NEO_ERR_FORMAT,
                "%s: schema: over 65,536 dense numbers or features", file);
     if (format == NEO_FORMAT_LIBSVM || format == NEO_FORMAT_LIBFFM) {
         NEO__ZERO(neo_libsvm_desc, desc);
         desc.with_fields = format == NEO_FORMAT_LIBFFM;
-        desc.fields = desc.with_fields ? (int32_t)described->row_count : 0;
-        desc.rows_per_field = described->rows;
-        desc.modulo = described->modulo > 0;
+        desc.fields = desc.with_fields ? (int32_t)said->row_count : 0;
+        desc.rows_per_field = said->rows;
+        desc.modulo = said->modulo > 0;
         return neo_schema_libsvm(ctx, &desc, out);
     }
     NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
-    return neo__schema_done(s, neo__described_plain(s, described), out);
+    return neo__schema_done(s, neo__described_plain(s, said), out);
 }
 /* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
    a reader of generated ones. */
 NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, neo_schema **out) {
-    NEO__ZERO(neo__described, d);
-    d.dense = d.modulo = d.float_dense = -1;
-    neo_status status = neo__described_members(ctx, json, &d);
+    NEO__ZERO(neo__described, said);
+    said.dense = said.modulo = said.float_dense = -1;
+    neo_status status = neo__described_members(ctx, json, &said);
     int format = 0;
     const int formats = (int)(sizeof neo__format_names / sizeof *neo__format_names);
-    while (d.format && format < formats && strcmp(d.format, neo__format_names[format])) format++;
-    if (status == NEO_OK && !d.format)
+    while (said.format && format < formats && strcmp(said.format, neo__format_names[format]))
+        format++;
+    if (status == NEO_OK && !said.format)
         status = neo_fail(NEO_ERR_FORMAT, "%s: schema: lacks \"format\"", json->file);
     else if (status == NEO_OK && format == formats)
         status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: format \"%.60s\" is not known here",
-                          json->file, d.format);
+                          json->file, said.format);
     if (status == NEO_OK)
-        status = neo__described_make(ctx, json->file, (neo_format)format, &d, out);
-    NEO__LIST_FREE(ctx, d.rows, d.capacity);
+        status = neo__described_make(ctx, json->file, (neo_format)format, &said, out);
+    NEO__LIST_FREE(ctx, said.rows, said.capacity);
     return status;
 }
 /* ---------------------------------------------------------------------------

@@ -2,9 +2,9 @@
    line, as build/dlrm --predict prints them. For predict.sh.
      predict [options] PATH <lines
    --batch N: samples of a batch; --threads N; --isa X; --rows R; --json: lines become JSON by the
-   names of the model's columns, cut at tabs or commas; --write FILE: the model goes there first, and
-   the predictions come from that file; --file FILE: from one that is there; --synthetic N: instead,
-   the figures of generated samples. */
+   names of the model's columns, cut at tabs or commas; --write FILE: the model goes there first,
+   and the predictions come from that file; --file FILE: from one that is there; --synthetic N:
+   instead, the figures of generated samples. */
 #include "neo_serve.h"
 #include <stdio.h>
 #include <stdlib.h>
