@@ -51,9 +51,11 @@ static const model_kind *kind_of(const options *o) {
     return NULL;
 }
 
-/* Columns of a table. */
-static int64_t row_width(const model_kind *kind, const options *o, int64_t features) {
-    return kind->meets == AWARE ? features * o->dim + 1 : o->dim;
+/* Columns of a table; of the models without a bottom MLP those of each task, side by side. */
+static int64_t row_width(const model_kind *kind, const options *o, int64_t features,
+                         int64_t tasks) {
+    int64_t one = kind->meets == AWARE ? features * o->dim + 1 : o->dim;
+    return kind->meets < WEIGHTS ? one : tasks * one;
 }
 
 static const cli_option DLRM_OPTIONS[] = {
@@ -124,7 +126,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer "
              "gives are linear in those it takes [2x64]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
-              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
+              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]. Rows of lr, "
+             "fm, ffm and deepfm have as many for each of several labels"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", NULL,

@@ -111,7 +111,7 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
         tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
-                                     .dim = row_width(m->kind, o, count), .optim = optim,
+                                     .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
                                      .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
