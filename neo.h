@@ -105,7 +105,14 @@
                                           same-bits promise unless that BLAS keeps it.
      NEO_NO_SIMD          implementation  compile the scalar kernels only
      NEO_NO_COLD          implementation  optimize all code alike: compiles for twice as long
+     NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
+                                          optimizer, loss, metric, report, table that learns or
+                                          reader; parameters begin with zeros; check_finite has no
+                                          effect. 149 KB of text by gcc -Os for x86-64
    ------------------------------------------------------------------------ */
+#if defined(NEO_INFERENCE) && !defined(NEO_NO_COLD)
+#define NEO_NO_COLD /* code that runs once is smaller as what runs often is compiled */
+#endif
 /* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your
    file. */
 #if defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE) &&                   \
@@ -534,7 +541,9 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t);
 /* neo_tree_sum: out = the sum of parts[0..count) in the order of the leaf tree (see >>leaves):
    what a reduction over ranks that each hold an equal power-of-two share of the leaves computes.
    Shapes   all alike, contiguous f32. Aliasing: out may be parts[0]; parts are overwritten. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out);
+#endif
 
 /* neo_floats_decode, _encode: `count` numbers of dtype f32, f16, bf16 or f8 to and from f32, to
    nearest, as neo_tensor_convert. neo_floats_add: x[i] += y[i]. On the calling thread alone, so any
@@ -580,13 +589,17 @@ NEO_API void neo_random_u32x4(uint64_t seed, uint64_t name_hash, int64_t step, i
                               uint64_t index, uint32_t out[4]);
 NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                  uint64_t index);
+#if !defined(NEO_INFERENCE)
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                 uint64_t index);
+#endif
 
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
    the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to
    integers). */
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s);
+#endif
 
 typedef enum neo_init_kind {
     NEO_INIT_DEFAULT,  /* chosen by whoever takes the neo_init; stated there */
@@ -606,8 +619,10 @@ typedef struct neo_init {
    float below b; or fma(neo_random_normal, b, a).
    Errors   NEO_ERR_ARG: NEO_INIT_DEFAULT; bounds or a range that are not finite; b < a of a
             uniform, b < 0 of a normal; first < 0. NEO_ERR_SHAPE: t is not contiguous f32. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>exact
@@ -739,8 +754,10 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
    Numerics SILU of -inf is NaN, where its slope is 0; the slope of LEAKY_RELU at a NaN is 1. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz);
+#endif
 
 /* neo_linear_forward: y = act(x w^T + bias), as torch.nn.Linear.
    Shapes   x [B][in], w [out][in], bias [out] or none, y [B][out]; f32, last stride 1; or x and w
@@ -754,9 +771,11 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
    Memory   uses the context's scratch; allocates nothing. */
 NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, neo_tensor bias,
                                       neo_activation act, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                        neo_tensor w, neo_tensor dz, neo_tensor dx, neo_tensor dw,
                                        neo_tensor dbias);
+#endif
 
 /* A stack of linear layers. widths = {in, hidden..., out}. */
 typedef struct neo_mlp neo_mlp;
@@ -780,6 +799,8 @@ typedef struct neo_mlp_desc {
                                   of layers' outputs and a copy of the weights are rounded to bf16,
                                   and activations kept so; x, y, dy, dx and the parameters stay f32.
                                   Part of the numeric definition: neo_state_define it */
+    float dropout;             /* of the outputs of all layers but the last, once neo_mlp_drop says
+                                  which: the share p of neo_dropout, in [0, 1); definition, too */
 } neo_mlp_desc;
 
 /* neo_mlp_create: add the layers' parameters to params and reserve activations for max_batch rows.
@@ -794,10 +815,16 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
    neo_mlp_backward: the gradients of all parameters that are not frozen, and dx unless it is none.
    dy is not changed.
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
-   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
+   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward.
+   neo_mlp_drop: what forwards from now on drop, where desc.dropout is not 0: behind layer i as
+   neo_dropout(ctx, "<name>.<2i>", step, first_row, ...), y rounded to dtype. step below 0, as at
+   first: nothing is dropped (evaluation). A backward drops as its forward did. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
+#if !defined(NEO_INFERENCE)
+NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
+#endif
 
 /* A cross network, DCN-v2 (arXiv 2008.13535): x_(l+1) = x_0 * (W_l x_l + bias_l) + x_l, where * is
    elementwise and W_l square, or of low rank: W_l V_l. */
@@ -830,8 +857,10 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_cross_create(neo_ctx *ctx, neo_params *
 NEO_API void neo_cross_destroy(neo_cross *cross);
 NEO_API size_t neo_cross_workspace_bytes(const neo_cross_desc *desc);
 NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx);
+#endif
 
 /* neo_add: x += y, elementwise: a residual, or the gradients of the two ways into it. neo_mul: x *=
    y: a gate; its gradients are dz y and dz x. Each result is made in f32 and rounded to x's dtype,
@@ -854,19 +883,23 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
                         (first_row + i) n + j) < p.
    name: of the layer. first_row: the number of x's first row in the batch over all ranks, so that
    what is dropped depends neither on ranks nor on leaves. After training leave the call out.
-   Shapes   as of neo_round; of another shape than a matrix, x is one row.
-   Numerics the product of x and 1/(1 - p), in f32; a dropped NaN is 0.
+   Shapes   as of neo_round, x and y of any floats; of another shape than a matrix, x is one row.
+   Numerics the product of x and 1/(1 - p), in f32, rounded to y's dtype; a dropped NaN is 0.
    Errors   NEO_ERR_ARG: p is not in [0, 1), step or first_row is negative. NEO_ERR_SHAPE.
    Source   Srivastava et al., Dropout, JMLR 2014; scaled as torch.nn.Dropout. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
                                float p, neo_tensor x, neo_tensor y);
+#endif
 /* neo_dot_forward: out_i = x_i . y_i, row by row: the head of a two-tower model. neo_dot_backward:
    dx_i = dout_i y_i and dy_i = dout_i x_i, each or none.
    Shapes   x, y, dx, dy [B][n], f32, last stride 1; out, dout [B] or [B][1], contiguous f32.
    Numerics sums along a row: as of the norms below. Aliasing outputs overlap no input. */
 NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor out);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy);
+#endif
 
 /* neo_layer_norm_forward: y = (x - mean) scale weight + bias along each row, scale =
    1/sqrt(variance + eps), as torch.nn.LayerNorm over the last dimension. stats takes mean and scale
@@ -885,14 +918,18 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias);
+#endif
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight);
+#endif
 
 /* neo_embedding_forward: out[i] = table[ids[i]], as torch.nn.Embedding: tokens, or the positions of
    a sequence. neo_embedding_backward: the dense gradient: dtable[r] = the sum of dout[i] where
@@ -908,8 +945,10 @@ NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves,
             least for every 2 MB of table, times the levels of the leaf tree. */
 NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tensor table,
                                          neo_tensor out);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add);
+#endif
 
 /* Attention of several heads inside each sequence of a batch. */
 enum { NEO_MAX_HEAD_DIM = 512 };
@@ -937,10 +976,12 @@ typedef struct neo_attention_desc {
             forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
                                           neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
                                           neo_tensor lse, neo_tensor dy, neo_tensor dq,
                                           neo_tensor dk, neo_tensor dv);
+#endif
 
 /* neo_interact_forward: pairwise dot products of T = [x; e_1 .. e_F], as DLRM's interact_features:
    z = [x, (T_i . T_j for i = 0 .. F, j < i)], row-major in (i, j).
@@ -955,8 +996,10 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
 NEO_API int64_t neo_interact_width(int64_t dim, int64_t features, int diagonal);
 NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                         neo_tensor z);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de);
+#endif
 
 /* neo_fm_forward: a factorization machine over the rows of F features, each of dim factors and,
    with weighted != 0, a weight of first order behind them:
@@ -976,8 +1019,10 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
    Source    Rendle, Factorization Machines, 2010; Guo et al., DeepFM, arXiv 1703.04247. */
 NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                   neo_tensor y, neo_tensor v);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                    neo_tensor dy, neo_tensor dv, neo_tensor de);
+#endif
 /* neo_ffm_forward: a field-aware factorization machine: a row has dim factors for each of the F
    features, v_f,g, and with weighted != 0 a weight of first order behind them:
      y = sum_f weight_f + sum_(g < f) v_f,g . v_g,f
@@ -990,8 +1035,10 @@ NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_
    Source    Juan et al., Field-aware Factorization Machines for CTR Prediction, 2016. */
 NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                    neo_tensor e, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                     neo_tensor e, neo_tensor dy, neo_tensor de);
+#endif
 
 /* A stack of Wukong layers (arXiv 2403.02545). The rows X of a sample, `features` of `dim`, become
    as many: LN(concat(machine, linear) + X), row by row, where linear = W X are the last `linear`
@@ -1024,9 +1071,12 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_wukong_create(neo_ctx *ctx, neo_params 
 NEO_API void neo_wukong_destroy(neo_wukong *wukong);
 NEO_API size_t neo_wukong_workspace_bytes(const neo_wukong_desc *desc);
 NEO_API neo_status neo_wukong_forward(neo_wukong *wukong, neo_tensor x, neo_tensor y);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *leaves, neo_tensor dy,
                                        neo_tensor dx);
+#endif
 
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>losses
 
@@ -1039,17 +1089,17 @@ typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
                           given (wrong where they are a part of it; an error, if a gradient is
                           wanted, where the context is of a neo_fsdp over several ranks) */
-    neo_tensor weight; /* [B] f32 or none */
+    neo_tensor weight; /* [B] f32, of several labels [B][L], or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
 } neo_loss_desc;
 
 /* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their
-   logarithms clamped at -100, as torch. neo_mse: mean of squared differences over all elements.
-   neo_cross_entropy: softmax cross entropy; label [B] i64 class numbers; as torch's default (mean
-   over samples). For sequences a sample is a position: logit [B T][C], and desc->batch counts
-   positions. desc may be NULL.
-   Shapes   bce: logit, label, dlogit [B] or [B][1]; mse: pred, target, dpred alike, [B] or [B][n];
+   logarithms clamped at -100, as torch; the losses of several labels of a sample add. neo_mse:
+   mean of squared differences over all elements. neo_cross_entropy: softmax cross entropy; label
+   [B] i64 class numbers; as torch's default (mean over samples). For sequences a sample is a
+   position: logit [B T][C], and desc->batch counts positions. desc may be NULL.
+   Shapes   bce: logit, label, dlogit [B] or [B][L]; mse: pred, target, dpred alike, [B] or [B][n];
             cross entropy: logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the
             input itself.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
@@ -1069,6 +1119,7 @@ NEO_API neo_status neo_mse(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor p
 NEO_API neo_status neo_cross_entropy(neo_ctx *ctx, const neo_loss_desc *desc, neo_tensor logit,
                                      neo_tensor label, neo_tensor dlogit, double *loss);
 
+#endif
 /* ---------------------------------------------------------------------------
    >>optim
 
@@ -1100,6 +1151,7 @@ typedef enum neo_optim_kind {
     NEO_OPTIM_RMSPROP, /* not centered; its alpha is beta2 */
     NEO_OPTIM_FTRL     /* weight_decay is lambda2 */
 } neo_optim_kind;
+#if !defined(NEO_INFERENCE)
 typedef struct neo_optim_desc {
     neo_optim_kind kind;
     float weight_decay;
@@ -1267,6 +1319,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_r
 NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const char *name,
                                     neo_tensor t);
 
+#endif
 /* ---------------------------------------------------------------------------
    >>jagged
 
@@ -1307,14 +1360,18 @@ typedef struct neo_jagged_desc {
 } neo_jagged_desc;
 /* A buffer with capacity, and a view of what is in it. */
 typedef struct neo_jagged_buffer neo_jagged_buffer;
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                                        neo_jagged_buffer **buffer);
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *buffer);
 NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *buffer);
+#endif
 /* neo_jagged_reserve: grow to at least these capacities, keeping the content; counted. */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_reserve(neo_jagged_buffer *buffer, int64_t max_bags,
                                                         int64_t max_ids);
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
+#endif
 
 /* Writers: each replaces the buffer's content. On any error the buffer keeps its old content;
    NEO_ERR_CAPACITY names the capacity needed. Sources may not be views of the same buffer. Ids
@@ -1331,6 +1388,7 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
      slice        samples [first, first + count) of every feature
      stack        several batches of the same T, one after another in the sample direction
      transpose    from sample-major (bag b T + t) to feature-major */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *out, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
                                   const float *weights);
@@ -1345,6 +1403,7 @@ NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *out, const neo_jagged *in
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *const *parts,
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
+#endif
 
 /* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
    NEO_POOL_SUM then gives the weighted mean of the rows, sum(w x) / sum(w), under any plan, as a
@@ -1360,9 +1419,11 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged
              are not: the message has feature and sample. NEO_ERR_ARG: there are no weights. Those
              of neo_jagged_validate. NEO_ERR_UNSUPPORTED: a batch on a device. Nothing is written
              then. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out);
 NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const float *dout,
                                                  float *dweights);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>bags
@@ -1529,6 +1590,7 @@ typedef struct neo_bags_desc {
     void *cut_sums_user;
 } neo_bags_desc;
 
+#if !defined(NEO_INFERENCE)
 /* neo_bag_cut_rounds: how many times a step of a table that is cut by columns asks for sums: 0 to
    3. */
 NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
@@ -1674,7 +1736,7 @@ typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
     int64_t window;   /* samples of the window (13 bytes each at most); 0: no window */
-    int weighted;     /* 1: samples have weights (16 bytes each in all); without a window */
+    int weighted;     /* 1: samples have weights (16 bytes each in all, 25 of the window) */
 } neo_metrics_desc;
 typedef struct neo_metric_values {
     int64_t count;
@@ -1711,6 +1773,10 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
                                                neo_tensor label, neo_tensor weight);
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values);
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values);
+/* neo_metrics_tensor: part `index` of all that was counted, in host memory, contiguous, and its
+   name; none beyond the last. Metrics of the same desc that are given these numbers, as by a
+   checkpoint (neo_state_add_metrics), go on as if they had counted them. */
+NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const char **name);
 /* neo_auc: of count scores and labels (>= 0.5 is positive), ties grouped. scratch:
    neo_auc_scratch_bytes(count) bytes, 4-byte aligned. NaN when a score is NaN, all labels are
    alike or count is not in 1 .. 2^32. */
@@ -1840,6 +1906,7 @@ NEO_API neo_status neo_report_row(neo_report *report, const char *table, const c
    before is replaced only when the new one is complete. Errors: NEO_ERR_NOT_FOUND, NEO_ERR_IO. */
 NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 
+#endif
 #ifdef __cplusplus
 }
 #endif
@@ -1858,6 +1925,15 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
      defined(NEO_FSDP_IMPLEMENTATION) || defined(NEO_CUDA_IMPLEMENTATION)) &&                      \
     !defined(NEO__SHARED)
 #define NEO__SHARED
+#if defined(NEO_INFERENCE)
+/* Nobody calls the helpers of what is left out, and the compiler drops them. */
+#if defined(__GNUC__) || defined(__clang__)
+#pragma GCC diagnostic ignored "-Wunused-function"
+#endif
+#define NEO__TRAIN(kernel) NULL
+#else
+#define NEO__TRAIN(kernel) kernel
+#endif
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
 #error "neo: -ffast-math (-fassociative-math) breaks the same-bits contract: not for this file"
 #endif
@@ -2713,6 +2789,13 @@ NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
+
+/* Sums of one or two rows are the same in any order of buckets. */
+NEO__UNUSED static int neo__bags_are_short(const neo__bag_lookup *a) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
+    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
 }
 
 /* The tree over parts with rising numbers (leaves of a batch, buckets of rows) of which some may
@@ -3853,6 +3936,7 @@ struct neo_ctx {
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
    numbers are looked at: see >>impl-finite. */
+#if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
     ((ctx)->check_finite ? neo__checked_##op(ctx, fn, call) : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
@@ -3877,6 +3961,10 @@ struct neo_ctx {
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call);
 NEO__CHECKED_LIST(NEO__CHECKED)
 #undef NEO__CHECKED
+#endif
+#if defined(NEO_INFERENCE)
+#define NEO__RUN(ctx, fn, op, call) ((void)(fn), (ctx)->on->op((ctx)->on, call))
+#endif
 
 /* The context of a CPU's table. */
 NEO__INLINE neo_ctx *neo__cpu_ctx(neo_device *d) {
@@ -4291,7 +4379,7 @@ NEO_API int neo_isa_available(neo_isa isa) {
     case NEO_ISA_SCALAR: return 1;
 #if defined(NEO__X86)
     case NEO_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* all have F16C */
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* and F16C, BMI */
     case NEO_ISA_AVX512:
         return neo_isa_available(NEO_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -5271,7 +5359,12 @@ static void neo__isa_bind(neo_ctx *ctx) {
     case NEO_ISA_AVX512:
     case NEO_ISA_AVX512BF16:
     case NEO_ISA_AMX:
+#if defined(NEO_INFERENCE) /* only products gain enough to have them twice */
+        NEO__BIND(avx2);
+        ctx->gemm = &neo__gemm_kernels_avx512;
+#else
         NEO__BIND(avx512);
+#endif
 #if defined(NEO__X86_BF16)
         if (ctx->isa == NEO_ISA_AVX512BF16) ctx->bf16 = &neo__bf16_kernels_avx512;
         if (ctx->isa == NEO_ISA_AMX) ctx->bf16 = &neo__bf16_kernels_amx;
@@ -5772,6 +5865,7 @@ NEO_API neo_status neo_tensor_zero(neo_ctx *ctx, neo_tensor t) {
     const size_t bytes = neo_tensor_bytes(t);
     return bytes ? d->fill(d, t.data, 0, bytes) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count, neo_tensor out) {
     NEO__TRY(neo__check_ctx("neo_tree_sum", ctx));
     NEO__CHECK(parts && count > 0, NEO_ERR_ARG, "neo_tree_sum: parts is NULL, or count < 1");
@@ -5790,6 +5884,7 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
     call.n = neo_tensor_count(out);
     return NEO__RUN(ctx, "neo_tree_sum", tree_sum, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU: a walk over runs ---- */
@@ -5987,6 +6082,7 @@ NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step
     neo_random_u32x4(seed, name_hash, step, stream, index / 4, block);
     return (float)(block[index % 4] >> 8) * 0x1p-24f;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                 uint64_t index) {
     neo__random_key key = neo__random_key_make(seed, name_hash, step, stream);
@@ -5996,6 +6092,7 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
     neo__fp_leave(fp);
     return z[index % 4];
 }
+#endif
 
 /* ---- initial values ---- */
 static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, int64_t blocks,
@@ -6096,6 +6193,7 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor tensor, const char *
     neo__init_call call = neo__init_call_make(ctx, tensor, name, init, first, stride);
     return d->init(d, &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
     neo__fp_state fp = neo__fp_enter();
@@ -6103,6 +6201,7 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     neo__fp_leave(fp);
     return status;
 }
+#endif
 NEO__HOT_BEGIN
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
@@ -6123,6 +6222,7 @@ static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double 
     int64_t id = x < (double)rows + 1.0 ? (int64_t)x - 1 : rows - 1;
     return id < 0 ? 0 : id >= rows ? rows - 1 : id;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     if (rows <= 1 || !(s > 0.0f)) return 0;
     neo__fp_state fp = neo__fp_enter();
@@ -6131,6 +6231,7 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     neo__fp_leave(fp);
     return id;
 }
+#endif
 
 /* ---------------------------------------------------------------------------
    >>impl-exact
@@ -7312,6 +7413,7 @@ NEO_API neo_status neo_linear_forward(neo_ctx *ctx, neo_tensor x, neo_tensor w, 
     return NEO__RUN(ctx, fn, gemm, &call);
 }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                        neo_tensor w, neo_tensor dz, neo_tensor dx, neo_tensor dw,
                                        neo_tensor dbias) {
@@ -7334,6 +7436,7 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     const neo__gemm_call call = neo__gemm_call_make(dz, 0, w, 0, dx);
     return NEO__RUN(ctx, fn, gemm, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU: both in one parallel region ---- */
@@ -7400,9 +7503,9 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    >>impl-mlp
 
    Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where
-   the activation's derivative is a function of z), then two buffers that the gradients of layers
-   take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
-   follow.
+   the activation's derivative is a function of z; with dropout also what is left of y), then two
+   buffers that the gradients of layers take in turn. In bf16 all of them are, and copies of the
+   weights and of x, made in each forward, follow.
    ------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
@@ -7414,6 +7517,10 @@ struct neo_mlp {
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
+    void *left[NEO_MAX_LAYERS];         /* y after dropout; NULL: there is none */
+    uint64_t drop_name[NEO_MAX_LAYERS]; /* hashed */
+    int64_t drop_step, drop_row;        /* of forwards to come */
+    int64_t done_step, done_row;        /* of the last forward */
     void *dz[2];
     void *narrow[NEO_MAX_LAYERS + 1]; /* of bf16: the weights, then x */
     neo_tensor in, out; /* of the last forward */
@@ -7436,6 +7543,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
                neo_dtype_name(desc->dtype));
     NEO__CHECK((int)desc->init >= 0 && desc->init <= NEO_MLP_INIT_ZERO, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, desc->name, (int)desc->init);
+    NEO__CHECK(desc->dropout >= 0.0f && desc->dropout < 1.0f, NEO_ERR_ARG,
+               "%s: %s: dropout is %g, not in [0, 1)", fn, desc->name, (double)desc->dropout);
     for (int i = 0; i < desc->width_count; i++)
         NEO__CHECK(desc->widths[i] > 0, NEO_ERR_ARG, "%s: %s: widths[%d] is %" PRId64, fn,
                    desc->name, i, desc->widths[i]);
@@ -7496,6 +7605,8 @@ static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *desc, char *bloc
                          last ? 0 : desc->widths[i + 1]);
         neo__layer_carve(&carve, &mlp->z[i], desc->dtype, desc->max_batch,
                          keeps_z ? desc->widths[i + 1] : 0);
+        neo__layer_carve(&carve, &mlp->left[i], desc->dtype, desc->max_batch,
+                         last || desc->dropout == 0.0f ? 0 : desc->widths[i + 1]);
     }
     neo__layer_carve(&carve, &mlp->dz[0], desc->dtype, desc->max_batch, widest);
     neo__layer_carve(&carve, &mlp->dz[1], desc->dtype, desc->max_batch,
@@ -7533,6 +7644,8 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
             weight.a = -weight.b;
             bias = weight;
         }
+        snprintf(name, name_bytes, "%s.%d", desc->name, 2 * i);
+        mlp->drop_name[i] = neo_hash(name);
         snprintf(name, name_bytes, "%s.%d.weight", desc->name, 2 * i);
         NEO__TRY(neo_params_add(params, name, 2, shape, weight, &mlp->weight[i]));
         snprintf(name, name_bytes, "%s.%d.bias", desc->name, 2 * i);
@@ -7567,6 +7680,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     mlp->desc = *desc;
     mlp->desc.name = NULL;
     mlp->layers = desc->width_count - 1;
+    mlp->drop_step = mlp->done_step = -1;
     const int before = neo_params_count(params);
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__mlp_add_params(mlp, params, desc, name, sizeof name);
@@ -7612,6 +7726,20 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
+#if !defined(NEO_INFERENCE)
+NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row) {
+    mlp->drop_step = mlp->desc.dropout > 0.0f && first_row >= 0 ? step : -1;
+    mlp->drop_row = first_row;
+}
+static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
+                               int64_t first_row, float p, neo_tensor x, neo_tensor y);
+/* What the last forward dropped behind layer i, from x into y. */
+static neo_status neo__mlp_dropout(const neo_mlp *mlp, const char *fn, int i, neo_tensor x,
+                                   neo_tensor y) {
+    return neo__dropout(mlp->ctx, fn, mlp->drop_name[i], mlp->done_step, mlp->done_row,
+                        mlp->desc.dropout, x, y);
+}
+#endif
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
@@ -7624,6 +7752,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
+    mlp->done_step = mlp->drop_step, mlp->done_row = mlp->drop_row;
     if (narrow) NEO__TRY(neo__convert_for(ctx, fn, x, first));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
@@ -7637,6 +7766,11 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
                               z.data ? out : none, none);
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         in = out;
+#if !defined(NEO_INFERENCE)
+        if (last || mlp->done_step < 0) continue;
+        in = neo__mlp_rows(mlp, mlp->left[i], batch, widths[i + 1]);
+        NEO__TRY(neo__mlp_dropout(mlp, fn, i, out, in));
+#endif
     }
     mlp->in = first;
     mlp->out = y;
@@ -7659,6 +7793,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
     call.narrow = dz.dtype == NEO_BF16;
     return call.rows > 0 ? NEO__RUN(ctx, "neo_mlp_backward", activation, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
     static const char *const fn = "neo_mlp_backward";
@@ -7681,7 +7816,9 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
-        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
+        const int drops = i > 0 && mlp->done_step >= 0;
+        neo_tensor y = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
+        neo_tensor in = drops ? neo__mlp_rows(mlp, mlp->left[i - 1], batch, widths[i]) : y;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
         if (!mlp->weight[i]->frozen)
             NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
@@ -7690,13 +7827,15 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
-            neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
+            neo__gemm_call_finish(&call, mlp->desc.act, 1, y,
                                   neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        if (drops) NEO__TRY(neo__mlp_dropout(mlp, fn, i - 1, below, below));
         dz = below;
     }
     return NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -7748,6 +7887,7 @@ NEO_API neo_status neo_interact_forward(neo_ctx *ctx, int diagonal, neo_tensor x
     call.z = neo__f32(z), call.z_row = z.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor x, neo_tensor e,
                                          neo_tensor dz, neo_tensor dx, neo_tensor de) {
     static const char *const fn = "neo_interact_backward";
@@ -7766,6 +7906,7 @@ NEO_API neo_status neo_interact_backward(neo_ctx *ctx, int diagonal, neo_tensor 
     const int wanted = call.batch > 0 && (call.dx || call.de);
     return wanted ? NEO__RUN(ctx, fn, interact, &call) : NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 static void neo__interact_part(const neo__cpu_part *part) {
@@ -7822,6 +7963,7 @@ NEO_API neo_status neo_fm_forward(neo_ctx *ctx, int64_t dim, int weighted, neo_t
     call.v = neo__f32(v), call.v_row = v.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_tensor e,
                                    neo_tensor dy, neo_tensor dv, neo_tensor de) {
     static const char *const fn = "neo_fm_backward";
@@ -7834,6 +7976,7 @@ NEO_API neo_status neo_fm_backward(neo_ctx *ctx, int64_t dim, int weighted, neo_
     call.de = neo__f32(de), call.de_row = de.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#endif
 /* Rows of that many features. */
 static neo_status neo__ffm_begin(neo_ctx *ctx, const char *fn, int back, int64_t features,
                                  int64_t dim, int weighted, neo_tensor e, neo_tensor y,
@@ -7854,6 +7997,7 @@ NEO_API neo_status neo_ffm_forward(neo_ctx *ctx, int64_t features, int64_t dim, 
     call.y = neo__f32(y);
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim, int weighted,
                                     neo_tensor e, neo_tensor dy, neo_tensor de) {
     static const char *const fn = "neo_ffm_backward";
@@ -7865,6 +8009,7 @@ NEO_API neo_status neo_ffm_backward(neo_ctx *ctx, int64_t features, int64_t dim,
     call.de = neo__f32(de), call.de_row = de.stride[0];
     return call.batch > 0 ? NEO__RUN(ctx, fn, fm, &call) : NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 static void neo__fm_part(const neo__cpu_part *part) {
@@ -7923,6 +8068,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     call.out = neo__f32(y);
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                            neo_tensor y, neo_tensor dy, neo_tensor dz) {
     static const char *const fn = "neo_activation_backward";
@@ -7947,6 +8093,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     call.out = neo__f32(dz);
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
+#endif
 
 /* ---- neo_add, neo_mul, neo_addcmul, neo_scale, neo_round, neo_dropout, neo_dot ---- */
 /* t has like's shape, in f32: contiguous, or a matrix with rows apart. */
@@ -7966,7 +8113,8 @@ static int neo__blend_makes_y(neo__blend_kind kind) {
 }
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
-    const int any_float = kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL;
+    const int any_float =
+        kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL || kind == NEO__BLEND_DROP;
     neo_tensor like_x = x, like_y = y;
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
@@ -8040,6 +8188,7 @@ NEO_API neo_status neo_dot_forward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo
     if (call.cols == 0) return neo_tensor_zero(ctx, out);
     return neo__blend(ctx, "neo_dot_forward", &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, neo_tensor dout,
                                     neo_tensor dx, neo_tensor dy) {
     static const char *const fn = "neo_dot_backward";
@@ -8057,6 +8206,7 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
     NEO__TRY(neo__blend(ctx, fn, &to[0]));
     return neo__blend(ctx, fn, &to[1]);
 }
+#endif
 NEO_API neo_status neo_scale(neo_ctx *ctx, neo_tensor x, float factor, int *finite) {
     neo__blend_call call;
     int infinite = 0;
@@ -8075,21 +8225,27 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
     call.dtype = dtype;
     return neo__blend(ctx, "neo_round", &call);
 }
-NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
-                               float p, neo_tensor x, neo_tensor y) {
-    static const char *const fn = "neo_dropout";
+#if !defined(NEO_INFERENCE)
+/* name: hashed. */
+static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
+                               int64_t first_row, float p, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(p >= 0.0f && p < 1.0f, NEO_ERR_ARG, "%s: p is %g, not in [0, 1)", fn, (double)p);
     NEO__CHECK(step >= 0 && first_row >= 0, NEO_ERR_ARG,
                "%s: step %" PRId64 " or first_row %" PRId64 " is negative", fn, step, first_row);
     NEO__TRY(neo__blend_begin(&call, ctx, fn, NEO__BLEND_DROP, x, y));
-    call.key = neo__random_key_make(ctx->seed, neo_hash(name), step, NEO_STREAM_DROPOUT);
+    call.key = neo__random_key_make(ctx->seed, name, step, NEO_STREAM_DROPOUT);
     call.first = (uint64_t)first_row * (uint64_t)call.cols;
     call.least = p;
     call.factor = 1.0f / (1.0f - p);
     return neo__blend(ctx, fn, &call);
 }
+NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
+                               float p, neo_tensor x, neo_tensor y) {
+    return neo__dropout(ctx, "neo_dropout", neo_hash(name), step, first_row, p, x, y);
+}
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -8186,8 +8342,11 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, in
         neo__decode_float(ctx, call->dtype, narrow, from, count);
         break;
     case NEO__BLEND_DROP:
+        if (to == wide_x) neo__decode_float(ctx, call->x_dtype, x, to, count);
+        if (call->y_dtype != NEO_F32) from = wide_y;
         neo__blend_drop(ctx, call, call->first + (uint64_t)(row * call->cols + at), to, from,
                         count);
+        if (from == wide_y) neo__encode_float(ctx, call->y_dtype, from, y, NULL, count);
         break;
     }
 }
@@ -8453,6 +8612,7 @@ static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves
     call.beta = 1.0f;
     return NEO__RUN(ctx, fn, gemm, &call);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx) {
     static const char *const fn = "neo_cross_backward";
@@ -8495,6 +8655,7 @@ NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves
     }
     return NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -8576,23 +8737,27 @@ NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor
                                           neo_tensor stats) {
     return neo__norm_forward(ctx, "neo_layer_norm_forward", 1, x, weight, bias, eps, y, stats);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias) {
     return neo__norm_backward(ctx, "neo_layer_norm_backward", 1, leaves, x, weight, stats, dy, dx,
                               dweight, dbias);
 }
+#endif
 NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
                                         neo_tensor y, neo_tensor stats) {
     return neo__norm_forward(ctx, "neo_rms_norm_forward", 0, x, weight, neo_tensor_none(), eps, y,
                              stats);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
     return neo__norm_backward(ctx, "neo_rms_norm_backward", 0, leaves, x, weight, stats, dy, dx,
                               dweight, neo_tensor_none());
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -8647,7 +8812,8 @@ static void neo__norm_grads_part(const neo__cpu_part *part) {
 }
 static neo_status neo__cpu_norm(neo_device *d, const neo__norm_call *c) {
     if (c->dweight || c->dbias)
-        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS, neo__norm_grads_part);
+        neo__cpu_run(d, c, c->cols, NEO__NORM_COLS, NEO__NORM_COLS,
+                     NEO__TRAIN(neo__norm_grads_part));
     if (!c->backward || c->dx)
         neo__cpu_run(d, c, c->rows, 1 + NEO__VEC_GRAIN / 4 / c->cols, 1, neo__norm_rows_part);
     return NEO_OK;
@@ -8903,6 +9069,7 @@ static neo_tensor neo__wukong_grad(const neo_param *param) {
     return param->frozen ? neo_tensor_none() : param->grad;
 }
 /* above: the gradient of the layer's output; below: of its input, or none. */
+#if !defined(NEO_INFERENCE)
 static neo_status neo__wukong_layer_back(neo_wukong *wukong, const neo_leaves *leaves, int i,
                                          neo_tensor above, neo_tensor below) {
     neo_ctx *ctx = wukong->ctx;
@@ -8968,6 +9135,7 @@ NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *lea
     }
     return NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
@@ -9042,6 +9210,7 @@ NEO_API neo_status neo_embedding_forward(neo_ctx *ctx, neo_tensor ids, neo_tenso
     NEO__TRY(neo__embedding_begin(&call, ctx, fn, ids, table, out, 0));
     return call.count > 0 ? neo__embedding(ctx, fn, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor ids,
                                           neo_tensor dout, neo_tensor dtable, int add) {
     static const char *const fn = "neo_embedding_backward";
@@ -9051,6 +9220,7 @@ NEO_API neo_status neo_embedding_backward(neo_ctx *ctx, const neo_leaves *leaves
     call.add = add != 0;
     return neo__embedding(ctx, fn, &call);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -9125,7 +9295,7 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *call) {
     if (!cut.in_place) cut.task_rows = NEO__MIN(cut.task_rows, room);
     cut.area = cut.task_rows * cols;
     neo_parallel_for(ctx, (call->rows + cut.task_rows - 1) / cut.task_rows * cut.col_tasks,
-                     neo__embedding_grad_task, &cut);
+                     NEO__TRAIN(neo__embedding_grad_task), &cut);
 }
 static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_call *call) {
     uint64_t bad = UINT64_MAX;
@@ -9210,6 +9380,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
     return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc *desc,
                                           neo_tensor q, neo_tensor k, neo_tensor v, neo_tensor y,
                                           neo_tensor lse, neo_tensor dy, neo_tensor dq,
@@ -9234,6 +9405,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     call.dv = neo__f32(dv), call.dv_row = dv.stride[0];
     return rows > 0 ? NEO__RUN(ctx, fn, attention, &call) : NEO_OK;
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- the CPU ---- */
@@ -9478,11 +9650,12 @@ static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *c
     const int64_t tasks = call->backward ? heads : heads * tiles;
     neo__cpu_job job = {
         neo__cpu_ctx(d), call, tasks, tasks, 1,
-        call->backward ? neo__attention_backward_part : neo__attention_forward_part};
+        call->backward ? NEO__TRAIN(neo__attention_backward_part) : neo__attention_forward_part};
     neo_parallel_for(job.ctx, tasks, neo__cpu_task, &job);
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-losses
 
@@ -9502,14 +9675,15 @@ static void neo__exact_finish(neo_ctx *ctx, int index, neo_exact *sum) {
 }
 
 NEO__HOT_END
-/* A tensor of `rows` f32, [B] or [B][1]. */
-static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name,
-                                    neo_tensor t, int64_t rows) {
+/* A tensor of `rows` times `columns` f32, of one column [B] or [B][1]. */
+static neo_status neo__check_columns(const neo_ctx *ctx, const char *function, const char *name,
+                                     neo_tensor t, int64_t rows, int64_t columns) {
     if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
-                   (t.ndim == 1 || (t.ndim == 2 && t.shape[1] == 1)) && neo_tensor_is_contiguous(t),
-               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor [B] or [B][1]", function,
-               name);
+                   ((t.ndim == 1 && columns == 1) || (t.ndim == 2 && t.shape[1] == columns)) &&
+                   neo_tensor_is_contiguous(t),
+               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor %s[B][%" PRId64 "]", function,
+               name, columns == 1 ? "[B] or " : "", columns);
     NEO__CHECK(rows >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows, NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " samples, the first tensor %" PRId64, function, name,
@@ -9522,7 +9696,7 @@ typedef struct neo__loss {
     neo_ctx *ctx;
     const char *fn, *names[2]; /* of x and its labels */
     neo__loss_call call;
-    int64_t batch;
+    int64_t batch, labels; /* labels: of a sample; each is a row of the call */
     double scale;
     neo_exact *sum; /* or NULL */
     double *loss;   /* or NULL */
@@ -9540,7 +9714,8 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
     }
     if (loss->call.kind != NEO__LOSS_CROSS_ENTROPY)
         return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]",
-                        loss->fn, loss->names[is_x ? 0 : 1], found.bad[is_x], found.value);
+                        loss->fn, loss->names[is_x ? 0 : 1],
+                        found.bad[is_x] / (uint64_t)loss->labels, found.value);
     int64_t label = 0; /* all of its digits */
     NEO__TRY(neo__data_read(loss->ctx, &label, loss->call.label + found.bad[0],
                             neo__ctx_place(loss->ctx), sizeof label));
@@ -9560,6 +9735,7 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
     call->dx = neo__f32(dx);
     l->ctx = ctx;
     l->fn = fn;
+    l->labels = kind == NEO__LOSS_BCE || kind == NEO__LOSS_BCE_LOGITS ? call->width : 1;
     l->scale = 1.0;
     l->loss = loss;
     NEO__CHECK(ctx->sharing == 0 || !neo__given(dx) || (desc && desc->batch != 0), NEO_ERR_ARG,
@@ -9576,7 +9752,7 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", fn, l->batch,
                call->rows);
     if (neo__given(desc->weight))
-        NEO__TRY(neo__check_column(ctx, fn, "weight", desc->weight, call->rows));
+        NEO__TRY(neo__check_columns(ctx, fn, "weight", desc->weight, call->rows, l->labels));
     call->weight = neo__f32(desc->weight);
     return NEO_OK;
 }
@@ -9602,10 +9778,14 @@ static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                            neo_tensor label, neo_tensor dx, double *loss) {
     neo__loss l;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
-    NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
-    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
+    const int64_t samples = x.shape[0];
+    const int64_t labels = x.ndim == 2 && label.ndim == 2 ? NEO__MAX(label.shape[1], 1) : 1;
+    NEO__TRY(neo__check_columns(ctx, fn, names[0], x, samples, labels));
+    NEO__TRY(neo__check_columns(ctx, fn, names[1], label, samples, labels));
+    if (neo__given(dx)) NEO__TRY(neo__check_columns(ctx, fn, names[2], dx, samples, labels));
     NEO__TRY(neo__loss_begin(&l, ctx, fn, kind, desc, x, dx, loss));
+    l.call.rows *= labels;
+    l.call.width = 1;
     l.names[0] = names[0], l.names[1] = names[1];
     l.call.y = neo__f32(label);
     return neo__loss_run(&l);
@@ -9747,6 +9927,7 @@ static neo_status neo__cpu_loss(neo_device *device, const neo__loss_call *call) 
     return neo__later_now(&call->later, &found);
 }
 
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-params
 
@@ -9875,8 +10056,10 @@ NEO_API neo_status neo_params_add(neo_params *params, const char *name, int ndim
     slot->init = init;
     /* gradient and padding are zero */
     neo_status status = neo__data_zero(params->ctx, slot->data, slot->data_bytes);
+#if !defined(NEO_INFERENCE)
     if (status == NEO_OK && !params->deferred && init.kind != NEO_INIT_NONE)
         status = neo_tensor_init(params->ctx, slot->param.value, slot->param.name, init, 0);
+#endif
     if (status != NEO_OK) {
         neo__param_free(params->ctx, slot);
         return status;
@@ -9920,6 +10103,7 @@ NEO_API const neo_param *neo_params_find(const neo_params *p, const char *name) 
     return NULL;
 }
 
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-optim
 
@@ -10623,6 +10807,7 @@ NEO_API neo_status neo_gradcheck(const neo_gradcheck_desc *desc, neo_gradcheck_r
     return NEO_OK;
 }
 NEO__HOT_BEGIN
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-jagged
 
@@ -10866,6 +11051,7 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                      neo_jagged_buffer **out) {
     const char *fn = "neo_jagged_create";
@@ -10894,17 +11080,23 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
     *out = buffer;
     return NEO_OK;
 }
+#endif
 
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
     if (!b) return;
     neo__live_end(b->ctx, &b->live);
     neo_free(b->ctx, b->block, b->block_bytes);
     neo_free(b->ctx, b, sizeof *b);
 }
+#endif
 
+#if !defined(NEO_INFERENCE)
 NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &b->view; }
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
     NEO__CHECK_LIVE(b, "neo_jagged_reserve", "buffer");
     if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
@@ -10913,6 +11105,9 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     b->grow_count++;
     return NEO_OK;
 }
+#endif
+#endif
+#endif
 
 /* ---- writers: calls ---- */
 
@@ -10977,6 +11172,7 @@ static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t ba
                "%s: batch is %" PRId64, fn, batch);
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
                                   const float *weights) {
@@ -11116,6 +11312,7 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
                 neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
 }
+#endif
 
 /* ---- weighted means ---- */
 /* The sum of the n weights of a bag; 0: all of them are 0. Returns 0 if they cannot be divided by
@@ -11167,6 +11364,7 @@ static neo_status neo__jagged_normalize(const neo_jagged *jagged, const float *d
         }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out) {
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__jagged_normalize(j, NULL, out, "neo_jagged_normalize");
@@ -11182,7 +11380,9 @@ NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const floa
     neo__fp_leave(fp);
     return status;
 }
+#endif
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>bag-optim
 
@@ -12439,12 +12639,6 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
 
 /* ---- lookups ---- */
 
-/* Sums of one or two rows are the same in any order of buckets. */
-static int neo__bags_are_short(const neo__bag_lookup *a) {
-    int64_t most = 0;
-    for (int64_t b = 0; b < a->bags; b++) most = NEO__MAX(most, a->offsets[b + 1] - a->offsets[b]);
-    return most <= 2 && !a->weights; /* a weight may leave -0, which buckets make 0 */
-}
 /* A share of the bags, feature by feature: their rows to out, or with dout the gradients of their
    weights. */
 static void neo__bags_lookup_part(const neo__cpu_part *part) {
@@ -12872,7 +13066,8 @@ static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t beg
     }
     update.step = bags->job.told.host_rules[ti].step;
     update.round = table->round_nearest ? NULL : &bags->job.told.host_rules[ti].round;
-    update.fetch_grads = !merge->pack || merge->bags * table->dim > NEO__BAG_NEAR_FLOATS;
+    update.fetch_grads = of_kept || bags->sizes.none ||
+                         merge->bags * merge->grad_stride > NEO__BAG_NEAR_FLOATS;
     update.scratch = bags->work.scratch + worker * bags->sizes.scratch;
     update.keep_at = bags->job.keep ? bags->kept.keep_at + merge->first + begin : NULL;
     update.keep_to = bags->job.kept.sums;
@@ -14492,11 +14687,13 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
     }
 NEO__CHECKED_LIST(NEO__CHECKED)
 #undef NEO__CHECKED
+#endif
 
 NEO__COLD_END
 NEO__HOST_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-exchange
 
@@ -14673,6 +14870,7 @@ static neo_status neo__cpu_decode(neo_device *device, const neo__wire_call *call
     neo__fp_leave(fp);
     return NEO_OK;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-cpu
 
@@ -14721,14 +14919,18 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->move = neo__cpu_move;
     device->fill = neo__cpu_fill;
     device->synchronize = neo__cpu_synchronize;
+#if !defined(NEO_INFERENCE)
     device->combine = neo__cpu_combine;
     device->encode = neo__cpu_encode;
     device->decode = neo__cpu_decode;
+#endif
     device->event_make = neo__cpu_event_make;
     device->event_free = neo__cpu_event_free;
     device->event_mark = device->event_wait = neo__cpu_event;
     device->gemm = neo__cpu_gemm;
+#if !defined(NEO_INFERENCE)
     device->linear_grads = neo__cpu_linear_grads;
+#endif
     device->activation = neo__cpu_activation;
     device->blend = neo__cpu_blend;
     device->norm = neo__cpu_norm;
@@ -14736,12 +14938,16 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->attention = neo__cpu_attention;
     device->interact = neo__cpu_interact;
     device->fm = neo__cpu_fm;
+#if !defined(NEO_INFERENCE)
     device->loss = neo__cpu_loss;
     device->optim = neo__cpu_optim;
     device->init = neo__cpu_init;
+#endif
     device->convert = neo__cpu_convert;
+#if !defined(NEO_INFERENCE)
     device->tree_sum = neo__cpu_tree_sum;
     neo__cpu_bags_init(device);
+#endif
 }
 
 NEO__HOT_END
@@ -14758,6 +14964,11 @@ NEO__HOT_BEGIN
    Checksums are linear over xor, so the entries of the eight powers of two give a table, and the
    compiler computes it.
    ------------------------------------------------------------------------ */
+#if defined(NEO_INFERENCE)
+enum { NEO__CRC_TABLES = 1 };
+#else
+enum { NEO__CRC_TABLES = 8 };
+#endif
 #define NEO__CRC_1(i, a, b, c, d, e, f, g, h)                                                      \
     (((i) & 1 ? a : 0u) ^ ((i) & 2 ? b : 0u) ^ ((i) & 4 ? c : 0u) ^ ((i) & 8 ? d : 0u) ^           \
      ((i) & 16 ? e : 0u) ^ ((i) & 32 ? f : 0u) ^ ((i) & 64 ? g : 0u) ^ ((i) & 128 ? h : 0u))
@@ -14775,9 +14986,10 @@ NEO__HOT_BEGIN
         NEO__CRC_64(0, a, b, c, d, e, f, g, h), NEO__CRC_64(64, a, b, c, d, e, f, g, h),           \
         NEO__CRC_64(128, a, b, c, d, e, f, g, h), NEO__CRC_64(192, a, b, c, d, e, f, g, h)         \
     }
-static const uint32_t neo__crc_table[8][256] = {
+static const uint32_t neo__crc_table[NEO__CRC_TABLES][256] = {
     NEO__CRC_TABLE(0xF26B8303u, 0xE13B70F7u, 0xC79A971Fu, 0x8AD958CFu,
                    0x105EC76Fu, 0x20BD8EDEu, 0x417B1DBCu, 0x82F63B78u),
+#if !defined(NEO_INFERENCE)
     NEO__CRC_TABLE(0x13A29877u, 0x274530EEu, 0x4E8A61DCu, 0x9D14C3B8u,
                    0x3FC5F181u, 0x7F8BE302u, 0xFF17C604u, 0xFBC3FAF9u),
     NEO__CRC_TABLE(0xA541927Eu, 0x4F6F520Du, 0x9EDEA41Au, 0x38513EC5u,
@@ -14792,6 +15004,7 @@ static const uint32_t neo__crc_table[8][256] = {
                    0x9C5BFAA6u, 0x3D5B83BDu, 0x7AB7077Au, 0xF56E0EF4u),
     NEO__CRC_TABLE(0x493C7D27u, 0x9278FA4Eu, 0x211D826Du, 0x423B04DAu,
                    0x847609B4u, 0x0D006599u, 0x1A00CB32u, 0x34019664u),
+#endif
 };
 #undef NEO__CRC_TABLE
 #undef NEO__CRC_64
@@ -14802,12 +15015,14 @@ static const uint32_t neo__crc_table[8][256] = {
 /* The running checksum, not inverted. */
 static uint32_t neo__crc32c_table(uint32_t crc, const unsigned char *p, size_t bytes) {
     const uint32_t(*t)[256] = neo__crc_table;
+#if !defined(NEO_INFERENCE)
     for (; bytes >= 8; p += 8, bytes -= 8) {
         uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
                               (uint32_t)p[3] << 24);
         crc = t[7][low & 255] ^ t[6][low >> 8 & 255] ^ t[5][low >> 16 & 255] ^ t[4][low >> 24] ^
               t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
     }
+#endif
     for (; bytes > 0; p++, bytes--) crc = crc >> 8 ^ t[0][(crc ^ *p) & 255];
     return crc;
 }
@@ -14949,6 +15164,7 @@ static void neo__out_format(neo__out *out, const char *format, ...) {
     neo__out_text(out, text);
 }
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>impl-metrics
 
@@ -14959,11 +15175,12 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
-/* Sums over samples; the order of the samples does not matter. */
+/* Sums over samples; the order of the samples does not matter. All of it is words, as saved. */
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
+    int64_t positives, negatives;             /* samples in the AUC */
     neo_exact logloss, square, prediction[2]; /* predictions by label */
-    int weighted;                             /* then these stand for the counts: */
+    int64_t weighted;                         /* then these stand for the counts: */
     neo_exact weight[2], right;               /* of samples by label; of correct predictions */
 } neo__metric_sums;
 
@@ -14971,13 +15188,13 @@ struct neo_metrics {
     neo_ctx *ctx;
     neo__live live;
     int64_t capacity, window;
+    int weighted;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
     uint64_t *pairs, *pair_scratch; /* [capacity] in place of keys: key, then bits of the weight */
-    int64_t positives, negatives;
-    float *ring_logit;   /* [window]: the last samples */
-    uint8_t *ring_label; /* [window] */
-    uint32_t *scratch;   /* [the larger of capacity and 2 window] */
+    float *ring_logit, *ring_weight; /* [window]: the last samples; weights or NULL */
+    uint8_t *ring_label;             /* [window] */
+    uint32_t *scratch; /* [the larger of capacity and 2 window]; of weights pair_scratch is */
     size_t bytes;        /* of all, in one piece of memory */
 };
 
@@ -15039,6 +15256,9 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
 
 /* ---- pairs of a key and, below it, the bits of a weight (at least 0). Sorting by both makes the
    sums independent of the order of samples ---- */
+NEO__INLINE uint64_t neo__sort_pair(float x, float weight) {
+    return (uint64_t)neo__sort_key(x) << 32 | neo__bits_f32(weight);
+}
 /* The weight of the pairs whose key is at least `key`, from the highest down to *at. */
 static double neo__pairs_down_to(const uint64_t *pairs, int64_t *at, uint64_t key) {
     double sum = 0.0;
@@ -15093,12 +15313,13 @@ NEO__HOT_END
 static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
     neo_metrics *object;
     NEO__CARVE(carve, object, 1);
-    int64_t keys = m->lifetime.weighted ? 0 : m->capacity, pairs = m->capacity - keys;
+    int64_t keys = m->weighted ? 0 : m->capacity, pairs = m->capacity - keys;
     NEO__CARVE(carve, m->pairs, pairs);
-    NEO__CARVE(carve, m->pair_scratch, pairs);
+    NEO__CARVE(carve, m->pair_scratch, pairs ? NEO__MAX(pairs, 2 * m->window) : 0);
     NEO__CARVE(carve, m->keys, keys);
-    NEO__CARVE(carve, m->scratch, NEO__MAX(keys, 2 * m->window));
+    NEO__CARVE(carve, m->scratch, keys ? NEO__MAX(keys, 2 * m->window) : 0);
     NEO__CARVE(carve, m->ring_logit, m->window);
+    NEO__CARVE(carve, m->ring_weight, pairs ? m->window : 0);
     NEO__CARVE(carve, m->ring_label, m->window);
     return object;
 }
@@ -15111,13 +15332,12 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
-    NEO__CHECK(!desc->weighted || desc->window == 0, NEO_ERR_UNSUPPORTED,
-               "neo_metrics_create: a window of weighted samples");
     NEO__ZERO(neo_metrics, counted);
     counted.ctx = ctx;
     counted.capacity = desc->capacity;
     counted.window = desc->window;
-    counted.lifetime.weighted = desc->weighted != 0;
+    counted.weighted = desc->weighted != 0;
+    counted.lifetime.weighted = counted.weighted;
     neo__carve carve = {NULL, 0};
     (void)neo__metrics_layout(&counted, &carve);
     counted.bytes = carve.at;
@@ -15137,10 +15357,35 @@ NEO_API void neo_metrics_destroy(neo_metrics *m) {
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
-    int weighted = m->lifetime.weighted;
     memset(&m->lifetime, 0, sizeof m->lifetime);
-    m->lifetime.weighted = weighted;
-    m->positives = m->negatives = 0;
+    m->lifetime.weighted = m->weighted;
+}
+NEO_API neo_tensor neo_metrics_tensor(neo_metrics *m, int index, const char **name) {
+    static const char *const names[] = {"sums",         "keys",         "pairs",
+                                        "window.logit", "window.label", "window.weight"};
+    int64_t keys = m->weighted ? 0 : m->capacity, words = (int64_t)sizeof m->lifetime / 8;
+    const neo_tensor all[] = {neo_tensor_1d(&m->lifetime, NEO_I64, words),
+                              neo_tensor_1d(m->keys, NEO_I32, keys),
+                              neo_tensor_1d(m->pairs, NEO_I64, m->capacity - keys),
+                              neo_tensor_1d(m->ring_logit, NEO_F32, m->window),
+                              neo_tensor_1d(m->ring_label, NEO_U8, m->window),
+                              neo_tensor_1d(m->ring_weight, NEO_F32, keys ? 0 : m->window)};
+    for (int i = 0; i < 6; i++) {
+        if (all[i].shape[0] == 0 || index-- > 0) continue;
+        if (name) *name = names[i];
+        return all[i];
+    }
+    return neo_tensor_none();
+}
+/* The counts are those of such metrics: a checkpoint may have put others here. */
+static neo_status neo__metrics_whole(const neo_metrics *m, const char *fn) {
+    const neo__metric_sums *sums = &m->lifetime;
+    NEO__CHECK(sums->count >= 0 && sums->positives >= 0 && sums->negatives >= 0 &&
+                   sums->positives <= m->capacity && sums->negatives <= m->capacity &&
+                   sums->positives + sums->negatives <= NEO__MIN(m->capacity, sums->count) &&
+                   sums->weighted == m->weighted,
+               NEO_ERR_STATE, "%s: what was loaded into the metrics is of other ones", fn);
+    return NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -15209,12 +15454,24 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     }
     sums->count += count;
 }
+/* Put samples into the window, which they enter at lifetime.count. */
+static void neo__metrics_ring(neo_metrics *metrics, const float *x, const float *y,
+                              const float *weight, int64_t count) {
+    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
+    for (int64_t i = 0; i < count && metrics->window; i++) {
+        metrics->ring_logit[slot] = x[i];
+        metrics->ring_label[slot] = y[i] > 0.0f;
+        if (weight) metrics->ring_weight[slot] = weight[i];
+        if (++slot == metrics->window) slot = 0;
+    }
+}
 NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
                                                neo_tensor label, neo_tensor weight) {
     const char *fn = "neo_metrics_update_weighted";
     NEO__CHECK_LIVE(metrics, fn, "metrics");
     const float *x = NULL, *y = NULL, *w = (const float *)weight.data;
-    NEO__CHECK(metrics->lifetime.weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__CHECK(metrics->weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__TRY(neo__metrics_whole(metrics, fn));
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     int64_t count = logit.shape[0];
     NEO__CHECK(weight.ndim >= 1 && weight.dtype == NEO_F32 && weight.place == NEO_HOST &&
@@ -15225,37 +15482,33 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
         NEO__CHECK(w[i] >= 0.0f && w[i] - w[i] == 0.0f, NEO_ERR_RANGE,
                    "%s: weight of sample %" PRId64 " is %g", fn, i, (double)w[i]);
     neo__fp_state fp = neo__fp_enter();
+    neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t pair = (uint64_t)neo__sort_key(x[i]) << 32 | neo__bits_f32(w[i]);
-        if (metrics->positives + metrics->negatives == metrics->capacity) break;
-        if (y[i] > 0.0f) metrics->pairs[metrics->positives++] = pair;
-        else metrics->pairs[metrics->capacity - ++metrics->negatives] = pair;
+        if (sums->positives + sums->negatives == metrics->capacity) break;
+        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
+        metrics->pairs[to] = neo__sort_pair(x[i], w[i]);
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, w, count);
+    neo__metrics_ring(metrics, x, y, w, count);
+    neo__metric_sums_add(metrics->ctx, sums, x, y, w, count);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
-    NEO__CHECK(!metrics->lifetime.weighted, NEO_ERR_STATE,
+    NEO__CHECK(!metrics->weighted, NEO_ERR_STATE,
                "neo_metrics_update: metrics were created for weights");
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_update"));
     const float *x = NULL, *y = NULL;
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
-    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
+    neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < logit.shape[0]; i++) {
-        if (metrics->positives + metrics->negatives < metrics->capacity) {
-            uint32_t key = neo__sort_key(x[i]);
-            if (y[i] > 0.0f) metrics->keys[metrics->positives++] = key;
-            else metrics->keys[metrics->capacity - ++metrics->negatives] = key;
-        }
-        if (metrics->window) {
-            metrics->ring_logit[slot] = x[i];
-            metrics->ring_label[slot] = y[i] > 0.0f;
-            if (++slot == metrics->window) slot = 0;
-        }
+        if (sums->positives + sums->negatives == metrics->capacity) break;
+        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
+        metrics->keys[to] = neo__sort_key(x[i]);
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, NULL, logit.shape[0]);
+    neo__metrics_ring(metrics, x, y, NULL, logit.shape[0]);
+    neo__metric_sums_add(metrics->ctx, sums, x, y, NULL, logit.shape[0]);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15296,20 +15549,21 @@ static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int6
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_lifetime", "metrics");
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_lifetime"));
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
     values->pr_auc = auc;
-    if (metrics->lifetime.count > metrics->capacity) {
-    } else if (metrics->lifetime.weighted) {
-        auc = neo__auc_of_pairs(metrics->pairs, metrics->positives,
-                                metrics->pairs + metrics->capacity - metrics->negatives,
-                                metrics->negatives, metrics->pair_scratch, &values->pr_auc);
+    const neo__metric_sums *sums = &metrics->lifetime;
+    const int64_t negatives = metrics->capacity - sums->negatives; /* begin there */
+    if (sums->count > metrics->capacity) {
+    } else if (sums->weighted) {
+        auc = neo__auc_of_pairs(metrics->pairs, sums->positives, metrics->pairs + negatives,
+                                sums->negatives, metrics->pair_scratch, &values->pr_auc);
     } else {
-        auc = neo__auc_of_keys(metrics->keys, metrics->positives,
-                               metrics->keys + metrics->capacity - metrics->negatives,
-                               metrics->negatives, metrics->scratch, &values->pr_auc);
+        auc = neo__auc_of_keys(metrics->keys, sums->positives, metrics->keys + negatives,
+                               sums->negatives, metrics->scratch, &values->pr_auc);
     }
-    neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
+    neo__metric_values_of(sums, auc, sums->positives + sums->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15318,23 +15572,32 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_window: values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
-    int64_t count = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
-    uint32_t *keys = metrics->scratch, *scratch = metrics->scratch + metrics->window;
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_window"));
+    const int64_t window = metrics->window, count = NEO__MIN(metrics->lifetime.count, window);
+    const float *weight = metrics->weighted ? metrics->ring_weight : NULL;
+    uint32_t *keys = metrics->scratch;
+    uint64_t *pairs = metrics->pair_scratch;
+    int64_t pos = 0, neg = 0;
     NEO__ZERO(neo__metric_sums, sums);
+    sums.weighted = weight != NULL;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t at = 0; at < count; at += NEO__RUN) {
         float label[NEO__RUN];
         int64_t part = NEO__MIN(count - at, (int64_t)NEO__RUN);
         for (int64_t i = 0; i < part; i++) {
             label[i] = metrics->ring_label[at + i] ? 1.0f : 0.0f;
-            uint32_t key = neo__sort_key(metrics->ring_logit[at + i]);
-            if (metrics->ring_label[at + i]) keys[pos++] = key;
-            else keys[metrics->window - ++neg] = key;
+            const int64_t to = metrics->ring_label[at + i] ? pos++ : window - ++neg;
+            const float x = metrics->ring_logit[at + i];
+            if (weight) pairs[to] = neo__sort_pair(x, weight[at + i]);
+            else keys[to] = neo__sort_key(x);
         }
-        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, NULL, part);
+        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label,
+                             weight ? weight + at : NULL, part);
     }
-    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch,
-                                  &values->pr_auc);
+    double auc = weight ? neo__auc_of_pairs(pairs, pos, pairs + window - neg, neg, pairs + window,
+                                            &values->pr_auc)
+                        : neo__auc_of_keys(keys, pos, keys + window - neg, neg, keys + window,
+                                           &values->pr_auc);
     neo__metric_values_of(&sums, auc, count, values);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -16267,6 +16530,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path) 
     if (status != NEO_OK && !direct) (void)neo__file_remove(beside);
     return neo__error_restore(&error);
 }
+#endif
 NEO__COLD_END
 NEO__HOST_END
 #ifdef __cplusplus
@@ -17452,33 +17716,33 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__FN(vec_addcmul),
     NEO__FN8(vec_dot),
     NEO__FN8(vec_fm),
-    NEO__FN8(vec_fm_back),
+    NEO__TRAIN(NEO__FN8(vec_fm_back)),
     NEO__FN(vec_act_forward),
-    NEO__FN(vec_act_backward),
-    NEO__FN8(vec_find_outside),
-    NEO__FN8(vec_bce_logits),
-    NEO__FN8(vec_bce),
-    NEO__FN8(vec_mse),
-    NEO__FN8(vec_mse_row),
-    NEO__FN(vec_softmax_row),
-    NEO__FN(vec_softmax_grad),
+    NEO__TRAIN(NEO__FN(vec_act_backward)),
+    NEO__TRAIN(NEO__FN8(vec_find_outside)),
+    NEO__TRAIN(NEO__FN8(vec_bce_logits)),
+    NEO__TRAIN(NEO__FN8(vec_bce)),
+    NEO__TRAIN(NEO__FN8(vec_mse)),
+    NEO__TRAIN(NEO__FN8(vec_mse_row)),
+    NEO__TRAIN(NEO__FN(vec_softmax_row)),
+    NEO__TRAIN(NEO__FN(vec_softmax_grad)),
     NEO__FN(vec_norm_forward),
-    NEO__FN(vec_norm_backward),
-    NEO__FN(vec_norm_add),
+    NEO__TRAIN(NEO__FN(vec_norm_backward)),
+    NEO__TRAIN(NEO__FN(vec_norm_add)),
     NEO__FN(vec_softmax_tile),
     NEO__FN(vec_softmax_end),
-    NEO__FN(vec_softmax_tile_grad),
-    NEO__FN8(vec_block_abs),
-    NEO__FN8(vec_block_square),
-    NEO__FN8(vec_block_max),
-    NEO__FN(vec_sgd),
-    NEO__FN(vec_adagrad),
-    NEO__FN(vec_adam),
-    NEO__FN8(vec_lamb_moments),
-    NEO__FN8(vec_lamb_square),
-    NEO__FN8(vec_lamb_move),
-    NEO__FN(vec_rmsprop),
-    NEO__FN(vec_ftrl),
+    NEO__TRAIN(NEO__FN(vec_softmax_tile_grad)),
+    NEO__TRAIN(NEO__FN8(vec_block_abs)),
+    NEO__TRAIN(NEO__FN8(vec_block_square)),
+    NEO__TRAIN(NEO__FN8(vec_block_max)),
+    NEO__TRAIN(NEO__FN(vec_sgd)),
+    NEO__TRAIN(NEO__FN(vec_adagrad)),
+    NEO__TRAIN(NEO__FN(vec_adam)),
+    NEO__TRAIN(NEO__FN8(vec_lamb_moments)),
+    NEO__TRAIN(NEO__FN8(vec_lamb_square)),
+    NEO__TRAIN(NEO__FN8(vec_lamb_move)),
+    NEO__TRAIN(NEO__FN(vec_rmsprop)),
+    NEO__TRAIN(NEO__FN(vec_ftrl)),
 };
 #endif
 
@@ -17785,7 +18049,8 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f16_from_f32s),  NEO__FN(f32_from_f16s),  NEO__FN(bf16_from_f32s),
-    NEO__FN(f32_from_bf16s), NEO__FN(random_uniform), NEO__FN(random_normal),
+    NEO__FN(f32_from_bf16s), NEO__TRAIN(NEO__FN(random_uniform)),
+    NEO__TRAIN(NEO__FN(random_normal)),
 };
 #endif
 #if NEO__PASS != NEO__PASS_WARP
@@ -17797,12 +18062,12 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__ROW_LIST_6(X) NEO__ROW_LIST_4(X) X(4, 1, 1) X(5, 1, 2)
 #define NEO__ROW_LIST_12(X)                                                                        \
     NEO__ROW_LIST_6(X) X(6, 2, 0) X(7, 2, 1) X(8, 2, 2) X(9, 3, 0) X(10, 3, 1) X(11, 3, 2)
-#if NEO__PASS == NEO__PASS_AVX512
+#if NEO__PASS == NEO__PASS_AVX512 && !defined(NEO_INFERENCE)
 #define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
 #define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3) X(4)
 #define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14)
-#elif NEO__PASS == NEO__PASS_AVX2
+#elif NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
 #define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_6(X)
 #define NEO__GROUP_LIST(X) X(0) X(1)
@@ -18467,9 +18732,9 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(dots),
     NEO__FN(pack),
     NEO__FN(pack_transposed),
-    NEO__FN(column_sums),
+    NEO__TRAIN(NEO__FN(column_sums)),
     NEO__FN(interact_forward),
-    NEO__FN(interact_backward),
+    NEO__TRAIN(NEO__FN(interact_backward)),
 };
 #endif
 
@@ -18998,10 +19263,14 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
             if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
 #define NEO__ANY_ROWS(T)                                                                           \
     NEO__FN(bag_any_rows)(lookup, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
+#if defined(NEO_INFERENCE)
+            NEO__ANY_ROWS(dtype);
+#else
             if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
             else if (dtype == NEO_F16) NEO__ANY_ROWS(NEO_F16);
             else if (dtype == NEO_BF16) NEO__ANY_ROWS(NEO_BF16);
             else NEO__ANY_ROWS(NEO_I8);
+#endif
 #undef NEO__ANY_ROWS
             if (eights > 1) NEO__FN(sum_eights)(sum, at, eights, stride);
             NEO__EACH(i, count) s[i] = NEO__FN(sum_eight)(sum + i * NEO__W, at);
@@ -19034,17 +19303,21 @@ NEO__BAG_ANY(1)
 #undef NEO__BAG_ANY
 NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
                                            int64_t col) {
-    NEO__FN(bag_any)(a, b, b_end, col, a->dim - col, 1);
+    NEO__FN(bag_any)(a, b, b_end, col, NEO__MIN(a->dim - col, (int64_t)NEO__W), 1);
 }
 NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
     const int64_t dim = lookup->dim, step = NEO__MAX(1, 256 / dim);
     for (int64_t b = 0, end, col; b < lookup->bags; b = end) {
         end = NEO__MIN(b + step, lookup->bags);
+#if defined(NEO_INFERENCE) /* the same sums in less code */
+        for (col = 0; col + NEO__W < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, b, end, col);
+#else
         for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
             NEO__FN(bag_any_8)(lookup, b, end, col);
         if (col + 4 * NEO__W <= dim) NEO__FN(bag_any_4)(lookup, b, end, col), col += 4 * NEO__W;
         if (col + 2 * NEO__W <= dim) NEO__FN(bag_any_2)(lookup, b, end, col), col += 2 * NEO__W;
         if (col + NEO__W <= dim) NEO__FN(bag_any_1)(lookup, b, end, col), col += NEO__W;
+#endif
         if (col < dim) NEO__FN(bag_any_rest)(lookup, b, end, col);
     }
 }
@@ -19052,7 +19325,7 @@ NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
 
 /* ---- the lookup of ids that are all inside, in one bucket ---- */
 
-#if NEO__PASS != NEO__PASS_SCALAR
+#if NEO__PASS != NEO__PASS_SCALAR && !defined(NEO_INFERENCE)
 /* s += narrow rows [k, k_end) of the ids. An id without a weight has weight 1, which rounds as the
    sum does. */
 NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *lookup, neo_dtype dtype,
@@ -19143,6 +19416,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR
+#if !defined(NEO_INFERENCE)
     switch (dim) {
     case 8 * NEO__W: NEO__FN(bag_rows_8)(lookup); return;
     case 4 * NEO__W: NEO__FN(bag_rows_4)(lookup); return;
@@ -19150,6 +19424,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
     case NEO__W: NEO__FN(bag_rows_1)(lookup); return;
     default: break;
     }
+#endif
     if (dim < NEO__W) {
 #if NEO__PASS == NEO__PASS_AVX512
         NEO__FN8(bag_pool)
@@ -19707,11 +19982,28 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
+/* Rows of one column; row r is records [first[r], first[r + 1]), in one leaf. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_ones)(const neo__bag_update *update, const int64_t *first,
+                                             int64_t rows, float *to) {
+    const uint64_t *record = update->records, mask = ((uint64_t)1 << update->low_bits) - 1;
+    const int64_t stride = update->grad_stride;
+    for (int64_t r = 0, i = first[0]; r < rows; r++) {
+        float s = NEO__ADD1(0.0f, update->grad[(int64_t)(record[i++] & mask) * stride]);
+        for (; i < first[r + 1]; i++)
+            s = NEO__ADD1(s, update->grad[(int64_t)(record[i] & mask) * stride]);
+        to[r] = s; /* not -0 */
+    }
+}
 /* Merge the next `count` rows of the walk into g. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *update,
                                                  NEO__FN(bag_walk) * walk, int64_t count,
                                                  float *g) {
     const int64_t *first = walk->first + walk->begin;
+    if (update->dim == 1 && !update->grad_row && update->leaf_count == 1) {
+        if (update->fetch_grads) NEO__FN(bag_fetch_grads)(update, walk, first[count]);
+        NEO__FN(bag_merge_ones)(update, first, count, g);
+        return;
+    }
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!update->grad_row && update->leaf_count == 1 && !update->fetch_grads) {
         switch (update->dim) {
@@ -19863,6 +20155,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *update, 
     for (int64_t r = 0; r < count; r++)
         NEO__FN(bag_descend_in)(rate[r], g + r * n, update->weight + row[r] * n, n);
 }
+/* Rows of one column by an optimizer that steps each number alone: side by side, as one row. */
+NEO__KERNEL_FAR void NEO__FN(bag_step_ones)(const neo__bag_update *update, const int64_t *row,
+                                            int64_t count, float *g) {
+    float part[3][NEO__BAG_GROUP], spare[NEO__BAG_GROUP];
+    float *all[3] = {update->weight, update->state[0], update->state[1]};
+    for (int i = 0; i < 3 && all[i]; i++)
+        for (int64_t r = 0; r < count; r++) part[i][r] = all[i][row[r]];
+    NEO__FN(bag_step_row)(&update->step, NULL, part[0], part[1], part[2], g, spare, count);
+    for (int i = 0; i < 3 && all[i]; i++)
+        for (int64_t r = 0; r < count; r++) all[i][row[r]] = part[i][r];
+}
 NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, const int64_t *row,
                                                   int64_t count, float *g) {
     const neo__bag_step *o = &update->step;
@@ -19870,6 +20173,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, cons
                 !(o->max_norm > 0.0f);
     float *spare = update->scratch + neo__bag_group(update->dim) * update->dim;
     float *word = NULL;
+    if (update->dim == 1 && update->weight && !(o->max_norm > 0.0f) &&
+        (o->kind == NEO_BAG_ADAGRAD || o->kind == NEO_BAG_ADAM || o->kind == NEO_BAG_FTRL)) {
+        NEO__FN(bag_step_ones)(update, row, count, g);
+        return;
+    }
     if (!update->weight && update->round) {
         word = update->scratch + neo__bag_scratch(update->dim) + neo__bag_room(update->dim);
         NEO__FN(rows_words)(update->store, row, count, update->round, word);
@@ -19938,10 +20246,11 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 }
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
-    NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__FN8(bag_copy),
-    NEO__FN8(bag_weight_grad), NEO__FN(bag_pack),         NEO__FN(bag_update),
-    NEO__FN8(bag_update_cut),  NEO__FN(row_blocks),       NEO__FN(rows_decode),
-    NEO__FN(rows_encode),
+    NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__TRAIN(NEO__FN8(bag_copy)),
+    NEO__TRAIN(NEO__FN8(bag_weight_grad)), NEO__TRAIN(NEO__FN(bag_pack)),
+    NEO__TRAIN(NEO__FN(bag_update)), NEO__TRAIN(NEO__FN8(bag_update_cut)),
+    NEO__TRAIN(NEO__FN(row_blocks)), NEO__TRAIN(NEO__FN(rows_decode)),
+    NEO__TRAIN(NEO__FN(rows_encode)),
 };
 #endif
 
@@ -20205,9 +20514,9 @@ NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float
 #endif
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__wire_kernels NEO__FN(wire_kernels) = {
-    NEO__FN8(wire_times_all),
-    NEO__FN8(wire_encode),
-    NEO__FN8(wire_decode),
+    NEO__TRAIN(NEO__FN8(wire_times_all)),
+    NEO__TRAIN(NEO__FN8(wire_encode)),
+    NEO__TRAIN(NEO__FN8(wire_decode)),
 };
 #endif
 /* These differ between passes; other macros stay. */

@@ -38,8 +38,8 @@
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
      >>schema >>reader
      >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-index
-     >>impl-source >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary
-     >>impl-libsvm >>impl-synthetic >>impl-formats
+     >>impl-source >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm
+     >>impl-synthetic >>impl-describe >>impl-formats
 */
 #ifndef NEO_DATA_H
 #define NEO_DATA_H
@@ -53,11 +53,11 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>schema
 
-   A schema says what one sample of a data source becomes: a label, dense numbers, and for each
-   sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
-   it; it owns the dictionaries that turn words into ids, so one schema serves training and test
-   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too
-   (with min_count that is id 1).
+   A schema says what one sample of a data source becomes: a label (or several, for as many tasks of
+   a model), dense numbers, and for each sparse feature a bag of ids in [0, rows). Readers parse by
+   it; trainers size their tables from it; it owns the dictionaries that turn words into ids, so one
+   schema serves training and test files. Id 0 of a feature stands for a missing word, and in a
+   dictionary for an unseen one too (with min_count that is id 1).
    ------------------------------------------------------------------------ */
 typedef struct neo_schema neo_schema;
 
@@ -112,6 +112,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo
                                  in [0, 1]. If no label of the files is one of the words,
                                  neo_schema_fit fails, and a reader logs a warning (of the lines
                                  that it parses)
+     label [...] [weight=W]      each of several labels is one task (its loss times W, default 1),
+                                 called as its column; a sample may lack some: the field is missing
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
@@ -147,8 +149,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo
      skip-lines N    the first N lines of every file hold no sample
      header          the next line of every file holds the names of its columns: each column of the
                      description is looked up there by its name, and others of the file are not
-                     used. A name that is absent or there twice is an error; only the label may be
-                     absent, from files of a reader with `unlabeled`
+                     used. A name that is absent or there twice is an error; only labels may be
+                     absent, from files of a reader with `unlabeled`, which then has none
      comment T       lines that begin with T hold no sample; may be repeated
    '#' and what follows it on the line is a comment of the description, at the start of a line or
    after a space. A column's name with spaces, one that begins with '#', or that is a word above,
@@ -162,40 +164,47 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
                                                       neo_schema **schema);
 /* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
-   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, 1] (numbers in [0, 1]); D
-   and T are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
+   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, L] (numbers in [0, 1]); D,
+   T and L are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
    (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
    the reader. */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
                                                     int prefix_count, const int64_t *rows,
                                                     int modulo, neo_schema **schema);
+#endif
 /* neo_schema_npz: the same with <prefix>sparse_multi_hot.npz for the ids, as TorchRec's
    materialize_synthetic_multihot_dataset.py and MLPerf have it: a zip whose members k.npy, for
    feature k, are i32 or i64 [N, hot], stored without compression: hot ids in every sample, another
    number for each feature.
    Errors   NEO_ERR_UNSUPPORTED: a compressed member. NEO_ERR_FORMAT: the file is cut off, or a
             member is not where the directory says (file, member and byte are named). */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes,
                                                     int prefix_count, const int64_t *rows,
                                                     int modulo, neo_schema **schema);
+#endif
 /* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
    an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
    int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
-   and float_dense HugeCTR's Raw, as its DLRM samples read it.
+   and float_dense HugeCTR's Raw, as its DLRM samples read it (label_count is its label_dim).
    Errors   NEO_ERR_FORMAT: the file ends inside a record (of a reader, too). */
 typedef struct neo_binary_desc {
     int32_t dense_count;   /* 0: 13; below 0: none */
     int32_t feature_count; /* 0: 26; below 0: none */
     const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
     int float_dense;                /* 1: dense numbers are f32, taken as they are */
+    int32_t label_count;            /* at the start of a record; 0: 1 */
     int64_t rows;                   /* of each table; 0: the largest id of `paths` + 1 */
     const int64_t *rows_per_feature; /* [feature_count] or NULL */
     int modulo;                     /* as in neo_schema_npy */
     const char *const *paths;       /* may be NULL if rows are given */
     int32_t path_count;
 } neo_binary_desc;
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                                        neo_schema **schema);
+#endif
 /* neo_schema_libsvm: text lines `label index:value index:value ...`, or libffm's `label
    field:index:value ...`. libsvm gives one feature, a bag of the indices with their values as
    weights; libffm one such feature for each field. No dense numbers. Labels are -1 (taken as 0),
@@ -234,10 +243,14 @@ typedef struct neo_synthetic_desc {
                                function of (seed, t, first), uniform over the rows. NULL: none */
     int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
                                range is another data set of the same truth */
+    int32_t label_count;    /* to 4; 0: 1. The others are of other mixtures of the truth's parts,
+                               each rarer than the one before */
 } neo_synthetic_desc;
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
                                                           const neo_synthetic_desc *desc,
                                                           neo_schema **schema);
+#endif
 NEO_API void neo_schema_destroy(neo_schema *schema);
 NEO_API neo_format neo_schema_format(const neo_schema *schema);
 NEO_API int32_t neo_schema_dense_count(const neo_schema *schema);
@@ -249,6 +262,23 @@ NEO_API int neo_schema_is_weighted(const neo_schema *schema);
 NEO_API int neo_schema_is_sample_weighted(const neo_schema *schema);
 /* neo_schema_feature: name NULL and rows 0 when there is no such feature. */
 NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature);
+/* neo_schema_describe: the schema as JSON, of which neo_model_load of neo_serve.h makes it again:
+   its format with, of text by columns, their description, else the rows of each feature. Words of
+   dictionaries are not in it: a checkpoint has them (neo_state_add_schema). Writes up to `bytes`
+   bytes with a NUL behind, and returns how many there are without it, as snprintf does. */
+NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t bytes);
+/* neo_schema_label_count: labels of a sample, at least 1. neo_schema_label: name NULL and weight 0
+   when there is no such label. neo_schema_weigh_labels: the weights of their losses, [count],
+   in place of the description's or of 1.
+   Errors   NEO_ERR_ARG: another count of labels than the schema's; a weight that is not above 0. */
+typedef struct neo_label {
+    const char *name; /* its column; else "label", of several "label_0" ...; owned by the schema */
+    float weight;     /* of its loss */
+} neo_label;
+NEO_API int32_t neo_schema_label_count(const neo_schema *schema);
+NEO_API neo_label neo_schema_label(const neo_schema *schema, int32_t label);
+NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weights,
+                                           int32_t count);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
    from these files, one pass (it fixes the features' rows); nothing to do for a schema without
    dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
@@ -260,19 +290,27 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature
             before. */
 NEO_API int neo_schema_is_fitted(const neo_schema *schema);
 NEO_API int64_t neo_schema_samples(const neo_schema *schema);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
-/* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
+#endif
+/* neo_schema_best: the AUC and log loss of the first label that a model knowing the planted truth
+   reaches on samples
    [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
    expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss);
+#endif
 /* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
    by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
-   Errors   NEO_ERR_UNSUPPORTED: other than 13 dense, 26 features of one id and at least 2 rows.
+   Errors   NEO_ERR_UNSUPPORTED: other than 1 label, 13 dense, 26 features of one id and at least 2
+   rows.
    NEO_ERR_IO. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
                                            const char *path, int64_t first, int64_t count);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>reader
@@ -300,7 +338,7 @@ typedef struct neo_reader neo_reader;
 
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
-    neo_tensor label;      /* [B] f32 */
+    neo_tensor label;      /* [B] f32; of L > 1 labels [B][L], NaN where a sample lacks one */
     neo_tensor weight;     /* [B] f32, of the samples; none: the schema has no sample-weight */
     neo_jagged sparse;     /* feature_count x B, ids i64; weights if neo_schema_is_weighted */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
@@ -337,10 +375,14 @@ typedef struct neo_reader_desc {
    Errors   NEO_ERR_NOT_FOUND, NEO_ERR_IO: the path is named. NEO_ERR_STATE: the schema is not
    fitted. NEO_ERR_ARG: fewer leaves than ranks; standard input on several ranks without
    desc.input. */
+#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc,
                                                      neo_reader **reader);
+#endif
 /* neo_reader_close: at any time; joins the reader's threads. NULL is allowed. */
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_reader_close(neo_reader *reader);
+#endif
 /* neo_reader_next: the next batch. NEO_END after the last one of an epoch; then neo_reader_epoch
    starts epoch `epoch` (0 is the first) from its beginning (standard input cannot be read twice:
    NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
@@ -353,8 +395,16 @@ NEO_API void neo_reader_close(neo_reader *reader);
    there;
             NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
             before the bad line still come; after an error every further call returns it again. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
+#endif
+
+/* neo_batch_tasks: what a loss takes of a batch of one label or several: labels, 0 where a sample
+   lacks one, and weights, that of the label times the sample's, 0 where it lacks the label: such a
+   one has no part in loss and gradient. label, weight: [B][L], for neo_bce_with_logits. */
+NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
+                             float *weight);
 
 /* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
@@ -368,8 +418,10 @@ typedef struct neo_position {
     int64_t word[NEO_POSITION_WORDS]; /* [0] epoch, [1] samples read in it over all ranks; others:
                                          the reader's */
 } neo_position;
+#if !defined(NEO_INFERENCE)
 NEO_API neo_position neo_reader_position(const neo_reader *reader);
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position);
+#endif
 
 typedef struct neo_reader_stats {
     int64_t samples;        /* delivered to this rank in this epoch (since a seek: from there on);
@@ -384,19 +436,26 @@ typedef struct neo_reader_stats {
     int64_t parsed_bytes;   /* of the lines that this rank has made samples of, in this epoch and
                                as far as it has read ahead */
 } neo_reader_stats;
+#if !defined(NEO_INFERENCE)
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
+#endif
 
 /* neo_npy_write, neo_npy_read: one array. read allocates (free with neo_tensor_free); f32, f16,
    i8, i32, i64, u8, C order, little-endian, versions 1 to 3; f64 is read as f32; a scalar as [1].
    Errors   NEO_ERR_FORMAT names file and byte offset. NEO_ERR_UNSUPPORTED: another dtype or order,
             more than NEO_MAX_DIMS dimensions. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor t);
 NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *t);
+#endif
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, a label that is not 0 or
-            1, an id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, several labels, one that
+            is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The files are then
+            incomplete. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
+#endif
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
    the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
@@ -435,7 +494,8 @@ NEO__HOT_BEGIN
    A parsed sample is a record of fixed size:
      f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
      f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
-   Where samples have weights, f32 weight stands behind the dense numbers.
+   Where samples have weights, f32 weight stands behind the dense numbers, and further labels behind
+   these.
    With several ids per feature they lie in a stream beside the records: `begin` is the sample's
    first id there, each end is counted from begin.
    ------------------------------------------------------------------------ */
@@ -619,6 +679,10 @@ static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict) {
     dict->seen = NULL;
     dict->seen_capacity = 0;
 }
+/* x n / 2^64, n <= 2^32 */
+NEO__INLINE uint64_t neo__times_high(uint64_t x, uint64_t n) {
+    return ((x >> 32) * n + (((x & 0xFFFFFFFFu) * n) >> 32)) >> 32;
+}
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
@@ -647,7 +711,7 @@ typedef struct neo__op {
     int log;
     int hashed;
     float missing;
-    double shift, scale;
+    double shift, scale;     /* scale: of a label, its weight; 0: not given */
     int64_t rows, min_count; /* 0: not given */
     char separator, weight;  /* of a list; weight 0: none */
     int normalize;           /* of its weights */
@@ -659,6 +723,7 @@ typedef struct neo__op {
 typedef struct neo__column {
     const char *name;
     int32_t line; /* in the description */
+    int is_label;
 } neo__column;
 
 typedef struct neo__synthetic neo__synthetic;
@@ -668,7 +733,8 @@ struct neo_schema {
     neo__live live;
     neo__arena arena;
     neo_format format;
-    int32_t dense_count, feature_count;
+    int32_t dense_count, feature_count, label_count;
+    neo_label *labels; /* [label_count]; NULL: one, called "label", of weight 1 */
     char **feature_names;
     int64_t *rows;
     int64_t *max_rows; /* cap of a dictionary */
@@ -685,17 +751,19 @@ struct neo_schema {
     float *log_f32;                  /* the same, rounded: half the cache */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
-    uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
+    uint64_t *modulus; /* rows - 1, at most 2^32, which changes no word */
+    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* delimited */
     neo__column *columns;
     neo__op *ops;
-    int32_t column_count, op_count, label_column; /* label_column -1: none */
+    int32_t column_count, op_count, label_columns; /* label_columns: there are so many */
     int32_t *target; /* [column_count]: the column, or below 0 as in neo__head; Criteo: [40], the
                         number of the dense value or feature; NULL: all columns are used */
     char delimiter[16];
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
     uint32_t description; /* CRC-32C of its text */
+    char *description_text;
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
@@ -726,7 +794,23 @@ static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_form
     s->arena.ctx = ctx;
     s->arena.function = function;
     s->format = format;
-    s->label_column = -1;
+    s->label_count = 1;
+    return NEO_OK;
+}
+/* Labels of a schema, called label_0 ... unless it names them itself. */
+static neo_status neo__schema_labels(neo_schema *schema, int64_t count) {
+    NEO__CHECK(count >= 1 && count <= 65536, NEO_ERR_ARG, "%s: %" PRId64 " labels, not 1 .. 65,536",
+               schema->arena.function, count);
+    schema->label_count = (int32_t)count;
+    if (count == 1) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->labels, count));
+    for (int32_t k = 0; k < schema->label_count; k++) {
+        char *name;
+        NEO__TRY(NEO__ARENA(&schema->arena, name, 24));
+        snprintf(name, 24, "label_%d", (int)k);
+        schema->labels[k].name = name;
+        schema->labels[k].weight = 1.0f;
+    }
     return NEO_OK;
 }
 static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_t features) {
@@ -748,7 +832,7 @@ static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_
 }
 /* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
 static void neo__schema_end(neo_schema *schema) {
-    size_t floats = (size_t)(1 + schema->dense_count + schema->sample_weighted);
+    size_t floats = (size_t)(schema->label_count + schema->dense_count + schema->sample_weighted);
     schema->ids_offset = (floats * sizeof(float) + 7) & ~(size_t)7;
     schema->record_bytes = schema->ids_offset +
                            (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
@@ -805,6 +889,29 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     f.rare = s->dicts[feature].rare;
     f.dropped = s->dicts[feature].dropped;
     return f;
+}
+NEO_API int32_t neo_schema_label_count(const neo_schema *s) { return s->label_count; }
+NEO_API neo_label neo_schema_label(const neo_schema *s, int32_t label) {
+    NEO__ZERO(neo_label, l);
+    if (label < 0 || label >= s->label_count) return l;
+    if (s->labels) return s->labels[label];
+    l.name = "label";
+    l.weight = 1.0f;
+    return l;
+}
+NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weights,
+                                           int32_t count) {
+    NEO__CHECK(schema && weights, NEO_ERR_ARG, "neo_schema_weigh_labels: an argument is NULL");
+    NEO__CHECK(schema->label_count == count, NEO_ERR_ARG,
+               "neo_schema_weigh_labels: %d weights, and the data has %d label%s", count,
+               schema->label_count, schema->label_count == 1 ? "" : "s");
+    for (int32_t k = 0; k < count; k++)
+        NEO__CHECK(weights[k] > 0.0f && weights[k] - weights[k] == 0.0f, NEO_ERR_ARG,
+                   "neo_schema_weigh_labels: the weight of label %d is %g", k, (double)weights[k]);
+    NEO__CHECK(schema->labels || weights[0] == 1.0f, NEO_ERR_ARG,
+               "neo_schema_weigh_labels: the only label has nothing to be weighed against");
+    for (int32_t k = 0; schema->labels && k < count; k++) schema->labels[k].weight = weights[k];
+    return NEO_OK;
 }
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
@@ -863,6 +970,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     NEO__TRY(neo__schema_features(schema, dense, features));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
     memset(schema->hex, 0xFF, 256);
     for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
     for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
@@ -874,7 +982,8 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
                    number, count);
         NEO__TRY(neo__schema_name(schema, f, "C%d", number));
         schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
+        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
+        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__target_runs(target, FIELDS);
@@ -1135,7 +1244,7 @@ typedef struct neo__decimal {
 static float neo__decimal_exact(neo__decimal *d) {
     int digits = d->digits;
     if (d->more) d->digit[digits++] = '1'; /* above the digits kept, below the next number of 128 */
-    snprintf(d->digit + digits, 12, "e%d", d->exponent - digits);
+    snprintf(d->digit + digits, 13, "e%d", d->exponent - digits);
     return strtof(d->digit, NULL);
 }
 NEO__HOT_BEGIN
@@ -1416,6 +1525,10 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
             NEO__TRY(neo__describe_positive(schema, line, value, op));
+        } else if (kind == NEO__OP_LABEL && neo__text_value(word, "weight", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            if (!(number > 0.0f)) return neo__line_fail(line, "weight= of a label is above 0");
+            op->scale = (double)number;
         } else {
             break;
         }
@@ -1443,8 +1556,9 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
     const char *start = line->at;
     neo__text word;
     if (op->kind == NEO__OP_LABEL) {
-        if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
-        schema->label_column = op->column;
+        if (schema->columns[op->column].is_label++)
+            return neo__line_fail(line, "a second label of one column");
+        op->out = schema->label_columns++;
     }
     if (op->kind == NEO__OP_SAMPLE_WEIGHT && schema->sample_weighted++)
         return neo__line_fail(line, "a second sample-weight");
@@ -1737,9 +1851,18 @@ static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     }
     if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
     NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(neo__schema_labels(schema, NEO__MAX(schema->label_columns, 1)));
     for (int32_t i = 0; i < schema->op_count; i++) {
-        if (!neo__op_is_feature(&schema->ops[i])) continue;
-        line->number = schema->columns[schema->ops[i].column].line;
+        neo__op *op = &schema->ops[i];
+        line->number = schema->columns[op->column].line;
+        if (op->kind == NEO__OP_LABEL && op->scale > 0.0 && !schema->labels)
+            return neo__line_fail(line, "weight= of the only label: there is no other to weigh it "
+                                        "against (a sample's weight is a column: sample-weight)");
+        if (op->kind == NEO__OP_LABEL && schema->labels) {
+            schema->labels[op->out].name = schema->columns[op->column].name;
+            if (op->scale > 0.0) schema->labels[op->out].weight = (float)op->scale;
+        }
+        if (!neo__op_is_feature(op)) continue;
         NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
     }
     NEO__TRY(neo__describe_used(schema));
@@ -1757,6 +1880,8 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         return neo__line_fail(&line, "a NUL byte");
     }
     schema->description = neo_crc32c(0, text.p, text.bytes);
+    schema->description_text = neo__arena_text(&schema->arena, text.p, text.bytes);
+    if (!schema->description_text) return NEO_ERR_MEMORY;
     lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
@@ -2139,7 +2264,7 @@ static const char *neo__criteo_dense(const neo_schema *schema, const char *p, fl
 }
 /* The words: key[f] is the number, present[f] 0 for an empty one. */
 static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint32_t *key,
-                                     uint8_t *present) {
+                                     uint32_t *present) {
     const unsigned char *p = (const unsigned char *)text;
     for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
         uint32_t a = hex[p[0]], b = hex[p[1]], c = hex[p[2]], d = hex[p[3]];
@@ -2159,8 +2284,153 @@ static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint3
     if (*p == '\r') p++;
     return *p == '\n' ? (const char *)p + 1 : NULL;
 }
+/* The same for lines as they mostly are, with integers of at most 8 characters; others it leaves to
+   the above. Ends of fields are found 64 bytes at a time. Then four fields are made numbers
+   together, each moved to the end of 8 bytes, of which those before it become 0. */
+#if defined(NEO__X86)
+#define NEO__AVX2 __attribute__((target("avx2,bmi,popcnt")))
+/* A bit for each of the 64 bytes of a, b that is c. */
+NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
+    const __m256i want = _mm256_set1_epi8(c);
+    const uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, want));
+    const uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(b, want));
+    return low | (uint64_t)high << 32;
+}
+static const int neo__criteo_group[] = {0, 4, 8, 12, 16, 20, 22};
+/* Where the tabs of a line are and then its end, as many as there are; of too many the first. */
+enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
+NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
+    int count = 0;
+    for (uint32_t at = 0; count <= NEO__CRITEO_FIELDS; at += 64) {
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(p + at));
+        const __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(p + at + 32));
+        const uint64_t end = neo__criteo_mask(a, b, '\n');
+        uint64_t mask = (neo__criteo_mask(a, b, '\t') | end) & (end ^ (end - 1));
+        uint32_t *to = stop + count;
+        count += (int)_mm_popcnt_u64(mask);
+        for (; mask; to += 4) { /* four at a time: how often is easier to predict */
+            to[0] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[1] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[2] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[3] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+        }
+        if (end) break;
+    }
+    return count;
+}
+/* Of four fields, the characters less '0'. stop[i]: where the tab before field i is. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_four(const char *p, const uint32_t *stop) {
+    long long a, b, c, d; /* an array would be written to memory and waited for */
+    memcpy(&a, p + (uint32_t)(stop[0] + 1), 8);
+    memcpy(&b, p + (uint32_t)(stop[1] + 1), 8);
+    memcpy(&c, p + (uint32_t)(stop[2] + 1), 8);
+    memcpy(&d, p + (uint32_t)(stop[3] + 1), 8);
+    return _mm256_xor_si256(_mm256_setr_epi64x(a, b, c, d), _mm256_set1_epi8('0'));
+}
+NEO__AVX2 NEO__INLINE __m128i neo__criteo_lengths(const uint32_t *stop) {
+    const __m128i from = _mm_loadu_si128((const __m128i *)(const void *)stop);
+    const __m128i to = _mm_loadu_si128((const __m128i *)(const void *)(stop + 1));
+    return _mm_add_epi32(_mm_sub_epi32(to, from), _mm_set1_epi32(-1));
+}
+/* Characters n bytes long to the end of their 8. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_move(__m256i x, __m256i n) {
+    return _mm256_sllv_epi64(x, _mm256_sub_epi64(_mm256_set1_epi64x(64), _mm256_slli_epi64(n, 3)));
+}
+/* Four integers, plus 1, and 1 for those below 0. Bits of *bad are set where one is none. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_integers(const char *p, const uint32_t *stop,
+                                                   __m256i *bad) {
+    const __m256i all = neo__criteo_four(p, stop), one = _mm256_set1_epi64x(1);
+    const __m256i first = _mm256_and_si256(all, _mm256_set1_epi64x(255));
+    const __m256i negative = _mm256_cmpeq_epi64(first, _mm256_set1_epi64x('-' ^ '0'));
+    __m256i n = _mm256_cvtepu32_epi64(neo__criteo_lengths(stop));
+    __m256i x = _mm256_srlv_epi64(all, _mm256_and_si256(negative, _mm256_set1_epi64x(8)));
+    const __m256i over = _mm256_cmpgt_epi64(n, _mm256_set1_epi64x(8));
+    n = _mm256_add_epi64(n, negative);
+    const __m256i empty = _mm256_cmpeq_epi64(n, _mm256_setzero_si256());
+    x = neo__criteo_move(x, n);
+    *bad = _mm256_or_si256(_mm256_or_si256(*bad, over), _mm256_and_si256(empty, negative));
+    *bad = _mm256_or_si256(*bad, _mm256_subs_epu8(x, _mm256_set1_epi8(9)));
+    x = _mm256_maddubs_epi16(x, _mm256_set1_epi16(256 + 10));
+    x = _mm256_madd_epi16(x, _mm256_set1_epi32(65536 + 100));
+    x = _mm256_add_epi64(_mm256_mul_epu32(x, _mm256_set1_epi64x(10000)), _mm256_srli_epi64(x, 32));
+    return _mm256_add_epi64(_mm256_andnot_si256(negative, x), one);
+}
+/* Four words as numbers. */
+NEO__AVX2 NEO__INLINE __m128i neo__criteo_hex(const char *p, const uint32_t *stop, __m128i n,
+                                              __m256i *bad) {
+    const __m256i lower = _mm256_set1_epi8(0x20), five = _mm256_set1_epi8(5);
+    const __m256i x = neo__criteo_move(neo__criteo_four(p, stop), _mm256_cvtepu32_epi64(n));
+    const __m256i letter = _mm256_sub_epi8(_mm256_or_si256(x, lower),
+                                           _mm256_set1_epi8((char)(('a' ^ '0') | 0x20)));
+    const __m256i digit = _mm256_subs_epu8(x, _mm256_set1_epi8(9));
+    __m256i v = _mm256_min_epu8(x, _mm256_add_epi8(letter, _mm256_set1_epi8(10)));
+    *bad = _mm256_or_si256(*bad, _mm256_min_epu8(digit, _mm256_subs_epu8(letter, five)));
+    v = _mm256_maddubs_epi16(v, _mm256_set1_epi16(256 + 16)); /* pairs, the first the highest */
+    v = _mm256_shuffle_epi8(v, _mm256_setr_epi8(6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1, -1, -1,
+                                                -1, -1, 6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1,
+                                                -1, -1, -1, -1));
+    return _mm_unpacklo_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, int unlabeled,
+                                                     const char *p, float *record, uint32_t *key,
+                                                     uint32_t *present) {
+    static const int dense[] = {0, 4, 8, 9};
+    uint32_t stops[1 + NEO__CRITEO_STOPS], *stop = stops;
+    uint64_t v[NEO__CRITEO_DENSE];
+    __m256i bad = _mm256_setzero_si256();
+    __m128i most = _mm_setzero_si128();
+    stops[0] = UINT32_MAX;
+    const int count = neo__criteo_stops(p, stops + 1);
+    const int labeled = count == NEO__CRITEO_FIELDS;
+    if (!labeled && !(unlabeled && count == NEO__CRITEO_FIELDS - 1)) return NULL;
+    const char *next = p + stops[count] + 1;
+    if (labeled && (stops[1] != 1 || (p[0] != '0' && p[0] != '1'))) return NULL;
+    stops[count] -= p[stops[count] - 1] == '\r';
+    record[0] = labeled ? (float)(p[0] - '0') : 0.0f;
+    stop += labeled;
+    for (int i = 0; i < 4; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(v + dense[i]),
+                            neo__criteo_integers(p, stop + dense[i], &bad));
+    stop += NEO__CRITEO_DENSE;
+    for (int i = 0; i < 7; i++) {
+        const int f = neo__criteo_group[i];
+        const __m128i n = neo__criteo_lengths(stop + f);
+        most = _mm_max_epu32(most, n);
+        _mm_storeu_si128((__m128i *)(void *)(present + f), n);
+        _mm_storeu_si128((__m128i *)(void *)(key + f), neo__criteo_hex(p, stop + f, n, &bad));
+    }
+    if (!_mm256_testz_si256(bad, bad) ||
+        _mm_movemask_epi8(_mm_cmpgt_epi32(most, _mm_set1_epi32(8))) != 0)
+        return NULL;
+    for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
+    return next;
+}
+/* Words to ids, as below. */
+NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
+                                           const uint32_t *present, int64_t *ids) {
+    const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x((int64_t)1 << 32);
+    for (int i = 0; i < 7; i++) {
+        const int f = neo__criteo_group[i];
+        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(schema->modulus + f));
+        const __m256i by = _mm256_loadu_si256((const __m256i *)(const void *)(schema->inverse + f));
+        const __m256i k =
+            _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(key + f)));
+        const __m256i n =
+            _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(present + f)));
+        const __m256i none =
+            _mm256_or_si256(_mm256_cmpeq_epi64(n, zero), _mm256_cmpeq_epi64(m, zero));
+        __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(by, 32), k), 32);
+        x = _mm256_add_epi64(x, _mm256_mul_epu32(by, k));
+        x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
+                             _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
+        x = _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
+        x = _mm256_add_epi64(x, _mm256_andnot_si256(none, _mm256_set1_epi64x(1)));
+        _mm256_storeu_si256((__m256i *)(void *)(ids + f), x);
+    }
+}
+#endif
 static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uint32_t *key,
-                                  const uint8_t *present) {
+                                  const uint32_t *present) {
     for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
@@ -2169,14 +2439,17 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     }
     return NEO_OK;
 }
-/* A good line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
-                                      const char *p, float *record, neo_status *fit_status) {
-    uint32_t key[NEO__CRITEO_FEATURES];
-    uint8_t present[NEO__CRITEO_FEATURES];
-    int64_t *ids = neo__record_ids(schema, record);
+/* A good line's label, numbers and words. Returns where the next begins, or NULL: a bad line. */
+static const char *neo__criteo_fields(const neo_schema *schema, int unlabeled, const char *p,
+                                      float *record, uint32_t *key, uint32_t *present) {
     int labeled = 1;
-    if (options->unlabeled) {
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        const char *next = neo__criteo_fields_avx2(schema, unlabeled, p, record, key, present);
+        if (next) return next;
+    }
+#endif
+    if (unlabeled) {
         int tabs = 0;
         for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
         labeled = tabs != NEO__CRITEO_FIELDS - 2;
@@ -2188,8 +2461,14 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
         p += 2;
     }
     p = neo__criteo_dense(schema, p, record + 1);
-    if (!p) return NULL;
-    p = neo__criteo_words(schema->hex, p, key, present);
+    return p ? neo__criteo_words(schema->hex, p, key, present) : NULL;
+}
+/* A good line into a record; as above. */
+static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
+                                      const char *p, float *record, neo_status *fit_status) {
+    uint32_t key[NEO__CRITEO_FEATURES], present[NEO__CRITEO_FEATURES];
+    int64_t *ids = neo__record_ids(schema, record);
+    p = neo__criteo_fields(schema, options->unlabeled, p, record, key, present);
     if (!p) return NULL;
     if (options->fit) {
         *fit_status = neo__criteo_fit(schema, options->fit, key, present);
@@ -2200,10 +2479,15 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
             ids[f] =
                 present[f] ? neo__dict_find(&schema->dicts[f], word, 4) : 0;
         }
+#if defined(NEO__X86)
+    } else if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        neo__criteo_ids_avx2(schema, key, present, ids);
+#endif
     } else {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            uint32_t m = schema->modulus[f], r = m ? key[f] % m : key[f];
-            ids[f] = present[f] && schema->rows[f] > 1 ? 1 + (int64_t)r : 0;
+            const uint64_t m = schema->modulus[f];
+            const uint64_t r = neo__times_high(schema->inverse[f] * key[f], m);
+            ids[f] = (int64_t)(r + (present[f] != 0 && m != 0));
         }
     }
     return p;
@@ -2473,9 +2757,14 @@ static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__t
                      text, hint);
     return 0;
 }
+/* The place of label k in a record. */
+NEO__INLINE int64_t neo__record_label(const neo_schema *schema, int32_t k) {
+    return k ? (int64_t)schema->dense_count + schema->sample_weighted + k : 0;
+}
 static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text text,
                          const char *line, float *label, neo__issue *issue) {
     if (neo__field_missing(schema, text)) {
+        if (schema->label_count > 1) return 1;
         neo__issue_set(issue, NEO_ERR_FORMAT, text.p - line + 1, "%s: the label is missing",
                        schema->columns[op->column].name);
         return 0;
@@ -2622,15 +2911,18 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         const neo__op *op = &schema->ops[i];
         neo__text text = block->fields[op->column];
         int64_t id = 0;
-        float x;
+        float x, *label;
         switch (op->kind) {
         case NEO__OP_LABEL:
-            if (labeled && !neo__op_label(schema, op, text, line, record, issue)) return 0;
+            label = &record[neo__record_label(schema, op->out)];
+            *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
+            if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
+            if (op->out > 0) continue; /* the first is watched */
             if (op->words && record[0] > 0.0f) {
                 block->positive++;
             } else if (op->words && labeled && block->positive == 0) {
-                neo__quoted label = neo__quote(text.p, text.bytes);
-                neo__labels_add(&block->negative, &label);
+                neo__quoted negative = neo__quote(text.p, text.bytes);
+                neo__labels_add(&block->negative, &negative);
             }
             continue;
         case NEO__OP_DENSE:
@@ -2672,14 +2964,14 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
     if (schema->multi) ids[0] = start;
     return 1;
 }
-/* Cut a line into the block's fields, one per column of the description; that of a label that is
-   not there is empty. 0: their number is wrong. */
+/* Cut a line into the block's fields, one per column of the description; those of labels that are
+   not there are empty. 0: their number is wrong. */
 static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo__block *block,
                               const char *line, const char *end, int *labeled, neo__issue *issue) {
-    int32_t columns = schema->column_count, label = schema->label_column;
+    int32_t columns = schema->column_count, labels = schema->label_columns;
     int32_t expected = schema->header ? block->head.fields : columns;
     const int names = !schema->header && block->offset == 0 && block->lines <= block->skip_lines;
-    const int whole = names || (!schema->header && may_lack_label && label >= 0);
+    const int whole = names || (!schema->header && may_lack_label && labels > 0);
     int32_t count = neo__fields(schema, line, end,
                                 whole            ? NULL
                                 : schema->header ? block->head.target
@@ -2687,8 +2979,9 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                                 block->fields, expected, issue);
     if (count < 0) return 0;
     *labeled = !schema->header || block->head.labeled;
-    if (!schema->header && may_lack_label && label >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
+    if (!schema->header && may_lack_label && labels > 0 && count == columns - labels) {
+        for (int32_t c = columns, from = count; c-- > 0;)
+            if (!schema->columns[c].is_label) block->fields[c] = block->fields[--from];
         *labeled = 0;
     } else if (count != expected) {
         neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d%s%s", count,
@@ -2697,11 +2990,12 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                        count == 1 ? neo__delimiter_name(schema) : "");
         return 0;
     }
-    if (!*labeled && label >= 0) block->fields[label] = neo__text_of(line, line);
+    for (int32_t c = 0; c < columns && !*labeled; c++)
+        if (schema->columns[c].is_label) block->fields[c] = neo__text_of(line, line);
     if (!names) return 1;
     int32_t same = 0;
     for (int32_t c = 0; c < columns; c++)
-        same += (c == label && !*labeled) ||
+        same += (schema->columns[c].is_label && !*labeled) ||
                  neo__text_is(block->fields[c], schema->columns[c].name);
     if (same < columns || columns < 2) return 1;
     neo__issue_set(issue, NEO_ERR_FORMAT, 1, "every field is the name of its column");
@@ -2762,7 +3056,7 @@ static const char *neo__delimited_line(const neo_schema *schema, const neo__pars
     return next;
 }
 static size_t neo__delimited_least(const neo_schema *s, int unlabeled) {
-    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
+    int32_t fields = s->column_count - (unlabeled ? s->label_columns : 0);
     size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
     return NEO__MAX(least, 2);
 }
@@ -3252,7 +3546,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
     head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
     NEO__CHECK(head->fields >= 0, issue.status, "%s:%" PRId64 ":%" PRId64 ": %s", path, number,
                issue.column, issue.text);
-    head->labeled = schema->label_column >= 0;
+    head->labeled = schema->label_columns > 0;
     NEO__CHECK(head->fields <= most, NEO_ERR_FORMAT,
                "%s:%" PRId64 ":1: the header names %d columns, more than %d", path, number,
                head->fields, most);
@@ -3269,7 +3563,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
         }
         if (found >= 0) {
             if (schema->target[c] >= 0) head->target[found] = c;
-        } else if (c == schema->label_column && source->options->unlabeled) {
+        } else if (schema->columns[c].is_label && source->options->unlabeled) {
             head->labeled = 0;
         } else {
             neo__head_show(names, head->fields, shown, sizeof shown);
@@ -3629,7 +3923,8 @@ static neo_status neo__source_create(neo__source *source, const char *function,
 /* ---- blocks ---- */
 /* Rows in a block of a format without lines. */
 static int64_t neo__block_rows(const neo_schema *s) {
-    int64_t numbers = s->dense_count + 1 + NEO__MAX(s->feature_count, s->sample_ids);
+    int64_t numbers =
+        s->dense_count + s->label_count + NEO__MAX(s->feature_count, s->sample_ids);
     return NEO__MAX((int64_t)NEO__CHUNK_BYTES / (numbers * 8), 1);
 }
 static int neo__schema_is_svm(const neo_schema *s) {
@@ -3653,7 +3948,7 @@ static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
 static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
                               neo__carve *carve) {
     size_t raw = (size_t)neo__block_rows(schema) *
-                 (size_t)(schema->dense_count + 1 +
+                 (size_t)(schema->dense_count + schema->label_count +
                           NEO__MAX(schema->feature_count, schema->sample_ids)) * 8;
     memset(block, 0, sizeof *block);
     block->capacity = neo__block_samples(schema, unlabeled);
@@ -3781,6 +4076,7 @@ static neo_status neo__fit_block(neo_schema *schema, neo__fit *fit) {
     return neo__tally_block(schema, &fit->tally, block,
                             neo__path_name(fit->source.paths[block->file]));
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines) {
     NEO__CHECK_LIVE(schema, "neo_schema_fit", "schema");
@@ -3812,6 +4108,7 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
     neo__schema_install(schema, dicts, status == NEO_END);
     return status == NEO_END ? NEO_OK : status;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-reader
 
@@ -3958,9 +4255,6 @@ struct neo_reader {
 
 /* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
 NEO__HOT_BEGIN
-static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^64, n < 2^32 */
-    return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
-}
 /* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
 static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count) {
     char name[64];
@@ -3976,7 +4270,7 @@ static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *orde
             neo__random_block(&key, loaded, block);
         }
         const uint32_t *half = block + 2 * (i & 1);
-        uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
+        uint64_t j = neo__times_high((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
         uint32_t swap = order[i];
         order[i] = order[j];
         order[j] = swap;
@@ -4017,6 +4311,15 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
     block->taken += count;
     return NEO_OK;
 }
+/* Labels and weight of a record are those of sample i. */
+NEO__INLINE void neo__gather_labels(const neo_schema *schema, const float *record, int64_t i,
+                                    neo__slot *slot) {
+    float *label = slot->label + i * schema->label_count;
+    label[0] = record[0];
+    for (int32_t k = 1; k < schema->label_count; k++)
+        label[k] = record[neo__record_label(schema, k)];
+    if (slot->weight) slot->weight[i] = record[1 + schema->dense_count];
+}
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
     enum { TILE = 32 };
@@ -4028,8 +4331,7 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
             const float *record =
                 (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-            slot->label[i + k] = record[0];
-            if (slot->weight) slot->weight[i + k] = record[1 + dense];
+            neo__gather_labels(schema, record, i + k, slot);
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
@@ -4049,8 +4351,7 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
             (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
         const int64_t *ends =
             (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
-        slot->label[i] = record[0];
-        if (slot->weight) slot->weight[i] = record[1 + dense];
+        neo__gather_labels(schema, record, i, slot);
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
             slot->offsets[t * count + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
@@ -4163,7 +4464,9 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
     else neo__gather_fixed(schema, window, first, count, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
-    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
+    slot->batch.label = neo_tensor_2d(slot->label, NEO_F32, count, schema->label_count);
+    if (schema->label_count == 1)
+        slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
     slot->batch.weight = schema->sample_weighted ? neo_tensor_1d(slot->weight, NEO_F32, count)
                                                  : neo_tensor_none();
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
@@ -4421,7 +4724,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         neo__slot counted;
         neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
         memset(slot, 0, sizeof *slot);
-        NEO__CARVE(carve, slot->label, batch);
+        NEO__CARVE(carve, slot->label, neo__size_mul(batch, (size_t)schema->label_count));
         if (schema->sample_weighted) NEO__CARVE(carve, slot->weight, batch);
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
@@ -4459,6 +4762,7 @@ static void neo__reader_free(neo_reader *r) {
     neo__source_destroy(&r->blocks.source);
     neo_free(ctx, r, sizeof *r);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_reader_close(neo_reader *r) {
     if (!r) return;
     neo__live_end(r->ctx, &r->live);
@@ -4468,6 +4772,7 @@ NEO_API void neo_reader_close(neo_reader *r) {
     neo__cond_destroy(&r->ready);
     neo__reader_free(r);
 }
+#endif
 
 static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
     NEO__CHECK(desc->schema, NEO_ERR_ARG, "neo_reader_open: no schema");
@@ -4488,7 +4793,7 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
                desc->world_size, neo_ctx_repro_shards(ctx), desc->world_size);
     NEO__CHECK(
         desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
-            desc->schema->label_column >= 0,
+            desc->schema->label_columns > 0,
         NEO_ERR_ARG,
         "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
     NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
@@ -4642,6 +4947,7 @@ static neo_status neo__reader_init(neo_reader *reader) {
     neo__reader_begin(reader, 0);
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, neo_reader **reader) {
     NEO__CHECK(desc && reader, NEO_ERR_ARG, "neo_reader_open: an argument is NULL");
     *reader = NULL;
@@ -4674,8 +4980,24 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     *reader = r;
     return NEO_OK;
 }
+#endif
 
 /* ---- the caller's side ---- */
+#if !defined(NEO_INFERENCE)
+NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
+                             float *weight) {
+    const float *from = (const float *)batch->label.data;
+    const float *of_sample = (const float *)batch->weight.data;
+    const int32_t labels = schema->label_count;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < batch->size * labels; i++) {
+        const int has = from[i] == from[i];
+        const float w = neo_schema_label(schema, (int32_t)(i % labels)).weight;
+        label[i] = has ? from[i] : 0.0f;
+        weight[i] = has ? of_sample ? w * of_sample[i / labels] : w : 0.0f;
+    }
+    neo__fp_leave(fp);
+}
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
     NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
@@ -4728,6 +5050,7 @@ NEO_API neo_status neo_reader_epoch(neo_reader *r, int64_t epoch) {
     return NEO_OK;
 }
 NEO_API neo_position neo_reader_position(const neo_reader *r) { return r->position; }
+#endif
 /* One number of a position, the others being the reader's: it is not there, but the hash of all of
    them is, which small numbers are tried against. A shuffle_window is known but for its rounding up
    to whole batches. 0: not found. */
@@ -4804,6 +5127,7 @@ static neo_status neo__reader_resized(const neo_reader *reader, uint32_t sizes) 
                     "now %" PRId64 " %s in all",
                     before[files], unit);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *position) {
     NEO__CHECK_LIVE(reader, "neo_reader_seek", "reader");
     NEO__CHECK(position, NEO_ERR_ARG, "neo_reader_seek: position is NULL");
@@ -4832,6 +5156,7 @@ NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     stats.parsed_bytes = __atomic_load_n(&r->stats.parsed_bytes, __ATOMIC_RELAXED);
     return stats;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-rows
 
@@ -4951,12 +5276,14 @@ static void neo__row_issue(const neo_schema *schema, neo__issue *issue, int part
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (schema->format == NEO_FORMAT_BINARY) {
-        if (part != NEO__PLANE_LABEL) column++;
+        if (part != NEO__PLANE_LABEL) column += schema->label_count;
         if (part == NEO__PLANE_IDS) column += schema->dense_count;
         for (int32_t f = 0; f < t; f++) column += schema->hot ? schema->hot[f] : 1;
         snprintf(place, sizeof place, ": row %" PRId64 ", column %" PRId64, row, column);
-    } else if (part == NEO__PLANE_LABEL) {
+    } else if (part == NEO__PLANE_LABEL && schema->label_count == 1) {
         snprintf(place, sizeof place, "labels.npy: row %" PRId64, row);
+    } else if (part == NEO__PLANE_LABEL) {
+        snprintf(place, sizeof place, "labels.npy: row %" PRId64 ", column %" PRId64, row, column);
     } else if (part == NEO__PLANE_DENSE) {
         snprintf(place, sizeof place, "dense.npy: row %" PRId64 ", column %" PRId64, row, column);
     } else if (schema->format == NEO_FORMAT_NPZ) {
@@ -5065,16 +5392,19 @@ static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64
 static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t i, float *record,
                            neo__issue *issue) {
     int64_t *ids = neo__record_ids(schema, record);
-    double y = neo__plane_number(&block->planes[NEO__PLANE_LABEL],
-                                 neo__block_row(block, NEO__PLANE_LABEL, i));
-    /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
-    if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
-    if (!(y >= 0.0 && y <= 1.0)) {
-        neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, 0,
-                       "expected a label in [0, 1], found %g", y);
-        return 0;
+    const neo__plane *labels = &block->planes[NEO__PLANE_LABEL];
+    const char *p = neo__block_row(block, NEO__PLANE_LABEL, i);
+    for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes) {
+        double y = neo__plane_number(labels, p);
+        /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
+        if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
+        if (!(y >= 0.0 && y <= 1.0)) {
+            neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, k,
+                           "expected a label in [0, 1], found %g", y);
+            return 0;
+        }
+        record[neo__record_label(schema, k)] = (float)y;
     }
-    record[0] = (float)y;
     if (!neo__row_dense(schema, block, i, record + 1, issue)) return 0;
     if (!schema->multi) return neo__row_ids(schema, block, i, ids, issue);
     if (!neo__row_ids(schema, block, i, block->ids + block->id_count, issue)) return 0;
@@ -5372,6 +5702,7 @@ static neo_status neo__npy_read_f64(neo_ctx *ctx, const neo__file *file, const n
     return status;
 }
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tensor) {
     NEO__TRY(neo__check_ctx("neo_npy_read", ctx));
     NEO__CHECK(path && tensor, NEO_ERR_ARG, "neo_npy_read: an argument is NULL");
@@ -5392,6 +5723,7 @@ NEO_API neo_status neo_npy_read(neo_ctx *ctx, const char *path, neo_tensor *tens
     else neo_tensor_free(ctx, &made);
     return status;
 }
+#endif
 /* A header of a multiple of 64 bytes, at least `least`; returns its length. */
 static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, int ndim,
                               const int64_t *shape, size_t least) {
@@ -5413,6 +5745,7 @@ static size_t neo__npy_header(char out[NEO__NPY_MADE_BYTES], neo_dtype dtype, in
     neo__put_le(out + 8, total - 10, 2);
     return total;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tensor) {
     char header[NEO__NPY_MADE_BYTES];
     NEO__CHECK(ctx && path, NEO_ERR_ARG, "neo_npy_write: an argument is NULL");
@@ -5434,6 +5767,7 @@ NEO_API neo_status neo_npy_write(neo_ctx *ctx, const char *path, neo_tensor tens
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
+#endif
 
 /* ---- triples: arrays for each of dense numbers, ids and labels; see >>impl-rows ---- */
 /* File k of a triple. */
@@ -5495,8 +5829,8 @@ static neo_status neo__triple_check(const neo_schema *schema, const neo__triple 
     NEO__CHECK(dense->ndim == 2 && ids->ndim == 2, NEO_ERR_SHAPE,
                "%s: dense.npy and %s must have 2 dimensions, they have %d and %d", prefix, name,
                dense->ndim, ids->ndim);
-    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] == 1), NEO_ERR_SHAPE,
-               "%s: labels.npy must be [N] or [N, 1]", prefix);
+    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] >= 1), NEO_ERR_SHAPE,
+               "%s: labels.npy must be [N], [N, 1] or [N, labels]", prefix);
     NEO__CHECK(dense->shape[0] == ids->shape[0] && dense->shape[0] == labels->shape[0],
                NEO_ERR_SHAPE,
                "%s: dense.npy, %s and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
@@ -5511,6 +5845,9 @@ static neo_status neo__triple_check(const neo_schema *schema, const neo__triple 
                NEO_ERR_SHAPE,
                "%s: has %" PRId64 " dense and %" PRId64 " sparse columns, the schema %d and %d",
                prefix, dense->shape[1], features, schema->dense_count, schema->feature_count);
+    NEO__CHECK((labels->ndim == 1 ? 1 : labels->shape[1]) == schema->label_count, NEO_ERR_SHAPE,
+               "%s: labels.npy has %" PRId64 " columns, the schema %d", prefix,
+               labels->ndim == 1 ? 1 : labels->shape[1], schema->label_count);
     for (int32_t t = 0; schema->hot && t < schema->feature_count; t++)
         NEO__CHECK(neo__triple_hot(schema, triple, t) == schema->hot[t], NEO_ERR_SHAPE,
                    "%s: %s: %d.npy has %" PRId64 " columns, the schema %d", prefix, name, t,
@@ -5556,6 +5893,7 @@ static neo_status neo__npy_features(neo_schema *schema, const neo__triple *tripl
     int zipped = schema->format == NEO_FORMAT_NPZ;
     int64_t features = zipped ? triple->id_count : triple->ids->shape[1];
     NEO__TRY(neo__schema_features(schema, (int32_t)triple->dense.shape[1], (int32_t)features));
+    NEO__TRY(neo__schema_labels(schema, triple->labels.ndim == 2 ? triple->labels.shape[1] : 1));
     schema->plane_count = NEO__PLANE_IDS + (int32_t)triple->id_count;
     if (!zipped) return NEO_OK;
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
@@ -5604,6 +5942,7 @@ static neo_status neo__schema_triples(neo_ctx *ctx, const char *function, neo_fo
     NEO__TRY(neo__schema_begin(ctx, function, format, &s));
     return neo__schema_done(s, neo__npy_init(s, prefixes, prefix_count, rows, modulo), schema);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes, int prefix_count,
                                   const int64_t *rows, int modulo, neo_schema **schema) {
     return neo__schema_triples(ctx, "neo_schema_npy", NEO_FORMAT_NPY, prefixes, prefix_count, rows,
@@ -5614,6 +5953,7 @@ NEO_API neo_status neo_schema_npz(neo_ctx *ctx, const char *const *prefixes, int
     return neo__schema_triples(ctx, "neo_schema_npz", NEO_FORMAT_NPZ, prefixes, prefix_count, rows,
                                modulo, schema);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- export ---- */
@@ -5631,6 +5971,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     const float *label = (const float *)batch->label.data;
     NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
                "neo_npy_export: ids with weights, which the arrays have no place for");
+    NEO__CHECK(batch->label.ndim == 1, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: samples of several labels");
     NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, count * (t + 1)));
     for (int64_t i = 0; i < count; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
@@ -5668,6 +6010,7 @@ static neo_status neo__npy_out_headers(neo__npy_out *out, const neo_schema *sche
     }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 static neo_status neo__npy_out_all(neo__npy_out *out, neo_reader *reader, const char *prefix) {
     neo_batch batch;
     neo_status status;
@@ -5697,6 +6040,7 @@ NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *
     neo_free(ctx, out, sizeof *out);
     return status;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-npz
 
@@ -5909,10 +6253,11 @@ static neo__plane neo__binary_plane(const neo_schema *schema, int32_t k) {
     plane.dtype = k == NEO__PLANE_DENSE && schema->float_dense ? NEO_F32 : NEO_I32;
     plane.is_unsigned = k == NEO__PLANE_IDS;
     plane.item_bytes = 4;
-    plane.row_bytes = 4 * (1 + schema->dense_count + schema->sample_ids);
+    plane.row_bytes = 4 * (schema->label_count + schema->dense_count + schema->sample_ids);
     plane.within = k == NEO__PLANE_LABEL   ? 0
-                   : k == NEO__PLANE_DENSE ? 4
-                                           : 4 + 4 * (int64_t)schema->dense_count;
+                   : k == NEO__PLANE_DENSE ? 4 * (int64_t)schema->label_count
+                                           : 4 * ((int64_t)schema->label_count +
+                                                  schema->dense_count);
     return plane;
 }
 /* A file of whole records; it is closed again on failure. */
@@ -5953,6 +6298,7 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     NEO__CHECK(dense <= 65536 && features <= 65536, NEO_ERR_ARG,
                "neo_schema_binary: over 65,536 dense numbers or features");
     NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(neo__schema_labels(schema, desc->label_count ? desc->label_count : 1));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
     for (int32_t t = 0; t < features; t++) {
         schema->hot[t] = desc->ids_per_feature ? desc->ids_per_feature[t] : 1;
@@ -5979,6 +6325,7 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     }
     return neo__schema_sizes(schema, "cat_%d", desc->rows, desc->rows_per_feature);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
                                      neo_schema **schema) {
     NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_binary: an argument is NULL");
@@ -5987,6 +6334,7 @@ NEO_API neo_status neo_schema_binary(neo_ctx *ctx, const neo_binary_desc *desc,
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_binary", NEO_FORMAT_BINARY, &s));
     return neo__schema_done(s, neo__binary_init(s, desc), schema);
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-libsvm
 
@@ -6232,7 +6580,11 @@ static neo_status neo__svm_init(neo_schema *schema, const neo_libsvm_desc *desc)
     schema->multi = schema->weighted = 1;
     NEO__CHECK(desc->fields >= 0 && desc->fields <= 65536 && (ffm || desc->fields <= 1),
                NEO_ERR_ARG, "neo_schema_libsvm: %d fields", desc->fields);
+#if defined(NEO_INFERENCE)
+    NEO__CHECK(!find, NEO_ERR_UNSUPPORTED, "neo_schema_libsvm: NEO_INFERENCE reads no files");
+#else
     if (find) status = neo__svm_scan(schema, desc, &sizes);
+#endif
     int64_t features = ffm ? desc->fields ? desc->fields : NEO__MAX(sizes.fields, 1) : 1;
     if (status == NEO_OK) status = neo__schema_features(schema, 0, (int32_t)features);
     for (int64_t f = 0; status == NEO_OK && f < NEO__MIN(sizes.fields, features); f++)
@@ -6358,6 +6710,22 @@ static float neo__synthetic_label(const neo__random_key *key, double logit) {
     neo__random_block(key, 0, w);
     return (double)w[0] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
 }
+/* All labels of a record: by turns the sparse part against half of the dense, and their sum. */
+static void neo__synthetic_labels(const neo_schema *schema, const neo__random_key *key,
+                                  neo__synthetic_sums sums, float *record) {
+    const neo__synthetic *generator = schema->synthetic;
+    const double dense = (sums.dense - generator->dense_mean) * generator->dense_scale;
+    double z = neo__synthetic_logit(generator, sums);
+    uint32_t w[4];
+    record[0] = neo__synthetic_label(key, z);
+    if (schema->label_count == 1) return;
+    neo__random_block(key, 0, w);
+    for (int32_t k = 1; k < schema->label_count; k++) {
+        const double logit = z - (k % 2 ? 1.5 * dense : 0.0) - 0.5 * (double)k;
+        record[neo__record_label(schema, k)] =
+            (double)w[k] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
+    }
+}
 
 /* ---- as a source ---- */
 static neo_status neo__reader_look_synthetic(neo_reader *reader) {
@@ -6397,7 +6765,7 @@ static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int6
         if (schema->multi) ids[1 + t] = block->id_count - start;
     }
     if (schema->multi) ids[0] = start;
-    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
+    neo__synthetic_labels(schema, &key, sums, record);
 }
 static neo_status neo__block_parse_synthetic(const neo_schema *schema,
                                              const neo__parse_options *options, neo__block *block) {
@@ -6470,6 +6838,8 @@ static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
                    desc->signal <= 1000.0f,
                NEO_ERR_ARG, "neo_schema_synthetic: zipf %g or signal %g is out of range",
                (double)desc->zipf, (double)desc->signal);
+    NEO__CHECK(desc->label_count >= 0 && desc->label_count <= 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: label_count is %d, not in 0 .. 4", desc->label_count);
     return NEO_OK;
 }
 /* Fixed lengths of bags, which may differ between features. */
@@ -6492,6 +6862,7 @@ static neo_status neo__synthetic_hot(neo_schema *schema, const int32_t *hot) {
 static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
     neo__synthetic *generator;
     NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
+    NEO__TRY(neo__schema_labels(schema, NEO__MAX(desc->label_count, 1)));
     NEO__TRY(NEO__ARENA(&schema->arena, generator, 1));
     schema->synthetic = generator;
     generator->desc = *desc;
@@ -6520,6 +6891,7 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
     neo__schema_end(schema);
     return neo__synthetic_measure(schema);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
                                         neo_schema **schema) {
     NEO__CHECK(ctx && desc && schema, NEO_ERR_ARG, "neo_schema_synthetic: an argument is NULL");
@@ -6533,6 +6905,7 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
     neo__fp_leave(fp);
     return neo__schema_done(s, status, schema);
 }
+#endif
 NEO__HOT_BEGIN
 
 /* ---- what is best, and as text ---- */
@@ -6551,6 +6924,7 @@ static void neo__synthetic_best(const neo_schema *schema, int64_t first, int64_t
     *logloss = loss / (double)count;
 }
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int64_t count,
                                    double *auc, double *logloss) {
     NEO__CHECK(schema && auc && logloss, NEO_ERR_ARG, "neo_schema_best: an argument is NULL");
@@ -6575,6 +6949,7 @@ NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int6
     neo__arena_free(&arena);
     return status;
 }
+#endif
 NEO__HOT_BEGIN
 
 static char *neo__put_decimal(char *p, uint32_t value) {
@@ -6606,6 +6981,7 @@ static char *neo__synthetic_line(const neo_schema *schema, int64_t sample, char 
     return p;
 }
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema, const char *path,
                                            int64_t first, int64_t count) {
     enum { BUFFER = 1 << 16, LINE = 1024 };
@@ -6613,12 +6989,12 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     NEO__CHECK(first >= 0 && count >= 0, NEO_ERR_ARG,
                "neo_synthetic_write_tsv: samples [%" PRId64 ", + %" PRId64 ")", first, count);
     int fits = schema->synthetic && !schema->multi && schema->dense_count == NEO__CRITEO_DENSE &&
-               schema->feature_count == NEO__CRITEO_FEATURES;
+               schema->label_count == 1 && schema->feature_count == NEO__CRITEO_FEATURES;
     for (int32_t file = 0; fits && file < schema->feature_count; file++)
         fits = schema->rows[file] >= 2 && schema->rows[file] <= (int64_t)1 << 32;
     NEO__CHECK(fits, NEO_ERR_UNSUPPORTED,
-               "neo_synthetic_write_tsv: needs synthetic data with 13 dense numbers and 26 "
-               "features of one id and 2 to 2^32 rows");
+               "neo_synthetic_write_tsv: needs synthetic data with a label, 13 dense numbers and "
+               "26 features of one id and 2 to 2^32 rows");
     neo__file file;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     char *buffer = (char *)neo_alloc(ctx, BUFFER), *p = buffer;
@@ -6636,24 +7012,188 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     neo_status closed = neo__file_close(&file);
     return status != NEO_OK ? status : closed;
 }
+#endif
+/* ---------------------------------------------------------------------------
+   >>impl-describe
+
+   A schema as JSON and back. What reads it back needs no files: sizes are in the text.
+   ------------------------------------------------------------------------ */
+static const char *const neo__format_names[] = {"criteo", "delimited", "npy",    "synthetic",
+                                                "libsvm", "libffm",    "npz", "binary"};
+/* Text that grows into memory of the caller's, and is counted beyond it. */
+typedef struct neo__paper {
+    char *text;
+    size_t bytes, used;
+} neo__paper;
+static void neo__paper_put(neo__paper *paper, const char *format, ...) NEO__PRINTF(2, 3);
+static void neo__paper_put(neo__paper *paper, const char *format, ...) {
+    const size_t left = paper->used < paper->bytes ? paper->bytes - paper->used : 0;
+    va_list args;
+    va_start(args, format);
+    paper->used += (size_t)vsnprintf(left ? paper->text + paper->used : NULL, left, format, args);
+    va_end(args);
+}
+static void neo__paper_string(neo__paper *paper, const char *s) {
+    neo__paper_put(paper, "\"");
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)*s;
+        if (c == '\n') neo__paper_put(paper, "\\n");
+        else if (c == '"' || c == '\\') neo__paper_put(paper, "\\%c", c);
+        else if (c < 0x20 || c == 0x7F) neo__paper_put(paper, "\\u%04x", c);
+        else neo__paper_put(paper, "%c", c);
+    }
+    neo__paper_put(paper, "\"");
+}
+NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t bytes) {
+    const neo_format format = schema->format;
+    const int64_t *rows = format == NEO_FORMAT_CRITEO ? schema->max_rows : schema->rows;
+    neo__paper paper = {text, bytes, 0};
+    neo__paper_put(&paper, "{\"format\": \"%s\"", neo__format_names[format]);
+    if (format == NEO_FORMAT_DELIMITED) {
+        neo__paper_put(&paper, ", \"columns\": ");
+        neo__paper_string(&paper, schema->description_text);
+    } else {
+        if (format == NEO_FORMAT_CRITEO)
+            neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
+        else neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
+                            (int)schema->dense_count, schema->modulo, schema->float_dense);
+        neo__paper_put(&paper, ", \"rows\": [");
+        for (int32_t f = 0; f < schema->feature_count; f++)
+            neo__paper_put(&paper, "%s%" PRId64, f ? ", " : "", rows[f]);
+        neo__paper_put(&paper, "]");
+    }
+    neo__paper_put(&paper, "}");
+    return paper.used;
+}
+
+typedef struct neo__described {
+    char *format, *ids, *columns;
+    int64_t dense, modulo, float_dense; /* -1: not there */
+    int64_t *rows;                      /* [row_count] */
+    int64_t row_count, capacity;
+} neo__described;
+static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json,
+                                      neo__described *described) {
+    int more = 1;
+    NEO__TRY(neo__json_open(json, '['));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_next(json, ']', i, &more));
+        if (!more) return NEO_OK;
+        NEO__TRY(NEO__GROW(ctx, described->rows, described->capacity, described->row_count + 1));
+        NEO__TRY(neo__json_count(json, &described->rows[described->row_count++]));
+    }
+}
+static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *described) {
+    char *key = NULL;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) return NEO_OK;
+        if (strcmp(key, "format") == 0)
+            NEO__TRY(neo__json_string(json, &described->format));
+        else if (strcmp(key, "ids") == 0)
+            NEO__TRY(neo__json_string(json, &described->ids));
+        else if (strcmp(key, "columns") == 0)
+            NEO__TRY(neo__json_string(json, &described->columns));
+        else if (strcmp(key, "dense") == 0)
+            NEO__TRY(neo__json_count(json, &described->dense));
+        else if (strcmp(key, "modulo") == 0)
+            NEO__TRY(neo__json_count(json, &described->modulo));
+        else if (strcmp(key, "float_dense") == 0)
+            NEO__TRY(neo__json_count(json, &described->float_dense));
+        else if (strcmp(key, "rows") == 0)
+            NEO__TRY(neo__described_rows(ctx, json, described));
+        else
+            return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
+                            json->file, key);
+    }
+}
+/* Formats that have no constructor without their files. */
+static neo_status neo__described_plain(neo_schema *schema, const neo__described *described) {
+    const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
+    NEO__TRY(
+        neo__schema_features(schema, (int32_t)described->dense, (int32_t)described->row_count));
+    schema->modulo = described->modulo > 0;
+    schema->float_dense = described->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
+    NEO__TRY(neo__schema_sizes(schema, name, 0, described->rows));
+    for (int32_t f = 0; schema->format == NEO_FORMAT_SYNTHETIC && f < schema->feature_count; f++)
+        NEO__TRY(neo__schema_name(schema, f, name, f + 1));
+    return NEO_OK;
+}
+static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
+                                      const neo__described *described, neo_schema **out) {
+    static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
+    const char *name = neo__format_names[format];
+    neo_schema *s;
+    if (format == NEO_FORMAT_DELIMITED) {
+        NEO__CHECK(described->columns && strchr(described->columns, '\n'), NEO_ERR_FORMAT, lacks,
+                   file, name, "columns");
+        return neo_schema_parse(ctx, described->columns, out);
+    }
+    NEO__CHECK(described->rows || described->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
+    if (format == NEO_FORMAT_CRITEO) {
+        NEO__CHECK(described->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
+                   "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
+                   described->row_count);
+        NEO__CHECK(described->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
+        return neo_schema_criteo(ctx,
+                                 strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
+                                 0, described->rows, out);
+    }
+    NEO__CHECK(described->dense >= 0 && described->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
+               described->dense < 0 ? "dense" : "modulo");
+    NEO__CHECK(described->dense <= 65536 && described->row_count <= 65536, NEO_ERR_FORMAT,
+               "%s: schema: over 65,536 dense numbers or features", file);
+    if (format == NEO_FORMAT_LIBSVM || format == NEO_FORMAT_LIBFFM) {
+        NEO__ZERO(neo_libsvm_desc, desc);
+        desc.with_fields = format == NEO_FORMAT_LIBFFM;
+        desc.fields = desc.with_fields ? (int32_t)described->row_count : 0;
+        desc.rows_per_field = described->rows;
+        desc.modulo = described->modulo > 0;
+        return neo_schema_libsvm(ctx, &desc, out);
+    }
+    NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
+    return neo__schema_done(s, neo__described_plain(s, described), out);
+}
+/* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
+   a reader of generated ones. */
+NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, neo_schema **out) {
+    NEO__ZERO(neo__described, d);
+    d.dense = d.modulo = d.float_dense = -1;
+    neo_status status = neo__described_members(ctx, json, &d);
+    int format = 0;
+    const int formats = (int)(sizeof neo__format_names / sizeof *neo__format_names);
+    while (d.format && format < formats && strcmp(d.format, neo__format_names[format])) format++;
+    if (status == NEO_OK && !d.format)
+        status = neo_fail(NEO_ERR_FORMAT, "%s: schema: lacks \"format\"", json->file);
+    else if (status == NEO_OK && format == formats)
+        status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: format \"%.60s\" is not known here",
+                          json->file, d.format);
+    if (status == NEO_OK)
+        status = neo__described_make(ctx, json->file, (neo_format)format, &d, out);
+    NEO__LIST_FREE(ctx, d.rows, d.capacity);
+    return status;
+}
 /* ---------------------------------------------------------------------------
    >>impl-formats
 
    What differs between formats, in the order of neo_format.
    ------------------------------------------------------------------------ */
 #define NEO__TEXT(LINE, LEAST, HOLDS)                                                              \
-    {neo__reader_look_text, neo__source_open_text, neo__source_text, neo__source_close_text, NULL, \
-     LINE, LEAST, HOLDS}
+    {NEO__TRAIN(neo__reader_look_text), NEO__TRAIN(neo__source_open_text),                         \
+     NEO__TRAIN(neo__source_text), NEO__TRAIN(neo__source_close_text), NULL, LINE, LEAST,          \
+     NEO__TRAIN(HOLDS)}
 #define NEO__ROWS(KIND)                                                                            \
-    {neo__reader_look_rows,      neo__source_open_##KIND, neo__source_rows,                        \
-     neo__source_close_##KIND, neo__block_parse_rows,   NULL,             NULL, NULL}
+    {NEO__TRAIN(neo__reader_look_rows), NEO__TRAIN(neo__source_open_##KIND),                       \
+     NEO__TRAIN(neo__source_rows), NEO__TRAIN(neo__source_close_##KIND),                           \
+     NEO__TRAIN(neo__block_parse_rows), NULL, NULL, NULL}
 static const neo__format *neo__format_of(const neo_schema *schema) {
     static const neo__format formats[] = {
         NEO__TEXT(neo__criteo_line, neo__criteo_least, NULL),
         NEO__TEXT(neo__delimited_line, neo__delimited_least, neo__delimited_holds),
         NEO__ROWS(triple), /* npy */
-        {neo__reader_look_synthetic, NULL, neo__source_synthetic, NULL, neo__block_parse_synthetic,
-         NULL, NULL, NULL},
+        {NEO__TRAIN(neo__reader_look_synthetic), NULL, NEO__TRAIN(neo__source_synthetic), NULL,
+         NEO__TRAIN(neo__block_parse_synthetic), NULL, NULL, NULL},
         NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libsvm */
         NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libffm */
         NEO__ROWS(triple),                        /* npz */

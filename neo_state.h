@@ -90,8 +90,13 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
    weights "bottom.0.weight", "bags.<table>.weight"; optimizer state and step counters beside them.
    All or, on an error, none. */
 NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *params);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
+/* neo_state_add_metrics: all that metrics have counted, as NEO_STATE_PROGRESS "<name>.sums" ...; of
+   ranks the one that updates them adds them. */
+NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo_metrics *metrics);
+#endif
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
    with a checkpoint; loading under another value is refused. What nobody defines may change at a
    resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
@@ -111,15 +116,19 @@ NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index);
    and f64 add nothing. Reads every number: for reports, and before a save.
    Errors   NEO_ERR_ARG: no such entry, largest is NULL. NEO_ERR_DEVICE. Threads: uses the
             context's. Allocates nothing. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_look(const neo_state *state, int index, float *largest,
                                   neo_exact *squares);
+#endif
 
 /* neo_state_digest: 64-bit hash over each weight's and optimizer tensor's name, dtype, shape and
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
    count alike. Parts count at their place in the whole: where ranks hold parts this is the digest
    of this rank's, and neo_state_digest_group gives that of all. The formula is at >>impl-state. Of
    NULL it is 0. Threads: uses the context's. */
+#if !defined(NEO_INFERENCE)
 NEO_API uint64_t neo_state_digest(const neo_state *state);
+#endif
 
 /* neo_state_digest_group: the digest of the state that all ranks hold together: parts count at
    their place, what every rank has counts once. So it is that of the same state on one rank, under
@@ -128,8 +137,10 @@ NEO_API uint64_t neo_state_digest(const neo_state *state);
             ranks: parts that do not cover it exactly once, or disagree on its dtype or shape; a
             tensor of neo_state_add whose bits are not those of rank 0, or that not all ranks have.
             NEO_ERR_MEMORY; what the group's calls return. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>checkpoint
@@ -138,6 +149,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
      model-00001-of-00001.safetensors   the weights
      state-00001-of-00001.safetensors   optimizer state, counters, positions, dictionaries
      model.safetensors.index.json       which file holds which weight, as Hugging Face writes it
+     model.json                         the model's layers and schema, if neo_save is given them
      manifest.json                      step, numeric definition, sizes and CRC32C; written last
    A checkpoint without a manifest does not exist; so a kill at any moment leaves the previous one.
    step-<12 digits>.partial is being written or removed; one that a killed process left is removed
@@ -175,6 +187,9 @@ typedef struct neo_save_desc {
     const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
                                   for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
+    const char *model; /* rank 0's is the text of model.json there, for programs that load the model
+                          (neo_serve.h): JSON in UTF-8; people may change it, so no checksum counts
+                          it. NULL: none */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
    checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
@@ -186,7 +201,9 @@ typedef struct neo_save_desc {
             what another one wrote. dir is made if it is missing, with its parents.
             NEO_ERR_MISMATCH: ranks differ in step, definition, or as neo_state_digest_group says.
             NEO_ERR_ARG, NEO_ERR_MEMORY; what the group's calls return. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
+#endif
 
 /* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
    Errors   NEO_ERR_NOT_FOUND: there is none, or no such directory; *step is untouched then.
@@ -197,8 +214,10 @@ NEO_API neo_status neo_find_checkpoint(const char *dir, int64_t *step);
    newest whole one. value is the one that was saved, to the bit; NaN if that was not finite.
    Errors   NEO_ERR_NOT_FOUND: no such checkpoint, or it has no such metric; those of neo_load.
             *value is untouched then. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
                                          const char *name, double *value);
+#endif
 
 typedef struct neo_load_desc {
     const char *dir;    /* required */
@@ -248,7 +267,9 @@ typedef struct neo_export_desc {
    any reader opens by name. Checked as by neo_load, but for the definition. One rank calls it; one
    tensor at a time is in memory. The file is whole or as before.
    Errors   those of neo_load and neo_safetensors_write. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>safetensors
@@ -281,19 +302,23 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
    whole or as before.
    Errors   NEO_ERR_ARG: a name or key that is there twice or not UTF-8; NEO_ERR_IO,
             NEO_ERR_MEMORY. */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
                                          const neo_tensor *tensors, int count,
                                          const char *const *metadata, int metadata_count);
+#endif
 /* neo_safetensors_stream: the same of tensors that need not be in memory at one time. tensors say
    dtype and shape; fn points *data at the elements of tensor `index`, one behind the other, valid
    until it is called again. It is asked for each tensor once, in the order of the file: by element
    size, the largest first, then as given. Takes two pointers per tensor.
    Errors   as neo_safetensors_write; what fn returns, and path is as before. */
 typedef neo_status (*neo_tensor_fn)(void *user, int index, const void **data);
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_safetensors_stream(neo_ctx *ctx, const char *path, const char *const *names,
                                           const neo_tensor *tensors, int count,
                                           const char *const *metadata, int metadata_count,
                                           neo_tensor_fn fn, void *user);
+#endif
 /* neo_load_safetensors: fill the weights of state from one file by tensor name. map: pairs {name
    in the file, name in state}, map_count pairs, tried in order after the same name; a '*' in both
    stands for the same text: {"bot_l.*.weight", "bottom.*.weight"}. Tensors of the file that no
@@ -316,6 +341,12 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    them, a part of the numeric definition. */
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                              int32_t row_buckets);
+
+/* For neo's other headers: until the next call (0), neo__state_add_whole adds what a group of ranks
+   alone has: 1: on its first rank, 2: on another. */
+NEO_API void neo__state_of_group(neo_state *state, int rank);
+NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
+                                        neo_tensor tensor);
 
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
@@ -690,6 +721,8 @@ struct neo_state {
     int64_t word_capacity;
     neo__arena texts;   /* names, keys and values */
     neo__state_dicts dicts; /* schema NULL: none */
+    int group; /* of what is added: 0: all ranks have it; a group has it: 1: this is its first rank,
+                  2: another */
 };
 
 /* The tensor in the state file that holds the dictionaries. */
@@ -1031,6 +1064,7 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
     return neo__state_added(state, before, status);
 }
 
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     NEO__CHECK(state && optim, NEO_ERR_ARG, "neo_state_add_optim: an argument is NULL");
     NEO__TRY(neo__check_device(state->ctx, optim->ctx, "neo_state_add_optim", "optim is"));
@@ -1043,8 +1077,10 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     }
     return neo__state_added(state, before, status);
 }
+#endif
 
 /* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
+#if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2"};
     char name[1024];
@@ -1057,10 +1093,22 @@ static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t
                          neo_bags_table_name(bags, table), suffix[k]);
         NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                    "neo_state_add_bags: the name %.100s... is too long", name);
-        NEO__TRY(neo_state_add(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+        NEO__TRY(
+            neo__state_add_whole(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
 }
+NEO_API void neo__state_of_group(neo_state *state, int rank) { state->group = rank; }
+NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
+                                        neo_tensor tensor) {
+    if (!state->group || !tensor.data) return neo_state_add(state, kind, name, tensor);
+    NEO__ZERO(neo_part, part);
+    part.rows = tensor.shape[0];
+    part.cols = tensor.ndim == 2 ? tensor.shape[1] : 0;
+    part.copy = state->group == 2;
+    return neo_state_add_part(state, kind, name, tensor, &part);
+}
+#endif
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                              int32_t row_buckets) {
     char key[1024], text[16];
@@ -1069,6 +1117,7 @@ NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags,
     snprintf(text, sizeof text, "%d", (int)row_buckets);
     return neo_state_define(state, key, text);
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     NEO__CHECK(state && bags, NEO_ERR_ARG, "neo_state_add_bags: an argument is NULL");
     NEO__TRY(neo__check_device(state->ctx, bags->ctx, "neo_state_add_bags", "bags are"));
@@ -1087,6 +1136,27 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
     return neo__state_added(state, before, status);
 }
+
+NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name,
+                                         neo_metrics *metrics) {
+    NEO__CHECK(state && name && metrics, NEO_ERR_ARG,
+               "neo_state_add_metrics: an argument is NULL");
+    const int before = state->count;
+    const char *part_name = NULL;
+    char text[1024];
+    neo_tensor t;
+    neo_status status = NEO_OK;
+    for (int i = 0; status == NEO_OK; i++) {
+        t = neo_metrics_tensor(metrics, i, &part_name);
+        if (!t.data) break;
+        NEO__ZERO(neo_part, all);
+        all.rows = t.shape[0];
+        snprintf(text, sizeof text, "%.900s.%s", name, part_name);
+        status = neo_state_add_part(state, NEO_STATE_PROGRESS, text, t, &all);
+    }
+    return neo__state_added(state, before, status);
+}
+#endif
 
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user) {
     if (state->count == 0) return;
@@ -1243,6 +1313,7 @@ typedef struct neo__look_job {
     uint32_t largest; /* its bits, without the sign: ordered as the numbers are; atomic */
 } neo__look_job;
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 static void neo__look_task(void *arg, int64_t task, int worker) {
     neo__look_job *job = (neo__look_job *)arg;
     const neo__slab *slab = job->slab;
@@ -1275,7 +1346,9 @@ static void neo__slab_look(neo__look_job *job, const neo__slab *slab) {
     job->tasks = neo__task_count(job->ctx, slab->place.rows * slab->place.cols, 65536);
     neo_parallel_for(job->ctx, job->tasks, neo__look_task, job);
 }
+#endif
 NEO__HOT_END
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_look(const neo_state *state, int index, float *largest,
                                   neo_exact *squares) {
     NEO__CHECK_LIVE(state, "neo_state_look", "state");
@@ -1302,6 +1375,7 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
     if (squares) neo__exact_finish(state->ctx, 0, squares);
     return NEO_OK;
 }
+#endif
 
 /* The sum over the elements of an entry; 0 if the memory of a device cannot be read. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
@@ -1316,6 +1390,7 @@ static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry
     }
     return sum;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
     if (!state) return 0;
@@ -1327,6 +1402,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
     }
     return neo__mix64(parts + neo__mix64(keys));
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-group
 
@@ -1654,6 +1730,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
     neo__arena_free(&census.arena);
     return status;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest) {
     NEO__CHECK_LIVE(state, "neo_state_digest_group", "state");
@@ -1664,6 +1741,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
     neo__meet_end(&meet);
     return status;
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-safetensors
 
@@ -2338,6 +2416,7 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
     neo_free(ctx, items, bytes);
     return status;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_safetensors_write(neo_ctx *ctx, const char *path, const char *const *names,
                                          const neo_tensor *tensors, int count,
                                          const char *const *metadata, int metadata_count) {
@@ -2356,6 +2435,7 @@ NEO_API neo_status neo_safetensors_stream(neo_ctx *ctx, const char *path, const 
     return neo__st_write("neo_safetensors_stream", ctx, path, names, tensors, count, metadata,
                          metadata_count, &source);
 }
+#endif
 
 /* ---- weights from another trainer ---- */
 /* out = `to` with its '*' replaced by what the '*' of `from` stands for in `name`; 0 if from does
@@ -2479,6 +2559,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    ------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
+#define NEO__CKPT_MODEL "model.json"
 #define NEO__CKPT_MANIFEST "manifest.json"
 #define NEO__CKPT_FORMAT "neo-checkpoint"
 #define NEO__CKPT_TAIL ",\n \"manifest_crc32c\": \"%08" PRIx32 "\"}\n"
@@ -2699,6 +2780,7 @@ static neo_status neo__ckpt_write_index(neo__ckpt_save *save, neo__ckpt_file *re
     neo__out_begin(&out, &file);
     return neo__ckpt_finish(&out, neo__ckpt_put_index(save, &out), record);
 }
+#if !defined(NEO_INFERENCE)
 static void neo__ckpt_put_metrics(const neo_save_desc *desc, neo__out *out) {
     char number[40];
     if (desc->metric_count > 0) neo__out_text(out, "\"metrics\": {");
@@ -2745,6 +2827,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     NEO__TRY(neo__path_rename(temporary, path));
     return neo__dir_sync(save->partial);
 }
+#endif
 
 /* ---- the directory ---- */
 /* Remove the files of dead saves and note the whole checkpoints. Failures to remove do not
@@ -2840,7 +2923,20 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
     }
     return ranks > 1 ? neo__dir_sync(save->partial) : NEO_OK;
 }
+static neo_status neo__ckpt_write_model(const neo__ckpt_save *save) {
+    char path[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    neo__ckpt_file record;
+    if (!save->desc->model) return NEO_OK;
+    NEO__TRY(neo__path_join(path, save->partial, NEO__CKPT_MODEL));
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
+    neo__out_begin(&out, &file);
+    neo__out_text(&out, save->desc->model);
+    return neo__ckpt_finish(&out, NEO_OK, &record);
+}
 /* Finish on rank 0, when the files of all ranks are written. */
+#if !defined(NEO_INFERENCE)
 static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int k = 0; k < 2 * ranks; k++) {
@@ -2849,6 +2945,7 @@ static neo_status neo__ckpt_close(neo__ckpt_save *save) {
         if (k % ranks > 0) NEO__TRY(neo__ckpt_see(save, &save->files[k], k % ranks));
     }
     NEO__TRY(neo__ckpt_write_index(save, &save->files[2 * ranks]));
+    NEO__TRY(neo__ckpt_write_model(save));
     NEO__TRY(neo__ckpt_write_manifest(save));
     return neo__ckpt_commit(save);
 }
@@ -2865,6 +2962,7 @@ static neo_status neo__ckpt_write(neo__ckpt_save *save) {
     (void)neo__tree_remove(save->partial);
     return neo__error_restore(&error);
 }
+#endif
 static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int i = 0; i < save->state->count; i++)
@@ -2949,6 +3047,7 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
     }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
     NEO__TRY(neo__check_ctx("neo_save", ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
@@ -2976,6 +3075,7 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
     neo__meet_end(&meet);
     return status;
 }
+#endif
 
 /* ---- finding a checkpoint ---- */
 typedef struct neo__ckpt_search {
@@ -2988,7 +3088,7 @@ typedef struct neo__ckpt_search {
 } neo__ckpt_search;
 static neo_status neo__ckpt_visit(const char *name, void *user) {
     neo__ckpt_search *search = (neo__ckpt_search *)user;
-    neo__ckpt_suffix suffix;
+    neo__ckpt_suffix suffix = NEO__CKPT_WHOLE;
     int64_t step = 0;
     int whole;
     char path[NEO__PATH_BYTES];
@@ -3664,6 +3764,7 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
 }
 
 /* ---- neo_checkpoint_metric ---- */
+#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t step,
                                          const char *name, double *value) {
     static const char *const fn = "neo_checkpoint_metric";
@@ -3688,6 +3789,7 @@ NEO_API neo_status neo_checkpoint_metric(neo_ctx *ctx, const char *dir, int64_t 
     neo__arena_free(&arena);
     return status;
 }
+#endif
 
 /* ---- neo_export ---- */
 typedef struct neo__export {
@@ -3755,6 +3857,7 @@ static neo_status neo__export_read(void *user, int index, const void **data) {
     }
     return NEO_OK;
 }
+#if !defined(NEO_INFERENCE)
 static neo_status neo__export_write(neo__export *job, const char *path) {
     neo__ckpt_load *load = &job->load;
     const char *const metadata[] = {"format", "pt", "writer", "neo"};
@@ -3806,6 +3909,7 @@ NEO_API neo_status neo_export(neo_ctx *ctx, const neo_export_desc *desc) {
     neo__arena_free(&arena);
     return status;
 }
+#endif
 NEO__COLD_END
 NEO__HOST_END
 

@@ -101,6 +101,7 @@ static neo_status cli_check_state(const cli_rank *me, const neo_state *state, in
 static neo_status cli_save(const cli_rank *me, const neo_state *state, neo_save_desc d) {
     neo_group group = neo_comm_group(me->comm);
     d.group = &group;
+    d.model = me->job->model;
     TRY(cli_check_state(me, state, d.step));
     return d.dir ? neo_save(me->ctx, &d, state) : NEO_OK;
 }

@@ -23,13 +23,14 @@
 #define replace_file(from, to) rename(from, to)
 #endif
 
-/* Constant once the ranks have started, but for the last six fields. */
+/* Constant once the ranks have started, but for the last seven fields. */
 typedef struct cli_job {
     const cli_program *program;
     neo_comm_desc comm;
     device_choice device;
     int help;
     char refused[1024]; /* why the options are refused, or "" */
+    char *model;        /* rank 0's, for the checkpoints: see neo_save_desc; or NULL */
     pthread_mutex_t lock;
     uint64_t said[64];  /* hashes of the last lines of the log */
     int said_count;

@@ -4,9 +4,15 @@
 #include "plan.h"
 
 /* Copies dense numbers and labels of a batch to the device, if there is one. The tables take ids
-   from the host. Without dense numbers there is a 1 in their place. */
+   from the host. Without dense numbers there is a 1 in their place; of several labels a missing one
+   has weight 0. */
 static neo_status bring(model *m, neo_batch *batch) {
     int given = m->ones.data == NULL;
+    if (m->tasks > 1) {
+        neo_batch_tasks(m->schema, batch, m->task_label, m->task_weight);
+        batch->label = neo_tensor_2d(m->task_label, NEO_F32, batch->size, m->tasks);
+        batch->weight = neo_tensor_2d(m->task_weight, NEO_F32, batch->size, m->tasks);
+    }
     if (!given) batch->dense = neo_tensor_rows(m->ones, 0, batch->size);
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     neo_tensor dense = neo_tensor_rows(m->dense_in, 0, batch->size);
@@ -16,7 +22,7 @@ static neo_status bring(model *m, neo_batch *batch) {
     TRY(neo_tensor_copy(m->ctx, batch->label, label));
     if (batch->weight.data) {
         neo_tensor weight = neo_tensor_rows(m->weight, 0, batch->size);
-        weight = neo_tensor_reshape(weight, 1, &batch->size);
+        if (batch->weight.ndim == 1) weight = neo_tensor_reshape(weight, 1, &batch->size);
         TRY(neo_tensor_copy(m->ctx, batch->weight, weight));
         batch->weight = weight;
     }
@@ -48,8 +54,17 @@ static int cut_batch(const model *m, int64_t global_size, part *parts) {
     return count;
 }
 
+/* Samples [first, ...) of this rank's are the next forward's: what drops follows from their place
+   in the whole batch. */
+static void drop_from(const model *m, neo_mlp *mlp, int64_t global_size, int64_t first) {
+    int leaf = neo_fsdp_piece(m->dense, 0, global_size).first;
+    int64_t start = neo_leaf_begin(global_size, neo_ctx_repro_shards(m->ctx), leaf);
+    neo_mlp_drop(mlp, m->batch_number, start + first);
+}
+
 static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x) {
     TRY(neo_fsdp_forward_begin(m->dense, BOTTOM));
+    drop_from(m, m->bottom, batch->global_size, 0);
     TRY(neo_mlp_forward(m->bottom, batch->dense, x));
     return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
@@ -80,7 +95,7 @@ static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tenso
 }
 
 /* Samples [first, first + n) of z to their logits, and back. */
-static neo_status forward_top(model *m, int64_t first, int64_t n) {
+static neo_status forward_top(model *m, int64_t global_size, int64_t first, int64_t n) {
     neo_tensor z = neo_tensor_rows(m->z, first, n), logit = neo_tensor_rows(m->logit, first, n);
     if (!m->top) return NEO_OK;
     if (m->crossed.data) {
@@ -89,6 +104,7 @@ static neo_status forward_top(model *m, int64_t first, int64_t n) {
         else TRY(neo_wukong_forward(m->wukong, z, crossed));
         z = crossed;
     }
+    drop_from(m, m->top, global_size, first);
     TRY(neo_mlp_forward(m->top, z, logit));
     if (!m->wide.data) return NEO_OK;
     return neo_add(m->ctx, logit, neo_tensor_rows(m->wide, first, n));
@@ -107,13 +123,14 @@ static neo_status backward_top(model *m, const neo_leaves *leaves, int64_t first
 /* The logits of this rank's samples, without training. */
 static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
+    m->batch_number = -1;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
     if (m->tables) TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
     TRY(forward_bottom(m, batch, x));
     TRY(interact(m, batch, x, e));
     if (!m->top) return NEO_OK;
     TRY(neo_fsdp_forward_begin(m->dense, TOP));
-    TRY(forward_top(m, 0, n));
+    TRY(forward_top(m, batch->global_size, 0, n));
     return neo_fsdp_forward_end(m->dense, TOP);
 }
 
@@ -132,7 +149,7 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         neo_tensor label = neo_tensor_rows(batch->label, first, n);
         if (batch->weight.data) d.weight = neo_tensor_rows(batch->weight, first, n);
         if (m->top) TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
-        TRY(forward_top(m, first, n));
+        TRY(forward_top(m, batch->global_size, first, n));
         TRY(neo_bce_with_logits(m->ctx, &d, logit, label, dlogit, NULL));
         TRY(backward_top(m, &parts[k].leaves, first, n));
         if (m->top) TRY(neo_fsdp_backward_end(m->dense, TOP));
@@ -148,8 +165,10 @@ static neo_status step_bottom(model *m, const neo_batch *batch, const part *part
         int64_t first = parts[k].first, n = parts[k].rows;
         neo_tensor x = neo_tensor_rows(m->x, first, n), dx = neo_tensor_rows(m->dx, first, n);
         TRY(neo_fsdp_backward_begin(m->dense, BOTTOM, k));
-        if (count > 1 || batch->global_size == 0) /* an MLP remembers one forward pass */
+        if (count > 1 || batch->global_size == 0) { /* an MLP remembers one forward pass */
+            drop_from(m, m->bottom, batch->global_size, first);
             TRY(neo_mlp_forward(m->bottom, neo_tensor_rows(batch->dense, first, n), x));
+        }
         TRY(neo_mlp_backward(m->bottom, &parts[k].leaves, dx, neo_tensor_none()));
         TRY(neo_fsdp_backward_end(m->dense, BOTTOM));
     }

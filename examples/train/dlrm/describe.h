@@ -1,0 +1,46 @@
+/* describe.h: model.json of the checkpoints: layers and schema, from which neo_model_load
+   (neo_serve.h) makes the model again. */
+#ifndef DLRM_DESCRIBE_H
+#define DLRM_DESCRIBE_H
+#include "eval.h"
+
+/* "bottom": [13, 64, 16]: the widths of an MLP, by the shapes of its weights. Returns the end. */
+static char *put_widths(char *p, const neo_params *params, const char *mlp) {
+    char name[64];
+    for (int i = 0;; i += 2) {
+        snprintf(name, sizeof name, "%s.%d.weight", mlp, i);
+        const neo_param *w = neo_params_find(params, name);
+        if (!w) break;
+        if (!i)
+            p += sprintf(p, ",\n \"%s\": [%lld", mlp[0] == 't' ? "top" : "bottom",
+                         (long long)w->value.shape[1]);
+        p += sprintf(p, ", %lld", (long long)w->value.shape[0]);
+    }
+    return p + sprintf(p, "]");
+}
+
+/* The text, of malloc; NULL: there is no memory. */
+static char *describe_model(const model *m, const options *o) {
+    size_t schema = neo_schema_describe(m->schema, NULL, 0);
+    char *text = malloc(schema + 4096), *p = text;
+    const char *size = m->cross ? o->cross ? o->cross : CROSS : o->wukong ? o->wukong : WUKONG;
+    const neo_param *v = neo_params_find(m->params[TOP], "cross.V_kernels.0");
+    const char *second = strchr(size, 'x');
+    if (!text) return NULL;
+    p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"%s\", \"dim\": %lld, \"dtype\": \"%s\",\n "
+                    "\"rows_dtype\": \"%s\", \"row_buckets\": %d", o->model, (long long)o->dim,
+                 o->dtype, o->rows_dtype, (int)row_buckets(m->ctx, o));
+    p = put_widths(p, m->params[BOTTOM], m->kind->bottom);
+    if (m->top) p = put_widths(p, m->params[TOP], "top");
+    if (m->cross)
+        p += sprintf(p, ",\n \"cross\": {\"layers\": %ld, \"rank\": %lld}", strtol(size, NULL, 10),
+                     v ? (long long)v->value.shape[0] : 0);
+    if (m->wukong)
+        p += sprintf(p, ",\n \"wukong\": {\"layers\": %ld, \"hidden\": %ld}",
+                     strtol(size, NULL, 10), strtol(second + 1, NULL, 10));
+    p += sprintf(p, ",\n \"schema\": ");
+    p += neo_schema_describe(m->schema, p, schema + 1);
+    (void)strcpy(p, "}\n");
+    return text;
+}
+#endif

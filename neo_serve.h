@@ -1,0 +1,2008 @@
+/* neo_serve.h: a trained model in a program: predictions with training's bits.
+
+   Copy it beside neo.h, neo_state.h and neo_data.h. MIT licence (at the end of neo.h).
+
+   WHAT IT DOES
+     - neo_model: a checkpoint of build/dlrm (any --model) becomes a predictor by the description
+       that lies in it, model.json: no shape is repeated. Read-only: any number of threads share it
+     - neo_scratch: what one thread needs to predict. Samples come as JSON by the names of their
+       columns, as raw lines of the training format, or as numbers and ids. Nothing is allocated
+     - neo_frozen: embedding tables that do not change: rows of f32 to i2, in memory or mapped from
+       a file, looked up without locks
+     - neo_items: the k items of the largest dot product, filtered by attributes
+
+   WHAT IT DOES NOT DO
+     - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
+     - no tables of keys, no rows cached from a disk: training has none either. A mapped file is
+       paged by the operating system
+     - no server: examples/serve.c is one
+
+   QUICK START
+     In exactly one .c file:               In the others:
+         #define NEO_INFERENCE                 #define NEO_INFERENCE
+         #define NEO_IMPLEMENTATION            #include "neo_serve.h"
+         #include "neo_serve.h"
+     A program that also trains leaves NEO_INFERENCE out.
+         neo_model_load(&(neo_model_desc){.dir = "ckpt"}, &model);
+         neo_scratch_create(model, &(neo_scratch_desc){.max_batch = 64}, &s);     one per thread
+         neo_scratch_clear(s);
+         neo_scratch_add_json(s, text, bytes);        {"age": 39, "workclass": "State-gov"}
+         neo_scratch_predict(s, out);                 out[0]: the probability
+
+   SAME BITS
+     A prediction of rows as they were trained is that of the trainer's evaluation, bit for bit: for
+     any batch it comes in, any number of threads, any instruction set.
+
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_serve.h is the map)
+     >>frozen >>model >>scratch >>items
+     >>impl-frozen >>impl-model-json >>impl-net >>impl-model >>impl-scratch >>impl-items
+*/
+#ifndef NEO_SERVE_H
+#define NEO_SERVE_H
+
+#include "neo_data.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------
+   >>frozen
+
+   Tables that do not change. A view by value: its memory is the caller's, and any number of threads
+   look rows up in it at once. An element is
+     f32, f16, bf16   itself
+     i8               fma(code, scale, bias), code in [-127, 127], as of neo_table_desc
+     i4, i2           scale * code + bias, two roundings; codes 0 .. 15 or 0 .. 3, the first of a
+                      byte in its low bits
+   ------------------------------------------------------------------------ */
+typedef enum neo_row_bits {
+    NEO_ROWS_TRAINED, /* of neo_model_desc: as the checkpoint has them */
+    NEO_ROWS_F32,
+    NEO_ROWS_F16,
+    NEO_ROWS_BF16,
+    NEO_ROWS_I8,
+    NEO_ROWS_I4,
+    NEO_ROWS_I2
+} neo_row_bits;
+
+typedef struct neo_frozen {
+    neo_row_bits bits;
+    int64_t rows, dim;
+    const void *codes;  /* [rows][neo_frozen_row_bytes]; f32 aligned to 4 bytes, f16, bf16 to 2 */
+    const float *scale; /* of i8, i4, i2: [rows][2], scale and bias */
+    int mean;           /* 1: a bag is the mean of its rows; 0: their sum */
+    int32_t row_buckets; /* as of neo_table_desc, for the same sums; 0: 1. Not of i4 and i2 */
+} neo_frozen;
+
+/* neo_frozen_row_bytes: of a row's codes; 0: no such bits, or dim below 1. */
+NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim);
+/* neo_frozen_encode: rows from f32 [rows][dim], rounded to nearest, to codes and scale (of i8, i4,
+   i2; else may be NULL). The range of a row's codes is searched greedily: from [min, max] it is cut
+   at the end whose cut errs less, 1/200 of it at a time, down to 1/6, and the range of the least
+   sum of squares is taken. A row that is not finite becomes NaN as a whole.
+   Errors   NEO_ERR_ARG: an argument is NULL, no such bits, a count below 1. */
+NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
+                                     const float *from, void *codes, float *scale);
+/* neo_frozen_lookup: the pooled rows of a feature's bags to out [bags][dim], rows of which begin
+   out_stride floats apart. Bag b is ids[offsets[b] .. offsets[b + 1]); weights of ids, or NULL.
+   Numerics those of neo_bags_forward; of i4 and i2 products and sums are rounded apart.
+   Errors   NEO_ERR_RANGE: an id outside the table: nothing is written. NEO_ERR_ARG.
+   Threads  any number on one table and one ctx, of which only the instruction set is read. */
+NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table,
+                                     const int64_t *offsets, int64_t bags, const int64_t *ids,
+                                     const float *weights, float *out, int64_t out_stride);
+
+/* ---------------------------------------------------------------------------
+   >>model
+
+   model.json lies in each checkpoint beside its weights. The trainer writes it (neo_save_desc
+   .model); it can be read and changed:
+     {"neo_model": 1,            version of this description
+      "model": "dlrm",           lr, fm, ffm, dlrm, dcnv2, deepfm, wukong
+      "dim": 16,                 columns of an embedding, as --dim
+      "dtype": "f32",            of the products: f32 or bf16
+      "rows_dtype": "f32",       of the tables: f32, f16, bf16 or i8
+      "row_buckets": 1,          as of neo_table_desc
+      "bottom": [13, 64, 16],    widths of the bottom MLP, or of the linear layer
+      "top": [367, 64, 1],       of the top MLP, where there is one
+      "cross": {"layers": 3, "rank": 64},     of dcnv2
+      "wukong": {"layers": 2, "hidden": 64},  of wukong
+      "schema": {"format": "criteo", ...}}    what a sample is: neo_schema_describe
+   A file that lacks something is refused by its name, as is a name or a version that this neo does
+   not know.
+   ------------------------------------------------------------------------ */
+typedef struct neo_model neo_model;
+
+typedef struct neo_model_desc {
+    const char *dir;   /* of checkpoints, as neo_save_desc.dir; or: */
+    const char *path;  /* a file of neo_model_write, which is mapped: pages of its tables are read
+                          when they are looked up, and shared by all processes that map it */
+    int64_t step;      /* of dir; 0 and below: the newest whole one */
+    neo_row_bits rows; /* of the tables, of dir */
+    neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
+} neo_model_desc;
+/* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights and the
+   dictionaries; while it loads other rows than the trained ones also the tables as trained.
+   Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
+            and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
+            version does not know. NEO_ERR_MISMATCH: a tensor has another shape than model.json
+            says. NEO_ERR_ARG: neither dir nor path, or both. NEO_ERR_CORRUPT, NEO_ERR_IO (also: the
+            checkpoint was removed meanwhile: try again), NEO_ERR_MEMORY. *model is NULL then.
+   Threads  any: it makes a context of its own, which no later call uses. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_model_load(const neo_model_desc *desc, neo_model **model);
+/* neo_model_free: after all scratches of it. NULL is allowed. Threads: any. */
+NEO_API void neo_model_free(neo_model *model);
+
+typedef struct neo_model_info {
+    const char *kind;      /* "dlrm", ... */
+    int64_t step;          /* of the checkpoint */
+    int32_t dense_count;   /* dense numbers of a sample */
+    int32_t feature_count; /* sparse features: bags of ids */
+    int32_t column_count;  /* what a sample of JSON may name: neo_model_column */
+    int32_t outputs;       /* numbers that a prediction is */
+    int weighted;          /* ids have weights */
+    int64_t weight_bytes;  /* of all layers and tables */
+} neo_model_info;
+NEO_API neo_model_info neo_model_get_info(const neo_model *model);
+/* neo_model_column: the name of column `index` of a sample, as JSON has it: of text by columns
+   those of its description, without the label; of Criteo I1 .. I13, C1 .. C26; of other formats
+   "dense.0" .., then the features' names. NULL: no such index. */
+NEO_API const char *neo_model_column(const neo_model *model, int32_t index);
+/* neo_model_feature: name and rows of a sparse feature, as neo_schema_feature. */
+NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature);
+/* neo_model_table: the table of a feature, a view that stays as long as the model; NULL: no such
+   feature. */
+NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t feature);
+/* neo_model_write: the model as one safetensors file for neo_model_desc.path: weights by name, rows
+   as this model has them (i4 and i2 as u8, packed), dictionaries, model.json in its metadata.
+   Written to <path>.partial, flushed to disk and renamed.
+   Not with NEO_INFERENCE: a program that trains or converts writes it.
+   Errors   those of neo_safetensors_write. Threads: any. */
+#if !defined(NEO_INFERENCE)
+NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
+#endif
+
+/* ---------------------------------------------------------------------------
+   >>scratch
+
+   What one thread needs to predict by a model that others use too: the samples of a batch, and the
+   numbers between layers.
+   ------------------------------------------------------------------------ */
+typedef struct neo_scratch neo_scratch;
+typedef struct neo_scratch_desc {
+    int64_t max_batch; /* samples of a batch, at most; 0: 1 */
+    int64_t max_ids;   /* of a batch, of all its features; 0: what 64 ids in each bag take, at most
+                          2^20, but at least one in each bag */
+    int threads;       /* that one prediction uses, the caller included; 0: 1 */
+    int logits;        /* 1: predictions are logits; 0: probabilities */
+} neo_scratch_desc;
+/* neo_scratch_create: desc NULL: all defaults. The model stays until the scratch is gone.
+   Threads  any; the scratch belongs to one thread at a time, and distinct ones are independent.
+   Errors   NEO_ERR_ARG, NEO_ERR_MEMORY, NEO_ERR_SYSTEM. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_scratch_create(const neo_model *model,
+                                                        const neo_scratch_desc *desc,
+                                                        neo_scratch **scratch);
+NEO_API void neo_scratch_destroy(neo_scratch *scratch);
+NEO_API void neo_scratch_clear(neo_scratch *scratch); /* no samples */
+NEO_API int64_t neo_scratch_count(const neo_scratch *scratch);
+
+/* neo_scratch_add_json: one more sample: an object of columns by name (neo_model_column), in any
+   order. A value is a string or a number, whose text goes through what training did to it (words
+   to ids, hashes, logarithms), null (missing, as what is left out), or for a list an array of
+   them. Of formats whose ids are as they are, a feature is an id or an array of ids, or where the
+   model has weights an object {"3": 0.5}.
+   bytes: of the text, which need not end in 0.
+   Errors   the samples stay as they were. NEO_ERR_FORMAT: byte and what was expected, or the
+            column and its value. NEO_ERR_NOT_FOUND: a name that is no column. NEO_ERR_RANGE: an id
+            outside its table. NEO_ERR_CAPACITY: max_batch or max_ids. */
+NEO_API neo_status neo_scratch_add_json(neo_scratch *scratch, const char *text, size_t bytes);
+/* neo_scratch_add_line: one more sample: a line of the training format, with or without its label,
+   with or without its newline. Lines of a file whose first line names the columns have all columns
+   of the description, in its order.
+   Errors   as add_json; NEO_ERR_FORMAT: a line that holds no sample, as a comment.
+            NEO_ERR_UNSUPPORTED: the format has no lines. */
+NEO_API neo_status neo_scratch_add_line(neo_scratch *scratch, const char *line, size_t bytes);
+/* neo_scratch_add: one more sample: dense [dense_count] (NULL: all 0), as after the reader's
+   transform; ids: counts[t] of each feature t, one feature after another; weights of them, or NULL
+   for ones. counts NULL: one id of each.
+   Errors   NEO_ERR_RANGE: an id outside its table. NEO_ERR_CAPACITY. */
+NEO_API neo_status neo_scratch_add(neo_scratch *scratch, const float *dense, const int64_t *ids,
+                                   const int32_t *counts, const float *weights);
+/* neo_scratch_predict: the samples that were added, in order, to out [count][outputs]; they stay
+   until neo_scratch_clear. Allocates nothing.
+   Errors   those of the layers. */
+NEO_API neo_status neo_scratch_predict(neo_scratch *scratch, float *out);
+/* neo_model_predict: a batch as a reader of neo_data.h or you make it, to out [batch][outputs].
+   Shapes   dense [B][dense_count] f32, rows contiguous, B <= max_batch; sparse of B samples.
+   Errors   NEO_ERR_SHAPE, NEO_ERR_CAPACITY; NEO_ERR_RANGE: an id outside its table; nothing is
+            written. Allocates nothing. */
+NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratch, neo_tensor dense,
+                                     const neo_jagged *sparse, float *out);
+
+/* ---------------------------------------------------------------------------
+   >>items
+
+   Retrieval: of many items, whose embeddings are rows of a table, the k of the largest dot product
+   with a query. Exact: what is returned is what a loop over all items in f32 returns, ties by the
+   lower number first. With codes of i8 beside the rows most items are passed over by a bound on
+   their product, and only the rest are looked at in f32.
+   Attributes are numbers (neo_hash of a word, say). A query may ask for items that have all of
+   some: 64 bits of an item's Bloom filter pass over most others, its list of attributes over the
+   rest.
+   ------------------------------------------------------------------------ */
+typedef struct neo_items neo_items;
+typedef struct neo_items_desc {
+    const float *rows;   /* [count][dim], required; not copied: they stay until destroy */
+    int64_t count, dim;  /* required */
+    int i8;              /* 1: make codes of i8, dim + 12 bytes an item */
+    const int64_t *attribute_offsets; /* [count + 1]: item i has attributes attributes[offsets[i]
+                                         .. offsets[i + 1]); NULL: none. Not copied */
+    const uint64_t *attributes;
+} neo_items_desc;
+/* neo_items_create: ctx gives the memory. Errors: NEO_ERR_ARG (also: offsets that decrease, a row
+   that is not finite), NEO_ERR_MEMORY. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_items_create(neo_ctx *ctx, const neo_items_desc *desc,
+                                                      neo_items **items);
+NEO_API void neo_items_destroy(neo_items *items);
+typedef struct neo_hit {
+    int64_t item;
+    float score;
+} neo_hit;
+/* neo_items_search: the best k of the items that have all `count` attributes, best first, to hits;
+   *found of them (fewer than k where not so many have them). Allocates nothing.
+   Numerics products in f32; of every 16th column added in order, the 16 sums by the tree (i and i +
+            8, + 4, + 2, + 1).
+   Errors   NEO_ERR_ARG: k below 1, an argument is NULL. NEO_ERR_NUMERIC: the query is not finite.
+   Threads  any number on one object. */
+NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
+                                    const uint64_t *attributes, int count, int64_t k,
+                                    neo_hit *hits, int64_t *found);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO_SERVE_H */
+
+/* =============================================================================
+   Stop here if you only want the API: what follows is the implementation.
+   ========================================================================== */
+
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__SERVE_IMPLEMENTED)
+#define NEO__SERVE_IMPLEMENTED
+#include "neo_data.h" /* its implementation, if it was included without before */
+#if !defined(_WIN32)
+#include <sys/mman.h>
+#endif
+
+NEO_EXACT_BEGIN
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+
+/* ---------------------------------------------------------------------------
+   >>impl-frozen
+
+   Rows of f32, f16, bf16 and i8 are looked up by the kernels of neo_bags. Those of i4 and i2 are
+   decoded here, some columns at a time, and added in order of position.
+   ------------------------------------------------------------------------ */
+static const struct {
+    const char *name;
+    int bits;
+    neo_dtype dtype; /* of tensors in files */
+} neo__row_kinds[] = {{"trained", 0, NEO_F32}, {"f32", 32, NEO_F32},  {"f16", 16, NEO_F16},
+                      {"bf16", 16, NEO_BF16},  {"i8", 8, NEO_I8},     {"i4", 4, NEO_U8},
+                      {"i2", 2, NEO_U8}};
+enum { NEO__FROZEN_COLUMNS = 64, NEO__RANGE_BINS = 200, NEO__RANGE_LEAST = 32 };
+
+NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim) {
+    if (bits < NEO_ROWS_F32 || bits > NEO_ROWS_I2 || dim < 1) return 0;
+    return ((size_t)dim * (size_t)neo__row_kinds[bits].bits + 7) / 8;
+}
+/* The scale and bias of codes that span [low, high], and the largest code, from 0 (i8: from -127,
+   whose bias is the middle). */
+static void neo__frozen_range(neo_row_bits bits, float low, float high, float *scale,
+                              float *bias) {
+    const float half = 0.5f * high - 0.5f * low;
+    if (bits == NEO_ROWS_I8) *scale = half / 127.0f, *bias = low + half;
+    else *scale = 2.0f * half / (bits == NEO_ROWS_I4 ? 15.0f : 3.0f), *bias = low;
+    if (!(*scale >= 0x1p-126f)) *scale = 0.0f;
+}
+NEO__HOT_BEGIN
+NEO__INLINE float neo__frozen_code(neo_row_bits bits, float x, float inverse, float bias) {
+    const float low = bits == NEO_ROWS_I8 ? -127.0f : 0.0f;
+    const float high = bits == NEO_ROWS_I8 ? 127.0f : bits == NEO_ROWS_I4 ? 15.0f : 3.0f;
+    float code = (x - bias) * inverse;
+    code = code < low ? low : code > high ? high : code;
+    return (code + 12582912.0f) - 12582912.0f; /* to nearest, ties to even */
+}
+static float neo__frozen_loss(neo_row_bits bits, const float *row, int64_t dim, float low,
+                              float high) {
+    float scale, bias, sum = 0.0f;
+    neo__frozen_range(bits, low, high, &scale, &bias);
+    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (int64_t c = 0; c < dim; c++) {
+        float error = scale * neo__frozen_code(bits, row[c], inverse, bias) + bias - row[c];
+        sum += error * error;
+    }
+    return sum;
+}
+static void neo__frozen_search(neo_row_bits bits, const float *row, int64_t dim, float *scale,
+                               float *bias) {
+    float low = row[0], high = row[0];
+    for (int64_t c = 1; c < dim; c++) low = NEO__MIN(low, row[c]), high = NEO__MAX(high, row[c]);
+    const float step = (high - low) / (float)NEO__RANGE_BINS;
+    float best = neo__frozen_loss(bits, row, dim, low, high), best_low = low, best_high = high;
+    for (int bins = NEO__RANGE_BINS; step > 0.0f && bins > NEO__RANGE_LEAST; bins--) {
+        const float raised = neo__frozen_loss(bits, row, dim, low + step, high);
+        const float lowered = neo__frozen_loss(bits, row, dim, low, high - step);
+        if (raised < lowered) low += step;
+        else high -= step;
+        const float loss = NEO__MIN(raised, lowered);
+        if (loss < best) best = loss, best_low = low, best_high = high;
+    }
+    neo__frozen_range(bits, best_low, best_high, scale, bias);
+}
+static void neo__frozen_encode_row(neo_row_bits bits, const float *row, int64_t dim, char *codes,
+                                   float *scale) {
+    const int width = neo__row_kinds[bits].bits, per_byte = 8 / width;
+    float wrong = 0.0f;
+    for (int64_t c = 0; c < dim; c++) wrong += row[c] - row[c];
+    if (wrong != 0.0f) scale[0] = 0.0f, scale[1] = neo__f32_bits(0x7FC00000u);
+    else neo__frozen_search(bits, row, dim, &scale[0], &scale[1]);
+    const float inverse = scale[0] > 0.0f ? 1.0f / scale[0] : 0.0f;
+    memset(codes, 0, neo_frozen_row_bytes(bits, dim));
+    for (int64_t c = 0; inverse > 0.0f && c < dim; c++) {
+        int code = (int)neo__frozen_code(bits, row[c], inverse, scale[1]);
+        if (bits == NEO_ROWS_I8) codes[c] = (char)(signed char)code;
+        else {
+            unsigned char *byte = (unsigned char *)codes + c / per_byte;
+            *byte = (unsigned char)(*byte | code << (int)(c % per_byte) * width);
+        }
+    }
+}
+NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
+                                     const float *from, void *codes, float *scale) {
+    const size_t row_bytes = neo_frozen_row_bytes(bits, dim);
+    NEO__CHECK(from && codes && row_bytes && rows >= 1 && (scale || bits < NEO_ROWS_I8),
+               NEO_ERR_ARG, "neo_frozen_encode: an argument is NULL, or out of range");
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = from + r * dim;
+        char *to = (char *)codes + (size_t)r * row_bytes;
+        if (bits >= NEO_ROWS_I8) {
+            neo__frozen_encode_row(bits, row, dim, to, scale + 2 * r);
+        } else if (bits == NEO_ROWS_F32) {
+            memcpy(to, row, row_bytes);
+        } else {
+            for (int64_t c = 0; c < dim; c++) {
+                uint16_t half = bits == NEO_ROWS_F16 ? neo__f16_from_f32(row[c])
+                                                     : neo__bf16_from_f32(row[c]);
+                memcpy(to + 2 * c, &half, 2);
+            }
+        }
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+
+/* Columns [col, col + n) of a row of i4 or i2. */
+static void neo__frozen_decode(const neo_frozen *table, int64_t id, int64_t col, int64_t n,
+                               float *to) {
+    const unsigned char *row = (const unsigned char *)table->codes +
+                               (size_t)id * neo_frozen_row_bytes(table->bits, table->dim);
+    const float scale = table->scale[2 * id], bias = table->scale[2 * id + 1];
+    if (table->bits == NEO_ROWS_I4) {
+        row += col / 2; /* col is even */
+        for (int64_t c = 0; c < n; c++)
+            to[c] = scale * (float)(row[c / 2] >> 4 * (c % 2) & 15) + bias;
+    } else {
+        row += col / 4;
+        for (int64_t c = 0; c < n; c++)
+            to[c] = scale * (float)(row[c / 4] >> 2 * (c % 4) & 3) + bias;
+    }
+}
+static void neo__frozen_pool(const neo_frozen *table, const int64_t *offsets, int64_t bags,
+                             const int64_t *ids, const float *weights, float *out,
+                             int64_t out_stride) {
+    float row[NEO__FROZEN_COLUMNS], sum[NEO__FROZEN_COLUMNS];
+    for (int64_t b = 0; b < bags; b++, out += out_stride) {
+        for (int64_t col = 0; col < table->dim; col += NEO__FROZEN_COLUMNS) {
+            const int64_t n = NEO__MIN(table->dim - col, (int64_t)NEO__FROZEN_COLUMNS);
+            memset(sum, 0, sizeof sum);
+            for (int64_t k = offsets[b]; k < offsets[b + 1]; k++) {
+                neo__frozen_decode(table, ids[k], col, n, row);
+                const float w = weights ? weights[k] : 1.0f;
+                for (int64_t c = 0; c < n; c++) sum[c] += w * row[c];
+            }
+            const float count = (float)(offsets[b + 1] - offsets[b]);
+            for (int64_t c = 0; c < n; c++)
+                out[col + c] = table->mean && count > 0.0f ? sum[c] / count : sum[c];
+        }
+    }
+}
+/* A lookup whose ids are inside. */
+static void neo__frozen_look(const neo_ctx *ctx, const neo_frozen *table, const int64_t *offsets,
+                             int64_t bags, const int64_t *ids, const float *weights, float *out,
+                             int64_t out_stride) {
+    if (table->bits >= NEO_ROWS_I4) {
+        neo__frozen_pool(table, offsets, bags, ids, weights, out, out_stride);
+        return;
+    }
+    NEO__ZERO(neo__bag_rows, store);
+    NEO__ZERO(neo__bag_lookup, a);
+    store.dtype = neo__row_kinds[table->bits].dtype;
+    store.data = (char *)(uintptr_t)table->codes; /* which a lookup only reads */
+    store.scale = (float *)(uintptr_t)table->scale;
+    store.dim = table->dim;
+    store.row_bytes = (int64_t)neo_frozen_row_bytes(table->bits, table->dim);
+    store.stride = (uint64_t)table->dim;
+    a.store = &store;
+    a.table = store.dtype == NEO_F32 ? (const float *)table->codes : NULL;
+    a.rows = a.bucket_rows = table->rows;
+    a.dim = table->dim;
+    a.ids = ids;
+    a.weights = weights;
+    a.offsets = offsets;
+    a.bags = bags;
+    a.out = out;
+    a.out_stride = out_stride;
+    a.mean = table->mean;
+    a.pooled = 1;
+    a.buckets = table->row_buckets > 1 ? table->row_buckets : 1;
+    a.bucket_shift = ((double)a.buckets - 0.5) / (double)a.buckets;
+    a.bucket_scale = (double)a.buckets / (double)a.bucket_rows;
+    if (a.buckets == 1 || neo__bags_are_short(&a)) ctx->bag->pool(&a);
+    else ctx->bag->pool_any(&a);
+}
+NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table,
+                                     const int64_t *offsets, int64_t bags, const int64_t *ids,
+                                     const float *weights, float *out, int64_t out_stride) {
+    NEO__CHECK(ctx && table && table->codes && neo_frozen_row_bytes(table->bits, table->dim) &&
+                   (table->scale || table->bits < NEO_ROWS_I8) && bags >= 0 &&
+                   (bags == 0 || (offsets && ids && out)),
+               NEO_ERR_ARG, "neo_frozen_lookup: an argument is NULL, or the table is malformed");
+    for (int64_t b = 0; b < bags; b++) {
+        NEO__CHECK(offsets[b] <= offsets[b + 1], NEO_ERR_ARG,
+                   "neo_frozen_lookup: offsets decrease at bag %" PRId64, b);
+        for (int64_t k = offsets[b]; k < offsets[b + 1]; k++)
+            NEO__CHECK((uint64_t)ids[k] < (uint64_t)table->rows, NEO_ERR_RANGE,
+                       "neo_frozen_lookup: bag %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64
+                       ")", b, ids[k], table->rows);
+    }
+    neo__fp_state fp = neo__fp_enter();
+    neo__frozen_look(ctx, table, offsets, bags, ids, weights, out, out_stride);
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+NEO__HOT_END
+/* ---------------------------------------------------------------------------
+   >>impl-model-json
+
+   model.json read once, front to back, into a neo__model_json; then what the model of that name
+   needs is checked to be there.
+   ------------------------------------------------------------------------ */
+enum { NEO__MODEL_VERSION = 1, NEO__MODEL_JSON_BYTES = 1 << 26 };
+typedef enum neo__meeting { /* of the dense part and the features: as in dlrm's options.h */
+    NEO__MEETS_DOTS,    /* pairwise dot products */
+    NEO__MEETS_BESIDE,  /* side by side, through a cross network or Wukong layers */
+    NEO__MEETS_WEIGHTS, /* sums of weights, one of each id */
+    NEO__MEETS_MACHINE, /* a factorization machine */
+    NEO__MEETS_AWARE    /* a field-aware one */
+} neo__meeting;
+typedef struct neo__model_kind {
+    const char *name, *bottom;
+    neo__meeting meets;
+    int crosses, stacks, top;
+} neo__model_kind;
+static const neo__model_kind neo__model_kinds[] = {
+    {"dlrm", "bottom", NEO__MEETS_DOTS, 0, 0, 1},   {"dcnv2", "bottom", NEO__MEETS_BESIDE, 1, 0, 1},
+    {"wukong", "bottom", NEO__MEETS_BESIDE, 0, 1, 1}, {"lr", "linear", NEO__MEETS_WEIGHTS, 0, 0, 0},
+    {"fm", "linear", NEO__MEETS_MACHINE, 0, 0, 0},
+    {"deepfm", "linear", NEO__MEETS_MACHINE, 0, 0, 1},
+    {"ffm", "linear", NEO__MEETS_AWARE, 0, 0, 0}};
+enum { NEO__MODEL_KINDS = sizeof neo__model_kinds / sizeof neo__model_kinds[0] };
+
+typedef struct neo__widths {
+    int count;
+    int64_t width[NEO_MAX_LAYERS + 1];
+} neo__widths;
+typedef struct neo__model_json {
+    const neo__model_kind *kind;
+    char *name, *dtype, *rows_dtype; /* name: of the model */
+    int64_t version, dim, row_buckets;
+    neo__widths bottom, top;
+    int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
+    neo_schema *schema;
+} neo__model_json;
+
+static neo_status neo__model_widths(neo__json *json, neo__widths *widths) {
+    int more = 1;
+    NEO__TRY(neo__json_open(json, '['));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_next(json, ']', i, &more));
+        if (!more) return NEO_OK;
+        if (i > NEO_MAX_LAYERS) return neo__json_fail(json, json->at, "too many widths");
+        NEO__TRY(neo__json_count(json, &widths->width[i]));
+        if (widths->width[i] < 1 || widths->width[i] > INT64_C(1) << 24)
+            return neo__json_fail(json, json->at, "a width is not in 1 .. 2^24");
+        widths->count = i + 1;
+    }
+}
+/* An object of two counts by name. */
+static neo_status neo__model_pair(neo__json *json, const char *name, const char *const keys[2],
+                                  int64_t *first, int64_t *second) {
+    char *key = NULL;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        int64_t *to = strcmp(key, keys[0]) == 0 ? first : strcmp(key, keys[1]) ? NULL : second;
+        NEO__CHECK(to, NEO_ERR_UNSUPPORTED, "%s: %s: \"%.60s\" is not known here", json->file, name,
+                   key);
+        NEO__TRY(neo__json_count(json, to));
+    }
+    NEO__CHECK(*first >= 0 && *second >= 0, NEO_ERR_FORMAT, "%s: %s: lacks \"%s\"", json->file,
+               name, *first < 0 ? keys[0] : keys[1]);
+    return NEO_OK;
+}
+static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *key,
+                                    neo__model_json *d) {
+    static const char *const cross[2] = {"layers", "rank"}, *const wukong[2] = {"layers", "hidden"};
+    if (strcmp(key, "neo_model") == 0) return neo__json_count(json, &d->version);
+    if (strcmp(key, "model") == 0) return neo__json_string(json, &d->name);
+    if (strcmp(key, "dim") == 0) return neo__json_count(json, &d->dim);
+    if (strcmp(key, "dtype") == 0) return neo__json_string(json, &d->dtype);
+    if (strcmp(key, "rows_dtype") == 0) return neo__json_string(json, &d->rows_dtype);
+    if (strcmp(key, "row_buckets") == 0) return neo__json_count(json, &d->row_buckets);
+    if (strcmp(key, "bottom") == 0) return neo__model_widths(json, &d->bottom);
+    if (strcmp(key, "top") == 0) return neo__model_widths(json, &d->top);
+    if (strcmp(key, "cross") == 0)
+        return neo__model_pair(json, key, cross, &d->cross_layers, &d->cross_rank);
+    if (strcmp(key, "wukong") == 0)
+        return neo__model_pair(json, key, wukong, &d->wukong_layers, &d->wukong_hidden);
+    if (strcmp(key, "schema") == 0 && !d->schema) return neo__schema_read(ctx, json, &d->schema);
+    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
+                    d->schema ? "there twice, or not known here" : "not known here");
+}
+/* All that the model of this name needs is there, and no more. */
+static neo_status neo__model_json_check(const char *file, neo__model_json *d) {
+    const struct { const char *name; int there, wanted; } parts[] = {
+        {"neo_model", d->version >= 0, 1}, {"model", d->name != NULL, 1}, {"dim", d->dim >= 0, 1},
+        {"dtype", d->dtype != NULL, 1}, {"rows_dtype", d->rows_dtype != NULL, 1},
+        {"row_buckets", d->row_buckets >= 0, 1}, {"bottom", d->bottom.count > 0, 1},
+        {"schema", d->schema != NULL, 1}, {"top", d->top.count > 0, d->kind ? d->kind->top : -1},
+        {"cross", d->cross_layers >= 0, d->kind ? d->kind->crosses : -1},
+        {"wukong", d->wukong_layers >= 0, d->kind ? d->kind->stacks : -1}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        NEO__CHECK(parts[i].there || parts[i].wanted <= 0, NEO_ERR_FORMAT, "%s: lacks \"%s\"", file,
+                   parts[i].name);
+        NEO__CHECK(!parts[i].there || parts[i].wanted, NEO_ERR_FORMAT,
+                   "%s: model \"%s\" has no \"%s\"", file, d->name, parts[i].name);
+    }
+    NEO__CHECK(d->version == NEO__MODEL_VERSION, NEO_ERR_UNSUPPORTED,
+               "%s: \"neo_model\" is %" PRId64 ", and this program reads %d", file, d->version,
+               (int)NEO__MODEL_VERSION);
+    NEO__CHECK(d->kind, NEO_ERR_UNSUPPORTED, "%s: model \"%.60s\" is not known here", file,
+               d->name);
+    NEO__CHECK(strcmp(d->dtype, "f32") == 0 || strcmp(d->dtype, "bf16") == 0, NEO_ERR_UNSUPPORTED,
+               "%s: dtype \"%.60s\" is neither f32 nor bf16", file, d->dtype);
+    NEO__CHECK(d->dim >= 1 && d->dim <= 65536, NEO_ERR_FORMAT,
+               "%s: dim %" PRId64 " is not in 1 .. 65,536", file, d->dim);
+    NEO__CHECK(d->row_buckets >= 1 && d->row_buckets <= 4096, NEO_ERR_FORMAT,
+               "%s: row_buckets %" PRId64 " is not in 1 .. 4,096", file, d->row_buckets);
+    return NEO_OK;
+}
+/* text is overwritten, and d points into it. On failure there is no schema. */
+static neo_status neo__model_json_read(neo_ctx *ctx, const char *file, char *text, size_t bytes,
+                                       neo__model_json *d) {
+    neo__json json = {text, bytes, 0, file, 0, 0};
+    char *key = NULL;
+    memset(d, 0, sizeof *d);
+    d->version = d->dim = d->row_buckets = -1;
+    d->cross_layers = d->cross_rank = d->wukong_layers = d->wukong_hidden = -1;
+    neo_status status = neo__json_open(&json, '{');
+    for (int i = 0; status == NEO_OK; i++) {
+        status = neo__json_member(&json, i, &key);
+        if (status == NEO_OK && !key) break;
+        /* a newer version is named before what it has that this one does not know */
+        if (status == NEO_OK && d->version > NEO__MODEL_VERSION) break;
+        if (status == NEO_OK) status = neo__model_member(ctx, &json, key, d);
+    }
+    if (status == NEO_OK && d->version > NEO__MODEL_VERSION)
+        status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"neo_model\" is %" PRId64
+                          ", and this program reads up to %d", file, d->version,
+                          (int)NEO__MODEL_VERSION);
+    if (status == NEO_OK) status = neo__json_end(&json);
+    for (int i = 0; d->name && i < NEO__MODEL_KINDS; i++)
+        if (strcmp(d->name, neo__model_kinds[i].name) == 0) d->kind = &neo__model_kinds[i];
+    if (status == NEO_OK) status = neo__model_json_check(file, d);
+    if (status != NEO_OK) neo_schema_destroy(d->schema), d->schema = NULL;
+    return status;
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-net
+
+   The dense layers, made of a description in a context: once to learn the names and shapes of their
+   weights, and for each scratch, bound to the model's weights.
+   ------------------------------------------------------------------------ */
+typedef struct neo__net {
+    neo_params *params;
+    neo_mlp *bottom, *top;
+    neo_cross *cross;
+    neo_wukong *wukong;
+} neo__net;
+
+static void neo__net_destroy(neo__net *net) {
+    neo_mlp_destroy(net->top);
+    neo_cross_destroy(net->cross);
+    neo_wukong_destroy(net->wukong);
+    neo_mlp_destroy(net->bottom);
+    neo_params_destroy(net->params);
+    memset(net, 0, sizeof *net);
+}
+/* Columns of what the top MLP or the layers before it take. */
+static int64_t neo__net_width(const neo__model_json *d) {
+    const int64_t features = neo_schema_feature_count(d->schema);
+    if (d->kind->meets == NEO__MEETS_DOTS) return neo_interact_width(d->dim, features, 0);
+    if (d->kind->meets == NEO__MEETS_BESIDE) return (features + 1) * d->dim;
+    return neo_schema_dense_count(d->schema) + features * (d->dim - 1);
+}
+/* Columns of a table. */
+static int64_t neo__net_row(const neo__model_json *d) {
+    const int64_t features = neo_schema_feature_count(d->schema);
+    return d->kind->meets == NEO__MEETS_AWARE ? features * d->dim + 1 : d->dim;
+}
+static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_json *d, int top,
+                               int64_t max_batch, neo_mlp **mlp) {
+    const neo__widths *widths = top ? &d->top : &d->bottom;
+    const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
+    const int32_t dense = neo_schema_dense_count(d->schema);
+    const int64_t in = top ? neo__net_width(d) : NEO__MAX(dense, 1);
+    const int64_t out = top || linear ? 1 : d->dim;
+    NEO__ZERO(neo_mlp_desc, desc);
+    desc.name = top ? "top" : d->kind->bottom;
+    desc.width_count = widths->count;
+    memcpy(desc.widths, widths->width, sizeof desc.widths);
+    desc.max_batch = max_batch;
+    desc.act = NEO_ACT_RELU;
+    desc.last_act = top || linear ? NEO_ACT_NONE : NEO_ACT_RELU;
+    desc.dtype = strcmp(d->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    NEO__CHECK(widths->count >= 2 && widths->width[0] == in &&
+                   widths->width[widths->count - 1] == out,
+               NEO_ERR_MISMATCH,
+               "neo_model_load: \"%s\" must begin with %" PRId64 " and end with %" PRId64,
+               top ? "top" : "bottom", in, out);
+    return neo_mlp_create(ctx, net->params, &desc, mlp);
+}
+static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *d, int64_t max_batch,
+                                  neo__net *net) {
+    const int64_t features = neo_schema_feature_count(d->schema);
+    memset(net, 0, sizeof *net);
+    NEO__CHECK(d->kind->meets < NEO__MEETS_MACHINE || features > 0, NEO_ERR_MISMATCH,
+               "neo_model_load: model %s without features", d->name);
+    neo_status status = neo_params_create_deferred(ctx, &net->params);
+    if (status == NEO_OK) status = neo__net_mlp(ctx, net, d, 0, max_batch, &net->bottom);
+    if (status == NEO_OK && d->kind->crosses) {
+        NEO__ZERO(neo_cross_desc, desc);
+        desc.name = "cross";
+        desc.width = neo__net_width(d);
+        desc.rank = d->cross_rank;
+        desc.layers = (int)NEO__MIN(d->cross_layers, (int64_t)1 << 20);
+        desc.max_batch = max_batch;
+        desc.dtype = strcmp(d->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+        status = neo_cross_create(ctx, net->params, &desc, &net->cross);
+    }
+    if (status == NEO_OK && d->kind->stacks) {
+        NEO__ZERO(neo_wukong_desc, desc);
+        desc.name = "wukong";
+        desc.features = features + 1;
+        desc.dim = d->dim;
+        desc.linear = (features + 1) / 2;
+        desc.hidden = d->wukong_hidden;
+        desc.layers = (int)NEO__MIN(d->wukong_layers, (int64_t)1 << 20);
+        desc.max_batch = max_batch;
+        desc.dtype = strcmp(d->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+        status = neo_wukong_create(ctx, net->params, &desc, &net->wukong);
+    }
+    if (status == NEO_OK && d->kind->top)
+        status = neo__net_mlp(ctx, net, d, 1, max_batch, &net->top);
+    if (status != NEO_OK) neo__net_destroy(net);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-model
+
+   A model owns a context, in which it was loaded. Its tensors are in blocks of memory, or in the
+   mapped file.
+   ------------------------------------------------------------------------ */
+typedef struct neo__held {
+    void *data;
+    size_t bytes;
+} neo__held;
+typedef struct neo__weight {
+    char *name;
+    neo_tensor t;
+} neo__weight;
+struct neo_model {
+    neo_ctx *ctx;
+    neo_ctx_desc ctx_desc; /* of scratches, but for the threads */
+    neo__arena arena;
+    neo__model_json json;
+    char *text; /* model.json as it was read */
+    int64_t step;
+    int32_t dense_count, feature_count, column_count;
+    char **columns;
+    neo__weight *dense; /* [dense_weights] */
+    int dense_weights;
+    neo_frozen *tables; /* [feature_count] */
+    char **table_names; /* "bags.<feature>" */
+    neo__held *held; /* [held_count] */
+    int held_count;
+    void *map;
+    size_t map_bytes;
+};
+
+/* Memory that the model keeps. held has room for it. */
+static neo_status neo__model_hold(neo_model *model, size_t bytes, void *pointer) {
+    void *data = neo_alloc(model->ctx, bytes);
+    memcpy(pointer, &data, sizeof data);
+    NEO__CHECK(data, NEO_ERR_MEMORY, "neo_model_load: no memory for %zu bytes", bytes);
+    model->held[model->held_count].data = data;
+    model->held[model->held_count++].bytes = bytes;
+    return NEO_OK;
+}
+NEO_API void neo_model_free(neo_model *model) {
+    if (!model) return;
+    neo_ctx *ctx = model->ctx;
+    neo_schema_destroy(model->json.schema);
+    for (int i = 0; i < model->held_count; i++)
+        neo_free(ctx, model->held[i].data, model->held[i].bytes);
+#if !defined(_WIN32)
+    if (model->map) (void)munmap(model->map, model->map_bytes);
+#endif
+    neo__arena_free(&model->arena);
+    neo_free(ctx, model, sizeof *model);
+    neo_ctx_destroy(ctx);
+}
+static char *neo__model_text(neo_model *model, const char *format, ...) NEO__PRINTF(2, 3);
+static char *neo__model_text(neo_model *model, const char *format, ...) {
+    char text[1200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return neo__arena_text(&model->arena, text, strlen(text));
+}
+
+/* The names that JSON has for the columns of a sample. */
+static neo_status neo__model_columns(neo_model *model) {
+    const neo_schema *schema = model->json.schema;
+    const int delimited = schema->format == NEO_FORMAT_DELIMITED;
+    const int32_t count = delimited ? schema->column_count
+                                    : model->dense_count + model->feature_count;
+    NEO__TRY(NEO__ARENA(&model->arena, model->columns, count + 1));
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t f = i - model->dense_count;
+        if (delimited && schema->columns[i].is_label) continue;
+        if (delimited) model->columns[i] = neo__model_text(model, "%s", schema->columns[i].name);
+        else if (f >= 0) model->columns[i] = neo__model_text(model, "%s", schema->feature_names[f]);
+        else if (schema->format == NEO_FORMAT_CRITEO)
+            model->columns[i] = neo__model_text(model, "I%d", (int)i + 1);
+        else model->columns[i] = neo__model_text(model, "dense_%d", (int)i);
+        if (!model->columns[i]) return neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
+    }
+    model->column_count = count;
+    return NEO_OK;
+}
+static neo_row_bits neo__row_bits_of(const char *name) {
+    for (int i = NEO_ROWS_F32; i <= NEO_ROWS_I8; i++)
+        if (strcmp(name, neo__row_kinds[i].name) == 0) return (neo_row_bits)i;
+    return NEO_ROWS_TRAINED;
+}
+/* Lists for the tensors that there will be, and the names and shapes of the dense ones. */
+static neo_status neo__model_lists(neo_model *model) {
+    neo__net net;
+    NEO__TRY(neo__model_columns(model));
+    NEO__TRY(neo__net_create(model->ctx, &model->json, 1, &net));
+    const int count = model->dense_weights = neo_params_count(net.params);
+    const int32_t tables = model->feature_count;
+    neo_status status = NEO__ARENA(&model->arena, model->dense, count);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->tables, tables);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->table_names, tables);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 2 * tables + 2);
+    size_t bytes = 0;
+    for (int i = 0; status == NEO_OK && i < count; i++) {
+        const neo_param *param = neo_params_at(net.params, i);
+        model->dense[i].t = param->value;
+        model->dense[i].name = neo__model_text(model, "%s", param->name);
+        bytes += ((size_t)neo_tensor_count(param->value) * sizeof(float) + 63) & ~(size_t)63;
+        if (!model->dense[i].name) status = neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
+    }
+    neo__net_destroy(&net);
+    char *at = NULL;
+    if (status == NEO_OK) status = neo__model_hold(model, bytes, &at);
+    for (int i = 0; status == NEO_OK && i < count; i++) {
+        neo_tensor *t = &model->dense[i].t;
+        t->data = at, t->absent = NULL;
+        at += ((size_t)neo_tensor_count(*t) * sizeof(float) + 63) & ~(size_t)63;
+    }
+    for (int32_t t = 0; status == NEO_OK && t < tables; t++) {
+        neo_frozen *table = &model->tables[t];
+        table->rows = model->json.schema->rows[t];
+        table->dim = neo__net_row(&model->json);
+        table->row_buckets = (int32_t)model->json.row_buckets;
+        model->table_names[t] = neo__model_text(model, "bags.%s",
+                                                model->json.schema->feature_names[t]);
+        if (!model->table_names[t]) status = neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
+    }
+    return status;
+}
+/* The memory of a table of these bits, and its tensors. */
+static neo_status neo__model_table(neo_model *model, int32_t t, neo_row_bits bits) {
+    neo_frozen *table = &model->tables[t];
+    const size_t row = neo_frozen_row_bytes(bits, table->dim);
+    table->bits = bits;
+    NEO__TRY(neo__model_hold(model, neo__size_mul(row, (size_t)table->rows), &table->codes));
+    if (bits < NEO_ROWS_I8) return NEO_OK;
+    return neo__model_hold(model, neo__size_mul(8, (size_t)table->rows), &table->scale);
+}
+static neo_tensor neo__frozen_codes(const neo_frozen *table) {
+    const int packed = table->bits >= NEO_ROWS_I4;
+    const int64_t row = (int64_t)neo_frozen_row_bytes(table->bits, table->dim);
+    return neo_tensor_2d((void *)(uintptr_t)table->codes, neo__row_kinds[table->bits].dtype,
+                         table->rows, packed ? row : table->dim);
+}
+static neo_tensor neo__frozen_scale(const neo_frozen *table) {
+    return neo_tensor_2d((void *)(uintptr_t)table->scale, NEO_F32, table->rows, 2);
+}
+
+/* ---- from a checkpoint ---- */
+static neo_status neo__model_add(neo_model *model, neo_state *state) {
+    char name[1280];
+    neo_status status = neo_state_add_schema(state, model->json.schema);
+    for (int i = 0; status == NEO_OK && i < model->dense_weights; i++)
+        status = neo_state_add(state, NEO_STATE_WEIGHT, model->dense[i].name, model->dense[i].t);
+    for (int32_t t = 0; status == NEO_OK && t < model->feature_count; t++) {
+        const neo_frozen *table = &model->tables[t];
+        snprintf(name, sizeof name, "%s.weight", model->table_names[t]);
+        status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_codes(table));
+        snprintf(name, sizeof name, "%s.scale", model->table_names[t]);
+        if (status == NEO_OK && table->scale)
+            status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_scale(table));
+    }
+    return status;
+}
+/* Rows of table t as f32, `count` from `first` on. */
+static void neo__frozen_floats(const neo_ctx *ctx, const neo_frozen *table, int64_t first,
+                               int64_t count, float *to) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t ends[2] = {0, 1}, id = first + i;
+        neo__frozen_look(ctx, table, ends, 1, &id, NULL, to + i * table->dim, table->dim);
+    }
+}
+/* Table t with rows of other bits; those as trained are given back. */
+static neo_status neo__model_narrow(neo_model *model, int32_t t, neo_row_bits bits) {
+    enum { PIECE = 64 };
+    const neo_frozen from = model->tables[t];
+    const int32_t buckets = from.row_buckets;
+    neo_frozen *to = &model->tables[t];
+    float *rows = (float *)neo_alloc(model->ctx, (size_t)(PIECE * from.dim) * sizeof(float));
+    neo_status status = rows ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
+    to->codes = NULL, to->scale = NULL;
+    if (status == NEO_OK) status = neo__model_table(model, t, bits);
+    to->row_buckets = bits >= NEO_ROWS_I4 ? 1 : buckets;
+    const size_t row = neo_frozen_row_bytes(bits, to->dim);
+    for (int64_t r = 0; status == NEO_OK && r < from.rows; r += PIECE) {
+        const int64_t n = NEO__MIN((int64_t)PIECE, from.rows - r);
+        neo__frozen_floats(model->ctx, &from, r, n, rows);
+        status = neo_frozen_encode(bits, n, from.dim, rows,
+                                   (char *)(uintptr_t)to->codes + (size_t)r * row,
+                                   to->scale ? (float *)(uintptr_t)to->scale + 2 * r : NULL);
+    }
+    neo_free(model->ctx, rows, (size_t)(PIECE * from.dim) * sizeof(float));
+    for (int i = 0; i < model->held_count; i++) {
+        neo__held *held = &model->held[i];
+        if (!held->data || (held->data != from.codes && held->data != (const void *)from.scale))
+            continue;
+        neo_free(model->ctx, held->data, held->bytes);
+        *held = model->held[--model->held_count];
+        i--;
+    }
+    return status;
+}
+static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
+                                  neo_load_desc *load) {
+    const neo_row_bits trained = neo__row_bits_of(model->json.rows_dtype);
+    neo_state *state = NULL;
+    NEO__CHECK(trained, NEO_ERR_UNSUPPORTED, "%s: model.json: rows_dtype \"%.60s\" is not f32, "
+               "f16, bf16 or i8", desc->dir, model->json.rows_dtype);
+    for (int32_t t = 0; t < model->feature_count; t++)
+        NEO__TRY(neo__model_table(model, t, trained));
+    NEO__TRY(neo_state_create(model->ctx, &state));
+    neo_status status = neo__model_add(model, state);
+    if (status == NEO_OK) status = neo_load(model->ctx, load, state, NULL);
+    neo_state_destroy(state);
+    for (int32_t t = 0; status == NEO_OK && desc->rows && t < model->feature_count; t++)
+        if (desc->rows != trained) status = neo__model_narrow(model, t, desc->rows);
+    return status;
+}
+/* Dictionaries say how many rows tables have. */
+static neo_status neo__model_words(neo_model *model, neo_load_desc *load) {
+    neo_state *state = NULL;
+    if (neo_schema_is_fitted(model->json.schema)) return NEO_OK;
+    NEO__TRY(neo_state_create(model->ctx, &state));
+    neo_status status = neo_state_add_schema(state, model->json.schema);
+    load->schema_only = 1;
+    if (status == NEO_OK) status = neo_load(model->ctx, load, state, NULL);
+    load->schema_only = 0;
+    neo_state_destroy(state);
+    return status;
+}
+/* The description in `text`, of which a copy is kept as it is. */
+static neo_status neo__model_describe(neo_model *model, const char *file, const char *text,
+                                      size_t bytes) {
+    char *parsed = neo__arena_text(&model->arena, text, bytes);
+    model->text = neo__arena_text(&model->arena, text, bytes);
+    NEO__CHECK(parsed && model->text, NEO_ERR_MEMORY, "neo_model_load: no memory");
+    NEO__TRY(neo__model_json_read(model->ctx, file, parsed, bytes, &model->json));
+    model->dense_count = neo_schema_dense_count(model->json.schema);
+    model->feature_count = neo_schema_feature_count(model->json.schema);
+    model->json.schema->header = 0; /* lines come with all columns in order */
+    return NEO_OK;
+}
+static neo_status neo__model_from_dir(neo_model *model, const neo_model_desc *desc) {
+    char dir[NEO__PATH_BYTES], path[NEO__PATH_BYTES], *text = NULL;
+    neo__ckpt_search search;
+    neo__path_kind kind;
+    int64_t bytes = 0;
+    NEO__ZERO(neo_load_desc, load);
+    NEO__TRY(neo__ckpt_find(desc->dir, desc->step, &search));
+    model->step = search.found;
+    NEO__TRY(neo__ckpt_path(dir, desc->dir, search.found, search.suffix));
+    NEO__TRY(neo__path_join(path, dir, NEO__CKPT_MODEL));
+    NEO__TRY(neo__path_look(path, &kind));
+    NEO__CHECK(kind != NEO__PATH_NONE, NEO_ERR_NOT_FOUND,
+               "%s: is not there: an older program saved this checkpoint, or one that does not "
+               "describe its model", path);
+    NEO__TRY(neo__file_load(&model->arena, path, NEO__MODEL_JSON_BYTES, &text, &bytes));
+    NEO__CHECK(text, NEO_ERR_FORMAT, "%s: no description of a model", path);
+    NEO__TRY(neo__model_describe(model, path, text, (size_t)bytes));
+    load.dir = desc->dir;
+    load.step = search.found;
+    load.weights_only = 1;
+    NEO__TRY(neo__model_words(model, &load));
+    NEO__TRY(neo__model_lists(model));
+    return neo__model_read(model, desc, &load);
+}
+
+/* ---- from a file ---- */
+static neo_status neo__model_map(neo_model *model, const neo_safetensors *file) {
+    model->map_bytes = (size_t)(file->data_offset + file->data_bytes);
+#if defined(_WIN32)
+    char *data = NULL;
+    NEO__TRY(neo__model_hold(model, model->map_bytes, &data));
+    NEO__TRY(neo__file_read_at(&file->file, 0, data, model->map_bytes));
+    model->map = data;
+#else
+    void *map = mmap(NULL, model->map_bytes, PROT_READ, MAP_SHARED, file->file.fd, 0);
+    if (map == MAP_FAILED) return neo__file_fail(file->path, "map");
+    model->map = map;
+#endif
+    return NEO_OK;
+}
+static neo_status neo__model_take(neo_model *model, const neo_safetensors *file, const char *name,
+                                  const char *suffix, neo_tensor want, const void *pointer) {
+    char whole[1280], a[96], b[96];
+    neo_tensor info;
+    snprintf(whole, sizeof whole, "%s%s", name, suffix);
+    const int index = neo_safetensors_find(file, whole);
+    NEO__CHECK(index >= 0, NEO_ERR_MISMATCH, "%s: has no tensor %s", file->path, whole);
+    NEO__TRY(neo_safetensors_info(file, index, &info));
+    NEO__CHECK(info.dtype == want.dtype && neo__shapes_equal(&info, &want), NEO_ERR_MISMATCH,
+               "%s: tensor %s is %s %s, expected %s %s", file->path, whole,
+               neo_dtype_name(info.dtype), neo__shape_text(&info, a), neo_dtype_name(want.dtype),
+               neo__shape_text(&want, b));
+    const char *at = (const char *)model->map + file->data_offset + file->tensors[index].begin;
+    NEO__CHECK((uintptr_t)at % neo_dtype_size(want.dtype) == 0, NEO_ERR_MISMATCH,
+               "%s: tensor %s is not aligned", file->path, whole);
+    memcpy((void *)(uintptr_t)pointer, &at, sizeof at);
+    return NEO_OK;
+}
+static neo_status neo__model_take_all(neo_model *model, neo_safetensors *file) {
+    const char *rows = neo_safetensors_metadata(file, "rows");
+    int bits = 0;
+    while (rows && bits <= NEO_ROWS_I2 && strcmp(rows, neo__row_kinds[bits].name)) bits++;
+    NEO__CHECK(rows && bits >= NEO_ROWS_F32 && bits <= NEO_ROWS_I2, NEO_ERR_UNSUPPORTED,
+               "%s: rows \"%.60s\" are not known here", file->path, rows ? rows : "");
+    NEO__TRY(neo__model_map(model, file));
+    for (int i = 0; i < model->dense_weights; i++) {
+        const int index = neo_safetensors_find(file, model->dense[i].name);
+        NEO__CHECK(index >= 0, NEO_ERR_MISMATCH, "%s: has no tensor %s", file->path,
+                   model->dense[i].name);
+        NEO__TRY(neo_safetensors_read(file, index, model->dense[i].t));
+    }
+    for (int32_t t = 0; t < model->feature_count; t++) {
+        neo_frozen *table = &model->tables[t];
+        table->bits = (neo_row_bits)bits;
+        if (bits >= NEO_ROWS_I4) table->row_buckets = 1;
+        NEO__TRY(neo__model_take(model, file, model->table_names[t], ".weight",
+                                 neo__frozen_codes(table), &table->codes));
+        if (bits >= NEO_ROWS_I8)
+            NEO__TRY(neo__model_take(model, file, model->table_names[t], ".scale",
+                                     neo__frozen_scale(table), &table->scale));
+    }
+    return NEO_OK;
+}
+static neo_status neo__model_file_words(neo_model *model, neo_safetensors *file) {
+    neo_schema *schema = model->json.schema;
+    neo_tensor words;
+    void *built = NULL, *data = NULL;
+    if (neo_schema_is_fitted(schema)) return NEO_OK;
+    const int index = neo_safetensors_find(file, NEO__SCHEMA_NAME);
+    NEO__CHECK(index >= 0, NEO_ERR_MISMATCH, "%s: has no tensor %s", file->path, NEO__SCHEMA_NAME);
+    NEO__TRY(neo_safetensors_info(file, index, &words));
+    NEO__TRY(neo__arena_take(&model->arena, &data, (size_t)words.shape[0]));
+    words.data = data;
+    NEO__TRY(neo_safetensors_read(file, index, words));
+    NEO__TRY(neo__schema_load(schema, data, (size_t)words.shape[0], &built));
+    neo__schema_install(schema, built, 1);
+    return NEO_OK;
+}
+static neo_status neo__model_from_file(neo_model *model, const neo_model_desc *desc) {
+    neo_safetensors *file = NULL;
+    NEO__TRY(neo_safetensors_open(model->ctx, desc->path, &file));
+    const char *text = neo_safetensors_metadata(file, NEO__CKPT_MODEL);
+    const char *step = neo_safetensors_metadata(file, "step");
+    neo_status status = text ? neo__model_describe(model, desc->path, text, strlen(text))
+                             : neo_fail(NEO_ERR_NOT_FOUND, "%s: has no %s in its metadata",
+                                        desc->path, NEO__CKPT_MODEL);
+    for (; step && *step >= '0' && *step <= '9' && model->step < NEO__CKPT_MAX_STEP; step++)
+        model->step = model->step * 10 + (*step - '0');
+    if (status == NEO_OK) status = neo__model_file_words(model, file);
+    if (status == NEO_OK) status = neo__model_lists(model);
+    if (status == NEO_OK) status = neo__model_take_all(model, file);
+    neo_safetensors_close(file);
+    return status;
+}
+
+NEO_API neo_status neo_model_load(const neo_model_desc *desc, neo_model **out) {
+    NEO__CHECK(desc && out, NEO_ERR_ARG, "neo_model_load: an argument is NULL");
+    *out = NULL;
+    NEO__CHECK(!desc->dir != !desc->path, NEO_ERR_ARG,
+               "neo_model_load: give either dir or path");
+    NEO__CHECK(desc->rows >= NEO_ROWS_TRAINED && desc->rows <= NEO_ROWS_I2 &&
+                   (desc->dir || !desc->rows) && !desc->ctx.device,
+               NEO_ERR_ARG, "neo_model_load: desc.rows is out of range or not for a file, or there "
+               "is a device");
+    neo_ctx *ctx = NULL;
+    NEO__TRY(neo_ctx_create(&desc->ctx, &ctx));
+    neo_model *model = (neo_model *)neo__alloc_zero(ctx, sizeof *model);
+    if (!model) {
+        neo_ctx_destroy(ctx);
+        return neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
+    }
+    model->ctx = model->arena.ctx = ctx;
+    model->arena.function = "neo_model_load";
+    model->ctx_desc = desc->ctx;
+    memset(&model->ctx_desc.executor, 0, sizeof model->ctx_desc.executor);
+    neo_status status = desc->dir ? neo__model_from_dir(model, desc)
+                                  : neo__model_from_file(model, desc);
+    if (status == NEO_OK) {
+        *out = model;
+        return NEO_OK;
+    }
+    neo__kept_error error = neo__error_keep(status);
+    neo_model_free(model);
+    return neo__error_restore(&error);
+}
+NEO_API neo_model_info neo_model_get_info(const neo_model *model) {
+    NEO__ZERO(neo_model_info, info);
+    info.kind = model->json.name;
+    info.step = model->step;
+    info.dense_count = model->dense_count;
+    info.feature_count = model->feature_count;
+    info.column_count = model->column_count;
+    info.outputs = 1;
+    info.weighted = neo_schema_is_weighted(model->json.schema);
+    for (int i = 0; i < model->dense_weights; i++)
+        info.weight_bytes += (int64_t)neo_tensor_bytes(model->dense[i].t);
+    for (int32_t t = 0; t < model->feature_count; t++) {
+        const neo_frozen *table = &model->tables[t];
+        const size_t row = neo_frozen_row_bytes(table->bits, table->dim) + (table->scale ? 8 : 0);
+        info.weight_bytes += (int64_t)row * table->rows;
+    }
+    return info;
+}
+NEO_API const char *neo_model_column(const neo_model *model, int32_t index) {
+    return index >= 0 && index < model->column_count ? model->columns[index] : NULL;
+}
+NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature) {
+    return neo_schema_feature(model->json.schema, feature);
+}
+NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t feature) {
+    return feature >= 0 && feature < model->feature_count ? &model->tables[feature] : NULL;
+}
+
+#if !defined(NEO_INFERENCE)
+/* The tensors of the file, with a name each; *count of them. lists have room. */
+static neo_status neo__model_list(const neo_model *model, neo__arena *arena, const char **names,
+                                  neo_tensor *tensors, int *count) {
+    const size_t words = model->json.schema->dict_count ? neo__schema_save_size(model->json.schema)
+                                                        : 0;
+    char *name, *data;
+    int n = 0;
+    for (int i = 0; i < model->dense_weights; i++)
+        names[n] = model->dense[i].name, tensors[n++] = model->dense[i].t;
+    for (int32_t t = 0; t < model->feature_count; t++) {
+        const neo_frozen *table = &model->tables[t];
+        for (int scale = 0; scale <= (table->scale != NULL); scale++) {
+            const size_t bytes = strlen(model->table_names[t]) + 8;
+            NEO__TRY(NEO__ARENA(arena, name, bytes));
+            snprintf(name, bytes, "%s.%s", model->table_names[t], scale ? "scale" : "weight");
+            names[n] = name;
+            tensors[n++] = scale ? neo__frozen_scale(table) : neo__frozen_codes(table);
+        }
+    }
+    if (words) {
+        NEO__TRY(NEO__ARENA(arena, data, words));
+        NEO__TRY(neo__schema_save(model->json.schema, data));
+        names[n] = NEO__SCHEMA_NAME;
+        tensors[n++] = neo_tensor_1d(data, NEO_U8, (int64_t)words);
+    }
+    *count = n;
+    return NEO_OK;
+}
+NEO_API neo_status neo_model_write(const neo_model *model, const char *path) {
+    NEO__CHECK(model && path && path[0], NEO_ERR_ARG, "neo_model_write: an argument is NULL");
+    NEO__ZERO(neo_ctx_desc, alone);
+    neo_ctx *ctx = NULL;
+    char step[32];
+    alone = model->ctx_desc;
+    alone.threads = 1;
+    NEO__TRY(neo_ctx_create(&alone, &ctx));
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_model_write"};
+    const int room = model->dense_weights + 2 * model->feature_count + 1;
+    const char **names = NULL;
+    neo_tensor *tensors = NULL;
+    int count = 0;
+    const int bits = model->feature_count ? (int)model->tables[0].bits : (int)NEO_ROWS_F32;
+    snprintf(step, sizeof step, "%" PRId64, model->step);
+    const char *const metadata[] = {NEO__CKPT_MODEL, model->text, "rows", neo__row_kinds[bits].name,
+                                    "step", step};
+    neo_status status = NEO__ARENA(&arena, names, room);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, tensors, room);
+    if (status == NEO_OK) status = neo__model_list(model, &arena, names, tensors, &count);
+    if (status == NEO_OK)
+        status = neo_safetensors_write(ctx, path, names, tensors, count, metadata, 3);
+    neo__kept_error error = neo__error_keep(status);
+    neo__arena_free(&arena);
+    neo_ctx_destroy(ctx);
+    return neo__error_restore(&error);
+}
+#endif
+
+/* ---------------------------------------------------------------------------
+   >>impl-scratch
+
+   Samples are kept one behind the other: dense numbers, and of each (sample, feature) the end of
+   its ids. A prediction turns them around, feature by feature; of a single sample both orders are
+   one. Text goes through the parser of its format, one line at a time; JSON becomes the fields of a
+   line by their names.
+   ------------------------------------------------------------------------ */
+struct neo_scratch {
+    const neo_model *model;
+    neo_ctx *ctx;
+    neo_schema *schema; /* the model's, which is only read */
+    neo__net net;
+    neo_scratch_desc desc;
+    int64_t count;
+    char *memory; /* of all that follows */
+    size_t memory_bytes;
+    float *dense;    /* [max_batch][dense_count, at least 1] */
+    int64_t *ends;   /* [max_batch features + 1] of ids: of sample b, feature t at b features + t */
+    int64_t *ids;    /* [max_ids] */
+    float *weights;  /* [max_ids] of them, if the model has any */
+    int64_t *turned_ends, *turned_ids; /* feature by feature */
+    float *turned_weights;
+    float *x, *e, *z, *crossed, *wide, *logit;
+    neo__block block; /* of one line */
+    char *joined;     /* [NEO__LINE_BYTES + 1]: the words of a list */
+};
+
+/* Cuts the memory; what the model has not is left out. */
+static void neo__scratch_layout(neo_scratch *s, neo__carve *carve) {
+    const neo__model_json *d = &s->model->json;
+    const neo_schema *schema = s->schema;
+    const int64_t n = s->desc.max_batch, features = s->model->feature_count;
+    const int64_t width = neo__net_width(d), pooled = features * neo__net_row(d);
+    const int beside = d->kind->meets == NEO__MEETS_BESIDE;
+    const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
+    const int svm = neo__schema_is_svm(schema), weighted = schema->weighted;
+    NEO__CARVE(carve, s->dense, n * NEO__MAX(s->model->dense_count, 1));
+    NEO__CARVE(carve, s->ends, n * features + 1);
+    NEO__CARVE(carve, s->ids, s->desc.max_ids);
+    NEO__CARVE(carve, s->turned_ends, n * features + 1);
+    NEO__CARVE(carve, s->turned_ids, s->desc.max_ids);
+    if (weighted) NEO__CARVE(carve, s->weights, s->desc.max_ids);
+    if (weighted) NEO__CARVE(carve, s->turned_weights, s->desc.max_ids);
+    if (d->kind->top) NEO__CARVE(carve, s->z, n * width);
+    if (beside) NEO__CARVE(carve, s->crossed, n * width);
+    if (!beside) NEO__CARVE(carve, s->x, n * (linear ? 1 : d->dim));
+    if (!beside) NEO__CARVE(carve, s->e, n * pooled);
+    if (linear) NEO__CARVE(carve, s->wide, n);
+    NEO__CARVE(carve, s->logit, n);
+    /* a parser's buffers, of one line */
+    s->block.capacity = 1;
+    s->block.id_capacity = !schema->multi ? 0 : features + NEO__CHUNK_BYTES;
+    NEO__CARVE(carve, s->block.raw, NEO__LINE_BYTES + 1 + NEO__BLOCK_PAD);
+    NEO__CARVE(carve, s->joined, NEO__LINE_BYTES + 1);
+    NEO__CARVE(carve, s->block.records, schema->record_bytes);
+    NEO__CARVE(carve, s->block.ids, s->block.id_capacity);
+    if (weighted) NEO__CARVE(carve, s->block.weights, s->block.id_capacity);
+    NEO__CARVE(carve, s->block.fields, NEO__MAX(schema->column_count, s->model->column_count));
+    if (svm) NEO__CARVE(carve, s->block.pairs, NEO__SVM_PAIRS);
+}
+static neo_status neo__scratch_memory(neo_scratch *s) {
+    neo__carve carve = {NULL, 0};
+    neo__scratch_layout(s, &carve);
+    s->memory_bytes = carve.at;
+    s->memory = (char *)neo__alloc_for(s->ctx, s->memory_bytes, "neo_scratch_create");
+    if (!s->memory) return NEO_ERR_MEMORY;
+    carve.block = s->memory;
+    carve.at = 0;
+    neo__scratch_layout(s, &carve);
+    s->ends[0] = s->turned_ends[0] = 0;
+    return NEO_OK;
+}
+NEO_API void neo_scratch_destroy(neo_scratch *s) {
+    if (!s) return;
+    neo_ctx *ctx = s->ctx;
+    neo__net_destroy(&s->net);
+    neo_free(ctx, s->memory, s->memory_bytes);
+    neo_free(ctx, s, sizeof *s);
+    neo_ctx_destroy(ctx);
+}
+NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_desc *desc,
+                                      neo_scratch **out) {
+    NEO__CHECK(model && out, NEO_ERR_ARG, "neo_scratch_create: an argument is NULL");
+    *out = NULL;
+    NEO__ZERO(neo_scratch_desc, d);
+    if (desc) d = *desc;
+    if (d.max_batch == 0) d.max_batch = 1;
+    if (d.threads == 0) d.threads = 1;
+    const int64_t most = INT64_C(1) << 20;
+    NEO__CHECK(d.max_batch > 0 && d.max_batch <= most && d.threads > 0 && d.max_ids >= 0 &&
+                   d.max_ids <= INT64_C(1) << 40,
+               NEO_ERR_ARG, "neo_scratch_create: a number is out of range");
+    const int64_t bags = d.max_batch * model->feature_count;
+    if (d.max_ids == 0)
+        d.max_ids = !model->json.schema->multi ? bags : NEO__MAX(NEO__MIN(64 * bags, most), bags);
+    d.max_ids = NEO__MAX(d.max_ids, 1);
+    neo_ctx_desc of_ctx = model->ctx_desc;
+    of_ctx.threads = d.threads;
+    neo_ctx *ctx = NULL;
+    NEO__TRY(neo_ctx_create(&of_ctx, &ctx));
+    neo_scratch *s = (neo_scratch *)neo__alloc_zero(ctx, sizeof *s);
+    if (!s) {
+        neo_ctx_destroy(ctx);
+        return neo_fail(NEO_ERR_MEMORY, "neo_scratch_create: no memory");
+    }
+    s->ctx = ctx;
+    s->model = model;
+    s->schema = model->json.schema;
+    s->desc = d;
+    neo_status status = neo__scratch_memory(s);
+    if (status == NEO_OK) status = neo__net_create(ctx, &model->json, d.max_batch, &s->net);
+    for (int i = 0; status == NEO_OK && i < model->dense_weights; i++)
+        status = neo_params_bind(s->net.params, i, model->dense[i].t.data, NULL, "it is frozen");
+    if (status == NEO_OK) {
+        *out = s;
+        return NEO_OK;
+    }
+    neo__kept_error error = neo__error_keep(status);
+    neo_scratch_destroy(s);
+    return neo__error_restore(&error);
+}
+NEO_API void neo_scratch_clear(neo_scratch *s) { s->count = 0; }
+NEO_API int64_t neo_scratch_count(const neo_scratch *s) { return s->count; }
+
+NEO__HOT_BEGIN
+/* ---- samples ---- */
+
+/* Room for one more sample of so many ids. */
+static neo_status neo__scratch_room(const neo_scratch *s, int64_t ids) {
+    const int64_t used = s->ends[s->count * s->model->feature_count];
+    NEO__CHECK(s->count < s->desc.max_batch, NEO_ERR_CAPACITY,
+               "neo_scratch_add: max_batch is %" PRId64, s->desc.max_batch);
+    NEO__CHECK(ids <= s->desc.max_ids - used, NEO_ERR_CAPACITY,
+               "neo_scratch_add: max_ids is %" PRId64 ", this batch has %" PRId64, s->desc.max_ids,
+               used + ids);
+    return NEO_OK;
+}
+/* The sample of a parsed record. */
+static neo_status neo__scratch_take(neo_scratch *s, float *record) {
+    const neo_schema *schema = s->schema;
+    const int32_t features = s->model->feature_count, dense = s->model->dense_count;
+    const int64_t *from = neo__record_ids(schema, record);
+    int64_t *end = s->ends + s->count * features, at = *end;
+    const int64_t start = schema->multi ? from[0] : 0;
+    const int64_t count = !schema->multi ? features : features ? from[features] : 0;
+    NEO__TRY(neo__scratch_room(s, count));
+    if (dense) memcpy(s->dense + s->count * dense, record + 1, (size_t)dense * sizeof(float));
+    else s->dense[s->count] = 1.0f;
+    for (int32_t t = 0; t < features; t++) end[t + 1] = at + (schema->multi ? from[1 + t] : t + 1);
+    if (count)
+        memcpy(s->ids + at, schema->multi ? s->block.ids + start : from,
+               (size_t)count * sizeof(int64_t));
+    if (schema->weighted && count)
+        memcpy(s->weights + at, s->block.weights + start, (size_t)count * sizeof(float));
+    s->count++;
+    return NEO_OK;
+}
+static void neo__scratch_block(neo_scratch *s) {
+    neo__block *b = &s->block;
+    b->id_count = b->positive = 0;
+    b->negative.count = 0;
+    b->offset = b->lines = 1; /* not the first line of a file */
+    b->issue_count = NEO__BLOCK_ISSUES;
+}
+static neo_status neo__scratch_issue(const neo__issue *issue) {
+    if (issue->column > 0)
+        return neo_fail(issue->status, "column %" PRId64 ": %s", issue->column, issue->text);
+    return neo_fail(issue->status, "%s", issue->text);
+}
+/* The line of `bytes` bytes in the block, whose last is \n. */
+static neo_status neo__scratch_parse(neo_scratch *s, size_t bytes) {
+    neo__block *block = &s->block;
+    neo__parsed line;
+    NEO__ZERO(neo__parse_options, options);
+    options.unlabeled = 1;
+    line.record = (float *)(void *)block->records;
+    line.sample = 0;
+    line.fit = NEO_OK;
+    block->raw_bytes = bytes;
+    neo__scratch_block(s);
+    memset(block->raw + bytes, 0, NEO__BLOCK_PAD);
+    neo__fp_state fp = neo__fp_enter();
+    (void)neo__format_of(s->schema)->line(s->schema, &options, block, block->raw, &line);
+    neo__fp_leave(fp);
+    if (line.sample == 0) return neo__scratch_issue(&line.issue);
+    NEO__CHECK(line.sample > 0, NEO_ERR_FORMAT, "the line holds no sample");
+    return neo__scratch_take(s, line.record);
+}
+NEO_API neo_status neo_scratch_add_line(neo_scratch *s, const char *line, size_t bytes) {
+    NEO__CHECK(s && line, NEO_ERR_ARG, "neo_scratch_add_line: an argument is NULL");
+    NEO__CHECK(neo__format_of(s->schema)->line, NEO_ERR_UNSUPPORTED,
+               "neo_scratch_add_line: format %s has no lines",
+               neo__format_names[s->schema->format]);
+    while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r')) bytes--;
+    NEO__CHECK(bytes > 0 && bytes <= NEO__LINE_BYTES, NEO_ERR_FORMAT,
+               "the line has %zu bytes, not 1 .. %d", bytes, (int)NEO__LINE_BYTES);
+    const char *stop = (const char *)memchr(line, '\n', bytes);
+    NEO__CHECK(!stop, NEO_ERR_FORMAT, "column %zu: a second line", (size_t)(stop - line) + 1);
+    memcpy(s->block.raw, line, bytes);
+    s->block.raw[bytes] = '\n';
+    return neo__scratch_parse(s, bytes + 1);
+}
+NEO_API neo_status neo_scratch_add(neo_scratch *s, const float *dense, const int64_t *ids,
+                                   const int32_t *counts, const float *weights) {
+    NEO__CHECK(s && (ids || !s->model->feature_count), NEO_ERR_ARG,
+               "neo_scratch_add: an argument is NULL");
+    const int32_t features = s->model->feature_count, numbers = s->model->dense_count;
+    int64_t total = 0;
+    for (int32_t t = 0; t < features; t++) {
+        const int64_t count = counts ? counts[t] : 1;
+        NEO__CHECK(count >= 0, NEO_ERR_ARG, "neo_scratch_add: counts[%d] is below 0", (int)t);
+        total += count;
+    }
+    NEO__TRY(neo__scratch_room(s, total));
+    int64_t *end = s->ends + s->count * features, at = *end, k = 0;
+    for (int32_t t = 0; t < features; t++) {
+        for (int64_t stop = k + (counts ? counts[t] : 1); k < stop; k++) {
+            NEO__CHECK((uint64_t)ids[k] < (uint64_t)s->schema->rows[t], NEO_ERR_RANGE,
+                       "neo_scratch_add: %s: id %" PRId64 " is not in [0, %" PRId64 ")",
+                       s->schema->feature_names[t], ids[k], s->schema->rows[t]);
+            s->ids[at + k] = ids[k];
+            if (s->weights) s->weights[at + k] = weights ? weights[k] : 1.0f;
+        }
+        end[t + 1] = at + k;
+    }
+    float *to = s->dense + s->count * NEO__MAX(numbers, 1);
+    for (int32_t i = 0; i < NEO__MAX(numbers, 1); i++)
+        to[i] = !numbers ? 1.0f : dense ? dense[i] : 0.0f;
+    s->count++;
+    return NEO_OK;
+}
+
+/* ---- JSON ---- */
+
+/* The text of a string or number, null as missing; for a list also an array of them, joined. */
+static neo_status neo__json_field(neo_scratch *s, neo__json *json, const neo__op *list,
+                                  size_t *joined, neo__text *out) {
+    const int c = neo__json_peek(json);
+    char *string = NULL;
+    const char *number = NULL;
+    size_t bytes = 0;
+    int integer = 0, more = 1;
+    if (c == '"') {
+        NEO__TRY(neo__json_string(json, &string));
+        *out = neo__trim(string, string + strlen(string));
+        return NEO_OK;
+    }
+    if (c == 'n') {
+        NEO__TRY(neo__json_skip(json));
+        *out = neo__text_of("", "");
+        return NEO_OK;
+    }
+    if (c != '[' || !list) {
+        NEO__TRY(neo__json_number(json, &number, &bytes, &integer));
+        *out = neo__text_of(number, number + bytes);
+        return NEO_OK;
+    }
+    char *begin = s->joined + *joined; /* no longer than its JSON, which is a line at most */
+    NEO__TRY(neo__json_open(json, '['));
+    for (int i = 0;; i++) {
+        neo__text word;
+        NEO__TRY(neo__json_next(json, ']', i, &more));
+        if (!more) break;
+        const size_t at = json->at;
+        NEO__TRY(neo__json_field(s, json, NULL, joined, &word));
+        if (memchr(word.p, list->separator, word.bytes))
+            return neo__json_fail(json, at, "a word that has the separator of its list");
+        if (i) s->joined[(*joined)++] = list->separator;
+        memcpy(s->joined + *joined, word.p, word.bytes);
+        *joined += word.bytes;
+    }
+    *out = neo__text_of(begin, s->joined + *joined);
+    return NEO_OK;
+}
+/* The column of a name; -1: none. guess: where it likely is. */
+static int32_t neo__model_find(const neo_model *model, const char *name, int32_t guess) {
+    for (int32_t i = 0; i < model->column_count; i++) {
+        int32_t k = guess + i < model->column_count ? guess + i : guess + i - model->column_count;
+        if (model->columns[k] && strcmp(model->columns[k], name) == 0) return k;
+    }
+    return -1;
+}
+/* The next member of the object: its column, whose field was not there before. -1: the end. */
+static neo_status neo__json_column(neo_scratch *s, neo__json *json, int index, int32_t *column) {
+    char *key = NULL;
+    NEO__TRY(neo__json_member(json, index, &key));
+    const int32_t guess = *column + 1 < s->model->column_count ? *column + 1 : 0;
+    *column = key ? neo__model_find(s->model, key, guess) : -1;
+    if (!key) return NEO_OK;
+    NEO__CHECK(*column >= 0, NEO_ERR_NOT_FOUND, "\"%.100s\" is no column of this model", key);
+    NEO__CHECK(!s->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.100s\" is there twice", key);
+    return NEO_OK;
+}
+static const neo__op *neo__list_of(const neo_schema *schema, int32_t column) {
+    for (int32_t i = 0; i < schema->op_count; i++)
+        if (schema->ops[i].column == column && schema->ops[i].kind == NEO__OP_LIST)
+            return &schema->ops[i];
+    return NULL;
+}
+static neo_status neo__json_delimited(neo_scratch *s, neo__json *json) {
+    const neo_schema *schema = s->schema;
+    neo__text *fields = s->block.fields;
+    float *record = (float *)(void *)s->block.records;
+    neo__issue issue;
+    size_t joined = 0;
+    int32_t column = -1;
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_column(s, json, i, &column));
+        if (column < 0) break;
+        const neo__op *list = schema->multi ? neo__list_of(schema, column) : NULL;
+        NEO__TRY(neo__json_field(s, json, list, &joined, &fields[column]));
+    }
+    NEO__TRY(neo__json_end(json));
+    for (int32_t c = 0; c < schema->column_count; c++)
+        if (!fields[c].p) fields[c] = neo__text_of("", "");
+    neo__scratch_block(s);
+    issue.column = 0;
+    neo__fp_state fp = neo__fp_enter();
+    /* columns of a message would be places in a line that there is not */
+    const int good = neo__delimited_ops(schema, &s->block, s->block.raw, 0, record, &issue);
+    neo__fp_leave(fp);
+    issue.column = 0;
+    return good ? neo__scratch_take(s, record) : neo__scratch_issue(&issue);
+}
+/* As a line without its label. */
+static neo_status neo__json_criteo(neo_scratch *s, neo__json *json) {
+    neo__text *fields = s->block.fields;
+    char *to = s->joined;
+    size_t joined = 0, bytes = 0;
+    int32_t column = -1;
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_column(s, json, i, &column));
+        if (column < 0) break;
+        const size_t at = json->at;
+        neo__text *t = &fields[column];
+        NEO__TRY(neo__json_field(s, json, NULL, &joined, t));
+        for (size_t k = 0; k < t->bytes; k++)
+            if ((unsigned char)t->p[k] < 0x20)
+                return neo__json_fail(json, at, "a control character in a value");
+        bytes += t->bytes;
+    }
+    NEO__TRY(neo__json_end(json));
+    NEO__CHECK(bytes + (size_t)s->model->column_count <= NEO__LINE_BYTES, NEO_ERR_FORMAT,
+               "the sample is over %d bytes", (int)NEO__LINE_BYTES);
+    for (int32_t c = 0; c < s->model->column_count; c++) {
+        if (fields[c].p) memcpy(to, fields[c].p, fields[c].bytes);
+        to += fields[c].p ? fields[c].bytes : 0;
+        *to++ = c + 1 < s->model->column_count ? '\t' : '\n';
+    }
+    bytes = (size_t)(to - s->joined);
+    memcpy(s->block.raw, s->joined, bytes);
+    return neo__scratch_parse(s, bytes);
+}
+/* One id of feature f, and its weight. */
+static neo_status neo__json_id(neo_scratch *s, int32_t f, int64_t number, float weight) {
+    neo__block *block = &s->block;
+    const int64_t rows = s->schema->rows[f], id = neo__id_fit(number, rows, s->schema->modulo);
+    NEO__CHECK(id < rows, NEO_ERR_RANGE, "%s: id %" PRId64 " is not in [0, %" PRId64 ")",
+               s->schema->feature_names[f], number, rows);
+    const int64_t at = s->ends[s->count * s->model->feature_count] + block->id_count;
+    NEO__CHECK(at < s->desc.max_ids, NEO_ERR_CAPACITY, "max_ids is %" PRId64, s->desc.max_ids);
+    /* ids lie in the order of the text, and move to their features at the end */
+    s->turned_ids[block->id_count] = id;
+    if (s->weights) s->turned_weights[block->id_count] = weight;
+    block->id_count++;
+    return NEO_OK;
+}
+static neo_status neo__json_weighted(neo_scratch *s, neo__json *json, int32_t f) {
+    char *key = NULL;
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        int64_t id = 0;
+        double weight = 0;
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) return NEO_OK;
+        const char *p = key;
+        for (; *p >= '0' && *p <= '9' && id < INT64_MAX / 16; p++) id = id * 10 + (*p - '0');
+        if (p == key || *p) return neo__json_fail(json, json->at, "expected an id before this");
+        NEO__TRY(neo__json_double(json, &weight));
+        const float w = (float)weight;
+        if (!(w - w == 0.0f))
+            return neo__json_fail(json, json->at, "expected a weight before this");
+        NEO__TRY(neo__json_id(s, f, id, w));
+    }
+}
+static neo_status neo__json_ids(neo_scratch *s, neo__json *json, int32_t f) {
+    const int c = neo__json_peek(json);
+    int64_t id = 0;
+    int more = 1;
+    if (c == 'n') return neo__json_skip(json);
+    if (c == '{' && s->weights) return neo__json_weighted(s, json, f);
+    if (c != '[') {
+        NEO__TRY(neo__json_count(json, &id));
+        return neo__json_id(s, f, id, 1.0f);
+    }
+    NEO__TRY(neo__json_open(json, '['));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_next(json, ']', i, &more));
+        if (!more) return NEO_OK;
+        NEO__TRY(neo__json_count(json, &id));
+        NEO__TRY(neo__json_id(s, f, id, 1.0f));
+    }
+}
+/* A dense number, as a reader of the format makes it. */
+static neo_status neo__json_dense(neo_scratch *s, neo__json *json, int32_t column, float *x) {
+    neo__text t;
+    size_t joined = 0;
+    NEO__TRY(neo__json_field(s, json, NULL, &joined, &t));
+    *x = 0.0f;
+    if (t.bytes == 0) return NEO_OK;
+    NEO__CHECK(neo__number(t.p, t.bytes, x) == NEO__NUMBER_OK, NEO_ERR_FORMAT,
+               "%s: expected a number, found %s", s->model->columns[column],
+               neo__quote(t.p, t.bytes).text);
+    if (s->schema->format != NEO_FORMAT_BINARY || s->schema->float_dense) return NEO_OK;
+    NEO__CHECK(*x < 2147483648.0f && *x == (float)(int64_t)*x, NEO_ERR_FORMAT,
+               "%s: expected an integer of 32 bits, found %s", s->model->columns[column],
+               neo__quote(t.p, t.bytes).text);
+    *x = neo__log_count(s->schema, (uint64_t)(*x > 0.0f ? *x : 0.0f) + 1);
+    return NEO_OK;
+}
+/* Formats whose ids are as they are. */
+static neo_status neo__json_plain(neo_scratch *s, neo__json *json) {
+    const int32_t dense = s->model->dense_count, features = s->model->feature_count;
+    neo__text *fields = s->block.fields;
+    float *x = s->dense + s->count * NEO__MAX(dense, 1);
+    int32_t column = -1;
+    int64_t at = s->ends[s->count * features];
+    NEO__TRY(neo__scratch_room(s, 0));
+    for (int32_t i = 0; i < NEO__MAX(dense, 1); i++) x[i] = dense ? 0.0f : 1.0f;
+    neo__scratch_block(s);
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_column(s, json, i, &column));
+        if (column < 0) break;
+        const int64_t before = s->block.id_count;
+        if (column < dense) NEO__TRY(neo__json_dense(s, json, column, &x[column]));
+        else NEO__TRY(neo__json_ids(s, json, column - dense));
+        fields[column].p = (const char *)(s->turned_ids + before); /* where its ids are */
+        fields[column].bytes = (size_t)(s->block.id_count - before);
+    }
+    NEO__TRY(neo__json_end(json));
+    for (int32_t f = 0; f < features; f++) {
+        const neo__text *t = &fields[dense + f];
+        const int64_t from = t->p ? (const int64_t *)(const void *)t->p - s->turned_ids : 0;
+        for (int64_t k = 0; k < (int64_t)t->bytes; k++, at++) {
+            s->ids[at] = s->turned_ids[from + k];
+            if (s->weights) s->weights[at] = s->turned_weights[from + k];
+        }
+        s->ends[s->count * features + f + 1] = at;
+    }
+    s->count++;
+    return NEO_OK;
+}
+NEO_API neo_status neo_scratch_add_json(neo_scratch *s, const char *text, size_t bytes) {
+    NEO__CHECK(s && text, NEO_ERR_ARG, "neo_scratch_add_json: an argument is NULL");
+    NEO__CHECK(bytes <= NEO__LINE_BYTES, NEO_ERR_FORMAT, "the sample has %zu bytes, over %d", bytes,
+               (int)NEO__LINE_BYTES);
+    NEO__CHECK(s->count < s->desc.max_batch, NEO_ERR_CAPACITY,
+               "neo_scratch_add: max_batch is %" PRId64, s->desc.max_batch);
+    const neo_format format = s->schema->format;
+    neo__json json = {s->block.raw, bytes, 0, "sample", 0, 0};
+    const int32_t columns = NEO__MAX(s->schema->column_count, s->model->column_count);
+    memcpy(s->block.raw, text, bytes);
+    memset(s->block.raw + bytes, 0, 1 + NEO__BLOCK_PAD);
+    memset(s->block.fields, 0, (size_t)columns * sizeof *s->block.fields);
+    NEO__TRY(neo__json_open(&json, '{'));
+    if (format == NEO_FORMAT_DELIMITED) return neo__json_delimited(s, &json);
+    return format == NEO_FORMAT_CRITEO ? neo__json_criteo(s, &json) : neo__json_plain(s, &json);
+}
+
+/* ---- predictions ---- */
+
+/* A batch whose ids are inside, feature by feature. */
+typedef struct neo__look {
+    neo_scratch *s;
+    const int64_t *ends, *ids;
+    const float *weights;
+    float *e;
+    int64_t n, stride;
+} neo__look;
+static void neo__look_up(void *arg, int64_t t, int worker) {
+    const neo__look *look = (const neo__look *)arg;
+    const neo_frozen *table = &look->s->model->tables[t];
+    (void)worker;
+    neo__frozen_look(look->s->ctx, table, look->ends + t * look->n, look->n, look->ids,
+                     look->weights, look->e + t * table->dim, look->stride);
+}
+/* x and e meet: in z, or in `wide`. */
+static neo_status neo__scratch_meet(neo_scratch *s, neo_tensor dense, neo_tensor x, neo_tensor e,
+                                    neo_tensor wide) {
+    const neo__model_json *d = &s->model->json;
+    const int64_t n = x.shape[0], width = neo__net_width(d), given = s->model->dense_count;
+    const int64_t factors = d->kind->meets == NEO__MEETS_AWARE ? d->dim : d->dim - 1;
+    neo_tensor v = neo_tensor_none();
+    if (d->kind->meets == NEO__MEETS_BESIDE) return NEO_OK;
+    neo_tensor z = s->z ? neo_tensor_2d(s->z, NEO_F32, n, width) : neo_tensor_none();
+    if (d->kind->meets == NEO__MEETS_DOTS) return neo_interact_forward(s->ctx, 0, x, e, z);
+    if (s->z) v = neo_tensor_slice(z, 1, given, width - given);
+    if (s->z && given)
+        NEO__TRY(neo_tensor_copy(s->ctx, dense, neo_tensor_slice(z, 1, 0, given)));
+    if (d->kind->meets == NEO__MEETS_AWARE)
+        NEO__TRY(neo_ffm_forward(s->ctx, s->model->feature_count, factors, 1, e, wide));
+    else NEO__TRY(neo_fm_forward(s->ctx, factors, 1, e, wide, v));
+    return neo_add(s->ctx, wide, x);
+}
+static neo_status neo__scratch_forward(neo_scratch *s, neo_tensor dense, neo__look *look,
+                                       float *out) {
+    const neo__model_json *d = &s->model->json;
+    const int64_t n = look->n, width = neo__net_width(d), features = s->model->feature_count;
+    const int64_t pooled = features * neo__net_row(d);
+    const int beside = d->kind->meets == NEO__MEETS_BESIDE;
+    const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
+    neo_tensor z = s->z ? neo_tensor_2d(s->z, NEO_F32, n, width) : neo_tensor_none();
+    neo_tensor x = beside ? neo_tensor_slice(z, 1, 0, d->dim)
+                          : neo_tensor_2d(s->x, NEO_F32, n, linear ? 1 : d->dim);
+    neo_tensor e = beside ? neo_tensor_slice(z, 1, d->dim, pooled)
+                          : neo_tensor_2d(s->e, NEO_F32, n, pooled);
+    neo_tensor logit = neo_tensor_2d(s->logit, NEO_F32, n, 1);
+    neo_tensor wide = linear ? neo_tensor_2d(s->wide, NEO_F32, n, 1) : neo_tensor_none();
+    if (n == 0) return NEO_OK;
+    look->e = (float *)e.data;
+    look->stride = e.stride[0];
+    if (features) {
+        neo__fp_state fp = neo__fp_enter();
+        if (s->desc.threads > 1) neo_parallel_for(s->ctx, features, neo__look_up, look);
+        else for (int64_t t = 0; t < features; t++) neo__look_up(look, t, 0);
+        neo__fp_leave(fp);
+    }
+    NEO__TRY(neo_mlp_forward(s->net.bottom, dense, x));
+    NEO__TRY(neo__scratch_meet(s, dense, x, e, wide));
+    if (beside) {
+        neo_tensor crossed = neo_tensor_2d(s->crossed, NEO_F32, n, width);
+        if (s->net.cross) NEO__TRY(neo_cross_forward(s->net.cross, z, crossed));
+        else NEO__TRY(neo_wukong_forward(s->net.wukong, z, crossed));
+        z = crossed;
+    }
+    if (s->net.top) NEO__TRY(neo_mlp_forward(s->net.top, z, logit));
+    if (linear && s->net.top) NEO__TRY(neo_add(s->ctx, logit, wide));
+    if (!s->net.top) logit = wide;
+    neo_tensor to = neo_tensor_2d(out, NEO_F32, n, 1);
+    if (s->desc.logits) return neo_tensor_copy(s->ctx, logit, to);
+    return neo_activation_forward(s->ctx, NEO_ACT_SIGMOID, logit, to);
+}
+NEO_API neo_status neo_scratch_predict(neo_scratch *s, float *out) {
+    NEO__CHECK(s && out, NEO_ERR_ARG, "neo_scratch_predict: an argument is NULL");
+    const int64_t n = s->count, features = s->model->feature_count;
+    neo__look look = {s, s->ends, s->ids, s->weights, NULL, n, 0};
+    if (n > 1) {
+        int64_t at = 0;
+        for (int64_t t = 0; t < features; t++) {
+            for (int64_t b = 0; b < n; b++) {
+                const int64_t *end = &s->ends[b * features + t];
+                for (int64_t k = end[0]; k < end[1]; k++, at++) {
+                    s->turned_ids[at] = s->ids[k];
+                    if (s->weights) s->turned_weights[at] = s->weights[k];
+                }
+                s->turned_ends[t * n + b + 1] = at;
+            }
+        }
+        look.ends = s->turned_ends, look.ids = s->turned_ids, look.weights = s->turned_weights;
+    }
+    const int64_t width = NEO__MAX(s->model->dense_count, 1);
+    return neo__scratch_forward(s, neo_tensor_2d(s->dense, NEO_F32, n, width), &look, out);
+}
+NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *s, neo_tensor dense,
+                                     const neo_jagged *sparse, float *out) {
+    NEO__CHECK(model && s && out && s->model == model, NEO_ERR_ARG,
+               "neo_model_predict: an argument is NULL, or the scratch is of another model");
+    const int32_t features = model->feature_count;
+    const int64_t n = features ? sparse ? sparse->batch : -1 : dense.shape[0];
+    const int64_t width = NEO__MAX(model->dense_count, 1);
+    NEO__CHECK(n >= 0 && (!features || (sparse->feature_count == features &&
+                                        !sparse->feature_bags && sparse->place == NEO_HOST)),
+               NEO_ERR_SHAPE, "neo_model_predict: the model has %d features, of one batch size",
+               (int)features);
+    NEO__CHECK(n <= s->desc.max_batch, NEO_ERR_CAPACITY,
+               "neo_model_predict: %" PRId64 " samples, max_batch is %" PRId64, n,
+               s->desc.max_batch);
+    NEO__CHECK(!model->dense_count || (dense.ndim == 2 && dense.shape[0] == n &&
+                                       dense.shape[1] == width),
+               NEO_ERR_SHAPE, "neo_model_predict: dense must be [%" PRId64 "][%" PRId64 "]", n,
+               width);
+    neo__look look = {s, s->turned_ends, s->turned_ids, NULL, NULL, n, 0};
+    if (features) {
+        NEO__TRY(neo_jagged_validate(sparse, model->json.schema->rows));
+        look.ends = sparse->offsets;
+        look.weights = sparse->weights;
+        look.ids = (const int64_t *)sparse->ids;
+    }
+    if (features && sparse->id_dtype == NEO_I32) {
+        const int64_t first = sparse->offsets[0], count = sparse->offsets[n * features] - first;
+        NEO__CHECK(count <= s->desc.max_ids, NEO_ERR_CAPACITY,
+                   "neo_model_predict: %" PRId64 " ids, max_ids is %" PRId64, count,
+                   s->desc.max_ids);
+        for (int64_t k = 0; k < count; k++)
+            s->turned_ids[k] = ((const int32_t *)sparse->ids)[first + k];
+        for (int64_t k = 0; k <= n * features; k++)
+            s->turned_ends[k] = sparse->offsets[k] - first;
+        look.ends = s->turned_ends, look.ids = s->turned_ids;
+        look.weights = sparse->weights ? sparse->weights + first : NULL;
+    }
+    if (!model->dense_count) {
+        for (int64_t b = 0; b < n; b++) s->dense[b] = 1.0f;
+        s->count = 0;
+        dense = neo_tensor_2d(s->dense, NEO_F32, n, 1);
+    }
+    return neo__scratch_forward(s, dense, &look, out);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-items
+
+   With codes: |q . x - q . x'| <= sum |q| times half a step of the codes, and a little more for
+   f32's rounding. A heap of k lower bounds has the least that a hit needs; items whose upper bound
+   is below it are passed over, the others scored in f32, whose scores then are the bounds.
+   ------------------------------------------------------------------------ */
+struct neo_items {
+    neo_ctx *ctx;
+    neo_items_desc desc;
+    neo_frozen codes; /* of i8; or codes NULL */
+    float *norm;      /* [count] of i8: the largest error of an element */
+    uint64_t *filter; /* [count], with attributes */
+};
+/* Two bits of 64 for an attribute. */
+NEO__INLINE uint64_t neo__items_bits(uint64_t attribute) {
+    const uint64_t h = neo__mix64(attribute + 0x9E3779B97F4A7C15u);
+    return UINT64_C(1) << (h & 63) | UINT64_C(1) << (h >> 6 & 63);
+}
+static float neo__items_score(const float *q, const float *x, int64_t dim) {
+    float sum[16] = {0};
+    int64_t c = 0;
+    for (; c + 16 <= dim; c += 16)
+        for (int i = 0; i < 16; i++) sum[i] += q[c + i] * x[c + i];
+    for (int i = 0; c < dim; c++, i++) sum[i] += q[c] * x[c];
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    return sum[0];
+}
+/* Whether item i has all attributes. */
+static int neo__items_match(const neo_items *items, int64_t i, uint64_t bits,
+                            const uint64_t *attributes, int count) {
+    if ((items->filter[i] & bits) != bits) return 0;
+    const int64_t *offsets = items->desc.attribute_offsets;
+    for (int a = 0; a < count; a++) {
+        int64_t k = offsets[i];
+        while (k < offsets[i + 1] && items->desc.attributes[k] != attributes[a]) k++;
+        if (k == offsets[i + 1]) return 0;
+    }
+    return 1;
+}
+/* Hits are a heap whose root is the worst: the lowest score, of equal ones the last item. */
+NEO__INLINE int neo__hit_worse(const neo_hit *a, const neo_hit *b) {
+    return a->score < b->score || (a->score == b->score && a->item > b->item);
+}
+static void neo__hit_down(neo_hit *heap, int64_t n, int64_t at) {
+    const neo_hit hit = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && neo__hit_worse(&heap[child + 1], &heap[child])) child++;
+        if (!neo__hit_worse(&heap[child], &hit)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = hit;
+}
+static void neo__hit_add(neo_hit *heap, int64_t *n, int64_t k, neo_hit hit) {
+    if (*n == k) {
+        if (!neo__hit_worse(&heap[0], &hit)) return;
+        heap[0] = hit;
+        neo__hit_down(heap, k, 0);
+        return;
+    }
+    int64_t at = (*n)++;
+    for (; at > 0 && neo__hit_worse(&hit, &heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = hit;
+}
+/* An upper bound of the score of item i by its codes. norm: the sum of |q|, largest: q's largest
+   magnitude sum of products' rounding. */
+static double neo__items_bound(const neo_items *items, const float *q, double norm, double total,
+                               int64_t i) {
+    const signed char *code = (const signed char *)items->codes.codes + i * items->desc.dim;
+    const float *scale = items->codes.scale + 2 * i;
+    float sum[16] = {0};
+    const int64_t dim = items->desc.dim;
+    int64_t c = 0;
+    for (; c + 16 <= dim; c += 16)
+        for (int k = 0; k < 16; k++) sum[k] += q[c + k] * (float)code[c + k];
+    for (int k = 0; c < dim; c++, k++) sum[k] += q[c] * (float)code[c];
+    double dot = 0;
+    for (int k = 0; k < 16; k++) dot += (double)sum[k];
+    /* rounding: each of the sums of products is off by at most dim 2^-24 of the sum of magnitudes,
+       here and in the score */
+    const double magnitude = norm * (128.0 * (double)scale[0] + fabs((double)scale[1]) +
+                                     (double)items->norm[i]);
+    return dot * (double)scale[0] + total * (double)scale[1] + norm * (double)items->norm[i] +
+           magnitude * (double)(dim + 8) * 0x1p-23;
+}
+NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
+                                    const uint64_t *attributes, int count, int64_t k,
+                                    neo_hit *hits, int64_t *found) {
+    NEO__CHECK(items && query && hits && found && k >= 1 && count >= 0 && (attributes || !count),
+               NEO_ERR_ARG, "neo_items_search: an argument is NULL or out of range");
+    NEO__CHECK(!count || items->filter, NEO_ERR_ARG, "neo_items_search: these items have no "
+               "attributes");
+    const int64_t dim = items->desc.dim;
+    double norm = 0, total = 0;
+    float wrong = 0.0f;
+    uint64_t bits = 0;
+    for (int64_t c = 0; c < dim; c++) {
+        wrong += query[c] - query[c];
+        norm += fabs((double)query[c]);
+        total += (double)query[c];
+    }
+    NEO__CHECK(wrong == 0.0f, NEO_ERR_NUMERIC, "neo_items_search: the query is not finite");
+    for (int a = 0; a < count; a++) bits |= neo__items_bits(attributes[a]);
+    *found = 0;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < items->desc.count; i++) {
+        if (count && !neo__items_match(items, i, bits, attributes, count)) continue;
+        if (items->codes.codes && *found == k &&
+            neo__items_bound(items, query, norm, total, i) < (double)hits[0].score)
+            continue;
+        neo_hit hit;
+        hit.item = i;
+        hit.score = neo__items_score(query, items->desc.rows + i * dim, dim);
+        neo__hit_add(hits, found, k, hit);
+    }
+    neo__fp_leave(fp);
+    for (int64_t n = *found; n > 1; n--) { /* the worst to the end, again and again */
+        const neo_hit worst = hits[0];
+        hits[0] = hits[n - 1];
+        neo__hit_down(hits, n - 1, 0);
+        hits[n - 1] = worst;
+    }
+    return NEO_OK;
+}
+/* The largest difference between an element and what its code stands for, rounded up. */
+static float neo__items_error(const neo_items *items, int64_t i) {
+    const int64_t dim = items->desc.dim;
+    const float *x = items->desc.rows + i * dim, *scale = items->codes.scale + 2 * i;
+    const signed char *code = (const signed char *)items->codes.codes + i * dim;
+    double most = 0;
+    for (int64_t c = 0; c < dim; c++) {
+        double error = fabs((double)code[c] * (double)scale[0] + (double)scale[1] - (double)x[c]);
+        most = NEO__MAX(most, error);
+    }
+    return (float)(most * (1.0 + 0x1p-20)) + 0x1p-140f;
+}
+NEO__HOT_END
+static neo_status neo__items_make(neo_items *items) {
+    const neo_items_desc *d = &items->desc;
+    const size_t count = (size_t)d->count;
+    float wrong = 0.0f;
+    for (int64_t i = 0; i < d->count; i++) {
+        for (int64_t c = 0; c < d->dim; c++) wrong += d->rows[i * d->dim + c] * 0.0f;
+        NEO__CHECK(wrong == 0.0f, NEO_ERR_ARG, "neo_items_create: row %" PRId64 " is not finite",
+                   i);
+        NEO__CHECK(!d->attribute_offsets || d->attribute_offsets[i] <= d->attribute_offsets[i + 1],
+                   NEO_ERR_ARG, "neo_items_create: offsets decrease at item %" PRId64, i);
+    }
+    if (d->attribute_offsets) {
+        items->filter = (uint64_t *)neo__alloc_zero(items->ctx, count * sizeof(uint64_t));
+        NEO__CHECK(items->filter, NEO_ERR_MEMORY, "neo_items_create: no memory");
+        for (int64_t i = 0; i < d->count; i++)
+            for (int64_t k = d->attribute_offsets[i]; k < d->attribute_offsets[i + 1]; k++)
+                items->filter[i] |= neo__items_bits(d->attributes[k]);
+    }
+    if (!d->i8) return NEO_OK;
+    items->codes.bits = NEO_ROWS_I8;
+    items->codes.rows = d->count;
+    items->codes.dim = d->dim;
+    items->codes.codes = neo_alloc(items->ctx, count * (size_t)d->dim);
+    items->codes.scale = (float *)neo_alloc(items->ctx, count * 8);
+    items->norm = (float *)neo_alloc(items->ctx, count * 4);
+    NEO__CHECK(items->codes.codes && items->codes.scale && items->norm, NEO_ERR_MEMORY,
+               "neo_items_create: no memory");
+    NEO__TRY(neo_frozen_encode(NEO_ROWS_I8, d->count, d->dim, d->rows,
+                               (void *)(uintptr_t)items->codes.codes,
+                               (float *)(uintptr_t)items->codes.scale));
+    for (int64_t i = 0; i < d->count; i++) items->norm[i] = neo__items_error(items, i);
+    return NEO_OK;
+}
+NEO_API void neo_items_destroy(neo_items *items) {
+    if (!items) return;
+    neo_ctx *ctx = items->ctx;
+    const size_t count = (size_t)items->desc.count;
+    neo_free(ctx, items->filter, count * sizeof(uint64_t));
+    neo_free(ctx, (void *)(uintptr_t)items->codes.codes, count * (size_t)items->desc.dim);
+    neo_free(ctx, (void *)(uintptr_t)items->codes.scale, count * 8);
+    neo_free(ctx, items->norm, count * 4);
+    neo_free(ctx, items, sizeof *items);
+}
+NEO_API neo_status neo_items_create(neo_ctx *ctx, const neo_items_desc *desc, neo_items **out) {
+    NEO__CHECK(ctx && desc && out, NEO_ERR_ARG, "neo_items_create: an argument is NULL");
+    *out = NULL;
+    NEO__CHECK(desc->rows && desc->count >= 1 && desc->dim >= 1 && desc->dim <= 65536 &&
+                   desc->count <= INT64_MAX / 8 / desc->dim &&
+                   (desc->attributes || !desc->attribute_offsets),
+               NEO_ERR_ARG, "neo_items_create: a field of desc is NULL or out of range");
+    neo_items *items = (neo_items *)neo__alloc_zero(ctx, sizeof *items);
+    NEO__CHECK(items, NEO_ERR_MEMORY, "neo_items_create: no memory");
+    items->ctx = ctx;
+    items->desc = *desc;
+    neo_status status = neo__items_make(items);
+    if (status == NEO_OK) {
+        *out = items;
+        return NEO_OK;
+    }
+    neo__kept_error error = neo__error_keep(status);
+    neo_items_destroy(items);
+    return neo__error_restore(&error);
+}
+NEO__COLD_END
+NEO__HOST_END
+
+#ifdef __cplusplus
+}
+#endif
+NEO_EXACT_END
+#endif /* implementation */
