@@ -763,7 +763,7 @@ struct neo_schema {
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
     uint32_t description; /* CRC-32C of its text */
-    char *description_text;
+    char *description_text; /* of Criteo's columns the names; or NULL */
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
@@ -987,7 +987,11 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__target_runs(target, FIELDS);
-    if (columns) schema->target = target;
+    if (columns) {
+        schema->target = target;
+        schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
+        NEO__CHECK(schema->description_text, NEO_ERR_MEMORY, "%s: no memory for names", function);
+    }
     neo__schema_end(schema);
     return NEO_OK;
 }
@@ -7049,17 +7053,23 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
     const int64_t *rows = format == NEO_FORMAT_CRITEO ? schema->max_rows : schema->rows;
     neo__paper paper = {text, bytes, 0};
     neo__paper_put(&paper, "{\"format\": \"%s\"", neo__format_names[format]);
-    if (format == NEO_FORMAT_DELIMITED) {
+    if (schema->description_text) {
         neo__paper_put(&paper, ", \"columns\": ");
         neo__paper_string(&paper, schema->description_text);
-    } else {
-        if (format == NEO_FORMAT_CRITEO)
+    }
+    if (format != NEO_FORMAT_DELIMITED) {
+        const int criteo = format == NEO_FORMAT_CRITEO;
+        const int32_t count = criteo ? (int32_t)NEO__CRITEO_FEATURES : schema->feature_count;
+        if (criteo)
             neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
         else neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
                             (int)schema->dense_count, schema->modulo, schema->float_dense);
         neo__paper_put(&paper, ", \"rows\": [");
-        for (int32_t f = 0; f < schema->feature_count; f++)
-            neo__paper_put(&paper, "%s%" PRId64, f ? ", " : "", rows[f]);
+        for (int32_t k = 0; k < count; k++) {
+            const int32_t f =
+                criteo && schema->target ? schema->target[1 + NEO__CRITEO_DENSE + k] : k;
+            neo__paper_put(&paper, "%s%" PRId64, k ? ", " : "", f < 0 ? 0 : rows[f]);
+        }
         neo__paper_put(&paper, "]");
     }
     neo__paper_put(&paper, "}");
@@ -7136,9 +7146,10 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
                    "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
                    described->row_count);
         NEO__CHECK(described->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo_schema_criteo(ctx,
-                                 strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
-                                 0, described->rows, out);
+        const neo_ids ids = strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
+        if (described->columns)
+            return neo_schema_criteo_columns(ctx, ids, 0, described->rows, described->columns, out);
+        return neo_schema_criteo(ctx, ids, 0, described->rows, out);
     }
     NEO__CHECK(described->dense >= 0 && described->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
                described->dense < 0 ? "dense" : "modulo");

@@ -79,6 +79,10 @@ predicts ranks --batch 1 --write "$W/file.safetensors"
 train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
 predicts criteo
 predicts criteo --batch 1 --json
+train some "$W/criteo.tsv" --format criteo --columns I2-I4,I13,C1,C9-C12,C26 --rows 1000 \
+    --bottom 4-16-8 --dim 8
+predicts some
+predicts some --batch 1 --json
 train ffm "$W/some.ffm" --format libffm --model ffm
 predicts ffm --batch 33
 train svm "$W/some.svm" --format libsvm --rows 20 --model lr
