@@ -763,7 +763,7 @@ struct neo_schema {
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
     uint32_t description; /* CRC-32C of its text */
-    char *description_text;
+    char *description_text; /* of Criteo's columns the names; or NULL */
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
     int64_t skip_lines;
@@ -916,7 +916,6 @@ NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weig
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
-#define NEO__CRITEO_ALL "I1-I13,C1-C26"
 /* "I7" or "C7" at *p, which then is behind it: its field; 0: it is none. */
 static int32_t neo__criteo_name(const char **p) {
     const int word = **p == 'C', most = word ? (int)NEO__CRITEO_FEATURES : (int)NEO__CRITEO_DENSE;
@@ -961,7 +960,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     const char *function = schema->arena.function;
     int32_t *target, dense = 0, features = 0;
     NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
-    NEO__TRY(neo__criteo_named(columns ? columns : NEO__CRITEO_ALL, target, FIELDS));
+    NEO__TRY(neo__criteo_named(columns ? columns : "I1-I13,C1-C26", target, FIELDS));
     for (int i = 1; i < FIELDS; i++) {
         const char field = (char)i;
         if (target[i] < 0) continue;
@@ -972,10 +971,6 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
-    if (columns) {
-        schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
-        if (!schema->description_text) return NEO_ERR_MEMORY;
-    }
     memset(schema->hex, 0xFF, 256);
     for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
     for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
@@ -992,7 +987,11 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__target_runs(target, FIELDS);
-    if (columns) schema->target = target;
+    if (columns) {
+        schema->target = target;
+        schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
+        NEO__CHECK(schema->description_text, NEO_ERR_MEMORY, "%s: no memory for names", function);
+    }
     neo__schema_end(schema);
     return NEO_OK;
 }
@@ -7072,19 +7071,23 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
     const int64_t *rows = format == NEO_FORMAT_CRITEO ? schema->max_rows : schema->rows;
     neo__paper paper = {text, bytes, 0};
     neo__paper_put(&paper, "{\"format\": \"%s\"", neo__format_names[format]);
-    if (format == NEO_FORMAT_CRITEO)
-        neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
-    else if (format != NEO_FORMAT_DELIMITED)
-        neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
-                       (int)schema->dense_count, schema->modulo, schema->float_dense);
     if (schema->description_text) {
         neo__paper_put(&paper, ", \"columns\": ");
         neo__paper_string(&paper, schema->description_text);
     }
     if (format != NEO_FORMAT_DELIMITED) {
+        const int criteo = format == NEO_FORMAT_CRITEO;
+        const int32_t count = criteo ? (int32_t)NEO__CRITEO_FEATURES : schema->feature_count;
+        if (criteo)
+            neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
+        else neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
+                            (int)schema->dense_count, schema->modulo, schema->float_dense);
         neo__paper_put(&paper, ", \"rows\": [");
-        for (int32_t f = 0; f < schema->feature_count; f++)
-            neo__paper_put(&paper, "%s%" PRId64, f ? ", " : "", rows[f]);
+        for (int32_t k = 0; k < count; k++) {
+            const int32_t f =
+                criteo && schema->target ? schema->target[1 + NEO__CRITEO_DENSE + k] : k;
+            neo__paper_put(&paper, "%s%" PRId64, k ? ", " : "", f < 0 ? 0 : rows[f]);
+        }
         neo__paper_put(&paper, "]");
     }
     neo__paper_put(&paper, "}");
@@ -7136,24 +7139,6 @@ static neo_status neo__described_plain(neo_schema *schema, const neo__described 
         NEO__TRY(neo__schema_name(schema, f, name, f + 1));
     return NEO_OK;
 }
-/* "rows" are those of the columns that are used. */
-static neo_status neo__described_criteo(neo_ctx *ctx, const char *file, const neo__described *said,
-                                        neo_schema **out) {
-    const neo_ids ids = strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
-    const char *columns = said->columns ? said->columns : NEO__CRITEO_ALL;
-    int32_t target[NEO__CRITEO_FIELDS];
-    int64_t rows[NEO__CRITEO_FEATURES], used = 0;
-    NEO__TRY(neo__criteo_named(columns, target, NEO__CRITEO_FIELDS));
-    for (int c = 0; c < NEO__CRITEO_FEATURES; c++) {
-        const int is_used = target[NEO__CRITEO_DENSE + 1 + c] >= 0;
-        rows[c] = is_used && used < said->row_count ? said->rows[used] : 1;
-        used += is_used;
-    }
-    NEO__CHECK(said->row_count == used, NEO_ERR_FORMAT,
-               "%s: schema: %" PRId64 " rows of %" PRId64 " features of format criteo", file,
-               said->row_count, used);
-    return neo__criteo_schema(ctx, "neo_model_load", ids, 0, rows, said->columns, out);
-}
 static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
                                       const neo__described *said, neo_schema **out) {
     static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
@@ -7166,8 +7151,14 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
     }
     NEO__CHECK(said->rows || said->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
     if (format == NEO_FORMAT_CRITEO) {
+        NEO__CHECK(said->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
+                   "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
+                   said->row_count);
         NEO__CHECK(said->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo__described_criteo(ctx, file, said, out);
+        const neo_ids ids = strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
+        if (said->columns)
+            return neo_schema_criteo_columns(ctx, ids, 0, said->rows, said->columns, out);
+        return neo_schema_criteo(ctx, ids, 0, said->rows, out);
     }
     NEO__CHECK(said->dense >= 0 && said->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
                said->dense < 0 ? "dense" : "modulo");

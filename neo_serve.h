@@ -795,27 +795,25 @@ static char *neo__model_text(neo_model *model, const char *format, ...) {
     return neo__arena_text(&model->arena, text, strlen(text));
 }
 
-/* The number that dense value i of Criteo lines has there. */
-static int neo__criteo_number(const neo_schema *schema, int32_t i) {
-    int field = i + 1;
-    if (schema->target)
-        for (field = 1; schema->target[field] != i;) field++;
-    return field;
-}
 /* The names that JSON has for the columns of a sample. */
 static neo_status neo__model_columns(neo_model *model) {
     const neo_schema *schema = model->json.schema;
     const int delimited = schema->format == NEO_FORMAT_DELIMITED;
+    const int criteo = schema->format == NEO_FORMAT_CRITEO; /* those of the file, if used */
+    const int32_t dense = criteo ? (int32_t)NEO__CRITEO_DENSE : model->dense_count;
     const int32_t count = delimited ? schema->column_count
-                                    : model->dense_count + model->feature_count;
+                          : criteo  ? dense + (int32_t)NEO__CRITEO_FEATURES
+                                    : dense + model->feature_count;
     NEO__TRY(NEO__ARENA(&model->arena, model->columns, count + 1));
     for (int32_t i = 0; i < count; i++) {
-        const int32_t f = i - model->dense_count;
+        const int32_t f = i - dense;
         if (delimited && schema->columns[i].is_label) continue;
+        if (criteo && schema->target && schema->target[1 + i] < 0) continue;
         if (delimited) model->columns[i] = neo__model_text(model, "%s", schema->columns[i].name);
+        else if (criteo)
+            model->columns[i] = neo__model_text(model, f < 0 ? "I%d" : "C%d",
+                                                (int)(f < 0 ? i : f) + 1);
         else if (f >= 0) model->columns[i] = neo__model_text(model, "%s", schema->feature_names[f]);
-        else if (schema->format == NEO_FORMAT_CRITEO)
-            model->columns[i] = neo__model_text(model, "I%d", neo__criteo_number(schema, i));
         else model->columns[i] = neo__model_text(model, "dense_%d", (int)i);
         if (!model->columns[i]) return neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
     }

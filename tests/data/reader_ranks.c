@@ -352,6 +352,10 @@ static void parsed_once(void) {
                 CHECK_BITS(&p, &whole.at[9], sizeof p);
                 for (int r = 0; r < ranks; r++) REQUIRE_OK(neo_reader_seek(t.reader[r], &p));
             }
+            if (c == 2) { /* another time, with readers that have read */
+                team_reads(&t, 0);
+                for (int r = 0; r < ranks; r++) REQUIRE_OK(neo_reader_epoch(t.reader[r], 0));
+            }
             team_reads(&t, c == 7 ? 9 : 0);
             for (int r = 0; r < ranks; r++) {
                 neo_reader_stats q = neo_reader_get_stats(t.reader[r]);
