@@ -346,6 +346,12 @@ for name in click buy; do
     same "lr of $name and another" "$($D $lr --columns "$W/tasks11.columns" 2>"$W/err" |
         sed -n "/^test $name/s/ samples.*//p")" "$(cat "$W/alone")"
 done
+sed 's/^city .*//' "$W/tasks11.columns" >"$W/tasks.numbers"
+numbers="--format delimited --data $W/tasks.csv --columns $W/tasks.numbers --repro-shards 2"
+for kind in lr dlrm; do
+    same "two tasks of numbers, $kind" "$(digest $numbers --model $kind --ranks 2)" \
+        "$(digest $numbers --model $kind)"
+done
 sed 's/^\([01],[^,]*,[^,]*\),.*/\1,/' "$W/tasks.csv" >"$W/tasks.none"
 tasks 10.25 --data "$W/tasks.none" >"$W/out"
 if grep -q 'warning: all labels buy of the training data are missing' "$W/err"; then pass; else

@@ -272,11 +272,14 @@ static neo_status check_files(const options *o) {
     return NEO_OK;
 }
 
-/* --format of who gives none, before a look at the data. */
+/* --format of who gives none, before a look at the data. --columns is a file of delimited text, or
+   the names of Criteo's columns. */
 static void guess_format(options *o) {
+    FILE *description = o->columns && !o->format ? fopen(o->columns, "r") : NULL;
     if (o->format) return;
-    o->format = o->synthetic ? "criteo" : o->columns ? "delimited" : o->hot ? "raw" : "criteo";
+    o->format = o->synthetic ? "criteo" : description ? "delimited" : o->hot ? "raw" : "criteo";
     o->no_format = !o->synthetic && !o->columns && !o->hot;
+    if (description) (void)fclose(description);
 }
 
 /* Formats, and options that have no effect with them: formats.h. */

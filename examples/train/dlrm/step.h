@@ -79,7 +79,7 @@ static neo_tensor task_rows(const model *m, neo_tensor by_tasks, neo_tensor e, i
 static neo_status move_task(const model *m, neo_tensor e, neo_tensor of_task, int64_t t,
                             int into_e) {
     const int64_t features = neo_schema_feature_count(m->schema);
-    const int64_t width = of_task.shape[1] / features;
+    const int64_t width = features ? of_task.shape[1] / features : 0;
     for (int64_t f = 0; m->tasks > 1 && f < features; f++) {
         neo_tensor a = neo_tensor_slice(e, 1, (f * m->tasks + t) * width, width);
         neo_tensor b = neo_tensor_slice(of_task, 1, f * width, width);
