@@ -2,7 +2,7 @@
 # Other tools (a second compiler, cross compilers, qemu, libFuzzer) are used where they are
 # installed; what is missing is reported as skipped. Everything is written below build/.
 # `make help` prints:
-#:make              build the examples and programs: build/dlrm, build/gpt, build/plan ...
+#:make              build the examples and programs: build/dlrm, build/gpt, build/serve ...
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: make test, and the five that follow
@@ -72,12 +72,13 @@ implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
 source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1).c \
     examples/$(1).c tests/$(1).c bench/cuda/$(1).c))
 # The programs of test folders: each file is one, less what helps another.
-helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl serve/predict
+helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl \
+    programs/http_client serve/predict
 sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
 tests_of  = $(patsubst %.c,$(B)/%,$(sources))
-programs  = $(call tests_of,core bags data files golden comm shard fsdp serve)
+programs  = $(call tests_of,core bags data files golden comm shard fsdp programs serve)
 fuzzers   = $(call tests_of,fuzz)
-singles   = $(filter-out %/neo.c %/gpu.c,$(wildcard examples/*.c examples/plan/*.c))
+singles   = $(filter-out %/neo.c %/gpu.c %/serve.c,$(wildcard examples/*.c examples/plan/*.c))
 trainers  = $(patsubst %/main.c,%,$(wildcard examples/train/*/main.c))
 examples  = $(addprefix $(B)/,$(notdir $(singles:.c=) $(trainers)))
 
@@ -85,7 +86,7 @@ examples  = $(addprefix $(B)/,$(notdir $(singles:.c=) $(trainers)))
 make = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 export B CC CXX CUDA MAKE MPICC NVCC JOBS
 
-all: $(examples)
+all: $(examples) $(B)/serve $(B)/libneo_serve.so
 help: ; @sed -n 's/^#://p' Makefile
 
 ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),all)),)
@@ -120,6 +121,15 @@ $(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo
 $(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo_cuda.o
 	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 \
 	    -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
+
+# What only predicts: the server, and the shared object of examples/neo.py.
+$(B)/neo_serve.o $(B)/libneo_serve.so: neo_serve.h
+	$(compile) -DNEO_INFERENCE= -DNEO_IMPLEMENTATION= $(kind) -x c -o $@ $< $(linked)
+$(B)/neo_serve.o: kind = -c
+$(B)/libneo_serve.so: kind = -DNEO_SHARED= -shared -fPIC
+$(B)/libneo_serve.so: linked = $(libs)
+$(B)/serve: examples/serve.c $(B)/neo_serve.o
+	$(compile) -DNEO_INFERENCE= -o $@ $< $(objects) $(libs)
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -170,7 +180,7 @@ others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated
     tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 
-test-programs: $(programs) $(addprefix $(B)/tests/,data/make_npy serve/predict)
+test-programs: $(programs) $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/predict)
 test:
 	$(make) all test-programs
 	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
@@ -189,9 +199,10 @@ tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 one_thread = $(if $(findstring thread,$(SANITIZE)),,$(fuzzers) $(emulator))
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
-	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh tests/programs/dlrm.sh tests/programs/gpt.sh \
+	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh \
+	    $(addprefix tests/programs/,dlrm.sh gpt.sh serve.sh) \
 	    $(patsubst $(B)/%,$(S)/%,$(programs) $(one_thread))
-sanitized-programs: $(B)/dlrm $(B)/gpt test-programs $(one_thread)
+sanitized-programs: $(addprefix $(B)/,dlrm gpt serve) test-programs $(one_thread)
 
 fuzz:
 	$(make) $(fuzzers)

@@ -1,7 +1,8 @@
 #!/bin/sh
-# python.sh: other readers of our files, and our reader of theirs, with Python's numpy and
-# safetensors where they are installed (PYTHON names another interpreter): a checkpoint opens with
-# the names a user expects, and weights saved under the names of facebookresearch/dlrm load.
+# python.sh: other readers of our files, and our reader of theirs, with Python's numpy, safetensors
+# and torch where they are installed (PYTHON names another interpreter): examples/neo.py predicts as
+# dlrm does, its weights load into PyTorch by name and predict the same there; a checkpoint opens
+# with the names a user expects, and weights saved under the names of facebookresearch/dlrm load.
 
 B=${B:-build}
 PYTHON=${PYTHON:-python3}
@@ -9,8 +10,122 @@ PYTHON=${PYTHON:-python3}
 W=$B/tmp/python
 rm -rf "$W"
 mkdir -p "$W"
-if ! $PYTHON -c 'import numpy, safetensors.numpy' 2>/dev/null; then
-    skip "Python: no numpy and safetensors packages"
+if ! $PYTHON -c 'import numpy' 2>/dev/null; then
+    skip "Python: no numpy package"
+    finish programs/python
+    exit
+fi
+
+# ---- examples/neo.py: a checkpoint that three ranks saved in parts; a model of ids ----
+
+adult=examples/data/adult/adult
+head -3000 $adult.test >"$W/test"
+data="--format adult --data $adult.data --test $W/test --batch 256 --repro-shards 8"
+for more in "--ranks 3 --plan rw" "--predict $W/predicted"; do
+    "$B/dlrm" $data --epochs 1 --checkpoint "$W/parts" $more >"$W/run" 2>"$W/err" && pass || fail \
+        "dlrm $more: $(tail -1 "$W/err")"
+done
+"$B/merge" "$W/parts" "$W/whole.safetensors" 2>"$W/err" || fail "merge: $(cat "$W/err")"
+ids="--synthetic 2000 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300"
+"$B/dlrm" $ids --checkpoint "$W/ids" >"$W/run" 2>"$W/err" && pass || fail \
+    "dlrm: $(tail -1 "$W/err")"
+neo_py() { # LABEL: a program that knows W, neo, np, parts and ids
+    label=$1
+    { echo 'import glob, neo, numpy as np, sys
+W, library = sys.argv[1:]
+parts = neo.Model(W + "/parts", library, max_batch=100)
+ids = neo.Model(W + "/ids", library, max_batch=100)'
+        cat; } >"$W/program.py"
+    PYTHONPATH=examples PYTHONDONTWRITEBYTECODE=1 $PYTHON "$W/program.py" "$W" \
+        "$B/libneo_serve.so" >"$W/log" 2>&1 && pass || { fail "$label"; tail -3 "$W/log"; }
+}
+neo_py "neo.py: predictions" <<'END'
+lines = open(W + "/test").read().splitlines()
+expected = np.array(open(W + "/predicted").read().split(), np.float32)
+assert len(expected) == len(lines) == 3000 and 0 < expected.min() < expected.max() < 1
+assert (parts.predict(lines) == expected).all()
+assert "age" in parts.columns and "income" not in parts.columns
+dicts = [dict(zip(parts.columns, line.split(", ")[:-1])) for line in lines]
+assert (parts.predict(dicts) == expected).all()
+logits = neo.Model(W + "/parts", library, logits=True).predict(lines)
+assert np.abs(1 / (1 + np.exp(-logits)) - expected).max() < 1e-6
+assert len(parts.predict([])) == 0
+END
+neo_py "neo.py: weights" <<'END'
+whole = dict(neo.read_safetensors(W + "/whole.safetensors"))
+weights = neo.weights(W + "/parts", parts.step)
+assert set(weights) == set(whole) and len(whole) > 10
+first = glob.glob(W + "/parts/step-*/model-00001-of-00003.safetensors")[0]
+assert any("[" in name for name, _ in neo.read_safetensors(first)), "nothing was cut"
+assert all((weights[k] == v).all() and weights[k].shape == v.shape for k, v in whole.items())
+END
+neo_py "neo.py: ids" <<'END'
+random = np.random.default_rng(1)
+dense = random.standard_normal((100, ids.info.dense_count)).astype(np.float32)
+rows = list(ids.features.values())
+some = np.stack([random.integers(0, r, 100) for r in rows], 1)
+out = ids.predict_ids(dense, some)
+samples = [dict(zip(ids.columns, d.tolist() + i.tolist())) for d, i in zip(dense, some)]
+assert out.shape == (100,) and len(set(out)) > 50 and (ids.predict(samples) == out).all()
+# A feature of no, one and two ids; weights of one change nothing where the model has none.
+offsets = np.cumsum(np.concatenate([[0], np.tile([0, 1, 2], len(rows))]))
+bags = np.concatenate([random.integers(0, r, 3) for r in rows])
+out = ids.predict_ids(dense[:3], bags, offsets)
+for b, lists in enumerate(([], [0], [1, 2])):
+    one = [bags[3 * f + k] for f in range(len(rows)) for k in lists]
+    single = ids.predict_ids(dense[b : b + 1], one, np.arange(len(rows) + 1) * len(lists))
+    assert single[0] == out[b]
+END
+neo_py "neo.py: errors" <<'END'
+def refuses(text, call, *arguments):
+    try:
+        call(*arguments)
+    except (ValueError, FileNotFoundError) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("no error: " + text)
+refuses("none: ", neo.Model, W + "/none", library)
+refuses("no whole checkpoint", neo.weights, W + "/none")
+refuses("agee", parts.predict, [{"agee": 1}])
+refuses("id 300", ids.predict_ids, np.zeros((1, 13)), np.full((1, 26), 300))
+refuses("26 bags", ids.predict_ids, np.zeros((1, 13)), np.zeros(5, int), np.arange(6))
+refuses("13", ids.predict_ids, np.zeros((1, 12)), np.zeros((1, 26), int))
+END
+if $PYTHON -c 'import torch' 2>/dev/null; then
+    neo_py "PyTorch with weights by name" <<'END'
+import torch
+from torch import nn
+class DLRM(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.bags = nn.ModuleDict({k: nn.EmbeddingBag(r, 8, mode="sum")
+                                   for k, r in features.items()})
+        self.bottom = nn.Sequential(nn.Linear(13, 24), nn.ReLU(), nn.Linear(24, 8), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(8 + 27 * 26 // 2, 24), nn.ReLU(), nn.Linear(24, 1))
+    def forward(self, dense, some):
+        x = self.bottom(dense)
+        e = [bag(some[:, i : i + 1]) for i, bag in enumerate(self.bags.values())]
+        t = torch.stack([x] + e, 1)
+        i, j = torch.tril_indices(27, 27, -1)
+        z = torch.cat([x, (t @ t.transpose(1, 2))[:, i, j]], 1)
+        return torch.sigmoid(self.top(z))[:, 0]
+model = DLRM(ids.features)
+model.load_state_dict({k: torch.from_numpy(v) for k, v in neo.weights(W + "/ids").items()})
+random = np.random.default_rng(2)
+dense = random.standard_normal((100, 13)).astype(np.float32)
+some = np.stack([random.integers(0, r, 100) for r in ids.features.values()], 1)
+theirs = model(torch.from_numpy(dense), torch.from_numpy(some)).detach().numpy()
+ours = ids.predict_ids(dense, some)
+assert len(set(ours)) > 50 and np.abs(ours - theirs).max() <= 1e-6, np.abs(ours - theirs).max()
+END
+else
+    skip "PyTorch: $PYTHON has no torch package (PYTHON names another interpreter)"
+fi
+
+# ---- safetensors of others ----
+
+if ! $PYTHON -c 'import safetensors.numpy' 2>/dev/null; then
+    skip "Python: no safetensors package"
     finish programs/python
     exit
 fi

@@ -1,0 +1,147 @@
+"""neo.py: a trained model in Python: predictions with training's bits, weights by name. It needs
+numpy and neo as a shared object, which make build/libneo_serve.so makes, or without make:
+
+    cc -O2 -shared -fPIC -DNEO_SHARED -DNEO_INFERENCE -DNEO_IMPLEMENTATION -x c neo_serve.h \
+        -o libneo_serve.so -lm -pthread
+
+    import neo                                          (PYTHONPATH=examples)
+    model = neo.Model("build/demo/checkpoint", library="build/libneo_serve.so")
+    model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.04], dtype=float32)
+    neo.weights("build/demo/checkpoint")["bottom.0.weight"]       of the newest checkpoint
+
+torch.from_numpy of weights gives what a model of PyTorch loads. A model is of one thread at a time.
+"""
+import ctypes as c
+import glob, json, os, re
+
+import numpy as np
+
+F32, I64 = 0, 7  # neo_dtype
+
+
+def struct(name, /, **fields):
+    return type(name, (c.Structure,), {"_fields_": list(fields.items())})
+
+
+ModelDesc = struct("neo_model_desc", dir=c.c_char_p, path=c.c_char_p, step=c.c_int64, rows=c.c_int,
+                   ctx=c.c_int64 * 64)  # of the context: all defaults
+ModelInfo = struct("neo_model_info", kind=c.c_char_p, step=c.c_int64, dense_count=c.c_int32,
+                   feature_count=c.c_int32, column_count=c.c_int32, outputs=c.c_int32,
+                   weighted=c.c_int, weight_bytes=c.c_int64)
+Feature = struct("neo_feature", name=c.c_char_p, rows=c.c_int64, words=c.c_int64, rare=c.c_int64,
+                 dropped=c.c_int64)
+ScratchDesc = struct("neo_scratch_desc", max_batch=c.c_int64, max_ids=c.c_int64, threads=c.c_int,
+                     logits=c.c_int)
+Tensor = struct("neo_tensor", data=c.c_void_p, shape=c.c_int64 * 4, stride=c.c_int64 * 4,
+                ndim=c.c_int32, dtype=c.c_int, place=c.c_int, absent=c.c_char_p)
+Jagged = struct("neo_jagged", batch=c.c_int64, feature_count=c.c_int32, id_dtype=c.c_int,
+                offsets=c.c_void_p, ids=c.c_void_p, weights=c.c_void_p, feature_bags=c.c_void_p,
+                place=c.c_int)
+
+
+class Model:
+    def __init__(self, path, library="libneo_serve.so", step=0, max_batch=1024, max_ids=0,
+                 threads=1, logits=False):
+        self.neo, self.model = c.CDLL(os.path.abspath(library)), c.c_void_p()
+        self.scratch = c.c_void_p()
+        for name, kind in (("neo_last_error", c.c_char_p), ("neo_model_get_info", ModelInfo),
+                           ("neo_model_column", c.c_char_p), ("neo_model_feature", Feature),
+                           ("neo_scratch_count", c.c_int64)):
+            getattr(self.neo, name).restype = kind
+        where = "path" if os.path.isfile(path) else "dir"  # a file of neo_model_write: path
+        desc = ModelDesc(step=step, **{where: os.fsencode(path)})
+        self.call("neo_model_load", c.byref(desc), c.byref(self.model))
+        desc = ScratchDesc(max_batch, max_ids, threads, logits)
+        self.call("neo_scratch_create", self.model, c.byref(desc), c.byref(self.scratch))
+        info = self.info = self.neo.neo_model_get_info(self.model)
+        self.max_batch, self.step = max_batch, info.step
+        columns = [self.neo.neo_model_column(self.model, i) for i in range(info.column_count)]
+        self.columns = [name.decode() for name in columns if name]  # the label has none
+        features = [self.neo.neo_model_feature(self.model, i) for i in range(info.feature_count)]
+        self.features = {f.name.decode(): f.rows for f in features}
+
+    def __del__(self):
+        if getattr(self, "neo", None):
+            self.neo.neo_scratch_destroy(self.scratch)
+            self.neo.neo_model_free(self.model)
+
+    def call(self, name, *args):
+        if getattr(self.neo, name)(*args):
+            raise ValueError(self.neo.neo_last_error().decode(errors="replace"))
+
+    def predict(self, samples):
+        """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
+        out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
+        self.neo.neo_scratch_clear(self.scratch)
+        for i, sample in enumerate(samples):
+            is_line = isinstance(sample, str)
+            text = (sample if is_line else json.dumps(sample)).encode()
+            self.call("neo_scratch_add_line" if is_line else "neo_scratch_add_json", self.scratch,
+                      text, c.c_size_t(len(text)))
+            if self.neo.neo_scratch_count(self.scratch) == self.max_batch or i + 1 == len(samples):
+                self.call("neo_scratch_predict", self.scratch, c.c_void_p(out[n:].ctypes.data))
+                n = i + 1
+                self.neo.neo_scratch_clear(self.scratch)
+        return np.squeeze(out, 1) if self.info.outputs == 1 else out
+
+    def predict_ids(self, dense, ids, offsets=None, weights=None):
+        """f32 [n]: of numbers as training had them: dense [n, dense_count]; ids [n, features], or
+        with offsets [features * n + 1] those of all bags, a feature after another."""
+        dense = np.ascontiguousarray(dense, np.float32)
+        n, features = len(dense), self.info.feature_count
+        ids = np.ascontiguousarray(ids if offsets is not None else np.transpose(ids), np.int64)
+        offsets = np.arange(features * n + 1) if offsets is None else offsets
+        offsets = np.ascontiguousarray(offsets, np.int64)
+        if offsets.shape != (features * n + 1,) or ids.size < offsets[-1] or n > self.max_batch:
+            raise ValueError("ids and offsets of %d bags, up to %d samples" %
+                             (features * n, self.max_batch))
+        weights = None if weights is None else np.ascontiguousarray(weights, np.float32)
+        out = np.zeros((n, self.info.outputs), np.float32)
+        tensor = Tensor(dense.ctypes.data, dense.shape, (dense.shape[1], 1), 2, F32)
+        sparse = Jagged(n, features, I64, offsets.ctypes.data, ids.ctypes.data,
+                        None if weights is None else weights.ctypes.data)
+        self.call("neo_model_predict", self.model, self.scratch, tensor, c.byref(sparse),
+                  c.c_void_p(out.ctypes.data))
+        return np.squeeze(out, 1) if self.info.outputs == 1 else out
+
+
+DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1",
+          "I32": "<i4", "I64": "<i8"}
+
+
+def read_safetensors(path):
+    """Name, array of each tensor; bf16 as f32."""
+    with open(path, "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        head = json.loads(f.read(size))
+    for name, at in head.items():
+        if name != "__metadata__":
+            first, end = at["data_offsets"]
+            a = np.fromfile(path, DTYPES[at["dtype"]], offset=8 + size + first,
+                            count=(end - first) // np.dtype(DTYPES[at["dtype"]]).itemsize)
+            if at["dtype"] == "BF16":
+                a = (a.astype(np.uint32) << 16).view(np.float32)
+            yield name, a.reshape(at["shape"])
+
+
+def weights(path, step=None):
+    """The weights of a checkpoint by name, whole also where ranks saved parts of them."""
+    folder = "step-" + ("%012d" % step if step is not None else "[0-9]" * 12)
+    steps = glob.glob(os.path.join(path, folder, "manifest.json"))
+    if not steps:
+        raise FileNotFoundError("%s: no whole checkpoint" % path)
+    whole, parts = {}, {}
+    for file in glob.glob(os.path.join(os.path.dirname(max(steps)), "model-*.safetensors")):
+        for name, a in read_safetensors(file):
+            part = re.fullmatch(r"(.*)\[(\d+:\d+(?:,\d+:\d+)?)\]", name)
+            if part:
+                cut = tuple(slice(*map(int, k.split(":"))) for k in part[2].split(","))
+                parts.setdefault(part[1], []).append((cut, a))
+            else:
+                whole[name] = a
+    for name, cuts in parts.items():
+        shape = [max(cut[d].stop for cut, _ in cuts) for d in range(len(cuts[0][0]))]
+        whole[name] = np.zeros(shape, cuts[0][1].dtype)
+        for cut, a in cuts:
+            whole[name][cut] = a
+    return whole

@@ -1,0 +1,227 @@
+/* serve.c: a trained model behind HTTP. Features by name, what is left out is missing:
+
+     make demo && build/serve --model build/demo/checkpoint --port 18080
+     curl -d '{"age":39,"workclass":"State-gov"}' http://127.0.0.1:18080/predict
+
+   One JSON object a line gives one answer a line: {"prediction":0.25,"step":1280}. GET /metrics is
+   text as Prometheus reads it. A newer checkpoint in the directory is loaded beside the old one,
+   then takes its place between two batches; SIGHUP loads again at once. SIGTERM and Ctrl-C end the
+   server when the requests that have come are answered. With --lines it answers raw lines of the
+   training format from standard input instead. */
+#include "neo_serve.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct options {
+    const char *model, *host;
+    int64_t port, threads, batch, wait, timeout, connections, body, memory, reload, lines;
+} options;
+static options o = {NULL, "127.0.0.1", 8080, 1, 256, 0, 10, 10000, 1024, 64, 1, 0};
+
+#include "serve/predict.h"
+#include <netdb.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+typedef struct option {
+    const char *name, *argument;
+    void *value; /* const char *, or where most is not 0 int64_t; without argument 1 */
+    int64_t least, most;
+    const char *help;
+} option;
+static const option OPTIONS[] = {
+    {"model", "PATH", &o.model, 0, 0, "checkpoints: the newest is served; or a model as a file"},
+    {"host", "ADDRESS", &o.host, 0, 0, "listens here [127.0.0.1]; 0.0.0.0: on all interfaces"},
+    {"port", "N", &o.port, 0, 65535, "[8080]; 0: a free one"},
+    {"threads", "N", &o.threads, 1, 256, "each has connections and a batch of its own [1]"},
+    {"batch", "N", &o.batch, 1, 65536, "requests, and samples, predicted together at most [256]"},
+    {"wait", "MS", &o.wait, 0, 10000, "that a batch waits for more; 0: it takes what is there [0]"},
+    {"timeout", "SECONDS", &o.timeout, 1, 86400, "for a whole request; between requests [10]"},
+    {"connections", "N", &o.connections, 1, 1000000, "at most, as far as ulimit -n goes [10000]"},
+    {"body", "KIB", &o.body, 1, 1 << 20, "of a request, at most [1024]"},
+    {"memory", "MIB", &o.memory, 1, 1 << 20, "of buffers of all connections, at most [64]"},
+    {"reload", "SECONDS", &o.reload, 0, 86400, "between looks for a newer checkpoint [1]; 0: none"},
+    {"lines", "", &o.lines, 0, 1, "answers lines of the training format from standard input"}};
+enum { OPTION_COUNT = sizeof OPTIONS / sizeof OPTIONS[0], MAX_LINE = 1 << 16 };
+
+static int parse(int argc, char **argv) { /* 0, or the exit status + 1 */
+    for (int i = 1; i < argc; i++) {
+        int k = 0;
+        char *end = "";
+        if (!strcmp(argv[i], "--help")) {
+            printf("serve: a trained model behind HTTP, or over lines\n\n");
+            for (const option *p = OPTIONS; p < OPTIONS + OPTION_COUNT; p++)
+                printf("  --%s %-*s %s\n", p->name, 20 - (int)strlen(p->name), p->argument,
+                       p->help);
+            return 1;
+        }
+        while (k < OPTION_COUNT &&
+               (strncmp(argv[i], "--", 2) || strcmp(argv[i] + 2, OPTIONS[k].name))) k++;
+        const option *p = &OPTIONS[k];
+        if (k == OPTION_COUNT || (*p->argument && ++i == argc))
+            return fprintf(stderr, k == OPTION_COUNT ? "serve: %s: no such option (--help)\n" :
+                           "serve: %s needs a value\n", argv[k == OPTION_COUNT ? i : i - 1]), 3;
+        if (!p->most) { *(const char **)p->value = argv[i]; continue; }
+        int64_t value = *p->argument ? strtoll(argv[i], &end, 10) : 1;
+        if (end == argv[i] || *end || value < p->least || value > p->most)
+            return fprintf(stderr, "serve: --%s %s: not a whole number from %lld to %lld\n",
+                           p->name, argv[i], (long long)p->least, (long long)p->most), 3;
+        *(int64_t *)p->value = value;
+    }
+    return o.model ? 0 : (fprintf(stderr, "serve: --model is needed (--help)\n"), 3);
+}
+
+/* ---- lines of standard input: what has come is answered, an answer a line ---- */
+
+static int print_predictions(worker *w, const version *v) {
+    w->count = 0;
+    if (predict(w, v) != NEO_OK) return fprintf(stderr, "serve: %s\n", neo_last_error()), 1;
+    for (size_t i = 0; i < w->count; i++)
+        printf("%.9g%s", (double)w->out[i], (i + 1) % (size_t)v->info.outputs ? " " : "\n");
+    return 0;
+}
+static int answer_lines(void) {
+    static char text[MAX_LINE];
+    const version *v = models.newest;
+    worker w = {.index = 0};
+    size_t size = 0, used;
+    long long number = 0;
+    int bad = 0;
+    for (ssize_t n = 1; n > 0;) {
+        n = read(0, text + size, sizeof text - size);
+        if (n > 0) size += (size_t)n;
+        else if (size) text[size++] = '\n'; /* there is room: what is left is no whole buffer */
+        for (used = 0; used < size;) {
+            char *stop = memchr(text + used, '\n', size - used);
+            if (!stop) break;
+            size_t bytes = (size_t)(stop - text) - used;
+            if (neo_scratch_count(v->scratch[0]) == o.batch) bad |= print_predictions(&w, v);
+            number++;
+            if (neo_scratch_add_line(v->scratch[0], text + used, bytes) != NEO_OK) {
+                bad |= print_predictions(&w, v) | 1;
+                printf("\n"); /* no answer, in its place */
+                fprintf(stderr, "serve: line %lld: %s\n", number, neo_last_error());
+            }
+            used += bytes + 1;
+        }
+        if (!used && size == sizeof text)
+            return fprintf(stderr, "serve: line %lld: over %d bytes\n", number + 1, MAX_LINE), 1;
+        memmove(text, text + used, size -= used);
+        bad |= print_predictions(&w, v);
+        if (fflush(stdout)) return 1;
+    }
+    free(w.out);
+    return bad;
+}
+
+/* ---- the program: a thread for each loop; this one loads models and waits for signals ---- */
+
+static int signals[2]; /* a pipe: bytes are numbers of signals */
+static void on_signal(int number) {
+    int kept = errno;
+    unsigned char byte = (unsigned char)number;
+    if (write(signals[1], &byte, 1) < 0) { /* full: there are enough */ }
+    errno = kept;
+}
+static http_server server;
+static void *work(void *of) {
+    worker *w = of;
+    w->spans = calloc((size_t)o.batch, sizeof *w->spans);
+    if (!w->spans || !http_loop_run(&w->loop, &server, w)) {
+        fprintf(stderr, "serve: out of memory or descriptors\n");
+        on_signal(SIGABRT);
+    }
+    free(w->spans), free(w->out);
+    return NULL;
+}
+
+static int listen_at(char *where, size_t size) { /* the socket, and its URL; -1: a message is out */
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
+    char port[16], host[64];
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    int fd = -1, on = 1;
+    snprintf(port, sizeof port, "%lld", (long long)o.port);
+    int error = getaddrinfo(o.host, port, &hints, &found);
+    if (!error) fd = socket(found->ai_family, SOCK_STREAM, 0);
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, SOMAXCONN) ||
+        fcntl(fd, F_SETFL, O_NONBLOCK) || getsockname(fd, (struct sockaddr *)&address, &bytes) ||
+        getnameinfo((struct sockaddr *)&address, bytes, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV)) {
+        fprintf(stderr, "serve: cannot listen at %s, port %lld: %s\n", o.host, (long long)o.port,
+                error ? gai_strerror(error) : strerror(errno));
+        if (fd >= 0) close(fd);
+        fd = -1;
+    } else snprintf(where, size, strchr(host, ':') ? "http://[%s]:%s" : "http://%s:%s", host, port);
+    if (found) freeaddrinfo(found);
+    return fd;
+}
+/* Descriptors for --connections, or as many connections as there are descriptors for. */
+static void fit_connections(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    rlim_t other = 64 + 2 * (rlim_t)o.threads, want = (rlim_t)(o.connections + o.connections / 8);
+    if (limit.rlim_cur < want + other) {
+        limit.rlim_cur = limit.rlim_max < want + other ? limit.rlim_max : want + other;
+        if (setrlimit(RLIMIT_NOFILE, &limit)) getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < want + other)
+        o.connections = limit.rlim_cur > other + 8 ? (int64_t)(limit.rlim_cur - other) * 8 / 9 : 1;
+}
+/* Until a signal ends the server. Models are loaded on this thread, beside the requests. */
+static void watch(void) {
+    struct pollfd readable = {signals[0], POLLIN, 0};
+    for (;;) {
+        unsigned char number = 0;
+        int64_t step;
+        int n = poll(&readable, 1, o.reload ? (int)o.reload * 1000 : -1);
+        if (n > 0 && read(signals[0], &number, 1) == 1 && number != SIGHUP) return;
+        if (n < 0 && errno == EINTR) continue;
+        if (number == SIGHUP || (neo_find_checkpoint(o.model, &step) == NEO_OK &&
+                                 step != atomic_load(&models.step)))
+            (void)version_load();
+    }
+}
+static int serve(void) {
+    char where[128];
+    int wake[2], started = 0, fd = listen_at(where, sizeof where);
+    struct sigaction action = {.sa_handler = on_signal};
+    if (fd < 0) return 1;
+    if (pipe(wake) || pipe(signals)) return fprintf(stderr, "serve: %s\n", strerror(errno)), 1;
+    fcntl(signals[1], F_SETFL, O_NONBLOCK);
+    sigaction(SIGTERM, &action, NULL), sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL), signal(SIGPIPE, SIG_IGN);
+    server = (http_server){.listener = fd, .wake = wake[0], .limits = {8192, (size_t)o.body << 10},
+        .timeout_ms = o.timeout * 1000, .wait_ms = o.wait, .batch = (int)o.batch,
+        .connections = (int)((o.connections + o.threads - 1) / o.threads),
+        .memory = ((size_t)o.memory << 20) / (size_t)o.threads, .answer = answer};
+    for (; started < o.threads; started++) {
+        workers[started].index = started;
+        if (pthread_create(&workers[started].thread, NULL, work, &workers[started])) break;
+    }
+    if (started == o.threads) {
+        printf("serve: %s, %s at step %lld, up to %lld connections\n", where,
+               models.newest->info.kind, (long long)models.step, (long long)o.connections);
+        fflush(stdout);
+        watch();
+        signal(SIGTERM, SIG_DFL), signal(SIGINT, SIG_DFL); /* a second one ends it at once */
+    }
+    if (write(wake[1], "", 1) != 1) return 1; /* cannot be: the pipe is empty */
+    for (int i = 0; i < started; i++) pthread_join(workers[i].thread, NULL);
+    close(fd);
+    return started < o.threads;
+}
+
+int main(int argc, char **argv) {
+    int status = parse(argc, argv);
+    if (status) return status - 1;
+    if (o.lines) o.threads = 1;
+    fit_connections();
+    workers = calloc((size_t)o.threads, sizeof *workers);
+    if (!workers || version_load() != NEO_OK) return 1;
+    status = o.lines ? answer_lines() : serve();
+    version_leave(models.newest);
+    free(workers);
+    return status;
+}

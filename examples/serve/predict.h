@@ -1,0 +1,211 @@
+/* predict.h: the model that is served, its versions, and the answers of a batch. `o` has the
+   options. */
+#ifndef EXAMPLE_PREDICT_H
+#define EXAMPLE_PREDICT_H
+#include "loop.h"
+#include <pthread.h>
+#include <sys/stat.h>
+
+#define TRY(call) do { neo_status s_ = (call); if (s_ != NEO_OK) return s_; } while (0)
+enum { MAX_SAMPLES = 4096 }; /* of a request */
+
+/* ---- models: one is served; those before it are freed by the last batch that uses them ---- */
+
+typedef struct version {
+    neo_model *model;
+    neo_model_info info;
+    neo_scratch **scratch; /* of each thread */
+    int users;             /* batches, and the one that this version is the newest */
+} version;
+static struct {
+    pthread_mutex_t lock;
+    version *newest;
+    atomic_llong step, loaded, failed;
+} models = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void version_free(version *v) {
+    for (int i = 0; v && v->scratch && i < o.threads; i++) neo_scratch_destroy(v->scratch[i]);
+    if (v) neo_model_free(v->model), free(v->scratch), free(v);
+}
+static version *version_take(void) {
+    pthread_mutex_lock(&models.lock);
+    version *v = models.newest;
+    v->users++;
+    pthread_mutex_unlock(&models.lock);
+    return v;
+}
+static void version_leave(version *v) {
+    pthread_mutex_lock(&models.lock);
+    int left = --v->users;
+    pthread_mutex_unlock(&models.lock);
+    if (!left) version_free(v);
+}
+static neo_status version_fill(version *v) {
+    struct stat status;
+    int is_file = stat(o.model, &status) == 0 && S_ISREG(status.st_mode);
+    neo_model_desc model = {.dir = is_file ? NULL : o.model, .path = is_file ? o.model : NULL};
+    TRY(neo_model_load(&model, &v->model));
+    v->info = neo_model_get_info(v->model);
+    neo_scratch_desc desc = {.max_batch = o.batch};
+    for (int i = 0; i < o.threads; i++) TRY(neo_scratch_create(v->model, &desc, &v->scratch[i]));
+    return NEO_OK;
+}
+/* The newest checkpoint takes the place of what was served; where it cannot, that stays. */
+static neo_status version_load(void) {
+    version *v = calloc(1, sizeof *v), *old;
+    if (v) v->users = 1, v->scratch = calloc((size_t)o.threads, sizeof *v->scratch);
+    neo_status status = v && v->scratch ? version_fill(v) : NEO_ERR_MEMORY;
+    if (status != NEO_OK) {
+        fprintf(stderr, "serve: %s: %s\n", o.model, neo_last_error());
+        version_free(v);
+        atomic_fetch_add(&models.failed, 1);
+        return status;
+    }
+    pthread_mutex_lock(&models.lock);
+    old = models.newest, models.newest = v;
+    pthread_mutex_unlock(&models.lock);
+    atomic_store(&models.step, v->info.step), atomic_fetch_add(&models.loaded, 1);
+    if (old) version_leave(old);
+    return NEO_OK;
+}
+
+/* ---- answers ---- */
+
+typedef struct span { size_t first, count; } span; /* predictions of a request */
+typedef struct worker {
+    http_loop loop;
+    pthread_t thread;
+    int index;
+    span *spans;
+    float *out; /* predictions of a batch */
+    size_t count, capacity;
+    atomic_llong samples;
+} worker;
+static worker *workers;
+
+static void answer_error(http_exchange *e, http_text *text, int status, const char *message) {
+    e->status = status, e->type = "application/json", e->text = text->size;
+    http_append(text, "{\"error\":\"", 10);
+    for (const char *c = message; *c; c++)
+        http_print(text, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c < ' ' || *c > '~' ? '?' : *c);
+    http_append(text, "\"}\n", 3);
+    e->text_size = text->size - e->text;
+}
+/* The samples of the scratch become predictions. */
+static neo_status predict(worker *w, const version *v) {
+    size_t n = (size_t)neo_scratch_count(v->scratch[w->index]), outputs = (size_t)v->info.outputs;
+    if (w->count + n * outputs > w->capacity) {
+        size_t capacity = 2 * (w->count + n * outputs);
+        float *out = realloc(w->out, capacity * sizeof *out);
+        if (!out) return NEO_ERR_MEMORY;
+        w->out = out, w->capacity = capacity;
+    }
+    if (n) TRY(neo_scratch_predict(v->scratch[w->index], w->out + w->count));
+    neo_scratch_clear(v->scratch[w->index]);
+    w->count += n * outputs;
+    atomic_fetch_add_explicit(&w->samples, (long long)n, memory_order_relaxed);
+    return NEO_OK;
+}
+/* The lines of a body become samples; the scratch is emptied where it is full. */
+static neo_status add_samples(worker *w, const version *v, http_exchange *e, http_text *text,
+                              size_t *count) {
+    neo_scratch *scratch = v->scratch[w->index];
+    const char *at = e->body, *end = at + e->request.body, *stop;
+    char message[600];
+    for (int line = 1; at < end; line++, at = stop + 1) {
+        stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop) stop = end;
+        if (strspn(at, " \t\r\n") >= (size_t)(stop - at)) continue;
+        neo_status status = neo_scratch_add_json(scratch, at, (size_t)(stop - at));
+        if (status == NEO_ERR_CAPACITY && neo_scratch_count(scratch) > 0) {
+            TRY(predict(w, v));
+            status = neo_scratch_add_json(scratch, at, (size_t)(stop - at));
+        }
+        if (status != NEO_OK) {
+            snprintf(message, sizeof message, "line %d: %s", line, neo_last_error());
+            answer_error(e, text, status == NEO_ERR_CAPACITY ? 413 : 400, message);
+            return NEO_OK;
+        }
+        if (++*count > MAX_SAMPLES) {
+            answer_error(e, text, 413, "more than 4096 samples in a request");
+            return NEO_OK;
+        }
+    }
+    if (!*count) answer_error(e, text, 400, "no sample: expected a JSON object a line");
+    return NEO_OK;
+}
+static void answer_predictions(worker *w, const version *v, http_exchange *e, http_text *text,
+                               span s) {
+    int outputs = v->info.outputs;
+    const float *out = w->out + s.first;
+    e->status = 200, e->type = "application/json", e->text = text->size;
+    for (size_t i = 0; i < s.count; i++) {
+        http_print(text, "{\"prediction\":%s", outputs > 1 ? "[" : "");
+        for (int k = 0; k < outputs; k++) http_print(text, k ? ",%.9g" : "%.9g", (double)*out++);
+        http_print(text, "%s,\"step\":%lld}\n", outputs > 1 ? "]" : "", (long long)v->info.step);
+    }
+    e->text_size = text->size - e->text;
+}
+static void answer_metrics(http_exchange *e, http_text *text) {
+    long long samples = 0, batches = 0, open = 0, accepted = 0, bytes = 0, all = 0, ns = 0, n;
+    e->status = 200, e->type = "text/plain; version=0.0.4", e->text = text->size;
+    for (int k = 0; k < HTTP_STATUSES; k++) {
+        n = 0;
+        for (int i = 0; i < o.threads; i++) n += workers[i].loop.stats.answers[k];
+        if (n) http_print(text, "neo_requests_total{status=\"%d\"} %lld\n",
+                          http_reasons[k].status, n);
+    }
+    double most = 0.0001;
+    for (int k = 0; k <= HTTP_TIMES; k++, most *= 4) {
+        for (int i = 0; i < o.threads; i++) all += workers[i].loop.stats.times[k];
+        if (k < HTTP_TIMES)
+            http_print(text, "neo_request_seconds_bucket{le=\"%g\"} %lld\n", most, all);
+        else http_print(text, "neo_request_seconds_bucket{le=\"+Inf\"} %lld\n", all);
+    }
+    for (int i = 0; i < o.threads; i++) {
+        http_stats *s = &workers[i].loop.stats;
+        samples += workers[i].samples, batches += s->batches, open += s->connections;
+        accepted += s->accepted, bytes += s->buffer_bytes, ns += s->time_ns;
+    }
+    http_print(text, "neo_request_seconds_sum %.9g\nneo_request_seconds_count %lld\n"
+               "neo_samples_total %lld\nneo_batches_total %lld\nneo_connections %lld\n"
+               "neo_connections_total %lld\nneo_buffer_bytes %lld\n",
+               (double)ns / 1e9, all, samples, batches, open, accepted, bytes);
+    http_print(text, "neo_model_step %lld\nneo_model_loads_total{result=\"ok\"} %lld\n"
+               "neo_model_loads_total{result=\"failed\"} %lld\n", models.step, models.loaded,
+               models.failed);
+    e->text_size = text->size - e->text;
+}
+/* All of a batch by one version of the model. */
+static void answer(void *user, http_exchange *exchanges, int count, http_text *text) {
+    worker *w = user;
+    version *v = version_take();
+    neo_status status = NEO_OK;
+    w->count = 0;
+    neo_scratch_clear(v->scratch[w->index]);
+    for (int i = 0; i < count; i++) {
+        http_exchange *e = &exchanges[i];
+        int predicts = http_is(e->request.path, "/predict");
+        if (e->status != HTTP_MORE) continue;
+        if (!predicts && !http_is(e->request.path, "/metrics"))
+            answer_error(e, text, 404, "there are POST /predict and GET /metrics");
+        else if (!http_is(e->request.method, predicts ? "POST" : "GET")) {
+            answer_error(e, text, 405, predicts ? "/predict wants POST" : "/metrics wants GET");
+            e->fields = predicts ? "Allow: POST\r\n" : "Allow: GET\r\n";
+        }
+        else if (!predicts) answer_metrics(e, text);
+        else if (status == NEO_OK) {
+            size_t held = (size_t)neo_scratch_count(v->scratch[w->index]);
+            w->spans[i] = (span){w->count + held * (size_t)v->info.outputs, 0};
+            status = add_samples(w, v, e, text, &w->spans[i].count);
+        }
+    }
+    if (status == NEO_OK) status = predict(w, v);
+    for (int i = 0; i < count; i++) {
+        if (exchanges[i].status != HTTP_MORE) continue;
+        if (status == NEO_OK) answer_predictions(w, v, &exchanges[i], text, w->spans[i]);
+        else answer_error(&exchanges[i], text, 500, neo_last_error());
+    }
+    version_leave(v);
+}
+#endif

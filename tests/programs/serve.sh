@@ -1,0 +1,322 @@
+#!/bin/sh
+# serve.sh: build/serve as its users and its enemies meet it. Answers are those of dlrm --predict,
+# to the bit, while models change under load: none is lost, none is of another model than it says.
+# Statuses of all that is wrong; slow clients, garbage, 10,000 connections, a full memory; the end
+# by a signal. With NEO_FULL the load is of 10^6 requests.
+
+B=${B:-build}
+CC=${CC:-cc}
+. tests/harness.sh
+W=$B/tmp/serve
+rm -rf "$W"
+mkdir -p "$W/served" "$W/a" "$W/b"
+client=$B/tests/programs/http_client
+adult=examples/data/adult/adult
+model="--format adult --dim 8 --bottom 5-16-8 --top 16-1 --batch 256 --optimizer adagrad"
+[ -z "$SANITIZER" ] || wrap="setarch -R"
+setarch -R true 2>/dev/null || wrap=
+
+# ---- two models, and what they say of the first samples ----
+
+head -1000 $adult.test >"$W/test"
+"$B/dlrm" $model --data $adult.data --epochs 1 --checkpoint "$W/ckpt" --every 100 >"$W/log" \
+    2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+first=$(ls "$W/ckpt" | sed -n 1p) second=$(ls "$W/ckpt" | sed -n 2p)
+cp -r "$W/ckpt/$first" "$W/a/" && cp -r "$W/ckpt/$second" "$W/b/"
+cp -r "$W/ckpt/$first" "$W/served/"
+for m in a b; do
+    "$B/dlrm" $model --data $adult.data --test "$W/test" --checkpoint "$W/$m" --eval --predict \
+        "$W/$m.out" >"$W/log" 2>"$W/err" || fail "--predict: $(tail -1 "$W/err")"
+    "$B/serve" --model "$W/$m" --lines --batch 7 <"$W/test" >"$W/lines" 2>"$W/err" || fail \
+        "--lines: $(tail -1 "$W/err")"
+    if [ -s "$W/lines" ] && cmp -s "$W/lines" "$W/$m.out"; then
+        pass
+    else
+        fail "--lines: $(diff "$W/lines" "$W/$m.out" | head -4)"
+    fi
+done
+(echo "38, Private"; sed -n 2p "$W/test") | "$B/serve" --model "$W/a" --lines >"$W/lines" 2>"$W/err"
+same "--lines: the exit status after a bad line" $? 1
+same "--lines: an empty line for a bad one" "$(tr '\n' '|' <"$W/lines")" "|$(sed -n 2p "$W/a.out")|"
+if grep -q '^serve: line 1: ' "$W/err"; then pass; else fail "--lines: $(cat "$W/err")"; fi
+same "--lines: a line without an end" "$(head -c 70000 /dev/zero | tr '\0' x |
+    "$B/serve" --model "$W/a" --lines 2>&1)" "serve: line 1: over 65536 bytes"
+
+# Bodies, and the answers that are right: of step $first or of $second.
+steps="$(echo "$first" | sed 's/step-0*//') $(echo "$second" | sed 's/step-0*//')"
+awk -F', *' '{ printf "{\"age\":%s", $1
+    split("workclass - education education-num marital-status occupation relationship race sex " \
+        "capital-gain capital-loss hours-per-week native-country", name, " ")
+    for (i = 2; i <= 14; i++)
+        if (i != 3) printf ",\"%s\":%s", name[i - 1], $i ~ /^[0-9]+$/ ? $i : "\"" $i "\""
+    print "}" }' "$W/test" >"$W/json"
+paste "$W/json" "$W/a.out" "$W/b.out" | awk -F'\t' -v steps="$steps" '{ split(steps, s, " ")
+    printf "%s\t{\"prediction\":%s,\"step\":%s}\t{\"prediction\":%s,\"step\":%s}\n", \
+        $1, $2, s[1], $3, s[2] }' >"$W/rows"
+
+# ---- helpers ----
+
+program=$B/serve
+# start OPTIONS...: a server of $W/served; sets pid, port, url.
+start() {
+    : >"$W/started"
+    $wrap "$program" --model "$W/served" --port 0 "$@" >"$W/started" 2>"$W/server" &
+    pid=$!
+    while kill -0 $pid 2>/dev/null && ! [ -s "$W/started" ]; do sleep 0.05; done
+    url=$(sed -n 's|^serve: \(http://[^,]*\),.*|\1|p' "$W/started") port=${url##*:}
+    [ -n "$port" ] || fail "serve $*: $(cat "$W/server")"
+}
+# stop LABEL [SIGNAL]: it ends well, and said nothing.
+stop() {
+    kill -"${2:-TERM}" $pid
+    wait $pid
+    same "$1: exit status at the end" $? 0
+    if [ -s "$W/server" ]; then fail "$1: $(head -3 "$W/server")"; fi
+}
+get() { printf 'GET %s HTTP/1.0\r\n\r\n' "$1" | "$client" "$port" send; }
+metric() { get /metrics | tr -d '\r' | sed -n "s/^$1 //p"; }
+# body JSON: its answer.
+post() {
+    printf 'POST /predict HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s' \
+        "$(printf %s "$1" | wc -c)" "$1" | "$client" "$port" send
+}
+answers() { tr -d '\r' | sed '1,/^$/d'; }
+# says STATUS TEXT: the answer of standard input begins with the status and has the text.
+says() {
+    if "$client" "$port" send half >"$W/answer" 2>&1; then
+        case $(head -1 "$W/answer") in "HTTP/1.1 $1 "*) ok=1 ;; *) ok=0 ;; esac
+        grep -q -- "$2" "$W/answer" || ok=0
+    else
+        ok=0
+    fi
+    if [ $ok = 1 ]; then pass; else fail "not $1 with '$2': $(head -c 300 "$W/answer")"; fi
+}
+# of FIELD: a number of the last line of http_client load.
+of() { sed -n "s/.*$1 \([0-9]*\).*/\1/p" "$W/load"; }
+
+# ---- one client ----
+
+start --wait 5
+case $url in http://127.0.0.1:*) pass ;; *) fail "it listens at $url" ;; esac
+one=$(sed -n '1s/[^\t]*\t\([^\t]*\).*/\1/p' "$W/rows")
+same "one sample" "$(post "$(head -1 "$W/json")" | answers)" "$one"
+if have curl; then
+    same "curl" "$(head -1 "$W/json" | curl -sS -d @- "$url/predict")" "$one"
+    same "curl, 20 lines" "$(head -20 "$W/json" | curl -sS --data-binary @- "$url/predict")" \
+        "$(head -20 "$W/rows" | cut -f2)"
+    code=$(curl -sS -o "$W/answer" -w '%{http_code}' -d '{"age":39,"workclass":"State-gov"}' \
+        "$url/predict")
+    same "curl, two columns" "$code" 200
+    code=$(curl -sS -o "$W/answer" -w '%{http_code}' -d '{"age":39,"workc' "$url/predict")
+    same "curl, half a text" "$code" 400
+    # It waits for 100 Continue before a body of almost a MiB.
+    code=$(yes "$(head -1 "$W/json")" | head -3000 | curl -sS -o "$W/answer" -w '%{http_code}' \
+        -H 'Expect: 100-continue' --data-binary @- "$url/predict")
+    same "curl, 3000 samples" "$code $(sort -u "$W/answer")" "200 $one"
+else
+    skip "curl is not installed"
+fi
+H='HTTP/1.1\r\nHost: a\r\n'
+printf "POST /predict ${H}Content-Length: 5\r\n\r\n{\"age" | says 400 'closing quote'
+printf "POST /predict ${H}Content-Length: 9\r\n\r\n{\"agee\":1}" | says 400 agee
+printf "POST /predict ${H}Content-Length: 5\r\n\r\n{}\n[]" | says 400 'line 2: '
+printf "POST /predict ${H}Content-Length: 2\r\n\r\n\r\n" | says 400 'no sample'
+printf "POST /predict ${H}Content-Length: 20\r\n\r\n{}" | says 400 'Connection: close'
+printf "POST /predi" | says 400 'Connection: close'
+printf "\026\003\001\002\000\001\000\001" | says 400 'Connection: close'
+printf "GET /predicted ${H}\r\n" | says 404 'POST /predict'
+printf "GET /predict ${H}\r\n" | says 405 'Allow: POST'
+printf "POST /metrics ${H}Content-Length: 0\r\n\r\n" | says 405 'Allow: GET'
+printf "POST /predict ${H}\r\n" | says 411 ''
+printf "POST /predict ${H}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" | says 411 ''
+printf "POST /predict ${H}Content-Length: 9999999\r\n\r\n" | says 413 ''
+(printf "POST /predict ${H}Content-Length: 12291\r\n\r\n"; yes '{}' | head -4097) | says 413 4096
+printf "GET /%09999d ${H}\r\n" 0 | says 414 ''
+printf "POST /predict ${H}Expect: all\r\nContent-Length: 0\r\n\r\n" | says 417 ''
+printf "GET / ${H}X: %09999d\r\n\r\n" 0 | says 431 ''
+printf "POST /predict ${H}Transfer-Encoding: gzip\r\n\r\n" | says 501 ''
+printf "GET / HTTP/2.0\r\n\r\n" | says 505 ''
+printf "HEAD /metrics ${H}\r\n" | says 405 ''
+same "HEAD has no body" "$(answers <"$W/answer" | wc -c)" 0
+# Answers leave in the order of the requests, errors among them.
+(for i in 1 2 3; do printf "GET /no ${H}\r\nPOST /predict ${H}Content-Length: 2\r\n\r\n{}"; done
+    printf 'bad\r\n') | "$client" "$port" send half | tr -d '\r' | sed -n 's|^HTTP/1.1 ||p' |
+    cut -c 1-3 | tr '\n' ' ' >"$W/order"
+same "pipelined requests" "$(cat "$W/order")" "404 200 404 200 404 200 400 "
+for i in 1 2 3; do head -c 100000 /dev/urandom | "$client" "$port" send half >"$W/answer" 2>&1; done
+same "garbage leaves no buffer" "$(metric neo_buffer_bytes | sed 's/^[0-9]\{1,4\}$/few/')" few
+stop "one client" INT
+
+# ---- load, while the model changes ----
+
+count=20000
+[ -z "$NEO_FULL" ] || count=1000000
+load() { # the model changes until the file `end` is there
+    start --threads 2 --batch 32 "$@"
+    rm -f "$W/end"
+    (while ! [ -e "$W/end" ] && kill -0 $pid 2>/dev/null; do
+        cp -r "$W/ckpt/$second" "$W/served/.new" && mv "$W/served/.new" "$W/served/$second"
+        [ -n "$NEO_FULL" ] || kill -HUP $pid
+        sleep "$pause"
+        mv "$W/served/$second" "$W/served/.old" && rm -rf "$W/served/.old"
+        [ -n "$NEO_FULL" ] || kill -HUP $pid
+        sleep "$pause"
+    done) 2>/dev/null &
+    changes=$!
+    rounds=0 a=0 b=0
+    while [ $rounds -lt 50 ] && { [ $a = 0 ] || [ $b = 0 ] || [ $rounds = 0 ]; }; do
+        "$client" "$port" load $count 16 8 "$W/rows" >"$W/load" 2>"$W/err" || fail \
+            "load: $(cat "$W/load" "$W/err" | head -5)"
+        same "all are answered" "$(of answered)" $count
+        [ "$(of answered)" = $count ] || break
+        rounds=$((rounds + 1)) a=$((a + $(of right))) b=$((b + $(of 'right [0-9]*')))
+    done
+    touch "$W/end"
+    wait $changes
+    rm -rf "$W/served/$second"
+    if [ $a -gt 0 ] && [ $b -gt 0 ]; then pass; else fail "answers: $a of one model, $b of two"; fi
+    if [ "$(metric 'neo_model_loads_total{result="ok"}')" -ge 3 ]; then
+        pass
+    else
+        fail "it has loaded $(metric 'neo_model_loads_total{result="ok"}') models"
+    fi
+    same "samples counted" "$(metric neo_samples_total)" $((rounds * count))
+    same "requests counted" "$(metric 'neo_requests_total{status="200"}')" $((rounds * count + 2))
+    echo "serve: $((rounds * count)) requests, $a by one model, $b by the other, loads:" \
+        "$(metric 'neo_model_loads_total{result="ok"}')"
+}
+# a model that vanishes while it is read is reported, and the other one stays
+pause=0.1
+[ -z "$NEO_FULL" ] || pause=1
+load --reload 1
+grep -v "^serve: $W/served: " "$W/server" >"$W/err"
+: >"$W/server"
+if [ -s "$W/err" ]; then fail "under load: $(head -3 "$W/err")"; else pass; fi
+
+# ---- the end: clients that go on asking get all answers ----
+
+"$client" "$port" load 100000000 16 1 "$W/rows" >"$W/load" 2>"$W/err" &
+asks=$!
+before=$(metric neo_samples_total)
+while [ "$(metric neo_samples_total)" = "$before" ]; do :; done
+stop "under load"
+if wait $asks; then pass; else fail "SIGTERM: $(cat "$W/load" "$W/err" | head -5)"; fi
+same "SIGTERM: nothing is left unread" "$(of unread)" 0
+
+# ---- enemies ----
+
+start --timeout 1 --reload 0 --connections 800 --body 1
+(printf "POST /predict ${H}Content-"; sleep 3) | "$client" "$port" send >"$W/answer"
+same "half a request that stays one" "$(head -c 12 "$W/answer")" "HTTP/1.1 408"
+same "a connection without a request" "$(sleep 3 | "$client" "$port" send && echo closed)" closed
+printf "POST /predict ${H}Content-Length: 1025\r\n\r\n" | says 413 ''
+same "800 connections and 80 more" "$(echo | "$client" "$port" hold 880 60 80 | tr '\n' ' ')" \
+    "200: 800 503: 80 "
+cp -r "$W/ckpt/$second" "$W/served/"
+kill -HUP $pid
+tries=0
+while [ $tries -lt 200 ] && ! post '{}' | grep -q "\"step\":${steps#* }"; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+if [ $tries -lt 200 ]; then pass; else fail "SIGHUP loads no model"; fi
+: >"$W/served/$second/model.json"
+kill -HUP $pid
+while [ $tries -lt 400 ] && [ "$(metric 'neo_model_loads_total{result="failed"}')" != 1 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+if grep -q 'model.json' "$W/server"; then pass; else fail "a bad model: $(cat "$W/server")"; fi
+: >"$W/server"
+if post '{}' | grep -q "\"step\":${steps#* }"; then pass; else fail "a bad model is served"; fi
+rm -rf "$W/served/$second"
+stop "enemies"
+
+# All of it at random, in little memory; then nothing is left of it.
+chaos=20000
+[ -z "$NEO_FULL" ] || chaos=1000000
+for more in "--wait 1 --batch 3" "--threads 2 --memory 1 --connections 20"; do
+    start --timeout 2 $more
+    if "$client" "$port" chaos $chaos 2>"$W/err"; then pass; else fail "chaos: $(cat "$W/err")"; fi
+    tries=0
+    while [ $tries -lt 200 ] && [ "$(metric neo_connections)" != 1 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    same "chaos, $more: connections left" "$(metric neo_connections)" 1
+    same "chaos, $more: bytes left" "$(metric neo_buffer_bytes)" 1024
+    stop "chaos, $more"
+done
+
+start --memory 1
+# 7/8 of 1 MiB are 896 buffers of 1 KiB
+same "a full memory" "$(echo | "$client" "$port" hold 1200 60 304 | tr '\n' ' ')" \
+    "200: 896 503: 304 "
+stop "a full memory"
+
+# 10,000 connections want as many descriptors of the server, and of the client.
+many=10000
+[ -z "$SANITIZER" ] || many=1000
+if [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 11500 ]; then
+    start --connections 10100
+    open() { while [ "$(metric neo_connections)" -le $many ]; do sleep 0.1; done; }
+    same "$many connections" "$( (open; echo) | "$client" "$port" hold $many 60 0 |
+        tr '\n' ' ')" "200: $many "
+    peak=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null)
+    [ -n "$SANITIZER" ] || [ -z "$peak" ] || if [ "$peak" -le 65536 ]; then pass; else fail \
+        "$many connections took $peak KiB"; fi
+    echo "serve: $many connections: at most ${peak:-?} KiB of memory"
+    stop "$many connections"
+else
+    skip "10,000 connections: ulimit -Hn is $(ulimit -Hn)"
+fi
+
+# ---- poll instead of epoll ----
+
+if $CC -std=c11 -Wall -Wextra -Werror -O1 -I. -DNEO_INFERENCE -DHTTP_POLL $SANITIZE \
+    -o "$W/poll" examples/serve.c "$B/neo_serve.o" -lm -pthread >"$W/log" 2>&1; then
+    program=$W/poll
+    count=20000
+    load
+    : >"$W/server"
+    same "poll: 500 connections" "$(echo | "$client" "$port" hold 500 60 0 | tr '\n' ' ')" \
+        "200: 500 "
+    stop "poll"
+    program=$B/serve
+else
+    fail "-DHTTP_POLL: $(grep error "$W/log" | head -3)"
+fi
+
+# ---- options ----
+
+refuses() { # TEXT OPTIONS...
+    text=$1
+    shift
+    "$B/serve" "$@" >"$W/log" 2>"$W/err" </dev/null
+    status=$?
+    if [ $status != 0 ] && grep -q -- "$text" "$W/err"; then pass; else fail \
+        "serve $*: $status, '$(cat "$W/err")', not '$text'"; fi
+}
+refuses "--model is needed"
+refuses "no such option" --modell x
+refuses "--model needs a value" --model
+refuses "$W/none: cannot list the directory" --model "$W/none"
+refuses "$W: no whole checkpoint" --model "$W"
+refuses "--port 65536: not a whole number from 0 to 65535" --model "$W/a" --port 65536
+refuses "--threads 0: " --threads 0
+refuses "--batch x: " --batch x
+refuses "--wait -1: " --wait -1
+refuses "--timeout 0: " --timeout 0
+refuses "--connections 0: " --connections 0
+refuses "--body 0: " --body 0
+refuses "--memory 1.5: " --memory 1.5
+refuses "--reload '': \|--reload : " --reload ""
+refuses "cannot listen at 256.1.1.1" --model "$W/a" --host 256.1.1.1
+start --host 0.0.0.0
+case $url in http://0.0.0.0:*) pass ;; *) fail "--host 0.0.0.0 listens at $url" ;; esac
+refuses "cannot listen at 127.0.0.1, port $port: " --model "$W/a" --port "$port"
+stop "--host"
+for option in $("$B/serve" --help | sed -n 's/^  \(--[a-z]*\) .*/\1/p'); do
+    if grep -q -- "$option " tests/programs/serve.sh; then pass; else fail "$option: no test"; fi
+done
+finish programs/serve
