@@ -172,8 +172,8 @@ NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
 typedef struct neo_scratch neo_scratch;
 typedef struct neo_scratch_desc {
     int64_t max_batch; /* samples of a batch, at most; 0: 1 */
-    int64_t max_ids;   /* of a batch, of all its features; 0: what 64 ids in each bag take, at most
-                          2^20, but at least one in each bag */
+    int64_t max_ids;   /* of a batch, of all its features; 0: one in each bag, where bags may have
+                          several 64, of those at most 2^20 */
     int threads;       /* that one prediction uses, the caller included; 0: 1 */
     int logits;        /* 1: predictions are logits; 0: probabilities */
 } neo_scratch_desc;
@@ -1303,8 +1303,10 @@ NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_
                    d.max_ids <= INT64_C(1) << 40,
                NEO_ERR_ARG, "neo_scratch_create: a number is out of range");
     const int64_t bags = d.max_batch * model->feature_count;
-    if (d.max_ids == 0)
-        d.max_ids = !model->json.schema->multi ? bags : NEO__MAX(NEO__MIN(64 * bags, most), bags);
+    const neo_schema *schema = model->json.schema;
+    const int single = !schema->multi && (schema->format == NEO_FORMAT_CRITEO ||
+                                          schema->format == NEO_FORMAT_DELIMITED);
+    if (d.max_ids == 0) d.max_ids = single ? bags : NEO__MAX(NEO__MIN(64 * bags, most), bags);
     d.max_ids = NEO__MAX(d.max_ids, 1);
     neo_ctx_desc of_ctx = model->ctx_desc;
     of_ctx.threads = d.threads;
@@ -1392,7 +1394,7 @@ static neo_status neo__scratch_parse(neo_scratch *scratch, size_t bytes) {
     line.fit = NEO_OK;
     block->raw_bytes = bytes;
     neo__scratch_block(scratch);
-    memset(block->raw + bytes, 0, NEO__BLOCK_PAD);
+    memset(block->raw + bytes, '\n', NEO__BLOCK_PAD);
     neo__fp_state fp = neo__fp_enter();
     (void)neo__format_of(scratch->schema)
         ->line(scratch->schema, &options, block, block->raw, &line);
