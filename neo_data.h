@@ -393,8 +393,10 @@ NEO_API void neo_reader_close(neo_reader *reader);
             by neo_comm_agree on the status.
    Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
    there;
-            NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
-            before the bad line still come; after an error every further call returns it again. */
+            NEO_ERR_IO. NEO_ERR_MISMATCH: a file of which a rank reads its part has changed since
+            the reader was opened. A file without any sample is NEO_ERR_FORMAT. Whole windows of
+            batches before the bad line still come; after an error every further call returns it
+            again. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);

@@ -60,7 +60,9 @@ static int64_t row_width(const model_kind *kind, const options *o, int64_t featu
 
 static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Data"),
-    CLI_TEXT("data", data, "FILES", NULL, "training data, comma-separated; - is standard input"),
+    CLI_TEXT("data", data, "FILES", NULL,
+             "training data, comma-separated; - is standard input. Ranks leave FILE.neoindex "
+             "beside text of 4 MiB or more, by which each parses its own part"),
     CLI_TEXT("test", test, "FILES", NULL,
              "test data, evaluated after every epoch; with --valid only at the end"),
     CLI_TEXT("valid", valid, "FILES", NULL,
