@@ -79,8 +79,8 @@ typedef struct cli_machine {
 
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {
-    char *dir;
-    int64_t every, resume;
+    char *dir, *digests;
+    int64_t every, resume, digest_every;
 } cli_saves;
 #define CLI_SAVES                                                                              \
     CLI_GROUP("Checkpoints"),                                                                  \
@@ -88,7 +88,11 @@ typedef struct cli_saves {
              "save here at the end; the newest two stay; a run that has diverged ends unsaved"), \
     CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
     CLI_FLAG("resume", saves.resume,                                                           \
-             "go on from the newest checkpoint, or from best/ if that is all there is")
+             "go on from the newest checkpoint, or from best/ if that is all there is"),       \
+    CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \
+             "write the digest of every tensor to PREFIX.<rank>: where the bits of two runs part, " \
+             "build/diff PREFIX PREFIX2 names the step and the tensor"),                       \
+    CLI_COUNT("digest-every", saves.digest_every, "N", "100", 1, 1e12, "after every N steps")
 
 typedef struct cli_program {
     const char *name, *about;

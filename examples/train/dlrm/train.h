@@ -68,7 +68,8 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     r->stopped = r->m.sum[r->m.turn].stops > 0;
     int saves = o->saves.every && r->step % o->saves.every == 0;
     int logs = r->step % o->log_every == 0;
-    if (saves || logs) TRY(finish_batch(r, bar, b));
+    if (saves || logs || cli_digests_at(&o->saves, r->step)) TRY(finish_batch(r, bar, b));
+    TRY(cli_digest(&r->me, &o->saves, r->m.state, r->step));
     if (saves) TRY(save(r));
     if (!logs) return NEO_OK;
     r->train_ns += neo_time_ns() - *started;
@@ -273,6 +274,7 @@ static neo_status train(run *r) {
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
+    if (r->step == 0) TRY(cli_digest(&r->me, &o->saves, r->m.state, 0));
     r->best.at = -1;
     if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],
