@@ -2329,7 +2329,7 @@ NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
     return low | (uint64_t)high << 32;
 }
 static const int neo__criteo_group[] = {0, 4, 8, 12, 16, 20, 22};
-/* Where the tabs of a line are and then its end, as many as there are; of too many the first. */
+/* The places of the tabs of a line and then its end, all there are; of too many the first. */
 enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
 NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
     int count = 0;
@@ -2350,7 +2350,7 @@ NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
     }
     return count;
 }
-/* Of four fields, the characters less '0'. stop[i]: where the tab before field i is. */
+/* The characters of four fields, less '0'. stop[i]: the place of the tab before field i. */
 NEO__AVX2 NEO__INLINE __m256i neo__criteo_four(const char *p, const uint32_t *stop) {
     long long a, b, c, d; /* an array would be written to memory and waited for */
     memcpy(&a, p + (uint32_t)(stop[0] + 1), 8);

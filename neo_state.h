@@ -131,7 +131,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state);
 #endif
 
 /* neo_state_digest_entry: the share of entry `index` in that hash, to find the tensor in which two
-   runs differ. Shares of the parts of a tensor, from all ranks, add modulo 2^64 to that of the whole
+   runs differ. Shares of a tensor's parts, from all ranks, add modulo 2^64 to that of the whole
    tensor. Returns 0: it has none (progress, a copy, no such entry); 1: of a whole tensor; 2: of a
    part. Threads: uses the context's. */
 NEO_API int neo_state_digest_entry(const neo_state *state, int index, uint64_t *digest);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # digests.sh: --digests of dlrm and gpt, and build/diff: runs of the same bits are equal on any
-# ranks; the first step and tensor that differ, and the rank, are named; what cannot be read is said.
+# ranks; the first step, tensor and rank that differ are named; what cannot be read is said.
 
 B=${B:-build}
 . tests/harness.sh

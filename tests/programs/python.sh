@@ -149,7 +149,8 @@ shapes = {"bottom.0.weight": (24, 13), "bottom.0.bias": (24,), "bottom.2.weight"
 for name, shape in shapes.items():
     assert weights[name].shape == shape and weights[name].dtype == np.float32, name
 tables = [k for k in weights if k.startswith("bags.")]
-assert len(tables) == 26 and all(k.endswith(".weight") and weights[k].shape[1] == 8 for k in tables), tables
+assert len(tables) == 26, tables
+assert all(k.endswith(".weight") and weights[k].shape[1] == 8 for k in tables), tables
 for v in weights.values():
     assert np.isfinite(v).all()
 for path in glob.glob(step + "/state-*.safetensors"):
@@ -158,7 +159,7 @@ for path in glob.glob(step + "/state-*.safetensors"):
 manifest = json.load(open(step + "/manifest.json"))
 assert manifest
 # the same weights under the names of facebookresearch/dlrm's model
-order = json.loads(json.dumps(sorted(tables, key=lambda k: int("".join(c for c in k if c.isdigit())))))
+order = sorted(tables, key=lambda k: int("".join(c for c in k if c.isdigit())))
 theirs = {("emb_l.%d.weight" % i): weights[k] for i, k in enumerate(order)}
 for k, v in weights.items():
     if not k.startswith("bags."):
