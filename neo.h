@@ -7733,7 +7733,7 @@ NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row) {
 }
 static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
                                int64_t first_row, float p, neo_tensor x, neo_tensor y);
-/* Drops behind layer i as the last forward did, from x into y. */
+/* Dropout behind layer i, as of the last forward, from x into y. */
 static neo_status neo__mlp_dropout(const neo_mlp *mlp, const char *fn, int i, neo_tensor x,
                                    neo_tensor y) {
     return neo__dropout(mlp->ctx, fn, mlp->drop_name[i], mlp->done_step, mlp->done_row,
@@ -15341,8 +15341,7 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
     counted.ctx = ctx;
     counted.capacity = desc->capacity;
     counted.window = desc->window;
-    counted.weighted = desc->weighted != 0;
-    counted.lifetime.weighted = counted.weighted;
+    counted.lifetime.weighted = counted.weighted = desc->weighted != 0;
     neo__carve carve = {NULL, 0};
     (void)neo__metrics_layout(&counted, &carve);
     counted.bytes = carve.at;
@@ -15368,15 +15367,14 @@ NEO_API void neo_metrics_reset(neo_metrics *m) {
 NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const char **name) {
     static const char *const names[] = {"sums",         "keys",         "pairs",
                                         "window.logit", "window.label", "window.weight"};
-    int64_t keys = metrics->weighted ? 0 : metrics->capacity,
-            words = (int64_t)sizeof metrics->lifetime / 8;
-    const neo_tensor all[] = {
-        neo_tensor_1d(&metrics->lifetime, NEO_I64, words),
-        neo_tensor_1d(metrics->keys, NEO_I32, keys),
-        neo_tensor_1d(metrics->pairs, NEO_I64, metrics->capacity - keys),
-        neo_tensor_1d(metrics->ring_logit, NEO_F32, metrics->window),
-        neo_tensor_1d(metrics->ring_label, NEO_U8, metrics->window),
-        neo_tensor_1d(metrics->ring_weight, NEO_F32, keys ? 0 : metrics->window)};
+    const int64_t words = (int64_t)sizeof metrics->lifetime / 8, window = metrics->window;
+    const int64_t keys = metrics->weighted ? 0 : metrics->capacity;
+    const neo_tensor all[] = {neo_tensor_1d(&metrics->lifetime, NEO_I64, words),
+                              neo_tensor_1d(metrics->keys, NEO_I32, keys),
+                              neo_tensor_1d(metrics->pairs, NEO_I64, metrics->capacity - keys),
+                              neo_tensor_1d(metrics->ring_logit, NEO_F32, window),
+                              neo_tensor_1d(metrics->ring_label, NEO_U8, window),
+                              neo_tensor_1d(metrics->ring_weight, NEO_F32, keys ? 0 : window)};
     for (int i = 0; i < 6; i++) {
         if (all[i].shape[0] == 0 || index-- > 0) continue;
         if (name) *name = names[i];

@@ -5,7 +5,7 @@
 #define NEO_NO_SIMD
 #include "common.h"
 
-static const char *const descriptions[6] = {
+static const char *const descriptions[7] = {
     "missing ?\ncomment |\nage dense shift=38.6 scale=0.07 missing=-1 bucket "
     "20,30,40.5\njob category cross age rows=50\n"
     "gain dense log category rows=5\nword category rows=9 hash\nincome label "
@@ -18,6 +18,7 @@ static const char *const descriptions[6] = {
     "quote \"\ny label\nx dense\nc category min_count=2 rows=4\nt list sep=; min_count=2\n",
     "quote \"\nheader\nc category\nx dense\ny label\n\"two words\" list sep=; weight=: hash "
     "rows=7 normalize\n",
+    "a label positive=y\nw sample-weight\nb label weight=3\nx dense\nt list sep=; rows=5 hash\n",
 };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\0|1x3 Cross\n39, clerk, 2174, x, <=50K\n?, ?, , , "
@@ -34,6 +35,8 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\51" "c,x,\"two words\",z,y\n\"a\"\"\",1,\"a;b\",,1\n,,,,0\n"),
     FUZZ_TEXT("\51" "c,x,\"two words\",z,y\na,1,\"a:0.5;b : 2;c;:;d:-1e3\",,1\n,,a:2;b;c:0,,0\n"),
     FUZZ_TEXT("\55" "two words,x,c\n1,2,3\n"),
+    FUZZ_TEXT("\42" "y,1,0.5,3,a;b\n,2,,4,\nn,0.5,1,-1,;c\ny,-1,0,0,\n"),
+    FUZZ_TEXT("\46" "3,4,a;b\n1,2,0.25,4,\n,,1,-1,;c\n5,6\n"),
     FUZZ_TEXT("\7\xEF\xBB\xBF"
               "a;b\n"),
 };
@@ -44,7 +47,10 @@ static void check(const neo_schema *s, const neo__block *b) {
     for (int64_t i = 0; i < b->count; i++) {
         float *record = neo__block_record(s, b, i);
         const int64_t *ids = neo__record_ids(s, record);
-        FUZZ_CHECK(record[0] >= 0.0f && record[0] <= 1.0f);
+        for (int32_t k = 0; k < s->label_count; k++) {
+            const float y = record[neo__record_label(s, k)];
+            FUZZ_CHECK((y >= 0.0f && y <= 1.0f) || (s->label_count > 1 && y != y));
+        }
         for (int32_t d = 0; d < s->dense_count; d++)
             FUZZ_CHECK(record[1 + d] - record[1 + d] == 0.0f);
         if (s->multi) FUZZ_CHECK(ids[0] == used);
@@ -66,10 +72,10 @@ static void check(const neo_schema *s, const neo__block *b) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static neo_schema *schema[6];
-    static neo__block block[6];
+    static neo_schema *schema[7];
+    static neo__block block[7];
     if (size < 1 || size > NEO__CHUNK_BYTES) return 0;
-    int which = (data[0] >> 5 & 1) ? 4 + (data[0] & 1) : data[0] & 3;
+    int which = (data[0] >> 5 & 1) ? 4 + NEO__MIN(data[0] & 3, 2) : data[0] & 3;
     neo__block *b = &block[which];
     if (!schema[which]) {
         FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), descriptions[which], &schema[which]) == NEO_OK);

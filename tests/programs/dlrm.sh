@@ -293,7 +293,9 @@ else
     fail "figures of tasks"
 fi
 # Figures of training, of a window and of all: the same on any ranks, and after a kill.
-figures() { sed 's/"loss":[^,]*,//; s/"samples_per_s":[^,]*,//' "$1" | grep '"window\|_gauc"' >"$2"; }
+figures() {
+    sed 's/"loss":[^,]*,//; s/"samples_per_s":[^,]*,//' "$1" | grep '"window\|_gauc"' >"$2"
+}
 window="10.25 --lr 0.5 --epochs 2 --window 150 --log-every 2 --group city --ndcg 3"
 tasks $window --log "$W/window.1" --report "$W/window.html" >"$W/out"
 figures "$W/window.1" "$W/figures.1"
