@@ -11909,8 +11909,9 @@ static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, con
                    NEO_ERR_ARG, "%s: tables %d and %d are both named '%s'", fn, i, t, table->name);
     const char *name = table->name;
     NEO__CHECK(table->rows > 0 && table->dim > 0, NEO_ERR_ARG,
-               "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0", fn, name,
-               table->rows, table->dim);
+               "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0%s", fn, name,
+               table->rows, table->dim,
+               table->rows ? "" : " (a feature has no rows while its schema is not fitted)");
     NEO__CHECK(neo__size_mul(neo__size_mul((size_t)table->rows, (size_t)table->dim),
                              sizeof(float)) < SIZE_MAX / 4,
                NEO_ERR_ARG,
@@ -12827,9 +12828,13 @@ NEO__INLINE int neo__bag_digit_bits(int row_bits) {
     return passes ? (row_bits + passes - 1) / passes : 0;
 }
 /* Digits of n records that one thread sorts: wider if that saves a pass, but not so many of them
-   that adding up their counts costs as much. */
+   that adding up their counts costs as much; narrower in more passes where few records have many
+   counts. */
 static int neo__bag_whole_digit_bits(int row_bits, int64_t n) {
     int bits = neo__bag_digit_bits(row_bits);
+    const int more = neo__bag_passes(row_bits) + 1, narrow = (row_bits + more - 1) / more;
+    if (more * (2 * n + ((int64_t)1 << narrow)) < (more - 1) * (2 * n + ((int64_t)1 << bits)))
+        return narrow;
     for (int passes = neo__bag_passes(row_bits) - 1; passes > 0; passes--) {
         int wide = (row_bits + passes - 1) / passes;
         if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS ||
@@ -19106,6 +19111,27 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
     }
 }
 
+/* Rows of one column, of all bags. */
+NEO__KERNEL_FAR void NEO__FN(bag_ones)(const neo__bag_lookup *lookup) {
+    const int64_t ahead = NEO__FN(bag_ahead)(1), *offsets = lookup->offsets;
+    const int64_t near_end = offsets[lookup->bags] - ahead;
+    const int is_i32 = lookup->is_i32;
+    const float *table = lookup->table, *weights = lookup->weights;
+    float *to = lookup->out;
+    for (int64_t b = 0, k = offsets[0]; b < lookup->bags; b++, to += lookup->out_stride) {
+        const int64_t begin = k, end = offsets[b + 1];
+        const int fetch = end <= near_end;
+        float s = 0.0f;
+        if (!fetch) NEO__FN(bag_fetch_ahead)(lookup, is_i32, k + ahead, end + ahead);
+        for (; k < end; k++) {
+            if (fetch) NEO__FETCH(table + neo__jagged_id(lookup->ids, is_i32, k + ahead));
+            const float x = table[neo__jagged_id(lookup->ids, is_i32, k)];
+            s = weights ? NEO__FMA1(weights[k], x, s) : NEO__ADD1(s, x);
+        }
+        *to = lookup->mean && end - begin > 1 ? NEO__DIV1(s, (float)(end - begin)) : s;
+    }
+}
+
 /* ---- sums over parts; one row ---- */
 
 NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
@@ -19413,6 +19439,10 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
     int64_t dim = lookup->dim;
     if (!lookup->table) {
         NEO__FN(bag_pool_narrow)(lookup);
+        return;
+    }
+    if (dim == 1) {
+        NEO__FN(bag_ones)(lookup);
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR

@@ -751,10 +751,10 @@ struct neo_schema {
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
     float *log_f32;                  /* the same, rounded: half the cache */
+    uint64_t *modulus; /* of ids: the rows, of Criteo's 1 fewer; at most 2^32, which changes none */
+    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
-    uint64_t *modulus; /* rows - 1, at most 2^32, which changes no word */
-    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* delimited */
     neo__column *columns;
     neo__op *ops;
@@ -956,6 +956,16 @@ static void neo__target_runs(int32_t *target, int32_t count) {
         if (run) target[i] = -run;
     }
 }
+static neo_status neo__schema_moduli(neo_schema *schema) {
+    const int32_t room = NEO__MAX(schema->feature_count, 1);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, room));
+    return NEO__ARENA(&schema->arena, schema->inverse, room);
+}
+static void neo__schema_modulus(neo_schema *schema, int32_t feature, int64_t rows) {
+    const uint64_t modulus = (uint64_t)NEO__MIN(rows, (int64_t)1 << 32);
+    schema->modulus[feature] = modulus;
+    schema->inverse[feature] = modulus ? UINT64_MAX / modulus + 1 : 0;
+}
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows, const char *columns) {
     enum { FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
@@ -971,8 +981,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     }
     NEO__TRY(neo__schema_features(schema, dense, features));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
+    NEO__TRY(neo__schema_moduli(schema));
     memset(schema->hex, 0xFF, 256);
     for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
     for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
@@ -984,8 +993,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
                    number, count);
         NEO__TRY(neo__schema_name(schema, f, "C%d", number));
         schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
-        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
+        neo__schema_modulus(schema, f, count - 1);
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__target_runs(target, FIELDS);
@@ -1875,6 +1883,23 @@ static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     neo__schema_end(schema);
     return NEO_OK;
 }
+/* A description without empty lines and the blanks that end lines, to `to` (NULL: only counted). */
+static size_t neo__describe_squeeze(neo__text text, char *to) {
+    const char *const end = text.p + text.bytes;
+    size_t used = 0;
+    for (const char *p = text.p, *stop; p < end; p = stop + 1) {
+        stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        if (!stop) stop = end;
+        size_t bytes = (size_t)(stop - p);
+        while (bytes > 0 && strchr(" \t\r", p[bytes - 1])) bytes--;
+        if (bytes == 0) continue;
+        if (to) memcpy(to + used, p, bytes);
+        used += bytes;
+        if (to) to[used] = '\n';
+        used++;
+    }
+    return used;
+}
 static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
     size_t lines = 1 + neo__text_count(text, '\n');
     size_t words = lines + neo__text_count(text, ' ') + neo__text_count(text, '\t');
@@ -1886,8 +1911,9 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         return neo__line_fail(&line, "a NUL byte");
     }
     schema->description = neo_crc32c(0, text.p, text.bytes);
-    schema->description_text = neo__arena_text(&schema->arena, text.p, text.bytes);
-    if (!schema->description_text) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->description_text,
+                        neo__describe_squeeze(text, NULL) + 1)); /* for neo_schema_describe */
+    (void)neo__describe_squeeze(text, schema->description_text);
     lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
@@ -2411,27 +2437,34 @@ NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, i
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
     return next;
 }
+/* Four numbers below 2^32 modulo those of a schema. */
+NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i inverse) {
+    const __m256i most = _mm256_set1_epi64x((int64_t)1 << 32);
+    __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(inverse, 32), k), 32);
+    x = _mm256_add_epi64(x, _mm256_mul_epu32(inverse, k));
+    x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
+                         _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
+    return _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
+}
+NEO__AVX2 NEO__INLINE __m256i neo__avx2_load(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
 /* Words to ids, as below. */
 NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
                                            const uint32_t *present, int64_t *ids) {
-    const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x((int64_t)1 << 32);
+    const __m256i zero = _mm256_setzero_si256();
     for (int i = 0; i < 7; i++) {
         const int f = neo__criteo_group[i];
-        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(schema->modulus + f));
-        const __m256i by = _mm256_loadu_si256((const __m256i *)(const void *)(schema->inverse + f));
+        const __m256i m = neo__avx2_load(schema->modulus + f);
         const __m256i k =
             _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(key + f)));
         const __m256i n =
             _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(present + f)));
         const __m256i none =
             _mm256_or_si256(_mm256_cmpeq_epi64(n, zero), _mm256_cmpeq_epi64(m, zero));
-        __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(by, 32), k), 32);
-        x = _mm256_add_epi64(x, _mm256_mul_epu32(by, k));
-        x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
-                             _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
-        x = _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
-        x = _mm256_add_epi64(x, _mm256_andnot_si256(none, _mm256_set1_epi64x(1)));
-        _mm256_storeu_si256((__m256i *)(void *)(ids + f), x);
+        const __m256i r = neo__avx2_remainder(k, m, neo__avx2_load(schema->inverse + f));
+        _mm256_storeu_si256((__m256i *)(void *)(ids + f),
+                            _mm256_add_epi64(r, _mm256_andnot_si256(none, _mm256_set1_epi64x(1))));
     }
 }
 #endif
@@ -4326,6 +4359,29 @@ NEO__INLINE void neo__gather_labels(const neo_schema *schema, const float *recor
         label[k] = record[neo__record_label(schema, k)];
     if (slot->weight) slot->weight[i] = record[1 + schema->dense_count];
 }
+#if defined(NEO__X86)
+/* Ids of 4 n samples, 4 by 4: returns how many features are done. */
+NEO__AVX2 static int64_t neo__gather_ids_avx2(const int64_t *const *ids, int64_t n,
+                                              int64_t features, int64_t *to, int64_t stride) {
+    int64_t t = 0;
+    for (; t + 4 <= features; t += 4, to += 4 * stride)
+        for (int64_t k = 0; k < 4 * n; k += 4) {
+            const __m256i a = neo__avx2_load(ids[k] + t), b = neo__avx2_load(ids[k + 1] + t);
+            const __m256i c = neo__avx2_load(ids[k + 2] + t), d = neo__avx2_load(ids[k + 3] + t);
+            const __m256i ab = _mm256_unpacklo_epi64(a, b), cd = _mm256_unpacklo_epi64(c, d);
+            const __m256i AB = _mm256_unpackhi_epi64(a, b), CD = _mm256_unpackhi_epi64(c, d);
+            __m256i *p = (__m256i *)(void *)(to + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(ab, cd, 0x20));
+            p = (__m256i *)(void *)(to + stride + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(AB, CD, 0x20));
+            p = (__m256i *)(void *)(to + 2 * stride + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(ab, cd, 0x31));
+            p = (__m256i *)(void *)(to + 3 * stride + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(AB, CD, 0x31));
+        }
+    return t;
+}
+#endif
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
     enum { TILE = 32 };
@@ -4341,7 +4397,12 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
-        for (int64_t t = 0; t < features; t++)
+        int64_t t = 0;
+#if defined(NEO__X86)
+        if (m == TILE && schema->ctx->isa >= NEO_ISA_AVX2)
+            t = neo__gather_ids_avx2(ids, TILE / 4, features, slot->ids.list + i, count);
+#endif
+        for (; t < features; t++)
             for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
     }
     for (; slot->counted <= features * count; slot->counted++)
@@ -5335,18 +5396,62 @@ static int neo__row_dense(const neo_schema *schema, const neo__block *block, int
                    "expected a finite number of f32's range");
     return 0;
 }
-/* `count` ids of i32, each of a table (each_table) or all of one. 0: one is outside. */
-NEO__INLINE int neo__take_ids(const char *p, int64_t count, int is_unsigned, const int64_t *rows,
-                              int each_table, int64_t *to) {
-    uint64_t outside = 0;
+/* `count` ids of i32, each of a table from t on (each_table) or all of table t, by their remainders
+   if the schema says so. 0: one is outside. */
+NEO__INLINE int neo__take_ids_of(const neo_schema *schema, const char *p, int64_t count,
+                                 int is_unsigned, int modulo, int32_t t, int each_table,
+                                 int64_t *to) {
+    int64_t rows = schema->rows[t];
+    uint64_t outside = 0, m = schema->modulus[t], inverse = schema->inverse[t];
     for (int64_t k = 0; k < count; k++) {
         int32_t x;
         memcpy(&x, p + 4 * k, 4);
         int64_t id = is_unsigned ? (int64_t)(uint32_t)x : (int64_t)x;
+        if (each_table) rows = schema->rows[t + k];
+        if (each_table && modulo) m = schema->modulus[t + k], inverse = schema->inverse[t + k];
+        if (modulo) outside |= (uint64_t)id >> 63;
+        if (modulo) id = (int64_t)neo__times_high(inverse * (uint64_t)id, m);
+        else outside |= (uint64_t)id >= (uint64_t)rows;
         to[k] = id;
-        outside |= (uint64_t)id >= (uint64_t)rows[each_table ? k : 0];
     }
     return !outside;
+}
+#if defined(NEO__X86)
+/* The same four at a time, the last four at the end; count >= 4. */
+NEO__AVX2 static int neo__take_ids_avx2(const neo_schema *schema, const char *p, int64_t count,
+                                        int is_unsigned, int32_t t, int each_table, int64_t *to) {
+    __m256i bad = _mm256_setzero_si256(), m = bad, by = bad, last = bad;
+    for (int64_t k = 0; k < count; k = k + 4 < count ? NEO__MIN(k + 4, count - 4) : count) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 4 * k));
+        __m256i id = is_unsigned ? _mm256_cvtepu32_epi64(x) : _mm256_cvtepi32_epi64(x);
+        bad = _mm256_or_si256(bad, id);
+        if (each_table) {
+            m = neo__avx2_load(schema->modulus + t + k);
+            by = neo__avx2_load(schema->inverse + t + k);
+            last = neo__avx2_load(schema->rows + t + k);
+        } else if (k == 0) {
+            m = _mm256_set1_epi64x((int64_t)schema->modulus[t]);
+            by = _mm256_set1_epi64x((int64_t)schema->inverse[t]);
+            last = _mm256_set1_epi64x(schema->rows[t]);
+        }
+        if (schema->modulo) id = neo__avx2_remainder(id, m, by);
+        else bad = _mm256_or_si256(bad, _mm256_sub_epi64(_mm256_sub_epi64(last, id),
+                                                         _mm256_set1_epi64x(1)));
+        _mm256_storeu_si256((__m256i *)(void *)(to + k), id);
+    }
+    return _mm256_movemask_pd(_mm256_castsi256_pd(bad)) == 0; /* no sign */
+}
+#endif
+NEO__INLINE int neo__take_ids(const neo_schema *schema, const char *p, int64_t count,
+                              int is_unsigned, int32_t t, int each_table, int64_t *to) {
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2 && count >= 4)
+        return neo__take_ids_avx2(schema, p, count, is_unsigned, t, each_table, to);
+#endif
+    if (schema->modulo)
+        return neo__take_ids_of(schema, p, count, is_unsigned, 1, t, each_table, to);
+    if (is_unsigned) return neo__take_ids_of(schema, p, count, 1, 0, t, each_table, to);
+    return neo__take_ids_of(schema, p, count, 0, 0, t, each_table, to);
 }
 /* The ids of a row that lie within their tables, as nearly all do. 0: not all, or not i32. */
 static int neo__row_ids_inside(const neo_schema *schema, const neo__block *block, int64_t i,
@@ -5356,16 +5461,12 @@ static int neo__row_ids_inside(const neo_schema *schema, const neo__block *block
     const char *p = neo__block_row(block, NEO__PLANE_IDS, i);
     int good = plane->dtype == NEO_I32;
     if (!good) return 0;
-    if (!schema->multi && !own) {
-        if (plane->is_unsigned)
-            return neo__take_ids(p, schema->feature_count, 1, schema->rows, 1, to);
-        return neo__take_ids(p, schema->feature_count, 0, schema->rows, 1, to);
-    }
+    if (!schema->multi && !own)
+        return neo__take_ids(schema, p, schema->feature_count, plane->is_unsigned, 0, 1, to);
     for (int32_t t = 0; t < schema->feature_count && good; t++) {
         const int64_t count = schema->hot[t];
         if (own) p = neo__block_row(block, NEO__PLANE_IDS + t, i);
-        if (plane->is_unsigned) good = neo__take_ids(p, count, 1, &schema->rows[t], 0, to);
-        else good = neo__take_ids(p, count, 0, &schema->rows[t], 0, to);
+        good = neo__take_ids(schema, p, count, plane->is_unsigned, t, 0, to);
         p += 4 * count;
         to += count;
     }
@@ -5474,6 +5575,7 @@ static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
 /* Names, and sizes as asked for: by feature, the same for all, or (0) as they were found. */
 static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_t rows,
                                     const int64_t *rows_per_feature) {
+    NEO__TRY(neo__schema_moduli(schema));
     for (int32_t f = 0; f < schema->feature_count; f++) {
         NEO__TRY(neo__schema_name(schema, f, name, f));
         if (rows_per_feature) schema->rows[f] = rows_per_feature[f];
@@ -5481,6 +5583,7 @@ static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_
         NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
                    "%s: feature %d has %" PRId64 " rows, fewer than 1", schema->arena.function, f,
                    schema->rows[f]);
+        neo__schema_modulus(schema, f, schema->rows[f]);
     }
     neo__schema_end(schema);
     return NEO_OK;
@@ -7084,107 +7187,99 @@ typedef struct neo__described {
     int64_t *rows;                      /* [row_count] */
     int64_t row_count, capacity;
 } neo__described;
-static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json,
-                                      neo__described *described) {
+static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *said) {
     int more = 1;
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_next(json, ']', i, &more));
         if (!more) return NEO_OK;
-        NEO__TRY(NEO__GROW(ctx, described->rows, described->capacity, described->row_count + 1));
-        NEO__TRY(neo__json_count(json, &described->rows[described->row_count++]));
+        NEO__TRY(NEO__GROW(ctx, said->rows, said->capacity, said->row_count + 1));
+        NEO__TRY(neo__json_count(json, &said->rows[said->row_count++]));
     }
 }
-static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *described) {
+static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *said) {
     char *key = NULL;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
         if (!key) return NEO_OK;
-        if (strcmp(key, "format") == 0)
-            NEO__TRY(neo__json_string(json, &described->format));
-        else if (strcmp(key, "ids") == 0)
-            NEO__TRY(neo__json_string(json, &described->ids));
-        else if (strcmp(key, "columns") == 0)
-            NEO__TRY(neo__json_string(json, &described->columns));
-        else if (strcmp(key, "dense") == 0)
-            NEO__TRY(neo__json_count(json, &described->dense));
-        else if (strcmp(key, "modulo") == 0)
-            NEO__TRY(neo__json_count(json, &described->modulo));
+        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &said->format));
+        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &said->ids));
+        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &said->columns));
+        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &said->dense));
+        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &said->modulo));
         else if (strcmp(key, "float_dense") == 0)
-            NEO__TRY(neo__json_count(json, &described->float_dense));
-        else if (strcmp(key, "rows") == 0)
-            NEO__TRY(neo__described_rows(ctx, json, described));
-        else
-            return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
-                            json->file, key);
+            NEO__TRY(neo__json_count(json, &said->float_dense));
+        else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, said));
+        else return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
+                             json->file, key);
     }
 }
 /* Formats that have no constructor without their files. */
-static neo_status neo__described_plain(neo_schema *schema, const neo__described *described) {
+static neo_status neo__described_plain(neo_schema *schema, const neo__described *said) {
     const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
-    NEO__TRY(
-        neo__schema_features(schema, (int32_t)described->dense, (int32_t)described->row_count));
-    schema->modulo = described->modulo > 0;
-    schema->float_dense = described->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
-    NEO__TRY(neo__schema_sizes(schema, name, 0, described->rows));
+    NEO__TRY(neo__schema_features(schema, (int32_t)said->dense, (int32_t)said->row_count));
+    schema->modulo = said->modulo > 0;
+    schema->float_dense = said->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
+    NEO__TRY(neo__schema_sizes(schema, name, 0, said->rows));
     for (int32_t f = 0; schema->format == NEO_FORMAT_SYNTHETIC && f < schema->feature_count; f++)
         NEO__TRY(neo__schema_name(schema, f, name, f + 1));
     return NEO_OK;
 }
 static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
-                                      const neo__described *described, neo_schema **out) {
+                                      const neo__described *said, neo_schema **out) {
     static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
     const char *name = neo__format_names[format];
     neo_schema *s;
     if (format == NEO_FORMAT_DELIMITED) {
-        NEO__CHECK(described->columns && strchr(described->columns, '\n'), NEO_ERR_FORMAT, lacks,
-                   file, name, "columns");
-        return neo_schema_parse(ctx, described->columns, out);
+        NEO__CHECK(said->columns && strchr(said->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
+                   "columns");
+        return neo_schema_parse(ctx, said->columns, out);
     }
-    NEO__CHECK(described->rows || described->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
+    NEO__CHECK(said->rows || said->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
     if (format == NEO_FORMAT_CRITEO) {
-        NEO__CHECK(described->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
+        NEO__CHECK(said->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
                    "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
-                   described->row_count);
-        NEO__CHECK(described->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        const neo_ids ids = strcmp(described->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
-        if (described->columns)
-            return neo_schema_criteo_columns(ctx, ids, 0, described->rows, described->columns, out);
-        return neo_schema_criteo(ctx, ids, 0, described->rows, out);
+                   said->row_count);
+        NEO__CHECK(said->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
+        const neo_ids ids = strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
+        if (said->columns)
+            return neo_schema_criteo_columns(ctx, ids, 0, said->rows, said->columns, out);
+        return neo_schema_criteo(ctx, ids, 0, said->rows, out);
     }
-    NEO__CHECK(described->dense >= 0 && described->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
-               described->dense < 0 ? "dense" : "modulo");
-    NEO__CHECK(described->dense <= 65536 && described->row_count <= 65536, NEO_ERR_FORMAT,
+    NEO__CHECK(said->dense >= 0 && said->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
+               said->dense < 0 ? "dense" : "modulo");
+    NEO__CHECK(said->dense <= 65536 && said->row_count <= 65536, NEO_ERR_FORMAT,
                "%s: schema: over 65,536 dense numbers or features", file);
     if (format == NEO_FORMAT_LIBSVM || format == NEO_FORMAT_LIBFFM) {
         NEO__ZERO(neo_libsvm_desc, desc);
         desc.with_fields = format == NEO_FORMAT_LIBFFM;
-        desc.fields = desc.with_fields ? (int32_t)described->row_count : 0;
-        desc.rows_per_field = described->rows;
-        desc.modulo = described->modulo > 0;
+        desc.fields = desc.with_fields ? (int32_t)said->row_count : 0;
+        desc.rows_per_field = said->rows;
+        desc.modulo = said->modulo > 0;
         return neo_schema_libsvm(ctx, &desc, out);
     }
     NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
-    return neo__schema_done(s, neo__described_plain(s, described), out);
+    return neo__schema_done(s, neo__described_plain(s, said), out);
 }
 /* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
    a reader of generated ones. */
 NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, neo_schema **out) {
-    NEO__ZERO(neo__described, d);
-    d.dense = d.modulo = d.float_dense = -1;
-    neo_status status = neo__described_members(ctx, json, &d);
+    NEO__ZERO(neo__described, said);
+    said.dense = said.modulo = said.float_dense = -1;
+    neo_status status = neo__described_members(ctx, json, &said);
     int format = 0;
     const int formats = (int)(sizeof neo__format_names / sizeof *neo__format_names);
-    while (d.format && format < formats && strcmp(d.format, neo__format_names[format])) format++;
-    if (status == NEO_OK && !d.format)
+    while (said.format && format < formats && strcmp(said.format, neo__format_names[format]))
+        format++;
+    if (status == NEO_OK && !said.format)
         status = neo_fail(NEO_ERR_FORMAT, "%s: schema: lacks \"format\"", json->file);
     else if (status == NEO_OK && format == formats)
         status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: format \"%.60s\" is not known here",
-                          json->file, d.format);
+                          json->file, said.format);
     if (status == NEO_OK)
-        status = neo__described_make(ctx, json->file, (neo_format)format, &d, out);
-    NEO__LIST_FREE(ctx, d.rows, d.capacity);
+        status = neo__described_make(ctx, json->file, (neo_format)format, &said, out);
+    NEO__LIST_FREE(ctx, said.rows, said.capacity);
     return status;
 }
 /* ---------------------------------------------------------------------------

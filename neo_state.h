@@ -130,6 +130,12 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 #endif
 
+/* neo_state_digest_entry: the share of entry `index` in that hash, to find the tensor in which two
+   runs differ. Shares of the parts of a tensor, from all ranks, add modulo 2^64 to that of the whole
+   tensor. Returns 0: it has none (progress, a copy, no such entry); 1: of a whole tensor; 2: of a
+   part. Threads: uses the context's. */
+NEO_API int neo_state_digest_entry(const neo_state *state, int index, uint64_t *digest);
+
 /* neo_state_digest_group: the digest of the state that all ranks hold together: parts count at
    their place, what every rank has counts once. So it is that of the same state on one rank, under
    any plan. Collective. Takes 80 bytes for each part of all ranks.
@@ -1391,6 +1397,13 @@ static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry
     return sum;
 }
 #if !defined(NEO_INFERENCE)
+NEO_API int neo_state_digest_entry(const neo_state *state, int index, uint64_t *digest) {
+    if (!state || !digest || index < 0 || index >= state->count) return 0;
+    const neo__state_entry *entry = &state->entries[index];
+    if (entry->is_copy || entry->kind == NEO_STATE_PROGRESS) return 0;
+    *digest = neo__entry_digest(state, entry);
+    return entry->is_part ? 2 : 1;
+}
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
     if (!state) return 0;

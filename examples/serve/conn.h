@@ -53,7 +53,7 @@ struct http_conn {
     char closing;    /* after the answers on their way; nothing more is read */
     char lingers;    /* closed for writing: reads to the end, or a reset could overtake an answer */
     char eof, continued, is_queued;
-    char *in;        /* `used` bytes are of requests in the batch, which point into it */
+    char *in;        /* the first `used` bytes are taken; requests in the batch point into them */
     size_t in_size, in_capacity, used;
     http_text out;
     size_t sent;
@@ -104,6 +104,7 @@ typedef struct http_loop {
     http_conn *gone;                /* closed in this round */
     http_exchange *batch;
     int count, most;                /* of the batch; most: connections that are accepted */
+    int turn;                       /* of what is ready: where the next round begins */
     int64_t now, batch_at, accept_at, stop_at; /* in ms; at 0: not set */
     http_text text;
     size_t bytes; /* of buffers */
@@ -168,7 +169,8 @@ static void http_close(http_loop *loop, http_conn *conn) {
 static void http_update(http_loop *loop, http_conn *conn) {
     if (conn->fd < 0) return;
     size_t most = loop->server->limits.head + loop->server->limits.body;
-    int room = conn->in_size < conn->in_capacity || (!conn->pending && conn->in_capacity < most);
+    int room = conn->in_size < conn->in_capacity ||
+               (!conn->pending && (conn->used || conn->in_capacity < most));
     int reads = !conn->eof && !conn->closing && !conn->out.size && !conn->is_queued && room;
     http_watch(loop, conn, (reads || conn->lingers ? POLLIN : 0) | (conn->out.size ? POLLOUT : 0));
 }
@@ -277,6 +279,10 @@ static void http_read(http_loop *loop, http_conn *conn) {
         ssize_t n = recv(conn->fd, waste, sizeof waste, 0);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) http_close(loop, conn);
         return;
+    }
+    if (conn->in_size == conn->in_capacity && conn->used && !conn->pending) { /* half a request */
+        memmove(conn->in, conn->in + conn->used, conn->in_size -= conn->used);
+        conn->used = 0;
     }
     if (conn->in_size == conn->in_capacity) {
         size_t capacity = conn->in_capacity ? 2 * conn->in_capacity : 1024;

@@ -88,9 +88,7 @@ static void http_run_batch(http_loop *loop) {
             http_free_in(loop, conn);
             continue;
         }
-        memmove(conn->in, conn->in + conn->used, conn->in_size - conn->used);
-        conn->in_size -= conn->used, conn->used = 0;
-        if (!conn->in_size || conn->closing) http_free_in(loop, conn);
+        if (conn->used == conn->in_size || conn->closing) http_free_in(loop, conn);
         http_flush(loop, conn);
         http_update(loop, conn);
     }
@@ -178,9 +176,11 @@ static void http_round(http_loop *loop) {
         http_flush(loop, conn);
         http_update(loop, conn);
     }
-    for (int i = 0; i < n; i++) {
-        http_conn *conn = loop->ready[i].conn;
-        int events = loop->ready[i].events;
+    int begin = loop->turn; /* what does not fit into the batch stays ready, and comes first then */
+    for (int i = 0; i < n && loop->count < loop->server->batch; i++) {
+        http_conn *conn = loop->ready[(begin + i) % n].conn;
+        int events = loop->ready[(begin + i) % n].events;
+        loop->turn = (begin + i + 1) % n;
         if (conn == &loop->wake) http_stop(loop);
         else if (conn == &loop->listener) http_accept(loop);
         if (conn == &loop->wake || conn == &loop->listener || conn->fd < 0) continue;

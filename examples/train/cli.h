@@ -79,8 +79,8 @@ typedef struct cli_machine {
 
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {
-    char *dir;
-    int64_t every, resume;
+    char *dir, *digests;
+    int64_t every, resume, digest_every;
 } cli_saves;
 #define CLI_SAVES                                                                              \
     CLI_GROUP("Checkpoints"),                                                                  \
@@ -88,7 +88,11 @@ typedef struct cli_saves {
              "save here at the end; the newest two stay; a run that has diverged ends unsaved"), \
     CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
     CLI_FLAG("resume", saves.resume,                                                           \
-             "go on from the newest checkpoint, or from best/ if that is all there is")
+             "go on from the newest checkpoint, or from best/ if that is all there is"),       \
+    CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \
+             "write the digest of every tensor to PREFIX.<rank>: where the bits of two runs part, " \
+             "build/diff PREFIX PREFIX2 names the step and the tensor"),                       \
+    CLI_COUNT("digest-every", saves.digest_every, "N", "100", 1, 1e12, "after every N steps")
 
 typedef struct cli_program {
     const char *name, *about;
@@ -184,6 +188,37 @@ static neo_status cli_apply_preset(const cli_program *p, int argc, char **argv, 
     REFUSE("--preset %s: there is none of that name (--help lists them)", name);
 }
 
+/* Letters to change, insert or leave out to make b of a. */
+static int cli_distance(const char *a, const char *b) {
+    int row[40], length = (int)strlen(b);
+    if (length > 39) return length;
+    for (int k = 0; k <= length; k++) row[k] = k;
+    for (; *a; a++) {
+        int corner = row[0]++;
+        for (int k = 0; k < length; k++) {
+            int change = corner + (*a != b[k]), least = row[k] < row[k + 1] ? row[k] : row[k + 1];
+            corner = row[k + 1];
+            row[k + 1] = change < least + 1 ? change : least + 1;
+        }
+    }
+    return row[length];
+}
+
+/* The option that a word was meant to be, or NULL. */
+static const cli_option *cli_nearest(const cli_program *p, const char *word) {
+    const cli_option *nearest = NULL;
+    int best = 3;
+    while (*word == '-') word++;
+    for (int i = 0; i < p->option_count; i++) {
+        int distance = cli_distance(word, p->options[i].name);
+        if (p->options[i].kind == CLI_HEADING || distance >= best ||
+            2 * distance >= (int)strlen(p->options[i].name))
+            continue;
+        best = distance, nearest = &p->options[i];
+    }
+    return nearest;
+}
+
 /* Sets `values`, beginning with the defaults; stops at --help. */
 static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
     cli_open_standard();
@@ -193,6 +228,10 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
         const cli_option *option = cli_find(p, argv[i]);
         *help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
         if (*help) return NEO_OK;
+        const cli_option *nearest = option ? NULL : cli_nearest(p, argv[i]);
+        if (nearest)
+            REFUSE("%s: no such option; did you mean --%s? (--help lists them)", argv[i],
+                   nearest->name);
         if (!option) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);

@@ -237,7 +237,7 @@ awk 'BEGIN { print "click,age,city,buy"
         x = (i * 7919) % 101 / 50 - 1
         y = x + (i * 31 % 17) / 9 > 1
         print y "," x "," i % 23 "," (i % 7 ? y && i % 3 : "") } }' >"$W/tasks.csv"
-for weights in '1 0.25' '2 0.5' '1 2'; do
+for weights in '1 0.25' '2 0.5' '1 2' '1 1'; do
     set -- $weights
     { echo header; echo "click label weight=$1"; echo "age dense"
       echo "city category hash rows=40"; echo "buy label weight=$2"; } >"$W/tasks$1$2.columns"
@@ -334,6 +334,24 @@ if grep -q -- '--group town: no sparse feature has that name; the first is city'
 else
     fail "--group town: $(cat "$W/err")"
 fi
+# Each task of lr is the lr of its label alone.
+for name in click buy; do
+    { echo header; echo "$name label"; echo "age dense"
+      echo "city category hash rows=40"; } >"$W/alone.columns"
+    awk -F, '$4 != ""' "$W/tasks.csv" >"$W/alone.csv"
+    lr="--format delimited --batch 70 --model lr --optimizer sgd --lr 0.5 --data $W/alone.csv
+        --test $W/alone.csv"
+    $D $lr --columns "$W/alone.columns" 2>"$W/err" | sed -n "s/^test/test $name/p" |
+        sed 's/ samples.*//' >"$W/alone"
+    same "lr of $name and another" "$($D $lr --columns "$W/tasks11.columns" 2>"$W/err" |
+        sed -n "/^test $name/s/ samples.*//p")" "$(cat "$W/alone")"
+done
+sed 's/^city .*//' "$W/tasks11.columns" >"$W/tasks.numbers"
+numbers="--format delimited --data $W/tasks.csv --columns $W/tasks.numbers --repro-shards 2"
+for kind in lr dlrm; do
+    same "two tasks of numbers, $kind" "$(digest $numbers --model $kind --ranks 2)" \
+        "$(digest $numbers --model $kind)"
+done
 sed 's/^\([01],[^,]*,[^,]*\),.*/\1,/' "$W/tasks.csv" >"$W/tasks.none"
 tasks 10.25 --data "$W/tasks.none" >"$W/out"
 if grep -q 'warning: all labels buy of the training data are missing' "$W/err"; then pass; else
@@ -341,7 +359,8 @@ if grep -q 'warning: all labels buy of the training data are missing' "$W/err"; 
 # Of generated data and records --tasks has the weights, and so the number.
 this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --tasks 1,0.5,2"
 base_tasks=$(digest $this --threads 1)
-for kind in dlrm dcnv2 'wukong --micro-batches 2'; do
+for kind in dlrm dcnv2 'wukong --micro-batches 2' lr 'fm --dim 5' 'ffm --dim 3' \
+    'deepfm --dim 5 --dropout 0.2'; do
     one_rank=$(digest $this --model $kind --threads 1)
     same "3 tasks, $kind" "$(digest $this --model $kind --ranks 3 --plan rw)" "$one_rank"
 done
@@ -354,7 +373,6 @@ refused "--tasks of lines" 'the description has them' --tasks 1,2 --format delim
     --columns "$W/tasks12.columns" --data "$W/tasks.csv"
 refused "--tasks 1,x" '--tasks 1,x: not up to 16 numbers above 0' $this --tasks 1,x
 refused "--tasks 0" '--tasks 0: not up to 16 numbers' $this --tasks 0
-refused "--tasks of lr" '--model lr has one logit' $this --model lr
 refused "a top MLP of one task" 'ending with 3, the labels of a sample' $this --top 64-1
 # HugeCTR's Raw: the labels, 13 numbers and one id.
 printf "$(awk 'function word(x) { return x ? "\\000\\000\\200\\077" : "\\000\\000\\000\\000" }
@@ -880,11 +898,28 @@ else
     fail "labels all alike: no warning"
 fi
 
+printf 'y label\nx dense\nc category\nw sample-weight\n' >"$W/zeros.columns"
+printf '1,0.5,a,0\n0,0.25,b,0\n' >"$W/zeros.csv"
+$D --data "$W/zeros.csv" --test "$W/zeros.csv" --columns "$W/zeros.columns" >"$W/out" 2>"$W/err"
+if grep -q "all weights of the training data's samples are 0" "$W/err" &&
+    grep -q 'no figures: .* or all weights of samples are 0' "$W/err"; then
+    pass
+else
+    fail "weights of 0, without --format: $(cat "$W/err")"
+fi
+refused "a csv of no format" 'zeros.csv is read as --format criteo: it begins like no format' \
+    --data "$W/zeros.csv"
+
 # ---- options ----
 
 $D --help >"$W/out" 2>&1 && grep -q -- --repro-shards "$W/out" && pass || fail "--help"
 refused "no data" 'data' --epochs 1
-refused "unknown option" 'nosuch' $model --nosuch
+refused "unknown option" '--nosuch: no such option (--help lists them)' $model --nosuch
+refused "an option misspelt" '--epoch: no such option; did you mean --epochs' $model --epoch 2
+refused "an option misspelt" 'did you mean --repro-shards' $model --repo-shard 2
+$D $model --plan rw --ranks 1 >"$W/out" 2>"$W/err"
+if grep -q 'note: --plan rw: one rank has all tables; --ranks gives more' "$W/err"; then pass; else
+    fail "--plan on one rank: $(cat "$W/err")"; fi
 refused "a value is missing" 'epochs' $model --epochs
 refused "not a number" 'epochs' $model --epochs two
 refused "negative" 'batch' $model --batch -5

@@ -11,6 +11,9 @@
                                        N connections with the first BYTES of a request each. When
                                        REFUSED of them have an answer, and standard input a byte,
                                        the rest of it on all; prints the statuses that came
+     http_client PORT chaos N          N times on one of 32 connections, at random: a piece of
+                                       whole, half and broken requests, a read, an end of writing,
+                                       an end, a reset
    It fails where a request is lost (the connection ends without its answer, but for what a client
    wrote behind an answer that closes), or an answer is wrong. */
 #include "../../neo.h" /* before system headers: it asks for POSIX */
@@ -211,6 +214,47 @@ static int hold(int count, size_t bytes, int refused) {
     return statuses[0] > 0;
 }
 
+static uint64_t chaos_state = 1;
+static int chance(int below) {
+    chaos_state = chaos_state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((chaos_state >> 33) % (uint64_t)below);
+}
+static int chaos(long long count) {
+    static const char *const pieces[] = {
+        "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n{}\n{}",
+        "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\nGET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+        "HEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "POST /predict HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+        "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Length: 3000\r\n\r\n",
+        "{\"age\": 1}", "\r\n"};
+    enum { CONNECTIONS = 32, PIECES = sizeof pieces / sizeof *pieces };
+    static char text[BUFFER];
+    int fds[CONNECTIONS];
+    for (int i = 0; i < CONNECTIONS; i++) fds[i] = -1;
+    for (; count > 0; count--) {
+        int *fd = &fds[chance(CONNECTIONS)], what = chance(16);
+        if (*fd < 0 && (*fd = dial()) < 0) return fail("connect");
+        fcntl(*fd, F_SETFL, O_NONBLOCK);
+        size_t size = 0;
+        for (int n = 1 + chance(chance(8) ? 3 : 400); what < 11 && n > 0; n--) {
+            const char *piece = pieces[chance(PIECES)];
+            size_t all = strlen(piece), from = chance(4) ? 0 : (size_t)chance((int)all);
+            memcpy(text + size, piece + from, all - from), size += all - from;
+        }
+        if (size && !chance(4)) size = (size_t)chance((int)size) + 1;
+        if (size && !chance(8)) text[chance((int)size)] = (char)chance(256);
+        if (size && send(*fd, text, size, 0) < 0) what = 15; /* it is closed, or full */
+        if (what >= 11 && what < 14) while (recv(*fd, text, sizeof text, 0) > 0) {}
+        if (what == 14) shutdown(*fd, SHUT_WR);
+        if (what < 15 || chance(2)) continue;
+        struct linger now = {1, 0};
+        if (chance(2)) setsockopt(*fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(*fd), *fd = -1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     struct rlimit limit;
     signal(SIGPIPE, SIG_IGN);
@@ -224,6 +268,7 @@ int main(int argc, char **argv) {
         read_rows(argv[6]);
         return load(atoll(argv[3]), atoi(argv[4]), atoi(argv[5]));
     }
+    if (argc == 4 && !strcmp(argv[2], "chaos")) return chaos(atoll(argv[3]));
     if (argc == 6 && !strcmp(argv[2], "hold"))
         return hold(atoi(argv[3]), (size_t)atoi(argv[4]), atoi(argv[5]));
     return fprintf(stderr, "usage: at the top of tests/programs/http_client.c\n"), 2;

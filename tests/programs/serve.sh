@@ -232,6 +232,22 @@ if post '{}' | grep -q "\"step\":${steps#* }"; then pass; else fail "a bad model
 rm -rf "$W/served/$second"
 stop "enemies"
 
+# All of it at random, in little memory; then nothing is left of it.
+chaos=20000
+[ -z "$NEO_FULL" ] || chaos=1000000
+for more in "--wait 1 --batch 3" "--threads 2 --memory 1 --connections 20"; do
+    start --timeout 2 $more
+    if "$client" "$port" chaos $chaos 2>"$W/err"; then pass; else fail "chaos: $(cat "$W/err")"; fi
+    tries=0
+    while [ $tries -lt 200 ] && [ "$(metric neo_connections)" != 1 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    same "chaos, $more: connections left" "$(metric neo_connections)" 1
+    same "chaos, $more: bytes left" "$(metric neo_buffer_bytes)" 1024
+    stop "chaos, $more"
+done
+
 start --memory 1
 # 7/8 of 1 MiB are 896 buffers of 1 KiB
 same "a full memory" "$(echo | "$client" "$port" hold 1200 60 304 | tr '\n' ' ')" \

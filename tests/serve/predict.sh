@@ -17,7 +17,8 @@ cp $adult/adult.columns "$W/adult.columns"
 # Criteo lines: words that are missing, numbers that are negative or missing.
 awk 'BEGIN { srand(7); for (i = 0; i < 1500; i++) { printf "%d", rand() < 0.3
     for (k = 0; k < 13; k++) printf "\t%s", rand() < 0.1 ? "" : int(rand() * 100 * k) - 3
-    for (k = 0; k < 26; k++) if (rand() < 0.05) printf "\t"; else printf "\t%08x", rand() * 4e9
+    for (k = 0; k < 26; k++)
+        if (rand() < 0.05) printf "\t"; else printf "\t%08x", rand() * 4e9
     print "" } }' >"$W/criteo.tsv"
 awk 'BEGIN { srand(8); for (i = 0; i < 1500; i++) { printf "%d", rand() < 0.4
     for (k = 0; k < 9; k++) if (rand() < 0.8) printf " %d:%d:%.3g", k % 5, rand() * 50, rand() * 2
@@ -27,7 +28,8 @@ awk 'BEGIN { srand(9); print "b,y,tags,a"; for (i = 0; i < 1500; i++) { printf "
     rand() < 0.5; n = int(rand() * 5)
     for (k = 0; k < n; k++) printf "%sw%d:%.2g", k ? "|" : "", rand() * 20, rand() + 0.1
     printf ",%.3g\n", rand() * 10 } }' >"$W/lists.csv"
-printf 'header\ny label\na dense log\nb bucket 2,4,6\ntags list sep=| weight=:\n' >"$W/lists.columns"
+printf 'header\ny label\na dense log\nb bucket 2,4,6\ntags list sep=| weight=:\n' \
+    >"$W/lists.columns"
 
 # train NAME DATA OPTIONS...: a checkpoint, $W/NAME.ckpt, and its predictions, $W/NAME.expected
 train() {
@@ -83,6 +85,13 @@ train some "$W/criteo.tsv" --format criteo --columns I2-I4,I13,C1,C9-C12,C26 --r
     --bottom 4-16-8 --dim 8
 predicts some
 predicts some --batch 1 --json
+awk 'BEGIN { srand(4); print "buys,a,b,likes"; for (i = 0; i < 1500; i++) printf "%d,%.3g,%d,%s\n",
+    rand() < 0.3, rand() * 9, rand() * 12, rand() < 0.2 ? "" : rand() < 0.5 }' >"$W/tasks.csv"
+printf 'header\nbuys label weight=2\na dense\nb category hash rows=12\nlikes label\n' >"$W/tasks.columns"
+train tasks "$W/tasks.csv" --format delimited --columns "$W/tasks.columns" --dim 8
+sed -i 1d "$W/tasks.lines"
+predicts tasks
+predicts tasks --batch 7
 train ffm "$W/some.ffm" --format libffm --model ffm
 predicts ffm --batch 33
 train svm "$W/some.svm" --format libsvm --rows 20 --model lr

@@ -241,6 +241,14 @@ static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, cons
     if (strcmp(name, "auto") == 0) {
         TRY(look_at(o, files[0], &name));
         say(me, "--format %s, by a look at %s\n", name, files[0]);
+    } else if (o->no_format && !is_read_once(files[0])) {
+        neo_status status = look_at(o, files[0], &name);
+        if (status == NEO_ERR_ARG)
+            say(me, "%s is read as --format criteo: it begins like no format (text that a file "
+                    "describes: --columns)\n", files[0]);
+        else if (status == NEO_OK && strcmp(name, "criteo"))
+            say(me, "--format %s, by a look at %s\n", name, files[0]);
+        if (status != NEO_OK) name = "criteo"; /* whose reader says what is wrong */
     }
     const format *f = find_format(name);
     TRY(check_known_format(o, f));

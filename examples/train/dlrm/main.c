@@ -23,7 +23,8 @@ static void print_figures(const run *r, int task, double samples_per_s) {
     name_task(r, "test", " ", task, name);
     if (!r->tested) return;
     if (!(v->base_rate > 0 && v->base_rate < 1)) {
-        say(&r->me, "no figures: all labels of the %s data are alike, or it has none\n", name);
+        say(&r->me, "no figures: all labels of the %s data are alike, or it has none, or all "
+                    "weights of samples are 0\n", name);
         printf("%s samples/s=%.0f\n", name, samples_per_s);
     } else {
         printf("%s auc=%.4f logloss=%.4f ne=%.4f", name, v->auc, v->logloss, v->ne);
@@ -99,6 +100,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     options *o = &j->o;
     TRY(cli_parse(&DLRM, argc, argv, o, &j->cli.help));
     if (j->cli.help) return NEO_OK;
+    guess_format(o);
     TRY(check_options(o));
     if (!o->dim) o->dim = kind_of(o)->dim;
     TRY(cli_describe(&j->cli, &o->machine, o->seed));

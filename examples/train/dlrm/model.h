@@ -52,7 +52,9 @@ typedef struct model {
                                       dcnv2, wukong x, e are the columns of z; linear: x [B][1] */
     neo_tensor dx, de, dz, dlogit; /* their gradients; linear: dx is dlogit */
     neo_tensor crossed, dcrossed;  /* the cross network or the Wukong layers of z */
-    neo_tensor wide;               /* linear: [B][1], all but the top MLP; without one, the logit */
+    neo_tensor wide;               /* linear: [B][tasks], all but the top MLP; without one, logit */
+    neo_tensor of_tasks, dof_tasks; /* linear, several tasks: e by tasks, then features */
+    neo_tensor one, done;           /* likewise: [B][1], a column of wide, of dlogit */
     neo_tensor given, v, dv;       /* of deepfm: columns of z, dense numbers and factors; of dz */
     neo_tensor dense_in, label;    /* [B][dense], [B][tasks]: the batch on a device */
     neo_tensor weight;             /* [B][tasks]: of losses; on a device those of samples, too */
@@ -208,13 +210,15 @@ static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t 
         return NEO_OK;
     }
     m->dx = m->dlogit, m->wide = m->logit;
-    TRY(alloc_rows(m, 1, &m->x));
+    TRY(alloc_rows(m, m->tasks, &m->x));
+    if (m->tasks > 1) TRY(alloc_both(m, pooled, &m->of_tasks, &m->dof_tasks));
+    if (m->tasks > 1) TRY(alloc_both(m, 1, &m->one, &m->done));
     if (!m->top) return NEO_OK;
     int64_t dense = neo_schema_dense_count(m->schema);
     if (dense) m->given = neo_tensor_slice(m->z, 1, 0, dense);
     m->v = neo_tensor_slice(m->z, 1, dense, width - dense);
     m->dv = neo_tensor_slice(m->dz, 1, dense, width - dense);
-    return alloc_rows(m, 1, &m->wide);
+    return alloc_rows(m, m->tasks, &m->wide);
 }
 
 /* Data without dense numbers gives the bottom MLP a 1, from which it learns one vector (the linear
@@ -262,7 +266,7 @@ static int64_t dense_width(const model *m) {
 static int64_t top_width(const model *m, int64_t dim, int64_t features) {
     if (m->kind->meets == DOTS) return neo_interact_width(dim, features, 0);
     if (m->kind->meets == BESIDE) return (features + 1) * dim;
-    return neo_schema_dense_count(m->schema) + features * (dim - 1);
+    return neo_schema_dense_count(m->schema) + m->tasks * features * (dim - 1);
 }
 
 /* All of the model but the tables, and but what ranks make together. */
@@ -273,11 +277,8 @@ static neo_status create_dense(model *m, const options *o) {
     m->factors = m->kind->meets == AWARE ? o->dim : o->dim - 1;
     m->tasks = neo_schema_label_count(m->schema);
     int linear = m->kind->meets >= WEIGHTS;
-    int64_t width = top_width(m, o->dim, features), out = linear ? 1 : o->dim;
+    int64_t width = top_width(m, o->dim, features), out = linear ? m->tasks : o->dim;
     char bottom[64], top[32];
-    if (m->tasks > 1 && linear)
-        REFUSE("--model %s has one logit, and a sample has %lld labels: take dlrm, dcnv2 or wukong",
-               o->model, (long long)m->tasks);
     snprintf(top, sizeof top, "64-%lld", (long long)m->tasks);
     if (m->kind->meets >= MACHINE && !features)
         REFUSE("--model %s pairs sparse features, and this data has none", o->model);
@@ -298,7 +299,8 @@ static neo_status create_dense(model *m, const options *o) {
     if (m->kind->between == CROSSES) TRY(create_cross(m, o, width));
     if (m->kind->between == STACKS) TRY(create_wukong(m, o, features));
     if (m->kind->top) TRY(create_mlp(m, TOP, o->top ? o->top : top, width, m->tasks, &m->top));
-    TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features), width));
+    TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features, m->tasks),
+                       width));
     TRY(create_task_buffers(m));
     return create_device_buffers(m, o, dense, features);
 }
@@ -323,7 +325,8 @@ static neo_status create_units(model *m, const options *o) {
 static void destroy_model(model *m) {
     neo_tensor *buffers[] = {&m->z,  &m->logit,  &m->crossed,  &m->dense_in, &m->x,  &m->e,
                              &m->dz, &m->dlogit, &m->dcrossed, &m->label,    &m->dx, &m->de,
-                             &m->ones, &m->wide, &m->weight};
+                             &m->ones, &m->wide, &m->weight, &m->one, &m->done,
+                             &m->of_tasks, &m->dof_tasks};
     graph_close(m->graph);
     if (m->crossed.data) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
     if (m->dx.data == m->dlogit.data) m->dx = neo_tensor_none();

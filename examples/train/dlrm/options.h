@@ -13,6 +13,7 @@ typedef struct options {
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg;
+    int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
     cli_saves saves;
@@ -50,9 +51,11 @@ static const model_kind *kind_of(const options *o) {
     return NULL;
 }
 
-/* Columns of a table. */
-static int64_t row_width(const model_kind *kind, const options *o, int64_t features) {
-    return kind->meets == AWARE ? features * o->dim + 1 : o->dim;
+/* Columns of a table; of the models without a bottom MLP those of each task, side by side. */
+static int64_t row_width(const model_kind *kind, const options *o, int64_t features,
+                         int64_t tasks) {
+    int64_t one = kind->meets == AWARE ? features * o->dim + 1 : o->dim;
+    return kind->meets < WEIGHTS ? one : tasks * one;
 }
 
 static const cli_option DLRM_OPTIONS[] = {
@@ -67,11 +70,12 @@ static const cli_option DLRM_OPTIONS[] = {
              "kept in best/ of --checkpoint, its figures in best/metrics.json"),
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N epochs without a better log loss of --valid; 0: never"),
-    CLI_TEXT("format", format, "F", "criteo",
+    CLI_TEXT("format", format, "F", NULL,
              "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any "
              "text, with --columns), libsvm (one feature: lr), libffm, npy or npz (TorchRec's, one "
              "or many ids; --data is what names begin with, as dir/day_0_), binary (MLPerf's "
-             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
+             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file. "
+             "Without it that look, or criteo: where it tells nothing, and of standard input"),
     CLI_TEXT("columns", columns, "FILE", NULL,
              "*description of the columns of delimited data. A column sample-weight multiplies "
              "losses (whose mean stays over samples, as torch's) and counts in all figures; each "
@@ -124,7 +128,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer "
              "gives are linear in those it takes [2x64]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
-              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
+              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]. Rows of lr, "
+             "fm, ffm and deepfm have as many for each of several labels"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", NULL,
@@ -267,6 +272,16 @@ static neo_status check_files(const options *o) {
                 REFUSE("%s is to be written twice", outputs[i]);
     }
     return NEO_OK;
+}
+
+/* --format of who gives none, before a look at the data. --columns is a file of delimited text, or
+   the names of Criteo's columns. */
+static void guess_format(options *o) {
+    FILE *description = o->columns && !o->format ? fopen(o->columns, "r") : NULL;
+    if (o->format) return;
+    o->format = o->synthetic ? "criteo" : description ? "delimited" : o->hot ? "raw" : "criteo";
+    o->no_format = !o->synthetic && !o->columns && !o->hot;
+    if (description) (void)fclose(description);
 }
 
 /* Formats, and options that have no effect with them: formats.h. */

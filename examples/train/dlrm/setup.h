@@ -169,7 +169,7 @@ static neo_status print_summary(const run *r) {
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        summary_tensor(&s, f.name, dtype, f.rows, row_width(m->kind, o, tables),
+        summary_tensor(&s, f.name, dtype, f.rows, row_width(m->kind, o, tables, m->tasks),
                        STATE[kind].tables, 0);
         if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
     }
@@ -180,8 +180,9 @@ static neo_status print_summary(const run *r) {
         s.flops += (double)(o->dim - 1) * 2.0 * (double)neo_tensor_count(w);
         s.flops += (double)o->dim * (tables + 1) * (tables + 2);
     }
-    if (m->kind->meets == AWARE) s.flops += (double)o->dim * tables * (tables - 1);
-    else if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * (double)o->dim * tables;
+    double each = (double)(o->dim * m->tasks);
+    if (m->kind->meets == AWARE) s.flops += each * tables * (tables - 1);
+    else if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * each * tables;
     return summary_end(&s, "sample");
 }
 

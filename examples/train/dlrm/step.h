@@ -69,6 +69,63 @@ static neo_status forward_bottom(model *m, const neo_batch *batch, neo_tensor x)
     return neo_fsdp_forward_end(m->dense, BOTTOM);
 }
 
+/* The columns of task t in n rows of of_tasks or dof_tasks; of one task: all of e. */
+static neo_tensor task_rows(const model *m, neo_tensor by_tasks, neo_tensor e, int64_t t) {
+    if (m->tasks == 1) return e;
+    int64_t width = e.shape[1] / m->tasks;
+    return neo_tensor_slice(neo_tensor_rows(by_tasks, 0, e.shape[0]), 1, t * width, width);
+}
+/* Between e, whose rows have the columns of each task, and those of task t side by side. */
+static neo_status move_task(const model *m, neo_tensor e, neo_tensor of_task, int64_t t,
+                            int into_e) {
+    const int64_t features = neo_schema_feature_count(m->schema);
+    const int64_t width = features ? of_task.shape[1] / features : 0;
+    for (int64_t f = 0; m->tasks > 1 && f < features; f++) {
+        neo_tensor a = neo_tensor_slice(e, 1, (f * m->tasks + t) * width, width);
+        neo_tensor b = neo_tensor_slice(of_task, 1, f * width, width);
+        TRY(neo_tensor_copy(m->ctx, into_e ? b : a, into_e ? a : b));
+    }
+    return NEO_OK;
+}
+/* Task t's columns of v or dv, in n rows; none where there is none. */
+static neo_tensor task_factors(const model *m, neo_tensor v, int64_t t, int64_t n) {
+    if (!v.data) return neo_tensor_none();
+    int64_t width = v.shape[1] / m->tasks;
+    return neo_tensor_slice(neo_tensor_rows(v, 0, n), 1, t * width, width);
+}
+/* The factorization machine of each task, into its column of wide, and back from that of dlogit. */
+static neo_status pair_rows(model *m, neo_tensor e, neo_tensor wide) {
+    const int64_t n = e.shape[0], features = neo_schema_feature_count(m->schema);
+    for (int64_t t = 0; t < m->tasks; t++) {
+        neo_tensor rows = task_rows(m, m->of_tasks, e, t);
+        neo_tensor y = m->tasks > 1 ? neo_tensor_rows(m->one, 0, n) : wide;
+        TRY(move_task(m, e, rows, t, 0));
+        if (m->kind->meets == AWARE)
+            TRY(neo_ffm_forward(m->ctx, features, m->factors, 1, rows, y));
+        else TRY(neo_fm_forward(m->ctx, m->factors, 1, rows, y, task_factors(m, m->v, t, n)));
+        if (m->tasks > 1) TRY(neo_tensor_copy(m->ctx, y, neo_tensor_slice(wide, 1, t, 1)));
+    }
+    return NEO_OK;
+}
+static neo_status pair_rows_backward(model *m, neo_tensor e, neo_tensor dlogit, neo_tensor de) {
+    const int64_t n = e.shape[0], features = neo_schema_feature_count(m->schema);
+    for (int64_t t = 0; t < m->tasks; t++) {
+        neo_tensor rows = task_rows(m, m->of_tasks, e, t), dy = dlogit;
+        neo_tensor drows = task_rows(m, m->dof_tasks, de, t);
+        if (m->tasks > 1) {
+            dy = neo_tensor_rows(m->done, 0, n);
+            TRY(neo_tensor_copy(m->ctx, neo_tensor_slice(dlogit, 1, t, 1), dy));
+        }
+        if (m->kind->meets == AWARE)
+            TRY(neo_ffm_backward(m->ctx, features, m->factors, 1, rows, dy, drows));
+        else
+            TRY(neo_fm_backward(m->ctx, m->factors, 1, rows, dy, task_factors(m, m->dv, t, n),
+                                drows));
+        TRY(move_task(m, de, drows, t, 1));
+    }
+    return NEO_OK;
+}
+
 /* x and e meet, in z or in `wide`; of dcnv2, wukong they are side by side in z already. */
 static neo_status interact(model *m, const neo_batch *batch, neo_tensor x, neo_tensor e) {
     int64_t n = batch->size;
@@ -77,9 +134,7 @@ static neo_status interact(model *m, const neo_batch *batch, neo_tensor x, neo_t
     if (m->kind->meets == BESIDE) return NEO_OK;
     neo_tensor wide = neo_tensor_rows(m->wide, 0, n), given = neo_tensor_rows(m->given, 0, n);
     if (given.data) TRY(neo_tensor_copy(m->ctx, batch->dense, given));
-    if (m->kind->meets == AWARE)
-        TRY(neo_ffm_forward(m->ctx, neo_schema_feature_count(m->schema), m->factors, 1, e, wide));
-    else TRY(neo_fm_forward(m->ctx, m->factors, 1, e, wide, neo_tensor_rows(m->v, 0, n)));
+    TRY(pair_rows(m, e, wide));
     return neo_add(m->ctx, wide, x);
 }
 static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tensor e,
@@ -87,11 +142,7 @@ static neo_status interact_backward(model *m, int64_t n, neo_tensor x, neo_tenso
     if (m->kind->meets == DOTS)
         return neo_interact_backward(m->ctx, 0, x, e, neo_tensor_rows(m->dz, 0, n), dx, de);
     if (m->kind->meets == BESIDE) return NEO_OK;
-    if (m->kind->meets == AWARE)
-        return neo_ffm_backward(m->ctx, neo_schema_feature_count(m->schema), m->factors, 1, e,
-                                neo_tensor_rows(m->dlogit, 0, n), de);
-    return neo_fm_backward(m->ctx, m->factors, 1, e, neo_tensor_rows(m->dlogit, 0, n),
-                           neo_tensor_rows(m->dv, 0, n), de);
+    return pair_rows_backward(m, e, neo_tensor_rows(m->dlogit, 0, n), de);
 }
 
 /* Samples [first, first + n) of z to their logits, and back. */

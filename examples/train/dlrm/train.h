@@ -68,7 +68,8 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     r->stopped = r->m.sum[r->m.turn].stops > 0;
     int saves = o->saves.every && r->step % o->saves.every == 0;
     int logs = r->step % o->log_every == 0;
-    if (saves || logs) TRY(finish_batch(r, bar, b));
+    if (saves || logs || cli_digests_at(&o->saves, r->step)) TRY(finish_batch(r, bar, b));
+    TRY(cli_digest(&r->me, &o->saves, r->m.state, r->step));
     if (saves) TRY(save(r));
     if (!logs) return NEO_OK;
     r->train_ns += neo_time_ns() - *started;
@@ -154,11 +155,13 @@ static neo_status count_samples(run *r, int64_t *samples) {
     neo_batch batch;
     neo_status status = NEO_OK;
     const int tasks = (int)r->m.tasks;
-    float most[2 * MAX_TASKS] = {0}; /* of 1 minus the labels, and of 1 plus them */
+    float most[2 * MAX_TASKS + 1] = {0}; /* of 1 minus the labels, of 1 plus them; of weights */
     *samples = r->o->synthetic;
     if (*samples || is_stdin(r->job->train_files[0])) return NEO_OK;
     while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
-        const float *label = batch.label.data;
+        const float *label = batch.label.data, *weight = batch.weight.data;
+        for (int64_t i = 0; weight && i < batch.size; i++)
+            most[2 * tasks] = weight[i] > most[2 * tasks] ? weight[i] : most[2 * tasks];
         *samples += batch.global_size;
         for (int64_t i = 0; i < batch.size * tasks; i++) {
             float *of_task = most + 2 * (i % tasks);
@@ -168,7 +171,9 @@ static neo_status count_samples(run *r, int64_t *samples) {
     }
     status = agree(r->me.comm, status);
     if (status != NEO_END) return status;
-    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2 * tasks, NEO_F32, NULL));
+    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2 * tasks + 1, NEO_F32, NULL));
+    if (*samples && neo_schema_is_sample_weighted(r->m.schema) && most[2 * tasks] == 0)
+        say(&r->me, "warning: all weights of the training data's samples are 0\n");
     for (int t = 0; *samples && t < tasks; t++) {
         char task[128];
         name_task(r, "all labels", " ", t, task);
@@ -269,6 +274,7 @@ static neo_status train(run *r) {
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
+    if (r->step == 0) TRY(cli_digest(&r->me, &o->saves, r->m.state, 0));
     r->best.at = -1;
     if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],

@@ -78,10 +78,11 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     int last = r->step == o->steps;
     int saves = o->saves.every && r->step % o->saves.every == 0 && !last;
     int validates = o->eval_every && r->step % o->eval_every == 0 && !last;
-    int over = !r->t.graph || last || saves || validates;
+    int over = !r->t.graph || last || saves || validates || cli_digests_at(&o->saves, r->step);
     if (over) TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, over ? r->step : r->step - 1, bar, mean));
     if (o->memory && last) TRY(count_traffic(r));
+    TRY(cli_digest(&r->me, &o->saves, r->state, r->step));
     if (saves) TRY(save(r));
     if (!validates) return NEO_OK;
     return end_stretch(r, *mean);
@@ -97,6 +98,7 @@ static neo_status train(run *r) {
         return NEO_OK;
     }
     r->seen = r->step;
+    if (r->step == 0) TRY(cli_digest(&r->me, &o->saves, r->state, 0));
     r->started_ns = neo_time_ns();
     r->best.at = -1;
     if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
