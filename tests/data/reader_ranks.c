@@ -5,6 +5,7 @@
    every format, with positions, ends and errors at the same batch. Standard input over ranks is in
    tests/comm/data.c. */
 #include "common.h"
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -430,12 +431,12 @@ static void kept_index(void) {
     CHECK_INT(read_file(index_of(s->paths[0]), got, sizeof got), 0);
     CHECK(rmdir(partial) == 0);
 }
-/* Lines "label,number" of 100 to 299 bytes, which fall or rise. */
-static size_t lines_of(char *text, int count, int bad, int falling) {
+/* Lines "label,number" of 100 to 299 bytes, which rise, but fall in [from, to). */
+static size_t lines_of(char *text, int count, int bad, int from, int to) {
     size_t n = 0;
     for (int i = 0; i < count; i++)
         n += (size_t)snprintf(text + n, 400, "%s,%*d\n", i == bad ? "no" : "1",
-                              97 + (falling ? 199 - i % 200 : i % 200), i);
+                              97 + (i >= from && i < to ? 199 - i % 200 : i % 200), i);
     return n;
 }
 /* A text that is not what it was: before a reader opens it the index is made again, behind that
@@ -449,14 +450,19 @@ static void changed_text(void) {
     keep(&s, "ranks-changed.csv");
     REQUIRE_OK(neo_schema_parse(ctx, "y label\nx dense\n", &s.schema));
     neo_reader_desc d = desc_of(&s, 1000);
-    for (int k = 0; k < 2; k++) { /* of one size */
-        write_bytes(s.paths[0], text, lines_of(text, LINES, -1, k));
+    for (int k = 0; k < 3; k++) { /* of one size; with the same ends; of the same time */
+        const int from[3] = {0, 2000, 0}, to[3] = {0, 20000, LINES};
+        struct stat before = {0};
+        CHECK(k == 0 || stat(s.paths[0], &before) == 0);
+        write_bytes(s.paths[0], text, lines_of(text, LINES, -1, from[k], to[k]));
+        const struct timespec times[2] = {before.st_mtim, before.st_mtim};
+        CHECK(k < 2 || utimensat(AT_FDCWD, s.paths[0], times, 0) == 0);
         read_whole(d, &whole);
         REQUIRE(team_open(&t, d, 2));
         team_reads(&t, 0);
         team_close(&t);
     }
-    const size_t n = lines_of(text, LINES, -1, 0);
+    const size_t n = lines_of(text, LINES, -1, 0, 0);
     for (int change = 0; change < 3; change++) {
         write_bytes(s.paths[0], text, n);
         REQUIRE(team_open(&t, d, 2));
@@ -493,7 +499,7 @@ static void bad_line_of_a_part(void) {
     for (int k = 0; k < 5; k++) {
         const int64_t all = bad[k] < LINES / 1024 * 1024 ? 1024 : LINES % 1024;
         char message[200];
-        write_bytes(s.paths[0], text, lines_of(text, LINES, bad[k], 0));
+        write_bytes(s.paths[0], text, lines_of(text, LINES, bad[k], 0, 0));
         snprintf(message, sizeof message, "ranks-bad-part.csv:%d:1: y: expected a number",
                  bad[k] + 1);
         int owner = 0;
