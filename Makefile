@@ -61,9 +61,9 @@ nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
-# A header as an object; that of neo.h has neo_state.h and neo_data.h in it, that of neo_fsdp.h
+# A header as an object; that of neo.h has neo_state.h, neo_data.h, neo_serve.h in it, of neo_fsdp.h
 # neo_plan.h and what tests ask of it.
-neo_of      = neo_data.h
+neo_of      = neo_serve.h
 neo_comm_of = neo_comm.h
 neo_fsdp_of = tests/inside.c
 implement   = -D$(shell echo $* | tr a-z A-Z)_IMPLEMENTATION= -x c -c -o $@ $<
@@ -73,10 +73,10 @@ source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1)
     examples/$(1).c tests/$(1).c bench/cuda/$(1).c))
 # The programs of test folders: each file is one, less what helps another.
 helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl \
-    programs/http_client
+    programs/http_client serve/predict
 sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
 tests_of  = $(patsubst %.c,$(B)/%,$(sources))
-programs  = $(call tests_of,core bags data files golden comm shard fsdp programs)
+programs  = $(call tests_of,core bags data files golden comm shard fsdp serve programs)
 fuzzers   = $(call tests_of,fuzz)
 singles   = $(filter-out %/neo.c %/gpu.c %/serve.c,$(wildcard examples/*.c examples/plan/*.c))
 trainers  = $(patsubst %/main.c,%,$(wildcard examples/train/*/main.c))
@@ -128,8 +128,8 @@ $(B)/neo_serve.o $(B)/libneo_serve.so: neo_serve.h
 $(B)/neo_serve.o: kind = -c
 $(B)/libneo_serve.so: kind = -DNEO_SHARED= -shared -fPIC
 $(B)/libneo_serve.so: linked = $(libs)
-$(B)/serve: examples/serve.c $(B)/neo_serve.o
-	$(compile) -DNEO_INFERENCE= -o $@ $< $(objects) $(libs)
+$(B)/serve: examples/serve.c $(B)/$(if $(SANITIZE),tests/neo.a,neo_serve.o)
+	$(compile) $(if $(SANITIZE),,-DNEO_INFERENCE=) -o $@ $< $(objects) $(libs)
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
@@ -175,12 +175,12 @@ include tests/cuda/rules.mk
 include tests/attack/rules.mk
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
-scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh build/contents.sh)
+scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh serve/*.sh build/contents.sh)
 others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
     tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 
-test-programs: $(programs) $(addprefix $(B)/tests/,data/make_npy programs/http_client)
+test-programs: $(programs) $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/predict)
 test:
 	$(make) all test-programs
 	@sh tests/run.sh $(wildcard $(scripts)) $(programs)

@@ -6060,95 +6060,97 @@ typedef struct neo__described {
     int64_t *rows; /* [row_count] */
     int64_t row_count, capacity;
 } neo__described;
-static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *d) {
+static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *said) {
     int more = 1;
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_next(json, ']', i, &more));
         if (!more) return NEO_OK;
-        NEO__TRY(NEO__GROW(ctx, d->rows, d->capacity, d->row_count + 1));
-        NEO__TRY(neo__json_count(json, &d->rows[d->row_count++]));
+        NEO__TRY(NEO__GROW(ctx, said->rows, said->capacity, said->row_count + 1));
+        NEO__TRY(neo__json_count(json, &said->rows[said->row_count++]));
     }
 }
-static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *d) {
+static neo_status neo__described_members(neo_ctx *ctx, neo__json *json, neo__described *said) {
     char *key = NULL;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
         if (!key) return NEO_OK;
-        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &d->format));
-        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &d->ids));
-        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &d->columns));
-        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &d->dense));
-        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &d->modulo));
-        else if (strcmp(key, "float_dense") == 0) NEO__TRY(neo__json_count(json, &d->float_dense));
-        else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, d));
+        if (strcmp(key, "format") == 0) NEO__TRY(neo__json_string(json, &said->format));
+        else if (strcmp(key, "ids") == 0) NEO__TRY(neo__json_string(json, &said->ids));
+        else if (strcmp(key, "columns") == 0) NEO__TRY(neo__json_string(json, &said->columns));
+        else if (strcmp(key, "dense") == 0) NEO__TRY(neo__json_count(json, &said->dense));
+        else if (strcmp(key, "modulo") == 0) NEO__TRY(neo__json_count(json, &said->modulo));
+        else if (strcmp(key, "float_dense") == 0)
+            NEO__TRY(neo__json_count(json, &said->float_dense));
+        else if (strcmp(key, "rows") == 0) NEO__TRY(neo__described_rows(ctx, json, said));
         else return neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: \"%.60s\" is not known here",
                              json->file, key);
     }
 }
 /* Formats that have no constructor without their files. */
-static neo_status neo__described_plain(neo_schema *schema, const neo__described *d) {
+static neo_status neo__described_plain(neo_schema *schema, const neo__described *said) {
     const char *name = schema->format == NEO_FORMAT_SYNTHETIC ? "C%d" : "cat_%d";
-    NEO__TRY(neo__schema_features(schema, (int32_t)d->dense, (int32_t)d->row_count));
-    schema->modulo = d->modulo > 0;
-    schema->float_dense = d->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
-    NEO__TRY(neo__schema_sizes(schema, name, 0, d->rows));
+    NEO__TRY(neo__schema_features(schema, (int32_t)said->dense, (int32_t)said->row_count));
+    schema->modulo = said->modulo > 0;
+    schema->float_dense = said->float_dense > 0 || schema->format != NEO_FORMAT_BINARY;
+    NEO__TRY(neo__schema_sizes(schema, name, 0, said->rows));
     for (int32_t f = 0; schema->format == NEO_FORMAT_SYNTHETIC && f < schema->feature_count; f++)
         NEO__TRY(neo__schema_name(schema, f, name, f + 1));
     return NEO_OK;
 }
 static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
-                                      const neo__described *d, neo_schema **out) {
+                                      const neo__described *said, neo_schema **out) {
     static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
     const char *name = neo__format_names[format];
     neo_schema *s;
     if (format == NEO_FORMAT_DELIMITED) {
-        NEO__CHECK(d->columns && strchr(d->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
+        NEO__CHECK(said->columns && strchr(said->columns, '\n'), NEO_ERR_FORMAT, lacks, file, name,
                    "columns");
-        return neo_schema_parse(ctx, d->columns, out);
+        return neo_schema_parse(ctx, said->columns, out);
     }
-    NEO__CHECK(d->rows || d->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
+    NEO__CHECK(said->rows || said->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
     if (format == NEO_FORMAT_CRITEO) {
-        NEO__CHECK(d->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
+        NEO__CHECK(said->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
                    "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
-                   d->row_count);
-        NEO__CHECK(d->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo_schema_criteo(ctx, strcmp(d->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
-                                 0, d->rows, out);
+                   said->row_count);
+        NEO__CHECK(said->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
+        return neo_schema_criteo(ctx, strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
+                                 0, said->rows, out);
     }
-    NEO__CHECK(d->dense >= 0 && d->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
-               d->dense < 0 ? "dense" : "modulo");
-    NEO__CHECK(d->dense <= 65536 && d->row_count <= 65536, NEO_ERR_FORMAT,
+    NEO__CHECK(said->dense >= 0 && said->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
+               said->dense < 0 ? "dense" : "modulo");
+    NEO__CHECK(said->dense <= 65536 && said->row_count <= 65536, NEO_ERR_FORMAT,
                "%s: schema: over 65,536 dense numbers or features", file);
     if (format == NEO_FORMAT_LIBSVM || format == NEO_FORMAT_LIBFFM) {
         NEO__ZERO(neo_libsvm_desc, desc);
         desc.with_fields = format == NEO_FORMAT_LIBFFM;
-        desc.fields = desc.with_fields ? (int32_t)d->row_count : 0;
-        desc.rows_per_field = d->rows;
-        desc.modulo = d->modulo > 0;
+        desc.fields = desc.with_fields ? (int32_t)said->row_count : 0;
+        desc.rows_per_field = said->rows;
+        desc.modulo = said->modulo > 0;
         return neo_schema_libsvm(ctx, &desc, out);
     }
     NEO__TRY(neo__schema_begin(ctx, "neo_model_load", format, &s));
-    return neo__schema_done(s, neo__described_plain(s, d), out);
+    return neo__schema_done(s, neo__described_plain(s, said), out);
 }
 /* The schema that the next value of a JSON text describes. It serves to parse samples, not to open
    a reader of generated ones. */
 NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, neo_schema **out) {
-    NEO__ZERO(neo__described, d);
-    d.dense = d.modulo = d.float_dense = -1;
-    neo_status status = neo__described_members(ctx, json, &d);
+    NEO__ZERO(neo__described, said);
+    said.dense = said.modulo = said.float_dense = -1;
+    neo_status status = neo__described_members(ctx, json, &said);
     int format = 0;
     const int formats = (int)(sizeof neo__format_names / sizeof *neo__format_names);
-    while (d.format && format < formats && strcmp(d.format, neo__format_names[format])) format++;
-    if (status == NEO_OK && !d.format)
+    while (said.format && format < formats && strcmp(said.format, neo__format_names[format]))
+        format++;
+    if (status == NEO_OK && !said.format)
         status = neo_fail(NEO_ERR_FORMAT, "%s: schema: lacks \"format\"", json->file);
     else if (status == NEO_OK && format == formats)
         status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: schema: format \"%.60s\" is not known here",
-                          json->file, d.format);
+                          json->file, said.format);
     if (status == NEO_OK)
-        status = neo__described_make(ctx, json->file, (neo_format)format, &d, out);
-    NEO__LIST_FREE(ctx, d.rows, d.capacity);
+        status = neo__described_make(ctx, json->file, (neo_format)format, &said, out);
+    NEO__LIST_FREE(ctx, said.rows, said.capacity);
     return status;
 }
 /* ---------------------------------------------------------------------------

@@ -550,77 +550,86 @@ static neo_status neo__model_pair(neo__json *json, const char *name, const char 
     return NEO_OK;
 }
 static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *key,
-                                    neo__model_json *d) {
+                                    neo__model_json *spec) {
     static const char *const cross[2] = {"layers", "rank"}, *const wukong[2] = {"layers", "hidden"};
-    if (strcmp(key, "neo_model") == 0) return neo__json_count(json, &d->version);
-    if (strcmp(key, "model") == 0) return neo__json_string(json, &d->name);
-    if (strcmp(key, "dim") == 0) return neo__json_count(json, &d->dim);
-    if (strcmp(key, "dtype") == 0) return neo__json_string(json, &d->dtype);
-    if (strcmp(key, "rows_dtype") == 0) return neo__json_string(json, &d->rows_dtype);
-    if (strcmp(key, "row_buckets") == 0) return neo__json_count(json, &d->row_buckets);
-    if (strcmp(key, "bottom") == 0) return neo__model_widths(json, &d->bottom);
-    if (strcmp(key, "top") == 0) return neo__model_widths(json, &d->top);
+    if (strcmp(key, "neo_model") == 0) return neo__json_count(json, &spec->version);
+    if (strcmp(key, "model") == 0) return neo__json_string(json, &spec->name);
+    if (strcmp(key, "dim") == 0) return neo__json_count(json, &spec->dim);
+    if (strcmp(key, "dtype") == 0) return neo__json_string(json, &spec->dtype);
+    if (strcmp(key, "rows_dtype") == 0) return neo__json_string(json, &spec->rows_dtype);
+    if (strcmp(key, "row_buckets") == 0) return neo__json_count(json, &spec->row_buckets);
+    if (strcmp(key, "bottom") == 0) return neo__model_widths(json, &spec->bottom);
+    if (strcmp(key, "top") == 0) return neo__model_widths(json, &spec->top);
     if (strcmp(key, "cross") == 0)
-        return neo__model_pair(json, key, cross, &d->cross_layers, &d->cross_rank);
+        return neo__model_pair(json, key, cross, &spec->cross_layers, &spec->cross_rank);
     if (strcmp(key, "wukong") == 0)
-        return neo__model_pair(json, key, wukong, &d->wukong_layers, &d->wukong_hidden);
-    if (strcmp(key, "schema") == 0 && !d->schema) return neo__schema_read(ctx, json, &d->schema);
+        return neo__model_pair(json, key, wukong, &spec->wukong_layers, &spec->wukong_hidden);
+    if (strcmp(key, "schema") == 0 && !spec->schema)
+        return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
-                    d->schema ? "there twice, or not known here" : "not known here");
+                    spec->schema ? "there twice, or not known here" : "not known here");
 }
 /* All that the model of this name needs is there, and no more. */
-static neo_status neo__model_json_check(const char *file, neo__model_json *d) {
+static neo_status neo__model_json_check(const char *file, neo__model_json *spec) {
+    const neo__model_kind none = {"", "", NEO__MEETS_DOTS, -1, -1, -1};
+    const neo__model_kind *kind = spec->kind ? spec->kind : &none;
     const struct { const char *name; int there, wanted; } parts[] = {
-        {"neo_model", d->version >= 0, 1}, {"model", d->name != NULL, 1}, {"dim", d->dim >= 0, 1},
-        {"dtype", d->dtype != NULL, 1}, {"rows_dtype", d->rows_dtype != NULL, 1},
-        {"row_buckets", d->row_buckets >= 0, 1}, {"bottom", d->bottom.count > 0, 1},
-        {"schema", d->schema != NULL, 1}, {"top", d->top.count > 0, d->kind ? d->kind->top : -1},
-        {"cross", d->cross_layers >= 0, d->kind ? d->kind->crosses : -1},
-        {"wukong", d->wukong_layers >= 0, d->kind ? d->kind->stacks : -1}};
+        {"neo_model", spec->version >= 0, 1},
+        {"model", spec->name != NULL, 1},
+        {"dim", spec->dim >= 0, 1},
+        {"dtype", spec->dtype != NULL, 1},
+        {"rows_dtype", spec->rows_dtype != NULL, 1},
+        {"row_buckets", spec->row_buckets >= 0, 1},
+        {"bottom", spec->bottom.count > 0, 1},
+        {"schema", spec->schema != NULL, 1},
+        {"top", spec->top.count > 0, kind->top},
+        {"cross", spec->cross_layers >= 0, kind->crosses},
+        {"wukong", spec->wukong_layers >= 0, kind->stacks}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         NEO__CHECK(parts[i].there || parts[i].wanted <= 0, NEO_ERR_FORMAT, "%s: lacks \"%s\"", file,
                    parts[i].name);
         NEO__CHECK(!parts[i].there || parts[i].wanted, NEO_ERR_FORMAT,
-                   "%s: model \"%s\" has no \"%s\"", file, d->name, parts[i].name);
+                   "%s: model \"%s\" has no \"%s\"", file, spec->name, parts[i].name);
     }
-    NEO__CHECK(d->version == NEO__MODEL_VERSION, NEO_ERR_UNSUPPORTED,
-               "%s: \"neo_model\" is %" PRId64 ", and this program reads %d", file, d->version,
-               (int)NEO__MODEL_VERSION);
-    NEO__CHECK(d->kind, NEO_ERR_UNSUPPORTED, "%s: model \"%.60s\" is not known here", file,
-               d->name);
-    NEO__CHECK(strcmp(d->dtype, "f32") == 0 || strcmp(d->dtype, "bf16") == 0, NEO_ERR_UNSUPPORTED,
-               "%s: dtype \"%.60s\" is neither f32 nor bf16", file, d->dtype);
-    NEO__CHECK(d->dim >= 1 && d->dim <= 65536, NEO_ERR_FORMAT,
-               "%s: dim %" PRId64 " is not in 1 .. 65,536", file, d->dim);
-    NEO__CHECK(d->row_buckets >= 1 && d->row_buckets <= 4096, NEO_ERR_FORMAT,
-               "%s: row_buckets %" PRId64 " is not in 1 .. 4,096", file, d->row_buckets);
+    NEO__CHECK(spec->version == NEO__MODEL_VERSION, NEO_ERR_UNSUPPORTED,
+               "%s: \"neo_model\" is %" PRId64 ", and this program reads %d", file,
+               spec->version, (int)NEO__MODEL_VERSION);
+    NEO__CHECK(spec->kind, NEO_ERR_UNSUPPORTED, "%s: model \"%.60s\" is not known here", file,
+               spec->name);
+    NEO__CHECK(strcmp(spec->dtype, "f32") == 0 || strcmp(spec->dtype, "bf16") == 0,
+               NEO_ERR_UNSUPPORTED, "%s: dtype \"%.60s\" is neither f32 nor bf16", file,
+               spec->dtype);
+    NEO__CHECK(spec->dim >= 1 && spec->dim <= 65536, NEO_ERR_FORMAT,
+               "%s: dim %" PRId64 " is not in 1 .. 65,536", file, spec->dim);
+    NEO__CHECK(spec->row_buckets >= 1 && spec->row_buckets <= 4096, NEO_ERR_FORMAT,
+               "%s: row_buckets %" PRId64 " is not in 1 .. 4,096", file, spec->row_buckets);
     return NEO_OK;
 }
-/* text is overwritten, and d points into it. On failure there is no schema. */
+/* text is overwritten, and spec points into it. On failure there is no schema. */
 static neo_status neo__model_json_read(neo_ctx *ctx, const char *file, char *text, size_t bytes,
-                                       neo__model_json *d) {
+                                       neo__model_json *spec) {
     neo__json json = {text, bytes, 0, file, 0, 0};
     char *key = NULL;
-    memset(d, 0, sizeof *d);
-    d->version = d->dim = d->row_buckets = -1;
-    d->cross_layers = d->cross_rank = d->wukong_layers = d->wukong_hidden = -1;
+    memset(spec, 0, sizeof *spec);
+    spec->version = spec->dim = spec->row_buckets = -1;
+    spec->cross_layers = spec->cross_rank = spec->wukong_layers = spec->wukong_hidden = -1;
     neo_status status = neo__json_open(&json, '{');
     for (int i = 0; status == NEO_OK; i++) {
         status = neo__json_member(&json, i, &key);
         if (status == NEO_OK && !key) break;
         /* a newer version is named before what it has that this one does not know */
-        if (status == NEO_OK && d->version > NEO__MODEL_VERSION) break;
-        if (status == NEO_OK) status = neo__model_member(ctx, &json, key, d);
+        if (status == NEO_OK && spec->version > NEO__MODEL_VERSION) break;
+        if (status == NEO_OK) status = neo__model_member(ctx, &json, key, spec);
     }
-    if (status == NEO_OK && d->version > NEO__MODEL_VERSION)
+    if (status == NEO_OK && spec->version > NEO__MODEL_VERSION)
         status = neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"neo_model\" is %" PRId64
-                          ", and this program reads up to %d", file, d->version,
+                          ", and this program reads up to %d", file, spec->version,
                           (int)NEO__MODEL_VERSION);
     if (status == NEO_OK) status = neo__json_end(&json);
-    for (int i = 0; d->name && i < NEO__MODEL_KINDS; i++)
-        if (strcmp(d->name, neo__model_kinds[i].name) == 0) d->kind = &neo__model_kinds[i];
-    if (status == NEO_OK) status = neo__model_json_check(file, d);
-    if (status != NEO_OK) neo_schema_destroy(d->schema), d->schema = NULL;
+    for (int i = 0; spec->name && i < NEO__MODEL_KINDS; i++)
+        if (strcmp(spec->name, neo__model_kinds[i].name) == 0) spec->kind = &neo__model_kinds[i];
+    if (status == NEO_OK) status = neo__model_json_check(file, spec);
+    if (status != NEO_OK) neo_schema_destroy(spec->schema), spec->schema = NULL;
     return status;
 }
 
@@ -646,32 +655,32 @@ static void neo__net_destroy(neo__net *net) {
     memset(net, 0, sizeof *net);
 }
 /* Columns of what the top MLP or the layers before it take. */
-static int64_t neo__net_width(const neo__model_json *d) {
-    const int64_t features = neo_schema_feature_count(d->schema);
-    if (d->kind->meets == NEO__MEETS_DOTS) return neo_interact_width(d->dim, features, 0);
-    if (d->kind->meets == NEO__MEETS_BESIDE) return (features + 1) * d->dim;
-    return neo_schema_dense_count(d->schema) + features * (d->dim - 1);
+static int64_t neo__net_width(const neo__model_json *spec) {
+    const int64_t features = neo_schema_feature_count(spec->schema);
+    if (spec->kind->meets == NEO__MEETS_DOTS) return neo_interact_width(spec->dim, features, 0);
+    if (spec->kind->meets == NEO__MEETS_BESIDE) return (features + 1) * spec->dim;
+    return neo_schema_dense_count(spec->schema) + features * (spec->dim - 1);
 }
 /* Columns of a table. */
-static int64_t neo__net_row(const neo__model_json *d) {
-    const int64_t features = neo_schema_feature_count(d->schema);
-    return d->kind->meets == NEO__MEETS_AWARE ? features * d->dim + 1 : d->dim;
+static int64_t neo__net_row(const neo__model_json *spec) {
+    const int64_t features = neo_schema_feature_count(spec->schema);
+    return spec->kind->meets == NEO__MEETS_AWARE ? features * spec->dim + 1 : spec->dim;
 }
-static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_json *d, int top,
+static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_json *spec, int top,
                                int64_t max_batch, neo_mlp **mlp) {
-    const neo__widths *widths = top ? &d->top : &d->bottom;
-    const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
-    const int32_t dense = neo_schema_dense_count(d->schema);
-    const int64_t in = top ? neo__net_width(d) : NEO__MAX(dense, 1);
-    const int64_t out = top || linear ? 1 : d->dim;
+    const neo__widths *widths = top ? &spec->top : &spec->bottom;
+    const int linear = spec->kind->meets >= NEO__MEETS_WEIGHTS;
+    const int32_t dense = neo_schema_dense_count(spec->schema);
+    const int64_t in = top ? neo__net_width(spec) : NEO__MAX(dense, 1);
+    const int64_t out = top || linear ? 1 : spec->dim;
     NEO__ZERO(neo_mlp_desc, desc);
-    desc.name = top ? "top" : d->kind->bottom;
+    desc.name = top ? "top" : spec->kind->bottom;
     desc.width_count = widths->count;
     memcpy(desc.widths, widths->width, sizeof desc.widths);
     desc.max_batch = max_batch;
     desc.act = NEO_ACT_RELU;
     desc.last_act = top || linear ? NEO_ACT_NONE : NEO_ACT_RELU;
-    desc.dtype = strcmp(d->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    desc.dtype = strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
     NEO__CHECK(widths->count >= 2 && widths->width[0] == in &&
                    widths->width[widths->count - 1] == out,
                NEO_ERR_MISMATCH,
@@ -679,38 +688,38 @@ static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_jso
                top ? "top" : "bottom", in, out);
     return neo_mlp_create(ctx, net->params, &desc, mlp);
 }
-static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *d, int64_t max_batch,
+static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int64_t max_batch,
                                   neo__net *net) {
-    const int64_t features = neo_schema_feature_count(d->schema);
+    const int64_t features = neo_schema_feature_count(spec->schema);
     memset(net, 0, sizeof *net);
-    NEO__CHECK(d->kind->meets < NEO__MEETS_MACHINE || features > 0, NEO_ERR_MISMATCH,
-               "neo_model_load: model %s without features", d->name);
+    NEO__CHECK(spec->kind->meets < NEO__MEETS_MACHINE || features > 0, NEO_ERR_MISMATCH,
+               "neo_model_load: model %s without features", spec->name);
     neo_status status = neo_params_create_deferred(ctx, &net->params);
-    if (status == NEO_OK) status = neo__net_mlp(ctx, net, d, 0, max_batch, &net->bottom);
-    if (status == NEO_OK && d->kind->crosses) {
+    if (status == NEO_OK) status = neo__net_mlp(ctx, net, spec, 0, max_batch, &net->bottom);
+    if (status == NEO_OK && spec->kind->crosses) {
         NEO__ZERO(neo_cross_desc, desc);
         desc.name = "cross";
-        desc.width = neo__net_width(d);
-        desc.rank = d->cross_rank;
-        desc.layers = (int)NEO__MIN(d->cross_layers, (int64_t)1 << 20);
+        desc.width = neo__net_width(spec);
+        desc.rank = spec->cross_rank;
+        desc.layers = (int)NEO__MIN(spec->cross_layers, (int64_t)1 << 20);
         desc.max_batch = max_batch;
-        desc.dtype = strcmp(d->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+        desc.dtype = strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
         status = neo_cross_create(ctx, net->params, &desc, &net->cross);
     }
-    if (status == NEO_OK && d->kind->stacks) {
+    if (status == NEO_OK && spec->kind->stacks) {
         NEO__ZERO(neo_wukong_desc, desc);
         desc.name = "wukong";
         desc.features = features + 1;
-        desc.dim = d->dim;
+        desc.dim = spec->dim;
         desc.linear = (features + 1) / 2;
-        desc.hidden = d->wukong_hidden;
-        desc.layers = (int)NEO__MIN(d->wukong_layers, (int64_t)1 << 20);
+        desc.hidden = spec->wukong_hidden;
+        desc.layers = (int)NEO__MIN(spec->wukong_layers, (int64_t)1 << 20);
         desc.max_batch = max_batch;
-        desc.dtype = strcmp(d->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+        desc.dtype = strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
         status = neo_wukong_create(ctx, net->params, &desc, &net->wukong);
     }
-    if (status == NEO_OK && d->kind->top)
-        status = neo__net_mlp(ctx, net, d, 1, max_batch, &net->top);
+    if (status == NEO_OK && spec->kind->top)
+        status = neo__net_mlp(ctx, net, spec, 1, max_batch, &net->top);
     if (status != NEO_OK) neo__net_destroy(net);
     return status;
 }
@@ -1216,56 +1225,58 @@ struct neo_scratch {
 };
 
 /* Cuts the memory; what the model has not is left out. */
-static void neo__scratch_layout(neo_scratch *s, neo__carve *carve) {
-    const neo__model_json *d = &s->model->json;
-    const neo_schema *schema = s->schema;
-    const int64_t n = s->desc.max_batch, features = s->model->feature_count;
+static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
+    const neo__model_json *d = &scratch->model->json;
+    const neo_schema *schema = scratch->schema;
+    const int64_t n = scratch->desc.max_batch, features = scratch->model->feature_count;
     const int64_t width = neo__net_width(d), pooled = features * neo__net_row(d);
     const int beside = d->kind->meets == NEO__MEETS_BESIDE;
     const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
     const int svm = neo__schema_is_svm(schema), weighted = schema->weighted;
-    NEO__CARVE(carve, s->dense, n * NEO__MAX(s->model->dense_count, 1));
-    NEO__CARVE(carve, s->ends, n * features + 1);
-    NEO__CARVE(carve, s->ids, s->desc.max_ids);
-    NEO__CARVE(carve, s->turned_ends, n * features + 1);
-    NEO__CARVE(carve, s->turned_ids, s->desc.max_ids);
-    if (weighted) NEO__CARVE(carve, s->weights, s->desc.max_ids);
-    if (weighted) NEO__CARVE(carve, s->turned_weights, s->desc.max_ids);
-    if (d->kind->top) NEO__CARVE(carve, s->z, n * width);
-    if (beside) NEO__CARVE(carve, s->crossed, n * width);
-    if (!beside) NEO__CARVE(carve, s->x, n * (linear ? 1 : d->dim));
-    if (!beside) NEO__CARVE(carve, s->e, n * pooled);
-    if (linear) NEO__CARVE(carve, s->wide, n);
-    NEO__CARVE(carve, s->logit, n);
+    NEO__CARVE(carve, scratch->dense, n * NEO__MAX(scratch->model->dense_count, 1));
+    NEO__CARVE(carve, scratch->ends, n * features + 1);
+    NEO__CARVE(carve, scratch->ids, scratch->desc.max_ids);
+    NEO__CARVE(carve, scratch->turned_ends, n * features + 1);
+    NEO__CARVE(carve, scratch->turned_ids, scratch->desc.max_ids);
+    if (weighted) NEO__CARVE(carve, scratch->weights, scratch->desc.max_ids);
+    if (weighted) NEO__CARVE(carve, scratch->turned_weights, scratch->desc.max_ids);
+    if (d->kind->top) NEO__CARVE(carve, scratch->z, n * width);
+    if (beside) NEO__CARVE(carve, scratch->crossed, n * width);
+    if (!beside) NEO__CARVE(carve, scratch->x, n * (linear ? 1 : d->dim));
+    if (!beside) NEO__CARVE(carve, scratch->e, n * pooled);
+    if (linear) NEO__CARVE(carve, scratch->wide, n);
+    NEO__CARVE(carve, scratch->logit, n);
     /* a parser's buffers, of one line */
-    s->block.capacity = 1;
-    s->block.id_capacity = !schema->multi ? 0 : features + NEO__CHUNK_BYTES;
-    NEO__CARVE(carve, s->block.raw, NEO__LINE_BYTES + 1 + NEO__BLOCK_PAD);
-    NEO__CARVE(carve, s->joined, NEO__LINE_BYTES + 1);
-    NEO__CARVE(carve, s->block.records, schema->record_bytes);
-    NEO__CARVE(carve, s->block.ids, s->block.id_capacity);
-    if (weighted) NEO__CARVE(carve, s->block.weights, s->block.id_capacity);
-    NEO__CARVE(carve, s->block.fields, NEO__MAX(schema->column_count, s->model->column_count));
-    if (svm) NEO__CARVE(carve, s->block.pairs, NEO__SVM_PAIRS);
+    scratch->block.capacity = 1;
+    scratch->block.id_capacity = !schema->multi ? 0 : features + NEO__CHUNK_BYTES;
+    NEO__CARVE(carve, scratch->block.raw, NEO__LINE_BYTES + 1 + NEO__BLOCK_PAD);
+    NEO__CARVE(carve, scratch->joined, NEO__LINE_BYTES + 1);
+    NEO__CARVE(carve, scratch->block.records, schema->record_bytes);
+    NEO__CARVE(carve, scratch->block.ids, scratch->block.id_capacity);
+    if (weighted) NEO__CARVE(carve, scratch->block.weights, scratch->block.id_capacity);
+    NEO__CARVE(carve, scratch->block.fields,
+               NEO__MAX(schema->column_count, scratch->model->column_count));
+    if (svm) NEO__CARVE(carve, scratch->block.pairs, NEO__SVM_PAIRS);
 }
-static neo_status neo__scratch_memory(neo_scratch *s) {
+static neo_status neo__scratch_memory(neo_scratch *scratch) {
     neo__carve carve = {NULL, 0};
-    neo__scratch_layout(s, &carve);
-    s->memory_bytes = carve.at;
-    s->memory = (char *)neo__alloc_for(s->ctx, s->memory_bytes, "neo_scratch_create");
-    if (!s->memory) return NEO_ERR_MEMORY;
-    carve.block = s->memory;
+    neo__scratch_layout(scratch, &carve);
+    scratch->memory_bytes = carve.at;
+    scratch->memory =
+        (char *)neo__alloc_for(scratch->ctx, scratch->memory_bytes, "neo_scratch_create");
+    if (!scratch->memory) return NEO_ERR_MEMORY;
+    carve.block = scratch->memory;
     carve.at = 0;
-    neo__scratch_layout(s, &carve);
-    s->ends[0] = s->turned_ends[0] = 0;
+    neo__scratch_layout(scratch, &carve);
+    scratch->ends[0] = scratch->turned_ends[0] = 0;
     return NEO_OK;
 }
-NEO_API void neo_scratch_destroy(neo_scratch *s) {
-    if (!s) return;
-    neo_ctx *ctx = s->ctx;
-    neo__net_destroy(&s->net);
-    neo_free(ctx, s->memory, s->memory_bytes);
-    neo_free(ctx, s, sizeof *s);
+NEO_API void neo_scratch_destroy(neo_scratch *scratch) {
+    if (!scratch) return;
+    neo_ctx *ctx = scratch->ctx;
+    neo__net_destroy(&scratch->net);
+    neo_free(ctx, scratch->memory, scratch->memory_bytes);
+    neo_free(ctx, scratch, sizeof *scratch);
     neo_ctx_destroy(ctx);
 }
 NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_desc *desc,
@@ -1288,65 +1299,67 @@ NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_
     of_ctx.threads = d.threads;
     neo_ctx *ctx = NULL;
     NEO__TRY(neo_ctx_create(&of_ctx, &ctx));
-    neo_scratch *s = (neo_scratch *)neo__alloc_zero(ctx, sizeof *s);
-    if (!s) {
+    neo_scratch *scratch = (neo_scratch *)neo__alloc_zero(ctx, sizeof *scratch);
+    if (!scratch) {
         neo_ctx_destroy(ctx);
         return neo_fail(NEO_ERR_MEMORY, "neo_scratch_create: no memory");
     }
-    s->ctx = ctx;
-    s->model = model;
-    s->schema = model->json.schema;
-    s->desc = d;
-    neo_status status = neo__scratch_memory(s);
-    if (status == NEO_OK) status = neo__net_create(ctx, &model->json, d.max_batch, &s->net);
+    scratch->ctx = ctx;
+    scratch->model = model;
+    scratch->schema = model->json.schema;
+    scratch->desc = d;
+    neo_status status = neo__scratch_memory(scratch);
+    if (status == NEO_OK) status = neo__net_create(ctx, &model->json, d.max_batch, &scratch->net);
     for (int i = 0; status == NEO_OK && i < model->dense_weights; i++)
-        status = neo_params_bind(s->net.params, i, model->dense[i].t.data, NULL, "it is frozen");
+        status = neo_params_bind(scratch->net.params, i, model->dense[i].t.data, NULL,
+                                 "it is frozen");
     if (status == NEO_OK) {
-        *out = s;
+        *out = scratch;
         return NEO_OK;
     }
     neo__kept_error error = neo__error_keep(status);
-    neo_scratch_destroy(s);
+    neo_scratch_destroy(scratch);
     return neo__error_restore(&error);
 }
-NEO_API void neo_scratch_clear(neo_scratch *s) { s->count = 0; }
-NEO_API int64_t neo_scratch_count(const neo_scratch *s) { return s->count; }
+NEO_API void neo_scratch_clear(neo_scratch *scratch) { scratch->count = 0; }
+NEO_API int64_t neo_scratch_count(const neo_scratch *scratch) { return scratch->count; }
 
 NEO__HOT_BEGIN
 /* ---- samples ---- */
 
 /* Room for one more sample of so many ids. */
-static neo_status neo__scratch_room(const neo_scratch *s, int64_t ids) {
-    const int64_t used = s->ends[s->count * s->model->feature_count];
-    NEO__CHECK(s->count < s->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_scratch_add: max_batch is %" PRId64, s->desc.max_batch);
-    NEO__CHECK(ids <= s->desc.max_ids - used, NEO_ERR_CAPACITY,
-               "neo_scratch_add: max_ids is %" PRId64 ", this batch has %" PRId64, s->desc.max_ids,
-               used + ids);
+static neo_status neo__scratch_room(const neo_scratch *scratch, int64_t ids) {
+    const int64_t used = scratch->ends[scratch->count * scratch->model->feature_count];
+    NEO__CHECK(scratch->count < scratch->desc.max_batch, NEO_ERR_CAPACITY,
+               "neo_scratch_add: max_batch is %" PRId64, scratch->desc.max_batch);
+    NEO__CHECK(ids <= scratch->desc.max_ids - used, NEO_ERR_CAPACITY,
+               "neo_scratch_add: max_ids is %" PRId64 ", this batch has %" PRId64,
+               scratch->desc.max_ids, used + ids);
     return NEO_OK;
 }
 /* The sample of a parsed record. */
-static neo_status neo__scratch_take(neo_scratch *s, float *record) {
-    const neo_schema *schema = s->schema;
-    const int32_t features = s->model->feature_count, dense = s->model->dense_count;
+static neo_status neo__scratch_take(neo_scratch *scratch, float *record) {
+    const neo_schema *schema = scratch->schema;
+    const int32_t features = scratch->model->feature_count, dense = scratch->model->dense_count;
     const int64_t *from = neo__record_ids(schema, record);
-    int64_t *end = s->ends + s->count * features, at = *end;
+    int64_t *end = scratch->ends + scratch->count * features, at = *end;
     const int64_t start = schema->multi ? from[0] : 0;
     const int64_t count = !schema->multi ? features : features ? from[features] : 0;
-    NEO__TRY(neo__scratch_room(s, count));
-    if (dense) memcpy(s->dense + s->count * dense, record + 1, (size_t)dense * sizeof(float));
-    else s->dense[s->count] = 1.0f;
+    NEO__TRY(neo__scratch_room(scratch, count));
+    scratch->dense[scratch->count * NEO__MAX(dense, 1)] = 1.0f;
+    memcpy(scratch->dense + scratch->count * dense, record + 1, (size_t)dense * sizeof(float));
     for (int32_t t = 0; t < features; t++) end[t + 1] = at + (schema->multi ? from[1 + t] : t + 1);
     if (count)
-        memcpy(s->ids + at, schema->multi ? s->block.ids + start : from,
+        memcpy(scratch->ids + at, schema->multi ? scratch->block.ids + start : from,
                (size_t)count * sizeof(int64_t));
     if (schema->weighted && count)
-        memcpy(s->weights + at, s->block.weights + start, (size_t)count * sizeof(float));
-    s->count++;
+        memcpy(scratch->weights + at, scratch->block.weights + start,
+               (size_t)count * sizeof(float));
+    scratch->count++;
     return NEO_OK;
 }
-static void neo__scratch_block(neo_scratch *s) {
-    neo__block *b = &s->block;
+static void neo__scratch_block(neo_scratch *scratch) {
+    neo__block *b = &scratch->block;
     b->id_count = b->positive = 0;
     b->negative.count = 0;
     b->offset = b->lines = 1; /* not the first line of a file */
@@ -1358,8 +1371,8 @@ static neo_status neo__scratch_issue(const neo__issue *issue) {
     return neo_fail(issue->status, "%s", issue->text);
 }
 /* The line of `bytes` bytes in the block, whose last is \n. */
-static neo_status neo__scratch_parse(neo_scratch *s, size_t bytes) {
-    neo__block *block = &s->block;
+static neo_status neo__scratch_parse(neo_scratch *scratch, size_t bytes) {
+    neo__block *block = &scratch->block;
     neo__parsed line;
     NEO__ZERO(neo__parse_options, options);
     options.unlabeled = 1;
@@ -1367,63 +1380,64 @@ static neo_status neo__scratch_parse(neo_scratch *s, size_t bytes) {
     line.sample = 0;
     line.fit = NEO_OK;
     block->raw_bytes = bytes;
-    neo__scratch_block(s);
+    neo__scratch_block(scratch);
     memset(block->raw + bytes, 0, NEO__BLOCK_PAD);
     neo__fp_state fp = neo__fp_enter();
-    (void)neo__format_of(s->schema)->line(s->schema, &options, block, block->raw, &line);
+    (void)neo__format_of(scratch->schema)
+        ->line(scratch->schema, &options, block, block->raw, &line);
     neo__fp_leave(fp);
     if (line.sample == 0) return neo__scratch_issue(&line.issue);
     NEO__CHECK(line.sample > 0, NEO_ERR_FORMAT, "the line holds no sample");
-    return neo__scratch_take(s, line.record);
+    return neo__scratch_take(scratch, line.record);
 }
-NEO_API neo_status neo_scratch_add_line(neo_scratch *s, const char *line, size_t bytes) {
-    NEO__CHECK(s && line, NEO_ERR_ARG, "neo_scratch_add_line: an argument is NULL");
-    NEO__CHECK(neo__format_of(s->schema)->line, NEO_ERR_UNSUPPORTED,
+NEO_API neo_status neo_scratch_add_line(neo_scratch *scratch, const char *line, size_t bytes) {
+    NEO__CHECK(scratch && line, NEO_ERR_ARG, "neo_scratch_add_line: an argument is NULL");
+    NEO__CHECK(neo__format_of(scratch->schema)->line, NEO_ERR_UNSUPPORTED,
                "neo_scratch_add_line: format %s has no lines",
-               neo__format_names[s->schema->format]);
+               neo__format_names[scratch->schema->format]);
     while (bytes > 0 && (line[bytes - 1] == '\n' || line[bytes - 1] == '\r')) bytes--;
     NEO__CHECK(bytes > 0 && bytes <= NEO__LINE_BYTES, NEO_ERR_FORMAT,
                "the line has %zu bytes, not 1 .. %d", bytes, (int)NEO__LINE_BYTES);
     const char *stop = (const char *)memchr(line, '\n', bytes);
     NEO__CHECK(!stop, NEO_ERR_FORMAT, "column %zu: a second line", (size_t)(stop - line) + 1);
-    memcpy(s->block.raw, line, bytes);
-    s->block.raw[bytes] = '\n';
-    return neo__scratch_parse(s, bytes + 1);
+    memcpy(scratch->block.raw, line, bytes);
+    scratch->block.raw[bytes] = '\n';
+    return neo__scratch_parse(scratch, bytes + 1);
 }
-NEO_API neo_status neo_scratch_add(neo_scratch *s, const float *dense, const int64_t *ids,
+NEO_API neo_status neo_scratch_add(neo_scratch *scratch, const float *dense, const int64_t *ids,
                                    const int32_t *counts, const float *weights) {
-    NEO__CHECK(s && (ids || !s->model->feature_count), NEO_ERR_ARG,
+    NEO__CHECK(scratch && (ids || !scratch->model->feature_count), NEO_ERR_ARG,
                "neo_scratch_add: an argument is NULL");
-    const int32_t features = s->model->feature_count, numbers = s->model->dense_count;
+    const int32_t features = scratch->model->feature_count, numbers = scratch->model->dense_count;
     int64_t total = 0;
     for (int32_t t = 0; t < features; t++) {
         const int64_t count = counts ? counts[t] : 1;
         NEO__CHECK(count >= 0, NEO_ERR_ARG, "neo_scratch_add: counts[%d] is below 0", (int)t);
         total += count;
     }
-    NEO__TRY(neo__scratch_room(s, total));
-    int64_t *end = s->ends + s->count * features, at = *end, k = 0;
+    NEO__TRY(neo__scratch_room(scratch, total));
+    int64_t *end = scratch->ends + scratch->count * features, at = *end, k = 0;
     for (int32_t t = 0; t < features; t++) {
         for (int64_t stop = k + (counts ? counts[t] : 1); k < stop; k++) {
-            NEO__CHECK((uint64_t)ids[k] < (uint64_t)s->schema->rows[t], NEO_ERR_RANGE,
+            NEO__CHECK((uint64_t)ids[k] < (uint64_t)scratch->schema->rows[t], NEO_ERR_RANGE,
                        "neo_scratch_add: %s: id %" PRId64 " is not in [0, %" PRId64 ")",
-                       s->schema->feature_names[t], ids[k], s->schema->rows[t]);
-            s->ids[at + k] = ids[k];
-            if (s->weights) s->weights[at + k] = weights ? weights[k] : 1.0f;
+                       scratch->schema->feature_names[t], ids[k], scratch->schema->rows[t]);
+            scratch->ids[at + k] = ids[k];
+            if (scratch->weights) scratch->weights[at + k] = weights ? weights[k] : 1.0f;
         }
         end[t + 1] = at + k;
     }
-    float *to = s->dense + s->count * NEO__MAX(numbers, 1);
+    float *to = scratch->dense + scratch->count * NEO__MAX(numbers, 1);
     for (int32_t i = 0; i < NEO__MAX(numbers, 1); i++)
         to[i] = !numbers ? 1.0f : dense ? dense[i] : 0.0f;
-    s->count++;
+    scratch->count++;
     return NEO_OK;
 }
 
 /* ---- JSON ---- */
 
 /* The text of a string or number, null as missing; for a list also an array of them, joined. */
-static neo_status neo__json_field(neo_scratch *s, neo__json *json, const neo__op *list,
+static neo_status neo__json_field(neo_scratch *scratch, neo__json *json, const neo__op *list,
                                   size_t *joined, neo__text *out) {
     const int c = neo__json_peek(json);
     char *string = NULL;
@@ -1445,21 +1459,21 @@ static neo_status neo__json_field(neo_scratch *s, neo__json *json, const neo__op
         *out = neo__text_of(number, number + bytes);
         return NEO_OK;
     }
-    char *begin = s->joined + *joined; /* no longer than its JSON, which is a line at most */
+    char *begin = scratch->joined + *joined; /* no longer than its JSON, which is a line at most */
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
         neo__text word;
         NEO__TRY(neo__json_next(json, ']', i, &more));
         if (!more) break;
         const size_t at = json->at;
-        NEO__TRY(neo__json_field(s, json, NULL, joined, &word));
+        NEO__TRY(neo__json_field(scratch, json, NULL, joined, &word));
         if (memchr(word.p, list->separator, word.bytes))
             return neo__json_fail(json, at, "a word that has the separator of its list");
-        if (i) s->joined[(*joined)++] = list->separator;
-        memcpy(s->joined + *joined, word.p, word.bytes);
+        if (i) scratch->joined[(*joined)++] = list->separator;
+        memcpy(scratch->joined + *joined, word.p, word.bytes);
         *joined += word.bytes;
     }
-    *out = neo__text_of(begin, s->joined + *joined);
+    *out = neo__text_of(begin, scratch->joined + *joined);
     return NEO_OK;
 }
 /* The column of a name; -1: none. guess: where it likely is. */
@@ -1471,14 +1485,15 @@ static int32_t neo__model_find(const neo_model *model, const char *name, int32_t
     return -1;
 }
 /* The next member of the object: its column, whose field was not there before. -1: the end. */
-static neo_status neo__json_column(neo_scratch *s, neo__json *json, int index, int32_t *column) {
+static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int index,
+                                   int32_t *column) {
     char *key = NULL;
     NEO__TRY(neo__json_member(json, index, &key));
-    const int32_t guess = *column + 1 < s->model->column_count ? *column + 1 : 0;
-    *column = key ? neo__model_find(s->model, key, guess) : -1;
+    const int32_t guess = *column + 1 < scratch->model->column_count ? *column + 1 : 0;
+    *column = key ? neo__model_find(scratch->model, key, guess) : -1;
     if (!key) return NEO_OK;
     NEO__CHECK(*column >= 0, NEO_ERR_NOT_FOUND, "\"%.100s\" is no column of this model", key);
-    NEO__CHECK(!s->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.100s\" is there twice", key);
+    NEO__CHECK(!scratch->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.100s\" is there twice", key);
     return NEO_OK;
 }
 static const neo__op *neo__list_of(const neo_schema *schema, int32_t column) {
@@ -1487,75 +1502,78 @@ static const neo__op *neo__list_of(const neo_schema *schema, int32_t column) {
             return &schema->ops[i];
     return NULL;
 }
-static neo_status neo__json_delimited(neo_scratch *s, neo__json *json) {
-    const neo_schema *schema = s->schema;
-    neo__text *fields = s->block.fields;
-    float *record = (float *)(void *)s->block.records;
+static neo_status neo__json_delimited(neo_scratch *scratch, neo__json *json) {
+    const neo_schema *schema = scratch->schema;
+    neo__text *fields = scratch->block.fields;
+    float *record = (float *)(void *)scratch->block.records;
     neo__issue issue;
     size_t joined = 0;
     int32_t column = -1;
     for (int i = 0;; i++) {
-        NEO__TRY(neo__json_column(s, json, i, &column));
+        NEO__TRY(neo__json_column(scratch, json, i, &column));
         if (column < 0) break;
         const neo__op *list = schema->multi ? neo__list_of(schema, column) : NULL;
-        NEO__TRY(neo__json_field(s, json, list, &joined, &fields[column]));
+        NEO__TRY(neo__json_field(scratch, json, list, &joined, &fields[column]));
     }
     NEO__TRY(neo__json_end(json));
     for (int32_t c = 0; c < schema->column_count; c++)
         if (!fields[c].p) fields[c] = neo__text_of("", "");
-    neo__scratch_block(s);
+    neo__scratch_block(scratch);
     issue.column = 0;
     neo__fp_state fp = neo__fp_enter();
     /* columns of a message would be places in a line that there is not */
-    const int good = neo__delimited_ops(schema, &s->block, s->block.raw, 0, record, &issue);
+    const int good =
+        neo__delimited_ops(schema, &scratch->block, scratch->block.raw, 0, record, &issue);
     neo__fp_leave(fp);
     issue.column = 0;
-    return good ? neo__scratch_take(s, record) : neo__scratch_issue(&issue);
+    return good ? neo__scratch_take(scratch, record) : neo__scratch_issue(&issue);
 }
 /* As a line without its label. */
-static neo_status neo__json_criteo(neo_scratch *s, neo__json *json) {
-    neo__text *fields = s->block.fields;
-    char *to = s->joined;
+static neo_status neo__json_criteo(neo_scratch *scratch, neo__json *json) {
+    neo__text *fields = scratch->block.fields;
+    char *to = scratch->joined;
     size_t joined = 0, bytes = 0;
     int32_t column = -1;
     for (int i = 0;; i++) {
-        NEO__TRY(neo__json_column(s, json, i, &column));
+        NEO__TRY(neo__json_column(scratch, json, i, &column));
         if (column < 0) break;
         const size_t at = json->at;
         neo__text *t = &fields[column];
-        NEO__TRY(neo__json_field(s, json, NULL, &joined, t));
+        NEO__TRY(neo__json_field(scratch, json, NULL, &joined, t));
         for (size_t k = 0; k < t->bytes; k++)
             if ((unsigned char)t->p[k] < 0x20)
                 return neo__json_fail(json, at, "a control character in a value");
         bytes += t->bytes;
     }
     NEO__TRY(neo__json_end(json));
-    NEO__CHECK(bytes + (size_t)s->model->column_count <= NEO__LINE_BYTES, NEO_ERR_FORMAT,
+    NEO__CHECK(bytes + (size_t)scratch->model->column_count <= NEO__LINE_BYTES, NEO_ERR_FORMAT,
                "the sample is over %d bytes", (int)NEO__LINE_BYTES);
-    for (int32_t c = 0; c < s->model->column_count; c++) {
+    for (int32_t c = 0; c < scratch->model->column_count; c++) {
         if (fields[c].p) memcpy(to, fields[c].p, fields[c].bytes);
         to += fields[c].p ? fields[c].bytes : 0;
-        *to++ = c + 1 < s->model->column_count ? '\t' : '\n';
+        *to++ = c + 1 < scratch->model->column_count ? '\t' : '\n';
     }
-    bytes = (size_t)(to - s->joined);
-    memcpy(s->block.raw, s->joined, bytes);
-    return neo__scratch_parse(s, bytes);
+    bytes = (size_t)(to - scratch->joined);
+    memcpy(scratch->block.raw, scratch->joined, bytes);
+    return neo__scratch_parse(scratch, bytes);
 }
 /* One id of feature f, and its weight. */
-static neo_status neo__json_id(neo_scratch *s, int32_t f, int64_t number, float weight) {
-    neo__block *block = &s->block;
-    const int64_t rows = s->schema->rows[f], id = neo__id_fit(number, rows, s->schema->modulo);
+static neo_status neo__json_id(neo_scratch *scratch, int32_t f, int64_t number, float weight) {
+    neo__block *block = &scratch->block;
+    const int64_t rows = scratch->schema->rows[f];
+    const int64_t id = neo__id_fit(number, rows, scratch->schema->modulo);
     NEO__CHECK(id < rows, NEO_ERR_RANGE, "%s: id %" PRId64 " is not in [0, %" PRId64 ")",
-               s->schema->feature_names[f], number, rows);
-    const int64_t at = s->ends[s->count * s->model->feature_count] + block->id_count;
-    NEO__CHECK(at < s->desc.max_ids, NEO_ERR_CAPACITY, "max_ids is %" PRId64, s->desc.max_ids);
+               scratch->schema->feature_names[f], number, rows);
+    const int64_t used = scratch->ends[scratch->count * scratch->model->feature_count];
+    NEO__CHECK(used + block->id_count < scratch->desc.max_ids, NEO_ERR_CAPACITY,
+               "max_ids is %" PRId64, scratch->desc.max_ids);
     /* ids lie in the order of the text, and move to their features at the end */
-    s->turned_ids[block->id_count] = id;
-    if (s->weights) s->turned_weights[block->id_count] = weight;
+    scratch->turned_ids[block->id_count] = id;
+    if (scratch->weights) scratch->turned_weights[block->id_count] = weight;
     block->id_count++;
     return NEO_OK;
 }
-static neo_status neo__json_weighted(neo_scratch *s, neo__json *json, int32_t f) {
+static neo_status neo__json_weighted(neo_scratch *scratch, neo__json *json, int32_t f) {
     char *key = NULL;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
@@ -1570,98 +1588,99 @@ static neo_status neo__json_weighted(neo_scratch *s, neo__json *json, int32_t f)
         const float w = (float)weight;
         if (!(w - w == 0.0f))
             return neo__json_fail(json, json->at, "expected a weight before this");
-        NEO__TRY(neo__json_id(s, f, id, w));
+        NEO__TRY(neo__json_id(scratch, f, id, w));
     }
 }
-static neo_status neo__json_ids(neo_scratch *s, neo__json *json, int32_t f) {
+static neo_status neo__json_ids(neo_scratch *scratch, neo__json *json, int32_t f) {
     const int c = neo__json_peek(json);
     int64_t id = 0;
     int more = 1;
     if (c == 'n') return neo__json_skip(json);
-    if (c == '{' && s->weights) return neo__json_weighted(s, json, f);
+    if (c == '{' && scratch->weights) return neo__json_weighted(scratch, json, f);
     if (c != '[') {
         NEO__TRY(neo__json_count(json, &id));
-        return neo__json_id(s, f, id, 1.0f);
+        return neo__json_id(scratch, f, id, 1.0f);
     }
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_next(json, ']', i, &more));
         if (!more) return NEO_OK;
         NEO__TRY(neo__json_count(json, &id));
-        NEO__TRY(neo__json_id(s, f, id, 1.0f));
+        NEO__TRY(neo__json_id(scratch, f, id, 1.0f));
     }
 }
 /* A dense number, as a reader of the format makes it. */
-static neo_status neo__json_dense(neo_scratch *s, neo__json *json, int32_t column, float *x) {
+static neo_status neo__json_dense(neo_scratch *scratch, neo__json *json, int32_t column, float *x) {
     neo__text t;
     size_t joined = 0;
-    NEO__TRY(neo__json_field(s, json, NULL, &joined, &t));
+    NEO__TRY(neo__json_field(scratch, json, NULL, &joined, &t));
     *x = 0.0f;
     if (t.bytes == 0) return NEO_OK;
     NEO__CHECK(neo__number(t.p, t.bytes, x) == NEO__NUMBER_OK, NEO_ERR_FORMAT,
-               "%s: expected a number, found %s", s->model->columns[column],
+               "%s: expected a number, found %s", scratch->model->columns[column],
                neo__quote(t.p, t.bytes).text);
-    if (s->schema->format != NEO_FORMAT_BINARY || s->schema->float_dense) return NEO_OK;
+    if (scratch->schema->format != NEO_FORMAT_BINARY || scratch->schema->float_dense) return NEO_OK;
     NEO__CHECK(*x < 2147483648.0f && *x == (float)(int64_t)*x, NEO_ERR_FORMAT,
-               "%s: expected an integer of 32 bits, found %s", s->model->columns[column],
+               "%s: expected an integer of 32 bits, found %s", scratch->model->columns[column],
                neo__quote(t.p, t.bytes).text);
-    *x = neo__log_count(s->schema, (uint64_t)(*x > 0.0f ? *x : 0.0f) + 1);
+    *x = neo__log_count(scratch->schema, (uint64_t)(*x > 0.0f ? *x : 0.0f) + 1);
     return NEO_OK;
 }
 /* Formats whose ids are as they are. */
-static neo_status neo__json_plain(neo_scratch *s, neo__json *json) {
-    const int32_t dense = s->model->dense_count, features = s->model->feature_count;
-    neo__text *fields = s->block.fields;
-    float *x = s->dense + s->count * NEO__MAX(dense, 1);
+static neo_status neo__json_plain(neo_scratch *scratch, neo__json *json) {
+    const int32_t dense = scratch->model->dense_count, features = scratch->model->feature_count;
+    neo__text *fields = scratch->block.fields;
+    float *x = scratch->dense + scratch->count * NEO__MAX(dense, 1);
     int32_t column = -1;
-    int64_t at = s->ends[s->count * features];
-    NEO__TRY(neo__scratch_room(s, 0));
+    int64_t at = scratch->ends[scratch->count * features];
+    NEO__TRY(neo__scratch_room(scratch, 0));
     for (int32_t i = 0; i < NEO__MAX(dense, 1); i++) x[i] = dense ? 0.0f : 1.0f;
-    neo__scratch_block(s);
+    neo__scratch_block(scratch);
     for (int i = 0;; i++) {
-        NEO__TRY(neo__json_column(s, json, i, &column));
+        NEO__TRY(neo__json_column(scratch, json, i, &column));
         if (column < 0) break;
-        const int64_t before = s->block.id_count;
-        if (column < dense) NEO__TRY(neo__json_dense(s, json, column, &x[column]));
-        else NEO__TRY(neo__json_ids(s, json, column - dense));
-        fields[column].p = (const char *)(s->turned_ids + before); /* where its ids are */
-        fields[column].bytes = (size_t)(s->block.id_count - before);
+        const int64_t before = scratch->block.id_count;
+        if (column < dense) NEO__TRY(neo__json_dense(scratch, json, column, &x[column]));
+        else NEO__TRY(neo__json_ids(scratch, json, column - dense));
+        fields[column].p = (const char *)(scratch->turned_ids + before); /* where its ids are */
+        fields[column].bytes = (size_t)(scratch->block.id_count - before);
     }
     NEO__TRY(neo__json_end(json));
     for (int32_t f = 0; f < features; f++) {
         const neo__text *t = &fields[dense + f];
-        const int64_t from = t->p ? (const int64_t *)(const void *)t->p - s->turned_ids : 0;
+        const int64_t from = t->p ? (const int64_t *)(const void *)t->p - scratch->turned_ids : 0;
         for (int64_t k = 0; k < (int64_t)t->bytes; k++, at++) {
-            s->ids[at] = s->turned_ids[from + k];
-            if (s->weights) s->weights[at] = s->turned_weights[from + k];
+            scratch->ids[at] = scratch->turned_ids[from + k];
+            if (scratch->weights) scratch->weights[at] = scratch->turned_weights[from + k];
         }
-        s->ends[s->count * features + f + 1] = at;
+        scratch->ends[scratch->count * features + f + 1] = at;
     }
-    s->count++;
+    scratch->count++;
     return NEO_OK;
 }
-NEO_API neo_status neo_scratch_add_json(neo_scratch *s, const char *text, size_t bytes) {
-    NEO__CHECK(s && text, NEO_ERR_ARG, "neo_scratch_add_json: an argument is NULL");
+NEO_API neo_status neo_scratch_add_json(neo_scratch *scratch, const char *text, size_t bytes) {
+    NEO__CHECK(scratch && text, NEO_ERR_ARG, "neo_scratch_add_json: an argument is NULL");
     NEO__CHECK(bytes <= NEO__LINE_BYTES, NEO_ERR_FORMAT, "the sample has %zu bytes, over %d", bytes,
                (int)NEO__LINE_BYTES);
-    NEO__CHECK(s->count < s->desc.max_batch, NEO_ERR_CAPACITY,
-               "neo_scratch_add: max_batch is %" PRId64, s->desc.max_batch);
-    const neo_format format = s->schema->format;
-    neo__json json = {s->block.raw, bytes, 0, "sample", 0, 0};
-    const int32_t columns = NEO__MAX(s->schema->column_count, s->model->column_count);
-    memcpy(s->block.raw, text, bytes);
-    memset(s->block.raw + bytes, 0, 1 + NEO__BLOCK_PAD);
-    memset(s->block.fields, 0, (size_t)columns * sizeof *s->block.fields);
+    NEO__CHECK(scratch->count < scratch->desc.max_batch, NEO_ERR_CAPACITY,
+               "neo_scratch_add: max_batch is %" PRId64, scratch->desc.max_batch);
+    const neo_format format = scratch->schema->format;
+    neo__json json = {scratch->block.raw, bytes, 0, "sample", 0, 0};
+    const int32_t columns = NEO__MAX(scratch->schema->column_count, scratch->model->column_count);
+    memcpy(scratch->block.raw, text, bytes);
+    memset(scratch->block.raw + bytes, 0, 1 + NEO__BLOCK_PAD);
+    memset(scratch->block.fields, 0, (size_t)columns * sizeof *scratch->block.fields);
     NEO__TRY(neo__json_open(&json, '{'));
-    if (format == NEO_FORMAT_DELIMITED) return neo__json_delimited(s, &json);
-    return format == NEO_FORMAT_CRITEO ? neo__json_criteo(s, &json) : neo__json_plain(s, &json);
+    if (format == NEO_FORMAT_DELIMITED) return neo__json_delimited(scratch, &json);
+    return format == NEO_FORMAT_CRITEO ? neo__json_criteo(scratch, &json)
+                                       : neo__json_plain(scratch, &json);
 }
 
 /* ---- predictions ---- */
 
 /* A batch whose ids are inside, feature by feature. */
 typedef struct neo__look {
-    neo_scratch *s;
+    neo_scratch *scratch;
     const int64_t *ends, *ids;
     const float *weights;
     float *e;
@@ -1669,91 +1688,93 @@ typedef struct neo__look {
 } neo__look;
 static void neo__look_up(void *arg, int64_t t, int worker) {
     const neo__look *look = (const neo__look *)arg;
-    const neo_frozen *table = &look->s->model->tables[t];
+    const neo_frozen *table = &look->scratch->model->tables[t];
     (void)worker;
-    neo__frozen_look(look->s->ctx, table, look->ends + t * look->n, look->n, look->ids,
+    neo__frozen_look(look->scratch->ctx, table, look->ends + t * look->n, look->n, look->ids,
                      look->weights, look->e + t * table->dim, look->stride);
 }
 /* x and e meet: in z, or in `wide`. */
-static neo_status neo__scratch_meet(neo_scratch *s, neo_tensor dense, neo_tensor x, neo_tensor e,
-                                    neo_tensor wide) {
-    const neo__model_json *d = &s->model->json;
-    const int64_t n = x.shape[0], width = neo__net_width(d), given = s->model->dense_count;
+static neo_status neo__scratch_meet(neo_scratch *scratch, neo_tensor dense, neo_tensor x,
+                                    neo_tensor e, neo_tensor wide) {
+    const neo__model_json *d = &scratch->model->json;
+    const int64_t n = x.shape[0], width = neo__net_width(d), given = scratch->model->dense_count;
     const int64_t factors = d->kind->meets == NEO__MEETS_AWARE ? d->dim : d->dim - 1;
     neo_tensor v = neo_tensor_none();
     if (d->kind->meets == NEO__MEETS_BESIDE) return NEO_OK;
-    neo_tensor z = s->z ? neo_tensor_2d(s->z, NEO_F32, n, width) : neo_tensor_none();
-    if (d->kind->meets == NEO__MEETS_DOTS) return neo_interact_forward(s->ctx, 0, x, e, z);
-    if (s->z) v = neo_tensor_slice(z, 1, given, width - given);
-    if (s->z && given)
-        NEO__TRY(neo_tensor_copy(s->ctx, dense, neo_tensor_slice(z, 1, 0, given)));
+    neo_tensor z = scratch->z ? neo_tensor_2d(scratch->z, NEO_F32, n, width) : neo_tensor_none();
+    if (d->kind->meets == NEO__MEETS_DOTS) return neo_interact_forward(scratch->ctx, 0, x, e, z);
+    if (scratch->z) v = neo_tensor_slice(z, 1, given, width - given);
+    if (scratch->z && given)
+        NEO__TRY(neo_tensor_copy(scratch->ctx, dense, neo_tensor_slice(z, 1, 0, given)));
     if (d->kind->meets == NEO__MEETS_AWARE)
-        NEO__TRY(neo_ffm_forward(s->ctx, s->model->feature_count, factors, 1, e, wide));
-    else NEO__TRY(neo_fm_forward(s->ctx, factors, 1, e, wide, v));
-    return neo_add(s->ctx, wide, x);
+        NEO__TRY(neo_ffm_forward(scratch->ctx, scratch->model->feature_count, factors, 1, e, wide));
+    else NEO__TRY(neo_fm_forward(scratch->ctx, factors, 1, e, wide, v));
+    return neo_add(scratch->ctx, wide, x);
 }
-static neo_status neo__scratch_forward(neo_scratch *s, neo_tensor dense, neo__look *look,
+static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, neo__look *look,
                                        float *out) {
-    const neo__model_json *d = &s->model->json;
-    const int64_t n = look->n, width = neo__net_width(d), features = s->model->feature_count;
+    const neo__model_json *d = &scratch->model->json;
+    const int64_t n = look->n, width = neo__net_width(d), features = scratch->model->feature_count;
     const int64_t pooled = features * neo__net_row(d);
     const int beside = d->kind->meets == NEO__MEETS_BESIDE;
     const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
-    neo_tensor z = s->z ? neo_tensor_2d(s->z, NEO_F32, n, width) : neo_tensor_none();
+    neo_tensor z = scratch->z ? neo_tensor_2d(scratch->z, NEO_F32, n, width) : neo_tensor_none();
     neo_tensor x = beside ? neo_tensor_slice(z, 1, 0, d->dim)
-                          : neo_tensor_2d(s->x, NEO_F32, n, linear ? 1 : d->dim);
+                          : neo_tensor_2d(scratch->x, NEO_F32, n, linear ? 1 : d->dim);
     neo_tensor e = beside ? neo_tensor_slice(z, 1, d->dim, pooled)
-                          : neo_tensor_2d(s->e, NEO_F32, n, pooled);
-    neo_tensor logit = neo_tensor_2d(s->logit, NEO_F32, n, 1);
-    neo_tensor wide = linear ? neo_tensor_2d(s->wide, NEO_F32, n, 1) : neo_tensor_none();
+                          : neo_tensor_2d(scratch->e, NEO_F32, n, pooled);
+    neo_tensor logit = neo_tensor_2d(scratch->logit, NEO_F32, n, 1);
+    neo_tensor wide = linear ? neo_tensor_2d(scratch->wide, NEO_F32, n, 1) : neo_tensor_none();
     if (n == 0) return NEO_OK;
     look->e = (float *)e.data;
     look->stride = e.stride[0];
     if (features) {
         neo__fp_state fp = neo__fp_enter();
-        if (s->desc.threads > 1) neo_parallel_for(s->ctx, features, neo__look_up, look);
+        if (scratch->desc.threads > 1) neo_parallel_for(scratch->ctx, features, neo__look_up, look);
         else for (int64_t t = 0; t < features; t++) neo__look_up(look, t, 0);
         neo__fp_leave(fp);
     }
-    NEO__TRY(neo_mlp_forward(s->net.bottom, dense, x));
-    NEO__TRY(neo__scratch_meet(s, dense, x, e, wide));
+    NEO__TRY(neo_mlp_forward(scratch->net.bottom, dense, x));
+    NEO__TRY(neo__scratch_meet(scratch, dense, x, e, wide));
     if (beside) {
-        neo_tensor crossed = neo_tensor_2d(s->crossed, NEO_F32, n, width);
-        if (s->net.cross) NEO__TRY(neo_cross_forward(s->net.cross, z, crossed));
-        else NEO__TRY(neo_wukong_forward(s->net.wukong, z, crossed));
+        neo_tensor crossed = neo_tensor_2d(scratch->crossed, NEO_F32, n, width);
+        if (scratch->net.cross) NEO__TRY(neo_cross_forward(scratch->net.cross, z, crossed));
+        else NEO__TRY(neo_wukong_forward(scratch->net.wukong, z, crossed));
         z = crossed;
     }
-    if (s->net.top) NEO__TRY(neo_mlp_forward(s->net.top, z, logit));
-    if (linear && s->net.top) NEO__TRY(neo_add(s->ctx, logit, wide));
-    if (!s->net.top) logit = wide;
+    if (scratch->net.top) NEO__TRY(neo_mlp_forward(scratch->net.top, z, logit));
+    if (linear && scratch->net.top) NEO__TRY(neo_add(scratch->ctx, logit, wide));
+    if (!scratch->net.top) logit = wide;
     neo_tensor to = neo_tensor_2d(out, NEO_F32, n, 1);
-    if (s->desc.logits) return neo_tensor_copy(s->ctx, logit, to);
-    return neo_activation_forward(s->ctx, NEO_ACT_SIGMOID, logit, to);
+    if (scratch->desc.logits) return neo_tensor_copy(scratch->ctx, logit, to);
+    return neo_activation_forward(scratch->ctx, NEO_ACT_SIGMOID, logit, to);
 }
-NEO_API neo_status neo_scratch_predict(neo_scratch *s, float *out) {
-    NEO__CHECK(s && out, NEO_ERR_ARG, "neo_scratch_predict: an argument is NULL");
-    const int64_t n = s->count, features = s->model->feature_count;
-    neo__look look = {s, s->ends, s->ids, s->weights, NULL, n, 0};
+NEO_API neo_status neo_scratch_predict(neo_scratch *scratch, float *out) {
+    NEO__CHECK(scratch && out, NEO_ERR_ARG, "neo_scratch_predict: an argument is NULL");
+    const int64_t n = scratch->count, features = scratch->model->feature_count;
+    neo__look look = {scratch, scratch->ends, scratch->ids, scratch->weights, NULL, n, 0};
     if (n > 1) {
         int64_t at = 0;
         for (int64_t t = 0; t < features; t++) {
             for (int64_t b = 0; b < n; b++) {
-                const int64_t *end = &s->ends[b * features + t];
+                const int64_t *end = &scratch->ends[b * features + t];
                 for (int64_t k = end[0]; k < end[1]; k++, at++) {
-                    s->turned_ids[at] = s->ids[k];
-                    if (s->weights) s->turned_weights[at] = s->weights[k];
+                    scratch->turned_ids[at] = scratch->ids[k];
+                    if (scratch->weights) scratch->turned_weights[at] = scratch->weights[k];
                 }
-                s->turned_ends[t * n + b + 1] = at;
+                scratch->turned_ends[t * n + b + 1] = at;
             }
         }
-        look.ends = s->turned_ends, look.ids = s->turned_ids, look.weights = s->turned_weights;
+        look.ends = scratch->turned_ends, look.ids = scratch->turned_ids;
+        look.weights = scratch->turned_weights;
     }
-    const int64_t width = NEO__MAX(s->model->dense_count, 1);
-    return neo__scratch_forward(s, neo_tensor_2d(s->dense, NEO_F32, n, width), &look, out);
+    const int64_t width = NEO__MAX(scratch->model->dense_count, 1);
+    return neo__scratch_forward(scratch, neo_tensor_2d(scratch->dense, NEO_F32, n, width), &look,
+                                out);
 }
-NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *s, neo_tensor dense,
+NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratch, neo_tensor dense,
                                      const neo_jagged *sparse, float *out) {
-    NEO__CHECK(model && s && out && s->model == model, NEO_ERR_ARG,
+    NEO__CHECK(model && scratch && out && scratch->model == model, NEO_ERR_ARG,
                "neo_model_predict: an argument is NULL, or the scratch is of another model");
     const int32_t features = model->feature_count;
     const int64_t n = features ? sparse ? sparse->batch : -1 : dense.shape[0];
@@ -1762,14 +1783,14 @@ NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *s, neo
                                         !sparse->feature_bags && sparse->place == NEO_HOST)),
                NEO_ERR_SHAPE, "neo_model_predict: the model has %d features, of one batch size",
                (int)features);
-    NEO__CHECK(n <= s->desc.max_batch, NEO_ERR_CAPACITY,
+    NEO__CHECK(n <= scratch->desc.max_batch, NEO_ERR_CAPACITY,
                "neo_model_predict: %" PRId64 " samples, max_batch is %" PRId64, n,
-               s->desc.max_batch);
+               scratch->desc.max_batch);
     NEO__CHECK(!model->dense_count || (dense.ndim == 2 && dense.shape[0] == n &&
                                        dense.shape[1] == width),
                NEO_ERR_SHAPE, "neo_model_predict: dense must be [%" PRId64 "][%" PRId64 "]", n,
                width);
-    neo__look look = {s, s->turned_ends, s->turned_ids, NULL, NULL, n, 0};
+    neo__look look = {scratch, scratch->turned_ends, scratch->turned_ids, NULL, NULL, n, 0};
     if (features) {
         NEO__TRY(neo_jagged_validate(sparse, model->json.schema->rows));
         look.ends = sparse->offsets;
@@ -1778,22 +1799,22 @@ NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *s, neo
     }
     if (features && sparse->id_dtype == NEO_I32) {
         const int64_t first = sparse->offsets[0], count = sparse->offsets[n * features] - first;
-        NEO__CHECK(count <= s->desc.max_ids, NEO_ERR_CAPACITY,
+        NEO__CHECK(count <= scratch->desc.max_ids, NEO_ERR_CAPACITY,
                    "neo_model_predict: %" PRId64 " ids, max_ids is %" PRId64, count,
-                   s->desc.max_ids);
+                   scratch->desc.max_ids);
         for (int64_t k = 0; k < count; k++)
-            s->turned_ids[k] = ((const int32_t *)sparse->ids)[first + k];
+            scratch->turned_ids[k] = ((const int32_t *)sparse->ids)[first + k];
         for (int64_t k = 0; k <= n * features; k++)
-            s->turned_ends[k] = sparse->offsets[k] - first;
-        look.ends = s->turned_ends, look.ids = s->turned_ids;
+            scratch->turned_ends[k] = sparse->offsets[k] - first;
+        look.ends = scratch->turned_ends, look.ids = scratch->turned_ids;
         look.weights = sparse->weights ? sparse->weights + first : NULL;
     }
     if (!model->dense_count) {
-        for (int64_t b = 0; b < n; b++) s->dense[b] = 1.0f;
-        s->count = 0;
-        dense = neo_tensor_2d(s->dense, NEO_F32, n, 1);
+        for (int64_t b = 0; b < n; b++) scratch->dense[b] = 1.0f;
+        scratch->count = 0;
+        dense = neo_tensor_2d(scratch->dense, NEO_F32, n, 1);
     }
-    return neo__scratch_forward(s, dense, &look, out);
+    return neo__scratch_forward(scratch, dense, &look, out);
 }
 
 /* ---------------------------------------------------------------------------

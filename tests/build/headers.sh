@@ -120,9 +120,9 @@ END
 # uses.
 sed -e 1d "$W/implement.c" >"$W/program.c"
 printf '#define NEO_IMPLEMENTATION\n#include "neo.h"\n' >"$W/library.c"
-# neo_data.h: the same three. It is implemented where neo.h is, and neo_state.h with it.
+# neo_serve.h: the same three. It is implemented where neo.h is, neo_state.h and neo_data.h with it.
 for f in declare implement late; do
-    sed -e 's/"neo\.h"/"neo_data.h"/' "$W/$f.c" >"$W/data_$f.c"
+    sed -e 's/"neo\.h"/"neo_serve.h"/' "$W/$f.c" >"$W/serve_$f.c"
 done
 # neo_comm.h: the same three, and its implementation alone, linked with a neo.h implemented
 # elsewhere (library.c).
@@ -171,7 +171,7 @@ int main(void) {
     return status != NEO_OK;
 }
 END
-printf '#include "neo_data.h"\n#include "neo_fsdp.h"\n' >"$W/all_declare.c"
+printf '#include "neo_serve.h"\n#include "neo_fsdp.h"\n' >"$W/all_declare.c"
 { echo '#define NEO_IMPLEMENTATION' && cat "$W/all_declare.c"; } >"$W/all_implement.c"
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
@@ -286,14 +286,14 @@ for c in $compilers; do
              $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/library-$c-$std.o -pthread -lm &&
              timeout 60 $W/comm-$c-$std"
         case $std in gnu17) ;; *)
-            job "$c $std neo_data.h declarations" \
-                "$base -O1 -fsyntax-only $language $W/data_declare.c"
-            for set in "" $sets; do
-                job "$c $std neo_data.h implementation $set" \
-                    "$base -fsyntax-only $set $language $W/data_implement.c"
+            job "$c $std neo_serve.h declarations" \
+                "$base -O1 -fsyntax-only $language $W/serve_declare.c"
+            for set in "" $sets -DNEO_INFERENCE "-DNEO_INFERENCE -DNEO_STATIC"; do
+                job "$c $std neo_serve.h implementation $set" \
+                    "$base -fsyntax-only $set $language $W/serve_implement.c"
             done
-            job "$c $std neo_data.h declarations, then the implementation" \
-                "$base -fsyntax-only $language $W/data_late.c"
+            job "$c $std neo_serve.h declarations, then the implementation" \
+                "$base -fsyntax-only $language $W/serve_late.c"
             job "$c $std neo_comm.h declarations" \
                 "$base -O1 -fsyntax-only $language $W/comm_declare.c"
             for set in "" $sets; do
@@ -434,11 +434,11 @@ run_jobs
     echo '#else'
     echo '#define ALIGNOF _Alignof'
     echo '#endif'
-    echo '#include "neo_data.h"'
+    echo '#include "neo_serve.h"'
     echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    for header in neo.h neo_state.h neo_data.h neo_comm.h neo_plan.h neo_fsdp.h; do
+    for header in neo.h neo_state.h neo_data.h neo_serve.h neo_comm.h neo_plan.h neo_fsdp.h; do
         sed '/Stop here if you only want the API/q' $header
     done | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \

@@ -1,0 +1,60 @@
+#!/bin/sh
+# inference.sh: with NEO_INFERENCE neo.h is an object of at most 150,000 bytes of text (gcc -Os,
+# x86-64), what trains is absent by name at compile time, and neo_serve.h predicts the same bits.
+
+B=${B:-build}
+. tests/harness.sh
+W=$B/tmp/inference
+rm -rf "$W"
+mkdir -p "$W"
+if [ -n "$SANITIZER" ]; then
+    skip "sizes and bits of an object that has none of $SANITIZER"
+    finish serve/inference
+fi
+printf "#define NEO_INFERENCE\n#define NEO_IMPLEMENTATION\n#include \"neo.h\"\n" >"$W/neo.c"
+if [ "$(uname -m)" = x86_64 ] && have gcc && have size; then
+    try "neo.h" gcc -std=c11 -Os -I. -c -o "$W/neo.o" "$W/neo.c"
+    text=$(size "$W/neo.o" | awk 'NR == 2 { print $1 }')
+    if [ "${text:-0}" -gt 50000 ] && [ "$text" -le 150000 ]; then
+        pass
+    else
+        fail "neo.h with NEO_INFERENCE has $text bytes of text, at most 150000"
+    fi
+else
+    skip "the size of the object: it is stated for gcc and x86-64"
+fi
+# absent CALL: a file that calls it does not compile, for the lack of this name
+absent() {
+    printf '#include "neo_serve.h"\nint main(void) { return (int)(size_t)(void *)&%s; }\n' "$1" \
+        >"$W/call.c"
+    try "$1 without the macro" ${CC:-cc} -std=c11 -I. -fsyntax-only "$W/call.c"
+    if ${CC:-cc} -std=c11 -DNEO_INFERENCE -I. -fsyntax-only "$W/call.c" 2>"$W/err"; then
+        fail "$1 is there"
+    elif grep -q "undeclared.*$1\|$1.*undeclared" "$W/err"; then
+        pass
+    else
+        fail "$1: $(head -3 "$W/err")"
+    fi
+}
+for name in neo_mlp_backward neo_cross_backward neo_wukong_backward neo_optim_step \
+    neo_bags_create neo_bce_with_logits neo_metrics_create neo_reader_open neo_save neo_dropout; do
+    absent $name
+done
+sed 's/"neo.h"/"neo_serve.h"/' "$W/neo.c" >"$W/serve.c"
+try "neo_serve.h" ${CC:-cc} -std=c11 -O1 -Wall -Wextra -Werror -DNEO_INFERENCE= -I. \
+    -o "$W/predict" tests/serve/predict.c -x c "$W/serve.c" -lm -pthread
+data="--format adult --model wukong --dim 8"
+head -2000 examples/data/adult/adult.data >"$W/train.csv"
+cp examples/data/adult/adult.columns "$W"
+"$B/dlrm" --data "$W/train.csv" $data --checkpoint "$W/ckpt" >"$W/out" 2>"$W/err" &&
+    "$B/dlrm" --test "$W/train.csv" $data --checkpoint "$W/ckpt" --eval --predict "$W/expected" \
+        >"$W/out" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+for options in "" "--batch 1 --json" "--isa scalar"; do
+    "$W/predict" $options "$W/ckpt" <"$W/train.csv" >"$W/got" 2>"$W/err"
+    if [ -s "$W/got" ] && cmp -s "$W/got" "$W/expected"; then
+        pass
+    else
+        fail "predictions with NEO_INFERENCE $options: $(cmp "$W/got" "$W/expected" 2>&1)"
+    fi
+done
+finish serve/inference

@@ -1,0 +1,145 @@
+#!/bin/sh
+# predict.sh: a model loaded from a checkpoint by its model.json predicts what the trainer's own
+# evaluation (dlrm --predict) does, to the last bit: every --model, ways to give a sample, batch
+# sizes, threads, instruction sets, rows, ranks that saved it; and what a model.json lacks, or has
+# that is not known, is refused by name.
+
+B=${B:-build}
+. tests/harness.sh
+W=$B/tmp/serve
+P=$B/tests/serve/predict
+rm -rf "$W"
+mkdir -p "$W"
+adult=examples/data/adult
+head -3000 $adult/adult.data >"$W/train.csv"
+tail -500 $adult/adult.test >"$W/test.csv"
+cp $adult/adult.columns "$W/adult.columns"
+# Criteo lines: words that are missing, numbers that are negative or missing.
+awk 'BEGIN { srand(7); for (i = 0; i < 1500; i++) { printf "%d", rand() < 0.3
+    for (k = 0; k < 13; k++) printf "\t%s", rand() < 0.1 ? "" : int(rand() * 100 * k) - 3
+    for (k = 0; k < 26; k++)
+        if (rand() < 0.05) printf "\t"; else printf "\t%08x", rand() * 4e9
+    print "" } }' >"$W/criteo.tsv"
+awk 'BEGIN { srand(8); for (i = 0; i < 1500; i++) { printf "%d", rand() < 0.4
+    for (k = 0; k < 9; k++) if (rand() < 0.8) printf " %d:%d:%.3g", k % 5, rand() * 50, rand() * 2
+    print "" } }' >"$W/some.ffm"
+sed 's/ [0-9]*:\([0-9]*:\)/ \1/g' "$W/some.ffm" >"$W/some.svm"
+awk 'BEGIN { srand(9); print "b,y,tags,a"; for (i = 0; i < 1500; i++) { printf "%d,%d,", rand() * 9,
+    rand() < 0.5; n = int(rand() * 5)
+    for (k = 0; k < n; k++) printf "%sw%d:%.2g", k ? "|" : "", rand() * 20, rand() + 0.1
+    printf ",%.3g\n", rand() * 10 } }' >"$W/lists.csv"
+printf 'header\ny label\na dense log\nb bucket 2,4,6\ntags list sep=| weight=:\n' \
+    >"$W/lists.columns"
+
+# train NAME DATA OPTIONS...: a checkpoint, $W/NAME.ckpt, and its predictions, $W/NAME.expected
+train() {
+    name=$1 data=$2
+    shift 2
+    test=$data
+    [ "$data" = "$W/train.csv" ] && test=$W/test.csv
+    "$B/dlrm" --data "$data" --batch 100 --checkpoint "$W/$name.ckpt" "$@" >"$W/out" 2>"$W/err" &&
+        "$B/dlrm" --test "$test" --batch 64 --checkpoint "$W/$name.ckpt" --eval \
+            --predict "$W/$name.expected" "$@" >"$W/out" 2>"$W/err" ||
+        fail "$name: dlrm: $(tail -2 "$W/err")"
+    cp "$test" "$W/$name.lines"
+    [ "$test" = "$W/lists.csv" ] && # in the order of the description, without the header
+        awk -F, 'NR > 1 { print $2 "," $4 "," $1 "," $3 }' "$test" >"$W/$name.lines"
+}
+# predicts NAME OPTIONS...: the same from the checkpoint
+predicts() {
+    name=$1
+    shift
+    "$P" "$@" "$W/$name.ckpt" <"$W/$name.lines" >"$W/got" 2>"$W/err"
+    if [ -s "$W/got" ] && cmp -s "$W/got" "$W/$name.expected"; then
+        pass
+    else
+        fail "$name $*: $(wc -l <"$W/got") predictions, unlike those of dlrm from line" \
+            "$(cmp "$W/got" "$W/$name.expected" 2>&1 | sed 's/.*line //') $(tail -2 "$W/err")"
+    fi
+}
+
+adult_data="--format adult"
+for kind in lr 'fm --dim 8' 'deepfm --dim 5 --top 16-1' 'ffm --dim 3' \
+    'dlrm --dim 16 --bottom 5-32-16 --top 32-1' 'dcnv2 --dim 8' 'dcnv2 --dim 8 --cross 2' \
+    'wukong --dim 8' 'dlrm --dim 8 --dtype bf16' 'dlrm --dim 8 --rows-dtype i8' \
+    'dlrm --dim 24 --rows-dtype f16' 'wukong --dim 8 --rows-dtype bf16 --wukong 1x16'; do
+    name=$(echo "$kind" | tr -d ' -')
+    train "$name" "$W/train.csv" $adult_data --model $kind
+    predicts "$name"
+    predicts "$name" --batch 1
+    predicts "$name" --batch 7 --threads 2 --json
+    part && predicts "$name" --isa scalar
+    predicts "$name" --write "$W/file.safetensors"
+done
+[ "$(uname -m)" = x86_64 ] && predicts dcnv2dim8 --isa avx2
+
+# Ranks that save in parts, with sums of rows in buckets.
+train ranks "$W/lists.csv" --format delimited --columns "$W/lists.columns" --model fm --dim 8 \
+    --ranks 3 --repro-shards 8 --plan rw
+predicts ranks
+predicts ranks --batch 1 --write "$W/file.safetensors"
+train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
+predicts criteo
+predicts criteo --batch 1 --json
+train ffm "$W/some.ffm" --format libffm --model ffm
+predicts ffm --batch 33
+train svm "$W/some.svm" --format libsvm --rows 20 --model lr
+predicts svm --threads 2
+
+# Batches of a reader; and the AUC that narrow rows cost on data with a planted truth.
+auc() { "$P" --synthetic 60000 "$@" "$W/planted.ckpt" 2>"$W/err"; }
+"$B/dlrm" --synthetic 60000 --rows 1000 --batch 256 --checkpoint "$W/planted.ckpt" >"$W/out" 2>&1
+same "test figures of batches" "$(auc | cut -c1-25)" \
+    "$(sed -n 's/^test auc=\([0-9.]*\) logloss=\([0-9.]*\) .*/auc \1 logloss \2/p' "$W/out")"
+auc >"$W/trained"
+# within ROWS LOSS: AUC is at most so much below that of the rows as trained
+within() {
+    auc --rows $1 >"$W/narrow"
+    if paste "$W/trained" "$W/narrow" |
+        awk -v most=$2 '{ loss = $6 - $12; exit !($12 > 0.5 && loss <= most && $12 != $6) }'; then
+        pass
+    else
+        fail "rows of $1: $(cat "$W/narrow" "$W/err"), as trained $(cat "$W/trained")"
+    fi
+}
+within i8 0.0005
+within i4 0.002
+within i2 0.05
+
+# ---- what is refused ----
+refused() { # TEXT SED...: model.json changed so is refused with this text
+    text=$1
+    shift
+    rm -rf "$W/changed.ckpt"
+    cp -r "$W/dcnv2dim8.ckpt" "$W/changed.ckpt"
+    for json in "$W"/changed.ckpt/*/model.json; do
+        sed "$@" "$json" >"$W/json" && cp "$W/json" "$json"
+    done
+    if "$P" "$W/changed.ckpt" <"$W/dcnv2dim8.lines" >"$W/got" 2>"$W/err"; then
+        fail "$*: not refused"
+    elif grep -q -- "$text" "$W/err"; then
+        pass
+    else
+        fail "$*: says '$(cat "$W/err")', not '$text'"
+    fi
+}
+refused 'lacks "dim"' 's/ "dim": 8,//'
+refused 'lacks "cross"' '/"cross"/d'
+refused 'schema: lacks "format"' 's/"format": "delimited", //'
+refused '"neo_model" is 2, and' 's/"neo_model": 1/"neo_model": 2/'
+refused '"attention" is not known here' 's/"dim"/"attention": 3, "dim"/'
+refused 'model "dcnv3" is not known' 's/"dcnv2"/"dcnv3"/'
+refused 'model "fm" has no "top"' 's/"dcnv2"/"fm"/'
+refused 'has shape \[64\], expected \[65\]' 's/"top": \[\([0-9]*\), 64/"top": [\1, 65/'
+refused '"top" must begin with' 's/"top": \[/"top": [1/'
+refused '"bottom" must begin with 5 and end with 9' 's/"dim": 8/"dim": 9/'
+refused 'byte [0-9]*: ' 's/"schema": {/"schema": [/'
+refused 'a saved dictionary\|the saved dictionary' 's/workclass/klass/'
+rm "$W"/changed.ckpt/*/model.json
+"$P" "$W/changed.ckpt" </dev/null 2>"$W/err"
+same "a checkpoint without model.json" \
+    "$(grep -o 'model.json: is not there: an older program' "$W/err")" \
+    'model.json: is not there: an older program'
+echo 'not,enough' | "$P" "$W/dcnv2dim8.ckpt" >/dev/null 2>"$W/err"
+same "a short line" "$(cat "$W/err")" 'column 1: 2 fields, expected 15'
+finish serve/predict
