@@ -273,7 +273,7 @@ fi
 
 # ---- poll instead of epoll ----
 
-inference="-DNEO_INFERENCE $B/neo_serve.o"
+inference="-DNEO_INFERENCE -DNEO_SHARED $B/neo_serve.o"
 [ -z "$SANITIZER" ] || inference="$SANITIZE $B/tests/neo.a"
 if $CC -std=c11 -Wall -Wextra -Werror -O1 -I. -DHTTP_POLL -o "$W/poll" examples/serve.c \
     $inference -lm -pthread >"$W/log" 2>&1; then
