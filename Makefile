@@ -122,14 +122,14 @@ $(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo
 	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 \
 	    -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 
-# What only predicts: the server, and the shared object of examples/neo.py.
-$(B)/neo_serve.o $(B)/libneo_serve.so: neo_serve.h
-	$(compile) -DNEO_INFERENCE= -DNEO_IMPLEMENTATION= $(kind) -x c -o $@ $< $(linked)
-$(B)/neo_serve.o: kind = -c
-$(B)/libneo_serve.so: kind = -DNEO_SHARED= -shared -fPIC
-$(B)/libneo_serve.so: linked = $(libs)
-$(B)/serve: examples/serve.c $(B)/neo_serve.o
-	$(compile) -DNEO_INFERENCE= -o $@ $< $(objects) $(libs)
+# What only predicts: in the server, and as the shared object of examples/neo.py.
+inference = -DNEO_INFERENCE= -DNEO_SHARED=
+$(B)/neo_serve.o: neo_serve.h
+	$(compile) $(inference) -DNEO_IMPLEMENTATION= -fPIC -x c -c -o $@ $<
+$(B)/libneo_serve.so: $(B)/neo_serve.o
+	$(compile) -shared -o $@ $(objects) $(libs)
+$(B)/serve: examples/serve.c $(B)/$(if $(SANITIZE),tests/neo.a,neo_serve.o)
+	$(compile) $(if $(SANITIZE),,$(inference)) -o $@ $< $(objects) $(libs)
 
 demo: $(B)/dlrm
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo

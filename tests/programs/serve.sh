@@ -273,8 +273,10 @@ fi
 
 # ---- poll instead of epoll ----
 
-if $CC -std=c11 -Wall -Wextra -Werror -O1 -I. -DNEO_INFERENCE -DHTTP_POLL $SANITIZE \
-    -o "$W/poll" examples/serve.c "$B/neo_serve.o" -lm -pthread >"$W/log" 2>&1; then
+inference="-DNEO_INFERENCE -DNEO_SHARED $B/neo_serve.o"
+[ -z "$SANITIZER" ] || inference="$SANITIZE $B/tests/neo.a"
+if $CC -std=c11 -Wall -Wextra -Werror -O1 -I. -DHTTP_POLL -o "$W/poll" examples/serve.c \
+    $inference -lm -pthread >"$W/log" 2>&1; then
     program=$W/poll
     count=20000
     load
