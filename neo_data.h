@@ -1682,7 +1682,7 @@ static neo_status neo__name_add(neo_ctx *ctx, neo__dict *names, neo__text name, 
 }
 static neo_status neo__describe_column(neo_schema *schema, neo__line *line, neo__text name,
                                        int quoted) {
-    neo__text word;
+    NEO__ZERO(neo__text, word);
     int32_t column = schema->column_count, count = 0;
     int64_t number;
     int there, words = 0;
@@ -6633,7 +6633,7 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
     const char *next, *end = neo__text_stop(block, p, &next);
     line->sample = 0;
     if (end - p > NEO__LINE_BYTES && !neo__line_whole(p, end, &line->issue)) return next;
-    const char *comment = (const char *)memchr(p, '#', (size_t)(end - p));
+    const char *comment = end > p ? (const char *)memchr(p, '#', (size_t)(end - p)) : NULL;
     const char *stop = comment ? comment : end, *word = p;
     while (word < stop && neo__svm_blank(*word)) word++;
     line->sample = -1;
