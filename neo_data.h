@@ -662,10 +662,10 @@ struct neo_schema {
     size_t ids_offset, record_bytes; /* of a parsed sample */
     double *log_table;               /* log(n), n < NEO__LOG_TABLE */
     float *log_f32;                  /* the same, rounded: half the cache */
+    uint64_t *modulus; /* of ids: the rows, of Criteo's 1 fewer; at most 2^32, which changes none */
+    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
-    uint64_t *modulus; /* rows - 1, at most 2^32, which changes no word */
-    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* delimited */
     neo__column *columns;
     neo__op *ops;
@@ -787,12 +787,21 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
+static neo_status neo__schema_moduli(neo_schema *schema) {
+    const int32_t room = NEO__MAX(schema->feature_count, 1);
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, room));
+    return NEO__ARENA(&schema->arena, schema->inverse, room);
+}
+static void neo__schema_modulus(neo_schema *schema, int32_t feature, int64_t rows) {
+    const uint64_t modulus = (uint64_t)NEO__MIN(rows, (int64_t)1 << 32);
+    schema->modulus[feature] = modulus;
+    schema->inverse[feature] = modulus ? UINT64_MAX / modulus + 1 : 0;
+}
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows) {
     NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
-    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
+    NEO__TRY(neo__schema_moduli(schema));
     memset(schema->hex, 0xFF, 256);
     for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
     for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
@@ -802,8 +811,7 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
                    "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
         NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
         schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
-        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
+        neo__schema_modulus(schema, f, count - 1);
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
     neo__schema_end(schema);
@@ -2166,27 +2174,34 @@ NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, i
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
     return next;
 }
+/* Four numbers below 2^32 modulo those of a schema. */
+NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i inverse) {
+    const __m256i most = _mm256_set1_epi64x((int64_t)1 << 32);
+    __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(inverse, 32), k), 32);
+    x = _mm256_add_epi64(x, _mm256_mul_epu32(inverse, k));
+    x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
+                         _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
+    return _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
+}
+NEO__AVX2 NEO__INLINE __m256i neo__avx2_load(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
 /* Words to ids, as below. */
 NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
                                            const uint32_t *present, int64_t *ids) {
-    const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x((int64_t)1 << 32);
+    const __m256i zero = _mm256_setzero_si256();
     for (int i = 0; i < 7; i++) {
         const int f = neo__criteo_group[i];
-        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(schema->modulus + f));
-        const __m256i by = _mm256_loadu_si256((const __m256i *)(const void *)(schema->inverse + f));
+        const __m256i m = neo__avx2_load(schema->modulus + f);
         const __m256i k =
             _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(key + f)));
         const __m256i n =
             _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(present + f)));
         const __m256i none =
             _mm256_or_si256(_mm256_cmpeq_epi64(n, zero), _mm256_cmpeq_epi64(m, zero));
-        __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(by, 32), k), 32);
-        x = _mm256_add_epi64(x, _mm256_mul_epu32(by, k));
-        x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
-                             _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
-        x = _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
-        x = _mm256_add_epi64(x, _mm256_andnot_si256(none, _mm256_set1_epi64x(1)));
-        _mm256_storeu_si256((__m256i *)(void *)(ids + f), x);
+        const __m256i r = neo__avx2_remainder(k, m, neo__avx2_load(schema->inverse + f));
+        _mm256_storeu_si256((__m256i *)(void *)(ids + f),
+                            _mm256_add_epi64(r, _mm256_andnot_si256(none, _mm256_set1_epi64x(1))));
     }
 }
 #endif
@@ -3516,6 +3531,29 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
     block->taken += count;
     return NEO_OK;
 }
+#if defined(NEO__X86)
+/* Ids of 4 n samples, 4 by 4: returns how many features are done. */
+NEO__AVX2 static int64_t neo__gather_ids_avx2(const int64_t *const *ids, int64_t n,
+                                              int64_t features, int64_t *to, int64_t stride) {
+    int64_t t = 0;
+    for (; t + 4 <= features; t += 4, to += 4 * stride)
+        for (int64_t k = 0; k < 4 * n; k += 4) {
+            const __m256i a = neo__avx2_load(ids[k] + t), b = neo__avx2_load(ids[k + 1] + t);
+            const __m256i c = neo__avx2_load(ids[k + 2] + t), d = neo__avx2_load(ids[k + 3] + t);
+            const __m256i ab = _mm256_unpacklo_epi64(a, b), cd = _mm256_unpacklo_epi64(c, d);
+            const __m256i AB = _mm256_unpackhi_epi64(a, b), CD = _mm256_unpackhi_epi64(c, d);
+            __m256i *p = (__m256i *)(void *)(to + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(ab, cd, 0x20));
+            p = (__m256i *)(void *)(to + stride + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(AB, CD, 0x20));
+            p = (__m256i *)(void *)(to + 2 * stride + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(ab, cd, 0x31));
+            p = (__m256i *)(void *)(to + 3 * stride + k);
+            _mm256_storeu_si256(p, _mm256_permute2x128_si256(AB, CD, 0x31));
+        }
+    return t;
+}
+#endif
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
     enum { TILE = 32 };
@@ -3532,7 +3570,12 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
-        for (int64_t t = 0; t < features; t++)
+        int64_t t = 0;
+#if defined(NEO__X86)
+        if (m == TILE && schema->ctx->isa >= NEO_ISA_AVX2)
+            t = neo__gather_ids_avx2(ids, TILE / 4, features, slot->ids.list + i, count);
+#endif
+        for (; t < features; t++)
             for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
     }
     for (; slot->counted <= features * count; slot->counted++)
@@ -4466,18 +4509,62 @@ static int neo__row_dense(const neo_schema *schema, const neo__block *block, int
                    "expected a finite number of f32's range");
     return 0;
 }
-/* `count` ids of i32, each of a table (each_table) or all of one. 0: one is outside. */
-NEO__INLINE int neo__take_ids(const char *p, int64_t count, int is_unsigned, const int64_t *rows,
-                              int each_table, int64_t *to) {
-    uint64_t outside = 0;
+/* `count` ids of i32, each of a table from t on (each_table) or all of table t, by their remainders
+   if the schema says so. 0: one is outside. */
+NEO__INLINE int neo__take_ids_of(const neo_schema *schema, const char *p, int64_t count,
+                                 int is_unsigned, int modulo, int32_t t, int each_table,
+                                 int64_t *to) {
+    int64_t rows = schema->rows[t];
+    uint64_t outside = 0, m = schema->modulus[t], inverse = schema->inverse[t];
     for (int64_t k = 0; k < count; k++) {
         int32_t x;
         memcpy(&x, p + 4 * k, 4);
         int64_t id = is_unsigned ? (int64_t)(uint32_t)x : (int64_t)x;
+        if (each_table) rows = schema->rows[t + k];
+        if (each_table && modulo) m = schema->modulus[t + k], inverse = schema->inverse[t + k];
+        if (modulo) outside |= (uint64_t)id >> 63;
+        if (modulo) id = (int64_t)neo__times_high(inverse * (uint64_t)id, m);
+        else outside |= (uint64_t)id >= (uint64_t)rows;
         to[k] = id;
-        outside |= (uint64_t)id >= (uint64_t)rows[each_table ? k : 0];
     }
     return !outside;
+}
+#if defined(NEO__X86)
+/* The same four at a time, the last four at the end; count >= 4. */
+NEO__AVX2 static int neo__take_ids_avx2(const neo_schema *schema, const char *p, int64_t count,
+                                        int is_unsigned, int32_t t, int each_table, int64_t *to) {
+    __m256i bad = _mm256_setzero_si256(), m = bad, by = bad, last = bad;
+    for (int64_t k = 0; k < count; k = k + 4 < count ? NEO__MIN(k + 4, count - 4) : count) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 4 * k));
+        __m256i id = is_unsigned ? _mm256_cvtepu32_epi64(x) : _mm256_cvtepi32_epi64(x);
+        bad = _mm256_or_si256(bad, id);
+        if (each_table) {
+            m = neo__avx2_load(schema->modulus + t + k);
+            by = neo__avx2_load(schema->inverse + t + k);
+            last = neo__avx2_load(schema->rows + t + k);
+        } else if (k == 0) {
+            m = _mm256_set1_epi64x((int64_t)schema->modulus[t]);
+            by = _mm256_set1_epi64x((int64_t)schema->inverse[t]);
+            last = _mm256_set1_epi64x(schema->rows[t]);
+        }
+        if (schema->modulo) id = neo__avx2_remainder(id, m, by);
+        else bad = _mm256_or_si256(bad, _mm256_sub_epi64(_mm256_sub_epi64(last, id),
+                                                         _mm256_set1_epi64x(1)));
+        _mm256_storeu_si256((__m256i *)(void *)(to + k), id);
+    }
+    return _mm256_movemask_pd(_mm256_castsi256_pd(bad)) == 0; /* no sign */
+}
+#endif
+NEO__INLINE int neo__take_ids(const neo_schema *schema, const char *p, int64_t count,
+                              int is_unsigned, int32_t t, int each_table, int64_t *to) {
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2 && count >= 4)
+        return neo__take_ids_avx2(schema, p, count, is_unsigned, t, each_table, to);
+#endif
+    if (schema->modulo)
+        return neo__take_ids_of(schema, p, count, is_unsigned, 1, t, each_table, to);
+    if (is_unsigned) return neo__take_ids_of(schema, p, count, 1, 0, t, each_table, to);
+    return neo__take_ids_of(schema, p, count, 0, 0, t, each_table, to);
 }
 /* The ids of a row that lie within their tables, as nearly all do. 0: not all, or not i32. */
 static int neo__row_ids_inside(const neo_schema *schema, const neo__block *block, int64_t i,
@@ -4487,16 +4574,12 @@ static int neo__row_ids_inside(const neo_schema *schema, const neo__block *block
     const char *p = neo__block_row(block, NEO__PLANE_IDS, i);
     int good = plane->dtype == NEO_I32;
     if (!good) return 0;
-    if (!schema->multi && !own) {
-        if (plane->is_unsigned)
-            return neo__take_ids(p, schema->feature_count, 1, schema->rows, 1, to);
-        return neo__take_ids(p, schema->feature_count, 0, schema->rows, 1, to);
-    }
+    if (!schema->multi && !own)
+        return neo__take_ids(schema, p, schema->feature_count, plane->is_unsigned, 0, 1, to);
     for (int32_t t = 0; t < schema->feature_count && good; t++) {
         const int64_t count = schema->hot[t];
         if (own) p = neo__block_row(block, NEO__PLANE_IDS + t, i);
-        if (plane->is_unsigned) good = neo__take_ids(p, count, 1, &schema->rows[t], 0, to);
-        else good = neo__take_ids(p, count, 0, &schema->rows[t], 0, to);
+        good = neo__take_ids(schema, p, count, plane->is_unsigned, t, 0, to);
         p += 4 * count;
         to += count;
     }
@@ -4607,6 +4690,7 @@ static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
 /* Names, and sizes as asked for: by feature, the same for all, or (0) as they were found. */
 static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_t rows,
                                     const int64_t *rows_per_feature) {
+    NEO__TRY(neo__schema_moduli(schema));
     for (int32_t f = 0; f < schema->feature_count; f++) {
         NEO__TRY(neo__schema_name(schema, f, name, f));
         if (rows_per_feature) schema->rows[f] = rows_per_feature[f];
@@ -4614,6 +4698,7 @@ static neo_status neo__schema_sizes(neo_schema *schema, const char *name, int64_
         NEO__CHECK(schema->rows[f] >= 1, NEO_ERR_ARG,
                    "%s: feature %d has %" PRId64 " rows, fewer than 1", schema->arena.function, f,
                    schema->rows[f]);
+        neo__schema_modulus(schema, f, schema->rows[f]);
     }
     neo__schema_end(schema);
     return NEO_OK;

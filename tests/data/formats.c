@@ -473,6 +473,60 @@ static void binary_batches(void) {
     neo_schema_destroy(whole);
     neo_schema_destroy(text);
 }
+/* Ids of all of 32 bits in tables of all sizes, by their remainders or refused, with vector
+   instructions and without. */
+static void binary_ids(void) {
+    enum { T = 13, N = 75 };
+    static const int64_t rows[T] = {1,          2,          3,        7,         1000,
+                                    1 << 20,    0x7FFFFFFF, 999983,   1ll << 32, 1ll << 33,
+                                    0xFFFFFFFF, 0x80000001, 123456789};
+    const char *path = tmp_path("ids.bin");
+    uint32_t record[N][2 + T];
+    for (int i = 0; i < N; i++) {
+        record[i][0] = record[i][1] = (uint32_t)i % 2;
+        for (int t = 0; t < T; t++) {
+            const uint32_t edge[4] = {0, (uint32_t)(rows[t] - 1), (uint32_t)rows[t], 0xFFFFFFFF};
+            record[i][2 + t] = i % 3 ? test_random() << 1 | (uint32_t)(i & 1) : edge[i / 3 % 4];
+            if (i % 2) record[i][2 + t] %= (uint32_t)(rows[t] < 1ll << 32 ? rows[t] : 0xFFFFFFFF);
+        }
+    }
+    write_bytes(path, record, sizeof record);
+    for (int i = 0; i < 4; i++) {
+        neo_ctx *own = test_ctx(1, i % 2 ? NEO_ISA_BEST : NEO_ISA_SCALAR, 1);
+        neo_binary_desc desc;
+        neo_schema *s = NULL;
+        neo_reader *r = NULL;
+        neo_batch b;
+        memset(&desc, 0, sizeof desc);
+        desc.dense_count = 1;
+        desc.feature_count = T;
+        desc.rows_per_feature = rows;
+        desc.modulo = i / 2;
+        REQUIRE_OK(neo_schema_binary(own, &desc, &s));
+        neo_reader_desc d = reader_desc(s, &path, 1, 34);
+        d.skip_bad_lines = 1;
+        REQUIRE_OK(neo_reader_open(own, &d, &r));
+        int64_t left = 0, n = 0;
+        for (int k = 0; k < N; k++) {
+            int good = 1;
+            for (int t = 0; t < T; t++) good &= desc.modulo || (int64_t)record[k][2 + t] < rows[t];
+            if (!good) continue;
+            if (left == 0) {
+                REQUIRE_OK(neo_reader_next(r, &b));
+                left = b.size;
+            }
+            for (int t = 0; t < T; t++)
+                CHECK_INT(((const int64_t *)b.sparse.ids)[t * b.size + b.size - left],
+                          (int64_t)record[k][2 + t] % rows[t]);
+            left--, n++;
+        }
+        CHECK(left == 0 && neo_reader_next(r, &b) == NEO_END);
+        CHECK(desc.modulo ? n == N : n >= N / 2 && n < N);
+        neo_reader_close(r);
+        neo_schema_destroy(s);
+        neo_ctx_destroy(own);
+    }
+}
 static void binary_refused(void) {
     const char *path = tmp_path("bad.bin");
     static char bytes[100000];
@@ -739,6 +793,7 @@ int main(void) {
     RUN(svm_refused);
     RUN(svm_shapes);
     RUN(binary_batches);
+    RUN(binary_ids);
     RUN(binary_refused);
     RUN(npz_batches);
     RUN(npz_refused);
