@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 20650 0 1 17 ;;
     neo_state.h) echo 3920 0 0 0 ;;
     neo_data.h) echo 7241 0 0 0 ;;
-    neo_serve.h) echo 2036 0 0 0 ;;
+    neo_serve.h) echo 2045 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 4669 0 0 1 ;;
     neo_fsdp.h) echo 5970 0 0 0 ;;

@@ -27,8 +27,8 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("{\"a\": 3, \"b\": \"x\", \"c\": [\"u:0.5\", \"v\"], \"d\": -1e3, \"d2\": null}"),
     FUZZ_TEXT("3,x,u:0.5|v,-1e3,w,1\n"),
     FUZZ_TEXT("{\"I1\": 5, \"I13\": \"-2\", \"C1\": \"68fd1e64\", \"C26\": null}"),
-    FUZZ_TEXT("1\t1\t\t3\t\t\t\t\t\t\t\t\t\t\t68fd1e64\t80e26c9b\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t"
-              "\t\t\t\t\ta\n"),
+    FUZZ_TEXT("1\t1\t\t3\t\t\t\t\t\t\t\t\t\t\t68fd1e64\t80e26c9b\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t"
+              "\t\t\t\t\t\t\ta\n"),
     FUZZ_TEXT("{\"field_0\": {\"3\": 0.5, \"4\": -1}, \"field_1\": [5, 0]}"),
     FUZZ_TEXT("1 0:3:0.5 1:5:1 # more\n"),
     FUZZ_TEXT("{\"dense_0\": 7, \"dense_1\": -5, \"cat_0\": 12, \"cat_1\": [1, 2, 3]}"),

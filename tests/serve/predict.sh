@@ -87,7 +87,8 @@ predicts columns
 predicts columns --batch 1 --threads 2
 awk 'BEGIN { srand(4); print "buys,a,b,likes"; for (i = 0; i < 1500; i++) printf "%d,%.3g,%d,%s\n",
     rand() < 0.3, rand() * 9, rand() * 12, rand() < 0.2 ? "" : rand() < 0.5 }' >"$W/tasks.csv"
-printf 'header\nbuys label weight=2\na dense\nb category hash rows=12\nlikes label\n' >"$W/tasks.columns"
+printf 'header\nbuys label weight=2\na dense\nb category hash rows=12\nlikes label\n' \
+    >"$W/tasks.columns"
 train tasks "$W/tasks.csv" --format delimited --columns "$W/tasks.columns" --dim 8
 sed -i 1d "$W/tasks.lines"
 predicts tasks
