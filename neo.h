@@ -638,6 +638,7 @@ typedef struct neo_exact {
     int64_t terms;                 /* added since the words were last normalised */
     int64_t nan, pos_inf, neg_inf; /* how many of each were added: they are not in the words */
 } neo_exact;
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_exact_zero(neo_exact *sum);
 NEO_API void neo_exact_add(neo_exact *sum, float x);
 /* neo_exact_merge: sum += other. Adding words and counts as integers does the same as long as
@@ -648,6 +649,7 @@ NEO_API void neo_exact_normalize(neo_exact *sum);
 /* neo_exact_value: the sum rounded once to double, ties to even (NaN and infinities as IEEE sums
    would give; a zero sum is +0). */
 NEO_API double neo_exact_value(const neo_exact *sum);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>gemm
@@ -6243,6 +6245,7 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
    ------------------------------------------------------------------------ */
 #define NEO__EXACT_TERMS ((int64_t)1 << 30)
 
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
 
 NEO_API void neo_exact_normalize(neo_exact *sum) { neo__exact_carry(sum); }
@@ -6275,6 +6278,7 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 NEO_API double neo_exact_value(const neo_exact *sum) {
     return neo__f64_bits(neo__exact_round(*sum));
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-gemm
 
@@ -8293,6 +8297,7 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
+#if !defined(NEO_INFERENCE)
 /* y of NEO__BLEND_DROP, of whose elements the first has the random number `first`. */
 static void neo__blend_drop(const neo_ctx *ctx, const neo__blend_call *call, uint64_t first,
                             const float *x, float *y, int64_t count) {
@@ -8302,6 +8307,7 @@ static void neo__blend_drop(const neo_ctx *ctx, const neo__blend_call *call, uin
     for (int64_t i = 0; i < count; i++)
         y[i] = uniform[skip + i] >= call->least ? x[i] * call->factor : 0.0f;
 }
+#endif
 /* At most NEO__BLOCK elements of a row from column `at` on. */
 static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, int64_t row,
                              int64_t at, int64_t count) {
@@ -8342,11 +8348,13 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, in
         neo__decode_float(ctx, call->dtype, narrow, from, count);
         break;
     case NEO__BLEND_DROP:
+#if !defined(NEO_INFERENCE)
         if (to == wide_x) neo__decode_float(ctx, call->x_dtype, x, to, count);
         if (call->y_dtype != NEO_F32) from = wide_y;
         neo__blend_drop(ctx, call, call->first + (uint64_t)(row * call->cols + at), to, from,
                         count);
         if (from == wide_y) neo__encode_float(ctx, call->y_dtype, from, y, NULL, count);
+#endif
         break;
     }
 }
