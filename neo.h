@@ -638,6 +638,7 @@ typedef struct neo_exact {
     int64_t terms;                 /* added since the words were last normalised */
     int64_t nan, pos_inf, neg_inf; /* how many of each were added: they are not in the words */
 } neo_exact;
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_exact_zero(neo_exact *sum);
 NEO_API void neo_exact_add(neo_exact *sum, float x);
 /* neo_exact_merge: sum += other. Adding words and counts as integers does the same as long as
@@ -648,6 +649,7 @@ NEO_API void neo_exact_normalize(neo_exact *sum);
 /* neo_exact_value: the sum rounded once to double, ties to even (NaN and infinities as IEEE sums
    would give; a zero sum is +0). */
 NEO_API double neo_exact_value(const neo_exact *sum);
+#endif
 
 /* ---------------------------------------------------------------------------
    >>gemm
@@ -799,6 +801,8 @@ typedef struct neo_mlp_desc {
                                   of layers' outputs and a copy of the weights are rounded to bf16,
                                   and activations kept so; x, y, dy, dx and the parameters stay f32.
                                   Part of the numeric definition: neo_state_define it */
+    float dropout;             /* of the outputs of all layers but the last, once neo_mlp_drop says
+                                  which: the share p of neo_dropout, in [0, 1); definition, too */
 } neo_mlp_desc;
 
 /* neo_mlp_create: add the layers' parameters to params and reserve activations for max_batch rows.
@@ -813,9 +817,13 @@ NEO_API size_t neo_mlp_workspace_bytes(const neo_mlp_desc *desc);
    neo_mlp_backward: the gradients of all parameters that are not frozen, and dx unless it is none.
    dy is not changed.
    Shapes   x [B][in], y [B][out], dy [B][out], dx [B][in]; B <= max_batch; f32, last stride 1.
-   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward. */
+   Errors   NEO_ERR_CAPACITY: B > max_batch. NEO_ERR_STATE: backward without its forward.
+   neo_mlp_drop: what forwards from now on drop, where desc.dropout is not 0: behind layer i as
+   neo_dropout(ctx, "<name>.<2i>", step, first_row, ...), y rounded to dtype. step below 0, as at
+   first: nothing is dropped (evaluation). A backward drops as its forward did. */
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y);
 #if !defined(NEO_INFERENCE)
+NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row);
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx);
 #endif
@@ -877,8 +885,8 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
                         (first_row + i) n + j) < p.
    name: of the layer. first_row: the number of x's first row in the batch over all ranks, so that
    what is dropped depends neither on ranks nor on leaves. After training leave the call out.
-   Shapes   as of neo_round; of another shape than a matrix, x is one row.
-   Numerics the product of x and 1/(1 - p), in f32; a dropped NaN is 0.
+   Shapes   as of neo_round, x and y of any floats; of another shape than a matrix, x is one row.
+   Numerics the product of x and 1/(1 - p), in f32, rounded to y's dtype; a dropped NaN is 0.
    Errors   NEO_ERR_ARG: p is not in [0, 1), step or first_row is negative. NEO_ERR_SHAPE.
    Source   Srivastava et al., Dropout, JMLR 2014; scaled as torch.nn.Dropout. */
 #if !defined(NEO_INFERENCE)
@@ -1083,17 +1091,17 @@ typedef struct neo_loss_desc {
     int64_t batch;     /* samples of the whole batch, of all ranks and micro-batches; 0: the rows
                           given (wrong where they are a part of it; an error, if a gradient is
                           wanted, where the context is of a neo_fsdp over several ranks) */
-    neo_tensor weight; /* [B] f32 or none */
+    neo_tensor weight; /* [B] f32, of several labels [B][L], or none */
     neo_exact *sum;    /* the weighted sample losses are also added here; or NULL */
     float scale;       /* gradients, not losses, are multiplied by this (loss scaling); 0: 1 */
 } neo_loss_desc;
 
 /* neo_bce_with_logits: binary cross entropy of sigmoid(logit). neo_bce: of probabilities, their
-   logarithms clamped at -100, as torch. neo_mse: mean of squared differences over all elements.
-   neo_cross_entropy: softmax cross entropy; label [B] i64 class numbers; as torch's default (mean
-   over samples). For sequences a sample is a position: logit [B T][C], and desc->batch counts
-   positions. desc may be NULL.
-   Shapes   bce: logit, label, dlogit [B] or [B][1]; mse: pred, target, dpred alike, [B] or [B][n];
+   logarithms clamped at -100, as torch; the losses of several labels of a sample add. neo_mse:
+   mean of squared differences over all elements. neo_cross_entropy: softmax cross entropy; label
+   [B] i64 class numbers; as torch's default (mean over samples). For sequences a sample is a
+   position: logit [B T][C], and desc->batch counts positions. desc may be NULL.
+   Shapes   bce: logit, label, dlogit [B] or [B][L]; mse: pred, target, dpred alike, [B] or [B][n];
             cross entropy: logit, dlogit [B][C]. f32, contiguous; the gradient may be none, or the
             input itself.
    loss     the sum over these rows divided by the batch; may be NULL. An empty batch gives 0.
@@ -1730,7 +1738,7 @@ typedef struct neo_metrics neo_metrics;
 typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
     int64_t window;   /* samples of the window (13 bytes each at most); 0: no window */
-    int weighted;     /* 1: samples have weights (16 bytes each in all); without a window */
+    int weighted;     /* 1: samples have weights (16 bytes each in all, 25 of the window) */
 } neo_metrics_desc;
 typedef struct neo_metric_values {
     int64_t count;
@@ -1767,6 +1775,10 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
                                                neo_tensor label, neo_tensor weight);
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values);
 NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *values);
+/* neo_metrics_tensor: part `index` of all that was counted, in host memory, contiguous, and its
+   name; none beyond the last. Metrics of the same desc that are given these numbers, as by a
+   checkpoint (neo_state_add_metrics), go on as if they had counted them. */
+NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const char **name);
 /* neo_auc: of count scores and labels (>= 0.5 is positive), ties grouped. scratch:
    neo_auc_scratch_bytes(count) bytes, 4-byte aligned. NaN when a score is NaN, all labels are
    alike or count is not in 1 .. 2^32. */
@@ -4369,7 +4381,7 @@ NEO_API int neo_isa_available(neo_isa isa) {
     case NEO_ISA_SCALAR: return 1;
 #if defined(NEO__X86)
     case NEO_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* all have F16C */
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* and F16C, BMI */
     case NEO_ISA_AVX512:
         return neo_isa_available(NEO_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -4869,6 +4881,11 @@ static int64_t neo__file_size(const neo__file *f) {
     if (GetFileType(f->handle) != FILE_TYPE_DISK || !GetFileSizeEx(f->handle, &size)) return -1;
     return (int64_t)size.QuadPart;
 }
+NEO__UNUSED static int64_t neo__file_changed(const neo__file *f) {
+    FILETIME t;
+    if (!GetFileTime(f->handle, NULL, NULL, &t)) return 0;
+    return (int64_t)((uint64_t)t.dwHighDateTime << 32 | t.dwLowDateTime);
+}
 NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
     return FlushFileBuffers(f->handle) ? NEO_OK : neo__file_fail(f->path, "flush to disk");
 }
@@ -5050,6 +5067,16 @@ static int64_t neo__file_size(const neo__file *f) {
     struct stat info;
     if (fstat(f->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
     return (int64_t)info.st_size;
+}
+/* neo__file_changed: a number for the time of its last change, as fine as the system tells it. */
+NEO__UNUSED static int64_t neo__file_changed(const neo__file *f) {
+    struct stat info;
+    if (fstat(f->fd, &info) != 0) return 0;
+#if defined(__linux__)
+    return (int64_t)info.st_mtim.tv_sec * 1000000000 + (int64_t)info.st_mtim.tv_nsec;
+#else
+    return (int64_t)info.st_mtime * 1000000000;
+#endif
 }
 /* fsync, which on macOS ends at the disk's own cache: F_FULLFSYNC, where there is one, does not. */
 NEO__UNUSED static int neo__fd_sync(int fd) {
@@ -6218,6 +6245,7 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
    ------------------------------------------------------------------------ */
 #define NEO__EXACT_TERMS ((int64_t)1 << 30)
 
+#if !defined(NEO_INFERENCE)
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
 
 NEO_API void neo_exact_normalize(neo_exact *sum) { neo__exact_carry(sum); }
@@ -6250,6 +6278,7 @@ NEO_API void neo_exact_merge(neo_exact *sum, const neo_exact *other) {
 NEO_API double neo_exact_value(const neo_exact *sum) {
     return neo__f64_bits(neo__exact_round(*sum));
 }
+#endif
 /* ---------------------------------------------------------------------------
    >>impl-gemm
 
@@ -7478,9 +7507,9 @@ static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_c
    >>impl-mlp
 
    Besides the record, one block of the device's memory: the hidden layers' outputs y (and z, where
-   the activation's derivative is a function of z), then two buffers that the gradients of layers
-   take in turn. In bf16 all of them are, and copies of the weights and of x, made in each forward,
-   follow.
+   the activation's derivative is a function of z; with dropout also what is left of y), then two
+   buffers that the gradients of layers take in turn. In bf16 all of them are, and copies of the
+   weights and of x, made in each forward, follow.
    ------------------------------------------------------------------------ */
 struct neo_mlp {
     neo_ctx *ctx;
@@ -7492,6 +7521,10 @@ struct neo_mlp {
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
+    void *left[NEO_MAX_LAYERS];         /* y after dropout; NULL: there is none */
+    uint64_t drop_name[NEO_MAX_LAYERS]; /* hashed */
+    int64_t drop_step, drop_row;        /* of forwards to come */
+    int64_t done_step, done_row;        /* of the last forward */
     void *dz[2];
     void *narrow[NEO_MAX_LAYERS + 1]; /* of bf16: the weights, then x */
     neo_tensor in, out; /* of the last forward */
@@ -7514,6 +7547,8 @@ static neo_status neo__mlp_check(const neo_mlp_desc *desc, const char *fn) {
                neo_dtype_name(desc->dtype));
     NEO__CHECK((int)desc->init >= 0 && desc->init <= NEO_MLP_INIT_ZERO, NEO_ERR_ARG,
                "%s: %s: unknown initialiser %d", fn, desc->name, (int)desc->init);
+    NEO__CHECK(desc->dropout >= 0.0f && desc->dropout < 1.0f, NEO_ERR_ARG,
+               "%s: %s: dropout is %g, not in [0, 1)", fn, desc->name, (double)desc->dropout);
     for (int i = 0; i < desc->width_count; i++)
         NEO__CHECK(desc->widths[i] > 0, NEO_ERR_ARG, "%s: %s: widths[%d] is %" PRId64, fn,
                    desc->name, i, desc->widths[i]);
@@ -7574,6 +7609,8 @@ static size_t neo__mlp_layout(neo_mlp *mlp, const neo_mlp_desc *desc, char *bloc
                          last ? 0 : desc->widths[i + 1]);
         neo__layer_carve(&carve, &mlp->z[i], desc->dtype, desc->max_batch,
                          keeps_z ? desc->widths[i + 1] : 0);
+        neo__layer_carve(&carve, &mlp->left[i], desc->dtype, desc->max_batch,
+                         last || desc->dropout == 0.0f ? 0 : desc->widths[i + 1]);
     }
     neo__layer_carve(&carve, &mlp->dz[0], desc->dtype, desc->max_batch, widest);
     neo__layer_carve(&carve, &mlp->dz[1], desc->dtype, desc->max_batch,
@@ -7611,6 +7648,8 @@ static neo_status neo__mlp_add_params(neo_mlp *mlp, neo_params *params, const ne
             weight.a = -weight.b;
             bias = weight;
         }
+        snprintf(name, name_bytes, "%s.%d", desc->name, 2 * i);
+        mlp->drop_name[i] = neo_hash(name);
         snprintf(name, name_bytes, "%s.%d.weight", desc->name, 2 * i);
         NEO__TRY(neo_params_add(params, name, 2, shape, weight, &mlp->weight[i]));
         snprintf(name, name_bytes, "%s.%d.bias", desc->name, 2 * i);
@@ -7645,6 +7684,7 @@ NEO_API neo_status neo_mlp_create(neo_ctx *ctx, neo_params *params, const neo_ml
     mlp->desc = *desc;
     mlp->desc.name = NULL;
     mlp->layers = desc->width_count - 1;
+    mlp->drop_step = mlp->done_step = -1;
     const int before = neo_params_count(params);
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__mlp_add_params(mlp, params, desc, name, sizeof name);
@@ -7690,6 +7730,20 @@ static neo_tensor neo__mlp_operand(const neo_mlp *mlp, int layer, neo_tensor t) 
     return neo__mlp_rows(mlp, mlp->narrow[layer], t.shape[0], t.shape[1]);
 }
 
+#if !defined(NEO_INFERENCE)
+NEO_API void neo_mlp_drop(neo_mlp *mlp, int64_t step, int64_t first_row) {
+    mlp->drop_step = mlp->desc.dropout > 0.0f && first_row >= 0 ? step : -1;
+    mlp->drop_row = first_row;
+}
+static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
+                               int64_t first_row, float p, neo_tensor x, neo_tensor y);
+/* What the last forward dropped behind layer i, from x into y. */
+static neo_status neo__mlp_dropout(const neo_mlp *mlp, const char *fn, int i, neo_tensor x,
+                                   neo_tensor y) {
+    return neo__dropout(mlp->ctx, fn, mlp->drop_name[i], mlp->done_step, mlp->done_row,
+                        mlp->desc.dropout, x, y);
+}
+#endif
 NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     static const char *const fn = "neo_mlp_forward";
     const int64_t batch = x.shape[0];
@@ -7702,6 +7756,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
+    mlp->done_step = mlp->drop_step, mlp->done_row = mlp->drop_row;
     if (narrow) NEO__TRY(neo__convert_for(ctx, fn, x, first));
     for (int i = 0; i < mlp->layers; i++) {
         const int last = i == mlp->layers - 1;
@@ -7715,6 +7770,11 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
                               z.data ? out : none, none);
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
         in = out;
+#if !defined(NEO_INFERENCE)
+        if (last || mlp->done_step < 0) continue;
+        in = neo__mlp_rows(mlp, mlp->left[i], batch, widths[i + 1]);
+        NEO__TRY(neo__mlp_dropout(mlp, fn, i, out, in));
+#endif
     }
     mlp->in = first;
     mlp->out = y;
@@ -7760,7 +7820,9 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         NEO__TRY(neo__mlp_last_dz(mlp, dy, dz));
     }
     for (int i = layers - 1; i >= 0; i--) {
-        neo_tensor in = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
+        const int drops = i > 0 && mlp->done_step >= 0;
+        neo_tensor y = i == 0 ? mlp->in : neo__mlp_rows(mlp, mlp->y[i - 1], batch, widths[i]);
+        neo_tensor in = drops ? neo__mlp_rows(mlp, mlp->left[i - 1], batch, widths[i]) : y;
         neo_tensor weight = neo__mlp_operand(mlp, i, mlp->weight[i]->value), below = dx;
         if (!mlp->weight[i]->frozen)
             NEO__TRY(neo__linear_grads(ctx, fn, &held, in, dz, mlp->weight[i]->grad,
@@ -7769,9 +7831,10 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
         if (i > 0) below = neo__mlp_rows(mlp, mlp->dz[turn++ & 1], batch, widths[i]);
         neo__gemm_call call = neo__gemm_call_make(dz, 0, weight, 0, below);
         if (i > 0)
-            neo__gemm_call_finish(&call, mlp->desc.act, 1, in,
+            neo__gemm_call_finish(&call, mlp->desc.act, 1, y,
                                   neo__mlp_rows(mlp, mlp->z[i - 1], batch, widths[i]));
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
+        if (drops) NEO__TRY(neo__mlp_dropout(mlp, fn, i - 1, below, below));
         dz = below;
     }
     return NEO_OK;
@@ -8054,7 +8117,8 @@ static int neo__blend_makes_y(neo__blend_kind kind) {
 }
 static neo_status neo__blend_begin(neo__blend_call *call, neo_ctx *ctx, const char *fn,
                                    neo__blend_kind kind, neo_tensor x, neo_tensor y) {
-    const int any_float = kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL;
+    const int any_float =
+        kind == NEO__BLEND_ADD || kind == NEO__BLEND_MUL || kind == NEO__BLEND_DROP;
     neo_tensor like_x = x, like_y = y;
     memset(call, 0, sizeof *call);
     NEO__TRY(neo__check_ctx(fn, ctx));
@@ -8166,20 +8230,24 @@ NEO_API neo_status neo_round(neo_ctx *ctx, neo_dtype dtype, neo_tensor x, neo_te
     return neo__blend(ctx, "neo_round", &call);
 }
 #if !defined(NEO_INFERENCE)
-NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
-                               float p, neo_tensor x, neo_tensor y) {
-    static const char *const fn = "neo_dropout";
+/* name: hashed. */
+static neo_status neo__dropout(neo_ctx *ctx, const char *fn, uint64_t name, int64_t step,
+                               int64_t first_row, float p, neo_tensor x, neo_tensor y) {
     neo__blend_call call;
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(p >= 0.0f && p < 1.0f, NEO_ERR_ARG, "%s: p is %g, not in [0, 1)", fn, (double)p);
     NEO__CHECK(step >= 0 && first_row >= 0, NEO_ERR_ARG,
                "%s: step %" PRId64 " or first_row %" PRId64 " is negative", fn, step, first_row);
     NEO__TRY(neo__blend_begin(&call, ctx, fn, NEO__BLEND_DROP, x, y));
-    call.key = neo__random_key_make(ctx->seed, neo_hash(name), step, NEO_STREAM_DROPOUT);
+    call.key = neo__random_key_make(ctx->seed, name, step, NEO_STREAM_DROPOUT);
     call.first = (uint64_t)first_row * (uint64_t)call.cols;
     call.least = p;
     call.factor = 1.0f / (1.0f - p);
     return neo__blend(ctx, fn, &call);
+}
+NEO_API neo_status neo_dropout(neo_ctx *ctx, const char *name, int64_t step, int64_t first_row,
+                               float p, neo_tensor x, neo_tensor y) {
+    return neo__dropout(ctx, "neo_dropout", neo_hash(name), step, first_row, p, x, y);
 }
 #endif
 NEO__HOT_BEGIN
@@ -8229,6 +8297,7 @@ static neo_status neo__cpu_activation(neo_device *d, const neo__activation_call 
 NEO__INLINE void *neo__element(const void *base, int64_t at, neo_dtype dtype) {
     return (char *)(uintptr_t)base + (size_t)at * neo_dtype_size(dtype);
 }
+#if !defined(NEO_INFERENCE)
 /* y of NEO__BLEND_DROP, of whose elements the first has the random number `first`. */
 static void neo__blend_drop(const neo_ctx *ctx, const neo__blend_call *call, uint64_t first,
                             const float *x, float *y, int64_t count) {
@@ -8238,6 +8307,7 @@ static void neo__blend_drop(const neo_ctx *ctx, const neo__blend_call *call, uin
     for (int64_t i = 0; i < count; i++)
         y[i] = uniform[skip + i] >= call->least ? x[i] * call->factor : 0.0f;
 }
+#endif
 /* At most NEO__BLOCK elements of a row from column `at` on. */
 static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, int64_t row,
                              int64_t at, int64_t count) {
@@ -8278,8 +8348,13 @@ static void neo__blend_block(const neo_ctx *ctx, const neo__blend_call *call, in
         neo__decode_float(ctx, call->dtype, narrow, from, count);
         break;
     case NEO__BLEND_DROP:
+#if !defined(NEO_INFERENCE)
+        if (to == wide_x) neo__decode_float(ctx, call->x_dtype, x, to, count);
+        if (call->y_dtype != NEO_F32) from = wide_y;
         neo__blend_drop(ctx, call, call->first + (uint64_t)(row * call->cols + at), to, from,
                         count);
+        if (from == wide_y) neo__encode_float(ctx, call->y_dtype, from, y, NULL, count);
+#endif
         break;
     }
 }
@@ -9608,14 +9683,15 @@ static void neo__exact_finish(neo_ctx *ctx, int index, neo_exact *sum) {
 }
 
 NEO__HOT_END
-/* A tensor of `rows` f32, [B] or [B][1]. */
-static neo_status neo__check_column(const neo_ctx *ctx, const char *function, const char *name,
-                                    neo_tensor t, int64_t rows) {
+/* A tensor of `rows` times `columns` f32, of one column [B] or [B][1]. */
+static neo_status neo__check_columns(const neo_ctx *ctx, const char *function, const char *name,
+                                     neo_tensor t, int64_t rows, int64_t columns) {
     if (!t.data && t.absent && rows > 0) return neo__no_data(function, name, t, NEO_ERR_SHAPE);
     NEO__CHECK((t.data || rows == 0) && t.dtype == NEO_F32 &&
-                   (t.ndim == 1 || (t.ndim == 2 && t.shape[1] == 1)) && neo_tensor_is_contiguous(t),
-               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor [B] or [B][1]", function,
-               name);
+                   ((t.ndim == 1 && columns == 1) || (t.ndim == 2 && t.shape[1] == columns)) &&
+                   neo_tensor_is_contiguous(t),
+               NEO_ERR_SHAPE, "%s: %s is not a contiguous f32 tensor %s[B][%" PRId64 "]", function,
+               name, columns == 1 ? "[B] or " : "", columns);
     NEO__CHECK(rows >= 0, NEO_ERR_SHAPE, "%s: %s has a negative extent", function, name);
     NEO__CHECK(t.shape[0] == rows, NEO_ERR_SHAPE,
                "%s: %s has %" PRId64 " samples, the first tensor %" PRId64, function, name,
@@ -9628,7 +9704,7 @@ typedef struct neo__loss {
     neo_ctx *ctx;
     const char *fn, *names[2]; /* of x and its labels */
     neo__loss_call call;
-    int64_t batch;
+    int64_t batch, labels; /* labels: of a sample; each is a row of the call */
     double scale;
     neo_exact *sum; /* or NULL */
     double *loss;   /* or NULL */
@@ -9646,7 +9722,8 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
     }
     if (loss->call.kind != NEO__LOSS_CROSS_ENTROPY)
         return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]",
-                        loss->fn, loss->names[is_x ? 0 : 1], found.bad[is_x], found.value);
+                        loss->fn, loss->names[is_x ? 0 : 1],
+                        found.bad[is_x] / (uint64_t)loss->labels, found.value);
     int64_t label = 0; /* all of its digits */
     NEO__TRY(neo__data_read(loss->ctx, &label, loss->call.label + found.bad[0],
                             neo__ctx_place(loss->ctx), sizeof label));
@@ -9666,6 +9743,7 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
     call->dx = neo__f32(dx);
     l->ctx = ctx;
     l->fn = fn;
+    l->labels = kind == NEO__LOSS_BCE || kind == NEO__LOSS_BCE_LOGITS ? call->width : 1;
     l->scale = 1.0;
     l->loss = loss;
     NEO__CHECK(ctx->sharing == 0 || !neo__given(dx) || (desc && desc->batch != 0), NEO_ERR_ARG,
@@ -9682,7 +9760,7 @@ static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, ne
                "%s: batch is %" PRId64 ", less than the %" PRId64 " rows given", fn, l->batch,
                call->rows);
     if (neo__given(desc->weight))
-        NEO__TRY(neo__check_column(ctx, fn, "weight", desc->weight, call->rows));
+        NEO__TRY(neo__check_columns(ctx, fn, "weight", desc->weight, call->rows, l->labels));
     call->weight = neo__f32(desc->weight);
     return NEO_OK;
 }
@@ -9708,10 +9786,14 @@ static neo_status neo__bce(neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                            neo_tensor label, neo_tensor dx, double *loss) {
     neo__loss l;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__TRY(neo__check_column(ctx, fn, names[0], x, x.shape[0]));
-    NEO__TRY(neo__check_column(ctx, fn, names[1], label, x.shape[0]));
-    if (neo__given(dx)) NEO__TRY(neo__check_column(ctx, fn, names[2], dx, x.shape[0]));
+    const int64_t samples = x.shape[0];
+    const int64_t labels = x.ndim == 2 && label.ndim == 2 ? NEO__MAX(label.shape[1], 1) : 1;
+    NEO__TRY(neo__check_columns(ctx, fn, names[0], x, samples, labels));
+    NEO__TRY(neo__check_columns(ctx, fn, names[1], label, samples, labels));
+    if (neo__given(dx)) NEO__TRY(neo__check_columns(ctx, fn, names[2], dx, samples, labels));
     NEO__TRY(neo__loss_begin(&l, ctx, fn, kind, desc, x, dx, loss));
+    l.call.rows *= labels;
+    l.call.width = 1;
     l.names[0] = names[0], l.names[1] = names[1];
     l.call.y = neo__f32(label);
     return neo__loss_run(&l);
@@ -11835,8 +11917,9 @@ static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, con
                    NEO_ERR_ARG, "%s: tables %d and %d are both named '%s'", fn, i, t, table->name);
     const char *name = table->name;
     NEO__CHECK(table->rows > 0 && table->dim > 0, NEO_ERR_ARG,
-               "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0", fn, name,
-               table->rows, table->dim);
+               "%s: table '%s': rows %" PRId64 " and dim %" PRId64 " must be above 0%s", fn, name,
+               table->rows, table->dim,
+               table->rows ? "" : " (a feature has no rows while its schema is not fitted)");
     NEO__CHECK(neo__size_mul(neo__size_mul((size_t)table->rows, (size_t)table->dim),
                              sizeof(float)) < SIZE_MAX / 4,
                NEO_ERR_ARG,
@@ -12753,9 +12836,13 @@ NEO__INLINE int neo__bag_digit_bits(int row_bits) {
     return passes ? (row_bits + passes - 1) / passes : 0;
 }
 /* Digits of n records that one thread sorts: wider if that saves a pass, but not so many of them
-   that adding up their counts costs as much. */
+   that adding up their counts costs as much; narrower in more passes where few records have many
+   counts. */
 static int neo__bag_whole_digit_bits(int row_bits, int64_t n) {
     int bits = neo__bag_digit_bits(row_bits);
+    const int more = neo__bag_passes(row_bits) + 1, narrow = (row_bits + more - 1) / more;
+    if (more * (2 * n + ((int64_t)1 << narrow)) < (more - 1) * (2 * n + ((int64_t)1 << bits)))
+        return narrow;
     for (int passes = neo__bag_passes(row_bits) - 1; passes > 0; passes--) {
         int wide = (row_bits + passes - 1) / passes;
         if (wide > NEO__BAG_DIGIT_BITS + 2 || passes << wide > NEO__BAG_COUNTS ||
@@ -12992,7 +13079,8 @@ static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t beg
     }
     update.step = bags->job.told.host_rules[ti].step;
     update.round = table->round_nearest ? NULL : &bags->job.told.host_rules[ti].round;
-    update.fetch_grads = !merge->pack || merge->bags * table->dim > NEO__BAG_NEAR_FLOATS;
+    update.fetch_grads = of_kept || bags->sizes.none ||
+                         merge->bags * merge->grad_stride > NEO__BAG_NEAR_FLOATS;
     update.scratch = bags->work.scratch + worker * bags->sizes.scratch;
     update.keep_at = bags->job.keep ? bags->kept.keep_at + merge->first + begin : NULL;
     update.keep_to = bags->job.kept.sums;
@@ -15100,11 +15188,12 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 #define NEO__METRICS_CAPACITY ((int64_t)1 << 32) /* twice the pairs stay below 2^63 */
 
-/* Sums over samples; the order of the samples does not matter. */
+/* Sums over samples; the order of the samples does not matter. All of it is words, as saved. */
 typedef struct neo__metric_sums {
     int64_t count, positive, correct;
+    int64_t positives, negatives;             /* samples in the AUC */
     neo_exact logloss, square, prediction[2]; /* predictions by label */
-    int weighted;                             /* then these stand for the counts: */
+    int64_t weighted;                         /* then these stand for the counts: */
     neo_exact weight[2], right;               /* of samples by label; of correct predictions */
 } neo__metric_sums;
 
@@ -15112,13 +15201,13 @@ struct neo_metrics {
     neo_ctx *ctx;
     neo__live live;
     int64_t capacity, window;
+    int weighted;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
     uint64_t *pairs, *pair_scratch; /* [capacity] in place of keys: key, then bits of the weight */
-    int64_t positives, negatives;
-    float *ring_logit;   /* [window]: the last samples */
-    uint8_t *ring_label; /* [window] */
-    uint32_t *scratch;   /* [the larger of capacity and 2 window] */
+    float *ring_logit, *ring_weight; /* [window]: the last samples; weights or NULL */
+    uint8_t *ring_label;             /* [window] */
+    uint32_t *scratch; /* [the larger of capacity and 2 window]; of weights pair_scratch is */
     size_t bytes;        /* of all, in one piece of memory */
 };
 
@@ -15180,6 +15269,9 @@ static double neo__auc_of_keys(uint32_t *pos, int64_t pos_count, uint32_t *neg, 
 
 /* ---- pairs of a key and, below it, the bits of a weight (at least 0). Sorting by both makes the
    sums independent of the order of samples ---- */
+NEO__INLINE uint64_t neo__sort_pair(float x, float weight) {
+    return (uint64_t)neo__sort_key(x) << 32 | neo__bits_f32(weight);
+}
 /* The weight of the pairs whose key is at least `key`, from the highest down to *at. */
 static double neo__pairs_down_to(const uint64_t *pairs, int64_t *at, uint64_t key) {
     double sum = 0.0;
@@ -15234,12 +15326,13 @@ NEO__HOT_END
 static neo_metrics *neo__metrics_layout(neo_metrics *m, neo__carve *carve) {
     neo_metrics *object;
     NEO__CARVE(carve, object, 1);
-    int64_t keys = m->lifetime.weighted ? 0 : m->capacity, pairs = m->capacity - keys;
+    int64_t keys = m->weighted ? 0 : m->capacity, pairs = m->capacity - keys;
     NEO__CARVE(carve, m->pairs, pairs);
-    NEO__CARVE(carve, m->pair_scratch, pairs);
+    NEO__CARVE(carve, m->pair_scratch, pairs ? NEO__MAX(pairs, 2 * m->window) : 0);
     NEO__CARVE(carve, m->keys, keys);
-    NEO__CARVE(carve, m->scratch, NEO__MAX(keys, 2 * m->window));
+    NEO__CARVE(carve, m->scratch, keys ? NEO__MAX(keys, 2 * m->window) : 0);
     NEO__CARVE(carve, m->ring_logit, m->window);
+    NEO__CARVE(carve, m->ring_weight, pairs ? m->window : 0);
     NEO__CARVE(carve, m->ring_label, m->window);
     return object;
 }
@@ -15252,13 +15345,12 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
                "neo_metrics_create: capacity is %" PRId64 ", not in 1 .. 2^32", desc->capacity);
     NEO__CHECK(desc->window >= 0 && desc->window <= NEO__METRICS_CAPACITY, NEO_ERR_ARG,
                "neo_metrics_create: window is %" PRId64 ", not in 0 .. 2^32", desc->window);
-    NEO__CHECK(!desc->weighted || desc->window == 0, NEO_ERR_UNSUPPORTED,
-               "neo_metrics_create: a window of weighted samples");
     NEO__ZERO(neo_metrics, counted);
     counted.ctx = ctx;
     counted.capacity = desc->capacity;
     counted.window = desc->window;
-    counted.lifetime.weighted = desc->weighted != 0;
+    counted.weighted = desc->weighted != 0;
+    counted.lifetime.weighted = counted.weighted;
     neo__carve carve = {NULL, 0};
     (void)neo__metrics_layout(&counted, &carve);
     counted.bytes = carve.at;
@@ -15278,10 +15370,35 @@ NEO_API void neo_metrics_destroy(neo_metrics *m) {
 }
 NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
-    int weighted = m->lifetime.weighted;
     memset(&m->lifetime, 0, sizeof m->lifetime);
-    m->lifetime.weighted = weighted;
-    m->positives = m->negatives = 0;
+    m->lifetime.weighted = m->weighted;
+}
+NEO_API neo_tensor neo_metrics_tensor(neo_metrics *m, int index, const char **name) {
+    static const char *const names[] = {"sums",         "keys",         "pairs",
+                                        "window.logit", "window.label", "window.weight"};
+    int64_t keys = m->weighted ? 0 : m->capacity, words = (int64_t)sizeof m->lifetime / 8;
+    const neo_tensor all[] = {neo_tensor_1d(&m->lifetime, NEO_I64, words),
+                              neo_tensor_1d(m->keys, NEO_I32, keys),
+                              neo_tensor_1d(m->pairs, NEO_I64, m->capacity - keys),
+                              neo_tensor_1d(m->ring_logit, NEO_F32, m->window),
+                              neo_tensor_1d(m->ring_label, NEO_U8, m->window),
+                              neo_tensor_1d(m->ring_weight, NEO_F32, keys ? 0 : m->window)};
+    for (int i = 0; i < 6; i++) {
+        if (all[i].shape[0] == 0 || index-- > 0) continue;
+        if (name) *name = names[i];
+        return all[i];
+    }
+    return neo_tensor_none();
+}
+/* The counts are those of such metrics: a checkpoint may have put others here. */
+static neo_status neo__metrics_whole(const neo_metrics *m, const char *fn) {
+    const neo__metric_sums *sums = &m->lifetime;
+    NEO__CHECK(sums->count >= 0 && sums->positives >= 0 && sums->negatives >= 0 &&
+                   sums->positives <= m->capacity && sums->negatives <= m->capacity &&
+                   sums->positives + sums->negatives <= NEO__MIN(m->capacity, sums->count) &&
+                   sums->weighted == m->weighted,
+               NEO_ERR_STATE, "%s: what was loaded into the metrics is of other ones", fn);
+    return NEO_OK;
 }
 NEO__HOT_BEGIN
 
@@ -15350,12 +15467,24 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     }
     sums->count += count;
 }
+/* Put samples into the window, which they enter at lifetime.count. */
+static void neo__metrics_ring(neo_metrics *metrics, const float *x, const float *y,
+                              const float *weight, int64_t count) {
+    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
+    for (int64_t i = 0; i < count && metrics->window; i++) {
+        metrics->ring_logit[slot] = x[i];
+        metrics->ring_label[slot] = y[i] > 0.0f;
+        if (weight) metrics->ring_weight[slot] = weight[i];
+        if (++slot == metrics->window) slot = 0;
+    }
+}
 NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
                                                neo_tensor label, neo_tensor weight) {
     const char *fn = "neo_metrics_update_weighted";
     NEO__CHECK_LIVE(metrics, fn, "metrics");
     const float *x = NULL, *y = NULL, *w = (const float *)weight.data;
-    NEO__CHECK(metrics->lifetime.weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__CHECK(metrics->weighted, NEO_ERR_STATE, "%s: metrics have no weights", fn);
+    NEO__TRY(neo__metrics_whole(metrics, fn));
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     int64_t count = logit.shape[0];
     NEO__CHECK(weight.ndim >= 1 && weight.dtype == NEO_F32 && weight.place == NEO_HOST &&
@@ -15366,37 +15495,33 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
         NEO__CHECK(w[i] >= 0.0f && w[i] - w[i] == 0.0f, NEO_ERR_RANGE,
                    "%s: weight of sample %" PRId64 " is %g", fn, i, (double)w[i]);
     neo__fp_state fp = neo__fp_enter();
+    neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t pair = (uint64_t)neo__sort_key(x[i]) << 32 | neo__bits_f32(w[i]);
-        if (metrics->positives + metrics->negatives == metrics->capacity) break;
-        if (y[i] > 0.0f) metrics->pairs[metrics->positives++] = pair;
-        else metrics->pairs[metrics->capacity - ++metrics->negatives] = pair;
+        if (sums->positives + sums->negatives == metrics->capacity) break;
+        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
+        metrics->pairs[to] = neo__sort_pair(x[i], w[i]);
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, w, count);
+    neo__metrics_ring(metrics, x, y, w, count);
+    neo__metric_sums_add(metrics->ctx, sums, x, y, w, count);
     neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, neo_tensor label) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_update", "metrics");
-    NEO__CHECK(!metrics->lifetime.weighted, NEO_ERR_STATE,
+    NEO__CHECK(!metrics->weighted, NEO_ERR_STATE,
                "neo_metrics_update: metrics were created for weights");
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_update"));
     const float *x = NULL, *y = NULL;
     NEO__TRY(neo__metrics_check(metrics->ctx, logit, label, &x, &y));
     neo__fp_state fp = neo__fp_enter();
-    int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
+    neo__metric_sums *sums = &metrics->lifetime;
     for (int64_t i = 0; i < logit.shape[0]; i++) {
-        if (metrics->positives + metrics->negatives < metrics->capacity) {
-            uint32_t key = neo__sort_key(x[i]);
-            if (y[i] > 0.0f) metrics->keys[metrics->positives++] = key;
-            else metrics->keys[metrics->capacity - ++metrics->negatives] = key;
-        }
-        if (metrics->window) {
-            metrics->ring_logit[slot] = x[i];
-            metrics->ring_label[slot] = y[i] > 0.0f;
-            if (++slot == metrics->window) slot = 0;
-        }
+        if (sums->positives + sums->negatives == metrics->capacity) break;
+        int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
+        metrics->keys[to] = neo__sort_key(x[i]);
     }
-    neo__metric_sums_add(metrics->ctx, &metrics->lifetime, x, y, NULL, logit.shape[0]);
+    neo__metrics_ring(metrics, x, y, NULL, logit.shape[0]);
+    neo__metric_sums_add(metrics->ctx, sums, x, y, NULL, logit.shape[0]);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15437,20 +15562,21 @@ static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int6
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values) {
     NEO__CHECK_LIVE(metrics, "neo_metrics_lifetime", "metrics");
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_lifetime"));
     double auc = neo__f64_bits(0x7FF8000000000000u);
     neo__fp_state fp = neo__fp_enter();
     values->pr_auc = auc;
-    if (metrics->lifetime.count > metrics->capacity) {
-    } else if (metrics->lifetime.weighted) {
-        auc = neo__auc_of_pairs(metrics->pairs, metrics->positives,
-                                metrics->pairs + metrics->capacity - metrics->negatives,
-                                metrics->negatives, metrics->pair_scratch, &values->pr_auc);
+    const neo__metric_sums *sums = &metrics->lifetime;
+    const int64_t negatives = metrics->capacity - sums->negatives; /* begin there */
+    if (sums->count > metrics->capacity) {
+    } else if (sums->weighted) {
+        auc = neo__auc_of_pairs(metrics->pairs, sums->positives, metrics->pairs + negatives,
+                                sums->negatives, metrics->pair_scratch, &values->pr_auc);
     } else {
-        auc = neo__auc_of_keys(metrics->keys, metrics->positives,
-                               metrics->keys + metrics->capacity - metrics->negatives,
-                               metrics->negatives, metrics->scratch, &values->pr_auc);
+        auc = neo__auc_of_keys(metrics->keys, sums->positives, metrics->keys + negatives,
+                               sums->negatives, metrics->scratch, &values->pr_auc);
     }
-    neo__metric_values_of(&metrics->lifetime, auc, metrics->positives + metrics->negatives, values);
+    neo__metric_values_of(sums, auc, sums->positives + sums->negatives, values);
     neo__fp_leave(fp);
     return NEO_OK;
 }
@@ -15459,23 +15585,32 @@ NEO_API neo_status neo_metrics_window(neo_metrics *metrics, neo_metric_values *v
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_window: values is NULL");
     NEO__CHECK(metrics->window, NEO_ERR_STATE,
                "neo_metrics_window: metrics were created without a window");
-    int64_t count = NEO__MIN(metrics->lifetime.count, metrics->window), pos = 0, neg = 0;
-    uint32_t *keys = metrics->scratch, *scratch = metrics->scratch + metrics->window;
+    NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_window"));
+    const int64_t window = metrics->window, count = NEO__MIN(metrics->lifetime.count, window);
+    const float *weight = metrics->weighted ? metrics->ring_weight : NULL;
+    uint32_t *keys = metrics->scratch;
+    uint64_t *pairs = metrics->pair_scratch;
+    int64_t pos = 0, neg = 0;
     NEO__ZERO(neo__metric_sums, sums);
+    sums.weighted = weight != NULL;
     neo__fp_state fp = neo__fp_enter();
     for (int64_t at = 0; at < count; at += NEO__RUN) {
         float label[NEO__RUN];
         int64_t part = NEO__MIN(count - at, (int64_t)NEO__RUN);
         for (int64_t i = 0; i < part; i++) {
             label[i] = metrics->ring_label[at + i] ? 1.0f : 0.0f;
-            uint32_t key = neo__sort_key(metrics->ring_logit[at + i]);
-            if (metrics->ring_label[at + i]) keys[pos++] = key;
-            else keys[metrics->window - ++neg] = key;
+            const int64_t to = metrics->ring_label[at + i] ? pos++ : window - ++neg;
+            const float x = metrics->ring_logit[at + i];
+            if (weight) pairs[to] = neo__sort_pair(x, weight[at + i]);
+            else keys[to] = neo__sort_key(x);
         }
-        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label, NULL, part);
+        neo__metric_sums_add(metrics->ctx, &sums, metrics->ring_logit + at, label,
+                             weight ? weight + at : NULL, part);
     }
-    double auc = neo__auc_of_keys(keys, pos, keys + metrics->window - neg, neg, scratch,
-                                  &values->pr_auc);
+    double auc = weight ? neo__auc_of_pairs(pairs, pos, pairs + window - neg, neg, pairs + window,
+                                            &values->pr_auc)
+                        : neo__auc_of_keys(keys, pos, keys + window - neg, neg, keys + window,
+                                           &values->pr_auc);
     neo__metric_values_of(&sums, auc, count, values);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -18984,6 +19119,27 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
     }
 }
 
+/* Rows of one column, of all bags. */
+NEO__KERNEL_FAR void NEO__FN(bag_ones)(const neo__bag_lookup *lookup) {
+    const int64_t ahead = NEO__FN(bag_ahead)(1), *offsets = lookup->offsets;
+    const int64_t near_end = offsets[lookup->bags] - ahead;
+    const int is_i32 = lookup->is_i32;
+    const float *table = lookup->table, *weights = lookup->weights;
+    float *to = lookup->out;
+    for (int64_t b = 0, k = offsets[0]; b < lookup->bags; b++, to += lookup->out_stride) {
+        const int64_t begin = k, end = offsets[b + 1];
+        const int fetch = end <= near_end;
+        float s = 0.0f;
+        if (!fetch) NEO__FN(bag_fetch_ahead)(lookup, is_i32, k + ahead, end + ahead);
+        for (; k < end; k++) {
+            if (fetch) NEO__FETCH(table + neo__jagged_id(lookup->ids, is_i32, k + ahead));
+            const float x = table[neo__jagged_id(lookup->ids, is_i32, k)];
+            s = weights ? NEO__FMA1(weights[k], x, s) : NEO__ADD1(s, x);
+        }
+        *to = lookup->mean && end - begin > 1 ? NEO__DIV1(s, (float)(end - begin)) : s;
+    }
+}
+
 /* ---- sums over parts; one row ---- */
 
 NEO__KERNEL_FAR void NEO__FN(part_join)(neo__part_tree *t) {
@@ -19291,6 +19447,10 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
     int64_t dim = lookup->dim;
     if (!lookup->table) {
         NEO__FN(bag_pool_narrow)(lookup);
+        return;
+    }
+    if (dim == 1) {
+        NEO__FN(bag_ones)(lookup);
         return;
     }
 #if NEO__PASS != NEO__PASS_SCALAR
@@ -19860,11 +20020,28 @@ NEO__KERNEL_INLINE int NEO__FN(bag_one_leaf)(const neo__bag_update *u, int64_t a
     int leaf = neo__leaf_of(u->leaf, u->leaf_count, (int64_t)(u->records[at] & mask));
     return (int64_t)(u->records[end - 1] & mask) < u->leaf[leaf + 1];
 }
+/* Rows of one column; row r is records [first[r], first[r + 1]), in one leaf. */
+NEO__KERNEL_FAR void NEO__FN(bag_merge_ones)(const neo__bag_update *update, const int64_t *first,
+                                             int64_t rows, float *to) {
+    const uint64_t *record = update->records, mask = ((uint64_t)1 << update->low_bits) - 1;
+    const int64_t stride = update->grad_stride;
+    for (int64_t r = 0, i = first[0]; r < rows; r++) {
+        float s = NEO__ADD1(0.0f, update->grad[(int64_t)(record[i++] & mask) * stride]);
+        for (; i < first[r + 1]; i++)
+            s = NEO__ADD1(s, update->grad[(int64_t)(record[i] & mask) * stride]);
+        to[r] = s; /* not -0 */
+    }
+}
 /* Merge the next `count` rows of the walk into g. */
 NEO__KERNEL_INLINE void NEO__FN(bag_merge_group)(const neo__bag_update *update,
                                                  NEO__FN(bag_walk) * walk, int64_t count,
                                                  float *g) {
     const int64_t *first = walk->first + walk->begin;
+    if (update->dim == 1 && !update->grad_row && update->leaf_count == 1) {
+        if (update->fetch_grads) NEO__FN(bag_fetch_grads)(update, walk, first[count]);
+        NEO__FN(bag_merge_ones)(update, first, count, g);
+        return;
+    }
 #if NEO__PASS != NEO__PASS_SCALAR
     if (!update->grad_row && update->leaf_count == 1 && !update->fetch_grads) {
         switch (update->dim) {
@@ -20016,6 +20193,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_plain_group)(const neo__bag_update *update, 
     for (int64_t r = 0; r < count; r++)
         NEO__FN(bag_descend_in)(rate[r], g + r * n, update->weight + row[r] * n, n);
 }
+/* Rows of one column by an optimizer that steps each number alone: side by side, as one row. */
+NEO__KERNEL_FAR void NEO__FN(bag_step_ones)(const neo__bag_update *update, const int64_t *row,
+                                            int64_t count, float *g) {
+    float part[3][NEO__BAG_GROUP], spare[NEO__BAG_GROUP];
+    float *all[3] = {update->weight, update->state[0], update->state[1]};
+    for (int i = 0; i < 3 && all[i]; i++)
+        for (int64_t r = 0; r < count; r++) part[i][r] = all[i][row[r]];
+    NEO__FN(bag_step_row)(&update->step, NULL, part[0], part[1], part[2], g, spare, count);
+    for (int i = 0; i < 3 && all[i]; i++)
+        for (int64_t r = 0; r < count; r++) all[i][row[r]] = part[i][r];
+}
 NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, const int64_t *row,
                                                   int64_t count, float *g) {
     const neo__bag_step *o = &update->step;
@@ -20023,6 +20211,11 @@ NEO__KERNEL_FAR void NEO__FN(bag_step_group)(const neo__bag_update *update, cons
                 !(o->max_norm > 0.0f);
     float *spare = update->scratch + neo__bag_group(update->dim) * update->dim;
     float *word = NULL;
+    if (update->dim == 1 && update->weight && !(o->max_norm > 0.0f) &&
+        (o->kind == NEO_BAG_ADAGRAD || o->kind == NEO_BAG_ADAM || o->kind == NEO_BAG_FTRL)) {
+        NEO__FN(bag_step_ones)(update, row, count, g);
+        return;
+    }
     if (!update->weight && update->round) {
         word = update->scratch + neo__bag_scratch(update->dim) + neo__bag_room(update->dim);
         NEO__FN(rows_words)(update->store, row, count, update->round, word);

@@ -2798,7 +2798,8 @@ struct neo__cuda_blend_job {
             uint32_t word[4];
             neo__random_block(&c.key, number / 4, word);
             const float uniform = (float)(word[number % 4] >> 8) * 0x1p-24f;
-            *(float *)y = uniform >= c.least ? __fmul_rn(v, c.factor) : 0.0f;
+            const float left = uniform >= c.least ? __fmul_rn(v, c.factor) : 0.0f;
+            neo__float_encode(c.y_dtype, left, y, NULL);
         } else {
             uint32_t narrow = 0;
             neo__float_encode(c.dtype, v, &narrow, NULL);

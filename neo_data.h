@@ -37,9 +37,9 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
      >>schema >>reader
-     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-source
-     >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm >>impl-synthetic
-     >>impl-describe >>impl-formats
+     >>impl-schema >>impl-dictionary-file >>impl-number >>impl-columns >>impl-parse >>impl-index
+     >>impl-source >>impl-reader >>impl-rows >>impl-npy >>impl-npz >>impl-binary >>impl-libsvm
+     >>impl-synthetic >>impl-describe >>impl-formats
 */
 #ifndef NEO_DATA_H
 #define NEO_DATA_H
@@ -53,11 +53,11 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>schema
 
-   A schema says what one sample of a data source becomes: a label, dense numbers, and for each
-   sparse feature a bag of ids in [0, rows). Readers parse by it; trainers size their tables from
-   it; it owns the dictionaries that turn words into ids, so one schema serves training and test
-   files. Id 0 of a feature stands for a missing word, and in a dictionary for an unseen one too
-   (with min_count that is id 1).
+   A schema says what one sample of a data source becomes: a label (or several, for as many tasks of
+   a model), dense numbers, and for each sparse feature a bag of ids in [0, rows). Readers parse by
+   it; trainers size their tables from it; it owns the dictionaries that turn words into ids, so one
+   schema serves training and test files. Id 0 of a feature stands for a missing word, and in a
+   dictionary for an unseen one too (with min_count that is id 1).
    ------------------------------------------------------------------------ */
 typedef struct neo_schema neo_schema;
 
@@ -95,12 +95,25 @@ typedef struct neo_feature {
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
                                                        const int64_t *rows_per_feature,
                                                        neo_schema **schema);
+/* neo_schema_criteo_columns: the same of some columns, as "I1-I5,C1,C14": dense numbers and
+   features of the file in its order. Lines have 40 fields all the same, but those that are not
+   named are only counted, at several times the speed of parsing, and may hold anything.
+   rows_per_feature: [26] still, by the number of the word.
+   Errors   NEO_ERR_ARG: another name, or one given twice. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo_ids ids,
+                                                               int64_t max_rows,
+                                                               const int64_t *rows_per_feature,
+                                                               const char *columns,
+                                                               neo_schema **schema);
 /* neo_schema_parse: a column description, as text: one line per column of the file, in order (with
    `header`: of those in use, in any order),
        <name> <what>...          where what is one or more of
      label [positive=W,W]        1 if the field is one of the words; without positive=, a number
                                  in [0, 1]. If no label of the files is one of the words,
-                                 neo_schema_fit fails, and a reader logs a warning
+                                 neo_schema_fit fails, and a reader logs a warning (of the lines
+                                 that it parses)
+     label [...] [weight=W]      each of several labels is one task (its loss times W, default 1),
+                                 called as its column; a sample may lack some: the field is missing
      dense [log] [shift=a] [scale=b] [missing=c]
                                  (x - a) * b; with log x is first log(x + 1), 0 for x <= 0;
                                  c when the field is missing (default 0)
@@ -120,7 +133,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      list ... weight=D normalize the weights of a bag are divided by their sum: a table that pools
                                  by NEO_POOL_SUM then gives the weighted mean of its rows. A bag
                                  that neo_jagged_normalize would refuse makes a bad line
-     skip                        the column is not used
+     skip                        the column is not used: its text is passed over, as is that of
+                                 columns that are in the header alone
      sample-weight               of the sample in loss and metrics (neo_batch.weight): a number of
                                  at least 0; it may be missing where the label is. One column at
                                  most
@@ -135,8 +149,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
      skip-lines N    the first N lines of every file hold no sample
      header          the next line of every file holds the names of its columns: each column of the
                      description is looked up there by its name, and others of the file are not
-                     used. A name that is absent or there twice is an error; only the label may be
-                     absent, from files of a reader with `unlabeled`
+                     used. A name that is absent or there twice is an error; only labels may be
+                     absent, from files of a reader with `unlabeled`, which then has none
      comment T       lines that begin with T hold no sample; may be repeated
    '#' and what follows it on the line is a comment of the description, at the start of a line or
    after a space. A column's name with spaces, one that begins with '#', or that is a word above,
@@ -150,8 +164,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text,
                                                       neo_schema **schema);
 /* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
-   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, 1] (numbers in [0, 1]); D
-   and T are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
+   <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, L] (numbers in [0, 1]); D,
+   T and L are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
    (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
    the reader. */
 #if !defined(NEO_INFERENCE)
@@ -173,13 +187,14 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npz(neo_ctx *ctx, const char *co
 /* neo_schema_binary: records of little-endian 32-bit numbers without any header: label (0 or 1, as
    an integer or as f32), dense numbers, ids (unsigned) feature by feature. By default MLPerf's
    int32[40]: 13 integers, which give log(x + 1), negative ones 0, and 26 ids. With ids_per_feature
-   and float_dense HugeCTR's Raw, as its DLRM samples read it.
+   and float_dense HugeCTR's Raw, as its DLRM samples read it (label_count is its label_dim).
    Errors   NEO_ERR_FORMAT: the file ends inside a record (of a reader, too). */
 typedef struct neo_binary_desc {
     int32_t dense_count;   /* 0: 13; below 0: none */
     int32_t feature_count; /* 0: 26; below 0: none */
     const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
     int float_dense;                /* 1: dense numbers are f32, taken as they are */
+    int32_t label_count;            /* at the start of a record; 0: 1 */
     int64_t rows;                   /* of each table; 0: the largest id of `paths` + 1 */
     const int64_t *rows_per_feature; /* [feature_count] or NULL */
     int modulo;                     /* as in neo_schema_npy */
@@ -228,6 +243,8 @@ typedef struct neo_synthetic_desc {
                                function of (seed, t, first), uniform over the rows. NULL: none */
     int64_t first_sample;   /* an epoch is samples [first_sample, first_sample + samples): another
                                range is another data set of the same truth */
+    int32_t label_count;    /* to 4; 0: 1. The others are of other mixtures of the truth's parts,
+                               each rarer than the one before */
 } neo_synthetic_desc;
 #if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
@@ -250,6 +267,18 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *schema, int32_t feature
    dictionaries are not in it: a checkpoint has them (neo_state_add_schema). Writes up to `bytes`
    bytes with a NUL behind, and returns how many there are without it, as snprintf does. */
 NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t bytes);
+/* neo_schema_label_count: labels of a sample, at least 1. neo_schema_label: name NULL and weight 0
+   when there is no such label. neo_schema_weigh_labels: the weights of their losses, [count],
+   in place of the description's or of 1.
+   Errors   NEO_ERR_ARG: another count of labels than the schema's; a weight that is not above 0. */
+typedef struct neo_label {
+    const char *name; /* its column; else "label", of several "label_0" ...; owned by the schema */
+    float weight;     /* of its loss */
+} neo_label;
+NEO_API int32_t neo_schema_label_count(const neo_schema *schema);
+NEO_API neo_label neo_schema_label(const neo_schema *schema, int32_t label);
+NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weights,
+                                           int32_t count);
 /* neo_schema_is_fitted: 0 while dictionaries are still to be built. neo_schema_fit: build them
    from these files, one pass (it fixes the features' rows); nothing to do for a schema without
    dictionaries. A loaded checkpoint fits the schema too. skip_bad_lines as in neo_reader_desc.
@@ -265,7 +294,8 @@ NEO_API int64_t neo_schema_samples(const neo_schema *schema);
 NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, int path_count,
                                   int skip_bad_lines);
 #endif
-/* neo_schema_best: the AUC and log loss that a model knowing the planted truth reaches on samples
+/* neo_schema_best: the AUC and log loss of the first label that a model knowing the planted truth
+   reaches on samples
    [first, first + count) of the synthetic data (numbered as first_sample is): no model can be
    expected to do better. Other schemas: NEO_ERR_UNSUPPORTED. */
 #if !defined(NEO_INFERENCE)
@@ -274,7 +304,8 @@ NEO_API neo_status neo_schema_best(const neo_schema *schema, int64_t first, int6
 #endif
 /* neo_synthetic_write_tsv: synthetic samples [first, first + count) as a Criteo TSV file. A schema
    by neo_schema_criteo with NEO_IDS_HASH and the same rows reads back the same numbers and ids.
-   Errors   NEO_ERR_UNSUPPORTED: other than 13 dense, 26 features of one id and at least 2 rows.
+   Errors   NEO_ERR_UNSUPPORTED: other than 1 label, 13 dense, 26 features of one id and at least 2
+   rows.
    NEO_ERR_IO. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schema,
@@ -288,9 +319,18 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
    order for any number of threads; a position saved and sought resumes exactly.
    On W ranks there is one global order too: a batch is cut into the leaves of the context (see
    >>leaves), and each rank gets the samples of its leaves. So 1, 2, 3 or 8 ranks see the same
-   samples in the same leaves, and a run saved on 4 ranks resumes on 3. Every rank parses the whole
-   input, as lines that are skipped move all that follow: text costs each rank as much as it costs
-   one rank alone. Of other formats in file order a rank reads its own rows only.
+   samples in the same leaves, and a run saved on 4 ranks resumes on 3.
+   In file order each rank reads its own part: of formats without lines its rows; of text its lines
+   and a few beside them, of which it parses its own only, so all ranks together parse each line
+   once; with shuffle_window too, where a rank reads all text and parses the lines of its samples.
+   Every rank parses all where bad rows or lines are skipped, as these move all that follow; rows
+   with shuffle_window; and text from standard input or a pipe (so all that is unpacked on the way),
+   or of less than 4 MiB in all.
+   Where lines of text are is looked up once: neo_reader_open on several ranks leaves
+   <path>.neoindex beside each file, of 1/2700 of its size, which later ones use while size, time of
+   change and both ends of the text are the same. A run whose rank 0 opens its reader before the
+   others looks through the text once. Where the file cannot be written, every rank makes the index
+   anew at each open, in memory, without a word.
    Text lines end in \n or \r\n; the last one may lack it. A line over 65,536 bytes, one with a NUL
    byte, a wrong number of fields, or a field that is not what it should be is a bad line.
    ------------------------------------------------------------------------ */
@@ -298,7 +338,7 @@ typedef struct neo_reader neo_reader;
 
 typedef struct neo_batch { /* views; for how long: neo_reader_desc.hold */
     neo_tensor dense;      /* [B][dense_count] f32 */
-    neo_tensor label;      /* [B] f32 */
+    neo_tensor label;      /* [B] f32; of L > 1 labels [B][L], NaN where a sample lacks one */
     neo_tensor weight;     /* [B] f32, of the samples; none: the schema has no sample-weight */
     neo_jagged sparse;     /* feature_count x B, ids i64; weights if neo_schema_is_weighted */
     int64_t first;         /* number of its first sample in the epoch as read, over all ranks */
@@ -348,8 +388,9 @@ NEO_API void neo_reader_close(neo_reader *reader);
    NEO_ERR_UNSUPPORTED). Allocates nothing, but for features of several ids, whose buffers grow to
    the largest batch.
    Ranks    All get the same number of batches, empty ones included, and NEO_END after the same one.
-            A bad line is found by all at the same batch. What only one finds (its disk fails; a bad
-            row of npy that it alone reads) the others learn by neo_comm_agree on the status.
+            A bad line is found at the same batch as by one rank: by all of them, or by the one that
+            alone parses it. What only one finds (a bad row, too; its disk fails) the others learn
+            by neo_comm_agree on the status.
    Errors   NEO_ERR_FORMAT, NEO_ERR_RANGE: the message has file:line:column and what was expected
    there;
             NEO_ERR_IO. A file without any sample is NEO_ERR_FORMAT. Whole windows of batches
@@ -358,6 +399,12 @@ NEO_API void neo_reader_close(neo_reader *reader);
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch);
 NEO_API neo_status neo_reader_epoch(neo_reader *reader, int64_t epoch);
 #endif
+
+/* neo_batch_tasks: what a loss takes of a batch of one label or several: labels, 0 where a sample
+   lacks one, and weights, that of the label times the sample's, 0 where it lacks the label: such a
+   one has no part in loss and gradient. label, weight: [B][L], for neo_bce_with_logits. */
+NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
+                             float *weight);
 
 /* neo_reader_position: where the next batch starts. neo_reader_seek: continue from there, with the
    same files, batch, window and seed: the same batches follow, on any number of ranks. It is plain
@@ -382,10 +429,12 @@ typedef struct neo_reader_stats {
     int64_t bad_lines;      /* skipped in this epoch so far (since a seek: from there on) */
     int64_t bytes;          /* of this epoch up to the delivered batch: for a progress bar */
     int64_t total_bytes;    /* of all files; 0 when unknown */
-    int64_t total_samples;  /* of an epoch, over all ranks; 0 when unknown (text) */
+    int64_t total_samples;  /* of an epoch, over all ranks; 0 when unknown (text without index) */
     int64_t stall_ns;       /* time neo_reader_next waited for a batch, all epochs */
     int64_t stall_count;
     int64_t grow_count;     /* times a buffer grew: only features of several ids do that */
+    int64_t parsed_bytes;   /* of the lines that this rank has made samples of, in this epoch and
+                               as far as it has read ahead */
 } neo_reader_stats;
 #if !defined(NEO_INFERENCE)
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
@@ -401,15 +450,17 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path
 #endif
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, a label that is not 0 or
-            1, an id over i32; those of the reader; NEO_ERR_IO. The files are then incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, several labels, one that
+            is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The files are then
+            incomplete. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 #endif
 
 /* neo_state_add_schema: the dictionaries, so that a resumed or deployed model maps words to
    the same ids. One schema per state. It may still be unfitted: loading fits it. The text of a
-   column description is part of the numeric definition (neo_state_define), as "columns". */
+   column description, or the columns chosen of Criteo's, are part of the numeric definition
+   (neo_state_define), as "columns". */
 NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema);
 
 #ifdef __cplusplus
@@ -443,7 +494,8 @@ NEO__HOT_BEGIN
    A parsed sample is a record of fixed size:
      f32 label | f32 dense[dense_count] | i64 id[feature_count]                one id per feature
      f32 label | f32 dense[dense_count] | i64 begin | i64 end[feature_count]   several ids (multi)
-   Where samples have weights, f32 weight stands behind the dense numbers.
+   Where samples have weights, f32 weight stands behind the dense numbers, and further labels behind
+   these.
    With several ids per feature they lie in a stream beside the records: `begin` is the sample's
    first id there, each end is counted from begin.
    ------------------------------------------------------------------------ */
@@ -627,6 +679,10 @@ static void neo__dict_prune(neo_ctx *ctx, neo__dict *dict) {
     dict->seen = NULL;
     dict->seen_capacity = 0;
 }
+/* x n / 2^64, n <= 2^32 */
+NEO__INLINE uint64_t neo__times_high(uint64_t x, uint64_t n) {
+    return ((x >> 32) * n + (((x & 0xFFFFFFFFu) * n) >> 32)) >> 32;
+}
 static char *neo__put_le(char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) *p++ = (char)(unsigned char)(value >> (8 * i));
     return p;
@@ -655,7 +711,7 @@ typedef struct neo__op {
     int log;
     int hashed;
     float missing;
-    double shift, scale;
+    double shift, scale;     /* scale: of a label, its weight; 0: not given */
     int64_t rows, min_count; /* 0: not given */
     char separator, weight;  /* of a list; weight 0: none */
     int normalize;           /* of its weights */
@@ -667,6 +723,7 @@ typedef struct neo__op {
 typedef struct neo__column {
     const char *name;
     int32_t line; /* in the description */
+    int is_label;
 } neo__column;
 
 typedef struct neo__synthetic neo__synthetic;
@@ -676,7 +733,8 @@ struct neo_schema {
     neo__live live;
     neo__arena arena;
     neo_format format;
-    int32_t dense_count, feature_count;
+    int32_t dense_count, feature_count, label_count;
+    neo_label *labels; /* [label_count]; NULL: one, called "label", of weight 1 */
     char **feature_names;
     int64_t *rows;
     int64_t *max_rows; /* cap of a dictionary */
@@ -693,11 +751,14 @@ struct neo_schema {
     float *log_f32;                  /* the same, rounded: half the cache */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
-    uint32_t *modulus; /* rows - 1, or 0: no modulo needed */
+    uint64_t *modulus; /* rows - 1, at most 2^32, which changes no word */
+    uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* delimited */
     neo__column *columns;
     neo__op *ops;
-    int32_t column_count, op_count, label_column; /* label_column -1: none */
+    int32_t column_count, op_count, label_columns; /* label_columns: there are so many */
+    int32_t *target; /* [column_count]: the column, or below 0 as in neo__head; Criteo: [40], the
+                        number of the dense value or feature; NULL: all columns are used */
     char delimiter[16];
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
@@ -733,7 +794,23 @@ static neo_status neo__schema_begin(neo_ctx *ctx, const char *function, neo_form
     s->arena.ctx = ctx;
     s->arena.function = function;
     s->format = format;
-    s->label_column = -1;
+    s->label_count = 1;
+    return NEO_OK;
+}
+/* Labels of a schema, called label_0 ... unless it names them itself. */
+static neo_status neo__schema_labels(neo_schema *schema, int64_t count) {
+    NEO__CHECK(count >= 1 && count <= 65536, NEO_ERR_ARG, "%s: %" PRId64 " labels, not 1 .. 65,536",
+               schema->arena.function, count);
+    schema->label_count = (int32_t)count;
+    if (count == 1) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->labels, count));
+    for (int32_t k = 0; k < schema->label_count; k++) {
+        char *name;
+        NEO__TRY(NEO__ARENA(&schema->arena, name, 24));
+        snprintf(name, 24, "label_%d", (int)k);
+        schema->labels[k].name = name;
+        schema->labels[k].weight = 1.0f;
+    }
     return NEO_OK;
 }
 static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_t features) {
@@ -755,7 +832,7 @@ static neo_status neo__schema_features(neo_schema *schema, int32_t dense, int32_
 }
 /* The last step that may not fail: sizes, when the dictionaries and `multi` are known. */
 static void neo__schema_end(neo_schema *schema) {
-    size_t floats = (size_t)(1 + schema->dense_count + schema->sample_weighted);
+    size_t floats = (size_t)(schema->label_count + schema->dense_count + schema->sample_weighted);
     schema->ids_offset = (floats * sizeof(float) + 7) & ~(size_t)7;
     schema->record_bytes = schema->ids_offset +
                            (size_t)(schema->feature_count + (schema->multi != 0)) * sizeof(int64_t);
@@ -813,38 +890,133 @@ NEO_API neo_feature neo_schema_feature(const neo_schema *s, int32_t feature) {
     f.dropped = s->dicts[feature].dropped;
     return f;
 }
+NEO_API int32_t neo_schema_label_count(const neo_schema *s) { return s->label_count; }
+NEO_API neo_label neo_schema_label(const neo_schema *s, int32_t label) {
+    NEO__ZERO(neo_label, l);
+    if (label < 0 || label >= s->label_count) return l;
+    if (s->labels) return s->labels[label];
+    l.name = "label";
+    l.weight = 1.0f;
+    return l;
+}
+NEO_API neo_status neo_schema_weigh_labels(neo_schema *schema, const float *weights,
+                                           int32_t count) {
+    NEO__CHECK(schema && weights, NEO_ERR_ARG, "neo_schema_weigh_labels: an argument is NULL");
+    NEO__CHECK(schema->label_count == count, NEO_ERR_ARG,
+               "neo_schema_weigh_labels: %d weights, and the data has %d label%s", count,
+               schema->label_count, schema->label_count == 1 ? "" : "s");
+    for (int32_t k = 0; k < count; k++)
+        NEO__CHECK(weights[k] > 0.0f && weights[k] - weights[k] == 0.0f, NEO_ERR_ARG,
+                   "neo_schema_weigh_labels: the weight of label %d is %g", k, (double)weights[k]);
+    NEO__CHECK(schema->labels || weights[0] == 1.0f, NEO_ERR_ARG,
+               "neo_schema_weigh_labels: the only label has nothing to be weighed against");
+    for (int32_t k = 0; schema->labels && k < count; k++) schema->labels[k].weight = weights[k];
+    return NEO_OK;
+}
 NEO_API int neo_schema_is_fitted(const neo_schema *s) { return s->fitted; }
 NEO_API int64_t neo_schema_samples(const neo_schema *s) { return s->samples; }
 
+#define NEO__CRITEO_ALL "I1-I13,C1-C26"
+/* "I7" or "C7" at *p, which then is behind it: its field; 0: it is none. */
+static int32_t neo__criteo_name(const char **p) {
+    const int word = **p == 'C', most = word ? (int)NEO__CRITEO_FEATURES : (int)NEO__CRITEO_DENSE;
+    int32_t number = 0;
+    if (!word && **p != 'I') return 0;
+    for (++*p; **p >= '0' && **p <= '9' && number <= most; ++*p) number = number * 10 + (**p - '0');
+    if (number < 1 || number > most) return 0;
+    return number + (word ? NEO__CRITEO_DENSE : 0);
+}
+/* Names, and ranges of them, joined by commas: target[field] 0 where one is named, and for the
+   label, else -1. */
+static neo_status neo__criteo_named(const char *columns, int32_t *target, int32_t count) {
+    for (int32_t i = 0; i < count; i++) target[i] = i ? -1 : 0;
+    for (const char *p = columns, *name = p;; name = ++p) {
+        int32_t first = neo__criteo_name(&p), last = first;
+        if (first && *p == '-') p++, last = neo__criteo_name(&p);
+        NEO__CHECK(first && last >= first && (*p == ',' || !*p) &&
+                       (first <= NEO__CRITEO_DENSE) == (last <= NEO__CRITEO_DENSE),
+                   NEO_ERR_ARG,
+                   "neo_schema_criteo_columns: expected names as I1-I5,C1,C14 (I1 to I13, C1 to "
+                   "C26), found '%.40s'", name);
+        for (int32_t i = first; i <= last; i++) {
+            NEO__CHECK(target[i] < 0, NEO_ERR_ARG,
+                       "neo_schema_criteo_columns: %c%d is named twice",
+                       i <= NEO__CRITEO_DENSE ? 'I' : 'C',
+                       i <= NEO__CRITEO_DENSE ? i : i - NEO__CRITEO_DENSE);
+            target[i] = 0;
+        }
+        if (!*p) return NEO_OK;
+    }
+}
+/* Make -n of columns below 0, which are not used: it and the n - 1 behind it. */
+static void neo__target_runs(int32_t *target, int32_t count) {
+    for (int32_t i = count - 1, run = 0; i >= 0; i--) {
+        run = target[i] < 0 ? run + 1 : 0;
+        if (run) target[i] = -run;
+    }
+}
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
-                                   const int64_t *rows) {
-    NEO__TRY(neo__schema_features(schema, NEO__CRITEO_DENSE, NEO__CRITEO_FEATURES));
+                                   const int64_t *rows, const char *columns) {
+    enum { FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
+    const char *function = schema->arena.function;
+    int32_t *target, dense = 0, features = 0;
+    NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
+    NEO__TRY(neo__criteo_named(columns ? columns : NEO__CRITEO_ALL, target, FIELDS));
+    for (int i = 1; i < FIELDS; i++) {
+        const char field = (char)i;
+        if (target[i] < 0) continue;
+        target[i] = i <= NEO__CRITEO_DENSE ? dense++ : features++;
+        if (columns) schema->description = neo_crc32c(schema->description, &field, 1);
+    }
+    NEO__TRY(neo__schema_features(schema, dense, features));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->modulus, NEO__CRITEO_FEATURES));
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->inverse, NEO__CRITEO_FEATURES));
+    if (columns) {
+        schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
+        if (!schema->description_text) return NEO_ERR_MEMORY;
+    }
     memset(schema->hex, 0xFF, 256);
     for (int i = 0; i < 10; i++) schema->hex['0' + i] = (uint8_t)i;
     for (int i = 0; i < 6; i++) schema->hex['a' + i] = schema->hex['A' + i] = (uint8_t)(10 + i);
-    for (int32_t f = 0; f < NEO__CRITEO_FEATURES; f++) {
-        int64_t count = rows ? rows[f] : max_rows;
-        NEO__CHECK(count >= 1, NEO_ERR_ARG,
-                   "neo_schema_criteo: C%d has %" PRId64 " rows, fewer than 1", f + 1, count);
-        NEO__TRY(neo__schema_name(schema, f, "C%d", f + 1));
+    for (int number = 1; number <= NEO__CRITEO_FEATURES; number++) {
+        const int32_t f = target[NEO__CRITEO_DENSE + number];
+        const int64_t count = rows ? rows[number - 1] : max_rows;
+        if (f < 0) continue;
+        NEO__CHECK(count >= 1, NEO_ERR_ARG, "%s: C%d has %" PRId64 " rows, fewer than 1", function,
+                   number, count);
+        NEO__TRY(neo__schema_name(schema, f, "C%d", number));
         schema->rows[f] = schema->max_rows[f] = count;
-        schema->modulus[f] = count - 1 <= (int64_t)0xFFFFFFFF ? (uint32_t)(count - 1) : 0;
+        schema->modulus[f] = (uint64_t)NEO__MIN(count - 1, (int64_t)1 << 32);
+        schema->inverse[f] = count > 1 ? UINT64_MAX / schema->modulus[f] + 1 : 0;
         schema->has_dict[f] = ids == NEO_IDS_DICTIONARY;
     }
+    neo__target_runs(target, FIELDS);
+    if (columns) schema->target = target;
     neo__schema_end(schema);
     return NEO_OK;
 }
-NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
-                                     const int64_t *rows, neo_schema **schema) {
-    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "neo_schema_criteo: ctx or schema is NULL");
+static neo_status neo__criteo_schema(neo_ctx *ctx, const char *function, neo_ids ids,
+                                     int64_t max_rows, const int64_t *rows, const char *columns,
+                                     neo_schema **schema) {
+    NEO__CHECK(ctx && schema, NEO_ERR_ARG, "%s: ctx or schema is NULL", function);
     *schema = NULL;
     NEO__CHECK(ids == NEO_IDS_HASH || ids == NEO_IDS_DICTIONARY, NEO_ERR_ARG,
-               "neo_schema_criteo: ids is %d, neither hash nor dictionary", (int)ids);
+               "%s: ids is %d, neither hash nor dictionary", function, (int)ids);
     neo_schema *s;
-    NEO__TRY(neo__schema_begin(ctx, "neo_schema_criteo", NEO_FORMAT_CRITEO, &s));
-    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows), schema);
+    NEO__TRY(neo__schema_begin(ctx, function, NEO_FORMAT_CRITEO, &s));
+    return neo__schema_done(s, neo__criteo_init(s, ids, max_rows, rows, columns), schema);
+}
+NEO_API neo_status neo_schema_criteo(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                     const int64_t *rows, neo_schema **schema) {
+    return neo__criteo_schema(ctx, "neo_schema_criteo", ids, max_rows, rows, NULL, schema);
+}
+NEO_API neo_status neo_schema_criteo_columns(neo_ctx *ctx, neo_ids ids, int64_t max_rows,
+                                             const int64_t *rows, const char *columns,
+                                             neo_schema **schema) {
+    NEO__CHECK(columns, NEO_ERR_ARG, "neo_schema_criteo_columns: columns is NULL");
+    return neo__criteo_schema(ctx, "neo_schema_criteo_columns", ids, max_rows, rows, columns,
+                              schema);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1044,7 +1216,7 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
     NEO__CHECK(!state->dicts.schema, NEO_ERR_ARG,
                "neo_state_add_schema: the state has a schema already");
-    if (schema->format == NEO_FORMAT_DELIMITED) {
+    if (schema->description) {
         char word[24];
         snprintf(word, sizeof word, "crc32c %08" PRIx32, schema->description);
         NEO__TRY(neo_state_define(state, "columns", word));
@@ -1358,6 +1530,10 @@ static neo_status neo__describe_options(neo_schema *schema, neo__line *line, neo
         } else if (kind == NEO__OP_LABEL && !op->words &&
                    neo__text_value(word, "positive", &value)) {
             NEO__TRY(neo__describe_positive(schema, line, value, op));
+        } else if (kind == NEO__OP_LABEL && neo__text_value(word, "weight", &value)) {
+            NEO__TRY(neo__line_number(line, value, &number));
+            if (!(number > 0.0f)) return neo__line_fail(line, "weight= of a label is above 0");
+            op->scale = (double)number;
         } else {
             break;
         }
@@ -1385,8 +1561,9 @@ static neo_status neo__describe_op(neo_schema *schema, neo__line *line, neo__op 
     const char *start = line->at;
     neo__text word;
     if (op->kind == NEO__OP_LABEL) {
-        if (schema->label_column >= 0) return neo__line_fail(line, "a second label");
-        schema->label_column = op->column;
+        if (schema->columns[op->column].is_label++)
+            return neo__line_fail(line, "a second label of one column");
+        op->out = schema->label_columns++;
     }
     if (op->kind == NEO__OP_SAMPLE_WEIGHT && schema->sample_weighted++)
         return neo__line_fail(line, "a second sample-weight");
@@ -1651,6 +1828,20 @@ static neo_status neo__describe_feature(neo_schema *schema, neo__line *line, neo
     if (op->weight) schema->weighted = 1;
     return NEO_OK;
 }
+/* Which columns an operation looks at. */
+static neo_status neo__describe_used(neo_schema *schema) {
+    int32_t *target;
+    NEO__TRY(NEO__ARENA(&schema->arena, target, schema->column_count));
+    for (int32_t c = 0; c < schema->column_count; c++) target[c] = -1;
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        target[op->column] = op->column;
+        if (op->kind == NEO__OP_CROSS) target[op->other] = op->other;
+    }
+    neo__target_runs(target, schema->column_count);
+    schema->target = target;
+    return NEO_OK;
+}
 static int neo__op_is_feature(const neo__op *op) {
     return op->kind != NEO__OP_LABEL && op->kind != NEO__OP_DENSE &&
            op->kind != NEO__OP_SAMPLE_WEIGHT;
@@ -1665,13 +1856,40 @@ static neo_status neo__describe_finish(neo_schema *schema, neo__line *line) {
     }
     if (schema->op_count == 0) return neo__line_fail(line, "no column is used");
     NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(neo__schema_labels(schema, NEO__MAX(schema->label_columns, 1)));
     for (int32_t i = 0; i < schema->op_count; i++) {
-        if (!neo__op_is_feature(&schema->ops[i])) continue;
-        line->number = schema->columns[schema->ops[i].column].line;
+        neo__op *op = &schema->ops[i];
+        line->number = schema->columns[op->column].line;
+        if (op->kind == NEO__OP_LABEL && op->scale > 0.0 && !schema->labels)
+            return neo__line_fail(line, "weight= of the only label: there is no other to weigh it "
+                                        "against (a sample's weight is a column: sample-weight)");
+        if (op->kind == NEO__OP_LABEL && schema->labels) {
+            schema->labels[op->out].name = schema->columns[op->column].name;
+            if (op->scale > 0.0) schema->labels[op->out].weight = (float)op->scale;
+        }
+        if (!neo__op_is_feature(op)) continue;
         NEO__TRY(neo__describe_feature(schema, line, &schema->ops[i]));
     }
+    NEO__TRY(neo__describe_used(schema));
     neo__schema_end(schema);
     return NEO_OK;
+}
+/* A description without empty lines and the blanks that end lines, to `to` (NULL: only counted). */
+static size_t neo__describe_squeeze(neo__text text, char *to) {
+    const char *const end = text.p + text.bytes;
+    size_t used = 0;
+    for (const char *p = text.p, *stop; p < end; p = stop + 1) {
+        stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        if (!stop) stop = end;
+        size_t bytes = (size_t)(stop - p);
+        while (bytes > 0 && strchr(" \t\r", p[bytes - 1])) bytes--;
+        if (bytes == 0) continue;
+        if (to) memcpy(to + used, p, bytes);
+        used += bytes;
+        if (to) to[used] = '\n';
+        used++;
+    }
+    return used;
 }
 static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__text text) {
     size_t lines = 1 + neo__text_count(text, '\n');
@@ -1684,8 +1902,9 @@ static neo_status neo__describe_text(neo_schema *schema, const char *path, neo__
         return neo__line_fail(&line, "a NUL byte");
     }
     schema->description = neo_crc32c(0, text.p, text.bytes);
-    schema->description_text = neo__arena_text(&schema->arena, text.p, text.bytes);
-    if (!schema->description_text) return NEO_ERR_MEMORY;
+    NEO__TRY(NEO__ARENA(&schema->arena, schema->description_text,
+                        neo__describe_squeeze(text, NULL) + 1)); /* for neo_schema_describe */
+    (void)neo__describe_squeeze(text, schema->description_text);
     lines = NEO__MIN(lines, (size_t)NEO__COLUMNS_MAX);
     NEO__TRY(NEO__ARENA(&schema->arena, schema->columns, lines));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->ops, NEO__MIN(words, (size_t)NEO__OPS_MAX)));
@@ -1732,7 +1951,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
    >>impl-parse
 
    Text is parsed block by block: whole lines, as the source cut them, always ended by \n and
-   followed by 16 more bytes that may be read, so inner loops need no end test: every field stops
+   followed by 64 more bytes that may be read, so inner loops need no end test: every field stops
    at a \n at the latest. A block's buffers are sized for the worst case (every line as short as it
    can be), so parsing allocates nothing. Lines are counted from the start of the block; the stage
    that puts blocks in order adds the lines before it.
@@ -1750,7 +1969,7 @@ NEO_API neo_status neo_schema_parse(neo_ctx *ctx, const char *path_or_text, neo_
 #define NEO__LINE_DROP (1 << 30) /* longest line that is skipped */
 #endif
 enum {
-    NEO__BLOCK_PAD = 16,
+    NEO__BLOCK_PAD = 64,
     NEO__BLOCK_ISSUES = 4, /* bad lines of a block that keep their message */
     NEO__ISSUE_TEXT = 208
 };
@@ -1769,8 +1988,9 @@ typedef struct neo__labels {
 typedef struct neo__head {
     int32_t fields;  /* of a line */
     int labeled;     /* the label is among them */
-    int32_t *target; /* [fields]: the column of the description that each is, or -1; NULL: there is
-                        no header, and a line has the columns of the description in order */
+    int32_t *target; /* [fields]: the column of the description that each is; -n: it and the n - 1
+                        behind it are not used. NULL: there is no header, and a line has the columns
+                        of the description in order */
 } neo__head;
 
 enum { NEO__ROW_FILES = 3 }; /* dense, sparse, labels; of records: one */
@@ -1815,7 +2035,11 @@ typedef struct neo__issue {
 /* The samples of an epoch that belong to this rank; those of others need not be read or parsed. */
 typedef struct neo__share {
     int64_t batch, total;   /* samples of a whole batch, of all */
+    int64_t window;         /* from one place that all ranks know to the next */
     int shards, first, end; /* it has leaves [first, end) of them */
+    int shuffled;           /* samples change their places within a window */
+    uint64_t seed;          /* that with the epoch and a window's number says how */
+    int64_t epoch, number;  /* number: of the first window */
 } neo__share;
 
 typedef struct neo__block {
@@ -1829,8 +2053,11 @@ typedef struct neo__block {
     int file_end;            /* the last block of its file */
     neo__plane *planes;      /* [plane_count] */
     int end;                 /* nothing is left: this block holds nothing */
-    const neo__share *share; /* rows to parse; NULL: all */
-    int64_t sample;          /* its first row, as the share counts */
+    const neo__share *share; /* rows or lines to parse; NULL: all */
+    int64_t sample;          /* its first one, as the share counts */
+    int64_t samples;         /* of its text, bad ones too; with a share */
+    int passed;              /* count samples of other ranks, which were not read */
+    uint64_t *own;           /* text with a share that is shuffled: a bit for each of the samples */
     neo_status status;       /* of reading */
     char error[NEO__ERROR_BYTES];
     /* from parsing */
@@ -1843,6 +2070,8 @@ typedef struct neo__block {
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
     int64_t lines;                   /* in the block */
     int64_t bad;
+    int64_t labels;       /* lines that this rank made samples of */
+    int64_t parsed_bytes; /* of them */
     int64_t positive;     /* labels that are one of the words of positive= */
     neo__labels negative; /* the first others, while there is none */
     int failed;           /* stopped at issues[0] */
@@ -1885,6 +2114,8 @@ typedef struct neo__format {
     const char *(*line)(const neo_schema *schema, const neo__parse_options *options,
                         neo__block *block, const char *p, neo__parsed *line);
     size_t (*least)(const neo_schema *schema, int unlabeled);
+    /* 1: `line` makes a sample of [p, end), or refuses it; 0: it holds none. NULL: always 1. */
+    int (*holds)(const neo_schema *schema, const char *p, const char *end);
 } neo__format;
 static const neo__format *neo__format_of(const neo_schema *schema);
 
@@ -1974,8 +2205,8 @@ static int neo__criteo_field_issue(int number, neo__text text, int64_t column, n
     return 1;
 }
 /* The fault of a line that the parser refused. */
-static void neo__criteo_issue(const char *line, const char *end, int may_lack_label,
-                              neo__issue *issue) {
+static void neo__criteo_issue(const neo_schema *schema, const char *line, const char *end,
+                              int may_lack_label, neo__issue *issue) {
     neo__text rest = neo__text_of(line, end), field;
     if (!neo__line_whole(line, end, issue)) return;
     int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
@@ -1987,7 +2218,9 @@ static void neo__criteo_issue(const char *line, const char *end, int may_lack_la
         return;
     }
     for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)
-        if (neo__criteo_field_issue(number, field, field.p - line + 1, issue)) return;
+        if ((!schema->target || schema->target[number] >= 0) &&
+            neo__criteo_field_issue(number, field, field.p - line + 1, issue))
+            return;
     neo__issue_set(issue, NEO_ERR_FORMAT, end - line + 1, "expected the end of the line");
 }
 
@@ -2054,7 +2287,7 @@ static const char *neo__criteo_dense(const neo_schema *schema, const char *p, fl
 }
 /* The words: key[f] is the number, present[f] 0 for an empty one. */
 static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint32_t *key,
-                                     uint8_t *present) {
+                                     uint32_t *present) {
     const unsigned char *p = (const unsigned char *)text;
     for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
         uint32_t a = hex[p[0]], b = hex[p[1]], c = hex[p[2]], d = hex[p[3]];
@@ -2074,8 +2307,153 @@ static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint3
     if (*p == '\r') p++;
     return *p == '\n' ? (const char *)p + 1 : NULL;
 }
+/* The same for lines as they mostly are, with integers of at most 8 characters; others it leaves to
+   the above. Ends of fields are found 64 bytes at a time. Then four fields are made numbers
+   together, each moved to the end of 8 bytes, of which those before it become 0. */
+#if defined(NEO__X86)
+#define NEO__AVX2 __attribute__((target("avx2,bmi,popcnt")))
+/* A bit for each of the 64 bytes of a, b that is c. */
+NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
+    const __m256i want = _mm256_set1_epi8(c);
+    const uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(a, want));
+    const uint32_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(b, want));
+    return low | (uint64_t)high << 32;
+}
+static const int neo__criteo_group[] = {0, 4, 8, 12, 16, 20, 22};
+/* Where the tabs of a line are and then its end, as many as there are; of too many the first. */
+enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
+NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
+    int count = 0;
+    for (uint32_t at = 0; count <= NEO__CRITEO_FIELDS; at += 64) {
+        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(p + at));
+        const __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(p + at + 32));
+        const uint64_t end = neo__criteo_mask(a, b, '\n');
+        uint64_t mask = (neo__criteo_mask(a, b, '\t') | end) & (end ^ (end - 1));
+        uint32_t *to = stop + count;
+        count += (int)_mm_popcnt_u64(mask);
+        for (; mask; to += 4) { /* four at a time: how often is easier to predict */
+            to[0] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[1] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[2] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+            to[3] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+        }
+        if (end) break;
+    }
+    return count;
+}
+/* Of four fields, the characters less '0'. stop[i]: where the tab before field i is. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_four(const char *p, const uint32_t *stop) {
+    long long a, b, c, d; /* an array would be written to memory and waited for */
+    memcpy(&a, p + (uint32_t)(stop[0] + 1), 8);
+    memcpy(&b, p + (uint32_t)(stop[1] + 1), 8);
+    memcpy(&c, p + (uint32_t)(stop[2] + 1), 8);
+    memcpy(&d, p + (uint32_t)(stop[3] + 1), 8);
+    return _mm256_xor_si256(_mm256_setr_epi64x(a, b, c, d), _mm256_set1_epi8('0'));
+}
+NEO__AVX2 NEO__INLINE __m128i neo__criteo_lengths(const uint32_t *stop) {
+    const __m128i from = _mm_loadu_si128((const __m128i *)(const void *)stop);
+    const __m128i to = _mm_loadu_si128((const __m128i *)(const void *)(stop + 1));
+    return _mm_add_epi32(_mm_sub_epi32(to, from), _mm_set1_epi32(-1));
+}
+/* Characters n bytes long to the end of their 8. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_move(__m256i x, __m256i n) {
+    return _mm256_sllv_epi64(x, _mm256_sub_epi64(_mm256_set1_epi64x(64), _mm256_slli_epi64(n, 3)));
+}
+/* Four integers, plus 1, and 1 for those below 0. Bits of *bad are set where one is none. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_integers(const char *p, const uint32_t *stop,
+                                                   __m256i *bad) {
+    const __m256i all = neo__criteo_four(p, stop), one = _mm256_set1_epi64x(1);
+    const __m256i first = _mm256_and_si256(all, _mm256_set1_epi64x(255));
+    const __m256i negative = _mm256_cmpeq_epi64(first, _mm256_set1_epi64x('-' ^ '0'));
+    __m256i n = _mm256_cvtepu32_epi64(neo__criteo_lengths(stop));
+    __m256i x = _mm256_srlv_epi64(all, _mm256_and_si256(negative, _mm256_set1_epi64x(8)));
+    const __m256i over = _mm256_cmpgt_epi64(n, _mm256_set1_epi64x(8));
+    n = _mm256_add_epi64(n, negative);
+    const __m256i empty = _mm256_cmpeq_epi64(n, _mm256_setzero_si256());
+    x = neo__criteo_move(x, n);
+    *bad = _mm256_or_si256(_mm256_or_si256(*bad, over), _mm256_and_si256(empty, negative));
+    *bad = _mm256_or_si256(*bad, _mm256_subs_epu8(x, _mm256_set1_epi8(9)));
+    x = _mm256_maddubs_epi16(x, _mm256_set1_epi16(256 + 10));
+    x = _mm256_madd_epi16(x, _mm256_set1_epi32(65536 + 100));
+    x = _mm256_add_epi64(_mm256_mul_epu32(x, _mm256_set1_epi64x(10000)), _mm256_srli_epi64(x, 32));
+    return _mm256_add_epi64(_mm256_andnot_si256(negative, x), one);
+}
+/* Four words as numbers. */
+NEO__AVX2 NEO__INLINE __m128i neo__criteo_hex(const char *p, const uint32_t *stop, __m128i n,
+                                              __m256i *bad) {
+    const __m256i lower = _mm256_set1_epi8(0x20), five = _mm256_set1_epi8(5);
+    const __m256i x = neo__criteo_move(neo__criteo_four(p, stop), _mm256_cvtepu32_epi64(n));
+    const __m256i letter = _mm256_sub_epi8(_mm256_or_si256(x, lower),
+                                           _mm256_set1_epi8((char)(('a' ^ '0') | 0x20)));
+    const __m256i digit = _mm256_subs_epu8(x, _mm256_set1_epi8(9));
+    __m256i v = _mm256_min_epu8(x, _mm256_add_epi8(letter, _mm256_set1_epi8(10)));
+    *bad = _mm256_or_si256(*bad, _mm256_min_epu8(digit, _mm256_subs_epu8(letter, five)));
+    v = _mm256_maddubs_epi16(v, _mm256_set1_epi16(256 + 16)); /* pairs, the first the highest */
+    v = _mm256_shuffle_epi8(v, _mm256_setr_epi8(6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1, -1, -1,
+                                                -1, -1, 6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1,
+                                                -1, -1, -1, -1));
+    return _mm_unpacklo_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, int unlabeled,
+                                                     const char *p, float *record, uint32_t *key,
+                                                     uint32_t *present) {
+    static const int dense[] = {0, 4, 8, 9};
+    uint32_t stops[1 + NEO__CRITEO_STOPS], *stop = stops;
+    uint64_t v[NEO__CRITEO_DENSE];
+    __m256i bad = _mm256_setzero_si256();
+    __m128i most = _mm_setzero_si128();
+    stops[0] = UINT32_MAX;
+    const int count = neo__criteo_stops(p, stops + 1);
+    const int labeled = count == NEO__CRITEO_FIELDS;
+    if (!labeled && !(unlabeled && count == NEO__CRITEO_FIELDS - 1)) return NULL;
+    const char *next = p + stops[count] + 1;
+    if (labeled && (stops[1] != 1 || (p[0] != '0' && p[0] != '1'))) return NULL;
+    stops[count] -= p[stops[count] - 1] == '\r';
+    record[0] = labeled ? (float)(p[0] - '0') : 0.0f;
+    stop += labeled;
+    for (int i = 0; i < 4; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(v + dense[i]),
+                            neo__criteo_integers(p, stop + dense[i], &bad));
+    stop += NEO__CRITEO_DENSE;
+    for (int i = 0; i < 7; i++) {
+        const int f = neo__criteo_group[i];
+        const __m128i n = neo__criteo_lengths(stop + f);
+        most = _mm_max_epu32(most, n);
+        _mm_storeu_si128((__m128i *)(void *)(present + f), n);
+        _mm_storeu_si128((__m128i *)(void *)(key + f), neo__criteo_hex(p, stop + f, n, &bad));
+    }
+    if (!_mm256_testz_si256(bad, bad) ||
+        _mm_movemask_epi8(_mm_cmpgt_epi32(most, _mm_set1_epi32(8))) != 0)
+        return NULL;
+    for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
+    return next;
+}
+/* Words to ids, as below. */
+NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
+                                           const uint32_t *present, int64_t *ids) {
+    const __m256i zero = _mm256_setzero_si256(), most = _mm256_set1_epi64x((int64_t)1 << 32);
+    for (int i = 0; i < 7; i++) {
+        const int f = neo__criteo_group[i];
+        const __m256i m = _mm256_loadu_si256((const __m256i *)(const void *)(schema->modulus + f));
+        const __m256i by = _mm256_loadu_si256((const __m256i *)(const void *)(schema->inverse + f));
+        const __m256i k =
+            _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(key + f)));
+        const __m256i n =
+            _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(present + f)));
+        const __m256i none =
+            _mm256_or_si256(_mm256_cmpeq_epi64(n, zero), _mm256_cmpeq_epi64(m, zero));
+        __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(by, 32), k), 32);
+        x = _mm256_add_epi64(x, _mm256_mul_epu32(by, k));
+        x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
+                             _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
+        x = _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
+        x = _mm256_add_epi64(x, _mm256_andnot_si256(none, _mm256_set1_epi64x(1)));
+        _mm256_storeu_si256((__m256i *)(void *)(ids + f), x);
+    }
+}
+#endif
 static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uint32_t *key,
-                                  const uint8_t *present) {
+                                  const uint32_t *present) {
     for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
@@ -2084,14 +2462,17 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     }
     return NEO_OK;
 }
-/* A good line into a record. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
-                                      const char *p, float *record, neo_status *fit_status) {
-    uint32_t key[NEO__CRITEO_FEATURES];
-    uint8_t present[NEO__CRITEO_FEATURES];
-    int64_t *ids = neo__record_ids(schema, record);
+/* A good line's label, numbers and words. Returns where the next begins, or NULL: a bad line. */
+static const char *neo__criteo_fields(const neo_schema *schema, int unlabeled, const char *p,
+                                      float *record, uint32_t *key, uint32_t *present) {
     int labeled = 1;
-    if (options->unlabeled) {
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        const char *next = neo__criteo_fields_avx2(schema, unlabeled, p, record, key, present);
+        if (next) return next;
+    }
+#endif
+    if (unlabeled) {
         int tabs = 0;
         for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
         labeled = tabs != NEO__CRITEO_FIELDS - 2;
@@ -2103,8 +2484,14 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
         p += 2;
     }
     p = neo__criteo_dense(schema, p, record + 1);
-    if (!p) return NULL;
-    p = neo__criteo_words(schema->hex, p, key, present);
+    return p ? neo__criteo_words(schema->hex, p, key, present) : NULL;
+}
+/* A good line into a record; as above. */
+static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
+                                      const char *p, float *record, neo_status *fit_status) {
+    uint32_t key[NEO__CRITEO_FEATURES], present[NEO__CRITEO_FEATURES];
+    int64_t *ids = neo__record_ids(schema, record);
+    p = neo__criteo_fields(schema, options->unlabeled, p, record, key, present);
     if (!p) return NULL;
     if (options->fit) {
         *fit_status = neo__criteo_fit(schema, options->fit, key, present);
@@ -2115,13 +2502,69 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
             ids[f] =
                 present[f] ? neo__dict_find(&schema->dicts[f], word, 4) : 0;
         }
+#if defined(NEO__X86)
+    } else if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        neo__criteo_ids_avx2(schema, key, present, ids);
+#endif
     } else {
         for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            uint32_t m = schema->modulus[f], r = m ? key[f] % m : key[f];
-            ids[f] = present[f] && schema->rows[f] > 1 ? 1 + (int64_t)r : 0;
+            const uint64_t m = schema->modulus[f];
+            const uint64_t r = neo__times_high(schema->inverse[f] * key[f], m);
+            ids[f] = (int64_t)(r + (present[f] != 0 && m != 0));
         }
     }
     return p;
+}
+/* A bit for each of 64 bytes that is c. */
+NEO__INLINE uint64_t neo__bytes_equal(const char *p, char c) {
+    uint64_t mask = 0;
+#if defined(NEO__X86)
+    const __m128i want = _mm_set1_epi8(c);
+    for (int k = 0; k < 4; k++) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * k));
+        mask |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, want)) << (16 * k);
+    }
+#else /* what is c becomes 0, and of all bytes only a 0 gets no high bit; those bits side by side */
+    const uint64_t ones = UINT64_C(0x0101010101010101), low = 127 * ones;
+    for (int k = 0; k < 8; k++) {
+        uint64_t x;
+        memcpy(&x, p + 8 * k, 8);
+        x ^= (unsigned char)c * ones;
+        x = ~(((x & low) + low) | x | low) >> 7;
+        mask |= (x * UINT64_C(0x0102040810204080)) >> 56 << (8 * k);
+    }
+#endif
+    return mask;
+}
+/* The places of a character in a line, one after another. Up to 63 bytes behind it are read. */
+typedef struct neo__stops {
+    const char *p, *end; /* mask is of the 64 bytes at p */
+    uint64_t mask;       /* what is still to come */
+    char c;
+} neo__stops;
+NEO__INLINE uint64_t neo__stops_mask(const neo__stops *stops) {
+    const int64_t left = stops->end - stops->p;
+    const uint64_t mask = neo__bytes_equal(stops->p, stops->c);
+    return left < 64 ? mask & (((uint64_t)1 << left) - 1) : mask;
+}
+NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
+    neo__stops s = {p, end, 0, c};
+    if (p < end) s.mask = neo__stops_mask(&s);
+    return s;
+}
+/* The *left-th place from here on; NULL: *left more would have to be there. */
+NEO__INLINE const char *neo__stops_pass(neo__stops *stops, int64_t *left) {
+    for (;;) {
+        for (; stops->mask; stops->mask &= stops->mask - 1) {
+            if (--*left > 0) continue;
+            const char *stop = stops->p + __builtin_ctzll(stops->mask);
+            stops->mask &= stops->mask - 1;
+            return stop;
+        }
+        if (stops->end - stops->p <= 64) return NULL;
+        stops->p += 64;
+        stops->mask = neo__stops_mask(stops);
+    }
 }
 /* The end of the line at p, without \r; *next: where the next begins. */
 static const char *neo__text_stop(const neo__block *block, const char *p, const char **next) {
@@ -2130,12 +2573,87 @@ static const char *neo__text_stop(const neo__block *block, const char *p, const 
     *next = stop + 1;
     return stop > p && stop[-1] == '\r' ? stop - 1 : stop;
 }
+/* One integer as a dense value, or one word as a number; the place after it. */
+static const char *neo__criteo_integer(const neo_schema *schema, const char *p, float *dense) {
+    const int negative = *p == '-';
+    uint64_t v = 0;
+    unsigned c;
+    *dense = 0.0f;
+    if (*p == '\t') return p;
+    const char *digits = p += negative;
+    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    if (p == digits || p - digits > 18) return NULL;
+    if (!negative) *dense = neo__log_count(schema, v + 1);
+    return p;
+}
+/* The id of a word, or its place in the dictionaries that are being made. */
+static neo_status neo__criteo_id(const neo_schema *schema, const neo__parse_options *options,
+                                 int32_t f, uint32_t key, int64_t *id) {
+    char word[4];
+    neo__put_le(word, key, 4);
+    *id = 0;
+    if (options->fit)
+        return schema->has_dict[f]
+                   ? neo__dict_collect(schema->ctx, &options->fit[f], word, 4)
+                   : NEO_OK;
+    if (schema->has_dict[f]) *id = neo__dict_find(&schema->dicts[f], word, 4);
+    else if (schema->rows[f] > 1)
+        *id = 1 + (int64_t)((uint64_t)key % (uint64_t)(schema->rows[f] - 1));
+    return NEO_OK;
+}
+/* neo__criteo_sample for some of the columns. */
+static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse_options *options,
+                                      const neo__block *block, const char *p, float *record,
+                                      neo_status *fit_status) {
+    const char *next, *end = neo__text_stop(block, p, &next);
+    int64_t *ids = neo__record_ids(schema, record), run = 1, left = NEO__CRITEO_FIELDS - 1;
+    neo__stops tabs = neo__stops_of(p, end, '\t');
+    int field = 0;
+    record[0] = 0.0f;
+    if (end - p > NEO__LINE_BYTES || memchr(p, 0, (size_t)(end - p))) return NULL;
+    if (options->unlabeled) {
+        (void)neo__stops_pass(&tabs, &left);
+        tabs = neo__stops_of(p, end, '\t');
+        field = left == 1;
+    }
+    for (; field < NEO__CRITEO_FIELDS; field += (int)run) {
+        const int32_t to = schema->target[field];
+        left = run = to < 0 ? -to : 1;
+        const char *stop = neo__stops_pass(&tabs, &left);
+        if (field + run < NEO__CRITEO_FIELDS ? !stop : stop || left != 1) return NULL;
+        if (!stop) stop = end;
+        if (to < 0) {
+            p = stop + 1;
+            continue;
+        }
+        if (field == 0) {
+            if (*p != '0' && *p != '1') return NULL;
+            record[0] = (float)(*p++ - '0');
+        } else if (field <= NEO__CRITEO_DENSE) {
+            p = neo__criteo_integer(schema, p, record + 1 + to);
+        } else {
+            uint32_t key = 0, digit;
+            int n = 0;
+            for (; n < 8 && (digit = schema->hex[(unsigned char)*p]) < 16; n++, p++)
+                key = key << 4 | digit;
+            ids[to] = 0;
+            if (n > 0) *fit_status = neo__criteo_id(schema, options, to, key, &ids[to]);
+            if (*fit_status != NEO_OK) return next;
+        }
+        if (p != stop) return NULL;
+        p = stop + 1;
+    }
+    return next;
+}
 static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
                                     neo__block *block, const char *p, neo__parsed *line) {
-    const char *next = neo__criteo_sample(schema, options, p, line->record, &line->fit);
+    const char *next = schema->target
+        ? neo__criteo_chosen(schema, options, block, p, line->record, &line->fit)
+        : neo__criteo_sample(schema, options, p, line->record, &line->fit);
     line->sample = next != NULL;
     if (!next)
-        neo__criteo_issue(p, neo__text_stop(block, p, &next), options->unlabeled, &line->issue);
+        neo__criteo_issue(schema, p, neo__text_stop(block, p, &next), options->unlabeled,
+                          &line->issue);
     return next;
 }
 static size_t neo__criteo_least(const neo_schema *schema, int unlabeled) {
@@ -2179,16 +2697,46 @@ static const char *neo__delimiter_name(const neo_schema *s) {
     return strcmp(s->delimiter, "\t") == 0 ? "tab" : strcmp(s->delimiter, " ") == 0 ? "space"
                                                                                     : s->delimiter;
 }
+/* neo__fields of a line without quotes, of which not all fields are used: those are cut, and the
+   others counted. */
+static int32_t neo__fields_used(const char *line, const char *end, char delimiter, char blank,
+                                char other, const int32_t *target, neo__text *fields,
+                                int32_t most) {
+    neo__stops stops = neo__stops_of(line, end, delimiter);
+    const char *from = line, *stop;
+    int64_t count = 0, left;
+    while (count < most) {
+        const int32_t to = target[count], run = to < 0 ? -to : 1;
+        left = run;
+        stop = neo__stops_pass(&stops, &left);
+        if (to >= 0) {
+            const char *last = stop ? stop : end;
+            while (from < last && (*from == blank || *from == other)) from++;
+            while (last > from && (last[-1] == blank || last[-1] == other)) last--;
+            fields[to] = neo__text_of(from, last);
+        }
+        count += run;
+        if (!stop) return (int32_t)(count + 1 - left);
+        from = stop + 1;
+    }
+    left = INT64_MAX;
+    (void)neo__stops_pass(&stops, &left);
+    return (int32_t)(count + 1 + (INT64_MAX - left));
+}
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
-   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere; no target: to
-   fields[i]). */
+   issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere, as in neo__head;
+   no target: to fields[i]). Unless there are quotes those that go nowhere are only counted, and up
+   to 63 bytes behind the line are read. */
 static int32_t neo__fields(const neo_schema *schema, const char *line, const char *end,
                            const int32_t *target, neo__text *fields, int32_t most,
                            neo__issue *issue) {
     const neo__text word = {schema->delimiter, (size_t)schema->delimiter_bytes};
     const char quote = schema->quote, blank = memchr(word.p, ' ', word.bytes) ? '\t' : ' ',
                other = memchr(word.p, '\t', word.bytes) ? blank : '\t';
+    const int passes = target && word.bytes == 1 &&
+                       !(quote && memchr(line, quote, (size_t)(end - line)));
     const char *p = line;
+    if (passes) return neo__fields_used(line, end, word.p[0], blank, other, target, fields, most);
     for (int32_t count = 0;; count++) {
         const char *stop, *from = p, *to;
         neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
@@ -2232,9 +2780,14 @@ static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__t
                      text, hint);
     return 0;
 }
+/* The place of label k in a record. */
+NEO__INLINE int64_t neo__record_label(const neo_schema *schema, int32_t k) {
+    return k ? (int64_t)schema->dense_count + schema->sample_weighted + k : 0;
+}
 static int neo__op_label(const neo_schema *schema, const neo__op *op, neo__text text,
                          const char *line, float *label, neo__issue *issue) {
     if (neo__field_missing(schema, text)) {
+        if (schema->label_count > 1) return 1;
         neo__issue_set(issue, NEO_ERR_FORMAT, text.p - line + 1, "%s: the label is missing",
                        schema->columns[op->column].name);
         return 0;
@@ -2381,15 +2934,18 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         const neo__op *op = &schema->ops[i];
         neo__text text = block->fields[op->column];
         int64_t id = 0;
-        float x;
+        float x, *label;
         switch (op->kind) {
         case NEO__OP_LABEL:
-            if (labeled && !neo__op_label(schema, op, text, line, record, issue)) return 0;
+            label = &record[neo__record_label(schema, op->out)];
+            *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
+            if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
+            if (op->out > 0) continue; /* the first is watched */
             if (op->words && record[0] > 0.0f) {
                 block->positive++;
             } else if (op->words && labeled && block->positive == 0) {
-                neo__quoted label = neo__quote(text.p, text.bytes);
-                neo__labels_add(&block->negative, &label);
+                neo__quoted negative = neo__quote(text.p, text.bytes);
+                neo__labels_add(&block->negative, &negative);
             }
             continue;
         case NEO__OP_DENSE:
@@ -2431,18 +2987,24 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
     if (schema->multi) ids[0] = start;
     return 1;
 }
-/* Cut a line into the block's fields, one per column of the description; that of a label that is
-   not there is empty. 0: their number is wrong. */
+/* Cut a line into the block's fields, one per column of the description; those of labels that are
+   not there are empty. 0: their number is wrong. */
 static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo__block *block,
                               const char *line, const char *end, int *labeled, neo__issue *issue) {
-    int32_t columns = schema->column_count, label = schema->label_column;
+    int32_t columns = schema->column_count, labels = schema->label_columns;
     int32_t expected = schema->header ? block->head.fields : columns;
-    int32_t count =
-        neo__fields(schema, line, end, block->head.target, block->fields, expected, issue);
+    const int names = !schema->header && block->offset == 0 && block->lines <= block->skip_lines;
+    const int whole = names || (!schema->header && may_lack_label && labels > 0);
+    int32_t count = neo__fields(schema, line, end,
+                                whole            ? NULL
+                                : schema->header ? block->head.target
+                                                 : schema->target,
+                                block->fields, expected, issue);
     if (count < 0) return 0;
     *labeled = !schema->header || block->head.labeled;
-    if (!schema->header && may_lack_label && label >= 0 && count == columns - 1) {
-        for (int32_t c = columns - 1; c > label; c--) block->fields[c] = block->fields[c - 1];
+    if (!schema->header && may_lack_label && labels > 0 && count == columns - labels) {
+        for (int32_t c = columns, from = count; c-- > 0;)
+            if (!schema->columns[c].is_label) block->fields[c] = block->fields[--from];
         *labeled = 0;
     } else if (count != expected) {
         neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, %s %d%s%s", count,
@@ -2451,15 +3013,27 @@ static int neo__delimited_cut(const neo_schema *schema, int may_lack_label, neo_
                        count == 1 ? neo__delimiter_name(schema) : "");
         return 0;
     }
-    if (!*labeled && label >= 0) block->fields[label] = neo__text_of(line, line);
-    if (schema->header || block->offset > 0 || block->lines > block->skip_lines) return 1;
-    int32_t names = 0;
+    for (int32_t c = 0; c < columns && !*labeled; c++)
+        if (schema->columns[c].is_label) block->fields[c] = neo__text_of(line, line);
+    if (!names) return 1;
+    int32_t same = 0;
     for (int32_t c = 0; c < columns; c++)
-        names += (c == label && !*labeled) ||
+        same += (schema->columns[c].is_label && !*labeled) ||
                  neo__text_is(block->fields[c], schema->columns[c].name);
-    if (names < columns || columns < 2) return 1;
+    if (same < columns || columns < 2) return 1;
     neo__issue_set(issue, NEO_ERR_FORMAT, 1, "every field is the name of its column");
     return 0;
+}
+static int neo__delimited_comment(const neo_schema *schema, const char *line, const char *end) {
+    for (int32_t i = 0; i < schema->comment_count; i++) {
+        neo__text c = schema->comments[i];
+        if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return 1;
+    }
+    return 0;
+}
+static int neo__delimited_holds(const neo_schema *schema, const char *line, const char *end) {
+    neo__issue issue;
+    return !neo__delimited_comment(schema, line, end) || !neo__line_whole(line, end, &issue);
 }
 /* One line of [line, end) into a record. 1: a sample; 0: a bad line; -1: no sample (a comment). */
 static int neo__delimited_sample(const neo_schema *schema, const neo__parse_options *options,
@@ -2467,10 +3041,7 @@ static int neo__delimited_sample(const neo_schema *schema, const neo__parse_opti
                                  float *record, neo__issue *issue, neo_status *fit_status) {
     int labeled;
     if (!neo__line_whole(line, end, issue)) return 0;
-    for (int32_t i = 0; i < schema->comment_count; i++) {
-        neo__text c = schema->comments[i];
-        if ((size_t)(end - line) >= c.bytes && memcmp(line, c.p, c.bytes) == 0) return -1;
-    }
+    if (neo__delimited_comment(schema, line, end)) return -1;
     if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue))
         return 0;
     int64_t start = block->id_count;
@@ -2508,7 +3079,7 @@ static const char *neo__delimited_line(const neo_schema *schema, const neo__pars
     return next;
 }
 static size_t neo__delimited_least(const neo_schema *s, int unlabeled) {
-    int32_t fields = s->column_count - (unlabeled && s->label_column >= 0);
+    int32_t fields = s->column_count - (unlabeled ? s->label_columns : 0);
     size_t least = (size_t)NEO__MAX(fields - 1, 0) * (size_t)s->delimiter_bytes + 1;
     return NEO__MAX(least, 2);
 }
@@ -2525,6 +3096,7 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
 static const char *neo__block_start(neo__block *b) {
     const char *p = b->raw, *end = b->raw + b->raw_bytes;
     b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
+    b->labels = b->parsed_bytes = 0;
     b->failed = b->issue_count = b->negative.count = 0;
     if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
@@ -2532,13 +3104,48 @@ static const char *neo__block_start(neo__block *b) {
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
     return p;
 }
+/* 1: the line [p, stop), without its \n, is a sample or a bad line; 0: blank, or a comment. */
+NEO__INLINE int neo__line_holds(const neo_schema *schema, const char *p, const char *stop) {
+    if (stop > p && stop[-1] == '\r') stop--;
+    const neo__format *format = neo__format_of(schema);
+    return p < stop && (!format->holds || format->holds(schema, p, stop));
+}
+NEO__INLINE uint64_t neo__bit(const uint64_t *bits, int64_t i) {
+    return bits[i / 64] >> i % 64 & 1;
+}
+/* The next run of own samples of a block with a share, of so many, from sample i on: its begin;
+   *stop is its end. */
+static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t count, int64_t *stop) {
+    if (b->share->shuffled) {
+        while (i < count && !neo__bit(b->own, i)) i++;
+        for (*stop = i; *stop < count && neo__bit(b->own, *stop);) ++*stop;
+        return i;
+    }
+    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + count, stop);
+    *stop -= base;
+    return mine - base;
+}
+/* Pass over the line at *p, which is another rank's. 0: it holds no sample, so it is nobody's. */
+static int neo__block_other(const neo_schema *schema, neo__block *block, const char **p) {
+    const char *end = block->raw + block->raw_bytes;
+    const char *stop = (const char *)memchr(*p, '\n', (size_t)(end - *p));
+    if (!neo__line_holds(schema, *p, stop)) return 0;
+    if (schema->multi)
+        neo__record_empty(schema, block, neo__block_record(schema, block, block->count));
+    *p = stop + 1;
+    block->end_offset[block->count] = (uint32_t)(*p - block->raw);
+    block->end_line[block->count++] = (uint32_t)++block->lines;
+    return 1;
+}
 /* Parses all of the block, which for a format without lines is one of rows. Returns NEO_ERR_MEMORY
    only (while fitting). */
 static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_options *options,
                                    neo__block *block) {
     const neo__format *format = neo__format_of(schema);
     if (format->parse) return format->parse(schema, options, block);
+    if (block->passed) return NEO_OK;
     const char *p = neo__block_start(block), *end = block->raw + block->raw_bytes;
+    int64_t mine = 0, stop = 0;
     neo__parsed line;
     line.fit = NEO_OK;
     while (p < end && !block->failed && line.fit == NEO_OK) {
@@ -2548,6 +3155,9 @@ static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_op
             continue;
         }
         NEO_ASSERT(block->count < block->capacity);
+        if (block->share && block->count == stop)
+            mine = neo__block_mine(block, block->count, block->samples, &stop);
+        if (block->count < mine && neo__block_other(schema, block, &p)) continue;
         line.record = neo__block_record(schema, block, block->count);
         const char *next = format->line(schema, options, block, p, &line);
         if (line.sample == 0) neo__block_bad(block, options, &line.issue);
@@ -2555,6 +3165,8 @@ static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_op
         if (line.sample == 1) {
             block->end_offset[block->count] = (uint32_t)(next - block->raw);
             block->end_line[block->count] = (uint32_t)block->lines;
+            block->labels++;
+            block->parsed_bytes += NEO__MIN(next - block->raw, block->bytes) - (p - block->raw);
             if (options->fit || options->sizes) block->taken++;
             else block->count++;
         }
@@ -2567,12 +3179,230 @@ NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
 /* ---------------------------------------------------------------------------
+   >>impl-index
+
+   Where the samples of a file are: a mark for every 64 KiB or so of text, behind the line of a
+   sample, with the samples and lines before it. By it a rank finds its own samples without the text
+   before them. It comes of one look for line ends, in a fraction of the time of parsing, and is
+   kept beside the text, as <path>.neoindex; little-endian:
+     "NEOINDEX", then u64s: 1, bytes of the text, time of its last change in ns, a hash of what says
+     which lines hold samples, CRC-32C of its first and last 4 KiB, samples, lines, number of marks;
+     for each mark offset, samples, lines; u32 CRC-32C of all that
+   One that is damaged or not of this text as it is now is made again. Ranks that write it at once
+   write the same bytes. Where it cannot be written it is kept in memory alone.
+   A sample is here what a parser makes one of or refuses: with the first bad line reading ends.
+   ------------------------------------------------------------------------ */
+enum {
+    NEO__INDEX_STEP = 65536,
+    NEO__INDEX_ENDS = 4096,
+    NEO__INDEX_HEAD = 72,
+    NEO__INDEX_KEY = 48 /* bytes of the head that say of what it is */
+};
+#ifndef NEO__INDEX_LEAST
+#define NEO__INDEX_LEAST (4 << 20) /* bytes of text: less is parsed faster than found */
+#endif
+typedef struct neo__mark {
+    int64_t offset, samples, lines; /* the last two: before it, in the file */
+} neo__mark;
+typedef struct neo__index {
+    neo__mark *marks;
+    int64_t count;
+    neo__mark end; /* of the file */
+} neo__index;
+/* A look for line ends. */
+typedef struct neo__scan {
+    const neo_schema *schema;
+    neo__mark at;
+    int64_t skip;      /* lines from here on that hold no sample */
+    neo__index *index; /* gets the marks; or NULL */
+} neo__scan;
+NEO__HOT_BEGIN
+/* Whole lines, each with its \n. */
+static void neo__scan_lines(neo__scan *scan, const char *p, const char *end) {
+    neo__index *index = scan->index;
+    int64_t next = !index ? INT64_MAX
+                   : index->count ? index->marks[index->count - 1].offset + NEO__INDEX_STEP
+                                  : (int64_t)NEO__INDEX_STEP;
+    if (scan->at.offset == 0 && end - p >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+        p += 3, scan->at.offset += 3; /* UTF-8 mark */
+    while (p < end) {
+        const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p));
+        scan->at.offset += stop + 1 - p;
+        scan->at.lines++;
+        if (scan->skip > 0) {
+            scan->skip--;
+        } else if (neo__line_holds(scan->schema, p, stop)) {
+            scan->at.samples++;
+            if (scan->at.offset >= next) {
+                index->marks[index->count++] = scan->at;
+                next = scan->at.offset + NEO__INDEX_STEP;
+            }
+        }
+        p = stop + 1;
+    }
+}
+NEO__HOT_END
+/* The text from where the scan is up to `end`, by a buffer of a block's bytes and one more. Of a
+   line longer than that the beginning is looked at, which is bad enough. */
+static neo_status neo__scan_file(neo__scan *scan, const neo__file *file, int64_t end, char *text) {
+    int64_t from = scan->at.offset;
+    size_t held = 0, cut;
+    while (from < end || held > 0) {
+        size_t bytes = (size_t)NEO__MIN((int64_t)(NEO__CHUNK_BYTES - held), end - from);
+        NEO__TRY(neo__file_read_at(file, from, text + held, bytes));
+        from += (int64_t)bytes;
+        cut = held += bytes;
+        while (cut > 0 && text[cut - 1] != '\n') cut--;
+        if (from == end && cut < held) text[cut = held++] = '\n', cut++;
+        neo__scan_lines(scan, text, text + cut);
+        held -= cut;
+        memmove(text, text + cut, held);
+        if (held < NEO__CHUNK_BYTES) continue;
+        held = NEO__CHUNK_BYTES / 2 + 1;
+        scan->at.offset += NEO__CHUNK_BYTES - (int64_t)held;
+    }
+    scan->at.offset = end;
+    return NEO_OK;
+}
+static uint64_t neo__index_rule(const neo_schema *schema) {
+    uint64_t h = neo__mix64((uint64_t)schema->skip_lines * 2 + (uint64_t)schema->header + 1);
+    h = neo__mix64(h + (neo__format_of(schema)->holds ? (uint64_t)schema->format : 0));
+    for (int32_t i = 0; i < schema->comment_count; i++)
+        h = neo__mix64(h + neo__hash_bytes(schema->comments[i].p, schema->comments[i].bytes));
+    return neo__mix64(h + NEO__LINE_BYTES);
+}
+/* The head of a file's index. */
+static neo_status neo__index_head(const neo_schema *schema, const neo__file *file, int64_t size,
+                                  char *head) {
+    char ends[2 * NEO__INDEX_ENDS];
+    size_t part = (size_t)NEO__MIN(size, (int64_t)NEO__INDEX_ENDS);
+    NEO__TRY(neo__file_read_at(file, 0, ends, part));
+    NEO__TRY(neo__file_read_at(file, size - (int64_t)part, ends + part, part));
+    memcpy(head, "NEOINDEX", 8);
+    head = neo__put_le(head + 8, 1, 8);
+    head = neo__put_le(head, (uint64_t)size, 8);
+    head = neo__put_le(head, (uint64_t)neo__file_changed(file), 8);
+    head = neo__put_le(head, neo__index_rule(schema), 8);
+    neo__put_le(head, neo_crc32c(0, ends, 2 * part), 8);
+    return NEO_OK;
+}
+static int neo__mark_take(neo__bytes_in *in, neo__mark *mark) {
+    return neo__take_count(in, &mark->offset) && neo__take_count(in, &mark->samples) &&
+           neo__take_count(in, &mark->lines);
+}
+/* The marks of an index that was kept. 0: it is not of this file, or damaged. */
+static int neo__index_take(const char *text, int64_t bytes, const char *head, neo__index *index) {
+    neo__bytes_in in = {text + NEO__INDEX_KEY, text + bytes};
+    neo__mark before = {0, 0, 0};
+    uint64_t crc = 0;
+    int64_t size = index->end.offset, count = 0;
+    if (bytes < NEO__INDEX_HEAD + 4 || memcmp(text, head, NEO__INDEX_KEY) != 0) return 0;
+    in.end = text + bytes - 4;
+    neo__bytes_in tail = {in.end, text + bytes};
+    if (!neo__take_le(&tail, 4, &crc) || crc != neo_crc32c(0, text, (size_t)bytes - 4)) return 0;
+    if (!neo__take_count(&in, &index->end.samples) || !neo__take_count(&in, &index->end.lines) ||
+        !neo__take_count(&in, &count) || count != (in.end - in.p) / 24 || (in.end - in.p) % 24)
+        return 0;
+    if (count > size / NEO__INDEX_STEP) return 0;
+    for (int64_t i = 0; i < count; i++) {
+        neo__mark *mark = &index->marks[i];
+        if (!neo__mark_take(&in, mark) || mark->offset <= before.offset || mark->offset > size ||
+            mark->samples <= before.samples || mark->samples > index->end.samples)
+            return 0;
+        before = *mark;
+    }
+    index->count = count;
+    return 1;
+}
+/* The index kept beside the text. *found 0: there is none that is good. */
+static neo_status neo__index_load(neo_ctx *ctx, const char *path, const char *head,
+                                  neo__index *index, int *found) {
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_reader_open"};
+    neo__path_kind kind = NEO__PATH_NONE;
+    char *text = NULL;
+    int64_t bytes = 0;
+    *found = 0;
+    if (neo__path_look(path, &kind) != NEO_OK || kind != NEO__PATH_FILE) return NEO_OK;
+    const int64_t most = index->end.offset / NEO__INDEX_STEP * 24 + NEO__INDEX_HEAD + 4;
+    neo_status status = neo__file_load(&arena, path, most, &text, &bytes);
+    if (status == NEO_OK && text) *found = neo__index_take(text, bytes, head, index);
+    neo__arena_free(&arena);
+    return status == NEO_ERR_MEMORY ? status : NEO_OK;
+}
+/* Keep an index beside the text. What fails only makes another open look for it again. */
+static void neo__index_keep(const char *path, const char *head, const neo__index *index) {
+    char partial[NEO__PATH_BYTES], words[24];
+    neo__file file;
+    neo__out out;
+    int n = snprintf(partial, sizeof partial, "%s.partial", path);
+    if (n >= (int)sizeof partial || neo__file_open(&file, partial, NEO__FILE_CREATE) != NEO_OK)
+        return;
+    neo__out_begin(&out, &file);
+    neo__out_bytes(&out, head, NEO__INDEX_HEAD);
+    for (int64_t i = 0; i < index->count; i++) {
+        char *p = neo__put_le(words, (uint64_t)index->marks[i].offset, 8);
+        p = neo__put_le(p, (uint64_t)index->marks[i].samples, 8);
+        neo__put_le(p, (uint64_t)index->marks[i].lines, 8);
+        neo__out_bytes(&out, words, sizeof words);
+    }
+    neo_status status = neo__out_flush(&out);
+    neo__put_le(words, out.crc, 4);
+    neo__out_bytes(&out, words, 4);
+    if (status == NEO_OK) status = neo__out_flush(&out);
+    neo_status closed = neo__file_close(&file);
+    if (status != NEO_OK || closed != NEO_OK || neo__path_rename(partial, path) != NEO_OK)
+        (void)neo__file_remove(partial);
+}
+/* The index of a text: the one kept beside it, or a new one, which is then kept. `text` as for
+   neo__scan_file. */
+static neo_status neo__index_make(const neo_schema *schema, neo__arena *arena, const char *path,
+                                  char *text, neo__index *index) {
+    char head[NEO__INDEX_HEAD], beside[NEO__PATH_BYTES];
+    neo__scan scan = {schema, {0, 0, 0}, schema->skip_lines + schema->header, index};
+    neo__file file;
+    int found = 0, named = snprintf(beside, sizeof beside, "%s.neoindex", path);
+    NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
+    const int64_t size = NEO__MAX(neo__file_size(&file), 0);
+    index->end.offset = size;
+    neo_status status = NEO__ARENA(arena, index->marks, size / NEO__INDEX_STEP + 1);
+    if (status == NEO_OK) status = neo__index_head(schema, &file, size, head);
+    if (status == NEO_OK && named < (int)sizeof beside)
+        status = neo__index_load(schema->ctx, beside, head, index, &found);
+    if (status == NEO_OK && !found) {
+        index->count = 0;
+        status = neo__scan_file(&scan, &file, size, text);
+    }
+    (void)neo__file_close(&file);
+    if (status != NEO_OK || found) return status;
+    if (index->count && index->marks[index->count - 1].offset > size)
+        index->marks[index->count - 1].offset = size; /* of a line without \n */
+    index->end = scan.at;
+    char *p = neo__put_le(head + NEO__INDEX_KEY, (uint64_t)scan.at.samples, 8);
+    p = neo__put_le(p, (uint64_t)scan.at.lines, 8);
+    neo__put_le(p, (uint64_t)index->count, 8);
+    if (named < (int)sizeof beside) neo__index_keep(beside, head, index);
+    return NEO_OK;
+}
+/* The last mark with at most so many samples before it; NULL: the start of the file. */
+static const neo__mark *neo__index_before(const neo__index *index, int64_t samples) {
+    int64_t low = 0, high = index->count; /* marks before low have at most that */
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (index->marks[middle].samples <= samples) low = middle + 1;
+        else high = middle;
+    }
+    return low ? &index->marks[low - 1] : NULL;
+}
+/* ---------------------------------------------------------------------------
    >>impl-source
 
    A source hands out its files' text in blocks of whole lines, one after another: it fills a
    block, cuts it at the last line end and carries the rest over to the next. Blocks never span
    files. The arrays of a npy triple and synthetic samples are handed out in the same way, by rows;
-   with a share, the rows of other ranks are there in number only.
+   with a share, the rows of other ranks are there in number only. So is text, with an index: a
+   block of a rank's own text, and what lies beside it up to the next mark, is followed by one that
+   was not read, up to the mark before the next own sample, or before one where a window begins, as
+   that place is the same on all ranks to the byte.
    One thread at a time.
    ------------------------------------------------------------------------ */
 struct neo__source {
@@ -2590,14 +3420,20 @@ struct neo__source {
     int at_end;         /* of the file: the carry is all that is left */
     int64_t skip_lines; /* lines at the start of the file still to be skipped */
     neo__file handle;
-    char *carry; /* [NEO__CHUNK_BYTES] */
+    char *carry; /* [NEO__CHUNK_BYTES + 1] */
     size_t carry_bytes;
     neo__head head;   /* of this file, if the schema has headers */
     neo__text *names; /* [NEO__COLUMNS_MAX] of it */
     int64_t rows;     /* of this file, in a format without lines */
     const int64_t *file_rows; /* of the files before file i, as they were at open; or NULL */
-    const neo__share *share;  /* or NULL */
-    int64_t sample;           /* rows handed out since the last seek */
+    neo__share *share;        /* or NULL */
+    int64_t sample;           /* rows, or samples with an index, handed out since the last seek */
+    neo__index *index;        /* [path_count] of text; or NULL: it is read whole */
+    neo__mark at;             /* with an index: what has been handed out of this file */
+    int sought;               /* since then no file was opened */
+    uint32_t *order;          /* [window] with a share that is shuffled: scratch */
+    uint64_t *own;            /* a bit for each sample of window `drawn` */
+    int64_t drawn;            /* counted since the last seek; -1: none */
     neo__file files[NEO__ROW_FILES];
     neo__plane *planes; /* [plane_count] */
     char *row_path;     /* [NEO__ROW_FILES][NEO__PATH_BYTES] */
@@ -2733,7 +3569,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
     head->fields = neo__fields(schema, line, end, NULL, names, most, &issue);
     NEO__CHECK(head->fields >= 0, issue.status, "%s:%" PRId64 ":%" PRId64 ": %s", path, number,
                issue.column, issue.text);
-    head->labeled = schema->label_column >= 0;
+    head->labeled = schema->label_columns > 0;
     NEO__CHECK(head->fields <= most, NEO_ERR_FORMAT,
                "%s:%" PRId64 ":1: the header names %d columns, more than %d", path, number,
                head->fields, most);
@@ -2749,8 +3585,8 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
             found = i;
         }
         if (found >= 0) {
-            head->target[found] = c;
-        } else if (c == schema->label_column && source->options->unlabeled) {
+            if (schema->target[c] >= 0) head->target[found] = c;
+        } else if (schema->columns[c].is_label && source->options->unlabeled) {
             head->labeled = 0;
         } else {
             neo__head_show(names, head->fields, shown, sizeof shown);
@@ -2760,6 +3596,7 @@ static neo_status neo__head_parse(neo__source *source, int64_t offset, const cha
                             number, name, shown, quotes ? NEO__HINT_QUOTE : "");
         }
     }
+    neo__target_runs(head->target, head->fields);
     return NEO_OK;
 }
 /* Read the header of a file just opened that is to be read from further on. The carry then begins
@@ -2804,6 +3641,24 @@ static neo_status neo__source_drop(neo__source *source, int64_t bytes) {
                                        (size_t)NEO__MIN(left, (int64_t)NEO__CHUNK_BYTES), &got));
     return NEO_OK;
 }
+/* Count the samples before the place in a file just opened; the carry is empty. */
+static neo_status neo__source_locate(neo__source *source) {
+    const neo__index *index = &source->index[source->file];
+    const neo_schema *schema = source->schema;
+    neo__scan scan = {schema, {0, 0, 0}, schema->skip_lines + schema->header, NULL};
+    for (int64_t i = index->count; i > 0 && scan.at.offset == 0; i--)
+        if (index->marks[i - 1].offset <= source->offset) scan.at = index->marks[i - 1];
+    if (scan.at.offset > 0) scan.skip = 0;
+    NEO__TRY(neo__scan_file(&scan, &source->handle, source->offset, source->carry));
+    source->at = scan.at;
+    if (!source->sought) return NEO_OK;
+    source->sought = 0;
+    source->drawn = -1;
+    source->share->total = -scan.at.samples;
+    for (int32_t i = source->file; i < source->path_count; i++)
+        source->share->total += source->index[i].end.samples;
+    return NEO_OK;
+}
 static neo_status neo__source_open_text(neo__source *source) {
     const char *path = source->paths[source->file];
     const neo_schema *schema = source->schema;
@@ -2818,7 +3673,8 @@ static neo_status neo__source_open_text(neo__source *source) {
     int64_t size = source->fed ? -1 : neo__file_size(&source->handle);
     source->piped = size < 0;
     source->head.fields = source->head.labeled = 0;
-    if (offset == 0) return NEO_OK; /* the header is in the first block, or behind it */
+    if (offset == 0) /* the header is in the first block, or behind it */
+        return source->index ? neo__source_locate(source) : NEO_OK;
     if (schema->header) NEO__TRY(neo__source_head(source, &passed));
     if (source->piped) return neo__source_drop(source, NEO__MAX(offset - passed, 0));
     source->carry_bytes = 0;
@@ -2830,13 +3686,15 @@ static neo_status neo__source_open_text(neo__source *source) {
     if (offset < size) NEO__TRY(neo__file_read_at(&source->handle, offset - 1, &before, 1));
     NEO__CHECK(before == '\n', NEO_ERR_MISMATCH,
                "%s: no line starts at byte %" PRId64 ", where the saved position is", path, offset);
+    if (source->index) NEO__TRY(neo__source_locate(source));
     return neo__file_seek(&source->handle, offset);
 }
 /* A line longer than a block: keep its beginning (which will be refused for its length, unless it
    holds no sample), drop the rest, if there is a use for what follows. A line of over 1 GiB is
    taken for one without end. */
 static neo_status neo__source_drop_line(neo__source *source, neo__block *block) {
-    int use = source->options->skip_bad || source->skip_lines > source->schema->header;
+    int use = source->options->skip_bad || source->index || /* another rank will refuse it */
+              source->skip_lines > source->schema->header;
     while (!source->at_end && use) {
         size_t got;
         NEO__CHECK(block->bytes < NEO__LINE_DROP, NEO_ERR_FORMAT,
@@ -2865,15 +3723,99 @@ static size_t neo__text_lines(const char *text, size_t bytes, int64_t lines) {
     }
     return (size_t)(p - text);
 }
+static neo_status neo__source_stale(const neo__source *source) {
+    return neo_fail(NEO_ERR_MISMATCH, "%s: has changed since the reader was opened",
+                    source->paths[source->file]);
+}
+/* Make a block of the text of other ranks up to the mark. */
+static neo_status neo__source_pass(neo__source *source, neo__block *block, const neo__mark *to) {
+    char before = 0;
+    NEO__TRY(neo__file_read_at(&source->handle, to->offset - 1, &before, 1));
+    if (before != '\n') return neo__source_stale(source);
+    NEO__TRY(neo__file_seek(&source->handle, to->offset));
+    block->passed = 1;
+    block->bytes = to->offset - source->offset;
+    block->count = to->samples - source->at.samples;
+    block->lines = to->lines - source->at.lines;
+    source->carry_bytes = 0;
+    source->at_end = 0;
+    source->sample += block->count;
+    source->offset = to->offset;
+    source->at = *to;
+    return NEO_OK;
+}
+/* With an index: pass over what is not needed, or say how many bytes from here on a block may have
+   so that there is little of that in it. */
+static neo_status neo__source_choose(neo__source *source, neo__block *block, size_t *most) {
+    const neo__index *index = &source->index[source->file];
+    const neo__share *share = source->share;
+    const int64_t from = source->sample, here = source->at.samples;
+    if (share->shuffled) return NEO_OK;
+    int64_t stop, end = NEO__MIN((from / share->window + 1) * share->window, share->total);
+    const int64_t own = neo__share_next(share, from, end, &stop);
+    const neo__mark *mark = neo__index_before(index, here + own - from);
+    if (source->offset > 0 && source->skip_lines == 0 && mark && mark->offset > source->offset)
+        return neo__source_pass(source, block, mark);
+    mark = neo__index_before(index, here + (own < end ? stop : end) - from - 1);
+    mark = mark ? mark + 1 : index->marks;
+    if (mark == index->marks + index->count || mark->offset <= source->offset) return NEO_OK;
+    *most = (size_t)NEO__MIN((int64_t)*most, mark->offset - source->offset);
+    return NEO_OK;
+}
+static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count);
+/* Which samples of a window, counted since the last seek, end up in this rank's leaves. */
+static void neo__source_draw(neo__source *source, int64_t number) {
+    const neo__share *share = source->share;
+    const int64_t begin = number * share->window;
+    const int64_t end = NEO__MIN(begin + share->window, share->total);
+    int64_t stop = begin;
+    source->drawn = number;
+    memset(source->own, 0, (size_t)(share->window / 64 + 1) * sizeof *source->own);
+    if (end > begin) neo__shuffle(share, share->number + number, source->order, end - begin);
+    for (int64_t i; (i = neo__share_next(share, stop, end, &stop)) < end;)
+        for (; i < stop; i++) {
+            const uint32_t sample = source->order[i - begin];
+            source->own[sample / 64] |= (uint64_t)1 << sample % 64;
+        }
+}
+/* Mark the samples of a block, whose first is sample `from`, that are this rank's. */
+static void neo__source_own(neo__source *source, neo__block *block, int64_t from) {
+    const int64_t window = source->share->window;
+    memset(block->own, 0, (size_t)(block->samples / 64 + 1) * sizeof *block->own);
+    for (int64_t i = 0; i < block->samples;) {
+        const int64_t number = (from + i) / window, begin = number * window - from;
+        const int64_t end = NEO__MIN(begin + window, block->samples);
+        if (number != source->drawn) neo__source_draw(source, number);
+        for (; i < end; i++) block->own[i / 64] |= neo__bit(source->own, i - begin) << i % 64;
+    }
+}
+/* Count the samples of a block's text, which ends where the source is. */
+static neo_status neo__source_count(neo__source *source, neo__block *block) {
+    neo__scan scan = {source->schema, source->at, block->skip_lines, NULL};
+    neo__scan_lines(&scan, block->raw, block->raw + block->raw_bytes);
+    block->samples = scan.at.samples - source->at.samples;
+    if (source->share->shuffled) neo__source_own(source, block, source->sample);
+    source->sample += block->samples;
+    source->at = scan.at;
+    source->at.offset = source->offset;
+    return block->file_end && scan.at.samples != source->index[block->file].end.samples
+               ? neo__source_stale(source)
+               : NEO_OK;
+}
 static neo_status neo__source_text(neo__source *source, neo__block *block) {
+    size_t most = NEO__CHUNK_BYTES;
+    if (source->index) NEO__TRY(neo__source_choose(source, block, &most));
+    if (block->passed) return NEO_OK;
     size_t count = source->carry_bytes, got = 0;
     memcpy(block->raw, source->carry, count);
     source->carry_bytes = 0;
     block->file = source->file;
     block->offset = source->offset;
-    if (!source->at_end)
-        NEO__TRY(neo__source_fill(source, block->raw + count, NEO__CHUNK_BYTES - count, &got));
+    if (!source->at_end && count < most)
+        NEO__TRY(neo__source_fill(source, block->raw + count, most - count, &got));
     count += got;
+    if (count > 0 && count == most && most < NEO__CHUNK_BYTES && block->raw[count - 1] != '\n')
+        return neo__source_stale(source);
     if (block->offset == 0)
         NEO__TRY(neo__source_refuse_compressed(neo__path_name(source->paths[block->file]),
                                                block->raw, count, 0));
@@ -2914,7 +3856,7 @@ static neo_status neo__source_text(neo__source *source, neo__block *block) {
     }
     source->offset += block->bytes;
     block->file_end = source->at_end && source->carry_bytes == 0;
-    return NEO_OK;
+    return source->index ? neo__source_count(source, block) : NEO_OK;
 }
 
 /* neo__source_next: the next block; b->end when there is none. A failure is in b->status too. */
@@ -2922,8 +3864,9 @@ static neo_status neo__source_next(neo__source *source, neo__block *block) {
     block->raw_bytes = 0;
     block->bytes = block->count = 0;
     block->file_end = block->end = block->failed = 0;
-    block->lines = block->bad = block->taken = block->skip_lines = 0;
-    block->issue_count = 0;
+    block->lines = block->bad = block->taken = block->skip_lines = block->samples = 0;
+    block->labels = block->parsed_bytes = 0;
+    block->issue_count = block->passed = 0;
     block->file = source->file;
     block->offset = source->offset;
     block->share = source->share;
@@ -2953,6 +3896,7 @@ static void neo__source_seek(neo__source *source, int32_t file, int64_t offset) 
     source->carry_bytes = 0;
     source->at_end = 0;
     source->sample = 0;
+    source->sought = 1;
 }
 static void neo__source_destroy(neo__source *source) {
     if (!source->schema) return;
@@ -2984,7 +3928,7 @@ static neo_status neo__source_create(neo__source *source, const char *function,
     source->arena.function = function;
     source->path_count = path_count;
     NEO__TRY(NEO__ARENA(&source->arena, source->paths, path_count));
-    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES));
+    NEO__TRY(NEO__ARENA(&source->arena, source->carry, NEO__CHUNK_BYTES + 1));
     NEO__TRY(NEO__ARENA(&source->arena, source->row_path, (int)NEO__ROW_FILES * NEO__PATH_BYTES));
     NEO__TRY(NEO__ARENA(&source->arena, source->planes, NEO__MAX(schema->plane_count, 1)));
     if (schema->header) {
@@ -3002,7 +3946,8 @@ static neo_status neo__source_create(neo__source *source, const char *function,
 /* ---- blocks ---- */
 /* Rows in a block of a format without lines. */
 static int64_t neo__block_rows(const neo_schema *s) {
-    int64_t numbers = s->dense_count + 1 + NEO__MAX(s->feature_count, s->sample_ids);
+    int64_t numbers =
+        s->dense_count + s->label_count + NEO__MAX(s->feature_count, s->sample_ids);
     return NEO__MAX((int64_t)NEO__CHUNK_BYTES / (numbers * 8), 1);
 }
 static int neo__schema_is_svm(const neo_schema *s) {
@@ -3026,7 +3971,7 @@ static int64_t neo__block_ids(const neo_schema *s, int64_t samples) {
 static void neo__block_layout(neo__block *block, const neo_schema *schema, int unlabeled,
                               neo__carve *carve) {
     size_t raw = (size_t)neo__block_rows(schema) *
-                 (size_t)(schema->dense_count + 1 +
+                 (size_t)(schema->dense_count + schema->label_count +
                           NEO__MAX(schema->feature_count, schema->sample_ids)) * 8;
     memset(block, 0, sizeof *block);
     block->capacity = neo__block_samples(schema, unlabeled);
@@ -3042,6 +3987,7 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     NEO__CARVE(carve, block->fields, schema->column_count);
     if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
     NEO__CARVE(carve, block->planes, schema->plane_count);
+    if (neo__format_of(schema)->line) NEO__CARVE(carve, block->own, block->capacity / 64 + 1);
     if (neo__schema_is_svm(schema)) NEO__CARVE(carve, block->pairs, NEO__SVM_PAIRS);
 }
 /* A block with memory of its own, for one that is not part of a reader. */
@@ -3125,7 +4071,7 @@ static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
                                      block->negative.count > NEO__LABELS ? NEO__LABELS + 1 : 0);
     tally->bad += block->bad;
     tally->line += block->lines;
-    tally->labels += block->taken;
+    tally->labels += block->labels;
     tally->positive += block->positive;
     if (tally->labels >= NEO__TALLY_LABELS) neo__tally_tell(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
@@ -3332,28 +4278,25 @@ struct neo_reader {
 
 /* ---- the loops over samples: shuffle, append to a window, gather a batch ---- */
 NEO__HOT_BEGIN
-static uint64_t neo__shuffle_below(uint64_t bits, uint64_t n) { /* bits * n / 2^64, n < 2^32 */
-    return ((bits >> 32) * n + (((bits & 0xFFFFFFFFu) * n) >> 32)) >> 32;
-}
 /* Fisher-Yates; the number for place i is block i / 2 of the stream, its low or high half. */
-static void neo__window_shuffle(const neo_reader *reader, neo__window *window) {
+static void neo__shuffle(const neo__share *share, int64_t number, uint32_t *order, int64_t count) {
     char name[64];
     uint32_t block[4] = {0, 0, 0, 0};
     uint64_t loaded = (uint64_t)-1;
-    snprintf(name, sizeof name, "reader.window.%" PRId64, window->number);
+    snprintf(name, sizeof name, "reader.window.%" PRId64, number);
     neo__random_key key =
-        neo__random_key_make(reader->ctx->seed, neo_hash(name), reader->epoch, NEO_STREAM_SHUFFLE);
-    for (int64_t i = 0; i < window->count; i++) window->order[i] = (uint32_t)i;
-    for (int64_t i = window->count - 1; i > 0; i--) {
+        neo__random_key_make(share->seed, neo_hash(name), share->epoch, NEO_STREAM_SHUFFLE);
+    for (int64_t i = 0; i < count; i++) order[i] = (uint32_t)i;
+    for (int64_t i = count - 1; i > 0; i--) {
         if ((uint64_t)i / 2 != loaded) {
             loaded = (uint64_t)i / 2;
             neo__random_block(&key, loaded, block);
         }
         const uint32_t *half = block + 2 * (i & 1);
-        uint64_t j = neo__shuffle_below((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
-        uint32_t swap = window->order[i];
-        window->order[i] = window->order[j];
-        window->order[j] = swap;
+        uint64_t j = neo__times_high((uint64_t)half[0] << 32 | half[1], (uint64_t)i + 1);
+        uint32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
     }
 }
 /* Room for `count` ids; those in the list are kept. */
@@ -3391,6 +4334,15 @@ static neo_status neo__window_append(neo_reader *reader, neo__window *window, ne
     block->taken += count;
     return NEO_OK;
 }
+/* Labels and weight of a record are those of sample i. */
+NEO__INLINE void neo__gather_labels(const neo_schema *schema, const float *record, int64_t i,
+                                    neo__slot *slot) {
+    float *label = slot->label + i * schema->label_count;
+    label[0] = record[0];
+    for (int32_t k = 1; k < schema->label_count; k++)
+        label[k] = record[neo__record_label(schema, k)];
+    if (slot->weight) slot->weight[i] = record[1 + schema->dense_count];
+}
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
     enum { TILE = 32 };
@@ -3402,8 +4354,7 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
             int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
             const float *record =
                 (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-            slot->label[i + k] = record[0];
-            if (slot->weight) slot->weight[i + k] = record[1 + dense];
+            neo__gather_labels(schema, record, i + k, slot);
             memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
             ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
@@ -3423,8 +4374,7 @@ static neo_status neo__gather_multi(neo_reader *reader, const neo__window *windo
             (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
         const int64_t *ends =
             (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
-        slot->label[i] = record[0];
-        if (slot->weight) slot->weight[i] = record[1 + dense];
+        neo__gather_labels(schema, record, i, slot);
         memcpy(slot->dense + i * dense, record + 1, (size_t)dense * sizeof(float));
         for (int64_t t = 0; t < features; t++)
             slot->offsets[t * count + i + 1] = ends[t + 1] - (t ? ends[t] : 0);
@@ -3458,7 +4408,7 @@ static void neo__window_close(neo_reader *r, neo__window *w) {
     w->bad_end = r->windows.tally.bad;
     w->batches = r->desc.drop_last ? w->count / r->desc.batch
                                    : (w->count + r->desc.batch - 1) / r->desc.batch;
-    if (w->order) neo__window_shuffle(r, w);
+    if (w->order) neo__shuffle(&r->share, w->number, w->order, w->count);
 }
 static void neo__window_begin(neo_reader *r, neo__window *w, int64_t number) {
     w->state = NEO__WINDOW_FILLING;
@@ -3483,12 +4433,19 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
     if (block->offset == 0 && block->taken == 0) neo__tally_file(&reader->windows.tally);
     int64_t n = NEO__MIN(block->count - block->taken, reader->windows.samples - window->count);
     if (n > 0) {
-        NEO__TRY(neo__window_append(reader, window, block, n));
-        int64_t next = (int64_t)block->end_offset[block->taken - 1];
+        int64_t next = block->bytes, line = block->lines;
+        if (block->passed) { /* no window begins within it, and nobody looks at these records */
+            NEO_ASSERT(n == block->count);
+            window->count += n;
+            block->taken += n;
+        } else {
+            NEO__TRY(neo__window_append(reader, window, block, n));
+            next = (int64_t)block->end_offset[block->taken - 1];
+            line = (int64_t)block->end_line[block->taken - 1];
+        }
         reader->windows.place.file = block->file;
         reader->windows.place.offset = block->offset + NEO__MIN(next, block->bytes);
-        reader->windows.place.line =
-            reader->windows.tally.line + (int64_t)block->end_line[block->taken - 1];
+        reader->windows.place.line = reader->windows.tally.line + line;
         reader->windows.seen += n;
         reader->windows.tally.samples += n;
     }
@@ -3496,6 +4453,7 @@ static neo_status neo__reader_fill(neo_reader *reader, neo__block *block, neo__w
         const char **paths = reader->blocks.source.paths;
         NEO__TRY(neo__tally_block(reader->schema, &reader->windows.tally, block,
                                   paths ? neo__path_name(paths[block->file]) : "synthetic"));
+        __atomic_fetch_add(&reader->stats.parsed_bytes, block->parsed_bytes, __ATOMIC_RELAXED);
         *block_done = 1;
     }
     if (window->count == reader->windows.samples) {
@@ -3529,7 +4487,9 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
     else neo__gather_fixed(schema, window, first, count, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
-    slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
+    slot->batch.label = neo_tensor_2d(slot->label, NEO_F32, count, schema->label_count);
+    if (schema->label_count == 1)
+        slot->batch.label = neo_tensor_1d(slot->label, NEO_F32, count);
     slot->batch.weight = schema->sample_weighted ? neo_tensor_1d(slot->weight, NEO_F32, count)
                                                  : neo_tensor_none();
     memset(&slot->batch.sparse, 0, sizeof slot->batch.sparse);
@@ -3716,6 +4676,8 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->windows.base = position->word[5];
     reader->windows.skip = used;
     reader->windows.seen = position->word[1] - used;
+    reader->share.epoch = reader->epoch;
+    reader->share.number = reader->windows.base;
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
@@ -3725,7 +4687,7 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
-    reader->share.total = reader->extent.samples - reader->windows.place.offset;
+    reader->share.total = reader->extent.samples - reader->windows.place.offset; /* of rows */
     if (reader->extent.rows_before)
         reader->share.total -= reader->extent.rows_before[reader->windows.place.file];
     for (int i = 0; i < reader->blocks.count; i++) reader->blocks.parsed[i] = 0;
@@ -3743,7 +4705,7 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->end.number = -1;
     reader->end.status = NEO_OK;
     reader->position = *position;
-    reader->stats.samples = reader->stats.bad_lines = 0;
+    reader->stats.samples = reader->stats.bad_lines = reader->stats.parsed_bytes = 0;
     reader->stats.bytes =
         reader->extent.bytes_before
             ? reader->extent.bytes_before[reader->windows.place.file] + reader->windows.place.offset
@@ -3785,7 +4747,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         neo__slot counted;
         neo__slot *slot = carve->block ? &reader->slots.slot[i] : &counted;
         memset(slot, 0, sizeof *slot);
-        NEO__CARVE(carve, slot->label, batch);
+        NEO__CARVE(carve, slot->label, neo__size_mul(batch, (size_t)schema->label_count));
         if (schema->sample_weighted) NEO__CARVE(carve, slot->weight, batch);
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
@@ -3854,7 +4816,7 @@ static neo_status neo__reader_check(neo_ctx *ctx, const neo_reader_desc *desc) {
                desc->world_size, neo_ctx_repro_shards(ctx), desc->world_size);
     NEO__CHECK(
         desc->unlabeled || desc->schema->format != NEO_FORMAT_DELIMITED ||
-            desc->schema->label_column >= 0,
+            desc->schema->label_columns > 0,
         NEO_ERR_ARG,
         "neo_reader_open: no column of the description is the label (desc.unlabeled allows it)");
     NEO__CHECK(desc->schema->fitted, NEO_ERR_STATE,
@@ -3896,6 +4858,26 @@ static neo_status neo__reader_look_text(neo_reader *reader) {
         "neo_reader_open: standard input ('-') is one process's, and there are %d ranks: set "
         "desc.input (neo_comm_input of neo_comm.h gives it to all)",
         reader->desc.world_size);
+    return NEO_OK;
+}
+/* Enough text, in files that can be sought: a rank parses its own samples, if no bad lines are
+   skipped, as these move all that follow. */
+static neo_status neo__reader_index(neo_reader *reader) {
+    neo__source *source = &reader->blocks.source;
+    if (reader->extent.live || reader->desc.skip_bad_lines ||
+        reader->extent.bytes < NEO__INDEX_LEAST)
+        return NEO_OK;
+    NEO__TRY(NEO__ARENA(&source->arena, source->index, source->path_count));
+    for (int32_t i = 0; i < source->path_count; i++) {
+        neo__index *index = &source->index[i];
+        NEO__TRY(neo__index_make(reader->schema, &source->arena, source->paths[i], source->carry,
+                                 index));
+        reader->extent.samples += index->end.samples;
+    }
+    source->share = &reader->share;
+    if (!reader->desc.shuffle_window) return NEO_OK;
+    NEO__TRY(NEO__ARENA(&source->arena, source->order, reader->share.window));
+    NEO__TRY(NEO__ARENA(&source->arena, source->own, reader->share.window / 64 + 1));
     return NEO_OK;
 }
 /* The numbers that a position depends on, and how many bits of a hash of each it keeps. */
@@ -3970,10 +4952,14 @@ static neo_status neo__reader_init(neo_reader *reader) {
     reader->share.shards = reader->ctx->repro_shards;
     reader->share.first = reader->first_leaf;
     reader->share.end = reader->end_leaf;
+    reader->share.shuffled = desc->shuffle_window != 0;
+    reader->share.seed = reader->ctx->seed;
+    const neo__reader_terms terms = neo__reader_terms_of(reader);
+    reader->share.window = reader->windows.samples = neo__reader_span(reader, &terms);
     if (rows && desc->world_size > 1 && !desc->shuffle_window)
         reader->blocks.source.share = &reader->share;
-    const neo__reader_terms terms = neo__reader_terms_of(reader);
-    reader->windows.samples = neo__reader_span(reader, &terms);
+    if (neo__format_of(reader->schema)->line && desc->world_size > 1)
+        NEO__TRY(neo__reader_index(reader));
     reader->blocks.source.stop = &reader->stop;
     reader->check = neo__reader_key(reader, &terms);
     reader->parts = neo__reader_parts(&terms);
@@ -4021,6 +5007,20 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
 
 /* ---- the caller's side ---- */
 #if !defined(NEO_INFERENCE)
+NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, float *label,
+                             float *weight) {
+    const float *from = (const float *)batch->label.data;
+    const float *of_sample = (const float *)batch->weight.data;
+    const int32_t labels = schema->label_count;
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < batch->size * labels; i++) {
+        const int has = from[i] == from[i];
+        const float w = neo_schema_label(schema, (int32_t)(i % labels)).weight;
+        label[i] = has ? from[i] : 0.0f;
+        weight[i] = has ? of_sample ? w * of_sample[i / labels] : w : 0.0f;
+    }
+    neo__fp_leave(fp);
+}
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
     NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
@@ -4176,6 +5176,7 @@ NEO_API neo_status neo_reader_seek(neo_reader *reader, const neo_position *posit
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *r) {
     neo_reader_stats stats = r->stats;
     stats.grow_count = __atomic_load_n(&r->stats.grow_count, __ATOMIC_RELAXED);
+    stats.parsed_bytes = __atomic_load_n(&r->stats.parsed_bytes, __ATOMIC_RELAXED);
     return stats;
 }
 #endif
@@ -4298,12 +5299,14 @@ static void neo__row_issue(const neo_schema *schema, neo__issue *issue, int part
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     if (schema->format == NEO_FORMAT_BINARY) {
-        if (part != NEO__PLANE_LABEL) column++;
+        if (part != NEO__PLANE_LABEL) column += schema->label_count;
         if (part == NEO__PLANE_IDS) column += schema->dense_count;
         for (int32_t f = 0; f < t; f++) column += schema->hot ? schema->hot[f] : 1;
         snprintf(place, sizeof place, ": row %" PRId64 ", column %" PRId64, row, column);
-    } else if (part == NEO__PLANE_LABEL) {
+    } else if (part == NEO__PLANE_LABEL && schema->label_count == 1) {
         snprintf(place, sizeof place, "labels.npy: row %" PRId64, row);
+    } else if (part == NEO__PLANE_LABEL) {
+        snprintf(place, sizeof place, "labels.npy: row %" PRId64 ", column %" PRId64, row, column);
     } else if (part == NEO__PLANE_DENSE) {
         snprintf(place, sizeof place, "dense.npy: row %" PRId64 ", column %" PRId64, row, column);
     } else if (schema->format == NEO_FORMAT_NPZ) {
@@ -4412,16 +5415,19 @@ static int neo__row_ids(const neo_schema *schema, const neo__block *block, int64
 static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t i, float *record,
                            neo__issue *issue) {
     int64_t *ids = neo__record_ids(schema, record);
-    double y = neo__plane_number(&block->planes[NEO__PLANE_LABEL],
-                                 neo__block_row(block, NEO__PLANE_LABEL, i));
-    /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
-    if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
-    if (!(y >= 0.0 && y <= 1.0)) {
-        neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, 0,
-                       "expected a label in [0, 1], found %g", y);
-        return 0;
+    const neo__plane *labels = &block->planes[NEO__PLANE_LABEL];
+    const char *p = neo__block_row(block, NEO__PLANE_LABEL, i);
+    for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes) {
+        double y = neo__plane_number(labels, p);
+        /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
+        if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
+        if (!(y >= 0.0 && y <= 1.0)) {
+            neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, k,
+                           "expected a label in [0, 1], found %g", y);
+            return 0;
+        }
+        record[neo__record_label(schema, k)] = (float)y;
     }
-    record[0] = (float)y;
     if (!neo__row_dense(schema, block, i, record + 1, issue)) return 0;
     if (!schema->multi) return neo__row_ids(schema, block, i, ids, issue);
     if (!neo__row_ids(schema, block, i, block->ids + block->id_count, issue)) return 0;
@@ -4431,12 +5437,6 @@ static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t 
     block->id_count += schema->sample_ids;
     return 1;
 }
-/* The next run of own rows of a block with a share, from row i on: its begin; *stop is its end. */
-static int64_t neo__block_mine(const neo__block *b, int64_t i, int64_t *stop) {
-    int64_t base = b->sample, mine = neo__share_next(b->share, base + i, base + b->bytes, stop);
-    *stop -= base;
-    return mine - base;
-}
 static neo_status neo__block_parse_rows(const neo_schema *schema, const neo__parse_options *options,
                                         neo__block *block) {
     int64_t mine = 0, stop = block->bytes;
@@ -4444,7 +5444,8 @@ static neo_status neo__block_parse_rows(const neo_schema *schema, const neo__par
     for (int64_t i = 0; i < block->bytes && !block->failed; i++) {
         float *record = neo__block_record(schema, block, block->count);
         neo__issue issue;
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (block->share && (i == 0 || i == stop))
+            mine = neo__block_mine(block, i, block->bytes, &stop);
         if (i >= mine && !neo__row_sample(schema, block, i, record, &issue)) {
             neo__block_bad(block, options, &issue);
             continue;
@@ -4851,8 +5852,8 @@ static neo_status neo__triple_check(const neo_schema *schema, const neo__triple 
     NEO__CHECK(dense->ndim == 2 && ids->ndim == 2, NEO_ERR_SHAPE,
                "%s: dense.npy and %s must have 2 dimensions, they have %d and %d", prefix, name,
                dense->ndim, ids->ndim);
-    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] == 1), NEO_ERR_SHAPE,
-               "%s: labels.npy must be [N] or [N, 1]", prefix);
+    NEO__CHECK(labels->ndim == 1 || (labels->ndim == 2 && labels->shape[1] >= 1), NEO_ERR_SHAPE,
+               "%s: labels.npy must be [N], [N, 1] or [N, labels]", prefix);
     NEO__CHECK(dense->shape[0] == ids->shape[0] && dense->shape[0] == labels->shape[0],
                NEO_ERR_SHAPE,
                "%s: dense.npy, %s and labels.npy have %" PRId64 ", %" PRId64 " and %" PRId64
@@ -4867,6 +5868,9 @@ static neo_status neo__triple_check(const neo_schema *schema, const neo__triple 
                NEO_ERR_SHAPE,
                "%s: has %" PRId64 " dense and %" PRId64 " sparse columns, the schema %d and %d",
                prefix, dense->shape[1], features, schema->dense_count, schema->feature_count);
+    NEO__CHECK((labels->ndim == 1 ? 1 : labels->shape[1]) == schema->label_count, NEO_ERR_SHAPE,
+               "%s: labels.npy has %" PRId64 " columns, the schema %d", prefix,
+               labels->ndim == 1 ? 1 : labels->shape[1], schema->label_count);
     for (int32_t t = 0; schema->hot && t < schema->feature_count; t++)
         NEO__CHECK(neo__triple_hot(schema, triple, t) == schema->hot[t], NEO_ERR_SHAPE,
                    "%s: %s: %d.npy has %" PRId64 " columns, the schema %d", prefix, name, t,
@@ -4912,6 +5916,7 @@ static neo_status neo__npy_features(neo_schema *schema, const neo__triple *tripl
     int zipped = schema->format == NEO_FORMAT_NPZ;
     int64_t features = zipped ? triple->id_count : triple->ids->shape[1];
     NEO__TRY(neo__schema_features(schema, (int32_t)triple->dense.shape[1], (int32_t)features));
+    NEO__TRY(neo__schema_labels(schema, triple->labels.ndim == 2 ? triple->labels.shape[1] : 1));
     schema->plane_count = NEO__PLANE_IDS + (int32_t)triple->id_count;
     if (!zipped) return NEO_OK;
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
@@ -4989,6 +5994,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     const float *label = (const float *)batch->label.data;
     NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
                "neo_npy_export: ids with weights, which the arrays have no place for");
+    NEO__CHECK(batch->label.ndim == 1, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: samples of several labels");
     NEO__TRY(NEO__GROW(out->ctx, out->cells, out->cell_capacity, count * (t + 1)));
     for (int64_t i = 0; i < count; i++) {
         NEO__CHECK(label[i] == 0.0f || label[i] == 1.0f, NEO_ERR_UNSUPPORTED,
@@ -5269,10 +6276,11 @@ static neo__plane neo__binary_plane(const neo_schema *schema, int32_t k) {
     plane.dtype = k == NEO__PLANE_DENSE && schema->float_dense ? NEO_F32 : NEO_I32;
     plane.is_unsigned = k == NEO__PLANE_IDS;
     plane.item_bytes = 4;
-    plane.row_bytes = 4 * (1 + schema->dense_count + schema->sample_ids);
+    plane.row_bytes = 4 * (schema->label_count + schema->dense_count + schema->sample_ids);
     plane.within = k == NEO__PLANE_LABEL   ? 0
-                   : k == NEO__PLANE_DENSE ? 4
-                                           : 4 + 4 * (int64_t)schema->dense_count;
+                   : k == NEO__PLANE_DENSE ? 4 * (int64_t)schema->label_count
+                                           : 4 * ((int64_t)schema->label_count +
+                                                  schema->dense_count);
     return plane;
 }
 /* A file of whole records; it is closed again on failure. */
@@ -5313,6 +6321,7 @@ static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *de
     NEO__CHECK(dense <= 65536 && features <= 65536, NEO_ERR_ARG,
                "neo_schema_binary: over 65,536 dense numbers or features");
     NEO__TRY(neo__schema_features(schema, dense, features));
+    NEO__TRY(neo__schema_labels(schema, desc->label_count ? desc->label_count : 1));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hot, NEO__MAX(features, 1)));
     for (int32_t t = 0; t < features; t++) {
         schema->hot[t] = desc->ids_per_feature ? desc->ids_per_feature[t] : 1;
@@ -5553,6 +6562,12 @@ static const char *neo__svm_line(const neo_schema *schema, const neo__parse_opti
     else neo__svm_place(schema, block, count, line->record);
     return next;
 }
+static int neo__svm_holds(const neo_schema *schema, const char *p, const char *end) {
+    (void)schema;
+    if (end - p > NEO__LINE_BYTES) return 1;
+    while (p < end && neo__svm_blank(*p)) p++;
+    return p == end || *p != '#';
+}
 static size_t neo__svm_least(const neo_schema *schema, int unlabeled) {
     (void)schema, (void)unlabeled;
     return 2; /* a label alone */
@@ -5718,6 +6733,22 @@ static float neo__synthetic_label(const neo__random_key *key, double logit) {
     neo__random_block(key, 0, w);
     return (double)w[0] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
 }
+/* All labels of a record: by turns the sparse part against half of the dense, and their sum. */
+static void neo__synthetic_labels(const neo_schema *schema, const neo__random_key *key,
+                                  neo__synthetic_sums sums, float *record) {
+    const neo__synthetic *generator = schema->synthetic;
+    const double dense = (sums.dense - generator->dense_mean) * generator->dense_scale;
+    double z = neo__synthetic_logit(generator, sums);
+    uint32_t w[4];
+    record[0] = neo__synthetic_label(key, z);
+    if (schema->label_count == 1) return;
+    neo__random_block(key, 0, w);
+    for (int32_t k = 1; k < schema->label_count; k++) {
+        const double logit = z - (k % 2 ? 1.5 * dense : 0.0) - 0.5 * (double)k;
+        record[neo__record_label(schema, k)] =
+            (double)w[k] * 0x1p-32 < neo__synthetic_sigmoid(logit) ? 1.0f : 0.0f;
+    }
+}
 
 /* ---- as a source ---- */
 static neo_status neo__reader_look_synthetic(neo_reader *reader) {
@@ -5757,7 +6788,7 @@ static void neo__synthetic_row(const neo_schema *schema, neo__block *block, int6
         if (schema->multi) ids[1 + t] = block->id_count - start;
     }
     if (schema->multi) ids[0] = start;
-    record[0] = neo__synthetic_label(&key, neo__synthetic_logit(generator, sums));
+    neo__synthetic_labels(schema, &key, sums, record);
 }
 static neo_status neo__block_parse_synthetic(const neo_schema *schema,
                                              const neo__parse_options *options, neo__block *block) {
@@ -5766,7 +6797,8 @@ static neo_status neo__block_parse_synthetic(const neo_schema *schema,
     for (block->count = 0; block->count < block->bytes; block->count++) {
         int64_t i = block->count;
         float *record = neo__block_record(schema, block, i);
-        if (block->share && (i == 0 || i == stop)) mine = neo__block_mine(block, i, &stop);
+        if (block->share && (i == 0 || i == stop))
+            mine = neo__block_mine(block, i, block->bytes, &stop);
         block->end_offset[i] = (uint32_t)(i + 1);
         block->end_line[i] = 0;
         if (i >= mine) {
@@ -5829,6 +6861,8 @@ static neo_status neo__synthetic_check(neo_synthetic_desc *desc) {
                    desc->signal <= 1000.0f,
                NEO_ERR_ARG, "neo_schema_synthetic: zipf %g or signal %g is out of range",
                (double)desc->zipf, (double)desc->signal);
+    NEO__CHECK(desc->label_count >= 0 && desc->label_count <= 4, NEO_ERR_ARG,
+               "neo_schema_synthetic: label_count is %d, not in 0 .. 4", desc->label_count);
     return NEO_OK;
 }
 /* Fixed lengths of bags, which may differ between features. */
@@ -5851,6 +6885,7 @@ static neo_status neo__synthetic_hot(neo_schema *schema, const int32_t *hot) {
 static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_desc *desc) {
     neo__synthetic *generator;
     NEO__TRY(neo__schema_features(schema, desc->dense_count, desc->feature_count));
+    NEO__TRY(neo__schema_labels(schema, NEO__MAX(desc->label_count, 1)));
     NEO__TRY(NEO__ARENA(&schema->arena, generator, 1));
     schema->synthetic = generator;
     generator->desc = *desc;
@@ -5977,12 +7012,12 @@ NEO_API neo_status neo_synthetic_write_tsv(neo_ctx *ctx, const neo_schema *schem
     NEO__CHECK(first >= 0 && count >= 0, NEO_ERR_ARG,
                "neo_synthetic_write_tsv: samples [%" PRId64 ", + %" PRId64 ")", first, count);
     int fits = schema->synthetic && !schema->multi && schema->dense_count == NEO__CRITEO_DENSE &&
-               schema->feature_count == NEO__CRITEO_FEATURES;
+               schema->label_count == 1 && schema->feature_count == NEO__CRITEO_FEATURES;
     for (int32_t file = 0; fits && file < schema->feature_count; file++)
         fits = schema->rows[file] >= 2 && schema->rows[file] <= (int64_t)1 << 32;
     NEO__CHECK(fits, NEO_ERR_UNSUPPORTED,
-               "neo_synthetic_write_tsv: needs synthetic data with 13 dense numbers and 26 "
-               "features of one id and 2 to 2^32 rows");
+               "neo_synthetic_write_tsv: needs synthetic data with a label, 13 dense numbers and "
+               "26 features of one id and 2 to 2^32 rows");
     neo__file file;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     char *buffer = (char *)neo_alloc(ctx, BUFFER), *p = buffer;
@@ -6037,14 +7072,16 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
     const int64_t *rows = format == NEO_FORMAT_CRITEO ? schema->max_rows : schema->rows;
     neo__paper paper = {text, bytes, 0};
     neo__paper_put(&paper, "{\"format\": \"%s\"", neo__format_names[format]);
-    if (format == NEO_FORMAT_DELIMITED) {
+    if (format == NEO_FORMAT_CRITEO)
+        neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
+    else if (format != NEO_FORMAT_DELIMITED)
+        neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
+                       (int)schema->dense_count, schema->modulo, schema->float_dense);
+    if (schema->description_text) {
         neo__paper_put(&paper, ", \"columns\": ");
         neo__paper_string(&paper, schema->description_text);
-    } else {
-        if (format == NEO_FORMAT_CRITEO)
-            neo__paper_put(&paper, ", \"ids\": \"%s\"", schema->dict_count ? "dictionary" : "hash");
-        else neo__paper_put(&paper, ", \"dense\": %d, \"modulo\": %d, \"float_dense\": %d",
-                            (int)schema->dense_count, schema->modulo, schema->float_dense);
+    }
+    if (format != NEO_FORMAT_DELIMITED) {
         neo__paper_put(&paper, ", \"rows\": [");
         for (int32_t f = 0; f < schema->feature_count; f++)
             neo__paper_put(&paper, "%s%" PRId64, f ? ", " : "", rows[f]);
@@ -6057,7 +7094,7 @@ NEO_API size_t neo_schema_describe(const neo_schema *schema, char *text, size_t 
 typedef struct neo__described {
     char *format, *ids, *columns;
     int64_t dense, modulo, float_dense; /* -1: not there */
-    int64_t *rows; /* [row_count] */
+    int64_t *rows;                      /* [row_count] */
     int64_t row_count, capacity;
 } neo__described;
 static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *said) {
@@ -6099,6 +7136,24 @@ static neo_status neo__described_plain(neo_schema *schema, const neo__described 
         NEO__TRY(neo__schema_name(schema, f, name, f + 1));
     return NEO_OK;
 }
+/* "rows" are those of the columns that are used. */
+static neo_status neo__described_criteo(neo_ctx *ctx, const char *file, const neo__described *said,
+                                        neo_schema **out) {
+    const neo_ids ids = strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
+    const char *columns = said->columns ? said->columns : NEO__CRITEO_ALL;
+    int32_t target[NEO__CRITEO_FIELDS];
+    int64_t rows[NEO__CRITEO_FEATURES], used = 0;
+    NEO__TRY(neo__criteo_named(columns, target, NEO__CRITEO_FIELDS));
+    for (int c = 0; c < NEO__CRITEO_FEATURES; c++) {
+        const int is_used = target[NEO__CRITEO_DENSE + 1 + c] >= 0;
+        rows[c] = is_used && used < said->row_count ? said->rows[used] : 1;
+        used += is_used;
+    }
+    NEO__CHECK(said->row_count == used, NEO_ERR_FORMAT,
+               "%s: schema: %" PRId64 " rows of %" PRId64 " features of format criteo", file,
+               said->row_count, used);
+    return neo__criteo_schema(ctx, "neo_model_load", ids, 0, rows, said->columns, out);
+}
 static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format format,
                                       const neo__described *said, neo_schema **out) {
     static const char lacks[] = "%s: schema: a schema of format %s needs \"%s\"";
@@ -6111,12 +7166,8 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
     }
     NEO__CHECK(said->rows || said->dense > 0, NEO_ERR_FORMAT, lacks, file, name, "rows");
     if (format == NEO_FORMAT_CRITEO) {
-        NEO__CHECK(said->row_count == NEO__CRITEO_FEATURES, NEO_ERR_FORMAT,
-                   "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
-                   said->row_count);
         NEO__CHECK(said->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        return neo_schema_criteo(ctx, strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH,
-                                 0, said->rows, out);
+        return neo__described_criteo(ctx, file, said, out);
     }
     NEO__CHECK(said->dense >= 0 && said->modulo >= 0, NEO_ERR_FORMAT, lacks, file, name,
                said->dense < 0 ? "dense" : "modulo");
@@ -6158,22 +7209,23 @@ NEO__UNUSED static neo_status neo__schema_read(neo_ctx *ctx, neo__json *json, ne
 
    What differs between formats, in the order of neo_format.
    ------------------------------------------------------------------------ */
-#define NEO__TEXT(LINE, LEAST)                                                                     \
-    {NEO__TRAIN(neo__reader_look_text), NEO__TRAIN(neo__source_open_text),                        \
-     NEO__TRAIN(neo__source_text), NEO__TRAIN(neo__source_close_text), NULL, LINE, LEAST}
+#define NEO__TEXT(LINE, LEAST, HOLDS)                                                              \
+    {NEO__TRAIN(neo__reader_look_text), NEO__TRAIN(neo__source_open_text),                         \
+     NEO__TRAIN(neo__source_text), NEO__TRAIN(neo__source_close_text), NULL, LINE, LEAST,          \
+     NEO__TRAIN(HOLDS)}
 #define NEO__ROWS(KIND)                                                                            \
-    {NEO__TRAIN(neo__reader_look_rows), NEO__TRAIN(neo__source_open_##KIND),                     \
-     NEO__TRAIN(neo__source_rows), NEO__TRAIN(neo__source_close_##KIND),                         \
-     NEO__TRAIN(neo__block_parse_rows), NULL, NULL}
+    {NEO__TRAIN(neo__reader_look_rows), NEO__TRAIN(neo__source_open_##KIND),                       \
+     NEO__TRAIN(neo__source_rows), NEO__TRAIN(neo__source_close_##KIND),                           \
+     NEO__TRAIN(neo__block_parse_rows), NULL, NULL, NULL}
 static const neo__format *neo__format_of(const neo_schema *schema) {
     static const neo__format formats[] = {
-        NEO__TEXT(neo__criteo_line, neo__criteo_least),
-        NEO__TEXT(neo__delimited_line, neo__delimited_least),
+        NEO__TEXT(neo__criteo_line, neo__criteo_least, NULL),
+        NEO__TEXT(neo__delimited_line, neo__delimited_least, neo__delimited_holds),
         NEO__ROWS(triple), /* npy */
         {NEO__TRAIN(neo__reader_look_synthetic), NULL, NEO__TRAIN(neo__source_synthetic), NULL,
-         NEO__TRAIN(neo__block_parse_synthetic), NULL, NULL},
-        NEO__TEXT(neo__svm_line, neo__svm_least), /* libsvm */
-        NEO__TEXT(neo__svm_line, neo__svm_least), /* libffm */
+         NEO__TRAIN(neo__block_parse_synthetic), NULL, NULL, NULL},
+        NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libsvm */
+        NEO__TEXT(neo__svm_line, neo__svm_least, neo__svm_holds), /* libffm */
         NEO__ROWS(triple),                        /* npz */
         NEO__ROWS(binary),
     };

@@ -13,6 +13,7 @@
      - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
        of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
+     - towers of features: pooled rows stay in a node, a module's few columns leave it
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
    WHAT IT DOES NOT DO
@@ -54,12 +55,13 @@
                windows: neo__fsdp_describe_unit (>>impl-fsdp). tests/fsdp/grid.c draws the modes
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_fsdp.h is the map)
-     >>fsdp-config >>shard >>fsdp
+     >>fsdp-config >>shard >>fsdp >>towers
      tables    >>impl-shard >>impl-shard-ids >>impl-shard-device >>impl-shard-rows
                >>impl-shard-nodes >>impl-shard-none >>impl-shard-copies >>impl-shard-cut
                >>impl-shard-step >>impl-shard-weights >>impl-shard-keep >>impl-shard-table
      dense     >>impl-fsdp >>impl-fsdp-gather >>impl-fsdp-reduce >>impl-fsdp-step
                >>impl-fsdp-state
+     towers    >>impl-towers
 */
 #ifndef NEO_FSDP_H
 #define NEO_FSDP_H
@@ -582,6 +584,118 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp);
 NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *fsdp, const char *path, int with_state);
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
 
+/* ---------------------------------------------------------------------------
+   >>towers
+
+   Towers of features, for clusters whose links between nodes are slow (DMT, "Disaggregated
+   Multi-Tower", arXiv 2403.00877). Each table belongs to a tower, and a tower to a node. The rows
+   of a tower are pooled and exchanged inside its node, where a module of the caller (any layers)
+   makes out_width columns of them; only these columns travel between nodes. With the tables on one
+   rank, on many, on one node or on several: the same bits of weights, state and columns.
+
+     per step, with this rank's samples of the batch:
+       neo_towers_forward(towers, batch, global_batch);    ids to the nodes, pooled rows inside them
+       for (k < neo_towers_held(towers)) { neo_tower t = neo_towers_at(towers, k);
+           ... the module of tower t.tower: t.out from t.in ... }
+       neo_towers_exchange(towers, z);          z [this rank's samples][towers][out_width]
+       ... the layers over z, the loss, and back: dz ...
+       neo_towers_exchange_back(towers, dz);
+       for (each k) ... the module's backward: t.din from t.dout ...
+       neo_towers_backward(towers, lr);         gradients of rows inside the node; a step
+
+   The modules see the samples of neo_towers_comm, a group of the node's ranks: of a batch those
+   that neo_comm_samples says of that group, L ranks of it share the batch of all nodes. Their
+   parameters belong in a neo_fsdp over that group, one unit a tower, under the same
+   neo_optim_desc.name on all nodes; clipping by a norm would be of this node's towers alone.
+
+   BYTES that all ranks together send in a step of B samples over N nodes (of them across nodes: the
+   share (N - 1)/N with equal batches), beside those of neo_shard inside nodes:
+     agree       16 between each two ranks
+     lengths     4 for each bag whose tower is not this rank's to pool
+     ids         of those bags, 4 or 8 for each id, as the batch has them, and 4 for its weight
+     rows        forward and backward, for each sample and tower that meet on two ranks,
+                 neo_wire_row_bytes(wire, out_width)
+   A neo_shard over all nodes sends 4 dim of each table instead of the last, across as many.
+   ------------------------------------------------------------------------ */
+typedef struct neo_towers neo_towers;
+typedef struct neo_towers_desc {
+    const neo_plan_desc *plan;  /* required: tables and batches of all ranks (bags, ids_per_sample,
+                                   table_placements ...), wires inside nodes. A plan for the tables
+                                   of its towers is made on each node: cluster.ranks and
+                                   .ranks_per_node are those of the group, pipeline and weight_grad
+                                   are not read. Without NEO_POOL_NONE */
+    const int32_t *table_tower; /* [plan->bags->table_count] the tower of each table; required */
+    int32_t tower_count;        /* required; node n of N has towers [n T/N, (n + 1) T/N) */
+    int64_t out_width;          /* columns that each module makes; required */
+    neo_wire wire_forward, wire_backward; /* of these columns and their gradients */
+} neo_towers_desc;
+
+/* neo_towers_create: collective. Nodes are those of comm (neo_comm_desc.ranks_per_node), of equal
+   size. Nothing of desc is needed after.
+   Errors   on all ranks: NEO_ERR_ARG: a field, named; a tower without tables; fewer towers than
+            nodes; repro_shards below the ranks. NEO_ERR_UNSUPPORTED: a table of NEO_POOL_NONE.
+            NEO_ERR_MISMATCH: another description than rank 0's. Those of neo_plan_create,
+            neo_shard_create, neo_comm_split_nodes.
+   Memory   neo_towers_bytes: exactly what it asks of the allocator on rank `rank` of `ranks`, with
+            the neo_shard in it, the groups (neo_comm_workspace_bytes: three, and those of the
+            neo_shard) apart. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_towers_create(neo_comm *comm, const neo_towers_desc *desc,
+                                                       neo_towers **towers);
+NEO_API void neo_towers_destroy(neo_towers *towers);
+NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, int ranks,
+                                    int ranks_per_node, int rank, size_t *bytes);
+
+/* The calls of a step: collective, in the order above; forward may be called again without a
+   backward (evaluation).
+   Shapes    batch: as for neo_shard_forward, on the host. out, dout [B_r][T out_width] f32, last
+             stride 1, where the context computes. in, din [n][sum of dims of the tower's
+             features], its features in their order; out, dout [n][out_width]: views, with rows
+             apart, of memory that the towers own, for n samples, until the next forward.
+   Errors    on all ranks the status and message of the lowest rank that has one: those of
+             neo_shard_forward and neo_shard_backward; NEO_ERR_ARG: batch is malformed or has
+             weights that plan->weighted does not announce. A NULL argument, calls out of order, a
+             wrong out or dout: NEO_ERR_ARG, NEO_ERR_STATE, NEO_ERR_SHAPE here alone, for which the
+             others wait until their timeout.
+   Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow,
+             counted in neo_towers_grow_count. */
+typedef struct neo_tower {
+    int32_t tower;                 /* its number among all */
+    neo_tensor in, din, out, dout; /* din, out: to be written by its module */
+} neo_tower;
+NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
+                                      int64_t global_batch);
+NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out);
+NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout);
+NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr);
+NEO_API int neo_towers_held(const neo_towers *towers);
+NEO_API neo_tower neo_towers_at(const neo_towers *towers, int k);
+/* neo_towers_comm: the group of this node. neo_towers_shard: its tables (statistics, rows by hand).
+   neo_towers_stats: of the exchanges between nodes. They are the towers'. */
+NEO_API neo_comm *neo_towers_comm(const neo_towers *towers);
+NEO_API neo_shard *neo_towers_shard(const neo_towers *towers);
+NEO_API neo_comm_stats neo_towers_stats(const neo_towers *towers);
+NEO_API int64_t neo_towers_grow_count(const neo_towers *towers);
+/* neo_state_add_towers: the tables, and (or NULL) the neo_fsdp of the modules, so that the state of
+   all ranks is whole: neo_state_digest_group and checkpoints know no nodes.
+   Errors: those of neo_state_add_shard and neo_state_add_fsdp. */
+NEO_API neo_status neo_state_add_towers(neo_state *state, neo_towers *towers, neo_fsdp *modules);
+
+/* neo_tower_affinity: affinity [features][features] = the mean over the samples of |cosine| of two
+   features' pooled rows, 0 where one is zeros; added up in f64, in order. rows: f32 [samples]
+   [features x dim], on the host.
+   neo_tower_partition: parts `count` features (or tables) in towers so that those with high
+   affinity (above the mean) meet in one: greedily from the dearest on, then by the swap or move
+   that helps most, until none does. A tower costs at most (1 + slack) of the even share, or as much
+   as the dearest feature; more only where dealing the dearest first finds no room. cost NULL: all
+   alike. Deterministic. tower: [count]. Memory: 8 count towers bytes while it runs.
+   Errors   NEO_ERR_ARG: a NULL, an empty side, more towers than features, a cost or an affinity
+            that is negative or not finite. NEO_ERR_SHAPE. NEO_ERR_MEMORY. */
+NEO_API neo_status neo_tower_affinity(neo_ctx *ctx, neo_tensor rows, int32_t features,
+                                      double *affinity);
+NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, const double *cost,
+                                       int32_t count, int32_t towers, double slack,
+                                       int32_t *tower);
+
 #ifdef __cplusplus
 }
 #endif
@@ -595,6 +709,7 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
     !defined(NEO__FSDP_IMPLEMENTED)
 #define NEO__FSDP_IMPLEMENTED
 #include "neo_plan.h" /* its implementation, if it was included without before */
+#include <math.h>
 
 NEO_EXACT_BEGIN
 NEO__FEW_PASSES
@@ -2798,7 +2913,7 @@ static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard
     NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                "neo_state_add_shard: the name %.100s... is too long", name);
     return place ? neo_state_add_part(state, kind, name, t, place)
-                 : neo_state_add(state, kind, name, t);
+                 : neo__state_add_whole(state, kind, name, t);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     NEO__CHECK(state && shard, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -4740,7 +4855,7 @@ static neo_status neo__fsdp_add_tensor(neo_state *state, neo_state_kind kind, co
                                  fsdp->rank >= fsdp->factor);
     whole.data = data ? data : unit->master;
     whole.absent = NULL;
-    return neo_state_add(state, kind, name, whole);
+    return neo__state_add_whole(state, kind, name, whole);
 }
 static neo_status neo__fsdp_define(neo_state *state, const neo_fsdp *fsdp) {
     static const char *const word[] = {"micro_batches", "accumulate_groups", "leaf_pieces",
@@ -4962,6 +5077,888 @@ NEO_API neo_status neo_fsdp_write_safetensors(neo_fsdp *fsdp, const char *path, 
         if (!writer.ended) status = neo_comm_agree(fsdp->comm, status);
     }
     neo_free(fsdp->ctx, writer.memory, writer.bytes);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-towers
+
+   A node's tables are a neo_shard over the node's ranks, whose batch is the batch of all nodes:
+   place t of a node pools the samples that neo_comm_samples gives rank t of so many. These are
+   consecutive, as are those of each rank of the whole group, so that what two ranks exchange is one
+   run of samples, and all that comes stands in the order of the samples. Ids travel in the order of
+   (node, place), features by tower, then samples; columns back in that of (sample, tower).
+   ------------------------------------------------------------------------ */
+enum { NEO__TOWERS_LENGTHS, NEO__TOWERS_IDS, NEO__TOWERS_WEIGHTS, NEO__TOWERS_GIVEN }; /* to send */
+enum {
+    NEO__TOWERS_OFFSETS = 2 * NEO__TOWERS_GIVEN, /* after what is sent and what came */
+    NEO__TOWERS_BATCH_IDS,
+    NEO__TOWERS_BATCH_WEIGHTS,
+    NEO__TOWERS_BUFFERS
+};
+enum { NEO__TOWERS_IDLE, NEO__TOWERS_FORWARD, NEO__TOWERS_EXCHANGED, NEO__TOWERS_BACK };
+struct neo_towers {
+    neo_ctx *ctx;
+    neo__live live;
+    neo_comm *comm,
+        *moves; /* all ranks: ids, in host memory; columns, where the context computes */
+    neo_comm *local, *cross;
+    neo_shard *shard;
+
+    /* constant after create */
+    int ranks, per_node, rank, nodes, shards;
+    int32_t tower_count, first, held; /* held towers from `first` on */
+    int32_t feature_count;
+    int64_t out_width, max_batch;
+    neo_wire wire[2];
+    int weighted;
+    int32_t *feature;              /* [feature_count] features by tower */
+    int32_t *node_feature;         /* [nodes + 1] first of each node in `feature` */
+    int64_t *col;                  /* [held + 1] columns of each tower in `rows` */
+    int64_t *counts[4];            /* [ranks] to and from each rank: two exchanges at a time */
+    int32_t table_count, *buckets; /* of all nodes: row_buckets, */
+    char *names;                   /* and names, one after another */
+    size_t name_bytes;
+    void *block;
+    size_t block_bytes;
+    neo_tensor rows[2], columns[2], staging; /* pooled rows, module's columns and gradients of both;
+                                                columns by node */
+    neo_tensor workspace;                    /* of narrow wires */
+
+    /* of the step */
+    int phase, made;
+    int64_t global, samples, mine, grow_count; /* samples of this place, of this rank */
+    neo_jagged batch;
+    neo__buffer buffer[NEO__TOWERS_BUFFERS];
+    int64_t buffer_bytes[NEO__TOWERS_BUFFERS]; /* planned */
+};
+
+/* Samples of a rank of `size`, and the first. */
+static int64_t neo__towers_samples(const neo_towers *towers, int size, int rank, int64_t batch,
+                                   int64_t *first) {
+    *first = neo_leaf_begin(batch, towers->shards, (int)neo_leaf_begin(towers->shards, size, rank));
+    return neo_leaf_begin(batch, towers->shards,
+                          (int)neo_leaf_begin(towers->shards, size, rank + 1)) -
+           *first;
+}
+/* The most that it can have of any batch up to max_batch. */
+static int64_t neo__towers_most(const neo_towers *towers, int size, int rank) {
+    const int64_t leaves =
+        neo_leaf_begin(towers->shards, size, rank + 1) - neo_leaf_begin(towers->shards, size, rank);
+    return (towers->max_batch * leaves + towers->shards - 1) / towers->shards;
+}
+/* Samples of rank `rank` that place `place` of every node pools; *from: the first of them, counted
+   from the rank's first (or, of_place, from the place's). */
+static int64_t neo__towers_overlap(const neo_towers *towers, int rank, int place, int of_place,
+                                   int64_t *from) {
+    int64_t a, b;
+    const int64_t na = neo__towers_samples(towers, towers->ranks, rank, towers->global, &a),
+                  nb = neo__towers_samples(towers, towers->per_node, place, towers->global, &b);
+    const int64_t begin = NEO__MAX(a, b), end = NEO__MIN(a + na, b + nb);
+    *from = end > begin ? begin - (of_place ? b : a) : 0;
+    return NEO__MAX(end - begin, 0);
+}
+static int32_t neo__towers_held_by(const neo_towers *towers, int node) {
+    return (int32_t)((int64_t)towers->tower_count * (node + 1) / towers->nodes -
+                     (int64_t)towers->tower_count * node / towers->nodes);
+}
+static int neo__towers_place(const neo_towers *towers) { return towers->rank % towers->per_node; }
+
+/* ---- create ---- */
+static neo_status neo__towers_check(const neo_towers *towers, const neo_towers_desc *desc,
+                                    const char *fn) {
+    const neo_bags_desc *bags = desc->plan ? desc->plan->bags : NULL;
+    NEO__CHECK(bags && bags->tables && bags->table_count > 0 && desc->table_tower, NEO_ERR_ARG,
+               "%s: desc lacks plan, plan->bags with its tables, or table_tower", fn);
+    NEO__CHECK(bags->max_batch > 0 && bags->max_ids > 0, NEO_ERR_ARG,
+               "%s: max_batch is %" PRId64 ", max_ids %" PRId64, fn, bags->max_batch,
+               bags->max_ids);
+    NEO__CHECK(desc->out_width > 0 && desc->out_width <= INT32_MAX, NEO_ERR_ARG,
+               "%s: out_width is %" PRId64, fn, desc->out_width);
+    NEO__CHECK((unsigned)desc->wire_forward < NEO_WIRE_COUNT &&
+                   (unsigned)desc->wire_backward < NEO_WIRE_COUNT,
+               NEO_ERR_ARG, "%s: no such wire", fn);
+    NEO__CHECK(towers->per_node > 0 && towers->ranks % towers->per_node == 0 && towers->rank >= 0 &&
+                   towers->rank < towers->ranks,
+               NEO_ERR_ARG, "%s: rank %d of %d, %d to a node", fn, towers->rank, towers->ranks,
+               towers->per_node);
+    NEO__CHECK(towers->shards >= towers->ranks, NEO_ERR_ARG,
+               "%s: repro_shards is %d: it must be at least the %d ranks", fn, towers->shards,
+               towers->ranks);
+    NEO__CHECK(desc->tower_count >= towers->nodes, NEO_ERR_ARG,
+               "%s: %d towers on %d nodes: each node needs one", fn, desc->tower_count,
+               towers->nodes);
+    for (int32_t tower = 0; tower < desc->tower_count; tower++) {
+        int32_t i = 0;
+        while (i < bags->table_count && desc->table_tower[i] != tower) i++;
+        NEO__CHECK(i < bags->table_count, NEO_ERR_ARG, "%s: tower %d has no tables", fn, tower);
+    }
+    for (int32_t i = 0; i < bags->table_count; i++) {
+        const neo_table_desc *table = &bags->tables[i];
+        NEO__CHECK(desc->table_tower[i] >= 0 && desc->table_tower[i] < desc->tower_count,
+                   NEO_ERR_ARG, "%s: table '%s' is of tower %d, there are %d", fn, table->name,
+                   desc->table_tower[i], desc->tower_count);
+        NEO__CHECK(table->pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s' is not pooled: a tower's module needs one row for a sample", fn,
+                   table->name);
+    }
+    return NEO_OK;
+}
+static void neo__towers_layout(neo_towers *towers, neo__carve *carve) {
+    NEO__CARVE(carve, towers->feature, towers->feature_count);
+    NEO__CARVE(carve, towers->node_feature, towers->nodes + 1);
+    NEO__CARVE(carve, towers->col, towers->held + 1);
+    for (int i = 0; i < 4; i++) NEO__CARVE(carve, towers->counts[i], towers->ranks);
+    NEO__CARVE(carve, towers->buckets, towers->table_count);
+    NEO__CARVE(carve, towers->names, towers->name_bytes);
+}
+/* The plan of a node's tables: *plan, made of arrays in the arena. Fills in which features the
+   node has, in their order. */
+static neo_status neo__towers_plan(neo_towers *towers, const neo_towers_desc *desc,
+                                   neo__arena *arena, neo_plan_desc *plan, double *ids_per_sample) {
+    const neo_bags_desc *all = desc->plan->bags;
+    neo_bags_desc *bags;
+    neo_table_desc *tables;
+    int32_t *place, *feature_table;
+    unsigned *placements;
+    double *ids, sum = 0.0;
+    const int32_t node = towers->rank / towers->per_node, begin = towers->node_feature[node],
+                  count = towers->node_feature[node + 1] - begin;
+    NEO__TRY(NEO__ARENA(arena, bags, 1));
+    NEO__TRY(NEO__ARENA(arena, tables, all->table_count));
+    NEO__TRY(NEO__ARENA(arena, place, all->table_count));
+    NEO__TRY(NEO__ARENA(arena, placements, all->table_count));
+    NEO__TRY(NEO__ARENA(arena, feature_table, count));
+    NEO__TRY(NEO__ARENA(arena, ids, count));
+    *plan = *desc->plan;
+    *bags = *all;
+    bags->tables = tables;
+    bags->table_count = 0;
+    for (int32_t i = 0; i < all->table_count; i++) {
+        if (desc->table_tower[i] < towers->first ||
+            desc->table_tower[i] >= towers->first + towers->held)
+            continue;
+        place[i] = bags->table_count++;
+        tables[place[i]] = all->tables[i];
+        placements[place[i]] =
+            plan->table_placements && plan->table_placements[i] ? plan->table_placements[i] : 0;
+    }
+    for (int32_t k = 0; k < count; k++) {
+        const int32_t f = towers->feature[begin + k];
+        feature_table[k] = place[all->feature_table ? all->feature_table[f] : f];
+        ids[k] = plan->ids_per_sample
+                     ? plan->ids_per_sample[f]
+                     : (double)all->max_ids / (double)all->max_batch / towers->feature_count;
+        sum += ids[k];
+    }
+    bags->feature_table = feature_table;
+    bags->feature_count = count;
+    const double most = sum * (double)all->max_batch + 1.0;
+    bags->max_ids = most < (double)all->max_ids ? (int64_t)most : all->max_ids;
+    plan->bags = bags;
+    plan->ids_per_sample = ids;
+    plan->table_placements = placements;
+    plan->cluster.ranks = plan->cluster.ranks_per_node = towers->per_node;
+    plan->pipeline = plan->weight_grad = 0;
+    *ids_per_sample = sum;
+    return NEO_OK;
+}
+/* Features by tower, and columns of this node's towers. */
+static void neo__towers_order(neo_towers *towers, const neo_towers_desc *desc) {
+    const neo_bags_desc *bags = desc->plan->bags;
+    int32_t at = 0, tower = 0;
+    int64_t col = 0;
+    for (int node = 0; node < towers->nodes; node++) {
+        towers->node_feature[node] = at;
+        for (int32_t end = tower + neo__towers_held_by(towers, node); tower < end; tower++) {
+            const int32_t k = tower - towers->first;
+            if (k >= 0 && k < towers->held) towers->col[k] = col;
+            for (int32_t f = 0; f < towers->feature_count; f++) {
+                const int32_t table = bags->feature_table ? bags->feature_table[f] : f;
+                if (desc->table_tower[table] != tower) continue;
+                towers->feature[at++] = f;
+                if (k >= 0 && k < towers->held) col += bags->tables[table].dim;
+            }
+        }
+    }
+    towers->node_feature[towers->nodes] = at;
+    towers->col[towers->held] = col;
+}
+/* Bytes of the buffers, with a quarter more ids than expected. */
+static void neo__towers_measure(neo_towers *towers, const neo_bags_desc *bags,
+                                double ids_per_sample) {
+    const int node = towers->rank / towers->per_node;
+    const int64_t mine = neo__towers_most(towers, towers->ranks, towers->rank),
+                  samples = neo__towers_most(towers, towers->per_node, neo__towers_place(towers)),
+                  features = towers->node_feature[node + 1] - towers->node_feature[node];
+    const int64_t ids = (int64_t)(1.25 * (double)bags->max_ids / (double)bags->max_batch *
+                                  (double)mine) +
+                        1,
+                  came = (int64_t)(1.25 * ids_per_sample * (double)samples) + 1;
+    const int64_t bags_mine = mine * towers->feature_count, bags_came = samples * features;
+    const int64_t bytes[NEO__TOWERS_BUFFERS] = {
+        bags_mine * 4,       ids * 8,  towers->weighted ? ids * 4 : 0,
+        bags_came * 4,       came * 8, towers->weighted ? came * 4 : 0,
+        (bags_came + 1) * 8, came * 8, towers->weighted ? came * 4 : 0};
+    memcpy(towers->buffer_bytes, bytes, sizeof bytes);
+}
+/* Shapes of the tensors that towers own: pooled rows, columns and gradients of both; staging; the
+   workspace of narrow wires, as f32. */
+enum { NEO__TOWERS_TENSORS = 6 };
+static void neo__towers_extents(const neo_towers *towers, int64_t shape[NEO__TOWERS_TENSORS][2]) {
+    const int64_t mine = neo__towers_most(towers, towers->ranks, towers->rank),
+                  samples = neo__towers_most(towers, towers->per_node, neo__towers_place(towers)),
+                  travel = samples * towers->held + mine * towers->tower_count;
+    int64_t row = 0;
+    for (int back = 0; back < 2; back++)
+        if (towers->wire[back] != NEO_WIRE_F32)
+            row = NEO__MAX(row,
+                           (int64_t)neo_wire_row_bytes(towers->wire[back], towers->out_width) / 4);
+    for (int i = 0; i < NEO__TOWERS_TENSORS; i++) {
+        shape[i][0] = i < 4 ? samples : i == 4 ? mine : travel;
+        shape[i][1] = i < 2    ? towers->col[towers->held]
+                      : i < 4  ? towers->held * towers->out_width
+                      : i == 4 ? towers->tower_count * towers->out_width
+                               : row;
+    }
+}
+/* All that desc says of a rank; `arena` has what plan refers to. */
+static neo_status neo__towers_describe(neo_ctx *ctx, const neo_towers_desc *desc,
+                                       neo_towers *towers, neo__arena *arena, neo_plan_desc *plan) {
+    const char *fn = arena->function;
+    towers->ctx = ctx;
+    towers->shards = neo_ctx_repro_shards(ctx);
+    towers->nodes = towers->per_node > 0 ? towers->ranks / towers->per_node : 0;
+    towers->tower_count = desc->tower_count;
+    NEO__TRY(neo__towers_check(towers, desc, fn));
+    const neo_bags_desc *bags = desc->plan->bags;
+    const int64_t node = towers->rank / towers->per_node;
+    towers->feature_count = bags->feature_table ? bags->feature_count : bags->table_count;
+    towers->first = (int32_t)(towers->tower_count * node / towers->nodes);
+    towers->held = neo__towers_held_by(towers, (int)node);
+    towers->out_width = desc->out_width;
+    towers->max_batch = bags->max_batch;
+    towers->wire[0] = desc->wire_forward;
+    towers->wire[1] = desc->wire_backward;
+    towers->weighted = desc->plan->weighted;
+    towers->table_count = bags->table_count;
+    for (int32_t i = 0; i < bags->table_count; i++)
+        towers->name_bytes += strlen(bags->tables[i].name) + 1;
+    NEO__ZERO(neo__carve, carve);
+    neo__towers_layout(towers, &carve);
+    towers->block_bytes = carve.at;
+    towers->block = carve.block = (char *)neo__alloc_for(ctx, towers->block_bytes, fn);
+    if (!towers->block) return NEO_ERR_MEMORY;
+    carve.at = 0;
+    neo__towers_layout(towers, &carve);
+    neo__towers_order(towers, desc);
+    char *name = towers->names;
+    for (int32_t i = 0; i < bags->table_count; i++) {
+        towers->buckets[i] = bags->tables[i].row_buckets;
+        memcpy(name, bags->tables[i].name, strlen(bags->tables[i].name) + 1);
+        name += strlen(name) + 1;
+    }
+    double ids;
+    NEO__TRY(neo__towers_plan(towers, desc, arena, plan, &ids));
+    neo__towers_measure(towers, bags, ids);
+    return NEO_OK;
+}
+static neo_status neo__towers_reserve(neo_towers *towers, int i, int64_t bytes) {
+    neo__buffer *b = &towers->buffer[i];
+    if ((size_t)bytes <= b->bytes) return NEO_OK;
+    void *p = neo__alloc_for(towers->ctx, (size_t)bytes, "neo_towers");
+    if (!p) return NEO_ERR_MEMORY;
+    neo_free(towers->ctx, b->data, b->bytes);
+    b->data = p;
+    b->bytes = (size_t)bytes;
+    towers->grow_count += towers->made;
+    return NEO_OK;
+}
+static neo_status neo__towers_make_memory(neo_towers *towers) {
+    int64_t shape[NEO__TOWERS_TENSORS][2];
+    neo_tensor *tensor[NEO__TOWERS_TENSORS] = {&towers->rows[0],    &towers->rows[1],
+                                               &towers->columns[0], &towers->columns[1],
+                                               &towers->staging,    &towers->workspace};
+    neo__towers_extents(towers, shape);
+    for (int i = 0; i < NEO__TOWERS_TENSORS; i++)
+        NEO__TRY(neo_tensor_alloc(towers->ctx, NEO_F32, 2, shape[i], tensor[i]));
+    for (int i = 0; i < NEO__TOWERS_BUFFERS; i++)
+        NEO__TRY(neo__towers_reserve(towers, i, towers->buffer_bytes[i]));
+    return NEO_OK;
+}
+/* All that every rank must say alike. */
+static neo_status neo__towers_check_alike(neo_comm *comm, const neo_towers *towers,
+                                          const neo_towers_desc *desc) {
+    const neo_bags_desc *bags = desc->plan->bags;
+    NEO__ZERO(neo__alike, alike);
+    uint64_t *mark = neo__alike_add(&alike, "other towers, out_width or wires than rank 0",
+                                    (uint64_t)desc->tower_count);
+    const double numbers[] = {(double)desc->out_width, (double)desc->wire_forward,
+                              (double)desc->wire_backward, (double)towers->weighted};
+    neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
+    for (int32_t i = 0; i < bags->table_count; i++)
+        *mark = neo__plan_hash(*mark, (uint64_t)desc->table_tower[i]);
+    mark = neo__alike_add(&alike, "other tables, features or max_batch than rank 0",
+                          (uint64_t)bags->max_batch);
+    for (int32_t i = 0; i < bags->table_count; i++) {
+        neo__shard_mark_table(mark, &bags->tables[i]);
+        *mark = neo__plan_hash(*mark, (uint64_t)bags->tables[i].rows);
+        *mark = neo__plan_hash(*mark, (uint64_t)bags->tables[i].dim);
+    }
+    for (int32_t f = 0; f < towers->feature_count; f++)
+        *mark = neo__plan_hash(*mark, (uint64_t)(bags->feature_table ? bags->feature_table[f] : f));
+    return neo__alike_check(comm, &alike, "neo_towers_create");
+}
+static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_towers_desc *desc,
+                                   neo_towers *towers) {
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_towers_create"};
+    neo_plan_desc node_desc;
+    neo_plan *plan = NULL;
+    NEO__TRY(neo_comm_split_nodes(comm, &towers->local, &towers->cross));
+    towers->ranks = neo_comm_size(comm);
+    towers->rank = neo_comm_rank(comm);
+    towers->per_node = neo_comm_size(towers->local);
+    neo_status status = neo__towers_describe(ctx, desc, towers, &arena, &node_desc);
+    if (status == NEO_OK) status = neo_plan_create(ctx, &node_desc, &plan);
+    if (status == NEO_OK) status = neo__towers_make_memory(towers);
+    status = neo_comm_agree(comm, status);
+    if (status == NEO_OK) status = neo__towers_check_alike(comm, towers, desc);
+    if (status == NEO_OK)
+        status = neo_comm_agree(comm, neo_shard_create(towers->local, plan, &towers->shard));
+    neo_plan_destroy(plan);
+    neo__arena_free(&arena);
+    NEO__TRY(status);
+    NEO__TRY(neo_comm_split(comm, 0, towers->rank, &towers->comm));
+    towers->moves = towers->comm;
+    if (!neo_ctx_device(ctx)) return NEO_OK;
+    return neo_comm_split_device(data, 0, towers->rank, &towers->moves);
+}
+NEO_API neo_status neo_towers_create(neo_comm *comm, const neo_towers_desc *desc,
+                                     neo_towers **made) {
+    const char *fn = "neo_towers_create";
+    NEO__CHECK(comm && desc && made, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    neo_comm *data = comm;
+    *made = NULL;
+    NEO__TRY(neo__fsdp_host_group(&comm, fn));
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_towers *towers = (neo_towers *)neo__alloc_for(ctx, sizeof *towers, fn);
+    neo_status status = towers ? NEO_OK : NEO_ERR_MEMORY;
+    if (towers) neo__shard_fill((void *)towers, 0, sizeof *towers);
+    if (towers) towers->ctx = ctx;
+    neo__live_inside(ctx, 1);
+    status = neo_comm_agree(comm, status);
+    if (status == NEO_OK) status = neo__towers_make(comm, data, desc, towers);
+    neo__live_inside(ctx, -1);
+    if (status != NEO_OK) {
+        neo_towers_destroy(towers);
+        return status;
+    }
+    neo__live_begin(ctx, &towers->live, "towers", desc->plan->bags->name);
+    towers->made = 1;
+    *made = towers;
+    return NEO_OK;
+}
+NEO_API void neo_towers_destroy(neo_towers *towers) {
+    if (!towers) return;
+    neo_tensor *tensor[] = {&towers->rows[0],    &towers->rows[1], &towers->columns[0],
+                            &towers->columns[1], &towers->staging, &towers->workspace};
+    if (towers->made) neo__live_end(towers->ctx, &towers->live);
+    neo__live_inside(towers->ctx, 1);
+    neo_shard_destroy(towers->shard);
+    for (int i = 0; i < NEO__TOWERS_TENSORS; i++) neo_tensor_free(towers->ctx, tensor[i]);
+    for (int i = 0; i < NEO__TOWERS_BUFFERS; i++)
+        neo_free(towers->ctx, towers->buffer[i].data, towers->buffer[i].bytes);
+    if (towers->moves != towers->comm) neo_comm_destroy(towers->moves);
+    neo_comm_destroy(towers->comm);
+    neo_comm_destroy(towers->cross);
+    neo_comm_destroy(towers->local);
+    neo__live_inside(towers->ctx, -1);
+    neo_free(towers->ctx, towers->block, towers->block_bytes);
+    neo_free(towers->ctx, towers, sizeof *towers);
+}
+NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, int ranks,
+                                    int ranks_per_node, int rank, size_t *bytes) {
+    NEO__CHECK(ctx && desc && bytes, NEO_ERR_ARG, "neo_towers_bytes: an argument is NULL");
+    NEO__ZERO(neo_towers, towers);
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_towers_bytes"};
+    neo_plan_desc plan_desc;
+    neo_plan *plan = NULL;
+    neo_shard_memory memory;
+    int64_t shape[NEO__TOWERS_TENSORS][2];
+    towers.ranks = ranks;
+    towers.per_node = ranks_per_node ? ranks_per_node : ranks;
+    towers.rank = rank;
+    neo_status status = neo__towers_describe(ctx, desc, &towers, &arena, &plan_desc);
+    if (status == NEO_OK) status = neo_plan_create(ctx, &plan_desc, &plan);
+    if (status == NEO_OK) status = neo_shard_bytes(ctx, plan, neo__towers_place(&towers), &memory);
+    if (status == NEO_OK) {
+        *bytes = sizeof towers + towers.block_bytes + memory.weight_bytes + memory.state_bytes +
+                 memory.exchange_bytes + memory.workspace_bytes;
+        neo__towers_extents(&towers, shape);
+        for (int i = 0; i < NEO__TOWERS_TENSORS; i++)
+            *bytes += NEO__MAX((size_t)(shape[i][0] * shape[i][1]) * sizeof(float),
+                               (size_t)1); /* an empty tensor takes a byte */
+        for (int i = 0; i < NEO__TOWERS_BUFFERS; i++) *bytes += (size_t)towers.buffer_bytes[i];
+    }
+    neo_plan_destroy(plan);
+    neo__arena_free(&arena);
+    neo_free(ctx, towers.block, towers.block_bytes);
+    return status;
+}
+
+/* ---- ids, to the nodes of their towers ---- */
+/* The batch can be sent: what is wrong with it, or not. */
+static neo_status neo__towers_check_batch(neo_towers *towers, const neo_jagged *batch,
+                                          int64_t global) {
+    const char *fn = "neo_towers_forward";
+    int64_t first;
+    NEO__CHECK(batch->feature_count == towers->feature_count && !batch->feature_bags &&
+                   batch->place == NEO_HOST,
+               NEO_ERR_ARG,
+               "%s: a batch of %d features on the host was expected, without feature_bags", fn,
+               towers->feature_count);
+    NEO__CHECK(global >= 0 && global <= towers->max_batch, NEO_ERR_CAPACITY,
+               "%s: %" PRId64 " samples: max_batch is %" PRId64, fn, global, towers->max_batch);
+    const int64_t mine = neo__towers_samples(towers, towers->ranks, towers->rank, global, &first);
+    NEO__CHECK(batch->batch == mine, NEO_ERR_ARG,
+               "%s: %" PRId64 " samples: of %" PRId64 " this rank has %" PRId64
+               " (neo_comm_samples)",
+               fn, batch->batch, global, mine);
+    NEO__CHECK(towers->weighted || !batch->weights, NEO_ERR_ARG,
+               "%s: the batch has weights: set neo_plan_desc.weighted", fn);
+    NEO__TRY(neo_jagged_validate(batch, NULL));
+    const int64_t ids = neo_jagged_id_count(batch);
+    NEO__CHECK(ids <= INT32_MAX, NEO_ERR_CAPACITY, "%s: %" PRId64 " ids on one rank", fn, ids);
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_IDS,
+                                 ids * (int64_t)neo_dtype_size(batch->id_dtype)));
+    if (towers->weighted) NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_WEIGHTS, ids * 4));
+    towers->global = global;
+    towers->mine = mine;
+    towers->samples =
+        neo__towers_samples(towers, towers->per_node, neo__towers_place(towers), global, &first);
+    return NEO_OK;
+}
+NEO__HOST_BEGIN
+/* counts: lengths and ids for each rank; both in the order in which they travel. */
+static void neo__towers_pack(neo_towers *towers, const neo_jagged *batch) {
+    const size_t size = neo_dtype_size(batch->id_dtype);
+    int32_t *length = (int32_t *)towers->buffer[NEO__TOWERS_LENGTHS].data;
+    char *id = (char *)towers->buffer[NEO__TOWERS_IDS].data;
+    float *weight = (float *)towers->buffer[NEO__TOWERS_WEIGHTS].data;
+    for (int to = 0; to < towers->ranks; to++) {
+        const int node = to / towers->per_node;
+        int64_t from, ids = 0;
+        const int64_t n =
+            neo__towers_overlap(towers, towers->rank, to % towers->per_node, 0, &from);
+        for (int32_t k = towers->node_feature[node]; k < towers->node_feature[node + 1]; k++) {
+            const int64_t *offset = batch->offsets + towers->feature[k] * towers->mine + from;
+            const int64_t run = offset[n] - offset[0];
+            for (int64_t i = 0; i < n; i++) *length++ = (int32_t)(offset[i + 1] - offset[i]);
+            if (run > 0)
+                memcpy(id, (const char *)batch->ids + (size_t)offset[0] * size, (size_t)run * size);
+            id += (size_t)run * size;
+            for (int64_t i = 0; towers->weighted && i < run; i++)
+                *weight++ = batch->weights ? batch->weights[offset[0] + i] : 1.0f;
+            ids += run;
+        }
+        towers->counts[0][to] = n * (towers->node_feature[node + 1] - towers->node_feature[node]);
+        towers->counts[2][to] = ids;
+    }
+}
+/* The batch of this place, by feature and sample, of what came from each rank. */
+static void neo__towers_unpack(neo_towers *towers, neo_dtype id_dtype) {
+    const size_t size = neo_dtype_size(id_dtype);
+    const int64_t features = towers->batch.feature_count;
+    int64_t *offset = (int64_t *)towers->buffer[NEO__TOWERS_OFFSETS].data, from;
+    char *to = (char *)towers->buffer[NEO__TOWERS_BATCH_IDS].data;
+    float *to_weight = (float *)towers->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
+    const int32_t *length =
+        (const int32_t *)towers->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_LENGTHS].data;
+    const char *id = (const char *)towers->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_IDS].data;
+    const float *weight =
+        (const float *)towers->buffer[NEO__TOWERS_GIVEN + NEO__TOWERS_WEIGHTS].data;
+    offset[0] = 0;
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        const int64_t n = neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
+        for (int64_t f = 0; f < features; f++)
+            for (int64_t i = 0; i < n; i++) offset[f * towers->samples + from + i + 1] = *length++;
+    }
+    for (int64_t i = 0; i < features * towers->samples; i++) offset[i + 1] += offset[i];
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        const int64_t n = neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
+        for (int64_t f = 0; f < features; f++) {
+            const int64_t begin = offset[f * towers->samples + from],
+                          run = offset[f * towers->samples + from + n] - begin;
+            if (run == 0) continue;
+            memcpy(to + (size_t)begin * size, id, (size_t)run * size);
+            id += (size_t)run * size;
+            if (!towers->weighted) continue;
+            memcpy(to_weight + begin, weight, (size_t)run * sizeof *weight);
+            weight += run;
+        }
+    }
+}
+NEO__HOST_END
+/* Lengths, then ids: counts 0 and 1 of lengths, 2 and 3 of ids. */
+static neo_status neo__towers_send_ids(neo_towers *towers, neo_dtype id_dtype) {
+    neo__buffer *b = towers->buffer, *came = b + NEO__TOWERS_GIVEN;
+    const int64_t features = towers->batch.feature_count;
+    int64_t from, ids = 0;
+    for (int rank = 0; rank < towers->ranks; rank++)
+        towers->counts[1][rank] =
+            features * neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
+    NEO__TRY(neo_comm_all_to_allv(towers->comm, b[NEO__TOWERS_LENGTHS].data, towers->counts[0],
+                                  came[NEO__TOWERS_LENGTHS].data, towers->counts[1], NEO_I32,
+                                  NULL));
+    const int32_t *length = (const int32_t *)came[NEO__TOWERS_LENGTHS].data;
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < towers->counts[1][rank]; i++) sum += *length++;
+        towers->counts[3][rank] = sum;
+        ids += sum;
+    }
+    const int64_t bytes = ids * (int64_t)neo_dtype_size(id_dtype);
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_GIVEN + NEO__TOWERS_IDS, bytes));
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_BATCH_IDS, bytes));
+    NEO__TRY(neo_comm_all_to_allv(towers->comm, b[NEO__TOWERS_IDS].data, towers->counts[2],
+                                  came[NEO__TOWERS_IDS].data, towers->counts[3], id_dtype, NULL));
+    if (!towers->weighted) return NEO_OK;
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_GIVEN + NEO__TOWERS_WEIGHTS, ids * 4));
+    NEO__TRY(neo__towers_reserve(towers, NEO__TOWERS_BATCH_WEIGHTS, ids * 4));
+    return neo_comm_all_to_allv(towers->comm, b[NEO__TOWERS_WEIGHTS].data, towers->counts[2],
+                                came[NEO__TOWERS_WEIGHTS].data, towers->counts[3], NEO_F32, NULL);
+}
+/* A rank that fails in the middle of an exchange tells the others. */
+static neo_status neo__towers_or_abort(neo_towers *towers, neo_status status) {
+    if (status == NEO_OK) return status;
+    const neo__kept_error kept = neo__error_keep(status);
+    neo_comm_abort(towers->comm, kept.text);
+    if (towers->moves != towers->comm) neo_comm_abort(towers->moves, kept.text);
+    return neo__error_restore(&kept);
+}
+NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
+                                      int64_t global_batch) {
+    NEO__CHECK_LIVE(towers, "neo_towers_forward", "towers");
+    NEO__CHECK(batch, NEO_ERR_ARG, "neo_towers_forward: batch is NULL");
+    NEO__CHECK(towers->phase != NEO__TOWERS_BACK, NEO_ERR_STATE,
+               "neo_towers_forward: neo_towers_backward comes first");
+    const int node = towers->rank / towers->per_node;
+    towers->phase = NEO__TOWERS_IDLE;
+    NEO__TRY(neo_comm_agree(towers->comm, neo__towers_check_batch(towers, batch, global_batch)));
+    neo__towers_pack(towers, batch);
+    neo__shard_fill((void *)&towers->batch, 0, sizeof towers->batch);
+    towers->batch.batch = towers->samples;
+    towers->batch.feature_count = towers->node_feature[node + 1] - towers->node_feature[node];
+    towers->batch.id_dtype = batch->id_dtype;
+    NEO__TRY(neo__towers_or_abort(towers, neo__towers_send_ids(towers, batch->id_dtype)));
+    neo__towers_unpack(towers, batch->id_dtype);
+    towers->batch.offsets = (const int64_t *)towers->buffer[NEO__TOWERS_OFFSETS].data;
+    towers->batch.ids = towers->buffer[NEO__TOWERS_BATCH_IDS].data;
+    if (towers->weighted)
+        towers->batch.weights = (const float *)towers->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
+    const neo_tensor rows = neo_tensor_rows(towers->rows[0], 0, towers->samples);
+    NEO__TRY(neo_comm_agree(
+        towers->comm, neo_shard_forward(towers->shard, &towers->batch, towers->global, rows)));
+    towers->phase = NEO__TOWERS_FORWARD;
+    return NEO_OK;
+}
+
+/* ---- columns, to the samples and back ---- */
+/* Between columns[back] and staging, whose rows are this rank's samples, node by node. */
+static neo_status neo__towers_move(neo_towers *towers, int back) {
+    int64_t from;
+    int64_t *const here = towers->counts[back], *const there = towers->counts[!back];
+    for (int rank = 0; rank < towers->ranks; rank++) {
+        const int place = rank % towers->per_node, node = rank / towers->per_node;
+        here[rank] =
+            towers->held * neo__towers_overlap(towers, rank, neo__towers_place(towers), 1, &from);
+        there[rank] = neo__towers_held_by(towers, node) *
+                      neo__towers_overlap(towers, towers->rank, place, 0, &from);
+    }
+    const float *in = (const float *)(back ? towers->staging : towers->columns[0]).data;
+    float *out = (float *)(back ? towers->columns[1] : towers->staging).data;
+    if (towers->wire[back] != NEO_WIRE_F32) {
+        NEO__ZERO(neo_rows, rows);
+        rows.wire = towers->wire[back];
+        rows.cols = towers->out_width;
+        rows.workspace = towers->workspace.data;
+        rows.workspace_bytes = neo_tensor_bytes(towers->workspace);
+        return neo_comm_all_to_allv_rows(towers->moves, &rows, in, towers->counts[0], out,
+                                         towers->counts[1], NULL);
+    }
+    for (int rank = 0; rank < towers->ranks; rank++)
+        here[rank] *= towers->out_width, there[rank] *= towers->out_width;
+    return neo_comm_all_to_allv(towers->moves, in, towers->counts[0], out, towers->counts[1],
+                                NEO_F32, NULL);
+}
+/* Between staging and the caller's matrix of all towers. */
+static neo_status neo__towers_interleave(neo_towers *towers, neo_tensor all, int back) {
+    int64_t col = 0;
+    for (int node = 0; node < towers->nodes; node++) {
+        const int64_t cols = neo__towers_held_by(towers, node) * towers->out_width;
+        neo_tensor block = neo_tensor_2d((float *)towers->staging.data + towers->mine * col,
+                                         NEO_F32, towers->mine, cols);
+        block.place = towers->staging.place;
+        const neo_tensor slice = neo_tensor_slice(all, 1, col, cols);
+        NEO__TRY(back ? neo_tensor_copy(towers->ctx, slice, block)
+                      : neo_tensor_copy(towers->ctx, block, slice));
+        col += cols;
+    }
+    return NEO_OK;
+}
+static neo_status neo__towers_check_all(const neo_towers *towers, neo_tensor all, const char *fn,
+                                        const char *name) {
+    const int64_t cols = towers->tower_count * towers->out_width;
+    NEO__CHECK(all.dtype == NEO_F32 && all.ndim == 2 && all.shape[0] == towers->mine &&
+                   all.shape[1] == cols && (cols == 1 || all.stride[1] == 1) &&
+                   (all.data || towers->mine == 0),
+               NEO_ERR_SHAPE,
+               "%s: %s is not f32 [%" PRId64 "][%" PRId64 "] with last stride 1 "
+               "(this rank's samples, %d towers of %" PRId64 ")",
+               fn, name, towers->mine, cols, towers->tower_count, towers->out_width);
+    NEO__CHECK(towers->mine == 0 || all.place == towers->staging.place, NEO_ERR_ARG,
+               "%s: %s is not where the context computes", fn, name);
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out) {
+    const char *fn = "neo_towers_exchange";
+    NEO__CHECK_LIVE(towers, fn, "towers");
+    NEO__CHECK(towers->phase == NEO__TOWERS_FORWARD, NEO_ERR_STATE, "%s: forward comes first", fn);
+    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+    NEO__TRY(neo__towers_move(towers, 0));
+    NEO__TRY(neo__towers_interleave(towers, out, 0));
+    towers->phase = NEO__TOWERS_EXCHANGED;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout) {
+    const char *fn = "neo_towers_exchange_back";
+    NEO__CHECK_LIVE(towers, fn, "towers");
+    NEO__CHECK(towers->phase == NEO__TOWERS_EXCHANGED, NEO_ERR_STATE, "%s: exchange comes first",
+               fn);
+    NEO__TRY(neo__towers_check_all(towers, dout, fn, "dout"));
+    NEO__TRY(neo__towers_interleave(towers, dout, 1));
+    NEO__TRY(neo__towers_move(towers, 1));
+    towers->phase = NEO__TOWERS_BACK;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
+    const char *fn = "neo_towers_backward";
+    NEO__CHECK_LIVE(towers, fn, "towers");
+    NEO__CHECK(towers->phase == NEO__TOWERS_BACK, NEO_ERR_STATE, "%s: exchange_back comes first",
+               fn);
+    const neo_tensor drows = neo_tensor_rows(towers->rows[1], 0, towers->samples);
+    NEO__TRY(neo_comm_agree(towers->comm, neo_shard_backward(towers->shard, drows, lr)));
+    towers->phase = NEO__TOWERS_IDLE;
+    return NEO_OK;
+}
+NEO_API int neo_towers_held(const neo_towers *towers) { return towers->held; }
+NEO_API neo_tower neo_towers_at(const neo_towers *towers, int k) {
+    NEO__ZERO(neo_tower, tower);
+    neo_tensor *view[4] = {&tower.in, &tower.din, &tower.out, &tower.dout};
+    if (k < 0 || k >= towers->held) k = towers->held; /* views of no columns: calls refuse them */
+    tower.tower = towers->first + k;
+    for (int i = 0; i < 4; i++) {
+        const neo_tensor whole = i < 2 ? towers->rows[i] : towers->columns[i - 2];
+        const int64_t first = i < 2 ? towers->col[k] : k * towers->out_width,
+                      end = k == towers->held ? first
+                            : i < 2           ? towers->col[k + 1]
+                                              : first + towers->out_width;
+        *view[i] =
+            neo_tensor_slice(neo_tensor_rows(whole, 0, towers->samples), 1, first, end - first);
+    }
+    return tower;
+}
+NEO_API neo_comm *neo_towers_comm(const neo_towers *towers) { return towers->local; }
+NEO_API neo_shard *neo_towers_shard(const neo_towers *towers) { return towers->shard; }
+NEO_API neo_comm_stats neo_towers_stats(const neo_towers *towers) {
+    neo_comm_stats stats = neo_comm_get_stats(towers->comm);
+    if (towers->moves != towers->comm)
+        neo__shard_add_stats(&stats, neo_comm_get_stats(towers->moves));
+    return stats;
+}
+NEO_API int64_t neo_towers_grow_count(const neo_towers *towers) {
+    return towers->grow_count + neo_shard_get_stats(towers->shard).grow_count;
+}
+NEO_API neo_status neo_state_add_towers(neo_state *state, neo_towers *towers, neo_fsdp *modules) {
+    NEO__CHECK(state && towers, NEO_ERR_ARG, "neo_state_add_towers: an argument is NULL");
+    neo_status status = NEO_OK;
+    const char *name = towers->names;
+    for (int32_t i = 0; i < towers->table_count && status == NEO_OK; i++, name += strlen(name) + 1)
+        status = neo__state_define_buckets(state, towers->shard->map->desc.name, name,
+                                           towers->buckets[i]);
+    if (towers->nodes > 1) neo__state_of_group(state, neo__towers_place(towers) == 0 ? 1 : 2);
+    if (status == NEO_OK) status = neo_state_add_shard(state, towers->shard);
+    if (status == NEO_OK && modules) status = neo_state_add_fsdp(state, modules);
+    neo__state_of_group(state, 0);
+    return status;
+}
+
+/* ---- which features go together ---- */
+NEO_API neo_status neo_tower_affinity(neo_ctx *ctx, neo_tensor rows, int32_t features,
+                                      double *affinity) {
+    const char *fn = "neo_tower_affinity";
+    NEO__CHECK(ctx && affinity, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__CHECK(rows.data && rows.place == NEO_HOST, NEO_ERR_ARG, "%s: rows is none, or on a device",
+               fn);
+    NEO__CHECK(rows.dtype == NEO_F32 && rows.ndim == 2 && features > 0 && rows.shape[0] > 0 &&
+                   rows.shape[1] % features == 0 && rows.stride[1] == 1,
+               NEO_ERR_SHAPE, "%s: rows is not f32 [samples][%d x dim] with stride 1", fn,
+               features);
+    const int64_t dim = rows.shape[1] / features, samples = rows.shape[0];
+    memset(affinity, 0, (size_t)features * (size_t)features * sizeof *affinity);
+    for (int64_t s = 0; s < samples; s++) {
+        const float *row = (const float *)rows.data + s * rows.stride[0];
+        for (int32_t a = 0; a < features; a++) {
+            for (int32_t b = 0; b <= a; b++) {
+                double ab = 0.0, aa = 0.0, bb = 0.0;
+                for (int64_t c = 0; c < dim; c++) {
+                    const double x = row[a * dim + c], y = row[b * dim + c];
+                    ab += x * y, aa += x * x, bb += y * y;
+                }
+                if (aa > 0.0 && bb > 0.0)
+                    affinity[(int64_t)a * features + b] += fabs(ab) / sqrt(aa * bb);
+            }
+        }
+    }
+    for (int32_t a = 0; a < features; a++) {
+        for (int32_t b = 0; b <= a; b++) {
+            affinity[(int64_t)a * features + b] /= (double)samples;
+            affinity[(int64_t)b * features + a] = affinity[(int64_t)a * features + b];
+        }
+    }
+    return NEO_OK;
+}
+typedef struct neo__parting {
+    const double *affinity, *cost;
+    int32_t count, towers, *tower, *members; /* of each tower */
+    double mean;                             /* affinity of two: less is a reason to part them */
+    double most, *load, *pull; /* cost of each tower; [count][towers]: affinity of one to a tower */
+} neo__parting;
+static double neo__parting_cost(const neo__parting *parts, int32_t i) {
+    return parts->cost ? parts->cost[i] : 1.0;
+}
+static double neo__parting_affinity(const neo__parting *parts, int32_t i, int32_t k) {
+    const int64_t n = parts->count;
+    return 0.5 * (parts->affinity[i * n + k] + parts->affinity[k * n + i]) - parts->mean;
+}
+/* To another tower; to or from -1: none. */
+static void neo__parting_put(neo__parting *parts, int32_t i, int32_t to) {
+    const int32_t from = parts->tower[i];
+    for (int32_t k = 0; k < parts->count; k++) {
+        if (k == i) continue;
+        const double a = neo__parting_affinity(parts, i, k);
+        if (from >= 0) parts->pull[(int64_t)k * parts->towers + from] -= a;
+        parts->pull[(int64_t)k * parts->towers + to] += a;
+    }
+    if (from >= 0) parts->load[from] -= neo__parting_cost(parts, i), parts->members[from]--;
+    parts->load[to] += neo__parting_cost(parts, i);
+    parts->members[to]++;
+    parts->tower[i] = to;
+}
+/* The tower of the dearest that is left: the one that pulls most and has room, or the one with
+   least; while as many towers are empty as things are left, an empty one. */
+static int32_t neo__parting_choose(const neo__parting *parts, int32_t i, int32_t left) {
+    int32_t best = -1, least = 0, empty = 0;
+    for (int32_t t = 0; t < parts->towers; t++) empty += parts->members[t] == 0;
+    for (int32_t t = 0; t < parts->towers; t++) {
+        if (parts->load[t] < parts->load[least]) least = t;
+        if (left <= empty && parts->members[t] > 0) continue;
+        if (parts->load[t] + neo__parting_cost(parts, i) > parts->most) continue;
+        const double *pull = parts->pull + (int64_t)i * parts->towers;
+        if (best < 0 || pull[t] > pull[best] ||
+            (pull[t] == pull[best] && parts->load[t] < parts->load[best]))
+            best = t;
+    }
+    return best >= 0 ? best : least;
+}
+/* The move (with < 0) or swap that helps most. 0: none does. */
+static int neo__parting_improve(neo__parting *parts, double enough) {
+    int32_t one = -1, with = -1, to = -1;
+    double most = enough;
+    for (int32_t i = 0; i < parts->count; i++) {
+        const int32_t from = parts->tower[i];
+        const double *pull = parts->pull + (int64_t)i * parts->towers,
+                     cost = neo__parting_cost(parts, i);
+        for (int32_t t = 0; t < parts->towers && parts->members[from] > 1; t++) {
+            const double gain = pull[t] - pull[from];
+            if (t != from && gain > most && parts->load[t] + cost <= parts->most)
+                most = gain, one = i, with = -1, to = t;
+        }
+        for (int32_t k = 0; k < i; k++) {
+            const int32_t t = parts->tower[k];
+            const double *pull_k = parts->pull + (int64_t)k * parts->towers,
+                         more = cost - neo__parting_cost(parts, k);
+            const double gain = pull[t] - pull[from] + pull_k[from] - pull_k[t] -
+                                2.0 * neo__parting_affinity(parts, i, k);
+            if (t != from && gain > most && (more <= 0.0 || parts->load[t] + more <= parts->most) &&
+                (more >= 0.0 || parts->load[from] - more <= parts->most))
+                most = gain, one = i, with = k, to = t;
+        }
+    }
+    if (one < 0) return 0;
+    const int32_t from = parts->tower[one];
+    neo__parting_put(parts, one, to);
+    if (with >= 0) neo__parting_put(parts, with, from);
+    return 1;
+}
+static neo_status neo__parting_check(neo__parting *parts, double *total, double *scale) {
+    const char *fn = "neo_tower_partition";
+    for (int32_t i = 0; i < parts->count; i++) {
+        const double cost = neo__parting_cost(parts, i);
+        NEO__CHECK(cost >= 0.0 && cost - cost == 0.0, NEO_ERR_ARG, "%s: cost[%d] is %g", fn, i,
+                   cost);
+        *total += cost;
+        for (int32_t k = 0; k < parts->count; k++) {
+            const double a = parts->affinity[(int64_t)i * parts->count + k];
+            NEO__CHECK(a >= 0.0 && a - a == 0.0, NEO_ERR_ARG, "%s: affinity[%d][%d] is %g", fn, i,
+                       k, a);
+            *scale = NEO__MAX(*scale, a);
+            if (i != k) parts->mean += a;
+        }
+    }
+    if (parts->count > 1) parts->mean /= (double)parts->count * (parts->count - 1);
+    return NEO_OK;
+}
+NEO_API neo_status neo_tower_partition(neo_ctx *ctx, const double *affinity, const double *cost,
+                                       int32_t count, int32_t towers, double slack,
+                                       int32_t *tower) {
+    const char *fn = "neo_tower_partition";
+    NEO__CHECK(ctx && affinity && tower, NEO_ERR_ARG, "%s: an argument is NULL", fn);
+    NEO__CHECK(towers > 0 && count >= towers, NEO_ERR_ARG, "%s: %d towers of %d features", fn,
+               towers, count);
+    NEO__CHECK(slack >= 0.0 && slack - slack == 0.0, NEO_ERR_ARG, "%s: slack is %g", fn, slack);
+    NEO__ZERO(neo__parting, parting);
+    neo__parting *const parts = &parting;
+    neo__arena arena = {ctx, NULL, NULL, 0, fn};
+    double total = 0.0, scale = 0.0;
+    parts->affinity = affinity;
+    parts->cost = cost;
+    parts->count = count;
+    parts->towers = towers;
+    parts->tower = tower;
+    NEO__TRY(neo__parting_check(parts, &total, &scale));
+    neo_status status = NEO__ARENA(&arena, parts->load, towers);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, parts->members, towers);
+    if (status == NEO_OK) status = NEO__ARENA(&arena, parts->pull, (int64_t)count * towers);
+    if (status == NEO_OK) {
+        parts->most = (1.0 + slack) * total / towers;
+        for (int32_t i = 0; i < count; i++) {
+            parts->most = NEO__MAX(parts->most, neo__parting_cost(parts, i));
+            tower[i] = -1;
+        }
+        for (int32_t left = count; left > 0; left--) {
+            int32_t dearest = -1;
+            for (int32_t i = 0; i < count; i++)
+                if (tower[i] < 0 && (dearest < 0 || neo__parting_cost(parts, i) >
+                                                        neo__parting_cost(parts, dearest)))
+                    dearest = i;
+            neo__parting_put(parts, dearest, neo__parting_choose(parts, dearest, left));
+        }
+        for (int32_t round = 0; round < 10 * count; round++)
+            if (!neo__parting_improve(parts, 1e-9 * scale)) break;
+    }
+    neo__arena_free(&arena);
     return status;
 }
 NEO__COLD_END

@@ -24,6 +24,7 @@
          desc.cluster.ranks = 128, desc.cluster.ranks_per_node = 8;
          neo_plan_create(ctx, &desc, &plan);
          neo_plan_step_of(plan).plain           seconds
+         neo_timeline_create(plan, NULL, 0, 1, &timeline)     the tasks of a pipelined step
          neo_plan_why(plan, table, text, sizeof text);
      examples/plan is a program of it: models and clusters from files.
 
@@ -41,10 +42,10 @@
      on every rank. tests/shard/common.h: place()
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_plan.h is the map)
-     >>plan
+     >>plan >>timeline
      facts     >>impl-plan >>impl-plan-model
      memory    >>impl-shard-map >>impl-shard-lists >>impl-shard-memory
-     costs     >>impl-plan-buffers >>impl-plan-predict >>impl-plan-pieces
+     costs     >>impl-timeline >>impl-plan-buffers >>impl-plan-predict >>impl-plan-pieces
      search    >>impl-plan-options >>impl-plan-place >>impl-plan-improve >>impl-plan-search
      calls     >>impl-plan-why >>impl-plan-file >>impl-plan-calls >>impl-calibrate
 */
@@ -242,11 +243,12 @@ typedef struct neo_plan_rank {
 NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
 
 /* A predicted step in seconds. A phase ends when the slowest rank has done it. Dense layers take
-   twice as long backward as forward.
+   twice as long backward as forward; their parameters are of two units, bottom and top, in
+   proportion to their flops, and reduced in two calls.
      plain      ids + lookup + forward + 3 (bottom + top) + backward + update + reduce
-     pipelined  max(bottom, lookup + forward) + 3 top + max(2 bottom, backward) +
-                max(update, reduce), as ids of the next batch travel meanwhile; at least
-                ids + forward + backward + reduce, which the links take */
+     pipelined  exchanges and reductions run beside computation: a neo_timeline of the two units.
+                (A search compares plans by lookup + max(bottom, forward) + 3 top + max(2 bottom,
+                backward) + max(update, reduce), at least ids + forward + backward + reduce.) */
 typedef struct neo_plan_step {
     double ids, lookup, forward, backward, update; /* of the slowest rank, with latencies */
     double bottom, top;                            /* forward */
@@ -277,6 +279,71 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
+
+/* ---------------------------------------------------------------------------
+   >>timeline
+
+   A step of a plan as tasks on lanes: a rank's computation, its link inside the node, its link to
+   other nodes. Tasks are in the order in which a trainer of neo_shard and neo_fsdp starts them, a
+   lane runs its own in that order, and each begins when those it waits for have ended. The parts
+   of an exchange follow each other: half of its computation (packing), the link inside the node,
+   that between nodes, the other half. A task takes as long as on the rank that is slowest in its
+   phase (see neo_plan_step).
+     plain      one after another: the seconds of neo_plan_step.plain, if the units are the plan's
+     pipelined  rows travel beside the units that do not need them, a unit's gradients are reduced
+                while earlier units go backward, the ids of the next batch travel from the time that
+                rows left. At the end of a step all of it is done
+   ------------------------------------------------------------------------ */
+typedef enum neo_lane {
+    NEO_LANE_COMPUTE,
+    NEO_LANE_LOCAL, /* links inside a node, */
+    NEO_LANE_CROSS, /* between nodes */
+    NEO_LANE_COUNT
+} neo_lane;
+/* neo_lane_name: "compute", "local", "cross". */
+NEO_API const char *neo_lane_name(neo_lane lane);
+
+/* Dense layers whose gradients are reduced by one call, as a unit of neo_fsdp (NEO_FSDP_DDP). */
+typedef struct neo_dense_unit {
+    const char *name; /* required; copied */
+    double flops;     /* per sample, forward */
+    int64_t params;   /* elements, f32; 0: nothing is reduced */
+    int after;        /* 1: needs pooled rows (interaction, top MLP); 0: runs beside the lookup */
+} neo_dense_unit;
+
+enum { NEO_TASK_WAITS = 3 };
+typedef struct neo_task {
+    const char *name;              /* "ids", "lookup", "rows", "gradients", "update"; of a unit
+                                      "forward", "backward", "reduce"; "copies": gradients of "dp"
+                                      tables are reduced */
+    const char *unit;              /* "" */
+    neo_lane lane;
+    int critical;                  /* 1: of the chain, without a gap, that takes the whole step */
+    int32_t after[NEO_TASK_WAITS]; /* tasks that it waits for, of other lanes or its own; -1 */
+    double begin, seconds;         /* begin: since the step began */
+    double bytes;                  /* that a rank sends, on a link */
+} neo_task;
+typedef struct neo_timeline_sum {
+    double seconds;                 /* of the step */
+    double busy[NEO_LANE_COUNT];  /* seconds of its tasks */
+    double exposed;                 /* seconds in which a link is waited for: no task computes */
+    double bytes[NEO_LANE_COUNT]; /* sent by a rank */
+} neo_timeline_sum;
+typedef struct neo_timeline neo_timeline;
+
+/* neo_timeline_create: the step of a plan with dense units in the order of forward (units: [count],
+   instead of the plan's dense_flops and dense_params; NULL: those, as "bottom" and "top").
+   neo_timeline_tasks: in the order of their start on each lane; the timeline's.
+   neo_timeline_destroy: NULL is allowed.
+   Threads  reads the plan alone; destroy it before the plan's context.
+   Errors   NEO_ERR_ARG: a NULL; a unit without a name, or whose number is negative or not finite
+            (the message names it). NEO_ERR_MEMORY. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_timeline_create(const neo_plan *plan,
+                                                         const neo_dense_unit *units, int32_t count,
+                                                         int pipelined, neo_timeline **timeline);
+NEO_API void neo_timeline_destroy(neo_timeline *timeline);
+NEO_API const neo_task *neo_timeline_tasks(const neo_timeline *timeline, int32_t *count);
+NEO_API neo_timeline_sum neo_timeline_sum_of(const neo_timeline *timeline);
 
 #ifdef __cplusplus
 }
@@ -376,7 +443,9 @@ typedef struct neo__plan_model {
     double cold;                 /* share of rows that no cache keeps for a step */
     double id_bytes;             /* of an id on a link */
     int whole;                   /* one rank with nothing to round: nothing is moved */
-    double exchange_latency, reduce_latency;
+    double latency[NEO_LEVEL_COUNT]; /* of an exchange, on links of a level, one after another */
+    double exchange_latency, reduce_latency; /* over both levels */
+    double reduce;                           /* seconds of the plan's dense units, all-reduced */
 } neo__plan_model;
 
 typedef enum neo__plan_origin {
@@ -402,6 +471,8 @@ struct neo_plan {
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
     neo__plan_load *load; /* of each rank */
+    double part[NEO__PLAN_PHASES][NEO_LANE_COUNT]; /* seconds of a phase's slowest rank */
+    double copy_bytes;    /* of gradients of tables on every rank */
     neo_plan_rank *rank;
     neo_plan_step step;
     neo__arena kept;     /* the description and the facts of its tables */
@@ -624,19 +695,37 @@ static void neo__plan_defaults(neo_plan *plan) {
    rank merges, moves, closes up, keeps and steps every row that any rank touched, which takes as
    long as NEO__PLAN_COPY_ROW rows that wait. On one rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------ */
-static void neo__plan_model_make(neo_plan *plan) {
-    const neo_cluster *cluster = &plan->desc.cluster;
+/* local, cross: seconds of a byte on a link. */
+static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
     neo__plan_model *model = &plan->model;
-    double w = cluster->ranks, l = plan->per_node;
-    double local_us = cluster->link[NEO_LEVEL_LOCAL].latency_us,
-           cross_us = cluster->link[NEO_LEVEL_CROSS].latency_us;
-    model->batch = (double)plan->bags.max_batch;
-    model->ranks = w;
-    model->local = 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth;
-    model->cross = 1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth;
+    double w = plan->desc.cluster.ranks, l = plan->per_node;
+    model->local = local;
+    model->cross = cross;
     model->to_nodes = (w - l) / w * model->cross;
     model->to_all = (l - 1.0) / w * model->local + model->to_nodes;
     model->all_reduce = 2.0 * model->to_all;
+}
+/* The units of a plan whose caller names none. */
+static void neo__plan_units(const neo_plan_desc *desc, neo_dense_unit units[2]) {
+    double bottom = desc->dense_flops_bottom, all = bottom + desc->dense_flops_top;
+    memset(units, 0, 2 * sizeof *units);
+    units[0].name = "bottom";
+    units[0].flops = bottom;
+    if (all > 0.0) units[0].params = (int64_t)((double)desc->dense_params * (bottom / all));
+    units[1].name = "top";
+    units[1].flops = desc->dense_flops_top;
+    units[1].params = desc->dense_params - units[0].params;
+    units[1].after = 1;
+}
+static void neo__plan_model_make(neo_plan *plan) {
+    const neo_cluster *cluster = &plan->desc.cluster;
+    neo__plan_model *model = &plan->model;
+    neo_dense_unit units[2];
+    double w = cluster->ranks, l = plan->per_node;
+    model->batch = (double)plan->bags.max_batch;
+    model->ranks = w;
+    neo__plan_model_links(plan, 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth,
+                          1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth);
     model->lookup = cluster->calibration.lookup / cluster->memory_bandwidth;
     model->update = cluster->calibration.update / cluster->memory_bandwidth;
     model->copy = cluster->calibration.copy / cluster->memory_bandwidth;
@@ -650,8 +739,16 @@ static void neo__plan_model_make(neo_plan *plan) {
         if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) model->id_bytes = 8.0;
     model->whole = cluster->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
-    model->exchange_latency = ((l - 1.0) * local_us + (w - l) * cross_us) * 1e-6;
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++)
+        model->latency[level] = (level == NEO_LEVEL_LOCAL ? l - 1.0 : w - l) *
+                                cluster->link[level].latency_us * 1e-6;
+    model->exchange_latency = model->latency[NEO_LEVEL_LOCAL] + model->latency[NEO_LEVEL_CROSS];
     model->reduce_latency = 2.0 * model->exchange_latency;
+    neo__plan_units(&plan->desc, units);
+    for (int i = 0; i < 2; i++)
+        if (units[i].params > 0)
+            model->reduce +=
+                4.0 * (double)units[i].params * model->all_reduce + model->reduce_latency;
 }
 
 /* Bytes per row of weights and state, as neo_bags takes them: linear in the columns. */
@@ -2162,6 +2259,247 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
 }
 
 /* ---------------------------------------------------------------------------
+   >>impl-timeline
+
+   A task is scheduled when it is added: it begins when the last of its lane and those it waits
+   for have ended. So the order of adding is that of a trainer's calls (train_batch of
+   examples/train). A task of no seconds is left out: who waits for it waits for what it waited
+   for. The critical path goes back from the task that ends last, each time to the task whose end
+   was the beginning.
+   ------------------------------------------------------------------------ */
+struct neo_timeline {
+    neo_ctx *ctx;
+    size_t bytes; /* of this struct, the tasks and the names behind it */
+    neo_timeline_sum sum;
+    neo_task *task;
+    int32_t count;
+};
+enum { NEO__TIMELINE_TABLES = 26, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+typedef struct neo__timeline_build {
+    const neo_plan *plan;
+    const neo_dense_unit *units;
+    int32_t unit_count;
+    int pipelined;
+    neo_task *task;
+    int32_t count, last[NEO_LANE_COUNT]; /* the last task of each lane; -1 */
+} neo__timeline_build;
+
+static const char *const NEO__LANE_NAMES[NEO_LANE_COUNT] = {"compute", "local", "cross"};
+NEO_API const char *neo_lane_name(neo_lane lane) {
+    return (unsigned)lane < NEO_LANE_COUNT ? NEO__LANE_NAMES[lane] : "unknown";
+}
+
+static double neo__timeline_end(const neo__timeline_build *build, int32_t task) {
+    return task < 0 ? 0.0 : build->task[task].begin + build->task[task].seconds;
+}
+/* The task that ends later of two; -1: none. */
+static int32_t neo__timeline_later(const neo__timeline_build *build, int32_t x, int32_t y) {
+    return neo__timeline_end(build, x) >= neo__timeline_end(build, y) && x >= 0 ? x : y;
+}
+/* x, y: tasks to wait for, or -1. Returns the task, to be waited for. */
+static int32_t neo__timeline_add(neo__timeline_build *build, const char *name, const char *unit,
+                                 neo_lane lane, double seconds, int32_t x, int32_t y) {
+    int32_t before = build->pipelined ? build->last[lane] : build->count - 1;
+    if (seconds <= 0.0) return neo__timeline_later(build, x, y);
+    neo_task *task = &build->task[build->count];
+    memset(task, 0, sizeof *task);
+    task->name = name;
+    task->unit = unit;
+    task->lane = lane;
+    task->seconds = seconds;
+    task->after[0] = x;
+    task->after[1] = y != x ? y : -1;
+    task->after[2] = before != x && before != y ? before : -1;
+    task->begin = neo__timeline_end(
+        build, neo__timeline_later(build, neo__timeline_later(build, x, y), before));
+    build->last[lane] = build->count;
+    return build->count++;
+}
+/* `bytes` that each rank sends to all in equal parts, `times` the latency of an exchange. */
+static int32_t neo__timeline_reduce(neo__timeline_build *build, const char *name, const char *unit,
+                                    double bytes, double times, int32_t x) {
+    const neo__plan_model *m = &build->plan->model;
+    double l = build->plan->per_node, w = m->ranks;
+    const double share[NEO_LEVEL_COUNT] = {(l - 1.0) / w, (w - l) / w},
+                 byte[NEO_LEVEL_COUNT] = {m->local, m->cross};
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        neo_lane lane = level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS;
+        double seconds = 2.0 * bytes * share[level] * byte[level] + times * m->latency[level];
+        int32_t count = build->count;
+        x = neo__timeline_add(build, name, unit, lane, seconds, x, -1);
+        if (build->count > count) build->task[x].bytes = 2.0 * bytes * share[level];
+    }
+    return x;
+}
+/* A phase up to the links, with `times` their latency; and what its rank does after them. */
+static int32_t neo__timeline_send(neo__timeline_build *build, const char *name, int phase,
+                                  double times, int32_t x) {
+    const neo__plan_model *m = &build->plan->model;
+    const double *part = build->plan->part[phase];
+    x = neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE] / 2.0, x, -1);
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        neo_lane lane = level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS;
+        int32_t count = build->count;
+        x = neo__timeline_add(build, name, "", lane, part[lane] + times * m->latency[level], x, -1);
+        if (build->count > count)
+            build->task[x].bytes = part[lane] / (level == NEO_LEVEL_LOCAL ? m->local : m->cross);
+    }
+    return x;
+}
+static int32_t neo__timeline_receive(neo__timeline_build *build, const char *name, int phase,
+                                     int32_t x, int32_t y) {
+    double seconds = build->plan->part[phase][NEO_LANE_COMPUTE] / 2.0;
+    return neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, seconds, x, y);
+}
+/* The units with or without pooled rows, forward or backward; x: what they wait for. */
+static int32_t neo__timeline_units(neo__timeline_build *build, int after, int backward, int32_t x) {
+    const neo_cluster *cluster = &build->plan->desc.cluster;
+    double samples = build->plan->model.batch / build->plan->model.ranks / cluster->flops;
+    for (int32_t i = 0; i < build->unit_count; i++) {
+        const neo_dense_unit *u = &build->units[backward ? build->unit_count - 1 - i : i];
+        double seconds = u->flops * samples;
+        if (!u->after != !after) continue;
+        x = neo__timeline_add(build, backward ? "backward" : "forward", u->name, NEO_LANE_COMPUTE,
+                              backward ? 2.0 * seconds : seconds, x, -1);
+        if (backward && u->params > 0)
+            (void)neo__timeline_reduce(build, "reduce", u->name, 4.0 * (double)u->params, 2.0, x);
+    }
+    return x;
+}
+/* Merge and optimizer; between them sums of rows that are cut by columns travel. */
+static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, int32_t copies) {
+    const double *part = build->plan->part[NEO__PLAN_UPDATE];
+    int32_t x = neo__timeline_receive(build, "gradients", NEO__PLAN_BACKWARD, gradients, -1);
+    if (part[NEO_LANE_LOCAL] + part[NEO_LANE_CROSS] > 0.0) {
+        x = neo__timeline_send(build, "update", NEO__PLAN_UPDATE, 0.0, x);
+        (void)neo__timeline_receive(build, "update", NEO__PLAN_UPDATE, x, copies);
+    } else {
+        (void)neo__timeline_add(build, "update", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x,
+                                copies);
+    }
+}
+static void neo__timeline_run(neo__timeline_build *build) {
+    const neo_plan *plan = build->plan;
+    int32_t ids = -1, rows, top, gradients, copies = -1;
+    for (int k = 0; k < NEO_LANE_COUNT; k++) build->last[k] = -1;
+    build->count = 0;
+    if (!build->pipelined) ids = neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
+    ids = neo__timeline_receive(build, "ids", NEO__PLAN_IDS, ids, -1); /* pipelined: sent before */
+    rows = neo__timeline_add(build, "lookup", "", NEO_LANE_COMPUTE,
+                             plan->part[NEO__PLAN_LOOKUP][NEO_LANE_COMPUTE], ids, -1);
+    rows = neo__timeline_send(build, "rows", NEO__PLAN_FORWARD, 1.0, rows);
+    if (build->pipelined) (void)neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
+    (void)neo__timeline_units(build, 0, 0, -1);
+    rows = neo__timeline_receive(build, "rows", NEO__PLAN_FORWARD, rows, -1);
+    top = neo__timeline_units(build, 1, 1, neo__timeline_units(build, 1, 0, rows));
+    gradients = neo__timeline_send(build, "gradients", NEO__PLAN_BACKWARD, 1.0, top);
+    if (plan->copy_bytes > 0.0)
+        copies = neo__timeline_reduce(build, "copies", "", plan->copy_bytes, 4.0, top);
+    if (!build->pipelined) neo__timeline_update(build, gradients, copies);
+    (void)neo__timeline_units(build, 0, 1, -1);
+    if (build->pipelined) neo__timeline_update(build, gradients, copies);
+}
+/* The task that ends last. */
+static int32_t neo__timeline_last(const neo__timeline_build *build) {
+    int32_t last = -1;
+    for (int32_t i = 0; i < build->count; i++) last = neo__timeline_later(build, last, i);
+    return last;
+}
+/* neo_plan_step.pipelined */
+static double neo__timeline_pipelined(const neo_plan *plan) {
+    neo_task task[NEO__TIMELINE_TABLES + 2 * NEO__TIMELINE_UNIT];
+    neo_dense_unit units[2];
+    NEO__ZERO(neo__timeline_build, build);
+    neo__plan_units(&plan->desc, units);
+    build.plan = plan;
+    build.units = units;
+    build.unit_count = 2;
+    build.pipelined = 1;
+    build.task = task;
+    neo__timeline_run(&build);
+    return neo__timeline_end(&build, neo__timeline_last(&build));
+}
+static void neo__timeline_finish(neo_timeline *timeline, const neo__timeline_build *build) {
+    neo_timeline_sum *sum = &timeline->sum;
+    timeline->count = build->count;
+    for (int32_t i = 0; i < build->count; i++) {
+        sum->busy[build->task[i].lane] += build->task[i].seconds;
+        sum->bytes[build->task[i].lane] += build->task[i].bytes;
+    }
+    for (int32_t i = neo__timeline_last(build), next; i >= 0; i = next) {
+        neo_task *task = &build->task[i];
+        next = -1;
+        task->critical = 1;
+        for (int k = 0; k < NEO_TASK_WAITS; k++)
+            next = neo__timeline_later(build, next, task->after[k]);
+    }
+    sum->seconds = neo__timeline_end(build, neo__timeline_last(build));
+    sum->exposed = sum->seconds - sum->busy[NEO_LANE_COMPUTE];
+}
+static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
+    const char *fn = "neo_timeline_create";
+    NEO__CHECK(count >= 0 && count <= NEO__TIMELINE_MOST_UNITS, NEO_ERR_ARG,
+               "%s: %d units, not 0 .. %d", fn, count, (int)NEO__TIMELINE_MOST_UNITS);
+    for (int32_t i = 0; i < count; i++) {
+        NEO__CHECK(units[i].name, NEO_ERR_ARG, "%s: units[%d].name is NULL", fn, i);
+        NEO__CHECK(neo__plan_positive(units[i].flops) && units[i].params >= 0, NEO_ERR_ARG,
+                   "%s: unit '%s': flops %g or params %" PRId64 " is negative or not finite", fn,
+                   units[i].name, units[i].flops, units[i].params);
+        *bytes += strlen(units[i].name) + 1;
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_unit *units,
+                                       int32_t count, int pipelined, neo_timeline **timeline) {
+    const char *fn = "neo_timeline_create";
+    neo_dense_unit own[2];
+    NEO__ZERO(neo__timeline_build, build);
+    NEO__CHECK(timeline, NEO_ERR_ARG, "%s: timeline is NULL", fn);
+    *timeline = NULL;
+    NEO__CHECK(plan, NEO_ERR_ARG, "%s: plan is NULL", fn);
+    if (!units) {
+        neo__plan_units(&plan->desc, own);
+        units = own;
+        count = 2;
+    }
+    size_t names = 0;
+    NEO__TRY(neo__timeline_check(units, count, &names));
+    size_t tasks = NEO__TIMELINE_TABLES + (size_t)count * NEO__TIMELINE_UNIT,
+           bytes = sizeof(neo_timeline) + tasks * sizeof(neo_task) + names;
+    neo_timeline *made = (neo_timeline *)neo__alloc_for(plan->ctx, bytes, fn);
+    if (!made) return NEO_ERR_MEMORY;
+    memset(made, 0, bytes);
+    made->ctx = plan->ctx;
+    made->bytes = bytes;
+    made->task = (neo_task *)(void *)(made + 1);
+    build.plan = plan;
+    build.units = units;
+    build.unit_count = count;
+    build.pipelined = pipelined;
+    build.task = made->task;
+    neo__timeline_run(&build);
+    neo__timeline_finish(made, &build);
+    char *text = (char *)(made->task + tasks);
+    for (int32_t i = 0; i < count; i++) { /* tasks have the caller's names until here */
+        size_t length = strlen(units[i].name) + 1;
+        memcpy(text, units[i].name, length);
+        for (int32_t k = 0; k < build.count; k++)
+            if (build.task[k].unit == units[i].name) build.task[k].unit = text;
+        text += length;
+    }
+    *timeline = made;
+    return NEO_OK;
+}
+NEO_API void neo_timeline_destroy(neo_timeline *timeline) {
+    if (timeline) neo_free(timeline->ctx, timeline, timeline->bytes);
+}
+NEO_API const neo_task *neo_timeline_tasks(const neo_timeline *timeline, int32_t *count) {
+    if (count) *count = timeline->count;
+    return timeline->task;
+}
+NEO_API neo_timeline_sum neo_timeline_sum_of(const neo_timeline *timeline) { return timeline->sum; }
+
+/* ---------------------------------------------------------------------------
    >>impl-plan-buffers
 
    Bytes of exchanges and workspace on a rank. The search needs them as a sum over the rank's pieces
@@ -2370,13 +2708,12 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     step.update = most[NEO__PLAN_UPDATE];
     step.bottom = desc->dense_flops_bottom * samples;
     step.top = desc->dense_flops_top * samples;
-    step.reduce = (reduce_bytes + 4.0 * (double)desc->dense_params) * model->all_reduce;
-    if (reduce_bytes > 0.0)
-        step.reduce += 2.0 * model->reduce_latency; /* gradients, and marks of rows */
-    if (desc->dense_params > 0) step.reduce += model->reduce_latency;
+    step.reduce = model->reduce;
+    if (reduce_bytes > 0.0) /* gradients, and marks of rows */
+        step.reduce += reduce_bytes * model->all_reduce + 2.0 * model->reduce_latency;
     step.plain = step.ids + step.lookup + step.forward + 3.0 * (step.bottom + step.top) +
                  step.backward + step.update + step.reduce;
-    step.pipelined = NEO__MAX(step.bottom, step.lookup + step.forward) + 3.0 * step.top;
+    step.pipelined = step.lookup + NEO__MAX(step.bottom, step.forward) + 3.0 * step.top;
     step.pipelined += NEO__MAX(2.0 * step.bottom, step.backward);
     step.pipelined += NEO__MAX(step.update, step.reduce);
     step.pipelined =
@@ -2402,6 +2739,7 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, in
         cut->row_parts = (int32_t)(end - begin);
         cut->parts = neo__plan_parts(table, piece);
         cut->in_node = in_node;
+        cut->local = cut->cross = 0;
         for (int64_t k = first; table->row_sums && end - begin < table->piece_count && k < last;
              k++) {
             const neo_piece *q = &plan->piece[k];
@@ -2473,6 +2811,36 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     neo_free(plan->ctx, each, bytes);
     return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
+/* Seconds of each phase on each lane, of its slowest rank: loads are linear in what a byte takes
+   on a link, so those of a plan whose links take nothing are its computation. */
+static neo_status neo__plan_split(neo_plan *plan) {
+    const neo__plan_model model = plan->model;
+    neo__plan_load *load = plan->load;
+    int32_t ranks = plan->desc.cluster.ranks, slowest[NEO__PLAN_PHASES] = {0};
+    size_t bytes = (size_t)ranks * sizeof *load;
+    double before[NEO__PLAN_PHASES] = {0.0}, reduce;
+    plan->load = (neo__plan_load *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
+    for (int k = 0; plan->load && k < NEO_LANE_COUNT; k++) {
+        if (k + 1 < NEO_LANE_COUNT) {
+            neo__plan_model_links(plan, k == NEO_LANE_LOCAL ? model.local : 0.0, 0.0);
+            memset(plan->load, 0, bytes);
+            (void)neo__plan_predict_loads(plan, &reduce);
+        } else {
+            memcpy(plan->load, load, bytes);
+        }
+        for (int p = 0; p < NEO__PLAN_PHASES; p++) {
+            for (int32_t r = 0; k == 0 && r < ranks; r++)
+                if (load[r].at[p] > load[slowest[p]].at[p]) slowest[p] = r;
+            plan->part[p][k] = NEO__MAX(plan->load[slowest[p]].at[p] - before[p], 0.0);
+            before[p] = plan->load[slowest[p]].at[p];
+        }
+    }
+    plan->model = model;
+    if (plan->load) neo_free(plan->ctx, plan->load, bytes);
+    const neo_status status = plan->load ? NEO_OK : NEO_ERR_MEMORY;
+    plan->load = load;
+    return status;
+}
 static neo_status neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
     double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
@@ -2494,6 +2862,9 @@ static neo_status neo__plan_predict(neo_plan *plan) {
     }
     neo__plan_most(plan->load, ranks, most);
     plan->step = neo__plan_step_make(plan, most, reduce);
+    plan->copy_bytes = reduce;
+    NEO__TRY(neo__plan_split(plan));
+    plan->step.pipelined = neo__timeline_pipelined(plan);
     plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
     plan->step.busiest_rank = busiest;
     plan->step.fullest_rank = fullest;

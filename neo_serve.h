@@ -172,8 +172,8 @@ NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
 typedef struct neo_scratch neo_scratch;
 typedef struct neo_scratch_desc {
     int64_t max_batch; /* samples of a batch, at most; 0: 1 */
-    int64_t max_ids;   /* of a batch, of all its features; 0: what 64 ids in each bag take, at most
-                          2^20, but at least one in each bag */
+    int64_t max_ids;   /* of a batch, of all its features; 0: one in each bag, where bags may have
+                          several 64, of those at most 2^20 */
     int threads;       /* that one prediction uses, the caller included; 0: 1 */
     int logits;        /* 1: predictions are logits; 0: probabilities */
 } neo_scratch_desc;
@@ -666,13 +666,19 @@ static int64_t neo__net_row(const neo__model_json *spec) {
     const int64_t features = neo_schema_feature_count(spec->schema);
     return spec->kind->meets == NEO__MEETS_AWARE ? features * spec->dim + 1 : spec->dim;
 }
+/* A logit for each label that was trained; a linear layer has one. */
+static int32_t neo__net_outputs(const neo__model_json *spec) {
+    const int64_t last = spec->top.count ? spec->top.width[spec->top.count - 1] : 1;
+    const int one = !spec->kind->top || spec->kind->meets >= NEO__MEETS_WEIGHTS;
+    return one || last < 1 || last > 64 ? 1 : (int32_t)last;
+}
 static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_json *spec, int top,
                                int64_t max_batch, neo_mlp **mlp) {
     const neo__widths *widths = top ? &spec->top : &spec->bottom;
     const int linear = spec->kind->meets >= NEO__MEETS_WEIGHTS;
     const int32_t dense = neo_schema_dense_count(spec->schema);
     const int64_t in = top ? neo__net_width(spec) : NEO__MAX(dense, 1);
-    const int64_t out = top || linear ? 1 : spec->dim;
+    const int64_t out = top ? neo__net_outputs(spec) : linear ? 1 : spec->dim;
     NEO__ZERO(neo_mlp_desc, desc);
     desc.name = top ? "top" : spec->kind->bottom;
     desc.width_count = widths->count;
@@ -789,6 +795,13 @@ static char *neo__model_text(neo_model *model, const char *format, ...) {
     return neo__arena_text(&model->arena, text, strlen(text));
 }
 
+/* The number that dense value i of Criteo lines has there. */
+static int neo__criteo_number(const neo_schema *schema, int32_t i) {
+    int field = i + 1;
+    if (schema->target)
+        for (field = 1; schema->target[field] != i;) field++;
+    return field;
+}
 /* The names that JSON has for the columns of a sample. */
 static neo_status neo__model_columns(neo_model *model) {
     const neo_schema *schema = model->json.schema;
@@ -798,11 +811,11 @@ static neo_status neo__model_columns(neo_model *model) {
     NEO__TRY(NEO__ARENA(&model->arena, model->columns, count + 1));
     for (int32_t i = 0; i < count; i++) {
         const int32_t f = i - model->dense_count;
-        if (delimited && i == schema->label_column) continue;
+        if (delimited && schema->columns[i].is_label) continue;
         if (delimited) model->columns[i] = neo__model_text(model, "%s", schema->columns[i].name);
         else if (f >= 0) model->columns[i] = neo__model_text(model, "%s", schema->feature_names[f]);
         else if (schema->format == NEO_FORMAT_CRITEO)
-            model->columns[i] = neo__model_text(model, "I%d", (int)i + 1);
+            model->columns[i] = neo__model_text(model, "I%d", neo__criteo_number(schema, i));
         else model->columns[i] = neo__model_text(model, "dense_%d", (int)i);
         if (!model->columns[i]) return neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
     }
@@ -1117,7 +1130,7 @@ NEO_API neo_model_info neo_model_get_info(const neo_model *model) {
     info.dense_count = model->dense_count;
     info.feature_count = model->feature_count;
     info.column_count = model->column_count;
-    info.outputs = 1;
+    info.outputs = neo__net_outputs(&model->json);
     info.weighted = neo_schema_is_weighted(model->json.schema);
     for (int i = 0; i < model->dense_weights; i++)
         info.weight_bytes += (int64_t)neo_tensor_bytes(model->dense[i].t);
@@ -1245,7 +1258,7 @@ static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
     if (!beside) NEO__CARVE(carve, scratch->x, n * (linear ? 1 : d->dim));
     if (!beside) NEO__CARVE(carve, scratch->e, n * pooled);
     if (linear) NEO__CARVE(carve, scratch->wide, n);
-    NEO__CARVE(carve, scratch->logit, n);
+    NEO__CARVE(carve, scratch->logit, n * neo__net_outputs(&scratch->model->json));
     /* a parser's buffers, of one line */
     scratch->block.capacity = 1;
     scratch->block.id_capacity = !schema->multi ? 0 : features + NEO__CHUNK_BYTES;
@@ -1292,8 +1305,10 @@ NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_
                    d.max_ids <= INT64_C(1) << 40,
                NEO_ERR_ARG, "neo_scratch_create: a number is out of range");
     const int64_t bags = d.max_batch * model->feature_count;
-    if (d.max_ids == 0)
-        d.max_ids = !model->json.schema->multi ? bags : NEO__MAX(NEO__MIN(64 * bags, most), bags);
+    const neo_schema *schema = model->json.schema;
+    const int single = !schema->multi && (schema->format == NEO_FORMAT_CRITEO ||
+                                          schema->format == NEO_FORMAT_DELIMITED);
+    if (d.max_ids == 0) d.max_ids = single ? bags : NEO__MAX(NEO__MIN(64 * bags, most), bags);
     d.max_ids = NEO__MAX(d.max_ids, 1);
     neo_ctx_desc of_ctx = model->ctx_desc;
     of_ctx.threads = d.threads;
@@ -1381,7 +1396,7 @@ static neo_status neo__scratch_parse(neo_scratch *scratch, size_t bytes) {
     line.fit = NEO_OK;
     block->raw_bytes = bytes;
     neo__scratch_block(scratch);
-    memset(block->raw + bytes, 0, NEO__BLOCK_PAD);
+    memset(block->raw + bytes, '\n', NEO__BLOCK_PAD);
     neo__fp_state fp = neo__fp_enter();
     (void)neo__format_of(scratch->schema)
         ->line(scratch->schema, &options, block, block->raw, &line);
@@ -1723,7 +1738,8 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
                           : neo_tensor_2d(scratch->x, NEO_F32, n, linear ? 1 : d->dim);
     neo_tensor e = beside ? neo_tensor_slice(z, 1, d->dim, pooled)
                           : neo_tensor_2d(scratch->e, NEO_F32, n, pooled);
-    neo_tensor logit = neo_tensor_2d(scratch->logit, NEO_F32, n, 1);
+    const int32_t outputs = neo__net_outputs(&scratch->model->json);
+    neo_tensor logit = neo_tensor_2d(scratch->logit, NEO_F32, n, outputs);
     neo_tensor wide = linear ? neo_tensor_2d(scratch->wide, NEO_F32, n, 1) : neo_tensor_none();
     if (n == 0) return NEO_OK;
     look->e = (float *)e.data;
@@ -1745,7 +1761,7 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
     if (scratch->net.top) NEO__TRY(neo_mlp_forward(scratch->net.top, z, logit));
     if (linear && scratch->net.top) NEO__TRY(neo_add(scratch->ctx, logit, wide));
     if (!scratch->net.top) logit = wide;
-    neo_tensor to = neo_tensor_2d(out, NEO_F32, n, 1);
+    neo_tensor to = neo_tensor_2d(out, NEO_F32, n, outputs);
     if (scratch->desc.logits) return neo_tensor_copy(scratch->ctx, logit, to);
     return neo_activation_forward(scratch->ctx, NEO_ACT_SIGMOID, logit, to);
 }

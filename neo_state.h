@@ -93,6 +93,9 @@ NEO_API neo_status neo_state_add_params(neo_state *state, const neo_params *para
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim);
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags);
+/* neo_state_add_metrics: all that metrics have counted, as NEO_STATE_PROGRESS "<name>.sums" ...; of
+   ranks the one that updates them adds them. */
+NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo_metrics *metrics);
 #endif
 /* neo_state_define: a word of the numeric definition, for example ("optimizer", "adagrad"). Saved
    with a checkpoint; loading under another value is refused. What nobody defines may change at a
@@ -338,6 +341,12 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    them, a part of the numeric definition. */
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
                                              int32_t row_buckets);
+
+/* For neo's other headers: until the next call (0), neo__state_add_whole adds what a group of ranks
+   alone has: 1: on its first rank, 2: on another. */
+NEO_API void neo__state_of_group(neo_state *state, int rank);
+NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
+                                        neo_tensor tensor);
 
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
@@ -712,6 +721,8 @@ struct neo_state {
     int64_t word_capacity;
     neo__arena texts;   /* names, keys and values */
     neo__state_dicts dicts; /* schema NULL: none */
+    int group; /* of what is added: 0: all ranks have it; a group has it: 1: this is its first rank,
+                  2: another */
 };
 
 /* The tensor in the state file that holds the dictionaries. */
@@ -1082,9 +1093,20 @@ static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t
                          neo_bags_table_name(bags, table), suffix[k]);
         NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                    "neo_state_add_bags: the name %.100s... is too long", name);
-        NEO__TRY(neo_state_add(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+        NEO__TRY(
+            neo__state_add_whole(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
+}
+NEO_API void neo__state_of_group(neo_state *state, int rank) { state->group = rank; }
+NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
+                                        neo_tensor tensor) {
+    if (!state->group || !tensor.data) return neo_state_add(state, kind, name, tensor);
+    NEO__ZERO(neo_part, part);
+    part.rows = tensor.shape[0];
+    part.cols = tensor.ndim == 2 ? tensor.shape[1] : 0;
+    part.copy = state->group == 2;
+    return neo_state_add_part(state, kind, name, tensor, &part);
 }
 #endif
 NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags, const char *table,
@@ -1112,6 +1134,26 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
+    return neo__state_added(state, before, status);
+}
+
+NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name,
+                                         neo_metrics *metrics) {
+    NEO__CHECK(state && name && metrics, NEO_ERR_ARG,
+               "neo_state_add_metrics: an argument is NULL");
+    const int before = state->count;
+    const char *part_name = NULL;
+    char text[1024];
+    neo_tensor t;
+    neo_status status = NEO_OK;
+    for (int i = 0; status == NEO_OK; i++) {
+        t = neo_metrics_tensor(metrics, i, &part_name);
+        if (!t.data) break;
+        NEO__ZERO(neo_part, all);
+        all.rows = t.shape[0];
+        snprintf(text, sizeof text, "%.900s.%s", name, part_name);
+        status = neo_state_add_part(state, NEO_STATE_PROGRESS, text, t, &all);
+    }
     return neo__state_added(state, before, status);
 }
 #endif

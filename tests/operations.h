@@ -169,6 +169,8 @@ static neo_status blend(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     if (status == NEO_OK) status = neo_scale(ctx, t[3], 2.0f, &finite);
     CHECK_INT(finite, 0);
     if (status == NEO_OK) status = neo_round(ctx, NEO_BF16, t[0], t[1]);
+    if (status == NEO_OK) status = neo_dropout(ctx, "narrow", 2, 3, 0.5f, t[2], t[2]);
+    if (status == NEO_OK) status = neo_dropout(ctx, "narrow", 2, 3, 0.1f, t[0], t[2]);
     return status;
 }
 /* Matrices whose rows lie apart, of widths below, at and above a block of a sum. */

@@ -184,6 +184,37 @@ static neo_status cli_apply_preset(const cli_program *p, int argc, char **argv, 
     REFUSE("--preset %s: there is none of that name (--help lists them)", name);
 }
 
+/* Letters to change, insert or leave out to make b of a. */
+static int cli_distance(const char *a, const char *b) {
+    int row[40], length = (int)strlen(b);
+    if (length > 39) return length;
+    for (int k = 0; k <= length; k++) row[k] = k;
+    for (; *a; a++) {
+        int corner = row[0]++;
+        for (int k = 0; k < length; k++) {
+            int change = corner + (*a != b[k]), least = row[k] < row[k + 1] ? row[k] : row[k + 1];
+            corner = row[k + 1];
+            row[k + 1] = change < least + 1 ? change : least + 1;
+        }
+    }
+    return row[length];
+}
+
+/* The option that a word was meant to be, or NULL. */
+static const cli_option *cli_nearest(const cli_program *p, const char *word) {
+    const cli_option *nearest = NULL;
+    int best = 3;
+    while (*word == '-') word++;
+    for (int i = 0; i < p->option_count; i++) {
+        int distance = cli_distance(word, p->options[i].name);
+        if (p->options[i].kind == CLI_HEADING || distance >= best ||
+            2 * distance >= (int)strlen(p->options[i].name))
+            continue;
+        best = distance, nearest = &p->options[i];
+    }
+    return nearest;
+}
+
 /* Sets `values`, beginning with the defaults; stops at --help. */
 static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *values, int *help) {
     cli_open_standard();
@@ -193,6 +224,10 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
         const cli_option *option = cli_find(p, argv[i]);
         *help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
         if (*help) return NEO_OK;
+        const cli_option *nearest = option ? NULL : cli_nearest(p, argv[i]);
+        if (nearest)
+            REFUSE("%s: no such option; did you mean --%s? (--help lists them)", argv[i],
+                   nearest->name);
         if (!option) REFUSE("%s: no such option (--help lists them)", argv[i]);
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);

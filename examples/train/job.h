@@ -78,8 +78,8 @@ static neo_progress cli_progress(const cli_rank *me, int64_t first, int64_t tota
                           .terminal = isatty(fileno(stderr))};
 }
 
-/* The logger of neo's warnings. All ranks read all lines of the data and find the same bad ones,
-   so a warning is printed once. */
+/* The logger of neo's warnings. All ranks read all lines of data of which bad ones are skipped, and
+   find the same, so a warning is printed once. */
 static void cli_log(neo_log_level level, const char *message, void *user) {
     cli_job *job = user;
     uint64_t hash = neo_hash(message);

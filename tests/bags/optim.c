@@ -177,7 +177,7 @@ static void run_optim(const Model *m, BatchKind kind, int threads) {
 }
 
 static const int64_t some_rows[] = {40, 12, 90}, some_dims[] = {16, 5, 67},
-                     equal_dims[] = {21, 21, 21};
+                     equal_dims[] = {21, 21, 21}, one_dims[] = {1, 16, 67};
 
 /* Gradients of the values here can be near zero, where g / (sqrt(g^2) + eps) turns on the last bit
    of g: eps keeps the comparison well-conditioned, the default has tests of its own. */
@@ -221,7 +221,7 @@ static void test_options(void) {
     for (int kind = 0; kind < NEO_BAG_OPTIM_COUNT; kind++) {
         for (int option = 0; option < 7; option++) {
             Model m;
-            model_init(&m, 3, some_rows, some_dims, 4, NEO_POOL_SUM);
+            model_init(&m, 3, some_rows, one_dims, 4, NEO_POOL_SUM);
             neo_bag_optim o = {.kind = (neo_bag_optim_kind)kind, .eps = 0.01f, .eta = 0.5f};
             int own = kind >= NEO_BAG_LAMB;
             if (option == 0) o.clip_gradient = 0.3f;

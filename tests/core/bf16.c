@@ -270,7 +270,7 @@ static int64_t mlp(neo_ctx *ctx, neo_dtype dtype, neo_activation act, neo_activa
     neo_mlp_desc d;
     memset(&d, 0, sizeof d);
     d.name = "m", d.width_count = 4, d.max_batch = MLP_BATCH, d.act = act, d.last_act = last_act,
-    d.dtype = dtype;
+    d.dtype = dtype, d.dropout = act == NEO_ACT_SIGMOID || act == NEO_ACT_GELU ? 0.25f : 0;
     d.widths[0] = MLP_IN, d.widths[1] = 70, d.widths[2] = 34, d.widths[3] = MLP_OUT;
     test_seed = 3;
     test_fill(x, MLP_BATCH * MLP_IN), test_fill(dy, MLP_BATCH * MLP_OUT);
@@ -282,6 +282,7 @@ static int64_t mlp(neo_ctx *ctx, neo_dtype dtype, neo_activation act, neo_activa
     neo_tensor y = neo_tensor_2d(to, NEO_F32, MLP_BATCH, MLP_OUT);
     neo_tensor dx = neo_tensor_2d(to + MLP_BATCH * MLP_OUT, NEO_F32, MLP_BATCH, MLP_IN);
     int64_t at_number = MLP_BATCH * (MLP_OUT + MLP_IN);
+    neo_mlp_drop(m, 5, 11);
     CHECK_OK(neo_mlp_forward(m, neo_tensor_2d(x, NEO_F32, MLP_BATCH, MLP_IN), y));
     CHECK_OK(neo_mlp_backward(m, NULL, neo_tensor_2d(dy, NEO_F32, MLP_BATCH, MLP_OUT), dx));
     CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);

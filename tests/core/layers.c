@@ -455,10 +455,12 @@ static void mlp_memory(void) {
             REQUIRE_OK(neo_params_create(ctx, &params));
             neo_mlp_desc d = mlp_desc((neo_activation)act, (neo_activation)((act + widths) % 6));
             d.width_count = widths;
+            d.dropout = 0.25f * (float)(act % 3);
             size_t before = neo_ctx_memory(ctx).bytes;
             REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
             box x = box_make(50, d.widths[0], 0), y = box_make(50, d.widths[widths - 1], 0);
             int64_t calls = neo_ctx_memory(ctx).alloc_count;
+            neo_mlp_drop(mlp, 0, 0);
             CHECK_OK(neo_mlp_forward(mlp, x.t, y.t));
             CHECK_OK(neo_mlp_backward(mlp, NULL, y.t, x.t));
             CHECK_INT(neo_ctx_memory(ctx).alloc_count, calls);
@@ -474,18 +476,23 @@ static void mlp_memory(void) {
 }
 
 /* The mlp is its layers one after the other. */
-enum { MLP_BATCH = 50 };
+enum { MLP_BATCH = 50, DROP_STEP = 9, DROP_ROW = 1000 };
 static void mlp_by_layers(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *d, neo_tensor x,
                           neo_tensor dy, neo_tensor y, neo_tensor dx, float *grads) {
+    static const char *const names[] = {"top.0", "top.2"};
     static float z[3][MLP_BATCH * 40], a[3][MLP_BATCH * 40], dz[MLP_BATCH * 40], da[MLP_BATCH * 40];
-    neo_tensor in[4], tz[3];
+    static float left[3][MLP_BATCH * 40];
+    neo_tensor in[4], tz[3], act[3];
     in[0] = x;
     for (int i = 0; i < 3; i++) {
         tz[i] = neo_tensor_2d(z[i], NEO_F32, MLP_BATCH, d->widths[i + 1]);
-        in[i + 1] = neo_tensor_2d(a[i], NEO_F32, MLP_BATCH, d->widths[i + 1]);
+        in[i + 1] = act[i] = neo_tensor_2d(a[i], NEO_F32, MLP_BATCH, d->widths[i + 1]);
         CHECK_OK(neo_linear_forward(ctx, in[i], neo_params_at(params, 2 * i)->value,
                                     neo_params_at(params, 2 * i + 1)->value, NEO_ACT_NONE, tz[i]));
         CHECK_OK(neo_activation_forward(ctx, i < 2 ? d->act : d->last_act, tz[i], in[i + 1]));
+        if (i == 2 || d->dropout == 0) continue;
+        in[i + 1] = neo_tensor_2d(left[i], NEO_F32, MLP_BATCH, d->widths[i + 1]);
+        CHECK_OK(neo_dropout(ctx, names[i], DROP_STEP, DROP_ROW, d->dropout, act[i], in[i + 1]));
     }
     CHECK_OK(neo_tensor_copy(ctx, in[3], y));
     neo_tensor up = neo_tensor_2d(da, NEO_F32, MLP_BATCH, 3);
@@ -493,7 +500,9 @@ static void mlp_by_layers(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *
     for (int i = 2; i >= 0; i--) {
         neo_tensor t = neo_tensor_2d(dz, NEO_F32, MLP_BATCH, d->widths[i + 1]);
         CHECK_OK(
-            neo_activation_backward(ctx, i < 2 ? d->act : d->last_act, tz[i], in[i + 1], up, t));
+            neo_activation_backward(ctx, i < 2 ? d->act : d->last_act, tz[i], act[i], up, t));
+        if (i < 2 && d->dropout > 0)
+            CHECK_OK(neo_dropout(ctx, names[i], DROP_STEP, DROP_ROW, d->dropout, t, t));
         up = i == 0 ? dx : neo_tensor_2d(da, NEO_F32, MLP_BATCH, d->widths[i]);
         int64_t in_width = d->widths[i], out_width = d->widths[i + 1];
         CHECK_OK(
@@ -505,8 +514,10 @@ static void mlp_by_layers(neo_ctx *ctx, neo_params *params, const neo_mlp_desc *
 }
 static void mlp_against_layers(void) {
     contexts_make(3);
-    for (int act = 0; act <= NEO_ACT_LEAKY_RELU; act++) {
+    for (int k = 0; k <= 2 * NEO_ACT_LEAKY_RELU + 1; k++) {
+        const int act = k / 2;
         neo_mlp_desc d = mlp_desc((neo_activation)act, (neo_activation)((act * 5 + 1) % 6));
+        d.dropout = k % 2 ? 0.3f : 0;
         box x = box_make(MLP_BATCH, 13, 3), dy = box_make(MLP_BATCH, 3, 2),
             y = box_make(MLP_BATCH, 3, 1);
         box dx = box_make(MLP_BATCH, 13, 4), dy_before = box_copy(dy), want_y = box_copy(y),
@@ -520,6 +531,7 @@ static void mlp_against_layers(void) {
             REQUIRE_OK(neo_mlp_create(contexts[i], params, &d, &mlp));
             if (i == 0)
                 mlp_by_layers(contexts[0], params, &d, x.t, dy.t, want_y.t, want_dx.t, grads);
+            neo_mlp_drop(mlp, DROP_STEP, DROP_ROW);
             CHECK_OK(neo_mlp_forward(mlp, x.t, got_y.t));
             CHECK_OK(neo_mlp_backward(mlp, NULL, dy.t, got_dx.t));
             CHECK(box_same(got_y, want_y));
@@ -563,8 +575,10 @@ static void mlp_gradients(void) {
         neo_mlp *mlp = NULL;
         neo_mlp_desc d = mlp_desc(acts[i], acts[(i + 1) & 3]);
         d.widths[0] = 4, d.widths[1] = 6, d.widths[2] = 5;
+        d.dropout = 0.2f * (float)i;
         REQUIRE_OK(neo_params_create(ctx, &params));
         REQUIRE_OK(neo_mlp_create(ctx, params, &d, &mlp));
+        neo_mlp_drop(mlp, 2, 5);
         box x = box_make(6, 4, 0), y = box_make(6, 3, 0), r = box_make(6, 3, 0),
             dx = box_make(6, 4, 0);
         mlp_case c = {mlp, x.t, y.t};
@@ -583,6 +597,46 @@ static void mlp_gradients(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Without neo_mlp_drop, and below step 0, nothing is dropped; a backward drops as its forward did,
+   whatever is said in between; rows are dropped by their place in the whole batch. */
+static void mlp_drops_when_told(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_params *params[2] = {NULL, NULL};
+    neo_mlp *mlp[2] = {NULL, NULL};
+    neo_mlp_desc d = mlp_desc(NEO_ACT_RELU, NEO_ACT_NONE);
+    box x = box_make(40, 13, 0), y = box_make(40, 3, 0), dy = box_make(40, 3, 0);
+    box z = box_copy(y), dx = box_make(40, 13, 0), dz = box_copy(dx), kept = box_copy(y);
+    for (int i = 0; i < 2; i++) {
+        d.dropout = i ? 0.5f : 0;
+        REQUIRE_OK(neo_params_create(ctx, &params[i]));
+        REQUIRE_OK(neo_mlp_create(ctx, params[i], &d, &mlp[i]));
+    }
+    neo_mlp_drop(mlp[0], 3, 0);
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(neo_mlp_forward(mlp[0], x.t, y.t));
+        CHECK_OK(neo_mlp_backward(mlp[0], NULL, dy.t, dx.t));
+        CHECK_OK(neo_mlp_forward(mlp[1], x.t, z.t));
+        neo_mlp_drop(mlp[1], 3, 0);
+        CHECK_OK(neo_mlp_backward(mlp[1], NULL, dy.t, dz.t));
+        CHECK(box_same(y, z) && box_same(dx, dz));
+        CHECK_OK(neo_mlp_forward(mlp[1], x.t, kept.t));
+        CHECK(!box_same(y, kept));
+        CHECK_OK(neo_mlp_backward(mlp[1], NULL, dy.t, dz.t));
+        CHECK(!box_same(dx, dz));
+        neo_mlp_drop(mlp[1], -1, 0);
+    }
+    for (int64_t at = 0; at < 40; at += 10) {
+        neo_mlp_drop(mlp[1], 3, at);
+        CHECK_OK(neo_mlp_forward(mlp[1], neo_tensor_rows(x.t, at, 10),
+                                 neo_tensor_rows(z.t, at, 10)));
+    }
+    CHECK(box_same(kept, z));
+    for (int i = 0; i < 2; i++) neo_mlp_destroy(mlp[i]), neo_params_destroy(params[i]);
+    free(x.block), free(y.block), free(z.block), free(dy.block), free(dx.block), free(dz.block);
+    free(kept.block);
+    neo_ctx_destroy(ctx);
+}
+
 static void mlp_errors(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     neo_params *params = NULL;
@@ -597,6 +651,9 @@ static void mlp_errors(void) {
     CHECK_ERR(neo_mlp_create(ctx, params, &d, &mlp), NEO_ERR_ARG, "widths[2] is 0");
     d.widths[2] = 21, d.max_batch = 0;
     CHECK_ERR(neo_mlp_create(ctx, params, &d, &mlp), NEO_ERR_ARG, "max_batch is 0");
+    d.max_batch = 5, d.dropout = 1;
+    CHECK_ERR(neo_mlp_create(ctx, params, &d, &mlp), NEO_ERR_ARG, "dropout is 1, not in [0, 1)");
+    d.dropout = 0;
     d.max_batch = INT64_MAX / 4;
     CHECK_ERR(neo_mlp_create(ctx, params, &d, &mlp), NEO_ERR_MEMORY, "no memory");
     CHECK(mlp == NULL);
@@ -1033,6 +1090,7 @@ int main(void) {
     RUN(mlp_memory);
     RUN(mlp_against_layers);
     RUN(mlp_gradients);
+    RUN(mlp_drops_when_told);
     RUN(mlp_errors);
     RUN(interact_bits);
     RUN(interact_gradients);

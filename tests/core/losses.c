@@ -264,6 +264,45 @@ static void gradients_pass_the_check(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Losses and gradients of several labels of a sample are those of as many columns, and add. */
+static void several_labels(void) {
+    enum { B = 37, L = 3 };
+    neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, 1);
+    for (int k = BCE_LOGITS; k <= BCE; k++) {
+        float w[B * L], one[3][B], dx[B];
+        batch all = make((kind)k, B, L), column = make((kind)k, B, 1);
+        neo_exact sum, sums;
+        neo_exact_zero(&sum);
+        neo_exact_zero(&sums);
+        for (int i = 0; i < B * L; i++) w[i] = i % 4 ? 0.3f * (float)(i % 5) : 0;
+        neo_loss_desc d = {.batch = 50, .sum = &sum, .weight = neo_tensor_2d(w, NEO_F32, B, L)};
+        neo_loss_desc of = {.batch = 50, .sum = &sums};
+        double loss, losses[L];
+        CHECK_OK(run(ctx, &all, &d, all.dx, &loss));
+        for (int t = 0; t < L; t++) {
+            for (int i = 0; i < B; i++) {
+                one[0][i] = all.x[i * L + t], one[1][i] = all.y[i * L + t];
+                one[2][i] = w[i * L + t];
+            }
+            memcpy(column.x, one[0], sizeof one[0]);
+            memcpy(column.y, one[1], sizeof one[1]);
+            of.weight = neo_tensor_1d(one[2], NEO_F32, B);
+            CHECK_OK(run(ctx, &column, &of, dx, &losses[t]));
+            for (int i = 0; i < B; i++) CHECK_BITS(&dx[i], &all.dx[i * L + t], sizeof *dx);
+        }
+        CHECK_BITS(&sum, &sums, sizeof sum);
+        CHECK_NEAR(loss, losses[0] + losses[1] + losses[2], 1e-12);
+        all.y[7 * L + 2] = 1.5f;
+        CHECK_ERR(run(ctx, &all, &d, all.dx, &loss), NEO_ERR_RANGE, "label of sample 7 is 1.5");
+        of.weight = neo_tensor_1d(w, NEO_F32, B);
+        CHECK_ERR(run(ctx, &all, &of, all.dx, &loss), NEO_ERR_SHAPE,
+                  "weight is not a contiguous f32 tensor [B][3]");
+        drop(&all);
+        drop(&column);
+    }
+    neo_ctx_destroy(ctx);
+}
+
 static void refusals_write_nothing(void) {
     float x[6] = {0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f}, y[6] = {0, 1, 0, 1, 0, 1},
           dx[6] = {7, 7, 7, 7, 7, 7}, kept[6];
@@ -346,6 +385,7 @@ int main(void) {
     RUN(infinite_logits);
     RUN(same_bits_for_every_cut);
     RUN(gradients_pass_the_check);
+    RUN(several_labels);
     RUN(refusals_write_nothing);
     return test_end("core/losses");
 }

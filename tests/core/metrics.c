@@ -164,8 +164,6 @@ static void weights_are_repetitions(void) {
     CHECK(b.count == 2 && isnan(b.auc) && isnan(b.logloss) && isnan(b.pr_auc));
     neo_metrics_destroy(m);
     neo_metrics_destroy(plain);
-    d.window = 5;
-    CHECK_ERR(neo_metrics_create(ctx, &d, &m), NEO_ERR_UNSUPPORTED, "window of weighted");
     neo_ctx_destroy(ctx);
 }
 
@@ -233,6 +231,68 @@ static void window_is_the_last_samples(void) {
     CHECK_BITS(&got, &want, sizeof got);
     CHECK_INT(got.count, 100);
     neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
+/* Of weighted samples too, and after what was counted went through other metrics, as through a
+   checkpoint. */
+static void weighted_window_goes_on(void) {
+    enum { N = 1500, W = 200 };
+    static float x[N], y[N], w[N];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    make(x, y, N, 20);
+    for (int i = 0; i < N; i++) w[i] = (float)(test_random() % 5) / 3.0f;
+    for (int weighted = 0; weighted < 2; weighted++) {
+        neo_metrics_desc desc = {N - 100, W, weighted}, plain = {N, 0, weighted};
+        neo_metrics *m = NULL, *next = NULL, *fresh = NULL;
+        neo_metric_values got, want;
+        CHECK_OK(neo_metrics_create(ctx, &desc, &m));
+        for (int at = 0, n, parts; at < N; at += n) {
+            n = 1 + (int)(test_random() % 300);
+            n = at + n > N ? N - at : n;
+            int end = at + n, from = end > W ? end - W : 0, count = end - from;
+            neo_tensor tx = neo_tensor_1d(x, NEO_F32, N), ty = neo_tensor_1d(y, NEO_F32, N);
+            neo_tensor tw = neo_tensor_1d(w, NEO_F32, N);
+#define SOME(t, first, rows) neo_tensor_rows(t, first, rows)
+            CHECK_OK(neo_metrics_create(ctx, &plain, &fresh));
+            if (weighted) {
+                CHECK_OK(neo_metrics_update_weighted(m, SOME(tx, at, n), SOME(ty, at, n),
+                                                     SOME(tw, at, n)));
+                CHECK_OK(neo_metrics_update_weighted(fresh, SOME(tx, from, count),
+                                                     SOME(ty, from, count),
+                                                     SOME(tw, from, count)));
+            } else {
+                CHECK_OK(neo_metrics_update(m, SOME(tx, at, n), SOME(ty, at, n)));
+                CHECK_OK(neo_metrics_update(fresh, SOME(tx, from, count),
+                                            SOME(ty, from, count)));
+            }
+            CHECK_OK(neo_metrics_window(m, &got));
+            CHECK_OK(neo_metrics_lifetime(fresh, &want));
+            CHECK_BITS(&got, &want, sizeof got);
+            CHECK_OK(neo_metrics_lifetime(m, &want));
+            neo_metrics_destroy(fresh);
+            CHECK_OK(neo_metrics_create(ctx, &desc, &next));
+            for (parts = 0;; parts++) {
+                const char *name = NULL, *other = NULL;
+                neo_tensor a = neo_metrics_tensor(m, parts, &name);
+                neo_tensor b = neo_metrics_tensor(next, parts, &other);
+                if (!a.data) break;
+                CHECK(strcmp(name, other) == 0 && neo_tensor_bytes(a) == neo_tensor_bytes(b));
+                memcpy(b.data, a.data, neo_tensor_bytes(a));
+            }
+            CHECK_INT(parts, 4 + weighted);
+            neo_metrics_destroy(m);
+            m = next;
+            CHECK_OK(neo_metrics_lifetime(m, &got));
+            CHECK_BITS(&got, &want, sizeof got);
+        }
+        int64_t *sums = neo_metrics_tensor(m, 0, NULL).data, count = sums[0];
+        sums[0] = -1;
+        CHECK_ERR(neo_metrics_window(m, &got), NEO_ERR_STATE, "is of other ones");
+        sums[0] = count, sums[3] = (int64_t)1 << 40;
+        CHECK_ERR(neo_metrics_lifetime(m, &got), NEO_ERR_STATE, "is of other ones");
+        neo_metrics_destroy(m);
+    }
     neo_ctx_destroy(ctx);
 }
 
@@ -420,6 +480,7 @@ int main(void) {
     RUN(weights_are_repetitions);
     RUN(order_and_path_do_not_matter);
     RUN(window_is_the_last_samples);
+    RUN(weighted_window_goes_on);
     RUN(alike_labels_and_overflow);
     RUN(extreme_logits);
     RUN(errors_and_memory);

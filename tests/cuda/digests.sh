@@ -65,9 +65,11 @@ dlrm_agrees() {
 --model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
 --model dcnv2 --cross 2 --dtype bf16
 --model wukong --repro-shards 4
+--dropout 0.3 --dtype bf16 --repro-shards 4
+--top 24-2 --tasks 1,0.5 --window 90 --dropout 0.1 --repro-shards 2
 END
     for kind in 'lr --optimizer sgd' 'fm --dim 17 --micro-batches 2' 'ffm --dim 3' \
-        'deepfm --dim 8 --dtype bf16'; do
+        'deepfm --dim 8 --dtype bf16' 'deepfm --dim 5 --tasks 1,0.5'; do
         agree "$1" --model $kind --synthetic $2 --batch $3 --rows 300 --repro-shards 4
     done
 }

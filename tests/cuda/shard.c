@@ -299,6 +299,73 @@ static void wires(void) {
     neo_ctx_destroy(ctx);
 }
 /* A device on rank 0 alone: refused on all. */
+/* Towers whose module copies: then the columns of all towers are the pooled rows, and gradients
+   come back as they went. */
+static neo_status towers_step(neo_towers *towers, neo_ctx *ctx, int s, int rank) {
+    Mine m;
+    Place z, dz;
+    mine_make(&m, &the, s, rank, ranks);
+    const int64_t count = m.n * the.width;
+    float *host = malloc(4 * (size_t)(count + 1));
+    memcpy(host, the.dout[s] + m.begin * the.width, 4 * (size_t)count);
+    TRY(take(ctx, m.n, the.width, &z));
+    TRY(take(ctx, m.n, the.width, &dz));
+    TRY(carry(ctx, dz.t, neo_tensor_2d(host, NEO_F32, m.n, the.width), 0));
+    TRY(neo_towers_forward(towers, &m.j, the.size[s]));
+    for (int k = 0; k < neo_towers_held(towers); k++)
+        TRY(neo_tensor_copy(ctx, neo_towers_at(towers, k).in, neo_towers_at(towers, k).out));
+    TRY(neo_towers_exchange(towers, z.t));
+    TRY(neo_towers_exchange_back(towers, dz.t));
+    for (int k = 0; k < neo_towers_held(towers); k++)
+        TRY(neo_tensor_copy(ctx, neo_towers_at(towers, k).dout, neo_towers_at(towers, k).din));
+    TRY(neo_towers_backward(towers, 0.05f));
+    TRY(carry(ctx, z.t, neo_tensor_2d(host, NEO_F32, m.n, the.width), 1));
+    EXPECT(memcmp(host, the.out[s] + m.begin * the.width, 4 * (size_t)count) == 0);
+    neo_tensor_free(ctx, &z.all);
+    neo_tensor_free(ctx, &dz.all);
+    free(host);
+    mine_free(&m);
+    return NEO_OK;
+}
+static neo_status towers_run(neo_comm *comm, void *user) {
+    static const int32_t tower[4] = {0, 1, 2, 3};
+    const neo_towers_desc desc = {.plan = &the.plan, .table_tower = tower, .tower_count = 4,
+                                  .out_width = 16};
+    neo_group group = neo_comm_group(comm);
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_towers *towers;
+    neo_state *state;
+    (void)user;
+    TRY(neo_towers_create(comm, &desc, &towers));
+    for (int s = 0; s < the.steps; s++) TRY(towers_step(towers, ctx, s, neo_comm_rank(comm)));
+    TRY(neo_state_create(ctx, &state));
+    TRY(neo_state_add_towers(state, towers, NULL));
+    TRY(neo_state_digest_group(state, &group, &digest[neo_comm_rank(comm)]));
+    neo_state_destroy(state);
+    neo_towers_destroy(towers);
+    return NEO_OK;
+}
+static void towers(void) {
+    static const Set even = {"even", 4, 4, 3, {64, 40, 5, 90}, {16, 16, 16, 16}, {0, 1, 2, 3}, 0};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    ranks = 4;
+    case_begin(NEO_BAG_ADAGRAD, NEO_POOL_SUM);
+    case_tables(&the, &even, NEO_BAG_ADAGRAD, 0, NEO_POOL_SUM);
+    the.plan.bags = &the.bags;
+    case_data(&the);
+    case_oracle(&the, ctx);
+    memset(wrong, 0, sizeof wrong);
+    const neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
+                             .ranks = ranks, .ranks_per_node = 2, .open_device = open_device};
+    CHECK_OK(neo_comm_spawn(ranks, &d, towers_run, NULL, NULL));
+    check_wrong("towers", ranks);
+    for (int r = 0; r < ranks; r++) CHECK(digest[r] == the.digest);
+    case_free(&the);
+    memset(&the.plan, 0, sizeof the.plan);
+    the.oracle = NULL;
+    neo_ctx_destroy(ctx);
+}
+
 static neo_status open_first(int rank, int local, void *user, neo_device **device) {
     *device = NULL;
     return rank ? NEO_OK : open_device(rank, local, user, device);
@@ -561,6 +628,7 @@ int main(void) {
     RUN(recorded_clip);
     RUN(one_device);
     RUN(placements);
+    RUN(towers);
     RUN(wires);
     RUN(cut_rows_sums);
     RUN(no_pooling);

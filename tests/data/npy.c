@@ -315,8 +315,11 @@ static void triples_that_do_not_fit(void) {
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(data, NEO_F32, 9)));
     CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE,
               "have 10, 10 and 9 rows");
-    CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_2d(data, NEO_F32, 10, 2)));
-    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE, "must be [N] or [N, 1]");
+    const int64_t cube[3] = {10, 2, 1};
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"),
+                           neo_tensor_reshape(neo_tensor_1d(data, NEO_F32, 20), 3, cube)));
+    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE,
+              "must be [N], [N, 1] or [N, labels]");
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(data, NEO_F32, 10, 2)));
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(data, NEO_F32, 10)));
     CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_SHAPE, "sparse.npy holds f32");

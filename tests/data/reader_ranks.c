@@ -1,10 +1,12 @@
-/* reader_ranks.c: one order of samples on any number of ranks.
+/* reader_ranks.c: one order of samples on any number of ranks, of which each parses its own.
 
    The reference is the reader of one rank. The readers of W ranks stand side by side in this one
    thread; what they give, put together in rank order, must be its batches sample by sample, for
    every format, with positions, ends and errors at the same batch. Standard input over ranks is in
    tests/comm/data.c. */
 #include "common.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { LEAVES = 8, MOST = 40000 };
 static neo_ctx *ctx; /* of LEAVES leaves */
@@ -15,7 +17,7 @@ typedef struct source {
     const char *paths[3];
     int path_count, samples, bad; /* without the bad ones */
 } source;
-enum { CRITEO, LISTS, NPY, BAD_NPY, GENERATED, BAGS, SOURCES };
+enum { CRITEO, LISTS, NPY, BAD_NPY, GENERATED, BAGS, MUCH_CRITEO, MUCH_LISTS, MUCH_SVM, SOURCES };
 static source sources[SOURCES];
 
 /* ---- data ---- */
@@ -55,6 +57,62 @@ static void make_lists(source *s) {
     }
     CHECK_OK(neo_schema_parse(
         ctx, "y label\nx dense\nw list sep=| rows=50 hash\nv category rows=9 hash\n", &s->schema));
+}
+/* Enough text for an index: two files, one without its last line end. */
+static void make_much_criteo(source *s) {
+    keep(s, "ranks-much-0.tsv");
+    keep(s, "ranks-much-1.tsv");
+    write_criteo(ctx, s->paths[0], 0, 10000);
+    write_criteo(ctx, s->paths[1], 10000, 10001);
+    FILE *f = fopen(s->paths[0], "r+b");
+    fseek(f, -1, SEEK_END);
+    long end = ftell(f);
+    fclose(f);
+    if (truncate(s->paths[0], end)) FAIL("cannot cut %s", s->paths[0]);
+    s->samples = 20001;
+    CHECK_OK(neo_schema_criteo(ctx, NEO_IDS_HASH, 1000, NULL, &s->schema));
+}
+/* Lines that hold no sample of all kinds, also where files begin and end; lines longer than the
+   steps of an index, and than a block before the header. */
+static void make_much_lists(source *s) {
+    static char filler[60000];
+    memset(filler, 'f', sizeof filler - 1);
+    keep(s, "ranks-much-0.csv");
+    keep(s, "ranks-much-1.csv");
+    for (int k = 0; k < 2; k++) {
+        FILE *f = fopen(s->paths[k], "wb");
+        fprintf(f, "%sskipped %s%s%s\r\n#no header\r\ny,w,unused,v,x\r\n", k ? "" : "\xEF\xBB\xBF",
+                filler, filler, filler);
+        for (int i = 0; i < 8000; i++) {
+            if (i % 50 == 7) fprintf(f, "\n\r\n#1,a,b,c,%d\n", i);
+            if (i % 500 == 9) fprintf(f, "#%.*s\n", i * 7 % 60000, filler);
+            fprintf(f, "%d,", i % 2);
+            for (int w = 0; w < i * 7 % 5; w++) fprintf(f, "w%d|", i * w % 100);
+            fprintf(f, ",%.*s,v%d,%d%s", i == 5000 ? 59000 : 200 + i % 101, filler, i % 13,
+                    i + 10000 * k, i % 3 ? "\n" : "\r\n");
+            s->samples++;
+        }
+        fprintf(f, "#the end\n\n\n#really");
+        fclose(f);
+    }
+    CHECK_OK(neo_schema_parse(ctx,
+                              "skip-lines 2\nheader\ncomment \"#\"\ny label\nx dense\n"
+                              "w list sep=| rows=50 hash\nv category rows=9 hash\n",
+                              &s->schema));
+}
+static void make_much_svm(source *s) {
+    const neo_libsvm_desc d = {.rows = 1000};
+    keep(s, "ranks-much.svm");
+    FILE *f = fopen(s->paths[0], "wb");
+    for (int i = 0; i < 18000; i++) {
+        if (i % 40 == 3) fprintf(f, "  # a comment %d\n", i);
+        fprintf(f, "%d qid:%d", i % 3 == 0, i);
+        for (int k = 0; k < 20 + i % 21; k++) fprintf(f, " %d:0.%d", (i + 1) * k % 1000, i % 997);
+        fprintf(f, " # and more\n");
+    }
+    fclose(f);
+    s->samples = 18000;
+    CHECK_OK(neo_schema_libsvm(ctx, &d, &s->schema));
 }
 static char *triple(const char *prefix, const char *name) {
     static char path[1100];
@@ -98,7 +156,9 @@ static void make_generated(source *s, int ids) {
     CHECK_OK(neo_schema_synthetic(ctx, &d, &s->schema));
 }
 static void make_sources(void) {
-    const char *names[SOURCES] = {"criteo", "lists", "npy", "bad npy", "generated", "bags"};
+    const char *names[SOURCES] = {"criteo",    "lists", "npy",         "bad npy",
+                                  "generated", "bags",  "much criteo", "much lists",
+                                  "much svm"};
     for (int k = 0; k < SOURCES; k++) sources[k].name = names[k];
     make_criteo(&sources[CRITEO]);
     make_lists(&sources[LISTS]);
@@ -106,6 +166,9 @@ static void make_sources(void) {
     make_npy(&sources[BAD_NPY], "ranks-bad0_", "ranks-bad1_", 1);
     make_generated(&sources[GENERATED], 1);
     make_generated(&sources[BAGS], 3);
+    make_much_criteo(&sources[MUCH_CRITEO]);
+    make_much_lists(&sources[MUCH_LISTS]);
+    make_much_svm(&sources[MUCH_SVM]);
 }
 static neo_reader_desc desc_of(const source *s, int64_t batch) {
     neo_reader_desc d = reader_desc(s->schema, s->paths, s->path_count, batch);
@@ -215,6 +278,7 @@ static void same_order_on_all_ranks(void) {
     for (int k = 0; k < SOURCES; k++) {
         for (int c = 0; c < 16; c++) {
             neo_reader_desc d = desc_of(&sources[k], batches[c % 4]);
+            if (k >= MUCH_CRITEO && !test_grid() && c % 5 != k % 4) continue;
             d.shuffle_window = c & 4 ? 300 : 0;
             d.drop_last = c >= 8;
             d.threads = 1 + c % 3;
@@ -242,6 +306,218 @@ static void same_order_on_all_ranks(void) {
             }
         }
     }
+}
+/* ---- text in parts ---- */
+static char *index_of(const char *path) {
+    static char name[1100];
+    snprintf(name, sizeof name, "%s.neoindex", path);
+    return name;
+}
+/* Bytes of the lines of a file that hold samples, each with its line end. */
+static int64_t sample_bytes(const source *s, int skip, const char *comment) {
+    int64_t sum = 0;
+    for (int i = 0; i < s->path_count; i++) {
+        static char line[1 << 18];
+        FILE *f = fopen(s->paths[i], "rb");
+        for (int n = 0; f && fgets(line, sizeof line, f); n++) {
+            size_t first = strspn(line, " ");
+            if (n >= skip && !strchr("\r\n", line[first]) && strncmp(line + first, comment, 1))
+                sum += (int64_t)strlen(line);
+        }
+        if (f) fclose(f);
+    }
+    return sum;
+}
+/* The ranks parse each line of a sample once: their bytes add up to those of the lines, and each
+   has delivered its own. All ranks parse all where bad lines are skipped. */
+static void parsed_once(void) {
+    for (int k = MUCH_CRITEO; k <= MUCH_SVM; k++) {
+        const source *s = &sources[k];
+        const int64_t all = sample_bytes(s, k == MUCH_LISTS ? 3 : 0, k == MUCH_CRITEO ? "?" : "#");
+        for (int c = 0; c < 8; c++) {
+            neo_reader_desc d = desc_of(s, c == 0 ? 1000 : c == 1 ? 37 : c < 4 ? 2048 : 256);
+            int ranks = c < 5 ? worlds[c] : 4, whole_text = c == 6;
+            int64_t sum = 0;
+            team t;
+            d.threads = 1 + c % 3;
+            d.shuffle_window = c == 4 ? 1 : c == 5 ? 7000 : 0;
+            d.skip_bad_lines = c == 6;
+            read_whole(d, &whole);
+            REQUIRE(team_open(&t, d, ranks));
+            if (c == 7) { /* from the middle on, where a rank has gone before */
+                neo_batch b;
+                neo_position p;
+                for (int64_t i = 0; i < 9; i++) REQUIRE_OK(neo_reader_next(t.reader[1], &b));
+                p = neo_reader_position(t.reader[1]);
+                CHECK_BITS(&p, &whole.at[9], sizeof p);
+                for (int r = 0; r < ranks; r++) REQUIRE_OK(neo_reader_seek(t.reader[r], &p));
+            }
+            team_reads(&t, c == 7 ? 9 : 0);
+            for (int r = 0; r < ranks; r++) {
+                neo_reader_stats q = neo_reader_get_stats(t.reader[r]);
+                sum += q.parsed_bytes;
+                if (whole_text) CHECK_INT(q.parsed_bytes, all);
+                else if (c != 7) CHECK(q.parsed_bytes < all / ranks * 13 / 10 + 60000);
+                CHECK_INT(q.total_samples, ranks > 1 && !whole_text ? s->samples : 0);
+                CHECK_INT(q.bytes, q.total_bytes);
+            }
+            if (c != 7 && !whole_text) CHECK_INT(sum, all);
+            if (c == 7) CHECK(sum > all * 8 / 10 && sum < all);
+            team_close(&t);
+        }
+    }
+}
+static size_t read_file(const char *path, char *bytes, size_t most) {
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(bytes, 1, most, f) : 0;
+    if (f) fclose(f);
+    return n;
+}
+/* The index that lies beside a text is used if it is good, and made again if not: whatever is
+   there, the samples are the same. */
+static void kept_index(void) {
+    const source *s = &sources[MUCH_LISTS];
+    static char good[8192], got[8192];
+    neo_reader_desc d = desc_of(s, 500);
+    team t;
+    read_whole(d, &whole);
+    remove(index_of(s->paths[0]));
+    read_whole(d, &whole); /* one rank has no use for it */
+    CHECK_INT(read_file(index_of(s->paths[0]), good, sizeof good), 0);
+    REQUIRE(team_open(&t, d, 2));
+    team_close(&t);
+    const size_t bytes = read_file(index_of(s->paths[0]), good, sizeof good);
+    CHECK(bytes > 500 && bytes < 4000 && memcmp(good, "NEOINDEX\1", 9) == 0);
+    for (size_t at = 0; at <= bytes; at += at < 80 ? 8 : 161) { /* a byte wrong, or all behind it */
+        for (int cut = 0; cut < 2; cut++) {
+            memcpy(got, good, bytes);
+            got[at] ^= 64;
+            write_bytes(index_of(s->paths[0]), got, cut ? at : bytes);
+            REQUIRE(team_open(&t, d, 2));
+            team_close(&t);
+            CHECK_INT(read_file(index_of(s->paths[0]), got, sizeof got), bytes);
+            CHECK_BITS(got, good, bytes);
+        }
+    }
+    REQUIRE(team_open(&t, d, 3));
+    team_reads(&t, 0);
+    team_close(&t);
+    neo_schema *other = NULL; /* lines of another kind hold samples: the index is of no use */
+    REQUIRE_OK(neo_schema_parse(ctx,
+                                "skip-lines 2\nheader\ncomment \"#\"\ncomment \"0,w\"\ny label\n"
+                                "x dense\n",
+                                &other));
+    d.schema = other;
+    read_whole(d, &whole);
+    CHECK(whole.samples < s->samples - 1000);
+    REQUIRE(team_open(&t, d, 3));
+    team_reads(&t, 0);
+    team_close(&t);
+    neo_schema_destroy(other);
+    d.schema = s->schema;
+    read_whole(d, &whole);
+    remove(index_of(s->paths[0])); /* a folder stands where it would be written */
+    char partial[1200];
+    snprintf(partial, sizeof partial, "%s.partial", index_of(s->paths[0]));
+    CHECK(mkdir(partial, 0777) == 0);
+    REQUIRE(team_open(&t, d, 4));
+    team_reads(&t, 0);
+    team_close(&t);
+    CHECK_INT(read_file(index_of(s->paths[0]), got, sizeof got), 0);
+    CHECK(rmdir(partial) == 0);
+}
+/* Lines "label,number" of 100 to 299 bytes, which fall or rise. */
+static size_t lines_of(char *text, int count, int bad, int falling) {
+    size_t n = 0;
+    for (int i = 0; i < count; i++)
+        n += (size_t)snprintf(text + n, 400, "%s,%*d\n", i == bad ? "no" : "1",
+                              97 + (falling ? 199 - i % 200 : i % 200), i);
+    return n;
+}
+/* A text that is not what it was: before a reader opens it the index is made again, behind that
+   reading ends. */
+static void changed_text(void) {
+    enum { LINES = 24000 };
+    static char text[6 << 20];
+    source s = {.name = "changed", .samples = LINES};
+    neo_batch b;
+    team t;
+    keep(&s, "ranks-changed.csv");
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nx dense\n", &s.schema));
+    neo_reader_desc d = desc_of(&s, 1000);
+    for (int k = 0; k < 2; k++) { /* of one size */
+        write_bytes(s.paths[0], text, lines_of(text, LINES, -1, k));
+        read_whole(d, &whole);
+        REQUIRE(team_open(&t, d, 2));
+        team_reads(&t, 0);
+        team_close(&t);
+    }
+    const size_t n = lines_of(text, LINES, -1, 0);
+    for (int change = 0; change < 3; change++) {
+        write_bytes(s.paths[0], text, n);
+        REQUIRE(team_open(&t, d, 2));
+        FILE *f = fopen(s.paths[0], "r+b"); /* a line more, all one byte later, a shorter file */
+        REQUIRE(f);
+        if (change == 0) fseek(f, 0, SEEK_END), fprintf(f, "1,1\n");
+        if (change == 1) fprintf(f, "0"), fwrite(text, 1, n, f);
+        fclose(f);
+        if (change == 2) CHECK(truncate(s.paths[0], (long)n / 2) == 0);
+        for (int r = 0; r < 2; r++) {
+            neo_status status;
+            while ((status = neo_reader_next(t.reader[r], &b)) == NEO_OK) continue;
+            CHECK_ERR(status, change == 2 && status == NEO_ERR_IO ? NEO_ERR_IO : NEO_ERR_MISMATCH,
+                      "ranks-changed.csv: ");
+        }
+        team_close(&t);
+    }
+    neo_schema_destroy(s.schema);
+    free((void *)(uintptr_t)s.paths[0]);
+}
+/* A bad line stops the rank that parses it at the batch where it stops one rank; the others go on.
+   A position behind bad lines that were skipped is good where none is. */
+static void bad_line_of_a_part(void) {
+    enum { LINES = 24000 };
+    static char text[6 << 20];
+    source s = {.name = "bad part"};
+    neo_batch b;
+    neo_reader *one = NULL;
+    team t;
+    keep(&s, "ranks-bad-part.csv");
+    REQUIRE_OK(neo_schema_parse(ctx, "y label\nx dense\n", &s.schema));
+    neo_reader_desc d = desc_of(&s, 1024); /* leaves of 128 */
+    const int bad[5] = {0, 127, 128, 9 * 1024 + 300, LINES - 1};
+    for (int k = 0; k < 5; k++) {
+        const int64_t all = bad[k] < LINES / 1024 * 1024 ? 1024 : LINES % 1024;
+        char message[200];
+        write_bytes(s.paths[0], text, lines_of(text, LINES, bad[k], 0));
+        snprintf(message, sizeof message, "ranks-bad-part.csv:%d:1: y: expected a number",
+                 bad[k] + 1);
+        int owner = 0;
+        while (neo_leaf_begin(all, LEAVES, (owner + 1) * 2) <= bad[k] % 1024) owner++;
+        d.skip_bad_lines = 0;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &one));
+        for (int i = 0; i < bad[k] / 1024; i++) CHECK_OK(neo_reader_next(one, &b));
+        CHECK_ERR(neo_reader_next(one, &b), NEO_ERR_FORMAT, message);
+        neo_reader_close(one);
+        REQUIRE(team_open(&t, d, 4));
+        for (int r = 0; r < 4; r++) {
+            for (int i = 0; i < bad[k] / 1024; i++) CHECK_OK(neo_reader_next(t.reader[r], &b));
+            if (r == owner) CHECK_ERR(neo_reader_next(t.reader[r], &b), NEO_ERR_FORMAT, message);
+            else CHECK_OK(neo_reader_next(t.reader[r], &b));
+        }
+        team_close(&t);
+        if (k == 4) continue;
+        d.skip_bad_lines = 1;
+        read_whole(d, &whole);
+        CHECK_INT(whole.samples, LINES - 1);
+        d.skip_bad_lines = 0;
+        REQUIRE(team_open(&t, d, 3));
+        for (int r = 0; r < 3; r++) REQUIRE_OK(neo_reader_seek(t.reader[r], &whole.at[11]));
+        team_reads(&t, 11);
+        team_close(&t);
+    }
+    neo_schema_destroy(s.schema);
+    free((void *)(uintptr_t)s.paths[0]);
 }
 /* A last batch of fewer samples than ranks: some get none of it, and still a batch. */
 static void short_last_batch(void) {
@@ -521,6 +797,10 @@ int main(void) {
     size_t bytes = neo_ctx_memory(ctx).bytes;
     RUN(make_sources);
     RUN(same_order_on_all_ranks);
+    RUN(parsed_once);
+    RUN(kept_index);
+    RUN(changed_text);
+    RUN(bad_line_of_a_part);
     RUN(short_last_batch);
     RUN(resume_on_other_ranks);
     RUN(held_batches);

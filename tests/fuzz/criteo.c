@@ -1,11 +1,12 @@
 /* criteo.c: Criteo lines. The first byte chooses options; the rest is a
    file's text. Every line is parsed again here in the plainest way: both must
-   accept the same lines and make the same samples of them. */
+   accept the same lines and make the same samples of them, with vector
+   instructions and without. */
 #define NEO_STATIC
-#define NEO_NO_SIMD
 #include "common.h"
 
 #define INTS "\t1\t-2\t\t4\t5\t60\t700\t8000\t9\t10\t11\t12\t999999999999999999"
+#define SHORT "\t1\t-2\t\t4\t5\t60\t700\t8000\t9\t-10\t11\t4096\t12345678"
 #define WORDS                                                                  \
   "\t0\tab\tFFFFFFFF\t\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1"  \
   "\t1\t1\t68fd1e64\t"
@@ -19,6 +20,11 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\5\xEF\xBB\xBF"
               "1" INTS WORDS "\n"),
     FUZZ_TEXT("\1\0\0\n"),
+    FUZZ_TEXT("\1"
+              "1" SHORT WORDS "\n0" SHORT WORDS "\r\n1" SHORT WORDS "a\n"),
+    FUZZ_TEXT("\11"
+              "1" SHORT WORDS "\n0" SHORT WORDS "\r\n1" SHORT WORDS "a\n"),
+    FUZZ_TEXT("\3" SHORT WORDS "\n" SHORT WORDS "a\n"),
 };
 
 /* The plain parser: 1 if [p, end) is a sample; label, dense (as x + 1) and
@@ -93,6 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   if (size < 1 || size > NEO__CHUNK_BYTES)
     return 0;
+  fuzz_ctx()->isa = data[0] & 8 ? NEO_ISA_SCALAR : neo__isa_best();
   NEO__ZERO(neo__parse_options, o);
   o.skip_bad = data[0] & 1;
   o.unlabeled = data[0] >> 1 & 1;

@@ -193,13 +193,201 @@ printf '1,0,3,2,1,\n' >"$W/weights.bad"
 refused "a weight that is missing" "weights.bad:1:11: w5: the weight is missing" \
     $weigh --columns "$W/any.columns" --data "$W/weights.bad"
 
+# ---- dropout ----
+
+# What is dropped follows from seed, step and place in the batch. The last epoch's end is a step of
+# fewer batches; a resumed run and one on ranks with parts of a batch (5 leaves) drop the same.
+drop="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 5 --epochs 2 --dropout 0.3"
+dropped=$(digest $drop --threads 1)
+if [ -n "$dropped" ] && [ "$dropped" != "$(digest $drop --dropout 0)" ]; then pass; else
+    fail "--dropout changes nothing: '$dropped'"; fi
+if [ "$dropped" != "$(digest $drop --seed 4)" ]; then pass; else fail "dropout without seed"; fi
+while read -r options; do
+    same "dropout, $options" "$(digest $drop $options)" "$dropped"
+done <<END
+--ranks 2 --plan tw --dense-shard zero1
+--ranks 3 --plan rw --dense-shard full --pipeline off
+--ranks 4 --plan dp --check-finite
+--eval-every 1/3 --ranks 2
+END
+same "dropout, $second_isa" "$(NEO_ISA=$second_isa digest $drop --threads 3)" "$dropped"
+for kind in 'deepfm --top 16-8-1' 'wukong --dtype bf16' 'dcnv2 --micro-batches 3'; do
+    same "dropout, $kind" "$(digest $drop --model $kind --ranks 3)" \
+        "$(digest $drop --model $kind --threads 1)"
+done
+rm -rf "$W/drop"
+digest $drop --ranks 2 --checkpoint "$W/drop" --every 5 >"$W/out"
+$D $drop --checkpoint "$W/drop" --eval 2>/dev/null | grep ^test | cut -d' ' -f 1-4 >"$W/whole"
+same "no dropout in evaluation" "$($D $drop --dropout 0.5 --checkpoint "$W/drop" --eval \
+    2>/dev/null | grep ^test | cut -d' ' -f 1-4)" "$(cat "$W/whole")"
+rm -r "$W/drop/$(ls "$W/drop" | tail -1)"
+same "dropout, resumed" "$(digest $drop --ranks 3 --checkpoint "$W/drop" --resume)" "$dropped"
+refused "another dropout" "dropout is '0.3' there, not defined here" \
+    $drop --dropout 0 --epochs 3 --checkpoint "$W/drop" --resume
+refused "--dropout 1" '--dropout 1: must be below 1' $drop --dropout 1
+refused "--dropout 2" '--dropout 2: not a number from 0 to 1' $drop --dropout 2
+refused "--dropout of fm" '--dropout: --model fm has no MLP' $drop --model fm
+
+# ---- several labels, each a task ----
+
+# One in seven lacks the label `buy`. Twice the weights at half the rate are the same numbers; each
+# has figures, of those samples that have it.
+awk 'BEGIN { print "click,age,city,buy"
+    for (i = 1; i <= 700; i++) {
+        x = (i * 7919) % 101 / 50 - 1
+        y = x + (i * 31 % 17) / 9 > 1
+        print y "," x "," i % 23 "," (i % 7 ? y && i % 3 : "") } }' >"$W/tasks.csv"
+for weights in '1 0.25' '2 0.5' '1 2' '1 1'; do
+    set -- $weights
+    { echo header; echo "click label weight=$1"; echo "age dense"
+      echo "city category hash rows=40"; echo "buy label weight=$2"; } >"$W/tasks$1$2.columns"
+done
+# tasks COLUMNS OPTIONS...: as weighed.
+tasks() {
+    columns=$1
+    shift
+    $D --format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-2 --optimizer sgd \
+        --repro-shards 8 --columns "$W/tasks$columns.columns" --data "$W/tasks.csv" \
+        --test "$W/tasks.csv" "$@" 2>"$W/err" | sed '/^epoch/d; s/ samples.*//'
+}
+two_tasks=$(tasks 10.25 --lr 0.5)
+same "twice the weights" "$(tasks 20.5 --lr 0.25 --ranks 3)" "$two_tasks"
+if [ "$(echo "$two_tasks" | grep -c '^test [a-z]* auc=0\.[0-9]* logloss=0\.[0-9]* ne=0')" = 2 ]
+then
+    pass
+else
+    fail "figures of two tasks: $two_tasks"
+fi
+other=$(tasks 12 --lr 0.5)
+if [ -n "$other" ] && [ "$other" != "$two_tasks" ]; then pass; else fail "weights: '$other'"; fi
+while read -r options; do
+    same "two tasks, $options" "$(tasks 10.25 --lr 0.5 $options)" "$two_tasks"
+done <<END
+--threads 1
+--ranks 4 --plan rw --dense-shard full --check-finite
+--ranks 2 --plan cw --pipeline off
+END
+same "two tasks, $second_isa" "$(NEO_ISA=$second_isa tasks 10.25 --lr 0.5 --threads 3)" "$two_tasks"
+rm -rf "$W/tasks"
+tasks 10.25 --lr 0.5 --checkpoint "$W/tasks" --every 3 >"$W/out"
+rm -r "$W/tasks/$(ls "$W/tasks" | tail -1)"
+same "two tasks, resumed" "$(tasks 10.25 --lr 0.5 --checkpoint "$W/tasks" --resume --ranks 2)" \
+    "$two_tasks"
+tasks 12 --lr 0.5 --checkpoint "$W/tasks" --resume --epochs 2 >"$W/out"
+if grep -q "tasks is 'click 1, buy 0.25' there" "$W/err" ||
+    grep -q 'columns is .crc32c [0-9a-f]*. there' "$W/err"; then pass; else
+    fail "other weights: $(tail -1 "$W/err")"; fi
+# Predictions are a number for each task; labels may be missing in whole. Figures in log, report and
+# --mllog have the task's name.
+cut -d, -f 2,3 "$W/tasks.csv" >"$W/tasks.new"
+tasks 10.25 --checkpoint "$W/tasks" --eval --predict "$W/tasks.out" --test "$W/tasks.new" >"$W/out"
+same "predictions of two tasks" "$(grep -c '^0\.[0-9]*,0\.[0-9]*$' "$W/tasks.out")" 700
+if grep -q 'all labels of the test buy data' "$W/err"; then pass; else fail "no labels"; fi
+tasks 10.25 --epochs 2 --log "$W/tasks.jsonl" --report "$W/tasks.html" --mllog "$W/tasks.ml" \
+    >"$W/out"
+if grep -q '"test_buy_auc":0.*"test_buy_calibration":[01].*_accuracy":0' "$W/tasks.jsonl" &&
+    grep -q 'Normalized entropy, buy' "$W/tasks.html" &&
+    [ "$(grep -c 'eval_accuracy.*"epoch_num": 2, "label": [01]' "$W/tasks.ml")" = 2 ]; then
+    pass
+else
+    fail "figures of tasks"
+fi
+# Figures of training, of a window and of all: the same on any ranks, and after a kill.
+figures() { sed 's/"loss":[^,]*,//; s/"samples_per_s":[^,]*,//' "$1" | grep '"window\|_gauc"' >"$2"; }
+window="10.25 --lr 0.5 --epochs 2 --window 150 --log-every 2 --group city --ndcg 3"
+tasks $window --log "$W/window.1" --report "$W/window.html" >"$W/out"
+figures "$W/window.1" "$W/figures.1"
+if [ "$(grep -c '"window_buy_auc":0.*"lifetime_buy_ne":' "$W/figures.1")" = 10 ] &&
+    ! grep -q 'lifetime_buy_auc' "$W/figures.1" && grep -q 'AUC of training' "$W/window.html" &&
+    grep -q 'Grouped NDCG, buy' "$W/window.html" &&
+    grep -q '^test buy .* gauc=0\.[0-9]* ndcg@3=0\.[0-9]*$' "$W/out"; then
+    pass
+else
+    fail "figures of training: $(head -1 "$W/figures.1")"
+fi
+same "figures change no number" "$(sed -n 's/^state //p' "$W/out")" \
+    "$(tasks 10.25 --lr 0.5 --epochs 2 | sed -n 's/^state //p')"
+# The last window is what an evaluation says of those samples where nothing is learned.
+head -1 "$W/tasks.csv" >"$W/tasks.last"
+tail -150 "$W/tasks.csv" >>"$W/tasks.last"
+tasks 10.25 --lr 0 --window 150 --test "$W/tasks.last" --log "$W/window.2" >"$W/out"
+same "a window is its samples" \
+    "$(sed -n 's/.*"window_click_logloss":\([^,]*\).*/\1/p' "$W/window.2" | tail -1)" \
+    "$(sed -n 's/.*"test_click_logloss":\([^,]*\).*/\1/p' "$W/window.2")"
+tasks $window --ranks 3 --plan rw --log "$W/window.2" >"$W/out"
+figures "$W/window.2" "$W/figures.2"
+try "figures on 3 ranks" cmp "$W/figures.1" "$W/figures.2"
+tasks $window --ranks 2 --checkpoint "$W/window" --every 13 >"$W/out"
+rm -r "$W/window/$(ls "$W/window" | tail -1)" "$W/window.2"
+tasks $window --checkpoint "$W/window" --resume --log "$W/window.2" >"$W/out"
+figures "$W/window.2" "$W/figures.2"
+tail -5 "$W/figures.1" >"$W/figures.3"
+try "figures after a resume" cmp "$W/figures.3" "$W/figures.2"
+saved_state=$(sed -n 's/^state //p' "$W/out")
+same "evaluated with its window" "$saved_state" \
+    "$(tasks 10.25 --window 150 --checkpoint "$W/window" --eval | sed -n 's/^state //p')"
+tasks 10.25 --checkpoint "$W/window" --resume --epochs 3 >"$W/out"
+if grep -q "window is '150' there, not defined here" "$W/err"; then pass; else fail "no window"; fi
+tasks 10.25 --group town >"$W/out"
+if grep -q -- '--group town: no sparse feature has that name; the first is city' "$W/err"; then
+    pass
+else
+    fail "--group town: $(cat "$W/err")"
+fi
+# Each task of lr is the lr of its label alone.
+for name in click buy; do
+    { echo header; echo "$name label"; echo "age dense"
+      echo "city category hash rows=40"; } >"$W/alone.columns"
+    awk -F, '$4 != ""' "$W/tasks.csv" >"$W/alone.csv"
+    lr="--format delimited --batch 70 --model lr --optimizer sgd --lr 0.5 --data $W/alone.csv
+        --test $W/alone.csv"
+    $D $lr --columns "$W/alone.columns" 2>"$W/err" | sed -n "s/^test/test $name/p" |
+        sed 's/ samples.*//' >"$W/alone"
+    same "lr of $name and another" "$($D $lr --columns "$W/tasks11.columns" 2>"$W/err" |
+        sed -n "/^test $name/s/ samples.*//p")" "$(cat "$W/alone")"
+done
+sed 's/^\([01],[^,]*,[^,]*\),.*/\1,/' "$W/tasks.csv" >"$W/tasks.none"
+tasks 10.25 --data "$W/tasks.none" >"$W/out"
+if grep -q 'warning: all labels buy of the training data are missing' "$W/err"; then pass; else
+    fail "a task without labels"; fi
+# Of generated data and records --tasks has the weights, and so the number.
+this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --tasks 1,0.5,2"
+base_tasks=$(digest $this --threads 1)
+for kind in dlrm dcnv2 'wukong --micro-batches 2' lr 'fm --dim 5' 'ffm --dim 3' \
+    'deepfm --dim 5 --dropout 0.2'; do
+    one_rank=$(digest $this --model $kind --threads 1)
+    same "3 tasks, $kind" "$(digest $this --model $kind --ranks 3 --plan rw)" "$one_rank"
+done
+rm -rf "$W/tasks"
+same "3 tasks, saved" "$(digest $this --checkpoint "$W/tasks")" "$base_tasks"
+refused "tasks of other weights" "tasks is 'label_0 1, label_1 0.5, label_2 2' there" $this \
+    --tasks 1,0.5,1 --checkpoint "$W/tasks" --resume --epochs 2
+refused "as many words, one label" "$W/tasks" $this --tasks 1 --checkpoint "$W/tasks" --resume
+refused "--tasks of lines" 'the description has them' --tasks 1,2 --format delimited \
+    --columns "$W/tasks12.columns" --data "$W/tasks.csv"
+refused "--tasks 1,x" '--tasks 1,x: not up to 16 numbers above 0' $this --tasks 1,x
+refused "--tasks 0" '--tasks 0: not up to 16 numbers' $this --tasks 0
+refused "a top MLP of one task" 'ending with 3, the labels of a sample' $this --top 64-1
+# HugeCTR's Raw: the labels, 13 numbers and one id.
+printf "$(awk 'function word(x) { return x ? "\\000\\000\\200\\077" : "\\000\\000\\000\\000" }
+    BEGIN { for (i = 0; i < 301; i++) {
+        printf "%s%s", word(i % 2), word(i % 3 == 0)
+        for (k = 0; k < 13; k++) printf "%s", word(k ? 0 : i % 2)
+        printf "\\00%d\\000\\000\\000", i % 3 } }')" >"$W/tasks.raw"
+records="--format raw --hot 1 --data $W/tasks.raw --test $W/tasks.raw --repro-shards 4 --lr 0.1
+    --batch 30 --epochs 20"
+$D $records --tasks 1,1 --ranks 2 2>"$W/err" >"$W/out"
+if [ "$(grep -c '^test label_[01] auc=1.0000' "$W/out")" = 2 ]; then pass; else
+    fail "raw of two labels: $(cat "$W/out" "$W/err")"; fi
+refused "raw of one label" 'ends inside row 321' $records
+
 # A model of another optimizer is evaluated by its weights; else the option that differs is named.
 rm -rf "$W/adam"
 tiny="--synthetic 300 --rows 50 --checkpoint $W/adam"
 $D $tiny --optimizer adam 2>/dev/null | grep ^test | cut -d' ' -f 1-4 >"$W/trained"
 same "--eval without the optimizer" "$($D $tiny --eval --ranks 2 2>"$W/err" | grep ^test |
     cut -d' ' -f 1-4)" "$(cat "$W/trained")"
-if grep -q 'of another --optimizer: only its weights' "$W/err"; then pass; else \
+if grep -q 'of another --optimizer or --window: only its weights' "$W/err"; then pass; else \
     fail "--eval without the optimizer says nothing"; fi
 refused "--eval of another model" "model is not defined there, 'dcnv2' here" $tiny --eval \
     --optimizer adam --model dcnv2
@@ -370,8 +558,10 @@ refused "other micro-batches" 'micro_batches' $micro --micro-batches 2 --checkpo
 refused "a directory that cannot be made" '/proc/nowhere cannot be made: No such' $model \
     --checkpoint /proc/nowhere/ckpt
 refused "no micro-batches" 'micro-batches must be at least 1' $model --micro-batches 0
-refused "columns of a format that has them" "is for --format delimited or adult, not criteo" \
+refused "columns of data without" "is for --format delimited, adult or criteo, not synthetic" \
     $model --columns x
+refused "columns of a format that has them" "delimited, adult or criteo, not libsvm" \
+    --data x --format libsvm --columns x
 refused "a norm below 0" 'clip-norm -1: not a number' $model --clip-norm -1
 # Rows cut for fewer ranks than there are buckets, and for none: another definition, the same on one
 # rank.
@@ -702,11 +892,28 @@ else
     fail "labels all alike: no warning"
 fi
 
+printf 'y label\nx dense\nc category\nw sample-weight\n' >"$W/zeros.columns"
+printf '1,0.5,a,0\n0,0.25,b,0\n' >"$W/zeros.csv"
+$D --data "$W/zeros.csv" --test "$W/zeros.csv" --columns "$W/zeros.columns" >"$W/out" 2>"$W/err"
+if grep -q "all weights of the training data's samples are 0" "$W/err" &&
+    grep -q 'no figures: .* or all weights of samples are 0' "$W/err"; then
+    pass
+else
+    fail "weights of 0, without --format: $(cat "$W/err")"
+fi
+refused "a csv of no format" 'zeros.csv is read as --format criteo: it begins like no format' \
+    --data "$W/zeros.csv"
+
 # ---- options ----
 
 $D --help >"$W/out" 2>&1 && grep -q -- --repro-shards "$W/out" && pass || fail "--help"
 refused "no data" 'data' --epochs 1
-refused "unknown option" 'nosuch' $model --nosuch
+refused "unknown option" '--nosuch: no such option (--help lists them)' $model --nosuch
+refused "an option misspelt" '--epoch: no such option; did you mean --epochs' $model --epoch 2
+refused "an option misspelt" 'did you mean --repro-shards' $model --repo-shard 2
+$D $model --plan rw --ranks 1 >"$W/out" 2>"$W/err"
+if grep -q 'note: --plan rw: one rank has all tables; --ranks gives more' "$W/err"; then pass; else
+    fail "--plan on one rank: $(cat "$W/err")"; fi
 refused "a value is missing" 'epochs' $model --epochs
 refused "not a number" 'epochs' $model --epochs two
 refused "negative" 'batch' $model --batch -5
@@ -789,11 +996,37 @@ for ranks in 2 4; do
 done
 head -333 "$lines" >"$W/part1.tsv"
 tail -n +334 "$lines" >"$W/part2.tsv"
+some="--data $lines $criteo --columns I1-I3,I13,C1,C5-C7,C26 --bottom 4-24-8"
+same "columns of criteo, 3 ranks" "$(digest $some --repro-shards 4)" \
+    "$(digest $some --repro-shards 4 --ranks 3 --checkpoint "$W/some")"
+refused "other columns of criteo" 'columns' $some --repro-shards 4 --checkpoint "$W/some" --resume \
+    --columns I1-I4,C1,C5-C7,C26
+refused "names of columns" "expected names as I1-I5,C1,C14 (I1 to I13, C1 to C26), found 'C27'" \
+    --data "$lines" $criteo --columns I1,C27
 same "criteo, two files" "$(digest --data "$W/part1.tsv,$W/part2.tsv" $criteo)" "$whole"
 printf '%s' "$(cat "$lines")" >"$W/no_newline.tsv"
 same "criteo, no newline at the end" "$(digest --data "$W/no_newline.tsv" $criteo)" "$whole"
 sed 's/$/\r/' "$lines" >"$W/crlf.tsv"
 same "criteo, CR LF" "$(digest --data "$W/crlf.tsv" $criteo)" "$whole"
+# Enough text for an index, by which each rank parses its own part.
+i=0
+while [ $i -lt 25 ]; do
+    cat "$lines"
+    i=$((i + 1))
+done >"$W/much.tsv"
+much="--data $W/much.tsv --format criteo --batch 512 $small --repro-shards 8"
+whole=$(digest $much)
+for ranks in 2 3 4; do
+    same "much text, $ranks ranks" "$(digest $much --ranks $ranks --plan rw)" "$whole"
+done
+[ -s "$W/much.tsv.neoindex" ] && pass || fail "no index beside the text"
+same "much text, saved by 2 ranks" "$(digest $much --ranks 2 --checkpoint "$W/much")" "$whole"
+same "much text, resumed by 4" "$(digest $much --epochs 2)" \
+    "$(digest $much --epochs 2 --ranks 4 --checkpoint "$W/much" --resume)"
+count=$(wc -l <"$W/much.tsv")
+printf '1\tno line\n' >>"$W/much.tsv"
+refused "a bad line of another rank" "rank 3: .*much.tsv:$((count + 1)):1: 2 fields, expected 40" \
+    $much --ranks 4
 
 refused "missing file" 'missing.tsv' --data "$W/missing.tsv" $criteo
 for format in auto criteo libsvm libffm npy npz binary; do

@@ -171,6 +171,16 @@ if [ -x "$B/sum" ]; then
 else
     skip "sum: is not built"
 fi
+for short in shard towers units; do # one digest on any ranks, and nodes
+    expect=$(sed -n 's/.*`state \([0-9a-f]*\)`.*/\1/p' examples/$short.c)
+    if [ ! -x "$B/$short" ]; then
+        skip "$short: is not built"
+        continue
+    fi
+    for ranks in 1 4 "6 3"; do
+        same "$short $ranks" "$("$B/$short" $ranks | tail -1)" "state $expect"
+    done
+done
 if [ -x "$B/dcnv2" ]; then
     same "dcnv2" "$("$B/dcnv2" | tail -1)" \
         "$(sed -n 's/.*Expect a falling loss, and `\(.*\)` on any machine.*/\1/p' examples/dcnv2.c)"

@@ -42,7 +42,8 @@ static void to_json(const neo_model *model, char *line, char *json) {
 
 static int predict(const neo_model *model, int64_t batch, int threads, int json) {
     static char line[70000], text[70000];
-    static float out[MOST];
+    static float out[MOST * 2];
+    const int outputs = neo_model_get_info(model).outputs;
     neo_scratch_desc desc = {.max_batch = batch, .threads = threads};
     neo_scratch *s;
     int more = 1;
@@ -59,7 +60,8 @@ static int predict(const neo_model *model, int64_t batch, int threads, int json)
             }
         }
         DO(neo_scratch_predict(s, out));
-        for (int64_t i = 0; i < neo_scratch_count(s); i++) printf("%.9g\n", (double)out[i]);
+        for (int64_t i = 0; i < neo_scratch_count(s) * outputs; i++)
+            printf("%.9g%c", (double)out[i], (i + 1) % outputs ? ',' : '\n');
     }
     neo_scratch_destroy(s);
     return 0;

@@ -81,6 +81,18 @@ predicts ranks --batch 1 --write "$W/file.safetensors"
 train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
 predicts criteo
 predicts criteo --batch 1 --json
+train columns "$W/criteo.tsv" --format criteo --columns I2-I4,I9,C1,C3-C7,C26 --rows 500 \
+    --bottom 4-16-8 --dim 8
+predicts columns
+predicts columns --batch 1 --threads 2
+awk 'BEGIN { srand(4); print "buys,a,b,likes"; for (i = 0; i < 1500; i++) printf "%d,%.3g,%d,%s\n",
+    rand() < 0.3, rand() * 9, rand() * 12, rand() < 0.2 ? "" : rand() < 0.5 }' >"$W/tasks.csv"
+printf 'header\nbuys label weight=2\na dense\nb category hash rows=12\nlikes label\n' \
+    >"$W/tasks.columns"
+train tasks "$W/tasks.csv" --format delimited --columns "$W/tasks.columns" --dim 8
+sed -i 1d "$W/tasks.lines"
+predicts tasks
+predicts tasks --batch 7
 train ffm "$W/some.ffm" --format libffm --model ffm
 predicts ffm --batch 33
 train svm "$W/some.svm" --format libsvm --rows 20 --model lr

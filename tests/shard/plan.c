@@ -88,8 +88,11 @@ static void model_random(int tables, int ranks, int per_node) {
     m.d.dense_flops_top = below(2) ? 1e5 : 0;
     m.d.dense_params = below(2) ? 10000 : 0;
 }
+/* The seconds by which a search compares plans. */
 static double step_of(const neo_plan *plan) {
-    neo_plan_step s = neo_plan_step_of(plan);
+    double most[NEO__PLAN_LOADS] = {0};
+    neo__plan_most(plan->load, plan->desc.cluster.ranks, most);
+    neo_plan_step s = neo__plan_step_make(plan, most, plan->copy_bytes);
     return m.d.pipeline ? s.pipelined : s.plain;
 }
 static int64_t rank_bytes(const neo_plan *plan, int rank) {
@@ -444,7 +447,7 @@ static void predictions(void) {
         neo_plan_destroy(plan);
     }
 }
-/* The two step formulas, and latencies. */
+/* The formula of a plain step, and latencies. */
 static void steps(void) {
     neo_plan *plan;
     model_begin(4, 2);
@@ -464,16 +467,147 @@ static void steps(void) {
     CHECK_NEAR(s.backward, r.backward + 210e-6, 1e-12);
     CHECK_NEAR(s.bottom, 250 * 3e6 / 1e12, 1e-12);
     CHECK_NEAR(s.top, 250 * 1e6 / 1e12, 1e-12);
-    CHECK_NEAR(s.reduce, 2 * 210e-6 + 400 * 2 * (0.25 / 5e9 + 0.5 / 1e9),
-               1e-12); /* flat, all to all twice */
+    CHECK_NEAR(s.reduce, 2 * 2 * 210e-6 + 400 * 2 * (0.25 / 5e9 + 0.5 / 1e9),
+               1e-12); /* flat, all to all twice; of two units */
     CHECK_NEAR(s.plain,
                s.ids + s.lookup + s.forward + 3 * (s.bottom + s.top) + s.backward + s.update +
                    s.reduce,
                1e-12);
-    double path = fmax(s.bottom, s.lookup + s.forward) + 3 * s.top +
-                  fmax(2 * s.bottom, s.backward) + fmax(s.update, s.reduce);
-    CHECK_NEAR(s.pipelined, fmax(path, s.ids + s.forward + s.backward + s.reduce), 1e-12);
     CHECK(s.pipelined < s.plain);
+    neo_plan_destroy(plan);
+}
+
+/* ---- timelines ---- */
+static double ended(const neo_task *task) { return task->begin + task->seconds; }
+/* Every task begins when those it waits for and the last of its lane have ended, and not later; the
+   critical tasks follow each other without a gap; sums are those of the tasks. */
+static void check_timeline(const neo_timeline *timeline, int pipelined) {
+    neo_timeline_sum sum = neo_timeline_sum_of(timeline);
+    int32_t count;
+    const neo_task *task = neo_timeline_tasks(timeline, &count);
+    double busy[NEO_LANE_COUNT] = {0}, bytes[NEO_LANE_COUNT] = {0}, last = 0, critical = 0;
+    for (int32_t i = 0; i < count; i++) {
+        double begin = 0;
+        for (int k = 0; k < NEO_TASK_WAITS; k++) {
+            CHECK(task[i].after[k] < i);
+            if (task[i].after[k] >= 0) begin = fmax(begin, ended(&task[task[i].after[k]]));
+        }
+        for (int32_t j = 0; j < i; j++)
+            if (!pipelined || task[j].lane == task[i].lane) begin = fmax(begin, ended(&task[j]));
+        CHECK(task[i].begin == begin);
+        CHECK(task[i].seconds > 0);
+        CHECK(task[i].lane == NEO_LANE_COMPUTE ? task[i].bytes == 0 : task[i].bytes >= 0);
+        busy[task[i].lane] += task[i].seconds;
+        bytes[task[i].lane] += task[i].bytes;
+        last = fmax(last, ended(&task[i]));
+        if (task[i].critical) {
+            CHECK(fabs(task[i].begin - critical) <= 1e-12 * last);
+            critical = ended(&task[i]);
+        }
+    }
+    CHECK(critical == last);
+    CHECK(sum.seconds == last);
+    CHECK(sum.exposed == last - busy[NEO_LANE_COMPUTE]);
+    for (int k = 0; k < NEO_LANE_COUNT; k++) {
+        CHECK(sum.busy[k] == busy[k]);
+        CHECK(sum.bytes[k] == bytes[k]);
+    }
+}
+/* The timelines of a plan agree with its step. */
+static void check_timelines(const neo_plan *plan) {
+    neo_plan_step s = neo_plan_step_of(plan);
+    for (int pipelined = 0; pipelined < 2; pipelined++) {
+        neo_timeline *timeline;
+        REQUIRE_OK(neo_timeline_create(plan, NULL, 0, pipelined, &timeline));
+        double seconds = neo_timeline_sum_of(timeline).seconds;
+        CHECK_NEAR(seconds / (pipelined ? s.pipelined : s.plain), 1, 1e-13);
+        check_timeline(timeline, pipelined);
+        neo_timeline_destroy(timeline);
+    }
+    CHECK(s.pipelined <= s.plain * (1 + 1e-13));
+}
+/* As predictions(), table-wise: what a rank computes and sends is known; when, is worked out by
+   hand from the order of the calls. */
+static void timeline_by_hand(double flops, double local_speed, double cross_speed) {
+    const double B = 1000, ids = 3000, mem = 1 / 10e9, look = 1.5 * mem, lat[2] = {10e-6, 200e-6};
+    const double way[2] = {0.25 / local_speed, 0.5 / cross_speed};
+    neo_plan *plan;
+    neo_timeline *timeline;
+    model_begin(4, 2);
+    model_add(800, 32, 3, 4, NEO_BAG_ROWWISE_ADAGRAD);
+    m.d.cluster.link[0].bandwidth = local_speed, m.d.cluster.link[0].latency_us = 10;
+    m.d.cluster.link[1].bandwidth = cross_speed, m.d.cluster.link[1].latency_us = 100;
+    m.d.cluster.flops = flops;
+    neo_piece p = piece(0, 2, 0, 800, 0, 32);
+    REQUIRE_OK(from(&p, 1, &plan));
+    const neo_dense_unit units[3] = {
+        {"bottom", 3e5, 1000, 0}, {"interaction", 1e5, 0, 1}, {"top", 6e5, 5000, 1}};
+    const double sample = B / 4 / flops, index = 4 * ids + 4 * B,
+                 moved = 8 * ids + 4 * B + 128 * (ids + B), rows = B * 128;
+    const double pack_ids = (2 * index * mem + ids / 4 * 64 * mem) / 2,
+                 pack_rows = B / 4 * (2 * 128 * mem + 64 * mem) / 2,
+                 update = 2 * moved * mem + ids * 64 * mem;
+    double c = pack_ids + moved * look + pack_rows, link[2], at; /* lanes are free */
+    at = c;
+    for (int k = 0; k < 2; k++) at = link[k] = at + rows * way[k] + lat[k];
+    c += pack_ids;
+    double arrived = link[1];
+    at = c;
+    for (int k = 0; k < 2; k++) at = link[k] = fmax(at, link[k]) + index * way[k] + 2 * lat[k];
+    c = fmax(c + 3e5 * sample, arrived) + pack_rows + 3 * 7e5 * sample - 2 * 1e5 * sample;
+    at = c; /* the top is back: its gradients go, then the interaction's backward */
+    for (int k = 0; k < 2; k++) at = link[k] = fmax(at, link[k]) + 2 * 20000 * way[k] + 2 * lat[k];
+    c += 2 * 1e5 * sample + pack_rows;
+    at = c;
+    for (int k = 0; k < 2; k++) at = link[k] = fmax(at, link[k]) + rows * way[k] + lat[k];
+    arrived = at;
+    c += 2 * 3e5 * sample;
+    at = c;
+    for (int k = 0; k < 2; k++) at = link[k] = fmax(at, link[k]) + 2 * 4000 * way[k] + 2 * lat[k];
+    c = fmax(c, arrived) + pack_rows + update;
+    REQUIRE_OK(neo_timeline_create(plan, units, 3, 1, &timeline));
+    check_timeline(timeline, 1);
+    neo_timeline_sum sum = neo_timeline_sum_of(timeline);
+    CHECK_NEAR(sum.seconds / fmax(c, link[1]), 1, 1e-12);
+    CHECK_NEAR(sum.bytes[NEO_LANE_LOCAL], 0.25 * (index + 2 * rows + 2 * 24000), 1e-6);
+    CHECK_NEAR(sum.bytes[NEO_LANE_CROSS], 0.5 * (index + 2 * rows + 2 * 24000), 1e-6);
+    neo_timeline_destroy(timeline);
+    neo_plan_destroy(plan);
+}
+static void timelines(void) {
+    const neo_dense_unit wrong[] = {
+        {NULL, 1, 1, 0}, {"u", -1, 1, 0}, {"u", NAN, 1, 0}, {"u", 1, -1, 0}};
+    const char *const say[] = {"units[0].name is NULL", "unit 'u': flops -1", "unit 'u': flops",
+                               "params -1 is negative"};
+    neo_plan *plan;
+    neo_timeline *timeline;
+    timeline_by_hand(1e12, 5e9, 1e9);
+    timeline_by_hand(1e9, 5e9, 1e9);   /* computation hides the links */
+    timeline_by_hand(1e13, 1e8, 1e9);  /* links inside the node are the slow ones */
+    timeline_by_hand(1e13, 1e11, 1e7); /* the next ids are last */
+    for (int turn = 0; turn < 60; turn++) {
+        model_random(1 + (int)below(5), 1 + (int)below(9), (int)below(4));
+        REQUIRE_OK(neo_plan_create_uniform(ctx, &m.d, (neo_placement)(turn % NEO_PLACEMENT_COUNT),
+                                           &plan));
+        check_timelines(plan);
+        neo_plan_destroy(plan);
+    }
+    model_begin(4, 2);
+    model_add(800, 32, 3, 4, NEO_BAG_SGD);
+    REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
+    for (int i = 0; i < 4; i++) {
+        timeline = (neo_timeline *)&m;
+        CHECK_ERR(neo_timeline_create(plan, &wrong[i], 1, 0, &timeline), NEO_ERR_ARG, say[i]);
+        CHECK(!timeline);
+    }
+    CHECK_ERR(neo_timeline_create(NULL, NULL, 0, 0, &timeline), NEO_ERR_ARG, "plan is NULL");
+    CHECK_ERR(neo_timeline_create(plan, wrong, -1, 0, &timeline), NEO_ERR_ARG, "-1 units");
+    REQUIRE_OK(neo_timeline_create(plan, wrong, 0, 0, &timeline)); /* no dense layers */
+    check_timeline(timeline, 0);
+    neo_timeline_destroy(timeline);
+    neo_timeline_destroy(NULL);
+    CHECK(strcmp(neo_lane_name(NEO_LANE_CROSS), "cross") == 0);
+    CHECK(strcmp(neo_lane_name(NEO_LANE_COUNT), "unknown") == 0);
     neo_plan_destroy(plan);
 }
 /* An id takes what is measured for its optimizer, its columns, and for a row that comes again (all
@@ -1328,6 +1462,7 @@ int main(void) {
     RUN(loose);
     RUN(predictions);
     RUN(steps);
+    RUN(timelines);
     RUN(calibration);
     RUN(files);
     RUN(bad_files);

@@ -9,7 +9,7 @@ static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *pre
     model *m = &r->m;
     for (int64_t i = 0, n; i < size; i += n) {
         n = size - i < m->most_samples ? size - i : m->most_samples;
-        neo_tensor here = neo_tensor_rows(logits, i, n), there = here;
+        neo_tensor here = neo_tensor_rows(logits, i, n), there = here; /* [n][tasks] */
         if (neo_ctx_device(m->ctx)) {
             there = neo_tensor_rows(m->logit, 0, n);
             TRY(neo_tensor_copy(m->ctx, here, there));
@@ -17,20 +17,78 @@ static neo_status write_batch(run *r, neo_tensor logits, int64_t size, FILE *pre
         TRY(neo_activation_forward(m->ctx, NEO_ACT_SIGMOID, there, there));
         if (there.place == NEO_DEVICE) TRY(neo_tensor_copy(m->ctx, there, here));
     }
-    for (int64_t i = 0; i < size; i++)
-        fprintf(predictions, "%.9g\n", (double)((float *)logits.data)[i]);
+    for (int64_t i = 0; i < size * m->tasks; i++)
+        fprintf(predictions, "%.9g%c", (double)((float *)logits.data)[i],
+                (i + 1) % m->tasks ? ',' : '\n');
     return NEO_OK;
 }
 
-/* Rank 0 has the logits of the whole batch, in the order of its samples. */
-static neo_status count_batch(run *r, int64_t size, neo_metrics *metrics, FILE *predictions) {
-    neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
-    neo_tensor labels = neo_tensor_rows(r->labels, 0, size);
-    if (r->weights.data)
-        TRY(neo_metrics_update_weighted(metrics, logits, labels,
-                                        neo_tensor_rows(r->weights, 0, size)));
-    else TRY(neo_metrics_update(metrics, logits, labels));
-    return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
+/* The samples of a batch that have a label of task t, in r->column; how many. */
+static int64_t pick_task(run *r, int64_t size, int64_t t) {
+    const float *logit = r->logits.data, *label = r->labels.data, *weight = r->weights.data;
+    float *to[3] = {r->column[0].data, r->column[1].data, r->column[2].data};
+    int64_t count = 0;
+    for (int64_t i = 0; i < size; i++) {
+        int64_t at = i * r->m.tasks + t;
+        if (label[at] != label[at]) continue;
+        to[0][count] = logit[at], to[1][count] = label[at];
+        if (weight) to[2][count] = weight[i];
+        count++;
+    }
+    return count;
+}
+
+/* Counts a batch whose logits and labels rank 0 has, in the order of its samples. metrics:
+   [tasks]. */
+static neo_status count_batch(run *r, int64_t size, neo_metrics **metrics) {
+    for (int t = 0; t < r->m.tasks; t++) {
+        int64_t count = pick_task(r, size, t);
+        neo_tensor logits = neo_tensor_rows(r->column[0], 0, count);
+        neo_tensor labels = neo_tensor_rows(r->column[1], 0, count);
+        if (r->weights.data)
+            TRY(neo_metrics_update_weighted(metrics[t], logits, labels,
+                                            neo_tensor_rows(r->column[2], 0, count)));
+        else TRY(neo_metrics_update(metrics[t], logits, labels));
+    }
+    return NEO_OK;
+}
+
+/* The samples of a test with their groups, task by task; on rank 0. */
+typedef struct grouped {
+    neo_grouped_sample *samples[MAX_TASKS];
+    int64_t count[MAX_TASKS], room[MAX_TASKS];
+} grouped;
+
+/* Adds a batch whose groups rank 0 has, up to --auc-capacity. */
+static neo_status group_batch(run *r, int64_t size, grouped *g) {
+    const float *logit = r->logits.data, *label = r->labels.data;
+    const int64_t tasks = r->m.tasks;
+    for (int64_t at = 0; at < size * tasks; at++) {
+        const int64_t t = at % tasks;
+        if (label[at] != label[at]) continue;
+        if (g->count[t] == g->room[t]) {
+            int64_t room = 2 * g->room[t] + 4096;
+            void *more = realloc(g->samples[t], (size_t)room * sizeof **g->samples);
+            if (!more) return out_of_memory();
+            g->samples[t] = more, g->room[t] = room;
+        }
+        if (g->count[t] > r->o->auc_capacity) continue;
+        g->samples[t][g->count[t]++] =
+            (neo_grouped_sample){r->groups[at / tasks], logit[at], label[at]};
+    }
+    return NEO_OK;
+}
+
+/* The first id of --group in each sample of this rank, gathered at rank 0. Collective. */
+static neo_status gather_groups(run *r, const neo_batch *batch) {
+    const neo_jagged *s = &batch->sparse;
+    const int64_t *ids = s->ids, *offsets = s->offsets;
+    for (int64_t i = 0; i < batch->size; i++) {
+        int64_t bag = r->group * s->batch + i;
+        r->own_groups[i] = offsets[bag] < offsets[bag + 1] ? ids[offsets[bag]] : -1;
+    }
+    return neo_comm_gather_samples(r->me.comm, r->own_groups, r->groups, batch->global_size, 1,
+                                   NEO_I64, 0, NULL);
 }
 
 /* Copies this rank's logits to host memory. */
@@ -56,7 +114,30 @@ static neo_status next_of_tests(run *r, neo_reader *reader, neo_batch *batch) {
     return agree(r->me.comm, status);
 }
 
-static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metrics,
+/* Gathers the logits, labels and weights of a batch as it was read at rank 0. Collective. */
+static neo_status gather_batch(run *r, const neo_batch *read) {
+    neo_comm *comm = r->me.comm;
+    const int64_t tasks = r->m.tasks, size = read->global_size;
+    TRY(fetch_logits(r, read->size));
+    TRY(neo_comm_gather_samples(comm, r->own_logits.data, r->logits.data, size, tasks, NEO_F32, 0,
+                                NULL));
+    TRY(neo_comm_gather_samples(comm, read->label.data, r->labels.data, size, tasks, NEO_F32, 0,
+                                NULL));
+    if (!neo_schema_is_sample_weighted(r->m.schema)) return NEO_OK;
+    return neo_comm_gather_samples(comm, read->weight.data, r->weights.data, size, 1, NEO_F32, 0,
+                                   NULL);
+}
+
+/* What rank 0 does with a batch of a test that it has gathered. */
+static neo_status use_batch(run *r, int64_t size, neo_metrics **metrics, grouped *g,
+                            FILE *predictions) {
+    neo_tensor logits = neo_tensor_rows(r->logits, 0, size);
+    TRY(count_batch(r, size, metrics));
+    if (r->group >= 0) TRY(group_batch(r, size, g));
+    return predictions ? write_batch(r, logits, size, predictions) : NEO_OK;
+}
+
+static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics **metrics, grouped *g,
                                    FILE *predictions) {
     neo_comm *comm = r->me.comm;
     neo_batch batch;
@@ -65,28 +146,24 @@ static neo_status evaluate_batches(run *r, neo_reader *reader, neo_metrics *metr
     while ((status = next_of_tests(r, reader, &batch)) == NEO_OK) {
         if (batches++ % 16 == 15) TRY(look_for_stop(r));
         if (r->stopped) return NEO_OK;
-        int64_t size = batch.global_size;
-        const void *label = batch.label.data, *logits = r->own_logits.data;
-        const void *weight = batch.weight.data;
+        const neo_batch read = batch;
         TRY(bring(&r->m, &batch));
         TRY(forward(&r->m, &batch));
-        TRY(fetch_logits(r, batch.size));
-        TRY(neo_comm_gather_samples(comm, logits, r->logits.data, size, 1, NEO_F32, 0, NULL));
-        TRY(neo_comm_gather_samples(comm, label, r->labels.data, size, 1, NEO_F32, 0, NULL));
-        if (neo_schema_is_sample_weighted(r->m.schema))
-            TRY(neo_comm_gather_samples(comm, weight, r->weights.data, size, 1, NEO_F32, 0, NULL));
-        TRY(agree(comm, r->me.rank ? NEO_OK : count_batch(r, size, metrics, predictions)));
+        TRY(gather_batch(r, &read));
+        if (r->group >= 0) TRY(gather_groups(r, &read));
+        TRY(agree(comm, r->me.rank ? NEO_OK
+                                   : use_batch(r, read.global_size, metrics, g, predictions)));
     }
     if (status != NEO_END) return status;
     return NEO_OK;
 }
 
-static void warn_of_test(const run *r, const neo_reader *reader, const neo_metric_values *values) {
+static void warn_of_test(const run *r, const neo_reader *reader, const figures *values) {
     int64_t bad_lines = neo_reader_get_stats(reader).bad_lines;
     const char *name = values == &r->test ? "test" : "validation";
-    if (values->auc_count < values->count)
+    if (values->of[0].auc_count < values->of[0].count)
         say(&r->me, "warning: no AUC: the %s data has %lld samples, --auc-capacity is %lld\n",
-            name, (long long)values->count, (long long)r->o->auc_capacity);
+            name, (long long)values->of[0].count, (long long)r->o->auc_capacity);
     if (bad_lines)
         say(&r->me, "skipped %lld bad lines of the %s data\n", (long long)bad_lines, name);
 }
@@ -101,21 +178,33 @@ static neo_reader_desc describe_test(const run *r, int is_valid) {
 
 /* Runs the model over what d reads, and gives the figures on rank 0; changes no state. Ends early
    at a signal. predictions: of rank 0, or NULL; values: &r->test or &r->valid. */
-static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions,
-                           neo_metric_values *values) {
+static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions, figures *values) {
     source test = {NULL, NULL};
-    neo_metrics *metrics = NULL;
+    neo_metrics *metrics[MAX_TASKS] = {NULL};
+    grouped groups = {{NULL}, {0}, {0}};
+    neo_status status = NEO_OK;
     neo_metrics_desc capacity = {.capacity = r->o->auc_capacity,
                                  .weighted = neo_schema_is_sample_weighted(r->m.schema)};
-    neo_status status = r->me.rank ? NEO_OK : neo_metrics_create(r->m.ctx, &capacity, &metrics);
+    for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++)
+        status = neo_metrics_create(r->m.ctx, &capacity, &metrics[t]);
     status = agree(r->me.comm, status);
     if (status == NEO_OK) status = open_source(r, d, &test);
-    if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, predictions);
-    if (status == NEO_OK && !r->stopped)
-        status = agree(r->me.comm, r->me.rank ? NEO_OK : neo_metrics_lifetime(metrics, values));
+    if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, &groups, predictions);
+    if (status == NEO_OK && !r->stopped) {
+        for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++) {
+            int64_t count = groups.count[t] > r->o->auc_capacity ? 0 : groups.count[t];
+            status = neo_metrics_lifetime(metrics[t], &values->of[t]);
+            if (status == NEO_OK)
+                status = neo_grouped(groups.samples[t], count, r->o->ndcg, &values->groups[t]);
+        }
+        status = agree(r->me.comm, status);
+    }
     if (status == NEO_OK && !r->stopped) warn_of_test(r, test.reader, values);
     close_source(&test);
-    neo_metrics_destroy(metrics);
+    for (int t = 0; t < r->m.tasks; t++) {
+        neo_metrics_destroy(metrics[t]);
+        free(groups.samples[t]);
+    }
     if (values == &r->test) r->tested = !r->stopped;
     return status;
 }
@@ -159,7 +248,7 @@ static neo_status evaluate_now(run *r) {
     int64_t started = neo_time_ns();
     TRY(evaluate_to_file(r));
     if (r->samples || r->stopped) return NEO_OK;
-    r->samples = r->test.count;
+    r->samples = r->test.of[0].count;
     r->train_ns = neo_time_ns() - started;
     return agree(r->me.comm, log_values(r, "test", &r->test));
 }

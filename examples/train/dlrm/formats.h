@@ -12,13 +12,22 @@ typedef struct schema_call {
     neo_schema **out;
 } schema_call;
 
+/* Labels that --tasks gives data which does not say itself how many it has. */
+static int count_tasks(const options *o) {
+    float weights[MAX_TASKS];
+    int count;
+    return parse_tasks(o->tasks, weights, &count) == NEO_OK && count ? count : 1;
+}
+
 /* ---- the schema of each ---- */
 
 static neo_status criteo_schema(const schema_call *c) {
     int64_t rows[26];
-    if (tables_of_preset(c->o, rows))
-        return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows, rows, c->out);
-    return neo_schema_criteo(c->ctx, NEO_IDS_HASH, c->o->rows ? c->o->rows : 100000, NULL, c->out);
+    const int64_t *each = tables_of_preset(c->o, rows) ? rows : NULL, most = c->o->rows;
+    if (c->o->columns)
+        return neo_schema_criteo_columns(c->ctx, NEO_IDS_HASH, most ? most : 100000, each,
+                                         c->o->columns, c->out);
+    return neo_schema_criteo(c->ctx, NEO_IDS_HASH, most || each ? most : 100000, each, c->out);
 }
 /* The description of columns, of which the Adult data's lies beside them. */
 static neo_status column_schema(const schema_call *c) {
@@ -68,14 +77,16 @@ static neo_status npz_schema(const schema_call *c) {
 }
 static neo_status binary_schema(const schema_call *c) {
     neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows || c->o->preset,
-                         .paths = c->files, .path_count = c->count};
+                         .label_count = count_tasks(c->o), .paths = c->files,
+                         .path_count = c->count};
     int64_t rows[26];
     if (tables_of_preset(c->o, rows)) d.rows_per_feature = rows;
     return neo_schema_binary(c->ctx, &d, c->out);
 }
 static neo_status raw_schema(const schema_call *c) {
     neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows > 0, .paths = c->files,
-                         .path_count = c->count, .float_dense = 1};
+                         .path_count = c->count, .float_dense = 1,
+                         .label_count = count_tasks(c->o)};
     int32_t hot[1024];
     const char *p = c->o->hot;
     if (!p) REFUSE("--format raw needs --hot, the ids of each feature");
@@ -98,7 +109,7 @@ typedef struct format {
     int rows, columns, lines; /* it takes --rows, --columns; it is text */
 } format;
 static const format FORMATS[] = {
-    {"criteo", criteo_schema, 1, 0, 1}, {"adult", column_schema, 0, 1, 1},
+    {"criteo", criteo_schema, 1, 1, 1}, {"adult", column_schema, 0, 1, 1},
     {"delimited", column_schema, 0, 1, 1}, {"libsvm", libsvm_schema, 1, 0, 1},
     {"libffm", libffm_schema, 1, 0, 1}, {"npy", npy_schema, 0, 0, 0},
     {"npz", npz_schema, 1, 0, 0}, {"binary", binary_schema, 1, 0, 0}, {"raw", raw_schema, 1, 0, 0},
@@ -182,8 +193,13 @@ static neo_status look_at(const options *o, const char *path, const char **name)
 static neo_status check_known_format(const options *o, const format *f) {
     if (o->synthetic && f != FORMATS) REFUSE("--synthetic has no --format %s", f->name);
     if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
-    if (o->columns && !f->columns)
-        REFUSE("--columns is for --format delimited or adult, not %s", f->name);
+    if (o->columns && (!f->columns || o->synthetic))
+        REFUSE("--columns is for --format delimited, adult or criteo, not %s",
+               o->synthetic ? "synthetic data" : f->name);
+    if (o->tasks && f->lines && !o->synthetic)
+        REFUSE("--tasks: %s", f->columns && strcmp(f->name, "criteo")
+                                  ? "the description has them, as in: click label weight=2"
+                                  : "this format has one label");
     if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);
     if (is_stdin(o->data) && !f->lines)
         REFUSE("--format %s cannot come from standard input", f->name);
@@ -204,7 +220,7 @@ static neo_status check_format(const options *o) {
 static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, neo_schema **train,
                                     neo_schema **test) {
     int64_t samples = o->synthetic;
-    neo_synthetic_desc d = {.samples = samples, .rows = o->rows};
+    neo_synthetic_desc d = {.samples = samples, .rows = o->rows, .label_count = count_tasks(o)};
     int64_t rows[26];
     const preset_tables *preset = tables_of_preset(o, rows);
     if (preset) d.rows_per_feature = rows, d.hot = preset->hot;
@@ -213,13 +229,11 @@ static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, neo_schema *
     d.first_sample = samples;
     return neo_schema_synthetic(ctx, &d, test);
 }
-/* The schemas of training and test data: one, but for synthetic data. */
-static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options *o,
-                                const char *const *files, int count, neo_schema **train,
-                                neo_schema **test) {
+static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, const options *o,
+                                          const char *const *files, int count,
+                                          neo_schema **train) {
     const schema_call call = {ctx, o, files, count, train};
     const char *name = o->format;
-    if (o->synthetic) return synthetic_schemas(ctx, o, train, test);
     for (int i = 0; i < count; i++)
         if (is_directory(files[i]) && !is_there(files[i], "dense.npy"))
             REFUSE("%s is a directory: name its files, or for arrays what their names begin with, "
@@ -227,11 +241,32 @@ static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options 
     if (strcmp(name, "auto") == 0) {
         TRY(look_at(o, files[0], &name));
         say(me, "--format %s, by a look at %s\n", name, files[0]);
+    } else if (o->no_format && !is_read_once(files[0])) {
+        neo_status status = look_at(o, files[0], &name);
+        if (status == NEO_ERR_ARG)
+            say(me, "%s is read as --format criteo: it begins like no format (text that a file "
+                    "describes: --columns)\n", files[0]);
+        else if (status == NEO_OK && strcmp(name, "criteo"))
+            say(me, "--format %s, by a look at %s\n", name, files[0]);
+        if (status != NEO_OK) name = "criteo"; /* whose reader says what is wrong */
     }
     const format *f = find_format(name);
     TRY(check_known_format(o, f));
-    TRY(f->schema(&call));
-    *test = *train;
-    return NEO_OK;
+    return f->schema(&call);
+}
+/* The schemas of training and test data: one, but for synthetic data. */
+static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options *o,
+                                const char *const *files, int count, neo_schema **train,
+                                neo_schema **test) {
+    float weights[MAX_TASKS];
+    int tasks;
+    TRY(parse_tasks(o->tasks, weights, &tasks));
+    if (o->synthetic) TRY(synthetic_schemas(ctx, o, train, test));
+    else TRY(create_schema_of_format(me, ctx, o, files, count, train));
+    if (!o->synthetic) *test = *train;
+    if (neo_schema_label_count(*train) > MAX_TASKS)
+        REFUSE("the samples have %d labels, at most %d are tasks",
+               (int)neo_schema_label_count(*train), MAX_TASKS);
+    return tasks ? neo_schema_weigh_labels(*train, weights, tasks) : NEO_OK;
 }
 #endif

@@ -16,23 +16,35 @@
    ../summary.h. The program in one file: examples/one_file_dlrm.c. */
 #include "setup.h"
 
+/* The figures of a task, if there was test data. */
+static void print_figures(const run *r, int task, double samples_per_s) {
+    const neo_metric_values *v = &r->test.of[task];
+    char name[128];
+    name_task(r, "test", " ", task, name);
+    if (!r->tested) return;
+    if (!(v->base_rate > 0 && v->base_rate < 1)) {
+        say(&r->me, "no figures: all labels of the %s data are alike, or it has none, or all "
+                    "weights of samples are 0\n", name);
+        printf("%s samples/s=%.0f\n", name, samples_per_s);
+    } else {
+        printf("%s auc=%.4f logloss=%.4f ne=%.4f", name, v->auc, v->logloss, v->ne);
+        if (r->group >= 0)
+            printf(" gauc=%.4f ndcg@%lld=%.4f", r->test.groups[task].auc, (long long)r->o->ndcg,
+                   r->test.groups[task].ndcg);
+        printf(" samples/s=%.0f\n", samples_per_s);
+    }
+}
+
 /* Prints the results, on rank 0. */
 static neo_status print_results(run *r, uint64_t digest) {
     const int64_t synthetic = r->o->synthetic;
-    const neo_metric_values *test = &r->test;
     double auc, logloss, samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
     if (synthetic) {
         TRY(neo_schema_best(r->m.test_schema, synthetic, synthetic / 4 + 1, &auc, &logloss));
         printf("best possible auc=%.4f logloss=%.4f\n", auc, logloss);
     }
     if (r->report) TRY(write_report(r, samples_per_s));
-    if (test->count && (test->base_rate <= 0 || test->base_rate >= 1)) {
-        say(&r->me, "no figures: all labels of the test data are alike, or it has none\n");
-        printf("test samples/s=%.0f\n", samples_per_s);
-    } else if (test->count) {
-        printf("test auc=%.4f logloss=%.4f ne=%.4f samples/s=%.0f\n", test->auc, test->logloss,
-               test->ne, samples_per_s);
-    }
+    for (int t = 0; t < r->m.tasks; t++) print_figures(r, t, samples_per_s);
     return print_state(digest);
 }
 
@@ -88,6 +100,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     options *o = &j->o;
     TRY(cli_parse(&DLRM, argc, argv, o, &j->cli.help));
     if (j->cli.help) return NEO_OK;
+    guess_format(o);
     TRY(check_options(o));
     if (!o->dim) o->dim = kind_of(o)->dim;
     TRY(cli_describe(&j->cli, &o->machine, o->seed));

@@ -37,10 +37,14 @@ static void mllog_epoch(const run *r, const char *key) {
     mllog(r, strstr(key, "start") ? "INTERVAL_START" : "INTERVAL_END", key, "null", metadata);
 }
 /* epochs: trained until then, as 0.05. */
-static void mllog_accuracy(const run *r, const neo_metric_values *values, double epochs) {
-    char value[32], metadata[64];
-    snprintf(metadata, sizeof metadata, "\"epoch_num\": %.6g", epochs);
-    mllog(r, "POINT_IN_TIME", "eval_accuracy", cli_json(values->auc, value), metadata);
+static void mllog_accuracy(const run *r, const figures *values, double epochs) {
+    char value[32], metadata[96];
+    for (int t = 0; t < r->m.tasks; t++) {
+        int length = snprintf(metadata, sizeof metadata, "\"epoch_num\": %.6g", epochs);
+        if (r->m.tasks > 1)
+            snprintf(metadata + length, sizeof metadata - (size_t)length, ", \"label\": %d", t);
+        mllog(r, "POINT_IN_TIME", "eval_accuracy", cli_json(values->of[t].auc, value), metadata);
+    }
 }
 
 /* Opens the log. */
@@ -88,9 +92,9 @@ static void mllog_run(const run *r, int64_t samples) {
 
 /* Training is over, or `status` or a signal ended it. */
 static neo_status mllog_end(run *r, neo_status status) {
-    const neo_metric_values *values = r->job->valid_count ? &r->valid : &r->test;
+    const figures *values = r->job->valid_count ? &r->valid : &r->test;
     if (!r->mllog) return status;
-    mllog_number(r, "eval_samples", (double)values->count);
+    mllog_number(r, "eval_samples", (double)values->of[0].count);
     mllog(r, "INTERVAL_END", "run_stop", "null",
           status == NEO_OK && !r->stopped ? "\"status\": \"success\""
                                           : "\"status\": \"aborted\"");

@@ -43,16 +43,22 @@ typedef struct model {
     int turn;             /* the index of this batch's sum */
     neo_ticket sum_ticket;
     neo_dtype dtype;      /* of the MLPs' products */
+    float dropout;        /* of their hidden numbers */
+    int64_t batch_number; /* of training: the step of dropout; below 0: nothing trains */
     int64_t most_samples; /* B: samples of this rank in one batch, at most */
     int64_t factors;      /* of fm and deepfm: columns of a row but the last; ffm: --dim */
-    neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][1]; of
+    int64_t tasks;        /* labels of a sample */
+    neo_tensor x, e, z, logit;     /* [B][dim], [B][tables x dim], [B][interactions], [B][tasks]; of
                                       dcnv2, wukong x, e are the columns of z; linear: x [B][1] */
     neo_tensor dx, de, dz, dlogit; /* their gradients; linear: dx is dlogit */
     neo_tensor crossed, dcrossed;  /* the cross network or the Wukong layers of z */
-    neo_tensor wide;               /* linear: [B][1], all but the top MLP; without one, the logit */
+    neo_tensor wide;               /* linear: [B][tasks], all but the top MLP; without one, logit */
+    neo_tensor of_tasks, dof_tasks; /* linear, several tasks: e by tasks, then features */
+    neo_tensor one, done;           /* likewise: [B][1], a column of wide, of dlogit */
     neo_tensor given, v, dv;       /* of deepfm: columns of z, dense numbers and factors; of dz */
-    neo_tensor dense_in, label;    /* [B][dense], [B][1]: the batch on a device */
-    neo_tensor weight;             /* [B][1]: weights of its samples, if they have any */
+    neo_tensor dense_in, label;    /* [B][dense], [B][tasks]: the batch on a device */
+    neo_tensor weight;             /* [B][tasks]: of losses; on a device those of samples, too */
+    float *task_label, *task_weight; /* those of several tasks, in host memory */
     neo_tensor ones;               /* [B][1]: the dense number of data that has none */
 } model;
 
@@ -119,7 +125,7 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
     int given = which == BOTTOM ? 0 : 1; /* the first width that the option gives */
     char begin[80] = "";
     neo_mlp_desc d = {.name = name, .max_batch = m->most_samples, .dtype = m->dtype,
-                      .widths = {in}, .act = NEO_ACT_RELU};
+                      .widths = {in}, .act = NEO_ACT_RELU, .dropout = m->dropout};
     int count = parse_widths(spec, d.widths + given, NEO_MAX_LAYERS + 1 - given);
     d.width_count = count + given;
     if (which == BOTTOM && m->kind->meets < WEIGHTS) d.last_act = NEO_ACT_RELU;
@@ -129,8 +135,8 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
     if (which == BOTTOM)
         snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),",
                  (long long)in);
-    REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld", name, spec, begin,
-           (long long)out);
+    REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld%s", name, spec, begin,
+           (long long)out, which == TOP && m->tasks > 1 ? ", the labels of a sample" : "");
 }
 
 static const char *const CROSS = "3x64"; /* --cross, unless given */
@@ -194,7 +200,7 @@ static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t 
     meeting meets = m->kind->meets;
     if (m->top) TRY(alloc_both(m, width, &m->z, &m->dz));
     if (m->kind->between) TRY(alloc_both(m, width, &m->crossed, &m->dcrossed));
-    TRY(alloc_both(m, 1, &m->logit, &m->dlogit));
+    TRY(alloc_both(m, m->tasks, &m->logit, &m->dlogit));
     if (meets != BESIDE) TRY(alloc_both(m, pooled, &m->e, &m->de));
     if (meets == DOTS) return alloc_both(m, dim, &m->x, &m->dx);
     if (meets == BESIDE) {
@@ -204,13 +210,15 @@ static neo_status create_buffers(model *m, int64_t dim, int64_t pooled, int64_t 
         return NEO_OK;
     }
     m->dx = m->dlogit, m->wide = m->logit;
-    TRY(alloc_rows(m, 1, &m->x));
+    TRY(alloc_rows(m, m->tasks, &m->x));
+    if (m->tasks > 1) TRY(alloc_both(m, pooled, &m->of_tasks, &m->dof_tasks));
+    if (m->tasks > 1) TRY(alloc_both(m, 1, &m->one, &m->done));
     if (!m->top) return NEO_OK;
     int64_t dense = neo_schema_dense_count(m->schema);
     if (dense) m->given = neo_tensor_slice(m->z, 1, 0, dense);
     m->v = neo_tensor_slice(m->z, 1, dense, width - dense);
     m->dv = neo_tensor_slice(m->dz, 1, dense, width - dense);
-    return alloc_rows(m, 1, &m->wide);
+    return alloc_rows(m, m->tasks, &m->wide);
 }
 
 /* Data without dense numbers gives the bottom MLP a 1, from which it learns one vector (the linear
@@ -224,18 +232,28 @@ static neo_status create_ones(model *m) {
     return NEO_OK;
 }
 
+/* Labels and weights of several tasks, made of the batch's. */
+static neo_status create_task_buffers(model *m) {
+    size_t bytes = (size_t)(m->most_samples * m->tasks) * sizeof(float);
+    if (m->tasks == 1) return NEO_OK;
+    m->task_label = neo_alloc(m->ctx, bytes);
+    m->task_weight = neo_alloc(m->ctx, bytes);
+    return m->task_label && m->task_weight ? NEO_OK : out_of_memory();
+}
+
 /* A copy of the batch on the device, and a graph whose memory has room for it. */
 static neo_status create_device_buffers(model *m, const options *o, int64_t dense,
                                         int64_t features) {
-    int64_t sample = dense * 4 + 8 + features * 16; /* dense, label, weight; ids and offsets */
+    int64_t sample = dense * 4 + m->tasks * 8 + features * 16; /* labels, weights; ids, offsets */
     size_t batch = (size_t)(m->most_samples * sample);
     batch += 65536 + (size_t)features * 1024; /* descriptions of tables and of their steps */
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     if (strcmp(o->machine.graph, "on") == 0)
         TRY(graph_open(neo_ctx_device(m->ctx), batch, &m->graph));
     TRY(alloc_rows(m, dense, &m->dense_in));
-    if (neo_schema_is_sample_weighted(m->schema)) TRY(alloc_rows(m, 1, &m->weight));
-    return alloc_rows(m, 1, &m->label);
+    if (neo_schema_is_sample_weighted(m->schema) || m->tasks > 1)
+        TRY(alloc_rows(m, m->tasks, &m->weight));
+    return alloc_rows(m, m->tasks, &m->label);
 }
 
 /* What the bottom MLP takes. */
@@ -248,7 +266,7 @@ static int64_t dense_width(const model *m) {
 static int64_t top_width(const model *m, int64_t dim, int64_t features) {
     if (m->kind->meets == DOTS) return neo_interact_width(dim, features, 0);
     if (m->kind->meets == BESIDE) return (features + 1) * dim;
-    return neo_schema_dense_count(m->schema) + features * (dim - 1);
+    return neo_schema_dense_count(m->schema) + m->tasks * features * (dim - 1);
 }
 
 /* All of the model but the tables, and but what ranks make together. */
@@ -257,9 +275,11 @@ static neo_status create_dense(model *m, const options *o) {
     int64_t dense = dense_width(m);
     m->kind = kind_of(o);
     m->factors = m->kind->meets == AWARE ? o->dim : o->dim - 1;
+    m->tasks = neo_schema_label_count(m->schema);
     int linear = m->kind->meets >= WEIGHTS;
-    int64_t width = top_width(m, o->dim, features), out = linear ? 1 : o->dim;
-    char bottom[64];
+    int64_t width = top_width(m, o->dim, features), out = linear ? m->tasks : o->dim;
+    char bottom[64], top[32];
+    snprintf(top, sizeof top, "64-%lld", (long long)m->tasks);
     if (m->kind->meets >= MACHINE && !features)
         REFUSE("--model %s pairs sparse features, and this data has none", o->model);
     if (m->kind->meets >= MACHINE && !m->kind->top && features == 1)
@@ -270,6 +290,7 @@ static neo_status create_dense(model *m, const options *o) {
     m->most_samples = most_samples(m->comm, o->batch);
     if (neo_schema_dense_count(m->schema) == 0) TRY(create_ones(m));
     m->dtype = strcmp(o->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    m->dropout = (float)o->dropout;
     m->pipeline = strcmp(o->pipeline, "on") == 0;
     m->micro_batches = (int)o->micro_batches;
     m->keeps = o->clip_norm > 0 || m->micro_batches > 1;
@@ -277,8 +298,10 @@ static neo_status create_dense(model *m, const options *o) {
     TRY(create_mlp(m, BOTTOM, o->bottom ? o->bottom : bottom, dense, out, &m->bottom));
     if (m->kind->between == CROSSES) TRY(create_cross(m, o, width));
     if (m->kind->between == STACKS) TRY(create_wukong(m, o, features));
-    if (m->kind->top) TRY(create_mlp(m, TOP, o->top ? o->top : "64-1", width, 1, &m->top));
-    TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features), width));
+    if (m->kind->top) TRY(create_mlp(m, TOP, o->top ? o->top : top, width, m->tasks, &m->top));
+    TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features, m->tasks),
+                       width));
+    TRY(create_task_buffers(m));
     return create_device_buffers(m, o, dense, features);
 }
 
@@ -302,13 +325,17 @@ static neo_status create_units(model *m, const options *o) {
 static void destroy_model(model *m) {
     neo_tensor *buffers[] = {&m->z,  &m->logit,  &m->crossed,  &m->dense_in, &m->x,  &m->e,
                              &m->dz, &m->dlogit, &m->dcrossed, &m->label,    &m->dx, &m->de,
-                             &m->ones, &m->wide, &m->weight};
+                             &m->ones, &m->wide, &m->weight, &m->one, &m->done,
+                             &m->of_tasks, &m->dof_tasks};
     graph_close(m->graph);
     if (m->crossed.data) m->x = m->e = m->dx = m->de = neo_tensor_none(); /* columns of others */
     if (m->dx.data == m->dlogit.data) m->dx = neo_tensor_none();
     if (m->wide.data == m->logit.data) m->wide = neo_tensor_none();
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         neo_tensor_free(m->ctx, buffers[i]);
+    size_t task_bytes = (size_t)(m->most_samples * m->tasks) * sizeof(float);
+    neo_free(m->ctx, m->task_label, task_bytes);
+    neo_free(m->ctx, m->task_weight, task_bytes);
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
     neo_fsdp_destroy(m->dense);

@@ -3,14 +3,18 @@
 #define DLRM_OPTIONS_H
 #include "files.h"
 
+enum { MAX_TASKS = 16 }; /* labels of a sample */
+
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log, *mllog, *preset, *eval_every;
+    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    double lr, weight_decay, eps, l1, l2, clip_norm;
+    int64_t window, ndcg;
+    int no_format; /* --format is not given */
+    double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
     cli_saves saves;
 } options;
@@ -47,9 +51,11 @@ static const model_kind *kind_of(const options *o) {
     return NULL;
 }
 
-/* Columns of a table. */
-static int64_t row_width(const model_kind *kind, const options *o, int64_t features) {
-    return kind->meets == AWARE ? features * o->dim + 1 : o->dim;
+/* Columns of a table; of the models without a bottom MLP those of each task, side by side. */
+static int64_t row_width(const model_kind *kind, const options *o, int64_t features,
+                         int64_t tasks) {
+    int64_t one = kind->meets == AWARE ? features * o->dim + 1 : o->dim;
+    return kind->meets < WEIGHTS ? one : tasks * one;
 }
 
 static const cli_option DLRM_OPTIONS[] = {
@@ -62,14 +68,21 @@ static const cli_option DLRM_OPTIONS[] = {
              "kept in best/ of --checkpoint, its figures in best/metrics.json"),
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N epochs without a better log loss of --valid; 0: never"),
-    CLI_TEXT("format", format, "F", "criteo",
+    CLI_TEXT("format", format, "F", NULL,
              "criteo (label, 13 integers, 26 hex words, tab-separated), adult, delimited (any "
              "text, with --columns), libsvm (one feature: lr), libffm, npy or npz (TorchRec's, one "
              "or many ids; --data is what names begin with, as dir/day_0_), binary (MLPerf's "
-             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file"),
+             "int32[40]), raw (HugeCTR's, with --hot), or auto: by a look at the first file. "
+             "Without it that look, or criteo: where it tells nothing, and of standard input"),
     CLI_TEXT("columns", columns, "FILE", NULL,
              "*description of the columns of delimited data. A column sample-weight multiplies "
-             "losses (whose mean stays over samples, as torch's) and counts in all figures"),
+             "losses (whose mean stays over samples, as torch's) and counts in all figures; each "
+             "of several columns label is a task. Of criteo the names of those that are used, as "
+             "I1-I5,C1,C14"),
+    CLI_TEXT("tasks", tasks, "W,W,...", NULL,
+             "*weights of the losses of a sample's labels, each a task with its own logit and "
+             "figures: of synthetic data (up to 4), binary and raw, whose labels these are, and of "
+             "npy and npz; of delimited data the description has them (label weight=W)"),
     CLI_TEXT("hot", hot, "A,B,C", NULL,
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
@@ -113,10 +126,15 @@ static const cli_option DLRM_OPTIONS[] = {
              "*wukong: L layers whose MLP has H hidden numbers; half of the rows that a layer "
              "gives are linear in those it takes [2x64]"),
     CLI_COUNT("dim", dim, "N", NULL, 1, 1e6,
-              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]"),
+              "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]. Rows of lr, "
+             "fm, ffm and deepfm have as many for each of several labels"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
              "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
-    CLI_TEXT("top", top, "A-B-1", NULL, "*widths of the top MLP after its input [64-1]"),
+    CLI_TEXT("top", top, "A-B-1", NULL,
+             "*widths of the top MLP after its input; the last are the labels of a sample [64-1]"),
+    CLI_NUMBER("dropout", dropout, "P", NULL, 1,
+               "*share of the hidden numbers of the bottom and the top MLP that are 0 in a step of "
+               "training, below 1; the others are divided by 1 - P"),
     CLI_TEXT("dtype", dtype, "T", "f32",
              "*numbers that the dense layers multiply: f32 or bf16, to which inputs, activations, "
              "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
@@ -171,8 +189,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "facebookresearch/dlrm (bot_l.0.weight, top_l.0.weight, emb_l.3.weight)"),
     CLI_FLAG("eval", eval, "evaluate --test with the model of --checkpoint or --load, and stop"),
     CLI_TEXT("predict", predict, "FILE", NULL,
-             "write one probability for each sample of --test; with a model from --checkpoint or "
-             "--load nothing trains"),
+             "write a line for each sample of --test: a probability, or with several labels one "
+             "of each, comma-separated; with a model from --checkpoint or --load nothing trains"),
 
     CLI_GROUP("Output"),
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
@@ -182,6 +200,13 @@ static const cli_option DLRM_OPTIONS[] = {
              "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
+    CLI_COUNT("window", window, "N", NULL, 0, 1e9,
+              "*figures of training in log and report: of the last N samples (of each task: with "
+              "its label) and, but for AUC, of all so far, each before the model learned of it"),
+    CLI_TEXT("group", group, "FEATURE", NULL,
+             "figures of test and validation data in groups: the samples whose first id of this "
+             "sparse feature is one, as a user's: AUC of each, and NDCG; weights do not count"),
+    CLI_COUNT("ndcg", ndcg, "K", "10", 1, 1e9, "scores of a group that its NDCG looks at"),
 };
 /* Published configurations: options, and for generated and Criteo data the rows of each table (at
    most --rows) and, generated, the ids of each feature in a sample. */
@@ -247,6 +272,13 @@ static neo_status check_files(const options *o) {
     return NEO_OK;
 }
 
+/* --format of who gives none, before a look at the data. */
+static void guess_format(options *o) {
+    if (o->format) return;
+    o->format = o->synthetic ? "criteo" : o->columns ? "delimited" : o->hot ? "raw" : "criteo";
+    o->no_format = !o->synthetic && !o->columns && !o->hot;
+}
+
 /* Formats, and options that have no effect with them: formats.h. */
 static neo_status check_format(const options *o);
 
@@ -257,6 +289,23 @@ static neo_status check_stdin(const options *o) {
     if (is_stdin(o->test) && !reads_only(o))
         REFUSE("--test - can be read once: use it with --eval or --predict and a checkpoint");
     if (is_stdin(o->valid)) REFUSE("--valid is read after every epoch: it cannot be -");
+    return NEO_OK;
+}
+
+/* --tasks: weights of losses; how many, 0: not given. */
+static neo_status parse_tasks(const char *text, float *weights, int *count) {
+    const char *p = text;
+    *count = 0;
+    while (p && (p == text || *p == ',')) {
+        char *end;
+        if (p > text) p++;
+        double weight = strtod(p, &end);
+        if (end == p || !(weight > 0 && weight <= 1e9) || *count == MAX_TASKS) break;
+        weights[(*count)++] = (float)weight;
+        p = end;
+    }
+    if (p && *p)
+        REFUSE("--tasks %s: not up to %d numbers above 0, joined by ','", text, MAX_TASKS);
     return NEO_OK;
 }
 
@@ -285,6 +334,9 @@ static neo_status check_model(const options *o) {
     if (o->bottom && kind->meets >= WEIGHTS)
         REFUSE("--bottom: --model %s has no bottom MLP", o->model);
     if (o->top && !kind->top) REFUSE("--top: --model %s has no top MLP", o->model);
+    if (o->dropout > 0 && kind->meets >= WEIGHTS && !kind->top)
+        REFUSE("--dropout: --model %s has no MLP", o->model);
+    if (!(o->dropout < 1)) REFUSE("--dropout %g: must be below 1", o->dropout);
     if (o->dim > 1 && kind->meets == WEIGHTS)
         REFUSE("--dim %lld: --model %s has one weight of each id", (long long)o->dim, o->model);
     if (o->dim == 1 && kind->meets == MACHINE)
@@ -325,6 +377,8 @@ static neo_status check_options(const options *o) {
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
     if (o->mllog && (o->summary || reads_only(o) || !has_data))
         REFUSE("--mllog is the log of a training");
+    if (o->window && !has_data) REFUSE("--window is of training data");
+    if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

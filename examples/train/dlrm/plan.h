@@ -111,7 +111,7 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
         tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
-                                     .dim = row_width(m->kind, o, count), .optim = optim,
+                                     .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
                                      .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
@@ -119,6 +119,8 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
                           .max_ids = o->batch * count};
     TRY(create_plan(m, o, &bags, plan));
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
+    if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)
+        fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);
     warn_of_plan(*plan, o);
     if (o->show_plan) show_plan(*plan);
     return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;

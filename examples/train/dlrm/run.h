@@ -11,6 +11,12 @@ typedef struct job {
     int train_count, test_count, valid_count;
 } job;
 
+/* Of each task. */
+typedef struct figures {
+    neo_metric_values of[MAX_TASKS];
+    neo_grouped_values groups[MAX_TASKS]; /* of --group */
+} figures;
+
 /* A reader, and the stream of its standard input, if it has one. */
 typedef struct source {
     neo_reader *reader;
@@ -33,21 +39,27 @@ typedef struct run {
     neo_exact loss;        /* since the last point of the log */
     int64_t loss_samples;
     double last_loss;      /* mean of the last point */
-    neo_tensor logits, labels, weights; /* [batch][1]: of all ranks, on rank 0 */
+    neo_tensor logits, labels; /* [batch][tasks]: of all ranks, on rank 0 */
+    neo_tensor weights;        /* [batch][1], likewise */
+    neo_tensor column[3];      /* [batch][1]: logits, labels, weights of one task, on rank 0 */
     neo_tensor own_logits;     /* of this rank, in host memory */
+    int32_t group;             /* --group: the feature, or -1 */
+    int64_t *own_groups, *groups; /* [batch]: ids; the second on rank 0 */
+    neo_metrics *window[MAX_TASKS]; /* of training, on rank 0; or NULL */
     neo_jsonl *log;        /* of rank 0, as are the next four */
     neo_report *report;
     FILE *mllog;
     neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
     int64_t epoch_samples;
     cli_best best;         /* epoch and log loss; on all ranks */
-    neo_metric_values test, valid;
+    figures test, valid;
     int tested;            /* on all ranks */
     int stopped;           /* by a signal; on all ranks */
     int saved;             /* the checkpoint of `step` is there */
 } run;
 
-/* Opens a reader of this rank's samples. Rank 0 sends standard input to all ranks. Collective. */
+/* Opens a reader of this rank's samples: on rank 0 first, which leaves an index of text to the
+   others, and sends standard input to all ranks. Collective. */
 static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     int from_stdin = 0;
     for (int i = 0; i < d.path_count; i++) from_stdin |= is_stdin(d.paths[i]);
@@ -59,12 +71,57 @@ static neo_status open_source(run *r, neo_reader_desc d, source *s) {
         TRY(agree(r->me.comm, neo_comm_input_open(r->me.comm, NULL, &s->input)));
         d.input = neo_comm_input_source(s->input);
     }
-    return agree(r->me.comm, neo_reader_open(r->m.ctx, &d, &s->reader));
+    for (int turn = 0; turn < 2; turn++) {
+        neo_status status = NEO_OK;
+        if (turn == (r->me.rank > 0)) status = neo_reader_open(r->m.ctx, &d, &s->reader);
+        TRY(agree(r->me.comm, status));
+    }
+    return NEO_OK;
 }
 
 static void close_source(source *s) {
     neo_reader_close(s->reader);
     neo_comm_input_close(s->input);
+}
+
+/* "test", or of several tasks "test" SEPARATOR "click". */
+static void name_task(const run *r, const char *name, const char *separator, int task,
+                      char text[128]) {
+    snprintf(text, 128, r->m.tasks > 1 ? "%s%s%.90s" : "%s", name, separator,
+             neo_schema_label(r->m.schema, task).name);
+}
+
+/* The figures of a task into the line of the log that is being written. */
+static void log_figures(run *r, const char *name, int task, const neo_metric_values *v) {
+    const struct { const char *name; double value; } all[] = {
+        {"auc", v->auc}, {"pr_auc", v->pr_auc}, {"logloss", v->logloss}, {"ne", v->ne},
+        {"mse", v->mse}, {"mae", v->mae}, {"calibration", v->calibration},
+        {"accuracy", v->accuracy}};
+    char key[160], of_task[128];
+    name_task(r, name, "_", task, of_task);
+    for (int i = v->auc_count < v->count ? 2 : 0; i < 8; i++) {
+        snprintf(key, sizeof key, "%s_%s", of_task, all[i].name);
+        neo_jsonl_number(r->log, key, all[i].value);
+    }
+}
+
+/* Figures of training: of --window, and of all samples so far. */
+static neo_status log_window(run *r) {
+    static const char *const names[] = {"window", "lifetime"};
+    for (int t = 0; r->window[t] && t < r->m.tasks; t++)
+        for (int k = 0; k < 2; k++) {
+            char curve[128];
+            neo_metric_values v;
+            name_task(r, names[k], " ", t, curve);
+            TRY(k ? neo_metrics_lifetime(r->window[t], &v) : neo_metrics_window(r->window[t], &v));
+            if (r->log) log_figures(r, names[k], t, &v);
+            if (!r->report) continue;
+            TRY(neo_report_point(r->report, "Normalized entropy of training", curve,
+                                 (double)r->step, v.ne));
+            if (!k)
+                TRY(neo_report_point(r->report, "AUC of training", curve, (double)r->step, v.auc));
+        }
+    return NEO_OK;
 }
 
 /* A point of the log and of the report's curves: the mean loss since the last one. */
@@ -73,13 +130,14 @@ static neo_status log_loss(run *r, double lr) {
         TRY(neo_report_point(r->report, "Training loss", "train", (double)r->step, r->last_loss));
         TRY(neo_report_point(r->report, "Learning rate", "lr", (double)r->step, lr));
     }
-    if (!r->log) return NEO_OK;
+    if (!r->log) return log_window(r);
     neo_jsonl_int(r->log, "step", r->step);
     neo_jsonl_int(r->log, "epoch", r->epoch);
     neo_jsonl_number(r->log, "loss", r->last_loss);
     neo_jsonl_number(r->log, "lr", lr);
     neo_jsonl_number(r->log, "samples_per_s",
                      (double)r->samples / ((double)(r->train_ns + 1) * 1e-9));
+    TRY(log_window(r));
     return neo_jsonl_end(r->log);
 }
 static neo_status log_point(run *r, double lr) {
@@ -91,22 +149,36 @@ static neo_status log_point(run *r, double lr) {
 }
 
 /* name: "test" or "valid". */
-static neo_status log_values(run *r, const char *name, const neo_metric_values *values) {
-    char key[32];
-    if (r->report) {
-        TRY(neo_report_point(r->report, "Test AUC", name, (double)r->step, values->auc));
-        TRY(neo_report_point(r->report, "Test log loss", name, (double)r->step, values->logloss));
+static neo_status log_values(run *r, const char *name, const figures *values) {
+    char key[160], task[128];
+    for (int t = 0; r->report && t < r->m.tasks; t++) {
+        const neo_metric_values *v = &values->of[t];
+        name_task(r, name, " ", t, task);
+        TRY(neo_report_point(r->report, "Test AUC", task, (double)r->step, v->auc));
+        TRY(neo_report_point(r->report, "Test log loss", task, (double)r->step, v->logloss));
     }
     if (!r->log) return NEO_OK;
-    const struct { const char *name; double value; } figures[] = {
-        {"auc", values->auc}, {"logloss", values->logloss}, {"ne", values->ne},
-        {"pr_auc", values->pr_auc}, {"mse", values->mse}, {"mae", values->mae}};
     neo_jsonl_int(r->log, "step", r->step);
-    for (int i = 0; i < 6; i++) {
-        snprintf(key, sizeof key, "%s_%s", name, figures[i].name);
-        neo_jsonl_number(r->log, key, figures[i].value);
+    for (int t = 0; t < r->m.tasks; t++) {
+        log_figures(r, name, t, &values->of[t]);
+        if (r->group < 0) continue;
+        name_task(r, name, "_", t, task);
+        snprintf(key, sizeof key, "%s_gauc", task);
+        neo_jsonl_number(r->log, key, values->groups[t].auc);
+        snprintf(key, sizeof key, "%s_ndcg", task);
+        neo_jsonl_number(r->log, key, values->groups[t].ndcg);
     }
     return neo_jsonl_end(r->log);
+}
+
+/* The log loss of all tasks together, as the training's loss is made. */
+static double total_loss(const run *r, const figures *values) {
+    double sum = 0;
+    if (r->m.tasks == 1) return values->of[0].logloss;
+    for (int t = 0; t < r->m.tasks; t++)
+        if (values->of[t].count)
+            sum += (double)neo_schema_label(r->m.schema, t).weight * values->of[t].logloss;
+    return sum;
 }
 
 /* Saves a checkpoint, if the run has not diverged. Collective. */

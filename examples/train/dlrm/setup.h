@@ -10,7 +10,7 @@
 /* Words that a resumed run must agree with: its numeric definition. */
 static neo_status define_numbers(run *r) {
     const options *o = r->o;
-    char word[32];
+    char word[32], tasks[2048] = "";
     const struct { const char *key; int64_t value; } numbers[] = {
         {"row_buckets", row_buckets(r->m.ctx, o)}, {"batch", o->batch}, {"shuffle", o->shuffle}};
     const struct { const char *key, *value; } words[] = {
@@ -26,6 +26,30 @@ static neo_status define_numbers(run *r) {
     }
     for (int i = 0; i < count; i++)
         TRY(neo_state_define(r->m.state, words[i].key, words[i].value));
+    for (int t = 0; r->m.tasks > 1 && t < r->m.tasks; t++) {
+        neo_label label = neo_schema_label(r->m.schema, t);
+        size_t used = strlen(tasks);
+        snprintf(tasks + used, sizeof tasks - used, "%s%.90s %.9g", t ? ", " : "", label.name,
+                 (double)label.weight);
+    }
+    if (*tasks) TRY(neo_state_define(r->m.state, "tasks", tasks));
+    snprintf(word, sizeof word, "%.9g", o->dropout);
+    if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
+    snprintf(word, sizeof word, "%lld", (long long)o->window);
+    return o->window ? neo_state_define(r->m.state, "window", word) : NEO_OK;
+}
+
+/* The figures of training, which a resumed run goes on with; on rank 0. */
+static neo_status create_window(run *r) {
+    neo_metrics_desc d = {.capacity = 1, .window = r->o->window,
+                          .weighted = neo_schema_is_sample_weighted(r->m.schema)};
+    char name[32];
+    if (!d.window || r->me.rank) return NEO_OK;
+    for (int t = 0; t < r->m.tasks; t++) {
+        snprintf(name, sizeof name, "window.%d", t);
+        TRY(neo_metrics_create(r->m.ctx, &d, &r->window[t]));
+        TRY(neo_state_add_metrics(r->m.state, name, r->window[t]));
+    }
     return NEO_OK;
 }
 
@@ -39,6 +63,7 @@ static neo_status create_state(run *r) {
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
+    TRY(create_window(r));
     return define_numbers(r);
 }
 
@@ -70,17 +95,19 @@ static neo_status load_weights(run *r) {
 /* Reading only needs the weights: state of another --optimizer than this run's is left out. Where
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
-    static const char *const options[] = {": model is ", ": cross is ", ": wukong is "};
+    static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
+                                          ": tasks is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_OK)
-        say(&r->me, "the checkpoint is of another --optimizer: only its weights are loaded\n");
+        say(&r->me, "the checkpoint is of another --optimizer or --window: only its weights are "
+                    "loaded\n");
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (strstr(neo_last_error(), options[i])) return status;
     return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }
@@ -142,7 +169,7 @@ static neo_status print_summary(const run *r) {
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        summary_tensor(&s, f.name, dtype, f.rows, row_width(m->kind, o, tables),
+        summary_tensor(&s, f.name, dtype, f.rows, row_width(m->kind, o, tables, m->tasks),
                        STATE[kind].tables, 0);
         if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
     }
@@ -153,8 +180,9 @@ static neo_status print_summary(const run *r) {
         s.flops += (double)(o->dim - 1) * 2.0 * (double)neo_tensor_count(w);
         s.flops += (double)o->dim * (tables + 1) * (tables + 2);
     }
-    if (m->kind->meets == AWARE) s.flops += (double)o->dim * tables * (tables - 1);
-    else if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * (double)o->dim * tables;
+    double each = (double)(o->dim * m->tasks);
+    if (m->kind->meets == AWARE) s.flops += each * tables * (tables - 1);
+    else if (m->kind->meets >= WEIGHTS) s.flops += 3.0 * each * tables;
     return summary_end(&s, "sample");
 }
 
@@ -190,32 +218,63 @@ static neo_status report_tensors(run *r) {
     return NEO_OK;
 }
 
+/* The figures of a task on the test data, if there is any. */
+static neo_status report_figures(run *r, int task) {
+    const neo_metric_values *v = &r->test.of[task];
+    const struct { const char *name, *format; double value; } facts[] = {
+        {"Test AUC", "%.4f", v->auc}, {"Test log loss", "%.4f", v->logloss},
+        {"Normalized entropy", "%.4f", v->ne}, {"Calibration", "%.3f", v->calibration},
+        {"Accuracy", "%.4f", v->accuracy}, {"PR-AUC", "%.4f", v->pr_auc},
+        {"Mean squared error", "%.4f", v->mse}, {"Mean absolute error", "%.4f", v->mae},
+        {"Grouped AUC", "%.4f", r->test.groups[task].auc},
+        {"Grouped NDCG", "%.4f", r->test.groups[task].ndcg}};
+    char name[128], text[64];
+    for (int i = 0; v->count && i < (r->group < 0 ? 8 : 10); i++) {
+        snprintf(text, sizeof text, facts[i].format, facts[i].value);
+        snprintf(name, sizeof name, r->m.tasks > 1 ? "%s, %.90s" : "%s", facts[i].name,
+                 neo_schema_label(r->m.schema, task).name);
+        TRY(neo_report_fact(r->report, name, text));
+    }
+    return NEO_OK;
+}
+
 static neo_status write_report(run *r, double samples_per_s) {
     static const char *const charts[] = {"Training loss", "Learning rate", "Test AUC",
-                                         "Test log loss"};
+                                         "Test log loss", "AUC of training",
+                                         "Normalized entropy of training"};
     char text[64];
-    const struct { const char *name, *format; double value; } facts[] = {
-        {"Test AUC", "%.4f", r->test.auc}, {"Test log loss", "%.4f", r->test.logloss},
-        {"Normalized entropy", "%.4f", r->test.ne}, {"Calibration", "%.3f", r->test.calibration},
-        {"Accuracy", "%.4f", r->test.accuracy}, {"PR-AUC", "%.4f", r->test.pr_auc},
-        {"Mean squared error", "%.4f", r->test.mse}, {"Mean absolute error", "%.4f", r->test.mae},
-        {"Samples per second", "%.0f", samples_per_s}};
-    for (int i = r->test.count ? 0 : 8; i < 9; i++) { /* the last one needs no test data */
-        snprintf(text, sizeof text, facts[i].format, facts[i].value);
-        TRY(neo_report_fact(r->report, facts[i].name, text));
-    }
-    for (int i = 0; i < 4; i++) TRY(neo_report_axis(r->report, charts[i], "step", ""));
+    for (int t = 0; t < r->m.tasks; t++) TRY(report_figures(r, t));
+    snprintf(text, sizeof text, "%.0f", samples_per_s);
+    TRY(neo_report_fact(r->report, "Samples per second", text));
+    for (int i = 0; i < (r->window[0] ? 6 : 4); i++)
+        TRY(neo_report_axis(r->report, charts[i], "step", ""));
     TRY(report_tensors(r));
     return neo_report_write(r->report, r->o->report);
 }
 
 /* ---- all of it ---- */
 
-/* [batch][1] in host memory, also where the context has a device. */
-static neo_status host_column(run *r, neo_tensor *t) {
-    void *data = neo_alloc(r->m.ctx, (size_t)r->o->batch * sizeof(float));
-    *t = data ? neo_tensor_2d(data, NEO_F32, r->o->batch, 1) : neo_tensor_none();
+/* [batch][columns] in host memory, also where the context has a device. */
+static neo_status host_columns(run *r, int64_t columns, neo_tensor *t) {
+    void *data = neo_alloc(r->m.ctx, (size_t)(r->o->batch * columns) * sizeof(float));
+    *t = data ? neo_tensor_2d(data, NEO_F32, r->o->batch, columns) : neo_tensor_none();
     return data ? NEO_OK : out_of_memory();
+}
+
+/* --group: the feature, and room for its ids. */
+static neo_status find_group(run *r) {
+    const int32_t features = neo_schema_feature_count(r->m.schema);
+    size_t bytes = (size_t)r->o->batch * sizeof(int64_t);
+    r->group = -1;
+    if (!r->o->group) return NEO_OK;
+    for (int32_t f = 0; f < features; f++)
+        if (strcmp(neo_schema_feature(r->m.schema, f).name, r->o->group) == 0) r->group = f;
+    if (r->group < 0)
+        REFUSE("--group %s: no sparse feature has that name; the first is %s", r->o->group,
+               features ? neo_schema_feature(r->m.schema, 0).name : "none");
+    r->own_groups = malloc(bytes);
+    r->groups = malloc(bytes);
+    return r->own_groups && r->groups ? NEO_OK : out_of_memory();
 }
 
 /* The part that a rank makes by itself. */
@@ -227,13 +286,15 @@ static neo_status prepare(run *r) {
                       trains ? j->train_count : j->test_count, &r->m.schema, &r->m.test_schema));
     TRY(fit_schema(r));
     TRY(create_dense(&r->m, r->o));
+    TRY(find_group(r));
     neo_exact_zero(&r->loss);
     r->own_logits = r->m.logit;
-    if (neo_ctx_device(r->m.ctx)) TRY(host_column(r, &r->own_logits));
+    if (neo_ctx_device(r->m.ctx)) TRY(host_columns(r, r->m.tasks, &r->own_logits));
     if (r->me.rank) return NEO_OK;
-    if (neo_schema_is_sample_weighted(r->m.schema)) TRY(host_column(r, &r->weights));
-    TRY(host_column(r, &r->logits));
-    return host_column(r, &r->labels);
+    if (neo_schema_is_sample_weighted(r->m.schema)) TRY(host_columns(r, 1, &r->weights));
+    for (int i = 0; i < 3; i++) TRY(host_columns(r, 1, &r->column[i]));
+    TRY(host_columns(r, r->m.tasks, &r->logits));
+    return host_columns(r, r->m.tasks, &r->labels);
 }
 
 /* Reads the first batch of the test and the validation data: that a file is missing, or has another
@@ -285,6 +346,10 @@ static void tear_down(run *r) {
     neo_tensor_free(r->m.ctx, &r->logits);
     neo_tensor_free(r->m.ctx, &r->labels);
     neo_tensor_free(r->m.ctx, &r->weights);
+    for (int i = 0; i < 3; i++) neo_tensor_free(r->m.ctx, &r->column[i]);
+    for (int t = 0; t < MAX_TASKS; t++) neo_metrics_destroy(r->window[t]);
+    free(r->own_groups);
+    free(r->groups);
     destroy_model(&r->m);
     if (r->me.rank) return;
     free(r->me.job->model);

@@ -44,13 +44,20 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
                                int64_t samples_before, batch_under_way *b) {
     float lr = neo_schedule_lr(&r->m.schedule, r->step);
     int64_t end = samples_before + batch->first + batch->global_size;
+    const neo_batch read = *batch;
     r->m.turn = 1 - r->m.turn;
     TRY(graph_begin(r->m.graph));
+    r->m.batch_number = r->step * r->o->micro_batches + r->m.kept;
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
     if (b->size) TRY(count_loss(r, bar, b));
     *b = (batch_under_way){r->m.turn, batch->global_size, end};
-    return r->m.graph ? NEO_OK : finish_batch(r, bar, b);
+    if (r->m.graph && !r->o->window) return NEO_OK;
+    TRY(finish_batch(r, bar, b));
+    if (!r->o->window) return NEO_OK;
+    TRY(gather_batch(r, &read));
+    return agree(r->me.comm, r->me.rank ? NEO_OK
+                                        : count_batch(r, read.global_size, r->window));
 }
 
 /* Saves and logs after a step, where it is time. *started: of the time not counted yet. */
@@ -79,10 +86,12 @@ static int is_test_step(const run *r, int64_t step) {
     return r->test_steps && done % r->test_steps == 0 && steps - done >= r->test_steps;
 }
 
-/* Figures on the validation data, or else the test data. epochs: trained so far, as 0.05. */
-static neo_status look_within(run *r, double epochs, char *figures, size_t size) {
+/* Figures on the validation data, or else the test data. epochs: trained so far, as 0.05; text:
+   empty. */
+enum { LOOK_BYTES = 160 * MAX_TASKS };
+static neo_status look_within(run *r, double epochs, char *text, size_t size) {
     int is_valid = r->job->valid_count > 0;
-    neo_metric_values *values = is_valid ? &r->valid : &r->test;
+    figures *values = is_valid ? &r->valid : &r->test;
     const char *name = is_valid ? "valid" : "test";
     mllog_epoch(r, "eval_start");
     TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
@@ -90,16 +99,22 @@ static neo_status look_within(run *r, double epochs, char *figures, size_t size)
     mllog_accuracy(r, values, epochs);
     mllog_epoch(r, "eval_stop");
     TRY(agree(r->me.comm, log_values(r, name, values)));
-    snprintf(figures, size, "  %s auc=%.4f logloss=%.4f", name, values->auc, values->logloss);
+    for (int t = 0; t < r->m.tasks; t++) {
+        char task[128];
+        size_t used = strlen(text);
+        name_task(r, name, " ", t, task);
+        snprintf(text + used, size - used, "  %s auc=%.4f logloss=%.4f", task, values->of[t].auc,
+                 values->of[t].logloss);
+    }
     return NEO_OK;
 }
 
 /* An evaluation of --eval-every. No batch is under way, and no ids of the next one travel. */
 static neo_status test_within(run *r) {
-    char figures[96] = "";
+    char text[LOOK_BYTES] = "";
     double epochs = (double)r->step / (double)epoch_steps(r);
-    TRY(look_within(r, epochs, figures, sizeof figures));
-    if (!r->stopped) cli_line(&r->me, "epoch %.3f%s\n", epochs, figures);
+    TRY(look_within(r, epochs, text, sizeof text));
+    if (!r->stopped) cli_line(&r->me, "epoch %.3f%s\n", epochs, text);
     return NEO_OK;
 }
 
@@ -138,22 +153,35 @@ static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before)
 static neo_status count_samples(run *r, int64_t *samples) {
     neo_batch batch;
     neo_status status = NEO_OK;
-    float most[2] = {-1, 0}; /* of minus the labels, and of the labels */
+    const int tasks = (int)r->m.tasks;
+    float most[2 * MAX_TASKS + 1] = {0}; /* of 1 minus the labels, of 1 plus them; of weights */
     *samples = r->o->synthetic;
     if (*samples || is_stdin(r->job->train_files[0])) return NEO_OK;
     while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
-        const float *label = batch.label.data;
+        const float *label = batch.label.data, *weight = batch.weight.data;
+        for (int64_t i = 0; weight && i < batch.size; i++)
+            most[2 * tasks] = weight[i] > most[2 * tasks] ? weight[i] : most[2 * tasks];
         *samples += batch.global_size;
-        for (int64_t i = 0; i < batch.size; i++) {
-            most[0] = -label[i] > most[0] ? -label[i] : most[0];
-            most[1] = label[i] > most[1] ? label[i] : most[1];
+        for (int64_t i = 0; i < batch.size * tasks; i++) {
+            float *of_task = most + 2 * (i % tasks);
+            of_task[0] = 1 - label[i] > of_task[0] ? 1 - label[i] : of_task[0];
+            of_task[1] = 1 + label[i] > of_task[1] ? 1 + label[i] : of_task[1];
         }
     }
     status = agree(r->me.comm, status);
     if (status != NEO_END) return status;
-    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2, NEO_F32, NULL));
-    if (*samples && -most[0] == most[1])
-        say(&r->me, "warning: all labels of the training data are %g\n", (double)most[1]);
+    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2 * tasks + 1, NEO_F32, NULL));
+    if (*samples && neo_schema_is_sample_weighted(r->m.schema) && most[2 * tasks] == 0)
+        say(&r->me, "warning: all weights of the training data's samples are 0\n");
+    for (int t = 0; *samples && t < tasks; t++) {
+        char task[128];
+        name_task(r, "all labels", " ", t, task);
+        if (most[2 * t + 1] == 0)
+            say(&r->me, "warning: %s of the training data are missing\n", task);
+        else if (1 - most[2 * t] == most[2 * t + 1] - 1)
+            say(&r->me, "warning: %s of the training data are %g\n", task,
+                (double)(most[2 * t + 1] - 1));
+    }
     return agree(r->me.comm, neo_reader_epoch(r->train.reader, 0));
 }
 
@@ -198,29 +226,29 @@ static neo_status end_training(run *r, neo_progress *bar) {
 
 /* Keeps the model if it is the best on the validation data so far. */
 static neo_status keep_best(run *r) {
-    char figures[128], auc[32], ne[32];
-    cli_best now = {r->epoch, r->valid.logloss}; /* known to rank 0 */
+    char more[128], auc[32], ne[32];
+    cli_best now = {r->epoch, total_loss(r, &r->valid)}; /* known to rank 0 */
     TRY(neo_comm_broadcast(r->me.comm, &now.loss, 1, NEO_I64, 0, NULL));
     if (!cli_best_is(&r->best, now.at, now.loss)) return NEO_OK;
     r->best = now;
     if (!r->o->saves.dir) return NEO_OK;
-    snprintf(figures, sizeof figures, ",\"valid_auc\":%s,\"valid_ne\":%s",
-             cli_json(r->valid.auc, auc), cli_json(r->valid.ne, ne));
+    snprintf(more, sizeof more, ",\"valid_auc\":%s,\"valid_ne\":%s",
+             cli_json(r->valid.of[0].auc, auc), cli_json(r->valid.of[0].ne, ne));
     return cli_best_keep(&r->me, &r->o->saves, r->m.state, r->step, r->o->lr, &now,
-                         figures);
+                         more);
 }
 
 /* Figures on the validation or the test data after an epoch, and the epoch's line. */
 static neo_status end_epoch(run *r, int64_t started) {
     int is_valid = r->job->valid_count > 0, tests = r->job->test_count || r->o->synthetic;
-    char figures[96] = "";
-    if (is_valid || tests) TRY(look_within(r, (double)r->epoch + 1, figures, sizeof figures));
+    char text[LOOK_BYTES] = "";
+    if (is_valid || tests) TRY(look_within(r, (double)r->epoch + 1, text, sizeof text));
     if (r->stopped) return NEO_OK;
     if (is_valid) TRY(keep_best(r));
     if (!r->epoch_samples) return NEO_OK; /* a resumed run had nothing left of it */
     cli_line(&r->me, "epoch %lld/%lld  loss=%.4f%s%s  %.1f s\n", (long long)r->epoch + 1,
              (long long)r->o->epochs, neo_exact_value(&r->epoch_loss) / (double)r->epoch_samples,
-             figures, is_valid && r->best.at == r->epoch ? " (best)" : "",
+             text, is_valid && r->best.at == r->epoch ? " (best)" : "",
              1e-9 * (double)(neo_time_ns() - started));
     return NEO_OK;
 }
