@@ -149,7 +149,7 @@ stop "one client" INT
 
 # ---- load, while the model changes ----
 
-count=20000
+count=40000
 [ -z "$NEO_FULL" ] || count=1000000
 load() { # the model changes until the file `end` is there
     start --threads 2 --batch 32 "$@"
@@ -186,7 +186,7 @@ load() { # the model changes until the file `end` is there
         "$(metric 'neo_model_loads_total{result="ok"}')"
 }
 # a model that vanishes while it is read is reported, and the other one stays
-pause=0.1
+pause=0.02
 [ -z "$NEO_FULL" ] || pause=1
 load --reload 1
 grep -v "^serve: $W/served: " "$W/server" >"$W/err"
