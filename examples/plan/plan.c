@@ -3,9 +3,12 @@
    holds, what a step will take.
 
      make
-     build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster --verbose */
+     build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster --verbose
+     build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster \
+         --ranks 8..4096 --sweep --set cross.bandwidth=25e9 */
 #include "sets.h"
-#include "show.h"
+#include "sweep.h"
+#include "timeline.h"
 
 /* ---- a generated set as a model file ---- */
 static int print_set(const char *name) {
@@ -20,6 +23,7 @@ static int print_set(const char *name) {
                "by plan --set %s.\n", set->mflops, name);
         printf("batch 65536\nbottom_flops %g\ntop_flops %g\n", 0.2e6 * set->mflops,
                0.8e6 * set->mflops);
+        printf("dense_params %g # each multiplied once for a sample\n", 0.5e6 * set->mflops);
         printf("wire bf16 bf16\noptimizer rowwise_adagrad\n");
         for (int k = 0; k < set->tables; k++) {
             printf("table %s_%04d %lldx%lld %lld", name, k, (long long)t[k].rows,
@@ -41,24 +45,47 @@ static const char HELP[] =
     "  --all tw         every table by one placement: tw, cw, rw, dp, twrw, twcw or grid\n"
     "  --plan FILE      no search: this plan\n"
     "  --out FILE       write the plan, for dlrm --plan FILE\n"
+    "  --set WHAT=VALUE what if: any line or number of the files, as cross.bandwidth=25e9; often\n"
     "  --svg FILE       draw what every rank holds and does\n"
+    "  --timeline FILE  draw the tasks of a step (.svg), or write them as a Chrome trace (.json)\n"
+    "  --sweep          for ranks that double: a step, its memory and bytes, and where more ranks\n"
+    "                   stop being worth it; a table (--json, --svg: for a program, drawn)\n"
+    "  --ranks 8..4096  those of a sweep; one number: the ranks, instead of the cluster file's\n"
+    "  --weak           a sweep's batch grows with the ranks, from that of the files\n"
     "  --json           print all of it for a program\n"
     "  --calibrate      measure this machine as a rank, instead of what the cluster file says, and\n"
     "                   print it as lines of such a file\n"
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n";
 
 /* Options before OPT_VERBOSE have a value. */
-enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_SET, OPT_VERBOSE, OPT_JSON,
-       OPT_CALIBRATE, OPT_HELP, OPTIONS };
+enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SET,
+       OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_HELP, OPTIONS };
 static const char *const NAMES[OPTIONS] = {
-    "--memory", "--all", "--plan", "--out", "--svg", "--set", "--verbose", "--json", "--calibrate",
-    "--help"};
+    "--memory", "--all",  "--plan",      "--out",   "--svg",  "--timeline", "--ranks", "--set",
+    "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--help"};
+enum { MOST_SETS = 64 };
 typedef struct command {
     const char *given[OPTIONS]; /* values, or NULL */
     const char *file[2];        /* the model, the cluster */
-    int files;
+    const char *set[MOST_SETS]; /* what if */
+    int files, sets, first, last; /* ranks of a sweep */
 } command;
 
+/* What belongs to a sweep and what does not. Returns 2 after an error. */
+static int parse_sweep(command *c) {
+    static const int alone[] = {OPT_PLAN, OPT_OUT, OPT_TIMELINE, OPT_VERBOSE, OPT_CALIBRATE};
+    const char *ranks = c->given[OPT_RANKS];
+    for (int i = 0; c->given[OPT_SWEEP] && i < 5; i++)
+        if (c->given[alone[i]])
+            return fprintf(stderr, "plan: %s: of one plan, not of a --sweep\n", NAMES[alone[i]]), 2;
+    if (c->given[OPT_SWEEP] && (!ranks || !sweep_range(ranks, &c->first, &c->last)))
+        return fprintf(stderr, "plan: --sweep: wants --ranks FIRST..LAST, of 1 to 4096, not '%s'\n",
+                       ranks ? ranks : ""), 2;
+    if (!c->given[OPT_SWEEP] && c->given[OPT_WEAK])
+        return fprintf(stderr, "plan: --weak: belongs to a --sweep\n"), 2;
+    if (c->given[OPT_TIMELINE] && timeline_ending(c->given[OPT_TIMELINE])) return 2;
+    return 0;
+}
 /* Returns 2 after an error. */
 static int parse(int argc, char **argv, command *c) {
     for (int i = 1; i < argc; i++) {
@@ -71,31 +98,59 @@ static int parse(int argc, char **argv, command *c) {
             return fprintf(stderr, "plan: %s: needs a value\n", argv[i]), 2;
         if (k == OPTIONS) c->file[c->files++] = argv[i];
         else c->given[k] = k < OPT_VERBOSE ? argv[++i] : "";
+        if (k != OPT_SET || !strchr(argv[i], '=')) continue;
+        c->given[k] = NULL;
+        if (c->sets == MOST_SETS)
+            return fprintf(stderr, "plan: --set is given more than %d times\n", MOST_SETS), 2;
+        c->set[c->sets++] = argv[i];
     }
-    if (!c->given[OPT_PLAN] || !c->given[OPT_ALL]) return 0;
-    fprintf(stderr, "plan: --plan and --all both say where tables are: leave one out\n");
-    return 2;
+    if (c->given[OPT_PLAN] && c->given[OPT_ALL]) {
+        fprintf(stderr, "plan: --plan and --all both say where tables are: leave one out\n");
+        return 2;
+    }
+    return parse_sweep(c);
 }
 
-static void read_job(job *j, const command *c) {
-    const source option = {.path = "--memory"};
-    const char *memory = c->given[OPT_MEMORY];
+/* What follows from the numbers of the files. */
+static void finish_job(job *j) {
     double ids = 0;
-    read_file(j, c->file[0], "model", model_line);
-    read_file(j, c->file[1], "cluster", cluster_line);
-    if (!j->bags.table_count) missing(c->file[0], "table");
-    if (!j->bags.max_batch) missing(c->file[0], "batch");
-    if (!j->desc.cluster.ranks) missing(c->file[1], "ranks");
-    if (memory) j->desc.cluster.memory_bytes = (int64_t)number(&option, memory, 1, 1e18);
     for (int t = 0; t < j->bags.table_count; t++) ids += j->ids[t];
     j->bags.tables = j->tables;
     j->bags.max_ids = (int64_t)(ids * (double)j->bags.max_batch) + 1;
     j->desc.bags = &j->bags;
     j->desc.ids_per_sample = j->ids;
     j->desc.table_placements = j->allowed;
+    if (j->unit_count) j->desc.dense_params = 0;
+    if (j->unit_count) j->desc.dense_flops_bottom = j->desc.dense_flops_top = 0;
+    for (int i = 0; i < j->unit_count; i++) {
+        const neo_dense_unit *u = &j->units[i];
+        j->desc.dense_params += u->params;
+        *(u->after ? &j->desc.dense_flops_top : &j->desc.dense_flops_bottom) += u->flops;
+    }
+}
+static void read_job(job *j, const command *c) {
+    const source option = {.path = "--memory"}, size = {.path = "--ranks"};
+    const char *memory = c->given[OPT_MEMORY];
+    read_file(j, c->file[0], "model", model_line);
+    read_file(j, c->file[1], "cluster", cluster_line);
+    if (!j->bags.table_count) missing(c->file[0], "table");
+    if (!j->bags.max_batch) missing(c->file[0], "batch");
+    if (!j->desc.cluster.ranks) missing(c->file[1], "ranks");
+    if (j->unit_count && (j->desc.dense_params || j->desc.dense_flops_bottom > 0 ||
+                          j->desc.dense_flops_top > 0)) {
+        fprintf(stderr, "plan: %s: has units and also bottom_flops, top_flops or dense_params\n",
+                c->file[0]);
+        exit(1);
+    }
+    if (memory) j->desc.cluster.memory_bytes = (int64_t)number(&option, memory, 1, 1e18);
+    if (c->given[OPT_RANKS] && !c->given[OPT_SWEEP])
+        j->desc.cluster.ranks = (int32_t)number(&size, c->given[OPT_RANKS], 1, 4096);
+    for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
+    finish_job(j);
 }
 
-static neo_status make_plan(neo_ctx *ctx, job *j, const command *c, neo_plan **plan) {
+static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **plan) {
+    const command *c = user;
     const char *file = c->given[OPT_PLAN], *all = c->given[OPT_ALL], *out = c->given[OPT_OUT];
     neo_placement placement = NEO_TABLE_WISE;
     neo_status status = NEO_OK;
@@ -113,18 +168,59 @@ static int check_stdout(void) {
     return fprintf(stderr, "plan: standard output: could not be written whole\n"), 1;
 }
 
-static int show(job *j, const neo_plan *plan, const command *c) {
+static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const command *c) {
     if (c->given[OPT_JSON])
-        print_json(j, plan);
+        print_json(j, plan, both);
     else {
         int verbose = c->given[OPT_VERBOSE] != NULL;
         printf("%s: %d tables on %d ranks\n", c->file[0], j->bags.table_count,
                j->desc.cluster.ranks);
         print_tables(j, plan, verbose);
-        print_ranks(j, plan, verbose);
+        print_ranks(j, plan, both, verbose);
         if (c->given[OPT_CALIBRATE]) print_cluster(&j->desc.cluster);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
+    if (c->given[OPT_TIMELINE]) bad |= write_timeline(both, c->given[OPT_TIMELINE]);
+    return check_stdout() || bad;
+}
+static int run_one(neo_ctx *ctx, job *j, const command *c) {
+    neo_plan *plan = NULL;
+    neo_timeline *both[2] = {NULL, NULL};
+    neo_status status = make_plan(ctx, j, c, &plan);
+    for (int i = 0; i < 2 && status == NEO_OK; i++)
+        status = neo_timeline_create(plan, j->units, j->unit_count, i, &both[i]);
+    int bad = status != NEO_OK;
+    if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
+    else bad = show(j, plan, both, c);
+    neo_timeline_destroy(both[0]);
+    neo_timeline_destroy(both[1]);
+    neo_plan_destroy(plan);
+    return bad;
+}
+static int run_sweep(neo_ctx *ctx, job *j, const command *c) {
+    static sweep s;
+    double batch = (double)j->bags.max_batch / j->desc.cluster.ranks;
+    int per_node = j->desc.cluster.ranks_per_node;
+    s.weak = c->given[OPT_WEAK] != NULL;
+    s.pipelined = j->desc.pipeline;
+    for (int ranks = c->first; ranks <= c->last; ranks *= 2) {
+        sweep_row *row = &s.row[s.count++];
+        j->desc.cluster.ranks = row->ranks = ranks;
+        j->desc.cluster.ranks_per_node = per_node < ranks ? per_node : ranks;
+        if (s.weak) j->bags.max_batch = (int64_t)(batch * ranks + 0.5);
+        if (!j->bags.max_batch) j->bags.max_batch = 1;
+        row->batch = j->bags.max_batch;
+        finish_job(j);
+        if (sweep_fill(ctx, j, row, s.pipelined, make_plan, c) != NEO_OK)
+            return fprintf(stderr, "plan: %d ranks: %s\n", ranks, neo_last_error()), 1;
+    }
+    sweep_judge(&s);
+    if (c->given[OPT_JSON]) sweep_json(&s);
+    else {
+        printf("%s: %d tables; ", c->file[0], j->bags.table_count);
+        sweep_print(j, &s);
+    }
+    int bad = c->given[OPT_SVG] ? sweep_svg(&s, c->given[OPT_SVG]) : 0;
     return check_stdout() || bad;
 }
 
@@ -138,18 +234,16 @@ int main(int argc, char **argv) {
 
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
     neo_ctx *ctx = NULL;
-    neo_plan *plan = NULL;
     read_job(&j, &c);
-    neo_status status = neo_ctx_create(NULL, &ctx);
-    if (status == NEO_OK) status = make_plan(ctx, &j, &c, &plan);
-    int bad = status != NEO_OK;
+    int bad = neo_ctx_create(NULL, &ctx) != NEO_OK;
     if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
-    else bad = show(&j, plan, &c);
-    neo_plan_destroy(plan);
+    else bad = c.given[OPT_SWEEP] ? run_sweep(ctx, &j, &c) : run_one(ctx, &j, &c);
     neo_ctx_destroy(ctx);
     for (int t = 0; t < j.bags.table_count; t++) free((void *)(uintptr_t)j.tables[t].name);
+    for (int i = 0; i < j.unit_count; i++) free((void *)(uintptr_t)j.units[i].name);
     free(j.tables);
     free(j.ids);
     free(j.allowed);
+    free(j.units);
     return bad;
 }

@@ -5,7 +5,10 @@
      batch 65536                      samples of a step over all ranks; required
      bottom_flops 18e6                per sample, forward: dense layers beside the lookup,
      top_flops 71e6                   and after it
-     dense_params 5e6
+     dense_params 5e6                 shared among the two as their flops; or, instead of the three,
+     unit bottom beside 13-512-256-64 units whose gradients are reduced by one call, in the order of
+     unit cross after flops=4e4 params=0  forward: an MLP's widths, or flops of a sample and
+                                      parameters; after: needs pooled rows, beside: does not
      skew 1.05                        exponent of the Zipf law of ids; left out: spread evenly
      wire bf16 bf16                   how pooled rows and their gradients travel: f32 (default) ...
      optimizer rowwise_adagrad        of the tables that follow: sgd, adagrad, rowwise_adagrad
@@ -23,7 +26,13 @@
                                       bucketed, id, sort, row, kept
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
-     pipeline on                      exchanges run beside computation */
+     pipeline on                      exchanges run beside computation
+
+   A what-if changes what the files say: NAME=VALUE. NAME is the first word of a line and VALUE the
+   rest of it, or NAME is one number or word of a line: ranks, ranks_per_node, local.bandwidth,
+   local.latency_us, cross.bandwidth, cross.latency_us, wire.forward, wire.backward, rows.lookup,
+   table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements, unit.top.flops, .params.
+   An optimizer without a table is that of all. */
 #ifndef PLAN_READ_H
 #define PLAN_READ_H
 #include "neo_plan.h"
@@ -41,6 +50,8 @@ typedef struct job {
     neo_bags_desc bags;
     neo_plan_desc desc;
     neo_bag_optim_kind optimizer; /* of the tables to come */
+    neo_dense_unit *units;
+    int32_t unit_count;
 } job;
 
 typedef struct source {
@@ -150,6 +161,44 @@ static void add_table(job *j, source *s) {
     j->bags.table_count++;
 }
 
+/* ---- dense units ---- */
+
+/* Widths of an MLP, as 13-512-256: two flops a weight. */
+static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
+    double before = 0;
+    for (char *w = widths, *next; w; w = next) {
+        next = strchr(w, '-');
+        if (next) *next++ = 0;
+        double width = number(s, w, 1, 1e6);
+        if (before > 0) u->flops += 2 * before * width;
+        if (before > 0) u->params += (int64_t)(before * width + width);
+        before = width;
+    }
+}
+/* flops=4e4 or params=1000. */
+static void set_of_unit(const source *s, const char *name, const char *value, neo_dense_unit *u) {
+    if (strcmp(name, "flops") == 0) u->flops = number(s, value, 0, 1e18);
+    else if (strcmp(name, "params") == 0) u->params = (int64_t)number(s, value, 0, 1e15);
+    else fail_at(s, "not flops or params:", name);
+}
+static void add_unit(job *j, source *s) {
+    neo_dense_unit u = {.name = word_at(s, 1), .after = strcmp(word_at(s, 2), "after") == 0};
+    if (j->unit_count == 4096) fail_at(s, "more units than plan takes, 4096:", u.name);
+    if (!u.after && strcmp(s->word[2], "beside"))
+        fail_at(s, "neither beside nor after:", s->word[2]);
+    for (int i = 0; i < j->unit_count; i++)
+        if (strcmp(j->units[i].name, u.name) == 0) fail_at(s, "a second unit", u.name);
+    for (int i = 3; i < s->words || i == 3; i++) {
+        char *value = strchr(word_at(s, i), '=');
+        if (value) *value++ = 0;
+        if (value) set_of_unit(s, s->word[i], value, &u);
+        else mlp_unit(s, s->word[i], &u);
+    }
+    u.name = strcpy(more(NULL, strlen(u.name) + 1), u.name);
+    j->units = more(j->units, ((size_t)j->unit_count + 1) * sizeof *j->units);
+    j->units[j->unit_count++] = u;
+}
+
 static neo_wire wire_at(const source *s, int i) {
     neo_wire wire = NEO_WIRE_F32;
     if (neo_wire_parse(word_at(s, i), &wire) != NEO_OK)
@@ -172,6 +221,10 @@ static int model_line(job *j, source *s) {
     const char *what = s->word[0];
     if (strcmp(what, "table") == 0) {
         add_table(j, s);
+        return s->words;
+    }
+    if (strcmp(what, "unit") == 0) {
+        add_unit(j, s);
         return s->words;
     }
     if (strcmp(what, "wire") == 0) {
@@ -261,6 +314,15 @@ static int cluster_line(job *j, source *s) {
 
 /* ---- the file ---- */
 
+/* Cuts a line into words. */
+static void split(source *s) {
+    s->words = 0;
+    for (char *word = strtok(s->text, " \t"); word; word = strtok(NULL, " \t")) {
+        if (s->words == WORDS) fail_at(s, "too many words", "");
+        s->word[s->words++] = word;
+    }
+}
+
 /* line: model_line or cluster_line. */
 static void read_file(job *j, const char *path, const char *kind, int (*line)(job *, source *)) {
     source s = {.path = path};
@@ -274,11 +336,7 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
         s.line++;
         if (!strchr(s.text, '\n') && !feof(f)) fail_at(&s, "the line is too long", "");
         s.text[strcspn(s.text, "#\r\n")] = 0;
-        s.words = 0;
-        for (char *word = strtok(s.text, " \t"); word; word = strtok(NULL, " \t")) {
-            if (s.words == WORDS) fail_at(&s, "too many words", "");
-            s.word[s.words++] = word;
-        }
+        split(&s);
         if (!s.words) continue;
         int most = line(j, &s);
         snprintf(text, sizeof text, "nothing that a %s has:", kind);
@@ -287,6 +345,83 @@ static void read_file(job *j, const char *path, const char *kind, int (*line)(jo
     }
     if (ferror(f)) fail_at(&s, "cannot read on", "");
     fclose(f);
+}
+
+/* ---- what-if ---- */
+
+/* table.NAME.FIELD or unit.NAME.FIELD; name: from NAME on. */
+static void set_named(job *j, const source *s, int is_table, char *name, char *value) {
+    char *field = strrchr(name, '.');
+    int i = 0, count = is_table ? j->bags.table_count : j->unit_count;
+    if (!field) fail_at(s, "not table.NAME.FIELD or unit.NAME.FIELD:", name);
+    *field++ = 0;
+    while (i < count && strcmp(is_table ? j->tables[i].name : j->units[i].name, name)) i++;
+    if (i == count) fail_at(s, is_table ? "no table has the name" : "no unit has the name", name);
+    if (!is_table) {
+        set_of_unit(s, field, value, &j->units[i]);
+        return;
+    }
+    neo_table_desc *t = &j->tables[i];
+    if (strcmp(field, "rows") == 0) t->rows = (int64_t)number(s, value, 1, 1e15);
+    else if (strcmp(field, "dim") == 0) t->dim = (int64_t)number(s, value, 1, 65536);
+    else if (strcmp(field, "ids") == 0) j->ids[i] = number(s, value, 0, 1e6);
+    else if (strcmp(field, "optimizer") == 0) t->optim.kind = optimizer_at(s, 1);
+    else {
+        char word[TEXT];
+        snprintf(word, sizeof word, "%s=%s", field, value);
+        if (strcmp(field, "placements") == 0) j->allowed[i] = 0;
+        set_of_table(s, word, t, &j->allowed[i]);
+    }
+}
+
+/* A number of a line that has several. Returns whether there is one of that name. */
+static int set_number(job *j, const source *s) {
+    neo_cluster *c = &j->desc.cluster;
+    neo_link *local = &c->link[NEO_LEVEL_LOCAL], *cross = &c->link[NEO_LEVEL_CROSS];
+    const cluster_number links[] = {{"local.bandwidth", &local->bandwidth, 1, 1e15},
+                                    {"local.latency_us", &local->latency_us, 0, 1e9},
+                                    {"cross.bandwidth", &cross->bandwidth, 1, 1e15},
+                                    {"cross.latency_us", &cross->latency_us, 0, 1e9}};
+    const char *name = s->word[0];
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+        if (strcmp(name, links[i].name) == 0) {
+            *links[i].value = number_at(s, 1, links[i].least, links[i].most);
+            return 1;
+        }
+    if (strcmp(name, "ranks") == 0 && s->words == 2) c->ranks = (int32_t)number_at(s, 1, 1, 4096);
+    else if (strcmp(name, "ranks_per_node") == 0)
+        c->ranks_per_node = (int32_t)number_at(s, 1, 1, 4096);
+    else if (strcmp(name, "wire.forward") == 0) j->desc.wire_forward = wire_at(s, 1);
+    else if (strcmp(name, "wire.backward") == 0) j->desc.wire_backward = wire_at(s, 1);
+    else return 0;
+    return 1;
+}
+
+/* text: NAME=VALUE. */
+static void what_if(job *j, const char *text) {
+    static source s;
+    char path[100];
+    snprintf(path, sizeof path, "--set %.90s", text);
+    s = (source){.path = path};
+    if (strlen(text) >= TEXT) fail_at(&s, "too long", "");
+    strcpy(s.text, text);
+    char *value = strchr(s.text, '=');
+    if (!value || value == s.text || !value[1]) fail_at(&s, "not NAME=VALUE", "");
+    *value = ' ';
+    if (strncmp(s.text, "rows.", 5) == 0) s.text[4] = ' ';
+    split(&s);
+    int is_table = strncmp(s.word[0], "table.", 6) == 0, most = 2;
+    if (s.words < 2) fail_at(&s, "not NAME=VALUE", "");
+    if (is_table || strncmp(s.word[0], "unit.", 5) == 0)
+        set_named(j, &s, is_table, strchr(s.word[0], '.') + 1, s.word[1]);
+    else if (!set_number(j, &s)) {
+        most = model_line(j, &s);
+        if (!most) most = cluster_line(j, &s);
+        if (!most) fail_at(&s, "nothing that a model or a cluster has:", s.word[0]);
+        for (int t = 0; t < j->bags.table_count && strcmp(s.word[0], "optimizer") == 0; t++)
+            j->tables[t].optim.kind = j->optimizer;
+    }
+    if (s.words > most) fail_at(&s, "more than belongs there:", s.word[most]);
 }
 
 static void missing(const char *path, const char *what) {

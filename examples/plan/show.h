@@ -1,4 +1,5 @@
-/* show.h: prints a plan as text and as JSON, and draws it. */
+/* show.h: prints a plan as text and as JSON, and draws it. both: the timelines of its step, one
+   after another and pipelined. */
 #ifndef PLAN_SHOW_H
 #define PLAN_SHOW_H
 #include "read.h"
@@ -61,7 +62,8 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
             printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p],
                    size[p], 100 * size[p] / all);
 }
-static void print_ranks(const job *j, const neo_plan *plan, int verbose) {
+static void print_ranks(const job *j, const neo_plan *plan, neo_timeline *const both[2],
+                        int verbose) {
     int ranks = j->desc.cluster.ranks;
     neo_plan_rank sum = {0};
     double load = 0, most = 0, least = 1e300;
@@ -92,9 +94,13 @@ static void print_ranks(const job *j, const neo_plan *plan, int verbose) {
            "    gradients %s, update %s, dense gradients %s\n",
            seconds(s.ids), seconds(s.lookup), seconds(s.forward), seconds(s.bottom), seconds(s.top),
            seconds(s.backward), seconds(s.update), seconds(s.reduce));
+    neo_timeline_sum plain = neo_timeline_sum_of(both[0]), piped = neo_timeline_sum_of(both[1]);
     printf("    one after another %s, %.4g samples/s; pipelined %s, %.4g samples/s\n",
-           seconds(s.plain), (double)j->bags.max_batch / s.plain, seconds(s.pipelined),
-           (double)j->bags.max_batch / s.pipelined);
+           seconds(plain.seconds), (double)j->bags.max_batch / plain.seconds,
+           seconds(piped.seconds), (double)j->bags.max_batch / piped.seconds);
+    printf("    links are waited for %s, pipelined %s; a rank sends %s in its node, %s to others\n",
+           seconds(plain.exposed), seconds(piped.exposed), bytes(plain.bytes[NEO_LANE_LOCAL]),
+           bytes(plain.bytes[NEO_LANE_CROSS]));
 }
 
 /* Bytes of the UTF-8 character at c; 0: there is none. */
@@ -112,17 +118,28 @@ static int utf8_bytes(const unsigned char *c) {
 }
 
 /* Bytes that are no UTF-8 become U+FFFD: JSON has no others. */
-static void print_json_text(const char *text) {
+static void json_text(FILE *f, const char *text) {
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
         int bytes = utf8_bytes(c);
-        if (*c == '"' || *c == '\\') printf("\\%c", *c);
-        else if (*c < 32 || !bytes) printf("\\u%04x", bytes ? *c : 0xFFFDu);
-        else printf("%.*s", bytes, (const char *)c);
+        if (*c == '"' || *c == '\\') fprintf(f, "\\%c", *c);
+        else if (*c < 32 || !bytes) fprintf(f, "\\u%04x", bytes ? *c : 0xFFFDu);
+        else fprintf(f, "%.*s", bytes, (const char *)c);
         c += bytes ? bytes : 1;
     }
 }
 
-static void print_json(const job *j, const neo_plan *plan) {
+/* Text in SVG: markup is escaped, bytes that XML does not have become ?. */
+static void xml_text(FILE *f, const char *text) {
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int bytes = utf8_bytes(c);
+        if (*c == '<' || *c == '>' || *c == '&' || *c == '"') fprintf(f, "&#%d;", *c);
+        else if (*c < 32 || !bytes) fputc('?', f);
+        else fprintf(f, "%.*s", bytes, (const char *)c);
+        c += bytes ? bytes : 1;
+    }
+}
+
+static void print_json(const job *j, const neo_plan *plan, neo_timeline *const both[2]) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
     printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"batch\": %lld, \"digest\": \"%016llx\",\n "
@@ -132,13 +149,13 @@ static void print_json(const job *j, const neo_plan *plan) {
            "\"reduce\": %.9g, \"balance\": %.9g},\n "
            "\"tables\": [",
            j->desc.cluster.ranks, neo_plan_desc_of(plan)->cluster.ranks_per_node,
-           (long long)j->bags.max_batch, (unsigned long long)neo_plan_digest(plan), s.plain,
-           s.pipelined, s.ids, s.lookup, s.forward, s.bottom, s.top, s.backward, s.update, s.reduce,
-           s.balance);
+           (long long)j->bags.max_batch, (unsigned long long)neo_plan_digest(plan),
+           neo_timeline_sum_of(both[0]).seconds, neo_timeline_sum_of(both[1]).seconds, s.ids,
+           s.lookup, s.forward, s.bottom, s.top, s.backward, s.update, s.reduce, s.balance);
     for (int t = 0; t < j->bags.table_count; t++) {
         const neo_piece *p = neo_plan_table_pieces(plan, t, &count);
         printf("%s\n  {\"name\": \"", t ? "," : "");
-        print_json_text(j->tables[t].name);
+        json_text(stdout, j->tables[t].name);
         printf("\", \"rows\": %lld, \"dim\": %lld, \"placement\": \"%s\", \"pieces\": [",
                (long long)j->tables[t].rows, (long long)j->tables[t].dim,
                neo_placement_name(neo_plan_placement(plan, t)));
@@ -164,6 +181,26 @@ static void print_json(const job *j, const neo_plan *plan) {
 static const char *const COLORS[] = {"#4c78a8", "#f58518", "#54a24b", "#b279a2",
                                      "#72b7b2", "#e45756", "#eeca3b", "#9d9d9d"};
 enum { SVG_WIDTH = 1000, SVG_BARS = 900, SVG_LEFT = 80, SVG_HEIGHT = 260 };
+
+/* Ends the program if the file cannot be made. */
+static FILE *open_to_write(const char *path) {
+    FILE *f = fopen(path, "wb");
+    if (f) return f;
+    fprintf(stderr, "plan: %s: cannot open for writing: %s\n", path, strerror(errno));
+    exit(1);
+}
+static int close_written(FILE *f, const char *path) {
+    int bad = ferror(f) != 0;
+    if (fclose(f) == 0 && !bad) return 0;
+    return fprintf(stderr, "plan: %s: cannot write\n", path), 1;
+}
+static void svg_open(FILE *f, int width, int height) {
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"sans-serif\" font-size=\"11\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+            width, height);
+}
 
 /* part: [ranks][parts]. */
 static void svg_chart(FILE *f, double top, const char *title, const char *most_text, int ranks,
@@ -210,11 +247,7 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
     neo_plan_step s = neo_plan_step_of(plan);
     const neo_piece *pieces = neo_plan_pieces(plan, NULL);
     double most = (double)s.most_bytes, load = 0;
-    FILE *f = fopen(path, "wb");
-    if (!f) {
-        fprintf(stderr, "plan: %s: cannot open for writing: %s\n", path, strerror(errno));
-        exit(1);
-    }
+    FILE *f = open_to_write(path);
     for (int i = 0; i < NEO_PLACEMENT_COUNT; i++) names[i] = neo_placement_name((neo_placement)i);
     names[NEO_PLACEMENT_COUNT] = "buffers";
     for (int r = 0; r < ranks; r++) {
@@ -231,11 +264,7 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
         if (x.seconds > load) load = x.seconds;
     }
     if (j->desc.cluster.memory_bytes) most = (double)j->desc.cluster.memory_bytes;
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-            "font-family=\"sans-serif\" font-size=\"11\">\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            SVG_WIDTH, 2 * SVG_HEIGHT + 80);
+    svg_open(f, SVG_WIDTH, 2 * SVG_HEIGHT + 80);
     svg_chart(f, 10,
               j->desc.cluster.memory_bytes ? "Memory of each rank, of its budget"
                                            : "Memory of each rank",
@@ -245,12 +274,7 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
     fprintf(f, "</svg>\n");
     free(memory);
     free(time);
-    int bad = ferror(f) != 0;
-    if (fclose(f) != 0 || bad) {
-        fprintf(stderr, "plan: %s: cannot write\n", path);
-        return 1;
-    }
-    return 0;
+    return close_written(f, path);
 }
 
 /* What was measured, as a cluster file has it. */

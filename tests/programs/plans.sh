@@ -144,6 +144,136 @@ refuse "a curve" "$good_model" 'ranks 4 2\nrows adam2 1 2 3 4 5 6\n' \
 refuse "half a curve" "$good_model" 'ranks 4 2\nrows adam 1 2 3\n' \
     "bad.cluster:2: more words are wanted after 'rows'"
 refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a number, or out of range"
+refuse "a unit's place" 'batch 100\nunit u before 2-3\n' "$good_cluster" \
+    "bad.model:2: neither beside nor after: 'before'"
+refuse "a unit's field" 'batch 100\nunit u after size=3\n' "$good_cluster" \
+    "bad.model:2: not flops or params: 'size'"
+refuse "a unit twice" 'unit u after 2-3\nunit u after 2-3\n' "$good_cluster" \
+    "bad.model:2: a second unit 'u'"
+refuse "a unit without size" 'unit u after\n' "$good_cluster" \
+    "bad.model:1: more words are wanted after 'unit'"
+refuse "units and flops" 'batch 9\ntop_flops 5\nunit u after 2-3\ntable a 9x9 1\n' "$good_cluster" \
+    "bad.model: has units and also bottom_flops, top_flops or dense_params"
+
+# What-if: a change on the command line is a change of the file.
+printf 'batch 100\nunit bottom beside 4-8-16\nunit top after flops=3e4 params=700\n' >"$W/if.model"
+printf 'table a.b 1000x32 2 buckets=4\ntable c 50x16 1\nwire f32 bf16\n' >>"$W/if.model"
+printf 'ranks 4 2\nlocal 2e9 5\ncross 1e9 50\nrows sgd 1 2 3 4 5 6\npipeline off\n' \
+    >"$W/if.cluster"
+# if_set SET FILE SED [same]: same: the change does not show in the plan.
+if_set() {
+    cp "$W/if.model" "$W/changed.model" && cp "$W/if.cluster" "$W/changed.cluster"
+    sed "$3" "$W/if.$2" >"$W/changed.$2"
+    "$B/plan" "$W/changed.model" "$W/changed.cluster" --json >"$W/want" 2>&1
+    "$B/plan" "$W/if.model" "$W/if.cluster" --json >"$W/before" 2>&1
+    "$B/plan" "$W/if.model" "$W/if.cluster" --json --set "$1" >"$W/got" 2>&1
+    if cmp -s "$W/want" "$W/got" && ! cmp -s "$W/if.$2" "$W/changed.$2"; then
+        pass
+    else
+        fail "--set $1 is not that change of the $2: $(head -1 "$W/got")"
+    fi
+    if [ "$4" ] || ! cmp -s "$W/before" "$W/got"; then pass; else fail "--set $1 does nothing"; fi
+}
+if_set cross.bandwidth=5e9 cluster 's/^cross 1e9/cross 5e9/'
+if_set cross.latency_us=7 cluster 's/^cross 1e9 50/cross 1e9 7/'
+if_set local.bandwidth=5e9 cluster 's/^local 2e9/local 5e9/'
+if_set local.latency_us=7 cluster 's/^local 2e9 5/local 2e9 7/'
+if_set "local=7e9 1" cluster 's/^local.*/local 7e9 1/'
+if_set ranks=2 cluster 's/^ranks 4/ranks 2/'
+if_set ranks_per_node=4 cluster 's/^ranks 4 2/ranks 4 4/'
+if_set flops=3e9 cluster 's/^pipeline.*/flops 3e9/'
+if_set pipeline=on cluster 's/off/on/'
+if_set "rows.sgd=9 9 9 9 9 9" cluster 's/^rows.*/rows sgd 9 9 9 9 9 9/' same
+if_set batch=300 model 's/^batch.*/batch 300/'
+if_set wire.forward=i8 model 's/^wire f32/wire i8/'
+if_set wire.backward=f32 model 's/bf16/f32/'
+if_set table.a.b.ids=9 model 's/x32 2/x32 9/'
+if_set table.a.b.rows=2000 model 's/ 1000x/ 2000x/'
+if_set table.c.dim=32 model 's/50x16/50x32/'
+if_set table.a.b.placements=rw model 's/buckets=4/buckets=4 placements=rw/'
+if_set table.a.b.optimizer=adam model 's/^table a/optimizer adam\n&/; s/^table c/optimizer rowwise_adagrad\n&/'
+if_set unit.top.flops=9e6 model 's/flops=3e4/flops=9e6/'
+if_set unit.top.params=9000 model 's/params=700/params=9000/'
+if_set optimizer=adam model '1s/^/optimizer adam\n/'
+# refuse_option MESSAGE OPTION...: with good files.
+refuse_option() {
+    message=$1
+    shift
+    if "$B/plan" "$W/if.model" "$W/if.cluster" "$@" >"$W/out" 2>"$W/err"; then
+        fail "$* is accepted"
+    elif grep -qF -- "$message" "$W/err"; then
+        pass
+    else
+        fail "$*: '$(cat "$W/err")' lacks '$message'"
+    fi
+}
+refuse_option "--set colour=1: nothing that a model or a cluster has: 'colour'" --set colour=1
+refuse_option "--set table.x.rows=1: no table has the name 'x'" --set table.x.rows=1
+refuse_option "--set unit.x.flops=1: no unit has the name 'x'" --set unit.x.flops=1
+refuse_option "--set cross.bandwidth=fast: not a number" --set cross.bandwidth=fast
+refuse_option "--set batch=1 2: more than belongs there: '2'" --set "batch=1 2"
+refuse_option "--set batch=: not NAME=VALUE" --set batch=
+refuse_option "--timeline t.png: ends in neither .svg nor .json" --timeline t.png
+refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8
+refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8..5000
+refuse_option "--weak: belongs to a --sweep" --weak
+refuse_option "--timeline: of one plan, not of a --sweep" --sweep --ranks 1..8 --timeline t.svg
+refuse_option "/nowhere/t.svg: cannot open for writing" --timeline /nowhere/t.svg
+
+# A step drawn and as a trace; a sweep as a table, drawn and for a program.
+"$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.svg" >"$W/one" 2>"$W/err"
+"$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.json" --json >"$W/one.json" 2>>"$W/err"
+"$B/plan" "$W/if.model" "$W/if.cluster" --sweep --ranks 1..16 >"$W/sweep" 2>>"$W/err"
+"$B/plan" "$W/if.model" "$W/if.cluster" --sweep --ranks 1..16 --weak --json --svg "$W/sweep.svg" \
+    --memory 200KiB >"$W/sweep.json" 2>>"$W/err"
+if [ "$(grep -cE '^ +[0-9]+ +100 ' "$W/sweep")" = 5 ] && grep -q '^scales to ' "$W/sweep"; then
+    pass
+else
+    fail "--sweep: $(cat "$W/sweep" "$W/err")"
+fi
+if have python3; then
+    if python3 - "$W" <<'END'
+import json, sys, xml.dom.minidom
+W = sys.argv[1]
+step = json.load(open(W + "/one.json"))["step"]
+trace = json.load(open(W + "/t.json"))["traceEvents"]
+for pid, name in enumerate(["plain", "pipelined"]):
+    tasks = [e for e in trace if e["ph"] == "X" and e["pid"] == pid]
+    us = step[name] * 1e6
+    assert abs(max(t["ts"] + t["dur"] for t in tasks) - us) < 1e-6 * us
+    for lane in range(3):  # tasks of a lane follow each other
+        at = 0
+        for t in sorted((t for t in tasks if t["tid"] == lane), key=lambda t: t["ts"]):
+            assert t["ts"] >= at - 1e-6 * us, t
+            at = t["ts"] + t["dur"]
+    assert {"bottom forward", "top backward", "top reduce", "lookup"} <= {t["name"] for t in tasks}
+    assert abs(sum(t["dur"] for t in tasks if t["args"]["critical"]) - us) < 1e-6 * us
+picture = xml.dom.minidom.parse(W + "/t.svg")
+titles = [t.firstChild.data.split(",")[0] for t in picture.getElementsByTagName("title")]
+assert len(titles) == sum(e["ph"] == "X" for e in trace) and "top reduce" in titles
+sweep = json.load(open(W + "/sweep.json"))
+sizes = sweep["sizes"]
+assert [s["ranks"] for s in sizes] == [1, 2, 4, 8, 16] and sweep["weak"]
+assert [s["batch"] for s in sizes] == [25 * s["ranks"] for s in sizes]
+fits = [s for s in sizes if "needs_bytes" not in s]
+assert 0 < len(fits) < 5 and all(s["most_bytes"] <= 200 << 10 for s in fits)
+assert all(s["needs_bytes"] > 200 << 10 for s in sizes if s not in fits)
+assert all(sum(s["tables"].values()) == 2 and s["exposed"] <= s["step"] for s in fits)
+best = max(fits, key=lambda s: s["samples_per_second"])
+assert sweep["most_at"] == best["ranks"]
+drawn = [t.firstChild.data for t in
+         xml.dom.minidom.parse(W + "/sweep.svg").getElementsByTagName("text") if t.firstChild]
+assert drawn.count("does not fit") == 5 - len(fits)
+END
+    then pass; else fail "a timeline or a sweep is wrong: $(cat "$W/err")"; fi
+else
+    skip "timeline and sweep: no python3"
+fi
+# One size of a sweep is the plan of that size.
+"$B/plan" "$W/if.model" "$W/if.cluster" --ranks 8 >"$W/one" 2>&1
+same "a sweep's step" "$(awk '$1 == 8 { print $4, $5 }' "$W/sweep")" \
+    "$(sed -n 's/.*one after another \([^,]*\),.*/\1/p' "$W/one")"
+
 # What --calibrate prints is a cluster file's: the same plan follows from it.
 printf "batch 100\nskew 1.05\ntable a 100x16 2\n" >"$W/skewed.model"
 printf "$good_cluster" >"$W/measured.cluster"
