@@ -2321,6 +2321,9 @@ static const char *neo__criteo_words(const uint8_t *hex, const char *text, uint3
    together, each moved to the end of 8 bytes, of which those before it become 0. */
 #if defined(NEO__X86)
 #define NEO__AVX2 __attribute__((target("avx2,bmi,popcnt")))
+NEO__AVX2 NEO__INLINE __m256i neo__avx2_load(const void *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
 /* A bit for each of the 64 bytes of a, b that is c. */
 NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
     const __m256i want = _mm256_set1_epi8(c);
@@ -2329,26 +2332,34 @@ NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
     return low | (uint64_t)high << 32;
 }
 static const int neo__criteo_group[] = {0, 4, 8, 12, 16, 20, 22};
+<<<<<<< HEAD
 /* The places of the tabs of a line and then its end, all there are; of too many the first. */
+=======
+/* Write down that bits of a mask are places from `at` on; returns where the next goes. Up to 3 more
+   are written. */
+NEO__AVX2 NEO__INLINE uint32_t *neo__avx2_places(uint64_t mask, uint32_t at, uint32_t *to) {
+    uint32_t *next = to + _mm_popcnt_u64(mask);
+    for (; mask; to += 4) { /* four at a time: how often is easier to predict */
+        to[0] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+        to[1] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+        to[2] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+        to[3] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
+    }
+    return next;
+}
+/* Where the tabs of a line are and then its end, as many as there are; of too many the first. */
+>>>>>>> h-speed
 enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
 NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
-    int count = 0;
-    for (uint32_t at = 0; count <= NEO__CRITEO_FIELDS; at += 64) {
-        const __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(p + at));
-        const __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(p + at + 32));
+    uint32_t *next = stop;
+    for (uint32_t at = 0; next - stop <= NEO__CRITEO_FIELDS; at += 64) {
+        const __m256i a = neo__avx2_load(p + at), b = neo__avx2_load(p + at + 32);
         const uint64_t end = neo__criteo_mask(a, b, '\n');
-        uint64_t mask = (neo__criteo_mask(a, b, '\t') | end) & (end ^ (end - 1));
-        uint32_t *to = stop + count;
-        count += (int)_mm_popcnt_u64(mask);
-        for (; mask; to += 4) { /* four at a time: how often is easier to predict */
-            to[0] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
-            to[1] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
-            to[2] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
-            to[3] = at + (uint32_t)_tzcnt_u64(mask), mask &= mask - 1;
-        }
+        const uint64_t mask = (neo__criteo_mask(a, b, '\t') | end) & (end ^ (end - 1));
+        next = neo__avx2_places(mask, at, next);
         if (end) break;
     }
-    return count;
+    return (int)(next - stop);
 }
 /* The characters of four fields, less '0'. stop[i]: the place of the tab before field i. */
 NEO__AVX2 NEO__INLINE __m256i neo__criteo_four(const char *p, const uint32_t *stop) {
@@ -2445,9 +2456,6 @@ NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i 
     x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
                          _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
     return _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
-}
-NEO__AVX2 NEO__INLINE __m256i neo__avx2_load(const void *p) {
-    return _mm256_loadu_si256((const __m256i *)p);
 }
 /* Words to ids, as below. */
 NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
@@ -6475,8 +6483,8 @@ static const char *neo__svm_whole(const char *p, int64_t *value) {
 }
 /* A number up to the next blank. Up to 7 digits are exact in f32, as is the power of ten that
    divides them, so their quotient is the nearest f32. */
+static const float neo__svm_power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
 static const char *neo__svm_number(const char *text, const char *end, float *x, int *kind) {
-    static const float power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
     const char *p = text, *point;
     uint32_t v = 0;
     unsigned c;
@@ -6489,7 +6497,7 @@ static const char *neo__svm_number(const char *text, const char *end, float *x, 
     while (p > point && (c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
     int64_t decimals = p > point ? p - point - 1 : 0, digits = point - from + decimals;
     if (digits >= 1 && digits <= 7 && (p == end || neo__svm_blank(*p))) {
-        *x = (float)v / power[decimals];
+        *x = (float)v / neo__svm_power[decimals];
         if (negative) *x = -*x;
         *kind = NEO__NUMBER_OK;
         return p;
@@ -6576,6 +6584,73 @@ static neo_status neo__svm_measure(neo_ctx *ctx, neo__svm_sizes *sizes, const ne
     }
     return NEO_OK;
 }
+#if defined(NEO__X86)
+/* Pairs from p on as they mostly are: one blank between them, numbers of up to 8 digits, values of
+   up to 7 and a point. Where numbers end is found first, 64 bytes at a time, so that no number
+   waits for the one before. -1: others, or bad ones. */
+enum { NEO__SVM_STOPS = 1024 };
+/* The n bytes at p, 1 to 8, as a number, which a point may cut. 0: they are none. */
+NEO__INLINE int neo__svm_few(const char *p, uint32_t n, int whole, uint32_t *value,
+                             uint32_t *decimals) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t x;
+    memcpy(&x, p, 8);
+    x = (x ^ '0' * ones) << (64 - 8 * n);
+    *decimals = 0;
+    if (!whole) {
+        uint64_t point = x ^ ('.' ^ '0') * ones; /* its lowest 0 byte */
+        point = (point - ones) & ~point & 0x80 * ones;
+        if (point && n == 1) return 0;
+        const uint64_t upto = point ^ (point - 1); /* the bytes before it and itself */
+        *decimals = point ? (uint32_t)__builtin_clzll(point) / 8 : 0;
+        x = point ? (x & ~upto) | (x & upto >> 8) << 8 : x;
+    }
+    if ((x | (x + 6 * ones)) & 0xF0 * ones) return 0;
+    x = (x * 10 + (x >> 8)) & UINT64_C(0x00FF00FF00FF00FF); /* of two digits, of four, of all */
+    x = (x * 100 + (x >> 16)) & UINT64_C(0x0000FFFF0000FFFF);
+    *value = (uint32_t)(x * 10000 + (x >> 32));
+    return 1;
+}
+NEO__AVX2 static int64_t neo__svm_pairs_avx2(const neo_schema *schema, const char *p,
+                                             const char *end, neo__svm_pair *pair) {
+    const int fields = schema->format == NEO_FORMAT_LIBFFM;
+    const __m256i blank = _mm256_set1_epi8(' '), colon = _mm256_set1_epi8(':');
+    const uint32_t bytes = (uint32_t)(end - p);
+    uint32_t stops[NEO__SVM_STOPS + 68], *last = stops, begin = 0;
+    int64_t count = 0;
+    for (uint32_t at = 0; at < bytes; at += 64) {
+        uint32_t half[2];
+        for (int i = 0; i < 2; i++) {
+            const __m256i x = neo__avx2_load(p + at + 32 * i);
+            half[i] = (uint32_t)_mm256_movemask_epi8(_mm256_or_si256(
+                _mm256_cmpeq_epi8(x, colon), _mm256_cmpeq_epi8(_mm256_min_epu8(x, blank), x)));
+        }
+        uint64_t mask = half[0] | (uint64_t)half[1] << 32;
+        if (bytes - at < 64) mask &= ((uint64_t)1 << (bytes - at)) - 1;
+        last = neo__avx2_places(mask, at, last);
+        if (last - stops >= NEO__SVM_STOPS) return -1;
+    }
+    *last = bytes;
+    for (uint32_t *stop = stops; stop <= last; stop += 2 + fields, count++, pair++) {
+        uint32_t number[3] = {0, 0, 0}, decimals = 0;
+        if (last - stop < 1 + fields) return -1;
+        for (int i = !fields; i < 3; i++) {
+            const uint32_t at = stop[i - !fields], n = at - begin;
+            if (n - 1 > 7 || !neo__svm_few(p + begin, n, i < 2, &number[i], &decimals)) return -1;
+            if (i < 2 ? p[at] != ':' : at < bytes && !neo__svm_blank(p[at])) return -1;
+            begin = at + 1;
+            if (i == 2 && n - (decimals > 0) > 7) return -1;
+        }
+        if ((int64_t)number[0] >= schema->feature_count) return -1;
+        const int64_t rows = schema->rows[number[0]];
+        pair->field = (int32_t)number[0];
+        pair->weight = (float)number[2] / neo__svm_power[decimals];
+        pair->id = neo__id_fit(number[1], rows, schema->modulo);
+        if (pair->id >= rows) return -1;
+    }
+    return count;
+}
+#endif
 /* The pairs of a line, as many as block->pairs has; -1: a bad one. */
 static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options *options,
                               neo__block *block, const char *line, const char *end, float *label,
@@ -6584,6 +6659,13 @@ static int64_t neo__svm_pairs(const neo_schema *schema, const neo__parse_options
     int64_t count = 0;
     while (p < end && neo__svm_blank(*p)) p++;
     if (neo__svm_label(line, &p, end, options->unlabeled, label, issue) < 0) return -1;
+#if defined(NEO__X86)
+    if (schema->ctx->isa >= NEO_ISA_AVX2 && !options->sizes && p < end) {
+        count = neo__svm_pairs_avx2(schema, p + neo__svm_blank(*p), end, block->pairs);
+        if (count >= 0) return count;
+        count = 0;
+    }
+#endif
     for (int first = 1;; first = 0) {
         while (p < end && neo__svm_blank(*p)) p++;
         if (p == end) return count;

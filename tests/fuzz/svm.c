@@ -1,8 +1,7 @@
 /* svm.c: libsvm and libffm lines. The first byte chooses options; the rest is a file's text. Every
    line is parsed again here in the plainest way: both must accept the same lines and make the same
-   samples of them. */
+   samples of them, with vector instructions and without. */
 #define NEO_STATIC
-#define NEO_NO_SIMD
 #include "common.h"
 
 enum { FIELDS = 4, ROWS = 100 };
@@ -13,6 +12,9 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("\7" "1:2:3 1:1:1\n 0:1:1\n1 qid:7 0:99:1e39\n0 0:1:+1 1:2:-0\n"),
     FUZZ_TEXT("\x09" "1 1000:1 9223372036854775807:2\n1 9223372036854775808:1\n"),
     FUZZ_TEXT("\3" "1 1:\0 2:2\n"),
+    FUZZ_TEXT("\x0B" "1 1:1 12345678:0.5 99:.1234567 0:5. 7:1234.567\n5:1 6:2\n 5:3\n0 1:.\n0 1:8"),
+    FUZZ_TEXT("\x1B" "1 1:1 12345678:0.5 99:.1234567 0:5. 7:1234.567\n5:1 6:2\n 5:3\n0 1:.\n0 1:8"),
+    FUZZ_TEXT("\5" "1 0:1:1 1:12:0.25 3:99:7654321 2:7:.5\r\n0 0:1:1.5 1:2:3 \n0 3:7:1\n"),
     FUZZ_TEXT("\3" " # 1\n1#c\n1 qid:3#\n1 1:2#3 4:5\n1 1:#2\n1 1#:2\n\t#\r\n#\0\n1 1:1#\0\n"),
 };
 
@@ -91,6 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static neo__block block[4];
     static neo__svm_pair pairs[NEO__SVM_PAIRS];
     if (size < 1 || size > NEO__CHUNK_BYTES) return 0;
+    fuzz_ctx()->isa = data[0] & 16 ? NEO_ISA_SCALAR : neo__isa_best();
     int ffm = data[0] >> 2 & 1, modulo = data[0] >> 3 & 1, which = ffm + 2 * modulo;
     neo__block *b = &block[which];
     if (!schema[which]) {
