@@ -2332,9 +2332,6 @@ NEO__AVX2 NEO__INLINE uint64_t neo__criteo_mask(__m256i a, __m256i b, char c) {
     return low | (uint64_t)high << 32;
 }
 static const int neo__criteo_group[] = {0, 4, 8, 12, 16, 20, 22};
-<<<<<<< HEAD
-/* The places of the tabs of a line and then its end, all there are; of too many the first. */
-=======
 /* Write down that bits of a mask are places from `at` on; returns where the next goes. Up to 3 more
    are written. */
 NEO__AVX2 NEO__INLINE uint32_t *neo__avx2_places(uint64_t mask, uint32_t at, uint32_t *to) {
@@ -2347,8 +2344,7 @@ NEO__AVX2 NEO__INLINE uint32_t *neo__avx2_places(uint64_t mask, uint32_t at, uin
     }
     return next;
 }
-/* Where the tabs of a line are and then its end, as many as there are; of too many the first. */
->>>>>>> h-speed
+/* The places of the tabs of a line and then its end, all there are; of too many the first. */
 enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
 NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
     uint32_t *next = stop;
