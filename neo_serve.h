@@ -15,6 +15,7 @@
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
      - no tables of keys, no rows cached from a disk: training has none either. A mapped file is
        paged by the operating system
+     - several labels of lr, fm, ffm and deepfm; GPTs
      - no server: examples/serve.c is one
 
    QUICK START
@@ -690,8 +691,9 @@ static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_jso
     NEO__CHECK(widths->count >= 2 && widths->width[0] == in &&
                    widths->width[widths->count - 1] == out,
                NEO_ERR_MISMATCH,
-               "neo_model_load: \"%s\" must begin with %" PRId64 " and end with %" PRId64,
-               top ? "top" : "bottom", in, out);
+               "neo_model_load: \"%s\" must begin with %" PRId64 " and end with %" PRId64 "%s",
+               top ? "top" : "bottom", in, out,
+               linear ? " (of lr, fm, ffm and deepfm one label is served)" : "");
     return neo_mlp_create(ctx, net->params, &desc, mlp);
 }
 static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int64_t max_batch,

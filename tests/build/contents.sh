@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 20658 0 1 17 ;;
     neo_state.h) echo 3933 0 0 0 ;;
     neo_data.h) echo 7397 0 0 0 ;;
-    neo_serve.h) echo 2043 0 0 0 ;;
+    neo_serve.h) echo 2045 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 5040 0 0 1 ;;
     neo_fsdp.h) echo 5970 0 0 0 ;;
