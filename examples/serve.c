@@ -77,7 +77,7 @@ static int print_predictions(worker *w, const version *v) {
     w->count = 0;
     if (predict(w, v) != NEO_OK) return fprintf(stderr, "serve: %s\n", neo_last_error()), 1;
     for (size_t i = 0; i < w->count; i++)
-        printf("%.9g%s", (double)w->out[i], (i + 1) % (size_t)v->info.outputs ? " " : "\n");
+        printf("%.9g%s", (double)w->out[i], (i + 1) % (size_t)v->info.outputs ? "," : "\n");
     return 0;
 }
 static int answer_lines(void) {

@@ -35,6 +35,15 @@ for m in a b; do
         fail "--lines: $(diff "$W/lines" "$W/$m.out" | head -4)"
     fi
 done
+# Of two labels: a probability each.
+sed 's/^sex .*/sex label positive=Male weight=0.5/' $adult.columns >"$W/two.columns"
+two="--format delimited --columns $W/two.columns --data $W/test --test $W/test --dim 8 --batch 100"
+for more in "" "--eval --predict $W/two.out"; do
+    "$B/dlrm" $two --bottom 5-16-8 --top 16-2 --checkpoint "$W/two" $more >"$W/log" 2>"$W/err" ||
+        fail "two labels: $(tail -1 "$W/err")"
+done
+"$B/serve" --model "$W/two" --lines <"$W/test" >"$W/lines" 2>"$W/err"
+same "--lines, two labels" "$(cksum <"$W/lines")" "$(cksum <"$W/two.out")"
 (echo "38, Private"; sed -n 2p "$W/test") | "$B/serve" --model "$W/a" --lines >"$W/lines" 2>"$W/err"
 same "--lines: the exit status after a bad line" $? 1
 same "--lines: an empty line for a bad one" "$(tr '\n' '|' <"$W/lines")" "|$(sed -n 2p "$W/a.out")|"
@@ -57,10 +66,11 @@ paste "$W/json" "$W/a.out" "$W/b.out" | awk -F'\t' -v steps="$steps" '{ split(st
 # ---- helpers ----
 
 program=$B/serve
-# start OPTIONS...: a server of $W/served; sets pid, port, url.
+served=$W/served
+# start OPTIONS...: a server of $served; sets pid, port, url.
 start() {
     : >"$W/started"
-    $wrap "$program" --model "$W/served" --port 0 "$@" >"$W/started" 2>"$W/server" &
+    $wrap "$program" --model "$served" --port 0 "$@" >"$W/started" 2>"$W/server" &
     pid=$!
     while kill -0 $pid 2>/dev/null && ! [ -s "$W/started" ]; do sleep 0.05; done
     url=$(sed -n 's|^serve: \(http://[^,]*\),.*|\1|p' "$W/started") port=${url##*:}
@@ -146,6 +156,14 @@ same "pipelined requests" "$(cat "$W/order")" "404 200 404 200 404 200 400 "
 for i in 1 2 3; do head -c 100000 /dev/urandom | "$client" "$port" send half >"$W/answer" 2>&1; done
 same "garbage leaves no buffer" "$(metric neo_buffer_bytes | sed 's/^[0-9]\{1,4\}$/few/')" few
 stop "one client" INT
+
+served=$W/two
+start
+same "two labels" "$(post "$(head -1 "$W/json" | sed 's/"sex":"[A-Za-z]*",//')" | answers |
+    sed 's/,"step.*//')" \
+    "{\"prediction\":[$(head -1 "$W/two.out")]"
+stop "two labels"
+served=$W/served
 
 # ---- load, while the model changes ----
 
