@@ -269,6 +269,16 @@ END
 else
     skip "timeline and sweep: no python3"
 fi
+# The four sets on a cluster: those that fit have figures, and what is recalled is named.
+printf 'ranks 2 2\nmemory 4TiB\n' >"$W/two.cluster"
+"$B/plan" --sets "$W/two.cluster" >"$W/sets" 2>"$W/err"
+if [ "$(grep -cE '^(a1|a2|i1) +[0-9.e+]+ +[0-9.e+]+ +[0-9.e+]+ ' "$W/sets")" = 3 ] &&
+    grep -qE '^f1 .* do not fit: a rank needs .* TiB' "$W/sets" &&
+    grep -q '^Recalled of the paper' "$W/sets"; then
+    pass
+else
+    fail "--sets: $(cat "$W/sets" "$W/err")"
+fi
 # One size of a sweep is the plan of that size.
 "$B/plan" "$W/if.model" "$W/if.cluster" --ranks 8 >"$W/one" 2>&1
 same "a sweep's step" "$(awk '$1 == 8 { print $4, $5 }' "$W/sweep")" \
