@@ -53,15 +53,16 @@ static const char HELP[] =
     "  --ranks 8..4096  those of a sweep; one number: the ranks, instead of the cluster file's\n"
     "  --weak           a sweep's batch grows with the ranks, from that of the files\n"
     "  --json           print all of it for a program\n"
-    "  --calibrate      measure this machine as a rank, instead of what the cluster file says, and\n"
+    "  --calibrate      measure this machine as a rank instead of what the cluster file says, and\n"
     "                   print it as lines of such a file\n"
-    "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n";
+    "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n"
+    "  --sets CLUSTER   all four there, beside what is recalled of the models they stand for\n";
 
 /* Options before OPT_VERBOSE have a value. */
-enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SET,
+enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SETS, OPT_SET,
        OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_HELP, OPTIONS };
 static const char *const NAMES[OPTIONS] = {
-    "--memory", "--all",  "--plan",      "--out",   "--svg",  "--timeline", "--ranks", "--set",
+    "--memory", "--all", "--plan", "--out", "--svg", "--timeline", "--ranks", "--sets", "--set",
     "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--help"};
 enum { MOST_SETS = 64 };
 typedef struct command {
@@ -224,26 +225,89 @@ static int run_sweep(neo_ctx *ctx, job *j, const command *c) {
     return check_stdout() || bad;
 }
 
+/* ---- the generated sets beside the models that they stand for ---- */
+static void set_job(job *j, const plan_set *set, const char *cluster, const command *c) {
+    static plan_set_table t[PLAN_SET_MOST];
+    static source line = {.path = "--sets"};
+    plan_set_make(set, t);
+    for (int k = 0; k < set->tables; k++) {
+        snprintf(line.text, TEXT, "table %s_%04d %lldx%lld %lld buckets=%d", set->name, k,
+                 (long long)t[k].rows, (long long)t[k].dim, (long long)t[k].pooling,
+                 t[k].row_buckets > 1 ? t[k].row_buckets : 0);
+        if (t[k].row_buckets <= 1) *strstr(line.text, " buckets") = 0;
+        split(&line);
+        (void)model_line(j, &line);
+    }
+    j->bags.max_batch = 65536;
+    j->desc.wire_forward = j->desc.wire_backward = NEO_WIRE_BF16;
+    j->desc.dense_flops_bottom = 0.2e6 * set->mflops;
+    j->desc.dense_flops_top = 0.8e6 * set->mflops;
+    j->desc.dense_params = (int64_t)(0.5e6 * set->mflops);
+    read_file(j, cluster, "cluster", cluster_line);
+    if (!j->desc.cluster.ranks) missing(cluster, "ranks");
+    for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
+    finish_job(j);
+}
+static void free_job(job *j) {
+    for (int t = 0; t < j->bags.table_count; t++) free((void *)(uintptr_t)j->tables[t].name);
+    for (int i = 0; i < j->unit_count; i++) free((void *)(uintptr_t)j->units[i].name);
+    free(j->tables);
+    free(j->ids);
+    free(j->allowed);
+    free(j->units);
+}
+static const char SETS_NOTE[] =
+    "Predicted: pipelined steps of 65536 samples; fullest rank: tables and their buffers; dense\n"
+    "copies: values, gradients and one state of dense layers in f32, on each rank beside that.\n"
+    "Recalled of the paper on Neo, not looked up: samples/s of 128 GPUs; parameters, columns and\n"
+    "ids in the mean, flops of a sample. Guessed: rows, columns and ids of each table; a fifth of\n"
+    "the flops in the bottom MLP; dense parameters, half the flops; the batch. The cluster file\n"
+    "says the rest.\n"
+    "Distance: here gradients of dense layers are summed flat, over the links between nodes as\n"
+    "fast as an all-to-all, and each peer costs a latency: see the steps without reductions. Not\n"
+    "counted: the optimizer of dense layers, input, launches of kernels, stragglers.\n";
+static int run_sets(neo_ctx *ctx, const command *c) {
+    printf("set  recalled /s  predicted /s  without reductions  fullest rank  dense copies  "
+           "balance\n");
+    for (int i = 0; i < PLAN_SET_COUNT; i++) {
+        const plan_set *set = &PLAN_SETS[i];
+        job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
+        sweep_row row[2] = {{.batch = 65536}, {.batch = 65536}};
+        neo_status status = NEO_OK;
+        set_job(&j, set, c->given[OPT_SETS], c);
+        int64_t params = j.desc.dense_params;
+        for (int k = 0; k < 2 && status == NEO_OK; k++, j.desc.dense_params = 0)
+            status = sweep_fill(ctx, &j, &row[k], 1, make_plan, c);
+        free_job(&j);
+        if (status != NEO_OK) return fprintf(stderr, "plan: %s\n", neo_last_error()), 1;
+        printf("%s   %11.4g  ", set->name, set->stated);
+        if (row[0].needs) printf("the tables do not fit: a rank needs %s\n",
+                                 bytes((double)row[0].needs));
+        else
+            printf("%12.4g  %18.4g  %12s  %12s  %7.3f\n", row[0].samples, row[1].samples,
+                   bytes((double)row[0].step.most_bytes), bytes(12.0 * (double)params),
+                   row[0].step.balance);
+    }
+    printf("\n%s", SETS_NOTE);
+    return check_stdout();
+}
+
 int main(int argc, char **argv) {
     static command c; /* zeros */
     int refused = parse(argc, argv, &c);
     if (refused) return refused;
     if (c.given[OPT_HELP]) return printf("%s", HELP), check_stdout();
     if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]) || check_stdout();
-    if (c.files < 2) return fprintf(stderr, "%s", HELP), 2;
+    if (c.files < 2 && !c.given[OPT_SETS]) return fprintf(stderr, "%s", HELP), 2;
 
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
     neo_ctx *ctx = NULL;
-    read_job(&j, &c);
+    if (!c.given[OPT_SETS]) read_job(&j, &c);
     int bad = neo_ctx_create(NULL, &ctx) != NEO_OK;
     if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
+    else if (c.given[OPT_SETS]) bad = run_sets(ctx, &c);
     else bad = c.given[OPT_SWEEP] ? run_sweep(ctx, &j, &c) : run_one(ctx, &j, &c);
     neo_ctx_destroy(ctx);
-    for (int t = 0; t < j.bags.table_count; t++) free((void *)(uintptr_t)j.tables[t].name);
-    for (int i = 0; i < j.unit_count; i++) free((void *)(uintptr_t)j.units[i].name);
-    free(j.tables);
-    free(j.ids);
-    free(j.allowed);
-    free(j.units);
+    free_job(&j);
     return bad;
 }

@@ -192,8 +192,8 @@ static double sweep_memory(const sweep_row *r, int k) {
 static int sweep_svg(const sweep *s, const char *path) {
     FILE *f = open_to_write(path);
     svg_open(f, SVG_WIDTH, 720);
-    sweep_title(f, 24, "Samples a second over ranks, each line twice the one below; grey: as if it "
-                       "scaled without end; large: up to here it scales");
+    sweep_title(f, 24, "Samples a second over ranks, both doubling; grey: as if it scaled so on; "
+                       "large: up to here it scales");
     sweep_curve(f, s, 50, 230);
     sweep_title(f, 320, "A step: computation (green), links that are waited for (red)");
     sweep_bars(f, s, 330, 150, sweep_seconds, seconds);

@@ -191,7 +191,8 @@ if_set table.a.b.ids=9 model 's/x32 2/x32 9/'
 if_set table.a.b.rows=2000 model 's/ 1000x/ 2000x/'
 if_set table.c.dim=32 model 's/50x16/50x32/'
 if_set table.a.b.placements=rw model 's/buckets=4/buckets=4 placements=rw/'
-if_set table.a.b.optimizer=adam model 's/^table a/optimizer adam\n&/; s/^table c/optimizer rowwise_adagrad\n&/'
+if_set table.a.b.optimizer=adam model \
+    's/^table a/optimizer adam\n&/; s/^table c/optimizer rowwise_adagrad\n&/'
 if_set unit.top.flops=9e6 model 's/flops=3e4/flops=9e6/'
 if_set unit.top.params=9000 model 's/params=700/params=9000/'
 if_set optimizer=adam model '1s/^/optimizer adam\n/'
@@ -268,6 +269,16 @@ END
     then pass; else fail "a timeline or a sweep is wrong: $(cat "$W/err")"; fi
 else
     skip "timeline and sweep: no python3"
+fi
+# The four sets on a cluster: those that fit have figures, and what is recalled is named.
+printf 'ranks 2 2\nmemory 4TiB\n' >"$W/two.cluster"
+"$B/plan" --sets "$W/two.cluster" >"$W/sets" 2>"$W/err"
+if [ "$(grep -cE '^(a1|a2|i1) +[0-9.e+]+ +[0-9.e+]+ +[0-9.e+]+ ' "$W/sets")" = 3 ] &&
+    grep -qE '^f1 .* do not fit: a rank needs .* TiB' "$W/sets" &&
+    grep -q '^Recalled of the paper' "$W/sets"; then
+    pass
+else
+    fail "--sets: $(cat "$W/sets" "$W/err")"
 fi
 # One size of a sweep is the plan of that size.
 "$B/plan" "$W/if.model" "$W/if.cluster" --ranks 8 >"$W/one" 2>&1
