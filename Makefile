@@ -175,7 +175,8 @@ include tests/cuda/rules.mk
 include tests/attack/rules.mk
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
-scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh serve/*.sh build/contents.sh)
+scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh serve/*.sh \
+    build/contents.sh)
 others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
     tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
