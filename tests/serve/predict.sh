@@ -6,7 +6,7 @@
 
 B=${B:-build}
 . tests/harness.sh
-W=$B/tmp/serve
+W=$B/tmp/predict
 P=$B/tests/serve/predict
 rm -rf "$W"
 mkdir -p "$W"
