@@ -454,6 +454,34 @@ static neo_reader *open_three(int threads, int64_t window, int64_t batch) {
     if (neo_reader_open(ctx, &d, &r) != NEO_OK) printf("open: %s\n", neo_last_error());
     return r;
 }
+/* Samples of text, counted without parsing and without a file beside it, also while batches are
+   read ahead; not those of which some may be skipped. */
+static void samples_are_counted(void) {
+    neo_reader *r = open_three(2, 0, 64);
+    neo_batch batch;
+    int64_t read = 0, counted = -1;
+    char beside[600];
+    neo_status status;
+    while ((status = neo_reader_next(r, &batch)) == NEO_OK) {
+        if (read == 0) CHECK_OK(neo_reader_samples(r, &counted));
+        read += batch.size;
+    }
+    CHECK(status == NEO_END);
+    CHECK_INT(counted, read);
+    neo_reader_close(r);
+    const char *path = tmp_path("counted.tsv");
+    write_criteo(ctx, path, 0, 100);
+    for (int skips = 0; skips < 2; skips++) {
+        neo_reader_desc d = reader_desc(criteo, &path, 1, 10);
+        d.skip_bad_lines = skips;
+        REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+        CHECK_OK(neo_reader_samples(r, &counted));
+        CHECK_INT(counted, skips ? 0 : 100);
+        neo_reader_close(r);
+    }
+    snprintf(beside, sizeof beside, "%s.neoindex", path);
+    CHECK(fopen(beside, "rb") == NULL);
+}
 static void same_for_any_threads(void) {
     static uint64_t want[MOST], got[MOST];
     const int64_t windows[4] = {0, 1, 700, 100000}, batches[3] = {1, 64, 1000};
@@ -998,6 +1026,7 @@ int main(void) {
     RUN(no_positive_label);
     RUN(no_data);
     RUN(arguments);
+    RUN(samples_are_counted);
     RUN(same_for_any_threads);
     RUN(shuffle_is_a_permutation);
     RUN(resume_anywhere);

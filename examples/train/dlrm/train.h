@@ -148,40 +148,63 @@ static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before)
     return status == NEO_END ? NEO_OK : status;
 }
 
-/* Counts the samples of an epoch, for the schedule and the bar, by reading the data once; 0 if the
-   data cannot be read twice. Data of one label teaches nothing (a misspelt positive=, most often):
-   a warning. */
+/* Labels of each task, and weights, as 1 minus the least and 1 plus the most, and the most. */
+typedef struct extremes {
+    float of[2 * MAX_TASKS + 1];
+} extremes;
+static void see_labels(extremes *most, const neo_batch *batch, int tasks) {
+    const float *label = batch->label.data, *weight = batch->weight.data;
+    float *heaviest = &most->of[2 * tasks];
+    for (int64_t i = 0; weight && i < batch->size; i++)
+        *heaviest = weight[i] > *heaviest ? weight[i] : *heaviest;
+    for (int64_t i = 0; i < batch->size * tasks; i++) {
+        float *of_task = most->of + 2 * (i % tasks);
+        of_task[0] = 1 - label[i] > of_task[0] ? 1 - label[i] : of_task[0];
+        of_task[1] = 1 + label[i] > of_task[1] ? 1 + label[i] : of_task[1];
+    }
+}
+/* Every task has two labels, and a sample its weight: there is nothing to warn of. */
+static int are_varied(const extremes *most, int tasks, int weighted) {
+    int varied = !weighted || most->of[2 * tasks] > 0;
+    for (int t = 0; t < tasks; t++)
+        varied &= most->of[2 * t + 1] > 0 && 1 - most->of[2 * t] != most->of[2 * t + 1] - 1;
+    return varied;
+}
+
+/* Counts the samples of an epoch, for the schedule and the bar; 0 if the data cannot be read twice.
+   Data of one label teaches nothing (a misspelt positive=, most often): a warning. Where the reader
+   knows how many there are, it reads until there is nothing to warn of, else all. */
 static neo_status count_samples(run *r, int64_t *samples) {
     neo_batch batch;
     neo_status status = NEO_OK;
-    const int tasks = (int)r->m.tasks;
-    float most[2 * MAX_TASKS + 1] = {0}; /* of 1 minus the labels, of 1 plus them; of weights */
+    const int tasks = (int)r->m.tasks, weighted = neo_schema_is_sample_weighted(r->m.schema);
+    int64_t known = 0;
+    extremes most = {{0}};
     *samples = r->o->synthetic;
     if (*samples || is_stdin(r->job->train_files[0])) return NEO_OK;
+    TRY(agree(r->me.comm, neo_reader_samples(r->train.reader, &known)));
     while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
-        const float *label = batch.label.data, *weight = batch.weight.data;
-        for (int64_t i = 0; weight && i < batch.size; i++)
-            most[2 * tasks] = weight[i] > most[2 * tasks] ? weight[i] : most[2 * tasks];
+        see_labels(&most, &batch, tasks);
         *samples += batch.global_size;
-        for (int64_t i = 0; i < batch.size * tasks; i++) {
-            float *of_task = most + 2 * (i % tasks);
-            of_task[0] = 1 - label[i] > of_task[0] ? 1 - label[i] : of_task[0];
-            of_task[1] = 1 + label[i] > of_task[1] ? 1 + label[i] : of_task[1];
-        }
+        if (!known || !are_varied(&most, tasks, weighted)) continue;
+        *samples = known;
+        status = NEO_END;
+        break;
     }
     status = agree(r->me.comm, status);
     if (status != NEO_END) return status;
-    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most, most, 2 * tasks + 1, NEO_F32, NULL));
-    if (*samples && neo_schema_is_sample_weighted(r->m.schema) && most[2 * tasks] == 0)
+    TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_MAX, most.of, most.of, 2 * tasks + 1, NEO_F32,
+                            NULL));
+    if (*samples && weighted && most.of[2 * tasks] == 0)
         say(&r->me, "warning: all weights of the training data's samples are 0\n");
     for (int t = 0; *samples && t < tasks; t++) {
         char task[128];
         name_task(r, "all labels", " ", t, task);
-        if (most[2 * t + 1] == 0)
+        if (most.of[2 * t + 1] == 0)
             say(&r->me, "warning: %s of the training data are missing\n", task);
-        else if (1 - most[2 * t] == most[2 * t + 1] - 1)
+        else if (1 - most.of[2 * t] == most.of[2 * t + 1] - 1)
             say(&r->me, "warning: %s of the training data are %g\n", task,
-                (double)(most[2 * t + 1] - 1));
+                (double)(most.of[2 * t + 1] - 1));
     }
     return agree(r->me.comm, neo_reader_epoch(r->train.reader, 0));
 }
