@@ -440,8 +440,8 @@ typedef struct neo_reader_stats {
 } neo_reader_stats;
 #if !defined(NEO_INFERENCE)
 NEO_API neo_reader_stats neo_reader_get_stats(const neo_reader *reader);
-/* neo_reader_samples: those of an epoch over all ranks, at any time. Of text they are counted by its
-   line ends, at some GB/s, where it has no index. 0: not known (standard input, pipes,
+/* neo_reader_samples: those of an epoch over all ranks, at any time. Of text without an index they
+   are counted by its line ends, at some GB/s. 0: not known (standard input, pipes,
    skip_bad_lines). Takes 1 MiB from the allocator while it counts.
    Errors   NEO_ERR_IO, NEO_ERR_NOT_FOUND, NEO_ERR_MEMORY; *samples is 0 then. */
 NEO_API neo_status neo_reader_samples(neo_reader *reader, int64_t *samples);

@@ -157,6 +157,7 @@ BOOL ReadFile(HANDLE h, void *data, DWORD bytes, DWORD *done, OVERLAPPED *place)
 BOOL WriteFile(HANDLE h, const void *data, DWORD bytes, DWORD *done, OVERLAPPED *place);
 BOOL SetFilePointerEx(HANDLE h, LARGE_INTEGER to, LARGE_INTEGER *at, DWORD from);
 BOOL GetFileSizeEx(HANDLE h, LARGE_INTEGER *size);
+BOOL GetFileTime(HANDLE h, FILETIME *made, FILETIME *read, FILETIME *written);
 BOOL FlushFileBuffers(HANDLE h);
 BOOL SetEndOfFile(HANDLE h);
 DWORD GetFileType(HANDLE h);
