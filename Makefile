@@ -131,7 +131,7 @@ $(B)/libneo_serve.so: $(B)/neo_serve.o
 $(B)/serve: examples/serve.c $(B)/$(if $(SANITIZE),tests/neo.a,neo_serve.o)
 	$(compile) $(if $(SANITIZE),,$(inference)) -o $@ $< $(objects) $(libs)
 
-demo: $(B)/dlrm
+demo: $(B)/dlrm $(B)/serve
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
 	$(B)/dlrm $(DEMO_ARGS)
 over_mpi = dlrm_mpi gpt_mpi allreduce_mpi ranks_mpi

@@ -147,8 +147,8 @@ typedef struct neo_model_info {
 } neo_model_info;
 NEO_API neo_model_info neo_model_get_info(const neo_model *model);
 /* neo_model_column: the name of column `index` of a sample, as JSON has it: of text by columns
-   those of its description, without the label; of Criteo I1 .. I13, C1 .. C26; of other formats
-   "dense.0" .., then the features' names. NULL: no such index. */
+   those of its description; of Criteo I1 .. I13, C1 .. C26; of other formats "dense_0" .., then the
+   features' names. NULL: no such index, a label, or a column that is not used. */
 NEO_API const char *neo_model_column(const neo_model *model, int32_t index);
 /* neo_model_feature: name and rows of a sparse feature, as neo_schema_feature. */
 NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature);

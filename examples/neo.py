@@ -6,7 +6,7 @@ numpy and neo as a shared object, which make build/libneo_serve.so makes, or wit
 
     import neo                                          (PYTHONPATH=examples)
     model = neo.Model("build/demo/checkpoint", library="build/libneo_serve.so")
-    model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.04], dtype=float32)
+    model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.8066429], dtype=float32)
     neo.weights("build/demo/checkpoint")["bottom.0.weight"]       of the newest checkpoint
 
 torch.from_numpy of weights gives what a model of PyTorch loads. A model is of one thread at a time.
