@@ -728,8 +728,7 @@ NEO__COLD_BEGIN
 
    The struct, its sizes and arrays are in neo_plan.h, which predicts them (>>impl-shard-memory
    there); with the map that they follow from (>>impl-shard-map) and the lists of what is done to
-   rows (>>impl-shard-lists). Of the planner itself a neo_shard uses its calls, neo__plan_check and
-   neo__plan_hash.
+   rows (>>impl-shard-lists). Of the planner a neo_shard uses its calls, neo__plan_check and _hash.
    ------------------------------------------------------------------------ */
 /* The group on which ranks tell each other numbers in host memory: below a group over NCCL. */
 static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {

@@ -2470,8 +2470,7 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     neo_timeline *made = (neo_timeline *)neo__alloc_for(plan->ctx, bytes, fn);
     if (!made) return NEO_ERR_MEMORY;
     memset(made, 0, bytes);
-    made->ctx = plan->ctx;
-    made->bytes = bytes;
+    made->ctx = plan->ctx, made->bytes = bytes;
     made->task = (neo_task *)(void *)(made + 1);
     neo_dense_unit *named = (neo_dense_unit *)(void *)(made->task + tasks);
     char *text = (char *)(named + count);

@@ -316,7 +316,7 @@ static neo_status refused(neo_comm *comm, void *user) {
     EXPECT(towers == NULL);
     return NEO_OK;
 }
-/* The same on one rank alone: what would be read outside of arrays, or is too large for a number. */
+/* The same on one rank alone: what would be read outside of arrays, or fits no number. */
 static void refused_sizes(const Towered *t, neo_ctx *ctx) {
     const Case *c = &t->c;
     const int64_t huge = INT64_MAX / 4;
