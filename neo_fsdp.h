@@ -632,7 +632,7 @@ typedef struct neo_towers_desc {
 
 /* neo_towers_create: collective. Nodes are those of comm (neo_comm_desc.ranks_per_node), of equal
    size. Nothing of desc is needed after.
-   Errors   on all ranks: NEO_ERR_ARG: a field, named; a tower without tables; fewer towers than
+   Errors   on all ranks: NEO_ERR_ARG: a field, named; a tower without features; fewer towers than
             nodes; repro_shards below the ranks. NEO_ERR_UNSUPPORTED: a table of NEO_POOL_NONE.
             NEO_ERR_MISMATCH: another description than rank 0's. Those of neo_plan_create,
             neo_shard_create, neo_comm_split_nodes.
@@ -728,7 +728,7 @@ NEO__COLD_BEGIN
 
    The struct, its sizes and arrays are in neo_plan.h, which predicts them (>>impl-shard-memory
    there); with the map that they follow from (>>impl-shard-map) and the lists of what is done to
-   rows (>>impl-shard-lists). Of the planner itself a neo_shard uses its calls, and neo__plan_hash.
+   rows (>>impl-shard-lists). Of the planner a neo_shard uses its calls, neo__plan_check and _hash.
    ------------------------------------------------------------------------ */
 /* The group on which ranks tell each other numbers in host memory: below a group over NCCL. */
 static neo_status neo__fsdp_host_group(neo_comm **comm, const char *fn) {
@@ -5165,14 +5165,31 @@ static int32_t neo__towers_held_by(const neo_towers *towers, int node) {
 static int neo__towers_place(const neo_towers *towers) { return towers->rank % towers->per_node; }
 
 /* ---- create ---- */
+static int32_t neo__towers_table(const neo_bags_desc *bags, int32_t feature) {
+    return bags->feature_table ? bags->feature_table[feature] : feature;
+}
+/* Products of sizes stay below 2^62. */
+static neo_status neo__towers_check_sizes(const neo_towers *towers, const neo_towers_desc *desc,
+                                          const char *fn) {
+    const neo_bags_desc *bags = desc->plan->bags;
+    const int32_t features = neo__plan_features(bags);
+    const double batch = (double)bags->max_batch, most = 1e17;
+    double ids = (double)bags->max_ids / batch, cols = 0.0;
+    for (int32_t f = 0; f < features; f++) {
+        if (desc->plan->ids_per_sample) ids += desc->plan->ids_per_sample[f];
+        cols += (double)bags->tables[neo__towers_table(bags, f)].dim + 2.0;
+    }
+    cols += (double)desc->tower_count * ((double)desc->out_width + 2.0);
+    NEO__CHECK(batch * (cols + ids + (double)towers->shards) < most, NEO_ERR_ARG,
+               "%s: %" PRId64 " samples of %g ids and %g columns do not fit in memory", fn,
+               bags->max_batch, ids, cols);
+    return NEO_OK;
+}
 static neo_status neo__towers_check(const neo_towers *towers, const neo_towers_desc *desc,
                                     const char *fn) {
     const neo_bags_desc *bags = desc->plan ? desc->plan->bags : NULL;
     NEO__CHECK(bags && bags->tables && bags->table_count > 0 && desc->table_tower, NEO_ERR_ARG,
                "%s: desc lacks plan, plan->bags with its tables, or table_tower", fn);
-    NEO__CHECK(bags->max_batch > 0 && bags->max_ids > 0, NEO_ERR_ARG,
-               "%s: max_batch is %" PRId64 ", max_ids %" PRId64, fn, bags->max_batch,
-               bags->max_ids);
     NEO__CHECK(desc->out_width > 0 && desc->out_width <= INT32_MAX, NEO_ERR_ARG,
                "%s: out_width is %" PRId64, fn, desc->out_width);
     NEO__CHECK((unsigned)desc->wire_forward < NEO_WIRE_COUNT &&
@@ -5188,19 +5205,26 @@ static neo_status neo__towers_check(const neo_towers *towers, const neo_towers_d
     NEO__CHECK(desc->tower_count >= towers->nodes, NEO_ERR_ARG,
                "%s: %d towers on %d nodes: each node needs one", fn, desc->tower_count,
                towers->nodes);
-    for (int32_t tower = 0; tower < desc->tower_count; tower++) {
-        int32_t i = 0;
-        while (i < bags->table_count && desc->table_tower[i] != tower) i++;
-        NEO__CHECK(i < bags->table_count, NEO_ERR_ARG, "%s: tower %d has no tables", fn, tower);
-    }
     for (int32_t i = 0; i < bags->table_count; i++) {
         const neo_table_desc *table = &bags->tables[i];
+        const char *name = table->name ? table->name : ""; /* refused below */
         NEO__CHECK(desc->table_tower[i] >= 0 && desc->table_tower[i] < desc->tower_count,
-                   NEO_ERR_ARG, "%s: table '%s' is of tower %d, there are %d", fn, table->name,
+                   NEO_ERR_ARG, "%s: table '%s' is of tower %d, there are %d", fn, name,
                    desc->table_tower[i], desc->tower_count);
         NEO__CHECK(table->pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s' is not pooled: a tower's module needs one row for a sample", fn,
-                   table->name);
+                   name);
+    }
+    neo_plan_desc plan = *desc->plan;
+    plan.cluster.ranks = plan.cluster.ranks_per_node = towers->per_node;
+    NEO__TRY(neo__plan_check(towers->ctx, &plan, fn));
+    NEO__TRY(neo__towers_check_sizes(towers, desc, fn));
+    const int32_t features = neo__plan_features(bags);
+    for (int32_t tower = 0; tower < desc->tower_count; tower++) {
+        int32_t f = 0;
+        while (f < features && desc->table_tower[neo__towers_table(bags, f)] != tower) f++;
+        NEO__CHECK(f < features, NEO_ERR_ARG, "%s: tower %d has no tables that a feature reads", fn,
+                   tower);
     }
     return NEO_OK;
 }
@@ -5245,7 +5269,7 @@ static neo_status neo__towers_plan(neo_towers *towers, const neo_towers_desc *de
     }
     for (int32_t k = 0; k < count; k++) {
         const int32_t f = towers->feature[begin + k];
-        feature_table[k] = place[all->feature_table ? all->feature_table[f] : f];
+        feature_table[k] = place[neo__towers_table(all, f)];
         ids[k] = plan->ids_per_sample
                      ? plan->ids_per_sample[f]
                      : (double)all->max_ids / (double)all->max_batch / towers->feature_count;
@@ -5274,7 +5298,7 @@ static void neo__towers_order(neo_towers *towers, const neo_towers_desc *desc) {
             const int32_t k = tower - towers->first;
             if (k >= 0 && k < towers->held) towers->col[k] = col;
             for (int32_t f = 0; f < towers->feature_count; f++) {
-                const int32_t table = bags->feature_table ? bags->feature_table[f] : f;
+                const int32_t table = neo__towers_table(bags, f);
                 if (desc->table_tower[table] != tower) continue;
                 towers->feature[at++] = f;
                 if (k >= 0 && k < towers->held) col += bags->tables[table].dim;
@@ -5333,7 +5357,7 @@ static neo_status neo__towers_describe(neo_ctx *ctx, const neo_towers_desc *desc
     NEO__TRY(neo__towers_check(towers, desc, fn));
     const neo_bags_desc *bags = desc->plan->bags;
     const int64_t node = towers->rank / towers->per_node;
-    towers->feature_count = bags->feature_table ? bags->feature_count : bags->table_count;
+    towers->feature_count = neo__plan_features(bags);
     towers->first = (int32_t)(towers->tower_count * node / towers->nodes);
     towers->held = neo__towers_held_by(towers, (int)node);
     towers->out_width = desc->out_width;
@@ -5406,7 +5430,7 @@ static neo_status neo__towers_check_alike(neo_comm *comm, const neo_towers *towe
         *mark = neo__plan_hash(*mark, (uint64_t)bags->tables[i].dim);
     }
     for (int32_t f = 0; f < towers->feature_count; f++)
-        *mark = neo__plan_hash(*mark, (uint64_t)(bags->feature_table ? bags->feature_table[f] : f));
+        *mark = neo__plan_hash(*mark, (uint64_t)neo__towers_table(bags, f));
     return neo__alike_check(comm, &alike, "neo_towers_create");
 }
 static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_towers_desc *desc,

@@ -2269,7 +2269,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    ------------------------------------------------------------------------ */
 struct neo_timeline {
     neo_ctx *ctx;
-    size_t bytes; /* of this struct, the tasks and the names behind it */
+    size_t bytes; /* of this struct, the tasks, the units and their names behind it */
     neo_timeline_sum sum;
     neo_task *task;
     int32_t count;
@@ -2465,28 +2465,28 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     size_t names = 0;
     NEO__TRY(neo__timeline_check(units, count, &names));
     size_t tasks = NEO__TIMELINE_TABLES + (size_t)count * NEO__TIMELINE_UNIT,
-           bytes = sizeof(neo_timeline) + tasks * sizeof(neo_task) + names;
+           bytes = sizeof(neo_timeline) + tasks * sizeof(neo_task) +
+                   (size_t)count * sizeof(neo_dense_unit) + names;
     neo_timeline *made = (neo_timeline *)neo__alloc_for(plan->ctx, bytes, fn);
     if (!made) return NEO_ERR_MEMORY;
     memset(made, 0, bytes);
-    made->ctx = plan->ctx;
-    made->bytes = bytes;
+    made->ctx = plan->ctx, made->bytes = bytes;
     made->task = (neo_task *)(void *)(made + 1);
+    neo_dense_unit *named = (neo_dense_unit *)(void *)(made->task + tasks);
+    char *text = (char *)(named + count);
+    for (int32_t i = 0; i < count; i++) {
+        const size_t length = strlen(units[i].name) + 1;
+        named[i] = units[i];
+        named[i].name = (const char *)memcpy(text, units[i].name, length);
+        text += length;
+    }
     build.plan = plan;
-    build.units = units;
+    build.units = named;
     build.unit_count = count;
     build.pipelined = pipelined;
     build.task = made->task;
     neo__timeline_run(&build);
     neo__timeline_finish(made, &build);
-    char *text = (char *)(made->task + tasks);
-    for (int32_t i = 0; i < count; i++) { /* tasks have the caller's names until here */
-        size_t length = strlen(units[i].name) + 1;
-        memcpy(text, units[i].name, length);
-        for (int32_t k = 0; k < build.count; k++)
-            if (build.task[k].unit == units[i].name) build.task[k].unit = text;
-        text += length;
-    }
     *timeline = made;
     return NEO_OK;
 }

@@ -56,6 +56,8 @@ static void read_rank(run *r, FILE *f, const char *path, int rank) {
         unsigned long long digest;
         size_t bytes = strlen(line);
         number++;
+        if (!bytes || (line[bytes - 1] != '\n' && !feof(f)))
+            die(path, number, bytes ? "the line is too long" : "is no text");
         if (line[bytes - 1] != '\n') break;
         line[bytes - 1] = 0;
         if (sscanf(line, "%lld %7s %16llx %n", &one.step, kind, &digest, &name) != 3 ||
@@ -93,7 +95,12 @@ static run read_run(const char *prefix) {
     return r;
 }
 
-/* A tensor after a step: the sum of its parts; of a whole one, rank 0's. */
+static void free_run(run *r) {
+    for (size_t i = 0; i < r->count; i++) free(r->records[i].name);
+    free(r->records);
+}
+
+/* A tensor after a step: the sum of its parts; of a whole one, the first rank's. */
 typedef struct tensor {
     const record *first;
     size_t count;
@@ -162,12 +169,35 @@ static finding compare_runs(const run *a, const run *b) {
     return f;
 }
 
+/* The exit status. */
+static int tell_equal(const finding *f) {
+    printf("equal: %d tensors, %d common steps to step %lld\n", f->tensors, f->steps,
+           f->last_equal);
+    return 0;
+}
 static void tell(const run *r, const tensor *t) {
     if (!t->count) printf("  %s: has no such tensor\n", r->prefix);
     else if (t->odd >= 0)
         printf("  %s: %016llx on rank %d, other bits on rank %d\n", r->prefix,
                (unsigned long long)t->digest, t->first->rank, t->odd);
     else printf("  %s: %016llx\n", r->prefix, (unsigned long long)t->digest);
+}
+
+static int tell_difference(const run *a, const run *b, const finding *f) {
+    const tensor *known = f->a.count ? &f->a : &f->b;
+    printf("step %lld: %s differs (with it %d of %d tensors)\n", f->step, known->first->name,
+           f->differ, f->tensors);
+    tell(a, &f->a);
+    tell(b, &f->b);
+    /* With as many ranks, parts that lie alike show where. */
+    for (size_t i = 0; a->ranks == b->ranks && f->a.count == f->b.count && i < f->a.count; i++)
+        if (f->a.first[i].is_part && f->a.first[i].rank == f->b.first[i].rank &&
+            f->a.first[i].digest != f->b.first[i].digest) {
+            printf("  in the part of rank %d\n", f->a.first[i].rank);
+            break;
+        }
+    if (f->last_equal >= 0) printf("  equal to step %lld\n", f->last_equal);
+    return 1;
 }
 
 int main(int argc, char **argv) {
@@ -178,23 +208,8 @@ int main(int argc, char **argv) {
     run a = read_run(argv[1]), b = read_run(argv[2]);
     finding f = compare_runs(&a, &b);
     if (!f.steps) die(b.prefix, 0, "has no step that the other has");
-    if (f.step < 0) {
-        printf("equal: %d tensors, %d common steps to step %lld\n", f.tensors, f.steps,
-               f.last_equal);
-        return 0;
-    }
-    const tensor *known = f.a.count ? &f.a : &f.b;
-    printf("step %lld: %s differs (with it %d of %d tensors)\n", f.step, known->first->name,
-           f.differ, f.tensors);
-    tell(&a, &f.a);
-    tell(&b, &f.b);
-    /* With as many ranks, parts that lie alike show where. */
-    for (size_t i = 0; a.ranks == b.ranks && f.a.count == f.b.count && i < f.a.count; i++)
-        if (f.a.first[i].is_part && f.a.first[i].rank == f.b.first[i].rank &&
-            f.a.first[i].digest != f.b.first[i].digest) {
-            printf("  in the part of rank %d\n", f.a.first[i].rank);
-            break;
-        }
-    if (f.last_equal >= 0) printf("  equal to step %lld\n", f.last_equal);
-    return 1;
+    const int status = f.step < 0 ? tell_equal(&f) : tell_difference(&a, &b, &f);
+    free_run(&a);
+    free_run(&b);
+    return status;
 }

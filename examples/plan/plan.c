@@ -137,16 +137,16 @@ static void read_job(job *j, const command *c) {
     if (!j->bags.table_count) missing(c->file[0], "table");
     if (!j->bags.max_batch) missing(c->file[0], "batch");
     if (!j->desc.cluster.ranks) missing(c->file[1], "ranks");
+    if (memory) j->desc.cluster.memory_bytes = (int64_t)number(&option, memory, 1, 1e18);
+    if (c->given[OPT_RANKS] && !c->given[OPT_SWEEP])
+        j->desc.cluster.ranks = (int32_t)number(&size, c->given[OPT_RANKS], 1, 4096);
+    for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
     if (j->unit_count && (j->desc.dense_params || j->desc.dense_flops_bottom > 0 ||
                           j->desc.dense_flops_top > 0)) {
         fprintf(stderr, "plan: %s: has units and also bottom_flops, top_flops or dense_params\n",
                 c->file[0]);
         exit(1);
     }
-    if (memory) j->desc.cluster.memory_bytes = (int64_t)number(&option, memory, 1, 1e18);
-    if (c->given[OPT_RANKS] && !c->given[OPT_SWEEP])
-        j->desc.cluster.ranks = (int32_t)number(&size, c->given[OPT_RANKS], 1, 4096);
-    for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
     finish_job(j);
 }
 

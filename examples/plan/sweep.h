@@ -134,7 +134,7 @@ static void sweep_curve(FILE *f, const sweep *s, double top, double height) {
         if (r->samples > most) most = r->samples;
         if (ideal * r->ranks > most) most = ideal * r->ranks;
     }
-    if (most <= 0) return;
+    if (most <= 0) most = least = 1; /* none fits */
     double scale = height / (log2(most / least) + 0.5);
     for (int pass = 0; pass < 2; pass++) { /* as if it scaled without end; as it does */
         int begun = 0;

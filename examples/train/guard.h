@@ -3,7 +3,7 @@
    kept. */
 #ifndef EXAMPLE_GUARD_H
 #define EXAMPLE_GUARD_H
-#include "job.h"
+#include "digests.h"
 #include <math.h>
 
 /* From here on a signal stops the run after a step; before, when nothing is trained yet, it ends
@@ -164,32 +164,6 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
     if (status != NEO_ERR_NOT_FOUND) return status;
     say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);
     return NEO_OK;
-}
-
-static int cli_digests_at(const cli_saves *saves, int64_t step) {
-    return saves->digests && step % saves->digest_every == 0;
-}
-/* --digests: a line "<step> <whole or part> <digest> <name>" for each tensor of the state that this
-   rank holds, after every --digest-every steps. A run that is not resumed begins the file anew at
-   step 0. Collective. */
-static neo_status cli_digest(const cli_rank *me, const cli_saves *saves, const neo_state *state,
-                             int64_t step) {
-    char path[4096];
-    neo_status mine = NEO_OK;
-    uint64_t digest;
-    if (!cli_digests_at(saves, step)) return NEO_OK;
-    snprintf(path, sizeof path, "%s.%d", saves->digests, me->rank);
-    FILE *f = fopen(path, step || saves->resume ? "a" : "w");
-    for (int i = 0; f && i < neo_state_count(state); i++) {
-        const int kind = neo_state_digest_entry(state, i, &digest);
-        if (kind)
-            fprintf(f, "%lld %s %016llx %s\n", (long long)step, kind == 1 ? "whole" : "part",
-                    (unsigned long long)digest, neo_state_name(state, i));
-    }
-    int lost = !f || ferror(f) != 0;
-    if (f) lost |= fclose(f) != 0;
-    if (lost) mine = neo_fail(NEO_ERR_IO, "--digests: %s: %s", path, strerror(errno));
-    return agree(me->comm, mine);
 }
 
 /* What the run that is resumed has reached. Collective. */

@@ -52,6 +52,23 @@ $dlrm --digests "$W/on" --checkpoint "$W/ckpt" >"$W/out" 2>&1
 "$B/dlrm" --synthetic 4000 --rows 1000 --batch 256 --repro-shards 8 --epochs 2 --digests "$W/on" \
     --digest-every 5 --checkpoint "$W/ckpt" --resume >"$W/out" 2>&1
 says "resumed" 0 "7 common steps to step 30" two on
+# A run that was killed after its checkpoint, then resumed by fewer ranks: what it left of later
+# steps, whole or half, is no part of the run that goes on.
+$dlrm --digests "$W/cut" --checkpoint "$W/cut.ckpt" --ranks 4 --plan rw >"$W/out" 2>&1
+for rank in 0 1 2 3; do
+    sed -n 's/^15 /20 /p' "$W/cut.$rank" >"$W/x"
+    cat "$W/x" >>"$W/cut.$rank"
+    printf '25 part 01234' >>"$W/cut.$rank"
+done
+"$B/dlrm" --synthetic 4000 --rows 1000 --batch 256 --repro-shards 8 --epochs 2 --digests "$W/cut" \
+    --digest-every 5 --checkpoint "$W/cut.ckpt" --resume --ranks 2 >"$W/out" 2>&1
+says "resumed by fewer ranks" 0 "7 common steps to step 30" two cut
+# A run anew begins all files anew, also those of ranks that it has not.
+$dlrm --digests "$W/cut" >"$W/out" 2>&1
+says "fewer ranks, anew" 0 "equal: 70 tensors, 4 common steps to step 15" one cut
+printf '5 whole 0123456789abcdef x\n\0\n' >"$W/zero.0"
+says "a byte of 0" 2 "zero.0:2: is no text" zero one
+
 "$B/dlrm" --synthetic 100 --digests "$W/none/x" >"$W/out" 2>&1 &&
     fail "a folder that is not there was accepted"
 case $(tail -1 "$W/out") in

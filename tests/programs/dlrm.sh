@@ -375,6 +375,9 @@ refused "--tasks of lines" 'the description has them' --tasks 1,2 --format delim
     --columns "$W/tasks12.columns" --data "$W/tasks.csv"
 refused "--tasks 1,x" '--tasks 1,x: not up to 16 numbers above 0' $this --tasks 1,x
 refused "--tasks 0" '--tasks 0: not up to 16 numbers' $this --tasks 0
+refused "--tasks 1," '--tasks 1,: not up to 16 numbers' $this --tasks 1,
+refused "--tasks of nothing" '--tasks : not up to 16 numbers' $this --tasks ''
+refused "--tasks below f32" '--tasks 1e-60: not up to 16 numbers' $this --tasks 1e-60
 refused "a top MLP of one task" 'ending with 3, the labels of a sample' $this --top 64-1
 # HugeCTR's Raw: the labels, 13 numbers and one id.
 printf "$(awk 'function word(x) { return x ? "\\000\\000\\200\\077" : "\\000\\000\\000\\000" }

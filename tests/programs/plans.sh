@@ -214,6 +214,7 @@ refuse_option "--set unit.x.flops=1: no unit has the name 'x'" --set unit.x.flop
 refuse_option "--set cross.bandwidth=fast: not a number" --set cross.bandwidth=fast
 refuse_option "--set batch=1 2: more than belongs there: '2'" --set "batch=1 2"
 refuse_option "--set batch=: not NAME=VALUE" --set batch=
+refuse_option "has units and also bottom_flops" --set bottom_flops=1e9
 refuse_option "--timeline t.png: ends in neither .svg nor .json" --timeline t.png
 refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8
 refuse_option "--sweep: wants --ranks FIRST..LAST" --sweep --ranks 8..5000

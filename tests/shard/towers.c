@@ -316,10 +316,44 @@ static neo_status refused(neo_comm *comm, void *user) {
     EXPECT(towers == NULL);
     return NEO_OK;
 }
+/* The same on one rank alone: what would be read outside of arrays, or fits no number. */
+static void refused_sizes(const Towered *t, neo_ctx *ctx) {
+    const Case *c = &t->c;
+    const int64_t huge = INT64_MAX / 4;
+    neo_table_desc tables[MAX_TABLES];
+    int32_t features[MAX_TABLES];
+    double ids[MAX_TABLES];
+    size_t bytes;
+    for (int k = 0; k < 9; k++) {
+        static const char *const say[] = {"no name", "both named", "feature_table[1] is 99",
+                                          "feature_table[1] is -1", "feature_count is -4",
+                                          "no tables that a feature reads", "do not fit in memory",
+                                          "do not fit in memory", "ids_per_sample[1] is"};
+        neo_bags_desc bags = c->bags;
+        neo_plan_desc plan = c->plan;
+        neo_towers_desc d = t->desc;
+        memcpy(tables, c->tables, sizeof tables);
+        for (int f = 0; f < c->set->features; f++)
+            features[f] = c->set->feature_table[f], ids[f] = f == 1 ? NAN : 1;
+        bags.tables = tables, bags.feature_table = features;
+        plan.bags = &bags, d.plan = &plan;
+        if (k == 0) tables[1].name = NULL;
+        if (k == 1) tables[1].name = tables[0].name;
+        if (k == 2) features[1] = 99;
+        if (k == 3) features[1] = -1;
+        if (k == 4) bags.feature_count = -4;
+        if (k == 5) bags.feature_count = 1;
+        if (k == 6) bags.max_batch = huge;
+        if (k == 7) bags.max_ids = huge;
+        if (k == 8) plan.ids_per_sample = ids;
+        CHECK_ERR(neo_towers_bytes(ctx, &d, 4, 2, 0, &bytes), NEO_ERR_ARG, say[k]);
+    }
+}
 static void errors(neo_ctx *ctx) {
     Towered *t = malloc(sizeof *t);
     towered(t, NEO_BAG_SGD, 0, 2);
     oracle(t, ctx);
+    refused_sizes(t, ctx);
     t->nodes = 2;
     t->c.plan.cluster.ranks_per_node = 2;
     spawn_refused(&t->c, 4, bad_batch, t);

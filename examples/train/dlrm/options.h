@@ -305,11 +305,11 @@ static neo_status parse_tasks(const char *text, float *weights, int *count) {
         char *end;
         if (p > text) p++;
         double weight = strtod(p, &end);
-        if (end == p || !(weight > 0 && weight <= 1e9) || *count == MAX_TASKS) break;
+        if (end == p || !((float)weight > 0 && weight <= 1e9) || *count == MAX_TASKS) break;
         weights[(*count)++] = (float)weight;
         p = end;
     }
-    if (p && *p)
+    if (p && (*p || !*count || p[-1] == ','))
         REFUSE("--tasks %s: not up to %d numbers above 0, joined by ','", text, MAX_TASKS);
     return NEO_OK;
 }

@@ -297,7 +297,7 @@ static neo_status train(run *r) {
     int64_t first = r->position.word[0];
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
-    if (r->step == 0) TRY(cli_digest(&r->me, &o->saves, r->m.state, 0));
+    TRY(cli_digests_begin(&r->me, &o->saves, r->m.state, r->step));
     r->best.at = -1;
     if (r->step > 0 && o->valid && o->saves.dir) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     neo_progress bar = cli_progress(&r->me, samples * first + r->position.word[1],

@@ -16,8 +16,8 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed and
    resumed, and, with --repro-shards given, on any number of ranks, however they shard.
 
-   Files, each one including the one before: ../cli.h ../job.h ../guard.h model.h step.h options.h
-   run.h. The program in one file: examples/one_file_gpt.c. */
+   Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h model.h
+   step.h options.h run.h. The program in one file: examples/one_file_gpt.c. */
 #include "run.h"
 
 static neo_status validate(run *r, double *mean) {
@@ -98,7 +98,7 @@ static neo_status train(run *r) {
         return NEO_OK;
     }
     r->seen = r->step;
-    if (r->step == 0) TRY(cli_digest(&r->me, &o->saves, r->state, 0));
+    TRY(cli_digests_begin(&r->me, &o->saves, r->state, r->step));
     r->started_ns = neo_time_ns();
     r->best.at = -1;
     if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
