@@ -7347,7 +7347,10 @@ static neo_status neo__described_make(neo_ctx *ctx, const char *file, neo_format
                    "%s: schema: %" PRId64 " rows, a schema of format criteo has 26", file,
                    said->row_count);
         NEO__CHECK(said->ids, NEO_ERR_FORMAT, lacks, file, name, "ids");
-        const neo_ids ids = strcmp(said->ids, "hash") ? NEO_IDS_DICTIONARY : NEO_IDS_HASH;
+        const int hash = strcmp(said->ids, "hash") == 0;
+        const neo_ids ids = hash ? NEO_IDS_HASH : NEO_IDS_DICTIONARY;
+        NEO__CHECK(hash || strcmp(said->ids, "dictionary") == 0, NEO_ERR_UNSUPPORTED,
+                   "%s: schema: ids \"%.60s\" are not known here", file, said->ids);
         if (said->columns)
             return neo_schema_criteo_columns(ctx, ids, 0, said->rows, said->columns, out);
         return neo_schema_criteo(ctx, ids, 0, said->rows, out);

@@ -174,7 +174,7 @@ typedef struct neo_scratch neo_scratch;
 typedef struct neo_scratch_desc {
     int64_t max_batch; /* samples of a batch, at most; 0: 1 */
     int64_t max_ids;   /* of a batch, of all its features; 0: one in each bag, where bags may have
-                          several 64, of those at most 2^20 */
+                          several 64, of those 2^15, as many as a line may have, to 2^20 */
     int threads;       /* that one prediction uses, the caller included; 0: 1 */
     int logits;        /* 1: predictions are logits; 0: probabilities */
 } neo_scratch_desc;
@@ -1300,7 +1300,7 @@ NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_
     if (desc) d = *desc;
     if (d.max_batch == 0) d.max_batch = 1;
     if (d.threads == 0) d.threads = 1;
-    const int64_t most = INT64_C(1) << 20;
+    const int64_t most = INT64_C(1) << 20, least = NEO__LINE_BYTES / 2;
     NEO__CHECK(d.max_batch > 0 && d.max_batch <= most && d.threads > 0 && d.max_ids >= 0 &&
                    d.max_ids <= INT64_C(1) << 40,
                NEO_ERR_ARG, "neo_scratch_create: a number is out of range");
@@ -1308,8 +1308,9 @@ NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_
     const neo_schema *schema = model->json.schema;
     const int single = !schema->multi && (schema->format == NEO_FORMAT_CRITEO ||
                                           schema->format == NEO_FORMAT_DELIMITED);
-    if (d.max_ids == 0) d.max_ids = single ? bags : NEO__MAX(NEO__MIN(64 * bags, most), bags);
-    d.max_ids = NEO__MAX(d.max_ids, 1);
+    if (d.max_ids == 0 && !single)
+        d.max_ids = NEO__MAX(NEO__MIN(64 * bags, most), NEO__MAX(bags, least));
+    if (d.max_ids == 0) d.max_ids = NEO__MAX(bags, 1);
     neo_ctx_desc of_ctx = model->ctx_desc;
     of_ctx.threads = d.threads;
     neo_ctx *ctx = NULL;
@@ -1635,10 +1636,16 @@ static neo_status neo__json_dense(neo_scratch *scratch, neo__json *json, int32_t
                "%s: expected a number, found %s", scratch->model->columns[column],
                neo__quote(t.p, t.bytes).text);
     if (scratch->schema->format != NEO_FORMAT_BINARY || scratch->schema->float_dense) return NEO_OK;
-    NEO__CHECK(*x < 2147483648.0f && *x == (float)(int64_t)*x, NEO_ERR_FORMAT,
-               "%s: expected an integer of 32 bits, found %s", scratch->model->columns[column],
-               neo__quote(t.p, t.bytes).text);
-    *x = neo__log_count(scratch->schema, (uint64_t)(*x > 0.0f ? *x : 0.0f) + 1);
+    const int64_t limit = INT64_C(1) << 31;
+    const int whole = *x >= (float)-limit && *x <= (float)limit && *x == (float)(int64_t)*x;
+    int64_t n = whole ? (int64_t)*x : limit, digits = 0;
+    size_t k = 0;
+    while (k < t.bytes && t.p[k] >= '0' && t.p[k] <= '9' && digits < limit)
+        digits = digits * 10 + (t.p[k++] - '0');
+    if (k == t.bytes) n = digits; /* which an f32 may not hold */
+    NEO__CHECK(n < limit, NEO_ERR_FORMAT, "%s: expected an integer of 32 bits, found %s",
+               scratch->model->columns[column], neo__quote(t.p, t.bytes).text);
+    *x = neo__log_count(scratch->schema, (uint64_t)NEO__MAX(n, (int64_t)0) + 1);
     return NEO_OK;
 }
 /* Formats whose ids are as they are. */
@@ -1914,11 +1921,13 @@ static double neo__items_bound(const neo_items *items, const float *q, double no
     double dot = 0;
     for (int k = 0; k < 16; k++) dot += (double)sum[k];
     /* rounding: each of the sums of products is off by at most dim 2^-24 of the sum of magnitudes,
-       here and in the score */
+       here and in the score, and each product by half of the least number; what may overflow has no
+       bound */
     const double magnitude = norm * (128.0 * (double)scale[0] + fabs((double)scale[1]) +
                                      (double)items->norm[i]);
+    if (!(magnitude < 0x1p126) || !(norm < 0x1p118)) return HUGE_VAL;
     return dot * (double)scale[0] + total * (double)scale[1] + norm * (double)items->norm[i] +
-           magnitude * (double)(dim + 8) * 0x1p-23;
+           (double)(dim + 8) * (magnitude * 0x1p-23 + (1.0 + (double)scale[0]) * 0x1p-149);
 }
 NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
                                     const uint64_t *attributes, int count, int64_t k,

@@ -11,12 +11,9 @@ numpy and neo as a shared object, which make build/libneo_serve.so makes, or wit
 
 torch.from_numpy of weights gives what a model of PyTorch loads. A model is of one thread at a time.
 """
-import ctypes as c
-import glob, json, os, re
+import ctypes as c, glob, json, os, re
 
 import numpy as np
-
-F32, I64 = 0, 7  # neo_dtype
 
 
 def struct(name, /, **fields):
@@ -73,29 +70,33 @@ class Model:
         """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
         out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
         self.neo.neo_scratch_clear(self.scratch)
-        for i, sample in enumerate(samples):
-            is_line = isinstance(sample, str)
-            text = (sample if is_line else json.dumps(sample)).encode()
-            self.call("neo_scratch_add_line" if is_line else "neo_scratch_add_json", self.scratch,
-                      text, c.c_size_t(len(text)))
-            if self.neo.neo_scratch_count(self.scratch) == self.max_batch or i + 1 == len(samples):
-                self.call("neo_scratch_predict", self.scratch, c.c_void_p(out[n:].ctypes.data))
-                n = i + 1
-                self.neo.neo_scratch_clear(self.scratch)
+        for s in samples:
+            add, text = ("line", s) if isinstance(s, str) else ("json", json.dumps(s))
+            add, text = "neo_scratch_add_" + add, text.encode()
+            if getattr(self.neo, add)(self.scratch, text, c.c_size_t(len(text))):
+                n = self.flush(out, n)  # it was full, of samples or of ids
+                self.call(add, self.scratch, text, c.c_size_t(len(text)))
+        self.flush(out, n)
         return np.squeeze(out, 1) if self.info.outputs == 1 else out
+
+    def flush(self, out, n):
+        self.call("neo_scratch_predict", self.scratch, c.c_void_p(out[n:].ctypes.data))
+        n += self.neo.neo_scratch_count(self.scratch)
+        self.neo.neo_scratch_clear(self.scratch)
+        return n
 
     def predict_ids(self, dense, ids, offsets=None, weights=None):
         """f32 [n]: of numbers as training had them: dense [n, dense_count]; ids [n, features], or
-        with offsets [features * n + 1] those of all bags, a feature after another."""
-        dense = np.ascontiguousarray(dense, np.float32)
+        with offsets [features * n + 1] those of all bags, feature after feature; weights alike."""
+        dense, turn = np.ascontiguousarray(dense, np.float32), offsets is None
         n, features = len(dense), self.info.feature_count
-        ids = np.ascontiguousarray(ids if offsets is not None else np.transpose(ids), np.int64)
-        offsets = np.arange(features * n + 1) if offsets is None else offsets
-        offsets = np.ascontiguousarray(offsets, np.int64)
-        if offsets.shape != (features * n + 1,) or ids.size < offsets[-1] or n > self.max_batch:
-            raise ValueError("ids and offsets of %d bags, up to %d samples" %
-                             (features * n, self.max_batch))
-        weights = None if weights is None else np.ascontiguousarray(weights, np.float32)
+        ids, weights = (a if a is None else np.ascontiguousarray(np.transpose(a) if turn else a, t)
+                        for a, t in ((ids, np.int64), (weights, np.float32)))
+        offsets = np.ascontiguousarray(np.arange(features * n + 1) if turn else offsets, np.int64)
+        wrong = (turn and ids.shape != (features, n)) or n > self.max_batch
+        wrong |= weights is not None and weights.shape != ids.shape
+        if wrong or offsets.shape != (features * n + 1,) or ids.size < offsets[-1]:
+            raise ValueError("not of %d bags, up to %d samples" % (features * n, self.max_batch))
         out = np.zeros((n, self.info.outputs), np.float32)
         tensor = Tensor(dense.ctypes.data, dense.shape, (dense.shape[1], 1), 2, F32)
         sparse = Jagged(n, features, I64, offsets.ctypes.data, ids.ctypes.data,
@@ -105,6 +106,7 @@ class Model:
         return np.squeeze(out, 1) if self.info.outputs == 1 else out
 
 
+F32, I64 = 0, 7  # neo_dtype
 DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1",
           "I32": "<i4", "I64": "<i8"}
 

@@ -97,7 +97,12 @@ static int answer_lines(void) {
             size_t bytes = (size_t)(stop - text) - used;
             if (neo_scratch_count(v->scratch[0]) == o.batch) bad |= print_predictions(&w, v);
             number++;
-            if (neo_scratch_add_line(v->scratch[0], text + used, bytes) != NEO_OK) {
+            neo_status status = neo_scratch_add_line(v->scratch[0], text + used, bytes);
+            if (status == NEO_ERR_CAPACITY) { /* of ids: after those before it */
+                bad |= print_predictions(&w, v);
+                status = neo_scratch_add_line(v->scratch[0], text + used, bytes);
+            }
+            if (status != NEO_OK) {
                 bad |= print_predictions(&w, v) | 1;
                 printf("\n"); /* no answer, in its place */
                 fprintf(stderr, "serve: line %lld: %s\n", number, neo_last_error());

@@ -75,6 +75,22 @@ for b, lists in enumerate(([], [0], [1, 2])):
     one = [bags[3 * f + k] for f in range(len(rows)) for k in lists]
     single = ids.predict_ids(dense[b : b + 1], one, np.arange(len(rows) + 1) * len(lists))
     assert single[0] == out[b]
+# Weights lie as the ids do.
+weights = random.random(some.shape)
+out = ids.predict_ids(dense, some, weights=weights)
+flat = ids.predict_ids(dense, some.T.ravel(), np.arange(some.size + 1), weights.T.ravel())
+assert (out == flat).all() and (out != ids.predict_ids(dense, some)).any()
+END
+# Lists of many ids: as many samples at once as there is room for, and one of all that a line holds.
+awk 'BEGIN { for (i = 0; i < 300; i++) { printf "%d", i % 2
+    for (k = 0; k < 400; k++) printf " %d:%d", (i * k) % 50, k % 3; print "" } }' >"$W/long.svm"
+"$B/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/long" >"$W/run" \
+    2>"$W/err" && pass || fail "dlrm: $(tail -1 "$W/err")"
+neo_py "neo.py: long lists" <<'END'
+lines = open(W + "/long.svm").read().splitlines()
+lines.append("1" + " 1:1" * 16000)
+out = [neo.Model(W + "/long", library, max_batch=b).predict(lines) for b in (1, 300)]
+assert len(set(out[0])) > 10 and (out[0] == out[1]).all()
 END
 neo_py "neo.py: errors" <<'END'
 def refuses(text, call, *arguments):
@@ -89,6 +105,8 @@ refuses("no whole checkpoint", neo.weights, W + "/none")
 refuses("agee", parts.predict, [{"agee": 1}])
 refuses("id 300", ids.predict_ids, np.zeros((1, 13)), np.full((1, 26), 300))
 refuses("26 bags", ids.predict_ids, np.zeros((1, 13)), np.zeros(5, int), np.arange(6))
+refuses("52 bags", ids.predict_ids, np.zeros((2, 13)), np.zeros((26, 2), int))
+refuses("26 bags", ids.predict_ids, np.zeros((1, 13)), np.zeros((1, 26), int), None, np.ones(26))
 refuses("13", ids.predict_ids, np.zeros((1, 12)), np.zeros((1, 26), int))
 END
 if $PYTHON -c 'import torch' 2>/dev/null; then

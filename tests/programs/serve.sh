@@ -51,6 +51,19 @@ if grep -q '^serve: line 1: ' "$W/err"; then pass; else fail "--lines: $(cat "$W
 same "--lines: a line without an end" "$(head -c 70000 /dev/zero | tr '\0' x |
     "$B/serve" --model "$W/a" --lines 2>&1)" "serve: line 1: over 65536 bytes"
 
+# Lists of any length that a line has, in batches of few samples.
+awk 'BEGIN { for (i = 0; i < 200; i++) { printf "%d", i % 2
+    for (k = 0; k < (i == 9 ? 9000 : 150); k++) printf " %d:1", (i * k) % 50; print "" } }' \
+    >"$W/long.svm"
+"$B/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/long" >"$W/log" \
+    2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+for batch in 1 4 256; do
+    "$B/serve" --model "$W/long" --lines --batch $batch <"$W/long.svm" >"$W/lines.$batch" 2>"$W/err"
+    same "--lines of long lists, --batch $batch: $(head -1 "$W/err")" "$?" 0
+done
+if cmp -s "$W/lines.1" "$W/lines.4" && cmp -s "$W/lines.1" "$W/lines.256" &&
+    [ "$(grep -c . "$W/lines.1")" = 200 ]; then pass; else fail "--lines of long lists"; fi
+
 # Bodies, and the answers that are right: of step $first or of $second.
 steps="$(echo "$first" | sed 's/step-0*//') $(echo "$second" | sed 's/step-0*//')"
 awk -F', *' '{ printf "{\"age\":%s", $1

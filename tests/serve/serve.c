@@ -172,6 +172,30 @@ static float product(const float *q, const float *x) {
         for (int i = 0; i < half; i++) sum[i] = sum[i] + sum[i + half];
     return sum[0];
 }
+/* Scores among the least numbers, and codes whose products overflow: still the hits of a loop. */
+static void retrieval_of_extremes(void) {
+    static const float sizes[][2] = {{1e-24f, 1e-21f}, {1e-20f, 1e-20f}, {1e-38f, 1.0f},
+                                     {1e37f, 1e-37f},  {3e38f, 1e-38f},  {1e30f, 1e7f}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int turn = 0; turn < 8; turn++) {
+            neo_hit hits[2][K];
+            for (int i = 0; i < ITEMS * DIM; i++)
+                item_rows[i] = sizes[s][1] * number((uint64_t)(turn * ITEMS * DIM + i));
+            for (int c = 0; c < DIM; c++)
+                query[c] = sizes[s][0] * number((uint64_t)(turn * DIM + c) + 77777);
+            for (int i8 = 0; i8 < 2; i8++) {
+                neo_items_desc d = {.rows = item_rows, .count = ITEMS, .dim = DIM, .i8 = i8};
+                neo_items *items;
+                int64_t found = 0;
+                REQUIRE_OK(neo_items_create(ctx, &d, &items));
+                CHECK_OK(neo_items_search(items, query, NULL, 0, K, hits[i8], &found));
+                CHECK(found == K);
+                neo_items_destroy(items);
+            }
+            for (int k = 0; k < K; k++)
+                CHECK(hits[0][k].item == hits[1][k].item && hits[0][k].score == hits[1][k].score);
+        }
+}
 static void retrieval(void) {
     static neo_hit all[ITEMS], hits[ITEMS + 5];
     for (int i = 0; i < ITEMS; i++) {
@@ -414,6 +438,7 @@ int main(void) {
     RUN(search_of_ranges);
     RUN(lookups);
     RUN(retrieval);
+    RUN(retrieval_of_extremes);
     RUN(samples_of_json);
     RUN(threads_share_a_model);
     RUN(a_prediction_allocates_nothing);
