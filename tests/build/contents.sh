@@ -13,11 +13,11 @@ budget() {
     case $1 in
     neo.h) echo 20658 0 1 17 ;;
     neo_state.h) echo 3933 0 0 0 ;;
-    neo_data.h) echo 7424 0 0 0 ;;
-    neo_serve.h) echo 2045 0 0 0 ;;
+    neo_data.h) echo 7427 0 0 0 ;;
+    neo_serve.h) echo 2054 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 5040 0 0 1 ;;
-    neo_fsdp.h) echo 5970 0 0 0 ;;
+    neo_fsdp.h) echo 5994 0 0 0 ;;
     neo_cuda.cuh) echo 4222 0 0 32 ;;
     esac
 }
