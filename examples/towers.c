@@ -4,7 +4,7 @@
 
      cc -O2 -I. examples/towers.c examples/neo.c -o towers -lm -lpthread && ./towers [RANKS [NODES]]
 
-   Expect `state 11a37f253a30383c` on 1 to 8 ranks, on 1, 2 or 4 nodes. */
+   Expect `state 11a37f253a30383c` on 1, 2, 4 or 8 ranks, on 1, 2 or 4 nodes. */
 #include "neo_fsdp.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static neo_status part_tables(model *m, int32_t *tower) {
 
 static neo_status create_towers(model *m) {
     neo_table_desc tables[TABLES] = {{0}};
-    char names[TABLES][8];
+    char names[TABLES][16];
     int32_t tower[TABLES];
     neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = BATCH,
                           .max_ids = BATCH * TABLES};
@@ -98,7 +98,7 @@ static neo_status forward_modules(model *m) {
     }
     return NEO_OK;
 }
-/* One piece has all leaves of a rank, as the leaves over the ranks are a power of two here. */
+/* One piece has all leaves of a rank: see check_pieces. */
 static neo_status backward_modules(model *m) {
     neo_leaves leaves = neo_fsdp_piece(m->modules, 0, BATCH);
     for (int k = neo_towers_held(m->towers) - 1; k >= 0; k--) {
@@ -108,6 +108,13 @@ static neo_status backward_modules(model *m) {
         TRY(neo_fsdp_backward_end(m->modules, k));
     }
     return NEO_OK;
+}
+
+/* On 5 ranks some of the 8 leaves are two pieces of a rank, for which layers go forward and backward
+   twice; this example does not. */
+static neo_status check_pieces(const model *m) {
+    if (neo_fsdp_pieces(m->dense) == 1 && neo_fsdp_pieces(m->modules) == 1) return NEO_OK;
+    return neo_fail(NEO_ERR_ARG, "the leaves of a rank are several pieces: 1, 2, 4 or 8 ranks");
 }
 
 static neo_status step(model *m, const neo_jagged *batch, neo_tensor labels, float lr) {
@@ -154,6 +161,7 @@ static neo_status run(neo_comm *comm, void *user) {
     TRY(create_towers(&m));
     TRY(create_modules(&m));
     TRY(create_top(&m, n));
+    TRY(check_pieces(&m));
     TRY(train(&m, first, n));
     TRY(neo_state_create(m.ctx, &state));
     TRY(neo_state_add_fsdp(state, m.dense));

@@ -171,6 +171,16 @@ if [ -x "$B/sum" ]; then
 else
     skip "sum: is not built"
 fi
+if [ -x "$B/towers" ]; then
+    for ranks in 1 "2 2" "8 1" "8 2" "8 4"; do
+        same "towers $ranks" "$("$B/towers" $ranks | tail -1)" \
+            "$(sed -n 's/.*`\(state [0-9a-f]*\)`.*/\1/p' examples/towers.c)"
+    done
+    case $("$B/towers" 5 2>&1) in
+    *"several pieces: 1, 2, 4 or 8 ranks"*) pass ;;
+    *) fail "towers on 5 ranks" ;;
+    esac
+fi
 for short in shard towers units; do # one digest on any ranks, and nodes
     expect=$(sed -n 's/.*`state \([0-9a-f]*\)`.*/\1/p' examples/$short.c)
     if [ ! -x "$B/$short" ]; then
