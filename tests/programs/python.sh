@@ -92,6 +92,30 @@ lines.append("1" + " 1:1" * 16000)
 out = [neo.Model(W + "/long", library, max_batch=b).predict(lines) for b in (1, 300)]
 assert len(set(out[0])) > 10 and (out[0] == out[1]).all()
 END
+# Records of integers, of which an f32 does not hold all.
+$PYTHON -c 'import numpy as np, sys
+random = np.random.default_rng(3)
+some = random.choice([-2147483648, -5, 0, 3, 16777217, 2147483647], (300, 13))
+np.hstack([np.arange(300)[:, None] % 2, some, random.integers(0, 50, (300, 26))]).astype("<i4") \
+    .tofile(sys.argv[1])' "$W/ints.bin"
+ints="--format binary --rows 50 --dim 4 --bottom 13-4 --top 8-1 --checkpoint $W/ints"
+"$B/dlrm" $ints --data "$W/ints.bin" >"$W/run" 2>"$W/err" &&
+    "$B/dlrm" $ints --test "$W/ints.bin" --eval --predict "$W/ints.out" >"$W/run" 2>"$W/err" &&
+    pass || fail "dlrm --format binary: $(tail -1 "$W/err")"
+neo_py "neo.py: integers" <<'END'
+ints = neo.Model(W + "/ints", library)
+records = np.fromfile(W + "/ints.bin", "<i4").reshape(-1, 40)[:, 1:]
+expected = np.array(open(W + "/ints.out").read().split(), np.float32)
+assert len(set(expected)) > 200
+assert (ints.predict([dict(zip(ints.columns, r.tolist())) for r in records]) == expected).all()
+for wrong in (-1e30, 2147483648, 1.5):
+    try:
+        ints.predict([{"dense_0": wrong}])
+    except ValueError as error:
+        assert "integer of 32 bits" in str(error), error
+    else:
+        raise AssertionError(wrong)
+END
 neo_py "neo.py: errors" <<'END'
 def refuses(text, call, *arguments):
     try:

@@ -119,15 +119,16 @@ within i4 0.002
 within i2 0.05
 
 # ---- what is refused ----
-refused() { # TEXT SED...: model.json changed so is refused with this text
+of=dcnv2dim8
+refused() { # TEXT SED...: model.json of $of changed so is refused with this text
     text=$1
     shift
     rm -rf "$W/changed.ckpt"
-    cp -r "$W/dcnv2dim8.ckpt" "$W/changed.ckpt"
+    cp -r "$W/$of.ckpt" "$W/changed.ckpt"
     for json in "$W"/changed.ckpt/*/model.json; do
         sed "$@" "$json" >"$W/json" && cp "$W/json" "$json"
     done
-    if "$P" "$W/changed.ckpt" <"$W/dcnv2dim8.lines" >"$W/got" 2>"$W/err"; then
+    if "$P" "$W/changed.ckpt" <"$W/$of.lines" >"$W/got" 2>"$W/err"; then
         fail "$*: not refused"
     elif grep -q -- "$text" "$W/err"; then
         pass
@@ -147,6 +148,8 @@ refused '"top" must begin with' 's/"top": \[/"top": [1/'
 refused '"bottom" must begin with 5 and end with 9' 's/"dim": 8/"dim": 9/'
 refused 'byte [0-9]*: ' 's/"schema": {/"schema": [/'
 refused 'a saved dictionary\|the saved dictionary' 's/workclass/klass/'
+of=criteo
+refused 'schema: ids "words" are not known here' 's/"ids": "hash"/"ids": "words"/'
 rm "$W"/changed.ckpt/*/model.json
 "$P" "$W/changed.ckpt" </dev/null 2>"$W/err"
 same "a checkpoint without model.json" \
