@@ -4,10 +4,11 @@
      curl -d '{"age":39,"workclass":"State-gov"}' http://127.0.0.1:18080/predict
 
    One JSON object a line gives one answer a line: {"prediction":0.80664289,"step":1280} (two
-   columns of thirteen tell little). GET /metrics is text as Prometheus reads it. A newer checkpoint in the
-   directory is loaded beside the old one, then takes its place between two batches; SIGHUP loads
-   again at once. SIGTERM and Ctrl-C end the server when the requests that have come are answered.
-   With --lines it answers raw lines of the training format from standard input instead. */
+   columns of thirteen tell little). GET /metrics is text as Prometheus reads it. A newer
+   checkpoint in the directory is loaded beside the old one, then takes its place between two
+   batches; SIGHUP loads again at once. SIGTERM and Ctrl-C end the server when the requests that
+   have come are answered. With --lines it answers raw lines of the training format from standard
+   input instead. */
 #include "neo_serve.h"
 #include <stdio.h>
 #include <stdlib.h>
