@@ -222,7 +222,7 @@ $(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
-peers: $(B)/dlrm ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
+peers: $(B)/dlrm $(B)/libneo_serve.so ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
 
 clean: ; rm -rf $(B)
 
