@@ -7519,6 +7519,8 @@ struct neo_mlp {
     neo_mlp_desc desc; /* name: NULL */
     int layers;
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
+    float *turned[NEO_MAX_LAYERS]; /* of neo_serve.h: weights as [in][out], which need no packing;
+                                      or NULL */
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
     void *left[NEO_MAX_LAYERS];         /* y after dropout; NULL: there is none */
@@ -7764,7 +7766,10 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
         const neo_tensor z = neo__mlp_rows(mlp, mlp->z[i], batch, widths[i + 1]); /* or none */
         neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, widths[i + 1]);
         if (narrow) NEO__TRY(neo__convert_for(ctx, fn, value, weight));
-        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, z.data ? z : out);
+        const neo_tensor turned =
+            neo_tensor_2d(mlp->turned[i], NEO_F32, widths[i], widths[i + 1]);
+        neo__gemm_call call = neo__gemm_call_make(in, 0, turned.data ? turned : weight,
+                                                  !turned.data, z.data ? z : out);
         call.bias = neo__f32(mlp->bias[i]->value);
         neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
                               z.data ? out : none, none);

@@ -123,8 +123,8 @@ typedef struct neo_model_desc {
     neo_row_bits rows; /* of the tables, of dir */
     neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
 } neo_model_desc;
-/* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights and the
-   dictionaries; while it loads other rows than the trained ones also the tables as trained.
+/* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights (those of MLPs twice)
+   and the dictionaries; while it loads other rows than the trained ones also the tables as trained.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
             and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
             version does not know. NEO_ERR_MISMATCH: a tensor has another shape than model.json
@@ -745,6 +745,7 @@ typedef struct neo__held {
 typedef struct neo__weight {
     char *name;
     neo_tensor t;
+    float *turned; /* of MLPs in f32: as [in][out], see neo_mlp; or NULL */
 } neo__weight;
 struct neo_model {
     neo_ctx *ctx;
@@ -837,7 +838,7 @@ static neo_status neo__model_lists(neo_model *model) {
     neo_status status = NEO__ARENA(&model->arena, model->dense, count);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->tables, tables);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->table_names, tables);
-    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 2 * tables + 2);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 2 * tables + 3);
     size_t bytes = 0;
     for (int i = 0; status == NEO_OK && i < count; i++) {
         const neo_param *param = neo_params_at(net.params, i);
@@ -1093,6 +1094,34 @@ static neo_status neo__model_from_file(neo_model *model, const neo_model_desc *d
     return status;
 }
 
+/* Copies of the MLPs' weights that products need not pack: of one sample packing is most of it. */
+static neo_status neo__model_turn(neo_model *model) {
+    const char *const bottom = model->json.kind->bottom;
+    const size_t bytes_of_name = strlen(bottom);
+    char *at = NULL;
+    size_t bytes = 0;
+    if (strcmp(model->json.dtype, "f32")) return NEO_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < model->dense_weights; i++) {
+            neo__weight *weight = &model->dense[i];
+            const neo_tensor t = weight->t;
+            if (t.ndim != 2 || (strncmp(weight->name, "top.", 4) &&
+                                (strncmp(weight->name, bottom, bytes_of_name) ||
+                                 weight->name[bytes_of_name] != '.')))
+                continue;
+            if (pass) {
+                weight->turned = (float *)(void *)(at + bytes);
+                NEO__TRY(neo_tensor_copy(
+                    model->ctx, neo_tensor_transpose(t, 0, 1),
+                    neo_tensor_2d(weight->turned, NEO_F32, t.shape[1], t.shape[0])));
+            }
+            bytes += (neo_tensor_bytes(t) + 63) & ~(size_t)63;
+        }
+        if (!pass && bytes) NEO__TRY(neo__model_hold(model, bytes, &at));
+        bytes = 0;
+    }
+    return NEO_OK;
+}
 NEO_API neo_status neo_model_load(const neo_model_desc *desc, neo_model **out) {
     NEO__CHECK(desc && out, NEO_ERR_ARG, "neo_model_load: an argument is NULL");
     *out = NULL;
@@ -1115,6 +1144,7 @@ NEO_API neo_status neo_model_load(const neo_model_desc *desc, neo_model **out) {
     memset(&model->ctx_desc.executor, 0, sizeof model->ctx_desc.executor);
     neo_status status = desc->dir ? neo__model_from_dir(model, desc)
                                   : neo__model_from_file(model, desc);
+    if (status == NEO_OK) status = neo__model_turn(model);
     if (status == NEO_OK) {
         *out = model;
         return NEO_OK;
@@ -1292,6 +1322,12 @@ NEO_API void neo_scratch_destroy(neo_scratch *scratch) {
     neo_free(ctx, scratch, sizeof *scratch);
     neo_ctx_destroy(ctx);
 }
+static void neo__scratch_turn(neo_scratch *scratch, neo_mlp *mlp) {
+    for (int layer = 0; mlp && layer < mlp->layers; layer++)
+        for (int i = 0; i < scratch->model->dense_weights; i++)
+            if (neo_params_at(scratch->net.params, i) == mlp->weight[layer])
+                mlp->turned[layer] = scratch->model->dense[i].turned;
+}
 NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_desc *desc,
                                       neo_scratch **out) {
     NEO__CHECK(model && out, NEO_ERR_ARG, "neo_scratch_create: an argument is NULL");
@@ -1330,6 +1366,8 @@ NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_
         status = neo_params_bind(scratch->net.params, i, model->dense[i].t.data, NULL,
                                  "it is frozen");
     if (status == NEO_OK) {
+        neo__scratch_turn(scratch, scratch->net.bottom);
+        neo__scratch_turn(scratch, scratch->net.top);
         *out = scratch;
         return NEO_OK;
     }
