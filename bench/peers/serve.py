@@ -1,6 +1,6 @@
-"""A trained DLRM that predicts: Criteo Kaggle layers, 26 tables of 16 columns, the same weights in neo (examples/neo.py's
-library), PyTorch and ONNX Runtime, of which each gets its inputs prepared. One sample at a time: the median and the 99th
-percentile over calls in turn; and batches of 512."""
+"""A trained DLRM that predicts: Criteo Kaggle layers, 26 tables of 16 columns, the same weights in
+neo (examples/neo.py's library), PyTorch and ONNX Runtime; each gets its inputs prepared. One sample
+at a time: the median and the 99th percentile over calls in turn; and batches of 512."""
 
 import ctypes
 import os
@@ -27,7 +27,8 @@ BATCH, SAMPLES = 512, 64
 
 
 class Predictor(torch.nn.Module):
-    """The layers of models.Dense, with the tables, without the loss. All tables are one, as ONNX knows no list of them."""
+    """The layers of models.Dense, with the tables, without the loss. All tables are one, as ONNX
+    knows no list of them."""
 
     def __init__(self, weights):
         super().__init__()
@@ -56,7 +57,8 @@ class Prepared:
         self.offsets = numpy.arange(n * TABLES + 1)
         tensor = neo.Tensor(dense.ctypes.data, dense.shape, (DENSE, 1), 2, neo.F32)
         sparse = neo.Jagged(n, TABLES, neo.I64, self.offsets.ctypes.data, self.ids.ctypes.data)
-        self.call = (model.model, model.scratch, tensor, ctypes.byref(sparse), ctypes.c_void_p(self.out.ctypes.data))
+        out = ctypes.c_void_p(self.out.ctypes.data)
+        self.call = (model.model, model.scratch, tensor, ctypes.byref(sparse), out)
 
     def __call__(self):
         if self.model.neo.neo_model_predict(*self.call):
@@ -69,8 +71,9 @@ def onnx_session(peer, path):
 
     example = (torch.zeros(2, DENSE), torch.zeros(2, TABLES, dtype=torch.int64))
     batch = torch.export.Dim("batch")
-    program = torch.onnx.export(peer, example, dynamo=True, dynamic_shapes=({0: batch}, {0: batch}), input_names=["dense", "ids"],
-                                verbose=False)
+    program = torch.onnx.export(peer, example, dynamo=True, verbose=False,
+                                dynamic_shapes=({0: batch}, {0: batch}),
+                                input_names=["dense", "ids"])
     program.save(path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = args.threads
@@ -103,19 +106,22 @@ def one_sample(subjects):
                 start = time.perf_counter_ns()
                 run(k)
                 times[name].append((time.perf_counter_ns() - start) / 1e3)
-    p50, p99 = ({name: quantile(t, q) for name, t in times.items()} for q in (0.5, 0.99))
+    ours = times["neo"]
     for peer in [name for name in subjects if name != "neo"]:
-        report.line(what="one sample, p50", peer=peer, unit="us", neo=p50["neo"], theirs=p50[peer], ratio=p50[peer] / p50["neo"],
-                    spread=spread(times["neo"]), target=2.0, turns=len(times["neo"]))
-        report.line(what="one sample, p99", peer=peer, unit="us", neo=p99["neo"], theirs=p99[peer], ratio=p99[peer] / p99["neo"],
-                    spread=spread(times["neo"]), target=None, most=2 * p50["neo"], turns=len(times["neo"]))
+        for name, q, goal in (("p50", 0.5, {"target": 2.0}),
+                              ("p99", 0.99, {"target": None, "most": 2 * quantile(ours, 0.5)})):
+            a, b = quantile(ours, q), quantile(times[peer], q)
+            report.line(what="one sample, " + name, peer=peer, unit="us", neo=a, theirs=b,
+                        ratio=b / a, spread=spread(ours), turns=len(ours), **goal)
 
 
 with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
-    subprocess.run([os.environ.get("NEO_DLRM", os.path.join(ROOT, "dlrm")), "--synthetic", "4096", "--rows", str(ROWS), "--dim",
-                    str(BOTTOM[-1]), "--bottom", "-".join(map(str, [DENSE] + BOTTOM)), "--top", "-".join(map(str, TOP)),
-                    "--checkpoint", folder], check=True, capture_output=True)
-    model = neo.Model(folder, library=os.path.join(ROOT, "libneo_serve.so"), max_batch=BATCH, threads=args.threads)
+    dlrm = os.environ.get("NEO_DLRM", os.path.join(ROOT, "dlrm"))
+    shape = ["--dim", BOTTOM[-1], "--bottom", "-".join(map(str, [DENSE] + BOTTOM)), "--top",
+             "-".join(map(str, TOP)), "--rows", ROWS, "--synthetic", 4096, "--checkpoint", folder]
+    subprocess.run([dlrm, *map(str, shape)], check=True, capture_output=True)
+    library = os.path.join(ROOT, "libneo_serve.so")
+    model = neo.Model(folder, library=library, max_batch=BATCH, threads=args.threads)
     peer, session = Predictor(neo.weights(folder)).eval(), None
     try:
         session = onnx_session(peer, os.path.join(folder, "model.onnx"))
