@@ -205,7 +205,7 @@ def neo_commands(task, threads, options, scratch):
         str(threads),
         *options.split(),
     ]
-    stdin = task.name == "Criteo-like"  # a file would be read twice, first to count its samples
+    stdin = task.name == "Criteo-like"  # of a file the lines are counted first
     return (
         base + ["--data", "-" if stdin else train] + checkpoint,
         base + ["--test", test, "--predict", scratch + ".out"] + checkpoint,
