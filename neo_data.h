@@ -7294,6 +7294,7 @@ typedef struct neo__described {
 } neo__described;
 static neo_status neo__described_rows(neo_ctx *ctx, neo__json *json, neo__described *said) {
     int more = 1;
+    NEO__CHECK(!said->rows, NEO_ERR_FORMAT, "%s: schema: \"rows\" stands twice", json->file);
     NEO__TRY(neo__json_open(json, '['));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_next(json, ']', i, &more));

@@ -253,7 +253,7 @@ typedef struct neo_hit {
 /* neo_items_search: the best k of the items that have all `count` attributes, best first, to hits;
    *found of them (fewer than k where not so many have them). Allocates nothing.
    Numerics products in f32; of every 16th column added in order, the 16 sums by the tree (i and i +
-            8, + 4, + 2, + 1).
+            8, + 4, + 2, + 1). A sum of infinities that cancel counts as -infinity.
    Errors   NEO_ERR_ARG: k below 1, an argument is NULL. NEO_ERR_NUMERIC: the query is not finite.
    Threads  any number on one object. */
 NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
@@ -991,8 +991,8 @@ static neo_status neo__model_from_dir(neo_model *model, const neo_model_desc *de
     NEO__TRY(neo__path_join(path, dir, NEO__CKPT_MODEL));
     NEO__TRY(neo__path_look(path, &kind));
     NEO__CHECK(kind != NEO__PATH_NONE, NEO_ERR_NOT_FOUND,
-               "%s: is not there: an older program saved this checkpoint, or one that does not "
-               "describe its model", path);
+               "%s: is not there: the program that saved this checkpoint does not describe its "
+               "model (neo_save_desc.model), or is an older one", path);
     NEO__TRY(neo__file_load(&model->arena, path, NEO__MODEL_JSON_BYTES, &text, &bytes));
     NEO__CHECK(text, NEO_ERR_FORMAT, "%s: no description of a model", path);
     NEO__TRY(neo__model_describe(model, path, text, (size_t)bytes));
@@ -1995,6 +1995,7 @@ NEO_API neo_status neo_items_search(const neo_items *items, const float *query,
         neo_hit hit;
         hit.item = i;
         hit.score = neo__items_score(query, items->desc.rows + i * dim, dim);
+        if (hit.score != hit.score) hit.score = -INFINITY; /* of infinities that cancel */
         neo__hit_add(hits, found, k, hit);
     }
     neo__fp_leave(fp);

@@ -13,8 +13,8 @@ budget() {
     case $1 in
     neo.h) echo 20663 0 1 17 ;;
     neo_state.h) echo 3933 0 0 0 ;;
-    neo_data.h) echo 7427 0 0 0 ;;
-    neo_serve.h) echo 2092 0 0 0 ;;
+    neo_data.h) echo 7428 0 0 0 ;;
+    neo_serve.h) echo 2093 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 5040 0 0 1 ;;
     neo_fsdp.h) echo 5994 0 0 0 ;;

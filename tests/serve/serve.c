@@ -175,7 +175,8 @@ static float product(const float *q, const float *x) {
 /* Scores among the least numbers, and codes whose products overflow: still the hits of a loop. */
 static void retrieval_of_extremes(void) {
     static const float sizes[][2] = {{1e-24f, 1e-21f}, {1e-20f, 1e-20f}, {1e-38f, 1.0f},
-                                     {1e37f, 1e-37f},  {3e38f, 1e-38f},  {1e30f, 1e7f}};
+                                     {1e37f, 1e-37f},  {3e38f, 1e-38f},  {1e30f, 1e7f},
+                                     {3e38f, 3e38f}}; /* infinities of both signs */
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int turn = 0; turn < 8; turn++) {
             neo_hit hits[2][K];
