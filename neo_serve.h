@@ -1963,7 +1963,7 @@ static double neo__items_bound(const neo_items *items, const float *q, double no
        bound */
     const double magnitude = norm * (128.0 * (double)scale[0] + fabs((double)scale[1]) +
                                      (double)items->norm[i]);
-    if (!(magnitude < 0x1p126) || !(norm < 0x1p118)) return HUGE_VAL;
+    if (!(magnitude < 0x1p126) || !(norm < 0x1p118)) return (double)INFINITY;
     return dot * (double)scale[0] + total * (double)scale[1] + norm * (double)items->norm[i] +
            (double)(dim + 8) * (magnitude * 0x1p-23 + (1.0 + (double)scale[0]) * 0x1p-149);
 }
