@@ -74,6 +74,9 @@
      NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h; another file implements neo.h,
                                neo_state.h and neo_comm.h
    ------------------------------------------------------------------------ */
+#if defined(NEO_INFERENCE)
+#error "NEO_INFERENCE is for programs that only predict: without it for neo_fsdp.h"
+#endif
 #include "neo_plan.h"
 #include "neo_state.h"
 
