@@ -1118,11 +1118,14 @@ static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch
     }
     return NEO_OK;
 }
-/* First samples of the ranks in a batch. */
+/* The first sample of a rank in a batch; of rank `ranks` the batch. */
+static int64_t neo__first_sample(int64_t batch, int leaves, int ranks, int rank) {
+    return neo_leaf_begin(batch, leaves, (int)neo_leaf_begin(leaves, ranks, rank));
+}
 static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
     int leaves = neo_ctx_repro_shards(s->ctx), ranks = s->map->ranks;
     for (int r = 0; r <= ranks; r++)
-        b->start[r] = neo_leaf_begin(b->global, leaves, (int)neo_leaf_begin(leaves, ranks, r));
+        b->start[r] = neo__first_sample(b->global, leaves, ranks, r);
 }
 /* This rank's part of a batch, of which it should have `mine` samples. */
 static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagged *jagged,
@@ -5139,10 +5142,8 @@ struct neo_towers {
 /* Samples of a rank of `size`, and the first. */
 static int64_t neo__towers_samples(const neo_towers *towers, int size, int rank, int64_t batch,
                                    int64_t *first) {
-    *first = neo_leaf_begin(batch, towers->shards, (int)neo_leaf_begin(towers->shards, size, rank));
-    return neo_leaf_begin(batch, towers->shards,
-                          (int)neo_leaf_begin(towers->shards, size, rank + 1)) -
-           *first;
+    *first = neo__first_sample(batch, towers->shards, size, rank);
+    return neo__first_sample(batch, towers->shards, size, rank + 1) - *first;
 }
 /* The most that it can have of any batch up to max_batch. */
 static int64_t neo__towers_most(const neo_towers *towers, int size, int rank) {
@@ -5267,8 +5268,7 @@ static neo_status neo__towers_plan(neo_towers *towers, const neo_towers_desc *de
             continue;
         place[i] = bags->table_count++;
         tables[place[i]] = all->tables[i];
-        placements[place[i]] =
-            plan->table_placements && plan->table_placements[i] ? plan->table_placements[i] : 0;
+        placements[place[i]] = plan->table_placements ? plan->table_placements[i] : 0;
     }
     for (int32_t k = 0; k < count; k++) {
         const int32_t f = towers->feature[begin + k];
@@ -5401,14 +5401,19 @@ static neo_status neo__towers_reserve(neo_towers *towers, int i, int64_t bytes) 
     towers->grow_count += towers->made;
     return NEO_OK;
 }
+/* Tensor i, in the order of neo__towers_extents. */
+static neo_tensor *neo__towers_tensor(neo_towers *towers, int i) {
+    return i < 2    ? &towers->rows[i]
+           : i < 4  ? &towers->columns[i - 2]
+           : i == 4 ? &towers->staging
+                    : &towers->workspace;
+}
 static neo_status neo__towers_make_memory(neo_towers *towers) {
     int64_t shape[NEO__TOWERS_TENSORS][2];
-    neo_tensor *tensor[NEO__TOWERS_TENSORS] = {&towers->rows[0],    &towers->rows[1],
-                                               &towers->columns[0], &towers->columns[1],
-                                               &towers->staging,    &towers->workspace};
     neo__towers_extents(towers, shape);
     for (int i = 0; i < NEO__TOWERS_TENSORS; i++)
-        NEO__TRY(neo_tensor_alloc(towers->ctx, NEO_F32, 2, shape[i], tensor[i]));
+        NEO__TRY(neo_tensor_alloc(towers->ctx, NEO_F32, 2, shape[i],
+                                  neo__towers_tensor(towers, i)));
     for (int i = 0; i < NEO__TOWERS_BUFFERS; i++)
         NEO__TRY(neo__towers_reserve(towers, i, towers->buffer_bytes[i]));
     return NEO_OK;
@@ -5488,12 +5493,11 @@ NEO_API neo_status neo_towers_create(neo_comm *comm, const neo_towers_desc *desc
 }
 NEO_API void neo_towers_destroy(neo_towers *towers) {
     if (!towers) return;
-    neo_tensor *tensor[] = {&towers->rows[0],    &towers->rows[1], &towers->columns[0],
-                            &towers->columns[1], &towers->staging, &towers->workspace};
     if (towers->made) neo__live_end(towers->ctx, &towers->live);
     neo__live_inside(towers->ctx, 1);
     neo_shard_destroy(towers->shard);
-    for (int i = 0; i < NEO__TOWERS_TENSORS; i++) neo_tensor_free(towers->ctx, tensor[i]);
+    for (int i = 0; i < NEO__TOWERS_TENSORS; i++)
+        neo_tensor_free(towers->ctx, neo__towers_tensor(towers, i));
     for (int i = 0; i < NEO__TOWERS_BUFFERS; i++)
         neo_free(towers->ctx, towers->buffer[i].data, towers->buffer[i].bytes);
     if (towers->moves != towers->comm) neo_comm_destroy(towers->moves);

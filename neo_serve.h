@@ -655,6 +655,10 @@ static void neo__net_destroy(neo__net *net) {
     neo_params_destroy(net->params);
     memset(net, 0, sizeof *net);
 }
+/* The dtype of the products. */
+static neo_dtype neo__net_dtype(const neo__model_json *spec) {
+    return strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+}
 /* Columns of what the top MLP or the layers before it take. */
 static int64_t neo__net_width(const neo__model_json *spec) {
     const int64_t features = neo_schema_feature_count(spec->schema);
@@ -687,7 +691,7 @@ static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_jso
     desc.max_batch = max_batch;
     desc.act = NEO_ACT_RELU;
     desc.last_act = top || linear ? NEO_ACT_NONE : NEO_ACT_RELU;
-    desc.dtype = strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+    desc.dtype = neo__net_dtype(spec);
     NEO__CHECK(widths->count >= 2 && widths->width[0] == in &&
                    widths->width[widths->count - 1] == out,
                NEO_ERR_MISMATCH,
@@ -711,7 +715,7 @@ static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int
         desc.rank = spec->cross_rank;
         desc.layers = (int)NEO__MIN(spec->cross_layers, (int64_t)1 << 20);
         desc.max_batch = max_batch;
-        desc.dtype = strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+        desc.dtype = neo__net_dtype(spec);
         status = neo_cross_create(ctx, net->params, &desc, &net->cross);
     }
     if (status == NEO_OK && spec->kind->stacks) {
@@ -723,7 +727,7 @@ static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int
         desc.hidden = spec->wukong_hidden;
         desc.layers = (int)NEO__MIN(spec->wukong_layers, (int64_t)1 << 20);
         desc.max_batch = max_batch;
-        desc.dtype = strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
+        desc.dtype = neo__net_dtype(spec);
         status = neo_wukong_create(ctx, net->params, &desc, &net->wukong);
     }
     if (status == NEO_OK && spec->kind->top)
@@ -1100,7 +1104,7 @@ static neo_status neo__model_turn(neo_model *model) {
     const size_t bytes_of_name = strlen(bottom);
     char *at = NULL;
     size_t bytes = 0;
-    if (strcmp(model->json.dtype, "f32")) return NEO_OK;
+    if (neo__net_dtype(&model->json) != NEO_F32) return NEO_OK;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < model->dense_weights; i++) {
             neo__weight *weight = &model->dense[i];

@@ -107,18 +107,14 @@ typedef struct tensor {
     uint64_t digest;
     int odd; /* a rank that has other bits than the first; or -1 */
 } tensor;
-/* From records[*at] on. Of a part that stands twice (a resumed run made the step again) both are
-   the same or the run is odd; they count once. */
+/* From records[*at] on. */
 static tensor next_tensor(const run *r, size_t *at) {
     tensor t = {.first = &r->records[*at], .odd = -1};
-    const record *before = NULL;
     for (; *at < r->count; ++*at, t.count++) {
         const record *one = &r->records[*at];
         if (one->step != t.first->step || strcmp(one->name, t.first->name)) break;
-        if (before && before->rank == one->rank && before->digest == one->digest) continue;
-        if (one->is_part || !before) t.digest += one->digest;
+        if (one->is_part || t.count == 0) t.digest += one->digest;
         else if (one->digest != t.first->digest && t.odd < 0) t.odd = one->rank;
-        before = one;
     }
     return t;
 }

@@ -163,11 +163,15 @@ static void see_labels(extremes *most, const neo_batch *batch, int tasks) {
         of_task[1] = 1 + label[i] > of_task[1] ? 1 + label[i] : of_task[1];
     }
 }
+static int is_missing(const extremes *most, int task) { return most->of[2 * task + 1] == 0; }
+static int is_uniform(const extremes *most, int task) {
+    return 1 - most->of[2 * task] == most->of[2 * task + 1] - 1;
+}
 /* Every task has two labels, and a sample its weight: there is nothing to warn of. */
 static int are_varied(const extremes *most, int tasks, int weighted) {
     int varied = !weighted || most->of[2 * tasks] > 0;
     for (int t = 0; t < tasks; t++)
-        varied &= most->of[2 * t + 1] > 0 && 1 - most->of[2 * t] != most->of[2 * t + 1] - 1;
+        varied &= !is_missing(most, t) && !is_uniform(most, t);
     return varied;
 }
 
@@ -200,9 +204,9 @@ static neo_status count_samples(run *r, int64_t *samples) {
     for (int t = 0; *samples && t < tasks; t++) {
         char task[128];
         name_task(r, "all labels", " ", t, task);
-        if (most.of[2 * t + 1] == 0)
+        if (is_missing(&most, t))
             say(&r->me, "warning: %s of the training data are missing\n", task);
-        else if (1 - most.of[2 * t] == most.of[2 * t + 1] - 1)
+        else if (is_uniform(&most, t))
             say(&r->me, "warning: %s of the training data are %g\n", task,
                 (double)(most.of[2 * t + 1] - 1));
     }
