@@ -3387,9 +3387,11 @@ static neo_status neo__index_make(const neo_schema *schema, neo__arena *arena, c
     neo__file file;
     int found = 0, named = snprintf(beside, sizeof beside, "%s.neoindex", path);
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
-    const int64_t size = NEO__MAX(neo__file_size(&file), 0);
+    const int64_t size = neo__file_size(&file);
     index->end.offset = size;
-    neo_status status = NEO__ARENA(arena, index->marks, size / NEO__INDEX_STEP + 1);
+    neo_status status =
+        size >= 0 ? NEO__ARENA(arena, index->marks, size / NEO__INDEX_STEP + 1)
+                  : neo_fail(NEO_ERR_IO, "%s: cannot tell its size", path);
     if (status == NEO_OK) status = neo__index_head(schema, &file, size, head);
     if (status == NEO_OK && named < (int)sizeof beside)
         status = neo__index_load(schema->ctx, beside, head, index, &found);
