@@ -19272,6 +19272,14 @@ NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int32_t *at, int eights, in
     }
     for (int e = eights; e < 8; e++) at[e] = 0;
 }
+/* ONE_WIDTH: the same sums in less code, where size counts, or vectors of one number gain nothing
+   from the other widths. */
+#undef NEO__ONE_WIDTH
+#if NEO__PASS == NEO__PASS_SCALAR || defined(NEO_INFERENCE)
+#define NEO__ONE_WIDTH 1
+#else
+#define NEO__ONE_WIDTH 0
+#endif
 /* Bags [b, b_end), `count` vectors of columns from col on; there are `left` columns. */
 NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
                                          int64_t col, int64_t left, int count) {
@@ -19302,7 +19310,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
             if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
 #define NEO__ANY_ROWS(T)                                                                           \
     NEO__FN(bag_any_rows)(lookup, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
-#if defined(NEO_INFERENCE)
+#if NEO__ONE_WIDTH
             NEO__ANY_ROWS(dtype);
 #else
             if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
@@ -19330,6 +19338,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
         if (left < stride) memcpy(to, part, (size_t)left * sizeof *to);
     }
 }
+#if !NEO__ONE_WIDTH
 #define NEO__BAG_ANY(N)                                                                            \
     NEO__KERNEL_FAR void NEO__FN(bag_any_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end,  \
                                               int64_t col) {                                       \
@@ -19340,6 +19349,7 @@ NEO__BAG_ANY(4)
 NEO__BAG_ANY(2)
 NEO__BAG_ANY(1)
 #undef NEO__BAG_ANY
+#endif
 NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
                                            int64_t col) {
     NEO__FN(bag_any)(a, b, b_end, col, NEO__MIN(a->dim - col, (int64_t)NEO__W), 1);
@@ -19348,7 +19358,7 @@ NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
     const int64_t dim = lookup->dim, step = NEO__MAX(1, 256 / dim);
     for (int64_t b = 0, end, col; b < lookup->bags; b = end) {
         end = NEO__MIN(b + step, lookup->bags);
-#if defined(NEO_INFERENCE) /* the same sums in less code */
+#if NEO__ONE_WIDTH
         for (col = 0; col + NEO__W < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, b, end, col);
 #else
         for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)
