@@ -478,7 +478,7 @@ single=$(digest $wide --threads 1 --plan tw --pipeline off)
 on() {
     ranks=$1
     shift
-    state_of timeout 120 $D $wide --ranks "$ranks" "$@"
+    state_of timeout 900 $D $wide --ranks "$ranks" "$@"
 }
 while read -r ranks nodes plan pipeline more; do
     part || continue
@@ -586,7 +586,7 @@ else
     fail "no warning: $(cat "$W/err")"
 fi
 # Without --repro-shards there are as many leaves as ranks.
-unset_v=$(state_of timeout 120 $D --ranks 4 $model)
+unset_v=$(state_of timeout 900 $D --ranks 4 $model)
 same "the default of repro-shards" "$unset_v" "$(digest $model --repro-shards 4)"
 # A plan as text, changed by hand, is a plan.
 same "a plan is written" "$(on 4 --nodes 2 --plan grid --save-plan "$W/plan")" "$single"
@@ -676,7 +676,7 @@ move="$wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002 --checkpoint $W
 steps=$((samples / 100 * 2))
 whole_move=$(digest $wide --epochs 2 --shuffle 300 --optimizer adam --lr 0.002)
 while read -r left ranks nodes plan pipeline more; do
-    timeout 120 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more \
+    timeout 900 $D $move --ranks $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more \
         --every $((steps - left)) \
         >"$W/out" 2>"$W/err" || fail "$ranks ranks, $plan: $(tail -1 "$W/err")"
     rm -r "$W/plans/$(ls "$W/plans" | tail -1)" # what it saved at its end
@@ -698,7 +698,7 @@ refused "other row buckets" "row_buckets is '8' there, '4' here" $move --ranks 2
 refused "another wire" "wire_forward is 'f32' there, 'i8' here" $move --ranks 2 --wire-forward i8
 refused "a new run over it, on 4 ranks" 'add --resume' $wide --ranks 4 --checkpoint "$W/plans"
 for ranks in 1 2 8; do
-    timeout 120 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" \
+    timeout 900 $D $wide --optimizer adam --ranks $ranks --checkpoint "$W/plans" \
         --predict "$W/predictions_$ranks" >"$W/eval_$ranks" 2>"$W/err"
     same "predictions on $ranks ranks" "$(cksum <"$W/predictions_$ranks")" \
         "$(cksum <"$W/predictions_1")"
@@ -754,7 +754,7 @@ $D $model --repro-shards 8 --load "$weights" --eval >"$W/eval3" 2>"$W/err"
 same "weights loaded by name" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
     "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
 
-timeout 120 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --eval >"$W/eval3" \
+timeout 900 $D $model --repro-shards 8 --load "$weights" --ranks 4 --plan rw --eval >"$W/eval3" \
     2>"$W/err"
 same "weights loaded by name on 4 ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" | tail -1)" \
     "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval" | tail -1)"
@@ -1000,9 +1000,9 @@ for ranks in 2 4; do
     v="--repro-shards 4 --ranks $ranks"
     same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" \
         "$(digest --data "$lines" $criteo --repro-shards 4)"
-    same "standard input, $ranks ranks" "$(state_of timeout 120 $D --data - $criteo $v <"$lines")" \
+    same "standard input, $ranks ranks" "$(state_of timeout 900 $D --data - $criteo $v <"$lines")" \
         "$(digest --data "$lines" $criteo --repro-shards 4)"
-    same "a pipe, $ranks ranks" "$(cat "$lines" | state_of timeout 120 $D --data - $criteo $v)" \
+    same "a pipe, $ranks ranks" "$(cat "$lines" | state_of timeout 900 $D --data - $criteo $v)" \
         "$(digest --data "$lines" $criteo --repro-shards 4)"
 done
 head -333 "$lines" >"$W/part1.tsv"
@@ -1106,7 +1106,7 @@ once() { # LABEL TEXT: the last run's stderr has TEXT exactly once
     fi
 }
 D_alone=$D
-D="timeout 60 $D"
+D="timeout 900 $D"
 refused "a bad line on 4 ranks" 'bad.tsv:100:' --data "$W/bad.tsv" $many
 once "a bad line on 4 ranks" 'bad.tsv:100:'
 $D --data - $many <"$W/bad.tsv" >"$W/out" 2>"$W/err"
