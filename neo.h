@@ -594,6 +594,21 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
                                 uint64_t index);
 #endif
 
+/* neo_sample: a token, of `count`, drawn from the softmax of logits / temperature: the first at
+   which the shares, added in order, pass neo_random_uniform(seed, neo_hash("sample"), 0,
+   NEO_STREAM_USER, place) of their sum; in f64, the same bits everywhere. place: of the token among
+   those that are drawn. A logit that is NaN has no share.
+   temperature, 0 and below: the largest logit, of equal ones the first; top_k, 1 and above: only
+   the k largest logits have a share, of equal ones the first.
+   Errors   none: count below 1 is 0. Threads any. Allocates nothing. */
+typedef struct neo_sampling {
+    double temperature;
+    int64_t top_k;
+    uint64_t seed;
+} neo_sampling;
+NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, int64_t count,
+                           int64_t place);
+
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
    the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to
    integers). */
@@ -6208,6 +6223,52 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     return status;
 }
 #endif
+/* Orders floats as their numbers: NaN is 0, the least. */
+static uint32_t neo__sample_key(float x) {
+    const uint32_t u = neo__bits_f32(x);
+    return x != x ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+}
+/* The least key that has a share, and how many of this very key do. */
+static uint32_t neo__sample_least(const float *logits, int64_t count, int64_t k, int64_t *ties) {
+    uint32_t least = 0;
+    *ties = count;
+    if (k < 1 || k >= count) return 1;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+        int64_t above = 0;
+        for (int64_t i = 0; i < count; i++) above += neo__sample_key(logits[i]) >= (least | bit);
+        if (above >= k) least |= bit;
+    }
+    *ties = k;
+    for (int64_t i = 0; i < count; i++) *ties -= neo__sample_key(logits[i]) > least;
+    return least ? least : 1;
+}
+NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, int64_t count,
+                           int64_t place) {
+    int64_t best = 0, ties, left;
+    for (int64_t i = 1; i < count; i++)
+        if (neo__sample_key(logits[i]) > neo__sample_key(logits[best])) best = i;
+    const double most = count > 0 ? (double)logits[best] : 0.0;
+    if (!(sampling->temperature > 0.0) || !(most - most == 0.0)) return best;
+    const uint32_t least = neo__sample_least(logits, count, sampling->top_k, &ties);
+    neo__fp_state fp = neo__fp_enter();
+    double sum = 0.0, share;
+    for (int draws = 0; draws < 2; draws++) {
+        left = ties;
+        for (int64_t i = 0; i < count; i++) {
+            const uint32_t key = neo__sample_key(logits[i]);
+            if (key < least || (key == least && left-- <= 0)) continue;
+            share = neo__exp_f64(((double)logits[i] - most) / sampling->temperature);
+            if (!draws) sum += share;
+            else if (best = i, sum < share) break;
+            else sum -= share;
+        }
+        if (!draws)
+            sum *= (double)neo_random_uniform(sampling->seed, neo_hash("sample"), 0,
+                                              NEO_STREAM_USER, (uint64_t)place);
+    }
+    neo__fp_leave(fp);
+    return best;
+}
 NEO__HOT_BEGIN
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
@@ -19307,7 +19368,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
     neo__part_tree tree = {part, stride, stride, {0}, 0};
     const int eights = (int)NEO__MIN((lookup->buckets + 7) / 8, MOST / 8);
     const neo_dtype dtype = lookup->store->dtype;
-    const int may_be_three =
+    NEO__UNUSED const int may_be_three =
         lookup->table && !lookup->weights && left == stride && lookup->buckets > 1;
     NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
     for (; b < b_end; b++) {
@@ -19316,10 +19377,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
         NEO__VF s[8];
         if (!fetch && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
+#if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
         if (k_end - k == 3 && may_be_three &&
             NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
                                fetch))
             continue;
+#endif
         uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);

@@ -643,7 +643,7 @@ static void gradients(void) {
         box r = box_make(10, 6, 0), lse = box_make(10, 2, 0);
         box dq = box_make(10, 6, 0), dk = box_make(10, 6, 0), dv = box_make(10, 6, 0);
         attention_case c = {
-            {5, 2, causal, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
+            {5, 2, causal, 0, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
         probe p = {probe_attention, ctx, &c, y.t, r.t};
         CHECK_OK(attention_forward(ctx, &c));
         CHECK_OK(attention_backward(ctx, &c));
