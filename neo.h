@@ -594,6 +594,21 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
                                 uint64_t index);
 #endif
 
+/* neo_sample: a token, of `count`, drawn from the softmax of logits / temperature: the first at
+   which the shares, added in order, pass neo_random_uniform(seed, neo_hash("sample"), 0,
+   NEO_STREAM_USER, place) of their sum; in f64, the same bits everywhere. place: of the token among
+   those that are drawn. A logit that is NaN has no share.
+   temperature, 0 and below: the largest logit, of equal ones the first; top_k, 1 and above: only
+   the k largest logits have a share, of equal ones the first.
+   Errors   none: count below 1 is 0. Threads any. Allocates nothing. */
+typedef struct neo_sampling {
+    double temperature;
+    int64_t top_k;
+    uint64_t seed;
+} neo_sampling;
+NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, int64_t count,
+                           int64_t place);
+
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
    the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to
    integers). */
@@ -959,21 +974,25 @@ typedef struct neo_attention_desc {
     int64_t heads;  /* required */
     int causal;     /* 1: row i sees rows 0 .. i of its sequence; 0: all of them */
     float scale;    /* of the products q k; 0: 1/sqrt(dim) */
+    int64_t queries; /* of a forward: the last rows of a sequence, which q, y and lse have alone,
+                        as where keys and values of those before are kept; 0: all */
 } neo_attention_desc;
 /* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head
    and sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each
    softmax's denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none.
-   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads]; f32, last stride 1; rows
-            may lie apart, so slices of one [B T][3 heads dim] matrix serve.
+   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads] (with queries Q: q, y
+            [B Q], lse [B Q]); f32, last stride 1; rows may lie apart, so slices of one
+            [B T][3 heads dim] matrix serve.
    Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
             keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
             and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
             must be finite, those that a causal row does not see too. A causal sum
             over keys (y before its division, dq) ends with + 0.0f.
    Aliasing outputs overlap no input and no other output.
-   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also
-            rows that are not whole sequences, columns that are not whole heads.
-            NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM.
+   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
+            length]. NEO_ERR_SHAPE: also rows that are not whole sequences, columns that are not
+            whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a backward, or
+            on a GPU.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
@@ -3322,7 +3341,7 @@ typedef struct neo__embedding_call {
 } neo__embedding_call;
 typedef struct neo__attention_call {
     int backward, causal;
-    int64_t length, heads, dim, sequences;
+    int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
     float scale;
     const float *q, *k, *v, *dy;
     float *y, *lse; /* lse [rows][heads] or NULL; in the backward both are inputs */
@@ -6204,6 +6223,52 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     return status;
 }
 #endif
+/* Orders floats as their numbers: NaN is 0, the least. */
+static uint32_t neo__sample_key(float x) {
+    const uint32_t u = neo__bits_f32(x);
+    return x != x ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+}
+/* The least key that has a share, and how many of this very key do. */
+static uint32_t neo__sample_least(const float *logits, int64_t count, int64_t k, int64_t *ties) {
+    uint32_t least = 0;
+    *ties = count;
+    if (k < 1 || k >= count) return 1;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+        int64_t above = 0;
+        for (int64_t i = 0; i < count; i++) above += neo__sample_key(logits[i]) >= (least | bit);
+        if (above >= k) least |= bit;
+    }
+    *ties = k;
+    for (int64_t i = 0; i < count; i++) *ties -= neo__sample_key(logits[i]) > least;
+    return least ? least : 1;
+}
+NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, int64_t count,
+                           int64_t place) {
+    int64_t best = 0, ties, left;
+    for (int64_t i = 1; i < count; i++)
+        if (neo__sample_key(logits[i]) > neo__sample_key(logits[best])) best = i;
+    const double most = count > 0 ? (double)logits[best] : 0.0;
+    if (!(sampling->temperature > 0.0) || !(most - most == 0.0)) return best;
+    const uint32_t least = neo__sample_least(logits, count, sampling->top_k, &ties);
+    neo__fp_state fp = neo__fp_enter();
+    double sum = 0.0, share;
+    for (int draws = 0; draws < 2; draws++) {
+        left = ties;
+        for (int64_t i = 0; i < count; i++) {
+            const uint32_t key = neo__sample_key(logits[i]);
+            if (key < least || (key == least && left-- <= 0)) continue;
+            share = neo__exp_f64(((double)logits[i] - most) / sampling->temperature);
+            if (!draws) sum += share;
+            else if (best = i, sum < share) break;
+            else sum -= share;
+        }
+        if (!draws)
+            sum *= (double)neo_random_uniform(sampling->seed, neo_hash("sample"), 0,
+                                              NEO_STREAM_USER, (uint64_t)place);
+    }
+    neo__fp_leave(fp);
+    return best;
+}
 NEO__HOT_BEGIN
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
@@ -9359,13 +9424,18 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->length, desc->heads);
     NEO__CHECK(desc->scale - desc->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn,
                (double)desc->scale);
-    const int64_t rows = q.shape[0], cols = q.shape[1], dim = cols / desc->heads;
-    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
+    NEO__CHECK(desc->queries >= 0 && desc->queries <= desc->length, NEO_ERR_ARG,
+               "%s: queries are %" PRId64 ", of a length of %" PRId64, fn, desc->queries,
+               desc->length);
+    const int64_t rows = (desc->queries ? k : q).shape[0], cols = q.shape[1];
+    const int64_t queries = desc->queries ? desc->queries : desc->length, dim = cols / desc->heads;
+    const int64_t q_rows = desc->queries ? rows / desc->length * queries : rows;
+    NEO__TRY(neo__check_matrix(ctx, q, q_rows, cols, 0, fn, "q"));
     NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
     NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
     NEO__CHECK(rows % desc->length == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows,
-               desc->length);
+               "%s: %s has %" PRId64 " rows, not whole sequences of %" PRId64, fn,
+               desc->queries ? "k" : "q", rows, desc->length);
     NEO__CHECK(cols > 0 && cols % desc->heads == 0, NEO_ERR_SHAPE,
                "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
                desc->heads);
@@ -9374,6 +9444,7 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     call->causal = desc->causal != 0;
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->sequences = rows / desc->length;
+    call->queries = queries;
     call->scale = desc->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : desc->scale;
     call->q = neo__f32(q), call->q_row = q.stride[0];
     call->k = neo__f32(k), call->k_row = k.stride[0];
@@ -9387,6 +9458,8 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     neo__attention_call call;
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
     const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__CHECK(call.queries == call.length || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
+               "%s: queries are for the CPU", fn);
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
     NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
@@ -9402,6 +9475,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     neo__attention_call call;
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
     const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__CHECK(call.queries == call.length, NEO_ERR_UNSUPPORTED, "%s: of all queries alone", fn);
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
     NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
     NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
@@ -9428,20 +9502,26 @@ typedef struct neo__attention {
     const neo__attention_call *call;
     int64_t wide;       /* dim, filled up to whole panels */
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
+    int64_t first_q;    /* of q, y and lse: where row 0 would be, if they had it */
+    int64_t ahead;      /* rows of the tile of queries before its first one */
 } neo__attention;
 static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
-    const neo__attention a = {part->ctx, c, (c->dim + width - 1) / width * width,
-                              head / c->heads * c->length, head % c->heads * c->dim};
+    const neo__attention a = {
+        part->ctx, c, (c->dim + width - 1) / width * width, head / c->heads * c->length,
+        head % c->heads * c->dim, (head / c->heads + 1) * c->queries - c->length, 0};
     return a;
 }
 /* Row i of the head, in a tensor whose rows are row_step apart. */
 NEO__INLINE int64_t neo__attention_at(const neo__attention *a, int64_t row_step, int64_t i) {
     return (a->first + i) * row_step + a->col;
 }
+NEO__INLINE int64_t neo__attention_at_query(const neo__attention *a, int64_t row_step, int64_t i) {
+    return (a->first_q + i) * row_step + a->col;
+}
 NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
-    return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
+    return a->call->lse + (a->first_q + i) * a->call->lse_row + a->col / a->call->dim;
 }
 /* Panels of rows [count][dim], one behind the other. */
 static void neo__attention_pack(const neo__attention *a, float *to, const float *from, int64_t ld,
@@ -9486,14 +9566,15 @@ static void neo__attention_product(const neo__attention *attention, neo__attenti
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
         if (part == NEO__ATTENTION_OF_QUERIES || part == NEO__ATTENTION_OF_KEYS) {
-            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS;
+            const int64_t at = i + attention->ahead;
+            const int64_t block = at / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS;
             const int64_t next = block + NEO__ATTENTION_TERMS;
-            rows = NEO__MIN(rows, next - i);
+            rows = NEO__MIN(rows, next - at);
             if (part == NEO__ATTENTION_OF_KEYS) begin = block;
             else end = NEO__MIN(next, k);
         }
         if (rows > 1) rows -= rows & 1;
-        if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows);
+        if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows + attention->ahead);
         tile.k = end - begin;
         tile.a = x + i * x_row + begin * x_k;
         for (int64_t j = 0; j < last; j += width) {
@@ -9524,14 +9605,15 @@ static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *pa
     return (neo__attention_scratch *)(void *)neo__worker_scratch(part->ctx, part->worker);
 }
 
-/* The tile of queries from q0, over all tiles of keys. */
+/* The tile that has query q0, from it on, over all tiles of keys. */
 static void neo__attention_forward_tile(const neo__attention *attention, int64_t q0,
                                         neo__attention_scratch *scratch) {
     const neo__attention_call *call = attention->call;
     const neo__vec_kernels *vec = attention->ctx->vec;
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, call->length - q0);
+    const int64_t ahead = attention->ahead;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS - ahead, call->length - q0);
     float *out = scratch->y, *s = scratch->p, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = call->q + neo__attention_at(attention, call->q_row, q0);
+    const float *q = call->q + neo__attention_at_query(attention, call->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
@@ -9540,7 +9622,7 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
     const int64_t end = call->causal ? q0 + m : call->length;
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
         const int64_t count = NEO__MIN((int64_t)NEO__KEYS, call->length - k0);
-        const int diagonal = call->causal && k0 == q0;
+        const int diagonal = call->causal && k0 == q0 - ahead;
         const float *k = call->k + neo__attention_at(attention, call->k_row, k0);
         const float *v = call->v + neo__attention_at(attention, call->v_row, k0);
         neo__attention_flip(attention, scratch->keys_flipped, k, call->k_row, count);
@@ -9557,17 +9639,19 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
     }
     for (int64_t i = 0; i < m; i++) {
         const float lse = vec->softmax_end(out + i * attention->wide, max[i], sum[i], call->dim);
-        memcpy(call->y + neo__attention_at(attention, call->y_row, q0 + i),
+        memcpy(call->y + neo__attention_at_query(attention, call->y_row, q0 + i),
                out + i * attention->wide, (size_t)call->dim * sizeof *out);
         if (call->lse) *neo__attention_lse(attention, q0 + i) = lse;
     }
 }
 static void neo__attention_forward_part(const neo__cpu_part *part) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
-    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const neo__attention a = neo__attention_head(part, part->begin / tiles);
-    neo__attention_forward_tile(&a, part->begin % tiles * NEO__KEYS,
-                                neo__attention_scratch_of(part));
+    const int64_t start = c->length - c->queries, first = start / NEO__KEYS;
+    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS - first;
+    neo__attention a = neo__attention_head(part, part->begin / tiles);
+    const int64_t q0 = NEO__MAX((first + part->begin % tiles) * NEO__KEYS, start);
+    a.ahead = q0 % NEO__KEYS;
+    neo__attention_forward_tile(&a, q0, neo__attention_scratch_of(part));
 }
 
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
@@ -9659,7 +9743,8 @@ static void neo__attention_backward_part(const neo__cpu_part *part) {
 /* Forward, a task is a tile of queries of a head; backward, a head. */
 static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
-    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
+    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS -
+                          (call->length - call->queries) / NEO__KEYS;
     const int64_t tasks = call->backward ? heads : heads * tiles;
     neo__cpu_job job = {
         neo__cpu_ctx(d), call, tasks, tasks, 1,
@@ -14469,13 +14554,14 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
     const int64_t rows = call->sequences * call->length, cols = call->heads * call->dim;
+    const int64_t queries = call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;
-    neo__see(seen, 0, "q", call->q, rows, cols, call->q_row);
+    neo__see(seen, 0, "q", call->q, queries, cols, call->q_row);
     neo__see(seen, 0, "k", call->k, rows, cols, call->k_row);
     neo__see(seen, 0, "v", call->v, rows, cols, call->v_row);
     if (back) neo__see(seen, 0, "dy", call->dy, rows, cols, call->dy_row);
-    neo__see(seen, !back, "y", call->y, rows, cols, call->y_row);
-    neo__see(seen, !back, "lse", call->lse, rows, call->heads, call->lse_row);
+    neo__see(seen, !back, "y", call->y, queries, cols, call->y_row);
+    neo__see(seen, !back, "lse", call->lse, queries, call->heads, call->lse_row);
     neo__see(seen, 1, "dq", call->dq, rows, cols, call->dq_row);
     neo__see(seen, 1, "dk", call->dk, rows, cols, call->dk_row);
     neo__see(seen, 1, "dv", call->dv, rows, cols, call->dv_row);
@@ -19290,7 +19376,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
     neo__part_tree tree = {part, stride, stride, {0}, 0};
     const int eights = (int)NEO__MIN((lookup->buckets + 7) / 8, MOST / 8);
     const neo_dtype dtype = lookup->store->dtype;
-    const int may_be_three =
+    NEO__UNUSED const int may_be_three =
         lookup->table && !lookup->weights && left == stride && lookup->buckets > 1;
     NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
     for (; b < b_end; b++) {
@@ -19299,10 +19385,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
         NEO__VF s[8];
         if (!fetch && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
+#if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
         if (k_end - k == 3 && may_be_three &&
             NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
                                fetch))
             continue;
+#endif
         uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);

@@ -174,6 +174,11 @@ else
     fail "a sample of 40 characters: $(cat "$W/sample2")"
 fi
 if cmp -s "$W/sample2" "$W/sample3"; then pass; else fail "samples of 2 and 3 ranks differ"; fi
+gpt $learn --temperature 0
+sed -n '/^---- sample/,/^-----------/p' "$W/out" >"$W/sample2"
+gpt $learn --top-k 1
+sed -n '/^---- sample/,/^-----------/p' "$W/out" >"$W/sample3"
+if cmp -s "$W/sample2" "$W/sample3"; then pass; else fail "--top-k 1 is not the likeliest"; fi
 
 for more in "--ranks 1" "--ranks 4 --recompute" "--ranks 3 --shard zero2 --accumulate 2" \
     "--ranks 8 --shard hybrid --slots 1" \
