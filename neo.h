@@ -70,7 +70,7 @@
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
                >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
                >>report
-     types     >>shared >>kernel-types >>deferred-answers
+     types     >>shared >>lines >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
                >>impl-mlp >>impl-interact >>impl-activation >>impl-cross >>impl-norm
@@ -1464,6 +1464,12 @@ typedef enum neo_bounds { /* what to do with an id outside its table */
     NEO_BOUNDS_CLAMP      /* use the nearest row, and count it */
 } neo_bounds;
 
+typedef enum neo_evict { /* the key that leaves a full set: see >>lines */
+    NEO_EVICT_LRU, /* the one used longest ago */
+    NEO_EVICT_LFU, /* the one used least; of these the one used longest ago */
+    NEO_EVICT_AGE  /* one that was not used for longer than a number of steps; none else */
+} neo_evict;
+
 typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_SGD,             /* w -= lr g */
     NEO_BAG_ADAGRAD,         /* m += g^2; w -= lr g/(sqrt(m) + eps) */
@@ -2523,6 +2529,112 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
 }
+/* ---- >>lines ----
+   A set-associative map from 64-bit keys to lines: sets of 32 lines, of which a key has one. The
+   set is the high half of the key's hash times the number of sets: ranges of sets are ranges of
+   hashes, and a part of a map has the sets [first_set, first_set + sets) of all_sets.
+
+   A line knows its key, the last step that used it, and how often it was used. Steps count from 1;
+   a line that `now` has used does not leave. What a set does depends on its keys' order alone: who
+   touches hits first, then puts new keys in the order of their hashes, has the same lines on any
+   threads and ranks, whichever sets are where. Of equals the lowest line leaves.
+
+   A lookup compares bytes of the hash, eight at a time, then keys. */
+enum { NEO__LINE_WAYS = 32 };
+typedef struct neo__lines {
+    int64_t sets, first_set, all_sets; /* all_sets: below 2^32 */
+    neo_evict evict;
+    int64_t period; /* LFU: steps after which counts halve, 0: never. AGE: the oldest a key may be */
+    uint64_t *key;  /* [lines] */
+    uint64_t *use;  /* [lines] its last step << 32 | its count; 0: an empty line */
+    uint8_t *tag;   /* [lines] a byte of the hash; 0: an empty line */
+} neo__lines;
+
+NEO__UNUSED static void neo__lines_layout(neo__carve *carve, neo__lines *lines) {
+    const size_t count = neo__size_mul((size_t)lines->sets, NEO__LINE_WAYS);
+    NEO__CARVE(carve, lines->key, count);
+    NEO__CARVE(carve, lines->use, count);
+    NEO__CARVE(carve, lines->tag, count);
+}
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer: one to one */
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
+    return h ^ h >> 33;
+}
+NEO__INLINE uint64_t neo__lines_hash(uint64_t key) { return neo__mix64(key); }
+NEO__INLINE int64_t neo__lines_set(uint64_t hash, int64_t all_sets) {
+    return (int64_t)((hash >> 32) * (uint64_t)all_sets >> 32);
+}
+NEO__INLINE uint8_t neo__lines_tag(uint64_t hash) {
+    const uint8_t tag = (uint8_t)hash;
+    return tag ? tag : 1;
+}
+NEO__INLINE int64_t neo__lines_last(uint64_t use) { return (int64_t)(use >> 32); }
+NEO__INLINE uint64_t neo__lines_count(const neo__lines *lines, uint64_t use, int64_t now) {
+    if (lines->evict != NEO_EVICT_LFU || lines->period == 0) return use & 0xFFFFFFFFu;
+    int64_t halves = now / lines->period - neo__lines_last(use) / lines->period;
+    return halves > 31 ? 0 : (use & 0xFFFFFFFFu) >> NEO__MAX(halves, (int64_t)0);
+}
+/* Too old: the line counts as empty. */
+NEO__INLINE int neo__lines_expired(const neo__lines *lines, uint64_t use, int64_t now) {
+    return lines->evict == NEO_EVICT_AGE && now - neo__lines_last(use) > lines->period;
+}
+/* The line of a key by its hash; -1: it has none, or its set is in another part. */
+NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint64_t hash,
+                                    int64_t now) {
+    const uint64_t ones = 0x0101010101010101u, tag = neo__lines_tag(hash) * ones;
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
+        uint64_t tags;
+        memcpy(&tags, lines->tag + line, sizeof tags);
+        tags ^= tag;
+        /* The highest bit of every byte that is 0, and of some above one that is. */
+        for (tags = (tags - ones) & ~tags & 128 * ones; tags; tags &= tags - 1) {
+            const int64_t at = line + __builtin_ctzll(tags) / 8;
+            if (lines->key[at] == key && lines->use[at])
+                return neo__lines_expired(lines, lines->use[at], now) ? -1 : at;
+        }
+    }
+    return -1;
+}
+/* The line was used `count` times by step now. */
+NEO__INLINE void neo__lines_touch(const neo__lines *lines, int64_t line, int64_t now,
+                                  uint64_t count) {
+    count += neo__lines_count(lines, lines->use[line], now);
+    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+}
+/* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not 0,
+   and its key is there to be read); -1: all are used by step now, or young. */
+NEO__UNUSED static int64_t neo__lines_victim(const neo__lines *lines, uint64_t hash, int64_t now) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    int64_t best = -1;
+    uint64_t least = 0;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line++) {
+        const uint64_t use = lines->use[line];
+        if (use == 0 || neo__lines_expired(lines, use, now)) return line;
+        if (lines->evict == NEO_EVICT_AGE || neo__lines_last(use) == now) continue;
+        uint64_t score = use >> 32;
+        if (lines->evict == NEO_EVICT_LFU) score |= neo__lines_count(lines, use, now) << 32;
+        if (best < 0 || score < least) best = line, least = score;
+    }
+    return best;
+}
+NEO__INLINE void neo__lines_put(const neo__lines *lines, int64_t line, uint64_t key, int64_t now,
+                                uint64_t count) {
+    lines->key[line] = key;
+    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    lines->tag[line] = neo__lines_tag(neo__lines_hash(key));
+}
+NEO__INLINE void neo__lines_drop(const neo__lines *lines, int64_t line) {
+    lines->key[line] = lines->use[line] = lines->tag[line] = 0;
+}
+/* Tags for keys and uses that were read or cleared. */
+NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
+    for (int64_t i = 0; i < lines->sets * NEO__LINE_WAYS; i++)
+        lines->tag[i] = lines->use[i] ? neo__lines_tag(neo__lines_hash(lines->key[i])) : 0;
+}
 #endif /* NEO__SHARED */
 
 /* ---------------------------------------------------------------------------
@@ -3000,11 +3112,6 @@ NEO__EVERYWHERE NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint3
         key0 += NEO__PHILOX_W0;
         key1 += NEO__PHILOX_W1;
     }
-}
-NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
-    return h ^ h >> 33;
 }
 NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash,
                                                                  int64_t step, int stream) {
