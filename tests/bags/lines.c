@@ -78,14 +78,14 @@ static void lines_make(neo__lines *l, neo_evict evict, int64_t period, int first
 /* hits in any order; then the sorted keys that have no line. */
 static void lines_step(const neo__lines *l, const uint64_t *keys, int64_t now) {
     for (int k = USES - 1; k >= 0; k--) {
-        const int64_t at = neo__lines_find(l, keys[k], neo__lines_hash(keys[k]), now);
+        const int64_t at = neo__lines_find(l, keys[k], neo__mix64(keys[k]), now);
         if (at >= 0) neo__lines_touch(l, at, now, 1);
     }
     uint64_t sorted[USES];
     memcpy(sorted, keys, sizeof sorted);
     qsort(sorted, USES, sizeof *sorted, by_hash);
     for (int k = 0; k < USES; k++) {
-        const uint64_t hash = neo__lines_hash(sorted[k]);
+        const uint64_t hash = neo__mix64(sorted[k]);
         if (neo__lines_find(l, sorted[k], hash, now) >= 0) continue;
         const int64_t to = neo__lines_victim(l, hash, now);
         if (to >= 0) neo__lines_put(l, to, sorted[k], now, 1);
@@ -127,10 +127,17 @@ static void run_policy(neo_evict evict, int64_t period, const char *what) {
     memset(whole.tag, 0, LINES); /* tags come back from keys */
     neo__lines_fresh(&whole);
     compare(&naive, &whole, STEPS, what);
-    for (int64_t i = 0; i < LINES; i++)
-        if (naive.used[i])
-            CHECK_INT(neo__lines_find(&whole, whole.key[i], neo__lines_hash(whole.key[i]), STEPS),
-                      i);
+    uint64_t keys[2 * LINES];
+    int64_t at[2 * LINES];
+    for (int64_t i = 0; i < LINES; i++) {
+        keys[i] = whole.key[i], keys[LINES + i] = ~whole.key[i];
+        CHECK(neo__unmix64(neo__mix64(keys[LINES + i])) == keys[LINES + i]);
+    }
+    neo__lines_find_many(&whole, keys, 2 * LINES, STEPS, at);
+    for (int64_t i = 0; i < 2 * LINES; i++) {
+        CHECK_INT(neo__lines_find(&whole, keys[i], neo__mix64(keys[i]), STEPS), at[i]);
+        if (i < LINES && naive.used[i]) CHECK_INT(at[i], i);
+    }
     free(whole.key), free(part[0].key), free(part[1].key);
 }
 static void policies(void) {
@@ -145,11 +152,11 @@ static void pinned(void) {
     lines_make(&l, NEO_EVICT_LRU, 0, 0, SETS);
     int64_t taken = 0;
     for (uint64_t key = 0; key < 1000; key++) {
-        const int64_t line = neo__lines_victim(&l, neo__lines_hash(key), 7);
+        const int64_t line = neo__lines_victim(&l, neo__mix64(key), 7);
         if (line >= 0) neo__lines_put(&l, line, key, 7, 1), taken++;
     }
     CHECK_INT(taken, LINES);
-    CHECK(neo__lines_victim(&l, neo__lines_hash(5), 8) >= 0);
+    CHECK(neo__lines_victim(&l, neo__mix64(5), 8) >= 0);
     neo__lines_drop(&l, 40);
     CHECK(l.use[40] == 0 && l.tag[40] == 0);
     free(l.key);
