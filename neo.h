@@ -1347,9 +1347,17 @@ NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const ch
    A jagged batch: for each of T features and B samples a bag of ids, of any length. Feature-major:
    bag (t, b) is ids[offsets[t B + b] .. offsets[t B + b + 1]). The struct is a view; a
    neo_jagged_buffer owns memory for one.
+
+   Where bags repeat (the samples of one session; RecD, arXiv 2211.05239) a batch may have each
+   distinct bag of a feature once: feature_bags says how many, and inverse which of them each sample
+   reads. It stands for the batch written out in full, with the same bits of pooled rows, weights
+   and state; what is saved is ids (in memory, and between the ranks of a neo_shard) and lookups.
+   (In backward every sample still adds its own gradient: sums of one bag's samples, made first,
+   would add in another order.) neo_jagged_dedup makes one, and so does a reader
+   (neo_reader_desc.dedup); neo_jagged_expand writes it out.
    ------------------------------------------------------------------------ */
 typedef struct neo_jagged {
-    int64_t batch;          /* B; not read when feature_bags is given */
+    int64_t batch;          /* B; not read when feature_bags is given without inverse */
     int32_t feature_count;  /* T */
     neo_dtype id_dtype;     /* NEO_I64 or NEO_I32 */
     const int64_t *offsets; /* [bag count + 1]; offsets[0] may be above 0: views may start later */
@@ -1359,16 +1367,21 @@ typedef struct neo_jagged {
                                     feature_bags[t+1]; NULL: every feature has B bags */
     neo_place place; /* of offsets, ids and weights; feature_bags are on the host always. Only
                         neo_bags_... of a context with a device take a batch that is there */
+    const int32_t *inverse; /* [T][B], with feature_bags, on the host: sample b of feature t reads
+                               its bag inverse[t B + b]. Bags are numbered in order of the samples
+                               that first read them, so none is left over. NULL: bag b */
 } neo_jagged;
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j); /* T B, or feature_bags[T] */
 NEO_API int64_t neo_jagged_id_count(const neo_jagged *j);  /* of a batch on the host */
+NEO_API int64_t neo_jagged_full_id_count(const neo_jagged *j); /* the same, written out in full */
 
 /* neo_jagged_validate: offsets never decrease, counts fit, ids are inside [0, rows[t]) for the T
    numbers in rows (NULL: not checked). Reads every offset and id. It cannot know how long your
    arrays are: ids must reach to the last offset.
    Errors   NEO_ERR_ARG: a NULL pointer, a negative count, an id dtype that is not i32 or i64.
-            NEO_ERR_FORMAT: offsets that decrease; the message names feature and sample.
+            NEO_ERR_FORMAT: offsets that decrease, bags that inverse does not number as it
+            should; the message names feature and sample.
             NEO_ERR_RANGE: an id outside its table; it names feature, sample, position and id. */
 NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows);
 
@@ -1378,6 +1391,8 @@ typedef struct neo_jagged_desc {
     int64_t max_ids;       /* capacity; required */
     neo_dtype id_dtype;    /* NEO_I64 (given as 0 too) or NEO_I32 */
     int weighted;          /* 1: with weights */
+    int dedup;             /* 1: with room for neo_jagged_dedup, of at most max_bags over
+                              feature_count samples */
 } neo_jagged_desc;
 /* A buffer with capacity, and a view of what is in it. */
 typedef struct neo_jagged_buffer neo_jagged_buffer;
@@ -1399,7 +1414,8 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
    convert between i32 and i64 (NEO_ERR_RANGE if they do not fit); a weighted buffer fed from an
    unweighted source gets ones; weights never get lost silently (NEO_ERR_ARG). The result must have
    the buffer's feature_count (NEO_ERR_SHAPE). Sources with feature_bags: concat and select take
-   them (the result then has feature_bags too), slice, stack and transpose do not (NEO_ERR_ARG).
+   them (the result then has feature_bags too), slice, stack and transpose do not (NEO_ERR_ARG);
+   with an inverse expand alone does.
      set          from lengths [T B] (i32 or i64 as length_dtype) and ids: "combined format": all
                   lengths, then all ids
      from_lists   from lists[t B + b], an array of counts[t B + b] ids (not read where the count is
@@ -1408,7 +1424,12 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
      select       the features in the order given (repeats allowed): permute, split, select in one
      slice        samples [first, first + count) of every feature
      stack        several batches of the same T, one after another in the sample direction
-     transpose    from sample-major (bag b T + t) to feature-major */
+     transpose    from sample-major (bag b T + t) to feature-major
+     expand       a batch with inverse, written out in full
+   neo_jagged_dedup: in place: of bags of a feature that are equal (ids and weights, bit for bit, in
+   order) the first stays, and inverse says who reads it. Errors   NEO_ERR_STATE: the buffer was
+   made without desc.dedup. NEO_ERR_CAPACITY: more samples than it has room for. NEO_ERR_ARG: it
+   has feature_bags. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *out, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
@@ -1424,6 +1445,8 @@ NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *out, const neo_jagged *in
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *const *parts,
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
+NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *out, const neo_jagged *in);
+NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer);
 #endif
 
 /* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
@@ -1649,6 +1672,8 @@ typedef struct neo_bags_desc {
                               tables; 0: not used */
     neo_cut_sums_fn cut_sums; /* with a part whose optimizer needs sums over whole rows: required */
     void *cut_sums_user;
+    int inverse; /* 1: backward takes batches with an inverse, and has room (8 max_batch features +
+                    12 max_ids bytes) to write them out: max_ids counts them so */
 } neo_bags_desc;
 
 #if !defined(NEO_INFERENCE)
@@ -1686,8 +1711,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
 /* neo_bags_forward: pool the rows of every bag of every feature.
    Shapes    batch: T features x B samples; out [B][sum of the features' dims] f32, last stride 1.
              With feature_bags (a batch size per feature): out is 1-d, feature after feature, each
-             [B_t][D_t]. NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in
-             order.
+             [B_t][D_t]; with an inverse too it is [B][sum], and a bag is pooled once.
+             NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in order.
    Numerics  elements of narrow rows become f32 (see "narrow rows"). A bag adds w_k * row_k by fma
              (weights) or row_k by addition in order of position, from 0;
              MEAN then divides by the bag's length (before any id was dropped). NONE copies the row,
@@ -1696,7 +1721,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
              contexts.
    Errors    NEO_ERR_RANGE: an id outside its table under NEO_BOUNDS_ERROR: table, feature, sample,
              position and id are named. NEO_ERR_CAPACITY: more samples or ids than reserved.
-             NEO_ERR_FORMAT: offsets that decrease. NEO_ERR_SHAPE. Nothing is written then.
+             NEO_ERR_FORMAT: offsets that decrease, or a bad inverse. NEO_ERR_SHAPE. Nothing is
+             written then. NEO_ERR_UNSUPPORTED: an inverse with NEO_POOL_NONE or on a device.
    Source    torch.nn.EmbeddingBag; an empty bag gives zeros. */
 NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo_tensor out);
 
@@ -1706,8 +1732,8 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
              w_k * d by fma, in order of (feature, sample, position) inside a leaf; leaves (of the
              feature's samples, see >>leaves) add by tree, then + 0.0f. What follows is in
              >>bag-optim: clip_gradient, decay, the optimizer, max_norm.
-   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept. Those
-             of cut_sums. Nothing has changed then. */
+   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept; an
+             inverse without neo_bags_desc.inverse. Those of cut_sums. Nothing has changed then. */
 NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                      float lr);
 
@@ -1754,7 +1780,7 @@ NEO_API neo_status neo_bags_clear(neo_bags *bags);
    the fixed shape of rows (see >>bag-optim); MEAN then divides it by the bag's length; 0 for a
    dropped id. Call it before backward changes the rows. dweights: as many floats as the batch has
    ids.
-   Errors: as forward. */
+   Errors: as forward. NEO_ERR_UNSUPPORTED: a batch with an inverse. */
 NEO_API neo_status neo_bags_weight_grad(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights);
 
@@ -1801,7 +1827,7 @@ NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint6
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
-    int64_t out_of_range; /* ids dropped or clamped by forward so far */
+    int64_t out_of_range; /* ids dropped or clamped by forward so far; of repeated bags once */
     int64_t grow_count;   /* times reserve grew the workspace */
 } neo_bags_stats;
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
@@ -2588,6 +2614,14 @@ NEO_API void neo__ctx_hush(neo_ctx *ctx);
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
 #define NEO__CHECK_LIVE(object, function, name)                                                    \
     NEO__TRY(neo__check_live((object) ? (object)->ctx : NULL, function, name))
+/* ---- bags of a batch ---- */
+NEO__INLINE int64_t neo__jagged_first_bag(const neo_jagged *j, int64_t feature) {
+    return j->feature_bags ? j->feature_bags[feature] : feature * j->batch;
+}
+/* The bag that sample i of feature t reads. */
+NEO__INLINE int64_t neo__jagged_bag(const neo_jagged *j, int64_t t, int64_t i) {
+    return neo__jagged_first_bag(j, t) + (j->inverse ? j->inverse[t * j->batch + i] : i);
+}
 #ifdef __cplusplus
 }
 #endif
@@ -3058,7 +3092,6 @@ NEO__EVERYWHERE NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count
 NEO__EVERYWHERE NEO__INLINE int64_t neo__jagged_id(const void *ids, int is_i32, int64_t k) {
     return is_i32 ? (int64_t)((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
 }
-
 /* The numbers of one optimizer step, resolved for one table: see >>bag-optim. */
 typedef struct neo__bag_step {
     neo_bag_optim_kind kind;
@@ -11117,6 +11150,11 @@ NEO__HOT_BEGIN
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
    buffer as it was.
+
+   Of a batch with an inverse the bags are numbered as they first occur: bag u of a feature is first
+   read by a sample of number u or higher. So what is made of bags in the first places of an array
+   goes to the places of the samples from the last to the first, in place, and neo__jagged_fold
+   moves bags down in theirs.
    ------------------------------------------------------------------------ */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
@@ -11129,12 +11167,11 @@ struct neo_jagged_buffer {
     int64_t *feature_bags; /* [feature_count + 1] */
     void *ids;             /* [max_ids] */
     float *weights;        /* [max_ids], or NULL */
+    int dedup;
+    int32_t *inverse; /* [max_bags], or NULL */
+    int32_t *place;   /* [places]: hash table of the samples of a feature, of their bags */
     int64_t grow_count;
 };
-
-NEO__INLINE int64_t neo__jagged_first_bag(const neo_jagged *j, int64_t feature) {
-    return j->feature_bags ? j->feature_bags[feature] : feature * j->batch;
-}
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j) {
     return neo__jagged_first_bag(j, j->feature_count);
@@ -11144,6 +11181,88 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
+NEO_API int64_t neo_jagged_full_id_count(const neo_jagged *j) {
+    int64_t ids = 0;
+    if (!j->inverse) return neo_jagged_id_count(j);
+    for (int32_t t = 0; t < j->feature_count; t++)
+        for (int64_t i = 0; i < j->batch; i++) {
+            const int64_t *offset = j->offsets + neo__jagged_bag(j, t, i);
+            ids += offset[1] - offset[0];
+        }
+    return ids;
+}
+/* Bags are numbered as samples first read them. After it, every number may be followed. */
+static neo_status neo__jagged_check_inverse(const neo_jagged *jagged, const char *fn) {
+    for (int32_t t = 0; jagged->inverse && t < jagged->feature_count; t++) {
+        const int32_t *inverse = jagged->inverse + t * jagged->batch;
+        const int64_t bags = jagged->feature_bags[t + 1] - jagged->feature_bags[t];
+        int64_t next = 0;
+        for (int64_t i = 0; i < jagged->batch; i++) {
+            NEO__CHECK(inverse[i] >= 0 && inverse[i] <= next && inverse[i] < bags, NEO_ERR_FORMAT,
+                       "%s: inverse of feature %d, sample %" PRId64 " is %d: of %" PRId64
+                       " bags the samples before it read %" PRId64 ", in order",
+                       fn, t, i, inverse[i], bags, next);
+            next += inverse[i] == next;
+        }
+        NEO__CHECK(next == bags, NEO_ERR_FORMAT,
+                   "%s: feature %d has %" PRId64 " bags, of which samples read %" PRId64, fn, t,
+                   bags, next);
+    }
+    return NEO_OK;
+}
+/* ---- bags that repeat ---- */
+NEO__INLINE uint64_t neo__jagged_hash_bag(const void *ids, size_t id_bytes, const float *weights,
+                                          int64_t begin, int64_t end) {
+    uint64_t h = (uint64_t)(end - begin);
+    for (int64_t k = begin; k < end; k++) {
+        h = neo__mix64(h + (uint64_t)neo__jagged_id(ids, id_bytes == sizeof(int32_t), k));
+        if (weights) h = h * 0x9E3779B97F4A7C15u + neo__bits_f32(weights[k]);
+    }
+    return neo__mix64(h);
+}
+/* Places of a hash table that finds `samples` bags. */
+static int64_t neo__jagged_places(int64_t samples) {
+    int64_t n = 4;
+    while (n < 2 * samples) n *= 2;
+    return n;
+}
+/* Distinct bags of T features x B samples, in place: offsets, ids and weights close up. place:
+   [neo__jagged_places(B)]. */
+static NEO__UNUSED void neo__jagged_fold(int32_t features, int64_t batch, int64_t *offsets,
+                                         void *ids, size_t id_bytes, float *weights,
+                                         int64_t *feature_bags, int32_t *inverse, int32_t *place) {
+    const int64_t places = neo__jagged_places(batch);
+    int64_t bags = 0, begin = offsets[0];
+    feature_bags[0] = 0;
+    for (int64_t t = 0; t < features; t++, inverse += batch) {
+        memset(place, 0, (size_t)places * sizeof *place);
+        for (int64_t i = 0; i < batch; i++) { /* offsets of samples from i on are as they were */
+            const int64_t end = offsets[t * batch + i + 1], n = end - begin, to = offsets[bags];
+            const int64_t first = feature_bags[t];
+            const char *from = (const char *)ids + (size_t)begin * id_bytes;
+            uint64_t at = neo__jagged_hash_bag(ids, id_bytes, weights, begin, end);
+            for (;; at++) {
+                const int32_t u = place[at & (uint64_t)(places - 1)] - 1;
+                if (u < 0) break;
+                const int64_t k = offsets[first + u];
+                if (offsets[first + u + 1] - k == n &&
+                    memcmp((char *)ids + (size_t)k * id_bytes, from, (size_t)n * id_bytes) == 0 &&
+                    (!weights || memcmp(weights + k, weights + begin, (size_t)n * 4) == 0))
+                    break;
+            }
+            int32_t *found = &place[at & (uint64_t)(places - 1)];
+            if (*found == 0) {
+                *found = (int32_t)(++bags - first);
+                memmove((char *)ids + (size_t)to * id_bytes, from, (size_t)n * id_bytes);
+                if (weights) memmove(weights + to, weights + begin, (size_t)n * sizeof *weights);
+                offsets[bags] = to + n;
+            }
+            inverse[i] = *found - 1;
+            begin = end;
+        }
+        feature_bags[t + 1] = bags;
+    }
+}
 /* Offsets decrease behind bag i, which is of feature t. */
 static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t i, int64_t here,
                                          int64_t next, const char *fn) {
@@ -11284,6 +11403,12 @@ static neo_status neo__jagged_check(const neo_jagged *jagged, const char *fn) {
                    NEO_ERR_ARG, "%s: %d features x %" PRId64 " samples do not fit 64 bits", fn,
                    jagged->feature_count, jagged->batch);
     }
+    NEO__CHECK(!jagged->inverse || (jagged->feature_bags && jagged->place == NEO_HOST &&
+                                    jagged->batch >= 0 && jagged->batch <= INT32_MAX),
+               NEO_ERR_ARG,
+               "%s: a batch with inverse needs feature_bags, is on the host, and has at most "
+               "2^31 - 1 samples",
+               fn);
     int64_t bags = neo_jagged_bag_count(jagged);
     if (bags == 0) return NEO_OK;
     NEO__CHECK(jagged->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
@@ -11305,6 +11430,7 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     const char *fn = "neo_jagged_validate";
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(neo__jagged_check_offsets(j, fn));
+    NEO__TRY(neo__jagged_check_inverse(j, fn));
     for (int32_t t = 0; rows && t < j->feature_count; t++) {
         NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
         NEO__TRY(neo__jagged_check_ids(j, t, rows[t], fn));
@@ -11318,6 +11444,9 @@ static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c
     NEO__CARVE(c, b->feature_bags, b->view.feature_count + 1);
     neo__carve_next(c, &b->ids, neo_dtype_size(b->view.id_dtype), (size_t)b->max_ids);
     if (weighted) NEO__CARVE(c, b->weights, b->max_ids);
+    if (!b->dedup) return;
+    NEO__CARVE(c, b->inverse, b->max_bags);
+    NEO__CARVE(c, b->place, neo__jagged_places(b->max_bags / NEO__MAX(b->view.feature_count, 1)));
 }
 /* New arrays of these capacities, with the old content; the old arrays are freed. */
 static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags, int64_t max_ids,
@@ -11343,12 +11472,16 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags
         if (buffer->view.feature_bags)
             memcpy(to.feature_bags, buffer->feature_bags,
                    (size_t)(buffer->view.feature_count + 1) * sizeof *to.feature_bags);
+        if (buffer->view.inverse)
+            memcpy(to.inverse, buffer->inverse,
+                   (size_t)(buffer->view.feature_count * buffer->view.batch) * sizeof *to.inverse);
     }
     neo_free(buffer->ctx, buffer->block, buffer->block_bytes);
     to.view.offsets = to.offsets;
     to.view.ids = to.ids;
     to.view.weights = to.weights;
     if (to.view.feature_bags) to.view.feature_bags = to.feature_bags;
+    if (to.view.inverse) to.view.inverse = to.inverse;
     *buffer = to;
     return NEO_OK;
 }
@@ -11372,6 +11505,7 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
     buffer->ctx = ctx;
     buffer->view.feature_count = desc->feature_count;
     buffer->view.id_dtype = dtype;
+    buffer->dedup = desc->dedup;
     neo_status status =
         neo__jagged_resize(buffer, desc->max_bags, desc->max_ids, desc->weighted, fn);
     if (status != NEO_OK) {
@@ -11420,7 +11554,8 @@ static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const fl
                fn);
     return NEO_OK;
 }
-/* The sources of a writer can be followed, and are not the buffer itself. */
+/* The sources of a writer can be followed, and are not the buffer itself. takes_feature_bags 2:
+   and an inverse. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
                                             const neo_jagged *const *parts, int count,
                                             int takes_feature_bags, const char *fn) {
@@ -11434,6 +11569,9 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
                    "%s: source %d is a view of the buffer that is written", fn, i);
         NEO__CHECK(takes_feature_bags || !parts[i]->feature_bags, NEO_ERR_ARG,
                    "%s: source %d has feature_bags", fn, i);
+        NEO__CHECK(takes_feature_bags == 2 || !parts[i]->inverse, NEO_ERR_ARG,
+                   "%s: source %d has an inverse: write it out by neo_jagged_expand", fn, i);
+        NEO__TRY(neo__jagged_check_inverse(parts[i], fn));
     }
     return NEO_OK;
 }
@@ -11462,6 +11600,7 @@ static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
     if (w->status != NEO_OK) return w->status;
     w->to->view.batch = has_feature_bags ? 0 : batch;
     w->to->view.feature_bags = has_feature_bags ? w->to->feature_bags : NULL;
+    w->to->view.inverse = NULL;
     return NEO_OK;
 }
 
@@ -11506,6 +11645,7 @@ NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, cons
     neo__jagged_put(buffer, 0, id_dtype, ids, weights, 0, count);
     buffer->view.batch = batch;
     buffer->view.feature_bags = NULL;
+    buffer->view.inverse = NULL;
     return NEO_OK;
 }
 NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *buffer, int64_t batch,
@@ -11613,6 +11753,36 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
             for (int64_t i = 0; i < in->batch; i++)
                 neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
+}
+NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *buffer, const neo_jagged *in) {
+    const char *fn = "neo_jagged_expand";
+    NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 2, fn));
+    NEO__CHECK(in->inverse || !in->feature_bags, NEO_ERR_ARG,
+               "%s: the batch has feature_bags, and no inverse", fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            for (int64_t i = 0; i < in->batch; i++)
+                neo__jagged_add(&w, in, neo__jagged_bag(in, t, i), 1);
+    return neo__jagged_done(&w, in->batch, 0);
+}
+NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer) {
+    const char *fn = "neo_jagged_dedup";
+    NEO__CHECK_LIVE(buffer, fn, "the buffer");
+    neo_jagged *view = &buffer->view;
+    NEO__CHECK(buffer->dedup, NEO_ERR_STATE, "%s: the buffer has no room (neo_jagged_desc.dedup)",
+               fn);
+    if (view->inverse || view->feature_count == 0) return NEO_OK;
+    NEO__CHECK(!view->feature_bags, NEO_ERR_ARG, "%s: the batch has feature_bags", fn);
+    NEO__CHECK(view->batch <= buffer->max_bags / view->feature_count && view->batch <= INT32_MAX,
+               NEO_ERR_CAPACITY, "%s: %" PRId64 " samples of %d features, %" PRId64 " bags fit", fn,
+               view->batch, view->feature_count, buffer->max_bags);
+    neo__jagged_fold(view->feature_count, view->batch, buffer->offsets, buffer->ids,
+                     neo_dtype_size(view->id_dtype), buffer->weights, buffer->feature_bags,
+                     buffer->inverse, buffer->place);
+    view->feature_bags = buffer->feature_bags;
+    view->inverse = buffer->inverse;
+    return NEO_OK;
 }
 #endif
 
@@ -11873,6 +12043,7 @@ typedef struct neo__bag_sizes {
     int64_t scratch, job_scratch;              /* floats to step a row: of the CPU, of a device */
     int64_t key_scratch;                       /* floats for sums of rows by keys; 0: no keys */
     int none, mean;   /* NEO_POOL_NONE; a table has NEO_POOL_MEAN */
+    int inverse;      /* of the desc */
     int device, wide; /* wide: a device's keys have 64 bits */
     size_t name_bytes, temp_bytes; /* temp: of a device's sort */
 } neo__bag_sizes;
@@ -11939,7 +12110,8 @@ typedef struct neo__bags_view {
     neo__bag_feature *features; /* [features + 1]: the last has the ends */
     int64_t cost;               /* of all bags, on the CPU */
     int fresh; /* a copy that has been looked at, and that no backward has taken */
-    int64_t *copy_offsets; /* room on a device for a batch of the host */
+    int64_t *copy_offsets; /* room on a device for a batch of the host; on the CPU, with
+                              neo_bags_desc.inverse, for one written out */
     void *copy_ids;
     float *copy_weights;
 } neo__bags_view;
@@ -12048,6 +12220,12 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve,
     NEO__CARVE(carve, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(carve, job->kept.sums, neo__bags_kept_floats(sizes));
     NEO__CARVE(carve, to->kept.keep_at, kept ? sizes->max_ids : 0);
+    if (sizes->inverse) {
+        size_t bags = neo__size_mul((size_t)sizes->max_batch, (size_t)sizes->features);
+        NEO__CARVE(carve, to->view.copy_offsets, neo__size_add(bags, 1));
+        neo__carve_next(carve, &to->view.copy_ids, sizeof(int64_t), (size_t)sizes->max_ids);
+        NEO__CARVE(carve, to->view.copy_weights, sizes->max_ids);
+    }
     job->fixed.tables = job->fixed.host_tables;
     job->told.features = job->told.host_features;
     job->told.rules = job->told.host_rules;
@@ -12357,6 +12535,7 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
     sizes.max_ids = desc->max_ids;
     sizes.none = desc->tables[0].pooling == NEO_POOL_NONE;
     sizes.max_kept_rows = desc->max_kept_rows;
+    sizes.inverse = desc->inverse;
     sizes.name_bytes = strlen(neo__bags_desc_name(desc)) + 1;
     for (int32_t t = 0; t < desc->table_count; t++) {
         const neo_table_desc *table = &desc->tables[t];
@@ -14293,7 +14472,7 @@ static neo_status neo__bags_check_tensor(const neo_bags *bags, const neo_jagged 
                    : jagged->place == NEO_DEVICE ? tensor.shape[0]
                                             : neo_jagged_id_count(jagged),
             cols = s->none ? s->max_dim : s->width;
-    if (jagged->feature_bags && !s->none) {
+    if (jagged->feature_bags && !jagged->inverse && !s->none) {
         int64_t count = 0;
         for (int64_t f = 0; f < s->features; f++)
             count += (jagged->feature_bags[f + 1] - jagged->feature_bags[f]) *
@@ -14334,6 +14513,7 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
                                   const char *fn) {
     int64_t features = bags->sizes.features, at = 0;
     int changed = bags->ctx->on->recording != 0, whole = ((uintptr_t)tensor.data & 15) == 0;
+    const int packed = jagged->feature_bags && !jagged->inverse; /* feature after feature */
     neo__job_feature *told = bags->job.told.host_features;
     for (int64_t f = 0; f <= features; f++) {
         neo__bag_feature *feature = &bags->view.features[f];
@@ -14350,10 +14530,9 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
                             fn, bags->name, f, feature->job.bags, bags->sizes.max_batch);
         }
         feature->bad = 0;
-        feature->job.out_stride =
-            jagged->feature_bags && !bags->sizes.none ? dim : tensor.stride[0];
-        feature->job.out_at = bags->sizes.none ? 0 : jagged->feature_bags ? at : feature->col;
-        feature->job.pack_stride = jagged->feature_bags ? dim : bags->sizes.width;
+        feature->job.out_stride = packed && !bags->sizes.none ? dim : tensor.stride[0];
+        feature->job.out_at = bags->sizes.none ? 0 : packed ? at : feature->col;
+        feature->job.pack_stride = packed ? dim : bags->sizes.width;
         at += feature->job.bags * dim;
         if (!last &&
             ((feature->job.out_at | feature->job.out_stride | feature->job.pack_stride) & 3))
@@ -14416,11 +14595,12 @@ static neo_status neo__bags_bad_id(const neo__bags_look *look, int64_t k) {
     NEO__TRY(neo__bags_fetch(bags, ids, at, size));
     int64_t f = neo__bags_look_feature(look, bag);
     const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
+    int64_t sample = bag - neo__jagged_first_bag(&look->batch, f);
+    while (neo__jagged_bag(&look->batch, f, sample) < bag) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    look->fn, bags->name, table->name, f,
-                    bag - neo__jagged_first_bag(&look->batch, f), k - begin,
+                    look->fn, bags->name, table->name, f, sample, k - begin,
                     neo__jagged_id(ids, look->job.batch.is_i32, 0), table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
@@ -14528,22 +14708,75 @@ static neo_status neo__bags_check_apart(const neo_jagged *jagged, int64_t ids, n
                {&weight, "the batch's weights"});
     return NEO_OK;
 }
+/* A batch with an inverse that backward gets, written out. */
+static neo_status neo__bags_write_out(neo_bags *bags, const neo_jagged *jagged, neo_jagged *to,
+                                      const char *fn) {
+    NEO__CHECK(bags->sizes.inverse, NEO_ERR_STATE,
+               "%s: bags '%s' has no room to write out a batch with an inverse: set "
+               "neo_bags_desc.inverse",
+               fn, bags->name);
+    NEO__TRY(neo__jagged_check_offsets(jagged, fn));
+    NEO__TRY(neo__bags_check_ids(bags, neo_jagged_full_id_count(jagged), fn));
+    const size_t size = neo_dtype_size(jagged->id_dtype);
+    int64_t *offset = bags->view.copy_offsets, at = 0;
+    for (int64_t t = 0; t < jagged->feature_count; t++)
+        for (int64_t i = 0; i < jagged->batch; i++) {
+            const int64_t *from = jagged->offsets + neo__jagged_bag(jagged, t, i);
+            const size_t n = (size_t)(from[1] - from[0]);
+            *offset++ = at;
+            memcpy((char *)bags->view.copy_ids + (size_t)at * size,
+                   (const char *)jagged->ids + (size_t)from[0] * size, n * size);
+            if (jagged->weights)
+                memcpy(bags->view.copy_weights + at, jagged->weights + from[0], n * sizeof(float));
+            at += from[1] - from[0];
+        }
+    *offset = at;
+    *to = *jagged;
+    to->offsets = bags->view.copy_offsets;
+    to->ids = bags->view.copy_ids;
+    to->weights = jagged->weights ? bags->view.copy_weights : NULL;
+    to->feature_bags = NULL;
+    to->inverse = NULL;
+    return NEO_OK;
+}
+/* Pooled bags of feature f, which are in the first rows, to the rows of the samples. */
+static void neo__bags_spread(void *arg, int64_t f, int worker) {
+    const neo_bags *bags = (const neo_bags *)arg;
+    const neo_jagged *j = &bags->view.batch;
+    const neo__job_feature *p = &bags->view.features[f].job;
+    const int32_t *inverse = j->inverse + f * j->batch;
+    const size_t bytes = (size_t)bags->tables[p->table].dim * sizeof(float);
+    float *out = bags->job.tensor.out + p->out_at;
+    (void)worker;
+    for (int64_t i = j->batch; i-- > 0 && inverse[i] < i;)
+        memcpy(out + i * p->out_stride, out + inverse[i] * p->out_stride, bytes);
+}
 /* Check a batch and the tensor that goes with it, and put both into the record. */
 static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
                                   int forward, const char *fn) {
     const char *what = forward ? "out" : "dout";
+    neo_jagged full;
     NEO__CHECK_LIVE(bags, fn, "bags");
     NEO__CHECK(!jagged || jagged->place == NEO_HOST || bags->ctx->device, NEO_ERR_ARG,
                "%s: bags '%s': the batch is on a device, the context has none", fn, bags->name);
     NEO__CHECK(!jagged || jagged->feature_count == bags->sizes.features, NEO_ERR_SHAPE,
                "%s: the batch has %d features, bags '%s' has %" PRId64, fn, jagged->feature_count,
                bags->name, bags->sizes.features);
-    NEO__CHECK(!jagged || jagged->feature_bags || jagged->batch <= bags->sizes.max_batch,
+    NEO__CHECK(!jagged || (jagged->feature_bags && !jagged->inverse) ||
+                   jagged->batch <= bags->sizes.max_batch,
                NEO_ERR_CAPACITY,
                "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
                " (neo_bags_reserve grows it)",
                fn, bags->name, jagged->batch, bags->sizes.max_batch);
     NEO__TRY(neo__jagged_check(jagged, fn));
+    NEO__CHECK(!jagged->inverse || (!bags->sizes.none && !bags->ctx->device), NEO_ERR_UNSUPPORTED,
+               "%s: bags '%s': a batch with an inverse, %s: write it out by neo_jagged_expand", fn,
+               bags->name, bags->sizes.none ? "and no pooling" : "on a device");
+    NEO__TRY(neo__jagged_check_inverse(jagged, fn));
+    if (jagged->inverse && !forward) {
+        NEO__TRY(neo__bags_write_out(bags, jagged, &full, fn));
+        jagged = &full;
+    }
     int64_t ids = jagged->place == NEO_HOST ? neo_jagged_id_count(jagged) : 0;
     NEO__TRY(neo__bags_check_ids(bags, ids, fn));
     NEO__TRY(neo__bags_check_tensor(bags, jagged, tensor, what, fn));
@@ -14571,11 +14804,15 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
 /* ---- forward, weight_grad ---- */
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
-    return NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job);
+    NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
+    if (batch->inverse) neo_parallel_for(b->ctx, b->sizes.features, neo__bags_spread, b);
+    return NEO_OK;
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
     static const char *const fn = "neo_bags_weight_grad";
+    NEO__CHECK(!batch || !batch->inverse, NEO_ERR_UNSUPPORTED,
+               "%s: a batch with an inverse: write it out by neo_jagged_expand", fn);
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
     b->job.tensor.dweights = dweights;
@@ -14687,7 +14924,7 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, 
     NEO__ZERO(neo__leaf_cut, held);
     NEO__TRY(neo__bags_check_keeps(bags, fn));
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
-    NEO__CHECK(!leaves || !batch->feature_bags, NEO_ERR_ARG,
+    NEO__CHECK(!leaves || !batch->feature_bags || batch->inverse, NEO_ERR_ARG,
                "%s: a batch with feature_bags has no leaves", fn);
     if (leaves) NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     bags->job.only_cut = -1;

@@ -367,6 +367,8 @@ typedef struct neo_reader_desc {
                                of any other call that moves or closes the reader; 0: 1. 2: batch i +
                                1 can be fetched while batch i is computed on. Each costs one more
                                buffer. */
+    int dedup;              /* 1: equal bags of a feature within this rank's part of a batch come
+                               once: batch.sparse has an inverse (>>jagged in neo.h) */
     neo_input input;        /* where "-" comes from; read NULL: this process, and one rank */
 } neo_reader_desc;
 
@@ -457,9 +459,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path
 #endif
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, several labels, one that
-            is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The files are then
-            incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: desc.dedup, a feature without exactly one id, weights, several
+            labels, one that is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The
+            files are then incomplete. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 #endif
@@ -1998,6 +2000,12 @@ typedef struct neo__labels {
     int count; /* one more than there is room for: not all are here */
     neo__quoted label[NEO__LABELS];
 } neo__labels;
+/* Counts of a label with positive=; of the first labels. */
+enum { NEO__WATCHED = 4 };
+typedef struct neo__watch {
+    int64_t labels, positive;
+    neo__labels negative; /* the first others, while none is positive */
+} neo__watch;
 /* The lines of a file, as its header says. */
 typedef struct neo__head {
     int32_t fields;  /* of a line */
@@ -2086,8 +2094,7 @@ typedef struct neo__block {
     int64_t bad;
     int64_t labels;       /* lines that this rank made samples of */
     int64_t parsed_bytes; /* of them */
-    int64_t positive;     /* labels that are one of the words of positive= */
-    neo__labels negative; /* the first others, while there is none */
+    neo__watch watch[NEO__WATCHED];
     int failed;           /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
@@ -2950,6 +2957,14 @@ static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
     }
     return NEO_OK;
 }
+/* A label that is missing is NaN. */
+static void neo__watch_label(neo__watch *watch, float label, neo__text text) {
+    watch->labels += label >= 0.0f;
+    watch->positive += label > 0.0f;
+    if (label != 0.0f || watch->positive > 0) return;
+    neo__quoted negative = neo__quote(text.p, text.bytes);
+    neo__labels_add(&watch->negative, &negative);
+}
 /* The fields of a good line through the operations. 0: a bad field. */
 static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
                               int labeled, float *record, neo__issue *issue) {
@@ -2965,13 +2980,8 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
             label = &record[neo__record_label(schema, op->out)];
             *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
             if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
-            if (op->out > 0) continue; /* the first is watched */
-            if (op->words && record[0] > 0.0f) {
-                block->positive++;
-            } else if (op->words && labeled && block->positive == 0) {
-                neo__quoted negative = neo__quote(text.p, text.bytes);
-                neo__labels_add(&block->negative, &negative);
-            }
+            if (op->words && labeled && op->out < NEO__WATCHED)
+                neo__watch_label(&block->watch[op->out], *label, text);
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
@@ -3118,14 +3128,15 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
     b->bad++;
     b->failed = !o->skip_bad;
 }
-static const char *neo__block_start(neo__block *b) {
-    const char *p = b->raw, *end = b->raw + b->raw_bytes;
-    b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
-    b->labels = b->parsed_bytes = 0;
-    b->failed = b->issue_count = b->negative.count = 0;
-    if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+static const char *neo__block_start(neo__block *block) {
+    const char *p = block->raw, *end = block->raw + block->raw_bytes;
+    block->count = block->id_count = block->lines = block->bad = block->taken = 0;
+    block->labels = block->parsed_bytes = 0;
+    block->failed = block->issue_count = 0;
+    memset(block->watch, 0, sizeof block->watch);
+    if (block->offset == 0 && block->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
-    for (; b->lines < b->skip_lines && p < end; b->lines++)
+    for (; block->lines < block->skip_lines && p < end; block->lines++)
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
     return p;
 }
@@ -4041,10 +4052,10 @@ typedef struct neo__tally {
     int64_t samples;     /* of the file, so far */
     int whole_file;      /* the file was read from its start: it must hold a sample */
     int64_t bad, logged; /* bad lines of all files; those logged */
-    int64_t labels, positive; /* of all files */
-    int whole;                /* from the first file's start */
-    int told;                 /* that there is no positive label */
-    neo__labels negative;     /* those there are */
+    int64_t labels;      /* samples of all files */
+    neo__watch watch[NEO__WATCHED];
+    int whole; /* from the first file's start */
+    int told;  /* that there is no positive label */
 } neo__tally;
 enum { NEO__TALLY_LABELS = 100000 /* samples that hold a positive label, or something is wrong */ };
 static void neo__tally_file(neo__tally *tally) {
@@ -4052,23 +4063,25 @@ static void neo__tally_file(neo__tally *tally) {
     tally->samples = 0;
     tally->whole_file = 1;
 }
-/* No label was one of the words of positive=: NEO_ERR_FORMAT. */
+/* NEO_ERR_FORMAT: no value of a label was one of the words of its positive=. */
 static neo_status neo__tally_labels(const neo_schema *schema, const neo__tally *tally) {
-    char shown[NEO__LABELS * sizeof tally->negative.label[0].text + 16] = "";
+    char shown[NEO__LABELS * sizeof(neo__quoted) + 16] = "";
     size_t used = 0;
-    int32_t i = 0;
-    if (tally->positive > 0 || tally->labels == 0) return NEO_OK;
-    while (i < schema->op_count && schema->ops[i].kind != NEO__OP_LABEL) i++;
-    if (i == schema->op_count || !schema->ops[i].words) return NEO_OK;
-    const neo__op *op = &schema->ops[i];
-    for (int k = 0; k < tally->negative.count; k++)
-        used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
-                                 k < NEO__LABELS ? tally->negative.label[k].text : "...");
-    return neo_fail(NEO_ERR_FORMAT,
-                    "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= asks: "
-                    "there are %s",
-                    schema->columns[op->column].name, tally->labels, NEO__SHOW(op->words[0]),
-                    op->word_count > 1 ? " or another word" : "", shown);
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        if (op->kind != NEO__OP_LABEL || !op->words || op->out >= NEO__WATCHED) continue;
+        const neo__watch *watch = &tally->watch[op->out];
+        if (watch->positive > 0 || watch->labels == 0) continue;
+        for (int k = 0; k < watch->negative.count; k++)
+            used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
+                                     k < NEO__LABELS ? watch->negative.label[k].text : "...");
+        return neo_fail(NEO_ERR_FORMAT,
+                        "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= "
+                        "asks: there are %s",
+                        schema->columns[op->column].name, watch->labels, NEO__SHOW(op->words[0]),
+                        op->word_count > 1 ? " or another word" : "", shown);
+    }
+    return NEO_OK;
 }
 /* Log that, once. */
 static void neo__tally_tell(const neo_schema *schema, neo__tally *tally) {
@@ -4092,14 +4105,18 @@ static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
         if (tally->logged++ < NEO__LOG_BAD_LINES)
             neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
     }
-    for (int i = 0; i < NEO__MIN(block->negative.count, (int)NEO__LABELS); i++)
-        neo__labels_add(&tally->negative, &block->negative.label[i]);
-    tally->negative.count = NEO__MAX(tally->negative.count,
-                                     block->negative.count > NEO__LABELS ? NEO__LABELS + 1 : 0);
+    for (int k = 0; k < NEO__WATCHED; k++) {
+        const neo__watch *from = &block->watch[k];
+        neo__watch *to = &tally->watch[k];
+        to->labels += from->labels;
+        to->positive += from->positive;
+        for (int i = 0; i < NEO__MIN(from->negative.count, (int)NEO__LABELS); i++)
+            neo__labels_add(&to->negative, &from->negative.label[i]);
+        if (from->negative.count > NEO__LABELS) to->negative.count = NEO__LABELS + 1;
+    }
     tally->bad += block->bad;
     tally->line += block->lines;
     tally->labels += block->labels;
-    tally->positive += block->positive;
     if (tally->labels >= NEO__TALLY_LABELS) neo__tally_tell(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
                "%s: holds no sample", path);
@@ -4217,6 +4234,8 @@ typedef struct neo__slot {
     float *dense, *label, *weight;
     int64_t *offsets;
     int64_t counted; /* offsets[i] is i below this: of one id each they stay */
+    int64_t *bags;   /* with desc.dedup: feature_bags, inverse and the table that finds bags */
+    int32_t *inverse, *place;
     neo__ids ids;
     neo_batch batch;
     neo_position after;
@@ -4554,6 +4573,14 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     slot->batch.sparse.offsets = slot->offsets;
     slot->batch.sparse.ids = slot->ids.list;
     slot->batch.sparse.weights = slot->ids.weights;
+    if (reader->desc.dedup) {
+        neo__jagged_fold(schema->feature_count, count, slot->offsets, slot->ids.list,
+                         sizeof(int64_t), slot->ids.weights, slot->bags, slot->inverse,
+                         slot->place);
+        slot->counted = 0;
+        slot->batch.sparse.feature_bags = slot->bags;
+        slot->batch.sparse.inverse = slot->inverse;
+    }
     slot->batch.first = window->first + first;
     slot->batch.size = count;
     slot->batch.global_size = all;
@@ -4736,9 +4763,9 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
-    reader->windows.tally.labels = reader->windows.tally.positive = 0;
+    reader->windows.tally.labels = 0;
+    memset(reader->windows.tally.watch, 0, sizeof reader->windows.tally.watch);
     reader->windows.tally.whole = position->word[1] == 0;
-    reader->windows.tally.negative.count = 0;
     if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
@@ -4807,6 +4834,10 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
                    neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));
+        if (!reader->desc.dedup) continue;
+        NEO__CARVE(carve, slot->bags, schema->feature_count + 1);
+        NEO__CARVE(carve, slot->inverse, neo__size_mul(batch, (size_t)schema->feature_count));
+        NEO__CARVE(carve, slot->place, neo__jagged_places((int64_t)batch));
     }
 }
 static neo_status neo__reader_memory(neo_reader *reader) {
@@ -4992,7 +5023,8 @@ static uint32_t neo__reader_sizes(const neo_reader *r) {
     uint64_t hash = 0;
     for (int32_t i = 0; before && i < r->blocks.source.path_count; i++)
         hash = neo__mix64(hash + (uint64_t)(before[i + 1] - before[i]) + 1);
-    return before ? (uint32_t)(hash >> 33) | 1 : 0;
+    if (r->schema->synthetic) hash = neo__mix64((uint64_t)r->extent.samples);
+    return before || r->schema->synthetic ? (uint32_t)(hash >> 33) | 1 : 0;
 }
 static neo_status neo__reader_init(neo_reader *reader) {
     neo_reader_desc *desc = &reader->desc;
@@ -5186,6 +5218,10 @@ static neo_status neo__reader_resized(const neo_reader *reader, uint32_t sizes) 
     const char *unit = reader->extent.rows_before ? "rows" : "bytes";
     const int32_t files = reader->blocks.source.path_count;
     uint64_t start = 0;
+    NEO__CHECK(before, NEO_ERR_MISMATCH,
+               "neo_reader_seek: another number of samples was generated when the position was "
+               "saved: now %" PRId64,
+               reader->extent.samples);
     for (int32_t i = 0; i < NEO__MIN(files, 4); i++) {
         const int64_t now = before[i + 1] - before[i], reach = 1 << 16;
         for (int64_t size = NEO__MAX(now - reach, 0); size < now + reach; size++) {
@@ -6111,6 +6147,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     int64_t count = batch->size, t = batch->sparse.feature_count,
             *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
     const float *label = (const float *)batch->label.data;
+    NEO__CHECK(!batch->sparse.inverse, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: the reader gives bags that repeat once (neo_reader_desc.dedup)");
     NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
                "neo_npy_export: ids with weights, which the arrays have no place for");
     NEO__CHECK(batch->label.ndim == 1, NEO_ERR_UNSUPPORTED,

@@ -17,8 +17,9 @@
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
    WHAT IT DOES NOT DO
-     - batches with feature_bags: pooled rows are one matrix with a row for each sample of all
-       features, which ranks cut by samples; a feature with fewer can be filled up with empty bags
+     - batches with feature_bags but without an inverse: pooled rows are one matrix with a row for
+       each sample of all features, which ranks cut by samples; a feature with fewer can be filled
+       up with empty bags
      - tables of NEO_POOL_NONE that are cut by columns
      - gradients of your own (neo_bags_add_grad)
 
@@ -115,7 +116,7 @@ extern "C" {
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
-                 2^31 rows), and 4 for its weight
+                 2^31 rows), and 4 for its weight; of bags that repeat on a rank (inverse) once
      rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
                  and as many backward
                  NEO_POOL_NONE: for each id that is not dropped, and whose row is another rank's
@@ -159,6 +160,10 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
              batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
              stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   inverse   of a batch, where the plan's bags have neo_bags_desc.inverse: the same bits as of the
+             batch written out, under every plan. A bag's ids travel once, and are looked up once by
+             a rank; its rows travel for each sample. Ranks may have batches of both kinds.
+             NEO_ERR_UNSUPPORTED: on a device, with NEO_POOL_NONE or weight_grad.
    dout      of a loss that is divided by global_batch (neo_loss_desc.batch), not by B_r: nothing
              can check that.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
@@ -281,7 +286,9 @@ NEO_API neo_status neo_shard_set_rows(neo_shard *shard, int32_t table, int64_t f
 NEO_API int64_t neo_shard_out_width(const neo_shard *shard);
 typedef struct neo_shard_stats {
     int64_t steps;            /* of the optimizer */
-    int64_t out_of_range;     /* ids of this rank's samples that were dropped or clamped */
+    int64_t out_of_range;     /* ids of this rank's samples that were dropped or clamped; of bags
+                                 that repeat once */
+    int64_t ids_given, ids_full; /* in this rank's batches with an inverse; written out */
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
     neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
@@ -914,10 +921,11 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
     neo__alike_add(a, "other repro_shards of the context than rank 0",
                    (uint64_t)neo_ctx_repro_shards(ctx));
-    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch",
+    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds, inverse or max_batch",
                                     neo_hash(map->desc.name));
     *mark = neo__plan_hash(*mark, (uint64_t)map->desc.bounds);
     *mark = neo__plan_hash(*mark, (uint64_t)map->desc.max_batch);
+    *mark = neo__plan_hash(*mark, (uint64_t)map->desc.inverse);
     mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)map->feature_count);
     for (int32_t f = 0; f < map->feature_count; f++)
         *mark = neo__plan_hash(*mark, (uint64_t)map->feature_table[f]);
@@ -988,6 +996,10 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
+
+   Of a batch with an inverse the ids of each bag leave once. Where a sample reads a bag that one
+   before it on its rank has read, its length is ~u, u being the bag's number on that rank. So the
+   lengths take no more bytes, and the receiver numbers the bags of all ranks as they come.
    ------------------------------------------------------------------------ */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
@@ -999,20 +1011,22 @@ NEO__INLINE int64_t neo__shard_id(const neo_jagged *j, int64_t k) {
 static neo_status neo__shard_bad_id(const neo_shard *shard, const neo__shard_batch *batch,
                                     int32_t f, int64_t k) {
     const neo__shard_map *m = shard->map;
-    const int64_t *offsets = batch->batch.offsets + f * batch->batch.batch;
-    int64_t sample = 0;
-    while (offsets[sample + 1] <= k) sample++;
+    const neo_jagged *j = &batch->batch;
+    const int64_t *offsets = j->offsets + neo__jagged_first_bag(j, f);
+    int64_t bag = 0, sample = 0;
+    while (offsets[bag + 1] <= k) bag++;
+    while (neo__jagged_bag(j, f, sample) < neo__jagged_first_bag(j, f) + bag) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    batch->start[shard->rank] + sample, k - offsets[sample],
-                    neo__shard_id(&batch->batch, k), m->tables[m->feature_table[f]].rows);
+                    batch->start[shard->rank] + sample, k - offsets[bag], neo__shard_id(j, k),
+                    m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    for (int64_t i = 0; i < count; i++) sum += NEO__MAX(lengths[i], 0);
     return sum;
 }
 /* The row an id stands for; -1: none. */
@@ -1039,18 +1053,25 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
     const neo_jagged *j = &batch->batch;
     const int64_t first = map->first_source[f], end = map->first_source[f + 1];
     const int64_t rows = map->tables[map->feature_table[f]].rows, samples = j->batch;
-    const int64_t *offsets = j->offsets + f * samples;
+    const int64_t *offsets = j->offsets + neo__jagged_first_bag(j, f);
+    const int32_t *inverse = j->inverse ? j->inverse + f * samples : NULL;
     int32_t *lengths = shard->exchange.source_lengths;
-    int64_t bad = 0;
+    int64_t bad = 0, bag = 0;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples; i++)
-        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
+    for (int64_t i = 0; i < samples; i++) {
+        if (inverse && inverse[i] < bag) {
+            for (int64_t u = first; u < end; u++) lengths[u * samples + i] = ~inverse[i];
+            continue;
+        }
+        for (int64_t k = offsets[bag]; k < offsets[bag + 1]; k++) {
             int64_t id = neo__shard_id(j, k), row = neo__shard_row(map->desc.bounds, rows, id);
             if ((id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
             if (row < 0 || first == end) continue;
             lengths[neo__shard_source_of(map, f, row) * samples + i]++;
         }
+        bag++;
+    }
     for (int64_t u = first; u < end; u++)
         batch->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
     return bad;
@@ -1059,12 +1080,13 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
 static void neo__shard_place_sources(neo_shard *shard, const neo__shard_batch *batch, int32_t f) {
     const neo__shard_map *map = shard->map;
     const neo_jagged *jagged = &batch->batch;
-    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = jagged->batch;
-    const int64_t *offsets = jagged->offsets + f * samples;
+    const int64_t rows = map->tables[map->feature_table[f]].rows;
+    const int64_t begin = jagged->offsets[neo__jagged_first_bag(jagged, f)],
+                  end = jagged->offsets[neo__jagged_first_bag(jagged, f + 1)];
     float *weights = (float *)shard->exchange.out[1].data;
     void *ids = shard->exchange.out[0].data;
     if (map->first_source[f] == map->first_source[f + 1]) return;
-    for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
+    for (int64_t k = begin; k < end; k++) {
         int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(jagged, k));
         if (row < 0) continue;
         int64_t u = neo__shard_source_of(map, f, row), at = shard->exchange.cursor[u]++;
@@ -1079,10 +1101,22 @@ static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_
                                    int64_t *offsets) {
     for (int64_t i = 0; i < count; i++) offsets[1 + i] = at += lengths[i];
 }
+/* The same of lengths some of which stand for bags that are there: bags go from *bags on, and
+   inverse says which of them each sample reads, counted from `first`. */
+static void neo__shard_number_bags(const int32_t *lengths, int64_t count, int64_t at, int64_t first,
+                                   int64_t *offsets, int64_t *bags, int32_t *inverse) {
+    const int64_t base = *bags - first;
+    for (int64_t i = 0; i < count; i++) {
+        inverse[i] = (int32_t)(lengths[i] < 0 ? base + ~lengths[i] : *bags - first);
+        if (lengths[i] >= 0) offsets[++*bags] = at += lengths[i];
+    }
+}
 /* The lengths of the bags of a flow in all ranges of rows, dropped ids among them. */
 static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32_t *lengths) {
-    const int64_t *offsets = j->offsets + feature * j->batch;
-    for (int64_t i = 0; i < j->batch; i++) lengths[i] = (int32_t)(offsets[i + 1] - offsets[i]);
+    for (int64_t i = 0; i < j->batch; i++) {
+        const int64_t *offset = j->offsets + neo__jagged_bag(j, feature, i);
+        lengths[i] = (int32_t)(offset[1] - offset[0]);
+    }
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
@@ -1135,7 +1169,16 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                map->desc.name, global, map->desc.max_batch);
-    NEO__CHECK(!jagged->feature_bags, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!jagged->inverse || map->desc.inverse, NEO_ERR_STATE,
+               "neo_shard: a batch with an inverse, and no room for one: set "
+               "neo_bags_desc.inverse of the plan's bags");
+    NEO__CHECK(!jagged->inverse || (!map->none && !map->weight_grad && !neo_ctx_device(shard->ctx)),
+               NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with an inverse, %s: write it out by neo_jagged_expand",
+               map->none          ? "and tables of NEO_POOL_NONE"
+               : map->weight_grad ? "and weight_grad"
+                                  : "on a device");
+    NEO__CHECK(!jagged->feature_bags || jagged->inverse, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
                "features alike; fill up with empty bags");
     NEO__CHECK(jagged->place == NEO_HOST || shard->whole, NEO_ERR_UNSUPPORTED,
@@ -1152,6 +1195,11 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     return neo_jagged_validate(jagged, NULL);
 }
+static void neo__shard_count_saved(neo_shard *s, const neo_jagged *j) {
+    if (!j->inverse) return;
+    s->ids_given += neo_jagged_id_count(j);
+    s->ids_full += neo_jagged_full_id_count(j);
+}
 /* Check the batch of this rank, and place its ids. */
 static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *m = shard->map;
@@ -1167,6 +1215,7 @@ static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batc
             return neo__shard_bad_id(shard, batch, f, bad_at);
         shard->out_of_range += bad;
     }
+    neo__shard_count_saved(shard, j);
     return neo__shard_place_ids(shard, batch);
 }
 /* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
@@ -1295,16 +1344,27 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
     NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
     total = 0;
     batch->offsets[0] = 0;
-    for (int64_t i = 0; i < exchange->routes; i++)
+    for (int64_t i = 0, bags = 0; i < exchange->routes; i++)
         for (int r = 0; r < map->ranks; r++) {
             const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
+            const int64_t sample = i * batch->global + batch->start[r];
+            const int32_t *lengths =
+                neo__shard_lengths(shard, batch, r, flow[route[i].flow].column);
             neo__shard_copy_ids(map, batch->ids, total, exchange->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(neo__shard_lengths(shard, batch, r, flow[route[i].flow].column),
-                                   neo__shard_samples(batch, r), total,
-                                   batch->offsets + i * batch->global + batch->start[r]);
+            if (batch->bags) {
+                if (r == 0) batch->bags[i] = bags;
+                neo__shard_number_bags(lengths, neo__shard_samples(batch, r), total, batch->bags[i],
+                                       batch->offsets, &bags, batch->inverse + sample);
+                batch->bags[i + 1] = bags;
+            } else {
+                neo__shard_sum_offsets(lengths, neo__shard_samples(batch, r), total,
+                                       batch->offsets + sample);
+            }
             total += at[1] - at[0];
         }
     neo__shard_take_whole(shard, batch);
+    batch->local.feature_bags = batch->bags;
+    batch->local.inverse = batch->inverse;
     batch->local.batch = batch->global;
     batch->local.feature_count = (int32_t)exchange->routes;
     batch->local.id_dtype = map->id_dtype;
@@ -1312,7 +1372,9 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
     batch->local.ids = batch->ids[0].data;
     batch->local.weights = map->weighted ? (const float *)batch->ids[1].data : NULL;
     batch->stage = NEO__SHARD_READY;
-    return shard->bags ? neo_bags_reserve(shard->bags, map->desc.max_batch, total) : NEO_OK;
+    if (!shard->bags) return NEO_OK;
+    return neo_bags_reserve(shard->bags, map->desc.max_batch,
+                            neo_jagged_full_id_count(&batch->local));
 }
 /* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
@@ -2008,21 +2070,27 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
     neo__buffer *ids = &shard->copies.ids_of[0], *weights = &shard->copies.ids_of[1];
     to[0] = 0;
     for (int64_t q = 0; q < map->replica_count; q++) {
-        const int64_t *offsets = from->offsets + map->replicas[q] * from->batch + begin;
-        for (int64_t i = 0; i < n; i++, to++) to[1] = to[0] + offsets[i + 1] - offsets[i];
+        for (int64_t i = 0; i < n; i++, to++) {
+            const int64_t *offset =
+                from->offsets + neo__jagged_bag(from, map->replicas[q], begin + i);
+            to[1] = to[0] + offset[1] - offset[0];
+        }
     }
     NEO__TRY(neo__shard_reserve(shard, ids, to[0], size));
     if (from->weights) NEO__TRY(neo__shard_reserve(shard, weights, to[0], sizeof(float)));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, to[0]));
     for (int64_t q = 0; q < map->replica_count; q++) {
-        const int64_t first = from->offsets[map->replicas[q] * from->batch + begin];
-        const int64_t at = shard->copies.offsets[q * n];
-        const size_t count = (size_t)(shard->copies.offsets[(q + 1) * n] - at);
-        neo__shard_copy((char *)ids->data + (size_t)at * size,
-                        (const char *)from->ids + (size_t)first * size, count * size);
-        if (from->weights)
-            neo__shard_copy((float *)weights->data + at, from->weights + first,
-                            count * sizeof(float));
+        const int64_t run = from->inverse ? 1 : n; /* bags that lie one after another */
+        for (int64_t i = 0; i < n; i += run) {
+            const int64_t first = from->offsets[neo__jagged_bag(from, map->replicas[q], begin + i)];
+            const int64_t at = shard->copies.offsets[q * n + i];
+            const size_t count = (size_t)(shard->copies.offsets[q * n + i + run] - at);
+            neo__shard_copy((char *)ids->data + (size_t)at * size,
+                            (const char *)from->ids + (size_t)first * size, count * size);
+            if (from->weights)
+                neo__shard_copy((float *)weights->data + at, from->weights + first,
+                                count * sizeof(float));
+        }
     }
     neo__shard_fill(jagged, 0, sizeof *jagged);
     jagged->batch = end - begin;
@@ -2385,7 +2453,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
     if (shard->whole) { /* nothing to exchange: forward_end looks up */
         NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
         shard->now->batch = shard->now->local = *batch;
-        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_id_count(batch)));
+        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_full_id_count(batch)));
+        neo__shard_count_saved(shard, batch);
     } else {
         NEO__TRY(neo__shard_begin(shard, batch, global_batch));
         NEO__TRY(neo__shard_advance(shard, shard->now, NEO__SHARD_READY));
@@ -2702,8 +2771,9 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
     const neo__shard_route *route = m->routes + m->route_begin[shard->rank];
     for (int64_t i = 0; i < shard->exchange.routes; i++) {
         int64_t p = route[i].part - m->part_begin[shard->rank];
-        int64_t ids = shard->kept.ids[p] + batch->offsets[(i + 1) * batch->global] -
-                      batch->offsets[i * batch->global];
+        int64_t ids = shard->kept.ids[p] +
+                      batch->offsets[neo__jagged_first_bag(&batch->local, i + 1)] -
+                      batch->offsets[neo__jagged_first_bag(&batch->local, i)];
         shard->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
     }
     for (int64_t p = 0; p < shard->kept.parts; p++) rows += (double)shard->kept.ids[p];
@@ -2858,6 +2928,8 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     st.steps = shard->steps;
     st.out_of_range = shard->out_of_range;
     st.grow_count = shard->grow_count;
+    st.ids_given = shard->ids_given;
+    st.ids_full = shard->ids_full;
     if (shard->bags) st.grow_count += neo_bags_get_stats(shard->bags).grow_count;
     if (shard->replicas) st.grow_count += neo_bags_get_stats(shard->replicas).grow_count;
     if (shard->whole) {
@@ -2878,6 +2950,7 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     return st;
 }
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
+    s->ids_given = s->ids_full = 0;
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};

@@ -1690,6 +1690,8 @@ typedef struct neo__shard_batch {
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
+    int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
+    int32_t *inverse;
     neo__buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
@@ -1807,6 +1809,7 @@ struct neo_shard {
     neo__shard_bounce bounce;
     int made; /* from here on memory that is asked for is counted as growth */
     int64_t steps, grow_count;
+    int64_t ids_given, ids_full; /* see neo_shard_stats */
     int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
     neo_wire_stats wire_stats[2];
     char *work; /* the arrays of all parts, but those of pooled that are on a device */
@@ -2069,6 +2072,9 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         NEO__CARVE(carve, shard->batches[i].sent, map->source_count);
         NEO__CARVE(carve, shard->batches[i].offsets, exchange->routes * batch + 1);
         NEO__CARVE(carve, shard->batches[i].whole, map->late ? exchange->flows * batch : 0);
+        if (!map->desc.inverse) continue;
+        NEO__CARVE(carve, shard->batches[i].bags, exchange->routes + 1);
+        NEO__CARVE(carve, shard->batches[i].inverse, exchange->routes * batch);
     }
     NEO__CARVE(carve, copies->offsets, copies->features * shard->share + 1);
     NEO__CARVE(carve, copies->at, 2 * copies->features);
@@ -2190,6 +2196,7 @@ static neo_status neo__shard_copies_desc(const neo_shard *shard, neo__arena *are
     desc->feature_count = (int32_t)shard->copies.features;
     desc->max_batch = NEO__MAX(shard->share, (int64_t)1);
     desc->max_ids = NEO__MAX(shard->copies.ids, (int64_t)1);
+    desc->inverse = 0; /* written out on their way */
     desc->max_kept_rows = shard->copies.rows;
     return NEO_OK;
 }

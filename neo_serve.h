@@ -1591,8 +1591,8 @@ static neo_status neo__scratch_take(neo_scratch *scratch, float *record) {
 }
 static void neo__scratch_block(neo_scratch *scratch) {
     neo__block *b = &scratch->block;
-    b->id_count = b->positive = 0;
-    b->negative.count = 0;
+    b->id_count = 0;
+    memset(b->watch, 0, sizeof b->watch);
     b->offset = b->lines = 1; /* not the first line of a file */
     b->issue_count = NEO__BLOCK_ISSUES;
 }

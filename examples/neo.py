@@ -33,7 +33,7 @@ Tensor = struct("neo_tensor", data=c.c_void_p, shape=c.c_int64 * 4, stride=c.c_i
                 ndim=c.c_int32, dtype=c.c_int, place=c.c_int, absent=c.c_char_p)
 Jagged = struct("neo_jagged", batch=c.c_int64, feature_count=c.c_int32, id_dtype=c.c_int,
                 offsets=c.c_void_p, ids=c.c_void_p, weights=c.c_void_p, feature_bags=c.c_void_p,
-                place=c.c_int)
+                place=c.c_int, inverse=c.c_void_p)
 
 
 class Model:

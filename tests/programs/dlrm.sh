@@ -51,6 +51,22 @@ done
 same "--check-finite" "$(digest $model --repro-shards 8 --ranks 2 --check-finite)" "$base"
 NEO_CHECK_FINITE=1 refused "the first NaN" \
     '^dlrm: neo_[a-z_]*: .* at step [0-9]*, .*, from finite numbers' $model --lr 1e9 --threads 1
+while read -r ranks more; do
+    same "--dedup, $ranks ranks, $more" \
+        "$(digest $model --repro-shards 8 --dedup --ranks $ranks $more)" "$base"
+    if grep -qE '^dedup: of ([0-9]+)[0-9] ids .* [0-9]+ were sent' "$W/err" &&
+        awk '/^dedup: of/ { exit !($9 < 0.9 * $3) }' "$W/err"; then
+        pass
+    else
+        fail "--dedup, $ranks ranks: $(grep '^dedup' "$W/err")"
+    fi
+done <<END
+1 --threads 2
+2 --plan rw
+3 --plan cw --pipeline off
+4 --plan dp
+4 --plan grid --nodes 2 --clip-norm 1e9
+END
 narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
 if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
     pass
@@ -316,7 +332,7 @@ tasks 10.25 --lr 0 --window 150 --test "$W/tasks.last" --log "$W/window.2" >"$W/
 same "a window is its samples" \
     "$(sed -n 's/.*"window_click_logloss":\([^,]*\).*/\1/p' "$W/window.2" | tail -1)" \
     "$(sed -n 's/.*"test_click_logloss":\([^,]*\).*/\1/p' "$W/window.2")"
-tasks $window --ranks 3 --plan rw --log "$W/window.2" >"$W/out"
+tasks $window --ranks 3 --plan rw --dedup --log "$W/window.2" >"$W/out"
 figures "$W/window.2" "$W/figures.2"
 try "figures on 3 ranks" cmp "$W/figures.1" "$W/figures.2"
 tasks $window --ranks 2 --checkpoint "$W/window" --every 13 >"$W/out"
@@ -330,6 +346,16 @@ same "evaluated with its window" "$saved_state" \
     "$(tasks 10.25 --window 150 --checkpoint "$W/window" --eval | sed -n 's/^state //p')"
 tasks 10.25 --checkpoint "$W/window" --resume --epochs 3 >"$W/out"
 if grep -q "window is '150' there, not defined here" "$W/err"; then pass; else fail "no window"; fi
+refused "--ndcg without --group" '--ndcg is of groups: give --group' $model --ndcg 3
+tasks 10.25 --auc-capacity 20 --group city >"$W/out"
+if grep -q 'warning: no AUC: the test data has [0-9]* samples, --auc-capacity is 20' "$W/err" &&
+    grep -q '^test buy auc=nan logloss=0.* gauc=nan' "$W/out"; then
+    pass
+else
+    fail "--auc-capacity: $(tail -2 "$W/err") $(grep '^test' "$W/out")"
+fi
+same "--auc-capacity changes no number" "$(sed -n 's/^state //p' "$W/out")" \
+    "$(tasks 10.25 | sed -n 's/^state //p')"
 tasks 10.25 --group town >"$W/out"
 if grep -q -- '--group town: no sparse feature has that name; the first is city' "$W/err"; then
     pass
@@ -768,6 +794,8 @@ else
     fail "both values of repro_shards are named: $(cat "$W/err")"
 fi
 refused "other batch" 'batch' $short --repro-shards 8 --batch 100 --resume
+refused "another number of generated samples" 'another number of samples was generated when' \
+    $short --repro-shards 8 --synthetic $((samples + 200)) --resume
 refused "other seed" 'seed' $short --repro-shards 8 --seed 9 --resume
 refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resume
 refused "other products" 'dtype' $short --repro-shards 8 --dtype bf16 --resume

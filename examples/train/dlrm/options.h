@@ -12,7 +12,7 @@ typedef struct options {
     char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    int64_t window, ndcg;
+    int64_t window, ndcg, dedup;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
@@ -104,6 +104,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("shuffle", shuffle, "N", NULL, 0, 1e9,
               "*samples shuffled together; 0: the order of the file"),
 
+    CLI_FLAG("dedup", dedup,
+             "bags of a feature that are equal within a rank's part of a batch (of a user's "
+             "session, say) are sent and looked up once; no bit of the model changes"),
     CLI_TEXT("eval-every", eval_every, "F", NULL,
              "evaluate within an epoch too, every so much of it, as 1/20 or 0.05: after as many "
              "whole steps as fit; the last one is at the epoch's end"),
@@ -208,7 +211,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("group", group, "FEATURE", NULL,
              "figures of test and validation data in groups: the samples whose first id of this "
              "sparse feature is one, as a user's: AUC of each, and NDCG; weights do not count"),
-    CLI_COUNT("ndcg", ndcg, "K", "10", 1, 1e9, "scores of a group that its NDCG looks at"),
+    CLI_COUNT("ndcg", ndcg, "K", NULL, 1, 1e9,
+              "scores of a group that its NDCG looks at, with --group [10]"),
 };
 /* Published configurations: options, and for generated and Criteo data the rows of each table (at
    most --rows) and, generated, the ids of each feature in a sample. */
@@ -384,6 +388,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--mllog is the log of a training");
     if (o->window && !has_data) REFUSE("--window is of training data");
     if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
+    if (o->ndcg && !o->group) REFUSE("--ndcg is of groups: give --group");
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

@@ -116,7 +116,7 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,
-                          .max_ids = o->batch * count};
+                          .max_ids = o->batch * count, .inverse = o->dedup != 0};
     TRY(create_plan(m, o, &bags, plan));
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
     if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)

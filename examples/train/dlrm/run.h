@@ -65,6 +65,7 @@ static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     for (int i = 0; i < d.path_count; i++) from_stdin |= is_stdin(d.paths[i]);
     d.batch = r->o->batch;
     d.skip_bad_lines = r->o->bad_lines[0] == 's';
+    d.dedup = r->o->dedup != 0;
     d.rank = r->me.rank;
     d.world_size = r->me.ranks;
     if (from_stdin && r->me.ranks > 1) {
