@@ -1588,6 +1588,8 @@ typedef struct neo_table_desc {
     neo_dtype dtype;     /* of the rows: NEO_F32, NEO_F16, NEO_BF16 or NEO_I8; see "narrow rows" */
     int round_nearest;   /* narrow rows are rounded to nearest after a step, not stochastically */
     neo_keys keys;
+    int track_rows;      /* 1: a bit of each row says whether it has changed since a checkpoint, for
+                            differential ones (neo_save_desc.full_every). Not on a device yet */
 } neo_table_desc;
 
 /* ---- keyed tables ----
@@ -1686,7 +1688,7 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
    anything but the seed and the tensor's name, "<bags>.<table>.weight".
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows
             of a table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns; what a
-            device cannot do.
+            device cannot do, track_rows among it.
    neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours,
    and the scales of i8 rows), optimizer state, and workspace (descriptions included); on a device
    the sum of host and device memory. */
@@ -1825,6 +1827,10 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *bags, int32_t table, const uint64
 NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
                                       int64_t count);
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
+/* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
+   or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
+   them. Steps and neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
+NEO_API neo_status neo_bags_note_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
     int64_t out_of_range; /* ids dropped or clamped by forward so far; of repeated bags once */
@@ -2596,6 +2602,16 @@ NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
+/* The rows of a table that have changed since a checkpoint, and which one. */
+typedef struct neo__row_marks {
+    uint64_t *bits; /* [(rows + 63) / 64]; set atomically */
+    int64_t rows;
+    uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
+    int64_t base_step;
+} neo__row_marks;
+#if !defined(NEO_INFERENCE)
+NEO_API neo__row_marks *neo__bags_marks(const neo_bags *bags, int32_t table); /* NULL: none */
+#endif
 /* An object of a context in its list of those that live, from the end of its create to the begin of
    its destroy; neo__live_end may be called again. The name is copied; NULL: none. */
 typedef struct neo__live {
@@ -11984,6 +12000,7 @@ typedef struct neo__bag_table {
     neo__bag_keys keys;
     int32_t *features, feature_count;
     int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
+    neo__row_marks marks;   /* bits NULL: not tracked */
 } neo__bag_table;
 
 /* A row whose gradient is kept, at job.kept.sums + at. */
@@ -12037,6 +12054,7 @@ typedef struct neo__bag_sizes {
     int64_t tables, features, shards, threads;
     int64_t max_batch, max_ids, max_kept_rows; /* as declared or reserved */
     int64_t rows, floats;                      /* of all tables */
+    int64_t mark_words;                        /* of all tracked tables */
     int64_t width, max_dim;                    /* of out; of the widest table */
     int64_t cut_tables;                        /* tables cut by columns */
     int64_t cut_rows, cut_floats, cut_dim;     /* of all of these; of the widest */
@@ -12124,6 +12142,7 @@ struct neo_bags {
     neo_bounds bounds;
     neo__bag_table *tables;
     int32_t *table_features; /* of all tables, table by table */
+    uint64_t *mark_words;    /* likewise, of those that track rows */
     int64_t steps, out_of_range, grow_count;
     neo__bags_job job;   /* the record of the running call */
     neo__bags_view view; /* its batch */
@@ -12148,6 +12167,7 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, to->tables, s->tables);
     NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
+    NEO__CARVE(c, to->mark_words, s->mark_words);
     NEO__CARVE(c, *names, s->name_bytes);
 }
 
@@ -12423,7 +12443,8 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                table->name);
     return NEO_OK;
 }
-static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, const char *fn) {
+static neo_status neo__bag_table_check(const neo_ctx *ctx, const neo_bags_desc *desc, int32_t t,
+                                       const char *fn) {
     const neo_table_desc *table = &desc->tables[t];
     NEO__CHECK(table->name && table->name[0], NEO_ERR_ARG, "%s: table %d has no name", fn, t);
     for (int32_t i = 0; i < t; i++)
@@ -12459,6 +12480,8 @@ static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, con
                table->row_buckets);
     NEO__CHECK((unsigned)table->init.kind <= NEO_INIT_NORMAL, NEO_ERR_ARG,
                "%s: table '%s': init kind %d does not exist", fn, name, (int)table->init.kind);
+    NEO__CHECK(!table->track_rows || !ctx->device, NEO_ERR_UNSUPPORTED,
+               "%s: table '%s': track_rows is not on a device yet", fn, name);
     NEO__TRY(neo__bag_part_check(desc, table, fn));
     return neo__bag_optim_check(&table->optim, fn, name);
 }
@@ -12475,7 +12498,7 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
     NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
     NEO__CHECK(desc->tables && desc->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
     for (int32_t t = 0; t < desc->table_count; t++) {
-        NEO__TRY(neo__bag_table_check(desc, t, fn));
+        NEO__TRY(neo__bag_table_check(ctx, desc, t, fn));
         NEO__TRY(neo__bag_keys_check(ctx, &desc->tables[t], fn));
     }
     NEO__CHECK(desc->feature_table
@@ -12542,6 +12565,7 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
         int64_t floats = table->rows * table->dim;
         sizes.rows += table->rows;
         sizes.floats += floats;
+        if (table->track_rows) sizes.mark_words += (table->rows + 63) / 64;
         if (neo__bag_is_cut(table)) {
             sizes.cut_tables++;
             sizes.cut_rows += table->rows;
@@ -12652,6 +12676,7 @@ NEO_API void neo_bags_destroy(neo_bags *bags) {
 /* Copy the description. Names go to `text`. */
 static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *text) {
     int64_t col = 0, key = 0;
+    uint64_t *marks = bags->mark_words;
     const char *name = neo__bags_desc_name(desc);
     bags->name = text;
     text += snprintf(text, strlen(name) + 1, "%s", name) + 1;
@@ -12673,6 +12698,8 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
         neo__bag_keys_describe(&t->keys, from);
         t->name_hash = neo_hash(t->weight_name);
         neo__bag_describe_job(&t->job, from, key);
+        t->marks.rows = t->rows;
+        if (from->track_rows) t->marks.bits = marks, marks += (t->rows + 63) / 64;
         key += t->rows;
     }
     for (int32_t f = 0; f < bags->sizes.features; f++) {
@@ -13060,7 +13087,19 @@ NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t f
 NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, int64_t count,
                                      const float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
+    NEO__TRY(neo_bags_note_rows(b, table, first, count));
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
+}
+NEO_API neo_status neo_bags_note_rows(neo_bags *b, int32_t table, int64_t first, int64_t count) {
+    static const float none = 0.0f; /* no row is read or written */
+    NEO__TRY(neo__bags_check_rows(b, table, first, count, &none, "neo_bags_note_rows"));
+    uint64_t *bits = b->tables[table].marks.bits;
+    for (int64_t row = first; bits && row < first + count; row++)
+        bits[row / 64] |= UINT64_C(1) << row % 64;
+    return NEO_OK;
+}
+NEO_API neo__row_marks *neo__bags_marks(const neo_bags *b, int32_t table) {
+    return b->tables[table].marks.bits ? &b->tables[table].marks : NULL;
 }
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
@@ -13640,6 +13679,18 @@ static void neo__bags_seek_record(const neo_bags *bags, int64_t target, int64_t 
     *record = NEO__MIN(at, merge->kept);
 }
 
+/* Note the rows of sorted records as changed: a word of bits at a time. */
+static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *records,
+                                   int64_t count) {
+    for (int64_t i = 0; i < count;) {
+        const uint64_t word = records[i] >> table->low_bits >> 6;
+        uint64_t *bits = table->marks.bits + word, mask = 0;
+        for (; i < count && records[i] >> table->low_bits >> 6 == word; i++)
+            mask |= UINT64_C(1) << (records[i] >> table->low_bits & 63);
+        if (mask & ~__atomic_load_n(bits, __ATOMIC_RELAXED))
+            __atomic_fetch_or(bits, mask, __ATOMIC_RELAXED);
+    }
+}
 static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
     const neo__bag_table *table = &bags->tables[ti];
@@ -13671,6 +13722,8 @@ static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t beg
     update.scratch = bags->work.scratch + worker * bags->sizes.scratch;
     update.keep_at = bags->job.keep ? bags->kept.keep_at + merge->first + begin : NULL;
     update.keep_to = bags->job.kept.sums;
+    if (table->marks.bits && !update.keep_at)
+        neo__bags_mark_records(table, update.records, update.count);
     if (!of_kept || !table->job.cut) {
         bags->ctx->bag->update(&update);
         return;

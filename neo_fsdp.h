@@ -3009,11 +3009,19 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
             neo_tensor t = neo__shard_tensor(shard->bags, (int32_t)(p - first), k);
             neo_part place = neo__shard_part_place(shard, part, k, t);
             const char *table = shard->map->tables[part->table].name;
-            NEO__TRY(neo__shard_add_tensor(state, shard, table, k, t, &place));
+            neo__state_of_rows(state, neo__bags_marks(shard->bags, (int32_t)(p - first)));
+            neo_status status = neo__shard_add_tensor(state, shard, table, k, t, &place);
+            neo__state_of_rows(state, NULL);
+            NEO__TRY(status);
         }
-        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++)
-            NEO__TRY(neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
-                                           neo__shard_tensor(shard->replicas, i, k), NULL));
+        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++) {
+            neo__state_of_rows(state, neo__bags_marks(shard->replicas, i));
+            neo_status status =
+                neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
+                                      neo__shard_tensor(shard->replicas, i, k), NULL);
+            neo__state_of_rows(state, NULL);
+            NEO__TRY(status);
+        }
     }
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
     return neo_state_add(state, NEO_STATE_OPTIMIZER, name,

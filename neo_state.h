@@ -10,6 +10,7 @@
        directory, and takes memory and time as its size warrants
      - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
        neo_export makes one plain file of it
+     - differential checkpoints, of the rows of tables that have changed since the one before
      - safetensors files, read and written, with names mapped and dtypes converted
 
    WHAT IT DOES NOT DO
@@ -64,8 +65,8 @@ NEO_API void neo_state_destroy(neo_state *state);
    array. A reader's position is added as NEO_STATE_PROGRESS, i64[8]; its schema by
    neo_state_add_schema (both are of neo_data.h).
    Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
-            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is none, not contiguous, or
-            of more than 2^57 elements. */
+            a part in a file: "[0:8]", "[0:8,0:4]", "[0:8].rows") or not UTF-8, or t is none, not
+            contiguous, or of more than 2^57 elements. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
 /* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of
@@ -177,6 +178,19 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    for more than its own parts. The directory is on one file system that all ranks see.
    A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
    2: ..."), what was written is removed, and the checkpoint before stays.
+
+   Differential checkpoints. A DLRM is mostly tables, and few of their rows change from one
+   checkpoint to the next. With neo_table_desc.track_rows and neo_save_desc.full_every = n, one of n
+   is full. Each other one has, of the tracked tables, the rows that have changed since the one
+   before, its base, and all else whole. Its manifest names the base by step and checksum; neo_load,
+   neo_export and what else reads checkpoints takes such a chain as one, and a base is kept as long
+   as one that is kept needs it. In its files "bags.user.weight[0:100,0:16]" is [n][16], the changed
+   ones of these 100 rows, and __metadata__ has, under "bags.user.weight[0:100,0:16].rows", "100"
+   and the tensor with their numbers in the whole table: ascending, i32 (i64 beyond 2^31 rows), one
+   for all tensors of the table in a file. So a changed row takes its bytes, and 4 (8) in each of the
+   two files. A checkpoint is full, too, where no base is in this directory that the state was saved
+   to or loaded from last, or its step is not beyond the base's. One that replaces another of its
+   step first removes those that build on that.
    ------------------------------------------------------------------------ */
 /* A number by name that a checkpoint has beside its tensors: what an evaluation said of it. */
 typedef struct neo_metric {
@@ -193,15 +207,18 @@ typedef struct neo_save_desc {
     const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
                                   for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
+    int full_every; /* n: differential checkpoints, each n-th full; 0, 1: all are full, and tracked
+                       rows count as changed since the last save with n > 1, or load, as before */
     const char *model; /* rank 0's is the text of model.json there, for programs that load the model
                           (neo_serve.h): JSON in UTF-8; people may change it, so no checksum counts
                           it. NULL: none */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
    checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
-   KiB, 300 bytes and twice the name per tensor, the dictionaries, and in a group 80 bytes for each
-   part of all ranks; not part of a step. A group is checked first as by neo_state_digest_group, but
-   the bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
+   KiB, 300 bytes and twice the name per tensor, 40 per checkpoint that is there, the dictionaries,
+   in a group 80 bytes for each part of all ranks, and for a differential one 4 or 8 for each
+   changed row; not part of a step. A group is checked first as by neo_state_digest_group, but the
+   bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
    Errors   NEO_ERR_IO (a full disk, no permission, ...): the message names the file; earlier
             checkpoints are untouched, and what was written is removed. Also: a rank does not see
             what another one wrote. dir is made if it is missing, with its parents.
@@ -353,6 +370,9 @@ NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags,
 NEO_API void neo__state_of_group(neo_state *state, int rank);
 NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
                                         neo_tensor tensor);
+/* For neo's other headers: until the next call (NULL), what is added has rows that are tracked. */
+struct neo__row_marks;
+NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
@@ -698,6 +718,7 @@ typedef struct neo__state_entry {
     neo__slab slab;
     int is_part, is_copy; /* is_copy: another part has it too */
     int first, next;      /* entries: the first part of this name; the next one, or -1 */
+    neo__row_marks *marks; /* of its rows, if they are tracked */
     neo_status (*read)(void *user); /* called behind a load, or NULL */
     void *user;
 } neo__state_entry;
@@ -729,6 +750,7 @@ struct neo_state {
     neo__state_dicts dicts; /* schema NULL: none */
     int group; /* of what is added: 0: all ranks have it; a group has it: 1: this is its first rank,
                   2: another */
+    neo__row_marks *marks; /* of what is added */
 };
 
 /* The tensor in the state file that holds the dictionaries. */
@@ -857,11 +879,17 @@ static const char *neo__place_text(const neo__state_entry *entry, char text[96])
     return text;
 }
 /* 1: a name that ends like that of a part in a file. */
-static int neo__ends_as_part(const char *name) {
+static int neo__ends_in_place(const char *name, const char *end) {
     const char *open = strrchr(name, '[');
     if (!open) return 0;
     size_t n = strspn(open + 1, "0123456789:,");
-    return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
+    return n > 0 && strcmp(open + 1 + n, end) == 0 && strchr(open, ':') != NULL;
+}
+static int neo__ends_as_part(const char *name) { return neo__ends_in_place(name, "]"); }
+/* 1: a name in a file of the numbers of changed rows. */
+#define NEO__ST_ROWS ".rows"
+static int neo__ends_as_rows(const char *name) {
+    return neo__ends_in_place(name, "]" NEO__ST_ROWS);
 }
 
 /* 1: files can hold the tensor: in one piece, not none (an empty tensor may have no memory), and of
@@ -937,7 +965,7 @@ static neo_status neo__state_check(const neo_state *state, const char *function,
                "%s: %s: kind is %d, none of neo_state_kind", function, name, (int)kind);
     NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "%s: %s: the name is not UTF-8", function, name);
     NEO__CHECK(strcmp(name, NEO__SCHEMA_NAME) != 0 && strcmp(name, "__metadata__") != 0 &&
-                   !neo__ends_as_part(name),
+                   !neo__ends_as_part(name) && !neo__ends_as_rows(name),
                NEO_ERR_ARG, "%s: the name %s is reserved", function, name);
     return NEO_OK;
 }
@@ -950,6 +978,7 @@ static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, cons
     entry->hash = neo_hash(name);
     entry->first = first >= 0 ? first : state->count;
     entry->next = -1;
+    entry->marks = state->marks;
     state->entries[state->count] = *entry;
     if (first < 0) {
         neo__state_put_slot(state, state->count++);
@@ -1105,6 +1134,7 @@ static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t
     return NEO_OK;
 }
 NEO_API void neo__state_of_group(neo_state *state, int rank) { state->group = rank; }
+NEO_API void neo__state_of_rows(neo_state *state, neo__row_marks *marks) { state->marks = marks; }
 NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
                                         neo_tensor tensor) {
     if (!state->group || !tensor.data) return neo_state_add(state, kind, name, tensor);
@@ -1133,7 +1163,9 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
         const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].job.buckets;
         status = neo__state_define_buckets(state, neo__bags_name(bags),
                                            neo_bags_table_name(bags, i), buckets);
+        neo__state_of_rows(state, neo__bags_marks(bags, i));
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
+        neo__state_of_rows(state, NULL);
     }
     char name[1024];
     snprintf(name, sizeof name, "%s.step", neo__bags_name(bags));
@@ -2121,9 +2153,12 @@ typedef struct neo__st_rect {
     int64_t offset; /* in the file */
     neo_dtype dtype;
     neo__rect place;
+    int64_t numbers, count; /* numbers not 0: of its rows the file has `count`, whose numbers are
+                               there, i32 or i64 */
+    neo_dtype number_dtype;
 } neo__st_rect;
 static neo__st_rect neo__st_rect_of(const neo_safetensors *file, int index) {
-    neo__st_rect rect;
+    NEO__ZERO(neo__st_rect, rect);
     neo_tensor info;
     const neo__st_tensor *t = &file->tensors[index];
     rect.dtype = (neo_dtype)neo__st_dtypes[t->dtype].dtype;
@@ -2156,6 +2191,74 @@ static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, in
                (size_t)width * size);
     return NEO_OK;
 }
+/* `count` of the row numbers from the first on, as i64. */
+enum { NEO__ST_NUMBERS = 4096 };
+static neo_status neo__st_read_numbers(const neo__file *file, const neo__st_rect *rect,
+                                       int64_t first, int64_t count, int64_t *numbers) {
+    const size_t size = neo_dtype_size(rect->number_dtype);
+    char *from = (char *)(numbers + count) - (size_t)count * size; /* of i32 at the end */
+    NEO__TRY(neo__file_read_at(file, rect->numbers + first * (int64_t)size, from,
+                               (size_t)count * size));
+    for (int64_t i = 0; size == sizeof(int32_t) && i < count; i++) {
+        int32_t number;
+        memcpy(&number, from + (size_t)i * size, size);
+        numbers[i] = number;
+    }
+    return NEO_OK;
+}
+/* Check that the numbers ascend, and are rows of the rectangle. */
+static neo_status neo__st_check_numbers(neo_ctx *ctx, const neo_safetensors *file, int index,
+                                        const neo__st_rect *rect) {
+    int64_t *numbers = (int64_t *)(void *)neo__shared_scratch(ctx), least = rect->place.row;
+    for (int64_t at = 0, n; at < rect->count; at += n) {
+        n = NEO__MIN(rect->count - at, (int64_t)NEO__ST_NUMBERS);
+        NEO__TRY(neo__st_read_numbers(&file->file, rect, at, n, numbers));
+        for (int64_t i = 0; i < n; least = numbers[i++] + 1)
+            NEO__CHECK(numbers[i] >= least && numbers[i] < rect->place.row + rect->place.rows,
+                       NEO_ERR_FORMAT,
+                       "%s: tensor %s: row number %" PRId64 " is %" PRId64 ", not in [%" PRId64
+                       ", %" PRId64 ")",
+                       file->path, file->tensors[index].name, at + i, numbers[i], least,
+                       rect->place.row + rect->place.rows);
+    }
+    return NEO_OK;
+}
+/* The same of changed rows. Wide ones are read one by one, others through the context's scratch,
+   which has their numbers too. */
+static neo_status neo__st_read_rows(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
+                                    const neo__slab *slab) {
+    const neo__rect cut = neo__rect_cut(&rect->place, &slab->place);
+    const size_t size = neo_dtype_size(rect->dtype), step = (size_t)rect->place.cols * size,
+                 skip = (size_t)(cut.col - rect->place.col) * size, width = (size_t)cut.cols * size;
+    int64_t *numbers = (int64_t *)(void *)neo__shared_scratch(ctx);
+    char *buffer = (char *)(numbers + NEO__ST_NUMBERS);
+    const int wide = step >= NEO__ST_ROW_BYTES;
+    const int64_t most = wide ? 1 : NEO__MIN((int64_t)(NEO__ST_BUFFER_BYTES / step),
+                                             (int64_t)NEO__ST_NUMBERS);
+    for (int64_t at = 0, n; at < rect->count; at += n) {
+        n = NEO__MIN(rect->count - at, most);
+        NEO__TRY(neo__st_read_numbers(file, rect, at, n, numbers));
+        if (numbers[n - 1] < cut.row || numbers[0] >= cut.row + cut.rows) continue;
+        if (!wide)
+            NEO__TRY(neo__file_read_at(file, rect->offset + at * (int64_t)step, buffer,
+                                       (size_t)n * step));
+        for (int64_t i = 0; i < n; i++) {
+            if (numbers[i] < cut.row || numbers[i] >= cut.row + cut.rows) continue;
+            char *to = slab->data + (size_t)((numbers[i] - slab->place.row) * slab->step + cut.col -
+                                             slab->place.col) * size;
+            for (size_t done = 0, piece; wide && done < width; done += piece) {
+                piece = NEO__MIN(width - done, (size_t)NEO__ST_BUFFER_BYTES);
+                NEO__TRY(neo__file_read_at(file, rect->offset + at * (int64_t)step +
+                                                     (int64_t)(skip + done), buffer, piece));
+                NEO__TRY(neo__data_write(ctx, to + done, slab->memory, buffer, piece));
+            }
+            if (!wide)
+                NEO__TRY(neo__data_write(ctx, to, slab->memory, buffer + (size_t)i * step + skip,
+                                         width));
+        }
+    }
+    return NEO_OK;
+}
 /* The part of a slab that a rectangle of the file holds, from the file to memory. transposed: rows
    of memory are columns of the file. The context's scratch is the buffer. */
 static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
@@ -2163,6 +2266,7 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     neo__rect place = transposed ? neo__rect_turned(&slab->place) : slab->place; /* in the file */
     neo__rect cut = neo__rect_cut(&rect->place, &place);
     if (cut.rows == 0) return NEO_OK;
+    if (rect->numbers) return neo__st_read_rows(ctx, file, rect, slab);
     if (slab->memory == NEO_DEVICE) { /* by way of the stage */
         neo__rect all = transposed ? neo__rect_turned(&cut) : cut;
         NEO__ZERO(neo__rect, piece);
@@ -2225,7 +2329,14 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
 typedef struct neo__st_item {
     const char *name;
     const neo_tensor *tensor;
+    const neo_tensor *numbers; /* of the rows that go into the file, as many as the tensor says;
+                                  NULL: all */
+    int64_t first;             /* the number of the row at its data */
 } neo__st_item;
+static int64_t neo__st_number(const neo_tensor *numbers, int64_t i) {
+    return numbers->dtype == NEO_I32 ? ((const int32_t *)numbers->data)[i]
+                                     : ((const int64_t *)numbers->data)[i];
+}
 /* Bytes that the shape takes, with or without data. */
 static size_t neo__st_bytes(const neo_tensor *t) {
     int64_t count = NEO__MAX(neo__shape_count(t->ndim, t->shape), 0);
@@ -2293,6 +2404,16 @@ static void neo__st_put_staged(neo__out *out, const neo_tensor *tensor) {
                            (size_t)(piece.rows * piece.cols) * neo_dtype_size(slab.dtype));
     }
 }
+/* Some rows of a tensor in the host's memory. */
+static void neo__st_put_rows(neo__out *out, const neo__st_item *item) {
+    const neo_tensor *t = item->tensor;
+    const size_t size = neo_dtype_size(t->dtype),
+                 width = t->ndim > 1 ? (size_t)t->shape[1] * size : size;
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        const int64_t row = neo__st_number(item->numbers, i) - item->first;
+        neo__out_bytes(out, (const char *)t->data + (size_t)(row * t->stride[0]) * size, width);
+    }
+}
 /* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
 static void neo__st_put_data(neo__out *out, const neo_tensor *tensor) {
     if (tensor->place == NEO_DEVICE) {
@@ -2339,6 +2460,7 @@ static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
     neo__out_bytes(out, "       ", (size_t)(bytes - length.bytes));
     for (int i = 0; i < count; i++) {
         if (source) NEO__TRY(neo__st_put_asked(out, &items[i], source));
+        else if (items[i].numbers) neo__st_put_rows(out, &items[i]);
         else neo__st_put_data(out, items[i].tensor);
     }
     return neo__out_flush(out);
@@ -2422,6 +2544,7 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
     for (int i = 0; i < count; i++) {
         items[i].name = names[i];
         items[i].tensor = &tensors[i];
+        items[i].numbers = NULL;
     }
     neo_status status = neo__st_check_items(function, items, count, source);
     if (status == NEO_OK)
@@ -2503,6 +2626,7 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
             if (index < 0) continue;
             if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
+            if (entry->marks) entry->marks->base = 0; /* all rows may change */
             neo__st_rect rect = neo__st_rect_of(file, index);
             NEO__TRY(neo__st_read_rect(file->ctx, &file->file, &rect, &entry->slab, transposed));
             *loaded += entry->first == i;
@@ -2560,6 +2684,14 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
                 ...],
       "manifest_crc32c": "0a1b2c3d"}
    Version 2 is one with parts, or of several ranks. Without metrics that member is left out.
+   Version 3 is a differential one, with "base_step": 9, "base_crc32c": "0a1b2c3d" (of the base's
+   whole manifest, and so of all that is in it) and "depth": 1, the way to the full one. Steps grow
+   along a chain, so it ends.
+
+   The marks of tables (neo__row_marks) know the checkpoint that they count from by the same two
+   numbers. A save goes on from it where all marks of all ranks agree on one and rank 0 finds its
+   chain whole; with success, the marks are cleared and count from the new one. Until then nothing
+   about them changes, so that a save that fails loses no row.
 
    Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
    and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
@@ -2568,7 +2700,9 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    them, but adds up their corners: a corner counts as a hash of its place, the first and the last
    with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
    of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
-   once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
+   once. Of a chain each checkpoint is checked so, changed rows standing for the rectangle that they
+   are of, and the full one is read first. Tensors that no rank asks for come out by a sum over the
+   ranks of one word per tensor.
    ------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
@@ -2624,6 +2758,7 @@ typedef struct neo__ckpt_file {
     char name[NEO__CKPT_NAME_BYTES];
     int64_t bytes;
     uint32_t crc;
+    int link; /* of a chain, from its full checkpoint on */
 } neo__ckpt_file;
 
 /* The end of a file: its content is in out. Flush it to disk, close it, note size and checksum. */
@@ -2644,6 +2779,19 @@ static const char *const neo__ckpt_apart =
 typedef struct neo__ckpt_mark {
     uint64_t bytes, crc, data_bytes; /* data_bytes: of the tensors */
 } neo__ckpt_mark;
+/* The place of a checkpoint in a chain, as its manifest has it. */
+typedef struct neo__ckpt_head {
+    int64_t step, base_step, depth; /* base_step -1: it is full */
+    uint32_t crc, base_crc;         /* of the manifest; of the base's */
+    int unknown, stays; /* of what is there when a save begins: the manifest cannot be read; another
+                           one needs it */
+} neo__ckpt_head;
+/* The changed rows of a tracked table. */
+typedef struct neo__ckpt_rows {
+    neo__row_marks *marks;
+    neo_tensor numbers;
+    const char *name; /* of numbers in the file at hand; NULL: not there yet */
+} neo__ckpt_rows;
 /* One save: constants, the two lists that are made anew for each file, the results. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
@@ -2654,6 +2802,10 @@ typedef struct neo__ckpt_save {
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
     int part_count;
     neo_tensor schema; /* the dictionaries, or none */
+    neo__ckpt_head base; /* step -1: the checkpoint is full */
+    neo__ckpt_rows *rows;  /* of a differential one: of each tracked table */
+    int row_count;
+    neo_tensor *tensors; /* as many rows as have changed, of every entry */
     neo__file lock;    /* of rank 0, on the directory */
     int locked;
 
@@ -2661,11 +2813,12 @@ typedef struct neo__ckpt_save {
     const char **metadata; /* room for three pairs and one for every part */
     int pair_count;
 
-    int64_t *steps; /* of the whole checkpoints there before */
-    int step_count;
-    int64_t step_capacity;
+    neo__ckpt_head *there; /* the whole checkpoints there before, the newest first */
+    int there_count;
+    int64_t there_capacity;
     neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
     neo__ckpt_mark *marks; /* of each but the index */
+    uint32_t crc;          /* of the manifest, on rank 0 */
 } neo__ckpt_save;
 
 static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
@@ -2685,15 +2838,44 @@ static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...)
     va_end(args);
     return text;
 }
+/* The changed rows of an entry for the list of a file, with their numbers where they are not there
+   yet. */
+static neo_status neo__ckpt_put_rows(neo__ckpt_save *save, int entry, const char *key, int *count) {
+    const neo__state_entry *from = &save->state->entries[entry];
+    neo__st_item *item = &save->items[(*count)++];
+    neo__ckpt_rows *rows = save->rows;
+    while (rows->marks != from->marks) rows++;
+    const char *place = neo__ckpt_text(save, "%s" NEO__ST_ROWS, key);
+    if (!place) return NEO_ERR_MEMORY;
+    if (!rows->name) {
+        rows->name = save->items[*count].name = place;
+        save->items[*count].numbers = NULL;
+        save->items[(*count)++].tensor = &rows->numbers;
+    }
+    save->metadata[2 * save->pair_count] = place;
+    save->metadata[2 * save->pair_count++ + 1] =
+        neo__ckpt_text(save, "%" PRId64 " %s", from->slab.place.rows, rows->name);
+    save->tensors[entry] = from->tensor;
+    save->tensors[entry].shape[0] = rows->numbers.shape[0];
+    item->name = key;
+    item->tensor = &save->tensors[entry];
+    item->numbers = &rows->numbers;
+    item->first = from->slab.place.row;
+    return save->metadata[2 * save->pair_count - 1] ? NEO_OK : NEO_ERR_MEMORY;
+}
 /* A tensor for the list of a file, under the name that it has there. */
-static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry,
-                                     int count) {
+static neo_status neo__ckpt_put_item(neo__ckpt_save *save, int index, int *count) {
+    const neo__state_entry *entry = &save->state->entries[index];
+    const int some = save->base.step >= 0 && entry->marks;
     neo__rect all = neo__rect_whole(&entry->whole);
     const neo__rect *place = &entry->slab.place;
     char text[96];
-    save->items[count].name = entry->name;
-    save->items[count].tensor = &entry->tensor;
-    if (!entry->is_part || neo__rects_equal(place, &all)) return NEO_OK;
+    neo__st_item *item = &save->items[*count];
+    item->name = entry->name;
+    item->tensor = &entry->tensor;
+    item->numbers = NULL;
+    if (!some) ++*count;
+    if (!some && (!entry->is_part || neo__rects_equal(place, &all))) return NEO_OK;
     const char *key = neo__ckpt_text(save, "%s%s", entry->name, neo__place_text(entry, text));
     const char *value =
         entry->whole.ndim == 1
@@ -2702,24 +2884,26 @@ static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entr
             : neo__ckpt_text(save, "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
                              place->row, place->col, all.rows, all.cols, entry->name);
     if (!key || !value) return NEO_ERR_MEMORY;
-    save->items[count].name = key;
+    item->name = key;
     save->metadata[2 * save->pair_count] = key;
     save->metadata[2 * save->pair_count++ + 1] = value;
-    return NEO_OK;
+    return some ? neo__ckpt_put_rows(save, index, key, count) : NEO_OK;
 }
 /* List the tensors of this rank that belong into a file. */
 static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *count) {
     *count = 0;
     save->pair_count = 3;
+    for (int i = 0; i < save->row_count; i++) save->rows[i].name = NULL;
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
         int here = entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
                                   : save->meet.group.rank == 0;
         if (here && (entry->kind == NEO_STATE_WEIGHT) == weights)
-            NEO__TRY(neo__ckpt_put_item(save, entry, (*count)++));
+            NEO__TRY(neo__ckpt_put_item(save, i, count));
     }
     if (save->schema.data && !weights) {
         save->items[*count].name = NEO__SCHEMA_NAME;
+        save->items[*count].numbers = NULL;
         save->items[(*count)++].tensor = &save->schema;
     }
     return NEO_OK;
@@ -2809,7 +2993,9 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo__out out;
     neo__ckpt_file record;
     const neo_state *state = save->state;
-    int version = save->meet.group.size > 1 || save->part_count > 0 ? 2 : 1;
+    int version = save->base.step >= 0                                 ? 3
+                  : save->meet.group.size > 1 || save->part_count > 0 ? 2
+                                                                      : 1;
     NEO__TRY(neo__path_join(path, save->partial, NEO__CKPT_MANIFEST));
     NEO__TRY(neo__path_join(temporary, save->partial, NEO__CKPT_MANIFEST ".partial"));
     NEO__TRY(neo__file_open(&file, temporary, NEO__FILE_CREATE));
@@ -2817,6 +3003,11 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo__out_format(
         &out, "{\"format\": \"%s\", \"version\": %d, \"step\": %" PRId64 ",\n ",
         NEO__CKPT_FORMAT, version, save->desc->step);
+    if (version == 3)
+        neo__out_format(&out,
+                        "\"base_step\": %" PRId64 ", \"base_crc32c\": \"%08" PRIx32
+                        "\", \"depth\": %" PRId64 ",\n ",
+                        save->base.step, save->base.crc, save->base.depth + 1);
     neo__ckpt_put_metrics(save->desc, &out);
     neo__out_text(&out, "\"definition\": {");
     for (int i = 0; i < state->word_count; i++) {
@@ -2834,6 +3025,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo_status status = neo__out_flush(&out);
     neo__out_format(&out, NEO__CKPT_TAIL, out.crc);
     NEO__TRY(neo__ckpt_finish(&out, status, &record));
+    save->crc = record.crc;
     NEO__CHECK(out.bytes <= NEO__CKPT_MANIFEST_BYTES, NEO_ERR_ARG,
                "%s: the definition makes it %" PRIu64 " bytes, and neo_load takes %d", path,
                out.bytes, (int)NEO__CKPT_MANIFEST_BYTES);
@@ -2841,6 +3033,19 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     return neo__dir_sync(save->partial);
 }
 #endif
+
+static neo_status neo__ckpt_peek(neo_ctx *ctx, const char *path, int64_t step,
+                                 neo__ckpt_head *head); /* see "reading a manifest" */
+/* A checkpoint that is there, or NULL. */
+static neo__ckpt_head *neo__ckpt_there(const neo__ckpt_save *save, int64_t step) {
+    for (int i = 0; i < save->there_count; i++)
+        if (save->there[i].step == step) return &save->there[i];
+    return NULL;
+}
+/* The word by which marks know a checkpoint. */
+static uint64_t neo__ckpt_id(int64_t step, uint32_t crc) {
+    return neo__mix64((uint64_t)step + 1) + crc;
+}
 
 /* ---- the directory ---- */
 /* Remove the files of dead saves and note the whole checkpoints. Failures to remove do not
@@ -2871,10 +3076,36 @@ static neo_status neo__ckpt_clean(const char *name, void *user) {
         if (!is_whole || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
     }
     if (!is_whole) return NEO_OK;
-    for (int i = 0; i < save->step_count; i++) /* a renamed one may be listed twice */
-        if (save->steps[i] == step) return NEO_OK;
-    NEO__TRY(NEO__GROW(save->ctx, save->steps, save->step_capacity, save->step_count + 1));
-    save->steps[save->step_count++] = step;
+    if (neo__ckpt_there(save, step)) return NEO_OK; /* a renamed one may be listed twice */
+    NEO__TRY(NEO__GROW(save->ctx, save->there, save->there_capacity, save->there_count + 1));
+    neo__ckpt_head *head = &save->there[save->there_count++];
+    neo_status status = neo__ckpt_peek(save->ctx, whole, step, head);
+    head->step = step;
+    head->unknown = status != NEO_OK;
+    if (head->unknown) head->base_step = -1;
+    return status == NEO_ERR_MEMORY ? status : NEO_OK;
+}
+static int neo__ckpt_compare_down(const void *a, const void *b) {
+    int64_t x = ((const neo__ckpt_head *)a)->step, y = ((const neo__ckpt_head *)b)->step;
+    return x > y ? -1 : x < y;
+}
+/* The checkpoint of a step is gone, from one moment to the next. */
+static neo_status neo__ckpt_drop(const neo__ckpt_save *save, int64_t step) {
+    char from[NEO__PATH_BYTES], to[NEO__PATH_BYTES];
+    NEO__TRY(neo__ckpt_path(from, save->desc->dir, step, NEO__CKPT_WHOLE));
+    NEO__TRY(neo__ckpt_path(to, save->desc->dir, step, NEO__CKPT_PARTIAL));
+    NEO__TRY(neo__path_rename(from, to));
+    return neo__tree_remove(to);
+}
+/* Remove what builds on the checkpoint that is to be replaced, the last first. */
+static neo_status neo__ckpt_drop_later(neo__ckpt_save *save) {
+    for (int i = 0; i < save->there_count && save->there[i].step > save->desc->step; i++) {
+        const neo__ckpt_head *at = &save->there[i];
+        while (at && at->base_step > save->desc->step) at = neo__ckpt_there(save, at->base_step);
+        if (!at || at->base_step != save->desc->step) continue;
+        NEO__TRY(neo__ckpt_drop(save, save->there[i].step));
+        save->there[i].stays = 1; /* nothing to remove any more */
+    }
     return NEO_OK;
 }
 /* The directory under its final name. */
@@ -2883,6 +3114,7 @@ static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
     NEO__TRY(neo__path_look(save->whole, &there));
     int replaces = there != NEO__PATH_NONE;
     if (replaces) {
+        NEO__TRY(neo__ckpt_drop_later(save));
         NEO__TRY(neo__tree_remove(save->old));
         NEO__TRY(neo__path_rename(save->whole, save->old));
     }
@@ -2896,29 +3128,25 @@ static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
     if (status == NEO_OK && replaces) (void)neo__tree_remove(save->old);
     return status;
 }
-static int neo__compare_steps_down(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x > y ? -1 : x < y;
-}
-/* Remove all but the newest `keep`, this one always among them. A failure is only logged:
-   the save itself is done. */
+/* Remove all but the newest `keep`, this one always among them, and what these build on. A failure
+   is only logged: the save itself is done. */
 static void neo__ckpt_prune(neo__ckpt_save *save) {
     int keep = save->desc->keep == 0 ? 2 : save->desc->keep, kept = 1;
+    neo__ckpt_head *at = neo__ckpt_there(save, save->base.step);
     if (keep < 0) return;
-    if (save->step_count > 1)
-        qsort(save->steps, (size_t)save->step_count, sizeof *save->steps, neo__compare_steps_down);
-    for (int i = 0; i < save->step_count; i++) {
-        char from[NEO__PATH_BYTES], to[NEO__PATH_BYTES];
-        if (save->steps[i] == save->desc->step || kept++ < keep) continue;
-        neo_status status = neo__ckpt_path(from, save->desc->dir, save->steps[i], NEO__CKPT_WHOLE);
-        if (status == NEO_OK)
-            status = neo__ckpt_path(to, save->desc->dir, save->steps[i], NEO__CKPT_PARTIAL);
-        if (status == NEO_OK) status = neo__path_rename(from, to);
-        if (status == NEO_OK) status = neo__tree_remove(to);
-        if (status != NEO_OK)
+    for (; at && !at->stays; at = neo__ckpt_there(save, at->base_step)) at->stays = 1;
+    for (int i = 0; i < save->there_count; i++) {
+        at = &save->there[i];
+        if (at->step == save->desc->step) continue;
+        if (kept++ >= keep) break;
+        if (at->unknown) return; /* as to what it needs */
+        for (; at && !at->stays; at = neo__ckpt_there(save, at->base_step)) at->stays = 1;
+    }
+    for (int i = 0; i < save->there_count; i++)
+        if (save->there[i].step != save->desc->step && !save->there[i].stays &&
+            neo__ckpt_drop(save, save->there[i].step) != NEO_OK)
             neo_log(save->ctx, NEO_LOG_WARNING, "neo_save: an old checkpoint stays: %s",
                     neo__error_text);
-    }
 }
 
 /* ---- neo_save ---- */
@@ -2980,8 +3208,14 @@ static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int i = 0; i < save->state->count; i++)
         save->part_count += save->state->entries[i].is_part;
-    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + 1));
-    NEO__TRY(NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count)));
+    int tracked = 0;
+    for (int i = 0; i < save->state->count; i++) tracked += save->state->entries[i].marks != NULL;
+    save->base.step = -1;
+    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + tracked + 1));
+    NEO__TRY(
+        NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count + 2 * tracked)));
+    NEO__TRY(NEO__ARENA(&save->arena, save->rows, tracked));
+    NEO__TRY(NEO__ARENA(&save->arena, save->tensors, tracked ? save->state->count : 0));
     NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
     NEO__TRY(NEO__ARENA(&save->arena, save->marks, 2 * ranks));
     for (int k = 0; k < 2 * ranks; k++)
@@ -3006,7 +3240,10 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
     NEO__TRY(neo__dir_make(save->desc->dir));
     NEO__TRY(neo__dir_lock(&save->lock, save->desc->dir));
     save->locked = 1;
-    return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
+    NEO__TRY(neo__dir_list(save->desc->dir, neo__ckpt_clean, save));
+    if (save->there_count > 1)
+        qsort(save->there, (size_t)save->there_count, sizeof *save->there, neo__ckpt_compare_down);
+    return NEO_OK;
 }
 static uint64_t neo__definition_hash(const neo_state *state) {
     uint64_t hash = 0;
@@ -3027,6 +3264,114 @@ static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
     neo__arena_free(&census.arena);
     return status;
 }
+/* ---- the base of a differential checkpoint ---- */
+/* The numbers of the rows of an entry that have changed. */
+static neo_status neo__ckpt_list_rows(neo__ckpt_save *save, const neo__state_entry *entry) {
+    const neo__row_marks *marks = entry->marks;
+    const int64_t words = (marks->rows + 63) / 64, first = entry->slab.place.row;
+    const int wide = entry->whole.shape[0] > INT32_MAX;
+    int64_t count = 0, at = 0;
+    int32_t *narrow_to = NULL;
+    int64_t *wide_to = NULL;
+    for (int i = 0; i < save->row_count; i++)
+        if (save->rows[i].marks == marks) return NEO_OK;
+    for (int64_t i = 0; i < words; i++) count += __builtin_popcountll(marks->bits[i]);
+    if (wide) NEO__TRY(NEO__ARENA(&save->arena, wide_to, count));
+    else NEO__TRY(NEO__ARENA(&save->arena, narrow_to, count));
+    for (int64_t i = 0; i < words; i++)
+        for (uint64_t left = marks->bits[i]; left; left &= left - 1, at++) {
+            const int64_t row = first + i * 64 + __builtin_ctzll(left);
+            if (wide) wide_to[at] = row;
+            else narrow_to[at] = (int32_t)row;
+        }
+    neo__ckpt_rows *rows = &save->rows[save->row_count++];
+    rows->marks = entry->marks;
+    rows->numbers = wide ? neo_tensor_1d(wide_to, NEO_I64, count)
+                         : neo_tensor_1d(narrow_to, NEO_I32, count);
+    return NEO_OK;
+}
+/* The checkpoint that all marks of all ranks count from: its id, or 0. */
+static neo_status neo__ckpt_agree_base(const neo__ckpt_save *save, uint64_t *base, int64_t *step) {
+    const neo_state *state = save->state;
+    const uint64_t none = UINT64_MAX; /* a rank without marks agrees with all */
+    uint64_t mine = none;
+    *step = 0;
+    for (int i = 0; i < state->count; i++) {
+        const neo__row_marks *marks = state->entries[i].marks;
+        if (!marks) continue;
+        mine = mine == none || mine == marks->base ? marks->base : 0;
+        *step = marks->base_step;
+    }
+    *base = none;
+    NEO__TRY(neo__meet_each(&save->meet, mine));
+    for (int r = 0; r < save->meet.group.size; r++) {
+        const uint64_t word = save->meet.each[r];
+        if (word != none) *base = *base == none || *base == word ? word : 0;
+    }
+    NEO__TRY(neo__meet_each(&save->meet, (uint64_t)*step));
+    for (int r = 0; r < save->meet.group.size; r++)
+        *step = NEO__MAX(*step, (int64_t)save->meet.each[r]);
+    if (*base == none) *base = 0;
+    return NEO_OK;
+}
+/* On rank 0: the base if it is there, with its chain, and this checkpoint need not be full; or
+   NULL. */
+static const neo__ckpt_head *neo__ckpt_base_of(const neo__ckpt_save *save, uint64_t base,
+                                               int64_t step) {
+    const neo__ckpt_head *head = neo__ckpt_there(save, step), *at, *below;
+    if (base == 0 || !head || step >= save->desc->step) return NULL;
+    if (neo__ckpt_id(step, head->crc) != base || head->depth + 1 >= save->desc->full_every)
+        return NULL;
+    for (at = head; at->base_step >= 0; at = below) {
+        below = neo__ckpt_there(save, at->base_step);
+        if (!below || below->crc != at->base_crc) return NULL;
+    }
+    return at->unknown ? NULL : head;
+}
+static neo_status neo__ckpt_prepare_base(neo__ckpt_save *save) {
+    const neo__meet *meet = &save->meet;
+    const neo_state *state = save->state;
+    uint64_t base, words[3] = {0, 0, 0};
+    int64_t step;
+    const neo__ckpt_head *head = NULL;
+    NEO__TRY(neo__meet_same(meet, (uint64_t)save->desc->full_every, "neo_save", "desc.full_every"));
+    if (save->desc->full_every <= 1) return NEO_OK;
+    NEO__TRY(neo__ckpt_agree_base(save, &base, &step));
+    if (meet->group.rank == 0) head = neo__ckpt_base_of(save, base, step);
+    if (head) {
+        words[0] = 1;
+        words[1] = head->crc;
+        words[2] = (uint64_t)head->depth;
+    }
+    NEO__TRY(neo__meet_sum(meet, words, 3));
+    if (!words[0]) return NEO_OK;
+    save->base.step = step;
+    save->base.crc = (uint32_t)words[1];
+    save->base.depth = (int64_t)words[2];
+    neo_status status = NEO_OK;
+    for (int i = 0; i < state->count && status == NEO_OK; i++)
+        if (state->entries[i].marks) status = neo__ckpt_list_rows(save, &state->entries[i]);
+    return neo__meet_agree(meet, status);
+}
+/* The marks of a state count from a checkpoint; id 0: from none. */
+static void neo__state_marks_from(const neo_state *state, uint64_t id, int64_t step) {
+    for (int i = 0; i < state->count; i++) {
+        neo__row_marks *marks = state->entries[i].marks;
+        if (!marks) continue;
+        if (id) memset(marks->bits, 0, (size_t)(marks->rows + 63) / 64 * sizeof *marks->bits);
+        marks->base = id;
+        marks->base_step = step;
+    }
+}
+/* A good save: the next one may go on from it. */
+static neo_status neo__ckpt_rebase(const neo__ckpt_save *save) {
+    uint64_t crc = save->meet.group.rank == 0 ? save->crc : 0;
+    if (save->desc->full_every <= 1) return NEO_OK;
+    NEO__TRY(neo__meet_sum(&save->meet, &crc, 1));
+    neo__state_marks_from(save->state, neo__ckpt_id(save->desc->step, (uint32_t)crc),
+                          save->desc->step);
+    return NEO_OK;
+}
 static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     const neo_save_desc *desc = save->desc;
     const neo__meet *meet = &save->meet;
@@ -3037,7 +3382,8 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     if (status == NEO_OK) status = neo__ckpt_prepare_lists(save);
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__ckpt_prepare_group(save));
-    return neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK);
+    NEO__TRY(neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK));
+    return neo__ckpt_prepare_base(save);
 }
 static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
                                   const neo_state *state) {
@@ -3079,9 +3425,10 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
         save->meet = meet;
         if (status == NEO_OK) status = neo__ckpt_prepare(save);
         if (status == NEO_OK) status = neo__ckpt_write(save);
+        if (status == NEO_OK) status = neo__ckpt_rebase(save);
         if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
         if (save->locked) neo__dir_unlock(&save->lock);
-        NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
+        NEO__LIST_FREE(ctx, save->there, save->there_capacity);
         neo__arena_free(&save->arena);
     }
     neo__arena_free(&arena);
@@ -3171,6 +3518,9 @@ typedef struct neo__ckpt_load {
     char *manifest;
     size_t manifest_bytes;
     uint32_t manifest_crc;
+    neo__ckpt_head head;     /* of that manifest, but for its step */
+    char **links;            /* directories of a chain, its full checkpoint first */
+    int link_count, newest;  /* newest: the first file of the last one */
     neo__ckpt_file *files;
     int file_count;
     int64_t file_capacity;
@@ -3192,6 +3542,16 @@ typedef struct neo__ckpt_load {
     int64_t known_capacity;
     uint64_t headers; /* a hash of the names in the headers */
 } neo__ckpt_load;
+
+static void neo__ckpt_load_free(neo__ckpt_load *load) {
+    neo_ctx *ctx = load->ctx;
+    if (load->dicts) load->state->dicts.install(load->state->dicts.schema, load->dicts, 0);
+    NEO__LIST_FREE(ctx, load->known, load->known_capacity);
+    NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
+    NEO__LIST_FREE(ctx, load->words, load->word_capacity);
+    NEO__LIST_FREE(ctx, load->files, load->file_capacity);
+    neo__arena_free(&load->arena);
+}
 
 /* A file name as this program writes them: nothing that could leave the directory. */
 static int neo__ckpt_plain_name(const char *name) {
@@ -3221,6 +3581,15 @@ static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
     return fields[k].count ? neo__json_count(j, fields[k].count)
                            : neo__json_string(j, fields[k].text);
 }
+static neo_status neo__ckpt_parse_crc(const neo__json *json, size_t start, const char *text,
+                                      uint32_t *crc) {
+    for (int i = 0; i < 8; i++) {
+        int digit = text[i] >= 'A' && text[i] <= 'F' ? -1 : neo__hex_digit(text[i]);
+        if (digit < 0) return neo__json_fail(json, start, "crc32c is not 8 hex digits");
+        *crc = *crc << 4 | (uint32_t)digit;
+    }
+    return text[8] ? neo__json_fail(json, start, "crc32c is not 8 hex digits") : NEO_OK;
+}
 static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     char *key, *name = NULL, *crc = NULL;
     int64_t bytes = 0;
@@ -3231,6 +3600,7 @@ static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
     neo__ckpt_file *file = &load->files[load->file_count++];
     memset(file, 0, sizeof *file);
+    file->link = load->link_count;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
@@ -3242,12 +3612,7 @@ static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     if (seen != 7) return neo__json_fail(json, start, "a file without name, bytes or crc32c");
     memcpy(file->name, name, strlen(name) + 1);
     file->bytes = bytes;
-    for (int i = 0; i < 8; i++) {
-        int digit = crc[i] >= 'A' && crc[i] <= 'F' ? -1 : neo__hex_digit(crc[i]);
-        if (digit < 0) return neo__json_fail(json, start, "crc32c is not 8 hex digits");
-        file->crc = file->crc << 4 | (uint32_t)digit;
-    }
-    return crc[8] ? neo__json_fail(json, start, "crc32c is not 8 hex digits") : NEO_OK;
+    return neo__ckpt_parse_crc(json, start, crc, &file->crc);
 }
 static neo_status neo__ckpt_parse_definition(neo__json *json, neo__ckpt_load *load) {
     NEO__TRY(neo__json_open(json, '{'));
@@ -3288,9 +3653,10 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
 /* A file, or a word of the definition, that is listed again would be read or compared again. */
 static neo_status neo__ckpt_check_unique(neo__ckpt_load *load, const char *path) {
     neo__st_name *names;
-    NEO__TRY(NEO__ARENA(&load->arena, names, NEO__MAX(load->file_count, load->word_count)));
-    for (int i = 0; i < load->file_count; i++) names[i].name = load->files[i].name;
-    const char *twice = neo__st_sort_names(names, load->file_count);
+    const int files = load->file_count - load->newest;
+    NEO__TRY(NEO__ARENA(&load->arena, names, NEO__MAX(files, load->word_count)));
+    for (int i = 0; i < files; i++) names[i].name = load->files[load->newest + i].name;
+    const char *twice = neo__st_sort_names(names, files);
     if (!twice) {
         for (int i = 0; i < load->word_count; i++) names[i].name = load->words[i].key;
         twice = neo__st_sort_names(names, load->word_count);
@@ -3299,12 +3665,19 @@ static neo_status neo__ckpt_check_unique(neo__ckpt_load *load, const char *path)
     return NEO_OK;
 }
 static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load) {
-    char *key, *format = NULL;
+    char *key, *format = NULL, *base_crc = NULL;
     int64_t version = 0, step = -1;
-    const neo__ckpt_field fields[] = {
-        {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
-    enum { DEFINITION = 8, FILES = 16, ALL = 31, METRICS = 32 };
+    neo__ckpt_head *head = &load->head;
+    const neo__ckpt_field fields[] = {{"format", NULL, &format},
+                                      {"version", &version, NULL},
+                                      {"step", &step, NULL},
+                                      {"base_step", &head->base_step, NULL},
+                                      {"base_crc32c", NULL, &base_crc},
+                                      {"depth", &head->depth, NULL}};
+    enum { BASE = 56, DEFINITION = 64, FILES = 128, ALL = 7 + 64 + 128, METRICS = 256 };
     int seen = 0;
+    memset(head, 0, sizeof *head);
+    head->base_step = -1;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
@@ -3318,14 +3691,19 @@ static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load
             NEO__TRY(list == FILES        ? neo__ckpt_parse_files(json, load)
                      : list == DEFINITION ? neo__ckpt_parse_definition(json, load)
                                           : neo__ckpt_parse_metrics(json, load));
-        else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
+        else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 6, &seen));
         seen |= list;
     }
     NEO__TRY(neo__json_end(json));
     NEO__CHECK((seen & ALL) == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
                "%s: not the manifest of a neo checkpoint", json->file);
-    NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
-               "%s: format version %" PRId64 ", this program reads 1 and 2", json->file, version);
+    NEO__CHECK(version >= 1 && version <= 3, NEO_ERR_UNSUPPORTED,
+               "%s: format version %" PRId64 ", this program reads 1 to 3", json->file, version);
+    NEO__CHECK((seen & BASE) == (version == 3 ? BASE : 0) && head->base_step < step, NEO_ERR_FORMAT,
+               "%s: a differential checkpoint (version 3), and no other, has base_step (below its "
+               "step), base_crc32c and depth",
+               json->file);
+    if (base_crc) NEO__TRY(neo__ckpt_parse_crc(json, 0, base_crc, &head->base_crc));
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
                "%s: is of step %" PRId64 ", in a directory of step %" PRId64, json->file, step,
                load->step);
@@ -3356,7 +3734,68 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
                bytes);
     load->manifest_bytes = (size_t)bytes;
     load->manifest_crc = neo_crc32c(0, load->manifest, load->manifest_bytes);
-    return neo__ckpt_check_manifest(load, load->path);
+    NEO__TRY(neo__ckpt_check_manifest(load, load->path));
+    load->head.step = load->step;
+    load->head.crc = load->manifest_crc;
+    return NEO_OK;
+}
+/* The head of the checkpoint of a step, in its directory. */
+static neo_status neo__ckpt_peek(neo_ctx *ctx, const char *path, int64_t step,
+                                 neo__ckpt_head *head) {
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_load"};
+    neo__ckpt_load *load;
+    NEO__TRY(NEO__ARENA(&arena, load, 1));
+    load->ctx = load->arena.ctx = ctx;
+    load->arena.function = arena.function;
+    load->step = step;
+    snprintf(load->dir, sizeof load->dir, "%s", path);
+    neo_status status = neo__ckpt_read_manifest(load);
+    *head = load->head;
+    neo__ckpt_load_free(load);
+    neo__arena_free(&arena);
+    return status;
+}
+typedef struct neo__ckpt_link {
+    struct neo__ckpt_link *later;
+    char dir[NEO__PATH_BYTES];
+    neo__ckpt_head head;
+} neo__ckpt_link;
+/* The manifests of a checkpoint and of all that it builds on, from the full one on. The last one's
+   words count. */
+static neo_status neo__ckpt_read_chain(neo__ckpt_load *load, const char *root) {
+    neo__ckpt_link *at = NULL, *below;
+    int count = 0;
+    for (;; at = below, count++) {
+        NEO__TRY(NEO__ARENA(&load->arena, below, 1));
+        below->later = at;
+        int64_t step = at ? at->head.base_step : load->step;
+        if (at) NEO__TRY(neo__ckpt_path(below->dir, root, step, NEO__CKPT_WHOLE));
+        else memcpy(below->dir, load->dir, sizeof below->dir);
+        int whole = !at;
+        if (at) NEO__TRY(neo__ckpt_look(below->dir, &whole));
+        NEO__CHECK(whole, NEO_ERR_CORRUPT, "%s: what it builds on is gone, step %" PRId64, at->dir,
+                   step);
+        NEO__TRY(neo__ckpt_peek(load->ctx, below->dir, step, &below->head));
+        NEO__CHECK(!at || at->head.base_crc == below->head.crc, NEO_ERR_CORRUPT,
+                   "%s: what it builds on is another checkpoint of step %" PRId64, at->dir, step);
+        if (below->head.base_step < 0) break;
+    }
+    NEO__TRY(NEO__ARENA(&load->arena, load->links, count + 1));
+    for (at = below; at; at = at->later) {
+        load->links[load->link_count] = at->dir;
+        memcpy(load->dir, at->dir, sizeof load->dir);
+        load->step = at->head.step;
+        load->word_count = 0;
+        load->newest = load->file_count;
+        NEO__TRY(neo__ckpt_read_manifest(load));
+        NEO__CHECK(load->manifest_crc == at->head.crc, NEO_ERR_IO,
+                   "%s: changes while it is read", load->dir);
+        load->link_count++;
+    }
+    return NEO_OK;
+}
+static neo_status neo__ckpt_file_path(neo__ckpt_load *load, const neo__ckpt_file *file) {
+    return neo__path_join(load->path, load->links[file->link], file->name);
 }
 
 /* ---- checks ---- */
@@ -3399,7 +3838,7 @@ static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
 /* The file at load->path is there, at its size. */
 static neo_status neo__ckpt_check_size(neo__ckpt_load *load, const neo__ckpt_file *record) {
     int64_t size;
-    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__ckpt_file_path(load, record));
     NEO__TRY(neo__path_size(load->path, &size));
     NEO__CHECK(size >= 0, NEO_ERR_CORRUPT, "%s: missing, the manifest lists it", load->path);
     NEO__CHECK(size == record->bytes, NEO_ERR_CORRUPT,
@@ -3413,7 +3852,7 @@ static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file
     uint32_t crc = 0;
     char *buffer = neo__shared_scratch(load->ctx);
     neo_status status = NEO_OK;
-    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__ckpt_file_path(load, record));
     NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
     for (int64_t at = 0; at < record->bytes && status == NEO_OK;) {
         size_t piece = (size_t)NEO__MIN(record->bytes - at, (int64_t)1 << 18);
@@ -3480,6 +3919,30 @@ static const char *neo__ckpt_name_of(const neo_safetensors *file, int index) {
     }
     return place && place[0] == ' ' && place[1] ? place + 1 : neo_safetensors_name(file, index);
 }
+/* If a tensor has changed rows alone: how many rows they are of, and where their numbers are. */
+static neo_status neo__ckpt_numbers_of(const neo_safetensors *file, int index,
+                                       const neo_tensor *tensor, neo__st_rect *rect) {
+    char key[1200];
+    const char *name = neo_safetensors_name(file, index), *text = NULL;
+    int n = snprintf(key, sizeof key, "%s" NEO__ST_ROWS, name), found = -1;
+    neo_tensor numbers = neo_tensor_none();
+    if (n < (int)sizeof key) text = neo_safetensors_metadata(file, key);
+    if (!text || tensor->ndim < 1) return NEO_OK;
+    rect->count = tensor->shape[0];
+    rect->place.cols = tensor->ndim == 2 ? tensor->shape[1] : 1; /* of no rows too */
+    rect->place.rows = 0;
+    for (; *text >= '0' && *text <= '9' && rect->place.rows < INT64_MAX / 1024; text++)
+        rect->place.rows = rect->place.rows * 10 + (*text - '0');
+    if (*text == ' ') found = neo_safetensors_find(file, text + 1);
+    if (found >= 0) NEO__TRY(neo_safetensors_info(file, found, &numbers));
+    NEO__CHECK(numbers.ndim == 1 && (numbers.dtype == NEO_I32 || numbers.dtype == NEO_I64) &&
+                   numbers.shape[0] == rect->count && rect->count <= rect->place.rows,
+               NEO_ERR_FORMAT, "%s: tensor %s: the numbers of its %" PRId64 " rows are not there",
+               file->path, name, rect->count);
+    rect->number_dtype = numbers.dtype;
+    rect->numbers = file->data_offset + file->tensors[found].begin;
+    return NEO_OK;
+}
 static neo_status neo__ckpt_piece_of(const neo_safetensors *file, int index,
                                      neo__ckpt_piece *piece) {
     const char *text = neo__ckpt_place_of(file, index);
@@ -3489,6 +3952,8 @@ static neo_status neo__ckpt_piece_of(const neo_safetensors *file, int index,
     piece->rect = neo__st_rect_of(file, index);
     if (!text) return NEO_OK;
     int ndim = piece->whole.ndim, fits = ndim == 1 || ndim == 2;
+    NEO__TRY(neo__ckpt_numbers_of(file, index, &piece->whole, &piece->rect));
+    if (piece->rect.numbers) piece->whole.shape[0] = piece->rect.place.rows;
     const char *more = fits ? neo__ckpt_parse_numbers(text, ndim, first) : NULL;
     if (more) more = strncmp(more, " of ", 4) == 0 ? more + 4 : NULL;
     if (more) more = neo__ckpt_parse_numbers(more, ndim, all);
@@ -3558,14 +4023,18 @@ static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
     const neo_state *state = load->state;
     int weights = neo__ckpt_starts(load->files[number].name, "model-"), entry = -1;
     int schema = !weights && strcmp(neo_safetensors_name(file, index), NEO__SCHEMA_NAME) == 0;
-    if (!schema) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
+    int rows = neo__ends_as_rows(neo_safetensors_name(file, index));
+    if (!schema && !rows) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
     if (entry >= 0 && (state->entries[entry].kind == NEO_STATE_WEIGHT) != weights) entry = -1;
     NEO__TRY(NEO__GROW(load->ctx, load->known, load->known_capacity, load->known_count + 1));
-    load->known[load->known_count++] = schema ? state->dicts.schema != NULL : entry >= 0;
+    load->known[load->known_count++] =
+        schema ? state->dicts.schema != NULL : rows || entry >= 0;
     load->headers = neo__mix64(load->headers + neo_hash(neo_safetensors_name(file, index)));
     if (entry < 0) return NEO_OK;
     neo__ckpt_piece piece;
     NEO__TRY(neo__ckpt_piece_of(file, index, &piece));
+    if (piece.rect.numbers)
+        NEO__TRY(neo__st_check_numbers(load->ctx, file, index, &piece.rect));
     for (; entry >= 0; entry = state->entries[entry].next)
         NEO__TRY(neo__ckpt_match(load, number, &piece, entry));
     return NEO_OK;
@@ -3577,7 +4046,7 @@ static int neo__ckpt_surveys(const neo__ckpt_load *load, int number) {
     return neo__ckpt_starts(name, "model-") || !load->desc->weights_only;
 }
 static neo_status neo__ckpt_open(neo__ckpt_load *load, int number, neo_safetensors **file) {
-    NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+    NEO__TRY(neo__ckpt_file_path(load, &load->files[number]));
     return neo_safetensors_open(load->ctx, load->path, file);
 }
 /* Check that the files hold every element of every entry once. */
@@ -3597,16 +4066,21 @@ static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
 }
 static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
     NEO__TRY(NEO__ARENA(&load->arena, load->covers, load->state->count));
-    for (int i = 0; i < load->file_count; i++) {
-        neo_safetensors *file = NULL;
-        if (!neo__ckpt_surveys(load, i)) continue;
-        neo_status status = neo__ckpt_open(load, i, &file);
-        for (int k = 0; status == NEO_OK && k < file->count; k++)
-            status = neo__ckpt_survey_tensor(load, i, file, k);
-        neo_safetensors_close(file);
-        NEO__TRY(status);
+    for (int link = 0, i = 0; link < load->link_count; link++) {
+        memcpy(load->dir, load->links[link], sizeof load->dir);
+        memset(load->covers, 0, (size_t)load->state->count * sizeof *load->covers);
+        for (; i < load->file_count && load->files[i].link == link; i++) {
+            neo_safetensors *file = NULL;
+            if (!neo__ckpt_surveys(load, i)) continue;
+            neo_status status = neo__ckpt_open(load, i, &file);
+            for (int k = 0; status == NEO_OK && k < file->count; k++)
+                status = neo__ckpt_survey_tensor(load, i, file, k);
+            neo_safetensors_close(file);
+            NEO__TRY(status);
+        }
+        NEO__TRY(neo__ckpt_check_cover(load));
     }
-    return neo__ckpt_check_cover(load);
+    return NEO_OK;
 }
 /* Name tensor number `index` of the files, which no rank asks for. */
 static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
@@ -3656,7 +4130,7 @@ static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *f
    only they were wanted. */
 static neo_status neo__ckpt_read_schema(neo__ckpt_load *load) {
     if (!load->state->dicts.schema) return NEO_OK;
-    for (int i = 0; i < load->file_count; i++) {
+    for (int i = load->newest; i < load->file_count; i++) {
         neo_safetensors *file = NULL;
         if (!neo__ckpt_starts(load->files[i].name, NEO__CKPT_FIRST_STATE)) continue;
         NEO__TRY(neo__ckpt_open(load, i, &file));
@@ -3674,7 +4148,7 @@ static neo_status neo__ckpt_read_runs(neo__ckpt_load *load) {
     neo_status status = NEO_OK;
     for (int i = 0; i < load->run_count && status == NEO_OK;) {
         int number = load->runs[i].file;
-        NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+        NEO__TRY(neo__ckpt_file_path(load, &load->files[number]));
         NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
         for (; i < load->run_count && load->runs[i].file == number && status == NEO_OK; i++)
             status = neo__st_read_rect(load->ctx, &file, &load->runs[i].rect,
@@ -3715,7 +4189,7 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
 static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
     NEO__TRY(neo__ckpt_choose(load));
-    neo_status status = neo__ckpt_read_manifest(load);
+    neo_status status = neo__ckpt_read_chain(load, load->desc->dir);
     if (status == NEO_OK) status = neo__ckpt_check_definition(load);
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__meet_same(meet, load->manifest_crc, "neo_load", "the manifest"));
@@ -3727,17 +4201,15 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     const neo__state_dicts *dicts = &load->state->dicts;
     if (load->dicts) dicts->install(dicts->schema, load->dicts, 1);
     load->dicts = NULL;
+    const int all = !load->desc->weights_only && !load->desc->schema_only;
+    if (!load->desc->schema_only) neo__state_marks_from(load->state, 0, 0);
     status = neo__ckpt_read_runs(load);
-    return neo__meet_agree(meet, status == NEO_OK ? neo__state_was_read(load->state) : status);
-}
-static void neo__ckpt_load_free(neo__ckpt_load *load) {
-    neo_ctx *ctx = load->ctx;
-    if (load->dicts) load->state->dicts.install(load->state->dicts.schema, load->dicts, 0);
-    NEO__LIST_FREE(ctx, load->known, load->known_capacity);
-    NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
-    NEO__LIST_FREE(ctx, load->words, load->word_capacity);
-    NEO__LIST_FREE(ctx, load->files, load->file_capacity);
-    neo__arena_free(&load->arena);
+    if (status == NEO_OK) status = neo__state_was_read(load->state);
+    status = neo__meet_agree(meet, status);
+    if (status == NEO_OK && all)
+        neo__state_marks_from(load->state, neo__ckpt_id(load->step, load->manifest_crc),
+                              load->step);
+    return status;
 }
 static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
@@ -3824,6 +4296,7 @@ static neo_status neo__export_list_file(neo__export *job, int number) {
     for (int k = 0; k < file->count && status == NEO_OK; k++) {
         NEO__ZERO(neo__ckpt_piece, piece);
         if (!weights && strcmp(neo_safetensors_name(file, k), NEO__SCHEMA_NAME) == 0) continue;
+        if (neo__ends_as_rows(neo_safetensors_name(file, k))) continue;
         status = neo__ckpt_piece_of(file, k, &piece);
         if (status != NEO_OK || neo__state_find(load->state, piece.name) >= 0) continue;
         NEO__ZERO(neo__state_entry, entry);
@@ -3841,7 +4314,8 @@ static void neo__export_release(neo__export *job) {
 }
 static int neo__export_compare_runs(const void *a, const void *b) {
     const neo__ckpt_run *x = (const neo__ckpt_run *)a, *y = (const neo__ckpt_run *)b;
-    return x->entry < y->entry ? -1 : x->entry > y->entry;
+    if (x->entry != y->entry) return x->entry < y->entry ? -1 : 1;
+    return (x->file > y->file) - (x->file < y->file); /* along the chain */
 }
 /* The elements of one tensor, from all files that hold some. */
 static neo_status neo__export_read(void *user, int index, const void **data) {
@@ -3862,7 +4336,7 @@ static neo_status neo__export_read(void *user, int index, const void **data) {
     }
     for (; first < load->run_count && load->runs[first].entry == index; first++) {
         const neo__ckpt_run *run = &load->runs[first];
-        NEO__TRY(neo__path_join(load->path, load->dir, load->files[run->file].name));
+        NEO__TRY(neo__ckpt_file_path(load, &load->files[run->file]));
         NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
         neo_status status = neo__st_read_rect(load->ctx, &file, &run->rect, &slab, 0);
         neo__file_close(&file);
@@ -3879,9 +4353,9 @@ static neo_status neo__export_write(neo__export *job, const char *path) {
     NEO__TRY(neo__ckpt_choose(load));
     NEO__CHECK(!neo__dir_same(parent, load->dir), NEO_ERR_ARG,
                "neo_export: %s would be written into the checkpoint that it is made of", path);
-    NEO__TRY(neo__ckpt_read_manifest(load));
+    NEO__TRY(neo__ckpt_read_chain(load, load->desc->dir));
     NEO__TRY(neo__ckpt_check_files(load));
-    for (int i = 0; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
+    for (int i = load->newest; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
     NEO__TRY(neo__ckpt_survey(load));
     int count = load->state->count;
     if (load->run_count > 1)
