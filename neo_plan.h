@@ -3241,7 +3241,7 @@ static void neo__plan_options_of(const neo__plan_table *table, neo_placement pla
     if (placement == NEO_GRID) cols = NEO__MIN(table->blocks, plan->nodes);
     if (by_rows) rows = NEO__MIN(units, ranks);
     int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
-    for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
+    for (int64_t k = 2; k < most; k = by_rows ? 2 * k : neo__plan_next_parts(k))
         neo__plan_option_add(table, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(table, placement, unit, cols, rows, to);
