@@ -34,8 +34,7 @@
      Of a GPT:
          neo_decoder_create(model, NULL, &d);                                     one per thread
          neo_decoder_add_text(d, "To be", 5);
-         token = neo_sample(&sampling, neo_decoder_logits(d), info.outputs, 0);
-         neo_decoder_add(d, &token, 1);               and so on: neo_model_byte(model, token)
+         neo_decoder_generate(d, &sampling, 20, tokens, &drawn);  neo_model_byte(model, tokens[0])
 
    SAME BITS
      A prediction of rows as they were trained is that of the trainer's evaluation, bit for bit: for
@@ -281,6 +280,11 @@ NEO_API neo_status neo_decoder_add_text(neo_decoder *decoder, const char *text, 
             NEO_ERR_NOT_FOUND: another name. NEO_ERR_CAPACITY, NEO_ERR_RANGE: as above. */
 NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, size_t bytes,
                                         neo_sampling *sampling, int64_t *tokens);
+/* neo_decoder_generate: up to `count` tokens to tokens, the first drawn at place 0 from the logits
+   that are there, each one but the last added. *drawn of them: fewer where the context is full.
+   Errors   NEO_ERR_ARG: an argument is NULL, there is no token yet. Allocates nothing. */
+NEO_API neo_status neo_decoder_generate(neo_decoder *decoder, const neo_sampling *sampling,
+                                        int64_t count, int64_t *tokens, int64_t *drawn);
 
 /* ---------------------------------------------------------------------------
    >>items
@@ -2242,6 +2246,19 @@ NEO_API neo_status neo_decoder_add(neo_decoder *decoder, const int64_t *tokens, 
     }
     if (status != NEO_OK) decoder->count = before;
     return status;
+}
+NEO_API neo_status neo_decoder_generate(neo_decoder *decoder, const neo_sampling *sampling,
+                                        int64_t count, int64_t *tokens, int64_t *drawn) {
+    NEO__CHECK(decoder && sampling && drawn && decoder->count && (tokens || count <= 0),
+               NEO_ERR_ARG, "neo_decoder_generate: an argument is NULL, or there is no token yet");
+    const neo__model_json *spec = &decoder->model->json;
+    for (*drawn = 0; *drawn < count;) {
+        if (*drawn && decoder->count == spec->context) break;
+        if (*drawn) NEO__TRY(neo_decoder_add(decoder, tokens + *drawn - 1, 1));
+        tokens[*drawn] = neo_sample(sampling, decoder->logits, spec->vocabulary, *drawn);
+        ++*drawn;
+    }
+    return NEO_OK;
 }
 /* The tokens of bytes, to decoder->prompt. */
 static neo_status neo__decoder_tokens(neo_decoder *decoder, const char *text, size_t bytes,

@@ -183,33 +183,30 @@ static void put_text(http_text *text, const char *at, size_t size) {
 static void answer_generation(worker *w, const version *v, http_exchange *e, http_text *text) {
     neo_decoder *decoder = v->decoder[w->index];
     neo_sampling sampling = {.temperature = 0.8};
-    int64_t most = v->info.context, count = 0, token;
-    http_text written = {0};
+    int64_t asked = v->info.context, count = 0;
     neo_status status =
-        neo_decoder_add_json(decoder, e->body, e->request.body, &sampling, &most);
+        neo_decoder_add_json(decoder, e->body, e->request.body, &sampling, &asked);
     if (status != NEO_OK) {
         answer_error(e, text, status == NEO_ERR_CAPACITY ? 413 : 400, neo_last_error());
         return;
     }
-    while (count < most) {
-        token = neo_sample(&sampling, neo_decoder_logits(decoder), v->info.outputs, count++);
-        char byte = (char)neo_model_byte(v->model, token);
-        http_append(&written, &byte, 1);
-        if (count < most && neo_decoder_count(decoder) == v->info.context) break;
-        if (count < most) status = neo_decoder_add(decoder, &token, 1);
-        if (status != NEO_OK) break;
-    }
-    atomic_fetch_add_explicit(&w->samples, (long long)count, memory_order_relaxed);
-    if (status != NEO_OK || written.failed) answer_error(e, text, 500, neo_last_error());
+    int64_t most = asked < v->info.context ? asked : v->info.context;
+    int64_t *tokens = malloc((size_t)(most + 1) * sizeof *tokens);
+    if (!tokens) status = neo_fail(NEO_ERR_MEMORY, "no memory");
+    if (status == NEO_OK) status = neo_decoder_generate(decoder, &sampling, most, tokens, &count);
+    if (status != NEO_OK) answer_error(e, text, 500, neo_last_error());
     else {
+        char *bytes = (char *)tokens; /* byte i lies before token i + 1 */
+        for (int64_t i = 0; i < count; i++) bytes[i] = (char)neo_model_byte(v->model, tokens[i]);
         e->status = 200, e->type = "application/json", e->text = text->size;
         http_append(text, "{\"text\":\"", 9);
-        put_text(text, written.at, written.size);
+        put_text(text, bytes, (size_t)count);
         http_print(text, "\",\"tokens\":%lld,\"finish\":\"%s\",\"step\":%lld}\n", (long long)count,
-                   count == most ? "length" : "context", (long long)v->info.step);
+                   count == asked ? "length" : "context", (long long)v->info.step);
         e->text_size = text->size - e->text;
     }
-    free(written.at);
+    atomic_fetch_add_explicit(&w->samples, (long long)count, memory_order_relaxed);
+    free(tokens);
 }
 static void answer_metrics(http_exchange *e, http_text *text) {
     long long samples = 0, batches = 0, open = 0, accepted = 0, bytes = 0, all = 0, ns = 0, n;

@@ -204,6 +204,27 @@ static void text_and_json(void) {
     neo_decoder_clear(d);
     CHECK_OK(neo_decoder_add(d, &line, 1));
     CHECK(!memcmp(kept, neo_decoder_logits(d), sizeof kept));
+    /* what is generated is what is drawn and added one by one, up to the context */
+    int64_t drawn, out[LENGTH], again[LENGTH];
+    s = (neo_sampling){0.9, 0, 3};
+    CHECK_ERR(neo_decoder_generate(d, NULL, 1, out, &drawn), NEO_ERR_ARG, "NULL");
+    CHECK_OK(neo_decoder_generate(d, &s, 5, out, &drawn));
+    CHECK(drawn == 5 && neo_decoder_count(d) == 5);
+    neo_decoder_clear(d);
+    CHECK_ERR(neo_decoder_generate(d, &s, 1, out, &drawn), NEO_ERR_ARG, "no token yet");
+    CHECK_OK(neo_decoder_add(d, &line, 1));
+    for (int i = 0; i < LENGTH; i++) {
+        again[i] = neo_sample(&s, neo_decoder_logits(d), VOCABULARY, i);
+        if (i + 1 < LENGTH) CHECK_OK(neo_decoder_add(d, &again[i], 1));
+    }
+    CHECK(memcmp(out, again, 5 * sizeof *out) == 0);
+    neo_decoder_clear(d);
+    CHECK_OK(neo_decoder_add(d, &line, 1));
+    const int64_t before = calls;
+    CHECK_OK(neo_decoder_generate(d, &s, LENGTH + 9, out, &drawn));
+    CHECK(drawn == LENGTH && calls == before && memcmp(out, again, sizeof out) == 0);
+    CHECK_OK(neo_decoder_generate(d, &s, 0, NULL, &drawn));
+    CHECK_INT(drawn, 0);
     neo_scratch *scratch;
     CHECK_ERR(neo_scratch_create(model, NULL, &scratch), NEO_ERR_UNSUPPORTED, "neo_decoder");
     CHECK_ERR(neo_decoder_create(model, &(neo_decoder_desc){-1, 1}, &d), NEO_ERR_ARG, "range");
