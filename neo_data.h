@@ -4193,6 +4193,9 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
    timing. A position is the place in the files where a window starts and how many of its samples
    are used up; resuming reads that window again. Errors end the stream behind the windows
    completed before them.
+   Binary records in file order are `direct`: where the rows of a batch are is known, so a window
+   has none, and a slot is gathered from the file, some rows at a time, that are in the cache when
+   they are parsed (neo__gather_records). Errors then end it behind the batch before them.
    ------------------------------------------------------------------------ */
 enum {
     NEO__WINDOWS = 2,
@@ -4236,6 +4239,8 @@ typedef struct neo__slot {
     int64_t counted; /* offsets[i] is i below this: of one id each they stay */
     int64_t *bags;   /* with desc.dedup: feature_bags, inverse and the table that finds bags */
     int32_t *inverse, *place;
+    char *rows, *tile; /* of a direct reader: rows of the file, records made of them */
+    int64_t *tile_ids;
     neo__ids ids;
     neo_batch batch;
     neo_position after;
@@ -4298,6 +4303,7 @@ struct neo_reader {
     const neo_schema *schema;
     neo_reader_desc desc;
     int first_leaf, end_leaf; /* of every batch */
+    int direct;               /* see the top of the section */
     neo__share share;         /* the same, where rows of other ranks need not be read */
     neo__extent extent;
     uint64_t check; /* a hash of everything that a position depends on */
@@ -4412,32 +4418,46 @@ NEO__AVX2 static int64_t neo__gather_ids_avx2(const int64_t *const *ids, int64_t
     return t;
 }
 #endif
+enum { NEO__GATHER_TILE = 32 };
+/* `m` records, each feature of one id, to samples from i on of the `count` of a slot. */
+static void neo__gather_tile(const neo_schema *schema, const float *const *records, int64_t i,
+                             int64_t m, int64_t count, neo__slot *slot) {
+    const int64_t features = schema->feature_count, dense = schema->dense_count;
+    const int64_t *ids[NEO__GATHER_TILE];
+    for (int64_t k = 0; k < m; k++) {
+        neo__gather_labels(schema, records[k], i + k, slot);
+        memcpy(slot->dense + (i + k) * dense, records[k] + 1, (size_t)dense * sizeof(float));
+        ids[k] = (const int64_t *)(const void *)((const char *)records[k] + schema->ids_offset);
+    }
+    int64_t t = 0;
+#if defined(NEO__X86)
+    if (m == NEO__GATHER_TILE && schema->ctx->isa >= NEO_ISA_AVX2)
+        t = neo__gather_ids_avx2(ids, NEO__GATHER_TILE / 4, features, slot->ids.list + i, count);
+#endif
+    for (; t < features; t++)
+        for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
+}
+/* The offsets of so many bags of one id each. */
+static void neo__gather_offsets(neo__slot *slot, int64_t bags) {
+    for (; slot->counted <= bags; slot->counted++) slot->offsets[slot->counted] = slot->counted;
+}
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
-    enum { TILE = 32 };
-    int64_t features = schema->feature_count, dense = schema->dense_count;
-    const int64_t *ids[TILE];
-    for (int64_t i = 0; i < count; i += TILE) {
-        int64_t m = NEO__MIN(count - i, (int64_t)TILE);
+    const float *records[NEO__GATHER_TILE];
+    for (int64_t i = 0; i < count; i += NEO__GATHER_TILE) {
+        const int64_t m = NEO__MIN(count - i, (int64_t)NEO__GATHER_TILE);
         for (int64_t k = 0; k < m; k++) {
             int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
-            const float *record =
+            records[k] =
                 (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-            neo__gather_labels(schema, record, i + k, slot);
-            memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
-            ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
-        int64_t t = 0;
-#if defined(NEO__X86)
-        if (m == TILE && schema->ctx->isa >= NEO_ISA_AVX2)
-            t = neo__gather_ids_avx2(ids, TILE / 4, features, slot->ids.list + i, count);
-#endif
-        for (; t < features; t++)
-            for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
+        neo__gather_tile(schema, records, i, m, count, slot);
     }
-    for (; slot->counted <= features * count; slot->counted++)
-        slot->offsets[slot->counted] = slot->counted;
+    neo__gather_offsets(slot, schema->feature_count * count);
 }
+/* `count` rows from number `row` of all files on, see >>impl-binary. */
+static neo_status neo__gather_records(neo_reader *reader, int64_t row, int64_t count,
+                                      neo__slot *slot);
 static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
                                     int64_t count, neo__slot *slot) {
     const neo_schema *schema = reader->schema;
@@ -4558,7 +4578,12 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     int shards = reader->ctx->repro_shards;
     int64_t first = begin + neo_leaf_begin(all, shards, reader->first_leaf);
     int64_t count = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
-    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
+    const neo__place *place = &window->begin;
+    if (reader->direct)
+        NEO__TRY(neo__gather_records(
+            reader, reader->extent.rows_before[place->file] + place->offset + first, count, slot));
+    else if (schema->multi)
+        NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
     else neo__gather_fixed(schema, window, first, count, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
     slot->batch.label = neo_tensor_2d(slot->label, NEO_F32, count, schema->label_count);
@@ -4651,6 +4676,20 @@ static neo__window *neo__reader_window(neo_reader *r) {
     neo__window_begin(r, w, r->windows.base + r->windows.fill);
     return w;
 }
+static neo_status neo__window_check_skip(const neo_reader *r, const neo__window *w) {
+    NEO__CHECK(r->windows.skip <= w->count, NEO_ERR_MISMATCH,
+               "the files hold fewer samples than when the position was saved");
+    return NEO_OK;
+}
+/* The window in turn is full: locked. */
+static void neo__reader_filled(neo_reader *r, neo__window *w) {
+    w->assigned = w->done =
+        NEO__MIN((r->windows.skip + r->desc.batch - 1) / r->desc.batch, w->batches);
+    r->windows.skip = 0;
+    r->slots.closed += w->batches - w->assigned;
+    w->state = NEO__WINDOW_FULL;
+    r->windows.fill++;
+}
 static int neo__reader_try_fill(neo_reader *reader) {
     int slot = (int)(reader->blocks.fill_number % reader->blocks.count);
     if (reader->blocks.filling || reader->end.number >= 0 ||
@@ -4663,9 +4702,7 @@ static int neo__reader_try_fill(neo_reader *reader) {
     reader->blocks.filling = 1;
     neo__mutex_unlock(&reader->lock);
     neo_status status = neo__reader_fill(reader, block, window, &window_done, &block_done, &ended);
-    if (status == NEO_OK && window_done && reader->windows.skip > window->count)
-        status = neo_fail(NEO_ERR_MISMATCH,
-                          "the files hold fewer samples than when the position was saved");
+    if (status == NEO_OK && window_done) status = neo__window_check_skip(reader, window);
     neo__mutex_lock(&reader->lock);
     reader->blocks.filling = 0;
     if (status != NEO_OK) {
@@ -4676,14 +4713,43 @@ static int neo__reader_try_fill(neo_reader *reader) {
         reader->blocks.parsed[slot] = 0;
         reader->blocks.fill_number++;
     }
-    if (window_done) {
-        window->assigned = window->done = NEO__MIN(
-            (reader->windows.skip + reader->desc.batch - 1) / reader->desc.batch, window->batches);
-        reader->windows.skip = 0;
-        reader->slots.closed += window->batches - window->assigned;
-        window->state = NEO__WINDOW_FULL;
-        reader->windows.fill++;
+    if (window_done) neo__reader_filled(reader, window);
+    if (ended) neo__reader_finish(reader, NEO_END);
+    neo__cond_broadcast(&reader->work);
+    return 1;
+}
+/* The window in turn of a direct reader, with the places where it begins and ends. */
+static neo_status neo__window_pass(neo_reader *reader, neo__window *window, int *ended) {
+    neo__place *place = &reader->windows.place;
+    const neo__source *source = &reader->blocks.source;
+    while (window->count < reader->windows.samples) {
+        const int64_t *before = reader->extent.rows_before + place->file;
+        const int64_t rows = before[1] - before[0];
+        const int64_t n = NEO__MIN(reader->windows.samples - window->count, rows - place->offset);
+        NEO__CHECK(rows > 0, NEO_ERR_FORMAT, "%s: holds no sample",
+                   neo__path_name(source->paths[place->file]));
+        window->count += n;
+        place->offset += n;
+        reader->windows.seen += n;
+        if (place->offset < rows || window->count == reader->windows.samples) continue;
+        *ended = place->file + 1 == source->path_count;
+        if (*ended) break;
+        place->file++;
+        place->offset = 0;
     }
+    neo__window_close(reader, window);
+    return neo__window_check_skip(reader, window);
+}
+static int neo__reader_try_pass(neo_reader *reader) {
+    neo__window *window = reader->end.number < 0 ? neo__reader_window(reader) : NULL;
+    int ended = 0;
+    if (!window) return 0;
+    neo_status status = neo__window_pass(reader, window, &ended);
+    if (status != NEO_OK) {
+        neo__reader_finish(reader, status);
+        return 1;
+    }
+    neo__reader_filled(reader, window);
     if (ended) neo__reader_finish(reader, NEO_END);
     neo__cond_broadcast(&reader->work);
     return 1;
@@ -4715,8 +4781,9 @@ static void neo__reader_main(void *arg) {
     neo__fp_state fp = neo__fp_enter();
     neo__mutex_lock(&reader->lock);
     while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
-        if (neo__reader_try_gather(reader) || neo__reader_try_fill(reader) ||
-            neo__reader_try_read(reader))
+        if (neo__reader_try_gather(reader) ||
+            (reader->direct ? neo__reader_try_pass(reader)
+                            : neo__reader_try_fill(reader) || neo__reader_try_read(reader)))
             continue;
         neo__cond_wait(&reader->work, &reader->lock);
     }
@@ -4807,6 +4874,14 @@ static size_t neo__slot_samples(const neo_reader *r) {
     int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
     return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
 }
+/* Rows that are read at a time, some 64 KiB, and of one. */
+static int64_t neo__direct_row_bytes(const neo_schema *s) {
+    return 4 * ((int64_t)s->label_count + s->dense_count + s->sample_ids);
+}
+static int64_t neo__direct_rows(const neo_schema *s) {
+    const int64_t tiles = 65536 / neo__direct_row_bytes(s) / NEO__GATHER_TILE;
+    return NEO__GATHER_TILE * NEO__MAX(tiles, 1);
+}
 /* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
 static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
     const neo_schema *schema = reader->schema;
@@ -4822,6 +4897,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
     }
     for (int i = 0; i < NEO__WINDOWS; i++) {
         neo__window *window = &reader->windows.window[i];
+        if (reader->direct) continue;
         NEO__CARVE(carve, window->records, neo__size_mul(samples, schema->record_bytes));
         if (reader->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
     }
@@ -4834,6 +4910,11 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
                    neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));
+        if (reader->direct) {
+            NEO__CARVE(carve, slot->rows, neo__direct_rows(schema) * neo__direct_row_bytes(schema));
+            NEO__CARVE(carve, slot->tile, NEO__GATHER_TILE * schema->record_bytes);
+            NEO__CARVE(carve, slot->tile_ids, schema->sample_ids);
+        }
         if (!reader->desc.dedup) continue;
         NEO__CARVE(carve, slot->bags, schema->feature_count + 1);
         NEO__CARVE(carve, slot->inverse, neo__size_mul(batch, (size_t)schema->feature_count));
@@ -4854,7 +4935,7 @@ static neo_status neo__reader_memory(neo_reader *reader) {
     neo__reader_layout(reader, &carve);
     for (int i = 0; i < reader->slots.count; i++)
         NEO__TRY(neo__ids_reserve(reader, &reader->slots.slot[i].ids, ids * batch));
-    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi; i++)
+    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi && !reader->direct; i++)
         NEO__TRY(neo__ids_reserve(reader, &reader->windows.window[i].ids,
                                   ids * reader->windows.samples));
     return NEO_OK;
@@ -5074,7 +5155,9 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     r->blocks.options.skip_bad = desc->skip_bad_lines;
     r->blocks.options.unlabeled = desc->unlabeled;
     r->thread_count = NEO__MAX(desc->threads, 1);
-    r->blocks.count = 2 * r->thread_count + 2;
+    r->direct =
+        desc->schema->format == NEO_FORMAT_BINARY && !desc->shuffle_window && !desc->skip_bad_lines;
+    r->blocks.count = r->direct ? 0 : 2 * r->thread_count + 2;
     r->slots.hold = NEO__MAX(desc->hold, 1);
     r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
     neo_status status = neo__reader_init(r);
@@ -5300,6 +5383,12 @@ NEO_API neo_status neo_reader_samples(neo_reader *reader, int64_t *samples) {
    file, whose parts are planes with its length from row to row. Files know their rows, so a rank
    reads its own alone. A bad row is named by file, row and column, all from 0.
    ------------------------------------------------------------------------ */
+static neo_status neo__rows_same(const char *path, int64_t rows, int64_t known) {
+    NEO__CHECK(rows == known, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", path,
+               rows, known);
+    return NEO_OK;
+}
 /* The file just opened has the rows that it had when the reader was opened, and the place. */
 static neo_status neo__source_check_rows(const neo__source *source) {
     const char *path = source->paths[source->file];
@@ -5308,10 +5397,7 @@ static neo_status neo__source_check_rows(const neo__source *source) {
                source->rows, source->offset);
     const int64_t *before = source->file_rows;
     int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
-    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", path,
-               source->rows, known);
-    return NEO_OK;
+    return neo__rows_same(path, source->rows, known);
 }
 /* Check that every file is there, and count the rows. */
 static neo_status neo__reader_look_rows(neo_reader *reader) {
@@ -6469,6 +6555,99 @@ static neo_status neo__source_open_binary(neo__source *source) {
 }
 static void neo__source_close_binary(neo__source *source) {
     (void)neo__file_close(&source->files[0]);
+}
+
+/* ---- records straight into a batch ---- */
+NEO__HOT_BEGIN
+/* The m rows of the block from `from` on to samples from i on, of `count`. The record of each is
+   made in the tile, which stays in the cache. 0: a bad row. */
+static int neo__gather_rows(const neo_schema *schema, neo__block *block, int64_t from, int64_t m,
+                            int64_t i, int64_t count, neo__slot *slot, neo__issue *issue) {
+    const float *records[NEO__GATHER_TILE];
+    for (int64_t k = 0; k < m; k++) {
+        float *record = (float *)(void *)(slot->tile + (size_t)k * schema->record_bytes);
+        records[k] = record;
+        block->id_count = 0;
+        if (!neo__row_sample(schema, block, from + k, record, issue)) return 0;
+        if (!schema->multi) continue;
+        neo__gather_labels(schema, record, i + k, slot);
+        memcpy(slot->dense + (i + k) * schema->dense_count, record + 1,
+               (size_t)schema->dense_count * sizeof(float));
+        const int64_t *ids = slot->tile_ids;
+        int64_t before = 0; /* ids of the features before */
+        for (int32_t t = 0; t < schema->feature_count; t++) {
+            const int64_t hot = schema->hot[t];
+            int64_t *to = slot->ids.list + before * count + (i + k) * hot;
+            for (int64_t n = 0; n < hot; n++) to[n] = *ids++;
+            before += hot;
+        }
+    }
+    if (!schema->multi) neo__gather_tile(schema, records, i, m, count, slot);
+    return 1;
+}
+/* Offsets of bags whose features have so many ids each. counted: of so many samples less 1 they are
+   there. */
+static void neo__gather_hot_offsets(const neo_schema *schema, int64_t count, neo__slot *slot) {
+    int64_t *offset = slot->offsets, at = 0;
+    if (slot->counted == count + 1) return;
+    *offset++ = 0;
+    for (int32_t t = 0; t < schema->feature_count; t++)
+        for (int64_t i = 0; i < count; i++) *offset++ = at += schema->hot[t];
+    slot->counted = count + 1;
+}
+static neo_status neo__gather_part(neo_reader *reader, const neo__file *file, int64_t row,
+                                   int64_t n, int64_t done, int64_t count, neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    const int64_t bytes = neo__direct_row_bytes(schema), most = neo__direct_rows(schema);
+    neo__plane planes[NEO__PLANE_IDS + 1];
+    NEO__ZERO(neo__block, block);
+    for (int32_t k = 0; k <= NEO__PLANE_IDS; k++) {
+        planes[k] = neo__binary_plane(schema, k);
+        planes[k].at = (size_t)planes[k].within;
+    }
+    block.planes = planes;
+    block.raw = slot->rows;
+    block.ids = slot->tile_ids;
+    for (int64_t at = 0; at < n; at += most) {
+        const int64_t rows = NEO__MIN(most, n - at);
+        block.offset = row + at;
+        NEO__TRY(neo__file_read_at(file, block.offset * bytes, slot->rows, (size_t)(rows * bytes)));
+        for (int64_t i = 0; i < rows; i += NEO__GATHER_TILE) {
+            const int64_t m = NEO__MIN(rows - i, (int64_t)NEO__GATHER_TILE);
+            neo__issue issue;
+            if (neo__gather_rows(schema, &block, i, m, done + at + i, count, slot, &issue))
+                continue;
+            return neo_fail(issue.status, "%.256s%s", neo__path_name(file->path), issue.text);
+        }
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
+static neo_status neo__gather_records(neo_reader *reader, int64_t row, int64_t count,
+                                      neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    const int64_t *before = reader->extent.rows_before;
+    int32_t i = 0;
+    NEO__TRY(neo__ids_reserve(reader, &slot->ids, schema->sample_ids * count));
+    for (int64_t done = 0; done < count; i++) {
+        const int64_t first = row + done, n = NEO__MIN(count - done, before[i + 1] - first);
+        const char *path = reader->blocks.source.paths[i];
+        neo__file file;
+        int64_t rows;
+        if (n <= 0) continue;
+        NEO__TRY(neo__binary_open(schema, path, &file, &rows));
+        neo_status status = neo__rows_same(path, rows, before[i + 1] - before[i]);
+        if (status == NEO_OK)
+            status = neo__gather_part(reader, &file, first - before[i], n, done, count, slot);
+        (void)neo__file_close(&file);
+        NEO__TRY(status);
+        done += n;
+    }
+    if (schema->multi)
+        neo__gather_hot_offsets(schema, count, slot);
+    else
+        neo__gather_offsets(slot, schema->feature_count * count);
+    return NEO_OK;
 }
 static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *desc) {
     int32_t dense = desc->dense_count ? desc->dense_count : NEO__CRITEO_DENSE;

@@ -613,6 +613,9 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
        for (each k) ... the module's backward: t.din from t.dout ...
        neo_towers_backward(towers, lr);         gradients of rows inside the node; a step
 
+   Each of these calls is its begin and end in one. Between them the caller computes what does not
+   wait for it: the bottom MLP while rows, then columns travel, its backward while gradients do.
+
    The modules see the samples of neo_towers_comm, a group of the node's ranks: of a batch those
    that neo_comm_samples says of that group, L ranks of it share the batch of all nodes. Their
    parameters belong in a neo_fsdp over that group, one unit a tower, under the same
@@ -647,7 +650,7 @@ typedef struct neo_towers_desc {
             NEO_ERR_MISMATCH: another description than rank 0's. Those of neo_plan_create,
             neo_shard_create, neo_comm_split_nodes.
    Memory   neo_towers_bytes: exactly what it asks of the allocator on rank `rank` of `ranks`, with
-            the neo_shard in it, the groups (neo_comm_workspace_bytes: three, and those of the
+            the neo_shard in it, the groups (neo_comm_workspace_bytes: two, and those of the
             neo_shard) apart. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_towers_create(neo_comm *comm, const neo_towers_desc *desc,
                                                        neo_towers **towers);
@@ -666,12 +669,22 @@ NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, i
              weights that plan->weighted does not announce. A NULL argument, calls out of order, a
              wrong out or dout: NEO_ERR_ARG, NEO_ERR_STATE, NEO_ERR_SHAPE here alone, for which the
              others wait until their timeout.
+   Lifetime  batch until forward_begin returns.
    Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow,
              counted in neo_towers_grow_count. */
 typedef struct neo_tower {
     int32_t tower;                 /* its number among all */
     neo_tensor in, din, out, dout; /* din, out: to be written by its module */
 } neo_tower;
+NEO_API neo_status neo_towers_forward_begin(neo_towers *towers, const neo_jagged *batch,
+                                            int64_t global_batch);
+NEO_API neo_status neo_towers_forward_end(neo_towers *towers);
+NEO_API neo_status neo_towers_exchange_begin(neo_towers *towers);
+NEO_API neo_status neo_towers_exchange_end(neo_towers *towers, neo_tensor out);
+NEO_API neo_status neo_towers_exchange_back_begin(neo_towers *towers, neo_tensor dout);
+NEO_API neo_status neo_towers_exchange_back_end(neo_towers *towers);
+NEO_API neo_status neo_towers_backward_begin(neo_towers *towers);
+NEO_API neo_status neo_towers_backward_end(neo_towers *towers, float lr);
 NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
                                       int64_t global_batch);
 NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out);
@@ -5183,13 +5196,22 @@ enum {
     NEO__TOWERS_BATCH_WEIGHTS,
     NEO__TOWERS_BUFFERS
 };
-enum { NEO__TOWERS_IDLE, NEO__TOWERS_FORWARD, NEO__TOWERS_EXCHANGED, NEO__TOWERS_BACK };
+enum { /* what has ended, or (in the second line) has begun */
+       NEO__TOWERS_IDLE,
+       NEO__TOWERS_FORWARD,
+       NEO__TOWERS_EXCHANGED,
+       NEO__TOWERS_BACK,
+       NEO__TOWERS_IN_FORWARD,
+       NEO__TOWERS_IN_EXCHANGE,
+       NEO__TOWERS_IN_BACK,
+       NEO__TOWERS_IN_BACKWARD
+};
 struct neo_towers {
     neo_ctx *ctx;
     neo__live live;
     neo_comm *comm,
         *moves; /* all ranks: ids, in host memory; columns, where the context computes */
-    neo_comm *local, *cross;
+    neo_comm *local;
     neo_shard *shard;
 
     /* constant after create */
@@ -5214,6 +5236,8 @@ struct neo_towers {
 
     /* of the step */
     int phase, made;
+    neo__kept_error error; /* of this rank's part of a call that has begun */
+    neo_ticket ticket;
     int64_t global, samples, mine, grow_count; /* samples of this place, of this rank */
     neo_jagged batch;
     neo__buffer buffer[NEO__TOWERS_BUFFERS];
@@ -5528,7 +5552,7 @@ static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_tow
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_towers_create"};
     neo_plan_desc node_desc;
     neo_plan *plan = NULL;
-    NEO__TRY(neo_comm_split_nodes(comm, &towers->local, &towers->cross));
+    NEO__TRY(neo_comm_split_nodes(comm, &towers->local, NULL));
     towers->ranks = neo_comm_size(comm);
     towers->rank = neo_comm_rank(comm);
     towers->per_node = neo_comm_size(towers->local);
@@ -5583,7 +5607,6 @@ NEO_API void neo_towers_destroy(neo_towers *towers) {
         neo_free(towers->ctx, towers->buffer[i].data, towers->buffer[i].bytes);
     if (towers->moves != towers->comm) neo_comm_destroy(towers->moves);
     neo_comm_destroy(towers->comm);
-    neo_comm_destroy(towers->cross);
     neo_comm_destroy(towers->local);
     neo__live_inside(towers->ctx, -1);
     neo_free(towers->ctx, towers->block, towers->block_bytes);
@@ -5749,12 +5772,20 @@ static neo_status neo__towers_or_abort(neo_towers *towers, neo_status status) {
     if (towers->moves != towers->comm) neo_comm_abort(towers->moves, kept.text);
     return neo__error_restore(&kept);
 }
-NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
-                                      int64_t global_batch) {
+static neo_status neo__towers_check_phase(const neo_towers *towers, int phase, const char *fn,
+                                          const char *first) {
+    NEO__CHECK_LIVE(towers, fn, "towers");
+    NEO__CHECK(towers->phase == phase, NEO_ERR_STATE, "%s: %s comes first", fn, first);
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_forward_begin(neo_towers *towers, const neo_jagged *batch,
+                                            int64_t global_batch) {
     NEO__CHECK_LIVE(towers, "neo_towers_forward", "towers");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_towers_forward: batch is NULL");
-    NEO__CHECK(towers->phase != NEO__TOWERS_BACK, NEO_ERR_STATE,
-               "neo_towers_forward: neo_towers_backward comes first");
+    NEO__CHECK(towers->phase != NEO__TOWERS_BACK && towers->phase < NEO__TOWERS_IN_FORWARD,
+               NEO_ERR_STATE, "neo_towers_forward: %s comes first",
+               towers->phase == NEO__TOWERS_BACK ? "neo_towers_backward"
+                                                 : "the end of what has begun");
     const int node = towers->rank / towers->per_node;
     towers->phase = NEO__TOWERS_IDLE;
     NEO__TRY(neo_comm_agree(towers->comm, neo__towers_check_batch(towers, batch, global_batch)));
@@ -5769,11 +5800,26 @@ NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batc
     towers->batch.ids = towers->buffer[NEO__TOWERS_BATCH_IDS].data;
     if (towers->weighted)
         towers->batch.weights = (const float *)towers->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
+    towers->error =
+        neo__error_keep(neo_shard_forward_begin(towers->shard, &towers->batch, towers->global));
+    towers->phase = NEO__TOWERS_IN_FORWARD;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_forward_end(neo_towers *towers) {
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_FORWARD, "neo_towers_forward_end",
+                                     "forward_begin"));
     const neo_tensor rows = neo_tensor_rows(towers->rows[0], 0, towers->samples);
-    NEO__TRY(neo_comm_agree(
-        towers->comm, neo_shard_forward(towers->shard, &towers->batch, towers->global, rows)));
+    neo_status status = towers->error.status == NEO_OK ? neo_shard_forward_end(towers->shard, rows)
+                                                       : neo__error_restore(&towers->error);
+    towers->phase = NEO__TOWERS_IDLE;
+    NEO__TRY(neo_comm_agree(towers->comm, status));
     towers->phase = NEO__TOWERS_FORWARD;
     return NEO_OK;
+}
+NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
+                                      int64_t global_batch) {
+    NEO__TRY(neo_towers_forward_begin(towers, batch, global_batch));
+    return neo_towers_forward_end(towers);
 }
 
 /* ---- columns, to the samples and back ---- */
@@ -5797,12 +5843,12 @@ static neo_status neo__towers_move(neo_towers *towers, int back) {
         rows.workspace = towers->workspace.data;
         rows.workspace_bytes = neo_tensor_bytes(towers->workspace);
         return neo_comm_all_to_allv_rows(towers->moves, &rows, in, towers->counts[0], out,
-                                         towers->counts[1], NULL);
+                                         towers->counts[1], &towers->ticket);
     }
     for (int rank = 0; rank < towers->ranks; rank++)
         here[rank] *= towers->out_width, there[rank] *= towers->out_width;
     return neo_comm_all_to_allv(towers->moves, in, towers->counts[0], out, towers->counts[1],
-                                NEO_F32, NULL);
+                                NEO_F32, &towers->ticket);
 }
 /* Between staging and the caller's matrix of all towers. */
 static neo_status neo__towers_interleave(neo_towers *towers, neo_tensor all, int back) {
@@ -5833,36 +5879,69 @@ static neo_status neo__towers_check_all(const neo_towers *towers, neo_tensor all
                "%s: %s is not where the context computes", fn, name);
     return NEO_OK;
 }
-NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out) {
-    const char *fn = "neo_towers_exchange";
-    NEO__CHECK_LIVE(towers, fn, "towers");
-    NEO__CHECK(towers->phase == NEO__TOWERS_FORWARD, NEO_ERR_STATE, "%s: forward comes first", fn);
-    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+NEO_API neo_status neo_towers_exchange_begin(neo_towers *towers) {
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_FORWARD, "neo_towers_exchange_begin",
+                                     "forward"));
     NEO__TRY(neo__towers_move(towers, 0));
+    towers->phase = NEO__TOWERS_IN_EXCHANGE;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_exchange_end(neo_towers *towers, neo_tensor out) {
+    const char *fn = "neo_towers_exchange_end";
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_EXCHANGE, fn, "exchange_begin"));
+    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+    NEO__TRY(neo_comm_wait(towers->moves, towers->ticket));
     NEO__TRY(neo__towers_interleave(towers, out, 0));
     towers->phase = NEO__TOWERS_EXCHANGED;
     return NEO_OK;
 }
-NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout) {
+NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out) {
+    const char *fn = "neo_towers_exchange";
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_FORWARD, fn, "forward"));
+    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+    NEO__TRY(neo_towers_exchange_begin(towers));
+    return neo_towers_exchange_end(towers, out);
+}
+NEO_API neo_status neo_towers_exchange_back_begin(neo_towers *towers, neo_tensor dout) {
     const char *fn = "neo_towers_exchange_back";
-    NEO__CHECK_LIVE(towers, fn, "towers");
-    NEO__CHECK(towers->phase == NEO__TOWERS_EXCHANGED, NEO_ERR_STATE, "%s: exchange comes first",
-               fn);
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_EXCHANGED, fn, "exchange"));
     NEO__TRY(neo__towers_check_all(towers, dout, fn, "dout"));
     NEO__TRY(neo__towers_interleave(towers, dout, 1));
     NEO__TRY(neo__towers_move(towers, 1));
+    towers->phase = NEO__TOWERS_IN_BACK;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_exchange_back_end(neo_towers *towers) {
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_BACK, "neo_towers_exchange_back_end",
+                                     "exchange_back_begin"));
+    NEO__TRY(neo_comm_wait(towers->moves, towers->ticket));
     towers->phase = NEO__TOWERS_BACK;
     return NEO_OK;
 }
-NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
-    const char *fn = "neo_towers_backward";
-    NEO__CHECK_LIVE(towers, fn, "towers");
-    NEO__CHECK(towers->phase == NEO__TOWERS_BACK, NEO_ERR_STATE, "%s: exchange_back comes first",
-               fn);
+NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout) {
+    NEO__TRY(neo_towers_exchange_back_begin(towers, dout));
+    return neo_towers_exchange_back_end(towers);
+}
+NEO_API neo_status neo_towers_backward_begin(neo_towers *towers) {
+    NEO__TRY(
+        neo__towers_check_phase(towers, NEO__TOWERS_BACK, "neo_towers_backward", "exchange_back"));
     const neo_tensor drows = neo_tensor_rows(towers->rows[1], 0, towers->samples);
-    NEO__TRY(neo_comm_agree(towers->comm, neo_shard_backward(towers->shard, drows, lr)));
+    towers->error = neo__error_keep(neo_shard_backward_begin(towers->shard, drows));
+    towers->phase = NEO__TOWERS_IN_BACKWARD;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_backward_end(neo_towers *towers, float lr) {
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_BACKWARD, "neo_towers_backward_end",
+                                     "backward_begin"));
+    neo_status status = towers->error.status == NEO_OK ? neo_shard_backward_end(towers->shard, lr)
+                                                       : neo__error_restore(&towers->error);
+    NEO__TRY(neo_comm_agree(towers->comm, status));
     towers->phase = NEO__TOWERS_IDLE;
     return NEO_OK;
+}
+NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
+    NEO__TRY(neo_towers_backward_begin(towers));
+    return neo_towers_backward_end(towers, lr);
 }
 NEO_API int neo_towers_held(const neo_towers *towers) { return towers->held; }
 NEO_API neo_tower neo_towers_at(const neo_towers *towers, int k) {
