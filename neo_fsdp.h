@@ -2349,6 +2349,7 @@ static neo_status neo__shard_come(neo_shard *shard) {
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    NEO__SPAN(s ? s->ctx : NULL, "neo_shard_prefetch");
     NEO__CHECK_LIVE(s, "neo_shard_prefetch", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
@@ -2377,6 +2378,7 @@ static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, cons
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
                                            int64_t global_batch) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_forward_begin");
     NEO__CHECK_LIVE(shard, "neo_shard_forward_begin", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_forward_begin: batch is NULL");
     NEO__TRY(neo__shard_check_idle(shard, "neo_shard_forward_begin", "backward"));
@@ -2414,26 +2416,29 @@ static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, co
                (int)t.ndim, t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
-    NEO__CHECK_LIVE(s, "neo_shard_forward_end", "shard");
-    NEO__CHECK(s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
+NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_forward_end");
+    NEO__CHECK_LIVE(shard, "neo_shard_forward_end", "shard");
+    NEO__CHECK(shard->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
-    NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
-    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, "neo_shard_forward_end", "out", out)));
-    s->phase = NEO__SHARD_FORWARDED;
-    return neo__shard_hurry(s);
+    NEO__TRY(neo__shard_check_rows(shard, out, "neo_shard_forward_end", "out"));
+    if (shard->whole) shard->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_take(shard, out)));
+    const neo_status seen = neo_check_finite(shard->ctx, "neo_shard_forward_end", "out", out);
+    NEO__TRY(neo__shard_or_abort(shard, seen));
+    shard->phase = NEO__SHARD_FORWARDED;
+    return neo__shard_hurry(shard);
 }
-NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
-    NEO__CHECK_LIVE(s, "neo_shard_backward_begin", "shard");
-    NEO__CHECK(s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
+NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_begin");
+    NEO__CHECK_LIVE(shard, "neo_shard_backward_begin", "shard");
+    NEO__CHECK(shard->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     const char *fn = "neo_shard_backward_begin";
-    NEO__TRY(neo__shard_check_rows(s, dout, fn, "dout"));
-    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, fn, "dout", dout)));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_return(s, dout)));
-    s->phase = NEO__SHARD_BACKWARD;
+    NEO__TRY(neo__shard_check_rows(shard, dout, fn, "dout"));
+    NEO__TRY(neo__shard_or_abort(shard, neo_check_finite(shard->ctx, fn, "dout", dout)));
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_return(shard, dout)));
+    shard->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
@@ -2466,6 +2471,7 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_end");
     NEO__CHECK_LIVE(shard, "neo_shard_backward_end", "shard");
     NEO__CHECK(shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
@@ -2720,6 +2726,7 @@ static neo_status neo__shard_keep(neo_shard *s) {
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_accumulate_end");
     const char *fn = "neo_shard_accumulate_end";
     NEO__CHECK(shard && shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "%s: no backward has begun", fn);
@@ -2832,6 +2839,7 @@ static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
+    NEO__SPAN(s ? s->ctx : NULL, "neo_shard_step");
     NEO__CHECK_LIVE(s, "neo_shard_step", "shard");
     NEO__TRY(neo__shard_agree_step(s, "neo_shard_step", lr));
     return neo__shard_step_kept(s, lr);
@@ -4178,6 +4186,7 @@ static neo_status neo__fsdp_look(const neo_fsdp *f, const neo__fsdp_unit *u, con
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit) {
+    NEO__SPAN(fsdp ? fsdp->ctx : NULL, "neo_fsdp_forward_begin");
     float *values;
     NEO__TRY(neo__fsdp_check_window(fsdp, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
     fsdp->gather.backward = 0;
@@ -4191,6 +4200,7 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit) {
     return status;
 }
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
+    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_forward_end");
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_end", unit, NEO__FSDP_FORWARD));
     neo__fsdp_close(f, &f->unit[unit]);
     return NEO_OK;
@@ -4471,6 +4481,7 @@ static void neo__fsdp_end_piece(neo_fsdp *fsdp, int unit) {
                                       : neo__fsdp_scatter(fsdp, unit));
 }
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece) {
+    NEO__SPAN(fsdp ? fsdp->ctx : NULL, "neo_fsdp_backward_begin");
     const char *fn = "neo_fsdp_backward_begin";
     float *values;
     NEO__TRY(neo__fsdp_check_window(fsdp, fn, unit, NEO__FSDP_CLOSED));
@@ -4498,6 +4509,7 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece) 
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
+    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_backward_end");
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
     if (!u->frozen) NEO__TRY(neo__fsdp_check_written(f, u, "neo_fsdp_backward_end"));
@@ -4741,6 +4753,7 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *fsdp, neo_status status, float l
     return status;
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
+    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_step");
     NEO__CHECK_LIVE(f, "neo_fsdp_step", "fsdp");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
@@ -4759,6 +4772,7 @@ static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr) {
+    NEO__SPAN(fsdp ? fsdp->ctx : NULL, "neo_fsdp_step_tables");
     NEO__CHECK(fsdp && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
     const float type = fsdp->desc.optim.clip_norm_type;
     NEO__CHECK(fsdp->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
@@ -5670,6 +5684,7 @@ static neo_status neo__towers_or_abort(neo_towers *towers, neo_status status) {
 }
 NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
                                       int64_t global_batch) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_forward");
     NEO__CHECK_LIVE(towers, "neo_towers_forward", "towers");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_towers_forward: batch is NULL");
     NEO__CHECK(towers->phase != NEO__TOWERS_BACK, NEO_ERR_STATE,
@@ -5774,6 +5789,7 @@ NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout)
     return NEO_OK;
 }
 NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_backward");
     const char *fn = "neo_towers_backward";
     NEO__CHECK_LIVE(towers, fn, "towers");
     NEO__CHECK(towers->phase == NEO__TOWERS_BACK, NEO_ERR_STATE, "%s: exchange_back comes first",
