@@ -1930,7 +1930,16 @@ NEO_API void neo_trace_end(neo_ctx *ctx);
    Errors   NEO_ERR_ARG: path is NULL (on rank 0). NEO_ERR_NOT_FOUND, NEO_ERR_IO; on all ranks.
             Those of the group. */
 NEO_API neo_status neo_trace_write(neo_trace *trace, const char *path);
-/* neo_trace_get_stats: of this rank so far; after neo_trace_write of all. */
+/* neo_trace_write_chakra: end the recording, and write this rank's spans to "<prefix>.<rank>.et" as
+   an execution trace of MLCommons' Chakra, which simulators of clusters take. Nodes are the spans
+   that have none inside them: COMP_NODE, and so the time between two, by their duration;
+   COMM_COLL_NODE by type, bytes of the larger buffer and ranks (pg_name, as "0-3,8");
+   COMM_SEND_NODE, COMM_RECV_NODE. A node depends on the one before it on the rank's thread, a
+   collective that does not block on the one before its call, and what follows a wait on what was
+   waited for. Collective.
+   Errors   NEO_ERR_ARG: prefix is NULL. NEO_ERR_NOT_FOUND, NEO_ERR_IO; on all ranks. */
+NEO_API neo_status neo_trace_write_chakra(neo_trace *trace, const char *prefix);
+/* neo_trace_get_stats: of this rank so far; after a write of all. */
 typedef struct neo_trace_stats {
     int64_t spans, dropped; /* recorded; for which there was no room */
     int64_t sent_bytes;     /* of the recorded ones, headers not included */
@@ -16488,6 +16497,189 @@ NEO_API neo_status neo_trace_write(neo_trace *trace, const char *path) {
     }
     if (passed != NEO_OK || trace->group.size == 1) return passed != NEO_OK ? passed : status;
     return trace->group.agree(trace->group.user, status);
+}
+
+/* ---- protobuf, as far as messages of numbers, strings and messages need it ---- */
+enum { NEO__PB_BYTES = 8192 };
+typedef struct neo__pb {
+    size_t used; /* of a message that is too long: more than its room */
+    unsigned char data[NEO__PB_BYTES];
+} neo__pb;
+static void neo__pb_put(neo__pb *m, const void *data, size_t bytes) {
+    if (m->used + bytes <= sizeof m->data && bytes) memcpy(m->data + m->used, data, bytes);
+    m->used = neo__size_add(m->used, bytes);
+}
+static void neo__pb_varint(neo__pb *m, uint64_t value) {
+    unsigned char byte[10];
+    size_t n = 0;
+    for (; value > 127; value >>= 7) byte[n++] = (unsigned char)(value | 128);
+    byte[n++] = (unsigned char)value;
+    neo__pb_put(m, byte, n);
+}
+static void neo__pb_int(neo__pb *m, int field, int64_t value) {
+    neo__pb_varint(m, (uint64_t)field << 3);
+    neo__pb_varint(m, (uint64_t)value);
+}
+static void neo__pb_block(neo__pb *m, int field, const void *data, size_t bytes) {
+    neo__pb_varint(m, (uint64_t)field << 3 | 2);
+    neo__pb_varint(m, bytes);
+    neo__pb_put(m, data, bytes);
+}
+static void neo__pb_text(neo__pb *m, int field, const char *text) {
+    neo__pb_block(m, field, text, strlen(text));
+}
+
+/* ---- as Chakra's execution trace: a message GlobalMetadata, then Nodes, each behind its length.
+   Fields and their numbers are those of its et_def.proto. ---- */
+enum {
+    NEO__ET_COMP = 4,
+    NEO__ET_SEND = 5,
+    NEO__ET_RECV = 6,
+    NEO__ET_COLL = 7,
+    NEO__ET_INT64 = 9, /* where an attribute has its value */
+    NEO__ET_INT32 = 7,
+    NEO__ET_BOOL = 27,
+    NEO__ET_STRING = 29,
+    NEO__ET_WAITS = 16,
+    NEO__ET_GAP_NS = 1000 /* shorter times between two spans are no node */
+};
+/* What has been written: the last node of the rank's thread and of each group; what it has waited
+   for since. */
+typedef struct neo__et {
+    const neo_trace *trace;
+    neo__out *out;
+    int64_t last, cursor_ns; /* -1: none; where it ends */
+    int64_t of_group[NEO__TRACE_GROUPS];
+    int64_t waited[NEO__ET_WAITS];
+    int waits;
+} neo__et;
+static int64_t neo__et_id(int64_t span) { return 2 * span + 1; } /* of the time before it: 2 span */
+static void neo__et_attr(neo__pb *node, const char *name, int field, int64_t value,
+                         const char *text) {
+    neo__pb attr;
+    attr.used = 0;
+    neo__pb_text(&attr, 1, name);
+    if (text) neo__pb_text(&attr, field, text);
+    else neo__pb_int(&attr, field, value);
+    neo__pb_block(node, 10, attr.data, attr.used);
+}
+static void neo__et_message(neo__et *et, const neo__pb *message) {
+    neo__pb length;
+    length.used = 0;
+    neo__pb_varint(&length, message->used);
+    neo__out_bytes(et->out, length.data, length.used);
+    neo__out_bytes(et->out, message->data, message->used);
+}
+/* after: it depends on these, but -1. */
+static void neo__et_node(neo__et *et, int64_t id, const char *name, int type, int64_t begin_ns,
+                         int64_t end_ns, const int64_t *after, int count, const neo__span *sends) {
+    static const int8_t types[] = {0, 7, 2, 6, 5, 3, 4, 0, 9}; /* by neo_comm_op */
+    const neo_trace *trace = et->trace;
+    const int64_t begin = neo__trace_time(trace, begin_ns), end = neo__trace_time(trace, end_ns);
+    const int64_t us = (NEO__MAX(end, begin) + 500) / 1000 - (NEO__MAX(begin, 0) + 500) / 1000;
+    neo__pb node, deps;
+    node.used = deps.used = 0;
+    neo__pb_int(&node, 1, id);
+    neo__pb_text(&node, 2, name);
+    neo__pb_int(&node, 3, type);
+    for (int i = 0; i < count; i++)
+        if (after[i] >= 0) neo__pb_varint(&deps, (uint64_t)after[i]);
+    if (deps.used) neo__pb_block(&node, 5, deps.data, deps.used);
+    neo__pb_int(&node, 6, (NEO__MAX(begin, 0) + 500) / 1000);
+    neo__pb_int(&node, 7, us);
+    neo__et_attr(&node, "is_cpu_op", NEO__ET_BOOL, 0, NULL);
+    if (sends) {
+        const int rank = trace->group.rank, receives = type == NEO__ET_RECV;
+        if (type == NEO__ET_COLL)
+            neo__et_attr(&node, "comm_type", NEO__ET_INT64, types[sends->op], NULL);
+        neo__et_attr(&node, "comm_size", NEO__ET_INT64, sends->buffer_bytes, NULL);
+        neo__et_attr(&node, "pg_name", NEO__ET_STRING, 0, trace->group_ranks[sends->group]);
+        if (type != NEO__ET_COLL) {
+            neo__et_attr(&node, "comm_src", NEO__ET_INT32, receives ? sends->peer : rank, NULL);
+            neo__et_attr(&node, "comm_dst", NEO__ET_INT32, receives ? rank : sends->peer, NULL);
+            neo__et_attr(&node, "comm_tag", NEO__ET_INT32, sends->number, NULL);
+        }
+    }
+    neo__et_message(et, &node);
+}
+/* The nearest span before span i that fits: of the rank's thread, over at ns; or, with a ticket, of
+   a group. -1: there is none. */
+static int64_t neo__et_before(const neo_trace *trace, int64_t i, int64_t ns, int group,
+                              int64_t ticket) {
+    const int64_t first = NEO__MAX(i - NEO__TRACE_PAST, 0);
+    for (int64_t k = i - 1; k >= first; k--) {
+        const neo__span *s = &trace->span[k];
+        if (!s->end_ns || !s->leaf) continue;
+        if (ticket < 0 && s->thread == 0 && s->kind != NEO__SPAN_WAIT && s->end_ns <= ns)
+            return neo__et_id(k);
+        if (ticket >= 0 && s->kind == NEO__SPAN_SENDS && s->group == group && s->ticket == ticket)
+            return neo__et_id(k);
+    }
+    return -1;
+}
+static void neo__et_span(neo__et *et, int64_t i) {
+    const neo__span *s = &et->trace->span[i], *sends = s->kind == NEO__SPAN_SENDS ? s : NULL;
+    int type = !sends ? NEO__ET_COMP : s->peer < 0 ? NEO__ET_COLL : NEO__ET_SEND;
+    if (type == NEO__ET_SEND && strcmp(s->name, "recv") == 0) type = NEO__ET_RECV;
+    if (s->thread > 0) {
+        int64_t after[2] = {neo__et_before(et->trace, i, s->issued_ns, 0, -1),
+                            et->of_group[s->group]};
+        neo__et_node(et, neo__et_id(i), s->name, type, s->begin_ns, s->end_ns, after, 2, sends);
+        et->of_group[s->group] = neo__et_id(i);
+        return;
+    }
+    int64_t after[NEO__ET_WAITS + 1];
+    if (et->last >= 0 && s->begin_ns - et->cursor_ns >= NEO__ET_GAP_NS) {
+        memcpy(after, et->waited, sizeof et->waited);
+        after[et->waits] = et->last;
+        neo__et_node(et, neo__et_id(i) - 1, "between", NEO__ET_COMP, et->cursor_ns, s->begin_ns,
+                     after, et->waits + 1, NULL);
+        et->last = neo__et_id(i) - 1;
+        et->waits = 0;
+    }
+    et->cursor_ns = s->end_ns;
+    if (s->kind == NEO__SPAN_WAIT) {
+        const int64_t awaited = neo__et_before(et->trace, i, 0, s->group, s->ticket);
+        if (et->waits < NEO__ET_WAITS && awaited >= 0) et->waited[et->waits++] = awaited;
+        return;
+    }
+    memcpy(after, et->waited, sizeof et->waited);
+    after[et->waits] = et->last;
+    neo__et_node(et, neo__et_id(i), s->name, type, s->begin_ns, s->end_ns, after, et->waits + 1,
+                 sends);
+    et->last = neo__et_id(i);
+    et->waits = 0;
+}
+static neo_status neo__et_write(const neo_trace *trace, const char *prefix) {
+    char path[NEO__PATH_BYTES], beside[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    neo__pb metadata;
+    NEO__CHECK(prefix, NEO_ERR_ARG, "neo_trace_write_chakra: prefix is NULL");
+    const int length = snprintf(path, sizeof path, "%s.%d.et", prefix, trace->group.rank);
+    NEO__CHECK(length > 0 && length < (int)sizeof path, NEO_ERR_ARG,
+               "neo_trace_write_chakra: the prefix is too long");
+    NEO__TRY(neo__beside_open(path, "neo_trace_write_chakra", beside, &file));
+    neo__out_begin(&out, &file);
+    NEO__ZERO(neo__et, et);
+    et.trace = trace;
+    et.out = &out;
+    et.last = -1;
+    for (int g = 0; g < NEO__TRACE_GROUPS; g++) et.of_group[g] = -1;
+    metadata.used = 0;
+    neo__pb_text(&metadata, 1, "1.0.0");
+    neo__et_message(&et, &metadata);
+    const int64_t count = NEO__MIN(trace->next, trace->room);
+    for (int64_t i = 0; i < count; i++)
+        if (__atomic_load_n(&trace->span[i].end_ns, __ATOMIC_ACQUIRE) && trace->span[i].leaf)
+            neo__et_span(&et, i);
+    return neo__beside_close(path, beside, &file, neo__out_flush(&out));
+}
+NEO_API neo_status neo_trace_write_chakra(neo_trace *trace, const char *prefix) {
+    NEO__CHECK_LIVE(trace, "neo_trace_write_chakra", "trace");
+    NEO__TRY(neo__trace_end_all(trace));
+    neo_status status = neo__et_write(trace, prefix);
+    return trace->group.size == 1 ? status : trace->group.agree(trace->group.user, status);
 }
 /* ---------------------------------------------------------------------------
    >>impl-report

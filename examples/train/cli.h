@@ -59,7 +59,7 @@ typedef struct cli_option {
 
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
-    char *device, *graph, *trace;
+    char *device, *graph, *trace, *chakra;
     int64_t ranks, threads, repro_shards, timeout, exact, check_finite, trace_spans;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
@@ -87,6 +87,8 @@ typedef struct cli_machine {
     CLI_TEXT("trace", machine.trace, "FILE", NULL,                                             \
              "the time of compute, communication and waits of every rank and thread, as a "    \
              "Chrome trace: ui.perfetto.dev draws it"),                                        \
+    CLI_TEXT("chakra", machine.chakra, "PREFIX", NULL,                                         \
+             "the same as Chakra's execution traces, PREFIX.<rank>.et, for simulators"),       \
     CLI_COUNT("trace-spans", machine.trace_spans, "N", "200000", 1, 1e9,                       \
               "room for N spans of each rank, 152 bytes each; later ones are dropped")
 

@@ -30,7 +30,7 @@ typedef struct cli_job {
     device_choice device;
     int help;
     char refused[1024]; /* why the options are refused, or "" */
-    const char *trace;  /* --trace, or NULL */
+    const char *trace, *chakra; /* --trace, --chakra, or NULL */
     int64_t trace_spans;
     char *model;        /* rank 0's, for the checkpoints: see neo_save_desc; or NULL */
     pthread_mutex_t lock;
@@ -46,7 +46,7 @@ typedef struct cli_rank {
     neo_comm *comm;
     neo_ctx *ctx;
     int rank, ranks;
-    neo_trace *trace; /* --trace; destroyed when nothing is in flight; or NULL */
+    neo_trace *trace; /* destroyed when nothing is in flight; or NULL */
 } cli_rank;
 
 static cli_rank cli_rank_of(cli_job *job, neo_comm *comm) {
@@ -127,6 +127,7 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.ctx.check_finite = machine->check_finite || (looks && strcmp(looks, "0"));
     job->comm = desc;
     job->trace = machine->trace;
+    job->chakra = machine->chakra;
     job->trace_spans = machine->trace_spans;
     return check_memory(&desc);
 }
@@ -186,14 +187,14 @@ static int64_t cli_sent(neo_comm_stats stats) {
     return bytes;
 }
 
-/* --trace of a run. sent: of its bytes, by the counters of all its groups but me->comm.
-   Collective. */
+/* --trace and --chakra of a run. sent: of its bytes, by the counters of all its groups but
+   me->comm. Collective. */
 static neo_status cli_trace_begin(cli_rank *me) {
     const cli_job *job = me->job;
     neo_group group = neo_comm_group(me->comm);
     neo_status mine = NEO_OK;
-    if (!job->trace) return NEO_OK;
-    if (me->rank == 0) mine = check_writable("trace", job->trace);
+    if (!job->trace && !job->chakra) return NEO_OK;
+    if (me->rank == 0 && job->trace) mine = check_writable("trace", job->trace);
     TRY(agree(me->comm, mine));
     TRY(neo_trace_create(me->ctx, &(neo_trace_desc){job->trace_spans, &group}, &me->trace));
     neo_comm_reset_stats(me->comm);
@@ -202,11 +203,12 @@ static neo_status cli_trace_begin(cli_rank *me) {
 static neo_status cli_trace_end(const cli_rank *me, int64_t sent) {
     if (!me->trace) return NEO_OK;
     sent += cli_sent(neo_comm_get_stats(me->comm));
-    TRY(neo_trace_write(me->trace, me->job->trace));
+    if (me->job->trace) TRY(neo_trace_write(me->trace, me->job->trace));
+    if (me->job->chakra) TRY(neo_trace_write_chakra(me->trace, me->job->chakra));
     TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
     const neo_trace_stats all = neo_trace_get_stats(me->trace);
-    say(me, "%s: %lld spans with %lld bytes sent; by the counters %lld\n", me->job->trace,
-        (long long)all.spans, (long long)all.sent_bytes, (long long)sent);
+    say(me, "trace: %lld spans with %lld bytes sent; by the counters %lld\n", (long long)all.spans,
+        (long long)all.sent_bytes, (long long)sent);
     if (all.dropped)
         say(me, "warning: %lld later spans are not in it: raise --trace-spans\n",
             (long long)all.dropped);

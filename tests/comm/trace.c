@@ -229,6 +229,7 @@ static neo_status alone(neo_comm *comm, void *user) {
     for (int i = 0; i < 70; i++) neo_trace_begin(ctx, "deep", i);
     for (int i = 0; i < 69; i++) neo_trace_end(ctx); /* the last one ends with the recording */
     EXPECT_ERR(comm, neo_trace_write(trace, NULL), NEO_ERR_ARG, "path is NULL");
+    EXPECT_ERR(comm, neo_trace_write_chakra(trace, NULL), NEO_ERR_ARG, "prefix is NULL");
     EXPECT_OK(comm, neo_trace_write(trace, path));
     neo_trace_stats s = neo_trace_get_stats(trace);
     EXPECT(comm, s.spans == 3 && s.dropped == 69, "%" PRId64 ", %" PRId64, s.spans, s.dropped);
