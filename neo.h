@@ -69,7 +69,7 @@
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
                >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
-               >>report
+                >>trace >>report
      types     >>shared >>lines >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
@@ -80,7 +80,7 @@
                >>impl-bags-keys >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu
      output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
-               >>impl-report
+               >>impl-trace >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
                >>kernels-wire
 */
@@ -414,6 +414,8 @@ typedef struct neo_group {
     /* NULL, or called before (on = 1) and after (on = 0) ranks meet between work on files: a disk
        may make one late that is well. Not collective. */
     void (*patient)(void *user, int on);
+    /* NULL, or bytes of data of rank `from` to data of rank `to`: only these two call it. */
+    neo_status (*pass)(void *user, int from, int to, void *data, size_t bytes);
 } neo_group;
 
 /* ---------------------------------------------------------------------------
@@ -1992,6 +1994,73 @@ NEO_API void neo_jsonl_string(neo_jsonl *log, const char *key, const char *value
 NEO_API neo_status neo_jsonl_end(neo_jsonl *log);
 
 /* ---------------------------------------------------------------------------
+   >>trace
+
+   Where the time of a run goes: spans, each with a begin and an end, of every rank and thread. The
+   file is a Chrome trace: https://ui.perfetto.dev or chrome://tracing draw it, and it is JSON.
+
+       neo_trace_create(ctx, &(neo_trace_desc){.group = &group}, &trace);
+       for (step ...) {
+           neo_trace_begin(ctx, "step", step);
+           ...                             neo's calls made here are spans inside this one
+           neo_trace_end(ctx);
+       }
+       neo_trace_write(trace, "t.json");
+       neo_trace_destroy(trace);
+
+   neo's own spans, by category (cat):
+     call            what is made of others: neo_shard_forward_begin, neo_fsdp_step,
+                     neo_bags_backward, neo_reader_next, neo_save ...; and those of neo_trace_begin
+     compute         one operation of the context's device, by its function (neo_mlp_forward; a
+                     layer of an MLP is one). A GPU's calls end before its work does
+     communication   a collective, on the thread that ran it: the rank's own, or its group's. It
+                     has the bytes that this rank sent, as the counters of neo_comm.h have them
+     wait            the rank's thread waits for an asynchronous collective, of that ticket
+   The rank's thread is tid 0, its spans nest. Those that nest in none add up to the time that the
+   program gave to them. A span takes 0.1 us; without a trace neo looks at one pointer.
+   ------------------------------------------------------------------------ */
+typedef struct neo_trace neo_trace;
+typedef struct neo_trace_desc {
+    int64_t spans;          /* there is room for, 152 bytes each; 0: 65,536. Those that come when it
+                               is full are dropped, and counted */
+    const neo_group *group; /* ranks whose traces become one file; NULL: this one alone */
+} neo_trace_desc;
+/* neo_trace_create: record what is done in ctx from here on; all memory is taken here. Collective
+   over the group, which stays until the trace is written: clocks are compared here and at the end,
+   so that times are rank 0's (a difference within what the comparison can tell counts as none).
+   Nothing may be in flight on ctx's groups, here and in neo_trace_destroy.
+   Errors   NEO_ERR_STATE: ctx has a trace. NEO_ERR_ARG: spans below 0 or above 2^31, or a group
+            that lacks `pass`. NEO_ERR_MEMORY; those of the group. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_trace_create(neo_ctx *ctx, const neo_trace_desc *desc,
+                                                      neo_trace **trace);
+NEO_API void neo_trace_destroy(neo_trace *trace);
+/* neo_trace_begin, neo_trace_end: a span of the caller, up to 64 inside each other. name: stays
+   valid until the trace is written. number: of a step, for example; below 0: none. Without a trace,
+   and on a thread that did not make it, they do nothing. */
+NEO_API void neo_trace_begin(neo_ctx *ctx, const char *name, int64_t number);
+NEO_API void neo_trace_end(neo_ctx *ctx);
+/* neo_trace_write: end the recording, and write the spans of all ranks to rank 0's path. A file
+   that was there before is replaced when the new one is whole. Collective.
+   Errors   NEO_ERR_ARG: path is NULL (on rank 0). NEO_ERR_NOT_FOUND, NEO_ERR_IO; on all ranks.
+            Those of the group. */
+NEO_API neo_status neo_trace_write(neo_trace *trace, const char *path);
+/* neo_trace_write_chakra: end the recording, and write this rank's spans to "<prefix>.<rank>.et" as
+   an execution trace of MLCommons' Chakra, which simulators of clusters take. Nodes are the spans
+   that have none inside them: COMP_NODE, and so the time between two, by their duration;
+   COMM_COLL_NODE by type, bytes of the larger buffer and ranks (pg_name, as "0-3,8");
+   COMM_SEND_NODE, COMM_RECV_NODE. A node depends on the one before it on the rank's thread, a
+   collective that does not block on the one before its call, and what follows a wait on what was
+   waited for. Collective.
+   Errors   NEO_ERR_ARG: prefix is NULL. NEO_ERR_NOT_FOUND, NEO_ERR_IO; on all ranks. */
+NEO_API neo_status neo_trace_write_chakra(neo_trace *trace, const char *prefix);
+/* neo_trace_get_stats: of this rank so far; after a write of all. */
+typedef struct neo_trace_stats {
+    int64_t spans, dropped; /* recorded; for which there was no room */
+    int64_t sent_bytes;     /* of the recorded ones, headers not included */
+} neo_trace_stats;
+NEO_API neo_trace_stats neo_trace_get_stats(const neo_trace *trace);
+
+/* ---------------------------------------------------------------------------
    >>report
 
    One self-contained HTML page with SVG curves and tables; no script, no network.
@@ -2621,6 +2690,52 @@ typedef struct neo__live {
 } neo__live;
 NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name);
 NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
+#if !defined(NEO_INFERENCE)
+/* A span as a trace keeps it (>>trace). name: as of neo_trace_begin. */
+typedef enum neo__span_kind {
+    NEO__SPAN_CALL,
+    NEO__SPAN_COMPUTE,
+    NEO__SPAN_WAIT,
+    NEO__SPAN_SENDS
+} neo__span_kind;
+typedef struct neo__span {
+    const char *name;
+    int64_t begin_ns, end_ns; /* the second is written last; 0: not yet */
+    int64_t issued_ns;        /* SENDS: when it was called */
+    int64_t number;           /* of neo_trace_begin; SENDS: of the call; -1: none */
+    int64_t ticket;           /* SENDS, WAIT: of the group; -1: of a call that blocks */
+    int64_t sent[3];          /* bytes inside the node, between nodes, of headers */
+    int64_t buffer_bytes;     /* of the larger of a collective's buffers */
+    int16_t kind, op;         /* op: neo_comm_op */
+    int16_t group;            /* SENDS, WAIT: of neo__trace_group */
+    int16_t thread;           /* 0: the rank's; else its group's */
+    int16_t depth, leaf;      /* on the rank's thread: spans around it; none is inside it */
+    int32_t peer;             /* of send and recv; else -1 */
+    char label[40];
+} neo__span;
+/* neo__ctx_traced: 0, or the number of the trace that records, of those of the context.
+   neo__trace_group: a group of ranks, and its thread; ranks: world ranks, as "0-3,8".
+   neo__trace_add: a span that is over; from any thread, that of span->group if not the rank's own.
+   neo__span_begin: as neo_trace_begin; neo__span_end gives status back. */
+NEO_API int neo__ctx_traced(const neo_ctx *ctx);
+NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks);
+NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span);
+NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo__span_kind kind);
+NEO_API neo_status neo__span_end(neo_ctx *ctx, neo_status status);
+#endif
+/* NEO__SPAN(ctx, name): the rest of this block is a span. */
+#if defined(NEO_INFERENCE) || !(defined(__GNUC__) || defined(__clang__))
+#define NEO__SPAN(ctx, name) ((void)(ctx))
+#else
+NEO__UNUSED static void neo__span_leave(neo_ctx **ctx) { (void)neo__span_end(*ctx, NEO_OK); }
+NEO__UNUSED static neo_ctx *neo__span_enter(neo_ctx *ctx, const char *name) {
+    if (ctx) neo__span_begin(ctx, name, -1, NEO__SPAN_CALL);
+    return ctx;
+}
+#define NEO__SPAN(ctx, name)                                                                       \
+    neo_ctx *neo__span_ctx __attribute__((cleanup(neo__span_leave), unused)) =                     \
+        neo__span_enter(ctx, name)
+#endif
 /* From here on (+1), or no longer (-1), objects that are made are parts of another, and not listed
    beside it. */
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
@@ -4203,16 +4318,19 @@ struct neo_ctx {
     int64_t tensors; /* of neo_tensor_alloc; atomic */
     int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
     int check_finite;
+    neo_trace *trace; /* that records; or NULL. Atomic */
+    int traces;       /* made so far */
     neo_params *params;       /* the last set made; each has the one before */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
-   numbers are looked at: see >>impl-finite. */
+   numbers are looked at: see >>impl-finite. With a trace it is a span. */
 #if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
-    ((ctx)->check_finite ? neo__checked_##op(ctx, fn, call) : (ctx)->on->op((ctx)->on, call))
+    ((ctx)->check_finite || (ctx)->trace ? neo__checked_##op(ctx, fn, call)                        \
+                                         : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
     X(gemm, neo__gemm_call)                                                                        \
     X(linear_grads, neo__linear_grads_call)                                                        \
@@ -10960,6 +11078,7 @@ static neo_status neo__optim_step_inside(neo_optim *optim, float lr) {
 }
 NEO_API neo_status neo_optim_step(neo_optim *o, float lr) {
     NEO__CHECK_LIVE(o, "neo_optim_step", "optim");
+    NEO__SPAN(o->ctx, "neo_optim_step");
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__optim_step_inside(o, lr);
     neo__fp_leave(fp);
@@ -14856,6 +14975,7 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
 
 /* ---- forward, weight_grad ---- */
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
+    NEO__SPAN(b ? b->ctx : NULL, "neo_bags_forward");
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
     NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
     if (batch->inverse) neo_parallel_for(b->ctx, b->sizes.features, neo__bags_spread, b);
@@ -15237,6 +15357,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
 NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                      float lr) {
     static const char *const fn = "neo_bags_backward";
+    NEO__SPAN(bags ? bags->ctx : NULL, "neo_bags_backward");
     NEO__ZERO(neo__leaf_cut, whole);
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
@@ -15263,6 +15384,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
+    NEO__SPAN(b ? b->ctx : NULL, "neo_bags_step");
     static const char *const fn = "neo_bags_step";
     NEO__TRY(neo__bags_check_keeps(b, fn));
     NEO__CHECK(neo__bags_finite(lr), NEO_ERR_NUMERIC, "%s: lr is %g", fn, (double)lr);
@@ -15752,6 +15874,8 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
 
 #define NEO__CHECKED(op, record)                                                                   \
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
+        if (ctx->trace) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                           \
+        if (!ctx->check_finite) return neo__span_end(ctx, ctx->on->op(ctx->on, call));             \
         neo__finite f = neo__finite_begin(ctx, fn);                                                \
         neo__see_##op(&f, call);                                                                   \
         if (f.status == NEO_OK && !f.written.text[0]) {                                            \
@@ -15759,7 +15883,7 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
             f.after = 1;                                                                           \
             if (f.status == NEO_OK) neo__see_##op(&f, call);                                       \
         }                                                                                          \
-        return neo__finite_end(&f);                                                                \
+        return neo__span_end(ctx, neo__finite_end(&f));                                            \
     }
 NEO__CHECKED_LIST(NEO__CHECKED)
 #undef NEO__CHECKED
@@ -17077,6 +17201,545 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log) {
     return status;
 }
 /* ---------------------------------------------------------------------------
+   >>impl-trace
+
+   Spans lie in one array, each at the next place when it ends, whatever its thread; a place that
+   some thread still writes has no end yet. The rank's own thread has a stack of those that are
+   open. Each rank makes text of its spans, block by block, and passes it to rank 0, which writes.
+
+   Clocks: a rank asks rank 0 for its time, and the answer is its own time half way, give or take
+   half of the way there and back; of some rounds the shortest counts. Between the comparison at the
+   begin and the one at the end the difference changes evenly.
+   ------------------------------------------------------------------------ */
+/* A file beside path, which becomes it when it is whole; path itself where that is a device. */
+static neo_status neo__beside_open(const char *path, const char *function,
+                                   char beside[NEO__PATH_BYTES], neo__file *file) {
+    neo__path_kind kind;
+    NEO__TRY(neo__path_look(path, &kind));
+    const int direct = kind == NEO__PATH_OTHER || kind == NEO__PATH_DIR;
+    const int length = snprintf(beside, NEO__PATH_BYTES, direct ? "%s" : "%s.tmp", path);
+    NEO__CHECK(length > 0 && length < (int)NEO__PATH_BYTES, NEO_ERR_ARG, "%s: the path is too long",
+               function);
+    return neo__file_open(file, path[0] ? beside : path, NEO__FILE_CREATE);
+}
+/* written: how the writing went. */
+static neo_status neo__beside_close(const char *path, const char *beside, neo__file *file,
+                                    neo_status written) {
+    const int direct = strcmp(path, beside) == 0;
+    neo__kept_error first = neo__error_keep(written);
+    neo_status closed = neo__file_close(file);
+    if (written == NEO_OK && closed == NEO_OK && !direct) closed = neo__path_rename(beside, path);
+    neo__kept_error error = written != NEO_OK ? first : neo__error_keep(closed);
+    if (error.status != NEO_OK && !direct) (void)neo__file_remove(beside);
+    return neo__error_restore(&error);
+}
+enum {
+    NEO__TRACE_SPANS = 65536,
+    NEO__TRACE_DEPTH = 64,
+    NEO__TRACE_GROUPS = 64, /* the last one stands for those beyond */
+    NEO__TRACE_ROUNDS = 8,
+    NEO__TRACE_BLOCK = 65536,
+    NEO__TRACE_LINE = 1024,
+    NEO__TRACE_PAST = 4096 /* spans looked back at, at most */
+};
+typedef struct neo__open_span {
+    const char *name;
+    int64_t begin_ns, number;
+    neo__span_kind kind;
+} neo__open_span;
+typedef struct neo__clock_pair {
+    int64_t at_ns, offset_ns; /* rank 0's time is this rank's and offset_ns */
+} neo__clock_pair;
+struct neo_trace {
+    neo_ctx *ctx;
+    neo__live live;
+    neo_group group;
+    size_t bytes;       /* of this block */
+    const void *thread; /* the rank's own: see neo__this_thread */
+    int over, counted;  /* nothing is recorded any more; `all` is of all ranks */
+    neo__clock_pair clock[2];
+    int64_t start_ns;   /* of rank 0's clock: the file's 0 */
+    int64_t room, next; /* next: atomic; may pass room */
+    int groups;         /* atomic; may pass their most */
+    int depth, last_depth;
+    neo__open_span open[NEO__TRACE_DEPTH];
+    char group_ranks[NEO__TRACE_GROUPS][40];
+    neo_trace_stats all; /* of all ranks */
+    neo__span *span;     /* [room] */
+    char *block;         /* [NEO__TRACE_BLOCK] */
+};
+static const void *neo__this_thread(void) { return neo__error_text; }
+
+/* Rank 0's time, and its start; the clock of `which` end. */
+static neo_status neo__trace_compare(neo_trace *trace, int which) {
+    const neo_group *group = &trace->group;
+    int64_t best = INT64_MAX;
+    for (int r = 1; r < group->size; r++) {
+        if (group->rank != 0 && group->rank != r) continue;
+        for (int i = 0; i < NEO__TRACE_ROUNDS; i++) {
+            int64_t asked = neo_time_ns(), words[2] = {0, 0};
+            NEO__TRY(group->pass(group->user, r, 0, words, sizeof words));
+            words[0] = neo_time_ns(), words[1] = trace->start_ns;
+            NEO__TRY(group->pass(group->user, 0, r, words, sizeof words));
+            if (group->rank == 0) continue;
+            const int64_t now = neo_time_ns(), way = now - asked;
+            const int64_t offset = words[0] - (asked + way / 2);
+            if (way >= best) continue;
+            best = way;
+            trace->start_ns = words[1];
+            trace->clock[which].offset_ns = offset > way / 2 || offset < -way / 2 ? offset : 0;
+        }
+    }
+    trace->clock[which].at_ns = neo_time_ns();
+    return NEO_OK;
+}
+/* This rank's time in the file. */
+static int64_t neo__trace_time(const neo_trace *t, int64_t ns) {
+    const neo__clock_pair *a = &t->clock[0], *b = &t->clock[1];
+    double drift = (double)(b->offset_ns - a->offset_ns), between = (double)(b->at_ns - a->at_ns);
+    if (between > 0) drift *= (double)(ns - a->at_ns) / between;
+    return ns + a->offset_ns + (int64_t)drift - t->start_ns;
+}
+
+NEO_API neo_status neo_trace_create(neo_ctx *ctx, const neo_trace_desc *desc, neo_trace **out) {
+    const char *fn = "neo_trace_create";
+    const int64_t room = desc && desc->spans ? desc->spans : (int64_t)NEO__TRACE_SPANS;
+    const neo_group *group = desc && desc->group && desc->group->size > 1 ? desc->group : NULL;
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: trace is NULL", fn);
+    *out = NULL;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(!ctx->trace, NEO_ERR_STATE, "%s: the context has a trace already", fn);
+    NEO__CHECK(room > 0 && room <= INT64_C(1) << 31, NEO_ERR_ARG,
+               "%s: spans is %" PRId64 ": wants 0 to 2^31", fn, room);
+    NEO__CHECK(!group || (group->pass && group->agree && group->sum), NEO_ERR_ARG,
+               "%s: the group lacks agree, sum or pass", fn);
+    const size_t bytes = sizeof(neo_trace) + NEO__TRACE_BLOCK +
+                         neo__size_mul((size_t)room, sizeof(neo__span));
+    neo_trace *t = (neo_trace *)neo__alloc_for(ctx, bytes, fn);
+    if (t) {
+        memset(t, 0, sizeof *t);
+        t->group.size = 1;
+        if (group) t->group = *group;
+        t->ctx = ctx;
+        t->bytes = bytes;
+        t->thread = neo__this_thread();
+        t->room = room;
+        t->span = (neo__span *)(t + 1);
+        t->block = (char *)(t->span + room);
+        t->start_ns = neo_time_ns();
+        for (int64_t i = 0; i < room; i++) t->span[i].end_ns = 0; /* its pages are there, too */
+    }
+    neo_status status = t ? NEO_OK : NEO_ERR_MEMORY;
+    if (group) status = group->agree(group->user, status);
+    if (status == NEO_OK) status = neo__trace_compare(t, 0);
+    if (status != NEO_OK) {
+        if (t) neo_free(ctx, t, bytes);
+        return status;
+    }
+    neo__live_begin(ctx, &t->live, "trace", NULL);
+    ctx->traces++;
+    __atomic_store_n(&ctx->trace, t, __ATOMIC_RELEASE);
+    *out = t;
+    return NEO_OK;
+}
+static void neo__trace_stop(neo_trace *t) {
+    while (t->depth > 0 && !t->over) neo_trace_end(t->ctx);
+    t->over = 1;
+    if (t->ctx->trace == t) __atomic_store_n(&t->ctx->trace, (neo_trace *)NULL, __ATOMIC_RELEASE);
+}
+NEO_API void neo_trace_destroy(neo_trace *t) {
+    if (!t) return;
+    neo__trace_stop(t);
+    neo__live_end(t->ctx, &t->live);
+    neo_free(t->ctx, t, t->bytes);
+}
+
+NEO__HOT_BEGIN
+NEO_API int neo__ctx_traced(const neo_ctx *ctx) {
+    return __atomic_load_n(&ctx->trace, __ATOMIC_ACQUIRE) ? ctx->traces : 0;
+}
+NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span) {
+    neo_trace *t = __atomic_load_n(&ctx->trace, __ATOMIC_ACQUIRE);
+    if (!t) return;
+    const int own = t->thread == neo__this_thread();
+    const int leaf = !own || t->last_depth <= t->depth;
+    if (own) t->last_depth = t->depth;
+    const int64_t at = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED);
+    if (at >= t->room) return;
+    neo__span *to = &t->span[at];
+    *to = *span;
+    to->end_ns = 0;
+    to->thread = own ? 0 : (int16_t)(span->group + 1);
+    to->depth = own ? (int16_t)t->depth : 0;
+    to->leaf = (int16_t)leaf;
+    __atomic_store_n(&to->end_ns, span->end_ns, __ATOMIC_RELEASE);
+}
+NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo__span_kind kind) {
+    neo_trace *t = ctx->trace;
+    if (!t || t->thread != neo__this_thread()) return;
+    if (t->depth++ >= NEO__TRACE_DEPTH) return;
+    neo__open_span *open = &t->open[t->depth - 1];
+    open->name = name;
+    open->number = number;
+    open->kind = kind;
+    open->begin_ns = neo_time_ns();
+}
+NEO_API neo_status neo__span_end(neo_ctx *ctx, neo_status status) {
+    neo_trace *t = ctx ? ctx->trace : NULL;
+    if (!t || t->depth == 0 || t->thread != neo__this_thread()) return status;
+    if (--t->depth >= NEO__TRACE_DEPTH) {
+        __atomic_fetch_add(&t->all.dropped, 1, __ATOMIC_RELAXED);
+        return status;
+    }
+    const neo__open_span *open = &t->open[t->depth];
+    NEO__ZERO(neo__span, span);
+    span.name = open->name;
+    span.begin_ns = open->begin_ns;
+    span.end_ns = neo_time_ns();
+    span.number = open->number;
+    span.kind = (int16_t)open->kind;
+    neo__trace_add(ctx, &span);
+    return status;
+}
+NEO_API void neo_trace_begin(neo_ctx *ctx, const char *name, int64_t number) {
+    if (ctx) neo__span_begin(ctx, name, number, NEO__SPAN_CALL);
+}
+NEO_API void neo_trace_end(neo_ctx *ctx) { (void)neo__span_end(ctx, NEO_OK); }
+NEO__HOT_END
+NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks) {
+    neo_trace *t = __atomic_load_n(&ctx->trace, __ATOMIC_ACQUIRE);
+    if (!t) return 0;
+    const int at = __atomic_fetch_add(&t->groups, 1, __ATOMIC_RELAXED);
+    if (at >= NEO__TRACE_GROUPS) return NEO__TRACE_GROUPS - 1;
+    snprintf(t->group_ranks[at], sizeof t->group_ranks[at], "%s", ranks);
+    return at;
+}
+NEO_API neo_trace_stats neo_trace_get_stats(const neo_trace *trace) {
+    neo_trace_stats s = trace->all;
+    if (trace->counted) return s;
+    const int64_t next = __atomic_load_n(&trace->next, __ATOMIC_RELAXED);
+    s.spans = NEO__MIN(next, trace->room);
+    s.dropped += next - s.spans;
+    for (int64_t i = 0; i < s.spans; i++)
+        if (__atomic_load_n(&trace->span[i].end_ns, __ATOMIC_ACQUIRE))
+            s.sent_bytes += trace->span[i].sent[0] + trace->span[i].sent[1];
+    return s;
+}
+
+/* ---- as text ---- */
+/* A string of JSON, without its quotes: what is not UTF-8 becomes a question mark. */
+static void neo__trace_quoted(char *to, size_t room, const char *text) {
+    const char *end = text + strlen(text);
+    size_t at = 0;
+    while (text < end && at + 5 < room) {
+        const int count = neo__utf8_length(text, (size_t)(end - text));
+        if (count == 1 && (*text == '"' || *text == '\\')) to[at++] = '\\';
+        for (int i = 0; i < count; i++) to[at++] = (unsigned char)text[i] < 0x20 ? ' ' : text[i];
+        if (!count) to[at++] = '?';
+        text += count ? count : 1;
+    }
+    to[at] = 0;
+}
+/* Nanoseconds as microseconds. */
+static void neo__trace_us(char text[32], int64_t ns) {
+    const char *sign = ns < 0 ? "-" : "";
+    const int64_t size = ns < 0 ? -ns : ns;
+    snprintf(text, 32, "%s%" PRId64 ".%03d", sign, size / 1000, (int)(size % 1000));
+}
+/* Line i of this rank: its name, its threads' names, then a span; "" if that is not whole. */
+static void neo__trace_line(const neo_trace *trace, int64_t i, char *line) {
+    static const char *const kinds[] = {"call", "compute", "wait", "communication"};
+    const int groups = NEO__MIN(trace->groups, (int)NEO__TRACE_GROUPS), rank = trace->group.rank;
+    const char *comma = i == 0 && rank == 0 ? "" : ",\n";
+    char name[300], label[100] = "", begin[32], length[32];
+    line[0] = 0;
+    if (i <= groups + 1) {
+        const int thread = (int)i - 1; /* 0: the rank's own */
+        snprintf(name, sizeof name, i == 0 ? "rank %d" : "thread of rank %d", rank);
+        if (thread > 0)
+            snprintf(name, sizeof name, "group %d, of ranks %s", thread - 1,
+                     trace->group_ranks[thread - 1]);
+        snprintf(line, NEO__TRACE_LINE,
+                 "%s{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\","
+                 "\"args\":{\"name\":\"%s\"}}",
+                 comma, rank, i == 0 ? 0 : thread, i == 0 ? "process_name" : "thread_name", name);
+        return;
+    }
+    const neo__span *s = &trace->span[i - groups - 2];
+    const int64_t end = __atomic_load_n(&s->end_ns, __ATOMIC_ACQUIRE);
+    if (!end) return;
+    neo__trace_quoted(name, sizeof name, s->name);
+    neo__trace_quoted(label, sizeof label, s->label);
+    neo__trace_us(begin, neo__trace_time(trace, s->begin_ns));
+    neo__trace_us(length, neo__trace_time(trace, end) - neo__trace_time(trace, s->begin_ns));
+    int at = snprintf(line, NEO__TRACE_LINE,
+                      "%s{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,\"name\":\"%s\","
+                      "\"cat\":\"%s\",\"args\":{",
+                      comma, rank, s->thread, begin, length, name, kinds[s->kind]);
+#define NEO__TRACE_MORE(...)                                                                       \
+    at += snprintf(line + at, (size_t)(NEO__TRACE_LINE - at), __VA_ARGS__)
+    if (s->kind == NEO__SPAN_SENDS)
+        NEO__TRACE_MORE("\"local_bytes\":%" PRId64 ",\"cross_bytes\":%" PRId64
+                        ",\"control_bytes\":%" PRId64 ",\"buffer_bytes\":%" PRId64 ",",
+                        s->sent[0], s->sent[1], s->sent[2], s->buffer_bytes);
+    if (s->kind == NEO__SPAN_SENDS && label[0]) NEO__TRACE_MORE("\"of\":\"%s\",", label);
+    if (s->kind >= NEO__SPAN_WAIT)
+        NEO__TRACE_MORE("\"group\":%d,\"ticket\":%" PRId64 ",", s->group, s->ticket);
+    if (s->number >= 0) NEO__TRACE_MORE("\"number\":%" PRId64 ",", s->number);
+#undef NEO__TRACE_MORE
+    if (line[at - 1] == ',') at--;
+    snprintf(line + at, (size_t)(NEO__TRACE_LINE - at), "}}");
+}
+/* The next lines, from *at on, in t->block; their bytes, 0 when there are no more. */
+static size_t neo__trace_text(neo_trace *trace, int64_t *at) {
+    const int64_t lines = 2 + NEO__MIN(trace->groups, (int)NEO__TRACE_GROUPS) +
+                          NEO__MIN(trace->next, trace->room);
+    size_t used = 0;
+    for (; *at < lines && used + NEO__TRACE_LINE <= NEO__TRACE_BLOCK; ++*at) {
+        neo__trace_line(trace, *at, trace->block + used);
+        used += strlen(trace->block + used);
+    }
+    return used;
+}
+/* The lines of all ranks, on rank 0 to out, which has failed if it is NULL. */
+static neo_status neo__trace_lines(neo_trace *trace, neo__out *out) {
+    const neo_group *group = &trace->group;
+    for (int r = 0; r < group->size; r++) {
+        int64_t at = 0, bytes = 1;
+        if (group->rank != 0 && group->rank != r) continue;
+        while (bytes > 0) {
+            if (group->rank == r) bytes = (int64_t)neo__trace_text(trace, &at);
+            if (r > 0) NEO__TRY(group->pass(group->user, r, 0, &bytes, sizeof bytes));
+            if (r > 0 && bytes)
+                NEO__TRY(group->pass(group->user, r, 0, trace->block, (size_t)bytes));
+            if (out) neo__out_bytes(out, trace->block, (size_t)bytes);
+        }
+    }
+    return NEO_OK;
+}
+/* Ends the recording, once; counts of all ranks. Collective. */
+static neo_status neo__trace_end_all(neo_trace *trace) {
+    if (trace->over) return NEO_OK;
+    neo__trace_stop(trace);
+    neo_trace_stats s = neo_trace_get_stats(trace);
+    uint64_t words[3] = {(uint64_t)s.spans, (uint64_t)s.dropped, (uint64_t)s.sent_bytes};
+    NEO__TRY(neo__trace_compare(trace, 1));
+    if (trace->group.size > 1) NEO__TRY(trace->group.sum(trace->group.user, words, 3));
+    s.spans = (int64_t)words[0], s.dropped = (int64_t)words[1], s.sent_bytes = (int64_t)words[2];
+    trace->all = s;
+    trace->counted = 1;
+    return NEO_OK;
+}
+NEO_API neo_status neo_trace_write(neo_trace *trace, const char *path) {
+    NEO__CHECK_LIVE(trace, "neo_trace_write", "trace");
+    const int writes = trace->group.rank == 0;
+    char beside[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    neo_status status = NEO_OK, passed;
+    NEO__TRY(neo__trace_end_all(trace));
+    if (writes && !path) status = neo_fail(NEO_ERR_ARG, "neo_trace_write: path is NULL");
+    if (writes && path) status = neo__beside_open(path, "neo_trace_write", beside, &file);
+    const int open = writes && status == NEO_OK;
+    if (open) neo__out_begin(&out, &file);
+    if (open) neo__out_text(&out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    neo__kept_error error = neo__error_keep(status);
+    passed = neo__trace_lines(trace, open ? &out : NULL);
+    if (open) {
+        neo__out_format(&out, "],\n\"otherData\":{\"ranks\":%d,\"spans\":%" PRId64,
+                        trace->group.size, trace->all.spans);
+        neo__out_format(&out, ",\"dropped\":%" PRId64 "}}\n", trace->all.dropped);
+        status = neo__beside_close(path, beside, &file, neo__out_flush(&out));
+    } else {
+        status = neo__error_restore(&error);
+    }
+    if (passed != NEO_OK || trace->group.size == 1) return passed != NEO_OK ? passed : status;
+    return trace->group.agree(trace->group.user, status);
+}
+
+/* ---- protobuf, as far as messages of numbers, strings and messages need it ---- */
+enum { NEO__PB_BYTES = 8192 };
+typedef struct neo__pb {
+    size_t used; /* of a message that is too long: more than its room */
+    unsigned char data[NEO__PB_BYTES];
+} neo__pb;
+static void neo__pb_put(neo__pb *m, const void *data, size_t bytes) {
+    if (m->used + bytes <= sizeof m->data && bytes) memcpy(m->data + m->used, data, bytes);
+    m->used = neo__size_add(m->used, bytes);
+}
+static void neo__pb_varint(neo__pb *m, uint64_t value) {
+    unsigned char byte[10];
+    size_t n = 0;
+    for (; value > 127; value >>= 7) byte[n++] = (unsigned char)(value | 128);
+    byte[n++] = (unsigned char)value;
+    neo__pb_put(m, byte, n);
+}
+static void neo__pb_int(neo__pb *m, int field, int64_t value) {
+    neo__pb_varint(m, (uint64_t)field << 3);
+    neo__pb_varint(m, (uint64_t)value);
+}
+static void neo__pb_block(neo__pb *m, int field, const void *data, size_t bytes) {
+    neo__pb_varint(m, (uint64_t)field << 3 | 2);
+    neo__pb_varint(m, bytes);
+    neo__pb_put(m, data, bytes);
+}
+static void neo__pb_text(neo__pb *m, int field, const char *text) {
+    neo__pb_block(m, field, text, strlen(text));
+}
+
+/* ---- as Chakra's execution trace: a message GlobalMetadata, then Nodes, each behind its length.
+   Fields and their numbers are those of its et_def.proto. ---- */
+enum {
+    NEO__ET_COMP = 4,
+    NEO__ET_SEND = 5,
+    NEO__ET_RECV = 6,
+    NEO__ET_COLL = 7,
+    NEO__ET_INT64 = 9, /* where an attribute has its value */
+    NEO__ET_INT32 = 7,
+    NEO__ET_BOOL = 27,
+    NEO__ET_STRING = 29,
+    NEO__ET_WAITS = 16,
+    NEO__ET_GAP_NS = 1000 /* shorter times between two spans are no node */
+};
+/* What has been written: the last node of the rank's thread and of each group; what it has waited
+   for since. */
+typedef struct neo__et {
+    const neo_trace *trace;
+    neo__out *out;
+    int64_t last, cursor_ns; /* -1: none; where it ends */
+    int64_t of_group[NEO__TRACE_GROUPS];
+    int64_t waited[NEO__ET_WAITS];
+    int waits;
+} neo__et;
+static int64_t neo__et_id(int64_t span) { return 2 * span + 1; } /* of the time before it: 2 span */
+static void neo__et_attr(neo__pb *node, const char *name, int field, int64_t value,
+                         const char *text) {
+    neo__pb attr;
+    attr.used = 0;
+    neo__pb_text(&attr, 1, name);
+    if (text) neo__pb_text(&attr, field, text);
+    else neo__pb_int(&attr, field, value);
+    neo__pb_block(node, 10, attr.data, attr.used);
+}
+static void neo__et_message(neo__et *et, const neo__pb *message) {
+    neo__pb length;
+    length.used = 0;
+    neo__pb_varint(&length, message->used);
+    neo__out_bytes(et->out, length.data, length.used);
+    neo__out_bytes(et->out, message->data, message->used);
+}
+/* after: it depends on these, but -1. */
+static void neo__et_node(neo__et *et, int64_t id, const char *name, int type, int64_t begin_ns,
+                         int64_t end_ns, const int64_t *after, int count, const neo__span *sends) {
+    static const int8_t types[] = {0, 7, 2, 6, 5, 3, 4, 0, 9}; /* by neo_comm_op */
+    const neo_trace *trace = et->trace;
+    const int64_t begin = neo__trace_time(trace, begin_ns), end = neo__trace_time(trace, end_ns);
+    const int64_t us = (NEO__MAX(end, begin) + 500) / 1000 - (NEO__MAX(begin, 0) + 500) / 1000;
+    neo__pb node, deps;
+    node.used = deps.used = 0;
+    neo__pb_int(&node, 1, id);
+    neo__pb_text(&node, 2, name);
+    neo__pb_int(&node, 3, type);
+    for (int i = 0; i < count; i++)
+        if (after[i] >= 0) neo__pb_varint(&deps, (uint64_t)after[i]);
+    if (deps.used) neo__pb_block(&node, 5, deps.data, deps.used);
+    neo__pb_int(&node, 6, (NEO__MAX(begin, 0) + 500) / 1000);
+    neo__pb_int(&node, 7, us);
+    neo__et_attr(&node, "is_cpu_op", NEO__ET_BOOL, 0, NULL);
+    if (sends) {
+        const int rank = trace->group.rank, receives = type == NEO__ET_RECV;
+        if (type == NEO__ET_COLL)
+            neo__et_attr(&node, "comm_type", NEO__ET_INT64, types[sends->op], NULL);
+        neo__et_attr(&node, "comm_size", NEO__ET_INT64, sends->buffer_bytes, NULL);
+        neo__et_attr(&node, "pg_name", NEO__ET_STRING, 0, trace->group_ranks[sends->group]);
+        if (type != NEO__ET_COLL) {
+            neo__et_attr(&node, "comm_src", NEO__ET_INT32, receives ? sends->peer : rank, NULL);
+            neo__et_attr(&node, "comm_dst", NEO__ET_INT32, receives ? rank : sends->peer, NULL);
+            neo__et_attr(&node, "comm_tag", NEO__ET_INT32, sends->number, NULL);
+        }
+    }
+    neo__et_message(et, &node);
+}
+/* The nearest span before span i that fits: of the rank's thread, over at ns; or, with a ticket, of
+   a group. -1: there is none. */
+static int64_t neo__et_before(const neo_trace *trace, int64_t i, int64_t ns, int group,
+                              int64_t ticket) {
+    const int64_t first = NEO__MAX(i - NEO__TRACE_PAST, 0);
+    for (int64_t k = i - 1; k >= first; k--) {
+        const neo__span *s = &trace->span[k];
+        if (!s->end_ns || !s->leaf) continue;
+        if (ticket < 0 && s->thread == 0 && s->kind != NEO__SPAN_WAIT && s->end_ns <= ns)
+            return neo__et_id(k);
+        if (ticket >= 0 && s->kind == NEO__SPAN_SENDS && s->group == group && s->ticket == ticket)
+            return neo__et_id(k);
+    }
+    return -1;
+}
+static void neo__et_span(neo__et *et, int64_t i) {
+    const neo__span *s = &et->trace->span[i], *sends = s->kind == NEO__SPAN_SENDS ? s : NULL;
+    int type = !sends ? NEO__ET_COMP : s->peer < 0 ? NEO__ET_COLL : NEO__ET_SEND;
+    if (type == NEO__ET_SEND && strcmp(s->name, "recv") == 0) type = NEO__ET_RECV;
+    if (s->thread > 0) {
+        int64_t after[2] = {neo__et_before(et->trace, i, s->issued_ns, 0, -1),
+                            et->of_group[s->group]};
+        neo__et_node(et, neo__et_id(i), s->name, type, s->begin_ns, s->end_ns, after, 2, sends);
+        et->of_group[s->group] = neo__et_id(i);
+        return;
+    }
+    int64_t after[NEO__ET_WAITS + 1];
+    if (et->last >= 0 && s->begin_ns - et->cursor_ns >= NEO__ET_GAP_NS) {
+        memcpy(after, et->waited, sizeof et->waited);
+        after[et->waits] = et->last;
+        neo__et_node(et, neo__et_id(i) - 1, "between", NEO__ET_COMP, et->cursor_ns, s->begin_ns,
+                     after, et->waits + 1, NULL);
+        et->last = neo__et_id(i) - 1;
+        et->waits = 0;
+    }
+    et->cursor_ns = s->end_ns;
+    if (s->kind == NEO__SPAN_WAIT) {
+        const int64_t awaited = neo__et_before(et->trace, i, 0, s->group, s->ticket);
+        if (et->waits < NEO__ET_WAITS && awaited >= 0) et->waited[et->waits++] = awaited;
+        return;
+    }
+    memcpy(after, et->waited, sizeof et->waited);
+    after[et->waits] = et->last;
+    neo__et_node(et, neo__et_id(i), s->name, type, s->begin_ns, s->end_ns, after, et->waits + 1,
+                 sends);
+    et->last = neo__et_id(i);
+    et->waits = 0;
+}
+static neo_status neo__et_write(const neo_trace *trace, const char *prefix) {
+    char path[NEO__PATH_BYTES], beside[NEO__PATH_BYTES];
+    neo__file file;
+    neo__out out;
+    neo__pb metadata;
+    NEO__CHECK(prefix, NEO_ERR_ARG, "neo_trace_write_chakra: prefix is NULL");
+    const int length = snprintf(path, sizeof path, "%s.%d.et", prefix, trace->group.rank);
+    NEO__CHECK(length > 0 && length < (int)sizeof path, NEO_ERR_ARG,
+               "neo_trace_write_chakra: the prefix is too long");
+    NEO__TRY(neo__beside_open(path, "neo_trace_write_chakra", beside, &file));
+    neo__out_begin(&out, &file);
+    NEO__ZERO(neo__et, et);
+    et.trace = trace;
+    et.out = &out;
+    et.last = -1;
+    for (int g = 0; g < NEO__TRACE_GROUPS; g++) et.of_group[g] = -1;
+    metadata.used = 0;
+    neo__pb_text(&metadata, 1, "1.0.0");
+    neo__et_message(&et, &metadata);
+    const int64_t count = NEO__MIN(trace->next, trace->room);
+    for (int64_t i = 0; i < count; i++)
+        if (__atomic_load_n(&trace->span[i].end_ns, __ATOMIC_ACQUIRE) && trace->span[i].leaf)
+            neo__et_span(&et, i);
+    return neo__beside_close(path, beside, &file, neo__out_flush(&out));
+}
+NEO_API neo_status neo_trace_write_chakra(neo_trace *trace, const char *prefix) {
+    NEO__CHECK_LIVE(trace, "neo_trace_write_chakra", "trace");
+    NEO__TRY(neo__trace_end_all(trace));
+    neo_status status = neo__et_write(trace, prefix);
+    return trace->group.size == 1 ? status : trace->group.agree(trace->group.user, status);
+}
+/* ---------------------------------------------------------------------------
    >>impl-report
 
    The page is plain HTML: cards of facts, charts, tables. A chart's SVG holds only grid lines and
@@ -17587,24 +18250,13 @@ static void neo__report_body(neo__out *out, const neo_report *r) {
    written directly. */
 NEO_API neo_status neo_report_write(const neo_report *report, const char *path) {
     NEO__CHECK(report && path, NEO_ERR_ARG, "neo_report_write: report or path is NULL");
-    neo__path_kind kind;
-    NEO__TRY(neo__path_look(path, &kind));
-    int direct = kind == NEO__PATH_OTHER || kind == NEO__PATH_DIR;
     char beside[NEO__PATH_BYTES];
-    int length = snprintf(beside, sizeof beside, direct ? "%s" : "%s.tmp", path);
-    NEO__CHECK(length > 0 && length < (int)sizeof beside, NEO_ERR_ARG,
-               "neo_report_write: the path is too long");
     neo__file file;
     neo__out out;
-    NEO__TRY(neo__file_open(&file, path[0] ? beside : path, NEO__FILE_CREATE));
+    NEO__TRY(neo__beside_open(path, "neo_report_write", beside, &file));
     neo__out_begin(&out, &file);
     neo__report_body(&out, report);
-    neo_status status = neo__out_flush(&out), closed = neo__file_close(&file);
-    if (status == NEO_OK) status = closed;
-    if (status == NEO_OK && !direct) status = neo__path_rename(beside, path);
-    neo__kept_error error = neo__error_keep(status);
-    if (status != NEO_OK && !direct) (void)neo__file_remove(beside);
-    return neo__error_restore(&error);
+    return neo__beside_close(path, beside, &file, neo__out_flush(&out));
 }
 #endif
 NEO__COLD_END

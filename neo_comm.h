@@ -996,6 +996,7 @@ typedef struct neo__work {
     const int64_t *in_counts, *out_counts; /* [W], or NULL */
     char **lent;                           /* [W]: all_to_all only says where its parts are */
     int peer, receives;                    /* of send, recv */
+    int64_t issued_ns, ticket;             /* for a trace; ticket -1: it blocks */
     int pieces; /* of a sum over leaves; 0: `in` is the one piece */
     const void *piece[NEO_MAX_SUBTREES];
     neo_place place; /* of the buffers */
@@ -1116,6 +1117,8 @@ struct neo_comm {
     struct neo__mpi *mpi;
     struct neo__nccl *nccl;
     struct neo_comm *host; /* of NCCL: the group of threads or processes beneath; else NULL */
+    neo_ticket trace_waited; /* operations before it were waited for in the trace */
+    int traced, trace_group; /* the context's trace that knows it, and by which number */
     neo_comm_stats stats;
 };
 
@@ -1223,7 +1226,67 @@ static neo_fault_kind neo__comm_fault(const neo_comm *c, const neo__call *call) 
     return fault->at == call->sequence && call->op != (int)NEO_COMM_SEND ? fault->kind
                                                                          : NEO_FAULT_NONE;
 }
+/* ---- what a trace sees ---- */
+/* The world ranks of a group, as "0-3,8". */
+static void neo__comm_ranks(const neo_comm *comm, char *text, size_t room) {
+    size_t at = 0;
+    for (int p = 0, end; p < comm->size; p = end) {
+        for (end = p + 1; end < comm->size && comm->world[end] == comm->world[end - 1] + 1;) end++;
+        if (at + 12 > room) {
+            snprintf(text + at, room - at, "..");
+            return;
+        }
+        at += (size_t)snprintf(text + at, room - at, end > p + 1 ? "%s%d-%d" : "%s%d",
+                               p ? "," : "", comm->world[p], comm->world[end - 1]);
+    }
+}
 NEO__HOT_BEGIN
+/* The context's trace, which knows the group from here on; 0: there is none. */
+static int neo__comm_traced(neo_comm *comm) {
+    const int trace = neo__ctx_traced(comm->ctx);
+    char ranks[40] = "";
+    if (!trace || comm->traced == trace) return trace;
+    neo__comm_ranks(comm, ranks, sizeof ranks);
+    comm->trace_group = neo__trace_group(comm->ctx, ranks);
+    comm->traced = trace;
+    return trace;
+}
+/* An operation that has run; before: what was counted of its kind before. */
+static void neo__comm_trace(neo_comm *comm, const neo__work *work, int64_t began,
+                            const neo_comm_counter *before) {
+    const neo__call *call = &work->call;
+    const neo_comm_counter *after = &comm->stats.op[call->op];
+    NEO__ZERO(neo__span, span);
+    span.name = call->op == (int)NEO_COMM_SEND && work->receives ? "recv" : neo__op_names[call->op];
+    span.begin_ns = began;
+    span.end_ns = neo_time_ns();
+    span.issued_ns = work->issued_ns;
+    span.number = call->sequence;
+    span.ticket = work->ticket;
+    span.sent[0] = after->bytes[NEO_LEVEL_LOCAL] - before->bytes[NEO_LEVEL_LOCAL];
+    span.sent[1] = after->bytes[NEO_LEVEL_CROSS] - before->bytes[NEO_LEVEL_CROSS];
+    span.sent[2] = after->control_bytes - before->control_bytes;
+    span.buffer_bytes = NEO__MAX(work->in_count, work->out_count) * (int64_t)work->each;
+    span.kind = (int16_t)NEO__SPAN_SENDS;
+    span.op = (int16_t)call->op;
+    span.group = (int16_t)comm->trace_group;
+    span.peer = call->op == (int)NEO_COMM_SEND ? comm->world[work->peer] : -1;
+    memcpy(span.label, call->label, sizeof span.label);
+    neo__trace_add(comm->ctx, &span);
+}
+static void neo__comm_trace_wait(neo_comm *comm, int64_t began, neo_ticket ticket) {
+    NEO__ZERO(neo__span, span);
+    if (!neo__comm_traced(comm)) return;
+    span.name = "wait";
+    span.begin_ns = began;
+    span.end_ns = neo_time_ns();
+    span.number = -1;
+    span.ticket = ticket;
+    span.kind = (int16_t)NEO__SPAN_WAIT;
+    span.group = (int16_t)comm->trace_group;
+    comm->trace_waited = NEO__MAX(comm->trace_waited, ticket + 1);
+    neo__trace_add(comm->ctx, &span);
+}
 static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
     const neo_fault_kind fault = neo__comm_fault(comm, &work->call);
@@ -1239,6 +1302,9 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
         return neo__comm_failed(comm);
     }
     int64_t began = neo__clock_now(comm->clock);
+    const int traced = work->issued_ns != 0;
+    const int64_t began_real = traced ? neo_time_ns() : 0;
+    const neo_comm_counter before = comm->stats.op[work->call.op];
     comm->scratch.place = work->place;
     neo_status status = NEO_OK;
     if (work->ready) /* its device becomes the thread's current one, as MPI may want it */
@@ -1248,6 +1314,7 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     neo_comm_counter *counter = &comm->stats.op[work->call.op];
     counter->calls++;
     counter->time_ns += neo__clock_now(comm->clock) - began;
+    if (traced) neo__comm_trace(comm, work, began_real, &before);
     return status;
 }
 /* ---- the queue ---- */
@@ -1283,6 +1350,7 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
 /* Operations before `end` are done; NEO_OK: well, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
     const int64_t began = neo__clock_now(comm->clock);
+    const int64_t began_real = neo__ctx_traced(comm->ctx) ? neo_time_ns() : 0;
     neo__mutex_lock(&comm->lock);
     const int waits = comm->queue.finished < end;
     while (comm->queue.finished < end)
@@ -1290,6 +1358,8 @@ static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
     const int64_t succeeded = comm->queue.succeeded;
     neo__mutex_unlock(&comm->lock);
     if (waits) comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
+    if (began_real && (waits || end > comm->trace_waited))
+        neo__comm_trace_wait(comm, began_real, end - 1);
     return succeeded >= end ? NEO_OK : neo__comm_check(comm, "neo_comm");
 }
 /* Room for the counts of a call made inside neo: [size], free between calls. */
@@ -1330,6 +1400,8 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     neo__work *work = NULL;
     NEO__TRY(neo__work_slot(comm, ticket != NULL, &work));
     neo__work_place(comm, work, given);
+    if (neo__comm_traced(comm)) work->issued_ns = neo_time_ns();
+    work->ticket = ticket ? comm->queue.issued : -1;
     if (work->ready)
         NEO__TRY(neo__comm_device_did(comm, &work->call, neo__event_mark(comm->ctx, work->ready)));
     if (!ticket) {
@@ -2755,6 +2827,13 @@ static neo_status neo__group_sum(void *user, uint64_t *words, int count) {
 static void neo__group_patient(void *user, int on) {
     __atomic_store_n(&neo_comm_host((neo_comm *)user)->patient, on, __ATOMIC_RELAXED);
 }
+static neo_status neo__group_pass(void *user, int from, int to, void *data, size_t bytes) {
+    neo_comm *comm = (neo_comm *)user;
+    NEO__TRY(neo__comm_to_host(&comm, "neo_comm_group"));
+    comm->next.on_host = 1;
+    if (comm->rank == from) return neo_comm_send(comm, data, (int64_t)bytes, NEO_U8, to, NULL);
+    return neo_comm_recv(comm, data, (int64_t)bytes, NEO_U8, from, NULL);
+}
 NEO_API neo_group neo_comm_group(neo_comm *comm) {
     neo_group group;
     group.rank = comm->rank;
@@ -2763,6 +2842,7 @@ NEO_API neo_group neo_comm_group(neo_comm *comm) {
     group.sum = neo__group_sum;
     group.user = comm;
     group.patient = neo__group_patient;
+    group.pass = neo__group_pass;
     return group;
 }
 /* ---- samples ---- */

@@ -5192,6 +5192,7 @@ NEO_API void neo_batch_tasks(const neo_schema *schema, const neo_batch *batch, f
     neo__fp_leave(fp);
 }
 NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
+    NEO__SPAN(reader ? reader->ctx : NULL, "neo_reader_next");
     NEO__CHECK_LIVE(reader, "neo_reader_next", "reader");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_reader_next: batch is NULL");
     if (reader->started == 0 && reader->end.number < 0) NEO__TRY(neo__reader_start(reader));

@@ -2430,6 +2430,7 @@ static neo_status neo__shard_come(neo_shard *shard) {
 }
 
 NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
+    NEO__SPAN(s ? s->ctx : NULL, "neo_shard_prefetch");
     NEO__CHECK_LIVE(s, "neo_shard_prefetch", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
@@ -2458,6 +2459,7 @@ static neo_status neo__shard_check_idle(const neo_shard *s, const char *fn, cons
 }
 NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *batch,
                                            int64_t global_batch) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_forward_begin");
     NEO__CHECK_LIVE(shard, "neo_shard_forward_begin", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_forward_begin: batch is NULL");
     NEO__TRY(neo__shard_check_idle(shard, "neo_shard_forward_begin", "backward"));
@@ -2496,26 +2498,29 @@ static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, co
                (int)t.ndim, t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
-    NEO__CHECK_LIVE(s, "neo_shard_forward_end", "shard");
-    NEO__CHECK(s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
+NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_forward_end");
+    NEO__CHECK_LIVE(shard, "neo_shard_forward_end", "shard");
+    NEO__CHECK(shard->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
-    NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
-    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, "neo_shard_forward_end", "out", out)));
-    s->phase = NEO__SHARD_FORWARDED;
-    return neo__shard_hurry(s);
+    NEO__TRY(neo__shard_check_rows(shard, out, "neo_shard_forward_end", "out"));
+    if (shard->whole) shard->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_take(shard, out)));
+    const neo_status seen = neo_check_finite(shard->ctx, "neo_shard_forward_end", "out", out);
+    NEO__TRY(neo__shard_or_abort(shard, seen));
+    shard->phase = NEO__SHARD_FORWARDED;
+    return neo__shard_hurry(shard);
 }
-NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
-    NEO__CHECK_LIVE(s, "neo_shard_backward_begin", "shard");
-    NEO__CHECK(s->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
+NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_begin");
+    NEO__CHECK_LIVE(shard, "neo_shard_backward_begin", "shard");
+    NEO__CHECK(shard->phase == NEO__SHARD_FORWARDED, NEO_ERR_STATE,
                "neo_shard_backward_begin: neo_shard_forward_end has not been called");
     const char *fn = "neo_shard_backward_begin";
-    NEO__TRY(neo__shard_check_rows(s, dout, fn, "dout"));
-    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, fn, "dout", dout)));
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_return(s, dout)));
-    s->phase = NEO__SHARD_BACKWARD;
+    NEO__TRY(neo__shard_check_rows(shard, dout, fn, "dout"));
+    NEO__TRY(neo__shard_or_abort(shard, neo_check_finite(shard->ctx, fn, "dout", dout)));
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_return(shard, dout)));
+    shard->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
@@ -2548,6 +2553,7 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_end");
     NEO__CHECK_LIVE(shard, "neo_shard_backward_end", "shard");
     NEO__CHECK(shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "neo_shard_backward_end: no backward has begun");
@@ -2803,6 +2809,7 @@ static neo_status neo__shard_keep(neo_shard *s) {
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_accumulate_end");
     const char *fn = "neo_shard_accumulate_end";
     NEO__CHECK(shard && shard->phase == NEO__SHARD_BACKWARD, NEO_ERR_STATE,
                "%s: no backward has begun", fn);
@@ -2915,6 +2922,7 @@ static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_step(neo_shard *s, float lr) {
+    NEO__SPAN(s ? s->ctx : NULL, "neo_shard_step");
     NEO__CHECK_LIVE(s, "neo_shard_step", "shard");
     NEO__TRY(neo__shard_agree_step(s, "neo_shard_step", lr));
     return neo__shard_step_kept(s, lr);
@@ -4272,6 +4280,7 @@ static neo_status neo__fsdp_look(const neo_fsdp *f, const neo__fsdp_unit *u, con
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit) {
+    NEO__SPAN(fsdp ? fsdp->ctx : NULL, "neo_fsdp_forward_begin");
     float *values;
     NEO__TRY(neo__fsdp_check_window(fsdp, "neo_fsdp_forward_begin", unit, NEO__FSDP_CLOSED));
     fsdp->gather.backward = 0;
@@ -4285,6 +4294,7 @@ NEO_API neo_status neo_fsdp_forward_begin(neo_fsdp *fsdp, int unit) {
     return status;
 }
 NEO_API neo_status neo_fsdp_forward_end(neo_fsdp *f, int unit) {
+    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_forward_end");
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_forward_end", unit, NEO__FSDP_FORWARD));
     neo__fsdp_close(f, &f->unit[unit]);
     return NEO_OK;
@@ -4565,6 +4575,7 @@ static void neo__fsdp_end_piece(neo_fsdp *fsdp, int unit) {
                                       : neo__fsdp_scatter(fsdp, unit));
 }
 NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece) {
+    NEO__SPAN(fsdp ? fsdp->ctx : NULL, "neo_fsdp_backward_begin");
     const char *fn = "neo_fsdp_backward_begin";
     float *values;
     NEO__TRY(neo__fsdp_check_window(fsdp, fn, unit, NEO__FSDP_CLOSED));
@@ -4592,6 +4603,7 @@ NEO_API neo_status neo_fsdp_backward_begin(neo_fsdp *fsdp, int unit, int piece) 
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_backward_end(neo_fsdp *f, int unit) {
+    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_backward_end");
     NEO__TRY(neo__fsdp_check_window(f, "neo_fsdp_backward_end", unit, NEO__FSDP_BACKWARD));
     neo__fsdp_unit *u = &f->unit[unit];
     if (!u->frozen) NEO__TRY(neo__fsdp_check_written(f, u, "neo_fsdp_backward_end"));
@@ -4835,6 +4847,7 @@ static neo_status neo__fsdp_step_sums(neo_fsdp *fsdp, neo_status status, float l
     return status;
 }
 NEO_API neo_status neo_fsdp_step(neo_fsdp *f, float lr) {
+    NEO__SPAN(f ? f->ctx : NULL, "neo_fsdp_step");
     NEO__CHECK_LIVE(f, "neo_fsdp_step", "fsdp");
     f->clipped = 0;
     neo_status status = neo__fsdp_finish(f);
@@ -4853,6 +4866,7 @@ static neo_status neo__fsdp_tables_squares(neo_fsdp *f, neo_shard *tables) {
     return NEO_OK;
 }
 NEO_API neo_status neo_fsdp_step_tables(neo_fsdp *fsdp, neo_shard *tables, float lr) {
+    NEO__SPAN(fsdp ? fsdp->ctx : NULL, "neo_fsdp_step_tables");
     NEO__CHECK(fsdp && tables, NEO_ERR_ARG, "neo_fsdp_step_tables: an argument is NULL");
     const float type = fsdp->desc.optim.clip_norm_type;
     NEO__CHECK(fsdp->desc.optim.clip_norm <= 0.0f || type == 0.0f || type == 2.0f, NEO_ERR_ARG,
@@ -5780,6 +5794,7 @@ static neo_status neo__towers_check_phase(const neo_towers *towers, int phase, c
 }
 NEO_API neo_status neo_towers_forward_begin(neo_towers *towers, const neo_jagged *batch,
                                             int64_t global_batch) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_forward_begin");
     NEO__CHECK_LIVE(towers, "neo_towers_forward", "towers");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_towers_forward: batch is NULL");
     NEO__CHECK(towers->phase != NEO__TOWERS_BACK && towers->phase < NEO__TOWERS_IN_FORWARD,
@@ -5806,6 +5821,7 @@ NEO_API neo_status neo_towers_forward_begin(neo_towers *towers, const neo_jagged
     return NEO_OK;
 }
 NEO_API neo_status neo_towers_forward_end(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_forward_end");
     NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_FORWARD, "neo_towers_forward_end",
                                      "forward_begin"));
     const neo_tensor rows = neo_tensor_rows(towers->rows[0], 0, towers->samples);
@@ -5880,6 +5896,7 @@ static neo_status neo__towers_check_all(const neo_towers *towers, neo_tensor all
     return NEO_OK;
 }
 NEO_API neo_status neo_towers_exchange_begin(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_begin");
     NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_FORWARD, "neo_towers_exchange_begin",
                                      "forward"));
     NEO__TRY(neo__towers_move(towers, 0));
@@ -5887,6 +5904,7 @@ NEO_API neo_status neo_towers_exchange_begin(neo_towers *towers) {
     return NEO_OK;
 }
 NEO_API neo_status neo_towers_exchange_end(neo_towers *towers, neo_tensor out) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_end");
     const char *fn = "neo_towers_exchange_end";
     NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_EXCHANGE, fn, "exchange_begin"));
     NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
@@ -5903,6 +5921,7 @@ NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out) {
     return neo_towers_exchange_end(towers, out);
 }
 NEO_API neo_status neo_towers_exchange_back_begin(neo_towers *towers, neo_tensor dout) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_back_begin");
     const char *fn = "neo_towers_exchange_back";
     NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_EXCHANGED, fn, "exchange"));
     NEO__TRY(neo__towers_check_all(towers, dout, fn, "dout"));
@@ -5912,6 +5931,7 @@ NEO_API neo_status neo_towers_exchange_back_begin(neo_towers *towers, neo_tensor
     return NEO_OK;
 }
 NEO_API neo_status neo_towers_exchange_back_end(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_back_end");
     NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_BACK, "neo_towers_exchange_back_end",
                                      "exchange_back_begin"));
     NEO__TRY(neo_comm_wait(towers->moves, towers->ticket));
@@ -5923,6 +5943,7 @@ NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout)
     return neo_towers_exchange_back_end(towers);
 }
 NEO_API neo_status neo_towers_backward_begin(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_backward_begin");
     NEO__TRY(
         neo__towers_check_phase(towers, NEO__TOWERS_BACK, "neo_towers_backward", "exchange_back"));
     const neo_tensor drows = neo_tensor_rows(towers->rows[1], 0, towers->samples);
@@ -5931,6 +5952,7 @@ NEO_API neo_status neo_towers_backward_begin(neo_towers *towers) {
     return NEO_OK;
 }
 NEO_API neo_status neo_towers_backward_end(neo_towers *towers, float lr) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_backward_end");
     NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_BACKWARD, "neo_towers_backward_end",
                                      "backward_begin"));
     neo_status status = towers->error.status == NEO_OK ? neo_shard_backward_end(towers->shard, lr)

@@ -1778,6 +1778,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest) {
+    NEO__SPAN(state ? state->ctx : NULL, "neo_state_digest_group");
     NEO__CHECK_LIVE(state, "neo_state_digest_group", "state");
     NEO__CHECK(digest, NEO_ERR_ARG, "neo_state_digest_group: digest is NULL");
     neo__meet meet;
@@ -3408,6 +3409,7 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
 }
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
+    NEO__SPAN(ctx, "neo_save");
     NEO__TRY(neo__check_ctx("neo_save", ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
     neo__meet meet;
@@ -4220,6 +4222,7 @@ static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *st
 }
 NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *state,
                             int64_t *loaded_step) {
+    NEO__SPAN(ctx, "neo_load");
     NEO__TRY(neo__check_ctx("neo_load", ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "neo_load: desc is NULL");
     neo__meet meet;

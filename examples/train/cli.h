@@ -22,6 +22,14 @@
         neo_status try_status = (call);                                                        \
         if (try_status != NEO_OK) return try_status;                                           \
     } while (0)
+/* The same, of a call that is a span of the trace. */
+#define TRY_SPAN(ctx, name, call)                                                              \
+    do {                                                                                       \
+        neo_trace_begin(ctx, name, -1);                                                        \
+        neo_status span_status = (call);                                                       \
+        neo_trace_end(ctx);                                                                    \
+        TRY(span_status);                                                                      \
+    } while (0)
 /* An error that the user can put right. */
 #define REFUSE(...) return neo_fail(NEO_ERR_ARG, __VA_ARGS__)
 
@@ -51,8 +59,8 @@ typedef struct cli_option {
 
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
-    char *device, *graph;
-    int64_t ranks, threads, repro_shards, timeout, exact, check_finite;
+    char *device, *graph, *trace, *chakra;
+    int64_t ranks, threads, repro_shards, timeout, exact, check_finite, trace_spans;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
     CLI_GROUP("Machine"),                                                                      \
@@ -75,7 +83,14 @@ typedef struct cli_machine {
     CLI_TEXT("graph", machine.graph, "G", "on", "on a GPU: on (a step is one launch) or off"), \
     CLI_FLAG("check-finite", machine.check_finite,                                             \
              "look at all numbers: the first NaN or infinity ends the run and is named; slower. " \
-             "NEO_CHECK_FINITE=1 in the environment does the same")
+             "NEO_CHECK_FINITE=1 in the environment does the same"),                           \
+    CLI_TEXT("trace", machine.trace, "FILE", NULL,                                             \
+             "the time of compute, communication and waits of every rank and thread, as a "    \
+             "Chrome trace: ui.perfetto.dev draws it"),                                        \
+    CLI_TEXT("chakra", machine.chakra, "PREFIX", NULL,                                         \
+             "the same as Chakra's execution traces, PREFIX.<rank>.et, for simulators"),       \
+    CLI_COUNT("trace-spans", machine.trace_spans, "N", "200000", 1, 1e9,                       \
+              "room for N spans of each rank, 152 bytes each; later ones are dropped")
 
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {

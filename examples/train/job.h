@@ -30,6 +30,8 @@ typedef struct cli_job {
     device_choice device;
     int help;
     char refused[1024]; /* why the options are refused, or "" */
+    const char *trace, *chakra; /* --trace, --chakra, or NULL */
+    int64_t trace_spans;
     char *model;        /* rank 0's, for the checkpoints: see neo_save_desc; or NULL */
     pthread_mutex_t lock;
     uint64_t said[64];  /* hashes of the last lines of the log */
@@ -44,10 +46,12 @@ typedef struct cli_rank {
     neo_comm *comm;
     neo_ctx *ctx;
     int rank, ranks;
+    neo_trace *trace; /* destroyed when nothing is in flight; or NULL */
 } cli_rank;
 
 static cli_rank cli_rank_of(cli_job *job, neo_comm *comm) {
-    return (cli_rank){job, comm, neo_comm_ctx(comm), neo_comm_rank(comm), neo_comm_size(comm)};
+    return (cli_rank){job, comm, neo_comm_ctx(comm), neo_comm_rank(comm), neo_comm_size(comm),
+                      NULL};
 }
 
 /* The statuses of all ranks as one for all: none acts on an error alone. Collective. */
@@ -122,6 +126,9 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     desc.ctx.threads = (int)machine->threads;
     desc.ctx.check_finite = machine->check_finite || (looks && strcmp(looks, "0"));
     job->comm = desc;
+    job->trace = machine->trace;
+    job->chakra = machine->chakra;
+    job->trace_spans = machine->trace_spans;
     return check_memory(&desc);
 }
 
@@ -159,9 +166,59 @@ static neo_status check_stdout(void) {
     return NEO_OK;
 }
 
+/* A path that cannot be written is better known before the training than after it. */
+static neo_status check_writable(const char *option, const char *path) {
+    FILE *f = fopen(path, "rb");
+    int existed = f != NULL;
+    if (f) fclose(f);
+    f = fopen(path, "ab");
+    if (!f) return neo_fail(NEO_ERR_IO, "--%s: %s: %s", option, path, strerror(errno));
+    fclose(f);
+    if (!existed) remove(path);
+    return NEO_OK;
+}
+
+/* Bytes that a group has sent, by its counters. */
+static int64_t cli_sent(neo_comm_stats stats) {
+    int64_t bytes = 0;
+    for (int op = 0; op < NEO_COMM_OP_COUNT; op++)
+        for (int level = 0; level < NEO_LEVEL_COUNT; level++)
+            bytes += stats.op[op].bytes[level];
+    return bytes;
+}
+
+/* --trace and --chakra of a run. sent: of its bytes, by the counters of all its groups but
+   me->comm. Collective. */
+static neo_status cli_trace_begin(cli_rank *me) {
+    const cli_job *job = me->job;
+    neo_group group = neo_comm_group(me->comm);
+    neo_status mine = NEO_OK;
+    if (!job->trace && !job->chakra) return NEO_OK;
+    if (me->rank == 0 && job->trace) mine = check_writable("trace", job->trace);
+    TRY(agree(me->comm, mine));
+    TRY(neo_trace_create(me->ctx, &(neo_trace_desc){job->trace_spans, &group}, &me->trace));
+    neo_comm_reset_stats(me->comm);
+    return NEO_OK;
+}
+static neo_status cli_trace_end(const cli_rank *me, int64_t sent) {
+    if (!me->trace) return NEO_OK;
+    sent += cli_sent(neo_comm_get_stats(me->comm));
+    if (me->job->trace) TRY(neo_trace_write(me->trace, me->job->trace));
+    if (me->job->chakra) TRY(neo_trace_write_chakra(me->trace, me->job->chakra));
+    TRY(neo_comm_all_reduce(me->comm, NEO_REDUCE_SUM, &sent, &sent, 1, NEO_I64, NULL));
+    const neo_trace_stats all = neo_trace_get_stats(me->trace);
+    say(me, "trace: %lld spans with %lld bytes sent; by the counters %lld\n", (long long)all.spans,
+        (long long)all.sent_bytes, (long long)sent);
+    if (all.dropped)
+        say(me, "warning: %lld later spans are not in it: raise --trace-spans\n",
+            (long long)all.dropped);
+    return NEO_OK;
+}
+
 /* Calls body(run), unless the options are refused or ask for help. When it returns, no
-   communication uses the buffers of `run` any more. */
-static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), void *run) {
+   communication uses the buffers of `run` any more. sent: see cli_trace_end. */
+static neo_status cli_run(cli_rank *me, neo_status (*body)(void *run),
+                          int64_t (*sent)(const void *run), void *run) {
     cli_job *job = me->job;
     neo_status mine = NEO_OK;
     if (neo_comm_get_backend(me->comm) == NEO_BACKEND_MPI) job->silent = me->rank > 0;
@@ -175,7 +232,9 @@ static neo_status cli_run(const cli_rank *me, neo_status (*body)(void *run), voi
         if (cli_twice[0])
             say(me, "%s: warning: %s is given twice: the last one counts\n", job->program->name,
                 cli_twice);
-        status = body(run);
+        status = cli_trace_begin(me);
+        if (status == NEO_OK) status = body(run);
+        if (status == NEO_OK) status = cli_trace_end(me, sent(run));
     }
     if (status != NEO_OK) cli_stop(me, status);
     neo_comm_wait_all(me->comm);
@@ -190,18 +249,6 @@ static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
         return job->stopped ? 128 + job->stopped : 0;
     if (!job->told) fprintf(stderr, "%s: %s\n", job->program->name, neo_last_error());
     return 1;
-}
-
-/* A path that cannot be written is better known before the training than after it. */
-static neo_status check_writable(const char *option, const char *path) {
-    FILE *f = fopen(path, "rb");
-    int existed = f != NULL;
-    if (f) fclose(f);
-    f = fopen(path, "ab");
-    if (!f) return neo_fail(NEO_ERR_IO, "--%s: %s: %s", option, path, strerror(errno));
-    fclose(f);
-    if (!existed) remove(path);
-    return NEO_OK;
 }
 
 /* Makes the directory of checkpoints, and those above it. One above that is there need not be

@@ -47,6 +47,7 @@ runs='1 comm/collectives 1000
 1 comm/data
 3 comm/data
 4 comm/data
+2 comm/trace
 2 shard/placements
 4 shard/placements
 3 fsdp/grid
@@ -236,7 +237,7 @@ for kind in $kinds; do
     if ! "$MAKE" --no-print-directory ${JOBS:+-j$JOBS} B="$P" MPICC="mpicc$suffix" CFLAGS=-O1 \
         "$E/allreduce_mpi" "$E/ranks_mpi" "$E/dlrm_mpi" "$E/gpt_mpi" \
         "$P/tests/comm/collectives_mpi" "$P/tests/comm/groups_mpi" "$P/tests/comm/data_mpi" \
-        "$P/tests/shard/placements_mpi" \
+        "$P/tests/comm/trace_mpi" "$P/tests/shard/placements_mpi" \
         "$P/tests/fsdp/grid_mpi" "$P/tests/fsdp/state_mpi" ${NEO_FULL:+"$P/bench/comm_mpi"} \
         >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"

@@ -247,7 +247,7 @@ static neo_status evaluate_to_file(run *r) {
 /* Evaluates the model as it is now, also for a resumed run that had nothing left to train. */
 static neo_status evaluate_now(run *r) {
     int64_t started = neo_time_ns();
-    TRY(evaluate_to_file(r));
+    TRY_SPAN(r->m.ctx, "evaluation", evaluate_to_file(r));
     if (r->samples || r->stopped) return NEO_OK;
     r->samples = r->test.of[0].count;
     r->train_ns = neo_time_ns() - started;

@@ -81,12 +81,25 @@ static neo_status run_all(void *of_rank) {
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
 
+/* Bytes that the groups of the model have sent. */
+static int64_t sent_in_groups(const void *of_rank) {
+    const run *r = of_rank;
+    neo_fsdp_stats dense = neo_fsdp_get_stats(r->m.dense);
+    int64_t bytes = cli_sent(dense.shard) + cli_sent(dense.replica) + cli_sent(dense.all);
+    if (r->m.data != r->me.comm) bytes += cli_sent(neo_comm_get_stats(r->m.data));
+    if (!r->m.tables) return bytes;
+    neo_shard_stats tables = neo_shard_get_stats(r->m.tables);
+    return bytes + cli_sent(tables.ids) + cli_sent(tables.rows) + cli_sent(tables.node) +
+           cli_sent(tables.cross);
+}
+
 static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
     run r = {.me = cli_rank_of(&j->cli, comm), .job = j, .o = &j->o,
              .m = {.comm = comm, .data = comm, .ctx = neo_comm_ctx(comm)}};
-    neo_status status = cli_run(&r.me, run_all, &r);
+    neo_status status = cli_run(&r.me, run_all, sent_in_groups, &r);
     tear_down(&r);
+    neo_trace_destroy(r.me.trace);
     return status;
 }
 

@@ -261,12 +261,13 @@ static int reads_only(const options *o) {
 }
 
 static neo_status check_files(const options *o) {
-    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog};
+    const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog,
+                             o->machine.trace};
     const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan};
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         for (int k = 0; k < 3; k++)
             if (outputs[i] && (is_in_list(lists[k], outputs[i]) ||
                                (files[k] && is_same_file(files[k], outputs[i]))))

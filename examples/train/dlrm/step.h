@@ -274,14 +274,14 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
 
     TRY(begin_tables(m, batch, overlap ? next : NULL));
     if (!overlap) TRY(take_rows(m, e));
-    TRY(forward_bottom(m, batch, x));
+    TRY_SPAN(m->ctx, "bottom forward", forward_bottom(m, batch, x));
     if (overlap) TRY(take_rows(m, e));
     TRY(interact(m, batch, x, e));
-    TRY(step_top(m, batch, parts, count));
+    TRY_SPAN(m->ctx, "top forward, backward", step_top(m, batch, parts, count));
     TRY(interact_backward(m, n, x, e, dx, de));
     if (m->tables) TRY(neo_shard_backward_begin(m->tables, de));
     if (!overlap) TRY(end_tables(m, lr));
-    TRY(step_bottom(m, batch, parts, count));
+    TRY_SPAN(m->ctx, "bottom backward", step_bottom(m, batch, parts, count));
     if (overlap) TRY(end_tables(m, lr));
     if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->sum_ticket));
     if (!m->keeps) return neo_fsdp_step(m->dense, lr);

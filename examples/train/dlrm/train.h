@@ -95,7 +95,7 @@ static neo_status look_within(run *r, double epochs, char *text, size_t size) {
     figures *values = is_valid ? &r->valid : &r->test;
     const char *name = is_valid ? "valid" : "test";
     mllog_epoch(r, "eval_start");
-    TRY(evaluate(r, describe_test(r, is_valid), NULL, values));
+    TRY_SPAN(r->m.ctx, "evaluation", evaluate(r, describe_test(r, is_valid), NULL, values));
     if (r->stopped) return NEO_OK;
     mllog_accuracy(r, values, epochs);
     mllog_epoch(r, "eval_stop");
@@ -119,26 +119,40 @@ static neo_status test_within(run *r) {
     return NEO_OK;
 }
 
+/* Reads a batch, and trains the one before; NEO_END: there is none more. *tests: an evaluation
+   follows. */
+static neo_status take_batch(run *r, neo_progress *bar, int64_t samples_before, batch_under_way *b,
+                             int64_t *started, int *tests) {
+    neo_batch batch = r->next;
+    neo_status status = fetch(r);
+    if (status != NEO_OK && status != NEO_END) {
+        TRY(finish_batch(r, bar, b)); /* its error comes first */
+        return status;
+    }
+    int last = status == NEO_END || r->m.kept + 1 == r->m.micro_batches;
+    *tests = last && status == NEO_OK && is_test_step(r, r->step + 1);
+    TRY(launch_batch(r, bar, &batch, last, status == NEO_OK && !*tests, samples_before, b));
+    if (last) TRY(end_step(r, bar, b, started));
+    if (*tests && !r->stopped) TRY(finish_batch(r, bar, b));
+    return status;
+}
+
 /* Trains to the end of the epoch, or until a signal. */
 static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before) {
     int64_t started = neo_time_ns();
     batch_under_way b = {0};
     neo_exact_zero(&r->epoch_loss);
     r->epoch_samples = 0;
+    neo_trace_begin(r->m.ctx, "first batch", -1);
     neo_status status = fetch(r);
+    neo_trace_end(r->m.ctx);
     while (status == NEO_OK && !r->stopped) {
-        neo_batch batch = r->next;
-        status = fetch(r);
-        if (status != NEO_OK && status != NEO_END) {
-            TRY(finish_batch(r, bar, &b)); /* its error comes first */
-            return status;
-        }
-        int last = status == NEO_END || r->m.kept + 1 == r->m.micro_batches;
-        int tests = last && status == NEO_OK && is_test_step(r, r->step + 1);
-        TRY(launch_batch(r, bar, &batch, last, status == NEO_OK && !tests, samples_before, &b));
-        if (last) TRY(end_step(r, bar, &b, &started));
+        int tests = 0;
+        neo_trace_begin(r->m.ctx, "step", r->step);
+        status = take_batch(r, bar, samples_before, &b, &started, &tests);
+        neo_trace_end(r->m.ctx);
+        if (status != NEO_OK && status != NEO_END) return status;
         if (!tests || r->stopped) continue;
-        TRY(finish_batch(r, bar, &b));
         r->train_ns += neo_time_ns() - started;
         TRY(test_within(r));
         started = neo_time_ns();

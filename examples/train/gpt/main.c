@@ -21,7 +21,8 @@
 #include "run.h"
 
 static neo_status validate(run *r, double *mean) {
-    TRY(evaluate(&r->t, r->text->train, r->text->length, mean));
+    TRY_SPAN(r->me.ctx, "validation",
+             evaluate(&r->t, r->text->train, r->text->length, mean));
     return r->t.stops ? NEO_OK : cli_check_loss(&r->me, r->state, r->step, *mean, r->t.fsdp);
 }
 
@@ -69,23 +70,21 @@ static neo_status end_stretch(run *r, double mean) {
     return NEO_OK;
 }
 
-/* One step, and what follows it: saving, validation. */
-static neo_status take_step(run *r, neo_progress *bar, double *mean) {
+/* One step, and what follows it, but for a validation. */
+static neo_status take_step(run *r, neo_progress *bar, double *mean, int *validates) {
     const options *o = r->o;
     if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
     TRY(train_step(&r->t, r->step++));
     r->saved = 0;
     int last = r->step == o->steps;
     int saves = o->saves.every && r->step % o->saves.every == 0 && !last;
-    int validates = o->eval_every && r->step % o->eval_every == 0 && !last;
-    int over = !r->t.graph || last || saves || validates || cli_digests_at(&o->saves, r->step);
+    *validates = o->eval_every && r->step % o->eval_every == 0 && !last;
+    int over = !r->t.graph || last || saves || *validates || cli_digests_at(&o->saves, r->step);
     if (over) TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, over ? r->step : r->step - 1, bar, mean));
     if (o->memory && last) TRY(count_traffic(r));
     TRY(cli_digest(&r->me, &o->saves, r->state, r->step));
-    if (saves) TRY(save(r));
-    if (!validates) return NEO_OK;
-    return end_stretch(r, *mean);
+    return saves ? save(r) : NEO_OK;
 }
 
 static neo_status train(run *r) {
@@ -106,7 +105,14 @@ static neo_status train(run *r) {
     if (r->over) return NEO_OK;
     TRY(cli_catch_signals(&r->me));
     if (o->steps) neo_progress_begin(&bar);
-    while (r->step < o->steps && !r->t.stops && !r->over) TRY(take_step(r, &bar, &mean));
+    while (r->step < o->steps && !r->t.stops && !r->over) {
+        int validates;
+        neo_trace_begin(r->me.ctx, "step", r->step);
+        neo_status status = take_step(r, &bar, &mean, &validates);
+        neo_trace_end(r->me.ctx);
+        TRY(status);
+        if (validates) TRY(end_stretch(r, mean));
+    }
     TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);
@@ -166,6 +172,14 @@ static neo_status run_all(void *of_rank) {
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_state(digest));
 }
 
+/* Bytes that the groups of the model have sent. */
+static int64_t sent_in_groups(const void *of_rank) {
+    const run *r = of_rank;
+    neo_fsdp_stats s = neo_fsdp_get_stats(r->t.fsdp);
+    int64_t bytes = cli_sent(s.shard) + cli_sent(s.replica) + cli_sent(s.all);
+    return bytes + (r->t.data == r->me.comm ? 0 : cli_sent(neo_comm_get_stats(r->t.data)));
+}
+
 static neo_status run_rank(neo_comm *comm, void *user) {
     job *j = user;
     run *r = calloc(1, sizeof *r);
@@ -175,8 +189,9 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     r->text = &j->text;
     r->t.data = comm;
     r->t.m.ctx = r->me.ctx;
-    neo_status status = cli_run(&r->me, run_all, r);
+    neo_status status = cli_run(&r->me, run_all, sent_in_groups, r);
     tear_down(r);
+    neo_trace_destroy(r->me.trace);
     free(r);
     return status;
 }

@@ -115,9 +115,10 @@ static neo_status train_piece(trainer *t, int64_t step, int64_t micro, int piece
         put_sequence(m, t->text, at, i);
     }
     TRY(send(m, count * m->context));
-    TRY(forward(t));
+    TRY_SPAN(m->ctx, "forward", forward(t));
     TRY(loss(t, t->batch * t->micro_batches * m->context, used(m, m->logits)));
-    return backward(t, &part, piece);
+    TRY_SPAN(m->ctx, "backward", backward(t, &part, piece));
+    return NEO_OK;
 }
 /* One step; its loss is in loss[step % 2] when it is over. With a graph each piece is a launch, the
    last one with the optimizer's step. The outcome of a launch comes with the next one, so that one

@@ -1,0 +1,198 @@
+#!/bin/sh
+# traces.sh: --trace of dlrm and gpt, read as JSON: the spans of a rank nest, and those in none add
+# up to the time of its steps; their bytes are those that the counters say; what has no room is
+# counted, and said; the weights are those of a run without. --chakra: the same spans as messages of
+# Chakra's schema, read by a small decoder, and by google.protobuf where it is installed.
+
+B=${B:-build}
+. tests/harness.sh
+W=$B/tmp/traces
+PYTHON=${PYTHON:-python3}
+rm -rf "$W"
+mkdir -p "$W"
+model="--synthetic 20000 --rows 2000 --batch 500 --repro-shards 4"
+plain=$(state_of "$B/dlrm" $model)
+gpt="--steps 3 --width 32 --context 32 --batch 4 --layers 2 --sample 0 --repro-shards 4"
+for run in "dlrm $model" "dlrm $model --ranks 2" "dlrm $model --ranks 4 --nodes 2 --plan rw" \
+    "gpt $gpt --ranks 2 --shard full" "gpt $gpt --ranks 4 --shard hybrid"; do
+    part || continue
+    rm -f "$W/t.json"
+    got=$(state_of "$B/"$run --trace "$W/t.json")
+    case $run in dlrm*) same "$run --trace" "$got" "$plain" ;; esac
+    if ! have python3; then
+        skip "$run: no python3 that reads it"
+    elif python3 - "$W" "$run" <<'END'; then pass; else fail "$run: $(cat "$W/err")"; fi
+import collections, json, re, sys
+W, run = sys.argv[1], sys.argv[2].split()
+trace = json.load(open(W + "/t.json"))
+ranks = int(run[run.index("--ranks") + 1]) if "--ranks" in run else 1
+said = re.search(r": (\d+) spans with (\d+) bytes sent; by the counters (\d+)",
+                 open(W + "/err").read())
+spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+assert trace["otherData"] == {"ranks": ranks, "spans": len(spans), "dropped": 0}
+assert len(spans) == int(said[1])
+sent = sum(e["args"]["local_bytes"] + e["args"]["cross_bytes"] for e in spans
+           if e["cat"] == "communication")
+assert sent == int(said[2]) == int(said[3]) and (sent > 0) == (ranks > 1), (sent, said[0])
+names = {(e["pid"], e["tid"]) for e in trace["traceEvents"] if e["name"] == "thread_name"}
+assert {(e["pid"], e["tid"]) for e in spans} <= names
+assert {e["pid"] for e in spans} == set(range(ranks))
+for rank in range(ranks):
+    mine = [e for e in spans if e["pid"] == rank and e["tid"] == 0]
+    top, inside, around = collections.Counter(), 0, []
+    for e in sorted(mine, key=lambda e: (e["ts"], -e["dur"])):
+        while around and around[-1]["ts"] + around[-1]["dur"] <= e["ts"] + 1e-4: around.pop()
+        if not around: top[e["name"]] += e["dur"]
+        elif len(around) == 1 and around[0]["name"] == "step": inside += e["dur"]
+        if around: assert e["ts"] + e["dur"] <= around[-1]["ts"] + around[-1]["dur"] + 1e-2, e
+        around.append(e)
+    for what in (["neo_bags_forward", "neo_shard_backward_end", "neo_reader_next"]
+                 if run[0] == "dlrm" else ["neo_attention_forward", "forward", "backward"]):
+        assert any(e["name"] == what for e in mine), what
+    steps = [e["args"]["number"] for e in mine if e["name"] == "step"]
+    assert steps == list(range(40 if run[0] == "dlrm" else 3)), steps
+    assert inside > 0.98 * top["step"], (inside, top)
+    if run[0] == "dlrm" and rank == 0:
+        took = 20000 / float(re.search(r"samples/s=(\d+)", open(W + "/out_of").read())[1]) * 1e6
+        assert abs(top["step"] + top["first batch"] - took) < 0.01 * took, (top, took)
+END
+done
+# Chakra's execution traces.
+got=$(state_of "$B/dlrm" $model --ranks 2 --trace "$W/t.json" --chakra "$W/et")
+same "dlrm --chakra" "$got" "$plain"
+cat >"$W/et.py" <<'END'
+import json, sys
+W = sys.argv[1]
+def fields(data):
+    """The fields of a message of protobuf as (number, value)."""
+    at, out = 0, []
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 128: return value
+    while at < len(data):
+        key = varint()
+        value = varint()
+        if key & 7 == 2: at, value = at + value, data[at:at + value]
+        else: assert key & 7 == 0, key
+        out.append((key >> 3, value))
+    return out
+def messages(path):
+    data, at = open(path, "rb").read(), 0
+    while at < len(data):
+        size = shift = 0
+        while True:
+            size |= (data[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 128: break
+        assert at + size <= len(data)
+        yield data[at:at + size]
+        at += size
+def packed(data):
+    return [v for _, v in fields(b"".join(b"\x08" + bytes(x) for x in split(data)))]
+def split(data):
+    one = []
+    for byte in data:
+        one.append(byte)
+        if byte < 128:
+            yield one
+            one = []
+def node(data):
+    n = {"after": [], "attr": {}}
+    for number, value in fields(data):
+        if number == 5: n["after"] = packed(value)
+        elif number == 10:
+            (_, name), (kind, attr) = fields(value)
+            n["attr"][name.decode()] = (kind, attr.decode() if kind == 29 else attr)
+        else: n[{1: "id", 2: "name", 3: "type", 6: "begin", 7: "took"}[number]] = value
+    return n
+if sys.argv[2] == "own":
+    spans = [e for e in json.load(open(W + "/t.json"))["traceEvents"] if e["ph"] == "X"]
+    for rank in range(2):
+        first, *rest = messages(W + "/et.%d.et" % rank)
+        assert fields(first) == [(1, b"1.0.0")]
+        nodes = {}
+        for n in map(node, rest):
+            assert n["id"] not in nodes and all(d in nodes for d in n["after"]), n
+            nodes[n["id"]] = n
+        sends = [e for e in spans if e["pid"] == rank and e["cat"] == "communication"]
+        of = [n for n in nodes.values() if n["type"] == 7]
+        assert len(of) == len(sends), (len(of), len(sends))
+        for n, e in zip(of, sends):
+            assert n["attr"]["comm_size"][1] == e["args"]["buffer_bytes"]
+            assert n["name"].decode() == e["name"] and abs(n["took"] - e["dur"]) < 1.01
+        types = {"all_reduce": 0, "all_gather": 2, "gather": 3, "broadcast": 5, "all_to_all": 6}
+        assert all(n["attr"]["comm_type"] == (9, types[n["name"].decode()]) for n in of)
+        assert {n["attr"]["pg_name"] for n in of} == {(29, "0-1")}
+        # What computes, follows or waits covers the rank's thread, up to 1 us for each node.
+        mine = [e for e in spans if e["pid"] == rank and e["tid"] == 0]
+        waits = sum(e["dur"] for e in mine if e["cat"] == "wait")
+        whole = max(e["ts"] + e["dur"] for e in mine) - min(e["ts"] for e in mine)
+        queued = {n["id"] for n, e in zip(of, sends) if e["tid"]}
+        took = sum(n["took"] for n in nodes.values() if n["id"] not in queued)
+        assert abs(whole - waits - took) < 0.02 * whole, (whole, waits, took)
+        computes = [n for n in nodes.values() if n["type"] == 4]
+        assert any(len(n["after"]) > 1 and any(d in queued for d in n["after"]) for n in computes)
+        names = {n["name"] for n in computes}
+        assert {b"neo_mlp_backward", b"neo_bags_forward", b"between"} <= names
+else:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    file = descriptor_pb2.FileDescriptorProto(name="et.proto", package="et", syntax="proto3")
+    attr, whole = file.message_type.add(name="Attr"), file.message_type.add(name="Node")
+    for name, number, kind in (("name", 1, 9), ("i32", 7, 5), ("i64", 9, 3), ("is", 27, 8),
+                               ("s", 29, 9)):
+        attr.field.add(name=name, number=number, type=kind, label=1)
+    for name, number, kind, label in (("id", 1, 4, 1), ("name", 2, 9, 1), ("type", 3, 5, 1),
+        ("ctrl", 4, 4, 3), ("after", 5, 4, 3), ("begin", 6, 4, 1), ("took", 7, 4, 1)):
+        whole.field.add(name=name, number=number, type=kind, label=label)
+    whole.field.add(name="attr", number=10, type=11, label=3, type_name=".et.Attr")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    Node = message_factory.GetMessageClass(pool.FindMessageTypeByName("et.Node"))
+    for rank in range(2):
+        for data in list(messages(W + "/et.%d.et" % rank))[1:]:
+            read, own = Node.FromString(data), node(data)
+            assert (read.id, read.name.encode(), read.type) == (own["id"], own["name"], own["type"])
+            assert list(read.after) == own["after"] and len(read.attr) == len(own["attr"])
+            sizes = [a.i64 for a in read.attr if a.name == "comm_size"]
+            assert sizes == [v for k, (_, v) in own["attr"].items() if k == "comm_size"]
+            assert Node.FromString(read.SerializeToString()) == read
+END
+if ! have python3; then skip "--chakra: no python3 that reads it"
+elif python3 "$W/et.py" "$W" own 2>"$W/err"; then pass
+else fail "--chakra: $(tail -3 "$W/err")"
+fi
+if ! "$PYTHON" -c 'from google.protobuf import message_factory' 2>/dev/null; then
+    skip "--chakra by google.protobuf: not installed for $PYTHON"
+elif "$PYTHON" "$W/et.py" "$W" protobuf 2>"$W/err"; then pass
+else fail "--chakra by google.protobuf: $(tail -3 "$W/err")"
+fi
+if "$B/dlrm" $model --chakra "$W/none/et" >"$W/out" 2>"$W/err"; then
+    fail "--chakra: a folder that is not there was accepted"
+elif grep -q "$W/none/et.0.et" "$W/err"; then pass
+else fail "--chakra: a folder that is not there: $(cat "$W/err")"
+fi
+# Fewer places than spans; a file that cannot be written; the same file twice.
+"$B/dlrm" $model --ranks 2 --trace "$W/few.json" --trace-spans 100 >"$W/out" 2>"$W/err"
+if grep -q "200 spans with" "$W/err" &&
+    grep -q "later spans are not in it: raise --trace-spans" "$W/err"; then
+    pass
+else
+    fail "--trace-spans 100: $(cat "$W/err")"
+fi
+if "$B/gpt" $gpt --trace "$W/none/t.json" >"$W/out" 2>"$W/err"; then
+    fail "a folder that is not there was accepted"
+elif grep -q "trace: $W/none/t.json" "$W/err"; then
+    pass
+else
+    fail "a folder that is not there: $(cat "$W/err")"
+fi
+if "$B/dlrm" $model --trace "$W/x" --report "$W/x" 2>"$W/err"; then
+    fail "one file for two was accepted"
+else
+    pass
+fi
+finish programs/traces
