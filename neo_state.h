@@ -4033,6 +4033,9 @@ static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
     if (entry < 0) return NEO_OK;
     neo__ckpt_piece piece;
     NEO__TRY(neo__ckpt_piece_of(file, index, &piece));
+    NEO__CHECK(!piece.rect.numbers || load->files[number].link > 0, NEO_ERR_FORMAT,
+               "%s: tensor %s: changed rows in a checkpoint that builds on none", file->path,
+               neo_safetensors_name(file, index));
     if (piece.rect.numbers)
         NEO__TRY(neo__st_check_numbers(load->ctx, file, index, &piece.rect));
     for (; entry >= 0; entry = state->entries[entry].next)
