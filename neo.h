@@ -1721,7 +1721,8 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
                                      const float *rows);
 /* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
    or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
-   them. Steps and neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
+   them. While a save is under way (neo_save_begin), call it before they change. Steps and
+   neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
 NEO_API neo_status neo_bags_note_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
@@ -2500,6 +2501,10 @@ typedef struct neo__row_marks {
     int64_t rows;
     uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
     int64_t base_step;
+    /* Or NULL. While a save is under way: called by any thread before rows change, which are
+       records[i] >> low_bits; sets their bits. */
+    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits);
+    void *user;
 } neo__row_marks;
 #if !defined(NEO_INFERENCE)
 NEO_API neo__row_marks *neo__bags_marks(const neo_bags *bags, int32_t table); /* NULL: none */
@@ -12528,9 +12533,11 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
 NEO_API neo_status neo_bags_note_rows(neo_bags *b, int32_t table, int64_t first, int64_t count) {
     static const float none = 0.0f; /* no row is read or written */
     NEO__TRY(neo__bags_check_rows(b, table, first, count, &none, "neo_bags_note_rows"));
-    uint64_t *bits = b->tables[table].marks.bits;
-    for (int64_t row = first; bits && row < first + count; row++)
-        bits[row / 64] |= UINT64_C(1) << row % 64;
+    const neo__row_marks *marks = &b->tables[table].marks;
+    for (uint64_t row = (uint64_t)first; marks->bits && row < (uint64_t)(first + count); row++) {
+        if (marks->before) marks->before(marks->user, &row, 1, 0);
+        else marks->bits[row / 64] |= UINT64_C(1) << row % 64;
+    }
     return NEO_OK;
 }
 NEO_API neo__row_marks *neo__bags_marks(const neo_bags *b, int32_t table) {
@@ -13101,6 +13108,10 @@ static void neo__bags_seek_record(const neo_bags *bags, int64_t target, int64_t 
 /* Note the rows of sorted records as changed: a word of bits at a time. */
 static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *records,
                                    int64_t count) {
+    if (table->marks.before) {
+        table->marks.before(table->marks.user, records, count, table->low_bits);
+        return;
+    }
     for (int64_t i = 0; i < count;) {
         const uint64_t word = records[i] >> table->low_bits >> 6;
         uint64_t *bits = table->marks.bits + word, mask = 0;
