@@ -1831,7 +1831,8 @@ NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint6
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
 /* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
    or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
-   them. Steps and neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
+   them. While a save is under way (neo_save_begin), call it before they change. Steps and
+   neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
 NEO_API neo_status neo_bags_note_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
@@ -2677,6 +2678,10 @@ typedef struct neo__row_marks {
     int64_t rows;
     uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
     int64_t base_step;
+    /* Or NULL. While a save is under way: called by any thread before rows change, which are
+       records[i] >> low_bits; sets their bits. */
+    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits);
+    void *user;
 } neo__row_marks;
 #if !defined(NEO_INFERENCE)
 NEO_API neo__row_marks *neo__bags_marks(const neo_bags *bags, int32_t table); /* NULL: none */
@@ -13219,12 +13224,17 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
     NEO__TRY(neo_bags_note_rows(b, table, first, count));
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
+/* Note a row, if rows are tracked; before it changes. */
+static void neo__row_changes(const neo__row_marks *marks, int64_t row) {
+    const uint64_t record = (uint64_t)row;
+    if (marks->before) marks->before(marks->user, &record, 1, 0);
+    else if (marks->bits) marks->bits[row / 64] |= UINT64_C(1) << row % 64;
+}
 NEO_API neo_status neo_bags_note_rows(neo_bags *b, int32_t table, int64_t first, int64_t count) {
     static const float none = 0.0f; /* no row is read or written */
     NEO__TRY(neo__bags_check_rows(b, table, first, count, &none, "neo_bags_note_rows"));
-    uint64_t *bits = b->tables[table].marks.bits;
-    for (int64_t row = first; bits && row < first + count; row++)
-        bits[row / 64] |= UINT64_C(1) << row % 64;
+    const neo__row_marks *marks = &b->tables[table].marks;
+    for (int64_t row = first; row < first + count; row++) neo__row_changes(marks, row);
     return NEO_OK;
 }
 NEO_API neo__row_marks *neo__bags_marks(const neo_bags *b, int32_t table) {
@@ -13811,6 +13821,10 @@ static void neo__bags_seek_record(const neo_bags *bags, int64_t target, int64_t 
 /* Note the rows of sorted records as changed: a word of bits at a time. */
 static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *records,
                                    int64_t count) {
+    if (table->marks.before) {
+        table->marks.before(table->marks.user, records, count, table->low_bits);
+        return;
+    }
     for (int64_t i = 0; i < count;) {
         const uint64_t word = records[i] >> table->low_bits >> 6;
         uint64_t *bits = table->marks.bits + word, mask = 0;
@@ -14436,8 +14450,8 @@ static int64_t neo__bags_give_row(const neo_bags *bags, neo__bag_table *table, u
     if (line < 0) return -1;
     keys->stats.evictions += keys->lines.use[line] != 0;
     keys->stats.admissions++;
+    neo__row_changes(&table->marks, line);
     neo__lines_put(&keys->lines, line, key, now, count);
-    if (table->marks.bits) table->marks.bits[line / 64] |= UINT64_C(1) << line % 64;
     const neo__bag_rows *store = &table->job.store;
     float *row = neo__bags_new_row(bags, table, key, worker);
     if (store->dtype == NEO_F32)

@@ -13,9 +13,10 @@
      - differential checkpoints, of the rows of tables that have changed since the one before
      - safetensors files, read and written, with names mapped and dtypes converted
 
+     - checkpoints that are written while training goes on
+
    WHAT IT DOES NOT DO
      - no pickled files of PyTorch: save safetensors there
-     - no copies in the background: neo_save returns when the checkpoint is on disk
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -32,7 +33,7 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_state.h is the map)
      >>state >>checkpoint >>safetensors
-     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
+     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint >>impl-saving
 */
 #ifndef NEO_STATE_H
 #define NEO_STATE_H
@@ -207,6 +208,8 @@ typedef struct neo_save_desc {
     const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
                                   for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
+    size_t copy_bytes; /* neo_save_begin: room for rows of tracked tables that change before they
+                          are written; 0: a 16th of these tables, 16 MiB at least */
     int full_every; /* n: differential checkpoints, each n-th full; 0, 1: all are full, and tracked
                        rows count as changed since the last save with n > 1, or load, as before */
     const char *model; /* rank 0's is the text of model.json there, for programs that load the model
@@ -226,6 +229,33 @@ typedef struct neo_save_desc {
             NEO_ERR_ARG, NEO_ERR_MEMORY; what the group's calls return. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
+#endif
+
+/* neo_save_begin: the checkpoint that neo_save would write, byte for byte, of the state as it is
+   now, but a thread writes it while training goes on: call it between two steps. *saving: NULL, or
+   an earlier one, which is waited for first; if that fails its error is returned and nothing is
+   begun. What begin takes time for is the checks of neo_save and one copy in memory of all but
+   tracked rows (neo_table_desc.track_rows). Of these, a step that changes one not yet written first
+   copies that row; where the room for such copies is full (desc.copy_bytes) it waits for the
+   writer. So tables that fill the memory need no second copy; one that is not tracked does, and so
+   do dense layers and tensors of a device.
+   neo_save_poll: is it written? Then as neo_save_wait; else *saving stays. neo_save_wait: wait for
+   the thread, and make the checkpoint what readers find: a kill before leaves the one before. *saving
+   is NULL then, on an error too, and NULL is NEO_OK. All are collective in a group; what a poll
+   costs is one sum of a word. neo_save_begin_bytes: the memory for copies that begin takes on this
+   rank until then, beside what neo_save takes; desc.step is not looked at.
+   Until then the state and the group must live, and neo_save with full_every, neo_load and
+   neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows changes by steps and
+   neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else as you like.
+   Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
+            changed row is lost to the next one. */
+#if !defined(NEO_INFERENCE)
+typedef struct neo_saving neo_saving;
+NEO_API neo_status neo_save_begin(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
+                                  neo_saving **saving);
+NEO_API neo_status neo_save_poll(neo_saving **saving);
+NEO_API neo_status neo_save_wait(neo_saving **saving);
+NEO_API size_t neo_save_begin_bytes(const neo_save_desc *desc, const neo_state *state);
 #endif
 
 /* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
@@ -1208,6 +1238,14 @@ NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user)
 static neo_status neo__state_was_read(const neo_state *state) {
     for (int i = 0; i < state->count; i++)
         if (state->entries[i].read) NEO__TRY(state->entries[i].read(state->entries[i].user));
+    return NEO_OK;
+}
+/* Tracked rows that neo_save_begin is still to write must not change but by steps. */
+static neo_status neo__state_check_idle(const neo_state *state, const char *function) {
+    for (int i = 0; i < state->count; i++)
+        NEO__CHECK(!state->entries[i].marks || !state->entries[i].marks->before, NEO_ERR_STATE,
+                   "%s: a save of %s is under way: neo_save_wait", function,
+                   state->entries[i].name);
     return NEO_OK;
 }
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
@@ -2337,7 +2375,13 @@ typedef struct neo__st_item {
     const neo_tensor *numbers; /* of the rows that go into the file, as many as the tensor says;
                                   NULL: all */
     int64_t first;             /* the number of the row at its data */
+    neo__row_marks *marks;     /* of its rows, if they are tracked */
+    struct neo__row_guard *guard; /* if they change while they are written */
+    int guarded;                  /* the tensor's number in it */
 } neo__st_item;
+#if !defined(NEO_INFERENCE)
+static void neo__st_put_guarded(neo__out *out, const neo__st_item *item); /* see >>impl-saving */
+#endif
 static int64_t neo__st_number(const neo_tensor *numbers, int64_t i) {
     return numbers->dtype == NEO_I32 ? ((const int32_t *)numbers->data)[i]
                                      : ((const int64_t *)numbers->data)[i];
@@ -2465,6 +2509,9 @@ static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
     neo__out_bytes(out, "       ", (size_t)(bytes - length.bytes));
     for (int i = 0; i < count; i++) {
         if (source) NEO__TRY(neo__st_put_asked(out, &items[i], source));
+#if !defined(NEO_INFERENCE)
+        else if (items[i].guard) neo__st_put_guarded(out, &items[i]);
+#endif
         else if (items[i].numbers) neo__st_put_rows(out, &items[i]);
         else neo__st_put_data(out, items[i].tensor);
     }
@@ -2550,6 +2597,7 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
         items[i].name = names[i];
         items[i].tensor = &tensors[i];
         items[i].numbers = NULL;
+        items[i].guard = NULL;
     }
     neo_status status = neo__st_check_items(function, items, count, source);
     if (status == NEO_OK)
@@ -2654,6 +2702,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
             "neo_load_safetensors: map[%d] ('%s', '%s') needs one '*' in both names or in none", i,
             a ? a : "NULL", b ? b : "NULL");
     }
+    NEO__TRY(neo__state_check_idle(state, "neo_load_safetensors"));
     neo_safetensors *file = NULL;
     int count = 0;
     NEO__TRY(neo_safetensors_open(ctx, path, &file));
@@ -2797,7 +2846,13 @@ typedef struct neo__ckpt_rows {
     neo_tensor numbers;
     const char *name; /* of numbers in the file at hand; NULL: not there yet */
 } neo__ckpt_rows;
-/* One save: constants, the two lists that are made anew for each file, the results. */
+/* The tensors of this rank that belong into a file. */
+typedef struct neo__ckpt_list {
+    neo__st_item *items;   /* room for every tensor, the numbers of changed rows, and the schema */
+    const char **metadata; /* room for three pairs, one for every part, two for changed rows */
+    int count, pair_count;
+} neo__ckpt_list;
+/* One save: constants, the lists of the two files, the results. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
     const neo_state *state;
@@ -2814,9 +2869,7 @@ typedef struct neo__ckpt_save {
     neo__file lock;    /* of rank 0, on the directory */
     int locked;
 
-    neo__st_item *items;   /* room for every tensor and the schema */
-    const char **metadata; /* room for three pairs and one for every part */
-    int pair_count;
+    neo__ckpt_list lists[2]; /* of state, of weights */
 
     neo__ckpt_head *there; /* the whole checkpoints there before, the newest first */
     int there_count;
@@ -2845,41 +2898,43 @@ static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...)
 }
 /* The changed rows of an entry for the list of a file, with their numbers where they are not there
    yet. */
-static neo_status neo__ckpt_put_rows(neo__ckpt_save *save, int entry, const char *key, int *count) {
+static neo_status neo__ckpt_put_rows(neo__ckpt_save *save, neo__ckpt_list *list, int entry,
+                                     const char *key) {
     const neo__state_entry *from = &save->state->entries[entry];
-    neo__st_item *item = &save->items[(*count)++];
+    neo__st_item *item = &list->items[list->count++], *next = item + 1;
     neo__ckpt_rows *rows = save->rows;
     while (rows->marks != from->marks) rows++;
     const char *place = neo__ckpt_text(save, "%s" NEO__ST_ROWS, key);
     if (!place) return NEO_ERR_MEMORY;
     if (!rows->name) {
-        rows->name = save->items[*count].name = place;
-        save->items[*count].numbers = NULL;
-        save->items[(*count)++].tensor = &rows->numbers;
+        rows->name = next->name = place;
+        next->tensor = &rows->numbers;
+        list->count++;
     }
-    save->metadata[2 * save->pair_count] = place;
-    save->metadata[2 * save->pair_count++ + 1] =
+    const char *value =
         neo__ckpt_text(save, "%" PRId64 " %s", from->slab.place.rows, rows->name);
+    list->metadata[2 * list->pair_count] = place;
+    list->metadata[2 * list->pair_count++ + 1] = value;
     save->tensors[entry] = from->tensor;
     save->tensors[entry].shape[0] = rows->numbers.shape[0];
     item->name = key;
     item->tensor = &save->tensors[entry];
     item->numbers = &rows->numbers;
     item->first = from->slab.place.row;
-    return save->metadata[2 * save->pair_count - 1] ? NEO_OK : NEO_ERR_MEMORY;
+    return value ? NEO_OK : NEO_ERR_MEMORY;
 }
 /* A tensor for the list of a file, under the name that it has there. */
-static neo_status neo__ckpt_put_item(neo__ckpt_save *save, int index, int *count) {
+static neo_status neo__ckpt_put_item(neo__ckpt_save *save, neo__ckpt_list *list, int index) {
     const neo__state_entry *entry = &save->state->entries[index];
     const int some = save->base.step >= 0 && entry->marks;
     neo__rect all = neo__rect_whole(&entry->whole);
     const neo__rect *place = &entry->slab.place;
     char text[96];
-    neo__st_item *item = &save->items[*count];
+    neo__st_item *item = &list->items[list->count];
     item->name = entry->name;
     item->tensor = &entry->tensor;
-    item->numbers = NULL;
-    if (!some) ++*count;
+    item->marks = entry->marks;
+    if (!some) list->count++;
     if (!some && (!entry->is_part || neo__rects_equal(place, &all))) return NEO_OK;
     const char *key = neo__ckpt_text(save, "%s%s", entry->name, neo__place_text(entry, text));
     const char *value =
@@ -2890,50 +2945,49 @@ static neo_status neo__ckpt_put_item(neo__ckpt_save *save, int index, int *count
                              place->row, place->col, all.rows, all.cols, entry->name);
     if (!key || !value) return NEO_ERR_MEMORY;
     item->name = key;
-    save->metadata[2 * save->pair_count] = key;
-    save->metadata[2 * save->pair_count++ + 1] = value;
-    return some ? neo__ckpt_put_rows(save, index, key, count) : NEO_OK;
+    list->metadata[2 * list->pair_count] = key;
+    list->metadata[2 * list->pair_count++ + 1] = value;
+    return some ? neo__ckpt_put_rows(save, list, index, key) : NEO_OK;
 }
-/* List the tensors of this rank that belong into a file. */
-static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *count) {
-    *count = 0;
-    save->pair_count = 3;
+static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights) {
+    neo__ckpt_list *list = &save->lists[weights];
+    const char *metadata[] = {"format", "pt", "step", NULL, "writer", "neo"}; /* "pt": for loaders
+                                                                                 that ask */
+    metadata[3] = neo__ckpt_text(save, "%" PRId64, save->desc->step);
+    if (!metadata[3]) return NEO_ERR_MEMORY;
+    memcpy((void *)list->metadata, metadata, sizeof metadata);
+    list->pair_count = 3;
     for (int i = 0; i < save->row_count; i++) save->rows[i].name = NULL;
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
         int here = entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
                                   : save->meet.group.rank == 0;
         if (here && (entry->kind == NEO_STATE_WEIGHT) == weights)
-            NEO__TRY(neo__ckpt_put_item(save, i, count));
+            NEO__TRY(neo__ckpt_put_item(save, list, i));
     }
     if (save->schema.data && !weights) {
-        save->items[*count].name = NEO__SCHEMA_NAME;
-        save->items[*count].numbers = NULL;
-        save->items[(*count)++].tensor = &save->schema;
+        list->items[list->count].name = NEO__SCHEMA_NAME;
+        list->items[list->count++].tensor = &save->schema;
     }
     return NEO_OK;
 }
 static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo__ckpt_file *record,
                                           neo__ckpt_mark *mark) {
-    char path[NEO__PATH_BYTES], step[32];
-    int count = 0;
-    snprintf(step, sizeof step, "%" PRId64, save->desc->step);
-    const char *metadata[] = {"format", "pt",     "step",
-                              step,     "writer", "neo"}; /* "pt": for loaders that ask */
-    memcpy((void *)save->metadata, metadata, sizeof metadata);
-    NEO__TRY(neo__ckpt_list_items(save, weights, &count));
+    char path[NEO__PATH_BYTES];
+    neo__ckpt_list *list = &save->lists[weights];
     NEO__TRY(neo__path_join(path, save->partial, record->name));
     neo__file file;
     neo__out out;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
     out.ctx = save->state->ctx;
-    neo_status status =
-        neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
+    neo_status status = neo__st_put(&out, list->items, list->count, list->metadata,
+                                    list->pair_count, NULL);
     NEO__TRY(neo__ckpt_finish(&out, status, record));
     mark->bytes = (uint64_t)record->bytes;
     mark->crc = record->crc;
-    for (int i = 0; i < count; i++) mark->data_bytes += neo__st_bytes(save->items[i].tensor);
+    for (int i = 0; i < list->count; i++)
+        mark->data_bytes += neo__st_bytes(list->items[i].tensor);
     return NEO_OK;
 }
 /* Rank 0 looks at the file of a rank: there at the size that it was written with. */
@@ -3195,12 +3249,18 @@ static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     NEO__TRY(neo__ckpt_write_manifest(save));
     return neo__ckpt_commit(save);
 }
-static neo_status neo__ckpt_write(neo__ckpt_save *save) {
+/* Make the directory, and the lists of what goes into this rank's files. */
+static neo_status neo__ckpt_open_dir(neo__ckpt_save *save) {
+    neo_status status = save->meet.group.rank == 0 ? neo__dir_make_one(save->partial) : NEO_OK;
+    for (int weights = 0; weights < 2 && status == NEO_OK; weights++)
+        status = neo__ckpt_list_items(save, weights);
+    return neo__meet_agree(&save->meet, status);
+}
+/* This rank's files are written, or why not. */
+static neo_status neo__ckpt_finish_all(neo__ckpt_save *save, neo_status status) {
     const neo__meet *meet = &save->meet;
     int first = meet->group.rank == 0;
-    neo_status status = first ? neo__dir_make_one(save->partial) : NEO_OK;
     status = neo__meet_agree(meet, status);
-    if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
     if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
     if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
     if (status == NEO_OK || !first) return status;
@@ -3216,9 +3276,12 @@ static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int tracked = 0;
     for (int i = 0; i < save->state->count; i++) tracked += save->state->entries[i].marks != NULL;
     save->base.step = -1;
-    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + tracked + 1));
-    NEO__TRY(
-        NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count + 2 * tracked)));
+    for (int i = 0; i < 2; i++) {
+        neo__ckpt_list *list = &save->lists[i];
+        NEO__TRY(NEO__ARENA(&save->arena, list->items, save->state->count + tracked + 1));
+        NEO__TRY(
+            NEO__ARENA(&save->arena, list->metadata, 2 * (3 + save->part_count + 2 * tracked)));
+    }
     NEO__TRY(NEO__ARENA(&save->arena, save->rows, tracked));
     NEO__TRY(NEO__ARENA(&save->arena, save->tensors, tracked ? save->state->count : 0));
     NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
@@ -3368,13 +3431,14 @@ static void neo__state_marks_from(const neo_state *state, uint64_t id, int64_t s
         marks->base_step = step;
     }
 }
-/* A good save: the next one may go on from it. */
-static neo_status neo__ckpt_rebase(const neo__ckpt_save *save) {
+/* The id of the checkpoint that a good save has made, on all ranks; 0 where none is to go on from
+   it. */
+static neo_status neo__ckpt_new_base(const neo__ckpt_save *save, uint64_t *id) {
     uint64_t crc = save->meet.group.rank == 0 ? save->crc : 0;
+    *id = 0;
     if (save->desc->full_every <= 1) return NEO_OK;
     NEO__TRY(neo__meet_sum(&save->meet, &crc, 1));
-    neo__state_marks_from(save->state, neo__ckpt_id(save->desc->step, (uint32_t)crc),
-                          save->desc->step);
+    *id = neo__ckpt_id(save->desc->step, (uint32_t)crc);
     return NEO_OK;
 }
 static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
@@ -3394,6 +3458,7 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
                                   const neo_state *state) {
     NEO__CHECK(ctx && state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_save: an argument is NULL or desc.dir is empty");
+    if (desc->full_every > 1) NEO__TRY(neo__state_check_idle(state, "neo_save"));
     NEO__CHECK(desc->step >= 0 && desc->step <= NEO__CKPT_MAX_STEP, NEO_ERR_ARG,
                "neo_save: desc.step is %" PRId64 ", not in 0 .. %" PRId64, desc->step,
                NEO__CKPT_MAX_STEP);
@@ -3411,35 +3476,429 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
     }
     return NEO_OK;
 }
+/* ---------------------------------------------------------------------------
+   >>impl-saving
+
+   A save that a thread writes. Begin does all that ranks must agree on and lists what goes into this
+   rank's two files; the thread writes them; poll or wait joins it and commits, as neo_save does in
+   one go. So no thread but the caller's makes collective calls or asks for memory.
+
+   All tensors but those of tracked tables are copied when it begins. Rows of these are not: a table
+   of most of the memory has no room for a copy, and copying it would take a good part of the time
+   of writing it. Its marks are cleared instead, so that a bit that turns from 0 to 1 is the first
+   change of a row since then, which a step sees before the row changes: it copies the row's old
+   content, of all its tensors, to a log, and sets the bit. The writer takes a row from the table
+   where its bit is 0, and from the log where it is 1. One lock of the table makes that safe: a row
+   changes only after its bit was set under the lock, and the writer reads rows, a buffer at a time,
+   under it. When the log is full a step waits until the table is written. Copies are of rows, not
+   of pages or blocks: a batch of random ids touches nearly every block of a table in one step.
+
+   The marks as they were are kept. They come back (with what has changed since) when the save
+   fails, and when it is of no chain; else those since the begin count from the new checkpoint.
+   ------------------------------------------------------------------------ */
 #if !defined(NEO_INFERENCE)
-NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
-    NEO__SPAN(ctx, "neo_save");
-    NEO__TRY(neo__check_ctx("neo_save", ctx));
-    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
+enum { NEO__GUARD_TENSORS = 16, NEO__GUARD_BUFFER = 1 << 16, NEO__GUARD_LEAST = 1 << 24 };
+/* A tracked table while its rows are written. */
+typedef struct neo__row_guard {
+    neo__row_marks *marks;
+    uint64_t *old, base; /* the marks as they were */
+    int64_t base_step;
+    int some;            /* only rows that are marked in old are written */
+    const neo_tensor *tensors[NEO__GUARD_TENSORS];
+    size_t widths[NEO__GUARD_TENSORS], at[NEO__GUARD_TENSORS]; /* of a row; in a record of the log */
+    int tensor_count;
+    int left;            /* tensors to be written */
+    size_t record;
+    int64_t room, used;  /* of the log */
+    char *log;
+    int64_t *rows;       /* of its records */
+    uint32_t *places;    /* hash table of rows: record + 1; 0 is empty; mask + 1 of them */
+    uint64_t mask;
+    char *buffer;        /* the writer's */
+    neo__mutex lock;     /* of all that changes here, and of the marks' bits */
+    neo__cond wake;      /* left is 0 */
+} neo__row_guard;
+struct neo_saving {
+    neo__ckpt_save save;
+    neo__live live;
+    neo_save_desc desc; /* what it points at is in save.arena, but for the group */
+    neo_group group;
+    neo__thread thread;
+    neo__row_guard *guards;
+    int guard_count, threaded;
+    neo_tensor *copies;
+    char *block;
+    size_t bytes;
+    neo_status status; /* of the thread, with its message */
+    char text[NEO__PATH_BYTES];
+    int written; /* atomic */
+};
+
+/* ---- rows that change ---- */
+static uint32_t *neo__guard_place(const neo__row_guard *guard, int64_t row) {
+    uint64_t i = neo__mix64((uint64_t)row + 1) & guard->mask;
+    while (guard->places[i] && guard->rows[guard->places[i] - 1] != row) i = (i + 1) & guard->mask;
+    return &guard->places[i];
+}
+static const char *neo__guard_row(const neo_tensor *tensor, int64_t row) {
+    return (const char *)tensor->data +
+           (size_t)(row * tensor->stride[0]) * neo_dtype_size(tensor->dtype);
+}
+static void neo__guard_keep(neo__row_guard *guard, int64_t row) {
+    char *record = guard->log + (size_t)guard->used * guard->record;
+    for (int k = 0; k < guard->tensor_count; k++)
+        memcpy(record + guard->at[k], neo__guard_row(guard->tensors[k], row), guard->widths[k]);
+    guard->rows[guard->used] = row; /* before the place is looked for: it is empty */
+    *neo__guard_place(guard, row) = (uint32_t)++guard->used;
+}
+static void neo__guard_before(void *user, const uint64_t *records, int64_t count, int low_bits) {
+    neo__row_guard *guard = (neo__row_guard *)user;
+    neo__mutex_lock(&guard->lock);
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t row = records[i] >> low_bits, bit = UINT64_C(1) << row % 64;
+        uint64_t *bits = &guard->marks->bits[row / 64];
+        const int wanted = !guard->some || guard->old[row / 64] & bit;
+        while (wanted && !(*bits & bit) && guard->used == guard->room && guard->left > 0)
+            neo__cond_wait(&guard->wake, &guard->lock);
+        if (wanted && !(*bits & bit) && guard->left > 0) neo__guard_keep(guard, (int64_t)row);
+        *bits |= bit;
+    }
+    neo__mutex_unlock(&guard->lock);
+}
+/* One tensor, or all, of the table need no copies any more. */
+static void neo__guard_written(neo__row_guard *guard, int all) {
+    neo__mutex_lock(&guard->lock);
+    guard->left = all ? 0 : guard->left - 1;
+    if (guard->left == 0) neo__cond_broadcast(&guard->wake);
+    neo__mutex_unlock(&guard->lock);
+}
+static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
+    neo__row_guard *guard = item->guard;
+    const size_t width = guard->widths[item->guarded], at = guard->at[item->guarded];
+    const int64_t rows = item->tensor->shape[0],
+                  most = NEO__MAX((int64_t)(NEO__GUARD_BUFFER / width), (int64_t)1);
+    for (int64_t first = 0, n; first < rows && out->status == NEO_OK; first += n) {
+        n = NEO__MIN(most, rows - first);
+        neo__mutex_lock(&guard->lock);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t row = item->numbers
+                                    ? neo__st_number(item->numbers, first + i) - item->first
+                                    : first + i;
+            const char *from = neo__guard_row(item->tensor, row);
+            if (guard->marks->bits[row / 64] >> row % 64 & 1)
+                from = guard->log + (*neo__guard_place(guard, row) - 1) * guard->record + at;
+            memcpy(guard->buffer + (size_t)i * width, from, width);
+        }
+        neo__mutex_unlock(&guard->lock);
+        neo__out_bytes(out, guard->buffer, (size_t)n * width);
+    }
+    neo__guard_written(guard, 0);
+}
+
+/* ---- memory ---- */
+static size_t neo__row_bytes(const neo_tensor *t) {
+    return neo__size_mul(t->ndim > 1 ? (size_t)t->shape[1] : 1, neo_dtype_size(t->dtype));
+}
+/* The room for copies of a table's rows, of all tables' `total` bytes. */
+static void neo__guard_size(const neo_save_desc *desc, size_t record, int64_t rows, size_t total,
+                            int64_t *room, int64_t *places) {
+    size_t bytes = desc->copy_bytes;
+    if (bytes == 0) bytes = NEO__MAX(total / 16, (size_t)NEO__GUARD_LEAST);
+    const double share = record ? (double)bytes * (double)rows / (double)total : 0.0;
+    *room = record ? NEO__MIN(NEO__MAX((int64_t)share, (int64_t)1), rows) : 0;
+    for (*places = *room ? 16 : 0; *places < 2 * *room;) *places *= 2;
+}
+static size_t neo__copied_bytes(size_t bytes) { return neo__size_add(bytes, 63) & ~(size_t)63; }
+/* 1: this rank writes the entry. */
+static int neo__entry_is_here(const neo__state_entry *entry, int rank) {
+    return entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
+                          : rank == 0;
+}
+/* The tensors of a table, from its first entry on: bytes of a row; 1: `index` is the first. */
+static int neo__state_table(const neo_state *state, int index, int rank, size_t *record) {
+    const neo__row_marks *marks = state->entries[index].marks;
+    *record = 0;
+    for (int i = 0; i < state->count && marks; i++) {
+        if (state->entries[i].marks != marks) continue;
+        if (i < index) return 0;
+        if (neo__entry_is_here(&state->entries[i], rank))
+            *record += neo__row_bytes(&state->entries[i].tensor);
+    }
+    return marks != NULL;
+}
+static size_t neo__saving_total(const neo_state *state, int rank) {
+    size_t total = 0, record;
+    for (int i = 0; i < state->count; i++)
+        if (neo__state_table(state, i, rank, &record))
+            total = neo__size_add(
+                total, neo__size_mul((size_t)state->entries[i].marks->rows, record));
+    return total;
+}
+NEO_API size_t neo_save_begin_bytes(const neo_save_desc *desc, const neo_state *state) {
+    const int rank = desc->group ? desc->group->rank : 0;
+    const size_t total = neo__saving_total(state, rank);
+    size_t bytes = 0, record, widest = NEO__GUARD_BUFFER;
+    int64_t room, places;
+    for (int i = 0; i < state->count; i++) {
+        const neo__state_entry *entry = &state->entries[i];
+        if (!entry->marks && neo__entry_is_here(entry, rank))
+            bytes += neo__copied_bytes(neo__st_bytes(&entry->tensor));
+        if (entry->marks) widest = NEO__MAX(widest, neo__row_bytes(&entry->tensor));
+        if (!neo__state_table(state, i, rank, &record)) continue;
+        const int64_t rows = entry->marks->rows;
+        neo__guard_size(desc, record, rows, total, &room, &places);
+        bytes += neo__copied_bytes((size_t)(rows + 63) / 64 * sizeof(uint64_t)) +
+                 neo__copied_bytes((size_t)room * record) +
+                 neo__copied_bytes((size_t)room * sizeof(int64_t)) +
+                 neo__copied_bytes((size_t)places * sizeof(uint32_t));
+    }
+    return bytes + neo__copied_bytes(widest);
+}
+
+/* ---- begin ---- */
+/* Guards of all tracked tables, and copies of all else that is in the lists. */
+static void neo__saving_guard(neo_saving *saving, neo__carve *carve, neo__row_guard *guard,
+                              size_t total, size_t record) {
+    int64_t places;
+    neo__guard_size(&saving->desc, record, guard->marks->rows, total, &guard->room, &places);
+    NEO__CARVE(carve, guard->old, (guard->marks->rows + 63) / 64);
+    NEO__CARVE(carve, guard->log, (size_t)guard->room * record);
+    NEO__CARVE(carve, guard->rows, guard->room);
+    NEO__CARVE(carve, guard->places, places);
+    memset(guard->places, 0, (size_t)places * sizeof *guard->places);
+    memcpy(guard->old, guard->marks->bits,
+           (size_t)(guard->marks->rows + 63) / 64 * sizeof *guard->old);
+    guard->mask = (uint64_t)places - 1;
+    guard->some = saving->save.base.step >= 0;
+    neo__mutex_init(&guard->lock);
+    neo__cond_init(&guard->wake);
+}
+static neo_status neo__saving_copy(neo_saving *saving, neo__carve *carve, neo__st_item *item,
+                                   neo_tensor *copy) {
+    const neo_tensor *from = item->tensor;
+    const size_t bytes = neo__st_bytes(from);
+    char *to;
+    *copy = neo_tensor_nd(NULL, from->dtype, from->ndim, from->shape);
+    NEO__CARVE(carve, to, bytes);
+    copy->data = to;
+    item->tensor = copy;
+    if (neo_tensor_is_contiguous(*from))
+        return bytes ? neo__data_read(saving->save.ctx, to, from->data, from->place, bytes)
+                     : NEO_OK;
+    const size_t width = neo__row_bytes(from);
+    for (int64_t row = 0; row < from->shape[0]; row++, to += width)
+        NEO__TRY(neo__data_read(saving->save.ctx, to, neo__guard_row(from, row), from->place, width));
+    return NEO_OK;
+}
+static neo_status neo__saving_snapshot(neo_saving *saving) {
+    neo__ckpt_save *save = &saving->save;
+    const neo_state *state = save->state;
+    const int rank = save->meet.group.rank;
+    const size_t total = neo__saving_total(state, rank);
+    size_t record, widest = NEO__GUARD_BUFFER;
+    neo__carve carve = {NULL, 0};
+    int copies = 0;
+    NEO__TRY(NEO__ARENA(&save->arena, saving->guards, state->count));
+    NEO__TRY(NEO__ARENA(&save->arena, saving->copies,
+                        save->lists[0].count + save->lists[1].count));
+    saving->bytes = neo_save_begin_bytes(&saving->desc, state);
+    saving->block = carve.block = (char *)neo__alloc_for(save->ctx, saving->bytes, "neo_save_begin");
+    if (!saving->block) return NEO_ERR_MEMORY;
+    for (int i = 0; i < state->count; i++) {
+        if (state->entries[i].marks)
+            widest = NEO__MAX(widest, neo__row_bytes(&state->entries[i].tensor));
+        if (!neo__state_table(state, i, rank, &record)) continue;
+        neo__row_guard *guard = &saving->guards[saving->guard_count++];
+        guard->marks = state->entries[i].marks;
+        neo__saving_guard(saving, &carve, guard, total, record);
+    }
+    char *buffer;
+    NEO__CARVE(&carve, buffer, widest);
+    for (int i = 0; i < 2 * NEO__MAX(save->lists[0].count, save->lists[1].count); i++) {
+        neo__ckpt_list *list = &save->lists[i % 2];
+        if (i / 2 >= list->count) continue;
+        neo__st_item *item = &list->items[i / 2];
+        neo__row_guard *guard = saving->guards;
+        while (item->marks && guard->marks != item->marks) guard++;
+        if (item->marks) {
+            NEO__CHECK(guard->tensor_count < NEO__GUARD_TENSORS, NEO_ERR_UNSUPPORTED,
+                       "neo_save_begin: %s: more than %d tensors of one tracked table", item->name,
+                       (int)NEO__GUARD_TENSORS);
+            const int k = item->guarded = guard->tensor_count++;
+            item->guard = guard;
+            guard->buffer = buffer;
+            guard->tensors[k] = item->tensor;
+            guard->widths[k] = neo__row_bytes(item->tensor);
+            guard->at[k] = guard->record;
+            guard->record += guard->widths[k];
+            guard->left++;
+        } else if (item->tensor != &save->schema && !neo__ends_as_rows(item->name)) {
+            NEO__TRY(neo__saving_copy(saving, &carve, item, &saving->copies[copies++]));
+        }
+    }
+    NEO_ASSERT(carve.at == saving->bytes);
+    for (int i = 0; i < saving->guard_count; i++) { /* from here on nothing fails */
+        neo__row_guard *guard = &saving->guards[i];
+        neo__row_marks *marks = guard->marks;
+        guard->base = marks->base;
+        guard->base_step = marks->base_step;
+        memset(marks->bits, 0, (size_t)(marks->rows + 63) / 64 * sizeof *marks->bits);
+        marks->user = guard;
+        marks->before = neo__guard_before;
+    }
+    return NEO_OK;
+}
+/* The marks are the table's again: after a good save of a chain (id) they count from it. */
+static void neo__saving_release(neo_saving *saving, uint64_t id) {
+    for (int i = 0; i < saving->guard_count; i++) {
+        neo__row_guard *guard = &saving->guards[i];
+        neo__row_marks *marks = guard->marks;
+        neo__mutex_destroy(&guard->lock);
+        neo__cond_destroy(&guard->wake);
+        if (!marks->before) continue; /* the snapshot has failed before */
+        marks->before = NULL;
+        marks->base = id ? id : guard->base;
+        marks->base_step = id ? saving->desc.step : guard->base_step;
+        for (int64_t k = 0; !id && k < (marks->rows + 63) / 64; k++)
+            marks->bits[k] |= guard->old[k];
+    }
+    saving->guard_count = 0;
+}
+static void neo__saving_free(neo_saving *saving) {
+    neo__ckpt_save *save = &saving->save;
+    neo_ctx *ctx = save->ctx;
+    neo__live_end(ctx, &saving->live);
+    if (save->locked) neo__dir_unlock(&save->lock);
+    NEO__LIST_FREE(ctx, save->there, save->there_capacity);
+    neo_free(ctx, saving->block, saving->bytes);
+    neo__meet_end(&save->meet);
+    neo__arena_free(&save->arena);
+    neo_free(ctx, saving, sizeof *saving);
+}
+/* The texts that the caller may change when begin has returned. */
+static neo_status neo__saving_own(neo_save_desc *own, neo_group *group, neo__arena *arena,
+                                  const neo_save_desc *desc) {
+    neo_metric *metrics;
+    *own = *desc;
+    if (desc->group) *group = *desc->group, own->group = group;
+    own->dir = desc->dir ? neo__arena_text(arena, desc->dir, strlen(desc->dir)) : NULL;
+    own->model = desc->model ? neo__arena_text(arena, desc->model, strlen(desc->model)) : NULL;
+    NEO__TRY(NEO__ARENA(arena, metrics, NEO__MAX(desc->metric_count, 0)));
+    for (int i = 0; i < desc->metric_count && desc->metrics; i++) {
+        metrics[i] = desc->metrics[i];
+        const char *name = metrics[i].name;
+        if (name) metrics[i].name = neo__arena_text(arena, name, strlen(name));
+        if (name && !metrics[i].name) return NEO_ERR_MEMORY;
+    }
+    if (desc->metrics) own->metrics = metrics;
+    return (desc->dir && !own->dir) || (desc->model && !own->model) ? NEO_ERR_MEMORY : NEO_OK;
+}
+/* All that comes before this rank's files are written. */
+static neo_status neo__saving_make(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
+                                   int background, neo_saving **out) {
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
-    neo__arena arena = {ctx, NULL, NULL, 0, "neo_save"};
-    neo__ckpt_save *save = NULL;
-    if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
-    status = neo__meet_agree(&meet, status);
-    if (save) {
-        save->ctx = save->arena.ctx = ctx;
-        save->arena.function = arena.function;
-        save->desc = desc;
-        save->state = state;
-        save->meet = meet;
-        if (status == NEO_OK) status = neo__ckpt_prepare(save);
-        if (status == NEO_OK) status = neo__ckpt_write(save);
-        if (status == NEO_OK) status = neo__ckpt_rebase(save);
-        if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
-        if (save->locked) neo__dir_unlock(&save->lock);
-        NEO__LIST_FREE(ctx, save->there, save->there_capacity);
-        neo__arena_free(&save->arena);
+    neo_saving *saving = NULL;
+    if (status == NEO_OK && background) status = neo__state_check_idle(state, "neo_save_begin");
+    if (status == NEO_OK) {
+        saving = (neo_saving *)neo__alloc_for(ctx, sizeof *saving, "neo_save");
+        status = saving ? NEO_OK : NEO_ERR_MEMORY;
     }
-    neo__arena_free(&arena);
-    neo__meet_end(&meet);
-    return status;
+    status = neo__meet_agree(&meet, status);
+    if (!saving) {
+        neo__meet_end(&meet);
+        return status;
+    }
+    memset(saving, 0, sizeof *saving);
+    neo__ckpt_save *save = &saving->save;
+    save->ctx = save->arena.ctx = ctx;
+    save->arena.function = "neo_save";
+    save->desc = &saving->desc;
+    save->state = state;
+    save->meet = meet;
+    saving->desc = *desc;
+    if (status == NEO_OK && background)
+        status = neo__meet_agree(
+            &meet, neo__saving_own(&saving->desc, &saving->group, &save->arena, desc));
+    if (status == NEO_OK) status = neo__ckpt_prepare(save);
+    const int prepared = status == NEO_OK;
+    if (prepared) status = neo__ckpt_open_dir(save);
+    if (status == NEO_OK && background)
+        status = neo__meet_agree(&meet, neo__saving_snapshot(saving));
+    if (status == NEO_OK) {
+        *out = saving;
+        return NEO_OK;
+    }
+    neo__kept_error error = neo__error_keep(status);
+    neo__saving_release(saving, 0);
+    if (prepared && meet.group.rank == 0) (void)neo__tree_remove(save->partial);
+    neo__saving_free(saving);
+    return neo__error_restore(&error);
+}
+/* All that comes after; status: of writing them. */
+static neo_status neo__saving_end(neo_saving *saving, neo_status status) {
+    neo__ckpt_save *save = &saving->save;
+    uint64_t id = 0;
+    status = neo__ckpt_finish_all(save, status);
+    if (status == NEO_OK) status = neo__ckpt_new_base(save, &id);
+    if (id && saving->guard_count == 0) neo__state_marks_from(save->state, id, save->desc->step);
+    neo__kept_error error = neo__error_keep(status);
+    neo__saving_release(saving, id);
+    if (status == NEO_OK && save->meet.group.rank == 0) neo__ckpt_prune(save);
+    neo__saving_free(saving);
+    return status == NEO_OK ? NEO_OK : neo__error_restore(&error);
+}
+NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
+    neo_saving *saving = NULL;
+    NEO__SPAN(ctx, "neo_save");
+    NEO__TRY(neo__check_ctx("neo_save", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
+    NEO__TRY(neo__saving_make(ctx, desc, state, 0, &saving));
+    return neo__saving_end(saving, neo__ckpt_write_own(&saving->save));
+}
+
+/* ---- in the background ---- */
+static void neo__saving_write(void *arg) {
+    neo_saving *saving = (neo_saving *)arg;
+    saving->status = neo__ckpt_write_own(&saving->save);
+    if (saving->status != NEO_OK)
+        snprintf(saving->text, sizeof saving->text, "%s", neo_last_error());
+    for (int i = 0; i < saving->guard_count; i++) neo__guard_written(&saving->guards[i], 1);
+    __atomic_store_n(&saving->written, 1, __ATOMIC_RELEASE);
+}
+NEO_API neo_status neo_save_begin(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
+                                  neo_saving **out) {
+    NEO__CHECK(out, NEO_ERR_ARG, "neo_save_begin: saving is NULL");
+    NEO__TRY(neo_save_wait(out));
+    NEO__TRY(neo__check_ctx("neo_save_begin", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save_begin: desc is NULL");
+    neo_saving *saving = NULL;
+    NEO__TRY(neo__saving_make(ctx, desc, state, 1, &saving));
+    if (saving->save.meet.group.patient) /* training's own patience, until wait */
+        saving->save.meet.group.patient(saving->save.meet.group.user, 0);
+    neo__live_begin(ctx, &saving->live, "save", desc->dir);
+    saving->threaded = neo__thread_create(&saving->thread, neo__saving_write, saving);
+    if (!saving->threaded) neo__saving_write(saving);
+    *out = saving;
+    return NEO_OK;
+}
+NEO_API neo_status neo_save_wait(neo_saving **out) {
+    neo_saving *saving = out ? *out : NULL;
+    if (!saving) return NEO_OK;
+    *out = NULL;
+    const neo_group *group = &saving->save.meet.group;
+    if (group->patient) group->patient(group->user, 1);
+    if (saving->threaded) neo__thread_join(&saving->thread);
+    if (saving->status != NEO_OK) (void)neo_fail(saving->status, "%s", saving->text);
+    return neo__saving_end(saving, saving->status);
+}
+NEO_API neo_status neo_save_poll(neo_saving **out) {
+    neo_saving *saving = out ? *out : NULL;
+    if (!saving) return NEO_OK;
+    uint64_t at_work = !__atomic_load_n(&saving->written, __ATOMIC_ACQUIRE);
+    NEO__TRY(neo__meet_sum(&saving->save.meet, &at_work, 1));
+    return at_work ? NEO_OK : neo_save_wait(out);
 }
 #endif
 
@@ -4039,6 +4498,9 @@ static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
     if (entry < 0) return NEO_OK;
     neo__ckpt_piece piece;
     NEO__TRY(neo__ckpt_piece_of(file, index, &piece));
+    NEO__CHECK(!piece.rect.numbers || load->files[number].link > 0, NEO_ERR_FORMAT,
+               "%s: tensor %s: changed rows in a checkpoint that builds on none", file->path,
+               neo_safetensors_name(file, index));
     if (piece.rect.numbers)
         NEO__TRY(neo__st_check_numbers(load->ctx, file, index, &piece.rect));
     for (; entry >= 0; entry = state->entries[entry].next)
@@ -4220,6 +4682,7 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
 static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_load: an argument is NULL or desc.dir is empty");
+    NEO__TRY(neo__state_check_idle(state, "neo_load"));
     NEO__CHECK(!desc->schema_only || state->dicts.schema, NEO_ERR_ARG,
                "neo_load: desc.schema_only, but the state has no schema");
     return NEO_OK;

@@ -663,13 +663,14 @@ seed=$(date +%s)
 round=0
 killed=0 resumed=0
 while [ $round -lt $rounds ]; do
-    round=$((round + 1)) kill=0
+    round=$((round + 1)) kill=0 delta=
+    [ $round = 2 ] && delta="--checkpoint-delta 3"
     rm -rf "$W/kill"
     while [ $kill -lt $kills ]; do
         kill=$((kill + 1))
         delay=$(awk -v s=$((seed + 100 * round + kill)) -v ms=$ms \
             'BEGIN { srand(s); printf "%.3f", ms / 1000 * rand() * 0.5 }')
-        $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume >"$W/out" 2>"$W/err" &
+        $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume $delta >"$W/out" 2>"$W/err" &
         pid=$!
         # The first is killed as soon as it has saved something; the others at any moment.
         while [ $kill = 1 ] && kill -0 $pid 2>/dev/null &&
@@ -683,7 +684,8 @@ while [ $round -lt $rounds ]; do
         grep -q 'loaded step' "$W/err" && resumed=$((resumed + 1))
     done
     if [ $round = 1 ]; then isa=scalar; else isa=$second_isa; fi
-    got=$(NEO_ISA=$isa digest $long --threads 3 --checkpoint "$W/kill" --every 50 --resume)
+    got=$(NEO_ISA=$isa digest $long --threads 3 --checkpoint "$W/kill" --every 50 --resume \
+        $delta)
     grep -q 'loaded step' "$W/err" && resumed=$((resumed + 1))
     same "killed and resumed by $isa (round $round, delays seeded by $seed)" "$got" "$whole"
 done
@@ -693,7 +695,7 @@ else
     fail "$killed kills and $resumed resumes: the delays miss"
 fi
 left=$(ls "$W/kill" | wc -l)
-if [ "$left" -le 3 ]; then pass; else fail "$left entries left in the checkpoint folder"; fi
+if [ "$left" -le 5 ]; then pass; else fail "$left entries left in the checkpoint folder"; fi
 
 # Saved under one plan and number of ranks, resumed under another in the middle of an epoch, as
 # often as there are lines.
@@ -714,6 +716,29 @@ done <<END
 2 2 1 dp on
 END
 same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
+
+# Differential checkpoints: each run goes on from the last but one of the run before, under another
+# plan. What reads checkpoints reads a chain.
+move="${move% --checkpoint*} --checkpoint $W/delta --checkpoint-delta 3 --every 3"
+chained=0
+while read -r ranks plan more; do
+    same "a chain, $ranks ranks, $plan" "$(digest $move --ranks $ranks --plan $plan $more)" \
+        "$whole_move"
+    chained=$((chained + $(cat "$W"/delta/step-*/manifest.json | grep -c base_step)))
+    same "a chain, evaluated" "$(digest $move --ranks 2 --eval)" "$($D ${move% --checkpoint-*} --eval \
+        2>/dev/null | sed -n 's/^state //p')"
+    rm -r "$W/delta/$(ls "$W/delta" | tail -1)"
+done <<END
+1 auto
+4 cw --resume
+3 rw --resume --dense-shard zero1
+2 dp --resume
+1 auto --resume
+END
+if [ $chained -ge 5 ]; then pass; else fail "$chained differential checkpoints of 5 runs"; fi
+refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
+refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
+    --checkpoint-delta 3 --device cuda
 if grep -q "loaded step $((steps - 2)) from" "$W/err"; then
     pass
 else

@@ -17,6 +17,7 @@ typedef struct options {
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
     cli_saves saves;
+    int64_t full_every;
 } options;
 
 /* What a model does with the pooled rows of the features. The last three add their result, one
@@ -189,6 +190,9 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_MACHINE,
     CLI_SAVES,
+    CLI_COUNT("checkpoint-delta", full_every, "N", NULL, 2, 1e9,
+              "of N checkpoints one is full; the others have the rows of tables that have changed "
+              "since the one before; not on a GPU yet"),
     CLI_TEXT("load", load, "FILE", NULL,
              "start from the weights of a safetensors file, by neo's names or those of "
              "facebookresearch/dlrm (bot_l.0.weight, top_l.0.weight, emb_l.3.weight)"),
@@ -382,6 +386,8 @@ static neo_status check_options(const options *o) {
     if (o->load && o->saves.dir && (o->saves.resume || reads_only(o)))
         REFUSE("--load and --checkpoint would both give the weights: leave one out");
     TRY(cli_check_saves(&o->saves));
+    if (o->full_every && (!o->saves.dir || strcmp(o->machine.device, "cpu")))
+        REFUSE("--checkpoint-delta needs --checkpoint, and is not on a GPU yet");
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     TRY(cli_check_load(o->load));
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");

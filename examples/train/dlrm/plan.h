@@ -112,7 +112,8 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         neo_feature f = neo_schema_feature(m->schema, t);
         tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
                                      .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
-                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
+                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype,
+                                     .track_rows = o->full_every > 0};
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,

@@ -185,7 +185,8 @@ static double total_loss(const run *r, const figures *values) {
 /* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
     neo_metric lr = {"lr", r->o->lr};
-    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1};
+    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1,
+                       .full_every = (int)r->o->full_every};
     TRY(cli_save(&r->me, r->m.state, d));
     r->saved = d.dir != NULL;
     return NEO_OK;
