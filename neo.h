@@ -70,14 +70,14 @@
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
                >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
                >>report
-     types     >>shared >>kernel-types >>deferred-answers
+     types     >>shared >>lines >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
                >>impl-mlp >>impl-interact >>impl-activation >>impl-cross >>impl-norm
                >>impl-wukong >>impl-embedding >>impl-attention >>impl-losses >>impl-params
                >>impl-optim >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
-               >>impl-bags-calls
+               >>impl-bags-keys >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu
      output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
                >>impl-report
@@ -1466,6 +1466,22 @@ typedef enum neo_bounds { /* what to do with an id outside its table */
     NEO_BOUNDS_CLAMP      /* use the nearest row, and count it */
 } neo_bounds;
 
+typedef enum neo_evict { /* the key that leaves a full set: see >>lines */
+    NEO_EVICT_LRU, /* the one used longest ago */
+    NEO_EVICT_LFU, /* the one used least; of these the one used longest ago */
+    NEO_EVICT_AGE  /* one that was not used for longer than a number of steps; none else */
+} neo_evict;
+
+/* Ids of a table are keys: see "keyed tables". */
+typedef struct neo_keys {
+    int on; /* 1: they are */
+    neo_evict evict;
+    int64_t period; /* LFU: counts halve every so many steps, 0: never. AGE: a key unused for more
+                       steps than this leaves; required */
+    int64_t admit;  /* a key gets a row at its admit-th occurrence; 0: 1 */
+    int shared;     /* 1: keys without a row all read the initial row of key 0, not each its own */
+} neo_keys;
+
 typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_SGD,             /* w -= lr g */
     NEO_BAG_ADAGRAD,         /* m += g^2; w -= lr g/(sqrt(m) + eps) */
@@ -1531,7 +1547,31 @@ typedef struct neo_table_desc {
                             buckets */
     neo_dtype dtype;     /* of the rows: NEO_F32, NEO_F16, NEO_BF16 or NEO_I8; see "narrow rows" */
     int round_nearest;   /* narrow rows are rounded to nearest after a step, not stochastically */
+    neo_keys keys;
 } neo_table_desc;
+
+/* ---- keyed tables ----
+   Of a table with neo_table_desc.keys ids are keys: any 64 bits (i32 ids: with their sign), known
+   in advance or not; no id is out of range. The table has `rows` rows, which come and go by key: a
+   multiple of 32 row_buckets. A key has a set of 32 rows, by a hash; no two keys share a row.
+
+   Reading changes nothing. neo_bags_forward reads the row of a key, or, where it has none, its
+   initial row (see neo_keys.shared). The initial row of a key is what row number `key` of a table
+   without keys begins with: it depends on the seed, the table's name and the key.
+
+   neo_bags_backward and _accumulate give rows, before they step: a key that has now occurred
+   `admit` times gets a row of its set, with its initial values and optimizer state. While it waits
+   its occurrences are counted exactly, of the `rows` keys that wait (32 for each set; one unused
+   for longest makes room). If the set is full a key leaves, by neo_keys.evict; its row and state
+   are lost. One that has occurred since the last step stays; if all 32 have, the new key gets no
+   row this time. Gradients of keys without a row are dropped.
+
+   Who comes and goes depends on nothing but the keys of each step: not on threads, ranks, plans.
+   Tensors of the state, beside the table's others: ".keys" [rows] I64; ".used" [rows] I64, the last
+   step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used".
+   Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
+   Not on a device (NEO_ERR_UNSUPPORTED).
+   ---- */
 
 /* ---- narrow rows ----
    Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup
@@ -1707,8 +1747,8 @@ NEO_API int64_t neo_bags_out_width(const neo_bags *bags); /* sum of the features
 NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
 /* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of
    scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
-   optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]); none when it has no
-   such state. */
+   optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]), or of its keys (2:
+   "keys", 3: "used", 4: "waiting", 5: "waiting_used"; [rows]); none when it has no such state. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
@@ -1720,6 +1760,29 @@ NEO_API neo_status neo_bags_get_rows(const neo_bags *bags, int32_t table, int64_
                                      int64_t count, float *rows);
 NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count,
                                      const float *rows);
+/* neo_bags_find_keys: rows[i] = the row of keys[i], -1: it has none.
+   neo_bags_key_of: 1: the row has a key, *key; 0: it has none, or there is no such row.
+   neo_bags_put_keys: give rows to keys, as if each had occurred often enough, in this order;
+   rows[i] -1: the rows of its set are all in use. neo_bags_set_rows then writes them.
+   neo_bags_drop_keys: take rows away (by a score of yours, say); keys that have none are passed.
+   neo_bags_key_stats: of one table; zeros for a table without keys.
+   Threads  as neo_bags_get_rows.
+   Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL. NEO_ERR_STATE (put,
+            drop): gradients are kept. */
+typedef struct neo_key_stats {
+    int64_t used;                  /* rows that have a key */
+    int64_t lookups, hits;         /* ids in backward and accumulate; those that had a row */
+    int64_t admissions, evictions; /* keys */
+    int64_t waited, refused;       /* ids that got no row: too few so far; their set was in use */
+} neo_key_stats;
+NEO_API neo_status neo_bags_find_keys(const neo_bags *bags, int32_t table, const uint64_t *keys,
+                                      int64_t count, int64_t *rows);
+NEO_API int neo_bags_key_of(const neo_bags *bags, int32_t table, int64_t row, uint64_t *key);
+NEO_API neo_status neo_bags_put_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                     int64_t count, int64_t *rows);
+NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                      int64_t count);
+NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
     int64_t out_of_range; /* ids dropped or clamped by forward so far */
@@ -2526,6 +2589,152 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
 }
+/* ---- >>lines ----
+   A set-associative map from 64-bit keys to lines: sets of 32 lines, of which a key has one. The
+   set is the high half of the key's hash times the number of sets: ranges of sets are ranges of
+   hashes, and a part of a map has the sets [first_set, first_set + sets) of all_sets.
+
+   A line knows its key, the last step that used it, and how often it was used. Steps count from 1;
+   a line that `now` has used does not leave. What a set does depends on the order of its keys
+   alone: who touches hits first, then puts new keys in the order of their hashes, has the same
+   lines on any threads and ranks, whichever sets are where. Of equals the lowest line leaves.
+
+   A lookup compares bytes of the hash, eight at a time, then keys. */
+enum { NEO__LINE_WAYS = 32 };
+typedef struct neo__lines {
+    int64_t sets, first_set, all_sets; /* all_sets: below 2^32 */
+    neo_evict evict;
+    int64_t period; /* LFU: steps after which counts halve, 0: never. AGE: the oldest that stays */
+    uint64_t *key;  /* [lines] */
+    uint64_t *use;  /* [lines] its last step << 32 | its count; 0: an empty line */
+    uint8_t *tag;   /* [lines] a byte of the hash; 0: an empty line */
+} neo__lines;
+
+NEO__UNUSED static void neo__lines_layout(neo__carve *carve, neo__lines *lines) {
+    const size_t count = neo__size_mul((size_t)lines->sets, NEO__LINE_WAYS);
+    NEO__CARVE(carve, lines->key, count);
+    NEO__CARVE(carve, lines->use, count);
+    NEO__CARVE(carve, lines->tag, count);
+}
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
+    return h ^ h >> 33;
+}
+NEO__UNUSED static uint64_t neo__unmix64(uint64_t h) { /* neo__mix64 back */
+    h = (h ^ h >> 33) * 0x9CB4B2F8129337DBu;
+    h = (h ^ h >> 33) * 0x4F74430C22A54005u;
+    return h ^ h >> 33;
+}
+NEO__INLINE int64_t neo__lines_set(uint64_t hash, int64_t all_sets) {
+    return (int64_t)((hash >> 32) * (uint64_t)all_sets >> 32);
+}
+NEO__INLINE uint8_t neo__lines_tag(uint64_t hash) {
+    const uint8_t tag = (uint8_t)hash;
+    return tag ? tag : 1;
+}
+NEO__INLINE int64_t neo__lines_last(uint64_t use) { return (int64_t)(use >> 32); }
+NEO__INLINE uint64_t neo__lines_count(const neo__lines *lines, uint64_t use, int64_t now) {
+    if (lines->evict != NEO_EVICT_LFU || lines->period == 0) return use & 0xFFFFFFFFu;
+    int64_t halves = now / lines->period - neo__lines_last(use) / lines->period;
+    return halves > 31 ? 0 : (use & 0xFFFFFFFFu) >> NEO__MAX(halves, (int64_t)0);
+}
+/* Too old: the line counts as empty. */
+NEO__INLINE int neo__lines_expired(const neo__lines *lines, uint64_t use, int64_t now) {
+    return lines->evict == NEO_EVICT_AGE && now - neo__lines_last(use) > lines->period;
+}
+/* A bit for each of eight lines from `line` on that may have this hash: the highest of its byte. */
+NEO__INLINE uint64_t neo__lines_match(const neo__lines *lines, int64_t line, uint64_t hash) {
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t tags;
+    memcpy(&tags, lines->tag + line, sizeof tags);
+    tags ^= neo__lines_tag(hash) * ones;
+    return (tags - ones) & ~tags & 128 * ones; /* where tags is 0, and some places above one */
+}
+/* The first line that may have it; -1: none has. */
+NEO__INLINE int64_t neo__lines_guess(const neo__lines *lines, uint64_t hash) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
+        const uint64_t match = neo__lines_match(lines, line, hash);
+        if (match) return line + __builtin_ctzll(match) / 8;
+    }
+    return -1;
+}
+/* The line of a key by its hash; -1: it has none, or its set is in another part. */
+NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint64_t hash,
+                                    int64_t now) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
+        for (uint64_t match = neo__lines_match(lines, line, hash); match; match &= match - 1) {
+            const int64_t at = line + __builtin_ctzll(match) / 8;
+            if (lines->key[at] != key) continue;
+            const int ages = lines->evict == NEO_EVICT_AGE;
+            return ages && neo__lines_expired(lines, lines->use[at], now) ? -1 : at;
+        }
+    }
+    return -1;
+}
+/* The lines of many keys; memory is asked for ahead. */
+NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
+                                             int64_t count, int64_t now, int64_t *to) {
+    enum { MOST = 32 };
+    uint64_t hash[MOST];
+    for (int64_t at = 0, n; at < count; at += n, keys += n, to += n) {
+        n = NEO__MIN(count - at, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) {
+            hash[i] = neo__mix64(keys[i]);
+            const int64_t set = neo__lines_set(hash[i], lines->all_sets) - lines->first_set;
+            if ((uint64_t)set < (uint64_t)lines->sets)
+                __builtin_prefetch(lines->tag + set * NEO__LINE_WAYS);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = neo__lines_guess(lines, hash[i]);
+            if (to[i] >= 0) __builtin_prefetch(lines->key + to[i]);
+        }
+        for (int64_t i = 0; i < n; i++)
+            if (to[i] >= 0 && (lines->key[to[i]] != keys[i] || lines->evict == NEO_EVICT_AGE))
+                to[i] = neo__lines_find(lines, keys[i], hash[i], now);
+    }
+}
+/* The line was used `count` times by step now. */
+NEO__INLINE void neo__lines_touch(const neo__lines *lines, int64_t line, int64_t now,
+                                  uint64_t count) {
+    count += neo__lines_count(lines, lines->use[line], now);
+    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+}
+/* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
+   0, and its key is there to be read); -1: all are used by step now, or young. */
+NEO__UNUSED static int64_t neo__lines_victim(const neo__lines *lines, uint64_t hash, int64_t now) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    int64_t best = -1;
+    uint64_t least = 0;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line++) {
+        const uint64_t use = lines->use[line];
+        if (use == 0 || neo__lines_expired(lines, use, now)) return line;
+        if (lines->evict == NEO_EVICT_AGE || neo__lines_last(use) == now) continue;
+        uint64_t score = use >> 32;
+        if (lines->evict == NEO_EVICT_LFU) score |= neo__lines_count(lines, use, now) << 32;
+        if (best < 0 || score < least) best = line, least = score;
+    }
+    return best;
+}
+NEO__INLINE void neo__lines_put(const neo__lines *lines, int64_t line, uint64_t key, int64_t now,
+                                uint64_t count) {
+    lines->key[line] = key;
+    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    lines->tag[line] = neo__lines_tag(neo__mix64(key));
+}
+NEO__INLINE void neo__lines_drop(const neo__lines *lines, int64_t line) {
+    lines->key[line] = lines->use[line] = lines->tag[line] = 0;
+}
+/* Tags for keys and uses that were read or cleared. */
+NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
+    for (int64_t i = 0; i < lines->sets * NEO__LINE_WAYS; i++)
+        lines->tag[i] = lines->use[i] ? neo__lines_tag(neo__mix64(lines->key[i])) : 0;
+}
 #endif /* NEO__SHARED */
 
 /* ---------------------------------------------------------------------------
@@ -2749,14 +2958,6 @@ typedef struct neo__random_key {
     uint64_t seed, h;
 } neo__random_key;
 
-/* A line: memory of one row, where not all rows of a table have some. used: the number of the call
-   that needed it last. */
-typedef struct neo__tier_line {
-    int64_t row; /* below 0: none */
-    uint32_t used;
-    uint16_t count; /* LFU: calls that needed it, decayed */
-    uint16_t dirty; /* it differs from the file */
-} neo__tier_line;
 /* The rows of a table in memory. Element (row, column) has number first + row * stride + column in
    the larger table, by which it is rounded. */
 typedef struct neo__bag_rows {
@@ -2765,10 +2966,10 @@ typedef struct neo__bag_rows {
     float *scale; /* of i8: [rows][2], scale and bias */
     int64_t dim, row_bytes;
     uint64_t first, stride;
-    const neo__tier_line *lines; /* not NULL: row numbers are those of lines, which hold these rows */
+    const uint64_t *line_row; /* not NULL: row numbers are those of lines, which hold these rows */
 } neo__bag_rows;
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_row_of(const neo__bag_rows *t, int64_t row) {
-    return t->lines ? t->lines[row].row : row;
+    return t->line_row ? (int64_t)t->line_row[row] : row;
 }
 /* The number of a row's first element, and how many random blocks its elements are in. */
 NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
@@ -3016,11 +3217,6 @@ NEO__EVERYWHERE NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint3
         key0 += NEO__PHILOX_W0;
         key1 += NEO__PHILOX_W1;
     }
-}
-NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
-    return h ^ h >> 33;
 }
 NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash,
                                                                  int64_t step, int stream) {
@@ -4124,7 +4320,7 @@ NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
     return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
 }
-/* What a tier (neo_store.h) does for the bags that lie in it. Tables of which it keeps lines have
+/* A tier (neo_store.h), as the bags that lie in it see it. Tables of which it keeps lines have
    job.rows lines; the others are in memory as a whole.
    lines: of a table of desc; 0: all of it is in memory. bytes: what attach allocates.
    attach: before the first value; init: a table's. stage: bring the rows of the record's batch, or
@@ -11561,6 +11757,17 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *optim, float lr, in
    max_batch and max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the
    same layout functions, once to count and once to cut.
    ------------------------------------------------------------------------ */
+/* The keys of a table: see >>impl-bags-keys. */
+typedef struct neo__bag_keys {
+    neo_keys desc;
+    neo__lines lines;     /* line i has row i */
+    neo__lines waiting;   /* keys that wait for a row; no sets: none does */
+    neo__init_call init;  /* of a row, but for its place and number */
+    int64_t first_col;
+    neo_key_stats stats;
+    void *memory;
+    size_t bytes;
+} neo__bag_keys;
 typedef struct neo__bag_table {
     neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
@@ -11568,6 +11775,8 @@ typedef struct neo__bag_table {
     neo_bag_optim optim; /* defaults resolved */
     uint64_t name_hash;  /* of weight_name: rounding is keyed by it */
     int round_nearest, owns_weight;
+    neo_bounds bounds; /* keyed: what stands for a key without a row is dropped */
+    neo__bag_keys keys;
     int32_t *features, feature_count;
     int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
 } neo__bag_table;
@@ -11627,6 +11836,7 @@ typedef struct neo__bag_sizes {
     int64_t cut_tables;                        /* tables cut by columns */
     int64_t cut_rows, cut_floats, cut_dim;     /* of all of these; of the widest */
     int64_t scratch, job_scratch;              /* floats to step a row: of the CPU, of a device */
+    int64_t key_scratch;                       /* floats for sums of rows by keys; 0: no keys */
     int none, mean;   /* NEO_POOL_NONE; a table has NEO_POOL_MEAN */
     int device, wide; /* wide: a device's keys have 64 bits */
     size_t name_bytes, temp_bytes; /* temp: of a device's sort */
@@ -11653,6 +11863,8 @@ typedef struct neo__bags_work {
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
+    int64_t *rows;  /* with keys: of the batch's ids, -1: none */
+    float *key_scratch; /* per worker sizes.key_scratch */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -11796,6 +12008,8 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve,
     NEO__CARVE(carve, to->work.merge, sizes->tables + 1);
     NEO__CARVE(carve, to->work.chunks, chunks);
     NEO__CARVE(carve, to->work.scratch, sizes->threads * sizes->scratch);
+    NEO__CARVE(carve, to->work.rows, sizes->key_scratch ? sizes->max_ids : 0);
+    NEO__CARVE(carve, to->work.key_scratch, sizes->threads * sizes->key_scratch);
     NEO__CARVE(carve, to->kept.slots, kept);
     NEO__CARVE(carve, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(carve, job->kept.sums, neo__bags_kept_floats(sizes));
@@ -11972,6 +12186,31 @@ static neo_status neo__bag_part_check(const neo_bags_desc *desc, const neo_table
     }
     return NEO_OK;
 }
+static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *table,
+                                      const char *fn) {
+    const neo_keys *keys = &table->keys;
+    const int64_t all = table->part.rows ? table->part.rows : table->rows;
+    const int64_t unit = (int64_t)NEO__LINE_WAYS * NEO__MAX(table->row_buckets, 1);
+    if (!keys->on) return NEO_OK;
+    NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED,
+               "%s: table '%s': keys on a device: only tables of the CPU have them", fn,
+               table->name);
+    NEO__CHECK(all % unit == 0 && (table->rows | table->part.first_row) % NEO__LINE_WAYS == 0 &&
+                   all / NEO__LINE_WAYS < UINT32_MAX,
+               NEO_ERR_ARG,
+               "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
+               " (32 row_buckets); the next is %" PRId64,
+               fn, table->name, all, unit, all / unit * unit + unit);
+    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_AGE && keys->admit >= 0 && keys->period >= 0 &&
+                   (keys->evict != NEO_EVICT_AGE || keys->period > 0),
+               NEO_ERR_ARG,
+               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64, fn,
+               table->name, (int)keys->evict, keys->period, keys->admit);
+    NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
+               "%s: table '%s': rows of keys come and go: they need initial values", fn,
+               table->name);
+    return NEO_OK;
+}
 static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, const char *fn) {
     const neo_table_desc *table = &desc->tables[t];
     NEO__CHECK(table->name && table->name[0], NEO_ERR_ARG, "%s: table %d has no name", fn, t);
@@ -12023,7 +12262,10 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
     NEO__CHECK(desc->tables && desc->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
-    for (int32_t t = 0; t < desc->table_count; t++) NEO__TRY(neo__bag_table_check(desc, t, fn));
+    for (int32_t t = 0; t < desc->table_count; t++) {
+        NEO__TRY(neo__bag_table_check(desc, t, fn));
+        NEO__TRY(neo__bag_keys_check(ctx, &desc->tables[t], fn));
+    }
     NEO__CHECK(desc->feature_table
                    ? desc->feature_count > 0
                    : desc->feature_count == 0 || desc->feature_count == desc->table_count,
@@ -12048,6 +12290,28 @@ static const char *neo__bags_desc_name(const neo_bags_desc *d) {
     return d->name ? d->name : "bags";
 }
 
+/* Floats of a worker: a row, two for its rounding, its scale, sums of buckets. */
+static int64_t neo__bag_keys_scratch(int64_t dim) {
+    return (3 + NEO__PART_DEPTH) * neo__bag_room(dim) + 16;
+}
+static void neo__bag_keys_describe(neo__bag_keys *keys, const neo_table_desc *from) {
+    neo__lines *lines = &keys->lines;
+    memset(keys, 0, sizeof *keys);
+    keys->desc = from->keys;
+    if (!from->keys.on) return;
+    lines->sets = from->rows / NEO__LINE_WAYS;
+    lines->first_set = from->part.first_row / NEO__LINE_WAYS;
+    lines->all_sets = (from->part.rows ? from->part.rows : from->rows) / NEO__LINE_WAYS;
+    keys->waiting = *lines;
+    lines->evict = from->keys.evict;
+    lines->period = from->keys.period;
+    if (from->keys.admit <= 1) keys->waiting.sets = 0;
+    keys->first_col = from->part.first_col;
+}
+static void neo__bag_keys_layout(neo__bag_keys *keys, neo__carve *carve) {
+    neo__lines_layout(carve, &keys->lines);
+    neo__lines_layout(carve, &keys->waiting);
+}
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
     NEO__ZERO(neo__bag_sizes, sizes);
@@ -12078,6 +12342,8 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
         sizes.name_bytes +=
             2 * strlen(desc->tables[t].name) + strlen(neo__bags_desc_name(desc)) + 10;
         sizes.mean |= table->pooling == NEO_POOL_MEAN;
+        if (table->keys.on)
+            sizes.key_scratch = NEO__MAX(sizes.key_scratch, neo__bag_keys_scratch(table->dim));
         sizes.job_scratch = NEO__MAX(sizes.job_scratch, neo__job_scratch(table->dtype, table->dim));
     }
     for (int64_t f = 0; f < sizes.features; f++)
@@ -12130,11 +12396,11 @@ static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
 }
 
 /* Bits of backward's records: the row above, a bag or an occurrence below. */
-static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t max_batch,
+static void neo__bag_record_bits(neo__bag_table *t, int64_t max_batch,
                                  int64_t max_ids) { /* max_ids: or rows kept */
     int64_t bags = (int64_t)neo__size_mul((size_t)max_batch, (size_t)t->feature_count);
     int64_t rows = NEO__MAX(t->rows, t->job.rows); /* or lines */
-    t->row_bits = neo__bits_for((uint64_t)(bounds == NEO_BOUNDS_DROP ? rows : rows - 1));
+    t->row_bits = neo__bits_for((uint64_t)(t->bounds == NEO_BOUNDS_DROP ? rows : rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
 static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_sizes *sizes,
@@ -12146,7 +12412,7 @@ static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_si
                bags->name, max_ids);
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         neo__bag_table t = bags->tables[i];
-        neo__bag_record_bits(&t, bags->bounds, max_batch, max_ids);
+        neo__bag_record_bits(&t, max_batch, max_ids);
         NEO__CHECK(t.row_bits + t.low_bits <= 64, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s': %" PRId64 " rows times %" PRId64 " ids or %" PRId64
                    " samples go beyond 2^64",
@@ -12167,6 +12433,7 @@ NEO_API void neo_bags_destroy(neo_bags *bags) {
                           t->job.state[0], t->job.state[1]};
         for (int k = 0; k < NEO__BAG_BLOCKS; k++)
             neo__data_free(bags->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
+        neo_free(bags->ctx, t->keys.memory, t->keys.bytes);
     }
     neo__data_free(bags->ctx, bags->memory.device, bags->memory.device_bytes);
     neo_free(bags->ctx, bags->memory.work, bags->memory.work_bytes);
@@ -12193,6 +12460,8 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
         t->optim = neo__bag_optim_resolve(&from->optim);
         t->owns_weight = !from->weight;
         t->round_nearest = from->round_nearest;
+        t->bounds = from->keys.on ? NEO_BOUNDS_DROP : desc->bounds;
+        neo__bag_keys_describe(&t->keys, from);
         t->name_hash = neo_hash(t->weight_name);
         neo__bag_describe_job(&t->job, bags->ctx, desc, i, key);
         key += t->rows;
@@ -12230,6 +12499,15 @@ static neo_status neo__bags_alloc_tables(neo_bags *bags, const char *fn) {
             else t->job.state[k - NEO__BAG_STATE] = (float *)block;
             if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(bags->ctx, block, bytes));
         }
+        neo__carve count = {NULL, 0}, carve = {NULL, 0};
+        if (!t->keys.desc.on) continue;
+        neo__bag_keys_layout(&t->keys, &count);
+        t->keys.memory = carve.block = (char *)neo_alloc(bags->ctx, count.at);
+        NEO__CHECK(carve.block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of keys",
+                   fn, t->name, count.at);
+        t->keys.bytes = count.at;
+        memset(carve.block, 0, count.at);
+        neo__bag_keys_layout(&t->keys, &carve);
     }
     return NEO_OK;
 }
@@ -12277,12 +12555,20 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         }
         float value = table->optim.initial_accumulator;
         if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
-        if (table->job.store.lines) {
+        if (table->job.store.line_row) {
             NEO__TRY(neo__init_check(&init, table->weight_name));
             bags->tier->ops->init(bags->tier, (int32_t)i, &init, value);
             continue;
         }
-        NEO__TRY(neo__bags_init_weight(bags, i, init));
+        if (table->keys.desc.on) { /* rows are 0 until a key has them */
+            NEO__TRY(neo__init_check(&init, table->weight_name));
+            table->keys.init = neo__init_call_make(
+                bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
+                0);
+            memset(table->job.store.data, 0, neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS));
+        } else {
+            NEO__TRY(neo__bags_init_weight(bags, i, init));
+        }
         for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
             NEO__TRY(neo__bags_fill(bags, table->job.state[k],
                                     table->rows * table->job.state_dim[k], k ? 0.0f : value));
@@ -12387,7 +12673,7 @@ static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, con
     bags->kept.stage_end = 0;
     bags->view.fresh = 0;
     for (int64_t t = 0; t < sizes.tables; t++)
-        neo__bag_record_bits(&bags->tables[t], bags->bounds, sizes.max_batch,
+        neo__bag_record_bits(&bags->tables[t], sizes.max_batch,
                              NEO__MAX(sizes.max_ids, bags->kept.capacity));
     neo_status status = neo__bags_describe_job(bags);
     if (status == NEO_OK)
@@ -12417,7 +12703,8 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     neo__bags_describe(bags, desc, names);
     neo_status status = neo__bags_alloc_tables(bags, fn);
     if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
-    if (status == NEO_OK && desc->tier) status = desc->tier->ops->attach(desc->tier, bags, desc, fn);
+    if (status == NEO_OK && desc->tier)
+        status = desc->tier->ops->attach(desc->tier, bags, desc, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         status = neo__bags_init_tables(bags, desc);
@@ -12458,6 +12745,11 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
             if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
             *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
         }
+        neo__bag_keys keys;
+        neo__carve lines = {NULL, 0};
+        neo__bag_keys_describe(&keys, &desc->tables[t]);
+        neo__bag_keys_layout(&keys, &lines);
+        memory->state_bytes = neo__size_add(memory->state_bytes, lines.at);
     }
     return NEO_OK;
 }
@@ -12509,7 +12801,7 @@ static neo_tensor neo__bags_block(const neo_bags *b, int32_t table, void *data, 
    them. */
 static neo_tensor neo__bags_table_block(const neo_bags *b, int32_t table, int k, void *data,
                                         neo_dtype dtype, int64_t cols) {
-    const int below = b->tables[table].job.store.lines != NULL;
+    const int below = b->tables[table].job.store.line_row != NULL;
     neo_tensor t;
     if (below && data) data = b->tier->ops->block(b->tier, table, k);
     t = neo__bags_block(b, table, data, dtype, cols);
@@ -12527,8 +12819,11 @@ NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
                                  NEO_F32, 2);
 }
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 5) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
+    const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
+    if (k > 1 && lines->sets == 0) return neo_tensor_none();
+    if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
     return neo__bags_table_block(b, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
                                  per_row ? 0 : t->dim);
@@ -12551,7 +12846,7 @@ static neo_status neo__bags_move_rows(const neo_bags *bags, int32_t table, int64
     neo_device *on = bags->ctx->on;
     const neo__bag_rows *t = &bags->tables[table].job.store;
     int64_t dim = t->dim, most = bags->job.room.stage_floats / dim;
-    if (t->lines) return bags->tier->ops->rows(bags->tier, table, first, count, to, from);
+    if (t->line_row) return bags->tier->ops->rows(bags->tier, table, first, count, to, from);
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
         size_t bytes = (size_t)(count * t->row_bytes);
@@ -12679,7 +12974,7 @@ static neo__bag_lookup neo__bags_lookup(const neo_bags *bags, int64_t f, int64_t
     lookup.dout = bags->job.tensor.dout ? bags->job.tensor.dout + at : NULL;
     lookup.out_stride = feature->job.out_stride;
     lookup.mean = table->mean;
-    lookup.bounds = bags->bounds;
+    lookup.bounds = bags->tables[feature->job.table].bounds;
     lookup.buckets = table->buckets;
     lookup.bucket_rows = table->bucket_rows;
     lookup.first_row = table->first_row;
@@ -12710,6 +13005,12 @@ static void neo__bags_note(unsigned long long *to, int64_t position) {
                                                       __ATOMIC_RELAXED))
         continue;
 }
+/* The rows that ids [k, end) of a feature stand for, and what pools keys without one:
+   >>impl-bags-keys. */
+static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
+                              int64_t end);
+static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *table,
+                                   const neo__bag_lookup *lookup, int worker);
 /* Offsets that never decrease and stay inside, then ids. */
 static void neo__bags_check_part(const neo__cpu_part *part) {
     const neo_bags *bags = (const neo_bags *)part->call;
@@ -12728,6 +13029,8 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
         int64_t hi = NEO__MIN(end, p->job.first_bag + p->job.bags);
         if (lo >= hi) continue;
         int64_t rows = bags->tables[p->job.table].rows, k = offsets[lo];
+        if (bags->sizes.key_scratch) neo__bags_rows_of(bags, p, k, offsets[hi]);
+        if (bags->tables[p->job.table].keys.desc.on) continue;
         int64_t count = is_i32 ? neo__bags_count_bad(ids, 1, k, offsets[hi], rows)
                                : neo__bags_count_bad(ids, 0, k, offsets[hi], rows);
         if (count == 0) continue;
@@ -12758,6 +13061,8 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
         else if (!a.pooled) kernels->copy(&a);
         else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
         else kernels->pool_any(&a);
+        const neo__bag_table *table = &bags->tables[p->job.table];
+        if (table->keys.desc.on && p->bad) neo__bags_pool_initial(bags, table, &a, part->worker);
     }
 }
 NEO__HOT_END
@@ -12775,7 +13080,13 @@ static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *j
     b->job.batch.found = NULL;
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
-        found->count += (unsigned long long)b->view.features[f].bad;
+        if (!b->tables[b->view.features[f].job.table].keys.desc.on)
+            found->count += (unsigned long long)b->view.features[f].bad;
+    if (b->sizes.key_scratch && bags) { /* offsets count from the first */
+        b->job.batch.ids = (const void *)((uintptr_t)b->work.rows -
+                                          (uintptr_t)offsets[0] * sizeof *b->work.rows);
+        b->job.batch.is_i32 = 0;
+    }
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) {
@@ -12879,7 +13190,7 @@ NEO__INLINE void neo__bags_record_run(const neo_bags *bags, const neo__bag_featu
             int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
                 if (row < 0 || row >= rows)
-                    row = bags->bounds == NEO_BOUNDS_DROP ? rows : row < 0 ? 0 : rows - 1;
+                    row = table->bounds == NEO_BOUNDS_DROP ? rows : row < 0 ? 0 : rows - 1;
                 low = bags->sizes.none ? k - bags->job.batch.offsets[0] : low_of_bag + bag;
                 if (merge->indirect) {
                     bags->work.grad_row[merge->first + number] = low;
@@ -13377,7 +13688,7 @@ static void neo__bags_plan_table(neo_bags *bags, int64_t ti) {
         merge->bags += p->job.bags;
         dropped += p->bad;
     }
-    merge->kept = merge->count - (bags->bounds == NEO_BOUNDS_DROP ? dropped : 0);
+    merge->kept = merge->count - (table->bounds == NEO_BOUNDS_DROP ? dropped : 0);
     int64_t cost = (merge->count + merge->bags) * neo__bag_cost(table->dim);
     merge->whole = !bags->job.keep && (threads == 1 || cost <= bags->view.cost / (4 * threads));
     merge->indirect =
@@ -13575,6 +13886,366 @@ static void neo__cpu_bags_init(neo_device *device) {
     device->bags_drop_slots = neo__cpu_bags_drop_slots;
     device->bags_squares = neo__cpu_bags_squares;
     device->bags_rows = neo__cpu_bags_rows;
+}
+/* ---------------------------------------------------------------------------
+   >>impl-bags-keys
+
+   Tables whose ids are keys. The map (>>lines) has a line for each row. The look at a batch finds
+   the row of every id; from then on the call works on rows, and -1 is an id that is dropped.
+
+   Forward then pools once more, number by number, the bags that have a key without a row: with its
+   initial row, in its set's bucket. backward and accumulate give rows first: table by table they
+   touch what is there, sort the hashes of the rest, and go through them in order. Hashes and keys
+   are one to one, so that equal keys stand together.
+   ------------------------------------------------------------------------ */
+static int64_t neo__bags_now(const neo_bags *b) {
+    return b->steps < (int64_t)UINT32_MAX ? b->steps + 1 : (int64_t)UINT32_MAX;
+}
+NEO__HOT_BEGIN
+static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
+                              int64_t end) {
+    enum { MOST = 256 };
+    const neo__bag_table *table = &bags->tables[feature->job.table];
+    const neo_jagged *from = &bags->view.batch;
+    const int is_i32 = from->id_dtype == NEO_I32;
+    int64_t *to = bags->work.rows + (k - from->offsets[0]), missing = 0;
+    if (!table->keys.desc.on) {
+        for (; k < end; k++) *to++ = neo__jagged_id(from->ids, is_i32, k);
+        return;
+    }
+    for (int64_t n; k < end; k += n, to += n) {
+        uint64_t key[MOST];
+        n = NEO__MIN(end - k, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) key[i] = (uint64_t)neo__jagged_id(from->ids, is_i32, k + i);
+        neo__lines_find_many(&table->keys.lines, key, n, neo__bags_now(bags), to);
+        for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
+    }
+    __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
+}
+static uint64_t neo__bags_key_at(const neo_bags *bags, int64_t k) {
+    return (uint64_t)neo__jagged_id(bags->view.batch.ids, bags->view.batch.id_dtype == NEO_I32, k);
+}
+
+/* ---- initial rows ---- */
+
+/* The initial row of a key, in the worker's scratch. */
+static float *neo__bags_new_row(const neo_bags *bags, const neo__bag_table *table, uint64_t key,
+                                int worker) {
+    neo__init_call call = table->keys.init;
+    const neo__cpu_part part = {bags->ctx, &call, 0, table->dim, worker};
+    call.out = bags->work.key_scratch + worker * bags->sizes.key_scratch;
+    call.first = key * table->job.store.stride + (uint64_t)table->keys.first_col;
+    neo__init_part(&part);
+    return call.out;
+}
+/* The same, as the table's dtype holds it. */
+static float *neo__bags_initial_row(const neo_bags *bags, const neo__bag_table *table, uint64_t key,
+                                    int worker) {
+    const int64_t dim = table->dim, room = neo__bag_room(dim);
+    float *row = neo__bags_new_row(bags, table, key, worker), *w = row + room;
+    if (table->job.store.dtype == NEO_F32) return row;
+    neo__bag_rows one = table->job.store;
+    one.data = (char *)(w + room);
+    one.scale = w + 2 * room;
+    memcpy(w, row, (size_t)dim * sizeof *w);
+    bags->ctx->bag->encode(&one, 0, w, NULL);
+    bags->ctx->bag->decode(&one, 0, 0, dim, row);
+    return row;
+}
+/* The row of id k, in memory or in the scratch. */
+static const float *neo__bags_row_of_id(const neo_bags *bags, const neo__bag_table *table,
+                                        const int64_t *rows, int64_t k, int worker) {
+    const neo__bag_rows *store = &table->job.store;
+    const uint64_t key = table->keys.desc.shared ? 0 : neo__bags_key_at(bags, k);
+    if (rows[k] < 0) return neo__bags_initial_row(bags, table, key, worker);
+    if (store->dtype == NEO_F32)
+        return (const float *)(const void *)(store->data + rows[k] * store->row_bytes);
+    float *row = bags->work.key_scratch + worker * bags->sizes.key_scratch;
+    bags->ctx->bag->decode(store, rows[k], 0, table->dim, row);
+    return row;
+}
+/* The bucket of id k: that of its key's set. */
+static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table *table,
+                                      const neo__bag_lookup *lookup, int64_t k) {
+    const neo__lines *lines = &table->keys.lines;
+    const int64_t set = neo__lines_set(neo__mix64(neo__bags_key_at(bags, k)), lines->all_sets);
+    const int64_t here = NEO__MIN(NEO__MAX(set - lines->first_set, (int64_t)0), lines->sets - 1);
+    return neo__bag_bucket(lookup, here * NEO__LINE_WAYS);
+}
+/* Bag b once more: the sum of each bucket, then of the buckets by the tree. */
+static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table,
+                               const neo__bag_lookup *lookup, int64_t b, int worker) {
+    const int64_t *rows = (const int64_t *)lookup->ids, dim = table->dim, room = neo__bag_room(dim);
+    const int64_t begin = lookup->offsets[b], end = lookup->offsets[b + 1];
+    float *sums = bags->work.key_scratch + worker * bags->sizes.key_scratch + 3 * room + 16;
+    int64_t number[NEO__PART_DEPTH], bucket = -1;
+    int depth = 0;
+    for (;;) {
+        int64_t next = INT64_MAX;
+        for (int64_t k = begin; k < end; k++) {
+            const int64_t its = neo__bags_bucket_of_id(bags, table, lookup, k);
+            if (its > bucket && its < next) next = its;
+        }
+        const int last = next == INT64_MAX;
+        while (last ? depth > 1 : neo__part_joins(number, depth, next)) {
+            depth--;
+            number[depth - 1] = number[depth];
+            float *to = sums + (depth - 1) * room;
+            for (int64_t c = 0; c < dim; c++) to[c] += to[room + c];
+        }
+        if (last) break;
+        float *sum = sums + depth * room;
+        number[depth++] = bucket = next;
+        memset(sum, 0, (size_t)dim * sizeof *sum);
+        for (int64_t k = begin; k < end; k++) {
+            if (lookup->buckets > 1 && neo__bags_bucket_of_id(bags, table, lookup, k) != bucket)
+                continue;
+            const float *row = neo__bags_row_of_id(bags, table, rows, k, worker);
+            const float w = lookup->weights ? lookup->weights[k] : 1.0f;
+            for (int64_t c = 0; c < dim; c++) sum[c] = neo__fma(w, row[c], sum[c]);
+        }
+    }
+    float *out = lookup->out + b * lookup->out_stride;
+    for (int64_t c = 0; c < dim; c++) {
+        const float sum = lookup->buckets > 1 ? sums[c] + 0.0f : sums[c];
+        out[c] = lookup->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
+    }
+}
+/* Id k, of which forward has one row, weight_grad one number. */
+static void neo__bags_one_initial(const neo_bags *bags, const neo__bag_table *table,
+                                  const neo__bag_lookup *lookup, int64_t b, int64_t k,
+                                  int worker) {
+    const int64_t *rows = (const int64_t *)lookup->ids, zero = 0, ends[2] = {0, 1};
+    const float *row = neo__bags_row_of_id(bags, table, rows, k, worker);
+    const int64_t at = lookup->pooled ? b : k - lookup->offsets[0];
+    if (!lookup->dout) {
+        float *out = lookup->out + at * lookup->out_stride;
+        for (int64_t c = 0; c < table->dim; c++)
+            out[c] = lookup->weights ? lookup->weights[k] * row[c] : row[c];
+        return;
+    }
+    neo__bag_rows store = table->job.store;
+    neo__bag_lookup one = *lookup;
+    const int64_t length = lookup->offsets[b + 1] - lookup->offsets[b];
+    store.dtype = NEO_F32;
+    store.data = (char *)(uintptr_t)row;
+    store.row_bytes = table->dim * (int64_t)sizeof *row;
+    one.store = &store;
+    one.table = row;
+    one.rows = one.bags = one.buckets = 1;
+    one.ids = &zero;
+    one.offsets = ends;
+    one.dout = lookup->dout + at * lookup->out_stride;
+    one.mean = 0;
+    float sum;
+    bags->ctx->bag->weight_grad(&one, &sum);
+    bags->job.tensor.dweights[k - bags->job.batch.offsets[0]] =
+        lookup->mean && length > 1 ? sum / (float)length : sum;
+}
+static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *table,
+                                   const neo__bag_lookup *lookup, int worker) {
+    const int64_t *rows = (const int64_t *)lookup->ids;
+    for (int64_t b = 0; b < lookup->bags; b++)
+        for (int64_t k = lookup->offsets[b]; k < lookup->offsets[b + 1]; k++) {
+            if (rows[k] >= 0) continue;
+            if (lookup->pooled && !lookup->dout) {
+                neo__bags_pool_bag(bags, table, lookup, b, worker);
+                break;
+            }
+            neo__bags_one_initial(bags, table, lookup, b, k, worker);
+        }
+}
+
+/* ---- who gets a row ---- */
+
+/* Give a line to a key, which was used `count` times; -1: its set is in use. */
+static int64_t neo__bags_give_row(const neo_bags *bags, neo__bag_table *table, uint64_t key,
+                                  uint64_t count, int worker) {
+    neo__bag_keys *keys = &table->keys;
+    const int64_t now = neo__bags_now(bags);
+    const int64_t line = neo__lines_victim(&keys->lines, neo__mix64(key), now);
+    if (line < 0) return -1;
+    keys->stats.evictions += keys->lines.use[line] != 0;
+    keys->stats.admissions++;
+    neo__lines_put(&keys->lines, line, key, now, count);
+    const neo__bag_rows *store = &table->job.store;
+    float *row = neo__bags_new_row(bags, table, key, worker);
+    if (store->dtype == NEO_F32)
+        memcpy(store->data + line * store->row_bytes, row, (size_t)store->row_bytes);
+    else bags->ctx->bag->encode(store, line, row, NULL);
+    for (int k = 0; k < 2; k++) {
+        const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
+        const int64_t n = table->job.state_dim[k];
+        for (int64_t c = 0; c < n; c++)
+            table->job.state[k][line * n + c] =
+                accumulates ? table->optim.initial_accumulator : 0.0f;
+    }
+    return line;
+}
+/* A key without a row has occurred `count` times. */
+static void neo__bags_ask_row(const neo_bags *bags, neo__bag_table *table, uint64_t hash,
+                              int64_t count, int worker) {
+    const neo__lines *waiting = &table->keys.waiting;
+    const uint64_t key = neo__unmix64(hash);
+    const int64_t now = neo__bags_now(bags);
+    int64_t line = -1;
+    uint64_t seen = (uint64_t)count;
+    if (waiting->sets) {
+        line = neo__lines_find(waiting, key, hash, now);
+        if (line >= 0) seen += neo__lines_count(waiting, waiting->use[line], now);
+    }
+    const int waits = seen < (uint64_t)table->keys.desc.admit;
+    if (!waits && neo__bags_give_row(bags, table, key, seen, worker) >= 0) {
+        if (line >= 0) neo__lines_drop(waiting, line);
+        return;
+    }
+    *(waits ? &table->keys.stats.waited : &table->keys.stats.refused) += count;
+    if (waiting->sets == 0) return;
+    if (line < 0) line = neo__lines_victim(waiting, hash, now);
+    if (line >= 0) neo__lines_put(waiting, line, key, now, seen);
+}
+/* Sort hashes, by way of room for as many. */
+static void neo__bags_sort_hashes(uint64_t *from, uint64_t *to, int64_t n) {
+    if (n < 64) {
+        neo__bag_sort_few(from, n, 0);
+        return;
+    }
+    for (int shift = 0; shift < 64; shift += 8) {
+        int64_t at[257] = {0};
+        for (int64_t i = 0; i < n; i++) at[1 + (from[i] >> shift & 255)]++;
+        for (int i = 0; i < 256; i++) at[i + 1] += at[i];
+        for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+}
+/* Rows for the keys of a table. first: where its ids are in the room for records. */
+static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, int64_t first,
+                                  int worker) {
+    const neo__lines *lines = &table->keys.lines;
+    const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
+    int64_t *rows = bags->work.rows;
+    uint64_t *hash = bags->work.records[0] + first;
+    int64_t n = 0;
+    for (int32_t q = 0; q < table->feature_count; q++) {
+        const neo__bag_feature *f = &bags->view.features[table->features[q]];
+        for (int64_t k = f->first_id; k < f->first_id + f->ids; k++) {
+            const int64_t row = rows[k - before];
+            if (row >= 0) neo__lines_touch(lines, row, now, 1);
+            else hash[n++] = neo__mix64(neo__bags_key_at(bags, k));
+        }
+        table->keys.stats.lookups += f->ids;
+        table->keys.stats.hits += f->ids;
+    }
+    table->keys.stats.hits -= n;
+    neo__bags_sort_hashes(hash, bags->work.records[1] + first, n);
+    for (int64_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && hash[end] == hash[i];) end++;
+        neo__bags_ask_row(bags, table, hash[i], end - i, worker);
+    }
+    for (int32_t q = 0; q < table->feature_count && n; q++) {
+        neo__bag_feature *f = &bags->view.features[table->features[q]];
+        f->bad = 0;
+        for (int64_t k = f->first_id; k < f->first_id + f->ids; k++) {
+            if (rows[k - before] >= 0) continue;
+            const uint64_t key = neo__bags_key_at(bags, k);
+            rows[k - before] = neo__lines_find(lines, key, neo__mix64(key), now);
+            f->bad += rows[k - before] < 0;
+        }
+    }
+}
+static void neo__bags_admit_part(const neo__cpu_part *part) {
+    const neo_bags *bags = (const neo_bags *)part->call;
+    int64_t first = 0;
+    for (int64_t t = 0; t < part->end; t++) {
+        neo__bag_table *table = &bags->tables[t];
+        if (t >= part->begin && table->keys.desc.on)
+            neo__bags_admit_table(bags, table, first, part->worker);
+        for (int32_t q = 0; q < table->feature_count; q++)
+            first += bags->view.features[table->features[q]].ids;
+    }
+}
+NEO__HOT_END
+/* Rows for the keys of the batch that the record has. */
+static void neo__bags_admit(neo_bags *b) {
+    const int64_t tables = b->sizes.tables;
+    const int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), tables);
+    neo__cpu_job job = {b->ctx, b, tables, tasks, 1, neo__bags_admit_part};
+    if (b->sizes.key_scratch && b->job.batch.bags)
+        neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
+}
+
+/* ---- calls ---- */
+static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const void *keys,
+                                       const void *rows, int64_t count, int changes,
+                                       const char *fn) {
+    NEO__CHECK_LIVE(b, fn, "bags");
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && b->tables[table].keys.desc.on, NEO_ERR_ARG,
+               "%s: bags '%s' have no table %d with keys", fn, b->name, table);
+    NEO__CHECK(count == 0 || (count > 0 && keys && rows), NEO_ERR_ARG,
+               "%s: table '%s': an argument is NULL, or %" PRId64 " keys", fn,
+               b->tables[table].name, count);
+    NEO__CHECK(!changes || b->kept.count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
+               b->name, b->kept.count);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
+                                      int64_t count, int64_t *rows) {
+    NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 0, "neo_bags_find_keys"));
+    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), rows);
+    return NEO_OK;
+}
+NEO_API int neo_bags_key_of(const neo_bags *b, int32_t table, int64_t row, uint64_t *key) {
+    if (table < 0 || table >= b->sizes.tables || row < 0 || row >= b->tables[table].rows) return 0;
+    const neo__lines *lines = &b->tables[table].keys.lines;
+    if (lines->sets == 0 || lines->use[row] == 0 ||
+        neo__lines_expired(lines, lines->use[row], neo__bags_now(b)))
+        return 0;
+    *key = lines->key[row];
+    return 1;
+}
+NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t *keys,
+                                     int64_t count, int64_t *rows) {
+    NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 1, "neo_bags_put_keys"));
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < count; i++) {
+        const neo__lines *lines = &b->tables[table].keys.lines;
+        rows[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
+        if (rows[i] < 0) rows[i] = neo__bags_give_row(b, &b->tables[table], keys[i], 1, 0);
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t *keys,
+                                      int64_t count) {
+    NEO__TRY(neo__bags_check_keys(b, table, keys, keys, count, 1, "neo_bags_drop_keys"));
+    for (int64_t i = 0; i < count; i++) {
+        const neo__lines *lines = &b->tables[table].keys.lines;
+        const int64_t row =
+            neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
+        if (row >= 0) neo__lines_drop(lines, row), b->tables[table].keys.stats.evictions++;
+    }
+    return NEO_OK;
+}
+NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
+    NEO__ZERO(neo_key_stats, stats);
+    uint64_t key;
+    if (table < 0 || table >= b->sizes.tables || !b->tables[table].keys.desc.on) return stats;
+    stats = b->tables[table].keys.stats;
+    for (int64_t i = 0; i < b->tables[table].rows; i++)
+        stats.used += neo_bags_key_of(b, table, i, &key);
+    return stats;
+}
+/* Keys were read, from a checkpoint: a state calls it. */
+NEO_API neo_status neo__bags_keys_read(void *bags) {
+    const neo_bags *b = (const neo_bags *)bags;
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__lines_fresh(&b->tables[t].keys.lines);
+        neo__lines_fresh(&b->tables[t].keys.waiting);
+    }
+    return NEO_OK;
 }
 /* ---------------------------------------------------------------------------
    >>impl-bags-calls
@@ -14022,6 +14693,7 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, 
                "%s: a batch with feature_bags has no leaves", fn);
     if (leaves) NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     bags->job.only_cut = -1;
+    neo__bags_admit(bags);
     return neo__bags_keep(bags, held, fn);
 }
 static neo_status neo__bags_check_grad(const neo_bags *bags, int32_t table, const int64_t *rows,
@@ -14290,12 +14962,14 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
             .cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
         const int others = !bags->ctx->device;
         if (others) bags->job.only_cut = 1;
+        neo__bags_admit(bags);
         NEO__TRY(neo__bags_keep(bags, whole, fn));
         neo_status status = neo__bags_step_kept(bags, fn, lr, others);
         if (status != NEO_OK && bags->kept.count) (void)neo__bags_drop_slots(bags, 0);
         return status;
     }
     NEO__TRY(neo__bags_rules(bags, lr));
+    neo__bags_admit(bags);
     NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
     NEO__TRY(neo__bags_sort(bags, whole, 0));
     NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, &bags->job));
@@ -14737,7 +15411,7 @@ static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags
                 int64_t row = neo__jagged_id(ids, job->batch.is_i32, k);
                 const neo__bag_table *t = &bags->tables[feature->table];
                 const int64_t last = (job->batch.lines ? t->job.rows : t->rows) - 1;
-                if (bags->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
+                if (t->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
                 if (row < 0 || row > last) continue; /* dropped */
                 if (job->batch.lines) row = neo__bag_row_of(&t->job.store, row);
                 if (neo__see_row(f, seen, bags, (int32_t)feature->table, row)) return;

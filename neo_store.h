@@ -22,7 +22,8 @@
          #define NEO_IMPLEMENTATION            #include "neo_store.h"
          #include "neo_store.h"
      It implements neo.h too.
-         neo_tier_create(ctx, &(neo_tier_desc){.path = "rows.tier", .memory_bytes = 1 << 28}, &tier);
+         neo_tier_desc desc = {.path = "rows.tier", .memory_bytes = 1 << 28};
+         neo_tier_create(ctx, &desc, &tier);
          bags_desc.tier = tier;
          neo_bags_create(ctx, &bags_desc, &bags);
          ...                                        neo_bags_destroy(bags), then neo_tier_destroy
@@ -50,22 +51,22 @@ extern "C" {
    is counted (grow_count).
 
    THE CACHE. A row has a set, by a hash of its number; 32 lines are a set. A call of forward,
-   weight_grad, backward or step needs rows: those that are not there come to free lines, else in
-   place of the line of the set that the policy values least among those which this call does not
-   need: LRU: the call that needed it last is the oldest; LFU: the fewest calls needed it (halved
-   each time that the table's lines have been needed once more on average, 8 times over), then LRU;
-   ties: the row of the smallest number. A line that was changed is written first. Rows that find
-   all lines of their set needed go to lines of overflow until a call does not need them.
+   weight_grad, backward or step needs rows: those that are not there come to empty lines, else in
+   place of a line of their set that this call does not need: the one that the oldest call needed
+   last (NEO_EVICT_LRU), or that the fewest calls needed and of these the oldest (NEO_EVICT_LFU;
+   counts halve every `period` calls); of equals the first. A line that was changed is written
+   before. Rows that find all lines of their set needed go to lines of overflow, until a call comes
+   that needs other rows but not them.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT) rows may be lost: the tier refuses all
    that follows, with the first message. Go on from a checkpoint, with another neo_bags.
    ------------------------------------------------------------------------ */
-typedef enum neo_tier_policy { NEO_TIER_LRU, NEO_TIER_LFU } neo_tier_policy;
 typedef struct neo_tier_desc {
     const char *path;     /* required: of the file, which is emptied, locked, and removed at the
                              end. Each rank has one of its own */
     int64_t memory_bytes; /* required */
-    neo_tier_policy policy;
+    neo_evict evict;      /* not NEO_EVICT_AGE */
+    int64_t period;       /* of LFU, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4 */
     int prefetch;    /* neo_bags_prefetch will be called: up to an eighth of the budget holds rows
                         that it has read */
@@ -95,8 +96,8 @@ NEO_API void neo_tier_destroy(neo_tier *tier);
 NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier);
 NEO_API void neo_tier_reset_stats(neo_tier *tier);
 /* neo_bags_prefetch: start to read the rows of a batch to come that are not in memory; returns at
-   once. Changes no bit. Without a tier, or without its `prefetch`, it does nothing. One batch ahead:
-   what an earlier call has read and nothing took is dropped.
+   once. Changes no bit. Without a tier, or without its `prefetch`, it does nothing. One batch
+   ahead: what an earlier call has read and nothing took is dropped.
    Errors   NEO_ERR_SHAPE, NEO_ERR_FORMAT, NEO_ERR_CAPACITY: of the batch, as forward; ids outside
             their tables are passed over. A row that cannot be read is read again when needed. */
 NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
@@ -132,11 +133,9 @@ NEO__COLD_BEGIN
    have a record; other rows have their initial values, which are computed.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__TIER_WAYS = 32,
     NEO__TIER_BATCH = 8,        /* rows that a thread takes at once */
     NEO__TIER_BLOCK = 1 << 18   /* bytes of records that walks over all rows read at once */
 };
-/* A row that comes to a line, and the one that leaves it. */
 typedef struct neo__tier_job {
     int64_t row, old; /* old below 0: nothing to write */
     int64_t line, from; /* from: of what was read ahead; below 0: the file, or first values */
@@ -151,11 +150,12 @@ enum { NEO__AHEAD_ASKED, NEO__AHEAD_READ, NEO__AHEAD_VOID };
 
 typedef struct neo__tier_table {
     int64_t rows, sets, over, over_used, over_next;
+    neo__lines map;                /* its keys are rows; behind its lines those of overflow, and one
+                                      that is free for a moment */
     int64_t base, record; /* in the file; bytes of a record, its checksum last */
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
-    uint32_t now, needed;          /* number of the call; lines needed since LFU halved */
-    uint8_t *tags;                 /* [sets][ways]: a byte of the hash of the line's row */
-    neo__tier_line *lines;              /* [sets * ways + over + 1]; the last is free for a moment */
+    int64_t now;                   /* number of the call */
+    uint8_t *dirty;                /* a line differs from the file */
     uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
     int64_t over_places;
     uint64_t *written; /* bits */
@@ -475,7 +475,7 @@ static void neo__tier_settle(neo__tier *t) {
     while (t->ahead_busy) neo__cond_wait(&t->done, &t->lock);
     neo__mutex_unlock(&t->lock);
 }
-/* What was read ahead of a row: its number, or -1. late: it was asked for, and is not there. */
+/* The number of a row that was read ahead, or -1. late: it was asked for, and is not there. */
 static int64_t neo__tier_ahead_of(neo__tier *t, int64_t table, int64_t row, int *late) {
     if (t->ahead_count == 0) return -1;
     const int64_t i = (int64_t)t->ahead_at[neo__tier_ahead_place(t, table, row)] - 1;
@@ -497,6 +497,25 @@ static void neo__tier_forget_all(neo__tier *t) {
     t->ahead_count = t->ahead_next = 0;
 }
 
+/* Run the first `count` jobs. */
+static neo_status neo__tier_run_jobs(neo__tier *t, int64_t count) {
+    if (count == 0) return NEO_OK;
+    neo__tier_settle(t);
+    for (int64_t i = 0; i < count; i++) {
+        neo__tier_job *job = &t->jobs[i];
+        int late = 0;
+        if (job->old >= 0) neo__tier_forget(t, job->table, job->old);
+        t->stats.written += job->old >= 0;
+        if (job->row < 0) continue;
+        job->from = neo__tier_ahead_of(t, job->table, job->row, &late);
+        t->stats.prefetched += job->from >= 0;
+        t->stats.late += late;
+        if (neo__tier_is_written(&t->tables[job->table], job->row)) t->stats.read++;
+        else t->stats.first++;
+    }
+    return neo__tier_run_all(t, count);
+}
+
 /* ---------------------------------------------------------------------------
    >>impl-tier-lines
 
@@ -506,141 +525,117 @@ static void neo__tier_forget_all(neo__tier *t) {
    are independent: each is walked by one thread, in the order of its ids.
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
-NEO__INLINE uint64_t neo__tier_hash(int64_t row) {
-    return neo__mix64((uint64_t)row + 0x9E3779B97F4A7C15u);
-}
-NEO__INLINE int64_t neo__tier_set(const neo__tier_table *to, uint64_t hash) {
-    return (int64_t)((hash >> 32) * (uint64_t)to->sets >> 32);
-}
 static int64_t neo__tier_over_place(const neo__tier_table *to, int64_t row) {
     const uint64_t mask = (uint64_t)to->over_places - 1;
-    uint64_t i = neo__tier_hash(row) & mask;
-    const neo__tier_line *over = to->lines + to->sets * NEO__TIER_WAYS;
-    for (; to->over_at[i] && over[to->over_at[i] - 1].row != row;) i = (i + 1) & mask;
+    const uint64_t *over = to->map.key + to->sets * NEO__LINE_WAYS;
+    uint64_t i = neo__mix64((uint64_t)row) & mask;
+    for (; to->over_at[i] && over[to->over_at[i] - 1] != (uint64_t)row;) i = (i + 1) & mask;
     return (int64_t)i;
 }
-/* The line of a row, or -1. Eight tags are compared at once; borrows may claim a tag above one that
-   is equal, so the line has the last word. */
-static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
-    const uint64_t hash = neo__tier_hash(row);
-    const int64_t first = neo__tier_set(to, hash) * NEO__TIER_WAYS;
-    const uint64_t ones = UINT64_C(0x0101010101010101), tag = (hash & 0xFF) * ones;
-    for (int64_t w = 0; w < NEO__TIER_WAYS; w += 8) {
-        uint64_t x;
-        memcpy(&x, to->tags + first + w, sizeof x);
-        x ^= tag;
-        for (x = (x - ones) & ~x & (ones << 7); x; x &= x - 1) {
-            const int64_t line = first + w + __builtin_ctzll(x) / 8;
-            if (to->lines[line].row == row) return line;
-        }
-    }
+/* The line of a row in overflow, or -1. */
+static int64_t neo__tier_find_over(const neo__tier_table *to, int64_t row) {
     if (to->over_used == 0) return -1;
     const int64_t over = (int64_t)to->over_at[neo__tier_over_place(to, row)] - 1;
-    return over < 0 ? -1 : to->sets * NEO__TIER_WAYS + over;
+    return over < 0 ? -1 : to->sets * NEO__LINE_WAYS + over;
+}
+static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
+    const int64_t line = neo__lines_find(&to->map, (uint64_t)row, neo__mix64((uint64_t)row), 0);
+    return line >= 0 ? line : neo__tier_find_over(to, row);
 }
 /* A call needs a line. */
 NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step) {
-    neo__tier_line *l = &to->lines[line];
-    l->dirty |= (uint16_t)to_step;
-    if (l->used == to->now) return;
-    l->used = to->now;
-    to->needed++;
-    if (l->count < UINT16_MAX) l->count++;
+    if (to_step) to->dirty[line] = 1;
+    if (neo__lines_last(to->map.use[line]) != to->now)
+        neo__lines_touch(&to->map, line, to->now, 1);
 }
 /* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
 static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
-    enum { AHEAD = 12 };
-    int64_t missing = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (i + AHEAD < count && at[i + AHEAD] >= 0) {
-            const int64_t first =
-                neo__tier_set(to, neo__tier_hash(at[i + AHEAD])) * NEO__TIER_WAYS;
-            __builtin_prefetch(to->tags + first, 0, 2);
+    enum { MOST = 32 };
+    const neo__lines *map = &to->map;
+    uint64_t hash[MOST];
+    int64_t line[MOST], missing = 0;
+    for (int64_t n; count > 0; at += n, count -= n) {
+        n = NEO__MIN(count, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) { /* memory is asked for ahead */
+            hash[i] = neo__mix64((uint64_t)at[i]);
+            __builtin_prefetch(map->tag + neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS);
         }
-        if (at[i] < 0) continue;
-        const int64_t line = neo__tier_find(to, at[i]);
-        if (line < 0) {
-            at[i] = -2 - at[i];
-            missing++;
-            continue;
+        for (int64_t i = 0; i < n; i++) {
+            line[i] = neo__lines_guess(map, hash[i]);
+            if (line[i] < 0) continue;
+            __builtin_prefetch(map->key + line[i]);
+            __builtin_prefetch(map->use + line[i], 1);
         }
-        neo__tier_touch(to, line, to_step);
-        at[i] = line;
+        for (int64_t i = 0; i < n; i++) {
+            if (at[i] < 0) continue;
+            if (line[i] < 0 || map->key[line[i]] != (uint64_t)at[i])
+                line[i] = neo__tier_find(to, at[i]);
+            if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
+            else missing++;
+            at[i] = line[i] >= 0 ? line[i] : -2 - at[i];
+        }
     }
     return missing;
 }
 NEO__HOT_END
-static neo__tier_job *neo__tier_add_job(neo__tier *t, int64_t table, int64_t line, int64_t row) {
-    neo__tier_table *to = &t->tables[table];
-    neo__tier_job *job = &t->jobs[to->first_job + to->jobs++];
-    const neo__tier_line *l = &to->lines[line];
+/* A row that comes to a line (below 0: none), and the one that leaves it. */
+static void neo__tier_set_job(const neo__tier *t, neo__tier_job *job, int64_t table, int64_t line,
+                              int64_t row) {
+    const neo__tier_table *to = &t->tables[table];
     job->row = row;
-    job->old = l->row >= 0 && l->dirty ? l->row : -1;
+    job->old = to->map.use[line] && to->dirty[line] ? (int64_t)to->map.key[line] : -1;
     job->line = line;
     job->from = -1;
     job->table = table;
-    return job;
 }
 /* Rows of overflow that this call does not need leave. */
-static void neo__tier_release(neo__tier *t, int64_t table) {
+static neo_status neo__tier_release(neo__tier *t, int64_t table) {
     neo__tier_table *to = &t->tables[table];
-    const int64_t first = to->sets * NEO__TIER_WAYS;
+    const int64_t first = to->sets * NEO__LINE_WAYS;
+    int64_t jobs = 0;
     to->over_next = 0;
-    if (to->over_used == 0) return;
+    if (to->over_used == 0) return NEO_OK;
     memset(to->over_at, 0, (size_t)to->over_places * sizeof *to->over_at);
     to->over_used = 0;
-    for (int64_t i = 0; i < to->over; i++) {
-        neo__tier_line *l = &to->lines[first + i];
-        if (l->row < 0) continue;
-        if (l->used == to->now) {
-            to->over_at[neo__tier_over_place(to, l->row)] = (uint32_t)(i + 1);
+    for (int64_t line = first; line < first + to->over; line++) {
+        if (to->map.use[line] == 0) continue;
+        if (neo__lines_last(to->map.use[line]) == to->now) {
+            const int64_t place = neo__tier_over_place(to, (int64_t)to->map.key[line]);
+            to->over_at[place] = (uint32_t)(line - first + 1);
             to->over_used++;
             continue;
         }
-        if (l->dirty) (void)neo__tier_add_job(t, table, first + i, -1);
-        l->row = -1;
-        l->dirty = 0;
+        if (to->dirty[line]) neo__tier_set_job(t, &t->jobs[jobs++], table, line, -1);
+        to->map.use[line] = 0;
+        to->dirty[line] = 0;
+        if (jobs == t->capacity) NEO__TRY(neo__tier_run_jobs(t, jobs));
+        if (jobs == t->capacity) jobs = 0;
     }
+    return neo__tier_run_jobs(t, jobs);
 }
-/* A line for a row that has none, which is then marked as needed. */
+/* A line for a row that has none. */
 static int64_t neo__tier_give(neo__tier *t, int64_t table, int64_t row, int to_step) {
     neo__tier_table *to = &t->tables[table];
-    const uint64_t hash = neo__tier_hash(row);
-    const int64_t first = neo__tier_set(to, hash) * NEO__TIER_WAYS;
-    const int by_count = t->desc.policy == NEO_TIER_LFU;
-    int64_t best = -1;
-    for (int64_t line = first; line < first + NEO__TIER_WAYS; line++) {
-        const neo__tier_line *l = &to->lines[line], *b = &to->lines[NEO__MAX(best, (int64_t)0)];
-        if (l->row < 0) {
-            best = line;
-            break;
-        }
-        if (l->used == to->now) continue;
-        const uint32_t age = to->now - l->used, oldest = best < 0 ? 0 : to->now - b->used;
-        const int fewer = by_count && best >= 0 && l->count != b->count;
-        if (best < 0 || (fewer ? l->count < b->count
-                               : age > oldest || (age == oldest && l->row < b->row)))
-            best = line;
-    }
-    if (best < 0) {
-        const int64_t over = to->sets * NEO__TIER_WAYS;
-        while (to->lines[over + to->over_next].row >= 0) to->over_next++;
+    const uint64_t hash = neo__mix64((uint64_t)row);
+    int64_t line = neo__lines_victim(&to->map, hash, to->now);
+    if (line < 0) {
+        const int64_t over = to->sets * NEO__LINE_WAYS;
+        while (to->map.use[over + to->over_next]) to->over_next++;
         NEO_ASSERT(to->over_next < to->over);
-        best = over + to->over_next;
+        line = over + to->over_next;
         to->over_at[neo__tier_over_place(to, row)] = (uint32_t)++to->over_next;
         to->over_used++;
         to->overflow++;
     } else {
-        to->evictions += to->lines[best].row >= 0;
-        to->tags[best] = (uint8_t)(hash & 0xFF);
+        to->evictions += to->map.use[line] != 0;
+        to->map.tag[line] = neo__lines_tag(hash);
     }
-    neo__tier_line *l = &to->lines[best];
-    (void)neo__tier_add_job(t, table, best, row);
-    l->row = row;
-    l->used = to->now - 1;
-    l->count = l->dirty = 0;
-    neo__tier_touch(to, best, to_step);
-    return best;
+    neo__tier_set_job(t, &t->jobs[to->first_job + to->jobs++], table, line, row);
+    to->map.key[line] = (uint64_t)row;
+    to->map.use[line] = 0;
+    neo__lines_touch(&to->map, line, to->now, 1);
+    to->dirty[line] = (uint8_t)to_step;
+    return line;
 }
 /* Second walk. */
 static void neo__tier_give_rows(neo__tier *t, int64_t table, int64_t *at, int64_t count,
@@ -713,13 +708,15 @@ static void neo__tier_work_layout(int64_t capacity, neo__carve *c, neo__tier *t)
 }
 static void neo__tier_table_layout(neo__carve *c, neo__tier_table *to) {
     to->over_places = neo__bags_slot_places(to->over);
-    NEO__CARVE(c, to->tags, to->sets * NEO__TIER_WAYS);
-    NEO__CARVE(c, to->lines, to->sets * NEO__TIER_WAYS + to->over + 1);
+    NEO__CARVE(c, to->map.tag, to->sets * NEO__LINE_WAYS);
+    NEO__CARVE(c, to->map.key, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(c, to->map.use, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(c, to->dirty, to->sets * NEO__LINE_WAYS + to->over + 1);
     NEO__CARVE(c, to->over_at, to->over_places);
     NEO__CARVE(c, to->written, (to->rows + 63) / 64);
 }
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
-    return to->sets * NEO__TIER_WAYS + to->over + 1;
+    return to->sets * NEO__LINE_WAYS + to->over + 1;
 }
 /* Bytes of a table with these sets and this overflow. */
 static int64_t neo__tier_table_bytes(const neo_table_desc *desc, int64_t sets, int64_t over) {
@@ -779,8 +776,8 @@ static void neo__tier_plan(neo__tier *t, const neo_bags_desc *desc, int32_t tabl
     const neo_table_desc *d = &desc->tables[table];
     *sets = *over = 0;
     if (neo__tier_whole(t, desc, table)) return;
-    const int64_t most = (d->rows + NEO__TIER_WAYS - 1) / NEO__TIER_WAYS;
-    int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__TIER_WAYS);
+    const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
+    int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
     *over = neo__tier_overflow(desc, table);
     while (low < high) { /* the most that fit */
         const int64_t middle = (low + high + 1) / 2;
@@ -814,6 +811,8 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
                fn, t->path, t->desc.memory_bytes, t->desc.memory_bytes + lacks);
     for (int32_t i = 0; i < desc->table_count; i++) {
         NEO__ZERO(neo__tier_table, table);
+        NEO__CHECK(!desc->tables[i].keys.on, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s' has keys, and the object a tier", fn, desc->tables[i].name);
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,
                    "%s: table '%s': its rows are in memory of yours, and the object has a tier", fn,
                    desc->tables[i].name);
@@ -872,22 +871,24 @@ static neo_status neo__tier_work(neo__tier *t, int64_t capacity, const char *fn)
 static neo_status neo__tier_make_lines(neo__tier *t, neo__tier_table *to,
                                        const neo__tier_table *old, const char *fn) {
     neo__carve count = {NULL, 0}, memory = {NULL, 0};
-    const int64_t lines = neo__tier_lines_of(to);
     neo__tier_table_layout(&count, to);
     to->bytes = count.at;
     to->memory = memory.block = (char *)neo__alloc_for(t->ctx, count.at, fn);
     if (!memory.block) return NEO_ERR_MEMORY;
     memset(memory.block, 0, count.at);
     neo__tier_table_layout(&memory, to);
-    for (int64_t i = 0; i < lines; i++) to->lines[i].row = -1;
     if (!old) return NEO_OK;
-    const int64_t most = old->sets * NEO__TIER_WAYS;
-    memcpy(to->tags, old->tags, (size_t)most);
+    const int64_t most = old->sets * NEO__LINE_WAYS;
+    const size_t lines = (size_t)(most + old->over);
+    memcpy(to->map.tag, old->map.tag, (size_t)most);
+    memcpy(to->map.key, old->map.key, lines * sizeof *to->map.key);
+    memcpy(to->map.use, old->map.use, lines * sizeof *to->map.use);
+    memcpy(to->dirty, old->dirty, lines);
     memcpy(to->written, old->written, (size_t)((to->rows + 63) / 64) * sizeof *to->written);
-    memcpy(to->lines, old->lines, (size_t)(neo__tier_lines_of(old) - 1) * sizeof *to->lines);
     for (int64_t i = 0; i < old->over; i++)
-        if (to->lines[most + i].row >= 0)
-            to->over_at[neo__tier_over_place(to, to->lines[most + i].row)] = (uint32_t)(i + 1);
+        if (to->map.use[most + i])
+            to->over_at[neo__tier_over_place(to, (int64_t)to->map.key[most + i])] =
+                (uint32_t)(i + 1);
     return NEO_OK;
 }
 static neo_status neo__tier_add_tables(neo__tier *t, const neo_bags_desc *desc, const char *fn) {
@@ -909,8 +910,10 @@ static neo_status neo__tier_add_tables(neo__tier *t, const neo_bags_desc *desc, 
         to->base = base;
         base = (base + to->rows * to->record + 4095) / 4096 * 4096;
         NEO__TRY(neo__tier_make_lines(t, to, NULL, fn));
-        to->now = 1;
-        t->base.bags->tables[i].job.store.lines = to->lines;
+        to->map.sets = to->map.all_sets = to->sets;
+        to->map.evict = t->desc.evict;
+        to->map.period = t->desc.period;
+        t->base.bags->tables[i].job.store.line_row = to->map.key;
     }
     t->base.end = address;
     return NEO_OK;
@@ -996,10 +999,10 @@ static neo_status neo__tier_grow(neo__tier *t, int64_t table, int64_t over, cons
     job->store.scale = (float *)block[NEO__BAG_SCALES];
     job->state[0] = (float *)block[NEO__BAG_STATE];
     job->state[1] = (float *)block[NEO__BAG_STATE + 1];
-    job->store.lines = grown.lines;
+    job->store.line_row = grown.map.key;
     job->rows = lines;
     *to = grown;
-    neo__bag_record_bits(&bags->tables[table], bags->bounds, bags->sizes.max_batch,
+    neo__bag_record_bits(&bags->tables[table], bags->sizes.max_batch,
                          NEO__MAX(bags->sizes.max_ids, bags->kept.capacity));
     t->stats.grow_count++;
     return NEO_OK;
@@ -1016,13 +1019,14 @@ NEO__HOT_BEGIN
 static void neo__tier_rows_of(const neo_bags *b, const neo__bag_feature *p, int64_t rows,
                               int64_t *to) {
     const neo__bags_job *job = &b->job;
+    const neo_bounds bounds = b->tables[p->job.table].bounds;
     if (job->batch.is_i32)
         for (int64_t k = 0; k < p->ids; k++)
             to[k] = ((const int32_t *)job->batch.ids)[p->first_id + k];
     else memcpy(to, (const int64_t *)job->batch.ids + p->first_id, (size_t)p->ids * sizeof *to);
     for (int64_t k = 0; k < p->ids && p->bad; k++) {
         if (to[k] >= 0 && to[k] < rows) continue;
-        to[k] = b->bounds == NEO_BOUNDS_CLAMP ? (to[k] < 0 ? 0 : rows - 1) : -1;
+        to[k] = bounds == NEO_BOUNDS_CLAMP ? (to[k] < 0 ? 0 : rows - 1) : -1;
     }
 }
 static void neo__tier_table_task(void *arg, int64_t table, int worker) {
@@ -1044,7 +1048,7 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
         if (!to->sets) continue;
         missing += neo__tier_find_rows(to, at, p->ids, call->to_step);
         if (!b->job.tensor.out) continue;
-        to->lookups += p->ids - (b->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
+        to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
     }
     if (b->job.tensor.out && !call->bring) to->hits -= missing;
     __atomic_fetch_add(&call->missing, missing, __ATOMIC_RELAXED);
@@ -1081,36 +1085,18 @@ static neo_status neo__tier_begin(neo__tier *t, int of_kept, const char *fn) {
         if (!to->sets) continue;
         if (NEO__MIN(ids, to->rows) > to->over) NEO__TRY(neo__tier_grow(t, i, ids, fn));
         to->now++;
-        if (to->needed / 8 < to->sets * NEO__TIER_WAYS) continue;
-        to->needed = 0;
-        for (int64_t k = 0; k < neo__tier_lines_of(to); k++) to->lines[k].count /= 2;
     }
     return NEO_OK;
 }
-/* Run the jobs of all tables. Rows of overflow that leave have none to come. */
-static neo_status neo__tier_run_jobs(neo__tier *t) {
+/* Run the jobs of all tables. */
+static neo_status neo__tier_move_rows(neo__tier *t) {
     int64_t count = 0;
     for (int64_t i = 0; i < t->table_count; i++) {
         neo__tier_table *to = &t->tables[i];
         memmove(t->jobs + count, t->jobs + to->first_job, (size_t)to->jobs * sizeof *t->jobs);
         count += to->jobs;
-        to->jobs = 0;
     }
-    if (count == 0) return NEO_OK;
-    neo__tier_settle(t);
-    for (int64_t i = 0; i < count; i++) {
-        neo__tier_job *job = &t->jobs[i];
-        int late = 0;
-        if (job->old >= 0) neo__tier_forget(t, job->table, job->old);
-        t->stats.written += job->old >= 0;
-        if (job->row < 0) continue;
-        job->from = neo__tier_ahead_of(t, job->table, job->row, &late);
-        t->stats.prefetched += job->from >= 0;
-        t->stats.late += late;
-        if (neo__tier_is_written(&t->tables[job->table], job->row)) t->stats.read++;
-        else t->stats.first++;
-    }
-    return neo__tier_run_all(t, count);
+    return neo__tier_run_jobs(t, count);
 }
 static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
     neo__tier *t = (neo__tier *)base;
@@ -1121,13 +1107,14 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
     if (of_kept) neo__tier_kept_walk(&call);
     else neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
     if (call.missing) {
-        for (int64_t i = 0; i < t->table_count; i++) neo__tier_release(t, i);
-        neo_status status = neo__tier_run_jobs(t);
+        neo_status status = NEO_OK;
+        for (int64_t i = 0; i < t->table_count && status == NEO_OK; i++)
+            status = neo__tier_release(t, i);
         call.bring = 1;
         if (status == NEO_OK && of_kept) neo__tier_kept_walk(&call);
         else if (status == NEO_OK)
             neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
-        if (status == NEO_OK) status = neo__tier_run_jobs(t);
+        if (status == NEO_OK) status = neo__tier_move_rows(t);
         if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, t->failure);
     }
     if (of_kept) return NEO_OK;
@@ -1169,7 +1156,7 @@ static neo_status neo__tier_one_row(neo__tier *t, int32_t table, int64_t row, fl
         t->ctx->bag->encode(store, line, (float *)(void *)record, NULL);
     }
     if (there) {
-        of->lines[line].dirty = 1;
+        of->dirty[line] = 1;
         return NEO_OK;
     }
     neo__tier_copy(t, table, line, record, NULL);
@@ -1283,9 +1270,9 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     NEO__CHECK(desc && desc->path && desc->path[0] && desc->memory_bytes > 0, NEO_ERR_ARG,
                "%s: no path, or memory_bytes is not above 0", fn);
     NEO__CHECK(desc->queue_depth >= 0 && desc->queue_depth <= 256 &&
-                   (unsigned)desc->policy <= NEO_TIER_LFU,
-               NEO_ERR_ARG, "%s: queue_depth is %d (0 .. 256), policy %d", fn, desc->queue_depth,
-               (int)desc->policy);
+                   (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0,
+               NEO_ERR_ARG, "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64, fn,
+               desc->queue_depth, (int)desc->evict, desc->period);
     NEO__CHECK(!ctx->device && NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED,
                "%s: on a device, or in an address space of 32 bits", fn);
     const size_t length = strlen(desc->path) + 1;
