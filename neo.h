@@ -1684,6 +1684,13 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
    Source    torch.nn.EmbeddingBag; an empty bag gives zeros. */
 NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo_tensor out);
 
+/* neo_bags_prefetch: of bags with a tier (neo_store.h) that has room for it: start to read the rows
+   of a batch to come that are not in memory. Returns at once; changes no bit; does nothing without.
+   One batch ahead: what an earlier call has read and nothing took is dropped.
+   Errors    NEO_ERR_SHAPE, NEO_ERR_FORMAT: of the batch, as forward; ids outside their tables are
+             passed over. A row that cannot be read is read again when it is needed. */
+NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
+
 /* neo_bags_backward: merge the gradients per row, then one optimizer step per touched row, fused.
    Shapes    dout as out of forward, for the same batch.
    Numerics  d is dout of a bag, divided by its length for MEAN. An occurrence of a row adds d, or
@@ -4343,6 +4350,7 @@ typedef struct neo__tier_ops {
     void *(*block)(struct neo_tier *tier, int32_t table, int block);
     neo_status (*move)(struct neo_tier *tier, uintptr_t at, char *to, const char *from,
                        size_t bytes);
+    neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
 } neo__tier_ops;
 struct neo_tier {
     const neo__tier_ops *ops;
@@ -14573,6 +14581,16 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
     NEO__TRY(neo__bags_bring(b, "neo_bags_forward", 0, 0));
     return NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job);
+}
+NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
+    static const char *const fn = "neo_bags_prefetch";
+    NEO__CHECK_LIVE(b, fn, "bags");
+    if (!b->tier) return NEO_OK;
+    NEO__CHECK(batch && batch->feature_count == b->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch is NULL, or has not %" PRId64 " features", fn, b->sizes.features);
+    NEO__TRY(neo__jagged_check(batch, fn));
+    NEO__TRY(neo_jagged_validate(batch, NULL));
+    return b->tier->ops->prefetch(b->tier, batch, fn);
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {

@@ -2353,7 +2353,11 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
-    if (s->whole) return NEO_OK;
+    if (s->whole) { /* its rows are read while this batch is stepped */
+        neo__shard_next(s)->local = *batch;
+        neo__shard_next(s)->stage = NEO__SHARD_READY;
+        return NEO_OK;
+    }
     NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
@@ -2423,6 +2427,10 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
     NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
     NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, "neo_shard_forward_end", "out", out)));
     s->phase = NEO__SHARD_FORWARDED;
+    if (s->whole && neo__shard_next(s)->stage == NEO__SHARD_READY) {
+        neo__shard_next(s)->stage = NEO__SHARD_EMPTY;
+        return neo_bags_prefetch(s->bags, &neo__shard_next(s)->local);
+    }
     return neo__shard_hurry(s);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {

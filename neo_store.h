@@ -95,12 +95,6 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_tier_create(neo_ctx *ctx, const neo_tie
 NEO_API void neo_tier_destroy(neo_tier *tier);
 NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier);
 NEO_API void neo_tier_reset_stats(neo_tier *tier);
-/* neo_bags_prefetch: start to read the rows of a batch to come that are not in memory; returns at
-   once. Changes no bit. Without a tier, or without its `prefetch`, it does nothing. One batch
-   ahead: what an earlier call has read and nothing took is dropped.
-   Errors   NEO_ERR_SHAPE, NEO_ERR_FORMAT, NEO_ERR_CAPACITY: of the batch, as forward; ids outside
-            their tables are passed over. A row that cannot be read is read again when needed. */
-NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
 
 #ifdef __cplusplus
 }
@@ -1253,13 +1247,46 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     neo__mutex_unlock(&t->walk);
     return status;
 }
+static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
+    neo__tier *t = (neo__tier *)base;
+    const neo_bags *b = base->bags;
+    if (t->ahead_capacity == 0) return NEO_OK;
+    NEO__TRY(neo__tier_usable(t, fn));
+    neo__tier_forget_all(t);
+    int64_t count = 0;
+    for (int64_t f = 0; f < b->sizes.features && neo_jagged_bag_count(batch); f++) {
+        const int64_t table = b->view.features[f].job.table;
+        const neo__tier_table *to = &t->tables[table];
+        int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)];
+        const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
+        for (; to->sets && k < end && count < t->ahead_capacity; k++) {
+            const int64_t row = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
+            if (row < 0 || row >= to->rows || !neo__tier_is_written(to, row) ||
+                neo__tier_find(to, row) >= 0)
+                continue;
+            const int64_t place = neo__tier_ahead_place(t, table, row);
+            if (t->ahead_at[place]) continue;
+            neo__tier_ahead *a = &t->ahead[count++];
+            a->row = row;
+            a->table = (int32_t)table;
+            a->state = NEO__AHEAD_ASKED;
+            t->ahead_at[place] = (uint32_t)count;
+        }
+    }
+    neo__mutex_lock(&t->lock);
+    t->ahead_next = 0;
+    t->ahead_count = count;
+    if (count) neo__cond_broadcast(&t->wake);
+    neo__mutex_unlock(&t->lock);
+    return NEO_OK;
+}
 static void *neo__tier_op_block(neo_tier *base, int32_t table, int block) {
     return (void *)((neo__tier *)base)->tables[table].address[block];
 }
 static const neo__tier_ops neo__tier_all_ops = {
     neo__tier_op_lines,   neo__tier_op_bytes, neo__tier_op_attach, neo__tier_op_detach,
     neo__tier_op_init,    neo__tier_op_reserve, neo__tier_op_stage, neo__tier_op_rows,
-    neo__tier_op_block,   neo__tier_op_move};
+    neo__tier_op_block,   neo__tier_op_move,   neo__tier_op_prefetch};
 
 /* ---- public calls ---- */
 NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_tier **out) {
@@ -1326,44 +1353,6 @@ NEO_API void neo_tier_reset_stats(neo_tier *tier) {
         neo__tier_table *to = &t->tables[i];
         to->lookups = to->hits = to->evictions = to->overflow = 0;
     }
-}
-NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
-    static const char *const fn = "neo_bags_prefetch";
-    NEO__CHECK_LIVE(b, fn, "bags");
-    neo__tier *t = (neo__tier *)b->tier;
-    if (!t || t->ahead_capacity == 0) return NEO_OK;
-    NEO__CHECK(batch && batch->feature_count == b->sizes.features, NEO_ERR_SHAPE,
-               "%s: the batch is NULL, or has not %" PRId64 " features", fn, b->sizes.features);
-    NEO__TRY(neo__jagged_check(batch, fn));
-    NEO__TRY(neo_jagged_validate(batch, NULL));
-    NEO__TRY(neo__tier_usable(t, fn));
-    neo__tier_forget_all(t);
-    int64_t count = 0;
-    for (int64_t f = 0; f < b->sizes.features && neo_jagged_bag_count(batch); f++) {
-        const int64_t table = b->view.features[f].job.table;
-        const neo__tier_table *to = &t->tables[table];
-        int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)];
-        const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
-        for (; to->sets && k < end && count < t->ahead_capacity; k++) {
-            const int64_t row = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
-            if (row < 0 || row >= to->rows || !neo__tier_is_written(to, row) ||
-                neo__tier_find(to, row) >= 0)
-                continue;
-            const int64_t place = neo__tier_ahead_place(t, table, row);
-            if (t->ahead_at[place]) continue;
-            neo__tier_ahead *a = &t->ahead[count++];
-            a->row = row;
-            a->table = (int32_t)table;
-            a->state = NEO__AHEAD_ASKED;
-            t->ahead_at[place] = (uint32_t)count;
-        }
-    }
-    neo__mutex_lock(&t->lock);
-    t->ahead_next = 0;
-    t->ahead_count = count;
-    if (count) neo__cond_broadcast(&t->wake);
-    neo__mutex_unlock(&t->lock);
-    return NEO_OK;
 }
 NEO__COLD_END
 NEO__HOST_END
