@@ -1174,9 +1174,10 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     neo__mutex_unlock(&t->walk);
     return status;
 }
-/* Records of `count` rows from `row` on into the block, as they are now. whole 0: only rows that
-   have one in the file are wanted from there; others are left as they are. */
-static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row, int64_t count) {
+/* Records of `count` rows from `row` on into the block, as they are now; of first values that are
+   only read, states alone where `state` says which is wanted (below 0: all). */
+static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row, int64_t count,
+                                       int state) {
     neo__tier_table *of = &t->tables[table];
     int64_t first = count, end = 0;
     for (int64_t i = 0; i < count; i++)
@@ -1189,6 +1190,12 @@ static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row,
         int64_t line = neo__tier_find(of, row + i);
         if (line < 0 && neo__tier_is_written(of, row + i)) {
             NEO__TRY(neo__tier_check(t, table, row + i, record));
+            continue;
+        }
+        if (line < 0 && state >= 0) {
+            const float value = state ? 0.0f : of->state;
+            for (int64_t k = 0; k < of->record; k += (int64_t)sizeof value)
+                memcpy(record + k, &value, sizeof value);
             continue;
         }
         if (line < 0) {
@@ -1218,7 +1225,7 @@ static neo_status neo__tier_walk(neo__tier *t, int64_t table, int block, int64_t
     for (int64_t count; bytes > 0;) {
         const int64_t row = at / part, last = (at + bytes + part - 1) / part;
         count = NEO__MIN(last - row, most);
-        NEO__TRY(neo__tier_read_block(t, table, row, count));
+        NEO__TRY(neo__tier_read_block(t, table, row, count, to ? block - NEO__BAG_STATE : -1));
         for (int64_t i = 0, n; i < count; i++, at += n, bytes -= n) {
             char *record = t->block + i * of->record + skip + at % part;
             n = NEO__MIN(part - at % part, bytes);
