@@ -469,8 +469,9 @@ typedef enum neo_dtype {
 enum { NEO_MAX_DIMS = 4 };
 
 /* The place of memory: the host, or the context's device. A context without a device has host
-   memory only. */
-typedef enum neo_place { NEO_HOST, NEO_DEVICE } neo_place;
+   memory only. NEO_FILE: rows of a table below memory (neo_store.h): no address can be read; a
+   neo_state takes such tensors. */
+typedef enum neo_place { NEO_HOST, NEO_DEVICE, NEO_FILE } neo_place;
 
 typedef struct neo_tensor {
     void *data;
@@ -1497,6 +1498,7 @@ NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const floa
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
+typedef struct neo_tier neo_tier; /* see neo_store.h */
 typedef enum neo_pooling {
     NEO_POOL_SUM,  /* with weights of neo_jagged_normalize: the weighted mean */
     NEO_POOL_MEAN, /* the sum over the number of ids, with weights too */
@@ -1678,6 +1680,7 @@ typedef struct neo_bags_desc {
     void *cut_sums_user;
     int inverse; /* 1: backward takes batches with an inverse, and has room (8 max_batch features +
                     12 max_ids bytes) to write them out: max_ids counts them so */
+    neo_tier *tier; /* rows lie in a file below lines in memory (neo_store.h); NULL: in memory */
 } neo_bags_desc;
 
 #if !defined(NEO_INFERENCE)
@@ -1729,6 +1732,13 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
              written then. NEO_ERR_UNSUPPORTED: an inverse with NEO_POOL_NONE or on a device.
    Source    torch.nn.EmbeddingBag; an empty bag gives zeros. */
 NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo_tensor out);
+
+/* neo_bags_prefetch: of bags with a tier (neo_store.h) that has room for it: start to read the rows
+   of a batch to come that are not in memory. Returns at once; changes no bit; does nothing without.
+   One batch ahead: what an earlier call has read and nothing took is dropped.
+   Errors    NEO_ERR_SHAPE, NEO_ERR_FORMAT: of the batch, as forward; ids outside their tables are
+             passed over. A row that cannot be read is read again when it is needed. */
+NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
 
 /* neo_bags_backward: merge the gradients per row, then one optimizer step per touched row, fused.
    Shapes    dout as out of forward, for the same batch.
@@ -3162,10 +3172,14 @@ typedef struct neo__bag_rows {
     float *scale; /* of i8: [rows][2], scale and bias */
     int64_t dim, row_bytes;
     uint64_t first, stride;
+    const uint64_t *line_row; /* not NULL: row numbers are those of lines, which hold these rows */
 } neo__bag_rows;
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_row_of(const neo__bag_rows *t, int64_t row) {
+    return t->line_row ? (int64_t)t->line_row[row] : row;
+}
 /* The number of a row's first element, and how many random blocks its elements are in. */
 NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
-    return t->first + (uint64_t)row * t->stride;
+    return t->first + (uint64_t)neo__bag_row_of(t, row) * t->stride;
 }
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
     return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
@@ -3196,6 +3210,7 @@ typedef struct neo__bag_lookup {
 /* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
    below the distance to the next bucket, half a row. */
 NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
+    id = neo__bag_row_of(a->store, id);
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
@@ -3923,6 +3938,7 @@ typedef struct neo__bags_job {
         const void *ids;
         const float *weights;
         int is_i32;
+        int lines; /* ids are lines of a tier, or below 0 */
         int64_t id_base, bags;
         int64_t most_ids; /* not more than this: launches are sized by it */
         neo__bags_found *found;
@@ -4338,6 +4354,7 @@ struct neo_ctx {
     neo_params *params;       /* the last set made; each has the one before */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
+    struct neo_tier *tiers;   /* those that hold rows; see neo__tier_ops */
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
@@ -4511,16 +4528,57 @@ NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
     return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
 }
+/* A tier (neo_store.h), as the bags that lie in it see it. Tables of which it keeps lines have
+   job.rows lines; the others are in memory as a whole.
+   lines: of a table of desc; 0: all of it is in memory. bytes: what attach allocates.
+   attach: before the first value; init: a table's. stage: bring the rows of the record's batch, or
+   of all that is kept, whose ids are lines then. to_step: they will be changed. Rows stay until the
+   next stage. rows: as f32, one of to and from is not NULL. block: the address that stands for
+   weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. */
+typedef struct neo__tier_ops {
+    int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
+                     int32_t table);
+    neo_status (*bytes)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
+                        const char *fn, size_t *bytes);
+    neo_status (*attach)(struct neo_tier *tier, neo_bags *bags, const neo_bags_desc *desc,
+                         const char *fn);
+    void (*detach)(struct neo_tier *tier);
+    void (*init)(struct neo_tier *tier, int32_t table, const neo_init *init, float state);
+    neo_status (*reserve)(struct neo_tier *tier);
+    neo_status (*stage)(struct neo_tier *tier, const char *fn, int of_kept, int to_step);
+    neo_status (*rows)(struct neo_tier *tier, int32_t table, int64_t first, int64_t count,
+                       float *to, const float *from);
+    void *(*block)(struct neo_tier *tier, int32_t table, int block);
+    neo_status (*move)(struct neo_tier *tier, uintptr_t at, char *to, const char *from,
+                       size_t bytes);
+    neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
+} neo__tier_ops;
+struct neo_tier {
+    const neo__tier_ops *ops;
+    struct neo_tier *next;       /* of the context's */
+    uintptr_t begin, end;        /* addresses that stand for its rows */
+    neo_bags *bags;              /* or NULL */
+    int64_t *line;               /* of each kept slot, when these are staged */
+};
+static neo_status neo__tier_move(const neo_ctx *ctx, const void *at, void *to, const void *from,
+                                 size_t bytes) {
+    struct neo_tier *tier = ctx ? ctx->tiers : NULL;
+    while (tier && ((uintptr_t)at < tier->begin || (uintptr_t)at >= tier->end)) tier = tier->next;
+    NEO__CHECK(tier, NEO_ERR_STATE, "rows below memory whose neo_bags is gone");
+    return tier->ops->move(tier, (uintptr_t)at, (char *)to, (const char *)from, bytes);
+}
 /* Between memory of a tensor and host memory; ctx may be NULL if both are the host's. */
 static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
                                  size_t bytes) {
     if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, NEO_HOST, from, place, bytes);
+    if (place == NEO_FILE) return neo__tier_move(ctx, from, to, NULL, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
 }
 static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
                                   size_t bytes) {
     if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, place, from, NEO_HOST, bytes);
+    if (place == NEO_FILE) return neo__tier_move(ctx, to, NULL, from, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
 }
@@ -12285,6 +12343,7 @@ struct neo_bags {
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
+    struct neo_tier *tier; /* or NULL */
     struct {
         char *work, *device;
         size_t meta_bytes, work_bytes, device_bytes;
@@ -12731,8 +12790,9 @@ static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
 }
 
 /* A table for kernels. Addresses come with its memory. */
-static void neo__bag_describe_job(neo__job_table *table, const neo_table_desc *from,
-                                  int64_t first_key) {
+static void neo__bag_describe_job(neo__job_table *table, const neo_ctx *ctx,
+                                  const neo_bags_desc *desc, int32_t t, int64_t first_key) {
+    const neo_table_desc *from = &desc->tables[t];
     const int is_part = from->part.rows != 0;
     const int64_t part_dim = is_part ? from->part.dim : from->dim;
     memset(table, 0, sizeof *table);
@@ -12746,7 +12806,8 @@ static void neo__bag_describe_job(neo__job_table *table, const neo_table_desc *f
         int per = neo__bag_optims[from->optim.kind].state[k];
         table->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
     }
-    table->rows = from->rows;
+    const int64_t lines = desc->tier ? desc->tier->ops->lines(desc->tier, ctx, desc, t) : 0;
+    table->rows = lines ? lines : from->rows;
     table->first_key = first_key;
     table->bucket_rows = is_part ? from->part.rows : from->rows;
     table->first_row = from->part.first_row;
@@ -12768,7 +12829,8 @@ static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
 static void neo__bag_record_bits(neo__bag_table *t, int64_t max_batch,
                                  int64_t max_ids) { /* max_ids: or rows kept */
     int64_t bags = (int64_t)neo__size_mul((size_t)max_batch, (size_t)t->feature_count);
-    t->row_bits = neo__bits_for((uint64_t)(t->bounds == NEO_BOUNDS_DROP ? t->rows : t->rows - 1));
+    int64_t rows = NEO__MAX(t->rows, t->job.rows); /* or lines */
+    t->row_bits = neo__bits_for((uint64_t)(t->bounds == NEO_BOUNDS_DROP ? rows : rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
 static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_sizes *sizes,
@@ -12792,6 +12854,7 @@ static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_si
 /* ---- create, destroy ---- */
 NEO_API void neo_bags_destroy(neo_bags *bags) {
     if (!bags) return;
+    if (bags->tier) bags->tier->ops->detach(bags->tier);
     neo__live_end(bags->ctx, &bags->live);
     if (bags->ctx->clocks[0] == &bags->steps) bags->ctx->clocks[0] = NULL;
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
@@ -12831,7 +12894,7 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
         t->bounds = from->keys.on ? NEO_BOUNDS_DROP : desc->bounds;
         neo__bag_keys_describe(&t->keys, from);
         t->name_hash = neo_hash(t->weight_name);
-        neo__bag_describe_job(&t->job, from, key);
+        neo__bag_describe_job(&t->job, bags->ctx, desc, i, key);
         t->marks.rows = t->rows;
         if (from->track_rows) t->marks.bits = marks, marks += (t->rows + 63) / 64;
         key += t->rows;
@@ -12923,6 +12986,13 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
             init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
+        float value = table->optim.initial_accumulator;
+        if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
+        if (table->job.store.line_row) {
+            NEO__TRY(neo__init_check(&init, table->weight_name));
+            bags->tier->ops->init(bags->tier, (int32_t)i, &init, value);
+            continue;
+        }
         if (table->keys.desc.on) { /* rows are 0 until a key has them */
             NEO__TRY(neo__init_check(&init, table->weight_name));
             table->keys.init = neo__init_call_make(
@@ -12932,8 +13002,6 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         } else {
             NEO__TRY(neo__bags_init_weight(bags, i, init));
         }
-        float value = table->optim.initial_accumulator;
-        if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
         for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
             NEO__TRY(neo__bags_fill(bags, table->job.state[k],
                                     table->rows * table->job.state_dim[k], k ? 0.0f : value));
@@ -13068,6 +13136,8 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     neo__bags_describe(bags, desc, names);
     neo_status status = neo__bags_alloc_tables(bags, fn);
     if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
+    if (status == NEO_OK && desc->tier)
+        status = desc->tier->ops->attach(desc->tier, bags, desc, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         status = neo__bags_init_tables(bags, desc);
@@ -13097,9 +13167,12 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     neo__bags_meta_layout(&sizes, &meta, &none, &names);
     neo__bags_work_bytes(&sizes, &work, &device);
     memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
+    if (desc->tier)
+        NEO__TRY(desc->tier->ops->bytes(desc->tier, ctx, desc, "neo_bags_bytes",
+                                        &memory->workspace_bytes));
     for (int32_t t = 0; t < desc->table_count; t++) {
         neo__job_table table;
-        neo__bag_describe_job(&table, &desc->tables[t], 0);
+        neo__bag_describe_job(&table, ctx, desc, t, 0);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             size_t *sum = k < NEO__BAG_STATE ? &memory->weight_bytes : &memory->state_bytes;
             if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
@@ -13122,7 +13195,7 @@ NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_
     sizes.max_ids = NEO__MAX(max_ids, sizes.max_ids);
     NEO__TRY(neo__bags_work_alloc(b, sizes, "neo_bags_reserve"));
     b->grow_count++;
-    return NEO_OK;
+    return b->tier ? b->tier->ops->reserve(b->tier) : NEO_OK;
 }
 static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
     NEO__CHECK_LIVE(b, fn, "bags");
@@ -13139,7 +13212,7 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     sizes.max_kept_rows = max_kept_rows;
     NEO__TRY(neo__bags_work_alloc(b, sizes, fn));
     b->grow_count++;
-    return NEO_OK;
+    return b->tier ? b->tier->ops->reserve(b->tier) : NEO_OK;
 }
 
 /* ---- queries, rows ---- */
@@ -13157,14 +13230,26 @@ static neo_tensor neo__bags_block(const neo_bags *b, int32_t table, void *data, 
     t.place = neo__ctx_place(b->ctx);
     return t;
 }
+/* The same, of the table's block k; where its rows lie below memory, an address that stands for
+   them. */
+static neo_tensor neo__bags_table_block(const neo_bags *b, int32_t table, int k, void *data,
+                                        neo_dtype dtype, int64_t cols) {
+    const int below = b->tables[table].job.store.line_row != NULL;
+    neo_tensor t;
+    if (below && data) data = b->tier->ops->block(b->tier, table, k);
+    t = neo__bags_block(b, table, data, dtype, cols);
+    if (below && data) t.place = NEO_FILE;
+    return t;
+}
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_rows *rows = &b->tables[table].job.store;
-    return neo__bags_block(b, table, rows->data, rows->dtype, rows->dim);
+    return neo__bags_table_block(b, table, NEO__BAG_WEIGHTS, rows->data, rows->dtype, rows->dim);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    return neo__bags_block(b, table, b->tables[table].job.store.scale, NEO_F32, 2);
+    return neo__bags_table_block(b, table, NEO__BAG_SCALES, b->tables[table].job.store.scale,
+                                 NEO_F32, 2);
 }
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
     if (table < 0 || table >= b->sizes.tables || k < 0 || k > 5) return neo_tensor_none();
@@ -13173,7 +13258,8 @@ NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
     if (k > 1 && lines->sets == 0) return neo_tensor_none();
     if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
-    return neo__bags_block(b, table, t->job.state[k], NEO_F32, per_row ? 0 : t->dim);
+    return neo__bags_table_block(b, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
+                                 per_row ? 0 : t->dim);
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -13193,6 +13279,7 @@ static neo_status neo__bags_move_rows(const neo_bags *bags, int32_t table, int64
     neo_device *on = bags->ctx->on;
     const neo__bag_rows *t = &bags->tables[table].job.store;
     int64_t dim = t->dim, most = bags->job.room.stage_floats / dim;
+    if (t->line_row) return bags->tier->ops->rows(bags->tier, table, first, count, to, from);
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
         size_t bytes = (size_t)(count * t->row_bytes);
@@ -13545,16 +13632,15 @@ NEO__INLINE void neo__bags_record_run(const neo_bags *bags, const neo__bag_featu
     const void *ids = bags->job.batch.ids;
     const float *weights = bags->job.batch.weights;
     uint64_t *to = merge->from + number;
+    const int64_t rows = bags->job.batch.lines ? table->job.rows : table->rows;
     int low_bits = table->low_bits;
     for (; k < end; bag++) {
         int64_t stop = NEO__MIN(offsets[bag + 1], end), low = low_of_bag + bag;
         for (; k < stop; k++, number++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
-                if (row < 0 || row >= table->rows)
-                    row = table->bounds == NEO_BOUNDS_DROP ? table->rows
-                          : row < 0                        ? 0
-                                                           : table->rows - 1;
+                if (row < 0 || row >= rows)
+                    row = table->bounds == NEO_BOUNDS_DROP ? rows : row < 0 ? 0 : rows - 1;
                 low = bags->sizes.none ? k - bags->job.batch.offsets[0] : low_of_bag + bag;
                 if (merge->indirect) {
                     bags->work.grad_row[merge->first + number] = low;
@@ -13983,8 +14069,9 @@ static void neo__bags_kept_records(neo_bags *bags) {
         const neo__bag_slot *slot = &bags->kept.slots[i];
         neo__bag_merge *m = &bags->work.merge[slot->table];
         bags->work.grad_row[m->first + m->count] = slot->at;
+        const int64_t row = bags->tier ? bags->tier->line[i] : slot->row;
         m->from[m->count] =
-            (uint64_t)slot->row << bags->tables[slot->table].low_bits | (uint64_t)m->count;
+            (uint64_t)row << bags->tables[slot->table].low_bits | (uint64_t)m->count;
         m->count++;
     }
 }
@@ -14873,6 +14960,7 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
 static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int have) {
     neo__bags_job *job = &bags->job;
     job->batch.is_i32 = jagged->id_dtype == NEO_I32;
+    job->batch.lines = 0;
     job->batch.bags = neo_jagged_bag_count(jagged);
     job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;
     if (jagged->place == NEO_HOST) job->batch.most_ids = neo_jagged_id_count(jagged);
@@ -15007,13 +15095,29 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     return NEO_OK;
 }
 
+/* Bring the rows of the record's batch, or of what is kept, to memory if they are below it. */
+static neo_status neo__bags_bring(neo_bags *b, const char *fn, int of_kept, int to_step) {
+    return b->tier ? b->tier->ops->stage(b->tier, fn, of_kept, to_step) : NEO_OK;
+}
+
 /* ---- forward, weight_grad ---- */
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__SPAN(b ? b->ctx : NULL, "neo_bags_forward");
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
+    NEO__TRY(neo__bags_bring(b, "neo_bags_forward", 0, 0));
     NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
     if (batch->inverse) neo_parallel_for(b->ctx, b->sizes.features, neo__bags_spread, b);
     return NEO_OK;
+}
+NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
+    static const char *const fn = "neo_bags_prefetch";
+    NEO__CHECK_LIVE(b, fn, "bags");
+    if (!b->tier) return NEO_OK;
+    NEO__CHECK(batch && batch->feature_count == b->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch is NULL, or has not %" PRId64 " features", fn, b->sizes.features);
+    NEO__TRY(neo__jagged_check(batch, fn));
+    NEO__TRY(neo_jagged_validate(batch, NULL));
+    return b->tier->ops->prefetch(b->tier, batch, fn);
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
@@ -15023,6 +15127,7 @@ NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, ne
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
     b->job.tensor.dweights = dweights;
+    NEO__TRY(neo__bags_bring(b, fn, 0, 0));
     return NEO__RUN(b->ctx, fn, bags_weight_grad, &b->job);
 }
 
@@ -15375,6 +15480,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(bags);
     NEO__TRY(neo__bags_rules(bags, lr));
+    NEO__TRY(neo__bags_bring(bags, fn, 1, 1));
     if (bags->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(bags));
     if (bags->kept.count) NEO__TRY(NEO__RUN(bags->ctx, fn, bags_step_kept, job));
     (void)neo__bags_drop_slots(bags, 0); /* the step has been taken, also if this fails */
@@ -15382,6 +15488,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     if (others) {
         *job = batch;
         job->only_cut = 0;
+        NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
         NEO__TRY(neo__bags_sort(bags, whole, 0));
         NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, job));
     }
@@ -15411,6 +15518,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
     }
     NEO__TRY(neo__bags_rules(bags, lr));
     neo__bags_admit(bags);
+    NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
     NEO__TRY(neo__bags_sort(bags, whole, 0));
     NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, &bags->job));
     bags->view.fresh = 0;
@@ -15822,8 +15930,10 @@ static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *bags, i
     if (f->status != NEO_OK || neo__see_floats(f, seen, t, "weight", row, x, t->dim)) return 1;
     for (int k = 0; k < 2; k++) {
         const int64_t n = t->job.state_dim[k];
-        if (!t->job.state[k]) continue;
-        f->status = neo__bags_fetch(bags, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
+        const neo_tensor s = neo_bags_state(bags, table, k);
+        if (!s.data) continue;
+        f->status = neo__data_read(f->ctx, x, (char *)s.data + (size_t)(row * n) * sizeof *x,
+                                   s.place, (size_t)n * sizeof *x);
         if (f->status != NEO_OK ||
             neo__see_floats(f, seen, t, k ? "momentum2" : "momentum1", row, x, n))
             return 1;
@@ -15849,10 +15959,11 @@ static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags
             f->status = neo__bags_fetch(bags, ids, from, (size_t)n * size);
             for (int64_t k = 0; f->status == NEO_OK && k < n; k++) {
                 int64_t row = neo__jagged_id(ids, job->batch.is_i32, k);
-                const int64_t last = bags->tables[feature->table].rows - 1;
-                if (bags->tables[feature->table].bounds == NEO_BOUNDS_CLAMP)
-                    row = row < 0 ? 0 : NEO__MIN(row, last);
+                const neo__bag_table *t = &bags->tables[feature->table];
+                const int64_t last = (job->batch.lines ? t->job.rows : t->rows) - 1;
+                if (t->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
                 if (row < 0 || row > last) continue; /* dropped */
+                if (job->batch.lines) row = neo__bag_row_of(&t->job.store, row);
                 if (neo__see_row(f, seen, bags, (int32_t)feature->table, row)) return;
             }
         }

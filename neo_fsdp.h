@@ -2443,7 +2443,11 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
-    if (s->whole) return NEO_OK;
+    if (s->whole) { /* its rows are read while this batch is stepped */
+        neo__shard_next(s)->local = *batch;
+        neo__shard_next(s)->stage = NEO__SHARD_READY;
+        return NEO_OK;
+    }
     NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
@@ -2517,6 +2521,10 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
     const neo_status seen = neo_check_finite(shard->ctx, "neo_shard_forward_end", "out", out);
     NEO__TRY(neo__shard_or_abort(shard, seen));
     shard->phase = NEO__SHARD_FORWARDED;
+    if (shard->whole && neo__shard_next(shard)->stage == NEO__SHARD_READY) {
+        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
+        return neo_bags_prefetch(shard->bags, &neo__shard_next(shard)->local);
+    }
     return neo__shard_hurry(shard);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {

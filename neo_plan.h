@@ -2200,6 +2200,7 @@ static neo_status neo__shard_copies_desc(const neo_shard *shard, neo__arena *are
     desc->max_ids = NEO__MAX(shard->copies.ids, (int64_t)1);
     desc->inverse = 0; /* written out on their way */
     desc->max_kept_rows = shard->copies.rows;
+    desc->tier = NULL; /* copies are in memory */
     return NEO_OK;
 }
 /* Both, in memory of the arena; table_count 0: this rank has none. */

@@ -2310,7 +2310,7 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     neo__rect cut = neo__rect_cut(&rect->place, &place);
     if (cut.rows == 0) return NEO_OK;
     if (rect->numbers) return neo__st_read_rows(ctx, file, rect, slab);
-    if (slab->memory == NEO_DEVICE) { /* by way of the stage */
+    if (slab->memory != NEO_HOST) { /* by way of the stage */
         neo__rect all = transposed ? neo__rect_turned(&cut) : cut;
         NEO__ZERO(neo__rect, piece);
         while (neo__stage_next(&all, slab->dtype, &piece)) {
@@ -2465,7 +2465,7 @@ static void neo__st_put_rows(neo__out *out, const neo__st_item *item) {
 }
 /* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
 static void neo__st_put_data(neo__out *out, const neo_tensor *tensor) {
-    if (tensor->place == NEO_DEVICE) {
+    if (tensor->place != NEO_HOST) {
         neo__st_put_staged(out, tensor);
         return;
     }

@@ -8,7 +8,7 @@ enum { MAX_TASKS = 16 }; /* labels of a sample */
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
-    char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
+    char *tier, *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
@@ -171,7 +171,10 @@ static const cli_option DLRM_OPTIONS[] = {
              "rows (rw), as copies (dp), by combinations with nodes (twrw, twcw, grid), or as a "
              "file of --save-plan says"),
     CLI_COUNT("memory", memory, "BYTES", NULL, 0, 1e15,
-              "that tables and their training may take on a rank; 0: no limit"),
+              "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
+    CLI_TEXT("tier", tier, "FILE", NULL,
+             "rows lie in a file, below a cache that takes --memory of each rank; it is scratch: "
+             "made anew when the run resumes. Rank R of several has FILE.R"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
@@ -375,6 +378,7 @@ static neo_status check_options(const options *o) {
     if (o->eval_every && !has_test && !o->valid)
         REFUSE("--eval-every needs --test or --valid");
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
+    if (o->tier && !o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     TRY(check_model(o));
     if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))
         REFUSE("--l1 and --l2 are for --optimizer ftrl");
