@@ -268,7 +268,7 @@ static uint64_t run_small(const Run *r) {
             for (int64_t k = offsets[b]; k < offsets[b + 1]; k++)
                 ids[k] = 1 + (uint64_t)(test_random() % (test_random() % 2 ? 20 : KEYS)) * 9876543u;
         }
-        const neo_jagged j = {BATCH, 1, NEO_I64, offsets, ids, NULL, NULL, NEO_HOST};
+        const neo_jagged j = {BATCH, 1, NEO_I64, offsets, ids, NULL, NULL, NEO_HOST, NULL};
         /* Twice: reading changes nothing. */
         for (int i = 0; i < 2; i++)
             CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, BATCH, DIM)));
@@ -376,7 +376,7 @@ static void calls(void) {
     for (int d = 0; d < DIM; d++) row[d] = (float)d;
     CHECK_OK(neo_bags_set_rows(bags, 0, at[3], 1, row));
     const int64_t offsets[] = {0, 1};
-    const neo_jagged j = {1, 1, NEO_I64, offsets, &keys[3], NULL, NULL, NEO_HOST};
+    const neo_jagged j = {1, 1, NEO_I64, offsets, &keys[3], NULL, NULL, NEO_HOST, NULL};
     CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(other, NEO_F32, 1, DIM)));
     CHECK_BITS(row, other, sizeof row);
     CHECK_OK(neo_bags_drop_keys(bags, 0, &keys[3], 1));
