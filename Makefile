@@ -78,7 +78,8 @@ sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
 tests_of  = $(patsubst %.c,$(B)/%,$(sources))
 programs  = $(call tests_of,core bags data files golden comm shard fsdp programs serve)
 fuzzers   = $(call tests_of,fuzz)
-singles   = $(filter-out %/neo.c %/gpu.c %/serve.c,$(wildcard examples/*.c examples/plan/*.c))
+singles   = $(filter-out $(addprefix %/,neo.c gpu.c serve.c stages.c),$(wildcard examples/*.c \
+    examples/plan/*.c))
 trainers  = $(patsubst %/main.c,%,$(wildcard examples/train/*/main.c))
 examples  = $(addprefix $(B)/,$(notdir $(singles:.c=) $(trainers)))
 
@@ -86,7 +87,7 @@ examples  = $(addprefix $(B)/,$(notdir $(singles:.c=) $(trainers)))
 make = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 export B CC CXX CUDA MAKE MPICC NVCC JOBS
 
-all: $(examples) $(B)/serve $(B)/libneo_serve.so
+all: $(examples) $(B)/serve $(B)/stages $(B)/libneo_serve.so
 help: ; @sed -n 's/^#://p' Makefile
 
 ifneq ($(filter-out help clean,$(or $(MAKECMDGOALS),all)),)
@@ -128,7 +129,7 @@ $(B)/neo_serve.o: neo_serve.h
 	$(compile) $(inference) -DNEO_IMPLEMENTATION= -fPIC -x c -c -o $@ $<
 $(B)/libneo_serve.so: $(B)/neo_serve.o
 	$(compile) -shared -o $@ $(objects) $(libs)
-$(B)/serve: examples/serve.c $(B)/$(if $(SANITIZE),tests/neo.a,neo_serve.o)
+$(B)/serve $(B)/stages: $(B)/%: examples/%.c $(B)/$(if $(SANITIZE),tests/neo.a,neo_serve.o)
 	$(compile) $(if $(SANITIZE),,$(inference)) -o $@ $< $(objects) $(libs)
 
 demo: $(B)/dlrm $(B)/serve
@@ -203,7 +204,7 @@ sanitized:
 	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh \
 	    $(addprefix tests/programs/,dlrm.sh gpt.sh serve.sh) \
 	    $(patsubst $(B)/%,$(S)/%,$(programs) $(one_thread))
-sanitized-programs: $(addprefix $(B)/,dlrm gpt serve) test-programs $(one_thread)
+sanitized-programs: $(addprefix $(B)/,dlrm gpt serve stages) test-programs $(one_thread)
 
 fuzz:
 	$(make) $(fuzzers)

@@ -110,7 +110,8 @@
                                           reader; parameters begin with zeros; check_finite has no
                                           effect. 149 KB of text by gcc -Os for x86-64
    ------------------------------------------------------------------------ */
-#if defined(NEO_INFERENCE) && !defined(NEO_NO_COLD)
+#if defined(NEO_INFERENCE) && (defined(__OPTIMIZE_SIZE__) || defined(__clang__)) &&                \
+    !defined(NEO_NO_COLD)
 #define NEO_NO_COLD /* code that runs once is smaller as what runs often is compiled */
 #endif
 /* Strict modes hide POSIX; in GNU modes nothing is defined, which would hide other names from your
@@ -2192,7 +2193,12 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #define NEO__COLD_BEGIN _Pragma("clang optimize off")
 #define NEO__COLD_END _Pragma("clang optimize on")
 #elif defined(NEO__COLD)
+#if defined(NEO_INFERENCE) /* for size, which is compiled sooner than for speed, too */
+#define NEO__COLD_BEGIN                                                                            \
+    _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")") NEO__FEW_PASSES
+#else
 #define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
+#endif
 #define NEO__COLD_END _Pragma("GCC pop_options")
 #else
 #define NEO__COLD_BEGIN

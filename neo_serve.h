@@ -17,7 +17,7 @@
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
      - no tables of keys, no rows cached from a disk: training has none either. A mapped file is
        paged by the operating system
-     - several labels of lr, fm, ffm and deepfm; several sequences of a GPT in one decoder
+     - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
    QUICK START
@@ -780,24 +780,28 @@ static void neo__net_destroy(neo__net *net) {
 static neo_dtype neo__net_dtype(const neo__model_json *spec) {
     return strcmp(spec->dtype, "bf16") ? NEO_F32 : NEO_BF16;
 }
+/* A logit for each label that was trained: as many as the last MLP ends with. */
+static int32_t neo__net_outputs(const neo__model_json *spec) {
+    if (neo__is_gpt(spec)) return spec->vocabulary;
+    const int linear = spec->kind->meets >= NEO__MEETS_WEIGHTS;
+    const neo__widths *widths = linear ? &spec->bottom : &spec->top;
+    const int64_t last = widths->count ? widths->width[widths->count - 1] : 1;
+    return last < 1 || last > 64 ? 1 : (int32_t)last;
+}
 /* Columns of what the top MLP or the layers before it take. */
 static int64_t neo__net_width(const neo__model_json *spec) {
     const int64_t features = neo_schema_feature_count(spec->schema);
     if (spec->kind->meets == NEO__MEETS_DOTS) return neo_interact_width(spec->dim, features, 0);
     if (spec->kind->meets == NEO__MEETS_BESIDE) return (features + 1) * spec->dim;
-    return neo_schema_dense_count(spec->schema) + features * (spec->dim - 1);
+    return neo_schema_dense_count(spec->schema) +
+           neo__net_outputs(spec) * features * (spec->dim - 1);
 }
-/* Columns of a table. */
+/* Columns of a table: of linear models those of each label side by side. */
 static int64_t neo__net_row(const neo__model_json *spec) {
     const int64_t features = neo_schema_feature_count(spec->schema);
-    return spec->kind->meets == NEO__MEETS_AWARE ? features * spec->dim + 1 : spec->dim;
-}
-/* A logit for each label that was trained; a linear layer has one. */
-static int32_t neo__net_outputs(const neo__model_json *spec) {
-    if (neo__is_gpt(spec)) return spec->vocabulary;
-    const int64_t last = spec->top.count ? spec->top.width[spec->top.count - 1] : 1;
-    const int one = !spec->kind->top || spec->kind->meets >= NEO__MEETS_WEIGHTS;
-    return one || last < 1 || last > 64 ? 1 : (int32_t)last;
+    if (spec->kind->meets < NEO__MEETS_WEIGHTS) return spec->dim;
+    return neo__net_outputs(spec) *
+           (spec->kind->meets == NEO__MEETS_AWARE ? features * spec->dim + 1 : spec->dim);
 }
 static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_json *spec, int top,
                                int64_t max_batch, neo_mlp **mlp) {
@@ -805,7 +809,7 @@ static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_jso
     const int linear = spec->kind->meets >= NEO__MEETS_WEIGHTS;
     const int32_t dense = neo_schema_dense_count(spec->schema);
     const int64_t in = top ? neo__net_width(spec) : NEO__MAX(dense, 1);
-    const int64_t out = top ? neo__net_outputs(spec) : linear ? 1 : spec->dim;
+    const int64_t out = top || linear ? neo__net_outputs(spec) : spec->dim;
     NEO__ZERO(neo_mlp_desc, desc);
     desc.name = top ? "top" : spec->kind->bottom;
     desc.width_count = widths->count;
@@ -817,9 +821,8 @@ static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_jso
     NEO__CHECK(widths->count >= 2 && widths->width[0] == in &&
                    widths->width[widths->count - 1] == out,
                NEO_ERR_MISMATCH,
-               "neo_model_load: \"%s\" must begin with %" PRId64 " and end with %" PRId64 "%s",
-               top ? "top" : "bottom", in, out,
-               linear ? " (of lr, fm, ffm and deepfm one label is served)" : "");
+               "neo_model_load: \"%s\" must begin with %" PRId64 " and end with %" PRId64,
+               top ? "top" : "bottom", in, out);
     return neo_mlp_create(ctx, net->params, &desc, mlp);
 }
 /* Parameters of a gpt, in this order: four, then those of each block. */
@@ -1442,6 +1445,7 @@ struct neo_scratch {
     int64_t *turned_ends, *turned_ids; /* feature by feature */
     float *turned_weights;
     float *x, *e, *z, *crossed, *wide, *logit;
+    float *of_task, *one; /* of linear models of several labels: e and y of one */
     neo__block block; /* of one line */
     char *joined;     /* [NEO__LINE_BYTES + 1]: the words of a list */
 };
@@ -1464,9 +1468,13 @@ static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
     if (weighted) NEO__CARVE(carve, scratch->turned_weights, scratch->desc.max_ids);
     if (d->kind->top) NEO__CARVE(carve, scratch->z, n * width);
     if (beside) NEO__CARVE(carve, scratch->crossed, n * width);
-    if (!beside) NEO__CARVE(carve, scratch->x, n * (linear ? 1 : d->dim));
+    if (!beside) NEO__CARVE(carve, scratch->x, n * (linear ? neo__net_outputs(d) : d->dim));
     if (!beside) NEO__CARVE(carve, scratch->e, n * pooled);
-    if (linear) NEO__CARVE(carve, scratch->wide, n);
+    if (linear) NEO__CARVE(carve, scratch->wide, n * neo__net_outputs(d));
+    if (linear && neo__net_outputs(d) > 1) {
+        NEO__CARVE(carve, scratch->of_task, n * pooled / neo__net_outputs(d));
+        NEO__CARVE(carve, scratch->one, n);
+    }
     NEO__CARVE(carve, scratch->logit, n * neo__net_outputs(&scratch->model->json));
     /* a parser's buffers, of one line */
     scratch->block.capacity = 1;
@@ -1934,22 +1942,43 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     neo__frozen_look(look->scratch->ctx, table, look->ends + t * look->n, look->n, look->ids,
                      look->weights, look->e + t * table->dim, look->stride);
 }
+/* The machine of label t: e's columns of it to y [n], factors to v. */
+static neo_status neo__scratch_pair(neo_scratch *scratch, int64_t t, neo_tensor e, neo_tensor wide,
+                                    neo_tensor v) {
+    const neo__model_json *d = &scratch->model->json;
+    const int64_t n = e.shape[0], tasks = wide.shape[1], features = scratch->model->feature_count;
+    const int64_t columns = e.shape[1] / tasks, width = features ? columns / features : 0;
+    neo_tensor of_task = e, y = wide;
+    if (tasks > 1) {
+        of_task = neo_tensor_2d(scratch->of_task, NEO_F32, n, columns);
+        y = neo_tensor_2d(scratch->one, NEO_F32, n, 1);
+        for (int64_t f = 0; f < features; f++)
+            NEO__TRY(neo_tensor_copy(scratch->ctx,
+                                     neo_tensor_slice(e, 1, (f * tasks + t) * width, width),
+                                     neo_tensor_slice(of_task, 1, f * width, width)));
+    }
+    if (d->kind->meets == NEO__MEETS_AWARE)
+        NEO__TRY(neo_ffm_forward(scratch->ctx, features, d->dim, 1, of_task, y));
+    else NEO__TRY(neo_fm_forward(scratch->ctx, d->dim - 1, 1, of_task, y, v));
+    if (tasks == 1) return NEO_OK;
+    return neo_tensor_copy(scratch->ctx, y, neo_tensor_slice(wide, 1, t, 1));
+}
 /* x and e meet: in z, or in `wide`. */
 static neo_status neo__scratch_meet(neo_scratch *scratch, neo_tensor dense, neo_tensor x,
                                     neo_tensor e, neo_tensor wide) {
     const neo__model_json *d = &scratch->model->json;
     const int64_t n = x.shape[0], width = neo__net_width(d), given = scratch->model->dense_count;
-    const int64_t factors = d->kind->meets == NEO__MEETS_AWARE ? d->dim : d->dim - 1;
+    const int64_t tasks = wide.shape[1], factors = tasks ? (width - given) / tasks : 0;
     neo_tensor v = neo_tensor_none();
     if (d->kind->meets == NEO__MEETS_BESIDE) return NEO_OK;
     neo_tensor z = scratch->z ? neo_tensor_2d(scratch->z, NEO_F32, n, width) : neo_tensor_none();
     if (d->kind->meets == NEO__MEETS_DOTS) return neo_interact_forward(scratch->ctx, 0, x, e, z);
-    if (scratch->z) v = neo_tensor_slice(z, 1, given, width - given);
     if (scratch->z && given)
         NEO__TRY(neo_tensor_copy(scratch->ctx, dense, neo_tensor_slice(z, 1, 0, given)));
-    if (d->kind->meets == NEO__MEETS_AWARE)
-        NEO__TRY(neo_ffm_forward(scratch->ctx, scratch->model->feature_count, factors, 1, e, wide));
-    else NEO__TRY(neo_fm_forward(scratch->ctx, factors, 1, e, wide, v));
+    for (int64_t t = 0; t < tasks; t++) {
+        if (scratch->z) v = neo_tensor_slice(z, 1, given + t * factors, factors);
+        NEO__TRY(neo__scratch_pair(scratch, t, e, wide, v));
+    }
     return neo_add(scratch->ctx, wide, x);
 }
 static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, neo__look *look,
@@ -1959,14 +1988,15 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
     const int64_t pooled = features * neo__net_row(d);
     const int beside = d->kind->meets == NEO__MEETS_BESIDE;
     const int linear = d->kind->meets >= NEO__MEETS_WEIGHTS;
+    const int32_t outputs = neo__net_outputs(d);
     neo_tensor z = scratch->z ? neo_tensor_2d(scratch->z, NEO_F32, n, width) : neo_tensor_none();
     neo_tensor x = beside ? neo_tensor_slice(z, 1, 0, d->dim)
-                          : neo_tensor_2d(scratch->x, NEO_F32, n, linear ? 1 : d->dim);
+                          : neo_tensor_2d(scratch->x, NEO_F32, n, linear ? outputs : d->dim);
     neo_tensor e = beside ? neo_tensor_slice(z, 1, d->dim, pooled)
                           : neo_tensor_2d(scratch->e, NEO_F32, n, pooled);
-    const int32_t outputs = neo__net_outputs(&scratch->model->json);
     neo_tensor logit = neo_tensor_2d(scratch->logit, NEO_F32, n, outputs);
-    neo_tensor wide = linear ? neo_tensor_2d(scratch->wide, NEO_F32, n, 1) : neo_tensor_none();
+    neo_tensor wide =
+        linear ? neo_tensor_2d(scratch->wide, NEO_F32, n, outputs) : neo_tensor_none();
     if (n == 0) return NEO_OK;
     look->e = (float *)e.data;
     look->stride = e.stride[0];

@@ -76,6 +76,13 @@ paste "$W/json" "$W/a.out" "$W/b.out" | awk -F'\t' -v steps="$steps" '{ split(st
     printf "%s\t{\"prediction\":%s,\"step\":%s}\t{\"prediction\":%s,\"step\":%s}\n", \
         $1, $2, s[1], $3, s[2] }' >"$W/rows"
 
+# A cheap model scores all, a dear one what is kept.
+paste -d' ' "$W/a.out" "$W/b.out" | awk '{ print NR, $1, $2 }' | sort -k2,2gr -k1,1n |
+    head -70 | sort -k3,3gr -k1,1n | head -30 | cut -d' ' -f1,3 >"$W/expected"
+"$B/stages" "$W/a" "$W/b" 70 30 <"$W/test" >"$W/staged" 2>"$W/err"
+same "stages" "$(head -30 "$W/staged" | cksum)" "$(cksum <"$W/expected")"
+same "stages: how many" "$(tail -1 "$W/staged")" "scored: 1000 by dlrm, 70 by dlrm"
+
 # ---- helpers ----
 
 program=$B/serve

@@ -93,6 +93,14 @@ train tasks "$W/tasks.csv" --format delimited --columns "$W/tasks.columns" --dim
 sed -i 1d "$W/tasks.lines"
 predicts tasks
 predicts tasks --batch 7
+sed 's/^sex .*/sex label positive=Male weight=0.5/' $adult/adult.columns >"$W/two.columns"
+for kind in lr 'fm --dim 4' 'ffm --dim 3' 'deepfm --dim 5 --top 16-2'; do
+    name=$(echo "two$kind" | tr -d ' -')
+    train "$name" "$W/train.csv" --format delimited --columns "$W/two.columns" --model $kind
+    predicts "$name"
+    predicts "$name" --batch 7 --write "$W/file.safetensors"
+    part && predicts "$name" --batch 1 --isa scalar --threads 2
+done
 train ffm "$W/some.ffm" --format libffm --model ffm
 predicts ffm --batch 33
 train svm "$W/some.svm" --format libsvm --rows 20 --model lr
