@@ -16,6 +16,7 @@ typedef struct options {
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
+    cli_board board;
     cli_saves saves;
 } options;
 
@@ -198,6 +199,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
+    CLI_BOARD,
     CLI_TEXT("mllog", mllog, "FILE", NULL,
              "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
@@ -377,6 +379,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("bad-lines", o->bad_lines, "error", "skip"));
     if (o->load && o->saves.dir && (o->saves.resume || reads_only(o)))
         REFUSE("--load and --checkpoint would both give the weights: leave one out");
+    TRY(cli_check_board(&o->board, &o->machine));
     TRY(cli_check_saves(&o->saves));
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     TRY(cli_check_load(o->load));

@@ -23,6 +23,8 @@ typedef struct run {
     int over;           /* --patience is at its end */
     int saved;          /* the checkpoint of `step` is there */
     int64_t started_ns; /* of the steps since the last validation */
+    neo_events *events; /* of TensorBoard, on rank 0; or NULL */
+    int64_t point_ns;   /* of the last point there */
     neo_fsdp_desc desc; /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
@@ -164,12 +166,14 @@ static neo_status set_up(run *r) {
     r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
     TRY(agree(r->me.comm, open_graph(r)));
     TRY(agree(r->me.comm, create_state(r)));
-    return restore(r);
+    TRY(restore(r));
+    return agree(r->me.comm, board_open(&r->me, &r->o->board, &r->events));
 }
 
 /* After an error, too. */
 static void tear_down(run *r) {
     graph_close(r->t.graph);
+    neo_events_close(r->events);
     neo_state_destroy(r->state);
     neo_fsdp_destroy(r->t.fsdp);
     device_group_end(r->me.comm, r->t.data);
