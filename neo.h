@@ -4084,7 +4084,7 @@ struct neo_ctx {
     int64_t tensors; /* of neo_tensor_alloc; atomic */
     int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
     int check_finite;
-    neo_trace *trace; /* that records; or NULL. Atomic */
+    struct neo_trace *trace; /* that records; or NULL. Atomic */
     int traces;       /* made so far */
     neo_params *params;       /* the last set made; each has the one before */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
@@ -16283,7 +16283,7 @@ static int64_t neo__trace_time(const neo_trace *t, int64_t ns) {
 
 NEO_API neo_status neo_trace_create(neo_ctx *ctx, const neo_trace_desc *desc, neo_trace **out) {
     const char *fn = "neo_trace_create";
-    const int64_t room = desc && desc->spans ? desc->spans : NEO__TRACE_SPANS;
+    const int64_t room = desc && desc->spans ? desc->spans : (int64_t)NEO__TRACE_SPANS;
     const neo_group *group = desc && desc->group && desc->group->size > 1 ? desc->group : NULL;
     NEO__CHECK(out, NEO_ERR_ARG, "%s: trace is NULL", fn);
     *out = NULL;
