@@ -4085,7 +4085,7 @@ struct neo_ctx {
     int sharing; /* groups of ranks that share batches: see neo__ctx_take_parts */
     int check_finite;
     struct neo_trace *trace; /* that records; or NULL. Atomic */
-    int traces;       /* made so far */
+    int traces;              /* made so far */
     neo_params *params;       /* the last set made; each has the one before */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
