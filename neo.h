@@ -69,7 +69,7 @@
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
                >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
-                >>trace >>report
+                >>trace >>events >>report
      types     >>shared >>lines >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
@@ -80,7 +80,7 @@
                >>impl-bags-keys >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu
      output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
-               >>impl-trace >>impl-report
+               >>impl-trace >>impl-events >>impl-report
      kernels   >>kernels >>kernels-math >>kernels-vec >>kernels-tensor >>kernels-gemm >>kernels-bags
                >>kernels-wire
 */
@@ -2071,6 +2071,44 @@ typedef struct neo_trace_stats {
     int64_t sent_bytes;     /* of the recorded ones, headers not included */
 } neo_trace_stats;
 NEO_API neo_trace_stats neo_trace_get_stats(const neo_trace *trace);
+
+/* ---------------------------------------------------------------------------
+   >>events
+
+   Curves and histograms for TensorBoard (`tensorboard --logdir DIR`): a file of events. Each record
+   goes to the system in one write, so a killed process leaves whole ones. Nothing here allocates
+   after neo_events_open.
+   ------------------------------------------------------------------------ */
+typedef struct neo_events neo_events;
+/* neo_events_open: a new file in dir, which is there; TensorBoard reads all files of a folder, so a
+   run that goes on has one more. Errors: NEO_ERR_NOT_FOUND, NEO_ERR_IO, NEO_ERR_MEMORY. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_events_open(neo_ctx *ctx, const char *dir,
+                                                     neo_events **events);
+NEO_API void neo_events_close(neo_events *events);
+/* neo_events_scalar: a point of the curve `tag` ("loss", "valid/auc"); x is kept as f32. Errors:
+   NEO_ERR_IO; NEO_ERR_CAPACITY: the tag is too long. */
+NEO_API neo_status neo_events_scalar(neo_events *events, const char *tag, int64_t step, double x);
+
+/* Counts of numbers by size: two buckets for each power of two from 2^-28 to 2^12, on either side
+   of the one for numbers nearer to 0; larger ones are in the outermost. All of it is integers, so
+   histograms of parts add in any order. Zeros: empty. */
+enum { NEO_HISTOGRAM_SIDE = 80, NEO_HISTOGRAM_BUCKETS = 2 * NEO_HISTOGRAM_SIDE + 1 };
+typedef struct neo_histogram {
+    int64_t bucket[NEO_HISTOGRAM_BUCKETS];
+    int64_t non_finite;     /* in no bucket and no sum */
+    neo_exact sum, squares; /* of squares rounded to f32 */
+} neo_histogram;
+NEO_API void neo_histogram_add(neo_histogram *histogram, const float *x, int64_t count);
+/* neo_histogram_limit: where a bucket ends and the next one begins. */
+NEO_API double neo_histogram_limit(int bucket);
+/* neo_optim_histograms: weights[i], grads[i] of parameter i of the set, over all ranks, each number
+   once; as neo_optim_norms, when. Collective over the optimizer's group.
+   Errors   NEO_ERR_ARG: a NULL. NEO_ERR_UNSUPPORTED: a device has them. Those of the group. */
+NEO_API neo_status neo_optim_histograms(neo_optim *optim, neo_histogram *weights,
+                                        neo_histogram *grads);
+/* neo_events_histogram: errors as of neo_events_scalar. */
+NEO_API neo_status neo_events_histogram(neo_events *events, const char *tag, int64_t step,
+                                        const neo_histogram *histogram);
 
 /* ---------------------------------------------------------------------------
    >>report
@@ -17752,8 +17790,7 @@ enum {
     NEO__ET_WAITS = 16,
     NEO__ET_GAP_NS = 1000 /* shorter times between two spans are no node */
 };
-/* What has been written: the last node of the rank's thread and of each group; what it has waited
-   for since. */
+/* The last nodes written, of the rank's thread and of each group; those waited for since. */
 typedef struct neo__et {
     const neo_trace *trace;
     neo__out *out;
@@ -17889,6 +17926,182 @@ NEO_API neo_status neo_trace_write_chakra(neo_trace *trace, const char *prefix) 
     NEO__TRY(neo__trace_end_all(trace));
     neo_status status = neo__et_write(trace, prefix);
     return trace->group.size == 1 ? status : trace->group.agree(trace->group.user, status);
+}
+/* ---------------------------------------------------------------------------
+   >>impl-events
+
+   TensorBoard's files: records of TensorFlow (length, its checksum, data, its checksum; checksums
+   are CRC32C, turned and shifted) that hold an Event in protobuf. Fields and their numbers are
+   those of event.proto and summary.proto. A record goes to the system in one write.
+   ------------------------------------------------------------------------ */
+struct neo_events {
+    neo_ctx *ctx;
+    neo__live live;
+    neo__file file;
+    double began; /* seconds since 1970 */
+    int64_t began_ns;
+    neo__pb value, summary, event; /* of the record being made */
+};
+/* The bytes of a number in the order of little-endian machines. */
+static void neo__pb_fixed(neo__pb *m, uint64_t bits, int bytes) {
+    unsigned char byte[8];
+    for (int i = 0; i < bytes; i++) byte[i] = (unsigned char)(bits >> 8 * i);
+    neo__pb_put(m, byte, (size_t)bytes);
+}
+static void neo__pb_double(neo__pb *m, int field, double x) {
+    neo__pb_varint(m, (uint64_t)field << 3 | 1);
+    neo__pb_fixed(m, neo__bits_f64(x), 8);
+}
+static uint32_t neo__events_mask(const void *data, size_t bytes) {
+    const uint32_t crc = neo_crc32c(0, data, bytes);
+    return (crc >> 15 | crc << 17) + 0xA282EAD8u;
+}
+static neo__pb *neo__events_begin(neo_events *events, int64_t step) {
+    neo__pb *event = &events->event;
+    event->used = 0;
+    neo__pb_double(event, 1, events->began + 1e-9 * (double)(neo_time_ns() - events->began_ns));
+    if (step) neo__pb_int(event, 2, step);
+    return event;
+}
+/* The event as a record; built in the room of `summary`. */
+static neo_status neo__events_end(neo_events *events) {
+    const neo__pb *event = &events->event;
+    neo__pb *record = &events->summary;
+    record->used = 0;
+    neo__pb_fixed(record, event->used, 8);
+    neo__pb_fixed(record, neo__events_mask(record->data, 8), 4);
+    NEO__CHECK(event->used + record->used + 4 <= NEO__PB_BYTES, NEO_ERR_CAPACITY,
+               "neo_events: a record of %zu bytes was not written", event->used);
+    neo__pb_put(record, event->data, event->used);
+    neo__pb_fixed(record, neo__events_mask(event->data, event->used), 4);
+    return neo__file_write(&events->file, record->data, record->used);
+}
+/* The value that was made, in a summary, in an event. */
+static neo_status neo__events_value(neo_events *events, int64_t step) {
+    events->summary.used = 0;
+    neo__pb_block(&events->summary, 1, events->value.data, events->value.used);
+    neo__pb_block(neo__events_begin(events, step), 5, events->summary.data, events->summary.used);
+    return neo__events_end(events);
+}
+NEO_API neo_status neo_events_open(neo_ctx *ctx, const char *dir, neo_events **out) {
+    NEO__CHECK(dir && out, NEO_ERR_ARG, "neo_events_open: dir or events is NULL");
+    *out = NULL;
+    NEO__TRY(neo__check_ctx("neo_events_open", ctx));
+    neo_events *events = (neo_events *)neo__alloc_for(ctx, sizeof *events, "neo_events_open");
+    if (!events) return NEO_ERR_MEMORY;
+    memset(events, 0, sizeof *events);
+    events->ctx = ctx;
+    events->began = (double)time(NULL);
+    events->began_ns = neo_time_ns();
+    char path[NEO__PATH_BYTES];
+    neo_status status = NEO_OK;
+    const int length =
+        snprintf(path, sizeof path, "%s/events.out.tfevents.%010.0f.neo.%09d", dir, events->began,
+                 (int)(events->began_ns % 1000000000)); /* a name of its own */
+    if (length <= 0 || length >= (int)sizeof path)
+        status = neo_fail(NEO_ERR_ARG, "neo_events_open: the path is too long");
+    if (status == NEO_OK) status = neo__file_open(&events->file, path, NEO__FILE_CREATE);
+    if (status == NEO_OK) {
+        neo__live_begin(ctx, &events->live, "events", dir);
+        neo__pb_text(neo__events_begin(events, 0), 3, "brain.Event:2");
+        *out = events;
+        status = neo__events_end(events);
+        if (status == NEO_OK) return NEO_OK;
+        *out = NULL;
+        neo_events_close(events);
+        return status;
+    }
+    neo_free(ctx, events, sizeof *events);
+    return status;
+}
+NEO_API void neo_events_close(neo_events *events) {
+    if (!events) return;
+    neo__live_end(events->ctx, &events->live);
+    (void)neo__file_close(&events->file); /* every record was reported when it was written */
+    neo_free(events->ctx, events, sizeof *events);
+}
+NEO_API neo_status neo_events_scalar(neo_events *events, const char *tag, int64_t step, double x) {
+    NEO__CHECK_LIVE(events, "neo_events_scalar", "events");
+    NEO__CHECK(tag, NEO_ERR_ARG, "neo_events_scalar: tag is NULL");
+    neo__pb *value = &events->value;
+    value->used = 0;
+    neo__pb_text(value, 1, tag);
+    neo__pb_varint(value, 2 << 3 | 5);
+    neo__pb_fixed(value, neo__bits_f32((float)x), 4);
+    return neo__events_value(events, step);
+}
+
+/* ---- histograms: buckets by exponent and first bit of the mantissa ---- */
+enum { NEO__HISTOGRAM_LEAST = (127 - 28) << 1 }; /* the first bucket of a side, as bits >> 22 */
+NEO_API void neo_histogram_add(neo_histogram *counts, const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = neo__bits_f32(x[i]), size = bits & 0x7FFFFFFFu;
+        int at = (int)(size >> 22) - NEO__HISTOGRAM_LEAST;
+        if (size >= (uint32_t)NEO__F32_INFINITY) {
+            counts->non_finite++;
+            continue;
+        }
+        at = NEO__MIN(NEO__MAX(at, -1), (int)NEO_HISTOGRAM_SIDE - 1) + 1;
+        counts->bucket[NEO_HISTOGRAM_SIDE + (bits == size ? at : -at)]++;
+        neo_exact_add(&counts->sum, x[i]);
+        neo_exact_add(&counts->squares, x[i] * x[i]);
+    }
+}
+NEO_API double neo_histogram_limit(int bucket) {
+    const int k = bucket - NEO_HISTOGRAM_SIDE, side = k < 0 ? -k - 1 : k;
+    const uint32_t bits = (uint32_t)(side + NEO__HISTOGRAM_LEAST) << 22;
+    return k < 0 ? -(double)neo__f32_bits(bits) : (double)neo__f32_bits(bits);
+}
+NEO_API neo_status neo_optim_histograms(neo_optim *optim, neo_histogram *weights,
+                                        neo_histogram *grads) {
+    const char *fn = "neo_optim_histograms";
+    const int words = (int)(sizeof(neo_histogram) / sizeof(uint64_t));
+    NEO__CHECK_LIVE(optim, fn, "optim");
+    NEO__CHECK(weights && grads, NEO_ERR_ARG, "%s: weights or grads is NULL", fn);
+    NEO__CHECK(!optim->ctx->device, NEO_ERR_UNSUPPORTED, "%s: the parameters are on a device", fn);
+    for (int i = 0; i < 2 * optim->param_count; i++) {
+        neo_histogram *h = i % 2 ? &grads[i / 2] : &weights[i / 2];
+        const neo__optim_span *span = &optim->spans[i / 2];
+        memset(h, 0, sizeof *h);
+        if (!span->elsewhere) neo_histogram_add(h, i % 2 ? span->grad : span->w, span->count);
+        neo_exact_normalize(&h->sum);
+        neo_exact_normalize(&h->squares);
+        if (optim->group.size == 1) continue;
+        NEO__TRY(optim->group.sum(optim->group.user, (uint64_t *)(void *)h, words));
+        neo_exact_normalize(&h->sum);
+        neo_exact_normalize(&h->squares);
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_events_histogram(neo_events *events, const char *tag, int64_t step,
+                                        const neo_histogram *counts) {
+    NEO__CHECK_LIVE(events, "neo_events_histogram", "events");
+    NEO__CHECK(tag && counts, NEO_ERR_ARG, "neo_events_histogram: an argument is NULL");
+    neo__pb *value = &events->value, *histogram = &events->event, *list = &events->summary;
+    int first = NEO_HISTOGRAM_BUCKETS, last = NEO_HISTOGRAM_SIDE;
+    int64_t count = 0;
+    for (int i = 0; i < NEO_HISTOGRAM_BUCKETS; i++) {
+        count += counts->bucket[i];
+        if (counts->bucket[i]) first = NEO__MIN(first, i), last = i;
+    }
+    first = NEO__MIN(first, last);
+    histogram->used = value->used = 0;
+    neo__pb_double(histogram, 1, first ? neo_histogram_limit(first - 1) : -FLT_MAX);
+    neo__pb_double(histogram, 2, neo_histogram_limit(last));
+    neo__pb_double(histogram, 3, (double)count);
+    neo__pb_double(histogram, 4, neo_exact_value(&counts->sum));
+    neo__pb_double(histogram, 5, neo_exact_value(&counts->squares));
+    for (int field = 6; field <= 7; field++) { /* upper limits, counts */
+        list->used = 0;
+        for (int i = first; i <= last; i++) {
+            const double number = field == 6 ? neo_histogram_limit(i) : (double)counts->bucket[i];
+            neo__pb_fixed(list, neo__bits_f64(number), 8);
+        }
+        neo__pb_block(histogram, field, list->data, list->used);
+    }
+    neo__pb_text(value, 1, tag);
+    neo__pb_block(value, 5, histogram->data, histogram->used);
+    return neo__events_value(events, step);
 }
 /* ---------------------------------------------------------------------------
    >>impl-report

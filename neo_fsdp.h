@@ -568,6 +568,10 @@ NEO_API neo_fsdp_stats neo_fsdp_get_stats(const neo_fsdp *fsdp);
    Errors   NEO_ERR_ARG: an argument is NULL. Those of the communicator. */
 NEO_API int neo_fsdp_norm_count(const neo_fsdp *fsdp);
 NEO_API neo_status neo_fsdp_norms(neo_fsdp *fsdp, neo_param_norm *norms);
+/* neo_fsdp_histograms: of the same parameters, in the same order and at the same time; see
+   neo_optim_histograms. */
+NEO_API neo_status neo_fsdp_histograms(neo_fsdp *fsdp, neo_histogram *weights,
+                                       neo_histogram *grads);
 NEO_API void neo_fsdp_reset_stats(neo_fsdp *fsdp);
 
 /* neo_state_add_fsdp: values, optimizer state, step and loss scale, under the names that
@@ -4962,6 +4966,13 @@ NEO_API neo_status neo_fsdp_norms(neo_fsdp *f, neo_param_norm *norms) {
     NEO__CHECK(norms, NEO_ERR_ARG, "neo_fsdp_norms: norms is NULL");
     neo__fsdp_swap_marks(f);
     neo_status status = neo_optim_norms(f->optim, norms);
+    neo__fsdp_swap_marks(f);
+    return status;
+}
+NEO_API neo_status neo_fsdp_histograms(neo_fsdp *f, neo_histogram *weights, neo_histogram *grads) {
+    NEO__CHECK_LIVE(f, "neo_fsdp_histograms", "fsdp");
+    neo__fsdp_swap_marks(f);
+    neo_status status = neo_optim_histograms(f->optim, weights, grads);
     neo__fsdp_swap_marks(f);
     return status;
 }

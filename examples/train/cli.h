@@ -109,6 +109,18 @@ typedef struct cli_saves {
              "build/diff PREFIX PREFIX2 names the step and the tensor"),                       \
     CLI_COUNT("digest-every", saves.digest_every, "N", "100", 1, 1e12, "after every N steps")
 
+/* Curves in TensorBoard: a field `board` for the rows of CLI_BOARD. */
+typedef struct cli_board {
+    char *dir;
+    int64_t histograms;
+} cli_board;
+#define CLI_BOARD                                                                              \
+    CLI_TEXT("tensorboard", board.dir, "DIR", NULL,                                            \
+             "loss, metrics, learning rate and throughput as curves of TensorBoard: "          \
+             "tensorboard --logdir DIR"),                                                      \
+    CLI_COUNT("histograms", board.histograms, "N", NULL, 0, 1e12,                              \
+              "there too, every N steps: how large weights and gradients of each dense layer are")
+
 typedef struct cli_program {
     const char *name, *about;
     const cli_option *options;
@@ -317,6 +329,13 @@ static neo_status cli_check_either(const char *option, const char *value, const 
 static neo_status cli_check_saves(const cli_saves *s) {
     if ((s->resume || s->every) && !s->dir) REFUSE("--resume and --every need --checkpoint");
     if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
+    return NEO_OK;
+}
+
+static neo_status cli_check_board(const cli_board *b, const cli_machine *machine) {
+    if (b->histograms && !b->dir) REFUSE("--histograms needs --tensorboard");
+    if (b->histograms && strcmp(machine->device, "cpu"))
+        REFUSE("--histograms are of layers on the CPU, not on --device %s", machine->device);
     return NEO_OK;
 }
 

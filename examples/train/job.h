@@ -251,17 +251,22 @@ static int cli_start(cli_job *job, neo_status parsed, neo_comm_fn rank) {
     return 1;
 }
 
-/* Makes the directory of checkpoints, and those above it. One above that is there need not be
-   ours to write, so a failure counts only if nothing can be written in the end. */
-static neo_status make_saves(const cli_saves *saves) {
-    char path[4096], reason[4352] = "";
-    for (size_t i = 1; i <= strlen(saves->dir); i++) {
-        if (saves->dir[i] != 0 && saves->dir[i] != '/') continue;
-        snprintf(path, sizeof path, "%.*s", (int)i, saves->dir);
+/* Makes a directory, and those above it. One above that is there need not be ours to write, so a
+   failure counts only if nothing can be written in the end: reason has the first. */
+static void make_folders(const char *dir, char reason[4352]) {
+    char path[4096];
+    reason[0] = 0;
+    for (size_t i = 1; i <= strlen(dir); i++) {
+        if (dir[i] != 0 && dir[i] != '/') continue;
+        snprintf(path, sizeof path, "%.*s", (int)i, dir);
         if (make_directory(path) == 0) reason[0] = 0;
         else if (errno != EEXIST && !reason[0])
-            snprintf(reason, sizeof reason, "%s cannot be made: %s", path, strerror(errno));
+            snprintf(reason, 4352, "%s cannot be made: %s", path, strerror(errno));
     }
+}
+static neo_status make_saves(const cli_saves *saves) {
+    char path[4096], reason[4352];
+    make_folders(saves->dir, reason);
     snprintf(path, sizeof path, "%s/.writable", saves->dir);
     if (check_writable("checkpoint", path) == NEO_OK) {
         remove(path); /* which a run that was killed here may have left */

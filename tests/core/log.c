@@ -2,7 +2,8 @@
 
    Progress: the text is collected and looked at: one line that never grows over its columns on a
    terminal, whole lines elsewhere. JSON lines: exact text of lines, escapes, numbers that read
-   back, a full disk (/dev/full). */
+   back, a full disk (/dev/full). Histograms: every number is in the bucket whose limits hold it,
+   and those of parts add up. TensorBoard's events: refusals; tests/programs/board.sh reads them. */
 #include "test.h"
 
 static char text[1 << 16];
@@ -263,6 +264,67 @@ static void plain_c_is_told(void) {
     CHECK(strstr(text, "): neo_ctx_desc.isa says so") != NULL);
 }
 
+/* ---- histograms and events ---- */
+static void histograms(void) {
+    static neo_histogram all, part[2];
+    float x[] = {0.0f,  -0.0f, 1.0f,   1.5f,  1.4999999f, -1.0f, 0x1p-28f,   0x1p-29f, -0x1p-28f,
+                 3e38f, -5e3f, 1e-40f, NAN,   INFINITY,   4096,  4095.9998f, -2.0f,    0.75f};
+    const int count = (int)(sizeof x / sizeof x[0]);
+    CHECK(neo_histogram_limit(NEO_HISTOGRAM_SIDE) == 0x1p-28);
+    CHECK(neo_histogram_limit(NEO_HISTOGRAM_SIDE - 1) == -0x1p-28);
+    CHECK(neo_histogram_limit(NEO_HISTOGRAM_BUCKETS - 1) == 4096.0);
+    for (int i = 1; i < NEO_HISTOGRAM_BUCKETS; i++)
+        CHECK(neo_histogram_limit(i - 1) < neo_histogram_limit(i));
+    for (int i = 0; i < count; i++) {
+        neo_histogram h = {{0}, 0, {{0}, 0, 0, 0, 0}, {{0}, 0, 0, 0, 0}};
+        const double size = fabs((double)x[i]);
+        int at = 0, found = 0;
+        neo_histogram_add(&h, &x[i], 1);
+        neo_histogram_add(&all, &x[i], 1);
+        neo_histogram_add(&part[i % 2], &x[i], 1);
+        for (int k = 0; k < NEO_HISTOGRAM_BUCKETS; k++)
+            if (h.bucket[k]) at = k, found++;
+        CHECK(found == (size - size == 0));
+        CHECK_INT(h.non_finite, !found);
+        if (!found) continue;
+        const int mirror = x[i] < 0 ? NEO_HISTOGRAM_BUCKETS - 1 - at : at;
+        CHECK(mirror >= NEO_HISTOGRAM_SIDE);
+        CHECK(mirror == NEO_HISTOGRAM_SIDE || size >= neo_histogram_limit(mirror - 1));
+        CHECK(mirror == NEO_HISTOGRAM_BUCKETS - 1 || size < neo_histogram_limit(mirror));
+        CHECK(neo_exact_value(&h.sum) == (double)x[i]);
+    }
+    for (int k = 0; k < NEO_HISTOGRAM_BUCKETS; k++)
+        CHECK_INT(all.bucket[k], part[0].bucket[k] + part[1].bucket[k]);
+    CHECK_INT(all.non_finite, 2);
+}
+static void events(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_events *e = NULL;
+    char folder[] = "/tmp/neo_events.XXXXXX", tag[9000];
+    static neo_histogram h;
+    CHECK_ERR(neo_events_open(ctx, NULL, &e), NEO_ERR_ARG, "dir or events is NULL");
+    CHECK_ERR(neo_events_open(ctx, "/nowhere", &e), NEO_ERR_NOT_FOUND, "/nowhere/events.out");
+    CHECK_ERR(neo_events_scalar(NULL, "x", 1, 2), NEO_ERR_ARG, "events is NULL");
+    REQUIRE(mkdtemp(folder));
+    REQUIRE_OK(neo_events_open(ctx, folder, &e));
+    const int64_t allocs = neo_ctx_memory(ctx).alloc_count;
+    CHECK_OK(neo_events_scalar(e, "x", 0, NAN));
+    CHECK_OK(neo_events_histogram(e, "empty", -1, &h));
+    memset(tag, 'x', sizeof tag - 1);
+    tag[sizeof tag - 1] = 0;
+    CHECK_ERR(neo_events_scalar(e, tag, 1, 1), NEO_ERR_CAPACITY, "was not written");
+    CHECK_ERR(neo_events_histogram(e, tag, 1, &h), NEO_ERR_CAPACITY, "was not written");
+    CHECK_ERR(neo_events_histogram(e, "x", 1, NULL), NEO_ERR_ARG, "is NULL");
+    CHECK_OK(neo_events_scalar(e, "x", 2, 1));
+    CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
+    neo_events_close(e);
+    neo_events_close(NULL);
+    CHECK_INT(neo_ctx_live(ctx, NULL, 0), 0);
+    neo_ctx_destroy(ctx);
+    snprintf(tag, sizeof tag, "rm -r %s", folder);
+    CHECK_INT(system(tag), 0);
+}
+
 int main(void) {
     RUN(plain_c_is_told);
     RUN(terminal_bar);
@@ -273,5 +335,7 @@ int main(void) {
     RUN(json_numbers_read_back);
     RUN(json_errors);
     RUN(json_full_disk);
+    RUN(histograms);
+    RUN(events);
     return test_end("core/log");
 }

@@ -2,7 +2,7 @@
    goes on. */
 #ifndef DLRM_FILES_H
 #define DLRM_FILES_H
-#include "../guard.h"
+#include "../board.h"
 #include <sys/stat.h>
 #if defined(_WIN32)
 #define set_length(file, length) _chsize(_fileno(file), length)

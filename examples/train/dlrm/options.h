@@ -16,6 +16,7 @@ typedef struct options {
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
+    cli_board board;
     cli_saves saves;
     int64_t full_every;
 } options;
@@ -208,6 +209,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL, "an HTML page with curves"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
+    CLI_BOARD,
     CLI_TEXT("mllog", mllog, "FILE", NULL,
              "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
@@ -389,6 +391,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("bad-lines", o->bad_lines, "error", "skip"));
     if (o->load && o->saves.dir && (o->saves.resume || reads_only(o)))
         REFUSE("--load and --checkpoint would both give the weights: leave one out");
+    TRY(cli_check_board(&o->board, &o->machine));
     TRY(cli_check_saves(&o->saves));
     if (o->full_every && (!o->saves.dir || strcmp(o->machine.device, "cpu")))
         REFUSE("--checkpoint-delta needs --checkpoint, and is not on a GPU yet");

@@ -46,7 +46,8 @@ typedef struct run {
     int32_t group;             /* --group: the feature, or -1 */
     int64_t *own_groups, *groups; /* [batch]: ids; the second on rank 0 */
     neo_metrics *window[MAX_TASKS]; /* of training, on rank 0; or NULL */
-    neo_jsonl *log;        /* of rank 0, as are the next four */
+    neo_jsonl *log;        /* of rank 0, as are the next five */
+    neo_events *events;    /* of TensorBoard */
     neo_report *report;
     FILE *mllog;
     neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
@@ -92,8 +93,14 @@ static void name_task(const run *r, const char *name, const char *separator, int
              neo_schema_label(r->m.schema, task).name);
 }
 
-/* The figures of a task into the line of the log that is being written. */
-static void log_figures(run *r, const char *name, int task, const neo_metric_values *v) {
+/* A number into the line of the log that is being written, and onto the board. */
+static neo_status log_number(run *r, const char *key, double value) {
+    neo_jsonl_number(r->log, key, value);
+    return board_number(r->events, key, r->step, value);
+}
+
+/* The figures of a task. */
+static neo_status log_figures(run *r, const char *name, int task, const neo_metric_values *v) {
     const struct { const char *name; double value; } all[] = {
         {"auc", v->auc}, {"pr_auc", v->pr_auc}, {"logloss", v->logloss}, {"ne", v->ne},
         {"mse", v->mse}, {"mae", v->mae}, {"calibration", v->calibration},
@@ -102,8 +109,9 @@ static void log_figures(run *r, const char *name, int task, const neo_metric_val
     name_task(r, name, "_", task, of_task);
     for (int i = v->auc_count < v->count ? 2 : 0; i < 8; i++) {
         snprintf(key, sizeof key, "%s_%s", of_task, all[i].name);
-        neo_jsonl_number(r->log, key, all[i].value);
+        TRY(log_number(r, key, all[i].value));
     }
+    return NEO_OK;
 }
 
 /* Figures of training: of --window, and of all samples so far. */
@@ -115,7 +123,7 @@ static neo_status log_window(run *r) {
             neo_metric_values v;
             name_task(r, names[k], " ", t, curve);
             TRY(k ? neo_metrics_lifetime(r->window[t], &v) : neo_metrics_window(r->window[t], &v));
-            if (r->log) log_figures(r, names[k], t, &v);
+            TRY(log_figures(r, names[k], t, &v));
             if (!r->report) continue;
             TRY(neo_report_point(r->report, "Normalized entropy of training", curve,
                                  (double)r->step, v.ne));
@@ -131,15 +139,13 @@ static neo_status log_loss(run *r, double lr) {
         TRY(neo_report_point(r->report, "Training loss", "train", (double)r->step, r->last_loss));
         TRY(neo_report_point(r->report, "Learning rate", "lr", (double)r->step, lr));
     }
-    if (!r->log) return log_window(r);
     neo_jsonl_int(r->log, "step", r->step);
     neo_jsonl_int(r->log, "epoch", r->epoch);
-    neo_jsonl_number(r->log, "loss", r->last_loss);
-    neo_jsonl_number(r->log, "lr", lr);
-    neo_jsonl_number(r->log, "samples_per_s",
-                     (double)r->samples / ((double)(r->train_ns + 1) * 1e-9));
+    TRY(log_number(r, "loss", r->last_loss));
+    TRY(log_number(r, "lr", lr));
+    TRY(log_number(r, "samples_per_s", (double)r->samples / ((double)(r->train_ns + 1) * 1e-9)));
     TRY(log_window(r));
-    return neo_jsonl_end(r->log);
+    return r->log ? neo_jsonl_end(r->log) : NEO_OK;
 }
 static neo_status log_point(run *r, double lr) {
     if (!r->loss_samples) return NEO_OK;
@@ -158,18 +164,18 @@ static neo_status log_values(run *r, const char *name, const figures *values) {
         TRY(neo_report_point(r->report, "Test AUC", task, (double)r->step, v->auc));
         TRY(neo_report_point(r->report, "Test log loss", task, (double)r->step, v->logloss));
     }
-    if (!r->log) return NEO_OK;
+    if (!r->log && !r->events) return NEO_OK;
     neo_jsonl_int(r->log, "step", r->step);
     for (int t = 0; t < r->m.tasks; t++) {
-        log_figures(r, name, t, &values->of[t]);
+        TRY(log_figures(r, name, t, &values->of[t]));
         if (r->group < 0) continue;
         name_task(r, name, "_", t, task);
         snprintf(key, sizeof key, "%s_gauc", task);
-        neo_jsonl_number(r->log, key, values->groups[t].auc);
+        TRY(log_number(r, key, values->groups[t].auc));
         snprintf(key, sizeof key, "%s_ndcg", task);
-        neo_jsonl_number(r->log, key, values->groups[t].ndcg);
+        TRY(log_number(r, key, values->groups[t].ndcg));
     }
-    return neo_jsonl_end(r->log);
+    return r->log ? neo_jsonl_end(r->log) : NEO_OK;
 }
 
 /* The log loss of all tasks together, as the training's loss is made. */

@@ -192,6 +192,7 @@ static neo_status open_outputs(run *r) {
     if (o->report) TRY(check_writable("report", o->report));
     if (o->predict) TRY(check_writable("predict", o->predict));
     if (o->saves.dir && !reads) TRY(make_saves(&o->saves));
+    TRY(board_open(&r->me, &o->board, &r->events));
     if (o->report) TRY(neo_report_create(r->m.ctx, "neo: DLRM training", &r->report));
     if (!o->log) return NEO_OK;
     if (o->saves.resume || reads) TRY(cut_half_line(o->log));
@@ -340,6 +341,7 @@ static neo_status set_up(run *r) {
 static void tear_down(run *r) {
     close_source(&r->train);
     neo_jsonl_close(r->log);
+    neo_events_close(r->events);
     (void)mllog_end(r, NEO_ERR_STATE); /* of a run that has failed */
     neo_report_destroy(r->report);
     if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);

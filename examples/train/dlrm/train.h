@@ -70,6 +70,7 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     int logs = r->step % o->log_every == 0;
     if (saves || logs || cli_digests_at(&o->saves, r->step)) TRY(finish_batch(r, bar, b));
     TRY(cli_digest(&r->me, &o->saves, r->m.state, r->step));
+    TRY(board_histograms(&r->me, &o->board, r->events, r->m.dense, r->step));
     if (saves) TRY(save(r));
     if (!logs) return NEO_OK;
     r->train_ns += neo_time_ns() - *started;

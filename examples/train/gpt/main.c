@@ -16,14 +16,29 @@
    state>`, is the same on any number of threads, any instruction set, for a run that was killed and
    resumed, and, with --repro-shards given, on any number of ranks, however they shard.
 
-   Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h model.h
-   step.h options.h run.h. The program in one file: examples/one_file_gpt.c. */
+   Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h
+   ../board.h model.h step.h options.h run.h. The program in one file: examples/one_file_gpt.c. */
 #include "run.h"
 
 static neo_status validate(run *r, double *mean) {
     TRY_SPAN(r->me.ctx, "validation",
              evaluate(&r->t, r->text->train, r->text->length, mean));
-    return r->t.stops ? NEO_OK : cli_check_loss(&r->me, r->state, r->step, *mean, r->t.fsdp);
+    if (r->t.stops) return NEO_OK;
+    if (r->o->board.dir)
+        TRY(agree(r->me.comm, board_number(r->events, "val_loss", r->step, *mean)));
+    return cli_check_loss(&r->me, r->state, r->step, *mean, r->t.fsdp);
+}
+
+/* A step's points on the board. */
+static neo_status draw_step(run *r, double mean) {
+    const int64_t now = neo_time_ns(), sequences = r->o->batch * r->o->accumulate;
+    const double seconds = 1e-9 * (double)(now - r->point_ns);
+    if (!r->events) return NEO_OK;
+    r->point_ns = now;
+    TRY(neo_events_scalar(r->events, "loss", r->seen + 1, mean));
+    TRY(neo_events_scalar(r->events, "lr", r->seen + 1,
+                          (double)neo_schedule_lr(&r->t.schedule, r->seen)));
+    return neo_events_scalar(r->events, "samples_per_s", r->seen + 1, (double)sequences / seconds);
 }
 
 /* Shows the mean losses of the steps up to `until`, which are over. *mean: the last one. */
@@ -33,6 +48,7 @@ static neo_status see_losses(run *r, int64_t until, neo_progress *bar, double *m
         TRY(sum_loss(&r->t, &r->t.loss[r->seen % 2], mean));
         *mean /= (double)(sequences * r->o->context);
         neo_progress_update(bar, sequences * (r->seen + 1), *mean);
+        if (r->o->board.dir) TRY(agree(r->me.comm, draw_step(r, *mean)));
         TRY(cli_check_loss(&r->me, r->state, r->seen + 1, *mean, r->t.fsdp));
     }
     return NEO_OK;
@@ -65,7 +81,7 @@ static neo_status end_stretch(run *r, double mean) {
     TRY(keep_best(r, val, &is_best));
     cli_line(&r->me, "step %lld  %.1f s  train loss %.4f  %sval loss %.4f\n", (long long)r->step,
              1e-9 * (double)(neo_time_ns() - r->started_ns), mean, is_best ? "best " : "", val);
-    r->started_ns = neo_time_ns();
+    r->started_ns = r->point_ns = neo_time_ns();
     look_at_patience(r);
     return NEO_OK;
 }
@@ -84,6 +100,7 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean, int *valida
     TRY(see_losses(r, over ? r->step : r->step - 1, bar, mean));
     if (o->memory && last) TRY(count_traffic(r));
     TRY(cli_digest(&r->me, &o->saves, r->state, r->step));
+    TRY(board_histograms(&r->me, &o->board, r->events, r->t.fsdp, r->step));
     return saves ? save(r) : NEO_OK;
 }
 
@@ -98,7 +115,7 @@ static neo_status train(run *r) {
     }
     r->seen = r->step;
     TRY(cli_digests_begin(&r->me, &o->saves, r->state, r->step));
-    r->started_ns = neo_time_ns();
+    r->started_ns = r->point_ns = neo_time_ns();
     r->best.at = -1;
     if (r->step && o->eval_every) TRY(cli_best_read(&r->me, &o->saves, &r->best));
     look_at_patience(r);

@@ -5,7 +5,7 @@
    block: x += project(attention(norm(x))), x += contract(gelu(expand(norm(x))))               */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
-#include "../guard.h"
+#include "../board.h"
 #include <math.h>
 
 enum { MAX_LAYERS = 64, MAX_BUFFERS = 11 * MAX_LAYERS + 32 };

@@ -9,6 +9,7 @@ typedef struct options {
     int64_t summary, patience, factor, slots, eval_every, sample, top_k, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
     cli_machine machine;
+    cli_board board;
     cli_saves saves;
 } options;
 
@@ -62,6 +63,7 @@ static const cli_option GPT_OPTIONS[] = {
              "of the names there, if wte.weight is not found"),
 
     CLI_GROUP("Validation and sample"),
+    CLI_BOARD,
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_COUNT("eval-every", eval_every, "N", NULL, 0, 1e12,
               "steps between validations, of which best/ of --checkpoint keeps the best; 0: at the "
@@ -89,6 +91,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("graph", o->machine.graph, "on", "off"));
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));
+    TRY(cli_check_board(&o->board, &o->machine));
     if (o->patience && !o->eval_every) REFUSE("--patience needs --eval-every");
     if (o->load && o->saves.resume)
         REFUSE("--load and --resume would both give the weights: leave one out");

@@ -23,6 +23,8 @@ typedef struct run {
     int over;           /* --patience is at its end */
     int saved;          /* the checkpoint of `step` is there */
     int64_t started_ns; /* of the steps since the last validation */
+    neo_events *events; /* of TensorBoard, on rank 0; or NULL */
+    int64_t point_ns;   /* of the last point there */
     neo_fsdp_desc desc; /* without units */
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
@@ -184,7 +186,8 @@ static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, create_state(r)));
     if (r->me.rank == 0) r->me.job->model = describe_model(r);
     TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
-    return restore(r);
+    TRY(restore(r));
+    return agree(r->me.comm, board_open(&r->me, &r->o->board, &r->events));
 }
 
 /* After an error, too. */
@@ -194,6 +197,7 @@ static void tear_down(run *r) {
         r->me.job->model = NULL;
     }
     graph_close(r->t.graph);
+    neo_events_close(r->events);
     neo_state_destroy(r->state);
     neo_fsdp_destroy(r->t.fsdp);
     device_group_end(r->me.comm, r->t.data);
