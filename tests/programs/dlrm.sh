@@ -638,7 +638,7 @@ round=0
 killed=0 resumed=0
 while [ $round -lt $rounds ]; do
     round=$((round + 1)) kill=0 delta=
-    [ $round = 2 ] && delta="--checkpoint-delta 3"
+    [ $round = 2 ] && delta="--checkpoint-delta 3 --checkpoint-async"
     rm -rf "$W/kill"
     while [ $kill -lt $kills ]; do
         kill=$((kill + 1))
@@ -705,11 +705,15 @@ while read -r ranks plan more; do
 done <<END
 1 auto
 4 cw --resume
-3 rw --resume --dense-shard zero1
-2 dp --resume
-1 auto --resume
+3 rw --resume --dense-shard zero1 --checkpoint-async
+2 dp --resume --checkpoint-async
+1 auto --resume --checkpoint-async
 END
 if [ $chained -ge 5 ]; then pass; else fail "$chained differential checkpoints of 5 runs"; fi
+same "a checkpoint beside training" "$(digest $model --repro-shards 8 --ranks 3 \
+    --checkpoint "$W/async" --every 2 --checkpoint-async)" "$base"
+same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/async" --eval)" "$base"
+refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
 refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
 refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
     --checkpoint-delta 3 --device cuda

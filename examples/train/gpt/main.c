@@ -83,6 +83,7 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean) {
     TRY(see_losses(r, over ? r->step : r->step - 1, bar, mean));
     if (o->memory && last) TRY(count_traffic(r));
     TRY(cli_digest(&r->me, &o->saves, r->state, r->step));
+    TRY(cli_save_poll(&r->me, r->step));
     if (saves) TRY(save(r));
     if (!validates) return NEO_OK;
     return end_stretch(r, *mean);
@@ -110,7 +111,8 @@ static neo_status train(run *r) {
     TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);
-    return r->saved ? NEO_OK : save(r);
+    if (!r->saved) TRY(save(r));
+    return neo_save_wait(&r->me.saving);
 }
 
 /* Appends an id to those that the next character depends on, at most --context of them. */
@@ -175,6 +177,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     r->t.data = comm;
     r->t.m.ctx = r->me.ctx;
     neo_status status = cli_run(&r->me, run_all, r);
+    (void)neo_save_wait(&r->me.saving); /* of a run that has failed */
     tear_down(r);
     free(r);
     return status;
