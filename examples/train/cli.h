@@ -88,8 +88,8 @@ typedef struct cli_saves {
              "save here at the end; the newest two stay; a run that has diverged ends unsaved"), \
     CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
     CLI_FLAG("checkpoint-async", saves.behind,                                                 \
-             "write them while training goes on: rows of tables that change first are copied then, " \
-             "dense layers and what is on a GPU before"),                                      \
+             "write them while training goes on: of tables, rows that change meanwhile are "   \
+             "copied; of a GPU, and of dense layers, all is"),                                 \
     CLI_FLAG("resume", saves.resume,                                                           \
              "go on from the newest checkpoint, or from best/ if that is all there is"),       \
     CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \

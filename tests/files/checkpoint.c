@@ -660,7 +660,8 @@ static void put_manifest(const char *body, size_t bytes) {
     free(text);
 }
 #define HEAD "{\"format\": \"neo-checkpoint\", \"version\": 2, \"step\": 12"
-#define BASED(step) "{\"format\": \"neo-checkpoint\", \"version\": 3, \"step\": 12, \"base_step\": " step
+#define BASED(step)                                                                                \
+    "{\"format\": \"neo-checkpoint\", \"version\": 3, \"step\": 12, \"base_step\": " step
 #define NAMED(name) "{\"name\": \"" name "\", \"bytes\": 1, \"crc32c\": \"00000000\"}"
 #define WORDS ", \"definition\": {}"
 static void manifests_from_elsewhere(void) {
@@ -681,7 +682,8 @@ static void manifests_from_elsewhere(void) {
         {HEAD WORDS ", \"files\": [], \"step\": 12", "a member that is there twice"},
         {HEAD WORDS ", \"files\": [{\"name\": \"a\", \"name\": \"b\"}]",
          "a member that is there twice"},
-        {HEAD WORDS ", \"files\": [], \"base_step\": 3, \"base_crc32c\": \"00000000\", \"depth\": 1",
+        {HEAD WORDS ", \"files\": [], \"base_step\": 3, \"base_crc32c\": \"00000000\", "
+                    "\"depth\": 1",
          "a differential checkpoint (version 3), and no other, has base_step"},
         {BASED("3") WORDS ", \"files\": [], \"base_crc32c\": \"00000000\"", "has base_step"},
         {BASED("12") WORDS ", \"files\": [], \"base_crc32c\": \"00000000\", \"depth\": 1",

@@ -4,8 +4,8 @@
    ranks and on one without parts; every element, what lies between the rows of a part, and the
    digest are compared. The same of chains of differential checkpoints, of tables whose rows change
    now and then, under a new cut from save to save; and of saves in the background, while all
-   tensors change, by a disk that waits until they have. Every file damaged in many ways, every system
-   call of a save made to fail on every rank, or to be the last before all ranks die, every
+   tensors change, by a disk that waits until they have. Every file damaged in many ways, every
+   system call of a save made to fail on every rank, or to be the last before all ranks die, every
    allocation of a rank refused: all ranks then say the same, nothing changed, and the checkpoint
    before still loads. */
 #define _POSIX_C_SOURCE 200809L
@@ -441,7 +441,8 @@ static void *run_rank(void *arg) {
                        ? neo_load(w->ctx[r], &load, w->state[r], &w->loaded[r])
                        : neo_state_digest_group(w->state[r], &w->groups[r], &w->digest[r]);
     save = none, memset(dir, 0, sizeof dir);
-    if (w->op == SAVE && behind && w->status[r] == NEO_OK) w->status[r] = neo_save_wait(&w->saving[r]);
+    if (w->op == SAVE && behind && w->status[r] == NEO_OK)
+        w->status[r] = neo_save_wait(&w->saving[r]);
     snprintf(w->text[r], sizeof w->text[r], "%s", w->status[r] == NEO_OK ? "" : neo_last_error());
     w->calls[r] = disk_calls;
     disk_fails_at = 0;
