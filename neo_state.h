@@ -34,6 +34,7 @@
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_state.h is the map)
      >>state >>checkpoint >>safetensors
      >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint >>impl-saving
+     >>impl-load
 */
 #ifndef NEO_STATE_H
 #define NEO_STATE_H
@@ -188,10 +189,10 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    as one that is kept needs it. In its files "bags.user.weight[0:100,0:16]" is [n][16], the changed
    ones of these 100 rows, and __metadata__ has, under "bags.user.weight[0:100,0:16].rows", "100"
    and the tensor with their numbers in the whole table: ascending, i32 (i64 beyond 2^31 rows), one
-   for all tensors of the table in a file. So a changed row takes its bytes, and 4 (8) in each of the
-   two files. A checkpoint is full, too, where no base is in this directory that the state was saved
-   to or loaded from last, or its step is not beyond the base's. One that replaces another of its
-   step first removes those that build on that.
+   for all tensors of the table in a file. So a changed row takes its bytes, and 4 (8) in each of
+   the two files. A checkpoint is full, too, where what the state was saved to or loaded from last
+   is not in this directory, or not of a step before. One that replaces another of its step first
+   removes those that build on that.
    ------------------------------------------------------------------------ */
 /* A number by name that a checkpoint has beside its tensors: what an evaluation said of it. */
 typedef struct neo_metric {
@@ -240,13 +241,13 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
    writer. So tables that fill the memory need no second copy; one that is not tracked does, and so
    do dense layers and tensors of a device.
    neo_save_poll: is it written? Then as neo_save_wait; else *saving stays. neo_save_wait: wait for
-   the thread, and make the checkpoint what readers find: a kill before leaves the one before. *saving
-   is NULL then, on an error too, and NULL is NEO_OK. All are collective in a group; what a poll
-   costs is one sum of a word. neo_save_begin_bytes: the memory for copies that begin takes on this
-   rank until then, beside what neo_save takes; desc.step is not looked at.
+   the thread, and make the checkpoint what readers find: a kill before leaves the one before.
+   *saving is NULL then, on an error too, and NULL is NEO_OK. All are collective in a group; what a
+   poll costs is one sum of a word. neo_save_begin_bytes: the memory that begin takes for copies on
+   this rank until then, beside what neo_save takes.
    Until then the state and the group must live, and neo_save with full_every, neo_load and
-   neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows changes by steps and
-   neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else as you like.
+   neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows changes by steps
+   and neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else as you like.
    Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
             changed row is lost to the next one. */
 #if !defined(NEO_INFERENCE)
@@ -2746,17 +2747,6 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    numbers. A save goes on from it where all marks of all ranks agree on one and rank 0 finds its
    chain whole; with success, the marks are cleared and count from the new one. Until then nothing
    about them changes, so that a save that fails loses no row.
-
-   Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
-   and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
-   two every rank goes through all headers, one file at a time, and notes what each rectangle there
-   shares with its own parts. To see that these pieces cover a part exactly once it keeps no list of
-   them, but adds up their corners: a corner counts as a hash of its place, the first and the last
-   with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
-   of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
-   once. Of a chain each checkpoint is checked so, changed rows standing for the rectangle that they
-   are of, and the full one is read first. Tensors that no rank asks for come out by a sum over the
-   ranks of one word per tensor.
    ------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
@@ -3479,9 +3469,9 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
 /* ---------------------------------------------------------------------------
    >>impl-saving
 
-   A save that a thread writes. Begin does all that ranks must agree on and lists what goes into this
-   rank's two files; the thread writes them; poll or wait joins it and commits, as neo_save does in
-   one go. So no thread but the caller's makes collective calls or asks for memory.
+   A save that a thread writes. Begin does all that ranks must agree on and lists what goes into
+   this rank's two files; the thread writes them; poll or wait joins it and commits, as neo_save
+   does in one go. So no thread but the caller's makes collective calls or asks for memory.
 
    All tensors but those of tracked tables are copied when it begins. Rows of these are not: a table
    of most of the memory has no room for a copy, and copying it would take a good part of the time
@@ -3505,7 +3495,7 @@ typedef struct neo__row_guard {
     int64_t base_step;
     int some;            /* only rows that are marked in old are written */
     const neo_tensor *tensors[NEO__GUARD_TENSORS];
-    size_t widths[NEO__GUARD_TENSORS], at[NEO__GUARD_TENSORS]; /* of a row; in a record of the log */
+    size_t widths[NEO__GUARD_TENSORS], at[NEO__GUARD_TENSORS]; /* of a row; in a record */
     int tensor_count;
     int left;            /* tensors to be written */
     size_t record;
@@ -3687,7 +3677,8 @@ static neo_status neo__saving_copy(neo_saving *saving, neo__carve *carve, neo__s
                      : NEO_OK;
     const size_t width = neo__row_bytes(from);
     for (int64_t row = 0; row < from->shape[0]; row++, to += width)
-        NEO__TRY(neo__data_read(saving->save.ctx, to, neo__guard_row(from, row), from->place, width));
+        NEO__TRY(
+            neo__data_read(saving->save.ctx, to, neo__guard_row(from, row), from->place, width));
     return NEO_OK;
 }
 static neo_status neo__saving_snapshot(neo_saving *saving) {
@@ -3702,8 +3693,9 @@ static neo_status neo__saving_snapshot(neo_saving *saving) {
     NEO__TRY(NEO__ARENA(&save->arena, saving->copies,
                         save->lists[0].count + save->lists[1].count));
     saving->bytes = neo_save_begin_bytes(&saving->desc, state);
-    saving->block = carve.block = (char *)neo__alloc_for(save->ctx, saving->bytes, "neo_save_begin");
-    if (!saving->block) return NEO_ERR_MEMORY;
+    carve.block = (char *)neo__alloc_for(save->ctx, saving->bytes, "neo_save_begin");
+    saving->block = carve.block;
+    if (!carve.block) return NEO_ERR_MEMORY;
     for (int i = 0; i < state->count; i++) {
         if (state->entries[i].marks)
             widest = NEO__MAX(widest, neo__row_bytes(&state->entries[i].tensor));
@@ -3901,6 +3893,21 @@ NEO_API neo_status neo_save_poll(neo_saving **out) {
     return at_work ? NEO_OK : neo_save_wait(out);
 }
 #endif
+
+/* ---------------------------------------------------------------------------
+   >>impl-load
+
+   Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
+   and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
+   two every rank goes through all headers, one file at a time, and notes what each rectangle there
+   shares with its own parts. To see that these pieces cover a part exactly once it keeps no list of
+   them, but adds up their corners: a corner counts as a hash of its place, the first and the last
+   with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
+   of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
+   once. Of a chain each checkpoint is checked so, changed rows standing for the rectangle that they
+   are of, and the full one is read first. Tensors that no rank asks for come out by a sum over the
+   ranks of one word per tensor.
+   ------------------------------------------------------------------------ */
 
 /* ---- finding a checkpoint ---- */
 typedef struct neo__ckpt_search {

@@ -95,13 +95,16 @@ typedef struct cli_machine {
 /* The checkpoints of a run: a field `saves` for the rows of CLI_SAVES. */
 typedef struct cli_saves {
     char *dir, *digests;
-    int64_t every, resume, digest_every;
+    int64_t every, behind, resume, digest_every;
 } cli_saves;
 #define CLI_SAVES                                                                              \
     CLI_GROUP("Checkpoints"),                                                                  \
     CLI_TEXT("checkpoint", saves.dir, "DIR", NULL,                                             \
              "save here at the end; the newest two stay; a run that has diverged ends unsaved"), \
     CLI_COUNT("every", saves.every, "N", NULL, 0, 1e12, "and every N steps"),                  \
+    CLI_FLAG("checkpoint-async", saves.behind,                                                 \
+             "write them while training goes on: of tables, rows that change meanwhile are "   \
+             "copied; of a GPU, and of dense layers, all is"),                                 \
     CLI_FLAG("resume", saves.resume,                                                           \
              "go on from the newest checkpoint, or from best/ if that is all there is"),       \
     CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \
@@ -327,7 +330,8 @@ static neo_status cli_check_either(const char *option, const char *value, const 
 }
 
 static neo_status cli_check_saves(const cli_saves *s) {
-    if ((s->resume || s->every) && !s->dir) REFUSE("--resume and --every need --checkpoint");
+    if ((s->resume || s->every || s->behind) && !s->dir)
+        REFUSE("--resume, --every and --checkpoint-async need --checkpoint");
     if (s->dir && !s->dir[0]) REFUSE("--checkpoint needs the name of a directory");
     return NEO_OK;
 }

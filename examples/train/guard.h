@@ -105,6 +105,20 @@ static neo_status cli_save(const cli_rank *me, const neo_state *state, neo_save_
     TRY(cli_check_state(me, state, d.step));
     return d.dir ? neo_save(me->ctx, &d, state) : NEO_OK;
 }
+/* The same for a checkpoint of the run. Under --checkpoint-async it only begins: cli_save_poll after
+   each step, or neo_save_wait, ends it. */
+static neo_status cli_save_run(cli_rank *me, const cli_saves *saves, const neo_state *state,
+                               neo_save_desc d) {
+    neo_group group = neo_comm_group(me->comm);
+    if (!saves->behind) return cli_save(me, state, d);
+    d.group = &group;
+    d.model = me->job->model;
+    TRY(cli_check_state(me, state, d.step));
+    return neo_save_begin(me->ctx, &d, state, &me->saving);
+}
+static neo_status cli_save_poll(cli_rank *me, int64_t step) {
+    return step % 8 == 0 ? neo_save_poll(&me->saving) : NEO_OK; /* ranks ask each other */
+}
 
 /* Adds to the error of a run that has diverged where its numbers are large, unless cli_check says
    so, and what to do. */

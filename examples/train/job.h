@@ -46,12 +46,13 @@ typedef struct cli_rank {
     neo_comm *comm;
     neo_ctx *ctx;
     int rank, ranks;
-    neo_trace *trace; /* destroyed when nothing is in flight; or NULL */
+    neo_trace *trace;   /* destroyed when nothing is in flight; or NULL */
+    neo_saving *saving; /* a checkpoint that is being written, or NULL */
 } cli_rank;
 
 static cli_rank cli_rank_of(cli_job *job, neo_comm *comm) {
-    return (cli_rank){job, comm, neo_comm_ctx(comm), neo_comm_rank(comm), neo_comm_size(comm),
-                      NULL};
+    return (cli_rank){.job = job, .comm = comm, .ctx = neo_comm_ctx(comm),
+                      .rank = neo_comm_rank(comm), .ranks = neo_comm_size(comm)};
 }
 
 /* The statuses of all ranks as one for all: none acts on an error alone. Collective. */

@@ -660,7 +660,8 @@ static void put_manifest(const char *body, size_t bytes) {
     free(text);
 }
 #define HEAD "{\"format\": \"neo-checkpoint\", \"version\": 2, \"step\": 12"
-#define BASED(step) "{\"format\": \"neo-checkpoint\", \"version\": 3, \"step\": 12, \"base_step\": " step
+#define BASED(step)                                                                                \
+    "{\"format\": \"neo-checkpoint\", \"version\": 3, \"step\": 12, \"base_step\": " step
 #define NAMED(name) "{\"name\": \"" name "\", \"bytes\": 1, \"crc32c\": \"00000000\"}"
 #define WORDS ", \"definition\": {}"
 static void manifests_from_elsewhere(void) {
@@ -681,7 +682,8 @@ static void manifests_from_elsewhere(void) {
         {HEAD WORDS ", \"files\": [], \"step\": 12", "a member that is there twice"},
         {HEAD WORDS ", \"files\": [{\"name\": \"a\", \"name\": \"b\"}]",
          "a member that is there twice"},
-        {HEAD WORDS ", \"files\": [], \"base_step\": 3, \"base_crc32c\": \"00000000\", \"depth\": 1",
+        {HEAD WORDS ", \"files\": [], \"base_step\": 3, \"base_crc32c\": \"00000000\", "
+                    "\"depth\": 1",
          "a differential checkpoint (version 3), and no other, has base_step"},
         {BASED("3") WORDS ", \"files\": [], \"base_crc32c\": \"00000000\"", "has base_step"},
         {BASED("12") WORDS ", \"files\": [], \"base_crc32c\": \"00000000\", \"depth\": 1",
@@ -916,6 +918,51 @@ static void changed_rows(void) {
         CHECK((file_bytes(save.step, file_names[0], &header) == full) == (save.step % 2 == 0));
     }
     tracked_free(&plain);
+    tracked_free(&back);
+    tracked_free(&t);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    neo_ctx_destroy(ctx);
+}
+/* Saves while steps of several threads change the rows: what loads is the state of the begin, with
+   any room for copies; memory is what was predicted. */
+static void trained_meanwhile(void) {
+    static tracked t, back;
+    static const size_t rooms[] = {0, 1, 20000};
+    neo_ctx *ctx = test_ctx(4, NEO_ISA_BEST, 1);
+    neo_save_desc save = {.dir = root, .full_every = 3, .keep = 1};
+    neo_load_desc load = {.dir = root};
+    neo_saving *saving = NULL;
+    size_t took[3], predicted[3];
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    clear();
+    tracked_make(ctx, &back, 1);
+    tracked_make(ctx, &t, 1);
+    for (save.step = 1; save.step <= 12; save.step++) {
+        const int room = (int)(save.step % 3);
+        save.copy_bytes = rooms[room];
+        tracked_step(&t, 0, CHANGED_ROWS - 3);
+        const uint64_t digest = neo_state_digest(t.state);
+        predicted[room] = neo_save_begin_bytes(&save, t.state);
+        const size_t memory = neo_ctx_memory(ctx).bytes;
+        CHECK_OK(neo_save_begin(ctx, &save, t.state, &saving));
+        took[room] = neo_ctx_memory(ctx).bytes - memory;
+        for (int i = 0; i < 12; i++) tracked_step(&t, i % 3 == 0, CHANGED_ROWS - 3);
+        for (int i = 0; i < 3 && saving; i++) CHECK_OK(neo_save_poll(&saving));
+        CHECK_OK(neo_save_wait(&saving));
+        CHECK_INT(neo_ctx_memory(ctx).bytes, memory);
+        CHECK_OK(neo_load(ctx, &load, back.state, NULL));
+        CHECK(neo_state_digest(back.state) == digest && neo_state_digest(t.state) != digest);
+        if (save.step > 9) { /* full, and two of as many rows */
+            CHECK(took[room] > predicted[room] && took[room] < predicted[room] + 300000);
+            CHECK(predicted[0] > predicted[2] && predicted[2] > predicted[1]);
+        }
+    }
+    CHECK_OK(neo_save_wait(&saving)); /* none is under way */
+    CHECK_OK(neo_save_poll(NULL));
+    save.dir = at("/none\nof\these");
+    save.step = -1;
+    CHECK_ERR(neo_save_begin(ctx, &save, t.state, &saving), NEO_ERR_ARG, "desc.step is -1");
+    CHECK(!saving);
     tracked_free(&back);
     tracked_free(&t);
     CHECK_INT(neo_ctx_memory(ctx).bytes, before);
@@ -1396,6 +1443,7 @@ int main(void) {
     RUN(manifests_from_elsewhere);
     RUN(parts_from_elsewhere);
     RUN(changed_rows);
+    RUN(trained_meanwhile);
     RUN(rows_from_elsewhere);
     RUN(state_errors);
     RUN(resume);

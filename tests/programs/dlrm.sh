@@ -664,13 +664,14 @@ round=0
 killed=0 resumed=0
 while [ $round -lt $rounds ]; do
     round=$((round + 1)) kill=0 delta=
-    [ $round = 2 ] && delta="--checkpoint-delta 3"
+    [ $round = 2 ] && delta="--checkpoint-delta 3 --checkpoint-async"
     rm -rf "$W/kill"
     while [ $kill -lt $kills ]; do
         kill=$((kill + 1))
         delay=$(awk -v s=$((seed + 100 * round + kill)) -v ms=$ms \
             'BEGIN { srand(s); printf "%.3f", ms / 1000 * rand() * 0.5 }')
-        $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume $delta >"$W/out" 2>"$W/err" &
+        $D $long --threads $kill --checkpoint "$W/kill" --every 7 --resume $delta \
+            >"$W/out" 2>"$W/err" &
         pid=$!
         # The first is killed as soon as it has saved something; the others at any moment.
         while [ $kill = 1 ] && kill -0 $pid 2>/dev/null &&
@@ -725,17 +726,21 @@ while read -r ranks plan more; do
     same "a chain, $ranks ranks, $plan" "$(digest $move --ranks $ranks --plan $plan $more)" \
         "$whole_move"
     chained=$((chained + $(cat "$W"/delta/step-*/manifest.json | grep -c base_step)))
-    same "a chain, evaluated" "$(digest $move --ranks 2 --eval)" "$($D ${move% --checkpoint-*} --eval \
-        2>/dev/null | sed -n 's/^state //p')"
+    same "a chain, evaluated" "$(digest $move --ranks 2 --eval)" "$whole_move"
     rm -r "$W/delta/$(ls "$W/delta" | tail -1)"
 done <<END
 1 auto
 4 cw --resume
-3 rw --resume --dense-shard zero1
-2 dp --resume
-1 auto --resume
+3 rw --resume --dense-shard zero1 --checkpoint-async
+2 dp --resume --checkpoint-async
+1 auto --resume --checkpoint-async
 END
 if [ $chained -ge 5 ]; then pass; else fail "$chained differential checkpoints of 5 runs"; fi
+same "a checkpoint beside training" "$(digest $model --repro-shards 8 --ranks 3 \
+    --checkpoint "$W/async" --every 2 --checkpoint-async)" "$base"
+same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/async" --eval)" \
+    "$base"
+refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
 refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
 refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
     --checkpoint-delta 3 --device cuda

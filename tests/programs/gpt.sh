@@ -204,6 +204,9 @@ fi
 gpt $small --repro-shards 8 --ranks 4 --checkpoint "$W/ckpt/a" --every 3
 same "with checkpoints" "$(sed -n 's/^state //p' "$W/out")" "$base"
 cp -r "$W/ckpt/a" "$W/ckpt/end"
+gpt $small --repro-shards 8 --ranks 4 --checkpoint "$W/ckpt/c" --every 3 --checkpoint-async
+same "with checkpoints beside training" "$(sed -n 's/^state //p' "$W/out")" "$base"
+diff -r "$W/ckpt/a" "$W/ckpt/c" >"$W/err" && pass || fail "other bytes: $(cat "$W/err")"
 rm -r "$W/ckpt/a/step-000000000006"
 for ranks in 1 3 8; do
     rm -rf "$W/ckpt/b"
@@ -308,7 +311,7 @@ refused "no half for a hybrid" '3 ranks have no half, give --factor' $small --ra
     --repro-shards 8 --shard hybrid
 refused "too few leaves" '--repro-shards 2: must be at least the 4 ranks' $small --repro-shards 2 \
     --ranks 4
-refused "a checkpoint without a name" '--resume and --every need --checkpoint' $small --resume
+refused "a checkpoint without a name" '--checkpoint-async need --checkpoint' $small --resume
 refused "two sources" 'leave one out' $small --load x --checkpoint "$W/x" --resume
 if [ -w /dev/full ]; then
     timeout 900 $D $small --ranks 2 >/dev/full 2>"$W/err"

@@ -98,6 +98,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     run r = {.me = cli_rank_of(&j->cli, comm), .job = j, .o = &j->o,
              .m = {.comm = comm, .data = comm, .ctx = neo_comm_ctx(comm)}};
     neo_status status = cli_run(&r.me, run_all, sent_in_groups, &r);
+    (void)neo_save_wait(&r.me.saving); /* of a run that has failed */
     tear_down(&r);
     neo_trace_destroy(r.me.trace);
     return status;

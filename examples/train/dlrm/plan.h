@@ -109,6 +109,10 @@ static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
     bags->tier = m->tier;
     return NEO_OK;
 }
+/* Rows that change are seen by the saves that leave others out or go on beside training. */
+static int tracks_rows(const options *o) {
+    return (o->full_every || o->saves.behind) && strcmp(o->machine.device, "cpu") == 0;
+}
 
 /* tables: [features]. */
 static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables,
@@ -125,7 +129,7 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
                                      .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
                                      .row_buckets = row_buckets(m->ctx, o), .dtype = dtype,
-                                     .track_rows = o->full_every > 0};
+                                     .track_rows = tracks_rows(o)};
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,

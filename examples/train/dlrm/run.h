@@ -193,7 +193,7 @@ static neo_status save(run *r) {
     neo_metric lr = {"lr", r->o->lr};
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1,
                        .full_every = (int)r->o->full_every};
-    TRY(cli_save(&r->me, r->m.state, d));
+    TRY(cli_save_run(&r->me, &r->o->saves, r->m.state, d));
     r->saved = d.dir != NULL;
     return NEO_OK;
 }

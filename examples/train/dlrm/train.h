@@ -71,6 +71,7 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     if (saves || logs || cli_digests_at(&o->saves, r->step)) TRY(finish_batch(r, bar, b));
     TRY(cli_digest(&r->me, &o->saves, r->m.state, r->step));
     TRY(board_histograms(&r->me, &o->board, r->events, r->m.dense, r->step));
+    TRY(cli_save_poll(&r->me, r->step));
     if (saves) TRY(save(r));
     if (!logs) return NEO_OK;
     r->train_ns += neo_time_ns() - *started;
@@ -264,7 +265,8 @@ static neo_status end_training(run *r, neo_progress *bar) {
         say(&r->me, "nothing left to train: the run has had its %lld epochs\n",
             (long long)o->epochs);
     if (bad_lines) say(&r->me, "skipped %lld bad lines\n", (long long)bad_lines);
-    return r->saved ? NEO_OK : save(r);
+    if (!r->saved) TRY(save(r));
+    return neo_save_wait(&r->me.saving);
 }
 
 /* Keeps the model if it is the best on the validation data so far. */

@@ -101,6 +101,7 @@ static neo_status take_step(run *r, neo_progress *bar, double *mean, int *valida
     if (o->memory && last) TRY(count_traffic(r));
     TRY(cli_digest(&r->me, &o->saves, r->state, r->step));
     TRY(board_histograms(&r->me, &o->board, r->events, r->t.fsdp, r->step));
+    TRY(cli_save_poll(&r->me, r->step));
     return saves ? save(r) : NEO_OK;
 }
 
@@ -133,7 +134,8 @@ static neo_status train(run *r) {
     TRY(graph_wait(r->t.graph));
     TRY(see_losses(r, r->step, &bar, &mean)); /* of a step that a signal made the last */
     if (o->steps) neo_progress_end(&bar, mean);
-    return r->saved ? NEO_OK : save(r);
+    if (!r->saved) TRY(save(r));
+    return neo_save_wait(&r->me.saving);
 }
 
 /* Appends an id to those that the next character depends on, at most --context of them. */
@@ -207,6 +209,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     r->t.data = comm;
     r->t.m.ctx = r->me.ctx;
     neo_status status = cli_run(&r->me, run_all, sent_in_groups, r);
+    (void)neo_save_wait(&r->me.saving); /* of a run that has failed */
     tear_down(r);
     neo_trace_destroy(r->me.trace);
     free(r);

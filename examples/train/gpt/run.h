@@ -134,7 +134,7 @@ static char *describe_model(const run *r) {
 static neo_status save(run *r) {
     neo_metric lr = {"lr", r->o->lr};
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1};
-    TRY(cli_save(&r->me, r->state, d));
+    TRY(cli_save_run(&r->me, &r->o->saves, r->state, d));
     r->saved = d.dir != NULL;
     return NEO_OK;
 }
