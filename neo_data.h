@@ -2556,6 +2556,14 @@ NEO__INLINE uint64_t neo__bytes_equal(const char *p, char c) {
         const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * k));
         mask |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(x, want)) << (16 * k);
     }
+#elif defined(__aarch64__) && !defined(__AARCH64EB__)
+    static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t want = vdupq_n_u8((uint8_t)c), bit = vld1q_u8(bits);
+    uint8x16_t x[4]; /* bits of their own where bytes are c, which add up 8 by 8 */
+    for (int k = 0; k < 4; k++)
+        x[k] = vandq_u8(vceqq_u8(vld1q_u8((const uint8_t *)p + 16 * k), want), bit);
+    x[0] = vpaddq_u8(vpaddq_u8(x[0], x[1]), vpaddq_u8(x[2], x[3]));
+    mask = vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(x[0], x[0])), 0);
 #else /* what is c becomes 0, and of all bytes only a 0 gets no high bit; those bits side by side */
     const uint64_t ones = UINT64_C(0x0101010101010101), low = 127 * ones;
     for (int k = 0; k < 8; k++) {

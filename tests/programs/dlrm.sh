@@ -67,6 +67,47 @@ done <<END
 4 --plan dp
 4 --plan grid --nodes 2 --clip-norm 1e9
 END
+# Tables in towers: another model, of the same bits on any ranks of any nodes.
+for kind in dlrm 'dcnv2 --wire-forward bf16 --wire-backward i8' \
+    'wukong --tasks 1,0.5 --top 24-2'; do
+    towers="$model --repro-shards 8 --model $kind --towers 5"
+    towered=$(digest $towers)
+    if [ -n "$towered" ] && [ "$towered" != "$base" ]; then
+        pass
+    else
+        fail "--towers: '$towered' $(tail -1 "$W/err")"
+    fi
+    while read -r ranks nodes more; do
+        part || continue
+        same "--towers, $kind, $ranks ranks, $nodes nodes $more" \
+            "$(digest $towers --ranks $ranks --nodes $nodes $more)" "$towered"
+    done <<END
+2 1 --threads 2
+2 2 --pipeline off
+3 1 --dense-shard full
+4 2 --check-finite
+4 4 --dense-shard zero1
+6 2 --memory 100000000
+END
+done
+towers="$model --repro-shards 8 --towers 5 --optimizer adam --lr 0.002"
+towered=$(digest $towers --epochs 2)
+digest $towers --ranks 4 --nodes 2 --checkpoint "$W/towers" >"$W/log"
+same "--towers, evaluated" "$(digest $towers --checkpoint "$W/towers" --eval --ranks 2)" \
+    "$(cat "$W/log")"
+same "--towers, resumed on other nodes" \
+    "$(digest $towers --ranks 3 --nodes 3 --checkpoint "$W/towers" --resume --epochs 2)" "$towered"
+refused "other towers" "towers is '5' there, '6' here" $towers --towers 6 \
+    --checkpoint "$W/towers" --eval
+refused "more towers than tables" '--towers 27: the data has 26 sparse features' $model --towers 27
+refused "towers and nodes" '--towers 3: each of the 4 --nodes needs one' $model --towers 3 \
+    --ranks 4 --nodes 4
+refused "towers of lr" '--towers is for --model dlrm, dcnv2 or wukong' --synthetic 100 --model lr \
+    --towers 2
+for more in --dedup '--clip-norm 1' '--micro-batches 2' '--plan tw' --show-plan "--save-plan $W/x" \
+    --summary; do
+    refused "--towers $more" '--towers has no --' $model --towers 4 $more
+done
 narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
 if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
     pass

@@ -33,8 +33,12 @@ typedef struct model {
     neo_cross *cross; /* of dcnv2, a part of the unit TOP; or NULL */
     neo_wukong *wukong; /* likewise, of wukong */
     neo_fsdp *dense;  /* both MLPs, the cross network and their optimizer */
-    neo_shard *tables; /* NULL: the data has no sparse features */
-    neo_tier *tier;    /* below their rows, or NULL */
+    neo_shard *tables; /* NULL: the data has no sparse features, or there are towers: */
+    neo_towers *towers;
+    neo_params *module_params[MAX_TOWERS]; /* of the towers of this node */
+    neo_mlp *modules[MAX_TOWERS];
+    neo_fsdp *units_of_towers;
+    neo_tier *tier; /* below the rows of tables, or NULL */
     neo_state *state;
     neo_schedule schedule;
     int pipeline, micro_batches;
@@ -188,6 +192,27 @@ static int64_t most_samples(const neo_comm *comm, int64_t batch) {
     return (batch * leaves + shards - 1) / shards;
 }
 
+/* Samples [first, first + rows) of this rank's: a part of the batch whose gradients add up here. */
+typedef struct part {
+    neo_leaves leaves;
+    int64_t first, rows;
+} part;
+
+/* Cuts this rank's samples, of the group of `units`: one part, if its leaves are a whole subtree
+   (see >>leaves in neo.h). A rank may have fewer than others, and then parts without samples. */
+static int cut_batch(const model *m, const neo_fsdp *units, int64_t global_size, part *parts) {
+    int shards = neo_ctx_repro_shards(m->ctx), count = neo_fsdp_pieces(units);
+    int first_leaf = neo_fsdp_piece(units, 0, global_size).first;
+    int64_t start = neo_leaf_begin(global_size, shards, first_leaf);
+    for (int k = 0; k < count; k++) {
+        neo_leaves leaves = neo_fsdp_piece(units, k, global_size);
+        int64_t begin = neo_leaf_begin(global_size, shards, leaves.first);
+        int64_t end = neo_leaf_begin(global_size, shards, leaves.first + leaves.count);
+        parts[k] = (part){leaves, begin - start, end - begin};
+    }
+    return count;
+}
+
 static neo_status alloc_rows(model *m, int64_t columns, neo_tensor *t) {
     return neo_tensor_alloc(m->ctx, NEO_F32, 2, (int64_t[]){m->most_samples, columns}, t);
 }
@@ -273,8 +298,12 @@ static int64_t top_width(const model *m, int64_t dim, int64_t features) {
 
 /* All of the model but the tables, and but what ranks make together. */
 static neo_status create_dense(model *m, const options *o) {
-    int64_t features = neo_schema_feature_count(m->schema);
+    int64_t tables = neo_schema_feature_count(m->schema), features = tables;
     int64_t dense = dense_width(m);
+    if (o->towers > tables)
+        REFUSE("--towers %lld: the data has %lld sparse features, each tower needs one",
+               (long long)o->towers, (long long)tables);
+    if (o->towers) features = o->towers;
     m->kind = kind_of(o);
     m->factors = m->kind->meets == AWARE ? o->dim : o->dim - 1;
     m->tasks = neo_schema_label_count(m->schema);
@@ -304,7 +333,7 @@ static neo_status create_dense(model *m, const options *o) {
     TRY(create_buffers(m, o->dim, features * row_width(m->kind, o, features, m->tasks),
                        width));
     TRY(create_task_buffers(m));
-    return create_device_buffers(m, o, dense, features);
+    return create_device_buffers(m, o, dense, tables);
 }
 
 /* The MLPs' parameters and their optimizer, of which each rank has a part or all. Collective. */
@@ -340,6 +369,12 @@ static void destroy_model(model *m) {
     neo_free(m->ctx, m->task_weight, task_bytes);
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
+    neo_fsdp_destroy(m->units_of_towers);
+    for (int k = 0; k < MAX_TOWERS; k++) {
+        neo_mlp_destroy(m->modules[k]);
+        neo_params_destroy(m->module_params[k]);
+    }
+    neo_towers_destroy(m->towers);
     neo_tier_destroy(m->tier);
     neo_fsdp_destroy(m->dense);
     device_group_end(m->comm, m->data);

@@ -4,6 +4,7 @@
 #include "files.h"
 
 enum { MAX_TASKS = 16 }; /* labels of a sample */
+enum { MAX_TOWERS = 256 };
 
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
@@ -12,7 +13,7 @@ typedef struct options {
     char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group, *evict;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    int64_t window, ndcg, dedup, keys, key_rows, admit;
+    int64_t window, ndcg, dedup, keys, key_rows, admit, towers;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
@@ -200,6 +201,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("pipeline", pipeline, "P", "on", "on (exchanges run beside the MLPs) or off"),
     CLI_TEXT("dense-shard", dense_shard, "S", "none",
              "how the dense layers are cut over the ranks: none, zero1, zero2 or full"),
+    CLI_COUNT("towers", towers, "T", NULL, 1, MAX_TOWERS,
+              "*put the tables of dlrm, dcnv2 or wukong in T towers, one or more on every node, of "
+              "which a layer makes one row of --dim columns: only these rows leave the nodes"),
     CLI_COUNT("nodes", nodes, "H", "1", 1, 1024,
               "nodes that the ranks form; under mpirun hosts count, unless --ranks is given too"),
 
@@ -393,6 +397,23 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     return NEO_OK;
 }
 
+/* Towers, and what they do not do. */
+static neo_status check_towers(const options *o) {
+    const struct { const char *name; int given; } without[] = {
+        {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL}, {"clip-norm", o->clip_norm > 0},
+        {"micro-batches above 1", o->micro_batches > 1}, {"plan", strcmp(o->plan, "auto") != 0},
+        {"show-plan", o->show_plan != 0}, {"save-plan", o->save_plan != NULL},
+        {"summary", o->summary != 0}};
+    if (!o->towers) return NEO_OK;
+    if (kind_of(o)->meets >= WEIGHTS) REFUSE("--towers is for --model dlrm, dcnv2 or wukong");
+    if (o->towers < o->nodes)
+        REFUSE("--towers %lld: each of the %lld --nodes needs one", (long long)o->towers,
+               (long long)o->nodes);
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+        if (without[i].given) REFUSE("--towers has no --%s", without[i].name);
+    return NEO_OK;
+}
+
 static neo_status check_options(const options *o) {
     int64_t ranks = o->machine.ranks;
     int has_data = o->data || o->synthetic, has_test = o->test || o->synthetic;
@@ -435,6 +456,7 @@ static neo_status check_options(const options *o) {
     if (o->window && !has_data) REFUSE("--window is of training data");
     if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
     if (o->ndcg && !o->group) REFUSE("--ndcg is of groups: give --group");
+    TRY(check_towers(o));
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

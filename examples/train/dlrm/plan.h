@@ -116,7 +116,7 @@ static int tracks_rows(const options *o) {
 
 /* tables: [features]. */
 static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables,
-                                  neo_plan **plan) {
+                                  neo_bags_desc *bags) {
     int32_t count = neo_schema_feature_count(m->schema);
     neo_bag_optim optim = {.eps = (float)o->eps, .l1 = (float)o->l1,
                            .weight_decay = (float)o->l2};
@@ -139,29 +139,19 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         }
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
-    neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,
-                          .max_ids = o->batch * count, .inverse = o->dedup != 0};
-    if (o->tier) TRY(create_tier(m, o, &bags));
-    TRY(create_plan(m, o, &bags, plan));
+    *bags = (neo_bags_desc){.tables = tables, .table_count = count, .max_batch = o->batch,
+                            .max_ids = o->batch * count, .inverse = o->dedup != 0};
+    return o->tier ? create_tier(m, o, bags) : NEO_OK;
+}
+
+static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bags,
+                            neo_plan **plan) {
+    TRY(create_plan(m, o, bags, plan));
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
     if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)
         fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);
     warn_of_plan(*plan, o);
     if (o->show_plan) show_plan(*plan);
     return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
-}
-
-/* Collective. */
-static neo_status create_tables(model *m, const options *o) {
-    neo_plan *plan = NULL;
-    size_t count = (size_t)neo_schema_feature_count(m->schema);
-    if (!count) return NEO_OK;
-    neo_table_desc *tables = calloc(count, sizeof *tables);
-    neo_status mine = tables ? describe_tables(m, o, tables, &plan) : out_of_memory();
-    neo_status status = agree(m->comm, mine);
-    if (status == NEO_OK) status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));
-    neo_plan_destroy(plan);
-    free(tables);
-    return status;
 }
 #endif

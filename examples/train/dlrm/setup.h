@@ -33,6 +33,8 @@ static neo_status define_numbers(run *r) {
                  (double)label.weight);
     }
     if (*tasks) TRY(neo_state_define(r->m.state, "tasks", tasks));
+    snprintf(word, sizeof word, "%lld", (long long)o->towers);
+    if (o->towers) TRY(neo_state_define(r->m.state, "towers", word));
     snprintf(word, sizeof word, "%.9g", o->dropout);
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
     snprintf(tasks, sizeof tasks, "%.40s %lld %lld", o->evict ? o->evict : "lru",
@@ -63,6 +65,7 @@ static neo_status create_state(run *r) {
     TRY(neo_state_create(m->ctx, &m->state));
     TRY(neo_state_add_fsdp(m->state, m->dense));
     if (m->tables) TRY(neo_state_add_shard(m->state, m->tables));
+    if (m->towers) TRY(neo_state_add_towers(m->state, m->towers, m->units_of_towers));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
@@ -99,7 +102,7 @@ static neo_status load_weights(run *r) {
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
     static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
-                                          ": tasks is "};
+                                          ": tasks is ", ": towers is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
@@ -110,7 +113,7 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (strstr(neo_last_error(), options[i])) return status;
     return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }
@@ -334,8 +337,10 @@ static neo_status set_up(run *r) {
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
     if (r->train.reader && !reads_only(r->o)) TRY(look_at_tests(r));
     TRY(agree(r->me.comm, create_state(r)));
-    if (r->me.rank == 0) r->me.job->model = describe_model(&r->m, r->o);
-    TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
+    /* A model with towers has no description: neo_serve.h does not know them. */
+    const int described = r->me.rank == 0 && !r->o->towers;
+    if (described) r->me.job->model = describe_model(&r->m, r->o);
+    TRY(agree(r->me.comm, !described || r->me.job->model ? NEO_OK : out_of_memory()));
     TRY(restore(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));
 }

@@ -1,7 +1,7 @@
 /* step.h: forward, and one step of training, on this rank's samples of a batch. */
 #ifndef DLRM_STEP_H
 #define DLRM_STEP_H
-#include "plan.h"
+#include "towers.h"
 
 /* Copies dense numbers and labels of a batch to the device, if there is one. The tables take ids
    from the host. Without dense numbers there is a 1 in their place; of several labels a missing one
@@ -32,27 +32,6 @@ static neo_status bring(model *m, neo_batch *batch) {
 }
 
 enum { SUM_WORDS = sizeof(batch_sum) / sizeof(int64_t) };
-
-/* Samples [first, first + rows) of this rank's: a part of the batch whose gradients add up here. */
-typedef struct part {
-    neo_leaves leaves;
-    int64_t first, rows;
-} part;
-
-/* Cuts this rank's samples: one part, if its leaves are a whole subtree (see >>leaves in neo.h). A
-   rank may have fewer than others, and then parts without samples. */
-static int cut_batch(const model *m, int64_t global_size, part *parts) {
-    int shards = neo_ctx_repro_shards(m->ctx), count = neo_fsdp_pieces(m->dense);
-    int first_leaf = neo_fsdp_piece(m->dense, 0, global_size).first;
-    int64_t start = neo_leaf_begin(global_size, shards, first_leaf);
-    for (int k = 0; k < count; k++) {
-        neo_leaves leaves = neo_fsdp_piece(m->dense, k, global_size);
-        int64_t begin = neo_leaf_begin(global_size, shards, leaves.first);
-        int64_t end = neo_leaf_begin(global_size, shards, leaves.first + leaves.count);
-        parts[k] = (part){leaves, begin - start, end - begin};
-    }
-    return count;
-}
 
 /* Samples [first, ...) of this rank's are the next forward's: what drops follows from their place
    in the whole batch. */
@@ -176,7 +155,8 @@ static neo_status forward(model *m, const neo_batch *batch) {
     int64_t n = batch->size;
     m->batch_number = -1;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), e = neo_tensor_rows(m->e, 0, n);
-    if (m->tables) TRY(neo_shard_forward(m->tables, &batch->sparse, batch->global_size, e));
+    TRY(begin_tables(m, batch, NULL));
+    TRY(take_rows(m, e));
     TRY(forward_bottom(m, batch, x));
     TRY(interact(m, batch, x, e));
     if (!m->top) return NEO_OK;
@@ -226,20 +206,6 @@ static neo_status step_bottom(model *m, const neo_batch *batch, const part *part
     return NEO_OK;
 }
 
-/* The calls of a step on the tables, if there are any. */
-static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch *next) {
-    if (!m->tables) return NEO_OK;
-    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
-    return next ? neo_shard_prefetch(m->tables, &next->sparse, next->global_size) : NEO_OK;
-}
-static neo_status take_rows(model *m, neo_tensor e) {
-    return m->tables ? neo_shard_forward_end(m->tables, e) : NEO_OK;
-}
-static neo_status end_tables(model *m, float lr) {
-    if (!m->tables) return NEO_OK;
-    return m->keeps ? neo_shard_accumulate_end(m->tables) : neo_shard_backward_end(m->tables, lr);
-}
-
 /* The end of a step whose gradients were kept. The MLPs count the batches of a step: those that an
    epoch's last step lacks bring gradients of zero. */
 static neo_status step_kept(model *m, float lr) {
@@ -249,7 +215,7 @@ static neo_status step_kept(model *m, float lr) {
                       .label = neo_tensor_rows(m->logit, 0, 0)};
     none.dense.place = m->x.place;
     for (; m->kept < m->micro_batches; m->kept++) {
-        int count = cut_batch(m, 0, parts);
+        int count = cut_batch(m, m->dense, 0, parts);
         TRY(step_top(m, &none, parts, count));
         if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->sum_ticket));
         TRY(step_bottom(m, &none, parts, count));
@@ -267,7 +233,7 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
                               float lr) {
     part parts[NEO_MAX_SUBTREES];
     TRY(bring(m, batch));
-    int count = cut_batch(m, batch->global_size, parts), overlap = m->pipeline;
+    int count = cut_batch(m, m->dense, batch->global_size, parts), overlap = m->pipeline;
     int64_t n = batch->size;
     neo_tensor x = neo_tensor_rows(m->x, 0, n), dx = neo_tensor_rows(m->dx, 0, n);
     neo_tensor e = neo_tensor_rows(m->e, 0, n), de = neo_tensor_rows(m->de, 0, n);
@@ -279,10 +245,10 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     TRY(interact(m, batch, x, e));
     TRY_SPAN(m->ctx, "top forward, backward", step_top(m, batch, parts, count));
     TRY(interact_backward(m, n, x, e, dx, de));
-    if (m->tables) TRY(neo_shard_backward_begin(m->tables, de));
-    if (!overlap) TRY(end_tables(m, lr));
+    TRY(return_rows(m, de));
+    if (!overlap) TRY(end_tables(m, batch->global_size, lr));
     TRY_SPAN(m->ctx, "bottom backward", step_bottom(m, batch, parts, count));
-    if (overlap) TRY(end_tables(m, lr));
+    if (overlap) TRY(end_tables(m, batch->global_size, lr));
     if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->sum_ticket));
     if (!m->keeps) return neo_fsdp_step(m->dense, lr);
     m->kept++;

@@ -1,0 +1,137 @@
+/* towers.h: --towers: the tables in towers, each held by a node, where a layer makes one row of a
+   tower's pooled rows (neo_towers of neo_fsdp.h; "Disaggregated Multi-Tower"). The model above sees
+   a row of every tower instead of one of every feature; only these rows leave the nodes. */
+#ifndef DLRM_TOWERS_H
+#define DLRM_TOWERS_H
+#include "plan.h"
+
+/* Tables of like memory in all towers. affinity: room for count^2. */
+static neo_status part_tables(model *m, const neo_bags_desc *bags, int32_t towers, double *affinity,
+                              int32_t *tower) {
+    const int32_t count = bags->table_count;
+    double *cost = affinity + (size_t)count * (size_t)count;
+    for (int32_t t = 0; t < count; t++) cost[t] = (double)bags->tables[t].rows;
+    return neo_tower_partition(m->ctx, affinity, cost, count, towers, 0, tower);
+}
+
+/* Collective. */
+static neo_status create_towers(model *m, const options *o, const neo_bags_desc *bags) {
+    const size_t count = (size_t)bags->table_count;
+    double *affinity = calloc(count * count + count, sizeof *affinity);
+    int32_t *tower = calloc(count, sizeof *tower);
+    neo_plan_desc plan = {.bags = bags, .weighted = neo_schema_is_weighted(m->schema),
+                          .cluster = {.memory_bytes = o->memory}};
+    neo_towers_desc d = {.plan = &plan, .table_tower = tower, .tower_count = (int32_t)o->towers,
+                         .out_width = o->dim};
+    neo_status status = affinity && tower ? NEO_OK : out_of_memory();
+    if (status == NEO_OK) status = neo_wire_parse(o->wire_forward, &d.wire_forward);
+    if (status == NEO_OK) status = neo_wire_parse(o->wire_backward, &d.wire_backward);
+    plan.wire_forward = d.wire_forward, plan.wire_backward = d.wire_backward;
+    if (status == NEO_OK) status = part_tables(m, bags, d.tower_count, affinity, tower);
+    status = agree(m->comm, status);
+    if (status == NEO_OK) status = neo_towers_create(m->data, &d, &m->towers);
+    free(affinity);
+    free(tower);
+    return status;
+}
+
+/* The layers of this node's towers, and their optimizer over its ranks. Collective in the node. */
+static neo_status create_modules(model *m, const options *o) {
+    const int held = neo_towers_held(m->towers);
+    neo_fsdp_unit units[MAX_TOWERS] = {{0}};
+    char names[MAX_TOWERS][32];
+    neo_fsdp_desc d = {.units = units, .unit_count = held,
+                       .optim = {.name = "modules",
+                                 .weight_decay = (float)(o->weight_decay + o->l2),
+                                 .l1 = (float)o->l1, .eps = (float)o->eps}};
+    neo_bag_optim_kind of_tables;
+    neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
+    if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
+    for (int k = 0; status == NEO_OK && k < held; k++) {
+        neo_tower t = neo_towers_at(m->towers, k);
+        snprintf(names[k], sizeof names[k], "tower.%d", (int)t.tower);
+        neo_mlp_desc mlp = {.name = names[k], .width_count = 2, .dtype = m->dtype,
+                            .widths = {t.in.shape[1], o->dim}, .last_act = NEO_ACT_RELU,
+                            .max_batch = most_samples(neo_towers_comm(m->towers), o->batch)};
+        status = neo_params_create_deferred(m->ctx, &m->module_params[k]);
+        if (status == NEO_OK)
+            status = neo_mlp_create(m->ctx, m->module_params[k], &mlp, &m->modules[k]);
+        units[k] = (neo_fsdp_unit){.name = names[k], .params = m->module_params[k]};
+    }
+    TRY(agree(m->comm, status));
+    return neo_fsdp_create(neo_towers_comm(m->towers), &d, &m->units_of_towers);
+}
+
+/* Pooled rows of a node's towers to their rows, which are then on their way to the samples. */
+static neo_status begin_towers(model *m, const neo_batch *batch) {
+    TRY(neo_towers_forward(m->towers, &batch->sparse, batch->global_size));
+    for (int k = 0; k < neo_towers_held(m->towers); k++) {
+        neo_tower t = neo_towers_at(m->towers, k);
+        TRY(neo_fsdp_forward_begin(m->units_of_towers, k));
+        TRY(neo_mlp_forward(m->modules[k], t.in, t.out));
+        TRY(neo_fsdp_forward_end(m->units_of_towers, k));
+    }
+    return neo_towers_exchange_begin(m->towers);
+}
+
+/* The gradients of the towers' rows are on their way: from them a step of layers and tables. */
+static neo_status end_towers(model *m, int64_t global_size, float lr) {
+    part parts[NEO_MAX_SUBTREES];
+    const int count = cut_batch(m, m->units_of_towers, global_size, parts);
+    TRY(neo_towers_exchange_back_end(m->towers));
+    for (int k = neo_towers_held(m->towers) - 1; k >= 0; k--)
+        for (int p = 0; p < count; p++) {
+            neo_tower t = neo_towers_at(m->towers, k);
+            neo_tensor of[4] = {t.in, t.out, t.dout, t.din};
+            for (int i = 0; i < 4; i++)
+                of[i] = neo_tensor_rows(of[i], parts[p].first, parts[p].rows);
+            TRY(neo_fsdp_backward_begin(m->units_of_towers, k, p));
+            if (count > 1) TRY(neo_mlp_forward(m->modules[k], of[0], of[1])); /* it remembers one */
+            TRY(neo_mlp_backward(m->modules[k], &parts[p].leaves, of[2], of[3]));
+            TRY(neo_fsdp_backward_end(m->units_of_towers, k));
+        }
+    TRY(neo_towers_backward(m->towers, lr));
+    return neo_fsdp_step(m->units_of_towers, lr);
+}
+/* ---- the tables of a step, in towers or on all ranks ---- */
+
+/* Collective. */
+static neo_status create_tables(model *m, const options *o) {
+    neo_plan *plan = NULL;
+    neo_bags_desc bags;
+    size_t count = (size_t)neo_schema_feature_count(m->schema);
+    if (!count) return NEO_OK;
+    neo_table_desc *tables = calloc(count, sizeof *tables);
+    neo_status mine = tables ? describe_tables(m, o, tables, &bags) : out_of_memory();
+    if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, &plan);
+    neo_status status = agree(m->comm, mine);
+    if (status == NEO_OK && o->towers) status = create_towers(m, o, &bags);
+    else if (status == NEO_OK)
+        status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));
+    neo_plan_destroy(plan);
+    free(tables);
+    return status == NEO_OK && o->towers ? create_modules(m, o) : status;
+}
+
+/* Rows of the tables, or of the towers, set off to the samples. */
+static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch *next) {
+    if (m->towers) return begin_towers(m, batch);
+    if (!m->tables) return NEO_OK;
+    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
+    return next ? neo_shard_prefetch(m->tables, &next->sparse, next->global_size) : NEO_OK;
+}
+static neo_status take_rows(model *m, neo_tensor e) {
+    if (m->towers) return neo_towers_exchange_end(m->towers, e);
+    return m->tables ? neo_shard_forward_end(m->tables, e) : NEO_OK;
+}
+/* Their gradients set off, and arrive. */
+static neo_status return_rows(model *m, neo_tensor de) {
+    if (m->towers) return neo_towers_exchange_back_begin(m->towers, de);
+    return m->tables ? neo_shard_backward_begin(m->tables, de) : NEO_OK;
+}
+static neo_status end_tables(model *m, int64_t global_size, float lr) {
+    if (m->towers) return end_towers(m, global_size, lr);
+    if (!m->tables) return NEO_OK;
+    return m->keeps ? neo_shard_accumulate_end(m->tables) : neo_shard_backward_end(m->tables, lr);
+}
+#endif
