@@ -5,6 +5,7 @@
 #include "golden/gpt_model.h"
 #include "neo_serve.h"
 #include "test.h"
+#include <pthread.h>
 
 enum { VOCABULARY = 11, WIDTH = 40, HEADS = 2, LENGTH = 150, LAYERS = 3 };
 static const char BYTES[] = "[10, 97, 98, 99, 100, 101, 102, 103, 32, 255, 34]";
@@ -127,6 +128,32 @@ static void logits_are_those_of_training(void) {
     }
     CHECK_INT(taken, 0);
 }
+/* Threads with a decoder each share a model. */
+static void *decode(void *model) {
+    const neo_decoder_desc desc = {.chunk = 40, .threads = 1};
+    neo_decoder *d;
+    if (neo_decoder_create(model, &desc, &d) != NEO_OK) return "create";
+    for (int64_t at = 0; at < LENGTH; at += 30)
+        if (neo_decoder_add(d, ids + at, 30) != NEO_OK ||
+            memcmp(neo_decoder_logits(d), want[at + 29], sizeof want[0]))
+            return "other bits";
+    neo_decoder_destroy(d);
+    return NULL;
+}
+static void threads_share_a_model(void) {
+    pthread_t threads[8];
+    neo_model *model = NULL;
+    save("threads", "f32", BYTES);
+    REQUIRE_OK(neo_model_load(&(neo_model_desc){.dir = dir}, &model));
+    for (int i = 0; i < 8; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, decode, model) == 0);
+    for (int i = 0; i < 8; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        if (failed) FAIL("thread %d: %s", i, (const char *)failed);
+    }
+    neo_model_free(model);
+}
 static void memory_is_predicted(void) {
     static const neo_decoder_desc descs[] = {{0, 0}, {1, 1}, {150, 1}, {1000, 3}};
     save("memory", "f32", BYTES);
@@ -248,6 +275,7 @@ static void descriptions(void) {
 
 int main(void) {
     RUN(logits_are_those_of_training);
+    RUN(threads_share_a_model);
     RUN(memory_is_predicted);
     RUN(text_and_json);
     RUN(descriptions);

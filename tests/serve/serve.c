@@ -382,7 +382,7 @@ static void *run_client(void *arg) {
     return NULL;
 }
 static void threads_share_a_model(void) {
-    enum { CLIENTS = 4 };
+    enum { CLIENTS = 8 };
     static client clients[CLIENTS];
     neo_model *model;
     REQUIRE_OK(neo_model_load(&(neo_model_desc){.dir = checkpoints}, &model));
