@@ -2575,6 +2575,12 @@ NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
 /* A rank has failed: what its function left is no news. */
 NEO_API void neo__ctx_hush(neo_ctx *ctx);
+/* Keyed tables, for a neo_shard: see >>impl-bags-keys. */
+#if !defined(NEO_INFERENCE)
+NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
+                                        int worker);
+NEO_API neo_status neo__bags_keys_read(void *bags);
+#endif
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
 #define NEO__CHECK_LIVE(object, function, name)                                                    \
@@ -2635,6 +2641,10 @@ NEO__UNUSED static uint64_t neo__unmix64(uint64_t h) { /* neo__mix64 back */
 }
 NEO__INLINE int64_t neo__lines_set(uint64_t hash, int64_t all_sets) {
     return (int64_t)((hash >> 32) * (uint64_t)all_sets >> 32);
+}
+/* The first line of a key's set in a map of so many lines. */
+NEO__INLINE int64_t neo__lines_first(uint64_t key, int64_t lines) {
+    return neo__lines_set(neo__mix64(key), lines / NEO__LINE_WAYS) * NEO__LINE_WAYS;
 }
 NEO__INLINE uint8_t neo__lines_tag(uint64_t hash) {
     const uint8_t tag = (uint8_t)hash;
@@ -13960,16 +13970,16 @@ static float *neo__bags_initial_row(const neo_bags *bags, const neo__bag_table *
     bags->ctx->bag->decode(&one, 0, 0, dim, row);
     return row;
 }
-/* The row of id k, in memory or in the scratch. */
-static const float *neo__bags_row_of_id(const neo_bags *bags, const neo__bag_table *table,
-                                        const int64_t *rows, int64_t k, int worker) {
+/* What is read for a key that has row `at`, or none: in memory, or in the scratch. */
+static const float *neo__bags_row_of_key(const neo_bags *bags, const neo__bag_table *table,
+                                         uint64_t key, int64_t at, int worker) {
     const neo__bag_rows *store = &table->job.store;
-    const uint64_t key = table->keys.desc.shared ? 0 : neo__bags_key_at(bags, k);
-    if (rows[k] < 0) return neo__bags_initial_row(bags, table, key, worker);
+    if (at < 0)
+        return neo__bags_initial_row(bags, table, table->keys.desc.shared ? 0 : key, worker);
     if (store->dtype == NEO_F32)
-        return (const float *)(const void *)(store->data + rows[k] * store->row_bytes);
+        return (const float *)(const void *)(store->data + at * store->row_bytes);
     float *row = bags->work.key_scratch + worker * bags->sizes.key_scratch;
-    bags->ctx->bag->decode(store, rows[k], 0, table->dim, row);
+    bags->ctx->bag->decode(store, at, 0, table->dim, row);
     return row;
 }
 /* The bucket of id k: that of its key's set. */
@@ -14008,7 +14018,8 @@ static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table
         for (int64_t k = begin; k < end; k++) {
             if (lookup->buckets > 1 && neo__bags_bucket_of_id(bags, table, lookup, k) != bucket)
                 continue;
-            const float *row = neo__bags_row_of_id(bags, table, rows, k, worker);
+            const uint64_t key = neo__bags_key_at(bags, k);
+            const float *row = neo__bags_row_of_key(bags, table, key, rows[k], worker);
             const float w = lookup->weights ? lookup->weights[k] : 1.0f;
             for (int64_t c = 0; c < dim; c++) sum[c] = neo__fma(w, row[c], sum[c]);
         }
@@ -14024,7 +14035,8 @@ static void neo__bags_one_initial(const neo_bags *bags, const neo__bag_table *ta
                                   const neo__bag_lookup *lookup, int64_t b, int64_t k,
                                   int worker) {
     const int64_t *rows = (const int64_t *)lookup->ids, zero = 0, ends[2] = {0, 1};
-    const float *row = neo__bags_row_of_id(bags, table, rows, k, worker);
+    const uint64_t key = neo__bags_key_at(bags, k);
+    const float *row = neo__bags_row_of_key(bags, table, key, rows[k], worker);
     const int64_t at = lookup->pooled ? b : k - lookup->offsets[0];
     if (!lookup->dout) {
         float *out = lookup->out + at * lookup->out_stride;
@@ -14245,6 +14257,13 @@ NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
     for (int64_t i = 0; i < b->tables[table].rows; i++)
         stats.used += neo_bags_key_of(b, table, i, &key);
     return stats;
+}
+/* What forward reads for a key, for other headers; in memory of the worker, or the table's. */
+NEO_API const float *neo__bags_read_key(const neo_bags *b, int32_t table, uint64_t key,
+                                        int worker) {
+    const neo__bag_table *t = &b->tables[table];
+    return neo__bags_row_of_key(
+        b, t, key, neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(b)), worker);
 }
 /* Keys were read, from a checkpoint: a state calls it. */
 NEO_API neo_status neo__bags_keys_read(void *bags) {

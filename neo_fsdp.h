@@ -290,6 +290,9 @@ typedef struct neo_shard_stats {
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
 NEO_API void neo_shard_reset_stats(neo_shard *shard);
+/* neo_shard_key_stats: of a table with keys, this rank's share: those of all ranks add to the
+   table's. */
+NEO_API neo_key_stats neo_shard_key_stats(const neo_shard *shard, int32_t table);
 /* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank
    adds what it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
@@ -900,7 +903,9 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
         (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
         (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
         (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
-        (double)o->l1,         (double)o->clip_gradient, (double)o->initial_accumulator, o->beta2};
+        (double)o->l1,         (double)o->clip_gradient, (double)o->initial_accumulator, o->beta2,
+        (double)d->keys.on,    (double)d->keys.evict,    (double)d->keys.period,
+        (double)d->keys.admit, (double)d->keys.shared};
     *mark = neo__plan_hash(*mark, neo_hash(d->name));
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
@@ -1015,11 +1020,12 @@ static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     for (int64_t i = 0; i < count; i++) sum += lengths[i];
     return sum;
 }
-/* The row an id stands for; -1: none. */
-NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
-    if (id >= 0 && id < rows) return id;
+/* The row an id stands for, of a key the first of its set; -1: none. */
+NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, const neo_table_desc *table, int64_t id) {
+    if (table->keys.on) return neo__lines_first((uint64_t)id, table->rows);
+    if (id >= 0 && id < table->rows) return id;
     if (bounds == NEO_BOUNDS_DROP) return -1;
-    return id < 0 ? 0 : rows - 1;
+    return id < 0 ? 0 : table->rows - 1;
 }
 /* The source of a feature's row. */
 NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t feature, int64_t row) {
@@ -1038,7 +1044,8 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
     const neo__shard_map *map = shard->map;
     const neo_jagged *j = &batch->batch;
     const int64_t first = map->first_source[f], end = map->first_source[f + 1];
-    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = j->batch;
+    const neo_table_desc *table = &map->tables[map->feature_table[f]];
+    const int64_t rows = table->keys.on ? 0 : table->rows, samples = j->batch;
     const int64_t *offsets = j->offsets + f * samples;
     int32_t *lengths = shard->exchange.source_lengths;
     int64_t bad = 0;
@@ -1046,8 +1053,8 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
                     (size_t)((end - first) * samples) * sizeof *lengths);
     for (int64_t i = 0; i < samples; i++)
         for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
-            int64_t id = neo__shard_id(j, k), row = neo__shard_row(map->desc.bounds, rows, id);
-            if ((id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
+            int64_t id = neo__shard_id(j, k), row = neo__shard_row(map->desc.bounds, table, id);
+            if (rows && (id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
             if (row < 0 || first == end) continue;
             lengths[neo__shard_source_of(map, f, row) * samples + i]++;
         }
@@ -1059,16 +1066,18 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
 static void neo__shard_place_sources(neo_shard *shard, const neo__shard_batch *batch, int32_t f) {
     const neo__shard_map *map = shard->map;
     const neo_jagged *jagged = &batch->batch;
-    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = jagged->batch;
+    const neo_table_desc *table = &map->tables[map->feature_table[f]];
+    const int64_t samples = jagged->batch;
     const int64_t *offsets = jagged->offsets + f * samples;
     float *weights = (float *)shard->exchange.out[1].data;
     void *ids = shard->exchange.out[0].data;
     if (map->first_source[f] == map->first_source[f + 1]) return;
     for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
-        int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(jagged, k));
+        const int64_t id = neo__shard_id(jagged, k);
+        int64_t row = neo__shard_row(map->desc.bounds, table, id);
         if (row < 0) continue;
         int64_t u = neo__shard_source_of(map, f, row), at = shard->exchange.cursor[u]++;
-        row -= map->sources[u].first_row;
+        row = table->keys.on ? id : row - map->sources[u].first_row;
         if (map->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
         if (map->weighted) weights[at] = jagged->weights ? jagged->weights[k] : 1.0f;
@@ -1925,12 +1934,12 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
     const neo_wire wire = map->wire[job->back];
     const int32_t f = (int32_t)feature;
     const int64_t dim = shard->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    const int64_t rows = map->tables[map->feature_table[f]].rows,
-                  last = j->offsets[(f + 1) * j->batch];
+    const neo_table_desc *table = &map->tables[map->feature_table[f]];
+    const int64_t last = j->offsets[(f + 1) * j->batch];
     (void)worker;
     if (map->first_source[f] == map->first_source[f + 1]) return;
     for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
-        int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(j, i));
+        int64_t row = neo__shard_row(map->desc.bounds, table, neo__shard_id(j, i));
         float *mine = job->rows + (i - j->offsets[0]) * job->stride;
         if (row < 0) {
             if (!job->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
@@ -2389,6 +2398,7 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
     if (shard->whole) { /* nothing to exchange: forward_end looks up */
         NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
         shard->now->batch = shard->now->local = *batch;
+        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
         NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_id_count(batch)));
     } else {
         NEO__TRY(neo__shard_begin(shard, batch, global_batch));
@@ -2538,7 +2548,8 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
 }
 /* Ids of one bag of a route, sample g: to `to`; returns where the next bag's go. */
 static float *neo__shard_grad_bag(const neo__shard_id_job *job, const neo__shard_route *route,
-                                  const int64_t *offsets, int64_t g, float *to, float *room) {
+                                  const int64_t *offsets, int64_t g, float *to, float *room,
+                                  int worker) {
     const neo_shard *shard = job->s;
     const neo__shard_part *part = &shard->map->parts[route->part];
     int32_t table = (int32_t)(route->part - shard->map->part_begin[shard->rank]);
@@ -2547,10 +2558,12 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *job, const neo__shard
                              : shard->pooled.local + g * shard->pooled.width + route->col;
     const float *row = room;
     neo_tensor w = neo_bags_weight(shard->bags, table);
+    const int keyed = shard->map->tables[part->table].keys.on;
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
         int64_t id = neo__shard_id(&job->s->now->local, i);
-        if (w.dtype == NEO_F32 && w.place == NEO_HOST)
+        if (keyed) row = neo__bags_read_key(shard->bags, table, (uint64_t)id, worker);
+        else if (w.dtype == NEO_F32 && w.place == NEO_HOST)
             row = (const float *)w.data + id * part->cols;
         else /* only reads, so threads may */
             (void)neo_bags_get_rows(shard->bags, table, id, 1, room);
@@ -2569,7 +2582,8 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     float *room = s->per_id.row;
     if (room) room += worker * (s->per_id.room / neo_ctx_threads(s->ctx));
     for (int64_t g = b->start[r]; g < b->start[r + 1]; g++)
-        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room);
+        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room,
+                                 worker);
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *shard, const neo__shard_batch *batch) {
@@ -2597,12 +2611,12 @@ static const float *neo__shard_grad_give(const neo__shard_id_job *job, int32_t f
     const neo__shard_map *m = job->s->map;
     const neo_jagged *j = &job->s->now->batch;
     const float *in = (const float *)job->s->per_id.grad_in.data;
-    const int64_t rows = m->tables[m->feature_table[f]].rows;
+    const neo_table_desc *table = &m->tables[m->feature_table[f]];
     const int64_t *offsets = j->offsets + f * j->batch;
     for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
-            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
+            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, table, neo__shard_id(j, n));
             float x = own ? *own++ : 0.0f;
             if (row >= 0) x = in[job->s->per_id.next[neo__shard_source_of(m, f, row)]++];
             job->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
@@ -2885,6 +2899,24 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     st.backward = shard->wire_stats[1];
     return st;
 }
+NEO_API neo_key_stats neo_shard_key_stats(const neo_shard *shard, int32_t table) {
+    const neo__shard_map *map = shard->map;
+    NEO__ZERO(neo_key_stats, sum);
+    if (shard->whole) return neo_bags_key_stats(shard->bags, table);
+    const int64_t first = map->part_begin[shard->rank], end = map->part_begin[shard->rank + 1];
+    for (int64_t p = first; p < end; p++) {
+        if (map->parts[p].table != table || map->parts[p].first_col) continue;
+        const neo_key_stats part = neo_bags_key_stats(shard->bags, (int32_t)(p - first));
+        sum.used += part.used;
+        sum.lookups += part.lookups;
+        sum.hits += part.hits;
+        sum.admissions += part.admissions;
+        sum.evictions += part.evictions;
+        sum.waited += part.waited;
+        sum.refused += part.refused;
+    }
+    return sum;
+}
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
@@ -2895,8 +2927,9 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 
 /* ---- state ---- */
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
-enum { NEO__SHARD_TENSORS = 4 };
-static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
+enum { NEO__SHARD_TENSORS = 8 };
+static const char *const neo__shard_tensor_name[NEO__SHARD_TENSORS] = {
+    "weight", "scale", "momentum1", "momentum2", "keys", "used", "waiting", "waiting_used"};
 static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
@@ -2920,7 +2953,8 @@ static neo_part neo__shard_part_place(const neo_shard *shard, const neo__shard_p
 static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard, const char *table,
                                         int k, neo_tensor t, const neo_part *place) {
     char name[1024];
-    neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    const int weights = k < 2 || k == 4 || k == 5;
+    neo_state_kind kind = weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
     if (!t.data) return NEO_OK;
     int n = snprintf(name, sizeof name, "%s.%s.%s", shard->map->desc.name, table,
                      neo__shard_tensor_name[k]);
@@ -2928,6 +2962,13 @@ static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard
                "neo_state_add_shard: the name %.100s... is too long", name);
     return place ? neo_state_add_part(state, kind, name, t, place)
                  : neo__state_add_whole(state, kind, name, t);
+}
+/* The steps of keys are those of the tables. */
+static neo_status neo__shard_was_read(void *user) {
+    neo_shard *shard = (neo_shard *)user;
+    if (!shard->bags) return NEO_OK;
+    neo_bags_set_steps(shard->bags, shard->steps);
+    return neo__bags_keys_read(shard->bags);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     NEO__CHECK(state && shard, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -2951,8 +2992,10 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
                                            neo__shard_tensor(shard->replicas, i, k), NULL));
     }
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
-    return neo_state_add(state, NEO_STATE_OPTIMIZER, name,
-                         neo_tensor_1d(&shard->steps, NEO_I64, 1));
+    NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name,
+                           neo_tensor_1d(&shard->steps, NEO_I64, 1)));
+    neo__state_when_read(state, neo__shard_was_read, shard);
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------

@@ -1085,22 +1085,24 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 }
 #endif
 
-/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.step. */
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
-    static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2"};
+    static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
+                                         "keys",   "used",  "waiting",   "waiting_used"};
     char name[1024];
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
         neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
                        : k == 1 ? neo_bags_scale(bags, table)
                                 : neo_bags_state(bags, table, k - 2);
         if (!t.data && k > 0) continue;
+        const int weights = k < 2 || k == 4 || k == 5;
         int n = snprintf(name, sizeof name, "%s.%s.%s", neo__bags_name(bags),
                          neo_bags_table_name(bags, table), suffix[k]);
         NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                    "neo_state_add_bags: the name %.100s... is too long", name);
         NEO__TRY(
-            neo__state_add_whole(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+            neo__state_add_whole(state, weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
 }
@@ -1140,6 +1142,7 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
+    if (status == NEO_OK) neo__state_when_read(state, neo__bags_keys_read, bags);
     return neo__state_added(state, before, status);
 }
 

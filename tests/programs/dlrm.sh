@@ -112,6 +112,35 @@ a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --we
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
 
+# ---- ids that are keys: rows come and go alike on any ranks, under any plan, after a resume ----
+
+keyed="--synthetic $samples --batch 120 --dim 32 --bottom 13-24-32 --top 24-1 --rows 3000"
+keyed="$keyed --keys --key-rows 200 --seed 3"
+for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3'; do
+    part || continue
+    one=$(digest $keyed $kind)
+    same "keys $kind, 3 threads" "$(digest $keyed $kind --threads 3)" "$one"
+    same "keys $kind, rw" "$(digest $keyed $kind --ranks 4 --plan rw)" "$one"
+    same "keys $kind, cw" "$(digest $keyed $kind --ranks 3 --plan cw --clip-norm 1e9)" \
+        "$(digest $keyed $kind --clip-norm 1e9)"
+    rm -rf "$W/keyed"
+    digest $keyed $kind --ranks 4 --plan rw --checkpoint "$W/keyed" >"$W/out"
+    same "keys $kind, resumed" "$(digest $keyed $kind --epochs 2 --ranks 2 --plan tw \
+        --checkpoint "$W/keyed" --resume)" "$(digest $keyed $kind --epochs 2)"
+done
+$D $keyed >"$W/out" 2>"$W/err"
+if grep -q '^keys [0-9]*, hits .*, evicted [1-9]' "$W/out"; then pass; else fail "keys: a line"; fi
+refused "other keys" 'keys' $keyed --evict lfu --checkpoint "$W/keyed" --resume
+$D $keyed --ranks 2 --plan dp --show-plan >"$W/out" 2>"$W/err"
+if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else fail "keys as copies: why"; fi
+refused "an age of nothing" '--evict age: not lru' $keyed --evict age
+refused "evict of no keys" 'are of --keys' $model --evict lru
+if [ -x "$B/serve" ]; then
+    "$B/serve" --model "$W/keyed" --port 0 >"$W/out" 2>"$W/err"
+    if grep -q '"keys" is not known here' "$W/err"; then pass; else
+        fail "a server of keys: $(cat "$W/err")"; fi
+fi
+
 # ---- a cross network in place of the dot products ----
 
 for cross in 2x5 2; do

@@ -57,6 +57,26 @@ static neo_status end_stopped(run *r) {
     return agree(r->me.comm, NEO_OK);
 }
 
+/* What the keys of all tables did. Collective. */
+static neo_status print_keys(run *r) {
+    enum { WORDS = sizeof(neo_key_stats) / sizeof(int64_t) };
+    int64_t sum[WORDS] = {0}, word[WORDS];
+    neo_key_stats s;
+    if (!r->o->keys || !r->m.tables) return NEO_OK;
+    for (int32_t t = 0; t < neo_schema_feature_count(r->m.schema); t++) {
+        s = neo_shard_key_stats(r->m.tables, t);
+        memcpy(word, &s, sizeof word);
+        for (int i = 0; i < WORDS; i++) sum[i] += word[i];
+    }
+    TRY(neo_comm_all_reduce(r->m.comm, NEO_REDUCE_SUM, sum, sum, WORDS, NEO_I64, NULL));
+    memcpy(&s, sum, sizeof s);
+    if (r->me.rank || !s.lookups) return NEO_OK;
+    printf("keys %lld, hits %.2f %%, admitted %lld, evicted %lld; ids that waited %lld, for whom "
+           "no row was free %lld\n",
+           (long long)s.used, 100.0 * (double)s.hits / (double)s.lookups, (long long)s.admissions,
+           (long long)s.evictions, (long long)s.waited, (long long)s.refused);
+    return NEO_OK;
+}
 static neo_status run_all(void *of_rank) {
     run *r = of_rank;
     neo_group group = neo_comm_group(r->me.comm);
@@ -73,6 +93,7 @@ static neo_status run_all(void *of_rank) {
     if (!r->stopped && (r->o->predict || (!r->tested && has_test))) TRY(evaluate_now(r));
     if (r->stopped) return end_stopped(r);
     TRY(neo_state_digest_group(r->m.state, &group, &digest));
+    TRY(print_keys(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
 
@@ -103,6 +124,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     guess_format(o);
     TRY(check_options(o));
     if (!o->dim) o->dim = kind_of(o)->dim;
+    if (o->keys && !o->machine.repro_shards) o->machine.repro_shards = 8;
     TRY(cli_describe(&j->cli, &o->machine, o->seed));
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);

@@ -9,10 +9,10 @@ typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *tier, *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
+    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group, *evict;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    int64_t window, ndcg;
+    int64_t window, ndcg, keys, key_rows, admit;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
@@ -141,6 +141,17 @@ static const cli_option DLRM_OPTIONS[] = {
              "*numbers that the dense layers multiply: f32 or bf16, to which inputs, activations, "
              "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
     CLI_TEXT("rows-dtype", rows_dtype, "T", "f32", "*numbers of table rows: f32, f16, bf16 or i8"),
+    CLI_FLAG("keys", keys,
+             "*ids are keys, whose rows come when they are seen and go when a set of rows is full; "
+             "--repro-shards is then 8 where it is not given"),
+    CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
+              "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: as "
+              "many as ids, which --rows says"),
+    CLI_TEXT("evict", evict, "E", NULL,
+             "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
+             "steps, without N never) or age:N (unused for more than N steps) [lru]"),
+    CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
+              "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
 
     CLI_GROUP("Optimizer"),
     CLI_TEXT("optimizer", optimizer, "O", "adagrad",
@@ -352,6 +363,25 @@ static neo_status check_model(const options *o) {
     return NEO_OK;
 }
 
+/* --keys, --evict, --admit. */
+static neo_status parse_keys(const options *o, neo_keys *keys) {
+    static const char *const names[] = {"lru", "lfu", "age"};
+    const char *evict = o->evict ? o->evict : names[0], *colon = strchr(evict, ':');
+    const size_t length = colon ? (size_t)(colon - evict) : strlen(evict);
+    char *end = NULL;
+    int policy = 0;
+    *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit};
+    if (!o->keys && (o->evict || o->admit || o->key_rows))
+        REFUSE("--evict, --admit and --key-rows are of --keys");
+    while (policy < 3 && (length != 3 || memcmp(evict, names[policy], 3))) policy++;
+    if (colon) keys->period = strtoll(colon + 1, &end, 10);
+    if (policy == 3 || (colon && (!policy || end == colon + 1 || *end || keys->period < 1)) ||
+        (!colon && policy == 2))
+        REFUSE("--evict %s: not lru, lfu, lfu:N or age:N, N above 0", evict);
+    keys->evict = (neo_evict)policy;
+    return NEO_OK;
+}
+
 static neo_status check_options(const options *o) {
     int64_t ranks = o->machine.ranks;
     int has_data = o->data || o->synthetic, has_test = o->test || o->synthetic;
@@ -371,6 +401,8 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
     if (o->tier && !o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     TRY(check_model(o));
+    neo_keys keys;
+    TRY(parse_keys(o, &keys));
     if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))
         REFUSE("--l1 and --l2 are for --optimizer ftrl");
     if (o->weight_decay > 0 && strcmp(o->optimizer, "ftrl") == 0)

@@ -118,13 +118,21 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
                            .weight_decay = (float)o->l2};
     neo_optim_kind of_mlps;
     neo_dtype dtype;
+    neo_keys keys;
     TRY(parse_optimizer(o->optimizer, &of_mlps, &optim.kind));
     TRY(parse_rows_dtype(o->rows_dtype, &dtype));
+    TRY(parse_keys(o, &keys));
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
         tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
                                      .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
-                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
+                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype,
+                                     .keys = keys};
+        if (keys.on) { /* whole sets of 32 in each bucket */
+            const int64_t unit = 32 * (int64_t)tables[t].row_buckets;
+            const int64_t rows = o->key_rows ? o->key_rows : f.rows;
+            tables[t].rows = (rows + unit - 1) / unit * unit;
+        }
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,

@@ -35,6 +35,9 @@ static neo_status define_numbers(run *r) {
     if (*tasks) TRY(neo_state_define(r->m.state, "tasks", tasks));
     snprintf(word, sizeof word, "%.9g", o->dropout);
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
+    snprintf(tasks, sizeof tasks, "%.40s %lld %lld", o->evict ? o->evict : "lru",
+             (long long)o->admit, (long long)o->key_rows);
+    if (o->keys) TRY(neo_state_define(r->m.state, "keys", tasks));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
     return o->window ? neo_state_define(r->m.state, "window", word) : NEO_OK;
 }
