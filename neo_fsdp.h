@@ -2484,6 +2484,7 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
     if (shard->whole) { /* nothing to exchange: forward_end looks up */
         NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
         shard->now->batch = shard->now->local = *batch;
+        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
         NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_full_id_count(batch)));
         neo__shard_count_saved(shard, batch);
     } else {

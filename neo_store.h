@@ -485,10 +485,10 @@ static void neo__tier_forget(neo__tier *t, int64_t table, int64_t row) {
 }
 static void neo__tier_forget_all(neo__tier *t) {
     neo__tier_settle(t);
-    for (int64_t i = 0; i < t->ahead_count; i++)
-        t->ahead_at[neo__tier_ahead_place(t, t->ahead[i].table, t->ahead[i].row)] = 0;
     if (t->ahead_count) memset(t->ahead_at, 0, (size_t)t->ahead_places * sizeof *t->ahead_at);
+    neo__mutex_lock(&t->lock);
     t->ahead_count = t->ahead_next = 0;
+    neo__mutex_unlock(&t->lock);
 }
 
 /* Run the first `count` jobs. */
@@ -1177,10 +1177,16 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     neo__mutex_unlock(&t->walk);
     return status;
 }
-/* Records of `count` rows from `row` on into the block, as they are now; of first values that are
-   only read, states alone where `state` says which is wanted (below 0: all). */
+/* Where the part of a block begins in a record. */
+static int64_t neo__tier_skip(const neo__tier_table *to, int block) {
+    int64_t skip = 0;
+    for (int k = 0; k < block; k++) skip += to->part[k];
+    return skip;
+}
+/* Records of `count` rows from `row` on into the block, as they are now. only: of first values
+   this state alone is wanted, a block's number; below 0: all. */
 static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row, int64_t count,
-                                       int state) {
+                                       int only) {
     neo__tier_table *of = &t->tables[table];
     int64_t first = count, end = 0;
     for (int64_t i = 0; i < count; i++)
@@ -1195,9 +1201,10 @@ static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row,
             NEO__TRY(neo__tier_check(t, table, row + i, record));
             continue;
         }
-        if (line < 0 && state >= 0) {
-            const float value = state ? 0.0f : of->state;
-            for (int64_t k = 0; k < of->record; k += (int64_t)sizeof value)
+        if (line < 0 && only >= NEO__BAG_STATE) {
+            const float value = only > NEO__BAG_STATE ? 0.0f : of->state;
+            record += neo__tier_skip(of, only);
+            for (int64_t k = 0; k < of->part[only]; k += (int64_t)sizeof value)
                 memcpy(record + k, &value, sizeof value);
             continue;
         }
@@ -1223,12 +1230,11 @@ static neo_status neo__tier_walk(neo__tier *t, int64_t table, int block, int64_t
                                  const char *from, int64_t bytes) {
     neo__tier_table *of = &t->tables[table];
     const int64_t part = of->part[block], most = NEO__MAX(NEO__TIER_BLOCK / of->record, 1);
-    int64_t skip = 0;
-    for (int k = 0; k < block; k++) skip += of->part[k];
+    const int64_t skip = neo__tier_skip(of, block);
     for (int64_t count; bytes > 0;) {
         const int64_t row = at / part, last = (at + bytes + part - 1) / part;
         count = NEO__MIN(last - row, most);
-        NEO__TRY(neo__tier_read_block(t, table, row, count, to ? block - NEO__BAG_STATE : -1));
+        NEO__TRY(neo__tier_read_block(t, table, row, count, to ? block : -1));
         for (int64_t i = 0, n; i < count; i++, at += n, bytes -= n) {
             char *record = t->block + i * of->record + skip + at % part;
             n = NEO__MIN(part - at % part, bytes);

@@ -1,8 +1,8 @@
 #!/bin/sh
-# tiers.sh: dlrm --tier: rows in a file below a cache so small that they leave many times. The digest
-# is that of the run without it, on any threads, ranks and plans, by any optimizer, and of a run that
-# was killed and goes on with another cache; the file is gone at the end; peak memory stays below
-# what the rows would take; what cannot be is refused in words.
+# tiers.sh: dlrm --tier: rows in a file below a cache so small that they leave many times. The
+# digest is that of the run without it, on any threads, ranks and plans, by any optimizer, and of a
+# run that was killed and goes on with another cache; the file is gone at the end; peak memory stays
+# below what the rows would take; what cannot be is refused in words.
 
 B=${B:-build}
 . tests/harness.sh
