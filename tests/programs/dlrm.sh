@@ -67,6 +67,10 @@ done <<END
 4 --plan dp
 4 --plan grid --nodes 2 --clip-norm 1e9
 END
+same "--dedup, micro-batches" \
+    "$(digest $model --repro-shards 8 --micro-batches 3 --dedup --ranks 3 --plan rw)" \
+    "$(digest $model --repro-shards 8 --micro-batches 3)"
+refused "--dedup on a GPU" '--dedup is for --device cpu' $model --dedup --device cuda
 # Tables in towers: another model, of the same bits on any ranks of any nodes.
 for kind in dlrm 'dcnv2 --wire-forward bf16 --wire-backward i8' \
     'wukong --tasks 1,0.5 --top 24-2'; do
