@@ -3207,7 +3207,7 @@ static neo_status neo__ckpt_write_own(neo__ckpt_save *save) {
     NEO__CHECK(there == NEO__PATH_DIR, NEO_ERR_IO,
                "%s: does not see this directory, which rank 0 made: %s", save->partial,
                neo__ckpt_apart);
-    for (int weights = 1; weights >= 0; weights--) {
+    for (int weights = 0; weights < 2; weights++) { /* in this order: see >>impl-saving */
         int k = weights ? rank : ranks + rank;
         NEO__TRY(neo__ckpt_write_tensors(save, weights, &save->files[k], &save->marks[k]));
     }
@@ -3246,17 +3246,19 @@ static neo_status neo__ckpt_open_dir(neo__ckpt_save *save) {
         status = neo__ckpt_list_items(save, weights);
     return neo__meet_agree(&save->meet, status);
 }
-/* This rank's files are written, or why not. */
-static neo_status neo__ckpt_finish_all(neo__ckpt_save *save, neo_status status) {
+/* This rank's files are written, or why not: on all ranks, with the sizes of all files. */
+static neo_status neo__ckpt_share(neo__ckpt_save *save, neo_status status) {
     const neo__meet *meet = &save->meet;
-    int first = meet->group.rank == 0;
     status = neo__meet_agree(meet, status);
-    if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
-    if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
-    if (status == NEO_OK || !first) return status;
-    neo__kept_error error = neo__error_keep(status);
-    (void)neo__tree_remove(save->partial);
-    return neo__error_restore(&error);
+    return status == NEO_OK ? neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size)
+                            : status;
+}
+/* The rest, on rank 0 and any thread. */
+static neo_status neo__ckpt_finish_all(neo__ckpt_save *save) {
+    if (save->meet.group.rank > 0) return NEO_OK;
+    NEO__TRY(neo__ckpt_close(save));
+    neo__ckpt_prune(save);
+    return NEO_OK;
 }
 #endif
 static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
@@ -3470,8 +3472,9 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
    >>impl-saving
 
    A save that a thread writes. Begin does all that ranks must agree on and lists what goes into
-   this rank's two files; the thread writes them; poll or wait joins it and commits, as neo_save
-   does in one go. So no thread but the caller's makes collective calls or asks for memory.
+   this rank's two files, and the thread writes them. A poll that finds all ranks' threads done tells
+   them each other's sizes, and rank 0's thread does the rest, removing old checkpoints too; a wait
+   does it itself. No thread but the caller's makes collective calls.
 
    All tensors but those of tracked tables are copied when it begins. Rows of these are not: a table
    of most of the memory has no room for a copy, and copying it would take a good part of the time
@@ -3480,7 +3483,9 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
    content, of all its tensors, to a log, and sets the bit. The writer takes a row from the table
    where its bit is 0, and from the log where it is 1. One lock of the table makes that safe: a row
    changes only after its bit was set under the lock, and the writer reads rows, a buffer at a time,
-   under it. When the log is full a step waits until the table is written. Copies are of rows, not
+   under it. Rows that it has passed in all tensors need no copy: so it writes the
+   optimizer's state first, which is often short, and weights then. When the log is full a step waits
+   for that. Copies are of rows, not
    of pages or blocks: a batch of random ids touches nearly every block of a table in one step.
 
    The marks as they were are kept. They come back (with what has changed since) when the save
@@ -3497,6 +3502,7 @@ typedef struct neo__row_guard {
     const neo_tensor *tensors[NEO__GUARD_TENSORS];
     size_t widths[NEO__GUARD_TENSORS], at[NEO__GUARD_TENSORS]; /* of a row; in a record */
     int tensor_count;
+    int64_t passed[NEO__GUARD_TENSORS]; /* the writer has the rows before this one */
     int left;            /* tensors to be written */
     size_t record;
     int64_t room, used;  /* of the log */
@@ -3506,7 +3512,7 @@ typedef struct neo__row_guard {
     uint64_t mask;
     char *buffer;        /* the writer's */
     neo__mutex lock;     /* of all that changes here, and of the marks' bits */
-    neo__cond wake;      /* left is 0 */
+    neo__cond wake;      /* the writer has come further */
 } neo__row_guard;
 struct neo_saving {
     neo__ckpt_save save;
@@ -3521,7 +3527,8 @@ struct neo_saving {
     size_t bytes;
     neo_status status; /* of the thread, with its message */
     char text[NEO__PATH_BYTES];
-    int written; /* atomic */
+    int closing; /* the files of all ranks are written; rank 0's thread does the rest */
+    int done;    /* atomic: the thread is at its end */
 };
 
 /* ---- rows that change ---- */
@@ -3541,6 +3548,12 @@ static void neo__guard_keep(neo__row_guard *guard, int64_t row) {
     guard->rows[guard->used] = row; /* before the place is looked for: it is empty */
     *neo__guard_place(guard, row) = (uint32_t)++guard->used;
 }
+/* 1: the writer has still to come by a row. */
+static int neo__guard_needs(const neo__row_guard *guard, int64_t row) {
+    for (int k = 0; k < guard->tensor_count && guard->left > 0; k++)
+        if (row >= guard->passed[k]) return 1;
+    return 0;
+}
 static void neo__guard_before(void *user, const uint64_t *records, int64_t count, int low_bits) {
     neo__row_guard *guard = (neo__row_guard *)user;
     neo__mutex_lock(&guard->lock);
@@ -3548,18 +3561,21 @@ static void neo__guard_before(void *user, const uint64_t *records, int64_t count
         const uint64_t row = records[i] >> low_bits, bit = UINT64_C(1) << row % 64;
         uint64_t *bits = &guard->marks->bits[row / 64];
         const int wanted = !guard->some || guard->old[row / 64] & bit;
-        while (wanted && !(*bits & bit) && guard->used == guard->room && guard->left > 0)
+        while (wanted && !(*bits & bit) && guard->used == guard->room &&
+               neo__guard_needs(guard, (int64_t)row))
             neo__cond_wait(&guard->wake, &guard->lock);
-        if (wanted && !(*bits & bit) && guard->left > 0) neo__guard_keep(guard, (int64_t)row);
+        if (wanted && !(*bits & bit) && neo__guard_needs(guard, (int64_t)row))
+            neo__guard_keep(guard, (int64_t)row);
         *bits |= bit;
     }
     neo__mutex_unlock(&guard->lock);
 }
-/* One tensor, or all, of the table need no copies any more. */
-static void neo__guard_written(neo__row_guard *guard, int all) {
+/* A tensor of the table, or (-1) all, need no copies any more. */
+static void neo__guard_written(neo__row_guard *guard, int tensor) {
     neo__mutex_lock(&guard->lock);
-    guard->left = all ? 0 : guard->left - 1;
-    if (guard->left == 0) neo__cond_broadcast(&guard->wake);
+    if (tensor >= 0) guard->passed[tensor] = guard->marks->rows;
+    guard->left = tensor >= 0 ? guard->left - 1 : 0;
+    neo__cond_broadcast(&guard->wake);
     neo__mutex_unlock(&guard->lock);
 }
 static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
@@ -3578,11 +3594,13 @@ static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
             if (guard->marks->bits[row / 64] >> row % 64 & 1)
                 from = guard->log + (*neo__guard_place(guard, row) - 1) * guard->record + at;
             memcpy(guard->buffer + (size_t)i * width, from, width);
+            guard->passed[item->guarded] = row + 1;
         }
+        if (guard->used == guard->room) neo__cond_broadcast(&guard->wake);
         neo__mutex_unlock(&guard->lock);
         neo__out_bytes(out, guard->buffer, (size_t)n * width);
     }
-    neo__guard_written(guard, 0);
+    if (out->status == NEO_OK) neo__guard_written(guard, item->guarded);
 }
 
 /* ---- memory ---- */
@@ -3828,18 +3846,26 @@ static neo_status neo__saving_make(neo_ctx *ctx, const neo_save_desc *desc, cons
     neo__saving_free(saving);
     return neo__error_restore(&error);
 }
-/* All that comes after; status: of writing them. */
+/* All that comes after; status: of all ranks. */
 static neo_status neo__saving_end(neo_saving *saving, neo_status status) {
     neo__ckpt_save *save = &saving->save;
     uint64_t id = 0;
-    status = neo__ckpt_finish_all(save, status);
     if (status == NEO_OK) status = neo__ckpt_new_base(save, &id);
     if (id && saving->guard_count == 0) neo__state_marks_from(save->state, id, save->desc->step);
     neo__kept_error error = neo__error_keep(status);
+    if (status != NEO_OK && save->meet.group.rank == 0) (void)neo__tree_remove(save->partial);
     neo__saving_release(saving, id);
-    if (status == NEO_OK && save->meet.group.rank == 0) neo__ckpt_prune(save);
     neo__saving_free(saving);
     return status == NEO_OK ? NEO_OK : neo__error_restore(&error);
+}
+static neo_status neo__saving_finish(neo_saving *saving, neo_status status) {
+    neo__ckpt_save *save = &saving->save;
+    if (!saving->closing) {
+        status = neo__ckpt_share(save, status);
+        if (status != NEO_OK) return neo__saving_end(saving, status);
+        status = neo__ckpt_finish_all(save);
+    }
+    return neo__saving_end(saving, neo__meet_agree(&save->meet, status));
 }
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
     neo_saving *saving = NULL;
@@ -3847,17 +3873,28 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
     NEO__TRY(neo__check_ctx("neo_save", ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
     NEO__TRY(neo__saving_make(ctx, desc, state, 0, &saving));
-    return neo__saving_end(saving, neo__ckpt_write_own(&saving->save));
+    return neo__saving_finish(saving, neo__ckpt_write_own(&saving->save));
 }
 
 /* ---- in the background ---- */
-static void neo__saving_write(void *arg) {
+static void neo__saving_work(void *arg) {
     neo_saving *saving = (neo_saving *)arg;
-    saving->status = neo__ckpt_write_own(&saving->save);
+    neo__ckpt_save *save = &saving->save;
+    saving->status = saving->closing ? neo__ckpt_finish_all(save) : neo__ckpt_write_own(save);
     if (saving->status != NEO_OK)
         snprintf(saving->text, sizeof saving->text, "%s", neo_last_error());
-    for (int i = 0; i < saving->guard_count; i++) neo__guard_written(&saving->guards[i], 1);
-    __atomic_store_n(&saving->written, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < saving->guard_count; i++) neo__guard_written(&saving->guards[i], -1);
+    __atomic_store_n(&saving->done, 1, __ATOMIC_RELEASE);
+}
+static void neo__saving_run(neo_saving *saving) {
+    __atomic_store_n(&saving->done, 0, __ATOMIC_RELAXED);
+    saving->threaded = neo__thread_create(&saving->thread, neo__saving_work, saving);
+    if (!saving->threaded) neo__saving_work(saving);
+}
+static neo_status neo__saving_join(neo_saving *saving) {
+    if (saving->threaded) neo__thread_join(&saving->thread);
+    saving->threaded = 0;
+    return saving->status == NEO_OK ? NEO_OK : neo_fail(saving->status, "%s", saving->text);
 }
 NEO_API neo_status neo_save_begin(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
                                   neo_saving **out) {
@@ -3870,8 +3907,7 @@ NEO_API neo_status neo_save_begin(neo_ctx *ctx, const neo_save_desc *desc, const
     if (saving->save.meet.group.patient) /* training's own patience, until wait */
         saving->save.meet.group.patient(saving->save.meet.group.user, 0);
     neo__live_begin(ctx, &saving->live, "save", desc->dir);
-    saving->threaded = neo__thread_create(&saving->thread, neo__saving_write, saving);
-    if (!saving->threaded) neo__saving_write(saving);
+    neo__saving_run(saving);
     *out = saving;
     return NEO_OK;
 }
@@ -3881,16 +3917,23 @@ NEO_API neo_status neo_save_wait(neo_saving **out) {
     *out = NULL;
     const neo_group *group = &saving->save.meet.group;
     if (group->patient) group->patient(group->user, 1);
-    if (saving->threaded) neo__thread_join(&saving->thread);
-    if (saving->status != NEO_OK) (void)neo_fail(saving->status, "%s", saving->text);
-    return neo__saving_end(saving, saving->status);
+    return neo__saving_finish(saving, neo__saving_join(saving));
 }
 NEO_API neo_status neo_save_poll(neo_saving **out) {
     neo_saving *saving = out ? *out : NULL;
     if (!saving) return NEO_OK;
-    uint64_t at_work = !__atomic_load_n(&saving->written, __ATOMIC_ACQUIRE);
+    uint64_t at_work = !__atomic_load_n(&saving->done, __ATOMIC_ACQUIRE);
     NEO__TRY(neo__meet_sum(&saving->save.meet, &at_work, 1));
-    return at_work ? NEO_OK : neo_save_wait(out);
+    if (at_work) return NEO_OK;
+    if (saving->closing) return neo_save_wait(out);
+    neo_status status = neo__ckpt_share(&saving->save, neo__saving_join(saving));
+    if (status != NEO_OK) {
+        *out = NULL;
+        return neo__saving_end(saving, status);
+    }
+    saving->closing = 1;
+    if (saving->save.meet.group.rank == 0) neo__saving_run(saving);
+    return NEO_OK;
 }
 #endif
 

@@ -385,8 +385,9 @@ static void world_fill(world *w, int64_t step) {
             for (int64_t b = 0; b < p->cols * size; b++) {
                 const int64_t at = ((p->row + r) * cols + p->col) * size + b;
                 unsigned char *to = &p->data[r * p->step * size + b], old = *to;
+                if (truth(p->tensor, now, at) == old) continue; /* not written: another may read */
                 *to = truth(p->tensor, now, at);
-                if (*to != old && !p->marks.before) p->bits[r / 64] |= UINT64_C(1) << r % 64;
+                if (!p->marks.before) p->bits[r / 64] |= UINT64_C(1) << r % 64;
             }
         }
     }
@@ -641,7 +642,7 @@ static void failing_behind(void) {
         __atomic_store_n(&disk_dead, fails, __ATOMIC_SEQ_CST);
         __atomic_store_n(&disk_waits, 0, __ATOMIC_SEQ_CST);
         for (int r = 0; r < 3; r++)
-            while (!__atomic_load_n(&w.saving[r]->written, __ATOMIC_SEQ_CST)) usleep(200);
+            while (!__atomic_load_n(&w.saving[r]->done, __ATOMIC_SEQ_CST)) usleep(200);
         __atomic_store_n(&disk_dead, 0, __ATOMIC_SEQ_CST);
         w.save.step = step + 1;
         if (step % 8 == 4) /* a begin says it, and has begun nothing */
