@@ -70,14 +70,14 @@
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
                >>losses >>optim >>gradcheck >>jagged >>bags >>metrics >>progress >>stop >>jsonl
                >>trace >>events >>report
-     types     >>shared >>kernel-types >>deferred-answers
+     types     >>shared >>lines >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>files >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
                >>impl-mlp >>impl-interact >>impl-activation >>impl-cross >>impl-norm
                >>impl-wukong >>impl-embedding >>impl-attention >>impl-losses >>impl-params
                >>impl-optim >>impl-gradcheck
      bags      >>impl-jagged >>bag-optim >>impl-bags >>impl-bags-forward >>impl-bags-backward
-               >>impl-bags-calls
+               >>impl-bags-keys >>impl-bags-calls
      device    >>impl-finite >>impl-exchange >>impl-cpu
      output    >>impl-crc32c >>impl-out >>impl-metrics >>impl-progress >>impl-stop >>impl-jsonl
                >>impl-trace >>impl-events >>impl-report
@@ -469,8 +469,9 @@ typedef enum neo_dtype {
 enum { NEO_MAX_DIMS = 4 };
 
 /* The place of memory: the host, or the context's device. A context without a device has host
-   memory only. */
-typedef enum neo_place { NEO_HOST, NEO_DEVICE } neo_place;
+   memory only. NEO_FILE: rows of a table below memory (neo_store.h): no address can be read; a
+   neo_state takes such tensors. */
+typedef enum neo_place { NEO_HOST, NEO_DEVICE, NEO_FILE } neo_place;
 
 typedef struct neo_tensor {
     void *data;
@@ -595,6 +596,21 @@ NEO_API float neo_random_uniform(uint64_t seed, uint64_t name_hash, int64_t step
 NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step, int stream,
                                 uint64_t index);
 #endif
+
+/* neo_sample: a token, of `count`, drawn from the softmax of logits / temperature: the first at
+   which the shares, added in order, pass neo_random_uniform(seed, neo_hash("sample"), 0,
+   NEO_STREAM_USER, place) of their sum; in f64, the same bits everywhere. place: of the token among
+   those that are drawn. A logit that is NaN has no share.
+   temperature, 0 and below: the largest logit, of equal ones the first; top_k, 1 and above: only
+   the k largest logits have a share, of equal ones the first.
+   Errors   none: count below 1 is 0. Threads any. Allocates nothing. */
+typedef struct neo_sampling {
+    double temperature;
+    int64_t top_k;
+    uint64_t seed;
+} neo_sampling;
+NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, int64_t count,
+                           int64_t place);
 
 /* neo_zipf: id of a Zipf law with exponent s > 0 over [0, rows), from a uniform u in [0, 1); 0 is
    the most frequent (the inverse of the continuous law x^-s over [1, rows + 1), cut to
@@ -961,21 +977,25 @@ typedef struct neo_attention_desc {
     int64_t heads;  /* required */
     int causal;     /* 1: row i sees rows 0 .. i of its sequence; 0: all of them */
     float scale;    /* of the products q k; 0: 1/sqrt(dim) */
+    int64_t queries; /* of a forward: the last rows of a sequence, which q, y and lse have alone,
+                        as where keys and values of those before are kept; 0: all */
 } neo_attention_desc;
 /* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head
    and sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each
    softmax's denominator, for the backward; none: not kept. _backward: dq, dk, dv, each or none.
-   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads]; f32, last stride 1; rows
-            may lie apart, so slices of one [B T][3 heads dim] matrix serve.
+   Shapes   q, k, v, y, dy, dq, dk, dv [B T][heads dim], lse [B T][heads] (with queries Q: q, y
+            [B Q], lse [B Q]); f32, last stride 1; rows may lie apart, so slices of one
+            [B T][3 heads dim] matrix serve.
    Numerics a sequence's result depends on itself alone. Products add by fma in order of dim, of
             keys (y, dq) and of queries (dk, dv); keys are taken in tiles of 64: the maximum so far,
             and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
             must be finite, those that a causal row does not see too. A causal sum
             over keys (y before its division, dq) ends with + 0.0f.
    Aliasing outputs overlap no input and no other output.
-   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite. NEO_ERR_SHAPE: also
-            rows that are not whole sequences, columns that are not whole heads.
-            NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM.
+   Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
+            length]. NEO_ERR_SHAPE: also rows that are not whole sequences, columns that are not
+            whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a backward, or
+            on a GPU.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
@@ -1330,9 +1350,17 @@ NEO_API neo_status neo_check_finite(neo_ctx *ctx, const char *function, const ch
    A jagged batch: for each of T features and B samples a bag of ids, of any length. Feature-major:
    bag (t, b) is ids[offsets[t B + b] .. offsets[t B + b + 1]). The struct is a view; a
    neo_jagged_buffer owns memory for one.
+
+   Where bags repeat (the samples of one session; RecD, arXiv 2211.05239) a batch may have each
+   distinct bag of a feature once: feature_bags says how many, and inverse which of them each sample
+   reads. It stands for the batch written out in full, with the same bits of pooled rows, weights
+   and state; what is saved is ids (in memory, and between the ranks of a neo_shard) and lookups.
+   (In backward every sample still adds its own gradient: sums of one bag's samples, made first,
+   would add in another order.) neo_jagged_dedup makes one, and so does a reader
+   (neo_reader_desc.dedup); neo_jagged_expand writes it out.
    ------------------------------------------------------------------------ */
 typedef struct neo_jagged {
-    int64_t batch;          /* B; not read when feature_bags is given */
+    int64_t batch;          /* B; not read when feature_bags is given without inverse */
     int32_t feature_count;  /* T */
     neo_dtype id_dtype;     /* NEO_I64 or NEO_I32 */
     const int64_t *offsets; /* [bag count + 1]; offsets[0] may be above 0: views may start later */
@@ -1342,16 +1370,21 @@ typedef struct neo_jagged {
                                     feature_bags[t+1]; NULL: every feature has B bags */
     neo_place place; /* of offsets, ids and weights; feature_bags are on the host always. Only
                         neo_bags_... of a context with a device take a batch that is there */
+    const int32_t *inverse; /* [T][B], with feature_bags, on the host: sample b of feature t reads
+                               its bag inverse[t B + b]. Bags are numbered in order of the samples
+                               that first read them, so none is left over. NULL: bag b */
 } neo_jagged;
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j); /* T B, or feature_bags[T] */
 NEO_API int64_t neo_jagged_id_count(const neo_jagged *j);  /* of a batch on the host */
+NEO_API int64_t neo_jagged_full_id_count(const neo_jagged *j); /* the same, written out in full */
 
 /* neo_jagged_validate: offsets never decrease, counts fit, ids are inside [0, rows[t]) for the T
    numbers in rows (NULL: not checked). Reads every offset and id. It cannot know how long your
    arrays are: ids must reach to the last offset.
    Errors   NEO_ERR_ARG: a NULL pointer, a negative count, an id dtype that is not i32 or i64.
-            NEO_ERR_FORMAT: offsets that decrease; the message names feature and sample.
+            NEO_ERR_FORMAT: offsets that decrease, bags that inverse does not number as it
+            should; the message names feature and sample.
             NEO_ERR_RANGE: an id outside its table; it names feature, sample, position and id. */
 NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows);
 
@@ -1361,6 +1394,8 @@ typedef struct neo_jagged_desc {
     int64_t max_ids;       /* capacity; required */
     neo_dtype id_dtype;    /* NEO_I64 (given as 0 too) or NEO_I32 */
     int weighted;          /* 1: with weights */
+    int dedup;             /* 1: with room for neo_jagged_dedup, of at most max_bags over
+                              feature_count samples */
 } neo_jagged_desc;
 /* A buffer with capacity, and a view of what is in it. */
 typedef struct neo_jagged_buffer neo_jagged_buffer;
@@ -1382,7 +1417,8 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
    convert between i32 and i64 (NEO_ERR_RANGE if they do not fit); a weighted buffer fed from an
    unweighted source gets ones; weights never get lost silently (NEO_ERR_ARG). The result must have
    the buffer's feature_count (NEO_ERR_SHAPE). Sources with feature_bags: concat and select take
-   them (the result then has feature_bags too), slice, stack and transpose do not (NEO_ERR_ARG).
+   them (the result then has feature_bags too), slice, stack and transpose do not (NEO_ERR_ARG);
+   with an inverse expand alone does.
      set          from lengths [T B] (i32 or i64 as length_dtype) and ids: "combined format": all
                   lengths, then all ids
      from_lists   from lists[t B + b], an array of counts[t B + b] ids (not read where the count is
@@ -1391,7 +1427,12 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
      select       the features in the order given (repeats allowed): permute, split, select in one
      slice        samples [first, first + count) of every feature
      stack        several batches of the same T, one after another in the sample direction
-     transpose    from sample-major (bag b T + t) to feature-major */
+     transpose    from sample-major (bag b T + t) to feature-major
+     expand       a batch with inverse, written out in full
+   neo_jagged_dedup: in place: of bags of a feature that are equal (ids and weights, bit for bit, in
+   order) the first stays, and inverse says who reads it. Errors   NEO_ERR_STATE: the buffer was
+   made without desc.dedup. NEO_ERR_CAPACITY: more samples than it has room for. NEO_ERR_ARG: it
+   has feature_bags. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *out, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
@@ -1407,6 +1448,8 @@ NEO_API neo_status neo_jagged_slice(neo_jagged_buffer *out, const neo_jagged *in
 NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *const *parts,
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
+NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *out, const neo_jagged *in);
+NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer);
 #endif
 
 /* neo_jagged_normalize: each weight divided by the sum of its bag's weights. A table that pools by
@@ -1455,6 +1498,7 @@ NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const floa
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
+typedef struct neo_tier neo_tier; /* see neo_store.h */
 typedef enum neo_pooling {
     NEO_POOL_SUM,  /* with weights of neo_jagged_normalize: the weighted mean */
     NEO_POOL_MEAN, /* the sum over the number of ids, with weights too */
@@ -1465,6 +1509,22 @@ typedef enum neo_bounds { /* what to do with an id outside its table */
     NEO_BOUNDS_DROP,      /* leave the id out, and count it */
     NEO_BOUNDS_CLAMP      /* use the nearest row, and count it */
 } neo_bounds;
+
+typedef enum neo_evict { /* the key that leaves a full set: see >>lines */
+    NEO_EVICT_LRU, /* the one used longest ago */
+    NEO_EVICT_LFU, /* the one used least; of these the one used longest ago */
+    NEO_EVICT_AGE  /* one that was not used for longer than a number of steps; none else */
+} neo_evict;
+
+/* Ids of a table are keys: see "keyed tables". */
+typedef struct neo_keys {
+    int on; /* 1: they are */
+    neo_evict evict;
+    int64_t period; /* LFU: counts halve every so many steps, 0: never. AGE: a key unused for more
+                       steps than this leaves; required */
+    int64_t admit;  /* a key gets a row at its admit-th occurrence; 0: 1 */
+    int shared;     /* 1: keys without a row all read the initial row of key 0, not each its own */
+} neo_keys;
 
 typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
     NEO_BAG_SGD,             /* w -= lr g */
@@ -1531,7 +1591,33 @@ typedef struct neo_table_desc {
                             buckets */
     neo_dtype dtype;     /* of the rows: NEO_F32, NEO_F16, NEO_BF16 or NEO_I8; see "narrow rows" */
     int round_nearest;   /* narrow rows are rounded to nearest after a step, not stochastically */
+    neo_keys keys;
+    int track_rows;      /* 1: a bit of each row says whether it has changed since a checkpoint, for
+                            differential ones (neo_save_desc.full_every). Not on a device yet */
 } neo_table_desc;
+
+/* ---- keyed tables ----
+   Of a table with neo_table_desc.keys ids are keys: any 64 bits (i32 ids: with their sign), known
+   in advance or not; no id is out of range. The table has `rows` rows, which come and go by key: a
+   multiple of 32 row_buckets. A key has a set of 32 rows, by a hash; no two keys share a row.
+
+   Reading changes nothing. neo_bags_forward reads the row of a key, or, where it has none, its
+   initial row (see neo_keys.shared). The initial row of a key is what row number `key` of a table
+   without keys begins with: it depends on the seed, the table's name and the key.
+
+   neo_bags_backward and _accumulate give rows, before they step: a key that has now occurred
+   `admit` times gets a row of its set, with its initial values and optimizer state. While it waits
+   its occurrences are counted exactly, of the `rows` keys that wait (32 for each set; one unused
+   for longest makes room). If the set is full a key leaves, by neo_keys.evict; its row and state
+   are lost. One that has occurred since the last step stays; if all 32 have, the new key gets no
+   row this time. Gradients of keys without a row are dropped.
+
+   Who comes and goes depends on nothing but the keys of each step: not on threads, ranks, plans.
+   Tensors of the state, beside the table's others: ".keys" [rows] I64; ".used" [rows] I64, the last
+   step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used".
+   Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
+   Not on a device (NEO_ERR_UNSUPPORTED).
+   ---- */
 
 /* ---- narrow rows ----
    Rows of f16, bf16 or i8 take half or a quarter of the memory, and of the bytes that a lookup
@@ -1592,6 +1678,9 @@ typedef struct neo_bags_desc {
                               tables; 0: not used */
     neo_cut_sums_fn cut_sums; /* with a part whose optimizer needs sums over whole rows: required */
     void *cut_sums_user;
+    int inverse; /* 1: backward takes batches with an inverse, and has room (8 max_batch features +
+                    12 max_ids bytes) to write them out: max_ids counts them so */
+    neo_tier *tier; /* rows lie in a file below lines in memory (neo_store.h); NULL: in memory */
 } neo_bags_desc;
 
 #if !defined(NEO_INFERENCE)
@@ -1604,7 +1693,7 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
    anything but the seed and the tensor's name, "<bags>.<table>.weight".
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows
             of a table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns; what a
-            device cannot do.
+            device cannot do, track_rows among it.
    neo_bags_bytes: exactly what create asks of the allocator: weights (those not in memory of yours,
    and the scales of i8 rows), optimizer state, and workspace (descriptions included); on a device
    the sum of host and device memory. */
@@ -1629,8 +1718,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
 /* neo_bags_forward: pool the rows of every bag of every feature.
    Shapes    batch: T features x B samples; out [B][sum of the features' dims] f32, last stride 1.
              With feature_bags (a batch size per feature): out is 1-d, feature after feature, each
-             [B_t][D_t]. NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in
-             order.
+             [B_t][D_t]; with an inverse too it is [B][sum], and a bag is pooled once.
+             NEO_POOL_NONE: all tables have one dim D; out [ids][D], one row per id in order.
    Numerics  elements of narrow rows become f32 (see "narrow rows"). A bag adds w_k * row_k by fma
              (weights) or row_k by addition in order of position, from 0;
              MEAN then divides by the bag's length (before any id was dropped). NONE copies the row,
@@ -1639,9 +1728,17 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_bags_reserve_kept(neo_bags *bags, int64
              contexts.
    Errors    NEO_ERR_RANGE: an id outside its table under NEO_BOUNDS_ERROR: table, feature, sample,
              position and id are named. NEO_ERR_CAPACITY: more samples or ids than reserved.
-             NEO_ERR_FORMAT: offsets that decrease. NEO_ERR_SHAPE. Nothing is written then.
+             NEO_ERR_FORMAT: offsets that decrease, or a bad inverse. NEO_ERR_SHAPE. Nothing is
+             written then. NEO_ERR_UNSUPPORTED: an inverse with NEO_POOL_NONE or on a device.
    Source    torch.nn.EmbeddingBag; an empty bag gives zeros. */
 NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo_tensor out);
+
+/* neo_bags_prefetch: of bags with a tier (neo_store.h) that has room for it: start to read the rows
+   of a batch to come that are not in memory. Returns at once; changes no bit; does nothing without.
+   One batch ahead: what an earlier call has read and nothing took is dropped.
+   Errors    NEO_ERR_SHAPE, NEO_ERR_FORMAT: of the batch, as forward; ids outside their tables are
+             passed over. A row that cannot be read is read again when it is needed. */
+NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
 
 /* neo_bags_backward: merge the gradients per row, then one optimizer step per touched row, fused.
    Shapes    dout as out of forward, for the same batch.
@@ -1649,8 +1746,8 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
              w_k * d by fma, in order of (feature, sample, position) inside a leaf; leaves (of the
              feature's samples, see >>leaves) add by tree, then + 0.0f. What follows is in
              >>bag-optim: clip_gradient, decay, the optimizer, max_norm.
-   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept. Those
-             of cut_sums. Nothing has changed then. */
+   Errors    as forward. NEO_ERR_NUMERIC: lr is not finite. NEO_ERR_STATE: gradients are kept; an
+             inverse without neo_bags_desc.inverse. Those of cut_sums. Nothing has changed then. */
 NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                      float lr);
 
@@ -1697,7 +1794,7 @@ NEO_API neo_status neo_bags_clear(neo_bags *bags);
    the fixed shape of rows (see >>bag-optim); MEAN then divides it by the bag's length; 0 for a
    dropped id. Call it before backward changes the rows. dweights: as many floats as the batch has
    ids.
-   Errors: as forward. */
+   Errors: as forward. NEO_ERR_UNSUPPORTED: a batch with an inverse. */
 NEO_API neo_status neo_bags_weight_grad(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights);
 
@@ -1706,8 +1803,8 @@ NEO_API int64_t neo_bags_out_width(const neo_bags *bags); /* sum of the features
 NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
 /* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of
    scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
-   optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]); none when it has no
-   such state. */
+   optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]), or of its keys (2:
+   "keys", 3: "used", 4: "waiting", 5: "waiting_used"; [rows]); none when it has no such state. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
@@ -1719,9 +1816,37 @@ NEO_API neo_status neo_bags_get_rows(const neo_bags *bags, int32_t table, int64_
                                      int64_t count, float *rows);
 NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count,
                                      const float *rows);
+/* neo_bags_find_keys: rows[i] = the row of keys[i], -1: it has none.
+   neo_bags_key_of: 1: the row has a key, *key; 0: it has none, or there is no such row.
+   neo_bags_put_keys: give rows to keys, as if each had occurred often enough, in this order;
+   rows[i] -1: the rows of its set are all in use. neo_bags_set_rows then writes them.
+   neo_bags_drop_keys: take rows away (by a score of yours, say); keys that have none are passed.
+   neo_bags_key_stats: of one table; zeros for a table without keys.
+   Threads  as neo_bags_get_rows.
+   Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL. NEO_ERR_STATE (put,
+            drop): gradients are kept. */
+typedef struct neo_key_stats {
+    int64_t used;                  /* rows that have a key */
+    int64_t lookups, hits;         /* ids in backward and accumulate; those that had a row */
+    int64_t admissions, evictions; /* keys */
+    int64_t waited, refused;       /* ids that got no row: too few so far; their set was in use */
+} neo_key_stats;
+NEO_API neo_status neo_bags_find_keys(const neo_bags *bags, int32_t table, const uint64_t *keys,
+                                      int64_t count, int64_t *rows);
+NEO_API int neo_bags_key_of(const neo_bags *bags, int32_t table, int64_t row, uint64_t *key);
+NEO_API neo_status neo_bags_put_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                     int64_t count, int64_t *rows);
+NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                      int64_t count);
+NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
+/* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
+   or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
+   them. While a save is under way (neo_save_begin), call it before they change. Steps and
+   neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
+NEO_API neo_status neo_bags_note_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */
-    int64_t out_of_range; /* ids dropped or clamped by forward so far */
+    int64_t out_of_range; /* ids dropped or clamped by forward so far; of repeated bags once */
     int64_t grow_count;   /* times reserve grew the workspace */
 } neo_bags_stats;
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
@@ -2595,6 +2720,20 @@ NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
+/* The rows of a table that have changed since a checkpoint, and which one. */
+typedef struct neo__row_marks {
+    uint64_t *bits; /* [(rows + 63) / 64]; set atomically */
+    int64_t rows;
+    uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
+    int64_t base_step;
+    /* Or NULL. While a save is under way: called by any thread before rows change, which are
+       records[i] >> low_bits; sets their bits. */
+    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits);
+    void *user;
+} neo__row_marks;
+#if !defined(NEO_INFERENCE)
+NEO_API neo__row_marks *neo__bags_marks(const neo_bags *bags, int32_t table); /* NULL: none */
+#endif
 /* An object of a context in its list of those that live, from the end of its create to the begin of
    its destroy; neo__live_end may be called again. The name is copied; NULL: none. */
 typedef struct neo__live {
@@ -2655,10 +2794,24 @@ NEO__UNUSED static neo_ctx *neo__span_enter(neo_ctx *ctx, const char *name) {
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
 /* A rank has failed: what its function left is no news. */
 NEO_API void neo__ctx_hush(neo_ctx *ctx);
+/* Keyed tables, for a neo_shard: see >>impl-bags-keys. */
+#if !defined(NEO_INFERENCE)
+NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
+                                        int worker);
+NEO_API neo_status neo__bags_keys_read(void *bags);
+#endif
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
 #define NEO__CHECK_LIVE(object, function, name)                                                    \
     NEO__TRY(neo__check_live((object) ? (object)->ctx : NULL, function, name))
+/* ---- bags of a batch ---- */
+NEO__INLINE int64_t neo__jagged_first_bag(const neo_jagged *j, int64_t feature) {
+    return j->feature_bags ? j->feature_bags[feature] : feature * j->batch;
+}
+/* The bag that sample i of feature t reads. */
+NEO__INLINE int64_t neo__jagged_bag(const neo_jagged *j, int64_t t, int64_t i) {
+    return neo__jagged_first_bag(j, t) + (j->inverse ? j->inverse[t * j->batch + i] : i);
+}
 #ifdef __cplusplus
 }
 #endif
@@ -2675,6 +2828,156 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_begin(int64_t rows, int64_t buck
 /* The bucket of a row. */
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets, int64_t row) {
     return ((row + 1) * buckets - 1) / rows;
+}
+/* ---- >>lines ----
+   A set-associative map from 64-bit keys to lines: sets of 32 lines, of which a key has one. The
+   set is the high half of the key's hash times the number of sets: ranges of sets are ranges of
+   hashes, and a part of a map has the sets [first_set, first_set + sets) of all_sets.
+
+   A line knows its key, the last step that used it, and how often it was used. Steps count from 1;
+   a line that `now` has used does not leave. What a set does depends on the order of its keys
+   alone: who touches hits first, then puts new keys in the order of their hashes, has the same
+   lines on any threads and ranks, whichever sets are where. Of equals the lowest line leaves.
+
+   A lookup compares bytes of the hash, eight at a time, then keys. */
+enum { NEO__LINE_WAYS = 32 };
+typedef struct neo__lines {
+    int64_t sets, first_set, all_sets; /* all_sets: below 2^32 */
+    neo_evict evict;
+    int64_t period; /* LFU: steps after which counts halve, 0: never. AGE: the oldest that stays */
+    uint64_t *key;  /* [lines] */
+    uint64_t *use;  /* [lines] its last step << 32 | its count; 0: an empty line */
+    uint8_t *tag;   /* [lines] a byte of the hash; 0: an empty line */
+} neo__lines;
+
+NEO__UNUSED static void neo__lines_layout(neo__carve *carve, neo__lines *lines) {
+    const size_t count = neo__size_mul((size_t)lines->sets, NEO__LINE_WAYS);
+    NEO__CARVE(carve, lines->key, count);
+    NEO__CARVE(carve, lines->use, count);
+    NEO__CARVE(carve, lines->tag, count);
+}
+NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
+    return h ^ h >> 33;
+}
+NEO__UNUSED static uint64_t neo__unmix64(uint64_t h) { /* neo__mix64 back */
+    h = (h ^ h >> 33) * 0x9CB4B2F8129337DBu;
+    h = (h ^ h >> 33) * 0x4F74430C22A54005u;
+    return h ^ h >> 33;
+}
+NEO__INLINE int64_t neo__lines_set(uint64_t hash, int64_t all_sets) {
+    return (int64_t)((hash >> 32) * (uint64_t)all_sets >> 32);
+}
+/* The first line of a key's set in a map of so many lines. */
+NEO__INLINE int64_t neo__lines_first(uint64_t key, int64_t lines) {
+    return neo__lines_set(neo__mix64(key), lines / NEO__LINE_WAYS) * NEO__LINE_WAYS;
+}
+NEO__INLINE uint8_t neo__lines_tag(uint64_t hash) {
+    const uint8_t tag = (uint8_t)hash;
+    return tag ? tag : 1;
+}
+NEO__INLINE int64_t neo__lines_last(uint64_t use) { return (int64_t)(use >> 32); }
+NEO__INLINE uint64_t neo__lines_count(const neo__lines *lines, uint64_t use, int64_t now) {
+    if (lines->evict != NEO_EVICT_LFU || lines->period == 0) return use & 0xFFFFFFFFu;
+    int64_t halves = now / lines->period - neo__lines_last(use) / lines->period;
+    return halves > 31 ? 0 : (use & 0xFFFFFFFFu) >> NEO__MAX(halves, (int64_t)0);
+}
+/* Too old: the line counts as empty. */
+NEO__INLINE int neo__lines_expired(const neo__lines *lines, uint64_t use, int64_t now) {
+    return lines->evict == NEO_EVICT_AGE && now - neo__lines_last(use) > lines->period;
+}
+/* A bit for each of eight lines from `line` on that may have this hash: the highest of its byte. */
+NEO__INLINE uint64_t neo__lines_match(const neo__lines *lines, int64_t line, uint64_t hash) {
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t tags;
+    memcpy(&tags, lines->tag + line, sizeof tags);
+    tags ^= neo__lines_tag(hash) * ones;
+    return (tags - ones) & ~tags & 128 * ones; /* where tags is 0, and some places above one */
+}
+/* The first line that may have it; -1: none has. */
+NEO__INLINE int64_t neo__lines_guess(const neo__lines *lines, uint64_t hash) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
+        const uint64_t match = neo__lines_match(lines, line, hash);
+        if (match) return line + __builtin_ctzll(match) / 8;
+    }
+    return -1;
+}
+/* The line of a key by its hash; -1: it has none, or its set is in another part. */
+NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint64_t hash,
+                                    int64_t now) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
+        for (uint64_t match = neo__lines_match(lines, line, hash); match; match &= match - 1) {
+            const int64_t at = line + __builtin_ctzll(match) / 8;
+            if (lines->key[at] != key) continue;
+            const int ages = lines->evict == NEO_EVICT_AGE;
+            return ages && neo__lines_expired(lines, lines->use[at], now) ? -1 : at;
+        }
+    }
+    return -1;
+}
+/* The lines of many keys; memory is asked for ahead. */
+NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
+                                             int64_t count, int64_t now, int64_t *to) {
+    enum { MOST = 32 };
+    uint64_t hash[MOST];
+    for (int64_t at = 0, n; at < count; at += n, keys += n, to += n) {
+        n = NEO__MIN(count - at, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) {
+            hash[i] = neo__mix64(keys[i]);
+            const int64_t set = neo__lines_set(hash[i], lines->all_sets) - lines->first_set;
+            if ((uint64_t)set < (uint64_t)lines->sets)
+                __builtin_prefetch(lines->tag + set * NEO__LINE_WAYS);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = neo__lines_guess(lines, hash[i]);
+            if (to[i] >= 0) __builtin_prefetch(lines->key + to[i]);
+        }
+        for (int64_t i = 0; i < n; i++)
+            if (to[i] >= 0 && (lines->key[to[i]] != keys[i] || lines->evict == NEO_EVICT_AGE))
+                to[i] = neo__lines_find(lines, keys[i], hash[i], now);
+    }
+}
+/* The line was used `count` times by step now. */
+NEO__INLINE void neo__lines_touch(const neo__lines *lines, int64_t line, int64_t now,
+                                  uint64_t count) {
+    count += neo__lines_count(lines, lines->use[line], now);
+    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+}
+/* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
+   0, and its key is there to be read); -1: all are used by step now, or young. */
+NEO__UNUSED static int64_t neo__lines_victim(const neo__lines *lines, uint64_t hash, int64_t now) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    int64_t best = -1;
+    uint64_t least = 0;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
+    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line++) {
+        const uint64_t use = lines->use[line];
+        if (use == 0 || neo__lines_expired(lines, use, now)) return line;
+        if (lines->evict == NEO_EVICT_AGE || neo__lines_last(use) == now) continue;
+        uint64_t score = use >> 32;
+        if (lines->evict == NEO_EVICT_LFU) score |= neo__lines_count(lines, use, now) << 32;
+        if (best < 0 || score < least) best = line, least = score;
+    }
+    return best;
+}
+NEO__INLINE void neo__lines_put(const neo__lines *lines, int64_t line, uint64_t key, int64_t now,
+                                uint64_t count) {
+    lines->key[line] = key;
+    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    lines->tag[line] = neo__lines_tag(neo__mix64(key));
+}
+NEO__INLINE void neo__lines_drop(const neo__lines *lines, int64_t line) {
+    lines->key[line] = lines->use[line] = lines->tag[line] = 0;
+}
+/* Tags for keys and uses that were read or cleared. */
+NEO__UNUSED static void neo__lines_fresh(const neo__lines *lines) {
+    for (int64_t i = 0; i < lines->sets * NEO__LINE_WAYS; i++)
+        lines->tag[i] = lines->use[i] ? neo__lines_tag(neo__mix64(lines->key[i])) : 0;
 }
 #endif /* NEO__SHARED */
 
@@ -2907,10 +3210,14 @@ typedef struct neo__bag_rows {
     float *scale; /* of i8: [rows][2], scale and bias */
     int64_t dim, row_bytes;
     uint64_t first, stride;
+    const uint64_t *line_row; /* not NULL: row numbers are those of lines, which hold these rows */
 } neo__bag_rows;
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_row_of(const neo__bag_rows *t, int64_t row) {
+    return t->line_row ? (int64_t)t->line_row[row] : row;
+}
 /* The number of a row's first element, and how many random blocks its elements are in. */
 NEO__EVERYWHERE NEO__INLINE uint64_t neo__bag_number(const neo__bag_rows *t, int64_t row) {
-    return t->first + (uint64_t)row * t->stride;
+    return t->first + (uint64_t)neo__bag_row_of(t, row) * t->stride;
 }
 NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_blocks_of(const neo__bag_rows *t, int64_t row) {
     return ((int64_t)(neo__bag_number(t, row) % 4) + t->dim + 3) / 4;
@@ -2941,6 +3248,7 @@ typedef struct neo__bag_lookup {
 /* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
    below the distance to the next bucket, half a row. */
 NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
+    id = neo__bag_row_of(a->store, id);
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
@@ -2983,7 +3291,6 @@ NEO__EVERYWHERE NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count
 NEO__EVERYWHERE NEO__INLINE int64_t neo__jagged_id(const void *ids, int is_i32, int64_t k) {
     return is_i32 ? (int64_t)((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
 }
-
 /* The numbers of one optimizer step, resolved for one table: see >>bag-optim. */
 typedef struct neo__bag_step {
     neo_bag_optim_kind kind;
@@ -3153,11 +3460,6 @@ NEO__EVERYWHERE NEO__INLINE void neo__philox(uint32_t key0, uint32_t key1, uint3
         key0 += NEO__PHILOX_W0;
         key1 += NEO__PHILOX_W1;
     }
-}
-NEO__EVERYWHERE NEO__INLINE uint64_t neo__mix64(uint64_t h) { /* MurmurHash3's finalizer */
-    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCDu;
-    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53u;
-    return h ^ h >> 33;
 }
 NEO__EVERYWHERE NEO__INLINE neo__random_key neo__random_key_make(uint64_t seed, uint64_t name_hash,
                                                                  int64_t step, int stream) {
@@ -3475,7 +3777,7 @@ typedef struct neo__embedding_call {
 } neo__embedding_call;
 typedef struct neo__attention_call {
     int backward, causal;
-    int64_t length, heads, dim, sequences;
+    int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
     float scale;
     const float *q, *k, *v, *dy;
     float *y, *lse; /* lse [rows][heads] or NULL; in the backward both are inputs */
@@ -3674,6 +3976,7 @@ typedef struct neo__bags_job {
         const void *ids;
         const float *weights;
         int is_i32;
+        int lines; /* ids are lines of a tier, or below 0 */
         int64_t id_base, bags;
         int64_t most_ids; /* not more than this: launches are sized by it */
         neo__bags_found *found;
@@ -4089,6 +4392,7 @@ struct neo_ctx {
     neo_params *params;       /* the last set made; each has the one before */
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
+    struct neo_tier *tiers;   /* those that hold rows; see neo__tier_ops */
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
@@ -4262,16 +4566,57 @@ NEO__INLINE neo_place neo__ctx_place(const neo_ctx *ctx) {
 static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
     return bytes ? ctx->on->fill(ctx->on, p, 0, bytes) : NEO_OK;
 }
+/* A tier (neo_store.h), as the bags that lie in it see it. Tables of which it keeps lines have
+   job.rows lines; the others are in memory as a whole.
+   lines: of a table of desc; 0: all of it is in memory. bytes: what attach allocates.
+   attach: before the first value; init: a table's. stage: bring the rows of the record's batch, or
+   of all that is kept, whose ids are lines then. to_step: they will be changed. Rows stay until the
+   next stage. rows: as f32, one of to and from is not NULL. block: the address that stands for
+   weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. */
+typedef struct neo__tier_ops {
+    int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
+                     int32_t table);
+    neo_status (*bytes)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
+                        const char *fn, size_t *bytes);
+    neo_status (*attach)(struct neo_tier *tier, neo_bags *bags, const neo_bags_desc *desc,
+                         const char *fn);
+    void (*detach)(struct neo_tier *tier);
+    void (*init)(struct neo_tier *tier, int32_t table, const neo_init *init, float state);
+    neo_status (*reserve)(struct neo_tier *tier);
+    neo_status (*stage)(struct neo_tier *tier, const char *fn, int of_kept, int to_step);
+    neo_status (*rows)(struct neo_tier *tier, int32_t table, int64_t first, int64_t count,
+                       float *to, const float *from);
+    void *(*block)(struct neo_tier *tier, int32_t table, int block);
+    neo_status (*move)(struct neo_tier *tier, uintptr_t at, char *to, const char *from,
+                       size_t bytes);
+    neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
+} neo__tier_ops;
+struct neo_tier {
+    const neo__tier_ops *ops;
+    struct neo_tier *next;       /* of the context's */
+    uintptr_t begin, end;        /* addresses that stand for its rows */
+    neo_bags *bags;              /* or NULL */
+    int64_t *line;               /* of each kept slot, when these are staged */
+};
+static neo_status neo__tier_move(const neo_ctx *ctx, const void *at, void *to, const void *from,
+                                 size_t bytes) {
+    struct neo_tier *tier = ctx ? ctx->tiers : NULL;
+    while (tier && ((uintptr_t)at < tier->begin || (uintptr_t)at >= tier->end)) tier = tier->next;
+    NEO__CHECK(tier, NEO_ERR_STATE, "rows below memory whose neo_bags is gone");
+    return tier->ops->move(tier, (uintptr_t)at, (char *)to, (const char *)from, bytes);
+}
 /* Between memory of a tensor and host memory; ctx may be NULL if both are the host's. */
 static neo_status neo__data_read(neo_ctx *ctx, void *to, const void *from, neo_place place,
                                  size_t bytes) {
     if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, NEO_HOST, from, place, bytes);
+    if (place == NEO_FILE) return neo__tier_move(ctx, from, to, NULL, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
 }
 static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const void *from,
                                   size_t bytes) {
     if (place == NEO_DEVICE) return ctx->on->copy(ctx->on, to, place, from, NEO_HOST, bytes);
+    if (place == NEO_FILE) return neo__tier_move(ctx, to, NULL, from, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
 }
@@ -6360,6 +6705,52 @@ NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name,
     return status;
 }
 #endif
+/* Orders floats as their numbers: NaN is 0, the least. */
+static uint32_t neo__sample_key(float x) {
+    const uint32_t u = neo__bits_f32(x);
+    return x != x ? 0 : u >> 31 ? ~u : u | 0x80000000u;
+}
+/* The least key that has a share, and how many of this very key do. */
+static uint32_t neo__sample_least(const float *logits, int64_t count, int64_t k, int64_t *ties) {
+    uint32_t least = 0;
+    *ties = count;
+    if (k < 1 || k >= count) return 1;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+        int64_t above = 0;
+        for (int64_t i = 0; i < count; i++) above += neo__sample_key(logits[i]) >= (least | bit);
+        if (above >= k) least |= bit;
+    }
+    *ties = k;
+    for (int64_t i = 0; i < count; i++) *ties -= neo__sample_key(logits[i]) > least;
+    return least ? least : 1;
+}
+NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, int64_t count,
+                           int64_t place) {
+    int64_t best = 0, ties, left;
+    for (int64_t i = 1; i < count; i++)
+        if (neo__sample_key(logits[i]) > neo__sample_key(logits[best])) best = i;
+    const double most = count > 0 ? (double)logits[best] : 0.0;
+    if (!(sampling->temperature > 0.0) || !(most - most == 0.0)) return best;
+    const uint32_t least = neo__sample_least(logits, count, sampling->top_k, &ties);
+    neo__fp_state fp = neo__fp_enter();
+    double sum = 0.0, share;
+    for (int draws = 0; draws < 2; draws++) {
+        left = ties;
+        for (int64_t i = 0; i < count; i++) {
+            const uint32_t key = neo__sample_key(logits[i]);
+            if (key < least || (key == least && left-- <= 0)) continue;
+            share = neo__exp_f64(((double)logits[i] - most) / sampling->temperature);
+            if (!draws) sum += share;
+            else if (best = i, sum < share) break;
+            else sum -= share;
+        }
+        if (!draws)
+            sum *= (double)neo_random_uniform(sampling->seed, neo_hash("sample"), 0,
+                                              NEO_STREAM_USER, (uint64_t)place);
+    }
+    neo__fp_leave(fp);
+    return best;
+}
 NEO__HOT_BEGIN
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
@@ -9515,13 +9906,18 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->length, desc->heads);
     NEO__CHECK(desc->scale - desc->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn,
                (double)desc->scale);
-    const int64_t rows = q.shape[0], cols = q.shape[1], dim = cols / desc->heads;
-    NEO__TRY(neo__check_matrix(ctx, q, rows, cols, 0, fn, "q"));
+    NEO__CHECK(desc->queries >= 0 && desc->queries <= desc->length, NEO_ERR_ARG,
+               "%s: queries are %" PRId64 ", of a length of %" PRId64, fn, desc->queries,
+               desc->length);
+    const int64_t rows = (desc->queries ? k : q).shape[0], cols = q.shape[1];
+    const int64_t queries = desc->queries ? desc->queries : desc->length, dim = cols / desc->heads;
+    const int64_t q_rows = desc->queries ? rows / desc->length * queries : rows;
+    NEO__TRY(neo__check_matrix(ctx, q, q_rows, cols, 0, fn, "q"));
     NEO__TRY(neo__check_matrix(ctx, k, rows, cols, 0, fn, "k"));
     NEO__TRY(neo__check_matrix(ctx, v, rows, cols, 0, fn, "v"));
     NEO__CHECK(rows % desc->length == 0, NEO_ERR_SHAPE,
-               "%s: q has %" PRId64 " rows, not whole sequences of %" PRId64, fn, rows,
-               desc->length);
+               "%s: %s has %" PRId64 " rows, not whole sequences of %" PRId64, fn,
+               desc->queries ? "k" : "q", rows, desc->length);
     NEO__CHECK(cols > 0 && cols % desc->heads == 0, NEO_ERR_SHAPE,
                "%s: q has %" PRId64 " columns, not whole ones of %" PRId64 " heads", fn, cols,
                desc->heads);
@@ -9530,6 +9926,7 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     call->causal = desc->causal != 0;
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->sequences = rows / desc->length;
+    call->queries = queries;
     call->scale = desc->scale == 0.0f ? (float)(1.0 / sqrt((double)dim)) : desc->scale;
     call->q = neo__f32(q), call->q_row = q.stride[0];
     call->k = neo__f32(k), call->k_row = k.stride[0];
@@ -9543,6 +9940,8 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     neo__attention_call call;
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
     const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__CHECK(call.queries == call.length || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
+               "%s: queries are for the CPU", fn);
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
     NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
@@ -9558,6 +9957,7 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     neo__attention_call call;
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
     const int64_t rows = q.shape[0], cols = q.shape[1];
+    NEO__CHECK(call.queries == call.length, NEO_ERR_UNSUPPORTED, "%s: of all queries alone", fn);
     NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
     NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
     NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
@@ -9584,20 +9984,26 @@ typedef struct neo__attention {
     const neo__attention_call *call;
     int64_t wide;       /* dim, filled up to whole panels */
     int64_t first, col; /* the head's part of a tensor: rows from `first`, columns from `col` */
+    int64_t first_q;    /* of q, y and lse: where row 0 would be, if they had it */
+    int64_t ahead;      /* rows of the tile of queries before its first one */
 } neo__attention;
 static neo__attention neo__attention_head(const neo__cpu_part *part, int64_t head) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
     const int64_t width = 2 * (int64_t)part->ctx->gemm->lanes;
-    const neo__attention a = {part->ctx, c, (c->dim + width - 1) / width * width,
-                              head / c->heads * c->length, head % c->heads * c->dim};
+    const neo__attention a = {
+        part->ctx, c, (c->dim + width - 1) / width * width, head / c->heads * c->length,
+        head % c->heads * c->dim, (head / c->heads + 1) * c->queries - c->length, 0};
     return a;
 }
 /* Row i of the head, in a tensor whose rows are row_step apart. */
 NEO__INLINE int64_t neo__attention_at(const neo__attention *a, int64_t row_step, int64_t i) {
     return (a->first + i) * row_step + a->col;
 }
+NEO__INLINE int64_t neo__attention_at_query(const neo__attention *a, int64_t row_step, int64_t i) {
+    return (a->first_q + i) * row_step + a->col;
+}
 NEO__INLINE float *neo__attention_lse(const neo__attention *a, int64_t i) {
-    return a->call->lse + (a->first + i) * a->call->lse_row + a->col / a->call->dim;
+    return a->call->lse + (a->first_q + i) * a->call->lse_row + a->col / a->call->dim;
 }
 /* Panels of rows [count][dim], one behind the other. */
 static void neo__attention_pack(const neo__attention *a, float *to, const float *from, int64_t ld,
@@ -9642,14 +10048,15 @@ static void neo__attention_product(const neo__attention *attention, neo__attenti
         int64_t begin = 0, end = k, last = cols;
         rows = NEO__MIN((int64_t)kern->rows, m - i);
         if (part == NEO__ATTENTION_OF_QUERIES || part == NEO__ATTENTION_OF_KEYS) {
-            const int64_t block = i / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS;
+            const int64_t at = i + attention->ahead;
+            const int64_t block = at / NEO__ATTENTION_TERMS * NEO__ATTENTION_TERMS;
             const int64_t next = block + NEO__ATTENTION_TERMS;
-            rows = NEO__MIN(rows, next - i);
+            rows = NEO__MIN(rows, next - at);
             if (part == NEO__ATTENTION_OF_KEYS) begin = block;
             else end = NEO__MIN(next, k);
         }
         if (rows > 1) rows -= rows & 1;
-        if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows);
+        if (part == NEO__ATTENTION_SCORES) last = NEO__MIN(last, i + rows + attention->ahead);
         tile.k = end - begin;
         tile.a = x + i * x_row + begin * x_k;
         for (int64_t j = 0; j < last; j += width) {
@@ -9680,14 +10087,15 @@ static neo__attention_scratch *neo__attention_scratch_of(const neo__cpu_part *pa
     return (neo__attention_scratch *)(void *)neo__worker_scratch(part->ctx, part->worker);
 }
 
-/* The tile of queries from q0, over all tiles of keys. */
+/* The tile that has query q0, from it on, over all tiles of keys. */
 static void neo__attention_forward_tile(const neo__attention *attention, int64_t q0,
                                         neo__attention_scratch *scratch) {
     const neo__attention_call *call = attention->call;
     const neo__vec_kernels *vec = attention->ctx->vec;
-    const int64_t m = NEO__MIN((int64_t)NEO__KEYS, call->length - q0);
+    const int64_t ahead = attention->ahead;
+    const int64_t m = NEO__MIN((int64_t)NEO__KEYS - ahead, call->length - q0);
     float *out = scratch->y, *s = scratch->p, max[NEO__KEYS], sum[NEO__KEYS];
-    const float *q = call->q + neo__attention_at(attention, call->q_row, q0);
+    const float *q = call->q + neo__attention_at_query(attention, call->q_row, q0);
     for (int64_t i = 0; i < m; i++) {
         max[i] = neo__f32_bits(0xFF800000u);
         sum[i] = 0.0f;
@@ -9696,7 +10104,7 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
     const int64_t end = call->causal ? q0 + m : call->length;
     for (int64_t k0 = 0; k0 < end; k0 += NEO__KEYS) {
         const int64_t count = NEO__MIN((int64_t)NEO__KEYS, call->length - k0);
-        const int diagonal = call->causal && k0 == q0;
+        const int diagonal = call->causal && k0 == q0 - ahead;
         const float *k = call->k + neo__attention_at(attention, call->k_row, k0);
         const float *v = call->v + neo__attention_at(attention, call->v_row, k0);
         neo__attention_flip(attention, scratch->keys_flipped, k, call->k_row, count);
@@ -9713,17 +10121,19 @@ static void neo__attention_forward_tile(const neo__attention *attention, int64_t
     }
     for (int64_t i = 0; i < m; i++) {
         const float lse = vec->softmax_end(out + i * attention->wide, max[i], sum[i], call->dim);
-        memcpy(call->y + neo__attention_at(attention, call->y_row, q0 + i),
+        memcpy(call->y + neo__attention_at_query(attention, call->y_row, q0 + i),
                out + i * attention->wide, (size_t)call->dim * sizeof *out);
         if (call->lse) *neo__attention_lse(attention, q0 + i) = lse;
     }
 }
 static void neo__attention_forward_part(const neo__cpu_part *part) {
     const neo__attention_call *c = (const neo__attention_call *)part->call;
-    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS;
-    const neo__attention a = neo__attention_head(part, part->begin / tiles);
-    neo__attention_forward_tile(&a, part->begin % tiles * NEO__KEYS,
-                                neo__attention_scratch_of(part));
+    const int64_t start = c->length - c->queries, first = start / NEO__KEYS;
+    const int64_t tiles = (c->length + NEO__KEYS - 1) / NEO__KEYS - first;
+    neo__attention a = neo__attention_head(part, part->begin / tiles);
+    const int64_t q0 = NEO__MAX((first + part->begin % tiles) * NEO__KEYS, start);
+    a.ahead = q0 % NEO__KEYS;
+    neo__attention_forward_tile(&a, q0, neo__attention_scratch_of(part));
 }
 
 /* dY Y of row i: blocks of 16 columns by their tree, in order. */
@@ -9815,7 +10225,8 @@ static void neo__attention_backward_part(const neo__cpu_part *part) {
 /* Forward, a task is a tile of queries of a head; backward, a head. */
 static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
-    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS;
+    const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS -
+                          (call->length - call->queries) / NEO__KEYS;
     const int64_t tasks = call->backward ? heads : heads * tiles;
     neo__cpu_job job = {
         neo__cpu_ctx(d), call, tasks, tasks, 1,
@@ -10985,6 +11396,11 @@ NEO__HOT_BEGIN
    ends of the offsets, neo__jagged_check_offsets at every offset. Writers make one pass that
    checks (counts, capacity, ids that fit) and one that writes, so that a failed call leaves the
    buffer as it was.
+
+   Of a batch with an inverse the bags are numbered as they first occur: bag u of a feature is first
+   read by a sample of number u or higher. So what is made of bags in the first places of an array
+   goes to the places of the samples from the last to the first, in place, and neo__jagged_fold
+   moves bags down in theirs.
    ------------------------------------------------------------------------ */
 struct neo_jagged_buffer {
     neo_ctx *ctx;
@@ -10997,12 +11413,11 @@ struct neo_jagged_buffer {
     int64_t *feature_bags; /* [feature_count + 1] */
     void *ids;             /* [max_ids] */
     float *weights;        /* [max_ids], or NULL */
+    int dedup;
+    int32_t *inverse; /* [max_bags], or NULL */
+    int32_t *place;   /* [places]: hash table of the samples of a feature, of their bags */
     int64_t grow_count;
 };
-
-NEO__INLINE int64_t neo__jagged_first_bag(const neo_jagged *j, int64_t feature) {
-    return j->feature_bags ? j->feature_bags[feature] : feature * j->batch;
-}
 
 NEO_API int64_t neo_jagged_bag_count(const neo_jagged *j) {
     return neo__jagged_first_bag(j, j->feature_count);
@@ -11012,6 +11427,88 @@ NEO_API int64_t neo_jagged_id_count(const neo_jagged *j) {
     return bags > 0 ? j->offsets[bags] - j->offsets[0] : 0;
 }
 
+NEO_API int64_t neo_jagged_full_id_count(const neo_jagged *j) {
+    int64_t ids = 0;
+    if (!j->inverse) return neo_jagged_id_count(j);
+    for (int32_t t = 0; t < j->feature_count; t++)
+        for (int64_t i = 0; i < j->batch; i++) {
+            const int64_t *offset = j->offsets + neo__jagged_bag(j, t, i);
+            ids += offset[1] - offset[0];
+        }
+    return ids;
+}
+/* Bags are numbered as samples first read them. After it, every number may be followed. */
+static neo_status neo__jagged_check_inverse(const neo_jagged *jagged, const char *fn) {
+    for (int32_t t = 0; jagged->inverse && t < jagged->feature_count; t++) {
+        const int32_t *inverse = jagged->inverse + t * jagged->batch;
+        const int64_t bags = jagged->feature_bags[t + 1] - jagged->feature_bags[t];
+        int64_t next = 0;
+        for (int64_t i = 0; i < jagged->batch; i++) {
+            NEO__CHECK(inverse[i] >= 0 && inverse[i] <= next && inverse[i] < bags, NEO_ERR_FORMAT,
+                       "%s: inverse of feature %d, sample %" PRId64 " is %d: of %" PRId64
+                       " bags the samples before it read %" PRId64 ", in order",
+                       fn, t, i, inverse[i], bags, next);
+            next += inverse[i] == next;
+        }
+        NEO__CHECK(next == bags, NEO_ERR_FORMAT,
+                   "%s: feature %d has %" PRId64 " bags, of which samples read %" PRId64, fn, t,
+                   bags, next);
+    }
+    return NEO_OK;
+}
+/* ---- bags that repeat ---- */
+NEO__INLINE uint64_t neo__jagged_hash_bag(const void *ids, size_t id_bytes, const float *weights,
+                                          int64_t begin, int64_t end) {
+    uint64_t h = (uint64_t)(end - begin);
+    for (int64_t k = begin; k < end; k++) {
+        h = neo__mix64(h + (uint64_t)neo__jagged_id(ids, id_bytes == sizeof(int32_t), k));
+        if (weights) h = h * 0x9E3779B97F4A7C15u + neo__bits_f32(weights[k]);
+    }
+    return neo__mix64(h);
+}
+/* Places of a hash table that finds `samples` bags. */
+static int64_t neo__jagged_places(int64_t samples) {
+    int64_t n = 4;
+    while (n < 2 * samples) n *= 2;
+    return n;
+}
+/* Distinct bags of T features x B samples, in place: offsets, ids and weights close up. place:
+   [neo__jagged_places(B)]. */
+static NEO__UNUSED void neo__jagged_fold(int32_t features, int64_t batch, int64_t *offsets,
+                                         void *ids, size_t id_bytes, float *weights,
+                                         int64_t *feature_bags, int32_t *inverse, int32_t *place) {
+    const int64_t places = neo__jagged_places(batch);
+    int64_t bags = 0, begin = offsets[0];
+    feature_bags[0] = 0;
+    for (int64_t t = 0; t < features; t++, inverse += batch) {
+        memset(place, 0, (size_t)places * sizeof *place);
+        for (int64_t i = 0; i < batch; i++) { /* offsets of samples from i on are as they were */
+            const int64_t end = offsets[t * batch + i + 1], n = end - begin, to = offsets[bags];
+            const int64_t first = feature_bags[t];
+            const char *from = (const char *)ids + (size_t)begin * id_bytes;
+            uint64_t at = neo__jagged_hash_bag(ids, id_bytes, weights, begin, end);
+            for (;; at++) {
+                const int32_t u = place[at & (uint64_t)(places - 1)] - 1;
+                if (u < 0) break;
+                const int64_t k = offsets[first + u];
+                if (offsets[first + u + 1] - k == n &&
+                    memcmp((char *)ids + (size_t)k * id_bytes, from, (size_t)n * id_bytes) == 0 &&
+                    (!weights || memcmp(weights + k, weights + begin, (size_t)n * 4) == 0))
+                    break;
+            }
+            int32_t *found = &place[at & (uint64_t)(places - 1)];
+            if (*found == 0) {
+                *found = (int32_t)(++bags - first);
+                memmove((char *)ids + (size_t)to * id_bytes, from, (size_t)n * id_bytes);
+                if (weights) memmove(weights + to, weights + begin, (size_t)n * sizeof *weights);
+                offsets[bags] = to + n;
+            }
+            inverse[i] = *found - 1;
+            begin = end;
+        }
+        feature_bags[t + 1] = bags;
+    }
+}
 /* Offsets decrease behind bag i, which is of feature t. */
 static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t i, int64_t here,
                                          int64_t next, const char *fn) {
@@ -11152,6 +11649,12 @@ static neo_status neo__jagged_check(const neo_jagged *jagged, const char *fn) {
                    NEO_ERR_ARG, "%s: %d features x %" PRId64 " samples do not fit 64 bits", fn,
                    jagged->feature_count, jagged->batch);
     }
+    NEO__CHECK(!jagged->inverse || (jagged->feature_bags && jagged->place == NEO_HOST &&
+                                    jagged->batch >= 0 && jagged->batch <= INT32_MAX),
+               NEO_ERR_ARG,
+               "%s: a batch with inverse needs feature_bags, is on the host, and has at most "
+               "2^31 - 1 samples",
+               fn);
     int64_t bags = neo_jagged_bag_count(jagged);
     if (bags == 0) return NEO_OK;
     NEO__CHECK(jagged->offsets, NEO_ERR_ARG, "%s: offsets is NULL", fn);
@@ -11173,6 +11676,7 @@ NEO_API neo_status neo_jagged_validate(const neo_jagged *j, const int64_t *rows)
     const char *fn = "neo_jagged_validate";
     NEO__TRY(neo__jagged_check(j, fn));
     NEO__TRY(neo__jagged_check_offsets(j, fn));
+    NEO__TRY(neo__jagged_check_inverse(j, fn));
     for (int32_t t = 0; rows && t < j->feature_count; t++) {
         NEO__CHECK(rows[t] >= 0, NEO_ERR_ARG, "%s: rows[%d] is %" PRId64, fn, t, rows[t]);
         NEO__TRY(neo__jagged_check_ids(j, t, rows[t], fn));
@@ -11186,6 +11690,9 @@ static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c
     NEO__CARVE(c, b->feature_bags, b->view.feature_count + 1);
     neo__carve_next(c, &b->ids, neo_dtype_size(b->view.id_dtype), (size_t)b->max_ids);
     if (weighted) NEO__CARVE(c, b->weights, b->max_ids);
+    if (!b->dedup) return;
+    NEO__CARVE(c, b->inverse, b->max_bags);
+    NEO__CARVE(c, b->place, neo__jagged_places(b->max_bags / NEO__MAX(b->view.feature_count, 1)));
 }
 /* New arrays of these capacities, with the old content; the old arrays are freed. */
 static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags, int64_t max_ids,
@@ -11211,12 +11718,16 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags
         if (buffer->view.feature_bags)
             memcpy(to.feature_bags, buffer->feature_bags,
                    (size_t)(buffer->view.feature_count + 1) * sizeof *to.feature_bags);
+        if (buffer->view.inverse)
+            memcpy(to.inverse, buffer->inverse,
+                   (size_t)(buffer->view.feature_count * buffer->view.batch) * sizeof *to.inverse);
     }
     neo_free(buffer->ctx, buffer->block, buffer->block_bytes);
     to.view.offsets = to.offsets;
     to.view.ids = to.ids;
     to.view.weights = to.weights;
     if (to.view.feature_bags) to.view.feature_bags = to.feature_bags;
+    if (to.view.inverse) to.view.inverse = to.inverse;
     *buffer = to;
     return NEO_OK;
 }
@@ -11240,6 +11751,7 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
     buffer->ctx = ctx;
     buffer->view.feature_count = desc->feature_count;
     buffer->view.id_dtype = dtype;
+    buffer->dedup = desc->dedup;
     neo_status status =
         neo__jagged_resize(buffer, desc->max_bags, desc->max_ids, desc->weighted, fn);
     if (status != NEO_OK) {
@@ -11288,7 +11800,8 @@ static neo_status neo__jagged_check_weights(const neo_jagged_buffer *b, const fl
                fn);
     return NEO_OK;
 }
-/* The sources of a writer can be followed, and are not the buffer itself. */
+/* The sources of a writer can be followed, and are not the buffer itself. takes_feature_bags 2:
+   and an inverse. */
 static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
                                             const neo_jagged *const *parts, int count,
                                             int takes_feature_bags, const char *fn) {
@@ -11302,6 +11815,9 @@ static neo_status neo__jagged_check_sources(const neo_jagged_buffer *buffer,
                    "%s: source %d is a view of the buffer that is written", fn, i);
         NEO__CHECK(takes_feature_bags || !parts[i]->feature_bags, NEO_ERR_ARG,
                    "%s: source %d has feature_bags", fn, i);
+        NEO__CHECK(takes_feature_bags == 2 || !parts[i]->inverse, NEO_ERR_ARG,
+                   "%s: source %d has an inverse: write it out by neo_jagged_expand", fn, i);
+        NEO__TRY(neo__jagged_check_inverse(parts[i], fn));
     }
     return NEO_OK;
 }
@@ -11330,6 +11846,7 @@ static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
     if (w->status != NEO_OK) return w->status;
     w->to->view.batch = has_feature_bags ? 0 : batch;
     w->to->view.feature_bags = has_feature_bags ? w->to->feature_bags : NULL;
+    w->to->view.inverse = NULL;
     return NEO_OK;
 }
 
@@ -11374,6 +11891,7 @@ NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, cons
     neo__jagged_put(buffer, 0, id_dtype, ids, weights, 0, count);
     buffer->view.batch = batch;
     buffer->view.feature_bags = NULL;
+    buffer->view.inverse = NULL;
     return NEO_OK;
 }
 NEO_API neo_status neo_jagged_from_lists(neo_jagged_buffer *buffer, int64_t batch,
@@ -11481,6 +11999,36 @@ NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *b, const neo_jagged *
             for (int64_t i = 0; i < in->batch; i++)
                 neo__jagged_add(&w, in, i * in->feature_count + t, 1);
     return neo__jagged_done(&w, in->batch, 0);
+}
+NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *buffer, const neo_jagged *in) {
+    const char *fn = "neo_jagged_expand";
+    NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 2, fn));
+    NEO__CHECK(in->inverse || !in->feature_bags, NEO_ERR_ARG,
+               "%s: the batch has feature_bags, and no inverse", fn);
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, in->feature_count, fn);
+    while (neo__jagged_pass(&w))
+        for (int64_t t = 0; t < in->feature_count; t++)
+            for (int64_t i = 0; i < in->batch; i++)
+                neo__jagged_add(&w, in, neo__jagged_bag(in, t, i), 1);
+    return neo__jagged_done(&w, in->batch, 0);
+}
+NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer) {
+    const char *fn = "neo_jagged_dedup";
+    NEO__CHECK_LIVE(buffer, fn, "the buffer");
+    neo_jagged *view = &buffer->view;
+    NEO__CHECK(buffer->dedup, NEO_ERR_STATE, "%s: the buffer has no room (neo_jagged_desc.dedup)",
+               fn);
+    if (view->inverse || view->feature_count == 0) return NEO_OK;
+    NEO__CHECK(!view->feature_bags, NEO_ERR_ARG, "%s: the batch has feature_bags", fn);
+    NEO__CHECK(view->batch <= buffer->max_bags / view->feature_count && view->batch <= INT32_MAX,
+               NEO_ERR_CAPACITY, "%s: %" PRId64 " samples of %d features, %" PRId64 " bags fit", fn,
+               view->batch, view->feature_count, buffer->max_bags);
+    neo__jagged_fold(view->feature_count, view->batch, buffer->offsets, buffer->ids,
+                     neo_dtype_size(view->id_dtype), buffer->weights, buffer->feature_bags,
+                     buffer->inverse, buffer->place);
+    view->feature_bags = buffer->feature_bags;
+    view->inverse = buffer->inverse;
+    return NEO_OK;
 }
 #endif
 
@@ -11660,6 +12208,17 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *optim, float lr, in
    max_batch and max_ids, on the host and on a device. neo_bags_bytes and neo_bags_create run the
    same layout functions, once to count and once to cut.
    ------------------------------------------------------------------------ */
+/* The keys of a table: see >>impl-bags-keys. */
+typedef struct neo__bag_keys {
+    neo_keys desc;
+    neo__lines lines;     /* line i has row i */
+    neo__lines waiting;   /* keys that wait for a row; no sets: none does */
+    neo__init_call init;  /* of a row, but for its place and number */
+    int64_t first_col;
+    neo_key_stats stats;
+    void *memory;
+    size_t bytes;
+} neo__bag_keys;
 typedef struct neo__bag_table {
     neo__job_table job;       /* what kernels read; copied to the record */
     char *name, *weight_name; /* weight_name: of the tensor, "<bags>.<table>.weight" */
@@ -11667,8 +12226,11 @@ typedef struct neo__bag_table {
     neo_bag_optim optim; /* defaults resolved */
     uint64_t name_hash;  /* of weight_name: rounding is keyed by it */
     int round_nearest, owns_weight;
+    neo_bounds bounds; /* keyed: what stands for a key without a row is dropped */
+    neo__bag_keys keys;
     int32_t *features, feature_count;
     int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
+    neo__row_marks marks;   /* bits NULL: not tracked */
 } neo__bag_table;
 
 /* A row whose gradient is kept, at job.kept.sums + at. */
@@ -11722,11 +12284,14 @@ typedef struct neo__bag_sizes {
     int64_t tables, features, shards, threads;
     int64_t max_batch, max_ids, max_kept_rows; /* as declared or reserved */
     int64_t rows, floats;                      /* of all tables */
+    int64_t mark_words;                        /* of all tracked tables */
     int64_t width, max_dim;                    /* of out; of the widest table */
     int64_t cut_tables;                        /* tables cut by columns */
     int64_t cut_rows, cut_floats, cut_dim;     /* of all of these; of the widest */
     int64_t scratch, job_scratch;              /* floats to step a row: of the CPU, of a device */
+    int64_t key_scratch;                       /* floats for sums of rows by keys; 0: no keys */
     int none, mean;   /* NEO_POOL_NONE; a table has NEO_POOL_MEAN */
+    int inverse;      /* of the desc */
     int device, wide; /* wide: a device's keys have 64 bits */
     size_t name_bytes, temp_bytes; /* temp: of a device's sort */
 } neo__bag_sizes;
@@ -11752,6 +12317,8 @@ typedef struct neo__bags_work {
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
+    int64_t *rows;  /* with keys: of the batch's ids, -1: none */
+    float *key_scratch; /* per worker sizes.key_scratch */
 } neo__bags_work;
 
 /* Gradients that are kept between calls. */
@@ -11791,7 +12358,8 @@ typedef struct neo__bags_view {
     neo__bag_feature *features; /* [features + 1]: the last has the ends */
     int64_t cost;               /* of all bags, on the CPU */
     int fresh; /* a copy that has been looked at, and that no backward has taken */
-    int64_t *copy_offsets; /* room on a device for a batch of the host */
+    int64_t *copy_offsets; /* room on a device for a batch of the host; on the CPU, with
+                              neo_bags_desc.inverse, for one written out */
     void *copy_ids;
     float *copy_weights;
 } neo__bags_view;
@@ -11804,6 +12372,7 @@ struct neo_bags {
     neo_bounds bounds;
     neo__bag_table *tables;
     int32_t *table_features; /* of all tables, table by table */
+    uint64_t *mark_words;    /* likewise, of those that track rows */
     int64_t steps, out_of_range, grow_count;
     neo__bags_job job;   /* the record of the running call */
     neo__bags_view view; /* its batch */
@@ -11812,6 +12381,7 @@ struct neo_bags {
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
+    struct neo_tier *tier; /* or NULL */
     struct {
         char *work, *device;
         size_t meta_bytes, work_bytes, device_bytes;
@@ -11828,6 +12398,7 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, to->tables, s->tables);
     NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
+    NEO__CARVE(c, to->mark_words, s->mark_words);
     NEO__CARVE(c, *names, s->name_bytes);
 }
 
@@ -11894,10 +12465,18 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve,
     NEO__CARVE(carve, to->work.merge, sizes->tables + 1);
     NEO__CARVE(carve, to->work.chunks, chunks);
     NEO__CARVE(carve, to->work.scratch, sizes->threads * sizes->scratch);
+    NEO__CARVE(carve, to->work.rows, sizes->key_scratch ? sizes->max_ids : 0);
+    NEO__CARVE(carve, to->work.key_scratch, sizes->threads * sizes->key_scratch);
     NEO__CARVE(carve, to->kept.slots, kept);
     NEO__CARVE(carve, to->kept.slot_of, neo__bags_slot_places(kept));
     NEO__CARVE(carve, job->kept.sums, neo__bags_kept_floats(sizes));
     NEO__CARVE(carve, to->kept.keep_at, kept ? sizes->max_ids : 0);
+    if (sizes->inverse) {
+        size_t bags = neo__size_mul((size_t)sizes->max_batch, (size_t)sizes->features);
+        NEO__CARVE(carve, to->view.copy_offsets, neo__size_add(bags, 1));
+        neo__carve_next(carve, &to->view.copy_ids, sizeof(int64_t), (size_t)sizes->max_ids);
+        NEO__CARVE(carve, to->view.copy_weights, sizes->max_ids);
+    }
     job->fixed.tables = job->fixed.host_tables;
     job->told.features = job->told.host_features;
     job->told.rules = job->told.host_rules;
@@ -12070,7 +12649,33 @@ static neo_status neo__bag_part_check(const neo_bags_desc *desc, const neo_table
     }
     return NEO_OK;
 }
-static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, const char *fn) {
+static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *table,
+                                      const char *fn) {
+    const neo_keys *keys = &table->keys;
+    const int64_t all = table->part.rows ? table->part.rows : table->rows;
+    const int64_t unit = (int64_t)NEO__LINE_WAYS * NEO__MAX(table->row_buckets, 1);
+    if (!keys->on) return NEO_OK;
+    NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED,
+               "%s: table '%s': keys on a device: only tables of the CPU have them", fn,
+               table->name);
+    NEO__CHECK(all % unit == 0 && (table->rows | table->part.first_row) % NEO__LINE_WAYS == 0 &&
+                   all / NEO__LINE_WAYS < UINT32_MAX,
+               NEO_ERR_ARG,
+               "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
+               " (32 row_buckets); the next is %" PRId64,
+               fn, table->name, all, unit, all / unit * unit + unit);
+    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_AGE && keys->admit >= 0 && keys->period >= 0 &&
+                   (keys->evict != NEO_EVICT_AGE || keys->period > 0),
+               NEO_ERR_ARG,
+               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64, fn,
+               table->name, (int)keys->evict, keys->period, keys->admit);
+    NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
+               "%s: table '%s': rows of keys come and go: they need initial values", fn,
+               table->name);
+    return NEO_OK;
+}
+static neo_status neo__bag_table_check(const neo_ctx *ctx, const neo_bags_desc *desc, int32_t t,
+                                       const char *fn) {
     const neo_table_desc *table = &desc->tables[t];
     NEO__CHECK(table->name && table->name[0], NEO_ERR_ARG, "%s: table %d has no name", fn, t);
     for (int32_t i = 0; i < t; i++)
@@ -12106,6 +12711,8 @@ static neo_status neo__bag_table_check(const neo_bags_desc *desc, int32_t t, con
                table->row_buckets);
     NEO__CHECK((unsigned)table->init.kind <= NEO_INIT_NORMAL, NEO_ERR_ARG,
                "%s: table '%s': init kind %d does not exist", fn, name, (int)table->init.kind);
+    NEO__CHECK(!table->track_rows || !ctx->device, NEO_ERR_UNSUPPORTED,
+               "%s: table '%s': track_rows is not on a device yet", fn, name);
     NEO__TRY(neo__bag_part_check(desc, table, fn));
     return neo__bag_optim_check(&table->optim, fn, name);
 }
@@ -12121,7 +12728,10 @@ static neo_status neo__bags_desc_check(const neo_ctx *ctx, const neo_bags_desc *
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__CHECK(desc, NEO_ERR_ARG, "%s: desc is NULL", fn);
     NEO__CHECK(desc->tables && desc->table_count > 0, NEO_ERR_ARG, "%s: no tables are given", fn);
-    for (int32_t t = 0; t < desc->table_count; t++) NEO__TRY(neo__bag_table_check(desc, t, fn));
+    for (int32_t t = 0; t < desc->table_count; t++) {
+        NEO__TRY(neo__bag_table_check(ctx, desc, t, fn));
+        NEO__TRY(neo__bag_keys_check(ctx, &desc->tables[t], fn));
+    }
     NEO__CHECK(desc->feature_table
                    ? desc->feature_count > 0
                    : desc->feature_count == 0 || desc->feature_count == desc->table_count,
@@ -12146,6 +12756,28 @@ static const char *neo__bags_desc_name(const neo_bags_desc *d) {
     return d->name ? d->name : "bags";
 }
 
+/* Floats of a worker: a row, two for its rounding, its scale, sums of buckets. */
+static int64_t neo__bag_keys_scratch(int64_t dim) {
+    return (3 + NEO__PART_DEPTH) * neo__bag_room(dim) + 16;
+}
+static void neo__bag_keys_describe(neo__bag_keys *keys, const neo_table_desc *from) {
+    neo__lines *lines = &keys->lines;
+    memset(keys, 0, sizeof *keys);
+    keys->desc = from->keys;
+    if (!from->keys.on) return;
+    lines->sets = from->rows / NEO__LINE_WAYS;
+    lines->first_set = from->part.first_row / NEO__LINE_WAYS;
+    lines->all_sets = (from->part.rows ? from->part.rows : from->rows) / NEO__LINE_WAYS;
+    keys->waiting = *lines;
+    lines->evict = from->keys.evict;
+    lines->period = from->keys.period;
+    if (from->keys.admit <= 1) keys->waiting.sets = 0;
+    keys->first_col = from->part.first_col;
+}
+static void neo__bag_keys_layout(neo__bag_keys *keys, neo__carve *carve) {
+    neo__lines_layout(carve, &keys->lines);
+    neo__lines_layout(carve, &keys->waiting);
+}
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
     NEO__ZERO(neo__bag_sizes, sizes);
@@ -12157,12 +12789,14 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
     sizes.max_ids = desc->max_ids;
     sizes.none = desc->tables[0].pooling == NEO_POOL_NONE;
     sizes.max_kept_rows = desc->max_kept_rows;
+    sizes.inverse = desc->inverse;
     sizes.name_bytes = strlen(neo__bags_desc_name(desc)) + 1;
     for (int32_t t = 0; t < desc->table_count; t++) {
         const neo_table_desc *table = &desc->tables[t];
         int64_t floats = table->rows * table->dim;
         sizes.rows += table->rows;
         sizes.floats += floats;
+        if (table->track_rows) sizes.mark_words += (table->rows + 63) / 64;
         if (neo__bag_is_cut(table)) {
             sizes.cut_tables++;
             sizes.cut_rows += table->rows;
@@ -12176,6 +12810,8 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
         sizes.name_bytes +=
             2 * strlen(desc->tables[t].name) + strlen(neo__bags_desc_name(desc)) + 10;
         sizes.mean |= table->pooling == NEO_POOL_MEAN;
+        if (table->keys.on)
+            sizes.key_scratch = NEO__MAX(sizes.key_scratch, neo__bag_keys_scratch(table->dim));
         sizes.job_scratch = NEO__MAX(sizes.job_scratch, neo__job_scratch(table->dtype, table->dim));
     }
     for (int64_t f = 0; f < sizes.features; f++)
@@ -12192,8 +12828,9 @@ static void neo__bags_ask_device(const neo_ctx *ctx, neo__bag_sizes *s) {
 }
 
 /* A table for kernels. Addresses come with its memory. */
-static void neo__bag_describe_job(neo__job_table *table, const neo_table_desc *from,
-                                  int64_t first_key) {
+static void neo__bag_describe_job(neo__job_table *table, const neo_ctx *ctx,
+                                  const neo_bags_desc *desc, int32_t t, int64_t first_key) {
+    const neo_table_desc *from = &desc->tables[t];
     const int is_part = from->part.rows != 0;
     const int64_t part_dim = is_part ? from->part.dim : from->dim;
     memset(table, 0, sizeof *table);
@@ -12207,7 +12844,8 @@ static void neo__bag_describe_job(neo__job_table *table, const neo_table_desc *f
         int per = neo__bag_optims[from->optim.kind].state[k];
         table->state_dim[k] = per == NEO__BAG_PER_ELEMENT ? from->dim : per;
     }
-    table->rows = from->rows;
+    const int64_t lines = desc->tier ? desc->tier->ops->lines(desc->tier, ctx, desc, t) : 0;
+    table->rows = lines ? lines : from->rows;
     table->first_key = first_key;
     table->bucket_rows = is_part ? from->part.rows : from->rows;
     table->first_row = from->part.first_row;
@@ -12226,10 +12864,11 @@ static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
 }
 
 /* Bits of backward's records: the row above, a bag or an occurrence below. */
-static void neo__bag_record_bits(neo__bag_table *t, neo_bounds bounds, int64_t max_batch,
+static void neo__bag_record_bits(neo__bag_table *t, int64_t max_batch,
                                  int64_t max_ids) { /* max_ids: or rows kept */
     int64_t bags = (int64_t)neo__size_mul((size_t)max_batch, (size_t)t->feature_count);
-    t->row_bits = neo__bits_for((uint64_t)(bounds == NEO_BOUNDS_DROP ? t->rows : t->rows - 1));
+    int64_t rows = NEO__MAX(t->rows, t->job.rows); /* or lines */
+    t->row_bits = neo__bits_for((uint64_t)(t->bounds == NEO_BOUNDS_DROP ? rows : rows - 1));
     t->low_bits = neo__bits_for((uint64_t)NEO__MAX(bags, max_ids));
 }
 static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_sizes *sizes,
@@ -12241,7 +12880,7 @@ static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_si
                bags->name, max_ids);
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         neo__bag_table t = bags->tables[i];
-        neo__bag_record_bits(&t, bags->bounds, max_batch, max_ids);
+        neo__bag_record_bits(&t, max_batch, max_ids);
         NEO__CHECK(t.row_bits + t.low_bits <= 64, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s': %" PRId64 " rows times %" PRId64 " ids or %" PRId64
                    " samples go beyond 2^64",
@@ -12253,6 +12892,7 @@ static neo_status neo__bags_record_check(const neo_bags *bags, const neo__bag_si
 /* ---- create, destroy ---- */
 NEO_API void neo_bags_destroy(neo_bags *bags) {
     if (!bags) return;
+    if (bags->tier) bags->tier->ops->detach(bags->tier);
     neo__live_end(bags->ctx, &bags->live);
     if (bags->ctx->clocks[0] == &bags->steps) bags->ctx->clocks[0] = NULL;
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
@@ -12261,6 +12901,7 @@ NEO_API void neo_bags_destroy(neo_bags *bags) {
                           t->job.state[0], t->job.state[1]};
         for (int k = 0; k < NEO__BAG_BLOCKS; k++)
             neo__data_free(bags->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
+        neo_free(bags->ctx, t->keys.memory, t->keys.bytes);
     }
     neo__data_free(bags->ctx, bags->memory.device, bags->memory.device_bytes);
     neo_free(bags->ctx, bags->memory.work, bags->memory.work_bytes);
@@ -12270,6 +12911,7 @@ NEO_API void neo_bags_destroy(neo_bags *bags) {
 /* Copy the description. Names go to `text`. */
 static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *text) {
     int64_t col = 0, key = 0;
+    uint64_t *marks = bags->mark_words;
     const char *name = neo__bags_desc_name(desc);
     bags->name = text;
     text += snprintf(text, strlen(name) + 1, "%s", name) + 1;
@@ -12287,8 +12929,12 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
         t->optim = neo__bag_optim_resolve(&from->optim);
         t->owns_weight = !from->weight;
         t->round_nearest = from->round_nearest;
+        t->bounds = from->keys.on ? NEO_BOUNDS_DROP : desc->bounds;
+        neo__bag_keys_describe(&t->keys, from);
         t->name_hash = neo_hash(t->weight_name);
-        neo__bag_describe_job(&t->job, from, key);
+        neo__bag_describe_job(&t->job, bags->ctx, desc, i, key);
+        t->marks.rows = t->rows;
+        if (from->track_rows) t->marks.bits = marks, marks += (t->rows + 63) / 64;
         key += t->rows;
     }
     for (int32_t f = 0; f < bags->sizes.features; f++) {
@@ -12324,6 +12970,15 @@ static neo_status neo__bags_alloc_tables(neo_bags *bags, const char *fn) {
             else t->job.state[k - NEO__BAG_STATE] = (float *)block;
             if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(bags->ctx, block, bytes));
         }
+        neo__carve count = {NULL, 0}, carve = {NULL, 0};
+        if (!t->keys.desc.on) continue;
+        neo__bag_keys_layout(&t->keys, &count);
+        t->keys.memory = carve.block = (char *)neo_alloc(bags->ctx, count.at);
+        NEO__CHECK(carve.block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of keys",
+                   fn, t->name, count.at);
+        t->keys.bytes = count.at;
+        memset(carve.block, 0, count.at);
+        neo__bag_keys_layout(&t->keys, &carve);
     }
     return NEO_OK;
 }
@@ -12369,9 +13024,22 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
             init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
-        NEO__TRY(neo__bags_init_weight(bags, i, init));
         float value = table->optim.initial_accumulator;
         if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
+        if (table->job.store.line_row) {
+            NEO__TRY(neo__init_check(&init, table->weight_name));
+            bags->tier->ops->init(bags->tier, (int32_t)i, &init, value);
+            continue;
+        }
+        if (table->keys.desc.on) { /* rows are 0 until a key has them */
+            NEO__TRY(neo__init_check(&init, table->weight_name));
+            table->keys.init = neo__init_call_make(
+                bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
+                0);
+            memset(table->job.store.data, 0, neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS));
+        } else {
+            NEO__TRY(neo__bags_init_weight(bags, i, init));
+        }
         for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
             NEO__TRY(neo__bags_fill(bags, table->job.state[k],
                                     table->rows * table->job.state_dim[k], k ? 0.0f : value));
@@ -12476,7 +13144,7 @@ static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, con
     bags->kept.stage_end = 0;
     bags->view.fresh = 0;
     for (int64_t t = 0; t < sizes.tables; t++)
-        neo__bag_record_bits(&bags->tables[t], bags->bounds, sizes.max_batch,
+        neo__bag_record_bits(&bags->tables[t], sizes.max_batch,
                              NEO__MAX(sizes.max_ids, bags->kept.capacity));
     neo_status status = neo__bags_describe_job(bags);
     if (status == NEO_OK)
@@ -12506,6 +13174,8 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     neo__bags_describe(bags, desc, names);
     neo_status status = neo__bags_alloc_tables(bags, fn);
     if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
+    if (status == NEO_OK && desc->tier)
+        status = desc->tier->ops->attach(desc->tier, bags, desc, fn);
     if (status == NEO_OK) {
         neo__fp_state fp = neo__fp_enter();
         status = neo__bags_init_tables(bags, desc);
@@ -12535,14 +13205,22 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     neo__bags_meta_layout(&sizes, &meta, &none, &names);
     neo__bags_work_bytes(&sizes, &work, &device);
     memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
+    if (desc->tier)
+        NEO__TRY(desc->tier->ops->bytes(desc->tier, ctx, desc, "neo_bags_bytes",
+                                        &memory->workspace_bytes));
     for (int32_t t = 0; t < desc->table_count; t++) {
         neo__job_table table;
-        neo__bag_describe_job(&table, &desc->tables[t], 0);
+        neo__bag_describe_job(&table, ctx, desc, t, 0);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             size_t *sum = k < NEO__BAG_STATE ? &memory->weight_bytes : &memory->state_bytes;
             if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
             *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
         }
+        neo__bag_keys keys;
+        neo__carve lines = {NULL, 0};
+        neo__bag_keys_describe(&keys, &desc->tables[t]);
+        neo__bag_keys_layout(&keys, &lines);
+        memory->state_bytes = neo__size_add(memory->state_bytes, lines.at);
     }
     return NEO_OK;
 }
@@ -12555,7 +13233,7 @@ NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_
     sizes.max_ids = NEO__MAX(max_ids, sizes.max_ids);
     NEO__TRY(neo__bags_work_alloc(b, sizes, "neo_bags_reserve"));
     b->grow_count++;
-    return NEO_OK;
+    return b->tier ? b->tier->ops->reserve(b->tier) : NEO_OK;
 }
 static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
     NEO__CHECK_LIVE(b, fn, "bags");
@@ -12572,7 +13250,7 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     sizes.max_kept_rows = max_kept_rows;
     NEO__TRY(neo__bags_work_alloc(b, sizes, fn));
     b->grow_count++;
-    return NEO_OK;
+    return b->tier ? b->tier->ops->reserve(b->tier) : NEO_OK;
 }
 
 /* ---- queries, rows ---- */
@@ -12590,20 +13268,36 @@ static neo_tensor neo__bags_block(const neo_bags *b, int32_t table, void *data, 
     t.place = neo__ctx_place(b->ctx);
     return t;
 }
+/* The same, of the table's block k; where its rows lie below memory, an address that stands for
+   them. */
+static neo_tensor neo__bags_table_block(const neo_bags *b, int32_t table, int k, void *data,
+                                        neo_dtype dtype, int64_t cols) {
+    const int below = b->tables[table].job.store.line_row != NULL;
+    neo_tensor t;
+    if (below && data) data = b->tier->ops->block(b->tier, table, k);
+    t = neo__bags_block(b, table, data, dtype, cols);
+    if (below && data) t.place = NEO_FILE;
+    return t;
+}
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
     const neo__bag_rows *rows = &b->tables[table].job.store;
-    return neo__bags_block(b, table, rows->data, rows->dtype, rows->dim);
+    return neo__bags_table_block(b, table, NEO__BAG_WEIGHTS, rows->data, rows->dtype, rows->dim);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
     if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    return neo__bags_block(b, table, b->tables[table].job.store.scale, NEO_F32, 2);
+    return neo__bags_table_block(b, table, NEO__BAG_SCALES, b->tables[table].job.store.scale,
+                                 NEO_F32, 2);
 }
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 1) return neo_tensor_none();
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 5) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
+    const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
+    if (k > 1 && lines->sets == 0) return neo_tensor_none();
+    if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
-    return neo__bags_block(b, table, t->job.state[k], NEO_F32, per_row ? 0 : t->dim);
+    return neo__bags_table_block(b, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
+                                 per_row ? 0 : t->dim);
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -12623,6 +13317,7 @@ static neo_status neo__bags_move_rows(const neo_bags *bags, int32_t table, int64
     neo_device *on = bags->ctx->on;
     const neo__bag_rows *t = &bags->tables[table].job.store;
     int64_t dim = t->dim, most = bags->job.room.stage_floats / dim;
+    if (t->line_row) return bags->tier->ops->rows(bags->tier, table, first, count, to, from);
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
         size_t bytes = (size_t)(count * t->row_bytes);
@@ -12651,7 +13346,24 @@ NEO_API neo_status neo_bags_get_rows(const neo_bags *b, int32_t table, int64_t f
 NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, int64_t count,
                                      const float *rows) {
     NEO__TRY(neo__bags_check_rows(b, table, first, count, rows, "neo_bags_set_rows"));
+    NEO__TRY(neo_bags_note_rows(b, table, first, count));
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
+}
+/* Note a row, if rows are tracked; before it changes. */
+static void neo__row_changes(const neo__row_marks *marks, int64_t row) {
+    const uint64_t record = (uint64_t)row;
+    if (marks->before) marks->before(marks->user, &record, 1, 0);
+    else if (marks->bits) marks->bits[row / 64] |= UINT64_C(1) << row % 64;
+}
+NEO_API neo_status neo_bags_note_rows(neo_bags *b, int32_t table, int64_t first, int64_t count) {
+    static const float none = 0.0f; /* no row is read or written */
+    NEO__TRY(neo__bags_check_rows(b, table, first, count, &none, "neo_bags_note_rows"));
+    const neo__row_marks *marks = &b->tables[table].marks;
+    for (int64_t row = first; row < first + count; row++) neo__row_changes(marks, row);
+    return NEO_OK;
+}
+NEO_API neo__row_marks *neo__bags_marks(const neo_bags *b, int32_t table) {
+    return b->tables[table].marks.bits ? &b->tables[table].marks : NULL;
 }
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     neo_bags_stats s;
@@ -12750,7 +13462,7 @@ static neo__bag_lookup neo__bags_lookup(const neo_bags *bags, int64_t f, int64_t
     lookup.dout = bags->job.tensor.dout ? bags->job.tensor.dout + at : NULL;
     lookup.out_stride = feature->job.out_stride;
     lookup.mean = table->mean;
-    lookup.bounds = bags->bounds;
+    lookup.bounds = bags->tables[feature->job.table].bounds;
     lookup.buckets = table->buckets;
     lookup.bucket_rows = table->bucket_rows;
     lookup.first_row = table->first_row;
@@ -12781,6 +13493,12 @@ static void neo__bags_note(unsigned long long *to, int64_t position) {
                                                       __ATOMIC_RELAXED))
         continue;
 }
+/* The rows that ids [k, end) of a feature stand for, and what pools keys without one:
+   >>impl-bags-keys. */
+static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
+                              int64_t end);
+static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *table,
+                                   const neo__bag_lookup *lookup, int worker);
 /* Offsets that never decrease and stay inside, then ids. */
 static void neo__bags_check_part(const neo__cpu_part *part) {
     const neo_bags *bags = (const neo_bags *)part->call;
@@ -12799,6 +13517,8 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
         int64_t hi = NEO__MIN(end, p->job.first_bag + p->job.bags);
         if (lo >= hi) continue;
         int64_t rows = bags->tables[p->job.table].rows, k = offsets[lo];
+        if (bags->sizes.key_scratch) neo__bags_rows_of(bags, p, k, offsets[hi]);
+        if (bags->tables[p->job.table].keys.desc.on) continue;
         int64_t count = is_i32 ? neo__bags_count_bad(ids, 1, k, offsets[hi], rows)
                                : neo__bags_count_bad(ids, 0, k, offsets[hi], rows);
         if (count == 0) continue;
@@ -12829,6 +13549,8 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
         else if (!a.pooled) kernels->copy(&a);
         else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
         else kernels->pool_any(&a);
+        const neo__bag_table *table = &bags->tables[p->job.table];
+        if (table->keys.desc.on && p->bad) neo__bags_pool_initial(bags, table, &a, part->worker);
     }
 }
 NEO__HOT_END
@@ -12846,7 +13568,13 @@ static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *j
     b->job.batch.found = NULL;
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
-        found->count += (unsigned long long)b->view.features[f].bad;
+        if (!b->tables[b->view.features[f].job.table].keys.desc.on)
+            found->count += (unsigned long long)b->view.features[f].bad;
+    if (b->sizes.key_scratch && bags) { /* offsets count from the first */
+        b->job.batch.ids = (const void *)((uintptr_t)b->work.rows -
+                                          (uintptr_t)offsets[0] * sizeof *b->work.rows);
+        b->job.batch.is_i32 = 0;
+    }
     return NEO_OK;
 }
 static neo_status neo__cpu_bags_lookup(neo_device *d, const neo__bags_job *job) {
@@ -12942,16 +13670,15 @@ NEO__INLINE void neo__bags_record_run(const neo_bags *bags, const neo__bag_featu
     const void *ids = bags->job.batch.ids;
     const float *weights = bags->job.batch.weights;
     uint64_t *to = merge->from + number;
+    const int64_t rows = bags->job.batch.lines ? table->job.rows : table->rows;
     int low_bits = table->low_bits;
     for (; k < end; bag++) {
         int64_t stop = NEO__MIN(offsets[bag + 1], end), low = low_of_bag + bag;
         for (; k < stop; k++, number++) {
             int64_t row = neo__jagged_id(ids, is_i32, k);
             if (!plain) {
-                if (row < 0 || row >= table->rows)
-                    row = bags->bounds == NEO_BOUNDS_DROP ? table->rows
-                          : row < 0                       ? 0
-                                                          : table->rows - 1;
+                if (row < 0 || row >= rows)
+                    row = table->bounds == NEO_BOUNDS_DROP ? rows : row < 0 ? 0 : rows - 1;
                 low = bags->sizes.none ? k - bags->job.batch.offsets[0] : low_of_bag + bag;
                 if (merge->indirect) {
                     bags->work.grad_row[merge->first + number] = low;
@@ -13215,6 +13942,22 @@ static void neo__bags_seek_record(const neo_bags *bags, int64_t target, int64_t 
     *record = NEO__MIN(at, merge->kept);
 }
 
+/* Note the rows of sorted records as changed: a word of bits at a time. */
+static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *records,
+                                   int64_t count) {
+    if (table->marks.before) {
+        table->marks.before(table->marks.user, records, count, table->low_bits);
+        return;
+    }
+    for (int64_t i = 0; i < count;) {
+        const uint64_t word = records[i] >> table->low_bits >> 6;
+        uint64_t *bits = table->marks.bits + word, mask = 0;
+        for (; i < count && records[i] >> table->low_bits >> 6 == word; i++)
+            mask |= UINT64_C(1) << (records[i] >> table->low_bits & 63);
+        if (mask & ~__atomic_load_n(bits, __ATOMIC_RELAXED))
+            __atomic_fetch_or(bits, mask, __ATOMIC_RELAXED);
+    }
+}
 static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t begin, int64_t end,
                                    int worker) {
     const neo__bag_table *table = &bags->tables[ti];
@@ -13246,6 +13989,8 @@ static void neo__bags_step_records(const neo_bags *bags, int64_t ti, int64_t beg
     update.scratch = bags->work.scratch + worker * bags->sizes.scratch;
     update.keep_at = bags->job.keep ? bags->kept.keep_at + merge->first + begin : NULL;
     update.keep_to = bags->job.kept.sums;
+    if (table->marks.bits && !update.keep_at)
+        neo__bags_mark_records(table, update.records, update.count);
     if (!of_kept || !table->job.cut) {
         bags->ctx->bag->update(&update);
         return;
@@ -13362,8 +14107,9 @@ static void neo__bags_kept_records(neo_bags *bags) {
         const neo__bag_slot *slot = &bags->kept.slots[i];
         neo__bag_merge *m = &bags->work.merge[slot->table];
         bags->work.grad_row[m->first + m->count] = slot->at;
+        const int64_t row = bags->tier ? bags->tier->line[i] : slot->row;
         m->from[m->count] =
-            (uint64_t)slot->row << bags->tables[slot->table].low_bits | (uint64_t)m->count;
+            (uint64_t)row << bags->tables[slot->table].low_bits | (uint64_t)m->count;
         m->count++;
     }
 }
@@ -13448,7 +14194,7 @@ static void neo__bags_plan_table(neo_bags *bags, int64_t ti) {
         merge->bags += p->job.bags;
         dropped += p->bad;
     }
-    merge->kept = merge->count - (bags->bounds == NEO_BOUNDS_DROP ? dropped : 0);
+    merge->kept = merge->count - (table->bounds == NEO_BOUNDS_DROP ? dropped : 0);
     int64_t cost = (merge->count + merge->bags) * neo__bag_cost(table->dim);
     merge->whole = !bags->job.keep && (threads == 1 || cost <= bags->view.cost / (4 * threads));
     merge->indirect =
@@ -13648,6 +14394,376 @@ static void neo__cpu_bags_init(neo_device *device) {
     device->bags_rows = neo__cpu_bags_rows;
 }
 /* ---------------------------------------------------------------------------
+   >>impl-bags-keys
+
+   Tables whose ids are keys. The map (>>lines) has a line for each row. The look at a batch finds
+   the row of every id; from then on the call works on rows, and -1 is an id that is dropped.
+
+   Forward then pools once more, number by number, the bags that have a key without a row: with its
+   initial row, in its set's bucket. backward and accumulate give rows first: table by table they
+   touch what is there, sort the hashes of the rest, and go through them in order. Hashes and keys
+   are one to one, so that equal keys stand together.
+   ------------------------------------------------------------------------ */
+static int64_t neo__bags_now(const neo_bags *b) {
+    return b->steps < (int64_t)UINT32_MAX ? b->steps + 1 : (int64_t)UINT32_MAX;
+}
+NEO__HOT_BEGIN
+static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
+                              int64_t end) {
+    enum { MOST = 256 };
+    const neo__bag_table *table = &bags->tables[feature->job.table];
+    const neo_jagged *from = &bags->view.batch;
+    const int is_i32 = from->id_dtype == NEO_I32;
+    int64_t *to = bags->work.rows + (k - from->offsets[0]), missing = 0;
+    if (!table->keys.desc.on) {
+        for (; k < end; k++) *to++ = neo__jagged_id(from->ids, is_i32, k);
+        return;
+    }
+    for (int64_t n; k < end; k += n, to += n) {
+        uint64_t key[MOST];
+        n = NEO__MIN(end - k, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) key[i] = (uint64_t)neo__jagged_id(from->ids, is_i32, k + i);
+        neo__lines_find_many(&table->keys.lines, key, n, neo__bags_now(bags), to);
+        for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
+    }
+    __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
+}
+static uint64_t neo__bags_key_at(const neo_bags *bags, int64_t k) {
+    return (uint64_t)neo__jagged_id(bags->view.batch.ids, bags->view.batch.id_dtype == NEO_I32, k);
+}
+
+/* ---- initial rows ---- */
+
+/* The initial row of a key, in the worker's scratch. */
+static float *neo__bags_new_row(const neo_bags *bags, const neo__bag_table *table, uint64_t key,
+                                int worker) {
+    neo__init_call call = table->keys.init;
+    const neo__cpu_part part = {bags->ctx, &call, 0, table->dim, worker};
+    call.out = bags->work.key_scratch + worker * bags->sizes.key_scratch;
+    call.first = key * table->job.store.stride + (uint64_t)table->keys.first_col;
+    neo__init_part(&part);
+    return call.out;
+}
+/* The same, as the table's dtype holds it. */
+static float *neo__bags_initial_row(const neo_bags *bags, const neo__bag_table *table, uint64_t key,
+                                    int worker) {
+    const int64_t dim = table->dim, room = neo__bag_room(dim);
+    float *row = neo__bags_new_row(bags, table, key, worker), *w = row + room;
+    if (table->job.store.dtype == NEO_F32) return row;
+    neo__bag_rows one = table->job.store;
+    one.data = (char *)(w + room);
+    one.scale = w + 2 * room;
+    memcpy(w, row, (size_t)dim * sizeof *w);
+    bags->ctx->bag->encode(&one, 0, w, NULL);
+    bags->ctx->bag->decode(&one, 0, 0, dim, row);
+    return row;
+}
+/* What is read for a key that has row `at`, or none: in memory, or in the scratch. */
+static const float *neo__bags_row_of_key(const neo_bags *bags, const neo__bag_table *table,
+                                         uint64_t key, int64_t at, int worker) {
+    const neo__bag_rows *store = &table->job.store;
+    if (at < 0)
+        return neo__bags_initial_row(bags, table, table->keys.desc.shared ? 0 : key, worker);
+    if (store->dtype == NEO_F32)
+        return (const float *)(const void *)(store->data + at * store->row_bytes);
+    float *row = bags->work.key_scratch + worker * bags->sizes.key_scratch;
+    bags->ctx->bag->decode(store, at, 0, table->dim, row);
+    return row;
+}
+/* The bucket of id k: that of its key's set. */
+static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table *table,
+                                      const neo__bag_lookup *lookup, int64_t k) {
+    const neo__lines *lines = &table->keys.lines;
+    const int64_t set = neo__lines_set(neo__mix64(neo__bags_key_at(bags, k)), lines->all_sets);
+    const int64_t here = NEO__MIN(NEO__MAX(set - lines->first_set, (int64_t)0), lines->sets - 1);
+    return neo__bag_bucket(lookup, here * NEO__LINE_WAYS);
+}
+/* Bag b once more: the sum of each bucket, then of the buckets by the tree. */
+static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table,
+                               const neo__bag_lookup *lookup, int64_t b, int worker) {
+    const int64_t *rows = (const int64_t *)lookup->ids, dim = table->dim, room = neo__bag_room(dim);
+    const int64_t begin = lookup->offsets[b], end = lookup->offsets[b + 1];
+    float *sums = bags->work.key_scratch + worker * bags->sizes.key_scratch + 3 * room + 16;
+    int64_t number[NEO__PART_DEPTH], bucket = -1;
+    int depth = 0;
+    for (;;) {
+        int64_t next = INT64_MAX;
+        for (int64_t k = begin; k < end; k++) {
+            const int64_t its = neo__bags_bucket_of_id(bags, table, lookup, k);
+            if (its > bucket && its < next) next = its;
+        }
+        const int last = next == INT64_MAX;
+        while (last ? depth > 1 : neo__part_joins(number, depth, next)) {
+            depth--;
+            number[depth - 1] = number[depth];
+            float *to = sums + (depth - 1) * room;
+            for (int64_t c = 0; c < dim; c++) to[c] += to[room + c];
+        }
+        if (last) break;
+        float *sum = sums + depth * room;
+        number[depth++] = bucket = next;
+        memset(sum, 0, (size_t)dim * sizeof *sum);
+        for (int64_t k = begin; k < end; k++) {
+            if (lookup->buckets > 1 && neo__bags_bucket_of_id(bags, table, lookup, k) != bucket)
+                continue;
+            const uint64_t key = neo__bags_key_at(bags, k);
+            const float *row = neo__bags_row_of_key(bags, table, key, rows[k], worker);
+            const float w = lookup->weights ? lookup->weights[k] : 1.0f;
+            for (int64_t c = 0; c < dim; c++) sum[c] = neo__fma(w, row[c], sum[c]);
+        }
+    }
+    float *out = lookup->out + b * lookup->out_stride;
+    for (int64_t c = 0; c < dim; c++) {
+        const float sum = lookup->buckets > 1 ? sums[c] + 0.0f : sums[c];
+        out[c] = lookup->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
+    }
+}
+/* Id k, of which forward has one row, weight_grad one number. */
+static void neo__bags_one_initial(const neo_bags *bags, const neo__bag_table *table,
+                                  const neo__bag_lookup *lookup, int64_t b, int64_t k,
+                                  int worker) {
+    const int64_t *rows = (const int64_t *)lookup->ids, zero = 0, ends[2] = {0, 1};
+    const uint64_t key = neo__bags_key_at(bags, k);
+    const float *row = neo__bags_row_of_key(bags, table, key, rows[k], worker);
+    const int64_t at = lookup->pooled ? b : k - lookup->offsets[0];
+    if (!lookup->dout) {
+        float *out = lookup->out + at * lookup->out_stride;
+        for (int64_t c = 0; c < table->dim; c++)
+            out[c] = lookup->weights ? lookup->weights[k] * row[c] : row[c];
+        return;
+    }
+    neo__bag_rows store = table->job.store;
+    neo__bag_lookup one = *lookup;
+    const int64_t length = lookup->offsets[b + 1] - lookup->offsets[b];
+    store.dtype = NEO_F32;
+    store.data = (char *)(uintptr_t)row;
+    store.row_bytes = table->dim * (int64_t)sizeof *row;
+    one.store = &store;
+    one.table = row;
+    one.rows = one.bags = one.buckets = 1;
+    one.ids = &zero;
+    one.offsets = ends;
+    one.dout = lookup->dout + at * lookup->out_stride;
+    one.mean = 0;
+    float sum;
+    bags->ctx->bag->weight_grad(&one, &sum);
+    bags->job.tensor.dweights[k - bags->job.batch.offsets[0]] =
+        lookup->mean && length > 1 ? sum / (float)length : sum;
+}
+static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *table,
+                                   const neo__bag_lookup *lookup, int worker) {
+    const int64_t *rows = (const int64_t *)lookup->ids;
+    for (int64_t b = 0; b < lookup->bags; b++)
+        for (int64_t k = lookup->offsets[b]; k < lookup->offsets[b + 1]; k++) {
+            if (rows[k] >= 0) continue;
+            if (lookup->pooled && !lookup->dout) {
+                neo__bags_pool_bag(bags, table, lookup, b, worker);
+                break;
+            }
+            neo__bags_one_initial(bags, table, lookup, b, k, worker);
+        }
+}
+
+/* ---- who gets a row ---- */
+
+/* Give a line to a key, which was used `count` times; -1: its set is in use. */
+static int64_t neo__bags_give_row(const neo_bags *bags, neo__bag_table *table, uint64_t key,
+                                  uint64_t count, int worker) {
+    neo__bag_keys *keys = &table->keys;
+    const int64_t now = neo__bags_now(bags);
+    const int64_t line = neo__lines_victim(&keys->lines, neo__mix64(key), now);
+    if (line < 0) return -1;
+    keys->stats.evictions += keys->lines.use[line] != 0;
+    keys->stats.admissions++;
+    neo__row_changes(&table->marks, line);
+    neo__lines_put(&keys->lines, line, key, now, count);
+    const neo__bag_rows *store = &table->job.store;
+    float *row = neo__bags_new_row(bags, table, key, worker);
+    if (store->dtype == NEO_F32)
+        memcpy(store->data + line * store->row_bytes, row, (size_t)store->row_bytes);
+    else bags->ctx->bag->encode(store, line, row, NULL);
+    for (int k = 0; k < 2; k++) {
+        const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
+        const int64_t n = table->job.state_dim[k];
+        for (int64_t c = 0; c < n; c++)
+            table->job.state[k][line * n + c] =
+                accumulates ? table->optim.initial_accumulator : 0.0f;
+    }
+    return line;
+}
+/* A key without a row has occurred `count` times. */
+static void neo__bags_ask_row(const neo_bags *bags, neo__bag_table *table, uint64_t hash,
+                              int64_t count, int worker) {
+    const neo__lines *waiting = &table->keys.waiting;
+    const uint64_t key = neo__unmix64(hash);
+    const int64_t now = neo__bags_now(bags);
+    int64_t line = -1;
+    uint64_t seen = (uint64_t)count;
+    if (waiting->sets) {
+        line = neo__lines_find(waiting, key, hash, now);
+        if (line >= 0) seen += neo__lines_count(waiting, waiting->use[line], now);
+    }
+    const int waits = seen < (uint64_t)table->keys.desc.admit;
+    if (!waits && neo__bags_give_row(bags, table, key, seen, worker) >= 0) {
+        if (line >= 0) neo__lines_drop(waiting, line);
+        return;
+    }
+    *(waits ? &table->keys.stats.waited : &table->keys.stats.refused) += count;
+    if (waiting->sets == 0) return;
+    if (line < 0) line = neo__lines_victim(waiting, hash, now);
+    if (line >= 0) neo__lines_put(waiting, line, key, now, seen);
+}
+/* Sort hashes, by way of room for as many. */
+static void neo__bags_sort_hashes(uint64_t *from, uint64_t *to, int64_t n) {
+    if (n < 64) {
+        neo__bag_sort_few(from, n, 0);
+        return;
+    }
+    for (int shift = 0; shift < 64; shift += 8) {
+        int64_t at[257] = {0};
+        for (int64_t i = 0; i < n; i++) at[1 + (from[i] >> shift & 255)]++;
+        for (int i = 0; i < 256; i++) at[i + 1] += at[i];
+        for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & 255]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+}
+/* Rows for the keys of a table. first: where its ids are in the room for records. */
+static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, int64_t first,
+                                  int worker) {
+    const neo__lines *lines = &table->keys.lines;
+    const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
+    int64_t *rows = bags->work.rows;
+    uint64_t *hash = bags->work.records[0] + first;
+    int64_t n = 0;
+    for (int32_t q = 0; q < table->feature_count; q++) {
+        const neo__bag_feature *f = &bags->view.features[table->features[q]];
+        for (int64_t k = f->first_id; k < f->first_id + f->ids; k++) {
+            const int64_t row = rows[k - before];
+            if (row >= 0) neo__lines_touch(lines, row, now, 1);
+            else hash[n++] = neo__mix64(neo__bags_key_at(bags, k));
+        }
+        table->keys.stats.lookups += f->ids;
+        table->keys.stats.hits += f->ids;
+    }
+    table->keys.stats.hits -= n;
+    neo__bags_sort_hashes(hash, bags->work.records[1] + first, n);
+    for (int64_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && hash[end] == hash[i];) end++;
+        neo__bags_ask_row(bags, table, hash[i], end - i, worker);
+    }
+    for (int32_t q = 0; q < table->feature_count && n; q++) {
+        neo__bag_feature *f = &bags->view.features[table->features[q]];
+        f->bad = 0;
+        for (int64_t k = f->first_id; k < f->first_id + f->ids; k++) {
+            if (rows[k - before] >= 0) continue;
+            const uint64_t key = neo__bags_key_at(bags, k);
+            rows[k - before] = neo__lines_find(lines, key, neo__mix64(key), now);
+            f->bad += rows[k - before] < 0;
+        }
+    }
+}
+static void neo__bags_admit_part(const neo__cpu_part *part) {
+    const neo_bags *bags = (const neo_bags *)part->call;
+    int64_t first = 0;
+    for (int64_t t = 0; t < part->end; t++) {
+        neo__bag_table *table = &bags->tables[t];
+        if (t >= part->begin && table->keys.desc.on)
+            neo__bags_admit_table(bags, table, first, part->worker);
+        for (int32_t q = 0; q < table->feature_count; q++)
+            first += bags->view.features[table->features[q]].ids;
+    }
+}
+NEO__HOT_END
+/* Rows for the keys of the batch that the record has. */
+static void neo__bags_admit(neo_bags *b) {
+    const int64_t tables = b->sizes.tables;
+    const int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), tables);
+    neo__cpu_job job = {b->ctx, b, tables, tasks, 1, neo__bags_admit_part};
+    if (b->sizes.key_scratch && b->job.batch.bags)
+        neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
+}
+
+/* ---- calls ---- */
+static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const void *keys,
+                                       const void *rows, int64_t count, int changes,
+                                       const char *fn) {
+    NEO__CHECK_LIVE(b, fn, "bags");
+    NEO__CHECK(table >= 0 && table < b->sizes.tables && b->tables[table].keys.desc.on, NEO_ERR_ARG,
+               "%s: bags '%s' have no table %d with keys", fn, b->name, table);
+    NEO__CHECK(count == 0 || (count > 0 && keys && rows), NEO_ERR_ARG,
+               "%s: table '%s': an argument is NULL, or %" PRId64 " keys", fn,
+               b->tables[table].name, count);
+    NEO__CHECK(!changes || b->kept.count == 0, NEO_ERR_STATE,
+               "%s: bags '%s': %" PRId64 " rows of gradients are kept: step or clear first", fn,
+               b->name, b->kept.count);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
+                                      int64_t count, int64_t *rows) {
+    NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 0, "neo_bags_find_keys"));
+    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), rows);
+    return NEO_OK;
+}
+NEO_API int neo_bags_key_of(const neo_bags *b, int32_t table, int64_t row, uint64_t *key) {
+    if (table < 0 || table >= b->sizes.tables || row < 0 || row >= b->tables[table].rows) return 0;
+    const neo__lines *lines = &b->tables[table].keys.lines;
+    if (lines->sets == 0 || lines->use[row] == 0 ||
+        neo__lines_expired(lines, lines->use[row], neo__bags_now(b)))
+        return 0;
+    *key = lines->key[row];
+    return 1;
+}
+NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t *keys,
+                                     int64_t count, int64_t *rows) {
+    NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 1, "neo_bags_put_keys"));
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < count; i++) {
+        const neo__lines *lines = &b->tables[table].keys.lines;
+        rows[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
+        if (rows[i] < 0) rows[i] = neo__bags_give_row(b, &b->tables[table], keys[i], 1, 0);
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t *keys,
+                                      int64_t count) {
+    NEO__TRY(neo__bags_check_keys(b, table, keys, keys, count, 1, "neo_bags_drop_keys"));
+    for (int64_t i = 0; i < count; i++) {
+        const neo__lines *lines = &b->tables[table].keys.lines;
+        const int64_t row =
+            neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
+        if (row >= 0) neo__lines_drop(lines, row), b->tables[table].keys.stats.evictions++;
+    }
+    return NEO_OK;
+}
+NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
+    NEO__ZERO(neo_key_stats, stats);
+    uint64_t key;
+    if (table < 0 || table >= b->sizes.tables || !b->tables[table].keys.desc.on) return stats;
+    stats = b->tables[table].keys.stats;
+    for (int64_t i = 0; i < b->tables[table].rows; i++)
+        stats.used += neo_bags_key_of(b, table, i, &key);
+    return stats;
+}
+/* What forward reads for a key, for other headers; in memory of the worker, or the table's. */
+NEO_API const float *neo__bags_read_key(const neo_bags *b, int32_t table, uint64_t key,
+                                        int worker) {
+    const neo__bag_table *t = &b->tables[table];
+    return neo__bags_row_of_key(
+        b, t, key, neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(b)), worker);
+}
+/* Keys were read, from a checkpoint: a state calls it. */
+NEO_API neo_status neo__bags_keys_read(void *bags) {
+    const neo_bags *b = (const neo_bags *)bags;
+    for (int64_t t = 0; t < b->sizes.tables; t++) {
+        neo__lines_fresh(&b->tables[t].keys.lines);
+        neo__lines_fresh(&b->tables[t].keys.waiting);
+    }
+    return NEO_OK;
+}
+/* ---------------------------------------------------------------------------
    >>impl-bags-calls
 
    The public calls. Each checks its arguments, fills the object's record (neo__bags_job), and hands
@@ -13687,7 +14803,7 @@ static neo_status neo__bags_check_tensor(const neo_bags *bags, const neo_jagged 
                    : jagged->place == NEO_DEVICE ? tensor.shape[0]
                                             : neo_jagged_id_count(jagged),
             cols = s->none ? s->max_dim : s->width;
-    if (jagged->feature_bags && !s->none) {
+    if (jagged->feature_bags && !jagged->inverse && !s->none) {
         int64_t count = 0;
         for (int64_t f = 0; f < s->features; f++)
             count += (jagged->feature_bags[f + 1] - jagged->feature_bags[f]) *
@@ -13728,6 +14844,7 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
                                   const char *fn) {
     int64_t features = bags->sizes.features, at = 0;
     int changed = bags->ctx->on->recording != 0, whole = ((uintptr_t)tensor.data & 15) == 0;
+    const int packed = jagged->feature_bags && !jagged->inverse; /* feature after feature */
     neo__job_feature *told = bags->job.told.host_features;
     for (int64_t f = 0; f <= features; f++) {
         neo__bag_feature *feature = &bags->view.features[f];
@@ -13744,10 +14861,9 @@ static neo_status neo__bags_place(neo_bags *bags, const neo_jagged *jagged, neo_
                             fn, bags->name, f, feature->job.bags, bags->sizes.max_batch);
         }
         feature->bad = 0;
-        feature->job.out_stride =
-            jagged->feature_bags && !bags->sizes.none ? dim : tensor.stride[0];
-        feature->job.out_at = bags->sizes.none ? 0 : jagged->feature_bags ? at : feature->col;
-        feature->job.pack_stride = jagged->feature_bags ? dim : bags->sizes.width;
+        feature->job.out_stride = packed && !bags->sizes.none ? dim : tensor.stride[0];
+        feature->job.out_at = bags->sizes.none ? 0 : packed ? at : feature->col;
+        feature->job.pack_stride = packed ? dim : bags->sizes.width;
         at += feature->job.bags * dim;
         if (!last &&
             ((feature->job.out_at | feature->job.out_stride | feature->job.pack_stride) & 3))
@@ -13810,11 +14926,12 @@ static neo_status neo__bags_bad_id(const neo__bags_look *look, int64_t k) {
     NEO__TRY(neo__bags_fetch(bags, ids, at, size));
     int64_t f = neo__bags_look_feature(look, bag);
     const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
+    int64_t sample = bag - neo__jagged_first_bag(&look->batch, f);
+    while (neo__jagged_bag(&look->batch, f, sample) < bag) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    look->fn, bags->name, table->name, f,
-                    bag - neo__jagged_first_bag(&look->batch, f), k - begin,
+                    look->fn, bags->name, table->name, f, sample, k - begin,
                     neo__jagged_id(ids, look->job.batch.is_i32, 0), table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
@@ -13881,6 +14998,7 @@ static int neo__bags_is_viewed(const neo_bags *b, const neo_jagged *j) {
 static neo_status neo__bags_stage(neo_bags *bags, const neo_jagged *jagged, int have) {
     neo__bags_job *job = &bags->job;
     job->batch.is_i32 = jagged->id_dtype == NEO_I32;
+    job->batch.lines = 0;
     job->batch.bags = neo_jagged_bag_count(jagged);
     job->batch.most_ids = job->batch.bags ? job->fixed.max_ids : 0;
     if (jagged->place == NEO_HOST) job->batch.most_ids = neo_jagged_id_count(jagged);
@@ -13922,22 +15040,75 @@ static neo_status neo__bags_check_apart(const neo_jagged *jagged, int64_t ids, n
                {&weight, "the batch's weights"});
     return NEO_OK;
 }
+/* A batch with an inverse that backward gets, written out. */
+static neo_status neo__bags_write_out(neo_bags *bags, const neo_jagged *jagged, neo_jagged *to,
+                                      const char *fn) {
+    NEO__CHECK(bags->sizes.inverse, NEO_ERR_STATE,
+               "%s: bags '%s' has no room to write out a batch with an inverse: set "
+               "neo_bags_desc.inverse",
+               fn, bags->name);
+    NEO__TRY(neo__jagged_check_offsets(jagged, fn));
+    NEO__TRY(neo__bags_check_ids(bags, neo_jagged_full_id_count(jagged), fn));
+    const size_t size = neo_dtype_size(jagged->id_dtype);
+    int64_t *offset = bags->view.copy_offsets, at = 0;
+    for (int64_t t = 0; t < jagged->feature_count; t++)
+        for (int64_t i = 0; i < jagged->batch; i++) {
+            const int64_t *from = jagged->offsets + neo__jagged_bag(jagged, t, i);
+            const size_t n = (size_t)(from[1] - from[0]);
+            *offset++ = at;
+            memcpy((char *)bags->view.copy_ids + (size_t)at * size,
+                   (const char *)jagged->ids + (size_t)from[0] * size, n * size);
+            if (jagged->weights)
+                memcpy(bags->view.copy_weights + at, jagged->weights + from[0], n * sizeof(float));
+            at += from[1] - from[0];
+        }
+    *offset = at;
+    *to = *jagged;
+    to->offsets = bags->view.copy_offsets;
+    to->ids = bags->view.copy_ids;
+    to->weights = jagged->weights ? bags->view.copy_weights : NULL;
+    to->feature_bags = NULL;
+    to->inverse = NULL;
+    return NEO_OK;
+}
+/* Pooled bags of feature f, which are in the first rows, to the rows of the samples. */
+static void neo__bags_spread(void *arg, int64_t f, int worker) {
+    const neo_bags *bags = (const neo_bags *)arg;
+    const neo_jagged *j = &bags->view.batch;
+    const neo__job_feature *p = &bags->view.features[f].job;
+    const int32_t *inverse = j->inverse + f * j->batch;
+    const size_t bytes = (size_t)bags->tables[p->table].dim * sizeof(float);
+    float *out = bags->job.tensor.out + p->out_at;
+    (void)worker;
+    for (int64_t i = j->batch; i-- > 0 && inverse[i] < i;)
+        memcpy(out + i * p->out_stride, out + inverse[i] * p->out_stride, bytes);
+}
 /* Check a batch and the tensor that goes with it, and put both into the record. */
 static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_tensor tensor,
                                   int forward, const char *fn) {
     const char *what = forward ? "out" : "dout";
+    neo_jagged full;
     NEO__CHECK_LIVE(bags, fn, "bags");
     NEO__CHECK(!jagged || jagged->place == NEO_HOST || bags->ctx->device, NEO_ERR_ARG,
                "%s: bags '%s': the batch is on a device, the context has none", fn, bags->name);
     NEO__CHECK(!jagged || jagged->feature_count == bags->sizes.features, NEO_ERR_SHAPE,
                "%s: the batch has %d features, bags '%s' has %" PRId64, fn, jagged->feature_count,
                bags->name, bags->sizes.features);
-    NEO__CHECK(!jagged || jagged->feature_bags || jagged->batch <= bags->sizes.max_batch,
+    NEO__CHECK(!jagged || (jagged->feature_bags && !jagged->inverse) ||
+                   jagged->batch <= bags->sizes.max_batch,
                NEO_ERR_CAPACITY,
                "%s: bags '%s': the batch has %" PRId64 " samples, reserved are %" PRId64
                " (neo_bags_reserve grows it)",
                fn, bags->name, jagged->batch, bags->sizes.max_batch);
     NEO__TRY(neo__jagged_check(jagged, fn));
+    NEO__CHECK(!jagged->inverse || (!bags->sizes.none && !bags->ctx->device), NEO_ERR_UNSUPPORTED,
+               "%s: bags '%s': a batch with an inverse, %s: write it out by neo_jagged_expand", fn,
+               bags->name, bags->sizes.none ? "and no pooling" : "on a device");
+    NEO__TRY(neo__jagged_check_inverse(jagged, fn));
+    if (jagged->inverse && !forward) {
+        NEO__TRY(neo__bags_write_out(bags, jagged, &full, fn));
+        jagged = &full;
+    }
     int64_t ids = jagged->place == NEO_HOST ? neo_jagged_id_count(jagged) : 0;
     NEO__TRY(neo__bags_check_ids(bags, ids, fn));
     NEO__TRY(neo__bags_check_tensor(bags, jagged, tensor, what, fn));
@@ -13962,18 +15133,39 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     return NEO_OK;
 }
 
+/* Bring the rows of the record's batch, or of what is kept, to memory if they are below it. */
+static neo_status neo__bags_bring(neo_bags *b, const char *fn, int of_kept, int to_step) {
+    return b->tier ? b->tier->ops->stage(b->tier, fn, of_kept, to_step) : NEO_OK;
+}
+
 /* ---- forward, weight_grad ---- */
 NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_tensor out) {
     NEO__SPAN(b ? b->ctx : NULL, "neo_bags_forward");
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
-    return NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job);
+    NEO__TRY(neo__bags_bring(b, "neo_bags_forward", 0, 0));
+    NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
+    if (batch->inverse) neo_parallel_for(b->ctx, b->sizes.features, neo__bags_spread, b);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
+    static const char *const fn = "neo_bags_prefetch";
+    NEO__CHECK_LIVE(b, fn, "bags");
+    if (!b->tier) return NEO_OK;
+    NEO__CHECK(batch && batch->feature_count == b->sizes.features, NEO_ERR_SHAPE,
+               "%s: the batch is NULL, or has not %" PRId64 " features", fn, b->sizes.features);
+    NEO__TRY(neo__jagged_check(batch, fn));
+    NEO__TRY(neo_jagged_validate(batch, NULL));
+    return b->tier->ops->prefetch(b->tier, batch, fn);
 }
 NEO_API neo_status neo_bags_weight_grad(neo_bags *b, const neo_jagged *batch, neo_tensor dout,
                                         float *dweights) {
     static const char *const fn = "neo_bags_weight_grad";
+    NEO__CHECK(!batch || !batch->inverse, NEO_ERR_UNSUPPORTED,
+               "%s: a batch with an inverse: write it out by neo_jagged_expand", fn);
     NEO__TRY(neo__bags_begin(b, batch, dout, 0, fn));
     NEO__CHECK(dweights || b->job.batch.most_ids == 0, NEO_ERR_ARG, "%s: dweights is NULL", fn);
     b->job.tensor.dweights = dweights;
+    NEO__TRY(neo__bags_bring(b, fn, 0, 0));
     return NEO__RUN(b->ctx, fn, bags_weight_grad, &b->job);
 }
 
@@ -14082,10 +15274,11 @@ NEO_API neo_status neo_bags_accumulate(neo_bags *bags, const neo_jagged *batch, 
     NEO__ZERO(neo__leaf_cut, held);
     NEO__TRY(neo__bags_check_keeps(bags, fn));
     NEO__TRY(neo__bags_begin(bags, batch, dout, 0, fn));
-    NEO__CHECK(!leaves || !batch->feature_bags, NEO_ERR_ARG,
+    NEO__CHECK(!leaves || !batch->feature_bags || batch->inverse, NEO_ERR_ARG,
                "%s: a batch with feature_bags has no leaves", fn);
     if (leaves) NEO__TRY(neo__leaves_resolve(bags->ctx, leaves, batch->batch, &held, fn));
     bags->job.only_cut = -1;
+    neo__bags_admit(bags);
     return neo__bags_keep(bags, held, fn);
 }
 static neo_status neo__bags_check_grad(const neo_bags *bags, int32_t table, const int64_t *rows,
@@ -14325,6 +15518,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(bags);
     NEO__TRY(neo__bags_rules(bags, lr));
+    NEO__TRY(neo__bags_bring(bags, fn, 1, 1));
     if (bags->sizes.cut_tables) NEO__TRY(neo__bags_cut_rounds(bags));
     if (bags->kept.count) NEO__TRY(NEO__RUN(bags->ctx, fn, bags_step_kept, job));
     (void)neo__bags_drop_slots(bags, 0); /* the step has been taken, also if this fails */
@@ -14332,6 +15526,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     if (others) {
         *job = batch;
         job->only_cut = 0;
+        NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
         NEO__TRY(neo__bags_sort(bags, whole, 0));
         NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, job));
     }
@@ -14353,12 +15548,15 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
             .cut_tables) { /* gradients are kept meanwhile; on a device those of all tables */
         const int others = !bags->ctx->device;
         if (others) bags->job.only_cut = 1;
+        neo__bags_admit(bags);
         NEO__TRY(neo__bags_keep(bags, whole, fn));
         neo_status status = neo__bags_step_kept(bags, fn, lr, others);
         if (status != NEO_OK && bags->kept.count) (void)neo__bags_drop_slots(bags, 0);
         return status;
     }
     NEO__TRY(neo__bags_rules(bags, lr));
+    neo__bags_admit(bags);
+    NEO__TRY(neo__bags_bring(bags, fn, 0, 1));
     NEO__TRY(neo__bags_sort(bags, whole, 0));
     NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, &bags->job));
     bags->view.fresh = 0;
@@ -14629,13 +15827,14 @@ static void neo__see_embedding(neo__finite *f, const neo__embedding_call *c) {
 }
 static void neo__see_attention(neo__finite *seen, const neo__attention_call *call) {
     const int64_t rows = call->sequences * call->length, cols = call->heads * call->dim;
+    const int64_t queries = call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;
-    neo__see(seen, 0, "q", call->q, rows, cols, call->q_row);
+    neo__see(seen, 0, "q", call->q, queries, cols, call->q_row);
     neo__see(seen, 0, "k", call->k, rows, cols, call->k_row);
     neo__see(seen, 0, "v", call->v, rows, cols, call->v_row);
     if (back) neo__see(seen, 0, "dy", call->dy, rows, cols, call->dy_row);
-    neo__see(seen, !back, "y", call->y, rows, cols, call->y_row);
-    neo__see(seen, !back, "lse", call->lse, rows, call->heads, call->lse_row);
+    neo__see(seen, !back, "y", call->y, queries, cols, call->y_row);
+    neo__see(seen, !back, "lse", call->lse, queries, call->heads, call->lse_row);
     neo__see(seen, 1, "dq", call->dq, rows, cols, call->dq_row);
     neo__see(seen, 1, "dk", call->dk, rows, cols, call->dk_row);
     neo__see(seen, 1, "dv", call->dv, rows, cols, call->dv_row);
@@ -14769,8 +15968,10 @@ static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *bags, i
     if (f->status != NEO_OK || neo__see_floats(f, seen, t, "weight", row, x, t->dim)) return 1;
     for (int k = 0; k < 2; k++) {
         const int64_t n = t->job.state_dim[k];
-        if (!t->job.state[k]) continue;
-        f->status = neo__bags_fetch(bags, x, t->job.state[k] + row * n, (size_t)n * sizeof *x);
+        const neo_tensor s = neo_bags_state(bags, table, k);
+        if (!s.data) continue;
+        f->status = neo__data_read(f->ctx, x, (char *)s.data + (size_t)(row * n) * sizeof *x,
+                                   s.place, (size_t)n * sizeof *x);
         if (f->status != NEO_OK ||
             neo__see_floats(f, seen, t, k ? "momentum2" : "momentum1", row, x, n))
             return 1;
@@ -14796,9 +15997,11 @@ static void neo__see_batch_rows(neo__finite *f, neo__seen *seen, const neo__bags
             f->status = neo__bags_fetch(bags, ids, from, (size_t)n * size);
             for (int64_t k = 0; f->status == NEO_OK && k < n; k++) {
                 int64_t row = neo__jagged_id(ids, job->batch.is_i32, k);
-                const int64_t last = bags->tables[feature->table].rows - 1;
-                if (bags->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
+                const neo__bag_table *t = &bags->tables[feature->table];
+                const int64_t last = (job->batch.lines ? t->job.rows : t->rows) - 1;
+                if (t->bounds == NEO_BOUNDS_CLAMP) row = row < 0 ? 0 : NEO__MIN(row, last);
                 if (row < 0 || row > last) continue; /* dropped */
+                if (job->batch.lines) row = neo__bag_row_of(&t->job.store, row);
                 if (neo__see_row(f, seen, bags, (int32_t)feature->table, row)) return;
             }
         }
@@ -20137,6 +21340,14 @@ NEO__KERNEL_FAR void NEO__FN(sum_eights)(float *sum, int32_t *at, int eights, in
     }
     for (int e = eights; e < 8; e++) at[e] = 0;
 }
+/* ONE_WIDTH: the same sums in less code, where size counts, or vectors of one number gain nothing
+   from the other widths. */
+#undef NEO__ONE_WIDTH
+#if NEO__PASS == NEO__PASS_SCALAR || defined(NEO_INFERENCE)
+#define NEO__ONE_WIDTH 1
+#else
+#define NEO__ONE_WIDTH 0
+#endif
 /* Bags [b, b_end), `count` vectors of columns from col on; there are `left` columns. */
 NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t b, int64_t b_end,
                                          int64_t col, int64_t left, int count) {
@@ -20147,7 +21358,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
     neo__part_tree tree = {part, stride, stride, {0}, 0};
     const int eights = (int)NEO__MIN((lookup->buckets + 7) / 8, MOST / 8);
     const neo_dtype dtype = lookup->store->dtype;
-    const int may_be_three =
+    NEO__UNUSED const int may_be_three =
         lookup->table && !lookup->weights && left == stride && lookup->buckets > 1;
     NEO__EACH(i, count) NEO__STORE(sum + i * NEO__W, NEO__SET(0.0f));
     for (; b < b_end; b++) {
@@ -20156,10 +21367,12 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
         NEO__VF s[8];
         if (!fetch && col == 0)
             NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
+#if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
         if (k_end - k == 3 && may_be_three &&
             NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
                                fetch))
             continue;
+#endif
         uint64_t groups = lookup->buckets > MOST ? NEO__FN(bag_groups)(lookup, k, k_end) : 1;
         for (;;) {
             const int64_t group = __builtin_ctzll(groups);
@@ -20167,7 +21380,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
             if (eights > 1) memset(at + 8, 0, (MOST - 8) * sizeof *at);
 #define NEO__ANY_ROWS(T)                                                                           \
     NEO__FN(bag_any_rows)(lookup, T, sum, at, MOST * group, k, k_end, col, left, count, fetch)
-#if defined(NEO_INFERENCE)
+#if NEO__ONE_WIDTH
             NEO__ANY_ROWS(dtype);
 #else
             if (dtype == NEO_F32) NEO__ANY_ROWS(NEO_F32);
@@ -20195,6 +21408,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
         if (left < stride) memcpy(to, part, (size_t)left * sizeof *to);
     }
 }
+#if !NEO__ONE_WIDTH
 #define NEO__BAG_ANY(N)                                                                            \
     NEO__KERNEL_FAR void NEO__FN(bag_any_##N)(const neo__bag_lookup *a, int64_t b, int64_t b_end,  \
                                               int64_t col) {                                       \
@@ -20205,6 +21419,7 @@ NEO__BAG_ANY(4)
 NEO__BAG_ANY(2)
 NEO__BAG_ANY(1)
 #undef NEO__BAG_ANY
+#endif
 NEO__KERNEL_FAR void NEO__FN(bag_any_rest)(const neo__bag_lookup *a, int64_t b, int64_t b_end,
                                            int64_t col) {
     NEO__FN(bag_any)(a, b, b_end, col, NEO__MIN(a->dim - col, (int64_t)NEO__W), 1);
@@ -20213,7 +21428,7 @@ NEO__KERNEL void NEO__FN(bag_pool_any)(const neo__bag_lookup *lookup) {
     const int64_t dim = lookup->dim, step = NEO__MAX(1, 256 / dim);
     for (int64_t b = 0, end, col; b < lookup->bags; b = end) {
         end = NEO__MIN(b + step, lookup->bags);
-#if defined(NEO_INFERENCE) /* the same sums in less code */
+#if NEO__ONE_WIDTH
         for (col = 0; col + NEO__W < dim; col += NEO__W) NEO__FN(bag_any_rest)(lookup, b, end, col);
 #else
         for (col = 0; col + 8 * NEO__W <= dim; col += 8 * NEO__W)

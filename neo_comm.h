@@ -239,7 +239,8 @@ NEO_API int neo_comm_world_rank(const neo_comm *comm, int rank);
 
 /* neo_comm_split: ranks that give the same color (>= 0) form a group, in order of (key, rank); a
    negative color gives NULL. Collective. neo_comm_split_nodes: local: the ranks of this rank's
-   node; cross: the ranks at the same place in every node, one per node.
+   node; cross: the ranks at the same place in every node, one per node; NULL: not wanted (by all
+   ranks or none).
    Errors   NEO_ERR_UNSUPPORTED (split_nodes): nodes of unequal size, or whose ranks are not
             consecutive. NEO_ERR_STATE: on MPI, two threads make groups at the same time. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split(neo_comm *comm, int color, int key,
@@ -1838,14 +1839,16 @@ static int neo__comm_node_size(const neo_comm *comm) {
     return local;
 }
 NEO_API neo_status neo_comm_split_nodes(neo_comm *comm, neo_comm **local, neo_comm **cross) {
-    NEO__CHECK(local && cross, NEO_ERR_ARG, "neo_comm_split_nodes: local or cross is NULL");
-    *local = *cross = NULL;
+    NEO__CHECK(local, NEO_ERR_ARG, "neo_comm_split_nodes: local is NULL");
+    *local = NULL;
+    if (cross) *cross = NULL;
     NEO__TRY(neo__comm_check(comm, "neo_comm_split_nodes"));
     int size = neo__comm_node_size(comm);
     NEO__CHECK(size, NEO_ERR_UNSUPPORTED,
                "neo_comm_split_nodes: the nodes have unequal numbers of ranks, or a node's ranks "
                "are not consecutive");
     NEO__TRY(neo_comm_split(comm, comm->rank / size, comm->rank, local));
+    if (!cross) return NEO_OK;
     neo_status status = neo_comm_split(comm, comm->rank % size, comm->rank, cross);
     if (status != NEO_OK) {
         neo_comm_destroy(*local);

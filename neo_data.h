@@ -367,6 +367,8 @@ typedef struct neo_reader_desc {
                                of any other call that moves or closes the reader; 0: 1. 2: batch i +
                                1 can be fetched while batch i is computed on. Each costs one more
                                buffer. */
+    int dedup;              /* 1: equal bags of a feature within this rank's part of a batch come
+                               once: batch.sparse has an inverse (>>jagged in neo.h) */
     neo_input input;        /* where "-" comes from; read NULL: this process, and one rank */
 } neo_reader_desc;
 
@@ -457,9 +459,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_npy_read(neo_ctx *ctx, const char *path
 #endif
 /* neo_npy_export: what is left of a reader's epoch (on several ranks: of this rank's part) as the
    triple <prefix>dense.npy (f32), sparse.npy (i32) and labels.npy (i32 [N, 1]), as TorchRec's.
-   Errors   NEO_ERR_UNSUPPORTED: a feature without exactly one id, weights, several labels, one that
-            is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The files are then
-            incomplete. */
+   Errors   NEO_ERR_UNSUPPORTED: desc.dedup, a feature without exactly one id, weights, several
+            labels, one that is not 0 or 1, an id over i32; those of the reader; NEO_ERR_IO. The
+            files are then incomplete. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_npy_export(neo_ctx *ctx, neo_reader *reader, const char *prefix);
 #endif
@@ -1998,6 +2000,12 @@ typedef struct neo__labels {
     int count; /* one more than there is room for: not all are here */
     neo__quoted label[NEO__LABELS];
 } neo__labels;
+/* Counts of a label with positive=; of the first labels. */
+enum { NEO__WATCHED = 4 };
+typedef struct neo__watch {
+    int64_t labels, positive;
+    neo__labels negative; /* the first others, while none is positive */
+} neo__watch;
 /* The lines of a file, as its header says. */
 typedef struct neo__head {
     int32_t fields;  /* of a line */
@@ -2086,8 +2094,7 @@ typedef struct neo__block {
     int64_t bad;
     int64_t labels;       /* lines that this rank made samples of */
     int64_t parsed_bytes; /* of them */
-    int64_t positive;     /* labels that are one of the words of positive= */
-    neo__labels negative; /* the first others, while there is none */
+    neo__watch watch[NEO__WATCHED];
     int failed;           /* stopped at issues[0] */
     int issue_count;
     neo__issue issues[NEO__BLOCK_ISSUES];
@@ -2950,6 +2957,14 @@ static neo_status neo__delimited_fit(const neo_schema *schema, neo__dict *fit,
     }
     return NEO_OK;
 }
+/* A label that is missing is NaN. */
+static void neo__watch_label(neo__watch *watch, float label, neo__text text) {
+    watch->labels += label >= 0.0f;
+    watch->positive += label > 0.0f;
+    if (label != 0.0f || watch->positive > 0) return;
+    neo__quoted negative = neo__quote(text.p, text.bytes);
+    neo__labels_add(&watch->negative, &negative);
+}
 /* The fields of a good line through the operations. 0: a bad field. */
 static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
                               int labeled, float *record, neo__issue *issue) {
@@ -2965,13 +2980,8 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
             label = &record[neo__record_label(schema, op->out)];
             *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
             if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
-            if (op->out > 0) continue; /* the first is watched */
-            if (op->words && record[0] > 0.0f) {
-                block->positive++;
-            } else if (op->words && labeled && block->positive == 0) {
-                neo__quoted negative = neo__quote(text.p, text.bytes);
-                neo__labels_add(&block->negative, &negative);
-            }
+            if (op->words && labeled && op->out < NEO__WATCHED)
+                neo__watch_label(&block->watch[op->out], *label, text);
             continue;
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
@@ -3118,14 +3128,15 @@ static void neo__block_bad(neo__block *b, const neo__parse_options *o, const neo
     b->bad++;
     b->failed = !o->skip_bad;
 }
-static const char *neo__block_start(neo__block *b) {
-    const char *p = b->raw, *end = b->raw + b->raw_bytes;
-    b->count = b->id_count = b->lines = b->bad = b->taken = b->positive = 0;
-    b->labels = b->parsed_bytes = 0;
-    b->failed = b->issue_count = b->negative.count = 0;
-    if (b->offset == 0 && b->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
+static const char *neo__block_start(neo__block *block) {
+    const char *p = block->raw, *end = block->raw + block->raw_bytes;
+    block->count = block->id_count = block->lines = block->bad = block->taken = 0;
+    block->labels = block->parsed_bytes = 0;
+    block->failed = block->issue_count = 0;
+    memset(block->watch, 0, sizeof block->watch);
+    if (block->offset == 0 && block->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */
-    for (; b->lines < b->skip_lines && p < end; b->lines++)
+    for (; block->lines < block->skip_lines && p < end; block->lines++)
         p = (const char *)memchr(p, '\n', (size_t)(end - p)) + 1;
     return p;
 }
@@ -3387,9 +3398,11 @@ static neo_status neo__index_make(const neo_schema *schema, neo__arena *arena, c
     neo__file file;
     int found = 0, named = snprintf(beside, sizeof beside, "%s.neoindex", path);
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_READ));
-    const int64_t size = NEO__MAX(neo__file_size(&file), 0);
+    const int64_t size = neo__file_size(&file);
     index->end.offset = size;
-    neo_status status = NEO__ARENA(arena, index->marks, size / NEO__INDEX_STEP + 1);
+    neo_status status =
+        size >= 0 ? NEO__ARENA(arena, index->marks, size / NEO__INDEX_STEP + 1)
+                  : neo_fail(NEO_ERR_IO, "%s: cannot tell its size", path);
     if (status == NEO_OK) status = neo__index_head(schema, &file, size, head);
     if (status == NEO_OK && named < (int)sizeof beside)
         status = neo__index_load(schema->ctx, beside, head, index, &found);
@@ -4039,10 +4052,10 @@ typedef struct neo__tally {
     int64_t samples;     /* of the file, so far */
     int whole_file;      /* the file was read from its start: it must hold a sample */
     int64_t bad, logged; /* bad lines of all files; those logged */
-    int64_t labels, positive; /* of all files */
-    int whole;                /* from the first file's start */
-    int told;                 /* that there is no positive label */
-    neo__labels negative;     /* those there are */
+    int64_t labels;      /* samples of all files */
+    neo__watch watch[NEO__WATCHED];
+    int whole; /* from the first file's start */
+    int told;  /* that there is no positive label */
 } neo__tally;
 enum { NEO__TALLY_LABELS = 100000 /* samples that hold a positive label, or something is wrong */ };
 static void neo__tally_file(neo__tally *tally) {
@@ -4050,23 +4063,25 @@ static void neo__tally_file(neo__tally *tally) {
     tally->samples = 0;
     tally->whole_file = 1;
 }
-/* No label was one of the words of positive=: NEO_ERR_FORMAT. */
+/* NEO_ERR_FORMAT: no value of a label was one of the words of its positive=. */
 static neo_status neo__tally_labels(const neo_schema *schema, const neo__tally *tally) {
-    char shown[NEO__LABELS * sizeof tally->negative.label[0].text + 16] = "";
+    char shown[NEO__LABELS * sizeof(neo__quoted) + 16] = "";
     size_t used = 0;
-    int32_t i = 0;
-    if (tally->positive > 0 || tally->labels == 0) return NEO_OK;
-    while (i < schema->op_count && schema->ops[i].kind != NEO__OP_LABEL) i++;
-    if (i == schema->op_count || !schema->ops[i].words) return NEO_OK;
-    const neo__op *op = &schema->ops[i];
-    for (int k = 0; k < tally->negative.count; k++)
-        used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
-                                 k < NEO__LABELS ? tally->negative.label[k].text : "...");
-    return neo_fail(NEO_ERR_FORMAT,
-                    "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= asks: "
-                    "there are %s",
-                    schema->columns[op->column].name, tally->labels, NEO__SHOW(op->words[0]),
-                    op->word_count > 1 ? " or another word" : "", shown);
+    for (int32_t i = 0; i < schema->op_count; i++) {
+        const neo__op *op = &schema->ops[i];
+        if (op->kind != NEO__OP_LABEL || !op->words || op->out >= NEO__WATCHED) continue;
+        const neo__watch *watch = &tally->watch[op->out];
+        if (watch->positive > 0 || watch->labels == 0) continue;
+        for (int k = 0; k < watch->negative.count; k++)
+            used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%s", k ? ", " : "",
+                                     k < NEO__LABELS ? watch->negative.label[k].text : "...");
+        return neo_fail(NEO_ERR_FORMAT,
+                        "column '%.60s': none of %" PRId64 " labels is '%.*s'%s, as positive= "
+                        "asks: there are %s",
+                        schema->columns[op->column].name, watch->labels, NEO__SHOW(op->words[0]),
+                        op->word_count > 1 ? " or another word" : "", shown);
+    }
+    return NEO_OK;
 }
 /* Log that, once. */
 static void neo__tally_tell(const neo_schema *schema, neo__tally *tally) {
@@ -4090,14 +4105,18 @@ static neo_status neo__tally_block(const neo_schema *schema, neo__tally *tally,
         if (tally->logged++ < NEO__LOG_BAD_LINES)
             neo_log(ctx, NEO_LOG_WARNING, "skipped: %s", text);
     }
-    for (int i = 0; i < NEO__MIN(block->negative.count, (int)NEO__LABELS); i++)
-        neo__labels_add(&tally->negative, &block->negative.label[i]);
-    tally->negative.count = NEO__MAX(tally->negative.count,
-                                     block->negative.count > NEO__LABELS ? NEO__LABELS + 1 : 0);
+    for (int k = 0; k < NEO__WATCHED; k++) {
+        const neo__watch *from = &block->watch[k];
+        neo__watch *to = &tally->watch[k];
+        to->labels += from->labels;
+        to->positive += from->positive;
+        for (int i = 0; i < NEO__MIN(from->negative.count, (int)NEO__LABELS); i++)
+            neo__labels_add(&to->negative, &from->negative.label[i]);
+        if (from->negative.count > NEO__LABELS) to->negative.count = NEO__LABELS + 1;
+    }
     tally->bad += block->bad;
     tally->line += block->lines;
     tally->labels += block->labels;
-    tally->positive += block->positive;
     if (tally->labels >= NEO__TALLY_LABELS) neo__tally_tell(schema, tally);
     NEO__CHECK(!block->file_end || !tally->whole_file || tally->samples > 0, NEO_ERR_FORMAT,
                "%s: holds no sample", path);
@@ -4174,6 +4193,9 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
    timing. A position is the place in the files where a window starts and how many of its samples
    are used up; resuming reads that window again. Errors end the stream behind the windows
    completed before them.
+   Binary records in file order are `direct`: where the rows of a batch are is known, so a window
+   has none, and a slot is gathered from the file, some rows at a time, that are in the cache when
+   they are parsed (neo__gather_records). Errors then end it behind the batch before them.
    ------------------------------------------------------------------------ */
 enum {
     NEO__WINDOWS = 2,
@@ -4215,6 +4237,10 @@ typedef struct neo__slot {
     float *dense, *label, *weight;
     int64_t *offsets;
     int64_t counted; /* offsets[i] is i below this: of one id each they stay */
+    int64_t *bags;   /* with desc.dedup: feature_bags, inverse and the table that finds bags */
+    int32_t *inverse, *place;
+    char *rows, *tile; /* of a direct reader: rows of the file, records made of them */
+    int64_t *tile_ids;
     neo__ids ids;
     neo_batch batch;
     neo_position after;
@@ -4277,6 +4303,7 @@ struct neo_reader {
     const neo_schema *schema;
     neo_reader_desc desc;
     int first_leaf, end_leaf; /* of every batch */
+    int direct;               /* see the top of the section */
     neo__share share;         /* the same, where rows of other ranks need not be read */
     neo__extent extent;
     uint64_t check; /* a hash of everything that a position depends on */
@@ -4391,32 +4418,46 @@ NEO__AVX2 static int64_t neo__gather_ids_avx2(const int64_t *const *ids, int64_t
     return t;
 }
 #endif
+enum { NEO__GATHER_TILE = 32 };
+/* `m` records, each feature of one id, to samples from i on of the `count` of a slot. */
+static void neo__gather_tile(const neo_schema *schema, const float *const *records, int64_t i,
+                             int64_t m, int64_t count, neo__slot *slot) {
+    const int64_t features = schema->feature_count, dense = schema->dense_count;
+    const int64_t *ids[NEO__GATHER_TILE];
+    for (int64_t k = 0; k < m; k++) {
+        neo__gather_labels(schema, records[k], i + k, slot);
+        memcpy(slot->dense + (i + k) * dense, records[k] + 1, (size_t)dense * sizeof(float));
+        ids[k] = (const int64_t *)(const void *)((const char *)records[k] + schema->ids_offset);
+    }
+    int64_t t = 0;
+#if defined(NEO__X86)
+    if (m == NEO__GATHER_TILE && schema->ctx->isa >= NEO_ISA_AVX2)
+        t = neo__gather_ids_avx2(ids, NEO__GATHER_TILE / 4, features, slot->ids.list + i, count);
+#endif
+    for (; t < features; t++)
+        for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
+}
+/* The offsets of so many bags of one id each. */
+static void neo__gather_offsets(neo__slot *slot, int64_t bags) {
+    for (; slot->counted <= bags; slot->counted++) slot->offsets[slot->counted] = slot->counted;
+}
 static void neo__gather_fixed(const neo_schema *schema, const neo__window *window, int64_t first,
                               int64_t count, neo__slot *slot) {
-    enum { TILE = 32 };
-    int64_t features = schema->feature_count, dense = schema->dense_count;
-    const int64_t *ids[TILE];
-    for (int64_t i = 0; i < count; i += TILE) {
-        int64_t m = NEO__MIN(count - i, (int64_t)TILE);
+    const float *records[NEO__GATHER_TILE];
+    for (int64_t i = 0; i < count; i += NEO__GATHER_TILE) {
+        const int64_t m = NEO__MIN(count - i, (int64_t)NEO__GATHER_TILE);
         for (int64_t k = 0; k < m; k++) {
             int64_t at = window->order ? (int64_t)window->order[first + i + k] : first + i + k;
-            const float *record =
+            records[k] =
                 (const float *)(const void *)(window->records + (size_t)at * schema->record_bytes);
-            neo__gather_labels(schema, record, i + k, slot);
-            memcpy(slot->dense + (i + k) * dense, record + 1, (size_t)dense * sizeof(float));
-            ids[k] = (const int64_t *)(const void *)((const char *)record + schema->ids_offset);
         }
-        int64_t t = 0;
-#if defined(NEO__X86)
-        if (m == TILE && schema->ctx->isa >= NEO_ISA_AVX2)
-            t = neo__gather_ids_avx2(ids, TILE / 4, features, slot->ids.list + i, count);
-#endif
-        for (; t < features; t++)
-            for (int64_t k = 0; k < m; k++) slot->ids.list[t * count + i + k] = ids[k][t];
+        neo__gather_tile(schema, records, i, m, count, slot);
     }
-    for (; slot->counted <= features * count; slot->counted++)
-        slot->offsets[slot->counted] = slot->counted;
+    neo__gather_offsets(slot, schema->feature_count * count);
 }
+/* `count` rows from number `row` of all files on, see >>impl-binary. */
+static neo_status neo__gather_records(neo_reader *reader, int64_t row, int64_t count,
+                                      neo__slot *slot);
 static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
                                     int64_t count, neo__slot *slot) {
     const neo_schema *schema = reader->schema;
@@ -4537,7 +4578,12 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     int shards = reader->ctx->repro_shards;
     int64_t first = begin + neo_leaf_begin(all, shards, reader->first_leaf);
     int64_t count = begin + neo_leaf_begin(all, shards, reader->end_leaf) - first;
-    if (schema->multi) NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
+    const neo__place *place = &window->begin;
+    if (reader->direct)
+        NEO__TRY(neo__gather_records(
+            reader, reader->extent.rows_before[place->file] + place->offset + first, count, slot));
+    else if (schema->multi)
+        NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
     else neo__gather_fixed(schema, window, first, count, slot);
     slot->batch.dense = neo_tensor_2d(slot->dense, NEO_F32, count, schema->dense_count);
     slot->batch.label = neo_tensor_2d(slot->label, NEO_F32, count, schema->label_count);
@@ -4552,6 +4598,14 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     slot->batch.sparse.offsets = slot->offsets;
     slot->batch.sparse.ids = slot->ids.list;
     slot->batch.sparse.weights = slot->ids.weights;
+    if (reader->desc.dedup) {
+        neo__jagged_fold(schema->feature_count, count, slot->offsets, slot->ids.list,
+                         sizeof(int64_t), slot->ids.weights, slot->bags, slot->inverse,
+                         slot->place);
+        slot->counted = 0;
+        slot->batch.sparse.feature_bags = slot->bags;
+        slot->batch.sparse.inverse = slot->inverse;
+    }
     slot->batch.first = window->first + first;
     slot->batch.size = count;
     slot->batch.global_size = all;
@@ -4622,6 +4676,20 @@ static neo__window *neo__reader_window(neo_reader *r) {
     neo__window_begin(r, w, r->windows.base + r->windows.fill);
     return w;
 }
+static neo_status neo__window_check_skip(const neo_reader *r, const neo__window *w) {
+    NEO__CHECK(r->windows.skip <= w->count, NEO_ERR_MISMATCH,
+               "the files hold fewer samples than when the position was saved");
+    return NEO_OK;
+}
+/* The window in turn is full: locked. */
+static void neo__reader_filled(neo_reader *r, neo__window *w) {
+    w->assigned = w->done =
+        NEO__MIN((r->windows.skip + r->desc.batch - 1) / r->desc.batch, w->batches);
+    r->windows.skip = 0;
+    r->slots.closed += w->batches - w->assigned;
+    w->state = NEO__WINDOW_FULL;
+    r->windows.fill++;
+}
 static int neo__reader_try_fill(neo_reader *reader) {
     int slot = (int)(reader->blocks.fill_number % reader->blocks.count);
     if (reader->blocks.filling || reader->end.number >= 0 ||
@@ -4634,9 +4702,7 @@ static int neo__reader_try_fill(neo_reader *reader) {
     reader->blocks.filling = 1;
     neo__mutex_unlock(&reader->lock);
     neo_status status = neo__reader_fill(reader, block, window, &window_done, &block_done, &ended);
-    if (status == NEO_OK && window_done && reader->windows.skip > window->count)
-        status = neo_fail(NEO_ERR_MISMATCH,
-                          "the files hold fewer samples than when the position was saved");
+    if (status == NEO_OK && window_done) status = neo__window_check_skip(reader, window);
     neo__mutex_lock(&reader->lock);
     reader->blocks.filling = 0;
     if (status != NEO_OK) {
@@ -4647,14 +4713,43 @@ static int neo__reader_try_fill(neo_reader *reader) {
         reader->blocks.parsed[slot] = 0;
         reader->blocks.fill_number++;
     }
-    if (window_done) {
-        window->assigned = window->done = NEO__MIN(
-            (reader->windows.skip + reader->desc.batch - 1) / reader->desc.batch, window->batches);
-        reader->windows.skip = 0;
-        reader->slots.closed += window->batches - window->assigned;
-        window->state = NEO__WINDOW_FULL;
-        reader->windows.fill++;
+    if (window_done) neo__reader_filled(reader, window);
+    if (ended) neo__reader_finish(reader, NEO_END);
+    neo__cond_broadcast(&reader->work);
+    return 1;
+}
+/* The window in turn of a direct reader, with the places where it begins and ends. */
+static neo_status neo__window_pass(neo_reader *reader, neo__window *window, int *ended) {
+    neo__place *place = &reader->windows.place;
+    const neo__source *source = &reader->blocks.source;
+    while (window->count < reader->windows.samples) {
+        const int64_t *before = reader->extent.rows_before + place->file;
+        const int64_t rows = before[1] - before[0];
+        const int64_t n = NEO__MIN(reader->windows.samples - window->count, rows - place->offset);
+        NEO__CHECK(rows > 0, NEO_ERR_FORMAT, "%s: holds no sample",
+                   neo__path_name(source->paths[place->file]));
+        window->count += n;
+        place->offset += n;
+        reader->windows.seen += n;
+        if (place->offset < rows || window->count == reader->windows.samples) continue;
+        *ended = place->file + 1 == source->path_count;
+        if (*ended) break;
+        place->file++;
+        place->offset = 0;
     }
+    neo__window_close(reader, window);
+    return neo__window_check_skip(reader, window);
+}
+static int neo__reader_try_pass(neo_reader *reader) {
+    neo__window *window = reader->end.number < 0 ? neo__reader_window(reader) : NULL;
+    int ended = 0;
+    if (!window) return 0;
+    neo_status status = neo__window_pass(reader, window, &ended);
+    if (status != NEO_OK) {
+        neo__reader_finish(reader, status);
+        return 1;
+    }
+    neo__reader_filled(reader, window);
     if (ended) neo__reader_finish(reader, NEO_END);
     neo__cond_broadcast(&reader->work);
     return 1;
@@ -4686,8 +4781,9 @@ static void neo__reader_main(void *arg) {
     neo__fp_state fp = neo__fp_enter();
     neo__mutex_lock(&reader->lock);
     while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
-        if (neo__reader_try_gather(reader) || neo__reader_try_fill(reader) ||
-            neo__reader_try_read(reader))
+        if (neo__reader_try_gather(reader) ||
+            (reader->direct ? neo__reader_try_pass(reader)
+                            : neo__reader_try_fill(reader) || neo__reader_try_read(reader)))
             continue;
         neo__cond_wait(&reader->work, &reader->lock);
     }
@@ -4734,9 +4830,9 @@ static void neo__reader_reset(neo_reader *reader, const neo_position *position) 
     reader->windows.tally.line = reader->windows.place.line;
     reader->windows.tally.whole_file = 0;
     reader->windows.tally.samples = reader->windows.tally.bad = reader->windows.tally.logged = 0;
-    reader->windows.tally.labels = reader->windows.tally.positive = 0;
+    reader->windows.tally.labels = 0;
+    memset(reader->windows.tally.watch, 0, sizeof reader->windows.tally.watch);
     reader->windows.tally.whole = position->word[1] == 0;
-    reader->windows.tally.negative.count = 0;
     if (reader->desc.unlabeled) reader->windows.tally.told = 1;
     neo__source_seek(&reader->blocks.source, reader->windows.place.file,
                      reader->windows.place.offset);
@@ -4778,6 +4874,14 @@ static size_t neo__slot_samples(const neo_reader *r) {
     int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
     return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
 }
+/* Rows that are read at a time, some 64 KiB, and of one. */
+static int64_t neo__direct_row_bytes(const neo_schema *s) {
+    return 4 * ((int64_t)s->label_count + s->dense_count + s->sample_ids);
+}
+static int64_t neo__direct_rows(const neo_schema *s) {
+    const int64_t tiles = 65536 / neo__direct_row_bytes(s) / NEO__GATHER_TILE;
+    return NEO__GATHER_TILE * NEO__MAX(tiles, 1);
+}
 /* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
 static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
     const neo_schema *schema = reader->schema;
@@ -4793,6 +4897,7 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
     }
     for (int i = 0; i < NEO__WINDOWS; i++) {
         neo__window *window = &reader->windows.window[i];
+        if (reader->direct) continue;
         NEO__CARVE(carve, window->records, neo__size_mul(samples, schema->record_bytes));
         if (reader->desc.shuffle_window) NEO__CARVE(carve, window->order, samples);
     }
@@ -4805,6 +4910,15 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         NEO__CARVE(carve, slot->dense, neo__size_mul(batch, (size_t)schema->dense_count));
         NEO__CARVE(carve, slot->offsets,
                    neo__size_add(neo__size_mul(batch, (size_t)schema->feature_count), 1));
+        if (reader->direct) {
+            NEO__CARVE(carve, slot->rows, neo__direct_rows(schema) * neo__direct_row_bytes(schema));
+            NEO__CARVE(carve, slot->tile, NEO__GATHER_TILE * schema->record_bytes);
+            NEO__CARVE(carve, slot->tile_ids, schema->sample_ids);
+        }
+        if (!reader->desc.dedup) continue;
+        NEO__CARVE(carve, slot->bags, schema->feature_count + 1);
+        NEO__CARVE(carve, slot->inverse, neo__size_mul(batch, (size_t)schema->feature_count));
+        NEO__CARVE(carve, slot->place, neo__jagged_places((int64_t)batch));
     }
 }
 static neo_status neo__reader_memory(neo_reader *reader) {
@@ -4821,7 +4935,7 @@ static neo_status neo__reader_memory(neo_reader *reader) {
     neo__reader_layout(reader, &carve);
     for (int i = 0; i < reader->slots.count; i++)
         NEO__TRY(neo__ids_reserve(reader, &reader->slots.slot[i].ids, ids * batch));
-    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi; i++)
+    for (int i = 0; i < NEO__WINDOWS && reader->schema->multi && !reader->direct; i++)
         NEO__TRY(neo__ids_reserve(reader, &reader->windows.window[i].ids,
                                   ids * reader->windows.samples));
     return NEO_OK;
@@ -4990,7 +5104,8 @@ static uint32_t neo__reader_sizes(const neo_reader *r) {
     uint64_t hash = 0;
     for (int32_t i = 0; before && i < r->blocks.source.path_count; i++)
         hash = neo__mix64(hash + (uint64_t)(before[i + 1] - before[i]) + 1);
-    return before ? (uint32_t)(hash >> 33) | 1 : 0;
+    if (r->schema->synthetic) hash = neo__mix64((uint64_t)r->extent.samples);
+    return before || r->schema->synthetic ? (uint32_t)(hash >> 33) | 1 : 0;
 }
 static neo_status neo__reader_init(neo_reader *reader) {
     neo_reader_desc *desc = &reader->desc;
@@ -5040,7 +5155,9 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     r->blocks.options.skip_bad = desc->skip_bad_lines;
     r->blocks.options.unlabeled = desc->unlabeled;
     r->thread_count = NEO__MAX(desc->threads, 1);
-    r->blocks.count = 2 * r->thread_count + 2;
+    r->direct =
+        desc->schema->format == NEO_FORMAT_BINARY && !desc->shuffle_window && !desc->skip_bad_lines;
+    r->blocks.count = r->direct ? 0 : 2 * r->thread_count + 2;
     r->slots.hold = NEO__MAX(desc->hold, 1);
     r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
     neo_status status = neo__reader_init(r);
@@ -5185,6 +5302,10 @@ static neo_status neo__reader_resized(const neo_reader *reader, uint32_t sizes) 
     const char *unit = reader->extent.rows_before ? "rows" : "bytes";
     const int32_t files = reader->blocks.source.path_count;
     uint64_t start = 0;
+    NEO__CHECK(before, NEO_ERR_MISMATCH,
+               "neo_reader_seek: another number of samples was generated when the position was "
+               "saved: now %" PRId64,
+               reader->extent.samples);
     for (int32_t i = 0; i < NEO__MIN(files, 4); i++) {
         const int64_t now = before[i + 1] - before[i], reach = 1 << 16;
         for (int64_t size = NEO__MAX(now - reach, 0); size < now + reach; size++) {
@@ -5263,6 +5384,12 @@ NEO_API neo_status neo_reader_samples(neo_reader *reader, int64_t *samples) {
    file, whose parts are planes with its length from row to row. Files know their rows, so a rank
    reads its own alone. A bad row is named by file, row and column, all from 0.
    ------------------------------------------------------------------------ */
+static neo_status neo__rows_same(const char *path, int64_t rows, int64_t known) {
+    NEO__CHECK(rows == known, NEO_ERR_MISMATCH,
+               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", path,
+               rows, known);
+    return NEO_OK;
+}
 /* The file just opened has the rows that it had when the reader was opened, and the place. */
 static neo_status neo__source_check_rows(const neo__source *source) {
     const char *path = source->paths[source->file];
@@ -5271,10 +5398,7 @@ static neo_status neo__source_check_rows(const neo__source *source) {
                source->rows, source->offset);
     const int64_t *before = source->file_rows;
     int64_t known = before ? before[source->file + 1] - before[source->file] : source->rows;
-    NEO__CHECK(source->rows == known, NEO_ERR_MISMATCH,
-               "%s: has %" PRId64 " rows, it had %" PRId64 " when the reader was opened", path,
-               source->rows, known);
-    return NEO_OK;
+    return neo__rows_same(path, source->rows, known);
 }
 /* Check that every file is there, and count the rows. */
 static neo_status neo__reader_look_rows(neo_reader *reader) {
@@ -6110,6 +6234,8 @@ static neo_status neo__npy_out_batch(neo__npy_out *out, const neo_batch *batch) 
     int64_t count = batch->size, t = batch->sparse.feature_count,
             *ids = (int64_t *)(uintptr_t)batch->sparse.ids;
     const float *label = (const float *)batch->label.data;
+    NEO__CHECK(!batch->sparse.inverse, NEO_ERR_UNSUPPORTED,
+               "neo_npy_export: the reader gives bags that repeat once (neo_reader_desc.dedup)");
     NEO__CHECK(!batch->sparse.weights, NEO_ERR_UNSUPPORTED,
                "neo_npy_export: ids with weights, which the arrays have no place for");
     NEO__CHECK(batch->label.ndim == 1, NEO_ERR_UNSUPPORTED,
@@ -6430,6 +6556,99 @@ static neo_status neo__source_open_binary(neo__source *source) {
 }
 static void neo__source_close_binary(neo__source *source) {
     (void)neo__file_close(&source->files[0]);
+}
+
+/* ---- records straight into a batch ---- */
+NEO__HOT_BEGIN
+/* The m rows of the block from `from` on to samples from i on, of `count`. The record of each is
+   made in the tile, which stays in the cache. 0: a bad row. */
+static int neo__gather_rows(const neo_schema *schema, neo__block *block, int64_t from, int64_t m,
+                            int64_t i, int64_t count, neo__slot *slot, neo__issue *issue) {
+    const float *records[NEO__GATHER_TILE];
+    for (int64_t k = 0; k < m; k++) {
+        float *record = (float *)(void *)(slot->tile + (size_t)k * schema->record_bytes);
+        records[k] = record;
+        block->id_count = 0;
+        if (!neo__row_sample(schema, block, from + k, record, issue)) return 0;
+        if (!schema->multi) continue;
+        neo__gather_labels(schema, record, i + k, slot);
+        memcpy(slot->dense + (i + k) * schema->dense_count, record + 1,
+               (size_t)schema->dense_count * sizeof(float));
+        const int64_t *ids = slot->tile_ids;
+        int64_t before = 0; /* ids of the features before */
+        for (int32_t t = 0; t < schema->feature_count; t++) {
+            const int64_t hot = schema->hot[t];
+            int64_t *to = slot->ids.list + before * count + (i + k) * hot;
+            for (int64_t n = 0; n < hot; n++) to[n] = *ids++;
+            before += hot;
+        }
+    }
+    if (!schema->multi) neo__gather_tile(schema, records, i, m, count, slot);
+    return 1;
+}
+/* Offsets of bags whose features have so many ids each. counted: of so many samples less 1 they are
+   there. */
+static void neo__gather_hot_offsets(const neo_schema *schema, int64_t count, neo__slot *slot) {
+    int64_t *offset = slot->offsets, at = 0;
+    if (slot->counted == count + 1) return;
+    *offset++ = 0;
+    for (int32_t t = 0; t < schema->feature_count; t++)
+        for (int64_t i = 0; i < count; i++) *offset++ = at += schema->hot[t];
+    slot->counted = count + 1;
+}
+static neo_status neo__gather_part(neo_reader *reader, const neo__file *file, int64_t row,
+                                   int64_t n, int64_t done, int64_t count, neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    const int64_t bytes = neo__direct_row_bytes(schema), most = neo__direct_rows(schema);
+    neo__plane planes[NEO__PLANE_IDS + 1];
+    NEO__ZERO(neo__block, block);
+    for (int32_t k = 0; k <= NEO__PLANE_IDS; k++) {
+        planes[k] = neo__binary_plane(schema, k);
+        planes[k].at = (size_t)planes[k].within;
+    }
+    block.planes = planes;
+    block.raw = slot->rows;
+    block.ids = slot->tile_ids;
+    for (int64_t at = 0; at < n; at += most) {
+        const int64_t rows = NEO__MIN(most, n - at);
+        block.offset = row + at;
+        NEO__TRY(neo__file_read_at(file, block.offset * bytes, slot->rows, (size_t)(rows * bytes)));
+        for (int64_t i = 0; i < rows; i += NEO__GATHER_TILE) {
+            const int64_t m = NEO__MIN(rows - i, (int64_t)NEO__GATHER_TILE);
+            neo__issue issue;
+            if (neo__gather_rows(schema, &block, i, m, done + at + i, count, slot, &issue))
+                continue;
+            return neo_fail(issue.status, "%.256s%s", neo__path_name(file->path), issue.text);
+        }
+    }
+    return NEO_OK;
+}
+NEO__HOT_END
+static neo_status neo__gather_records(neo_reader *reader, int64_t row, int64_t count,
+                                      neo__slot *slot) {
+    const neo_schema *schema = reader->schema;
+    const int64_t *before = reader->extent.rows_before;
+    int32_t i = 0;
+    NEO__TRY(neo__ids_reserve(reader, &slot->ids, schema->sample_ids * count));
+    for (int64_t done = 0; done < count; i++) {
+        const int64_t first = row + done, n = NEO__MIN(count - done, before[i + 1] - first);
+        const char *path = reader->blocks.source.paths[i];
+        neo__file file;
+        int64_t rows;
+        if (n <= 0) continue;
+        NEO__TRY(neo__binary_open(schema, path, &file, &rows));
+        neo_status status = neo__rows_same(path, rows, before[i + 1] - before[i]);
+        if (status == NEO_OK)
+            status = neo__gather_part(reader, &file, first - before[i], n, done, count, slot);
+        (void)neo__file_close(&file);
+        NEO__TRY(status);
+        done += n;
+    }
+    if (schema->multi)
+        neo__gather_hot_offsets(schema, count, slot);
+    else
+        neo__gather_offsets(slot, schema->feature_count * count);
+    return NEO_OK;
 }
 static neo_status neo__binary_init(neo_schema *schema, const neo_binary_desc *desc) {
     int32_t dense = desc->dense_count ? desc->dense_count : NEO__CRITEO_DENSE;

@@ -17,8 +17,9 @@
      - checkpoints that any number of ranks loads under any plan; nothing is allocated in a step
 
    WHAT IT DOES NOT DO
-     - batches with feature_bags: pooled rows are one matrix with a row for each sample of all
-       features, which ranks cut by samples; a feature with fewer can be filled up with empty bags
+     - batches with feature_bags but without an inverse: pooled rows are one matrix with a row for
+       each sample of all features, which ranks cut by samples; a feature with fewer can be filled
+       up with empty bags
      - tables of NEO_POOL_NONE that are cut by columns
      - gradients of your own (neo_bags_add_grad)
 
@@ -115,7 +116,7 @@ extern "C" {
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
-                 2^31 rows), and 4 for its weight
+                 2^31 rows), and 4 for its weight; of bags that repeat on a rank (inverse) once
      rows        for each part, on rank r, and feature of its table: (B - B_r) row bytes forward,
                  and as many backward
                  NEO_POOL_NONE: for each id that is not dropped, and whose row is another rank's
@@ -159,6 +160,10 @@ NEO_API void neo_shard_destroy(neo_shard *shard);
    Shapes    batch: the features of the plan x B_r samples, those of this rank's leaves in a global
              batch of global_batch samples. out, dout [B_r][sum of the features' dims] f32, last
              stride 1. NEO_POOL_NONE: [ids of this rank][dim], a row for each id in order.
+   inverse   of a batch, where the plan's bags have neo_bags_desc.inverse: the same bits as of the
+             batch written out, under every plan. A bag's ids travel once, and are looked up once by
+             a rank; its rows travel for each sample. Ranks may have batches of both kinds.
+             NEO_ERR_UNSUPPORTED: on a device, with NEO_POOL_NONE or weight_grad.
    dout      of a loss that is divided by global_batch (neo_loss_desc.batch), not by B_r: nothing
              can check that.
    Lifetime  batch (its arrays) from prefetch or forward_begin until backward_end, or the next
@@ -281,7 +286,9 @@ NEO_API neo_status neo_shard_set_rows(neo_shard *shard, int32_t table, int64_t f
 NEO_API int64_t neo_shard_out_width(const neo_shard *shard);
 typedef struct neo_shard_stats {
     int64_t steps;            /* of the optimizer */
-    int64_t out_of_range;     /* ids of this rank's samples that were dropped or clamped */
+    int64_t out_of_range;     /* ids of this rank's samples that were dropped or clamped; of bags
+                                 that repeat once */
+    int64_t ids_given, ids_full; /* in this rank's batches with an inverse; written out */
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
     neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
@@ -290,6 +297,9 @@ typedef struct neo_shard_stats {
 } neo_shard_stats;
 NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard);
 NEO_API void neo_shard_reset_stats(neo_shard *shard);
+/* neo_shard_key_stats: of a table with keys, this rank's share: those of all ranks add to the
+   table's. */
+NEO_API neo_key_stats neo_shard_key_stats(const neo_shard *shard, int32_t table);
 /* neo_state_add_shard: all tensors of the tables, under the names of neo_state_add_bags; each rank
    adds what it holds. */
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard);
@@ -610,6 +620,9 @@ NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *fsdp, int with_state);
        for (each k) ... the module's backward: t.din from t.dout ...
        neo_towers_backward(towers, lr);         gradients of rows inside the node; a step
 
+   Each of these calls is its begin and end in one. Between them the caller computes what does not
+   wait for it: the bottom MLP while rows, then columns travel, its backward while gradients do.
+
    The modules see the samples of neo_towers_comm, a group of the node's ranks: of a batch those
    that neo_comm_samples says of that group, L ranks of it share the batch of all nodes. Their
    parameters belong in a neo_fsdp over that group, one unit a tower, under the same
@@ -644,7 +657,7 @@ typedef struct neo_towers_desc {
             NEO_ERR_MISMATCH: another description than rank 0's. Those of neo_plan_create,
             neo_shard_create, neo_comm_split_nodes.
    Memory   neo_towers_bytes: exactly what it asks of the allocator on rank `rank` of `ranks`, with
-            the neo_shard in it, the groups (neo_comm_workspace_bytes: three, and those of the
+            the neo_shard in it, the groups (neo_comm_workspace_bytes: two, and those of the
             neo_shard) apart. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_towers_create(neo_comm *comm, const neo_towers_desc *desc,
                                                        neo_towers **towers);
@@ -663,12 +676,22 @@ NEO_API neo_status neo_towers_bytes(neo_ctx *ctx, const neo_towers_desc *desc, i
              weights that plan->weighted does not announce. A NULL argument, calls out of order, a
              wrong out or dout: NEO_ERR_ARG, NEO_ERR_STATE, NEO_ERR_SHAPE here alone, for which the
              others wait until their timeout.
+   Lifetime  batch until forward_begin returns.
    Memory    nothing is allocated, unless a batch has more ids than planned: then buffers grow,
              counted in neo_towers_grow_count. */
 typedef struct neo_tower {
     int32_t tower;                 /* its number among all */
     neo_tensor in, din, out, dout; /* din, out: to be written by its module */
 } neo_tower;
+NEO_API neo_status neo_towers_forward_begin(neo_towers *towers, const neo_jagged *batch,
+                                            int64_t global_batch);
+NEO_API neo_status neo_towers_forward_end(neo_towers *towers);
+NEO_API neo_status neo_towers_exchange_begin(neo_towers *towers);
+NEO_API neo_status neo_towers_exchange_end(neo_towers *towers, neo_tensor out);
+NEO_API neo_status neo_towers_exchange_back_begin(neo_towers *towers, neo_tensor dout);
+NEO_API neo_status neo_towers_exchange_back_end(neo_towers *towers);
+NEO_API neo_status neo_towers_backward_begin(neo_towers *towers);
+NEO_API neo_status neo_towers_backward_end(neo_towers *towers, float lr);
 NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
                                       int64_t global_batch);
 NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out);
@@ -904,7 +927,9 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
         (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
         (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
         (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
-        (double)o->l1,         (double)o->clip_gradient, (double)o->initial_accumulator, o->beta2};
+        (double)o->l1,         (double)o->clip_gradient, (double)o->initial_accumulator, o->beta2,
+        (double)d->keys.on,    (double)d->keys.evict,    (double)d->keys.period,
+        (double)d->keys.admit, (double)d->keys.shared};
     *mark = neo__plan_hash(*mark, neo_hash(d->name));
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
@@ -918,10 +943,11 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     neo__alike_add(a, "another seed of the context than rank 0", neo_ctx_seed(ctx));
     neo__alike_add(a, "other repro_shards of the context than rank 0",
                    (uint64_t)neo_ctx_repro_shards(ctx));
-    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds or max_batch",
+    uint64_t *mark = neo__alike_add(a, "other bags than rank 0: name, bounds, inverse or max_batch",
                                     neo_hash(map->desc.name));
     *mark = neo__plan_hash(*mark, (uint64_t)map->desc.bounds);
     *mark = neo__plan_hash(*mark, (uint64_t)map->desc.max_batch);
+    *mark = neo__plan_hash(*mark, (uint64_t)map->desc.inverse);
     mark = neo__alike_add(a, "other tables of features than rank 0", (uint64_t)map->feature_count);
     for (int32_t f = 0; f < map->feature_count; f++)
         *mark = neo__plan_hash(*mark, (uint64_t)map->feature_table[f]);
@@ -992,6 +1018,10 @@ NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_sh
    rank gets for each of its flows the lengths of all bags, then the ids, and puts those of all
    ranks together, route by route, in order of sample. One batch at a time is between its check and
    NEO__SHARD_READY, so that one exchange serves both batches.
+
+   Of a batch with an inverse the ids of each bag leave once. Where a sample reads a bag that one
+   before it on its rank has read, its length is ~u, u being the bag's number on that rank. So the
+   lengths take no more bytes, and the receiver numbers the bags of all ranks as they come.
    ------------------------------------------------------------------------ */
 static int64_t neo__shard_samples(const neo__shard_batch *b, int rank) {
     return b->start[rank + 1] - b->start[rank];
@@ -1003,27 +1033,30 @@ NEO__INLINE int64_t neo__shard_id(const neo_jagged *j, int64_t k) {
 static neo_status neo__shard_bad_id(const neo_shard *shard, const neo__shard_batch *batch,
                                     int32_t f, int64_t k) {
     const neo__shard_map *m = shard->map;
-    const int64_t *offsets = batch->batch.offsets + f * batch->batch.batch;
-    int64_t sample = 0;
-    while (offsets[sample + 1] <= k) sample++;
+    const neo_jagged *j = &batch->batch;
+    const int64_t *offsets = j->offsets + neo__jagged_first_bag(j, f);
+    int64_t bag = 0, sample = 0;
+    while (offsets[bag + 1] <= k) bag++;
+    while (neo__jagged_bag(j, f, sample) < neo__jagged_first_bag(j, f) + bag) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    batch->start[shard->rank] + sample, k - offsets[sample],
-                    neo__shard_id(&batch->batch, k), m->tables[m->feature_table[f]].rows);
+                    batch->start[shard->rank] + sample, k - offsets[bag], neo__shard_id(j, k),
+                    m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
     int64_t sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += lengths[i];
+    for (int64_t i = 0; i < count; i++) sum += NEO__MAX(lengths[i], 0);
     return sum;
 }
-/* The row an id stands for; -1: none. */
-NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, int64_t rows, int64_t id) {
-    if (id >= 0 && id < rows) return id;
+/* The row an id stands for, of a key the first of its set; -1: none. */
+NEO__INLINE int64_t neo__shard_row(neo_bounds bounds, const neo_table_desc *table, int64_t id) {
+    if (table->keys.on) return neo__lines_first((uint64_t)id, table->rows);
+    if (id >= 0 && id < table->rows) return id;
     if (bounds == NEO_BOUNDS_DROP) return -1;
-    return id < 0 ? 0 : rows - 1;
+    return id < 0 ? 0 : table->rows - 1;
 }
 /* The source of a feature's row. */
 NEO__INLINE int64_t neo__shard_source_of(const neo__shard_map *m, int32_t feature, int64_t row) {
@@ -1042,19 +1075,27 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
     const neo__shard_map *map = shard->map;
     const neo_jagged *j = &batch->batch;
     const int64_t first = map->first_source[f], end = map->first_source[f + 1];
-    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = j->batch;
-    const int64_t *offsets = j->offsets + f * samples;
+    const neo_table_desc *table = &map->tables[map->feature_table[f]];
+    const int64_t rows = table->keys.on ? 0 : table->rows, samples = j->batch;
+    const int64_t *offsets = j->offsets + neo__jagged_first_bag(j, f);
+    const int32_t *inverse = j->inverse ? j->inverse + f * samples : NULL;
     int32_t *lengths = shard->exchange.source_lengths;
-    int64_t bad = 0;
+    int64_t bad = 0, bag = 0;
     neo__shard_fill(lengths + first * samples, 0,
                     (size_t)((end - first) * samples) * sizeof *lengths);
-    for (int64_t i = 0; i < samples; i++)
-        for (int64_t k = offsets[i]; k < offsets[i + 1]; k++) {
-            int64_t id = neo__shard_id(j, k), row = neo__shard_row(map->desc.bounds, rows, id);
-            if ((id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
+    for (int64_t i = 0; i < samples; i++) {
+        if (inverse && inverse[i] < bag) {
+            for (int64_t u = first; u < end; u++) lengths[u * samples + i] = ~inverse[i];
+            continue;
+        }
+        for (int64_t k = offsets[bag]; k < offsets[bag + 1]; k++) {
+            int64_t id = neo__shard_id(j, k), row = neo__shard_row(map->desc.bounds, table, id);
+            if (rows && (id < 0 || id >= rows) && bad++ == 0) *bad_at = k;
             if (row < 0 || first == end) continue;
             lengths[neo__shard_source_of(map, f, row) * samples + i]++;
         }
+        bag++;
+    }
     for (int64_t u = first; u < end; u++)
         batch->sent[u] = neo__shard_sum_lengths(lengths + u * samples, samples);
     return bad;
@@ -1063,16 +1104,18 @@ static int64_t neo__shard_count_sources(neo_shard *shard, neo__shard_batch *batc
 static void neo__shard_place_sources(neo_shard *shard, const neo__shard_batch *batch, int32_t f) {
     const neo__shard_map *map = shard->map;
     const neo_jagged *jagged = &batch->batch;
-    const int64_t rows = map->tables[map->feature_table[f]].rows, samples = jagged->batch;
-    const int64_t *offsets = jagged->offsets + f * samples;
+    const neo_table_desc *table = &map->tables[map->feature_table[f]];
+    const int64_t begin = jagged->offsets[neo__jagged_first_bag(jagged, f)],
+                  end = jagged->offsets[neo__jagged_first_bag(jagged, f + 1)];
     float *weights = (float *)shard->exchange.out[1].data;
     void *ids = shard->exchange.out[0].data;
     if (map->first_source[f] == map->first_source[f + 1]) return;
-    for (int64_t k = offsets[0]; k < offsets[samples]; k++) {
-        int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(jagged, k));
+    for (int64_t k = begin; k < end; k++) {
+        const int64_t id = neo__shard_id(jagged, k);
+        int64_t row = neo__shard_row(map->desc.bounds, table, id);
         if (row < 0) continue;
         int64_t u = neo__shard_source_of(map, f, row), at = shard->exchange.cursor[u]++;
-        row -= map->sources[u].first_row;
+        row = table->keys.on ? id : row - map->sources[u].first_row;
         if (map->id_dtype == NEO_I32) ((int32_t *)ids)[at] = (int32_t)row;
         else ((int64_t *)ids)[at] = row;
         if (map->weighted) weights[at] = jagged->weights ? jagged->weights[k] : 1.0f;
@@ -1083,10 +1126,22 @@ static void neo__shard_sum_offsets(const int32_t *lengths, int64_t count, int64_
                                    int64_t *offsets) {
     for (int64_t i = 0; i < count; i++) offsets[1 + i] = at += lengths[i];
 }
+/* The same of lengths some of which stand for bags that are there: bags go from *bags on, and
+   inverse says which of them each sample reads, counted from `first`. */
+static void neo__shard_number_bags(const int32_t *lengths, int64_t count, int64_t at, int64_t first,
+                                   int64_t *offsets, int64_t *bags, int32_t *inverse) {
+    const int64_t base = *bags - first;
+    for (int64_t i = 0; i < count; i++) {
+        inverse[i] = (int32_t)(lengths[i] < 0 ? base + ~lengths[i] : *bags - first);
+        if (lengths[i] >= 0) offsets[++*bags] = at += lengths[i];
+    }
+}
 /* The lengths of the bags of a flow in all ranges of rows, dropped ids among them. */
 static void neo__shard_whole_lengths(const neo_jagged *j, int32_t feature, int32_t *lengths) {
-    const int64_t *offsets = j->offsets + feature * j->batch;
-    for (int64_t i = 0; i < j->batch; i++) lengths[i] = (int32_t)(offsets[i + 1] - offsets[i]);
+    for (int64_t i = 0; i < j->batch; i++) {
+        const int64_t *offset = j->offsets + neo__jagged_bag(j, feature, i);
+        lengths[i] = (int32_t)(offset[1] - offset[0]);
+    }
 }
 NEO__HOT_END
 /* Ids, and their weights, between two buffers. */
@@ -1139,7 +1194,16 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
                "neo_shard: bags '%s': a batch of %" PRId64 " samples, planned are %" PRId64
                " (max_batch counts those of all ranks)",
                map->desc.name, global, map->desc.max_batch);
-    NEO__CHECK(!jagged->feature_bags, NEO_ERR_UNSUPPORTED,
+    NEO__CHECK(!jagged->inverse || map->desc.inverse, NEO_ERR_STATE,
+               "neo_shard: a batch with an inverse, and no room for one: set "
+               "neo_bags_desc.inverse of the plan's bags");
+    NEO__CHECK(!jagged->inverse || (!map->none && !map->weight_grad && !neo_ctx_device(shard->ctx)),
+               NEO_ERR_UNSUPPORTED,
+               "neo_shard: a batch with an inverse, %s: write it out by neo_jagged_expand",
+               map->none          ? "and tables of NEO_POOL_NONE"
+               : map->weight_grad ? "and weight_grad"
+                                  : "on a device");
+    NEO__CHECK(!jagged->feature_bags || jagged->inverse, NEO_ERR_UNSUPPORTED,
                "neo_shard: a batch with feature_bags: rows travel sample by sample, of all "
                "features alike; fill up with empty bags");
     NEO__CHECK(jagged->place == NEO_HOST || shard->whole, NEO_ERR_UNSUPPORTED,
@@ -1156,6 +1220,11 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     return neo_jagged_validate(jagged, NULL);
 }
+static void neo__shard_count_saved(neo_shard *s, const neo_jagged *j) {
+    if (!j->inverse) return;
+    s->ids_given += neo_jagged_id_count(j);
+    s->ids_full += neo_jagged_full_id_count(j);
+}
 /* Check the batch of this rank, and place its ids. */
 static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *m = shard->map;
@@ -1171,6 +1240,7 @@ static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batc
             return neo__shard_bad_id(shard, batch, f, bad_at);
         shard->out_of_range += bad;
     }
+    neo__shard_count_saved(shard, j);
     return neo__shard_place_ids(shard, batch);
 }
 /* The number of lengths follows from global_batch alone, on which nobody has agreed before. */
@@ -1299,16 +1369,27 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
     NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
     total = 0;
     batch->offsets[0] = 0;
-    for (int64_t i = 0; i < exchange->routes; i++)
+    for (int64_t i = 0, bags = 0; i < exchange->routes; i++)
         for (int r = 0; r < map->ranks; r++) {
             const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
+            const int64_t sample = i * batch->global + batch->start[r];
+            const int32_t *lengths =
+                neo__shard_lengths(shard, batch, r, flow[route[i].flow].column);
             neo__shard_copy_ids(map, batch->ids, total, exchange->in, at[0], at[1] - at[0]);
-            neo__shard_sum_offsets(neo__shard_lengths(shard, batch, r, flow[route[i].flow].column),
-                                   neo__shard_samples(batch, r), total,
-                                   batch->offsets + i * batch->global + batch->start[r]);
+            if (batch->bags) {
+                if (r == 0) batch->bags[i] = bags;
+                neo__shard_number_bags(lengths, neo__shard_samples(batch, r), total, batch->bags[i],
+                                       batch->offsets, &bags, batch->inverse + sample);
+                batch->bags[i + 1] = bags;
+            } else {
+                neo__shard_sum_offsets(lengths, neo__shard_samples(batch, r), total,
+                                       batch->offsets + sample);
+            }
             total += at[1] - at[0];
         }
     neo__shard_take_whole(shard, batch);
+    batch->local.feature_bags = batch->bags;
+    batch->local.inverse = batch->inverse;
     batch->local.batch = batch->global;
     batch->local.feature_count = (int32_t)exchange->routes;
     batch->local.id_dtype = map->id_dtype;
@@ -1316,7 +1397,9 @@ static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch)
     batch->local.ids = batch->ids[0].data;
     batch->local.weights = map->weighted ? (const float *)batch->ids[1].data : NULL;
     batch->stage = NEO__SHARD_READY;
-    return shard->bags ? neo_bags_reserve(shard->bags, map->desc.max_batch, total) : NEO_OK;
+    if (!shard->bags) return NEO_OK;
+    return neo_bags_reserve(shard->bags, map->desc.max_batch,
+                            neo_jagged_full_id_count(&batch->local));
 }
 /* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
@@ -1929,12 +2012,12 @@ static void neo__shard_none_task(void *arg, int64_t feature, int worker) {
     const neo_wire wire = map->wire[job->back];
     const int32_t f = (int32_t)feature;
     const int64_t dim = shard->per_id.dim, bytes = (int64_t)neo_wire_row_bytes(wire, dim);
-    const int64_t rows = map->tables[map->feature_table[f]].rows,
-                  last = j->offsets[(f + 1) * j->batch];
+    const neo_table_desc *table = &map->tables[map->feature_table[f]];
+    const int64_t last = j->offsets[(f + 1) * j->batch];
     (void)worker;
     if (map->first_source[f] == map->first_source[f + 1]) return;
     for (int64_t i = j->offsets[f * j->batch]; i < last; i++) {
-        int64_t row = neo__shard_row(map->desc.bounds, rows, neo__shard_id(j, i));
+        int64_t row = neo__shard_row(map->desc.bounds, table, neo__shard_id(j, i));
         float *mine = job->rows + (i - j->offsets[0]) * job->stride;
         if (row < 0) {
             if (!job->back) neo__shard_fill(mine, 0, (size_t)dim * sizeof *mine);
@@ -2012,21 +2095,27 @@ static neo_status neo__shard_copies_batch(neo_shard *shard, int64_t begin, int64
     neo__buffer *ids = &shard->copies.ids_of[0], *weights = &shard->copies.ids_of[1];
     to[0] = 0;
     for (int64_t q = 0; q < map->replica_count; q++) {
-        const int64_t *offsets = from->offsets + map->replicas[q] * from->batch + begin;
-        for (int64_t i = 0; i < n; i++, to++) to[1] = to[0] + offsets[i + 1] - offsets[i];
+        for (int64_t i = 0; i < n; i++, to++) {
+            const int64_t *offset =
+                from->offsets + neo__jagged_bag(from, map->replicas[q], begin + i);
+            to[1] = to[0] + offset[1] - offset[0];
+        }
     }
     NEO__TRY(neo__shard_reserve(shard, ids, to[0], size));
     if (from->weights) NEO__TRY(neo__shard_reserve(shard, weights, to[0], sizeof(float)));
     NEO__TRY(neo_bags_reserve(shard->replicas, n, to[0]));
     for (int64_t q = 0; q < map->replica_count; q++) {
-        const int64_t first = from->offsets[map->replicas[q] * from->batch + begin];
-        const int64_t at = shard->copies.offsets[q * n];
-        const size_t count = (size_t)(shard->copies.offsets[(q + 1) * n] - at);
-        neo__shard_copy((char *)ids->data + (size_t)at * size,
-                        (const char *)from->ids + (size_t)first * size, count * size);
-        if (from->weights)
-            neo__shard_copy((float *)weights->data + at, from->weights + first,
-                            count * sizeof(float));
+        const int64_t run = from->inverse ? 1 : n; /* bags that lie one after another */
+        for (int64_t i = 0; i < n; i += run) {
+            const int64_t first = from->offsets[neo__jagged_bag(from, map->replicas[q], begin + i)];
+            const int64_t at = shard->copies.offsets[q * n + i];
+            const size_t count = (size_t)(shard->copies.offsets[q * n + i + run] - at);
+            neo__shard_copy((char *)ids->data + (size_t)at * size,
+                            (const char *)from->ids + (size_t)first * size, count * size);
+            if (from->weights)
+                neo__shard_copy((float *)weights->data + at, from->weights + first,
+                                count * sizeof(float));
+        }
     }
     neo__shard_fill(jagged, 0, sizeof *jagged);
     jagged->batch = end - begin;
@@ -2358,7 +2447,11 @@ NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
     NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
-    if (s->whole) return NEO_OK;
+    if (s->whole) { /* its rows are read while this batch is stepped */
+        neo__shard_next(s)->local = *batch;
+        neo__shard_next(s)->stage = NEO__SHARD_READY;
+        return NEO_OK;
+    }
     NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
     return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
@@ -2391,7 +2484,8 @@ NEO_API neo_status neo_shard_forward_begin(neo_shard *shard, const neo_jagged *b
     if (shard->whole) { /* nothing to exchange: forward_end looks up */
         NEO__TRY(neo__shard_check_batch(shard, batch, global_batch, global_batch));
         shard->now->batch = shard->now->local = *batch;
-        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_id_count(batch)));
+        NEO__TRY(neo_bags_reserve(shard->bags, global_batch, neo_jagged_full_id_count(batch)));
+        neo__shard_count_saved(shard, batch);
     } else {
         NEO__TRY(neo__shard_begin(shard, batch, global_batch));
         NEO__TRY(neo__shard_advance(shard, shard->now, NEO__SHARD_READY));
@@ -2431,6 +2525,10 @@ NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
     const neo_status seen = neo_check_finite(shard->ctx, "neo_shard_forward_end", "out", out);
     NEO__TRY(neo__shard_or_abort(shard, seen));
     shard->phase = NEO__SHARD_FORWARDED;
+    if (shard->whole && neo__shard_next(shard)->stage == NEO__SHARD_READY) {
+        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
+        return neo_bags_prefetch(shard->bags, &neo__shard_next(shard)->local);
+    }
     return neo__shard_hurry(shard);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
@@ -2540,7 +2638,8 @@ static void neo__shard_grad_of(const neo__shard_part *part, const float *row, co
 }
 /* Ids of one bag of a route, sample g: to `to`; returns where the next bag's go. */
 static float *neo__shard_grad_bag(const neo__shard_id_job *job, const neo__shard_route *route,
-                                  const int64_t *offsets, int64_t g, float *to, float *room) {
+                                  const int64_t *offsets, int64_t g, float *to, float *room,
+                                  int worker) {
     const neo_shard *shard = job->s;
     const neo__shard_part *part = &shard->map->parts[route->part];
     int32_t table = (int32_t)(route->part - shard->map->part_begin[shard->rank]);
@@ -2549,10 +2648,12 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *job, const neo__shard
                              : shard->pooled.local + g * shard->pooled.width + route->col;
     const float *row = room;
     neo_tensor w = neo_bags_weight(shard->bags, table);
+    const int keyed = shard->map->tables[part->table].keys.on;
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
         int64_t id = neo__shard_id(&job->s->now->local, i);
-        if (w.dtype == NEO_F32 && w.place == NEO_HOST)
+        if (keyed) row = neo__bags_read_key(shard->bags, table, (uint64_t)id, worker);
+        else if (w.dtype == NEO_F32 && w.place == NEO_HOST)
             row = (const float *)w.data + id * part->cols;
         else /* only reads, so threads may */
             (void)neo_bags_get_rows(shard->bags, table, id, 1, room);
@@ -2571,7 +2672,8 @@ static void neo__shard_grad_task(void *arg, int64_t task, int worker) {
     float *room = s->per_id.row;
     if (room) room += worker * (s->per_id.room / neo_ctx_threads(s->ctx));
     for (int64_t g = b->start[r]; g < b->start[r + 1]; g++)
-        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room);
+        to = neo__shard_grad_bag(k, route, b->offsets + i * b->global + g, g, to, room,
+                                 worker);
 }
 /* The sums of whole rows, in place of what the parts with the first columns say. */
 static void neo__shard_grad_join(neo_shard *shard, const neo__shard_batch *batch) {
@@ -2599,12 +2701,12 @@ static const float *neo__shard_grad_give(const neo__shard_id_job *job, int32_t f
     const neo__shard_map *m = job->s->map;
     const neo_jagged *j = &job->s->now->batch;
     const float *in = (const float *)job->s->per_id.grad_in.data;
-    const int64_t rows = m->tables[m->feature_table[f]].rows;
+    const neo_table_desc *table = &m->tables[m->feature_table[f]];
     const int64_t *offsets = j->offsets + f * j->batch;
     for (int64_t i = 0; i < j->batch; i++) {
         int64_t length = neo__shard_is_late(m, f) ? offsets[i + 1] - offsets[i] : 1;
         for (int64_t n = offsets[i]; n < offsets[i + 1]; n++) {
-            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, rows, neo__shard_id(j, n));
+            int64_t row = own ? -1 : neo__shard_row(m->desc.bounds, table, neo__shard_id(j, n));
             float x = own ? *own++ : 0.0f;
             if (row >= 0) x = in[job->s->per_id.next[neo__shard_source_of(m, f, row)]++];
             job->rows[n - j->offsets[0]] = length > 1 ? x / (float)length : x;
@@ -2712,8 +2814,9 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
     const neo__shard_route *route = m->routes + m->route_begin[shard->rank];
     for (int64_t i = 0; i < shard->exchange.routes; i++) {
         int64_t p = route[i].part - m->part_begin[shard->rank];
-        int64_t ids = shard->kept.ids[p] + batch->offsets[(i + 1) * batch->global] -
-                      batch->offsets[i * batch->global];
+        int64_t ids = shard->kept.ids[p] +
+                      batch->offsets[neo__jagged_first_bag(&batch->local, i + 1)] -
+                      batch->offsets[neo__jagged_first_bag(&batch->local, i)];
         shard->kept.ids[p] = ids < part[p].rows ? ids : part[p].rows;
     }
     for (int64_t p = 0; p < shard->kept.parts; p++) rows += (double)shard->kept.ids[p];
@@ -2870,6 +2973,8 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     st.steps = shard->steps;
     st.out_of_range = shard->out_of_range;
     st.grow_count = shard->grow_count;
+    st.ids_given = shard->ids_given;
+    st.ids_full = shard->ids_full;
     if (shard->bags) st.grow_count += neo_bags_get_stats(shard->bags).grow_count;
     if (shard->replicas) st.grow_count += neo_bags_get_stats(shard->replicas).grow_count;
     if (shard->whole) {
@@ -2889,7 +2994,26 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     st.backward = shard->wire_stats[1];
     return st;
 }
+NEO_API neo_key_stats neo_shard_key_stats(const neo_shard *shard, int32_t table) {
+    const neo__shard_map *map = shard->map;
+    NEO__ZERO(neo_key_stats, sum);
+    if (shard->whole) return neo_bags_key_stats(shard->bags, table);
+    const int64_t first = map->part_begin[shard->rank], end = map->part_begin[shard->rank + 1];
+    for (int64_t p = first; p < end; p++) {
+        if (map->parts[p].table != table || map->parts[p].first_col) continue;
+        const neo_key_stats part = neo_bags_key_stats(shard->bags, (int32_t)(p - first));
+        sum.used += part.used;
+        sum.lookups += part.lookups;
+        sum.hits += part.hits;
+        sum.admissions += part.admissions;
+        sum.evictions += part.evictions;
+        sum.waited += part.waited;
+        sum.refused += part.refused;
+    }
+    return sum;
+}
 NEO_API void neo_shard_reset_stats(neo_shard *s) {
+    s->ids_given = s->ids_full = 0;
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
     neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
@@ -2899,8 +3023,9 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 
 /* ---- state ---- */
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
-enum { NEO__SHARD_TENSORS = 4 };
-static const char *const neo__shard_tensor_name[] = {"weight", "scale", "momentum1", "momentum2"};
+enum { NEO__SHARD_TENSORS = 8 };
+static const char *const neo__shard_tensor_name[NEO__SHARD_TENSORS] = {
+    "weight", "scale", "momentum1", "momentum2", "keys", "used", "waiting", "waiting_used"};
 static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
@@ -2924,7 +3049,8 @@ static neo_part neo__shard_part_place(const neo_shard *shard, const neo__shard_p
 static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard, const char *table,
                                         int k, neo_tensor t, const neo_part *place) {
     char name[1024];
-    neo_state_kind kind = k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
+    const int weights = k < 2 || k == 4 || k == 5;
+    neo_state_kind kind = weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER;
     if (!t.data) return NEO_OK;
     int n = snprintf(name, sizeof name, "%s.%s.%s", shard->map->desc.name, table,
                      neo__shard_tensor_name[k]);
@@ -2932,6 +3058,13 @@ static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard
                "neo_state_add_shard: the name %.100s... is too long", name);
     return place ? neo_state_add_part(state, kind, name, t, place)
                  : neo__state_add_whole(state, kind, name, t);
+}
+/* The steps of keys are those of the tables. */
+static neo_status neo__shard_was_read(void *user) {
+    neo_shard *shard = (neo_shard *)user;
+    if (!shard->bags) return NEO_OK;
+    neo_bags_set_steps(shard->bags, shard->steps);
+    return neo__bags_keys_read(shard->bags);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     NEO__CHECK(state && shard, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -2948,15 +3081,25 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
             neo_tensor t = neo__shard_tensor(shard->bags, (int32_t)(p - first), k);
             neo_part place = neo__shard_part_place(shard, part, k, t);
             const char *table = shard->map->tables[part->table].name;
-            NEO__TRY(neo__shard_add_tensor(state, shard, table, k, t, &place));
+            neo__state_of_rows(state, neo__bags_marks(shard->bags, (int32_t)(p - first)));
+            neo_status status = neo__shard_add_tensor(state, shard, table, k, t, &place);
+            neo__state_of_rows(state, NULL);
+            NEO__TRY(status);
         }
-        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++)
-            NEO__TRY(neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
-                                           neo__shard_tensor(shard->replicas, i, k), NULL));
+        for (int32_t i = 0; shard->replicas && i < neo_bags_table_count(shard->replicas); i++) {
+            neo__state_of_rows(state, neo__bags_marks(shard->replicas, i));
+            neo_status status =
+                neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
+                                      neo__shard_tensor(shard->replicas, i, k), NULL);
+            neo__state_of_rows(state, NULL);
+            NEO__TRY(status);
+        }
     }
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
-    return neo_state_add(state, NEO_STATE_OPTIMIZER, name,
-                         neo_tensor_1d(&shard->steps, NEO_I64, 1));
+    NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name,
+                           neo_tensor_1d(&shard->steps, NEO_I64, 1)));
+    neo__state_when_read(state, neo__shard_was_read, shard);
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -5127,13 +5270,22 @@ enum {
     NEO__TOWERS_BATCH_WEIGHTS,
     NEO__TOWERS_BUFFERS
 };
-enum { NEO__TOWERS_IDLE, NEO__TOWERS_FORWARD, NEO__TOWERS_EXCHANGED, NEO__TOWERS_BACK };
+enum { /* what has ended, or (in the second line) has begun */
+       NEO__TOWERS_IDLE,
+       NEO__TOWERS_FORWARD,
+       NEO__TOWERS_EXCHANGED,
+       NEO__TOWERS_BACK,
+       NEO__TOWERS_IN_FORWARD,
+       NEO__TOWERS_IN_EXCHANGE,
+       NEO__TOWERS_IN_BACK,
+       NEO__TOWERS_IN_BACKWARD
+};
 struct neo_towers {
     neo_ctx *ctx;
     neo__live live;
     neo_comm *comm,
         *moves; /* all ranks: ids, in host memory; columns, where the context computes */
-    neo_comm *local, *cross;
+    neo_comm *local;
     neo_shard *shard;
 
     /* constant after create */
@@ -5158,6 +5310,8 @@ struct neo_towers {
 
     /* of the step */
     int phase, made;
+    neo__kept_error error; /* of this rank's part of a call that has begun */
+    neo_ticket ticket;
     int64_t global, samples, mine, grow_count; /* samples of this place, of this rank */
     neo_jagged batch;
     neo__buffer buffer[NEO__TOWERS_BUFFERS];
@@ -5472,7 +5626,7 @@ static neo_status neo__towers_make(neo_comm *comm, neo_comm *data, const neo_tow
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_towers_create"};
     neo_plan_desc node_desc;
     neo_plan *plan = NULL;
-    NEO__TRY(neo_comm_split_nodes(comm, &towers->local, &towers->cross));
+    NEO__TRY(neo_comm_split_nodes(comm, &towers->local, NULL));
     towers->ranks = neo_comm_size(comm);
     towers->rank = neo_comm_rank(comm);
     towers->per_node = neo_comm_size(towers->local);
@@ -5527,7 +5681,6 @@ NEO_API void neo_towers_destroy(neo_towers *towers) {
         neo_free(towers->ctx, towers->buffer[i].data, towers->buffer[i].bytes);
     if (towers->moves != towers->comm) neo_comm_destroy(towers->moves);
     neo_comm_destroy(towers->comm);
-    neo_comm_destroy(towers->cross);
     neo_comm_destroy(towers->local);
     neo__live_inside(towers->ctx, -1);
     neo_free(towers->ctx, towers->block, towers->block_bytes);
@@ -5693,13 +5846,21 @@ static neo_status neo__towers_or_abort(neo_towers *towers, neo_status status) {
     if (towers->moves != towers->comm) neo_comm_abort(towers->moves, kept.text);
     return neo__error_restore(&kept);
 }
-NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
-                                      int64_t global_batch) {
-    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_forward");
+static neo_status neo__towers_check_phase(const neo_towers *towers, int phase, const char *fn,
+                                          const char *first) {
+    NEO__CHECK_LIVE(towers, fn, "towers");
+    NEO__CHECK(towers->phase == phase, NEO_ERR_STATE, "%s: %s comes first", fn, first);
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_forward_begin(neo_towers *towers, const neo_jagged *batch,
+                                            int64_t global_batch) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_forward_begin");
     NEO__CHECK_LIVE(towers, "neo_towers_forward", "towers");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_towers_forward: batch is NULL");
-    NEO__CHECK(towers->phase != NEO__TOWERS_BACK, NEO_ERR_STATE,
-               "neo_towers_forward: neo_towers_backward comes first");
+    NEO__CHECK(towers->phase != NEO__TOWERS_BACK && towers->phase < NEO__TOWERS_IN_FORWARD,
+               NEO_ERR_STATE, "neo_towers_forward: %s comes first",
+               towers->phase == NEO__TOWERS_BACK ? "neo_towers_backward"
+                                                 : "the end of what has begun");
     const int node = towers->rank / towers->per_node;
     towers->phase = NEO__TOWERS_IDLE;
     NEO__TRY(neo_comm_agree(towers->comm, neo__towers_check_batch(towers, batch, global_batch)));
@@ -5714,11 +5875,27 @@ NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batc
     towers->batch.ids = towers->buffer[NEO__TOWERS_BATCH_IDS].data;
     if (towers->weighted)
         towers->batch.weights = (const float *)towers->buffer[NEO__TOWERS_BATCH_WEIGHTS].data;
+    towers->error =
+        neo__error_keep(neo_shard_forward_begin(towers->shard, &towers->batch, towers->global));
+    towers->phase = NEO__TOWERS_IN_FORWARD;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_forward_end(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_forward_end");
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_FORWARD, "neo_towers_forward_end",
+                                     "forward_begin"));
     const neo_tensor rows = neo_tensor_rows(towers->rows[0], 0, towers->samples);
-    NEO__TRY(neo_comm_agree(
-        towers->comm, neo_shard_forward(towers->shard, &towers->batch, towers->global, rows)));
+    neo_status status = towers->error.status == NEO_OK ? neo_shard_forward_end(towers->shard, rows)
+                                                       : neo__error_restore(&towers->error);
+    towers->phase = NEO__TOWERS_IDLE;
+    NEO__TRY(neo_comm_agree(towers->comm, status));
     towers->phase = NEO__TOWERS_FORWARD;
     return NEO_OK;
+}
+NEO_API neo_status neo_towers_forward(neo_towers *towers, const neo_jagged *batch,
+                                      int64_t global_batch) {
+    NEO__TRY(neo_towers_forward_begin(towers, batch, global_batch));
+    return neo_towers_forward_end(towers);
 }
 
 /* ---- columns, to the samples and back ---- */
@@ -5742,12 +5919,12 @@ static neo_status neo__towers_move(neo_towers *towers, int back) {
         rows.workspace = towers->workspace.data;
         rows.workspace_bytes = neo_tensor_bytes(towers->workspace);
         return neo_comm_all_to_allv_rows(towers->moves, &rows, in, towers->counts[0], out,
-                                         towers->counts[1], NULL);
+                                         towers->counts[1], &towers->ticket);
     }
     for (int rank = 0; rank < towers->ranks; rank++)
         here[rank] *= towers->out_width, there[rank] *= towers->out_width;
     return neo_comm_all_to_allv(towers->moves, in, towers->counts[0], out, towers->counts[1],
-                                NEO_F32, NULL);
+                                NEO_F32, &towers->ticket);
 }
 /* Between staging and the caller's matrix of all towers. */
 static neo_status neo__towers_interleave(neo_towers *towers, neo_tensor all, int back) {
@@ -5778,37 +5955,75 @@ static neo_status neo__towers_check_all(const neo_towers *towers, neo_tensor all
                "%s: %s is not where the context computes", fn, name);
     return NEO_OK;
 }
-NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out) {
-    const char *fn = "neo_towers_exchange";
-    NEO__CHECK_LIVE(towers, fn, "towers");
-    NEO__CHECK(towers->phase == NEO__TOWERS_FORWARD, NEO_ERR_STATE, "%s: forward comes first", fn);
-    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+NEO_API neo_status neo_towers_exchange_begin(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_begin");
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_FORWARD, "neo_towers_exchange_begin",
+                                     "forward"));
     NEO__TRY(neo__towers_move(towers, 0));
+    towers->phase = NEO__TOWERS_IN_EXCHANGE;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_exchange_end(neo_towers *towers, neo_tensor out) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_end");
+    const char *fn = "neo_towers_exchange_end";
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_EXCHANGE, fn, "exchange_begin"));
+    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+    NEO__TRY(neo_comm_wait(towers->moves, towers->ticket));
     NEO__TRY(neo__towers_interleave(towers, out, 0));
     towers->phase = NEO__TOWERS_EXCHANGED;
     return NEO_OK;
 }
-NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout) {
+NEO_API neo_status neo_towers_exchange(neo_towers *towers, neo_tensor out) {
+    const char *fn = "neo_towers_exchange";
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_FORWARD, fn, "forward"));
+    NEO__TRY(neo__towers_check_all(towers, out, fn, "out"));
+    NEO__TRY(neo_towers_exchange_begin(towers));
+    return neo_towers_exchange_end(towers, out);
+}
+NEO_API neo_status neo_towers_exchange_back_begin(neo_towers *towers, neo_tensor dout) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_back_begin");
     const char *fn = "neo_towers_exchange_back";
-    NEO__CHECK_LIVE(towers, fn, "towers");
-    NEO__CHECK(towers->phase == NEO__TOWERS_EXCHANGED, NEO_ERR_STATE, "%s: exchange comes first",
-               fn);
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_EXCHANGED, fn, "exchange"));
     NEO__TRY(neo__towers_check_all(towers, dout, fn, "dout"));
     NEO__TRY(neo__towers_interleave(towers, dout, 1));
     NEO__TRY(neo__towers_move(towers, 1));
+    towers->phase = NEO__TOWERS_IN_BACK;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_exchange_back_end(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_exchange_back_end");
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_BACK, "neo_towers_exchange_back_end",
+                                     "exchange_back_begin"));
+    NEO__TRY(neo_comm_wait(towers->moves, towers->ticket));
     towers->phase = NEO__TOWERS_BACK;
     return NEO_OK;
 }
-NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
-    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_backward");
-    const char *fn = "neo_towers_backward";
-    NEO__CHECK_LIVE(towers, fn, "towers");
-    NEO__CHECK(towers->phase == NEO__TOWERS_BACK, NEO_ERR_STATE, "%s: exchange_back comes first",
-               fn);
+NEO_API neo_status neo_towers_exchange_back(neo_towers *towers, neo_tensor dout) {
+    NEO__TRY(neo_towers_exchange_back_begin(towers, dout));
+    return neo_towers_exchange_back_end(towers);
+}
+NEO_API neo_status neo_towers_backward_begin(neo_towers *towers) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_backward_begin");
+    NEO__TRY(
+        neo__towers_check_phase(towers, NEO__TOWERS_BACK, "neo_towers_backward", "exchange_back"));
     const neo_tensor drows = neo_tensor_rows(towers->rows[1], 0, towers->samples);
-    NEO__TRY(neo_comm_agree(towers->comm, neo_shard_backward(towers->shard, drows, lr)));
+    towers->error = neo__error_keep(neo_shard_backward_begin(towers->shard, drows));
+    towers->phase = NEO__TOWERS_IN_BACKWARD;
+    return NEO_OK;
+}
+NEO_API neo_status neo_towers_backward_end(neo_towers *towers, float lr) {
+    NEO__SPAN(towers ? towers->ctx : NULL, "neo_towers_backward_end");
+    NEO__TRY(neo__towers_check_phase(towers, NEO__TOWERS_IN_BACKWARD, "neo_towers_backward_end",
+                                     "backward_begin"));
+    neo_status status = towers->error.status == NEO_OK ? neo_shard_backward_end(towers->shard, lr)
+                                                       : neo__error_restore(&towers->error);
+    NEO__TRY(neo_comm_agree(towers->comm, status));
     towers->phase = NEO__TOWERS_IDLE;
     return NEO_OK;
+}
+NEO_API neo_status neo_towers_backward(neo_towers *towers, float lr) {
+    NEO__TRY(neo_towers_backward_begin(towers));
+    return neo_towers_backward_end(towers, lr);
 }
 NEO_API int neo_towers_held(const neo_towers *towers) { return towers->held; }
 NEO_API neo_tower neo_towers_at(const neo_towers *towers, int k) {

@@ -736,7 +736,8 @@ static void neo__plan_model_make(neo_plan *plan) {
     model->kept = cluster->calibration.kept / cluster->memory_bandwidth;
     model->id_bytes = 4.0;
     for (int32_t t = 0; t < plan->bags.table_count; t++)
-        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1) model->id_bytes = 8.0;
+        if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1 || plan->bags.tables[t].keys.on)
+            model->id_bytes = 8.0;
     model->whole = cluster->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++)
@@ -759,7 +760,7 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
         neo_table_desc one = *table;
         NEO__ZERO(neo_bags_desc, d);
         neo_bags_memory memory;
-        one.rows = 1;
+        one.rows = table->keys.on ? 2 * NEO__LINE_WAYS : 1;
         one.dim = i + 1;
         one.row_buckets = 0;
         d.tables = &one;
@@ -767,8 +768,8 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
         d.max_batch = 1;
         d.max_ids = 1;
         NEO__TRY(neo_bags_bytes(plan->ctx, &d, &memory));
-        bytes[i] = memory.state_bytes;
-        rows[i] = memory.weight_bytes;
+        bytes[i] = memory.state_bytes / (size_t)one.rows;
+        rows[i] = memory.weight_bytes / (size_t)one.rows;
     }
     to->row_col = (int64_t)(rows[1] - rows[0]);
     to->row_fixed = (int64_t)rows[0] - to->row_col;
@@ -1399,7 +1400,8 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     map->none = d->tables[0].pooling == NEO_POOL_NONE;
     map->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
-        if (d->tables[t].rows > (int64_t)INT32_MAX + 1) map->id_dtype = NEO_I64;
+        if (d->tables[t].rows > (int64_t)INT32_MAX + 1 || d->tables[t].keys.on)
+            map->id_dtype = NEO_I64;
         if (d->tables[t].pooling == NEO_POOL_MEAN && map->wire[1] == NEO_WIRE_F32)
             map->late = map->weight_grad;
     }
@@ -1690,6 +1692,8 @@ typedef struct neo__shard_batch {
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
+    int64_t *bags;    /* [routes + 1], and [routes][samples]: of local with an inverse */
+    int32_t *inverse;
     neo__buffer ids[2]; /* and weights */
     neo_jagged local; /* for this rank's neo_bags */
 } neo__shard_batch;
@@ -1807,6 +1811,7 @@ struct neo_shard {
     neo__shard_bounce bounce;
     int made; /* from here on memory that is asked for is counted as growth */
     int64_t steps, grow_count;
+    int64_t ids_given, ids_full; /* see neo_shard_stats */
     int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
     neo_wire_stats wire_stats[2];
     char *work; /* the arrays of all parts, but those of pooled that are on a device */
@@ -2069,6 +2074,9 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
         NEO__CARVE(carve, shard->batches[i].sent, map->source_count);
         NEO__CARVE(carve, shard->batches[i].offsets, exchange->routes * batch + 1);
         NEO__CARVE(carve, shard->batches[i].whole, map->late ? exchange->flows * batch : 0);
+        if (!map->desc.inverse) continue;
+        NEO__CARVE(carve, shard->batches[i].bags, exchange->routes + 1);
+        NEO__CARVE(carve, shard->batches[i].inverse, exchange->routes * batch);
     }
     NEO__CARVE(carve, copies->offsets, copies->features * shard->share + 1);
     NEO__CARVE(carve, copies->at, 2 * copies->features);
@@ -2190,7 +2198,9 @@ static neo_status neo__shard_copies_desc(const neo_shard *shard, neo__arena *are
     desc->feature_count = (int32_t)shard->copies.features;
     desc->max_batch = NEO__MAX(shard->share, (int64_t)1);
     desc->max_ids = NEO__MAX(shard->copies.ids, (int64_t)1);
+    desc->inverse = 0; /* written out on their way */
     desc->max_kept_rows = shard->copies.rows;
+    desc->tier = NULL; /* copies are in memory */
     return NEO_OK;
 }
 /* Both, in memory of the arena; table_count 0: this rank has none. */
@@ -2881,10 +2891,12 @@ static neo_status neo__plan_predict(neo_plan *plan) {
    ------------------------------------------------------------------------ */
 NEO__HOT_BEGIN
 static int64_t neo__plan_row_units(const neo__plan_table *t) {
-    return t->buckets ? t->buckets : t->rows;
+    const int64_t row = t->desc->keys.on ? NEO__LINE_WAYS : 1;
+    return t->buckets ? t->buckets : t->rows / row;
 }
 static int64_t neo__plan_unit_row(const neo__plan_table *t, int64_t unit) {
-    return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit;
+    const int64_t row = t->desc->keys.on ? NEO__LINE_WAYS : 1;
+    return t->buckets ? neo__bucket_begin(t->rows, t->buckets, unit) : unit * row;
 }
 /* Part i of a table in equal parts, slice by slice: rows and columns of p. */
 static void neo__plan_part(const neo__plan_table *t, int64_t col_parts, int64_t row_parts,
@@ -2933,6 +2945,7 @@ static int64_t neo__plan_slices(const neo__plan_table *t) {
     for (int64_t i = 1; i < t->piece_count; i++) slices += p[i].first_col != p[i - 1].first_col;
     return slices;
 }
+#define NEO__PLAN_NO_COPIES "its keys come and go: copies of it would need those of all ranks"
 /* The placement that the rectangles of a table amount to. */
 static neo_placement neo__plan_classify(const neo__plan_table *table) {
     const neo_piece *p = table->plan->piece + table->first_piece;
@@ -2989,6 +3002,12 @@ static neo_status neo__plan_check_piece(const neo_plan *plan, const neo_piece *p
                "%s: table '%s': piece %" PRId64 ": row %" PRId64
                " is no place to cut: none of the %d buckets begins there",
                fn, name, i, piece->first_row, table->buckets);
+    NEO__CHECK(!table->desc->keys.on || piece->first_row % NEO__LINE_WAYS == 0, NEO_ERR_ARG,
+               "%s: table '%s': piece %" PRId64 ": row %" PRId64
+               " is no place to cut: a set of 32 rows for keys does not begin there",
+               fn, name, i, piece->first_row);
+    NEO__CHECK(piece->rank != NEO_EVERY_RANK || !table->desc->keys.on, NEO_ERR_UNSUPPORTED,
+               "%s: table '%s': piece %" PRId64 ": %s", fn, name, i, NEO__PLAN_NO_COPIES);
     return NEO_OK;
 }
 static neo_status neo__plan_hole(const char *fn, const char *name, int64_t row, int64_t col) {
@@ -3127,6 +3146,7 @@ static const char *neo__plan_reason(const neo__plan_table *table, neo_placement 
         return "its rows are not pooled: they travel whole";
     if (!named && !allowed) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
+    if (placement == NEO_DATA_PARALLEL && table->desc->keys.on) return NEO__PLAN_NO_COPIES;
     if (plan->desc.cluster.ranks == 1) return "there is one rank";
     if (node && plan->nodes == 1) return "there is one node";
     if (node && plan->last_node != plan->per_node) return "nodes have different numbers of ranks";
@@ -3234,7 +3254,7 @@ static void neo__plan_options_of(const neo__plan_table *table, neo_placement pla
     if (placement == NEO_GRID) cols = NEO__MIN(table->blocks, plan->nodes);
     if (by_rows) rows = NEO__MIN(units, ranks);
     int64_t most = few ? 0 : by_rows ? rows : by_cols || placement == NEO_GRID ? cols : 0;
-    for (int64_t k = 2; k < most; k = by_cols ? neo__plan_next_parts(k) : 2 * k)
+    for (int64_t k = 2; k < most; k = by_rows ? 2 * k : neo__plan_next_parts(k))
         neo__plan_option_add(table, placement, unit, by_rows ? 1 : k, by_rows ? k : rows, to);
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(table, placement, unit, cols, rows, to);

@@ -3,10 +3,12 @@
    Copy it beside neo.h, neo_state.h and neo_data.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
-     - neo_model: a checkpoint of build/dlrm (any --model) becomes a predictor by the description
-       that lies in it, model.json: no shape is repeated. Read-only: any number of threads share it
+     - neo_model: a checkpoint of build/dlrm (any --model) or build/gpt becomes a predictor by the
+       description that lies in it, model.json: no shape is repeated. Read-only: any number of
+       threads share it
      - neo_scratch: what one thread needs to predict. Samples come as JSON by the names of their
        columns, as raw lines of the training format, or as numbers and ids. Nothing is allocated
+     - neo_decoder: a GPT writes on, one sequence with its cache of keys and values
      - neo_frozen: embedding tables that do not change: rows of f32 to i2, in memory or mapped from
        a file, looked up without locks
      - neo_items: the k items of the largest dot product, filtered by attributes
@@ -15,7 +17,7 @@
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
      - no tables of keys, no rows cached from a disk: training has none either. A mapped file is
        paged by the operating system
-     - several labels of lr, fm, ffm and deepfm; GPTs
+     - several labels of lr, fm, ffm and deepfm; several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
    QUICK START
@@ -29,14 +31,19 @@
          neo_scratch_clear(s);
          neo_scratch_add_json(s, text, bytes);        {"age": 39, "workclass": "State-gov"}
          neo_scratch_predict(s, out);                 out[0]: the probability
+     Of a GPT:
+         neo_decoder_create(model, NULL, &d);                                     one per thread
+         neo_decoder_add_text(d, "To be", 5);
+         neo_decoder_generate(d, &sampling, 20, tokens, &drawn);  neo_model_byte(model, tokens[0])
 
    SAME BITS
      A prediction of rows as they were trained is that of the trainer's evaluation, bit for bit: for
      any batch it comes in, any number of threads, any instruction set.
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_serve.h is the map)
-     >>frozen >>model >>scratch >>items
-     >>impl-frozen >>impl-model-json >>impl-net >>impl-model >>impl-scratch >>impl-items
+     >>frozen >>model >>scratch >>decoder >>items
+     >>impl-frozen >>impl-model-json >>impl-net >>impl-model >>impl-scratch >>impl-decoder
+     >>impl-items
 */
 #ifndef NEO_SERVE_H
 #define NEO_SERVE_H
@@ -100,7 +107,7 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
    model.json lies in each checkpoint beside its weights. The trainer writes it (neo_save_desc
    .model); it can be read and changed:
      {"neo_model": 1,            version of this description
-      "model": "dlrm",           lr, fm, ffm, dlrm, dcnv2, deepfm, wukong
+      "model": "dlrm",           lr, fm, ffm, dlrm, dcnv2, deepfm, wukong; or gpt, see below
       "dim": 16,                 columns of an embedding, as --dim
       "dtype": "f32",            of the products: f32 or bf16
       "rows_dtype": "f32",       of the tables: f32, f16, bf16 or i8
@@ -110,6 +117,10 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
       "cross": {"layers": 3, "rank": 64},     of dcnv2
       "wukong": {"layers": 2, "hidden": 64},  of wukong
       "schema": {"format": "criteo", ...}}    what a sample is: neo_schema_describe
+   Of a gpt, besides neo_model, model and dtype:
+      "layers": 4, "heads": 4, "width": 128, "context": 64,    as the options of build/gpt
+      "weights_dtype": "f32",    f32, or bf16, to which weights are rounded
+      "bytes": [10, 32, 33]}     that the tokens stand for, from token 0 on
    A file that lacks something is refused by its name, as is a name or a version that this neo does
    not know.
    ------------------------------------------------------------------------ */
@@ -124,7 +135,8 @@ typedef struct neo_model_desc {
     neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
 } neo_model_desc;
 /* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights, of MLPs twice, and
-   the dictionaries; while it loads other rows than the trained ones also the tables as trained.
+   the dictionaries; while it loads other rows than the trained ones also the tables as trained. Of
+   a GPT the weights of products twice, the second time in the dtype of products.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
             and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
             version does not know. NEO_ERR_MISMATCH: a tensor has another shape than model.json
@@ -141,9 +153,10 @@ typedef struct neo_model_info {
     int32_t dense_count;   /* dense numbers of a sample */
     int32_t feature_count; /* sparse features: bags of ids */
     int32_t column_count;  /* what a sample of JSON may name: neo_model_column */
-    int32_t outputs;       /* numbers that a prediction is */
+    int32_t outputs;       /* numbers that a prediction is; of a gpt tokens of its vocabulary */
     int weighted;          /* ids have weights */
     int64_t weight_bytes;  /* of all layers and tables */
+    int64_t context;       /* of a gpt: tokens of a sequence, at most; 0: the model is another */
 } neo_model_info;
 NEO_API neo_model_info neo_model_get_info(const neo_model *model);
 /* neo_model_column: the name of column `index` of a sample, as JSON has it: of text by columns
@@ -155,6 +168,10 @@ NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature);
 /* neo_model_table: the table of a feature, a view that stays as long as the model; NULL: no such
    feature. */
 NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t feature);
+/* neo_model_byte: the byte that a token of a gpt stands for. neo_model_token: the token of a byte.
+   -1: none. */
+NEO_API int neo_model_byte(const neo_model *model, int64_t token);
+NEO_API int64_t neo_model_token(const neo_model *model, int byte);
 /* neo_model_write: the model as one safetensors file for neo_model_desc.path: weights by name, rows
    as this model has them (i4 and i2 as u8, packed), dictionaries, model.json in its metadata.
    Written to <path>.partial, flushed to disk and renamed.
@@ -180,7 +197,7 @@ typedef struct neo_scratch_desc {
 } neo_scratch_desc;
 /* neo_scratch_create: desc NULL: all defaults. The model stays until the scratch is gone.
    Threads  any; the scratch belongs to one thread at a time, and distinct ones are independent.
-   Errors   NEO_ERR_ARG, NEO_ERR_MEMORY, NEO_ERR_SYSTEM. */
+   Errors   NEO_ERR_ARG, NEO_ERR_MEMORY, NEO_ERR_SYSTEM. NEO_ERR_UNSUPPORTED: the model is a gpt. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_scratch_create(const neo_model *model,
                                                         const neo_scratch_desc *desc,
                                                         neo_scratch **scratch);
@@ -220,6 +237,54 @@ NEO_API neo_status neo_scratch_predict(neo_scratch *scratch, float *out);
             written. Allocates nothing. */
 NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratch, neo_tensor dense,
                                      const neo_jagged *sparse, float *out);
+
+/* ---------------------------------------------------------------------------
+   >>decoder
+
+   A sequence of a GPT: its tokens go through the layers once, as what attention needs of them later
+   stays in a cache. Logits are those of the trainer's evaluation, bit for bit, in whatever pieces
+   the tokens come.
+   ------------------------------------------------------------------------ */
+typedef struct neo_decoder neo_decoder;
+typedef struct neo_decoder_desc {
+    int64_t chunk; /* tokens that go through the layers together, at most; 0: 64 */
+    int threads;   /* that one call uses, the caller included; 0: 1 */
+} neo_decoder_desc;
+/* neo_decoder_create: an empty sequence; desc NULL: all defaults. The model stays until the decoder
+   is gone. neo_decoder_bytes: exactly what create takes from the allocator, besides a context of
+   these threads; 0 where create would fail.
+   Threads  any; the decoder belongs to one thread at a time, and distinct ones are independent.
+   Errors   NEO_ERR_ARG, NEO_ERR_MEMORY, NEO_ERR_SYSTEM. NEO_ERR_UNSUPPORTED: no gpt. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_decoder_create(const neo_model *model,
+                                                        const neo_decoder_desc *desc,
+                                                        neo_decoder **decoder);
+NEO_API size_t neo_decoder_bytes(const neo_model *model, const neo_decoder_desc *desc);
+NEO_API void neo_decoder_destroy(neo_decoder *decoder);
+NEO_API void neo_decoder_clear(neo_decoder *decoder); /* no tokens */
+NEO_API int64_t neo_decoder_count(const neo_decoder *decoder);
+/* neo_decoder_logits: [outputs] of the token behind the last one, for neo_sample; until the next
+   call. NULL: there is no token yet. */
+NEO_API const float *neo_decoder_logits(const neo_decoder *decoder);
+/* neo_decoder_add: tokens behind those that are there; _add_text: the tokens of bytes. Allocates
+   nothing.
+   Errors   the sequence stays as it was. NEO_ERR_CAPACITY: more tokens than the model's context.
+            NEO_ERR_RANGE: no such token, a byte that has none. NEO_ERR_ARG: none at all. */
+NEO_API neo_status neo_decoder_add(neo_decoder *decoder, const int64_t *tokens, int64_t count);
+NEO_API neo_status neo_decoder_add_text(neo_decoder *decoder, const char *text, size_t bytes);
+/* neo_decoder_add_json: a new sequence by an object, in any order, all optional:
+     {"prompt": "To be", "tokens": 20, "temperature": 0.8, "top_k": 40, "seed": 1}
+   The prompt is a string or an array of tokens, and becomes the sequence; of an empty one it begins
+   with a new line (token 0 where there is none). The others are written to *sampling and *tokens,
+   how many shall follow, where they are given.
+   Errors   the sequence stays as it was. NEO_ERR_FORMAT: byte and what was expected.
+            NEO_ERR_NOT_FOUND: another name. NEO_ERR_CAPACITY, NEO_ERR_RANGE: as above. */
+NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, size_t bytes,
+                                        neo_sampling *sampling, int64_t *tokens);
+/* neo_decoder_generate: up to `count` tokens to tokens, the first drawn at place 0 from the logits
+   that are there, each one but the last added. *drawn of them: fewer where the context is full.
+   Errors   NEO_ERR_ARG: an argument is NULL, there is no token yet. Allocates nothing. */
+NEO_API neo_status neo_decoder_generate(neo_decoder *decoder, const neo_sampling *sampling,
+                                        int64_t count, int64_t *tokens, int64_t *drawn);
 
 /* ---------------------------------------------------------------------------
    >>items
@@ -488,6 +553,7 @@ NEO__HOT_END
    ------------------------------------------------------------------------ */
 enum { NEO__MODEL_VERSION = 1, NEO__MODEL_JSON_BYTES = 1 << 26 };
 typedef enum neo__meeting { /* of the dense part and the features: as in dlrm's options.h */
+    NEO__MEETS_NOTHING, /* a GPT */
     NEO__MEETS_DOTS,    /* pairwise dot products */
     NEO__MEETS_BESIDE,  /* side by side, through a cross network or Wukong layers */
     NEO__MEETS_WEIGHTS, /* sums of weights, one of each id */
@@ -504,7 +570,8 @@ static const neo__model_kind neo__model_kinds[] = {
     {"wukong", "bottom", NEO__MEETS_BESIDE, 0, 1, 1}, {"lr", "linear", NEO__MEETS_WEIGHTS, 0, 0, 0},
     {"fm", "linear", NEO__MEETS_MACHINE, 0, 0, 0},
     {"deepfm", "linear", NEO__MEETS_MACHINE, 0, 0, 1},
-    {"ffm", "linear", NEO__MEETS_AWARE, 0, 0, 0}};
+    {"ffm", "linear", NEO__MEETS_AWARE, 0, 0, 0},
+    {"gpt", "", NEO__MEETS_NOTHING, 0, 0, 0}};
 enum { NEO__MODEL_KINDS = sizeof neo__model_kinds / sizeof neo__model_kinds[0] };
 
 typedef struct neo__widths {
@@ -517,8 +584,16 @@ typedef struct neo__model_json {
     int64_t version, dim, row_buckets;
     neo__widths bottom, top;
     int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
-    neo_schema *schema;
+    neo_schema *schema;                                             /* NULL: of a gpt */
+    char *weights_dtype;
+    int64_t layers, heads, width, context; /* of a gpt; -1: not there */
+    int vocabulary;
+    unsigned char byte[256]; /* of a token */
+    int16_t token[256];      /* of a byte; -1: none */
 } neo__model_json;
+static int neo__is_gpt(const neo__model_json *spec) {
+    return spec->kind->meets == NEO__MEETS_NOTHING;
+}
 
 static neo_status neo__model_widths(neo__json *json, neo__widths *widths) {
     int more = 1;
@@ -550,6 +625,20 @@ static neo_status neo__model_pair(neo__json *json, const char *name, const char 
                name, *first < 0 ? keys[0] : keys[1]);
     return NEO_OK;
 }
+static neo_status neo__model_vocabulary(neo__json *json, neo__model_json *spec) {
+    int more = 1;
+    NEO__TRY(neo__json_open(json, '['));
+    for (spec->vocabulary = 0;; spec->vocabulary++) {
+        int64_t byte = 0;
+        NEO__TRY(neo__json_next(json, ']', spec->vocabulary, &more));
+        if (!more) return NEO_OK;
+        NEO__TRY(neo__json_count(json, &byte));
+        if (byte > 255 || spec->token[byte] >= 0)
+            return neo__json_fail(json, json->at, "a byte above 255, or one that is there twice");
+        spec->byte[spec->vocabulary] = (unsigned char)byte;
+        spec->token[byte] = (int16_t)spec->vocabulary;
+    }
+}
 static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *key,
                                     neo__model_json *spec) {
     static const char *const cross[2] = {"layers", "rank"}, *const wukong[2] = {"layers", "hidden"};
@@ -565,24 +654,53 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
         return neo__model_pair(json, key, cross, &spec->cross_layers, &spec->cross_rank);
     if (strcmp(key, "wukong") == 0)
         return neo__model_pair(json, key, wukong, &spec->wukong_layers, &spec->wukong_hidden);
+    if (strcmp(key, "layers") == 0) return neo__json_count(json, &spec->layers);
+    if (strcmp(key, "heads") == 0) return neo__json_count(json, &spec->heads);
+    if (strcmp(key, "width") == 0) return neo__json_count(json, &spec->width);
+    if (strcmp(key, "context") == 0) return neo__json_count(json, &spec->context);
+    if (strcmp(key, "weights_dtype") == 0) return neo__json_string(json, &spec->weights_dtype);
+    if (strcmp(key, "bytes") == 0) return neo__model_vocabulary(json, spec);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
                     spec->schema ? "there twice, or not known here" : "not known here");
 }
+static neo_status neo__model_gpt_check(const char *file, const neo__model_json *spec) {
+    const struct { const char *name; int64_t value, most; } counts[] = {
+        {"layers", spec->layers, 1024}, {"heads", spec->heads, 65536},
+        {"width", spec->width, INT64_C(1) << 20}, {"context", spec->context, INT64_C(1) << 24}};
+    for (int i = 0; i < 4; i++)
+        NEO__CHECK(counts[i].value >= 1 && counts[i].value <= counts[i].most, NEO_ERR_FORMAT,
+                   "%s: %s %" PRId64 " is not in 1 .. %" PRId64, file, counts[i].name,
+                   counts[i].value, counts[i].most);
+    NEO__CHECK(spec->width % spec->heads == 0 && spec->width / spec->heads <= NEO_MAX_HEAD_DIM,
+               NEO_ERR_FORMAT, "%s: a width of %" PRId64 " is not whole heads of up to %d columns",
+               file, spec->width, (int)NEO_MAX_HEAD_DIM);
+    NEO__CHECK(strcmp(spec->weights_dtype, "f32") == 0 || strcmp(spec->weights_dtype, "bf16") == 0,
+               NEO_ERR_UNSUPPORTED, "%s: weights_dtype \"%.60s\" is neither f32 nor bf16", file,
+               spec->weights_dtype);
+    return NEO_OK;
+}
 /* All that the model of this name needs is there, and no more. */
 static neo_status neo__model_json_check(const char *file, neo__model_json *spec) {
-    const neo__model_kind none = {"", "", NEO__MEETS_DOTS, -1, -1, -1};
+    const neo__model_kind none = {"", "", NEO__MEETS_NOTHING, -1, -1, -1};
     const neo__model_kind *kind = spec->kind ? spec->kind : &none;
+    const int gpt = spec->kind ? neo__is_gpt(spec) : -1, tables = spec->kind ? !gpt : -1;
     const struct { const char *name; int there, wanted; } parts[] = {
         {"neo_model", spec->version >= 0, 1},
         {"model", spec->name != NULL, 1},
-        {"dim", spec->dim >= 0, 1},
         {"dtype", spec->dtype != NULL, 1},
-        {"rows_dtype", spec->rows_dtype != NULL, 1},
-        {"row_buckets", spec->row_buckets >= 0, 1},
-        {"bottom", spec->bottom.count > 0, 1},
-        {"schema", spec->schema != NULL, 1},
+        {"dim", spec->dim >= 0, tables},
+        {"rows_dtype", spec->rows_dtype != NULL, tables},
+        {"row_buckets", spec->row_buckets >= 0, tables},
+        {"bottom", spec->bottom.count > 0, tables},
+        {"schema", spec->schema != NULL, tables},
+        {"layers", spec->layers >= 0, gpt},
+        {"heads", spec->heads >= 0, gpt},
+        {"width", spec->width >= 0, gpt},
+        {"context", spec->context >= 0, gpt},
+        {"weights_dtype", spec->weights_dtype != NULL, gpt},
+        {"bytes", spec->vocabulary > 0, gpt},
         {"top", spec->top.count > 0, kind->top},
         {"cross", spec->cross_layers >= 0, kind->crosses},
         {"wukong", spec->wukong_layers >= 0, kind->stacks}};
@@ -600,6 +718,7 @@ static neo_status neo__model_json_check(const char *file, neo__model_json *spec)
     NEO__CHECK(strcmp(spec->dtype, "f32") == 0 || strcmp(spec->dtype, "bf16") == 0,
                NEO_ERR_UNSUPPORTED, "%s: dtype \"%.60s\" is neither f32 nor bf16", file,
                spec->dtype);
+    if (neo__is_gpt(spec)) return neo__model_gpt_check(file, spec);
     NEO__CHECK(spec->dim >= 1 && spec->dim <= 65536, NEO_ERR_FORMAT,
                "%s: dim %" PRId64 " is not in 1 .. 65,536", file, spec->dim);
     NEO__CHECK(spec->row_buckets >= 1 && spec->row_buckets <= 4096, NEO_ERR_FORMAT,
@@ -614,6 +733,8 @@ static neo_status neo__model_json_read(neo_ctx *ctx, const char *file, char *tex
     memset(spec, 0, sizeof *spec);
     spec->version = spec->dim = spec->row_buckets = -1;
     spec->cross_layers = spec->cross_rank = spec->wukong_layers = spec->wukong_hidden = -1;
+    spec->layers = spec->heads = spec->width = spec->context = -1;
+    memset(spec->token, 0xFF, sizeof spec->token);
     neo_status status = neo__json_open(&json, '{');
     for (int i = 0; status == NEO_OK; i++) {
         status = neo__json_member(&json, i, &key);
@@ -673,6 +794,7 @@ static int64_t neo__net_row(const neo__model_json *spec) {
 }
 /* A logit for each label that was trained; a linear layer has one. */
 static int32_t neo__net_outputs(const neo__model_json *spec) {
+    if (neo__is_gpt(spec)) return spec->vocabulary;
     const int64_t last = spec->top.count ? spec->top.width[spec->top.count - 1] : 1;
     const int one = !spec->kind->top || spec->kind->meets >= NEO__MEETS_WEIGHTS;
     return one || last < 1 || last > 64 ? 1 : (int32_t)last;
@@ -700,14 +822,42 @@ static neo_status neo__net_mlp(neo_ctx *ctx, neo__net *net, const neo__model_jso
                linear ? " (of lr, fm, ffm and deepfm one label is served)" : "");
     return neo_mlp_create(ctx, net->params, &desc, mlp);
 }
+/* Parameters of a gpt, in this order: four, then those of each block. */
+enum { NEO__GPT_TOKENS, NEO__GPT_POSITIONS, NEO__GPT_NORM, NEO__GPT_BLOCKS = 4,
+       NEO__GPT_NORM_1 = 0, NEO__GPT_QKV = 2, NEO__GPT_PROJECT = 4, NEO__GPT_NORM_2 = 6,
+       NEO__GPT_EXPAND = 8, NEO__GPT_CONTRACT = 10, NEO__GPT_PARTS = 12 };
+static neo_status neo__net_gpt(neo_params *params, const neo__model_json *spec) {
+    static const struct { const char *name; int rows, cols; } parts[NEO__GPT_PARTS] = {
+        {"ln_1.weight", 1, 0},        {"ln_1.bias", 1, 0},        {"attn.c_attn.weight", 3, 1},
+        {"attn.c_attn.bias", 3, 0},   {"attn.c_proj.weight", 1, 1}, {"attn.c_proj.bias", 1, 0},
+        {"ln_2.weight", 1, 0},        {"ln_2.bias", 1, 0},        {"mlp.c_fc.weight", 4, 1},
+        {"mlp.c_fc.bias", 4, 0},      {"mlp.c_proj.weight", 1, 4}, {"mlp.c_proj.bias", 1, 0}};
+    const int64_t w = spec->width;
+    const int64_t tokens[2] = {spec->vocabulary, w}, positions[2] = {spec->context, w};
+    char name[64];
+    NEO__ZERO(neo_init, init);
+    NEO__TRY(neo_params_add(params, "wte.weight", 2, tokens, init, NULL));
+    NEO__TRY(neo_params_add(params, "wpe.weight", 2, positions, init, NULL));
+    NEO__TRY(neo_params_add(params, "ln_f.weight", 1, &w, init, NULL));
+    NEO__TRY(neo_params_add(params, "ln_f.bias", 1, &w, init, NULL));
+    for (int i = 0; i < spec->layers * NEO__GPT_PARTS; i++) {
+        const int part = i % NEO__GPT_PARTS;
+        const int64_t shape[2] = {parts[part].rows * w, parts[part].cols * w};
+        snprintf(name, sizeof name, "h.%d.%s", i / NEO__GPT_PARTS, parts[part].name);
+        NEO__TRY(neo_params_add(params, name, shape[1] ? 2 : 1, shape, init, NULL));
+    }
+    return NEO_OK;
+}
 static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int64_t max_batch,
                                   neo__net *net) {
-    const int64_t features = neo_schema_feature_count(spec->schema);
+    const int gpt = neo__is_gpt(spec);
+    const int64_t features = gpt ? 0 : neo_schema_feature_count(spec->schema);
     memset(net, 0, sizeof *net);
     NEO__CHECK(spec->kind->meets < NEO__MEETS_MACHINE || features > 0, NEO_ERR_MISMATCH,
                "neo_model_load: model %s without features", spec->name);
     neo_status status = neo_params_create_deferred(ctx, &net->params);
-    if (status == NEO_OK) status = neo__net_mlp(ctx, net, spec, 0, max_batch, &net->bottom);
+    if (status == NEO_OK && gpt) status = neo__net_gpt(net->params, spec);
+    if (status == NEO_OK && !gpt) status = neo__net_mlp(ctx, net, spec, 0, max_batch, &net->bottom);
     if (status == NEO_OK && spec->kind->crosses) {
         NEO__ZERO(neo_cross_desc, desc);
         desc.name = "cross";
@@ -749,7 +899,8 @@ typedef struct neo__held {
 typedef struct neo__weight {
     char *name;
     neo_tensor t;
-    float *turned; /* of MLPs in f32: as [in][out], see neo_mlp; or NULL */
+    void *turned; /* as products want it: in f32 as [in][out], see neo_mlp; of a gpt in bf16 as
+                     [out][in]; or NULL */
 } neo__weight;
 struct neo_model {
     neo_ctx *ctx;
@@ -835,7 +986,7 @@ static neo_row_bits neo__row_bits_of(const char *name) {
 /* Lists for the tensors that there will be, and the names and shapes of the dense ones. */
 static neo_status neo__model_lists(neo_model *model) {
     neo__net net;
-    NEO__TRY(neo__model_columns(model));
+    if (model->json.schema) NEO__TRY(neo__model_columns(model));
     NEO__TRY(neo__net_create(model->ctx, &model->json, 1, &net));
     const int count = model->dense_weights = neo_params_count(net.params);
     const int32_t tables = model->feature_count;
@@ -892,7 +1043,8 @@ static neo_tensor neo__frozen_scale(const neo_frozen *table) {
 /* ---- from a checkpoint ---- */
 static neo_status neo__model_add(neo_model *model, neo_state *state) {
     char name[1280];
-    neo_status status = neo_state_add_schema(state, model->json.schema);
+    neo_status status = NEO_OK;
+    if (model->json.schema) status = neo_state_add_schema(state, model->json.schema);
     for (int i = 0; status == NEO_OK && i < model->dense_weights; i++)
         status = neo_state_add(state, NEO_STATE_WEIGHT, model->dense[i].name, model->dense[i].t);
     for (int32_t t = 0; status == NEO_OK && t < model->feature_count; t++) {
@@ -945,7 +1097,8 @@ static neo_status neo__model_narrow(neo_model *model, int32_t t, neo_row_bits bi
 }
 static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
                                   neo_load_desc *load) {
-    const neo_row_bits trained = neo__row_bits_of(model->json.rows_dtype);
+    const int gpt = neo__is_gpt(&model->json);
+    const neo_row_bits trained = gpt ? NEO_ROWS_F32 : neo__row_bits_of(model->json.rows_dtype);
     neo_state *state = NULL;
     NEO__CHECK(trained, NEO_ERR_UNSUPPORTED, "%s: model.json: rows_dtype \"%.60s\" is not f32, "
                "f16, bf16 or i8", desc->dir, model->json.rows_dtype);
@@ -962,7 +1115,7 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
 /* Dictionaries say how many rows tables have. */
 static neo_status neo__model_words(neo_model *model, neo_load_desc *load) {
     neo_state *state = NULL;
-    if (neo_schema_is_fitted(model->json.schema)) return NEO_OK;
+    if (!model->json.schema || neo_schema_is_fitted(model->json.schema)) return NEO_OK;
     NEO__TRY(neo_state_create(model->ctx, &state));
     neo_status status = neo_state_add_schema(state, model->json.schema);
     load->schema_only = 1;
@@ -978,6 +1131,7 @@ static neo_status neo__model_describe(neo_model *model, const char *file, const 
     model->text = neo__arena_text(&model->arena, text, bytes);
     NEO__CHECK(parsed && model->text, NEO_ERR_MEMORY, "neo_model_load: no memory");
     NEO__TRY(neo__model_json_read(model->ctx, file, parsed, bytes, &model->json));
+    if (!model->json.schema) return NEO_OK;
     model->dense_count = neo_schema_dense_count(model->json.schema);
     model->feature_count = neo_schema_feature_count(model->json.schema);
     model->json.schema->header = 0; /* lines come with all columns in order */
@@ -1070,7 +1224,7 @@ static neo_status neo__model_file_words(neo_model *model, neo_safetensors *file)
     neo_schema *schema = model->json.schema;
     neo_tensor words;
     void *built = NULL, *data = NULL;
-    if (neo_schema_is_fitted(schema)) return NEO_OK;
+    if (!schema || neo_schema_is_fitted(schema)) return NEO_OK;
     const int index = neo_safetensors_find(file, NEO__SCHEMA_NAME);
     NEO__CHECK(index >= 0, NEO_ERR_MISMATCH, "%s: has no tensor %s", file->path, NEO__SCHEMA_NAME);
     NEO__TRY(neo_safetensors_info(file, index, &words));
@@ -1098,28 +1252,41 @@ static neo_status neo__model_from_file(neo_model *model, const neo_model_desc *d
     return status;
 }
 
-/* Copies of the MLPs' weights that products need not pack: of one sample packing is most of it. */
+/* Whether products have a copy of this weight. */
+static int neo__model_multiplies(const neo__model_json *spec, const neo__weight *weight) {
+    const size_t bytes_of_name = strlen(spec->kind->bottom);
+    if (weight->t.ndim != 2) return 0;
+    if (neo__is_gpt(spec)) return strcmp(weight->name, "wpe.weight") != 0;
+    return strncmp(weight->name, "top.", 4) == 0 ||
+           (strncmp(weight->name, spec->kind->bottom, bytes_of_name) == 0 &&
+            weight->name[bytes_of_name] == '.');
+}
+/* Copies of weights that products need not pack: of one sample packing is most of it. Those of a
+   gpt in bf16 need not be converted. */
 static neo_status neo__model_turn(neo_model *model) {
-    const char *const bottom = model->json.kind->bottom;
-    const size_t bytes_of_name = strlen(bottom);
+    const neo__model_json *spec = &model->json;
+    const neo_dtype dtype = neo__net_dtype(spec);
     char *at = NULL;
     size_t bytes = 0;
-    if (neo__net_dtype(&model->json) != NEO_F32) return NEO_OK;
+    if (neo__is_gpt(spec) && strcmp(spec->weights_dtype, "bf16") == 0)
+        for (int i = 0; i < model->dense_weights; i++)
+            NEO__TRY(neo_round(model->ctx, NEO_BF16, model->dense[i].t, model->dense[i].t));
+    if (dtype != NEO_F32 && !neo__is_gpt(spec)) return NEO_OK;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < model->dense_weights; i++) {
             neo__weight *weight = &model->dense[i];
             const neo_tensor t = weight->t;
-            if (t.ndim != 2 || (strncmp(weight->name, "top.", 4) &&
-                                (strncmp(weight->name, bottom, bytes_of_name) ||
-                                 weight->name[bytes_of_name] != '.')))
-                continue;
-            if (pass) {
-                weight->turned = (float *)(void *)(at + bytes);
+            if (!neo__model_multiplies(spec, weight)) continue;
+            if (pass) weight->turned = at + bytes;
+            if (pass && dtype == NEO_F32)
                 NEO__TRY(neo_tensor_copy(
                     model->ctx, neo_tensor_transpose(t, 0, 1),
                     neo_tensor_2d(weight->turned, NEO_F32, t.shape[1], t.shape[0])));
-            }
-            bytes += (neo_tensor_bytes(t) + 63) & ~(size_t)63;
+            else if (pass)
+                NEO__TRY(neo_tensor_convert(
+                    model->ctx, t, neo_tensor_2d(weight->turned, dtype, t.shape[0], t.shape[1]),
+                    NULL));
+            bytes += ((size_t)neo_tensor_count(t) * neo_dtype_size(dtype) + 63) & ~(size_t)63;
         }
         if (!pass && bytes) NEO__TRY(neo__model_hold(model, bytes, &at));
         bytes = 0;
@@ -1165,7 +1332,8 @@ NEO_API neo_model_info neo_model_get_info(const neo_model *model) {
     info.feature_count = model->feature_count;
     info.column_count = model->column_count;
     info.outputs = neo__net_outputs(&model->json);
-    info.weighted = neo_schema_is_weighted(model->json.schema);
+    info.weighted = model->json.schema && neo_schema_is_weighted(model->json.schema);
+    info.context = NEO__MAX(model->json.context, (int64_t)0);
     for (int i = 0; i < model->dense_weights; i++)
         info.weight_bytes += (int64_t)neo_tensor_bytes(model->dense[i].t);
     for (int32_t t = 0; t < model->feature_count; t++) {
@@ -1179,18 +1347,25 @@ NEO_API const char *neo_model_column(const neo_model *model, int32_t index) {
     return index >= 0 && index < model->column_count ? model->columns[index] : NULL;
 }
 NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature) {
-    return neo_schema_feature(model->json.schema, feature);
+    NEO__ZERO(neo_feature, none);
+    return model->json.schema ? neo_schema_feature(model->json.schema, feature) : none;
 }
 NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t feature) {
     return feature >= 0 && feature < model->feature_count ? &model->tables[feature] : NULL;
+}
+NEO_API int neo_model_byte(const neo_model *model, int64_t token) {
+    return token >= 0 && token < model->json.vocabulary ? model->json.byte[token] : -1;
+}
+NEO_API int64_t neo_model_token(const neo_model *model, int byte) {
+    return byte >= 0 && byte < 256 ? model->json.token[byte] : -1;
 }
 
 #if !defined(NEO_INFERENCE)
 /* The tensors of the file, with a name each; *count of them. lists have room. */
 static neo_status neo__model_list(const neo_model *model, neo__arena *arena, const char **names,
                                   neo_tensor *tensors, int *count) {
-    const size_t words = model->json.schema->dict_count ? neo__schema_save_size(model->json.schema)
-                                                        : 0;
+    const neo_schema *schema = model->json.schema;
+    const size_t words = schema && schema->dict_count ? neo__schema_save_size(schema) : 0;
     char *name, *data;
     int n = 0;
     for (int i = 0; i < model->dense_weights; i++)
@@ -1207,7 +1382,7 @@ static neo_status neo__model_list(const neo_model *model, neo__arena *arena, con
     }
     if (words) {
         NEO__TRY(NEO__ARENA(arena, data, words));
-        NEO__TRY(neo__schema_save(model->json.schema, data));
+        NEO__TRY(neo__schema_save(schema, data));
         names[n] = NEO__SCHEMA_NAME;
         tensors[n++] = neo_tensor_1d(data, NEO_U8, (int64_t)words);
     }
@@ -1330,12 +1505,14 @@ static void neo__scratch_turn(neo_scratch *scratch, neo_mlp *mlp) {
     for (int layer = 0; mlp && layer < mlp->layers; layer++)
         for (int i = 0; i < scratch->model->dense_weights; i++)
             if (neo_params_at(scratch->net.params, i) == mlp->weight[layer])
-                mlp->turned[layer] = scratch->model->dense[i].turned;
+                mlp->turned[layer] = (float *)scratch->model->dense[i].turned;
 }
 NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_desc *desc,
                                       neo_scratch **out) {
     NEO__CHECK(model && out, NEO_ERR_ARG, "neo_scratch_create: an argument is NULL");
     *out = NULL;
+    NEO__CHECK(!neo__is_gpt(&model->json), NEO_ERR_UNSUPPORTED,
+               "neo_scratch_create: the model is a gpt, which neo_decoder is for");
     NEO__ZERO(neo_scratch_desc, d);
     if (desc) d = *desc;
     if (d.max_batch == 0) d.max_batch = 1;
@@ -1418,8 +1595,8 @@ static neo_status neo__scratch_take(neo_scratch *scratch, float *record) {
 }
 static void neo__scratch_block(neo_scratch *scratch) {
     neo__block *b = &scratch->block;
-    b->id_count = b->positive = 0;
-    b->negative.count = 0;
+    b->id_count = 0;
+    memset(b->watch, 0, sizeof b->watch);
     b->offset = b->lines = 1; /* not the first line of a file */
     b->issue_count = NEO__BLOCK_ISSUES;
 }
@@ -1881,6 +2058,284 @@ NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratc
     }
     return neo__scratch_forward(scratch, dense, &look, out);
 }
+
+NEO__HOT_END
+/* ---------------------------------------------------------------------------
+   >>impl-decoder
+
+   The trainer's forward of the tokens that are new: rows are computed alone but for attention,
+   whose keys and values of a block are rows of its cache. Of the last one alone there are logits.
+   ------------------------------------------------------------------------ */
+enum { NEO__DECODER_CHUNK = 64, NEO__PROMPT_BYTES = 6 /* of a byte in JSON, at most */ };
+struct neo_decoder {
+    const neo_model *model;
+    neo_ctx *ctx;
+    int64_t chunk, count; /* count: tokens that are in the cache */
+    char *memory;         /* of all that follows */
+    size_t memory_bytes;
+    float *x, *n, *middle, *qkv, *wide, *stats; /* [chunk][width], ... qkv 3, wide 4 of them */
+    uint16_t *narrow;                           /* [chunk][4 width], of products in bf16 */
+    float *cache;   /* [layers][context][2 width]: keys, values */
+    float *logits;  /* [vocabulary] */
+    int64_t *prompt; /* [context] */
+    char *text;      /* [text_bytes + 1], of JSON */
+    size_t text_bytes;
+};
+static void neo__decoder_layout(neo_decoder *decoder, neo__carve *carve) {
+    const neo__model_json *spec = &decoder->model->json;
+    const int64_t rows = decoder->chunk, w = spec->width;
+    NEO__CARVE(carve, decoder->x, rows * w);
+    NEO__CARVE(carve, decoder->n, rows * w);
+    NEO__CARVE(carve, decoder->middle, rows * w);
+    NEO__CARVE(carve, decoder->qkv, rows * 3 * w);
+    NEO__CARVE(carve, decoder->wide, rows * 4 * w);
+    NEO__CARVE(carve, decoder->stats, rows * 2);
+    if (neo__net_dtype(spec) != NEO_F32) NEO__CARVE(carve, decoder->narrow, rows * 4 * w);
+    NEO__CARVE(carve, decoder->cache, spec->layers * spec->context * 2 * w);
+    NEO__CARVE(carve, decoder->logits, spec->vocabulary);
+    NEO__CARVE(carve, decoder->prompt, spec->context);
+    decoder->text_bytes = (size_t)(NEO__PROMPT_BYTES * spec->context) + 4096;
+    NEO__CARVE(carve, decoder->text, decoder->text_bytes + 1);
+}
+/* The fields that desc gives, and the bytes of the memory. */
+static neo_status neo__decoder_plan(const neo_model *model, const neo_decoder_desc *desc,
+                                    neo_decoder *decoder) {
+    const int64_t chunk = desc && desc->chunk ? desc->chunk : (int64_t)NEO__DECODER_CHUNK;
+    neo__carve carve = {NULL, 0};
+    memset(decoder, 0, sizeof *decoder);
+    NEO__CHECK(neo__is_gpt(&model->json), NEO_ERR_UNSUPPORTED,
+               "neo_decoder_create: the model is no gpt, which neo_scratch is for");
+    NEO__CHECK(chunk > 0 && (!desc || desc->threads >= 0), NEO_ERR_ARG,
+               "neo_decoder_create: a number is out of range");
+    decoder->model = model;
+    decoder->chunk = NEO__MIN(chunk, model->json.context);
+    neo__decoder_layout(decoder, &carve);
+    decoder->memory_bytes = carve.at;
+    return NEO_OK;
+}
+NEO_API size_t neo_decoder_bytes(const neo_model *model, const neo_decoder_desc *desc) {
+    neo_decoder plan;
+    if (!model || neo__decoder_plan(model, desc, &plan) != NEO_OK) return 0;
+    return sizeof plan + plan.memory_bytes;
+}
+NEO_API void neo_decoder_destroy(neo_decoder *decoder) {
+    if (!decoder) return;
+    neo_ctx *ctx = decoder->ctx;
+    neo_free(ctx, decoder->memory, decoder->memory_bytes);
+    neo_free(ctx, decoder, sizeof *decoder);
+    neo_ctx_destroy(ctx);
+}
+NEO_API neo_status neo_decoder_create(const neo_model *model, const neo_decoder_desc *desc,
+                                      neo_decoder **out) {
+    NEO__CHECK(model && out, NEO_ERR_ARG, "neo_decoder_create: an argument is NULL");
+    *out = NULL;
+    neo_decoder plan, *decoder = NULL;
+    neo_ctx_desc of_ctx = model->ctx_desc;
+    NEO__TRY(neo__decoder_plan(model, desc, &plan));
+    of_ctx.threads = desc && desc->threads ? desc->threads : 1;
+    NEO__TRY(neo_ctx_create(&of_ctx, &plan.ctx));
+    plan.memory = (char *)neo__alloc_for(plan.ctx, plan.memory_bytes, "neo_decoder_create");
+    if (plan.memory)
+        decoder = (neo_decoder *)neo__alloc_for(plan.ctx, sizeof *decoder, "neo_decoder_create");
+    if (!decoder) {
+        neo__kept_error error = neo__error_keep(NEO_ERR_MEMORY);
+        neo_free(plan.ctx, plan.memory, plan.memory_bytes);
+        neo_ctx_destroy(plan.ctx);
+        return neo__error_restore(&error);
+    }
+    neo__carve carve = {plan.memory, 0};
+    *decoder = plan;
+    neo__decoder_layout(decoder, &carve);
+    *out = decoder;
+    return NEO_OK;
+}
+NEO_API void neo_decoder_clear(neo_decoder *decoder) { decoder->count = 0; }
+NEO_API int64_t neo_decoder_count(const neo_decoder *decoder) { return decoder->count; }
+NEO_API const float *neo_decoder_logits(const neo_decoder *decoder) {
+    return decoder->count ? decoder->logits : NULL;
+}
+
+NEO__HOT_BEGIN
+/* y = x w^T + b by weight `index`, behind which its bias lies; bias 0: there is none. */
+static neo_status neo__decoder_product(neo_decoder *decoder, int index, int bias, neo_tensor x,
+                                       neo_tensor y) {
+    const neo__weight *weight = &decoder->model->dense[index];
+    const int64_t out = weight->t.shape[0], in = weight->t.shape[1];
+    const neo_tensor b = bias ? weight[1].t : neo_tensor_none();
+    if (decoder->narrow) {
+        const neo_tensor w = neo_tensor_2d(weight->turned, NEO_BF16, out, in);
+        const neo_tensor narrow = neo_tensor_2d(decoder->narrow, NEO_BF16, x.shape[0], in);
+        NEO__TRY(neo_tensor_convert(decoder->ctx, x, narrow, NULL));
+        return neo_linear_forward(decoder->ctx, narrow, w, b, NEO_ACT_NONE, y);
+    }
+    neo__gemm_call call =
+        neo__gemm_call_make(x, 0, neo_tensor_2d(weight->turned, NEO_F32, in, out), 0, y);
+    call.bias = neo__f32(b);
+    return NEO__RUN(decoder->ctx, "neo_decoder_add", gemm, &call);
+}
+static neo_status neo__decoder_norm(neo_decoder *decoder, int index, neo_tensor x, neo_tensor y) {
+    const neo__weight *weight = &decoder->model->dense[index];
+    const neo_tensor stats = neo_tensor_2d(decoder->stats, NEO_F32, x.shape[0], 2);
+    return neo_layer_norm_forward(decoder->ctx, x, weight->t, weight[1].t, 1e-5f, y, stats);
+}
+static neo_status neo__decoder_block(neo_decoder *decoder, int block, int64_t n) {
+    const neo__model_json *spec = &decoder->model->json;
+    const int64_t w = spec->width, length = decoder->count + n;
+    const int at = NEO__GPT_BLOCKS + NEO__GPT_PARTS * block;
+    const neo_tensor x = neo_tensor_2d(decoder->x, NEO_F32, n, w);
+    const neo_tensor y = neo_tensor_2d(decoder->n, NEO_F32, n, w);
+    const neo_tensor middle = neo_tensor_2d(decoder->middle, NEO_F32, n, w);
+    const neo_tensor qkv = neo_tensor_2d(decoder->qkv, NEO_F32, n, 3 * w);
+    const neo_tensor wide = neo_tensor_2d(decoder->wide, NEO_F32, n, 4 * w);
+    const neo_tensor cache =
+        neo_tensor_2d(decoder->cache + block * spec->context * 2 * w, NEO_F32, length, 2 * w);
+    NEO__ZERO(neo_attention_desc, attention);
+    attention.length = length, attention.queries = n;
+    attention.heads = spec->heads, attention.causal = 1;
+    NEO__TRY(neo__decoder_norm(decoder, at + NEO__GPT_NORM_1, x, y));
+    NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_QKV, 1, y, qkv));
+    NEO__TRY(neo_tensor_copy(decoder->ctx, neo_tensor_slice(qkv, 1, w, 2 * w),
+                             neo_tensor_rows(cache, decoder->count, n)));
+    NEO__TRY(neo_attention_forward(decoder->ctx, &attention, neo_tensor_slice(qkv, 1, 0, w),
+                                   neo_tensor_slice(cache, 1, 0, w),
+                                   neo_tensor_slice(cache, 1, w, w), y, neo_tensor_none()));
+    NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_PROJECT, 1, y, middle));
+    NEO__TRY(neo_add(decoder->ctx, middle, x));
+    NEO__TRY(neo__decoder_norm(decoder, at + NEO__GPT_NORM_2, middle, y));
+    NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_EXPAND, 1, y, wide));
+    NEO__TRY(neo_activation_forward(decoder->ctx, NEO_ACT_GELU, wide, wide));
+    NEO__TRY(neo__decoder_product(decoder, at + NEO__GPT_CONTRACT, 1, wide, x));
+    return neo_add(decoder->ctx, x, middle);
+}
+/* Up to `chunk` tokens; last: of those that are added. */
+static neo_status neo__decoder_step(neo_decoder *decoder, const int64_t *tokens, int64_t n,
+                                    int last) {
+    const neo__model_json *spec = &decoder->model->json;
+    const neo__weight *dense = decoder->model->dense;
+    const neo_tensor x = neo_tensor_2d(decoder->x, NEO_F32, n, spec->width);
+    const neo_tensor normed = neo_tensor_2d(decoder->n, NEO_F32, 1, spec->width);
+    const neo_tensor logits = neo_tensor_2d(decoder->logits, NEO_F32, 1, spec->vocabulary);
+    const neo_tensor places = neo_tensor_rows(dense[NEO__GPT_POSITIONS].t, decoder->count, n);
+    const neo_tensor ids = neo_tensor_1d((void *)(uintptr_t)tokens, NEO_I64, n);
+    NEO__TRY(neo_embedding_forward(decoder->ctx, ids, dense[NEO__GPT_TOKENS].t, x));
+    NEO__TRY(neo_add(decoder->ctx, x, places));
+    for (int block = 0; block < spec->layers; block++)
+        NEO__TRY(neo__decoder_block(decoder, block, n));
+    if (!last) return NEO_OK;
+    NEO__TRY(neo__decoder_norm(decoder, NEO__GPT_NORM, neo_tensor_rows(x, n - 1, 1), normed));
+    return neo__decoder_product(decoder, NEO__GPT_TOKENS, 0, normed, logits);
+}
+NEO__HOT_END
+NEO_API neo_status neo_decoder_add(neo_decoder *decoder, const int64_t *tokens, int64_t count) {
+    NEO__CHECK(decoder && tokens && count >= 1, NEO_ERR_ARG,
+               "neo_decoder_add: an argument is NULL, or there are no tokens");
+    const neo__model_json *spec = &decoder->model->json;
+    const int64_t before = decoder->count;
+    NEO__CHECK(count <= spec->context - before, NEO_ERR_CAPACITY,
+               "neo_decoder_add: %" PRId64 " tokens after %" PRId64 ", and the model's context is "
+               "%" PRId64, count, before, spec->context);
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(tokens[i] >= 0 && tokens[i] < spec->vocabulary, NEO_ERR_RANGE,
+                   "neo_decoder_add: token %" PRId64 " is %" PRId64 ", not in [0, %d)", i,
+                   tokens[i], spec->vocabulary);
+    neo_status status = NEO_OK;
+    for (int64_t i = 0, n; status == NEO_OK && i < count; i += n) {
+        n = NEO__MIN(decoder->chunk, count - i);
+        status = neo__decoder_step(decoder, tokens + i, n, i + n == count);
+        decoder->count += n;
+    }
+    if (status != NEO_OK) decoder->count = before;
+    return status;
+}
+NEO_API neo_status neo_decoder_generate(neo_decoder *decoder, const neo_sampling *sampling,
+                                        int64_t count, int64_t *tokens, int64_t *drawn) {
+    NEO__CHECK(decoder && sampling && drawn && decoder->count && (tokens || count <= 0),
+               NEO_ERR_ARG, "neo_decoder_generate: an argument is NULL, or there is no token yet");
+    const neo__model_json *spec = &decoder->model->json;
+    for (*drawn = 0; *drawn < count;) {
+        if (*drawn && decoder->count == spec->context) break;
+        if (*drawn) NEO__TRY(neo_decoder_add(decoder, tokens + *drawn - 1, 1));
+        tokens[*drawn] = neo_sample(sampling, decoder->logits, spec->vocabulary, *drawn);
+        ++*drawn;
+    }
+    return NEO_OK;
+}
+/* The tokens of bytes, to decoder->prompt. */
+static neo_status neo__decoder_tokens(neo_decoder *decoder, const char *text, size_t bytes,
+                                      int64_t *count) {
+    const neo__model_json *spec = &decoder->model->json;
+    NEO__CHECK(bytes <= (size_t)spec->context, NEO_ERR_CAPACITY,
+               "a text of %zu bytes, and the model's context is %" PRId64, bytes, spec->context);
+    for (size_t i = 0; i < bytes; i++) {
+        decoder->prompt[i] = spec->token[(unsigned char)text[i]];
+        NEO__CHECK(decoder->prompt[i] >= 0, NEO_ERR_RANGE,
+                   "byte %zu, %s, is not in the vocabulary of the model", i + 1,
+                   neo__quote(text + i, 1).text);
+    }
+    *count = (int64_t)bytes;
+    return NEO_OK;
+}
+NEO_API neo_status neo_decoder_add_text(neo_decoder *decoder, const char *text, size_t bytes) {
+    int64_t count = 0;
+    NEO__CHECK(decoder && text, NEO_ERR_ARG, "neo_decoder_add_text: an argument is NULL");
+    NEO__TRY(neo__decoder_tokens(decoder, text, bytes, &count));
+    return neo_decoder_add(decoder, decoder->prompt, count);
+}
+static neo_status neo__decoder_prompt(neo_decoder *decoder, neo__json *json, int64_t *count) {
+    char *text = NULL;
+    int more = 1;
+    if (neo__json_peek(json) == '"') {
+        NEO__TRY(neo__json_string(json, &text));
+        return neo__decoder_tokens(decoder, text, strlen(text), count);
+    }
+    NEO__TRY(neo__json_open(json, '['));
+    for (*count = 0;; ++*count) {
+        int64_t token = 0;
+        NEO__TRY(neo__json_next(json, ']', (int)*count, &more));
+        if (!more) return NEO_OK;
+        NEO__TRY(neo__json_count(json, &token));
+        NEO__CHECK(*count < decoder->model->json.context, NEO_ERR_CAPACITY,
+                   "a prompt of more tokens than the %" PRId64 " of the model's context",
+                   decoder->model->json.context);
+        decoder->prompt[*count] = token;
+    }
+}
+NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, size_t bytes,
+                                        neo_sampling *sampling, int64_t *tokens) {
+    NEO__CHECK(decoder && text && sampling && tokens, NEO_ERR_ARG,
+               "neo_decoder_add_json: an argument is NULL");
+    NEO__CHECK(bytes <= decoder->text_bytes, NEO_ERR_CAPACITY, "a text of %zu bytes, over %zu",
+               bytes, decoder->text_bytes);
+    neo__json json = {decoder->text, bytes, 0, "prompt", 0, 0};
+    neo_sampling drawn = *sampling;
+    int64_t count = 0, more = *tokens, seed = -1;
+    char *key = NULL;
+    memcpy(decoder->text, text, bytes);
+    decoder->text[bytes] = 0;
+    NEO__TRY(neo__json_open(&json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(&json, i, &key));
+        if (!key) break;
+        if (strcmp(key, "prompt") == 0) NEO__TRY(neo__decoder_prompt(decoder, &json, &count));
+        else if (strcmp(key, "tokens") == 0) NEO__TRY(neo__json_count(&json, &more));
+        else if (strcmp(key, "temperature") == 0)
+            NEO__TRY(neo__json_double(&json, &drawn.temperature));
+        else if (strcmp(key, "top_k") == 0) NEO__TRY(neo__json_count(&json, &drawn.top_k));
+        else if (strcmp(key, "seed") == 0) NEO__TRY(neo__json_count(&json, &seed));
+        else return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is not prompt, tokens, temperature, "
+                             "top_k or seed", key);
+    }
+    NEO__TRY(neo__json_end(&json));
+    if (count == 0) decoder->prompt[count++] = NEO__MAX(decoder->model->json.token[(int)'\n'], 0);
+    if (seed >= 0) drawn.seed = (uint64_t)seed;
+    const int64_t before = decoder->count;
+    decoder->count = 0;
+    neo_status status = neo_decoder_add(decoder, decoder->prompt, count);
+    if (status == NEO_OK) *sampling = drawn, *tokens = more;
+    else decoder->count = before; /* its cache is as it was: tokens are looked at first */
+    return status;
+}
+NEO__HOT_BEGIN
 
 /* ---------------------------------------------------------------------------
    >>impl-items

@@ -10,11 +10,13 @@
        directory, and takes memory and time as its size warrants
      - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
        neo_export makes one plain file of it
+     - differential checkpoints, of the rows of tables that have changed since the one before
      - safetensors files, read and written, with names mapped and dtypes converted
+
+     - checkpoints that are written while training goes on
 
    WHAT IT DOES NOT DO
      - no pickled files of PyTorch: save safetensors there
-     - no copies in the background: neo_save returns when the checkpoint is on disk
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -31,7 +33,7 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_state.h is the map)
      >>state >>checkpoint >>safetensors
-     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint
+     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint >>impl-saving
 */
 #ifndef NEO_STATE_H
 #define NEO_STATE_H
@@ -64,8 +66,8 @@ NEO_API void neo_state_destroy(neo_state *state);
    array. A reader's position is added as NEO_STATE_PROGRESS, i64[8]; its schema by
    neo_state_add_schema (both are of neo_data.h).
    Errors   NEO_ERR_ARG: the name is taken, empty, reserved ("schema", or one that ends like that of
-            a part in a file: "[0:8]", "[0:8,0:4]") or not UTF-8, or t is none, not contiguous, or
-            of more than 2^57 elements. */
+            a part in a file: "[0:8]", "[0:8,0:4]", "[0:8].rows") or not UTF-8, or t is none, not
+            contiguous, or of more than 2^57 elements. */
 NEO_API neo_status neo_state_add(neo_state *state, neo_state_kind kind, const char *name,
                                  neo_tensor t);
 /* A part of a tensor that ranks hold in parts: a rectangle of a tensor of two dimensions, a run of
@@ -177,6 +179,19 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    for more than its own parts. The directory is on one file system that all ranks see.
    A group fails as one: when a rank cannot go on, every rank returns its status and message ("rank
    2: ..."), what was written is removed, and the checkpoint before stays.
+
+   Differential checkpoints. A DLRM is mostly tables, and few of their rows change from one
+   checkpoint to the next. With neo_table_desc.track_rows and neo_save_desc.full_every = n, one of n
+   is full. Each other one has, of the tracked tables, the rows that have changed since the one
+   before, its base, and all else whole. Its manifest names the base by step and checksum; neo_load,
+   neo_export and what else reads checkpoints takes such a chain as one, and a base is kept as long
+   as one that is kept needs it. In its files "bags.user.weight[0:100,0:16]" is [n][16], the changed
+   ones of these 100 rows, and __metadata__ has, under "bags.user.weight[0:100,0:16].rows", "100"
+   and the tensor with their numbers in the whole table: ascending, i32 (i64 beyond 2^31 rows), one
+   for all tensors of the table in a file. So a changed row takes its bytes, and 4 (8) in each of the
+   two files. A checkpoint is full, too, where no base is in this directory that the state was saved
+   to or loaded from last, or its step is not beyond the base's. One that replaces another of its
+   step first removes those that build on that.
    ------------------------------------------------------------------------ */
 /* A number by name that a checkpoint has beside its tensors: what an evaluation said of it. */
 typedef struct neo_metric {
@@ -193,15 +208,20 @@ typedef struct neo_save_desc {
     const neo_metric *metrics; /* rank 0's stand in the manifest, "metrics": {"auc": 0.78}, null
                                   for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
+    size_t copy_bytes; /* neo_save_begin: room for rows of tracked tables that change before they
+                          are written; 0: a 16th of these tables, 16 MiB at least */
+    int full_every; /* n: differential checkpoints, each n-th full; 0, 1: all are full, and tracked
+                       rows count as changed since the last save with n > 1, or load, as before */
     const char *model; /* rank 0's is the text of model.json there, for programs that load the model
                           (neo_serve.h): JSON in UTF-8; people may change it, so no checksum counts
                           it. NULL: none */
 } neo_save_desc;
 /* neo_save: write a checkpoint; one of the same step is replaced atomically. When it returns, the
    checkpoint is flushed to disk. Tensors are written from their own memory: it allocates about 16
-   KiB, 300 bytes and twice the name per tensor, the dictionaries, and in a group 80 bytes for each
-   part of all ranks; not part of a step. A group is checked first as by neo_state_digest_group, but
-   the bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
+   KiB, 300 bytes and twice the name per tensor, 40 per checkpoint that is there, the dictionaries,
+   in a group 80 bytes for each part of all ranks, and for a differential one 4 or 8 for each
+   changed row; not part of a step. A group is checked first as by neo_state_digest_group, but the
+   bits of parts are not looked at. An old checkpoint that cannot be removed is only logged.
    Errors   NEO_ERR_IO (a full disk, no permission, ...): the message names the file; earlier
             checkpoints are untouched, and what was written is removed. Also: a rank does not see
             what another one wrote. dir is made if it is missing, with its parents.
@@ -209,6 +229,33 @@ typedef struct neo_save_desc {
             NEO_ERR_ARG, NEO_ERR_MEMORY; what the group's calls return. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state);
+#endif
+
+/* neo_save_begin: the checkpoint that neo_save would write, byte for byte, of the state as it is
+   now, but a thread writes it while training goes on: call it between two steps. *saving: NULL, or
+   an earlier one, which is waited for first; if that fails its error is returned and nothing is
+   begun. What begin takes time for is the checks of neo_save and one copy in memory of all but
+   tracked rows (neo_table_desc.track_rows). Of these, a step that changes one not yet written first
+   copies that row; where the room for such copies is full (desc.copy_bytes) it waits for the
+   writer. So tables that fill the memory need no second copy; one that is not tracked does, and so
+   do dense layers and tensors of a device.
+   neo_save_poll: is it written? Then as neo_save_wait; else *saving stays. neo_save_wait: wait for
+   the thread, and make the checkpoint what readers find: a kill before leaves the one before. *saving
+   is NULL then, on an error too, and NULL is NEO_OK. All are collective in a group; what a poll
+   costs is one sum of a word. neo_save_begin_bytes: the memory for copies that begin takes on this
+   rank until then, beside what neo_save takes; desc.step is not looked at.
+   Until then the state and the group must live, and neo_save with full_every, neo_load and
+   neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows changes by steps and
+   neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else as you like.
+   Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
+            changed row is lost to the next one. */
+#if !defined(NEO_INFERENCE)
+typedef struct neo_saving neo_saving;
+NEO_API neo_status neo_save_begin(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
+                                  neo_saving **saving);
+NEO_API neo_status neo_save_poll(neo_saving **saving);
+NEO_API neo_status neo_save_wait(neo_saving **saving);
+NEO_API size_t neo_save_begin_bytes(const neo_save_desc *desc, const neo_state *state);
 #endif
 
 /* neo_find_checkpoint: the step of the newest whole checkpoint in a directory.
@@ -353,6 +400,9 @@ NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags,
 NEO_API void neo__state_of_group(neo_state *state, int rank);
 NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
                                         neo_tensor tensor);
+/* For neo's other headers: until the next call (NULL), what is added has rows that are tracked. */
+struct neo__row_marks;
+NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
@@ -698,6 +748,7 @@ typedef struct neo__state_entry {
     neo__slab slab;
     int is_part, is_copy; /* is_copy: another part has it too */
     int first, next;      /* entries: the first part of this name; the next one, or -1 */
+    neo__row_marks *marks; /* of its rows, if they are tracked */
     neo_status (*read)(void *user); /* called behind a load, or NULL */
     void *user;
 } neo__state_entry;
@@ -729,6 +780,7 @@ struct neo_state {
     neo__state_dicts dicts; /* schema NULL: none */
     int group; /* of what is added: 0: all ranks have it; a group has it: 1: this is its first rank,
                   2: another */
+    neo__row_marks *marks; /* of what is added */
 };
 
 /* The tensor in the state file that holds the dictionaries. */
@@ -857,11 +909,17 @@ static const char *neo__place_text(const neo__state_entry *entry, char text[96])
     return text;
 }
 /* 1: a name that ends like that of a part in a file. */
-static int neo__ends_as_part(const char *name) {
+static int neo__ends_in_place(const char *name, const char *end) {
     const char *open = strrchr(name, '[');
     if (!open) return 0;
     size_t n = strspn(open + 1, "0123456789:,");
-    return n > 0 && strcmp(open + 1 + n, "]") == 0 && strchr(open, ':') != NULL;
+    return n > 0 && strcmp(open + 1 + n, end) == 0 && strchr(open, ':') != NULL;
+}
+static int neo__ends_as_part(const char *name) { return neo__ends_in_place(name, "]"); }
+/* 1: a name in a file of the numbers of changed rows. */
+#define NEO__ST_ROWS ".rows"
+static int neo__ends_as_rows(const char *name) {
+    return neo__ends_in_place(name, "]" NEO__ST_ROWS);
 }
 
 /* 1: files can hold the tensor: in one piece, not none (an empty tensor may have no memory), and of
@@ -937,7 +995,7 @@ static neo_status neo__state_check(const neo_state *state, const char *function,
                "%s: %s: kind is %d, none of neo_state_kind", function, name, (int)kind);
     NEO__CHECK(neo__utf8_valid(name), NEO_ERR_ARG, "%s: %s: the name is not UTF-8", function, name);
     NEO__CHECK(strcmp(name, NEO__SCHEMA_NAME) != 0 && strcmp(name, "__metadata__") != 0 &&
-                   !neo__ends_as_part(name),
+                   !neo__ends_as_part(name) && !neo__ends_as_rows(name),
                NEO_ERR_ARG, "%s: the name %s is reserved", function, name);
     return NEO_OK;
 }
@@ -950,6 +1008,8 @@ static neo_status neo__state_put(neo_state *state, neo__state_entry *entry, cons
     entry->hash = neo_hash(name);
     entry->first = first >= 0 ? first : state->count;
     entry->next = -1;
+    /* keys of rows come, wait and go without a step of their row */
+    entry->marks = entry->whole.dtype == NEO_I64 ? NULL : state->marks;
     state->entries[state->count] = *entry;
     if (first < 0) {
         neo__state_put_slot(state, state->count++);
@@ -1085,26 +1145,29 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 }
 #endif
 
-/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, and <bags>.step. */
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.step. */
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
-    static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2"};
+    static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
+                                         "keys",   "used",  "waiting",   "waiting_used"};
     char name[1024];
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
         neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
                        : k == 1 ? neo_bags_scale(bags, table)
                                 : neo_bags_state(bags, table, k - 2);
         if (!t.data && k > 0) continue;
+        const int weights = k < 2 || k == 4 || k == 5;
         int n = snprintf(name, sizeof name, "%s.%s.%s", neo__bags_name(bags),
                          neo_bags_table_name(bags, table), suffix[k]);
         NEO__CHECK(n > 0 && n < (int)sizeof name, NEO_ERR_ARG,
                    "neo_state_add_bags: the name %.100s... is too long", name);
         NEO__TRY(
-            neo__state_add_whole(state, k < 2 ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
+            neo__state_add_whole(state, weights ? NEO_STATE_WEIGHT : NEO_STATE_OPTIMIZER, name, t));
     }
     return NEO_OK;
 }
 NEO_API void neo__state_of_group(neo_state *state, int rank) { state->group = rank; }
+NEO_API void neo__state_of_rows(neo_state *state, neo__row_marks *marks) { state->marks = marks; }
 NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, const char *name,
                                         neo_tensor tensor) {
     if (!state->group || !tensor.data) return neo_state_add(state, kind, name, tensor);
@@ -1133,13 +1196,16 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
         const int32_t buckets = bags->sizes.none ? 0 : bags->tables[i].job.buckets;
         status = neo__state_define_buckets(state, neo__bags_name(bags),
                                            neo_bags_table_name(bags, i), buckets);
+        neo__state_of_rows(state, neo__bags_marks(bags, i));
         if (status == NEO_OK) status = neo__state_add_table(state, bags, i);
+        neo__state_of_rows(state, NULL);
     }
     char name[1024];
     snprintf(name, sizeof name, "%s.step", neo__bags_name(bags));
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
+    if (status == NEO_OK) neo__state_when_read(state, neo__bags_keys_read, bags);
     return neo__state_added(state, before, status);
 }
 
@@ -1172,6 +1238,14 @@ NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user)
 static neo_status neo__state_was_read(const neo_state *state) {
     for (int i = 0; i < state->count; i++)
         if (state->entries[i].read) NEO__TRY(state->entries[i].read(state->entries[i].user));
+    return NEO_OK;
+}
+/* Tracked rows that neo_save_begin is still to write must not change but by steps. */
+static neo_status neo__state_check_idle(const neo_state *state, const char *function) {
+    for (int i = 0; i < state->count; i++)
+        NEO__CHECK(!state->entries[i].marks || !state->entries[i].marks->before, NEO_ERR_STATE,
+                   "%s: a save of %s is under way: neo_save_wait", function,
+                   state->entries[i].name);
     return NEO_OK;
 }
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value) {
@@ -2122,9 +2196,12 @@ typedef struct neo__st_rect {
     int64_t offset; /* in the file */
     neo_dtype dtype;
     neo__rect place;
+    int64_t numbers, count; /* numbers not 0: of its rows the file has `count`, whose numbers are
+                               there, i32 or i64 */
+    neo_dtype number_dtype;
 } neo__st_rect;
 static neo__st_rect neo__st_rect_of(const neo_safetensors *file, int index) {
-    neo__st_rect rect;
+    NEO__ZERO(neo__st_rect, rect);
     neo_tensor info;
     const neo__st_tensor *t = &file->tensors[index];
     rect.dtype = (neo_dtype)neo__st_dtypes[t->dtype].dtype;
@@ -2157,6 +2234,74 @@ static neo_status neo__st_scatter(neo_ctx *ctx, char *buffer, neo_dtype from, in
                (size_t)width * size);
     return NEO_OK;
 }
+/* `count` of the row numbers from the first on, as i64. */
+enum { NEO__ST_NUMBERS = 4096 };
+static neo_status neo__st_read_numbers(const neo__file *file, const neo__st_rect *rect,
+                                       int64_t first, int64_t count, int64_t *numbers) {
+    const size_t size = neo_dtype_size(rect->number_dtype);
+    char *from = (char *)(numbers + count) - (size_t)count * size; /* of i32 at the end */
+    NEO__TRY(neo__file_read_at(file, rect->numbers + first * (int64_t)size, from,
+                               (size_t)count * size));
+    for (int64_t i = 0; size == sizeof(int32_t) && i < count; i++) {
+        int32_t number;
+        memcpy(&number, from + (size_t)i * size, size);
+        numbers[i] = number;
+    }
+    return NEO_OK;
+}
+/* Check that the numbers ascend, and are rows of the rectangle. */
+static neo_status neo__st_check_numbers(neo_ctx *ctx, const neo_safetensors *file, int index,
+                                        const neo__st_rect *rect) {
+    int64_t *numbers = (int64_t *)(void *)neo__shared_scratch(ctx), least = rect->place.row;
+    for (int64_t at = 0, n; at < rect->count; at += n) {
+        n = NEO__MIN(rect->count - at, (int64_t)NEO__ST_NUMBERS);
+        NEO__TRY(neo__st_read_numbers(&file->file, rect, at, n, numbers));
+        for (int64_t i = 0; i < n; least = numbers[i++] + 1)
+            NEO__CHECK(numbers[i] >= least && numbers[i] < rect->place.row + rect->place.rows,
+                       NEO_ERR_FORMAT,
+                       "%s: tensor %s: row number %" PRId64 " is %" PRId64 ", not in [%" PRId64
+                       ", %" PRId64 ")",
+                       file->path, file->tensors[index].name, at + i, numbers[i], least,
+                       rect->place.row + rect->place.rows);
+    }
+    return NEO_OK;
+}
+/* The same of changed rows. Wide ones are read one by one, others through the context's scratch,
+   which has their numbers too. */
+static neo_status neo__st_read_rows(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
+                                    const neo__slab *slab) {
+    const neo__rect cut = neo__rect_cut(&rect->place, &slab->place);
+    const size_t size = neo_dtype_size(rect->dtype), step = (size_t)rect->place.cols * size,
+                 skip = (size_t)(cut.col - rect->place.col) * size, width = (size_t)cut.cols * size;
+    int64_t *numbers = (int64_t *)(void *)neo__shared_scratch(ctx);
+    char *buffer = (char *)(numbers + NEO__ST_NUMBERS);
+    const int wide = step >= NEO__ST_ROW_BYTES;
+    const int64_t most = wide ? 1 : NEO__MIN((int64_t)(NEO__ST_BUFFER_BYTES / step),
+                                             (int64_t)NEO__ST_NUMBERS);
+    for (int64_t at = 0, n; at < rect->count; at += n) {
+        n = NEO__MIN(rect->count - at, most);
+        NEO__TRY(neo__st_read_numbers(file, rect, at, n, numbers));
+        if (numbers[n - 1] < cut.row || numbers[0] >= cut.row + cut.rows) continue;
+        if (!wide)
+            NEO__TRY(neo__file_read_at(file, rect->offset + at * (int64_t)step, buffer,
+                                       (size_t)n * step));
+        for (int64_t i = 0; i < n; i++) {
+            if (numbers[i] < cut.row || numbers[i] >= cut.row + cut.rows) continue;
+            char *to = slab->data + (size_t)((numbers[i] - slab->place.row) * slab->step + cut.col -
+                                             slab->place.col) * size;
+            for (size_t done = 0, piece; wide && done < width; done += piece) {
+                piece = NEO__MIN(width - done, (size_t)NEO__ST_BUFFER_BYTES);
+                NEO__TRY(neo__file_read_at(file, rect->offset + at * (int64_t)step +
+                                                     (int64_t)(skip + done), buffer, piece));
+                NEO__TRY(neo__data_write(ctx, to + done, slab->memory, buffer, piece));
+            }
+            if (!wide)
+                NEO__TRY(neo__data_write(ctx, to, slab->memory, buffer + (size_t)i * step + skip,
+                                         width));
+        }
+    }
+    return NEO_OK;
+}
 /* The part of a slab that a rectangle of the file holds, from the file to memory. transposed: rows
    of memory are columns of the file. The context's scratch is the buffer. */
 static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const neo__st_rect *rect,
@@ -2164,7 +2309,8 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     neo__rect place = transposed ? neo__rect_turned(&slab->place) : slab->place; /* in the file */
     neo__rect cut = neo__rect_cut(&rect->place, &place);
     if (cut.rows == 0) return NEO_OK;
-    if (slab->memory == NEO_DEVICE) { /* by way of the stage */
+    if (rect->numbers) return neo__st_read_rows(ctx, file, rect, slab);
+    if (slab->memory != NEO_HOST) { /* by way of the stage */
         neo__rect all = transposed ? neo__rect_turned(&cut) : cut;
         NEO__ZERO(neo__rect, piece);
         while (neo__stage_next(&all, slab->dtype, &piece)) {
@@ -2226,7 +2372,20 @@ NEO_API neo_status neo_safetensors_read(neo_safetensors *file, int index, neo_te
 typedef struct neo__st_item {
     const char *name;
     const neo_tensor *tensor;
+    const neo_tensor *numbers; /* of the rows that go into the file, as many as the tensor says;
+                                  NULL: all */
+    int64_t first;             /* the number of the row at its data */
+    neo__row_marks *marks;     /* of its rows, if they are tracked */
+    struct neo__row_guard *guard; /* if they change while they are written */
+    int guarded;                  /* the tensor's number in it */
 } neo__st_item;
+#if !defined(NEO_INFERENCE)
+static void neo__st_put_guarded(neo__out *out, const neo__st_item *item); /* see >>impl-saving */
+#endif
+static int64_t neo__st_number(const neo_tensor *numbers, int64_t i) {
+    return numbers->dtype == NEO_I32 ? ((const int32_t *)numbers->data)[i]
+                                     : ((const int64_t *)numbers->data)[i];
+}
 /* Bytes that the shape takes, with or without data. */
 static size_t neo__st_bytes(const neo_tensor *t) {
     int64_t count = NEO__MAX(neo__shape_count(t->ndim, t->shape), 0);
@@ -2294,9 +2453,19 @@ static void neo__st_put_staged(neo__out *out, const neo_tensor *tensor) {
                            (size_t)(piece.rows * piece.cols) * neo_dtype_size(slab.dtype));
     }
 }
+/* Some rows of a tensor in the host's memory. */
+static void neo__st_put_rows(neo__out *out, const neo__st_item *item) {
+    const neo_tensor *t = item->tensor;
+    const size_t size = neo_dtype_size(t->dtype),
+                 width = t->ndim > 1 ? (size_t)t->shape[1] * size : size;
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        const int64_t row = neo__st_number(item->numbers, i) - item->first;
+        neo__out_bytes(out, (const char *)t->data + (size_t)(row * t->stride[0]) * size, width);
+    }
+}
 /* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
 static void neo__st_put_data(neo__out *out, const neo_tensor *tensor) {
-    if (tensor->place == NEO_DEVICE) {
+    if (tensor->place != NEO_HOST) {
         neo__st_put_staged(out, tensor);
         return;
     }
@@ -2340,6 +2509,10 @@ static neo_status neo__st_put(neo__out *out, neo__st_item *items, int count,
     neo__out_bytes(out, "       ", (size_t)(bytes - length.bytes));
     for (int i = 0; i < count; i++) {
         if (source) NEO__TRY(neo__st_put_asked(out, &items[i], source));
+#if !defined(NEO_INFERENCE)
+        else if (items[i].guard) neo__st_put_guarded(out, &items[i]);
+#endif
+        else if (items[i].numbers) neo__st_put_rows(out, &items[i]);
         else neo__st_put_data(out, items[i].tensor);
     }
     return neo__out_flush(out);
@@ -2423,6 +2596,8 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
     for (int i = 0; i < count; i++) {
         items[i].name = names[i];
         items[i].tensor = &tensors[i];
+        items[i].numbers = NULL;
+        items[i].guard = NULL;
     }
     neo_status status = neo__st_check_items(function, items, count, source);
     if (status == NEO_OK)
@@ -2504,6 +2679,7 @@ static neo_status neo__st_load_weights(neo_safetensors *file, const neo_name_map
             if (index < 0) continue;
             if (pass == 0) NEO__TRY(neo__st_check(file, index, &entry->whole, transposed));
             if (pass == 0) continue;
+            if (entry->marks) entry->marks->base = 0; /* all rows may change */
             neo__st_rect rect = neo__st_rect_of(file, index);
             NEO__TRY(neo__st_read_rect(file->ctx, &file->file, &rect, &entry->slab, transposed));
             *loaded += entry->first == i;
@@ -2526,6 +2702,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
             "neo_load_safetensors: map[%d] ('%s', '%s') needs one '*' in both names or in none", i,
             a ? a : "NULL", b ? b : "NULL");
     }
+    NEO__TRY(neo__state_check_idle(state, "neo_load_safetensors"));
     neo_safetensors *file = NULL;
     int count = 0;
     NEO__TRY(neo_safetensors_open(ctx, path, &file));
@@ -2561,6 +2738,14 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
                 ...],
       "manifest_crc32c": "0a1b2c3d"}
    Version 2 is one with parts, or of several ranks. Without metrics that member is left out.
+   Version 3 is a differential one, with "base_step": 9, "base_crc32c": "0a1b2c3d" (of the base's
+   whole manifest, and so of all that is in it) and "depth": 1, the way to the full one. Steps grow
+   along a chain, so it ends.
+
+   The marks of tables (neo__row_marks) know the checkpoint that they count from by the same two
+   numbers. A save goes on from it where all marks of all ranks agree on one and rank 0 finds its
+   chain whole; with success, the marks are cleared and count from the new one. Until then nothing
+   about them changes, so that a save that fails loses no row.
 
    Loading reads the files twice: once for the checksums, of which the ranks of a group take turns,
    and, when names, shapes, dtypes and the definition agree too, once into the tensors. Between the
@@ -2569,7 +2754,9 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
    them, but adds up their corners: a corner counts as a hash of its place, the first and the last
    with +, the other two with -. Where pieces meet, corners cancel; what stays are the four corners
    of the part, and nothing else, if and (but for a chance of 2^-64) only if each element is covered
-   once. Tensors that no rank asks for come out by a sum over the ranks of one word per tensor.
+   once. Of a chain each checkpoint is checked so, changed rows standing for the rectangle that they
+   are of, and the full one is read first. Tensors that no rank asks for come out by a sum over the
+   ranks of one word per tensor.
    ------------------------------------------------------------------------ */
 #define NEO__CKPT_FIRST_STATE "state-00001-of-" /* of rank 0: it has the dictionaries */
 #define NEO__CKPT_INDEX "model.safetensors.index.json"
@@ -2625,6 +2812,7 @@ typedef struct neo__ckpt_file {
     char name[NEO__CKPT_NAME_BYTES];
     int64_t bytes;
     uint32_t crc;
+    int link; /* of a chain, from its full checkpoint on */
 } neo__ckpt_file;
 
 /* The end of a file: its content is in out. Flush it to disk, close it, note size and checksum. */
@@ -2645,7 +2833,26 @@ static const char *const neo__ckpt_apart =
 typedef struct neo__ckpt_mark {
     uint64_t bytes, crc, data_bytes; /* data_bytes: of the tensors */
 } neo__ckpt_mark;
-/* One save: constants, the two lists that are made anew for each file, the results. */
+/* The place of a checkpoint in a chain, as its manifest has it. */
+typedef struct neo__ckpt_head {
+    int64_t step, base_step, depth; /* base_step -1: it is full */
+    uint32_t crc, base_crc;         /* of the manifest; of the base's */
+    int unknown, stays; /* of what is there when a save begins: the manifest cannot be read; another
+                           one needs it */
+} neo__ckpt_head;
+/* The changed rows of a tracked table. */
+typedef struct neo__ckpt_rows {
+    neo__row_marks *marks;
+    neo_tensor numbers;
+    const char *name; /* of numbers in the file at hand; NULL: not there yet */
+} neo__ckpt_rows;
+/* The tensors of this rank that belong into a file. */
+typedef struct neo__ckpt_list {
+    neo__st_item *items;   /* room for every tensor, the numbers of changed rows, and the schema */
+    const char **metadata; /* room for three pairs, one for every part, two for changed rows */
+    int count, pair_count;
+} neo__ckpt_list;
+/* One save: constants, the lists of the two files, the results. */
 typedef struct neo__ckpt_save {
     neo_ctx *ctx;
     const neo_state *state;
@@ -2655,18 +2862,21 @@ typedef struct neo__ckpt_save {
     char partial[NEO__PATH_BYTES], whole[NEO__PATH_BYTES], old[NEO__PATH_BYTES];
     int part_count;
     neo_tensor schema; /* the dictionaries, or none */
+    neo__ckpt_head base; /* step -1: the checkpoint is full */
+    neo__ckpt_rows *rows;  /* of a differential one: of each tracked table */
+    int row_count;
+    neo_tensor *tensors; /* as many rows as have changed, of every entry */
     neo__file lock;    /* of rank 0, on the directory */
     int locked;
 
-    neo__st_item *items;   /* room for every tensor and the schema */
-    const char **metadata; /* room for three pairs and one for every part */
-    int pair_count;
+    neo__ckpt_list lists[2]; /* of state, of weights */
 
-    int64_t *steps; /* of the whole checkpoints there before */
-    int step_count;
-    int64_t step_capacity;
+    neo__ckpt_head *there; /* the whole checkpoints there before, the newest first */
+    int there_count;
+    int64_t there_capacity;
     neo__ckpt_file *files; /* the model's of every rank, the state's of every rank, the index */
     neo__ckpt_mark *marks; /* of each but the index */
+    uint32_t crc;          /* of the manifest, on rank 0 */
 } neo__ckpt_save;
 
 static int neo__rects_equal(const neo__rect *a, const neo__rect *b) {
@@ -2686,15 +2896,46 @@ static const char *neo__ckpt_text(neo__ckpt_save *save, const char *format, ...)
     va_end(args);
     return text;
 }
+/* The changed rows of an entry for the list of a file, with their numbers where they are not there
+   yet. */
+static neo_status neo__ckpt_put_rows(neo__ckpt_save *save, neo__ckpt_list *list, int entry,
+                                     const char *key) {
+    const neo__state_entry *from = &save->state->entries[entry];
+    neo__st_item *item = &list->items[list->count++], *next = item + 1;
+    neo__ckpt_rows *rows = save->rows;
+    while (rows->marks != from->marks) rows++;
+    const char *place = neo__ckpt_text(save, "%s" NEO__ST_ROWS, key);
+    if (!place) return NEO_ERR_MEMORY;
+    if (!rows->name) {
+        rows->name = next->name = place;
+        next->tensor = &rows->numbers;
+        list->count++;
+    }
+    const char *value =
+        neo__ckpt_text(save, "%" PRId64 " %s", from->slab.place.rows, rows->name);
+    list->metadata[2 * list->pair_count] = place;
+    list->metadata[2 * list->pair_count++ + 1] = value;
+    save->tensors[entry] = from->tensor;
+    save->tensors[entry].shape[0] = rows->numbers.shape[0];
+    item->name = key;
+    item->tensor = &save->tensors[entry];
+    item->numbers = &rows->numbers;
+    item->first = from->slab.place.row;
+    return value ? NEO_OK : NEO_ERR_MEMORY;
+}
 /* A tensor for the list of a file, under the name that it has there. */
-static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entry *entry,
-                                     int count) {
+static neo_status neo__ckpt_put_item(neo__ckpt_save *save, neo__ckpt_list *list, int index) {
+    const neo__state_entry *entry = &save->state->entries[index];
+    const int some = save->base.step >= 0 && entry->marks;
     neo__rect all = neo__rect_whole(&entry->whole);
     const neo__rect *place = &entry->slab.place;
     char text[96];
-    save->items[count].name = entry->name;
-    save->items[count].tensor = &entry->tensor;
-    if (!entry->is_part || neo__rects_equal(place, &all)) return NEO_OK;
+    neo__st_item *item = &list->items[list->count];
+    item->name = entry->name;
+    item->tensor = &entry->tensor;
+    item->marks = entry->marks;
+    if (!some) list->count++;
+    if (!some && (!entry->is_part || neo__rects_equal(place, &all))) return NEO_OK;
     const char *key = neo__ckpt_text(save, "%s%s", entry->name, neo__place_text(entry, text));
     const char *value =
         entry->whole.ndim == 1
@@ -2703,49 +2944,50 @@ static neo_status neo__ckpt_put_item(neo__ckpt_save *save, const neo__state_entr
             : neo__ckpt_text(save, "[%" PRId64 ",%" PRId64 "] of [%" PRId64 ",%" PRId64 "] %s",
                              place->row, place->col, all.rows, all.cols, entry->name);
     if (!key || !value) return NEO_ERR_MEMORY;
-    save->items[count].name = key;
-    save->metadata[2 * save->pair_count] = key;
-    save->metadata[2 * save->pair_count++ + 1] = value;
-    return NEO_OK;
+    item->name = key;
+    list->metadata[2 * list->pair_count] = key;
+    list->metadata[2 * list->pair_count++ + 1] = value;
+    return some ? neo__ckpt_put_rows(save, list, index, key) : NEO_OK;
 }
-/* List the tensors of this rank that belong into a file. */
-static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights, int *count) {
-    *count = 0;
-    save->pair_count = 3;
+static neo_status neo__ckpt_list_items(neo__ckpt_save *save, int weights) {
+    neo__ckpt_list *list = &save->lists[weights];
+    const char *metadata[] = {"format", "pt", "step", NULL, "writer", "neo"}; /* "pt": for loaders
+                                                                                 that ask */
+    metadata[3] = neo__ckpt_text(save, "%" PRId64, save->desc->step);
+    if (!metadata[3]) return NEO_ERR_MEMORY;
+    memcpy((void *)list->metadata, metadata, sizeof metadata);
+    list->pair_count = 3;
+    for (int i = 0; i < save->row_count; i++) save->rows[i].name = NULL;
     for (int i = 0; i < save->state->count; i++) {
         const neo__state_entry *entry = &save->state->entries[i];
         int here = entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
                                   : save->meet.group.rank == 0;
         if (here && (entry->kind == NEO_STATE_WEIGHT) == weights)
-            NEO__TRY(neo__ckpt_put_item(save, entry, (*count)++));
+            NEO__TRY(neo__ckpt_put_item(save, list, i));
     }
     if (save->schema.data && !weights) {
-        save->items[*count].name = NEO__SCHEMA_NAME;
-        save->items[(*count)++].tensor = &save->schema;
+        list->items[list->count].name = NEO__SCHEMA_NAME;
+        list->items[list->count++].tensor = &save->schema;
     }
     return NEO_OK;
 }
 static neo_status neo__ckpt_write_tensors(neo__ckpt_save *save, int weights, neo__ckpt_file *record,
                                           neo__ckpt_mark *mark) {
-    char path[NEO__PATH_BYTES], step[32];
-    int count = 0;
-    snprintf(step, sizeof step, "%" PRId64, save->desc->step);
-    const char *metadata[] = {"format", "pt",     "step",
-                              step,     "writer", "neo"}; /* "pt": for loaders that ask */
-    memcpy((void *)save->metadata, metadata, sizeof metadata);
-    NEO__TRY(neo__ckpt_list_items(save, weights, &count));
+    char path[NEO__PATH_BYTES];
+    neo__ckpt_list *list = &save->lists[weights];
     NEO__TRY(neo__path_join(path, save->partial, record->name));
     neo__file file;
     neo__out out;
     NEO__TRY(neo__file_open(&file, path, NEO__FILE_CREATE));
     neo__out_begin(&out, &file);
     out.ctx = save->state->ctx;
-    neo_status status =
-        neo__st_put(&out, save->items, count, save->metadata, save->pair_count, NULL);
+    neo_status status = neo__st_put(&out, list->items, list->count, list->metadata,
+                                    list->pair_count, NULL);
     NEO__TRY(neo__ckpt_finish(&out, status, record));
     mark->bytes = (uint64_t)record->bytes;
     mark->crc = record->crc;
-    for (int i = 0; i < count; i++) mark->data_bytes += neo__st_bytes(save->items[i].tensor);
+    for (int i = 0; i < list->count; i++)
+        mark->data_bytes += neo__st_bytes(list->items[i].tensor);
     return NEO_OK;
 }
 /* Rank 0 looks at the file of a rank: there at the size that it was written with. */
@@ -2810,7 +3052,9 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo__out out;
     neo__ckpt_file record;
     const neo_state *state = save->state;
-    int version = save->meet.group.size > 1 || save->part_count > 0 ? 2 : 1;
+    int version = save->base.step >= 0                                 ? 3
+                  : save->meet.group.size > 1 || save->part_count > 0 ? 2
+                                                                      : 1;
     NEO__TRY(neo__path_join(path, save->partial, NEO__CKPT_MANIFEST));
     NEO__TRY(neo__path_join(temporary, save->partial, NEO__CKPT_MANIFEST ".partial"));
     NEO__TRY(neo__file_open(&file, temporary, NEO__FILE_CREATE));
@@ -2818,6 +3062,11 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo__out_format(
         &out, "{\"format\": \"%s\", \"version\": %d, \"step\": %" PRId64 ",\n ",
         NEO__CKPT_FORMAT, version, save->desc->step);
+    if (version == 3)
+        neo__out_format(&out,
+                        "\"base_step\": %" PRId64 ", \"base_crc32c\": \"%08" PRIx32
+                        "\", \"depth\": %" PRId64 ",\n ",
+                        save->base.step, save->base.crc, save->base.depth + 1);
     neo__ckpt_put_metrics(save->desc, &out);
     neo__out_text(&out, "\"definition\": {");
     for (int i = 0; i < state->word_count; i++) {
@@ -2835,6 +3084,7 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     neo_status status = neo__out_flush(&out);
     neo__out_format(&out, NEO__CKPT_TAIL, out.crc);
     NEO__TRY(neo__ckpt_finish(&out, status, &record));
+    save->crc = record.crc;
     NEO__CHECK(out.bytes <= NEO__CKPT_MANIFEST_BYTES, NEO_ERR_ARG,
                "%s: the definition makes it %" PRIu64 " bytes, and neo_load takes %d", path,
                out.bytes, (int)NEO__CKPT_MANIFEST_BYTES);
@@ -2842,6 +3092,19 @@ static neo_status neo__ckpt_write_manifest(neo__ckpt_save *save) {
     return neo__dir_sync(save->partial);
 }
 #endif
+
+static neo_status neo__ckpt_peek(neo_ctx *ctx, const char *path, int64_t step,
+                                 neo__ckpt_head *head); /* see "reading a manifest" */
+/* A checkpoint that is there, or NULL. */
+static neo__ckpt_head *neo__ckpt_there(const neo__ckpt_save *save, int64_t step) {
+    for (int i = 0; i < save->there_count; i++)
+        if (save->there[i].step == step) return &save->there[i];
+    return NULL;
+}
+/* The word by which marks know a checkpoint. */
+static uint64_t neo__ckpt_id(int64_t step, uint32_t crc) {
+    return neo__mix64((uint64_t)step + 1) + crc;
+}
 
 /* ---- the directory ---- */
 /* Remove the files of dead saves and note the whole checkpoints. Failures to remove do not
@@ -2872,10 +3135,36 @@ static neo_status neo__ckpt_clean(const char *name, void *user) {
         if (!is_whole || neo__path_rename(path, whole) != NEO_OK) return NEO_OK;
     }
     if (!is_whole) return NEO_OK;
-    for (int i = 0; i < save->step_count; i++) /* a renamed one may be listed twice */
-        if (save->steps[i] == step) return NEO_OK;
-    NEO__TRY(NEO__GROW(save->ctx, save->steps, save->step_capacity, save->step_count + 1));
-    save->steps[save->step_count++] = step;
+    if (neo__ckpt_there(save, step)) return NEO_OK; /* a renamed one may be listed twice */
+    NEO__TRY(NEO__GROW(save->ctx, save->there, save->there_capacity, save->there_count + 1));
+    neo__ckpt_head *head = &save->there[save->there_count++];
+    neo_status status = neo__ckpt_peek(save->ctx, whole, step, head);
+    head->step = step;
+    head->unknown = status != NEO_OK;
+    if (head->unknown) head->base_step = -1;
+    return status == NEO_ERR_MEMORY ? status : NEO_OK;
+}
+static int neo__ckpt_compare_down(const void *a, const void *b) {
+    int64_t x = ((const neo__ckpt_head *)a)->step, y = ((const neo__ckpt_head *)b)->step;
+    return x > y ? -1 : x < y;
+}
+/* The checkpoint of a step is gone, from one moment to the next. */
+static neo_status neo__ckpt_drop(const neo__ckpt_save *save, int64_t step) {
+    char from[NEO__PATH_BYTES], to[NEO__PATH_BYTES];
+    NEO__TRY(neo__ckpt_path(from, save->desc->dir, step, NEO__CKPT_WHOLE));
+    NEO__TRY(neo__ckpt_path(to, save->desc->dir, step, NEO__CKPT_PARTIAL));
+    NEO__TRY(neo__path_rename(from, to));
+    return neo__tree_remove(to);
+}
+/* Remove what builds on the checkpoint that is to be replaced, the last first. */
+static neo_status neo__ckpt_drop_later(neo__ckpt_save *save) {
+    for (int i = 0; i < save->there_count && save->there[i].step > save->desc->step; i++) {
+        const neo__ckpt_head *at = &save->there[i];
+        while (at && at->base_step > save->desc->step) at = neo__ckpt_there(save, at->base_step);
+        if (!at || at->base_step != save->desc->step) continue;
+        NEO__TRY(neo__ckpt_drop(save, save->there[i].step));
+        save->there[i].stays = 1; /* nothing to remove any more */
+    }
     return NEO_OK;
 }
 /* The directory under its final name. */
@@ -2884,6 +3173,7 @@ static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
     NEO__TRY(neo__path_look(save->whole, &there));
     int replaces = there != NEO__PATH_NONE;
     if (replaces) {
+        NEO__TRY(neo__ckpt_drop_later(save));
         NEO__TRY(neo__tree_remove(save->old));
         NEO__TRY(neo__path_rename(save->whole, save->old));
     }
@@ -2897,29 +3187,25 @@ static neo_status neo__ckpt_commit(neo__ckpt_save *save) {
     if (status == NEO_OK && replaces) (void)neo__tree_remove(save->old);
     return status;
 }
-static int neo__compare_steps_down(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x > y ? -1 : x < y;
-}
-/* Remove all but the newest `keep`, this one always among them. A failure is only logged:
-   the save itself is done. */
+/* Remove all but the newest `keep`, this one always among them, and what these build on. A failure
+   is only logged: the save itself is done. */
 static void neo__ckpt_prune(neo__ckpt_save *save) {
     int keep = save->desc->keep == 0 ? 2 : save->desc->keep, kept = 1;
+    neo__ckpt_head *at = neo__ckpt_there(save, save->base.step);
     if (keep < 0) return;
-    if (save->step_count > 1)
-        qsort(save->steps, (size_t)save->step_count, sizeof *save->steps, neo__compare_steps_down);
-    for (int i = 0; i < save->step_count; i++) {
-        char from[NEO__PATH_BYTES], to[NEO__PATH_BYTES];
-        if (save->steps[i] == save->desc->step || kept++ < keep) continue;
-        neo_status status = neo__ckpt_path(from, save->desc->dir, save->steps[i], NEO__CKPT_WHOLE);
-        if (status == NEO_OK)
-            status = neo__ckpt_path(to, save->desc->dir, save->steps[i], NEO__CKPT_PARTIAL);
-        if (status == NEO_OK) status = neo__path_rename(from, to);
-        if (status == NEO_OK) status = neo__tree_remove(to);
-        if (status != NEO_OK)
+    for (; at && !at->stays; at = neo__ckpt_there(save, at->base_step)) at->stays = 1;
+    for (int i = 0; i < save->there_count; i++) {
+        at = &save->there[i];
+        if (at->step == save->desc->step) continue;
+        if (kept++ >= keep) break;
+        if (at->unknown) return; /* as to what it needs */
+        for (; at && !at->stays; at = neo__ckpt_there(save, at->base_step)) at->stays = 1;
+    }
+    for (int i = 0; i < save->there_count; i++)
+        if (save->there[i].step != save->desc->step && !save->there[i].stays &&
+            neo__ckpt_drop(save, save->there[i].step) != NEO_OK)
             neo_log(save->ctx, NEO_LOG_WARNING, "neo_save: an old checkpoint stays: %s",
                     neo__error_text);
-    }
 }
 
 /* ---- neo_save ---- */
@@ -2963,12 +3249,18 @@ static neo_status neo__ckpt_close(neo__ckpt_save *save) {
     NEO__TRY(neo__ckpt_write_manifest(save));
     return neo__ckpt_commit(save);
 }
-static neo_status neo__ckpt_write(neo__ckpt_save *save) {
+/* Make the directory, and the lists of what goes into this rank's files. */
+static neo_status neo__ckpt_open_dir(neo__ckpt_save *save) {
+    neo_status status = save->meet.group.rank == 0 ? neo__dir_make_one(save->partial) : NEO_OK;
+    for (int weights = 0; weights < 2 && status == NEO_OK; weights++)
+        status = neo__ckpt_list_items(save, weights);
+    return neo__meet_agree(&save->meet, status);
+}
+/* This rank's files are written, or why not. */
+static neo_status neo__ckpt_finish_all(neo__ckpt_save *save, neo_status status) {
     const neo__meet *meet = &save->meet;
     int first = meet->group.rank == 0;
-    neo_status status = first ? neo__dir_make_one(save->partial) : NEO_OK;
     status = neo__meet_agree(meet, status);
-    if (status == NEO_OK) status = neo__meet_agree(meet, neo__ckpt_write_own(save));
     if (status == NEO_OK) status = neo__meet_sum(meet, save->marks, 6 * (int64_t)meet->group.size);
     if (status == NEO_OK) status = neo__meet_agree(meet, first ? neo__ckpt_close(save) : NEO_OK);
     if (status == NEO_OK || !first) return status;
@@ -2981,8 +3273,17 @@ static neo_status neo__ckpt_prepare_lists(neo__ckpt_save *save) {
     int ranks = save->meet.group.size;
     for (int i = 0; i < save->state->count; i++)
         save->part_count += save->state->entries[i].is_part;
-    NEO__TRY(NEO__ARENA(&save->arena, save->items, save->state->count + 1));
-    NEO__TRY(NEO__ARENA(&save->arena, save->metadata, 2 * (3 + save->part_count)));
+    int tracked = 0;
+    for (int i = 0; i < save->state->count; i++) tracked += save->state->entries[i].marks != NULL;
+    save->base.step = -1;
+    for (int i = 0; i < 2; i++) {
+        neo__ckpt_list *list = &save->lists[i];
+        NEO__TRY(NEO__ARENA(&save->arena, list->items, save->state->count + tracked + 1));
+        NEO__TRY(
+            NEO__ARENA(&save->arena, list->metadata, 2 * (3 + save->part_count + 2 * tracked)));
+    }
+    NEO__TRY(NEO__ARENA(&save->arena, save->rows, tracked));
+    NEO__TRY(NEO__ARENA(&save->arena, save->tensors, tracked ? save->state->count : 0));
     NEO__TRY(NEO__ARENA(&save->arena, save->files, 2 * ranks + 1));
     NEO__TRY(NEO__ARENA(&save->arena, save->marks, 2 * ranks));
     for (int k = 0; k < 2 * ranks; k++)
@@ -3007,7 +3308,10 @@ static neo_status neo__ckpt_prepare_dir(neo__ckpt_save *save) {
     NEO__TRY(neo__dir_make(save->desc->dir));
     NEO__TRY(neo__dir_lock(&save->lock, save->desc->dir));
     save->locked = 1;
-    return neo__dir_list(save->desc->dir, neo__ckpt_clean, save);
+    NEO__TRY(neo__dir_list(save->desc->dir, neo__ckpt_clean, save));
+    if (save->there_count > 1)
+        qsort(save->there, (size_t)save->there_count, sizeof *save->there, neo__ckpt_compare_down);
+    return NEO_OK;
 }
 static uint64_t neo__definition_hash(const neo_state *state) {
     uint64_t hash = 0;
@@ -3028,6 +3332,115 @@ static neo_status neo__ckpt_prepare_group(neo__ckpt_save *save) {
     neo__arena_free(&census.arena);
     return status;
 }
+/* ---- the base of a differential checkpoint ---- */
+/* The numbers of the rows of an entry that have changed. */
+static neo_status neo__ckpt_list_rows(neo__ckpt_save *save, const neo__state_entry *entry) {
+    const neo__row_marks *marks = entry->marks;
+    const int64_t words = (marks->rows + 63) / 64, first = entry->slab.place.row;
+    const int wide = entry->whole.shape[0] > INT32_MAX;
+    int64_t count = 0, at = 0;
+    int32_t *narrow_to = NULL;
+    int64_t *wide_to = NULL;
+    for (int i = 0; i < save->row_count; i++)
+        if (save->rows[i].marks == marks) return NEO_OK;
+    for (int64_t i = 0; i < words; i++) count += __builtin_popcountll(marks->bits[i]);
+    if (wide) NEO__TRY(NEO__ARENA(&save->arena, wide_to, count));
+    else NEO__TRY(NEO__ARENA(&save->arena, narrow_to, count));
+    for (int64_t i = 0; i < words; i++)
+        for (uint64_t left = marks->bits[i]; left; left &= left - 1, at++) {
+            const int64_t row = first + i * 64 + __builtin_ctzll(left);
+            if (wide) wide_to[at] = row;
+            else narrow_to[at] = (int32_t)row;
+        }
+    neo__ckpt_rows *rows = &save->rows[save->row_count++];
+    rows->marks = entry->marks;
+    rows->numbers = wide ? neo_tensor_1d(wide_to, NEO_I64, count)
+                         : neo_tensor_1d(narrow_to, NEO_I32, count);
+    return NEO_OK;
+}
+/* The checkpoint that all marks of all ranks count from: its id, or 0. */
+static neo_status neo__ckpt_agree_base(const neo__ckpt_save *save, uint64_t *base, int64_t *step) {
+    const neo_state *state = save->state;
+    const uint64_t none = UINT64_MAX; /* a rank without marks agrees with all */
+    uint64_t mine = none;
+    *step = 0;
+    for (int i = 0; i < state->count; i++) {
+        const neo__row_marks *marks = state->entries[i].marks;
+        if (!marks) continue;
+        mine = mine == none || mine == marks->base ? marks->base : 0;
+        *step = marks->base_step;
+    }
+    *base = none;
+    NEO__TRY(neo__meet_each(&save->meet, mine));
+    for (int r = 0; r < save->meet.group.size; r++) {
+        const uint64_t word = save->meet.each[r];
+        if (word != none) *base = *base == none || *base == word ? word : 0;
+    }
+    NEO__TRY(neo__meet_each(&save->meet, (uint64_t)*step));
+    for (int r = 0; r < save->meet.group.size; r++)
+        *step = NEO__MAX(*step, (int64_t)save->meet.each[r]);
+    if (*base == none) *base = 0;
+    return NEO_OK;
+}
+/* On rank 0: the base if it is there, with its chain, and this checkpoint need not be full; or
+   NULL. */
+static const neo__ckpt_head *neo__ckpt_base_of(const neo__ckpt_save *save, uint64_t base,
+                                               int64_t step) {
+    const neo__ckpt_head *head = neo__ckpt_there(save, step), *at, *below;
+    if (base == 0 || !head || step >= save->desc->step) return NULL;
+    if (neo__ckpt_id(step, head->crc) != base || head->depth + 1 >= save->desc->full_every)
+        return NULL;
+    for (at = head; at->base_step >= 0; at = below) {
+        below = neo__ckpt_there(save, at->base_step);
+        if (!below || below->crc != at->base_crc) return NULL;
+    }
+    return at->unknown ? NULL : head;
+}
+static neo_status neo__ckpt_prepare_base(neo__ckpt_save *save) {
+    const neo__meet *meet = &save->meet;
+    const neo_state *state = save->state;
+    uint64_t base, words[3] = {0, 0, 0};
+    int64_t step;
+    const neo__ckpt_head *head = NULL;
+    NEO__TRY(neo__meet_same(meet, (uint64_t)save->desc->full_every, "neo_save", "desc.full_every"));
+    if (save->desc->full_every <= 1) return NEO_OK;
+    NEO__TRY(neo__ckpt_agree_base(save, &base, &step));
+    if (meet->group.rank == 0) head = neo__ckpt_base_of(save, base, step);
+    if (head) {
+        words[0] = 1;
+        words[1] = head->crc;
+        words[2] = (uint64_t)head->depth;
+    }
+    NEO__TRY(neo__meet_sum(meet, words, 3));
+    if (!words[0]) return NEO_OK;
+    save->base.step = step;
+    save->base.crc = (uint32_t)words[1];
+    save->base.depth = (int64_t)words[2];
+    neo_status status = NEO_OK;
+    for (int i = 0; i < state->count && status == NEO_OK; i++)
+        if (state->entries[i].marks) status = neo__ckpt_list_rows(save, &state->entries[i]);
+    return neo__meet_agree(meet, status);
+}
+/* The marks of a state count from a checkpoint; id 0: from none. */
+static void neo__state_marks_from(const neo_state *state, uint64_t id, int64_t step) {
+    for (int i = 0; i < state->count; i++) {
+        neo__row_marks *marks = state->entries[i].marks;
+        if (!marks) continue;
+        if (id) memset(marks->bits, 0, (size_t)(marks->rows + 63) / 64 * sizeof *marks->bits);
+        marks->base = id;
+        marks->base_step = step;
+    }
+}
+/* The id of the checkpoint that a good save has made, on all ranks; 0 where none is to go on from
+   it. */
+static neo_status neo__ckpt_new_base(const neo__ckpt_save *save, uint64_t *id) {
+    uint64_t crc = save->meet.group.rank == 0 ? save->crc : 0;
+    *id = 0;
+    if (save->desc->full_every <= 1) return NEO_OK;
+    NEO__TRY(neo__meet_sum(&save->meet, &crc, 1));
+    *id = neo__ckpt_id(save->desc->step, (uint32_t)crc);
+    return NEO_OK;
+}
 static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     const neo_save_desc *desc = save->desc;
     const neo__meet *meet = &save->meet;
@@ -3038,12 +3451,14 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     if (status == NEO_OK) status = neo__ckpt_prepare_lists(save);
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__ckpt_prepare_group(save));
-    return neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK);
+    NEO__TRY(neo__meet_agree(meet, meet->group.rank == 0 ? neo__ckpt_prepare_dir(save) : NEO_OK));
+    return neo__ckpt_prepare_base(save);
 }
 static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
                                   const neo_state *state) {
     NEO__CHECK(ctx && state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_save: an argument is NULL or desc.dir is empty");
+    if (desc->full_every > 1) NEO__TRY(neo__state_check_idle(state, "neo_save"));
     NEO__CHECK(desc->step >= 0 && desc->step <= NEO__CKPT_MAX_STEP, NEO_ERR_ARG,
                "neo_save: desc.step is %" PRId64 ", not in 0 .. %" PRId64, desc->step,
                NEO__CKPT_MAX_STEP);
@@ -3061,34 +3476,429 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
     }
     return NEO_OK;
 }
+/* ---------------------------------------------------------------------------
+   >>impl-saving
+
+   A save that a thread writes. Begin does all that ranks must agree on and lists what goes into this
+   rank's two files; the thread writes them; poll or wait joins it and commits, as neo_save does in
+   one go. So no thread but the caller's makes collective calls or asks for memory.
+
+   All tensors but those of tracked tables are copied when it begins. Rows of these are not: a table
+   of most of the memory has no room for a copy, and copying it would take a good part of the time
+   of writing it. Its marks are cleared instead, so that a bit that turns from 0 to 1 is the first
+   change of a row since then, which a step sees before the row changes: it copies the row's old
+   content, of all its tensors, to a log, and sets the bit. The writer takes a row from the table
+   where its bit is 0, and from the log where it is 1. One lock of the table makes that safe: a row
+   changes only after its bit was set under the lock, and the writer reads rows, a buffer at a time,
+   under it. When the log is full a step waits until the table is written. Copies are of rows, not
+   of pages or blocks: a batch of random ids touches nearly every block of a table in one step.
+
+   The marks as they were are kept. They come back (with what has changed since) when the save
+   fails, and when it is of no chain; else those since the begin count from the new checkpoint.
+   ------------------------------------------------------------------------ */
 #if !defined(NEO_INFERENCE)
-NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
-    NEO__SPAN(ctx, "neo_save");
-    NEO__TRY(neo__check_ctx("neo_save", ctx));
-    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
+enum { NEO__GUARD_TENSORS = 16, NEO__GUARD_BUFFER = 1 << 16, NEO__GUARD_LEAST = 1 << 24 };
+/* A tracked table while its rows are written. */
+typedef struct neo__row_guard {
+    neo__row_marks *marks;
+    uint64_t *old, base; /* the marks as they were */
+    int64_t base_step;
+    int some;            /* only rows that are marked in old are written */
+    const neo_tensor *tensors[NEO__GUARD_TENSORS];
+    size_t widths[NEO__GUARD_TENSORS], at[NEO__GUARD_TENSORS]; /* of a row; in a record of the log */
+    int tensor_count;
+    int left;            /* tensors to be written */
+    size_t record;
+    int64_t room, used;  /* of the log */
+    char *log;
+    int64_t *rows;       /* of its records */
+    uint32_t *places;    /* hash table of rows: record + 1; 0 is empty; mask + 1 of them */
+    uint64_t mask;
+    char *buffer;        /* the writer's */
+    neo__mutex lock;     /* of all that changes here, and of the marks' bits */
+    neo__cond wake;      /* left is 0 */
+} neo__row_guard;
+struct neo_saving {
+    neo__ckpt_save save;
+    neo__live live;
+    neo_save_desc desc; /* what it points at is in save.arena, but for the group */
+    neo_group group;
+    neo__thread thread;
+    neo__row_guard *guards;
+    int guard_count, threaded;
+    neo_tensor *copies;
+    char *block;
+    size_t bytes;
+    neo_status status; /* of the thread, with its message */
+    char text[NEO__PATH_BYTES];
+    int written; /* atomic */
+};
+
+/* ---- rows that change ---- */
+static uint32_t *neo__guard_place(const neo__row_guard *guard, int64_t row) {
+    uint64_t i = neo__mix64((uint64_t)row + 1) & guard->mask;
+    while (guard->places[i] && guard->rows[guard->places[i] - 1] != row) i = (i + 1) & guard->mask;
+    return &guard->places[i];
+}
+static const char *neo__guard_row(const neo_tensor *tensor, int64_t row) {
+    return (const char *)tensor->data +
+           (size_t)(row * tensor->stride[0]) * neo_dtype_size(tensor->dtype);
+}
+static void neo__guard_keep(neo__row_guard *guard, int64_t row) {
+    char *record = guard->log + (size_t)guard->used * guard->record;
+    for (int k = 0; k < guard->tensor_count; k++)
+        memcpy(record + guard->at[k], neo__guard_row(guard->tensors[k], row), guard->widths[k]);
+    guard->rows[guard->used] = row; /* before the place is looked for: it is empty */
+    *neo__guard_place(guard, row) = (uint32_t)++guard->used;
+}
+static void neo__guard_before(void *user, const uint64_t *records, int64_t count, int low_bits) {
+    neo__row_guard *guard = (neo__row_guard *)user;
+    neo__mutex_lock(&guard->lock);
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t row = records[i] >> low_bits, bit = UINT64_C(1) << row % 64;
+        uint64_t *bits = &guard->marks->bits[row / 64];
+        const int wanted = !guard->some || guard->old[row / 64] & bit;
+        while (wanted && !(*bits & bit) && guard->used == guard->room && guard->left > 0)
+            neo__cond_wait(&guard->wake, &guard->lock);
+        if (wanted && !(*bits & bit) && guard->left > 0) neo__guard_keep(guard, (int64_t)row);
+        *bits |= bit;
+    }
+    neo__mutex_unlock(&guard->lock);
+}
+/* One tensor, or all, of the table need no copies any more. */
+static void neo__guard_written(neo__row_guard *guard, int all) {
+    neo__mutex_lock(&guard->lock);
+    guard->left = all ? 0 : guard->left - 1;
+    if (guard->left == 0) neo__cond_broadcast(&guard->wake);
+    neo__mutex_unlock(&guard->lock);
+}
+static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
+    neo__row_guard *guard = item->guard;
+    const size_t width = guard->widths[item->guarded], at = guard->at[item->guarded];
+    const int64_t rows = item->tensor->shape[0],
+                  most = NEO__MAX((int64_t)(NEO__GUARD_BUFFER / width), (int64_t)1);
+    for (int64_t first = 0, n; first < rows && out->status == NEO_OK; first += n) {
+        n = NEO__MIN(most, rows - first);
+        neo__mutex_lock(&guard->lock);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t row = item->numbers
+                                    ? neo__st_number(item->numbers, first + i) - item->first
+                                    : first + i;
+            const char *from = neo__guard_row(item->tensor, row);
+            if (guard->marks->bits[row / 64] >> row % 64 & 1)
+                from = guard->log + (*neo__guard_place(guard, row) - 1) * guard->record + at;
+            memcpy(guard->buffer + (size_t)i * width, from, width);
+        }
+        neo__mutex_unlock(&guard->lock);
+        neo__out_bytes(out, guard->buffer, (size_t)n * width);
+    }
+    neo__guard_written(guard, 0);
+}
+
+/* ---- memory ---- */
+static size_t neo__row_bytes(const neo_tensor *t) {
+    return neo__size_mul(t->ndim > 1 ? (size_t)t->shape[1] : 1, neo_dtype_size(t->dtype));
+}
+/* The room for copies of a table's rows, of all tables' `total` bytes. */
+static void neo__guard_size(const neo_save_desc *desc, size_t record, int64_t rows, size_t total,
+                            int64_t *room, int64_t *places) {
+    size_t bytes = desc->copy_bytes;
+    if (bytes == 0) bytes = NEO__MAX(total / 16, (size_t)NEO__GUARD_LEAST);
+    const double share = record ? (double)bytes * (double)rows / (double)total : 0.0;
+    *room = record ? NEO__MIN(NEO__MAX((int64_t)share, (int64_t)1), rows) : 0;
+    for (*places = *room ? 16 : 0; *places < 2 * *room;) *places *= 2;
+}
+static size_t neo__copied_bytes(size_t bytes) { return neo__size_add(bytes, 63) & ~(size_t)63; }
+/* 1: this rank writes the entry. */
+static int neo__entry_is_here(const neo__state_entry *entry, int rank) {
+    return entry->is_part ? neo__entry_is_own(entry) && neo_tensor_count(entry->tensor) > 0
+                          : rank == 0;
+}
+/* The tensors of a table, from its first entry on: bytes of a row; 1: `index` is the first. */
+static int neo__state_table(const neo_state *state, int index, int rank, size_t *record) {
+    const neo__row_marks *marks = state->entries[index].marks;
+    *record = 0;
+    for (int i = 0; i < state->count && marks; i++) {
+        if (state->entries[i].marks != marks) continue;
+        if (i < index) return 0;
+        if (neo__entry_is_here(&state->entries[i], rank))
+            *record += neo__row_bytes(&state->entries[i].tensor);
+    }
+    return marks != NULL;
+}
+static size_t neo__saving_total(const neo_state *state, int rank) {
+    size_t total = 0, record;
+    for (int i = 0; i < state->count; i++)
+        if (neo__state_table(state, i, rank, &record))
+            total = neo__size_add(
+                total, neo__size_mul((size_t)state->entries[i].marks->rows, record));
+    return total;
+}
+NEO_API size_t neo_save_begin_bytes(const neo_save_desc *desc, const neo_state *state) {
+    const int rank = desc->group ? desc->group->rank : 0;
+    const size_t total = neo__saving_total(state, rank);
+    size_t bytes = 0, record, widest = NEO__GUARD_BUFFER;
+    int64_t room, places;
+    for (int i = 0; i < state->count; i++) {
+        const neo__state_entry *entry = &state->entries[i];
+        if (!entry->marks && neo__entry_is_here(entry, rank))
+            bytes += neo__copied_bytes(neo__st_bytes(&entry->tensor));
+        if (entry->marks) widest = NEO__MAX(widest, neo__row_bytes(&entry->tensor));
+        if (!neo__state_table(state, i, rank, &record)) continue;
+        const int64_t rows = entry->marks->rows;
+        neo__guard_size(desc, record, rows, total, &room, &places);
+        bytes += neo__copied_bytes((size_t)(rows + 63) / 64 * sizeof(uint64_t)) +
+                 neo__copied_bytes((size_t)room * record) +
+                 neo__copied_bytes((size_t)room * sizeof(int64_t)) +
+                 neo__copied_bytes((size_t)places * sizeof(uint32_t));
+    }
+    return bytes + neo__copied_bytes(widest);
+}
+
+/* ---- begin ---- */
+/* Guards of all tracked tables, and copies of all else that is in the lists. */
+static void neo__saving_guard(neo_saving *saving, neo__carve *carve, neo__row_guard *guard,
+                              size_t total, size_t record) {
+    int64_t places;
+    neo__guard_size(&saving->desc, record, guard->marks->rows, total, &guard->room, &places);
+    NEO__CARVE(carve, guard->old, (guard->marks->rows + 63) / 64);
+    NEO__CARVE(carve, guard->log, (size_t)guard->room * record);
+    NEO__CARVE(carve, guard->rows, guard->room);
+    NEO__CARVE(carve, guard->places, places);
+    memset(guard->places, 0, (size_t)places * sizeof *guard->places);
+    memcpy(guard->old, guard->marks->bits,
+           (size_t)(guard->marks->rows + 63) / 64 * sizeof *guard->old);
+    guard->mask = (uint64_t)places - 1;
+    guard->some = saving->save.base.step >= 0;
+    neo__mutex_init(&guard->lock);
+    neo__cond_init(&guard->wake);
+}
+static neo_status neo__saving_copy(neo_saving *saving, neo__carve *carve, neo__st_item *item,
+                                   neo_tensor *copy) {
+    const neo_tensor *from = item->tensor;
+    const size_t bytes = neo__st_bytes(from);
+    char *to;
+    *copy = neo_tensor_nd(NULL, from->dtype, from->ndim, from->shape);
+    NEO__CARVE(carve, to, bytes);
+    copy->data = to;
+    item->tensor = copy;
+    if (neo_tensor_is_contiguous(*from))
+        return bytes ? neo__data_read(saving->save.ctx, to, from->data, from->place, bytes)
+                     : NEO_OK;
+    const size_t width = neo__row_bytes(from);
+    for (int64_t row = 0; row < from->shape[0]; row++, to += width)
+        NEO__TRY(neo__data_read(saving->save.ctx, to, neo__guard_row(from, row), from->place, width));
+    return NEO_OK;
+}
+static neo_status neo__saving_snapshot(neo_saving *saving) {
+    neo__ckpt_save *save = &saving->save;
+    const neo_state *state = save->state;
+    const int rank = save->meet.group.rank;
+    const size_t total = neo__saving_total(state, rank);
+    size_t record, widest = NEO__GUARD_BUFFER;
+    neo__carve carve = {NULL, 0};
+    int copies = 0;
+    NEO__TRY(NEO__ARENA(&save->arena, saving->guards, state->count));
+    NEO__TRY(NEO__ARENA(&save->arena, saving->copies,
+                        save->lists[0].count + save->lists[1].count));
+    saving->bytes = neo_save_begin_bytes(&saving->desc, state);
+    saving->block = carve.block = (char *)neo__alloc_for(save->ctx, saving->bytes, "neo_save_begin");
+    if (!saving->block) return NEO_ERR_MEMORY;
+    for (int i = 0; i < state->count; i++) {
+        if (state->entries[i].marks)
+            widest = NEO__MAX(widest, neo__row_bytes(&state->entries[i].tensor));
+        if (!neo__state_table(state, i, rank, &record)) continue;
+        neo__row_guard *guard = &saving->guards[saving->guard_count++];
+        guard->marks = state->entries[i].marks;
+        neo__saving_guard(saving, &carve, guard, total, record);
+    }
+    char *buffer;
+    NEO__CARVE(&carve, buffer, widest);
+    for (int i = 0; i < 2 * NEO__MAX(save->lists[0].count, save->lists[1].count); i++) {
+        neo__ckpt_list *list = &save->lists[i % 2];
+        if (i / 2 >= list->count) continue;
+        neo__st_item *item = &list->items[i / 2];
+        neo__row_guard *guard = saving->guards;
+        while (item->marks && guard->marks != item->marks) guard++;
+        if (item->marks) {
+            NEO__CHECK(guard->tensor_count < NEO__GUARD_TENSORS, NEO_ERR_UNSUPPORTED,
+                       "neo_save_begin: %s: more than %d tensors of one tracked table", item->name,
+                       (int)NEO__GUARD_TENSORS);
+            const int k = item->guarded = guard->tensor_count++;
+            item->guard = guard;
+            guard->buffer = buffer;
+            guard->tensors[k] = item->tensor;
+            guard->widths[k] = neo__row_bytes(item->tensor);
+            guard->at[k] = guard->record;
+            guard->record += guard->widths[k];
+            guard->left++;
+        } else if (item->tensor != &save->schema && !neo__ends_as_rows(item->name)) {
+            NEO__TRY(neo__saving_copy(saving, &carve, item, &saving->copies[copies++]));
+        }
+    }
+    NEO_ASSERT(carve.at == saving->bytes);
+    for (int i = 0; i < saving->guard_count; i++) { /* from here on nothing fails */
+        neo__row_guard *guard = &saving->guards[i];
+        neo__row_marks *marks = guard->marks;
+        guard->base = marks->base;
+        guard->base_step = marks->base_step;
+        memset(marks->bits, 0, (size_t)(marks->rows + 63) / 64 * sizeof *marks->bits);
+        marks->user = guard;
+        marks->before = neo__guard_before;
+    }
+    return NEO_OK;
+}
+/* The marks are the table's again: after a good save of a chain (id) they count from it. */
+static void neo__saving_release(neo_saving *saving, uint64_t id) {
+    for (int i = 0; i < saving->guard_count; i++) {
+        neo__row_guard *guard = &saving->guards[i];
+        neo__row_marks *marks = guard->marks;
+        neo__mutex_destroy(&guard->lock);
+        neo__cond_destroy(&guard->wake);
+        if (!marks->before) continue; /* the snapshot has failed before */
+        marks->before = NULL;
+        marks->base = id ? id : guard->base;
+        marks->base_step = id ? saving->desc.step : guard->base_step;
+        for (int64_t k = 0; !id && k < (marks->rows + 63) / 64; k++)
+            marks->bits[k] |= guard->old[k];
+    }
+    saving->guard_count = 0;
+}
+static void neo__saving_free(neo_saving *saving) {
+    neo__ckpt_save *save = &saving->save;
+    neo_ctx *ctx = save->ctx;
+    neo__live_end(ctx, &saving->live);
+    if (save->locked) neo__dir_unlock(&save->lock);
+    NEO__LIST_FREE(ctx, save->there, save->there_capacity);
+    neo_free(ctx, saving->block, saving->bytes);
+    neo__meet_end(&save->meet);
+    neo__arena_free(&save->arena);
+    neo_free(ctx, saving, sizeof *saving);
+}
+/* The texts that the caller may change when begin has returned. */
+static neo_status neo__saving_own(neo_save_desc *own, neo_group *group, neo__arena *arena,
+                                  const neo_save_desc *desc) {
+    neo_metric *metrics;
+    *own = *desc;
+    if (desc->group) *group = *desc->group, own->group = group;
+    own->dir = desc->dir ? neo__arena_text(arena, desc->dir, strlen(desc->dir)) : NULL;
+    own->model = desc->model ? neo__arena_text(arena, desc->model, strlen(desc->model)) : NULL;
+    NEO__TRY(NEO__ARENA(arena, metrics, NEO__MAX(desc->metric_count, 0)));
+    for (int i = 0; i < desc->metric_count && desc->metrics; i++) {
+        metrics[i] = desc->metrics[i];
+        const char *name = metrics[i].name;
+        if (name) metrics[i].name = neo__arena_text(arena, name, strlen(name));
+        if (name && !metrics[i].name) return NEO_ERR_MEMORY;
+    }
+    if (desc->metrics) own->metrics = metrics;
+    return (desc->dir && !own->dir) || (desc->model && !own->model) ? NEO_ERR_MEMORY : NEO_OK;
+}
+/* All that comes before this rank's files are written. */
+static neo_status neo__saving_make(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
+                                   int background, neo_saving **out) {
     neo__meet meet;
     NEO__TRY(neo__meet_begin(&meet, ctx, "neo_save", desc->group));
     neo_status status = neo__check_save(ctx, desc, state);
-    neo__arena arena = {ctx, NULL, NULL, 0, "neo_save"};
-    neo__ckpt_save *save = NULL;
-    if (status == NEO_OK) status = NEO__ARENA(&arena, save, 1);
-    status = neo__meet_agree(&meet, status);
-    if (save) {
-        save->ctx = save->arena.ctx = ctx;
-        save->arena.function = arena.function;
-        save->desc = desc;
-        save->state = state;
-        save->meet = meet;
-        if (status == NEO_OK) status = neo__ckpt_prepare(save);
-        if (status == NEO_OK) status = neo__ckpt_write(save);
-        if (status == NEO_OK && meet.group.rank == 0) neo__ckpt_prune(save);
-        if (save->locked) neo__dir_unlock(&save->lock);
-        NEO__LIST_FREE(ctx, save->steps, save->step_capacity);
-        neo__arena_free(&save->arena);
+    neo_saving *saving = NULL;
+    if (status == NEO_OK && background) status = neo__state_check_idle(state, "neo_save_begin");
+    if (status == NEO_OK) {
+        saving = (neo_saving *)neo__alloc_for(ctx, sizeof *saving, "neo_save");
+        status = saving ? NEO_OK : NEO_ERR_MEMORY;
     }
-    neo__arena_free(&arena);
-    neo__meet_end(&meet);
-    return status;
+    status = neo__meet_agree(&meet, status);
+    if (!saving) {
+        neo__meet_end(&meet);
+        return status;
+    }
+    memset(saving, 0, sizeof *saving);
+    neo__ckpt_save *save = &saving->save;
+    save->ctx = save->arena.ctx = ctx;
+    save->arena.function = "neo_save";
+    save->desc = &saving->desc;
+    save->state = state;
+    save->meet = meet;
+    saving->desc = *desc;
+    if (status == NEO_OK && background)
+        status = neo__meet_agree(
+            &meet, neo__saving_own(&saving->desc, &saving->group, &save->arena, desc));
+    if (status == NEO_OK) status = neo__ckpt_prepare(save);
+    const int prepared = status == NEO_OK;
+    if (prepared) status = neo__ckpt_open_dir(save);
+    if (status == NEO_OK && background)
+        status = neo__meet_agree(&meet, neo__saving_snapshot(saving));
+    if (status == NEO_OK) {
+        *out = saving;
+        return NEO_OK;
+    }
+    neo__kept_error error = neo__error_keep(status);
+    neo__saving_release(saving, 0);
+    if (prepared && meet.group.rank == 0) (void)neo__tree_remove(save->partial);
+    neo__saving_free(saving);
+    return neo__error_restore(&error);
+}
+/* All that comes after; status: of writing them. */
+static neo_status neo__saving_end(neo_saving *saving, neo_status status) {
+    neo__ckpt_save *save = &saving->save;
+    uint64_t id = 0;
+    status = neo__ckpt_finish_all(save, status);
+    if (status == NEO_OK) status = neo__ckpt_new_base(save, &id);
+    if (id && saving->guard_count == 0) neo__state_marks_from(save->state, id, save->desc->step);
+    neo__kept_error error = neo__error_keep(status);
+    neo__saving_release(saving, id);
+    if (status == NEO_OK && save->meet.group.rank == 0) neo__ckpt_prune(save);
+    neo__saving_free(saving);
+    return status == NEO_OK ? NEO_OK : neo__error_restore(&error);
+}
+NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state) {
+    neo_saving *saving = NULL;
+    NEO__SPAN(ctx, "neo_save");
+    NEO__TRY(neo__check_ctx("neo_save", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save: desc is NULL");
+    NEO__TRY(neo__saving_make(ctx, desc, state, 0, &saving));
+    return neo__saving_end(saving, neo__ckpt_write_own(&saving->save));
+}
+
+/* ---- in the background ---- */
+static void neo__saving_write(void *arg) {
+    neo_saving *saving = (neo_saving *)arg;
+    saving->status = neo__ckpt_write_own(&saving->save);
+    if (saving->status != NEO_OK)
+        snprintf(saving->text, sizeof saving->text, "%s", neo_last_error());
+    for (int i = 0; i < saving->guard_count; i++) neo__guard_written(&saving->guards[i], 1);
+    __atomic_store_n(&saving->written, 1, __ATOMIC_RELEASE);
+}
+NEO_API neo_status neo_save_begin(neo_ctx *ctx, const neo_save_desc *desc, const neo_state *state,
+                                  neo_saving **out) {
+    NEO__CHECK(out, NEO_ERR_ARG, "neo_save_begin: saving is NULL");
+    NEO__TRY(neo_save_wait(out));
+    NEO__TRY(neo__check_ctx("neo_save_begin", ctx));
+    NEO__CHECK(desc, NEO_ERR_ARG, "neo_save_begin: desc is NULL");
+    neo_saving *saving = NULL;
+    NEO__TRY(neo__saving_make(ctx, desc, state, 1, &saving));
+    if (saving->save.meet.group.patient) /* training's own patience, until wait */
+        saving->save.meet.group.patient(saving->save.meet.group.user, 0);
+    neo__live_begin(ctx, &saving->live, "save", desc->dir);
+    saving->threaded = neo__thread_create(&saving->thread, neo__saving_write, saving);
+    if (!saving->threaded) neo__saving_write(saving);
+    *out = saving;
+    return NEO_OK;
+}
+NEO_API neo_status neo_save_wait(neo_saving **out) {
+    neo_saving *saving = out ? *out : NULL;
+    if (!saving) return NEO_OK;
+    *out = NULL;
+    const neo_group *group = &saving->save.meet.group;
+    if (group->patient) group->patient(group->user, 1);
+    if (saving->threaded) neo__thread_join(&saving->thread);
+    if (saving->status != NEO_OK) (void)neo_fail(saving->status, "%s", saving->text);
+    return neo__saving_end(saving, saving->status);
+}
+NEO_API neo_status neo_save_poll(neo_saving **out) {
+    neo_saving *saving = out ? *out : NULL;
+    if (!saving) return NEO_OK;
+    uint64_t at_work = !__atomic_load_n(&saving->written, __ATOMIC_ACQUIRE);
+    NEO__TRY(neo__meet_sum(&saving->save.meet, &at_work, 1));
+    return at_work ? NEO_OK : neo_save_wait(out);
 }
 #endif
 
@@ -3173,6 +3983,9 @@ typedef struct neo__ckpt_load {
     char *manifest;
     size_t manifest_bytes;
     uint32_t manifest_crc;
+    neo__ckpt_head head;     /* of that manifest, but for its step */
+    char **links;            /* directories of a chain, its full checkpoint first */
+    int link_count, newest;  /* newest: the first file of the last one */
     neo__ckpt_file *files;
     int file_count;
     int64_t file_capacity;
@@ -3194,6 +4007,16 @@ typedef struct neo__ckpt_load {
     int64_t known_capacity;
     uint64_t headers; /* a hash of the names in the headers */
 } neo__ckpt_load;
+
+static void neo__ckpt_load_free(neo__ckpt_load *load) {
+    neo_ctx *ctx = load->ctx;
+    if (load->dicts) load->state->dicts.install(load->state->dicts.schema, load->dicts, 0);
+    NEO__LIST_FREE(ctx, load->known, load->known_capacity);
+    NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
+    NEO__LIST_FREE(ctx, load->words, load->word_capacity);
+    NEO__LIST_FREE(ctx, load->files, load->file_capacity);
+    neo__arena_free(&load->arena);
+}
 
 /* A file name as this program writes them: nothing that could leave the directory. */
 static int neo__ckpt_plain_name(const char *name) {
@@ -3223,6 +4046,15 @@ static neo_status neo__ckpt_parse_field(neo__json *j, const char *key,
     return fields[k].count ? neo__json_count(j, fields[k].count)
                            : neo__json_string(j, fields[k].text);
 }
+static neo_status neo__ckpt_parse_crc(const neo__json *json, size_t start, const char *text,
+                                      uint32_t *crc) {
+    for (int i = 0; i < 8; i++) {
+        int digit = text[i] >= 'A' && text[i] <= 'F' ? -1 : neo__hex_digit(text[i]);
+        if (digit < 0) return neo__json_fail(json, start, "crc32c is not 8 hex digits");
+        *crc = *crc << 4 | (uint32_t)digit;
+    }
+    return text[8] ? neo__json_fail(json, start, "crc32c is not 8 hex digits") : NEO_OK;
+}
 static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     char *key, *name = NULL, *crc = NULL;
     int64_t bytes = 0;
@@ -3233,6 +4065,7 @@ static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     NEO__TRY(NEO__GROW(load->ctx, load->files, load->file_capacity, load->file_count + 1));
     neo__ckpt_file *file = &load->files[load->file_count++];
     memset(file, 0, sizeof *file);
+    file->link = load->link_count;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
@@ -3244,12 +4077,7 @@ static neo_status neo__ckpt_parse_file(neo__json *json, neo__ckpt_load *load) {
     if (seen != 7) return neo__json_fail(json, start, "a file without name, bytes or crc32c");
     memcpy(file->name, name, strlen(name) + 1);
     file->bytes = bytes;
-    for (int i = 0; i < 8; i++) {
-        int digit = crc[i] >= 'A' && crc[i] <= 'F' ? -1 : neo__hex_digit(crc[i]);
-        if (digit < 0) return neo__json_fail(json, start, "crc32c is not 8 hex digits");
-        file->crc = file->crc << 4 | (uint32_t)digit;
-    }
-    return crc[8] ? neo__json_fail(json, start, "crc32c is not 8 hex digits") : NEO_OK;
+    return neo__ckpt_parse_crc(json, start, crc, &file->crc);
 }
 static neo_status neo__ckpt_parse_definition(neo__json *json, neo__ckpt_load *load) {
     NEO__TRY(neo__json_open(json, '{'));
@@ -3290,9 +4118,10 @@ static neo_status neo__ckpt_parse_files(neo__json *j, neo__ckpt_load *load) {
 /* A file, or a word of the definition, that is listed again would be read or compared again. */
 static neo_status neo__ckpt_check_unique(neo__ckpt_load *load, const char *path) {
     neo__st_name *names;
-    NEO__TRY(NEO__ARENA(&load->arena, names, NEO__MAX(load->file_count, load->word_count)));
-    for (int i = 0; i < load->file_count; i++) names[i].name = load->files[i].name;
-    const char *twice = neo__st_sort_names(names, load->file_count);
+    const int files = load->file_count - load->newest;
+    NEO__TRY(NEO__ARENA(&load->arena, names, NEO__MAX(files, load->word_count)));
+    for (int i = 0; i < files; i++) names[i].name = load->files[load->newest + i].name;
+    const char *twice = neo__st_sort_names(names, files);
     if (!twice) {
         for (int i = 0; i < load->word_count; i++) names[i].name = load->words[i].key;
         twice = neo__st_sort_names(names, load->word_count);
@@ -3301,12 +4130,19 @@ static neo_status neo__ckpt_check_unique(neo__ckpt_load *load, const char *path)
     return NEO_OK;
 }
 static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load) {
-    char *key, *format = NULL;
+    char *key, *format = NULL, *base_crc = NULL;
     int64_t version = 0, step = -1;
-    const neo__ckpt_field fields[] = {
-        {"format", NULL, &format}, {"version", &version, NULL}, {"step", &step, NULL}};
-    enum { DEFINITION = 8, FILES = 16, ALL = 31, METRICS = 32 };
+    neo__ckpt_head *head = &load->head;
+    const neo__ckpt_field fields[] = {{"format", NULL, &format},
+                                      {"version", &version, NULL},
+                                      {"step", &step, NULL},
+                                      {"base_step", &head->base_step, NULL},
+                                      {"base_crc32c", NULL, &base_crc},
+                                      {"depth", &head->depth, NULL}};
+    enum { BASE = 56, DEFINITION = 64, FILES = 128, ALL = 7 + 64 + 128, METRICS = 256 };
     int seen = 0;
+    memset(head, 0, sizeof *head);
+    head->base_step = -1;
     NEO__TRY(neo__json_open(json, '{'));
     for (int i = 0;; i++) {
         NEO__TRY(neo__json_member(json, i, &key));
@@ -3320,14 +4156,19 @@ static neo_status neo__ckpt_parse_manifest(neo__json *json, neo__ckpt_load *load
             NEO__TRY(list == FILES        ? neo__ckpt_parse_files(json, load)
                      : list == DEFINITION ? neo__ckpt_parse_definition(json, load)
                                           : neo__ckpt_parse_metrics(json, load));
-        else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 3, &seen));
+        else NEO__TRY(neo__ckpt_parse_field(json, key, fields, 6, &seen));
         seen |= list;
     }
     NEO__TRY(neo__json_end(json));
     NEO__CHECK((seen & ALL) == ALL && strcmp(format, NEO__CKPT_FORMAT) == 0, NEO_ERR_FORMAT,
                "%s: not the manifest of a neo checkpoint", json->file);
-    NEO__CHECK(version == 1 || version == 2, NEO_ERR_UNSUPPORTED,
-               "%s: format version %" PRId64 ", this program reads 1 and 2", json->file, version);
+    NEO__CHECK(version >= 1 && version <= 3, NEO_ERR_UNSUPPORTED,
+               "%s: format version %" PRId64 ", this program reads 1 to 3", json->file, version);
+    NEO__CHECK((seen & BASE) == (version == 3 ? BASE : 0) && head->base_step < step, NEO_ERR_FORMAT,
+               "%s: a differential checkpoint (version 3), and no other, has base_step (below its "
+               "step), base_crc32c and depth",
+               json->file);
+    if (base_crc) NEO__TRY(neo__ckpt_parse_crc(json, 0, base_crc, &head->base_crc));
     NEO__CHECK(step == load->step, NEO_ERR_CORRUPT,
                "%s: is of step %" PRId64 ", in a directory of step %" PRId64, json->file, step,
                load->step);
@@ -3358,7 +4199,68 @@ static neo_status neo__ckpt_read_manifest(neo__ckpt_load *load) {
                bytes);
     load->manifest_bytes = (size_t)bytes;
     load->manifest_crc = neo_crc32c(0, load->manifest, load->manifest_bytes);
-    return neo__ckpt_check_manifest(load, load->path);
+    NEO__TRY(neo__ckpt_check_manifest(load, load->path));
+    load->head.step = load->step;
+    load->head.crc = load->manifest_crc;
+    return NEO_OK;
+}
+/* The head of the checkpoint of a step, in its directory. */
+static neo_status neo__ckpt_peek(neo_ctx *ctx, const char *path, int64_t step,
+                                 neo__ckpt_head *head) {
+    neo__arena arena = {ctx, NULL, NULL, 0, "neo_load"};
+    neo__ckpt_load *load;
+    NEO__TRY(NEO__ARENA(&arena, load, 1));
+    load->ctx = load->arena.ctx = ctx;
+    load->arena.function = arena.function;
+    load->step = step;
+    snprintf(load->dir, sizeof load->dir, "%s", path);
+    neo_status status = neo__ckpt_read_manifest(load);
+    *head = load->head;
+    neo__ckpt_load_free(load);
+    neo__arena_free(&arena);
+    return status;
+}
+typedef struct neo__ckpt_link {
+    struct neo__ckpt_link *later;
+    char dir[NEO__PATH_BYTES];
+    neo__ckpt_head head;
+} neo__ckpt_link;
+/* The manifests of a checkpoint and of all that it builds on, from the full one on. The last one's
+   words count. */
+static neo_status neo__ckpt_read_chain(neo__ckpt_load *load, const char *root) {
+    neo__ckpt_link *at = NULL, *below;
+    int count = 0;
+    for (;; at = below, count++) {
+        NEO__TRY(NEO__ARENA(&load->arena, below, 1));
+        below->later = at;
+        int64_t step = at ? at->head.base_step : load->step;
+        if (at) NEO__TRY(neo__ckpt_path(below->dir, root, step, NEO__CKPT_WHOLE));
+        else memcpy(below->dir, load->dir, sizeof below->dir);
+        int whole = !at;
+        if (at) NEO__TRY(neo__ckpt_look(below->dir, &whole));
+        NEO__CHECK(whole, NEO_ERR_CORRUPT, "%s: what it builds on is gone, step %" PRId64, at->dir,
+                   step);
+        NEO__TRY(neo__ckpt_peek(load->ctx, below->dir, step, &below->head));
+        NEO__CHECK(!at || at->head.base_crc == below->head.crc, NEO_ERR_CORRUPT,
+                   "%s: what it builds on is another checkpoint of step %" PRId64, at->dir, step);
+        if (below->head.base_step < 0) break;
+    }
+    NEO__TRY(NEO__ARENA(&load->arena, load->links, count + 1));
+    for (at = below; at; at = at->later) {
+        load->links[load->link_count] = at->dir;
+        memcpy(load->dir, at->dir, sizeof load->dir);
+        load->step = at->head.step;
+        load->word_count = 0;
+        load->newest = load->file_count;
+        NEO__TRY(neo__ckpt_read_manifest(load));
+        NEO__CHECK(load->manifest_crc == at->head.crc, NEO_ERR_IO,
+                   "%s: changes while it is read", load->dir);
+        load->link_count++;
+    }
+    return NEO_OK;
+}
+static neo_status neo__ckpt_file_path(neo__ckpt_load *load, const neo__ckpt_file *file) {
+    return neo__path_join(load->path, load->links[file->link], file->name);
 }
 
 /* ---- checks ---- */
@@ -3401,7 +4303,7 @@ static int neo__ckpt_wants(const neo__ckpt_load *load, const char *name) {
 /* The file at load->path is there, at its size. */
 static neo_status neo__ckpt_check_size(neo__ckpt_load *load, const neo__ckpt_file *record) {
     int64_t size;
-    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__ckpt_file_path(load, record));
     NEO__TRY(neo__path_size(load->path, &size));
     NEO__CHECK(size >= 0, NEO_ERR_CORRUPT, "%s: missing, the manifest lists it", load->path);
     NEO__CHECK(size == record->bytes, NEO_ERR_CORRUPT,
@@ -3415,7 +4317,7 @@ static neo_status neo__ckpt_check_crc(neo__ckpt_load *load, const neo__ckpt_file
     uint32_t crc = 0;
     char *buffer = neo__shared_scratch(load->ctx);
     neo_status status = NEO_OK;
-    NEO__TRY(neo__path_join(load->path, load->dir, record->name));
+    NEO__TRY(neo__ckpt_file_path(load, record));
     NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
     for (int64_t at = 0; at < record->bytes && status == NEO_OK;) {
         size_t piece = (size_t)NEO__MIN(record->bytes - at, (int64_t)1 << 18);
@@ -3482,6 +4384,30 @@ static const char *neo__ckpt_name_of(const neo_safetensors *file, int index) {
     }
     return place && place[0] == ' ' && place[1] ? place + 1 : neo_safetensors_name(file, index);
 }
+/* If a tensor has changed rows alone: how many rows they are of, and where their numbers are. */
+static neo_status neo__ckpt_numbers_of(const neo_safetensors *file, int index,
+                                       const neo_tensor *tensor, neo__st_rect *rect) {
+    char key[1200];
+    const char *name = neo_safetensors_name(file, index), *text = NULL;
+    int n = snprintf(key, sizeof key, "%s" NEO__ST_ROWS, name), found = -1;
+    neo_tensor numbers = neo_tensor_none();
+    if (n < (int)sizeof key) text = neo_safetensors_metadata(file, key);
+    if (!text || tensor->ndim < 1) return NEO_OK;
+    rect->count = tensor->shape[0];
+    rect->place.cols = tensor->ndim == 2 ? tensor->shape[1] : 1; /* of no rows too */
+    rect->place.rows = 0;
+    for (; *text >= '0' && *text <= '9' && rect->place.rows < INT64_MAX / 1024; text++)
+        rect->place.rows = rect->place.rows * 10 + (*text - '0');
+    if (*text == ' ') found = neo_safetensors_find(file, text + 1);
+    if (found >= 0) NEO__TRY(neo_safetensors_info(file, found, &numbers));
+    NEO__CHECK(numbers.ndim == 1 && (numbers.dtype == NEO_I32 || numbers.dtype == NEO_I64) &&
+                   numbers.shape[0] == rect->count && rect->count <= rect->place.rows,
+               NEO_ERR_FORMAT, "%s: tensor %s: the numbers of its %" PRId64 " rows are not there",
+               file->path, name, rect->count);
+    rect->number_dtype = numbers.dtype;
+    rect->numbers = file->data_offset + file->tensors[found].begin;
+    return NEO_OK;
+}
 static neo_status neo__ckpt_piece_of(const neo_safetensors *file, int index,
                                      neo__ckpt_piece *piece) {
     const char *text = neo__ckpt_place_of(file, index);
@@ -3491,6 +4417,8 @@ static neo_status neo__ckpt_piece_of(const neo_safetensors *file, int index,
     piece->rect = neo__st_rect_of(file, index);
     if (!text) return NEO_OK;
     int ndim = piece->whole.ndim, fits = ndim == 1 || ndim == 2;
+    NEO__TRY(neo__ckpt_numbers_of(file, index, &piece->whole, &piece->rect));
+    if (piece->rect.numbers) piece->whole.shape[0] = piece->rect.place.rows;
     const char *more = fits ? neo__ckpt_parse_numbers(text, ndim, first) : NULL;
     if (more) more = strncmp(more, " of ", 4) == 0 ? more + 4 : NULL;
     if (more) more = neo__ckpt_parse_numbers(more, ndim, all);
@@ -3560,14 +4488,21 @@ static neo_status neo__ckpt_survey_tensor(neo__ckpt_load *load, int number,
     const neo_state *state = load->state;
     int weights = neo__ckpt_starts(load->files[number].name, "model-"), entry = -1;
     int schema = !weights && strcmp(neo_safetensors_name(file, index), NEO__SCHEMA_NAME) == 0;
-    if (!schema) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
+    int rows = neo__ends_as_rows(neo_safetensors_name(file, index));
+    if (!schema && !rows) entry = neo__state_find(state, neo__ckpt_name_of(file, index));
     if (entry >= 0 && (state->entries[entry].kind == NEO_STATE_WEIGHT) != weights) entry = -1;
     NEO__TRY(NEO__GROW(load->ctx, load->known, load->known_capacity, load->known_count + 1));
-    load->known[load->known_count++] = schema ? state->dicts.schema != NULL : entry >= 0;
+    load->known[load->known_count++] =
+        schema ? state->dicts.schema != NULL : rows || entry >= 0;
     load->headers = neo__mix64(load->headers + neo_hash(neo_safetensors_name(file, index)));
     if (entry < 0) return NEO_OK;
     neo__ckpt_piece piece;
     NEO__TRY(neo__ckpt_piece_of(file, index, &piece));
+    NEO__CHECK(!piece.rect.numbers || load->files[number].link > 0, NEO_ERR_FORMAT,
+               "%s: tensor %s: changed rows in a checkpoint that builds on none", file->path,
+               neo_safetensors_name(file, index));
+    if (piece.rect.numbers)
+        NEO__TRY(neo__st_check_numbers(load->ctx, file, index, &piece.rect));
     for (; entry >= 0; entry = state->entries[entry].next)
         NEO__TRY(neo__ckpt_match(load, number, &piece, entry));
     return NEO_OK;
@@ -3579,7 +4514,7 @@ static int neo__ckpt_surveys(const neo__ckpt_load *load, int number) {
     return neo__ckpt_starts(name, "model-") || !load->desc->weights_only;
 }
 static neo_status neo__ckpt_open(neo__ckpt_load *load, int number, neo_safetensors **file) {
-    NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+    NEO__TRY(neo__ckpt_file_path(load, &load->files[number]));
     return neo_safetensors_open(load->ctx, load->path, file);
 }
 /* Check that the files hold every element of every entry once. */
@@ -3599,16 +4534,21 @@ static neo_status neo__ckpt_check_cover(const neo__ckpt_load *load) {
 }
 static neo_status neo__ckpt_survey(neo__ckpt_load *load) {
     NEO__TRY(NEO__ARENA(&load->arena, load->covers, load->state->count));
-    for (int i = 0; i < load->file_count; i++) {
-        neo_safetensors *file = NULL;
-        if (!neo__ckpt_surveys(load, i)) continue;
-        neo_status status = neo__ckpt_open(load, i, &file);
-        for (int k = 0; status == NEO_OK && k < file->count; k++)
-            status = neo__ckpt_survey_tensor(load, i, file, k);
-        neo_safetensors_close(file);
-        NEO__TRY(status);
+    for (int link = 0, i = 0; link < load->link_count; link++) {
+        memcpy(load->dir, load->links[link], sizeof load->dir);
+        memset(load->covers, 0, (size_t)load->state->count * sizeof *load->covers);
+        for (; i < load->file_count && load->files[i].link == link; i++) {
+            neo_safetensors *file = NULL;
+            if (!neo__ckpt_surveys(load, i)) continue;
+            neo_status status = neo__ckpt_open(load, i, &file);
+            for (int k = 0; status == NEO_OK && k < file->count; k++)
+                status = neo__ckpt_survey_tensor(load, i, file, k);
+            neo_safetensors_close(file);
+            NEO__TRY(status);
+        }
+        NEO__TRY(neo__ckpt_check_cover(load));
     }
-    return neo__ckpt_check_cover(load);
+    return NEO_OK;
 }
 /* Name tensor number `index` of the files, which no rank asks for. */
 static neo_status neo__ckpt_fail_extra(neo__ckpt_load *load, int index) {
@@ -3658,7 +4598,7 @@ static neo_status neo__ckpt_take_schema(neo__ckpt_load *load, neo_safetensors *f
    only they were wanted. */
 static neo_status neo__ckpt_read_schema(neo__ckpt_load *load) {
     if (!load->state->dicts.schema) return NEO_OK;
-    for (int i = 0; i < load->file_count; i++) {
+    for (int i = load->newest; i < load->file_count; i++) {
         neo_safetensors *file = NULL;
         if (!neo__ckpt_starts(load->files[i].name, NEO__CKPT_FIRST_STATE)) continue;
         NEO__TRY(neo__ckpt_open(load, i, &file));
@@ -3676,7 +4616,7 @@ static neo_status neo__ckpt_read_runs(neo__ckpt_load *load) {
     neo_status status = NEO_OK;
     for (int i = 0; i < load->run_count && status == NEO_OK;) {
         int number = load->runs[i].file;
-        NEO__TRY(neo__path_join(load->path, load->dir, load->files[number].name));
+        NEO__TRY(neo__ckpt_file_path(load, &load->files[number]));
         NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
         for (; i < load->run_count && load->runs[i].file == number && status == NEO_OK; i++)
             status = neo__st_read_rect(load->ctx, &file, &load->runs[i].rect,
@@ -3717,7 +4657,7 @@ static neo_status neo__ckpt_choose(neo__ckpt_load *load) {
 static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     const neo__meet *meet = &load->meet;
     NEO__TRY(neo__ckpt_choose(load));
-    neo_status status = neo__ckpt_read_manifest(load);
+    neo_status status = neo__ckpt_read_chain(load, load->desc->dir);
     if (status == NEO_OK) status = neo__ckpt_check_definition(load);
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__meet_same(meet, load->manifest_crc, "neo_load", "the manifest"));
@@ -3729,21 +4669,20 @@ static neo_status neo__ckpt_read(neo__ckpt_load *load) {
     const neo__state_dicts *dicts = &load->state->dicts;
     if (load->dicts) dicts->install(dicts->schema, load->dicts, 1);
     load->dicts = NULL;
+    const int all = !load->desc->weights_only && !load->desc->schema_only;
+    if (!load->desc->schema_only) neo__state_marks_from(load->state, 0, 0);
     status = neo__ckpt_read_runs(load);
-    return neo__meet_agree(meet, status == NEO_OK ? neo__state_was_read(load->state) : status);
-}
-static void neo__ckpt_load_free(neo__ckpt_load *load) {
-    neo_ctx *ctx = load->ctx;
-    if (load->dicts) load->state->dicts.install(load->state->dicts.schema, load->dicts, 0);
-    NEO__LIST_FREE(ctx, load->known, load->known_capacity);
-    NEO__LIST_FREE(ctx, load->runs, load->run_capacity);
-    NEO__LIST_FREE(ctx, load->words, load->word_capacity);
-    NEO__LIST_FREE(ctx, load->files, load->file_capacity);
-    neo__arena_free(&load->arena);
+    if (status == NEO_OK) status = neo__state_was_read(load->state);
+    status = neo__meet_agree(meet, status);
+    if (status == NEO_OK && all)
+        neo__state_marks_from(load->state, neo__ckpt_id(load->step, load->manifest_crc),
+                              load->step);
+    return status;
 }
 static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *state) {
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_load: an argument is NULL or desc.dir is empty");
+    NEO__TRY(neo__state_check_idle(state, "neo_load"));
     NEO__CHECK(!desc->schema_only || state->dicts.schema, NEO_ERR_ARG,
                "neo_load: desc.schema_only, but the state has no schema");
     return NEO_OK;
@@ -3827,6 +4766,7 @@ static neo_status neo__export_list_file(neo__export *job, int number) {
     for (int k = 0; k < file->count && status == NEO_OK; k++) {
         NEO__ZERO(neo__ckpt_piece, piece);
         if (!weights && strcmp(neo_safetensors_name(file, k), NEO__SCHEMA_NAME) == 0) continue;
+        if (neo__ends_as_rows(neo_safetensors_name(file, k))) continue;
         status = neo__ckpt_piece_of(file, k, &piece);
         if (status != NEO_OK || neo__state_find(load->state, piece.name) >= 0) continue;
         NEO__ZERO(neo__state_entry, entry);
@@ -3844,7 +4784,8 @@ static void neo__export_release(neo__export *job) {
 }
 static int neo__export_compare_runs(const void *a, const void *b) {
     const neo__ckpt_run *x = (const neo__ckpt_run *)a, *y = (const neo__ckpt_run *)b;
-    return x->entry < y->entry ? -1 : x->entry > y->entry;
+    if (x->entry != y->entry) return x->entry < y->entry ? -1 : 1;
+    return (x->file > y->file) - (x->file < y->file); /* along the chain */
 }
 /* The elements of one tensor, from all files that hold some. */
 static neo_status neo__export_read(void *user, int index, const void **data) {
@@ -3865,7 +4806,7 @@ static neo_status neo__export_read(void *user, int index, const void **data) {
     }
     for (; first < load->run_count && load->runs[first].entry == index; first++) {
         const neo__ckpt_run *run = &load->runs[first];
-        NEO__TRY(neo__path_join(load->path, load->dir, load->files[run->file].name));
+        NEO__TRY(neo__ckpt_file_path(load, &load->files[run->file]));
         NEO__TRY(neo__file_open(&file, load->path, NEO__FILE_READ));
         neo_status status = neo__st_read_rect(load->ctx, &file, &run->rect, &slab, 0);
         neo__file_close(&file);
@@ -3882,9 +4823,9 @@ static neo_status neo__export_write(neo__export *job, const char *path) {
     NEO__TRY(neo__ckpt_choose(load));
     NEO__CHECK(!neo__dir_same(parent, load->dir), NEO_ERR_ARG,
                "neo_export: %s would be written into the checkpoint that it is made of", path);
-    NEO__TRY(neo__ckpt_read_manifest(load));
+    NEO__TRY(neo__ckpt_read_chain(load, load->desc->dir));
     NEO__TRY(neo__ckpt_check_files(load));
-    for (int i = 0; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
+    for (int i = load->newest; i < load->file_count; i++) NEO__TRY(neo__export_list_file(job, i));
     NEO__TRY(neo__ckpt_survey(load));
     int count = load->state->count;
     if (load->run_count > 1)

@@ -1,6 +1,5 @@
-"""neo.py: a trained model in Python: predictions with training's bits, weights by name. It needs
+"""neo.py: a trained model in Python: predictions with training's bits, text, weights by name. Needs
 numpy and neo as a shared object, which make build/libneo_serve.so makes, or without make:
-
     cc -O2 -shared -fPIC -DNEO_SHARED -DNEO_INFERENCE -DNEO_IMPLEMENTATION -x c neo_serve.h \
         -o libneo_serve.so -lm -pthread
 
@@ -8,39 +7,35 @@ numpy and neo as a shared object, which make build/libneo_serve.so makes, or wit
     model = neo.Model("build/demo/checkpoint", library="build/libneo_serve.so")
     model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.8066429], dtype=float32)
     neo.weights("build/demo/checkpoint")["bottom.0.weight"]       of the newest checkpoint
-
-torch.from_numpy of weights gives what a model of PyTorch loads. A model is of one thread at a time.
-"""
+A GPT has generate("To be"). PyTorch loads weights by torch.from_numpy. A model is of one thread."""
 import ctypes as c, glob, json, os, re
 
 import numpy as np
 
 
-def struct(name, /, **fields):
-    return type(name, (c.Structure,), {"_fields_": list(fields.items())})
+def struct(fields, **more):
+    kinds = {"s": c.c_char_p, "p": c.c_void_p, "q": c.c_int64, "i": c.c_int, "d": c.c_double}
+    named = [(f[:-2], kinds[f[-1]]) for f in fields.split()] + list(more.items())
+    return type("neo_struct", (c.Structure,), {"_fields_": named})
 
 
-ModelDesc = struct("neo_model_desc", dir=c.c_char_p, path=c.c_char_p, step=c.c_int64, rows=c.c_int,
-                   ctx=c.c_int64 * 64)  # of the context: all defaults
-ModelInfo = struct("neo_model_info", kind=c.c_char_p, step=c.c_int64, dense_count=c.c_int32,
-                   feature_count=c.c_int32, column_count=c.c_int32, outputs=c.c_int32,
-                   weighted=c.c_int, weight_bytes=c.c_int64)
-Feature = struct("neo_feature", name=c.c_char_p, rows=c.c_int64, words=c.c_int64, rare=c.c_int64,
-                 dropped=c.c_int64)
-ScratchDesc = struct("neo_scratch_desc", max_batch=c.c_int64, max_ids=c.c_int64, threads=c.c_int,
-                     logits=c.c_int)
-Tensor = struct("neo_tensor", data=c.c_void_p, shape=c.c_int64 * 4, stride=c.c_int64 * 4,
-                ndim=c.c_int32, dtype=c.c_int, place=c.c_int, absent=c.c_char_p)
-Jagged = struct("neo_jagged", batch=c.c_int64, feature_count=c.c_int32, id_dtype=c.c_int,
-                offsets=c.c_void_p, ids=c.c_void_p, weights=c.c_void_p, feature_bags=c.c_void_p,
-                place=c.c_int)
+ModelDesc = struct("dir:s path:s step:q rows:i", ctx=c.c_int64 * 64)  # all defaults
+ModelInfo = struct("kind:s step:q dense_count:i feature_count:i column_count:i outputs:i "
+                   "weighted:i weight_bytes:q context:q")
+Feature = struct("name:s rows:q words:q rare:q dropped:q")
+ScratchDesc = struct("max_batch:q max_ids:q threads:i logits:i")
+Sampling = struct("temperature:d top_k:q seed:q")
+Tensor = struct("data:p", shape=c.c_int64 * 4, stride=c.c_int64 * 4, ndim=c.c_int32,
+                dtype=c.c_int, place=c.c_int, absent=c.c_char_p)
+Jagged = struct("batch:q feature_count:i id_dtype:i offsets:p ids:p weights:p feature_bags:p "
+                "place:i")
 
 
 class Model:
     def __init__(self, path, library="libneo_serve.so", step=0, max_batch=1024, max_ids=0,
                  threads=1, logits=False):
-        self.neo, self.model = c.CDLL(os.path.abspath(library)), c.c_void_p()
-        self.scratch = c.c_void_p()
+        self.neo = c.CDLL(os.path.abspath(library))
+        self.model, self.scratch, self.decoder = (c.c_void_p() for _ in range(3))
         for name, kind in (("neo_last_error", c.c_char_p), ("neo_model_get_info", ModelInfo),
                            ("neo_model_column", c.c_char_p), ("neo_model_feature", Feature),
                            ("neo_scratch_count", c.c_int64)):
@@ -48,9 +43,11 @@ class Model:
         where = "path" if os.path.isfile(path) else "dir"  # a file of neo_model_write: path
         desc = ModelDesc(step=step, **{where: os.fsencode(path)})
         self.call("neo_model_load", c.byref(desc), c.byref(self.model))
-        desc = ScratchDesc(max_batch, max_ids, threads, logits)
-        self.call("neo_scratch_create", self.model, c.byref(desc), c.byref(self.scratch))
         info = self.info = self.neo.neo_model_get_info(self.model)
+        desc = ScratchDesc(max_batch, max_ids, threads, logits)
+        gpt = info.context > 0
+        self.call("neo_decoder_create" if gpt else "neo_scratch_create", self.model,
+                  None if gpt else c.byref(desc), c.byref(self.decoder if gpt else self.scratch))
         self.max_batch, self.step = max_batch, info.step
         columns = [self.neo.neo_model_column(self.model, i) for i in range(info.column_count)]
         self.columns = [name.decode() for name in columns if name]  # the label has none
@@ -60,6 +57,7 @@ class Model:
     def __del__(self):
         if getattr(self, "neo", None):
             self.neo.neo_scratch_destroy(self.scratch)
+            self.neo.neo_decoder_destroy(self.decoder)
             self.neo.neo_model_free(self.model)
 
     def call(self, name, *args):
@@ -68,6 +66,8 @@ class Model:
 
     def predict(self, samples):
         """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
+        if self.info.context:
+            raise ValueError("a GPT predicts by generate")
         out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
         self.neo.neo_scratch_clear(self.scratch)
         for s in samples:
@@ -104,6 +104,17 @@ class Model:
         self.call("neo_model_predict", self.model, self.scratch, tensor, c.byref(sparse),
                   c.c_void_p(out.ctypes.data))
         return np.squeeze(out, 1) if self.info.outputs == 1 else out
+
+    def generate(self, prompt="", tokens=100, **sampling):
+        """The bytes that a GPT writes behind a prompt, of text or of tokens, up to its context;
+        temperature, top_k and seed as of neo_decoder_add_json."""
+        text, s = json.dumps({"prompt": prompt, **sampling}).encode(), Sampling(0.8)
+        out, n = np.zeros(tokens, np.int64), c.c_int64(tokens)
+        self.call("neo_decoder_add_json", self.decoder, text, c.c_size_t(len(text)), c.byref(s),
+                  c.byref(n))
+        self.call("neo_decoder_generate", self.decoder, c.byref(s), n,
+                  c.c_void_p(out.ctypes.data), c.byref(n))
+        return bytes(self.neo.neo_model_byte(self.model, c.c_int64(t)) for t in out[:n.value])
 
 
 F32, I64 = 0, 7  # neo_dtype
@@ -142,7 +153,7 @@ def weights(path, step=None):
             else:
                 whole[name] = a
     for name, cuts in parts.items():
-        shape = [max(cut[d].stop for cut, _ in cuts) for d in range(len(cuts[0][0]))]
+        shape = [max(d.stop for d in dims) for dims in zip(*(cut for cut, _ in cuts))]
         whole[name] = np.zeros(shape, cuts[0][1].dtype)
         for cut, a in cuts:
             whole[name][cut] = a

@@ -3,6 +3,9 @@
      make demo && build/serve --model build/demo/checkpoint --port 18080
      curl -d '{"age":39,"workclass":"State-gov"}' http://127.0.0.1:18080/predict
 
+   Of a model of build/gpt: curl -d '{"prompt":"To be","tokens":20}' .../generate, see
+   neo_decoder_add_json; the temperature is 0.8 where none is given.
+
    One JSON object a line gives one answer a line: {"prediction":0.80664289,"step":1280} (two
    columns of thirteen tell little). GET /metrics is text as Prometheus reads it. A newer
    checkpoint in the directory is loaded beside the old one, then takes its place between two
@@ -226,7 +229,9 @@ int main(int argc, char **argv) {
     fit_connections();
     workers = calloc((size_t)o.threads, sizeof *workers);
     if (!workers || version_load() != NEO_OK) return 1;
-    status = o.lines ? answer_lines() : serve();
+    if (o.lines && models.newest->info.context)
+        status = (fprintf(stderr, "serve: --lines: a gpt has none\n"), 1);
+    else status = o.lines ? answer_lines() : serve();
     version_leave(models.newest);
     free(workers);
     return status;

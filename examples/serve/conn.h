@@ -261,7 +261,9 @@ static void http_take(http_loop *loop, http_conn *conn) {
         e->status = status == HTTP_OK ? HTTP_MORE : status;
         e->body = at + e->request.head, e->text_size = 0, e->fields = NULL;
         e->conn = conn, e->came_ns = http_clock_ns();
-        if (status == HTTP_OK) conn->used += e->request.head + e->request.body;
+        if (status == HTTP_OK && e->request.chunked)
+            http_join(conn->in + conn->used + e->request.head, &e->request);
+        if (status == HTTP_OK) conn->used += e->request.head + e->request.wire;
         else conn->used = conn->in_size, e->request.keep_alive = 0;
         if (loop->stops && (conn->used == conn->in_size || loop->now >= loop->stop_at))
             e->request.keep_alive = 0; /* after those that it has sent already */

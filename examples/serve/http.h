@@ -2,7 +2,7 @@
 
    http_parse is a function of bytes alone: the same bytes give the same request, however they came.
    What is wrong is known at the first byte that is, with a status of its own. Bodies have a
-   Content-Length; one in chunks is asked for its length (411), as the RFC allows. */
+   Content-Length or come in chunks, whose framing counts towards the limit of a body. */
 #ifndef EXAMPLE_HTTP_H
 #define EXAMPLE_HTTP_H
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { HTTP_MORE = 0, HTTP_OK = 200 }; /* of http_parse: not whole yet; whole */
+enum { HTTP_CHUNKS = 1024 };           /* of a body, at most: all are looked at when more comes */
 
 typedef struct http_limits {
     size_t head, body; /* bytes of a request: up to its empty line, which counts; after it */
@@ -23,6 +24,8 @@ typedef struct http_word { /* views of the buffer: no 0 at the end */
 typedef struct http_request {
     http_word method, path; /* path: from its first / to the ?, not decoded */
     size_t head, body;      /* bytes; head 0: it is not whole yet */
+    size_t wire;            /* bytes that the body takes: more than it has, if it is in chunks */
+    int chunked;            /* the body is in chunks: http_join */
     int minor;              /* of HTTP/1.minor */
     int keep_alive;         /* more requests may follow on the connection */
     int expects;            /* waits for 100 Continue before it sends the body */
@@ -148,7 +151,55 @@ static int http_fields_of(http_cursor *c, http_fields *f) {
     return HTTP_OK;
 }
 
-/* http_parse: the first request in a buffer. HTTP_OK: it is whole, in head + body bytes from data.
+/* The line before a chunk: its bytes, and what nobody asked for. */
+static int http_chunk_line(http_cursor *c, size_t *bytes) {
+    static const char hex[] = "0123456789abcdef";
+    int digits = 0;
+    for (*bytes = 0; (c->more = c->at == c->end) == 0; c->at++, digits++) {
+        const char *digit = *c->at ? strchr(hex, http_lower(*c->at)) : NULL;
+        if (!digit) break;
+        if (digits == 16 || *bytes > SIZE_MAX >> 4) return 413;
+        *bytes = *bytes << 4 | (size_t)(digit - hex);
+    }
+    if (c->more) return HTTP_MORE;
+    if (!digits || !strchr("\r; \t", *c->at)) return 400;
+    http_span(c, http_value);
+    if (c->more) return HTTP_MORE;
+    return http_next(c, "\r\n") ? HTTP_OK : c->more ? HTTP_MORE : 400;
+}
+/* A body in chunks, with the fields behind it, which say nothing. */
+static int http_chunks(const char *data, size_t size, const http_limits *limits, http_request *r) {
+    size_t most = r->head + limits->body, seen = size < most ? size : most, bytes;
+    http_cursor c = {data + r->head, data + seen, 0};
+    http_fields fields = {0};
+    int status = HTTP_OK;
+    for (int chunks = 0; status == HTTP_OK; chunks++) {
+        status = http_chunk_line(&c, &bytes);
+        if (status == HTTP_OK && bytes == 0) {
+            status = http_fields_of(&c, &fields);
+            r->wire = (size_t)(c.at - data) - r->head;
+            break;
+        }
+        if (status != HTTP_OK) break;
+        if (chunks == HTTP_CHUNKS || bytes > most - (size_t)(c.at - data)) return 413;
+        r->body += bytes;
+        if (bytes > (size_t)(c.end - c.at)) { status = HTTP_MORE; break; }
+        c.at += bytes;
+        if (!http_next(&c, "\r\n")) status = c.more ? HTTP_MORE : 400;
+    }
+    return status == HTTP_MORE && seen == most ? 413 : status;
+}
+/* http_join: the data of a whole body in chunks, moved together at its beginning. */
+static void http_join(char *body, const http_request *r) {
+    http_cursor c = {body, body + r->wire, 0};
+    size_t bytes;
+    for (char *to = body; http_chunk_line(&c, &bytes) == HTTP_OK && bytes; to += bytes) {
+        memmove(to, c.at, bytes);
+        c.at += bytes + 2;
+    }
+}
+
+/* http_parse: the first request in a buffer. HTTP_OK: it is whole, in head + wire bytes from data.
    HTTP_MORE: it is not; if head is not 0, its head is, and its body begins there. Else the status
    of an error, after which the connection can only be closed. The request points into data. */
 static int http_parse(const char *data, size_t size, const http_limits *limits, http_request *r) {
@@ -165,14 +216,17 @@ static int http_parse(const char *data, size_t size, const http_limits *limits, 
 
     if (r->minor >= 1 ? f.hosts != 1 : f.hosts > 1) return 400;
     if (f.lengths > 1 || (f.lengths && f.codings)) return 400;
-    if (f.codings) return f.is_chunked && f.codings == 1 ? 411 : 501;
+    if (f.codings && r->minor < 1) return 400;
+    if (f.codings && (f.codings > 1 || !f.is_chunked)) return 501;
     if (f.other_expectation) return 417;
-    if (!f.lengths && (http_is(r->method, "POST") || http_is(r->method, "PUT"))) return 411;
+    int has_body = http_is(r->method, "POST") || http_is(r->method, "PUT");
+    if (has_body && !f.lengths && !f.codings) return 411;
     if (f.length > limits->body) return 413;
     r->head = (size_t)(c.at - data);
-    r->body = (size_t)f.length;
     r->keep_alive = !f.closes && (r->minor >= 1 || f.keeps);
     r->expects = f.expects && r->minor >= 1;
+    if ((r->chunked = f.codings) != 0) return http_chunks(data, size, limits, r);
+    r->body = r->wire = (size_t)f.length;
     return size - r->head >= r->body ? HTTP_OK : HTTP_MORE;
 }
 #endif

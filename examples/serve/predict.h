@@ -14,7 +14,8 @@ enum { MAX_SAMPLES = 4096 }; /* of a request */
 typedef struct version {
     neo_model *model;
     neo_model_info info;
-    neo_scratch **scratch; /* of each thread */
+    neo_scratch **scratch; /* of each thread; of a gpt NULL, */
+    neo_decoder **decoder; /* and this is there */
     int users;             /* batches, and the one that this version is the newest */
 } version;
 static struct {
@@ -25,7 +26,8 @@ static struct {
 
 static void version_free(version *v) {
     for (int i = 0; v && v->scratch && i < o.threads; i++) neo_scratch_destroy(v->scratch[i]);
-    if (v) neo_model_free(v->model), free(v->scratch), free(v);
+    for (int i = 0; v && v->decoder && i < o.threads; i++) neo_decoder_destroy(v->decoder[i]);
+    if (v) neo_model_free(v->model), free(v->scratch), free(v->decoder), free(v);
 }
 static version *version_take(void) {
     pthread_mutex_lock(&models.lock);
@@ -47,16 +49,32 @@ static neo_status version_fill(version *v) {
     TRY(neo_model_load(&model, &v->model));
     v->info = neo_model_get_info(v->model);
     neo_scratch_desc desc = {.max_batch = o.batch};
-    for (int i = 0; i < o.threads; i++) TRY(neo_scratch_create(v->model, &desc, &v->scratch[i]));
+    for (int i = 0; i < o.threads; i++)
+        TRY(v->info.context ? neo_decoder_create(v->model, NULL, &v->decoder[i])
+                            : neo_scratch_create(v->model, &desc, &v->scratch[i]));
     return NEO_OK;
+}
+/* Why there is no model, after its path, and where there may be one. */
+static void version_complain(void) {
+    const char *error = neo_last_error();
+    char inside[4096];
+    int64_t step;
+    fprintf(stderr, strstr(error, o.model) ? "serve: %s%s" : "serve: %s: %s",
+            strstr(error, o.model) ? "" : o.model, error);
+    snprintf(inside, sizeof inside, "%s/checkpoint", o.model);
+    if (!models.newest && neo_find_checkpoint(inside, &step) == NEO_OK)
+        fprintf(stderr, "; there is one in %s", inside);
+    fputc('\n', stderr);
 }
 /* The newest checkpoint takes the place of what was served; where it cannot, that stays. */
 static neo_status version_load(void) {
     version *v = calloc(1, sizeof *v), *old;
     if (v) v->users = 1, v->scratch = calloc((size_t)o.threads, sizeof *v->scratch);
-    neo_status status = v && v->scratch ? version_fill(v) : NEO_ERR_MEMORY;
+    if (v) v->decoder = calloc((size_t)o.threads, sizeof *v->decoder);
+    neo_status status = v && v->scratch && v->decoder ? version_fill(v)
+                                                      : neo_fail(NEO_ERR_MEMORY, "no memory");
     if (status != NEO_OK) {
-        fprintf(stderr, "serve: %s: %s\n", o.model, neo_last_error());
+        version_complain();
         version_free(v);
         atomic_fetch_add(&models.failed, 1);
         return status;
@@ -146,6 +164,50 @@ static void answer_predictions(worker *w, const version *v, http_exchange *e, ht
     }
     e->text_size = text->size - e->text;
 }
+/* Text as the inside of a JSON string: UTF-8 as it is, other bytes above 127 as U+FFFD. */
+static void put_text(http_text *text, const char *at, size_t size) {
+    for (const unsigned char *c = (const unsigned char *)at, *end = c + size; c < end;) {
+        size_t n = *c < 0x80 ? 1 : *c < 0xC2 || *c > 0xF4 ? 0 : *c < 0xE0 ? 2 : *c < 0xF0 ? 3 : 4;
+        int whole = n > 0 && n <= (size_t)(end - c);
+        for (size_t i = 1; whole && i < n; i++) whole = (c[i] & 0xC0) == 0x80;
+        if (whole && n > 2) /* not longer than it must be, no surrogates, nothing above U+10FFFF */
+            whole = !(*c == 0xE0 && c[1] < 0xA0) && !(*c == 0xED && c[1] > 0x9F) &&
+                    !(*c == 0xF0 && c[1] < 0x90) && !(*c == 0xF4 && c[1] > 0x8F);
+        if (!whole) http_append(text, "\\ufffd", 6);
+        else if (*c < ' ' || *c == '"' || *c == '\\') http_print(text, "\\u%04x", *c);
+        else http_append(text, c, n);
+        c += whole ? n : 1;
+    }
+}
+/* A prompt is continued, up to the model's context. */
+static void answer_generation(worker *w, const version *v, http_exchange *e, http_text *text) {
+    neo_decoder *decoder = v->decoder[w->index];
+    neo_sampling sampling = {.temperature = 0.8};
+    int64_t asked = v->info.context, count = 0;
+    neo_status status =
+        neo_decoder_add_json(decoder, e->body, e->request.body, &sampling, &asked);
+    if (status != NEO_OK) {
+        answer_error(e, text, status == NEO_ERR_CAPACITY ? 413 : 400, neo_last_error());
+        return;
+    }
+    int64_t most = asked < v->info.context ? asked : v->info.context;
+    int64_t *tokens = malloc((size_t)(most + 1) * sizeof *tokens);
+    if (!tokens) status = neo_fail(NEO_ERR_MEMORY, "no memory");
+    if (status == NEO_OK) status = neo_decoder_generate(decoder, &sampling, most, tokens, &count);
+    if (status != NEO_OK) answer_error(e, text, 500, neo_last_error());
+    else {
+        char *bytes = (char *)tokens; /* byte i lies before token i + 1 */
+        for (int64_t i = 0; i < count; i++) bytes[i] = (char)neo_model_byte(v->model, tokens[i]);
+        e->status = 200, e->type = "application/json", e->text = text->size;
+        http_append(text, "{\"text\":\"", 9);
+        put_text(text, bytes, (size_t)count);
+        http_print(text, "\",\"tokens\":%lld,\"finish\":\"%s\",\"step\":%lld}\n", (long long)count,
+                   count == asked ? "length" : "context", (long long)v->info.step);
+        e->text_size = text->size - e->text;
+    }
+    atomic_fetch_add_explicit(&w->samples, (long long)count, memory_order_relaxed);
+    free(tokens);
+}
 static void answer_metrics(http_exchange *e, http_text *text) {
     long long samples = 0, batches = 0, open = 0, accepted = 0, bytes = 0, all = 0, ns = 0, n;
     e->status = 200, e->type = "text/plain; version=0.0.4", e->text = text->size;
@@ -181,26 +243,30 @@ static void answer(void *user, http_exchange *exchanges, int count, http_text *t
     worker *w = user;
     version *v = version_take();
     neo_status status = NEO_OK;
+    int generates = v->info.context > 0;
     w->count = 0;
-    neo_scratch_clear(v->scratch[w->index]);
+    if (!generates) neo_scratch_clear(v->scratch[w->index]);
     for (int i = 0; i < count; i++) {
         http_exchange *e = &exchanges[i];
-        int predicts = http_is(e->request.path, "/predict");
+        int asks = http_is(e->request.path, generates ? "/generate" : "/predict");
         if (e->status != HTTP_MORE) continue;
-        if (!predicts && !http_is(e->request.path, "/metrics"))
-            answer_error(e, text, 404, "there are POST /predict and GET /metrics");
-        else if (!http_is(e->request.method, predicts ? "POST" : "GET")) {
-            answer_error(e, text, 405, predicts ? "/predict wants POST" : "/metrics wants GET");
-            e->fields = predicts ? "Allow: POST\r\n" : "Allow: GET\r\n";
+        if (!asks && !http_is(e->request.path, "/metrics"))
+            answer_error(e, text, 404, generates ? "there are POST /generate and GET /metrics" :
+                         "there are POST /predict and GET /metrics");
+        else if (!http_is(e->request.method, asks ? "POST" : "GET")) {
+            answer_error(e, text, 405, !asks ? "/metrics wants GET" :
+                         generates ? "/generate wants POST" : "/predict wants POST");
+            e->fields = asks ? "Allow: POST\r\n" : "Allow: GET\r\n";
         }
-        else if (!predicts) answer_metrics(e, text);
+        else if (!asks) answer_metrics(e, text);
+        else if (generates) answer_generation(w, v, e, text);
         else if (status == NEO_OK) {
             size_t held = (size_t)neo_scratch_count(v->scratch[w->index]);
             w->spans[i] = (span){w->count + held * (size_t)v->info.outputs, 0};
             status = add_samples(w, v, e, text, &w->spans[i].count);
         }
     }
-    if (status == NEO_OK) status = predict(w, v);
+    if (status == NEO_OK && !generates) status = predict(w, v);
     for (int i = 0; i < count; i++) {
         if (exchanges[i].status != HTTP_MORE) continue;
         if (status == NEO_OK) answer_predictions(w, v, &exchanges[i], text, w->spans[i]);

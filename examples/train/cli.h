@@ -145,6 +145,12 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
     errno = 0;
     if (option->kind == CLI_REAL) value = strtod(text, &end);
     else value = (double)(whole = strtoll(text, &end, 10));
+    if (strcmp(option->argument, "BYTES") == 0 && end > text && *end) { /* 64M */
+        const char *units = "KMGT", *unit = strchr(units, *end);
+        for (const char *u = units; unit && value <= option->most && u <= unit; u++)
+            value = (double)(whole *= 1024);
+        end += unit != NULL;
+    }
     if (end == text || *end || errno || !(value >= 0 && value <= option->most))
         REFUSE("--%s %s: not %s from 0 to %.0f", option->name, text,
                option->kind == CLI_REAL ? "a number" : "a whole number", option->most);

@@ -20,7 +20,7 @@
 
 #include <signal.h>
 
-enum { MOST_RANKS = 6, MOST_STEPS = 24, MOST_COUNT = 3000, TIMEOUT_MS = 1000, WATCHDOG_S = 120 };
+enum { MOST_RANKS = 6, MOST_STEPS = 24, MOST_COUNT = 3000, TIMEOUT_MS = 1000, WATCHDOG_S = 900 };
 /* Halves wait longer than the world, so that a rank that waits for the world is not late there. */
 enum { HALF_TIMEOUT_MS = 100 * TIMEOUT_MS };
 

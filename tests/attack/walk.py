@@ -38,7 +38,8 @@ ERRORS.update(open=("EIO", "EACCES", "EMFILE", "ENOSPC", "EINTR"), fopen=("EIO",
 HARMLESS = ("EINTR", "short")
 # Cases that have once gone wrong come first.
 KNOWN = {"dlrm_1": [("remove", "kill", 1, 1, 0), ("remove", "kill", 2, 1, 0),
-                    ("remove", "kill", 3, 1, 0), ("stat", "EACCES", 2, 0, 0)],
+                    ("remove", "kill", 3, 1, 0), ("stat", "EACCES", 2, 0, 0),
+                    ("fstat", "EIO", 10, 1, 0)],
          "dlrm_3": [("fstat", "EIO", 5, 2, 0), ("fstat", "EIO", 6, 2, 0)]}
 NO_FILE = {"malloc": "memory", "calloc": "memory", "realloc": "memory", "posix_memalign": "memory",
            "pthread_create": "thread|EAGAIN|temporarily unavailable"}

@@ -46,7 +46,7 @@ model="--synthetic 800 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 30
 for optimizer in adagrad adam lamb 'sgd --dtype bf16'; do
     ours=$("$B/dlrm" $model --optimizer $optimizer --threads 2 2>/dev/null | grep '^state')
     for isa in best scalar; do
-        theirs=$(NEO_ISA=$isa timeout 300 $qemu "$A/dlrm" $model --optimizer $optimizer --threads \
+        theirs=$(NEO_ISA=$isa timeout 900 $qemu "$A/dlrm" $model --optimizer $optimizer --threads \
             2 2>/dev/null | grep '^state')
         same "dlrm, $optimizer, $isa" "$theirs" "$ours"
     done

@@ -284,7 +284,7 @@ for c in $compilers; do
              $driver -o $W/program-$c-$std $W/program-$c-$std.o $W/library-$c-$std.o -pthread -lm && $W/program-$c-$std &&
              $base -O2 $language -c -o $W/comm-$c-$std.o $W/comm_alone.c &&
              $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/library-$c-$std.o -pthread -lm &&
-             timeout 60 $W/comm-$c-$std"
+             timeout 900 $W/comm-$c-$std"
         case $std in gnu17) ;; *)
             job "$c $std neo_serve.h declarations" \
                 "$base -O1 -fsyntax-only $language $W/serve_declare.c"
@@ -321,7 +321,7 @@ for c in $compilers; do
                 "$base -O1 $language -c -o $W/fsdp-$c-$std.o $W/fsdp_alone.c &&
                  $base -O0 -DNEO_NO_SIMD $language -c -o $W/fsdp-library-$c-$std.o $W/comm_library.c &&
                  $driver -o $W/fsdp-$c-$std $W/fsdp-$c-$std.o $W/fsdp-library-$c-$std.o -pthread -lm &&
-                 timeout 60 $W/fsdp-$c-$std" ;;
+                 timeout 900 $W/fsdp-$c-$std" ;;
         esac
         job "$c $std before system headers" "$base -fsyntax-only $language $W/before_system.c"
         job "$c $std after system headers" "$base -fsyntax-only $language $W/after_system.c"

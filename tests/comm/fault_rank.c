@@ -19,7 +19,7 @@
 enum {
     SHORT_MS = 700,
     LONG_MS = 60000,
-    LIFE_S = 280,
+    LIFE_S = 880,
     CULPRIT = 1,
     N = 300,
     LARGE = 300000,

@@ -30,7 +30,7 @@ enum {
     SHORT_MS = 150,
     POLL_MS = 5,
     LONG_MS = 60000,
-    WATCHDOG_S = 600,
+    WATCHDOG_S = 900,
     RUNNERS = 4,
     MOST_RANKS = 64
 };

@@ -70,19 +70,19 @@ quick="-u NEO_FULL"
 start() {
     ranks=$1
     shift
-    timeout -k 10 ${NEO_FULL:+1}150 env $quick mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 \
+    timeout -k 10 900 env $quick mpirun$suffix $over -n "$ranks" "$@" >"$W/out" 2>&1 \
         </dev/null
 }
 
 "$MAKE" --no-print-directory "$B/allreduce" "$B/ranks" "$B/dlrm" "$B/gpt" "$B/tests/data/make_npy" \
     >"$B/logs/mpi.build" 2>&1
 for n in 1 2 4 8; do
-    digest=$(timeout 60 "$B/allreduce" --ranks $n 2>&1 | grep '^state')
+    digest=$(timeout 900 "$B/allreduce" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected=$digest; fi
     same "allreduce, $n threads" "$digest" "$expected"
 done
 for n in 1 2 3 8; do
-    digest=$(timeout 60 "$B/ranks" --ranks $n 2>&1 | grep '^state')
+    digest=$(timeout 900 "$B/ranks" --ranks $n 2>&1 | grep '^state')
     if [ $n = 1 ]; then expected_ranks=$digest; fi
     same "ranks, $n threads" "$digest" "$expected_ranks"
 done
@@ -124,7 +124,7 @@ dlrm_over() {
     same "dlrm, lines, of $name" "$(grep -E '^state' "$W/out")" "$(state "$W/dlrm_criteo")"
     same "dlrm, figures, of $name" "$(grep -o '^test.*ne=[^ ]*' "$W/out")" \
         "$(grep -o '^test.*ne=[^ ]*' "$W/dlrm_criteo")"
-    head -200 "$lines" | timeout 60 mpirun$suffix $over -n 3 "$E/dlrm_mpi" --data - $criteo \
+    head -200 "$lines" | timeout 900 mpirun$suffix $over -n 3 "$E/dlrm_mpi" --data - $criteo \
         >"$W/out" 2>&1
     same "dlrm, standard input, of $name" "$(state "$W/out")" \
         "$(head -200 "$lines" | "$B/dlrm" --data - $criteo 2>&1 | grep '^state')"
@@ -176,7 +176,7 @@ process_of() {
 # checkpoint.
 dlrm_killed() {
     rm -rf "$W/killed_$name"
-    timeout 100 mpirun$suffix $over -n 4 "$E/dlrm_mpi" $long --checkpoint "$W/killed_$name" \
+    timeout 900 mpirun$suffix $over -n 4 "$E/dlrm_mpi" $long --checkpoint "$W/killed_$name" \
         --every 20 >"$W/out" 2>&1 </dev/null &
     job=$!
     for i in $(seq 300); do
@@ -256,7 +256,7 @@ for kind in $kinds; do
 $runs
 END
     for n in 1 3; do # of a pipe: what rank 0 gets goes to all
-        digest=$(seq 0 9999 | timeout 60 mpirun$suffix -n $n $over "$P/tests/comm/data_mpi" stdin \
+        digest=$(seq 0 9999 | timeout 900 mpirun$suffix -n $n $over "$P/tests/comm/data_mpi" stdin \
             2>&1 | grep '^stdin')
         same "standard input, $n ranks of $name" "$digest" 'stdin: 10000 samples, 333333330000'
     done

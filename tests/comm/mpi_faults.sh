@@ -74,7 +74,7 @@ launch() {
         else
             more='-n 4'
         fi
-        timeout -k 5 300 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" \
+        timeout -k 5 900 mpirun"$suffix" $more "$folder/rank" "$folder/$n" "$fault" "$operation" \
             $async \
             >"$folder/$n/log" 2>&1 </dev/null
     done

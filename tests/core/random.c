@@ -263,6 +263,60 @@ static void init_errors(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* The token that a place draws, by the words of neo.h: shares of the k that a sort puts first. */
+static int64_t sample_reference(const neo_sampling *s, const float *logits, int64_t count,
+                                int64_t place) {
+    int taken[64] = {0};
+    int64_t last = 0, k = s->top_k < 1 || s->top_k > count ? count : s->top_k;
+    double share[64], sum = 0;
+    for (int64_t n = 0; n < k; n++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < count; i++)
+            if (!taken[i] && logits[i] == logits[i] && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        if (best >= 0) taken[best] = 1;
+        if (n == 0) last = best;
+    }
+    if (!(s->temperature > 0)) return last;
+    const double most = (double)logits[last];
+    for (int64_t i = 0; i < count; i++) {
+        share[i] = taken[i] ? exp(((double)logits[i] - most) / s->temperature) : 0;
+        sum += share[i];
+    }
+    sum *= (double)neo_random_uniform(s->seed, neo_hash("sample"), 0, NEO_STREAM_USER,
+                                      (uint64_t)place);
+    for (int64_t i = 0; i < count; i++) {
+        if (!taken[i]) continue;
+        last = i;
+        if (sum < share[i]) break;
+        sum -= share[i];
+    }
+    return last;
+}
+static void samples(void) {
+    static const double temperatures[] = {0, -1, 0.01, 0.8, 1, 30};
+    static const int64_t tops[] = {0, 1, 2, 5, 37, 64};
+    float logits[64];
+    int seen[64] = {0}, kinds = 0;
+    for (int i = 0; i < 64; i++) /* with ties */
+        logits[i] = 6.0f * (float)((i * 29) % 17) / 17.0f - 3.0f;
+    logits[3] = NAN, logits[9] = -INFINITY, logits[11] = -NAN, logits[12] = -0.0f, logits[13] = 0;
+    for (int t = 0; t < 6; t++)
+        for (int k = 0; k < 6; k++)
+            for (int place = 0; place < 300; place++) {
+                neo_sampling s = {temperatures[t], tops[k], 7};
+                const int64_t got = neo_sample(&s, logits, 64, place);
+                CHECK_INT(got, sample_reference(&s, logits, 64, place));
+                if (t == 5 && k == 0) kinds += !seen[got]++;
+            }
+    CHECK(kinds > 50 && !seen[3] && !seen[9] && !seen[11]);
+    const neo_sampling one = {1, 0, 1};
+    CHECK_INT(neo_sample(&one, logits, 0, 0), 0);
+    CHECK_INT(neo_sample(&one, logits + 3, 1, 0), 0);
+    logits[5] = INFINITY;
+    CHECK_INT(neo_sample(&one, logits, 64, 0), 5);
+}
+
 int main(void) {
     RUN(known_answers);
     RUN(streams_follow_the_documented_counter);
@@ -272,5 +326,6 @@ int main(void) {
     RUN(init_does_not_depend_on_layout);
     RUN(uniform_stays_below_its_end);
     RUN(init_errors);
+    RUN(samples);
     return test_end("core/random");
 }

@@ -344,7 +344,7 @@ static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_
         y = box_make(rows, cols, 3);
     box dy = box_make(rows, cols, 0), lse = box_make(rows, heads, 1), fy = y, fd = dqkv;
     double *want = calloc((size_t)(4 * size), sizeof *want);
-    attention_case c = {{length, heads, causal, scale},
+    attention_case c = {{length, heads, causal, scale, 0},
                         batch,
                         dim,
                         none,
@@ -406,7 +406,7 @@ static void attention_large(void) {
         lse = box_make(T, 1, 0);
     for (int i = 0; i < T * D; i++)
         ((float *)q.t.data)[i] *= 40, ((float *)k.t.data)[i] *= 40.0f * (float)(i / 256 + 1);
-    attention_case c = {{T, 1, 1, 1.0f}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dx.t, dk.t, dv.t};
+    attention_case c = {{T, 1, 1, 1.0f, 0}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dx.t, dk.t, dv.t};
     static double want[4][T * D];
     memset(want, 0, sizeof want);
     attention_reference_head(&c, 0, 0, want[0], want[1], want[2], want[3]);
@@ -434,7 +434,7 @@ static void attention_zeros(void) {
     for (int i = 0; i < context_count; i++) {
         box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0),
             dv = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 1.0f}, 1,   D,    q.t,  k.t, v.t, y.t,
+        attention_case c = {{T, 1, 1, 1.0f, 0}, 1,   D,    q.t,  k.t, v.t, y.t,
                             lse.t,           v.t, dq.t, dk.t, dv.t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK(row_of(y.t, 1)[0] == 0 && !signbit(row_of(y.t, 1)[0]));
@@ -465,7 +465,7 @@ static void attention_infinite(void) {
     for (int i = 0; i < context_count; i++) {
         box out[4];
         for (int b = 0; b < 4; b++) out[b] = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 0.1f}, 1, D,       in[0].t,  in[1].t,  in[2].t,  out[0].t,
+        attention_case c = {{T, 1, 1, 0.1f, 0}, 1, D,       in[0].t,  in[1].t,  in[2].t,  out[0].t,
                             lse.t,           in[3].t, out[1].t, out[2].t, out[3].t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK_OK(attention_backward(contexts[i], &c));
@@ -488,6 +488,55 @@ static void attention_infinite(void) {
     contexts_free();
 }
 
+/* The last queries of sequences give the bits that they have among all, on every path; so do those
+   of a beginning of the sequence, as with a cache of keys. */
+static void attention_queries(void) {
+    enum { B = 2, T = 150, H = 2, D = 20, COLS = H * D };
+    static const int64_t lengths[] = {1, 2, 63, 64, 65, 100, 128, 129, T};
+    static const int64_t last[] = {1, 2, 30, 64, 81};
+    box q = box_make(B * T, COLS, 0), k = box_make(B * T, COLS, 3), v = box_make(B * T, COLS, 1);
+    box all = box_make(B * T, COLS, 0), lses = box_make(B * T, H, 0);
+    contexts_make(1);
+    for (int i = 0; i < context_count; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            neo_attention_desc d = {T, H, causal, 0, 0};
+            CHECK_OK(neo_attention_forward(contexts[i], &d, q.t, k.t, v.t, all.t, lses.t));
+            for (int c = 0; c < 9 * 5; c++) {
+                const int64_t length = lengths[c / 5], Q = last[c % 5], batch = length == T ? B : 1;
+                box some = box_make(batch * Q, COLS, 1), y = box_make(batch * Q, COLS, 2);
+                box lse = box_make(batch * Q, H, 0);
+                if (Q > length || (length < T && !causal)) { FREE(&some, &y, &lse); continue; }
+                for (int64_t r = 0; r < batch * Q; r++)
+                    memcpy(row_of(some.t, r), row_of(q.t, r / Q * T + length - Q + r % Q),
+                           COLS * 4);
+                d.length = length, d.queries = Q;
+                CHECK_OK(neo_attention_forward(
+                    contexts[i], &d, some.t, neo_tensor_rows(k.t, 0, batch * length),
+                    neo_tensor_rows(v.t, 0, batch * length), y.t, lse.t));
+                for (int64_t r = 0; r < batch * Q; r++) {
+                    const int64_t at = r / Q * T + length - Q + r % Q;
+                    if (memcmp(row_of(y.t, r), row_of(all.t, at), COLS * 4) ||
+                        memcmp(row_of(lse.t, r), row_of(lses.t, at), H * 4))
+                        FAIL("%s, %d threads, causal %d: %d queries of %d: row %d has other bits",
+                             neo_isa_name(neo_ctx_isa(contexts[i])), neo_ctx_threads(contexts[i]),
+                             causal, (int)Q, (int)length, (int)r);
+                }
+                FREE(&some, &y, &lse);
+            }
+            d.length = T, d.queries = T + 1;
+            CHECK(neo_attention_forward(contexts[i], &d, q.t, k.t, v.t, all.t, none) ==
+                  NEO_ERR_ARG);
+            d.queries = 1;
+            CHECK(neo_attention_forward(contexts[i], &d, q.t, k.t, v.t, all.t, none) ==
+                  NEO_ERR_SHAPE);
+            CHECK(neo_attention_backward(contexts[i], &d, neo_tensor_rows(q.t, 0, B), k.t, v.t,
+                                         all.t, lses.t, all.t, none, none, none) ==
+                  NEO_ERR_UNSUPPORTED);
+        }
+    contexts_free();
+    FREE(&q, &k, &v, &all, &lses);
+}
+
 /* A sequence gives the same bits alone; a causal row does not change with what follows it. */
 static void attention_alone(void) {
     enum { B = 3, T = 90, H = 2, D = 20, COLS = H * D };
@@ -499,12 +548,12 @@ static void attention_alone(void) {
         dq[i] = box_make(B * T, COLS, 0);
         dk[i] = box_make(B * T, COLS, 0), dv[i] = box_make(B * T, COLS, 0);
     }
-    attention_case c = {{T, H, 1, 0}, B,        D,    q.t,     k.t,     v.t,
+    attention_case c = {{T, H, 1, 0, 0}, B,     D,    q.t,     k.t,     v.t,
                         y[0].t,       lse[0].t, dy.t, dq[0].t, dk[0].t, dv[0].t};
     CHECK_OK(attention_forward(ctx, &c));
     CHECK_OK(attention_backward(ctx, &c));
 #define ONE(t) neo_tensor_rows(t, T, T)
-    attention_case one = {{T, H, 1, 0},
+    attention_case one = {{T, H, 1, 0, 0},
                           1,
                           D,
                           ONE(q.t),
@@ -594,7 +643,7 @@ static void gradients(void) {
         box r = box_make(10, 6, 0), lse = box_make(10, 2, 0);
         box dq = box_make(10, 6, 0), dk = box_make(10, 6, 0), dv = box_make(10, 6, 0);
         attention_case c = {
-            {5, 2, causal, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
+            {5, 2, causal, 0, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
         probe p = {probe_attention, ctx, &c, y.t, r.t};
         CHECK_OK(attention_forward(ctx, &c));
         CHECK_OK(attention_backward(ctx, &c));
@@ -792,7 +841,7 @@ static void attention_errors(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     static float f[8 * 600];
     neo_tensor x = neo_tensor_2d(f, NEO_F32, 8, 6), s = neo_tensor_2d(f, NEO_F32, 8, 2);
-    neo_attention_desc d = {4, 2, 1, 0};
+    neo_attention_desc d = {4, 2, 1, 0, 0};
 #define FORWARD(q, k, v, y, lse) neo_attention_forward(ctx, &d, q, k, v, y, lse)
     CHECK_ERR(neo_attention_forward(ctx, NULL, x, x, x, x, s), NEO_ERR_ARG, "desc is NULL");
     CHECK_ERR(FORWARD(x, s, x, x, s), NEO_ERR_SHAPE, "k is [8][2], expected [8][6]");
@@ -827,7 +876,7 @@ static void memory(void) {
         w = box_make(1, 24, 0);
     box d = box_make(1, 24, 0), z = box_make(32, 24, 0);
     int64_t ids[32] = {0}, before = neo_ctx_memory(ctx).alloc_count;
-    neo_attention_desc a = {8, 2, 1, 0};
+    neo_attention_desc a = {8, 2, 1, 0, 0};
     neo_tensor t = neo_tensor_1d(ids, NEO_I64, 32);
     CHECK_OK(neo_layer_norm_forward(ctx, x.t, vec(w), none, 1e-5f, y.t, s.t));
     CHECK_OK(neo_layer_norm_backward(ctx, NULL, x.t, vec(w), s.t, y.t, y.t, vec(d), none));
@@ -850,6 +899,7 @@ int main(void) {
     RUN(attention_large);
     RUN(attention_zeros);
     RUN(attention_infinite);
+    RUN(attention_queries);
     RUN(attention_alone);
     RUN(gradients);
     RUN(residuals);

@@ -473,6 +473,74 @@ static void binary_batches(void) {
     neo_schema_destroy(whole);
     neo_schema_destroy(text);
 }
+/* Records in file order go straight into batches; where bad ones may be skipped, by way of windows:
+   the same batches and positions, and either resumes at the other's. */
+static void binary_direct(void) {
+    static const int64_t sizes[] = {1, 31, 33, 500, 700, 1500, 2999, 4000};
+    const char *paths[3] = {tmp_path("d.bin"), tmp_path("e.bin"), tmp_path("f.bin")};
+    neo_schema *s = NULL;
+    for (int i = 0; i < 3; i++) write_raw(paths[i], i % 2);
+    neo_binary_desc desc = raw_desc(paths, 3);
+    REQUIRE_OK(neo_schema_binary(ctx, &desc, &s));
+    for (size_t i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
+        neo_reader *r[2] = {NULL, NULL};
+        neo_position at[2];
+        neo_batch b[2];
+        neo_status status = NEO_OK;
+        for (int k = 0; k < 2; k++) {
+            neo_reader_desc d = reader_desc(s, paths, 3, sizes[i / 3]);
+            d.skip_bad_lines = k;
+            d.threads = 1 + (int)i % 2;
+            d.drop_last = i % 3 == 2;
+            d.world_size = 1 + (i % 3 == 1), d.rank = i % 3 == 1;
+            REQUIRE_OK(neo_reader_open(ctx, &d, &r[k]));
+        }
+        for (int n = 0; status == NEO_OK; n++) {
+            for (int k = 0; k < 2; k++) at[k] = neo_reader_position(r[k]);
+            CHECK_BITS(at[0].word, at[1].word, sizeof at[0].word);
+            if (n == 3 || n == 5)
+                for (int k = 0; k < 2; k++) CHECK_OK(neo_reader_seek(r[k], &at[1 - k]));
+            status = neo_reader_next(r[0], &b[0]);
+            REQUIRE(neo_reader_next(r[1], &b[1]) == status);
+            if (status != NEO_OK) continue;
+            CHECK(b[0].first == b[1].first && b[0].global_size == b[1].global_size);
+            CHECK(b[0].size == b[1].size);
+            for (int64_t k = 0; k < b[0].size; k++)
+                CHECK(hash_sample(&b[0], k) == hash_sample(&b[1], k));
+            if (i < 6 && n == 60) break;
+        }
+        CHECK(i < 6 || status == NEO_END);
+        neo_reader_close(r[0]), neo_reader_close(r[1]);
+    }
+    /* The batches before that of a bad row come. */
+    neo_reader_desc d = reader_desc(s, paths, 3, 100);
+    neo_reader *r = NULL;
+    neo_batch b;
+    FILE *f = fopen(paths[1], "r+b");
+    if (!f || fseek(f, 777 * 4 * (1 + DENSE + 13), SEEK_SET)) exit(1);
+    put_i32(f, 9);
+    fclose(f);
+    d.threads = 3;
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    for (int i = 0; i < 22; i++) CHECK_OK(neo_reader_next(r, &b));
+    for (int i = 0; i < 2; i++)
+        CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_RANGE,
+                  "e.bin: row 777, column 0: expected a label in [0, 1], found 9");
+    neo_reader_close(r);
+    write_bytes(paths[1], "", 0);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    for (int i = 0; i < 12; i++) CHECK_OK(neo_reader_next(r, &b)); /* two whole windows */
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_FORMAT, "e.bin: holds no sample");
+    neo_reader_close(r);
+    REQUIRE_OK(neo_reader_open(ctx, &d, &r));
+    write_raw(paths[0], 0);
+    f = fopen(paths[0], "ab");
+    for (int i = 0; f && i < 1 + DENSE + 13; i++) put_i32(f, 0);
+    if (f) fclose(f);
+    CHECK_ERR(neo_reader_next(r, &b), NEO_ERR_MISMATCH, "d.bin: has 1501 rows, it had 1500");
+    neo_reader_close(r);
+    neo_schema_destroy(s);
+}
 /* Ids of all of 32 bits in tables of all sizes, by their remainders or refused, with vector
    instructions and without. */
 static void binary_ids(void) {
@@ -793,6 +861,7 @@ int main(void) {
     RUN(svm_refused);
     RUN(svm_shapes);
     RUN(binary_batches);
+    RUN(binary_direct);
     RUN(binary_ids);
     RUN(binary_refused);
     RUN(npz_batches);

@@ -299,6 +299,18 @@ static void endless_line(void) {
 }
 /* Labels of which none is a word of positive=: fitting fails, a reader tells once; both show the
    labels that there are. */
+/* Nor of a second one, which a sample may lack. */
+static void no_positive_second_label(void) {
+    const char *path = tmp_path("second.csv");
+    neo_schema *s = NULL;
+    write_text(path, "yes,Ja,w\nno,,w\nyes,nein,w\n");
+    REQUIRE_OK(neo_schema_parse(ctx, "delimiter ,\ny label positive=yes\nz label positive=ja,Jaa\n"
+                                     "c category\n", &s));
+    CHECK_ERR(neo_schema_fit(s, &path, 1, 0), NEO_ERR_FORMAT,
+              "column 'z': none of 2 labels is 'ja' or another word, as positive= asks: there are "
+              "'Ja', 'nein'");
+    neo_schema_destroy(s);
+}
 static void no_positive_label(void) {
     const char *path = tmp_path("negative.csv");
     neo_schema *s = NULL;
@@ -1024,6 +1036,7 @@ int main(void) {
     RUN(long_lines);
     RUN(endless_line);
     RUN(no_positive_label);
+    RUN(no_positive_second_label);
     RUN(no_data);
     RUN(arguments);
     RUN(samples_are_counted);

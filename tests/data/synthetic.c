@@ -296,11 +296,54 @@ static void fixed_bags(void) {
     CHECK_ERR(neo_schema_synthetic(ctx, &d, &s), NEO_ERR_ARG, "hot of feature 1 is 0");
 }
 
+/* Bags that repeat in a batch come once: written out they are those of a reader without. */
+static void bags_come_once(void) {
+    for (int n = 0; n < 6; n++) {
+        neo_synthetic_desc d = {.samples = 700, .rows = 9, .ids_per_bag = n % 3, .zipf = 1.1f};
+        neo_schema *s = make(d);
+        neo_reader *plain = open_reader(s, 100, 1, n % 2 ? 300 : 0), *once;
+        neo_reader_desc rd = reader_desc(s, NULL, 0, 100);
+        rd.shuffle_window = n % 2 ? 300 : 0;
+        rd.threads = 2;
+        rd.dedup = 1;
+        CHECK_OK(neo_reader_open(ctx, &rd, &once));
+        const neo_jagged_desc jd = {.feature_count = 26, .max_bags = 2600, .max_ids = 100000};
+        neo_jagged_buffer *buffer;
+        CHECK_OK(neo_jagged_create(ctx, &jd, &buffer));
+        int64_t given = 0, full = 0;
+        for (int epoch = 0; epoch < 2; epoch++) {
+            neo_batch x, y;
+            neo_status status;
+            while ((status = neo_reader_next(plain, &x)) == NEO_OK) {
+                REQUIRE_OK(neo_reader_next(once, &y));
+                CHECK_OK(neo_jagged_validate(&y.sparse, NULL));
+                given += neo_jagged_id_count(&y.sparse);
+                full += neo_jagged_id_count(&x.sparse);
+                CHECK_OK(neo_jagged_expand(buffer, &y.sparse));
+                y.sparse = *neo_jagged_view(buffer);
+                CHECK(hash_batch(1, &x) == hash_batch(1, &y));
+            }
+            CHECK(status == NEO_END && neo_reader_next(once, &y) == NEO_END);
+            CHECK_OK(neo_reader_epoch(plain, epoch + 1));
+            CHECK_OK(neo_reader_epoch(once, epoch + 1));
+        }
+        CHECK(n % 3 > 1 || 2 * given < full);
+        CHECK(given < full);
+        if (n == 0)
+            CHECK_ERR(neo_npy_export(ctx, once, tmp_path("once_")), NEO_ERR_UNSUPPORTED,
+                      "neo_reader_desc.dedup");
+        neo_jagged_destroy(buffer);
+        neo_reader_close(plain), neo_reader_close(once);
+        neo_schema_destroy(s);
+    }
+}
+
 int main(void) {
     ctx = test_ctx(2, NEO_ISA_BEST, 1);
     size_t bytes = neo_ctx_memory(ctx).bytes;
     RUN(defaults_and_arguments);
     RUN(samples_depend_on_their_number);
+    RUN(bags_come_once);
     RUN(golden_samples);
     RUN(through_a_criteo_file);
     RUN(zipf_law);

@@ -3,7 +3,8 @@
    random moments of its saves, then the last whole state loaded; one bit flipped at many places of
    every file, and files cut, missing or foreign, each refused with nothing changed; every
    allocation made to fail in turn; a file size limit in place of a full disk; other definitions
-   and other tensors refused by name. */
+   and other tensors refused by name. A differential checkpoint has the rows that a list of all ids
+   says, in the bytes that they take; one from elsewhere is refused for each thing wrong in it. */
 #if !defined(_WIN32)
 #define _DEFAULT_SOURCE 1
 #endif
@@ -97,6 +98,11 @@ static neo_status save(neo_ctx *ctx, model *m, int64_t step, int keep) {
 static neo_status load(neo_ctx *ctx, model *m, int64_t step, int64_t *loaded) {
     neo_load_desc desc = {.dir = root, .step = step};
     return neo_load(ctx, &desc, m->state, loaded);
+}
+
+static neo_status load_into(neo_ctx *ctx, neo_state *state) {
+    neo_load_desc desc = {.dir = root, .any_definition = 1};
+    return neo_load(ctx, &desc, state, NULL);
 }
 
 static void save_load(void) {
@@ -654,6 +660,7 @@ static void put_manifest(const char *body, size_t bytes) {
     free(text);
 }
 #define HEAD "{\"format\": \"neo-checkpoint\", \"version\": 2, \"step\": 12"
+#define BASED(step) "{\"format\": \"neo-checkpoint\", \"version\": 3, \"step\": 12, \"base_step\": " step
 #define NAMED(name) "{\"name\": \"" name "\", \"bytes\": 1, \"crc32c\": \"00000000\"}"
 #define WORDS ", \"definition\": {}"
 static void manifests_from_elsewhere(void) {
@@ -674,6 +681,13 @@ static void manifests_from_elsewhere(void) {
         {HEAD WORDS ", \"files\": [], \"step\": 12", "a member that is there twice"},
         {HEAD WORDS ", \"files\": [{\"name\": \"a\", \"name\": \"b\"}]",
          "a member that is there twice"},
+        {HEAD WORDS ", \"files\": [], \"base_step\": 3, \"base_crc32c\": \"00000000\", \"depth\": 1",
+         "a differential checkpoint (version 3), and no other, has base_step"},
+        {BASED("3") WORDS ", \"files\": [], \"base_crc32c\": \"00000000\"", "has base_step"},
+        {BASED("12") WORDS ", \"files\": [], \"base_crc32c\": \"00000000\", \"depth\": 1",
+         "has base_step (below its step)"},
+        {BASED("3") WORDS ", \"files\": [], \"base_crc32c\": \"0000000\", \"depth\": 1",
+         "crc32c is not 8 hex digits"},
         {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": 1, \"auc\": 2}",
          "a metric that is there twice"},
         {HEAD WORDS ", \"files\": [], \"metrics\": {\"auc\": \"1\"}", "expected a number"},
@@ -739,6 +753,259 @@ static size_t put_checkpoint(neo_ctx *ctx, const char *const *names, const neo_t
     free(bytes);
     return size;
 }
+/* ---- differential checkpoints ---- */
+enum { TABLES = 4, CHANGED_ROWS = 4000, IDS = 60 };
+typedef struct tracked {
+    neo_bags *bags;
+    neo_state *state;
+    char hit[TABLES][CHANGED_ROWS]; /* since the last checkpoint, by a list of all ids */
+} tracked;
+static const struct {
+    neo_bag_optim_kind kind;
+    neo_dtype dtype;
+    int64_t dim, weight_bytes, state_bytes; /* of a row, with the scales of i8 */
+    int weights_have_numbers, states_have_numbers;
+} tracked_tables[TABLES] = {{NEO_BAG_ROWWISE_ADAGRAD, NEO_F32, 16, 64, 4, 1, 1},
+                            {NEO_BAG_ADAM, NEO_BF16, 8, 16, 64, 1, 1},
+                            {NEO_BAG_PARTIAL_ADAM, NEO_I8, 20, 28, 84, 1, 1},
+                            {NEO_BAG_SGD, NEO_F16, 3, 6, 0, 1, 0}};
+static void tracked_make(neo_ctx *ctx, tracked *t, int track) {
+    static const char *const names[] = {"a", "b", "c", "d"};
+    neo_table_desc tables[TABLES] = {{0}};
+    memset(t, 0, sizeof *t);
+    for (int i = 0; i < TABLES; i++)
+        tables[i] = (neo_table_desc){.name = names[i], .rows = CHANGED_ROWS - i,
+                                     .dim = tracked_tables[i].dim,
+                                     .dtype = tracked_tables[i].dtype,
+                                     .optim = {.kind = tracked_tables[i].kind},
+                                     .track_rows = track};
+    neo_bags_desc desc = {.tables = tables, .table_count = TABLES, .max_batch = IDS,
+                          .max_ids = TABLES * IDS, .max_kept_rows = 2 * TABLES * IDS};
+    neo_bags_memory memory;
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    CHECK_OK(neo_bags_bytes(ctx, &desc, &memory));
+    CHECK_OK(neo_bags_create(ctx, &desc, &t->bags));
+    CHECK_INT(neo_ctx_memory(ctx).bytes - before,
+              memory.weight_bytes + memory.state_bytes + memory.workspace_bytes);
+    CHECK_OK(neo_state_create(ctx, &t->state));
+    CHECK_OK(neo_state_add_bags(t->state, t->bags));
+}
+static void tracked_free(tracked *t) {
+    neo_state_destroy(t->state);
+    neo_bags_destroy(t->bags);
+}
+/* Bags of one id. kept: by two calls that keep, and a step. */
+static void tracked_step(tracked *t, int kept, int most) {
+    static int64_t ids[TABLES * IDS], offsets[TABLES * IDS + 1];
+    static float dout[IDS * 47];
+    for (int i = 0; i < IDS * 47; i++) dout[i] = (float)(i % 7) - 3.0f;
+    for (int call = 0; call <= kept; call++) {
+        for (int i = 0; i < TABLES * IDS; i++) {
+            ids[i] = (int64_t)(test_random() % (uint32_t)most);
+            offsets[i + 1] = i + 1;
+            t->hit[i / IDS][ids[i]] = 1;
+        }
+        neo_jagged batch = {.feature_count = TABLES, .batch = IDS, .offsets = offsets,
+                            .ids = ids, .id_dtype = NEO_I64};
+        neo_tensor grad = neo_tensor_2d(dout, NEO_F32, IDS, 47);
+        if (!kept) CHECK_OK(neo_bags_backward(t->bags, &batch, grad, 0.1f));
+        else CHECK_OK(neo_bags_accumulate(t->bags, &batch, grad, NULL));
+    }
+    if (kept) CHECK_OK(neo_bags_step(t->bags, 0.1f));
+}
+static int64_t file_bytes(int64_t step, const char *name, int64_t *header) {
+    size_t size;
+    uint64_t n = 0;
+    char path[100];
+    snprintf(path, sizeof path, "/step-%012d/%s", (int)step, name);
+    unsigned char *data = slurp(at(path), &size);
+    if (size > 8) memcpy(&n, data, 8);
+    free(data);
+    *header = (int64_t)n + 8;
+    return (int64_t)size;
+}
+/* Numbers of a file against the list. */
+static void check_numbers(neo_ctx *ctx, const tracked *t, int64_t step) {
+    neo_safetensors *file = NULL;
+    char path[100], name[64];
+    snprintf(path, sizeof path, "/step-%012d/%s", (int)step, file_names[0]);
+    CHECK_OK(neo_safetensors_open(ctx, at(path), &file));
+    for (int i = 0; file && i < TABLES; i++) {
+        static int32_t numbers[CHANGED_ROWS];
+        neo_tensor info;
+        int64_t n = 0;
+        snprintf(name, sizeof name, "bags.%c.weight[0:%d,0:%d].rows", 'a' + i, CHANGED_ROWS - i,
+                 (int)tracked_tables[i].dim);
+        const int index = neo_safetensors_find(file, name);
+        CHECK(index >= 0);
+        if (index < 0 || neo_safetensors_info(file, index, &info) != NEO_OK) continue;
+        info.data = numbers;
+        CHECK_OK(neo_safetensors_read(file, index, info));
+        for (int row = 0; row < CHANGED_ROWS; row++)
+            if (t->hit[i][row]) CHECK(n < info.shape[0] && numbers[n++] == row);
+        CHECK_INT(info.shape[0], n);
+    }
+    neo_safetensors_close(file);
+}
+static void changed_rows(void) {
+    static tracked t, plain, back;
+    neo_ctx *ctx = test_ctx(3, NEO_ISA_BEST, 1);
+    neo_save_desc save = {.dir = root, .full_every = 100, .keep = -1};
+    neo_load_desc load = {.dir = root};
+    int64_t header, full = 0, all = 0, rows = 0;
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    clear();
+    tracked_make(ctx, &plain, 0);
+    tracked_make(ctx, &back, 1);
+    tracked_make(ctx, &t, 1);
+    for (save.step = 1; save.step <= 9; save.step++) {
+        for (int i = 0; i < 3; i++)
+            if (save.step != 5) tracked_step(&t, i == 1, save.step == 2 ? 200 : CHANGED_ROWS - 3);
+        for (int i = 0; i < TABLES && save.step == 2; i++) { /* 5 % of the rows */
+            CHECK_OK(neo_bags_note_rows(t.bags, i, 0, 200));
+            memset(t.hit[i], 1, 200);
+        }
+        if (save.step == 7) { /* by hand */
+            float row[20] = {1, 2, 3};
+            CHECK_OK(neo_bags_set_rows(t.bags, 2, CHANGED_ROWS - 3, 1, row));
+            CHECK_OK(neo_bags_note_rows(t.bags, 0, 64, 3));
+            memset(&t.hit[0][64], 1, 3);
+            t.hit[2][CHANGED_ROWS - 3] = 1;
+            CHECK_ERR(neo_bags_note_rows(t.bags, 0, 1, CHANGED_ROWS), NEO_ERR_RANGE, "rows from 1");
+        }
+        if (save.step == 4) { /* elsewhere: of no chain */
+            neo_save_desc best = {.dir = at("/best"), .step = 4};
+            CHECK_OK(neo_save(ctx, &best, t.state));
+        }
+        CHECK_OK(neo_save(ctx, &save, t.state));
+        int64_t weights = 0, states = 8, bytes = 0; /* 8: the count of steps */
+        for (int i = 0; i < TABLES; i++)
+            for (int row = 0; row < CHANGED_ROWS - i; row++) {
+                const int there = save.step == 1 || t.hit[i][row], numbered = save.step > 1;
+                weights += there * (tracked_tables[i].weight_bytes +
+                                    4 * numbered * tracked_tables[i].weights_have_numbers);
+                states += there * (tracked_tables[i].state_bytes +
+                                   4 * numbered * tracked_tables[i].states_have_numbers);
+                rows += save.step == 2 && there;
+            }
+        bytes = file_bytes(save.step, file_names[0], &header);
+        CHECK_INT(bytes - header, weights);
+        if (save.step == 1) full = bytes;
+        bytes = file_bytes(save.step, file_names[1], &header);
+        CHECK_INT(bytes - header, states);
+        if (save.step == 1) all = full + bytes;
+        if (save.step == 2)
+            CHECK(rows == 800 && 10 * (bytes + file_bytes(2, file_names[0], &header)) <= all);
+        if (save.step > 1) check_numbers(ctx, &t, save.step);
+        memset(t.hit, 0, sizeof t.hit);
+        CHECK_OK(neo_load(ctx, &load, back.state, NULL));
+        CHECK(neo_state_digest(back.state) == neo_state_digest(t.state));
+    }
+    load.step = 1; /* a load of the weights alone, or of a file, leaves no base */
+    load.weights_only = 1;
+    CHECK_OK(neo_load(ctx, &load, back.state, NULL));
+    save.step = 10;
+    CHECK_OK(neo_save(ctx, &save, back.state));
+    CHECK_INT(file_bytes(10, file_names[0], &header), full);
+    save.step = 11; /* what is not tracked is always full, and a chain ends where it is */
+    CHECK_OK(neo_save(ctx, &save, plain.state));
+    CHECK_INT(file_bytes(11, file_names[0], &header), full);
+    save.full_every = 2;
+    for (save.step = 12; save.step <= 15; save.step++) {
+        CHECK_OK(neo_save(ctx, &save, t.state)); /* 12: on 9, were it not for its depth */
+        CHECK((file_bytes(save.step, file_names[0], &header) == full) == (save.step % 2 == 0));
+    }
+    tracked_free(&plain);
+    tracked_free(&back);
+    tracked_free(&t);
+    CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    neo_ctx_destroy(ctx);
+}
+/* A checkpoint of step 12 on one of step 11, with [rows][4] of [8][4] and what says so. */
+static void rows_from_elsewhere(void) {
+    static const struct {
+        int64_t rows, numbers[3];
+        const char *says, *message;
+        int wide;
+    } cases[] = {
+        {3, {1, 2, 7}, "8 n", NULL, 0},
+        {3, {1, 2, 7}, "8 n", NULL, 1},
+        {3, {1, 2, 8}, "8 n", "row number 2 is 8, not in [3, 8)", 0},
+        {3, {1, 1, 7}, "8 n", "row number 1 is 1, not in [2, 8)", 1},
+        {3, {-1, 1, 7}, "8 n", "row number 0 is -1, not in [0, 8)", 1},
+        {2, {1, 2, 7}, "8 n", "the numbers of its 2 rows are not there", 0},
+        {3, {1, 2, 7}, "8 none", "the numbers of its 3 rows are not there", 0},
+        {3, {1, 2, 7}, "2 n", "the numbers of its 3 rows are not there", 0},
+        {3, {1, 2, 7}, "99999999999999999999 n", "the numbers of its 3 rows are not there", 0},
+        {3, {1, 2, 7}, "n", "the numbers of its 3 rows are not there", 0},
+        {3, {1, 2, 7}, "9 n", "its place is given as", 0},
+        {3, {1, 2, 7}, "8 t[0:8,0:4]", "the numbers of its 3 rows are not there", 0},
+        {3, {1, 2, 6}, "7 n", "its files have 28 elements, not each of the 32 once", 0},
+    };
+    static float x[8 * 4], changed[3 * 4];
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_state *state;
+    for (int i = 0; i < 12; i++) changed[i] = 100.0f + (float)i;
+    clear();
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    CHECK_OK(neo_state_add(state, NEO_STATE_WEIGHT, "t", neo_tensor_2d(x, NEO_F32, 8, 4)));
+    neo_save_desc save = {.dir = root, .step = 11};
+    REQUIRE_OK(neo_save(ctx, &save, state));
+    size_t size;
+    unsigned char *base = slurp(at("/step-000000000011/manifest.json"), &size);
+    const unsigned crc = (unsigned)neo_crc32c(0, base, size);
+    free(base);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const char file[] = "model-00001-of-00001.safetensors";
+        int32_t narrow[3];
+        for (int k = 0; k < 3; k++) narrow[k] = (int32_t)cases[i].numbers[k];
+        const char *names[] = {"t[0:8,0:4]", cases[i].says[0] == '8' ? "t[0:8,0:4].rows" : "n"};
+        char says[64];
+        snprintf(says, sizeof says, "%s", cases[i].says);
+        names[1] = "t[0:8,0:4].rows";
+        if (says[strlen(says) - 1] == 'n') /* n stands for the name */
+            snprintf(says + strlen(says) - 1, 40, "%s", names[1]);
+        const char *metadata[] = {names[0], "[0,0] of [8,4] t", names[1], says};
+        neo_tensor tensors[] = {
+            neo_tensor_2d(changed, NEO_F32, cases[i].rows, 4),
+            neo_tensor_1d(cases[i].wide ? (void *)(uintptr_t)cases[i].numbers : narrow,
+                          cases[i].wide ? NEO_I64 : NEO_I32, 3)};
+        for (int based = 1; based >= 0; based--) {
+            put_checkpoint(ctx, names, tensors, 2, metadata, 2);
+            char body[500], path[100];
+            snprintf(path, sizeof path, "/step-000000000012/%s", file);
+            unsigned char *bytes = slurp(at(path), &size);
+            snprintf(body, sizeof body,
+                     BASED("11") ", \"base_crc32c\": \"%08x\", \"depth\": 1, "
+                     "\"definition\": {\"repro_shards\": \"1\", \"seed\": \"0\"}, \"files\": "
+                     "[{\"name\": \"%s\", \"bytes\": %zu, \"crc32c\": \"%08x\"}]",
+                     crc, file, size, (unsigned)neo_crc32c(0, bytes, size));
+            if (based) put_manifest(body, strlen(body));
+            free(bytes);
+            memset(x, 0, sizeof x);
+            if (!based || cases[i].message) {
+                neo_status status = load_into(ctx, state);
+                const char *want = based ? cases[i].message : "changed rows in a checkpoint";
+                if (status == NEO_OK || (!strstr(neo_last_error(), want) && based))
+                    FAIL("case %d, %d: %s: %s", (int)i, based, neo_status_string(status),
+                         neo_last_error());
+                for (int k = 0; k < 32; k++) CHECK(x[k] == 0.0f);
+                if (!based && !cases[i].message) CHECK(strstr(neo_last_error(), want));
+                continue;
+            }
+            CHECK_OK(load_into(ctx, state));
+            for (int row = 0, n = 0; row < 8; row++) {
+                const int there = n < 3 && cases[i].numbers[n] == row;
+                for (int k = 0; k < 4; k++)
+                    CHECK(x[row * 4 + k] == (there ? changed[n * 4 + k] : 0.0f));
+                n += there;
+            }
+        }
+    }
+    neo_state_destroy(state);
+    neo_ctx_destroy(ctx);
+}
+
 /* Files whose parts say that they are of a vast tensor, or hold the same elements again and again:
    refused before memory is asked for as they say. */
 static void parts_from_elsewhere(void) {
@@ -1128,6 +1395,8 @@ int main(void) {
     RUN(metrics);
     RUN(manifests_from_elsewhere);
     RUN(parts_from_elsewhere);
+    RUN(changed_rows);
+    RUN(rows_from_elsewhere);
     RUN(state_errors);
     RUN(resume);
     RUN(dictionaries);

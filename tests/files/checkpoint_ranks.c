@@ -2,9 +2,11 @@
    nobody does. Method: ranks are threads that meet at a barrier. Tensors of several dtypes are cut
    into random rectangles on W ranks, saved, and loaded under other random cuts on 1, 2, 3 and 8
    ranks and on one without parts; every element, what lies between the rows of a part, and the
-   digest are compared. Every file damaged in many ways, every system call of a save made to fail on
-   every rank, or to be the last before all ranks die, every allocation of a rank refused: all ranks
-   then say the same, nothing changed, and the checkpoint before still loads. */
+   digest are compared. The same of chains of differential checkpoints, of tables whose rows change
+   now and then, under a new cut from save to save. Every file damaged in many ways, every system
+   call of a save made to fail on every rank, or to be the last before all ranks die, every
+   allocation of a rank refused: all ranks then say the same, nothing changed, and the checkpoint
+   before still loads. */
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE 1
 #define _DARWIN_C_SOURCE 1
@@ -197,6 +199,15 @@ static int64_t cols_of(const tensor *t) {
     for (int d = 1; d < t->ndim; d++) cols *= t->shape[d];
     return cols;
 }
+/* Above 1: checkpoints are differential, each chain-th full; then rows of the cut tensors change at
+   some steps only. */
+static int chain;
+/* The step at which a row has changed for the last time. */
+static int64_t changed_at(int t, int64_t row, int64_t step) {
+    if (chain < 2 || !tensors[t].cut || step > 10000) return step;
+    while (step > 0 && neo__mix64((uint64_t)(t * 1000 + row) * 77777 + (uint64_t)step) % 12) step--;
+    return step;
+}
 /* Byte i of a tensor at a step. */
 static unsigned char truth(int t, int64_t step, int64_t i) {
     return (unsigned char)(neo__mix64((uint64_t)i * 31 + (uint64_t)step * 1000003 +
@@ -210,6 +221,8 @@ typedef struct piece {
     int64_t row, col, rows, cols, step; /* step: elements from row to row */
     unsigned char *data;
     size_t bytes;
+    neo__row_marks marks;
+    uint64_t bits[2]; /* of its rows */
 } piece;
 typedef struct world {
     int size;
@@ -284,8 +297,12 @@ static neo_tensor view(const piece *p) {
 static neo_status add_to_state(world *w, const piece *p) {
     const tensor *t = &tensors[p->tensor];
     neo_part part = {t->shape[0], t->ndim == 1 ? 0 : t->shape[1], p->row, p->col, 0};
-    if (p->whole) return neo_state_add(w->state[p->rank], t->kind, t->name, view(p));
-    return neo_state_add_part(w->state[p->rank], t->kind, t->name, view(p), &part);
+    neo_state *s = w->state[p->rank];
+    if (chain > 1 && t->cut) neo__state_of_rows(s, (neo__row_marks *)(uintptr_t)&p->marks);
+    neo_status status = p->whole ? neo_state_add(s, t->kind, t->name, view(p))
+                                 : neo_state_add_part(s, t->kind, t->name, view(p), &part);
+    neo__state_of_rows(s, NULL);
+    return status;
 }
 /* States over the pieces as they are now. Odd ranks add in another order. */
 static void make_states(world *w) {
@@ -295,7 +312,9 @@ static void make_states(world *w) {
         CHECK_OK(neo_state_create(w->ctx[r], &w->state[r]));
         CHECK_OK(neo_state_define(w->state[r], "optimizer", "adagrad"));
         for (int i = 0; i < w->piece_count; i++) {
-            const piece *p = &w->pieces[r % 2 ? w->piece_count - 1 - i : i];
+            piece *p = &w->pieces[r % 2 ? w->piece_count - 1 - i : i];
+            p->marks.bits = p->bits;
+            p->marks.rows = p->rows;
             if (p->rank == r) CHECK_OK(add_to_state(w, p));
         }
     }
@@ -348,10 +367,15 @@ static void world_fill(world *w, int64_t step) {
         piece *p = &w->pieces[i];
         int64_t size = (int64_t)neo_dtype_size(tensors[p->tensor].dtype),
                 cols = cols_of(&tensors[p->tensor]);
-        for (int64_t r = 0; r < p->rows; r++)
-            for (int64_t b = 0; b < p->cols * size; b++)
-                p->data[r * p->step * size + b] =
-                    truth(p->tensor, step, ((p->row + r) * cols + p->col) * size + b);
+        for (int64_t r = 0; r < p->rows; r++) {
+            const int64_t now = changed_at(p->tensor, p->row + r, step);
+            for (int64_t b = 0; b < p->cols * size; b++) {
+                const int64_t at = ((p->row + r) * cols + p->col) * size + b;
+                unsigned char *to = &p->data[r * p->step * size + b], old = *to;
+                *to = truth(p->tensor, now, at);
+                if (*to != old) p->bits[r / 64] |= UINT64_C(1) << r % 64;
+            }
+        }
     }
 }
 /* 1: every bit is that of world_fill(step), and between the rows nothing changed. */
@@ -360,14 +384,16 @@ static int world_is(const world *w, int64_t step) {
         const piece *p = &w->pieces[i];
         int64_t size = (int64_t)neo_dtype_size(tensors[p->tensor].dtype),
                 cols = cols_of(&tensors[p->tensor]);
-        for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t r = 0; r < p->rows; r++) {
+            const int64_t now = changed_at(p->tensor, p->row + r, step);
             for (int64_t b = 0; b < p->step * size; b++) {
                 unsigned char want =
                     b >= p->cols * size
                         ? GAP
-                        : truth(p->tensor, step, ((p->row + r) * cols + p->col) * size + b);
+                        : truth(p->tensor, now, ((p->row + r) * cols + p->col) * size + b);
                 if (p->data[r * p->step * size + b] != want) return 0;
             }
+        }
         if (p->data[p->bytes] != GAP) return 0;
     }
     return 1;
@@ -385,6 +411,7 @@ static void *run_rank(void *arg) {
     neo_load_desc load = w->load;
     save.dir = load.dir = w->dirs[r] ? w->dirs[r] : root;
     save.group = load.group = &w->groups[r];
+    save.full_every = chain;
     if (w->steps[r]) save.step = w->steps[r];
     disk_calls = 0;
     disk_fails_at = w->fail_at && r == w->fail_rank ? w->fail_at : 0;
@@ -470,6 +497,106 @@ static void any_plan_to_any_plan(void) {
         world_free(&saver);
     }
     world_free(&plain);
+}
+
+/* A chain is loaded, and gone on with, under one cut after the other; each checkpoint of it by
+   itself, and exported. */
+static void chains(void) {
+    static const int sizes[] = {1, 2, 3, 8};
+    static world w, loader;
+    int full = 0, partly = 0;
+    chain = 4;
+    for (int trial = 0; trial < 3; trial++) {
+        clear();
+        for (int64_t step = 1; step <= 12; step++) {
+            if (step % 3 == 1) { /* another run goes on */
+                if (step > 1) world_free(&w);
+                world_make(&w, sizes[test_random() % 4], (int)(test_random() % 6) - 1, NULL);
+                w.save.keep = -1;
+                if (step > 1) CHECK_INT(loads(&w), step - 1);
+            }
+            REQUIRE_OK(world_save(&w, step));
+            world_make(&loader, sizes[test_random() % 4], (int)(test_random() % 6) - 1, NULL);
+            CHECK_INT(loads(&loader), step);
+            loader.load.step = 1 + (int64_t)test_random() % step;
+            CHECK_INT(loads(&loader), loader.load.step);
+            world_free(&loader);
+            neo__ckpt_head head;
+            char path[4096];
+            snprintf(path, sizeof path, "%s/step-%012d", root, (int)step);
+            CHECK_OK(neo__ckpt_peek(w.ctx[0], path, step, &head));
+            CHECK_INT(head.depth, (step - 1) % 4);
+            CHECK_INT(head.base_step, (step - 1) % 4 ? step - 1 : -1);
+            full += head.base_step < 0;
+            partly += head.base_step >= 0;
+        }
+        world_free(&w);
+    }
+    CHECK(full == 9 && partly == 27);
+    chain = 0;
+}
+/* Which checkpoints stay, and what a damaged, missing or replaced one does to those above it. */
+static void bases(void) {
+    static world w, reader;
+    size_t size;
+    chain = 4;
+    clear();
+    world_make(&w, 3, 2, NULL);
+    world_make(&reader, 2, 3, NULL);
+    w.save.keep = 1;
+    for (int64_t step = 1; step <= 9; step++) { /* full: 1, 5, 9 */
+        REQUIRE_OK(world_save(&w, step));
+        CHECK_INT(loads(&reader), step);
+        CHECK_INT(count_ending(""), 1 + (step - 1) % 4);
+    }
+    w.save.keep = 3; /* at 14 the newest three, 14, 13 (full), 12, and what 12 needs: 11, 10, 9 */
+    for (int64_t step = 10; step <= 15; step++) {
+        REQUIRE_OK(world_save(&w, step));
+        CHECK_INT(count_ending(""), step < 15 ? step - 8 : 3);
+    }
+    reader.load.step = 11;
+    CHECK_ERR(world_run(&reader, LOAD), NEO_ERR_NOT_FOUND, "step 11");
+    reader.load.step = 0;
+    world_fill(&reader, 424242);
+    /* a bit of the base's */
+    const char *path = at("/step-000000000013/model-00002-of-00003.safetensors");
+    unsigned char *data = slurp(path, &size);
+    data[size - 1] ^= 1;
+    put(path, data, size);
+    CHECK_ERR(world_run(&reader, LOAD), NEO_ERR_CORRUPT, "step-000000000013/model-00002-of-00003");
+    data[size - 1] ^= 1;
+    put(path, data, size);
+    free(data);
+    CHECK(world_is(&reader, 424242));
+    CHECK_OK(neo__path_rename(at("/step-000000000014"), at("/elsewhere")));
+    CHECK_ERR(world_run(&reader, LOAD), NEO_ERR_CORRUPT,
+              "step-000000000015: what it builds on is gone, step 14");
+    REQUIRE_OK(world_save(&w, 16)); /* and so it is full */
+    CHECK_INT(loads(&reader), 16);
+    /* another one of step 14 is not what 15 builds on */
+    reader.save = w.save;
+    REQUIRE_OK(world_save(&reader, 14));
+    reader.load.step = 15;
+    CHECK_ERR(world_run(&reader, LOAD), NEO_ERR_CORRUPT, "is another checkpoint of step 14");
+    world_free(&w);
+    world_free(&reader);
+    /* a replaced one takes those above it along */
+    clear();
+    world_make(&w, 2, 2, NULL);
+    world_make(&reader, 2, 3, NULL);
+    w.save.keep = -1;
+    for (int64_t step = 1; step <= 6; step++) REQUIRE_OK(world_save(&w, step)); /* full: 1, 5 */
+    w.load.step = 1;
+    CHECK_INT(loads(&w), 1);
+    REQUIRE_OK(world_save(&w, 2));
+    CHECK_INT(count_ending(""), 4); /* 1, 2, 5, 6 */
+    for (int64_t step = 1; step <= 6; step++) {
+        reader.load.step = step;
+        if (step != 3 && step != 4) CHECK_INT(loads(&reader), step);
+    }
+    world_free(&w);
+    world_free(&reader);
+    chain = 0;
 }
 
 /* The files of four ranks by name and content. */
@@ -667,12 +794,13 @@ static void damaged_files(void) {
 /* ---- failures at every step of a save ---- */
 static void failing_disk(void) {
     static world w, reader;
+    const int modes = chain ? 2 : 4;
     int failed = 0, late = 0, killed = 0, after = 0;
     world_make(&w, 4, 2, NULL);
     world_make(&reader, 2, 2, NULL);
-    for (int mode = 0; mode < 4; mode++) { /* fails or kills; a new step or one that is there */
+    for (int mode = 0; mode < modes; mode++) { /* fails or kills; a new step or one that is there */
         for (int rank = 0; rank < 4; rank++) {
-            if (TEST_WATCHED && rank % 2) continue;
+            if ((TEST_WATCHED || chain) && rank % 2) continue;
             for (int64_t n = 1;; n++) {
                 int64_t step = mode / 2 ? 1 : 2;
                 clear();
@@ -710,13 +838,20 @@ static void failing_disk(void) {
             }
         }
     }
-    CHECK(failed > 35 >> TEST_WATCHED && late == 1 && killed > 80 >> TEST_WATCHED && after > 0);
+    CHECK(failed > 35 >> (TEST_WATCHED || chain) && late == 1 && after > 0 &&
+          killed > 20 * modes >> (TEST_WATCHED || chain));
     if (getenv("TEST_VERBOSE"))
         printf("  %d failures, %d after the rename; %d deaths, %d with the new one in place\n",
                failed, late, killed, after);
     disk_kills = 0;
     world_free(&w);
     world_free(&reader);
+}
+
+static void failing_disk_of_chains(void) {
+    chain = 3;
+    failing_disk();
+    chain = 0;
 }
 
 /* Every read of a load fails on every rank. Nothing changed, but for failures behind all checks. */
@@ -755,7 +890,7 @@ static void save_forever(int64_t first) {
     static world w;
     world_make(&w, 4, 3, NULL);
     for (int64_t step = first;; step++)
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2 - (chain > 0); i++)
             if (world_save(&w, step) != NEO_OK) _exit(4);
 }
 static void killed_process(void) {
@@ -766,7 +901,7 @@ static void killed_process(void) {
     world_make(&w, 4, 3, NULL);
     world_make(&reader, 3, 3, NULL);
     REQUIRE_OK(world_save(&w, 1));
-    for (int trial = 0; trial < 40; trial++) {
+    for (int trial = 0; trial < (chain ? 16 : 40); trial++) {
         fflush(stdout);
         pid_t child = fork();
         REQUIRE(child >= 0);
@@ -777,11 +912,16 @@ static void killed_process(void) {
         CHECK(step >= newest);
         newest = step;
     }
-    CHECK(midway >= 10);
+    CHECK(midway >= (chain ? 4 : 10));
     CHECK_OK(world_save(&w, newest + 1));
-    CHECK_INT(count_ending(""), 2);
+    CHECK(chain ? count_ending("") <= 5 : count_ending("") == 2);
     world_free(&w);
     world_free(&reader);
+}
+static void killed_process_of_chains(void) {
+    chain = 5;
+    killed_process();
+    chain = 0;
 }
 
 /* Every allocation of every rank is refused once. */
@@ -805,7 +945,7 @@ static void refused_memory(void) {
     for (int r = 0; r < 4; r++) live[r] = meters[r].live;
     for (int op = SAVE; op <= DIGEST; op++) {
         for (int rank = 0; rank < 4; rank++) {
-            if (TEST_WATCHED && rank % 2) continue;
+            if ((TEST_WATCHED || chain) && rank % 2) continue;
             for (int64_t n = 0;; n++) {
                 w.save.step = newest + 1;
                 world_fill(&w, op == LOAD ? 77 : newest + 1);
@@ -828,9 +968,15 @@ static void refused_memory(void) {
             }
         }
     }
-    CHECK(refusals > 60);
+    CHECK(refusals > 40);
     world_free(&w);
     for (int r = 0; r < 4; r++) CHECK(meters[r].live == 0 && meters[r].wrong == 0);
+}
+
+static void refused_memory_of_chains(void) {
+    chain = 1000;
+    refused_memory();
+    chain = 0;
 }
 
 /* ---- memory ---- */
@@ -1311,13 +1457,18 @@ int main(void) {
     const char *dir = getenv("TMPDIR");
     snprintf(root, sizeof root, "%s/unit_checkpoint_ranks.tmp", dir ? dir : ".");
     RUN(any_plan_to_any_plan);
+    RUN(chains);
+    RUN(bases);
     RUN(files);
     RUN(exported);
     RUN(damaged_files);
     RUN(failing_disk);
+    RUN(failing_disk_of_chains);
     RUN(failing_reads);
     RUN(killed_process);
+    RUN(killed_process_of_chains);
     RUN(refused_memory);
+    RUN(refused_memory_of_chains);
     RUN(memory);
     RUN(unequal_replicas);
     RUN(covered_not_once);

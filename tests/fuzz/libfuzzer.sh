@@ -37,7 +37,7 @@ for source in tests/fuzz/*.c; do
     fi
     "$B/tests/fuzz/$name" --write "$B/corpus/$name" >/dev/null
     if ASAN_OPTIONS=allocator_may_return_null=1 "$B/libfuzzer/$name" "$limit" \
-        -timeout=10 \
+        -timeout=100 \
         -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$B/crashes/$name-" \
         "$B/corpus/$name" \
         >"$B/logs/$name.fuzz" 2>&1; then

@@ -6,6 +6,7 @@
 static const http_limits limits = {200, 64};
 #define HOST "Host: a\r\n"
 #define POST "POST / HTTP/1.1\r\n" HOST
+#define CHUNKED POST "Transfer-Encoding: Chunked\r\n\r\n"
 
 static const struct { int status; const char *text; } cases[] = {
     {200, "GET / HTTP/1.1\r\n" HOST "\r\n"},
@@ -16,6 +17,8 @@ static const struct { int status; const char *text; } cases[] = {
     {200, POST "Content-Length: 0\r\nExpect: 100-Continue\r\n\r\n"},
     {200, "GET / HTTP/1.9\r\n" HOST "A: \xc3\xa9~ \r\n\r\n"},
     {400, "\x16\x03\x01\x02"},                                  /* TLS */
+    {200, CHUNKED "0\r\n\r\n"},
+    {200, CHUNKED "2\r\n{}\r\n00A;a=\"b\"\r\n\r\n0\r\n\r\n123\r\n0 \r\nX: a\r\nY:\r\n\r\n"},
     {400, " / HTTP/1.1\r\n" HOST "\r\n"},
     {400, "GET  / HTTP/1.1\r\n" HOST "\r\n"},
     {400, "GET / \r\n\r\n"},
@@ -41,12 +44,21 @@ static const struct { int status; const char *text; } cases[] = {
     {400, POST "Content-Length: 18446744073709551617\r\n\r\na"},
     {400, POST "Content-Length: 1\r\nContent-Length: 1\r\n\r\na"},
     {400, POST "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na"},
+    {400, "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"},
+    {400, CHUNKED "\r\n"},
+    {400, CHUNKED "-1\r\n"},
+    {400, CHUNKED "0x1\r\n"},
+    {400, CHUNKED "2\r\n{}}\r\n"},
+    {400, CHUNKED "2\n"},
+    {400, CHUNKED "0\r\nX\r\n\r\n"},
     {404, "GET http://example HTTP/1.1\r\n" HOST "\r\n"},
     {411, POST "\r\n"},
     {411, "PUT / HTTP/1.1\r\n" HOST "\r\n"},
-    {411, POST "Transfer-Encoding: Chunked\r\n\r\n"},
     {413, POST "Content-Length: 65\r\n\r\n"},
     {413, POST "Content-Length: 999999999999999999\r\n\r\n"},
+    {413, CHUNKED "40\r\n"},
+    {413, CHUNKED "fffffffffffffffff\r\n"},
+    {413, CHUNKED "1\r\na\r\n0\r\nX: 234567890123456789012345678901234567890123456789012345"},
     {417, POST "Content-Length: 1\r\nExpect: 200-ok\r\n\r\n"},
     {501, POST "Transfer-Encoding: gzip\r\n\r\n"},
     {501, POST "Transfer-Encoding: gzip, chunked\r\n\r\n"},
@@ -73,6 +85,23 @@ static void statuses(void) {
             free(cut);
         }
     }
+}
+
+static void bodies_in_chunks(void) {
+    char text[] = CHUNKED "2\r\n{\"\r\n003;x\r\na\":\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET";
+    char many[9000] = CHUNKED;
+    http_request r;
+    size_t head = strlen(CHUNKED);
+    CHECK_INT(http_parse(text, sizeof text - 1, &limits, &r), HTTP_OK);
+    CHECK(r.head == head && r.body == 15 && r.wire == sizeof text - 1 - head - 3);
+    http_join(text + r.head, &r);
+    CHECK(memcmp(text + r.head, "{\"a\":0123456789", 15) == 0);
+    for (int i = 0; i < 1100; i++) memcpy(many + head + 6 * i, "1\r\na\r\n", 6);
+    const http_limits wide = {200, 8000};
+    CHECK_INT(http_parse(many, head + 6 * 1024, &wide, &r), HTTP_MORE);
+    CHECK_INT(http_parse(many, head + 6 * 1025, &wide, &r), 413);
+    memcpy(many + head + 6 * 1024, "0\r\n\r\n", 5);
+    CHECK_INT(http_parse(many, head + 6 * 1024 + 5, &wide, &r), HTTP_OK);
 }
 
 static void limits_of_length(void) {
@@ -129,6 +158,7 @@ static void keep_alive(void) {
 
 int main(void) {
     RUN(statuses);
+    RUN(bodies_in_chunks);
     RUN(limits_of_length);
     RUN(requests);
     RUN(keep_alive);

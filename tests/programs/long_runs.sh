@@ -33,7 +33,7 @@ says() {
 stopped() {
     signal=$1 folder=$2
     shift 2
-    timeout 120 "$@" >"$W/out" 2>"$W/err" </dev/null &
+    timeout 900 "$@" >"$W/out" 2>"$W/err" </dev/null &
     pid=$!
     while kill -0 $pid 2>/dev/null && ! ls "$folder"/step-*/manifest.json >/dev/null 2>&1; do \
         sleep 0.02; done
@@ -90,7 +90,7 @@ kill $feeder 2>/dev/null
 
 # Nothing is trained yet while the samples are counted: the first signal ends it. The pipe opens
 # when the program reads it.
-timeout 30 $D --data "$W/fifo" $small --checkpoint "$W/none" >"$W/out" 2>"$W/err" &
+timeout 900 $D --data "$W/fifo" $small --checkpoint "$W/none" >"$W/out" 2>"$W/err" &
 pid=$!
 exec 7>"$W/fifo"
 { kill -TERM $pid && wait $pid; } 2>/dev/null
@@ -105,7 +105,7 @@ says "gpt, a signal in its last validation" 'stopped at step 1; saved to'
 
 # Under mpirun: the signal comes to one process, and all stop.
 mpi() {
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp timeout 120 mpirun \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp timeout 900 mpirun \
         $over -n 2 "$@"
 }
 over=
@@ -230,7 +230,7 @@ if "$D" --help | grep -q -- '--timeout SECONDS'; then pass; else fail "no --time
 state_of $D $long --epochs 0 --timeout 0 >/dev/null && pass || fail "--timeout 0: $(cat "$W/err")"
 # Threads whose messages do not fit into the machine are refused before they take its memory.
 if [ "$(awk '/^MemTotal/ { print $2 < 30e6 }' /proc/meminfo 2>/dev/null)" = 1 ]; then
-    (ulimit -v 4000000; timeout 60 $D --synthetic 100 --ranks 1024) >"$W/out" 2>"$W/err" &&
+    (ulimit -v 4000000; timeout 900 $D --synthetic 100 --ranks 1024) >"$W/out" 2>"$W/err" &&
         fail "1024 ranks run"
     says "1024 ranks" '--ranks 1024: messages between so many threads take .* GB'
 fi
@@ -264,7 +264,7 @@ fi
 sick() {
     label=$1 message=$2
     shift 2
-    timeout 60 "$@" >"$W/out" 2>"$W/err" </dev/null
+    timeout 900 "$@" >"$W/out" 2>"$W/err" </dev/null
     status=$?
     same "$label: exit status" "$status" 1
     if [ "$(grep -cE -- "$message" "$W/err")" = 1 ]; then

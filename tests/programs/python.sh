@@ -51,6 +51,21 @@ logits = neo.Model(W + "/parts", library, logits=True).predict(lines)
 assert np.abs(1 / (1 + np.exp(-logits)) - expected).max() < 1e-6
 assert len(parts.predict([])) == 0
 END
+"$B/gpt" --data examples/data/shakespeare/input.txt --layers 1 --heads 2 --width 16 --context 48 \
+    --steps 3 --seed 7 --checkpoint "$W/gpt" --prompt "To be" --sample 40 >"$W/out" 2>"$W/err" &&
+    pass || fail "gpt: $(tail -1 "$W/err")"
+neo_py "neo.py: text" <<'END'
+gpt, wrote = neo.Model(W + "/gpt", library), open(W + "/out", "rb").read()
+text = gpt.generate("To be", 40, seed=7)
+assert len(text) == 40 and b"---- sample ----\nTo be" + text + b"\n-----" in wrote
+assert len(gpt.generate([1, 2, 3], temperature=0)) == 48 - 3 + 1
+assert gpt.generate(top_k=1, tokens=9) == gpt.generate("\n", temperature=0, tokens=9)
+try:
+    gpt.generate("\u00e9")
+    assert False
+except ValueError as e:
+    assert "not in the vocabulary" in str(e)
+END
 neo_py "neo.py: weights" <<'END'
 whole = dict(neo.read_safetensors(W + "/whole.safetensors"))
 weights = neo.weights(W + "/parts", parts.step)

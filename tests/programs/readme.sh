@@ -101,7 +101,7 @@ while read -r state command; do
         ;;
     esac
     if [ -x "$program" ]; then
-        same "$command" "$(state_of timeout 300 $command </dev/null)" "$state"
+        same "$command" "$(state_of timeout 900 $command </dev/null)" "$state"
     else
         skip "$command: $program is not built"
     fi
@@ -116,7 +116,7 @@ keeps() {
     name=$1
     shift
     if [ -x "$B/$name" ]; then
-        same "$name $*" "$(state_of timeout 300 "$B/$name" "$@")" "$(promise "$name")"
+        same "$name $*" "$(state_of timeout 900 "$B/$name" "$@")" "$(promise "$name")"
     else
         skip "$name: is not built"
     fi
@@ -229,8 +229,8 @@ fi
 gpu=$B/tests/emulated_gpu
 if [ -x "$gpu" ]; then
     export ASAN_OPTIONS=detect_leaks=0
-    same "gpu on the emulated device" "$(state_of timeout 300 "$gpu")" "$(promise gpu)"
-    same "gpu cpu" "$(state_of timeout 300 "$gpu" cpu)" "$(promise gpu)"
+    same "gpu on the emulated device" "$(state_of timeout 900 "$gpu")" "$(promise gpu)"
+    same "gpu cpu" "$(state_of timeout 900 "$gpu" cpu)" "$(promise gpu)"
 else
     skip "gpu: no emulated device was built"
 fi

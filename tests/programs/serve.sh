@@ -127,6 +127,9 @@ if have curl; then
     same "curl" "$(head -1 "$W/json" | curl -sS -d @- "$url/predict")" "$one"
     same "curl, 20 lines" "$(head -20 "$W/json" | curl -sS --data-binary @- "$url/predict")" \
         "$(head -20 "$W/rows" | cut -f2)"
+    same "curl, 2000 lines in chunks" "$(head -1000 "$W/json" | cat - "$W/json" | head -2000 |
+        curl -sS -H 'Transfer-Encoding: chunked' -T - -X POST "$url/predict" | cksum)" \
+        "$(head -1000 "$W/rows" | cat - "$W/rows" | head -2000 | cut -f2 | cksum)"
     code=$(curl -sS -o "$W/answer" -w '%{http_code}' -d '{"age":39,"workclass":"State-gov"}' \
         "$url/predict")
     same "curl, two columns" "$code" 200
@@ -151,7 +154,9 @@ printf "GET /predicted ${H}\r\n" | says 404 'POST /predict'
 printf "GET /predict ${H}\r\n" | says 405 'Allow: POST'
 printf "POST /metrics ${H}Content-Length: 0\r\n\r\n" | says 405 'Allow: GET'
 printf "POST /predict ${H}\r\n" | says 411 ''
-printf "POST /predict ${H}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" | says 411 ''
+printf "POST /predict ${H}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" |
+    says 200 '"prediction"'
+printf "POST /predict ${H}Transfer-Encoding: chunked\r\n\r\nx\r\n" | says 400 'Connection: close'
 printf "POST /predict ${H}Content-Length: 9999999\r\n\r\n" | says 413 ''
 (printf "POST /predict ${H}Content-Length: 12291\r\n\r\n"; yes '{}' | head -4097) | says 413 4096
 printf "GET /%09999d ${H}\r\n" 0 | says 414 ''
@@ -176,6 +181,45 @@ same "two labels" "$(post "$(head -1 "$W/json" | sed 's/"sex":"[A-Za-z]*",//')" 
     sed 's/,"step.*//')" \
     "{\"prediction\":[$(head -1 "$W/two.out")]"
 stop "two labels"
+served=$W/served
+
+# ---- a gpt: what build/gpt writes, to the byte ----
+
+head -c 30000 examples/data/shakespeare/input.txt >"$W/text"
+gpt="--data $W/text --layers 2 --heads 2 --width 32 --context 64 --seed 5"
+# generates JSON: the text of the answer.
+generate() {
+    printf 'POST /generate HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s' \
+        "$(printf %s "$1" | wc -c)" "$1" | "$client" "$port" send | answers
+}
+for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --ranks 2"; do
+    part || continue
+    rm -rf "$W/gpt"
+    "$B/gpt" $gpt $more --steps 30 --batch 8 --repro-shards 2 --checkpoint "$W/gpt" --prompt 'We ' \
+        --sample 50 --top-k 20 >"$W/out" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
+    served=$W/gpt
+    start
+    sed -n '/^---- sample/,/^-----------/p' "$W/out" | sed '1d;$d' | tail -c +4 | tr '\n' ' ' |
+        sed 's/ $//' >"$W/wrote"
+    same "gpt $more" "$(generate '{"prompt":"We ","tokens":50,"seed":5,"top_k":20}' |
+        sed 's/.*"text":"\(.*\)","tokens":50,"finish":"length","step":30}/\1/; s/\\u000a/ /g')" \
+        "$(cat "$W/wrote")"
+    one=$(generate '{"prompt":[0,1,2],"temperature":0,"tokens":5}')
+    same "the same again" "$(generate '{"temperature":0.0,"prompt":[0,1,2],"tokens":5}')" "$one"
+    generate '{"prompt":"We "}' >"$W/answer"
+    same "up to the context" "$(sed 's/.*,"tokens"/"tokens"/' "$W/answer")" \
+        '"tokens":62,"finish":"context","step":30}'
+    generate '{"prompt":"We \u00e9"}' >"$W/answer"
+    if grep -q 'is not in the vocabulary' "$W/answer"; then pass; else fail "$(cat "$W/answer")"; fi
+    printf "POST /predict ${H}Content-Length: 2\r\n\r\n{}" | says 404 'POST /generate'
+    printf "GET /generate ${H}\r\n" | says 405 'Allow: POST'
+    printf "POST /generate ${H}Content-Length: 5\r\n\r\n{\"pro" | says 400 'closing quote'
+    printf "POST /generate ${H}Content-Length: 9\r\n\r\n{\"tok\":1}" | says 400 'is not prompt'
+    (printf "POST /generate ${H}Content-Length: 113\r\n\r\n{\"prompt\":\""; printf '%0100d"}' 0) |
+        says 413 'context is 64'
+    same "tokens are counted" "$(metric neo_samples_total)" 122
+    stop "gpt $more"
+done
 served=$W/served
 
 # ---- load, while the model changes ----
@@ -220,7 +264,7 @@ load() { # the model changes until the file `end` is there
 pause=0.02
 [ -z "$NEO_FULL" ] || pause=1
 load --reload 1
-grep -v "^serve: $W/served: " "$W/server" >"$W/err"
+grep -v "^serve: $W/served[/:]" "$W/server" >"$W/err"
 : >"$W/server"
 if [ -s "$W/err" ]; then fail "under load: $(head -3 "$W/err")"; else pass; fi
 
@@ -333,7 +377,9 @@ refuses() { # TEXT OPTIONS...
 refuses "--model is needed"
 refuses "no such option" --modell x
 refuses "--model needs a value" --model
-refuses "$W/none: cannot list the directory" --model "$W/none"
+refuses "^serve: $W/none: cannot list the directory" --model "$W/none"
+mkdir "$W/run" && cp -r "$W/a" "$W/run/checkpoint"
+refuses "^serve: $W/run: .*; there is one in $W/run/checkpoint" --model "$W/run"
 refuses "$W: no whole checkpoint" --model "$W"
 refuses "--port 65536: not a whole number from 0 to 65535" --model "$W/a" --port 65536
 refuses "--threads 0: " --threads 0

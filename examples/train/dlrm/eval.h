@@ -85,6 +85,7 @@ static neo_status gather_groups(run *r, const neo_batch *batch) {
     const int64_t *ids = s->ids, *offsets = s->offsets;
     for (int64_t i = 0; i < batch->size; i++) {
         int64_t bag = r->group * s->batch + i;
+        if (s->inverse) bag = s->feature_bags[r->group] + s->inverse[bag];
         r->own_groups[i] = offsets[bag] < offsets[bag + 1] ? ids[offsets[bag]] : -1;
     }
     return neo_comm_gather_samples(r->me.comm, r->own_groups, r->groups, batch->global_size, 1,

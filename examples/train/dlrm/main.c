@@ -43,6 +43,11 @@ static neo_status print_results(run *r, uint64_t digest) {
         TRY(neo_schema_best(r->m.test_schema, synthetic, synthetic / 4 + 1, &auc, &logloss));
         printf("best possible auc=%.4f logloss=%.4f\n", auc, logloss);
     }
+    if (r->o->dedup && r->m.tables) {
+        const neo_shard_stats stats = neo_shard_get_stats(r->m.tables);
+        say(&r->me, "dedup: of %lld ids of rank 0's samples %lld were sent and looked up\n",
+            (long long)stats.ids_full, (long long)stats.ids_given);
+    }
     if (r->report) TRY(write_report(r, samples_per_s));
     for (int t = 0; t < r->m.tasks; t++) print_figures(r, t, samples_per_s);
     return print_state(digest);
@@ -116,6 +121,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     guess_format(o);
     TRY(check_options(o));
     if (!o->dim) o->dim = kind_of(o)->dim;
+    if (!o->ndcg) o->ndcg = 10;
     TRY(cli_describe(&j->cli, &o->machine, o->seed));
     j->train_count = split_list(o->data, j->train_files, MAX_FILES);
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);

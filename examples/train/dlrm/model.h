@@ -13,6 +13,7 @@
 #ifndef DLRM_MODEL_H
 #define DLRM_MODEL_H
 #include "formats.h"
+#include "neo_store.h"
 
 enum { BOTTOM, TOP, MLPS }; /* the units of the dense layers; TOP only of models that have it */
 
@@ -33,6 +34,7 @@ typedef struct model {
     neo_wukong *wukong; /* likewise, of wukong */
     neo_fsdp *dense;  /* both MLPs, the cross network and their optimizer */
     neo_shard *tables; /* NULL: the data has no sparse features */
+    neo_tier *tier;    /* below their rows, or NULL */
     neo_state *state;
     neo_schedule schedule;
     int pipeline, micro_batches;
@@ -338,6 +340,7 @@ static void destroy_model(model *m) {
     neo_free(m->ctx, m->task_weight, task_bytes);
     neo_state_destroy(m->state);
     neo_shard_destroy(m->tables);
+    neo_tier_destroy(m->tier);
     neo_fsdp_destroy(m->dense);
     device_group_end(m->comm, m->data);
     neo_mlp_destroy(m->top);

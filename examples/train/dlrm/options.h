@@ -8,16 +8,17 @@ enum { MAX_TASKS = 16 }; /* labels of a sample */
 typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
-    char *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
+    char *tier, *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    int64_t window, ndcg;
+    int64_t window, ndcg, dedup;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
     cli_board board;
     cli_saves saves;
+    int64_t full_every;
 } options;
 
 /* What a model does with the pooled rows of the features. The last three add their result, one
@@ -105,6 +106,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("shuffle", shuffle, "N", NULL, 0, 1e9,
               "*samples shuffled together; 0: the order of the file"),
 
+    CLI_FLAG("dedup", dedup,
+             "bags of a feature that are equal within a rank's part of a batch (of a user's "
+             "session, say) are sent and looked up once; no bit of the model changes"),
     CLI_TEXT("eval-every", eval_every, "F", NULL,
              "evaluate within an epoch too, every so much of it, as 1/20 or 0.05: after as many "
              "whole steps as fit; the last one is at the epoch's end"),
@@ -168,7 +172,10 @@ static const cli_option DLRM_OPTIONS[] = {
              "rows (rw), as copies (dp), by combinations with nodes (twrw, twcw, grid), or as a "
              "file of --save-plan says"),
     CLI_COUNT("memory", memory, "BYTES", NULL, 0, 1e15,
-              "that tables and their training may take on a rank; 0: no limit"),
+              "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
+    CLI_TEXT("tier", tier, "FILE", NULL,
+             "rows lie in a file, below a cache that takes --memory of each rank; it is scratch: "
+             "made anew when the run resumes. Rank R of several has FILE.R"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
@@ -187,6 +194,9 @@ static const cli_option DLRM_OPTIONS[] = {
 
     CLI_MACHINE,
     CLI_SAVES,
+    CLI_COUNT("checkpoint-delta", full_every, "N", NULL, 2, 1e9,
+              "of N checkpoints one is full; the others have the rows of tables that have changed "
+              "since the one before; not on a GPU yet"),
     CLI_TEXT("load", load, "FILE", NULL,
              "start from the weights of a safetensors file, by neo's names or those of "
              "facebookresearch/dlrm (bot_l.0.weight, top_l.0.weight, emb_l.3.weight)"),
@@ -210,7 +220,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("group", group, "FEATURE", NULL,
              "figures of test and validation data in groups: the samples whose first id of this "
              "sparse feature is one, as a user's: AUC of each, and NDCG; weights do not count"),
-    CLI_COUNT("ndcg", ndcg, "K", "10", 1, 1e9, "scores of a group that its NDCG looks at"),
+    CLI_COUNT("ndcg", ndcg, "K", NULL, 1, 1e9,
+              "scores of a group that its NDCG looks at, with --group [10]"),
 };
 /* Published configurations: options, and for generated and Criteo data the rows of each table (at
    most --rows) and, generated, the ids of each feature in a sample. */
@@ -369,6 +380,7 @@ static neo_status check_options(const options *o) {
     if (o->eval_every && !has_test && !o->valid)
         REFUSE("--eval-every needs --test or --valid");
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
+    if (o->tier && !o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     TRY(check_model(o));
     if ((o->l1 > 0 || o->l2 > 0) && strcmp(o->optimizer, "ftrl"))
         REFUSE("--l1 and --l2 are for --optimizer ftrl");
@@ -381,6 +393,8 @@ static neo_status check_options(const options *o) {
         REFUSE("--load and --checkpoint would both give the weights: leave one out");
     TRY(cli_check_board(&o->board, &o->machine));
     TRY(cli_check_saves(&o->saves));
+    if (o->full_every && (!o->saves.dir || strcmp(o->machine.device, "cpu")))
+        REFUSE("--checkpoint-delta needs --checkpoint, and is not on a GPU yet");
     if ((o->eval || o->predict) && !has_test) REFUSE("--eval and --predict need --test");
     TRY(cli_check_load(o->load));
     if (o->eval && !has_model) REFUSE("--eval needs --checkpoint or --load");
@@ -388,6 +402,7 @@ static neo_status check_options(const options *o) {
         REFUSE("--mllog is the log of a training");
     if (o->window && !has_data) REFUSE("--window is of training data");
     if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
+    if (o->ndcg && !o->group) REFUSE("--ndcg is of groups: give --group");
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

@@ -45,7 +45,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .cluster = {.ranks = neo_comm_size(m->comm),
                                    .ranks_per_node = ranks_per_node(m->comm),
-                                   .memory_bytes = o->memory},
+                                   .memory_bytes = o->tier ? 0 : o->memory},
                        .dense_flops_bottom = mlp_flops(bottom),
                        .dense_flops_top = mlp_flops(top),
                        .dense_params = mlp_elements(bottom) + mlp_elements(top)};
@@ -98,6 +98,18 @@ static void warn_of_plan(const neo_plan *plan, const options *o) {
                 o->plan, (int)other, (int)count);
 }
 
+/* The file of this rank's rows; with a pipeline the next batch is known. */
+static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
+    char path[4096];
+    const int one = neo_comm_size(m->comm) == 1;
+    int n = snprintf(path, sizeof path, one ? "%s" : "%s.%d", o->tier, neo_comm_rank(m->comm));
+    if (n < 0 || n >= (int)sizeof path) REFUSE("--tier %.100s...: the path is too long", o->tier);
+    neo_tier_desc tier = {.path = path, .memory_bytes = o->memory, .prefetch = m->pipeline};
+    TRY(neo_tier_create(neo_comm_ctx(m->data), &tier, &m->tier));
+    bags->tier = m->tier;
+    return NEO_OK;
+}
+
 /* tables: [features]. */
 static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables,
                                   neo_plan **plan) {
@@ -112,11 +124,13 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         neo_feature f = neo_schema_feature(m->schema, t);
         tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
                                      .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
-                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype};
+                                     .row_buckets = row_buckets(m->ctx, o), .dtype = dtype,
+                                     .track_rows = o->full_every > 0};
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     neo_bags_desc bags = {.tables = tables, .table_count = count, .max_batch = o->batch,
-                          .max_ids = o->batch * count};
+                          .max_ids = o->batch * count, .inverse = o->dedup != 0};
+    if (o->tier) TRY(create_tier(m, o, &bags));
     TRY(create_plan(m, o, &bags, plan));
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
     if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)

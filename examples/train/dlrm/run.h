@@ -66,6 +66,7 @@ static neo_status open_source(run *r, neo_reader_desc d, source *s) {
     for (int i = 0; i < d.path_count; i++) from_stdin |= is_stdin(d.paths[i]);
     d.batch = r->o->batch;
     d.skip_bad_lines = r->o->bad_lines[0] == 's';
+    d.dedup = r->o->dedup != 0;
     d.rank = r->me.rank;
     d.world_size = r->me.ranks;
     if (from_stdin && r->me.ranks > 1) {
@@ -190,7 +191,8 @@ static double total_loss(const run *r, const figures *values) {
 /* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
     neo_metric lr = {"lr", r->o->lr};
-    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1};
+    neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1,
+                       .full_every = (int)r->o->full_every};
     TRY(cli_save(&r->me, r->m.state, d));
     r->saved = d.dir != NULL;
     return NEO_OK;

@@ -152,11 +152,12 @@ static neo_status write_sample(run *r) {
     const char *prompt = r->o->prompt ? r->o->prompt : "";
     int start = t->number['\n'] >= 0 ? t->number['\n'] : 0, prints = r->me.rank == 0;
     int64_t count = 0, next;
+    const neo_sampling sampling = {r->o->temperature, r->o->top_k, neo_ctx_seed(r->me.ctx)};
     for (const char *p = prompt; *p; p++) push_id(r, &count, t->number[(unsigned char)*p]);
     if (!count) push_id(r, &count, start);
     if (prints) printf("---- sample ----\n%s", prompt);
     for (int64_t i = 0; i < r->o->sample; i++) {
-        TRY(draw_next(&r->t, count, r->o->temperature, i, &next));
+        TRY(draw_next(&r->t, count, &sampling, i, &next));
         if (prints) putchar(t->letter[next]);
         push_id(r, &count, next);
     }

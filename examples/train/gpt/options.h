@@ -6,7 +6,7 @@
 typedef struct options {
     char *data, *shard, *accumulate_mode, *dtype, *products, *load, *prefix, *prompt;
     int64_t layers, heads, width, context, batch, accumulate, steps, warmup, seed;
-    int64_t summary, patience, factor, slots, eval_every, sample, recompute, memory;
+    int64_t summary, patience, factor, slots, eval_every, sample, top_k, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
     cli_machine machine;
     cli_board board;
@@ -73,6 +73,8 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_COUNT("sample", sample, "N", "300", 0, 1e7, "characters to write at the end"),
     CLI_NUMBER("temperature", temperature, "X", "0.8", 1e6,
                "of the sample; 0: always the likeliest character"),
+    CLI_COUNT("top-k", top_k, "K", NULL, 0, 256,
+              "the sample is drawn from the K likeliest characters; 0: from all"),
     CLI_TEXT("prompt", prompt, "TEXT", NULL, "that the sample continues; a new line, if none"),
 };
 static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank or many",

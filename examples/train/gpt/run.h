@@ -112,6 +112,24 @@ static neo_status create_state(run *r) {
     return neo_state_define(r->state, "text", words);
 }
 
+/* model.json of the checkpoints, from which neo_model_load (neo_serve.h) makes the model again: the
+   text, of malloc; NULL: there is no memory. */
+static char *describe_model(const run *r) {
+    const options *o = r->o;
+    const size_t most = 512 + 5 * 256;
+    char *text = malloc(most), *p = text;
+    if (!text) return NULL;
+    p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"gpt\", \"layers\": %lld, \"heads\": %lld, "
+                    "\"width\": %lld, \"context\": %lld,\n \"dtype\": \"%s\", "
+                    "\"weights_dtype\": \"%s\",\n \"bytes\": [", (long long)o->layers,
+                 (long long)o->heads, (long long)o->width, (long long)o->context, o->products,
+                 o->dtype);
+    for (int i = 0; i < r->text->vocabulary; i++)
+        p += sprintf(p, i ? ", %d" : "%d", (int)r->text->letter[i]);
+    (void)strcpy(p, "]}\n");
+    return text;
+}
+
 /* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
     neo_metric lr = {"lr", r->o->lr};
@@ -166,12 +184,18 @@ static neo_status set_up(run *r) {
     r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
     TRY(agree(r->me.comm, open_graph(r)));
     TRY(agree(r->me.comm, create_state(r)));
+    if (r->me.rank == 0) r->me.job->model = describe_model(r);
+    TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
     TRY(restore(r));
     return agree(r->me.comm, board_open(&r->me, &r->o->board, &r->events));
 }
 
 /* After an error, too. */
 static void tear_down(run *r) {
+    if (r->me.rank == 0) {
+        free(r->me.job->model);
+        r->me.job->model = NULL;
+    }
     graph_close(r->t.graph);
     neo_events_close(r->events);
     neo_state_destroy(r->state);

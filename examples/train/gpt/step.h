@@ -181,27 +181,17 @@ static neo_status evaluate(trainer *t, int64_t from, int64_t to, double *mean) {
     return NEO_OK;
 }
 
-/* The next character after those in m->next_ids, drawn from the softmax of logits / temperature.
-   Every rank draws the same one. */
-static neo_status draw_next(trainer *t, int64_t count, double temperature, int64_t place,
+/* The next character after those in m->next_ids, the one at `place` of the sample. Every rank draws
+   the same one. */
+static neo_status draw_next(trainer *t, int64_t count, const neo_sampling *sampling, int64_t place,
                             int64_t *next) {
     model *m = &t->m;
-    double most = -INFINITY, sum = 0, share[256];
-    const float *logits = m->next_logits;
     m->length = count;
     TRY(send(m, count));
     TRY(forward(t));
     TRY(neo_tensor_copy(m->ctx, neo_tensor_rows(m->logits, count - 1, 1),
                         neo_tensor_2d(m->next_logits, NEO_F32, 1, m->vocabulary)));
-    *next = 0;
-    for (int64_t k = 0; k < m->vocabulary; k++)
-        if ((double)logits[k] > most) most = (double)logits[*next = k];
-    if (!(temperature > 0)) return NEO_OK;
-    for (int64_t k = 0; k < m->vocabulary; k++)
-        sum += share[k] = exp(((double)logits[k] - most) / temperature);
-    uint64_t seed = neo_ctx_seed(m->ctx), stream = neo_hash("sample");
-    sum *= (double)neo_random_uniform(seed, stream, 0, NEO_STREAM_USER, (uint64_t)place);
-    for (*next = 0; *next < m->vocabulary - 1 && sum >= share[*next]; ++*next) sum -= share[*next];
+    *next = neo_sample(sampling, m->next_logits, m->vocabulary, place);
     return NEO_OK;
 }
 

@@ -1,0 +1,1374 @@
+/* neo_store.h: embedding tables larger than memory: rows in a file, below lines in memory.
+
+   Copy it beside neo.h. MIT licence (at the end of neo.h).
+
+   WHAT IT DOES
+     - neo_tier: the rows and optimizer state of a neo_bags lie in a sparse file; a software cache,
+       set-associative with 32 ways, LRU or LFU, keeps lines of rows in memory within a budget of
+       bytes. A batch's rows are brought before it is looked up or stepped, and stay meanwhile
+     - bits do not depend on the size of the cache, its policy, the file or threads: all verbs of
+       neo_bags, digests and checkpoints read and write through it
+     - rows of the next batch are read while a step computes
+     - a row has a checksum in the file; full disks, short reads, altered files become a status that
+       names table, row, file and offset
+
+   WHAT IT DOES NOT DO
+     - the file is scratch of the running process, as memory is: a run that is killed makes it anew
+       from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
+     - rows on a GPU (NEO_ERR_UNSUPPORTED)
+
+   QUICK START
+     In exactly one .c file:               In the others:
+         #define NEO_IMPLEMENTATION            #include "neo_store.h"
+         #include "neo_store.h"
+     It implements neo.h too.
+         neo_tier_desc desc = {.path = "rows.tier", .memory_bytes = 1 << 28};
+         neo_tier_create(ctx, &desc, &tier);
+         bags_desc.tier = tier;
+         neo_bags_create(ctx, &bags_desc, &bags);
+         ...                                        neo_bags_destroy(bags), then neo_tier_destroy
+
+   CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_store.h is the map)
+     >>tier
+     >>impl-tier-file >>impl-tier-lines >>impl-tier
+*/
+#ifndef NEO_STORE_H
+#define NEO_STORE_H
+
+#include "neo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------
+   >>tier
+
+   Rows below memory. The budget is for lines and all that is kept beside them; the workspace of
+   neo_bags comes on top, as ever. Tables share it evenly; one that is smaller than its share is in
+   memory as a whole, and what it leaves goes to the others. neo_bags_bytes tells, to the byte, what
+   create allocates; a batch with more ids of one table than its lines can take grows them, which
+   is counted (grow_count).
+
+   THE CACHE. A row has a set, by a hash of its number; 32 lines are a set. A call of forward,
+   weight_grad, backward or step needs rows: those that are not there come to empty lines, else in
+   place of a line of their set that this call does not need: the one that the oldest call needed
+   last (NEO_EVICT_LRU), or that the fewest calls needed and of these the oldest (NEO_EVICT_LFU;
+   counts halve every `period` calls); of equals the first. A line that was changed is written
+   before. Rows that find all lines of their set needed go to lines of overflow, until a call comes
+   that needs other rows but not them.
+
+   AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT) rows may be lost: the tier refuses all
+   that follows, with the first message. Go on from a checkpoint, with another neo_bags.
+   ------------------------------------------------------------------------ */
+typedef struct neo_tier_desc {
+    const char *path;     /* required: of the file, which is emptied, locked, and removed at the
+                             end. Each rank has one of its own */
+    int64_t memory_bytes; /* required */
+    neo_evict evict;      /* not NEO_EVICT_AGE */
+    int64_t period;       /* of LFU, in calls; 0: counts never halve */
+    int queue_depth; /* threads that read and write; 0: 4 */
+    int prefetch;    /* neo_bags_prefetch will be called: up to an eighth of the budget holds rows
+                        that it has read */
+} neo_tier_desc;
+typedef struct neo_tier_stats {
+    int64_t lookups, hits; /* ids that forward was given; of rows that were in memory */
+    int64_t evictions, written, read, first; /* lines that went to another row; rows written, read,
+                                                made for the first time */
+    int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
+                                 when they were needed */
+    int64_t overflow, grow_count;
+    int64_t line_count, memory_bytes; /* of all tables; taken now, rows included */
+} neo_tier_stats;
+
+/* neo_tier_create: a tier for the next neo_bags whose description has it; for that one alone, until
+   it is destroyed. The file is opened by neo_bags_create.
+   Errors   NEO_ERR_ARG. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: a context with a device, or 32 bits.
+            Of neo_bags_create with a tier: NEO_ERR_ARG: the budget is too small for a batch (the
+            least is said), a table has memory of yours. NEO_ERR_IO: the file cannot be made, or
+            another process has it.
+   neo_tier_destroy: after neo_bags_destroy.
+   neo_tier_get_stats: since create; of calls that have returned.
+   neo_tier_reset_stats: counts from 0 on. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc,
+                                                     neo_tier **tier);
+NEO_API void neo_tier_destroy(neo_tier *tier);
+NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier);
+NEO_API void neo_tier_reset_stats(neo_tier *tier);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* NEO_STORE_H */
+
+/* =============================================================================
+   Stop here if you only want the API: what follows is the implementation.
+   ========================================================================== */
+
+#if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO_INFERENCE) &&             \
+    !defined(NEO__STORE_IMPLEMENTED)
+#define NEO__STORE_IMPLEMENTED
+#include "neo.h" /* its implementation, if it was included without before */
+
+NEO_EXACT_BEGIN
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+NEO__HOST_BEGIN
+NEO__COLD_BEGIN
+
+/* ---------------------------------------------------------------------------
+   >>impl-tier-file
+
+   The file holds a record of every row that was ever written: weights, scale and bias of i8,
+   states, then a CRC-32C of the row's number and these bytes. Records of a table lie in order of
+   rows from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
+   have a record; other rows have their initial values, which are computed.
+   ------------------------------------------------------------------------ */
+enum {
+    NEO__TIER_BATCH = 8,        /* rows that a thread takes at once */
+    NEO__TIER_BLOCK = 1 << 18   /* bytes of records that walks over all rows read at once */
+};
+typedef struct neo__tier_job {
+    int64_t row, old; /* old below 0: nothing to write */
+    int64_t line, from; /* from: of what was read ahead; below 0: the file, or first values */
+    int64_t table;
+} neo__tier_job;
+/* A row that is read ahead. */
+typedef struct neo__tier_ahead {
+    int64_t row;
+    int32_t table, state;
+} neo__tier_ahead;
+enum { NEO__AHEAD_ASKED, NEO__AHEAD_READ, NEO__AHEAD_VOID };
+
+typedef struct neo__tier_table {
+    int64_t rows, sets, over, over_used, over_next;
+    neo__lines map;                /* its keys are rows; behind its lines those of overflow, and one
+                                      that is free for a moment */
+    int64_t base, record; /* in the file; bytes of a record, its checksum last */
+    int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
+    int64_t now;                   /* number of the call */
+    uint8_t *dirty;                /* a line differs from the file */
+    uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
+    int64_t over_places;
+    uint64_t *written; /* bits */
+    char *memory;
+    size_t bytes, written_bytes;
+    neo__init_call init;
+    float state;
+    int64_t first_job, jobs; /* of the running call */
+    int64_t lookups, hits, evictions, overflow;
+    uintptr_t address[NEO__BAG_BLOCKS];
+} neo__tier_table;
+
+typedef struct neo__tier {
+    neo_tier base;
+    neo_ctx *ctx;
+    neo__live live;
+    neo_tier_desc desc;
+    char *path;
+    neo__file file;
+    int is_open;
+    neo__tier_table *tables;
+    int64_t table_count, capacity; /* capacity: rows of a call */
+    int64_t share;                 /* bytes: see neo__tier_share */
+    char *fixed, *work;
+    size_t fixed_bytes, work_bytes;
+    neo__tier_job *jobs;
+    char *block, *records; /* [NEO__TIER_BLOCK]; a record for each thread, and one for the caller */
+    int64_t record_bytes;
+    neo_status status; /* of the file */
+    char failure[400];
+    /* threads */
+    neo__mutex lock, walk; /* walk: of block */
+    neo__cond wake, done;
+    neo__thread *threads;
+    struct neo__tier_worker *workers;
+    int thread_count, quit;
+    int64_t next, count, finished; /* jobs of the running call */
+    int64_t failed;                /* the first that failed, or count */
+    neo_status failed_status;
+    char failed_text[400];
+    /* rows read ahead */
+    neo__tier_ahead *ahead;
+    uint32_t *ahead_at; /* hash table: number + 1 */
+    char *ahead_data;
+    int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_busy;
+    neo_tier_stats stats;
+} neo__tier;
+typedef struct neo__tier_worker {
+    neo__tier *tier;
+    char *record;
+} neo__tier_worker;
+
+#if defined(_WIN32)
+static neo_status neo__tier_open(neo__tier *t) {
+    wchar_t wide[NEO__PATH_BYTES];
+    NEO__TRY(neo__wide_path(t->path, wide));
+    t->file.handle = CreateFileW(wide, GENERIC_READ | GENERIC_WRITE, 0, NULL, CREATE_ALWAYS,
+                                 FILE_ATTRIBUTE_NORMAL, NULL);
+    if (t->file.handle == INVALID_HANDLE_VALUE)
+        return neo__file_fail(t->path, "open for writing");
+    return NEO_OK;
+}
+static neo_status neo__tier_write(const neo__file *file, int64_t offset, const char *data,
+                                  size_t bytes) {
+    OVERLAPPED at;
+    DWORD n = 0;
+    memset(&at, 0, sizeof at);
+    at.Offset = (DWORD)offset;
+    at.OffsetHigh = (DWORD)(offset >> 32);
+    if (!WriteFile(file->handle, data, (DWORD)bytes, &n, &at) || n != bytes)
+        return neo__file_fail(file->path, "write");
+    return NEO_OK;
+}
+#else
+/* The lock is taken before the file is emptied: it may be another run's. */
+static neo_status neo__tier_open(neo__tier *t) {
+    struct stat info;
+    do {
+        t->file.fd = open(t->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    } while (t->file.fd < 0 && errno == EINTR);
+    if (t->file.fd < 0) return neo__file_fail(t->path, "open for writing");
+    neo_status status = NEO_OK;
+    if (fstat(t->file.fd, &info) != 0 || !S_ISREG(info.st_mode))
+        status = neo_fail(NEO_ERR_IO, "%s: not a file", t->path);
+    else if (flock(t->file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        status = neo_fail(NEO_ERR_IO, "%s: another run, or rank, has this tier file", t->path);
+    else if (ftruncate(t->file.fd, 0) != 0) status = neo__file_fail(t->path, "empty");
+    if (status != NEO_OK) (void)neo__file_close(&t->file);
+    return status;
+}
+static neo_status neo__tier_write(const neo__file *file, int64_t offset, const char *data,
+                                  size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(file->fd, data + done, bytes - done, (off_t)(offset + (int64_t)done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return neo__file_fail(file->path, "write");
+        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
+        done += (size_t)n;
+    }
+    return NEO_OK;
+}
+#endif
+
+/* ---- records ---- */
+static const neo__bag_table *neo__tier_of(const neo__tier *t, int64_t table) {
+    return &t->base.bags->tables[table];
+}
+static char *neo__tier_memory(const neo__job_table *job, int block) {
+    return block == NEO__BAG_WEIGHTS  ? job->store.data
+           : block == NEO__BAG_SCALES ? (char *)job->store.scale
+                                      : (char *)job->state[block - NEO__BAG_STATE];
+}
+/* A row between a record and a line. */
+static void neo__tier_copy(const neo__tier *t, int64_t table, int64_t line, char *to,
+                           const char *from) {
+    const neo__job_table *job = &neo__tier_of(t, table)->job;
+    const int64_t *part = t->tables[table].part;
+    for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+        if (part[k] == 0) continue;
+        char *there = neo__tier_memory(job, k) + line * part[k];
+        if (to) memcpy(to, there, (size_t)part[k]), to += part[k];
+        else memcpy(there, from, (size_t)part[k]), from += part[k];
+    }
+}
+static uint32_t neo__tier_sum(const neo__tier *t, int64_t table, int64_t row, const char *record) {
+    const uint64_t key = (uint64_t)(neo__tier_of(t, table)->job.first_key + row);
+    return neo_crc32c(neo_crc32c(0, &key, sizeof key), record,
+                      (size_t)t->tables[table].record - sizeof(uint32_t));
+}
+static void neo__tier_seal(const neo__tier *t, int64_t table, int64_t row, char *record) {
+    const uint32_t sum = neo__tier_sum(t, table, row, record);
+    memcpy(record + t->tables[table].record - sizeof sum, &sum, sizeof sum);
+}
+static neo_status neo__tier_place_fail(const neo__tier *t, neo_status status, int64_t table,
+                                       int64_t row, const char *text) {
+    const neo__tier_table *to = &t->tables[table];
+    return neo_fail(status, "%.300s (table '%s', row %" PRId64 ", byte %" PRId64 " of the file)",
+                    text, neo__tier_of(t, table)->name, row, to->base + row * to->record);
+}
+static neo_status neo__tier_check(const neo__tier *t, int64_t table, int64_t row,
+                                  const char *record) {
+    const uint32_t sum = neo__tier_sum(t, table, row, record);
+    char text[NEO__PATH_BYTES + 64];
+    if (memcmp(record + t->tables[table].record - sizeof sum, &sum, sizeof sum) == 0) return NEO_OK;
+    snprintf(text, sizeof text, "%.200s: the file has been altered", t->path);
+    return neo__tier_place_fail(t, NEO_ERR_CORRUPT, table, row, text);
+}
+static int neo__tier_is_written(const neo__tier_table *to, int64_t row) {
+    const uint64_t word = __atomic_load_n(&to->written[row / 64], __ATOMIC_RELAXED);
+    return (int)(word >> (row % 64) & 1);
+}
+/* `count` records from `row` on, as they are; sealed and checked by others. */
+static neo_status neo__tier_io(neo__tier *t, int64_t table, int64_t row, int64_t count, char *to,
+                               const char *from) {
+    neo__tier_table *into = &t->tables[table];
+    const int64_t offset = into->base + row * into->record;
+    const size_t bytes = (size_t)(count * into->record);
+    char text[400];
+    neo_status status = to ? neo__file_read_at(&t->file, offset, to, bytes)
+                           : neo__tier_write(&t->file, offset, from, bytes);
+    if (status != NEO_OK) {
+        snprintf(text, sizeof text, "%.300s", neo_last_error());
+        return neo__tier_place_fail(t, status, table, row, text);
+    }
+    for (int64_t i = row; from && i < row + count; i++)
+        __atomic_fetch_or(&into->written[i / 64], UINT64_C(1) << (i % 64), __ATOMIC_RELAXED);
+    return NEO_OK;
+}
+/* The first values of a row, in a line. room: of a row of f32. */
+static void neo__tier_first(neo__tier *t, int64_t table, int64_t row, int64_t line, float *room) {
+    const neo__bag_table *bag = neo__tier_of(t, table);
+    const neo__bag_rows *store = &bag->job.store;
+    neo__tier_table *to = &t->tables[table];
+    neo__init_call call = to->init;
+    char *weights = store->data + line * store->row_bytes;
+    const int whole = store->dtype == NEO_F32;
+    call.out = whole ? (float *)(void *)weights : room;
+    call.first = store->first + (uint64_t)row * store->stride;
+    const neo__cpu_part part = {t->ctx, &call, 0, bag->dim, 0};
+    const neo__fp_state fp = neo__fp_enter();
+    for (int k = 0; k < 2; k++) {
+        float *state = bag->job.state[k] + line * bag->job.state_dim[k];
+        for (int64_t i = 0; i < bag->job.state_dim[k]; i++) state[i] = k ? 0.0f : to->state;
+    }
+    if (call.init.kind == NEO_INIT_NONE) {
+        memset(weights, 0, (size_t)store->row_bytes);
+        if (store->scale) memset(store->scale + 2 * line, 0, 2 * sizeof(float));
+    } else {
+        neo__init_part(&part);
+        if (!whole) t->ctx->bag->encode(store, line, room, NULL);
+    }
+    neo__fp_leave(fp);
+}
+
+/* ---- threads ---- */
+static neo_status neo__tier_run_job(neo__tier *t, const neo__tier_job *job, char *record) {
+    neo__tier_table *to = &t->tables[job->table];
+    if (job->old >= 0) {
+        neo__tier_copy(t, job->table, job->line, record, NULL);
+        neo__tier_seal(t, job->table, job->old, record);
+        NEO__TRY(neo__tier_io(t, job->table, job->old, 1, NULL, record));
+    }
+    if (job->row < 0) return NEO_OK;
+    const char *from = record;
+    if (job->from >= 0) from = t->ahead_data + job->from * t->record_bytes;
+    else if (neo__tier_is_written(to, job->row))
+        NEO__TRY(neo__tier_io(t, job->table, job->row, 1, record, NULL));
+    else {
+        neo__tier_first(t, job->table, job->row, job->line, (float *)(void *)record);
+        return NEO_OK;
+    }
+    NEO__TRY(neo__tier_check(t, job->table, job->row, from));
+    neo__tier_copy(t, job->table, job->line, NULL, from);
+    return NEO_OK;
+}
+/* Jobs [begin, end), or of what is read ahead. Without the lock. */
+static void neo__tier_run(neo__tier *t, int64_t begin, int64_t end, char *record) {
+    for (int64_t i = begin; i < end; i++) {
+        const neo_status status = neo__tier_run_job(t, &t->jobs[i], record);
+        if (status == NEO_OK) continue;
+        neo__mutex_lock(&t->lock);
+        if (i < t->failed) {
+            t->failed = i;
+            t->failed_status = status;
+            snprintf(t->failed_text, sizeof t->failed_text, "%s", neo_last_error());
+        }
+        neo__mutex_unlock(&t->lock);
+        return;
+    }
+}
+static void neo__tier_read_ahead(neo__tier *t, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        neo__tier_ahead *a = &t->ahead[i];
+        char *to = t->ahead_data + i * t->record_bytes;
+        const int good = neo__tier_io(t, a->table, a->row, 1, to, NULL) == NEO_OK &&
+                         neo__tier_check(t, a->table, a->row, to) == NEO_OK;
+        a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
+    }
+}
+/* Take some jobs, with the lock held. 0: there are none. */
+static int neo__tier_take(neo__tier *t, char *record) {
+    const int64_t begin = t->next, end = NEO__MIN(t->count, begin + NEO__TIER_BATCH);
+    if (begin >= end) return 0;
+    t->next = end;
+    neo__mutex_unlock(&t->lock);
+    neo__tier_run(t, begin, end, record);
+    neo__mutex_lock(&t->lock);
+    t->finished += end - begin;
+    if (t->finished == t->count) neo__cond_broadcast(&t->done);
+    return 1;
+}
+static void neo__tier_thread(void *arg) {
+    neo__tier_worker *worker = (neo__tier_worker *)arg;
+    neo__tier *t = worker->tier;
+    neo__mutex_lock(&t->lock);
+    while (!t->quit) {
+        if (neo__tier_take(t, worker->record)) continue;
+        const int64_t begin = t->ahead_next,
+                      end = NEO__MIN(t->ahead_count, begin + NEO__TIER_BATCH);
+        if (begin >= end) {
+            neo__cond_wait(&t->wake, &t->lock);
+            continue;
+        }
+        t->ahead_next = end;
+        t->ahead_busy++;
+        neo__mutex_unlock(&t->lock);
+        neo__tier_read_ahead(t, begin, end);
+        neo__mutex_lock(&t->lock);
+        if (--t->ahead_busy == 0) neo__cond_broadcast(&t->done);
+    }
+    neo__mutex_unlock(&t->lock);
+}
+/* Run the first `count` jobs, and wait for them. */
+static neo_status neo__tier_run_all(neo__tier *t, int64_t count) {
+    char *record = t->records + t->thread_count * t->record_bytes;
+    neo__mutex_lock(&t->lock);
+    t->next = t->finished = 0;
+    t->failed = t->count = count;
+    if (count > NEO__TIER_BATCH) neo__cond_broadcast(&t->wake);
+    while (neo__tier_take(t, record)) continue;
+    while (t->finished < t->count) neo__cond_wait(&t->done, &t->lock);
+    t->next = t->count = t->finished = 0;
+    neo__mutex_unlock(&t->lock);
+    if (t->failed == count) return NEO_OK;
+    t->status = t->failed_status;
+    memcpy(t->failure, t->failed_text, sizeof t->failure);
+    return t->status;
+}
+static neo_status neo__tier_usable(const neo__tier *t, const char *fn) {
+    if (t->status == NEO_OK) return NEO_OK;
+    return neo_fail(t->status, "%s: the tier cannot go on: %s", fn, t->failure);
+}
+/* A failure outside of jobs. */
+static neo_status neo__tier_failed(neo__tier *t, neo_status status) {
+    if (status != NEO_OK && t->status == NEO_OK) {
+        t->status = status;
+        snprintf(t->failure, sizeof t->failure, "%s", neo_last_error());
+    }
+    return status;
+}
+
+/* ---- rows read ahead ---- */
+static int64_t neo__tier_ahead_place(const neo__tier *t, int64_t table, int64_t row) {
+    const uint64_t mask = (uint64_t)t->ahead_places - 1;
+    uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & mask;
+    for (; t->ahead_at[i]; i = (i + 1) & mask) {
+        const neo__tier_ahead *a = &t->ahead[t->ahead_at[i] - 1];
+        if (a->row == row && a->table == table) break;
+    }
+    return (int64_t)i;
+}
+/* Stop reading ahead, and wait for what is under way: its rows may be written next. */
+static void neo__tier_settle(neo__tier *t) {
+    if (t->ahead_count == 0) return;
+    neo__mutex_lock(&t->lock);
+    t->ahead_next = t->ahead_count;
+    while (t->ahead_busy) neo__cond_wait(&t->done, &t->lock);
+    neo__mutex_unlock(&t->lock);
+}
+/* The number of a row that was read ahead, or -1. late: it was asked for, and is not there. */
+static int64_t neo__tier_ahead_of(neo__tier *t, int64_t table, int64_t row, int *late) {
+    if (t->ahead_count == 0) return -1;
+    const int64_t i = (int64_t)t->ahead_at[neo__tier_ahead_place(t, table, row)] - 1;
+    if (i < 0) return -1;
+    if (t->ahead[i].state == NEO__AHEAD_READ) return i;
+    *late = t->ahead[i].state == NEO__AHEAD_ASKED;
+    return -1;
+}
+static void neo__tier_forget(neo__tier *t, int64_t table, int64_t row) {
+    int late = 0;
+    const int64_t i = neo__tier_ahead_of(t, table, row, &late);
+    if (i >= 0) t->ahead[i].state = NEO__AHEAD_VOID;
+}
+static void neo__tier_forget_all(neo__tier *t) {
+    neo__tier_settle(t);
+    for (int64_t i = 0; i < t->ahead_count; i++)
+        t->ahead_at[neo__tier_ahead_place(t, t->ahead[i].table, t->ahead[i].row)] = 0;
+    if (t->ahead_count) memset(t->ahead_at, 0, (size_t)t->ahead_places * sizeof *t->ahead_at);
+    t->ahead_count = t->ahead_next = 0;
+}
+
+/* Run the first `count` jobs. */
+static neo_status neo__tier_run_jobs(neo__tier *t, int64_t count) {
+    if (count == 0) return NEO_OK;
+    neo__tier_settle(t);
+    for (int64_t i = 0; i < count; i++) {
+        neo__tier_job *job = &t->jobs[i];
+        int late = 0;
+        if (job->old >= 0) neo__tier_forget(t, job->table, job->old);
+        t->stats.written += job->old >= 0;
+        if (job->row < 0) continue;
+        job->from = neo__tier_ahead_of(t, job->table, job->row, &late);
+        t->stats.prefetched += job->from >= 0;
+        t->stats.late += late;
+        if (neo__tier_is_written(&t->tables[job->table], job->row)) t->stats.read++;
+        else t->stats.first++;
+    }
+    return neo__tier_run_all(t, count);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-tier-lines
+
+   Which line has a row. A call numbers itself in `now`; a line whose `used` is that number is
+   needed and stays. Two walks over the call's rows: the first finds and marks those that are in
+   memory, so that the second, which brings the others, can take the lines of none of them. Tables
+   are independent: each is walked by one thread, in the order of its ids.
+   ------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
+static int64_t neo__tier_over_place(const neo__tier_table *to, int64_t row) {
+    const uint64_t mask = (uint64_t)to->over_places - 1;
+    const uint64_t *over = to->map.key + to->sets * NEO__LINE_WAYS;
+    uint64_t i = neo__mix64((uint64_t)row) & mask;
+    for (; to->over_at[i] && over[to->over_at[i] - 1] != (uint64_t)row;) i = (i + 1) & mask;
+    return (int64_t)i;
+}
+/* The line of a row in overflow, or -1. */
+static int64_t neo__tier_find_over(const neo__tier_table *to, int64_t row) {
+    if (to->over_used == 0) return -1;
+    const int64_t over = (int64_t)to->over_at[neo__tier_over_place(to, row)] - 1;
+    return over < 0 ? -1 : to->sets * NEO__LINE_WAYS + over;
+}
+static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
+    const int64_t line = neo__lines_find(&to->map, (uint64_t)row, neo__mix64((uint64_t)row), 0);
+    return line >= 0 ? line : neo__tier_find_over(to, row);
+}
+/* A call needs a line. */
+NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step) {
+    if (to_step) to->dirty[line] = 1;
+    if (neo__lines_last(to->map.use[line]) != to->now)
+        neo__lines_touch(&to->map, line, to->now, 1);
+}
+/* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
+static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
+    enum { MOST = 32 };
+    const neo__lines *map = &to->map;
+    uint64_t hash[MOST];
+    int64_t line[MOST], missing = 0;
+    for (int64_t n; count > 0; at += n, count -= n) {
+        n = NEO__MIN(count, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) { /* memory is asked for ahead */
+            hash[i] = neo__mix64((uint64_t)at[i]);
+            __builtin_prefetch(map->tag + neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            line[i] = neo__lines_guess(map, hash[i]);
+            if (line[i] < 0) continue;
+            __builtin_prefetch(map->key + line[i]);
+            __builtin_prefetch(map->use + line[i], 1);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            if (at[i] < 0) continue;
+            if (line[i] < 0 || map->key[line[i]] != (uint64_t)at[i])
+                line[i] = neo__tier_find(to, at[i]);
+            if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
+            else missing++;
+            at[i] = line[i] >= 0 ? line[i] : -2 - at[i];
+        }
+    }
+    return missing;
+}
+NEO__HOT_END
+/* A row that comes to a line (below 0: none), and the one that leaves it. */
+static void neo__tier_set_job(const neo__tier *t, neo__tier_job *job, int64_t table, int64_t line,
+                              int64_t row) {
+    const neo__tier_table *to = &t->tables[table];
+    job->row = row;
+    job->old = to->map.use[line] && to->dirty[line] ? (int64_t)to->map.key[line] : -1;
+    job->line = line;
+    job->from = -1;
+    job->table = table;
+}
+/* Rows of overflow that this call does not need leave. */
+static neo_status neo__tier_release(neo__tier *t, int64_t table) {
+    neo__tier_table *to = &t->tables[table];
+    const int64_t first = to->sets * NEO__LINE_WAYS;
+    int64_t jobs = 0;
+    to->over_next = 0;
+    if (to->over_used == 0) return NEO_OK;
+    memset(to->over_at, 0, (size_t)to->over_places * sizeof *to->over_at);
+    to->over_used = 0;
+    for (int64_t line = first; line < first + to->over; line++) {
+        if (to->map.use[line] == 0) continue;
+        if (neo__lines_last(to->map.use[line]) == to->now) {
+            const int64_t place = neo__tier_over_place(to, (int64_t)to->map.key[line]);
+            to->over_at[place] = (uint32_t)(line - first + 1);
+            to->over_used++;
+            continue;
+        }
+        if (to->dirty[line]) neo__tier_set_job(t, &t->jobs[jobs++], table, line, -1);
+        to->map.use[line] = 0;
+        to->dirty[line] = 0;
+        if (jobs == t->capacity) NEO__TRY(neo__tier_run_jobs(t, jobs));
+        if (jobs == t->capacity) jobs = 0;
+    }
+    return neo__tier_run_jobs(t, jobs);
+}
+/* A line for a row that has none. */
+static int64_t neo__tier_give(neo__tier *t, int64_t table, int64_t row, int to_step) {
+    neo__tier_table *to = &t->tables[table];
+    const uint64_t hash = neo__mix64((uint64_t)row);
+    int64_t line = neo__lines_victim(&to->map, hash, to->now);
+    if (line < 0) {
+        const int64_t over = to->sets * NEO__LINE_WAYS;
+        while (to->map.use[over + to->over_next]) to->over_next++;
+        NEO_ASSERT(to->over_next < to->over);
+        line = over + to->over_next;
+        to->over_at[neo__tier_over_place(to, row)] = (uint32_t)++to->over_next;
+        to->over_used++;
+        to->overflow++;
+    } else {
+        to->evictions += to->map.use[line] != 0;
+        to->map.tag[line] = neo__lines_tag(hash);
+    }
+    neo__tier_set_job(t, &t->jobs[to->first_job + to->jobs++], table, line, row);
+    to->map.key[line] = (uint64_t)row;
+    to->map.use[line] = 0;
+    neo__lines_touch(&to->map, line, to->now, 1);
+    to->dirty[line] = (uint8_t)to_step;
+    return line;
+}
+/* Second walk. */
+static void neo__tier_give_rows(neo__tier *t, int64_t table, int64_t *at, int64_t count,
+                                int to_step) {
+    for (int64_t i = 0; i < count; i++) {
+        if (at[i] >= -1) continue;
+        const int64_t row = -2 - at[i], line = neo__tier_find(&t->tables[table], row);
+        at[i] = line >= 0 ? line : neo__tier_give(t, table, row, to_step);
+    }
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-tier
+
+   What neo_bags calls (neo__tier_ops), and the layout of memory. Addresses of tensors whose rows
+   lie here are numbers that no memory can have: an offset in them says which byte of which row.
+   ------------------------------------------------------------------------ */
+#define NEO__TIER_ADDRESS ((uintptr_t)((UINT64_C(1) << 56) & UINTPTR_MAX)) /* not canonical */
+
+/* ---- layout ---- */
+typedef struct neo__tier_sizes {
+    int64_t capacity, threads, tables, record_bytes, ahead;
+} neo__tier_sizes;
+
+static int64_t neo__tier_parts(const neo_table_desc *t, int64_t part[NEO__BAG_BLOCKS]) {
+    int64_t sum = 0;
+    part[NEO__BAG_WEIGHTS] = t->dim * (int64_t)neo_dtype_size(t->dtype);
+    part[NEO__BAG_SCALES] = t->dtype == NEO_I8 ? 2 * (int64_t)sizeof(float) : 0;
+    for (int k = 0; k < 2; k++) {
+        const int per = neo__bag_optims[t->optim.kind].state[k];
+        part[NEO__BAG_STATE + k] =
+            (per == NEO__BAG_PER_ELEMENT ? t->dim : per) * (int64_t)sizeof(float);
+    }
+    for (int k = 0; k < NEO__BAG_BLOCKS; k++) sum += part[k];
+    return sum;
+}
+static neo__tier_sizes neo__tier_measure(const neo__tier *t, const neo_ctx *ctx,
+                                         const neo_bags_desc *desc) {
+    const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
+    NEO__ZERO(neo__tier_sizes, s);
+    int64_t part[NEO__BAG_BLOCKS];
+    s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
+    s.threads = t->desc.queue_depth ? t->desc.queue_depth : 4;
+    s.tables = desc->table_count;
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
+                      room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
+        s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
+    }
+    if (t->desc.prefetch) {
+        const int64_t each = s.record_bytes + (int64_t)sizeof(neo__tier_ahead) + 16;
+        s.ahead = NEO__MIN(desc->max_ids, t->desc.memory_bytes / 8 / each);
+    }
+    return s;
+}
+static void neo__tier_fixed_layout(const neo__tier_sizes *s, neo__carve *c, neo__tier *t) {
+    NEO__CARVE(c, t->tables, s->tables);
+    NEO__CARVE(c, t->threads, s->threads);
+    NEO__CARVE(c, t->workers, s->threads);
+    NEO__CARVE(c, t->block, NEO__MAX((int64_t)NEO__TIER_BLOCK, s->record_bytes));
+    NEO__CARVE(c, t->records, (s->threads + 1) * s->record_bytes);
+    t->ahead_places = neo__bags_slot_places(s->ahead);
+    NEO__CARVE(c, t->ahead, s->ahead);
+    NEO__CARVE(c, t->ahead_at, t->ahead_places);
+    NEO__CARVE(c, t->ahead_data, s->ahead * s->record_bytes);
+}
+static void neo__tier_work_layout(int64_t capacity, neo__carve *c, neo__tier *t) {
+    NEO__CARVE(c, t->base.line, capacity);
+    NEO__CARVE(c, t->jobs, capacity);
+}
+static void neo__tier_table_layout(neo__carve *c, neo__tier_table *to) {
+    to->over_places = neo__bags_slot_places(to->over);
+    NEO__CARVE(c, to->map.tag, to->sets * NEO__LINE_WAYS);
+    NEO__CARVE(c, to->map.key, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(c, to->map.use, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(c, to->dirty, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(c, to->over_at, to->over_places);
+    NEO__CARVE(c, to->written, (to->rows + 63) / 64);
+}
+static int64_t neo__tier_lines_of(const neo__tier_table *to) {
+    return to->sets * NEO__LINE_WAYS + to->over + 1;
+}
+/* Bytes of a table with these sets and this overflow. */
+static int64_t neo__tier_table_bytes(const neo_table_desc *desc, int64_t sets, int64_t over) {
+    NEO__ZERO(neo__tier_table, table);
+    neo__carve count = {NULL, 0};
+    int64_t part[NEO__BAG_BLOCKS];
+    table.rows = desc->rows;
+    table.sets = sets;
+    table.over = over;
+    neo__tier_table_layout(&count, &table);
+    return (int64_t)count.at + neo__tier_lines_of(&table) * neo__tier_parts(desc, part);
+}
+/* Lines of overflow: the ids of a table in a batch, were all features alike. */
+static int64_t neo__tier_overflow(const neo_bags_desc *desc, int32_t table) {
+    const int64_t features = desc->feature_table ? desc->feature_count : desc->table_count;
+    int64_t own = 0;
+    for (int32_t f = 0; f < features; f++) own += neo__bags_feature_table(desc, f) == table;
+    const int64_t each = NEO__MAX(desc->max_batch, (desc->max_ids + features - 1) / features);
+    return NEO__MIN(NEO__MIN(own * each, desc->max_ids), desc->tables[table].rows);
+}
+static int64_t neo__tier_least(const neo_bags_desc *desc, int32_t table) {
+    return neo__tier_table_bytes(&desc->tables[table], 1, neo__tier_overflow(desc, table));
+}
+/* The bytes of a table that lies in memory as a whole, by its share or as lines would take no less;
+   0: it does not. */
+static int64_t neo__tier_whole(const neo__tier *t, const neo_bags_desc *desc, int32_t table) {
+    int64_t part[NEO__BAG_BLOCKS];
+    const int64_t bytes = desc->tables[table].rows * neo__tier_parts(&desc->tables[table], part);
+    return bytes <= t->share || bytes <= neo__tier_least(desc, table) ? bytes : 0;
+}
+/* Shares of the budget: what a table gets that does not lie in memory as a whole. Returns what the
+   budget lacks for a set in each. */
+static int64_t neo__tier_share(neo__tier *t, const neo_ctx *ctx, const neo_bags_desc *desc) {
+    const neo__tier_sizes sizes = neo__tier_measure(t, ctx, desc);
+    neo__carve count = {NULL, 0};
+    NEO__ZERO(neo__tier, none);
+    int64_t before, left, sharing, least;
+    neo__tier_fixed_layout(&sizes, &count, &none);
+    neo__tier_work_layout(sizes.capacity, &count, &none);
+    t->share = 0;
+    do { /* tables below their share leave the rest to the others */
+        before = t->share;
+        left = t->desc.memory_bytes - (int64_t)count.at;
+        sharing = least = 0;
+        for (int32_t i = 0; i < desc->table_count; i++) {
+            const int64_t bytes = neo__tier_whole(t, desc, i);
+            if (bytes) left -= bytes;
+            else sharing++, least = NEO__MAX(least, neo__tier_least(desc, i));
+        }
+        t->share = sharing ? NEO__MAX(left / sharing, before) : before;
+    } while (t->share > before);
+    return NEO__MAX(least * sharing - left, 0);
+}
+/* The sets and overflow of a table by its share; sets 0: it is in memory. */
+static void neo__tier_plan(neo__tier *t, const neo_bags_desc *desc, int32_t table, int64_t *sets,
+                           int64_t *over) {
+    const neo_table_desc *d = &desc->tables[table];
+    *sets = *over = 0;
+    if (neo__tier_whole(t, desc, table)) return;
+    const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
+    int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
+    *over = neo__tier_overflow(desc, table);
+    while (low < high) { /* the most that fit */
+        const int64_t middle = (low + high + 1) / 2;
+        if (neo__tier_table_bytes(d, middle, *over) <= t->share) low = middle;
+        else high = middle - 1;
+    }
+    *sets = low;
+}
+/* Tables are asked for in order, from 0 on. */
+static int64_t neo__tier_op_lines(neo_tier *base, const neo_ctx *ctx, const neo_bags_desc *desc,
+                                  int32_t table) {
+    neo__tier *t = (neo__tier *)base;
+    NEO__ZERO(neo__tier_table, to);
+    if (table == 0) (void)neo__tier_share(t, ctx, desc);
+    neo__tier_plan(t, desc, table, &to.sets, &to.over);
+    return to.sets ? neo__tier_lines_of(&to) : 0;
+}
+static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const neo_bags_desc *desc,
+                                     const char *fn, size_t *bytes) {
+    neo__tier *t = (neo__tier *)base;
+    const neo__tier_sizes sizes = neo__tier_measure(t, ctx, desc);
+    NEO__ZERO(neo__tier, none);
+    neo__carve count = {NULL, 0};
+    NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED, "%s: a tier below a device", fn);
+    neo__tier_fixed_layout(&sizes, &count, &none);
+    neo__tier_work_layout(sizes.capacity, &count, &none);
+    const int64_t lacks = neo__tier_share(t, ctx, desc);
+    NEO__CHECK(lacks == 0, NEO_ERR_ARG,
+               "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs "
+               "%" PRId64,
+               fn, t->path, t->desc.memory_bytes, t->desc.memory_bytes + lacks);
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        NEO__ZERO(neo__tier_table, table);
+        NEO__CHECK(!desc->tables[i].keys.on, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s' has keys, and the object a tier", fn, desc->tables[i].name);
+        NEO__CHECK(!desc->tables[i].track_rows, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s' notes its changed rows, and the object has a tier", fn,
+                   desc->tables[i].name);
+        NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,
+                   "%s: table '%s': its rows are in memory of yours, and the object has a tier", fn,
+                   desc->tables[i].name);
+        table.rows = desc->tables[i].rows;
+        neo__tier_plan(t, desc, i, &table.sets, &table.over);
+        if (table.sets) neo__tier_table_layout(&count, &table);
+    }
+    *bytes = neo__size_add(*bytes, count.at);
+    return NEO_OK;
+}
+
+/* ---- begin, end ---- */
+static void neo__tier_op_detach(neo_tier *base) {
+    neo__tier *t = (neo__tier *)base;
+    struct neo_tier **link = &t->ctx->tiers;
+    neo__mutex_lock(&t->lock);
+    t->quit = 1;
+    neo__cond_broadcast(&t->wake);
+    neo__mutex_unlock(&t->lock);
+    for (int i = 0; i < t->thread_count; i++) neo__thread_join(&t->threads[i]);
+    for (int64_t i = 0; i < t->table_count && t->tables; i++)
+        neo_free(t->ctx, t->tables[i].memory, t->tables[i].bytes);
+    neo_free(t->ctx, t->work, t->work_bytes);
+    neo_free(t->ctx, t->fixed, t->fixed_bytes);
+    while (*link && *link != base) link = &(*link)->next;
+    if (*link) *link = base->next;
+    if (t->is_open) {
+        (void)neo__file_remove(t->path);
+        (void)neo__file_close(&t->file);
+    }
+    base->bags->tier = NULL;
+    base->bags = NULL;
+    t->fixed = t->work = NULL;
+    t->tables = NULL;
+    t->is_open = t->quit = 0;
+    t->thread_count = 0;
+    t->status = NEO_OK;
+    t->ahead_count = t->ahead_next = 0;
+}
+static neo_status neo__tier_work(neo__tier *t, int64_t capacity, const char *fn) {
+    neo__carve work = {NULL, 0};
+    neo__tier none = *t;
+    neo__tier_work_layout(capacity, &work, &none);
+    const size_t bytes = work.at;
+    work.block = (char *)neo__alloc_for(t->ctx, bytes, fn);
+    if (!work.block) return NEO_ERR_MEMORY;
+    work.at = 0;
+    neo_free(t->ctx, t->work, t->work_bytes);
+    neo__tier_work_layout(capacity, &work, t);
+    t->work = work.block;
+    t->work_bytes = bytes;
+    t->capacity = capacity;
+    return NEO_OK;
+}
+/* Memory for a table's lines, in which `old` may have lines already. */
+static neo_status neo__tier_make_lines(neo__tier *t, neo__tier_table *to,
+                                       const neo__tier_table *old, const char *fn) {
+    neo__carve count = {NULL, 0}, memory = {NULL, 0};
+    neo__tier_table_layout(&count, to);
+    to->bytes = count.at;
+    to->memory = memory.block = (char *)neo__alloc_for(t->ctx, count.at, fn);
+    if (!memory.block) return NEO_ERR_MEMORY;
+    memset(memory.block, 0, count.at);
+    neo__tier_table_layout(&memory, to);
+    if (!old) return NEO_OK;
+    const int64_t most = old->sets * NEO__LINE_WAYS;
+    const size_t lines = (size_t)(most + old->over);
+    memcpy(to->map.tag, old->map.tag, (size_t)most);
+    memcpy(to->map.key, old->map.key, lines * sizeof *to->map.key);
+    memcpy(to->map.use, old->map.use, lines * sizeof *to->map.use);
+    memcpy(to->dirty, old->dirty, lines);
+    memcpy(to->written, old->written, (size_t)((to->rows + 63) / 64) * sizeof *to->written);
+    for (int64_t i = 0; i < old->over; i++)
+        if (to->map.use[most + i])
+            to->over_at[neo__tier_over_place(to, (int64_t)to->map.key[most + i])] =
+                (uint32_t)(i + 1);
+    return NEO_OK;
+}
+static neo_status neo__tier_add_tables(neo__tier *t, const neo_bags_desc *desc, const char *fn) {
+    int64_t base = 0;
+    uintptr_t address = NEO__TIER_ADDRESS;
+    for (const neo_tier *other = t->ctx->tiers; other; other = other->next)
+        address = NEO__MAX(address, other->end);
+    t->base.begin = address;
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        neo__tier_table *to = &t->tables[i];
+        to->rows = desc->tables[i].rows;
+        to->record = neo__tier_parts(&desc->tables[i], to->part) + (int64_t)sizeof(uint32_t);
+        neo__tier_plan(t, desc, i, &to->sets, &to->over);
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            to->address[k] = address;
+            address += (uintptr_t)(to->rows * to->part[k] + 63) / 64 * 64;
+        }
+        if (to->sets == 0) continue;
+        to->base = base;
+        base = (base + to->rows * to->record + 4095) / 4096 * 4096;
+        NEO__TRY(neo__tier_make_lines(t, to, NULL, fn));
+        to->map.sets = to->map.all_sets = to->sets;
+        to->map.evict = t->desc.evict;
+        to->map.period = t->desc.period;
+        t->base.bags->tables[i].job.store.line_row = to->map.key;
+    }
+    t->base.end = address;
+    return NEO_OK;
+}
+static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_bags_desc *desc,
+                                      const char *fn) {
+    neo__tier *t = (neo__tier *)base;
+    NEO__CHECK_LIVE(t, fn, "tier");
+    NEO__CHECK(t->ctx == bags->ctx && !base->bags, NEO_ERR_ARG,
+               "%s: tier '%s' is of another context, or another neo_bags has it", fn, t->path);
+    size_t bytes = 0;
+    NEO__TRY(neo__tier_op_bytes(base, t->ctx, desc, fn, &bytes));
+    const neo__tier_sizes sizes = neo__tier_measure(t, t->ctx, desc);
+    neo__carve count = {NULL, 0}, fixed = {NULL, 0};
+    neo__tier none = *t;
+    neo__tier_fixed_layout(&sizes, &count, &none);
+    fixed.block = (char *)neo__alloc_for(t->ctx, count.at, fn);
+    if (!fixed.block) return NEO_ERR_MEMORY;
+    memset(fixed.block, 0, count.at);
+    neo__tier_fixed_layout(&sizes, &fixed, t);
+    t->fixed = fixed.block;
+    t->fixed_bytes = count.at;
+    t->table_count = sizes.tables;
+    t->record_bytes = sizes.record_bytes;
+    t->ahead_capacity = sizes.ahead;
+    base->bags = bags;
+    bags->tier = base; /* from here on neo_bags_destroy detaches */
+    base->next = t->ctx->tiers;
+    NEO__TRY(neo__tier_work(t, sizes.capacity, fn));
+    NEO__TRY(neo__tier_add_tables(t, desc, fn));
+    t->ctx->tiers = base;
+    t->file.path = t->path;
+    NEO__TRY(neo__tier_open(t));
+    t->is_open = 1;
+    for (; t->thread_count < sizes.threads; t->thread_count++) {
+        neo__tier_worker *w = &t->workers[t->thread_count];
+        w->tier = t;
+        w->record = t->records + t->thread_count * t->record_bytes;
+        NEO__CHECK(neo__thread_create(&t->threads[t->thread_count], neo__tier_thread, w),
+                   NEO_ERR_MEMORY, "%s: tier '%s': no thread", fn, t->path);
+    }
+    return NEO_OK;
+}
+static void neo__tier_op_init(neo_tier *base, int32_t table, const neo_init *init, float state) {
+    neo__tier *t = (neo__tier *)base;
+    const neo__bag_table *bag = neo__tier_of(t, table);
+    neo_tensor row = neo_tensor_2d(NULL, NEO_F32, 1, bag->dim);
+    t->tables[table].init =
+        neo__init_call_make(t->ctx, row, bag->weight_name, *init, 0, bag->dim);
+    t->tables[table].init.count = t->tables[table].init.cols = bag->dim;
+    t->tables[table].state = state;
+}
+static neo_status neo__tier_op_reserve(neo_tier *base) {
+    neo__tier *t = (neo__tier *)base;
+    const neo__bag_sizes *s = &base->bags->sizes;
+    const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
+    return capacity > t->capacity ? neo__tier_work(t, capacity, "neo_bags_reserve") : NEO_OK;
+}
+/* More overflow: a batch has that many ids of a table. */
+static neo_status neo__tier_grow(neo__tier *t, int64_t table, int64_t over, const char *fn) {
+    neo_bags *bags = t->base.bags;
+    neo__tier_table *to = &t->tables[table], grown = *to;
+    neo__job_table *job = &bags->tables[table].job;
+    void *block[NEO__BAG_BLOCKS] = {NULL, NULL, NULL, NULL};
+    grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
+    const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
+    neo_status status = neo__tier_make_lines(t, &grown, to, fn);
+    for (int k = 0; k < NEO__BAG_BLOCKS && status == NEO_OK; k++) {
+        if (to->part[k] == 0) continue;
+        block[k] = neo__data_alloc(t->ctx, (size_t)(lines * to->part[k]));
+        if (block[k])
+            memcpy(block[k], neo__tier_memory(job, k), (size_t)((before - 1) * to->part[k]));
+        else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " lines", fn, lines);
+    }
+    for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+        void *out = status == NEO_OK ? neo__tier_memory(job, k) : block[k];
+        neo__data_free(t->ctx, out, (size_t)((status == NEO_OK ? before : lines) * to->part[k]));
+    }
+    neo_free(t->ctx, status == NEO_OK ? to->memory : grown.memory,
+             status == NEO_OK ? to->bytes : grown.bytes);
+    if (status != NEO_OK) return status;
+    job->store.data = (char *)block[NEO__BAG_WEIGHTS];
+    job->store.scale = (float *)block[NEO__BAG_SCALES];
+    job->state[0] = (float *)block[NEO__BAG_STATE];
+    job->state[1] = (float *)block[NEO__BAG_STATE + 1];
+    job->store.line_row = grown.map.key;
+    job->rows = lines;
+    *to = grown;
+    neo__bag_record_bits(&bags->tables[table], bags->sizes.max_batch,
+                         NEO__MAX(bags->sizes.max_ids, bags->kept.capacity));
+    t->stats.grow_count++;
+    return NEO_OK;
+}
+
+/* ---- stage ---- */
+typedef struct neo__tier_call {
+    neo__tier *t;
+    int to_step, bring; /* bring: the second walk */
+    int64_t missing;    /* atomic */
+} neo__tier_call;
+NEO__HOT_BEGIN
+/* The rows of a feature's ids. */
+static void neo__tier_rows_of(const neo_bags *b, const neo__bag_feature *p, int64_t rows,
+                              int64_t *to) {
+    const neo__bags_job *job = &b->job;
+    const neo_bounds bounds = b->tables[p->job.table].bounds;
+    if (job->batch.is_i32)
+        for (int64_t k = 0; k < p->ids; k++)
+            to[k] = ((const int32_t *)job->batch.ids)[p->first_id + k];
+    else memcpy(to, (const int64_t *)job->batch.ids + p->first_id, (size_t)p->ids * sizeof *to);
+    for (int64_t k = 0; k < p->ids && p->bad; k++) {
+        if (to[k] >= 0 && to[k] < rows) continue;
+        to[k] = bounds == NEO_BOUNDS_CLAMP ? (to[k] < 0 ? 0 : rows - 1) : -1;
+    }
+}
+static void neo__tier_table_task(void *arg, int64_t table, int worker) {
+    neo__tier_call *call = (neo__tier_call *)arg;
+    const neo_bags *b = call->t->base.bags;
+    const neo__bag_table *bag = &b->tables[table];
+    neo__tier_table *to = &call->t->tables[table];
+    const int64_t first = b->job.batch.bags ? b->job.batch.offsets[0] : 0;
+    int64_t missing = 0;
+    (void)worker;
+    for (int32_t q = 0; q < bag->feature_count; q++) {
+        const neo__bag_feature *p = &b->view.features[bag->features[q]];
+        int64_t *at = call->t->base.line + (p->first_id - first);
+        if (call->bring) {
+            if (to->sets) neo__tier_give_rows(call->t, table, at, p->ids, call->to_step);
+            continue;
+        }
+        neo__tier_rows_of(b, p, bag->rows, at);
+        if (!to->sets) continue;
+        missing += neo__tier_find_rows(to, at, p->ids, call->to_step);
+        if (!b->job.tensor.out) continue;
+        to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
+    }
+    if (b->job.tensor.out && !call->bring) to->hits -= missing;
+    __atomic_fetch_add(&call->missing, missing, __ATOMIC_RELAXED);
+}
+NEO__HOT_END
+/* Rows of kept slots, one after another. */
+static void neo__tier_kept_walk(neo__tier_call *call) {
+    const neo_bags *b = call->t->base.bags;
+    for (int64_t i = 0; i < b->kept.count; i++) {
+        const neo__bag_slot *slot = &b->kept.slots[i];
+        neo__tier_table *to = &call->t->tables[slot->table];
+        int64_t *at = call->t->base.line + i;
+        if (!call->bring) *at = slot->row;
+        if (!to->sets) continue;
+        if (call->bring) neo__tier_give_rows(call->t, slot->table, at, 1, call->to_step);
+        else call->missing += neo__tier_find_rows(to, at, 1, call->to_step);
+    }
+}
+/* Room for the ids of each table, and for their jobs. */
+static neo_status neo__tier_begin(neo__tier *t, int of_kept, const char *fn) {
+    const neo_bags *b = t->base.bags;
+    int64_t first = 0;
+    for (int64_t i = 0; i < t->table_count; i++) t->tables[i].jobs = 0;
+    for (int64_t i = 0; of_kept && i < b->kept.count; i++)
+        t->tables[b->kept.slots[i].table].jobs++;
+    for (int64_t i = 0; i < t->table_count; i++) {
+        neo__tier_table *to = &t->tables[i];
+        int64_t ids = to->jobs;
+        for (int32_t q = 0; !of_kept && q < b->tables[i].feature_count; q++)
+            ids += b->view.features[b->tables[i].features[q]].ids;
+        to->jobs = 0;
+        to->first_job = first;
+        first += ids;
+        if (!to->sets) continue;
+        if (NEO__MIN(ids, to->rows) > to->over) NEO__TRY(neo__tier_grow(t, i, ids, fn));
+        to->now++;
+    }
+    return NEO_OK;
+}
+/* Run the jobs of all tables. */
+static neo_status neo__tier_move_rows(neo__tier *t) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < t->table_count; i++) {
+        neo__tier_table *to = &t->tables[i];
+        memmove(t->jobs + count, t->jobs + to->first_job, (size_t)to->jobs * sizeof *t->jobs);
+        count += to->jobs;
+    }
+    return neo__tier_run_jobs(t, count);
+}
+static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
+    neo__tier *t = (neo__tier *)base;
+    neo_bags *b = base->bags;
+    neo__tier_call call = {t, to_step, 0, 0};
+    NEO__TRY(neo__tier_usable(t, fn));
+    NEO__TRY(neo__tier_begin(t, of_kept, fn));
+    if (of_kept) neo__tier_kept_walk(&call);
+    else neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
+    if (call.missing) {
+        neo_status status = NEO_OK;
+        for (int64_t i = 0; i < t->table_count && status == NEO_OK; i++)
+            status = neo__tier_release(t, i);
+        call.bring = 1;
+        if (status == NEO_OK && of_kept) neo__tier_kept_walk(&call);
+        else if (status == NEO_OK)
+            neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
+        if (status == NEO_OK) status = neo__tier_move_rows(t);
+        if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, t->failure);
+    }
+    if (of_kept) return NEO_OK;
+    neo__bags_job *job = &b->job;
+    const int64_t first = job->batch.bags ? job->batch.offsets[0] : 0;
+    job->batch.ids = (const void *)((uintptr_t)base->line - (uintptr_t)first * sizeof(int64_t));
+    job->batch.is_i32 = 0;
+    job->batch.lines = 1;
+    return NEO_OK;
+}
+
+/* ---- rows one by one, and runs of them ---- */
+/* A row into a line, from the file or its first values. The record is the caller's. */
+static neo_status neo__tier_load(neo__tier *t, int64_t table, int64_t row, int64_t line) {
+    neo__tier_job job = {row, -1, line, -1, table};
+    return neo__tier_run_job(t, &job, t->records + t->thread_count * t->record_bytes);
+}
+static neo_status neo__tier_one_row(neo__tier *t, int32_t table, int64_t row, float *to,
+                                    const float *from) {
+    neo__tier_table *of = &t->tables[table];
+    const neo__bag_table *bag = neo__tier_of(t, table);
+    const neo__bag_rows *store = &bag->job.store;
+    const int64_t spare = neo__tier_lines_of(of) - 1;
+    const size_t bytes = (size_t)bag->dim * sizeof(float);
+    char *record = t->records + t->thread_count * t->record_bytes;
+    int64_t line = neo__tier_find(of, row);
+    const int there = line >= 0;
+    if (!there) {
+        line = spare;
+        NEO__TRY(neo__tier_load(t, table, row, line));
+    }
+    char *at = store->data + line * store->row_bytes;
+    if (to && store->dtype == NEO_F32) memcpy(to, at, bytes);
+    else if (to) t->ctx->bag->decode(store, line, 0, bag->dim, to);
+    if (to) return NEO_OK;
+    if (store->dtype == NEO_F32) memcpy(at, from, bytes);
+    else {
+        memcpy(record, from, bytes);
+        t->ctx->bag->encode(store, line, (float *)(void *)record, NULL);
+    }
+    if (there) {
+        of->dirty[line] = 1;
+        return NEO_OK;
+    }
+    neo__tier_copy(t, table, line, record, NULL);
+    neo__tier_seal(t, table, row, record);
+    return neo__tier_io(t, table, row, 1, NULL, record);
+}
+static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first, int64_t count,
+                                    float *to, const float *from) {
+    neo__tier *t = (neo__tier *)base;
+    const int64_t dim = neo__tier_of(t, table)->dim;
+    neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
+    if (status != NEO_OK) return status;
+    neo__mutex_lock(&t->walk); /* threads may read at the same time */
+    if (from) neo__tier_forget_all(t);
+    const neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = 0; i < count && status == NEO_OK; i++)
+        status = neo__tier_one_row(t, table, first + i, to ? to + i * dim : NULL,
+                                   from ? from + i * dim : NULL);
+    neo__fp_leave(fp);
+    if (status != NEO_OK) (void)neo__tier_failed(t, status);
+    neo__mutex_unlock(&t->walk);
+    return status;
+}
+/* Records of `count` rows from `row` on into the block, as they are now; of first values that are
+   only read, states alone where `state` says which is wanted (below 0: all). */
+static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row, int64_t count,
+                                       int state) {
+    neo__tier_table *of = &t->tables[table];
+    int64_t first = count, end = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (neo__tier_is_written(of, row + i)) first = NEO__MIN(first, i), end = i + 1;
+    if (first < end)
+        NEO__TRY(neo__tier_io(t, table, row + first, end - first, t->block + first * of->record,
+                              NULL));
+    for (int64_t i = 0; i < count; i++) {
+        char *record = t->block + i * of->record;
+        int64_t line = neo__tier_find(of, row + i);
+        if (line < 0 && neo__tier_is_written(of, row + i)) {
+            NEO__TRY(neo__tier_check(t, table, row + i, record));
+            continue;
+        }
+        if (line < 0 && state >= 0) {
+            const float value = state ? 0.0f : of->state;
+            for (int64_t k = 0; k < of->record; k += (int64_t)sizeof value)
+                memcpy(record + k, &value, sizeof value);
+            continue;
+        }
+        if (line < 0) {
+            line = neo__tier_lines_of(of) - 1;
+            NEO__TRY(neo__tier_load(t, table, row + i, line));
+        }
+        neo__tier_copy(t, table, line, record, NULL);
+    }
+    return NEO_OK;
+}
+static neo_status neo__tier_write_block(neo__tier *t, int64_t table, int64_t row, int64_t count) {
+    neo__tier_table *of = &t->tables[table];
+    for (int64_t i = 0; i < count; i++) {
+        char *record = t->block + i * of->record;
+        const int64_t line = neo__tier_find(of, row + i);
+        if (line >= 0) neo__tier_copy(t, table, line, NULL, record);
+        neo__tier_seal(t, table, row + i, record);
+    }
+    return neo__tier_io(t, table, row, count, NULL, t->block);
+}
+static neo_status neo__tier_walk(neo__tier *t, int64_t table, int block, int64_t at, char *to,
+                                 const char *from, int64_t bytes) {
+    neo__tier_table *of = &t->tables[table];
+    const int64_t part = of->part[block], most = NEO__MAX(NEO__TIER_BLOCK / of->record, 1);
+    int64_t skip = 0;
+    for (int k = 0; k < block; k++) skip += of->part[k];
+    for (int64_t count; bytes > 0;) {
+        const int64_t row = at / part, last = (at + bytes + part - 1) / part;
+        count = NEO__MIN(last - row, most);
+        NEO__TRY(neo__tier_read_block(t, table, row, count, to ? block - NEO__BAG_STATE : -1));
+        for (int64_t i = 0, n; i < count; i++, at += n, bytes -= n) {
+            char *record = t->block + i * of->record + skip + at % part;
+            n = NEO__MIN(part - at % part, bytes);
+            if (to) memcpy(to, record, (size_t)n), to += n;
+            else memcpy(record, from, (size_t)n), from += n;
+        }
+        if (!to) NEO__TRY(neo__tier_write_block(t, table, row, count));
+    }
+    return NEO_OK;
+}
+static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, const char *from,
+                                    size_t bytes) {
+    neo__tier *t = (neo__tier *)base;
+    NEO__TRY(neo__tier_usable(t, "rows of a tier"));
+    int64_t table = t->table_count * NEO__BAG_BLOCKS - 1;
+    while (t->tables[table / NEO__BAG_BLOCKS].address[table % NEO__BAG_BLOCKS] > at ||
+           t->tables[table / NEO__BAG_BLOCKS].part[table % NEO__BAG_BLOCKS] == 0)
+        table--;
+    const int block = (int)(table % NEO__BAG_BLOCKS);
+    table /= NEO__BAG_BLOCKS;
+    neo__mutex_lock(&t->walk);
+    if (from) neo__tier_forget_all(t);
+    neo_status status = neo__tier_failed(
+        t, neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]), to,
+                          from, (int64_t)bytes));
+    neo__mutex_unlock(&t->walk);
+    return status;
+}
+static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
+    neo__tier *t = (neo__tier *)base;
+    const neo_bags *b = base->bags;
+    if (t->ahead_capacity == 0) return NEO_OK;
+    NEO__TRY(neo__tier_usable(t, fn));
+    neo__tier_forget_all(t);
+    int64_t count = 0;
+    for (int64_t f = 0; f < b->sizes.features && neo_jagged_bag_count(batch); f++) {
+        const int64_t table = b->view.features[f].job.table;
+        const neo__tier_table *to = &t->tables[table];
+        int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)];
+        const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
+        for (; to->sets && k < end && count < t->ahead_capacity; k++) {
+            const int64_t row = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
+            if (row < 0 || row >= to->rows || !neo__tier_is_written(to, row) ||
+                neo__tier_find(to, row) >= 0)
+                continue;
+            const int64_t place = neo__tier_ahead_place(t, table, row);
+            if (t->ahead_at[place]) continue;
+            neo__tier_ahead *a = &t->ahead[count++];
+            a->row = row;
+            a->table = (int32_t)table;
+            a->state = NEO__AHEAD_ASKED;
+            t->ahead_at[place] = (uint32_t)count;
+        }
+    }
+    neo__mutex_lock(&t->lock);
+    t->ahead_next = 0;
+    t->ahead_count = count;
+    if (count) neo__cond_broadcast(&t->wake);
+    neo__mutex_unlock(&t->lock);
+    return NEO_OK;
+}
+static void *neo__tier_op_block(neo_tier *base, int32_t table, int block) {
+    return (void *)((neo__tier *)base)->tables[table].address[block];
+}
+static const neo__tier_ops neo__tier_all_ops = {
+    neo__tier_op_lines,   neo__tier_op_bytes, neo__tier_op_attach, neo__tier_op_detach,
+    neo__tier_op_init,    neo__tier_op_reserve, neo__tier_op_stage, neo__tier_op_rows,
+    neo__tier_op_block,   neo__tier_op_move,   neo__tier_op_prefetch};
+
+/* ---- public calls ---- */
+NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_tier **out) {
+    static const char *const fn = "neo_tier_create";
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: tier is NULL", fn);
+    *out = NULL;
+    NEO__TRY(neo__check_ctx(fn, ctx));
+    NEO__CHECK(desc && desc->path && desc->path[0] && desc->memory_bytes > 0, NEO_ERR_ARG,
+               "%s: no path, or memory_bytes is not above 0", fn);
+    NEO__CHECK(desc->queue_depth >= 0 && desc->queue_depth <= 256 &&
+                   (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0,
+               NEO_ERR_ARG, "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64, fn,
+               desc->queue_depth, (int)desc->evict, desc->period);
+    NEO__CHECK(!ctx->device && NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED,
+               "%s: on a device, or in an address space of 32 bits", fn);
+    const size_t length = strlen(desc->path) + 1;
+    neo__tier *t = (neo__tier *)neo__alloc_for(ctx, sizeof *t + length, fn);
+    if (!t) return NEO_ERR_MEMORY;
+    memset((void *)t, 0, sizeof *t);
+    t->base.ops = &neo__tier_all_ops;
+    t->ctx = ctx;
+    t->desc = *desc;
+    t->path = (char *)(t + 1);
+    memcpy(t->path, desc->path, length);
+    neo__mutex_init(&t->lock);
+    neo__mutex_init(&t->walk);
+    neo__cond_init(&t->wake);
+    neo__cond_init(&t->done);
+    neo__live_begin(ctx, &t->live, "tier", t->path);
+    *out = &t->base;
+    return NEO_OK;
+}
+NEO_API void neo_tier_destroy(neo_tier *tier) {
+    neo__tier *t = (neo__tier *)tier;
+    if (!t) return;
+    neo__live_end(t->ctx, &t->live);
+    neo__cond_destroy(&t->done);
+    neo__cond_destroy(&t->wake);
+    neo__mutex_destroy(&t->walk);
+    neo__mutex_destroy(&t->lock);
+    neo_free(t->ctx, t, sizeof *t + strlen(t->path) + 1);
+}
+NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
+    const neo__tier *t = (const neo__tier *)tier;
+    neo_tier_stats s = t->stats;
+    s.memory_bytes = (int64_t)(t->fixed_bytes + t->work_bytes);
+    for (int64_t i = 0; i < t->table_count && t->tables; i++) {
+        const neo__tier_table *to = &t->tables[i];
+        s.lookups += to->lookups;
+        s.hits += to->lookups + to->hits;
+        s.evictions += to->evictions;
+        s.overflow += to->overflow;
+        s.line_count += to->sets ? neo__tier_lines_of(to) : 0;
+        s.memory_bytes += (int64_t)to->bytes;
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++)
+            s.memory_bytes += (int64_t)neo__bag_block_bytes(&neo__tier_of(t, i)->job, k);
+    }
+    return s;
+}
+NEO_API void neo_tier_reset_stats(neo_tier *tier) {
+    neo__tier *t = (neo__tier *)tier;
+    memset(&t->stats, 0, sizeof t->stats);
+    for (int64_t i = 0; i < t->table_count && t->tables; i++) {
+        neo__tier_table *to = &t->tables[i];
+        to->lookups = to->hits = to->evictions = to->overflow = 0;
+    }
+}
+NEO__COLD_END
+NEO__HOST_END
+
+#ifdef __cplusplus
+}
+#endif
+NEO_EXACT_END
+#endif /* implementation */

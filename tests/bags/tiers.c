@@ -1,0 +1,524 @@
+/* tiers.c: rows in a file below lines in memory (neo_store.h).
+
+   Two objects of one description, one of them with a tier so small that all rows leave many times,
+   get the same calls: outputs, gradients, rows, digests and checkpoints must have the same bits,
+   for every optimizer, dtype, pooling and policy. Hits, evictions and rows written must be those of a
+   naive simulator. Memory must be what was predicted, and a step allocates nothing. A file that is
+   cut, altered or too large for its limit is a status that names table, row, file and offset. */
+#include "neo_state.h"
+#include "neo_store.h"
+
+#include "common.h"
+
+#if !defined(_WIN32)
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
+enum { PERIOD = 50 }; /* of LFU, in calls */
+static char folder[3000];
+static const char *at(const char *name) {
+    static char text[4][3100];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(text[turn], sizeof text[turn], "%s%s", folder, name);
+    return text[turn];
+}
+
+typedef struct Pair {
+    neo_ctx *ctx;
+    neo_bags *plain, *tiered;
+    neo_tier *tier;
+    neo_state *state[2];
+} Pair;
+
+/* The least that create accepts, from its messages: more memory holds more that is read ahead. */
+static int64_t least_bytes(neo_ctx *ctx, neo_bags_desc desc, neo_tier_desc tier_desc) {
+    tier_desc.memory_bytes = 1;
+    for (;;) {
+        neo_bags_memory memory;
+        neo_tier *tier = NULL;
+        if (neo_tier_create(ctx, &tier_desc, &tier) != NEO_OK) return 0;
+        desc.tier = tier;
+        const neo_status status = neo_bags_bytes(ctx, &desc, &memory);
+        const char *needs = strstr(neo_last_error(), "needs ");
+        neo_tier_destroy(tier);
+        if (status == NEO_OK) return tier_desc.memory_bytes;
+        if (status != NEO_ERR_ARG || !needs) return 0;
+        tier_desc.memory_bytes = strtoll(needs + 6, NULL, 10);
+    }
+}
+static neo_state *state_of(neo_ctx *ctx, neo_bags *bags) {
+    neo_state *state = NULL;
+    CHECK_OK(neo_state_create(ctx, &state));
+    CHECK_OK(neo_state_add_bags(state, bags));
+    return state;
+}
+/* extra: bytes above the least. */
+static int pair_make(Pair *p, neo_ctx *ctx, const Model *m, neo_evict policy, int prefetch,
+                     int64_t extra) {
+    neo_tier_desc tier = {at("rows.tier"), 1, policy, PERIOD, 2, prefetch};
+    neo_bags_desc desc = m->desc;
+    neo_bags_memory memory;
+    memset(p, 0, sizeof *p);
+    p->ctx = ctx;
+    tier.memory_bytes = least_bytes(ctx, desc, tier) + extra;
+    CHECK(tier.memory_bytes > 1);
+    CHECK_OK(neo_bags_create(ctx, &desc, &p->plain));
+    CHECK_OK(neo_tier_create(ctx, &tier, &p->tier));
+    desc.tier = p->tier;
+    CHECK_OK(neo_bags_bytes(ctx, &desc, &memory));
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    CHECK_OK(neo_bags_create(ctx, &desc, &p->tiered));
+    if (!p->plain || !p->tiered) return 0;
+    CHECK_INT(neo_ctx_memory(ctx).bytes - before,
+              memory.weight_bytes + memory.state_bytes + memory.workspace_bytes);
+    CHECK(neo_tier_get_stats(p->tier).memory_bytes <= tier.memory_bytes);
+    p->state[0] = state_of(ctx, p->plain);
+    p->state[1] = state_of(ctx, p->tiered);
+    return 1;
+}
+static void pair_free(Pair *p) {
+    neo_state_destroy(p->state[0]);
+    neo_state_destroy(p->state[1]);
+    neo_bags_destroy(p->tiered);
+    neo_tier_destroy(p->tier);
+    neo_bags_destroy(p->plain);
+    CHECK(fopen(at("rows.tier"), "rb") == NULL); /* it was removed */
+}
+static void pair_check(const Pair *p, const Model *m) {
+    const uint64_t want = neo_state_digest(p->state[0]), got = neo_state_digest(p->state[1]);
+    if (want != got) FAIL("digest %016" PRIx64 ", expected %016" PRIx64, got, want);
+    for (int t = 0; t < m->desc.table_count; t++) {
+        const int64_t rows = m->table[t].rows, dim = m->table[t].dim, first = rows / 3;
+        const size_t bytes = sizeof(float) * (size_t)((rows - first) * dim);
+        float *a = malloc(bytes), *b = malloc(bytes);
+        CHECK_OK(neo_bags_get_rows(p->plain, t, first, rows - first, a));
+        CHECK_OK(neo_bags_get_rows(p->tiered, t, first, rows - first, b));
+        CHECK_BITS(a, b, bytes);
+        free(a);
+        free(b);
+    }
+}
+static void pair_step(Pair *p, const Model *m, Batch *b, int kind, float lr) {
+    Out out[2], dout;
+    const int64_t ids = neo_jagged_id_count(&b->j);
+    float *grad[2];
+    out_make(&dout, m, &b->j, 0);
+    for (int i = 0; i < 2; i++) {
+        neo_bags *bags = i ? p->tiered : p->plain;
+        out_make(&out[i], m, &b->j, 3 * !b->j.feature_bags);
+        if (i) memcpy(out[1].data, out[0].data, sizeof(float) * (size_t)out[0].count);
+        grad[i] = calloc((size_t)ids + 1, sizeof(float));
+        CHECK_OK(neo_bags_forward(bags, &b->j, out[i].t));
+        CHECK_OK(neo_bags_weight_grad(bags, &b->j, dout.t, grad[i]));
+        if (kind == 0) CHECK_OK(neo_bags_backward(bags, &b->j, dout.t, lr));
+        if (kind == 0) continue;
+        CHECK_OK(neo_bags_accumulate(bags, &b->j, dout.t, NULL));
+        if (kind == 2) CHECK_OK(neo_bags_step(bags, lr));
+    }
+    CHECK_BITS(out[0].data, out[1].data, sizeof(float) * (size_t)out[0].count);
+    CHECK_BITS(grad[0], grad[1], sizeof(float) * (size_t)ids);
+    for (int i = 0; i < 2; i++) free(out[i].data), free(grad[i]);
+    free(dout.data);
+}
+
+/* ---- the same bits ---- */
+static void same_bits(void) {
+    static const int64_t dims[2][3] = {{16, 8, 19}, {16, 16, 16}};
+    static const neo_dtype types[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    const int cases = TEST_WATCHED ? 9 : 27;
+    int64_t read = 0;
+    for (int n = 0; n < cases; n++) {
+        const neo_pooling pooling = (neo_pooling)(n % 3);
+        const int64_t rows[3] = {300 + n, 31, 700};
+        neo_ctx *ctx = test_ctx(1 + n % 3, NEO_ISA_BEST, 1 + n % 4);
+        Model m;
+        Pair p;
+        model_init(&m, 3, rows, dims[pooling == NEO_POOL_NONE], 4, pooling);
+        m.desc.max_batch = 26;
+        m.desc.max_ids = 240;
+        m.desc.max_kept_rows = 800;
+        m.desc.bounds = (neo_bounds)(n / 2 % 3);
+        for (int t = 0; t < 3; t++) {
+            m.table[t].dtype = types[(n + t) % 4];
+            m.table[t].row_buckets = n % 5 == 2 ? 70 : n % 5 ? n % 5 : 0;
+            m.table[t].optim.kind = (neo_bag_optim_kind)((n + 4 * t) % NEO_BAG_OPTIM_COUNT);
+            m.table[t].optim.initial_accumulator = 0.125f * (float)(n % 2);
+            m.table[t].optim.momentum = 0.5f;
+            m.table[t].optim.max_norm = n % 7 == 3 ? 0.5f : 0.0f;
+            if (n % 6 == 1) m.table[t].init.kind = NEO_INIT_NORMAL, m.table[t].init.b = 0.1f;
+        }
+        if (pair_make(&p, ctx, &m, (neo_evict)(n % 2), n % 4 == 1, 4096 * (n % 3))) {
+            int64_t allocs = 0;
+            for (int step = 0; step < 60; step++) {
+                const BatchKind kind = {1 + (5 * step) % 26, step % 4, n % 2, step % 3 == 1,
+                                        n % 4 == 3, n % 8 == 5};
+                Batch b;
+                batch_make(&b, &m, kind);
+                if (m.desc.bounds != NEO_BOUNDS_ERROR && neo_jagged_id_count(&b.j) > 2) {
+                    batch_set_id(&b, b.offsets[0], -7);
+                    batch_set_id(&b, b.offsets[0] + 1, 1 << 20);
+                }
+                if (step % 3 != 2) CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
+                if (step == 30) allocs = neo_ctx_memory(ctx).alloc_count;
+                pair_step(&p, &m, &b, step < 30 ? 0 : 1 + (step & 1), 0.1f);
+                batch_free(&b);
+            }
+            if (neo_tier_get_stats(p.tier).grow_count == 0)
+                CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
+            pair_check(&p, &m);
+            const neo_tier_stats s = neo_tier_get_stats(p.tier);
+            CHECK(s.evictions > 10 && s.written > 10 && s.first > 40);
+            read += s.read;
+            float row[19];
+            test_fill(row, 19);
+            CHECK_OK(neo_bags_set_rows(p.plain, 2, 5, 1, row));
+            CHECK_OK(neo_bags_set_rows(p.tiered, 2, 5, 1, row));
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    CHECK(read > 50 * cases); /* rows left, and came again */
+}
+
+/* All ids of a batch in few sets: the others of a set have lines of overflow. A batch with more ids
+   than declared for a table grows them. */
+static void overflow_and_growth(void) {
+    const int64_t rows[1] = {4000}, dims[1] = {8};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    Model m;
+    Pair p;
+    model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+    m.desc.max_batch = 60;
+    m.desc.max_ids = 60;
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 0)) {
+        for (int step = 0; step < 20; step++) {
+            const BatchKind kind = {60, step < 10 ? 1 : 12, 0, 0, 0, 0};
+            Batch b;
+            batch_make(&b, &m, kind);
+            const int64_t ids = neo_jagged_id_count(&b.j);
+            for (int64_t k = 0; k < ids; k++) batch_set_id(&b, k, (int64_t)test_random() % 4000);
+            CHECK_OK(neo_bags_reserve(p.plain, 60, ids));
+            CHECK_OK(neo_bags_reserve(p.tiered, 60, ids));
+            pair_step(&p, &m, &b, 0, 0.1f);
+            batch_free(&b);
+        }
+        pair_check(&p, &m);
+        CHECK(neo_tier_get_stats(p.tier).overflow > 100);
+        CHECK(neo_tier_get_stats(p.tier).grow_count > 0);
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- checkpoints: from either into either ---- */
+static void checkpoints(void) {
+    const int64_t rows[2] = {1500, 700}, dims[2] = {12, 16};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
+    Model m;
+    Pair p, q;
+    Batch b;
+    model_init(&m, 2, rows, dims, 2, NEO_POOL_SUM);
+    m.desc.max_batch = 64;
+    m.desc.max_ids = 400;
+    m.table[0].optim.kind = NEO_BAG_ADAM;
+    m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    m.table[1].dtype = NEO_I8;
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LFU, 0, 1000)) {
+        const BatchKind kind = {64, 3, 0, 0, 0, 0};
+        for (int step = 0; step < 8; step++) {
+            batch_make(&b, &m, kind);
+            pair_step(&p, &m, &b, 0, 0.1f);
+            batch_free(&b);
+        }
+        const uint64_t want = neo_state_digest(p.state[0]);
+        neo_save_desc save;
+        neo_load_desc load;
+        memset(&save, 0, sizeof save);
+        memset(&load, 0, sizeof load);
+        save.dir = load.dir = at("checkpoint");
+        for (int from = 0; from < 2; from++) {
+            save.step = load.step = 1 + from;
+            CHECK_OK(neo_save(ctx, &save, p.state[from]));
+            float look[2] = {0, 0};
+            CHECK_OK(neo_state_look(p.state[0], 0, &look[0], NULL));
+            CHECK_OK(neo_state_look(p.state[1], 0, &look[1], NULL));
+            CHECK_BITS(&look[0], &look[1], sizeof look[0]);
+            const size_t length = strlen(folder);
+            snprintf(folder + length, 8, "again.");
+            if (pair_make(&q, ctx, &m, NEO_EVICT_LRU, 0, 20000 * from)) {
+                batch_make(&b, &m, kind); /* lines that the load changes */
+                pair_step(&q, &m, &b, 0, 0.1f);
+                batch_free(&b);
+                for (int to = 0; to < 2; to++) {
+                    CHECK_OK(neo_load(ctx, &load, q.state[to], NULL));
+                    CHECK(neo_state_digest(q.state[to]) == want);
+                }
+                pair_check(&q, &m);
+            }
+            pair_free(&q);
+            folder[length] = 0;
+        }
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- a naive simulator ---- */
+enum { SIM_SETS = 64 };
+typedef struct Sim {
+    int64_t row[SIM_SETS][32], used[SIM_SETS][32]; /* used: the last call; 0: an empty line */
+    int64_t count[SIM_SETS][32];
+    int dirty[SIM_SETS][32];
+    int64_t sets, now, hits, lookups, evictions, written;
+    neo_evict policy;
+} Sim;
+static int sim_set(const Sim *s, int64_t row) {
+    uint64_t h = (uint64_t)row;
+    h ^= h >> 33, h *= 0xFF51AFD7ED558CCDu, h ^= h >> 33, h *= 0xC4CEB9FE1A85EC53u, h ^= h >> 33;
+    return (int)((h >> 32) * (uint64_t)s->sets >> 32);
+}
+static int sim_way(const Sim *s, int64_t row) {
+    const int set = sim_set(s, row);
+    for (int w = 0; w < 32; w++)
+        if (s->used[set][w] && s->row[set][w] == row) return w;
+    return -1;
+}
+static int sim_is_less(const Sim *s, int set, int a, int b) {
+    if (!s->used[set][b] || !s->used[set][a]) return s->used[set][b] && !s->used[set][a];
+    if (s->policy == NEO_EVICT_LFU && s->count[set][a] != s->count[set][b])
+        return s->count[set][a] < s->count[set][b];
+    return s->used[set][a] < s->used[set][b];
+}
+/* A call that needs these rows; only forward counts lookups, a step makes lines dirty. */
+static void sim_call(Sim *s, const int64_t *rows, int64_t n, int forward, int step) {
+    if (++s->now % PERIOD == 0)
+        for (int i = 0; i < SIM_SETS * 32; i++) s->count[i / 32][i % 32] /= 2;
+    for (int64_t i = 0; i < n; i++) {
+        const int set = sim_set(s, rows[i]), w = sim_way(s, rows[i]);
+        if (forward) s->lookups++, s->hits += w >= 0;
+        if (w < 0) continue;
+        s->count[set][w] += s->used[set][w] != s->now;
+        s->used[set][w] = s->now;
+        s->dirty[set][w] |= step;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (sim_way(s, rows[i]) >= 0) continue;
+        const int set = sim_set(s, rows[i]);
+        int best = -1;
+        for (int w = 0; w < 32; w++) {
+            if (s->used[set][w] == s->now) continue;
+            if (best < 0 || sim_is_less(s, set, w, best)) best = w;
+        }
+        if (best < 0) FAIL("the simulator has no overflow");
+        if (best < 0) return;
+        s->evictions += s->used[set][best] != 0;
+        s->written += s->dirty[set][best];
+        s->row[set][best] = rows[i];
+        s->used[set][best] = s->now;
+        s->count[set][best] = 1;
+        s->dirty[set][best] = step;
+    }
+}
+static void hits_of_a_simulator(void) {
+    enum { ROWS = 20000, B = 48, STEPS = 300 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {4};
+    static Sim s;
+    for (int n = 0; n < 4; n++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        memset(&s, 0, sizeof s);
+        s.policy = (neo_evict)(n % 2);
+        if (pair_make(&p, ctx, &m, s.policy, 0, 40000)) {
+            s.sets = (neo_tier_get_stats(p.tier).line_count - B - 1) / 32;
+            CHECK(s.sets > 16 && s.sets <= SIM_SETS);
+            for (int step = 0; step < STEPS; step++) {
+                int64_t id[B];
+                Batch b;
+                const BatchKind kind = {B, 0, 0, 0, 0, 0};
+                batch_make(&b, &m, kind);
+                for (int i = 0; i < B; i++) {
+                    b.offsets[i + 1] = i + 1;
+                    id[i] = n < 2 ? (int64_t)test_random() % ROWS
+                                  : (int64_t)pow(ROWS, (test_uniform() + 1) / 2) - 1;
+                }
+                b.j.ids = id;
+                pair_step(&p, &m, &b, 0, 0.1f);
+                sim_call(&s, id, B, 1, 0);
+                sim_call(&s, id, B, 0, 0);
+                sim_call(&s, id, B, 0, 1);
+                b.j.ids = b.ids;
+                batch_free(&b);
+            }
+            const neo_tier_stats got = neo_tier_get_stats(p.tier);
+            CHECK_INT(got.overflow, 0);
+            CHECK_INT(got.lookups, STEPS * B);
+            CHECK_INT(got.lookups, s.lookups);
+            CHECK_INT(got.hits, s.hits);
+            CHECK_INT(got.evictions, s.evictions);
+            CHECK_INT(got.written, s.written);
+            CHECK(n < 2 || got.hits > got.lookups / 4);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+}
+
+/* ---- the next batch, read ahead ---- */
+static void reads_ahead(void) {
+    enum { ROWS = 3000, B = 64 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    Model m;
+    Pair p;
+    model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+    m.desc.max_batch = m.desc.max_ids = B;
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 40000)) {
+        for (int step = 0; step < 300; step++) {
+            const BatchKind kind = {B, 1, 0, 0, 0, 0};
+            Batch b;
+            batch_make(&b, &m, kind);
+            for (int64_t k = 0; k < neo_jagged_id_count(&b.j); k++)
+                batch_set_id(&b, k, (int64_t)test_random() % ROWS);
+            CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
+            pair_step(&p, &m, &b, 0, 0.1f);
+            batch_free(&b);
+        }
+        const neo_tier_stats s = neo_tier_get_stats(p.tier);
+        CHECK(s.prefetched + s.late > 1000);
+        CHECK(s.prefetched + s.late <= s.read);
+        pair_check(&p, &m);
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- files that fail ---- */
+enum { BAD_CUT, BAD_BYTE, BAD_FULL, BAD_COUNT };
+static void bad_files(void) {
+#if defined(_WIN32)
+    SKIP("limits of POSIX");
+#else
+    enum { ROWS = 6000, B = 64 };
+    static const char *const says[] = {"ends before byte", "has been altered", "cannot write"};
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    struct rlimit was;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was);
+    for (int bad = 0; bad < BAD_COUNT; bad++) {
+        neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        neo_status status = NEO_OK;
+        model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+        m.desc.max_batch = m.desc.max_ids = B;
+        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 0, 0)) {
+            for (int step = 0; step < 100 && status == NEO_OK; step++) {
+                const BatchKind kind = {B, 1, 0, 0, 0, 0};
+                Batch b;
+                Out out;
+                batch_make(&b, &m, kind);
+                for (int64_t k = 0; k < neo_jagged_id_count(&b.j); k++)
+                    batch_set_id(&b, k, (int64_t)test_random() % ROWS);
+                out_make(&out, &m, &b.j, 0);
+                if (step == 20 && bad == BAD_CUT) CHECK(truncate(at("rows.tier"), 1000) == 0);
+                if (step == 20 && bad == BAD_BYTE) {
+                    FILE *f = fopen(at("rows.tier"), "r+b");
+                    for (int64_t i = 0; f && i < ROWS; i++) {
+                        fseek(f, i * 68 + 40, SEEK_SET);
+                        fputc(9, f);
+                    }
+                    if (f) fclose(f);
+                }
+                if (step == 20 && bad == BAD_FULL) {
+                    const struct rlimit now = {ROWS * 68 / 2 + 30, was.rlim_max};
+                    setrlimit(RLIMIT_FSIZE, &now);
+                }
+                status = neo_bags_forward(p.tiered, &b.j, out.t);
+                if (status == NEO_OK) status = neo_bags_backward(p.tiered, &b.j, out.t, 0.1f);
+                free(out.data);
+                batch_free(&b);
+            }
+            setrlimit(RLIMIT_FSIZE, &was);
+            /* what was cut off and written behind is a hole */
+            const int says_hole = bad == BAD_CUT && strstr(neo_last_error(), says[BAD_BYTE]);
+            const char *what = says[says_hole ? BAD_BYTE : bad];
+            const char *parts[] = {what, "neo_bags_", at("rows.tier"), "table 't0', row ",
+                                   ", byte "};
+            CHECK(status == (what == says[BAD_BYTE] ? NEO_ERR_CORRUPT : NEO_ERR_IO));
+            for (int i = 0; i < 5; i++)
+                if (!strstr(neo_last_error(), parts[i]))
+                    FAIL("no %s: %s", parts[i], neo_last_error());
+            float row[16];
+            CHECK(neo_bags_get_rows(p.tiered, 0, 0, 1, row) != NEO_OK);
+            CHECK(strstr(neo_last_error(), what) != NULL);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+#endif
+}
+static void refused(void) {
+    const int64_t rows[1] = {5000}, dims[1] = {8};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_tier_desc desc = {at("rows.tier"), 1000000, NEO_EVICT_LRU, 0, 0, 0}, bad = desc;
+    neo_tier *tier = NULL, *other = NULL;
+    neo_bags *bags = NULL, *more = NULL;
+    Model m;
+    model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+    bad.path = NULL;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "path");
+    bad = desc, bad.queue_depth = -1;
+    CHECK_ERR(neo_tier_create(ctx, &bad, &tier), NEO_ERR_ARG, "queue_depth");
+    m.desc.max_batch = m.desc.max_ids = 64;
+    desc.memory_bytes = least_bytes(ctx, m.desc, desc);
+    bad = desc, bad.memory_bytes = desc.memory_bytes - 1;
+    CHECK_OK(neo_tier_create(ctx, &bad, &tier));
+    m.desc.tier = tier;
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "a batch of these tables needs");
+    neo_tier_destroy(tier);
+    REQUIRE_OK(neo_tier_create(ctx, &desc, &tier));
+    m.desc.tier = tier;
+    REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_ARG, "another neo_bags has it");
+    REQUIRE_OK(neo_tier_create(ctx, &desc, &other));
+    m.desc.tier = other;
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_IO, "another run, or rank, has");
+    neo_tier_destroy(other);
+    static float memory[5000 * 8];
+    m.table[0].weight = memory;
+    bad = desc, bad.path = at("other.tier");
+    REQUIRE_OK(neo_tier_create(ctx, &bad, &other));
+    m.desc.tier = other;
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_ARG, "memory of yours");
+    m.table[0].weight = NULL;
+    neo_tier_destroy(other);
+    bad.path = at("none/rows.tier");
+    REQUIRE_OK(neo_tier_create(ctx, &bad, &other));
+    m.desc.tier = other;
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_NOT_FOUND, "none/rows.tier");
+    neo_tier_destroy(other);
+    CHECK(neo_bags_weight(bags, 0).place == NEO_FILE);
+    neo_bags_destroy(bags);
+    neo_tier_destroy(tier);
+    neo_ctx_destroy(ctx);
+}
+
+int main(int argc, char **argv) {
+    snprintf(folder, sizeof folder - 100, "%s.", argv[0]);
+    (void)argc;
+    RUN(same_bits);
+    RUN(overflow_and_growth);
+    RUN(checkpoints);
+    RUN(hits_of_a_simulator);
+    RUN(reads_ahead);
+    RUN(bad_files);
+    RUN(refused);
+    return test_end("tiers");
+}

@@ -1,0 +1,85 @@
+#!/bin/sh
+# tiers.sh: dlrm --tier: rows in a file below a cache so small that they leave many times. The digest
+# is that of the run without it, on any threads, ranks and plans, by any optimizer, and of a run that
+# was killed and goes on with another cache; the file is gone at the end; peak memory stays below
+# what the rows would take; what cannot be is refused in words.
+
+B=${B:-build}
+. tests/harness.sh
+W=$B/tmp/tiers
+rm -rf "$W"
+mkdir -p "$W"
+D=$B/dlrm
+if [ ! -x "$D" ]; then
+    fail "$D is not built"
+    finish programs/tiers
+    exit
+fi
+samples=12000
+[ -z "$SANITIZER" ] || samples=3000
+base="--synthetic $samples --rows 3000 --dim 16 --batch 64 --repro-shards 4 --seed 3"
+tier="--tier $W/rows"
+
+# alike LABEL OPTIONS TIER-OPTIONS: the digest with a tier is that without.
+alike() {
+    part || return
+    label=$1 options=$2
+    shift 2
+    whole=$(state_of $D $base $options)
+    same "$label" "$(state_of $D $base $options $tier "$@")" "$whole"
+}
+alike "8M" "" --memory 8M
+alike "a small cache, threads" "" --memory 3M --threads 3
+alike "two ranks" "" --memory 3M --ranks 2
+alike "rows cut" "" --memory 3M --ranks 4 --plan rw
+alike "columns cut" "--optimizer adam" --memory 4M --ranks 2 --plan cw
+alike "no pipeline, rows of i8" "--rows-dtype i8 --optimizer adagrad" --memory 2M --pipeline off
+alike "gradients that are kept" "--clip-norm 0.5 --micro-batches 2" --memory 3M --ranks 2
+alike "finite" "--check-finite --optimizer ftrl" --memory 4M
+alike "another model" "--model fm" --memory 3M --row-buckets 3
+if ls "$W" | grep -q '^rows'; then fail "tier files are left: $(ls "$W")"; else pass; fi
+
+# ---- killed, and on with another cache, and with none ----
+saves="--checkpoint $W/ckpt --every 25"
+whole=$(state_of $D $base)
+$D $base $saves $tier --memory 3M >"$W/out" 2>"$W/err" &
+pid=$!
+while kill -0 $pid 2>/dev/null && ! ls "$W"/ckpt/step-*/manifest.json >/dev/null 2>&1; do
+    sleep 0.02
+done
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+cp -r "$W/ckpt" "$W/ckpt2"
+same "resumed with another cache" "$(state_of $D $base $saves --resume $tier --memory 5M)" "$whole"
+same "resumed without one" \
+    "$(state_of $D $base --checkpoint "$W/ckpt2" --every 25 --resume)" "$whole"
+
+# ---- peak memory: 8 times as many rows as the budget ----
+if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
+    large="--synthetic 3000 --rows 40000 --dim 64 --batch 64"
+    whole=$(state_of /usr/bin/time -f %M -o "$W/peak_whole" $D $large)
+    below=$(state_of /usr/bin/time -f %M -o "$W/peak" $D $large $tier --memory 32M)
+    same "32M of 266M" "$below" "$whole"
+    saved=$(($(tail -1 "$W/peak_whole") - $(tail -1 "$W/peak")))
+    if [ $saved -gt 220000 ]; then pass; else fail "a tier saves $saved KB"; fi
+else
+    skip "peak memory: no /usr/bin/time, or a sanitizer's own memory"
+fi
+
+# ---- refused ----
+refused() {
+    label=$1 says=$2
+    shift 2
+    if "$D" $base "$@" >"$W/out" 2>"$W/err"; then
+        fail "$label: it ran"
+    elif grep -q -- "$says" "$W/err"; then
+        pass
+    else
+        fail "$label: $(tail -1 "$W/err")"
+    fi
+}
+refused "no memory" "--tier needs --memory" $tier
+refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
+refused "no unit" "not a whole number" $tier --memory 8X
+refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
+finish programs/tiers
