@@ -555,14 +555,16 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
             __builtin_prefetch(map->tag + neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS);
         }
         for (int64_t i = 0; i < n; i++) {
-            line[i] = neo__lines_guess(map, hash[i]);
+            const int64_t set = neo__lines_set(hash[i], map->all_sets);
+            const uint32_t bits = neo__lines_match(map, set, hash[i]);
+            line[i] = bits ? set * NEO__LINE_WAYS + __builtin_ctz(bits) : -1;
             if (line[i] < 0) continue;
             __builtin_prefetch(map->key + line[i]);
             __builtin_prefetch(map->use + line[i], 1);
         }
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
-            if (line[i] < 0 || map->key[line[i]] != (uint64_t)at[i])
+            if (line[i] < 0 || map->key[line[i]] != (uint64_t)at[i] || !map->use[line[i]])
                 line[i] = neo__tier_find(to, at[i]);
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
             else missing++;
