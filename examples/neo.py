@@ -2,33 +2,29 @@
 numpy and neo as a shared object, which make build/libneo_serve.so makes, or without make:
     cc -O2 -shared -fPIC -DNEO_SHARED -DNEO_INFERENCE -DNEO_IMPLEMENTATION -x c neo_serve.h \
         -o libneo_serve.so -lm -pthread
-
     import neo                                          (PYTHONPATH=examples)
     model = neo.Model("build/demo/checkpoint", library="build/libneo_serve.so")
     model.predict([{"age": 39, "workclass": "State-gov"}])        array([0.8066429], dtype=float32)
     neo.weights("build/demo/checkpoint")["bottom.0.weight"]       of the newest checkpoint
 A GPT has generate("To be"). PyTorch loads weights by torch.from_numpy. A model is of one thread."""
-import ctypes as c, glob, json, os, re
-
-import numpy as np
+import ctypes as c, glob, json, os, re, numpy as np
 
 
-def struct(fields, **more):
-    kinds = {"s": c.c_char_p, "p": c.c_void_p, "q": c.c_int64, "i": c.c_int, "d": c.c_double}
-    named = [(f[:-2], kinds[f[-1]]) for f in fields.split()] + list(more.items())
-    return type("neo_struct", (c.Structure,), {"_fields_": named})
+def struct(fields):
+    kinds = {"s": c.c_char_p, "p": c.c_void_p, "q": c.c_int64, "i": c.c_int, "d": c.c_double,
+             "4": c.c_int64 * 4, "x": c.c_int64 * 64}
+    fields = [(f[:-2], kinds[f[-1]]) for f in fields.split()]
+    return type("neo_struct", (c.Structure,), {"_fields_": fields})
 
 
-ModelDesc = struct("dir:s path:s step:q rows:i", ctx=c.c_int64 * 64)  # all defaults
+ModelDesc = struct("dir:s path:s step:q rows:i ctx:x")  # the context: all defaults
 ModelInfo = struct("kind:s step:q dense_count:i feature_count:i column_count:i outputs:i "
                    "weighted:i weight_bytes:q context:q")
 Feature = struct("name:s rows:q words:q rare:q dropped:q")
 ScratchDesc = struct("max_batch:q max_ids:q threads:i logits:i")
 Sampling = struct("temperature:d top_k:q seed:q")
-Tensor = struct("data:p", shape=c.c_int64 * 4, stride=c.c_int64 * 4, ndim=c.c_int32,
-                dtype=c.c_int, place=c.c_int, absent=c.c_char_p)
-Jagged = struct("batch:q feature_count:i id_dtype:i offsets:p ids:p weights:p feature_bags:p "
-                "place:i")
+Tensor = struct("data:p shape:4 stride:4 ndim:i dtype:i place:i absent:s")
+Jagged = struct("batch:q features:i dtype:i offsets:p ids:p weights:p bags:p place:i")
 
 
 class Model:
@@ -36,18 +32,16 @@ class Model:
                  threads=1, logits=False):
         self.neo = c.CDLL(os.path.abspath(library))
         self.model, self.scratch, self.decoder = (c.c_void_p() for _ in range(3))
-        for name, kind in (("neo_last_error", c.c_char_p), ("neo_model_get_info", ModelInfo),
-                           ("neo_model_column", c.c_char_p), ("neo_model_feature", Feature),
-                           ("neo_scratch_count", c.c_int64)):
-            getattr(self.neo, name).restype = kind
+        names = "last_error model_column model_get_info model_feature scratch_count"
+        for n, k in zip(names.split(), (c.c_char_p, c.c_char_p, ModelInfo, Feature, c.c_int64)):
+            getattr(self.neo, "neo_" + n).restype = k
         where = "path" if os.path.isfile(path) else "dir"  # a file of neo_model_write: path
         desc = ModelDesc(step=step, **{where: os.fsencode(path)})
         self.call("neo_model_load", c.byref(desc), c.byref(self.model))
         info = self.info = self.neo.neo_model_get_info(self.model)
-        desc = ScratchDesc(max_batch, max_ids, threads, logits)
-        gpt = info.context > 0
-        self.call("neo_decoder_create" if gpt else "neo_scratch_create", self.model,
-                  None if gpt else c.byref(desc), c.byref(self.decoder if gpt else self.scratch))
+        desc = c.byref(ScratchDesc(max_batch, max_ids, threads, logits))
+        made = ("decoder", None, self.decoder) if info.context else ("scratch", desc, self.scratch)
+        self.call("neo_%s_create" % made[0], self.model, made[1], c.byref(made[2]))
         self.max_batch, self.step = max_batch, info.step
         columns = [self.neo.neo_model_column(self.model, i) for i in range(info.column_count)]
         self.columns = [name.decode() for name in columns if name]  # the label has none
@@ -66,8 +60,7 @@ class Model:
 
     def predict(self, samples):
         """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
-        if self.info.context:
-            raise ValueError("a GPT predicts by generate")
+        assert not self.info.context, "a GPT predicts by generate"
         out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
         self.neo.neo_scratch_clear(self.scratch)
         for s in samples:
@@ -98,22 +91,19 @@ class Model:
         if wrong or offsets.shape != (features * n + 1,) or ids.size < offsets[-1]:
             raise ValueError("not of %d bags, up to %d samples" % (features * n, self.max_batch))
         out = np.zeros((n, self.info.outputs), np.float32)
-        tensor = Tensor(dense.ctypes.data, dense.shape, (dense.shape[1], 1), 2, F32)
+        x = Tensor(dense.ctypes.data, dense.shape, (dense.shape[1], 1), 2, F32)
         sparse = Jagged(n, features, I64, offsets.ctypes.data, ids.ctypes.data,
                         None if weights is None else weights.ctypes.data)
-        self.call("neo_model_predict", self.model, self.scratch, tensor, c.byref(sparse),
-                  c.c_void_p(out.ctypes.data))
+        self.call("neo_model_predict", self.model, self.scratch, x, c.byref(sparse), out.ctypes)
         return np.squeeze(out, 1) if self.info.outputs == 1 else out
 
     def generate(self, prompt="", tokens=100, **sampling):
-        """The bytes that a GPT writes behind a prompt, of text or of tokens, up to its context;
-        temperature, top_k and seed as of neo_decoder_add_json."""
+        """Bytes behind a prompt, str or tokens; temperature, top_k, seed: neo_decoder_add_json."""
         text, s = json.dumps({"prompt": prompt, **sampling}).encode(), Sampling(0.8)
         out, n = np.zeros(tokens, np.int64), c.c_int64(tokens)
         self.call("neo_decoder_add_json", self.decoder, text, c.c_size_t(len(text)), c.byref(s),
                   c.byref(n))
-        self.call("neo_decoder_generate", self.decoder, c.byref(s), n,
-                  c.c_void_p(out.ctypes.data), c.byref(n))
+        self.call("neo_decoder_generate", self.decoder, c.byref(s), n, out.ctypes, c.byref(n))
         return bytes(self.neo.neo_model_byte(self.model, c.c_int64(t)) for t in out[:n.value])
 
 
@@ -126,14 +116,13 @@ def read_safetensors(path):
     """Name, array of each tensor; bf16 as f32."""
     with open(path, "rb") as f:
         size = int.from_bytes(f.read(8), "little")
-        head = json.loads(f.read(size))
-    for name, at in head.items():
+        tensors = json.loads(f.read(size))
+    for name, at in tensors.items():
         if name != "__metadata__":
             first, end = at["data_offsets"]
             a = np.fromfile(path, DTYPES[at["dtype"]], offset=8 + size + first,
                             count=(end - first) // np.dtype(DTYPES[at["dtype"]]).itemsize)
-            if at["dtype"] == "BF16":
-                a = (a.astype(np.uint32) << 16).view(np.float32)
+            a = (a.astype(np.uint32) << 16).view(np.float32) if at["dtype"] == "BF16" else a
             yield name, a.reshape(at["shape"])
 
 

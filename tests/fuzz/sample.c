@@ -1,6 +1,6 @@
 /* sample.c: any bytes as model.json, and as a sample, JSON or a line, for models of four formats: a
    sample that is taken has its ids inside their tables and its numbers finite, one that is not
-   leaves the others as they were, and the same bytes always do the same. */
+   leaves the others as they were, and the same bytes always do the same. So do prompts of a GPT. */
 #define NEO_STATIC
 #define NEO_NO_SIMD
 #include "neo_serve.h"
@@ -22,6 +22,9 @@ static const char *const models[] = {
     MODEL("dcnv2", "\"bottom\": [2, 2], \"top\": [6, 1], \"cross\": {\"layers\": 2, \"rank\": 1}",
           "{\"format\": \"binary\", \"dense\": 2, \"modulo\": 1, \"float_dense\": 0, \"rows\": [5, "
           "6]}")};
+#define GPT                                                                                        \
+    "{\"neo_model\": 1, \"model\": \"gpt\", \"layers\": 1, \"heads\": 1, \"width\": 2, "               \
+    "\"context\": 4, \"dtype\": \"f32\", \"weights_dtype\": \"f32\", \"bytes\": [97, 98, 195, 169, 34]}"
 enum { MODELS = sizeof models / sizeof models[0] };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("{\"a\": 3, \"b\": \"x\", \"c\": [\"u:0.5\", \"v\"], \"d\": -1e3, \"d2\": null}"),
@@ -35,28 +38,53 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT(MODEL("lr", "\"bottom\": [13, 1]",
                     "{\"format\": \"npy\", \"dense\": 13, \"modulo\": 1, \"rows\": [3]}")),
     FUZZ_TEXT("{\"neo_model\": 2, \"later\": [1, {\"x\": null}]}"),
+    FUZZ_TEXT(GPT),
+    FUZZ_TEXT("{\"prompt\": \"a\\u00e9b\", \"tokens\": 3, \"temperature\": 0.5, \"top_k\": 2}"),
+    FUZZ_TEXT("{\"seed\": 3, \"prompt\": [0, 1, 4, 2]}"),
 };
 
 static neo_scratch *scratches[MODELS];
+static neo_decoder *decoder;
 static neo_ctx *ctx;
 /* A model without weights: enough to parse for. */
+static neo_model *make_model(const char *text) {
+    neo_ctx_desc desc = {0};
+    neo_ctx *own;
+    desc.threads = 1;
+    FUZZ_CHECK(neo_ctx_create(&desc, &own) == NEO_OK);
+    neo_model *model = (neo_model *)neo__alloc_zero(own, sizeof *model);
+    FUZZ_CHECK(model != NULL);
+    model->ctx = model->arena.ctx = own;
+    model->ctx_desc = desc;
+    FUZZ_CHECK(neo__model_describe(model, "fuzz", text, strlen(text)) == NEO_OK);
+    FUZZ_CHECK(neo__model_lists(model) == NEO_OK);
+    return model;
+}
 static void make_models(void) {
     neo_ctx_desc desc = {0};
+    neo_scratch_desc d = {0};
     desc.threads = 1;
+    d.max_batch = 2;
     FUZZ_CHECK(neo_ctx_create(&desc, &ctx) == NEO_OK);
-    for (int i = 0; i < MODELS; i++) {
-        neo_ctx *own;
-        neo_scratch_desc d = {0};
-        d.max_batch = 2;
-        FUZZ_CHECK(neo_ctx_create(&desc, &own) == NEO_OK);
-        neo_model *model = (neo_model *)neo__alloc_zero(own, sizeof *model);
-        FUZZ_CHECK(model != NULL);
-        model->ctx = model->arena.ctx = own;
-        model->ctx_desc = desc;
-        FUZZ_CHECK(neo__model_describe(model, "fuzz", models[i], strlen(models[i])) == NEO_OK);
-        FUZZ_CHECK(neo__model_lists(model) == NEO_OK);
-        FUZZ_CHECK(neo_scratch_create(model, &d, &scratches[i]) == NEO_OK);
-    }
+    for (int i = 0; i < MODELS; i++)
+        FUZZ_CHECK(neo_scratch_create(make_model(models[i]), &d, &scratches[i]) == NEO_OK);
+    neo_model *gpt = make_model(GPT);
+    for (int i = 0; i < gpt->dense_weights; i++)
+        memset(gpt->dense[i].t.data, 0, neo_tensor_bytes(gpt->dense[i].t));
+    FUZZ_CHECK(neo__model_turn(gpt) == NEO_OK);
+    FUZZ_CHECK(neo_decoder_create(gpt, NULL, &decoder) == NEO_OK);
+}
+static void prompt(const uint8_t *data, size_t size) {
+    neo_sampling sampling = {1, -1, 9};
+    const int64_t before = neo_decoder_count(decoder);
+    int64_t tokens = -7;
+    neo_status status =
+        neo_decoder_add_json(decoder, (const char *)data, size, &sampling, &tokens);
+    const int64_t count = neo_decoder_count(decoder);
+    if (status == NEO_OK) {
+        FUZZ_CHECK(count >= 1 && count <= 4 && (tokens >= 0 || tokens == -7));
+        FUZZ_CHECK(neo_decoder_logits(decoder)[0] == 0.0f);
+    } else FUZZ_CHECK(count == before && tokens == -7 && sampling.seed == 9);
 }
 static neo_status add(neo_scratch *s, int is_json, const uint8_t *data, size_t size) {
     return is_json ? neo_scratch_add_json(s, (const char *)data, size)
@@ -79,6 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const uint8_t none[1];
     if (!ctx) make_models();
     if (!size) data = none;
+    prompt(data, size);
     for (int i = 0; i < 2 * MODELS; i++) {
         neo_scratch *s = scratches[i / 2];
         neo_scratch_clear(s);
