@@ -14477,7 +14477,7 @@ static float *neo__bags_initial_row(const neo_bags *bags, const neo__bag_table *
     bags->ctx->bag->decode(&one, 0, 0, dim, row);
     return row;
 }
-/* What is read for a key that has row `at`, or none: in memory, or in the scratch. */
+/* The numbers read for a key that has row `at`, or none: in memory, or in the scratch. */
 static const float *neo__bags_row_of_key(const neo_bags *bags, const neo__bag_table *table,
                                          uint64_t key, int64_t at, int worker) {
     const neo__bag_rows *store = &table->job.store;
@@ -14778,7 +14778,7 @@ NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
         stats.used += neo_bags_key_of(b, table, i, &key);
     return stats;
 }
-/* What forward reads for a key, for other headers; in memory of the worker, or the table's. */
+/* The row that forward reads for a key, for other headers: the table's, or in the scratch. */
 NEO_API const float *neo__bags_read_key(const neo_bags *b, int32_t table, uint64_t key,
                                         int worker) {
     const neo__bag_table *t = &b->tables[table];

@@ -920,17 +920,35 @@ static neo_status neo__alike_check(neo_comm *comm, const neo__alike *a, const ch
     if (i < a->count) status = neo_fail(NEO_ERR_MISMATCH, "%s: %s", fn, a->other[i]);
     return neo_comm_agree(comm, status);
 }
-static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *d) {
-    const neo_bag_optim *o = &d->optim;
-    const double numbers[] = {
-        (double)d->pooling,    (double)d->row_buckets,   (double)d->dtype,     (double)o->kind,
-        (double)d->init.kind,  (double)d->round_nearest, (double)o->decay,     (double)d->init.a,
-        (double)d->init.b,     (double)o->weight_decay,  (double)o->eps,       (double)o->momentum,
-        (double)o->eta,        (double)o->lr_scale,      (double)o->max_norm,  o->beta1,
-        (double)o->l1,         (double)o->clip_gradient, (double)o->initial_accumulator, o->beta2,
-        (double)d->keys.on,    (double)d->keys.evict,    (double)d->keys.period,
-        (double)d->keys.admit, (double)d->keys.shared};
-    *mark = neo__plan_hash(*mark, neo_hash(d->name));
+static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *table) {
+    const neo_bag_optim *o = &table->optim;
+    const neo_keys *keys = &table->keys;
+    const double numbers[] = {(double)table->pooling,
+                              (double)table->row_buckets,
+                              (double)table->dtype,
+                              (double)table->init.kind,
+                              (double)table->init.a,
+                              (double)table->init.b,
+                              (double)table->round_nearest,
+                              (double)keys->on,
+                              (double)keys->evict,
+                              (double)keys->period,
+                              (double)keys->admit,
+                              (double)keys->shared,
+                              (double)o->kind,
+                              (double)o->decay,
+                              (double)o->weight_decay,
+                              (double)o->eps,
+                              (double)o->momentum,
+                              (double)o->eta,
+                              (double)o->lr_scale,
+                              (double)o->max_norm,
+                              (double)o->l1,
+                              (double)o->clip_gradient,
+                              (double)o->initial_accumulator,
+                              o->beta1,
+                              o->beta2};
+    *mark = neo__plan_hash(*mark, neo_hash(table->name));
     neo__alike_numbers(mark, numbers, sizeof numbers / sizeof *numbers);
 }
 static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *map,
