@@ -1,7 +1,9 @@
 #!/bin/sh
 # safetensors_python.sh: a file that neo writes - every dtype, odd shapes and names - opens in
 # Python's safetensors package with the same dtypes, shapes, values and metadata. (Files that Python
-# wrote are what tests/golden is made of.) PYTHON names another interpreter.
+# wrote are what tests/golden is made of.) A chain of differential checkpoints of three ranks, put
+# together in Python from what neo_state.h says of its files, is what build/merge makes of it. PYTHON
+# names another interpreter.
 
 B=${B:-build}
 CC=${CC:-cc}
@@ -51,5 +53,60 @@ if $PYTHON "$W/read.py" "$W/all.safetensors" >"$W/log" 2>&1; then
     pass
 else
     fail "reading: $(tail -1 "$W/log")"
+fi
+cat >"$W/chain.py" <<'END'
+import json
+import re
+import sys
+from pathlib import Path
+import numpy as np
+from safetensors import safe_open
+
+steps = []
+step = max(Path(sys.argv[1]).glob("step-*"))
+while step:
+    steps.insert(0, step)
+    base = json.loads((step / "manifest.json").read_text()).get("base_step")
+    step = step.with_name(f"step-{base:012d}") if base is not None else None
+whole = {}
+for step in steps:
+    for path in step.glob("*-of-*.safetensors"):
+        with safe_open(path, "np") as f:
+            meta = f.metadata()
+            for key in f.keys():
+                place = re.fullmatch(r"\[(\d+)(?:,(\d+))?\] of \[(\d+)(?:,(\d+))?\] (.*)",
+                                     meta.get(key, ""))
+                if key.endswith("].rows"):
+                    continue
+                t = f.get_tensor(key)
+                if not place:
+                    whole[key] = t
+                    continue
+                row, col, rows, cols = (int(x or 0) for x in place.groups()[:4])
+                name = place[5]
+                to = whole.setdefault(name, np.zeros((rows, cols) if cols else rows, t.dtype))
+                numbers = np.arange(row, row + len(t))
+                if key + ".rows" in meta:
+                    numbers = f.get_tensor(meta[key + ".rows"].split(" ", 1)[1])
+                if cols:
+                    to[numbers, col:col + t.shape[1]] = t
+                else:
+                    to[numbers] = t
+with safe_open(sys.argv[2], "np") as f:
+    for name in f.keys():
+        assert (f.get_tensor(name).view("u1") == whole[name].view("u1")).all(), name
+    print(len(steps), len(f.keys()))
+END
+if [ -x "$B/dlrm" ] && [ -x "$B/merge" ]; then
+    if "$B/dlrm" --synthetic 2000 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 400 \
+        --ranks 3 --plan rw --checkpoint "$W/ckpt" --every 4 --checkpoint-delta 9 >"$W/log" 2>&1 &&
+        "$B/merge" "$W/ckpt" "$W/merged.safetensors" >>"$W/log" 2>&1 &&
+        [ "$($PYTHON "$W/chain.py" "$W/ckpt" "$W/merged.safetensors" 2>>"$W/log")" = "5 34" ]; then
+        pass
+    else
+        fail "a chain: $(tail -1 "$W/log")"
+    fi
+else
+    skip "a chain of checkpoints: build/dlrm or build/merge is not built"
 fi
 finish files/safetensors_python
