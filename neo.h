@@ -2035,7 +2035,7 @@ NEO_API neo_status neo_report_write(const neo_report *report, const char *path);
 #include <unistd.h>
 #endif
 #if defined(__x86_64__) || defined(_M_X64)
-#include <xmmintrin.h>
+#include <emmintrin.h>
 #endif
 
 #define NEO__MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -2612,7 +2612,7 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets
    alone: who touches hits first, then puts new keys in the order of their hashes, has the same
    lines on any threads and ranks, whichever sets are where. Of equals the lowest line leaves.
 
-   A lookup compares bytes of the hash, eight at a time, then keys. */
+   A lookup compares bytes of the hash, then keys. */
 enum { NEO__LINE_WAYS = 32 };
 typedef struct neo__lines {
     int64_t sets, first_set, all_sets; /* all_sets: below 2^32 */
@@ -2660,36 +2660,37 @@ NEO__INLINE uint64_t neo__lines_count(const neo__lines *lines, uint64_t use, int
 NEO__INLINE int neo__lines_expired(const neo__lines *lines, uint64_t use, int64_t now) {
     return lines->evict == NEO_EVICT_AGE && now - neo__lines_last(use) > lines->period;
 }
-/* A bit for each of eight lines from `line` on that may have this hash: the highest of its byte. */
-NEO__INLINE uint64_t neo__lines_match(const neo__lines *lines, int64_t line, uint64_t hash) {
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t tags;
-    memcpy(&tags, lines->tag + line, sizeof tags);
-    tags ^= neo__lines_tag(hash) * ones;
-    return (tags - ones) & ~tags & 128 * ones; /* where tags is 0, and some places above one */
-}
-/* The first line that may have it; -1: none has. */
-NEO__INLINE int64_t neo__lines_guess(const neo__lines *lines, uint64_t hash) {
-    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
-    if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
-    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
-        const uint64_t match = neo__lines_match(lines, line, hash);
-        if (match) return line + __builtin_ctzll(match) / 8;
+/* A bit for each line of a set that may have a hash: those with its tag, and some after one. */
+NEO__INLINE uint32_t neo__lines_match(const neo__lines *lines, int64_t set, uint64_t hash) {
+#if defined(__SSE2__)
+    const __m128i *tags = (const __m128i *)(const void *)(lines->tag + set * NEO__LINE_WAYS);
+    const __m128i tag = _mm_set1_epi8((char)neo__lines_tag(hash));
+    const int low = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128(tags), tag));
+    const int high = _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128(tags + 1), tag));
+    return (uint32_t)high << 16 | (uint32_t)low;
+#else
+    const uint64_t ones = 0x0101010101010101u, tag = neo__lines_tag(hash) * ones;
+    uint64_t tags[NEO__LINE_WAYS / 8];
+    uint32_t bits = 0;
+    memcpy(tags, lines->tag + set * NEO__LINE_WAYS, sizeof tags);
+    for (int i = 0; i < NEO__LINE_WAYS / 8; i++) {
+        tags[i] ^= tag;
+        tags[i] = (tags[i] - ones) & ~tags[i] & 128 * ones; /* of bytes that are 0 */
+        bits |= (uint32_t)((tags[i] >> 7) * 0x0102040810204080u >> 56) << 8 * i;
     }
-    return -1;
+    return bits;
+#endif
 }
 /* The line of a key by its hash; -1: it has none, or its set is in another part. */
 NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint64_t hash,
                                     int64_t now) {
     const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
     if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
-    for (int64_t line = set * NEO__LINE_WAYS, end = line + NEO__LINE_WAYS; line < end; line += 8) {
-        for (uint64_t match = neo__lines_match(lines, line, hash); match; match &= match - 1) {
-            const int64_t at = line + __builtin_ctzll(match) / 8;
-            if (lines->key[at] != key) continue;
-            const int ages = lines->evict == NEO_EVICT_AGE;
-            return ages && neo__lines_expired(lines, lines->use[at], now) ? -1 : at;
-        }
+    for (uint32_t bits = neo__lines_match(lines, set, hash); bits; bits &= bits - 1) {
+        const int64_t at = set * NEO__LINE_WAYS + __builtin_ctz(bits);
+        if (lines->key[at] != key || !lines->use[at]) continue;
+        const int ages = lines->evict == NEO_EVICT_AGE;
+        return ages && neo__lines_expired(lines, lines->use[at], now) ? -1 : at;
     }
     return -1;
 }
@@ -2697,21 +2698,24 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
 NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
                                              int64_t count, int64_t now, int64_t *to) {
     enum { MOST = 32 };
+    const int ages = lines->evict == NEO_EVICT_AGE;
     uint64_t hash[MOST];
+    int64_t set[MOST];
     for (int64_t at = 0, n; at < count; at += n, keys += n, to += n) {
         n = NEO__MIN(count - at, (int64_t)MOST);
         for (int64_t i = 0; i < n; i++) {
             hash[i] = neo__mix64(keys[i]);
-            const int64_t set = neo__lines_set(hash[i], lines->all_sets) - lines->first_set;
-            if ((uint64_t)set < (uint64_t)lines->sets)
-                __builtin_prefetch(lines->tag + set * NEO__LINE_WAYS);
+            set[i] = neo__lines_set(hash[i], lines->all_sets) - lines->first_set;
+            if ((uint64_t)set[i] >= (uint64_t)lines->sets) set[i] = 0; /* of another part */
+            __builtin_prefetch(lines->tag + set[i] * NEO__LINE_WAYS);
         }
         for (int64_t i = 0; i < n; i++) {
-            to[i] = neo__lines_guess(lines, hash[i]);
-            if (to[i] >= 0) __builtin_prefetch(lines->key + to[i]);
+            const uint32_t bits = neo__lines_match(lines, set[i], hash[i]);
+            to[i] = set[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+            __builtin_prefetch(lines->key + to[i]);
         }
         for (int64_t i = 0; i < n; i++)
-            if (to[i] >= 0 && (lines->key[to[i]] != keys[i] || lines->evict == NEO_EVICT_AGE))
+            if ((lines->key[to[i]] ^ keys[i]) | (keys[i] == 0) | (uint64_t)ages)
                 to[i] = neo__lines_find(lines, keys[i], hash[i], now);
     }
 }
@@ -13029,6 +13033,8 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
                               int64_t end);
 static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *table,
                                    const neo__bag_lookup *lookup, int worker);
+static void neo__bags_pool_runs(const neo_bags *bags, int64_t f, int64_t bag, int64_t end,
+                                int worker);
 /* Offsets that never decrease and stay inside, then ids. */
 static void neo__bags_check_part(const neo__cpu_part *part) {
     const neo_bags *bags = (const neo_bags *)part->call;
@@ -13073,14 +13079,19 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
         int64_t bag_end = f == last_f ? last_bag : p->job.bags;
         if (bag >= bag_end) continue;
         neo__bag_lookup a = neo__bags_lookup(bags, f, bag, bag_end);
+        const neo__bag_table *table = &bags->tables[p->job.table];
+        const int short_of = table->keys.desc.on && p->bad;
+        if (short_of && a.pooled && !a.dout) {
+            neo__bags_pool_runs(bags, f, bag, bag_end, part->worker);
+            continue;
+        }
         if (a.dout)
             kernels->weight_grad(&a, bags->job.tensor.dweights +
                                          (a.offsets[0] - bags->job.batch.offsets[0]));
         else if (!a.pooled) kernels->copy(&a);
         else if (p->bad == 0 && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
         else kernels->pool_any(&a);
-        const neo__bag_table *table = &bags->tables[p->job.table];
-        if (table->keys.desc.on && p->bad) neo__bags_pool_initial(bags, table, &a, part->worker);
+        if (short_of) neo__bags_pool_initial(bags, table, &a, part->worker);
     }
 }
 NEO__HOT_END
@@ -13933,9 +13944,11 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
     }
     for (int64_t n; k < end; k += n, to += n) {
         uint64_t key[MOST];
+        const uint64_t *keys = is_i32 ? key : (const uint64_t *)from->ids + k;
         n = NEO__MIN(end - k, (int64_t)MOST);
-        for (int64_t i = 0; i < n; i++) key[i] = (uint64_t)neo__jagged_id(from->ids, is_i32, k + i);
-        neo__lines_find_many(&table->keys.lines, key, n, neo__bags_now(bags), to);
+        for (int64_t i = 0; i < n && is_i32; i++)
+            key[i] = (uint64_t)neo__jagged_id(from->ids, 1, k + i);
+        neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), to);
         for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
     }
     __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
@@ -14066,14 +14079,26 @@ static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *t
                                    const neo__bag_lookup *lookup, int worker) {
     const int64_t *rows = (const int64_t *)lookup->ids;
     for (int64_t b = 0; b < lookup->bags; b++)
-        for (int64_t k = lookup->offsets[b]; k < lookup->offsets[b + 1]; k++) {
-            if (rows[k] >= 0) continue;
-            if (lookup->pooled && !lookup->dout) {
-                neo__bags_pool_bag(bags, table, lookup, b, worker);
-                break;
-            }
-            neo__bags_one_initial(bags, table, lookup, b, k, worker);
-        }
+        for (int64_t k = lookup->offsets[b]; k < lookup->offsets[b + 1]; k++)
+            if (rows[k] < 0) neo__bags_one_initial(bags, table, lookup, b, k, worker);
+}
+/* Bags [bag, end) of feature f: those between two that have a key without a row as any others. */
+static void neo__bags_pool_runs(const neo_bags *bags, int64_t f, int64_t bag, int64_t end,
+                                int worker) {
+    const neo__bag_kernels *kernels = bags->ctx->bag;
+    for (int64_t next; bag < end; bag = next + 1) {
+        neo__bag_lookup a = neo__bags_lookup(bags, f, bag, end);
+        const int64_t *rows = (const int64_t *)a.ids;
+        int64_t k = a.offsets[0], last = a.offsets[a.bags];
+        while (k < last && rows[k] >= 0) k++;
+        for (next = bag; next < end && a.offsets[next - bag + 1] <= k;) next++;
+        a = neo__bags_lookup(bags, f, bag, next);
+        if (next > bag && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
+        else if (next > bag) kernels->pool_any(&a);
+        if (next == end) return;
+        a = neo__bags_lookup(bags, f, next, next + 1);
+        neo__bags_pool_bag(bags, &bags->tables[bags->view.features[f].job.table], &a, 0, worker);
+    }
 }
 
 /* ---- who gets a row ---- */

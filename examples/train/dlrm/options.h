@@ -145,8 +145,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "*ids are keys, whose rows come when they are seen and go when a set of rows is full; "
              "--repro-shards is then 8 where it is not given"),
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
-              "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: as "
-              "many as ids, which --rows says"),
+              "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
+              "as many as ids, which --rows says"),
     CLI_TEXT("evict", evict, "E", NULL,
              "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
              "steps, without N never) or age:N (unused for more than N steps) [lru]"),
