@@ -562,17 +562,18 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
         }
         for (int64_t i = 0; i < n && !to->index; i++) { /* memory is asked for ahead */
             hash[i] = neo__mix64((uint64_t)at[i]);
-            __builtin_prefetch(map->tag + neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS);
+            line[i] = neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS;
+            __builtin_prefetch(map->tag + line[i]);
         }
         for (int64_t i = 0; i < n && !to->index; i++) {
-            line[i] = neo__lines_guess(map, hash[i]);
-            if (line[i] < 0) continue;
+            const uint32_t match = neo__lines_match(map, line[i] / NEO__LINE_WAYS, hash[i]);
+            line[i] += __builtin_ctz(match | 1u << 31); /* a guess, if tags are equal by chance */
             __builtin_prefetch(map->key + line[i]);
             __builtin_prefetch(map->use + line[i], 1);
         }
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
-            if (!to->index && (line[i] < 0 || map->key[line[i]] != (uint64_t)at[i]))
+            if (!to->index && (map->key[line[i]] != (uint64_t)at[i] || !map->use[line[i]]))
                 line[i] = neo__tier_find(to, at[i]);
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
             else missing++;
