@@ -56,7 +56,8 @@ extern "C" {
    last (NEO_EVICT_LRU), or that the fewest calls needed and of these the oldest (NEO_EVICT_LFU;
    counts halve every `period` calls); of equals the first. A line that was changed is written
    before. Rows that find all lines of their set needed go to lines of overflow, until a call comes
-   that needs other rows but not them.
+   that needs other rows but not them. Where it takes at most an eighth of the table's share, an
+   index of 4 bytes per row says which line a row has: hits are found in half the time.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT) rows may be lost: the tier refuses all
    that follows, with the first message. Go on from a checkpoint, with another neo_bags.
@@ -149,6 +150,8 @@ typedef struct neo__tier_table {
     int64_t base, record; /* in the file; bytes of a record, its checksum last */
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
     int64_t now;                   /* number of the call */
+    int indexed;
+    uint32_t *index;               /* [rows]: line + 1, 0: none; or NULL */
     uint8_t *dirty;                /* a line differs from the file */
     uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
     int64_t over_places;
@@ -533,6 +536,7 @@ static int64_t neo__tier_find_over(const neo__tier_table *to, int64_t row) {
     return over < 0 ? -1 : to->sets * NEO__LINE_WAYS + over;
 }
 static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
+    if (to->index) return (int64_t)to->index[row] - 1;
     const int64_t line = neo__lines_find(&to->map, (uint64_t)row, neo__mix64((uint64_t)row), 0);
     return line >= 0 ? line : neo__tier_find_over(to, row);
 }
@@ -550,21 +554,26 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
     int64_t line[MOST], missing = 0;
     for (int64_t n; count > 0; at += n, count -= n) {
         n = NEO__MIN(count, (int64_t)MOST);
-        for (int64_t i = 0; i < n; i++) { /* memory is asked for ahead */
-            hash[i] = neo__mix64((uint64_t)at[i]);
-            __builtin_prefetch(map->tag + neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS);
+        for (int64_t i = 0; i < n && to->index; i++)
+            __builtin_prefetch(to->index + NEO__MAX(at[i], (int64_t)0));
+        for (int64_t i = 0; i < n && to->index; i++) {
+            line[i] = at[i] < 0 ? -1 : (int64_t)to->index[at[i]] - 1;
+            if (line[i] >= 0) __builtin_prefetch(map->use + line[i], 1);
         }
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t set = neo__lines_set(hash[i], map->all_sets);
-            const uint32_t bits = neo__lines_match(map, set, hash[i]);
-            line[i] = bits ? set * NEO__LINE_WAYS + __builtin_ctz(bits) : -1;
-            if (line[i] < 0) continue;
+        for (int64_t i = 0; i < n && !to->index; i++) { /* memory is asked for ahead */
+            hash[i] = neo__mix64((uint64_t)at[i]);
+            line[i] = neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS;
+            __builtin_prefetch(map->tag + line[i]);
+        }
+        for (int64_t i = 0; i < n && !to->index; i++) {
+            const uint32_t match = neo__lines_match(map, line[i] / NEO__LINE_WAYS, hash[i]);
+            line[i] += __builtin_ctz(match | 1u << 31); /* a guess, if tags are equal by chance */
             __builtin_prefetch(map->key + line[i]);
             __builtin_prefetch(map->use + line[i], 1);
         }
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
-            if (line[i] < 0 || map->key[line[i]] != (uint64_t)at[i] || !map->use[line[i]])
+            if (!to->index && (map->key[line[i]] != (uint64_t)at[i] || !map->use[line[i]]))
                 line[i] = neo__tier_find(to, at[i]);
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
             else missing++;
@@ -601,6 +610,7 @@ static neo_status neo__tier_release(neo__tier *t, int64_t table) {
             to->over_used++;
             continue;
         }
+        if (to->index) to->index[to->map.key[line]] = 0;
         if (to->dirty[line]) neo__tier_set_job(t, &t->jobs[jobs++], table, line, -1);
         to->map.use[line] = 0;
         to->dirty[line] = 0;
@@ -627,6 +637,8 @@ static int64_t neo__tier_give(neo__tier *t, int64_t table, int64_t row, int to_s
         to->map.tag[line] = neo__lines_tag(hash);
     }
     neo__tier_set_job(t, &t->jobs[to->first_job + to->jobs++], table, line, row);
+    if (to->index && to->map.use[line]) to->index[to->map.key[line]] = 0;
+    if (to->index) to->index[row] = (uint32_t)(line + 1);
     to->map.key[line] = (uint64_t)row;
     to->map.use[line] = 0;
     neo__lines_touch(&to->map, line, to->now, 1);
@@ -710,18 +722,21 @@ static void neo__tier_table_layout(neo__carve *c, neo__tier_table *to) {
     NEO__CARVE(c, to->dirty, to->sets * NEO__LINE_WAYS + to->over + 1);
     NEO__CARVE(c, to->over_at, to->over_places);
     NEO__CARVE(c, to->written, (to->rows + 63) / 64);
+    if (to->indexed) NEO__CARVE(c, to->index, to->rows);
 }
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
     return to->sets * NEO__LINE_WAYS + to->over + 1;
 }
 /* Bytes of a table with these sets and this overflow. */
-static int64_t neo__tier_table_bytes(const neo_table_desc *desc, int64_t sets, int64_t over) {
+static int64_t neo__tier_table_bytes(const neo_table_desc *desc, int64_t sets, int64_t over,
+                                     int indexed) {
     NEO__ZERO(neo__tier_table, table);
     neo__carve count = {NULL, 0};
     int64_t part[NEO__BAG_BLOCKS];
     table.rows = desc->rows;
     table.sets = sets;
     table.over = over;
+    table.indexed = indexed;
     neo__tier_table_layout(&count, &table);
     return (int64_t)count.at + neo__tier_lines_of(&table) * neo__tier_parts(desc, part);
 }
@@ -734,7 +749,7 @@ static int64_t neo__tier_overflow(const neo_bags_desc *desc, int32_t table) {
     return NEO__MIN(NEO__MIN(own * each, desc->max_ids), desc->tables[table].rows);
 }
 static int64_t neo__tier_least(const neo_bags_desc *desc, int32_t table) {
-    return neo__tier_table_bytes(&desc->tables[table], 1, neo__tier_overflow(desc, table));
+    return neo__tier_table_bytes(&desc->tables[table], 1, neo__tier_overflow(desc, table), 0);
 }
 /* The bytes of a table that lies in memory as a whole, by its share or as lines would take no less;
    0: it does not. */
@@ -766,21 +781,24 @@ static int64_t neo__tier_share(neo__tier *t, const neo_ctx *ctx, const neo_bags_
     } while (t->share > before);
     return NEO__MAX(least * sharing - left, 0);
 }
-/* The sets and overflow of a table by its share; sets 0: it is in memory. */
-static void neo__tier_plan(neo__tier *t, const neo_bags_desc *desc, int32_t table, int64_t *sets,
-                           int64_t *over) {
+/* The sets, overflow and index of a table by its share; sets 0: it is in memory. */
+static void neo__tier_plan(neo__tier *t, const neo_bags_desc *desc, int32_t table,
+                           neo__tier_table *to) {
     const neo_table_desc *d = &desc->tables[table];
-    *sets = *over = 0;
+    to->rows = d->rows;
+    to->sets = to->over = to->indexed = 0;
     if (neo__tier_whole(t, desc, table)) return;
     const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
-    *over = neo__tier_overflow(desc, table);
+    to->over = neo__tier_overflow(desc, table);
+    to->indexed = d->rows <= t->share / 8 / (int64_t)sizeof *to->index &&
+                  neo__tier_table_bytes(d, 1, to->over, 1) <= t->share;
     while (low < high) { /* the most that fit */
         const int64_t middle = (low + high + 1) / 2;
-        if (neo__tier_table_bytes(d, middle, *over) <= t->share) low = middle;
+        if (neo__tier_table_bytes(d, middle, to->over, to->indexed) <= t->share) low = middle;
         else high = middle - 1;
     }
-    *sets = low;
+    to->sets = low;
 }
 /* Tables are asked for in order, from 0 on. */
 static int64_t neo__tier_op_lines(neo_tier *base, const neo_ctx *ctx, const neo_bags_desc *desc,
@@ -788,7 +806,7 @@ static int64_t neo__tier_op_lines(neo_tier *base, const neo_ctx *ctx, const neo_
     neo__tier *t = (neo__tier *)base;
     NEO__ZERO(neo__tier_table, to);
     if (table == 0) (void)neo__tier_share(t, ctx, desc);
-    neo__tier_plan(t, desc, table, &to.sets, &to.over);
+    neo__tier_plan(t, desc, table, &to);
     return to.sets ? neo__tier_lines_of(&to) : 0;
 }
 static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const neo_bags_desc *desc,
@@ -815,8 +833,7 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,
                    "%s: table '%s': its rows are in memory of yours, and the object has a tier", fn,
                    desc->tables[i].name);
-        table.rows = desc->tables[i].rows;
-        neo__tier_plan(t, desc, i, &table.sets, &table.over);
+        neo__tier_plan(t, desc, i, &table);
         if (table.sets) neo__tier_table_layout(&count, &table);
     }
     *bytes = neo__size_add(*bytes, count.at);
@@ -884,6 +901,7 @@ static neo_status neo__tier_make_lines(neo__tier *t, neo__tier_table *to,
     memcpy(to->map.use, old->map.use, lines * sizeof *to->map.use);
     memcpy(to->dirty, old->dirty, lines);
     memcpy(to->written, old->written, (size_t)((to->rows + 63) / 64) * sizeof *to->written);
+    if (old->index) memcpy(to->index, old->index, (size_t)to->rows * sizeof *to->index);
     for (int64_t i = 0; i < old->over; i++)
         if (to->map.use[most + i])
             to->over_at[neo__tier_over_place(to, (int64_t)to->map.key[most + i])] =
@@ -898,9 +916,8 @@ static neo_status neo__tier_add_tables(neo__tier *t, const neo_bags_desc *desc, 
     t->base.begin = address;
     for (int32_t i = 0; i < desc->table_count; i++) {
         neo__tier_table *to = &t->tables[i];
-        to->rows = desc->tables[i].rows;
         to->record = neo__tier_parts(&desc->tables[i], to->part) + (int64_t)sizeof(uint32_t);
-        neo__tier_plan(t, desc, i, &to->sets, &to->over);
+        neo__tier_plan(t, desc, i, to);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             to->address[k] = address;
             address += (uintptr_t)(to->rows * to->part[k] + 63) / 64 * 64;

@@ -2,9 +2,9 @@
 
    Two objects of one description, one of them with a tier so small that all rows leave many times,
    get the same calls: outputs, gradients, rows, digests and checkpoints must have the same bits,
-   for every optimizer, dtype, pooling and policy. Hits, evictions and rows written must be those of a
-   naive simulator. Memory must be what was predicted, and a step allocates nothing. A file that is
-   cut, altered or too large for its limit is a status that names table, row, file and offset. */
+   for every optimizer, dtype, pooling and policy. Hits, evictions and rows written must be those of
+   a naive simulator. Memory must be what was predicted, and a step allocates nothing. A file that
+   is cut, altered or too large for its limit is a status that names table, row, file and offset. */
 #include "neo_state.h"
 #include "neo_store.h"
 
