@@ -2028,7 +2028,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log);
                      has the bytes that this rank sent, as the counters of neo_comm.h have them
      wait            the rank's thread waits for an asynchronous collective, of that ticket
    The rank's thread is tid 0, its spans nest. Those that nest in none add up to the time that the
-   program gave to them. A span takes 0.1 us; without a trace neo looks at one pointer.
+   program gave to them. A span takes two looks at the clock; without a trace neo looks at a pointer.
    ------------------------------------------------------------------------ */
 typedef struct neo_trace neo_trace;
 typedef struct neo_trace_desc {
