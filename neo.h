@@ -2029,7 +2029,7 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log);
                      has the bytes that this rank sent, as the counters of neo_comm.h have them
      wait            the rank's thread waits for an asynchronous collective, of that ticket
    The rank's thread is tid 0, its spans nest. Those that nest in none add up to the time that the
-   program gave to them. A span takes 0.1 us; without a trace neo looks at one pointer.
+   program gave to them. A span takes two looks at the clock; without a trace neo looks at a pointer.
    ------------------------------------------------------------------------ */
 typedef struct neo_trace neo_trace;
 typedef struct neo_trace_desc {
@@ -2071,6 +2071,11 @@ typedef struct neo_trace_stats {
     int64_t sent_bytes;     /* of the recorded ones, headers not included */
 } neo_trace_stats;
 NEO_API neo_trace_stats neo_trace_get_stats(const neo_trace *trace);
+/* neo_trace_time: nanoseconds of the spans on this rank's thread of a category ("compute") and name
+   (NULL: any) that lie in one called `inside` (NULL: anywhere), so far; *count: how many. One that
+   lies in another counts as well as that. */
+NEO_API int64_t neo_trace_time(const neo_trace *trace, const char *inside, const char *category,
+                               const char *name, int64_t *count);
 
 /* ---------------------------------------------------------------------------
    >>events
@@ -17483,6 +17488,7 @@ struct neo_trace {
     char *block;         /* [NEO__TRACE_BLOCK] */
 };
 static const void *neo__this_thread(void) { return neo__error_text; }
+static const char *const neo__span_kinds[] = {"call", "compute", "wait", "communication"};
 
 /* Rank 0's time, and its start; the clock of `which` end. */
 static neo_status neo__trace_compare(neo_trace *trace, int which) {
@@ -17640,6 +17646,26 @@ NEO_API neo_trace_stats neo_trace_get_stats(const neo_trace *trace) {
     return s;
 }
 
+NEO_API int64_t neo_trace_time(const neo_trace *trace, const char *inside, const char *category,
+                               const char *name, int64_t *count) {
+    int64_t sum = 0, begin_ns = 0;
+    *count = 0;
+    /* A span lies before those around it. */
+    for (int64_t i = NEO__MIN(trace->next, trace->room) - 1; i >= 0; i--) {
+        const neo__span *s = &trace->span[i];
+        if (s->thread || !s->end_ns) continue;
+        if (inside && strcmp(s->name, inside) == 0 && s->kind == (int)NEO__SPAN_CALL) {
+            begin_ns = s->begin_ns;
+            continue;
+        }
+        if (inside && (!begin_ns || s->begin_ns < begin_ns)) begin_ns = 0; /* before it */
+        else if (strcmp(neo__span_kinds[s->kind], category) == 0 &&
+                 (!name || strcmp(s->name, name) == 0))
+            sum += s->end_ns - s->begin_ns, ++*count;
+    }
+    return sum;
+}
+
 /* ---- as text ---- */
 /* A string of JSON, without its quotes: what is not UTF-8 becomes a question mark. */
 static void neo__trace_quoted(char *to, size_t room, const char *text) {
@@ -17662,7 +17688,6 @@ static void neo__trace_us(char text[32], int64_t ns) {
 }
 /* Line i of this rank: its name, its threads' names, then a span; "" if that is not whole. */
 static void neo__trace_line(const neo_trace *trace, int64_t i, char *line) {
-    static const char *const kinds[] = {"call", "compute", "wait", "communication"};
     const int groups = NEO__MIN(trace->groups, (int)NEO__TRACE_GROUPS), rank = trace->group.rank;
     const char *comma = i == 0 && rank == 0 ? "" : ",\n";
     char name[300], label[100] = "", begin[32], length[32];
@@ -17689,7 +17714,7 @@ static void neo__trace_line(const neo_trace *trace, int64_t i, char *line) {
     int at = snprintf(line, NEO__TRACE_LINE,
                       "%s{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,\"name\":\"%s\","
                       "\"cat\":\"%s\",\"args\":{",
-                      comma, rank, s->thread, begin, length, name, kinds[s->kind]);
+                      comma, rank, s->thread, begin, length, name, neo__span_kinds[s->kind]);
 #define NEO__TRACE_MORE(...)                                                                       \
     at += snprintf(line + at, (size_t)(NEO__TRACE_LINE - at), __VA_ARGS__)
     if (s->kind == NEO__SPAN_SENDS)

@@ -226,6 +226,13 @@ static neo_status alone(neo_comm *comm, void *user) {
     neo_trace_begin(ctx, "inner", -1);
     neo_trace_end(ctx);
     neo_trace_end(ctx);
+    int64_t inner_count, all_count, none_count;
+    int64_t inner_ns = neo_trace_time(trace, "out\\er \xff\n\"", "call", "inner", &inner_count);
+    EXPECT(comm, inner_ns <= neo_trace_time(trace, NULL, "call", NULL, &all_count) &&
+                     !neo_trace_time(trace, "inner", "call", NULL, &none_count) &&
+                     !neo_trace_time(trace, NULL, "wait", NULL, &none_count),
+           "%" PRId64, inner_ns);
+    EXPECT(comm, inner_count == 1 && all_count == 2 && none_count == 0, "%" PRId64, all_count);
     for (int i = 0; i < 70; i++) neo_trace_begin(ctx, "deep", i);
     for (int i = 0; i < 69; i++) neo_trace_end(ctx); /* the last one ends with the recording */
     EXPECT_ERR(comm, neo_trace_write(trace, NULL), NEO_ERR_ARG, "path is NULL");

@@ -23,6 +23,18 @@ typedef struct batch_sum {
     int64_t stops; /* ranks that a signal has asked to stop */
 } batch_sum;
 
+/* What a step is made of, as the plan has it and as the trace has it. */
+enum { OPERATIONS = 6 };
+static const struct {
+    const char *unit, *task, *span;
+} OPERATION[OPERATIONS] = {
+    {"bottom", "forward", "bottom forward"}, {"", "lookup", "neo_bags_forward"},
+    {"top", "forward", "top forward"},       {"top", "backward", "top backward"},
+    {"bottom", "backward", "bottom backward"}, {"", "update", "neo_bags_backward"}};
+typedef struct prediction {
+    double seconds[OPERATIONS], exposed, step; /* step 0: there is none */
+} prediction;
+
 typedef struct model {
     neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
     neo_ctx *ctx;
@@ -39,6 +51,7 @@ typedef struct model {
     neo_mlp *modules[MAX_TOWERS];
     neo_fsdp *units_of_towers;
     neo_tier *tier; /* below the rows of tables, or NULL */
+    prediction predicted; /* with --trace and --report, on rank 0 */
     neo_state *state;
     neo_schedule schedule;
     int pipeline, micro_batches;

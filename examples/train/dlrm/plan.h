@@ -114,6 +114,23 @@ static int tracks_rows(const options *o) {
     return (o->full_every || o->saves.behind) && strcmp(o->machine.device, "cpu") == 0;
 }
 
+/* The seconds of a step, of rank 0. */
+static neo_status predict(model *m, const neo_plan *plan) {
+    neo_timeline *timeline;
+    int32_t count;
+    TRY(neo_timeline_create(plan, NULL, 0, m->pipeline, &timeline));
+    const neo_task *task = neo_timeline_tasks(timeline, &count);
+    for (int32_t i = 0; i < count; i++)
+        for (int k = 0; k < OPERATIONS; k++)
+            if (!strcmp(task[i].name, OPERATION[k].task) &&
+                !strcmp(task[i].unit, OPERATION[k].unit))
+                m->predicted.seconds[k] += task[i].seconds;
+    m->predicted.exposed = neo_timeline_sum_of(timeline).exposed;
+    m->predicted.step = neo_timeline_sum_of(timeline).seconds;
+    neo_timeline_destroy(timeline);
+    return NEO_OK;
+}
+
 /* tables: [features]. */
 static neo_status describe_tables(model *m, const options *o, neo_table_desc *tables,
                                   neo_bags_desc *bags) {
@@ -152,6 +169,7 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
         fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);
     warn_of_plan(*plan, o);
     if (o->show_plan) show_plan(*plan);
+    if (o->report && o->machine.trace) TRY(predict(m, *plan));
     return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
 }
 #endif

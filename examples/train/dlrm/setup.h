@@ -245,6 +245,43 @@ static neo_status report_figures(run *r, int task) {
     return NEO_OK;
 }
 
+/* A row of the table; seconds of a step. predicted below 0: by nobody. */
+static neo_status report_operation(run *r, const char *name, double predicted, double measured) {
+    char text[3][32];
+    snprintf(text[0], 32, predicted < 0 ? "" : "%.4f", 1e3 * predicted);
+    snprintf(text[1], 32, "%.4f", 1e3 * measured);
+    snprintf(text[2], 32, predicted < 0 ? "" : "%+.0f %%", 100 * (predicted / measured - 1));
+    return neo_report_row(r->report, "A step of rank 0, predicted and measured",
+                          (const char *[]){name, text[0], text[1], text[2]}, 4);
+}
+/* --trace: what a step is made of, as the plan predicts and as its spans have it. */
+static neo_status report_operations(run *r) {
+    const prediction *p = &r->m.predicted;
+    int64_t steps = 0, count, step_ns = 0;
+    if (!r->me.trace || !p->step) return NEO_OK;
+    step_ns = neo_trace_time(r->me.trace, NULL, "call", "step", &steps);
+    if (!steps) return NEO_OK;
+    const double second = 1e-9 / (double)steps, step = second * (double)step_ns;
+    double rest = step;
+    TRY(neo_report_row(r->report, "A step of rank 0, predicted and measured",
+                       (const char *[]){"operation", "predicted, ms", "measured, ms", "error"}, 4));
+    for (int i = 0; i < OPERATIONS; i++) {
+        int64_t ns = neo_trace_time(r->me.trace, "step", "call", OPERATION[i].span, &count);
+        const char *name = OPERATION[i].unit[0] ? OPERATION[i].span : OPERATION[i].task;
+        if (count) TRY(report_operation(r, name, p->seconds[i], second * (double)ns));
+        rest -= second * (double)ns;
+    }
+    int64_t waits = neo_trace_time(r->me.trace, "step", "wait", NULL, &count);
+    waits += neo_trace_time(r->me.trace, "step", "communication", NULL, &count);
+    int64_t reads = neo_trace_time(r->me.trace, "step", "call", "neo_reader_next", &count);
+    rest -= second * (double)(waits + reads);
+    if (waits) TRY(report_operation(r, "communication, waited for", p->exposed,
+                                    second * (double)waits));
+    TRY(report_operation(r, "reading", -1, second * (double)reads));
+    TRY(report_operation(r, "all else", -1, rest));
+    return report_operation(r, "step", p->step, step);
+}
+
 static neo_status write_report(run *r, double samples_per_s) {
     static const char *const charts[] = {"Training loss", "Learning rate", "Test AUC",
                                          "Test log loss", "AUC of training",
@@ -255,6 +292,7 @@ static neo_status write_report(run *r, double samples_per_s) {
     TRY(neo_report_fact(r->report, "Samples per second", text));
     for (int i = 0; i < (r->window[0] ? 6 : 4); i++)
         TRY(neo_report_axis(r->report, charts[i], "step", ""));
+    TRY(report_operations(r));
     TRY(report_tensors(r));
     return neo_report_write(r->report, r->o->report);
 }

@@ -180,9 +180,9 @@ static neo_status step_top(model *m, const neo_batch *batch, const part *parts, 
         neo_tensor label = neo_tensor_rows(batch->label, first, n);
         if (batch->weight.data) d.weight = neo_tensor_rows(batch->weight, first, n);
         if (m->top) TRY(neo_fsdp_backward_begin(m->dense, TOP, k));
-        TRY(forward_top(m, batch->global_size, first, n));
+        TRY_SPAN(m->ctx, "top forward", forward_top(m, batch->global_size, first, n));
         TRY(neo_bce_with_logits(m->ctx, &d, logit, label, dlogit, NULL));
-        TRY(backward_top(m, &parts[k].leaves, first, n));
+        TRY_SPAN(m->ctx, "top backward", backward_top(m, &parts[k].leaves, first, n));
         if (m->top) TRY(neo_fsdp_backward_end(m->dense, TOP));
     }
     if (neo_comm_size(m->comm) == 1) return NEO_OK;
@@ -243,7 +243,7 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     TRY_SPAN(m->ctx, "bottom forward", forward_bottom(m, batch, x));
     if (overlap) TRY(take_rows(m, e));
     TRY(interact(m, batch, x, e));
-    TRY_SPAN(m->ctx, "top forward, backward", step_top(m, batch, parts, count));
+    TRY(step_top(m, batch, parts, count));
     TRY(interact_backward(m, n, x, e, dx, de));
     TRY(return_rows(m, de));
     if (!overlap) TRY(end_tables(m, batch->global_size, lr));
