@@ -23,8 +23,9 @@ static const char *const models[] = {
           "{\"format\": \"binary\", \"dense\": 2, \"modulo\": 1, \"float_dense\": 0, \"rows\": [5, "
           "6]}")};
 #define GPT                                                                                        \
-    "{\"neo_model\": 1, \"model\": \"gpt\", \"layers\": 1, \"heads\": 1, \"width\": 2, "               \
-    "\"context\": 4, \"dtype\": \"f32\", \"weights_dtype\": \"f32\", \"bytes\": [97, 98, 195, 169, 34]}"
+    "{\"neo_model\": 1, \"model\": \"gpt\", \"layers\": 1, \"heads\": 1, \"width\": 2, "           \
+    "\"context\": 4, \"dtype\": \"f32\", \"weights_dtype\": \"f32\", "                             \
+    "\"bytes\": [97, 98, 195, 169, 34]}"
 enum { MODELS = sizeof models / sizeof models[0] };
 static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("{\"a\": 3, \"b\": \"x\", \"c\": [\"u:0.5\", \"v\"], \"d\": -1e3, \"d2\": null}"),

@@ -388,6 +388,7 @@ refuses "^serve: $W/none: cannot list the directory" --model "$W/none"
 mkdir "$W/run" && cp -r "$W/a" "$W/run/checkpoint"
 refuses "^serve: $W/run: .*; there is one in $W/run/checkpoint" --model "$W/run"
 refuses "$W: no whole checkpoint" --model "$W"
+refuses "--lines: a gpt has none" --model "$W/gpt" --lines
 refuses "--port 65536: not a whole number from 0 to 65535" --model "$W/a" --port 65536
 refuses "--threads 0: " --threads 0
 refuses "--batch x: " --batch x
