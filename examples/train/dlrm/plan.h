@@ -35,6 +35,13 @@ static int32_t row_buckets(const neo_ctx *ctx, const options *o) {
     return (int32_t)(o->row_buckets ? o->row_buckets : neo_ctx_repro_shards(ctx));
 }
 
+/* Of keys whole sets of 32 in each bucket. */
+static int64_t table_rows(const neo_ctx *ctx, const options *o, neo_feature f) {
+    const int64_t unit = 32 * (int64_t)row_buckets(ctx, o);
+    const int64_t rows = o->key_rows ? o->key_rows : f.rows;
+    return o->keys ? (rows + unit - 1) / unit * unit : f.rows;
+}
+
 static neo_status create_plan(model *m, const options *o, const neo_bags_desc *bags,
                               neo_plan **plan) {
     const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
@@ -145,15 +152,10 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
     TRY(parse_keys(o, &keys));
     for (int32_t t = 0; t < count; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        tables[t] = (neo_table_desc){.name = f.name, .rows = f.rows,
+        tables[t] = (neo_table_desc){.name = f.name, .rows = table_rows(m->ctx, o, f),
                                      .dim = row_width(m->kind, o, count, m->tasks), .optim = optim,
                                      .row_buckets = row_buckets(m->ctx, o), .dtype = dtype,
                                      .track_rows = tracks_rows(o), .keys = keys};
-        if (keys.on) { /* whole sets of 32 in each bucket */
-            const int64_t unit = 32 * (int64_t)tables[t].row_buckets;
-            const int64_t rows = o->key_rows ? o->key_rows : f.rows;
-            tables[t].rows = (rows + unit - 1) / unit * unit;
-        }
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     *bags = (neo_bags_desc){.tables = tables, .table_count = count, .max_batch = o->batch,

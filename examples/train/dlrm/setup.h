@@ -175,9 +175,10 @@ static neo_status print_summary(const run *r) {
     for (int i = 0; i < MLPS; i++) summary_params(&s, m->params[i], STATE[kind].mlps, 1, NULL);
     for (int32_t t = 0; t < tables; t++) {
         neo_feature f = neo_schema_feature(m->schema, t);
-        summary_tensor(&s, f.name, dtype, f.rows, row_width(m->kind, o, tables, m->tasks),
+        const int64_t rows = table_rows(m->ctx, o, f);
+        summary_tensor(&s, f.name, dtype, rows, row_width(m->kind, o, tables, m->tasks),
                        STATE[kind].tables, 0);
-        if (kind == 1) s.state_bytes += 4.0 * (double)f.rows; /* row-wise: one float for each */
+        if (kind == 1) s.state_bytes += 4.0 * (double)rows; /* row-wise: one float for each */
     }
     if (m->kind->meets == DOTS) s.flops += (double)o->dim * tables * (tables + 1);
     for (int i = 0; i < neo_params_count(m->params[TOP]); i++) {
