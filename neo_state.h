@@ -3468,9 +3468,9 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
    >>impl-saving
 
    A save that a thread writes. Begin does all that ranks must agree on and lists what goes into
-   this rank's two files, and the thread writes them. A poll that finds all ranks' threads done tells
-   them each other's sizes, and rank 0's thread does the rest, removing old checkpoints too; a wait
-   does it itself. No thread but the caller's makes collective calls.
+   this rank's two files, and the thread writes them. A poll that finds all ranks' threads done
+   tells them each other's sizes, and rank 0's thread does the rest, removing old checkpoints too; a
+   wait does it itself. No thread but the caller's makes collective calls.
 
    All tensors but those of tracked tables are copied when it begins. Rows of these are not: a table
    of most of the memory has no room for a copy, and copying it would take a good part of the time
@@ -3480,8 +3480,8 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
    where its bit is 0, and from the log where it is 1. One lock of the table makes that safe: a row
    changes only after its bit was set under the lock, and the writer reads rows, a buffer at a time,
    under it. Rows that it has passed in all tensors need no copy: so it writes the
-   optimizer's state first, which is often short, and weights then. When the log is full a step waits
-   for that. Copies are of rows, not
+   optimizer's state first, which is often short, and weights then. When the log is full a step
+   waits for that. Copies are of rows, not
    of pages or blocks: a batch of random ids touches nearly every block of a table in one step.
 
    The marks as they were are kept. They come back (with what has changed since) when the save
