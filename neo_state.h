@@ -210,7 +210,7 @@ typedef struct neo_save_desc {
                                   for one that is not finite; neo_checkpoint_metric reads them */
     int metric_count;          /* at most NEO_MAX_METRICS, of different names */
     size_t copy_bytes; /* neo_save_begin: room for rows of tracked tables that change before they
-                          are written; 0: a 16th of these tables, 16 MiB at least */
+                          are written; 0: an eighth of these tables, 16 MiB at least */
     int full_every; /* n: differential checkpoints, each n-th full; 0, 1: all are full, and tracked
                        rows count as changed since the last save with n > 1, or load, as before */
     const char *model; /* rank 0's is the text of model.json there, for programs that load the model
@@ -245,9 +245,10 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
    *saving is NULL then, on an error too, and NULL is NEO_OK. All are collective in a group; what a
    poll costs is one sum of a word. neo_save_begin_bytes: the memory that begin takes for copies on
    this rank until then, beside what neo_save takes.
-   Until then the state and the group must live, and neo_save with full_every, neo_load and
-   neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows changes by steps
-   and neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else as you like.
+   Until then the state, what it shows and the group must live, and neo_save with full_every,
+   neo_load and neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows
+   changes by steps and neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else
+   as you like.
    Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
             changed row is lost to the next one. */
 #if !defined(NEO_INFERENCE)
@@ -3472,9 +3473,9 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
    >>impl-saving
 
    A save that a thread writes. Begin does all that ranks must agree on and lists what goes into
-   this rank's two files, and the thread writes them. A poll that finds all ranks' threads done tells
-   them each other's sizes, and rank 0's thread does the rest, removing old checkpoints too; a wait
-   does it itself. No thread but the caller's makes collective calls.
+   this rank's two files, and the thread writes them. A poll that finds all ranks' threads done
+   tells them each other's sizes, and rank 0's thread does the rest, removing old checkpoints too; a
+   wait does it itself. No thread but the caller's makes collective calls.
 
    All tensors but those of tracked tables are copied when it begins. Rows of these are not: a table
    of most of the memory has no room for a copy, and copying it would take a good part of the time
@@ -3484,8 +3485,8 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
    where its bit is 0, and from the log where it is 1. One lock of the table makes that safe: a row
    changes only after its bit was set under the lock, and the writer reads rows, a buffer at a time,
    under it. Rows that it has passed in all tensors need no copy: so it writes the
-   optimizer's state first, which is often short, and weights then. When the log is full a step waits
-   for that. Copies are of rows, not
+   optimizer's state first, which is often short, and weights then. When the log is full a step
+   waits for that. Copies are of rows, not
    of pages or blocks: a batch of random ids touches nearly every block of a table in one step.
 
    The marks as they were are kept. They come back (with what has changed since) when the save
@@ -3611,7 +3612,7 @@ static size_t neo__row_bytes(const neo_tensor *t) {
 static void neo__guard_size(const neo_save_desc *desc, size_t record, int64_t rows, size_t total,
                             int64_t *room, int64_t *places) {
     size_t bytes = desc->copy_bytes;
-    if (bytes == 0) bytes = NEO__MAX(total / 16, (size_t)NEO__GUARD_LEAST);
+    if (bytes == 0) bytes = NEO__MAX(total / 8, (size_t)NEO__GUARD_LEAST);
     const double share = record ? (double)bytes * (double)rows / (double)total : 0.0;
     *room = record ? NEO__MIN(NEO__MAX((int64_t)share, (int64_t)1), rows) : 0;
     for (*places = *room ? 16 : 0; *places < 2 * *room;) *places *= 2;

@@ -2,8 +2,8 @@
 # safetensors_python.sh: a file that neo writes - every dtype, odd shapes and names - opens in
 # Python's safetensors package with the same dtypes, shapes, values and metadata. (Files that Python
 # wrote are what tests/golden is made of.) A chain of differential checkpoints of three ranks, put
-# together in Python from what neo_state.h says of its files, is what build/merge makes of it. PYTHON
-# names another interpreter.
+# together in Python from what neo_state.h says of its files, is what build/merge makes of it.
+# PYTHON names another interpreter.
 
 B=${B:-build}
 CC=${CC:-cc}
