@@ -202,7 +202,6 @@ static neo_status cli_trace_begin(cli_rank *me) {
     return NEO_OK;
 }
 static neo_status cli_trace_end(const cli_rank *me, int64_t sent) {
-    if (!me->trace) return NEO_OK;
     sent += cli_sent(neo_comm_get_stats(me->comm));
     if (me->job->trace) TRY(neo_trace_write(me->trace, me->job->trace));
     if (me->job->chakra) TRY(neo_trace_write_chakra(me->trace, me->job->chakra));
@@ -235,7 +234,7 @@ static neo_status cli_run(cli_rank *me, neo_status (*body)(void *run),
                 cli_twice);
         status = cli_trace_begin(me);
         if (status == NEO_OK) status = body(run);
-        if (status == NEO_OK) status = cli_trace_end(me, sent(run));
+        if (status == NEO_OK && me->trace) status = cli_trace_end(me, sent(run));
     }
     if (status != NEO_OK) cli_stop(me, status);
     neo_comm_wait_all(me->comm);

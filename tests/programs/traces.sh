@@ -199,6 +199,11 @@ END
 then pass
 else fail "--report with --trace: $(tail -3 "$W/err")"
 fi
+# A run that trains nothing.
+for program in "dlrm --synthetic 100" gpt; do
+    "$B/"$program --summary --trace "$W/s.json" >"$W/out" 2>"$W/err" && [ -s "$W/s.json" ] &&
+        pass || fail "$program --summary --trace: $(cat "$W/err")"
+done
 # Fewer places than spans; a file that cannot be written; the same file twice.
 "$B/dlrm" $model --ranks 2 --trace "$W/few.json" --trace-spans 100 >"$W/out" 2>"$W/err"
 if grep -q "200 spans with" "$W/err" &&

@@ -105,6 +105,7 @@ static neo_status run_all(void *of_rank) {
 /* Bytes that the groups of the model have sent. */
 static int64_t sent_in_groups(const void *of_rank) {
     const run *r = of_rank;
+    if (!r->m.dense) return 0; /* --summary */
     neo_fsdp_stats dense = neo_fsdp_get_stats(r->m.dense);
     int64_t bytes = cli_sent(dense.shard) + cli_sent(dense.replica) + cli_sent(dense.all);
     if (r->m.data != r->me.comm) bytes += cli_sent(neo_comm_get_stats(r->m.data));

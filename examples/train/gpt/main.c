@@ -194,6 +194,7 @@ static neo_status run_all(void *of_rank) {
 /* Bytes that the groups of the model have sent. */
 static int64_t sent_in_groups(const void *of_rank) {
     const run *r = of_rank;
+    if (!r->t.fsdp) return 0; /* --summary */
     neo_fsdp_stats s = neo_fsdp_get_stats(r->t.fsdp);
     int64_t bytes = cli_sent(s.shard) + cli_sent(s.replica) + cli_sent(s.all);
     return bytes + (r->t.data == r->me.comm ? 0 : cli_sent(neo_comm_get_stats(r->t.data)));
