@@ -56,6 +56,8 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     else
         skip "dlrm and gpt over NCCL: its header is not here"
     fi
+    refused "keys on a GPU" "keys on a device" "$B/tests/emulated_dlrm" --synthetic 60 --keys \
+        --device cuda
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 \
         --device cuda:9
 else
