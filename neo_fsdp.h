@@ -2357,19 +2357,20 @@ static neo_status neo__shard_come(neo_shard *shard) {
     return shard->node ? neo__shard_nodes_get(shard) : NEO_OK;
 }
 
-NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    NEO__CHECK_LIVE(s, "neo_shard_prefetch", "shard");
+NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
+                                      int64_t global_batch) {
+    NEO__CHECK_LIVE(shard, "neo_shard_prefetch", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
-    NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
+    NEO__CHECK(shard->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
-    if (s->whole) { /* its rows are read while this batch is stepped */
-        neo__shard_next(s)->local = *batch;
-        neo__shard_next(s)->stage = NEO__SHARD_READY;
+    if (shard->whole) { /* its rows are read while this batch is stepped */
+        neo__shard_next(shard)->local = *batch;
+        neo__shard_next(shard)->stage = NEO__SHARD_READY;
         return NEO_OK;
     }
-    NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
+    NEO__CHECK(neo__shard_next(shard)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
-    return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
+    return neo__shard_start(shard, neo__shard_next(shard), batch, global_batch);
 }
 /* The batch that comes now, its ids on their way. */
 static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
@@ -2428,20 +2429,21 @@ static neo_status neo__shard_check_rows(const neo_shard *shard, neo_tensor t, co
                (int)t.ndim, t.ndim > 0 ? t.shape[0] : 0, t.ndim > 1 ? t.shape[1] : 0);
     return NEO_OK;
 }
-NEO_API neo_status neo_shard_forward_end(neo_shard *s, neo_tensor out) {
-    NEO__CHECK_LIVE(s, "neo_shard_forward_end", "shard");
-    NEO__CHECK(s->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
+NEO_API neo_status neo_shard_forward_end(neo_shard *shard, neo_tensor out) {
+    NEO__CHECK_LIVE(shard, "neo_shard_forward_end", "shard");
+    NEO__CHECK(shard->phase == NEO__SHARD_FORWARD, NEO_ERR_STATE,
                "neo_shard_forward_end: no forward has begun");
-    NEO__TRY(neo__shard_check_rows(s, out, "neo_shard_forward_end", "out"));
-    if (s->whole) s->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
-    NEO__TRY(neo__shard_or_abort(s, neo__shard_take(s, out)));
-    NEO__TRY(neo__shard_or_abort(s, neo_check_finite(s->ctx, "neo_shard_forward_end", "out", out)));
-    s->phase = NEO__SHARD_FORWARDED;
-    if (s->whole && neo__shard_next(s)->stage == NEO__SHARD_READY) {
-        neo__shard_next(s)->stage = NEO__SHARD_EMPTY;
-        return neo_bags_prefetch(s->bags, &neo__shard_next(s)->local);
+    NEO__TRY(neo__shard_check_rows(shard, out, "neo_shard_forward_end", "out"));
+    if (shard->whole) shard->phase = NEO__SHARD_IDLE; /* after a bad batch the next one may come */
+    NEO__TRY(neo__shard_or_abort(shard, neo__shard_take(shard, out)));
+    NEO__TRY(neo__shard_or_abort(
+        shard, neo_check_finite(shard->ctx, "neo_shard_forward_end", "out", out)));
+    shard->phase = NEO__SHARD_FORWARDED;
+    if (shard->whole && neo__shard_next(shard)->stage == NEO__SHARD_READY) {
+        neo__shard_next(shard)->stage = NEO__SHARD_EMPTY;
+        return neo_bags_prefetch(shard->bags, &neo__shard_next(shard)->local);
     }
-    return neo__shard_hurry(s);
+    return neo__shard_hurry(shard);
 }
 NEO_API neo_status neo_shard_backward_begin(neo_shard *s, neo_tensor dout) {
     NEO__CHECK_LIVE(s, "neo_shard_backward_begin", "shard");
