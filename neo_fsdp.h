@@ -2459,20 +2459,21 @@ static neo_status neo__shard_come(neo_shard *shard) {
     return shard->node ? neo__shard_nodes_get(shard) : NEO_OK;
 }
 
-NEO_API neo_status neo_shard_prefetch(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
-    NEO__SPAN(s ? s->ctx : NULL, "neo_shard_prefetch");
-    NEO__CHECK_LIVE(s, "neo_shard_prefetch", "shard");
+NEO_API neo_status neo_shard_prefetch(neo_shard *shard, const neo_jagged *batch,
+                                      int64_t global_batch) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_prefetch");
+    NEO__CHECK_LIVE(shard, "neo_shard_prefetch", "shard");
     NEO__CHECK(batch, NEO_ERR_ARG, "neo_shard_prefetch: batch is NULL");
-    NEO__CHECK(s->map->pipeline, NEO_ERR_STATE,
+    NEO__CHECK(shard->map->pipeline, NEO_ERR_STATE,
                "neo_shard_prefetch: the plan has no second batch (neo_plan_desc.pipeline)");
-    if (s->whole) { /* its rows are read while this batch is stepped */
-        neo__shard_next(s)->local = *batch;
-        neo__shard_next(s)->stage = NEO__SHARD_READY;
+    if (shard->whole) { /* its rows are read while this batch is stepped */
+        neo__shard_next(shard)->local = *batch;
+        neo__shard_next(shard)->stage = NEO__SHARD_READY;
         return NEO_OK;
     }
-    NEO__CHECK(neo__shard_next(s)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
+    NEO__CHECK(neo__shard_next(shard)->stage == NEO__SHARD_EMPTY, NEO_ERR_STATE,
                "neo_shard_prefetch: a batch is under way already");
-    return neo__shard_start(s, neo__shard_next(s), batch, global_batch);
+    return neo__shard_start(shard, neo__shard_next(shard), batch, global_batch);
 }
 /* The batch that comes now, its ids on their way. */
 static neo_status neo__shard_begin(neo_shard *s, const neo_jagged *batch, int64_t global_batch) {
