@@ -39,7 +39,7 @@
 #ifndef NEO_STATE_H
 #define NEO_STATE_H
 
-#include "neo.h"
+#include "neo_run.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -421,7 +421,7 @@ NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user)
 
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO__STATE_IMPLEMENTED)
 #define NEO__STATE_IMPLEMENTED
-#include "neo.h" /* its implementation, if it was included without before */
+#include "neo_run.h" /* its implementation, if it was included without before */
 
 NEO_EXACT_BEGIN
 

@@ -35,7 +35,7 @@
 #ifndef NEO_STORE_H
 #define NEO_STORE_H
 
-#include "neo.h"
+#include "neo_run.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -109,7 +109,7 @@ NEO_API void neo_tier_reset_stats(neo_tier *tier);
 #if (defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) && !defined(NEO_INFERENCE) &&             \
     !defined(NEO__STORE_IMPLEMENTED)
 #define NEO__STORE_IMPLEMENTED
-#include "neo.h" /* its implementation, if it was included without before */
+#include "neo_run.h" /* its implementation, if it was included without before */
 
 NEO_EXACT_BEGIN
 

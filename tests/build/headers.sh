@@ -435,10 +435,12 @@ run_jobs
     echo '#define ALIGNOF _Alignof'
     echo '#endif'
     echo '#include "neo_serve.h"'
+    echo '#include "neo_store.h"'
     echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    for header in neo.h neo_state.h neo_data.h neo_serve.h neo_comm.h neo_plan.h neo_fsdp.h; do
+    for header in neo.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h neo_plan.h \
+        neo_fsdp.h; do
         sed '/Stop here if you only want the API/q' $header
     done | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \

@@ -7,6 +7,7 @@
 #if defined(NEO_COMM_MPI)
 #include <mpi.h>
 #endif
+#include "neo_run.h"
 #include "ranks.h"
 
 static char path[200];

@@ -4,6 +4,7 @@
    terminal, whole lines elsewhere. JSON lines: exact text of lines, escapes, numbers that read
    back, a full disk (/dev/full). Histograms: every number is in the bucket whose limits hold it,
    and those of parts add up. TensorBoard's events: refusals; tests/programs/board.sh reads them. */
+#include "neo_run.h"
 #include "test.h"
 
 static char text[1 << 16];

@@ -4,6 +4,7 @@
    Oracles: AUC by comparing all pairs; precision at every threshold; the rest in double with libm.
    Then: order, threads and instruction set do not change a bit; the window equals fresh metrics
    over its samples; edge cases and errors. */
+#include "neo_run.h"
 #include "test.h"
 
 static double naive_auc(const float *x, const float *y, int n) {

@@ -3,6 +3,7 @@
    The page is read back and checked as text: every tag closed in order, attributes quoted, user
    text escaped, nothing fetched and no script, curves inside their box, ticks round. Then hostile
    numbers, thinning, memory, files. */
+#include "neo_run.h"
 #include "test.h"
 
 #include <locale.h>

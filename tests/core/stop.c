@@ -2,6 +2,7 @@
    that it interrupts goes on, and another one later ends the program; one that is ignored stays so.
 
    A child process makes it all, and tells by its exit status how far it came. */
+#include "neo_run.h"
 #include "test.h"
 #include <pthread.h>
 #include <signal.h>
