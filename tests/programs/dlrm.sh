@@ -791,33 +791,6 @@ done <<END
 2 2 1 dp on
 END
 same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
-
-# Differential checkpoints: each run goes on from the last but one of the run before, under another
-# plan. What reads checkpoints reads a chain.
-move="${move% --checkpoint*} --checkpoint $W/delta --checkpoint-delta 3 --every 3"
-chained=0
-while read -r ranks plan more; do
-    same "a chain, $ranks ranks, $plan" "$(digest $move --ranks $ranks --plan $plan $more)" \
-        "$whole_move"
-    chained=$((chained + $(cat "$W"/delta/step-*/manifest.json | grep -c base_step)))
-    same "a chain, evaluated" "$(digest $move --ranks 2 --eval)" "$whole_move"
-    rm -r "$W/delta/$(ls "$W/delta" | tail -1)"
-done <<END
-1 auto
-4 cw --resume
-3 rw --resume --dense-shard zero1 --checkpoint-async
-2 dp --resume --checkpoint-async
-1 auto --resume --checkpoint-async
-END
-if [ $chained -ge 5 ]; then pass; else fail "$chained differential checkpoints of 5 runs"; fi
-same "a checkpoint beside training" "$(digest $model --repro-shards 8 --ranks 3 \
-    --checkpoint "$W/async" --every 2 --checkpoint-async)" "$base"
-same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/async" --eval)" \
-    "$base"
-refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
-refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
-refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
-    --checkpoint-delta 3 --device cuda
 if grep -q "loaded step $((steps - 2)) from" "$W/err"; then
     pass
 else
@@ -835,6 +808,33 @@ for ranks in 1 2 8; do
     same "figures on $ranks ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_$ranks")" \
         "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval_1")"
 done
+
+# Differential checkpoints: each run goes on from the last but one of the run before, under another
+# plan. What reads checkpoints reads a chain.
+chain="${move% --checkpoint*} --checkpoint $W/delta --checkpoint-delta 3 --every 3"
+chained=0
+while read -r ranks plan more; do
+    same "a chain, $ranks ranks, $plan" "$(digest $chain --ranks $ranks --plan $plan $more)" \
+        "$whole_move"
+    chained=$((chained + $(cat "$W"/delta/step-*/manifest.json | grep -c base_step)))
+    same "a chain, evaluated" "$(digest $chain --ranks 2 --eval)" "$whole_move"
+    rm -r "$W/delta/$(ls "$W/delta" | tail -1)"
+done <<END
+1 auto
+4 cw --resume
+3 rw --resume --dense-shard zero1 --checkpoint-async
+2 dp --resume --checkpoint-async
+1 auto --resume --checkpoint-async
+END
+if [ $chained -ge 5 ]; then pass; else fail "$chained differential checkpoints of 5 runs"; fi
+same "a checkpoint beside training" "$(digest $model --repro-shards 8 --ranks 3 \
+    --checkpoint "$W/async" --every 2 --checkpoint-async)" "$base"
+same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/async" --eval)" \
+    "$base"
+refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
+refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
+refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
+    --checkpoint-delta 3 --device cuda
 
 # Resuming when all is done changes nothing; so does evaluating.
 same "resume at the end" "$(digest $long --checkpoint "$W/kill" --resume)" "$whole"
