@@ -15538,7 +15538,6 @@ NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
-NEO__HOT_BEGIN
 /* ---------------------------------------------------------------------------
    >>impl-spans
 
@@ -15548,6 +15547,7 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 #if !defined(NEO_INFERENCE)
 NEO_API const void *neo__span_thread(void) { return neo__error_text; }
+NEO__HOT_BEGIN
 NEO_API int neo__ctx_traced(const neo_ctx *ctx) {
     return __atomic_load_n(&ctx->recorder, __ATOMIC_ACQUIRE) ? ctx->traces : 0;
 }
