@@ -5157,8 +5157,7 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *writer, neo_fsdp *fsdp, in
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *f, int with_state) {
     neo__fsdp_writer w;
     neo__fsdp_layout_writer(&w, (neo_fsdp *)(uintptr_t)f, with_state, NULL);
-    return w.bytes +
-           (f->rank == 0 ? 2 * sizeof(void *) * (size_t)w.count : 0); /* neo_safetensors_stream */
+    return w.bytes + (f->rank == 0 ? neo__safetensors_bytes(w.count) : 0);
 }
 static int neo__fsdp_passes(const neo__fsdp_writer *w, const neo__fsdp_unit *u) {
     return u->frozen ? 1 : w->kinds;

@@ -406,6 +406,9 @@ NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, c
 struct neo__row_marks;
 NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 
+/* For neo's other headers: the memory that neo_safetensors_stream takes for so many tensors. */
+NEO_API size_t neo__safetensors_bytes(int count);
+
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user);
@@ -2584,6 +2587,9 @@ static neo_status neo__st_check_metadata(const char *function, const char *const
                        "%s: metadata key %s is there twice", function, metadata[2 * i]);
     return NEO_OK;
 }
+NEO_API size_t neo__safetensors_bytes(int count) {
+    return neo__size_mul((size_t)count, sizeof(neo__st_item));
+}
 static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *path,
                                 const char *const *names, const neo_tensor *tensors, int count,
                                 const char *const *metadata, int metadata_count,
@@ -2592,7 +2598,7 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
     NEO__CHECK(path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
                "%s: an argument is NULL or count is negative", function);
     NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
-    size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
+    size_t bytes = neo__safetensors_bytes(count);
     neo__st_item *items = (neo__st_item *)neo__alloc_for(ctx, bytes, function);
     if (!items) return NEO_ERR_MEMORY;
     for (int i = 0; i < count; i++) {
