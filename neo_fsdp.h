@@ -2576,7 +2576,8 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
         return batch ? neo_bags_backward(shard->bags, &batch->local, shard->dout, lr)
                      : neo_bags_step(shard->bags, lr);
     shard->cutting.round = 0;
-    if (shard->bags) neo_bags_set_steps(shard->bags, shard->steps); /* it may have been loaded */
+    if (shard->bags) /* they may have been loaded */
+        neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     if (shard->replicas) neo_bags_set_steps(shard->replicas, shard->steps);
     if (shard->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(shard));
     if (shard->replicas && batch) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
@@ -2590,6 +2591,7 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     if (shard->replicas) NEO__TRY(neo_bags_step(shard->replicas, lr));
     neo__device_counts(shard->ctx, &shard->steps);
     shard->steps++;
+    shard->key_steps++;
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
@@ -3079,11 +3081,15 @@ static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard
     return place ? neo_state_add_part(state, kind, name, t, place)
                  : neo__state_add_whole(state, kind, name, t);
 }
-/* The steps of keys are those of the tables. */
+static int neo__shard_has_keys(const neo_shard *shard) {
+    int keyed = 0;
+    for (int32_t t = 0; t < shard->map->table_count; t++) keyed |= shard->map->tables[t].keys.on;
+    return keyed;
+}
 static neo_status neo__shard_was_read(void *user) {
     neo_shard *shard = (neo_shard *)user;
     if (!shard->bags) return NEO_OK;
-    neo_bags_set_steps(shard->bags, shard->steps);
+    neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     return neo__bags_keys_read(shard->bags);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
@@ -3115,6 +3121,10 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
             NEO__TRY(status);
         }
     }
+    snprintf(name, sizeof name, "%s.key_step", shard->map->desc.name);
+    if (neo__shard_has_keys(shard))
+        NEO__TRY(neo_state_add(state, NEO_STATE_WEIGHT, name,
+                               neo_tensor_1d(&shard->key_steps, NEO_I64, 1)));
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
     NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                            neo_tensor_1d(&shard->steps, NEO_I64, 1)));

@@ -1150,7 +1150,7 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 }
 #endif
 
-/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.step. */
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.key_step, .step. */
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
@@ -1206,6 +1206,10 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
         neo__state_of_rows(state, NULL);
     }
     char name[1024];
+    snprintf(name, sizeof name, "%s.key_step", neo__bags_name(bags));
+    if (status == NEO_OK && neo__bags_key_steps(bags))
+        status = neo_state_add(state, NEO_STATE_WEIGHT, name,
+                               neo_tensor_1d(neo__bags_key_steps(bags), NEO_I64, 1));
     snprintf(name, sizeof name, "%s.step", neo__bags_name(bags));
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,

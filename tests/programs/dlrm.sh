@@ -189,6 +189,14 @@ for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3'; do
     same "keys $kind, resumed" "$(digest $keyed $kind --epochs 2 --ranks 2 --plan tw \
         --checkpoint "$W/keyed" --resume)" "$(digest $keyed $kind --epochs 2)"
 done
+# Weights alone know how old their keys are: of those that age has taken none is read.
+rm -rf "$W/keyed"
+$D $keyed --evict age:3 --checkpoint "$W/keyed" >"$W/out" 2>"$W/err"
+$D $keyed --evict age:3 --checkpoint "$W/keyed" --predict "$W/keyed.0" >"$W/out" 2>"$W/err"
+$D $keyed --evict age:3 --checkpoint "$W/keyed" --optimizer sgd --ranks 2 --plan rw \
+    --predict "$W/keyed.1" >"$W/out" 2>"$W/err"
+if [ -s "$W/keyed.0" ] && cmp -s "$W/keyed.0" "$W/keyed.1"; then pass; else
+    fail "predictions of keys by weights alone: $(cat "$W/err")"; fi
 $D $keyed >"$W/out" 2>"$W/err"
 if grep -q '^keys [0-9]*, hits .*, evicted [1-9]' "$W/out"; then pass; else fail "keys: a line"; fi
 refused "other keys" 'keys' $keyed --evict lfu --checkpoint "$W/keyed" --resume
@@ -198,7 +206,7 @@ refused "an age of nothing" '--evict age: not lru' $keyed --evict age
 refused "evict of no keys" 'are of --keys' $model --evict lru
 if [ -x "$B/serve" ]; then
     "$B/serve" --model "$W/keyed" --port 0 >"$W/out" 2>"$W/err"
-    if grep -q '"keys" is not known here' "$W/err"; then pass; else
+    if grep -q 'keys (dlrm --keys) cannot be served' "$W/err"; then pass; else
         fail "a server of keys: $(cat "$W/err")"; fi
 fi
 
