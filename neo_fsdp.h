@@ -71,7 +71,7 @@
    >>fsdp-config
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
-     NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h, neo_plan.h and neo_fsdp.h
+     NEO_IMPLEMENTATION        emits neo.h, neo_run.h, neo_state.h, neo_comm.h, neo_plan.h, neo_fsdp.h
      NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h; another file implements neo.h,
                                neo_state.h and neo_comm.h
    ------------------------------------------------------------------------ */

@@ -358,7 +358,7 @@ NEO__HOT_BEGIN
 
    Files and directories on POSIX and Windows. Paths are UTF-8; offsets and sizes 64-bit. Every
    failure leaves one line in neo_last_error(): "<path>: cannot <verb>: <what the system says>".
-   neo_state.h and neo_data.h use what neo.h itself does not (NEO__UNUSED).
+   Headers that include this one use what it does not itself (NEO__UNUSED).
    Status   NEO_ERR_NOT_FOUND: no such file or directory. NEO_ERR_ARG: a path that is empty or too
             long. NEO_ERR_IO: all else (permission, full disk, a directory where a file is
             expected).

@@ -123,8 +123,8 @@ NEO__COLD_BEGIN
    >>impl-tier-file
 
    The file holds a mark, then a record of every row that was ever written: weights, scale and bias
-   of i8, states, then a CRC-32C of the row's number and these bytes. Records of a table lie by their
-   rows from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
+   of i8, states, then a CRC-32C of the row's number and these bytes. The rows of a table lie in
+   order from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
    have a record; other rows have their initial values, which are computed.
    ------------------------------------------------------------------------ */
 enum {

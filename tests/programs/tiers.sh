@@ -83,8 +83,8 @@ refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
 refused "keys" "--keys has no --tier" --keys $tier --memory 8M
-refused "a delta" "--checkpoint-delta has no --tier" --checkpoint "$W/no" --checkpoint-delta 2 $tier \
-    --memory 8M
+refused "a delta" "--checkpoint-delta has no --tier" --checkpoint "$W/no" $tier --memory 8M \
+    --checkpoint-delta 2
 refused "written behind" "--checkpoint-async has no --tier" --checkpoint "$W/no" --every 9 \
     --checkpoint-async $tier --memory 8M
 echo precious >"$W/precious"
