@@ -2486,7 +2486,7 @@ typedef struct neo__open_span {
     int64_t begin_ns, number;
     neo__span_kind kind;
 } neo__open_span;
-/* Where a context puts spans; a trace of neo_run.h has it. */
+/* The place where a context puts spans; a trace of neo_run.h has it. */
 typedef struct neo__recorder {
     const void *thread; /* the rank's own: see neo__span_thread */
     int over;           /* nothing is recorded any more */
@@ -4138,8 +4138,8 @@ struct neo_ctx {
    numbers are looked at: see >>impl-finite. With a trace it is a span. */
 #if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
-    ((ctx)->check_finite || (ctx)->recorder ? neo__checked_##op(ctx, fn, call)                        \
-                                         : (ctx)->on->op((ctx)->on, call))
+    ((ctx)->check_finite || (ctx)->recorder ? neo__checked_##op(ctx, fn, call)                     \
+                                            : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
     X(gemm, neo__gemm_call)                                                                        \
     X(linear_grads, neo__linear_grads_call)                                                        \
@@ -15275,7 +15275,7 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
 
 #define NEO__CHECKED(op, record)                                                                   \
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
-        if (ctx->recorder) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                           \
+        if (ctx->recorder) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                        \
         if (!ctx->check_finite) return neo__span_end(ctx, ctx->on->op(ctx->on, call));             \
         neo__finite f = neo__finite_begin(ctx, fn);                                                \
         neo__see_##op(&f, call);                                                                   \

@@ -71,9 +71,9 @@
    >>fsdp-config
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
-     NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h, neo_plan.h and neo_fsdp.h
+     NEO_IMPLEMENTATION        emits this header, and those that it includes
      NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h; another file implements neo.h,
-                               neo_state.h and neo_comm.h
+                               neo_run.h, neo_state.h and neo_comm.h
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE)
 #error "NEO_INFERENCE is for programs that only predict: without it for neo_fsdp.h"

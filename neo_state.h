@@ -441,7 +441,7 @@ NEO__COLD_BEGIN
    and the caller says which value it expects; there is no tree. Strings are decoded in place (a
    decoded string is never longer than its source), so that reading allocates nothing. Nothing in
    the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
-   The writer is neo__out of neo.h.
+   The writer is neo__out of neo_run.h.
    ------------------------------------------------------------------------ */
 typedef struct neo__json {
     char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
