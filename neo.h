@@ -15617,7 +15617,8 @@ NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks) {
     if (!recorder) return 0;
     const int at = __atomic_fetch_add(&recorder->groups, 1, __ATOMIC_RELAXED);
     if (at >= NEO__TRACE_GROUPS) return NEO__TRACE_GROUPS - 1;
-    snprintf(recorder->group_ranks[at], sizeof recorder->group_ranks[at], "%s", ranks);
+    snprintf(recorder->group_ranks[at], sizeof recorder->group_ranks[at], "%s",
+             at == NEO__TRACE_GROUPS - 1 ? ".." : ranks);
     return at;
 }
 #endif

@@ -236,7 +236,8 @@ NEO_API void neo_trace_destroy(neo_trace *trace);
 NEO_API void neo_trace_begin(neo_ctx *ctx, const char *name, int64_t number);
 NEO_API void neo_trace_end(neo_ctx *ctx);
 /* neo_trace_write: end the recording, and write the spans of all ranks to rank 0's path. A file
-   that was there before is replaced when the new one is whole. Collective.
+   that was there before is replaced when the new one is whole. Spans that are open end here; on
+   another thread than that of neo_trace_create they are dropped, and counted. Collective.
    Errors   NEO_ERR_ARG: path is NULL (on rank 0). NEO_ERR_NOT_FOUND, NEO_ERR_IO; on all ranks.
             Those of the group. */
 NEO_API neo_status neo_trace_write(neo_trace *trace, const char *path);
@@ -1121,8 +1122,8 @@ static void neo__out_format(neo__out *out, const char *format, ...) {
     (void)n;
     neo__out_text(out, text);
 }
-NEO__HOT_BEGIN
 #if !defined(NEO_INFERENCE)
+NEO__HOT_BEGIN
 /* ---------------------------------------------------------------------------
    >>impl-metrics
 
@@ -2089,8 +2090,11 @@ NEO_API neo_status neo_trace_create(neo_ctx *ctx, const neo_trace_desc *desc, ne
     return NEO_OK;
 }
 static void neo__trace_stop(neo_trace *t) {
-    while (t->recorder.depth > 0 && !t->recorder.over) neo_trace_end(t->ctx);
-    t->recorder.over = 1;
+    neo__recorder *recorder = &t->recorder;
+    if (recorder->thread == neo__span_thread())
+        while (recorder->depth > 0 && !recorder->over) neo_trace_end(t->ctx);
+    recorder->dropped += recorder->depth, recorder->depth = 0; /* of another thread */
+    recorder->over = 1;
     if (t->ctx->recorder == &t->recorder)
         __atomic_store_n(&t->ctx->recorder, (neo__recorder *)NULL, __ATOMIC_RELEASE);
 }

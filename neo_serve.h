@@ -2350,9 +2350,11 @@ NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, 
         if (!key) break;
         if (strcmp(key, "prompt") == 0) NEO__TRY(neo__decoder_prompt(decoder, &json, &count));
         else if (strcmp(key, "tokens") == 0) NEO__TRY(neo__json_count(&json, &more));
-        else if (strcmp(key, "temperature") == 0)
+        else if (strcmp(key, "temperature") == 0) {
+            if (neo__json_peek(&json) == 'n') /* of null, which is no number here */
+                return neo__json_fail(&json, json.at, "expected a number");
             NEO__TRY(neo__json_double(&json, &drawn.temperature));
-        else if (strcmp(key, "top_k") == 0) NEO__TRY(neo__json_count(&json, &drawn.top_k));
+        } else if (strcmp(key, "top_k") == 0) NEO__TRY(neo__json_count(&json, &drawn.top_k));
         else if (strcmp(key, "seed") == 0) NEO__TRY(neo__json_count(&json, &seed));
         else return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is not prompt, tokens, temperature, "
                              "top_k or seed", key);

@@ -60,7 +60,8 @@ class Model:
 
     def predict(self, samples):
         """f32 [n]: of samples as dicts by column, or as lines (str) of the training format."""
-        assert not self.info.context, "a GPT predicts by generate"
+        if self.info.context:
+            raise TypeError("a GPT predicts by generate")
         out, n = np.zeros((len(samples), self.info.outputs), np.float32), 0
         self.neo.neo_scratch_clear(self.scratch)
         for s in samples:

@@ -188,14 +188,24 @@ static int64_t cli_sent(neo_comm_stats stats) {
     return bytes;
 }
 
+static int64_t sent_by_layers(const neo_fsdp *layers) {
+    const neo_fsdp_stats s = neo_fsdp_get_stats(layers);
+    return cli_sent(s.shard) + cli_sent(s.replica) + cli_sent(s.all);
+}
+
 /* --trace and --chakra of a run. sent: of its bytes, by the counters of all its groups but
    me->comm. Collective. */
 static neo_status cli_trace_begin(cli_rank *me) {
     const cli_job *job = me->job;
     neo_group group = neo_comm_group(me->comm);
     neo_status mine = NEO_OK;
+    char path[4096];
     if (!job->trace && !job->chakra) return NEO_OK;
     if (me->rank == 0 && job->trace) mine = check_writable("trace", job->trace);
+    if (mine == NEO_OK && job->chakra) {
+        snprintf(path, sizeof path, "%s.%d.et", job->chakra, me->rank);
+        mine = check_writable("chakra", path);
+    }
     TRY(agree(me->comm, mine));
     TRY(neo_trace_create(me->ctx, &(neo_trace_desc){job->trace_spans, &group}, &me->trace));
     neo_comm_reset_stats(me->comm);

@@ -65,6 +65,11 @@ try:
     assert False
 except ValueError as e:
     assert "not in the vocabulary" in str(e)
+try:
+    gpt.predict([{}])
+    assert False
+except TypeError as e:
+    assert "generate" in str(e)
 END
 neo_py "neo.py: weights" <<'END'
 whole = dict(neo.read_safetensors(W + "/whole.safetensors"))

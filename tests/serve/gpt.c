@@ -213,6 +213,8 @@ static void text_and_json(void) {
     CHECK_ERR(JSON("{\"prompt\": 3}"), NEO_ERR_FORMAT, "byte");
     CHECK_ERR(JSON("{\"words\": 3}"), NEO_ERR_NOT_FOUND, "\"words\" is not prompt, tokens");
     CHECK_ERR(JSON("{\"seed\": 8, \"tokens\": -1}"), NEO_ERR_FORMAT, "not negative");
+    CHECK_ERR(JSON("{\"seed\": 8, \"temperature\": null}"), NEO_ERR_FORMAT, "expected a number");
+    CHECK_ERR(JSON("{\"seed\": 8, \"temperature\": NaN}"), NEO_ERR_FORMAT, "expected a number");
     char text[8000];
     memset(text, ' ', sizeof text);
     CHECK_ERR(neo_decoder_add_json(d, text, 7000, &s, &tokens), NEO_ERR_CAPACITY, "7000 bytes");

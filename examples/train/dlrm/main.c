@@ -102,17 +102,22 @@ static neo_status run_all(void *of_rank) {
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
 
-/* Bytes that the groups of the model have sent. */
+static int64_t sent_by_tables(const neo_shard *tables) {
+    const neo_shard_stats s = neo_shard_get_stats(tables);
+    return cli_sent(s.ids) + cli_sent(s.rows) + cli_sent(s.node) + cli_sent(s.cross);
+}
+/* Bytes that all groups of the model have sent. */
 static int64_t sent_in_groups(const void *of_rank) {
-    const run *r = of_rank;
-    if (!r->m.dense) return 0; /* --summary */
-    neo_fsdp_stats dense = neo_fsdp_get_stats(r->m.dense);
-    int64_t bytes = cli_sent(dense.shard) + cli_sent(dense.replica) + cli_sent(dense.all);
-    if (r->m.data != r->me.comm) bytes += cli_sent(neo_comm_get_stats(r->m.data));
-    if (!r->m.tables) return bytes;
-    neo_shard_stats tables = neo_shard_get_stats(r->m.tables);
-    return bytes + cli_sent(tables.ids) + cli_sent(tables.rows) + cli_sent(tables.node) +
-           cli_sent(tables.cross);
+    const model *m = &((const run *)of_rank)->m;
+    if (!m->dense) return 0; /* --summary */
+    int64_t bytes = sent_by_layers(m->dense);
+    if (m->data != m->comm) bytes += cli_sent(neo_comm_get_stats(m->data));
+    if (m->tables) bytes += sent_by_tables(m->tables);
+    if (!m->towers) return bytes;
+    if (m->units_of_towers) bytes += sent_by_layers(m->units_of_towers);
+    return bytes + sent_by_tables(neo_towers_shard(m->towers)) +
+           cli_sent(neo_comm_get_stats(neo_towers_comm(m->towers))) +
+           cli_sent(neo_towers_stats(m->towers));
 }
 
 static neo_status run_rank(neo_comm *comm, void *user) {

@@ -89,7 +89,10 @@ static neo_status end_stretch(run *r, double mean) {
 /* One step, and what follows it, but for a validation. */
 static neo_status take_step(run *r, neo_progress *bar, double *mean, int *validates) {
     const options *o = r->o;
-    if (o->memory) neo_fsdp_reset_stats(r->t.fsdp);
+    if (o->memory) { /* of each step by itself */
+        r->sent_before += sent_by_layers(r->t.fsdp);
+        neo_fsdp_reset_stats(r->t.fsdp);
+    }
     TRY(train_step(&r->t, r->step++));
     r->saved = 0;
     int last = r->step == o->steps;
@@ -191,12 +194,11 @@ static neo_status run_all(void *of_rank) {
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_state(digest));
 }
 
-/* Bytes that the groups of the model have sent. */
+/* Bytes that all groups of the model have sent. */
 static int64_t sent_in_groups(const void *of_rank) {
     const run *r = of_rank;
     if (!r->t.fsdp) return 0; /* --summary */
-    neo_fsdp_stats s = neo_fsdp_get_stats(r->t.fsdp);
-    int64_t bytes = cli_sent(s.shard) + cli_sent(s.replica) + cli_sent(s.all);
+    const int64_t bytes = r->sent_before + sent_by_layers(r->t.fsdp);
     return bytes + (r->t.data == r->me.comm ? 0 : cli_sent(neo_comm_get_stats(r->t.data)));
 }
 

@@ -29,6 +29,7 @@ typedef struct run {
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
     double sent[3][2];  /* bytes of a step: of all_gather ...; predicted and counted */
+    int64_t sent_before; /* bytes that counters no longer have: --memory sets them to 0 */
 } run;
 
 /* ---- setting up ---- */
