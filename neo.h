@@ -1610,7 +1610,7 @@ typedef struct neo_table_desc {
    Who comes and goes depends on nothing but the keys of each step: not on threads, ranks, plans.
    Tensors of the state, beside the table's others: ".keys" [rows] I64; ".used" [rows] I64, the last
    step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used"; and
-   of all tables together "<bags>.key_step": ages count from it, also where weights alone are loaded.
+   of all tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
    Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
    Not on a device (NEO_ERR_UNSUPPORTED).
    ---- */
@@ -11556,7 +11556,7 @@ struct neo_bags {
     int32_t *table_features; /* of all tables, table by table */
     uint64_t *mark_words;    /* likewise, of those that track rows */
     int64_t steps, out_of_range, grow_count;
-    int64_t key_steps; /* by which keys age: steps, but what is loaded of weights alone has it too */
+    int64_t key_steps; /* by which keys age: steps, which weights loaded alone bring along */
     neo__bags_job job;   /* the record of the running call */
     neo__bags_view view; /* its batch */
     neo__bags_walk walk; /* on the CPU: its backward */

@@ -1150,7 +1150,8 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 }
 #endif
 
-/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.key_step, .step. */
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.key_step,
+   .step. */
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
