@@ -61,8 +61,8 @@ nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
-# A header as an object; that of neo.h has neo_state.h, neo_data.h, neo_serve.h, neo_store.h in it,
-# of neo_fsdp.h neo_plan.h and what tests ask of it.
+# A header as an object; that of neo.h has neo_run.h, neo_state.h, neo_data.h, neo_serve.h and
+# neo_store.h in it, of neo_fsdp.h neo_plan.h and what tests ask of it.
 neo_of      = tests/neo.c
 neo_comm_of = neo_comm.h
 neo_fsdp_of = tests/inside.c

@@ -1609,7 +1609,8 @@ typedef struct neo_table_desc {
 
    Who comes and goes depends on nothing but the keys of each step: not on threads, ranks, plans.
    Tensors of the state, beside the table's others: ".keys" [rows] I64; ".used" [rows] I64, the last
-   step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used".
+   step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used"; and
+   of all tables together "<bags>.key_step": ages count from it, also where weights alone are loaded.
    Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
    Not on a device (NEO_ERR_UNSUPPORTED).
    ---- */
@@ -2485,7 +2486,7 @@ typedef struct neo__open_span {
     int64_t begin_ns, number;
     neo__span_kind kind;
 } neo__open_span;
-/* Where a context puts spans; a trace of neo_run.h has it. */
+/* The place where a context puts spans; a trace of neo_run.h has it. */
 typedef struct neo__recorder {
     const void *thread; /* the rank's own: see neo__span_thread */
     int over;           /* nothing is recorded any more */
@@ -2532,6 +2533,7 @@ NEO_API void neo__ctx_hush(neo_ctx *ctx);
 NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker);
 NEO_API neo_status neo__bags_keys_read(void *bags);
+NEO_API void neo__bags_set_clocks(neo_bags *bags, int64_t steps, int64_t key_steps);
 #endif
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
 NEO_API neo_status neo__check_live(const neo_ctx *ctx, const char *function, const char *name);
@@ -4136,8 +4138,8 @@ struct neo_ctx {
    numbers are looked at: see >>impl-finite. With a trace it is a span. */
 #if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
-    ((ctx)->check_finite || (ctx)->recorder ? neo__checked_##op(ctx, fn, call)                        \
-                                         : (ctx)->on->op((ctx)->on, call))
+    ((ctx)->check_finite || (ctx)->recorder ? neo__checked_##op(ctx, fn, call)                     \
+                                            : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
     X(gemm, neo__gemm_call)                                                                        \
     X(linear_grads, neo__linear_grads_call)                                                        \
@@ -11554,6 +11556,7 @@ struct neo_bags {
     int32_t *table_features; /* of all tables, table by table */
     uint64_t *mark_words;    /* likewise, of those that track rows */
     int64_t steps, out_of_range, grow_count;
+    int64_t key_steps; /* by which keys age: steps, but what is loaded of weights alone has it too */
     neo__bags_job job;   /* the record of the running call */
     neo__bags_view view; /* its batch */
     neo__bags_walk walk; /* on the CPU: its backward */
@@ -12552,11 +12555,21 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
     s.grow_count = b->grow_count;
     return s;
 }
-NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) { b->steps = NEO__MAX(steps, 0); }
+NEO_API void neo__bags_set_clocks(neo_bags *b, int64_t steps, int64_t key_steps) {
+    b->steps = NEO__MAX(steps, 0);
+    b->key_steps = b->sizes.key_scratch ? NEO__MAX(key_steps, 0) : 0;
+}
+NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) {
+    neo__bags_set_clocks(b, steps, steps);
+}
 /* The name of the object, and the t of Adam: what a checkpoint needs beside weights and state. The
-   tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step". */
+   tensors are "<bags>.<table>.weight", ".scale", ".momentum1", ".momentum2", and "<bags>.step"; of
+   keyed tables those that neo.h says, and "<bags>.key_step" (NULL: no table has keys). */
 static NEO__UNUSED const char *neo__bags_name(const neo_bags *b) { return b->name; }
 static NEO__UNUSED int64_t *neo__bags_steps(neo_bags *b) { return &b->steps; }
+static NEO__UNUSED int64_t *neo__bags_key_steps(neo_bags *b) {
+    return b->sizes.key_scratch ? &b->key_steps : NULL;
+}
 /* ---------------------------------------------------------------------------
    >>impl-bags-forward
 
@@ -13592,7 +13605,7 @@ static void neo__cpu_bags_init(neo_device *device) {
    are one to one, so that equal keys stand together.
    ------------------------------------------------------------------------ */
 static int64_t neo__bags_now(const neo_bags *b) {
-    return b->steps < (int64_t)UINT32_MAX ? b->steps + 1 : (int64_t)UINT32_MAX;
+    return b->key_steps < (int64_t)UINT32_MAX ? b->key_steps + 1 : (int64_t)UINT32_MAX;
 }
 NEO__HOT_BEGIN
 static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
@@ -14708,6 +14721,10 @@ static neo_status neo__bags_cut_rounds(neo_bags *bags) {
 
 /* ---- steps ---- */
 
+static void neo__bags_count_step(neo_bags *bags) {
+    neo__count_step(bags->ctx, &bags->steps);
+    if (bags->sizes.key_scratch && bags->key_steps < INT64_MAX) bags->key_steps++;
+}
 /* One step of each row that is kept; then none is. The sums of cut tables are asked for before
    anything changes. others: tables that are not cut then step by the record's batch. */
 static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, int others) {
@@ -14731,7 +14748,7 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
         NEO__TRY(neo__bags_sort(bags, whole, 0));
         NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, job));
     }
-    neo__count_step(bags->ctx, &bags->steps);
+    neo__bags_count_step(bags);
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, neo_tensor dout,
@@ -14761,7 +14778,7 @@ NEO_API neo_status neo_bags_backward(neo_bags *bags, const neo_jagged *batch, ne
     NEO__TRY(neo__bags_sort(bags, whole, 0));
     NEO__TRY(NEO__RUN(bags->ctx, fn, bags_update, &bags->job));
     bags->view.fresh = 0;
-    neo__count_step(bags->ctx, &bags->steps);
+    neo__bags_count_step(bags);
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_step(neo_bags *b, float lr) {
@@ -15258,7 +15275,7 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
 
 #define NEO__CHECKED(op, record)                                                                   \
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
-        if (ctx->recorder) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                           \
+        if (ctx->recorder) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                        \
         if (!ctx->check_finite) return neo__span_end(ctx, ctx->on->op(ctx->on, call));             \
         neo__finite f = neo__finite_begin(ctx, fn);                                                \
         neo__see_##op(&f, call);                                                                   \
@@ -15538,7 +15555,6 @@ NEO__HOT_END
 NEO__COLD_END
 NEO__HOST_BEGIN
 NEO__COLD_BEGIN
-NEO__HOT_BEGIN
 /* ---------------------------------------------------------------------------
    >>impl-spans
 
@@ -15548,6 +15564,7 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 #if !defined(NEO_INFERENCE)
 NEO_API const void *neo__span_thread(void) { return neo__error_text; }
+NEO__HOT_BEGIN
 NEO_API int neo__ctx_traced(const neo_ctx *ctx) {
     return __atomic_load_n(&ctx->recorder, __ATOMIC_ACQUIRE) ? ctx->traces : 0;
 }

@@ -71,9 +71,9 @@
    >>fsdp-config
 
    Macros a user may define, beside those of neo.h and neo_comm.h, in the file that implements:
-     NEO_IMPLEMENTATION        emits neo.h, neo_state.h, neo_comm.h, neo_plan.h and neo_fsdp.h
+     NEO_IMPLEMENTATION        emits this header, and those that it includes
      NEO_FSDP_IMPLEMENTATION   emits neo_plan.h and neo_fsdp.h; another file implements neo.h,
-                               neo_state.h and neo_comm.h
+                               neo_run.h, neo_state.h and neo_comm.h
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE)
 #error "NEO_INFERENCE is for programs that only predict: without it for neo_fsdp.h"
@@ -2576,7 +2576,8 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
         return batch ? neo_bags_backward(shard->bags, &batch->local, shard->dout, lr)
                      : neo_bags_step(shard->bags, lr);
     shard->cutting.round = 0;
-    if (shard->bags) neo_bags_set_steps(shard->bags, shard->steps); /* it may have been loaded */
+    if (shard->bags) /* they may have been loaded */
+        neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     if (shard->replicas) neo_bags_set_steps(shard->replicas, shard->steps);
     if (shard->cutting.own_rounds == 0) NEO__TRY(neo__shard_cut_rest(shard));
     if (shard->replicas && batch) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
@@ -2590,6 +2591,7 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     if (shard->replicas) NEO__TRY(neo_bags_step(shard->replicas, lr));
     neo__device_counts(shard->ctx, &shard->steps);
     shard->steps++;
+    shard->key_steps++;
     return NEO_OK;
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
@@ -3079,11 +3081,15 @@ static neo_status neo__shard_add_tensor(neo_state *state, const neo_shard *shard
     return place ? neo_state_add_part(state, kind, name, t, place)
                  : neo__state_add_whole(state, kind, name, t);
 }
-/* The steps of keys are those of the tables. */
+static int neo__shard_has_keys(const neo_shard *shard) {
+    int keyed = 0;
+    for (int32_t t = 0; t < shard->map->table_count; t++) keyed |= shard->map->tables[t].keys.on;
+    return keyed;
+}
 static neo_status neo__shard_was_read(void *user) {
     neo_shard *shard = (neo_shard *)user;
     if (!shard->bags) return NEO_OK;
-    neo_bags_set_steps(shard->bags, shard->steps);
+    neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     return neo__bags_keys_read(shard->bags);
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
@@ -3115,6 +3121,10 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
             NEO__TRY(status);
         }
     }
+    snprintf(name, sizeof name, "%s.key_step", shard->map->desc.name);
+    if (neo__shard_has_keys(shard))
+        NEO__TRY(neo_state_add(state, NEO_STATE_WEIGHT, name,
+                               neo_tensor_1d(&shard->key_steps, NEO_I64, 1)));
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
     NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                            neo_tensor_1d(&shard->steps, NEO_I64, 1)));
@@ -5157,8 +5167,7 @@ static void neo__fsdp_layout_writer(neo__fsdp_writer *writer, neo_fsdp *fsdp, in
 NEO_API size_t neo_fsdp_write_bytes(const neo_fsdp *f, int with_state) {
     neo__fsdp_writer w;
     neo__fsdp_layout_writer(&w, (neo_fsdp *)(uintptr_t)f, with_state, NULL);
-    return w.bytes +
-           (f->rank == 0 ? 2 * sizeof(void *) * (size_t)w.count : 0); /* neo_safetensors_stream */
+    return w.bytes + (f->rank == 0 ? neo__safetensors_bytes(w.count) : 0);
 }
 static int neo__fsdp_passes(const neo__fsdp_writer *w, const neo__fsdp_unit *u) {
     return u->frozen ? 1 : w->kinds;

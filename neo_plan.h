@@ -1810,7 +1810,7 @@ struct neo_shard {
     neo__shard_per_id per_id;
     neo__shard_bounce bounce;
     int made; /* from here on memory that is asked for is counted as growth */
-    int64_t steps, grow_count;
+    int64_t steps, grow_count, key_steps; /* key_steps: see neo_bags */
     int64_t ids_given, ids_full; /* see neo_shard_stats */
     int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
     neo_wire_stats wire_stats[2];

@@ -212,7 +212,8 @@ NEO_API neo_status neo_jsonl_end(neo_jsonl *log);
                      has the bytes that this rank sent, as the counters of neo_comm.h have them
      wait            the rank's thread waits for an asynchronous collective, of that ticket
    The rank's thread is tid 0, its spans nest. Those that nest in none add up to the time that the
-   program gave to them. A span takes two looks at the clock; without a trace neo looks at a pointer.
+   program gave to them. A span takes two looks at the clock; without a trace neo looks at a
+   pointer.
    ------------------------------------------------------------------------ */
 typedef struct neo_trace neo_trace;
 typedef struct neo_trace_desc {
@@ -358,7 +359,7 @@ NEO__HOT_BEGIN
 
    Files and directories on POSIX and Windows. Paths are UTF-8; offsets and sizes 64-bit. Every
    failure leaves one line in neo_last_error(): "<path>: cannot <verb>: <what the system says>".
-   neo_state.h and neo_data.h use what neo.h itself does not (NEO__UNUSED).
+   Headers that include this one use what it does not itself (NEO__UNUSED).
    Status   NEO_ERR_NOT_FOUND: no such file or directory. NEO_ERR_ARG: a path that is empty or too
             long. NEO_ERR_IO: all else (permission, full disk, a directory where a file is
             expected).
@@ -445,7 +446,7 @@ static neo_status neo__wide_path(const char *path, wchar_t out[NEO__PATH_BYTES])
     return NEO_OK;
 }
 
-static neo_status neo__file_open(neo__file *f, const char *path, neo__file_mode mode) {
+static neo_status neo__file_open(neo__file *file, const char *path, neo__file_mode mode) {
     wchar_t wide[NEO__PATH_BYTES];
     NEO__TRY(neo__wide_path(path, wide));
     DWORD access = mode == NEO__FILE_READ     ? GENERIC_READ
@@ -455,30 +456,30 @@ static neo_status neo__file_open(neo__file *f, const char *path, neo__file_mode 
                 : mode == NEO__FILE_CREATE ? CREATE_ALWAYS
                                            : OPEN_ALWAYS;
     DWORD share = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
-    f->path = path;
-    f->handle = CreateFileW(wide, access, share, NULL, how, FILE_ATTRIBUTE_NORMAL, NULL);
-    if (f->handle == INVALID_HANDLE_VALUE)
+    file->path = path;
+    file->handle = CreateFileW(wide, access, share, NULL, how, FILE_ATTRIBUTE_NORMAL, NULL);
+    if (file->handle == INVALID_HANDLE_VALUE)
         return neo__file_fail(path, mode == NEO__FILE_READ ? "open" : "open for writing");
     return NEO_OK;
 }
-NEO__UNUSED static void neo__file_stdin(neo__file *f) {
-    f->path = "standard input";
-    f->handle = GetStdHandle(STD_INPUT_HANDLE);
+NEO__UNUSED static void neo__file_stdin(neo__file *file) {
+    file->path = "standard input";
+    file->handle = GetStdHandle(STD_INPUT_HANDLE);
 }
-static neo_status neo__file_read(neo__file *f, void *data, size_t bytes, size_t *got) {
+static neo_status neo__file_read(neo__file *file, void *data, size_t bytes, size_t *got) {
     *got = 0;
     while (*got < bytes) {
         DWORD n = 0, want = (DWORD)NEO__MIN(bytes - *got, NEO__IO_PIECE);
-        if (!ReadFile(f->handle, (char *)data + *got, want, &n, NULL)) {
+        if (!ReadFile(file->handle, (char *)data + *got, want, &n, NULL)) {
             if (GetLastError() == ERROR_BROKEN_PIPE) break; /* the end of a pipe */
-            return neo__file_fail(f->path, "read");
+            return neo__file_fail(file->path, "read");
         }
         if (n == 0) break;
         *got += n;
     }
     return NEO_OK;
 }
-NEO__UNUSED static neo_status neo__file_read_at(const neo__file *f, int64_t offset, void *data,
+NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t offset, void *data,
                                                 size_t bytes) {
     size_t got = 0;
     while (got < bytes) {
@@ -487,49 +488,50 @@ NEO__UNUSED static neo_status neo__file_read_at(const neo__file *f, int64_t offs
         uint64_t at = (uint64_t)offset + got;
         place.Offset = (DWORD)(at & 0xFFFFFFFFu);
         place.OffsetHigh = (DWORD)(at >> 32);
-        int ok = ReadFile(f->handle, (char *)data + got, want, &n, &place) != 0;
-        if (!ok && GetLastError() != ERROR_HANDLE_EOF) return neo__file_fail(f->path, "read");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRIu64, f->path,
+        int ok = ReadFile(file->handle, (char *)data + got, want, &n, &place) != 0;
+        if (!ok && GetLastError() != ERROR_HANDLE_EOF) return neo__file_fail(file->path, "read");
+        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRIu64, file->path,
                    (uint64_t)offset + bytes);
         got += n;
     }
     return NEO_OK;
 }
-static neo_status neo__file_write(neo__file *f, const void *data, size_t bytes) {
+static neo_status neo__file_write(neo__file *file, const void *data, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
         DWORD n = 0, want = (DWORD)NEO__MIN(bytes - done, NEO__IO_PIECE);
-        if (!WriteFile(f->handle, (const char *)data + done, want, &n, NULL))
-            return neo__file_fail(f->path, "write");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", f->path);
+        if (!WriteFile(file->handle, (const char *)data + done, want, &n, NULL))
+            return neo__file_fail(file->path, "write");
+        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
         done += n;
     }
     return NEO_OK;
 }
-NEO__UNUSED static neo_status neo__file_seek(neo__file *f, int64_t offset) {
+NEO__UNUSED static neo_status neo__file_seek(neo__file *file, int64_t offset) {
     LARGE_INTEGER to;
     to.QuadPart = offset;
-    return SetFilePointerEx(f->handle, to, NULL, FILE_BEGIN) ? NEO_OK
-                                                             : neo__file_fail(f->path, "seek");
+    return SetFilePointerEx(file->handle, to, NULL, FILE_BEGIN) ? NEO_OK
+                                                             : neo__file_fail(file->path, "seek");
 }
-static int64_t neo__file_size(const neo__file *f) {
+static int64_t neo__file_size(const neo__file *file) {
     LARGE_INTEGER size;
-    if (GetFileType(f->handle) != FILE_TYPE_DISK || !GetFileSizeEx(f->handle, &size)) return -1;
+    if (GetFileType(file->handle) != FILE_TYPE_DISK) return -1;
+    if (!GetFileSizeEx(file->handle, &size)) return -1;
     return (int64_t)size.QuadPart;
 }
-NEO__UNUSED static int64_t neo__file_changed(const neo__file *f) {
+NEO__UNUSED static int64_t neo__file_changed(const neo__file *file) {
     FILETIME t;
-    if (!GetFileTime(f->handle, NULL, NULL, &t)) return 0;
+    if (!GetFileTime(file->handle, NULL, NULL, &t)) return 0;
     return (int64_t)((uint64_t)t.dwHighDateTime << 32 | t.dwLowDateTime);
 }
-NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
-    return FlushFileBuffers(f->handle) ? NEO_OK : neo__file_fail(f->path, "flush to disk");
+NEO__UNUSED static neo_status neo__file_sync(neo__file *file) {
+    return FlushFileBuffers(file->handle) ? NEO_OK : neo__file_fail(file->path, "flush to disk");
 }
-static neo_status neo__file_close(neo__file *f) {
-    HANDLE handle = f->handle;
-    f->handle = INVALID_HANDLE_VALUE;
+static neo_status neo__file_close(neo__file *file) {
+    HANDLE handle = file->handle;
+    file->handle = INVALID_HANDLE_VALUE;
     if (handle == INVALID_HANDLE_VALUE || handle == GetStdHandle(STD_INPUT_HANDLE)) return NEO_OK;
-    return CloseHandle(handle) ? NEO_OK : neo__file_fail(f->path, "close");
+    return CloseHandle(handle) ? NEO_OK : neo__file_fail(file->path, "close");
 }
 static neo_status neo__path_look(const char *path, neo__path_kind *kind) {
     wchar_t wide[NEO__PATH_BYTES];
@@ -646,17 +648,17 @@ static neo_status neo__file_open(neo__file *file, const char *path, neo__file_mo
     return NEO_OK;
 }
 /* neo__file_stdin: closing it leaves standard input open. */
-NEO__UNUSED static void neo__file_stdin(neo__file *f) {
-    f->path = "standard input";
-    f->fd = 0;
+NEO__UNUSED static void neo__file_stdin(neo__file *file) {
+    file->path = "standard input";
+    file->fd = 0;
 }
 /* neo__file_read: the next bytes; fewer than asked for only at the end of the file or pipe. */
-static neo_status neo__file_read(neo__file *f, void *data, size_t bytes, size_t *got) {
+static neo_status neo__file_read(neo__file *file, void *data, size_t bytes, size_t *got) {
     *got = 0;
     while (*got < bytes) {
-        ssize_t n = read(f->fd, (char *)data + *got, NEO__MIN(bytes - *got, NEO__IO_PIECE));
+        ssize_t n = read(file->fd, (char *)data + *got, NEO__MIN(bytes - *got, NEO__IO_PIECE));
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(f->path, "read");
+        if (n < 0) return neo__file_fail(file->path, "read");
         if (n == 0) break;
         *got += (size_t)n;
     }
@@ -682,32 +684,34 @@ NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t o
     return NEO_OK;
 }
 /* neo__file_write: all of it, or an error. */
-static neo_status neo__file_write(neo__file *f, const void *data, size_t bytes) {
+static neo_status neo__file_write(neo__file *file, const void *data, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
-        ssize_t n = write(f->fd, (const char *)data + done, NEO__MIN(bytes - done, NEO__IO_PIECE));
+        const size_t want = NEO__MIN(bytes - done, NEO__IO_PIECE);
+        ssize_t n = write(file->fd, (const char *)data + done, want);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(f->path, "write");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", f->path);
+        if (n < 0) return neo__file_fail(file->path, "write");
+        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
         done += (size_t)n;
     }
     return NEO_OK;
 }
-NEO__UNUSED static neo_status neo__file_seek(neo__file *f, int64_t offset) {
+NEO__UNUSED static neo_status neo__file_seek(neo__file *file, int64_t offset) {
     NEO__CHECK((int64_t)(off_t)offset == offset, NEO_ERR_IO,
-               "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", f->path);
-    return lseek(f->fd, (off_t)offset, SEEK_SET) >= 0 ? NEO_OK : neo__file_fail(f->path, "seek");
+               "%s: offsets are 32-bit: compile with -D_FILE_OFFSET_BITS=64", file->path);
+    if (lseek(file->fd, (off_t)offset, SEEK_SET) >= 0) return NEO_OK;
+    return neo__file_fail(file->path, "seek");
 }
 /* neo__file_size: -1 for what has no size (a pipe, a device). */
-static int64_t neo__file_size(const neo__file *f) {
+static int64_t neo__file_size(const neo__file *file) {
     struct stat info;
-    if (fstat(f->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
+    if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode)) return -1;
     return (int64_t)info.st_size;
 }
 /* neo__file_changed: a number for the time of its last change, as fine as the system tells it. */
-NEO__UNUSED static int64_t neo__file_changed(const neo__file *f) {
+NEO__UNUSED static int64_t neo__file_changed(const neo__file *file) {
     struct stat info;
-    if (fstat(f->fd, &info) != 0) return 0;
+    if (fstat(file->fd, &info) != 0) return 0;
 #if defined(__linux__)
     return (int64_t)info.st_mtim.tv_sec * 1000000000 + (int64_t)info.st_mtim.tv_nsec;
 #else
@@ -727,17 +731,17 @@ NEO__UNUSED static int neo__fd_sync(int fd) {
     return result;
 }
 /* neo__file_sync: return once the bytes are on the disk. */
-NEO__UNUSED static neo_status neo__file_sync(neo__file *f) {
-    int result = neo__fd_sync(f->fd);
+NEO__UNUSED static neo_status neo__file_sync(neo__file *file) {
+    int result = neo__fd_sync(file->fd);
     /* devices and pipes cannot be flushed */
-    return result == 0 || errno == EINVAL ? NEO_OK : neo__file_fail(f->path, "flush to disk");
+    return result == 0 || errno == EINVAL ? NEO_OK : neo__file_fail(file->path, "flush to disk");
 }
 /* neo__file_close: a second close is allowed. The system may report a failed write only here. */
-static neo_status neo__file_close(neo__file *f) {
-    int fd = f->fd;
-    f->fd = -1;
+static neo_status neo__file_close(neo__file *file) {
+    int fd = file->fd;
+    file->fd = -1;
     if (fd <= 0 || close(fd) == 0 || errno == EINTR) return NEO_OK;
-    return neo__file_fail(f->path, "close");
+    return neo__file_fail(file->path, "close");
 }
 /* neo__path_look: what is at path; links are not followed, and are NEO__PATH_OTHER, unless they
    lead to a file. A path that cannot be looked at (permission, a dead disk) is an error. */
@@ -2069,7 +2073,8 @@ NEO_API neo_status neo_trace_create(neo_ctx *ctx, const neo_trace_desc *desc, ne
         t->recorder.span = (neo__span *)(t + 1);
         t->block = (char *)(t->recorder.span + room);
         t->start_ns = neo_time_ns();
-        for (int64_t i = 0; i < room; i++) t->recorder.span[i].end_ns = 0; /* its pages are there, too */
+        /* its pages are there, too, from here on */
+        for (int64_t i = 0; i < room; i++) t->recorder.span[i].end_ns = 0;
     }
     neo_status status = t ? NEO_OK : NEO_ERR_MEMORY;
     if (group) status = group->agree(group->user, status);
@@ -2158,7 +2163,8 @@ static void neo__trace_us(char text[32], int64_t ns) {
 }
 /* Line i of this rank: its name, its threads' names, then a span; "" if that is not whole. */
 static void neo__trace_line(const neo_trace *trace, int64_t i, char *line) {
-    const int groups = NEO__MIN(trace->recorder.groups, (int)NEO__TRACE_GROUPS), rank = trace->group.rank;
+    const int groups = NEO__MIN(trace->recorder.groups, (int)NEO__TRACE_GROUPS);
+    const int rank = trace->group.rank;
     const char *comma = i == 0 && rank == 0 ? "" : ",\n";
     char name[300], label[100] = "", begin[32], length[32];
     line[0] = 0;
@@ -2359,7 +2365,8 @@ static void neo__et_node(neo__et *et, int64_t id, const char *name, int type, in
         if (type == NEO__ET_COLL)
             neo__et_attr(&node, "comm_type", NEO__ET_INT64, types[sends->op], NULL);
         neo__et_attr(&node, "comm_size", NEO__ET_INT64, sends->buffer_bytes, NULL);
-        neo__et_attr(&node, "pg_name", NEO__ET_STRING, 0, trace->recorder.group_ranks[sends->group]);
+        neo__et_attr(&node, "pg_name", NEO__ET_STRING, 0,
+                     trace->recorder.group_ranks[sends->group]);
         if (type != NEO__ET_COLL) {
             neo__et_attr(&node, "comm_src", NEO__ET_INT32, receives ? sends->peer : rank, NULL);
             neo__et_attr(&node, "comm_dst", NEO__ET_INT32, receives ? rank : sends->peer, NULL);
@@ -2384,7 +2391,8 @@ static int64_t neo__et_before(const neo_trace *trace, int64_t i, int64_t ns, int
     return -1;
 }
 static void neo__et_span(neo__et *et, int64_t i) {
-    const neo__span *s = &et->trace->recorder.span[i], *sends = s->kind == NEO__SPAN_SENDS ? s : NULL;
+    const neo__span *s = &et->trace->recorder.span[i];
+    const neo__span *sends = s->kind == NEO__SPAN_SENDS ? s : NULL;
     int type = !sends ? NEO__ET_COMP : s->peer < 0 ? NEO__ET_COLL : NEO__ET_SEND;
     if (type == NEO__ET_SEND && strcmp(s->name, "recv") == 0) type = NEO__ET_RECV;
     if (s->thread > 0) {
@@ -2436,9 +2444,10 @@ static neo_status neo__et_write(const neo_trace *trace, const char *prefix) {
     neo__pb_text(&metadata, 1, "1.0.0");
     neo__et_message(&et, &metadata);
     const int64_t count = NEO__MIN(trace->recorder.next, trace->recorder.room);
-    for (int64_t i = 0; i < count; i++)
-        if (__atomic_load_n(&trace->recorder.span[i].end_ns, __ATOMIC_ACQUIRE) && trace->recorder.span[i].leaf)
-            neo__et_span(&et, i);
+    for (int64_t i = 0; i < count; i++) {
+        const neo__span *s = &trace->recorder.span[i];
+        if (__atomic_load_n(&s->end_ns, __ATOMIC_ACQUIRE) && s->leaf) neo__et_span(&et, i);
+    }
     return neo__beside_close(path, beside, &file, neo__out_flush(&out));
 }
 NEO_API neo_status neo_trace_write_chakra(neo_trace *trace, const char *prefix) {

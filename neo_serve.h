@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables of keys, no rows cached from a disk: training has none either. A mapped file is
-       paged by the operating system
+     - no tables of keys (dlrm --keys): such a checkpoint is refused. No rows cached from a disk: a
+       mapped file is paged by the operating system
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -660,6 +660,8 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
     if (strcmp(key, "context") == 0) return neo__json_count(json, &spec->context);
     if (strcmp(key, "weights_dtype") == 0) return neo__json_string(json, &spec->weights_dtype);
     if (strcmp(key, "bytes") == 0 && !spec->vocabulary) return neo__model_vocabulary(json, spec);
+    NEO__CHECK(strcmp(key, "keys"), NEO_ERR_UNSUPPORTED,
+               "%s: tables whose ids are keys (dlrm --keys) cannot be served", json->file);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,

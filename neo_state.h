@@ -406,6 +406,9 @@ NEO_API neo_status neo__state_add_whole(neo_state *state, neo_state_kind kind, c
 struct neo__row_marks;
 NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 
+/* For neo's other headers: the memory that neo_safetensors_stream takes for so many tensors. */
+NEO_API size_t neo__safetensors_bytes(int count);
+
 /* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
    tensor that was added, if there is one. */
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user);
@@ -438,7 +441,7 @@ NEO__COLD_BEGIN
    and the caller says which value it expects; there is no tree. Strings are decoded in place (a
    decoded string is never longer than its source), so that reading allocates nothing. Nothing in
    the text is trusted: UTF-8, escapes, numbers, nesting and text behind the end are all checked.
-   The writer is neo__out of neo.h.
+   The writer is neo__out of neo_run.h.
    ------------------------------------------------------------------------ */
 typedef struct neo__json {
     char *text; /* strings in it are overwritten by their decoded form, with a NUL behind */
@@ -1147,7 +1150,7 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 }
 #endif
 
-/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.step. */
+/* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.key_step, .step. */
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
@@ -1203,6 +1206,10 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
         neo__state_of_rows(state, NULL);
     }
     char name[1024];
+    snprintf(name, sizeof name, "%s.key_step", neo__bags_name(bags));
+    if (status == NEO_OK && neo__bags_key_steps(bags))
+        status = neo_state_add(state, NEO_STATE_WEIGHT, name,
+                               neo_tensor_1d(neo__bags_key_steps(bags), NEO_I64, 1));
     snprintf(name, sizeof name, "%s.step", neo__bags_name(bags));
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
@@ -2584,6 +2591,9 @@ static neo_status neo__st_check_metadata(const char *function, const char *const
                        "%s: metadata key %s is there twice", function, metadata[2 * i]);
     return NEO_OK;
 }
+NEO_API size_t neo__safetensors_bytes(int count) {
+    return neo__size_mul((size_t)count, sizeof(neo__st_item));
+}
 static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *path,
                                 const char *const *names, const neo_tensor *tensors, int count,
                                 const char *const *metadata, int metadata_count,
@@ -2592,7 +2602,7 @@ static neo_status neo__st_write(const char *function, neo_ctx *ctx, const char *
     NEO__CHECK(path && count >= 0 && (count == 0 || (names && tensors)), NEO_ERR_ARG,
                "%s: an argument is NULL or count is negative", function);
     NEO__TRY(neo__st_check_metadata(function, metadata, metadata_count));
-    size_t bytes = neo__size_mul((size_t)count, sizeof(neo__st_item));
+    size_t bytes = neo__safetensors_bytes(count);
     neo__st_item *items = (neo__st_item *)neo__alloc_for(ctx, bytes, function);
     if (!items) return NEO_ERR_MEMORY;
     for (int i = 0; i < count; i++) {

@@ -63,8 +63,8 @@ extern "C" {
    that follows, with the first message. Go on from a checkpoint, with another neo_bags.
    ------------------------------------------------------------------------ */
 typedef struct neo_tier_desc {
-    const char *path;     /* required: of the file, which is emptied, locked, and removed at the
-                             end. Each rank has one of its own */
+    const char *path;     /* required: of the file, which is locked, emptied if a tier left it, and
+                             removed at the end. Each rank has one of its own */
     int64_t memory_bytes; /* required */
     neo_evict evict;      /* not NEO_EVICT_AGE */
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
@@ -86,8 +86,8 @@ typedef struct neo_tier_stats {
    it is destroyed. The file is opened by neo_bags_create.
    Errors   NEO_ERR_ARG. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: a context with a device, or 32 bits.
             Of neo_bags_create with a tier: NEO_ERR_ARG: the budget is too small for a batch (the
-            least is said), a table has memory of yours. NEO_ERR_IO: the file cannot be made, or
-            another process has it.
+            least is said), a table has memory of yours. NEO_ERR_IO: the file cannot be made,
+            another process has it, or it is not empty and not a tier's.
    neo_tier_destroy: after neo_bags_destroy.
    neo_tier_get_stats: since create; of calls that have returned.
    neo_tier_reset_stats: counts from 0 on. */
@@ -122,15 +122,17 @@ NEO__COLD_BEGIN
 /* ---------------------------------------------------------------------------
    >>impl-tier-file
 
-   The file holds a record of every row that was ever written: weights, scale and bias of i8,
-   states, then a CRC-32C of the row's number and these bytes. Records of a table lie in order of
-   rows from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
+   The file holds a mark, then a record of every row that was ever written: weights, scale and bias
+   of i8, states, then a CRC-32C of the row's number and these bytes. The rows of a table lie in
+   order from a multiple of 4096 on; what was never written is a hole. A bit per row says which rows
    have a record; other rows have their initial values, which are computed.
    ------------------------------------------------------------------------ */
 enum {
     NEO__TIER_BATCH = 8,        /* rows that a thread takes at once */
-    NEO__TIER_BLOCK = 1 << 18   /* bytes of records that walks over all rows read at once */
+    NEO__TIER_BLOCK = 1 << 18,  /* bytes of records that walks over all rows read at once */
+    NEO__TIER_HEAD = 4096       /* bytes before the first record */
 };
+#define NEO__TIER_MARK "neo tier" /* the first bytes of a tier's file */
 typedef struct neo__tier_job {
     int64_t row, old; /* old below 0: nothing to write */
     int64_t line, from; /* from: of what was read ahead; below 0: the file, or first values */
@@ -205,15 +207,30 @@ typedef struct neo__tier_worker {
     char *record;
 } neo__tier_worker;
 
-#if defined(_WIN32)
-static neo_status neo__tier_open(neo__tier *t) {
-    wchar_t wide[NEO__PATH_BYTES];
-    NEO__TRY(neo__wide_path(t->path, wide));
-    t->file.handle = CreateFileW(wide, GENERIC_READ | GENERIC_WRITE, 0, NULL, CREATE_ALWAYS,
-                                 FILE_ATTRIBUTE_NORMAL, NULL);
-    if (t->file.handle == INVALID_HANDLE_VALUE)
-        return neo__file_fail(t->path, "open for writing");
+/* A file that is there is emptied only if a tier made it: a path may be mistaken. */
+static neo_status neo__tier_is_ours(const neo__tier *tier) {
+    char head[sizeof NEO__TIER_MARK] = "";
+    const int64_t size = neo__file_size(&tier->file);
+    if (size == 0) return NEO_OK;
+    if (size >= (int64_t)sizeof head)
+        NEO__TRY(neo__file_read_at(&tier->file, 0, head, sizeof head));
+    NEO__CHECK(memcmp(head, NEO__TIER_MARK, sizeof head) == 0, NEO_ERR_IO,
+               "%s: not a tier's file: what is in it would be lost", tier->path);
     return NEO_OK;
+}
+#if defined(_WIN32)
+static neo_status neo__tier_open(neo__tier *tier) {
+    wchar_t wide[NEO__PATH_BYTES];
+    NEO__TRY(neo__wide_path(tier->path, wide));
+    tier->file.handle = CreateFileW(wide, GENERIC_READ | GENERIC_WRITE, 0, NULL, OPEN_ALWAYS,
+                                    FILE_ATTRIBUTE_NORMAL, NULL);
+    if (tier->file.handle == INVALID_HANDLE_VALUE)
+        return neo__file_fail(tier->path, "open for writing");
+    neo_status status = neo__tier_is_ours(tier);
+    if (status == NEO_OK && !SetEndOfFile(tier->file.handle)) /* the place is that of the start */
+        status = neo__file_fail(tier->path, "empty");
+    if (status != NEO_OK) (void)neo__file_close(&tier->file);
+    return status;
 }
 static neo_status neo__tier_write(const neo__file *file, int64_t offset, const char *data,
                                   size_t bytes) {
@@ -228,19 +245,22 @@ static neo_status neo__tier_write(const neo__file *file, int64_t offset, const c
 }
 #else
 /* The lock is taken before the file is emptied: it may be another run's. */
-static neo_status neo__tier_open(neo__tier *t) {
+static neo_status neo__tier_open(neo__tier *tier) {
     struct stat info;
+    int fd;
     do {
-        t->file.fd = open(t->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    } while (t->file.fd < 0 && errno == EINTR);
-    if (t->file.fd < 0) return neo__file_fail(t->path, "open for writing");
+        fd = open(tier->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) return neo__file_fail(tier->path, "open for writing");
+    tier->file.fd = fd;
     neo_status status = NEO_OK;
-    if (fstat(t->file.fd, &info) != 0 || !S_ISREG(info.st_mode))
-        status = neo_fail(NEO_ERR_IO, "%s: not a file", t->path);
-    else if (flock(t->file.fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        status = neo_fail(NEO_ERR_IO, "%s: another run, or rank, has this tier file", t->path);
-    else if (ftruncate(t->file.fd, 0) != 0) status = neo__file_fail(t->path, "empty");
-    if (status != NEO_OK) (void)neo__file_close(&t->file);
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        status = neo_fail(NEO_ERR_IO, "%s: not a file", tier->path);
+    else if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        status = neo_fail(NEO_ERR_IO, "%s: another run, or rank, has this tier file", tier->path);
+    else status = neo__tier_is_ours(tier);
+    if (status == NEO_OK && ftruncate(fd, 0) != 0) status = neo__file_fail(tier->path, "empty");
+    if (status != NEO_OK) (void)neo__file_close(&tier->file);
     return status;
 }
 static neo_status neo__tier_write(const neo__file *file, int64_t offset, const char *data,
@@ -257,8 +277,8 @@ static neo_status neo__tier_write(const neo__file *file, int64_t offset, const c
 #endif
 
 /* ---- records ---- */
-static const neo__bag_table *neo__tier_of(const neo__tier *t, int64_t table) {
-    return &t->base.bags->tables[table];
+static const neo__bag_table *neo__tier_of(const neo__tier *tier, int64_t table) {
+    return &tier->base.bags->tables[table];
 }
 static char *neo__tier_memory(const neo__job_table *job, int block) {
     return block == NEO__BAG_WEIGHTS  ? job->store.data
@@ -266,10 +286,10 @@ static char *neo__tier_memory(const neo__job_table *job, int block) {
                                       : (char *)job->state[block - NEO__BAG_STATE];
 }
 /* A row between a record and a line. */
-static void neo__tier_copy(const neo__tier *t, int64_t table, int64_t line, char *to,
+static void neo__tier_copy(const neo__tier *tier, int64_t table, int64_t line, char *to,
                            const char *from) {
-    const neo__job_table *job = &neo__tier_of(t, table)->job;
-    const int64_t *part = t->tables[table].part;
+    const neo__job_table *job = &neo__tier_of(tier, table)->job;
+    const int64_t *part = tier->tables[table].part;
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
         if (part[k] == 0) continue;
         char *there = neo__tier_memory(job, k) + line * part[k];
@@ -277,61 +297,64 @@ static void neo__tier_copy(const neo__tier *t, int64_t table, int64_t line, char
         else memcpy(there, from, (size_t)part[k]), from += part[k];
     }
 }
-static uint32_t neo__tier_sum(const neo__tier *t, int64_t table, int64_t row, const char *record) {
-    const uint64_t key = (uint64_t)(neo__tier_of(t, table)->job.first_key + row);
+static uint32_t neo__tier_sum(const neo__tier *tier, int64_t table, int64_t row,
+                              const char *record) {
+    const uint64_t key = (uint64_t)(neo__tier_of(tier, table)->job.first_key + row);
     return neo_crc32c(neo_crc32c(0, &key, sizeof key), record,
-                      (size_t)t->tables[table].record - sizeof(uint32_t));
+                      (size_t)tier->tables[table].record - sizeof(uint32_t));
 }
-static void neo__tier_seal(const neo__tier *t, int64_t table, int64_t row, char *record) {
-    const uint32_t sum = neo__tier_sum(t, table, row, record);
-    memcpy(record + t->tables[table].record - sizeof sum, &sum, sizeof sum);
+static void neo__tier_seal(const neo__tier *tier, int64_t table, int64_t row, char *record) {
+    const uint32_t sum = neo__tier_sum(tier, table, row, record);
+    memcpy(record + tier->tables[table].record - sizeof sum, &sum, sizeof sum);
 }
-static neo_status neo__tier_place_fail(const neo__tier *t, neo_status status, int64_t table,
+static neo_status neo__tier_place_fail(const neo__tier *tier, neo_status status, int64_t table,
                                        int64_t row, const char *text) {
-    const neo__tier_table *to = &t->tables[table];
+    const neo__tier_table *to = &tier->tables[table];
     return neo_fail(status, "%.300s (table '%s', row %" PRId64 ", byte %" PRId64 " of the file)",
-                    text, neo__tier_of(t, table)->name, row, to->base + row * to->record);
+                    text, neo__tier_of(tier, table)->name, row, to->base + row * to->record);
 }
-static neo_status neo__tier_check(const neo__tier *t, int64_t table, int64_t row,
+static neo_status neo__tier_check(const neo__tier *tier, int64_t table, int64_t row,
                                   const char *record) {
-    const uint32_t sum = neo__tier_sum(t, table, row, record);
+    const uint32_t sum = neo__tier_sum(tier, table, row, record);
     char text[NEO__PATH_BYTES + 64];
-    if (memcmp(record + t->tables[table].record - sizeof sum, &sum, sizeof sum) == 0) return NEO_OK;
-    snprintf(text, sizeof text, "%.200s: the file has been altered", t->path);
-    return neo__tier_place_fail(t, NEO_ERR_CORRUPT, table, row, text);
+    const char *at = record + tier->tables[table].record - sizeof sum;
+    if (memcmp(at, &sum, sizeof sum) == 0) return NEO_OK;
+    snprintf(text, sizeof text, "%.200s: the file has been altered", tier->path);
+    return neo__tier_place_fail(tier, NEO_ERR_CORRUPT, table, row, text);
 }
 static int neo__tier_is_written(const neo__tier_table *to, int64_t row) {
     const uint64_t word = __atomic_load_n(&to->written[row / 64], __ATOMIC_RELAXED);
     return (int)(word >> (row % 64) & 1);
 }
 /* `count` records from `row` on, as they are; sealed and checked by others. */
-static neo_status neo__tier_io(neo__tier *t, int64_t table, int64_t row, int64_t count, char *to,
+static neo_status neo__tier_io(neo__tier *tier, int64_t table, int64_t row, int64_t count, char *to,
                                const char *from) {
-    neo__tier_table *into = &t->tables[table];
+    neo__tier_table *into = &tier->tables[table];
     const int64_t offset = into->base + row * into->record;
     const size_t bytes = (size_t)(count * into->record);
     char text[400];
-    neo_status status = to ? neo__file_read_at(&t->file, offset, to, bytes)
-                           : neo__tier_write(&t->file, offset, from, bytes);
+    neo_status status = to ? neo__file_read_at(&tier->file, offset, to, bytes)
+                           : neo__tier_write(&tier->file, offset, from, bytes);
     if (status != NEO_OK) {
         snprintf(text, sizeof text, "%.300s", neo_last_error());
-        return neo__tier_place_fail(t, status, table, row, text);
+        return neo__tier_place_fail(tier, status, table, row, text);
     }
     for (int64_t i = row; from && i < row + count; i++)
         __atomic_fetch_or(&into->written[i / 64], UINT64_C(1) << (i % 64), __ATOMIC_RELAXED);
     return NEO_OK;
 }
 /* The first values of a row, in a line. room: of a row of f32. */
-static void neo__tier_first(neo__tier *t, int64_t table, int64_t row, int64_t line, float *room) {
-    const neo__bag_table *bag = neo__tier_of(t, table);
+static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t line,
+                            float *room) {
+    const neo__bag_table *bag = neo__tier_of(tier, table);
     const neo__bag_rows *store = &bag->job.store;
-    neo__tier_table *to = &t->tables[table];
+    neo__tier_table *to = &tier->tables[table];
     neo__init_call call = to->init;
     char *weights = store->data + line * store->row_bytes;
     const int whole = store->dtype == NEO_F32;
     call.out = whole ? (float *)(void *)weights : room;
     call.first = store->first + (uint64_t)row * store->stride;
-    const neo__cpu_part part = {t->ctx, &call, 0, bag->dim, 0};
+    const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
     const neo__fp_state fp = neo__fp_enter();
     for (int k = 0; k < 2; k++) {
         float *state = bag->job.state[k] + line * bag->job.state_dim[k];
@@ -342,66 +365,66 @@ static void neo__tier_first(neo__tier *t, int64_t table, int64_t row, int64_t li
         if (store->scale) memset(store->scale + 2 * line, 0, 2 * sizeof(float));
     } else {
         neo__init_part(&part);
-        if (!whole) t->ctx->bag->encode(store, line, room, NULL);
+        if (!whole) tier->ctx->bag->encode(store, line, room, NULL);
     }
     neo__fp_leave(fp);
 }
 
 /* ---- threads ---- */
-static neo_status neo__tier_run_job(neo__tier *t, const neo__tier_job *job, char *record) {
-    neo__tier_table *to = &t->tables[job->table];
+static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *record) {
+    neo__tier_table *to = &tier->tables[job->table];
     if (job->old >= 0) {
-        neo__tier_copy(t, job->table, job->line, record, NULL);
-        neo__tier_seal(t, job->table, job->old, record);
-        NEO__TRY(neo__tier_io(t, job->table, job->old, 1, NULL, record));
+        neo__tier_copy(tier, job->table, job->line, record, NULL);
+        neo__tier_seal(tier, job->table, job->old, record);
+        NEO__TRY(neo__tier_io(tier, job->table, job->old, 1, NULL, record));
     }
     if (job->row < 0) return NEO_OK;
     const char *from = record;
-    if (job->from >= 0) from = t->ahead_data + job->from * t->record_bytes;
+    if (job->from >= 0) from = tier->ahead_data + job->from * tier->record_bytes;
     else if (neo__tier_is_written(to, job->row))
-        NEO__TRY(neo__tier_io(t, job->table, job->row, 1, record, NULL));
+        NEO__TRY(neo__tier_io(tier, job->table, job->row, 1, record, NULL));
     else {
-        neo__tier_first(t, job->table, job->row, job->line, (float *)(void *)record);
+        neo__tier_first(tier, job->table, job->row, job->line, (float *)(void *)record);
         return NEO_OK;
     }
-    NEO__TRY(neo__tier_check(t, job->table, job->row, from));
-    neo__tier_copy(t, job->table, job->line, NULL, from);
+    NEO__TRY(neo__tier_check(tier, job->table, job->row, from));
+    neo__tier_copy(tier, job->table, job->line, NULL, from);
     return NEO_OK;
 }
 /* Jobs [begin, end), or of what is read ahead. Without the lock. */
-static void neo__tier_run(neo__tier *t, int64_t begin, int64_t end, char *record) {
+static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *record) {
     for (int64_t i = begin; i < end; i++) {
-        const neo_status status = neo__tier_run_job(t, &t->jobs[i], record);
+        const neo_status status = neo__tier_run_job(tier, &tier->jobs[i], record);
         if (status == NEO_OK) continue;
-        neo__mutex_lock(&t->lock);
-        if (i < t->failed) {
-            t->failed = i;
-            t->failed_status = status;
-            snprintf(t->failed_text, sizeof t->failed_text, "%s", neo_last_error());
+        neo__mutex_lock(&tier->lock);
+        if (i < tier->failed) {
+            tier->failed = i;
+            tier->failed_status = status;
+            snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
         }
-        neo__mutex_unlock(&t->lock);
+        neo__mutex_unlock(&tier->lock);
         return;
     }
 }
-static void neo__tier_read_ahead(neo__tier *t, int64_t begin, int64_t end) {
+static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
-        neo__tier_ahead *a = &t->ahead[i];
-        char *to = t->ahead_data + i * t->record_bytes;
-        const int good = neo__tier_io(t, a->table, a->row, 1, to, NULL) == NEO_OK &&
-                         neo__tier_check(t, a->table, a->row, to) == NEO_OK;
+        neo__tier_ahead *a = &tier->ahead[i];
+        char *to = tier->ahead_data + i * tier->record_bytes;
+        const int good = neo__tier_io(tier, a->table, a->row, 1, to, NULL) == NEO_OK &&
+                         neo__tier_check(tier, a->table, a->row, to) == NEO_OK;
         a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
     }
 }
 /* Take some jobs, with the lock held. 0: there are none. */
-static int neo__tier_take(neo__tier *t, char *record) {
-    const int64_t begin = t->next, end = NEO__MIN(t->count, begin + NEO__TIER_BATCH);
+static int neo__tier_take(neo__tier *tier, char *record) {
+    const int64_t begin = tier->next, end = NEO__MIN(tier->count, begin + NEO__TIER_BATCH);
     if (begin >= end) return 0;
-    t->next = end;
-    neo__mutex_unlock(&t->lock);
-    neo__tier_run(t, begin, end, record);
-    neo__mutex_lock(&t->lock);
-    t->finished += end - begin;
-    if (t->finished == t->count) neo__cond_broadcast(&t->done);
+    tier->next = end;
+    neo__mutex_unlock(&tier->lock);
+    neo__tier_run(tier, begin, end, record);
+    neo__mutex_lock(&tier->lock);
+    tier->finished += end - begin;
+    if (tier->finished == tier->count) neo__cond_broadcast(&tier->done);
     return 1;
 }
 static void neo__tier_thread(void *arg) {
@@ -426,91 +449,92 @@ static void neo__tier_thread(void *arg) {
     neo__mutex_unlock(&t->lock);
 }
 /* Run the first `count` jobs, and wait for them. */
-static neo_status neo__tier_run_all(neo__tier *t, int64_t count) {
-    char *record = t->records + t->thread_count * t->record_bytes;
-    neo__mutex_lock(&t->lock);
-    t->next = t->finished = 0;
-    t->failed = t->count = count;
-    if (count > NEO__TIER_BATCH) neo__cond_broadcast(&t->wake);
-    while (neo__tier_take(t, record)) continue;
-    while (t->finished < t->count) neo__cond_wait(&t->done, &t->lock);
-    t->next = t->count = t->finished = 0;
-    neo__mutex_unlock(&t->lock);
-    if (t->failed == count) return NEO_OK;
-    t->status = t->failed_status;
-    memcpy(t->failure, t->failed_text, sizeof t->failure);
-    return t->status;
+static neo_status neo__tier_run_all(neo__tier *tier, int64_t count) {
+    char *record = tier->records + tier->thread_count * tier->record_bytes;
+    neo__mutex_lock(&tier->lock);
+    tier->next = tier->finished = 0;
+    tier->failed = tier->count = count;
+    if (count > NEO__TIER_BATCH) neo__cond_broadcast(&tier->wake);
+    while (neo__tier_take(tier, record)) continue;
+    while (tier->finished < tier->count) neo__cond_wait(&tier->done, &tier->lock);
+    tier->next = tier->count = tier->finished = 0;
+    neo__mutex_unlock(&tier->lock);
+    if (tier->failed == count) return NEO_OK;
+    tier->status = tier->failed_status;
+    memcpy(tier->failure, tier->failed_text, sizeof tier->failure);
+    return tier->status;
 }
-static neo_status neo__tier_usable(const neo__tier *t, const char *fn) {
-    if (t->status == NEO_OK) return NEO_OK;
-    return neo_fail(t->status, "%s: the tier cannot go on: %s", fn, t->failure);
+static neo_status neo__tier_usable(const neo__tier *tier, const char *fn) {
+    if (tier->status == NEO_OK) return NEO_OK;
+    return neo_fail(tier->status, "%s: the tier cannot go on: %s", fn, tier->failure);
 }
 /* A failure outside of jobs. */
-static neo_status neo__tier_failed(neo__tier *t, neo_status status) {
-    if (status != NEO_OK && t->status == NEO_OK) {
-        t->status = status;
-        snprintf(t->failure, sizeof t->failure, "%s", neo_last_error());
+static neo_status neo__tier_failed(neo__tier *tier, neo_status status) {
+    if (status != NEO_OK && tier->status == NEO_OK) {
+        tier->status = status;
+        snprintf(tier->failure, sizeof tier->failure, "%s", neo_last_error());
     }
     return status;
 }
 
 /* ---- rows read ahead ---- */
-static int64_t neo__tier_ahead_place(const neo__tier *t, int64_t table, int64_t row) {
-    const uint64_t mask = (uint64_t)t->ahead_places - 1;
+static int64_t neo__tier_ahead_place(const neo__tier *tier, int64_t table, int64_t row) {
+    const uint64_t mask = (uint64_t)tier->ahead_places - 1;
     uint64_t i = neo__mix64((uint64_t)row * 0x9E3779B97F4A7C15u + (uint64_t)table) & mask;
-    for (; t->ahead_at[i]; i = (i + 1) & mask) {
-        const neo__tier_ahead *a = &t->ahead[t->ahead_at[i] - 1];
+    for (; tier->ahead_at[i]; i = (i + 1) & mask) {
+        const neo__tier_ahead *a = &tier->ahead[tier->ahead_at[i] - 1];
         if (a->row == row && a->table == table) break;
     }
     return (int64_t)i;
 }
 /* Stop reading ahead, and wait for what is under way: its rows may be written next. */
-static void neo__tier_settle(neo__tier *t) {
-    if (t->ahead_count == 0) return;
-    neo__mutex_lock(&t->lock);
-    t->ahead_next = t->ahead_count;
-    while (t->ahead_busy) neo__cond_wait(&t->done, &t->lock);
-    neo__mutex_unlock(&t->lock);
+static void neo__tier_settle(neo__tier *tier) {
+    if (tier->ahead_count == 0) return;
+    neo__mutex_lock(&tier->lock);
+    tier->ahead_next = tier->ahead_count;
+    while (tier->ahead_busy) neo__cond_wait(&tier->done, &tier->lock);
+    neo__mutex_unlock(&tier->lock);
 }
 /* The number of a row that was read ahead, or -1. late: it was asked for, and is not there. */
-static int64_t neo__tier_ahead_of(neo__tier *t, int64_t table, int64_t row, int *late) {
-    if (t->ahead_count == 0) return -1;
-    const int64_t i = (int64_t)t->ahead_at[neo__tier_ahead_place(t, table, row)] - 1;
+static int64_t neo__tier_ahead_of(neo__tier *tier, int64_t table, int64_t row, int *late) {
+    if (tier->ahead_count == 0) return -1;
+    const int64_t i = (int64_t)tier->ahead_at[neo__tier_ahead_place(tier, table, row)] - 1;
     if (i < 0) return -1;
-    if (t->ahead[i].state == NEO__AHEAD_READ) return i;
-    *late = t->ahead[i].state == NEO__AHEAD_ASKED;
+    if (tier->ahead[i].state == NEO__AHEAD_READ) return i;
+    *late = tier->ahead[i].state == NEO__AHEAD_ASKED;
     return -1;
 }
-static void neo__tier_forget(neo__tier *t, int64_t table, int64_t row) {
+static void neo__tier_forget(neo__tier *tier, int64_t table, int64_t row) {
     int late = 0;
-    const int64_t i = neo__tier_ahead_of(t, table, row, &late);
-    if (i >= 0) t->ahead[i].state = NEO__AHEAD_VOID;
+    const int64_t i = neo__tier_ahead_of(tier, table, row, &late);
+    if (i >= 0) tier->ahead[i].state = NEO__AHEAD_VOID;
 }
-static void neo__tier_forget_all(neo__tier *t) {
-    neo__tier_settle(t);
-    if (t->ahead_count) memset(t->ahead_at, 0, (size_t)t->ahead_places * sizeof *t->ahead_at);
-    neo__mutex_lock(&t->lock);
-    t->ahead_count = t->ahead_next = 0;
-    neo__mutex_unlock(&t->lock);
+static void neo__tier_forget_all(neo__tier *tier) {
+    neo__tier_settle(tier);
+    const size_t bytes = (size_t)tier->ahead_places * sizeof *tier->ahead_at;
+    if (tier->ahead_count) memset(tier->ahead_at, 0, bytes);
+    neo__mutex_lock(&tier->lock);
+    tier->ahead_count = tier->ahead_next = 0;
+    neo__mutex_unlock(&tier->lock);
 }
 
 /* Run the first `count` jobs. */
-static neo_status neo__tier_run_jobs(neo__tier *t, int64_t count) {
+static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
     if (count == 0) return NEO_OK;
-    neo__tier_settle(t);
+    neo__tier_settle(tier);
     for (int64_t i = 0; i < count; i++) {
-        neo__tier_job *job = &t->jobs[i];
+        neo__tier_job *job = &tier->jobs[i];
         int late = 0;
-        if (job->old >= 0) neo__tier_forget(t, job->table, job->old);
-        t->stats.written += job->old >= 0;
+        if (job->old >= 0) neo__tier_forget(tier, job->table, job->old);
+        tier->stats.written += job->old >= 0;
         if (job->row < 0) continue;
-        job->from = neo__tier_ahead_of(t, job->table, job->row, &late);
-        t->stats.prefetched += job->from >= 0;
-        t->stats.late += late;
-        if (neo__tier_is_written(&t->tables[job->table], job->row)) t->stats.read++;
-        else t->stats.first++;
+        job->from = neo__tier_ahead_of(tier, job->table, job->row, &late);
+        tier->stats.prefetched += job->from >= 0;
+        tier->stats.late += late;
+        if (neo__tier_is_written(&tier->tables[job->table], job->row)) tier->stats.read++;
+        else tier->stats.first++;
     }
-    return neo__tier_run_all(t, count);
+    return neo__tier_run_all(tier, count);
 }
 
 /* ---------------------------------------------------------------------------
@@ -584,9 +608,9 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
 }
 NEO__HOT_END
 /* A row that comes to a line (below 0: none), and the one that leaves it. */
-static void neo__tier_set_job(const neo__tier *t, neo__tier_job *job, int64_t table, int64_t line,
-                              int64_t row) {
-    const neo__tier_table *to = &t->tables[table];
+static void neo__tier_set_job(const neo__tier *tier, neo__tier_job *job, int64_t table,
+                              int64_t line, int64_t row) {
+    const neo__tier_table *to = &tier->tables[table];
     job->row = row;
     job->old = to->map.use[line] && to->dirty[line] ? (int64_t)to->map.key[line] : -1;
     job->line = line;
@@ -594,8 +618,8 @@ static void neo__tier_set_job(const neo__tier *t, neo__tier_job *job, int64_t ta
     job->table = table;
 }
 /* Rows of overflow that this call does not need leave. */
-static neo_status neo__tier_release(neo__tier *t, int64_t table) {
-    neo__tier_table *to = &t->tables[table];
+static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
+    neo__tier_table *to = &tier->tables[table];
     const int64_t first = to->sets * NEO__LINE_WAYS;
     int64_t jobs = 0;
     to->over_next = 0;
@@ -611,17 +635,17 @@ static neo_status neo__tier_release(neo__tier *t, int64_t table) {
             continue;
         }
         if (to->index) to->index[to->map.key[line]] = 0;
-        if (to->dirty[line]) neo__tier_set_job(t, &t->jobs[jobs++], table, line, -1);
+        if (to->dirty[line]) neo__tier_set_job(tier, &tier->jobs[jobs++], table, line, -1);
         to->map.use[line] = 0;
         to->dirty[line] = 0;
-        if (jobs == t->capacity) NEO__TRY(neo__tier_run_jobs(t, jobs));
-        if (jobs == t->capacity) jobs = 0;
+        if (jobs == tier->capacity) NEO__TRY(neo__tier_run_jobs(tier, jobs));
+        if (jobs == tier->capacity) jobs = 0;
     }
-    return neo__tier_run_jobs(t, jobs);
+    return neo__tier_run_jobs(tier, jobs);
 }
 /* A line for a row that has none. */
-static int64_t neo__tier_give(neo__tier *t, int64_t table, int64_t row, int to_step) {
-    neo__tier_table *to = &t->tables[table];
+static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int to_step) {
+    neo__tier_table *to = &tier->tables[table];
     const uint64_t hash = neo__mix64((uint64_t)row);
     int64_t line = neo__lines_victim(&to->map, hash, to->now);
     if (line < 0) {
@@ -636,7 +660,7 @@ static int64_t neo__tier_give(neo__tier *t, int64_t table, int64_t row, int to_s
         to->evictions += to->map.use[line] != 0;
         to->map.tag[line] = neo__lines_tag(hash);
     }
-    neo__tier_set_job(t, &t->jobs[to->first_job + to->jobs++], table, line, row);
+    neo__tier_set_job(tier, &tier->jobs[to->first_job + to->jobs++], table, line, row);
     if (to->index && to->map.use[line]) to->index[to->map.key[line]] = 0;
     if (to->index) to->index[row] = (uint32_t)(line + 1);
     to->map.key[line] = (uint64_t)row;
@@ -646,12 +670,12 @@ static int64_t neo__tier_give(neo__tier *t, int64_t table, int64_t row, int to_s
     return line;
 }
 /* Second walk. */
-static void neo__tier_give_rows(neo__tier *t, int64_t table, int64_t *at, int64_t count,
+static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int64_t count,
                                 int to_step) {
     for (int64_t i = 0; i < count; i++) {
         if (at[i] >= -1) continue;
-        const int64_t row = -2 - at[i], line = neo__tier_find(&t->tables[table], row);
-        at[i] = line >= 0 ? line : neo__tier_give(t, table, row, to_step);
+        const int64_t row = -2 - at[i], line = neo__tier_find(&tier->tables[table], row);
+        at[i] = line >= 0 ? line : neo__tier_give(tier, table, row, to_step);
     }
 }
 
@@ -668,61 +692,62 @@ typedef struct neo__tier_sizes {
     int64_t capacity, threads, tables, record_bytes, ahead;
 } neo__tier_sizes;
 
-static int64_t neo__tier_parts(const neo_table_desc *t, int64_t part[NEO__BAG_BLOCKS]) {
+static int64_t neo__tier_parts(const neo_table_desc *desc, int64_t part[NEO__BAG_BLOCKS]) {
     int64_t sum = 0;
-    part[NEO__BAG_WEIGHTS] = t->dim * (int64_t)neo_dtype_size(t->dtype);
-    part[NEO__BAG_SCALES] = t->dtype == NEO_I8 ? 2 * (int64_t)sizeof(float) : 0;
+    part[NEO__BAG_WEIGHTS] = desc->dim * (int64_t)neo_dtype_size(desc->dtype);
+    part[NEO__BAG_SCALES] = desc->dtype == NEO_I8 ? 2 * (int64_t)sizeof(float) : 0;
     for (int k = 0; k < 2; k++) {
-        const int per = neo__bag_optims[t->optim.kind].state[k];
+        const int per = neo__bag_optims[desc->optim.kind].state[k];
         part[NEO__BAG_STATE + k] =
-            (per == NEO__BAG_PER_ELEMENT ? t->dim : per) * (int64_t)sizeof(float);
+            (per == NEO__BAG_PER_ELEMENT ? desc->dim : per) * (int64_t)sizeof(float);
     }
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) sum += part[k];
     return sum;
 }
-static neo__tier_sizes neo__tier_measure(const neo__tier *t, const neo_ctx *ctx,
+static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *ctx,
                                          const neo_bags_desc *desc) {
     const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
     NEO__ZERO(neo__tier_sizes, s);
     int64_t part[NEO__BAG_BLOCKS];
     s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
-    s.threads = t->desc.queue_depth ? t->desc.queue_depth : 4;
+    s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
     s.tables = desc->table_count;
     for (int32_t i = 0; i < desc->table_count; i++) {
         const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
                       room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
         s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
     }
-    if (t->desc.prefetch) {
+    if (tier->desc.prefetch) {
         const int64_t each = s.record_bytes + (int64_t)sizeof(neo__tier_ahead) + 16;
-        s.ahead = NEO__MIN(desc->max_ids, t->desc.memory_bytes / 8 / each);
+        s.ahead = NEO__MIN(desc->max_ids, tier->desc.memory_bytes / 8 / each);
     }
     return s;
 }
-static void neo__tier_fixed_layout(const neo__tier_sizes *s, neo__carve *c, neo__tier *t) {
-    NEO__CARVE(c, t->tables, s->tables);
-    NEO__CARVE(c, t->threads, s->threads);
-    NEO__CARVE(c, t->workers, s->threads);
-    NEO__CARVE(c, t->block, NEO__MAX((int64_t)NEO__TIER_BLOCK, s->record_bytes));
-    NEO__CARVE(c, t->records, (s->threads + 1) * s->record_bytes);
-    t->ahead_places = neo__bags_slot_places(s->ahead);
-    NEO__CARVE(c, t->ahead, s->ahead);
-    NEO__CARVE(c, t->ahead_at, t->ahead_places);
-    NEO__CARVE(c, t->ahead_data, s->ahead * s->record_bytes);
+static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *carve,
+                                   neo__tier *tier) {
+    NEO__CARVE(carve, tier->tables, sizes->tables);
+    NEO__CARVE(carve, tier->threads, sizes->threads);
+    NEO__CARVE(carve, tier->workers, sizes->threads);
+    NEO__CARVE(carve, tier->block, NEO__MAX((int64_t)NEO__TIER_BLOCK, sizes->record_bytes));
+    NEO__CARVE(carve, tier->records, (sizes->threads + 1) * sizes->record_bytes);
+    tier->ahead_places = neo__bags_slot_places(sizes->ahead);
+    NEO__CARVE(carve, tier->ahead, sizes->ahead);
+    NEO__CARVE(carve, tier->ahead_at, tier->ahead_places);
+    NEO__CARVE(carve, tier->ahead_data, sizes->ahead * sizes->record_bytes);
 }
-static void neo__tier_work_layout(int64_t capacity, neo__carve *c, neo__tier *t) {
-    NEO__CARVE(c, t->base.line, capacity);
-    NEO__CARVE(c, t->jobs, capacity);
+static void neo__tier_work_layout(int64_t capacity, neo__carve *carve, neo__tier *tier) {
+    NEO__CARVE(carve, tier->base.line, capacity);
+    NEO__CARVE(carve, tier->jobs, capacity);
 }
-static void neo__tier_table_layout(neo__carve *c, neo__tier_table *to) {
+static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
     to->over_places = neo__bags_slot_places(to->over);
-    NEO__CARVE(c, to->map.tag, to->sets * NEO__LINE_WAYS);
-    NEO__CARVE(c, to->map.key, to->sets * NEO__LINE_WAYS + to->over + 1);
-    NEO__CARVE(c, to->map.use, to->sets * NEO__LINE_WAYS + to->over + 1);
-    NEO__CARVE(c, to->dirty, to->sets * NEO__LINE_WAYS + to->over + 1);
-    NEO__CARVE(c, to->over_at, to->over_places);
-    NEO__CARVE(c, to->written, (to->rows + 63) / 64);
-    if (to->indexed) NEO__CARVE(c, to->index, to->rows);
+    NEO__CARVE(carve, to->map.tag, to->sets * NEO__LINE_WAYS);
+    NEO__CARVE(carve, to->map.key, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(carve, to->map.use, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(carve, to->dirty, to->sets * NEO__LINE_WAYS + to->over + 1);
+    NEO__CARVE(carve, to->over_at, to->over_places);
+    NEO__CARVE(carve, to->written, (to->rows + 63) / 64);
+    if (to->indexed) NEO__CARVE(carve, to->index, to->rows);
 }
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
     return to->sets * NEO__LINE_WAYS + to->over + 1;
@@ -753,49 +778,49 @@ static int64_t neo__tier_least(const neo_bags_desc *desc, int32_t table) {
 }
 /* The bytes of a table that lies in memory as a whole, by its share or as lines would take no less;
    0: it does not. */
-static int64_t neo__tier_whole(const neo__tier *t, const neo_bags_desc *desc, int32_t table) {
+static int64_t neo__tier_whole(const neo__tier *tier, const neo_bags_desc *desc, int32_t table) {
     int64_t part[NEO__BAG_BLOCKS];
     const int64_t bytes = desc->tables[table].rows * neo__tier_parts(&desc->tables[table], part);
-    return bytes <= t->share || bytes <= neo__tier_least(desc, table) ? bytes : 0;
+    return bytes <= tier->share || bytes <= neo__tier_least(desc, table) ? bytes : 0;
 }
 /* Shares of the budget: what a table gets that does not lie in memory as a whole. Returns what the
    budget lacks for a set in each. */
-static int64_t neo__tier_share(neo__tier *t, const neo_ctx *ctx, const neo_bags_desc *desc) {
-    const neo__tier_sizes sizes = neo__tier_measure(t, ctx, desc);
+static int64_t neo__tier_share(neo__tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc) {
+    const neo__tier_sizes sizes = neo__tier_measure(tier, ctx, desc);
     neo__carve count = {NULL, 0};
     NEO__ZERO(neo__tier, none);
     int64_t before, left, sharing, least;
     neo__tier_fixed_layout(&sizes, &count, &none);
     neo__tier_work_layout(sizes.capacity, &count, &none);
-    t->share = 0;
+    tier->share = 0;
     do { /* tables below their share leave the rest to the others */
-        before = t->share;
-        left = t->desc.memory_bytes - (int64_t)count.at;
+        before = tier->share;
+        left = tier->desc.memory_bytes - (int64_t)count.at;
         sharing = least = 0;
         for (int32_t i = 0; i < desc->table_count; i++) {
-            const int64_t bytes = neo__tier_whole(t, desc, i);
+            const int64_t bytes = neo__tier_whole(tier, desc, i);
             if (bytes) left -= bytes;
             else sharing++, least = NEO__MAX(least, neo__tier_least(desc, i));
         }
-        t->share = sharing ? NEO__MAX(left / sharing, before) : before;
-    } while (t->share > before);
+        tier->share = sharing ? NEO__MAX(left / sharing, before) : before;
+    } while (tier->share > before);
     return NEO__MAX(least * sharing - left, 0);
 }
 /* The sets, overflow and index of a table by its share; sets 0: it is in memory. */
-static void neo__tier_plan(neo__tier *t, const neo_bags_desc *desc, int32_t table,
+static void neo__tier_plan(neo__tier *tier, const neo_bags_desc *desc, int32_t table,
                            neo__tier_table *to) {
     const neo_table_desc *d = &desc->tables[table];
     to->rows = d->rows;
     to->sets = to->over = to->indexed = 0;
-    if (neo__tier_whole(t, desc, table)) return;
+    if (neo__tier_whole(tier, desc, table)) return;
     const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
     to->over = neo__tier_overflow(desc, table);
-    to->indexed = d->rows <= t->share / 8 / (int64_t)sizeof *to->index &&
-                  neo__tier_table_bytes(d, 1, to->over, 1) <= t->share;
+    to->indexed = d->rows <= tier->share / 8 / (int64_t)sizeof *to->index &&
+                  neo__tier_table_bytes(d, 1, to->over, 1) <= tier->share;
     while (low < high) { /* the most that fit */
         const int64_t middle = (low + high + 1) / 2;
-        if (neo__tier_table_bytes(d, middle, to->over, to->indexed) <= t->share) low = middle;
+        if (neo__tier_table_bytes(d, middle, to->over, to->indexed) <= tier->share) low = middle;
         else high = middle - 1;
     }
     to->sets = low;
@@ -868,28 +893,28 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->status = NEO_OK;
     t->ahead_count = t->ahead_next = 0;
 }
-static neo_status neo__tier_work(neo__tier *t, int64_t capacity, const char *fn) {
+static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, const char *fn) {
     neo__carve work = {NULL, 0};
-    neo__tier none = *t;
+    neo__tier none = *tier;
     neo__tier_work_layout(capacity, &work, &none);
     const size_t bytes = work.at;
-    work.block = (char *)neo__alloc_for(t->ctx, bytes, fn);
+    work.block = (char *)neo__alloc_for(tier->ctx, bytes, fn);
     if (!work.block) return NEO_ERR_MEMORY;
     work.at = 0;
-    neo_free(t->ctx, t->work, t->work_bytes);
-    neo__tier_work_layout(capacity, &work, t);
-    t->work = work.block;
-    t->work_bytes = bytes;
-    t->capacity = capacity;
+    neo_free(tier->ctx, tier->work, tier->work_bytes);
+    neo__tier_work_layout(capacity, &work, tier);
+    tier->work = work.block;
+    tier->work_bytes = bytes;
+    tier->capacity = capacity;
     return NEO_OK;
 }
 /* Memory for a table's lines, in which `old` may have lines already. */
-static neo_status neo__tier_make_lines(neo__tier *t, neo__tier_table *to,
+static neo_status neo__tier_make_lines(neo__tier *tier, neo__tier_table *to,
                                        const neo__tier_table *old, const char *fn) {
     neo__carve count = {NULL, 0}, memory = {NULL, 0};
     neo__tier_table_layout(&count, to);
     to->bytes = count.at;
-    to->memory = memory.block = (char *)neo__alloc_for(t->ctx, count.at, fn);
+    to->memory = memory.block = (char *)neo__alloc_for(tier->ctx, count.at, fn);
     if (!memory.block) return NEO_ERR_MEMORY;
     memset(memory.block, 0, count.at);
     neo__tier_table_layout(&memory, to);
@@ -908,16 +933,16 @@ static neo_status neo__tier_make_lines(neo__tier *t, neo__tier_table *to,
                 (uint32_t)(i + 1);
     return NEO_OK;
 }
-static neo_status neo__tier_add_tables(neo__tier *t, const neo_bags_desc *desc, const char *fn) {
-    int64_t base = 0;
+static neo_status neo__tier_add_tables(neo__tier *tier, const neo_bags_desc *desc, const char *fn) {
+    int64_t base = NEO__TIER_HEAD;
     uintptr_t address = NEO__TIER_ADDRESS;
-    for (const neo_tier *other = t->ctx->tiers; other; other = other->next)
+    for (const neo_tier *other = tier->ctx->tiers; other; other = other->next)
         address = NEO__MAX(address, other->end);
-    t->base.begin = address;
+    tier->base.begin = address;
     for (int32_t i = 0; i < desc->table_count; i++) {
-        neo__tier_table *to = &t->tables[i];
+        neo__tier_table *to = &tier->tables[i];
         to->record = neo__tier_parts(&desc->tables[i], to->part) + (int64_t)sizeof(uint32_t);
-        neo__tier_plan(t, desc, i, to);
+        neo__tier_plan(tier, desc, i, to);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             to->address[k] = address;
             address += (uintptr_t)(to->rows * to->part[k] + 63) / 64 * 64;
@@ -925,13 +950,13 @@ static neo_status neo__tier_add_tables(neo__tier *t, const neo_bags_desc *desc, 
         if (to->sets == 0) continue;
         to->base = base;
         base = (base + to->rows * to->record + 4095) / 4096 * 4096;
-        NEO__TRY(neo__tier_make_lines(t, to, NULL, fn));
+        NEO__TRY(neo__tier_make_lines(tier, to, NULL, fn));
         to->map.sets = to->map.all_sets = to->sets;
-        to->map.evict = t->desc.evict;
-        to->map.period = t->desc.period;
-        t->base.bags->tables[i].job.store.line_row = to->map.key;
+        to->map.evict = tier->desc.evict;
+        to->map.period = tier->desc.period;
+        tier->base.bags->tables[i].job.store.line_row = to->map.key;
     }
-    t->base.end = address;
+    tier->base.end = address;
     return NEO_OK;
 }
 static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_bags_desc *desc,
@@ -964,6 +989,7 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->file.path = t->path;
     NEO__TRY(neo__tier_open(t));
     t->is_open = 1;
+    NEO__TRY(neo__tier_write(&t->file, 0, NEO__TIER_MARK, sizeof NEO__TIER_MARK));
     for (; t->thread_count < sizes.threads; t->thread_count++) {
         neo__tier_worker *w = &t->workers[t->thread_count];
         w->tier = t;
@@ -989,26 +1015,26 @@ static neo_status neo__tier_op_reserve(neo_tier *base) {
     return capacity > t->capacity ? neo__tier_work(t, capacity, "neo_bags_reserve") : NEO_OK;
 }
 /* More overflow: a batch has that many ids of a table. */
-static neo_status neo__tier_grow(neo__tier *t, int64_t table, int64_t over, const char *fn) {
-    neo_bags *bags = t->base.bags;
-    neo__tier_table *to = &t->tables[table], grown = *to;
+static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, const char *fn) {
+    neo_bags *bags = tier->base.bags;
+    neo__tier_table *to = &tier->tables[table], grown = *to;
     neo__job_table *job = &bags->tables[table].job;
     void *block[NEO__BAG_BLOCKS] = {NULL, NULL, NULL, NULL};
     grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
     const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
-    neo_status status = neo__tier_make_lines(t, &grown, to, fn);
+    neo_status status = neo__tier_make_lines(tier, &grown, to, fn);
     for (int k = 0; k < NEO__BAG_BLOCKS && status == NEO_OK; k++) {
         if (to->part[k] == 0) continue;
-        block[k] = neo__data_alloc(t->ctx, (size_t)(lines * to->part[k]));
+        block[k] = neo__data_alloc(tier->ctx, (size_t)(lines * to->part[k]));
         if (block[k])
             memcpy(block[k], neo__tier_memory(job, k), (size_t)((before - 1) * to->part[k]));
         else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " lines", fn, lines);
     }
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
         void *out = status == NEO_OK ? neo__tier_memory(job, k) : block[k];
-        neo__data_free(t->ctx, out, (size_t)((status == NEO_OK ? before : lines) * to->part[k]));
+        neo__data_free(tier->ctx, out, (size_t)((status == NEO_OK ? before : lines) * to->part[k]));
     }
-    neo_free(t->ctx, status == NEO_OK ? to->memory : grown.memory,
+    neo_free(tier->ctx, status == NEO_OK ? to->memory : grown.memory,
              status == NEO_OK ? to->bytes : grown.bytes);
     if (status != NEO_OK) return status;
     job->store.data = (char *)block[NEO__BAG_WEIGHTS];
@@ -1020,7 +1046,7 @@ static neo_status neo__tier_grow(neo__tier *t, int64_t table, int64_t over, cons
     *to = grown;
     neo__bag_record_bits(&bags->tables[table], bags->sizes.max_batch,
                          NEO__MAX(bags->sizes.max_ids, bags->kept.capacity));
-    t->stats.grow_count++;
+    tier->stats.grow_count++;
     return NEO_OK;
 }
 
@@ -1032,15 +1058,17 @@ typedef struct neo__tier_call {
 } neo__tier_call;
 NEO__HOT_BEGIN
 /* The rows of a feature's ids. */
-static void neo__tier_rows_of(const neo_bags *b, const neo__bag_feature *p, int64_t rows,
+static void neo__tier_rows_of(const neo_bags *bags, const neo__bag_feature *feature, int64_t rows,
                               int64_t *to) {
-    const neo__bags_job *job = &b->job;
-    const neo_bounds bounds = b->tables[p->job.table].bounds;
+    const neo__bags_job *job = &bags->job;
+    const neo_bounds bounds = bags->tables[feature->job.table].bounds;
     if (job->batch.is_i32)
-        for (int64_t k = 0; k < p->ids; k++)
-            to[k] = ((const int32_t *)job->batch.ids)[p->first_id + k];
-    else memcpy(to, (const int64_t *)job->batch.ids + p->first_id, (size_t)p->ids * sizeof *to);
-    for (int64_t k = 0; k < p->ids && p->bad; k++) {
+        for (int64_t k = 0; k < feature->ids; k++)
+            to[k] = ((const int32_t *)job->batch.ids)[feature->first_id + k];
+    else
+        memcpy(to, (const int64_t *)job->batch.ids + feature->first_id,
+               (size_t)feature->ids * sizeof *to);
+    for (int64_t k = 0; k < feature->ids && feature->bad; k++) {
         if (to[k] >= 0 && to[k] < rows) continue;
         to[k] = bounds == NEO_BOUNDS_CLAMP ? (to[k] < 0 ? 0 : rows - 1) : -1;
     }
@@ -1084,14 +1112,14 @@ static void neo__tier_kept_walk(neo__tier_call *call) {
     }
 }
 /* Room for the ids of each table, and for their jobs. */
-static neo_status neo__tier_begin(neo__tier *t, int of_kept, const char *fn) {
-    const neo_bags *b = t->base.bags;
+static neo_status neo__tier_begin(neo__tier *tier, int of_kept, const char *fn) {
+    const neo_bags *b = tier->base.bags;
     int64_t first = 0;
-    for (int64_t i = 0; i < t->table_count; i++) t->tables[i].jobs = 0;
+    for (int64_t i = 0; i < tier->table_count; i++) tier->tables[i].jobs = 0;
     for (int64_t i = 0; of_kept && i < b->kept.count; i++)
-        t->tables[b->kept.slots[i].table].jobs++;
-    for (int64_t i = 0; i < t->table_count; i++) {
-        neo__tier_table *to = &t->tables[i];
+        tier->tables[b->kept.slots[i].table].jobs++;
+    for (int64_t i = 0; i < tier->table_count; i++) {
+        neo__tier_table *to = &tier->tables[i];
         int64_t ids = to->jobs;
         for (int32_t q = 0; !of_kept && q < b->tables[i].feature_count; q++)
             ids += b->view.features[b->tables[i].features[q]].ids;
@@ -1099,20 +1127,21 @@ static neo_status neo__tier_begin(neo__tier *t, int of_kept, const char *fn) {
         to->first_job = first;
         first += ids;
         if (!to->sets) continue;
-        if (NEO__MIN(ids, to->rows) > to->over) NEO__TRY(neo__tier_grow(t, i, ids, fn));
+        if (NEO__MIN(ids, to->rows) > to->over) NEO__TRY(neo__tier_grow(tier, i, ids, fn));
         to->now++;
     }
     return NEO_OK;
 }
 /* Run the jobs of all tables. */
-static neo_status neo__tier_move_rows(neo__tier *t) {
+static neo_status neo__tier_move_rows(neo__tier *tier) {
     int64_t count = 0;
-    for (int64_t i = 0; i < t->table_count; i++) {
-        neo__tier_table *to = &t->tables[i];
-        memmove(t->jobs + count, t->jobs + to->first_job, (size_t)to->jobs * sizeof *t->jobs);
+    for (int64_t i = 0; i < tier->table_count; i++) {
+        neo__tier_table *to = &tier->tables[i];
+        memmove(tier->jobs + count, tier->jobs + to->first_job,
+                (size_t)to->jobs * sizeof *tier->jobs);
         count += to->jobs;
     }
-    return neo__tier_run_jobs(t, count);
+    return neo__tier_run_jobs(tier, count);
 }
 static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
     neo__tier *t = (neo__tier *)base;
@@ -1144,40 +1173,40 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
 
 /* ---- rows one by one, and runs of them ---- */
 /* A row into a line, from the file or its first values. The record is the caller's. */
-static neo_status neo__tier_load(neo__tier *t, int64_t table, int64_t row, int64_t line) {
+static neo_status neo__tier_load(neo__tier *tier, int64_t table, int64_t row, int64_t line) {
     neo__tier_job job = {row, -1, line, -1, table};
-    return neo__tier_run_job(t, &job, t->records + t->thread_count * t->record_bytes);
+    return neo__tier_run_job(tier, &job, tier->records + tier->thread_count * tier->record_bytes);
 }
-static neo_status neo__tier_one_row(neo__tier *t, int32_t table, int64_t row, float *to,
+static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row, float *to,
                                     const float *from) {
-    neo__tier_table *of = &t->tables[table];
-    const neo__bag_table *bag = neo__tier_of(t, table);
+    neo__tier_table *of = &tier->tables[table];
+    const neo__bag_table *bag = neo__tier_of(tier, table);
     const neo__bag_rows *store = &bag->job.store;
     const int64_t spare = neo__tier_lines_of(of) - 1;
     const size_t bytes = (size_t)bag->dim * sizeof(float);
-    char *record = t->records + t->thread_count * t->record_bytes;
+    char *record = tier->records + tier->thread_count * tier->record_bytes;
     int64_t line = neo__tier_find(of, row);
     const int there = line >= 0;
     if (!there) {
         line = spare;
-        NEO__TRY(neo__tier_load(t, table, row, line));
+        NEO__TRY(neo__tier_load(tier, table, row, line));
     }
     char *at = store->data + line * store->row_bytes;
     if (to && store->dtype == NEO_F32) memcpy(to, at, bytes);
-    else if (to) t->ctx->bag->decode(store, line, 0, bag->dim, to);
+    else if (to) tier->ctx->bag->decode(store, line, 0, bag->dim, to);
     if (to) return NEO_OK;
     if (store->dtype == NEO_F32) memcpy(at, from, bytes);
     else {
         memcpy(record, from, bytes);
-        t->ctx->bag->encode(store, line, (float *)(void *)record, NULL);
+        tier->ctx->bag->encode(store, line, (float *)(void *)record, NULL);
     }
     if (there) {
         of->dirty[line] = 1;
         return NEO_OK;
     }
-    neo__tier_copy(t, table, line, record, NULL);
-    neo__tier_seal(t, table, row, record);
-    return neo__tier_io(t, table, row, 1, NULL, record);
+    neo__tier_copy(tier, table, line, record, NULL);
+    neo__tier_seal(tier, table, row, record);
+    return neo__tier_io(tier, table, row, 1, NULL, record);
 }
 static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first, int64_t count,
                                     float *to, const float *from) {
@@ -1196,7 +1225,7 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     neo__mutex_unlock(&t->walk);
     return status;
 }
-/* Where the part of a block begins in a record. */
+/* Bytes of a record before the part of a block. */
 static int64_t neo__tier_skip(const neo__tier_table *to, int block) {
     int64_t skip = 0;
     for (int k = 0; k < block; k++) skip += to->part[k];
@@ -1204,20 +1233,20 @@ static int64_t neo__tier_skip(const neo__tier_table *to, int block) {
 }
 /* Records of `count` rows from `row` on into the block, as they are now. only: of first values
    this state alone is wanted, a block's number; below 0: all. */
-static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row, int64_t count,
+static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t row, int64_t count,
                                        int only) {
-    neo__tier_table *of = &t->tables[table];
+    neo__tier_table *of = &tier->tables[table];
     int64_t first = count, end = 0;
     for (int64_t i = 0; i < count; i++)
         if (neo__tier_is_written(of, row + i)) first = NEO__MIN(first, i), end = i + 1;
     if (first < end)
-        NEO__TRY(neo__tier_io(t, table, row + first, end - first, t->block + first * of->record,
-                              NULL));
+        NEO__TRY(neo__tier_io(tier, table, row + first, end - first,
+                              tier->block + first * of->record, NULL));
     for (int64_t i = 0; i < count; i++) {
-        char *record = t->block + i * of->record;
+        char *record = tier->block + i * of->record;
         int64_t line = neo__tier_find(of, row + i);
         if (line < 0 && neo__tier_is_written(of, row + i)) {
-            NEO__TRY(neo__tier_check(t, table, row + i, record));
+            NEO__TRY(neo__tier_check(tier, table, row + i, record));
             continue;
         }
         if (line < 0 && only >= NEO__BAG_STATE) {
@@ -1229,38 +1258,39 @@ static neo_status neo__tier_read_block(neo__tier *t, int64_t table, int64_t row,
         }
         if (line < 0) {
             line = neo__tier_lines_of(of) - 1;
-            NEO__TRY(neo__tier_load(t, table, row + i, line));
+            NEO__TRY(neo__tier_load(tier, table, row + i, line));
         }
-        neo__tier_copy(t, table, line, record, NULL);
+        neo__tier_copy(tier, table, line, record, NULL);
     }
     return NEO_OK;
 }
-static neo_status neo__tier_write_block(neo__tier *t, int64_t table, int64_t row, int64_t count) {
-    neo__tier_table *of = &t->tables[table];
+static neo_status neo__tier_write_block(neo__tier *tier, int64_t table, int64_t row,
+                                        int64_t count) {
+    neo__tier_table *of = &tier->tables[table];
     for (int64_t i = 0; i < count; i++) {
-        char *record = t->block + i * of->record;
+        char *record = tier->block + i * of->record;
         const int64_t line = neo__tier_find(of, row + i);
-        if (line >= 0) neo__tier_copy(t, table, line, NULL, record);
-        neo__tier_seal(t, table, row + i, record);
+        if (line >= 0) neo__tier_copy(tier, table, line, NULL, record);
+        neo__tier_seal(tier, table, row + i, record);
     }
-    return neo__tier_io(t, table, row, count, NULL, t->block);
+    return neo__tier_io(tier, table, row, count, NULL, tier->block);
 }
-static neo_status neo__tier_walk(neo__tier *t, int64_t table, int block, int64_t at, char *to,
+static neo_status neo__tier_walk(neo__tier *tier, int64_t table, int block, int64_t at, char *to,
                                  const char *from, int64_t bytes) {
-    neo__tier_table *of = &t->tables[table];
+    neo__tier_table *of = &tier->tables[table];
     const int64_t part = of->part[block], most = NEO__MAX(NEO__TIER_BLOCK / of->record, 1);
     const int64_t skip = neo__tier_skip(of, block);
     for (int64_t count; bytes > 0;) {
         const int64_t row = at / part, last = (at + bytes + part - 1) / part;
         count = NEO__MIN(last - row, most);
-        NEO__TRY(neo__tier_read_block(t, table, row, count, to ? block : -1));
+        NEO__TRY(neo__tier_read_block(tier, table, row, count, to ? block : -1));
         for (int64_t i = 0, n; i < count; i++, at += n, bytes -= n) {
-            char *record = t->block + i * of->record + skip + at % part;
+            char *record = tier->block + i * of->record + skip + at % part;
             n = NEO__MIN(part - at % part, bytes);
             if (to) memcpy(to, record, (size_t)n), to += n;
             else memcpy(record, from, (size_t)n), from += n;
         }
-        if (!to) NEO__TRY(neo__tier_write_block(t, table, row, count));
+        if (!to) NEO__TRY(neo__tier_write_block(tier, table, row, count));
     }
     return NEO_OK;
 }

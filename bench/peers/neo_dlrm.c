@@ -64,7 +64,10 @@ static neo_status set_up_rank(neo_comm *comm, void **rank) {
     if (status == NEO_OK) status = make_batches(r);
     TRY(agree(comm, status));
     TRY(create_units(&r->m, &dlrm.o));
-    status = agree(comm, describe_tables(&r->m, &dlrm.o, tables, &plan));
+    neo_bags_desc bags;
+    status = describe_tables(&r->m, &dlrm.o, tables, &bags);
+    if (status == NEO_OK) status = make_plan(&r->m, &dlrm.o, &bags, &plan);
+    status = agree(comm, status);
     if (status == NEO_OK) status = agree(comm, neo_shard_create(comm, plan, &r->m.tables));
     if (status == NEO_OK && neo_comm_rank(comm) == 0)
         for (int t = 0; t < TABLES; t++) {

@@ -431,13 +431,13 @@ static void bad_files(void) {
                 if (step == 20 && bad == BAD_BYTE) {
                     FILE *f = fopen(at("rows.tier"), "r+b");
                     for (int64_t i = 0; f && i < ROWS; i++) {
-                        fseek(f, i * 68 + 40, SEEK_SET);
+                        fseek(f, 4096 + i * 68 + 40, SEEK_SET);
                         fputc(9, f);
                     }
                     if (f) fclose(f);
                 }
                 if (step == 20 && bad == BAD_FULL) {
-                    const struct rlimit now = {ROWS * 68 / 2 + 30, was.rlim_max};
+                    const struct rlimit now = {4096 + ROWS * 68 / 2 + 30, was.rlim_max};
                     setrlimit(RLIMIT_FSIZE, &now);
                 }
                 status = neo_bags_forward(p.tiered, &b.j, out.t);
@@ -504,6 +504,30 @@ static void refused(void) {
     m.desc.tier = other;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_NOT_FOUND, "none/rows.tier");
     neo_tier_destroy(other);
+    /* somebody's file stays as it is; one that a killed run left is taken */
+    const char *const had[] = {"p", "precious, and longer than the mark", "neo tier"};
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = strlen(had[i]) + 1;
+        char now[64] = "";
+        bad.path = at("found.tier");
+        FILE *f = fopen(bad.path, "wb");
+        CHECK(f && fwrite(had[i], 1, bytes, f) == bytes && fclose(f) == 0);
+        REQUIRE_OK(neo_tier_create(ctx, &bad, &other));
+        m.desc.tier = other;
+        if (i == 2) {
+            CHECK_OK(neo_bags_create(ctx, &m.desc, &more));
+            neo_bags_destroy(more);
+            more = NULL;
+            CHECK(fopen(bad.path, "rb") == NULL);
+        } else {
+            CHECK_ERR(neo_bags_create(ctx, &m.desc, &more), NEO_ERR_IO, "would be lost");
+            f = fopen(bad.path, "rb");
+            CHECK(f && fread(now, 1, sizeof now, f) == bytes && strcmp(now, had[i]) == 0);
+            if (f) fclose(f);
+            remove(bad.path);
+        }
+        neo_tier_destroy(other);
+    }
     CHECK(neo_bags_weight(bags, 0).place == NEO_FILE);
     neo_bags_destroy(bags);
     neo_tier_destroy(tier);

@@ -42,8 +42,8 @@ at_most() {
 }
 
 : >"$W/all_marks"
-headers="neo.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h neo_plan.h neo_fsdp.h
-    neo_cuda.cuh"
+headers="neo.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h neo_plan.h
+    neo_fsdp.h neo_cuda.cuh"
 for h in $headers; do
     # The list: from CONTENTS to the end of the first comment. Marks: `>>name` alone on its line, or
     # after /* ----.

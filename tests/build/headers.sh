@@ -129,6 +129,10 @@ done
 for f in declare implement late; do
     sed -e 's/"neo\.h"/"neo_comm.h"/' "$W/$f.c" >"$W/comm_$f.c"
 done
+# neo_run.h and neo_store.h: the same three. They are implemented where neo.h is.
+for f in declare implement late; do
+    for h in run store; do sed -e 's/"neo\.h"/"neo_'$h'.h"/' "$W/$f.c" >"$W/${h}_$f.c"; done
+done
 # neo_plan.h and neo_fsdp.h: likewise, the latter over neo.h, neo_state.h and neo_comm.h in one file
 # (comm_library.c).
 for f in declare implement late; do
@@ -171,7 +175,7 @@ int main(void) {
     return status != NEO_OK;
 }
 END
-printf '#include "neo_serve.h"\n#include "neo_fsdp.h"\n' >"$W/all_declare.c"
+printf '#include "neo_%s.h"\n' store serve fsdp >"$W/all_declare.c"
 { echo '#define NEO_IMPLEMENTATION' && cat "$W/all_declare.c"; } >"$W/all_implement.c"
 cat >"$W/fsdp_alone.c" <<'END'
 #define NEO_FSDP_IMPLEMENTATION
@@ -304,6 +308,21 @@ for c in $compilers; do
                 "$base -fsyntax-only $language $W/comm_late.c" ;;
         esac
         case $std in c11 | c++17)
+            for h in run store; do
+                job "$c $std neo_$h.h declarations" \
+                    "$base -O1 -fsyntax-only $language $W/${h}_declare.c"
+                for set in "" -DNEO_STATIC "-DNEO_INFERENCE -DNEO_STATIC"; do
+                    # Alone: functions that only headers above it call are unused, gcc sees.
+                    level="-fsyntax-only"
+                    case $c-$std-$set in
+                    gcc-c11--DNEO_STATIC) level="-O0 -DNEO_NO_SIMD -c -o /dev/null" ;;
+                    esac
+                    job "$c $std neo_$h.h implementation $set" \
+                        "$base $level $set $language $W/${h}_implement.c"
+                done
+                job "$c $std neo_$h.h declarations, then the implementation" \
+                    "$base -fsyntax-only $language $W/${h}_late.c"
+            done
             for h in plan fsdp; do
                 job "$c $std neo_$h.h declarations" \
                     "$base -O1 -fsyntax-only $language $W/${h}_declare.c"
@@ -439,8 +458,8 @@ run_jobs
     echo '#include "neo_fsdp.h"'
     echo '#include <stdio.h>'
     echo 'int main(void) {'
-    for header in neo.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h neo_plan.h \
-        neo_fsdp.h; do
+    for header in neo.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h \
+        neo_plan.h neo_fsdp.h; do
         sed '/Stop here if you only want the API/q' $header
     done | sed -n \
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \

@@ -218,7 +218,7 @@ static size_t bytes_by_hand(const Config *c, int ranks, int rank, int with_state
     if (rank > 0) return bytes;
     size_t names = (count * sizeof(char *) + 63) / 64 * 64,
            shapes = (count * sizeof(neo_tensor) + 63) / 64 * 64;
-    return bytes + unit + names + shapes + count * 2 * sizeof(void *);
+    return bytes + unit + names + shapes + count * 7 * sizeof(void *); /* of the file's list */
 }
 static neo_status write_measured(neo_comm *comm, const Config *c, neo_fsdp *f, int with_state) {
     neo_ctx *ctx = neo_comm_ctx(comm);

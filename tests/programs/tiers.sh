@@ -82,4 +82,12 @@ refused "no memory" "--tier needs --memory" $tier
 refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
+refused "keys" "--keys has no --tier" --keys $tier --memory 8M
+refused "a delta" "--checkpoint-delta has no --tier" --checkpoint "$W/no" $tier --memory 8M \
+    --checkpoint-delta 2
+refused "written behind" "--checkpoint-async has no --tier" --checkpoint "$W/no" --every 9 \
+    --checkpoint-async $tier --memory 8M
+echo precious >"$W/precious"
+refused "somebody's file" "precious: not a tier's file" --tier "$W/precious" --memory 8M
+same "somebody's file" "$(cat "$W/precious")" precious
 finish programs/tiers

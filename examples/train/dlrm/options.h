@@ -402,7 +402,8 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
 /* Towers, and what they do not do. */
 static neo_status check_towers(const options *o) {
     const struct { const char *name; int given; } without[] = {
-        {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL}, {"clip-norm", o->clip_norm > 0},
+        {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL},
+        {"clip-norm", o->clip_norm > 0},
         {"micro-batches above 1", o->micro_batches > 1}, {"plan", strcmp(o->plan, "auto") != 0},
         {"show-plan", o->show_plan != 0}, {"save-plan", o->save_plan != NULL},
         {"summary", o->summary != 0}};
@@ -413,6 +414,18 @@ static neo_status check_towers(const options *o) {
                (long long)o->nodes);
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
         if (without[i].given) REFUSE("--towers has no --%s", without[i].name);
+    return NEO_OK;
+}
+
+/* Rows below memory, and what they do not do. */
+static neo_status check_tier(const options *o) {
+    if (!o->tier) return NEO_OK;
+    if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
+    if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");
+    if (o->keys) REFUSE("--keys has no --tier: their rows are in memory");
+    if (o->full_every || o->saves.behind)
+        REFUSE("--%s has no --tier: leave it out, and checkpoints are whole",
+               o->full_every ? "checkpoint-delta" : "checkpoint-async");
     return NEO_OK;
 }
 
@@ -433,7 +446,7 @@ static neo_status check_options(const options *o) {
     if (o->eval_every && !has_test && !o->valid)
         REFUSE("--eval-every needs --test or --valid");
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
-    if (o->tier && !o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
+    TRY(check_tier(o));
     TRY(check_model(o));
     neo_keys keys;
     TRY(parse_keys(o, &keys));
