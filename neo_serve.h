@@ -659,13 +659,14 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
     if (strcmp(key, "width") == 0) return neo__json_count(json, &spec->width);
     if (strcmp(key, "context") == 0) return neo__json_count(json, &spec->context);
     if (strcmp(key, "weights_dtype") == 0) return neo__json_string(json, &spec->weights_dtype);
-    if (strcmp(key, "bytes") == 0) return neo__model_vocabulary(json, spec);
+    if (strcmp(key, "bytes") == 0 && !spec->vocabulary) return neo__model_vocabulary(json, spec);
     NEO__CHECK(strcmp(key, "keys"), NEO_ERR_UNSUPPORTED,
                "%s: tables whose ids are keys (dlrm --keys) cannot be served", json->file);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
-                    spec->schema ? "there twice, or not known here" : "not known here");
+                    spec->schema || spec->vocabulary ? "there twice, or not known here"
+                                                     : "not known here");
 }
 static neo_status neo__model_gpt_check(const char *file, const neo__model_json *spec) {
     const struct { const char *name; int64_t value, most; } counts[] = {

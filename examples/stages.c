@@ -96,23 +96,28 @@ static int whole(const char *text, size_t *number) {
     return *text >= '0' && *text <= '9' && !*end;
 }
 
+static int find_best(stage *cheap, stage *dear, size_t kept, size_t shown) {
+    if (score(cheap, all.count)) return 1;
+    qsort(all.list, all.count, sizeof *all.list, by_score);
+    if (kept > all.count) kept = all.count;
+    if (score(dear, kept)) return 1;
+    qsort(all.list, kept, sizeof *all.list, by_score);
+    for (size_t i = 0; i < kept && i < shown; i++)
+        printf("%lld %.9g\n", (long long)all.list[i].number, (double)all.list[i].score);
+    printf("scored: %lld by %s, %lld by %s\n", (long long)cheap->scored,
+           neo_model_get_info(cheap->model).kind, (long long)dear->scored,
+           neo_model_get_info(dear->model).kind);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     stage cheap = {0}, dear = {0};
     size_t kept, shown;
     if (argc != 5 || !whole(argv[3], &kept) || !whole(argv[4], &shown))
         return fprintf(stderr, "stages CHEAP DEAR KEPT SHOWN <lines\n"), 2;
-    if (open_stage(argv[1], &cheap) || open_stage(argv[2], &dear) || read_candidates()) return 1;
-    if (score(&cheap, all.count)) return 1;
-    qsort(all.list, all.count, sizeof *all.list, by_score);
-    if (kept > all.count) kept = all.count;
-    if (score(&dear, kept)) return 1;
-    qsort(all.list, kept, sizeof *all.list, by_score);
-    for (size_t i = 0; i < kept && i < shown; i++)
-        printf("%lld %.9g\n", (long long)all.list[i].number, (double)all.list[i].score);
-    printf("scored: %lld by %s, %lld by %s\n", (long long)cheap.scored,
-           neo_model_get_info(cheap.model).kind, (long long)dear.scored,
-           neo_model_get_info(dear.model).kind);
+    int failed = open_stage(argv[1], &cheap) || open_stage(argv[2], &dear) || read_candidates() ||
+                 find_best(&cheap, &dear, kept, shown);
     close_stage(&cheap), close_stage(&dear);
     free(all.list), free(all.text);
-    return 0;
+    return failed;
 }

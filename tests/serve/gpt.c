@@ -264,6 +264,9 @@ static void descriptions(void) {
     neo_model *model;
     save("bytes", "f32", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10]");
     CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_FORMAT, "twice");
+    save("again", "f32", "[1, 2, 3], \"bytes\": [10, 97, 98, 99, 100, 101, 102, 103, 32, 255, 34]");
+    CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_UNSUPPORTED,
+              "\"bytes\" is there twice");
     save("short", "f32", "[1, 2, 3]");
     CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_MISMATCH,
               "wte.weight");
