@@ -4042,6 +4042,7 @@ typedef struct neo__ckpt_load {
     neo__arena arena; /* manifest, covers, text of the dictionaries */
     char dir[NEO__PATH_BYTES], path[NEO__PATH_BYTES]; /* of the step; of the file at hand */
     int64_t step, before; /* before: the step of the checkpoint before this one, or -1 */
+    int builds; /* it is differential: the one before may be among those it builds on */
     char *manifest;
     size_t manifest_bytes;
     uint32_t manifest_crc;
@@ -4303,6 +4304,7 @@ static neo_status neo__ckpt_read_chain(neo__ckpt_load *load, const char *root) {
         NEO__CHECK(whole, NEO_ERR_CORRUPT, "%s: what it builds on is gone, step %" PRId64, at->dir,
                    step);
         NEO__TRY(neo__ckpt_peek(load->ctx, below->dir, step, &below->head));
+        load->builds |= below->head.base_step >= 0;
         NEO__CHECK(!at || at->head.base_crc == below->head.crc, NEO_ERR_CORRUPT,
                    "%s: what it builds on is another checkpoint of step %" PRId64, at->dir, step);
         if (below->head.base_step < 0) break;
@@ -4770,8 +4772,9 @@ NEO_API neo_status neo_load(neo_ctx *ctx, const neo_load_desc *desc, neo_state *
         load->meet = meet;
         if (status == NEO_OK) status = neo__ckpt_read(load);
         if (status == NEO_ERR_CORRUPT && load->before >= 0)
-            status = neo_fail(status, "%.440s; the checkpoint before it is of step %" PRId64,
-                              neo__error_text, load->before);
+            status = neo_fail(status, "%.420s; the checkpoint before it%s is of step %" PRId64,
+                              neo__error_text, load->builds ? ", on which it may build," : "",
+                              load->before);
         if (status == NEO_OK && loaded_step) *loaded_step = load->step;
         neo__ckpt_load_free(load);
     }

@@ -693,6 +693,7 @@ static void bases(void) {
     data[size - 1] ^= 1;
     put(path, data, size);
     CHECK_ERR(world_run(&reader, LOAD), NEO_ERR_CORRUPT, "step-000000000013/model-00002-of-00003");
+    CHECK(strstr(neo_last_error(), "before it, on which it may build, is of step 14") != NULL);
     data[size - 1] ^= 1;
     put(path, data, size);
     free(data);
