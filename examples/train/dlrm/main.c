@@ -102,17 +102,25 @@ static neo_status run_all(void *of_rank) {
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
 
-/* Bytes that the groups of the model have sent. */
+/* Bytes that groups have sent: of units, of tables, of the whole model. */
+static int64_t sent_for_units(const neo_fsdp *units) {
+    neo_fsdp_stats sent = neo_fsdp_get_stats(units);
+    return cli_sent(sent.shard) + cli_sent(sent.replica) + cli_sent(sent.all);
+}
+static int64_t sent_for_tables(const neo_shard *tables) {
+    neo_shard_stats sent = neo_shard_get_stats(tables);
+    return cli_sent(sent.ids) + cli_sent(sent.rows) + cli_sent(sent.node) + cli_sent(sent.cross);
+}
 static int64_t sent_in_groups(const void *of_rank) {
     const run *r = of_rank;
     if (!r->m.dense) return 0; /* --summary */
-    neo_fsdp_stats dense = neo_fsdp_get_stats(r->m.dense);
-    int64_t bytes = cli_sent(dense.shard) + cli_sent(dense.replica) + cli_sent(dense.all);
+    int64_t bytes = sent_for_units(r->m.dense);
     if (r->m.data != r->me.comm) bytes += cli_sent(neo_comm_get_stats(r->m.data));
-    if (!r->m.tables) return bytes;
-    neo_shard_stats tables = neo_shard_get_stats(r->m.tables);
-    return bytes + cli_sent(tables.ids) + cli_sent(tables.rows) + cli_sent(tables.node) +
-           cli_sent(tables.cross);
+    if (r->m.tables) bytes += sent_for_tables(r->m.tables);
+    if (!r->m.towers) return bytes;
+    bytes += cli_sent(neo_towers_stats(r->m.towers)) + sent_for_units(r->m.units_of_towers);
+    bytes += sent_for_tables(neo_towers_shard(r->m.towers));
+    return bytes + cli_sent(neo_comm_get_stats(neo_towers_comm(r->m.towers)));
 }
 
 static neo_status run_rank(neo_comm *comm, void *user) {
