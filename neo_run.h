@@ -1117,8 +1117,8 @@ static void neo__out_format(neo__out *out, const char *format, ...) {
     (void)n;
     neo__out_text(out, text);
 }
-NEO__HOT_BEGIN
 #if !defined(NEO_INFERENCE)
+NEO__HOT_BEGIN
 /* ---------------------------------------------------------------------------
    >>impl-metrics
 

@@ -1,6 +1,6 @@
 /* neo_serve.h: a trained model in a program: predictions with training's bits.
 
-   Copy it beside neo.h, neo_state.h and neo_data.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h, neo_run.h, neo_state.h and neo_data.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - neo_model: a checkpoint of build/dlrm (any --model) or build/gpt becomes a predictor by the
@@ -15,8 +15,7 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables of keys, no rows cached from a disk: training has none either. A mapped file is
-       paged by the operating system
+     - no tables of keys; no cache of rows: the operating system pages a mapped file
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -662,8 +661,9 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
     if (strcmp(key, "bytes") == 0) return neo__model_vocabulary(json, spec);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
-    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
-                    spec->schema ? "there twice, or not known here" : "not known here");
+    return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %snot known here%s", json->file, key,
+                    spec->schema ? "there twice, or " : "",
+                    strcmp(key, "keys") ? "" : ": tables of keys are not served");
 }
 static neo_status neo__model_gpt_check(const char *file, const neo__model_json *spec) {
     const struct { const char *name; int64_t value, most; } counts[] = {
