@@ -149,8 +149,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("rows-dtype", rows_dtype, "T", "f32", "*numbers of table rows: f32, f16, bf16 or i8"),
     CLI_FLAG("keys", keys,
              "*ids are keys, hashes too (--rows is then their range, to 1e15), whose rows, of "
-             "which there are --key-rows, come when they are seen and go when a set of rows is full; "
-             "--repro-shards is then 8 where it is not given"),
+             "which there are --key-rows, come when they are seen and go when a set of rows is "
+             "full; not with --tier; --repro-shards is then 8 where it is not given"),
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
               "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
               "as many as ids, which --rows says"),
