@@ -1,6 +1,6 @@
 /* neo_state.h: what a run keeps: named tensors, their digest, checkpoints, safetensors files.
 
-   Copy it beside neo.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h and neo_run.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - neo_state: weights, optimizer state, positions and values of your own as a list of named
@@ -11,9 +11,8 @@
      - ranks save their parts as one checkpoint; any number of ranks loads it under any other cut;
        neo_export makes one plain file of it
      - differential checkpoints, of the rows of tables that have changed since the one before
-     - safetensors files, read and written, with names mapped and dtypes converted
-
      - checkpoints that are written while training goes on
+     - safetensors files, read and written, with names mapped and dtypes converted
 
    WHAT IT DOES NOT DO
      - no pickled files of PyTorch: save safetensors there

@@ -1,6 +1,6 @@
 /* neo_store.h: embedding tables larger than memory: rows in a file, below lines in memory.
 
-   Copy it beside neo.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h and neo_run.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - neo_tier: the rows and optimizer state of a neo_bags lie in a sparse file; a software cache,
@@ -15,7 +15,7 @@
    WHAT IT DOES NOT DO
      - the file is scratch of the running process, as memory is: a run that is killed makes it anew
        from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
-     - rows on a GPU (NEO_ERR_UNSUPPORTED)
+     - rows on a GPU, tables of keys (NEO_ERR_UNSUPPORTED)
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -851,7 +851,8 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
     for (int32_t i = 0; i < desc->table_count; i++) {
         NEO__ZERO(neo__tier_table, table);
         NEO__CHECK(!desc->tables[i].keys.on, NEO_ERR_UNSUPPORTED,
-                   "%s: table '%s' has keys, and the object a tier", fn, desc->tables[i].name);
+                   "%s: table '%s' has keys: its rows cannot lie in a tier", fn,
+                   desc->tables[i].name);
         NEO__CHECK(!desc->tables[i].track_rows, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s' notes its changed rows, and the object has a tier", fn,
                    desc->tables[i].name);

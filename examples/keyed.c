@@ -1,7 +1,7 @@
 /* keyed.c: an embedding table whose ids are keys: 64-bit hashes of what a shop sells, of which new
    ones come every day and old ones are never asked for again.
 
-     cc -O2 -I. examples/keyed.c build/neo.a -o build/keyed -lm -lpthread && build/keyed
+     cc -O2 -I. examples/keyed.c examples/neo.c -o keyed -lm -lpthread && ./keyed
 
    A table without keys needs a row for each id that there may ever be, numbered from 0. With
    neo_table_desc.keys it has as many rows as you give it:

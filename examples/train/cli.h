@@ -268,7 +268,9 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
         if (nearest)
             REFUSE("%s: no such option; did you mean --%s? (--help lists them)", argv[i],
                    nearest->name);
-        if (!option) REFUSE("%s: no such option (--help lists them)", argv[i]);
+        if (!option)
+            REFUSE("%s: no such option%s (--help lists them)", argv[i],
+                   argv[i][0] == '-' ? "" : ", which begin with --");
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);
         else {

@@ -38,7 +38,10 @@ static neo_status column_schema(const schema_call *c) {
     if (c->o->format[0] == 'd') REFUSE("--format delimited needs --columns FILE");
     if (is_stdin(file)) REFUSE("--format adult from standard input needs --columns FILE");
     snprintf(path, sizeof path, "%.*sadult.columns", folder, file);
-    return neo_schema_parse(c->ctx, path, c->out);
+    const neo_status status = neo_schema_parse(c->ctx, path, c->out);
+    if (status != NEO_ERR_NOT_FOUND) return status;
+    return neo_fail(status, "%s: not there: --format adult has its columns beside its data, or "
+                    "give --columns FILE", path);
 }
 /* An id above the rows that are counted, as one that test data alone have: say what gives more. */
 static neo_status advise_rows(neo_status status) {

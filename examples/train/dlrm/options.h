@@ -148,8 +148,9 @@ static const cli_option DLRM_OPTIONS[] = {
              "their gradients and a copy of the weights are rounded; sums and weights stay f32"),
     CLI_TEXT("rows-dtype", rows_dtype, "T", "f32", "*numbers of table rows: f32, f16, bf16 or i8"),
     CLI_FLAG("keys", keys,
-             "*ids are keys, whose rows come when they are seen and go when a set of rows is full; "
-             "--repro-shards is then 8 where it is not given"),
+             "*ids are keys, hashes too (--rows is then their range, to 1e15), whose rows, of "
+             "which there are --key-rows, come when they are seen and go when a set of rows is "
+             "full; not with --tier; --repro-shards is then 8 where it is not given"),
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
               "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
               "as many as ids, which --rows says"),
@@ -186,7 +187,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("memory", memory, "BYTES", NULL, 0, 1e15,
               "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
     CLI_TEXT("tier", tier, "FILE", NULL,
-             "rows lie in a file, below a cache that takes --memory of each rank; it is scratch: "
+             "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
+             "of each rank; it is scratch: "
              "made anew when the run resumes. Rank R of several has FILE.R"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
