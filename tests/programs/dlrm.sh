@@ -201,7 +201,9 @@ $D $keyed >"$W/out" 2>"$W/err"
 if grep -q '^keys [0-9]*, hits .*, evicted [1-9]' "$W/out"; then pass; else fail "keys: a line"; fi
 refused "other keys" 'keys' $keyed --evict lfu --checkpoint "$W/keyed" --resume
 $D $keyed --ranks 2 --plan dp --show-plan >"$W/out" 2>"$W/err"
-if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else fail "keys as copies: why"; fi
+if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else
+    fail "keys as copies: why"
+fi
 refused "an age of nothing" '--evict age: not lru' $keyed --evict age
 refused "evict of no keys" 'are of --keys' $model --evict lru
 if [ -x "$B/serve" ]; then
