@@ -219,11 +219,12 @@ static neo_status neo__tier_is_ours(const neo__tier *tier) {
     return NEO_OK;
 }
 #if defined(_WIN32)
+/* Nobody else may open it; it can be removed while it is open. */
 static neo_status neo__tier_open(neo__tier *tier) {
     wchar_t wide[NEO__PATH_BYTES];
     NEO__TRY(neo__wide_path(tier->path, wide));
-    tier->file.handle = CreateFileW(wide, GENERIC_READ | GENERIC_WRITE, 0, NULL, OPEN_ALWAYS,
-                                    FILE_ATTRIBUTE_NORMAL, NULL);
+    tier->file.handle = CreateFileW(wide, GENERIC_READ | GENERIC_WRITE, FILE_SHARE_DELETE, NULL,
+                                    OPEN_ALWAYS, FILE_ATTRIBUTE_NORMAL, NULL);
     if (tier->file.handle == INVALID_HANDLE_VALUE)
         return neo__file_fail(tier->path, "open for writing");
     neo_status status = neo__tier_is_ours(tier);
