@@ -3910,7 +3910,7 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>platform
 
-   Everything else that differs between POSIX and Windows: clock, aligned memory, files.
+   What differs between POSIX and Windows: clock, aligned memory (files: neo_run.h).
    ------------------------------------------------------------------------ */
 #if defined(_WIN32)
 static void *neo__aligned_alloc(size_t size, size_t align) { return _aligned_malloc(size, align); }
