@@ -393,8 +393,10 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     if (!o->keys && (o->evict || o->admit || o->key_rows))
         REFUSE("--evict, --admit and --key-rows are of --keys");
     while (policy < 3 && (length != 3 || memcmp(evict, names[policy], 3))) policy++;
+    errno = 0;
     if (colon) keys->period = strtoll(colon + 1, &end, 10);
-    if (policy == 3 || (colon && (!policy || end == colon + 1 || *end || keys->period < 1)) ||
+    const int bad = colon && (end == colon + 1 || *end || keys->period < 1 || errno);
+    if (policy == 3 || bad || (colon && !policy) ||
         (!colon && policy == 2))
         REFUSE("--evict %s: not lru, lfu, lfu:N or age:N, N above 0", evict);
     keys->evict = (neo_evict)policy;
