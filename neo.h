@@ -1837,8 +1837,8 @@ NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint6
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
 /* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
    or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
-   them. While a save is under way (neo_save_begin), call it before they change. Steps and
-   neo_bags_set_rows say so themselves. Errors: those of neo_bags_set_rows. */
+   them. While a save is under way (neo_save_begin), call it before they change. Steps,
+   neo_bags_set_rows and neo_bags_put_keys say so themselves. Errors: those of neo_bags_set_rows. */
 NEO_API neo_status neo_bags_note_rows(neo_bags *bags, int32_t table, int64_t first, int64_t count);
 typedef struct neo_bags_stats {
     int64_t steps;        /* backward calls: the t of Adam */

@@ -189,7 +189,8 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
    ones of these 100 rows, and __metadata__ has, under "bags.user.weight[0:100,0:16].rows", "100"
    and the tensor with their numbers in the whole table: ascending, i32 (i64 beyond 2^31 rows), one
    for all tensors of the table in a file. So a changed row takes its bytes, and 4 (8) in each of
-   the two files. A checkpoint is full, too, where what the state was saved to or loaded from last
+   the two files. Keys of a keyed table are whole in each: 16 bytes for a row, 32 with admit. A
+   checkpoint is full, too, where what the state was saved to or loaded from last
    is not in this directory, or not of a step before. One that replaces another of its step first
    removes those that build on that.
    ------------------------------------------------------------------------ */
@@ -246,8 +247,8 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
    this rank until then, beside what neo_save takes.
    Until then the state, what it shows and the group must live, and neo_save with full_every,
    neo_load and neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows
-   changes by steps and neo_bags_set_rows alone (or neo_bags_note_rows beforehand), that of all else
-   as you like.
+   changes by steps, neo_bags_set_rows and neo_bags_put_keys alone (or neo_bags_note_rows
+   beforehand), that of all else as you like.
    Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
             changed row is lost to the next one. */
 #if !defined(NEO_INFERENCE)
