@@ -13,8 +13,8 @@ budget() {
     case $1 in
     neo.h) echo 19748 0 1 17 ;;
     neo_run.h) echo 3162 0 0 0 ;;
-    neo_store.h) echo 1430 0 0 0 ;;
-    neo_state.h) echo 4941 0 0 0 ;;
+    neo_store.h) echo 1431 0 0 0 ;;
+    neo_state.h) echo 4942 0 0 0 ;;
     neo_data.h) echo 7656 0 0 0 ;;
     neo_serve.h) echo 2587 0 0 0 ;;
     neo_comm.h) echo 5082 0 0 52 ;;
