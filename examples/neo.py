@@ -24,7 +24,7 @@ Feature = struct("name:s rows:q words:q rare:q dropped:q")
 ScratchDesc = struct("max_batch:q max_ids:q threads:i logits:i")
 Sampling = struct("temperature:d top_k:q seed:q")
 Tensor = struct("data:p shape:4 stride:4 ndim:i dtype:i place:i absent:s")
-Jagged = struct("batch:q features:i dtype:i offsets:p ids:p weights:p bags:p place:i")
+Jagged = struct("batch:q features:i dtype:i offsets:p ids:p weights:p bags:p place:i inverse:p")
 
 
 class Model:
