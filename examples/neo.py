@@ -109,15 +109,13 @@ class Model:
 
 
 F32, I64 = 0, 7  # neo_dtype
-DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2", "I8": "i1", "U8": "u1",
-          "I32": "<i4", "I64": "<i8"}
+DTYPES = dict(F32="<f4", F64="<f8", F16="<f2", BF16="<u2", I8="i1", U8="u1", I32="<i4", I64="<i8")
 
 
 def read_safetensors(path):
     """Name, array of each tensor; bf16 as f32."""
     with open(path, "rb") as f:
-        size = int.from_bytes(f.read(8), "little")
-        tensors = json.loads(f.read(size))
+        tensors = json.loads(f.read(size := int.from_bytes(f.read(8), "little")))
     for name, at in tensors.items():
         if name != "__metadata__":
             first, end = at["data_offsets"]
@@ -136,6 +134,8 @@ def weights(path, step=None):
     whole, parts = {}, {}
     for file in glob.glob(os.path.join(os.path.dirname(max(steps)), "model-*.safetensors")):
         for name, a in read_safetensors(file):
+            if name.endswith(".rows"):
+                raise ValueError("%s: differential: build/merge makes it whole" % file)
             part = re.fullmatch(r"(.*)\[(\d+:\d+(?:,\d+:\d+)?)\]", name)
             if part:
                 cut = tuple(slice(*map(int, k.split(":"))) for k in part[2].split(","))

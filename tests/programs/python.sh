@@ -136,6 +136,8 @@ for wrong in (-1e30, 2147483648, 1.5):
     else:
         raise AssertionError(wrong)
 END
+"$B/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/chain" --batch 50 \
+    --every 1 --checkpoint-delta 9 >"$W/run" 2>"$W/err" && pass || fail "dlrm: $(tail -1 "$W/err")"
 neo_py "neo.py: errors" <<'END'
 def refuses(text, call, *arguments):
     try:
@@ -146,6 +148,7 @@ def refuses(text, call, *arguments):
         raise AssertionError("no error: " + text)
 refuses("none: ", neo.Model, W + "/none", library)
 refuses("no whole checkpoint", neo.weights, W + "/none")
+refuses("differential: build/merge", neo.weights, W + "/chain")
 refuses("agee", parts.predict, [{"agee": 1}])
 refuses("id 300", ids.predict_ids, np.zeros((1, 13)), np.full((1, 26), 300))
 refuses("26 bags", ids.predict_ids, np.zeros((1, 13)), np.zeros(5, int), np.arange(6))
