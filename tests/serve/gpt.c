@@ -256,6 +256,7 @@ static void text_and_json(void) {
     CHECK_INT(drawn, 0);
     neo_scratch *scratch;
     CHECK_ERR(neo_scratch_create(model, NULL, &scratch), NEO_ERR_UNSUPPORTED, "neo_decoder");
+    neo_decoder_destroy(d);
     CHECK_ERR(neo_decoder_create(model, &(neo_decoder_desc){-1, 1}, &d), NEO_ERR_ARG, "range");
     CHECK(!d && neo_decoder_bytes(model, &(neo_decoder_desc){-1, 1}) == 0);
     neo_model_free(model);
