@@ -1,5 +1,5 @@
 # rules.mk, of the Makefile: programs that attack neo. `make attack` tries some of each kind, in
-# about 3 minutes on 2 cores; with ATTACK=all every one, which takes days: all kills and faults of
+# about 2 minutes on 2 cores; with ATTACK=all every one, which takes days: all kills and faults of
 # walk.py, 10^6 schedules, 10^5 cycles, 10^8 inputs of the fuzzers.
 
 # Schedules are a test of `make test` and of the sanitizers, too.
