@@ -26,6 +26,9 @@ same "gpt --tensorboard" "$(state_of "$B/gpt" $gpt --tensorboard "$W/gpt" --hist
 
 cat >"$W/read.py" <<'END'
 import glob, json, math, struct, sys
+sys.path.insert(0, "tests/programs")
+sys.dont_write_bytecode = True
+import protobuf
 W = sys.argv[1]
 table = []
 for n in range(256):
@@ -38,23 +41,9 @@ def masked(data):
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 assert masked(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
 def fields(data):
-    at, out = 0, {}
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (data[at] & 127) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 128: return value
-    while at < len(data):
-        key = varint()
-        if key & 7 == 0: value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(key & 7) or varint()
-            at, value = at + size, data[at:at + size]
-        assert key >> 3 not in out
-        out[key >> 3] = value
-    return out
+    found = protobuf.fields(data, {1: 8, 5: 4})
+    assert len(dict(found)) == len(found)
+    return dict(found)
 def double(data): return struct.unpack("<d", data)[0]
 def doubles(data): return struct.unpack("<%dd" % (len(data) // 8), data)
 def read(folder):

@@ -63,48 +63,21 @@ got=$(state_of "$B/dlrm" $model --ranks 2 --trace "$W/t.json" --chakra "$W/et")
 same "dlrm --chakra" "$got" "$plain"
 cat >"$W/et.py" <<'END'
 import json, sys
+sys.path.insert(0, "tests/programs")
+sys.dont_write_bytecode = True
+from protobuf import fields, varint, varints
 W = sys.argv[1]
-def fields(data):
-    """The fields of a message of protobuf as (number, value)."""
-    at, out = 0, []
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            value |= (data[at] & 127) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 128: return value
-    while at < len(data):
-        key = varint()
-        value = varint()
-        if key & 7 == 2: at, value = at + value, data[at:at + value]
-        else: assert key & 7 == 0, key
-        out.append((key >> 3, value))
-    return out
 def messages(path):
     data, at = open(path, "rb").read(), 0
     while at < len(data):
-        size = shift = 0
-        while True:
-            size |= (data[at] & 127) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 128: break
+        size, at = varint(data, at)
         assert at + size <= len(data)
         yield data[at:at + size]
         at += size
-def packed(data):
-    return [v for _, v in fields(b"".join(b"\x08" + bytes(x) for x in split(data)))]
-def split(data):
-    one = []
-    for byte in data:
-        one.append(byte)
-        if byte < 128:
-            yield one
-            one = []
 def node(data):
     n = {"after": [], "attr": {}}
     for number, value in fields(data):
-        if number == 5: n["after"] = packed(value)
+        if number == 5: n["after"] = varints(value)
         elif number == 10:
             (_, name), (kind, attr) = fields(value)
             n["attr"][name.decode()] = (kind, attr.decode() if kind == 29 else attr)
