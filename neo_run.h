@@ -496,6 +496,17 @@ NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t o
     }
     return NEO_OK;
 }
+NEO__UNUSED static neo_status neo__file_write_at(const neo__file *file, int64_t offset,
+                                                 const char *data, size_t bytes) {
+    OVERLAPPED at;
+    DWORD n = 0;
+    memset(&at, 0, sizeof at);
+    at.Offset = (DWORD)offset;
+    at.OffsetHigh = (DWORD)(offset >> 32);
+    if (!WriteFile(file->handle, data, (DWORD)bytes, &n, &at) || n != bytes)
+        return neo__file_fail(file->path, "write");
+    return NEO_OK;
+}
 static neo_status neo__file_write(neo__file *file, const void *data, size_t bytes) {
     size_t done = 0;
     while (done < bytes) {
@@ -680,6 +691,18 @@ NEO__UNUSED static neo_status neo__file_read_at(const neo__file *file, int64_t o
         NEO__CHECK(n > 0, NEO_ERR_IO, "%s: ends before byte %" PRId64, file->path,
                    offset + (int64_t)bytes);
         got += (size_t)n;
+    }
+    return NEO_OK;
+}
+/* neo__file_write_at: all of it there, as neo__file_read_at. */
+NEO__UNUSED static neo_status neo__file_write_at(const neo__file *file, int64_t offset,
+                                                 const char *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(file->fd, data + done, bytes - done, (off_t)(offset + (int64_t)done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return neo__file_fail(file->path, "write");
+        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
+        done += (size_t)n;
     }
     return NEO_OK;
 }

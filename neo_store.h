@@ -233,17 +233,6 @@ static neo_status neo__tier_open(neo__tier *tier) {
     if (status != NEO_OK) (void)neo__file_close(&tier->file);
     return status;
 }
-static neo_status neo__tier_write(const neo__file *file, int64_t offset, const char *data,
-                                  size_t bytes) {
-    OVERLAPPED at;
-    DWORD n = 0;
-    memset(&at, 0, sizeof at);
-    at.Offset = (DWORD)offset;
-    at.OffsetHigh = (DWORD)(offset >> 32);
-    if (!WriteFile(file->handle, data, (DWORD)bytes, &n, &at) || n != bytes)
-        return neo__file_fail(file->path, "write");
-    return NEO_OK;
-}
 #else
 /* The lock is taken before the file is emptied: it may be another run's. */
 static neo_status neo__tier_open(neo__tier *tier) {
@@ -263,17 +252,6 @@ static neo_status neo__tier_open(neo__tier *tier) {
     if (status == NEO_OK && ftruncate(fd, 0) != 0) status = neo__file_fail(tier->path, "empty");
     if (status != NEO_OK) (void)neo__file_close(&tier->file);
     return status;
-}
-static neo_status neo__tier_write(const neo__file *file, int64_t offset, const char *data,
-                                  size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(file->fd, data + done, bytes - done, (off_t)(offset + (int64_t)done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return neo__file_fail(file->path, "write");
-        NEO__CHECK(n > 0, NEO_ERR_IO, "%s: cannot write: no space left", file->path);
-        done += (size_t)n;
-    }
-    return NEO_OK;
 }
 #endif
 
@@ -335,7 +313,7 @@ static neo_status neo__tier_io(neo__tier *tier, int64_t table, int64_t row, int6
     const size_t bytes = (size_t)(count * into->record);
     char text[400];
     neo_status status = to ? neo__file_read_at(&tier->file, offset, to, bytes)
-                           : neo__tier_write(&tier->file, offset, from, bytes);
+                           : neo__file_write_at(&tier->file, offset, from, bytes);
     if (status != NEO_OK) {
         snprintf(text, sizeof text, "%.300s", neo_last_error());
         return neo__tier_place_fail(tier, status, table, row, text);
@@ -991,7 +969,7 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->file.path = t->path;
     NEO__TRY(neo__tier_open(t));
     t->is_open = 1;
-    NEO__TRY(neo__tier_write(&t->file, 0, NEO__TIER_MARK, sizeof NEO__TIER_MARK));
+    NEO__TRY(neo__file_write_at(&t->file, 0, NEO__TIER_MARK, sizeof NEO__TIER_MARK));
     for (; t->thread_count < sizes.threads; t->thread_count++) {
         neo__tier_worker *w = &t->workers[t->thread_count];
         w->tier = t;
