@@ -4320,7 +4320,7 @@ typedef struct neo__tier_ops {
     neo_status (*attach)(struct neo_tier *tier, neo_bags *bags, const neo_bags_desc *desc,
                          const char *fn);
     void (*detach)(struct neo_tier *tier);
-    void (*init)(struct neo_tier *tier, int32_t table, const neo_init *init, float state);
+    void (*init)(struct neo_tier *tier, int32_t table, const neo_init *init);
     neo_status (*reserve)(struct neo_tier *tier);
     neo_status (*stage)(struct neo_tier *tier, const char *fn, int of_kept, int to_step);
     neo_status (*rows)(struct neo_tier *tier, int32_t table, int64_t first, int64_t count,
@@ -12198,6 +12198,18 @@ static neo_status neo__bags_fill(neo_bags *b, float *to, int64_t count, float va
     call.init.a = value;
     return b->ctx->on->init(b->ctx->on, &call);
 }
+/* The numbers of state k, 0 or 1, before the first step; and both states of a row. */
+static float neo__bag_first_state(const neo__bag_table *table, int k) {
+    const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
+    return accumulates ? table->optim.initial_accumulator : 0.0f;
+}
+NEO__UNUSED static void neo__bag_first_states(const neo__bag_table *table, int64_t row) {
+    for (int k = 0; k < 2; k++) {
+        const int64_t n = table->job.state_dim[k];
+        const float value = neo__bag_first_state(table, k);
+        for (int64_t c = 0; c < n; c++) table->job.state[k][row * n + c] = value;
+    }
+}
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         neo__bag_table *table = &bags->tables[i];
@@ -12207,11 +12219,9 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
             init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
-        float value = table->optim.initial_accumulator;
-        if (!neo__bag_optims[table->optim.kind].accumulates) value = 0.0f;
         if (table->job.store.line_row) {
             NEO__TRY(neo__init_check(&init, table->weight_name));
-            bags->tier->ops->init(bags->tier, (int32_t)i, &init, value);
+            bags->tier->ops->init(bags->tier, (int32_t)i, &init);
             continue;
         }
         if (table->keys.desc.on) { /* rows are 0 until a key has them */
@@ -12225,7 +12235,8 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         }
         for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
             NEO__TRY(neo__bags_fill(bags, table->job.state[k],
-                                    table->rows * table->job.state_dim[k], k ? 0.0f : value));
+                                    table->rows * table->job.state_dim[k],
+                                    neo__bag_first_state(table, k)));
     }
     return NEO_OK;
 }
@@ -13796,13 +13807,7 @@ static int64_t neo__bags_give_row(const neo_bags *bags, neo__bag_table *table, u
     if (store->dtype == NEO_F32)
         memcpy(store->data + line * store->row_bytes, row, (size_t)store->row_bytes);
     else bags->ctx->bag->encode(store, line, row, NULL);
-    for (int k = 0; k < 2; k++) {
-        const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
-        const int64_t n = table->job.state_dim[k];
-        for (int64_t c = 0; c < n; c++)
-            table->job.state[k][line * n + c] =
-                accumulates ? table->optim.initial_accumulator : 0.0f;
-    }
+    neo__bag_first_states(table, line);
     return line;
 }
 /* A key without a row has occurred `count` times. */

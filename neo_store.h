@@ -161,7 +161,6 @@ typedef struct neo__tier_table {
     char *memory;
     size_t bytes, written_bytes;
     neo__init_call init;
-    float state;
     int64_t first_job, jobs; /* of the running call */
     int64_t lookups, hits, evictions, overflow;
     uintptr_t address[NEO__BAG_BLOCKS];
@@ -327,18 +326,14 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t
                             float *room) {
     const neo__bag_table *bag = neo__tier_of(tier, table);
     const neo__bag_rows *store = &bag->job.store;
-    neo__tier_table *to = &tier->tables[table];
-    neo__init_call call = to->init;
+    neo__init_call call = tier->tables[table].init;
     char *weights = store->data + line * store->row_bytes;
     const int whole = store->dtype == NEO_F32;
     call.out = whole ? (float *)(void *)weights : room;
     call.first = store->first + (uint64_t)row * store->stride;
     const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
     const neo__fp_state fp = neo__fp_enter();
-    for (int k = 0; k < 2; k++) {
-        float *state = bag->job.state[k] + line * bag->job.state_dim[k];
-        for (int64_t i = 0; i < bag->job.state_dim[k]; i++) state[i] = k ? 0.0f : to->state;
-    }
+    neo__bag_first_states(bag, line);
     if (call.init.kind == NEO_INIT_NONE) {
         memset(weights, 0, (size_t)store->row_bytes);
         if (store->scale) memset(store->scale + 2 * line, 0, 2 * sizeof(float));
@@ -979,14 +974,13 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     }
     return NEO_OK;
 }
-static void neo__tier_op_init(neo_tier *base, int32_t table, const neo_init *init, float state) {
+static void neo__tier_op_init(neo_tier *base, int32_t table, const neo_init *init) {
     neo__tier *t = (neo__tier *)base;
     const neo__bag_table *bag = neo__tier_of(t, table);
     neo_tensor row = neo_tensor_2d(NULL, NEO_F32, 1, bag->dim);
     t->tables[table].init =
         neo__init_call_make(t->ctx, row, bag->weight_name, *init, 0, bag->dim);
     t->tables[table].init.count = t->tables[table].init.cols = bag->dim;
-    t->tables[table].state = state;
 }
 static neo_status neo__tier_op_reserve(neo_tier *base) {
     neo__tier *t = (neo__tier *)base;
@@ -1230,7 +1224,8 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
             continue;
         }
         if (line < 0 && only >= NEO__BAG_STATE) {
-            const float value = only > NEO__BAG_STATE ? 0.0f : of->state;
+            const float value =
+                neo__bag_first_state(neo__tier_of(tier, table), only - (int)NEO__BAG_STATE);
             record += neo__tier_skip(of, only);
             for (int64_t k = 0; k < of->part[only]; k += (int64_t)sizeof value)
                 memcpy(record + k, &value, sizeof value);
