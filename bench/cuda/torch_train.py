@@ -168,7 +168,7 @@ def measure_gpt(folder):
         if not args.cpu:
             torch.cuda.empty_cache()
         if os.path.exists(args.gpt):
-            neo.append(neo_gpt(folder, 14))
+            neo.append(neo_gpt(folder, 9))
     report("gpt2_124M.b%d%s" % (args.batch, ".eager" if args.eager else ""), "tokens", theirs, neo)
 
 

@@ -1,7 +1,7 @@
 /* model.h: a GPT: its parameters, its activations, forward and backward of each part.
 
-   characters -> token + position embedding -> blocks -> layer norm -> token embedding transposed
-   -> next character
+   tokens -> token + position embedding -> blocks -> layer norm -> token embedding transposed
+   -> next token
    block: x += project(attention(norm(x))), x += contract(gelu(expand(norm(x))))               */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
@@ -136,8 +136,8 @@ static neo_status create_buffers(model *m, int64_t rows) {
     return neo_tensor_copy(m->ctx, neo_tensor_1d(m->next_ids, NEO_I64, rows), m->places);
 }
 
-/* rows: the most that a piece of a batch has. *m has the sizes, and zeros. Destroy it also after an
-   error. */
+/* rows: the most that a piece of a batch has; 0: nothing will be computed. *m has the sizes, and
+   zeros. Destroy it also after an error. */
 static neo_status create_model(model *m, int64_t rows) {
     const neo_init normal = {NEO_INIT_NORMAL, 0, 0.02f};
     const int64_t w = m->width;
@@ -146,7 +146,7 @@ static neo_status create_model(model *m, int64_t rows) {
     TRY(add_param(m->root, "wpe", ".weight", m->context, w, normal, &m->positions));
     TRY(add_norm(m->root, "ln_f", w, &m->last));
     for (int i = 0; i < m->layers; i++) TRY(add_block(m, i));
-    return create_buffers(m, rows);
+    return rows ? create_buffers(m, rows) : NEO_OK;
 }
 static void destroy_model(model *m) {
     for (int i = 0; i < m->owned_count; i++) neo_tensor_free(m->ctx, m->owned[i]);
