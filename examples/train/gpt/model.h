@@ -110,6 +110,9 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
         {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, NEO_F32, rows, 4 * w}};
     return add_buffers(m, list, sizeof list / sizeof *list);
 }
+/* The rows of a gradient in bf16 begin at multiples of 16 bytes, which a GPU's products want: a
+   vocabulary may be odd. */
+static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
     const buffer list[] = {
@@ -119,9 +122,9 @@ static neo_status create_buffers(model *m, int64_t rows) {
         {&m->logits, NEO_F32, rows, m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
-    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, widest},
+    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, 4 * w},
                              {&m->narrow[1], NEO_BF16, w, widest},
-                             {&m->narrow[2], NEO_BF16, rows, widest}};
+                             {&m->narrow[2], NEO_BF16, rows, pitch_of(widest)}};
     for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
         TRY(add_inside(m, &m->inside[i], rows));
     for (int i = 0; i <= m->layers; i++)
@@ -192,7 +195,7 @@ static neo_status operand(const model *m, int k, neo_tensor *t) {
     neo_tensor narrow = m->narrow[k];
     if (!m->products_bf16) return NEO_OK;
     memcpy(narrow.shape, t->shape, sizeof narrow.shape);
-    narrow.stride[0] = t->shape[1];
+    narrow.stride[0] = k == 2 ? pitch_of(t->shape[1]) : t->shape[1];
     TRY(neo_tensor_convert(m->ctx, *t, narrow, NULL));
     *t = narrow;
     return NEO_OK;
