@@ -2924,11 +2924,11 @@ struct neo__vec_kernels {
     float (*block_square)(const float *x, int64_t n);
     float (*block_max)(const float *x, int64_t n);
 
-    /* One step of n elements by each neo_optim_kind: w weight, g gradient, a and b states (NULL: not
-       kept). That of LAMB is the move along the direction, after: new moments; the square sum of
-       the direction in one block. */
-    void (*step[NEO_OPTIM_FTRL + 1])(const neo__step *s, float *w, const float *g, float *a, float *b,
-                                     int64_t n);
+    /* One step of n elements for each neo_optim_kind: weights w, gradients g, states a and b (NULL:
+       there is none). LAMB: new moments; square sum of the direction in one block; `step` is the
+       move along it. */
+    void (*step[NEO_OPTIM_FTRL + 1])(const neo__step *s, float *w, const float *g, float *a,
+                                     float *b, int64_t n);
     void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
     float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
                          int64_t n);
@@ -16660,9 +16660,9 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
     }
 }
 
-/* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet. A rule takes
-   one vector of weights, gradients and states in registers and returns the new weights; NEO__RULE is
-   its loop over n elements. `first` and `second` say whether it has such a state. ---- */
+/* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet. A rule has
+   a vector of weights, gradients and states in registers and returns the new weights; NEO__RULE
+   makes its loop over n elements, with the states that are there. ---- */
 #define NEO__RULE(name, first_there, second_there)                                                 \
     NEO__KERNEL void NEO__FN(vec_##name)(const neo__step *step, float *w, const float *g, float *a,\
                                          float *b, int64_t n) {                                    \
@@ -16715,7 +16715,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_rmsprop)(const neo__step *s, NEO__VF w, 
     if (s->momentum != 0.0f) d = *buf = NEO__FMA(NEO__SET(s->momentum), *buf, d);
     return NEO__FNMA(NEO__SET(s->lr), d, w);
 }
-/* Of rows of tables, too. */
+/* Rows of tables have this rule, too. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__VF w, NEO__VF *sum,
                                          NEO__VF *v) {
     NEO__VF lr = NEO__SET(step->lr), l1 = NEO__SET(step->l1), l2 = NEO__SET(step->l2);
@@ -16730,8 +16730,8 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__
     *v = NEO__FNMA(l2, to, c);
     return to;
 }
-NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_ftrl)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *sum,
-                                              NEO__VF *v) {
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_ftrl)(const neo__step *s, NEO__VF w, NEO__VF g,
+                                              NEO__VF *sum, NEO__VF *v) {
     return NEO__FN(ftrl)(&s->ftrl, NEO__SET(s->clip) * g, w, sum, v);
 }
 #if NEO__PASS != NEO__PASS_WARP /* a thread of a GPU has a few elements, see >>cuda-optim */
@@ -16774,8 +16774,8 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_lamb)(const neo__step *s, NEO__VF w, NEO
     (void)g;
     return NEO__FNMA(NEO__SET(s->lr), NEO__FN(lamb_direction)(s, w, *m, *v), w);
 }
-NEO__KERNEL void NEO__FN(vec_lamb)(const neo__step *step, float *w, const float *g, float *a, float *b,
-                                   int64_t n) {
+NEO__KERNEL void NEO__FN(vec_lamb)(const neo__step *step, float *w, const float *g, float *a,
+                                   float *b, int64_t n) {
     const neo__step s = *step;
     (void)g;
     NEO__LOOP({
@@ -16811,9 +16811,9 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__TRAIN(NEO__FN8(vec_block_abs)),
     NEO__TRAIN(NEO__FN8(vec_block_square)),
     NEO__TRAIN(NEO__FN8(vec_block_max)),
-    {NEO__TRAIN(NEO__FN(vec_sgd)), NEO__TRAIN(NEO__FN(vec_adagrad)), NEO__TRAIN(NEO__FN(vec_adam)),
-     NEO__TRAIN(NEO__FN(vec_adam)), NEO__TRAIN(NEO__FN8(vec_lamb)), NEO__TRAIN(NEO__FN(vec_rmsprop)),
-     NEO__TRAIN(NEO__FN(vec_ftrl))},
+    {NEO__TRAIN(NEO__FN(vec_sgd)), NEO__TRAIN(NEO__FN(vec_adagrad)),
+     NEO__TRAIN(NEO__FN(vec_adam)), NEO__TRAIN(NEO__FN(vec_adam)), NEO__TRAIN(NEO__FN8(vec_lamb)),
+     NEO__TRAIN(NEO__FN(vec_rmsprop)), NEO__TRAIN(NEO__FN(vec_ftrl))},
     NEO__TRAIN(NEO__FN8(vec_lamb_moments)),
     NEO__TRAIN(NEO__FN8(vec_lamb_square)),
 };
