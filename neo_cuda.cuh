@@ -63,8 +63,8 @@ extern "C" {
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
     int exact;   /* 1: the CPU's bits; 0: deterministic */
-    int tf32;    /* 1: cuBLASLt rounds operands of f32 to TF32 (11 bits), which tensor cores multiply
-                    several times as fast; not with exact */
+    int tf32;    /* 1: cuBLASLt rounds operands of f32 to TF32 (11 bits), which tensor cores
+                    multiply several times as fast; not with exact */
 } neo_cuda_desc;
 
 /* neo_cuda_device_create: a GPU as a device for neo_ctx_desc.device; desc may be NULL (all zeros).
@@ -1054,9 +1054,9 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
 
 /* ---- >>cuda-tree ----
    Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
-/* part(i) gives part i of `count`; a sum of none is 0. Eight parts from a multiple of eight on are a
-   subtree, as are those at the end, so they are loaded together, and their sums are the parts of a
-   tree of the same shape. */
+/* part(i) gives part i of `count`; a sum of none is 0. Eight parts from a multiple of eight on are
+   a subtree, as are those at the end, so they are loaded together, and their sums are the parts of
+   a tree of the same shape. */
 template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
     enum { NEO__TOGETHER = 8 };
     neo__floats<W> stack[NEO__PART_DEPTH], top = {};
@@ -1564,20 +1564,63 @@ template <class T> struct neo__cuda_gemm_tile {
     }
 };
 
+/* What a thread brings of an operand for K columns k, as running addresses: COUNT elements, of
+   which `here` has a bit for each that is inside the matrix. */
+template <int M, int K, int COUNT, int THREADS, bool K_FAST> struct neo__cuda_operand {
+    static_assert(THREADS % K == 0 && THREADS % M == 0, "a thread's elements are evenly apart");
+    const float *at;
+    int64_t apart, step;
+    uint32_t here = 0;
+    int k;
+    __device__ __forceinline__ neo__cuda_operand(const float *from, int64_t row, int64_t col,
+                                                 int64_t rows) {
+        const int i = K_FAST ? (int)threadIdx.x / K : (int)threadIdx.x % M;
+        k = K_FAST ? (int)threadIdx.x % K : (int)threadIdx.x / M;
+        at = from + i * row + k * col;
+        apart = K_FAST ? THREADS / K * row : THREADS / M * col, step = K * col;
+        NEO__UNROLL for (int e = 0; e < COUNT; e++)
+            if (i + (K_FAST ? e * (THREADS / K) : 0) < rows) here |= 1u << e;
+    }
+    /* The next ones; `left`: k from here on. */
+    __device__ __forceinline__ void fetch(float (&to)[COUNT], int64_t left) {
+        uint32_t in = here;
+        if (left < K)
+            NEO__UNROLL for (int e = 0; e < COUNT; e++)
+                if (k + (K_FAST ? 0 : e * (THREADS / M)) >= left) in &= ~(1u << e);
+        const float *from = at;
+        NEO__UNROLL for (int e = 0; e < COUNT; e++, from += apart)
+            to[e] = in >> e & 1u ? *from : 0.0f;
+        at += step;
+    }
+};
+/* Of two tiles in shared memory one is filled while the other is read. */
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     neo__cuda_gemm_kernel(const neo__gemm_call call, const neo__cuda_leaf_sums part) {
-    __shared__ typename T::shared s;
+    __shared__ typename T::shared s[2];
     const neo__cuda_gemm_tile<T> tile(call, part);
     float sum[T::TM][T::TN] = {};
     tile.load(call, part, 0, sum);
-    const float *a = call.a + tile.m0 * call.a_row, *b = call.b + tile.n0 * call.b_col;
-    const int64_t a_row = call.a_row, a_k = call.a_k, b_k = call.b_k, b_col = call.b_col;
-    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
-    neo__cuda_chains<T, A_K, B_K>(
-        s, sum, tile.begin, tile.end,
-        [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
-        [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
+    neo__cuda_operand<T::M, T::K, T::LOADS_A, T::THREADS, A_K> a(
+        call.a + tile.m0 * call.a_row + tile.begin * call.a_k, call.a_row, A_K ? 1 : call.a_k,
+        part.m1 - tile.m0);
+    neo__cuda_operand<T::N, T::K, T::LOADS_B, T::THREADS, B_K> b(
+        call.b + tile.n0 * call.b_col + tile.begin * call.b_k, call.b_col, B_K ? 1 : call.b_k,
+        part.n1 - tile.n0);
+    float next_a[T::LOADS_A], next_b[T::LOADS_B];
+    int64_t left = tile.end - tile.begin;
+    a.fetch(next_a, left), b.fetch(next_b, left);
+    for (int turn = 0; left > 0; left -= T::K, turn ^= 1) {
+        neo__cuda_stage<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(s[turn].a, next_a);
+        neo__cuda_stage<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(s[turn].b, next_b);
+        __syncthreads();
+        a.fetch(next_a, left - T::K), b.fetch(next_b, left - T::K);
+        if (left >= T::K) {
+            NEO__UNROLL for (int i = 0; i < T::K; i++) neo__cuda_chain<T>(s[turn], sum, i);
+        } else { /* a term of zeros would turn a sum of -0 into +0 */
+            for (int i = 0; i < (int)left; i++) neo__cuda_chain<T>(s[turn], sum, i);
+        }
+    }
     tile.store(call, part, sum);
 }
 typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);

@@ -3290,8 +3290,8 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
         return neo_emu::lt_set(pref->workspace, buf, sizeInBytes);
     return neo_emu::lt_set(pref->others[(unsigned)attr % 9], buf, sizeInBytes);
 }
-/* One algorithm: 1 if the preference leaves room for its workspace and the shape is one of those that
-   it is best for, else 0. Their sums have other bits. */
+/* One algorithm: 1 if the preference leaves room for its workspace and the shape is one of those
+   that it is best for, else 0. Their sums have other bits. */
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
     cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
