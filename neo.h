@@ -313,6 +313,8 @@ typedef enum neo_isa {
    that a context with a device makes are in its memory, and calls take tensors that are
    (neo_tensor.place); neo_tensor_copy takes them there and back. */
 typedef struct neo_device neo_device;
+enum { NEO_DEVICE_SHARDS = 16 }; /* leaves are summed side by side: one chain would leave most of a
+                                    device idle */
 
 /* All zeros is a good default. */
 typedef struct neo_ctx_desc {
@@ -321,7 +323,8 @@ typedef struct neo_ctx_desc {
     neo_executor executor;   /* default: a pool of the context's own */
     int threads;             /* workers, the caller included; 0: all cores the process may use */
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
-    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
+    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1, with a device
+                                NEO_DEVICE_SHARDS */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
     neo_device *device;      /* stays until the context is gone; NULL: the CPU */
     int check_finite;        /* 1: look for NaN and infinities, see neo_check_finite */
@@ -2416,6 +2419,8 @@ NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
+/* V of a context of one of `ranks` ranks. */
+NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks);
 /* A point in the work of the context's device. make: NULL, with a reason, where it has none.
    mark, by the caller's thread: all that was called so far; the device goes on (a step that is
    being recorded runs first, to its end). wait, from any thread, before the next mark is made. */
@@ -3395,7 +3400,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 5 };
+enum { NEO__DEVICE_VERSION = 6 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3423,6 +3428,12 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i)
     return (neo__leaf_begin(c->batch, c->shards, c->first + i) -
             neo__leaf_begin(c->batch, c->shards, c->first)) *
            c->rows_per_sample;
+}
+/* Buffers the walk over n leaves needs at most (the pushed leaf included). */
+NEO__INLINE int neo__tree_depth(int64_t n) {
+    int depth = 1;
+    for (; n > 1; n = (n + 1) / 2) depth++;
+    return depth;
 }
 /* The walk over the leaf tree, see >>impl-leaves: leaf 0, 1 .. count - 1 is pushed on a stack of
    *height subtree sums. Returns how often the two on top then become one, the lower plus the
@@ -3766,6 +3777,7 @@ typedef struct neo__bags_job {
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
+    const char *numerics;    /* a word for checkpoints: "deterministic"; NULL: the CPU's bits */
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
        from step to step (sizes are what is reserved, descriptions are always sent), and errors of
        data come at the end. */
@@ -4691,6 +4703,10 @@ static neo_status neo__device_check(const neo_device *device) {
     }
     return NEO_OK;
 }
+NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks) {
+    if (desc->repro_shards) return desc->repro_shards;
+    return desc->device ? NEO__MAX((int)NEO_DEVICE_SHARDS, ranks) : ranks;
+}
 static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
     NEO__CHECK(desc->threads >= 0 && desc->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
                "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", desc->threads,
@@ -4730,7 +4746,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->executor = d.executor;
     ctx->threads = d.threads ? d.threads : neo__core_share(neo__core_count(), 1);
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
-    ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
+    ctx->repro_shards = neo__default_shards(&d, 1);
     ctx->seed = d.seed;
     neo__cpu_device_init(ctx);
     ctx->device = d.device;
@@ -4887,12 +4903,6 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
     return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
-}
-/* Buffers the walk over n leaves needs at most (the pushed leaf included). */
-NEO__INLINE int neo__tree_depth(int64_t n) {
-    int depth = 1;
-    for (; n > 1; n = (n + 1) / 2) depth++;
-    return depth;
 }
 /* They are a whole subtree of the leaf tree, or none. */
 static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,

@@ -3,10 +3,11 @@
 
    WHAT IT DOES
      - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
-     - the same bits as the CPU, if neo_cuda_desc.exact is set: own kernels in the CPU's order of
-       sums for everything. Without it large matrix products are cuBLASLt's: faster, within
-       rounding of that
-     - the same bits from run to run in either case: no floating-point atomics, pinned algorithms
+     - two classes of numbers. `exact` (neo_cuda_desc.exact): the CPU's bits, by own kernels in its
+       order of sums. `deterministic` (without): large products are cuBLASLt's, and sums over the
+       batch are cut further; faster, within rounding of the CPU. A checkpoint holds the class
+     - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
+       floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
 
    WHAT IT DOES NOT DO
@@ -61,7 +62,9 @@ extern "C" {
    ------------------------------------------------------------------------ */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
-    int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
+    int exact;   /* 1: the CPU's bits; 0: deterministic */
+    int tf32;    /* 1: cuBLASLt rounds operands of f32 to TF32 (11 bits), which tensor cores
+                    multiply several times as fast; not with exact */
 } neo_cuda_desc;
 
 /* neo_cuda_device_create: a GPU as a device for neo_ctx_desc.device; desc may be NULL (all zeros).
@@ -69,7 +72,8 @@ typedef struct neo_cuda_desc {
    grow in a first step); everything else is taken by the objects made on it.
    Errors   NEO_ERR_DEVICE: no driver, no such GPU, or this file was not compiled for it (the
             message says the flag). NEO_ERR_NUMERIC: it was compiled with flags that change
-            arithmetic (--use_fast_math). NEO_ERR_MEMORY: of the device or the host.
+            arithmetic (--use_fast_math). NEO_ERR_ARG: tf32 and exact. NEO_ERR_MEMORY: of the
+            device or the host.
    neo_cuda_device_destroy: NULL is allowed. The device stays until the last context that uses it
    is gone. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc *desc,
@@ -214,18 +218,22 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #ifndef NEO__CUDA_BLAS_BYTES
 #define NEO__CUDA_BLAS_BYTES ((size_t)32 << 20) /* what NVIDIA advises for cuBLASLt */
 #endif
+#define NEO__CUDA_LEAF_BYTES (4 * NEO__CUDA_WORK_BYTES) /* of leaves' sums, to which that grows */
 enum {
     NEO__CUDA_RESULT_BYTES = 4096, /* counters and sums of one call, in device memory */
     NEO__CUDA_ANSWER_BYTES = 65536,
     NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
     NEO__CUDA_PRODUCTS = 512, /* shapes of products whose algorithm is remembered */
+    NEO__CUDA_PIECES = 4096,  /* leaves and pieces of leaves, at most: what V may be */
+    NEO__CUDA_LEAVES = 16,    /* that one call of cuBLASLt multiplies */
+    NEO__CUDA_ROWS = 4096,    /* for which the algorithm of a product of any rows is chosen */
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
     NEO__CUDA_SEND_BYTES = 262144 /* and of each part */
 };
 struct neo__cuda_product; /* see >>cuda-blas */
 typedef struct neo__cuda {
     neo_device device; /* first: a neo_device is one */
-    int ordinal, exact;
+    int ordinal, exact, tf32;
     int processors; /* streaming multiprocessors */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
@@ -1046,20 +1054,40 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
 
 /* ---- >>cuda-tree ----
    Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
-/* part(i) gives part i of `count`; a sum of none is 0. */
+/* part(i) gives part i of `count`; a sum of none is 0. Eight parts from a multiple of eight on are
+   a subtree, as are those at the end, so they are loaded together, and their sums are the parts of
+   a tree of the same shape. */
 template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
+    enum { NEO__TOGETHER = 8 };
     neo__floats<W> stack[NEO__PART_DEPTH], top = {};
+    const int groups = (count + NEO__TOGETHER - 1) / NEO__TOGETHER;
     int height = 0;
-    for (int i = 0; i < count; i++) {
-        top = part(i);
+    for (int i = 0; i < groups; i++) {
+        const int first = i * NEO__TOGETHER, here = NEO__MIN((int)NEO__TOGETHER, count - first);
+        neo__floats<W> x[NEO__TOGETHER];
+        NEO__UNROLL for (int u = 0; u < NEO__TOGETHER; u++)
+            x[u] = part(first + NEO__MIN(u, here - 1));
+        NEO__UNROLL for (int step = 1; step < NEO__TOGETHER; step *= 2)
+            NEO__UNROLL for (int u = 0; u + step < NEO__TOGETHER; u += 2 * step)
+                if (u + step < here) neo__cuda_plus<W>(x[u], x[u + step]);
+        top = x[0];
         int below = height; /* subtrees under top */
-        for (int merges = neo__tree_push(&height, i, count); merges > 0; merges--) {
+        for (int merges = neo__tree_push(&height, i, groups); merges > 0; merges--) {
             below--;
             for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[below].v[w], top.v[w]);
         }
-        if (i < count - 1) stack[below] = top;
+        if (i < groups - 1) stack[below] = top;
     }
     return top;
+}
+/* The leaves of a sum over the batch. Outside `exact` each is cut further, by halves, as far as its
+   pieces have at least `rows` rows of whole samples: a tree of the same shape, as if V were larger.
+   Nothing of it depends on which leaves are here. */
+static neo__leaf_cut neo__cuda_pieces(const neo__cuda *d, neo__leaf_cut cut, int64_t rows) {
+    while (!d->exact && 2 * cut.shards <= NEO__CUDA_PIECES && cut.batch >= 2 * cut.shards &&
+           cut.batch * cut.rows_per_sample >= 2 * cut.shards * rows)
+        cut.shards *= 2, cut.first *= 2, cut.count *= 2;
+    return cut;
 }
 
 /* The tree over parts (leaves, buckets) of which some may be absent, for W columns of a thread: see
@@ -1536,20 +1564,63 @@ template <class T> struct neo__cuda_gemm_tile {
     }
 };
 
+/* What a thread brings of an operand for K columns k, as running addresses: COUNT elements, of
+   which `here` has a bit for each that is inside the matrix. */
+template <int M, int K, int COUNT, int THREADS, bool K_FAST> struct neo__cuda_operand {
+    static_assert(THREADS % K == 0 && THREADS % M == 0, "a thread's elements are evenly apart");
+    const float *at;
+    int64_t apart, step;
+    uint32_t here = 0;
+    int k;
+    __device__ __forceinline__ neo__cuda_operand(const float *from, int64_t row, int64_t col,
+                                                 int64_t rows) {
+        const int i = K_FAST ? (int)threadIdx.x / K : (int)threadIdx.x % M;
+        k = K_FAST ? (int)threadIdx.x % K : (int)threadIdx.x / M;
+        at = from + i * row + k * col;
+        apart = K_FAST ? THREADS / K * row : THREADS / M * col, step = K * col;
+        NEO__UNROLL for (int e = 0; e < COUNT; e++)
+            if (i + (K_FAST ? e * (THREADS / K) : 0) < rows) here |= 1u << e;
+    }
+    /* The next ones; `left`: k from here on. */
+    __device__ __forceinline__ void fetch(float (&to)[COUNT], int64_t left) {
+        uint32_t in = here;
+        if (left < K)
+            NEO__UNROLL for (int e = 0; e < COUNT; e++)
+                if (k + (K_FAST ? 0 : e * (THREADS / M)) >= left) in &= ~(1u << e);
+        const float *from = at;
+        NEO__UNROLL for (int e = 0; e < COUNT; e++, from += apart)
+            to[e] = in >> e & 1u ? *from : 0.0f;
+        at += step;
+    }
+};
+/* Of two tiles in shared memory one is filled while the other is read. */
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     neo__cuda_gemm_kernel(const neo__gemm_call call, const neo__cuda_leaf_sums part) {
-    __shared__ typename T::shared s;
+    __shared__ typename T::shared s[2];
     const neo__cuda_gemm_tile<T> tile(call, part);
     float sum[T::TM][T::TN] = {};
     tile.load(call, part, 0, sum);
-    const float *a = call.a + tile.m0 * call.a_row, *b = call.b + tile.n0 * call.b_col;
-    const int64_t a_row = call.a_row, a_k = call.a_k, b_k = call.b_k, b_col = call.b_col;
-    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
-    neo__cuda_chains<T, A_K, B_K>(
-        s, sum, tile.begin, tile.end,
-        [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
-        [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
+    neo__cuda_operand<T::M, T::K, T::LOADS_A, T::THREADS, A_K> a(
+        call.a + tile.m0 * call.a_row + tile.begin * call.a_k, call.a_row, A_K ? 1 : call.a_k,
+        part.m1 - tile.m0);
+    neo__cuda_operand<T::N, T::K, T::LOADS_B, T::THREADS, B_K> b(
+        call.b + tile.n0 * call.b_col + tile.begin * call.b_k, call.b_col, B_K ? 1 : call.b_k,
+        part.n1 - tile.n0);
+    float next_a[T::LOADS_A], next_b[T::LOADS_B];
+    int64_t left = tile.end - tile.begin;
+    a.fetch(next_a, left), b.fetch(next_b, left);
+    for (int turn = 0; left > 0; left -= T::K, turn ^= 1) {
+        neo__cuda_stage<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(s[turn].a, next_a);
+        neo__cuda_stage<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(s[turn].b, next_b);
+        __syncthreads();
+        a.fetch(next_a, left - T::K), b.fetch(next_b, left - T::K);
+        if (left >= T::K) {
+            NEO__UNROLL for (int i = 0; i < T::K; i++) neo__cuda_chain<T>(s[turn], sum, i);
+        } else { /* a term of zeros would turn a sum of -0 into +0 */
+            for (int i = 0; i < (int)left; i++) neo__cuda_chain<T>(s[turn], sum, i);
+        }
+    }
     tile.store(call, part, sum);
 }
 typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
@@ -1692,17 +1763,21 @@ static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call)
 }
 
 /* ---- >>cuda-blas ----
-   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32.
-   A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm
-   of a shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape
-   has the same bits for as long as the device lives, and in every process with the same library and
-   GPU.
+   Large products by cuBLASLt, of f32 (as TF32, if neo_cuda_desc.tf32 is set) or of operands of bf16,
+   with sums in f32. A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked
+   for. The algorithm is the first that cuBLASLt advises and that does not split k, so an element is
+   one sum over k whose order the algorithm alone determines. It is chosen by what does not depend on
+   how the batch is dealt to ranks: where the rows of A are the rows of the batch, for
+   NEO__CUDA_ROWS of them, whatever their number; of leaves, for NEO__CUDA_LEAVES of that size. So a
+   row, or a leaf, has the same bits on any number of ranks, for as long as the device lives, and in
+   every process with the same library and GPU.
 
-   With leaves every leaf is a product of its own, and the tree is walked as on the CPU: the waiting
-   sums stand in the work memory. C is cut in rows so that these fit; how does not depend on how
-   many of the leaves are here, so that any number of ranks multiplies the same shapes. */
-typedef struct neo__cuda_shape { /* all that an algorithm may depend on */
+   With leaves every leaf is a product of its own; those of a size are one call. The sums stand in
+   the work memory, NEO__CUDA_LEAVES of them, from which the tree is taken, and behind these the
+   stack of a tree of more. C is cut in rows so that they fit, by V and not by the leaves here. */
+typedef struct neo__cuda_shape { /* all that a call depends on but addresses */
     int64_t m, n, k, a_ld, b_ld, c_ld;
+    int64_t count, a_step, b_step, c_step; /* products, one behind the other */
     int32_t a_turned, b_turned, beta, epilogue;
     uint32_t a_align, b_align, c_align, used; /* used: 1 for operands of f32, 2 for those of bf16 */
 } neo__cuda_shape;
@@ -1740,22 +1815,39 @@ static neo_status neo__cuda_prefer(neo__cuda *d, cublasLtMatmulPreference_t to,
     return NEO__CUDA_BLAS_DO(
         d, cublasLtMatmulPreferenceSetAttribute(to, which, &value, sizeof value));
 }
+static neo_status neo__cuda_lay(neo__cuda *d, cublasLtMatrixLayout_t *to, cudaDataType type,
+                                int64_t rows, int64_t cols, int64_t ld, int64_t count,
+                                int64_t step) {
+    const int32_t batch = (int32_t)count;
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(to, type, (uint64_t)rows, (uint64_t)cols, ld));
+    if (count == 1) return NEO_OK;
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                       &batch, sizeof batch));
+    return NEO__CUDA_BLAS_DO(
+        d, cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                            sizeof step));
+}
 static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *p) {
     const neo__cuda_shape *shape = &p->shape;
-    const uint64_t m = (uint64_t)shape->m, n = (uint64_t)shape->n, k = (uint64_t)shape->k;
+    const int64_t m = shape->m, n = shape->n, k = shape->k, count = shape->count;
     const cudaDataType type = shape->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
-    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasComputeType_t compute =
+        gpu->tf32 && shape->used == 1 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&p->matmul, compute, CUDA_R_32F));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
                                 shape->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
                                 shape->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                 (cublasLtEpilogue_t)shape->epilogue));
-    NEO__CUDA_BLAS(gpu, cublasLtMatrixLayoutCreate(&p->a, type, shape->b_turned ? k : n,
-                                                 shape->b_turned ? n : k, shape->b_ld));
-    NEO__CUDA_BLAS(gpu, cublasLtMatrixLayoutCreate(&p->b, type, shape->a_turned ? k : m,
-                                                 shape->a_turned ? m : k, shape->a_ld));
-    return NEO__CUDA_BLAS_DO(gpu, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, shape->c_ld));
+    if (shape->epilogue != CUBLASLT_EPILOGUE_DEFAULT) /* advice may ask for one; calls set theirs */
+        NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                    (const void *)gpu->blas_work));
+    NEO__TRY(neo__cuda_lay(gpu, &p->a, type, shape->b_turned ? k : n, shape->b_turned ? n : k,
+                           shape->b_ld, count, shape->b_step));
+    NEO__TRY(neo__cuda_lay(gpu, &p->b, type, shape->a_turned ? k : m, shape->a_turned ? m : k,
+                           shape->a_ld, count, shape->a_step));
+    return neo__cuda_lay(gpu, &p->c, CUDA_R_32F, n, m, shape->c_ld, count, shape->c_step);
 }
 static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
                                        const neo__cuda_shape *s) {
@@ -1779,8 +1871,8 @@ static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
         return 1;
     return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
-/* The algorithm of p's shape. */
-static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *p) {
+/* The algorithm that is advised for p's shape. */
+static neo_status neo__cuda_advise(neo__cuda *gpu, neo__cuda_product *p) {
     enum { NEO__ADVICE = 16 };
     cublasLtMatmulHeuristicResult_t advice[NEO__ADVICE];
     cublasLtMatmulPreference_t prefer = NULL;
@@ -1796,6 +1888,24 @@ static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *p) {
         p->algo = advice[i].algo;
         p->found = advice[i].state == CUBLAS_STATUS_SUCCESS && !neo__cuda_splits(&p->algo);
     }
+    return status;
+}
+/* Describe p's shape, and give it the algorithm of its kind, if that can do it. */
+static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p) {
+    cublasLtMatmulHeuristicResult_t can;
+    neo__cuda_product any = *p;
+    const neo__cuda_shape *s = &p->shape;
+    if (s->c_step) any.shape.count = NEO__CUDA_LEAVES;
+    else if (s->a_turned) any.shape.m = NEO__CUDA_ROWS;
+    neo_status status = neo__cuda_product_describe(d, &any);
+    if (status == NEO_OK) status = neo__cuda_advise(d, &any);
+    p->algo = any.algo, p->found = any.found;
+    neo__cuda_product_drop(&any);
+    if (status == NEO_OK) status = neo__cuda_product_describe(d, p);
+    if (status == NEO_OK && p->found)
+        p->found = cublasLtMatmulAlgoCheck(d->blas, p->matmul, p->a, p->b, p->c, p->c, &p->algo,
+                                           &can) == CUBLAS_STATUS_SUCCESS &&
+                   can.workspaceSize <= NEO__CUDA_BLAS_BYTES;
     return status;
 }
 /* The remembered product of a shape, made where it is new; NULL: cuBLASLt has none. The table is
@@ -1817,8 +1927,7 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
     if (p->shape.used && d->recording) NEO__TRY(neo__graph_flush(d)); /* it is not captured yet */
     neo__cuda_product_drop(p);
     p->shape = *shape;
-    neo_status status = neo__cuda_product_describe(d, p);
-    if (status == NEO_OK) status = neo__cuda_choose(d, p);
+    const neo_status status = neo__cuda_choose(d, p);
     if (status != NEO_OK) neo__cuda_product_drop(p);
     *product = p->found ? p : NULL; /* that there is none is remembered too */
     return status;
@@ -1849,19 +1958,24 @@ static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
         d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c,
                           x->c, p->c, &p->algo, d->blas_work, NEO__CUDA_BLAS_BYTES, d->stream));
 }
-/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. */
+/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. leaves: so many products,
+   of k each, whose C are c_step apart; 0: one that is no leaf's. */
 static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call, int epilogue,
-                                     int *done) {
+                                     int leaves, int64_t c_step, int *done) {
     neo__cuda_product *product = NULL;
     NEO__ZERO(neo__cuda_shape, s);
     s.m = call->m, s.n = call->n, s.k = call->k;
     s.a_turned = call->a_k == 1, s.b_turned = call->b_k == 1 && call->b_col != 1;
     s.a_ld = s.a_turned ? call->a_row : call->a_k, s.b_ld = s.b_turned ? call->b_col : call->b_k;
     s.c_ld = call->c_row;
+    s.count = NEO__MAX(leaves, 1), s.c_step = c_step;
+    if (leaves) s.a_step = s.k * call->a_k, s.b_step = s.k * call->b_k;
     s.beta = call->beta == 0.0f ? 0 : 1, s.epilogue = epilogue;
     s.a_align = neo__cuda_align(call->a, s.a_ld, call->narrow);
     s.b_align = neo__cuda_align(call->b, s.b_ld, call->narrow);
     s.c_align = neo__cuda_align(call->c, s.c_ld, 0);
+    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        s.c_align = NEO__MIN(s.c_align, neo__cuda_align(call->bias, 4, 0));
     s.used = call->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
@@ -1905,7 +2019,7 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
         part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, g->narrow);
         memset(&part.finish, 0, sizeof part.finish);
         if (g->narrow_c) part.c = (float *)(void *)gpu->work, part.c_row = g->n, part.beta = 0.0f;
-        NEO__TRY(neo__cuda_multiply(gpu, &part, epilogue, &done));
+        NEO__TRY(neo__cuda_multiply(gpu, &part, epilogue, 0, 0, &done));
         if (!done && !g->narrow_c) return neo__cuda_gemm_own(gpu, g);
         part.bias = NULL;
         if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part));
@@ -1917,132 +2031,187 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
     }
     return NEO_OK;
 }
-/* By leaves, as many rows of C at a time as a slot of the stack holds. A leaf's product goes to the
-   slot on top. */
+/* Rows of C that are computed at a time by leaves; 0: not one. */
+static int64_t neo__cuda_leaf_rows(const neo__gemm_call *g, int *depth) {
+    const int groups = (g->leaves.shards + NEO__CUDA_LEAVES - 1) / NEO__CUDA_LEAVES;
+    *depth = groups > 1 ? neo__tree_depth(groups) : 0;
+    const int64_t slots = *depth + NEO__MIN(g->leaves.shards, (int)NEO__CUDA_LEAVES);
+    const int64_t rows = (int64_t)(NEO__CUDA_LEAF_BYTES / sizeof(float)) / slots / g->n;
+    return rows >= g->m ? g->m : rows >= 128 ? rows / 128 * 128 : rows / 4 * 4;
+}
+/* The products of leaves [first, first + count) of g into sums, rows of C by cuBLASLt where it can;
+   leaves of as many rows as the one before are one call with it. */
+static neo_status neo__cuda_leaf_products(neo__cuda *d, const neo__gemm_call *g, int first,
+                                          int count, const neo__cuda_leaf_sums *sums) {
+    const int64_t rows = sums->m1 - sums->m0;
+    for (int i = 0, end; i < count; i = end) {
+        const int64_t k0 = neo__leaf_row(&g->leaves, first + i);
+        neo__cuda_leaf_sums to = *sums;
+        neo__gemm_call part = *g;
+        int done = 0;
+        to.sums += i * rows * g->n;
+        part.k = neo__leaf_row(&g->leaves, first + i + 1) - k0;
+        for (end = i + 1; end < count; end++)
+            if (neo__leaf_row(&g->leaves, first + end + 1) -
+                    neo__leaf_row(&g->leaves, first + end) != part.k)
+                break;
+        part.a = neo__cuda_wide_at(g->a, sums->m0 * g->a_row + k0 * g->a_k, g->narrow);
+        part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
+        part.m = rows, part.c = to.sums, part.c_row = g->n;
+        if (part.k > 0)
+            NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, end - i, rows * g->n,
+                                        &done));
+        if (done) continue;
+        part.a = neo__cuda_wide_at(g->a, k0 * g->a_k, g->narrow); /* an empty leaf, no algorithm */
+        part.leaves.first += first + i, part.leaves.count = end - i;
+        NEO__TRY(neo__cuda_gemm_part(d, &part, &to));
+    }
+    return NEO_OK;
+}
+/* Groups of leaves are subtrees, which wait behind the leaves' sums unless there is one. */
 static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g) {
-    const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
-    const int64_t most = NEO__MIN(room / g->n, g->m);
-    float *slot = (float *)(void *)d->work;
+    int depth;
+    const int64_t most = neo__cuda_leaf_rows(g, &depth), room = most * g->n;
+    const int count = g->leaves.count, all = NEO__MIN(g->leaves.shards, (int)NEO__CUDA_LEAVES);
+    const int groups = (count + NEO__CUDA_LEAVES - 1) / NEO__CUDA_LEAVES;
+    NEO__TRY(neo__cuda_reserve(d, (size_t)((all + depth) * room) * sizeof(float)));
+    float *const sums = (float *)(void *)d->work, *const stack = sums + all * room;
     for (int64_t m0 = 0; m0 < g->m; m0 += most) {
-        const int64_t rows = NEO__MIN(most, g->m - m0);
-        for (int leaf = 0, height = 0; leaf < g->leaves.count; leaf++) {
-            const int64_t k0 = neo__leaf_row(&g->leaves, leaf);
-            neo__gemm_call part = *g;
-            int there = 0, top = height;
-            part.m = rows, part.k = neo__leaf_row(&g->leaves, leaf + 1) - k0;
-            part.a = neo__cuda_wide_at(g->a, m0 * g->a_row + k0 * g->a_k, g->narrow);
-            part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
-            part.c = slot + height * room, part.c_row = g->n;
-            part.beta = 0.0f, part.bias = NULL;
-            if (part.k > 0)
-                NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, &there));
-            memset(&part.finish, 0, sizeof part.finish), part.tree = 0;
-            if (!there) NEO__TRY(neo__cuda_gemm_own(d, &part)); /* an empty leaf, no algorithm */
-            for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges-- > 0; top--)
-                NEO__TRY(neo__cuda_add(d, slot + (top - 1) * room, slot + top * room, rows * g->n));
+        const neo__cuda_leaf_sums part = {sums, m0, NEO__MIN(m0 + most, g->m), 0, g->n};
+        const int64_t area = (part.m1 - m0) * g->n;
+        for (int i = 0, height = 0; i < groups; i++) {
+            const int first = i * NEO__CUDA_LEAVES, top = height;
+            neo__cuda_gemm_tree_job job = {*g, part};
+            job.g.leaves.count = NEO__MIN(count - first, (int)NEO__CUDA_LEAVES);
+            NEO__TRY(neo__cuda_leaf_products(d, g, first, job.g.leaves.count, &part));
+            if (groups > 1) {
+                memset(&job.g.finish, 0, sizeof job.g.finish);
+                job.part.m0 = 0, job.part.m1 -= m0;
+                job.g.c = stack + height * room, job.g.c_row = g->n;
+            }
+            NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
+            const int merges = neo__tree_push(&height, i, groups);
+            for (float *x = stack + top * room; x > stack + (top - merges) * room; x -= room)
+                NEO__TRY(neo__cuda_add(d, x - room, x, area));
         }
-        const neo__cuda_gemm_finish_job job = {*g, slot, m0};
-        NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
+        if (groups == 1) continue;
+        const neo__cuda_gemm_finish_job job = {*g, stack, m0};
+        NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
     }
     return NEO_OK;
 }
 
-/* A product that is worth a call of cuBLASLt: by its shape alone, and with leaves by what does not
-   depend on how many of them are here. The work memory holds rows of it. */
+/* A product that is worth a call of cuBLASLt: not by what depends on how many of the rows, or of
+   the leaves, are here. The work memory holds rows of it. */
 static int neo__cuda_is_large(const neo__gemm_call *g) {
-    const int64_t slots = g->tree ? NEO__PART_DEPTH : g->narrow_c;
-    const double area = (double)g->m * (double)g->n;
-    if (slots * (g->n + 4) > (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float))) return 0;
-    return g->m >= 16 && g->n >= 16 && (g->tree ? area >= 4096.0 : area * (double)g->k >= 262144.0);
+    if (g->tree)
+        return g->m >= 16 && g->n >= 16 && g->m * g->n >= 4096;
+    if (g->narrow_c && g->n + 4 > (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float))) return 0;
+    const double each = (double)g->n * (double)g->k;
+    if (g->a_k == 1) return g->n >= 16 && each >= 1024.0;
+    return g->m >= 16 && g->n >= 16 && (double)g->m * each >= 262144.0;
 }
 static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     neo__gemm_call g = *call;
     if (g.m == 0 || g.n == 0) return NEO_OK;
     if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
-    if (d->exact || g.k == 0 || !neo__cuda_is_large(&g)) return neo__cuda_gemm_own(d, &g);
-    return g.tree ? neo__cuda_gemm_blas_leaves(d, &g) : neo__cuda_gemm_blas(d, &g);
+    if (d->exact || g.k == 0) return neo__cuda_gemm_own(d, &g);
+    const int large = neo__cuda_is_large(&g);
+    int depth;
+    if (!g.tree) return large ? neo__cuda_gemm_blas(d, &g) : neo__cuda_gemm_own(d, &g);
+    /* A large C is work enough without many pieces. */
+    g.leaves = neo__cuda_pieces(d, g.leaves, large ? NEO__MAX(1024, g.m * g.n / 256) : 256);
+    return large && neo__cuda_leaf_rows(&g, &depth) ? neo__cuda_gemm_blas_leaves(d, &g)
+                                                    : neo__cuda_gemm_own(d, &g);
 }
 
 /* ---- >>cuda-columns ----
    Sums of columns: of a gradient's (a bias), of dy and dy z (a norm's). Rows of a leaf add in
-   order, so a column is one chain; what can be parallel is bringing rows into shared memory. A
-   block takes 32 columns of one leaf: all warps load, the first warp adds the first sum, the second
-   the second. Leaves' sums go to the work memory, [leaf][2][cols], then the tree. */
-enum { NEO__COLUMN_ROWS = 128 };
+   order, so a column of one is one chain: a warp takes 32 of them, with the next rows on their way
+   in registers. A block has eight leaves of its columns, and adds them by the tree. Of more leaves
+   these subtrees go to the work memory, [subtree][2][cols], then the tree of them. */
+enum { NEO__COLUMN_AHEAD = 16, NEO__COLUMN_LEAVES = NEO__CUDA_THREADS / 32 };
 typedef struct neo__cuda_columns {
-    const float *dy, *x, *stats; /* x NULL: only the first sum, of dy */
-    int64_t dy_row, x_row, c0, cols;
-    int narrow; /* dy is bf16 */
+    const float *dy, *x, *stats; /* x: of the second sum */
+    int64_t dy_row, x_row, cols;
     int centered;
     neo__leaf_cut leaves;
-    float *sums;
+    float *sums;       /* [subtree][2][cols] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
-NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns columns) {
-    __shared__ float dy[NEO__COLUMN_ROWS][32], z[NEO__COLUMN_ROWS][32];
+template <bool NARROW, bool DOT>
+NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns c) {
+    constexpr int AHEAD = DOT ? NEO__COLUMN_AHEAD / 2 : NEO__COLUMN_AHEAD;
+    __shared__ float sums[2][NEO__COLUMN_LEAVES][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t column = (int64_t)blockIdx.x * 32 + lane, at = columns.c0 + column;
-    const int leaf = (int)blockIdx.y;
-    const int64_t end = neo__leaf_row(&columns.leaves, leaf + 1);
-    float sum = 0.0f;
-    for (int64_t r0 = neo__leaf_row(&columns.leaves, leaf); r0 < end; r0 += NEO__COLUMN_ROWS) {
-        const int rows = (int)NEO__MIN(end - r0, (int64_t)NEO__COLUMN_ROWS);
-        for (int i = warp; i < rows && column < columns.cols; i += NEO__CUDA_THREADS / 32) {
-            const int64_t r = r0 + i;
-            dy[i][lane] = neo__cuda_wide_get(columns.dy, r * columns.dy_row + at, columns.narrow);
-            if (!columns.x) continue;
-            const float mean = columns.centered ? columns.stats[2 * r] : 0.0f;
-            const float scale = columns.stats[columns.centered ? 2 * r + 1 : r];
-            z[i][lane] = __fmul_rn(__fsub_rn(columns.x[r * columns.x_row + at], mean), scale);
+    const int64_t column = (int64_t)blockIdx.x * 32 + lane;
+    const int first = (int)blockIdx.y * NEO__COLUMN_LEAVES, leaf = first + warp;
+    float sum = 0.0f, dot = 0.0f;
+    if (leaf < c.leaves.count && column < c.cols) {
+        const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
+        for (int64_t r = neo__leaf_row(&c.leaves, leaf); r < end; r += AHEAD) {
+            float dy[AHEAD], z[AHEAD], mean[AHEAD], scale[AHEAD];
+            NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
+                const int64_t row = NEO__MIN(r + u, end - 1);
+                dy[u] = neo__cuda_wide_get(c.dy, row * c.dy_row + column, NARROW);
+                if (!DOT) continue;
+                z[u] = c.x[row * c.x_row + column];
+                mean[u] = c.centered ? c.stats[2 * row] : 0.0f;
+                scale[u] = c.stats[c.centered ? 2 * row + 1 : row];
+            }
+            NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
+                if (r + u >= end) break;
+                sum = __fadd_rn(sum, dy[u]);
+                if (DOT) dot = __fmaf_rn(dy[u], __fmul_rn(__fsub_rn(z[u], mean[u]), scale[u]), dot);
+            }
         }
-        __syncthreads();
-        if (column < columns.cols && warp == 0) {
-            NEO__UNROLL_8 for (int i = 0; i < rows; i++) sum = __fadd_rn(sum, dy[i][lane]);
-        } else if (column < columns.cols && warp == 1 && columns.x) {
-NEO__UNROLL_8
-            for (int i = 0; i < rows; i++) sum = __fmaf_rn(dy[i][lane], z[i][lane], sum);
-        }
-        __syncthreads();
     }
-    if (column < columns.cols && warp < (columns.x ? 2 : 1))
-        columns.sums[(2 * (int64_t)leaf + warp) * columns.cols + column] = sum;
+    sums[0][warp][lane] = sum, sums[1][warp][lane] = dot;
+    __syncthreads();
+    if (warp > (DOT ? 1 : 0) || column >= c.cols) return;
+    const int here = NEO__MIN((int)NEO__COLUMN_LEAVES, c.leaves.count - first);
+    const auto part = [&](int i) { return neo__cuda_load<1>(&sums[warp][i][lane]); };
+    const float all = neo__cuda_tree<1>(here, part).v[0];
+    float *const whole = warp ? c.dot : c.sum;
+    if (c.leaves.count > NEO__COLUMN_LEAVES)
+        c.sums[(2 * (int64_t)blockIdx.y + warp) * c.cols + column] = all;
+    else if (whole) whole[column] = all;
 }
 struct neo__cuda_columns_tree_job {
     neo__cuda_columns c;
+    int subtrees;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t step = 2 * c.cols;
-        for (int k = 0; k < 2; k++) {
-            float *to = k == 0 ? c.sum : c.dot;
-            const float *from = c.sums + k * c.cols + i;
-            const auto part = [=](int leaf) { return neo__cuda_load<1>(from + leaf * step); };
-            if (to) to[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, part).v[0];
-        }
+        float *const to = i < c.cols ? c.sum : c.dot;
+        const float *from = c.sums + i;
+        const auto part = [=](int p) { return neo__cuda_load<1>(from + p * step); };
+        if (to) to[i % c.cols] = neo__cuda_tree<1>(subtrees, part).v[0];
     }
 };
-static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, const char *what) {
-    const int64_t cols = c.cols, leaves = c.leaves.count;
-    const int64_t floats = (int64_t)(gpu->work_bytes / sizeof(float));
-    const int64_t room = floats / (2 * NEO__MAX(leaves, (int64_t)1));
+static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, int narrow,
+                                        const char *what) {
+    c.leaves = neo__cuda_pieces(gpu, c.leaves, 128);
+    const int subtrees = (c.leaves.count + NEO__COLUMN_LEAVES - 1) / NEO__COLUMN_LEAVES;
+    const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)subtrees);
+    const auto kernel = c.dot    ? neo__cuda_columns_kernel<false, true>
+                        : narrow ? neo__cuda_columns_kernel<true, false>
+                                 : neo__cuda_columns_kernel<false, false>;
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)subtrees * 2 * (size_t)c.cols * sizeof(float)));
     c.sums = (float *)(void *)gpu->work;
-    if (!c.dot) c.x = NULL;
-    for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
-        c.cols = NEO__MIN(room, cols - c.c0);
-        const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        if (leaves > 0) NEO__TRY(neo__cuda_launch(gpu, what, neo__cuda_columns_kernel, {grid}, c));
-        const neo__cuda_columns_tree_job job = {c};
-        NEO__TRY(neo__cuda_each<1>(gpu, job, c.cols, what));
-    }
-    return NEO_OK;
+    if (subtrees > 0) NEO__TRY(neo__cuda_launch(gpu, what, kernel, {grid}, c));
+    if (subtrees == 1) return NEO_OK;
+    return neo__cuda_each<1>(gpu, neo__cuda_columns_tree_job{c, subtrees},
+                             (c.dot ? 2 : 1) * c.cols, what);
 }
 static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
     const neo__column_sums_call *dbias = &call->dbias;
     if (call->dw.c) NEO__TRY(neo__cuda_gemm(d, &call->dw));
     if (!dbias->to || dbias->cols == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_columns, c);
-    c.dy = dbias->from, c.dy_row = dbias->from_row, c.narrow = dbias->narrow;
+    c.dy = dbias->from, c.dy_row = dbias->from_row;
     c.cols = dbias->cols, c.leaves = dbias->leaves, c.sum = dbias->to;
-    return neo__cuda_columns_run(d, c, "column_sums");
+    return neo__cuda_columns_run(d, c, dbias->narrow, "column_sums");
 }
 
 /* ---- >>cuda-norm ----
@@ -2065,7 +2234,7 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
-        NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
+        NEO__TRY(neo__cuda_columns_run(d, c, 0, "norm"));
     }
     if (call->backward && !call->dx) return NEO_OK;
     return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, call->rows, 16, *call);
@@ -2130,6 +2299,7 @@ template <class I, class A> NEO__GPU I neo__cuda_last(I low, I high, int64_t x, 
     return low;
 }
 
+enum { NEO__TOKENS_AHEAD = 8 }; /* rows of a sum that are on their way */
 /* The whole sum of columns [col, col + W) of a row. */
 template <int W>
 static __device__ neo__floats<W> neo__cuda_embedding_sum(
@@ -2138,16 +2308,29 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(
     neo__floats<W> sum = {};
     int leaf = 0;
     int64_t leaf_end = -1;
-    for (int64_t i = c.count ? o.first[row] : -1; i >= 0 && i < c.count && o.key[i] == row; i++) {
-        const int64_t at = o.position[i];
-        if (at >= leaf_end) {
-            if (leaf_end >= 0) parts.push(leaf, sum);
-            leaf = neo__cuda_last(leaf, (int)c.leaves.count, at,
-                                  [&c](int k) { return neo__leaf_row(&c.leaves, k); });
-            leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
-            sum = {};
+    int64_t i = c.count ? o.first[row] : -1;
+    for (int here = NEO__TOKENS_AHEAD; i >= 0 && here == NEO__TOKENS_AHEAD; i += here) {
+        neo__floats<W> x[NEO__TOKENS_AHEAD];
+        int64_t at[NEO__TOKENS_AHEAD];
+        here = 0;
+        NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
+            const int64_t next = NEO__MIN(i + u, c.count - 1);
+            here += i + u < c.count && o.key[next] == row; /* keys are sorted */
+            at[u] = o.position[next];
         }
-        neo__cuda_plus<W>(sum, neo__cuda_load<W>(c.from + at * c.from_row + col));
+        NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++)
+            x[u] = neo__cuda_load<W>(c.from + at[u] * c.from_row + col);
+        NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
+            if (u >= here) break;
+            if (at[u] >= leaf_end) {
+                if (leaf_end >= 0) parts.push(leaf, sum);
+                leaf = neo__cuda_last(leaf, (int)c.leaves.count, at[u],
+                                      [&c](int k) { return neo__leaf_row(&c.leaves, k); });
+                leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
+                sum = {};
+            }
+            neo__cuda_plus<W>(sum, x[u]);
+        }
     }
     if (leaf_end < 0) return sum;
     parts.push(leaf, sum);
@@ -4106,10 +4289,13 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     NEO__CHECK(device, NEO_ERR_ARG, "neo_cuda_device_create: device is NULL");
     *device = NULL;
     if (desc) given = *desc;
+    NEO__CHECK(!given.exact || !given.tf32, NEO_ERR_ARG,
+               "neo_cuda_device_create: exact and tf32 are both set: TF32 has not the CPU's bits");
     NEO__TRY(neo__cuda_find(given.ordinal, &prop));
     neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
     NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
-    d->ordinal = given.ordinal, d->exact = given.exact != 0;
+    d->ordinal = given.ordinal, d->exact = given.exact != 0, d->tf32 = given.tf32 != 0;
+    if (!d->exact) d->device.numerics = d->tf32 ? "deterministic, tf32" : "deterministic";
     d->processors = prop.multiProcessorCount;
     snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
     neo__cuda_table(&d->device);

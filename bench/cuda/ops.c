@@ -54,6 +54,7 @@ static neo_ctx *make_ctx(neo_device *device) {
     desc.threads = bench.threads;
     desc.seed = 1;
     desc.device = device;
+    desc.repro_shards = NEO_DEVICE_SHARDS; /* also of the CPU, for its bits */
     BENCH_OK(neo_ctx_create(&desc, &ctx));
     return ctx;
 }
@@ -707,7 +708,7 @@ static void bench_step(void) {
 
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
-    const neo_cuda_desc same_bits = {0, 1};
+    const neo_cuda_desc same_bits = {0, 1, 0};
     BENCH_OK(neo_cuda_device_create(&same_bits, &exact_gpu));
     BENCH_OK(neo_cuda_device_create(NULL, &fast_gpu));
     cpu = make_ctx(NULL), exact = make_ctx(exact_gpu), fast = make_ctx(fast_gpu);

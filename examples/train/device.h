@@ -13,7 +13,7 @@
 
 typedef struct device_choice {
     const char *name;
-    int exact;
+    int exact, tf32;
 } device_choice;
 
 static inline neo_status device_check(const char *name) {
@@ -36,7 +36,7 @@ static inline neo_status device_open(int rank, int local, void *user, neo_device
     if (end && (end == number + 1 || *end || ordinal < 0 || ordinal > 1023))
         return neo_fail(NEO_ERR_ARG, "--device: '%s' does not end in the number of a GPU",
                         choice->name);
-    neo_cuda_desc desc = {(int)ordinal, choice->exact};
+    neo_cuda_desc desc = {(int)ordinal, choice->exact, choice->tf32};
     return neo_cuda_device_create(&desc, device);
 #else
     (void)local;

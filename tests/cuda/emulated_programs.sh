@@ -48,6 +48,12 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
         --data "$W/text" --graph perhaps
     dlrm_ranks_agree "$B/tests/emulated_dlrm" 60 20
     gpt_ranks_agree "$B/tests/emulated_gpt" "$W/text" 2
+    fast_agrees "$B/tests/emulated_dlrm" --synthetic 80 --batch 40 --dim 16 --bottom 13-72-64-16 \
+        --top 72-1 --rows 300
+    fast_agrees "$B/tests/emulated_gpt" --data "$W/text" --steps 2 --layers 1 --heads 2 --width 64 \
+        --context 16 --batch 16 --sample 0
+    refused "TF32 with the bits of the CPU" "give one of them" "$B/tests/emulated_dlrm" \
+        --synthetic 60 --exact --tf32
     if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL
         model="--synthetic 60 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --repro-shards 4 --clip-norm 0.05"
         ranks_agree "$B/tests/emulated_dlrm_nccl" $model -- --ranks 3 --dense-shard full

@@ -3290,8 +3290,8 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
         return neo_emu::lt_set(pref->workspace, buf, sizeInBytes);
     return neo_emu::lt_set(pref->others[(unsigned)attr % 9], buf, sizeInBytes);
 }
-/* One algorithm: 1 if the preference leaves room for its workspace, else 0. Their sums have other
-   bits. */
+/* One algorithm: 1 if the preference leaves room for its workspace and the shape is one of those
+   that it is best for, else 0. Their sums have other bits. */
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
     cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
@@ -3306,12 +3306,28 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     cublasLtMatmulHeuristicResult_t &r = heuristicResultsArray[0];
     memset(&r, 0, sizeof r);
-    r.algo.data[0] = preference->workspace >= 256;
+    r.algo.data[0] = preference->workspace >= 256 &&
+                     __builtin_popcountll(Ddesc->rows ^ Ddesc->cols << 7 ^
+                                          (uint64_t)Ddesc->batch_count << 3) % 4 != 0;
     r.algo.data[2] = 1;
     r.workspaceSize = neo_emu::lt_workspace(r.algo.data[0], 1, *Ddesc);
     r.state = CUBLAS_STATUS_SUCCESS;
     r.wavesCount = 1;
     *returnAlgoCount = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
+    cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result) {
+    NEO_EMU_LT_ENTER();
+    if (!neo_emu::g().others.count(lightHandle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t status = neo_emu::lt_check(operationDesc, Adesc, Bdesc, Cdesc, Ddesc);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (!algo || !result || algo->data[0] > 1) return CUBLAS_STATUS_INVALID_VALUE;
+    memset(result, 0, sizeof *result);
+    result->algo = *algo;
+    result->workspaceSize = neo_emu::lt_workspace(algo->data[0], algo->data[2], *Ddesc);
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t
