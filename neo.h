@@ -3690,8 +3690,12 @@ typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
     int64_t first, last;               /* the offsets' ends */
 } neo__bags_found;
+#ifndef NEO__JOB_PARTS
+#define NEO__JOB_PARTS 16384 /* leaves of long runs, of a call at most; others are not ahead */
+#endif
 enum {
-    NEO__JOB_LONG = 256,   /* records; a longer run of one row is merged by a block of threads */
+    NEO__JOB_LONG = 256,     /* records; leaves of a longer run of one row are summed beside each other */
+    NEO__JOB_PART = 32,      /* records that such a leaf has at least */
     NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
     NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch: two fit into shared memory, beside lists */
 };
@@ -3747,7 +3751,9 @@ typedef struct neo__bags_job {
         neo__leaf_cut leaves; /* count 0: every feature's samples are a batch of `shards` leaves */
         int leaf_bits;
         int leaf_sort; /* records do not come leaf by leaf: the sort must see to it */
-        unsigned long long *longs; /* [0]: how many; then the first record of each long run */
+        uint32_t *parts; /* leaves of long runs: [0]: how many; then the first record of each */
+        float *part_sums; /* [max_parts][neo__bag_room(max_dim)] */
+        int64_t max_parts;
         void *temp;                /* of sort and scan */
         size_t temp_bytes;
     } sorted;
@@ -11701,7 +11707,11 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     }
     NEO__CARVE(carve, job->sorted.grad_at, ids);
     NEO__CARVE(carve, job->sorted.packed, sizes->mean ? neo__bags_pack_floats(sizes) : 0);
-    NEO__CARVE(carve, job->sorted.longs, records / NEO__JOB_LONG + 2);
+    const size_t parts = NEO__MIN(records / NEO__JOB_PART, (size_t)NEO__JOB_PARTS);
+    job->sorted.max_parts = records > NEO__JOB_LONG ? (int64_t)parts : 0;
+    NEO__CARVE(carve, job->sorted.parts, 1 + parts);
+    NEO__CARVE(carve, job->sorted.part_sums,
+               neo__size_mul((size_t)job->sorted.max_parts, (size_t)neo__bag_room(sizes->max_dim)));
     neo__carve_next(carve, &job->sorted.temp, 1, job->sorted.temp_bytes);
     job->room.scratch = NULL;
     if (sizes->job_scratch > NEO__JOB_SHARED_FLOATS)
@@ -14331,8 +14341,11 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     const int have = !forward && neo__bags_is_viewed(bags, jagged);
     if (!have) bags->view.fresh = 0;
     NEO__TRY(neo__bags_stage(bags, jagged, have));
-    if (bags->ctx->on->recording && bags->job.batch.most_ids > 0)
-        bags->job.batch.most_ids = bags->sizes.max_ids;
+    if (bags->ctx->on->recording) { /* few sizes: few graphs */
+        const int64_t most = bags->sizes.max_ids, unit = (most + 7) / 8;
+        bags->job.batch.most_ids =
+            NEO__MIN((bags->job.batch.most_ids + unit - 1) / unit * unit, most);
+    }
     if (have) return NEO_OK;
     bags->view.batch = *jagged;
     bags->view.bags = bags->job.batch.bags;
@@ -17984,8 +17997,16 @@ NEO__KERNEL_INLINE float NEO__FN(least)(NEO__VF v) {
     return lane[0];
 #endif
 }
-/* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale; 0: all codes
-   are 0. */
+/* Scale and bias of a row of i8 by its least and most; odd: not all of it is finite.
+   Returns the scale; 0: all codes are 0. */
+NEO__KERNEL_INLINE float NEO__FN(rows_scale_of)(int odd, float least, float most, float *scale) {
+    float half = NEO__SUB1(NEO__MUL1(0.5f, most), NEO__MUL1(0.5f, least));
+    float unit = NEO__DIV1(half, 127.0f);
+    scale[0] = odd || unit < FLT_MIN ? 0.0f : unit;
+    scale[1] = odd ? neo__f32_bits(0x7FC00000u) : NEO__ADD1(least, half); /* 0 of both signs: 0 */
+    return scale[0];
+}
+/* The same; w is filled up to whole vectors. */
 NEO__KERNEL_INLINE float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
     for (int64_t c = 0; c < n; c += NEO__W) {
@@ -17995,17 +18016,8 @@ NEO__KERNEL_INLINE float NEO__FN(rows_scale)(const float *w, int64_t n, float *s
         odd = NEO__FMA(x, zero, odd); /* a NaN if one of them is not finite */
     }
     odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
-    if (NEO__ANY(NEO__GT(odd, zero))) {
-        scale[0] = 0.0f;
-        scale[1] = neo__f32_bits(0x7FC00000u);
-        return 0.0f;
-    }
-    const float least = NEO__FN(least)(low), most = -NEO__FN(least)(0.0f - high);
-    float half = NEO__SUB1(NEO__MUL1(0.5f, most), NEO__MUL1(0.5f, least));
-    float unit = NEO__DIV1(half, 127.0f);
-    scale[0] = unit < FLT_MIN ? 0.0f : unit;
-    scale[1] = NEO__ADD1(least, half); /* 0 of both signs gives 0 */
-    return scale[0];
+    const int is_odd = NEO__ANY(NEO__GT(odd, zero));
+    return NEO__FN(rows_scale_of)(is_odd, NEO__FN(least)(low), -NEO__FN(least)(0.0f - high), scale);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
                                       int stochastic) {
@@ -18686,16 +18698,20 @@ NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *fr
    ---- */
 
 /* Clip, L2 decay into g, decoupled decay of w. */
+NEO__KERNEL_INLINE void NEO__FN(bag_adjust_one)(const neo__bag_step *o, NEO__VF *w, NEO__VF *g) {
+    if (o->clip > 0.0f)
+        *g = NEO__MIN_(NEO__SET(o->clip), NEO__MAX_(NEO__SET(-o->clip), *g));
+    if (o->l2 != 0.0f) *g = NEO__FMA(NEO__SET(o->l2), *w, *g);
+    if (o->keep != 1.0f) *w = NEO__SET(o->keep) * *w;
+}
 NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *step, float *w, float *g,
                                               int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), low = NEO__SET(-step->clip), l2 = NEO__SET(step->l2),
-            keep = NEO__SET(step->keep);
+    const neo__bag_step o = *step; /* a copy: what is stored does not change it */
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LDC(g), y = NEO__LDC(w);
-        if (step->clip > 0.0f) x = NEO__MIN_(clip, NEO__MAX_(low, x));
-        if (step->l2 != 0.0f) x = NEO__FMA(l2, y, x);
+        NEO__FN(bag_adjust_one)(&o, &y, &x);
         NEO__STC(g, x);
-        if (step->keep != 1.0f) NEO__STC(w, keep * y);
+        if (o.keep != 1.0f) NEO__STC(w, y);
     }
 }
 /* w -= rate x */
@@ -18709,15 +18725,18 @@ NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, floa
 NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
 }
-NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, const float *g,
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_adagrad_one)(const neo__bag_step *o, NEO__VF w, NEO__VF g,
+                                                    NEO__VF *m) {
+    *m = NEO__FMA(g, g, *m);
+    return NEO__FNMA(NEO__SET(o->lr), g / (NEO__SQRT(*m) + NEO__SET(o->eps)), w);
+}
+NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *step, float *w, const float *g,
                                                float *m, int64_t n) {
-    NEO__VF rate = NEO__SET(o->lr), eps = NEO__SET(o->eps);
+    const neo__bag_step o = *step;
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__LDC(g);
-        NEO__VF s = NEO__FMA(x, x, NEO__LDC(m));
+        NEO__VF s = NEO__LDC(m), x = NEO__FN(bag_adagrad_one)(&o, NEO__LDC(w), NEO__LDC(g), &s);
         NEO__STC(m, s);
-        x = x / (NEO__SQRT(s) + eps);
-        NEO__STC(w, NEO__FNMA(rate, x, NEO__LDC(w)));
+        NEO__STC(w, x);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
@@ -18727,14 +18746,22 @@ NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__F
     *s = sum;
     NEO__FN(bag_descend)(NEO__DIV1(o->lr, NEO__ADD1(NEO__SQRT1(sum), o->eps)), g, w, n);
 }
-/* u = the bias-corrected direction of Adam; v is a row, or one float of the row (partial). */
+/* The bias-corrected direction of Adam. partial: below is given, v is not kept. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_adam_one)(const neo__bag_step *o, NEO__VF g, NEO__VF *m,
+                                                 NEO__VF *v, NEO__VF below, int partial) {
+    *m = NEO__FMA(NEO__SET(o->beta1), *m, NEO__SET(o->rest1) * g);
+    if (!partial) {
+        *v = NEO__FMA(NEO__SET(o->beta2), *v, NEO__SET(o->rest2) * g * g);
+        below = NEO__SQRT(*v * NEO__SET(o->fix2)) + NEO__SET(o->eps);
+    }
+    return *m * NEO__SET(o->fix1) / below;
+}
+/* u = that of a row; v is a row, or one float of the row (partial). */
 NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *step,
                                                  NEO__FN(row_sums) * sums, const float *g, float *m,
                                                  float *v, float *u, int64_t n, int partial) {
-    NEO__VF b1 = NEO__SET(step->beta1), r1 = NEO__SET(step->rest1), b2 = NEO__SET(step->beta2);
-    NEO__VF r2 = NEO__SET(step->rest2), f1 = NEO__SET(step->fix1), f2 = NEO__SET(step->fix2),
-            eps = NEO__SET(step->eps);
-    NEO__VF below = eps;
+    const neo__bag_step o = *step;
+    NEO__VF below = NEO__SET(o.eps);
     if (partial) {
         float mean = NEO__MUL1(step->rest2, NEO__FN(row_mean)(sums, g, n));
         float square = NEO__FMA1(step->beta2, *v, mean);
@@ -18743,15 +18770,10 @@ NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *step,
         below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, step->fix2)), step->eps));
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__LDC(g);
-        NEO__VF a = NEO__FMA(b1, NEO__LDC(m), r1 * x);
+        NEO__VF a = NEO__LDC(m), q = partial ? below : NEO__LDC(v);
+        NEO__STC(u, NEO__FN(bag_adam_one)(&o, NEO__LDC(g), &a, &q, below, partial));
         NEO__STC(m, a);
-        if (!partial) {
-            NEO__VF q = NEO__FMA(b2, NEO__LDC(v), r2 * x * x);
-            NEO__STC(v, q);
-            below = NEO__SQRT(q * f2) + eps;
-        }
-        NEO__STC(u, a * f1 / below);
+        if (!partial) NEO__STC(v, q);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
@@ -18763,20 +18785,28 @@ NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums)
     float trust = w_norm > 0.0f && u_norm > 0.0f ? NEO__DIV1(w_norm, u_norm) : 1.0f;
     NEO__FN(bag_descend)(NEO__MUL1(o->lr, trust), u, w, n);
 }
+NEO__KERNEL_INLINE float NEO__FN(bag_lars_rate)(const neo__bag_step *o, float w_norm,
+                                                float g_norm) {
+    float below = NEO__FMA1(o->decay, w_norm, g_norm);
+    float rate = NEO__MUL1(NEO__MUL1(o->lr, o->eta), w_norm);
+    return below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_lars_one)(const neo__bag_step *o, float rate, NEO__VF w,
+                                                 NEO__VF g, NEO__VF *m) {
+    NEO__VF d = NEO__SET(rate) * NEO__FMA(NEO__SET(o->decay), w, g);
+    *m = NEO__FMA(NEO__SET(o->momentum), *m, d);
+    return w - *m;
+}
 NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *step, NEO__FN(row_sums) * sums,
                                        float *w, const float *g, float *m, int64_t n) {
+    const neo__bag_step o = *step;
     float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     float g_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, g, g, n));
-    float below = NEO__FMA1(step->decay, w_norm, g_norm);
-    float rate = NEO__MUL1(NEO__MUL1(step->lr, step->eta), w_norm);
-    rate = below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
-    NEO__VF a = NEO__SET(rate), decay = NEO__SET(step->decay), mu = NEO__SET(step->momentum);
+    float rate = NEO__FN(bag_lars_rate)(&o, w_norm, g_norm);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF y = NEO__LDC(w);
-        NEO__VF d = a * NEO__FMA(decay, y, NEO__LDC(g));
-        d = NEO__FMA(mu, NEO__LDC(m), d);
+        NEO__VF d = NEO__LDC(m);
+        NEO__STC(w, NEO__FN(bag_lars_one)(&o, rate, NEO__LDC(w), NEO__LDC(g), &d));
         NEO__STC(m, d);
-        NEO__STC(w, y - d);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_ftrl)(const neo__bag_step *o, float *w, const float *g,

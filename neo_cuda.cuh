@@ -469,8 +469,10 @@ template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
 template <int W> NEO__GPU neo__floats<W> neo__cuda_load(const float *p) {
     return *(const neo__floats<W> *)(const void *)p;
 }
+/* (A struct of four would be stored as four words where they come one by one.) */
 template <int W> NEO__GPU void neo__cuda_store(float *p, const neo__floats<W> &x) {
-    *(neo__floats<W> *)(void *)p = x;
+    if constexpr (W == 4) *(float4 *)(void *)p = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+    else *(neo__floats<W> *)(void *)p = x;
 }
 
 /* s += x, and s += w x by fused multiply-adds. */
@@ -2361,13 +2363,13 @@ template <class K> struct neo__cuda_sorting {
     size_t bytes;
     K *keys, *sorted_keys;
     uint32_t *values, *sorted_values;
-    int64_t count;
+    int64_t count; /* below 2^32: offsets of 32 bits */
     int32_t first, last; /* bits */
 };
 template <class K>
 static cudaError_t neo__cuda_sort(const neo__cuda_sorting<K> &c, size_t *bytes, cudaStream_t s) {
     return cub::DeviceRadixSort::SortPairs(c.temp, *bytes, c.keys, c.sorted_keys, c.values,
-                                           c.sorted_values, c.count, c.first, c.last, s);
+                                           c.sorted_values, (uint32_t)c.count, c.first, c.last, s);
 }
 template <class K> static neo_status neo__cuda_sort_now(neo__cuda *d, const void *call) {
     neo__cuda_sorting<K> c = *(const neo__cuda_sorting<K> *)call;
@@ -2378,7 +2380,7 @@ typedef neo__cuda_sorting<uint32_t> neo__cuda_scanning;
 static neo_status neo__cuda_scan_now(neo__cuda *d, const void *call) {
     neo__cuda_scanning c = *(const neo__cuda_scanning *)call;
     return NEO__CUDA_DO(d, cub::DeviceScan::ExclusiveSum(c.temp, c.bytes, c.keys, c.sorted_keys,
-                                                         c.count, d->stream));
+                                                         (uint32_t)c.count, d->stream));
 }
 static int neo__cuda_bits(int64_t largest) {
     int bits = 0;
@@ -3207,32 +3209,36 @@ static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
 /* ---- >>cuda-bags ----
    Embedding bags; >>impl-bags-calls says what the calls mean and what lies where.
 
-   Lookup. The lanes that share a bag hold four columns each and have several rows on their way at
-   a time; ids are read by all lanes at once and handed around. Tables with row buckets, and rows
-   that cannot be read by fours, go a column per lane.
+   Lookup. The lanes that share a row hold four columns each. They take a stretch of ids, of one bag
+   or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
+   added, and store a sum where its bag ends. Tables with row buckets, and rows that cannot be read
+   by fours, go a column per lane.
 
-   Records. A block takes a tile of ids, finds the bags at its ends by bisection, and each thread
-   the bag of its id between these: long bags and short ones cost alike. One radix sort serves all
-   tables.
+   Records. A block takes a tile of ids, marks where bags begin in it, and the largest mark up to an
+   id is its bag: long bags and short ones cost alike. One radix sort serves all tables.
 
    Update. A warp looks at 32 sorted records at a time; runs of equal rows that begin there are its
    own, however far they reach. So rows and tables are in parallel, and the sum down a run is a
    chain in canonical order, of which the loads are issued several records ahead of the additions.
-   Runs above NEO__JOB_LONG go to a list, from which whole blocks take them with more loads on their
-   way. A row with records of several leaves has a chain for each, and the tree over them. Row-wise
-   Adagrad on rows of f32 keeps all of a row in registers; everything else goes through
-   neo__bag_step_row_warp with 16 lanes a row, its gradient in shared memory.
+   A row with records of several leaves has a chain for each, and the tree over them. The leaves of
+   runs above NEO__JOB_LONG are summed before, a warp for each leaf of a row, and only their tree is
+   left. Rows that can be read by fours are stepped in registers, whatever their numbers and their
+   rule; the others go through neo__bag_step_row_warp with 16 lanes a row, the gradient in shared
+   memory.
 
-   No atomics touch a float, and what the integer ones leave to chance (which block steps which long
-   row, where a key lies in a hash table) shows in no result. */
+   No atomics touch a float, and what the integer ones leave to chance (which sum lies
+   where, where a key lies in a hash table) shows in no result. */
 enum {
     NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
     NEO__BAGS_LONG_AHEAD = 32,
     NEO__BAGS_LONG_THREADS = 128,
+    NEO__BAGS_SECTOR = 32,    /* bytes that memory gives at least */
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
+/* Blocks of 256 threads with 128 registers each; ptxas would take fewer and load one by one. */
+#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
 
 /* The function for the size of the job's keys. */
 #define NEO__BAGS_KEYED(job, function)                                                             \
@@ -3280,24 +3286,55 @@ NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t co
     if (s.dtype == NEO_BF16) return neo__f32_from_bf16(((const uint16_t *)(const void *)p)[col]);
     return __fmaf_rn((float)((const int8_t *)p)[col], s.scale[2 * row], s.scale[2 * row + 1]);
 }
-/* Four elements in one load, which is aligned. */
+/* Four elements as they lie in memory, aligned, and what they are: loads of several rows can be on
+   their way before the first is converted. What is read so is not written before, by
+   the same kernel. */
+typedef struct neo__bags_raw {
+    uint32_t word[4];
+} neo__bags_raw;
+NEO__GPU int neo__bags_bytes(neo_dtype t) { return t == NEO_F32 ? 4 : t == NEO_I8 ? 1 : 2; }
+template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &x, const char *at) {
+#if defined(__CUDA_ARCH__)
+    const size_t a = __cvta_generic_to_global(at);
+    if (T == NEO_F32)
+        asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+            : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
+            : "l"(a));
+    else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(x.word[0]) : "l"(a));
+    else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "l"(a));
+#else
+    memcpy(x.word, at, 4 * neo__bags_bytes(T));
+#endif
+}
 template <neo_dtype T>
-NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &rows, int64_t row, int64_t col) {
-    const char *p = rows.data + row * rows.row_bytes;
-    if (T == NEO_F32) return neo__cuda_load<4>((const float *)(const void *)p + col);
-    neo__floats<4> x;
-    if (T == NEO_I8) {
-        const char4 b = *(const char4 *)(const void *)(p + col);
-        const float scale = rows.scale[2 * row], bias = rows.scale[2 * row + 1];
-        x.v[0] = __fmaf_rn((float)b.x, scale, bias), x.v[1] = __fmaf_rn((float)b.y, scale, bias);
-        x.v[2] = __fmaf_rn((float)b.z, scale, bias), x.v[3] = __fmaf_rn((float)b.w, scale, bias);
-        return x;
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &x, float scale, float bias) {
+    neo__floats<4> f;
+    NEO__UNROLL for (int c = 0; c < 4; c++) {
+        const uint16_t half = (uint16_t)(x.word[c / 2] >> (16 * (c % 2)));
+        if (T == NEO_F32) f.v[c] = neo__f32_bits(x.word[c]);
+        else if (T == NEO_BF16) f.v[c] = neo__f32_from_bf16(half);
+        else if (T == NEO_I8)
+            f.v[c] = __fmaf_rn((float)(int8_t)(x.word[0] >> (8 * c)), scale, bias);
+#if defined(__CUDA_ARCH__)
+        else asm("cvt.f32.f16 %0, %1;" : "=f"(f.v[c]) : "h"(half));
+#else
+        else f.v[c] = neo__f32_from_f16(half);
+#endif
     }
-    const ushort4 h = *(const ushort4 *)(const void *)(p + 2 * col);
-    const uint16_t part[4] = {h.x, h.y, h.z, h.w};
-    NEO__UNROLL for (int c = 0; c < 4; c++)
-        x.v[c] = T == NEO_F16 ? neo__f32_from_f16(part[c]) : neo__f32_from_bf16(part[c]);
-    return x;
+    return f;
+}
+/* The same of a dtype that is no constant. */
+NEO__GPU void neo__bags_fetch_as(neo_dtype dtype, neo__bags_raw &x, const char *at) {
+    if (dtype == NEO_F32) neo__bags_fetch<NEO_F32>(x, at);
+    else if (dtype == NEO_I8) neo__bags_fetch<NEO_I8>(x, at);
+    else neo__bags_fetch<NEO_F16>(x, at);
+}
+NEO__GPU neo__floats<4> neo__bags_four_as(neo_dtype dtype, const neo__bags_raw &x, float scale,
+                                          float bias) {
+    return dtype == NEO_F32    ? neo__bags_four<NEO_F32>(x, scale, bias)
+           : dtype == NEO_F16  ? neo__bags_four<NEO_F16>(x, scale, bias)
+           : dtype == NEO_BF16 ? neo__bags_four<NEO_BF16>(x, scale, bias)
+                               : neo__bags_four<NEO_I8>(x, scale, bias);
 }
 /* The threads that share a bag or row with this one. */
 template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
@@ -3307,7 +3344,8 @@ template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
 /* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int aligned) {
     int lanes = 4;
-    if (!aligned || t.store.dim % 4 != 0 || ((uintptr_t)t.store.data & 15)) return 0;
+    const uintptr_t all = (uintptr_t)t.store.data | (uintptr_t)t.state[0] | (uintptr_t)t.state[1];
+    if (!aligned || t.store.dim % 4 != 0 || (all & 15)) return 0;
     while (lanes * 4 < t.store.dim && lanes < NEO__BAGS_MOST_DIM / 4) lanes *= 2;
     return lanes;
 }
@@ -3316,16 +3354,39 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int ali
 /* each(k, bag) for the offsets k that are this block's; bag is the one it lies in, if offsets do
    not decrease, and in [0, bags) in any case. */
 template <class Each> static __device__ void neo__bags_each_id(const neo__bags_job &j, Each each) {
+    enum { EACH = NEO__BAGS_TILE / NEO__CUDA_THREADS };
     __shared__ int64_t ends[2];
+    __shared__ int mark[NEO__BAGS_TILE], top[NEO__BAGS_WARPS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t first = j.batch.offsets[0], end = j.batch.offsets[j.batch.bags];
     const int64_t step = (int64_t)gridDim.x * NEO__BAGS_TILE;
     for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
         const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
         if (threadIdx.x < 2)
             ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x ? last : tile);
+        for (int i = threadIdx.x; i < NEO__BAGS_TILE; i += NEO__CUDA_THREADS) mark[i] = 0;
         __syncthreads();
-        for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
-            each(k, neo__bags_bag_of(j, ends[0], ends[1] + 1, k));
+        for (int64_t b = ends[0] + 1 + threadIdx.x; b <= ends[1]; b += NEO__CUDA_THREADS) {
+            const int64_t k = j.batch.offsets[b];
+            if (k >= tile && k <= last) atomicMax(&mark[k - tile], (int)(b - ends[0]));
+        }
+        __syncthreads();
+        int most = 0; /* of this thread's marks, then of all up to them in the warp */
+        for (int i = 0; i < EACH; i++) most = NEO__MAX(most, mark[threadIdx.x * EACH + i]);
+        for (int n = 1; n < 32; n *= 2) {
+            const int below = __shfl_up_sync(0xFFFFFFFFu, most, n);
+            if (lane >= n) most = NEO__MAX(most, below);
+        }
+        if (lane == 31) top[warp] = most;
+        most = __shfl_up_sync(0xFFFFFFFFu, most, 1);
+        if (lane == 0) most = 0;
+        __syncthreads();
+        for (int i = 0; i < warp; i++) most = NEO__MAX(most, top[i]);
+        for (int i = 0; i < EACH; i++)
+            mark[threadIdx.x * EACH + i] = most = NEO__MAX(most, mark[threadIdx.x * EACH + i]);
+        __syncthreads();
+        for (int64_t k = tile + threadIdx.x; k <= last; k += NEO__CUDA_THREADS)
+            each(k, ends[0] + mark[k - tile]);
         __syncthreads();
     }
 }
@@ -3374,57 +3435,80 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, in
     const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
     return lanes > 32 ? 32 : lanes;
 }
-/* LANES * 4 columns from col on of bag [k, k_end). Adding the zeros of ids that are dropped, or
-   not there, changes no sum of rows: it begins at +0 and never becomes -0. With weights it can. */
+/* LANES * 4 columns from col on of the bags [b, b_end) of a feature. A tile of ids is read at a
+   time, each by a lane, and their rows NEO__BAGS_AHEAD at a time; an id without a row reads that of
+   another, and nothing is added for it. */
 template <neo_dtype T, int LANES>
-NEO__GPU neo__floats<4> neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k,
-                                       int64_t k_end, int64_t col, unsigned mask) {
+NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
+                             const neo__job_feature &p, int64_t b, int64_t b_end, int64_t col,
+                             unsigned mask) {
     enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
-    const int lane = threadIdx.x % LANES;
+    const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
+    const int64_t *offsets = j.batch.offsets + p.first_bag, first = offsets[b];
     const bool here = col + 4 * lane < t.store.dim;
+    const char *data = t.store.data + (here ? col + 4 * lane : 0) * neo__bags_bytes(T);
+    const int count = (int)(offsets[b_end] - first); /* ids; below, they are numbered from 0 */
+    int begin = 0, end = (int)(offsets[b + 1] - first);
     neo__floats<4> s = {};
-    for (; k < k_end; k += LANES) {
-        const int count = (int)NEO__MIN(k_end - k, (int64_t)LANES);
-        const bool mine = lane < count;
-        const int64_t id_row = mine ? neo__bags_row(j, t.rows, k + lane) : -1;
-        const float id_weight = mine && j.batch.weights ? neo__bags_weight_of(j, k + lane) : 0.0f;
-        for (int q = 0; q < count; q += AHEAD) {
-            neo__floats<4> x[AHEAD];
-            int64_t row[AHEAD];
-            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-                row[a] = __shfl_sync(mask, (long long)id_row, q + a, LANES);
-                x[a] = {};
-                if (row[a] >= 0 && here) x[a] = neo__bags_four<T>(t.store, row[a], col + 4 * lane);
-            }
-            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-                if (!j.batch.weights) {
-                    neo__cuda_plus<4>(s, x[a]);
-                    continue;
-                }
-                const float w = __shfl_sync(mask, id_weight, q + a, LANES);
-                if (row[a] >= 0) neo__cuda_plus<4>(s, w, x[a]);
+    for (int tile = 0; b < b_end; tile += LANES) {
+        const int i = tile + lane;
+        const int64_t row = i < count ? neo__bags_row(j, t.rows, first + i) : -1;
+        const float weight = row >= 0 && j.batch.weights ? neo__bags_weight_of(j, first + i) : 1.0f;
+        const float scale = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row] : 0.0f;
+        const float bias = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row + 1] : 0.0f;
+        const unsigned there = __ballot_sync(mask, row >= 0) >> shift; /* ids with a row */
+        long long at = row * t.store.row_bytes;
+        const long long some = __shfl_sync(mask, at, (__ffs((int)there) + LANES - 1) % LANES, LANES);
+        if (row < 0) at = some;
+        for (int q = 0; q < LANES && b < b_end; q += AHEAD) {
+            neo__bags_raw x[AHEAD];
+            float w[AHEAD], u[AHEAD] = {}, v[AHEAD] = {};
+            long long from[AHEAD];
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                from[a] = __shfl_sync(mask, at, q + a, LANES);
+            if (there >> q & ((1u << AHEAD) - 1u))
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    neo__bags_fetch<T>(x[a], data + from[a]);
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) w[a] = 1.0f;
+            if (j.batch.weights)
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    w[a] = __shfl_sync(mask, weight, q + a, LANES);
+            if (T == NEO_I8)
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    u[a] = __shfl_sync(mask, scale, q + a, LANES),
+                    v[a] = __shfl_sync(mask, bias, q + a, LANES);
+            for (int done = 0;;) { /* of the AHEAD; bag by bag */
+                const int upto = NEO__MIN(end - tile - q, (int)AHEAD);
+                const unsigned add = there >> q & ((1u << upto) - (1u << done));
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    if (add >> a & 1u)
+                        neo__cuda_plus<4>(s, w[a], neo__bags_four<T>(x[a], u[a], v[a]));
+                if (end > tile + q + upto) break;
+                NEO__UNROLL for (int c = 0; c < 4; c++)
+                    s.v[c] = neo__bags_mean(t, s.v[c], end - begin);
+                if (here)
+                    neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane,
+                                       s);
+                s = {};
+                if (++b == b_end) break;
+                done = upto, begin = end, end = (int)(offsets[b + 1] - first);
             }
         }
     }
-    return s;
 }
-template <neo_dtype T, int LANES> NEO__CUDA_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
-    const int lane = threadIdx.x % LANES;
+/* The grid's second dimension is the features; the lanes of a row take `run` bags at a time. */
+template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j,
+                                                                         int run) {
     const unsigned mask = neo__bags_mask<LANES>();
     if (neo__bags_refused(j)) return;
     for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = j.told.features[f];
-        const neo__job_table &t = j.fixed.tables[p.table];
+        const neo__job_table t = j.fixed.tables[p.table]; /* a copy: memory is read once */
         if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
-        NEO__CUDA_EACH(b, p.bags, LANES) {
-            const int64_t *offsets = j.batch.offsets + p.first_bag + b;
-            const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
-            for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
-                neo__floats<4> s = neo__bags_pool<T, LANES>(j, t, k, k_end, col, mask);
-                for (int c = 0; c < 4; c++) s.v[c] = neo__bags_mean(t, s.v[c], length);
-                if (col + 4 * lane >= t.store.dim) continue;
-                neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
-            }
+        NEO__CUDA_EACH(i, (p.bags + run - 1) / run, LANES) {
+            for (int64_t col = 0; col < t.store.dim; col += 4 * LANES)
+                neo__bags_pool<T, LANES>(j, t, p, i * run, NEO__MIN((i + 1) * run, p.bags), col,
+                                         mask);
         }
     }
 }
@@ -3497,22 +3581,36 @@ NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job job) {
         }
     }
 }
-/* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
-static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *job, int lanes) {
+/* Blocks of a kernel in which `lanes` share `run` bags: the features are the grid's second
+   dimension. */
+static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *job, int lanes, int run) {
     int64_t bags = 0;
     for (int f = 0; f < job->fixed.feature_count; f++)
         bags = NEO__MAX(bags, job->told.host_features[f].bags);
-    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
+    const unsigned x = neo__cuda_blocks(d, (bags + run - 1) / run * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(job->fixed.feature_count, 65535));
+}
+/* Bags of a stretch: short ones have no rows to load ahead, so several are one, while enough of
+   them are left for four times the threads that fit. */
+#ifndef NEO__BAGS_THREADS
+#define NEO__BAGS_THREADS (4 * 2 * NEO__CUDA_THREADS) /* of a processor */
+#endif
+static int neo__bags_stretch(const neo__cuda *d, const neo__bags_job *job, int lanes) {
+    const int64_t runs = job->batch.bags * lanes / (d->processors * NEO__BAGS_THREADS);
+    return (int)NEO__MIN(NEO__MAX(runs, (int64_t)1), (int64_t)32);
 }
 /* lanes: those of the tables of T, as bits. */
 template <neo_dtype T, int... LANES>
 static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, unsigned lanes) {
     neo_status status = NEO_OK;
+    const auto one = [&](auto kernel, int wide) {
+        const int run = neo__bags_stretch(d, job, wide);
+        return neo__cuda_launch(d, "bags: lookup", kernel, {neo__bags_grid(d, job, wide, run)},
+                                *job, run);
+    };
     ((status = status != NEO_OK || !(lanes & LANES)
                    ? status
-                   : neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
-                                      {neo__bags_grid(d, job, LANES)}, *job)),
+                   : one(neo__bags_pool_kernel<T, LANES>, LANES)),
      ...);
     return status;
 }
@@ -3529,7 +3627,7 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
     }
     if (all & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
-                                  {neo__bags_grid(gpu, j, 16)}, *j));
+                                  {neo__bags_grid(gpu, j, 16, 1)}, *j));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
     NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
     NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
@@ -3639,7 +3737,7 @@ template <class K> static size_t neo__bags_temp(int64_t records) {
     cudaError_t error = neo__cuda_sort(s, &s.bytes, 0);
     if (error == cudaSuccess)
         error = cub::DeviceScan::ExclusiveSum(NULL, scan, (uint32_t *)NULL, (uint32_t *)NULL,
-                                              records + 1, (cudaStream_t)0);
+                                              (uint32_t)(records + 1), (cudaStream_t)0);
     return error == cudaSuccess ? NEO__MAX(s.bytes, scan) : SIZE_MAX / 4; /* no device has that */
 }
 static size_t neo__cuda_bags_temp_bytes(neo_device *device, int64_t records, int wide) {
@@ -3650,7 +3748,7 @@ static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0 || job->batch.bags == 0) return NEO_OK;
     if (job->sorted.packs)
         NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel,
-                                  {neo__bags_grid(d, job, 32)}, *job));
+                                  {neo__bags_grid(d, job, 32, 1)}, *job));
     NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(job, neo__bags_records_kernel),
                               {neo__cuda_blocks(d, job->sorted.records, NEO__BAGS_TILE)}, *job));
     return NEO__BAGS_KEYED(job, neo__bags_sort_records)(d, job);
@@ -3664,61 +3762,117 @@ static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *jo
 }
 
 /* ---- sums down a run ---- */
-/* s += gradients of records [i, end), in order; `from` is at their first column. AHEAD loads are on
-   their way at once, and for the rest of a run half of that, and so on. */
-template <int W, int AHEAD>
-NEO__GPU void neo__bags_add(const neo__bags_job &job, const float *from, const float *weights,
-                            int64_t i, int64_t end, neo__floats<W> &s) {
-    const uint32_t *values = job.sorted.values[1];
-    for (; end - i >= AHEAD; i += AHEAD) {
-        neo__floats<W> x[AHEAD];
-        uint32_t value[AHEAD];
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            const int64_t at = job.sorted.indirect ? job.sorted.grad_at[value[a]]
-                                                 : (int64_t)value[a] * job.sorted.grad_unit;
-            x[a] = neo__cuda_load<W>(from + at);
-        }
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            if (weights) neo__cuda_plus<W>(s, weights[value[a]], x[a]);
-            else neo__cuda_plus<W>(s, x[a]);
-        }
-    }
-    if constexpr (AHEAD > 1)
-        if (i < end) neo__bags_add<W, AHEAD / 2>(job, from, weights, i, end, s);
-}
 /* The weights of records; NULL: there are none. */
 NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
     return j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
 }
-/* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
-template <class K, int W, int AHEAD>
-NEO__GPU neo__floats<W>
-neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i, int64_t end) {
-    const K *keys = (const K *)job.sorted.keys[1];
-    const neo__floats<W> zero = {};
-    const float *weights = neo__bags_weights(job);
-    if (keys[i] == keys[end - 1]) {
-        neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(job, from, weights, i, end, s);
-        neo__cuda_plus<W>(s, zero);
-        return s;
-    }
-    neo__cuda_parts<W> tree;
-    while (i < end) {
-        const K key = keys[i], leaf = key & (((K)1 << job.sorted.leaf_bits) - 1);
-        const int64_t stop =
-            1 + neo__cuda_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
-        neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(job, from, weights, i, stop, s);
-        neo__cuda_plus<W>(s, zero);
-        tree.push((int64_t)leaf, s);
-        i = stop;
-    }
-    return tree.total();
-}
 NEO__GPU const float *neo__bags_grads(const neo__bags_job &job, const neo__job_table &t) {
     return job.sorted.packs && t.mean ? job.sorted.packed : job.tensor.dout;
+}
+/* Where the gradient of a record with this value begins. */
+NEO__GPU int64_t neo__bags_grad_at(const neo__bags_job &job, uint32_t value) {
+    return job.sorted.indirect ? job.sorted.grad_at[value] : (int64_t)value * job.sorted.grad_unit;
+}
+template <int W> NEO__GPU neo__floats<W> neo__bags_grad(const float *p) {
+    if constexpr (W == 4) {
+        neo__bags_raw x;
+        neo__bags_fetch<NEO_F32>(x, (const char *)p);
+        return neo__bags_four<NEO_F32>(x, 0.0f, 0.0f);
+    } else return neo__cuda_load<W>(p);
+}
+/* W columns of a row's sum, as its records come in order: a chain per leaf, + 0.0f, and the leaves'
+   tree. */
+template <class K, int W> struct neo__bags_sum {
+    neo__cuda_parts<W> tree;
+    neo__floats<W> s; /* of the leaf */
+    K leaf;           /* its key */
+    bool several = false;
+    __device__ __forceinline__ void end_leaf(const neo__bags_job &j) {
+        neo__cuda_plus<W>(s, neo__floats<W>{});
+        tree.push((int64_t)(leaf & (((K)1 << j.sorted.leaf_bits) - 1)), s);
+    }
+    __device__ __forceinline__ void begin_leaf(const neo__bags_job &j, K key) {
+        if (key == leaf) return;
+        end_leaf(j);
+        leaf = key, s = {}, several = true;
+    }
+    __device__ __forceinline__ neo__floats<W> total(const neo__bags_job &j) {
+        if (several) {
+            end_leaf(j);
+            return tree.total();
+        }
+        neo__cuda_plus<W>(s, neo__floats<W>{});
+        return s;
+    }
+    /* n <= AHEAD records from i on; all are on their way before the first is added. Those that
+       would come behind them are the last again. `from` is at the gradients' first column. */
+    template <int AHEAD>
+    __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
+                                        const float *weights, int64_t i, int n) {
+        const K *keys = (const K *)j.sorted.keys[1] + i;
+        const uint32_t *values = j.sorted.values[1] + i;
+        neo__floats<W> x[AHEAD];
+        float w[AHEAD];
+        uint32_t value[AHEAD];
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[NEO__MIN(a, n - 1)];
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+            x[a] = neo__bags_grad<W>(from + neo__bags_grad_at(j, value[a]));
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) w[a] = weights ? weights[value[a]] : 1.0f;
+        for (unsigned left = 0xFFFFFFFFu >> (32 - n); left;) { /* leaf by leaf */
+            unsigned now = left;
+            if (j.sorted.leaf_bits) {
+                const K key = keys[__ffs((int)left) - 1];
+                begin_leaf(j, key);
+                NEO__UNROLL for (int a = 1; a < AHEAD; a++)
+                    if (keys[NEO__MIN(a, n - 1)] != key) now &= ~(1u << a);
+                if (keys[0] != key) now &= ~1u;
+            }
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                if (now >> a & 1u) neo__cuda_plus<W>(s, w[a], x[a]);
+            left &= ~now;
+        }
+    }
+    template <int AHEAD>
+    __device__ __forceinline__ void add_all(const neo__bags_job &j, const float *from, int64_t i,
+                                            int64_t end) {
+        const float *weights = neo__bags_weights(j);
+        for (int n; i < end; i += n) {
+            n = (int)NEO__MIN(end - i, (int64_t)AHEAD);
+            if (n > 2) add<AHEAD>(j, from, weights, i, n);
+            else add<2>(j, from, weights, i, n);
+        }
+    }
+};
+/* Of a leaf of a long run, by its first record: where it ends, and the number of its sum, which has
+   been computed, or NEO__BAGS_NO_PART. They lie in the room of unsorted records. */
+#define NEO__BAGS_NO_PART 0xFFFFFFFFu
+NEO__GPU uint32_t *neo__bags_leaf_end(const neo__bags_job &job) {
+    return (uint32_t *)job.sorted.keys[0];
+}
+NEO__GPU uint32_t *neo__bags_leaf_part(const neo__bags_job &job) { return job.sorted.values[0]; }
+NEO__GPU float *neo__bags_part_sum(const neo__bags_job &job, uint32_t part) {
+    return job.sorted.part_sums + (int64_t)part * neo__bag_room(job.fixed.max_dim);
+}
+/* The gradients of one row, records [i, end), in W columns from col on; job.add: as they come,
+   added to s. */
+template <class K, int W>
+NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i,
+                                        int64_t end, int64_t col, const neo__floats<W> &s) {
+    const K *keys = (const K *)job.sorted.keys[1];
+    const bool has_parts = end - i > NEO__JOB_LONG && !job.add;
+    neo__bags_sum<K, W> sum;
+    sum.s = s, sum.leaf = keys[i];
+    for (int64_t stop; i < end; i = stop) {
+        const uint32_t part = has_parts ? neo__bags_leaf_part(job)[i] : NEO__BAGS_NO_PART;
+        stop = has_parts ? (int64_t)neo__bags_leaf_end(job)[i] : end;
+        if (part == NEO__BAGS_NO_PART) {
+            sum.template add_all<NEO__BAGS_AHEAD>(job, from + col, i, stop);
+            continue;
+        }
+        sum.begin_leaf(job, keys[i]);
+        sum.s = neo__cuda_load<W>(neo__bags_part_sum(job, part) + col);
+    }
+    return job.add ? sum.s : sum.total(job);
 }
 
 /* ---- runs ---- */
@@ -3727,7 +3881,7 @@ template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &job, int64_t i)
     return ((const K *)job.sorted.keys[1])[i] >> job.sorted.leaf_bits;
 }
 typedef struct neo__bags_run {
-    int64_t begin; /* its first record */
+    uint32_t begin, end; /* its records; end 0: beyond the window */
     int64_t row;
     int table;
 } neo__bags_run;
@@ -3737,7 +3891,7 @@ NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
 template <class K> NEO__GPU neo__bags_run neo__bags_run_at(const neo__bags_job &job, int64_t i) {
     const int64_t key = (int64_t)neo__bags_key<K>(job, i);
     neo__bags_run run;
-    run.begin = i;
+    run.begin = (uint32_t)i, run.end = 0;
     run.table = neo__bags_table_of_key(job, key);
     run.row = key - job.fixed.tables[run.table].first_key;
     return run;
@@ -3749,95 +3903,316 @@ template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
-NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, int64_t begin, unsigned mask) {
-    const K key = neo__bags_key<K>(job, begin);
+NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, const neo__bags_run &run, unsigned mask) {
+    const K key = neo__bags_key<K>(job, run.begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    for (int64_t i = begin + 1;; i += LANES) {
+    if (run.end) return run.end;
+    for (int64_t i = run.begin + 1;; i += LANES) {
+        if (i - run.begin > NEO__JOB_LONG)
+            return 1 + neo__cuda_last(i - 1, job.sorted.records, (int64_t)key, [&job](int64_t q) {
+                       return (int64_t)neo__bags_key<K>(job, q);
+                   });
         const bool same = i + lane < job.sorted.records && neo__bags_key<K>(job, i + lane) == key;
         const unsigned other = __ballot_sync(mask, !same) >> shift;
         if (other) return i + __ffs((int)other) - 1;
     }
 }
+/* Ask memory for bytes that are soon read. */
+NEO__GPU void neo__bags_ask(const void *p, int64_t bytes) {
+#if defined(__CUDA_ARCH__)
+    for (int64_t at = 0; at < bytes; at += NEO__BAGS_SECTOR)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p) + at));
+#else
+    (void)p, (void)bytes;
+#endif
+}
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
-   list. Long ones go to j.sorted.longs. Returns how many. */
+   list. Returns how many. All their rows, states and first gradients are asked for at once. */
 template <class K, class Mine>
 NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_run *list,
                               Mine mine) {
     const int lane = threadIdx.x % 32;
-    const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
+    const int64_t i = window * 32 + lane, records = j.sorted.records;
     neo__bags_run run;
-    bool take = neo__bags_starts<K>(j, i);
+    const bool starts = neo__bags_starts<K>(j, i);
+    const bool dropped = i < records && (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count;
+    bool take = starts;
+    const unsigned others =
+        __ballot_sync(0xFFFFFFFFu, starts || dropped || i >= records) & ~(0xFFFFFFFFu >> (31 - lane));
     if (take) {
         run = neo__bags_run_at<K>(j, i);
+        if (others) run.end = (uint32_t)(window * 32 + __ffs((int)others) - 1);
         take = mine(run.table);
     }
-    if (take && far < j.sorted.records && neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i)) {
-        j.sorted.longs[1 + atomicAdd(&j.sorted.longs[0], 1ull)] = (unsigned long long)i;
-        take = false;
+    if (take) {
+        const neo__job_table &t = j.fixed.tables[run.table];
+        const uint32_t value = j.sorted.values[1][i];
+        neo__bags_ask(neo__bags_grads(j, t) + neo__bags_grad_at(j, value), 4 * t.store.dim);
+        if (!j.keep) {
+            neo__bags_ask(t.store.data + run.row * t.store.row_bytes, t.store.row_bytes);
+            for (int k = 0; k < 2; k++)
+                neo__bags_ask(t.state[k] + run.row * t.state_dim[k], 4 * t.state_dim[k]);
+        }
     }
     const unsigned taken = __ballot_sync(0xFFFFFFFFu, take);
     if (take) list[__popc(taken & ((1u << lane) - 1u))] = run;
     __syncwarp();
     return __popc(taken);
 }
+/* W columns from col on of a row's sum, which goes to where it is kept if it is. */
+template <class K, int W>
+NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__job_table &t,
+                                          const neo__bags_run &run, int64_t end, int64_t col) {
+    const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 1u;
+    float *to = job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim + col;
+    const neo__floats<W> zero = {};
+    neo__floats<W> old = zero;
+    if (job.add || !(at & 1)) old = neo__cuda_load<W>(to);
+    neo__floats<W> s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), run.begin, end, col,
+                                             job.add ? old : zero);
+    if (!job.add && !(at & 1)) neo__cuda_plus<W>(s, old);
+    if (job.keep) neo__cuda_store<W>(to, s);
+    return s;
+}
 
-/* ---- row-wise Adagrad on f32 rows, in registers ---- */
-/* Lanes times fours of a row whose step is nothing but this; 0: another step. */
-NEO__EVERYWHERE NEO__INLINE int
-neo__bags_rowwise_fours(const neo__bags_job &job, const neo__job_table &t, const neo__job_rule &o) {
-    if (job.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
+/* ---- leaves of long runs ---- */
+/* The first record from i on whose key is not below this one. */
+template <class K> NEO__GPU int64_t neo__bags_first(const neo__bags_job &job, int64_t i, K key) {
+    const K *keys = (const K *)job.sorted.keys[1];
+    i = neo__cuda_last(i, job.sorted.records, (int64_t)key - 1,
+                       [keys](int64_t q) { return (int64_t)keys[q]; });
+    return keys[i] < key ? i + 1 : i;
+}
+/* Find them; a lane takes a leaf. Those of few records have no part. */
+template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job j) {
+    NEO__CUDA_EACH(i, (j.sorted.records + 31) / 32 * 32, 1) {
+        const int64_t far = i + NEO__JOB_LONG;
+        unsigned longs = __ballot_sync(
+            0xFFFFFFFFu, neo__bags_starts<K>(j, i) && far < j.sorted.records &&
+                             neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i));
+        for (; longs; longs &= longs - 1) {
+            const int64_t begin = i / 32 * 32 + __ffs((int)longs) - 1;
+            const K row = neo__bags_key<K>(j, begin) << j.sorted.leaf_bits;
+            for (K leaf = threadIdx.x % 32; leaf >> j.sorted.leaf_bits == 0; leaf += 32) {
+                const int64_t first = neo__bags_first<K>(j, begin, row + leaf);
+                const int64_t end = neo__bags_first<K>(j, begin, row + leaf + 1);
+                uint32_t part = NEO__BAGS_NO_PART;
+                if (first == end) continue;
+                if (end - first >= NEO__JOB_PART) part = atomicAdd(&j.sorted.parts[0], 1u);
+                if (part >= j.sorted.max_parts) part = NEO__BAGS_NO_PART;
+                else j.sorted.parts[1 + part] = (uint32_t)first;
+                neo__bags_leaf_end(j)[first] = (uint32_t)end;
+                neo__bags_leaf_part(j)[first] = part;
+            }
+        }
+    }
+}
+template <class K, int W>
+NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &t, uint32_t part) {
+    const int64_t i = job.sorted.parts[1 + part];
+    for (int64_t col = threadIdx.x % 32 * W; col < t.store.dim; col += 32 * W) {
+        neo__bags_sum<K, W> sum;
+        sum.s = {}, sum.leaf = ((const K *)job.sorted.keys[1])[i];
+        sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, t) + col, i,
+                                                   neo__bags_leaf_end(job)[i]);
+        neo__cuda_store<W>(neo__bags_part_sum(job, part) + col, sum.s);
+    }
+}
+/* Sum them. */
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
+    neo__bags_part_sums_kernel(const neo__bags_job j) {
+    if (j.stop && *j.stop) return;
+    const int64_t count = NEO__MIN((int64_t)j.sorted.parts[0], j.sorted.max_parts);
+    NEO__CUDA_EACH(part, count, 32) {
+        const int64_t key = (int64_t)neo__bags_key<K>(j, j.sorted.parts[1 + part]);
+        const neo__job_table &t = j.fixed.tables[neo__bags_table_of_key(j, key)];
+        if (neo__bags_lanes(t, j.tensor.aligned)) neo__bags_sum_part<K, 4>(j, t, (uint32_t)part);
+        else neo__bags_sum_part<K, 1>(j, t, (uint32_t)part);
+    }
+}
+
+/* ---- rows in registers ---- */
+/* Lanes times fours of a row that is summed and stepped so; 0: it is not. Its random numbers are
+   then whole blocks. */
+NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const neo__job_table &t,
+                                                const neo__job_rule &o) {
+    if (t.store.dim > NEO__BAGS_MOST_DIM) return 0;
+    if (job.keep) return job.fixed.max_dim % 4 ? 0 : neo__bags_lanes(t, job.tensor.aligned);
+    if (t.cut || (t.store.dtype != NEO_F32 && !o.nearest && (t.store.first | t.store.stride) % 4))
         return 0;
-    if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
     return neo__bags_lanes(t, job.tensor.aligned);
 }
-/* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
-template <int LANES>
-NEO__GPU float neo__bags_squares_on(float sum, const neo__floats<4> &g, unsigned mask) {
-    float q[4];
-    NEO__UNROLL for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
-    NEO__UNROLL for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
-        for (int c = 0; c < 4; c++)
-            q[c] = __fadd_rn(q[c], __shfl_xor_sync(mask, q[c], step, LANES));
-    const float block = __fadd_rn(__fadd_rn(q[0], q[2]), __fadd_rn(q[1], q[3]));
-    NEO__UNROLL for (int lane = 0; lane < LANES; lane += 4)
-        sum = __fadd_rn(sum, __shfl_sync(mask, block, lane, LANES));
-    return sum;
-}
+/* A row in LANES lanes, with CHUNKS fours of it in each. What is beyond its end is 0. */
+template <int LANES, int CHUNKS> struct neo__bags_lane {
+    typedef neo__float_warp numbers[4 * CHUNKS];
+    int64_t dim;
+    int lane;
+    unsigned mask;
+    /* f(i, col): numbers i to i + 3 are those of columns from col on; and f(i) of each number. */
+    template <class F> __device__ __forceinline__ void fours(F f) const {
+        NEO__UNROLL for (int c = 0; c < CHUNKS; c++)
+            if (4 * (c * LANES + lane) < dim) f(4 * c, (int64_t)4 * (c * LANES + lane));
+    }
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        fours([&](int i, int64_t) { NEO__UNROLL for (int k = i; k < i + 4; k++) f(k); });
+    }
+    static __device__ __forceinline__ void put(neo__float_warp *x, const neo__floats<4> &four) {
+        NEO__UNROLL for (int k = 0; k < 4; k++) x[k] = four.v[k];
+    }
+    static __device__ __forceinline__ neo__floats<4> get(const neo__float_warp *x) {
+        return {{x[0], x[1], x[2], x[3]}};
+    }
+    /* The sum of squares: blocks of 16 columns by the fixed tree, in order. */
+    __device__ __forceinline__ float squares(const numbers &x) const {
+        neo__float_warp sum = 0.0f, q[4];
+        NEO__UNROLL for (int i = 0; i < 4 * CHUNKS; i += 4) {
+            NEO__UNROLL for (int k = 0; k < 4; k++) q[k] = x[i + k] * x[i + k];
+            NEO__UNROLL for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
+                for (int k = 0; k < 4; k++)
+                    q[k] = q[k] + __shfl_xor_sync(mask, q[k].x, step, LANES);
+            const neo__float_warp block = (q[0] + q[2]) + (q[1] + q[3]);
+            NEO__UNROLL for (int from = 0; from < LANES; from += 4)
+                sum = sum + __shfl_sync(mask, block.x, from, LANES);
+        }
+        return sum;
+    }
+    __device__ __forceinline__ float norm(const numbers &x) const { return __fsqrt_rn(squares(x)); }
+    /* neo__bag_step_row; one: the states of which a row has one. */
+    __device__ __forceinline__ void step(const neo__bag_step &o, numbers &w, numbers &g,
+                                         numbers &m, numbers &v, float *one) const {
+        const bool partial =
+            o.kind == NEO_BAG_PARTIAL_ADAM || o.kind == NEO_BAG_PARTIAL_LAMB;
+        const bool lamb = o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB;
+        float rate = o.lr, mean = 0.0f, below = 0.0f;
+        if (o.adjusts) each([&](int i) { neo__bag_adjust_one_warp(&o, &w[i], &g[i]); });
+        if (partial || o.kind == NEO_BAG_ROWWISE_ADAGRAD)
+            mean = __fdiv_rn(squares(g), (float)dim);
+        switch (o.kind) {
+        case NEO_BAG_ROWWISE_ADAGRAD:
+            one[0] = __fadd_rn(one[0], mean);
+            rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(one[0]), o.eps));
+            break;
+        case NEO_BAG_ADAGRAD:
+            each([&](int i) { w[i] = neo__bag_adagrad_one_warp(&o, w[i], g[i], &m[i]); });
+            break;
+        case NEO_BAG_LARS_SGD:
+            rate = neo__bag_lars_rate_warp(&o, norm(w), norm(g));
+            each([&](int i) { w[i] = neo__bag_lars_one_warp(&o, rate, w[i], g[i], &m[i]); });
+            break;
+        case NEO_BAG_FTRL:
+            each([&](int i) { w[i] = neo__ftrl_warp(&o.ftrl, g[i], w[i], &m[i], &v[i]); });
+            break;
+        case NEO_BAG_SGD:
+        case NEO_BAG_OPTIM_COUNT: break;
+        default: /* of Adam, LAMB: from here on g is the direction */
+            if (partial) {
+                one[1] = __fmaf_rn(o.beta2, one[1], __fmul_rn(o.rest2, mean));
+                below = __fadd_rn(__fsqrt_rn(__fmul_rn(one[1], o.fix2)), o.eps);
+            }
+            each([&](int i) {
+                g[i] = neo__bag_adam_one_warp(&o, g[i], &m[i], &v[i], below, partial);
+                if (lamb) g[i] = __fmaf_rn(o.decay, w[i], g[i]);
+            });
+            const float a = lamb ? norm(w) : 0.0f, b = lamb ? norm(g) : 0.0f;
+            if (lamb) rate = __fmul_rn(rate, a > 0.0f && b > 0.0f ? __fdiv_rn(a, b) : 1.0f);
+        }
+        if (o.kind != NEO_BAG_ADAGRAD && o.kind != NEO_BAG_LARS_SGD && o.kind != NEO_BAG_FTRL)
+            each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
+        const float length = o.max_norm > 0.0f ? norm(w) : 0.0f;
+        if (length > o.max_norm)
+            each([&](int i) { w[i] = __fdiv_rn(o.max_norm, length) * w[i]; });
+    }
+    /* Scale and bias of a row of i8. */
+    __device__ __forceinline__ void scale_of(const numbers &w, float *scale) const {
+        float least = FLT_MAX, most = -FLT_MAX;
+        bool odd = false;
+        each([&](int i) {
+            const float x = w[i];
+            odd |= !(__fmul_rn(x, 0.0f) == 0.0f);
+            least = x < least ? x : least, most = x > most ? x : most;
+        });
+        for (int step = LANES / 2; step > 0; step /= 2) {
+            const float low = __shfl_xor_sync(mask, least, step, LANES);
+            const float high = __shfl_xor_sync(mask, most, step, LANES);
+            least = low < least ? low : least, most = high > most ? high : most;
+        }
+        (void)neo__rows_scale_of_warp(__any_sync(mask, odd), least, most, scale);
+    }
+    __device__ __forceinline__ void write(const neo__bag_rows &s, const neo__job_rule &rule,
+                                          int64_t row, const numbers &w) const {
+        float scale[2] = {};
+        if (s.dtype == NEO_I8) scale_of(w, scale);
+        if (s.dtype == NEO_I8 && lane == 0)
+            s.scale[2 * row] = scale[0], s.scale[2 * row + 1] = scale[1];
+        const float inverse = scale[0] == 0.0f ? 0.0f : __fdiv_rn(1.0f, scale[0]);
+        fours([&](int i, int64_t col) {
+            char *at = s.data + row * s.row_bytes + col * neo__bags_bytes(s.dtype);
+            uint32_t r[4] = {}, code[4];
+            if (s.dtype == NEO_F32) {
+                neo__cuda_store<4>((float *)(void *)at, get(w + i));
+                return;
+            }
+            if (!rule.nearest)
+                neo__random_block(&rule.round, (neo__bag_number(&s, row) + (uint64_t)col) / 4, r);
+            NEO__UNROLL for (int k = 0; k < 4; k++) {
+                const neo__float_warp x = w[i + k];
+                if (s.dtype == NEO_I8)
+                    code[k] = neo__i8_round_warp(x, inverse, scale[1], r[k], !rule.nearest) & 255u;
+                else if (s.dtype == NEO_F16)
+                    code[k] = rule.nearest ? neo__f16_from_f32(x) : neo__f16_round_warp(x, r[k]);
+                else code[k] = rule.nearest ? neo__bf16_from_f32(x) : neo__bf16_round_warp(x, r[k]);
+            }
+            if (s.dtype == NEO_I8)
+                *(uint32_t *)(void *)at = inverse == 0.0f ? 0u
+                                          : code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24;
+            else *(uint2 *)(void *)at = make_uint2((code[0] & 0xFFFFu) | code[1] << 16,
+                                                   (code[2] & 0xFFFFu) | code[3] << 16);
+        });
+    }
+};
 template <class K, int LANES, int CHUNKS>
-NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
+NEO__GPU void neo__bags_update_row(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
+    typedef neo__bags_lane<LANES, CHUNKS> lane;
     const neo__job_table &t = j.fixed.tables[run.table];
-    const neo__bag_step &step = j.told.rules[run.table].step;
-    const int64_t dim = t.store.dim;
-    const int lane = threadIdx.x % LANES;
-    float *row = (float *)(void *)t.store.data + run.row * dim, *state = t.state[0] + run.row;
-    neo__floats<4> w[CHUNKS], g[CHUNKS];
-    float sum = 0.0f;
-    const float before = *state;
-    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) { /* on their way while gradients add up */
-        const int64_t col = 4 * (c * LANES + lane);
-        if (col < dim) w[c] = neo__cuda_load<4>(row + col);
+    const lane row = {t.store.dim, (int)threadIdx.x % LANES, mask};
+    typename lane::numbers w = {}, g = {}, m = {}, v = {};
+    neo__bags_raw raw[CHUNKS];
+    float *const state[2] = {t.state[0] + run.row * t.state_dim[0],
+                             t.state[1] + run.row * t.state_dim[1]};
+    float one[2] = {}, scale[2] = {};
+    if (!j.keep) /* on its way while gradients add up */
+        row.fours([&](int i, int64_t col) {
+            const char *at = t.store.data + run.row * t.store.row_bytes;
+            neo__bags_fetch_as(t.store.dtype, raw[i / 4], at + col * neo__bags_bytes(t.store.dtype));
+        });
+    for (int k = 0; k < 2 && !j.keep; k++) {
+        if (t.state_dim[k] == 1) one[k] = *state[k];
+        if (t.store.dtype == NEO_I8) scale[k] = t.store.scale[2 * run.row + k];
     }
-    const int64_t end = neo__bags_end<K, LANES>(j, run.begin, mask);
-    const float *from = neo__bags_grads(j, t);
-    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
-        const int64_t col = 4 * (c * LANES + lane);
-        g[c] = {};
-        if (col < dim) g[c] = neo__bags_merge<K, 4, NEO__BAGS_AHEAD>(j, from + col, run.begin, end);
-        __syncwarp(mask);
-        sum = neo__bags_squares_on<LANES>(sum, g[c], mask);
-    }
-    const float s = __fadd_rn(before, __fdiv_rn(sum, (float)dim));
-    const float rate = __fdiv_rn(step.lr, __fadd_rn(__fsqrt_rn(s), step.eps));
-    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
-        const int64_t col = 4 * (c * LANES + lane);
-        if (col >= dim) continue;
-        neo__cuda_plus<4>(w[c], -rate, g[c]);
-        neo__cuda_store<4>(row + col, w[c]);
-    }
-    if (lane == 0) *state = s;
+    const int64_t end = neo__bags_end<K, LANES>(j, run, mask);
+    row.fours([&](int i, int64_t col) {
+        lane::put(g + i, neo__bags_row_sum<K, 4>(j, t, run, end, col));
+    });
+    __syncwarp(mask);
+    if (j.keep) return;
+    row.fours([&](int i, int64_t col) {
+        lane::put(w + i, neo__bags_four_as(t.store.dtype, raw[i / 4], scale[0], scale[1]));
+        if (t.state_dim[0] > 1) lane::put(m + i, neo__cuda_load<4>(state[0] + col));
+        if (t.state_dim[1] > 1) lane::put(v + i, neo__cuda_load<4>(state[1] + col));
+    });
+    row.step(j.told.rules[run.table].step, w, g, m, v, one);
+    row.fours([&](int i, int64_t col) {
+        if (t.state_dim[0] > 1) neo__cuda_store<4>(state[0] + col, lane::get(m + i));
+        if (t.state_dim[1] > 1) neo__cuda_store<4>(state[1] + col, lane::get(v + i));
+    });
+    for (int k = 0; k < 2 && row.lane == 0; k++)
+        if (t.state_dim[k] == 1) *state[k] = one[k];
+    row.write(t.store, j.told.rules[run.table], run.row, w);
 }
 template <class K, int LANES, int CHUNKS>
-NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job job) {
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS < 4 ? 2 : 1)
+    neo__bags_update_kernel(const neo__bags_job job) {
     if (job.stop && *job.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
@@ -3845,36 +4220,16 @@ NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job job) {
     const unsigned mask = neo__bags_mask<LANES>();
     NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(job, window, list, [&job](int table) {
-            return neo__bags_rowwise_fours(job, job.fixed.tables[table], job.told.rules[table]) ==
+            return neo__bags_fours(job, job.fixed.tables[table], job.told.rules[table]) ==
                    LANES * CHUNKS;
         });
         for (int r = group; r < count; r += 32 / LANES)
-            neo__bags_rowwise<K, LANES, CHUNKS>(job, list[r], mask);
+            neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
         __syncwarp();
     }
 }
 
-/* ---- every other step, and sums that are kept: 16 lanes a row ---- */
-/* A row's sum to g, or to where it is kept. */
-template <class K, int AHEAD>
-NEO__GPU void neo__bags_sum_row(const neo__bags_job &job, const neo__bags_run &run, int64_t end,
-                                int first, int step, float *g) {
-    const neo__job_table &t = job.fixed.tables[run.table];
-    const float *from = neo__bags_grads(job, t);
-    const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 0;
-    float *to = job.keep ? job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim : g;
-    for (int64_t col = first; col < t.store.dim; col += step) {
-        neo__floats<1> s;
-        if (job.add) {
-            s.v[0] = to[col];
-            neo__bags_add<1, AHEAD>(job, from + col, neo__bags_weights(job), run.begin, end, s);
-        } else {
-            s = neo__bags_merge<K, 1, AHEAD>(job, from + col, run.begin, end);
-            if (job.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
-        }
-        to[col] = s.v[0];
-    }
-}
+/* ---- every other row: 16 lanes ---- */
 /* The step of a row by its gradient g, which neo__job_scratch floats begin with. 16 lanes. */
 static __device__ void neo__bags_step_row(const neo__bags_job &job, const neo__bags_run &run,
                                           float *g) {
@@ -3907,7 +4262,7 @@ NEO__GPU float *neo__bags_step_room(const neo__bags_job &job, float *shared, int
     if (!job.room.scratch) return shared + vector * job.room.scratch_floats;
     return job.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * job.room.scratch_floats;
 }
-template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
+template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
@@ -3916,49 +4271,31 @@ template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j)
     float *g = neo__bags_step_room(j, shared, vectors, vector);
     NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
+            return neo__bags_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
         });
         for (int r = vector % 2; r < count; r += 2) {
-            const int64_t end = neo__bags_end<K, 16>(j, list[r].begin, neo__mask_warp());
-            neo__bags_sum_row<K, NEO__BAGS_AHEAD>(j, list[r], end, threadIdx.x % 16, 16, g);
+            const neo__job_table &t = j.fixed.tables[list[r].table];
+            const int64_t end = neo__bags_end<K, 16>(j, list[r], neo__mask_warp());
+            for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
+                const float sum = neo__bags_row_sum<K, 1>(j, t, list[r], end, col).v[0];
+                if (!j.keep) g[col] = sum;
+            }
             __syncwarp(neo__mask_warp());
             if (!j.keep) neo__bags_step_row(j, list[r], g);
         }
         __syncwarp();
     }
 }
-/* Long runs: a block each. */
-template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
-    neo__bags_long_kernel(const neo__bags_job job) {
-    if (job.stop && *job.stop) return;
-    NEO__DYNAMIC_SHARED(float, shared);
-    float *g = neo__bags_step_room(job, shared, 1, 0);
-    const unsigned long long count = job.sorted.longs[0];
-    for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
-        const neo__bags_run run = neo__bags_run_at<K>(job, (int64_t)job.sorted.longs[1 + r]);
-        const int64_t key = (int64_t)neo__bags_key<K>(job, run.begin);
-        const int64_t end =
-            1 + neo__cuda_last(run.begin, job.sorted.records, key,
-                               [&job](int64_t q) { return (int64_t)neo__bags_key<K>(job, q); });
-        neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(job, run, end, (int)threadIdx.x, (int)blockDim.x,
-                                                   g);
-        __syncthreads();
-        if (!job.keep && threadIdx.x < 16) neo__bags_step_row(job, run, g);
-        __syncthreads();
-    }
-}
-
 /* ---- launches ---- */
 /* has: lanes times fours of the tables' rows, as bits. */
 template <class K, int... FOURS>
-static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *job, unsigned has) {
+static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, unsigned has) {
     neo_status status = NEO_OK;
     ((status = status != NEO_OK || !(has & FOURS)
                    ? status
                    : neo__cuda_run(d, "bags: update",
-                                   neo__bags_rowwise_kernel<K, NEO__MIN(FOURS, 32),
-                                                            (FOURS + 31) / 32>,
+                                   neo__bags_update_kernel<K, NEO__MIN(FOURS, 32),
+                                                           (FOURS + 31) / 32>,
                                    (job->sorted.records + 31) / 32, 32, *job)),
      ...);
     return status;
@@ -3984,20 +4321,22 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
     const int64_t rows = neo__bags_step_rows(j);
     unsigned has = 0;
     for (int t = 0; t < j->fixed.table_count; t++) {
-        const int fours =
-            neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
+        const int fours = neo__bags_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
-    NEO__TRY(neo__cuda_fill(gpu, j->sorted.longs, 0, sizeof *j->sorted.longs));
+    if (records > NEO__JOB_LONG && !j->add) {
+        NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
+        NEO__TRY(neo__cuda_run(gpu, "bags: long runs", neo__bags_parts_kernel<K>, records, 1, *j));
+        const unsigned blocks = neo__cuda_blocks(
+            gpu, NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART), NEO__BAGS_LONG_THREADS / 32);
+        NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
+                                  {blocks, NEO__BAGS_LONG_THREADS}, *j));
+    }
     if (has & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
                                   neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    NEO__TRY((neo__bags_run_rowwise<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has)));
-    if (records <= NEO__JOB_LONG) return NEO_OK;
-    return neo__cuda_launch(gpu, "bags: update of long runs", neo__bags_long_kernel<K>,
-                            neo__bags_step_where(gpu, j, 1, NEO__BAGS_LONG_THREADS, records,
-                                                 NEO__JOB_LONG), *j);
+    return neo__bags_run_fours<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has);
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;
