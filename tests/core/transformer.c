@@ -344,7 +344,7 @@ static void check_attention(int64_t batch, int64_t length, int64_t heads, int64_
         y = box_make(rows, cols, 3);
     box dy = box_make(rows, cols, 0), lse = box_make(rows, heads, 1), fy = y, fd = dqkv;
     double *want = calloc((size_t)(4 * size), sizeof *want);
-    attention_case c = {{length, heads, causal, scale, 0},
+    attention_case c = {{length, heads, causal, scale, 0, NEO_F32},
                         batch,
                         dim,
                         none,
@@ -499,7 +499,7 @@ static void attention_queries(void) {
     contexts_make(1);
     for (int i = 0; i < context_count; i++)
         for (int causal = 0; causal < 2; causal++) {
-            neo_attention_desc d = {T, H, causal, 0, 0};
+            neo_attention_desc d = {T, H, causal, 0, 0, NEO_F32};
             CHECK_OK(neo_attention_forward(contexts[i], &d, q.t, k.t, v.t, all.t, lses.t));
             for (int c = 0; c < 9 * 5; c++) {
                 const int64_t length = lengths[c / 5], Q = last[c % 5], batch = length == T ? B : 1;
@@ -841,7 +841,7 @@ static void attention_errors(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     static float f[8 * 600];
     neo_tensor x = neo_tensor_2d(f, NEO_F32, 8, 6), s = neo_tensor_2d(f, NEO_F32, 8, 2);
-    neo_attention_desc d = {4, 2, 1, 0, 0};
+    neo_attention_desc d = {4, 2, 1, 0, 0, NEO_F32};
 #define FORWARD(q, k, v, y, lse) neo_attention_forward(ctx, &d, q, k, v, y, lse)
     CHECK_ERR(neo_attention_forward(ctx, NULL, x, x, x, x, s), NEO_ERR_ARG, "desc is NULL");
     CHECK_ERR(FORWARD(x, s, x, x, s), NEO_ERR_SHAPE, "k is [8][2], expected [8][6]");
@@ -860,7 +860,9 @@ static void attention_errors(void) {
     CHECK_ERR(FORWARD(x, x, x, x, s), NEO_ERR_SHAPE, "q has 6 columns, not whole ones of 4 heads");
     d.heads = 2, d.scale = INFINITY;
     CHECK_ERR(FORWARD(x, x, x, x, s), NEO_ERR_ARG, "scale is inf");
-    d.heads = 1, d.scale = 0;
+    d.scale = 0, d.dtype = NEO_F16;
+    CHECK_ERR(FORWARD(x, x, x, x, s), NEO_ERR_ARG, "dtype f16 is neither f32 nor bf16");
+    d.heads = 1, d.dtype = NEO_BF16;
     neo_tensor wide = neo_tensor_2d(f, NEO_F32, 8, 513);
     CHECK_ERR(FORWARD(wide, wide, wide, wide, none), NEO_ERR_UNSUPPORTED,
               "heads of 513 columns, more than 512");
@@ -876,7 +878,7 @@ static void memory(void) {
         w = box_make(1, 24, 0);
     box d = box_make(1, 24, 0), z = box_make(32, 24, 0);
     int64_t ids[32] = {0}, before = neo_ctx_memory(ctx).alloc_count;
-    neo_attention_desc a = {8, 2, 1, 0, 0};
+    neo_attention_desc a = {8, 2, 1, 0, 0, NEO_F32};
     neo_tensor t = neo_tensor_1d(ids, NEO_I64, 32);
     CHECK_OK(neo_layer_norm_forward(ctx, x.t, vec(w), none, 1e-5f, y.t, s.t));
     CHECK_OK(neo_layer_norm_backward(ctx, NULL, x.t, vec(w), s.t, y.t, y.t, vec(d), none));

@@ -1536,9 +1536,6 @@ inline const void *const *show(const void *mine, unsigned *id, site at) {
     warp_barrier(SYNCWARP, ~0u, 0, 0, 32, at);
     return shown[index / 32];
 }
-inline float bfloat_half(unsigned pair, unsigned high) {
-    return float_of_bfloat((uint16_t)(high ? pair >> 16 : pair));
-}
 } // namespace neo_emu
 
 /* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: c += a b. Sums add in order of k; a device
@@ -1550,12 +1547,12 @@ inline void neo_emu_mma_bf16(float (&c)[4], const unsigned (&a)[4], const unsign
     const void *const *warp = neo_emu::show(&mine, &id, NEO_EMU_HERE);
     for (unsigned i = 0; i < 4; i++) {
         const unsigned row = id / 4 + i / 2 * 8, col = id % 4 * 2 + i % 2;
-        for (unsigned k = 0; k < 16; k++) {
+        for (unsigned k = 0; k < 16; k += 2) {
             const unsigned of = k % 8 / 2;
-            const fragments *left = (const fragments *)warp[row % 8 * 4 + of];
-            const fragments *right = (const fragments *)warp[col * 4 + of];
-            c[i] += neo_emu::bfloat_half(left->a[row / 8 + k / 8 * 2], k % 2) *
-                    neo_emu::bfloat_half(right->b[k / 8], k % 2); /* the product is exact */
+            const unsigned x = ((const fragments *)warp[row % 8 * 4 + of])->a[row / 8 + k / 8 * 2];
+            const unsigned y = ((const fragments *)warp[col * 4 + of])->b[k / 8];
+            c[i] += neo_emu::as<float>(x << 16) * neo_emu::as<float>(y << 16); /* exact products */
+            c[i] += neo_emu::as<float>(x & ~0xffffu) * neo_emu::as<float>(y & ~0xffffu);
         }
     }
     neo_emu::warp_barrier(neo_emu::SYNCWARP, ~0u, 0, 0, 32, NEO_EMU_HERE);
