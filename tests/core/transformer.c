@@ -406,7 +406,8 @@ static void attention_large(void) {
         lse = box_make(T, 1, 0);
     for (int i = 0; i < T * D; i++)
         ((float *)q.t.data)[i] *= 40, ((float *)k.t.data)[i] *= 40.0f * (float)(i / 256 + 1);
-    attention_case c = {{T, 1, 1, 1.0f, 0}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dx.t, dk.t, dv.t};
+    attention_case c = {{T, 1, 1, 1.0f, 0, NEO_F32}, 1, D, q.t, k.t, v.t, y.t, lse.t, v.t, dx.t,
+                        dk.t, dv.t};
     static double want[4][T * D];
     memset(want, 0, sizeof want);
     attention_reference_head(&c, 0, 0, want[0], want[1], want[2], want[3]);
