@@ -435,7 +435,7 @@ static void attention_zeros(void) {
     for (int i = 0; i < context_count; i++) {
         box y = box_make(T, D, 0), dq = box_make(T, D, 0), dk = box_make(T, D, 0),
             dv = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 1.0f, 0}, 1,   D,    q.t,  k.t, v.t, y.t,
+        attention_case c = {{T, 1, 1, 1.0f, 0, NEO_F32}, 1,   D,    q.t,  k.t, v.t, y.t,
                             lse.t,           v.t, dq.t, dk.t, dv.t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK(row_of(y.t, 1)[0] == 0 && !signbit(row_of(y.t, 1)[0]));
@@ -466,7 +466,7 @@ static void attention_infinite(void) {
     for (int i = 0; i < context_count; i++) {
         box out[4];
         for (int b = 0; b < 4; b++) out[b] = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 0.1f, 0}, 1, D,       in[0].t,  in[1].t,  in[2].t,  out[0].t,
+        attention_case c = {{T, 1, 1, 0.1f, 0, NEO_F32}, 1, D,       in[0].t,  in[1].t,  in[2].t,  out[0].t,
                             lse.t,           in[3].t, out[1].t, out[2].t, out[3].t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK_OK(attention_backward(contexts[i], &c));
@@ -549,12 +549,12 @@ static void attention_alone(void) {
         dq[i] = box_make(B * T, COLS, 0);
         dk[i] = box_make(B * T, COLS, 0), dv[i] = box_make(B * T, COLS, 0);
     }
-    attention_case c = {{T, H, 1, 0, 0}, B,     D,    q.t,     k.t,     v.t,
+    attention_case c = {{T, H, 1, 0, 0, NEO_F32}, B,     D,    q.t,     k.t,     v.t,
                         y[0].t,       lse[0].t, dy.t, dq[0].t, dk[0].t, dv[0].t};
     CHECK_OK(attention_forward(ctx, &c));
     CHECK_OK(attention_backward(ctx, &c));
 #define ONE(t) neo_tensor_rows(t, T, T)
-    attention_case one = {{T, H, 1, 0, 0},
+    attention_case one = {{T, H, 1, 0, 0, NEO_F32},
                           1,
                           D,
                           ONE(q.t),
@@ -644,7 +644,7 @@ static void gradients(void) {
         box r = box_make(10, 6, 0), lse = box_make(10, 2, 0);
         box dq = box_make(10, 6, 0), dk = box_make(10, 6, 0), dv = box_make(10, 6, 0);
         attention_case c = {
-            {5, 2, causal, 0, 0}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
+            {5, 2, causal, 0, 0, NEO_F32}, 2, 3, q.t, k.t, v.t, y.t, lse.t, r.t, dq.t, dk.t, dv.t};
         probe p = {probe_attention, ctx, &c, y.t, r.t};
         CHECK_OK(attention_forward(ctx, &c));
         CHECK_OK(attention_backward(ctx, &c));
