@@ -977,6 +977,7 @@ typedef struct neo_attention_desc {
     float scale;    /* of the products q k; 0: 1/sqrt(dim) */
     int64_t queries; /* of a forward: the last rows of a sequence, which q, y and lse have alone,
                         as where keys and values of those before are kept; 0: all */
+    neo_dtype dtype; /* of the products: NEO_F32; NEO_BF16: on tensor cores, see Numerics */
 } neo_attention_desc;
 /* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head
    and sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each
@@ -989,11 +990,15 @@ typedef struct neo_attention_desc {
             and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
             must be finite, those that a causal row does not see too. A causal sum
             over keys (y before its division, dq) ends with + 0.0f.
+            NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
+            128 and rows at multiples of 16 bytes: q, k, v, dy, p and ds are rounded to bf16 there,
+            sums are f32, in an order of their own that depends on the sequence alone. Elsewhere
+            the products stay f32.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
-            length]. NEO_ERR_SHAPE: also rows that are not whole sequences, columns that are not
-            whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a backward, or
-            on a GPU.
+            length], another dtype. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
+            that are not whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a
+            backward, or on a GPU.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
@@ -3524,6 +3529,7 @@ typedef struct neo__embedding_call {
 } neo__embedding_call;
 typedef struct neo__attention_call {
     int backward, causal;
+    int narrow; /* operands may be rounded to bf16 */
     int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
     float scale;
     const float *q, *k, *v, *dy;
@@ -9101,6 +9107,8 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->length, desc->heads);
     NEO__CHECK(desc->scale - desc->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn,
                (double)desc->scale);
+    NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: dtype %s is neither f32 nor bf16", fn, neo_dtype_name(desc->dtype));
     NEO__CHECK(desc->queries >= 0 && desc->queries <= desc->length, NEO_ERR_ARG,
                "%s: queries are %" PRId64 ", of a length of %" PRId64, fn, desc->queries,
                desc->length);
@@ -9118,7 +9126,7 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->heads);
     NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
                "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
-    call->causal = desc->causal != 0;
+    call->causal = desc->causal != 0, call->narrow = desc->dtype == NEO_BF16;
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->sequences = rows / desc->length;
     call->queries = queries;

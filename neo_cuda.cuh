@@ -235,6 +235,7 @@ typedef struct neo__cuda {
     neo_device device; /* first: a neo_device is one */
     int ordinal, exact, tf32;
     int processors; /* streaming multiprocessors */
+    int tensor_cores; /* that the code may use: it was compiled for sm_80 or later */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
     cublasLtHandle_t blas;
@@ -2637,8 +2638,382 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
     if (call->dk || call->dv) NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true>)));
     return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false>) : NEO_OK;
 }
+
+/* ---- attention of bf16 on tensor cores (mma.sync, from sm_80 on) ----
+   Where neo_attention_desc.dtype is bf16 and the device is not exact. q, k, v, dy, P and dS are
+   rounded to bf16 as they become operands; sums, maxima and exponentials are f32. q takes the
+   scale and log2 e with it, so that scores are exponents of 2.
+
+   A warp owns 16 rows, of which it keeps all sums; the rows that these meet come through shared
+   memory in tiles: they are loaded while the tile before is used, and rounded where they are
+   stored. Forward and dq: queries own, keys come. dk and dv: keys own, queries come, and scores
+   are transposed. So each sum has one warp and one order, and P leaves no registers: the sums of
+   one product have the layout of the left operand of the next. Rows of a tile are 16 bytes longer
+   than their numbers, so that eight of them, which ldmatrix reads at once, fill all banks. */
+NEO__GPU uint32_t neo__cuda_bf16_pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return neo__bf16_from_f32(low) | (uint32_t)neo__bf16_from_f32(high) << 16;
+#endif
+}
+NEO__GPU float neo__cuda_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+/* c += a b: 16 rows, 8 columns, 16 terms. Lane l has of c the rows l / 4 (c[0], c[1]) and
+   l / 4 + 8, columns 2 (l % 4) and the next. */
+NEO__GPU void neo__cuda_mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b) {
+#if defined(NEO_CUDA_ON_CPU)
+    neo_emu_mma_bf16(c, a, b);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+/* Four matrices of 8 x 8 from shared memory; lane l gives the address of row l % 8 of number
+   l / 8. */
+template <bool TURNED>
+NEO__GPU void neo__cuda_ldmatrix(uint32_t (&to)[4], const uint16_t *row) {
+#if defined(NEO_CUDA_ON_CPU)
+    neo_emu_ldmatrix(to, row, TURNED);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    if constexpr (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+#endif
+}
+#define NEO__LOG2_E 1.44269504f
+
+/* A tile of N rows of D numbers on its way from memory, where `rows` of `cols` are there, the rest
+   zeros, to shared memory. */
+template <int N, int D, int THREADS> struct neo__cuda_coming {
+    static constexpr int COUNT = N * D / 4 / THREADS, STEP = THREADS / (D / 4); /* rows apart */
+    neo__floats<4> x[COUNT];
+    NEO__GPU int row() { return (int)threadIdx.x / (D / 4); }
+    NEO__GPU int col() { return (int)threadIdx.x % (D / 4) * 4; }
+    __device__ __forceinline__ void load(const float *from, int step, int rows, int cols) {
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const int at = row() + e * STEP;
+            x[e] = neo__floats<4>();
+            if (at < rows && col() < cols)
+                x[e] = neo__cuda_load<4>(from + ((int64_t)at * step + col()));
+        }
+    }
+    __device__ __forceinline__ void store(uint16_t (*to)[D + 8], float scale) const {
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const float *v = x[e].v;
+            *(uint2 *)(void *)&to[row() + e * STEP][col()] =
+                make_uint2(neo__cuda_bf16_pair(v[0] * scale, v[1] * scale),
+                           neo__cuda_bf16_pair(v[2] * scale, v[3] * scale));
+        }
+    }
+};
+/* 16 rows as left operands, one for each 16 columns. */
+template <int D>
+NEO__GPU void neo__cuda_own_rows(uint32_t (*to)[4], const float *from, int64_t step, int rows,
+                                 int cols, float scale) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int k = 0; k < D / 16; k++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + i % 2 * 8, col = 16 * k + lane % 4 * 2 + i / 2 * 8;
+            neo__floats<2> x = {};
+            if (row < rows && col < cols) x = neo__cuda_load<2>(from + row * step + col);
+            to[k][i] = neo__cuda_bf16_pair(x.v[0] * scale, x.v[1] * scale);
+        }
+}
+/* s = the products of 16 rows, which are in registers or SHARED, from the lane's address on, with
+   the N rows of a tile. */
+template <int D, int N, bool SHARED>
+NEO__GPU void neo__cuda_scores(float (&s)[N / 8][4], const uint32_t (*own)[4],
+                               const uint16_t *own_row, const uint16_t (*tile)[D + 8]) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int n = 0; n < N / 8; n++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+    NEO__UNROLL for (int k = 0; k < D; k += 16) {
+        uint32_t a[4], b[4];
+        if constexpr (SHARED) neo__cuda_ldmatrix<false>(a, own_row + k);
+        else
+            NEO__UNROLL for (int i = 0; i < 4; i++) a[i] = own[k / 16][i];
+        NEO__UNROLL for (int n = 0; n < N; n += 16) {
+            neo__cuda_ldmatrix<false>(
+                b, &tile[n + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+            neo__cuda_mma_bf16(s[n / 8], a, b);
+            neo__cuda_mma_bf16(s[n / 8 + 1], a, b + 2);
+        }
+    }
+}
+/* sum += p x: 16 rows of N terms, the N rows of a tile. */
+template <int D, int N>
+NEO__GPU void neo__cuda_mix_bf16(float (&sum)[D / 8][4], const float (&p)[N / 8][4],
+                                 const uint16_t (*tile)[D + 8]) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int k = 0; k < N; k += 16) {
+        const float *x = p[k / 8], *y = p[k / 8 + 1];
+        const uint32_t a[4] = {neo__cuda_bf16_pair(x[0], x[1]), neo__cuda_bf16_pair(x[2], x[3]),
+                               neo__cuda_bf16_pair(y[0], y[1]), neo__cuda_bf16_pair(y[2], y[3])};
+        NEO__UNROLL for (int d = 0; d < D; d += 16) {
+            uint32_t b[4];
+            neo__cuda_ldmatrix<true>(b, &tile[k + lane % 16][d + lane / 16 * 8]);
+            neo__cuda_mma_bf16(sum[d / 8], a, b);
+            neo__cuda_mma_bf16(sum[d / 8 + 1], a, b + 2);
+        }
+    }
+}
+/* The sums of 16 rows to memory, each times its row's scale (of a lane's two rows). */
+template <int D>
+NEO__GPU void neo__cuda_put_rows(const float (&sum)[D / 8][4], float *to, int64_t step, int rows,
+                                 int cols, float scale, float scale_8) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int n = 0; n < D / 8; n++)
+        NEO__UNROLL for (int r = 0; r < 2; r++) {
+            const int row = lane / 4 + 8 * r, col = 8 * n + lane % 4 * 2;
+            const float by = r ? scale_8 : scale;
+            const neo__floats<2> x = {{sum[n][2 * r] * by, sum[n][2 * r + 1] * by}};
+            if (row < rows && col < cols) neo__cuda_store<2>(to + row * step + col, x);
+        }
+}
+/* Over the four lanes that share a row. */
+NEO__GPU float neo__cuda_row_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+enum { /* rows that a block owns: in the forward; in the backward, and its threads */
+    NEO__MMA_QUERIES = NEO__CUDA_THREADS / 2,
+    NEO__MMA_OWN = 64,
+    NEO__MMA_THREADS = NEO__MMA_OWN * 2
+};
+/* One tile of N keys, the first `seen` (of a lane's two rows) of which a query sees: s becomes P,
+   and what was summed fades. */
+template <int D, int N>
+NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], const int (&seen)[2], bool edge,
+                                     float (&max)[2], float (&sum)[2], float (&out)[D / 8][4]) {
+    const int lane = (int)threadIdx.x % 32;
+    if (edge)
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            NEO__UNROLL for (int i = 0; i < 4; i++)
+                if (8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2])
+                    s[n][i] = neo__f32_bits(0xFF800000u);
+    NEO__UNROLL for (int r = 0; r < 2; r++) {
+        float most = max[r];
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            most = fmaxf(most, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        const float fade = neo__cuda_exp2(max[r] - most);
+        max[r] = most;
+        sum[r] *= fade;
+        NEO__UNROLL for (int n = 0; n < D / 8; n++)
+            NEO__UNROLL for (int i = 2 * r; i < 2 * r + 2; i++) out[n][i] *= fade;
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            NEO__UNROLL for (int i = 2 * r; i < 2 * r + 2; i++) {
+                s[n][i] = neo__cuda_exp2(s[n][i] - most);
+                sum[r] += s[n][i];
+            }
+    }
+}
+template <int D>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
+    neo__cuda_attention_mma_kernel(const neo__attention_call c, int64_t tiles) {
+    constexpr int N = D > 64 ? 32 : 64;
+    __shared__ __align__(16) uint16_t tile[2][2][N][D + 8]; /* of keys, of values */
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t column = h.head * c.dim;
+    const int length = (int)c.length, dim = (int)c.dim, k_row = (int)c.k_row, v_row = (int)c.v_row;
+    const int q0 = (int)(tiles - 1 - blockIdx.x % tiles) * NEO__MMA_QUERIES; /* long ones first */
+    const int mine = q0 + (int)threadIdx.x / 32 * 16, row = mine + (int)threadIdx.x % 32 / 4;
+    const int end = c.causal ? NEO__MIN(q0 + (int)NEO__MMA_QUERIES, length) : length;
+    const float *k = c.k + h.row0 * c.k_row + column, *v = c.v + h.row0 * c.v_row + column;
+    uint32_t q[D / 16][4];
+    float out[D / 8][4] = {}, max[2], sum[2] = {0.0f, 0.0f};
+    max[0] = max[1] = neo__f32_bits(0xFF800000u);
+    neo__cuda_own_rows<D>(q, c.q + (h.row0 + mine) * c.q_row + column, c.q_row, length - mine, dim,
+                          c.scale * NEO__LOG2_E);
+    neo__cuda_coming<N, D, NEO__CUDA_THREADS> next;
+    next.load(k, k_row, end, dim), next.store(tile[0][0], 1.0f);
+    next.load(v, v_row, end, dim), next.store(tile[0][1], 1.0f);
+    __syncthreads();
+    for (int k0 = 0, side = 0; k0 < end; k0 += N, side ^= 1) {
+        const int k1 = k0 + N, last = length - k0;
+        const bool more = k1 < end, sees = !c.causal || k0 < mine + 16;
+        float s[N / 8][4];
+        k += (int64_t)N * k_row, v += (int64_t)N * v_row;
+        if (more) next.load(k, k_row, end - k1, dim);
+        if (sees) neo__cuda_scores<D, N, false>(s, q, NULL, tile[side][0]);
+        if (more) next.store(tile[side ^ 1][0], 1.0f), next.load(v, v_row, end - k1, dim);
+        if (sees) {
+            const int seen[2] = {c.causal ? NEO__MIN(row + 1 - k0, last) : last,
+                                 c.causal ? NEO__MIN(row + 9 - k0, last) : last};
+            neo__cuda_softmax_bf16<D, N>(s, seen, last < N || (c.causal && k1 > mine + 1), max, sum,
+                                         out);
+            neo__cuda_mix_bf16<D, N>(out, s, tile[side][1]);
+        }
+        if (more) next.store(tile[side ^ 1][1], 1.0f);
+        __syncthreads();
+    }
+    NEO__UNROLL for (int r = 0; r < 2; r++) {
+        const int i = row + 8 * r;
+        sum[r] = neo__cuda_row_sum(sum[r]);
+        if (c.lse && threadIdx.x % 4 == 0 && i < length)
+            c.lse[(h.row0 + i) * c.lse_row + h.head] = max[r] / NEO__LOG2_E + logf(sum[r]);
+    }
+    neo__cuda_put_rows<D>(out, c.y + (h.row0 + mine) * c.y_row + column, c.y_row, length - mine,
+                          dim, 1.0f / sum[0], 1.0f / sum[1]);
+}
+
+/* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
+template <int D, bool OF_KEYS>
+static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
+    neo__cuda_attention_mma_back_kernel(const neo__attention_call c, int64_t tiles, float *delta) {
+    constexpr bool SHARED = D > 64; /* own x: registers would spill */
+    constexpr int N = SHARED ? 16 : 32;
+    __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
+    __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
+    __shared__ float shared_lse[2][N], shared_delta[2][N];
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t column = h.head * c.dim;
+    const int length = (int)c.length, dim = (int)c.dim, number = (int)(blockIdx.x % tiles);
+    const int own0 = (OF_KEYS ? number : (int)tiles - 1 - number) * NEO__MMA_OWN;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int mine = own0 + 16 * warp, row = mine + lane / 4;
+    const int begin = OF_KEYS && c.causal ? own0 : 0;
+    const int end = !OF_KEYS && c.causal ? NEO__MIN(own0 + (int)NEO__MMA_OWN, length) : length;
+    const float unit = c.scale * NEO__LOG2_E; /* of q */
+    const int64_t k_at = h.row0 * c.k_row + column, q_at = h.row0 * c.q_row + column;
+    const int64_t v_at = h.row0 * c.v_row + column, dy_at = h.row0 * c.dy_row + column;
+    const float *const own_x = OF_KEYS ? c.k + k_at : c.q + q_at;
+    const float *const own_y = OF_KEYS ? c.v + v_at : c.dy + dy_at;
+    const int64_t own_x_row = OF_KEYS ? c.k_row : c.q_row;
+    const int64_t own_y_row = OF_KEYS ? c.v_row : c.dy_row;
+    const int x_row = (int)(OF_KEYS ? c.q_row : c.k_row);
+    const int y_row = (int)(OF_KEYS ? c.dy_row : c.v_row);
+    const float *x = (OF_KEYS ? c.q + q_at : c.k + k_at) + (int64_t)begin * x_row;
+    const float *y = (OF_KEYS ? c.dy + dy_at : c.v + v_at) + (int64_t)begin * y_row;
+    const float *const lse_at = c.lse + h.row0 * c.lse_row + h.head;
+    float *const delta_at = delta + h.row0 * c.heads + h.head;
+    uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
+    float row_lse[2], row_delta[2], dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
+    if constexpr (!OF_KEYS) {
+        for (int r = 0; r < 2; r++) {
+            const int i = row + 8 * r;
+            const float *a = own_y + i * c.dy_row, *b = c.y + (h.row0 + i) * c.y_row + column;
+            float sum = 0.0f;
+            for (int at = lane % 4 * 4; i < length && at < dim; at += 16) {
+                const neo__floats<4> u = neo__cuda_load<4>(a + at), w = neo__cuda_load<4>(b + at);
+                NEO__UNROLL for (int e = 0; e < 4; e++) sum += u.v[e] * w.v[e];
+            }
+            row_delta[r] = neo__cuda_row_sum(sum);
+            row_lse[r] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
+            if (lane % 4 == 0 && i < length) delta_at[i * c.heads] = row_delta[r];
+        }
+        if (!c.dq) return;
+    }
+    if constexpr (SHARED) {
+        neo__cuda_coming<NEO__MMA_OWN, D, NEO__MMA_THREADS> all;
+        all.load(own_x + own0 * own_x_row, (int)own_x_row, length - own0, dim);
+        all.store(own_tile, OF_KEYS ? 1.0f : unit);
+    } else
+        neo__cuda_own_rows<D>(own, own_x + mine * own_x_row, own_x_row, length - mine, dim,
+                              OF_KEYS ? 1.0f : unit);
+    neo__cuda_own_rows<D>(own_2, own_y + mine * own_y_row, own_y_row, length - mine, dim, 1.0f);
+    neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
+    const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
+        next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
+        const int i = from + (int)threadIdx.x;
+        if (!OF_KEYS || threadIdx.x >= N) return;
+        shared_lse[side][threadIdx.x] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
+        shared_delta[side][threadIdx.x] = i < length ? delta_at[i * c.heads] : 0.0f;
+    };
+    next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
+    next.load(y, y_row, end - begin, dim), next.store(tile[0][1], 1.0f);
+    __syncthreads();
+    const uint16_t *own_row = &own_tile[SHARED ? 16 * warp + lane % 16 : 0][lane / 16 * 8];
+    for (int from = begin, side = 0; from < end; from += N, side ^= 1) {
+        const int later = from + N;
+        const bool met = !c.causal || (OF_KEYS ? later > mine : from < mine + 16);
+        const bool edge =
+            later > length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
+        float p[N / 8][4], ds[N / 8][4];
+        x += (int64_t)N * x_row, y += (int64_t)N * y_row;
+        if (later < end) next.load(x, x_row, end - later, dim);
+        if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
+        if (later < end) bring_x(later, side ^ 1), next.load(y, y_row, end - later, dim);
+        if (met) {
+            neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
+            NEO__UNROLL for (int n = 0; n < N / 8; n++)
+                NEO__UNROLL for (int i = 0; i < 4; i++) {
+                    const int col = 8 * n + lane % 4 * 2 + i % 2;
+                    const int ahead = from + col - row - i / 2 * 8;
+                    const float lse = OF_KEYS ? shared_lse[side][col] : row_lse[i / 2];
+                    const float off = OF_KEYS ? shared_delta[side][col] : row_delta[i / 2];
+                    p[n][i] = neo__cuda_exp2(p[n][i] - lse);
+                    if (edge && (from + col >= length ||
+                                 (c.causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
+                        p[n][i] = 0.0f;
+                    ds[n][i] = p[n][i] * (ds[n][i] - off);
+                }
+            neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
+            if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
+        }
+        if (later < end) next.store(tile[side ^ 1][1], 1.0f);
+        __syncthreads();
+    }
+    float *to = OF_KEYS ? c.dk : c.dq;
+    const int64_t to_row = OF_KEYS ? c.dk_row : c.dq_row, at = h.row0 + mine;
+    const float by = OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale;
+    if (to)
+        neo__cuda_put_rows<D>(dx, to + at * to_row + column, to_row, length - mine, dim, by, by);
+    if constexpr (OF_KEYS)
+        if (c.dv)
+            neo__cuda_put_rows<D>(dv, c.dv + at * c.dv_row + column, c.dv_row, length - mine, dim,
+                                  1.0f, 1.0f);
+}
+/* Rows are read and written by 16 bytes, and counted in 32 bits. */
+static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
+    const int64_t steps = c->dim | c->q_row | c->k_row | c->v_row | c->y_row | c->dy_row |
+                          c->dq_row | c->dk_row | c->dv_row;
+    return c->narrow && d->tensor_cores && !d->exact && c->dim <= 128 && steps % 4 == 0 &&
+           (steps | c->length) < (int64_t)1 << 30 &&
+           neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
+}
+template <int D>
+static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
+    const int64_t heads = call->sequences * call->heads;
+    const int64_t each = call->backward ? (int)NEO__MMA_OWN : (int)NEO__MMA_QUERIES;
+    const int64_t tiles = (call->length + each - 1) / each;
+    const unsigned blocks = (unsigned)(heads * tiles);
+    if (!call->backward)
+        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D>, {blocks},
+                                *call, tiles);
+    const neo__cuda_where where = {blocks, (unsigned)NEO__MMA_THREADS};
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)(heads * call->length) * sizeof(float)));
+    float *delta = (float *)(void *)gpu->work;
+    NEO__TRY(neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_back_kernel<D, false>,
+                              where, *call, tiles, delta));
+    if (!call->dk && !call->dv) return NEO_OK;
+    return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_back_kernel<D, true>, where,
+                            *call, tiles, delta);
+}
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
+    if (neo__cuda_attention_fits(d, call))
+        return call->dim <= 32   ? neo__cuda_attention_mma<32>(d, call)
+               : call->dim <= 64 ? neo__cuda_attention_mma<64>(d, call)
+                                 : neo__cuda_attention_mma<128>(d, call);
     return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
                            : neo__cuda_attention_run<2>(d, call);
 }
@@ -4516,6 +4891,11 @@ static __global__ void neo__cuda_check_kernel(const float *x, int *bad) {
         *bad = 3;
     if (neo__bits_f32(__fdiv_rn(x[3], x[4])) != 0x3EAAAAABu) *bad = 4;
     if (neo__bits_f32(__fsqrt_rn(x[5])) != 0x3FB504F3u) *bad = 5;
+#if defined(NEO_CUDA_ON_CPU) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800)
+    bad[1] = 1;
+#else
+    bad[1] = 0;
+#endif
 }
 static const char *const neo__cuda_check_text[] = {
     "", "fma is rounded twice", "products and sums are contracted to fma",
@@ -4540,7 +4920,8 @@ static neo_status neo__cuda_self_check(neo__cuda *gpu, const cudaDeviceProp *pro
                "nvcc -arch=sm_%d%d",
                gpu->device.name, prop->major, prop->minor);
     if (error != cudaSuccess) return neo__cuda_fail(gpu, error, "the self-check");
-    NEO__TRY(neo__cuda_answer(gpu, bad, sizeof *bad));
+    NEO__TRY(neo__cuda_answer(gpu, bad, 2 * sizeof *bad));
+    gpu->tensor_cores = answer[1];
     NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
                "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
                neo__cuda_check_text[*answer]);

@@ -25,8 +25,8 @@
    WHAT IT DOES NOT
    No concurrency of threads: a thread runs until it waits, so spinning on another thread's or
    block's store hangs. No race detection: run several seeds. No cooperative groups, textures,
-   managed memory, clusters, peer copies, tensor cores. Warp primitives order memory more than on a
-   device. A NaN may have other bits. Static shared arrays have red zones only with g++
+   managed memory, clusters, peer copies; of tensor cores the two functions at >>tensor-cores. Warp
+   primitives order memory more than on a device. A NaN may have other bits. Static shared arrays have red zones only with g++
    -fsanitize=address -fsanitize-sections='neo_shared*'; -fsanitize=bounds sees plain indices. Their
    bytes do not count towards the 48 KiB. __restrict__ means what the compiler makes of it.
    Stricter than CUDA: a mask may not name exited or missing lanes; __syncthreads wants every thread
@@ -70,8 +70,8 @@
 
    CONTENTS
      >>language  >>types  >>errors  >>state  >>order  >>memory  >>switch  >>block
-     >>threads-of-a-block  >>warp  >>atomics  >>bits  >>arithmetic  >>half  >>queue  >>launch
-     >>allocation  >>copies  >>streams  >>events  >>graphs  >>device  >>cub  >>cublaslt
+     >>threads-of-a-block  >>warp  >>atomics  >>bits  >>arithmetic  >>half  >>tensor-cores  >>queue
+     >>launch  >>allocation  >>copies  >>streams  >>events  >>graphs  >>device  >>cub  >>cublaslt
      >>controls */
 #ifndef NEO_CUDA_ON_CPU_H
 #define NEO_CUDA_ON_CPU_H
@@ -1523,6 +1523,56 @@ inline __nv_bfloat16 __float2bfloat16(float a) { return __float2bfloat16_rn(a); 
 inline float __bfloat162float(__nv_bfloat16 a) { return neo_emu::float_of_bfloat(a.neo_emu_bits); }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 a) { return a.neo_emu_bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short a) { return __nv_bfloat16{a}; }
+
+/* ---- >>tensor-cores: what PTX has no C function for. All lanes of a warp come ---- */
+
+namespace neo_emu {
+/* What the lanes of each warp show each other between two barriers. */
+inline const void *shown[32][32];
+inline const void *const *show(const void *mine, unsigned *id, site at) {
+    const unsigned index = (unsigned)(ex.self - ex.lanes.data());
+    *id = index & 31;
+    shown[index / 32][*id] = mine;
+    warp_barrier(SYNCWARP, ~0u, 0, 0, 32, at);
+    return shown[index / 32];
+}
+} // namespace neo_emu
+
+/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: c += a b. Sums add in order of k; a device
+   adds in an order of its own, with a little less than f32. */
+inline void neo_emu_mma_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned *b,
+                             NEO_EMU_SITE) {
+    struct fragments { const unsigned *a, *b; } mine = {a, b};
+    unsigned id;
+    const void *const *warp = neo_emu::show(&mine, &id, NEO_EMU_HERE);
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = id / 4 + i / 2 * 8, col = id % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < 16; k += 2) {
+            const unsigned of = k % 8 / 2;
+            const unsigned x = ((const fragments *)warp[row % 8 * 4 + of])->a[row / 8 + k / 8 * 2];
+            const unsigned y = ((const fragments *)warp[col * 4 + of])->b[k / 8];
+            c[i] += neo_emu::as<float>(x << 16) * neo_emu::as<float>(y << 16); /* exact products */
+            c[i] += neo_emu::as<float>(x & ~0xffffu) * neo_emu::as<float>(y & ~0xffffu);
+        }
+    }
+    neo_emu::warp_barrier(neo_emu::SYNCWARP, ~0u, 0, 0, 32, NEO_EMU_HERE);
+}
+/* ldmatrix.sync.aligned.m8n8.x4[.trans].shared.b16: lane l gives the address of row l % 8 of matrix
+   l / 8, a multiple of 16. */
+inline void neo_emu_ldmatrix(unsigned (&to)[4], const void *row, bool trans, NEO_EMU_SITE) {
+    unsigned id;
+    if ((uintptr_t)row % 16) neo_emu::fail_launch("ldmatrix: a row at no multiple of 16 bytes");
+    const void *const *warp = neo_emu::show(row, &id, NEO_EMU_HERE);
+    for (unsigned m = 0; m < 4; m++) {
+        const unsigned at = id / 4, pair = id % 4 * 2;
+        unsigned half[2];
+        for (unsigned i = 0; i < 2; i++)
+            half[i] = trans ? ((const uint16_t *)warp[8 * m + pair + i])[at]
+                            : ((const uint16_t *)warp[8 * m + at])[pair + i];
+        to[m] = half[0] | half[1] << 16;
+    }
+    neo_emu::warp_barrier(neo_emu::SYNCWARP, ~0u, 0, 0, 32, NEO_EMU_HERE);
+}
 
 /* ---- >>queue: what streams hold, and the engine that runs it ---- */
 
