@@ -119,6 +119,9 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
                           .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
     if (isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
     TRY(device_check(machine->device));
+    if (strcmp(machine->sums, "nccl") == 0) desc.sums = NEO_SUMS_NCCL;
+    else if (strcmp(machine->sums, "tree"))
+        REFUSE("--sums: '%s' is neither tree nor nccl", machine->sums);
     job->device = (device_choice){machine->device, machine->exact != 0};
     desc.open_device = device_open;
     desc.open_user = &job->device;
