@@ -161,9 +161,9 @@ typedef struct neo_comm_desc {
     int timeout_ms;       /* a rank that waits longer gives up, in saving and loading after ten
                              times as long; 0: 60,000; below 0: never. Time in which its process was
                              stopped (Ctrl-Z, a suspended job) does not count */
-    size_t segment_bytes; /* what MPI, NCCL and devices move and add at a time. 0: 256 KiB; in memory
-                             of devices (but not by way of pinned memory) 32 MiB for each other
-                             rank's piece of a sum, together at most 256 MiB */
+    size_t segment_bytes; /* that MPI, NCCL, devices move and add at a time. 0: 256 KiB; on devices,
+                             but by way of pinned memory, 32 MiB of each other rank's piece of a
+                             sum, at most 256 MiB */
     int queue_length;     /* asynchronous operations in flight (one more waits); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
     int virtual_clock;              /* threads: 1: time is simulated; see neo_comm_time_ns */
@@ -4547,7 +4547,7 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
    (ncclSend, ncclRecv): what is sent when, and in which order sums add, is >>impl-collectives, so
    the bits are those of the other backends.
 
-   The host group   A group has its own copy of the group that it was made over. Empty messages there
+   The host group   A group has its own copy of the group it was made over. Empty messages there
                     say what the ranks are about to do, and how much. Most calls only go into a hash
                     and sums of bytes, which the next such message brings, or the first that is sent
                     when such a call is late. A rank that breaks the group tells the others.
@@ -4721,34 +4721,34 @@ static void neo__nccl_owe(neo_comm *c) {
             n->owed[2 * p + send] +=
                 neo__nccl_whole(c, n->running, send ? c->rank : p, send ? p : c->rank);
 }
-/* What runs is late: the peers of the call's transfers. */
-static neo_status neo__nccl_late(neo_comm *c) {
-    const neo__xfer *x = c->scratch.xfer;
+/* The call is late: the peers of its transfers. */
+static neo_status neo__nccl_late(const neo_comm *comm) {
+    const neo__xfer *x = comm->scratch.xfer;
     neo__call_text who = {""};
     int first = -1, more = 0;
-    for (int i = 0; i < c->scratch.xfer_count; i++) {
-        if (x[i].index <= c->nccl->before) continue;
+    for (int i = 0; i < comm->scratch.xfer_count; i++) {
+        if (x[i].index <= comm->nccl->before) continue;
         if (first < 0) first = x[i].peer;
         more |= x[i].peer != first;
     }
     if (first >= 0)
-        neo__call_add(&who, "transfers with rank %d %swere ", c->world[first],
+        neo__call_add(&who, "transfers with rank %d %swere ", comm->world[first],
                       more ? "and others " : "");
-    return neo_fail(NEO_ERR_TIMEOUT, "%snot done within %d ms", who.text, c->desc.timeout_ms);
+    return neo_fail(NEO_ERR_TIMEOUT, "%snot done within %d ms", who.text, comm->desc.timeout_ms);
 }
 /* If the call that runs has failed, neo_last_error says why: break the group, and leave nothing
    under way that still uses the user's memory. Late may be those that made another call. */
-static neo_status neo__nccl_did(neo_comm *c, neo_status status) {
-    neo__nccl *n = c->nccl;
+static neo_status neo__nccl_did(neo_comm *comm, neo_status status) {
+    neo__nccl *n = comm->nccl;
     if (status == NEO_OK) return NEO_OK;
-    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c)) status = neo__nccl_late(c);
-    if (status == NEO_ERR_TIMEOUT && !n->agreed && !neo__comm_is_broken(c)) {
+    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(comm)) status = neo__nccl_late(comm);
+    if (status == NEO_ERR_TIMEOUT && !n->agreed && !neo__comm_is_broken(comm)) {
         const neo__kept_error kept = neo__error_keep(status);
-        c->host->desc.timeout_ms = NEO__MIN(c->desc.timeout_ms, (int)NEO__NCCL_REST_MS / 2);
-        (void)neo__nccl_agree_ranks(c);
+        comm->host->desc.timeout_ms = NEO__MIN(comm->desc.timeout_ms, (int)NEO__NCCL_REST_MS / 2);
+        (void)neo__nccl_agree_ranks(comm);
         status = neo__error_restore(&kept);
     }
-    status = neo__comm_device_did(c, &n->call, status);
+    status = neo__comm_device_did(comm, &n->call, status);
     neo__nccl_abort(n);
     (void)neo__nccl_rests(n);
     return status;
@@ -4784,17 +4784,6 @@ static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
     return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
 /* ---- transfers ---- */
-static ncclResult_t neo__nccl_group(neo__nccl *n) {
-    ncclResult_t result = ncclGroupStart();
-    if (!neo__nccl_good(result)) return result;
-    for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
-        const neo__xfer *x = n->queue[i];
-        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
-                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
-    }
-    ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
-    return neo__nccl_good(result) ? end : result;
-}
 /* Next on the stream: behind sums and copies, and what any group has launched on the device. */
 static neo_status neo__nccl_next(neo_comm *c) {
     neo__nccl *n = c->nccl;
@@ -4818,14 +4807,21 @@ static neo_status neo__nccl_launched(neo_comm *c, ncclResult_t asked, const char
         NEO__CUDA(cudaEventRecord, (cudaEvent_t)n->order->last, n->stream);
     return NEO_OK;
 }
+/* All that is queued, as one group. */
 static neo_status neo__nccl_launch(neo_comm *c) {
     neo__nccl *n = c->nccl;
     if (n->queued == 0) return NEO_OK;
     NEO__TRY(neo__nccl_next(c));
-    for (int i = 0; i < n->queued; i++) n->queue[i]->index = n->launched;
-    const ncclResult_t asked = neo__nccl_group(n);
+    ncclResult_t result = ncclGroupStart(), end = result;
+    for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
+        neo__xfer *x = n->queue[i];
+        x->index = n->launched;
+        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
+                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+    }
+    if (neo__nccl_good(end)) end = ncclGroupEnd(); /* whatever has failed: it closes the group */
     n->queued = 0;
-    return neo__nccl_launched(c, asked, "ncclSend and ncclRecv");
+    return neo__nccl_launched(c, neo__nccl_good(result) ? end : result, "ncclSend and ncclRecv");
 }
 static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
     neo__nccl *n = c->nccl;
@@ -4839,7 +4835,7 @@ static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer 
     if (x->bytes > 0) n->queue[n->queued++] = x;
     return NEO_OK;
 }
-/* What comes on the work stream finds these done. */
+/* The work stream waits for these. */
 static neo_status neo__nccl_follow(neo_comm *c, const neo__xfer *x, int count) {
     neo__nccl *n = c->nccl;
     uint64_t group = 0;
@@ -4926,30 +4922,31 @@ static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
     return neo__nccl_did(c, neo__nccl_sum(c, sum));
 }
 /* A sum of NCCL's own, counted as if parts went straight to where they are added. */
-static neo_status neo__nccl_reduce(neo_comm *c, const neo__work *w, int *done) {
-    neo__nccl *n = c->nccl;
-    const int dtype = w->call.dtype, scatters = w->call.op == (int)NEO_COMM_REDUCE_SCATTER;
+static neo_status neo__nccl_reduce(neo_comm *comm, const neo__work *work, int *done) {
+    neo__nccl *n = comm->nccl;
+    const int dtype = work->call.dtype, scatters = work->call.op == (int)NEO_COMM_REDUCE_SCATTER;
     const ncclDataType_t type = dtype == (int)NEO_F32   ? ncclFloat32
                                 : dtype == (int)NEO_F16 ? ncclFloat16
                                                         : ncclBfloat16;
-    const void *in = w->pieces ? w->piece[0] : w->in;
-    const size_t count = (size_t)w->call.count, part = count / (size_t)c->size;
-    if (c->desc.sums != NEO_SUMS_NCCL || c->size == 1 || w->call.reduce != (int)NEO_REDUCE_SUM ||
-        (w->pieces && c->scratch.pieces > c->size) || dtype > (int)NEO_BF16 || count == 0)
+    const void *in = work->pieces ? work->piece[0] : work->in;
+    const size_t count = (size_t)work->call.count, part = count / (size_t)comm->size;
+    if (comm->desc.sums != NEO_SUMS_NCCL || comm->size == 1 || dtype > (int)NEO_BF16 ||
+        work->call.reduce != (int)NEO_REDUCE_SUM || count == 0 ||
+        (work->pieces && comm->scratch.pieces > comm->size))
         return NEO_OK;
-    for (int p = 0; p < c->size && scatters; p++)
-        if ((size_t)neo__part(w->count, w->in_counts, p) != part) return NEO_OK;
+    for (int p = 0; p < comm->size && scatters; p++)
+        if ((size_t)neo__part(work->count, work->in_counts, p) != part) return NEO_OK;
     *done = 1;
-    NEO__TRY(neo__nccl_did(c, neo__nccl_next(c)));
+    NEO__TRY(neo__nccl_did(comm, neo__nccl_next(comm)));
     const ncclResult_t asked =
-        scatters ? ncclReduceScatter(in, w->out, part, type, ncclSum, n->comm, n->stream)
-                 : ncclAllReduce(in, w->out, count, type, ncclSum, n->comm, n->stream);
-    NEO__TRY(neo__nccl_did(c, neo__nccl_launched(c, asked, "a sum of its own")));
-    for (int p = 0; p < c->size; p++) {
+        scatters ? ncclReduceScatter(in, work->out, part, type, ncclSum, n->comm, n->stream)
+                 : ncclAllReduce(in, work->out, count, type, ncclSum, n->comm, n->stream);
+    NEO__TRY(neo__nccl_did(comm, neo__nccl_launched(comm, asked, "a sum of its own")));
+    for (int p = 0; p < comm->size; p++) {
         NEO__ZERO(neo__xfer, x);
         x.peer = p;
-        x.bytes = (scatters ? part : 2 * part) * w->each;
-        if (p != c->rank) neo__comm_count_sent(c, &w->call, &x);
+        x.bytes = (scatters ? part : 2 * part) * work->each;
+        if (p != comm->rank) neo__comm_count_sent(comm, &work->call, &x);
     }
     return NEO_OK;
 }

@@ -1,9 +1,10 @@
 /* nccl.c: groups of GPUs (neo_comm_create_nccl) without a GPU: over fake_nccl.c, whose device
    memory the processor cannot touch. Every collective against the group of threads that it was made
    over, bit for bit; bytes against the formulas; groups out of groups, asynchronous calls, the
-   user's stream; many groups on devices that run one kernel of NCCL at a time; then faults: every call of CUDA and NCCL fails once, ranks
-   diverge, leave, are late or hang, transfers never end. Everything must come back in time, with a
-   reason that names rank and call, and leave nothing behind.
+   user's stream; many groups on devices that run one kernel of NCCL at a time, in turns and not;
+   then faults: every call of CUDA and NCCL fails once, ranks diverge, leave, are late or hang,
+   transfers never end. Everything must come back in time, with a reason that names rank and call,
+   and leave nothing behind.
 
    With NEO_REAL_NCCL the first part runs on the machine's GPUs, up to as many ranks as there are:
      cc -DNEO_REAL_NCCL tests/comm/nccl.c -lnccl -lcudart -lm -lpthread */
