@@ -2929,17 +2929,14 @@ struct neo__vec_kernels {
     float (*block_square)(const float *x, int64_t n);
     float (*block_max)(const float *x, int64_t n);
 
-    /* One step of n elements: w weight, g gradient, the rest state; buf: NULL without momentum. */
-    void (*sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n);
-    void (*adagrad)(const neo__step *s, float *w, const float *g, float *sum, int64_t n);
-    void (*adam)(const neo__step *s, float *w, const float *g, float *m, float *v, int64_t n);
-    /* LAMB: new moments; square sum of the direction in one block; the move along it. */
+    /* One step of n elements by each neo_optim_kind: w weight, g gradient, a and b states (NULL: not
+       kept). That of LAMB is the move along the direction, after: new moments; the square sum of
+       the direction in one block. */
+    void (*step[NEO_OPTIM_FTRL + 1])(const neo__step *s, float *w, const float *g, float *a, float *b,
+                                     int64_t n);
     void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
     float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
                          int64_t n);
-    void (*lamb_move)(const neo__step *s, float *w, const float *m, const float *v, int64_t n);
-    void (*rmsprop)(const neo__step *s, float *w, const float *g, float *v, float *buf, int64_t n);
-    void (*ftrl)(const neo__step *s, float *w, const float *g, float *sum, float *v, int64_t n);
 };
 /* A stream of random blocks; block i is philox(seed, (i, h)). */
 typedef struct neo__random_key {
@@ -10391,27 +10388,10 @@ NEO__HOT_BEGIN
 /* ---- the CPU: tasks are blocks of NEO__BLOCK elements, counted through all spans ---- */
 static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *call,
                                  const neo__optim_span *span) {
-    const neo__vec_kernels *vec = ctx->vec;
     neo__step step = call->step;
-    float *const *state = span->state;
-    switch (call->kind) {
-    case NEO_OPTIM_SGD: vec->sgd(&step, span->w, span->grad, state[0], span->count); break;
-    case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, span->w, span->grad, state[0], span->count); break;
-    case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW:
-        vec->adam(&step, span->w, span->grad, state[0], state[1], span->count);
-        break;
-    case NEO_OPTIM_LAMB:
-        step.lr = span->lr;
-        vec->lamb_move(&step, span->w, state[0], state[1], span->count);
-        break;
-    case NEO_OPTIM_RMSPROP:
-        vec->rmsprop(&step, span->w, span->grad, state[0], state[1], span->count);
-        break;
-    case NEO_OPTIM_FTRL:
-        vec->ftrl(&step, span->w, span->grad, state[0], state[1], span->count);
-        break;
-    }
+    if (call->kind == NEO_OPTIM_LAMB) step.lr = span->lr;
+    ctx->vec->step[call->kind](&step, span->w, span->grad, span->state[0], span->state[1],
+                               span->count);
 }
 /* LAMB's moments, and the square sums of weights and direction. */
 static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *call,
@@ -16687,71 +16667,62 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
     }
 }
 
-/* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
-NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *step, float *w, const float *g, float *buf,
-                                  int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), lr = NEO__SET(step->lr),
-            decay = NEO__SET(step->weight_decay);
-    NEO__VF momentum = NEO__SET(step->momentum), undamped = NEO__SET(step->undamped);
-    int first = step->first, nesterov = step->nesterov;
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
-        if (buf) {
-            NEO__VF b = first ? d : NEO__FMA(momentum, NEO__LD(buf), undamped * d);
-            NEO__ST(buf, b);
-            d = nesterov ? NEO__FMA(momentum, b, d) : b;
-        }
-        NEO__ST(w, NEO__FNMA(lr, d, a));
-    });
+/* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet. A rule takes
+   one vector of weights, gradients and states in registers and returns the new weights; NEO__RULE is
+   its loop over n elements. `first` and `second` say whether it has such a state. ---- */
+#define NEO__RULE(name, first_there, second_there)                                                 \
+    NEO__KERNEL void NEO__FN(vec_##name)(const neo__step *step, float *w, const float *g, float *a,\
+                                         float *b, int64_t n) {                                    \
+        const neo__step s = *step;                                                                 \
+        const int first = first_there, second = second_there;                                      \
+        NEO__LOOP({                                                                                \
+            NEO__VF x = NEO__SET(0.0f), y = x;                                                     \
+            if (first) x = NEO__LD(a);                                                             \
+            if (second) y = NEO__LD(b);                                                            \
+            NEO__ST(w, NEO__FN(rule_##name)(&s, NEO__LD(w), NEO__LD(g), &x, &y));                  \
+            if (first) NEO__ST(a, x);                                                              \
+            if (second) NEO__ST(b, y);                                                             \
+        });                                                                                        \
+        (void)a, (void)b;                                                                          \
+    }
+/* The clipped gradient, with weight decay. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(decayed)(const neo__step *s, NEO__VF w, NEO__VF g) {
+    return NEO__FMA(NEO__SET(s->weight_decay), w, NEO__SET(s->clip) * g);
 }
-NEO__KERNEL void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, float *sum,
-                                 int64_t n) {
-    NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
-    NEO__VF eps = NEO__SET(s->eps);
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
-        NEO__VF t = NEO__FMA(d, d, NEO__LD(sum));
-        NEO__ST(sum, t);
-        NEO__ST(w, NEO__FNMA(lr, d / (NEO__SQRT(t) + eps), a));
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_sgd)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *buf,
+                                             NEO__VF *none) {
+    NEO__VF momentum = NEO__SET(s->momentum), d = NEO__FN(decayed)(s, w, g);
+    (void)none;
+    if (s->momentum != 0.0f) {
+        *buf = s->first ? d : NEO__FMA(momentum, *buf, NEO__SET(s->undamped) * d);
+        d = s->nesterov ? NEO__FMA(momentum, *buf, d) : *buf;
+    }
+    return NEO__FNMA(NEO__SET(s->lr), d, w);
 }
-NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *step, float *w, const float *g, float *m,
-                                   float *v, int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), decay = NEO__SET(step->weight_decay),
-            keep = NEO__SET(step->keep);
-    NEO__VF rest1 = NEO__SET(step->rest1), beta2 = NEO__SET(step->beta2),
-            rest2 = NEO__SET(step->rest2);
-    NEO__VF unbias1 = NEO__SET(step->unbias1), root = NEO__SET(step->root_unbias2),
-            eps = NEO__SET(step->eps);
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g)), mean = NEO__LD(m);
-        mean = NEO__FMA(rest1, d - mean, mean);
-        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
-        NEO__VF below = NEO__SQRT(square) / root + eps;
-        NEO__ST(m, mean);
-        NEO__ST(v, square);
-        NEO__ST(w, NEO__FNMA(unbias1, mean / below, keep * a));
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_adagrad)(const neo__step *s, NEO__VF w, NEO__VF g,
+                                                 NEO__VF *sum, NEO__VF *none) {
+    NEO__VF d = NEO__FN(decayed)(s, w, g);
+    (void)none;
+    *sum = NEO__FMA(d, d, *sum);
+    return NEO__FNMA(NEO__SET(s->lr), d / (NEO__SQRT(*sum) + NEO__SET(s->eps)), w);
 }
-NEO__KERNEL void NEO__FN(vec_rmsprop)(const neo__step *step, float *w, const float *g, float *v,
-                                      float *buf, int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), lr = NEO__SET(step->lr),
-            decay = NEO__SET(step->weight_decay);
-    NEO__VF beta2 = NEO__SET(step->beta2), rest2 = NEO__SET(step->rest2), eps = NEO__SET(step->eps);
-    NEO__VF momentum = NEO__SET(step->momentum);
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
-        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
-        d = d / (NEO__SQRT(square) + eps);
-        NEO__ST(v, square);
-        if (buf) {
-            d = NEO__FMA(momentum, NEO__LD(buf), d);
-            NEO__ST(buf, d);
-        }
-        NEO__ST(w, NEO__FNMA(lr, d, a));
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_adam)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *m,
+                                              NEO__VF *v) {
+    NEO__VF d = NEO__FN(decayed)(s, w, g);
+    *m = NEO__FMA(NEO__SET(s->rest1), d - *m, *m);
+    *v = NEO__FMA(NEO__SET(s->rest2) * d, d, NEO__SET(s->beta2) * *v);
+    NEO__VF below = NEO__SQRT(*v) / NEO__SET(s->root_unbias2) + NEO__SET(s->eps);
+    return NEO__FNMA(NEO__SET(s->unbias1), *m / below, NEO__SET(s->keep) * w);
 }
-/* The new weights of FTRL, and its states; of dense layers and of rows. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_rmsprop)(const neo__step *s, NEO__VF w, NEO__VF g,
+                                                 NEO__VF *v, NEO__VF *buf) {
+    NEO__VF d = NEO__FN(decayed)(s, w, g);
+    *v = NEO__FMA(NEO__SET(s->rest2) * d, d, NEO__SET(s->beta2) * *v);
+    d = d / (NEO__SQRT(*v) + NEO__SET(s->eps));
+    if (s->momentum != 0.0f) d = *buf = NEO__FMA(NEO__SET(s->momentum), *buf, d);
+    return NEO__FNMA(NEO__SET(s->lr), d, w);
+}
+/* Of rows of tables, too. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__VF w, NEO__VF *sum,
                                          NEO__VF *v) {
     NEO__VF lr = NEO__SET(step->lr), l1 = NEO__SET(step->l1), l2 = NEO__SET(step->l2);
@@ -16766,16 +16737,18 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__
     *v = NEO__FNMA(l2, to, c);
     return to;
 }
-NEO__KERNEL void NEO__FN(vec_ftrl)(const neo__step *s, float *w, const float *g, float *sum,
-                                   float *v, int64_t n) {
-    NEO__VF clip = NEO__SET(s->clip);
-    NEO__LOOP({
-        NEO__VF squares = NEO__LD(sum), rest = NEO__LD(v);
-        NEO__ST(w, NEO__FN(ftrl)(&s->ftrl, clip * NEO__LD(g), NEO__LD(w), &squares, &rest));
-        NEO__ST(sum, squares);
-        NEO__ST(v, rest);
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_ftrl)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *sum,
+                                              NEO__VF *v) {
+    return NEO__FN(ftrl)(&s->ftrl, NEO__SET(s->clip) * g, w, sum, v);
 }
+#if NEO__PASS != NEO__PASS_WARP /* a thread of a GPU has a few elements, see >>cuda-optim */
+NEO__RULE(sgd, s.momentum != 0.0f, 0)
+NEO__RULE(adagrad, 1, 0)
+NEO__RULE(adam, 1, 1)
+NEO__RULE(rmsprop, 1, s.momentum != 0.0f)
+NEO__RULE(ftrl, 1, 1)
+#endif
+#undef NEO__RULE
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
@@ -16802,12 +16775,19 @@ NEO__KERNEL float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, c
     });
     return NEO__KEPT(t);
 }
-NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m,
-                                        const float *v, int64_t n) {
-    NEO__VF lr = NEO__SET(s->lr);
+/* After vec_lamb_moments: it leaves the states, and reads no gradient. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_lamb)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *m,
+                                              NEO__VF *v) {
+    (void)g;
+    return NEO__FNMA(NEO__SET(s->lr), NEO__FN(lamb_direction)(s, w, *m, *v), w);
+}
+NEO__KERNEL void NEO__FN(vec_lamb)(const neo__step *step, float *w, const float *g, float *a, float *b,
+                                   int64_t n) {
+    const neo__step s = *step;
+    (void)g;
     NEO__LOOP({
-        NEO__VF a = NEO__LD(w);
-        NEO__ST(w, NEO__FNMA(lr, NEO__FN(lamb_direction)(s, a, NEO__LD(m), NEO__LD(v)), a));
+        NEO__VF m = NEO__LD(a), v = NEO__LD(b);
+        NEO__ST(w, NEO__FN(rule_lamb)(&s, NEO__LD(w), m, &m, &v));
     });
 }
 #endif
@@ -16838,14 +16818,11 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__TRAIN(NEO__FN8(vec_block_abs)),
     NEO__TRAIN(NEO__FN8(vec_block_square)),
     NEO__TRAIN(NEO__FN8(vec_block_max)),
-    NEO__TRAIN(NEO__FN(vec_sgd)),
-    NEO__TRAIN(NEO__FN(vec_adagrad)),
-    NEO__TRAIN(NEO__FN(vec_adam)),
+    {NEO__TRAIN(NEO__FN(vec_sgd)), NEO__TRAIN(NEO__FN(vec_adagrad)), NEO__TRAIN(NEO__FN(vec_adam)),
+     NEO__TRAIN(NEO__FN(vec_adam)), NEO__TRAIN(NEO__FN8(vec_lamb)), NEO__TRAIN(NEO__FN(vec_rmsprop)),
+     NEO__TRAIN(NEO__FN(vec_ftrl))},
     NEO__TRAIN(NEO__FN8(vec_lamb_moments)),
     NEO__TRAIN(NEO__FN8(vec_lamb_square)),
-    NEO__TRAIN(NEO__FN8(vec_lamb_move)),
-    NEO__TRAIN(NEO__FN(vec_rmsprop)),
-    NEO__TRAIN(NEO__FN(vec_ftrl)),
 };
 #endif
 

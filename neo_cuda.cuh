@@ -502,7 +502,7 @@ static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char
     return wide ? neo__cuda_each<4>(d, f, n, what) : neo__cuda_each<1>(d, f, n, what);
 }
 /* All addresses are multiples of 16; NULL is. */
-template <class... P> static bool neo__cuda_aligned(P... p) {
+template <class... P> static __host__ __device__ bool neo__cuda_aligned(P... p) {
     return (((uintptr_t)p | ...) & 15u) == 0;
 }
 struct neo__cuda_add_job {
@@ -2858,8 +2858,9 @@ static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
 }
 
 /* ---- >>cuda-optim ----
-   A half-warp takes a block of NEO__BLOCK elements of a parameter and runs the CPU's kernel on it.
-   The spans of a launch are arguments of the kernel. */
+   A step takes the CPU's rules of elements, in registers. For norms a half-warp takes a block of
+   NEO__BLOCK elements of a parameter and runs the CPU's kernel on it. The spans of a launch are
+   arguments of the kernel. */
 enum { NEO__CUDA_SPANS = 64 };
 typedef struct neo__cuda_spans {
     neo__optim_span span[NEO__CUDA_SPANS];
@@ -2884,24 +2885,38 @@ typedef struct neo__cuda_clip {
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
+/* W elements, by a rule of neo.h (see >>kernels). */
+template <auto rule, int W>
+NEO__GPU void neo__cuda_rule(const neo__step &step, const neo__optim_span &span, int64_t at) {
+    neo__floats<W> w = neo__cuda_load<W>(span.w + at), a = {}, b = {};
+    const neo__floats<W> g = neo__cuda_load<W>(span.grad + at);
+    if (span.state[0]) a = neo__cuda_load<W>(span.state[0] + at);
+    if (span.state[1]) b = neo__cuda_load<W>(span.state[1] + at);
+    NEO__UNROLL for (int c = 0; c < W; c++) {
+        neo__float_warp x = a.v[c], y = b.v[c];
+        w.v[c] = rule(&step, w.v[c], g.v[c], &x, &y);
+        a.v[c] = x, b.v[c] = y;
+    }
+    neo__cuda_store<W>(span.w + at, w);
+    if (span.state[0]) neo__cuda_store<W>(span.state[0] + at, a);
+    if (span.state[1]) neo__cuda_store<W>(span.state[1] + at, b);
+}
+template <int W>
 NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__optim_span &span,
-                                   int64_t at, int64_t n) {
+                                   int64_t at) {
     neo__step step = job.step;
     if (job.clip) step.clip = *job.clip;
-    float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
-    float *b = span.state[1] ? span.state[1] + at : NULL;
-    const float *g = span.grad + at;
     switch (job.kind) {
-    case NEO_OPTIM_SGD: neo__vec_sgd_warp(&step, w, g, a, n); break;
-    case NEO_OPTIM_ADAGRAD: neo__vec_adagrad_warp(&step, w, g, a, n); break;
+    case NEO_OPTIM_SGD: neo__cuda_rule<neo__rule_sgd_warp, W>(step, span, at); break;
+    case NEO_OPTIM_ADAGRAD: neo__cuda_rule<neo__rule_adagrad_warp, W>(step, span, at); break;
     case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW: neo__vec_adam_warp(&step, w, g, a, b, n); break;
+    case NEO_OPTIM_ADAMW: neo__cuda_rule<neo__rule_adam_warp, W>(step, span, at); break;
     case NEO_OPTIM_LAMB:
         step.lr = span.lr;
-        neo__vec_lamb_move_warp(&step, w, a, b, n);
+        neo__cuda_rule<neo__rule_lamb_warp, W>(step, span, at);
         break;
-    case NEO_OPTIM_RMSPROP: neo__vec_rmsprop_warp(&step, w, g, a, b, n); break;
-    case NEO_OPTIM_FTRL: neo__vec_ftrl_warp(&step, w, g, a, b, n); break;
+    case NEO_OPTIM_RMSPROP: neo__cuda_rule<neo__rule_rmsprop_warp, W>(step, span, at); break;
+    case NEO_OPTIM_FTRL: neo__cuda_rule<neo__rule_ftrl_warp, W>(step, span, at); break;
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */
@@ -2910,9 +2925,7 @@ NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__c
     const neo__optim_span &span = s.span[i];
     const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
     const int first = threadIdx.x % 16 == 0;
-    if (job.pass == NEO__OPTIM_STEP) {
-        neo__cuda_optim_step(job, span, at, n);
-    } else if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
+    if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
         float *m = span.state[0] + at, *v = span.state[1] + at;
         neo__vec_lamb_moments_warp(&job.step, span.grad + at, m, v, n);
         const float w2 = neo__vec_block_square_warp(span.w + at, n);
@@ -2929,6 +2942,26 @@ NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__c
         else if (first) neo__cuda_exact_add(block, x);
     }
 }
+NEO__GPU int neo__cuda_span_of(const neo__cuda_spans &s, int64_t b) {
+    return neo__cuda_last(0, (int)s.count, b, [&s](int k) { return s.begin[k]; });
+}
+/* Four elements are a thread's; together, where the addresses allow it. */
+static __global__ void neo__cuda_optim_step_kernel(const neo__cuda_optim_job o,
+                                                   const neo__cuda_spans s) {
+    if (o.stop && *o.stop) return;
+    NEO__CUDA_EACH(b, s.begin[s.count], NEO__BLOCK / 4) {
+        const int i = neo__cuda_span_of(s, b);
+        const neo__optim_span &span = s.span[i];
+        int64_t at = (b - s.begin[i]) * NEO__BLOCK + 4 * (threadIdx.x % (NEO__BLOCK / 4));
+        if (at + 4 <= span.count &&
+            neo__cuda_aligned(span.w, span.grad, span.state[0], span.state[1]))
+            neo__cuda_optim_step<4>(o, span, at);
+        else
+            for (int c = 0; c < 4 && at < span.count; c++, at++)
+                neo__cuda_optim_step<1>(o, span, at);
+    }
+}
+/* LAMB's moments, and norms. */
 static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
                                               const neo__cuda_spans s) {
     __shared__ neo__cuda_word block[NEO__CUDA_EXACT];
@@ -2936,7 +2969,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
     NEO__CUDA_EACH(b, s.begin[s.count], 16) {
-        const int i = neo__cuda_last(0, (int)s.count, b, [&s](int k) { return s.begin[k]; });
+        const int i = neo__cuda_span_of(s, b);
         neo__cuda_optim_block(o, s, i, (b - s.begin[i]) * NEO__BLOCK, block);
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
@@ -2977,7 +3010,10 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
             s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
             s.count++;
         }
-        NEO__TRY(neo__cuda_run(gpu, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
+        const int step = o->pass == NEO__OPTIM_STEP;
+        NEO__TRY(neo__cuda_run(gpu, "optim",
+                               step ? neo__cuda_optim_step_kernel : neo__cuda_optim_kernel,
+                               s.begin[s.count], step ? NEO__BLOCK / 4 : 16, *o, s));
     }
     return NEO_OK;
 }

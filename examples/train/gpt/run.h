@@ -81,7 +81,8 @@ static neo_status prepare(run *r) {
     m->vocabulary = r->text->vocabulary;
     m->recompute = (int)o->recompute;
     m->products_bf16 = strcmp(o->products, "bf16") == 0;
-    return create_model(m, (o->batch + leaves - 1) / leaves * o->context); /* a piece is a leaf */
+    int64_t rows = (o->batch + leaves - 1) / leaves * o->context; /* a piece is a leaf */
+    return create_model(m, o->summary ? 0 : rows);
 }
 
 /* The graph's memory has room for the ids and targets of a piece. */
@@ -110,8 +111,8 @@ static neo_status create_state(run *r) {
     TRY(neo_state_define(r->state, "products", o->products));
     snprintf(words, sizeof words, "nccl, %d ranks", r->me.ranks);
     if (strcmp(o->machine.sums, "tree")) TRY(neo_state_define(r->state, "sums", words));
-    snprintf(words, sizeof words, "%lld characters, CRC32C %08x", (long long)t->length,
-             (unsigned)t->checksum);
+    snprintf(words, sizeof words, "%lld %s, CRC32C %08x", (long long)t->length,
+             t->is_tokens ? "tokens" : "characters", (unsigned)t->checksum);
     return neo_state_define(r->state, "text", words);
 }
 
@@ -124,9 +125,13 @@ static char *describe_model(const run *r) {
     if (!text) return NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"gpt\", \"layers\": %lld, \"heads\": %lld, "
                     "\"width\": %lld, \"context\": %lld,\n \"dtype\": \"%s\", "
-                    "\"weights_dtype\": \"%s\",\n \"bytes\": [", (long long)o->layers,
-                 (long long)o->heads, (long long)o->width, (long long)o->context, o->products,
-                 o->dtype);
+                    "\"weights_dtype\": \"%s\",\n", (long long)o->layers, (long long)o->heads,
+                 (long long)o->width, (long long)o->context, o->products, o->dtype);
+    if (r->text->is_tokens) {
+        sprintf(p, " \"vocabulary\": %d}\n", r->text->vocabulary);
+        return text;
+    }
+    p += sprintf(p, " \"bytes\": [");
     for (int i = 0; i < r->text->vocabulary; i++)
         p += sprintf(p, i ? ", %d" : "%d", (int)r->text->letter[i]);
     (void)strcpy(p, "]}\n");
