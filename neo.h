@@ -2343,6 +2343,7 @@ typedef struct neo__combine_call {
     const int *leaves;
     void *out;
     int64_t n;
+    void *stream; /* of a device: the sum is put on it; NULL: it is there on return */
 } neo__combine_call;
 /* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
    >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its
@@ -2515,6 +2516,10 @@ typedef struct neo__recorder {
    neo__span_begin: as neo_trace_begin; neo__span_end gives status back. */
 NEO_API const void *neo__span_thread(void);
 NEO_API int neo__ctx_traced(const neo_ctx *ctx);
+/* Turns of the calls of a context's groups over NCCL (>>impl-nccl of neo_comm.h), atomic; an event
+   behind the last launch; the groups that there are. */
+typedef struct neo__launches { int64_t taken, done; void *last; int groups; } neo__launches;
+NEO_API neo__launches *neo__ctx_launches(neo_ctx *ctx);
 NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks);
 NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span);
 NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo__span_kind kind);
@@ -4153,6 +4158,7 @@ struct neo_ctx {
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
     struct neo_tier *tiers;   /* those that hold rows; see neo__tier_ops */
+    neo__launches launches;
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
@@ -15581,6 +15587,7 @@ NEO__COLD_BEGIN
 #if !defined(NEO_INFERENCE)
 NEO_API const void *neo__span_thread(void) { return neo__error_text; }
 NEO__HOT_BEGIN
+NEO_API neo__launches *neo__ctx_launches(neo_ctx *ctx) { return &ctx->launches; }
 NEO_API int neo__ctx_traced(const neo_ctx *ctx) {
     return __atomic_load_n(&ctx->recorder, __ATOMIC_ACQUIRE) ? ctx->traces : 0;
 }

@@ -15,7 +15,7 @@
      - one device belongs to one thread at a time, as a context does
 
    QUICK START
-     In one .cu file of your program, compiled by nvcc and linked with -lcublasLt:
+     In one .cu file, compiled by nvcc of CUDA 12.0 to 13 (not with MSVC), with -lcublasLt:
          #define NEO_CUDA_IMPLEMENTATION
          #include "neo_cuda.cuh"
      In C files, one of which has neo.h's implementation, and which need no CUDA header:
@@ -168,6 +168,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
 #endif
+#if defined(_MSC_VER) && !defined(__clang__)
+#error "neo_cuda.cuh: nvcc's host compiler must be gcc or clang, not MSVC (on Windows: WSL)"
+#endif
 #if (defined(NEO_CUDA_IMPLEMENTATION) || defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) &&    \
     !defined(NEO__CUDA_IMPLEMENTED) && (defined(__CUDACC__) || defined(NEO_CUDA_ON_CPU))
 #define NEO__CUDA_IMPLEMENTED
@@ -181,6 +184,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #include <cublasLt.h>
 #include <cub/cub.cuh>
 #include <cuda_runtime.h>
+#if CUDART_VERSION < 12000
+#error "neo_cuda.cuh: it needs CUDA 12.0 or newer"
+#endif
 #define NEO__LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
     kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
 #define NEO__DYNAMIC_SHARED(type, name)                                                            \
@@ -236,6 +242,8 @@ typedef struct neo__cuda {
     int ordinal, exact, tf32;
     int processors; /* streaming multiprocessors */
     int tensor_cores; /* that the code may use: it was compiled for sm_80 or later */
+    int others; /* there are more GPUs */
+    unsigned long long reached; /* atomic; a bit of each that was asked for: see neo__cuda_reach */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
     cublasLtHandle_t blas;
@@ -973,20 +981,23 @@ static void neo__graph_settle(neo_device *device) {
 }
 
 /* ---- beside recorded steps, which another thread may be noting: what ranks exchange ---- */
-/* Run a kernel for `count` units of `lanes` threads, and wait for it. */
+/* Run a kernel for `count` units of `lanes` threads on a stream; NULL: on that of exchanges, and
+   wait for it. */
 template <class... P>
-static neo_status neo__cuda_exchange(neo__cuda *d, const char *what, void (*kernel)(P...),
-                                     int64_t count, int lanes,
+static neo_status neo__cuda_exchange(neo__cuda *d, void *stream, const char *what,
+                                     void (*kernel)(P...), int64_t count, int lanes,
                                      const typename neo__cuda_as<P>::type &...value) {
+    const cudaStream_t on = stream ? (cudaStream_t)stream : d->exchange;
     if (count == 0) return NEO_OK;
     NEO__LAUNCH_AS(what, kernel, neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes),
-                   NEO__CUDA_THREADS, 0, d->exchange, value...);
+                   NEO__CUDA_THREADS, 0, on, value...);
     NEO__TRY(neo__cuda_result(d, cudaGetLastError(), what));
-    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), what);
+    return stream ? NEO_OK : neo__cuda_result(d, cudaStreamSynchronize(on), what);
 }
 template <class F>
-static neo_status neo__cuda_exchange_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
-    return neo__cuda_exchange(d, what, neo__cuda_each_kernel<F, 1>, n, 1, f, n);
+static neo_status neo__cuda_exchange_each(neo__cuda *d, void *stream, const F &f, int64_t n,
+                                          const char *what) {
+    return neo__cuda_exchange(d, stream, what, neo__cuda_each_kernel<F, 1>, n, 1, f, n);
 }
 
 /* ---- >>cuda-activation ----
@@ -1151,8 +1162,21 @@ static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *cal
 /* ---- >>cuda-exchange ----
    Copies and sums between ranks. They run on a stream of their own, beside the operations of the
    step, and are done when the call returns. */
+/* Memory of another GPU of the process is reached directly where the two can: each is asked once.
+   Where they cannot, CUDA copies by way of the host. */
+static void neo__cuda_reach(neo__cuda *d, const void *p) {
+    cudaPointerAttributes at = {};
+    int can = 0;
+    if (cudaPointerGetAttributes(&at, p) == cudaSuccess && at.type == cudaMemoryTypeDevice &&
+        at.device != d->ordinal && at.device < 64 &&
+        !(__atomic_fetch_or(&d->reached, 1ull << at.device, __ATOMIC_RELAXED) >> at.device & 1) &&
+        cudaDeviceCanAccessPeer(&can, d->ordinal, at.device) == cudaSuccess && can)
+        (void)cudaDeviceEnablePeerAccess(at.device, 0);
+    (void)cudaGetLastError(); /* it may be so already */
+}
 static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return NEO_OK;
+    if (d->others) neo__cuda_reach(d, to), neo__cuda_reach(d, from);
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
     return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), "a copy between ranks");
 }
@@ -1223,7 +1247,7 @@ static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *ca
         job.piece[p] = (const number *)call->piece[p];
         job.leaves[p] = (int16_t)call->leaves[p];
     }
-    return neo__cuda_exchange_each(d, job, call->n, "a sum over ranks");
+    return neo__cuda_exchange_each(d, call->stream, job, call->n, "a sum over ranks");
 }
 static neo_status neo__cuda_combine(neo__cuda *gpu, const neo__combine_call *call) {
     if (call->n == 0) return NEO_OK;
@@ -1347,12 +1371,12 @@ struct neo__cuda_decode_job {
 static neo_status neo__cuda_encode(neo__cuda *d, const neo__wire_call *call) {
     const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
     const int64_t blocks = call->rows * each;
-    return neo__cuda_exchange(d, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
+    return neo__cuda_exchange(d, NULL, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
                               blocks, each);
 }
 static neo_status neo__cuda_decode(neo__cuda *d, const neo__wire_call *call) {
     const neo__cuda_decode_job job = {*call};
-    return neo__cuda_exchange_each(d, job, call->rows * call->cols, "decoding of rows");
+    return neo__cuda_exchange_each(d, NULL, job, call->rows * call->cols, "decoding of rows");
 }
 
 /* ---- >>cuda-rows ----
@@ -4981,7 +5005,7 @@ static void neo__cuda_table(neo_device *t) {
     t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
 }
 /* Choose the GPU, or say why there is none. */
-static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
+static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop, int *others) {
     int count = 0, version = 0;
     (void)cudaRuntimeGetVersion(&version);
     cudaError_t error = cudaGetDeviceCount(&count);
@@ -5000,6 +5024,7 @@ static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
     NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
                "neo_cuda_device_create: cudaGetDeviceProperties of GPU %d: %s", ordinal,
                cudaGetErrorString(error));
+    *others = count > 1;
     return NEO_OK;
 }
 
@@ -5011,12 +5036,13 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     if (desc) given = *desc;
     NEO__CHECK(!given.exact || !given.tf32, NEO_ERR_ARG,
                "neo_cuda_device_create: exact and tf32 are both set: TF32 has not the CPU's bits");
-    NEO__TRY(neo__cuda_find(given.ordinal, &prop));
+    int others = 0;
+    NEO__TRY(neo__cuda_find(given.ordinal, &prop, &others));
     neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
     NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
     d->ordinal = given.ordinal, d->exact = given.exact != 0, d->tf32 = given.tf32 != 0;
     if (!d->exact) d->device.numerics = d->tf32 ? "deterministic, tf32" : "deterministic";
-    d->processors = prop.multiProcessorCount;
+    d->processors = prop.multiProcessorCount, d->others = others;
     snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
     neo__cuda_table(&d->device);
     neo_status status = neo__cuda_enter(d);

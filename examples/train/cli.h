@@ -59,7 +59,7 @@ typedef struct cli_option {
 
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
-    char *device, *graph, *trace, *chakra;
+    char *device, *graph, *sums, *trace, *chakra;
     int64_t ranks, threads, repro_shards, timeout, exact, tf32, check_finite, trace_spans;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
@@ -83,6 +83,9 @@ typedef struct cli_machine {
     CLI_FLAG("tf32", machine.tf32,                                                             \
              "*on a GPU: matrix products of operands rounded to TF32; not with --exact"),      \
     CLI_TEXT("graph", machine.graph, "G", "on", "on a GPU: on (a step is one launch) or off"), \
+    CLI_TEXT("sums", machine.sums, "S", "tree",                                                \
+             "*over NCCL: tree, with the bits of any number of ranks, or nccl: its own all-reduce "\
+             "and reduce-scatter, whose bits depend on the ranks and how they are linked"),    \
     CLI_FLAG("check-finite", machine.check_finite,                                             \
              "look at all numbers: the first NaN or infinity ends the run and is named; slower. " \
              "NEO_CHECK_FINITE=1 in the environment does the same"),                           \

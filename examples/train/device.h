@@ -90,15 +90,24 @@ static inline void graph_close(device_graph *graph) {
 #endif
 }
 /* The group that moves the memory of devices: over NCCL, in a program that has it, between ranks
-   with a GPU each; else comm. Destroy it with device_group_end. Collective. */
-static inline neo_status device_group(neo_comm *comm, neo_comm **group) {
+   with a GPU each; else comm. sums: of --sums. Destroy it with device_group_end. Collective. */
+static inline neo_status device_group(neo_comm *comm, const char *sums, neo_comm **group) {
+    const int tree = strcmp(sums, "tree") == 0;
     *group = comm;
 #if defined(EXAMPLE_CUDA) && defined(NEO_COMM_NCCL)
     const neo_device *device = neo_ctx_device(neo_comm_ctx(comm));
-    if (device && neo_comm_size(comm) > 1)
-        return neo_comm_create_nccl(comm, neo_cuda_ordinal(device), NULL, group);
+    if (device && neo_comm_size(comm) > 1) {
+        neo_status status = neo_comm_create_nccl(comm, neo_cuda_ordinal(device), NULL, group);
+        if (status != NEO_ERR_UNSUPPORTED || !tree) return status;
+        *group = comm;
+        if (neo_comm_rank(comm) == 0)
+            neo_log(neo_comm_ctx(comm), NEO_LOG_INFO, "%s: tensors move without NCCL",
+                    neo_last_error());
+    }
 #endif
-    return NEO_OK;
+    if (tree) return NEO_OK;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "--sums nccl: for several ranks with a GPU each, in a "
+                                         "program with NCCL; `make nccl` builds one");
 }
 static inline void device_group_end(neo_comm *comm, neo_comm *group) {
     if (group != comm) neo_comm_destroy(group);

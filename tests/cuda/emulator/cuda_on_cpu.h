@@ -47,6 +47,7 @@
      neo_emu_waits()             waits for streams, events or the device, of this thread so far
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
      neo_emu_set_device_count(n) 0: "no device"
+     neo_emu_reached(a, b)       was GPU a given access to the memory of GPU b?
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
                                  Releases, device queries by value and cudaGetLastError do not
                                  count.
@@ -361,6 +362,7 @@ struct state {
     long fail_in = 0;
     bool failed = false, lazy = false;
     int device_count = 1;
+    std::set<std::pair<int, int>> reached; /* whose copies go directly, from and to whom */
     uint64_t seed = 0, random = 0;
 
     uintptr_t base = 0, end = 0, top = 0, cursor = 0;
@@ -2592,6 +2594,25 @@ inline cudaError_t cudaSetDevice(int device) {
     neo_emu::current_device = device;
     return cudaSuccess;
 }
+/* GPUs with numbers that differ by one reach each other's memory. */
+inline cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    NEO_EMU_ENTER();
+    const int count = neo_emu::g().device_count;
+    if (!can) return neo_emu::give(cudaErrorInvalidValue);
+    if (device < 0 || peer < 0 || device >= count || peer >= count)
+        return neo_emu::give(cudaErrorInvalidDevice);
+    *can = device - peer == 1 || peer - device == 1;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    int can = 0;
+    NEO_EMU_LOCK;
+    NEO_EMU_TRY(cudaDeviceCanAccessPeer(&can, neo_emu::current_device, peer));
+    if (flags || !can) return neo_emu::give(cudaErrorInvalidValue);
+    if (!neo_emu::g().reached.insert({neo_emu::current_device, peer}).second)
+        return neo_emu::give(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
 inline cudaError_t cudaGetDevice(int *device) {
     NEO_EMU_ENTER();
     if (!device) return neo_emu::give(cudaErrorInvalidValue);
@@ -3486,6 +3507,10 @@ inline void neo_emu_set_memory(size_t bytes) {
 inline void neo_emu_set_device_count(int count) {
     NEO_EMU_LOCK;
     neo_emu::g().device_count = count;
+}
+inline bool neo_emu_reached(int device, int peer) {
+    NEO_EMU_LOCK;
+    return neo_emu::g().reached.count({device, peer}) != 0;
 }
 inline void neo_emu_fail_after(long n) {
     NEO_EMU_LOCK;
