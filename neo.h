@@ -3404,7 +3404,8 @@ enum { NEO__DEVICE_VERSION = 5 };
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
    found to a neo__later before the call returns; but while it records a step (neo_device.recording)
    it copies the job, and calls fn with that copy and the answer when the step is over, whose status
-   is then fn's. */
+   is then fn's. The next step may have been launched by then, so fn reads nothing on the device: all
+   that a message names is in the answer. */
 typedef struct neo__later {
     neo_status (*fn)(void *job, const void *answer); /* NULL: nobody asks */
     void *job;
@@ -3512,8 +3513,12 @@ typedef struct neo__embedding_call {
     float *to;         /* out or dtable */
     int64_t from_row, to_row;
     neo__leaf_cut leaves;
-    neo__later later; /* answer: uint64_t, the first position whose id is outside, or ~0 */
+    neo__later later; /* answer: neo__embedding_found */
 } neo__embedding_call;
+typedef struct neo__embedding_found {
+    uint64_t bad; /* the first position whose id is outside, or ~0 */
+    int64_t id;   /* then: that id */
+} neo__embedding_found;
 typedef struct neo__attention_call {
     int backward, causal;
     int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
@@ -3543,6 +3548,7 @@ typedef struct neo__loss_call {
 typedef struct neo__loss_found {
     uint64_t bad[2]; /* the first sample whose label, whose probability is outside, or ~0 */
     double value;    /* of the first of these that is not ~0 */
+    int64_t label;   /* of cross entropy, instead */
     neo_exact sum;
 } neo__loss_found;
 static NEO__UNUSED neo__loss_found neo__loss_found_none(void) {
@@ -3681,6 +3687,7 @@ typedef struct neo__job_rule {
 typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
     int64_t first, last;               /* the offsets' ends */
+    int64_t at, begin, what; /* of either: its bag, where that begins; its end, or the id */
 } neo__bags_found;
 enum {
     NEO__JOB_LONG = 256,   /* records; a longer run of one row is merged by a block of threads */
@@ -3765,6 +3772,22 @@ typedef struct neo__bags_job {
         int64_t stage_floats;
     } room;
 } neo__bags_job;
+
+/* Looks up what a message about a finding names. Offsets are sound where an id was found. */
+NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__bags_found *found) {
+    const int64_t *offsets = j->batch.offsets, k = found->first + (int64_t)~found->id;
+    int64_t bag = 0, end = j->batch.bags;
+    if (found->bag) bag = (int64_t)~found->bag;
+    else if (!found->id || j->fixed.bounds != NEO_BOUNDS_ERROR) return;
+    while (!found->bag && bag + 1 < end) { /* the last bag that begins at or before k */
+        const int64_t mid = bag + (end - bag) / 2;
+        if (offsets[mid] <= k) bag = mid;
+        else end = mid;
+    }
+    found->at = bag, found->begin = offsets[bag];
+    found->what = found->bag ? offsets[bag + 1]
+                             : neo__jagged_id(j->batch.ids, j->batch.is_i32, k - j->batch.id_base);
+}
 
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
@@ -8916,31 +8939,22 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-/* The ids of a call, kept until the device has looked at them: see >>deferred-answers. */
+/* What a message about ids says, kept until the device has looked at them: >>deferred-answers. */
 typedef struct neo__embedding_ids {
-    neo_ctx *ctx;
     const char *fn;
-    neo__embedding_call call;
+    int64_t rows;
 } neo__embedding_ids;
 static neo_status neo__embedding_answer(void *job, const void *answer) {
     const neo__embedding_ids *ids = (const neo__embedding_ids *)job;
-    const neo__embedding_call *call = &ids->call;
-    const size_t size = call->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    uint64_t bad;
-    memcpy(&bad, answer, sizeof bad);
-    if (bad == UINT64_MAX) return NEO_OK;
-    union {
-        int32_t narrow;
-        int64_t wide;
-    } id;
-    const char *from = (const char *)call->ids + (size_t)bad * size;
-    NEO__TRY(neo__data_read(ids->ctx, &id, from, neo__ctx_place(ids->ctx), size));
+    neo__embedding_found found;
+    memcpy(&found, answer, sizeof found);
+    if (found.bad == UINT64_MAX) return NEO_OK;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: the id at position %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    ids->fn, bad, call->is_i32 ? id.narrow : id.wide, call->rows);
+                    ids->fn, found.bad, found.id, ids->rows);
 }
 static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
-    neo__embedding_ids ids = {ctx, fn, *call};
+    neo__embedding_ids ids = {fn, call->rows};
     const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
     call->later = later;
     return NEO__RUN(ctx, fn, embedding, call);
@@ -9040,18 +9054,18 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *call) {
                      NEO__TRAIN(neo__embedding_grad_task), &cut);
 }
 static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_call *call) {
-    uint64_t bad = UINT64_MAX;
-    for (int64_t i = 0; i < call->count && bad == UINT64_MAX; i++) {
+    neo__embedding_found found = {UINT64_MAX, 0};
+    for (int64_t i = 0; i < call->count && found.bad == UINT64_MAX; i++) {
         const int64_t id = neo__jagged_id(call->ids, call->is_i32, i);
-        if (id < 0 || id >= call->rows) bad = (uint64_t)i;
+        if (id < 0 || id >= call->rows) found.bad = (uint64_t)i, found.id = id;
     }
-    const int empty = bad != UINT64_MAX || call->rows == 0 || call->dim == 0;
+    const int empty = found.bad != UINT64_MAX || call->rows == 0 || call->dim == 0;
     if (!empty && !call->backward)
         neo__cpu_run(device, call, call->count, 1 + NEO__VEC_GRAIN / call->dim, 1,
                      neo__embedding_part);
     else if (!empty && (!call->add || call->leaves.count > 0))
         neo__embedding_grad(neo__cpu_ctx(device), call);
-    return neo__later_now(&call->later, &bad);
+    return neo__later_now(&call->later, &found);
 }
 
 /* ---------------------------------------------------------------------------
@@ -9478,12 +9492,9 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
         return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]",
                         loss->fn, loss->names[is_x ? 0 : 1],
                         found.bad[is_x] / (uint64_t)loss->labels, found.value);
-    int64_t label = 0; /* all of its digits */
-    NEO__TRY(neo__data_read(loss->ctx, &label, loss->call.label + found.bad[0],
-                            neo__ctx_place(loss->ctx), sizeof label));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: label of sample %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    loss->fn, found.bad[0], label, loss->call.width);
+                    loss->fn, found.bad[0], found.label, loss->call.width);
 }
 static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                                   const neo_loss_desc *desc, neo_tensor x, neo_tensor dx,
@@ -9671,7 +9682,7 @@ static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *call,
     }
     for (int64_t i = 0; call->kind == NEO__LOSS_CROSS_ENTROPY && i < call->rows; i++) {
         if (call->label[i] >= 0 && call->label[i] < call->width) continue;
-        found->bad[0] = (uint64_t)i, found->value = (double)call->label[i];
+        found->bad[0] = (uint64_t)i, found->label = call->label[i];
         return 1;
     }
     return 0;
@@ -12777,6 +12788,7 @@ static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *j
     if (bags) found->first = offsets[0], found->last = offsets[bags];
     neo__cpu_run(device, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
     b->job.batch.found = NULL;
+    neo__bags_point(&b->job, found);
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
         if (!b->tables[b->view.features[f].job.table].keys.desc.on)
@@ -14110,48 +14122,30 @@ typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
     neo_jagged batch;
-    neo__bags_job job;
+    int64_t out_rows;
     int forward;
 } neo__bags_look;
 
-static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
-    return neo__bags_fetch(l->b, offset, l->job.batch.offsets + i, sizeof *offset);
-}
 static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
     while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
     return f;
 }
-static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
-    int64_t f = neo__bags_look_feature(l, bag), here, next;
-    NEO__TRY(neo__bags_offset(l, bag, &here));
-    NEO__TRY(neo__bags_offset(l, bag + 1, &next));
-    return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
+static neo_status neo__bags_bad_offset(const neo__bags_look *l, const neo__bags_found *found) {
+    return neo__jagged_bad_offset(&l->batch, neo__bags_look_feature(l, found->at), found->at,
+                                  found->begin, found->what, l->fn);
 }
-/* k: the id's place, as offsets count. */
-static neo_status neo__bags_bad_id(const neo__bags_look *look, int64_t k) {
+static neo_status neo__bags_bad_id(const neo__bags_look *look, const neo__bags_found *found) {
     const neo_bags *bags = look->b;
-    int64_t bag = 0, hi = look->job.batch.bags, begin, ids[1] = {0};
-    while (bag + 1 < hi) { /* the last bag that begins at or before k */
-        int64_t mid = bag + (hi - bag) / 2;
-        NEO__TRY(neo__bags_offset(look, mid, &begin));
-        if (begin <= k) bag = mid;
-        else hi = mid;
-    }
-    NEO__TRY(neo__bags_offset(look, bag, &begin));
-    const size_t size = look->job.batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *at =
-        (const char *)look->job.batch.ids + (size_t)(k - look->job.batch.id_base) * size;
-    NEO__TRY(neo__bags_fetch(bags, ids, at, size));
-    int64_t f = neo__bags_look_feature(look, bag);
+    const int64_t f = neo__bags_look_feature(look, found->at);
     const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
-    int64_t sample = bag - neo__jagged_first_bag(&look->batch, f);
-    while (neo__jagged_bag(&look->batch, f, sample) < bag) sample++;
+    int64_t sample = found->at - neo__jagged_first_bag(&look->batch, f);
+    while (neo__jagged_bag(&look->batch, f, sample) < found->at) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    look->fn, bags->name, table->name, f, sample, k - begin,
-                    neo__jagged_id(ids, look->job.batch.is_i32, 0), table->rows);
+                    look->fn, bags->name, table->name, f, sample,
+                    found->first + (int64_t)~found->id - found->begin, found->what, table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
     NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
@@ -14173,12 +14167,11 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64,
                look->fn, found.first, found.last);
     NEO__TRY(neo__bags_check_ids(bags, ids, look->fn));
-    NEO__CHECK(!bags->sizes.none || ids == look->job.tensor.out_rows, NEO_ERR_SHAPE,
+    NEO__CHECK(!bags->sizes.none || ids == look->out_rows, NEO_ERR_SHAPE,
                "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows",
-               look->fn, bags->name, ids, look->job.tensor.out_rows);
-    if (found.bag) return neo__bags_bad_offset(look, (int64_t)~found.bag);
-    if (found.id && bags->bounds == NEO_BOUNDS_ERROR)
-        return neo__bags_bad_id(look, found.first + (int64_t)~found.id);
+               look->fn, bags->name, ids, look->out_rows);
+    if (found.bag) return neo__bags_bad_offset(look, &found);
+    if (found.id && bags->bounds == NEO_BOUNDS_ERROR) return neo__bags_bad_id(look, &found);
     bags->view.fresh = was_fresh;
     if (look->forward) bags->out_of_range += (int64_t)found.count;
     return NEO_OK;
@@ -14194,7 +14187,7 @@ static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward)
     look.b = bags;
     look.fn = fn;
     look.batch = bags->view.batch;
-    look.job = bags->job;
+    look.out_rows = bags->job.tensor.out_rows;
     look.forward = forward;
     NEO__TRY(on->bags_check(on, &bags->job, &found, waits ? NULL : &later));
     if (bags->job.batch.bags == 0 || !waits) return NEO_OK;

@@ -111,7 +111,7 @@ typedef struct neo_cuda_graph_stats {
 } neo_cuda_graph_stats;
 
 /* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes
-   of host memory, of which twice copy_bytes and 64 KiB are pinned. desc may be NULL. CUDA itself
+   of host memory, of which twice copy_bytes and 128 KiB are pinned. desc may be NULL. CUDA itself
    takes more of both, without saying how much, when a graph is made: in a first step, and in one
    with another sequence of launches. graph_bytes limits the graphs that are kept, and so that
    memory. A sequence for which there is no room, and no graph unused for 1,024 launches that can
@@ -536,8 +536,10 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    step is one more graph. After an error counters on the host (steps of an optimizer) go back to
    their values before the calls that had no effect.
 
-   One graph runs while the next is noted, and none is launched before the answers of the last are
-   read: the data that an error's message names are still there. */
+   A graph is launched behind the last one, and then the host waits for that last one's answers: the
+   GPU has no pause between them. The word that says stop is cleared by the host alone, when it has
+   read an error, so that a graph behind one with an error writes no weights either; it is left out
+   as if it had not been launched. */
 #ifndef NEO__GRAPH_OPS
 #define NEO__GRAPH_OPS 4096 /* operations of a graph at most; a step of more is several */
 #endif
@@ -579,6 +581,9 @@ typedef struct neo__graph_count { /* what a counter was, after so many answers *
 } neo__graph_count;
 typedef struct neo__graph_side { /* one is written while the graph of the other runs */
     char *pinned, *room;         /* [copy_bytes] */
+    char *answered;              /* pinned: `answers` as its graph left them */
+    cudaEvent_t done;
+    int flying; /* its graph was launched, and its answers have not been given to the calls */
     neo__graph_due *due;
     neo__graph_count *count;
     char *job;
@@ -589,9 +594,9 @@ struct neo_cuda_graph {
     neo__cuda *d;
     size_t copy_bytes;
     cudaStream_t copies;
-    cudaEvent_t arrived, done;
-    char *block;              /* device, [copy_bytes] */
-    char *answers, *answered; /* device, pinned */
+    cudaEvent_t arrived;
+    char *block;   /* device, [copy_bytes] */
+    char *answers; /* device */
     /* The notes. */
     neo__cuda_op *op;
     char *arguments;
@@ -599,7 +604,6 @@ struct neo_cuda_graph {
     size_t argument_bytes, copied_bytes, answer_bytes;
     neo_status status;
     neo__graph_side sides[2], *side, *other;
-    int flying; /* a graph was launched; its answers are those of the other side */
     neo__graph_tape tape[NEO__GRAPH_TAPES]; /* as their pieces lie in the pool */
     int tape_count;
     char *pool;
@@ -883,26 +887,37 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 }
 
 /* ---- launches, answers ---- */
-/* Waits for the graph that runs; its answers go to where they are due. The first error is the
-   step's. */
+/* The word that says stop is 0. */
+static neo_status neo__graph_clear(neo_cuda_graph *g) {
+    return NEO__CUDA_DO(
+        g->d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, g->d->stream));
+}
+/* After an error in the graph of the other side. What was launched behind it had no effect, by the
+   word that says stop; what was noted since will not run. */
+static void neo__graph_leave_out(neo_cuda_graph *g) {
+    if (g->side->flying) (void)cudaEventSynchronize(g->side->done);
+    g->side->flying = 0;
+    neo__graph_forget(g);
+    (void)neo__graph_clear(g); /* a failure shows at the next call */
+}
+/* Waits for the graph of the other side; its answers go to where they are due. The first error is
+   the step's. */
 static neo_status neo__graph_collect(neo_cuda_graph *graph) {
     neo__cuda *gpu = graph->d;
     neo__graph_side *side = graph->other;
-    if (!graph->flying) return NEO_OK;
-    graph->flying = 0;
+    if (!side->flying) return NEO_OK;
+    side->flying = 0;
     neo_status status = NEO_OK;
-    neo_cuda_graph *recording = gpu->recording; /* what makes messages copies at once */
-    const cudaError_t error = cudaEventSynchronize(graph->done);
+    const cudaError_t error = cudaEventSynchronize(side->done);
     if (error != cudaSuccess) status = neo__cuda_fail(gpu, error, "a recorded step");
-    gpu->recording = NULL;
     for (int i = 0; i < side->due_count && status == NEO_OK; i++) {
         const neo__graph_due *due = &side->due[i];
-        status = due->fn(side->job + due->job, graph->answered + due->answer);
+        status = due->fn(side->job + due->job, side->answered + due->answer);
         if (status == NEO_OK) continue;
-        neo__graph_forget(graph); /* what was noted since will not run */
+        neo__graph_leave_out(graph);
         neo__graph_uncount(side, i + 1);
     }
-    gpu->recording = recording;
+    NEO_ASSERT(status != NEO_OK || *(const int *)(const void *)side->answered == 0);
     side->due_count = side->count_count = 0, side->job_bytes = 0;
     return status;
 }
@@ -921,26 +936,26 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
         NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->block, g->side->room, g->copied_bytes,
                                          cudaMemcpyDeviceToDevice, gpu->stream));
     }
-    NEO__TRY(neo__graph_collect(g));
-    NEO__CUDA_TRY(gpu, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, gpu->stream));
     if (tape) NEO__CUDA_TRY(gpu, cudaGraphLaunch(tape->exec, gpu->stream));
     else NEO__TRY(neo__graph_play(g));
-    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes,
+    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->answered, g->answers, g->answer_bytes,
                                      cudaMemcpyDeviceToHost, gpu->stream));
-    NEO__CUDA_TRY(gpu, cudaEventRecord(g->done, gpu->stream));
+    NEO__CUDA_TRY(gpu, cudaEventRecord(g->side->done, gpu->stream));
     g->stats.launches++;
     if (tape) tape->used = g->stats.launches;
+    g->side->flying = 1;
+    g->d->launched = g;
     return NEO_OK;
 }
-/* Launch the notes. A failure is kept: neo__graph_status returns it. */
+/* Launch the notes, and wait for the graph before them. A failure is kept: neo__graph_status
+   returns it. */
 static neo_status neo__graph_launch(neo_cuda_graph *graph) {
     if (graph->status != NEO_OK) return graph->status;
     const int nothing = graph->op_count == 0;
-    graph->status = nothing ? neo__graph_collect(graph) : neo__graph_go(graph);
+    if (!nothing) graph->status = neo__graph_go(graph);
+    if (graph->status == NEO_OK) graph->status = neo__graph_collect(graph);
     if (graph->status != NEO_OK) neo__graph_forget(graph);
     if (graph->status != NEO_OK || nothing) return graph->status;
-    graph->flying = 1;
-    graph->d->launched = graph;
     neo__graph_side *now = graph->side;
     graph->side = graph->other, graph->other = now;
     graph->op_count = 0;
@@ -2091,9 +2106,13 @@ static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_
     }
 }
 
-/* A recorded step has an error. */
-static __global__ void neo__cuda_stop_kernel(const neo__cuda_word *bad, int *stop) {
-    if (*bad != NEO__CUDA_NONE) *stop = 1;
+/* Keep the id that is outside, which may be written over before the host sees it, and stop the
+   recorded step. */
+static __global__ void neo__cuda_ids_stop_kernel(const neo__embedding_call c,
+                                                 neo__embedding_found *found, int *stop) {
+    if (found->bad == NEO__CUDA_NONE) return;
+    found->id = neo__jagged_id(c.ids, c.is_i32, (int64_t)found->bad);
+    if (stop) *stop = 1;
 }
 template <int W>
 static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
@@ -2251,6 +2270,7 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_word *bad = (neo__cuda_word *)(void *)gpu->result;
+    neo__embedding_found *found = (neo__embedding_found *)(void *)gpu->result;
     NEO__TRY(neo__cuda_fill(gpu, bad, 0xFF, sizeof *bad));
     const auto kernel = neo__cuda_embedding_aligned(&c) ? neo__cuda_embedding_kernel<4>
                                                         : neo__cuda_embedding_kernel<1>;
@@ -2262,10 +2282,12 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
         NEO__TRY(neo__cuda_run(gpu, "embedding", kernel, c.count, 32, c, bad));
     }
     if (gpu->recording && call->later.fn)
-        return neo__graph_later(gpu, bad, sizeof *bad, &call->later, "embedding",
-                                neo__cuda_stop_kernel, bad);
+        return neo__graph_later(gpu, found, sizeof *found, &call->later, "embedding",
+                                neo__cuda_ids_stop_kernel, c, found);
     if (!call->later.fn) return NEO_OK;
-    NEO__TRY(neo__cuda_answer(gpu, bad, sizeof *bad));
+    NEO__TRY(neo__cuda_launch(gpu, "embedding", neo__cuda_ids_stop_kernel, {1, 1}, c, found,
+                              nullptr));
+    NEO__TRY(neo__cuda_answer(gpu, found, sizeof *found));
     return neo__later_now(&call->later, gpu->answer);
 }
 
@@ -2576,6 +2598,7 @@ NEO__GPU void neo__cuda_exact_end(neo__cuda_word *sum, const neo__cuda_word *blo
 typedef struct neo__cuda_loss_result { /* a neo__loss_found, in words */
     neo__cuda_word bad[2];
     double value;
+    int64_t label;
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
@@ -2596,7 +2619,8 @@ static __global__ void neo__cuda_loss_stop_kernel(const neo__loss_call c, neo__c
     const int what = r->bad[0] == NEO__CUDA_NONE;
     if (r->bad[what] == NEO__CUDA_NONE) return;
     const int64_t at = (int64_t)r->bad[what];
-    r->value = what ? (double)c.x[at] : c.label ? (double)c.label[at] : (double)c.y[at];
+    if (c.label) r->label = c.label[at];
+    else r->value = (double)(what ? c.x : c.y)[at];
     if (stop) *stop = 1;
 }
 /* 16 samples of one element, to which `loss` is shared memory of the half-warp's. */
@@ -2665,7 +2689,7 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)gpu->result;
     NEO__TRY(neo__cuda_fill(gpu, r->bad, 0xFF, sizeof r->bad));
-    NEO__TRY(neo__cuda_fill(gpu, r->sum, 0, sizeof r->sum));
+    NEO__TRY(neo__cuda_fill(gpu, &r->value, 0, sizeof *r - sizeof r->bad));
     if (call->kind != NEO__LOSS_MSE)
         NEO__TRY(neo__cuda_run(gpu, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
     const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
@@ -3128,10 +3152,11 @@ NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     });
     if (bad) atomicAdd(&found->count, bad);
 }
-/* A recorded step has an error, whether a kernel or the host sees it. */
+/* Name what was found, and stop a recorded step if it is an error to the kernels or the host. */
 static __global__ void neo__bags_stop_kernel(const neo__bags_job job, int *stop) {
-    if (neo__bags_refused(job) ||
-        (job.fixed.none && job.batch.found->last - job.batch.found->first != job.tensor.out_rows))
+    neo__bags_point(&job, job.batch.found);
+    if (stop && (neo__bags_refused(job) || (job.fixed.none && job.batch.found->last -
+                                                job.batch.found->first != job.tensor.out_rows)))
         *stop = 1;
 }
 static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
@@ -3144,6 +3169,7 @@ static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo
     if (d->recording && later)
         return neo__graph_later(d, j->batch.found, sizeof *found, later, "bags: check",
                                 neo__bags_stop_kernel, *j);
+    NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_stop_kernel, {1, 1}, *j, nullptr));
     NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
     memcpy(found, d->answer, sizeof *found);
     return NEO_OK;
@@ -4126,18 +4152,19 @@ static neo_status neo__graph_take(neo_cuda_graph *graph) {
     neo__cuda *d = graph->d;
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&graph->copies, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&graph->arrived, cudaEventDisableTiming));
-    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&graph->done, cudaEventDisableTiming));
     for (neo__graph_side &side : graph->sides) {
+        NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&side.done, cudaEventDisableTiming));
+        NEO__CUDA_TRY(d, cudaMallocHost(&side.answered, NEO__GRAPH_ANSWER_BYTES));
         NEO__CUDA_TRY(d, cudaMallocHost(&side.pinned, graph->copy_bytes));
         NEO__CUDA_TRY(d, cudaMalloc(&side.room, graph->copy_bytes));
     }
     NEO__CUDA_TRY(d, cudaMalloc(&graph->block, graph->copy_bytes));
     NEO__CUDA_TRY(d, cudaMalloc(&graph->answers, NEO__GRAPH_ANSWER_BYTES));
-    return NEO__CUDA_DO(d, cudaMallocHost(&graph->answered, NEO__GRAPH_ANSWER_BYTES));
+    return neo__graph_clear(graph);
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
     NEO__ZERO(neo_cuda_graph, g);
-    return neo__graph_layout(&g, NULL, desc) + 2 * g.copy_bytes + NEO__GRAPH_ANSWER_BYTES;
+    return neo__graph_layout(&g, NULL, desc) + 2 * (g.copy_bytes + NEO__GRAPH_ANSWER_BYTES);
 }
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc) {
     return 3 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES;
@@ -4175,11 +4202,13 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     if (g->copies) (void)cudaStreamSynchronize(g->copies);
     (void)cudaStreamSynchronize(g->d->stream);
     while (g->tape_count > 0) neo__graph_drop(g, g->tape_count - 1);
-    for (neo__graph_side &side : g->sides)
-        (void)cudaFreeHost(side.pinned), (void)cudaFree(side.room);
-    (void)cudaFree(g->block), (void)cudaFree(g->answers), (void)cudaFreeHost(g->answered);
+    for (neo__graph_side &side : g->sides) {
+        (void)cudaFreeHost(side.pinned), (void)cudaFreeHost(side.answered);
+        (void)cudaFree(side.room);
+        if (side.done) (void)cudaEventDestroy(side.done);
+    }
+    (void)cudaFree(g->block), (void)cudaFree(g->answers);
     if (g->arrived) (void)cudaEventDestroy(g->arrived);
-    if (g->done) (void)cudaEventDestroy(g->done);
     if (g->copies) (void)cudaStreamDestroy(g->copies);
     (void)cudaGetLastError();
     free(g);
@@ -4189,7 +4218,7 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *graph) {
     NEO__CHECK(!graph->d->recording, NEO_ERR_STATE,
                "neo_cuda_graph_begin: %s is recording a step already", graph->d->device.name);
     const neo_cuda_graph *other = graph->d->launched;
-    NEO__CHECK(!other || other == graph || !other->flying, NEO_ERR_STATE,
+    NEO__CHECK(!other || other == graph || !other->other->flying, NEO_ERR_STATE,
                "neo_cuda_graph_begin: a step of another graph of %s has not been waited for",
                graph->d->device.name);
     NEO__TRY(neo__cuda_enter(graph->d));

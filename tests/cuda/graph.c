@@ -297,6 +297,8 @@ static void fail_in(Wrong what, int late) {
             snprintf(text[i], sizeof text[i], "%s", neo_last_error());
             CHECK_ERR(neo_cuda_graph_end(t.graph), NEO_ERR_STATE, "no step is being recorded");
             CHECK_OK(neo_cuda_graph_wait(t.graph)); /* it is told once */
+            /* The next step was behind it on the device already, and did nothing. */
+            CHECK_INT(neo_cuda_graph_get_stats(t.graph).launches, late ? 4 : 3);
         } else {
             snprintf(text[i], sizeof text[i], "%s", neo_last_error());
         }
@@ -545,8 +547,8 @@ void *__wrap_calloc(size_t count, size_t size) {
 }
 static void test_host_bytes(void) {
     static const neo_cuda_graph_desc cases[3] = {{0, 0}, {1000, 0}, {70000, 123456}};
-    static const size_t pinned[3] = {2 * ((size_t)4 << 20) + 65536, 2 * 1024 + 65536,
-                                     2 * 70144 + 65536};
+    static const size_t pinned[3] = {2 * ((size_t)4 << 20) + 131072, 2 * 1024 + 131072,
+                                     2 * 70144 + 131072};
     Trainer t;
     Batch b;
     double loss;

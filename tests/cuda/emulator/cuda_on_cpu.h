@@ -1579,7 +1579,7 @@ inline bool run_one(CUstream_st *first) {
     return true;
 }
 /* Runs queued work until done() holds. With a seed either lazily, preferring one stream, or any
-   mixture. */
+   mixture, and then now and then all the rest. */
 template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     state &s = g();
     if (s.running) return cudaErrorNotPermitted;
@@ -1593,6 +1593,8 @@ template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     }
     while (!done())
         if (!run_one(prefer)) break;
+    if (!s.lazy && shuffled() && coin())   /* the device has gone on before the host looks */
+        while (run_one(nullptr)) {}
     if (s.sticky == cudaSuccess) check_all_red_zones("after queued work");
     shut_memory();
     s.running = false;
