@@ -3398,14 +3398,14 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 5 };
+enum { NEO__DEVICE_VERSION = 6 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
    found to a neo__later before the call returns; but while it records a step (neo_device.recording)
    it copies the job, and calls fn with that copy and the answer when the step is over, whose status
-   is then fn's. The next step may have been launched by then, so fn reads nothing on the device: all
-   that a message names is in the answer. */
+   is then fn's. The next step may have been launched by then, so fn reads nothing on the device:
+   all that a message names is in the answer. */
 typedef struct neo__later {
     neo_status (*fn)(void *job, const void *answer); /* NULL: nobody asks */
     void *job;
@@ -3793,12 +3793,14 @@ struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
-       from step to step (sizes are what is reserved, descriptions are always sent), and errors of
-       data come at the end. */
+       from step to step (numbers of ids are eighths of what is reserved, descriptions are always
+       sent), and errors of data come at the end. */
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
+    /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
+    void (*range)(const char *name);
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -4158,11 +4160,12 @@ struct neo_ctx {
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
-   numbers are looked at: see >>impl-finite. With a trace it is a span. */
+   numbers are looked at: see >>impl-finite. With a trace or a profiler it is a span. */
 #if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
-    ((ctx)->check_finite || (ctx)->recorder ? neo__checked_##op(ctx, fn, call)                     \
-                                            : (ctx)->on->op((ctx)->on, call))
+    ((ctx)->check_finite || (ctx)->recorder || (ctx)->on->range                                    \
+         ? neo__checked_##op(ctx, fn, call)                                                        \
+         : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
     X(gemm, neo__gemm_call)                                                                        \
     X(linear_grads, neo__linear_grads_call)                                                        \
@@ -14334,8 +14337,11 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     const int have = !forward && neo__bags_is_viewed(bags, jagged);
     if (!have) bags->view.fresh = 0;
     NEO__TRY(neo__bags_stage(bags, jagged, have));
-    if (bags->ctx->on->recording && bags->job.batch.most_ids > 0)
-        bags->job.batch.most_ids = bags->sizes.max_ids;
+    if (bags->ctx->on->recording) { /* of few sizes: each is another graph, for its sort's sake */
+        const int64_t most = bags->sizes.max_ids, part = (most + 7) / 8;
+        const int64_t parts = part ? (bags->job.batch.most_ids + part - 1) / part : 0;
+        bags->job.batch.most_ids = NEO__MIN(parts * part, most);
+    }
     if (have) return NEO_OK;
     bags->view.batch = *jagged;
     bags->view.bags = bags->job.batch.bags;
@@ -15273,7 +15279,7 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
 
 #define NEO__CHECKED(op, record)                                                                   \
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
-        if (ctx->recorder) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                        \
+        neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                                           \
         if (!ctx->check_finite) return neo__span_end(ctx, ctx->on->op(ctx->on, call));             \
         neo__finite f = neo__finite_begin(ctx, fn);                                                \
         neo__see_##op(&f, call);                                                                   \
@@ -15584,6 +15590,7 @@ NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span) {
 }
 NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo__span_kind kind) {
     neo__recorder *recorder = ctx->recorder;
+    if (ctx->on->range) ctx->on->range(name);
     if (!recorder || recorder->thread != neo__span_thread()) return;
     if (recorder->depth++ >= NEO__TRACE_DEPTH) return;
     neo__open_span *open = &recorder->open[recorder->depth - 1];
@@ -15594,6 +15601,7 @@ NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo
 }
 NEO_API neo_status neo__span_end(neo_ctx *ctx, neo_status status) {
     neo__recorder *recorder = ctx ? ctx->recorder : NULL;
+    if (ctx && ctx->on->range) ctx->on->range(NULL);
     if (!recorder || recorder->depth == 0 || recorder->thread != neo__span_thread()) return status;
     if (--recorder->depth >= NEO__TRACE_DEPTH) {
         __atomic_fetch_add(&recorder->dropped, 1, __ATOMIC_RELAXED);

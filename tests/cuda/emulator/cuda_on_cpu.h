@@ -1830,6 +1830,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, T func
     *numBlocks = fits ? std::min(std::min(32, 2048 / ((blockSize + 31) / 32 * 32)), by_shared) : 0;
     return cudaSuccess;
 }
+/* NVTX: ranges of one thread are counted. */
+#define NVTX_VERSION 3
+namespace neo_emu {
+struct range_counts { int64_t open = 0; std::map<std::string, int64_t> begun; };
+inline range_counts &ranges() { static range_counts counts; return counts; }
+} // namespace neo_emu
+inline int nvtxRangePushA(const char *message) {
+    neo_emu::ranges().begun[message]++;
+    return (int)neo_emu::ranges().open++;
+}
+inline int nvtxRangePop() { return (int)--neo_emu::ranges().open; }
+
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData) {
     NEO_EMU_ENTER();
     if (!fn) return neo_emu::give(cudaErrorInvalidValue);
