@@ -2468,6 +2468,13 @@ typedef struct neo__live {
 } neo__live;
 NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name);
 NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
+/* Turns of the calls of a context's groups over NCCL (>>impl-nccl of neo_comm.h), atomic; an event
+   behind the last launch; the groups that there are. */
+typedef struct neo__launches {
+    int64_t taken, done;
+    void *last;
+    int groups;
+} neo__launches;
 #if !defined(NEO_INFERENCE)
 /* A span as a trace of neo_run.h keeps it. name: as of neo_trace_begin. */
 typedef enum neo__span_kind {
@@ -2516,9 +2523,6 @@ typedef struct neo__recorder {
    neo__span_begin: as neo_trace_begin; neo__span_end gives status back. */
 NEO_API const void *neo__span_thread(void);
 NEO_API int neo__ctx_traced(const neo_ctx *ctx);
-/* Turns of the calls of a context's groups over NCCL (>>impl-nccl of neo_comm.h), atomic; an event
-   behind the last launch; the groups that there are. */
-typedef struct neo__launches { int64_t taken, done; void *last; int groups; } neo__launches;
 NEO_API neo__launches *neo__ctx_launches(neo_ctx *ctx);
 NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks);
 NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span);
@@ -3416,7 +3420,8 @@ enum { NEO__DEVICE_VERSION = 6 };
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
    found to a neo__later before the call returns; but while it records a step (neo_device.recording)
    it copies the job, and calls fn with that copy and the answer when the step is over, whose status
-   is then fn's. */
+   is then fn's. The next step may have been launched by then, so fn reads nothing on the device:
+   all that a message names is in the answer. */
 typedef struct neo__later {
     neo_status (*fn)(void *job, const void *answer); /* NULL: nobody asks */
     void *job;
@@ -3530,8 +3535,12 @@ typedef struct neo__embedding_call {
     float *to;         /* out or dtable */
     int64_t from_row, to_row;
     neo__leaf_cut leaves;
-    neo__later later; /* answer: uint64_t, the first position whose id is outside, or ~0 */
+    neo__later later; /* answer: neo__embedding_found */
 } neo__embedding_call;
+typedef struct neo__embedding_found {
+    uint64_t bad; /* the first position whose id is outside, or ~0 */
+    int64_t id;   /* then: that id */
+} neo__embedding_found;
 typedef struct neo__attention_call {
     int backward, causal;
     int narrow; /* operands may be rounded to bf16 */
@@ -3562,6 +3571,7 @@ typedef struct neo__loss_call {
 typedef struct neo__loss_found {
     uint64_t bad[2]; /* the first sample whose label, whose probability is outside, or ~0 */
     double value;    /* of the first of these that is not ~0 */
+    int64_t label;   /* of cross entropy, instead */
     neo_exact sum;
 } neo__loss_found;
 static NEO__UNUSED neo__loss_found neo__loss_found_none(void) {
@@ -3700,6 +3710,7 @@ typedef struct neo__job_rule {
 typedef struct neo__bags_found {
     unsigned long long bag, id, count; /* count: ids outside */
     int64_t first, last;               /* the offsets' ends */
+    int64_t at, begin, what; /* of either: its bag, where that begins; its end, or the id */
 } neo__bags_found;
 #ifndef NEO__JOB_PARTS
 #define NEO__JOB_PARTS 16384 /* leaves of long runs, of a call at most; others are not ahead */
@@ -3791,17 +3802,35 @@ typedef struct neo__bags_job {
     } room;
 } neo__bags_job;
 
+/* Looks up what a message about a finding names. Offsets are sound where an id was found. */
+NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__bags_found *found) {
+    const int64_t *offsets = j->batch.offsets, k = found->first + (int64_t)~found->id;
+    int64_t bag = 0, end = j->batch.bags;
+    if (found->bag) bag = (int64_t)~found->bag;
+    else if (!found->id || j->fixed.bounds != NEO_BOUNDS_ERROR) return;
+    while (!found->bag && bag + 1 < end) { /* the last bag that begins at or before k */
+        const int64_t mid = bag + (end - bag) / 2;
+        if (offsets[mid] <= k) bag = mid;
+        else end = mid;
+    }
+    found->at = bag, found->begin = offsets[bag];
+    found->what = found->bag ? offsets[bag + 1]
+                             : neo__jagged_id(j->batch.ids, j->batch.is_i32, k - j->batch.id_base);
+}
+
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
     const char *numerics;    /* a word for checkpoints: "deterministic"; NULL: the CPU's bits */
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
-       from step to step (sizes are what is reserved, descriptions are always sent), and errors of
-       data come at the end. */
+       from step to step (numbers of ids are eighths of what is reserved, descriptions are always
+       sent), and errors of data come at the end. */
     int32_t recording;
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
+    /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
+    void (*range)(const char *name);
     void (*destroy)(neo_device *d);
     /* Memory, 256-byte aligned; NULL: none. host_: memory that the device reads fast. */
     void *(*alloc)(neo_device *d, size_t bytes);
@@ -4162,11 +4191,12 @@ struct neo_ctx {
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
-   numbers are looked at: see >>impl-finite. With a trace it is a span. */
+   numbers are looked at: see >>impl-finite. With a trace or a profiler it is a span. */
 #if !defined(NEO_INFERENCE)
 #define NEO__RUN(ctx, fn, op, call)                                                                \
-    ((ctx)->check_finite || (ctx)->recorder ? neo__checked_##op(ctx, fn, call)                     \
-                                            : (ctx)->on->op((ctx)->on, call))
+    ((ctx)->check_finite || (ctx)->recorder || (ctx)->on->range                                    \
+         ? neo__checked_##op(ctx, fn, call)                                                        \
+         : (ctx)->on->op((ctx)->on, call))
 #define NEO__CHECKED_LIST(X)                                                                       \
     X(gemm, neo__gemm_call)                                                                        \
     X(linear_grads, neo__linear_grads_call)                                                        \
@@ -8941,31 +8971,22 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-/* The ids of a call, kept until the device has looked at them: see >>deferred-answers. */
+/* What a message about ids says, kept until the device has looked at them: >>deferred-answers. */
 typedef struct neo__embedding_ids {
-    neo_ctx *ctx;
     const char *fn;
-    neo__embedding_call call;
+    int64_t rows;
 } neo__embedding_ids;
 static neo_status neo__embedding_answer(void *job, const void *answer) {
     const neo__embedding_ids *ids = (const neo__embedding_ids *)job;
-    const neo__embedding_call *call = &ids->call;
-    const size_t size = call->is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    uint64_t bad;
-    memcpy(&bad, answer, sizeof bad);
-    if (bad == UINT64_MAX) return NEO_OK;
-    union {
-        int32_t narrow;
-        int64_t wide;
-    } id;
-    const char *from = (const char *)call->ids + (size_t)bad * size;
-    NEO__TRY(neo__data_read(ids->ctx, &id, from, neo__ctx_place(ids->ctx), size));
+    neo__embedding_found found;
+    memcpy(&found, answer, sizeof found);
+    if (found.bad == UINT64_MAX) return NEO_OK;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: the id at position %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    ids->fn, bad, call->is_i32 ? id.narrow : id.wide, call->rows);
+                    ids->fn, found.bad, found.id, ids->rows);
 }
 static neo_status neo__embedding(neo_ctx *ctx, const char *fn, neo__embedding_call *call) {
-    neo__embedding_ids ids = {ctx, fn, *call};
+    neo__embedding_ids ids = {fn, call->rows};
     const neo__later later = {neo__embedding_answer, &ids, sizeof ids};
     call->later = later;
     return NEO__RUN(ctx, fn, embedding, call);
@@ -9065,18 +9086,18 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *call) {
                      NEO__TRAIN(neo__embedding_grad_task), &cut);
 }
 static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_call *call) {
-    uint64_t bad = UINT64_MAX;
-    for (int64_t i = 0; i < call->count && bad == UINT64_MAX; i++) {
+    neo__embedding_found found = {UINT64_MAX, 0};
+    for (int64_t i = 0; i < call->count && found.bad == UINT64_MAX; i++) {
         const int64_t id = neo__jagged_id(call->ids, call->is_i32, i);
-        if (id < 0 || id >= call->rows) bad = (uint64_t)i;
+        if (id < 0 || id >= call->rows) found.bad = (uint64_t)i, found.id = id;
     }
-    const int empty = bad != UINT64_MAX || call->rows == 0 || call->dim == 0;
+    const int empty = found.bad != UINT64_MAX || call->rows == 0 || call->dim == 0;
     if (!empty && !call->backward)
         neo__cpu_run(device, call, call->count, 1 + NEO__VEC_GRAIN / call->dim, 1,
                      neo__embedding_part);
     else if (!empty && (!call->add || call->leaves.count > 0))
         neo__embedding_grad(neo__cpu_ctx(device), call);
-    return neo__later_now(&call->later, &bad);
+    return neo__later_now(&call->later, &found);
 }
 
 /* ---------------------------------------------------------------------------
@@ -9505,12 +9526,9 @@ static neo_status neo__loss_answer(void *job, const void *answer) {
         return neo_fail(NEO_ERR_RANGE, "%s: %s of sample %" PRIu64 " is %.9g, not in [0, 1]",
                         loss->fn, loss->names[is_x ? 0 : 1],
                         found.bad[is_x] / (uint64_t)loss->labels, found.value);
-    int64_t label = 0; /* all of its digits */
-    NEO__TRY(neo__data_read(loss->ctx, &label, loss->call.label + found.bad[0],
-                            neo__ctx_place(loss->ctx), sizeof label));
     return neo_fail(NEO_ERR_RANGE,
                     "%s: label of sample %" PRIu64 " is %" PRId64 ", not in [0, %" PRId64 ")",
-                    loss->fn, found.bad[0], label, loss->call.width);
+                    loss->fn, found.bad[0], found.label, loss->call.width);
 }
 static neo_status neo__loss_begin(neo__loss *l, neo_ctx *ctx, const char *fn, neo__loss_kind kind,
                                   const neo_loss_desc *desc, neo_tensor x, neo_tensor dx,
@@ -9698,7 +9716,7 @@ static int neo__loss_find_bad(const neo_ctx *ctx, const neo__loss_call *call,
     }
     for (int64_t i = 0; call->kind == NEO__LOSS_CROSS_ENTROPY && i < call->rows; i++) {
         if (call->label[i] >= 0 && call->label[i] < call->width) continue;
-        found->bad[0] = (uint64_t)i, found->value = (double)call->label[i];
+        found->bad[0] = (uint64_t)i, found->label = call->label[i];
         return 1;
     }
     return 0;
@@ -12791,6 +12809,7 @@ static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *j
     if (bags) found->first = offsets[0], found->last = offsets[bags];
     neo__cpu_run(device, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
     b->job.batch.found = NULL;
+    neo__bags_point(&b->job, found);
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
         if (!b->tables[b->view.features[f].job.table].keys.desc.on)
@@ -14124,48 +14143,30 @@ typedef struct neo__bags_look {
     neo_bags *b;
     const char *fn;
     neo_jagged batch;
-    neo__bags_job job;
+    int64_t out_rows;
     int forward;
 } neo__bags_look;
 
-static neo_status neo__bags_offset(const neo__bags_look *l, int64_t i, int64_t *offset) {
-    return neo__bags_fetch(l->b, offset, l->job.batch.offsets + i, sizeof *offset);
-}
 static int64_t neo__bags_look_feature(const neo__bags_look *l, int64_t bag) {
     int64_t f = 0;
     while (f + 1 < l->b->sizes.features && neo__jagged_first_bag(&l->batch, f + 1) <= bag) f++;
     return f;
 }
-static neo_status neo__bags_bad_offset(const neo__bags_look *l, int64_t bag) {
-    int64_t f = neo__bags_look_feature(l, bag), here, next;
-    NEO__TRY(neo__bags_offset(l, bag, &here));
-    NEO__TRY(neo__bags_offset(l, bag + 1, &next));
-    return neo__jagged_bad_offset(&l->batch, f, bag, here, next, l->fn);
+static neo_status neo__bags_bad_offset(const neo__bags_look *l, const neo__bags_found *found) {
+    return neo__jagged_bad_offset(&l->batch, neo__bags_look_feature(l, found->at), found->at,
+                                  found->begin, found->what, l->fn);
 }
-/* k: the id's place, as offsets count. */
-static neo_status neo__bags_bad_id(const neo__bags_look *look, int64_t k) {
+static neo_status neo__bags_bad_id(const neo__bags_look *look, const neo__bags_found *found) {
     const neo_bags *bags = look->b;
-    int64_t bag = 0, hi = look->job.batch.bags, begin, ids[1] = {0};
-    while (bag + 1 < hi) { /* the last bag that begins at or before k */
-        int64_t mid = bag + (hi - bag) / 2;
-        NEO__TRY(neo__bags_offset(look, mid, &begin));
-        if (begin <= k) bag = mid;
-        else hi = mid;
-    }
-    NEO__TRY(neo__bags_offset(look, bag, &begin));
-    const size_t size = look->job.batch.is_i32 ? sizeof(int32_t) : sizeof(int64_t);
-    const char *at =
-        (const char *)look->job.batch.ids + (size_t)(k - look->job.batch.id_base) * size;
-    NEO__TRY(neo__bags_fetch(bags, ids, at, size));
-    int64_t f = neo__bags_look_feature(look, bag);
+    const int64_t f = neo__bags_look_feature(look, found->at);
     const neo__bag_table *table = &bags->tables[bags->view.features[f].job.table];
-    int64_t sample = bag - neo__jagged_first_bag(&look->batch, f);
-    while (neo__jagged_bag(&look->batch, f, sample) < bag) sample++;
+    int64_t sample = found->at - neo__jagged_first_bag(&look->batch, f);
+    while (neo__jagged_bag(&look->batch, f, sample) < found->at) sample++;
     return neo_fail(NEO_ERR_RANGE,
                     "%s: bags '%s': table '%s' (feature %" PRId64 "), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
-                    look->fn, bags->name, table->name, f, sample, k - begin,
-                    neo__jagged_id(ids, look->job.batch.is_i32, 0), table->rows);
+                    look->fn, bags->name, table->name, f, sample,
+                    found->first + (int64_t)~found->id - found->begin, found->what, table->rows);
 }
 static neo_status neo__bags_check_ids(const neo_bags *b, int64_t ids, const char *fn) {
     NEO__CHECK(ids <= b->sizes.max_ids, NEO_ERR_CAPACITY,
@@ -14187,12 +14188,11 @@ static neo_status neo__bags_looked(void *job, const void *answer) {
     NEO__CHECK(ids >= 0, NEO_ERR_FORMAT, "%s: offsets go from %" PRId64 " down to %" PRId64,
                look->fn, found.first, found.last);
     NEO__TRY(neo__bags_check_ids(bags, ids, look->fn));
-    NEO__CHECK(!bags->sizes.none || ids == look->job.tensor.out_rows, NEO_ERR_SHAPE,
+    NEO__CHECK(!bags->sizes.none || ids == look->out_rows, NEO_ERR_SHAPE,
                "%s: bags '%s': the batch has %" PRId64 " ids, the tensor %" PRId64 " rows",
-               look->fn, bags->name, ids, look->job.tensor.out_rows);
-    if (found.bag) return neo__bags_bad_offset(look, (int64_t)~found.bag);
-    if (found.id && bags->bounds == NEO_BOUNDS_ERROR)
-        return neo__bags_bad_id(look, found.first + (int64_t)~found.id);
+               look->fn, bags->name, ids, look->out_rows);
+    if (found.bag) return neo__bags_bad_offset(look, &found);
+    if (found.id && bags->bounds == NEO_BOUNDS_ERROR) return neo__bags_bad_id(look, &found);
     bags->view.fresh = was_fresh;
     if (look->forward) bags->out_of_range += (int64_t)found.count;
     return NEO_OK;
@@ -14208,7 +14208,7 @@ static neo_status neo__bags_look_at(neo_bags *bags, const char *fn, int forward)
     look.b = bags;
     look.fn = fn;
     look.batch = bags->view.batch;
-    look.job = bags->job;
+    look.out_rows = bags->job.tensor.out_rows;
     look.forward = forward;
     NEO__TRY(on->bags_check(on, &bags->job, &found, waits ? NULL : &later));
     if (bags->job.batch.bags == 0 || !waits) return NEO_OK;
@@ -14355,10 +14355,10 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     const int have = !forward && neo__bags_is_viewed(bags, jagged);
     if (!have) bags->view.fresh = 0;
     NEO__TRY(neo__bags_stage(bags, jagged, have));
-    if (bags->ctx->on->recording) { /* few sizes: few graphs */
-        const int64_t most = bags->sizes.max_ids, unit = (most + 7) / 8;
-        bags->job.batch.most_ids =
-            NEO__MIN((bags->job.batch.most_ids + unit - 1) / unit * unit, most);
+    if (bags->ctx->on->recording) { /* of few sizes: each is another graph, for its sort's sake */
+        const int64_t most = bags->sizes.max_ids, part = (most + 7) / 8;
+        const int64_t parts = part ? (bags->job.batch.most_ids + part - 1) / part : 0;
+        bags->job.batch.most_ids = NEO__MIN(parts * part, most);
     }
     if (have) return NEO_OK;
     bags->view.batch = *jagged;
@@ -15297,7 +15297,7 @@ static void neo__see_bags_step_kept(neo__finite *f, const neo__bags_job *j) {
 
 #define NEO__CHECKED(op, record)                                                                   \
     static neo_status neo__checked_##op(neo_ctx *ctx, const char *fn, const record *call) {        \
-        if (ctx->recorder) neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                        \
+        neo__span_begin(ctx, fn, -1, NEO__SPAN_COMPUTE);                                           \
         if (!ctx->check_finite) return neo__span_end(ctx, ctx->on->op(ctx->on, call));             \
         neo__finite f = neo__finite_begin(ctx, fn);                                                \
         neo__see_##op(&f, call);                                                                   \
@@ -15609,6 +15609,7 @@ NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span) {
 }
 NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo__span_kind kind) {
     neo__recorder *recorder = ctx->recorder;
+    if (ctx->on->range) ctx->on->range(name);
     if (!recorder || recorder->thread != neo__span_thread()) return;
     if (recorder->depth++ >= NEO__TRACE_DEPTH) return;
     neo__open_span *open = &recorder->open[recorder->depth - 1];
@@ -15619,6 +15620,7 @@ NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo
 }
 NEO_API neo_status neo__span_end(neo_ctx *ctx, neo_status status) {
     neo__recorder *recorder = ctx ? ctx->recorder : NULL;
+    if (ctx && ctx->on->range) ctx->on->range(NULL);
     if (!recorder || recorder->depth == 0 || recorder->thread != neo__span_thread()) return status;
     if (--recorder->depth >= NEO__TRACE_DEPTH) {
         __atomic_fetch_add(&recorder->dropped, 1, __ATOMIC_RELAXED);

@@ -9,6 +9,7 @@
      - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
        floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
+     - in Nsight the calls as NVTX ranges, with the names of neo_trace (where CUDA brings nvtx3)
 
    WHAT IT DOES NOT DO
      - no managed memory: tensors are on the host or on the device, and neo_tensor.place says which
@@ -85,6 +86,14 @@ NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc);
 NEO_API int neo_cuda_device_count(void);
 NEO_API int neo_cuda_ordinal(const neo_device *device);
 
+/* neo_cuda_get_stats: what a device has done since it was made. Threads: as the device. */
+typedef struct neo_cuda_stats {
+    uint64_t launches; /* of kernels and library calls, one by one: not in recorded steps */
+    uint64_t waits;    /* of the host for the device, at the end of recorded steps too */
+    uint64_t own_products; /* without `exact`: for which cuBLASLt had no algorithm */
+} neo_cuda_stats;
+NEO_API neo_cuda_stats neo_cuda_get_stats(const neo_device *device);
+
 /* ---- a training step as one launch ----
 
        neo_cuda_graph_create(gpu, NULL, &graph);
@@ -103,19 +112,26 @@ NEO_API int neo_cuda_ordinal(const neo_device *device);
    the one before. */
 typedef struct neo_cuda_graph neo_cuda_graph;
 typedef struct neo_cuda_graph_desc {
-    size_t copy_bytes;  /* host memory that a step copies to the device (its batch); 0: 4 MiB */
-    size_t graph_bytes; /* host memory for what the kept graphs were made of: a launch takes 112
+    size_t copy_bytes;  /* host memory that a step copies to the device (its batch), to begin with;
+                           0: 4 MiB */
+    size_t graph_bytes; /* host memory for what the kept graphs were made of: a launch takes 128
                            bytes and its arguments, which are some 100 to 4,000; 0: 16 MiB */
+    int lanes; /* of neo_cuda_graph_lane, up to NEO_CUDA_LANES; 0: 1. Each beyond the first takes
+                  neo_cuda_workspace_bytes of device memory more */
 } neo_cuda_graph_desc;
+enum { NEO_CUDA_LANES = 3 };
 typedef struct neo_cuda_graph_stats {
     uint64_t steps, launches; /* launches of graphs: one a step, one more for each wait inside it */
+    uint64_t split;           /* steps of more than one launch */
+    uint64_t nodes;           /* of all launches: kernels, and calls of libraries */
     uint64_t plain;           /* launches without room for a graph: kernel by kernel */
     uint64_t graphs;          /* graphs made */
     uint64_t updates;         /* launches of kernels in graphs that got other arguments */
+    uint64_t copy_bytes;      /* as they are now */
 } neo_cuda_graph_stats;
 
 /* neo_cuda_graph_create: takes neo_cuda_graph_bytes of device memory and neo_cuda_graph_host_bytes
-   of host memory, of which twice copy_bytes and 64 KiB are pinned. desc may be NULL. CUDA itself
+   of host memory, of which twice copy_bytes and 128 KiB are pinned. desc may be NULL. CUDA itself
    takes more of both, without saying how much, when a graph is made: in a first step, and in one
    with another sequence of launches. graph_bytes limits the graphs that are kept, and so that
    memory. A sequence for which there is no room, and no graph unused for 1,024 launches that can
@@ -130,7 +146,14 @@ typedef struct neo_cuda_graph_stats {
    and its step is several graphs: a norm over ranks, or over gradients of tables too
    (neo_optim_add_squares); the norms of LAMB; a scale of losses; gradients of embedding rows that
    are kept; a copy to the host.
-   A batch that does not fit into copy_bytes is right, but not overlapped.
+   A batch that does not fit into copy_bytes is right, but not overlapped; the next begin makes room
+   for as much (neo_cuda_graph_stats.copy_bytes: give it, and no step is split or waits for that).
+   neo_cuda_graph_lane: calls from here on go into lane 0 (where begin begins) to lanes - 1; a graph
+   of fewer takes lane 0. Calls of a lane run in their order, beside those of the other lanes: so
+   what they write must be written or read in no other, down to the last join.
+   neo_cuda_graph_join: calls from here on come after all calls before, and go into lane 0. So do
+   the steps' ends.
+   Bits and errors are those of one lane. Outside begin and end the two do nothing.
    neo_cuda_graph_wait: until the step that was last ended is over.
    Errors   a step's error comes where it is waited for: in wait, in the next end, or in a call that
             waits. Bad data are found on the device: weights, optimizer states and counts of steps
@@ -148,6 +171,8 @@ NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc);
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_begin(neo_cuda_graph *graph);
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_end(neo_cuda_graph *graph);
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_graph_wait(neo_cuda_graph *graph);
+NEO_API void neo_cuda_graph_lane(neo_cuda_graph *graph, int lane);
+NEO_API void neo_cuda_graph_join(neo_cuda_graph *graph);
 NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *graph);
 
 #ifdef __cplusplus
@@ -186,6 +211,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #include <cuda_runtime.h>
 #if CUDART_VERSION < 12000
 #error "neo_cuda.cuh: it needs CUDA 12.0 or newer"
+#endif
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
 #endif
 #define NEO__LAUNCH(kernel, grid, block, shared, stream, ...)                                      \
     kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__)
@@ -247,6 +275,7 @@ typedef struct neo__cuda {
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
     cublasLtHandle_t blas;
+    /* These four are the current lane's, see neo__graph_use_lane. */
     char *work;        /* device memory for a call, work_bytes of it: see neo__cuda_reserve */
     size_t work_bytes;
     char *blas_work;   /* cuBLASLt's */
@@ -259,6 +288,7 @@ typedef struct neo__cuda {
     neo_cuda_graph *recording; /* see >>cuda-graph; NULL: calls run */
     neo_cuda_graph *launched;  /* the last that was; NULL: none that lives */
     struct neo__cuda_product *product; /* [NEO__CUDA_PRODUCTS] */
+    neo_cuda_stats stats;
     int failed; /* 2: CUDA gives only errors from here on, see failure; 1: that is being written */
     char failure[320];
 } neo__cuda;
@@ -323,6 +353,7 @@ typedef struct neo__cuda_op {
     neo__cuda_where where;
     size_t at, bytes; /* of its arguments, among those of the step */
     uint32_t argument[NEO__GRAPH_ARGUMENTS], argument_count; /* where each is, from `at` on */
+    int32_t lane, after[NEO_CUDA_LANES]; /* runs after so many first operations, of a lane each */
 } neo__cuda_op;
 
 /* Room for an operation and so many bytes of arguments; NULL: a failure, see neo__graph_status. */
@@ -348,6 +379,7 @@ static neo_status neo__cuda_launch(neo__cuda *gpu, const char *what, void (*kern
                                    const typename neo__cuda_as<P>::type &...value) {
     static_assert(sizeof...(P) <= NEO__GRAPH_ARGUMENTS, "see NEO__GRAPH_ARGUMENTS");
     if (!gpu->recording) {
+        gpu->stats.launches++;
         NEO__LAUNCH_AS(what, kernel, where.grid, where.block, where.shared, gpu->stream, value...);
         return neo__cuda_result(gpu, cudaGetLastError(), what);
     }
@@ -361,7 +393,7 @@ static neo_status neo__cuda_launch(neo__cuda *gpu, const char *what, void (*kern
 /* A library's call: now, or as a part of the step. Its bytes are all that it depends on. */
 static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *call,
                                size_t bytes) {
-    if (!d->recording) return issue(d, call);
+    if (!d->recording) return d->stats.launches++, issue(d, call);
     neo__cuda_op *op = neo__graph_op(d, neo__cuda_up(bytes, 16));
     if (!op) return neo__graph_status(d);
     op->issue = issue;
@@ -370,6 +402,7 @@ static neo_status neo__cuda_do(neo__cuda *d, neo__cuda_issue issue, const void *
 }
 static neo_status neo__cuda_synchronize(neo__cuda *d) {
     if (d->recording) NEO__TRY(neo__graph_flush(d));
+    d->stats.waits++;
     return neo__cuda_result(d, cudaStreamSynchronize(d->stream), "work on the device");
 }
 /* Blocks for `work` units when a block takes `each`; kernels loop over what is beyond. */
@@ -541,6 +574,12 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    notes are launched one by one (neo__graph_play): a cycle of too many graphs would make each of
    them anew every time.
 
+   Lanes. A note has the last operation of each lane that it comes after: the one before it in its
+   lane, and behind a join those that were the last then. Kernels that read the word that says stop
+   (below) come after those that set it before them in the notes, and the other way round, so that
+   what an error leaves out does not depend on lanes: every kernel that has the word's address among
+   its arguments is taken for one. A lane has the scratch memory of a device for itself.
+
    To the device. Bytes that a step copies there are gathered in pinned memory when the call is
    made, travel in one copy on a stream of their own while the step before computes, and then lie at
    an address that no step changes (`block`), from which kernels bring them to their places. The
@@ -555,8 +594,10 @@ static neo_status neo__cuda_add(neo__cuda *d, float *x, const float *y, int64_t 
    step is one more graph. After an error counters on the host (steps of an optimizer) go back to
    their values before the calls that had no effect.
 
-   One graph runs while the next is noted, and none is launched before the answers of the last are
-   read: the data that an error's message names are still there. */
+   A graph is launched behind the last one, and then the host waits for that last one's answers: the
+   GPU has no pause between them. The word that says stop is cleared by the host alone, when it has
+   read an error, so that a graph behind one with an error writes no weights either; it is left out
+   as if it had not been launched. */
 #ifndef NEO__GRAPH_OPS
 #define NEO__GRAPH_OPS 4096 /* operations of a graph at most; a step of more is several */
 #endif
@@ -598,27 +639,43 @@ typedef struct neo__graph_count { /* what a counter was, after so many answers *
 } neo__graph_count;
 typedef struct neo__graph_side { /* one is written while the graph of the other runs */
     char *pinned, *room;         /* [copy_bytes] */
+    char *answered;              /* pinned: `answers` as its graph left them */
+    cudaEvent_t done;
+    int flying; /* its graph was launched, and its answers have not been given to the calls */
     neo__graph_due *due;
     neo__graph_count *count;
     char *job;
     int due_count, count_count;
     size_t job_bytes;
 } neo__graph_side;
+typedef struct neo__graph_scratch { /* of a lane */
+    char *work, *blas_work, *result;
+    size_t work_bytes;
+} neo__graph_scratch;
 struct neo_cuda_graph {
     neo__cuda *d;
-    size_t copy_bytes;
+    size_t copy_bytes, wanted_bytes; /* wanted: most that a step has copied so far, */
+    size_t earlier_bytes;            /* and what this one has in its earlier graphs */
     cudaStream_t copies;
-    cudaEvent_t arrived, done;
-    char *block;              /* device, [copy_bytes] */
-    char *answers, *answered; /* device, pinned */
+    cudaEvent_t arrived;
+    char *block;   /* device, [copy_bytes] */
+    char *answers; /* device */
     /* The notes. */
     neo__cuda_op *op;
     char *arguments;
     int op_count;
     size_t argument_bytes, copied_bytes, answer_bytes;
     neo_status status;
+    int lanes, lane; /* lane: the current one */
+    neo__graph_scratch scratch[NEO_CUDA_LANES]; /* of the others */
+    struct {                                    /* operations, counted from 1 */
+        int32_t last[NEO_CUDA_LANES], joined[NEO_CUDA_LANES]; /* of a lane: now, at the last join */
+        /* the last that looks at the word that says stop, that may set it */
+        int32_t reads[NEO_CUDA_LANES], stops[NEO_CUDA_LANES];
+        int32_t begins[NEO_CUDA_LANES]; /* the lane has nothing since that join */
+    } order;
+    uint64_t launches_before; /* when the step began */
     neo__graph_side sides[2], *side, *other;
-    int flying; /* a graph was launched; its answers are those of the other side */
     neo__graph_tape tape[NEO__GRAPH_TAPES]; /* as their pieces lie in the pool */
     int tape_count;
     char *pool;
@@ -650,7 +707,18 @@ static neo__cuda_op *neo__graph_op(neo__cuda *d, size_t bytes) {
     neo__cuda_op *op = &g->op[g->op_count++];
     *op = neo__cuda_op();
     op->at = g->argument_bytes;
+    op->lane = g->lane;
+    for (int l = 0; l < NEO_CUDA_LANES; l++)
+        if (l == g->lane || g->order.begins[g->lane])
+            op->after[l] = l == g->lane ? g->order.last[l] : g->order.joined[l];
+    g->order.begins[g->lane] = 0, g->order.last[g->lane] = g->op_count;
     return op;
+}
+/* The last note comes after the last ones of `noted`, too. */
+static void neo__graph_after(neo_cuda_graph *g, const int32_t *noted) {
+    neo__cuda_op *op = &g->op[g->op_count - 1];
+    for (int l = 0; l < NEO_CUDA_LANES; l++)
+        if (l != op->lane) op->after[l] = NEO__MAX(op->after[l], noted[l]);
 }
 static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, size_t bytes) {
     neo_cuda_graph *g = d->recording;
@@ -661,6 +729,11 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     op->argument[op->argument_count++] = (uint32_t)(g->argument_bytes - op->at);
     g->argument_bytes += room;
     op->bytes += room;
+    for (size_t at = 0; at + sizeof g->answers <= bytes; at += sizeof g->answers) {
+        if (memcmp(to + at, &g->answers, sizeof g->answers) != 0) continue;
+        neo__graph_after(g, g->order.stops);
+        g->order.reads[g->lane] = g->op_count;
+    }
 }
 
 /* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
@@ -693,13 +766,16 @@ static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int 
            : bits % 4 == 0 ? neo__graph_copy_by<uint32_t>(d, to, from, byte, bytes)
                            : neo__graph_copy_by<uint8_t>(d, to, from, byte, bytes);
 }
-/* *sent is 0 for what no step could hold. */
+/* *sent is 0 for what no step could hold; the next one can, see neo__graph_grow. */
 static neo_status neo__graph_send(neo__cuda *gpu, void *to, const void *from, size_t bytes,
                                   int *sent) {
     neo_cuda_graph *g = gpu->recording;
     const size_t room = neo__cuda_up(bytes, 256);
     *sent = 0;
     if (neo__graph_room(g, 1, NEO__GRAPH_COPY_ARGUMENTS) != NEO_OK) return neo__graph_status(gpu);
+    g->wanted_bytes = NEO__MAX(g->wanted_bytes, g->earlier_bytes + g->copied_bytes + room);
+    if (room > g->copy_bytes - g->copied_bytes)
+        g->earlier_bytes += room > g->copy_bytes ? room : g->copied_bytes;
     if (room > g->copy_bytes) return NEO_OK;
     if (room > g->copy_bytes - g->copied_bytes && neo__graph_launch(g) != NEO_OK)
         return neo__graph_status(gpu);
@@ -730,6 +806,8 @@ static neo_status neo__graph_later(neo__cuda *gpu, const void *from, size_t byte
         (void)neo__graph_launch(g);
     if (g->status != NEO_OK) return neo__graph_status(gpu);
     NEO__TRY(neo__cuda_launch(gpu, what, check, {1, 1}, value..., neo__graph_stop(gpu)));
+    neo__graph_after(g, g->order.reads);
+    g->order.stops[g->lane] = g->op_count;
     neo__graph_side *side = g->side;
     side->due[side->due_count++] = {later->fn, side->job_bytes, g->answer_bytes};
     memcpy(side->job + side->job_bytes, later->job, later->job_bytes);
@@ -749,6 +827,7 @@ static void neo__graph_forget(neo_cuda_graph *g) {
     g->op_count = 0;
     g->argument_bytes = g->copied_bytes = 0;
     g->answer_bytes = NEO__GRAPH_FIRST_ANSWER;
+    memset(&g->order, 0, sizeof g->order);
     g->side->due_count = g->side->count_count = 0, g->side->job_bytes = 0;
 }
 static void neo__graph_counts(neo_device *device, int64_t *counter) {
@@ -758,7 +837,18 @@ static void neo__graph_counts(neo_device *device, int64_t *counter) {
     neo__graph_side *side = g->side;
     side->count[side->count_count++] = {counter, *counter, side->due_count};
 }
+/* The device's scratch memory is the lane's. */
+static void neo__graph_use_lane(neo_cuda_graph *g, int lane) {
+    neo__cuda *d = g->d;
+    if (lane == g->lane) return;
+    const neo__graph_scratch next = g->scratch[lane];
+    g->scratch[g->lane] = {d->work, d->blas_work, d->result, d->work_bytes};
+    d->work = next.work, d->blas_work = next.blas_work, d->result = next.result;
+    d->work_bytes = next.work_bytes;
+    g->lane = lane;
+}
 static void neo__graph_stop_recording(neo_cuda_graph *g) {
+    neo__graph_use_lane(g, 0);
     neo__graph_forget(g);
     if (g->d->recording != g) return;
     g->d->recording = NULL, g->d->device.recording = 0;
@@ -797,7 +887,8 @@ static int neo__graph_fits(const neo_cuda_graph *g, const neo__graph_tape *t) {
     for (int i = 0; i < g->op_count; i++) {
         const neo__cuda_op *a = &g->op[i], *b = &t->op[i];
         if (a->kernel != b->kernel || a->issue != b->issue || a->at != b->at ||
-            a->bytes != b->bytes)
+            a->bytes != b->bytes || a->lane != b->lane ||
+            memcmp(a->after, b->after, sizeof a->after) != 0)
             return 0;
         if (a->issue && memcmp(g->arguments + a->at, t->arguments + b->at, a->bytes) != 0) return 0;
     }
@@ -816,16 +907,26 @@ struct neo__graph_node {
         params.kernelParams = pointer;
     }
 };
-/* A library's launches as a node behind `last`. */
+/* A library's call, with the scratch memory of its lane. */
+static neo_status neo__graph_issue(neo_cuda_graph *g, const neo__cuda_op *op) {
+    neo__cuda *d = g->d;
+    char *current = d->blas_work;
+    if (op->lane != g->lane) d->blas_work = g->scratch[op->lane].blas_work;
+    const neo_status status = op->issue(d, g->arguments + op->at);
+    d->blas_work = current;
+    return status;
+}
+/* A library's launches as a node behind others. */
 static neo_status neo__graph_capture(neo_cuda_graph *g, neo__graph_tape *t, const neo__cuda_op *op,
-                                     const cudaGraphNode_t *last, cudaGraphNode_t *node) {
+                                     const cudaGraphNode_t *after, size_t count,
+                                     cudaGraphNode_t *node) {
     neo__cuda *d = g->d;
     cudaGraph_t part = NULL;
     NEO__CUDA_TRY(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed));
-    const neo_status status = op->issue(d, g->arguments + op->at);
+    const neo_status status = neo__graph_issue(g, op);
     cudaError_t error = cudaStreamEndCapture(d->stream, &part);
     if (status == NEO_OK && error == cudaSuccess)
-        error = cudaGraphAddChildGraphNode(node, t->graph, last, last ? 1 : 0, part);
+        error = cudaGraphAddChildGraphNode(node, t->graph, after, count, part);
     if (part) (void)cudaGraphDestroy(part); /* the node has a copy */
     if (status != NEO_OK) return status;
     return error == cudaSuccess ? NEO_OK : neo__cuda_fail(d, error, "capture of a step");
@@ -834,13 +935,17 @@ static neo_status neo__graph_build(neo_cuda_graph *graph, neo__graph_tape *tape)
     neo__cuda *gpu = graph->d;
     NEO__CUDA_TRY(gpu, cudaGraphCreate(&tape->graph, 0));
     for (int i = 0; i < tape->op_count; i++) {
-        const cudaGraphNode_t *last = i ? &tape->node[i - 1] : NULL;
-        if (tape->op[i].issue) {
-            NEO__TRY(neo__graph_capture(graph, tape, &tape->op[i], last, &tape->node[i]));
+        const neo__cuda_op *op = &tape->op[i];
+        cudaGraphNode_t after[NEO_CUDA_LANES];
+        size_t count = 0;
+        for (const int32_t last : op->after)
+            if (last) after[count++] = tape->node[last - 1];
+        if (op->issue) {
+            NEO__TRY(neo__graph_capture(graph, tape, op, after, count, &tape->node[i]));
             continue;
         }
-        const neo__graph_node node(&tape->op[i], tape->arguments);
-        NEO__CUDA_TRY(gpu, cudaGraphAddKernelNode(&tape->node[i], tape->graph, last, last ? 1 : 0,
+        const neo__graph_node node(op, tape->arguments);
+        NEO__CUDA_TRY(gpu, cudaGraphAddKernelNode(&tape->node[i], tape->graph, after, count,
                                                 &node.params));
     }
     return NEO__CUDA_DO(gpu, cudaGraphInstantiate(&tape->exec, tape->graph, 0));
@@ -878,7 +983,7 @@ static neo_status neo__graph_play(neo_cuda_graph *graph) {
     for (int i = 0; i < graph->op_count; i++) {
         const neo__cuda_op *op = &graph->op[i];
         neo__graph_node node(op, graph->arguments);
-        if (op->issue) NEO__TRY(op->issue(d, graph->arguments + op->at));
+        if (op->issue) NEO__TRY(neo__graph_issue(graph, op));
         else NEO__CUDA_TRY(d, cudaLaunchKernel(op->kernel, op->where.grid, op->where.block,
                                                node.pointer, op->where.shared, d->stream));
     }
@@ -902,26 +1007,38 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 }
 
 /* ---- launches, answers ---- */
-/* Waits for the graph that runs; its answers go to where they are due. The first error is the
-   step's. */
+/* The word that says stop is 0. */
+static neo_status neo__graph_clear(neo_cuda_graph *g) {
+    return NEO__CUDA_DO(
+        g->d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, g->d->stream));
+}
+/* After an error in the graph of the other side. What was launched behind it had no effect, by the
+   word that says stop; what was noted since will not run. */
+static void neo__graph_leave_out(neo_cuda_graph *g) {
+    if (g->side->flying) (void)cudaEventSynchronize(g->side->done);
+    g->side->flying = 0;
+    neo__graph_forget(g);
+    (void)neo__graph_clear(g); /* a failure shows at the next call */
+}
+/* Waits for the graph of the other side; its answers go to where they are due. The first error is
+   the step's. */
 static neo_status neo__graph_collect(neo_cuda_graph *graph) {
     neo__cuda *gpu = graph->d;
     neo__graph_side *side = graph->other;
-    if (!graph->flying) return NEO_OK;
-    graph->flying = 0;
+    if (!side->flying) return NEO_OK;
+    side->flying = 0;
+    gpu->stats.waits++;
     neo_status status = NEO_OK;
-    neo_cuda_graph *recording = gpu->recording; /* what makes messages copies at once */
-    const cudaError_t error = cudaEventSynchronize(graph->done);
+    const cudaError_t error = cudaEventSynchronize(side->done);
     if (error != cudaSuccess) status = neo__cuda_fail(gpu, error, "a recorded step");
-    gpu->recording = NULL;
     for (int i = 0; i < side->due_count && status == NEO_OK; i++) {
         const neo__graph_due *due = &side->due[i];
-        status = due->fn(side->job + due->job, graph->answered + due->answer);
+        status = due->fn(side->job + due->job, side->answered + due->answer);
         if (status == NEO_OK) continue;
-        neo__graph_forget(graph); /* what was noted since will not run */
+        neo__graph_leave_out(graph);
         neo__graph_uncount(side, i + 1);
     }
-    gpu->recording = recording;
+    NEO_ASSERT(status != NEO_OK || *(const int *)(const void *)side->answered == 0);
     side->due_count = side->count_count = 0, side->job_bytes = 0;
     return status;
 }
@@ -940,26 +1057,27 @@ static neo_status neo__graph_go(neo_cuda_graph *g) {
         NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->block, g->side->room, g->copied_bytes,
                                          cudaMemcpyDeviceToDevice, gpu->stream));
     }
-    NEO__TRY(neo__graph_collect(g));
-    NEO__CUDA_TRY(gpu, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, gpu->stream));
     if (tape) NEO__CUDA_TRY(gpu, cudaGraphLaunch(tape->exec, gpu->stream));
     else NEO__TRY(neo__graph_play(g));
-    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->answered, g->answers, g->answer_bytes,
+    NEO__CUDA_TRY(gpu, cudaMemcpyAsync(g->side->answered, g->answers, g->answer_bytes,
                                      cudaMemcpyDeviceToHost, gpu->stream));
-    NEO__CUDA_TRY(gpu, cudaEventRecord(g->done, gpu->stream));
+    NEO__CUDA_TRY(gpu, cudaEventRecord(g->side->done, gpu->stream));
     g->stats.launches++;
+    g->stats.nodes += (uint64_t)g->op_count;
     if (tape) tape->used = g->stats.launches;
+    g->side->flying = 1;
+    g->d->launched = g;
     return NEO_OK;
 }
-/* Launch the notes. A failure is kept: neo__graph_status returns it. */
+/* Launch the notes, and wait for the graph before them. A failure is kept: neo__graph_status
+   returns it. */
 static neo_status neo__graph_launch(neo_cuda_graph *graph) {
     if (graph->status != NEO_OK) return graph->status;
     const int nothing = graph->op_count == 0;
-    graph->status = nothing ? neo__graph_collect(graph) : neo__graph_go(graph);
+    if (!nothing) graph->status = neo__graph_go(graph);
+    if (graph->status == NEO_OK) graph->status = neo__graph_collect(graph);
     if (graph->status != NEO_OK) neo__graph_forget(graph);
     if (graph->status != NEO_OK || nothing) return graph->status;
-    graph->flying = 1;
-    graph->d->launched = graph;
     neo__graph_side *now = graph->side;
     graph->side = graph->other, graph->other = now;
     graph->op_count = 0;
@@ -2287,9 +2405,13 @@ static __global__ void neo__cuda_ids_kernel(const neo__embedding_call c, uint32_
     }
 }
 
-/* A recorded step has an error. */
-static __global__ void neo__cuda_stop_kernel(const neo__cuda_word *bad, int *stop) {
-    if (*bad != NEO__CUDA_NONE) *stop = 1;
+/* Keep the id that is outside, which may be written over before the host sees it, and stop the
+   recorded step. */
+static __global__ void neo__cuda_ids_stop_kernel(const neo__embedding_call c,
+                                                 neo__embedding_found *found, int *stop) {
+    if (found->bad == NEO__CUDA_NONE) return;
+    found->id = neo__jagged_id(c.ids, c.is_i32, (int64_t)found->bad);
+    if (stop) *stop = 1;
 }
 template <int W>
 static __global__ void neo__cuda_embedding_kernel(const neo__embedding_call c,
@@ -2388,7 +2510,7 @@ template <class K> struct neo__cuda_sorting {
     size_t bytes;
     K *keys, *sorted_keys;
     uint32_t *values, *sorted_values;
-    int64_t count; /* below 2^32: offsets of 32 bits */
+    int64_t count; /* below 2^31: CUB's own offsets then have 32 bits */
     int32_t first, last; /* bits */
 };
 template <class K>
@@ -2461,6 +2583,7 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
     neo__embedding_call c = *call; /* as kernels get it: without places on the host */
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_word *bad = (neo__cuda_word *)(void *)gpu->result;
+    neo__embedding_found *found = (neo__embedding_found *)(void *)gpu->result;
     NEO__TRY(neo__cuda_fill(gpu, bad, 0xFF, sizeof *bad));
     const auto kernel = neo__cuda_embedding_aligned(&c) ? neo__cuda_embedding_kernel<4>
                                                         : neo__cuda_embedding_kernel<1>;
@@ -2472,10 +2595,12 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
         NEO__TRY(neo__cuda_run(gpu, "embedding", kernel, c.count, 32, c, bad));
     }
     if (gpu->recording && call->later.fn)
-        return neo__graph_later(gpu, bad, sizeof *bad, &call->later, "embedding",
-                                neo__cuda_stop_kernel, bad);
+        return neo__graph_later(gpu, found, sizeof *found, &call->later, "embedding",
+                                neo__cuda_ids_stop_kernel, c, found);
     if (!call->later.fn) return NEO_OK;
-    NEO__TRY(neo__cuda_answer(gpu, bad, sizeof *bad));
+    NEO__TRY(neo__cuda_launch(gpu, "embedding", neo__cuda_ids_stop_kernel, {1, 1}, c, found,
+                              nullptr));
+    NEO__TRY(neo__cuda_answer(gpu, found, sizeof *found));
     return neo__later_now(&call->later, gpu->answer);
 }
 
@@ -3160,6 +3285,7 @@ NEO__GPU void neo__cuda_exact_end(neo__cuda_word *sum, const neo__cuda_word *blo
 typedef struct neo__cuda_loss_result { /* a neo__loss_found, in words */
     neo__cuda_word bad[2];
     double value;
+    int64_t label;
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_loss_result;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_loss_result) == sizeof(neo__loss_found), "the same layout");
@@ -3180,7 +3306,8 @@ static __global__ void neo__cuda_loss_stop_kernel(const neo__loss_call c, neo__c
     const int what = r->bad[0] == NEO__CUDA_NONE;
     if (r->bad[what] == NEO__CUDA_NONE) return;
     const int64_t at = (int64_t)r->bad[what];
-    r->value = what ? (double)c.x[at] : c.label ? (double)c.label[at] : (double)c.y[at];
+    if (c.label) r->label = c.label[at];
+    else r->value = (double)(what ? c.x : c.y)[at];
     if (stop) *stop = 1;
 }
 /* 16 samples of one element, to which `loss` is shared memory of the half-warp's. */
@@ -3249,7 +3376,7 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_loss_result *r = (neo__cuda_loss_result *)(void *)gpu->result;
     NEO__TRY(neo__cuda_fill(gpu, r->bad, 0xFF, sizeof r->bad));
-    NEO__TRY(neo__cuda_fill(gpu, r->sum, 0, sizeof r->sum));
+    NEO__TRY(neo__cuda_fill(gpu, &r->value, 0, sizeof *r - sizeof r->bad));
     if (call->kind != NEO__LOSS_MSE)
         NEO__TRY(neo__cuda_run(gpu, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
     const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
@@ -3807,10 +3934,11 @@ NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     });
     if (bad) atomicAdd(&found->count, bad);
 }
-/* A recorded step has an error, whether a kernel or the host sees it. */
+/* Name what was found, and stop a recorded step if it is an error to the kernels or the host. */
 static __global__ void neo__bags_stop_kernel(const neo__bags_job job, int *stop) {
-    if (neo__bags_refused(job) ||
-        (job.fixed.none && job.batch.found->last - job.batch.found->first != job.tensor.out_rows))
+    neo__bags_point(&job, job.batch.found);
+    if (stop && (neo__bags_refused(job) || (job.fixed.none && job.batch.found->last -
+                                                job.batch.found->first != job.tensor.out_rows)))
         *stop = 1;
 }
 static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
@@ -3823,6 +3951,7 @@ static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo
     if (d->recording && later)
         return neo__graph_later(d, j->batch.found, sizeof *found, later, "bags: check",
                                 neo__bags_stop_kernel, *j);
+    NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_stop_kernel, {1, 1}, *j, nullptr));
     NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
     memcpy(found, d->answer, sizeof *found);
     return NEO_OK;
@@ -4984,6 +5113,13 @@ static neo_status neo__cuda_take(neo__cuda *gpu) {
     NEO__CHECK(gpu->product, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for a table");
     return NEO__CUDA_BLAS_DO(gpu, cublasLtCreate(&gpu->blas));
 }
+/* A profiler that looks at NVTX says so in the environment; without one there are no ranges. */
+#if defined(NVTX_VERSION)
+static void neo__cuda_range(const char *name) {
+    if (name) (void)nvtxRangePushA(name);
+    else (void)nvtxRangePop();
+}
+#endif
 static void neo__cuda_table(neo_device *t) {
 #define NEO__OWN(name) t->name = neo__cuda_call<neo__cuda_##name>
     NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
@@ -5003,6 +5139,9 @@ static void neo__cuda_table(neo_device *t) {
     t->counts = neo__graph_counts, t->settle = neo__graph_settle;
     t->event_make = neo__cuda_event_make, t->event_free = neo__cuda_event_free;
     t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
+#if defined(NVTX_VERSION)
+    if (getenv("NVTX_INJECTION64_PATH")) t->range = neo__cuda_range;
+#endif
 }
 /* Choose the GPU, or say why there is none. */
 static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop, int *others) {
@@ -5064,6 +5203,9 @@ NEO_API int neo_cuda_device_count(void) {
 NEO_API int neo_cuda_ordinal(const neo_device *device) {
     return ((const neo__cuda *)device)->ordinal;
 }
+NEO_API neo_cuda_stats neo_cuda_get_stats(const neo_device *device) {
+    return ((const neo__cuda *)device)->stats;
+}
 NEO_API size_t neo_cuda_workspace_bytes(const neo_cuda_desc *desc) {
     const size_t own = NEO__CUDA_WORK_BYTES + NEO__CUDA_RESULT_BYTES;
     return desc && desc->exact ? own : own + NEO__CUDA_BLAS_BYTES;
@@ -5090,22 +5232,46 @@ static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_g
     NEO__CARVE(&carve, g->pool, g->pool_bytes);
     return carve.at;
 }
+/* What a step copies has more room. What runs may use the old one until it is over. */
+static neo_status neo__graph_grow(neo_cuda_graph *g, size_t bytes) {
+    neo__cuda *d = g->d;
+    char *fresh[5] = {}, **old[5] = {&g->block, &g->sides[0].room, &g->sides[1].room,
+                                     &g->sides[0].pinned, &g->sides[1].pinned};
+    neo_status status = NEO_OK;
+    if (g->block) status = neo__cuda_synchronize(d);
+    for (int i = 0; i < 5 && status == NEO_OK; i++)
+        status = i < 3 ? NEO__CUDA_DO(d, cudaMalloc(&fresh[i], bytes))
+                       : NEO__CUDA_DO(d, cudaMallocHost(&fresh[i], bytes));
+    if (status == NEO_OK) g->copy_bytes = bytes;
+    for (int i = 0; i < 5; i++) {
+        char *gone = status == NEO_OK ? *old[i] : fresh[i];
+        if (status == NEO_OK) *old[i] = fresh[i];
+        (void)(i < 3 ? cudaFree(gone) : cudaFreeHost(gone));
+    }
+    return status;
+}
 static neo_status neo__graph_take(neo_cuda_graph *graph) {
     neo__cuda *d = graph->d;
     NEO__CUDA_TRY(d, cudaStreamCreateWithFlags(&graph->copies, cudaStreamNonBlocking));
     NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&graph->arrived, cudaEventDisableTiming));
-    NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&graph->done, cudaEventDisableTiming));
     for (neo__graph_side &side : graph->sides) {
-        NEO__CUDA_TRY(d, cudaMallocHost(&side.pinned, graph->copy_bytes));
-        NEO__CUDA_TRY(d, cudaMalloc(&side.room, graph->copy_bytes));
+        NEO__CUDA_TRY(d, cudaEventCreateWithFlags(&side.done, cudaEventDisableTiming));
+        NEO__CUDA_TRY(d, cudaMallocHost(&side.answered, NEO__GRAPH_ANSWER_BYTES));
     }
-    NEO__CUDA_TRY(d, cudaMalloc(&graph->block, graph->copy_bytes));
+    NEO__TRY(neo__graph_grow(graph, graph->copy_bytes));
+    for (int l = 1; l < graph->lanes; l++) {
+        neo__graph_scratch *scratch = &graph->scratch[l];
+        NEO__CUDA_TRY(d, cudaMalloc(&scratch->work, NEO__CUDA_WORK_BYTES));
+        scratch->work_bytes = NEO__CUDA_WORK_BYTES;
+        NEO__CUDA_TRY(d, cudaMalloc(&scratch->result, NEO__CUDA_RESULT_BYTES));
+        if (!d->exact) NEO__CUDA_TRY(d, cudaMalloc(&scratch->blas_work, NEO__CUDA_BLAS_BYTES));
+    }
     NEO__CUDA_TRY(d, cudaMalloc(&graph->answers, NEO__GRAPH_ANSWER_BYTES));
-    return NEO__CUDA_DO(d, cudaMallocHost(&graph->answered, NEO__GRAPH_ANSWER_BYTES));
+    return neo__graph_clear(graph);
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
     NEO__ZERO(neo_cuda_graph, g);
-    return neo__graph_layout(&g, NULL, desc) + 2 * g.copy_bytes + NEO__GRAPH_ANSWER_BYTES;
+    return neo__graph_layout(&g, NULL, desc) + 2 * (g.copy_bytes + NEO__GRAPH_ANSWER_BYTES);
 }
 NEO_API size_t neo_cuda_graph_bytes(const neo_cuda_graph_desc *desc) {
     return 3 * neo__graph_copy_room(desc) + NEO__GRAPH_ANSWER_BYTES;
@@ -5121,6 +5287,9 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
                "neo_cuda_graph_create: copy_bytes is %zu", desc ? desc->copy_bytes : 0);
     NEO__CHECK(!desc || desc->graph_bytes <= SIZE_MAX / 16, NEO_ERR_ARG,
                "neo_cuda_graph_create: graph_bytes is %zu", desc ? desc->graph_bytes : 0);
+    NEO__CHECK(!desc || (desc->lanes >= 0 && desc->lanes <= NEO_CUDA_LANES), NEO_ERR_ARG,
+               "neo_cuda_graph_create: lanes is %d, not 0 to %d", desc ? desc->lanes : 0,
+               (int)NEO_CUDA_LANES);
     neo__cuda *d = (neo__cuda *)device;
     NEO__TRY(neo__cuda_enter(d));
     NEO__ZERO(neo_cuda_graph, sizes);
@@ -5130,6 +5299,7 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
                "neo_cuda_graph_create: no memory for the notes of steps: %zu bytes", bytes);
     (void)neo__graph_layout(g, (char *)g, desc);
     g->d = d, g->side = &g->sides[0], g->other = &g->sides[1];
+    g->lanes = desc && desc->lanes ? desc->lanes : 1;
     neo_status status = neo__graph_take(g);
     if (status == NEO_OK) *graph = g;
     else neo_cuda_graph_destroy(g);
@@ -5143,11 +5313,18 @@ NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
     if (g->copies) (void)cudaStreamSynchronize(g->copies);
     (void)cudaStreamSynchronize(g->d->stream);
     while (g->tape_count > 0) neo__graph_drop(g, g->tape_count - 1);
-    for (neo__graph_side &side : g->sides)
-        (void)cudaFreeHost(side.pinned), (void)cudaFree(side.room);
-    (void)cudaFree(g->block), (void)cudaFree(g->answers), (void)cudaFreeHost(g->answered);
+    for (neo__graph_side &side : g->sides) {
+        (void)cudaFreeHost(side.pinned), (void)cudaFreeHost(side.answered);
+        (void)cudaFree(side.room);
+        if (side.done) (void)cudaEventDestroy(side.done);
+    }
+    for (int l = 1; l < g->lanes; l++) {
+        const neo__graph_scratch *scratch = &g->scratch[l];
+        (void)cudaFree(scratch->work), (void)cudaFree(scratch->blas_work);
+        (void)cudaFree(scratch->result);
+    }
+    (void)cudaFree(g->block), (void)cudaFree(g->answers);
     if (g->arrived) (void)cudaEventDestroy(g->arrived);
-    if (g->done) (void)cudaEventDestroy(g->done);
     if (g->copies) (void)cudaStreamDestroy(g->copies);
     (void)cudaGetLastError();
     free(g);
@@ -5157,12 +5334,19 @@ NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *graph) {
     NEO__CHECK(!graph->d->recording, NEO_ERR_STATE,
                "neo_cuda_graph_begin: %s is recording a step already", graph->d->device.name);
     const neo_cuda_graph *other = graph->d->launched;
-    NEO__CHECK(!other || other == graph || !other->flying, NEO_ERR_STATE,
+    NEO__CHECK(!other || other == graph || !other->other->flying, NEO_ERR_STATE,
                "neo_cuda_graph_begin: a step of another graph of %s has not been waited for",
                graph->d->device.name);
     NEO__TRY(neo__cuda_enter(graph->d));
     if (graph->d->device.checked) return NEO_OK; /* calls run one by one, and are looked at */
+    if (graph->wanted_bytes > graph->copy_bytes) { /* half more at least, so that it is seldom */
+        const size_t half_more = graph->copy_bytes + graph->copy_bytes / 2;
+        const size_t bytes = neo__cuda_up(NEO__MAX(graph->wanted_bytes, half_more), 256);
+        if (neo__graph_grow(graph, bytes) != NEO_OK) graph->wanted_bytes = 0; /* as it is, then */
+        NEO__TRY(neo__cuda_enter(graph->d));
+    }
     neo__graph_forget(graph);
+    graph->earlier_bytes = 0, graph->launches_before = graph->stats.launches;
     graph->status = NEO_OK, graph->d->recording = graph;
     graph->d->device.recording = 1;
     return NEO_OK;
@@ -5177,7 +5361,18 @@ NEO_API neo_status neo_cuda_graph_end(neo_cuda_graph *graph) {
     if (status == NEO_OK) status = neo__graph_launch(graph);
     neo__graph_stop_recording(graph);
     if (status == NEO_OK) graph->stats.steps++;
+    graph->stats.split += graph->stats.launches > graph->launches_before + 1;
     return status;
+}
+NEO_API void neo_cuda_graph_lane(neo_cuda_graph *graph, int lane) {
+    if (graph->d->recording != graph) return;
+    neo__graph_use_lane(graph, lane > 0 && lane < graph->lanes ? lane : 0);
+}
+NEO_API void neo_cuda_graph_join(neo_cuda_graph *graph) {
+    if (graph->d->recording != graph) return;
+    for (int l = 0; l < graph->lanes; l++)
+        graph->order.joined[l] = graph->order.last[l], graph->order.begins[l] = 1;
+    neo__graph_use_lane(graph, 0);
 }
 NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {
     NEO__CHECK(g, NEO_ERR_ARG, "neo_cuda_graph_wait: graph is NULL");
@@ -5186,5 +5381,9 @@ NEO_API neo_status neo_cuda_graph_wait(neo_cuda_graph *g) {
     NEO__TRY(neo__cuda_enter(g->d));
     return neo__graph_collect(g);
 }
-NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *g) { return g->stats; }
+NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *g) {
+    neo_cuda_graph_stats stats = g->stats;
+    stats.copy_bytes = g->copy_bytes;
+    return stats;
+}
 #endif /* NEO__CUDA_IMPLEMENTED */

@@ -650,7 +650,7 @@ static double time_calls(trainer *t, const batch *b) {
 static double measure_graph(trainer *t, int there, const batch *b) {
     double took[ROUNDS];
     neo_cuda_graph *g;
-    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)t->m.batch * 1024, 0};
+    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)t->m.batch * 1024, 0, 0};
     BENCH_OK(neo_cuda_graph_create(neo_ctx_device(t->m.ctx), &desc, &g));
     for (int i = 0; i < TURNS; i++) graph_step(g, t, &b[i]);
     BENCH_OK(neo_cuda_graph_wait(g));

@@ -965,7 +965,7 @@ static neo__later answer_to(void *job, neo_status (*fn)(void *job, const void *a
 }
 /* Position of the first bad id; -1: none. */
 static neo_status found_id(void *job, const void *answer) {
-    memcpy(job, answer, sizeof(int64_t));
+    memcpy(job, answer, sizeof(int64_t)); /* its place */
     return NEO_OK;
 }
 struct loss_answer {
@@ -973,6 +973,7 @@ struct loss_answer {
     int64_t bad; /* the first sample that is outside, or -1 */
     int what;    /* 0: its label, 1: its probability */
     double value;
+    int64_t label; /* of cross entropy, instead */
 };
 static neo_status found_loss(void *job, const void *answer) {
     struct loss_answer *a = (struct loss_answer *)job;
@@ -980,6 +981,7 @@ static neo_status found_loss(void *job, const void *answer) {
     memcpy(&found, answer, sizeof found);
     a->what = found.bad[0] == UINT64_MAX && found.bad[1] != UINT64_MAX;
     a->bad = (int64_t)found.bad[a->what], a->value = found.value;
+    a->label = found.label;
     if (a->bad < 0) neo_exact_merge(a->sum, &found.sum);
     return NEO_OK;
 }
@@ -1224,7 +1226,7 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
                                    entropy_dx, &loss));
         break;
     }
-    struct loss_answer answer = {&got, 3, 3, 0.0};
+    struct loss_answer answer = {&got, 3, 3, 0.0, 0};
     NEO__ZERO(neo__loss_call, c);
     c.later = answer_to(&answer, found_loss);
     c.kind = kind;
@@ -1267,7 +1269,7 @@ static void test_losses_bad(void) {
         upload();
         neo_exact sum;
         neo_exact_zero(&sum);
-        struct loss_answer answer = {&sum, 0, 5, 5.0};
+        struct loss_answer answer = {&sum, 0, 5, 5.0, 5};
         NEO__ZERO(neo__loss_call, c);
         c.later = answer_to(&answer, found_loss);
         c.kind = t == 3 ? NEO__LOSS_CROSS_ENTROPY : NEO__LOSS_BCE;
@@ -1278,7 +1280,8 @@ static void test_losses_bad(void) {
         CHECK_INT(answer.bad, t == 0 ? 11 : t == 1 ? 12 : t == 2 ? 3 : 7);
         CHECK_INT(answer.what, t == 2);
         if (t == 1) CHECK(answer.value != answer.value);
-        else CHECK_NEAR(answer.value, t == 0 ? -0.25 : t == 2 ? 1.5 : 2.0, 0);
+        else CHECK_NEAR(answer.value, t == 0 ? -0.25 : t == 2 ? 1.5 : 0.0, 0);
+        CHECK_INT(answer.label, t == 3 ? 2 : 0);
         CHECK(neo_exact_value(&sum) == 0.0 && sum.terms == 0);
         same("loss with a bad label");
     }

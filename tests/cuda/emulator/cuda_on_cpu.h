@@ -1631,7 +1631,7 @@ inline bool run_one(CUstream_st *first) {
     return true;
 }
 /* Runs queued work until done() holds. With a seed either lazily, preferring one stream, or any
-   mixture. */
+   mixture, and then now and then all the rest. */
 template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     state &s = g();
     if (s.running) return cudaErrorNotPermitted;
@@ -1645,6 +1645,8 @@ template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     }
     while (!done())
         if (!run_one(prefer)) break;
+    if (!s.lazy && shuffled() && coin())   /* the device has gone on before the host looks */
+        while (run_one(nullptr)) {}
     if (s.sticky == cudaSuccess) check_all_red_zones("after queued work");
     shut_memory();
     s.running = false;
@@ -1880,6 +1882,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, T func
     *numBlocks = fits ? std::min(std::min(32, 2048 / ((blockSize + 31) / 32 * 32)), by_shared) : 0;
     return cudaSuccess;
 }
+/* NVTX: ranges of one thread are counted. */
+#define NVTX_VERSION 3
+namespace neo_emu {
+struct range_counts { int64_t open = 0; std::map<std::string, int64_t> begun; };
+inline range_counts &ranges() { static range_counts counts; return counts; }
+} // namespace neo_emu
+inline int nvtxRangePushA(const char *message) {
+    neo_emu::ranges().begun[message]++;
+    return (int)neo_emu::ranges().open++;
+}
+inline int nvtxRangePop() { return (int)--neo_emu::ranges().open; }
+
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData) {
     NEO_EMU_ENTER();
     if (!fn) return neo_emu::give(cudaErrorInvalidValue);
