@@ -226,10 +226,10 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #endif
 #if defined(__CUDACC__)
 #define NEO__UNROLL _Pragma("unroll")
-#define NEO__UNROLL_8 _Pragma("unroll 8")
+#define NEO__NO_UNROLL _Pragma("unroll 1")
 #else
 #define NEO__UNROLL
-#define NEO__UNROLL_8
+#define NEO__NO_UNROLL
 #endif
 
 /* A function of the device, compiled into its caller; a kernel for blocks of NEO__CUDA_THREADS. */
@@ -1695,22 +1695,31 @@ template <class T> struct neo__cuda_gemm_tile {
                 sum[i][j] = __fmul_rn(g.beta, neo__cuda_wide_get(g.c, m * g.c_row + n, narrow));
             }
     }
+    /* By way of shared memory: a loop that is not unrolled cannot find its sums in registers, and
+       one that is would hold all activations for each of them. */
     __device__ __forceinline__ void store(const neo__gemm_call &g, const neo__cuda_leaf_sums &part,
+                                          typename T::shared &s,
                                           const float (&sum)[T::TM][T::TN]) const {
+        static_assert(T::THREADS * T::TN * sizeof(float) <= sizeof(typename T::shared), "a line");
         const int64_t rows = part.m1 - part.m0, width = part.n1 - part.n0;
-        NEO__UNROLL for (int i = 0; i < T::TM; i++) NEO__UNROLL for (int j = 0; j < T::TN; j++) {
-            const int64_t m = m0 + T::row(i), n = n0 + T::col(j);
-            if (m >= part.m1 || n >= part.n1) continue;
-            if (part.sums)
-                part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = sum[i][j];
-            else
-                neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(sum[i][j], g.bias[n]) : sum[i][j]);
+        float *const line = &s.a[0][0] + threadIdx.x;
+        __syncthreads();
+        NEO__UNROLL for (int i = 0; i < T::TM; i++) {
+            const int64_t m = m0 + T::row(i);
+            NEO__UNROLL for (int j = 0; j < T::TN; j++) line[j * T::THREADS] = sum[i][j];
+            NEO__NO_UNROLL for (int j = 0; j < T::TN; j++) {
+                const int64_t n = n0 + T::col(j);
+                const float c = line[j * T::THREADS];
+                if (m >= part.m1 || n >= part.n1) continue;
+                if (part.sums) part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = c;
+                else neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(c, g.bias[n]) : c);
+            }
         }
     }
 };
 
-/* What a thread brings of an operand for K columns k, as running addresses: COUNT elements, of
-   which `here` has a bit for each that is inside the matrix. */
+/* A thread's elements of an operand for K columns k, as running addresses: COUNT of them, of which
+   `here` has a bit for each that is inside the matrix. */
 template <int M, int K, int COUNT, int THREADS, bool K_FAST> struct neo__cuda_operand {
     static_assert(THREADS % K == 0 && THREADS % M == 0, "a thread's elements are evenly apart");
     const float *at;
@@ -1738,7 +1747,7 @@ template <int M, int K, int COUNT, int THREADS, bool K_FAST> struct neo__cuda_op
         at += step;
     }
 };
-/* Of two tiles in shared memory one is filled while the other is read. */
+/* One of two tiles in shared memory is filled while the other is read. */
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     neo__cuda_gemm_kernel(const neo__gemm_call call, const neo__cuda_leaf_sums part) {
@@ -1766,7 +1775,7 @@ static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
             for (int i = 0; i < (int)left; i++) neo__cuda_chain<T>(s[turn], sum, i);
         }
     }
-    tile.store(call, part, sum);
+    tile.store(call, part, s[0], sum);
 }
 typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
 /* Launch a kernel for tiles T: a block for each, and for each leaf. */
@@ -1856,7 +1865,7 @@ static __global__ void __launch_bounds__(T::THREADS)
                 sum[i][j] = neo__cuda_flush(__fadd_rn(neo__cuda_flush(sum[i][j]), both));
             }
     }
-    tile.store(g, part, sum);
+    tile.store(g, part, s, sum);
 }
 
 /* The largest tile of which there are enough for all processors. */
@@ -1908,14 +1917,15 @@ static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call)
 }
 
 /* ---- >>cuda-blas ----
-   Large products by cuBLASLt, of f32 (as TF32, if neo_cuda_desc.tf32 is set) or of operands of bf16,
-   with sums in f32. A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked
-   for. The algorithm is the first that cuBLASLt advises and that does not split k, so an element is
-   one sum over k whose order the algorithm alone determines. It is chosen by what does not depend on
-   how the batch is dealt to ranks: where the rows of A are the rows of the batch, for
+   Large products by cuBLASLt, of f32 (as TF32, if neo_cuda_desc.tf32 is set) or of operands of
+   bf16, with sums in f32. A row-major matrix is a column-major one transposed, so C^T = B^T A^T is
+   asked for. The algorithm is the first that cuBLASLt advises and that does not split k, so that an
+   element's sum over k has an order that depends on the algorithm alone. It is chosen by what does
+   not depend on how the batch is dealt to ranks: where the rows of A may be the batch's, for
    NEO__CUDA_ROWS of them, whatever their number; of leaves, for NEO__CUDA_LEAVES of that size. So a
    row, or a leaf, has the same bits on any number of ranks, for as long as the device lives, and in
-   every process with the same library and GPU.
+   every process with the same library and GPU. Of a transposed A, without leaves, k may be split
+   where the parts add in f32 and in their order.
 
    With leaves every leaf is a product of its own; those of a size are one call. The sums stand in
    the work memory, NEO__CUDA_LEAVES of them, from which the tree is taken, and behind these the
@@ -1985,7 +1995,7 @@ static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *
                                 shape->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                 (cublasLtEpilogue_t)shape->epilogue));
-    if (shape->epilogue != CUBLASLT_EPILOGUE_DEFAULT) /* advice may ask for one; calls set theirs */
+    if (shape->epilogue & CUBLASLT_EPILOGUE_BIAS) /* advice may ask for one; calls set theirs */
         NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                     (const void *)gpu->blas_work));
     NEO__TRY(neo__cuda_lay(gpu, &p->a, type, shape->b_turned ? k : n, shape->b_turned ? n : k,
@@ -1994,18 +2004,22 @@ static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *
                            shape->a_ld, count, shape->a_step));
     return neo__cuda_lay(gpu, &p->c, CUDA_R_32F, n, m, shape->c_ld, count, shape->c_step);
 }
+static int neo__cuda_may_split(const neo__cuda_shape *s) { return !s->a_turned && !s->c_step; }
 static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
                                        const neo__cuda_shape *s) {
     NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                               (uint64_t)NEO__CUDA_BLAS_BYTES));
     NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                              (uint32_t)CUBLASLT_REDUCTION_SCHEME_NONE));
+                              (uint32_t)(neo__cuda_may_split(s)
+                                             ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                             : CUBLASLT_REDUCTION_SCHEME_NONE)));
     NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s->b_align));
     NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s->a_align));
     NEO__TRY(neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s->c_align));
     return neo__cuda_prefer(d, to, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s->c_align);
 }
-static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
+/* It splits k otherwise than the preference allows. */
+static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo, int may) {
     int32_t split = 1;
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
     size_t bytes = 0;
@@ -2014,6 +2028,7 @@ static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
         cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
                                              sizeof scheme, &bytes) != CUBLAS_STATUS_SUCCESS)
         return 1;
+    if (may && scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) return 0;
     return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 /* The algorithm that is advised for p's shape. */
@@ -2031,26 +2046,28 @@ static neo_status neo__cuda_advise(neo__cuda *gpu, neo__cuda_product *p) {
     (void)cublasLtMatmulPreferenceDestroy(prefer);
     for (int i = 0; i < count && !p->found; i++) {
         p->algo = advice[i].algo;
-        p->found = advice[i].state == CUBLAS_STATUS_SUCCESS && !neo__cuda_splits(&p->algo);
+        p->found = advice[i].state == CUBLAS_STATUS_SUCCESS &&
+                   !neo__cuda_splits(&p->algo, neo__cuda_may_split(&p->shape));
     }
     return status;
 }
 /* Describe p's shape, and give it the algorithm of its kind, if that can do it. */
-static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p) {
+static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *product) {
     cublasLtMatmulHeuristicResult_t can;
-    neo__cuda_product any = *p;
-    const neo__cuda_shape *s = &p->shape;
+    neo__cuda_product any = *product;
+    const neo__cuda_shape *s = &product->shape;
     if (s->c_step) any.shape.count = NEO__CUDA_LEAVES;
     else if (s->a_turned) any.shape.m = NEO__CUDA_ROWS;
-    neo_status status = neo__cuda_product_describe(d, &any);
-    if (status == NEO_OK) status = neo__cuda_advise(d, &any);
-    p->algo = any.algo, p->found = any.found;
+    neo_status status = neo__cuda_product_describe(gpu, &any);
+    if (status == NEO_OK) status = neo__cuda_advise(gpu, &any);
+    product->algo = any.algo, product->found = any.found;
     neo__cuda_product_drop(&any);
-    if (status == NEO_OK) status = neo__cuda_product_describe(d, p);
-    if (status == NEO_OK && p->found)
-        p->found = cublasLtMatmulAlgoCheck(d->blas, p->matmul, p->a, p->b, p->c, p->c, &p->algo,
-                                           &can) == CUBLAS_STATUS_SUCCESS &&
-                   can.workspaceSize <= NEO__CUDA_BLAS_BYTES;
+    if (status == NEO_OK) status = neo__cuda_product_describe(gpu, product);
+    if (status == NEO_OK && product->found)
+        product->found =
+            cublasLtMatmulAlgoCheck(gpu->blas, product->matmul, product->a, product->b, product->c,
+                                    product->c, &product->algo, &can) == CUBLAS_STATUS_SUCCESS &&
+            can.workspaceSize <= NEO__CUDA_BLAS_BYTES;
     return status;
 }
 /* The remembered product of a shape, made where it is new; NULL: cuBLASLt has none. The table is
@@ -2103,8 +2120,8 @@ static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
         d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c,
                           x->c, p->c, &p->algo, d->blas_work, NEO__CUDA_BLAS_BYTES, d->stream));
 }
-/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. leaves: so many products,
-   of k each, whose C are c_step apart; 0: one that is no leaf's. */
+/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. leaves: so many
+   products, of k each, whose C are c_step apart; 0: one that is no leaf's. */
 static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call, int epilogue,
                                      int leaves, int64_t c_step, int *done) {
     neo__cuda_product *product = NULL;
@@ -2119,15 +2136,18 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     s.a_align = neo__cuda_align(call->a, s.a_ld, call->narrow);
     s.b_align = neo__cuda_align(call->b, s.b_ld, call->narrow);
     s.c_align = neo__cuda_align(call->c, s.c_ld, 0);
-    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+    if (epilogue & CUBLASLT_EPILOGUE_BIAS)
         s.c_align = NEO__MIN(s.c_align, neo__cuda_align(call->bias, 4, 0));
     s.used = call->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
     NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
-    if (!product) return NEO_OK;
-    const float *bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? call->bias : NULL;
+    if (!product) {
+        gpu->stats.own_products++;
+        return NEO_OK;
+    }
+    const float *bias = epilogue & CUBLASLT_EPILOGUE_BIAS ? call->bias : NULL;
     const neo__cuda_multiplication x = {product, s, call->a, call->b, bias, call->c, call->beta, 0};
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
     *done = 1;
@@ -2154,9 +2174,11 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
     const int relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
-    const int epilogue = !g->bias || g->narrow ? CUBLASLT_EPILOGUE_DEFAULT
-                         : relu                ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                               : CUBLASLT_EPILOGUE_BIAS;
+    const int biased = g->bias && !g->narrow_c;
+    const int epilogue = !g->narrow_c && relu ? biased ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                                       : CUBLASLT_EPILOGUE_RELU
+                         : biased             ? CUBLASLT_EPILOGUE_BIAS
+                                              : CUBLASLT_EPILOGUE_DEFAULT;
     for (int64_t m0 = 0; m0 < g->m; m0 += most) {
         neo__gemm_call part = *g;
         int done = 0;
@@ -2169,9 +2191,9 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
         part.bias = NULL;
         if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part));
         neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
-        if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) job.g.bias = NULL;
+        if (biased) job.g.bias = NULL;
         if (g->narrow_c || job.g.bias || g->finish.y ||
-            (g->finish.act != NEO_ACT_NONE && epilogue != CUBLASLT_EPILOGUE_RELU_BIAS))
+            (g->finish.act != NEO_ACT_NONE && !relu))
             NEO__TRY(neo__cuda_each<1>(gpu, job, part.m * g->n, "gemm"));
     }
     return NEO_OK;
@@ -2186,62 +2208,63 @@ static int64_t neo__cuda_leaf_rows(const neo__gemm_call *g, int *depth) {
 }
 /* The products of leaves [first, first + count) of g into sums, rows of C by cuBLASLt where it can;
    leaves of as many rows as the one before are one call with it. */
-static neo_status neo__cuda_leaf_products(neo__cuda *d, const neo__gemm_call *g, int first,
+static neo_status neo__cuda_leaf_products(neo__cuda *gpu, const neo__gemm_call *call, int first,
                                           int count, const neo__cuda_leaf_sums *sums) {
     const int64_t rows = sums->m1 - sums->m0;
     for (int i = 0, end; i < count; i = end) {
-        const int64_t k0 = neo__leaf_row(&g->leaves, first + i);
+        const int64_t k0 = neo__leaf_row(&call->leaves, first + i);
         neo__cuda_leaf_sums to = *sums;
-        neo__gemm_call part = *g;
+        neo__gemm_call part = *call;
         int done = 0;
-        to.sums += i * rows * g->n;
-        part.k = neo__leaf_row(&g->leaves, first + i + 1) - k0;
+        to.sums += i * rows * call->n;
+        part.k = neo__leaf_row(&call->leaves, first + i + 1) - k0;
         for (end = i + 1; end < count; end++)
-            if (neo__leaf_row(&g->leaves, first + end + 1) -
-                    neo__leaf_row(&g->leaves, first + end) != part.k)
+            if (neo__leaf_row(&call->leaves, first + end + 1) -
+                    neo__leaf_row(&call->leaves, first + end) != part.k)
                 break;
-        part.a = neo__cuda_wide_at(g->a, sums->m0 * g->a_row + k0 * g->a_k, g->narrow);
-        part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
-        part.m = rows, part.c = to.sums, part.c_row = g->n;
+        part.a = neo__cuda_wide_at(call->a, sums->m0 * call->a_row + k0 * call->a_k, call->narrow);
+        part.b = neo__cuda_wide_at(call->b, k0 * call->b_k, call->narrow);
+        part.m = rows, part.c = to.sums, part.c_row = call->n;
         if (part.k > 0)
-            NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, end - i, rows * g->n,
-                                        &done));
-        if (done) continue;
-        part.a = neo__cuda_wide_at(g->a, k0 * g->a_k, g->narrow); /* an empty leaf, no algorithm */
+            NEO__TRY(neo__cuda_multiply(gpu, &part, CUBLASLT_EPILOGUE_DEFAULT, end - i,
+                                        rows * call->n, &done));
+        if (done) continue; /* else leaves are empty, or there is no algorithm */
+        part.a = neo__cuda_wide_at(call->a, k0 * call->a_k, call->narrow);
         part.leaves.first += first + i, part.leaves.count = end - i;
-        NEO__TRY(neo__cuda_gemm_part(d, &part, &to));
+        NEO__TRY(neo__cuda_gemm_part(gpu, &part, &to));
     }
     return NEO_OK;
 }
 /* Groups of leaves are subtrees, which wait behind the leaves' sums unless there is one. */
-static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g) {
+static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *gpu, const neo__gemm_call *call) {
     int depth;
-    const int64_t most = neo__cuda_leaf_rows(g, &depth), room = most * g->n;
-    const int count = g->leaves.count, all = NEO__MIN(g->leaves.shards, (int)NEO__CUDA_LEAVES);
+    const int64_t most = neo__cuda_leaf_rows(call, &depth), room = most * call->n;
+    const int all = NEO__MIN(call->leaves.shards, (int)NEO__CUDA_LEAVES);
+    const int count = call->leaves.count;
     const int groups = (count + NEO__CUDA_LEAVES - 1) / NEO__CUDA_LEAVES;
-    NEO__TRY(neo__cuda_reserve(d, (size_t)((all + depth) * room) * sizeof(float)));
-    float *const sums = (float *)(void *)d->work, *const stack = sums + all * room;
-    for (int64_t m0 = 0; m0 < g->m; m0 += most) {
-        const neo__cuda_leaf_sums part = {sums, m0, NEO__MIN(m0 + most, g->m), 0, g->n};
-        const int64_t area = (part.m1 - m0) * g->n;
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)((all + depth) * room) * sizeof(float)));
+    float *const sums = (float *)(void *)gpu->work, *const stack = sums + all * room;
+    for (int64_t m0 = 0; m0 < call->m; m0 += most) {
+        const neo__cuda_leaf_sums part = {sums, m0, NEO__MIN(m0 + most, call->m), 0, call->n};
+        const int64_t area = (part.m1 - m0) * call->n;
         for (int i = 0, height = 0; i < groups; i++) {
             const int first = i * NEO__CUDA_LEAVES, top = height;
-            neo__cuda_gemm_tree_job job = {*g, part};
+            neo__cuda_gemm_tree_job job = {*call, part};
             job.g.leaves.count = NEO__MIN(count - first, (int)NEO__CUDA_LEAVES);
-            NEO__TRY(neo__cuda_leaf_products(d, g, first, job.g.leaves.count, &part));
+            NEO__TRY(neo__cuda_leaf_products(gpu, call, first, job.g.leaves.count, &part));
             if (groups > 1) {
                 memset(&job.g.finish, 0, sizeof job.g.finish);
                 job.part.m0 = 0, job.part.m1 -= m0;
-                job.g.c = stack + height * room, job.g.c_row = g->n;
+                job.g.c = stack + height * room, job.g.c_row = call->n;
             }
-            NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
+            NEO__TRY(neo__cuda_each<1>(gpu, job, area, "gemm"));
             const int merges = neo__tree_push(&height, i, groups);
             for (float *x = stack + top * room; x > stack + (top - merges) * room; x -= room)
-                NEO__TRY(neo__cuda_add(d, x - room, x, area));
+                NEO__TRY(neo__cuda_add(gpu, x - room, x, area));
         }
         if (groups == 1) continue;
-        const neo__cuda_gemm_finish_job job = {*g, stack, m0};
-        NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
+        const neo__cuda_gemm_finish_job job = {*call, stack, m0};
+        NEO__TRY(neo__cuda_each<1>(gpu, job, area, "gemm"));
     }
     return NEO_OK;
 }
@@ -2285,32 +2308,42 @@ typedef struct neo__cuda_columns {
     float *sums;       /* [subtree][2][cols] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
+/* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. */
+template <bool NARROW, bool DOT, int AHEAD, bool ALL>
+NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &c, int64_t column, int64_t r,
+                                    int64_t end, float &sum, float &dot) {
+    float dy[AHEAD], z[AHEAD], mean[AHEAD], scale[AHEAD];
+    NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
+        const int64_t row = ALL ? r + u : NEO__MIN(r + u, end - 1);
+        dy[u] = neo__cuda_wide_get(c.dy, row * c.dy_row + column, NARROW);
+        if (!DOT) continue;
+        z[u] = c.x[row * c.x_row + column];
+        mean[u] = c.centered ? c.stats[2 * row] : 0.0f;
+        scale[u] = c.stats[c.centered ? 2 * row + 1 : row];
+    }
+    NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
+        const bool in = ALL || r + u < end;
+        sum = in ? __fadd_rn(sum, dy[u]) : sum;
+        if (!DOT) continue;
+        const float more = __fmul_rn(__fsub_rn(z[u], mean[u]), scale[u]);
+        dot = in ? __fmaf_rn(dy[u], more, dot) : dot;
+    }
+}
 template <bool NARROW, bool DOT>
-NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns c) {
-    constexpr int AHEAD = DOT ? NEO__COLUMN_AHEAD / 2 : NEO__COLUMN_AHEAD;
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
+    neo__cuda_columns_kernel(const neo__cuda_columns c) {
+    constexpr int AHEAD = DOT ? NEO__COLUMN_AHEAD : 2 * NEO__COLUMN_AHEAD;
     __shared__ float sums[2][NEO__COLUMN_LEAVES][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int64_t column = (int64_t)blockIdx.x * 32 + lane;
     const int first = (int)blockIdx.y * NEO__COLUMN_LEAVES, leaf = first + warp;
     float sum = 0.0f, dot = 0.0f;
     if (leaf < c.leaves.count && column < c.cols) {
+        int64_t r = neo__leaf_row(&c.leaves, leaf);
         const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
-        for (int64_t r = neo__leaf_row(&c.leaves, leaf); r < end; r += AHEAD) {
-            float dy[AHEAD], z[AHEAD], mean[AHEAD], scale[AHEAD];
-            NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
-                const int64_t row = NEO__MIN(r + u, end - 1);
-                dy[u] = neo__cuda_wide_get(c.dy, row * c.dy_row + column, NARROW);
-                if (!DOT) continue;
-                z[u] = c.x[row * c.x_row + column];
-                mean[u] = c.centered ? c.stats[2 * row] : 0.0f;
-                scale[u] = c.stats[c.centered ? 2 * row + 1 : row];
-            }
-            NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
-                if (r + u >= end) break;
-                sum = __fadd_rn(sum, dy[u]);
-                if (DOT) dot = __fmaf_rn(dy[u], __fmul_rn(__fsub_rn(z[u], mean[u]), scale[u]), dot);
-            }
-        }
+        for (; end - r >= AHEAD; r += AHEAD)
+            neo__cuda_columns_add<NARROW, DOT, AHEAD, true>(c, column, r, end, sum, dot);
+        if (r < end) neo__cuda_columns_add<NARROW, DOT, AHEAD, false>(c, column, r, end, sum, dot);
     }
     sums[0][warp][lane] = sum, sums[1][warp][lane] = dot;
     __syncthreads();

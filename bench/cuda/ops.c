@@ -182,9 +182,18 @@ static void run_gemm(work *w) {
     desc.trans_a = w->trans_a, desc.trans_b = w->trans_b;
     BENCH_OK(neo_gemm(w->ctx, &desc, w->t[0], w->t[1], w->t[2]));
 }
+/* A layer's dW, by leaves: t[0] is dz, t[1] x, and t[2] dw. */
+static void run_dw(work *w) {
+    const neo_tensor none = neo_tensor_none();
+    BENCH_OK(neo_linear_backward(w->ctx, NULL, w->t[1], w->t[2], w->t[0], none, w->t[3], none));
+}
+static void make_dw(work *w) {
+    make_gemm(w);
+    add(w, w->m, w->n);
+}
 static void bench_gemm(int64_t m, int64_t n, int64_t k, const char *trans) {
-    const work_fn run[] = {run_gemm};
-    const int most = bench.quick ? 40 : 1 << 20;
+    const int by_leaves = trans[0] == 't' && m < 4096, most = bench.quick ? 40 : 1 << 20;
+    const work_fn run[] = {by_leaves ? run_dw : run_gemm}, make = by_leaves ? make_dw : make_gemm;
     work w = {.m = m < most ? m : most, .n = n < most ? n : most, .k = k < most ? k : most,
               .trans_a = trans[0] == 't', .trans_b = trans[1] == 't'};
     work small = w;
@@ -194,10 +203,10 @@ static void bench_gemm(int64_t m, int64_t n, int64_t k, const char *trans) {
     double t[2], spread[2];
     for (int i = 0; i < 2; i++) {
         work big = w;
-        verify("gemm", small, i ? fast : exact, make_gemm, run, 1, i ? 1e-5 : 0);
+        verify("gemm", small, i ? fast : exact, make, run, 1, i ? 1e-5 : 0);
         big.ctx = i ? fast : exact;
-        make_gemm(&big);
-        t[i] = time_of(&big, run_gemm);
+        make(&big);
+        t[i] = time_of(&big, run[0]);
         spread[i] = bench.spread;
         drop(&big);
     }

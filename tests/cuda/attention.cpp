@@ -239,7 +239,7 @@ int main() {
     const char *seed = getenv("NEO_EMU_SEED");
     neo_emu_set_order(seed ? (uint64_t)strtoull(seed, NULL, 10) : 1);
 #endif
-    const neo_cuda_desc fast = {0, 0}, exact = {0, 1};
+    const neo_cuda_desc fast = {0, 0, 0}, exact = {0, 1, 0};
     if (neo_cuda_device_create(&fast, &gpu) != NEO_OK ||
         neo_cuda_device_create(&exact, &exact_gpu) != NEO_OK) {
         printf("cannot make a device: %s\n", neo_last_error());

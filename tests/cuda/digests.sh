@@ -81,8 +81,8 @@ differ() {
         fail "$1: '$2' and '$3', which should differ: $(tail -2 "$W/err" | tr '\n' ' ')"
     fi
 }
-# fast_agrees PROGRAM ARGUMENTS...: without --exact, too, any number of ranks has the bits of one, and
-# they are not those of --exact, nor those of TF32.
+# fast_agrees PROGRAM ARGUMENTS...: without --exact, too, any number of ranks has the bits of one,
+# and they are not those of --exact, nor those of TF32.
 fast_agrees() {
     one=$(digest "$@" --device cuda)
     [ -n "$one" ] || echo "$* --device cuda: $(tail -2 "$W/err")"

@@ -552,7 +552,7 @@ static void test_beside(void) {
 /* For a profiler calls are ranges, by their names; without one they are none. */
 #if defined(EMULATED)
 static void test_ranges(void) {
-    static const neo_cuda_desc exact = {0, 1};
+    static const neo_cuda_desc exact = {0, 1, 0};
     neo_device *one = gpu;
     for (int looks = 0; looks < 2; looks++) {
         Trainer t;

@@ -3376,7 +3376,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
     return neo_emu::lt_set(pref->others[(unsigned)attr % 9], buf, sizeInBytes);
 }
 /* One algorithm: 1 if the preference leaves room for its workspace and the shape is one of those
-   that it is best for, else 0. Their sums have other bits. */
+   that it is best for, else 0. Their sums have other bits. None for 61 columns of a row-major D. */
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
     cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
@@ -3391,6 +3391,7 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     cublasLtMatmulHeuristicResult_t &r = heuristicResultsArray[0];
     memset(&r, 0, sizeof r);
+    if (Ddesc->rows == 61) return CUBLAS_STATUS_NOT_SUPPORTED;
     r.algo.data[0] = preference->workspace >= 256 &&
                      __builtin_popcountll(Ddesc->rows ^ Ddesc->cols << 7 ^
                                           (uint64_t)Ddesc->batch_count << 3) % 4 != 0;
