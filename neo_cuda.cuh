@@ -2143,10 +2143,7 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
     NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
-    if (!product) {
-        gpu->stats.own_products++;
-        return NEO_OK;
-    }
+    if (!product) return gpu->stats.own_products++, NEO_OK;
     const float *bias = epilogue & CUBLASLT_EPILOGUE_BIAS ? call->bias : NULL;
     const neo__cuda_multiplication x = {product, s, call->a, call->b, bias, call->c, call->beta, 0};
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
