@@ -3395,7 +3395,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 5 };
+enum { NEO__DEVICE_VERSION = 6 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3683,8 +3683,8 @@ typedef struct neo__bags_found {
 #define NEO__JOB_PARTS 16384 /* leaves of long runs, of a call at most; others are not ahead */
 #endif
 enum {
-    NEO__JOB_LONG = 256,     /* records; leaves of a longer run of one row are summed beside each other */
-    NEO__JOB_PART = 32,      /* records that such a leaf has at least */
+    NEO__JOB_LONG = 256,   /* records; leaves of a longer run of a row are summed side by side, */
+    NEO__JOB_PART = 32,    /* if they have so many */
     NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
     NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch: two fit into shared memory, beside lists */
 };

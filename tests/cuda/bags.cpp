@@ -451,7 +451,7 @@ static void hot_row(void) {
         m.shards = shards;
         m.add(40, 32, NEO_BAG_ROWWISE_ADAGRAD);
         m.add(40, 20, NEO_BAG_ADAM, NEO_BF16);
-        m.add(3, 9, NEO_BAG_ADAGRAD, NEO_F16); /* a column a lane; of 13 leaves each has few records */
+        m.add(3, 9, NEO_BAG_ADAGRAD, NEO_F16); /* a column a lane; leaves with few records */
         m.desc.max_kept_rows = 83;
         m.make(1000, 60000);
         Batch b;
