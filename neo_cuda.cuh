@@ -3028,8 +3028,8 @@ static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
 
    Lookup. The lanes that share a row hold four columns each. They take a stretch of ids, of one bag
    or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
-   added, and store a sum where its bag ends. Tables with row buckets, and rows that cannot be read
-   by fours, go a column per lane.
+   added, and store a sum where its bag ends. Bags of several ids of a table with row buckets, and
+   rows that cannot be read by fours, go a column per lane.
 
    Records. A block takes a tile of ids, brings the beginnings of its bags to shared memory, where
    each thread finds the bag of its id by bisection: long bags and short ones cost alike. One radix
@@ -3141,7 +3141,16 @@ NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &x, float scale, floa
     }
     return f;
 }
-/* The same of a dtype that is no constant. */
+/* In one store; the compiler makes four of one between loops. Nothing here reads it. */
+NEO__GPU void neo__bags_put(float *to, const neo__floats<4> &x) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "f"(x.v[0]), "f"(x.v[1]), "f"(x.v[2]), "f"(x.v[3]));
+#else
+    neo__cuda_store<4>(to, x);
+#endif
+}
+/* Fetch, and four, of a dtype that is no constant. */
 NEO__GPU void neo__bags_fetch_as(neo_dtype dtype, neo__bags_raw &x, const char *at) {
     if (dtype == NEO_F32) neo__bags_fetch<NEO_F32>(x, at);
     else if (dtype == NEO_I8) neo__bags_fetch<NEO_I8>(x, at);
@@ -3239,8 +3248,12 @@ static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo
 /* ---- lookup ---- */
 /* Lanes that share a bag; 0: a column per lane. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
-    const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
+    const int lanes = neo__bags_lanes(t, aligned);
     return lanes > 32 ? 32 : lanes;
+}
+/* A bag of one id has one bucket, so only longer ones go bucket by bucket. */
+NEO__EVERYWHERE NEO__INLINE bool neo__bags_cuts_sums(const neo__job_table &t, int64_t length) {
+    return t.buckets > 1 && length > 1;
 }
 /* LANES * 4 columns from col on of the bags [b, b_end) of a feature. A tile of ids is read at a
    time, each by a lane, and their rows NEO__BAGS_AHEAD at a time; an id without a row reads that of
@@ -3294,9 +3307,9 @@ NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
                 if (end > tile + q + upto) break;
                 NEO__UNROLL for (int c = 0; c < 4; c++)
                     s.v[c] = neo__bags_mean(t, s.v[c], end - begin);
-                if (here)
-                    neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane,
-                                       s);
+                if (t.buckets > 1) neo__cuda_plus<4>(s, neo__floats<4>{});
+                if (here && !neo__bags_cuts_sums(t, end - begin))
+                    neo__bags_put(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
                 s = {};
                 if (++b == b_end) break;
                 done = upto, begin = end, end = (int)(offsets[b + 1] - first);
@@ -3355,11 +3368,13 @@ NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
     for (int f = blockIdx.y; f < job.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = job.told.features[f];
         const neo__job_table &t = job.fixed.tables[p.table];
-        if (neo__bags_pool_lanes(t, job.tensor.aligned)) continue;
+        const bool only_cut = neo__bags_pool_lanes(t, job.tensor.aligned) != 0;
+        if (only_cut && t.buckets == 1) continue;
         int64_t next;
         NEO__CUDA_EACH(b, p.bags, 16) {
             const int64_t *offsets = job.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1];
+            if (only_cut && !neo__bags_cuts_sums(t, k_end - k)) continue;
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 const float s = t.buckets == 1
                                     ? neo__bags_column(job, t, k, k_end, 0, t.rows, col, &next)
@@ -3423,7 +3438,7 @@ static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, un
     return status;
 }
 static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j) {
-    unsigned lanes[NEO_DTYPE_COUNT] = {0}, all = 0;
+    unsigned lanes[NEO_DTYPE_COUNT] = {0}, any = 0;
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none)
         return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
@@ -3431,9 +3446,9 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
         const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
         lanes[t.store.dtype] |= has;
-        all |= has ? has : 1u;
+        any |= !has || t.buckets > 1;
     }
-    if (all & 1u)
+    if (any)
         NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
                                   {neo__bags_grid(gpu, j, 16, 1)}, *j));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
