@@ -856,7 +856,7 @@ static void failures(void) {
         neo_device *d;
         neo_ctx *ctx;
         neo_bags *bags = NULL, *again = NULL;
-        neo_cuda_desc cuda = {0, 1};
+        neo_cuda_desc cuda = {0, 1, 0};
         REQUIRE_OK(neo_cuda_device_create(&cuda, &d));
         neo_ctx_desc c = {};
         c.threads = 1;
@@ -967,7 +967,7 @@ int main(void) {
 #if defined(NEO_CUDA_ON_CPU)
         neo_emu_set_order(number);
 #endif
-        neo_cuda_desc desc = {0, 1};
+        neo_cuda_desc desc = {0, 1, 0};
         if (neo_cuda_device_create(&desc, &gpu) != NEO_OK) {
             printf("%s\n", neo_last_error());
             return 1;
