@@ -14540,6 +14540,7 @@ static void neo__bags_set_rows_job(neo__bags_job *job, const float *grad, int64_
     job->tensor.dout = grad;
     job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
     job->sorted.grad_unit = unit;
+    job->tensor.aligned = (((uintptr_t)grad | ((uintptr_t)unit * sizeof *grad)) & 15) == 0;
     job->keep = job->add = keep;
 }
 /* Slots for the rows of add_grad, as many as the record says. */
@@ -14755,7 +14756,6 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     NEO__ZERO(neo__leaf_cut, whole);
     neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = bags->kept.count;
-    job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(bags);
     NEO__TRY(neo__bags_rules(bags, lr));
     NEO__TRY(neo__bags_bring(bags, fn, 1, 1));

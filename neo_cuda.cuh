@@ -3830,6 +3830,7 @@ template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &x, const cha
     else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(x.word[0]) : "l"(a));
     else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "l"(a));
 #else
+    NEO_ASSERT((uintptr_t)at % (4 * (unsigned)neo__bags_bytes(T)) == 0);
     memcpy(x.word, at, 4 * neo__bags_bytes(T));
 #endif
 }
