@@ -12,7 +12,7 @@
 #:make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #:make tsan         the tests under ThreadSanitizer
 #:make attack       kills and faults at every call, ranks that go wrong (ATTACK=all: days)
-#:make cuda         neo_cuda.cuh under nvcc for sm_80 and sm_90, -Werror; build/dlrm_cuda, gpt_cuda
+#:make cuda         neo_cuda.cuh under nvcc for sm_75 to sm_120, -Werror; build/dlrm_cuda, gpt_cuda
 #:make nccl         build/dlrm_nccl, gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL
 #:make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU
 #:make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md

@@ -3716,8 +3716,8 @@ typedef struct neo__bags_found {
 #define NEO__JOB_PARTS 16384 /* leaves of long runs, of a call at most; others are not ahead */
 #endif
 enum {
-    NEO__JOB_LONG = 256,     /* records; leaves of a longer run of one row are summed beside each other */
-    NEO__JOB_PART = 32,      /* records that such a leaf has at least */
+    NEO__JOB_LONG = 256,   /* records; leaves of a longer run of a row are summed side by side, */
+    NEO__JOB_PART = 32,    /* if they have so many */
     NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
     NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch: two fit into shared memory, beside lists */
 };
@@ -14540,6 +14540,7 @@ static void neo__bags_set_rows_job(neo__bags_job *job, const float *grad, int64_
     job->tensor.dout = grad;
     job->sorted.leaf_bits = job->sorted.leaf_sort = job->sorted.indirect = job->sorted.packs = 0;
     job->sorted.grad_unit = unit;
+    job->tensor.aligned = (((uintptr_t)grad | ((uintptr_t)unit * sizeof *grad)) & 15) == 0;
     job->keep = job->add = keep;
 }
 /* Slots for the rows of add_grad, as many as the record says. */
@@ -14755,7 +14756,6 @@ static neo_status neo__bags_step_kept(neo_bags *bags, const char *fn, float lr, 
     NEO__ZERO(neo__leaf_cut, whole);
     neo__bags_set_rows_job(job, job->kept.sums, job->fixed.max_dim, 0);
     job->sorted.records = job->kept.count = bags->kept.count;
-    job->tensor.aligned = job->fixed.max_dim % 4 == 0;
     neo__bags_remind(bags);
     NEO__TRY(neo__bags_rules(bags, lr));
     NEO__TRY(neo__bags_bring(bags, fn, 1, 1));

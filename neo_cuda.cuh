@@ -3767,11 +3767,12 @@ static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
 
    Lookup. The lanes that share a row hold four columns each. They take a stretch of ids, of one bag
    or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
-   added, and store a sum where its bag ends. Tables with row buckets, and rows that cannot be read
-   by fours, go a column per lane.
+   added, and store a sum where its bag ends. Bags of several ids of a table with row buckets, and
+   rows that cannot be read by fours, go a column per lane.
 
-   Records. A block takes a tile of ids, marks where bags begin in it, and the largest mark up to an
-   id is its bag: long bags and short ones cost alike. One radix sort serves all tables.
+   Records. A block takes a tile of ids, brings the beginnings of its bags to shared memory, where
+   each thread finds the bag of its id by bisection: long bags and short ones cost alike. One radix
+   sort serves all tables.
 
    Update. A warp looks at 32 sorted records at a time; runs of equal rows that begin there are its
    own, however far they reach. So rows and tables are in parallel, and the sum down a run is a
@@ -3843,8 +3844,8 @@ NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t co
     return __fmaf_rn((float)((const int8_t *)p)[col], s.scale[2 * row], s.scale[2 * row + 1]);
 }
 /* Four elements as they lie in memory, aligned, and what they are: loads of several rows can be on
-   their way before the first is converted. What is read so is not written before, by
-   the same kernel. */
+   their way before the first is converted. Bytes read so have not been written by the
+   same kernel. */
 typedef struct neo__bags_raw {
     uint32_t word[4];
 } neo__bags_raw;
@@ -3859,6 +3860,7 @@ template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &x, const cha
     else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(x.word[0]) : "l"(a));
     else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "l"(a));
 #else
+    NEO_ASSERT((uintptr_t)at % (4 * (unsigned)neo__bags_bytes(T)) == 0);
     memcpy(x.word, at, 4 * neo__bags_bytes(T));
 #endif
 }
@@ -3879,7 +3881,16 @@ NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &x, float scale, floa
     }
     return f;
 }
-/* The same of a dtype that is no constant. */
+/* In one store; the compiler makes four of one between loops. Nothing here reads it. */
+NEO__GPU void neo__bags_put(float *to, const neo__floats<4> &x) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "f"(x.v[0]), "f"(x.v[1]), "f"(x.v[2]), "f"(x.v[3]));
+#else
+    neo__cuda_store<4>(to, x);
+#endif
+}
+/* Fetch, and four, of a dtype that is no constant. */
 NEO__GPU void neo__bags_fetch_as(neo_dtype dtype, neo__bags_raw &x, const char *at) {
     if (dtype == NEO_F32) neo__bags_fetch<NEO_F32>(x, at);
     else if (dtype == NEO_I8) neo__bags_fetch<NEO_I8>(x, at);
@@ -3909,40 +3920,29 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int ali
 /* ---- every id of a batch ---- */
 /* each(k, bag) for the offsets k that are this block's; bag is the one it lies in, if offsets do
    not decrease, and in [0, bags) in any case. */
-template <class Each> static __device__ void neo__bags_each_id(const neo__bags_job &j, Each each) {
-    enum { EACH = NEO__BAGS_TILE / NEO__CUDA_THREADS };
+template <class Each>
+static __device__ void neo__bags_each_id(const neo__bags_job &job, Each each) {
+    enum { TILE = NEO__BAGS_TILE };
     __shared__ int64_t ends[2];
-    __shared__ int mark[NEO__BAGS_TILE], top[NEO__BAGS_WARPS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64_t first = j.batch.offsets[0], end = j.batch.offsets[j.batch.bags];
-    const int64_t step = (int64_t)gridDim.x * NEO__BAGS_TILE;
-    for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
-        const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
+    __shared__ int32_t starts[TILE]; /* of bags, from the tile's first id on */
+    const int64_t *offsets = job.batch.offsets, end = offsets[job.batch.bags];
+    const int64_t step = (int64_t)gridDim.x * TILE;
+    for (int64_t tile = offsets[0] + (int64_t)blockIdx.x * TILE; tile < end; tile += step) {
+        const int64_t last = NEO__MIN(tile + TILE, end) - 1;
         if (threadIdx.x < 2)
-            ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x ? last : tile);
-        for (int i = threadIdx.x; i < NEO__BAGS_TILE; i += NEO__CUDA_THREADS) mark[i] = 0;
+            ends[threadIdx.x] = neo__bags_bag_of(job, 0, job.batch.bags, threadIdx.x ? last : tile);
         __syncthreads();
-        for (int64_t b = ends[0] + 1 + threadIdx.x; b <= ends[1]; b += NEO__CUDA_THREADS) {
-            const int64_t k = j.batch.offsets[b];
-            if (k >= tile && k <= last) atomicMax(&mark[k - tile], (int)(b - ends[0]));
-        }
+        const int64_t low = ends[0], bags = ends[1] + 1 - low;
+        for (int64_t b = threadIdx.x; b < NEO__MIN(bags, (int64_t)TILE); b += blockDim.x)
+            starts[b] = (int32_t)NEO__MAX(NEO__MIN(offsets[low + b] - tile, (int64_t)TILE),
+                                          (int64_t)-1);
         __syncthreads();
-        int most = 0; /* of this thread's marks, then of all up to them in the warp */
-        for (int i = 0; i < EACH; i++) most = NEO__MAX(most, mark[threadIdx.x * EACH + i]);
-        for (int n = 1; n < 32; n *= 2) {
-            const int below = __shfl_up_sync(0xFFFFFFFFu, most, n);
-            if (lane >= n) most = NEO__MAX(most, below);
-        }
-        if (lane == 31) top[warp] = most;
-        most = __shfl_up_sync(0xFFFFFFFFu, most, 1);
-        if (lane == 0) most = 0;
-        __syncthreads();
-        for (int i = 0; i < warp; i++) most = NEO__MAX(most, top[i]);
-        for (int i = 0; i < EACH; i++)
-            mark[threadIdx.x * EACH + i] = most = NEO__MAX(most, mark[threadIdx.x * EACH + i]);
-        __syncthreads();
-        for (int64_t k = tile + threadIdx.x; k <= last; k += NEO__CUDA_THREADS)
-            each(k, ends[0] + mark[k - tile]);
+        for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
+            each(k, bags > TILE /* most are empty */
+                        ? neo__bags_bag_of(job, low, low + bags, k)
+                        : low + neo__cuda_last(0, (int)bags, k - tile, [&](int i) {
+                              return (int64_t)starts[i];
+                          }));
         __syncthreads();
     }
 }
@@ -3990,8 +3990,12 @@ static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo
 /* ---- lookup ---- */
 /* Lanes that share a bag; 0: a column per lane. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, int aligned) {
-    const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
+    const int lanes = neo__bags_lanes(t, aligned);
     return lanes > 32 ? 32 : lanes;
+}
+/* A bag of one id has one bucket, so only longer ones go bucket by bucket. */
+NEO__EVERYWHERE NEO__INLINE bool neo__bags_cuts_sums(const neo__job_table &t, int64_t length) {
+    return t.buckets > 1 && length > 1;
 }
 /* LANES * 4 columns from col on of the bags [b, b_end) of a feature. A tile of ids is read at a
    time, each by a lane, and their rows NEO__BAGS_AHEAD at a time; an id without a row reads that of
@@ -4016,7 +4020,8 @@ NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
         const float bias = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row + 1] : 0.0f;
         const unsigned there = __ballot_sync(mask, row >= 0) >> shift; /* ids with a row */
         long long at = row * t.store.row_bytes;
-        const long long some = __shfl_sync(mask, at, (__ffs((int)there) + LANES - 1) % LANES, LANES);
+        const int other = (__ffs((int)there) + LANES - 1) % LANES;
+        const long long some = __shfl_sync(mask, at, other, LANES);
         if (row < 0) at = some;
         for (int q = 0; q < LANES && b < b_end; q += AHEAD) {
             neo__bags_raw x[AHEAD];
@@ -4044,9 +4049,9 @@ NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
                 if (end > tile + q + upto) break;
                 NEO__UNROLL for (int c = 0; c < 4; c++)
                     s.v[c] = neo__bags_mean(t, s.v[c], end - begin);
-                if (here)
-                    neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane,
-                                       s);
+                if (t.buckets > 1) neo__cuda_plus<4>(s, neo__floats<4>{});
+                if (here && !neo__bags_cuts_sums(t, end - begin))
+                    neo__bags_put(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
                 s = {};
                 if (++b == b_end) break;
                 done = upto, begin = end, end = (int)(offsets[b + 1] - first);
@@ -4105,11 +4110,13 @@ NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
     for (int f = blockIdx.y; f < job.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = job.told.features[f];
         const neo__job_table &t = job.fixed.tables[p.table];
-        if (neo__bags_pool_lanes(t, job.tensor.aligned)) continue;
+        const bool only_cut = neo__bags_pool_lanes(t, job.tensor.aligned) != 0;
+        if (only_cut && t.buckets == 1) continue;
         int64_t next;
         NEO__CUDA_EACH(b, p.bags, 16) {
             const int64_t *offsets = job.batch.offsets + p.first_bag + b;
             const int64_t k = offsets[0], k_end = offsets[1];
+            if (only_cut && !neo__bags_cuts_sums(t, k_end - k)) continue;
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 const float s = t.buckets == 1
                                     ? neo__bags_column(job, t, k, k_end, 0, t.rows, col, &next)
@@ -4173,7 +4180,7 @@ static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, un
     return status;
 }
 static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j) {
-    unsigned lanes[NEO_DTYPE_COUNT] = {0}, all = 0;
+    unsigned lanes[NEO_DTYPE_COUNT] = {0}, any = 0;
     if (j->batch.bags == 0) return NEO_OK;
     if (j->fixed.none)
         return neo__cuda_run(gpu, "bags: copy", neo__bags_copy_kernel, j->batch.most_ids, 16, *j);
@@ -4181,9 +4188,9 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
         const neo__job_table &t = j->fixed.host_tables[j->told.host_features[f].table];
         const unsigned has = (unsigned)neo__bags_pool_lanes(t, j->tensor.aligned);
         lanes[t.store.dtype] |= has;
-        all |= has ? has : 1u;
+        any |= !has || t.buckets > 1;
     }
-    if (all & 1u)
+    if (any)
         NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
                                   {neo__bags_grid(gpu, j, 16, 1)}, *j));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
@@ -4327,7 +4334,7 @@ NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
 NEO__GPU const float *neo__bags_grads(const neo__bags_job &job, const neo__job_table &t) {
     return job.sorted.packs && t.mean ? job.sorted.packed : job.tensor.dout;
 }
-/* Where the gradient of a record with this value begins. */
+/* The place of the gradient of a record with this value. */
 NEO__GPU int64_t neo__bags_grad_at(const neo__bags_job &job, uint32_t value) {
     return job.sorted.indirect ? job.sorted.grad_at[value] : (int64_t)value * job.sorted.grad_unit;
 }
@@ -4401,8 +4408,8 @@ template <class K, int W> struct neo__bags_sum {
         }
     }
 };
-/* Of a leaf of a long run, by its first record: where it ends, and the number of its sum, which has
-   been computed, or NEO__BAGS_NO_PART. They lie in the room of unsorted records. */
+/* For a leaf of a long run, by its first record: where it ends, and the number of its sum, which
+   has been computed, or NEO__BAGS_NO_PART. They lie in the room of unsorted records. */
 #define NEO__BAGS_NO_PART 0xFFFFFFFFu
 NEO__GPU uint32_t *neo__bags_leaf_end(const neo__bags_job &job) {
     return (uint32_t *)job.sorted.keys[0];
@@ -4495,8 +4502,8 @@ NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_
     const bool starts = neo__bags_starts<K>(j, i);
     const bool dropped = i < records && (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count;
     bool take = starts;
-    const unsigned others =
-        __ballot_sync(0xFFFFFFFFu, starts || dropped || i >= records) & ~(0xFFFFFFFFu >> (31 - lane));
+    const unsigned changes = __ballot_sync(0xFFFFFFFFu, starts || dropped || i >= records);
+    const unsigned others = changes & ~(0xFFFFFFFFu >> (31 - lane)); /* behind this record */
     if (take) {
         run = neo__bags_run_at<K>(j, i);
         if (others) run.end = (uint32_t)(window * 32 + __ffs((int)others) - 1);
@@ -4542,25 +4549,25 @@ template <class K> NEO__GPU int64_t neo__bags_first(const neo__bags_job &job, in
     return keys[i] < key ? i + 1 : i;
 }
 /* Find them; a lane takes a leaf. Those of few records have no part. */
-template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job j) {
-    NEO__CUDA_EACH(i, (j.sorted.records + 31) / 32 * 32, 1) {
+template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job job) {
+    NEO__CUDA_EACH(i, (job.sorted.records + 31) / 32 * 32, 1) {
         const int64_t far = i + NEO__JOB_LONG;
         unsigned longs = __ballot_sync(
-            0xFFFFFFFFu, neo__bags_starts<K>(j, i) && far < j.sorted.records &&
-                             neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i));
+            0xFFFFFFFFu, neo__bags_starts<K>(job, i) && far < job.sorted.records &&
+                             neo__bags_key<K>(job, far) == neo__bags_key<K>(job, i));
         for (; longs; longs &= longs - 1) {
             const int64_t begin = i / 32 * 32 + __ffs((int)longs) - 1;
-            const K row = neo__bags_key<K>(j, begin) << j.sorted.leaf_bits;
-            for (K leaf = threadIdx.x % 32; leaf >> j.sorted.leaf_bits == 0; leaf += 32) {
-                const int64_t first = neo__bags_first<K>(j, begin, row + leaf);
-                const int64_t end = neo__bags_first<K>(j, begin, row + leaf + 1);
+            const K row = neo__bags_key<K>(job, begin) << job.sorted.leaf_bits;
+            for (K leaf = threadIdx.x % 32; leaf >> job.sorted.leaf_bits == 0; leaf += 32) {
+                const int64_t first = neo__bags_first<K>(job, begin, row + leaf);
+                const int64_t end = neo__bags_first<K>(job, begin, row + leaf + 1);
                 uint32_t part = NEO__BAGS_NO_PART;
                 if (first == end) continue;
-                if (end - first >= NEO__JOB_PART) part = atomicAdd(&j.sorted.parts[0], 1u);
-                if (part >= j.sorted.max_parts) part = NEO__BAGS_NO_PART;
-                else j.sorted.parts[1 + part] = (uint32_t)first;
-                neo__bags_leaf_end(j)[first] = (uint32_t)end;
-                neo__bags_leaf_part(j)[first] = part;
+                if (end - first >= NEO__JOB_PART) part = atomicAdd(&job.sorted.parts[0], 1u);
+                if (part >= job.sorted.max_parts) part = NEO__BAGS_NO_PART;
+                else job.sorted.parts[1 + part] = (uint32_t)first;
+                neo__bags_leaf_end(job)[first] = (uint32_t)end;
+                neo__bags_leaf_part(job)[first] = part;
             }
         }
     }
@@ -4697,31 +4704,32 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
         }
         (void)neo__rows_scale_of_warp(__any_sync(mask, odd), least, most, scale);
     }
-    __device__ __forceinline__ void write(const neo__bag_rows &s, const neo__job_rule &rule,
+    __device__ __forceinline__ void write(const neo__bag_rows &rows, const neo__job_rule &rule,
                                           int64_t row, const numbers &w) const {
         float scale[2] = {};
-        if (s.dtype == NEO_I8) scale_of(w, scale);
-        if (s.dtype == NEO_I8 && lane == 0)
-            s.scale[2 * row] = scale[0], s.scale[2 * row + 1] = scale[1];
+        if (rows.dtype == NEO_I8) scale_of(w, scale);
+        if (rows.dtype == NEO_I8 && lane == 0)
+            rows.scale[2 * row] = scale[0], rows.scale[2 * row + 1] = scale[1];
         const float inverse = scale[0] == 0.0f ? 0.0f : __fdiv_rn(1.0f, scale[0]);
         fours([&](int i, int64_t col) {
-            char *at = s.data + row * s.row_bytes + col * neo__bags_bytes(s.dtype);
+            char *at = rows.data + row * rows.row_bytes + col * neo__bags_bytes(rows.dtype);
             uint32_t r[4] = {}, code[4];
-            if (s.dtype == NEO_F32) {
+            if (rows.dtype == NEO_F32) {
                 neo__cuda_store<4>((float *)(void *)at, get(w + i));
                 return;
             }
             if (!rule.nearest)
-                neo__random_block(&rule.round, (neo__bag_number(&s, row) + (uint64_t)col) / 4, r);
+                neo__random_block(&rule.round,
+                                  (neo__bag_number(&rows, row) + (uint64_t)col) / 4, r);
             NEO__UNROLL for (int k = 0; k < 4; k++) {
                 const neo__float_warp x = w[i + k];
-                if (s.dtype == NEO_I8)
+                if (rows.dtype == NEO_I8)
                     code[k] = neo__i8_round_warp(x, inverse, scale[1], r[k], !rule.nearest) & 255u;
-                else if (s.dtype == NEO_F16)
+                else if (rows.dtype == NEO_F16)
                     code[k] = rule.nearest ? neo__f16_from_f32(x) : neo__f16_round_warp(x, r[k]);
                 else code[k] = rule.nearest ? neo__bf16_from_f32(x) : neo__bf16_round_warp(x, r[k]);
             }
-            if (s.dtype == NEO_I8)
+            if (rows.dtype == NEO_I8)
                 *(uint32_t *)(void *)at = inverse == 0.0f ? 0u
                                           : code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24;
             else *(uint2 *)(void *)at = make_uint2((code[0] & 0xFFFFu) | code[1] << 16,
@@ -4730,46 +4738,48 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
     }
 };
 template <class K, int LANES, int CHUNKS>
-NEO__GPU void neo__bags_update_row(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
+NEO__GPU void neo__bags_update_row(const neo__bags_job &job, const neo__bags_run &run,
+                                  unsigned mask) {
     typedef neo__bags_lane<LANES, CHUNKS> lane;
-    const neo__job_table &t = j.fixed.tables[run.table];
+    const neo__job_table &t = job.fixed.tables[run.table];
     const lane row = {t.store.dim, (int)threadIdx.x % LANES, mask};
     typename lane::numbers w = {}, g = {}, m = {}, v = {};
     neo__bags_raw raw[CHUNKS];
     float *const state[2] = {t.state[0] + run.row * t.state_dim[0],
                              t.state[1] + run.row * t.state_dim[1]};
     float one[2] = {}, scale[2] = {};
-    if (!j.keep) /* on its way while gradients add up */
+    if (!job.keep) /* on its way while gradients add up */
         row.fours([&](int i, int64_t col) {
             const char *at = t.store.data + run.row * t.store.row_bytes;
-            neo__bags_fetch_as(t.store.dtype, raw[i / 4], at + col * neo__bags_bytes(t.store.dtype));
+            neo__bags_fetch_as(t.store.dtype, raw[i / 4],
+                               at + col * neo__bags_bytes(t.store.dtype));
         });
-    for (int k = 0; k < 2 && !j.keep; k++) {
+    for (int k = 0; k < 2 && !job.keep; k++) {
         if (t.state_dim[k] == 1) one[k] = *state[k];
         if (t.store.dtype == NEO_I8) scale[k] = t.store.scale[2 * run.row + k];
     }
-    const int64_t end = neo__bags_end<K, LANES>(j, run, mask);
+    const int64_t end = neo__bags_end<K, LANES>(job, run, mask);
     row.fours([&](int i, int64_t col) {
-        lane::put(g + i, neo__bags_row_sum<K, 4>(j, t, run, end, col));
+        lane::put(g + i, neo__bags_row_sum<K, 4>(job, t, run, end, col));
     });
     __syncwarp(mask);
-    if (j.keep) return;
+    if (job.keep) return;
     row.fours([&](int i, int64_t col) {
         lane::put(w + i, neo__bags_four_as(t.store.dtype, raw[i / 4], scale[0], scale[1]));
         if (t.state_dim[0] > 1) lane::put(m + i, neo__cuda_load<4>(state[0] + col));
         if (t.state_dim[1] > 1) lane::put(v + i, neo__cuda_load<4>(state[1] + col));
     });
-    row.step(j.told.rules[run.table].step, w, g, m, v, one);
+    row.step(job.told.rules[run.table].step, w, g, m, v, one);
     row.fours([&](int i, int64_t col) {
         if (t.state_dim[0] > 1) neo__cuda_store<4>(state[0] + col, lane::get(m + i));
         if (t.state_dim[1] > 1) neo__cuda_store<4>(state[1] + col, lane::get(v + i));
     });
     for (int k = 0; k < 2 && row.lane == 0; k++)
         if (t.state_dim[k] == 1) *state[k] = one[k];
-    row.write(t.store, j.told.rules[run.table], run.row, w);
+    row.write(t.store, job.told.rules[run.table], run.row, w);
 }
 template <class K, int LANES, int CHUNKS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS < 4 ? 2 : 1)
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS < 2 ? 2 : 1)
     neo__bags_update_kernel(const neo__bags_job job) {
     if (job.stop && *job.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
@@ -4885,8 +4895,8 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
     if (records > NEO__JOB_LONG && !j->add) {
         NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
         NEO__TRY(neo__cuda_run(gpu, "bags: long runs", neo__bags_parts_kernel<K>, records, 1, *j));
-        const unsigned blocks = neo__cuda_blocks(
-            gpu, NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART), NEO__BAGS_LONG_THREADS / 32);
+        const int64_t parts = NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART);
+        const unsigned blocks = neo__cuda_blocks(gpu, parts, NEO__BAGS_LONG_THREADS / 32);
         NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
                                   {blocks, NEO__BAGS_LONG_THREADS}, *j));
     }
@@ -5014,7 +5024,7 @@ static neo_status neo__cuda_bags_drop_slots(neo__cuda *d, const neo__bags_job *j
 }
 
 /* ---- squares of kept gradients; rows to and from f32: 16 lanes a row ---- */
-NEO__CUDA_KERNEL neo__bags_squares_kernel(const neo__bags_job job, int64_t first, int64_t count,
+NEO__BAGS_KERNEL neo__bags_squares_kernel(const neo__bags_job job, int64_t first, int64_t count,
                                           float *out) {
     const int64_t blocks = neo__bag_blocks(job.fixed.max_dim);
     const int lane = threadIdx.x % 16;

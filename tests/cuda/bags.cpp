@@ -9,6 +9,7 @@
    Built by: g++ -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -DNEO_NO_SIMD -I. -Itests -pthread,
    or nvcc -x cu -std=c++17 -arch=native -I. -lcublasLt */
 #define NEO_IMPLEMENTATION
+#define NEO_ASSERT(x) ((x) ? (void)0 : abort()) /* of addresses, too: a GPU stops there */
 #define NEO__CUDA_WORK_BYTES ((size_t)1 << 16) /* less memory to guard while the host runs */
 #define NEO__BAG_STAGE (1 << 13)
 #define NEO__BAGS_THREADS 64 /* little work, so that a lane takes several bags */
@@ -451,7 +452,7 @@ static void hot_row(void) {
         m.shards = shards;
         m.add(40, 32, NEO_BAG_ROWWISE_ADAGRAD);
         m.add(40, 20, NEO_BAG_ADAM, NEO_BF16);
-        m.add(3, 9, NEO_BAG_ADAGRAD, NEO_F16); /* a column a lane; of 13 leaves each has few records */
+        m.add(3, 9, NEO_BAG_ADAGRAD, NEO_F16); /* a column a lane; leaves with few records */
         m.desc.max_kept_rows = 83;
         m.make(1000, 60000);
         Batch b;

@@ -1,10 +1,10 @@
 #!/bin/sh
 # nvcc.sh: neo_cuda.cuh as nvcc compiles it, alone and with neo.h's implementation, all warnings
-# errors: not optimized for the oldest and the newest GPUs that nvcc knows and for those between, and
-# once optimized, for sm_90, where what nobody sees in the source fails: registers that are spilled to
-# memory, more of them than a kernel's blocks leave room for, loops that wait for every load. What
-# flags that change arithmetic do is left to the device's self-check. Its declarations compile as C,
-# without CUDA. Nothing runs.
+# errors: not optimized for GPUs from the oldest to the newest that nvcc knows, and once optimized,
+# for sm_90. There what the source does not show fails: registers spilled to memory, more of them
+# than a kernel's blocks leave room for, loops that wait for each load. What flags that change
+# arithmetic do is left to the device's self-check. Its declarations compile as C, without CUDA.
+# Nothing runs.
 
 . tests/harness.sh
 B=${B:-build}
@@ -30,9 +30,9 @@ if have "$NVCC"; then
     for sm in ${CUDA_SM:-75 80 86 89 100 120}; do
         case "$known" in *sm_$sm*) codes="$codes -gencode arch=compute_$sm,code=sm_$sm" ;; esac
     done
+    quick='-std=c++17 -Werror all-warnings -Xcicc -O0 -Xptxas -O0'
     # shellcheck disable=SC2086
-    try "nvcc for$codes" "$NVCC" -std=c++17 -Werror all-warnings -Xcicc -O0 -Xptxas -O0 $codes -I. \
-        -c -o "$W/old.o" "$W/alone.cu"
+    try "nvcc for$codes" "$NVCC" $quick $codes -I. -c -o "$W/old.o" "$W/alone.cu"
     try "nvcc for sm_90, optimized" "$NVCC" -std=c++17 -Werror all-warnings -Xptxas -v -arch=sm_90 \
         -I. -c -o "$W/alone.o" "$W/alone.cu"
     # kernels: a line for each: its name, registers, bytes spilled, bytes of shared memory.
@@ -50,29 +50,35 @@ if have "$NVCC"; then
     if [ "$most" -gt 0 ] && [ $((most + 2 * 4 * ${floats:-100000})) -le 49152 ]; then
         pass
     else
-        fail "the update of rows declares $most bytes of shared memory beside 2 x 4 x $floats, of 49152"
+        fail "the update of rows declares $most bytes of shared memory beside 8 x $floats, of 49152"
     fi
-    # Registers by families of kernels; the first that fits a name is its limit. CUB's are its own.
-    over=$(awk -v limits='cub=255 part_sums=255 update_kernelI[jm]Li32ELi[48]=255 attention=255
-            interact=168 _kernel=128' '
+    # Registers by families of kernels; the first that fits a name is its limit. These may spill:
+    # cut_kernel (calls of functions save registers, and nobody waits for it), attention of f32 and
+    # exact products by tiles of 128 x 128 (some words, outside of their inner loops' loads).
+    over=$(awk -v limits='cub=255 part_sums=255 update_kernelI[jm]Li32ELi[248]=255 attention=255
+            interact=168 .=128' -v spills='cub|cut_kernel|attention|gemm_kernel.*Li128ELi128E' '
         BEGIN { n = split(limits, limit, /[ \n]+/) }
-        { for (i = 1; i <= n; i++) { split(limit[i], rule, "="); if ($1 ~ rule[1]) break }
-          if (i <= n && $2 > rule[2]) print $1 ": " $2 " registers, more than " rule[2]
-          if ($3 > 0 && $1 !~ /cub/) print $1 ": " $3 " bytes of registers are spilled" }' "$W/kernels")
+        {
+            for (i = 1; i < n; i++) { split(limit[i], rule, "="); if ($1 ~ rule[1]) break }
+            split(limit[i], rule, "=")
+            if ($2 > rule[2]) print $1 ": " $2 " registers, more than " rule[2]
+            if ($3 > 0 && $1 !~ spills) print $1 ": " $3 " bytes are spilled"
+        }' "$W/kernels")
     if [ -s "$W/kernels" ] && [ -z "$over" ]; then pass; else fail "kernels:" && echo "$over"; fi
-    ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=8 \
-        bags_update_kernel=8 bags_part_sums=16 >"$W/loads" 2>&1
+    ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=4 \
+        'ELi32EEv13neo__bags_jobi=8' bags_update_kernel=8 bags_part_sums=32 >"$W/loads" 2>&1
     case $? in
     0) pass ;;
     77 | 127) skip "loads in flight: $(cat "$W/loads")" ;;
     *) fail "loads in flight:" && cat "$W/loads" ;;
     esac
-    try "nvcc with neo.h's implementation" "$NVCC" -std=c++17 -Werror all-warnings -arch=sm_90 \
-        -I. -c -o "$W/whole.o" \
+    # shellcheck disable=SC2086
+    try "nvcc with neo.h's implementation" "$NVCC" $quick -arch=sm_90 -I. -c -o "$W/whole.o" \
         "$W/whole.cu"
     for source in tests/cuda/*.cpp tests/cuda/emulator/test_emulator.cpp; do
-        try "nvcc of $source" "$NVCC" -x cu -std=c++17 -Werror all-warnings -arch=sm_90 -I. \
-            -Itests -c -o "$W/test.o" "$source"
+        # shellcheck disable=SC2086
+        try "nvcc of $source" "$NVCC" -x cu $quick -arch=sm_90 -I. -Itests -c -o "$W/test.o" \
+            "$source"
     done
 else
     skip "neo_cuda.cuh by nvcc: there is no $NVCC"
