@@ -54,6 +54,7 @@ static neo_ctx *make_ctx(neo_device *device) {
     desc.threads = bench.threads;
     desc.seed = 1;
     desc.device = device;
+    desc.repro_shards = NEO_DEVICE_SHARDS; /* also of the CPU, for its bits */
     BENCH_OK(neo_ctx_create(&desc, &ctx));
     return ctx;
 }
@@ -649,7 +650,7 @@ static double time_calls(trainer *t, const batch *b) {
 static double measure_graph(trainer *t, int there, const batch *b) {
     double took[ROUNDS];
     neo_cuda_graph *g;
-    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)t->m.batch * 1024, 0};
+    const neo_cuda_graph_desc desc = {there ? 0 : (size_t)t->m.batch * 1024, 0, 0};
     BENCH_OK(neo_cuda_graph_create(neo_ctx_device(t->m.ctx), &desc, &g));
     for (int i = 0; i < TURNS; i++) graph_step(g, t, &b[i]);
     BENCH_OK(neo_cuda_graph_wait(g));
@@ -711,7 +712,7 @@ static void bench_step(void) {
 
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
-    const neo_cuda_desc same_bits = {0, 1};
+    const neo_cuda_desc same_bits = {0, 1, 0};
     BENCH_OK(neo_cuda_device_create(&same_bits, &exact_gpu));
     BENCH_OK(neo_cuda_device_create(NULL, &fast_gpu));
     cpu = make_ctx(NULL), exact = make_ctx(exact_gpu), fast = make_ctx(fast_gpu);

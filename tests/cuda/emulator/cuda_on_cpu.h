@@ -47,6 +47,7 @@
      neo_emu_waits()             waits for streams, events or the device, of this thread so far
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
      neo_emu_set_device_count(n) 0: "no device"
+     neo_emu_reached(a, b)       was GPU a given access to the memory of GPU b?
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
                                  Releases, device queries by value and cudaGetLastError do not
                                  count.
@@ -361,6 +362,7 @@ struct state {
     long fail_in = 0;
     bool failed = false, lazy = false;
     int device_count = 1;
+    std::set<std::pair<int, int>> reached; /* whose copies go directly, from and to whom */
     uint64_t seed = 0, random = 0;
 
     uintptr_t base = 0, end = 0, top = 0, cursor = 0;
@@ -1629,7 +1631,7 @@ inline bool run_one(CUstream_st *first) {
     return true;
 }
 /* Runs queued work until done() holds. With a seed either lazily, preferring one stream, or any
-   mixture. */
+   mixture, and then now and then all the rest. */
 template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     state &s = g();
     if (s.running) return cudaErrorNotPermitted;
@@ -1643,6 +1645,8 @@ template <class Done> cudaError_t run_until(CUstream_st *stream, Done done) {
     }
     while (!done())
         if (!run_one(prefer)) break;
+    if (!s.lazy && shuffled() && coin())   /* the device has gone on before the host looks */
+        while (run_one(nullptr)) {}
     if (s.sticky == cudaSuccess) check_all_red_zones("after queued work");
     shut_memory();
     s.running = false;
@@ -1878,6 +1882,18 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, T func
     *numBlocks = fits ? std::min(std::min(32, 2048 / ((blockSize + 31) / 32 * 32)), by_shared) : 0;
     return cudaSuccess;
 }
+/* NVTX: ranges of one thread are counted. */
+#define NVTX_VERSION 3
+namespace neo_emu {
+struct range_counts { int64_t open = 0; std::map<std::string, int64_t> begun; };
+inline range_counts &ranges() { static range_counts counts; return counts; }
+} // namespace neo_emu
+inline int nvtxRangePushA(const char *message) {
+    neo_emu::ranges().begun[message]++;
+    return (int)neo_emu::ranges().open++;
+}
+inline int nvtxRangePop() { return (int)--neo_emu::ranges().open; }
+
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData) {
     NEO_EMU_ENTER();
     if (!fn) return neo_emu::give(cudaErrorInvalidValue);
@@ -2590,6 +2606,25 @@ inline cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= neo_emu::g().device_count)
         return neo_emu::give(cudaErrorInvalidDevice);
     neo_emu::current_device = device;
+    return cudaSuccess;
+}
+/* GPUs with numbers that differ by one reach each other's memory. */
+inline cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    NEO_EMU_ENTER();
+    const int count = neo_emu::g().device_count;
+    if (!can) return neo_emu::give(cudaErrorInvalidValue);
+    if (device < 0 || peer < 0 || device >= count || peer >= count)
+        return neo_emu::give(cudaErrorInvalidDevice);
+    *can = device - peer == 1 || peer - device == 1;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    int can = 0;
+    NEO_EMU_LOCK;
+    NEO_EMU_TRY(cudaDeviceCanAccessPeer(&can, neo_emu::current_device, peer));
+    if (flags || !can) return neo_emu::give(cudaErrorInvalidValue);
+    if (!neo_emu::g().reached.insert({neo_emu::current_device, peer}).second)
+        return neo_emu::give(cudaErrorInvalidValue);
     return cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int *device) {
@@ -3340,8 +3375,8 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
         return neo_emu::lt_set(pref->workspace, buf, sizeInBytes);
     return neo_emu::lt_set(pref->others[(unsigned)attr % 9], buf, sizeInBytes);
 }
-/* One algorithm: 1 if the preference leaves room for its workspace, else 0. Their sums have other
-   bits. */
+/* One algorithm: 1 if the preference leaves room for its workspace and the shape is one of those
+   that it is best for, else 0. Their sums have other bits. */
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
     cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
@@ -3356,12 +3391,28 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     cublasLtMatmulHeuristicResult_t &r = heuristicResultsArray[0];
     memset(&r, 0, sizeof r);
-    r.algo.data[0] = preference->workspace >= 256;
+    r.algo.data[0] = preference->workspace >= 256 &&
+                     __builtin_popcountll(Ddesc->rows ^ Ddesc->cols << 7 ^
+                                          (uint64_t)Ddesc->batch_count << 3) % 4 != 0;
     r.algo.data[2] = 1;
     r.workspaceSize = neo_emu::lt_workspace(r.algo.data[0], 1, *Ddesc);
     r.state = CUBLAS_STATUS_SUCCESS;
     r.wavesCount = 1;
     *returnAlgoCount = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
+    cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result) {
+    NEO_EMU_LT_ENTER();
+    if (!neo_emu::g().others.count(lightHandle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t status = neo_emu::lt_check(operationDesc, Adesc, Bdesc, Cdesc, Ddesc);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (!algo || !result || algo->data[0] > 1) return CUBLAS_STATUS_INVALID_VALUE;
+    memset(result, 0, sizeof *result);
+    result->algo = *algo;
+    result->workspaceSize = neo_emu::lt_workspace(algo->data[0], algo->data[2], *Ddesc);
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t
@@ -3470,6 +3521,10 @@ inline void neo_emu_set_memory(size_t bytes) {
 inline void neo_emu_set_device_count(int count) {
     NEO_EMU_LOCK;
     neo_emu::g().device_count = count;
+}
+inline bool neo_emu_reached(int device, int peer) {
+    NEO_EMU_LOCK;
+    return neo_emu::g().reached.count({device, peer}) != 0;
 }
 inline void neo_emu_fail_after(long n) {
     NEO_EMU_LOCK;
