@@ -2979,7 +2979,7 @@ NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, b
 template <int D>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
     neo__cuda_attention_mma_kernel(const neo__attention_call c, int64_t tiles) {
-    constexpr int N = D > 64 ? 32 : 64;
+    constexpr int N = 32;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8]; /* of keys, of values */
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
     const int64_t column = h.head * c.dim;
@@ -3026,13 +3026,13 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
 
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
 template <int D, bool OF_KEYS>
-static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
+static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
     neo__cuda_attention_mma_back_kernel(const neo__attention_call c, int64_t tiles, float *delta) {
     constexpr bool SHARED = D > (OF_KEYS ? 32 : 64); /* own x: registers would spill */
     constexpr int N = D > 64 ? 16 : 32;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
     __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
-    __shared__ float shared_lse[2][N], shared_delta[2][N];
+    __shared__ float2 of_query[2][N]; /* its lse, its delta */
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
     const int64_t column = h.head * c.dim;
     const int length = (int)c.length, dim = (int)c.dim, number = (int)(blockIdx.x % tiles);
@@ -3084,8 +3084,9 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
         next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
         const int i = from + (int)threadIdx.x;
         if (!OF_KEYS || threadIdx.x >= N) return;
-        shared_lse[side][threadIdx.x] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
-        shared_delta[side][threadIdx.x] = i < length ? delta_at[i * c.heads] : 0.0f;
+        of_query[side][threadIdx.x] =
+            i < length ? make_float2(lse_at[i * c.lse_row] * NEO__LOG2_E, delta_at[i * c.heads])
+                       : make_float2(0.0f, 0.0f);
     };
     next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
     next.load(y, y_row, end - begin, dim), next.store(tile[0][1], 1.0f);
@@ -3107,8 +3108,8 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
                 NEO__UNROLL for (int i = 0; i < 4; i++) {
                     const int col = 8 * n + lane % 4 * 2 + i % 2;
                     const int ahead = from + col - row - i / 2 * 8;
-                    const float lse = OF_KEYS ? shared_lse[side][col] : row_lse[i / 2];
-                    const float off = OF_KEYS ? shared_delta[side][col] : row_delta[i / 2];
+                    const float lse = OF_KEYS ? of_query[side][col].x : row_lse[i / 2];
+                    const float off = OF_KEYS ? of_query[side][col].y : row_delta[i / 2];
                     p[n][i] = neo__cuda_exp2(p[n][i] - lse);
                     if (edge && (from + col >= length ||
                                  (c.causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
