@@ -4,8 +4,9 @@
    WHAT IT DOES
      - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
      - two classes of numbers. `exact` (neo_cuda_desc.exact): the CPU's bits, by own kernels in its
-       order of sums. `deterministic` (without): large products are cuBLASLt's, and sums over the
-       batch are cut further; faster, within rounding of the CPU. A checkpoint holds the class
+       order of sums. `deterministic` (without): large products are cuBLASLt's, attention of bf16 is
+       on tensor cores, sums over the batch are cut further, wide rows of logits have blocks of
+       their own; faster, within rounding of the CPU. A checkpoint holds the class
      - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
        floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
@@ -2976,16 +2977,16 @@ enum { /* rows that a block owns: in the forward; in the backward, and its threa
     NEO__MMA_OWN = 64,
     NEO__MMA_THREADS = NEO__MMA_OWN * 2
 };
-/* One tile of N keys, the first `seen` (of a lane's two rows) of which a query sees: s becomes P,
-   and what was summed fades. */
+/* One tile of N keys: s becomes P, and what was summed fades. The lane's first query sees keys
+   before `seen`, of `last` that are there, and its other one 8 more; !edge: all. */
 template <int D, int N>
-NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], const int (&seen)[2], bool edge,
+NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, bool edge,
                                      float (&max)[2], float (&sum)[2], float (&out)[D / 8][4]) {
     const int lane = (int)threadIdx.x % 32;
     if (edge)
         NEO__UNROLL for (int n = 0; n < N / 8; n++)
             NEO__UNROLL for (int i = 0; i < 4; i++)
-                if (8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2])
+                if (8 * n + lane % 4 * 2 + i % 2 >= NEO__MIN(seen + i / 2 * 8, last))
                     s[n][i] = neo__f32_bits(0xFF800000u);
     NEO__UNROLL for (int r = 0; r < 2; r++) {
         float most = max[r];
@@ -3008,7 +3009,7 @@ NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], const int (&seen)[2],
 template <int D>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
     neo__cuda_attention_mma_kernel(const neo__attention_call c, int64_t tiles) {
-    constexpr int N = D > 64 ? 32 : 64;
+    constexpr int N = 32;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8]; /* of keys, of values */
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
     const int64_t column = h.head * c.dim;
@@ -3035,9 +3036,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
         if (sees) neo__cuda_scores<D, N, false>(s, q, NULL, tile[side][0]);
         if (more) next.store(tile[side ^ 1][0], 1.0f), next.load(v, v_row, end - k1, dim);
         if (sees) {
-            const int seen[2] = {c.causal ? NEO__MIN(row + 1 - k0, last) : last,
-                                 c.causal ? NEO__MIN(row + 9 - k0, last) : last};
-            neo__cuda_softmax_bf16<D, N>(s, seen, last < N || (c.causal && k1 > mine + 1), max, sum,
+            const bool edge = last < N || (c.causal && k1 > mine + 1);
+            neo__cuda_softmax_bf16<D, N>(s, c.causal ? row + 1 - k0 : last, last, edge, max, sum,
                                          out);
             neo__cuda_mix_bf16<D, N>(out, s, tile[side][1]);
         }
@@ -3056,13 +3056,13 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
 
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
 template <int D, bool OF_KEYS>
-static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
+static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
     neo__cuda_attention_mma_back_kernel(const neo__attention_call c, int64_t tiles, float *delta) {
-    constexpr bool SHARED = D > 64; /* own x: registers would spill */
-    constexpr int N = SHARED ? 16 : 32;
+    constexpr bool SHARED = D > (OF_KEYS ? 32 : 64); /* own x: registers would spill */
+    constexpr int N = D > 64 ? 16 : 32;
     __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
     __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
-    __shared__ float shared_lse[2][N], shared_delta[2][N];
+    __shared__ float2 of_query[2][N]; /* its lse, its delta */
     const neo__cuda_head h = neo__cuda_head_of(c, tiles);
     const int64_t column = h.head * c.dim;
     const int length = (int)c.length, dim = (int)c.dim, number = (int)(blockIdx.x % tiles);
@@ -3114,8 +3114,9 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
         next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
         const int i = from + (int)threadIdx.x;
         if (!OF_KEYS || threadIdx.x >= N) return;
-        shared_lse[side][threadIdx.x] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
-        shared_delta[side][threadIdx.x] = i < length ? delta_at[i * c.heads] : 0.0f;
+        of_query[side][threadIdx.x] =
+            i < length ? make_float2(lse_at[i * c.lse_row] * NEO__LOG2_E, delta_at[i * c.heads])
+                       : make_float2(0.0f, 0.0f);
     };
     next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
     next.load(y, y_row, end - begin, dim), next.store(tile[0][1], 1.0f);
@@ -3137,8 +3138,8 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
                 NEO__UNROLL for (int i = 0; i < 4; i++) {
                     const int col = 8 * n + lane % 4 * 2 + i % 2;
                     const int ahead = from + col - row - i / 2 * 8;
-                    const float lse = OF_KEYS ? shared_lse[side][col] : row_lse[i / 2];
-                    const float off = OF_KEYS ? shared_delta[side][col] : row_delta[i / 2];
+                    const float lse = OF_KEYS ? of_query[side][col].x : row_lse[i / 2];
+                    const float off = OF_KEYS ? of_query[side][col].y : row_delta[i / 2];
                     p[n][i] = neo__cuda_exp2(p[n][i] - lse);
                     if (edge && (from + col >= length ||
                                  (c.causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
@@ -3376,6 +3377,64 @@ NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &call, int64_t row) {
     }
     return __fmul_rn(weight, __fsub_rn(neo__vlog_warp(sum), __fsub_rn(x_label, max)));
 }
+/* Cross entropy of wide rows outside `exact`. A block reads a row twice: its threads find a maximum
+   and the sum below it together, which fade as the maximum grows, then meet in a fixed order; dx
+   may be x. */
+enum { NEO__WIDE_ROW = 1024, NEO__ROW_AHEAD = 8 /* numbers that a thread loads at once */ };
+NEO__GPU void neo__cuda_fold(float &max, float &sum, float other_max, float other_sum) {
+    const float most = fmaxf(max, other_max);
+    sum = sum * neo__cuda_exp2((max - most) * NEO__LOG2_E) +
+          other_sum * neo__cuda_exp2((other_max - most) * NEO__LOG2_E);
+    max = most;
+}
+NEO__GPU void neo__cuda_row_part(float (&v)[NEO__ROW_AHEAD], const float *x, int64_t at,
+                                 int64_t width) {
+    NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) {
+        const int64_t j = at + e * NEO__CUDA_THREADS;
+        v[e] = j < width ? x[j] : neo__f32_bits(0xFF800000u);
+    }
+}
+NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
+    __shared__ neo__cuda_word losses[NEO__CUDA_EXACT];
+    __shared__ float warp_max[NEO__CUDA_THREADS / 32], warp_sum[NEO__CUDA_THREADS / 32];
+    if (r->bad[0] != NEO__CUDA_NONE) return;
+    neo__cuda_exact_begin(losses);
+    for (int64_t row = blockIdx.x; row < c.rows; row += gridDim.x) {
+        const float weight = c.weight ? c.weight[row] : 1.0f, g = weight * c.g;
+        const int64_t label = c.label[row], step = NEO__ROW_AHEAD * NEO__CUDA_THREADS;
+        const float *x = c.x + row * c.width, x_label = x[label];
+        float max = neo__f32_bits(0xFF800000u), sum = 0.0f, v[NEO__ROW_AHEAD];
+        for (int64_t at = threadIdx.x; at < c.width; at += step) {
+            neo__cuda_row_part(v, x, at, c.width);
+            float most = max;
+            NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) most = fmaxf(most, v[e]);
+            sum *= neo__cuda_exp2((max - most) * NEO__LOG2_E), max = most;
+            NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++)
+                sum += neo__cuda_exp2((v[e] - most) * NEO__LOG2_E);
+        }
+        for (int lanes = 16; lanes > 0; lanes /= 2)
+            neo__cuda_fold(max, sum, __shfl_xor_sync(~0u, max, lanes),
+                           __shfl_xor_sync(~0u, sum, lanes));
+        const int warp = (int)threadIdx.x / 32;
+        if (threadIdx.x % 32 == 0) warp_max[warp] = max, warp_sum[warp] = sum;
+        __syncthreads();
+        max = warp_max[0], sum = warp_sum[0];
+        for (int w = 1; w < NEO__CUDA_THREADS / 32; w++)
+            neo__cuda_fold(max, sum, warp_max[w], warp_sum[w]);
+        const float share = 1.0f / sum;
+        for (int64_t at = threadIdx.x; c.dx && at < c.width; at += step) {
+            neo__cuda_row_part(v, x, at, c.width);
+            NEO__UNROLL for (int e = 0; e < NEO__ROW_AHEAD; e++) {
+                const int64_t j = at + e * NEO__CUDA_THREADS;
+                const float p = neo__cuda_exp2((v[e] - max) * NEO__LOG2_E) * share;
+                if (j < c.width) c.dx[row * c.width + j] = (j == label ? p - 1.0f : p) * g;
+            }
+        }
+        if (threadIdx.x == 0) neo__cuda_exact_add(losses, weight * (logf(sum) - (x_label - max)));
+        __syncthreads();
+    }
+    neo__cuda_exact_end(r->sum, losses);
+}
 /* Samples of one element, or of rows. */
 template <bool ROWS>
 static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
@@ -3411,7 +3470,10 @@ static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
         NEO__TRY(neo__cuda_run(gpu, "loss", neo__cuda_labels_kernel, call->rows, 1, c, r));
     const bool rows = call->kind == NEO__LOSS_CROSS_ENTROPY || call->width > 1;
     const auto kernel = rows ? neo__cuda_loss_kernel<true> : neo__cuda_loss_kernel<false>;
-    NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
+    if (!gpu->exact && call->kind == NEO__LOSS_CROSS_ENTROPY && call->width >= NEO__WIDE_ROW)
+        NEO__TRY(neo__cuda_launch(gpu, "loss", neo__cuda_entropy_kernel,
+                                  {neo__cuda_blocks(gpu, call->rows, 1)}, c, r));
+    else NEO__TRY(neo__cuda_run(gpu, "loss", kernel, call->rows, rows ? 16 : 1, c, r));
     if (gpu->recording && call->later.fn)
         return neo__graph_later(gpu, r, sizeof *r, &call->later, "loss", neo__cuda_loss_stop_kernel,
                                 c, r);
@@ -3499,8 +3561,57 @@ struct neo__cuda_convert_job {
         else neo__int_encode(to, n, dst);
     }
 };
+/* f32 to bf16 by rows, as operands of products are made: a thread stores 16 bytes at once. */
+struct neo__cuda_narrow_job {
+    const float *from;
+    uint16_t *to;
+    int64_t from_row, to_row, cols;
+    uint32_t pieces; /* of a row, of 8 numbers; the last may be shorter */
+    int wide;        /* rows of `from` are at multiples of 16 bytes */
+    template <int W> __device__ void at(int64_t i) const {
+        const int64_t row = (uint32_t)i / pieces, col = (int64_t)((uint32_t)i % pieces) * 8;
+        const float *x = from + row * from_row + col;
+        uint16_t *y = to + row * to_row + col;
+        neo__floats<4> v[2];
+        if (cols - col < 8) {
+            for (int w = 0; w < (int)(cols - col); w++) y[w] = neo__bf16_from_f32(x[w]);
+            return;
+        }
+        NEO__UNROLL for (int w = 0; w < 2; w++) {
+            if (wide) v[w] = neo__cuda_load<4>(x + 4 * w);
+            else v[w] = {{x[4 * w], x[4 * w + 1], x[4 * w + 2], x[4 * w + 3]}};
+        }
+        uint32_t pair[4];
+        NEO__UNROLL for (int w = 0; w < 4; w++)
+            pair[w] = neo__bf16_from_f32(v[w / 2].v[w % 2 * 2]) |
+                      (uint32_t)neo__bf16_from_f32(v[w / 2].v[w % 2 * 2 + 1]) << 16;
+        *(uint4 *)(void *)y = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+};
+/* *done is 0 where it is not for that job. */
+static neo_status neo__cuda_narrow(neo__cuda *d, const neo__convert_call *call, int *done) {
+    const neo_tensor *src = &call->src, *dst = &call->dst;
+    const bool whole = neo_tensor_is_contiguous(*src) && neo_tensor_is_contiguous(*dst);
+    const int64_t rows = whole ? 1 : src->shape[0];
+    NEO__ZERO(neo__cuda_narrow_job, job);
+    job.from = (const float *)src->data, job.to = (uint16_t *)dst->data;
+    job.cols = whole ? call->count : src->shape[1];
+    if (!whole) job.from_row = src->stride[0], job.to_row = dst->stride[0];
+    const int64_t pieces = (job.cols + 7) / 8;
+    *done = src->dtype == NEO_F32 && dst->dtype == NEO_BF16 && !call->stochastic &&
+            (whole || (src->ndim == 2 && src->stride[1] == 1 && dst->stride[1] == 1)) &&
+            neo__cuda_aligned(dst->data) && job.to_row % 8 == 0 &&
+            rows * pieces < (int64_t)1 << 31;
+    if (!*done) return NEO_OK;
+    job.pieces = (uint32_t)pieces;
+    job.wide = neo__cuda_aligned(src->data) && job.from_row % 4 == 0;
+    return neo__cuda_each<1>(d, job, rows * pieces, "convert");
+}
 static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
     neo__cuda_convert_job job = {*call};
+    int done = 0;
+    NEO__TRY(neo__cuda_narrow(d, call, &done));
+    if (done) return NEO_OK;
     if (neo_tensor_is_contiguous(call->src) && neo_tensor_is_contiguous(call->dst)) {
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
         if (call->src.data == call->dst.data && call->src.dtype == call->dst.dtype) return NEO_OK;

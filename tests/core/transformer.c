@@ -466,8 +466,8 @@ static void attention_infinite(void) {
     for (int i = 0; i < context_count; i++) {
         box out[4];
         for (int b = 0; b < 4; b++) out[b] = box_make(T, D, 0);
-        attention_case c = {{T, 1, 1, 0.1f, 0, NEO_F32}, 1, D,       in[0].t,  in[1].t,  in[2].t,  out[0].t,
-                            lse.t,           in[3].t, out[1].t, out[2].t, out[3].t};
+        attention_case c = {{T, 1, 1, 0.1f, 0, NEO_F32}, 1, D, in[0].t, in[1].t, in[2].t,
+                            out[0].t, lse.t, in[3].t, out[1].t, out[2].t, out[3].t};
         CHECK_OK(attention_forward(contexts[i], &c));
         CHECK_OK(attention_backward(contexts[i], &c));
         for (int b = 0; b < 4; b++) {

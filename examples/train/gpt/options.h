@@ -32,7 +32,8 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_COUNT("batch", batch, "B", "12", 1, 1e6,
               "*sequences of a micro-batch, on all ranks together"),
     CLI_TEXT("products", products, "T", "f32",
-             "*numbers that linear layers multiply: f32 or bf16; sums and weights stay f32"),
+             "*numbers that linear layers, on a GPU attention too, multiply: f32 or bf16; sums "
+             "and weights stay f32"),
 
     CLI_GROUP("Optimizer (AdamW)"),
     CLI_COUNT("steps", steps, "N", "2000", 0, 1e9, "of the optimizer, in all runs"),

@@ -25,10 +25,11 @@
    WHAT IT DOES NOT
    No concurrency of threads: a thread runs until it waits, so spinning on another thread's or
    block's store hangs. No race detection: run several seeds. No cooperative groups, textures,
-   managed memory, clusters, peer copies; of tensor cores the two functions at >>tensor-cores. Warp
-   primitives order memory more than on a device. A NaN may have other bits. Static shared arrays have red zones only with g++
-   -fsanitize=address -fsanitize-sections='neo_shared*'; -fsanitize=bounds sees plain indices. Their
-   bytes do not count towards the 48 KiB. __restrict__ means what the compiler makes of it.
+   managed memory, clusters, peer copies; of tensor cores the two functions at >>tensor-cores.
+   Warp primitives order memory more than on a device. A NaN may have other bits. Static shared
+   arrays have red zones only with g++ -fsanitize=address -fsanitize-sections='neo_shared*';
+   -fsanitize=bounds sees plain indices. Their bytes do not count towards the 48 KiB.
+   __restrict__ means what the compiler makes of it.
    Stricter than CUDA: a mask may not name exited or missing lanes; __syncthreads wants every thread
    of the block at the same line; a pointer argument of a kernel must be device memory, pinned
    memory or NULL; a float sum by atomicAdd, cub's Sum or scan does not compile; cudaMallocAsync
