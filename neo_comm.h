@@ -155,7 +155,8 @@ typedef enum neo_sums {
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
     neo_ctx_desc ctx;     /* of each rank's context. threads 0: the cores that the ranks of this
-                             machine may use, shared among them. repro_shards 0: as many as ranks */
+                             machine may use, shared among them. repro_shards 0: as many as ranks,
+                             on devices at least NEO_DEVICE_SHARDS */
     int ranks;            /* threads backend: how many; 0: 1. With MPI not read */
     int ranks_per_node;   /* ranks [n k, n (k + 1)) are a node; 0: all; MPI: by host name */
     int timeout_ms;       /* a rank that waits longer gives up, in saving and loading after ten
@@ -3780,7 +3781,6 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     t->job = job;
     t->rank = r;
     if (ctx.threads == 0) ctx.threads = neo__core_share(neo__core_count(), job->ranks);
-    if (ctx.repro_shards == 0) ctx.repro_shards = job->ranks;
     if (job->desc.open_device) {
         int per_node = job->desc.ranks_per_node ? job->desc.ranks_per_node : job->ranks;
         NEO__TRY(neo__comm_open_device(&job->desc, r, r % per_node, &ctx.device));
@@ -3790,6 +3790,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
                        "needs one of its own (they may be of one GPU)", p, r);
         t->device = ctx.device;
     }
+    ctx.repro_shards = neo__default_shards(&ctx, job->ranks);
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     neo__comm_lend(t->comm);
@@ -4495,9 +4496,9 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &d->ranks);
     if (d->ctx.threads == 0) d->ctx.threads = neo__core_share(neo__mask_cores(mask), local);
-    if (d->ctx.repro_shards == 0) d->ctx.repro_shards = d->ranks;
     if (d->open_device) NEO__TRY(neo__comm_open_device(d, rank, place, device));
     if (*device) d->ctx.device = *device;
+    d->ctx.repro_shards = neo__default_shards(&d->ctx, d->ranks);
     return neo_ctx_create(&d->ctx, ctx);
 }
 /* The status of a rank whose function has returned, or what it hears. All finalize, or none. */
@@ -5148,7 +5149,10 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
     comm->desc = neo__comm_defaults(desc);
     comm->size = ranks;
-    comm->tree.shards = NEO__MAX(comm->desc.ctx.repro_shards, ranks);
+    int shards = neo__default_shards(&comm->desc.ctx, ranks);
+    if (comm->desc.open_device && !comm->desc.ctx.repro_shards)
+        shards = NEO__MAX((int)NEO_DEVICE_SHARDS, ranks);
+    comm->tree.shards = NEO__MAX(shards, ranks);
     if (backend == NEO_BACKEND_THREADS) comm->transport = &neo__threads_transport;
 #if defined(NEO_COMM_MPI)
     if (backend == NEO_BACKEND_MPI) comm->transport = &neo__mpi_transport;

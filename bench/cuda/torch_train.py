@@ -6,7 +6,8 @@
 GPT-2 124M (12 layers, 12 heads, width 768, 1024 tokens of context, random tokens): matrix products
 in bf16 (autocast), SDPA's attention, fused AdamW, gradients clipped to 1, by torch.compile. Its
 vocabulary is padded from 50,257 to 50,304, which makes PyTorch faster; neo's is not. neo:
-`gpt_cuda --products bf16`, whose own numbers for each step (--tensorboard) are read.
+`gpt_cuda --products bf16 --repro-shards 1` (a batch in one piece), whose own numbers for each step
+(--tensorboard) are read.
 
 DLRM: the layers and tables of `dlrm --preset criteo-kaggle` (26 tables of 16 columns, at most 10^6
 rows, an id each, SGD), batches of 16,384 and 65,536, f32, products in TF32. PyTorch gets one table
@@ -55,7 +56,7 @@ parser.add_argument("--dlrm", default="build/dlrm_cuda")
 parser.add_argument("--gpt-args", default="")
 parser.add_argument("--dlrm-args", default="")
 parser.add_argument("--eager", action="store_true")
-parser.add_argument("--batch", type=int, default=32, help="sequences of a step")
+parser.add_argument("--batch", type=int, default=16, help="sequences of a step")
 parser.add_argument("--turns", type=int, default=2)
 parser.add_argument("--cpu", action="store_true", help="tiny shapes: a test of this file")
 args = parser.parse_args()
@@ -141,7 +142,7 @@ def neo_gpt(folder, steps):
     """Tokens/s, the median over steps."""
     data = os.path.join(folder, "tokens.bin")
     if not os.path.exists(data):
-        tokens = numpy.random.default_rng(1).integers(VOCABULARY, size=400 * CONTEXT)
+        tokens = numpy.random.default_rng(1).integers(VOCABULARY, size=160 * CONTEXT)
         header = numpy.zeros(256, numpy.int32)
         header[:3] = 20240520, 1, len(tokens)
         with open(data, "wb") as f:
@@ -150,6 +151,7 @@ def neo_gpt(folder, steps):
     neo_run([args.gpt, "--data", data, "--layers", str(LAYERS), "--heads", str(HEADS), "--width",
              str(WIDTH), "--context", str(CONTEXT), "--batch", str(args.batch), "--steps",
              str(steps), "--products", "bf16", "--sample", "0", "--device", DEVICE,
+             "--repro-shards", "1",
              "--tensorboard", curves] + shlex.split(args.gpt_args))
     with open(os.path.join(curves, os.listdir(curves)[0]), "rb") as f:
         events = f.read()

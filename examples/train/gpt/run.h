@@ -90,7 +90,7 @@ static neo_status open_graph(run *r) {
     trainer *t = &r->t;
     size_t bytes = 2 * (neo_tensor_bytes(t->m.ids) + 256);
     if (strcmp(r->o->machine.graph, "off") == 0) return NEO_OK;
-    return graph_open(neo_ctx_device(r->me.ctx), bytes, &t->graph);
+    return graph_open(neo_ctx_device(r->me.ctx), bytes, 1, &t->graph);
 }
 
 /* ---- checkpoints ---- */
