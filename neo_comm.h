@@ -4980,10 +4980,8 @@ static void neo__nccl_drop(neo_comm *c) {
         neo_log(c->ctx, NEO_LOG_WARNING,
                 "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
                 n->device, 2 * c->scratch.segment_bytes[1]);
-    if (!neo_ctx_device(c->ctx) && rests) {
-        if (c->scratch.device) (void)cudaFree(c->scratch.device);
-        if (c->scratch.staging) (void)cudaFreeHost(c->scratch.staging);
-    }
+    if (!neo_ctx_device(c->ctx) && rests)
+        (void)cudaFree(c->scratch.device), (void)cudaFreeHost(c->scratch.staging);
     if (!neo_ctx_device(c->ctx) || !rests) c->scratch.device = c->scratch.staging = NULL;
     if (n->order && --n->order->groups == 0) {
         (void)cudaEventDestroy((cudaEvent_t)n->order->last);
@@ -5038,11 +5036,11 @@ static neo_status neo__nccl_alone(neo_comm *c) {
     int64_t *gpu = neo__comm_counts(c), mine;
     char name[32] = "";
     NEO__CUDA(cudaDeviceGetPCIBusId, name, (int)sizeof name, c->nccl->device);
-    mine = (int64_t)neo_hash(name);
+    mine = (int64_t)(neo_hash(name) + (uint64_t)c->node[c->rank]);
     NEO__TRY(neo_comm_all_gather(c->host, &mine, gpu, 1, NULL, NEO_I64, NULL));
     for (int p = 0; p < c->size; p++)
         for (int q = 0; q < p; q++)
-            NEO__CHECK(gpu[p] != gpu[q] || c->node[p] != c->node[q], NEO_ERR_UNSUPPORTED,
+            NEO__CHECK(gpu[p] != gpu[q], NEO_ERR_UNSUPPORTED,
                        "ranks %d and %d share a GPU, and NCCL wants one for each rank",
                        c->world[q], c->world[p]);
     return NEO_OK;

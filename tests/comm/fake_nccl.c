@@ -70,6 +70,7 @@ static struct {
     int never_joins[FAKE_DEVICES];
     int delay_us, released, workers, orphans; /* orphans: streams of before a reset */
     int same_gpu, sizes_differ, one_kernel, deadlocks;
+    int tasks[FAKE_DEVICES], hung[FAKE_DEVICES]; /* tasks: on its streams */
     ncclComm_t runs[FAKE_DEVICES]; /* the communicator whose kernel occupies the device */
     fake_op *awaits[FAKE_DEVICES]; /* the transfers of that kernel */
     int live[5];
@@ -272,8 +273,11 @@ static void fake_free(void *p, int pinned) {
     if (b) fake.live[pinned ? FAKE_PINNED : FAKE_MEMORY]--;
     if (b) fake_unmap(b);
 }
+/* Waits for the device, as the real one does. */
 cudaError_t cudaFree(void *p) {
     ENTER(cudaError_t, fake_device);
+    while (p && fake.tasks[fake_device] > 0 && !fake.hung[fake_device])
+        pthread_cond_wait(&fake_changed, &fake_lock);
     fake_free(p, 0);
     fake_leave();
     return cudaSuccess;
@@ -404,6 +408,7 @@ static void *fake_stream_main(void *arg) {
         }
         fake_task_run(t);
         s->first = t->next;
+        fake.tasks[s->device]--;
         if (!s->first) s->last = NULL;
         if (!s->first || t->kind == FAKE_RECORD) pthread_cond_broadcast(&fake_changed);
         free(t);
@@ -419,6 +424,7 @@ static void fake_put(cudaStream_t s, fake_task *t) {
     if (s->last) s->last->next = t;
     else s->first = t;
     s->last = t;
+    fake.tasks[s->device]++;
     pthread_cond_signal(&s->put);
 }
 static fake_task *fake_task_new(int kind) {
@@ -655,6 +661,7 @@ static void fake_group_run(fake_task *t) {
     if (t->result) c->state = (ncclResult_t)t->result;
     if (!t->lost) fake_occupy(c, t->ops);
     if (t->lost) {
+        fake.hung[c->device] |= t->hangs;
         while (t->hangs ? !fake.released : !c->aborted)
             pthread_cond_wait(&fake_moved, &fake_lock);
     } else if (!c->aborted) {

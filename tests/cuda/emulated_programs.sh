@@ -74,7 +74,8 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
         then pass; else fail "no word of that: $(tail -2 "$W/err")"; fi
         # NCCL's own sums: the same from run to run, a definition of their own.
         model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 6"
-        run="$B/tests/emulated_gpt_nccl $model --sample 0 --shard none --device cuda --exact --ranks 3"
+        model="$model --sample 0 --shard none"
+        run="$B/tests/emulated_gpt_nccl $model --device cuda --exact --ranks 3"
         own=$(digest $run --sums nccl --checkpoint "$W/own")
         same "gpt with NCCL's sums: two runs" "$own" "$(digest $run --sums nccl)"
         if [ -n "$own" ] && [ "$own" != "$(digest $run)" ]; then pass; else
