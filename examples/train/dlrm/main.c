@@ -99,6 +99,10 @@ static neo_status run_all(void *of_rank) {
     if (r->stopped) return end_stopped(r);
     TRY(neo_state_digest_group(r->m.state, &group, &digest));
     TRY(print_keys(r));
+    char text[DEVICE_TEXT];
+    device_text(neo_ctx_device(r->m.ctx), r->m.graph, text);
+    if (!r->me.rank && text[0]) printf("%s", text);
+    if (r->report && text[0]) TRY(neo_report_note(r->report, text));
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
 

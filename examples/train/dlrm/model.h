@@ -289,7 +289,7 @@ static neo_status create_device_buffers(model *m, const options *o, int64_t dens
     batch += 65536 + (size_t)features * 1024; /* descriptions of tables and of their steps */
     if (!neo_ctx_device(m->ctx)) return NEO_OK;
     if (strcmp(o->machine.graph, "on") == 0)
-        TRY(graph_open(neo_ctx_device(m->ctx), batch, &m->graph));
+        TRY(graph_open(neo_ctx_device(m->ctx), batch, 2, &m->graph));
     TRY(alloc_rows(m, dense, &m->dense_in));
     if (neo_schema_is_sample_weighted(m->schema) || m->tasks > 1)
         TRY(alloc_rows(m, m->tasks, &m->weight));
@@ -362,7 +362,7 @@ static neo_status create_units(model *m, const options *o) {
     neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
     if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
     TRY(agree(m->comm, status));
-    TRY(device_group(m->comm, &m->data));
+    TRY(device_group(m->comm, o->machine.sums, &m->data));
     return neo_fsdp_create(m->data, &d, &m->dense);
 }
 

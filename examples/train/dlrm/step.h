@@ -228,7 +228,9 @@ static neo_status step_kept(model *m, float lr) {
 /* One batch, and the step if `last` (it is the last batch of a step). The sum of its losses, over
    all ranks, is left in m->sum[m->turn]. With a pipeline rows travel between begin and end of the
    tables' calls while the bottom MLP and the reductions run, and the ids of the next batch travel
-   through the whole step. next: NULL after the last batch of an epoch. */
+   through the whole step. In a graph tables have a lane beside that of the bottom MLP and of the
+   dense step. next: NULL after the last batch of an epoch. */
+enum { TABLES_LANE = 1 };
 static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next, int last,
                               float lr) {
     part parts[NEO_MAX_SUBTREES];
@@ -238,17 +240,27 @@ static neo_status train_batch(model *m, neo_batch *batch, const neo_batch *next,
     neo_tensor x = neo_tensor_rows(m->x, 0, n), dx = neo_tensor_rows(m->dx, 0, n);
     neo_tensor e = neo_tensor_rows(m->e, 0, n), de = neo_tensor_rows(m->de, 0, n);
 
+    graph_join(m->graph);
+    graph_lane(m->graph, TABLES_LANE);
     TRY(begin_tables(m, batch, overlap ? next : NULL));
     if (!overlap) TRY(take_rows(m, e));
+    graph_lane(m->graph, 0);
     TRY_SPAN(m->ctx, "bottom forward", forward_bottom(m, batch, x));
+    graph_join(m->graph);
     if (overlap) TRY(take_rows(m, e));
     TRY(interact(m, batch, x, e));
     TRY(step_top(m, batch, parts, count));
     TRY(interact_backward(m, n, x, e, dx, de));
+    graph_join(m->graph);
+    graph_lane(m->graph, TABLES_LANE);
     TRY(return_rows(m, de));
     if (!overlap) TRY(end_tables(m, batch->global_size, lr));
+    graph_lane(m->graph, 0);
     TRY_SPAN(m->ctx, "bottom backward", step_bottom(m, batch, parts, count));
+    graph_lane(m->graph, TABLES_LANE);
     if (overlap) TRY(end_tables(m, batch->global_size, lr));
+    graph_lane(m->graph, 0);
+    if (m->keeps) graph_join(m->graph);
     if (neo_comm_size(m->comm) > 1) TRY(neo_comm_wait(m->comm, m->sum_ticket));
     if (!m->keeps) return neo_fsdp_step(m->dense, lr);
     m->kept++;

@@ -176,7 +176,8 @@ static neo_tensor third(const model *m, neo_tensor t, int k) {
 }
 static const inside *inside_of(const model *m, int i) { return &m->inside[m->recompute ? 0 : i]; }
 static neo_attention_desc attention_of(const model *m) {
-    return (neo_attention_desc){.length = m->length, .heads = m->heads, .causal = 1};
+    return (neo_attention_desc){.length = m->length, .heads = m->heads, .causal = 1,
+                                .dtype = m->products_bf16 ? NEO_BF16 : NEO_F32};
 }
 
 static neo_status norm_forward(const model *m, const norm *l, neo_tensor x, neo_tensor y,

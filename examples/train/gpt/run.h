@@ -90,7 +90,7 @@ static neo_status open_graph(run *r) {
     trainer *t = &r->t;
     size_t bytes = 2 * (neo_tensor_bytes(t->m.ids) + 256);
     if (strcmp(r->o->machine.graph, "off") == 0) return NEO_OK;
-    return graph_open(neo_ctx_device(r->me.ctx), bytes, &t->graph);
+    return graph_open(neo_ctx_device(r->me.ctx), bytes, 1, &t->graph);
 }
 
 /* ---- checkpoints ---- */
@@ -109,6 +109,8 @@ static neo_status create_state(run *r) {
         TRY(neo_state_define(r->state, numbers[i].key, words));
     }
     TRY(neo_state_define(r->state, "products", o->products));
+    snprintf(words, sizeof words, "nccl, %d ranks", r->me.ranks);
+    if (strcmp(o->machine.sums, "tree")) TRY(neo_state_define(r->state, "sums", words));
     snprintf(words, sizeof words, "%lld %s, CRC32C %08x", (long long)t->length,
              t->is_tokens ? "tokens" : "characters", (unsigned)t->checksum);
     return neo_state_define(r->state, "text", words);
@@ -184,7 +186,7 @@ static neo_status print_summary(const run *r) {
 static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
-    TRY(device_group(r->me.comm, &r->t.data));
+    TRY(device_group(r->me.comm, r->o->machine.sums, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
@@ -224,7 +226,8 @@ static size_t group_bytes(const run *r) {
         if (sizes[i] == 1) continue;
         bytes += neo_comm_workspace_bytes(desc, sizes[i], host);
         if (r->t.data != r->me.comm)
-            bytes += neo_comm_workspace_bytes(desc, sizes[i], NEO_BACKEND_NCCL);
+            bytes += neo_comm_workspace_bytes(desc, sizes[i], NEO_BACKEND_NCCL) +
+                     neo_comm_device_bytes(desc, sizes[i], NEO_BACKEND_NCCL);
         else if (neo_ctx_device(r->me.ctx))
             bytes += neo_comm_device_bytes(desc, sizes[i], host);
     }
