@@ -1,12 +1,15 @@
-"""The bags of bench/cuda/ops.c by torch.nn.EmbeddingBag, on a GPU.
+"""The bags of bench/cuda/ops.c by torch.nn.EmbeddingBag, and by FBGEMM, where that is, on a GPU.
 
-    python3 bench/cuda/torch_bags.py [JSON]        JSON: what build/bench/cuda --json wrote, for the ratios
+    python3 bench/cuda/torch_bags.py [JSON] [--only torch|fbgemm]
+
+JSON: what build/bench/cuda --json wrote, for the ratios.
 
 32 tables of 10^6 rows, 4096 samples, 20 ids per bag, f32 (and f16, forward), four batches in turn, on the GPU before the
 clock starts. The forward is a loop over the tables: torch has no call for many. The backward, with sparse=True, is
 .backward() from a given gradient and one step of torch.optim.SparseAdam; SparseAdam keeps two numbers for each weight, so
 it moves more than the row-wise Adagrad of bench/cuda/ops.c, which torch has not: torch.optim.Adagrad with sparse gradients is
-measured beside it. Values count the bytes of bench/cuda/ops.c for the same batch. A line is
+measured beside it. FBGEMM has one call for all tables, whose backward steps them by row-wise
+Adagrad, as bench/cuda/ops.c does; its rows of f16 are rounded randomly, as neo's. Values count the bytes of bench/cuda/ops.c for the same batch. A line is
     bench <name> value=<x> unit=GB/s ceiling=none [peer=neo ratio=<x>] [spread=<percent>]
 ratio: torch's rate over neo's; below 1, neo is faster."""
 import json
@@ -21,6 +24,14 @@ except ImportError:
 if not torch.cuda.is_available():
     print("# skipped torch: it finds no GPU (torch %s)" % torch.__version__)
     sys.exit(0)
+try:
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen)
+    fbgemm = ""
+except Exception as error:
+    fbgemm = str(error).splitlines()[0]
 
 TABLES, ROWS, SAMPLES, LENGTH, BATCHES, ROUNDS = 32, 1000000, 4096, 20, 4, 21
 
@@ -74,7 +85,7 @@ def timed(calls):
 
 def report(name, label, bytes_moved, seconds, spread, neo):
     value = bytes_moved / seconds / 1e9
-    line = "bench torch.%s value=%.4g unit=GB/s ceiling=none" % (label, value)
+    line = "bench %s value=%.4g unit=GB/s ceiling=none" % (label, value)
     if name in neo:
         line += " peer=neo ratio=%.3f" % (value / neo[name])
     print(line + " spread=%.1f" % spread, flush=True)
@@ -95,7 +106,7 @@ def measure(dim, dtype, zipf, neo):
     with torch.no_grad():
         seconds, spread = timed([(None, lambda b=b: forward(b)) for b in data])
     name = "bags.forward." + tail
-    report(name, name, ids * (row + 8) + out, seconds, spread, neo)
+    report(name, "torch." + name, ids * (row + 8) + out, seconds, spread, neo)
     if dtype != torch.float32:
         return
     dout = [torch.randn(SAMPLES, dim, device="cuda") for _ in range(TABLES)]
@@ -116,7 +127,7 @@ def measure(dim, dtype, zipf, neo):
 
             calls = [(lambda b=b: prepare(b), backward) for b in data]
             seconds, spread = timed(calls)
-            report(name, name + "." + label, bytes_moved, seconds, spread, neo)
+            report(name, "torch.%s.%s" % (name, label), bytes_moved, seconds, spread, neo)
         except RuntimeError as error:  # out of memory: the state is as large as the tables, or twice
             print("# skipped torch.%s.%s: %s" % (name, label, str(error).splitlines()[0]))
         held.clear()
@@ -126,17 +137,61 @@ def measure(dim, dtype, zipf, neo):
         torch.cuda.empty_cache()
 
 
+def measure_fbgemm(dim, dtype, zipf, neo):
+    half = dtype == torch.float16
+    bags = SplitTableBatchedEmbeddingBagsCodegen(
+        [(ROWS, dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA)] * TABLES, learning_rate=0.01,
+        weights_precision=SparseType.FP16 if half else SparseType.FP32, eps=1e-8,
+        output_dtype=SparseType.FP32, optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        pooling_mode=PoolingMode.SUM, stochastic_rounding=half)
+    weights = bags.split_embedding_weights()
+    for w in weights:
+        w.uniform_(-0.01, 0.01)
+    data = [torch.cat(batch) for batch in batches(zipf)]
+    offsets = torch.arange(0, TABLES * SAMPLES * LENGTH + 1, LENGTH, device="cuda")
+    tail = "%s.d%d%s" % ("zipf" if zipf else "uniform", dim, ".f16" if half else "")
+    row, ids = dim * (2 if half else 4), TABLES * SAMPLES * LENGTH
+    out = TABLES * SAMPLES * dim * 4
+    unique = sum(t.unique().numel() for b in data for t in b.view(TABLES, -1)) / BATCHES
+    with torch.no_grad():
+        last = data[0].view(TABLES, SAMPLES, LENGTH)[-1]
+        want = torch.nn.functional.embedding_bag(last, weights[-1].float(), mode="sum")
+        torch.testing.assert_close(bags(data[0], offsets)[:, -dim:], want, rtol=1e-3, atol=1e-5)
+        seconds, spread = timed([(None, lambda b=b: bags(b, offsets)) for b in data])
+    name = "bags.forward." + tail
+    report(name, "fbgemm." + name, ids * (row + 8) + out, seconds, spread, neo)
+    dout, held = torch.randn(SAMPLES, TABLES * dim, device="cuda"), []
+
+    def prepare(batch):
+        held[:] = [bags(batch, offsets)]
+
+    calls = [(lambda b=b: prepare(b), lambda: held[0].backward(dout)) for b in data]
+    seconds, spread = timed(calls)
+    name, bytes_moved = "bags.backward." + tail, unique * (2 * row + 8) + out + 8 * ids
+    report(name, "fbgemm." + name, bytes_moved, seconds, spread, neo)
+
+
 def main():
-    neo = neo_figures(sys.argv[1] if len(sys.argv) > 1 else None)
-    print("# torch %s, CUDA %s, %s" % (torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0)))
+    words = sys.argv[1:]
+    only = words.pop() if "--only" in words[-2:-1] else ""
+    words = [w for w in words if w != "--only"]
+    neo = neo_figures(words[0] if words else None)
+    gpu = torch.cuda.get_device_name(0)
+    print("# torch %s, CUDA %s, %s" % (torch.__version__, torch.version.cuda, gpu))
+    if fbgemm:
+        print("# skipped FBGEMM: %s" % fbgemm)
+    subjects = [f for f, name in ((measure, "torch"), (measure_fbgemm, "fbgemm"))
+                if only in ("", name) and not (name == "fbgemm" and fbgemm)]
     for dim in (128, 64, 16):
         for dtype in (torch.float32, torch.float16):
             for zipf in (False, True):
-                try:
-                    measure(dim, dtype, zipf, neo)
-                except RuntimeError as error:
-                    print("# skipped torch d%d %s: %s" % (dim, dtype, str(error).splitlines()[0]))
-                torch.cuda.empty_cache()
+                for f in subjects:
+                    try:
+                        f(dim, dtype, zipf, neo)
+                    except RuntimeError as error:
+                        why = str(error).splitlines()[0]
+                        print("# skipped %s d%d %s: %s" % (f.__name__, dim, dtype, why))
+                    torch.cuda.empty_cache()
 
 
 main()
