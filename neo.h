@@ -313,6 +313,8 @@ typedef enum neo_isa {
    that a context with a device makes are in its memory, and calls take tensors that are
    (neo_tensor.place); neo_tensor_copy takes them there and back. */
 typedef struct neo_device neo_device;
+enum { NEO_DEVICE_SHARDS = 16 }; /* leaves are summed side by side: one chain would leave most of a
+                                    device idle */
 
 /* All zeros is a good default. */
 typedef struct neo_ctx_desc {
@@ -321,7 +323,8 @@ typedef struct neo_ctx_desc {
     neo_executor executor;   /* default: a pool of the context's own */
     int threads;             /* workers, the caller included; 0: all cores the process may use */
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
-    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1 */
+    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: 1, with a device
+                                NEO_DEVICE_SHARDS */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
     neo_device *device;      /* stays until the context is gone; NULL: the CPU */
     int check_finite;        /* 1: look for NaN and infinities, see neo_check_finite */
@@ -974,6 +977,7 @@ typedef struct neo_attention_desc {
     float scale;    /* of the products q k; 0: 1/sqrt(dim) */
     int64_t queries; /* of a forward: the last rows of a sequence, which q, y and lse have alone,
                         as where keys and values of those before are kept; 0: all */
+    neo_dtype dtype; /* of the products: NEO_F32; NEO_BF16: on tensor cores, see Numerics */
 } neo_attention_desc;
 /* neo_attention_forward: y_i = sum_j p_ij v_j, p_i = softmax over j of scale q_i k_j, for each head
    and sequence: torch.nn.functional.scaled_dot_product_attention. lse takes the logarithm of each
@@ -986,11 +990,15 @@ typedef struct neo_attention_desc {
             and the sum of a tile over 16 lanes and their tree. No matrix [T][T] is kept. Values
             must be finite, those that a causal row does not see too. A causal sum
             over keys (y before its division, dq) ends with + 0.0f.
+            NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
+            128 and rows at multiples of 16 bytes: q, k, v, dy, p and ds are rounded to bf16 there,
+            sums are f32, in an order of their own that depends on the sequence alone. Elsewhere
+            the products stay f32.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
-            length]. NEO_ERR_SHAPE: also rows that are not whole sequences, columns that are not
-            whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a backward, or
-            on a GPU.
+            length], another dtype. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
+            that are not whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a
+            backward, or on a GPU.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
@@ -2335,6 +2343,7 @@ typedef struct neo__combine_call {
     const int *leaves;
     void *out;
     int64_t n;
+    void *stream; /* of a device: the sum is put on it; NULL: it is there on return */
 } neo__combine_call;
 /* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
    >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its
@@ -2416,6 +2425,8 @@ NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
+/* V of a context of one of `ranks` ranks. */
+NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks);
 /* A point in the work of the context's device. make: NULL, with a reason, where it has none.
    mark, by the caller's thread: all that was called so far; the device goes on (a step that is
    being recorded runs first, to its end). wait, from any thread, before the next mark is made. */
@@ -2457,6 +2468,13 @@ typedef struct neo__live {
 } neo__live;
 NEO_API void neo__live_begin(neo_ctx *ctx, neo__live *live, const char *kind, const char *name);
 NEO_API void neo__live_end(neo_ctx *ctx, neo__live *live);
+/* Turns of the calls of a context's groups over NCCL (>>impl-nccl of neo_comm.h), atomic; an event
+   behind the last launch; the groups that there are. */
+typedef struct neo__launches {
+    int64_t taken, done;
+    void *last;
+    int groups;
+} neo__launches;
 #if !defined(NEO_INFERENCE)
 /* A span as a trace of neo_run.h keeps it. name: as of neo_trace_begin. */
 typedef enum neo__span_kind {
@@ -2505,6 +2523,7 @@ typedef struct neo__recorder {
    neo__span_begin: as neo_trace_begin; neo__span_end gives status back. */
 NEO_API const void *neo__span_thread(void);
 NEO_API int neo__ctx_traced(const neo_ctx *ctx);
+NEO_API neo__launches *neo__ctx_launches(neo_ctx *ctx);
 NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks);
 NEO_API void neo__trace_add(neo_ctx *ctx, const neo__span *span);
 NEO_API void neo__span_begin(neo_ctx *ctx, const char *name, int64_t number, neo__span_kind kind);
@@ -2924,17 +2943,14 @@ struct neo__vec_kernels {
     float (*block_square)(const float *x, int64_t n);
     float (*block_max)(const float *x, int64_t n);
 
-    /* One step of n elements: w weight, g gradient, the rest state; buf: NULL without momentum. */
-    void (*sgd)(const neo__step *s, float *w, const float *g, float *buf, int64_t n);
-    void (*adagrad)(const neo__step *s, float *w, const float *g, float *sum, int64_t n);
-    void (*adam)(const neo__step *s, float *w, const float *g, float *m, float *v, int64_t n);
-    /* LAMB: new moments; square sum of the direction in one block; the move along it. */
+    /* One step of n elements for each neo_optim_kind: weights w, gradients g, states a and b (NULL:
+       there is none). LAMB: new moments; square sum of the direction in one block; `step` is the
+       move along it. */
+    void (*step[NEO_OPTIM_FTRL + 1])(const neo__step *s, float *w, const float *g, float *a,
+                                     float *b, int64_t n);
     void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
     float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
                          int64_t n);
-    void (*lamb_move)(const neo__step *s, float *w, const float *m, const float *v, int64_t n);
-    void (*rmsprop)(const neo__step *s, float *w, const float *g, float *v, float *buf, int64_t n);
-    void (*ftrl)(const neo__step *s, float *w, const float *g, float *sum, float *v, int64_t n);
 };
 /* A stream of random blocks; block i is philox(seed, (i, h)). */
 typedef struct neo__random_key {
@@ -3428,6 +3444,12 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__leaf_row(const neo__leaf_cut *c, int i)
             neo__leaf_begin(c->batch, c->shards, c->first)) *
            c->rows_per_sample;
 }
+/* Buffers the walk over n leaves needs at most (the pushed leaf included). */
+NEO__INLINE int neo__tree_depth(int64_t n) {
+    int depth = 1;
+    for (; n > 1; n = (n + 1) / 2) depth++;
+    return depth;
+}
 /* The walk over the leaf tree, see >>impl-leaves: leaf 0, 1 .. count - 1 is pushed on a stack of
    *height subtree sums. Returns how often the two on top then become one, the lower plus the
    upper: once for every trailing one bit of the leaf's number, and after the last leaf until one
@@ -3521,6 +3543,7 @@ typedef struct neo__embedding_found {
 } neo__embedding_found;
 typedef struct neo__attention_call {
     int backward, causal;
+    int narrow; /* operands may be rounded to bf16 */
     int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
     float scale;
     const float *q, *k, *v, *dy;
@@ -3689,8 +3712,12 @@ typedef struct neo__bags_found {
     int64_t first, last;               /* the offsets' ends */
     int64_t at, begin, what; /* of either: its bag, where that begins; its end, or the id */
 } neo__bags_found;
+#ifndef NEO__JOB_PARTS
+#define NEO__JOB_PARTS 16384 /* leaves of long runs, of a call at most; others are not ahead */
+#endif
 enum {
-    NEO__JOB_LONG = 256,   /* records; a longer run of one row is merged by a block of threads */
+    NEO__JOB_LONG = 256,     /* records; leaves of a longer run of one row are summed beside each other */
+    NEO__JOB_PART = 32,      /* records that such a leaf has at least */
     NEO__JOB_VECTORS = 64, /* scratches of rows too long for shared memory */
     NEO__JOB_SHARED_FLOATS = 5376 /* of a row's scratch: two fit into shared memory, beside lists */
 };
@@ -3746,7 +3773,9 @@ typedef struct neo__bags_job {
         neo__leaf_cut leaves; /* count 0: every feature's samples are a batch of `shards` leaves */
         int leaf_bits;
         int leaf_sort; /* records do not come leaf by leaf: the sort must see to it */
-        unsigned long long *longs; /* [0]: how many; then the first record of each long run */
+        uint32_t *parts; /* leaves of long runs: [0]: how many; then the first record of each */
+        float *part_sums; /* [max_parts][neo__bag_room(max_dim)] */
+        int64_t max_parts;
         void *temp;                /* of sort and scan */
         size_t temp_bytes;
     } sorted;
@@ -3792,6 +3821,7 @@ NEO__EVERYWHERE NEO__INLINE void neo__bags_point(const neo__bags_job *j, neo__ba
 struct neo_device {
     uint32_t bytes, version; /* of this table: sizeof, NEO__DEVICE_VERSION */
     char name[128];          /* "cuda:0 (NVIDIA H200)" */
+    const char *numerics;    /* a word for checkpoints: "deterministic"; NULL: the CPU's bits */
     /* Calls are kept, to run later as one: what does not depend on a batch's numbers stays the same
        from step to step (numbers of ids are eighths of what is reserved, descriptions are always
        sent), and errors of data come at the end. */
@@ -4157,6 +4187,7 @@ struct neo_ctx {
     const int64_t *clocks[2]; /* steps of bags, of a dense optimizer: the last made, or NULL */
     const char *last_read;    /* with check_finite: the parameter; or NULL */
     struct neo_tier *tiers;   /* those that hold rows; see neo__tier_ops */
+    neo__launches launches;
 };
 
 /* An operation of the device that computes, for the public function fn. With check_finite its
@@ -4720,6 +4751,10 @@ static neo_status neo__device_check(const neo_device *device) {
     }
     return NEO_OK;
 }
+NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks) {
+    if (desc->repro_shards) return desc->repro_shards;
+    return desc->device ? NEO__MAX((int)NEO_DEVICE_SHARDS, ranks) : ranks;
+}
 static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
     NEO__CHECK(desc->threads >= 0 && desc->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
                "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", desc->threads,
@@ -4759,7 +4794,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->executor = d.executor;
     ctx->threads = d.threads ? d.threads : neo__core_share(neo__core_count(), 1);
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
-    ctx->repro_shards = d.repro_shards ? d.repro_shards : 1;
+    ctx->repro_shards = neo__default_shards(&d, 1);
     ctx->seed = d.seed;
     neo__cpu_device_init(ctx);
     ctx->device = d.device;
@@ -4916,12 +4951,6 @@ NEO__HOT_BEGIN
    ------------------------------------------------------------------------ */
 NEO_API int64_t neo_leaf_begin(int64_t batch, int shards, int leaf) {
     return shards < 1 ? 0 : neo__leaf_begin(batch, shards, leaf);
-}
-/* Buffers the walk over n leaves needs at most (the pushed leaf included). */
-NEO__INLINE int neo__tree_depth(int64_t n) {
-    int depth = 1;
-    for (; n > 1; n = (n + 1) / 2) depth++;
-    return depth;
 }
 /* They are a whole subtree of the leaf tree, or none. */
 static neo_status neo__leaves_check_tree(const neo_leaves *leaves, int shards,
@@ -9105,6 +9134,8 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->length, desc->heads);
     NEO__CHECK(desc->scale - desc->scale == 0.0f, NEO_ERR_ARG, "%s: scale is %g", fn,
                (double)desc->scale);
+    NEO__CHECK(desc->dtype == NEO_F32 || desc->dtype == NEO_BF16, NEO_ERR_ARG,
+               "%s: dtype %s is neither f32 nor bf16", fn, neo_dtype_name(desc->dtype));
     NEO__CHECK(desc->queries >= 0 && desc->queries <= desc->length, NEO_ERR_ARG,
                "%s: queries are %" PRId64 ", of a length of %" PRId64, fn, desc->queries,
                desc->length);
@@ -9122,7 +9153,7 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
                desc->heads);
     NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
                "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
-    call->causal = desc->causal != 0;
+    call->causal = desc->causal != 0, call->narrow = desc->dtype == NEO_BF16;
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->sequences = rows / desc->length;
     call->queries = queries;
@@ -10399,27 +10430,10 @@ NEO__HOT_BEGIN
 /* ---- the CPU: tasks are blocks of NEO__BLOCK elements, counted through all spans ---- */
 static void neo__optim_step_span(const neo_ctx *ctx, const neo__optim_call *call,
                                  const neo__optim_span *span) {
-    const neo__vec_kernels *vec = ctx->vec;
     neo__step step = call->step;
-    float *const *state = span->state;
-    switch (call->kind) {
-    case NEO_OPTIM_SGD: vec->sgd(&step, span->w, span->grad, state[0], span->count); break;
-    case NEO_OPTIM_ADAGRAD: vec->adagrad(&step, span->w, span->grad, state[0], span->count); break;
-    case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW:
-        vec->adam(&step, span->w, span->grad, state[0], state[1], span->count);
-        break;
-    case NEO_OPTIM_LAMB:
-        step.lr = span->lr;
-        vec->lamb_move(&step, span->w, state[0], state[1], span->count);
-        break;
-    case NEO_OPTIM_RMSPROP:
-        vec->rmsprop(&step, span->w, span->grad, state[0], state[1], span->count);
-        break;
-    case NEO_OPTIM_FTRL:
-        vec->ftrl(&step, span->w, span->grad, state[0], state[1], span->count);
-        break;
-    }
+    if (call->kind == NEO_OPTIM_LAMB) step.lr = span->lr;
+    ctx->vec->step[call->kind](&step, span->w, span->grad, span->state[0], span->state[1],
+                               span->count);
 }
 /* LAMB's moments, and the square sums of weights and direction. */
 static void neo__optim_lamb_span(const neo_ctx *ctx, const neo__optim_call *call,
@@ -11725,7 +11739,11 @@ static void neo__bags_device_layout(const neo__bag_sizes *sizes, neo__carve *car
     }
     NEO__CARVE(carve, job->sorted.grad_at, ids);
     NEO__CARVE(carve, job->sorted.packed, sizes->mean ? neo__bags_pack_floats(sizes) : 0);
-    NEO__CARVE(carve, job->sorted.longs, records / NEO__JOB_LONG + 2);
+    const size_t parts = NEO__MIN(records / NEO__JOB_PART, (size_t)NEO__JOB_PARTS);
+    job->sorted.max_parts = records > NEO__JOB_LONG ? (int64_t)parts : 0;
+    NEO__CARVE(carve, job->sorted.parts, 1 + parts);
+    NEO__CARVE(carve, job->sorted.part_sums,
+               neo__size_mul((size_t)job->sorted.max_parts, (size_t)neo__bag_room(sizes->max_dim)));
     neo__carve_next(carve, &job->sorted.temp, 1, job->sorted.temp_bytes);
     job->room.scratch = NULL;
     if (sizes->job_scratch > NEO__JOB_SHARED_FLOATS)
@@ -15569,6 +15587,7 @@ NEO__COLD_BEGIN
 #if !defined(NEO_INFERENCE)
 NEO_API const void *neo__span_thread(void) { return neo__error_text; }
 NEO__HOT_BEGIN
+NEO_API neo__launches *neo__ctx_launches(neo_ctx *ctx) { return &ctx->launches; }
 NEO_API int neo__ctx_traced(const neo_ctx *ctx) {
     return __atomic_load_n(&ctx->recorder, __ATOMIC_ACQUIRE) ? ctx->traces : 0;
 }
@@ -16681,71 +16700,62 @@ NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t key
     }
 }
 
-/* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet ---- */
-NEO__KERNEL void NEO__FN(vec_sgd)(const neo__step *step, float *w, const float *g, float *buf,
-                                  int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), lr = NEO__SET(step->lr),
-            decay = NEO__SET(step->weight_decay);
-    NEO__VF momentum = NEO__SET(step->momentum), undamped = NEO__SET(step->undamped);
-    int first = step->first, nesterov = step->nesterov;
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
-        if (buf) {
-            NEO__VF b = first ? d : NEO__FMA(momentum, NEO__LD(buf), undamped * d);
-            NEO__ST(buf, b);
-            d = nesterov ? NEO__FMA(momentum, b, d) : b;
-        }
-        NEO__ST(w, NEO__FNMA(lr, d, a));
-    });
+/* ---- optimizer steps: torch.optim's formulas, products and sums fused where they meet. A rule has
+   a vector of weights, gradients and states in registers and returns the new weights; NEO__RULE
+   makes its loop over n elements, with the states that are there. ---- */
+#define NEO__RULE(name, first_there, second_there)                                                 \
+    NEO__KERNEL void NEO__FN(vec_##name)(const neo__step *step, float *w, const float *g, float *a,\
+                                         float *b, int64_t n) {                                    \
+        const neo__step s = *step;                                                                 \
+        const int first = first_there, second = second_there;                                      \
+        NEO__LOOP({                                                                                \
+            NEO__VF x = NEO__SET(0.0f), y = x;                                                     \
+            if (first) x = NEO__LD(a);                                                             \
+            if (second) y = NEO__LD(b);                                                            \
+            NEO__ST(w, NEO__FN(rule_##name)(&s, NEO__LD(w), NEO__LD(g), &x, &y));                  \
+            if (first) NEO__ST(a, x);                                                              \
+            if (second) NEO__ST(b, y);                                                             \
+        });                                                                                        \
+        (void)a, (void)b;                                                                          \
+    }
+/* The clipped gradient, with weight decay. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(decayed)(const neo__step *s, NEO__VF w, NEO__VF g) {
+    return NEO__FMA(NEO__SET(s->weight_decay), w, NEO__SET(s->clip) * g);
 }
-NEO__KERNEL void NEO__FN(vec_adagrad)(const neo__step *s, float *w, const float *g, float *sum,
-                                 int64_t n) {
-    NEO__VF clip = NEO__SET(s->clip), lr = NEO__SET(s->lr), decay = NEO__SET(s->weight_decay);
-    NEO__VF eps = NEO__SET(s->eps);
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
-        NEO__VF t = NEO__FMA(d, d, NEO__LD(sum));
-        NEO__ST(sum, t);
-        NEO__ST(w, NEO__FNMA(lr, d / (NEO__SQRT(t) + eps), a));
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_sgd)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *buf,
+                                             NEO__VF *none) {
+    NEO__VF momentum = NEO__SET(s->momentum), d = NEO__FN(decayed)(s, w, g);
+    (void)none;
+    if (s->momentum != 0.0f) {
+        *buf = s->first ? d : NEO__FMA(momentum, *buf, NEO__SET(s->undamped) * d);
+        d = s->nesterov ? NEO__FMA(momentum, *buf, d) : *buf;
+    }
+    return NEO__FNMA(NEO__SET(s->lr), d, w);
 }
-NEO__KERNEL void NEO__FN(vec_adam)(const neo__step *step, float *w, const float *g, float *m,
-                                   float *v, int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), decay = NEO__SET(step->weight_decay),
-            keep = NEO__SET(step->keep);
-    NEO__VF rest1 = NEO__SET(step->rest1), beta2 = NEO__SET(step->beta2),
-            rest2 = NEO__SET(step->rest2);
-    NEO__VF unbias1 = NEO__SET(step->unbias1), root = NEO__SET(step->root_unbias2),
-            eps = NEO__SET(step->eps);
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g)), mean = NEO__LD(m);
-        mean = NEO__FMA(rest1, d - mean, mean);
-        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
-        NEO__VF below = NEO__SQRT(square) / root + eps;
-        NEO__ST(m, mean);
-        NEO__ST(v, square);
-        NEO__ST(w, NEO__FNMA(unbias1, mean / below, keep * a));
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_adagrad)(const neo__step *s, NEO__VF w, NEO__VF g,
+                                                 NEO__VF *sum, NEO__VF *none) {
+    NEO__VF d = NEO__FN(decayed)(s, w, g);
+    (void)none;
+    *sum = NEO__FMA(d, d, *sum);
+    return NEO__FNMA(NEO__SET(s->lr), d / (NEO__SQRT(*sum) + NEO__SET(s->eps)), w);
 }
-NEO__KERNEL void NEO__FN(vec_rmsprop)(const neo__step *step, float *w, const float *g, float *v,
-                                      float *buf, int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), lr = NEO__SET(step->lr),
-            decay = NEO__SET(step->weight_decay);
-    NEO__VF beta2 = NEO__SET(step->beta2), rest2 = NEO__SET(step->rest2), eps = NEO__SET(step->eps);
-    NEO__VF momentum = NEO__SET(step->momentum);
-    NEO__LOOP({
-        NEO__VF a = NEO__LD(w), d = NEO__FMA(decay, a, clip * NEO__LD(g));
-        NEO__VF square = NEO__FMA(rest2 * d, d, beta2 * NEO__LD(v));
-        d = d / (NEO__SQRT(square) + eps);
-        NEO__ST(v, square);
-        if (buf) {
-            d = NEO__FMA(momentum, NEO__LD(buf), d);
-            NEO__ST(buf, d);
-        }
-        NEO__ST(w, NEO__FNMA(lr, d, a));
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_adam)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *m,
+                                              NEO__VF *v) {
+    NEO__VF d = NEO__FN(decayed)(s, w, g);
+    *m = NEO__FMA(NEO__SET(s->rest1), d - *m, *m);
+    *v = NEO__FMA(NEO__SET(s->rest2) * d, d, NEO__SET(s->beta2) * *v);
+    NEO__VF below = NEO__SQRT(*v) / NEO__SET(s->root_unbias2) + NEO__SET(s->eps);
+    return NEO__FNMA(NEO__SET(s->unbias1), *m / below, NEO__SET(s->keep) * w);
 }
-/* The new weights of FTRL, and its states; of dense layers and of rows. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_rmsprop)(const neo__step *s, NEO__VF w, NEO__VF g,
+                                                 NEO__VF *v, NEO__VF *buf) {
+    NEO__VF d = NEO__FN(decayed)(s, w, g);
+    *v = NEO__FMA(NEO__SET(s->rest2) * d, d, NEO__SET(s->beta2) * *v);
+    d = d / (NEO__SQRT(*v) + NEO__SET(s->eps));
+    if (s->momentum != 0.0f) d = *buf = NEO__FMA(NEO__SET(s->momentum), *buf, d);
+    return NEO__FNMA(NEO__SET(s->lr), d, w);
+}
+/* Rows of tables have this rule, too. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__VF w, NEO__VF *sum,
                                          NEO__VF *v) {
     NEO__VF lr = NEO__SET(step->lr), l1 = NEO__SET(step->l1), l2 = NEO__SET(step->l2);
@@ -16760,16 +16770,18 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(ftrl)(const neo__ftrl *step, NEO__VF g, NEO__
     *v = NEO__FNMA(l2, to, c);
     return to;
 }
-NEO__KERNEL void NEO__FN(vec_ftrl)(const neo__step *s, float *w, const float *g, float *sum,
-                                   float *v, int64_t n) {
-    NEO__VF clip = NEO__SET(s->clip);
-    NEO__LOOP({
-        NEO__VF squares = NEO__LD(sum), rest = NEO__LD(v);
-        NEO__ST(w, NEO__FN(ftrl)(&s->ftrl, clip * NEO__LD(g), NEO__LD(w), &squares, &rest));
-        NEO__ST(sum, squares);
-        NEO__ST(v, rest);
-    });
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_ftrl)(const neo__step *s, NEO__VF w, NEO__VF g,
+                                              NEO__VF *sum, NEO__VF *v) {
+    return NEO__FN(ftrl)(&s->ftrl, NEO__SET(s->clip) * g, w, sum, v);
 }
+#if NEO__PASS != NEO__PASS_WARP /* a thread of a GPU has a few elements, see >>cuda-optim */
+NEO__RULE(sgd, s.momentum != 0.0f, 0)
+NEO__RULE(adagrad, 1, 0)
+NEO__RULE(adam, 1, 1)
+NEO__RULE(rmsprop, 1, s.momentum != 0.0f)
+NEO__RULE(ftrl, 1, 1)
+#endif
+#undef NEO__RULE
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(vec_lamb_moments)(const neo__step *s, const float *g, float *m, float *v,
                                       int64_t n) {
@@ -16796,12 +16808,19 @@ NEO__KERNEL float NEO__FN(vec_lamb_square)(const neo__step *s, const float *w, c
     });
     return NEO__KEPT(t);
 }
-NEO__KERNEL void NEO__FN(vec_lamb_move)(const neo__step *s, float *w, const float *m,
-                                        const float *v, int64_t n) {
-    NEO__VF lr = NEO__SET(s->lr);
+/* After vec_lamb_moments: it leaves the states, and reads no gradient. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(rule_lamb)(const neo__step *s, NEO__VF w, NEO__VF g, NEO__VF *m,
+                                              NEO__VF *v) {
+    (void)g;
+    return NEO__FNMA(NEO__SET(s->lr), NEO__FN(lamb_direction)(s, w, *m, *v), w);
+}
+NEO__KERNEL void NEO__FN(vec_lamb)(const neo__step *step, float *w, const float *g, float *a,
+                                   float *b, int64_t n) {
+    const neo__step s = *step;
+    (void)g;
     NEO__LOOP({
-        NEO__VF a = NEO__LD(w);
-        NEO__ST(w, NEO__FNMA(lr, NEO__FN(lamb_direction)(s, a, NEO__LD(m), NEO__LD(v)), a));
+        NEO__VF m = NEO__LD(a), v = NEO__LD(b);
+        NEO__ST(w, NEO__FN(rule_lamb)(&s, NEO__LD(w), m, &m, &v));
     });
 }
 #endif
@@ -16832,14 +16851,11 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__TRAIN(NEO__FN8(vec_block_abs)),
     NEO__TRAIN(NEO__FN8(vec_block_square)),
     NEO__TRAIN(NEO__FN8(vec_block_max)),
-    NEO__TRAIN(NEO__FN(vec_sgd)),
-    NEO__TRAIN(NEO__FN(vec_adagrad)),
-    NEO__TRAIN(NEO__FN(vec_adam)),
+    {NEO__TRAIN(NEO__FN(vec_sgd)), NEO__TRAIN(NEO__FN(vec_adagrad)),
+     NEO__TRAIN(NEO__FN(vec_adam)), NEO__TRAIN(NEO__FN(vec_adam)), NEO__TRAIN(NEO__FN8(vec_lamb)),
+     NEO__TRAIN(NEO__FN(vec_rmsprop)), NEO__TRAIN(NEO__FN(vec_ftrl))},
     NEO__TRAIN(NEO__FN8(vec_lamb_moments)),
     NEO__TRAIN(NEO__FN8(vec_lamb_square)),
-    NEO__TRAIN(NEO__FN8(vec_lamb_move)),
-    NEO__TRAIN(NEO__FN(vec_rmsprop)),
-    NEO__TRAIN(NEO__FN(vec_ftrl)),
 };
 #endif
 
@@ -17998,8 +18014,16 @@ NEO__KERNEL_INLINE float NEO__FN(least)(NEO__VF v) {
     return lane[0];
 #endif
 }
-/* Scale and bias of a row of i8; w is filled up to whole vectors. Returns the scale; 0: all codes
-   are 0. */
+/* Scale and bias of a row of i8 by its least and most; odd: not all of it is finite.
+   Returns the scale; 0: all codes are 0. */
+NEO__KERNEL_INLINE float NEO__FN(rows_scale_of)(int odd, float least, float most, float *scale) {
+    float half = NEO__SUB1(NEO__MUL1(0.5f, most), NEO__MUL1(0.5f, least));
+    float unit = NEO__DIV1(half, 127.0f);
+    scale[0] = odd || unit < FLT_MIN ? 0.0f : unit;
+    scale[1] = odd ? neo__f32_bits(0x7FC00000u) : NEO__ADD1(least, half); /* 0 of both signs: 0 */
+    return scale[0];
+}
+/* The same; w is filled up to whole vectors. */
 NEO__KERNEL_INLINE float NEO__FN(rows_scale)(const float *w, int64_t n, float *scale) {
     NEO__VF low = NEO__LOAD(w), high = low, zero = NEO__SET(0.0f), odd = zero;
     for (int64_t c = 0; c < n; c += NEO__W) {
@@ -18009,17 +18033,8 @@ NEO__KERNEL_INLINE float NEO__FN(rows_scale)(const float *w, int64_t n, float *s
         odd = NEO__FMA(x, zero, odd); /* a NaN if one of them is not finite */
     }
     odd = NEO__SELECT(NEO__EQ(odd, zero), zero, NEO__SET(1.0f));
-    if (NEO__ANY(NEO__GT(odd, zero))) {
-        scale[0] = 0.0f;
-        scale[1] = neo__f32_bits(0x7FC00000u);
-        return 0.0f;
-    }
-    const float least = NEO__FN(least)(low), most = -NEO__FN(least)(0.0f - high);
-    float half = NEO__SUB1(NEO__MUL1(0.5f, most), NEO__MUL1(0.5f, least));
-    float unit = NEO__DIV1(half, 127.0f);
-    scale[0] = unit < FLT_MIN ? 0.0f : unit;
-    scale[1] = NEO__ADD1(least, half); /* 0 of both signs gives 0 */
-    return scale[0];
+    const int is_odd = NEO__ANY(NEO__GT(odd, zero));
+    return NEO__FN(rows_scale_of)(is_odd, NEO__FN(least)(low), -NEO__FN(least)(0.0f - high), scale);
 }
 NEO__KERNEL_INLINE NEO__VI NEO__FN(i8_round)(NEO__VF w, NEO__VF inverse, NEO__VF bias, NEO__VI r,
                                       int stochastic) {
@@ -18700,16 +18715,20 @@ NEO__KERNEL void NEO__FN(bag_pack)(float *to, int64_t to_stride, const float *fr
    ---- */
 
 /* Clip, L2 decay into g, decoupled decay of w. */
+NEO__KERNEL_INLINE void NEO__FN(bag_adjust_one)(const neo__bag_step *o, NEO__VF *w, NEO__VF *g) {
+    if (o->clip > 0.0f)
+        *g = NEO__MIN_(NEO__SET(o->clip), NEO__MAX_(NEO__SET(-o->clip), *g));
+    if (o->l2 != 0.0f) *g = NEO__FMA(NEO__SET(o->l2), *w, *g);
+    if (o->keep != 1.0f) *w = NEO__SET(o->keep) * *w;
+}
 NEO__KERNEL_FAR void NEO__FN(bag_adjust)(const neo__bag_step *step, float *w, float *g,
                                               int64_t n) {
-    NEO__VF clip = NEO__SET(step->clip), low = NEO__SET(-step->clip), l2 = NEO__SET(step->l2),
-            keep = NEO__SET(step->keep);
+    const neo__bag_step o = *step; /* a copy: what is stored does not change it */
     for (int64_t c = 0; c < n; c += NEO__W) {
         NEO__VF x = NEO__LDC(g), y = NEO__LDC(w);
-        if (step->clip > 0.0f) x = NEO__MIN_(clip, NEO__MAX_(low, x));
-        if (step->l2 != 0.0f) x = NEO__FMA(l2, y, x);
+        NEO__FN(bag_adjust_one)(&o, &y, &x);
         NEO__STC(g, x);
-        if (step->keep != 1.0f) NEO__STC(w, keep * y);
+        if (o.keep != 1.0f) NEO__STC(w, y);
     }
 }
 /* w -= rate x */
@@ -18723,15 +18742,18 @@ NEO__KERNEL_INLINE void NEO__FN(bag_descend_in)(float rate, const float *x, floa
 NEO__KERNEL_FAR void NEO__FN(bag_descend)(float rate, const float *x, float *w, int64_t n) {
     NEO__FN(bag_descend_in)(rate, x, w, n);
 }
-NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *o, float *w, const float *g,
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_adagrad_one)(const neo__bag_step *o, NEO__VF w, NEO__VF g,
+                                                    NEO__VF *m) {
+    *m = NEO__FMA(g, g, *m);
+    return NEO__FNMA(NEO__SET(o->lr), g / (NEO__SQRT(*m) + NEO__SET(o->eps)), w);
+}
+NEO__KERNEL_FAR void NEO__FN(bag_adagrad)(const neo__bag_step *step, float *w, const float *g,
                                                float *m, int64_t n) {
-    NEO__VF rate = NEO__SET(o->lr), eps = NEO__SET(o->eps);
+    const neo__bag_step o = *step;
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__LDC(g);
-        NEO__VF s = NEO__FMA(x, x, NEO__LDC(m));
+        NEO__VF s = NEO__LDC(m), x = NEO__FN(bag_adagrad_one)(&o, NEO__LDC(w), NEO__LDC(g), &s);
         NEO__STC(m, s);
-        x = x / (NEO__SQRT(s) + eps);
-        NEO__STC(w, NEO__FNMA(rate, x, NEO__LDC(w)));
+        NEO__STC(w, x);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__FN(row_sums) * sums,
@@ -18741,14 +18763,22 @@ NEO__KERNEL_FAR void NEO__FN(bag_rowwise_adagrad)(const neo__bag_step *o, NEO__F
     *s = sum;
     NEO__FN(bag_descend)(NEO__DIV1(o->lr, NEO__ADD1(NEO__SQRT1(sum), o->eps)), g, w, n);
 }
-/* u = the bias-corrected direction of Adam; v is a row, or one float of the row (partial). */
+/* The bias-corrected direction of Adam. partial: below is given, v is not kept. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_adam_one)(const neo__bag_step *o, NEO__VF g, NEO__VF *m,
+                                                 NEO__VF *v, NEO__VF below, int partial) {
+    *m = NEO__FMA(NEO__SET(o->beta1), *m, NEO__SET(o->rest1) * g);
+    if (!partial) {
+        *v = NEO__FMA(NEO__SET(o->beta2), *v, NEO__SET(o->rest2) * g * g);
+        below = NEO__SQRT(*v * NEO__SET(o->fix2)) + NEO__SET(o->eps);
+    }
+    return *m * NEO__SET(o->fix1) / below;
+}
+/* u = that of a row; v is a row, or one float of the row (partial). */
 NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *step,
                                                  NEO__FN(row_sums) * sums, const float *g, float *m,
                                                  float *v, float *u, int64_t n, int partial) {
-    NEO__VF b1 = NEO__SET(step->beta1), r1 = NEO__SET(step->rest1), b2 = NEO__SET(step->beta2);
-    NEO__VF r2 = NEO__SET(step->rest2), f1 = NEO__SET(step->fix1), f2 = NEO__SET(step->fix2),
-            eps = NEO__SET(step->eps);
-    NEO__VF below = eps;
+    const neo__bag_step o = *step;
+    NEO__VF below = NEO__SET(o.eps);
     if (partial) {
         float mean = NEO__MUL1(step->rest2, NEO__FN(row_mean)(sums, g, n));
         float square = NEO__FMA1(step->beta2, *v, mean);
@@ -18757,15 +18787,10 @@ NEO__KERNEL_FAR void NEO__FN(bag_adam_direction)(const neo__bag_step *step,
         below = NEO__SET(NEO__ADD1(NEO__SQRT1(NEO__MUL1(square, step->fix2)), step->eps));
     }
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF x = NEO__LDC(g);
-        NEO__VF a = NEO__FMA(b1, NEO__LDC(m), r1 * x);
+        NEO__VF a = NEO__LDC(m), q = partial ? below : NEO__LDC(v);
+        NEO__STC(u, NEO__FN(bag_adam_one)(&o, NEO__LDC(g), &a, &q, below, partial));
         NEO__STC(m, a);
-        if (!partial) {
-            NEO__VF q = NEO__FMA(b2, NEO__LDC(v), r2 * x * x);
-            NEO__STC(v, q);
-            below = NEO__SQRT(q * f2) + eps;
-        }
-        NEO__STC(u, a * f1 / below);
+        if (!partial) NEO__STC(v, q);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums) * sums, float *w,
@@ -18777,20 +18802,28 @@ NEO__KERNEL_FAR void NEO__FN(bag_lamb)(const neo__bag_step *o, NEO__FN(row_sums)
     float trust = w_norm > 0.0f && u_norm > 0.0f ? NEO__DIV1(w_norm, u_norm) : 1.0f;
     NEO__FN(bag_descend)(NEO__MUL1(o->lr, trust), u, w, n);
 }
+NEO__KERNEL_INLINE float NEO__FN(bag_lars_rate)(const neo__bag_step *o, float w_norm,
+                                                float g_norm) {
+    float below = NEO__FMA1(o->decay, w_norm, g_norm);
+    float rate = NEO__MUL1(NEO__MUL1(o->lr, o->eta), w_norm);
+    return below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
+}
+NEO__KERNEL_INLINE NEO__VF NEO__FN(bag_lars_one)(const neo__bag_step *o, float rate, NEO__VF w,
+                                                 NEO__VF g, NEO__VF *m) {
+    NEO__VF d = NEO__SET(rate) * NEO__FMA(NEO__SET(o->decay), w, g);
+    *m = NEO__FMA(NEO__SET(o->momentum), *m, d);
+    return w - *m;
+}
 NEO__KERNEL_FAR void NEO__FN(bag_lars)(const neo__bag_step *step, NEO__FN(row_sums) * sums,
                                        float *w, const float *g, float *m, int64_t n) {
+    const neo__bag_step o = *step;
     float w_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, w, w, n));
     float g_norm = NEO__SQRT1(NEO__FN(row_sum)(sums, g, g, n));
-    float below = NEO__FMA1(step->decay, w_norm, g_norm);
-    float rate = NEO__MUL1(NEO__MUL1(step->lr, step->eta), w_norm);
-    rate = below > 0.0f ? NEO__DIV1(rate, below) : 0.0f;
-    NEO__VF a = NEO__SET(rate), decay = NEO__SET(step->decay), mu = NEO__SET(step->momentum);
+    float rate = NEO__FN(bag_lars_rate)(&o, w_norm, g_norm);
     for (int64_t c = 0; c < n; c += NEO__W) {
-        NEO__VF y = NEO__LDC(w);
-        NEO__VF d = a * NEO__FMA(decay, y, NEO__LDC(g));
-        d = NEO__FMA(mu, NEO__LDC(m), d);
+        NEO__VF d = NEO__LDC(m);
+        NEO__STC(w, NEO__FN(bag_lars_one)(&o, rate, NEO__LDC(w), NEO__LDC(g), &d));
         NEO__STC(m, d);
-        NEO__STC(w, y - d);
     }
 }
 NEO__KERNEL_FAR void NEO__FN(bag_ftrl)(const neo__bag_step *o, float *w, const float *g,

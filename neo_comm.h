@@ -80,7 +80,7 @@
          broadcast                    (W - 1) S
          gather, scatter              S c(W)              (S: the root's buffer)
      A sum over leaves of which a rank holds P subtrees (see neo_comm_all_reduce_leaves) sends that
-     rank's share of the reduce-scatter P times. Headers (88 bytes for each pair of ranks that meet
+     rank's share of the reduce-scatter P times. Headers (96 bytes for each pair of ranks that meet
      in a call) are counted apart, as control bytes.
 
    A NEW COLLECTIVE, x (example: all_gather)
@@ -145,21 +145,33 @@ typedef struct neo_link {
    local: the rank's place in its node; ranks may share a GPU, but each has a device of its own. */
 typedef neo_status (*neo_comm_device_fn)(int rank, int local, void *user, neo_device **device);
 
+/* Who adds, over NCCL, numbers of which each rank has one piece. NCCL adds in an order of its own,
+   by the ranks and their links: a numeric class of its own, for a run's definition. */
+typedef enum neo_sums {
+    NEO_SUMS_TREE, /* neo: the same bits on any ranks and backend */
+    NEO_SUMS_NCCL  /* ncclAllReduce; ncclReduceScatter for parts of one size. The rest: neo */
+} neo_sums;
+
 /* Zeros are good defaults. */
 typedef struct neo_comm_desc {
     neo_ctx_desc ctx;     /* of each rank's context. threads 0: the cores that the ranks of this
-                             machine may use, shared among them. repro_shards 0: as many as ranks */
+                             machine may use, shared among them. repro_shards 0: as many as ranks,
+                             on devices at least NEO_DEVICE_SHARDS */
     int ranks;            /* threads backend: how many; 0: 1. With MPI not read */
     int ranks_per_node;   /* ranks [n k, n (k + 1)) are a node; 0: all; MPI: by host name */
     int timeout_ms;       /* a rank that waits longer gives up, in saving and loading after ten
                              times as long; 0: 60,000; below 0: never. Time in which its process was
                              stopped (Ctrl-Z, a suspended job) does not count */
-    size_t segment_bytes; /* pieces that MPI and NCCL move and add at a time; 0: 256 KiB */
+    size_t segment_bytes; /* that MPI, NCCL, devices move and add at a time. 0: 256 KiB; on devices,
+                             but by way of pinned memory, 32 MiB of each other rank's piece of a
+                             sum, at most 256 MiB */
     int queue_length;     /* asynchronous operations in flight (one more waits); 0: 64 */
     neo_link link[NEO_LEVEL_COUNT]; /* threads: the model; zeros: none */
     int virtual_clock;              /* threads: 1: time is simulated; see neo_comm_time_ns */
     neo_comm_device_fn open_device; /* of each rank's context; NULL: ctx.device, of one rank */
     void *open_user;
+    neo_sums sums;
+    int agree_every; /* NCCL: see neo_comm_create_nccl; 0: 16 */
 } neo_comm_desc;
 
 /* neo_comm_init_env: run fn on every rank of this job. Under mpirun, mpiexec or srun (seen by their
@@ -201,28 +213,24 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              group's own; then inputs must be there when the call is made. What was called is done
              when the call, or neo_comm_wait, returns: no stream need be waited for.
    Context   host's may have a device (neo_comm_desc.open_device) of the same GPU: then a call
-             begins when what was called on it is done, and it makes the sums.
-   Memory    of the device and pinned, 2 segment_bytes (of host's desc) each, for sums. A few MiB
-             are better than the default there.
+             begins when what was called on it is done, and it makes the sums; without one the
+             processor does, by way of pinned memory.
+   Order     calls on all groups over NCCL of a rank are launched on its device in the order in
+             which they are made. Groups that share ranks must be called in one order on these (one
+             thread of a program that is the same on all ranks does so); in another they time out.
+   Agreement before each neo_comm_desc.agree_every-th call of a group, a barrier, a call of no
+             elements, send and recv, ranks agree on it, and on those since the last agreement. What
+             diverges between is found then, or when its transfers do not end in time.
+   Memory    neo_comm_device_bytes, of the device and pinned.
    Bytes     as above, with no small case; control bytes are those of the agreement.
    Rows      on a narrow wire are coded by the context's device: without one NEO_ERR_UNSUPPORTED.
    Not here  rebuild: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: no such device, or host is on devices itself. NEO_ERR_MEMORY.
              NEO_ERR_SYSTEM and NEO_ERR_PEER: CUDA or NCCL fail (the message has their words); a
              failed call breaks the group, and NCCL's communicator is aborted. NEO_ERR_UNSUPPORTED:
-             compiled without NEO_COMM_NCCL, or host has a virtual clock. */
+             compiled without NEO_COMM_NCCL, host has a virtual clock, or two ranks share a GPU. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream,
                                                           neo_comm **comm);
-/* neo_comm_set_combine: fn makes the sums of a group over NCCL, and of those split from it later;
-   NULL: the device of the context does, or, if it has none, the processor, by way of pinned memory.
-   fn puts its kernels on the stream and returns; the arrays of its argument are valid until then.
-   It must keep the order: pieces are pushed on a stack one by one, and while the two on top have as
-   many leaves, they become one of twice as many, below op above, rounded to dtype; in the end what
-   is left is folded from the top. (The order of >>leaves in neo.h.)
-   Errors   NEO_ERR_UNSUPPORTED: the buffers of this group are not on a device. */
-typedef struct neo_comm_pieces neo_comm_pieces;
-typedef neo_status (*neo_comm_device_combine_fn)(void *user, const neo_comm_pieces *pieces);
-NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user);
 /* neo_comm_destroy: NULL is allowed. Waits for what is in flight, unless the group has failed. Not
    a collective: the other ranks see a rank that left only if they wait for it. The group that a
    rank's function was given is left alone, with a warning. */
@@ -382,19 +390,6 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault);
    ------------------------------------------------------------------------ */
 typedef enum neo_reduce { NEO_REDUCE_SUM, NEO_REDUCE_MAX, NEO_REDUCE_MIN } neo_reduce;
 
-/* Argument of the function of neo_comm_set_combine: out [n] = the tree over pieces [count] of n
-   elements each, in the memory of `device`. out may be one of the pieces. */
-struct neo_comm_pieces {
-    neo_dtype dtype;
-    neo_reduce reduce;
-    const void *const *piece; /* [count]: an array in host memory, of device pointers */
-    const int *leaves;        /* [count] of each piece, in host memory */
-    int count;                /* at least 2 */
-    void *out;
-    int64_t n;
-    int device;
-    void *stream; /* cudaStream_t */
-};
 
 /* neo_comm_all_reduce: out [count] = the reduction of all in [count], on every rank. */
 NEO_API neo_status neo_comm_all_reduce(neo_comm *comm, neo_reduce reduce, const void *in, void *out,
@@ -729,6 +724,12 @@ enum {
     NEO__COMM_NAP_NS = 20000, /* between looks at MPI and NCCL */
     NEO__COMM_LOOK_NS = 500000000 /* between looks at the clock, at most */
 };
+#ifndef NEO__COMM_DEVICE_PIECE
+#define NEO__COMM_DEVICE_PIECE ((size_t)32 << 20) /* of a sum, see neo_comm_desc.segment_bytes */
+#endif
+#ifndef NEO__LAUNCH_ORDER
+#define NEO__LAUNCH_ORDER 1 /* 0, in a test: groups over NCCL launch as they come */
+#endif
 /* Another thread's number, with all that it wrote before. */
 #define NEO__SEE(atomic) __atomic_load_n(&(atomic), __ATOMIC_ACQUIRE)
 /* ---------------------------------------------------------------------------
@@ -953,9 +954,10 @@ typedef struct neo__call {
     int32_t op, dtype, reduce;
     int32_t root; /* of a sum over leaves of which a rank has several subtrees: leaves */
     int32_t wire, exponent; /* of rows: 1 + wire; else 0 */
+    uint64_t past;          /* NCCL: a hash of the calls that were not agreed on; else 0 */
     char label[NEO__COMM_LABEL]; /* zeros behind its end */
 } neo__call;
-NEO__STATIC_ASSERT(sizeof(neo__call) == 40 + NEO__COMM_LABEL, "calls are compared byte for byte");
+NEO__STATIC_ASSERT(sizeof(neo__call) == 48 + NEO__COMM_LABEL, "calls are compared byte for byte");
 /* The head of the first message of a call between two ranks; its data follow. */
 typedef struct neo__header {
     neo__call call;
@@ -1002,6 +1004,7 @@ typedef struct neo__work {
     neo_place place; /* of the buffers */
     int64_t *slot_counts; /* [2 W]: the slot's room for counts */
     void *ready; /* the slot's mark in what the device was called to do before; NULL: no device */
+    int64_t turn; /* NCCL: its place in the device's launches */
 } neo__work;
 typedef struct neo__ballot neo__ballot; /* a rank's word about itself when a group is split */
 /* How a backend moves transfers. Those after `drop` are of NCCL alone, NULL elsewhere. */
@@ -1026,12 +1029,16 @@ typedef struct neo__transport {
     void (*drop)(neo_comm *comm);
     /* agree: do all ranks make this call? (messages carry no call then). come: wait for the user's
        stream; then copy may run outside of a call. copy: inside this rank's device. combine: as
-       neo__device_combine. split: neo_comm_split, in place of member and join; *sub is NULL. */
+       neo__device_combine. Both only begin, as finish does: settle waits for all of a call. split:
+       neo_comm_split, in place of member and join; *sub is NULL. reduce: a sum in an order of the
+       library's own; *done: it takes this one. */
     neo_status (*agree)(neo_comm *comm, const neo__work *w);
     neo_status (*come)(neo_comm *comm);
     neo_status (*copy)(neo_comm *comm, void *to, const void *from, size_t bytes);
     neo_status (*combine)(neo_comm *comm, const neo__combine_call *sum);
     neo_status (*split)(neo_comm *comm, int color, int key, neo_comm **sub);
+    neo_status (*settle)(neo_comm *comm);
+    neo_status (*reduce)(neo_comm *comm, const neo__work *w, int *done);
 } neo__transport;
 /* Operations [finished, issued) wait or run, on a thread that starts with the first of them. */
 typedef struct neo__comm_queue {
@@ -1069,11 +1076,11 @@ typedef struct neo__comm_scratch {
     int pieces;
     neo__xfer *xfer;    /* [xfer_count] */
     int xfer_count;
-    size_t segment_bytes;
-    char *segments;     /* MPI: [2][segment_bytes] */
+    size_t segment_bytes[2]; /* in memory of the host, of devices */
+    char *segments;          /* MPI: [2][segment_bytes] */
     /* of devices: see >>impl-comm-device */
     char *device, *staging; /* on the device: [2][segment_bytes]; pinned:
-                               [2][stage_slots][stage_bytes], NCCL: [2][segment_bytes] */
+                               [2][stage_slots][stage_bytes] */
     size_t stage_bytes;     /* 0: nothing is staged */
     int stage_slots;
     int direct; /* MPI takes device memory */
@@ -1169,6 +1176,7 @@ static neo__call_text neo__call_name(const neo__call *call) {
     if (call->wire > 0 && call->wire <= (int)NEO_WIRE_COUNT)
         neo__call_add(&t, " as %s", neo_wire_name((neo_wire)(call->wire - 1)));
     if (call->label[0]) neo__call_add(&t, " of '%.*s'", (int)NEO__COMM_LABEL - 1, call->label);
+    if (call->past) neo__call_add(&t, " after calls %08x", (unsigned)(call->past >> 32));
     return t;
 }
 /* The reason why the group is broken, if it is the first; from either of its threads. */
@@ -1287,7 +1295,7 @@ static void neo__comm_trace_wait(neo_comm *comm, int64_t began, neo_ticket ticke
     comm->trace_waited = NEO__MAX(comm->trace_waited, ticket + 1);
     neo__trace_add(comm->ctx, &span);
 }
-static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
+static neo_status neo__comm_begin(neo_comm *comm, neo__work *work) {
     NEO__TRY(neo__comm_check(comm, "neo_comm"));
     const neo_fault_kind fault = neo__comm_fault(comm, &work->call);
     if (fault == NEO_FAULT_DELAY)
@@ -1301,16 +1309,27 @@ static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
         comm->transport->leave(comm);
         return neo__comm_failed(comm);
     }
+    comm->scratch.place = work->place;
+    if (comm->transport->agree) return comm->transport->agree(comm, work);
+    if (!work->ready) return NEO_OK;
+    /* its device becomes the thread's current one, as MPI may want it */
+    return neo__comm_device_did(comm, &work->call, neo__event_wait(comm->ctx, work->ready));
+}
+/* Over NCCL a call launches when its turn on the device has come, and the next one then does while
+   this one goes on: see >>impl-nccl. A call that fails passes its turn on, too. */
+static neo_status neo__comm_execute(neo_comm *comm, neo__work *work) {
     int64_t began = neo__clock_now(comm->clock);
     const int traced = work->issued_ns != 0;
     const int64_t began_real = traced ? neo_time_ns() : 0;
     const neo_comm_counter before = comm->stats.op[work->call.op];
-    comm->scratch.place = work->place;
-    neo_status status = NEO_OK;
-    if (work->ready) /* its device becomes the thread's current one, as MPI may want it */
-        status = neo__comm_device_did(comm, &work->call, neo__event_wait(comm->ctx, work->ready));
-    if (status == NEO_OK && comm->transport->agree) status = comm->transport->agree(comm, work);
+    int64_t *done = comm->nccl && NEO__LAUNCH_ORDER ? &neo__ctx_launches(comm->ctx)->done : NULL;
+    for (int turns = 0; done && NEO__SEE(*done) != work->turn; turns++)
+        neo__comm_nap(turns, NEO__COMM_LOOKS);
+    neo_status status = neo__comm_begin(comm, work);
+    if (comm->failure.lost) return status;
     if (status == NEO_OK) status = neo__work_run(comm, work);
+    if (done) __atomic_store_n(done, work->turn + 1, __ATOMIC_RELEASE);
+    if (status == NEO_OK && comm->transport->settle) status = comm->transport->settle(comm);
     neo_comm_counter *counter = &comm->stats.op[work->call.op];
     counter->calls++;
     counter->time_ns += neo__clock_now(comm->clock) - began;
@@ -1404,6 +1423,9 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     work->ticket = ticket ? comm->queue.issued : -1;
     if (work->ready)
         NEO__TRY(neo__comm_device_did(comm, &work->call, neo__event_mark(comm->ctx, work->ready)));
+    if (comm->nccl) /* from here on it runs, and so its turn comes to pass */
+        work->turn =
+            __atomic_fetch_add(&neo__ctx_launches(comm->ctx)->taken, 1, __ATOMIC_RELAXED);
     if (!ticket) {
         int64_t began = neo__clock_now(comm->clock);
         neo_status status = neo__comm_execute(comm, work);
@@ -1549,8 +1571,8 @@ static neo_comm_desc neo__comm_defaults(const neo_comm_desc *desc) {
     if (desc) d = *desc;
     if (d.ranks == 0) d.ranks = 1;
     if (d.timeout_ms == 0) d.timeout_ms = 60000;
-    if (d.segment_bytes == 0) d.segment_bytes = 256 << 10;
     if (d.queue_length == 0) d.queue_length = 64;
+    if (d.agree_every <= 0) d.agree_every = 16;
     return d;
 }
 static neo_status neo__comm_desc_check(const neo_comm_desc *desc) {
@@ -1560,8 +1582,10 @@ static neo_status neo__comm_desc_check(const neo_comm_desc *desc) {
                desc->ranks_per_node);
     NEO__CHECK(desc->queue_length >= 1 && desc->queue_length <= 65536, NEO_ERR_ARG,
                "neo_comm: queue_length is %d, not in 1 .. 65536", desc->queue_length);
-    NEO__CHECK(desc->segment_bytes >= 4096 && desc->segment_bytes <= (size_t)1 << 30, NEO_ERR_ARG,
-               "neo_comm: segment_bytes is %zu, not in 4096 .. 2^30", desc->segment_bytes);
+    NEO__CHECK(!desc->segment_bytes ||
+                   (desc->segment_bytes >= 4096 && desc->segment_bytes <= (size_t)1 << 30),
+               NEO_ERR_ARG, "neo_comm: segment_bytes is %zu, not in 4096 .. 2^30",
+               desc->segment_bytes);
     for (int l = 0; l < NEO_LEVEL_COUNT; l++)
         NEO__CHECK(desc->link[l].latency_us >= 0 && desc->link[l].bandwidth >= 0, NEO_ERR_ARG,
                    "neo_comm: link[%d] is negative or not a number", l);
@@ -1577,7 +1601,14 @@ static size_t neo__comm_measure(neo_comm *c) {
     }
     c->scratch.xfer_count = 2 * (c->scratch.pieces + c->size * NEO_MAX_SUBTREES);
     const size_t least = ((size_t)c->scratch.pieces * 8 + 63) / 64 * 64;
-    c->scratch.segment_bytes = NEO__MAX((c->desc.segment_bytes + 63) / 64 * 64, least);
+    const size_t others = (size_t)(c->scratch.pieces - 1), all = others * NEO__COMM_DEVICE_PIECE;
+    const int staged = c->transport->takes_devices && !c->transport->takes_devices();
+    for (int i = 0; i < 2; i++) {
+        size_t bytes = c->desc.segment_bytes ? c->desc.segment_bytes : 256 << 10;
+        if (i && !staged && !c->desc.segment_bytes)
+            bytes = c->size > 1 ? NEO__MIN(all, 8 * NEO__COMM_DEVICE_PIECE) : 0;
+        c->scratch.segment_bytes[i] = NEO__MAX((bytes + 63) / 64 * 64, least);
+    }
     return neo__comm_layout(c, NULL);
 }
 /* A group whose transport is still to be joined. */
@@ -1894,7 +1925,8 @@ static int neo__comm_views(const neo_comm *c) {
 }
 static char *neo__comm_segment(const neo_comm *c, int i) {
     char *both = c->scratch.place == NEO_DEVICE ? c->scratch.device : c->scratch.segments;
-    return both ? both + (size_t)i * c->scratch.segment_bytes : NULL;
+    return both ? both + (size_t)i * c->scratch.segment_bytes[c->scratch.place == NEO_DEVICE]
+                : NULL;
 }
 /* If the device has failed, why is in neo_last_error, and the others are told. */
 static neo_status neo__comm_device_did(neo_comm *c, const neo__call *call, neo_status status) {
@@ -1922,11 +1954,14 @@ static void neo__comm_stage(neo_comm *c) {
     c->scratch.stage_slots = NEO__MAX(sums, 2 * others);
     c->scratch.stage_bytes = 0;
     if (c->size > 1 && c->transport->takes_devices && !c->transport->takes_devices())
-        c->scratch.stage_bytes = (c->scratch.segment_bytes / (size_t)others + 63) / 64 * 64;
+        c->scratch.stage_bytes = (c->scratch.segment_bytes[1] / (size_t)others + 63) / 64 * 64;
+    if (c->transport->backend != NEO_BACKEND_NCCL) return;
+    c->scratch.stage_slots = 1; /* of sums by the processor */
+    c->scratch.stage_bytes = NEO__MIN(c->scratch.segment_bytes[1], (size_t)1 << 20);
 }
 static neo_status neo__comm_device_make(neo_comm *c) {
     neo_tensor scratch;
-    int64_t bytes = 2 * (int64_t)c->scratch.segment_bytes;
+    int64_t bytes = 2 * (int64_t)c->scratch.segment_bytes[1];
     NEO__CHECK(neo_ctx_device(c->ctx), NEO_ERR_ARG,
                "neo_comm_split_device: the context of rank %d has no device", c->world[c->rank]);
     NEO__TRY(neo__comm_events_make(c));
@@ -1941,13 +1976,13 @@ static neo_status neo__comm_device_make(neo_comm *c) {
     size_t all = 2 * (size_t)c->scratch.stage_slots * c->scratch.stage_bytes;
     c->scratch.staging = (char *)neo__pinned_alloc(c->ctx, all);
     NEO__CHECK(c->scratch.staging, NEO_ERR_MEMORY,
-               "neo_comm_split_device: no memory for %zu pinned bytes", all);
+               "neo_comm: no memory for %zu pinned bytes", all);
     return NEO_OK;
 }
 /* Memory that MPI may still use, of a group that has failed, is kept. */
 static void neo__comm_device_free(neo_comm *c) {
     neo_tensor scratch =
-        neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes);
+        neo_tensor_1d(c->scratch.device, NEO_U8, 2 * (int64_t)c->scratch.segment_bytes[1]);
     scratch.place = NEO_DEVICE;
     for (int i = 0; i <= c->desc.queue_length; i++) neo__event_free(c->ctx, c->queue.slot[i].ready);
     neo__live_inside(c->ctx, 1);
@@ -2147,19 +2182,20 @@ static neo_status neo__reduce_parts(neo_comm *comm, const neo__work *work, const
     if (!neo__comm_views(comm)) {
         /* as many pieces as any rank may receive: cut alike on all */
         const size_t others = (size_t)NEO__MAX(j.pieces_of[comm->size] - 1, 1);
-        const int64_t fits = (int64_t)(comm->scratch.segment_bytes / others / 64 * 64 / j.size);
+        const size_t room = comm->scratch.segment_bytes[comm->scratch.place == NEO_DEVICE];
+        const int64_t fits = (int64_t)(room / others / 64 * 64 / j.size);
         j.segment = NEO__MIN(j.segment, NEO__MAX(fits, 1));
     }
     j.segment = NEO__MAX(j.segment, 1);
     int64_t segments = (most + j.segment - 1) / j.segment;
     neo__round round[2];
-    /* Two segments are on their way at a time, once the first has shown that the ranks agree. */
-    NEO__TRY(neo__reduce_start(comm, call, &j, 0, &round[0]));
+    /* Two segments are on their way at a time, once the ranks have agreed; messages do at first. */
+    int64_t started = 0;
     for (int64_t s = 0; s == 0 || s < segments; s++) {
-        if (s > 0 && s + 1 < segments)
-            NEO__TRY(neo__reduce_start(comm, call, &j, s + 1, &round[(s + 1) & 1]));
+        for (; started <= s || (started <= s + 1 && started < segments &&
+                                (s > 0 || comm->transport->agree)); started++)
+            NEO__TRY(neo__reduce_start(comm, call, &j, started, &round[started & 1]));
         NEO__TRY(neo__reduce_finish(comm, call, &j, s, &round[s & 1], out));
-        if (s == 0 && segments > 1) NEO__TRY(neo__reduce_start(comm, call, &j, 1, &round[1]));
     }
     return NEO_OK;
 }
@@ -2336,10 +2372,15 @@ static neo_status neo__rows_run(neo_comm *comm, const neo__work *w) {
     NEO__TRY(neo__comm_device_did(comm, &w->call, neo__device_encode(ctx, place, &encode)));
     if (w->rows.stats && place == NEO_HOST) neo__wire_add_stats(ctx, &encode, w->rows.stats);
     NEO__TRY(gathers ? neo__all_gather_run(comm, &coded) : neo__all_to_all_run(comm, &coded));
+    if (comm->transport->settle) NEO__TRY(comm->transport->settle(comm));
     return neo__comm_device_did(comm, &w->call, neo__device_decode(ctx, place, &decode));
 }
 static neo_status neo__work_run(neo_comm *c, neo__work *w) {
+    int done = 0;
     if (w->rows.cols) return neo__rows_run(c, w);
+    if (w->call.op <= (int)NEO_COMM_REDUCE_SCATTER && c->transport->reduce)
+        NEO__TRY(c->transport->reduce(c, w, &done));
+    if (done) return NEO_OK;
     switch ((neo_comm_op)w->call.op) {
     case NEO_COMM_ALL_REDUCE: return neo__all_reduce_run(c, w);
     case NEO_COMM_REDUCE_SCATTER: return neo__reduce_parts(c, w, neo__offsets(c, w), w->out);
@@ -2692,6 +2733,7 @@ static neo_status neo__by_place(neo_comm *c, void *out, const void *in, int node
             const char *part = from + (size_t)(h * places + l) * bytes;
             NEO__TRY(neo__copy_part(c, NULL, to + (size_t)(l * nodes + h) * bytes, part, 1, bytes));
         }
+    if (c->transport->settle) NEO__TRY(c->transport->settle(c));
     return NEO_OK;
 }
 /* The same; a rank whose device fails at this leaves both groups. */
@@ -3626,7 +3668,7 @@ static const neo__transport neo__threads_transport = {
     neo__threads_start, neo__threads_finish, neo__threads_release,
     neo__threads_tell,  neo__threads_heard,
     neo__threads_member, neo__threads_join, neo__threads_leave, neo__threads_drop,
-    NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 };
 /* ---- after a fault ---- */
 static void neo__rally_close(const neo_comm *c, neo__rally *rally) {
@@ -3739,7 +3781,6 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
     t->job = job;
     t->rank = r;
     if (ctx.threads == 0) ctx.threads = neo__core_share(neo__core_count(), job->ranks);
-    if (ctx.repro_shards == 0) ctx.repro_shards = job->ranks;
     if (job->desc.open_device) {
         int per_node = job->desc.ranks_per_node ? job->desc.ranks_per_node : job->ranks;
         NEO__TRY(neo__comm_open_device(&job->desc, r, r % per_node, &ctx.device));
@@ -3749,6 +3790,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
                        "needs one of its own (they may be of one GPU)", p, r);
         t->device = ctx.device;
     }
+    ctx.repro_shards = neo__default_shards(&ctx, job->ranks);
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     neo__comm_lend(t->comm);
@@ -3918,7 +3960,7 @@ static void neo__mpi_carve(neo_comm *c, neo__carve *at) {
     NEO__CARVE(at, m->in, c->size);
     NEO__CARVE(at, m->notice_out, c->size);
     NEO__CARVE(at, m->agreed, c->size);
-    NEO__CARVE(at, c->scratch.segments, 2 * c->scratch.segment_bytes);
+    NEO__CARVE(at, c->scratch.segments, 2 * c->scratch.segment_bytes[0]);
     for (int p = 0; at->block && p < c->size; p++) m->notice_out[p] = MPI_REQUEST_NULL;
     m->notice_in = MPI_REQUEST_NULL;
 }
@@ -3971,7 +4013,7 @@ static int neo__mpi_post(neo_comm *c, neo__xfer *x, int i, void *data, int count
 /* Under the lock: the next data of a transfer. A segment is never cut, as others follow. */
 static int neo__mpi_post_data(neo_comm *c, neo__xfer *x) {
     size_t most = NEO__MPI_WINDOW;
-    if (c->scratch.segment_bytes > most) most = c->scratch.segment_bytes;
+    most = NEO__MAX(most, c->scratch.segment_bytes[c->scratch.place == NEO_DEVICE]);
     most = (most + NEO__MPI_BLOCK - 1) / NEO__MPI_BLOCK * NEO__MPI_BLOCK;
     int staged = c->scratch.place == NEO_DEVICE && !c->scratch.direct;
     if (staged) most = c->scratch.stage_bytes;
@@ -4283,7 +4325,7 @@ static const neo__transport neo__mpi_transport = {
     neo__mpi_start,   neo__mpi_finish, NULL,
     neo__mpi_tell,    neo__mpi_heard_at_rest,
     neo__mpi_member,  neo__mpi_join,   neo__mpi_leave, neo__mpi_drop,
-    NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 };
 /* Nodes by host name (its hash): the node of a rank is numbered by the first rank on it. */
 static neo_status neo__mpi_nodes(neo_comm *c, int ranks_per_node) {
@@ -4454,9 +4496,9 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &d->ranks);
     if (d->ctx.threads == 0) d->ctx.threads = neo__core_share(neo__mask_cores(mask), local);
-    if (d->ctx.repro_shards == 0) d->ctx.repro_shards = d->ranks;
     if (d->open_device) NEO__TRY(neo__comm_open_device(d, rank, place, device));
     if (*device) d->ctx.device = *device;
+    d->ctx.repro_shards = neo__default_shards(&d->ctx, d->ranks);
     return neo_ctx_create(&d->ctx, ctx);
 }
 /* The status of a rank whose function has returned, or what it hears. All finalize, or none. */
@@ -4506,21 +4548,23 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
    (ncclSend, ncclRecv): what is sent when, and in which order sums add, is >>impl-collectives, so
    the bits are those of the other backends.
 
-   The host group   A group has its own copy of the group of threads or processes that it was made
-                    over. Before each call empty messages there say what the ranks are about to
-                    do: ranks that diverge, have left or do not come are found out before
-                    anything is sent, and a rank that breaks the group tells the others.
+   The host group   A group has its own copy of the group it was made over. Empty messages there
+                    say what the ranks are about to do, and how much. Most calls only go into a hash
+                    and sums of bytes, which the next such message brings, or the first that is sent
+                    when such a call is late. A rank that breaks the group tells the others.
+   Order            NCCL's kernels wait on the device for those of other ranks: two groups whose
+                    kernels come in one order on one device and in the other on another may wait for
+                    ever. So calls have turns, numbered as they are made; in its turn a call puts
+                    all its transfers on its stream, each behind the last of any group
+                    (neo__launches): the order on the device is that of the calls.
    Transfers        started ones queue up; the next finish hands all of them to NCCL as one group,
-                    so that none waits for another of this rank, and waits for the group of those
-                    that it was asked for. Then the next segment of a reduce-scatter is on its way
-                    while one is added. Empty ones are not sent.
+                    so that none waits for another of this rank. Empty ones are not sent.
+   Two streams      transfers run on one (the user's, if there is one), copies and sums on the
+                    other. They wait for each other on the device, the host once, at the end.
    Waiting          communicators do not block (config.blocking = 0): every wait is a loop that
                     looks at an event of the stream, at NCCL's asynchronous error, at the host group
                     and at the clock. What fails or comes too late is told to the others and
                     aborted.
-   Two streams      transfers run on one (the user's, if there is one), copies and sums (see
-                    neo_comm_set_combine) on the other, which waits for what the user's had to do
-                    when the call began.
    ------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
@@ -4529,20 +4573,23 @@ enum {
     NEO__NCCL_LOOKS = 1000,  /* before a waiting rank sleeps */
     NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
 };
-/* Events; [2] are of the last two groups of transfers, and of the work on two halves of memory. */
-enum { NEO__BEGUN, NEO__MOVED, NEO__WORKED = NEO__MOVED + 2, NEO__NCCL_EVENTS = NEO__WORKED + 2 };
+enum { NEO__BEGUN, NEO__WORKED, NEO__MOVED, NEO__NCCL_EVENTS = 4 }; /* MOVED: two, in turn */
 typedef struct neo__nccl {
     int device, owns_stream;
+    neo__launches *order; /* of the device, with groups of other ranks */
     ncclComm_t comm; /* NULL: one rank, or over */
     cudaStream_t stream, work;
     cudaEvent_t event[NEO__NCCL_EVENTS];
     neo__xfer **queue; /* [xfer_count] started, not handed to NCCL yet */
-    int queued;
-    uint64_t launched, finished; /* groups of transfers */
-    neo__call call;              /* that runs */
-    const void **staged;         /* [pieces] */
-    neo_comm_device_combine_fn combine;
-    void *combine_user;
+    int queued, works; /* works: the next group of transfers waits for the work stream */
+    uint64_t launched, followed, before; /* groups of transfers; those that the work stream waits
+                                            for; those of earlier calls */
+    const neo__work *running;
+    neo__call call; /* of it */
+    int agreed;
+    uint64_t past; /* of calls since the last agreement, and the bytes to and from each rank: */
+    size_t *owed;  /* [2 size] */
+    const void **staged; /* [pieces] */
 } neo__nccl;
 static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
     neo__nccl part, *n = &part;
@@ -4550,6 +4597,7 @@ static void neo__nccl_carve(neo_comm *c, neo__carve *at) {
     if (at->block) n = c->nccl;
     NEO__CARVE(at, n->queue, c->scratch.xfer_count);
     NEO__CARVE(at, n->staged, c->scratch.pieces);
+    NEO__CARVE(at, n->owed, 2 * c->size);
 }
 /* ---- what the libraries say ---- */
 static neo_status neo__cuda_status(cudaError_t error, const char *function) {
@@ -4629,15 +4677,6 @@ static void neo__nccl_abort(neo__nccl *n) {
     n->comm = NULL;
     n->queued = 0;
 }
-/* If the call that runs has failed, neo_last_error says why: break the group, and leave nothing
-   under way that still uses the user's memory. */
-static neo_status neo__nccl_did(neo_comm *c, neo_status status) {
-    if (status == NEO_OK) return NEO_OK;
-    status = neo__comm_device_did(c, &c->nccl->call, status);
-    neo__nccl_abort(c->nccl);
-    (void)neo__nccl_rests(c->nccl);
-    return status;
-}
 /* ---- before a call: do all ranks make it? ---- */
 /* Bytes that rank `from` sends to rank `to`, as this rank, one of them, sees it. */
 static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, int to) {
@@ -4648,118 +4687,169 @@ static size_t neo__nccl_whole(const neo_comm *c, const neo__work *w, int from, i
     return (size_t)neo__part(w->count, counts, part) * w->each;
 }
 /* Empty messages in the host group carry the call, and how much comes with it there. */
-static neo_status neo__nccl_agree_ranks(neo_comm *c, const neo__work *w) {
+static neo_status neo__nccl_agree_ranks(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    const neo__work *w = n->running;
     const int pair = w->call.op == (int)NEO_COMM_SEND;
     neo__round r = neo__round_new(c->host);
+    neo__call call = w->call;
+    n->agreed = 1;
+    if (!pair) call.past = n->past;
     for (int send = 0; send < 2; send++)
         for (int d = 1; d < c->size; d++) {
             int p = neo__peer_in_turn(c, d, !send);
             if (pair && (p != w->peer || send == w->receives)) continue;
+            if (send) c->stats.op[call.op].control_bytes += (int64_t)sizeof(neo__header);
             neo__round_add(&r, p, send, NULL, 0, 1, 0)->whole =
-                neo__nccl_whole(c, w, send ? c->rank : p, send ? p : c->rank);
+                neo__nccl_whole(c, w, send ? c->rank : p, send ? p : c->rank) +
+                (pair ? 0 : n->owed[2 * p + send]);
         }
-    neo_status status = neo__round_run(c->host, &w->call, &r);
+    if (!pair) n->past = 0, memset(n->owed, 0, 2 * (size_t)c->size * sizeof *n->owed);
+    neo_status status = neo__round_run(c->host, &call, &r);
     if (status == NEO_OK) return NEO_OK;
     (void)neo__nccl_heard(c); /* why */
-    neo__nccl_abort(c->nccl);
+    neo__nccl_abort(n);
     return neo__comm_failed(c);
 }
-/* Bytes that the host group has sent for this are the call's control bytes. */
-static void neo__nccl_count_control(neo_comm *c, const neo__call *call) {
-    const neo_comm_stats *stats = &c->host->stats;
-    for (int op = 0; op < (int)NEO_COMM_OP_COUNT; op++) {
-        int64_t bytes = stats->op[op].control_bytes;
-        for (int l = 0; l < (int)NEO_LEVEL_COUNT; l++) bytes += stats->op[op].bytes[l];
-        c->stats.op[call->op].control_bytes += bytes;
-    }
-    neo_comm_reset_stats(c->host);
+/* A call that the next agreement vouches for. */
+static void neo__nccl_owe(neo_comm *c) {
+    neo__nccl *n = c->nccl;
+    n->agreed = 0;
+    for (size_t i = 0; i < sizeof n->call; i++)
+        n->past = (n->past ^ ((const unsigned char *)&n->call)[i]) * 0x100000001B3u + 1;
+    for (int p = 0; p < c->size; p++)
+        for (int send = 0; send < 2 && p != c->rank; send++)
+            n->owed[2 * p + send] +=
+                neo__nccl_whole(c, n->running, send ? c->rank : p, send ? p : c->rank);
 }
-/* The streams begin in the user's order. One rank in place has nothing else to do. */
-static neo_status neo__nccl_begin(neo_comm *c) {
+/* The call is late: the peers of its transfers. */
+static neo_status neo__nccl_late(const neo_comm *comm) {
+    const neo__xfer *x = comm->scratch.xfer;
+    neo__call_text who = {""};
+    int first = -1, more = 0;
+    for (int i = 0; i < comm->scratch.xfer_count; i++) {
+        if (x[i].index <= comm->nccl->before) continue;
+        if (first < 0) first = x[i].peer;
+        more |= x[i].peer != first;
+    }
+    if (first >= 0)
+        neo__call_add(&who, "transfers with rank %d %swere ", comm->world[first],
+                      more ? "and others " : "");
+    return neo_fail(NEO_ERR_TIMEOUT, "%snot done within %d ms", who.text, comm->desc.timeout_ms);
+}
+/* If the call that runs has failed, neo_last_error says why: break the group, and leave nothing
+   under way that still uses the user's memory. Late may be those that made another call. */
+static neo_status neo__nccl_did(neo_comm *comm, neo_status status) {
+    neo__nccl *n = comm->nccl;
+    if (status == NEO_OK) return NEO_OK;
+    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(comm)) status = neo__nccl_late(comm);
+    if (status == NEO_ERR_TIMEOUT && !n->agreed && !neo__comm_is_broken(comm)) {
+        const neo__kept_error kept = neo__error_keep(status);
+        comm->host->desc.timeout_ms = NEO__MIN(comm->desc.timeout_ms, (int)NEO__NCCL_REST_MS / 2);
+        (void)neo__nccl_agree_ranks(comm);
+        status = neo__error_restore(&kept);
+    }
+    status = neo__comm_device_did(comm, &n->call, status);
+    neo__nccl_abort(n);
+    (void)neo__nccl_rests(n);
+    return status;
+}
+/* The streams begin in the user's order, and behind what the context's device was called to do. */
+static neo_status neo__nccl_begin(neo_comm *c, void *ready) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
+    if (ready) NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)ready, 0);
     NEO__CUDA(cudaEventRecord, n->event[NEO__BEGUN], n->stream);
     NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__BEGUN], 0);
-    return c->size == 1 ? neo__nccl_wait(c, n->event[NEO__BEGUN]) : NEO_OK;
+    return NEO_OK;
 }
 static neo_status neo__nccl_come(neo_comm *c) {
-    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c)));
+    c->nccl->agreed = 1;
+    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c, NULL)));
     return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
 /* The device comes first: if it fails, the others hear of it in the exchange. Rows are coded on a
    stream of the context's device, once they are there. */
 static neo_status neo__nccl_agree(neo_comm *c, const neo__work *w) {
+    const int op = w->call.op, alone = op == (int)NEO_COMM_SEND || op == (int)NEO_COMM_BARRIER;
+    c->nccl->running = w;
     c->nccl->call = w->call;
-    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c)));
-    NEO__TRY(neo__nccl_agree_ranks(c, w));
-    neo__nccl_count_control(c, &w->call);
+    c->nccl->agreed = 1;
+    c->nccl->before = c->nccl->launched;
+    NEO__TRY(neo__nccl_did(c, neo__nccl_begin(c, w->ready)));
+    if (alone || w->call.count == 0 || w->call.sequence % c->desc.agree_every == 0)
+        NEO__TRY(neo__nccl_agree_ranks(c));
+    else
+        neo__nccl_owe(c);
     if (!w->rows.cols) return NEO_OK;
     return neo__nccl_did(c, neo__nccl_wait(c, c->nccl->event[NEO__BEGUN]));
 }
 /* ---- transfers ---- */
-static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
+/* Next on the stream: behind sums and copies, and what any group has launched on the device. */
+static neo_status neo__nccl_next(neo_comm *c) {
     neo__nccl *n = c->nccl;
-    (void)call;
-    x->first = 0; /* no header: see neo__nccl_count_control */
-    x->from = x->data;
-    NEO_ASSERT(n->queued < c->scratch.xfer_count);
-    if (x->bytes > 0) n->queue[n->queued++] = x;
+    n->launched++;
+    NEO__CUDA(cudaSetDevice, n->device);
+    if (n->works) NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], n->work);
+    if (n->works) NEO__CUDA(cudaStreamWaitEvent, n->stream, n->event[NEO__WORKED], 0);
+    n->works = 0;
+    if (NEO__LAUNCH_ORDER)
+        NEO__CUDA(cudaStreamWaitEvent, n->stream, (cudaEvent_t)n->order->last, 0);
     return NEO_OK;
 }
-static ncclResult_t neo__nccl_group(neo__nccl *n) {
-    ncclResult_t result = ncclGroupStart();
-    if (!neo__nccl_good(result)) return result;
-    for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
-        const neo__xfer *x = n->queue[i];
-        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
-                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
-    }
-    ncclResult_t end = ncclGroupEnd(); /* always: it closes the group */
-    return neo__nccl_good(result) ? end : result;
+/* NCCL has been asked; its kernels are on the stream when it is not in progress. */
+static neo_status neo__nccl_launched(neo_comm *c, ncclResult_t asked, const char *what) {
+    neo__nccl *n = c->nccl;
+    const neo_status status = neo__nccl_status(n->comm, asked, what);
+    NEO__TRY(neo__nccl_wait(c, NULL)); /* an error of before comes first */
+    NEO__TRY(status);
+    NEO__CUDA(cudaEventRecord, n->event[NEO__MOVED + (n->launched & 1)], n->stream);
+    if (NEO__LAUNCH_ORDER)
+        NEO__CUDA(cudaEventRecord, (cudaEvent_t)n->order->last, n->stream);
+    return NEO_OK;
 }
-/* Hand what is queued to NCCL, whose kernels are on the stream when it is not in progress. */
+/* All that is queued, as one group. */
 static neo_status neo__nccl_launch(neo_comm *c) {
     neo__nccl *n = c->nccl;
     if (n->queued == 0) return NEO_OK;
-    n->launched++;
-    for (int i = 0; i < n->queued; i++) n->queue[i]->index = n->launched;
-    NEO__CUDA(cudaSetDevice, n->device);
-    NEO__TRY(neo__nccl_status(n->comm, neo__nccl_group(n), "ncclSend and ncclRecv"));
+    NEO__TRY(neo__nccl_next(c));
+    ncclResult_t result = ncclGroupStart(), end = result;
+    for (int i = 0; i < n->queued && neo__nccl_good(result); i++) {
+        neo__xfer *x = n->queue[i];
+        x->index = n->launched;
+        result = x->send ? ncclSend(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream)
+                         : ncclRecv(x->data, x->bytes, ncclUint8, x->peer, n->comm, n->stream);
+    }
+    if (neo__nccl_good(end)) end = ncclGroupEnd(); /* whatever has failed: it closes the group */
     n->queued = 0;
-    NEO__TRY(neo__nccl_wait(c, NULL));
-    NEO__CUDA(cudaEventRecord, n->event[NEO__MOVED + (n->launched & 1)], n->stream);
+    return neo__nccl_launched(c, neo__nccl_good(result) ? end : result, "ncclSend and ncclRecv");
+}
+static neo_status neo__nccl_start(neo_comm *c, const neo__call *call, neo__xfer *x) {
+    neo__nccl *n = c->nccl;
+    (void)call;
+    x->first = 0; /* no header: see neo__nccl_agree_ranks */
+    x->from = x->data;
+    NEO_ASSERT(n->queued < c->scratch.xfer_count);
+    const neo__xfer *second = c->scratch.xfer + c->scratch.xfer_count / 2;
+    if (n->queued && (n->queue[0] < second) != (x < second)) /* of the segment before */
+        NEO__TRY(neo__nccl_did(c, neo__nccl_launch(c)));
+    if (x->bytes > 0) n->queue[n->queued++] = x;
     return NEO_OK;
 }
-static neo_status neo__nccl_settle(neo_comm *c, const neo__xfer *x, int count) {
+/* The work stream waits for these. */
+static neo_status neo__nccl_follow(neo_comm *c, const neo__xfer *x, int count) {
     neo__nccl *n = c->nccl;
     uint64_t group = 0;
     NEO__TRY(neo__nccl_launch(c));
     for (int i = 0; i < count; i++)
         if (!x[i].done && x[i].index > group) group = x[i].index;
-    if (group <= n->finished) return NEO_OK;
-    NEO__CUDA(cudaSetDevice, n->device);
-    NEO__TRY(neo__nccl_wait(c, n->event[NEO__MOVED + (group & 1)]));
-    n->finished = group;
+    if (group <= n->followed) return NEO_OK;
+    n->followed = group;
+    NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__MOVED + (group & 1)], 0);
     return NEO_OK;
 }
-/* The peers that a late group is about. */
-static neo_status neo__nccl_late(neo_comm *c, const neo__xfer *x, int count) {
-    neo__call_text who;
-    int peers = 0;
-    who.text[0] = 0;
-    for (int p = 0; p < c->size; p++) {
-        int late = 0;
-        for (int i = 0; i < count; i++) late |= x[i].peer == p && !x[i].done && x[i].bytes > 0;
-        if (late && peers++ == 0) neo__call_add(&who, "transfers with rank %d ", c->world[p]);
-    }
-    if (peers > 1) neo__call_add(&who, "and %d more ranks ", peers - 1);
-    return neo_fail(NEO_ERR_TIMEOUT, "%s%snot done within %d ms", who.text, peers ? "were " : "",
-                    c->desc.timeout_ms);
-}
 static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
-    neo_status status = neo__nccl_settle(c, x, count);
-    if (status == NEO_ERR_TIMEOUT && !neo__comm_is_broken(c)) status = neo__nccl_late(c, x, count);
-    NEO__TRY(neo__nccl_did(c, status));
+    NEO__TRY(neo__nccl_did(c, neo__nccl_follow(c, x, count)));
     for (int i = 0; i < count; i++) {
         if (x[i].done) continue;
         x[i].done = 1;
@@ -4767,87 +4857,99 @@ static neo_status neo__nccl_finish(neo_comm *c, const neo__call *call, neo__xfer
     }
     return NEO_OK;
 }
-/* ---- copies and sums ---- */
-/* Until the work stream has done all. */
-static neo_status neo__nccl_worked(neo_comm *c) {
-    NEO__CUDA(cudaEventRecord, c->nccl->event[NEO__WORKED], c->nccl->work);
-    return neo__nccl_wait(c, c->nccl->event[NEO__WORKED]);
-}
-static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
+/* The end of a call: all is done on both streams. */
+static neo_status neo__nccl_end(neo_comm *c) {
     neo__nccl *n = c->nccl;
     NEO__CUDA(cudaSetDevice, n->device);
+    if (n->launched > n->followed)
+        NEO__CUDA(cudaStreamWaitEvent, n->work, n->event[NEO__MOVED + (n->launched & 1)], 0);
+    n->followed = n->launched;
+    n->works = 0;
+    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], n->work);
+    return neo__nccl_wait(c, n->event[NEO__WORKED]);
+}
+static neo_status neo__nccl_settle(neo_comm *c) { return neo__nccl_did(c, neo__nccl_end(c)); }
+/* ---- copies and sums ---- */
+static neo_status neo__nccl_move(neo_comm *c, void *to, const void *from, size_t bytes) {
+    neo__nccl *n = c->nccl;
+    n->works = 1;
+    NEO__CUDA(cudaSetDevice, n->device);
     NEO__CUDA(cudaMemcpyAsync, to, from, bytes, cudaMemcpyDeviceToDevice, n->work);
-    return neo__nccl_worked(c);
-}
-/* A chunk of all pieces, `most` elements or what is left, to a half of the staging memory. */
-static neo_status neo__nccl_fetch(neo_comm *c, const neo__combine_call *sum, int64_t most,
-                                  int64_t chunk) {
-    neo__nccl *n = c->nccl;
-    const size_t size = neo_dtype_size(sum->dtype), at = (size_t)(chunk * most) * size;
-    const int64_t left = NEO__MIN(most, sum->n - chunk * most);
-    char *to = c->scratch.staging + (size_t)(chunk & 1) * c->scratch.segment_bytes;
-    for (int i = 0; i < sum->count && left > 0; i++)
-        NEO__CUDA(cudaMemcpyAsync, to + (size_t)i * (size_t)most * size,
-                  (const char *)sum->piece[i] + at, (size_t)left * size, cudaMemcpyDeviceToHost,
-                  n->work);
-    NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED + (chunk & 1)], n->work);
     return NEO_OK;
-}
-/* By way of pinned memory: chunk i + 1 is fetched while chunk i is added. What chunk i - 1 still
-   has to write is before that on the stream. */
-static neo_status neo__nccl_combine_staged(neo_comm *c, const neo__combine_call *sum) {
-    neo__nccl *n = c->nccl;
-    neo__combine_call part = *sum;
-    const size_t size = neo_dtype_size(sum->dtype);
-    int64_t most = (int64_t)(c->scratch.segment_bytes / (size_t)sum->count / 64 * 64 / size);
-    most = NEO__MAX(most, 1);
-    NEO__TRY(neo__nccl_fetch(c, sum, most, 0));
-    for (int64_t i = 0; i * most < sum->n; i++) {
-        char *sums = c->scratch.staging + (size_t)(i & 1) * c->scratch.segment_bytes;
-        NEO__TRY(neo__nccl_fetch(c, sum, most, i + 1));
-        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED + (i & 1)]));
-        for (int k = 0; k < sum->count; k++) n->staged[k] = sums + (size_t)k * (size_t)most * size;
-        part.piece = n->staged;
-        part.out = sums;
-        part.n = NEO__MIN(most, sum->n - i * most);
-        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &part));
-        NEO__CUDA(cudaMemcpyAsync, (char *)sum->out + (size_t)(i * most) * size, sums,
-                  (size_t)part.n * size, cudaMemcpyHostToDevice, n->work);
-    }
-    return neo__nccl_worked(c);
-}
-/* By the user's function. */
-static neo_status neo__nccl_combine_device(neo_comm *c, const neo__combine_call *sum) {
-    neo__nccl *n = c->nccl;
-    NEO__ZERO(neo_comm_pieces, p);
-    p.dtype = sum->dtype;
-    p.reduce = (neo_reduce)sum->reduce;
-    p.piece = sum->piece;
-    p.leaves = sum->leaves;
-    p.count = sum->count;
-    p.out = sum->out;
-    p.n = sum->n;
-    p.device = n->device;
-    p.stream = (void *)n->work;
-    NEO__TRY(n->combine(n->combine_user, &p));
-    return neo__nccl_worked(c);
 }
 static neo_status neo__nccl_copy(neo_comm *c, void *to, const void *from, size_t bytes) {
     return neo__nccl_did(c, neo__nccl_move(c, to, from, bytes));
 }
+/* By way of pinned memory, as many elements at a time as fit there. */
+static neo_status neo__nccl_sum_staged(neo_comm *c, const neo__combine_call *sum) {
+    neo__nccl *n = c->nccl;
+    neo__combine_call part = *sum;
+    const size_t size = neo_dtype_size(sum->dtype);
+    const size_t fits = c->scratch.stage_bytes / (size_t)sum->count / 64 * 64 / size;
+    const int64_t most = NEO__MAX((int64_t)fits, 1);
+    for (int64_t at = 0; at < sum->n; at += most) {
+        part.n = NEO__MIN(most, sum->n - at);
+        const size_t bytes = (size_t)part.n * size, from = (size_t)at * size;
+        for (int k = 0; k < sum->count; k++) {
+            char *to = c->scratch.staging + (size_t)k * (size_t)most * size;
+            NEO__CUDA(cudaMemcpyAsync, to, (const char *)sum->piece[k] + from, bytes,
+                      cudaMemcpyDeviceToHost, n->work);
+            n->staged[k] = to;
+        }
+        NEO__CUDA(cudaEventRecord, n->event[NEO__WORKED], n->work);
+        NEO__TRY(neo__nccl_wait(c, n->event[NEO__WORKED]));
+        part.piece = n->staged;
+        part.out = c->scratch.staging;
+        NEO__TRY(neo__device_combine(c->ctx, NEO_HOST, &part));
+        NEO__CUDA(cudaMemcpyAsync, (char *)sum->out + from, part.out, bytes,
+                  cudaMemcpyHostToDevice, n->work);
+    }
+    return NEO_OK;
+}
 static neo_status neo__nccl_sum(neo_comm *c, const neo__combine_call *sum) {
+    neo__combine_call on_work = *sum;
     NEO__CUDA(cudaSetDevice, c->nccl->device);
     if (sum->count == 1 && sum->out == sum->piece[0]) return NEO_OK;
     if (sum->count == 1)
         return neo__nccl_move(c, sum->out, sum->piece[0],
                               (size_t)sum->n * neo_dtype_size(sum->dtype));
-    if (c->nccl->combine) return neo__nccl_combine_device(c, sum);
+    c->nccl->works = 1;
+    on_work.stream = (void *)c->nccl->work;
     if (neo_ctx_device(c->ctx) && sum->count <= (int)NEO__COMBINE_PIECES)
-        return neo__device_combine(c->ctx, NEO_DEVICE, sum);
-    return neo__nccl_combine_staged(c, sum);
+        return neo__device_combine(c->ctx, NEO_DEVICE, &on_work);
+    return neo__nccl_sum_staged(c, sum);
 }
 static neo_status neo__nccl_combine(neo_comm *c, const neo__combine_call *sum) {
     return neo__nccl_did(c, neo__nccl_sum(c, sum));
+}
+/* A sum of NCCL's own, counted as if parts went straight to where they are added. */
+static neo_status neo__nccl_reduce(neo_comm *comm, const neo__work *work, int *done) {
+    neo__nccl *n = comm->nccl;
+    const int dtype = work->call.dtype, scatters = work->call.op == (int)NEO_COMM_REDUCE_SCATTER;
+    const ncclDataType_t type = dtype == (int)NEO_F32   ? ncclFloat32
+                                : dtype == (int)NEO_F16 ? ncclFloat16
+                                                        : ncclBfloat16;
+    const void *in = work->pieces ? work->piece[0] : work->in;
+    const size_t count = (size_t)work->call.count, part = count / (size_t)comm->size;
+    if (comm->desc.sums != NEO_SUMS_NCCL || comm->size == 1 || dtype > (int)NEO_BF16 ||
+        work->call.reduce != (int)NEO_REDUCE_SUM || count == 0 ||
+        (work->pieces && comm->scratch.pieces > comm->size))
+        return NEO_OK;
+    for (int p = 0; p < comm->size && scatters; p++)
+        if ((size_t)neo__part(work->count, work->in_counts, p) != part) return NEO_OK;
+    *done = 1;
+    NEO__TRY(neo__nccl_did(comm, neo__nccl_next(comm)));
+    const ncclResult_t asked =
+        scatters ? ncclReduceScatter(in, work->out, part, type, ncclSum, n->comm, n->stream)
+                 : ncclAllReduce(in, work->out, count, type, ncclSum, n->comm, n->stream);
+    NEO__TRY(neo__nccl_did(comm, neo__nccl_launched(comm, asked, "a sum of its own")));
+    for (int p = 0; p < comm->size; p++) {
+        NEO__ZERO(neo__xfer, x);
+        x.peer = p;
+        x.bytes = (scatters ? part : 2 * part) * work->each;
+        if (p != comm->rank) neo__comm_count_sent(comm, &work->call, &x);
+    }
+    return NEO_OK;
 }
 /* ---- groups ---- */
 /* NCCL ends when the ranks of a node do so together; a rank whose peers do not come gives up. */
@@ -4873,15 +4975,20 @@ static void neo__nccl_drop(neo_comm *c) {
     neo__nccl *n = c->nccl;
     (void)cudaSetDevice(n->device);
     /* Freeing waits for the device: not for one that NCCL could not stop. */
-    if (!c->failure.broken || neo__nccl_rests(n)) {
-        if (c->scratch.device) (void)cudaFree(c->scratch.device);
-        if (c->scratch.staging) (void)cudaFreeHost(c->scratch.staging);
-    } else {
+    const int rests = !c->failure.broken || neo__nccl_rests(n);
+    if (!rests)
         neo_log(c->ctx, NEO_LOG_WARNING,
                 "neo_comm: device %d still runs what has failed: its scratch of %zu bytes is lost",
-                n->device, 2 * c->scratch.segment_bytes);
+                n->device, 2 * c->scratch.segment_bytes[1]);
+    if (!neo_ctx_device(c->ctx) && rests) {
+        if (c->scratch.device) (void)cudaFree(c->scratch.device);
+        if (c->scratch.staging) (void)cudaFreeHost(c->scratch.staging);
     }
-    c->scratch.device = c->scratch.staging = NULL;
+    if (!neo_ctx_device(c->ctx) || !rests) c->scratch.device = c->scratch.staging = NULL;
+    if (n->order && --n->order->groups == 0) {
+        (void)cudaEventDestroy((cudaEvent_t)n->order->last);
+        n->order->last = NULL;
+    }
     for (int i = 0; i < NEO__NCCL_EVENTS; i++)
         if (n->event[i]) (void)cudaEventDestroy(n->event[i]);
     if (n->stream && n->owns_stream) (void)cudaStreamDestroy(n->stream);
@@ -4895,7 +5002,7 @@ static const neo__transport neo__nccl_transport = {
     neo__nccl_tell,   neo__nccl_heard,
     NULL,             NULL,             neo__nccl_leave, neo__nccl_drop,
     neo__nccl_agree,  neo__nccl_come,   neo__nccl_copy,  neo__nccl_combine,
-    neo__nccl_split,
+    neo__nccl_split,  neo__nccl_settle, neo__nccl_reduce,
 };
 /* Streams, events and memory of this rank's device. */
 static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
@@ -4915,9 +5022,29 @@ static neo_status neo__nccl_open(neo_comm *c, int device, void *stream) {
     NEO__CUDA(cudaStreamCreateWithFlags, &n->work, cudaStreamNonBlocking);
     for (int i = 0; i < NEO__NCCL_EVENTS; i++)
         NEO__CUDA(cudaEventCreateWithFlags, &n->event[i], cudaEventDisableTiming);
-    const size_t segment = c->scratch.segment_bytes;
-    NEO__CUDA(cudaMalloc, (void **)&c->scratch.device, 2 * segment);
-    NEO__CUDA(cudaMallocHost, (void **)&c->scratch.staging, 2 * segment);
+    cudaEvent_t last = (cudaEvent_t)neo__ctx_launches(c->ctx)->last;
+    if (!last) NEO__CUDA(cudaEventCreateWithFlags, &last, cudaEventDisableTiming);
+    n->order = neo__ctx_launches(c->ctx);
+    n->order->last = (void *)last;
+    n->order->groups++;
+    if (neo_ctx_device(c->ctx)) return neo__comm_device_make(c);
+    neo__comm_stage(c);
+    NEO__CUDA(cudaMalloc, (void **)&c->scratch.device, 2 * c->scratch.segment_bytes[1]);
+    NEO__CUDA(cudaMallocHost, (void **)&c->scratch.staging, 2 * c->scratch.stage_bytes);
+    return NEO_OK;
+}
+/* Ranks that share a GPU would wait for each other in NCCL. */
+static neo_status neo__nccl_alone(neo_comm *c) {
+    int64_t *gpu = neo__comm_counts(c), mine;
+    char name[32] = "";
+    NEO__CUDA(cudaDeviceGetPCIBusId, name, (int)sizeof name, c->nccl->device);
+    mine = (int64_t)neo_hash(name);
+    NEO__TRY(neo_comm_all_gather(c->host, &mine, gpu, 1, NULL, NEO_I64, NULL));
+    for (int p = 0; p < c->size; p++)
+        for (int q = 0; q < p; q++)
+            NEO__CHECK(gpu[p] != gpu[q] || c->node[p] != c->node[q], NEO_ERR_UNSUPPORTED,
+                       "ranks %d and %d share a GPU, and NCCL wants one for each rank",
+                       c->world[q], c->world[p]);
     return NEO_OK;
 }
 /* Meet the others in NCCL. */
@@ -4926,6 +5053,7 @@ static neo_status neo__nccl_connect(neo_comm *c) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     NEO__ZERO(ncclUniqueId, id);
     if (c->size == 1) return NEO_OK;
+    NEO__TRY(neo__nccl_alone(c));
     if (c->rank == 0) NEO__TRY(neo__nccl_status(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId"));
     NEO__TRY(neo_comm_broadcast(c->host, &id, (int64_t)sizeof id, NEO_U8, 0, NULL));
     config.blocking = 0;
@@ -4944,7 +5072,6 @@ static neo_status neo__nccl_new(neo_comm *host, int device, void *stream, neo_co
     c->queue.inline_only = host->queue.inline_only;
     for (int p = 0; p < c->size; p++) neo__comm_take_rank(c, p, host, p);
     *out = c;
-    NEO__TRY(neo__comm_events_make(c));
     NEO__TRY(neo__nccl_open(c, device, stream));
     return neo__nccl_connect(c);
 }
@@ -4954,7 +5081,6 @@ static neo_status neo__nccl_over(neo_comm *host, const char *function, int devic
     neo_comm *c = NULL;
     neo_status status = neo__nccl_new(host, device, stream, &c);
     if (status == NEO_OK) {
-        neo_comm_reset_stats(host);
         neo__live_end(host->ctx, &host->live); /* a part of it */
         *out = c;
         return NEO_OK;
@@ -4971,14 +5097,9 @@ static neo_status neo__nccl_split(neo_comm *c, int color, int key, neo_comm **ou
     neo_comm *host = NULL;
     NEO__TRY(neo__comm_drain(c, c->queue.issued)); /* they use the host group */
     neo_status status = neo_comm_split(c->host, color, key, &host);
-    neo_comm_reset_stats(c->host);
     if (status == NEO_OK && host)
         status = neo__nccl_over(host, "neo_comm_split", n->device,
                                 n->owns_stream ? NULL : (void *)n->stream, out);
-    if (*out) {
-        (*out)->nccl->combine = n->combine;
-        (*out)->nccl->combine_user = n->combine_user;
-    }
     return status;
 }
 NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
@@ -4992,25 +5113,12 @@ NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream
     NEO__TRY(neo_comm_split(host, 0, 0, &own));
     return neo__nccl_over(own, "neo_comm_create_nccl", device, stream, comm);
 }
-NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user) {
-    NEO__TRY(neo__comm_check(comm, "neo_comm_set_combine"));
-    NEO__CHECK(comm->nccl, NEO_ERR_UNSUPPORTED,
-               "neo_comm_set_combine: the buffers of this group are not on a device");
-    NEO__TRY(neo__comm_drain(comm, comm->queue.issued));
-    comm->nccl->combine = fn;
-    comm->nccl->combine_user = user;
-    return NEO_OK;
-}
 #undef NEO__CUDA
 #else /* NEO_COMM_NCCL */
 NEO_API neo_status neo_comm_create_nccl(neo_comm *host, int device, void *stream, neo_comm **comm) {
     (void)host, (void)device, (void)stream;
     if (comm) *comm = NULL;
     return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_create_nccl: compiled without NEO_COMM_NCCL");
-}
-NEO_API neo_status neo_comm_set_combine(neo_comm *comm, neo_comm_device_combine_fn fn, void *user) {
-    (void)comm, (void)fn, (void)user;
-    return neo_fail(NEO_ERR_UNSUPPORTED, "neo_comm_set_combine: compiled without NEO_COMM_NCCL");
 }
 #endif
 
@@ -5043,7 +5151,10 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
     comm->desc = neo__comm_defaults(desc);
     comm->size = ranks;
-    comm->tree.shards = NEO__MAX(comm->desc.ctx.repro_shards, ranks);
+    int shards = neo__default_shards(&comm->desc.ctx, ranks);
+    if (comm->desc.open_device && !comm->desc.ctx.repro_shards)
+        shards = NEO__MAX((int)NEO_DEVICE_SHARDS, ranks);
+    comm->tree.shards = NEO__MAX(shards, ranks);
     if (backend == NEO_BACKEND_THREADS) comm->transport = &neo__threads_transport;
 #if defined(NEO_COMM_MPI)
     if (backend == NEO_BACKEND_MPI) comm->transport = &neo__mpi_transport;
@@ -5057,13 +5168,13 @@ NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
                                      neo_comm_backend backend) {
     neo_comm c;
     size_t ring = 0;
-    if (!neo__comm_predict(desc, ranks, backend, &c) || backend == NEO_BACKEND_NCCL) return 0;
+    if (!neo__comm_predict(desc, ranks, backend, &c)) return 0;
     neo__comm_stage(&c);
     if (backend == NEO_BACKEND_THREADS) /* a longer ring for the second segment of a sum */
         ring =
             neo__seat_bytes(ranks, 2 * c.tree.most + 2) - neo__seat_bytes(ranks, c.tree.most + 2);
-    return 2 * (c.scratch.segment_bytes + (size_t)c.scratch.stage_slots * c.scratch.stage_bytes) +
-           ring;
+    const size_t staged = (size_t)c.scratch.stage_slots * c.scratch.stage_bytes;
+    return 2 * (c.scratch.segment_bytes[1] + staged) + ring;
 }
 NEO_API size_t neo_comm_workspace_bytes(const neo_comm_desc *desc, int ranks,
                                         neo_comm_backend backend) {

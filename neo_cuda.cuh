@@ -3,10 +3,11 @@
 
    WHAT IT DOES
      - every layer, loss, optimizer and embedding table of neo.h on a GPU, products of bf16 too
-     - the same bits as the CPU, if neo_cuda_desc.exact is set: own kernels in the CPU's order of
-       sums for everything. Without it large matrix products are cuBLASLt's: faster, within
-       rounding of that
-     - the same bits from run to run in either case: no floating-point atomics, pinned algorithms
+     - two classes of numbers. `exact` (neo_cuda_desc.exact): the CPU's bits, by own kernels in its
+       order of sums. `deterministic` (without): large products are cuBLASLt's, and sums over the
+       batch are cut further; faster, within rounding of the CPU. A checkpoint holds the class
+     - the same bits from run to run and, of the same leaves, on any number of ranks in both: no
+       floating-point atomics, and algorithms that are chosen by nothing that ranks share
      - a training step as one launch, a CUDA graph, with batches of any sizes (neo_cuda_graph_begin)
      - in Nsight the calls as NVTX ranges, with the names of neo_trace (where CUDA brings nvtx3)
 
@@ -15,7 +16,7 @@
      - one device belongs to one thread at a time, as a context does
 
    QUICK START
-     In one .cu file of your program, compiled by nvcc and linked with -lcublasLt:
+     In one .cu file, compiled by nvcc of CUDA 12.0 to 13 (not with MSVC), with -lcublasLt:
          #define NEO_CUDA_IMPLEMENTATION
          #include "neo_cuda.cuh"
      In C files, one of which has neo.h's implementation, and which need no CUDA header:
@@ -62,7 +63,9 @@ extern "C" {
    ------------------------------------------------------------------------ */
 typedef struct neo_cuda_desc {
     int ordinal; /* which GPU, as cudaSetDevice counts */
-    int exact;   /* 1: matrix products have the CPU's bits; 0: they are cuBLASLt's */
+    int exact;   /* 1: the CPU's bits; 0: deterministic */
+    int tf32;    /* 1: cuBLASLt rounds operands of f32 to TF32 (11 bits), which tensor cores
+                    multiply several times as fast; not with exact */
 } neo_cuda_desc;
 
 /* neo_cuda_device_create: a GPU as a device for neo_ctx_desc.device; desc may be NULL (all zeros).
@@ -70,7 +73,8 @@ typedef struct neo_cuda_desc {
    grow in a first step); everything else is taken by the objects made on it.
    Errors   NEO_ERR_DEVICE: no driver, no such GPU, or this file was not compiled for it (the
             message says the flag). NEO_ERR_NUMERIC: it was compiled with flags that change
-            arithmetic (--use_fast_math). NEO_ERR_MEMORY: of the device or the host.
+            arithmetic (--use_fast_math). NEO_ERR_ARG: tf32 and exact. NEO_ERR_MEMORY: of the
+            device or the host.
    neo_cuda_device_destroy: NULL is allowed. The device stays until the last context that uses it
    is gone. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_cuda_device_create(const neo_cuda_desc *desc,
@@ -189,6 +193,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
 #endif
+#if defined(_MSC_VER) && !defined(__clang__)
+#error "neo_cuda.cuh: nvcc's host compiler must be gcc or clang, not MSVC (on Windows: WSL)"
+#endif
 #if (defined(NEO_CUDA_IMPLEMENTATION) || defined(NEO_IMPLEMENTATION) || defined(NEO_STATIC)) &&    \
     !defined(NEO__CUDA_IMPLEMENTED) && (defined(__CUDACC__) || defined(NEO_CUDA_ON_CPU))
 #define NEO__CUDA_IMPLEMENTED
@@ -202,6 +209,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #include <cublasLt.h>
 #include <cub/cub.cuh>
 #include <cuda_runtime.h>
+#if CUDART_VERSION < 12000
+#error "neo_cuda.cuh: it needs CUDA 12.0 or newer"
+#endif
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
 #endif
@@ -242,19 +252,26 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #ifndef NEO__CUDA_BLAS_BYTES
 #define NEO__CUDA_BLAS_BYTES ((size_t)32 << 20) /* what NVIDIA advises for cuBLASLt */
 #endif
+#define NEO__CUDA_LEAF_BYTES (4 * NEO__CUDA_WORK_BYTES) /* of leaves' sums, to which that grows */
 enum {
     NEO__CUDA_RESULT_BYTES = 4096, /* counters and sums of one call, in device memory */
     NEO__CUDA_ANSWER_BYTES = 65536,
     NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
     NEO__CUDA_PRODUCTS = 512, /* shapes of products whose algorithm is remembered */
+    NEO__CUDA_PIECES = 4096,  /* leaves and pieces of leaves, at most: what V may be */
+    NEO__CUDA_LEAVES = 16,    /* that one call of cuBLASLt multiplies */
+    NEO__CUDA_ROWS = 4096,    /* for which the algorithm of a product of any rows is chosen */
     NEO__CUDA_SENDS = 4,      /* parts of the ring of pinned memory, */
     NEO__CUDA_SEND_BYTES = 262144 /* and of each part */
 };
 struct neo__cuda_product; /* see >>cuda-blas */
 typedef struct neo__cuda {
     neo_device device; /* first: a neo_device is one */
-    int ordinal, exact;
+    int ordinal, exact, tf32;
     int processors; /* streaming multiprocessors */
+    int tensor_cores; /* that the code may use: it was compiled for sm_80 or later */
+    int others; /* there are more GPUs */
+    unsigned long long reached; /* atomic; a bit of each that was asked for: see neo__cuda_reach */
     cudaStream_t stream;
     cudaStream_t exchange; /* of what ranks exchange: see neo__cuda_move */
     cublasLtHandle_t blas;
@@ -494,8 +511,10 @@ template <int W> struct __align__(4 * W) neo__floats { float v[W]; };
 template <int W> NEO__GPU neo__floats<W> neo__cuda_load(const float *p) {
     return *(const neo__floats<W> *)(const void *)p;
 }
+/* (A struct of four would be stored as four words where they come one by one.) */
 template <int W> NEO__GPU void neo__cuda_store(float *p, const neo__floats<W> &x) {
-    *(neo__floats<W> *)(void *)p = x;
+    if constexpr (W == 4) *(float4 *)(void *)p = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+    else *(neo__floats<W> *)(void *)p = x;
 }
 
 /* s += x, and s += w x by fused multiply-adds. */
@@ -527,7 +546,7 @@ static neo_status neo__cuda_each(neo__cuda *d, const F &f, int64_t n, const char
     return wide ? neo__cuda_each<4>(d, f, n, what) : neo__cuda_each<1>(d, f, n, what);
 }
 /* All addresses are multiples of 16; NULL is. */
-template <class... P> static bool neo__cuda_aligned(P... p) {
+template <class... P> static __host__ __device__ bool neo__cuda_aligned(P... p) {
     return (((uintptr_t)p | ...) & 15u) == 0;
 }
 struct neo__cuda_add_job {
@@ -1120,20 +1139,23 @@ static void neo__graph_settle(neo_device *device) {
 }
 
 /* ---- beside recorded steps, which another thread may be noting: what ranks exchange ---- */
-/* Run a kernel for `count` units of `lanes` threads, and wait for it. */
+/* Run a kernel for `count` units of `lanes` threads on a stream; NULL: on that of exchanges, and
+   wait for it. */
 template <class... P>
-static neo_status neo__cuda_exchange(neo__cuda *d, const char *what, void (*kernel)(P...),
-                                     int64_t count, int lanes,
+static neo_status neo__cuda_exchange(neo__cuda *d, void *stream, const char *what,
+                                     void (*kernel)(P...), int64_t count, int lanes,
                                      const typename neo__cuda_as<P>::type &...value) {
+    const cudaStream_t on = stream ? (cudaStream_t)stream : d->exchange;
     if (count == 0) return NEO_OK;
     NEO__LAUNCH_AS(what, kernel, neo__cuda_blocks(d, count, NEO__CUDA_THREADS / lanes),
-                   NEO__CUDA_THREADS, 0, d->exchange, value...);
+                   NEO__CUDA_THREADS, 0, on, value...);
     NEO__TRY(neo__cuda_result(d, cudaGetLastError(), what));
-    return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), what);
+    return stream ? NEO_OK : neo__cuda_result(d, cudaStreamSynchronize(on), what);
 }
 template <class F>
-static neo_status neo__cuda_exchange_each(neo__cuda *d, const F &f, int64_t n, const char *what) {
-    return neo__cuda_exchange(d, what, neo__cuda_each_kernel<F, 1>, n, 1, f, n);
+static neo_status neo__cuda_exchange_each(neo__cuda *d, void *stream, const F &f, int64_t n,
+                                          const char *what) {
+    return neo__cuda_exchange(d, stream, what, neo__cuda_each_kernel<F, 1>, n, 1, f, n);
 }
 
 /* ---- >>cuda-activation ----
@@ -1204,20 +1226,40 @@ static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call 
 
 /* ---- >>cuda-tree ----
    Sums over parts by the leaf tree, a binary counter: see >>impl-leaves of neo.h. */
-/* part(i) gives part i of `count`; a sum of none is 0. */
+/* part(i) gives part i of `count`; a sum of none is 0. Eight parts from a multiple of eight on are
+   a subtree, as are those at the end, so they are loaded together, and their sums are the parts of
+   a tree of the same shape. */
 template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, Part part) {
+    enum { NEO__TOGETHER = 8 };
     neo__floats<W> stack[NEO__PART_DEPTH], top = {};
+    const int groups = (count + NEO__TOGETHER - 1) / NEO__TOGETHER;
     int height = 0;
-    for (int i = 0; i < count; i++) {
-        top = part(i);
+    for (int i = 0; i < groups; i++) {
+        const int first = i * NEO__TOGETHER, here = NEO__MIN((int)NEO__TOGETHER, count - first);
+        neo__floats<W> x[NEO__TOGETHER];
+        NEO__UNROLL for (int u = 0; u < NEO__TOGETHER; u++)
+            x[u] = part(first + NEO__MIN(u, here - 1));
+        NEO__UNROLL for (int step = 1; step < NEO__TOGETHER; step *= 2)
+            NEO__UNROLL for (int u = 0; u + step < NEO__TOGETHER; u += 2 * step)
+                if (u + step < here) neo__cuda_plus<W>(x[u], x[u + step]);
+        top = x[0];
         int below = height; /* subtrees under top */
-        for (int merges = neo__tree_push(&height, i, count); merges > 0; merges--) {
+        for (int merges = neo__tree_push(&height, i, groups); merges > 0; merges--) {
             below--;
             for (int w = 0; w < W; w++) top.v[w] = __fadd_rn(stack[below].v[w], top.v[w]);
         }
-        if (i < count - 1) stack[below] = top;
+        if (i < groups - 1) stack[below] = top;
     }
     return top;
+}
+/* The leaves of a sum over the batch. Outside `exact` each is cut further, by halves, as far as its
+   pieces have at least `rows` rows of whole samples: a tree of the same shape, as if V were larger.
+   Nothing of it depends on which leaves are here. */
+static neo__leaf_cut neo__cuda_pieces(const neo__cuda *d, neo__leaf_cut cut, int64_t rows) {
+    while (!d->exact && 2 * cut.shards <= NEO__CUDA_PIECES && cut.batch >= 2 * cut.shards &&
+           cut.batch * cut.rows_per_sample >= 2 * cut.shards * rows)
+        cut.shards *= 2, cut.first *= 2, cut.count *= 2;
+    return cut;
 }
 
 /* The tree over parts (leaves, buckets) of which some may be absent, for W columns of a thread: see
@@ -1278,8 +1320,21 @@ static neo_status neo__cuda_tree_sum(neo__cuda *d, const neo__tree_sum_call *cal
 /* ---- >>cuda-exchange ----
    Copies and sums between ranks. They run on a stream of their own, beside the operations of the
    step, and are done when the call returns. */
+/* Memory of another GPU of the process is reached directly where the two can: each is asked once.
+   Where they cannot, CUDA copies by way of the host. */
+static void neo__cuda_reach(neo__cuda *d, const void *p) {
+    cudaPointerAttributes at = {};
+    int can = 0;
+    if (cudaPointerGetAttributes(&at, p) == cudaSuccess && at.type == cudaMemoryTypeDevice &&
+        at.device != d->ordinal && at.device < 64 &&
+        !(__atomic_fetch_or(&d->reached, 1ull << at.device, __ATOMIC_RELAXED) >> at.device & 1) &&
+        cudaDeviceCanAccessPeer(&can, d->ordinal, at.device) == cudaSuccess && can)
+        (void)cudaDeviceEnablePeerAccess(at.device, 0);
+    (void)cudaGetLastError(); /* it may be so already */
+}
 static neo_status neo__cuda_move(neo__cuda *d, void *to, const void *from, size_t bytes) {
     if (bytes == 0) return NEO_OK;
+    if (d->others) neo__cuda_reach(d, to), neo__cuda_reach(d, from);
     NEO__CUDA_TRY(d, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, d->exchange));
     return neo__cuda_result(d, cudaStreamSynchronize(d->exchange), "a copy between ranks");
 }
@@ -1350,7 +1405,7 @@ static neo_status neo__cuda_combine_as(neo__cuda *d, const neo__combine_call *ca
         job.piece[p] = (const number *)call->piece[p];
         job.leaves[p] = (int16_t)call->leaves[p];
     }
-    return neo__cuda_exchange_each(d, job, call->n, "a sum over ranks");
+    return neo__cuda_exchange_each(d, call->stream, job, call->n, "a sum over ranks");
 }
 static neo_status neo__cuda_combine(neo__cuda *gpu, const neo__combine_call *call) {
     if (call->n == 0) return NEO_OK;
@@ -1474,12 +1529,12 @@ struct neo__cuda_decode_job {
 static neo_status neo__cuda_encode(neo__cuda *d, const neo__wire_call *call) {
     const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
     const int64_t blocks = call->rows * each;
-    return neo__cuda_exchange(d, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
+    return neo__cuda_exchange(d, NULL, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
                               blocks, each);
 }
 static neo_status neo__cuda_decode(neo__cuda *d, const neo__wire_call *call) {
     const neo__cuda_decode_job job = {*call};
-    return neo__cuda_exchange_each(d, job, call->rows * call->cols, "decoding of rows");
+    return neo__cuda_exchange_each(d, NULL, job, call->rows * call->cols, "decoding of rows");
 }
 
 /* ---- >>cuda-rows ----
@@ -1694,20 +1749,63 @@ template <class T> struct neo__cuda_gemm_tile {
     }
 };
 
+/* What a thread brings of an operand for K columns k, as running addresses: COUNT elements, of
+   which `here` has a bit for each that is inside the matrix. */
+template <int M, int K, int COUNT, int THREADS, bool K_FAST> struct neo__cuda_operand {
+    static_assert(THREADS % K == 0 && THREADS % M == 0, "a thread's elements are evenly apart");
+    const float *at;
+    int64_t apart, step;
+    uint32_t here = 0;
+    int k;
+    __device__ __forceinline__ neo__cuda_operand(const float *from, int64_t row, int64_t col,
+                                                 int64_t rows) {
+        const int i = K_FAST ? (int)threadIdx.x / K : (int)threadIdx.x % M;
+        k = K_FAST ? (int)threadIdx.x % K : (int)threadIdx.x / M;
+        at = from + i * row + k * col;
+        apart = K_FAST ? THREADS / K * row : THREADS / M * col, step = K * col;
+        NEO__UNROLL for (int e = 0; e < COUNT; e++)
+            if (i + (K_FAST ? e * (THREADS / K) : 0) < rows) here |= 1u << e;
+    }
+    /* The next ones; `left`: k from here on. */
+    __device__ __forceinline__ void fetch(float (&to)[COUNT], int64_t left) {
+        uint32_t in = here;
+        if (left < K)
+            NEO__UNROLL for (int e = 0; e < COUNT; e++)
+                if (k + (K_FAST ? 0 : e * (THREADS / M)) >= left) in &= ~(1u << e);
+        const float *from = at;
+        NEO__UNROLL for (int e = 0; e < COUNT; e++, from += apart)
+            to[e] = in >> e & 1u ? *from : 0.0f;
+        at += step;
+    }
+};
+/* Of two tiles in shared memory one is filled while the other is read. */
 template <class T, bool A_K, bool B_K>
 static __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     neo__cuda_gemm_kernel(const neo__gemm_call call, const neo__cuda_leaf_sums part) {
-    __shared__ typename T::shared s;
+    __shared__ typename T::shared s[2];
     const neo__cuda_gemm_tile<T> tile(call, part);
     float sum[T::TM][T::TN] = {};
     tile.load(call, part, 0, sum);
-    const float *a = call.a + tile.m0 * call.a_row, *b = call.b + tile.n0 * call.b_col;
-    const int64_t a_row = call.a_row, a_k = call.a_k, b_k = call.b_k, b_col = call.b_col;
-    const int64_t m_left = part.m1 - tile.m0, n_left = part.n1 - tile.n0;
-    neo__cuda_chains<T, A_K, B_K>(
-        s, sum, tile.begin, tile.end,
-        [=](int i, int64_t k) { return i < m_left ? a[i * a_row + k * a_k] : 0.0f; },
-        [=](int j, int64_t k) { return j < n_left ? b[j * b_col + k * b_k] : 0.0f; });
+    neo__cuda_operand<T::M, T::K, T::LOADS_A, T::THREADS, A_K> a(
+        call.a + tile.m0 * call.a_row + tile.begin * call.a_k, call.a_row, A_K ? 1 : call.a_k,
+        part.m1 - tile.m0);
+    neo__cuda_operand<T::N, T::K, T::LOADS_B, T::THREADS, B_K> b(
+        call.b + tile.n0 * call.b_col + tile.begin * call.b_k, call.b_col, B_K ? 1 : call.b_k,
+        part.n1 - tile.n0);
+    float next_a[T::LOADS_A], next_b[T::LOADS_B];
+    int64_t left = tile.end - tile.begin;
+    a.fetch(next_a, left), b.fetch(next_b, left);
+    for (int turn = 0; left > 0; left -= T::K, turn ^= 1) {
+        neo__cuda_stage<T::M, T::K, T::LOADS_A, T::THREADS, A_K>(s[turn].a, next_a);
+        neo__cuda_stage<T::N, T::K, T::LOADS_B, T::THREADS, B_K>(s[turn].b, next_b);
+        __syncthreads();
+        a.fetch(next_a, left - T::K), b.fetch(next_b, left - T::K);
+        if (left >= T::K) {
+            NEO__UNROLL for (int i = 0; i < T::K; i++) neo__cuda_chain<T>(s[turn], sum, i);
+        } else { /* a term of zeros would turn a sum of -0 into +0 */
+            for (int i = 0; i < (int)left; i++) neo__cuda_chain<T>(s[turn], sum, i);
+        }
+    }
     tile.store(call, part, sum);
 }
 typedef void neo__cuda_gemm_kernel_type(const neo__gemm_call, const neo__cuda_leaf_sums);
@@ -1850,17 +1948,21 @@ static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call)
 }
 
 /* ---- >>cuda-blas ----
-   Large products by cuBLASLt, in f32 throughout (no TF32), or of operands of bf16 with sums in f32.
-   A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked for. The algorithm
-   of a shape is the first that cuBLASLt advises and that does not split k; it is kept, so a shape
-   has the same bits for as long as the device lives, and in every process with the same library and
-   GPU.
+   Large products by cuBLASLt, of f32 (as TF32, if neo_cuda_desc.tf32 is set) or of operands of bf16,
+   with sums in f32. A row-major matrix is a column-major one transposed, so C^T = B^T A^T is asked
+   for. The algorithm is the first that cuBLASLt advises and that does not split k, so an element is
+   one sum over k whose order the algorithm alone determines. It is chosen by what does not depend on
+   how the batch is dealt to ranks: where the rows of A are the rows of the batch, for
+   NEO__CUDA_ROWS of them, whatever their number; of leaves, for NEO__CUDA_LEAVES of that size. So a
+   row, or a leaf, has the same bits on any number of ranks, for as long as the device lives, and in
+   every process with the same library and GPU.
 
-   With leaves every leaf is a product of its own, and the tree is walked as on the CPU: the waiting
-   sums stand in the work memory. C is cut in rows so that these fit; how does not depend on how
-   many of the leaves are here, so that any number of ranks multiplies the same shapes. */
-typedef struct neo__cuda_shape { /* all that an algorithm may depend on */
+   With leaves every leaf is a product of its own; those of a size are one call. The sums stand in
+   the work memory, NEO__CUDA_LEAVES of them, from which the tree is taken, and behind these the
+   stack of a tree of more. C is cut in rows so that they fit, by V and not by the leaves here. */
+typedef struct neo__cuda_shape { /* all that a call depends on but addresses */
     int64_t m, n, k, a_ld, b_ld, c_ld;
+    int64_t count, a_step, b_step, c_step; /* products, one behind the other */
     int32_t a_turned, b_turned, beta, epilogue;
     uint32_t a_align, b_align, c_align, used; /* used: 1 for operands of f32, 2 for those of bf16 */
 } neo__cuda_shape;
@@ -1898,22 +2000,39 @@ static neo_status neo__cuda_prefer(neo__cuda *d, cublasLtMatmulPreference_t to,
     return NEO__CUDA_BLAS_DO(
         d, cublasLtMatmulPreferenceSetAttribute(to, which, &value, sizeof value));
 }
+static neo_status neo__cuda_lay(neo__cuda *d, cublasLtMatrixLayout_t *to, cudaDataType type,
+                                int64_t rows, int64_t cols, int64_t ld, int64_t count,
+                                int64_t step) {
+    const int32_t batch = (int32_t)count;
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutCreate(to, type, (uint64_t)rows, (uint64_t)cols, ld));
+    if (count == 1) return NEO_OK;
+    NEO__CUDA_BLAS(d, cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                       &batch, sizeof batch));
+    return NEO__CUDA_BLAS_DO(
+        d, cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+                                            sizeof step));
+}
 static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *p) {
     const neo__cuda_shape *shape = &p->shape;
-    const uint64_t m = (uint64_t)shape->m, n = (uint64_t)shape->n, k = (uint64_t)shape->k;
+    const int64_t m = shape->m, n = shape->n, k = shape->k, count = shape->count;
     const cudaDataType type = shape->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
-    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&p->matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasComputeType_t compute =
+        gpu->tf32 && shape->used == 1 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&p->matmul, compute, CUDA_R_32F));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
                                 shape->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
                                 shape->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
     NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                 (cublasLtEpilogue_t)shape->epilogue));
-    NEO__CUDA_BLAS(gpu, cublasLtMatrixLayoutCreate(&p->a, type, shape->b_turned ? k : n,
-                                                 shape->b_turned ? n : k, shape->b_ld));
-    NEO__CUDA_BLAS(gpu, cublasLtMatrixLayoutCreate(&p->b, type, shape->a_turned ? k : m,
-                                                 shape->a_turned ? m : k, shape->a_ld));
-    return NEO__CUDA_BLAS_DO(gpu, cublasLtMatrixLayoutCreate(&p->c, CUDA_R_32F, n, m, shape->c_ld));
+    if (shape->epilogue != CUBLASLT_EPILOGUE_DEFAULT) /* advice may ask for one; calls set theirs */
+        NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                    (const void *)gpu->blas_work));
+    NEO__TRY(neo__cuda_lay(gpu, &p->a, type, shape->b_turned ? k : n, shape->b_turned ? n : k,
+                           shape->b_ld, count, shape->b_step));
+    NEO__TRY(neo__cuda_lay(gpu, &p->b, type, shape->a_turned ? k : m, shape->a_turned ? m : k,
+                           shape->a_ld, count, shape->a_step));
+    return neo__cuda_lay(gpu, &p->c, CUDA_R_32F, n, m, shape->c_ld, count, shape->c_step);
 }
 static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
                                        const neo__cuda_shape *s) {
@@ -1937,8 +2056,8 @@ static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo) {
         return 1;
     return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
-/* The algorithm of p's shape. */
-static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *p) {
+/* The algorithm that is advised for p's shape. */
+static neo_status neo__cuda_advise(neo__cuda *gpu, neo__cuda_product *p) {
     enum { NEO__ADVICE = 16 };
     cublasLtMatmulHeuristicResult_t advice[NEO__ADVICE];
     cublasLtMatmulPreference_t prefer = NULL;
@@ -1954,6 +2073,24 @@ static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *p) {
         p->algo = advice[i].algo;
         p->found = advice[i].state == CUBLAS_STATUS_SUCCESS && !neo__cuda_splits(&p->algo);
     }
+    return status;
+}
+/* Describe p's shape, and give it the algorithm of its kind, if that can do it. */
+static neo_status neo__cuda_choose(neo__cuda *d, neo__cuda_product *p) {
+    cublasLtMatmulHeuristicResult_t can;
+    neo__cuda_product any = *p;
+    const neo__cuda_shape *s = &p->shape;
+    if (s->c_step) any.shape.count = NEO__CUDA_LEAVES;
+    else if (s->a_turned) any.shape.m = NEO__CUDA_ROWS;
+    neo_status status = neo__cuda_product_describe(d, &any);
+    if (status == NEO_OK) status = neo__cuda_advise(d, &any);
+    p->algo = any.algo, p->found = any.found;
+    neo__cuda_product_drop(&any);
+    if (status == NEO_OK) status = neo__cuda_product_describe(d, p);
+    if (status == NEO_OK && p->found)
+        p->found = cublasLtMatmulAlgoCheck(d->blas, p->matmul, p->a, p->b, p->c, p->c, &p->algo,
+                                           &can) == CUBLAS_STATUS_SUCCESS &&
+                   can.workspaceSize <= NEO__CUDA_BLAS_BYTES;
     return status;
 }
 /* The remembered product of a shape, made where it is new; NULL: cuBLASLt has none. The table is
@@ -1975,8 +2112,7 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
     if (p->shape.used && d->recording) NEO__TRY(neo__graph_flush(d)); /* it is not captured yet */
     neo__cuda_product_drop(p);
     p->shape = *shape;
-    neo_status status = neo__cuda_product_describe(d, p);
-    if (status == NEO_OK) status = neo__cuda_choose(d, p);
+    const neo_status status = neo__cuda_choose(d, p);
     if (status != NEO_OK) neo__cuda_product_drop(p);
     *product = p->found ? p : NULL; /* that there is none is remembered too */
     return status;
@@ -2007,19 +2143,24 @@ static neo_status neo__cuda_multiply_now(neo__cuda *d, const void *call) {
         d, cublasLtMatmul(d->blas, p->matmul, &one, x->b, p->a, x->a, p->b, &x->beta, x->c, p->c,
                           x->c, p->c, &p->algo, d->blas_work, NEO__CUDA_BLAS_BYTES, d->stream));
 }
-/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. */
+/* C = beta C + A B and the epilogue; *done is 0 if it is not for cuBLASLt. leaves: so many products,
+   of k each, whose C are c_step apart; 0: one that is no leaf's. */
 static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call, int epilogue,
-                                     int *done) {
+                                     int leaves, int64_t c_step, int *done) {
     neo__cuda_product *product = NULL;
     NEO__ZERO(neo__cuda_shape, s);
     s.m = call->m, s.n = call->n, s.k = call->k;
     s.a_turned = call->a_k == 1, s.b_turned = call->b_k == 1 && call->b_col != 1;
     s.a_ld = s.a_turned ? call->a_row : call->a_k, s.b_ld = s.b_turned ? call->b_col : call->b_k;
     s.c_ld = call->c_row;
+    s.count = NEO__MAX(leaves, 1), s.c_step = c_step;
+    if (leaves) s.a_step = s.k * call->a_k, s.b_step = s.k * call->b_k;
     s.beta = call->beta == 0.0f ? 0 : 1, s.epilogue = epilogue;
     s.a_align = neo__cuda_align(call->a, s.a_ld, call->narrow);
     s.b_align = neo__cuda_align(call->b, s.b_ld, call->narrow);
     s.c_align = neo__cuda_align(call->c, s.c_ld, 0);
+    if (epilogue != CUBLASLT_EPILOGUE_DEFAULT)
+        s.c_align = NEO__MIN(s.c_align, neo__cuda_align(call->bias, 4, 0));
     s.used = call->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
@@ -2063,7 +2204,7 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
         part.a = neo__cuda_wide_at(g->a, m0 * g->a_row, g->narrow);
         memset(&part.finish, 0, sizeof part.finish);
         if (g->narrow_c) part.c = (float *)(void *)gpu->work, part.c_row = g->n, part.beta = 0.0f;
-        NEO__TRY(neo__cuda_multiply(gpu, &part, epilogue, &done));
+        NEO__TRY(neo__cuda_multiply(gpu, &part, epilogue, 0, 0, &done));
         if (!done && !g->narrow_c) return neo__cuda_gemm_own(gpu, g);
         part.bias = NULL;
         if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part));
@@ -2075,132 +2216,187 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
     }
     return NEO_OK;
 }
-/* By leaves, as many rows of C at a time as a slot of the stack holds. A leaf's product goes to the
-   slot on top. */
+/* Rows of C that are computed at a time by leaves; 0: not one. */
+static int64_t neo__cuda_leaf_rows(const neo__gemm_call *g, int *depth) {
+    const int groups = (g->leaves.shards + NEO__CUDA_LEAVES - 1) / NEO__CUDA_LEAVES;
+    *depth = groups > 1 ? neo__tree_depth(groups) : 0;
+    const int64_t slots = *depth + NEO__MIN(g->leaves.shards, (int)NEO__CUDA_LEAVES);
+    const int64_t rows = (int64_t)(NEO__CUDA_LEAF_BYTES / sizeof(float)) / slots / g->n;
+    return rows >= g->m ? g->m : rows >= 128 ? rows / 128 * 128 : rows / 4 * 4;
+}
+/* The products of leaves [first, first + count) of g into sums, rows of C by cuBLASLt where it can;
+   leaves of as many rows as the one before are one call with it. */
+static neo_status neo__cuda_leaf_products(neo__cuda *d, const neo__gemm_call *g, int first,
+                                          int count, const neo__cuda_leaf_sums *sums) {
+    const int64_t rows = sums->m1 - sums->m0;
+    for (int i = 0, end; i < count; i = end) {
+        const int64_t k0 = neo__leaf_row(&g->leaves, first + i);
+        neo__cuda_leaf_sums to = *sums;
+        neo__gemm_call part = *g;
+        int done = 0;
+        to.sums += i * rows * g->n;
+        part.k = neo__leaf_row(&g->leaves, first + i + 1) - k0;
+        for (end = i + 1; end < count; end++)
+            if (neo__leaf_row(&g->leaves, first + end + 1) -
+                    neo__leaf_row(&g->leaves, first + end) != part.k)
+                break;
+        part.a = neo__cuda_wide_at(g->a, sums->m0 * g->a_row + k0 * g->a_k, g->narrow);
+        part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
+        part.m = rows, part.c = to.sums, part.c_row = g->n;
+        if (part.k > 0)
+            NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, end - i, rows * g->n,
+                                        &done));
+        if (done) continue;
+        part.a = neo__cuda_wide_at(g->a, k0 * g->a_k, g->narrow); /* an empty leaf, no algorithm */
+        part.leaves.first += first + i, part.leaves.count = end - i;
+        NEO__TRY(neo__cuda_gemm_part(d, &part, &to));
+    }
+    return NEO_OK;
+}
+/* Groups of leaves are subtrees, which wait behind the leaves' sums unless there is one. */
 static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *d, const neo__gemm_call *g) {
-    const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / NEO__PART_DEPTH / 4 * 4;
-    const int64_t most = NEO__MIN(room / g->n, g->m);
-    float *slot = (float *)(void *)d->work;
+    int depth;
+    const int64_t most = neo__cuda_leaf_rows(g, &depth), room = most * g->n;
+    const int count = g->leaves.count, all = NEO__MIN(g->leaves.shards, (int)NEO__CUDA_LEAVES);
+    const int groups = (count + NEO__CUDA_LEAVES - 1) / NEO__CUDA_LEAVES;
+    NEO__TRY(neo__cuda_reserve(d, (size_t)((all + depth) * room) * sizeof(float)));
+    float *const sums = (float *)(void *)d->work, *const stack = sums + all * room;
     for (int64_t m0 = 0; m0 < g->m; m0 += most) {
-        const int64_t rows = NEO__MIN(most, g->m - m0);
-        for (int leaf = 0, height = 0; leaf < g->leaves.count; leaf++) {
-            const int64_t k0 = neo__leaf_row(&g->leaves, leaf);
-            neo__gemm_call part = *g;
-            int there = 0, top = height;
-            part.m = rows, part.k = neo__leaf_row(&g->leaves, leaf + 1) - k0;
-            part.a = neo__cuda_wide_at(g->a, m0 * g->a_row + k0 * g->a_k, g->narrow);
-            part.b = neo__cuda_wide_at(g->b, k0 * g->b_k, g->narrow);
-            part.c = slot + height * room, part.c_row = g->n;
-            part.beta = 0.0f, part.bias = NULL;
-            if (part.k > 0)
-                NEO__TRY(neo__cuda_multiply(d, &part, CUBLASLT_EPILOGUE_DEFAULT, &there));
-            memset(&part.finish, 0, sizeof part.finish), part.tree = 0;
-            if (!there) NEO__TRY(neo__cuda_gemm_own(d, &part)); /* an empty leaf, no algorithm */
-            for (int merges = neo__tree_push(&height, leaf, g->leaves.count); merges-- > 0; top--)
-                NEO__TRY(neo__cuda_add(d, slot + (top - 1) * room, slot + top * room, rows * g->n));
+        const neo__cuda_leaf_sums part = {sums, m0, NEO__MIN(m0 + most, g->m), 0, g->n};
+        const int64_t area = (part.m1 - m0) * g->n;
+        for (int i = 0, height = 0; i < groups; i++) {
+            const int first = i * NEO__CUDA_LEAVES, top = height;
+            neo__cuda_gemm_tree_job job = {*g, part};
+            job.g.leaves.count = NEO__MIN(count - first, (int)NEO__CUDA_LEAVES);
+            NEO__TRY(neo__cuda_leaf_products(d, g, first, job.g.leaves.count, &part));
+            if (groups > 1) {
+                memset(&job.g.finish, 0, sizeof job.g.finish);
+                job.part.m0 = 0, job.part.m1 -= m0;
+                job.g.c = stack + height * room, job.g.c_row = g->n;
+            }
+            NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
+            const int merges = neo__tree_push(&height, i, groups);
+            for (float *x = stack + top * room; x > stack + (top - merges) * room; x -= room)
+                NEO__TRY(neo__cuda_add(d, x - room, x, area));
         }
-        const neo__cuda_gemm_finish_job job = {*g, slot, m0};
-        NEO__TRY(neo__cuda_each<1>(d, job, rows * g->n, "gemm"));
+        if (groups == 1) continue;
+        const neo__cuda_gemm_finish_job job = {*g, stack, m0};
+        NEO__TRY(neo__cuda_each<1>(d, job, area, "gemm"));
     }
     return NEO_OK;
 }
 
-/* A product that is worth a call of cuBLASLt: by its shape alone, and with leaves by what does not
-   depend on how many of them are here. The work memory holds rows of it. */
+/* A product that is worth a call of cuBLASLt: not by what depends on how many of the rows, or of
+   the leaves, are here. The work memory holds rows of it. */
 static int neo__cuda_is_large(const neo__gemm_call *g) {
-    const int64_t slots = g->tree ? NEO__PART_DEPTH : g->narrow_c;
-    const double area = (double)g->m * (double)g->n;
-    if (slots * (g->n + 4) > (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float))) return 0;
-    return g->m >= 16 && g->n >= 16 && (g->tree ? area >= 4096.0 : area * (double)g->k >= 262144.0);
+    if (g->tree)
+        return g->m >= 16 && g->n >= 16 && g->m * g->n >= 4096;
+    if (g->narrow_c && g->n + 4 > (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float))) return 0;
+    const double each = (double)g->n * (double)g->k;
+    if (g->a_k == 1) return g->n >= 16 && each >= 1024.0;
+    return g->m >= 16 && g->n >= 16 && (double)g->m * each >= 262144.0;
 }
 static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
     neo__gemm_call g = *call;
     if (g.m == 0 || g.n == 0) return NEO_OK;
     if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
-    if (d->exact || g.k == 0 || !neo__cuda_is_large(&g)) return neo__cuda_gemm_own(d, &g);
-    return g.tree ? neo__cuda_gemm_blas_leaves(d, &g) : neo__cuda_gemm_blas(d, &g);
+    if (d->exact || g.k == 0) return neo__cuda_gemm_own(d, &g);
+    const int large = neo__cuda_is_large(&g);
+    int depth;
+    if (!g.tree) return large ? neo__cuda_gemm_blas(d, &g) : neo__cuda_gemm_own(d, &g);
+    /* A large C is work enough without many pieces. */
+    g.leaves = neo__cuda_pieces(d, g.leaves, large ? NEO__MAX(1024, g.m * g.n / 256) : 256);
+    return large && neo__cuda_leaf_rows(&g, &depth) ? neo__cuda_gemm_blas_leaves(d, &g)
+                                                    : neo__cuda_gemm_own(d, &g);
 }
 
 /* ---- >>cuda-columns ----
    Sums of columns: of a gradient's (a bias), of dy and dy z (a norm's). Rows of a leaf add in
-   order, so a column is one chain; what can be parallel is bringing rows into shared memory. A
-   block takes 32 columns of one leaf: all warps load, the first warp adds the first sum, the second
-   the second. Leaves' sums go to the work memory, [leaf][2][cols], then the tree. */
-enum { NEO__COLUMN_ROWS = 128 };
+   order, so a column of one is one chain: a warp takes 32 of them, with the next rows on their way
+   in registers. A block has eight leaves of its columns, and adds them by the tree. Of more leaves
+   these subtrees go to the work memory, [subtree][2][cols], then the tree of them. */
+enum { NEO__COLUMN_AHEAD = 16, NEO__COLUMN_LEAVES = NEO__CUDA_THREADS / 32 };
 typedef struct neo__cuda_columns {
-    const float *dy, *x, *stats; /* x NULL: only the first sum, of dy */
-    int64_t dy_row, x_row, c0, cols;
-    int narrow; /* dy is bf16 */
+    const float *dy, *x, *stats; /* x: of the second sum */
+    int64_t dy_row, x_row, cols;
     int centered;
     neo__leaf_cut leaves;
-    float *sums;
+    float *sums;       /* [subtree][2][cols] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
-NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns columns) {
-    __shared__ float dy[NEO__COLUMN_ROWS][32], z[NEO__COLUMN_ROWS][32];
+template <bool NARROW, bool DOT>
+NEO__CUDA_KERNEL neo__cuda_columns_kernel(const neo__cuda_columns c) {
+    constexpr int AHEAD = DOT ? NEO__COLUMN_AHEAD / 2 : NEO__COLUMN_AHEAD;
+    __shared__ float sums[2][NEO__COLUMN_LEAVES][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t column = (int64_t)blockIdx.x * 32 + lane, at = columns.c0 + column;
-    const int leaf = (int)blockIdx.y;
-    const int64_t end = neo__leaf_row(&columns.leaves, leaf + 1);
-    float sum = 0.0f;
-    for (int64_t r0 = neo__leaf_row(&columns.leaves, leaf); r0 < end; r0 += NEO__COLUMN_ROWS) {
-        const int rows = (int)NEO__MIN(end - r0, (int64_t)NEO__COLUMN_ROWS);
-        for (int i = warp; i < rows && column < columns.cols; i += NEO__CUDA_THREADS / 32) {
-            const int64_t r = r0 + i;
-            dy[i][lane] = neo__cuda_wide_get(columns.dy, r * columns.dy_row + at, columns.narrow);
-            if (!columns.x) continue;
-            const float mean = columns.centered ? columns.stats[2 * r] : 0.0f;
-            const float scale = columns.stats[columns.centered ? 2 * r + 1 : r];
-            z[i][lane] = __fmul_rn(__fsub_rn(columns.x[r * columns.x_row + at], mean), scale);
+    const int64_t column = (int64_t)blockIdx.x * 32 + lane;
+    const int first = (int)blockIdx.y * NEO__COLUMN_LEAVES, leaf = first + warp;
+    float sum = 0.0f, dot = 0.0f;
+    if (leaf < c.leaves.count && column < c.cols) {
+        const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
+        for (int64_t r = neo__leaf_row(&c.leaves, leaf); r < end; r += AHEAD) {
+            float dy[AHEAD], z[AHEAD], mean[AHEAD], scale[AHEAD];
+            NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
+                const int64_t row = NEO__MIN(r + u, end - 1);
+                dy[u] = neo__cuda_wide_get(c.dy, row * c.dy_row + column, NARROW);
+                if (!DOT) continue;
+                z[u] = c.x[row * c.x_row + column];
+                mean[u] = c.centered ? c.stats[2 * row] : 0.0f;
+                scale[u] = c.stats[c.centered ? 2 * row + 1 : row];
+            }
+            NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
+                if (r + u >= end) break;
+                sum = __fadd_rn(sum, dy[u]);
+                if (DOT) dot = __fmaf_rn(dy[u], __fmul_rn(__fsub_rn(z[u], mean[u]), scale[u]), dot);
+            }
         }
-        __syncthreads();
-        if (column < columns.cols && warp == 0) {
-            NEO__UNROLL_8 for (int i = 0; i < rows; i++) sum = __fadd_rn(sum, dy[i][lane]);
-        } else if (column < columns.cols && warp == 1 && columns.x) {
-NEO__UNROLL_8
-            for (int i = 0; i < rows; i++) sum = __fmaf_rn(dy[i][lane], z[i][lane], sum);
-        }
-        __syncthreads();
     }
-    if (column < columns.cols && warp < (columns.x ? 2 : 1))
-        columns.sums[(2 * (int64_t)leaf + warp) * columns.cols + column] = sum;
+    sums[0][warp][lane] = sum, sums[1][warp][lane] = dot;
+    __syncthreads();
+    if (warp > (DOT ? 1 : 0) || column >= c.cols) return;
+    const int here = NEO__MIN((int)NEO__COLUMN_LEAVES, c.leaves.count - first);
+    const auto part = [&](int i) { return neo__cuda_load<1>(&sums[warp][i][lane]); };
+    const float all = neo__cuda_tree<1>(here, part).v[0];
+    float *const whole = warp ? c.dot : c.sum;
+    if (c.leaves.count > NEO__COLUMN_LEAVES)
+        c.sums[(2 * (int64_t)blockIdx.y + warp) * c.cols + column] = all;
+    else if (whole) whole[column] = all;
 }
 struct neo__cuda_columns_tree_job {
     neo__cuda_columns c;
+    int subtrees;
     template <int W> __device__ void at(int64_t i) const {
         const int64_t step = 2 * c.cols;
-        for (int k = 0; k < 2; k++) {
-            float *to = k == 0 ? c.sum : c.dot;
-            const float *from = c.sums + k * c.cols + i;
-            const auto part = [=](int leaf) { return neo__cuda_load<1>(from + leaf * step); };
-            if (to) to[c.c0 + i] = neo__cuda_tree<1>(c.leaves.count, part).v[0];
-        }
+        float *const to = i < c.cols ? c.sum : c.dot;
+        const float *from = c.sums + i;
+        const auto part = [=](int p) { return neo__cuda_load<1>(from + p * step); };
+        if (to) to[i % c.cols] = neo__cuda_tree<1>(subtrees, part).v[0];
     }
 };
-static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, const char *what) {
-    const int64_t cols = c.cols, leaves = c.leaves.count;
-    const int64_t floats = (int64_t)(gpu->work_bytes / sizeof(float));
-    const int64_t room = floats / (2 * NEO__MAX(leaves, (int64_t)1));
+static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, int narrow,
+                                        const char *what) {
+    c.leaves = neo__cuda_pieces(gpu, c.leaves, 128);
+    const int subtrees = (c.leaves.count + NEO__COLUMN_LEAVES - 1) / NEO__COLUMN_LEAVES;
+    const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)subtrees);
+    const auto kernel = c.dot    ? neo__cuda_columns_kernel<false, true>
+                        : narrow ? neo__cuda_columns_kernel<true, false>
+                                 : neo__cuda_columns_kernel<false, false>;
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)subtrees * 2 * (size_t)c.cols * sizeof(float)));
     c.sums = (float *)(void *)gpu->work;
-    if (!c.dot) c.x = NULL;
-    for (c.c0 = 0; c.c0 < cols; c.c0 += room) {
-        c.cols = NEO__MIN(room, cols - c.c0);
-        const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)leaves);
-        if (leaves > 0) NEO__TRY(neo__cuda_launch(gpu, what, neo__cuda_columns_kernel, {grid}, c));
-        const neo__cuda_columns_tree_job job = {c};
-        NEO__TRY(neo__cuda_each<1>(gpu, job, c.cols, what));
-    }
-    return NEO_OK;
+    if (subtrees > 0) NEO__TRY(neo__cuda_launch(gpu, what, kernel, {grid}, c));
+    if (subtrees == 1) return NEO_OK;
+    return neo__cuda_each<1>(gpu, neo__cuda_columns_tree_job{c, subtrees},
+                             (c.dot ? 2 : 1) * c.cols, what);
 }
 static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
     const neo__column_sums_call *dbias = &call->dbias;
     if (call->dw.c) NEO__TRY(neo__cuda_gemm(d, &call->dw));
     if (!dbias->to || dbias->cols == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_columns, c);
-    c.dy = dbias->from, c.dy_row = dbias->from_row, c.narrow = dbias->narrow;
+    c.dy = dbias->from, c.dy_row = dbias->from_row;
     c.cols = dbias->cols, c.leaves = dbias->leaves, c.sum = dbias->to;
-    return neo__cuda_columns_run(d, c, "column_sums");
+    return neo__cuda_columns_run(d, c, dbias->narrow, "column_sums");
 }
 
 /* ---- >>cuda-norm ----
@@ -2223,7 +2419,7 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
-        NEO__TRY(neo__cuda_columns_run(d, c, "norm"));
+        NEO__TRY(neo__cuda_columns_run(d, c, 0, "norm"));
     }
     if (call->backward && !call->dx) return NEO_OK;
     return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, call->rows, 16, *call);
@@ -2292,6 +2488,7 @@ template <class I, class A> NEO__GPU I neo__cuda_last(I low, I high, int64_t x, 
     return low;
 }
 
+enum { NEO__TOKENS_AHEAD = 8 }; /* rows of a sum that are on their way */
 /* The whole sum of columns [col, col + W) of a row. */
 template <int W>
 static __device__ neo__floats<W> neo__cuda_embedding_sum(
@@ -2300,16 +2497,29 @@ static __device__ neo__floats<W> neo__cuda_embedding_sum(
     neo__floats<W> sum = {};
     int leaf = 0;
     int64_t leaf_end = -1;
-    for (int64_t i = c.count ? o.first[row] : -1; i >= 0 && i < c.count && o.key[i] == row; i++) {
-        const int64_t at = o.position[i];
-        if (at >= leaf_end) {
-            if (leaf_end >= 0) parts.push(leaf, sum);
-            leaf = neo__cuda_last(leaf, (int)c.leaves.count, at,
-                                  [&c](int k) { return neo__leaf_row(&c.leaves, k); });
-            leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
-            sum = {};
+    int64_t i = c.count ? o.first[row] : -1;
+    for (int here = NEO__TOKENS_AHEAD; i >= 0 && here == NEO__TOKENS_AHEAD; i += here) {
+        neo__floats<W> x[NEO__TOKENS_AHEAD];
+        int64_t at[NEO__TOKENS_AHEAD];
+        here = 0;
+        NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
+            const int64_t next = NEO__MIN(i + u, c.count - 1);
+            here += i + u < c.count && o.key[next] == row; /* keys are sorted */
+            at[u] = o.position[next];
         }
-        neo__cuda_plus<W>(sum, neo__cuda_load<W>(c.from + at * c.from_row + col));
+        NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++)
+            x[u] = neo__cuda_load<W>(c.from + at[u] * c.from_row + col);
+        NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
+            if (u >= here) break;
+            if (at[u] >= leaf_end) {
+                if (leaf_end >= 0) parts.push(leaf, sum);
+                leaf = neo__cuda_last(leaf, (int)c.leaves.count, at[u],
+                                      [&c](int k) { return neo__leaf_row(&c.leaves, k); });
+                leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
+                sum = {};
+            }
+            neo__cuda_plus<W>(sum, x[u]);
+        }
     }
     if (leaf_end < 0) return sum;
     parts.push(leaf, sum);
@@ -2617,8 +2827,382 @@ static neo_status neo__cuda_attention_run(neo__cuda *gpu, const neo__attention_c
     if (call->dk || call->dv) NEO__TRY((launch(neo__cuda_attention_back_kernel<PARTS, true>)));
     return call->dq ? launch(neo__cuda_attention_back_kernel<PARTS, false>) : NEO_OK;
 }
+
+/* ---- attention of bf16 on tensor cores (mma.sync, from sm_80 on) ----
+   Where neo_attention_desc.dtype is bf16 and the device is not exact. q, k, v, dy, P and dS are
+   rounded to bf16 as they become operands; sums, maxima and exponentials are f32. q takes the
+   scale and log2 e with it, so that scores are exponents of 2.
+
+   A warp owns 16 rows, of which it keeps all sums; the rows that these meet come through shared
+   memory in tiles: they are loaded while the tile before is used, and rounded where they are
+   stored. Forward and dq: queries own, keys come. dk and dv: keys own, queries come, and scores
+   are transposed. So each sum has one warp and one order, and P leaves no registers: the sums of
+   one product have the layout of the left operand of the next. Rows of a tile are 16 bytes longer
+   than their numbers, so that eight of them, which ldmatrix reads at once, fill all banks. */
+NEO__GPU uint32_t neo__cuda_bf16_pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return neo__bf16_from_f32(low) | (uint32_t)neo__bf16_from_f32(high) << 16;
+#endif
+}
+NEO__GPU float neo__cuda_exp2(float x) {
+#if defined(__CUDA_ARCH__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+/* c += a b: 16 rows, 8 columns, 16 terms. Lane l has of c the rows l / 4 (c[0], c[1]) and
+   l / 4 + 8, columns 2 (l % 4) and the next. */
+NEO__GPU void neo__cuda_mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b) {
+#if defined(NEO_CUDA_ON_CPU)
+    neo_emu_mma_bf16(c, a, b);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+/* Four matrices of 8 x 8 from shared memory; lane l gives the address of row l % 8 of number
+   l / 8. */
+template <bool TURNED>
+NEO__GPU void neo__cuda_ldmatrix(uint32_t (&to)[4], const uint16_t *row) {
+#if defined(NEO_CUDA_ON_CPU)
+    neo_emu_ldmatrix(to, row, TURNED);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    if constexpr (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+#endif
+}
+#define NEO__LOG2_E 1.44269504f
+
+/* A tile of N rows of D numbers on its way from memory, where `rows` of `cols` are there, the rest
+   zeros, to shared memory. */
+template <int N, int D, int THREADS> struct neo__cuda_coming {
+    static constexpr int COUNT = N * D / 4 / THREADS, STEP = THREADS / (D / 4); /* rows apart */
+    neo__floats<4> x[COUNT];
+    NEO__GPU int row() { return (int)threadIdx.x / (D / 4); }
+    NEO__GPU int col() { return (int)threadIdx.x % (D / 4) * 4; }
+    __device__ __forceinline__ void load(const float *from, int step, int rows, int cols) {
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const int at = row() + e * STEP;
+            x[e] = neo__floats<4>();
+            if (at < rows && col() < cols)
+                x[e] = neo__cuda_load<4>(from + ((int64_t)at * step + col()));
+        }
+    }
+    __device__ __forceinline__ void store(uint16_t (*to)[D + 8], float scale) const {
+        NEO__UNROLL for (int e = 0; e < COUNT; e++) {
+            const float *v = x[e].v;
+            *(uint2 *)(void *)&to[row() + e * STEP][col()] =
+                make_uint2(neo__cuda_bf16_pair(v[0] * scale, v[1] * scale),
+                           neo__cuda_bf16_pair(v[2] * scale, v[3] * scale));
+        }
+    }
+};
+/* 16 rows as left operands, one for each 16 columns. */
+template <int D>
+NEO__GPU void neo__cuda_own_rows(uint32_t (*to)[4], const float *from, int64_t step, int rows,
+                                 int cols, float scale) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int k = 0; k < D / 16; k++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + i % 2 * 8, col = 16 * k + lane % 4 * 2 + i / 2 * 8;
+            neo__floats<2> x = {};
+            if (row < rows && col < cols) x = neo__cuda_load<2>(from + row * step + col);
+            to[k][i] = neo__cuda_bf16_pair(x.v[0] * scale, x.v[1] * scale);
+        }
+}
+/* s = the products of 16 rows, which are in registers or SHARED, from the lane's address on, with
+   the N rows of a tile. */
+template <int D, int N, bool SHARED>
+NEO__GPU void neo__cuda_scores(float (&s)[N / 8][4], const uint32_t (*own)[4],
+                               const uint16_t *own_row, const uint16_t (*tile)[D + 8]) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int n = 0; n < N / 8; n++)
+        NEO__UNROLL for (int i = 0; i < 4; i++) s[n][i] = 0.0f;
+    NEO__UNROLL for (int k = 0; k < D; k += 16) {
+        uint32_t a[4], b[4];
+        if constexpr (SHARED) neo__cuda_ldmatrix<false>(a, own_row + k);
+        else
+            NEO__UNROLL for (int i = 0; i < 4; i++) a[i] = own[k / 16][i];
+        NEO__UNROLL for (int n = 0; n < N; n += 16) {
+            neo__cuda_ldmatrix<false>(
+                b, &tile[n + lane / 16 * 8 + lane % 8][k + lane / 8 % 2 * 8]);
+            neo__cuda_mma_bf16(s[n / 8], a, b);
+            neo__cuda_mma_bf16(s[n / 8 + 1], a, b + 2);
+        }
+    }
+}
+/* sum += p x: 16 rows of N terms, the N rows of a tile. */
+template <int D, int N>
+NEO__GPU void neo__cuda_mix_bf16(float (&sum)[D / 8][4], const float (&p)[N / 8][4],
+                                 const uint16_t (*tile)[D + 8]) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int k = 0; k < N; k += 16) {
+        const float *x = p[k / 8], *y = p[k / 8 + 1];
+        const uint32_t a[4] = {neo__cuda_bf16_pair(x[0], x[1]), neo__cuda_bf16_pair(x[2], x[3]),
+                               neo__cuda_bf16_pair(y[0], y[1]), neo__cuda_bf16_pair(y[2], y[3])};
+        NEO__UNROLL for (int d = 0; d < D; d += 16) {
+            uint32_t b[4];
+            neo__cuda_ldmatrix<true>(b, &tile[k + lane % 16][d + lane / 16 * 8]);
+            neo__cuda_mma_bf16(sum[d / 8], a, b);
+            neo__cuda_mma_bf16(sum[d / 8 + 1], a, b + 2);
+        }
+    }
+}
+/* The sums of 16 rows to memory, each times its row's scale (of a lane's two rows). */
+template <int D>
+NEO__GPU void neo__cuda_put_rows(const float (&sum)[D / 8][4], float *to, int64_t step, int rows,
+                                 int cols, float scale, float scale_8) {
+    const int lane = (int)threadIdx.x % 32;
+    NEO__UNROLL for (int n = 0; n < D / 8; n++)
+        NEO__UNROLL for (int r = 0; r < 2; r++) {
+            const int row = lane / 4 + 8 * r, col = 8 * n + lane % 4 * 2;
+            const float by = r ? scale_8 : scale;
+            const neo__floats<2> x = {{sum[n][2 * r] * by, sum[n][2 * r + 1] * by}};
+            if (row < rows && col < cols) neo__cuda_store<2>(to + row * step + col, x);
+        }
+}
+/* Over the four lanes that share a row. */
+NEO__GPU float neo__cuda_row_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+enum { /* rows that a block owns: in the forward; in the backward, and its threads */
+    NEO__MMA_QUERIES = NEO__CUDA_THREADS / 2,
+    NEO__MMA_OWN = 64,
+    NEO__MMA_THREADS = NEO__MMA_OWN * 2
+};
+/* One tile of N keys, the first `seen` (of a lane's two rows) of which a query sees: s becomes P,
+   and what was summed fades. */
+template <int D, int N>
+NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], const int (&seen)[2], bool edge,
+                                     float (&max)[2], float (&sum)[2], float (&out)[D / 8][4]) {
+    const int lane = (int)threadIdx.x % 32;
+    if (edge)
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            NEO__UNROLL for (int i = 0; i < 4; i++)
+                if (8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2])
+                    s[n][i] = neo__f32_bits(0xFF800000u);
+    NEO__UNROLL for (int r = 0; r < 2; r++) {
+        float most = max[r];
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            most = fmaxf(most, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+        const float fade = neo__cuda_exp2(max[r] - most);
+        max[r] = most;
+        sum[r] *= fade;
+        NEO__UNROLL for (int n = 0; n < D / 8; n++)
+            NEO__UNROLL for (int i = 2 * r; i < 2 * r + 2; i++) out[n][i] *= fade;
+        NEO__UNROLL for (int n = 0; n < N / 8; n++)
+            NEO__UNROLL for (int i = 2 * r; i < 2 * r + 2; i++) {
+                s[n][i] = neo__cuda_exp2(s[n][i] - most);
+                sum[r] += s[n][i];
+            }
+    }
+}
+template <int D>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
+    neo__cuda_attention_mma_kernel(const neo__attention_call c, int64_t tiles) {
+    constexpr int N = D > 64 ? 32 : 64;
+    __shared__ __align__(16) uint16_t tile[2][2][N][D + 8]; /* of keys, of values */
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t column = h.head * c.dim;
+    const int length = (int)c.length, dim = (int)c.dim, k_row = (int)c.k_row, v_row = (int)c.v_row;
+    const int q0 = (int)(tiles - 1 - blockIdx.x % tiles) * NEO__MMA_QUERIES; /* long ones first */
+    const int mine = q0 + (int)threadIdx.x / 32 * 16, row = mine + (int)threadIdx.x % 32 / 4;
+    const int end = c.causal ? NEO__MIN(q0 + (int)NEO__MMA_QUERIES, length) : length;
+    const float *k = c.k + h.row0 * c.k_row + column, *v = c.v + h.row0 * c.v_row + column;
+    uint32_t q[D / 16][4];
+    float out[D / 8][4] = {}, max[2], sum[2] = {0.0f, 0.0f};
+    max[0] = max[1] = neo__f32_bits(0xFF800000u);
+    neo__cuda_own_rows<D>(q, c.q + (h.row0 + mine) * c.q_row + column, c.q_row, length - mine, dim,
+                          c.scale * NEO__LOG2_E);
+    neo__cuda_coming<N, D, NEO__CUDA_THREADS> next;
+    next.load(k, k_row, end, dim), next.store(tile[0][0], 1.0f);
+    next.load(v, v_row, end, dim), next.store(tile[0][1], 1.0f);
+    __syncthreads();
+    for (int k0 = 0, side = 0; k0 < end; k0 += N, side ^= 1) {
+        const int k1 = k0 + N, last = length - k0;
+        const bool more = k1 < end, sees = !c.causal || k0 < mine + 16;
+        float s[N / 8][4];
+        k += (int64_t)N * k_row, v += (int64_t)N * v_row;
+        if (more) next.load(k, k_row, end - k1, dim);
+        if (sees) neo__cuda_scores<D, N, false>(s, q, NULL, tile[side][0]);
+        if (more) next.store(tile[side ^ 1][0], 1.0f), next.load(v, v_row, end - k1, dim);
+        if (sees) {
+            const int seen[2] = {c.causal ? NEO__MIN(row + 1 - k0, last) : last,
+                                 c.causal ? NEO__MIN(row + 9 - k0, last) : last};
+            neo__cuda_softmax_bf16<D, N>(s, seen, last < N || (c.causal && k1 > mine + 1), max, sum,
+                                         out);
+            neo__cuda_mix_bf16<D, N>(out, s, tile[side][1]);
+        }
+        if (more) next.store(tile[side ^ 1][1], 1.0f);
+        __syncthreads();
+    }
+    NEO__UNROLL for (int r = 0; r < 2; r++) {
+        const int i = row + 8 * r;
+        sum[r] = neo__cuda_row_sum(sum[r]);
+        if (c.lse && threadIdx.x % 4 == 0 && i < length)
+            c.lse[(h.row0 + i) * c.lse_row + h.head] = max[r] / NEO__LOG2_E + logf(sum[r]);
+    }
+    neo__cuda_put_rows<D>(out, c.y + (h.row0 + mine) * c.y_row + column, c.y_row, length - mine,
+                          dim, 1.0f / sum[0], 1.0f / sum[1]);
+}
+
+/* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
+template <int D, bool OF_KEYS>
+static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > 64 ? 2 : 3)
+    neo__cuda_attention_mma_back_kernel(const neo__attention_call c, int64_t tiles, float *delta) {
+    constexpr bool SHARED = D > 64; /* own x: registers would spill */
+    constexpr int N = SHARED ? 16 : 32;
+    __shared__ __align__(16) uint16_t tile[2][2][N][D + 8];
+    __shared__ __align__(16) uint16_t own_tile[SHARED ? NEO__MMA_OWN : 1][D + 8];
+    __shared__ float shared_lse[2][N], shared_delta[2][N];
+    const neo__cuda_head h = neo__cuda_head_of(c, tiles);
+    const int64_t column = h.head * c.dim;
+    const int length = (int)c.length, dim = (int)c.dim, number = (int)(blockIdx.x % tiles);
+    const int own0 = (OF_KEYS ? number : (int)tiles - 1 - number) * NEO__MMA_OWN;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int mine = own0 + 16 * warp, row = mine + lane / 4;
+    const int begin = OF_KEYS && c.causal ? own0 : 0;
+    const int end = !OF_KEYS && c.causal ? NEO__MIN(own0 + (int)NEO__MMA_OWN, length) : length;
+    const float unit = c.scale * NEO__LOG2_E; /* of q */
+    const int64_t k_at = h.row0 * c.k_row + column, q_at = h.row0 * c.q_row + column;
+    const int64_t v_at = h.row0 * c.v_row + column, dy_at = h.row0 * c.dy_row + column;
+    const float *const own_x = OF_KEYS ? c.k + k_at : c.q + q_at;
+    const float *const own_y = OF_KEYS ? c.v + v_at : c.dy + dy_at;
+    const int64_t own_x_row = OF_KEYS ? c.k_row : c.q_row;
+    const int64_t own_y_row = OF_KEYS ? c.v_row : c.dy_row;
+    const int x_row = (int)(OF_KEYS ? c.q_row : c.k_row);
+    const int y_row = (int)(OF_KEYS ? c.dy_row : c.v_row);
+    const float *x = (OF_KEYS ? c.q + q_at : c.k + k_at) + (int64_t)begin * x_row;
+    const float *y = (OF_KEYS ? c.dy + dy_at : c.v + v_at) + (int64_t)begin * y_row;
+    const float *const lse_at = c.lse + h.row0 * c.lse_row + h.head;
+    float *const delta_at = delta + h.row0 * c.heads + h.head;
+    uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
+    float row_lse[2], row_delta[2], dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
+    if constexpr (!OF_KEYS) {
+        for (int r = 0; r < 2; r++) {
+            const int i = row + 8 * r;
+            const float *a = own_y + i * c.dy_row, *b = c.y + (h.row0 + i) * c.y_row + column;
+            float sum = 0.0f;
+            for (int at = lane % 4 * 4; i < length && at < dim; at += 16) {
+                const neo__floats<4> u = neo__cuda_load<4>(a + at), w = neo__cuda_load<4>(b + at);
+                NEO__UNROLL for (int e = 0; e < 4; e++) sum += u.v[e] * w.v[e];
+            }
+            row_delta[r] = neo__cuda_row_sum(sum);
+            row_lse[r] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
+            if (lane % 4 == 0 && i < length) delta_at[i * c.heads] = row_delta[r];
+        }
+        if (!c.dq) return;
+    }
+    if constexpr (SHARED) {
+        neo__cuda_coming<NEO__MMA_OWN, D, NEO__MMA_THREADS> all;
+        all.load(own_x + own0 * own_x_row, (int)own_x_row, length - own0, dim);
+        all.store(own_tile, OF_KEYS ? 1.0f : unit);
+    } else
+        neo__cuda_own_rows<D>(own, own_x + mine * own_x_row, own_x_row, length - mine, dim,
+                              OF_KEYS ? 1.0f : unit);
+    neo__cuda_own_rows<D>(own_2, own_y + mine * own_y_row, own_y_row, length - mine, dim, 1.0f);
+    neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
+    const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
+        next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
+        const int i = from + (int)threadIdx.x;
+        if (!OF_KEYS || threadIdx.x >= N) return;
+        shared_lse[side][threadIdx.x] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
+        shared_delta[side][threadIdx.x] = i < length ? delta_at[i * c.heads] : 0.0f;
+    };
+    next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
+    next.load(y, y_row, end - begin, dim), next.store(tile[0][1], 1.0f);
+    __syncthreads();
+    const uint16_t *own_row = &own_tile[SHARED ? 16 * warp + lane % 16 : 0][lane / 16 * 8];
+    for (int from = begin, side = 0; from < end; from += N, side ^= 1) {
+        const int later = from + N;
+        const bool met = !c.causal || (OF_KEYS ? later > mine : from < mine + 16);
+        const bool edge =
+            later > length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
+        float p[N / 8][4], ds[N / 8][4];
+        x += (int64_t)N * x_row, y += (int64_t)N * y_row;
+        if (later < end) next.load(x, x_row, end - later, dim);
+        if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
+        if (later < end) bring_x(later, side ^ 1), next.load(y, y_row, end - later, dim);
+        if (met) {
+            neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
+            NEO__UNROLL for (int n = 0; n < N / 8; n++)
+                NEO__UNROLL for (int i = 0; i < 4; i++) {
+                    const int col = 8 * n + lane % 4 * 2 + i % 2;
+                    const int ahead = from + col - row - i / 2 * 8;
+                    const float lse = OF_KEYS ? shared_lse[side][col] : row_lse[i / 2];
+                    const float off = OF_KEYS ? shared_delta[side][col] : row_delta[i / 2];
+                    p[n][i] = neo__cuda_exp2(p[n][i] - lse);
+                    if (edge && (from + col >= length ||
+                                 (c.causal && (OF_KEYS ? ahead < 0 : ahead > 0))))
+                        p[n][i] = 0.0f;
+                    ds[n][i] = p[n][i] * (ds[n][i] - off);
+                }
+            neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
+            if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
+        }
+        if (later < end) next.store(tile[side ^ 1][1], 1.0f);
+        __syncthreads();
+    }
+    float *to = OF_KEYS ? c.dk : c.dq;
+    const int64_t to_row = OF_KEYS ? c.dk_row : c.dq_row, at = h.row0 + mine;
+    const float by = OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale;
+    if (to)
+        neo__cuda_put_rows<D>(dx, to + at * to_row + column, to_row, length - mine, dim, by, by);
+    if constexpr (OF_KEYS)
+        if (c.dv)
+            neo__cuda_put_rows<D>(dv, c.dv + at * c.dv_row + column, c.dv_row, length - mine, dim,
+                                  1.0f, 1.0f);
+}
+/* Rows are read and written by 16 bytes, and counted in 32 bits. */
+static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
+    const int64_t steps = c->dim | c->q_row | c->k_row | c->v_row | c->y_row | c->dy_row |
+                          c->dq_row | c->dk_row | c->dv_row;
+    return c->narrow && d->tensor_cores && !d->exact && c->dim <= 128 && steps % 4 == 0 &&
+           (steps | c->length) < (int64_t)1 << 30 &&
+           neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
+}
+template <int D>
+static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
+    const int64_t heads = call->sequences * call->heads;
+    const int64_t each = call->backward ? (int)NEO__MMA_OWN : (int)NEO__MMA_QUERIES;
+    const int64_t tiles = (call->length + each - 1) / each;
+    const unsigned blocks = (unsigned)(heads * tiles);
+    if (!call->backward)
+        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D>, {blocks},
+                                *call, tiles);
+    const neo__cuda_where where = {blocks, (unsigned)NEO__MMA_THREADS};
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)(heads * call->length) * sizeof(float)));
+    float *delta = (float *)(void *)gpu->work;
+    NEO__TRY(neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_back_kernel<D, false>,
+                              where, *call, tiles, delta));
+    if (!call->dk && !call->dv) return NEO_OK;
+    return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_back_kernel<D, true>, where,
+                            *call, tiles, delta);
+}
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
+    if (neo__cuda_attention_fits(d, call))
+        return call->dim <= 32   ? neo__cuda_attention_mma<32>(d, call)
+               : call->dim <= 64 ? neo__cuda_attention_mma<64>(d, call)
+                                 : neo__cuda_attention_mma<128>(d, call);
     return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
                            : neo__cuda_attention_run<2>(d, call);
 }
@@ -3001,8 +3585,9 @@ static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
 }
 
 /* ---- >>cuda-optim ----
-   A half-warp takes a block of NEO__BLOCK elements of a parameter and runs the CPU's kernel on it.
-   The spans of a launch are arguments of the kernel. */
+   A step takes the CPU's rules of elements, in registers. For norms a half-warp takes a block of
+   NEO__BLOCK elements of a parameter and runs the CPU's kernel on it. The spans of a launch are
+   arguments of the kernel. */
 enum { NEO__CUDA_SPANS = 64 };
 typedef struct neo__cuda_spans {
     neo__optim_span span[NEO__CUDA_SPANS];
@@ -3027,24 +3612,38 @@ typedef struct neo__cuda_clip {
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
+/* W elements, by a rule of neo.h (see >>kernels). */
+template <auto rule, int W>
+NEO__GPU void neo__cuda_rule(const neo__step &step, const neo__optim_span &span, int64_t at) {
+    neo__floats<W> w = neo__cuda_load<W>(span.w + at), a = {}, b = {};
+    const neo__floats<W> g = neo__cuda_load<W>(span.grad + at);
+    if (span.state[0]) a = neo__cuda_load<W>(span.state[0] + at);
+    if (span.state[1]) b = neo__cuda_load<W>(span.state[1] + at);
+    NEO__UNROLL for (int c = 0; c < W; c++) {
+        neo__float_warp x = a.v[c], y = b.v[c];
+        w.v[c] = rule(&step, w.v[c], g.v[c], &x, &y);
+        a.v[c] = x, b.v[c] = y;
+    }
+    neo__cuda_store<W>(span.w + at, w);
+    if (span.state[0]) neo__cuda_store<W>(span.state[0] + at, a);
+    if (span.state[1]) neo__cuda_store<W>(span.state[1] + at, b);
+}
+template <int W>
 NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__optim_span &span,
-                                   int64_t at, int64_t n) {
+                                   int64_t at) {
     neo__step step = job.step;
     if (job.clip) step.clip = *job.clip;
-    float *w = span.w + at, *a = span.state[0] ? span.state[0] + at : NULL;
-    float *b = span.state[1] ? span.state[1] + at : NULL;
-    const float *g = span.grad + at;
     switch (job.kind) {
-    case NEO_OPTIM_SGD: neo__vec_sgd_warp(&step, w, g, a, n); break;
-    case NEO_OPTIM_ADAGRAD: neo__vec_adagrad_warp(&step, w, g, a, n); break;
+    case NEO_OPTIM_SGD: neo__cuda_rule<neo__rule_sgd_warp, W>(step, span, at); break;
+    case NEO_OPTIM_ADAGRAD: neo__cuda_rule<neo__rule_adagrad_warp, W>(step, span, at); break;
     case NEO_OPTIM_ADAM:
-    case NEO_OPTIM_ADAMW: neo__vec_adam_warp(&step, w, g, a, b, n); break;
+    case NEO_OPTIM_ADAMW: neo__cuda_rule<neo__rule_adam_warp, W>(step, span, at); break;
     case NEO_OPTIM_LAMB:
         step.lr = span.lr;
-        neo__vec_lamb_move_warp(&step, w, a, b, n);
+        neo__cuda_rule<neo__rule_lamb_warp, W>(step, span, at);
         break;
-    case NEO_OPTIM_RMSPROP: neo__vec_rmsprop_warp(&step, w, g, a, b, n); break;
-    case NEO_OPTIM_FTRL: neo__vec_ftrl_warp(&step, w, g, a, b, n); break;
+    case NEO_OPTIM_RMSPROP: neo__cuda_rule<neo__rule_rmsprop_warp, W>(step, span, at); break;
+    case NEO_OPTIM_FTRL: neo__cuda_rule<neo__rule_ftrl_warp, W>(step, span, at); break;
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */
@@ -3053,9 +3652,7 @@ NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__c
     const neo__optim_span &span = s.span[i];
     const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
     const int first = threadIdx.x % 16 == 0;
-    if (job.pass == NEO__OPTIM_STEP) {
-        neo__cuda_optim_step(job, span, at, n);
-    } else if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
+    if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
         float *m = span.state[0] + at, *v = span.state[1] + at;
         neo__vec_lamb_moments_warp(&job.step, span.grad + at, m, v, n);
         const float w2 = neo__vec_block_square_warp(span.w + at, n);
@@ -3072,6 +3669,26 @@ NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__c
         else if (first) neo__cuda_exact_add(block, x);
     }
 }
+NEO__GPU int neo__cuda_span_of(const neo__cuda_spans &s, int64_t b) {
+    return neo__cuda_last(0, (int)s.count, b, [&s](int k) { return s.begin[k]; });
+}
+/* Four elements are a thread's; together, where the addresses allow it. */
+static __global__ void neo__cuda_optim_step_kernel(const neo__cuda_optim_job o,
+                                                   const neo__cuda_spans s) {
+    if (o.stop && *o.stop) return;
+    NEO__CUDA_EACH(b, s.begin[s.count], NEO__BLOCK / 4) {
+        const int i = neo__cuda_span_of(s, b);
+        const neo__optim_span &span = s.span[i];
+        int64_t at = (b - s.begin[i]) * NEO__BLOCK + 4 * (threadIdx.x % (NEO__BLOCK / 4));
+        if (at + 4 <= span.count &&
+            neo__cuda_aligned(span.w, span.grad, span.state[0], span.state[1]))
+            neo__cuda_optim_step<4>(o, span, at);
+        else
+            for (int c = 0; c < 4 && at < span.count; c++, at++)
+                neo__cuda_optim_step<1>(o, span, at);
+    }
+}
+/* LAMB's moments, and norms. */
 static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
                                               const neo__cuda_spans s) {
     __shared__ neo__cuda_word block[NEO__CUDA_EXACT];
@@ -3079,7 +3696,7 @@ static __global__ void neo__cuda_optim_kernel(const neo__cuda_optim_job o,
     if (o.stop && *o.stop) return;
     if (sums) neo__cuda_exact_begin(block);
     NEO__CUDA_EACH(b, s.begin[s.count], 16) {
-        const int i = neo__cuda_last(0, (int)s.count, b, [&s](int k) { return s.begin[k]; });
+        const int i = neo__cuda_span_of(s, b);
         neo__cuda_optim_block(o, s, i, (b - s.begin[i]) * NEO__BLOCK, block);
     }
     if (sums) neo__cuda_exact_end(o.sums, block);
@@ -3120,7 +3737,10 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
             s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
             s.count++;
         }
-        NEO__TRY(neo__cuda_run(gpu, "optim", neo__cuda_optim_kernel, s.begin[s.count], 16, *o, s));
+        const int step = o->pass == NEO__OPTIM_STEP;
+        NEO__TRY(neo__cuda_run(gpu, "optim",
+                               step ? neo__cuda_optim_step_kernel : neo__cuda_optim_kernel,
+                               s.begin[s.count], step ? NEO__BLOCK / 4 : 16, *o, s));
     }
     return NEO_OK;
 }
@@ -3155,32 +3775,36 @@ static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
 /* ---- >>cuda-bags ----
    Embedding bags; >>impl-bags-calls says what the calls mean and what lies where.
 
-   Lookup. The lanes that share a bag hold four columns each and have several rows on their way at
-   a time; ids are read by all lanes at once and handed around. Tables with row buckets, and rows
-   that cannot be read by fours, go a column per lane.
+   Lookup. The lanes that share a row hold four columns each. They take a stretch of ids, of one bag
+   or of several, have NEO__BAGS_AHEAD rows of it on their way before the first is converted and
+   added, and store a sum where its bag ends. Tables with row buckets, and rows that cannot be read
+   by fours, go a column per lane.
 
-   Records. A block takes a tile of ids, finds the bags at its ends by bisection, and each thread
-   the bag of its id between these: long bags and short ones cost alike. One radix sort serves all
-   tables.
+   Records. A block takes a tile of ids, marks where bags begin in it, and the largest mark up to an
+   id is its bag: long bags and short ones cost alike. One radix sort serves all tables.
 
    Update. A warp looks at 32 sorted records at a time; runs of equal rows that begin there are its
    own, however far they reach. So rows and tables are in parallel, and the sum down a run is a
    chain in canonical order, of which the loads are issued several records ahead of the additions.
-   Runs above NEO__JOB_LONG go to a list, from which whole blocks take them with more loads on their
-   way. A row with records of several leaves has a chain for each, and the tree over them. Row-wise
-   Adagrad on rows of f32 keeps all of a row in registers; everything else goes through
-   neo__bag_step_row_warp with 16 lanes a row, its gradient in shared memory.
+   A row with records of several leaves has a chain for each, and the tree over them. The leaves of
+   runs above NEO__JOB_LONG are summed before, a warp for each leaf of a row, and only their tree is
+   left. Rows that can be read by fours are stepped in registers, whatever their numbers and their
+   rule; the others go through neo__bag_step_row_warp with 16 lanes a row, the gradient in shared
+   memory.
 
-   No atomics touch a float, and what the integer ones leave to chance (which block steps which long
-   row, where a key lies in a hash table) shows in no result. */
+   No atomics touch a float, and what the integer ones leave to chance (which sum lies
+   where, where a key lies in a hash table) shows in no result. */
 enum {
     NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
     NEO__BAGS_LONG_AHEAD = 32,
     NEO__BAGS_LONG_THREADS = 128,
+    NEO__BAGS_SECTOR = 32,    /* bytes that memory gives at least */
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
+/* Blocks of 256 threads with 128 registers each; ptxas would take fewer and load one by one. */
+#define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
 
 /* The function for the size of the job's keys. */
 #define NEO__BAGS_KEYED(job, function)                                                             \
@@ -3228,24 +3852,55 @@ NEO__GPU float neo__bags_element(const neo__bag_rows &s, int64_t row, int64_t co
     if (s.dtype == NEO_BF16) return neo__f32_from_bf16(((const uint16_t *)(const void *)p)[col]);
     return __fmaf_rn((float)((const int8_t *)p)[col], s.scale[2 * row], s.scale[2 * row + 1]);
 }
-/* Four elements in one load, which is aligned. */
+/* Four elements as they lie in memory, aligned, and what they are: loads of several rows can be on
+   their way before the first is converted. What is read so is not written before, by
+   the same kernel. */
+typedef struct neo__bags_raw {
+    uint32_t word[4];
+} neo__bags_raw;
+NEO__GPU int neo__bags_bytes(neo_dtype t) { return t == NEO_F32 ? 4 : t == NEO_I8 ? 1 : 2; }
+template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &x, const char *at) {
+#if defined(__CUDA_ARCH__)
+    const size_t a = __cvta_generic_to_global(at);
+    if (T == NEO_F32)
+        asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+            : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
+            : "l"(a));
+    else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(x.word[0]) : "l"(a));
+    else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "l"(a));
+#else
+    memcpy(x.word, at, 4 * neo__bags_bytes(T));
+#endif
+}
 template <neo_dtype T>
-NEO__GPU neo__floats<4> neo__bags_four(const neo__bag_rows &rows, int64_t row, int64_t col) {
-    const char *p = rows.data + row * rows.row_bytes;
-    if (T == NEO_F32) return neo__cuda_load<4>((const float *)(const void *)p + col);
-    neo__floats<4> x;
-    if (T == NEO_I8) {
-        const char4 b = *(const char4 *)(const void *)(p + col);
-        const float scale = rows.scale[2 * row], bias = rows.scale[2 * row + 1];
-        x.v[0] = __fmaf_rn((float)b.x, scale, bias), x.v[1] = __fmaf_rn((float)b.y, scale, bias);
-        x.v[2] = __fmaf_rn((float)b.z, scale, bias), x.v[3] = __fmaf_rn((float)b.w, scale, bias);
-        return x;
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &x, float scale, float bias) {
+    neo__floats<4> f;
+    NEO__UNROLL for (int c = 0; c < 4; c++) {
+        const uint16_t half = (uint16_t)(x.word[c / 2] >> (16 * (c % 2)));
+        if (T == NEO_F32) f.v[c] = neo__f32_bits(x.word[c]);
+        else if (T == NEO_BF16) f.v[c] = neo__f32_from_bf16(half);
+        else if (T == NEO_I8)
+            f.v[c] = __fmaf_rn((float)(int8_t)(x.word[0] >> (8 * c)), scale, bias);
+#if defined(__CUDA_ARCH__)
+        else asm("cvt.f32.f16 %0, %1;" : "=f"(f.v[c]) : "h"(half));
+#else
+        else f.v[c] = neo__f32_from_f16(half);
+#endif
     }
-    const ushort4 h = *(const ushort4 *)(const void *)(p + 2 * col);
-    const uint16_t part[4] = {h.x, h.y, h.z, h.w};
-    NEO__UNROLL for (int c = 0; c < 4; c++)
-        x.v[c] = T == NEO_F16 ? neo__f32_from_f16(part[c]) : neo__f32_from_bf16(part[c]);
-    return x;
+    return f;
+}
+/* The same of a dtype that is no constant. */
+NEO__GPU void neo__bags_fetch_as(neo_dtype dtype, neo__bags_raw &x, const char *at) {
+    if (dtype == NEO_F32) neo__bags_fetch<NEO_F32>(x, at);
+    else if (dtype == NEO_I8) neo__bags_fetch<NEO_I8>(x, at);
+    else neo__bags_fetch<NEO_F16>(x, at);
+}
+NEO__GPU neo__floats<4> neo__bags_four_as(neo_dtype dtype, const neo__bags_raw &x, float scale,
+                                          float bias) {
+    return dtype == NEO_F32    ? neo__bags_four<NEO_F32>(x, scale, bias)
+           : dtype == NEO_F16  ? neo__bags_four<NEO_F16>(x, scale, bias)
+           : dtype == NEO_BF16 ? neo__bags_four<NEO_BF16>(x, scale, bias)
+                               : neo__bags_four<NEO_I8>(x, scale, bias);
 }
 /* The threads that share a bag or row with this one. */
 template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
@@ -3255,7 +3910,8 @@ template <int LANES> NEO__GPU unsigned neo__bags_mask(void) {
 /* Lanes that hold a row in fours, a power of two from 4 on; 0: it cannot be read so. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int aligned) {
     int lanes = 4;
-    if (!aligned || t.store.dim % 4 != 0 || ((uintptr_t)t.store.data & 15)) return 0;
+    const uintptr_t all = (uintptr_t)t.store.data | (uintptr_t)t.state[0] | (uintptr_t)t.state[1];
+    if (!aligned || t.store.dim % 4 != 0 || (all & 15)) return 0;
     while (lanes * 4 < t.store.dim && lanes < NEO__BAGS_MOST_DIM / 4) lanes *= 2;
     return lanes;
 }
@@ -3264,16 +3920,39 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int ali
 /* each(k, bag) for the offsets k that are this block's; bag is the one it lies in, if offsets do
    not decrease, and in [0, bags) in any case. */
 template <class Each> static __device__ void neo__bags_each_id(const neo__bags_job &j, Each each) {
+    enum { EACH = NEO__BAGS_TILE / NEO__CUDA_THREADS };
     __shared__ int64_t ends[2];
+    __shared__ int mark[NEO__BAGS_TILE], top[NEO__BAGS_WARPS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t first = j.batch.offsets[0], end = j.batch.offsets[j.batch.bags];
     const int64_t step = (int64_t)gridDim.x * NEO__BAGS_TILE;
     for (int64_t tile = first + (int64_t)blockIdx.x * NEO__BAGS_TILE; tile < end; tile += step) {
         const int64_t last = NEO__MIN(tile + NEO__BAGS_TILE, end) - 1;
         if (threadIdx.x < 2)
             ends[threadIdx.x] = neo__bags_bag_of(j, 0, j.batch.bags, threadIdx.x ? last : tile);
+        for (int i = threadIdx.x; i < NEO__BAGS_TILE; i += NEO__CUDA_THREADS) mark[i] = 0;
         __syncthreads();
-        for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
-            each(k, neo__bags_bag_of(j, ends[0], ends[1] + 1, k));
+        for (int64_t b = ends[0] + 1 + threadIdx.x; b <= ends[1]; b += NEO__CUDA_THREADS) {
+            const int64_t k = j.batch.offsets[b];
+            if (k >= tile && k <= last) atomicMax(&mark[k - tile], (int)(b - ends[0]));
+        }
+        __syncthreads();
+        int most = 0; /* of this thread's marks, then of all up to them in the warp */
+        for (int i = 0; i < EACH; i++) most = NEO__MAX(most, mark[threadIdx.x * EACH + i]);
+        for (int n = 1; n < 32; n *= 2) {
+            const int below = __shfl_up_sync(0xFFFFFFFFu, most, n);
+            if (lane >= n) most = NEO__MAX(most, below);
+        }
+        if (lane == 31) top[warp] = most;
+        most = __shfl_up_sync(0xFFFFFFFFu, most, 1);
+        if (lane == 0) most = 0;
+        __syncthreads();
+        for (int i = 0; i < warp; i++) most = NEO__MAX(most, top[i]);
+        for (int i = 0; i < EACH; i++)
+            mark[threadIdx.x * EACH + i] = most = NEO__MAX(most, mark[threadIdx.x * EACH + i]);
+        __syncthreads();
+        for (int64_t k = tile + threadIdx.x; k <= last; k += NEO__CUDA_THREADS)
+            each(k, ends[0] + mark[k - tile]);
         __syncthreads();
     }
 }
@@ -3324,57 +4003,80 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_pool_lanes(const neo__job_table &t, in
     const int lanes = t.buckets == 1 ? neo__bags_lanes(t, aligned) : 0;
     return lanes > 32 ? 32 : lanes;
 }
-/* LANES * 4 columns from col on of bag [k, k_end). Adding the zeros of ids that are dropped, or
-   not there, changes no sum of rows: it begins at +0 and never becomes -0. With weights it can. */
+/* LANES * 4 columns from col on of the bags [b, b_end) of a feature. A tile of ids is read at a
+   time, each by a lane, and their rows NEO__BAGS_AHEAD at a time; an id without a row reads that of
+   another, and nothing is added for it. */
 template <neo_dtype T, int LANES>
-NEO__GPU neo__floats<4> neo__bags_pool(const neo__bags_job &j, const neo__job_table &t, int64_t k,
-                                       int64_t k_end, int64_t col, unsigned mask) {
+NEO__GPU void neo__bags_pool(const neo__bags_job &j, const neo__job_table &t,
+                             const neo__job_feature &p, int64_t b, int64_t b_end, int64_t col,
+                             unsigned mask) {
     enum { AHEAD = LANES < NEO__BAGS_AHEAD ? LANES : NEO__BAGS_AHEAD };
-    const int lane = threadIdx.x % LANES;
+    const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
+    const int64_t *offsets = j.batch.offsets + p.first_bag, first = offsets[b];
     const bool here = col + 4 * lane < t.store.dim;
+    const char *data = t.store.data + (here ? col + 4 * lane : 0) * neo__bags_bytes(T);
+    const int count = (int)(offsets[b_end] - first); /* ids; below, they are numbered from 0 */
+    int begin = 0, end = (int)(offsets[b + 1] - first);
     neo__floats<4> s = {};
-    for (; k < k_end; k += LANES) {
-        const int count = (int)NEO__MIN(k_end - k, (int64_t)LANES);
-        const bool mine = lane < count;
-        const int64_t id_row = mine ? neo__bags_row(j, t.rows, k + lane) : -1;
-        const float id_weight = mine && j.batch.weights ? neo__bags_weight_of(j, k + lane) : 0.0f;
-        for (int q = 0; q < count; q += AHEAD) {
-            neo__floats<4> x[AHEAD];
-            int64_t row[AHEAD];
-            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-                row[a] = __shfl_sync(mask, (long long)id_row, q + a, LANES);
-                x[a] = {};
-                if (row[a] >= 0 && here) x[a] = neo__bags_four<T>(t.store, row[a], col + 4 * lane);
-            }
-            NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-                if (!j.batch.weights) {
-                    neo__cuda_plus<4>(s, x[a]);
-                    continue;
-                }
-                const float w = __shfl_sync(mask, id_weight, q + a, LANES);
-                if (row[a] >= 0) neo__cuda_plus<4>(s, w, x[a]);
+    for (int tile = 0; b < b_end; tile += LANES) {
+        const int i = tile + lane;
+        const int64_t row = i < count ? neo__bags_row(j, t.rows, first + i) : -1;
+        const float weight = row >= 0 && j.batch.weights ? neo__bags_weight_of(j, first + i) : 1.0f;
+        const float scale = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row] : 0.0f;
+        const float bias = T == NEO_I8 && row >= 0 ? t.store.scale[2 * row + 1] : 0.0f;
+        const unsigned there = __ballot_sync(mask, row >= 0) >> shift; /* ids with a row */
+        long long at = row * t.store.row_bytes;
+        const long long some = __shfl_sync(mask, at, (__ffs((int)there) + LANES - 1) % LANES, LANES);
+        if (row < 0) at = some;
+        for (int q = 0; q < LANES && b < b_end; q += AHEAD) {
+            neo__bags_raw x[AHEAD];
+            float w[AHEAD], u[AHEAD] = {}, v[AHEAD] = {};
+            long long from[AHEAD];
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                from[a] = __shfl_sync(mask, at, q + a, LANES);
+            if (there >> q & ((1u << AHEAD) - 1u))
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    neo__bags_fetch<T>(x[a], data + from[a]);
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++) w[a] = 1.0f;
+            if (j.batch.weights)
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    w[a] = __shfl_sync(mask, weight, q + a, LANES);
+            if (T == NEO_I8)
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    u[a] = __shfl_sync(mask, scale, q + a, LANES),
+                    v[a] = __shfl_sync(mask, bias, q + a, LANES);
+            for (int done = 0;;) { /* of the AHEAD; bag by bag */
+                const int upto = NEO__MIN(end - tile - q, (int)AHEAD);
+                const unsigned add = there >> q & ((1u << upto) - (1u << done));
+                NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                    if (add >> a & 1u)
+                        neo__cuda_plus<4>(s, w[a], neo__bags_four<T>(x[a], u[a], v[a]));
+                if (end > tile + q + upto) break;
+                NEO__UNROLL for (int c = 0; c < 4; c++)
+                    s.v[c] = neo__bags_mean(t, s.v[c], end - begin);
+                if (here)
+                    neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane,
+                                       s);
+                s = {};
+                if (++b == b_end) break;
+                done = upto, begin = end, end = (int)(offsets[b + 1] - first);
             }
         }
     }
-    return s;
 }
-template <neo_dtype T, int LANES> NEO__CUDA_KERNEL neo__bags_pool_kernel(const neo__bags_job j) {
-    const int lane = threadIdx.x % LANES;
+/* The grid's second dimension is the features; the lanes of a row take `run` bags at a time. */
+template <neo_dtype T, int LANES> NEO__BAGS_KERNEL neo__bags_pool_kernel(const neo__bags_job j,
+                                                                         int run) {
     const unsigned mask = neo__bags_mask<LANES>();
     if (neo__bags_refused(j)) return;
     for (int f = blockIdx.y; f < j.fixed.feature_count; f += gridDim.y) {
         const neo__job_feature p = j.told.features[f];
-        const neo__job_table &t = j.fixed.tables[p.table];
+        const neo__job_table t = j.fixed.tables[p.table]; /* a copy: memory is read once */
         if (t.store.dtype != T || neo__bags_pool_lanes(t, j.tensor.aligned) != LANES) continue;
-        NEO__CUDA_EACH(b, p.bags, LANES) {
-            const int64_t *offsets = j.batch.offsets + p.first_bag + b;
-            const int64_t k = offsets[0], k_end = offsets[1], length = k_end - k;
-            for (int64_t col = 0; col < t.store.dim; col += 4 * LANES) {
-                neo__floats<4> s = neo__bags_pool<T, LANES>(j, t, k, k_end, col, mask);
-                for (int c = 0; c < 4; c++) s.v[c] = neo__bags_mean(t, s.v[c], length);
-                if (col + 4 * lane >= t.store.dim) continue;
-                neo__cuda_store<4>(j.tensor.out + p.out_at + b * p.out_stride + col + 4 * lane, s);
-            }
+        NEO__CUDA_EACH(i, (p.bags + run - 1) / run, LANES) {
+            for (int64_t col = 0; col < t.store.dim; col += 4 * LANES)
+                neo__bags_pool<T, LANES>(j, t, p, i * run, NEO__MIN((i + 1) * run, p.bags), col,
+                                         mask);
         }
     }
 }
@@ -3447,22 +4149,36 @@ NEO__CUDA_KERNEL neo__bags_copy_kernel(const neo__bags_job job) {
         }
     }
 }
-/* Blocks of a kernel in which `lanes` share a bag: the features are the grid's second dimension. */
-static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *job, int lanes) {
+/* Blocks of a kernel in which `lanes` share `run` bags: the features are the grid's second
+   dimension. */
+static dim3 neo__bags_grid(const neo__cuda *d, const neo__bags_job *job, int lanes, int run) {
     int64_t bags = 0;
     for (int f = 0; f < job->fixed.feature_count; f++)
         bags = NEO__MAX(bags, job->told.host_features[f].bags);
-    const unsigned x = neo__cuda_blocks(d, bags * lanes, NEO__CUDA_THREADS);
+    const unsigned x = neo__cuda_blocks(d, (bags + run - 1) / run * lanes, NEO__CUDA_THREADS);
     return dim3(x, (unsigned)NEO__MIN(job->fixed.feature_count, 65535));
+}
+/* Bags of a stretch: short ones have no rows to load ahead, so several are one, while enough of
+   them are left for four times the threads that fit. */
+#ifndef NEO__BAGS_THREADS
+#define NEO__BAGS_THREADS (4 * 2 * NEO__CUDA_THREADS) /* of a processor */
+#endif
+static int neo__bags_stretch(const neo__cuda *d, const neo__bags_job *job, int lanes) {
+    const int64_t runs = job->batch.bags * lanes / (d->processors * NEO__BAGS_THREADS);
+    return (int)NEO__MIN(NEO__MAX(runs, (int64_t)1), (int64_t)32);
 }
 /* lanes: those of the tables of T, as bits. */
 template <neo_dtype T, int... LANES>
 static neo_status neo__bags_run_pools(neo__cuda *d, const neo__bags_job *job, unsigned lanes) {
     neo_status status = NEO_OK;
+    const auto one = [&](auto kernel, int wide) {
+        const int run = neo__bags_stretch(d, job, wide);
+        return neo__cuda_launch(d, "bags: lookup", kernel, {neo__bags_grid(d, job, wide, run)},
+                                *job, run);
+    };
     ((status = status != NEO_OK || !(lanes & LANES)
                    ? status
-                   : neo__cuda_launch(d, "bags: lookup", neo__bags_pool_kernel<T, LANES>,
-                                      {neo__bags_grid(d, job, LANES)}, *job)),
+                   : one(neo__bags_pool_kernel<T, LANES>, LANES)),
      ...);
     return status;
 }
@@ -3479,7 +4195,7 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
     }
     if (all & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
-                                  {neo__bags_grid(gpu, j, 16)}, *j));
+                                  {neo__bags_grid(gpu, j, 16, 1)}, *j));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
     NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
     NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
@@ -3600,7 +4316,7 @@ static neo_status neo__cuda_bags_sort(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0 || job->batch.bags == 0) return NEO_OK;
     if (job->sorted.packs)
         NEO__TRY(neo__cuda_launch(d, "bags: pack", neo__bags_pack_kernel,
-                                  {neo__bags_grid(d, job, 32)}, *job));
+                                  {neo__bags_grid(d, job, 32, 1)}, *job));
     NEO__TRY(neo__cuda_launch(d, "bags: records", NEO__BAGS_KEYED(job, neo__bags_records_kernel),
                               {neo__cuda_blocks(d, job->sorted.records, NEO__BAGS_TILE)}, *job));
     return NEO__BAGS_KEYED(job, neo__bags_sort_records)(d, job);
@@ -3614,61 +4330,117 @@ static neo_status neo__cuda_bags_sort_rows(neo__cuda *d, const neo__bags_job *jo
 }
 
 /* ---- sums down a run ---- */
-/* s += gradients of records [i, end), in order; `from` is at their first column. AHEAD loads are on
-   their way at once, and for the rest of a run half of that, and so on. */
-template <int W, int AHEAD>
-NEO__GPU void neo__bags_add(const neo__bags_job &job, const float *from, const float *weights,
-                            int64_t i, int64_t end, neo__floats<W> &s) {
-    const uint32_t *values = job.sorted.values[1];
-    for (; end - i >= AHEAD; i += AHEAD) {
-        neo__floats<W> x[AHEAD];
-        uint32_t value[AHEAD];
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[i + a];
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            const int64_t at = job.sorted.indirect ? job.sorted.grad_at[value[a]]
-                                                 : (int64_t)value[a] * job.sorted.grad_unit;
-            x[a] = neo__cuda_load<W>(from + at);
-        }
-        NEO__UNROLL for (int a = 0; a < AHEAD; a++) {
-            if (weights) neo__cuda_plus<W>(s, weights[value[a]], x[a]);
-            else neo__cuda_plus<W>(s, x[a]);
-        }
-    }
-    if constexpr (AHEAD > 1)
-        if (i < end) neo__bags_add<W, AHEAD / 2>(job, from, weights, i, end, s);
-}
 /* The weights of records; NULL: there are none. */
 NEO__GPU const float *neo__bags_weights(const neo__bags_job &j) {
     return j.batch.weights ? j.batch.weights + (j.batch.offsets[0] - j.batch.id_base) : NULL;
 }
-/* The gradients of one row, records [i, end): a chain per leaf, + 0.0f, and the leaves' tree. */
-template <class K, int W, int AHEAD>
-NEO__GPU neo__floats<W>
-neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i, int64_t end) {
-    const K *keys = (const K *)job.sorted.keys[1];
-    const neo__floats<W> zero = {};
-    const float *weights = neo__bags_weights(job);
-    if (keys[i] == keys[end - 1]) {
-        neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(job, from, weights, i, end, s);
-        neo__cuda_plus<W>(s, zero);
-        return s;
-    }
-    neo__cuda_parts<W> tree;
-    while (i < end) {
-        const K key = keys[i], leaf = key & (((K)1 << job.sorted.leaf_bits) - 1);
-        const int64_t stop =
-            1 + neo__cuda_last(i, end, 0, [=](int64_t q) { return (int64_t)(keys[q] != key); });
-        neo__floats<W> s = zero;
-        neo__bags_add<W, AHEAD>(job, from, weights, i, stop, s);
-        neo__cuda_plus<W>(s, zero);
-        tree.push((int64_t)leaf, s);
-        i = stop;
-    }
-    return tree.total();
-}
 NEO__GPU const float *neo__bags_grads(const neo__bags_job &job, const neo__job_table &t) {
     return job.sorted.packs && t.mean ? job.sorted.packed : job.tensor.dout;
+}
+/* Where the gradient of a record with this value begins. */
+NEO__GPU int64_t neo__bags_grad_at(const neo__bags_job &job, uint32_t value) {
+    return job.sorted.indirect ? job.sorted.grad_at[value] : (int64_t)value * job.sorted.grad_unit;
+}
+template <int W> NEO__GPU neo__floats<W> neo__bags_grad(const float *p) {
+    if constexpr (W == 4) {
+        neo__bags_raw x;
+        neo__bags_fetch<NEO_F32>(x, (const char *)p);
+        return neo__bags_four<NEO_F32>(x, 0.0f, 0.0f);
+    } else return neo__cuda_load<W>(p);
+}
+/* W columns of a row's sum, as its records come in order: a chain per leaf, + 0.0f, and the leaves'
+   tree. */
+template <class K, int W> struct neo__bags_sum {
+    neo__cuda_parts<W> tree;
+    neo__floats<W> s; /* of the leaf */
+    K leaf;           /* its key */
+    bool several = false;
+    __device__ __forceinline__ void end_leaf(const neo__bags_job &j) {
+        neo__cuda_plus<W>(s, neo__floats<W>{});
+        tree.push((int64_t)(leaf & (((K)1 << j.sorted.leaf_bits) - 1)), s);
+    }
+    __device__ __forceinline__ void begin_leaf(const neo__bags_job &j, K key) {
+        if (key == leaf) return;
+        end_leaf(j);
+        leaf = key, s = {}, several = true;
+    }
+    __device__ __forceinline__ neo__floats<W> total(const neo__bags_job &j) {
+        if (several) {
+            end_leaf(j);
+            return tree.total();
+        }
+        neo__cuda_plus<W>(s, neo__floats<W>{});
+        return s;
+    }
+    /* n <= AHEAD records from i on; all are on their way before the first is added. Those that
+       would come behind them are the last again. `from` is at the gradients' first column. */
+    template <int AHEAD>
+    __device__ __forceinline__ void add(const neo__bags_job &j, const float *from,
+                                        const float *weights, int64_t i, int n) {
+        const K *keys = (const K *)j.sorted.keys[1] + i;
+        const uint32_t *values = j.sorted.values[1] + i;
+        neo__floats<W> x[AHEAD];
+        float w[AHEAD];
+        uint32_t value[AHEAD];
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) value[a] = values[NEO__MIN(a, n - 1)];
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+            x[a] = neo__bags_grad<W>(from + neo__bags_grad_at(j, value[a]));
+        NEO__UNROLL for (int a = 0; a < AHEAD; a++) w[a] = weights ? weights[value[a]] : 1.0f;
+        for (unsigned left = 0xFFFFFFFFu >> (32 - n); left;) { /* leaf by leaf */
+            unsigned now = left;
+            if (j.sorted.leaf_bits) {
+                const K key = keys[__ffs((int)left) - 1];
+                begin_leaf(j, key);
+                NEO__UNROLL for (int a = 1; a < AHEAD; a++)
+                    if (keys[NEO__MIN(a, n - 1)] != key) now &= ~(1u << a);
+                if (keys[0] != key) now &= ~1u;
+            }
+            NEO__UNROLL for (int a = 0; a < AHEAD; a++)
+                if (now >> a & 1u) neo__cuda_plus<W>(s, w[a], x[a]);
+            left &= ~now;
+        }
+    }
+    template <int AHEAD>
+    __device__ __forceinline__ void add_all(const neo__bags_job &j, const float *from, int64_t i,
+                                            int64_t end) {
+        const float *weights = neo__bags_weights(j);
+        for (int n; i < end; i += n) {
+            n = (int)NEO__MIN(end - i, (int64_t)AHEAD);
+            if (n > 2) add<AHEAD>(j, from, weights, i, n);
+            else add<2>(j, from, weights, i, n);
+        }
+    }
+};
+/* Of a leaf of a long run, by its first record: where it ends, and the number of its sum, which has
+   been computed, or NEO__BAGS_NO_PART. They lie in the room of unsorted records. */
+#define NEO__BAGS_NO_PART 0xFFFFFFFFu
+NEO__GPU uint32_t *neo__bags_leaf_end(const neo__bags_job &job) {
+    return (uint32_t *)job.sorted.keys[0];
+}
+NEO__GPU uint32_t *neo__bags_leaf_part(const neo__bags_job &job) { return job.sorted.values[0]; }
+NEO__GPU float *neo__bags_part_sum(const neo__bags_job &job, uint32_t part) {
+    return job.sorted.part_sums + (int64_t)part * neo__bag_room(job.fixed.max_dim);
+}
+/* The gradients of one row, records [i, end), in W columns from col on; job.add: as they come,
+   added to s. */
+template <class K, int W>
+NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i,
+                                        int64_t end, int64_t col, const neo__floats<W> &s) {
+    const K *keys = (const K *)job.sorted.keys[1];
+    const bool has_parts = end - i > NEO__JOB_LONG && !job.add;
+    neo__bags_sum<K, W> sum;
+    sum.s = s, sum.leaf = keys[i];
+    for (int64_t stop; i < end; i = stop) {
+        const uint32_t part = has_parts ? neo__bags_leaf_part(job)[i] : NEO__BAGS_NO_PART;
+        stop = has_parts ? (int64_t)neo__bags_leaf_end(job)[i] : end;
+        if (part == NEO__BAGS_NO_PART) {
+            sum.template add_all<NEO__BAGS_AHEAD>(job, from + col, i, stop);
+            continue;
+        }
+        sum.begin_leaf(job, keys[i]);
+        sum.s = neo__cuda_load<W>(neo__bags_part_sum(job, part) + col);
+    }
+    return job.add ? sum.s : sum.total(job);
 }
 
 /* ---- runs ---- */
@@ -3677,7 +4449,7 @@ template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &job, int64_t i)
     return ((const K *)job.sorted.keys[1])[i] >> job.sorted.leaf_bits;
 }
 typedef struct neo__bags_run {
-    int64_t begin; /* its first record */
+    uint32_t begin, end; /* its records; end 0: beyond the window */
     int64_t row;
     int table;
 } neo__bags_run;
@@ -3687,7 +4459,7 @@ NEO__STATIC_ASSERT(2 * NEO__JOB_SHARED_FLOATS * sizeof(float) +
 template <class K> NEO__GPU neo__bags_run neo__bags_run_at(const neo__bags_job &job, int64_t i) {
     const int64_t key = (int64_t)neo__bags_key<K>(job, i);
     neo__bags_run run;
-    run.begin = i;
+    run.begin = (uint32_t)i, run.end = 0;
     run.table = neo__bags_table_of_key(job, key);
     run.row = key - job.fixed.tables[run.table].first_key;
     return run;
@@ -3699,95 +4471,316 @@ template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_
 }
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
-NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, int64_t begin, unsigned mask) {
-    const K key = neo__bags_key<K>(job, begin);
+NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, const neo__bags_run &run, unsigned mask) {
+    const K key = neo__bags_key<K>(job, run.begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    for (int64_t i = begin + 1;; i += LANES) {
+    if (run.end) return run.end;
+    for (int64_t i = run.begin + 1;; i += LANES) {
+        if (i - run.begin > NEO__JOB_LONG)
+            return 1 + neo__cuda_last(i - 1, job.sorted.records, (int64_t)key, [&job](int64_t q) {
+                       return (int64_t)neo__bags_key<K>(job, q);
+                   });
         const bool same = i + lane < job.sorted.records && neo__bags_key<K>(job, i + lane) == key;
         const unsigned other = __ballot_sync(mask, !same) >> shift;
         if (other) return i + __ffs((int)other) - 1;
     }
 }
+/* Ask memory for bytes that are soon read. */
+NEO__GPU void neo__bags_ask(const void *p, int64_t bytes) {
+#if defined(__CUDA_ARCH__)
+    for (int64_t at = 0; at < bytes; at += NEO__BAGS_SECTOR)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p) + at));
+#else
+    (void)p, (void)bytes;
+#endif
+}
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
-   list. Long ones go to j.sorted.longs. Returns how many. */
+   list. Returns how many. All their rows, states and first gradients are asked for at once. */
 template <class K, class Mine>
 NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_run *list,
                               Mine mine) {
     const int lane = threadIdx.x % 32;
-    const int64_t i = window * 32 + lane, far = i + NEO__JOB_LONG;
+    const int64_t i = window * 32 + lane, records = j.sorted.records;
     neo__bags_run run;
-    bool take = neo__bags_starts<K>(j, i);
+    const bool starts = neo__bags_starts<K>(j, i);
+    const bool dropped = i < records && (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count;
+    bool take = starts;
+    const unsigned others =
+        __ballot_sync(0xFFFFFFFFu, starts || dropped || i >= records) & ~(0xFFFFFFFFu >> (31 - lane));
     if (take) {
         run = neo__bags_run_at<K>(j, i);
+        if (others) run.end = (uint32_t)(window * 32 + __ffs((int)others) - 1);
         take = mine(run.table);
     }
-    if (take && far < j.sorted.records && neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i)) {
-        j.sorted.longs[1 + atomicAdd(&j.sorted.longs[0], 1ull)] = (unsigned long long)i;
-        take = false;
+    if (take) {
+        const neo__job_table &t = j.fixed.tables[run.table];
+        const uint32_t value = j.sorted.values[1][i];
+        neo__bags_ask(neo__bags_grads(j, t) + neo__bags_grad_at(j, value), 4 * t.store.dim);
+        if (!j.keep) {
+            neo__bags_ask(t.store.data + run.row * t.store.row_bytes, t.store.row_bytes);
+            for (int k = 0; k < 2; k++)
+                neo__bags_ask(t.state[k] + run.row * t.state_dim[k], 4 * t.state_dim[k]);
+        }
     }
     const unsigned taken = __ballot_sync(0xFFFFFFFFu, take);
     if (take) list[__popc(taken & ((1u << lane) - 1u))] = run;
     __syncwarp();
     return __popc(taken);
 }
+/* W columns from col on of a row's sum, which goes to where it is kept if it is. */
+template <class K, int W>
+NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__job_table &t,
+                                          const neo__bags_run &run, int64_t end, int64_t col) {
+    const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 1u;
+    float *to = job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim + col;
+    const neo__floats<W> zero = {};
+    neo__floats<W> old = zero;
+    if (job.add || !(at & 1)) old = neo__cuda_load<W>(to);
+    neo__floats<W> s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), run.begin, end, col,
+                                             job.add ? old : zero);
+    if (!job.add && !(at & 1)) neo__cuda_plus<W>(s, old);
+    if (job.keep) neo__cuda_store<W>(to, s);
+    return s;
+}
 
-/* ---- row-wise Adagrad on f32 rows, in registers ---- */
-/* Lanes times fours of a row whose step is nothing but this; 0: another step. */
-NEO__EVERYWHERE NEO__INLINE int
-neo__bags_rowwise_fours(const neo__bags_job &job, const neo__job_table &t, const neo__job_rule &o) {
-    if (job.keep || t.cut || t.store.dtype != NEO_F32 || o.step.kind != NEO_BAG_ROWWISE_ADAGRAD)
+/* ---- leaves of long runs ---- */
+/* The first record from i on whose key is not below this one. */
+template <class K> NEO__GPU int64_t neo__bags_first(const neo__bags_job &job, int64_t i, K key) {
+    const K *keys = (const K *)job.sorted.keys[1];
+    i = neo__cuda_last(i, job.sorted.records, (int64_t)key - 1,
+                       [keys](int64_t q) { return (int64_t)keys[q]; });
+    return keys[i] < key ? i + 1 : i;
+}
+/* Find them; a lane takes a leaf. Those of few records have no part. */
+template <class K> NEO__CUDA_KERNEL neo__bags_parts_kernel(const neo__bags_job j) {
+    NEO__CUDA_EACH(i, (j.sorted.records + 31) / 32 * 32, 1) {
+        const int64_t far = i + NEO__JOB_LONG;
+        unsigned longs = __ballot_sync(
+            0xFFFFFFFFu, neo__bags_starts<K>(j, i) && far < j.sorted.records &&
+                             neo__bags_key<K>(j, far) == neo__bags_key<K>(j, i));
+        for (; longs; longs &= longs - 1) {
+            const int64_t begin = i / 32 * 32 + __ffs((int)longs) - 1;
+            const K row = neo__bags_key<K>(j, begin) << j.sorted.leaf_bits;
+            for (K leaf = threadIdx.x % 32; leaf >> j.sorted.leaf_bits == 0; leaf += 32) {
+                const int64_t first = neo__bags_first<K>(j, begin, row + leaf);
+                const int64_t end = neo__bags_first<K>(j, begin, row + leaf + 1);
+                uint32_t part = NEO__BAGS_NO_PART;
+                if (first == end) continue;
+                if (end - first >= NEO__JOB_PART) part = atomicAdd(&j.sorted.parts[0], 1u);
+                if (part >= j.sorted.max_parts) part = NEO__BAGS_NO_PART;
+                else j.sorted.parts[1 + part] = (uint32_t)first;
+                neo__bags_leaf_end(j)[first] = (uint32_t)end;
+                neo__bags_leaf_part(j)[first] = part;
+            }
+        }
+    }
+}
+template <class K, int W>
+NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &t, uint32_t part) {
+    const int64_t i = job.sorted.parts[1 + part];
+    for (int64_t col = threadIdx.x % 32 * W; col < t.store.dim; col += 32 * W) {
+        neo__bags_sum<K, W> sum;
+        sum.s = {}, sum.leaf = ((const K *)job.sorted.keys[1])[i];
+        sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, t) + col, i,
+                                                   neo__bags_leaf_end(job)[i]);
+        neo__cuda_store<W>(neo__bags_part_sum(job, part) + col, sum.s);
+    }
+}
+/* Sum them. */
+template <class K>
+static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
+    neo__bags_part_sums_kernel(const neo__bags_job j) {
+    if (j.stop && *j.stop) return;
+    const int64_t count = NEO__MIN((int64_t)j.sorted.parts[0], j.sorted.max_parts);
+    NEO__CUDA_EACH(part, count, 32) {
+        const int64_t key = (int64_t)neo__bags_key<K>(j, j.sorted.parts[1 + part]);
+        const neo__job_table &t = j.fixed.tables[neo__bags_table_of_key(j, key)];
+        if (neo__bags_lanes(t, j.tensor.aligned)) neo__bags_sum_part<K, 4>(j, t, (uint32_t)part);
+        else neo__bags_sum_part<K, 1>(j, t, (uint32_t)part);
+    }
+}
+
+/* ---- rows in registers ---- */
+/* Lanes times fours of a row that is summed and stepped so; 0: it is not. Its random numbers are
+   then whole blocks. */
+NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const neo__job_table &t,
+                                                const neo__job_rule &o) {
+    if (t.store.dim > NEO__BAGS_MOST_DIM) return 0;
+    if (job.keep) return job.fixed.max_dim % 4 ? 0 : neo__bags_lanes(t, job.tensor.aligned);
+    if (t.cut || (t.store.dtype != NEO_F32 && !o.nearest && (t.store.first | t.store.stride) % 4))
         return 0;
-    if (o.step.adjusts || o.step.max_norm > 0.0f || t.store.dim > NEO__BAGS_MOST_DIM) return 0;
     return neo__bags_lanes(t, job.tensor.aligned);
 }
-/* sum + the squares of a chunk of 4 LANES columns: blocks of 16 by the fixed tree, in order. */
-template <int LANES>
-NEO__GPU float neo__bags_squares_on(float sum, const neo__floats<4> &g, unsigned mask) {
-    float q[4];
-    NEO__UNROLL for (int c = 0; c < 4; c++) q[c] = __fmul_rn(g.v[c], g.v[c]);
-    NEO__UNROLL for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
-        for (int c = 0; c < 4; c++)
-            q[c] = __fadd_rn(q[c], __shfl_xor_sync(mask, q[c], step, LANES));
-    const float block = __fadd_rn(__fadd_rn(q[0], q[2]), __fadd_rn(q[1], q[3]));
-    NEO__UNROLL for (int lane = 0; lane < LANES; lane += 4)
-        sum = __fadd_rn(sum, __shfl_sync(mask, block, lane, LANES));
-    return sum;
-}
+/* A row in LANES lanes, with CHUNKS fours of it in each. What is beyond its end is 0. */
+template <int LANES, int CHUNKS> struct neo__bags_lane {
+    typedef neo__float_warp numbers[4 * CHUNKS];
+    int64_t dim;
+    int lane;
+    unsigned mask;
+    /* f(i, col): numbers i to i + 3 are those of columns from col on; and f(i) of each number. */
+    template <class F> __device__ __forceinline__ void fours(F f) const {
+        NEO__UNROLL for (int c = 0; c < CHUNKS; c++)
+            if (4 * (c * LANES + lane) < dim) f(4 * c, (int64_t)4 * (c * LANES + lane));
+    }
+    template <class F> __device__ __forceinline__ void each(F f) const {
+        fours([&](int i, int64_t) { NEO__UNROLL for (int k = i; k < i + 4; k++) f(k); });
+    }
+    static __device__ __forceinline__ void put(neo__float_warp *x, const neo__floats<4> &four) {
+        NEO__UNROLL for (int k = 0; k < 4; k++) x[k] = four.v[k];
+    }
+    static __device__ __forceinline__ neo__floats<4> get(const neo__float_warp *x) {
+        return {{x[0], x[1], x[2], x[3]}};
+    }
+    /* The sum of squares: blocks of 16 columns by the fixed tree, in order. */
+    __device__ __forceinline__ float squares(const numbers &x) const {
+        neo__float_warp sum = 0.0f, q[4];
+        NEO__UNROLL for (int i = 0; i < 4 * CHUNKS; i += 4) {
+            NEO__UNROLL for (int k = 0; k < 4; k++) q[k] = x[i + k] * x[i + k];
+            NEO__UNROLL for (int step = 2; step > 0; step /= 2) /* columns 8 apart, then 4 */
+                for (int k = 0; k < 4; k++)
+                    q[k] = q[k] + __shfl_xor_sync(mask, q[k].x, step, LANES);
+            const neo__float_warp block = (q[0] + q[2]) + (q[1] + q[3]);
+            NEO__UNROLL for (int from = 0; from < LANES; from += 4)
+                sum = sum + __shfl_sync(mask, block.x, from, LANES);
+        }
+        return sum;
+    }
+    __device__ __forceinline__ float norm(const numbers &x) const { return __fsqrt_rn(squares(x)); }
+    /* neo__bag_step_row; one: the states of which a row has one. */
+    __device__ __forceinline__ void step(const neo__bag_step &o, numbers &w, numbers &g,
+                                         numbers &m, numbers &v, float *one) const {
+        const bool partial =
+            o.kind == NEO_BAG_PARTIAL_ADAM || o.kind == NEO_BAG_PARTIAL_LAMB;
+        const bool lamb = o.kind == NEO_BAG_LAMB || o.kind == NEO_BAG_PARTIAL_LAMB;
+        float rate = o.lr, mean = 0.0f, below = 0.0f;
+        if (o.adjusts) each([&](int i) { neo__bag_adjust_one_warp(&o, &w[i], &g[i]); });
+        if (partial || o.kind == NEO_BAG_ROWWISE_ADAGRAD)
+            mean = __fdiv_rn(squares(g), (float)dim);
+        switch (o.kind) {
+        case NEO_BAG_ROWWISE_ADAGRAD:
+            one[0] = __fadd_rn(one[0], mean);
+            rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(one[0]), o.eps));
+            break;
+        case NEO_BAG_ADAGRAD:
+            each([&](int i) { w[i] = neo__bag_adagrad_one_warp(&o, w[i], g[i], &m[i]); });
+            break;
+        case NEO_BAG_LARS_SGD:
+            rate = neo__bag_lars_rate_warp(&o, norm(w), norm(g));
+            each([&](int i) { w[i] = neo__bag_lars_one_warp(&o, rate, w[i], g[i], &m[i]); });
+            break;
+        case NEO_BAG_FTRL:
+            each([&](int i) { w[i] = neo__ftrl_warp(&o.ftrl, g[i], w[i], &m[i], &v[i]); });
+            break;
+        case NEO_BAG_SGD:
+        case NEO_BAG_OPTIM_COUNT: break;
+        default: /* of Adam, LAMB: from here on g is the direction */
+            if (partial) {
+                one[1] = __fmaf_rn(o.beta2, one[1], __fmul_rn(o.rest2, mean));
+                below = __fadd_rn(__fsqrt_rn(__fmul_rn(one[1], o.fix2)), o.eps);
+            }
+            each([&](int i) {
+                g[i] = neo__bag_adam_one_warp(&o, g[i], &m[i], &v[i], below, partial);
+                if (lamb) g[i] = __fmaf_rn(o.decay, w[i], g[i]);
+            });
+            const float a = lamb ? norm(w) : 0.0f, b = lamb ? norm(g) : 0.0f;
+            if (lamb) rate = __fmul_rn(rate, a > 0.0f && b > 0.0f ? __fdiv_rn(a, b) : 1.0f);
+        }
+        if (o.kind != NEO_BAG_ADAGRAD && o.kind != NEO_BAG_LARS_SGD && o.kind != NEO_BAG_FTRL)
+            each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
+        const float length = o.max_norm > 0.0f ? norm(w) : 0.0f;
+        if (length > o.max_norm)
+            each([&](int i) { w[i] = __fdiv_rn(o.max_norm, length) * w[i]; });
+    }
+    /* Scale and bias of a row of i8. */
+    __device__ __forceinline__ void scale_of(const numbers &w, float *scale) const {
+        float least = FLT_MAX, most = -FLT_MAX;
+        bool odd = false;
+        each([&](int i) {
+            const float x = w[i];
+            odd |= !(__fmul_rn(x, 0.0f) == 0.0f);
+            least = x < least ? x : least, most = x > most ? x : most;
+        });
+        for (int step = LANES / 2; step > 0; step /= 2) {
+            const float low = __shfl_xor_sync(mask, least, step, LANES);
+            const float high = __shfl_xor_sync(mask, most, step, LANES);
+            least = low < least ? low : least, most = high > most ? high : most;
+        }
+        (void)neo__rows_scale_of_warp(__any_sync(mask, odd), least, most, scale);
+    }
+    __device__ __forceinline__ void write(const neo__bag_rows &s, const neo__job_rule &rule,
+                                          int64_t row, const numbers &w) const {
+        float scale[2] = {};
+        if (s.dtype == NEO_I8) scale_of(w, scale);
+        if (s.dtype == NEO_I8 && lane == 0)
+            s.scale[2 * row] = scale[0], s.scale[2 * row + 1] = scale[1];
+        const float inverse = scale[0] == 0.0f ? 0.0f : __fdiv_rn(1.0f, scale[0]);
+        fours([&](int i, int64_t col) {
+            char *at = s.data + row * s.row_bytes + col * neo__bags_bytes(s.dtype);
+            uint32_t r[4] = {}, code[4];
+            if (s.dtype == NEO_F32) {
+                neo__cuda_store<4>((float *)(void *)at, get(w + i));
+                return;
+            }
+            if (!rule.nearest)
+                neo__random_block(&rule.round, (neo__bag_number(&s, row) + (uint64_t)col) / 4, r);
+            NEO__UNROLL for (int k = 0; k < 4; k++) {
+                const neo__float_warp x = w[i + k];
+                if (s.dtype == NEO_I8)
+                    code[k] = neo__i8_round_warp(x, inverse, scale[1], r[k], !rule.nearest) & 255u;
+                else if (s.dtype == NEO_F16)
+                    code[k] = rule.nearest ? neo__f16_from_f32(x) : neo__f16_round_warp(x, r[k]);
+                else code[k] = rule.nearest ? neo__bf16_from_f32(x) : neo__bf16_round_warp(x, r[k]);
+            }
+            if (s.dtype == NEO_I8)
+                *(uint32_t *)(void *)at = inverse == 0.0f ? 0u
+                                          : code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24;
+            else *(uint2 *)(void *)at = make_uint2((code[0] & 0xFFFFu) | code[1] << 16,
+                                                   (code[2] & 0xFFFFu) | code[3] << 16);
+        });
+    }
+};
 template <class K, int LANES, int CHUNKS>
-NEO__GPU void neo__bags_rowwise(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
+NEO__GPU void neo__bags_update_row(const neo__bags_job &j, const neo__bags_run &run, unsigned mask) {
+    typedef neo__bags_lane<LANES, CHUNKS> lane;
     const neo__job_table &t = j.fixed.tables[run.table];
-    const neo__bag_step &step = j.told.rules[run.table].step;
-    const int64_t dim = t.store.dim;
-    const int lane = threadIdx.x % LANES;
-    float *row = (float *)(void *)t.store.data + run.row * dim, *state = t.state[0] + run.row;
-    neo__floats<4> w[CHUNKS], g[CHUNKS];
-    float sum = 0.0f;
-    const float before = *state;
-    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) { /* on their way while gradients add up */
-        const int64_t col = 4 * (c * LANES + lane);
-        if (col < dim) w[c] = neo__cuda_load<4>(row + col);
+    const lane row = {t.store.dim, (int)threadIdx.x % LANES, mask};
+    typename lane::numbers w = {}, g = {}, m = {}, v = {};
+    neo__bags_raw raw[CHUNKS];
+    float *const state[2] = {t.state[0] + run.row * t.state_dim[0],
+                             t.state[1] + run.row * t.state_dim[1]};
+    float one[2] = {}, scale[2] = {};
+    if (!j.keep) /* on its way while gradients add up */
+        row.fours([&](int i, int64_t col) {
+            const char *at = t.store.data + run.row * t.store.row_bytes;
+            neo__bags_fetch_as(t.store.dtype, raw[i / 4], at + col * neo__bags_bytes(t.store.dtype));
+        });
+    for (int k = 0; k < 2 && !j.keep; k++) {
+        if (t.state_dim[k] == 1) one[k] = *state[k];
+        if (t.store.dtype == NEO_I8) scale[k] = t.store.scale[2 * run.row + k];
     }
-    const int64_t end = neo__bags_end<K, LANES>(j, run.begin, mask);
-    const float *from = neo__bags_grads(j, t);
-    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
-        const int64_t col = 4 * (c * LANES + lane);
-        g[c] = {};
-        if (col < dim) g[c] = neo__bags_merge<K, 4, NEO__BAGS_AHEAD>(j, from + col, run.begin, end);
-        __syncwarp(mask);
-        sum = neo__bags_squares_on<LANES>(sum, g[c], mask);
-    }
-    const float s = __fadd_rn(before, __fdiv_rn(sum, (float)dim));
-    const float rate = __fdiv_rn(step.lr, __fadd_rn(__fsqrt_rn(s), step.eps));
-    NEO__UNROLL for (int c = 0; c < CHUNKS; c++) {
-        const int64_t col = 4 * (c * LANES + lane);
-        if (col >= dim) continue;
-        neo__cuda_plus<4>(w[c], -rate, g[c]);
-        neo__cuda_store<4>(row + col, w[c]);
-    }
-    if (lane == 0) *state = s;
+    const int64_t end = neo__bags_end<K, LANES>(j, run, mask);
+    row.fours([&](int i, int64_t col) {
+        lane::put(g + i, neo__bags_row_sum<K, 4>(j, t, run, end, col));
+    });
+    __syncwarp(mask);
+    if (j.keep) return;
+    row.fours([&](int i, int64_t col) {
+        lane::put(w + i, neo__bags_four_as(t.store.dtype, raw[i / 4], scale[0], scale[1]));
+        if (t.state_dim[0] > 1) lane::put(m + i, neo__cuda_load<4>(state[0] + col));
+        if (t.state_dim[1] > 1) lane::put(v + i, neo__cuda_load<4>(state[1] + col));
+    });
+    row.step(j.told.rules[run.table].step, w, g, m, v, one);
+    row.fours([&](int i, int64_t col) {
+        if (t.state_dim[0] > 1) neo__cuda_store<4>(state[0] + col, lane::get(m + i));
+        if (t.state_dim[1] > 1) neo__cuda_store<4>(state[1] + col, lane::get(v + i));
+    });
+    for (int k = 0; k < 2 && row.lane == 0; k++)
+        if (t.state_dim[k] == 1) *state[k] = one[k];
+    row.write(t.store, j.told.rules[run.table], run.row, w);
 }
 template <class K, int LANES, int CHUNKS>
-NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job job) {
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS < 4 ? 2 : 1)
+    neo__bags_update_kernel(const neo__bags_job job) {
     if (job.stop && *job.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
     neo__bags_run *list = lists[threadIdx.x / 32];
@@ -3795,36 +4788,16 @@ NEO__CUDA_KERNEL neo__bags_rowwise_kernel(const neo__bags_job job) {
     const unsigned mask = neo__bags_mask<LANES>();
     NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(job, window, list, [&job](int table) {
-            return neo__bags_rowwise_fours(job, job.fixed.tables[table], job.told.rules[table]) ==
+            return neo__bags_fours(job, job.fixed.tables[table], job.told.rules[table]) ==
                    LANES * CHUNKS;
         });
         for (int r = group; r < count; r += 32 / LANES)
-            neo__bags_rowwise<K, LANES, CHUNKS>(job, list[r], mask);
+            neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
         __syncwarp();
     }
 }
 
-/* ---- every other step, and sums that are kept: 16 lanes a row ---- */
-/* A row's sum to g, or to where it is kept. */
-template <class K, int AHEAD>
-NEO__GPU void neo__bags_sum_row(const neo__bags_job &job, const neo__bags_run &run, int64_t end,
-                                int first, int step, float *g) {
-    const neo__job_table &t = job.fixed.tables[run.table];
-    const float *from = neo__bags_grads(job, t);
-    const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 0;
-    float *to = job.keep ? job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim : g;
-    for (int64_t col = first; col < t.store.dim; col += step) {
-        neo__floats<1> s;
-        if (job.add) {
-            s.v[0] = to[col];
-            neo__bags_add<1, AHEAD>(job, from + col, neo__bags_weights(job), run.begin, end, s);
-        } else {
-            s = neo__bags_merge<K, 1, AHEAD>(job, from + col, run.begin, end);
-            if (job.keep && !(at & 1)) s.v[0] = __fadd_rn(to[col], s.v[0]);
-        }
-        to[col] = s.v[0];
-    }
-}
+/* ---- every other row: 16 lanes ---- */
 /* The step of a row by its gradient g, which neo__job_scratch floats begin with. 16 lanes. */
 static __device__ void neo__bags_step_row(const neo__bags_job &job, const neo__bags_run &run,
                                           float *g) {
@@ -3857,7 +4830,7 @@ NEO__GPU float *neo__bags_step_room(const neo__bags_job &job, float *shared, int
     if (!job.room.scratch) return shared + vector * job.room.scratch_floats;
     return job.room.scratch + (int64_t)(blockIdx.x * vectors + vector) * job.room.scratch_floats;
 }
-template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
+template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j) {
     if (j.stop && *j.stop) return;
     NEO__DYNAMIC_SHARED(float, shared);
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
@@ -3866,49 +4839,31 @@ template <class K> NEO__CUDA_KERNEL neo__bags_step_kernel(const neo__bags_job j)
     float *g = neo__bags_step_room(j, shared, vectors, vector);
     NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_rowwise_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
+            return neo__bags_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
         });
         for (int r = vector % 2; r < count; r += 2) {
-            const int64_t end = neo__bags_end<K, 16>(j, list[r].begin, neo__mask_warp());
-            neo__bags_sum_row<K, NEO__BAGS_AHEAD>(j, list[r], end, threadIdx.x % 16, 16, g);
+            const neo__job_table &t = j.fixed.tables[list[r].table];
+            const int64_t end = neo__bags_end<K, 16>(j, list[r], neo__mask_warp());
+            for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
+                const float sum = neo__bags_row_sum<K, 1>(j, t, list[r], end, col).v[0];
+                if (!j.keep) g[col] = sum;
+            }
             __syncwarp(neo__mask_warp());
             if (!j.keep) neo__bags_step_row(j, list[r], g);
         }
         __syncwarp();
     }
 }
-/* Long runs: a block each. */
-template <class K>
-static __global__ void __launch_bounds__(NEO__BAGS_LONG_THREADS)
-    neo__bags_long_kernel(const neo__bags_job job) {
-    if (job.stop && *job.stop) return;
-    NEO__DYNAMIC_SHARED(float, shared);
-    float *g = neo__bags_step_room(job, shared, 1, 0);
-    const unsigned long long count = job.sorted.longs[0];
-    for (unsigned long long r = blockIdx.x; r < count; r += gridDim.x) {
-        const neo__bags_run run = neo__bags_run_at<K>(job, (int64_t)job.sorted.longs[1 + r]);
-        const int64_t key = (int64_t)neo__bags_key<K>(job, run.begin);
-        const int64_t end =
-            1 + neo__cuda_last(run.begin, job.sorted.records, key,
-                               [&job](int64_t q) { return (int64_t)neo__bags_key<K>(job, q); });
-        neo__bags_sum_row<K, NEO__BAGS_LONG_AHEAD>(job, run, end, (int)threadIdx.x, (int)blockDim.x,
-                                                   g);
-        __syncthreads();
-        if (!job.keep && threadIdx.x < 16) neo__bags_step_row(job, run, g);
-        __syncthreads();
-    }
-}
-
 /* ---- launches ---- */
 /* has: lanes times fours of the tables' rows, as bits. */
 template <class K, int... FOURS>
-static neo_status neo__bags_run_rowwise(neo__cuda *d, const neo__bags_job *job, unsigned has) {
+static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, unsigned has) {
     neo_status status = NEO_OK;
     ((status = status != NEO_OK || !(has & FOURS)
                    ? status
                    : neo__cuda_run(d, "bags: update",
-                                   neo__bags_rowwise_kernel<K, NEO__MIN(FOURS, 32),
-                                                            (FOURS + 31) / 32>,
+                                   neo__bags_update_kernel<K, NEO__MIN(FOURS, 32),
+                                                           (FOURS + 31) / 32>,
                                    (job->sorted.records + 31) / 32, 32, *job)),
      ...);
     return status;
@@ -3934,20 +4889,22 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
     const int64_t rows = neo__bags_step_rows(j);
     unsigned has = 0;
     for (int t = 0; t < j->fixed.table_count; t++) {
-        const int fours =
-            neo__bags_rowwise_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
+        const int fours = neo__bags_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
         has |= fours ? (unsigned)fours : 1u;
     }
-    NEO__TRY(neo__cuda_fill(gpu, j->sorted.longs, 0, sizeof *j->sorted.longs));
+    if (records > NEO__JOB_LONG && !j->add) {
+        NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
+        NEO__TRY(neo__cuda_run(gpu, "bags: long runs", neo__bags_parts_kernel<K>, records, 1, *j));
+        const unsigned blocks = neo__cuda_blocks(
+            gpu, NEO__MIN(j->sorted.max_parts, records / NEO__JOB_PART), NEO__BAGS_LONG_THREADS / 32);
+        NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
+                                  {blocks, NEO__BAGS_LONG_THREADS}, *j));
+    }
     if (has & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
                                   neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    NEO__TRY((neo__bags_run_rowwise<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has)));
-    if (records <= NEO__JOB_LONG) return NEO_OK;
-    return neo__cuda_launch(gpu, "bags: update of long runs", neo__bags_long_kernel<K>,
-                            neo__bags_step_where(gpu, j, 1, NEO__BAGS_LONG_THREADS, records,
-                                                 NEO__JOB_LONG), *j);
+    return neo__bags_run_fours<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has);
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;
@@ -4127,6 +5084,11 @@ static __global__ void neo__cuda_check_kernel(const float *x, int *bad) {
         *bad = 3;
     if (neo__bits_f32(__fdiv_rn(x[3], x[4])) != 0x3EAAAAABu) *bad = 4;
     if (neo__bits_f32(__fsqrt_rn(x[5])) != 0x3FB504F3u) *bad = 5;
+#if defined(NEO_CUDA_ON_CPU) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800)
+    bad[1] = 1;
+#else
+    bad[1] = 0;
+#endif
 }
 static const char *const neo__cuda_check_text[] = {
     "", "fma is rounded twice", "products and sums are contracted to fma",
@@ -4151,7 +5113,8 @@ static neo_status neo__cuda_self_check(neo__cuda *gpu, const cudaDeviceProp *pro
                "nvcc -arch=sm_%d%d",
                gpu->device.name, prop->major, prop->minor);
     if (error != cudaSuccess) return neo__cuda_fail(gpu, error, "the self-check");
-    NEO__TRY(neo__cuda_answer(gpu, bad, sizeof *bad));
+    NEO__TRY(neo__cuda_answer(gpu, bad, 2 * sizeof *bad));
+    gpu->tensor_cores = answer[1];
     NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
                "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
                neo__cuda_check_text[*answer]);
@@ -4221,7 +5184,7 @@ static void neo__cuda_table(neo_device *t) {
 #endif
 }
 /* Choose the GPU, or say why there is none. */
-static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
+static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop, int *others) {
     int count = 0, version = 0;
     (void)cudaRuntimeGetVersion(&version);
     cudaError_t error = cudaGetDeviceCount(&count);
@@ -4240,6 +5203,7 @@ static neo_status neo__cuda_find(int ordinal, cudaDeviceProp *prop) {
     NEO__CHECK(error == cudaSuccess, NEO_ERR_DEVICE,
                "neo_cuda_device_create: cudaGetDeviceProperties of GPU %d: %s", ordinal,
                cudaGetErrorString(error));
+    *others = count > 1;
     return NEO_OK;
 }
 
@@ -4249,11 +5213,15 @@ NEO_API neo_status neo_cuda_device_create(const neo_cuda_desc *desc, neo_device 
     NEO__CHECK(device, NEO_ERR_ARG, "neo_cuda_device_create: device is NULL");
     *device = NULL;
     if (desc) given = *desc;
-    NEO__TRY(neo__cuda_find(given.ordinal, &prop));
+    NEO__CHECK(!given.exact || !given.tf32, NEO_ERR_ARG,
+               "neo_cuda_device_create: exact and tf32 are both set: TF32 has not the CPU's bits");
+    int others = 0;
+    NEO__TRY(neo__cuda_find(given.ordinal, &prop, &others));
     neo__cuda *d = (neo__cuda *)calloc(1, sizeof *d);
     NEO__CHECK(d, NEO_ERR_MEMORY, "neo_cuda_device_create: no memory for the device's record");
-    d->ordinal = given.ordinal, d->exact = given.exact != 0;
-    d->processors = prop.multiProcessorCount;
+    d->ordinal = given.ordinal, d->exact = given.exact != 0, d->tf32 = given.tf32 != 0;
+    if (!d->exact) d->device.numerics = d->tf32 ? "deterministic, tf32" : "deterministic";
+    d->processors = prop.multiProcessorCount, d->others = others;
     snprintf(d->device.name, sizeof d->device.name, "cuda:%d (%.100s)", given.ordinal, prop.name);
     neo__cuda_table(&d->device);
     neo_status status = neo__cuda_enter(d);

@@ -120,7 +120,8 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
    Of a gpt, besides neo_model, model and dtype:
       "layers": 4, "heads": 4, "width": 128, "context": 64,    as the options of build/gpt
       "weights_dtype": "f32",    f32, or bf16, to which weights are rounded
-      "bytes": [10, 32, 33]}     that the tokens stand for, from token 0 on
+      "bytes": [10, 32, 33]}     that the tokens stand for, from token 0 on; or
+      "vocabulary": 50257}       tokens of a byte-pair vocabulary, which stand for no bytes
    A file that lacks something is refused by its name, as is a name or a version that this neo does
    not know.
    ------------------------------------------------------------------------ */
@@ -169,7 +170,7 @@ NEO_API neo_feature neo_model_feature(const neo_model *model, int32_t feature);
    feature. */
 NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t feature);
 /* neo_model_byte: the byte that a token of a gpt stands for. neo_model_token: the token of a byte.
-   -1: none. */
+   -1: none, as always of a byte-pair vocabulary. */
 NEO_API int neo_model_byte(const neo_model *model, int64_t token);
 NEO_API int64_t neo_model_token(const neo_model *model, int byte);
 /* neo_model_write: the model as one safetensors file for neo_model_desc.path: weights by name, rows
@@ -273,9 +274,10 @@ NEO_API neo_status neo_decoder_add(neo_decoder *decoder, const int64_t *tokens, 
 NEO_API neo_status neo_decoder_add_text(neo_decoder *decoder, const char *text, size_t bytes);
 /* neo_decoder_add_json: a new sequence by an object, in any order, all optional:
      {"prompt": "To be", "tokens": 20, "temperature": 0.8, "top_k": 40, "seed": 1}
-   The prompt is a string or an array of tokens, and becomes the sequence; of an empty one it begins
-   with a new line (token 0 where there is none). The others are written to *sampling and *tokens,
-   how many shall follow, where they are given.
+   The prompt is a string or an array of tokens, of a byte-pair vocabulary an array, and becomes the
+   sequence; of an empty one it begins with a new line (token 0 where there is none; of a byte-pair
+   vocabulary the last token, GPT-2's end of a text). The others are written to *sampling and
+   *tokens, how many shall follow, where they are given.
    Errors   the sequence stays as it was. NEO_ERR_FORMAT: byte and what was expected.
             NEO_ERR_NOT_FOUND: another name. NEO_ERR_CAPACITY, NEO_ERR_RANGE: as above. */
 NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, size_t bytes,
@@ -587,7 +589,7 @@ typedef struct neo__model_json {
     neo_schema *schema;                                             /* NULL: of a gpt */
     char *weights_dtype;
     int64_t layers, heads, width, context; /* of a gpt; -1: not there */
-    int vocabulary;
+    int vocabulary, has_bytes;
     unsigned char byte[256]; /* of a token */
     int16_t token[256];      /* of a byte; -1: none */
 } neo__model_json;
@@ -628,6 +630,7 @@ static neo_status neo__model_pair(neo__json *json, const char *name, const char 
 static neo_status neo__model_vocabulary(neo__json *json, neo__model_json *spec) {
     int more = 1;
     NEO__TRY(neo__json_open(json, '['));
+    spec->has_bytes = 1;
     for (spec->vocabulary = 0;; spec->vocabulary++) {
         int64_t byte = 0;
         NEO__TRY(neo__json_next(json, ']', spec->vocabulary, &more));
@@ -660,6 +663,14 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
     if (strcmp(key, "context") == 0) return neo__json_count(json, &spec->context);
     if (strcmp(key, "weights_dtype") == 0) return neo__json_string(json, &spec->weights_dtype);
     if (strcmp(key, "bytes") == 0 && !spec->vocabulary) return neo__model_vocabulary(json, spec);
+    if (strcmp(key, "vocabulary") == 0 && !spec->vocabulary) {
+        int64_t tokens = 0;
+        NEO__TRY(neo__json_count(json, &tokens));
+        if (tokens < 1 || tokens > INT64_C(1) << 24)
+            return neo__json_fail(json, json->at, "a vocabulary is not in 1 .. 2^24");
+        spec->vocabulary = (int)tokens;
+        return NEO_OK;
+    }
     NEO__CHECK(strcmp(key, "keys"), NEO_ERR_UNSUPPORTED,
                "%s: tables whose ids are keys (dlrm --keys) cannot be served", json->file);
     if (strcmp(key, "schema") == 0 && !spec->schema)
@@ -1360,7 +1371,8 @@ NEO_API const neo_frozen *neo_model_table(const neo_model *model, int32_t featur
     return feature >= 0 && feature < model->feature_count ? &model->tables[feature] : NULL;
 }
 NEO_API int neo_model_byte(const neo_model *model, int64_t token) {
-    return token >= 0 && token < model->json.vocabulary ? model->json.byte[token] : -1;
+    const int there = model->json.has_bytes && token >= 0 && token < model->json.vocabulary;
+    return there ? model->json.byte[token] : -1;
 }
 NEO_API int64_t neo_model_token(const neo_model *model, int byte) {
     return byte >= 0 && byte < 256 ? model->json.token[byte] : -1;
@@ -2099,7 +2111,7 @@ NEO__HOT_END
    The trainer's forward of the tokens that are new: rows are computed alone but for attention,
    whose keys and values of a block are rows of its cache. Of the last one alone there are logits.
    ------------------------------------------------------------------------ */
-enum { NEO__DECODER_CHUNK = 64, NEO__PROMPT_BYTES = 6 /* of a byte in JSON, at most */ };
+enum { NEO__DECODER_CHUNK = 64, NEO__PROMPT_BYTES = 8 /* of a byte or a token in JSON */ };
 struct neo_decoder {
     const neo_model *model;
     neo_ctx *ctx;
@@ -2297,6 +2309,8 @@ NEO_API neo_status neo_decoder_generate(neo_decoder *decoder, const neo_sampling
 static neo_status neo__decoder_tokens(neo_decoder *decoder, const char *text, size_t bytes,
                                       int64_t *count) {
     const neo__model_json *spec = &decoder->model->json;
+    NEO__CHECK(spec->has_bytes || !bytes, NEO_ERR_RANGE,
+               "tokens of a byte-pair vocabulary stand for no bytes: give an array of them");
     NEO__CHECK(bytes <= (size_t)spec->context, NEO_ERR_CAPACITY,
                "a text of %zu bytes, and the model's context is %" PRId64, bytes, spec->context);
     for (size_t i = 0; i < bytes; i++) {
@@ -2361,7 +2375,9 @@ NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, 
                              "top_k or seed", key);
     }
     NEO__TRY(neo__json_end(&json));
-    if (count == 0) decoder->prompt[count++] = NEO__MAX(decoder->model->json.token[(int)'\n'], 0);
+    const neo__model_json *spec = &decoder->model->json;
+    const int64_t first = spec->has_bytes ? spec->token[(int)'\n'] : spec->vocabulary - 1;
+    if (count == 0) decoder->prompt[count++] = NEO__MAX(first, (int64_t)0);
     if (seed >= 0) drawn.seed = (uint64_t)seed;
     const int64_t before = decoder->count;
     decoder->count = 0;

@@ -104,8 +104,9 @@ NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo
    resume, and nothing says so: the learning rate, the numbers of an optimizer (its betas,
    weight_decay, clip_norm; Adam or AdamW, whose state has the same names), a loss. A trainer
    defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
-   "seed" of the context are defined from the start, and "<bags>.<table>.row_buckets" by _add_bags
-   and _add_shard where it is above 1. */
+   "seed" of the context are defined from the start, on a device that has not the CPU's bits
+   "numerics" too, and "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is
+   above 1. */
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);
@@ -803,6 +804,8 @@ NEO_API neo_status neo_state_create(neo_ctx *ctx, neo_state **out) {
     snprintf(seed, sizeof seed, "%" PRIu64, ctx->seed);
     neo_status status = neo_state_define(state, "repro_shards", shards);
     if (status == NEO_OK) status = neo_state_define(state, "seed", seed);
+    if (status == NEO_OK && ctx->on->numerics)
+        status = neo_state_define(state, "numerics", ctx->on->numerics);
     neo__live_begin(ctx, &state->live, "state", NULL);
     if (status == NEO_OK) *out = state;
     else neo_state_destroy(state);

@@ -34,7 +34,8 @@ typedef struct trainer {
 
 static neo_status create(trainer *t, neo_device *gpu) {
     const int64_t in[2] = {BATCH, IN}, out[2] = {BATCH, 1};
-    TRY(neo_ctx_create(&(neo_ctx_desc){.device = gpu}, &t->ctx)); /* NULL: the CPU */
+    TRY(neo_ctx_create(&(neo_ctx_desc){.device = gpu, .repro_shards = NEO_DEVICE_SHARDS},
+                       &t->ctx)); /* gpu NULL: the CPU, which else had one shard */
     TRY(neo_params_create(t->ctx, &t->params));
     TRY(neo_mlp_create(t->ctx, t->params,
                        &(neo_mlp_desc){.name = "mlp", .width_count = 3, .widths = {IN, 32, 1},

@@ -99,13 +99,15 @@ class Model:
         return np.squeeze(out, 1) if self.info.outputs == 1 else out
 
     def generate(self, prompt="", tokens=100, **sampling):
-        """Bytes behind a prompt, str or tokens; temperature, top_k, seed: neo_decoder_add_json."""
+        """Bytes behind a prompt, str or tokens; of a byte-pair vocabulary tokens behind tokens.
+        temperature, top_k, seed: neo_decoder_add_json."""
         text, s = json.dumps({"prompt": prompt, **sampling}).encode(), Sampling(0.8)
         out, n = np.zeros(tokens, np.int64), c.c_int64(tokens)
         self.call("neo_decoder_add_json", self.decoder, text, c.c_size_t(len(text)), c.byref(s),
                   c.byref(n))
         self.call("neo_decoder_generate", self.decoder, c.byref(s), n, out.ctypes, c.byref(n))
-        return bytes(self.neo.neo_model_byte(self.model, c.c_int64(t)) for t in out[:n.value])
+        of = [self.neo.neo_model_byte(self.model, c.c_int64(t)) for t in out[:n.value]]
+        return out[:n.value].tolist() if -1 in of else bytes(of)
 
 
 F32, I64 = 0, 7  # neo_dtype

@@ -24,7 +24,7 @@
                                                (tn) of a batch of 2048
    norm, attention, adam   bytes: each tensor that is read or written, once. Attention counts the
                            products of the triangle of a causal mask: 2 of them forward, 5 backward,
-                           2 T^2/2 dim each
+                           2 T^2/2 dim each; attention.bf16: operands rounded, on tensor cores
    step.dlrm    a training step with the layers used for Criteo Kaggle, its 26 tables at their true
                 sizes, 16 columns, row-wise Adagrad and Adagrad, batch 16384. `step.dlrm` takes a
                 batch on the device, `step.dlrm.from_host` one in host memory.
@@ -54,6 +54,7 @@ static neo_ctx *make_ctx(neo_device *device) {
     desc.threads = bench.threads;
     desc.seed = 1;
     desc.device = device;
+    desc.repro_shards = NEO_DEVICE_SHARDS; /* also of the CPU, for its bits */
     BENCH_OK(neo_ctx_create(&desc, &ctx));
     return ctx;
 }
@@ -275,29 +276,33 @@ static neo_tensor part(neo_tensor qkv, int i) {
     return neo_tensor_slice(qkv, 1, i * qkv.shape[1] / 3, qkv.shape[1] / 3);
 }
 static void run_attention(work *w) {
-    const neo_attention_desc d = {w->n, w->k, 1, 0.0f, 0};
+    const neo_attention_desc d = {w->n, w->k, 1, 0.0f, 0, w->ctx == fast ? NEO_BF16 : NEO_F32};
     neo_tensor *t = w->t, q = t[ATT_QKV];
     BENCH_OK(neo_attention_forward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
                                    t[ATT_LSE]));
 }
 static void run_attention_back(work *w) {
-    const neo_attention_desc d = {w->n, w->k, 1, 0.0f, 0};
+    const neo_attention_desc d = {w->n, w->k, 1, 0.0f, 0, w->ctx == fast ? NEO_BF16 : NEO_F32};
     neo_tensor *t = w->t, q = t[ATT_QKV], dq = t[ATT_DQKV];
     BENCH_OK(neo_attention_backward(w->ctx, &d, part(q, 0), part(q, 1), part(q, 2), t[ATT_Y],
                                     t[ATT_LSE], t[ATT_DY], part(dq, 0), part(dq, 1), part(dq, 2)));
 }
-static void bench_attention(void) {
+static void bench_attention(neo_ctx *ctx, const char *name, int64_t batch, double tolerance) {
     const work_fn run[] = {run_attention, run_attention_back};
     work small = {.m = 1, .n = bench.quick ? 9 : 130, .k = 2},
-         w = {.ctx = exact, .m = 4, .n = 1024, .k = 12};
-    if (bench.quick) w = small, w.ctx = exact;
-    verify("attention", small, exact, make_attention, run, 2, 0);
+         w = {.m = batch, .n = 1024, .k = 12};
+    char text[96];
+    if (bench.quick) w = small;
+    w.ctx = ctx;
+    verify(name, small, ctx, make_attention, run, 2, tolerance);
     make_attention(&w);
-    double product = (double)w.m * (double)w.k * (double)w.n * (double)w.n * ATT_DIM,
-           t = time_of(&w, run_attention);
-    report("attention.forward.b4.t1024.h12.d64", 2 * product / t / 1e9, "GFLOP/s", -1, NULL, 0);
-    t = time_of(&w, run_attention_back);
-    report("attention.backward.b4.t1024.h12.d64", 5 * product / t / 1e9, "GFLOP/s", -1, NULL, 0);
+    double product = (double)w.m * (double)w.k * (double)w.n * (double)w.n * ATT_DIM;
+    for (int i = 0; i < 2; i++) {
+        double t = time_of(&w, run[i]);
+        snprintf(text, sizeof text, "%s.%s.b%d.t1024.h12.d64", name, i ? "backward" : "forward",
+                 (int)batch);
+        report(text, (i ? 5 : 2) * product / t / 1e9, "GFLOP/s", -1, NULL, 0);
+    }
     drop(&w);
 }
 
@@ -707,7 +712,7 @@ static void bench_step(void) {
 
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
-    const neo_cuda_desc same_bits = {0, 1};
+    const neo_cuda_desc same_bits = {0, 1, 0};
     BENCH_OK(neo_cuda_device_create(&same_bits, &exact_gpu));
     BENCH_OK(neo_cuda_device_create(NULL, &fast_gpu));
     cpu = make_ctx(NULL), exact = make_ctx(exact_gpu), fast = make_ctx(fast_gpu);
@@ -717,7 +722,8 @@ int main(int argc, char **argv) {
             if (!bench.quick || dim == (f16 ? 16 : 128)) bench_bags(dim, f16 ? NEO_F16 : NEO_F32);
     bench_products();
     bench_norm();
-    bench_attention();
+    bench_attention(exact, "attention", 4, 0);
+    bench_attention(fast, "attention.bf16", 16, 0.02);
     bench_adam();
     bench_step();
     neo_ctx_destroy(fast), neo_ctx_destroy(exact), neo_ctx_destroy(cpu);

@@ -197,11 +197,15 @@ static void answer_generation(worker *w, const version *v, http_exchange *e, htt
     if (status != NEO_OK) answer_error(e, text, 500, neo_last_error());
     else {
         char *bytes = (char *)tokens; /* byte i lies before token i + 1 */
-        for (int64_t i = 0; i < count; i++) bytes[i] = (char)neo_model_byte(v->model, tokens[i]);
+        int has_bytes = neo_model_byte(v->model, 0) >= 0;
         e->status = 200, e->type = "application/json", e->text = text->size;
-        http_append(text, "{\"text\":\"", 9);
-        put_text(text, bytes, (size_t)count);
-        http_print(text, "\",\"tokens\":%lld,\"finish\":\"%s\",\"step\":%lld}\n", (long long)count,
+        http_print(text, has_bytes ? "{\"text\":\"" : "{\"ids\":[");
+        for (int64_t i = 0; i < count; i++)
+            if (has_bytes) bytes[i] = (char)neo_model_byte(v->model, tokens[i]);
+            else http_print(text, i ? ",%lld" : "%lld", (long long)tokens[i]);
+        if (has_bytes) put_text(text, bytes, (size_t)count);
+        http_print(text, has_bytes ? "\"" : "]");
+        http_print(text, ",\"tokens\":%lld,\"finish\":\"%s\",\"step\":%lld}\n", (long long)count,
                    count == asked ? "length" : "context", (long long)v->info.step);
         e->text_size = text->size - e->text;
     }

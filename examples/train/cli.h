@@ -59,8 +59,8 @@ typedef struct cli_option {
 
 /* The machine a job runs on: `options` has a field `machine` for the rows of CLI_MACHINE. */
 typedef struct cli_machine {
-    char *device, *graph, *trace, *chakra;
-    int64_t ranks, threads, repro_shards, timeout, exact, check_finite, trace_spans;
+    char *device, *graph, *sums, *trace, *chakra;
+    int64_t ranks, threads, repro_shards, timeout, exact, tf32, check_finite, trace_spans;
 } cli_machine;
 #define CLI_MACHINE                                                                            \
     CLI_GROUP("Machine"),                                                                      \
@@ -75,12 +75,17 @@ typedef struct cli_machine {
               "ten times as long; 0: it waits for ever"),                                      \
     CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
               "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
-              "and 0: as many"),                                                               \
+              "and 0: as many, on GPUs at least 16"),                                          \
     CLI_TEXT("device", machine.device, "NAME", "cpu",                                          \
              "cpu; cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU for all"),  \
     CLI_FLAG("exact", machine.exact,                                                           \
-             "on a GPU: matrix products with the bits of the CPU, slower"),                    \
+             "*on a GPU: the bits of the CPU, slower; without, `deterministic` ones"),         \
+    CLI_FLAG("tf32", machine.tf32,                                                             \
+             "*on a GPU: matrix products of operands rounded to TF32; not with --exact"),      \
     CLI_TEXT("graph", machine.graph, "G", "on", "on a GPU: on (a step is one launch) or off"), \
+    CLI_TEXT("sums", machine.sums, "S", "tree",                                                \
+             "*over NCCL: tree, with the bits of any number of ranks, or nccl: its own all-reduce "\
+             "and reduce-scatter, whose bits depend on the ranks and how they are linked"),    \
     CLI_FLAG("check-finite", machine.check_finite,                                             \
              "look at all numbers: the first NaN or infinity ends the run and is named; slower. " \
              "NEO_CHECK_FINITE=1 in the environment does the same"),                           \

@@ -13,7 +13,7 @@
 
 typedef struct device_choice {
     const char *name;
-    int exact;
+    int exact, tf32;
 } device_choice;
 
 static inline neo_status device_check(const char *name) {
@@ -36,7 +36,7 @@ static inline neo_status device_open(int rank, int local, void *user, neo_device
     if (end && (end == number + 1 || *end || ordinal < 0 || ordinal > 1023))
         return neo_fail(NEO_ERR_ARG, "--device: '%s' does not end in the number of a GPU",
                         choice->name);
-    neo_cuda_desc desc = {(int)ordinal, choice->exact};
+    neo_cuda_desc desc = {(int)ordinal, choice->exact, choice->tf32};
     return neo_cuda_device_create(&desc, device);
 #else
     (void)local;
@@ -126,15 +126,24 @@ static inline void device_text(const neo_device *device, const device_graph *gra
 #endif
 }
 /* The group that moves the memory of devices: over NCCL, in a program that has it, between ranks
-   with a GPU each; else comm. Destroy it with device_group_end. Collective. */
-static inline neo_status device_group(neo_comm *comm, neo_comm **group) {
+   with a GPU each; else comm. sums: of --sums. Destroy it with device_group_end. Collective. */
+static inline neo_status device_group(neo_comm *comm, const char *sums, neo_comm **group) {
+    const int tree = strcmp(sums, "tree") == 0;
     *group = comm;
 #if defined(EXAMPLE_CUDA) && defined(NEO_COMM_NCCL)
     const neo_device *device = neo_ctx_device(neo_comm_ctx(comm));
-    if (device && neo_comm_size(comm) > 1)
-        return neo_comm_create_nccl(comm, neo_cuda_ordinal(device), NULL, group);
+    if (device && neo_comm_size(comm) > 1) {
+        neo_status status = neo_comm_create_nccl(comm, neo_cuda_ordinal(device), NULL, group);
+        if (status != NEO_ERR_UNSUPPORTED || !tree) return status;
+        *group = comm;
+        if (neo_comm_rank(comm) == 0)
+            neo_log(neo_comm_ctx(comm), NEO_LOG_INFO, "%s: tensors move without NCCL",
+                    neo_last_error());
+    }
 #endif
-    return NEO_OK;
+    if (tree) return NEO_OK;
+    return neo_fail(NEO_ERR_UNSUPPORTED, "--sums nccl: for several ranks with a GPU each, in a "
+                                         "program with NCCL; `make nccl` builds one");
 }
 static inline void device_group_end(neo_comm *comm, neo_comm *group) {
     if (group != comm) neo_comm_destroy(group);

@@ -119,8 +119,13 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
                           .ctx = {.seed = (uint64_t)seed, .logger = {cli_log, job}}};
     if (isa) TRY(neo_isa_parse(isa, &desc.ctx.isa));
     TRY(device_check(machine->device));
-    job->device = (device_choice){machine->device, machine->exact != 0};
-    desc.open_device = device_open;
+    if (machine->exact && machine->tf32)
+        REFUSE("--tf32 and --exact: TF32 has not the bits of the CPU: give one of them");
+    job->device = (device_choice){machine->device, machine->exact != 0, machine->tf32 != 0};
+    if (strcmp(machine->device, "cpu") != 0) desc.open_device = device_open;
+    if (strcmp(machine->sums, "nccl") == 0) desc.sums = NEO_SUMS_NCCL;
+    else if (strcmp(machine->sums, "tree"))
+        REFUSE("--sums: '%s' is neither tree nor nccl", machine->sums);
     desc.open_user = &job->device;
     desc.ctx.repro_shards = (int)machine->repro_shards;
     desc.timeout_ms = machine->timeout ? (int)machine->timeout * 1000 : -1;

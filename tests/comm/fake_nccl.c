@@ -50,6 +50,7 @@ static int64_t fake_now(void) {
 }
 
 /* ---- faults and counts, under the lock ---- */
+typedef struct fake_op fake_op;
 enum { FAKE_FAULTS = 16, FAKE_NAMES = 64 };
 typedef struct fake_fault {
     const char *function;
@@ -68,6 +69,9 @@ static struct {
     fake_group_fault group[FAKE_DEVICES];
     int never_joins[FAKE_DEVICES];
     int delay_us, released, workers, orphans; /* orphans: streams of before a reset */
+    int same_gpu, sizes_differ, one_kernel, deadlocks;
+    ncclComm_t runs[FAKE_DEVICES]; /* the communicator whose kernel occupies the device */
+    fake_op *awaits[FAKE_DEVICES]; /* the transfers of that kernel */
     int live[5];
     uint64_t random;
 } fake;
@@ -150,6 +154,28 @@ void fake_never_join(int device) {
     pthread_mutex_lock(&fake_lock);
     fake.never_joins[device] = 1;
     fake_leave();
+}
+void fake_share_gpu(void) {
+    pthread_mutex_lock(&fake_lock);
+    fake.same_gpu = 1;
+    fake_leave();
+}
+void fake_let_sizes_differ(void) {
+    pthread_mutex_lock(&fake_lock);
+    fake.sizes_differ = 1;
+    fake_leave();
+}
+void fake_one_kernel(uint64_t seed) {
+    pthread_mutex_lock(&fake_lock);
+    fake.one_kernel = 1;
+    fake.random = seed;
+    fake_leave();
+}
+int fake_deadlocks(void) {
+    pthread_mutex_lock(&fake_lock);
+    int n = fake.deadlocks;
+    fake_leave();
+    return n;
 }
 void fake_delay_us(int us) {
     pthread_mutex_lock(&fake_lock);
@@ -283,6 +309,12 @@ cudaError_t cudaSetDevice(int device) {
     fake_leave();
     return cudaSuccess;
 }
+cudaError_t cudaDeviceGetPCIBusId(char *name, int bytes, int device) {
+    ENTER(cudaError_t, device);
+    snprintf(name, (size_t)bytes, "0000:%02X:00.0", fake.same_gpu ? 0 : device);
+    fake_leave();
+    return cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int *count) {
     *count = FAKE_DEVICES;
     return cudaSuccess;
@@ -299,12 +331,12 @@ const char *cudaGetErrorString(cudaError_t error) {
 }
 
 /* ---- streams and events ---- */
-typedef struct fake_op {
+struct fake_op {
     int send, peer, done;
     char *data;
     size_t bytes;
     struct fake_op *next, *next_in_group;
-} fake_op;
+};
 typedef struct fake_task {
     enum { FAKE_COPY, FAKE_RECORD, FAKE_WAIT, FAKE_GROUP, FAKE_CALL } kind;
     void *to;
@@ -336,6 +368,7 @@ static void fake_event_drop(cudaEvent_t e) {
 static void fake_task_run(fake_task *t) {
     switch (t->kind) {
     case FAKE_COPY:
+        if (fake.released) break; /* behind what hung: its memory may be gone */
         fake_leave();
         memcpy(t->to, t->from, t->bytes);
         pthread_mutex_lock(&fake_lock);
@@ -508,6 +541,7 @@ typedef struct fake_pair {
 typedef struct fake_clique {
     uint64_t id;
     int size, joined, finalized, gone, members;
+    int *device; /* [size] of each rank */
     fake_pair *pair; /* [source * size + destination] */
     struct fake_clique *next;
 } fake_clique;
@@ -534,6 +568,7 @@ static void fake_clique_drop(fake_clique *q) {
     while (*at != q) at = &(*at)->next;
     *at = q->next;
     free(q->pair);
+    free(q->device);
     free(q);
 }
 static void fake_comm_drop(ncclComm_t c) {
@@ -549,6 +584,7 @@ static void fake_pair_match(fake_pair *p) {
     if (!p->first[0] || !p->first[1]) return;
     while (p->first[0] && p->first[1]) {
         fake_op *end[2] = {p->first[0], p->first[1]};
+        if (end[0]->bytes != end[1]->bytes && fake.sizes_differ) return;
         if (end[0]->bytes != end[1]->bytes)
             fake_die("the two ends of a transfer are of different sizes");
         memcpy(end[0]->data, end[1]->data, end[0]->bytes);
@@ -579,9 +615,45 @@ static void fake_ops_free(fake_op *op) {
         op = next;
     }
 }
+/* Does what runs on `device` wait, over any others, for a kernel that cannot run before it ends? An
+   occupant waits for peers; a peer whose device another communicator's kernel occupies waits for
+   the end of that. */
+static int fake_waits_for(int device, int for_device, int *seen) {
+    const ncclComm_t c = fake.runs[device];
+    if (!c || c->aborted || seen[device]++) return 0;
+    for (const fake_op *op = fake.awaits[device]; op; op = op->next_in_group) {
+        const int other = c->clique->device[op->peer];
+        const ncclComm_t there = fake.runs[other];
+        if (op->done || !there || there->clique == c->clique) continue;
+        if (other == for_device || fake_waits_for(other, for_device, seen)) return 1;
+    }
+    return 0;
+}
+/* With fake_one_kernel: the device is this kernel's until all of its transfers are done. Where
+   kernels of two devices wait for each other's end, that is found out and counted, and NCCL says
+   so, as only an abort ends it. */
+static void fake_occupy(ncclComm_t c, fake_op *ops) {
+    if (!fake.one_kernel) return;
+    while (fake.runs[c->device] && !c->aborted) pthread_cond_wait(&fake_moved, &fake_lock);
+    if (c->aborted) return;
+    fake.runs[c->device] = c;
+    fake.awaits[c->device] = ops;
+    for (int d = 0; d < FAKE_DEVICES; d++) {
+        int seen[FAKE_DEVICES] = {0};
+        if (!fake_waits_for(d, d, seen)) continue;
+        if (fake.runs[d]->state != ncclInternalError) fake.deadlocks++;
+        fake.runs[d]->state = ncclInternalError;
+    }
+}
+static void fake_vacate(ncclComm_t c) {
+    if (!fake.one_kernel || fake.runs[c->device] != c) return;
+    fake.runs[c->device] = NULL;
+    pthread_cond_broadcast(&fake_moved);
+}
 static void fake_group_run(fake_task *t) {
     ncclComm_t c = t->comm;
     if (t->result) c->state = (ncclResult_t)t->result;
+    if (!t->lost) fake_occupy(c, t->ops);
     if (t->lost) {
         while (t->hangs ? !fake.released : !c->aborted)
             pthread_cond_wait(&fake_moved, &fake_lock);
@@ -603,6 +675,7 @@ static void fake_group_run(fake_task *t) {
         for (fake_op *op = t->ops; op && left; op = op->next_in_group)
             if (!op->done) fake_pair_take_back(fake_pair_of(c, op), op);
     }
+    fake_vacate(c);
     fake_ops_free(t->ops);
     fake_comm_drop(c);
 }
@@ -645,6 +718,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
         q->id = number;
         q->size = size;
         q->pair = (fake_pair *)fake_new((size_t)(size * size) * sizeof *q->pair);
+        q->device = (int *)fake_new((size_t)size * sizeof *q->device);
         q->next = fake_cliques;
         fake_cliques = q;
     }
@@ -652,7 +726,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
     ncclComm_t c = (ncclComm_t)fake_new(sizeof *c);
     c->clique = q;
     c->rank = rank;
-    c->device = fake_device;
+    c->device = q->device[rank] = fake_device;
     c->references = 1;
     c->state = ncclInProgress;
     q->members++;
@@ -772,6 +846,16 @@ ncclResult_t ncclGroupEnd(void) {
     }
     fake_leave();
     return result;
+}
+/* Sums of NCCL's own are tests/cuda/emulator/nccl_on_cpu.cpp's. */
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+    (void)in, (void)out, (void)count, (void)type, (void)op, (void)c, (void)s;
+    return ncclInvalidUsage;
+}
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+    return ncclAllReduce(in, out, count, type, op, c, s);
 }
 ncclResult_t ncclCommFinalize(ncclComm_t c) {
     ENTER(ncclResult_t, c->device);

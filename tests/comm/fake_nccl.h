@@ -3,6 +3,7 @@
 #define FAKE_NCCL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { FAKE_DEVICES = 16 };
 
@@ -21,6 +22,15 @@ int fake_calls(const char *function, int device);
 void fake_async_error(int device, int nth, int result); /* fails: NCCL finds out while it runs */
 void fake_lose_group(int device, int nth); /* never moves anything; only an abort ends it */
 void fake_hang_group(int device, int nth);              /* nor does an abort: the device hangs */
+/* All devices are one GPU. */
+void fake_share_gpu(void);
+/* A transfer whose ends are of different sizes never ends, as it may. */
+void fake_let_sizes_differ(void);
+/* From now on a kernel of NCCL has its device alone until its peers have run theirs, and delays are
+   those of the seed. Opposite orders on two devices are then a deadlock: NCCL fails on both, and
+   fake_deadlocks counts it. */
+void fake_one_kernel(uint64_t seed);
+int fake_deadlocks(void);
 /* The device never joins a communicator. */
 void fake_never_join(int device);
 

@@ -1,9 +1,10 @@
 /* nccl.c: groups of GPUs (neo_comm_create_nccl) without a GPU: over fake_nccl.c, whose device
    memory the processor cannot touch. Every collective against the group of threads that it was made
    over, bit for bit; bytes against the formulas; groups out of groups, asynchronous calls, the
-   user's stream and sums on the device; then faults: every call of CUDA and NCCL fails once, ranks
-   diverge, leave, are late or hang, transfers never end. Everything must come back in time, with a
-   reason that names rank and call, and leave nothing behind.
+   user's stream; many groups on devices that run one kernel of NCCL at a time, in turns and not;
+   then faults: every call of CUDA and NCCL fails once, ranks diverge, leave, are late or hang,
+   transfers never end. Everything must come back in time, with a reason that names rank and call,
+   and leave nothing behind.
 
    With NEO_REAL_NCCL the first part runs on the machine's GPUs, up to as many ranks as there are:
      cc -DNEO_REAL_NCCL tests/comm/nccl.c -lnccl -lcudart -lm -lpthread */
@@ -25,6 +26,10 @@ int main(void) {
 #endif
 #define NEO_COMM_NCCL
 #define NEO_COMM_IMPLEMENTATION
+#ifndef NEO_REAL_NCCL
+static int launch_order = 1; /* 0: to show what the order of launches is for */
+#define NEO__LAUNCH_ORDER launch_order
+#endif
 #include "ranks.h"
 #ifndef NEO_REAL_NCCL
 #include "fake_nccl.h"
@@ -447,10 +452,9 @@ static neo_status flights(neo_comm *host, void *user) {
     }
     neo_comm_stats s = neo_comm_get_stats(gpu);
     EXPECT(host, s.op[NEO_COMM_ALL_REDUCE].calls == N, "calls");
-    /* A header to each other rank per call. */
+    /* A header to each other rank, for the first of sixteen calls. */
     int64_t control = s.op[NEO_COMM_ALL_REDUCE].control_bytes;
-    EXPECT(host, (size == 1) == (control == 0) && control % (N * (size > 1 ? size - 1 : 1)) == 0,
-           "control %" PRId64, control);
+    EXPECT(host, control == (int64_t)sizeof(neo__header) * (size - 1), "control %" PRId64, control);
     neo_comm_destroy(gpu);
     return NEO_OK;
 }
@@ -461,8 +465,6 @@ static neo_status refusals(neo_comm *host, void *user) {
     (void)user;
     EXPECT_ERR(host, neo_comm_create_nccl(NULL, 0, NULL, &gpu), NEO_ERR_ARG, "NULL");
     EXPECT_ERR(host, neo_comm_create_nccl(host, 0, NULL, NULL), NEO_ERR_ARG, "NULL");
-    EXPECT_ERR(host, neo_comm_set_combine(host, NULL, NULL), NEO_ERR_UNSUPPORTED,
-               "not on a device");
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
     EXPECT_ERR(host, neo_comm_create_nccl(gpu, 0, NULL, &other), NEO_ERR_ARG, "itself");
     neo_comm_input *input = NULL;
@@ -544,63 +546,162 @@ static neo_status streams(neo_comm *host, void *user) {
     return NEO_OK;
 }
 
-typedef struct kernel {
-    neo_comm_pieces p;
-    const void *piece[64];
-    int leaves[64];
-    neo_ctx *ctx;
-} kernel;
-static int kernels; /* atomic */
-static void run_kernel(void *arg) {
-    kernel *k = (kernel *)arg;
-    size_t bytes = (size_t)k->p.n * neo_dtype_size(k->p.dtype);
-    for (int i = 0; i < k->p.count; i++) k->piece[i] = fake_memory(k->piece[i], bytes);
-    const neo__combine_call sum = {k->p.dtype, (int)k->p.reduce, k->p.count, k->piece, k->leaves,
-                                   fake_memory(k->p.out, bytes), k->p.n};
-    (void)neo__device_combine(k->ctx, NEO_HOST, &sum);
-    free(k);
+/* ---- many groups, on devices that run one kernel of NCCL at a time ---- */
+enum { GROUPS = 5, CALLS = 30, NUMBERS = 40 };
+enum { LABEL_LATER, OP_LATER, LATER_WAYS };
+typedef struct traffic {
+    uint64_t seed;
+    int failed, apart; /* apart: ranks call two groups in opposite orders */
+} traffic;
+static uint64_t drawn(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
 }
-static neo_status on_the_device(void *user, const neo_comm_pieces *p) {
-    kernel *k = (kernel *)malloc(sizeof *k);
-    if (!k) return NEO_ERR_MEMORY;
-    k->p = *p;
-    k->ctx = (neo_ctx *)user;
-    for (int i = 0; i < p->count; i++) {
-        k->piece[i] = p->piece[i];
-        k->leaves[i] = p->leaves[i];
+/* All ranks make the same calls, drawn by the seed, on all, halves, pairs across them, and all
+   again; then wait. What the host group gives is right. */
+static neo_status crowd(neo_comm *host, void *user) {
+    traffic *t = (traffic *)user;
+    const int rank = neo_comm_rank(host), size = neo_comm_size(host);
+    const int color[GROUPS] = {0, rank * 2 / size, rank % 2, 0, rank / 2};
+    uint64_t seed = t->seed + 1;
+    neo_comm *gpu[GROUPS] = {NULL}, *on[GROUPS] = {NULL};
+    int64_t *in[CALLS], *out[CALLS], data[NUMBERS], want[NUMBERS];
+    int of[CALLS], count[CALLS], op[CALLS];
+    neo_status status = NEO_OK, first = NEO_OK;
+    neo_ticket ticket;
+    for (int g = 0; g < GROUPS; g++) {
+        EXPECT_OK(host, neo_comm_split(host, color[g], rank, &on[g]));
+        EXPECT_OK(host, neo_comm_create_nccl(on[g], device_of(host), NULL, &gpu[g]));
     }
-    __atomic_fetch_add(&kernels, 1, __ATOMIC_RELAXED);
-    fake_launch(p->stream, run_kernel, k);
+    EXPECT_OK(host, neo_comm_barrier(host, NULL));
+    if (rank == 0 && !t->apart) fake_delay_us(300);
+    for (int i = 0; i < CALLS; i++) {
+        of[i] = t->apart ? 3 * ((i + (i > 3 && rank == 0)) % 2) : (int)(drawn(&seed) % GROUPS);
+        count[i] = t->apart ? NUMBERS : 1 + (int)(drawn(&seed) % NUMBERS);
+        op[i] = t->apart ? 0 : (int)(drawn(&seed) % 3);
+        for (int k = 0; k < NUMBERS; k++) data[k] = rank * 1000 + i * 100 + k;
+        in[i] = (int64_t *)on_device(host, data, sizeof data);
+        out[i] = (int64_t *)on_device(host, NULL, 4 * sizeof data);
+    }
+    for (int i = 0; i < CALLS && status == NEO_OK; i++) {
+        const int n = count[i] / neo_comm_size(gpu[of[i]]);
+        status = op[i] == 0   ? neo_comm_all_reduce(gpu[of[i]], NEO_REDUCE_SUM, in[i], out[i],
+                                                    count[i], NEO_I64, &ticket)
+                 : op[i] == 1 ? neo_comm_all_gather(gpu[of[i]], in[i], out[i], count[i], NULL,
+                                                    NEO_I64, &ticket)
+                              : neo_comm_all_to_all(gpu[of[i]], in[i], out[i], n, NEO_I64, &ticket);
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        neo_status waited = neo_comm_wait_all(gpu[g]);
+        if (first == NEO_OK) first = status != NEO_OK ? status : waited;
+    }
+    if (first != NEO_OK) __atomic_fetch_add(&t->failed, 1, __ATOMIC_RELAXED);
+    for (int i = 0; i < CALLS && first == NEO_OK; i++) {
+        neo_comm *c = on[of[i]];
+        const int w = neo_comm_size(c), n = op[i] == 1 ? count[i] * w : count[i] / w * w;
+        int64_t got[4 * NUMBERS];
+        from_device(host, got, out[i], sizeof got);
+        for (int k = 0; op[i] == 0 && k < count[i]; k++) {
+            want[k] = 0;
+            for (int p = 0; p < w; p++)
+                want[k] += neo_comm_world_rank(c, p) * 1000 + i * 100 + k;
+            EXPECT(host, got[k] == want[k], "call %d of group %d", i, of[i]);
+        }
+        for (int k = 0; op[i] > 0 && k < n; k++) {
+            const int part = op[i] == 1 ? count[i] : count[i] / w, from = k / part;
+            const int at = k % part + (op[i] == 1 ? 0 : neo_comm_rank(c) * part);
+            EXPECT(host, got[k] == neo_comm_world_rank(c, from) * 1000 + i * 100 + at,
+                   "call %d of group %d: %d is %" PRId64, i, of[i], k, got[k]);
+        }
+    }
+    for (int i = 0; i < CALLS; i++) cudaFree(in[i]), cudaFree(out[i]);
+    for (int g = 0; g < GROUPS; g++) neo_comm_destroy(gpu[g]), neo_comm_destroy(on[g]);
     return NEO_OK;
 }
-static neo_status refuse_combine(void *user, const neo_comm_pieces *p) {
-    (void)user;
-    return neo_fail(NEO_ERR_UNSUPPORTED, "no kernel for %d pieces", p->count);
+static void expect_clean(const char *what);
+/* Groups have threads of their own, so they come to their calls in any order. In turns, none waits
+   for ever; without turns, the model of the devices finds those that do. */
+static int crowds(int ranks) {
+    int bad = 0, deadlocks = 0, failed = 0;
+    for (int ordered = 1; ordered >= 0; ordered--)
+        for (uint64_t seed = 0; seed < (TEST_WATCHED ? 4 : 12); seed++) {
+            neo_comm_desc d;
+            traffic t = {seed, 0, 0};
+            memset(&d, 0, sizeof d);
+            d.segment_bytes = 4096;
+            d.timeout_ms = 60000;
+            d.agree_every = seed % 3 ? 0 : 1;
+            launch_order = ordered;
+            fake_one_kernel(seed);
+            bad += run_ranks(ranks, &d, crowd, &t);
+            checks++;
+            if (ordered && (t.failed || fake_deadlocks())) {
+                fprintf(stderr, "seed %d: %d ranks failed, %d deadlocks, though in order\n",
+                        (int)seed, t.failed, fake_deadlocks());
+                bad++;
+            }
+            if (!ordered) deadlocks += fake_deadlocks(), failed += t.failed > 0;
+            launch_order = 1;
+            expect_clean("many groups");
+        }
+    checks += 2;
+    if (deadlocks == 0 || failed == 0) {
+        fprintf(stderr, "without an order: %d deadlocks, %d runs failed: the model finds none\n",
+                deadlocks, failed);
+        bad++;
+    }
+    return bad;
 }
-static neo_status device_sums(neo_comm *host, void *user) {
-    neo_comm *gpu = NULL, *sub = NULL;
-    plan p = {NEO_F32, 5000, 0, 0, 1};
+/* Two groups called in opposite orders: an error on all ranks, and no deadlock where each call is
+   agreed on before it is launched. */
+static int opposite(int ranks) {
+    int bad = 0;
+    for (int every = 1; every < 32; every += 15) {
+        neo_comm_desc d;
+        traffic t = {0, 0, 1};
+        memset(&d, 0, sizeof d);
+        d.timeout_ms = 3000;
+        d.agree_every = every;
+        fake_one_kernel(1);
+        bad += run_ranks(ranks, &d, crowd, &t);
+        checks += 2;
+        if (t.failed != ranks || (every == 1 && fake_deadlocks())) {
+            fprintf(stderr, "opposite orders, agreed every %d: %d failed, %d deadlocks\n", every,
+                    t.failed, fake_deadlocks());
+            bad++;
+        }
+        expect_clean("opposite orders");
+    }
+    return bad;
+}
+/* Ranks on one GPU are refused, alike on all, before NCCL could wait for ever. */
+static neo_status one_gpu(neo_comm *host, void *user) {
+    neo_comm *gpu = NULL;
     (void)user;
+    EXPECT_ERR(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu), NEO_ERR_UNSUPPORTED,
+               "ranks 0 and 1 share a GPU, and NCCL wants one for each rank");
+    EXPECT_OK(host, neo_comm_barrier(host, NULL));
+    return NEO_OK;
+}
+/* A call that diverges after one that was agreed on: found at the next agreement. */
+static neo_status later(neo_comm *host, void *user) {
+    const int way = *(const int *)user, other = neo_comm_rank(host) == 1;
+    neo_comm *gpu = NULL;
+    neo_status status = NEO_OK;
     EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
-    EXPECT_OK(host, neo_comm_set_combine(gpu, on_the_device, neo_comm_ctx(host)));
-    EXPECT_OK(host, neo_comm_split(gpu, 0, 0, &sub));
-    for (int i = 0; i < 4; i++) {
-        p.in_place = i & 1;
-        p.dtype = i & 2 ? NEO_BF16 : NEO_F32;
-        EXPECT_OK(host, sums(host, i == 3 ? sub : gpu, &p));
-        EXPECT_OK(host, leaves(host, i == 3 ? sub : gpu, &p));
+    char *x = (char *)on_device(host, NULL, 8192), *y = (char *)on_device(host, NULL, 8192);
+    for (int i = 0; i < 5 && status == NEO_OK; i++) {
+        if (way == LABEL_LATER) neo_comm_label(gpu, i == 2 && other ? "h.3" : "h.2");
+        if (way == OP_LATER && i == 2 && other)
+            status = neo_comm_broadcast(gpu, x, 100, NEO_F32, 0, NULL);
+        else
+            status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
     }
-    neo_comm_barrier(host, NULL);
-    EXPECT(host, neo_comm_size(host) == 1 || __atomic_load_n(&kernels, __ATOMIC_RELAXED) > 0,
-           "not called");
-    neo_comm_destroy(sub);
-    if (neo_comm_size(host) > 1) {
-        void *x = on_device(host, NULL, 400);
-        EXPECT_OK(host, neo_comm_set_combine(gpu, refuse_combine, NULL));
-        EXPECT_ERR(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, x, 100, NEO_F32, NULL),
-                   NEO_ERR_UNSUPPORTED, "no kernel for");
-        cudaFree(x);
-    }
+    EXPECT(host, status == NEO_ERR_DIVERGED, "way %d: %s", way, neo_last_error());
+    EXPECT(host, strstr(neo_last_error(), "after calls ") || way == OP_LATER, "way %d: %s", way,
+           neo_last_error());
+    if (way == LABEL_LATER) EXPECT_OK(host, neo_comm_barrier(host, NULL));
+    cudaFree(x), cudaFree(y);
     neo_comm_destroy(gpu);
     return NEO_OK;
 }
@@ -925,6 +1026,7 @@ static neo_status wander(neo_comm *host, void *user) {
 static void ways(int ranks) {
     for (int kind = 0; kind < WAYS; kind++) {
         neo_comm_desc d = faulty_desc();
+        d.agree_every = 1;
         if (kind != LATE)
             d.timeout_ms = 60000; /* found out at once, not by the clock: another status */
         if (kind == PIECES) d.ctx.repro_shards = 2 * ranks + 1;
@@ -1067,13 +1169,23 @@ int main(int argc, char **argv) {
         bad += run_ranks(w, &d, refusals, NULL);
 #ifndef NEO_REAL_NCCL
         bad += run_ranks(w, &d, streams, NULL);
-        bad += run_ranks(w, &d, device_sums, NULL);
         expect_clean("all that works");
 #endif
     }
 #ifndef NEO_REAL_NCCL
     if (!only || only == 9) {
         neo_comm_desc d = faulty_desc();
+        bad += crowds(4) + opposite(2);
+        fake_share_gpu();
+        bad += run_ranks(2, &d, one_gpu, NULL);
+        expect_clean("ranks that share a GPU");
+        for (int way = 0; way < LATER_WAYS; way++) {
+            d.agree_every = 4;
+            d.timeout_ms = way == OP_LATER ? LATE_MS : 60000;
+            fake_let_sizes_differ();
+            bad += run_ranks(3, &d, later, &way);
+            expect_clean("a call that diverges between agreements");
+        }
         named_failures(2);
         named_failures(4);
         ways(2);

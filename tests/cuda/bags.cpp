@@ -11,6 +11,8 @@
 #define NEO_IMPLEMENTATION
 #define NEO__CUDA_WORK_BYTES ((size_t)1 << 16) /* less memory to guard while the host runs */
 #define NEO__BAG_STAGE (1 << 13)
+#define NEO__BAGS_THREADS 64 /* little work, so that a lane takes several bags */
+#define NEO__JOB_PARTS 30    /* fewer than hot_row has */
 #include "test.h"
 
 #if defined(NEO_CUDA_ON_CPU)
@@ -367,7 +369,8 @@ static void widths(void) {
         m.add(50, dim, NEO_BAG_ROWWISE_ADAGRAD);
         m.add(30, dim, NEO_BAG_ROWWISE_ADAGRAD, NEO_F32, NEO_POOL_MEAN);
         m.add(30, dim, NEO_BAG_SGD, dim % 2 ? NEO_BF16 : NEO_I8);
-        m.make(16, 600);
+        m.add(30, dim, NEO_BAG_PARTIAL_LAMB, NEO_F16);
+        m.make(16, 900);
         Shape s;
         s.length = 20;
         s.weighted = dim % 5 == 0;
@@ -439,22 +442,25 @@ static void shapes(void) {
     }
 }
 
-/* ---- one row in a hundred thousand ids; integers, so that a wrong order shows as little as a
+/* ---- rows in many thousand ids; integers, so that a wrong order shows as little as a
    wrong sum does ---- */
 static void hot_row(void) {
-    for (int shards = 1; shards <= 8; shards += 7) {
+    static const int leaves[] = {1, 8, 13};
+    for (int shards : leaves) {
         Model m;
         m.shards = shards;
         m.add(40, 32, NEO_BAG_ROWWISE_ADAGRAD);
         m.add(40, 20, NEO_BAG_ADAM, NEO_BF16);
-        m.desc.max_kept_rows = 80;
-        m.make(1000, 102000);
+        m.add(3, 9, NEO_BAG_ADAGRAD, NEO_F16); /* a column a lane; of 13 leaves each has few records */
+        m.desc.max_kept_rows = 83;
+        m.make(1000, 60000);
         Batch b;
         b.offsets.push_back(0);
-        for (int f = 0; f < 2; f++)
+        for (int f = 0; f < 3; f++)
             for (int64_t s = 0; s < 1000; s++) {
-                int64_t n = f ? 2 : 100;
-                for (int64_t k = 0; k < n; k++) b.id64.push_back(chance(99) ? 17 : below(40));
+                int64_t n = f == 0 ? 50 : 3 - f;
+                for (int64_t k = 0; k < n; k++)
+                    b.id64.push_back(f == 2 ? below(3) : chance(99) ? 17 : below(40));
                 b.offsets.push_back((int64_t)b.id64.size());
             }
         b.finish(m, 1000, 0);
@@ -850,7 +856,7 @@ static void failures(void) {
         neo_device *d;
         neo_ctx *ctx;
         neo_bags *bags = NULL, *again = NULL;
-        neo_cuda_desc cuda = {0, 1};
+        neo_cuda_desc cuda = {0, 1, 0};
         REQUIRE_OK(neo_cuda_device_create(&cuda, &d));
         neo_ctx_desc c = {};
         c.threads = 1;
@@ -905,7 +911,7 @@ static void kept_failures(void) {
     for (int call = 0; call < 5; call++) {
         Model m;
         m.add(40, 12, NEO_BAG_ADAM);
-        m.add(20, 5, NEO_BAG_ROWWISE_ADAGRAD);
+        m.add(20, 8, NEO_BAG_ROWWISE_ADAGRAD); /* in the same launch */
         m.desc.max_kept_rows = 60;
         m.make(16, 300);
         int failed = 0, told = 0;
@@ -961,7 +967,7 @@ int main(void) {
 #if defined(NEO_CUDA_ON_CPU)
         neo_emu_set_order(number);
 #endif
-        neo_cuda_desc desc = {0, 1};
+        neo_cuda_desc desc = {0, 1, 0};
         if (neo_cuda_device_create(&desc, &gpu) != NEO_OK) {
             printf("%s\n", neo_last_error());
             return 1;

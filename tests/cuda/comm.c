@@ -12,7 +12,7 @@
 enum { MOST = 6000 };
 
 static neo_status open_device(int rank, int local, void *user, neo_device **device) {
-    neo_cuda_desc d = {0, 1};
+    neo_cuda_desc d = {0, 1, 0};
     (void)rank, (void)local, (void)user;
     return neo_cuda_device_create(&d, device);
 }
@@ -318,10 +318,11 @@ static neo_status rank_main(neo_comm *comm, void *user) {
     EXPECT_OK(comm, neo_comm_split_device(comm, 0, neo_comm_rank(comm), &p.there));
 #endif
     size_t took = neo_ctx_memory(ctx).bytes - before;
+    const neo_comm_backend on = neo_comm_get_backend(p.there);
     size_t says = neo_comm_workspace_bytes(d, neo_comm_size(comm), neo_comm_get_backend(comm)) +
-                  neo_comm_device_bytes(d, neo_comm_size(comm), neo_comm_get_backend(comm));
-    EXPECT(comm, took == says || neo_comm_get_backend(p.there) == NEO_BACKEND_NCCL,
-           "a group takes %zu bytes, predicted are %zu", took, says);
+                  neo_comm_device_bytes(d, neo_comm_size(comm), on);
+    if (on == NEO_BACKEND_NCCL) says += neo_comm_workspace_bytes(d, neo_comm_size(comm), on);
+    EXPECT(comm, took == says, "a group takes %zu bytes, predicted are %zu", took, says);
     EXPECT(comm, neo_comm_place(p.there) == NEO_DEVICE && neo_comm_place(comm) == NEO_HOST,
            "places");
     p.in = (char *)calloc((size_t)most, 1), p.out = (char *)calloc((size_t)most, 1),
@@ -361,6 +362,101 @@ static neo_status rank_main(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 
+#if defined(NEO_COMM_NCCL) && defined(EMULATED)
+/* ---- NCCL's own sums: the emulated ones begin with the rank behind rank 0, or behind the owner of
+   a part. Other calls are neo's, and all send the bytes of neo's ---- */
+static neo_status own_sums(neo_comm *comm, void *user) {
+    enum { COUNT = 48 };
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    int W = neo_comm_size(comm), r = neo_comm_rank(comm), other = 0;
+    pair p = {.host = comm};
+    int64_t most = (int64_t)MOST * 8, all = COUNT * W, uneven[16] = {1};
+    float x[COUNT * 8], every[COUNT * 8 * 8], want[COUNT * 8];
+    (void)user;
+    EXPECT_OK(comm, neo_comm_create_nccl(comm, 0, NULL, &p.there));
+    p.in = (char *)calloc((size_t)most, 1), p.out = (char *)calloc((size_t)most, 1),
+    p.back = (char *)calloc((size_t)most, 1);
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_U8, 1, &most, &p.dev_in));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_U8, 1, &most, &p.dev_out));
+    void *din = p.dev_in.data, *dout = p.dev_out.data;
+    fill(comm, x, NEO_F32, all, r, 5);
+    memcpy(p.in, x, (size_t)all * 4);
+    EXPECT_OK(comm, neo_comm_all_gather(comm, x, every, all, NULL, NEO_F32, NULL));
+    for (int scatters = 0; scatters < 2; scatters++) {
+        const int64_t n = scatters ? COUNT : all, first = scatters ? COUNT * r : 0;
+        EXPECT_OK(comm, send_in(&p, (size_t)all * 4));
+        EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, x, want, all, NEO_F32, NULL));
+        for (int64_t i = 0; i < n; i++) {
+            float sum = 0;
+            for (int k = 1; k <= W; k++)
+                sum += every[((scatters ? r : 0) + k) % W * all + first + i];
+            other += memcmp(&sum, &want[first + i], 4) != 0;
+            memcpy(p.out + 4 * i, &sum, 4);
+        }
+        neo_comm_reset_stats(p.there);
+        EXPECT_OK(comm, scatters ? neo_comm_reduce_scatter(p.there, NEO_REDUCE_SUM, din, dout,
+                                                           COUNT, NULL, NEO_F32, NULL)
+                                 : neo_comm_all_reduce(p.there, NEO_REDUCE_SUM, din, dout, all,
+                                                       NEO_F32, NULL));
+        EXPECT_OK(comm, compare(&p, "a sum of NCCL's own", all, NEO_F32));
+        const neo_comm_stats sent = neo_comm_get_stats(p.there);
+        EXPECT(comm, sent.op[!scatters ? NEO_COMM_ALL_REDUCE : NEO_COMM_REDUCE_SCATTER].bytes[0] ==
+                         (scatters ? 1 : 2) * 4 * COUNT * (W - 1), "its bytes");
+    }
+    EXPECT(comm, W < 4 || other > 0, "an order of its own has the tree's bits");
+    EXPECT_OK(comm, send_in(&p, (size_t)all * 4));
+    EXPECT_OK(comm, neo_comm_reduce_scatter(comm, NEO_REDUCE_SUM, p.in, p.out, 0, uneven, NEO_F32,
+                                            NULL));
+    EXPECT_OK(comm, neo_comm_reduce_scatter(p.there, NEO_REDUCE_SUM, din, dout, 0, uneven, NEO_F32,
+                                            NULL));
+    EXPECT_OK(comm, compare(&p, "a sum of uneven parts", 1, NEO_F32));
+    EXPECT_OK(comm, send_in(&p, (size_t)all * 4));
+    EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_MAX, p.in, p.out, all, NEO_F32, NULL));
+    EXPECT_OK(comm, neo_comm_all_reduce(p.there, NEO_REDUCE_MAX, din, dout, all, NEO_F32, NULL));
+    EXPECT_OK(comm, compare(&p, "a maximum", all, NEO_F32));
+    neo_comm_destroy(p.there);
+    neo_tensor_free(ctx, &p.dev_in);
+    neo_tensor_free(ctx, &p.dev_out);
+    free(p.in), free(p.out), free(p.back);
+    return NEO_OK;
+}
+#elif defined(EMULATED)
+/* ---- GPUs of one process, of which the emulated reach their neighbours' memory ---- */
+void emu_set_devices(int count);
+int emu_reached(int device, int peer);
+static neo_status open_own(int rank, int local, void *user, neo_device **device) {
+    neo_cuda_desc d = {rank, 1};
+    (void)local, (void)user;
+    return neo_cuda_device_create(&d, device);
+}
+static neo_status peers(neo_comm *comm, void *user) {
+    int64_t n = 900;
+    const int r = neo_comm_rank(comm);
+    float x[900], y[900];
+    neo_comm *sub;
+    neo_tensor a;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    (void)user;
+    EXPECT_OK(comm, neo_comm_split_device(comm, 0, r, &sub));
+    EXPECT_OK(comm, neo_tensor_alloc(ctx, NEO_F32, 1, &n, &a));
+    for (int round = 0; round < 3; round++) { /* again: nothing is asked for twice */
+        fill(comm, x, NEO_F32, n, r, round);
+        EXPECT_OK(comm, neo_tensor_copy(ctx, neo_tensor_1d(x, NEO_F32, n), a));
+        EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_SUM, x, x, n, NEO_F32, NULL));
+        EXPECT_OK(comm,
+                  neo_comm_all_reduce(sub, NEO_REDUCE_SUM, a.data, a.data, n, NEO_F32, NULL));
+        EXPECT_OK(comm, neo_tensor_copy(ctx, a, neo_tensor_1d(y, NEO_F32, n)));
+        EXPECT(comm, memcmp(x, y, sizeof x) == 0, "a sum over GPUs");
+    }
+    EXPECT_OK(comm, neo_comm_barrier(comm, NULL));
+    for (int q = 0; q < 3; q++)
+        EXPECT(comm, emu_reached(r, q) == (q - r == 1 || r - q == 1), "GPU %d reaches %d: %d", r, q,
+               emu_reached(r, q));
+    neo_tensor_free(ctx, &a);
+    neo_comm_destroy(sub);
+    return NEO_OK;
+}
+#endif
 /* ---- beside the device's work ---- */
 #if defined(EMULATED)
 void emu_set_lazy(int on);
@@ -609,6 +705,10 @@ int main(void) {
         bad += run_ranks(W, &d, rank_main, &d);
     }
 #if defined(NEO_COMM_NCCL)
+    d.sums = NEO_SUMS_NCCL, d.ctx.repro_shards = 0;
+#if defined(EMULATED)
+    for (int W = 2; W <= 5; W++) bad += run_ranks(W, &d, own_sums, NULL);
+#endif
     return ranks_end("cuda/comm", bad);
 #endif
     if (started) {
@@ -635,5 +735,11 @@ int main(void) {
         neo_cuda_device_destroy(shared.ctx.device);
     }
     faults(own);
+#if defined(EMULATED) && !defined(NEO_COMM_NCCL)
+    emu_set_devices(3);
+    own.open_device = open_own;
+    bad += run_ranks(3, &own, peers, NULL);
+    emu_set_devices(1);
+#endif
     return ranks_end("cuda/comm", bad);
 }

@@ -130,14 +130,14 @@ static neo_ctx *ctx_of(int shards) { return test_ctx(1, NEO_ISA_BEST, shards); }
 
 /* ---- devices ---- */
 static neo_device *device_make(int exact) {
-    neo_cuda_desc desc = {0, exact};
+    neo_cuda_desc desc = {0, exact, 0};
     neo_device *d = NULL;
     if (neo_cuda_device_create(&desc, &d) == NEO_OK) return d;
     printf("cannot make a device: %s\n", neo_last_error());
     exit(1);
 }
 static void test_create(void) {
-    neo_cuda_desc desc = {0, 1};
+    neo_cuda_desc desc = {0, 1, 0};
     neo_device *d = NULL;
     CHECK_ERR(neo_cuda_device_create(NULL, NULL), NEO_ERR_ARG, "device is NULL");
     desc.ordinal = 1000;
@@ -632,6 +632,103 @@ static void test_gemm_blas(void) {
     gpu = exact;
 }
 
+static neo_ctx *device_ctx(int shards) {
+    neo_ctx_desc d = {};
+    neo_ctx *ctx = NULL;
+    d.threads = 1;
+    d.repro_shards = shards;
+    d.device = gpu;
+    CHECK_OK(neo_ctx_create(&d, &ctx));
+    return ctx;
+}
+static neo_tensor on_device(neo_tensor t) {
+    t.data = there_of(t.data);
+    t.place = NEO_DEVICE;
+    return t;
+}
+/* Without `exact`. A row of a product has the same bits whatever rows lie beside it, and a leaf
+   whatever leaves are here: more than one call takes, of two sizes. Pieces of leaves are those of
+   as many times the leaves: bits of the CPU where own kernels add them. */
+static void test_deterministic(void) {
+    enum { ROWS = 75, N = 68, K = 48, LEAVES = 40, EACH = 3 };
+    neo_device *exact = gpu;
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        neo_cuda_desc desc = {0, 0, tf32};
+        REQUIRE_OK(neo_cuda_device_create(&desc, &gpu));
+        drop();
+        float *x = floats(ROWS * K), *w = floats(N * K), *bias = floats(N), *y = floats(ROWS * N),
+              *parts = floats(ROWS * N);
+        upload();
+        NEO__ZERO(neo__gemm_call, g);
+        g.n = N, g.k = K, g.a_row = K, g.a_k = 1, g.b_k = 1, g.b_col = K, g.c_row = N;
+        g.b = there(w), g.bias = there(bias), g.finish.act = NEO_ACT_RELU;
+        static const int cuts[] = {0, ROWS, 0, 1, 18, 57, ROWS};
+        for (int i = 0; i < 6; i++) {
+            if (cuts[i + 1] < cuts[i]) continue;
+            g.m = cuts[i + 1] - cuts[i], g.a = there(x) + cuts[i] * K;
+            g.c = (i ? there(parts) : there(y)) + cuts[i] * N;
+            CHECK_OK(gpu->gemm(gpu, &g));
+        }
+        float *all[2] = {y, parts};
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(gpu->copy(gpu, all[i], NEO_HOST, there(all[i]), NEO_DEVICE, ROWS * N * 4));
+        CHECK_BITS(y, parts, ROWS * N * 4);
+        drop();
+        float *a = floats(LEAVES * EACH * N), *b = floats(LEAVES * EACH * N);
+        float *sum[3] = {floats(N * N), floats(N * N), floats(N * N)};
+        upload();
+        NEO__ZERO(neo__gemm_call, dw);
+        dw.m = dw.n = N, dw.a_row = 1, dw.a_k = dw.b_k = dw.c_row = N, dw.b_col = 1, dw.tree = 1;
+        static const neo__leaf_cut cut[] = {{LEAVES * EACH - 7, 1, LEAVES, 0, LEAVES},
+                                            {LEAVES * EACH - 7, 1, LEAVES, 0, 32},
+                                            {LEAVES * EACH - 7, 1, LEAVES, 32, 8}};
+        neo_tensor of[2];
+        for (int i = 0; i < 3; i++) {
+            const int64_t k0 = neo_leaf_begin(cut[i].batch, LEAVES, cut[i].first);
+            dw.leaves = cut[i], dw.k = rows_of(&cut[i]);
+            dw.a = there(a) + k0 * N, dw.b = there(b) + k0 * N, dw.c = there(sum[i]);
+            if (i) of[i - 1] = column(dw.c, N * N);
+            CHECK_OK(gpu->gemm(gpu, &dw));
+        }
+        const neo__tree_sum_call both = {of, 2, there(sum[1]), N * N};
+        CHECK_OK(gpu->tree_sum(gpu, &both));
+        for (int i = 0; i < 2; i++)
+            CHECK_OK(gpu->copy(gpu, sum[i], NEO_HOST, there(sum[i]), NEO_DEVICE, N * N * 4));
+        CHECK_BITS(sum[0], sum[1], N * N * 4);
+        const float first = sum[0][0];
+        double naive = 0.0;
+        for (int64_t i = 0; i < cut[0].batch; i++) naive += (double)a[i * N] * (double)b[i * N];
+        CHECK(fabs((double)first - naive) < (tf32 ? 1e-2 : 1e-4));
+        drop();
+        neo_cuda_device_destroy(gpu);
+    }
+    gpu = device_make(0);
+    static const int pieces[][4] = {{1, 512, 4, 2}, {3, 1800, 12, 6}, {2, 127, 2, 2}};
+    for (int i = 0; i < 3; i++) {
+        const int rows = pieces[i][1], out = 15, in = 33;
+        neo_ctx *cpu_of[2] = {ctx_of(pieces[i][2]), ctx_of(pieces[i][3])}, *there_of_it;
+        float *x = floats(rows * in), *dz = floats(rows * out), *w = floats(out * in),
+              *dw = floats(out * in), *db = floats(out);
+        upload();
+        there_of_it = device_ctx(pieces[i][0]);
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(neo_linear_backward(cpu_of[k], NULL, matrix(x, rows, in, in),
+                                         matrix(w, out, in, in), matrix(dz, rows, out, out),
+                                         neo_tensor_none(),
+                                         k ? matrix(dw, out, in, in) : neo_tensor_none(),
+                                         k ? neo_tensor_none() : column(db, out)));
+        CHECK_OK(neo_linear_backward(
+            there_of_it, NULL, on_device(matrix(x, rows, in, in)),
+            on_device(matrix(w, out, in, in)), on_device(matrix(dz, rows, out, out)),
+            neo_tensor_none(), on_device(matrix(dw, out, in, in)), on_device(column(db, out))));
+        same("pieces of leaves");
+        for (int k = 0; k < 2; k++) neo_ctx_destroy(cpu_of[k]);
+        neo_ctx_destroy(there_of_it);
+    }
+    neo_cuda_device_destroy(gpu);
+    gpu = exact;
+}
+
 /* ---- products of bf16 ---- */
 enum { PLAIN, TINY };
 /* TINY: products about the smallest normal number, denormals, zeros. */
@@ -656,20 +753,6 @@ static neo_tensor either(int narrow, int64_t rows, int64_t cols, int64_t ld, int
     neo_tensor t = neo_tensor_2d(p, narrow ? NEO_BF16 : NEO_F32, rows, cols);
     t.stride[0] = ld;
     for (int64_t i = 0; !narrow && kind == TINY && i < rows * ld; i++) ((float *)p)[i] *= 0x1p-125f;
-    return t;
-}
-static neo_ctx *device_ctx(int shards) {
-    neo_ctx_desc d = {};
-    neo_ctx *ctx = NULL;
-    d.threads = 1;
-    d.repro_shards = shards;
-    d.device = gpu;
-    CHECK_OK(neo_ctx_create(&d, &ctx));
-    return ctx;
-}
-static neo_tensor on_device(neo_tensor t) {
-    t.data = there_of(t.data);
-    t.place = NEO_DEVICE;
     return t;
 }
 static void narrow_check(const narrow_case *n, double tolerance) {
@@ -1489,6 +1572,7 @@ int main(void) {
     RUN(test_gemm_signs);
     RUN(test_gemm_leaves);
     RUN(test_gemm_blas);
+    RUN(test_deterministic);
     RUN(test_narrow);
     RUN(test_narrow_tiny);
     RUN(test_narrow_leaves);

@@ -51,7 +51,7 @@ static neo_status end_step(void) {
     return neo_cuda_graph_wait(graph);
 }
 static neo_status open_watched(int rank, int local, void *user, neo_device **device) {
-    const neo_cuda_desc exact = {0, 1};
+    const neo_cuda_desc exact = {0, 1, 0};
     (void)rank, (void)local, (void)user;
     NEO__TRY(neo_cuda_device_create(&exact, device));
     watch(*device);
@@ -223,6 +223,49 @@ static void test_checkpoints(void) {
     }
 }
 
+/* A checkpoint says of which class its numbers are. The CPU's bits need no word. */
+static void test_numerics(void) {
+    static const neo_cuda_desc classes[] = {{0, 0, 0}, {0, 0, 1}, {0, 1, 0}};
+    static const char *const text[] = {"numerics is 'deterministic' there, not defined here",
+                                       "numerics is 'deterministic, tf32' there", NULL};
+    const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    for (int i = 0; i < 3; i++) {
+        char path[512], command[600];
+        neo_device *device = NULL;
+        model m[2];
+        neo_save_desc save;
+        neo_load_desc load;
+        memset(&save, 0, sizeof save);
+        memset(&load, 0, sizeof load);
+        snprintf(path, sizeof path, "%s/neo_test_numerics_%d_%d", dir, i,
+                 (int)(neo_time_ns() % 1000000007));
+        save.dir = load.dir = path;
+        REQUIRE_OK(neo_cuda_device_create(&classes[i], &device));
+        neo_ctx *ctx = make_ctx(device, 3);
+        CHECK_OK(model_create(&m[0], ctx, &optims[0]));
+        CHECK_OK(model_create(&m[1], cpu_ctx, &optims[0]));
+        model_step(&m[0]);
+        CHECK_OK(neo_save(ctx, &save, m[0].state));
+        if (text[i])
+            CHECK_ERR(neo_load(cpu_ctx, &load, m[1].state, NULL), NEO_ERR_MISMATCH, text[i]);
+        load.any_definition = text[i] != NULL;
+        CHECK_OK(neo_load(cpu_ctx, &load, m[1].state, NULL));
+        CHECK(neo_state_digest(m[0].state) == neo_state_digest(m[1].state));
+        for (int k = 0; k < 2; k++) model_destroy(&m[k]);
+        neo_ctx_destroy(ctx);
+        neo_cuda_device_destroy(device);
+        snprintf(command, sizeof command, "rm -rf '%s'", path);
+        CHECK_INT(system(command), 0);
+    }
+    static const neo_cuda_desc both = {0, 1, 1};
+    neo_device *none = NULL;
+    CHECK_ERR(neo_cuda_device_create(&both, &none), NEO_ERR_ARG, "exact and tf32 are both set");
+    neo_ctx *ctx = make_ctx(gpu, 0), *here = make_ctx(NULL, 0);
+    CHECK_INT(neo_ctx_repro_shards(ctx), NEO_DEVICE_SHARDS);
+    CHECK_INT(neo_ctx_repro_shards(here), 1);
+    neo_ctx_destroy(ctx), neo_ctx_destroy(here);
+}
+
 /* ---- metrics, gradient checks ---- */
 static void test_metrics(void) {
     float x[100], y[100];
@@ -336,7 +379,7 @@ static void test_device_first(void) {
 }
 
 int main(void) {
-    static const neo_cuda_desc exact = {0, 1};
+    static const neo_cuda_desc exact = {0, 1, 0};
     if (neo_cuda_device_create(&exact, &gpu) != NEO_OK) {
         printf("test_device: cannot create a device: %s\n", neo_last_error());
         return 1;
@@ -348,6 +391,7 @@ int main(void) {
     RUN(test_models);
     RUN(test_narrow_models);
     RUN(test_checkpoints);
+    RUN(test_numerics);
     RUN(test_metrics);
     RUN(test_gradcheck);
     RUN(test_places);

@@ -58,12 +58,12 @@ dlrm_agrees() {
 --optimizer adam --repro-shards 4 --schedule cosine --warmup 1
 --optimizer sgd --repro-shards 4 --rows-dtype bf16
 --optimizer adam --repro-shards 4 --clip-norm 0.05
---optimizer adamw --rows-dtype f16 --weight-decay 0.01
+--optimizer adamw --rows-dtype f16 --weight-decay 0.01 --repro-shards 1
 --optimizer lamb --repro-shards 4 --rows-dtype i8
 --optimizer adagrad --repro-shards 4 --micro-batches 2 --clip-norm 0.02 --row-buckets 2
 --optimizer adagrad --repro-shards 4 --dtype bf16
 --model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
---model dcnv2 --cross 2 --dtype bf16
+--model dcnv2 --cross 2 --dtype bf16 --repro-shards 16
 --model wukong --repro-shards 4
 --dropout 0.3 --dtype bf16 --repro-shards 4
 --top 24-2 --tasks 1,0.5 --window 90 --dropout 0.1 --repro-shards 2
@@ -72,6 +72,26 @@ END
         'deepfm --dim 8 --dtype bf16' 'deepfm --dim 5 --tasks 1,0.5'; do
         agree "$1" --model $kind --synthetic $2 --batch $3 --rows 300 --repro-shards 4
     done
+}
+# differ NAME A B: both are there, and differ.
+differ() {
+    if [ -n "$2" ] && [ -n "$3" ] && [ "$2" != "$3" ]; then
+        pass
+    else
+        fail "$1: '$2' and '$3', which should differ: $(tail -2 "$W/err" | tr '\n' ' ')"
+    fi
+}
+# fast_agrees PROGRAM ARGUMENTS...: without --exact, too, any number of ranks has the bits of one, and
+# they are not those of --exact, nor those of TF32.
+fast_agrees() {
+    one=$(digest "$@" --device cuda)
+    [ -n "$one" ] || echo "$* --device cuda: $(tail -2 "$W/err")"
+    for ranks in 2 3 4; do
+        same "$*: one rank and $ranks, without --exact" "$one" \
+            "$(digest "$@" --device cuda --ranks $ranks)"
+    done
+    differ "$*: with --exact and without" "$one" "$(digest "$@" --device cuda --exact)"
+    differ "$*: with --tf32 and without" "$one" "$(digest "$@" --device cuda --tf32)"
 }
 dlrm_ranks_agree() {
     model="--synthetic $2 --batch $3 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200 --seed 3 --repro-shards 4"

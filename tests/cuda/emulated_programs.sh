@@ -55,14 +55,40 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
         --data "$W/text" --graph perhaps
     dlrm_ranks_agree "$B/tests/emulated_dlrm" 60 20
     gpt_ranks_agree "$B/tests/emulated_gpt" "$W/text" 2
+    fast_agrees "$B/tests/emulated_dlrm" --synthetic 80 --batch 40 --dim 16 --bottom 13-72-64-16 \
+        --top 72-1 --rows 300
+    fast_agrees "$B/tests/emulated_gpt" --data "$W/text" --steps 2 --layers 1 --heads 2 --width 64 \
+        --context 16 --batch 16 --sample 0
+    refused "TF32 with the bits of the CPU" "give one of them" "$B/tests/emulated_dlrm" \
+        --synthetic 60 --exact --tf32
     if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL
         model="--synthetic 60 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --repro-shards 4 --clip-norm 0.05"
         ranks_agree "$B/tests/emulated_dlrm_nccl" $model -- --ranks 3 --dense-shard full
         model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --sample 0 --repro-shards 4"
         ranks_agree "$B/tests/emulated_gpt_nccl" $model --dtype bf16 -- --ranks 4 --shard hybrid
+        # Ranks that share a GPU go without NCCL, and say so.
+        one=$(digest "$B/tests/emulated_gpt_nccl" $model)
+        run="$B/tests/emulated_gpt_nccl $model --device cuda --exact --ranks 2"
+        same "gpt on one GPU, NCCL compiled in" "$one" "$(NEO_EMU_ONE_GPU=1 digest $run)"
+        if grep -q 'share a GPU, and NCCL wants one for each rank: tensors move without' "$W/err"
+        then pass; else fail "no word of that: $(tail -2 "$W/err")"; fi
+        # NCCL's own sums: the same from run to run, a definition of their own.
+        model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 6"
+        run="$B/tests/emulated_gpt_nccl $model --sample 0 --shard none --device cuda --exact --ranks 3"
+        own=$(digest $run --sums nccl --checkpoint "$W/own")
+        same "gpt with NCCL's sums: two runs" "$own" "$(digest $run --sums nccl)"
+        if [ -n "$own" ] && [ "$own" != "$(digest $run)" ]; then pass; else
+            fail "gpt with NCCL's sums has the bits of the tree: '$own'"
+        fi
+        refused "another kind of sums" "sums" $run --checkpoint "$W/own" --resume --steps 4
+        NEO_EMU_ONE_GPU=1 refused "NCCL's sums on one GPU" "share a GPU" $run --sums nccl
     else
         skip "dlrm and gpt over NCCL: its header is not here"
     fi
+    refused "sums, perhaps" "neither tree nor nccl" "$B/tests/emulated_dlrm" --synthetic 60 \
+        --sums perhaps
+    refused "NCCL's sums without NCCL" "make nccl" "$B/tests/emulated_dlrm" --synthetic 60 \
+        --sums nccl
     refused "keys on a GPU" "keys on a device" "$B/tests/emulated_dlrm" --synthetic 60 --keys \
         --device cuda
     refused "a GPU that is not there" "ordinal is 9" "$B/tests/emulated_dlrm" --synthetic 60 \

@@ -22,7 +22,7 @@ typedef struct Run {
 } Run;
 
 static neo_status open_device(int rank, int local, void *user, neo_device **device) {
-    neo_cuda_desc d = {0, 1};
+    neo_cuda_desc d = {0, 1, 0};
     (void)rank, (void)local, (void)user;
     return neo_cuda_device_create(&d, device);
 }

@@ -772,7 +772,7 @@ static void test_misuse(void) {
 }
 
 int main(void) {
-    static const neo_cuda_desc exact = {0, 1};
+    static const neo_cuda_desc exact = {0, 1, 0};
     if (neo_cuda_device_create(&exact, &gpu) != NEO_OK) {
         printf("test_device_graph: cannot create a device: %s\n", neo_last_error());
         return 1;

@@ -40,11 +40,14 @@ gpt_ranks_agree "$gpt" "$W/text" 20
 agree "$dlrm" --synthetic 40000 --batch 2048 --dim 64 --bottom 13-512-256-64 --top 512-256-1 \
     --repro-shards 8
 agree "$gpt" --data "$W/text" --steps 5 --layers 4 --heads 4 --width 256 --context 128 --batch 8 \
-    --sample 0
+    --sample 0 --repro-shards 8
 agree "$dlrm" --format adult --data examples/data/adult/adult.data \
     --test examples/data/adult/adult.test --dim 8 \
-    --bottom 5-32-8 --top 32-1 --epochs 1 --batch 256
-# The same bits from run to run with cuBLASLt's products, too.
+    --bottom 5-32-8 --top 32-1 --epochs 1 --batch 256 --repro-shards 16
+# The same bits from run to run with cuBLASLt's products, too, and on ranks that share the GPU.
+fast_agrees "$dlrm" --synthetic 40000 --batch 4096 --dim 64 --bottom 13-512-256-64 --top 512-256-1
+fast_agrees "$gpt" --data "$W/text" --steps 5 --layers 2 --heads 4 --width 256 --context 128 \
+    --batch 16 --sample 0
 for program in "$dlrm --synthetic 4000" "$gpt --data $W/text --steps 20 --sample 0"; do
     same "$program: two runs" "$(digest $program --device cuda)" "$(digest $program --device cuda)"
 done

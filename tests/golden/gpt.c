@@ -54,8 +54,11 @@ static const struct attention_golden {
     const char *name;
     neo_attention_desc desc;
 } attentions[] = {
-    {"causal", {12, 3, 1, 0, 0}},       {"full", {12, 3, 0, 0, 0}}, {"long", {150, 1, 1, 0, 0}},
-    {"long_full", {70, 2, 0, 0.3f, 0}}, {"one", {1, 2, 1, 0, 0}},
+    {"causal", {12, 3, 1, 0, 0, NEO_F32}},
+    {"full", {12, 3, 0, 0, 0, NEO_F32}},
+    {"long", {150, 1, 1, 0, 0, NEO_F32}},
+    {"long_full", {70, 2, 0, 0.3f, 0, NEO_F32}},
+    {"one", {1, 2, 1, 0, 0, NEO_F32}},
 };
 static void attention(void) {
     for (int c = 0; c < GOLDEN_CONTEXTS; c++) {

@@ -239,6 +239,73 @@ refused "another text" "text is '60000 characters" --data README.md $model --rep
 refused "other heads" "heads is '2' there, '4' here" $small --repro-shards 8 --heads 4 \
     --checkpoint "$W/ckpt/a" --resume
 
+# ---- tokens: the same characters in a file as llm.c's give the same bits ----
+
+if have python3; then
+    letters=$(python3 tests/programs/tokens.py "$W/text" "$W/tokens" "$W/tokenizer")
+    tokens="--data $W/tokens --vocabulary $letters"
+    for ranks in 1 2 3 4; do
+        same "tokens on $ranks ranks" "$(on $ranks $tokens)" "$base"
+    done
+    same "validation of tokens" "$(grep '^val loss' "$W/out")" "$val"
+    on 4 $tokens --steps 3 --checkpoint "$W/ckpt/tokens" >/dev/null
+    half=$(on 1 $tokens --checkpoint "$W/ckpt/tokens" --resume)
+    same "tokens, resumed" "$half" "$(on 1 --steps 3 --checkpoint "$W/ckpt/text" >/dev/null
+        on 4 --checkpoint "$W/ckpt/text" --resume)"
+    if grep -q 'loaded step 3 from' "$W/err"; then pass; else fail "resumed: $(cat "$W/err")"; fi
+    refused "other tokens" "text is '60000 tokens, CRC32C" $small --repro-shards 8 \
+        --checkpoint "$W/ckpt/tokens" --resume
+    sample() { sed -n '/^---- sample/,/^-----------/p' "$W/out"; }
+    gpt $learn --prompt 'We '
+    sample >"$W/sample2"
+    numbers=$(python3 -c "letters = sorted(set(open('$W/text', 'rb').read()))
+print(*map(letters.index, b'We '))")
+    gpt $learn $tokens --tokenizer "$W/tokenizer" --prompt "$numbers"
+    sample >"$W/sample3"
+    cmp "$W/sample2" "$W/sample3" >"$W/err" && pass || fail "text of tokens: $(cat "$W/sample3")"
+    # A text in two files, and validation data of its own.
+    head -c 54000 "$W/text" >"$W/text1"
+    tail -c 6000 "$W/text" >"$W/text2"
+    same "two files" "$(on 2 --data "$W/text1,$W/text2")" "$base"
+    same "a file that validates" "$(on 2 --data "$W/text1" --valid "$W/text2")" "$base"
+    same "its loss" "$(grep '^val loss' "$W/out")" "$val"
+    # GPT-2's vocabulary, of which most has no gradient.
+    want=$(digest --data "$W/tokens" $model --steps 2 --repro-shards 4)
+    same "50257 tokens on 3 ranks" "$(digest --data "$W/tokens" $model --steps 2 --repro-shards 4 \
+        --ranks 3 --shard zero2)" "$want"
+    gpt --preset gpt2-124m --data "$W/tokens" --summary
+    if grep -q '^124439808 parameters' "$W/out"; then pass; else fail "$(tail -2 "$W/out")"; fi
+
+    head -c 5000 "$W/tokens" >"$W/cut"
+    head -c 1000 "$W/tokens" >"$W/header"
+    head -c 1100 "$W/tokenizer" >"$W/cut_pieces"
+    refused "tokens that are cut off" 'says 60000 tokens, behind it are 3976 bytes' $small \
+        --data "$W/cut"
+    refused "a header that is cut off" 'is cut off in its header' $small --data "$W/header"
+    refused "another file of llm.c's" 'begins with 20240328, not 20240520' $small \
+        --data "$W/tokenizer"
+    { printf '\210\330\064\001\002'; tail -c +6 "$W/tokens"; } >"$W/newer"
+    refused "a newer file" 'is of version 2, not 1' $small --data "$W/newer"
+    refused "a token above the vocabulary" \
+        "is $((letters - 1)): not below the $((letters - 1)) of --vocabulary" $small \
+        --data "$W/tokens" --vocabulary $((letters - 1))
+    refused "a vocabulary of a text" '--vocabulary is of tokens' $small --vocabulary 9
+    refused "a text that validates tokens" 'a text, unlike what was read' $small $tokens \
+        --valid "$W/text"
+    refused "a prompt in words" "'be' does not begin with a token" $small $tokens --prompt '4 be'
+    refused "a prompt above the vocabulary" "'$letters' does not begin" $small $tokens \
+        --prompt $letters
+    refused "a tokenizer of a text" '--tokenizer is for tokens' $small --tokenizer "$W/tokenizer"
+    refused "another tokenizer" "has $letters tokens, not the 50257" $small --data "$W/tokens" \
+        --tokenizer "$W/tokenizer"
+    refused "no tokenizer" "no file of llm.c's" $small $tokens --tokenizer "$W/text"
+    refused "a tokenizer that is cut off" 'is cut off in token 38' $small $tokens \
+        --tokenizer "$W/cut_pieces"
+    refused "a preset" '--preset gpt3: there is none' $small --preset gpt3
+else
+    skip "tokens: no python3 to write them"
+fi
+
 # ---- weights from elsewhere ----
 
 { head -c 20000 $full; grep '[$&3JQVXZ]' $full | head -c 40000; } >"$W/all" # all 65 characters

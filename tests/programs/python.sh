@@ -71,6 +71,22 @@ try:
 except TypeError as e:
     assert "generate" in str(e)
 END
+letters=$(python3 tests/programs/tokens.py examples/data/shakespeare/input.txt "$W/tokens" \
+    "$W/tokenizer")
+"$B/gpt" --data "$W/tokens" --vocabulary $letters --layers 1 --heads 2 --width 16 --context 48 \
+    --steps 3 --seed 7 --checkpoint "$W/gpt_tokens" --sample 0 >"$W/out" 2>"$W/err" &&
+    pass || fail "gpt: $(tail -1 "$W/err")"
+neo_py "neo.py: tokens" <<'END'
+letters = sorted(set(open("examples/data/shakespeare/input.txt", "rb").read()))
+gpt, of_tokens = neo.Model(W + "/gpt", library), neo.Model(W + "/gpt_tokens", library)
+tokens = of_tokens.generate([letters.index(c) for c in b"To be"], 40, seed=7)
+assert bytes(letters[t] for t in tokens) == gpt.generate("To be", 40, seed=7)
+try:
+    of_tokens.generate("To be")
+    assert False
+except ValueError as e:
+    assert "give an array of them" in str(e)
+END
 neo_py "neo.py: weights" <<'END'
 whole = dict(neo.read_safetensors(W + "/whole.safetensors"))
 weights = neo.weights(W + "/parts", parts.step)

@@ -227,6 +227,26 @@ for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --
     same "tokens are counted" "$(metric neo_samples_total)" 122
     stop "gpt $more"
 done
+# Tokens, which stand for no bytes.
+if have python3; then
+    letters=$(python3 tests/programs/tokens.py "$W/text" "$W/tokens" "$W/tokenizer")
+    rm -rf "$W/gpt"
+    "$B/gpt" $gpt --data "$W/tokens" --vocabulary $letters --steps 30 --batch 8 --repro-shards 2 \
+        --checkpoint "$W/gpt" --prompt "4 0 2" --sample 5 --temperature 0 >"$W/out" 2>"$W/err" ||
+        fail "gpt of tokens: $(tail -1 "$W/err")"
+    served=$W/gpt
+    start
+    same "tokens" "$(generate '{"prompt":[4,0,2],"temperature":0,"tokens":5}' |
+        sed 's/],"tokens":5,"finish":"length","step":30}//; s/{"ids":\[//; s/,/ /g')" \
+        "$(sed -n 's/ $//; s/^4 0 2 //p' "$W/out")"
+    same "no tokens" "$(generate '{"temperature":0,"tokens":3}')" \
+        "$(generate "{\"prompt\":[$((letters - 1))],\"temperature\":0,\"tokens\":3}")"
+    generate '{"prompt":"We "}' >"$W/answer"
+    if grep -q 'give an array of them' "$W/answer"; then pass; else fail "$(cat "$W/answer")"; fi
+    stop "gpt of tokens"
+else
+    skip "a gpt of tokens: no python3 to write them"
+fi
 served=$W/served
 
 # ---- load, while the model changes ----

@@ -274,6 +274,9 @@ static void descriptions(void) {
     save("f64", "f64", BYTES);
     CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_UNSUPPORTED,
               "weights_dtype \"f64\" is neither f32 nor bf16");
+    save("words", "f32", "[1], \"vocabulary\": 11");
+    CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_UNSUPPORTED,
+              "\"vocabulary\" is there twice");
     save("none", "f32", "[]");
     CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_FORMAT,
               "lacks \"bytes\"");

@@ -362,7 +362,7 @@ static neo_status create_units(model *m, const options *o) {
     neo_status status = parse_dense_shard(o->dense_shard, &d.mode);
     if (status == NEO_OK) status = parse_optimizer(o->optimizer, &d.optim.kind, &of_tables);
     TRY(agree(m->comm, status));
-    TRY(device_group(m->comm, &m->data));
+    TRY(device_group(m->comm, o->machine.sums, &m->data));
     return neo_fsdp_create(m->data, &d, &m->dense);
 }
 

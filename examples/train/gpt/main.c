@@ -1,5 +1,5 @@
-/* gpt: trains a small GPT on a text, character by character, its parameters in shards over one rank
-   or many.
+/* gpt: trains a GPT on a text, character by character, or on tokens of a byte-pair vocabulary, its
+   parameters in shards over one rank or many.
 
      make && build/gpt --help                                     ranks are threads
      make mpi && mpirun --oversubscribe -n 4 build/gpt_mpi ...    processes (MPICH: mpirun -n 4)
@@ -8,6 +8,21 @@
    by nanoGPT's recipe for a CPU; expect a validation loss of about 1.80. Differences: biases;
    AdamW's decay takes all parameters (neo_optim has one for all), not matrices alone; a learning
    rate of 0.002, not 0.001 (--lr 0.001: 1.90, and 1.88 with --weight-decay 0 besides).
+
+   GPT-2 124M, on tokens that llm.c's dev/data scripts or these lines write (the second file is for
+   --tokenizer, to read the sample):
+
+     import tiktoken, numpy as np
+     gpt2 = tiktoken.get_encoding("gpt2")
+     def write(path, magic, count, data):
+         open(path, "wb").write(np.array([magic, 1, count] + [0] * 253, "<i4").tobytes() + data)
+     ids = np.array(gpt2.encode_ordinary(open("my.txt").read()), "<u2")
+     write("my.bin", 20240520, len(ids), ids.tobytes())
+     pieces = map(gpt2.decode_single_token_bytes, range(50257))
+     write("gpt2.tokens", 20240328, 50257, b"".join(bytes([len(p)]) + p for p in pieces))
+
+     build/gpt_cuda --preset gpt2-124m --data my.bin --device cuda --tokenizer gpt2.tokens
+     build/gpt --preset gpt2-124m --data my.bin --summary           124439808 parameters
 
    neo_fsdp holds the parameters (--shard): those of a block are whole in memory only while it
    computes, its gradients until they are summed over the ranks.
@@ -141,7 +156,17 @@ static neo_status train(run *r) {
     return neo_save_wait(&r->me.saving);
 }
 
-/* Appends an id to those that the next character depends on, at most --context of them. */
+/* Prints what a token stands for. */
+static void put_token(const text *t, int64_t token) {
+    if (!t->is_tokens) putchar(t->letter[token]);
+    else if (!t->pieces) printf("%lld ", (long long)token);
+    else {
+        const unsigned char *piece = t->pieces + t->piece[token];
+        fwrite(piece + 1, 1, piece[0], stdout);
+    }
+}
+
+/* Appends an id to those that the next one depends on, at most --context of them. */
 static void push_id(run *r, int64_t *count, int64_t id) {
     int64_t *ids = r->t.m.next_ids;
     if (*count > 0 && *count == r->o->context) {
@@ -155,15 +180,18 @@ static void push_id(run *r, int64_t *count, int64_t id) {
 static neo_status write_sample(run *r) {
     const text *t = r->text;
     const char *prompt = r->o->prompt ? r->o->prompt : "";
-    int start = t->number['\n'] >= 0 ? t->number['\n'] : 0, prints = r->me.rank == 0;
-    int64_t count = 0, next;
+    const int first = t->number['\n'] >= 0 ? t->number['\n'] : 0, prints = r->me.rank == 0;
+    int64_t count = 0, next; /* GPT-2's last token stands between texts */
     const neo_sampling sampling = {r->o->temperature, r->o->top_k, neo_ctx_seed(r->me.ctx)};
-    for (const char *p = prompt; *p; p++) push_id(r, &count, t->number[(unsigned char)*p]);
-    if (!count) push_id(r, &count, start);
-    if (prints) printf("---- sample ----\n%s", prompt);
+    if (prints) printf("---- sample ----\n");
+    while ((next = next_of_prompt(t, &prompt)) >= 0) {
+        if (prints) put_token(t, next);
+        push_id(r, &count, next);
+    }
+    if (!count) push_id(r, &count, t->is_tokens ? t->vocabulary - 1 : first);
     for (int64_t i = 0; i < r->o->sample; i++) {
         TRY(draw_next(&r->t, count, &sampling, i, &next));
-        if (prints) putchar(t->letter[next]);
+        if (prints) put_token(t, next);
         push_id(r, &count, next);
     }
     if (prints) printf("\n----------------\n");
@@ -234,5 +262,7 @@ int main(int argc, char **argv) {
     static job j = {.cli = {.program = &GPT, .lock = PTHREAD_MUTEX_INITIALIZER}};
     int exit_status = cli_start(&j.cli, parse_job(argc, argv, &j), run_rank);
     free(j.text.data);
+    free(j.text.pieces);
+    free(j.text.piece);
     return exit_status;
 }

@@ -1,7 +1,7 @@
 /* model.h: a GPT: its parameters, its activations, forward and backward of each part.
 
-   characters -> token + position embedding -> blocks -> layer norm -> token embedding transposed
-   -> next character
+   tokens -> token + position embedding -> blocks -> layer norm -> token embedding transposed
+   -> next token
    block: x += project(attention(norm(x))), x += contract(gelu(expand(norm(x))))               */
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
@@ -110,6 +110,9 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
         {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, NEO_F32, rows, 4 * w}};
     return add_buffers(m, list, sizeof list / sizeof *list);
 }
+/* The rows of a gradient in bf16 begin at multiples of 16 bytes, which a GPU's products want: a
+   vocabulary may be odd. */
+static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
     const buffer list[] = {
@@ -119,9 +122,9 @@ static neo_status create_buffers(model *m, int64_t rows) {
         {&m->logits, NEO_F32, rows, m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
-    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, widest},
+    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, 4 * w},
                              {&m->narrow[1], NEO_BF16, w, widest},
-                             {&m->narrow[2], NEO_BF16, rows, widest}};
+                             {&m->narrow[2], NEO_BF16, rows, pitch_of(widest)}};
     for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
         TRY(add_inside(m, &m->inside[i], rows));
     for (int i = 0; i <= m->layers; i++)
@@ -136,8 +139,8 @@ static neo_status create_buffers(model *m, int64_t rows) {
     return neo_tensor_copy(m->ctx, neo_tensor_1d(m->next_ids, NEO_I64, rows), m->places);
 }
 
-/* rows: the most that a piece of a batch has. *m has the sizes, and zeros. Destroy it also after an
-   error. */
+/* rows: the most that a piece of a batch has; 0: nothing will be computed. *m has the sizes, and
+   zeros. Destroy it also after an error. */
 static neo_status create_model(model *m, int64_t rows) {
     const neo_init normal = {NEO_INIT_NORMAL, 0, 0.02f};
     const int64_t w = m->width;
@@ -146,7 +149,7 @@ static neo_status create_model(model *m, int64_t rows) {
     TRY(add_param(m->root, "wpe", ".weight", m->context, w, normal, &m->positions));
     TRY(add_norm(m->root, "ln_f", w, &m->last));
     for (int i = 0; i < m->layers; i++) TRY(add_block(m, i));
-    return create_buffers(m, rows);
+    return rows ? create_buffers(m, rows) : NEO_OK;
 }
 static void destroy_model(model *m) {
     for (int i = 0; i < m->owned_count; i++) neo_tensor_free(m->ctx, m->owned[i]);
@@ -173,7 +176,8 @@ static neo_tensor third(const model *m, neo_tensor t, int k) {
 }
 static const inside *inside_of(const model *m, int i) { return &m->inside[m->recompute ? 0 : i]; }
 static neo_attention_desc attention_of(const model *m) {
-    return (neo_attention_desc){.length = m->length, .heads = m->heads, .causal = 1};
+    return (neo_attention_desc){.length = m->length, .heads = m->heads, .causal = 1,
+                                .dtype = m->products_bf16 ? NEO_BF16 : NEO_F32};
 }
 
 static neo_status norm_forward(const model *m, const norm *l, neo_tensor x, neo_tensor y,
@@ -192,7 +196,7 @@ static neo_status operand(const model *m, int k, neo_tensor *t) {
     neo_tensor narrow = m->narrow[k];
     if (!m->products_bf16) return NEO_OK;
     memcpy(narrow.shape, t->shape, sizeof narrow.shape);
-    narrow.stride[0] = t->shape[1];
+    narrow.stride[0] = k == 2 ? pitch_of(t->shape[1]) : t->shape[1];
     TRY(neo_tensor_convert(m->ctx, *t, narrow, NULL));
     *t = narrow;
     return NEO_OK;

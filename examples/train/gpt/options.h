@@ -4,8 +4,9 @@
 #include "step.h"
 
 typedef struct options {
-    char *data, *shard, *accumulate_mode, *dtype, *products, *load, *prefix, *prompt;
-    int64_t layers, heads, width, context, batch, accumulate, steps, warmup, seed;
+    char *data, *valid, *preset, *shard, *accumulate_mode, *dtype, *products, *load, *prefix;
+    char *tokenizer, *prompt;
+    int64_t vocabulary, layers, heads, width, context, batch, accumulate, steps, warmup, seed;
     int64_t summary, patience, factor, slots, eval_every, sample, top_k, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
     cli_machine machine;
@@ -15,12 +16,19 @@ typedef struct options {
 
 static const cli_option GPT_OPTIONS[] = {
     CLI_GROUP("Text and model"),
-    CLI_TEXT("data", data, "FILE", "examples/data/shakespeare/input.txt",
-             "*a text, of which the last tenth validates"),
+    CLI_TEXT("data", data, "FILES", "examples/data/shakespeare/input.txt",
+             "*a text, or tokens of a byte-pair vocabulary in files as llm.c writes them: several, "
+             "comma-separated, are one text; all of it lies in memory"),
+    CLI_TEXT("valid", valid, "FILES", NULL,
+             "*that validate; without them the last tenth of --data"),
+    CLI_COUNT("vocabulary", vocabulary, "N", NULL, 0, 65536,
+              "*tokens that there are, with a file of tokens; 0: GPT-2's 50257"),
+    CLI_TEXT("preset", preset, "NAME", NULL,
+             "*gpt2-124m: GPT-2's smallest model, trained as llm.c does it; the GELU is by erf"),
     CLI_COUNT("layers", layers, "N", "4", 1, MAX_LAYERS, "blocks"),
     CLI_COUNT("heads", heads, "N", "4", 1, 1024, "*of attention; divides the width"),
     CLI_COUNT("width", width, "N", "128", 1, 1e5, "of the embeddings"),
-    CLI_COUNT("context", context, "N", "64", 1, 1e6, "*characters of a sequence"),
+    CLI_COUNT("context", context, "N", "64", 1, 1e6, "*characters or tokens of a sequence"),
     CLI_COUNT("batch", batch, "B", "12", 1, 1e6,
               "*sequences of a micro-batch, on all ranks together"),
     CLI_TEXT("products", products, "T", "f32",
@@ -70,15 +78,28 @@ static const cli_option GPT_OPTIONS[] = {
               "end only"),
     CLI_COUNT("patience", patience, "N", NULL, 0, 1e6,
               "stop after N validations of --eval-every without a better loss; 0: never"),
-    CLI_COUNT("sample", sample, "N", "300", 0, 1e7, "characters to write at the end"),
+    CLI_COUNT("sample", sample, "N", "300", 0, 1e7, "characters or tokens to write at the end"),
+    CLI_TEXT("tokenizer", tokenizer, "FILE", NULL,
+             "the bytes of each token, as llm.c's gpt2_tokenizer.bin has them: the sample is text"),
     CLI_NUMBER("temperature", temperature, "X", "0.8", 1e6,
                "of the sample; 0: always the likeliest character"),
-    CLI_COUNT("top-k", top_k, "K", NULL, 0, 256,
+    CLI_COUNT("top-k", top_k, "K", NULL, 0, 65536,
               "the sample is drawn from the K likeliest characters; 0: from all"),
-    CLI_TEXT("prompt", prompt, "TEXT", NULL, "that the sample continues; a new line, if none"),
+    CLI_TEXT("prompt", prompt, "TEXT", NULL,
+             "that the sample continues; a new line, if none. Of tokens their numbers, \"464 995\"; "
+             "the last one that there is, if none"),
+};
+/* scripts/run_gpt2_124M.sh of llm.c, on one GPU */
+static const cli_preset GPT_PRESETS[] = {
+    {"gpt2-124m",
+     {"layers", "12", "heads", "12", "width", "768", "context", "1024", "batch", "64", "accumulate",
+      "8", "products", "bf16", "steps", "18865", "lr", "0.0006", "min-lr", "0", "warmup", "700",
+      NULL}},
+    {NULL, {NULL}},
 };
 static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank or many",
-                                GPT_OPTIONS, sizeof GPT_OPTIONS / sizeof GPT_OPTIONS[0], NULL};
+                                GPT_OPTIONS, sizeof GPT_OPTIONS / sizeof GPT_OPTIONS[0],
+                                GPT_PRESETS};
 
 static neo_status check_options(const options *o) {
     if (o->width % o->heads)
@@ -100,46 +121,158 @@ static neo_status check_options(const options *o) {
 
 /* ---- text ---- */
 
-static neo_status read_file(const char *path, text *t) {
+/* Appends a file to the *bytes of *data. */
+static neo_status read_file(const char *option, const char *path, unsigned char **data,
+                            size_t *bytes) {
     FILE *f = fopen(path, "rb");
-    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--data %s: cannot open: %s", path, strerror(errno));
-    size_t have = 0, room = 1 << 20;
+    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--%s %s: cannot open: %s", option, path,
+                            strerror(errno));
+    size_t have = *bytes, room = have + (1 << 20);
     unsigned char *more;
-    while (!feof(f) && !ferror(f) && (more = realloc(t->data, room *= 2)) != NULL) {
-        t->data = more;
-        have += fread(t->data + have, 1, room - have, f);
+    while (!feof(f) && !ferror(f) && (more = realloc(*data, room *= 2)) != NULL) {
+        *data = more;
+        have += fread(*data + have, 1, room - have, f);
     }
     int failed = ferror(f), whole = feof(f);
     fclose(f);
-    t->length = (int64_t)have;
+    *bytes = have;
     if (failed)
-        return neo_fail(NEO_ERR_IO, "--data %s: cannot be read: %s", path, strerror(errno));
+        return neo_fail(NEO_ERR_IO, "--%s %s: cannot be read: %s", option, path, strerror(errno));
     if (!whole)
-        return neo_fail(NEO_ERR_MEMORY, "--data %s: no memory for more than %zu characters", path,
+        return neo_fail(NEO_ERR_MEMORY, "--%s %s: no memory for more than %zu bytes", option, path,
                         have);
     return NEO_OK;
 }
 
-static neo_status check_prompt(const options *o, const text *t) {
-    for (const char *p = o->prompt; p && *p; p++)
-        if (t->number[(unsigned char)*p] < 0)
-            REFUSE("--prompt %s: the character %d, '%c', is not in the vocabulary: %s has none",
-                   o->prompt, (int)(p - o->prompt) + 1, *p, o->data);
+/* Files of llm.c begin with 256 numbers of 32 bits: what they are, a version, a count. */
+enum { HEADER_BYTES = 1024, TOKENS_MAGIC = 20240520, TOKENIZER_MAGIC = 20240328, GPT2 = 50257 };
+static int64_t header_word(const unsigned char *file, int i) {
+    const unsigned char *p = file + 4 * i;
+    return (int64_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                     (uint32_t)p[3] << 24);
+}
+/* Their first number is a date, which no text begins with. */
+static int has_header(const unsigned char *file, size_t bytes) {
+    return bytes >= 4 && header_word(file, 0) / 100000 == 202;
+}
+static neo_status check_header(const char *option, const char *path, const unsigned char *file,
+                               size_t bytes, int64_t magic, int64_t versions) {
+    if (header_word(file, 0) != magic)
+        REFUSE("--%s %s: begins with %lld, not %lld: another kind of llm.c's files", option, path,
+               (long long)header_word(file, 0), (long long)magic);
+    if (bytes < HEADER_BYTES) REFUSE("--%s %s: is cut off in its header", option, path);
+    if (header_word(file, 1) < 1 || header_word(file, 1) > versions)
+        REFUSE("--%s %s: is of version %lld, not %lld", option, path,
+               (long long)header_word(file, 1), (long long)versions);
     return NEO_OK;
 }
 
-static neo_status read_text(const options *o, text *t) {
-    TRY(read_file(o->data, t));
-    t->train = t->length / 10 * 9 + t->length % 10 * 9 / 10;
-    if (t->length - t->train <= o->context)
-        REFUSE("--data %s: %lld characters, of which the last %lld are for validation: too few for "
-               "a --context of %lld", o->data, (long long)t->length,
-               (long long)(t->length - t->train), (long long)o->context);
+/* Appends the characters or tokens of a file. */
+static neo_status read_part(const options *o, const char *option, const char *path, text *t) {
+    const int64_t first = t->length;
+    const size_t begin = (size_t)first << t->is_tokens;
+    size_t end = begin;
+    TRY(read_file(option, path, &t->data, &end));
+    unsigned char *file = t->data + begin;
+    const int is_tokens = has_header(file, end - begin);
+    if (first && is_tokens != t->is_tokens)
+        REFUSE("--%s %s: %s, unlike what was read before", option, path,
+               is_tokens ? "tokens" : "a text");
+    t->is_tokens = is_tokens;
+    t->length = (int64_t)end >> is_tokens;
+    if (!is_tokens) return NEO_OK;
+    TRY(check_header(option, path, file, end - begin, TOKENS_MAGIC, 1));
+    const int64_t count = header_word(file, 2), there = (int64_t)(end - begin) - HEADER_BYTES;
+    if (there != 2 * count)
+        REFUSE("--%s %s: its header says %lld tokens, behind it are %lld bytes", option, path,
+               (long long)count, (long long)there);
+    memmove(file, file + HEADER_BYTES, (size_t)there);
+    t->length = first + count;
+    t->vocabulary = o->vocabulary ? (int)o->vocabulary : GPT2;
+    for (int64_t i = first; i < t->length; i++)
+        if (token_at(t, i) >= t->vocabulary)
+            REFUSE("--%s %s: token %lld is %lld: not below the %d of --vocabulary", option, path,
+                   (long long)(i - first), (long long)token_at(t, i), t->vocabulary);
+    return NEO_OK;
+}
+
+static neo_status read_parts(const options *o, const char *option, const char *paths, text *t) {
+    char path[4096];
+    for (size_t length; length = strcspn(paths, ","), 1; paths += length + 1) {
+        snprintf(path, sizeof path, "%.*s", (int)length, paths);
+        TRY(read_part(o, option, path, t));
+        if (!paths[length]) return NEO_OK;
+    }
+}
+
+static neo_status read_tokenizer(const char *path, text *t) {
+    size_t bytes = 0, at = HEADER_BYTES;
+    if (!t->is_tokens) REFUSE("--tokenizer is for tokens, and --data is a text");
+    TRY(read_file("tokenizer", path, &t->pieces, &bytes));
+    if (!has_header(t->pieces, bytes)) REFUSE("--tokenizer %s: no file of llm.c's", path);
+    TRY(check_header("tokenizer", path, t->pieces, bytes, TOKENIZER_MAGIC, 2));
+    if (header_word(t->pieces, 2) != t->vocabulary)
+        REFUSE("--tokenizer %s: has %lld tokens, not the %d of --vocabulary", path,
+               (long long)header_word(t->pieces, 2), t->vocabulary);
+    t->piece = malloc((size_t)t->vocabulary * sizeof *t->piece);
+    if (!t->piece) return out_of_memory();
+    for (int i = 0; i < t->vocabulary; i++) {
+        t->piece[i] = (uint32_t)at;
+        if (at >= bytes || (at += 1u + t->pieces[at]) > bytes)
+            REFUSE("--tokenizer %s: is cut off in token %d", path, i);
+    }
+    return NEO_OK;
+}
+
+/* Moves *at behind the next character or number of the prompt, and returns its token; -1: there is
+   no such; -2: nothing is left. */
+static int64_t next_of_prompt(const text *t, const char **at) {
+    char *end;
+    if (!t->is_tokens) return **at ? t->number[(unsigned char)*(*at)++] : -2;
+    *at += strspn(*at, " ,");
+    if (!**at) return -2;
+    int64_t token = strtoll(*at, &end, 10);
+    if (end == *at || token < 0 || token >= t->vocabulary || !strchr(" ,", *end)) return -1;
+    *at = end;
+    return token;
+}
+static neo_status check_prompt(const options *o, const text *t) {
+    const char *at = o->prompt ? o->prompt : "";
+    int64_t token;
+    while ((token = next_of_prompt(t, &at)) >= 0) continue;
+    if (token == -2) return NEO_OK;
+    if (t->is_tokens)
+        REFUSE("--prompt %s: '%s' does not begin with a token, a number below %d", o->prompt, at,
+               t->vocabulary);
+    REFUSE("--prompt %s: the character %d, '%c', is not in the vocabulary: %s has none", o->prompt,
+           (int)(at - o->prompt), at[-1], o->data);
+}
+
+static void number_characters(text *t) {
     for (int c = 0; c < 256; c++) t->number[c] = -1;
     for (int64_t i = 0; i < t->length; i++) t->number[t->data[i]] = 0;
     for (int c = 0; c < 256; c++)
         if (t->number[c] == 0) t->letter[t->number[c] = t->vocabulary++] = (unsigned char)c;
-    t->checksum = neo_crc32c(0, t->data, (size_t)t->length);
+}
+
+static neo_status read_text(const options *o, text *t) {
+    const char *last = o->valid ? o->valid : o->data;
+    TRY(read_parts(o, "data", o->data, t));
+    const char *what = t->is_tokens ? "tokens" : "characters";
+    t->train = t->length / 10 * 9 + t->length % 10 * 9 / 10;
+    if (o->valid) {
+        t->train = t->length;
+        TRY(read_parts(o, "valid", o->valid, t));
+    }
+    if (o->vocabulary && !t->is_tokens)
+        REFUSE("--vocabulary is of tokens, and --data %s is a text", o->data);
+    if (t->train <= o->context || t->length - t->train <= o->context)
+        REFUSE("--%s %s: %lld %s, of which the last %lld are for validation: too few for "
+               "a --context of %lld", o->valid ? "valid" : "data", last, (long long)t->length,
+               what, (long long)(t->length - t->train), (long long)o->context);
+    if (!t->is_tokens) number_characters(t);
+    t->checksum = neo_crc32c(0, t->data, (size_t)t->length << t->is_tokens);
+    if (o->tokenizer) TRY(read_tokenizer(o->tokenizer, t));
     return check_prompt(o, t);
 }
 #endif

@@ -81,7 +81,8 @@ static neo_status prepare(run *r) {
     m->vocabulary = r->text->vocabulary;
     m->recompute = (int)o->recompute;
     m->products_bf16 = strcmp(o->products, "bf16") == 0;
-    return create_model(m, (o->batch + leaves - 1) / leaves * o->context); /* a piece is a leaf */
+    int64_t rows = (o->batch + leaves - 1) / leaves * o->context; /* a piece is a leaf */
+    return create_model(m, o->summary ? 0 : rows);
 }
 
 /* The graph's memory has room for the ids and targets of a piece. */
@@ -108,8 +109,10 @@ static neo_status create_state(run *r) {
         TRY(neo_state_define(r->state, numbers[i].key, words));
     }
     TRY(neo_state_define(r->state, "products", o->products));
-    snprintf(words, sizeof words, "%lld characters, CRC32C %08x", (long long)t->length,
-             (unsigned)t->checksum);
+    snprintf(words, sizeof words, "nccl, %d ranks", r->me.ranks);
+    if (strcmp(o->machine.sums, "tree")) TRY(neo_state_define(r->state, "sums", words));
+    snprintf(words, sizeof words, "%lld %s, CRC32C %08x", (long long)t->length,
+             t->is_tokens ? "tokens" : "characters", (unsigned)t->checksum);
     return neo_state_define(r->state, "text", words);
 }
 
@@ -122,9 +125,13 @@ static char *describe_model(const run *r) {
     if (!text) return NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"gpt\", \"layers\": %lld, \"heads\": %lld, "
                     "\"width\": %lld, \"context\": %lld,\n \"dtype\": \"%s\", "
-                    "\"weights_dtype\": \"%s\",\n \"bytes\": [", (long long)o->layers,
-                 (long long)o->heads, (long long)o->width, (long long)o->context, o->products,
-                 o->dtype);
+                    "\"weights_dtype\": \"%s\",\n", (long long)o->layers, (long long)o->heads,
+                 (long long)o->width, (long long)o->context, o->products, o->dtype);
+    if (r->text->is_tokens) {
+        sprintf(p, " \"vocabulary\": %d}\n", r->text->vocabulary);
+        return text;
+    }
+    p += sprintf(p, " \"bytes\": [");
     for (int i = 0; i < r->text->vocabulary; i++)
         p += sprintf(p, i ? ", %d" : "%d", (int)r->text->letter[i]);
     (void)strcpy(p, "]}\n");
@@ -179,7 +186,7 @@ static neo_status print_summary(const run *r) {
 static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
-    TRY(device_group(r->me.comm, &r->t.data));
+    TRY(device_group(r->me.comm, r->o->machine.sums, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
@@ -219,7 +226,8 @@ static size_t group_bytes(const run *r) {
         if (sizes[i] == 1) continue;
         bytes += neo_comm_workspace_bytes(desc, sizes[i], host);
         if (r->t.data != r->me.comm)
-            bytes += neo_comm_workspace_bytes(desc, sizes[i], NEO_BACKEND_NCCL);
+            bytes += neo_comm_workspace_bytes(desc, sizes[i], NEO_BACKEND_NCCL) +
+                     neo_comm_device_bytes(desc, sizes[i], NEO_BACKEND_NCCL);
         else if (neo_ctx_device(r->me.ctx))
             bytes += neo_comm_device_bytes(desc, sizes[i], host);
     }

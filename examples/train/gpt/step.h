@@ -4,15 +4,23 @@
 #define GPT_STEP_H
 #include "model.h"
 
-/* Characters are bytes; those that occur are numbered in their order. */
+/* Characters are bytes, and those that occur are numbered in their order; or tokens, two bytes of a
+   number each, the lower first. */
 typedef struct text {
     unsigned char *data;
     int64_t length, train; /* characters [0, train) train, the rest validate */
     unsigned char letter[256];
     int number[256];       /* -1: does not occur */
-    int vocabulary;
+    int is_tokens, vocabulary;
+    unsigned char *pieces; /* --tokenizer: of each token its bytes, behind their number; or NULL */
+    uint32_t *piece;       /* [vocabulary]: their places */
     uint32_t checksum;
 } text;
+
+static int64_t token_at(const text *t, int64_t i) {
+    const unsigned char *p = t->data + (t->is_tokens ? 2 * i : i);
+    return t->is_tokens ? p[0] | p[1] << 8 : t->number[*p];
+}
 
 typedef struct trainer {
     neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
@@ -62,8 +70,8 @@ static int64_t window_of(const trainer *t, int64_t step, int64_t index) {
 static void put_sequence(model *m, const text *from, int64_t at, int64_t row) {
     int64_t *ids = m->next_ids + row * m->context, *targets = m->next_targets + row * m->context;
     for (int64_t k = 0; k < m->context; k++) {
-        ids[k] = from->number[from->data[at + k]];
-        targets[k] = from->number[from->data[at + k + 1]];
+        ids[k] = token_at(from, at + k);
+        targets[k] = token_at(from, at + k + 1);
     }
 }
 /* This rank's sequences [*first, *first + count) of a piece of a batch. */

@@ -25,8 +25,8 @@
    WHAT IT DOES NOT
    No concurrency of threads: a thread runs until it waits, so spinning on another thread's or
    block's store hangs. No race detection: run several seeds. No cooperative groups, textures,
-   managed memory, clusters, peer copies, tensor cores. Warp primitives order memory more than on a
-   device. A NaN may have other bits. Static shared arrays have red zones only with g++
+   managed memory, clusters, peer copies; of tensor cores the two functions at >>tensor-cores. Warp
+   primitives order memory more than on a device. A NaN may have other bits. Static shared arrays have red zones only with g++
    -fsanitize=address -fsanitize-sections='neo_shared*'; -fsanitize=bounds sees plain indices. Their
    bytes do not count towards the 48 KiB. __restrict__ means what the compiler makes of it.
    Stricter than CUDA: a mask may not name exited or missing lanes; __syncthreads wants every thread
@@ -47,6 +47,7 @@
      neo_emu_waits()             waits for streams, events or the device, of this thread so far
      neo_emu_set_memory(bytes)   device memory there is (2 GiB)
      neo_emu_set_device_count(n) 0: "no device"
+     neo_emu_reached(a, b)       was GPU a given access to the memory of GPU b?
      neo_emu_fail_after(n)       the n-th call from now (1 is the next) fails once; 0: never.
                                  Releases, device queries by value and cudaGetLastError do not
                                  count.
@@ -70,8 +71,8 @@
 
    CONTENTS
      >>language  >>types  >>errors  >>state  >>order  >>memory  >>switch  >>block
-     >>threads-of-a-block  >>warp  >>atomics  >>bits  >>arithmetic  >>half  >>queue  >>launch
-     >>allocation  >>copies  >>streams  >>events  >>graphs  >>device  >>cub  >>cublaslt
+     >>threads-of-a-block  >>warp  >>atomics  >>bits  >>arithmetic  >>half  >>tensor-cores  >>queue
+     >>launch  >>allocation  >>copies  >>streams  >>events  >>graphs  >>device  >>cub  >>cublaslt
      >>controls */
 #ifndef NEO_CUDA_ON_CPU_H
 #define NEO_CUDA_ON_CPU_H
@@ -361,6 +362,7 @@ struct state {
     long fail_in = 0;
     bool failed = false, lazy = false;
     int device_count = 1;
+    std::set<std::pair<int, int>> reached; /* whose copies go directly, from and to whom */
     uint64_t seed = 0, random = 0;
 
     uintptr_t base = 0, end = 0, top = 0, cursor = 0;
@@ -1524,6 +1526,56 @@ inline float __bfloat162float(__nv_bfloat16 a) { return neo_emu::float_of_bfloat
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 a) { return a.neo_emu_bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short a) { return __nv_bfloat16{a}; }
 
+/* ---- >>tensor-cores: what PTX has no C function for. All lanes of a warp come ---- */
+
+namespace neo_emu {
+/* What the lanes of each warp show each other between two barriers. */
+inline const void *shown[32][32];
+inline const void *const *show(const void *mine, unsigned *id, site at) {
+    const unsigned index = (unsigned)(ex.self - ex.lanes.data());
+    *id = index & 31;
+    shown[index / 32][*id] = mine;
+    warp_barrier(SYNCWARP, ~0u, 0, 0, 32, at);
+    return shown[index / 32];
+}
+} // namespace neo_emu
+
+/* mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: c += a b. Sums add in order of k; a device
+   adds in an order of its own, with a little less than f32. */
+inline void neo_emu_mma_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned *b,
+                             NEO_EMU_SITE) {
+    struct fragments { const unsigned *a, *b; } mine = {a, b};
+    unsigned id;
+    const void *const *warp = neo_emu::show(&mine, &id, NEO_EMU_HERE);
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = id / 4 + i / 2 * 8, col = id % 4 * 2 + i % 2;
+        for (unsigned k = 0; k < 16; k += 2) {
+            const unsigned of = k % 8 / 2;
+            const unsigned x = ((const fragments *)warp[row % 8 * 4 + of])->a[row / 8 + k / 8 * 2];
+            const unsigned y = ((const fragments *)warp[col * 4 + of])->b[k / 8];
+            c[i] += neo_emu::as<float>(x << 16) * neo_emu::as<float>(y << 16); /* exact products */
+            c[i] += neo_emu::as<float>(x & ~0xffffu) * neo_emu::as<float>(y & ~0xffffu);
+        }
+    }
+    neo_emu::warp_barrier(neo_emu::SYNCWARP, ~0u, 0, 0, 32, NEO_EMU_HERE);
+}
+/* ldmatrix.sync.aligned.m8n8.x4[.trans].shared.b16: lane l gives the address of row l % 8 of matrix
+   l / 8, a multiple of 16. */
+inline void neo_emu_ldmatrix(unsigned (&to)[4], const void *row, bool trans, NEO_EMU_SITE) {
+    unsigned id;
+    if ((uintptr_t)row % 16) neo_emu::fail_launch("ldmatrix: a row at no multiple of 16 bytes");
+    const void *const *warp = neo_emu::show(row, &id, NEO_EMU_HERE);
+    for (unsigned m = 0; m < 4; m++) {
+        const unsigned at = id / 4, pair = id % 4 * 2;
+        unsigned half[2];
+        for (unsigned i = 0; i < 2; i++)
+            half[i] = trans ? ((const uint16_t *)warp[8 * m + pair + i])[at]
+                            : ((const uint16_t *)warp[8 * m + at])[pair + i];
+        to[m] = half[0] | half[1] << 16;
+    }
+    neo_emu::warp_barrier(neo_emu::SYNCWARP, ~0u, 0, 0, 32, NEO_EMU_HERE);
+}
+
 /* ---- >>queue: what streams hold, and the engine that runs it ---- */
 
 namespace neo_emu {
@@ -2556,6 +2608,25 @@ inline cudaError_t cudaSetDevice(int device) {
     neo_emu::current_device = device;
     return cudaSuccess;
 }
+/* GPUs with numbers that differ by one reach each other's memory. */
+inline cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    NEO_EMU_ENTER();
+    const int count = neo_emu::g().device_count;
+    if (!can) return neo_emu::give(cudaErrorInvalidValue);
+    if (device < 0 || peer < 0 || device >= count || peer >= count)
+        return neo_emu::give(cudaErrorInvalidDevice);
+    *can = device - peer == 1 || peer - device == 1;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    int can = 0;
+    NEO_EMU_LOCK;
+    NEO_EMU_TRY(cudaDeviceCanAccessPeer(&can, neo_emu::current_device, peer));
+    if (flags || !can) return neo_emu::give(cudaErrorInvalidValue);
+    if (!neo_emu::g().reached.insert({neo_emu::current_device, peer}).second)
+        return neo_emu::give(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
 inline cudaError_t cudaGetDevice(int *device) {
     NEO_EMU_ENTER();
     if (!device) return neo_emu::give(cudaErrorInvalidValue);
@@ -3304,8 +3375,8 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
         return neo_emu::lt_set(pref->workspace, buf, sizeInBytes);
     return neo_emu::lt_set(pref->others[(unsigned)attr % 9], buf, sizeInBytes);
 }
-/* One algorithm: 1 if the preference leaves room for its workspace, else 0. Their sums have other
-   bits. */
+/* One algorithm: 1 if the preference leaves room for its workspace and the shape is one of those
+   that it is best for, else 0. Their sums have other bits. */
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
     cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
@@ -3320,12 +3391,28 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     cublasLtMatmulHeuristicResult_t &r = heuristicResultsArray[0];
     memset(&r, 0, sizeof r);
-    r.algo.data[0] = preference->workspace >= 256;
+    r.algo.data[0] = preference->workspace >= 256 &&
+                     __builtin_popcountll(Ddesc->rows ^ Ddesc->cols << 7 ^
+                                          (uint64_t)Ddesc->batch_count << 3) % 4 != 0;
     r.algo.data[2] = 1;
     r.workspaceSize = neo_emu::lt_workspace(r.algo.data[0], 1, *Ddesc);
     r.state = CUBLAS_STATUS_SUCCESS;
     r.wavesCount = 1;
     *returnAlgoCount = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t operationDesc, cublasLtMatrixLayout_t Adesc,
+    cublasLtMatrixLayout_t Bdesc, cublasLtMatrixLayout_t Cdesc, cublasLtMatrixLayout_t Ddesc,
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result) {
+    NEO_EMU_LT_ENTER();
+    if (!neo_emu::g().others.count(lightHandle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    cublasStatus_t status = neo_emu::lt_check(operationDesc, Adesc, Bdesc, Cdesc, Ddesc);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    if (!algo || !result || algo->data[0] > 1) return CUBLAS_STATUS_INVALID_VALUE;
+    memset(result, 0, sizeof *result);
+    result->algo = *algo;
+    result->workspaceSize = neo_emu::lt_workspace(algo->data[0], algo->data[2], *Ddesc);
     return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t
@@ -3434,6 +3521,10 @@ inline void neo_emu_set_memory(size_t bytes) {
 inline void neo_emu_set_device_count(int count) {
     NEO_EMU_LOCK;
     neo_emu::g().device_count = count;
+}
+inline bool neo_emu_reached(int device, int peer) {
+    NEO_EMU_LOCK;
+    return neo_emu::g().reached.count({device, peer}) != 0;
 }
 inline void neo_emu_fail_after(long n) {
     NEO_EMU_LOCK;

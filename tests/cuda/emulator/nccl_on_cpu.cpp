@@ -7,9 +7,12 @@
    A group of transfers is called by all ranks that take part at about the same time, as neo_comm.h
    does. Each posts its sends, with an event of its stream; its receives wait for the posts of their
    peers, and copy on its own stream after the peer's event; the sender's stream goes on after the
-   copy. Nothing is in progress when ncclGroupEnd returns. */
+   copy. Nothing is in progress when ncclGroupEnd returns. Ranks that share a GPU look as if each
+   had one, but where NEO_EMU_ONE_GPU is set. Sums of NCCL's own add from the rank behind this one
+   on, as around a ring: other bits than the tree's, the same in each run. */
 #include "cuda_on_cpu.h"
 
+#include <atomic>
 #include <condition_variable>
 
 /* ---- CUDA, from C ---- */
@@ -34,9 +37,17 @@ FROM_C(cudaError_t, cudaEventDestroy, (cudaEvent_t e), (e))
 FROM_C(cudaError_t, cudaEventRecord, (cudaEvent_t e, cudaStream_t s), (e, s))
 FROM_C(cudaError_t, cudaEventQuery, (cudaEvent_t e), (e))
 
+extern "C" cudaError_t c_cudaDeviceGetPCIBusId(char *, int, int) __asm__("cudaDeviceGetPCIBusId");
+extern "C" cudaError_t c_cudaDeviceGetPCIBusId(char *name, int bytes, int) {
+    static std::atomic<int> ranks;
+    thread_local const int mine = ranks++;
+    snprintf(name, (size_t)bytes, "0000:%02X:00.0", getenv("NEO_EMU_ONE_GPU") ? 0 : mine);
+    return cudaSuccess;
+}
+
 /* ---- NCCL ---- */
 namespace {
-enum result { OK = 0, UNHANDLED = 1, INTERNAL = 3 };
+enum result { OK = 0, UNHANDLED = 1, INTERNAL = 3, INVALID = 4 };
 struct unique_id { char internal[128]; };
 struct transfer {
     const void *from;
@@ -48,10 +59,12 @@ struct transfer {
 struct clique {
     int size = 0, joined = 0, left = 0;
     std::map<std::pair<int, int>, std::deque<std::shared_ptr<transfer>>> posted;
+    std::map<int, std::vector<std::vector<float>>> sums; /* by number: what each rank brings */
 };
 struct member {
     std::shared_ptr<clique> of;
     int rank, size;
+    int sums = 0; /* it has taken part in so many */
 };
 struct call {
     member *m;
@@ -106,9 +119,52 @@ int settle(const call &c, const std::shared_ptr<transfer> &t) {
     bad |= cudaEventDestroy(t->ready) != cudaSuccess || cudaEventDestroy(t->done) != cudaSuccess;
     return bad ? UNHANDLED : OK;
 }
+/* The sum of all ranks' [all] f32, or this rank's part of it. */
+int sum(const void *in, void *out, size_t all, bool scatters, int type, member *m, cudaStream_t s) {
+    const size_t part = all / (size_t)m->size;
+    std::vector<float> mine(all), added(scatters ? part : all);
+    if (type != 7) return INVALID;
+    if (cudaMemcpyAsync(mine.data(), in, all * 4, cudaMemcpyDeviceToHost, s) != cudaSuccess ||
+        cudaStreamSynchronize(s) != cudaSuccess)
+        return UNHANDLED;
+    const int number = m->sums++;
+    {
+        std::unique_lock<std::mutex> held(lock);
+        std::vector<std::vector<float>> &ranks = m->of->sums[number];
+        ranks.resize((size_t)m->size);
+        ranks[(size_t)m->rank] = mine;
+        changed.notify_all();
+        const auto here = [&] {
+            for (const std::vector<float> &r : ranks)
+                if (r.size() != all) return false;
+            return true;
+        };
+        if (!wait_for(held, here)) return INTERNAL;
+        for (size_t i = 0; i < added.size(); i++) {
+            const size_t at = scatters ? (size_t)m->rank * part + i : i;
+            const int behind = scatters ? m->rank : 0;
+            for (int r = 1; r <= m->size; r++)
+                added[i] += ranks[(size_t)((behind + r) % m->size)][at];
+        }
+    }
+    if (cudaMemcpyAsync(out, added.data(), added.size() * 4, cudaMemcpyHostToDevice, s) !=
+            cudaSuccess ||
+        cudaStreamSynchronize(s) != cudaSuccess)
+        return UNHANDLED;
+    return OK;
+}
 } // namespace
 
 extern "C" {
+int ncclAllReduce(const void *in, void *out, size_t count, int type, int, void *comm,
+                  cudaStream_t s) {
+    return sum(in, out, count, false, type, (member *)comm, s);
+}
+int ncclReduceScatter(const void *in, void *out, size_t part, int type, int, void *comm,
+                      cudaStream_t s) {
+    member *m = (member *)comm;
+    return sum(in, out, part * (size_t)m->size, true, type, m, s);
+}
 int ncclGetUniqueId(unique_id *id) {
     std::unique_lock<std::mutex> held(lock);
     memset(id, 0, sizeof *id);
@@ -125,7 +181,7 @@ int ncclCommInitRankConfig(void **comm, int size, unique_id id, int rank, void *
     changed.notify_all();
     if (!wait_for(held, [&] { return mine->joined == size; })) return INTERNAL;
     cliques.erase(id.internal);
-    *comm = new member{mine, rank, size};
+    *comm = new member{mine, rank, size, 0};
     return OK;
 }
 int ncclCommGetAsyncError(void *, int *state) { return *state = OK; }

@@ -420,6 +420,75 @@ static void test_halves() {
     CHECK(list.size() > 20000);
 }
 
+/* ---- tensor cores ---- */
+
+#ifdef EMULATED
+#define mma_bf16 neo_emu_mma_bf16
+#define ldmatrix neo_emu_ldmatrix
+#else
+__device__ void mma_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned *b) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+__device__ void ldmatrix(unsigned (&to)[4], const void *row, bool trans) {
+    const unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    if (trans)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+#endif
+/* c [16][8] += a [16][16] b [16][8], row-major, by each of two warps; b of 8 more columns is read
+   and left alone. */
+__global__ void tensor_product(const unsigned short *a, const unsigned short *b, float *c) {
+    __shared__ __align__(16) unsigned short left[2][16][16], right[2][16][16];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    for (int i = lane; i < 256; i += 32) {
+        left[warp][i / 16][i % 16] = a[256 * warp + i];
+        right[warp][i / 16][i % 16] = b[256 * warp + i];
+    }
+    __syncwarp();
+    unsigned x[4], y[4];
+    float sum[4];
+    ldmatrix(x, &left[warp][lane % 16][lane / 16 * 8], false);
+    ldmatrix(y, &right[warp][lane % 16][lane / 16 * 8], true);
+    float *to = c + 128 * warp + lane / 4 * 8 + lane % 4 * 2;
+    for (int i = 0; i < 4; i++) sum[i] = to[i / 2 * 64 + i % 2];
+    mma_bf16(sum, x, y);
+    for (int i = 0; i < 4; i++) to[i / 2 * 64 + i % 2] = sum[i];
+}
+static void test_tensor_cores() {
+    std::vector<float> a(512), b(512), c(256);
+    std::vector<unsigned short> narrow[2];
+    for (float &x : c) x = (float)(int)(test_random() % 100);
+    for (int i = 0; i < 512; i++) {
+        a[i] = (float)(int)(test_random() % 200) - 100;
+        b[i] = (float)(int)(test_random() % 200) - 100;
+        unsigned bits[2]; /* these numbers are bf16 */
+        memcpy(&bits[0], &a[i], 4), memcpy(&bits[1], &b[i], 4);
+        for (int k = 0; k < 2; k++) narrow[k].push_back((unsigned short)(bits[k] >> 16));
+    }
+    FOR_SEEDS {
+        device<unsigned short> x(narrow[0]), y(narrow[1]);
+        device<float> z(c);
+        NEO__LAUNCH(tensor_product, 1, 64, 0, 0, x.p, y.p, z.p);
+        const std::vector<float> got = z.host();
+        for (int i = 0; i < 256; i++) {
+            const int warp = i / 128, row = i / 8 % 16, col = i % 8;
+            float want = c[i];
+            for (int k = 0; k < 16; k++)
+                want += a[256 * warp + 16 * row + k] * b[256 * warp + 16 * k + col];
+            CHECK_NEAR(got[i], want, 0);
+        }
+    }
+}
+
 /* ---- streams, events, copies ---- */
 
 __global__ void add(int *x, int n, int v) {
@@ -1597,6 +1666,7 @@ int main(void) {
     RUN(test_atomics);
     RUN(test_numbers);
     RUN(test_halves);
+    RUN(test_tensor_cores);
     RUN(test_streams);
     RUN(test_legacy_stream);
     RUN(test_copies);

@@ -1,0 +1,257 @@
+/* attention.cpp: attention of bf16 on tensor cores, against sums in double.
+
+   The reference rounds what the kernels round on their way in (q times the scale; k, v and dy are
+   chosen as bf16), so what is left are the roundings of P and dS to bf16, at most 2^-9 of each
+   term, of which the sums of absolute terms are the bound, and those of f32 in dP - delta: no
+   tolerance is chosen by hand. The backward is given the device's own y and lse. A second run must
+   give the same bits, and so must a sequence in a batch of another size.
+
+   Built for the emulation of tests/cuda/emulator/cuda_on_cpu.h, or by nvcc for a GPU.
+   NEO_EMU_SEED=n: another order of blocks and lanes. */
+#define NEO_STATIC
+#define NEO__CUDA_WORK_BYTES ((size_t)1 << 16)
+#define NEO__CUDA_BLAS_BYTES ((size_t)1 << 20)
+#include "neo_cuda.cuh"
+#include "test.h"
+
+#include <vector>
+
+typedef std::vector<float> floats;
+static neo_device *gpu, *exact_gpu;
+
+struct shape {
+    int64_t length, heads, dim, sequences;
+    int causal;
+    float scale, size; /* size: of the largest q */
+};
+/* Rows of q, k, v and their gradients lie in one matrix, as a GPT has them, with a gap. */
+struct operands {
+    shape of;
+    int64_t rows, cols, row;
+    floats qkv, y, lse, dy, dqkv;
+    explicit operands(const shape &s) : of(s) {
+        rows = s.sequences * s.length, cols = s.heads * s.dim, row = 3 * cols + 4;
+        qkv.resize((size_t)(rows * row)), dy.resize((size_t)(rows * cols));
+        for (float &x : qkv) x = narrow(test_uniform());
+        for (float &x : dy) x = narrow(test_uniform());
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++) qkv[(size_t)(i * row + j)] *= s.size;
+        clear(7.0f);
+    }
+    static float narrow(float x) { return neo__f32_from_bf16(neo__bf16_from_f32(x)); }
+    void clear(float with) {
+        y.assign((size_t)(rows * cols), with), lse.assign((size_t)(rows * of.heads), with);
+        dqkv.assign(qkv.size(), with);
+    }
+    const float *at(const floats &x, int which, int64_t i) const {
+        return x.data() + i * row + which * cols;
+    }
+};
+
+/* An array on the device for the length of a scope. */
+struct there {
+    floats &host;
+    float *p;
+    explicit there(floats &x) : host(x) {
+        p = (float *)gpu->alloc(gpu, x.size() * sizeof *p);
+        if (!p || gpu->copy(gpu, p, NEO_DEVICE, x.data(), NEO_HOST, x.size() * sizeof *p) != NEO_OK)
+            abort();
+    }
+    void back() { CHECK_OK(gpu->copy(gpu, host.data(), NEO_HOST, p, NEO_DEVICE, bytes())); }
+    size_t bytes() const { return host.size() * sizeof *p; }
+    ~there() { gpu->free(gpu, p, bytes()); }
+};
+enum { DQ = 1, DK = 2, DV = 4, ALL = 7 };
+/* Forward, then backward for the gradients in `which` */
+static void run(neo_device *device, operands *o, int which, int narrow) {
+    there qkv(o->qkv), y(o->y), lse(o->lse), dy(o->dy), dqkv(o->dqkv);
+    CHECK_OK(gpu->synchronize(gpu)); /* device may have a stream of its own */
+    NEO__ZERO(neo__attention_call, c);
+    c.causal = o->of.causal, c.narrow = narrow, c.scale = o->of.scale;
+    c.length = c.queries = o->of.length, c.heads = o->of.heads, c.dim = o->of.dim;
+    c.sequences = o->of.sequences;
+    c.q = qkv.p, c.k = qkv.p + o->cols, c.v = qkv.p + 2 * o->cols, c.y = y.p, c.lse = lse.p;
+    c.q_row = c.k_row = c.v_row = c.dq_row = c.dk_row = c.dv_row = o->row;
+    c.y_row = c.dy_row = o->cols, c.lse_row = o->of.heads;
+    CHECK_OK(device->attention(device, &c));
+    c.backward = 1, c.dy = dy.p;
+    if (which & DQ) c.dq = dqkv.p;
+    if (which & DK) c.dk = dqkv.p + o->cols;
+    if (which & DV) c.dv = dqkv.p + 2 * o->cols;
+    CHECK_OK(device->attention(device, &c));
+    CHECK_OK(device->synchronize(device));
+    y.back(), lse.back(), dqkv.back();
+}
+
+static double worst; /* share of its bound that a difference took */
+static void compare(const char *what, const operands &o, int64_t i, int64_t j, double got,
+                    double want, double terms) {
+    const double bound = terms / 256 + 1e-6, share = fabs(got - want) / bound;
+    if (!(share <= worst)) worst = share;
+    if (!(share <= 1.0))
+        FAIL("%s[%d][%d] is %.9g, not %.9g within %.3g: %d heads of %d, length %d, causal %d", what,
+             (int)i, (int)j, got, want, bound, (int)o.of.heads, (int)o.of.dim, (int)o.of.length,
+             o.of.causal);
+}
+/* One head of one sequence, of which q is column block `col` and row0 the first row. */
+static void check_head(const operands &o, int64_t row0, int64_t head) {
+    const int64_t T = o.of.length, D = o.of.dim, col = head * D;
+    const double log2_e = 1.4426950408889634;
+    const float unit = o.of.scale * NEO__LOG2_E;
+    std::vector<double> s((size_t)(T * T)), p, ds, slack; /* slack: of f32 in ds */
+    const auto q = [&](int64_t i, int64_t d) {
+        return (double)operands::narrow(o.at(o.qkv, 0, row0 + i)[col + d] * unit) / log2_e;
+    };
+    const auto k = [&](int64_t j, int64_t d) { return (double)o.at(o.qkv, 1, row0 + j)[col + d]; };
+    const auto v = [&](int64_t j, int64_t d) { return (double)o.at(o.qkv, 2, row0 + j)[col + d]; };
+    const auto at = [&](const floats &x, int64_t i, int64_t d) {
+        return (double)x[(size_t)((row0 + i) * o.cols + col + d)];
+    };
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t j = 0; j < T; j++)
+            for (int64_t d = 0; d < D; d++) s[(size_t)(i * T + j)] += q(i, d) * k(j, d);
+    p = ds = slack = s;
+    for (int64_t i = 0; i < T; i++) {
+        const int64_t n = o.of.causal ? i + 1 : T;
+        const double lse = (double)o.lse[(size_t)((row0 + i) * o.of.heads + head)];
+        double sum = 0, most = -1e300, delta = 0;
+        for (int64_t j = 0; j < n; j++) most = fmax(most, s[(size_t)(i * T + j)]);
+        for (int64_t j = 0; j < n; j++) sum += exp(s[(size_t)(i * T + j)] - most);
+        const double want = most + log(sum);
+        if (!(fabs(lse - want) <= 1e-5 * (1 + fabs(want))))
+            FAIL("lse[%d] is %.9g, not %.9g", (int)i, lse, want);
+        for (int64_t d = 0; d < D; d++) {
+            double y = 0, terms = 0;
+            for (int64_t j = 0; j < n; j++) {
+                const double term = exp(s[(size_t)(i * T + j)] - want) * v(j, d);
+                y += term, terms += fabs(term);
+            }
+            compare("y", o, i, d, at(o.y, i, d), y, terms);
+            delta += at(o.dy, i, d) * at(o.y, i, d);
+        }
+        for (int64_t j = 0; j < T; j++) {
+            double dp = 0, size = 0;
+            for (int64_t d = 0; d < D; d++) {
+                dp += at(o.dy, i, d) * v(j, d);
+                size += fabs(at(o.dy, i, d)) * (fabs(v(j, d)) + fabs(at(o.y, i, d)));
+            }
+            double *here = &p[(size_t)(i * T + j)];
+            *here = j < n ? exp(s[(size_t)(i * T + j)] - lse) : 0.0;
+            ds[(size_t)(i * T + j)] = *here * (dp - delta);
+            slack[(size_t)(i * T + j)] = *here * size * 0x1p-11; /* over 256: 2^-19 */
+        }
+    }
+    for (int64_t i = 0; i < T; i++)
+        for (int64_t d = 0; d < D; d++) {
+            double sum[3] = {0, 0, 0}, terms[3] = {0, 0, 0};
+            for (int64_t j = 0; j < T; j++) {
+                const double term[3] = {ds[(size_t)(i * T + j)] * k(j, d) * (double)o.of.scale,
+                                        ds[(size_t)(j * T + i)] * q(j, d),
+                                        p[(size_t)(j * T + i)] * at(o.dy, j, d)};
+                for (int w = 0; w < 3; w++) sum[w] += term[w], terms[w] += fabs(term[w]);
+                terms[0] += slack[(size_t)(i * T + j)] * fabs(k(j, d) * (double)o.of.scale);
+                terms[1] += slack[(size_t)(j * T + i)] * fabs(q(j, d));
+            }
+            static const char *const name[] = {"dq", "dk", "dv"};
+            for (int w = 0; w < 3; w++)
+                compare(name[w], o, i, d, (double)o.at(o.dqkv, w, row0 + i)[col + d], sum[w],
+                        terms[w]);
+        }
+}
+static void same_bits(const char *what, const floats &a, const floats &b) {
+    if (memcmp(a.data(), b.data(), a.size() * sizeof(float)) != 0) FAIL("%s: other bits", what);
+}
+static void check(const shape &s) {
+    operands o(s);
+    run(gpu, &o, ALL, 1);
+    for (int64_t b = 0; b < s.sequences; b++)
+        for (int64_t h = 0; h < s.heads; h++) check_head(o, b * s.length, h);
+    for (int64_t i = 0; i < o.rows; i++)
+        for (int64_t j = 3 * o.cols; j < o.row; j++)
+            CHECK(o.dqkv[(size_t)(i * o.row + j)] == 7.0f); /* the gap */
+}
+static void test_shapes() {
+    const int64_t lengths[] = {1, 5, 17, 64, 65}, dims[] = {64, 32, 128, 4, 36, 96};
+    for (int i = 0; i < 5; i++)
+        for (int causal = 0; causal < 2; causal++)
+            check({lengths[i], 1 + i % 2, dims[(i + 3 * causal) % 6], 1 + (int64_t)(i % 3 == 0),
+                   causal, 0.125f, 3.0f});
+    for (int i = 0; i < 3; i++) check({130 + i, 1, dims[i], 1, i != 1, 0.2f, 2.0f});
+    check({70, 1, 64, 1, 1, -0.3f, 2.0f}); /* a scale below 0 */
+    check({70, 1, 32, 1, 1, 1.0f, 60.0f}); /* weights of nearly 0 and 1 */
+#if !defined(NEO_CUDA_ON_CPU)
+    for (int causal = 0; causal < 2; causal++)
+        for (int i = 0; i < 3; i++) check({1024, 2, dims[i], 1, causal, 0.125f, 3.0f});
+#endif
+    printf("# the largest difference is %.2f of its bound\n", worst);
+}
+/* A second run has the same bits. Each gradient alone has those that it has among all; others are
+   not written. */
+static void test_parts() {
+    operands all({70, 2, 64, 1, 1, 0.125f, 1.0f}), again = all;
+    run(gpu, &all, ALL, 1);
+    again.clear(-3.0f);
+    run(gpu, &again, ALL, 1);
+    same_bits("y of a second run", all.y, again.y), same_bits("lse", all.lse, again.lse);
+    for (int64_t i = 0; i < all.rows; i++)
+        CHECK_BITS(all.at(all.dqkv, 0, i), again.at(again.dqkv, 0, i),
+                   (size_t)(3 * all.cols) * sizeof(float));
+    for (int which = 0; which < ALL; which++) {
+        operands o = all;
+        o.clear(7.0f);
+        run(gpu, &o, which, 1);
+        for (int64_t i = 0; i < o.rows; i++)
+            for (int64_t j = 0; j < 3 * o.cols; j++) {
+                const float want = which >> j / o.cols & 1 ? *(all.at(all.dqkv, 0, i) + j) : 7.0f;
+                CHECK(*(o.at(o.dqkv, 0, i) + j) == want);
+            }
+    }
+}
+/* A sequence's bits depend on itself alone. */
+static void test_batch() {
+    operands two({70, 2, 32, 2, 1, 0.2f, 2.0f}), one({70, 2, 32, 1, 1, 0.2f, 2.0f});
+    run(gpu, &two, ALL, 1);
+    const size_t half = two.qkv.size() / 2;
+    one.qkv.assign(two.qkv.begin() + (ptrdiff_t)half, two.qkv.end());
+    one.dy.assign(two.dy.begin() + (ptrdiff_t)two.dy.size() / 2, two.dy.end());
+    run(gpu, &one, ALL, 1);
+    const floats y(two.y.begin() + (ptrdiff_t)two.y.size() / 2, two.y.end());
+    same_bits("y in another batch", y, one.y);
+    same_bits("gradients in another batch",
+              floats(two.dqkv.begin() + (ptrdiff_t)half, two.dqkv.end()), one.dqkv);
+}
+/* Products stay f32, with the bits that they have without bf16: on an exact device, and where rows
+   are not multiples of 16 bytes or too wide. */
+static void test_f32() {
+    const struct { neo_device *device; int64_t dim; int same; } cases[] = {
+        {exact_gpu, 64, 1}, {gpu, 6, 1}, {gpu, 132, 1}, {gpu, 64, 0}};
+    for (const auto &t : cases) {
+        operands a({20, 1, t.dim, 1, 1, 0.2f, 2.0f}), b = a;
+        run(t.device, &a, ALL, 0), run(t.device, &b, ALL, 1);
+        if ((a.y == b.y) != t.same || (a.dqkv == b.dqkv) != t.same)
+            FAIL("a head of %d: y the same %d, gradients %d", (int)t.dim, a.y == b.y,
+                 a.dqkv == b.dqkv);
+    }
+}
+
+int main() {
+#ifdef NEO_CUDA_ON_CPU
+    const char *seed = getenv("NEO_EMU_SEED");
+    neo_emu_set_order(seed ? (uint64_t)strtoull(seed, NULL, 10) : 1);
+#endif
+    const neo_cuda_desc fast = {0, 0}, exact = {0, 1};
+    if (neo_cuda_device_create(&fast, &gpu) != NEO_OK ||
+        neo_cuda_device_create(&exact, &exact_gpu) != NEO_OK) {
+        printf("cannot make a device: %s\n", neo_last_error());
+        return 1;
+    }
+    if (((neo__cuda *)gpu)->tensor_cores) {
+        RUN(test_shapes);
+        RUN(test_parts);
+        RUN(test_batch);
+        RUN(test_f32);
+    } else test_report("tensor cores: none on this GPU");
+    neo_cuda_device_destroy(gpu);
+    neo_cuda_device_destroy(exact_gpu);
+    return test_end("cuda/attention");
+}
