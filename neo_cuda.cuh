@@ -2166,7 +2166,7 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
     NEO__TRY(neo__cuda_product_of(gpu, &s, &product));
-    if (!product) return NEO_OK;
+    if (!product) return gpu->stats.own_products++, NEO_OK;
     const float *bias = epilogue != CUBLASLT_EPILOGUE_DEFAULT ? call->bias : NULL;
     const neo__cuda_multiplication x = {product, s, call->a, call->b, bias, call->c, call->beta, 0};
     NEO__TRY(neo__cuda_do(gpu, neo__cuda_multiply_now, &x, sizeof x));
@@ -5272,17 +5272,17 @@ static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_g
     NEO__CARVE(&carve, g->pool, g->pool_bytes);
     return carve.at;
 }
-/* What a step copies has more room. What runs may use the old one until it is over. */
-static neo_status neo__graph_grow(neo_cuda_graph *g, size_t bytes) {
-    neo__cuda *d = g->d;
-    char *fresh[5] = {}, **old[5] = {&g->block, &g->sides[0].room, &g->sides[1].room,
-                                     &g->sides[0].pinned, &g->sides[1].pinned};
+/* More room for what a step copies, when all that may use the old one is over. */
+static neo_status neo__graph_grow(neo_cuda_graph *graph, size_t bytes) {
+    neo__cuda *gpu = graph->d;
+    char *fresh[5] = {}, **old[5] = {&graph->block, &graph->sides[0].room, &graph->sides[1].room,
+                                     &graph->sides[0].pinned, &graph->sides[1].pinned};
     neo_status status = NEO_OK;
-    if (g->block) status = neo__cuda_synchronize(d);
+    if (graph->block) status = neo__cuda_synchronize(gpu);
     for (int i = 0; i < 5 && status == NEO_OK; i++)
-        status = i < 3 ? NEO__CUDA_DO(d, cudaMalloc(&fresh[i], bytes))
-                       : NEO__CUDA_DO(d, cudaMallocHost(&fresh[i], bytes));
-    if (status == NEO_OK) g->copy_bytes = bytes;
+        status = i < 3 ? NEO__CUDA_DO(gpu, cudaMalloc(&fresh[i], bytes))
+                       : NEO__CUDA_DO(gpu, cudaMallocHost(&fresh[i], bytes));
+    if (status == NEO_OK) graph->copy_bytes = bytes;
     for (int i = 0; i < 5; i++) {
         char *gone = status == NEO_OK ? *old[i] : fresh[i];
         if (status == NEO_OK) *old[i] = fresh[i];

@@ -241,7 +241,7 @@ static void test_fault(void) {
    nothing stays behind, and the device is as good as before. */
 #ifdef NEO_CUDA_ON_CPU
 static neo_status graph_steps(neo_device *d, float *x, float *result) {
-    const neo_cuda_graph_desc desc = {4096, 0};
+    const neo_cuda_graph_desc desc = {4096, 0, 0};
     neo_cuda_graph *g;
     neo__gemm_call c;
     float one[64];
@@ -284,7 +284,7 @@ static void test_graph_fails(void) {
     CHECK(result == 3.0f * 3.0f + 63.0f * 3.0f);
     const size_t bytes = neo_emu_live_bytes(), pinned = neo_emu_live_pinned(),
                  objects = neo_emu_live_objects();
-    const neo_cuda_graph_desc desc = {5000, 0};
+    const neo_cuda_graph_desc desc = {5000, 0, 0};
     neo_cuda_graph *g = NULL;
     CHECK_OK(neo_cuda_graph_create(d, &desc, &g));
     CHECK_INT(neo_emu_live_bytes() - bytes, neo_cuda_graph_bytes(&desc));

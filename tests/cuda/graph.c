@@ -459,7 +459,7 @@ static void make_lanes(Lanes *t, neo_device *device) {
     neo_ctx_desc c;
     memset(t, 0, sizeof *t), memset(&c, 0, sizeof c);
     memset(tables, 0, sizeof tables), memset(&d, 0, sizeof d);
-    c.threads = 1, c.seed = 5, c.device = device;
+    c.threads = 1, c.seed = 5, c.repro_shards = 2, c.device = device;
     CHECK_OK(neo_ctx_create(&c, &t->ctx));
     for (int i = 0; i < FEATURES; i++) {
         tables[i].name = names[i], tables[i].rows = ROWS[i], tables[i].dim = DIM;
@@ -552,7 +552,7 @@ static void test_beside(void) {
 /* For a profiler calls are ranges, by their names; without one they are none. */
 #if defined(EMULATED)
 static void test_ranges(void) {
-    static const neo_cuda_desc exact = {0, 1};
+    static const neo_cuda_desc exact = {0, 1, 0};
     neo_device *one = gpu;
     for (int looks = 0; looks < 2; looks++) {
         Trainer t;
