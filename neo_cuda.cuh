@@ -610,7 +610,7 @@ enum {
     NEO__GRAPH_DUES = 256,          /* answers of a graph */
     NEO__GRAPH_COUNTS = 1024,       /* counters that it advances */
     NEO__GRAPH_FIRST_ANSWER = 256,  /* bytes; before it: the word that says stop */
-    NEO__GRAPH_COPY_ARGUMENTS = 64, /* bytes, at least what neo__graph_copy notes */
+    NEO__GRAPH_COPY_ARGUMENTS = 512, /* bytes, at least what neo__graph_copy notes */
     NEO__GRAPH_STOP_ARGUMENTS = 4096, /* and a launch that says stop: as many as a kernel has */
     NEO__GRAPH_ANSWER_BYTES = NEO__CUDA_ANSWER_BYTES
 };
@@ -737,28 +737,68 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     }
 }
 
-/* Units of T, and the rest in bytes: the kernel must not depend on how much there is. */
+/* Up to MOST copies by one kernel, each in units of T and the rest in bytes: the kernel must not
+   depend on how much there is. */
 template <class T> struct neo__graph_copy_job {
-    char *to;
-    const char *from; /* NULL: `value`, of equal bytes, is written */
-    T value;
-    int64_t bytes;
+    enum { MOST = 8 };
+    char *to[MOST];
+    const char *from[MOST];         /* NULL: bytes of `value` are written */
+    int64_t bytes[MOST], end[MOST]; /* end: in units, with all before */
+    uint32_t value[MOST];
+    int32_t count;
     template <int W> __device__ void at(int64_t i) const {
-        const int64_t at = i * (int64_t)sizeof(T), left = bytes - at;
+        int k = 0;
+        while (i >= end[k]) k++;
+        const int64_t at = (i - (k ? end[k - 1] : 0)) * (int64_t)sizeof(T), left = bytes[k] - at;
+        alignas(16) const uint32_t same[4] = {value[k], value[k], value[k], value[k]};
+        const char *source = from[k] ? from[k] + at : (const char *)same;
         if (left >= (int64_t)sizeof(T))
-            *(T *)(void *)(to + at) = from ? *(const T *)(const void *)(from + at) : value;
-        for (int64_t k = 0; left < (int64_t)sizeof(T) && k < left; k++)
-            to[at + k] = from ? from[at + k] : *(const char *)&value;
+            *(T *)(void *)(to[k] + at) = *(const T *)(const void *)source;
+        for (int64_t b = 0; left < (int64_t)sizeof(T) && b < left; b++) to[k][at + b] = source[b];
+    }
+    /* One more, where there is room and it shares no memory with what the others write or read. */
+    bool add(char *onto, const char *source, int byte, int64_t n) {
+        const auto apart = [n](const char *p, const char *q, int64_t m) {
+            return !p || !q || p + n <= q || q + m <= p;
+        };
+        if (count == MOST) return false;
+        for (int k = 0; k < count; k++)
+            if (!apart(onto, to[k], bytes[k]) || !apart(onto, from[k], bytes[k]) ||
+                !apart(source, to[k], bytes[k]))
+                return false;
+        to[count] = onto, from[count] = source, bytes[count] = n;
+        value[count] = 0x01010101u * (uint32_t)(byte & 255);
+        end[count] = (n + (int64_t)sizeof(T) - 1) / (int64_t)sizeof(T);
+        if (count) end[count] += end[count - 1];
+        count++;
+        return true;
     }
 };
+/* The last note takes one copy more, where it is of copies, and of the same lane. */
 template <class T>
 static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, int byte,
                                      size_t bytes) {
-    neo__graph_copy_job<T> job = {(char *)to, (const char *)from, T(), (int64_t)bytes};
-    static_assert(neo__cuda_up(sizeof job, 16) + 16 <= NEO__GRAPH_COPY_ARGUMENTS, "too small");
-    memset(&job.value, byte, sizeof job.value);
-    return neo__cuda_each<1>(d, job, (int64_t)((bytes + sizeof(T) - 1) / sizeof(T)),
-                             from ? "copy" : "fill");
+    typedef neo__graph_copy_job<T> copies;
+    static_assert(neo__cuda_up(sizeof(copies), 16) + 16 <= NEO__GRAPH_COPY_ARGUMENTS, "too small");
+    neo_cuda_graph *g = d->recording;
+    neo__cuda_op *last = g->op_count > 0 ? &g->op[g->op_count - 1] : NULL;
+    copies job;
+    memset(&job, 0, sizeof job);
+    if (last && last->kernel == (const void *)neo__cuda_each_kernel<copies, 1> &&
+        last->lane == g->lane && !g->order.begins[g->lane]) {
+        char *arguments = g->arguments + last->at;
+        memcpy(&job, arguments + last->argument[0], sizeof job);
+        if (job.add((char *)to, (const char *)from, byte, (int64_t)bytes)) {
+            const int64_t units = job.end[job.count - 1];
+            memcpy(arguments + last->argument[0], &job, sizeof job);
+            memcpy(arguments + last->argument[1], &units, sizeof units);
+            last->where.grid.x = neo__cuda_blocks(d, units, NEO__CUDA_THREADS);
+            return NEO_OK;
+        }
+        memset(&job, 0, sizeof job);
+    }
+    (void)job.add((char *)to, (const char *)from, byte, (int64_t)bytes);
+    return neo__cuda_each<1>(d, job, job.end[0], from ? "copy" : "fill");
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int byte,
                                   size_t bytes) {
@@ -5383,17 +5423,17 @@ static size_t neo__graph_layout(neo_cuda_graph *g, char *block, const neo_cuda_g
     NEO__CARVE(&carve, g->pool, g->pool_bytes);
     return carve.at;
 }
-/* What a step copies has more room. What runs may use the old one until it is over. */
-static neo_status neo__graph_grow(neo_cuda_graph *g, size_t bytes) {
-    neo__cuda *d = g->d;
-    char *fresh[5] = {}, **old[5] = {&g->block, &g->sides[0].room, &g->sides[1].room,
-                                     &g->sides[0].pinned, &g->sides[1].pinned};
+/* More room for what a step copies, when all that may use the old one is over. */
+static neo_status neo__graph_grow(neo_cuda_graph *graph, size_t bytes) {
+    neo__cuda *gpu = graph->d;
+    char *fresh[5] = {}, **old[5] = {&graph->block, &graph->sides[0].room, &graph->sides[1].room,
+                                     &graph->sides[0].pinned, &graph->sides[1].pinned};
     neo_status status = NEO_OK;
-    if (g->block) status = neo__cuda_synchronize(d);
+    if (graph->block) status = neo__cuda_synchronize(gpu);
     for (int i = 0; i < 5 && status == NEO_OK; i++)
-        status = i < 3 ? NEO__CUDA_DO(d, cudaMalloc(&fresh[i], bytes))
-                       : NEO__CUDA_DO(d, cudaMallocHost(&fresh[i], bytes));
-    if (status == NEO_OK) g->copy_bytes = bytes;
+        status = i < 3 ? NEO__CUDA_DO(gpu, cudaMalloc(&fresh[i], bytes))
+                       : NEO__CUDA_DO(gpu, cudaMallocHost(&fresh[i], bytes));
+    if (status == NEO_OK) graph->copy_bytes = bytes;
     for (int i = 0; i < 5; i++) {
         char *gone = status == NEO_OK ? *old[i] : fresh[i];
         if (status == NEO_OK) *old[i] = fresh[i];

@@ -118,9 +118,9 @@ static inline void device_text(const neo_device *device, const device_graph *gra
              "%llu waits, %llu products without cuBLASLt\n",
              neo_cuda_ordinal(device), (unsigned long long)s.steps, (unsigned long long)s.launches,
              (unsigned long long)s.split, (unsigned long long)s.nodes,
-             (unsigned long long)s.graphs, (unsigned long long)s.updates, (unsigned long long)s.plain,
-             (unsigned long long)d.launches, (unsigned long long)d.waits,
-             (unsigned long long)d.own_products);
+             (unsigned long long)s.graphs, (unsigned long long)s.updates,
+             (unsigned long long)s.plain, (unsigned long long)d.launches,
+             (unsigned long long)d.waits, (unsigned long long)d.own_products);
 #else
     (void)device, (void)graph;
 #endif

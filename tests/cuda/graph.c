@@ -459,7 +459,7 @@ static void make_lanes(Lanes *t, neo_device *device) {
     neo_ctx_desc c;
     memset(t, 0, sizeof *t), memset(&c, 0, sizeof c);
     memset(tables, 0, sizeof tables), memset(&d, 0, sizeof d);
-    c.threads = 1, c.seed = 5, c.device = device;
+    c.threads = 1, c.seed = 5, c.repro_shards = 2, c.device = device;
     CHECK_OK(neo_ctx_create(&c, &t->ctx));
     for (int i = 0; i < FEATURES; i++) {
         tables[i].name = names[i], tables[i].rows = ROWS[i], tables[i].dim = DIM;
@@ -651,6 +651,40 @@ static void test_sequences(void) {
     CHECK_OK(neo_cuda_graph_end(t.graph));
     free_trainer(&t);
 }
+/* Copies and fills that follow each other are one launch, but where one needs another's bytes. */
+static void test_copies(void) {
+    enum { N = 64 };
+    Trainer t;
+    const int64_t n = N;
+    neo_tensor a, b;
+    float x[N], y[N], got[2][N];
+    make_trainer(&t, gpu, 1, 0.0f, 0);
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 1, &n, &a));
+    REQUIRE_OK(neo_tensor_alloc(t.ctx, NEO_F32, 1, &n, &b));
+    const neo_tensor from[2] = {neo_tensor_1d(x, NEO_F32, N), neo_tensor_1d(y, NEO_F32, N)};
+    for (int seed = 0; seed < 6; seed++) {
+        for (int i = 0; i < N; i++) x[i] = (float)(seed + i), y[i] = -(float)(seed + i) - 1.0f;
+        emu_set_order((uint64_t)seed);
+        CHECK_OK(neo_cuda_graph_begin(t.graph));
+        CHECK_OK(neo_tensor_zero(t.ctx, a)); /* written again */
+        CHECK_OK(neo_tensor_copy(t.ctx, from[0], a));
+        CHECK_OK(neo_tensor_copy(t.ctx, a, b)); /* reads what was written */
+        CHECK_OK(neo_tensor_copy(t.ctx, from[1], a)); /* writes what was read */
+        CHECK_OK(neo_cuda_graph_end(t.graph));
+        CHECK_OK(neo_tensor_copy(t.ctx, a, neo_tensor_1d(got[0], NEO_F32, N)));
+        CHECK_OK(neo_tensor_copy(t.ctx, b, neo_tensor_1d(got[1], NEO_F32, N)));
+        CHECK(memcmp(got[0], y, sizeof y) == 0 && memcmp(got[1], x, sizeof x) == 0);
+        CHECK_INT(neo_cuda_graph_get_stats(t.graph).nodes, 5 * seed + 4);
+        CHECK_OK(neo_cuda_graph_begin(t.graph)); /* apart: one */
+        CHECK_OK(neo_tensor_copy(t.ctx, from[0], a));
+        CHECK_OK(neo_tensor_zero(t.ctx, b));
+        CHECK_OK(neo_cuda_graph_end(t.graph));
+        CHECK_INT(neo_cuda_graph_get_stats(t.graph).launches, 2 * (seed + 1));
+    }
+    emu_set_order(0);
+    neo_tensor_free(t.ctx, &a), neo_tensor_free(t.ctx, &b);
+    free_trainer(&t);
+}
 /* Steps of `ops` launches. */
 static void scales(Trainer *t, int ops, int steps) {
     for (int s = 0; s < steps; s++) {
@@ -789,6 +823,7 @@ int main(void) {
     RUN(test_ranges);
     RUN(test_device_batch);
     RUN(test_sequences);
+    RUN(test_copies);
     RUN(test_room);
     RUN(test_host_bytes);
     RUN(test_misuse);
