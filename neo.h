@@ -8971,7 +8971,7 @@ static neo_status neo__embedding_begin(neo__embedding_call *call, neo_ctx *ctx, 
     call->to = neo__f32(to), call->to_row = to.stride[0];
     return NEO_OK;
 }
-/* What a message about ids says, kept until the device has looked at them: >>deferred-answers. */
+/* Words of a message about ids, kept until the device has looked at them: >>deferred-answers. */
 typedef struct neo__embedding_ids {
     const char *fn;
     int64_t rows;
