@@ -3949,7 +3949,6 @@ enum {
     NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
     NEO__BAGS_LONG_AHEAD = 32,
     NEO__BAGS_LONG_THREADS = 128,
-    NEO__BAGS_SECTOR = 32,    /* bytes that memory gives at least */
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
 };
 /* Blocks of 256 threads with 128 registers each; ptxas would take fewer and load one by one. */
@@ -4506,7 +4505,7 @@ template <int W> NEO__GPU neo__floats<W> neo__bags_grad(const float *p) {
 /* W columns of a row's sum, as its records come in order: a chain per leaf, + 0.0f, and the leaves'
    tree. */
 template <class K, int W> struct neo__bags_sum {
-    neo__cuda_parts<W> tree;
+    neo__cuda_parts<W> &tree; /* apart: it lies in memory, and the rest in registers */
     neo__floats<W> s; /* of the leaf */
     K leaf;           /* its key */
     bool several = false;
@@ -4580,11 +4579,19 @@ NEO__GPU float *neo__bags_part_sum(const neo__bags_job &job, uint32_t part) {
    added to s. */
 template <class K, int W>
 NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i,
-                                        int64_t end, int64_t col, const neo__floats<W> &s) {
+                                        int64_t end, int64_t col, neo__floats<W> s) {
     const K *keys = (const K *)job.sorted.keys[1];
+    if (end - i == 1) { /* most rows of large tables */
+        const uint32_t value = job.sorted.values[1][i];
+        const float *weights = neo__bags_weights(job);
+        neo__cuda_plus<W>(s, weights ? weights[value] : 1.0f,
+                          neo__bags_grad<W>(from + col + neo__bags_grad_at(job, value)));
+        if (!job.add) neo__cuda_plus<W>(s, neo__floats<W>{});
+        return s;
+    }
     const bool has_parts = end - i > NEO__JOB_LONG && !job.add;
-    neo__bags_sum<K, W> sum;
-    sum.s = s, sum.leaf = keys[i];
+    neo__cuda_parts<W> tree;
+    neo__bags_sum<K, W> sum = {tree, s, keys[i]};
     for (int64_t stop; i < end; i = stop) {
         const uint32_t part = has_parts ? neo__bags_leaf_part(job)[i] : NEO__BAGS_NO_PART;
         stop = has_parts ? (int64_t)neo__bags_leaf_end(job)[i] : end;
@@ -4627,9 +4634,9 @@ template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_
 /* The end of a run, for LANES threads of `mask` at once. */
 template <class K, int LANES>
 NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, const neo__bags_run &run, unsigned mask) {
+    if (run.end) return run.end;
     const K key = neo__bags_key<K>(job, run.begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    if (run.end) return run.end;
     for (int64_t i = run.begin + 1;; i += LANES) {
         if (i - run.begin > NEO__JOB_LONG)
             return 1 + neo__cuda_last(i - 1, job.sorted.records, (int64_t)key, [&job](int64_t q) {
@@ -4640,17 +4647,8 @@ NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, const neo__bags_run &ru
         if (other) return i + __ffs((int)other) - 1;
     }
 }
-/* Ask memory for bytes that are soon read. */
-NEO__GPU void neo__bags_ask(const void *p, int64_t bytes) {
-#if defined(__CUDA_ARCH__)
-    for (int64_t at = 0; at < bytes; at += NEO__BAGS_SECTOR)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p) + at));
-#else
-    (void)p, (void)bytes;
-#endif
-}
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
-   list. Returns how many. All their rows, states and first gradients are asked for at once. */
+   list. Returns how many. */
 template <class K, class Mine>
 NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_run *list,
                               Mine mine) {
@@ -4667,16 +4665,6 @@ NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_
         if (others) run.end = (uint32_t)(window * 32 + __ffs((int)others) - 1);
         take = mine(run.table);
     }
-    if (take) {
-        const neo__job_table &t = j.fixed.tables[run.table];
-        const uint32_t value = j.sorted.values[1][i];
-        neo__bags_ask(neo__bags_grads(j, t) + neo__bags_grad_at(j, value), 4 * t.store.dim);
-        if (!j.keep) {
-            neo__bags_ask(t.store.data + run.row * t.store.row_bytes, t.store.row_bytes);
-            for (int k = 0; k < 2; k++)
-                neo__bags_ask(t.state[k] + run.row * t.state_dim[k], 4 * t.state_dim[k]);
-        }
-    }
     const unsigned taken = __ballot_sync(0xFFFFFFFFu, take);
     if (take) list[__popc(taken & ((1u << lane) - 1u))] = run;
     __syncwarp();
@@ -4688,11 +4676,10 @@ NEO__GPU neo__floats<W> neo__bags_row_sum(const neo__bags_job &job, const neo__j
                                           const neo__bags_run &run, int64_t end, int64_t col) {
     const uint32_t at = job.keep ? job.kept.keep_at[run.begin] : 1u;
     float *to = job.kept.sums + (int64_t)(at >> 1) * job.fixed.max_dim + col;
-    const neo__floats<W> zero = {};
-    neo__floats<W> old = zero;
+    neo__floats<W> old = {}, s = {};
     if (job.add || !(at & 1)) old = neo__cuda_load<W>(to);
-    neo__floats<W> s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), run.begin, end, col,
-                                             job.add ? old : zero);
+    if (job.add) s = old;
+    s = neo__bags_merge<K, W>(job, neo__bags_grads(job, t), run.begin, end, col, s);
     if (!job.add && !(at & 1)) neo__cuda_plus<W>(s, old);
     if (job.keep) neo__cuda_store<W>(to, s);
     return s;
@@ -4734,8 +4721,8 @@ template <class K, int W>
 NEO__GPU void neo__bags_sum_part(const neo__bags_job &job, const neo__job_table &t, uint32_t part) {
     const int64_t i = job.sorted.parts[1 + part];
     for (int64_t col = threadIdx.x % 32 * W; col < t.store.dim; col += 32 * W) {
-        neo__bags_sum<K, W> sum;
-        sum.s = {}, sum.leaf = ((const K *)job.sorted.keys[1])[i];
+        neo__cuda_parts<W> tree;
+        neo__bags_sum<K, W> sum = {tree, {}, ((const K *)job.sorted.keys[1])[i]};
         sum.template add_all<NEO__BAGS_LONG_AHEAD>(job, neo__bags_grads(job, t) + col, i,
                                                    neo__bags_leaf_end(job)[i]);
         neo__cuda_store<W>(neo__bags_part_sum(job, part) + col, sum.s);

@@ -255,6 +255,7 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     if (j->cli.help) return NEO_OK;
     TRY(check_options(&j->o));
     TRY(cli_describe(&j->cli, &j->o.machine, j->o.seed));
+    if (j->o.machine.repro_shards == 0) j->cli.comm.ctx.repro_shards = NEO_SHARD_A_RANK;
     return read_text(&j->o, &j->text);
 }
 
