@@ -314,7 +314,7 @@ typedef enum neo_isa {
    (neo_tensor.place); neo_tensor_copy takes them there and back. */
 typedef struct neo_device neo_device;
 enum { /* neo_ctx_desc.repro_shards */
-    NEO_DEVICE_SHARDS = 16, /* leaves are summed side by side: one chain would leave a device idle */
+    NEO_DEVICE_SHARDS = 16, /* leaves are summed side by side: one chain leaves a device idle */
     NEO_SHARD_A_RANK = -1   /* one leaf for each rank: for models that compute leaf by leaf */
 };
 
@@ -325,7 +325,7 @@ typedef struct neo_ctx_desc {
     neo_executor executor;   /* default: a pool of the context's own */
     int threads;             /* workers, the caller included; 0: all cores the process may use */
     neo_isa isa;             /* a path this machine lacks: NEO_ERR_UNSUPPORTED */
-    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves). 0: one for each rank,
+    int repro_shards;        /* V, the virtual shards of a batch (see >>leaves); 0: one a rank,
                                 with a device NEO_DEVICE_SHARDS at least */
     uint64_t seed;           /* of every random number; 0 is a seed like any other */
     neo_device *device;      /* stays until the context is gone; NULL: the CPU */
@@ -4755,7 +4755,8 @@ static neo_status neo__device_check(const neo_device *device) {
 }
 NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks) {
     if (desc->repro_shards > 0) return desc->repro_shards;
-    return desc->device && desc->repro_shards == 0 ? NEO__MAX((int)NEO_DEVICE_SHARDS, ranks) : ranks;
+    const int least = desc->device && !desc->repro_shards ? NEO_DEVICE_SHARDS : 1;
+    return NEO__MAX(least, ranks);
 }
 static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
     NEO__CHECK(desc->threads >= 0 && desc->threads <= NEO__MAX_THREADS, NEO_ERR_ARG,
