@@ -269,6 +269,10 @@ print(*map(letters.index, b'We '))")
     same "two files" "$(on 2 --data "$W/text1,$W/text2")" "$base"
     same "a file that validates" "$(on 2 --data "$W/text1" --valid "$W/text2")" "$base"
     same "its loss" "$(grep '^val loss' "$W/out")" "$val"
+    head -c 1024 "$W/tokens" >"$W/none" # a header that counts no tokens, before a text
+    printf '\000\000\000\000' | dd of="$W/none" bs=1 seek=8 conv=notrunc 2>/dev/null
+    same "no tokens, then a text" "$(on 2 --data "$W/none,$W/text")" "$base"
+    same "no tokens, then tokens" "$(on 2 --vocabulary $letters --data "$W/none,$W/tokens")" "$base"
     # GPT-2's vocabulary, of which most has no gradient.
     want=$(digest --data "$W/tokens" $model --steps 2 --repro-shards 4)
     same "50257 tokens on 3 ranks" "$(digest --data "$W/tokens" $model --steps 2 --repro-shards 4 \

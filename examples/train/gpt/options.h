@@ -250,6 +250,7 @@ static neo_status check_prompt(const options *o, const text *t) {
 }
 
 static void number_characters(text *t) {
+    t->vocabulary = 0; /* an empty file of tokens may have come before */
     for (int c = 0; c < 256; c++) t->number[c] = -1;
     for (int64_t i = 0; i < t->length; i++) t->number[t->data[i]] = 0;
     for (int c = 0; c < 256; c++)
