@@ -139,7 +139,7 @@ typedef struct cli_program {
 /* Values that stand in for the defaults of options, as --preset NAME asks. */
 typedef struct cli_preset {
     const char *name;
-    const char *values[24]; /* option, value, option, value ..., NULL */
+    const char *values[32]; /* option, value, option, value ..., NULL */
 } cli_preset;
 
 static neo_status cli_set(const cli_option *option, void *values, const char *text) {

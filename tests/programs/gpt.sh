@@ -279,6 +279,8 @@ print(*map(letters.index, b'We '))")
         --ranks 3 --shard zero2)" "$want"
     gpt --preset gpt2-124m --data "$W/tokens" --summary
     if grep -q '^124439808 parameters' "$W/out"; then pass; else fail "$(tail -2 "$W/out")"; fi
+    gpt --help
+    if grep -q 'warmup 700 --beta2 0.95$' "$W/out"; then pass; else fail "the preset's beta2"; fi
 
     head -c 5000 "$W/tokens" >"$W/cut"
     head -c 1000 "$W/tokens" >"$W/header"

@@ -24,7 +24,8 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_COUNT("vocabulary", vocabulary, "N", NULL, 0, 65536,
               "*tokens that there are, with a file of tokens; 0: GPT-2's 50257"),
     CLI_TEXT("preset", preset, "NAME", NULL,
-             "*gpt2-124m: GPT-2's smallest model, trained as llm.c does it; the GELU is by erf"),
+             "*gpt2-124m: GPT-2's smallest model, on --data of tokens, trained as llm.c does it, but "
+             "for the GELU, which is by erf, and weight decay, which is of all parameters"),
     CLI_COUNT("layers", layers, "N", "4", 1, MAX_LAYERS, "blocks"),
     CLI_COUNT("heads", heads, "N", "4", 1, 1024, "*of attention; divides the width"),
     CLI_COUNT("width", width, "N", "128", 1, 1e5, "of the embeddings"),
@@ -90,12 +91,12 @@ static const cli_option GPT_OPTIONS[] = {
              "that the sample continues; a new line, if none. Of tokens their numbers, \"464 995\"; "
              "the last one that there is, if none"),
 };
-/* scripts/run_gpt2_124M.sh of llm.c, on one GPU */
+/* scripts/run_gpt2_124M.sh of llm.c, on one GPU; beta2 as its train_gpt2.cu has it */
 static const cli_preset GPT_PRESETS[] = {
     {"gpt2-124m",
      {"layers", "12", "heads", "12", "width", "768", "context", "1024", "batch", "64", "accumulate",
       "8", "products", "bf16", "steps", "18865", "lr", "0.0006", "min-lr", "0", "warmup", "700",
-      NULL}},
+      "beta2", "0.95", NULL}},
     {NULL, {NULL}},
 };
 static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank or many",
