@@ -263,6 +263,10 @@ print(*map(letters.index, b'We '))")
     gpt $learn $tokens --tokenizer "$W/tokenizer" --prompt "$numbers"
     sample >"$W/sample3"
     cmp "$W/sample2" "$W/sample3" >"$W/err" && pass || fail "text of tokens: $(cat "$W/sample3")"
+    # A vocabulary that is rounded up has tokens that stand for nothing.
+    gpt $learn $tokens --vocabulary $((letters + 3)) --tokenizer "$W/tokenizer" \
+        --prompt "$numbers $((letters + 2))"
+    same "text of a rounded vocabulary" "$(sample | sed -n '2s/>.*/>/p')" "We <$((letters + 2))>"
     # A text in two files, and validation data of its own.
     head -c 54000 "$W/text" >"$W/text1"
     tail -c 6000 "$W/text" >"$W/text2"
@@ -304,6 +308,9 @@ print(*map(letters.index, b'We '))")
     refused "a tokenizer of a text" '--tokenizer is for tokens' $small --tokenizer "$W/tokenizer"
     refused "another tokenizer" "has $letters tokens, not the 50257" $small --data "$W/tokens" \
         --tokenizer "$W/tokenizer"
+    refused "a smaller tokenizer" "has $letters tokens, not the 129" $small $tokens \
+        --vocabulary 129 --tokenizer "$W/tokenizer"
+    refused "TF32 on the CPU" 'give --device cuda' $small --tf32
     refused "no tokenizer" "no file of llm.c's" $small $tokens --tokenizer "$W/text"
     refused "a tokenizer that is cut off" 'is cut off in token 38' $small $tokens \
         --tokenizer "$W/cut_pieces"
