@@ -75,7 +75,7 @@ typedef struct cli_machine {
               "ten times as long; 0: it waits for ever"),                                      \
     CLI_COUNT("repro-shards", machine.repro_shards, "V", NULL, 0, 4096,                        \
               "*leaves of a batch, whose gradients add by a fixed tree; at least the ranks, "  \
-              "and 0: as many, on GPUs at least 16"),                                          \
+              "and 0: as many, of dlrm on GPUs at least 16"),                                  \
     CLI_TEXT("device", machine.device, "NAME", "cpu",                                          \
              "cpu; cuda: the GPUs, one for each rank in turn; cuda:1 ...: that GPU for all"),  \
     CLI_FLAG("exact", machine.exact,                                                           \
@@ -139,7 +139,7 @@ typedef struct cli_program {
 /* Values that stand in for the defaults of options, as --preset NAME asks. */
 typedef struct cli_preset {
     const char *name;
-    const char *values[24]; /* option, value, option, value ..., NULL */
+    const char *values[32]; /* option, value, option, value ..., NULL */
 } cli_preset;
 
 static neo_status cli_set(const cli_option *option, void *values, const char *text) {

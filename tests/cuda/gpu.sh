@@ -2,13 +2,12 @@
 # gpu.sh cuda|test-cuda|bench-cuda: what the targets of that name in the Makefile do.
 #
 # cuda        neo_cuda.cuh under nvcc, all warnings errors (tests/cuda/nvcc.sh); build/dlrm_cuda,
-# build/gpt_cuda and
-# build/bench/cuda for the GPUs of CUDA_ARCH. Runs on a machine without a GPU; without nvcc it says
-# so
+#             build/gpt_cuda and build/bench/cuda for the GPUs of CUDA_ARCH. Runs on a machine
+#             without a GPU; without nvcc it says so
 # test-cuda   everything for the GPU at hand, in build/on_gpu, and all tests of it; ends with the
-# totals
+#             totals
 # bench-cuda  bench/cuda/ops.c and its peers in bench/cuda/torch_bags.py; writes
-# bench/results/cuda-<GPU>.md
+#             bench/results/cuda-<GPU>.md
 
 B=${B:-build}
 MAKE=${MAKE:-make}

@@ -263,18 +263,28 @@ print(*map(letters.index, b'We '))")
     gpt $learn $tokens --tokenizer "$W/tokenizer" --prompt "$numbers"
     sample >"$W/sample3"
     cmp "$W/sample2" "$W/sample3" >"$W/err" && pass || fail "text of tokens: $(cat "$W/sample3")"
+    # A vocabulary that is rounded up has tokens that stand for nothing.
+    gpt $learn $tokens --vocabulary $((letters + 3)) --tokenizer "$W/tokenizer" \
+        --prompt "$numbers $((letters + 2))"
+    same "text of a rounded vocabulary" "$(sample | sed -n '2s/>.*/>/p')" "We <$((letters + 2))>"
     # A text in two files, and validation data of its own.
     head -c 54000 "$W/text" >"$W/text1"
     tail -c 6000 "$W/text" >"$W/text2"
     same "two files" "$(on 2 --data "$W/text1,$W/text2")" "$base"
     same "a file that validates" "$(on 2 --data "$W/text1" --valid "$W/text2")" "$base"
     same "its loss" "$(grep '^val loss' "$W/out")" "$val"
+    head -c 1024 "$W/tokens" >"$W/none" # a header that counts no tokens, before a text
+    printf '\000\000\000\000' | dd of="$W/none" bs=1 seek=8 conv=notrunc 2>/dev/null
+    same "no tokens, then a text" "$(on 2 --data "$W/none,$W/text")" "$base"
+    same "no tokens, then tokens" "$(on 2 --vocabulary $letters --data "$W/none,$W/tokens")" "$base"
     # GPT-2's vocabulary, of which most has no gradient.
     want=$(digest --data "$W/tokens" $model --steps 2 --repro-shards 4)
     same "50257 tokens on 3 ranks" "$(digest --data "$W/tokens" $model --steps 2 --repro-shards 4 \
         --ranks 3 --shard zero2)" "$want"
     gpt --preset gpt2-124m --data "$W/tokens" --summary
     if grep -q '^124439808 parameters' "$W/out"; then pass; else fail "$(tail -2 "$W/out")"; fi
+    gpt --help
+    if grep -q 'warmup 700 --beta2 0.95$' "$W/out"; then pass; else fail "the preset's beta2"; fi
 
     head -c 5000 "$W/tokens" >"$W/cut"
     head -c 1000 "$W/tokens" >"$W/header"
@@ -298,6 +308,9 @@ print(*map(letters.index, b'We '))")
     refused "a tokenizer of a text" '--tokenizer is for tokens' $small --tokenizer "$W/tokenizer"
     refused "another tokenizer" "has $letters tokens, not the 50257" $small --data "$W/tokens" \
         --tokenizer "$W/tokenizer"
+    refused "a smaller tokenizer" "has $letters tokens, not the 129" $small $tokens \
+        --vocabulary 129 --tokenizer "$W/tokenizer"
+    refused "TF32 on the CPU" 'give --device cuda' $small --tf32
     refused "no tokenizer" "no file of llm.c's" $small $tokens --tokenizer "$W/text"
     refused "a tokenizer that is cut off" 'is cut off in token 38' $small $tokens \
         --tokenizer "$W/cut_pieces"

@@ -160,6 +160,7 @@ static neo_status train(run *r) {
 static void put_token(const text *t, int64_t token) {
     if (!t->is_tokens) putchar(t->letter[token]);
     else if (!t->pieces) printf("%lld ", (long long)token);
+    else if (token >= t->piece_count) printf("<%lld>", (long long)token);
     else {
         const unsigned char *piece = t->pieces + t->piece[token];
         fwrite(piece + 1, 1, piece[0], stdout);
@@ -180,15 +181,17 @@ static void push_id(run *r, int64_t *count, int64_t id) {
 static neo_status write_sample(run *r) {
     const text *t = r->text;
     const char *prompt = r->o->prompt ? r->o->prompt : "";
-    const int first = t->number['\n'] >= 0 ? t->number['\n'] : 0, prints = r->me.rank == 0;
-    int64_t count = 0, next; /* GPT-2's last token stands between texts */
+    const int newline = t->number['\n'] >= 0 ? t->number['\n'] : 0, prints = r->me.rank == 0;
+    /* GPT-2's last token stands between texts. */
+    const int first = t->pieces ? t->piece_count - 1 : t->is_tokens ? t->vocabulary - 1 : newline;
+    int64_t count = 0, next;
     const neo_sampling sampling = {r->o->temperature, r->o->top_k, neo_ctx_seed(r->me.ctx)};
     if (prints) printf("---- sample ----\n");
     while ((next = next_of_prompt(t, &prompt)) >= 0) {
         if (prints) put_token(t, next);
         push_id(r, &count, next);
     }
-    if (!count) push_id(r, &count, t->is_tokens ? t->vocabulary - 1 : first);
+    if (!count) push_id(r, &count, first);
     for (int64_t i = 0; i < r->o->sample; i++) {
         TRY(draw_next(&r->t, count, &sampling, i, &next));
         if (prints) put_token(t, next);

@@ -22,9 +22,11 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_TEXT("valid", valid, "FILES", NULL,
              "*that validate; without them the last tenth of --data"),
     CLI_COUNT("vocabulary", vocabulary, "N", NULL, 0, 65536,
-              "*tokens that there are, with a file of tokens; 0: GPT-2's 50257"),
+              "*tokens that there are, with a file of tokens, maybe rounded up (50304); 0: GPT-2's "
+             "50257"),
     CLI_TEXT("preset", preset, "NAME", NULL,
-             "*gpt2-124m: GPT-2's smallest model, trained as llm.c does it; the GELU is by erf"),
+             "*gpt2-124m: GPT-2's smallest model, on --data of tokens, trained as llm.c does it, but "
+             "for the GELU, which is by erf, and weight decay, which is of all parameters"),
     CLI_COUNT("layers", layers, "N", "4", 1, MAX_LAYERS, "blocks"),
     CLI_COUNT("heads", heads, "N", "4", 1, 1024, "*of attention; divides the width"),
     CLI_COUNT("width", width, "N", "128", 1, 1e5, "of the embeddings"),
@@ -88,14 +90,14 @@ static const cli_option GPT_OPTIONS[] = {
               "the sample is drawn from the K likeliest characters; 0: from all"),
     CLI_TEXT("prompt", prompt, "TEXT", NULL,
              "that the sample continues; a new line, if none. Of tokens their numbers, \"464 995\"; "
-             "the last one that there is, if none"),
+             "the last one that there is (of --tokenizer), if none"),
 };
-/* scripts/run_gpt2_124M.sh of llm.c, on one GPU */
+/* scripts/run_gpt2_124M.sh of llm.c, on one GPU; beta2 as its train_gpt2.cu has it */
 static const cli_preset GPT_PRESETS[] = {
     {"gpt2-124m",
      {"layers", "12", "heads", "12", "width", "768", "context", "1024", "batch", "64", "accumulate",
       "8", "products", "bf16", "steps", "18865", "lr", "0.0006", "min-lr", "0", "warmup", "700",
-      NULL}},
+      "beta2", "0.95", NULL}},
     {NULL, {NULL}},
 };
 static const cli_program GPT = {"gpt", "train a small GPT on a text, on one rank or many",
@@ -213,12 +215,14 @@ static neo_status read_tokenizer(const char *path, text *t) {
     TRY(read_file("tokenizer", path, &t->pieces, &bytes));
     if (!has_header(t->pieces, bytes)) REFUSE("--tokenizer %s: no file of llm.c's", path);
     TRY(check_header("tokenizer", path, t->pieces, bytes, TOKENIZER_MAGIC, 2));
-    if (header_word(t->pieces, 2) != t->vocabulary)
+    const int64_t count = header_word(t->pieces, 2);
+    if (count > t->vocabulary || (count + 127) / 128 * 128 < t->vocabulary)
         REFUSE("--tokenizer %s: has %lld tokens, not the %d of --vocabulary", path,
-               (long long)header_word(t->pieces, 2), t->vocabulary);
-    t->piece = malloc((size_t)t->vocabulary * sizeof *t->piece);
+               (long long)count, t->vocabulary);
+    t->piece_count = (int)count;
+    t->piece = malloc((size_t)count * sizeof *t->piece);
     if (!t->piece) return out_of_memory();
-    for (int i = 0; i < t->vocabulary; i++) {
+    for (int i = 0; i < t->piece_count; i++) {
         t->piece[i] = (uint32_t)at;
         if (at >= bytes || (at += 1u + t->pieces[at]) > bytes)
             REFUSE("--tokenizer %s: is cut off in token %d", path, i);
@@ -251,6 +255,7 @@ static neo_status check_prompt(const options *o, const text *t) {
 }
 
 static void number_characters(text *t) {
+    t->vocabulary = 0; /* an empty file of tokens may have come before */
     for (int c = 0; c < 256; c++) t->number[c] = -1;
     for (int64_t i = 0; i < t->length; i++) t->number[t->data[i]] = 0;
     for (int c = 0; c < 256; c++)

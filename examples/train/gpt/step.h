@@ -13,7 +13,8 @@ typedef struct text {
     int number[256];       /* -1: does not occur */
     int is_tokens, vocabulary;
     unsigned char *pieces; /* --tokenizer: of each token its bytes, behind their number; or NULL */
-    uint32_t *piece;       /* [vocabulary]: their places */
+    uint32_t *piece;       /* [piece_count]: their places */
+    int piece_count;       /* less than the vocabulary where that is rounded up */
     uint32_t checksum;
 } text;
 
