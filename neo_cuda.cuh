@@ -155,7 +155,9 @@ typedef struct neo_cuda_graph_stats {
    neo_cuda_graph_join: calls from here on come after all calls before, and go into lane 0. So do
    the steps' ends.
    Bits and errors are those of one lane. Outside begin and end the two do nothing.
-   neo_cuda_graph_wait: until the step that was last ended is over.
+   neo_cuda_graph_wait: until the step that was last ended is over. Wait before a state is saved or
+   its digest taken, and before neo_cuda_graph_destroy, which tells no error: until then counts of
+   steps on the host are those of a step without one.
    Errors   a step's error comes where it is waited for: in wait, in the next end, or in a call that
             waits. Bad data are found on the device: weights, optimizer states and counts of steps
             are then as before the call that the message names; activations and gradients hold
