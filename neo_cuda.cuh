@@ -155,7 +155,9 @@ typedef struct neo_cuda_graph_stats {
    neo_cuda_graph_join: calls from here on come after all calls before, and go into lane 0. So do
    the steps' ends.
    Bits and errors are those of one lane. Outside begin and end the two do nothing.
-   neo_cuda_graph_wait: until the step that was last ended is over.
+   neo_cuda_graph_wait: until the step that was last ended is over. Wait before a state is saved or
+   its digest taken, and before neo_cuda_graph_destroy, which tells no error: until then counts of
+   steps on the host are those of a step without one.
    Errors   a step's error comes where it is waited for: in wait, in the next end, or in a call that
             waits. Bad data are found on the device: weights, optimizer states and counts of steps
             are then as before the call that the message names; activations and gradients hold
@@ -3425,7 +3427,7 @@ NEO__GPU float neo__cuda_entropy_row(const neo__loss_call &call, int64_t row) {
 }
 /* Cross entropy of wide rows outside `exact`. A block reads a row twice: its threads find a maximum
    and the sum below it together, which fade as the maximum grows, then meet in a fixed order; dx
-   may be x. */
+   may be x. A maximum begins with the least finite number: a thread's numbers may all be -inf. */
 enum { NEO__WIDE_ROW = 1024, NEO__ROW_AHEAD = 8 /* numbers that a thread loads at once */ };
 NEO__GPU void neo__cuda_fold(float &max, float &sum, float other_max, float other_sum) {
     const float most = fmaxf(max, other_max);
@@ -3449,7 +3451,7 @@ NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss
         const float weight = c.weight ? c.weight[row] : 1.0f, g = weight * c.g;
         const int64_t label = c.label[row], step = NEO__ROW_AHEAD * NEO__CUDA_THREADS;
         const float *x = c.x + row * c.width, x_label = x[label];
-        float max = neo__f32_bits(0xFF800000u), sum = 0.0f, v[NEO__ROW_AHEAD];
+        float max = -FLT_MAX, sum = 0.0f, v[NEO__ROW_AHEAD];
         for (int64_t at = threadIdx.x; at < c.width; at += step) {
             neo__cuda_row_part(v, x, at, c.width);
             float most = max;

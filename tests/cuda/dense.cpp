@@ -648,6 +648,81 @@ static neo_tensor on_device(neo_tensor t) {
     t.place = NEO_DEVICE;
     return t;
 }
+/* How leaves are cut further depends on the batch and V alone: pieces of a subtree of the leaves are
+   those that it has among all, and no piece is in two leaves. */
+static void pieces_check(const neo__leaf_cut *all, int64_t rows) {
+    const neo__cuda d = {};
+    const neo__leaf_cut whole = neo__cuda_pieces(&d, *all, rows);
+    const int times = whole.shards / all->shards;
+    for (int i = 0; i <= all->shards; i++)
+        CHECK_INT(neo__leaf_row(&whole, i * times), neo__leaf_row(all, i));
+    for (int first = 0; first < all->shards; first++)
+        for (int count = 1; count <= all->shards - first; count++) {
+            const neo_leaves leaves = {all->batch, first, count, all->rows_per_sample};
+            if (neo__leaves_check_tree(&leaves, all->shards, "pieces") != NEO_OK) continue;
+            const neo__leaf_cut some = neo__cuda_pieces(&d, cut_of(&leaves, all->shards), rows);
+            CHECK_INT(some.shards, whole.shards);
+            CHECK_INT(some.count, count * times);
+            for (int i = 0; i <= some.count; i++)
+                CHECK_INT(neo__leaf_row(all, first) + neo__leaf_row(&some, i),
+                          neo__leaf_row(&whole, first * times + i));
+        }
+}
+static void test_pieces(void) {
+    static const int64_t batches[] = {0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 33, 1001};
+    static const int64_t each[] = {1, 2, 3, 1000, 1023, 1024, 4096};
+    for (int b = 0; b < 12; b++)
+        for (int e = 0; e < 7; e++)
+            for (int shards = 1; shards < 18; shards++) {
+                const neo__leaf_cut all = {batches[b], each[e], shards, 0, shards};
+                pieces_check(&all, 128);
+                pieces_check(&all, 2);
+            }
+}
+/* And sums of them, one sample a leaf, are the same on one rank and on two. */
+static void samples_check(int samples, int left, int64_t each, int64_t out, int64_t in) {
+    const neo__leaf_cut cut[] = {{samples, each, samples, 0, samples},
+                                 {samples, each, samples, 0, left},
+                                 {samples, each, samples, left, samples - left}};
+    float *x = floats(samples * each * in), *dz = floats(samples * each * out);
+    float *sum[3];
+    const int64_t count = out * (in + 1);
+    for (int i = 0; i < 3; i++) sum[i] = floats(count);
+    upload();
+    neo_tensor of[2];
+    for (int i = 0; i < 3; i++) {
+        const int64_t row = cut[i].first * each;
+        NEO__ZERO(neo__linear_grads_call, g);
+        g.dw.m = out, g.dw.n = in, g.dw.k = rows_of(&cut[i]), g.dw.tree = 1;
+        g.dw.a = there(dz) + row * out, g.dw.b = there(x) + row * in, g.dw.c = there(sum[i]);
+        g.dw.a_row = g.dw.b_col = 1, g.dw.a_k = out, g.dw.b_k = g.dw.c_row = in;
+        g.dbias.from = g.dw.a, g.dbias.from_row = g.dbias.cols = out;
+        g.dbias.to = g.dw.c + out * in, g.dw.leaves = g.dbias.leaves = cut[i];
+        CHECK_OK(gpu->linear_grads(gpu, &g));
+        if (i) of[i - 1] = column(g.dw.c, count);
+    }
+    const neo__tree_sum_call both = {of, 2, there(sum[1]), count};
+    CHECK_OK(gpu->tree_sum(gpu, &both));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(gpu->copy(gpu, sum[i], NEO_HOST, there(sum[i]), NEO_DEVICE, (size_t)count * 4));
+    CHECK_BITS(sum[0], sum[1], (size_t)count * 4);
+    drop();
+}
+static void test_samples(void) {
+    neo_device *exact = gpu;
+    gpu = device_make(0);
+    static const int64_t each[] = {1024, 1023, 1536, 4096};
+    for (int i = 0; i < 4; i++) {
+        samples_check(2, 1, each[i], 9, 5);
+        samples_check(3, 2, each[i], 17, 3);
+        samples_check(5, 4, each[i] / 2, 3, 33);
+    }
+    samples_check(3, 2, 2048, 64, 68); /* cuBLASLt's */
+    samples_check(20, 16, 2048, 64, 64);
+    neo_cuda_device_destroy(gpu);
+    gpu = exact;
+}
+
 /* Without `exact`. A row of a product has the same bits whatever rows lie beside it, and a leaf
    whatever leaves are here: more than one call takes, of two sizes. Pieces of leaves are those of
    as many times the leaves: bits of the CPU where own kernels add them. */
@@ -1207,6 +1282,9 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
         if (kind == NEO__LOSS_BCE) x[i] = i % 5 == 0 ? (float)(i % 2) : 0.5f + 0.5f * x[i];
         else if (kind != NEO__LOSS_MSE) x[i] *= 20.0f;
         if (kind != NEO__LOSS_MSE) y[i] = 0.5f + 0.5f * y[i];
+        const int64_t col = i % width; /* of 256 threads some have no finite number, others late */
+        if (option == 4 && (col % 256 < 70 || col < 2048) && col != label[i / width])
+            x[i] = -INFINITY;
     }
     upload();
     neo_exact want, got;
@@ -1256,11 +1334,12 @@ static void loss_check(neo__loss_kind kind, int64_t rows, int64_t width, int opt
              option);
     compare(text, tolerance);
 }
-/* A device that is not exact takes a block for a row where rows are wide. */
+/* A device that is not exact takes a block for a row where rows are wide; option 4: most logits are
+   masked. */
 static void test_losses_wide(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
-    for (int option = 0; option < 4; option++)
+    for (int option = 0; option < 5; option++)
         for (int w = 0; w < 3; w++)
             loss_check(NEO__LOSS_CROSS_ENTROPY, 1 + 2 * option, 1023 + 1100 * w, option, 1e-6);
     neo_cuda_device_destroy(gpu);
@@ -1595,6 +1674,8 @@ int main(void) {
     RUN(test_gemm_finish);
     RUN(test_gemm_signs);
     RUN(test_gemm_leaves);
+    RUN(test_pieces);
+    RUN(test_samples);
     RUN(test_gemm_blas);
     RUN(test_deterministic);
     RUN(test_narrow);

@@ -59,6 +59,11 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
         --top 72-1 --rows 300
     fast_agrees "$B/tests/emulated_gpt" --data "$W/text" --steps 2 --layers 1 --heads 2 --width 64 \
         --context 16 --batch 16 --sample 0
+    for graph in on off; do # the loss of a batch is seen when the next one has been launched
+        refused "a loss that is no number, graph $graph" "step 3: the loss is nan" \
+            "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 8 --bottom 13-24-8 \
+            --top 24-1 --rows 300 --optimizer sgd --lr 3e7 --device cuda --graph $graph --threads 1
+    done
     refused "TF32 with the bits of the CPU" "give one of them" "$B/tests/emulated_dlrm" \
         --synthetic 60 --exact --tf32
     if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL

@@ -8,6 +8,7 @@ typedef struct batch_under_way {
     int turn;
     int64_t size; /* 0: there is none */
     int64_t end;  /* samples up to its last one */
+    int64_t step; /* its step, counted from 1 */
 } batch_under_way;
 
 /* Reads r->next and its position: on all ranks, or on none. */
@@ -26,7 +27,7 @@ static neo_status count_loss(run *r, neo_progress *bar, const batch_under_way *b
     r->samples += b->size;
     double mean = neo_exact_value(loss) / (double)b->size;
     neo_progress_update(bar, b->end, mean);
-    return cli_check_loss(&r->me, r->m.state, r->step + 1, mean, r->m.dense);
+    return cli_check_loss(&r->me, r->m.state, b->step, mean, r->m.dense);
 }
 
 /* Waits for the batch that may still run on a GPU. */
@@ -51,7 +52,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
     if (b->size) TRY(count_loss(r, bar, b));
-    *b = (batch_under_way){r->m.turn, batch->global_size, end};
+    *b = (batch_under_way){r->m.turn, batch->global_size, end, r->step + 1};
     if (r->m.graph && !r->o->window) return NEO_OK;
     TRY(finish_batch(r, bar, b));
     if (!r->o->window) return NEO_OK;
