@@ -1254,8 +1254,8 @@ template <int W, class Part> NEO__GPU neo__floats<W> neo__cuda_tree(int count, P
     return top;
 }
 /* The leaves of a sum over the batch. Outside `exact` each is cut further, by halves, as far as its
-   pieces have at least `rows` rows: a tree of the same shape, as if V were larger. A sample that is a
-   leaf by itself is cut, too. Nothing of it depends on which leaves are here. */
+   pieces have at least `rows` rows: a tree of the same shape, as if V were larger. A sample that is
+   a leaf by itself is cut, too. Nothing of it depends on which leaves are here. */
 static neo__leaf_cut neo__cuda_pieces(const neo__cuda *d, neo__leaf_cut cut, int64_t rows) {
     while (!d->exact && 2 * cut.shards <= NEO__CUDA_PIECES &&
            cut.batch * cut.rows_per_sample >= 2 * cut.shards * rows) {

@@ -264,6 +264,11 @@ static void test_numerics(void) {
     CHECK_INT(neo_ctx_repro_shards(ctx), NEO_DEVICE_SHARDS);
     CHECK_INT(neo_ctx_repro_shards(here), 1);
     neo_ctx_destroy(ctx), neo_ctx_destroy(here);
+    ctx = make_ctx(gpu, NEO_SHARD_A_RANK);
+    CHECK_INT(neo_ctx_repro_shards(ctx), 1);
+    neo_ctx_destroy(ctx);
+    const neo_ctx_desc below = {.device = gpu, .repro_shards = NEO_SHARD_A_RANK - 1};
+    CHECK_ERR(neo_ctx_create(&below, &ctx), NEO_ERR_ARG, "repro_shards is -2, not in -1 .. 4096");
 }
 
 /* ---- metrics, gradient checks ---- */
