@@ -2111,7 +2111,7 @@ NEO__HOT_END
    The trainer's forward of the tokens that are new: rows are computed alone but for attention,
    whose keys and values of a block are rows of its cache. Of the last one alone there are logits.
    ------------------------------------------------------------------------ */
-enum { NEO__DECODER_CHUNK = 64, NEO__PROMPT_BYTES = 8 /* of a byte or a token in JSON */ };
+enum { NEO__DECODER_CHUNK = 64, NEO__PROMPT_BYTES = 10 /* of a byte, "16777215, " */ };
 struct neo_decoder {
     const neo_model *model;
     neo_ctx *ctx;

@@ -296,6 +296,12 @@ print(*map(letters.index, b'We '))")
         --data "$W/tokenizer"
     { printf '\210\330\064\001\002'; tail -c +6 "$W/tokens"; } >"$W/newer"
     refused "a newer file" 'is of version 2, not 1' $small --data "$W/newer"
+    { head -c 4 "$W/tokenizer"; printf '\003'; tail -c +6 "$W/tokenizer"; } >"$W/newer_pieces"
+    tail -c +1025 "$W/tokens" >"$W/bare"
+    refused "a newer tokenizer" 'is of version 3, not 1 or 2' $small $tokens \
+        --tokenizer "$W/newer_pieces"
+    refused "tokens without a header" 'has not the header' $small --data "$W/bare" \
+        --vocabulary $letters
     refused "a token above the vocabulary" \
         "is $((letters - 1)): not below the $((letters - 1)) of --vocabulary" $small \
         --data "$W/tokens" --vocabulary $((letters - 1))

@@ -85,9 +85,9 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_TEXT("tokenizer", tokenizer, "FILE", NULL,
              "the bytes of each token, as llm.c's gpt2_tokenizer.bin has them: the sample is text"),
     CLI_NUMBER("temperature", temperature, "X", "0.8", 1e6,
-               "of the sample; 0: always the likeliest character"),
+               "of the sample; 0: always the likeliest character or token"),
     CLI_COUNT("top-k", top_k, "K", NULL, 0, 65536,
-              "the sample is drawn from the K likeliest characters; 0: from all"),
+              "the sample is drawn from the K likeliest; 0: from all"),
     CLI_TEXT("prompt", prompt, "TEXT", NULL,
              "that the sample continues; a new line, if none. Of tokens their numbers, \"464 995\"; "
              "the last one that there is (of --tokenizer), if none"),
@@ -165,8 +165,8 @@ static neo_status check_header(const char *option, const char *path, const unsig
                (long long)header_word(file, 0), (long long)magic);
     if (bytes < HEADER_BYTES) REFUSE("--%s %s: is cut off in its header", option, path);
     if (header_word(file, 1) < 1 || header_word(file, 1) > versions)
-        REFUSE("--%s %s: is of version %lld, not %lld", option, path,
-               (long long)header_word(file, 1), (long long)versions);
+        REFUSE("--%s %s: is of version %lld, not %s", option, path,
+               (long long)header_word(file, 1), versions == 1 ? "1" : "1 or 2");
     return NEO_OK;
 }
 
@@ -272,7 +272,8 @@ static neo_status read_text(const options *o, text *t) {
         TRY(read_parts(o, "valid", o->valid, t));
     }
     if (o->vocabulary && !t->is_tokens)
-        REFUSE("--vocabulary is of tokens, and --data %s is a text", o->data);
+        REFUSE("--vocabulary is of tokens, and --data %s is a text: it has not the header of "
+               "llm.c's files", o->data);
     if (t->train <= o->context || t->length - t->train <= o->context)
         REFUSE("--%s %s: %lld %s, of which the last %lld are for validation: too few for "
                "a --context of %lld", o->valid ? "valid" : "data", last, (long long)t->length,
