@@ -648,8 +648,8 @@ static neo_tensor on_device(neo_tensor t) {
     t.place = NEO_DEVICE;
     return t;
 }
-/* How leaves are cut further depends on the batch and V alone: pieces of a subtree of the leaves are
-   those that it has among all, and no piece is in two leaves. */
+/* How leaves are cut further depends on the batch and V alone: pieces of a subtree of the leaves
+   are those that it has among all, and no piece is in two leaves. */
 static void pieces_check(const neo__leaf_cut *all, int64_t rows) {
     const neo__cuda d = {};
     const neo__leaf_cut whole = neo__cuda_pieces(&d, *all, rows);
