@@ -2028,27 +2028,27 @@ static neo_status neo__cuda_lay(neo__cuda *d, cublasLtMatrixLayout_t *to, cudaDa
         d, cublasLtMatrixLayoutSetAttribute(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
                                             sizeof step));
 }
-static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *p) {
-    const neo__cuda_shape *shape = &p->shape;
+static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *product) {
+    const neo__cuda_shape *shape = &product->shape;
     const int64_t m = shape->m, n = shape->n, k = shape->k, count = shape->count;
     const cudaDataType type = shape->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
     const cublasComputeType_t compute =
         gpu->tf32 && shape->used == 1 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&p->matmul, compute, CUDA_R_32F));
-    NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
+    NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&product->matmul, compute, CUDA_R_32F));
+    NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_TRANSA,
                                 shape->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N));
-    NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
+    NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_TRANSB,
                                 shape->a_turned ? CUBLAS_OP_N : CUBLAS_OP_T));
-    NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
+    NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                 (cublasLtEpilogue_t)shape->epilogue));
     if (shape->epilogue & CUBLASLT_EPILOGUE_BIAS) /* advice may ask for one; calls set theirs */
-        NEO__TRY(neo__cuda_describe(gpu, p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        NEO__TRY(neo__cuda_describe(gpu, product->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                     (const void *)gpu->blas_work));
-    NEO__TRY(neo__cuda_lay(gpu, &p->a, type, shape->b_turned ? k : n, shape->b_turned ? n : k,
+    NEO__TRY(neo__cuda_lay(gpu, &product->a, type, shape->b_turned ? k : n, shape->b_turned ? n : k,
                            shape->b_ld, count, shape->b_step));
-    NEO__TRY(neo__cuda_lay(gpu, &p->b, type, shape->a_turned ? k : m, shape->a_turned ? m : k,
+    NEO__TRY(neo__cuda_lay(gpu, &product->b, type, shape->a_turned ? k : m, shape->a_turned ? m : k,
                            shape->a_ld, count, shape->a_step));
-    return neo__cuda_lay(gpu, &p->c, CUDA_R_32F, n, m, shape->c_ld, count, shape->c_step);
+    return neo__cuda_lay(gpu, &product->c, CUDA_R_32F, n, m, shape->c_ld, count, shape->c_step);
 }
 static int neo__cuda_may_split(const neo__cuda_shape *s) { return !s->a_turned && !s->c_step; }
 static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
@@ -2078,22 +2078,23 @@ static int neo__cuda_splits(const cublasLtMatmulAlgo_t *algo, int may) {
     return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 /* The algorithm that is advised for p's shape. */
-static neo_status neo__cuda_advise(neo__cuda *gpu, neo__cuda_product *p) {
+static neo_status neo__cuda_advise(neo__cuda *gpu, neo__cuda_product *product) {
     enum { NEO__ADVICE = 16 };
     cublasLtMatmulHeuristicResult_t advice[NEO__ADVICE];
     cublasLtMatmulPreference_t prefer = NULL;
     int count = 0;
     NEO__CUDA_BLAS(gpu, cublasLtMatmulPreferenceCreate(&prefer));
-    neo_status status = neo__cuda_prefer_all(gpu, prefer, &p->shape);
+    neo_status status = neo__cuda_prefer_all(gpu, prefer, &product->shape);
     if (status == NEO_OK &&
-        cublasLtMatmulAlgoGetHeuristic(gpu->blas, p->matmul, p->a, p->b, p->c, p->c, prefer,
-                                       NEO__ADVICE, advice, &count) != CUBLAS_STATUS_SUCCESS)
+        cublasLtMatmulAlgoGetHeuristic(gpu->blas, product->matmul, product->a, product->b,
+                                       product->c, product->c, prefer, NEO__ADVICE, advice,
+                                       &count) != CUBLAS_STATUS_SUCCESS)
         count = 0;
     (void)cublasLtMatmulPreferenceDestroy(prefer);
-    for (int i = 0; i < count && !p->found; i++) {
-        p->algo = advice[i].algo;
-        p->found = advice[i].state == CUBLAS_STATUS_SUCCESS &&
-                   !neo__cuda_splits(&p->algo, neo__cuda_may_split(&p->shape));
+    for (int i = 0; i < count && !product->found; i++) {
+        product->algo = advice[i].algo;
+        product->found = advice[i].state == CUBLAS_STATUS_SUCCESS &&
+                         !neo__cuda_splits(&product->algo, neo__cuda_may_split(&product->shape));
     }
     return status;
 }
@@ -2118,7 +2119,7 @@ static neo_status neo__cuda_choose(neo__cuda *gpu, neo__cuda_product *product) {
 }
 /* The remembered product of a shape, made where it is new; NULL: cuBLASLt has none. The table is
    searched from the shape's hash on; when it is full the product there makes room. */
-static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shape,
+static neo_status neo__cuda_product_of(neo__cuda *gpu, const neo__cuda_shape *shape,
                                        neo__cuda_product **product) {
     uint64_t h = 0;
     int64_t word[sizeof *shape / sizeof(int64_t)];
@@ -2126,16 +2127,16 @@ static neo_status neo__cuda_product_of(neo__cuda *d, const neo__cuda_shape *shap
     for (size_t i = 0; i < sizeof word / sizeof word[0]; i++) h = neo__mix64(h + (uint64_t)word[i]);
     neo__cuda_product *p = NULL;
     for (uint64_t i = 0; i < NEO__CUDA_PRODUCTS; i++) {
-        p = &d->product[(h + i) % NEO__CUDA_PRODUCTS];
+        p = &gpu->product[(h + i) % NEO__CUDA_PRODUCTS];
         if (!p->shape.used) break;
         if (memcmp(&p->shape, shape, sizeof *shape) != 0) continue;
         *product = p->found ? p : NULL;
         return NEO_OK;
     }
-    if (p->shape.used && d->recording) NEO__TRY(neo__graph_flush(d)); /* it is not captured yet */
+    if (p->shape.used && gpu->recording) NEO__TRY(neo__graph_flush(gpu)); /* not captured yet */
     neo__cuda_product_drop(p);
     p->shape = *shape;
-    const neo_status status = neo__cuda_choose(d, p);
+    const neo_status status = neo__cuda_choose(gpu, p);
     if (status != NEO_OK) neo__cuda_product_drop(p);
     *product = p->found ? p : NULL; /* that there is none is remembered too */
     return status;
@@ -2353,16 +2354,16 @@ typedef struct neo__cuda_columns {
 } neo__cuda_columns;
 /* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. */
 template <bool NARROW, bool DOT, int AHEAD, bool ALL>
-NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &c, int64_t column, int64_t r,
+NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &job, int64_t column, int64_t r,
                                     int64_t end, float &sum, float &dot) {
     float dy[AHEAD], z[AHEAD], mean[AHEAD], scale[AHEAD];
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const int64_t row = ALL ? r + u : NEO__MIN(r + u, end - 1);
-        dy[u] = neo__cuda_wide_get(c.dy, row * c.dy_row + column, NARROW);
+        dy[u] = neo__cuda_wide_get(job.dy, row * job.dy_row + column, NARROW);
         if (!DOT) continue;
-        z[u] = c.x[row * c.x_row + column];
-        mean[u] = c.centered ? c.stats[2 * row] : 0.0f;
-        scale[u] = c.stats[c.centered ? 2 * row + 1 : row];
+        z[u] = job.x[row * job.x_row + column];
+        mean[u] = job.centered ? job.stats[2 * row] : 0.0f;
+        scale[u] = job.stats[job.centered ? 2 * row + 1 : row];
     }
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const bool in = ALL || r + u < end;
@@ -2528,30 +2529,30 @@ enum { NEO__TOKENS_AHEAD = 8 }; /* rows of a sum that are on their way */
 /* The whole sum of columns [col, col + W) of a row. */
 template <int W>
 static __device__ neo__floats<W> neo__cuda_embedding_sum(
-    const neo__embedding_call &c, const neo__cuda_occurrences &o, int64_t row, int64_t col) {
+    const neo__embedding_call &call, const neo__cuda_occurrences &ids, int64_t row, int64_t col) {
     neo__cuda_parts<W> parts;
     neo__floats<W> sum = {};
     int leaf = 0;
     int64_t leaf_end = -1;
-    int64_t i = c.count ? o.first[row] : -1;
+    int64_t i = call.count ? ids.first[row] : -1;
     for (int here = NEO__TOKENS_AHEAD; i >= 0 && here == NEO__TOKENS_AHEAD; i += here) {
         neo__floats<W> x[NEO__TOKENS_AHEAD];
         int64_t at[NEO__TOKENS_AHEAD];
         here = 0;
         NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
-            const int64_t next = NEO__MIN(i + u, c.count - 1);
-            here += i + u < c.count && o.key[next] == row; /* keys are sorted */
-            at[u] = o.position[next];
+            const int64_t next = NEO__MIN(i + u, call.count - 1);
+            here += i + u < call.count && ids.key[next] == row; /* keys are sorted */
+            at[u] = ids.position[next];
         }
         NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++)
-            x[u] = neo__cuda_load<W>(c.from + at[u] * c.from_row + col);
+            x[u] = neo__cuda_load<W>(call.from + at[u] * call.from_row + col);
         NEO__UNROLL for (int u = 0; u < NEO__TOKENS_AHEAD; u++) {
             if (u >= here) break;
             if (at[u] >= leaf_end) {
                 if (leaf_end >= 0) parts.push(leaf, sum);
-                leaf = neo__cuda_last(leaf, (int)c.leaves.count, at[u],
-                                      [&c](int k) { return neo__leaf_row(&c.leaves, k); });
-                leaf_end = neo__leaf_row(&c.leaves, leaf + 1);
+                leaf = neo__cuda_last(leaf, (int)call.leaves.count, at[u],
+                                      [&call](int k) { return neo__leaf_row(&call.leaves, k); });
+                leaf_end = neo__leaf_row(&call.leaves, leaf + 1);
                 sum = {};
             }
             neo__cuda_plus<W>(sum, x[u]);
@@ -3439,10 +3440,10 @@ NEO__GPU void neo__cuda_row_part(float (&v)[NEO__ROW_AHEAD], const float *x, int
         v[e] = j < width ? x[j] : neo__f32_bits(0xFF800000u);
     }
 }
-NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
+NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss_result *result) {
     __shared__ neo__cuda_word losses[NEO__CUDA_EXACT];
     __shared__ float warp_max[NEO__CUDA_THREADS / 32], warp_sum[NEO__CUDA_THREADS / 32];
-    if (r->bad[0] != NEO__CUDA_NONE) return;
+    if (result->bad[0] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(losses);
     for (int64_t row = blockIdx.x; row < c.rows; row += gridDim.x) {
         const float weight = c.weight ? c.weight[row] : 1.0f, g = weight * c.g;
@@ -3478,14 +3479,14 @@ NEO__CUDA_KERNEL neo__cuda_entropy_kernel(const neo__loss_call c, neo__cuda_loss
         if (threadIdx.x == 0) neo__cuda_exact_add(losses, weight * (logf(sum) - (x_label - max)));
         __syncthreads();
     }
-    neo__cuda_exact_end(r->sum, losses);
+    neo__cuda_exact_end(result->sum, losses);
 }
 /* Samples of one element, or of rows. */
 template <bool ROWS>
-static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_loss_result *r) {
+static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_loss_result *found) {
     __shared__ neo__cuda_word sum[NEO__CUDA_EXACT];
     const int lane = threadIdx.x % 16;
-    if (r->bad[0] != NEO__CUDA_NONE || r->bad[1] != NEO__CUDA_NONE) return;
+    if (found->bad[0] != NEO__CUDA_NONE || found->bad[1] != NEO__CUDA_NONE) return;
     neo__cuda_exact_begin(sum);
     if constexpr (ROWS) {
         NEO__CUDA_EACH(row, c.rows, 16) {
@@ -3501,7 +3502,7 @@ static __global__ void neo__cuda_loss_kernel(const neo__loss_call c, neo__cuda_l
             if (16 * vector + lane < c.rows) neo__cuda_exact_add(sum, loss[lane]);
         }
     }
-    neo__cuda_exact_end(r->sum, sum);
+    neo__cuda_exact_end(found->sum, sum);
 }
 static neo_status neo__cuda_loss(neo__cuda *gpu, const neo__loss_call *call) {
     const neo__loss_found none = neo__loss_found_none();
@@ -3634,7 +3635,7 @@ struct neo__cuda_narrow_job {
     }
 };
 /* *done is 0 where it is not for that job. */
-static neo_status neo__cuda_narrow(neo__cuda *d, const neo__convert_call *call, int *done) {
+static neo_status neo__cuda_narrow(neo__cuda *gpu, const neo__convert_call *call, int *done) {
     const neo_tensor *src = &call->src, *dst = &call->dst;
     const bool whole = neo_tensor_is_contiguous(*src) && neo_tensor_is_contiguous(*dst);
     const int64_t rows = whole ? 1 : src->shape[0];
@@ -3650,22 +3651,23 @@ static neo_status neo__cuda_narrow(neo__cuda *d, const neo__convert_call *call, 
     if (!*done) return NEO_OK;
     job.pieces = (uint32_t)pieces;
     job.wide = neo__cuda_aligned(src->data) && job.from_row % 4 == 0;
-    return neo__cuda_each<1>(d, job, rows * pieces, "convert");
+    return neo__cuda_each<1>(gpu, job, rows * pieces, "convert");
 }
-static neo_status neo__cuda_convert(neo__cuda *d, const neo__convert_call *call) {
+static neo_status neo__cuda_convert(neo__cuda *gpu, const neo__convert_call *call) {
     neo__cuda_convert_job job = {*call};
     int done = 0;
-    NEO__TRY(neo__cuda_narrow(d, call, &done));
+    NEO__TRY(neo__cuda_narrow(gpu, call, &done));
     if (done) return NEO_OK;
     if (neo_tensor_is_contiguous(call->src) && neo_tensor_is_contiguous(call->dst)) {
         const size_t bytes = (size_t)call->count * neo_dtype_size(call->src.dtype);
         if (call->src.data == call->dst.data && call->src.dtype == call->dst.dtype) return NEO_OK;
         if (call->src.dtype == call->dst.dtype)
-            return neo__cuda_copy(d, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE, bytes);
+            return neo__cuda_copy(gpu, call->dst.data, NEO_DEVICE, call->src.data, NEO_DEVICE,
+                                  bytes);
         job.c.src.ndim = 1, job.c.src.shape[0] = call->count;
         job.c.src.stride[0] = job.c.dst.stride[0] = 1;
     }
-    return neo__cuda_each<1>(d, job, call->count, "convert");
+    return neo__cuda_each<1>(gpu, job, call->count, "convert");
 }
 
 /* ---- >>cuda-blend ----
@@ -3793,9 +3795,9 @@ NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__op
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */
-NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__cuda_spans &s, int i,
-                                    int64_t at, neo__cuda_word *block) {
-    const neo__optim_span &span = s.span[i];
+NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__cuda_spans &spans,
+                                    int i, int64_t at, neo__cuda_word *block) {
+    const neo__optim_span &span = spans.span[i];
     const int64_t n = NEO__MIN(span.count - at, (int64_t)NEO__BLOCK);
     const int first = threadIdx.x % 16 == 0;
     if (job.pass == NEO__OPTIM_LAMB_MOMENTS) {
@@ -3803,7 +3805,7 @@ NEO__GPU void neo__cuda_optim_block(const neo__cuda_optim_job &job, const neo__c
         neo__vec_lamb_moments_warp(&job.step, span.grad + at, m, v, n);
         const float w2 = neo__vec_block_square_warp(span.w + at, n);
         const float u2 = neo__vec_lamb_square_warp(&job.step, span.w + at, m, v, n);
-        neo__cuda_word *sums = job.sums + 2 * (s.first + i) * NEO__CUDA_EXACT;
+        neo__cuda_word *sums = job.sums + 2 * (spans.first + i) * NEO__CUDA_EXACT;
         if (first && !span.elsewhere) neo__cuda_exact_add(sums, w2);
         if (first && !span.elsewhere) neo__cuda_exact_add(sums + NEO__CUDA_EXACT, u2);
     } else if (!span.elsewhere) {
@@ -3873,7 +3875,7 @@ static neo_status neo__cuda_optim_answer(neo__cuda *gpu, const neo__optim_call *
     return NEO_OK;
 }
 static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *call,
-                                         const neo__cuda_optim_job *o) {
+                                         const neo__cuda_optim_job *job) {
     for (int64_t i = 0; i < call->span_count;) {
         NEO__ZERO(neo__cuda_spans, s);
         s.first = (int32_t)i;
@@ -3883,37 +3885,37 @@ static neo_status neo__cuda_optim_launch(neo__cuda *gpu, const neo__optim_call *
             s.begin[s.count + 1] = s.begin[s.count] + (span->count + NEO__BLOCK - 1) / NEO__BLOCK;
             s.count++;
         }
-        const int step = o->pass == NEO__OPTIM_STEP;
+        const int step = job->pass == NEO__OPTIM_STEP;
         NEO__TRY(neo__cuda_run(gpu, "optim",
                                step ? neo__cuda_optim_step_kernel : neo__cuda_optim_kernel,
-                               s.begin[s.count], step ? NEO__BLOCK / 4 : 16, *o, s));
+                               s.begin[s.count], step ? NEO__BLOCK / 4 : 16, *job, s));
     }
     return NEO_OK;
 }
-static neo_status neo__cuda_optim(neo__cuda *d, const neo__optim_call *call) {
-    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS, later = d->recording && call->later.fn;
-    neo__cuda_clip *clip = (neo__cuda_clip *)(void *)d->result;
+static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
+    const int lamb = call->pass == NEO__OPTIM_LAMB_MOMENTS;
+    neo__cuda_clip *clip = (neo__cuda_clip *)(void *)gpu->result;
     const int64_t sums = lamb ? 2 * call->span_count : 1;
     if (call->span_count == 0) return NEO_OK;
     NEO__ZERO(neo__cuda_optim_job, job);
     job.pass = call->pass, job.kind = call->kind, job.step = call->step;
-    job.sums = clip->sum, job.most = &clip->most, job.stop = neo__graph_stop(d);
+    job.sums = clip->sum, job.most = &clip->most, job.stop = neo__graph_stop(gpu);
     if (call->clip_there) job.clip = &clip->found.clip;
     if (lamb) {
-        NEO__TRY(neo__cuda_reserve(d, (size_t)sums * sizeof(neo_exact)));
-        job.sums = (neo__cuda_word *)(void *)d->work;
-        NEO__TRY(neo__cuda_fill(d, job.sums, 0, (size_t)sums * sizeof(neo_exact)));
+        NEO__TRY(neo__cuda_reserve(gpu, (size_t)sums * sizeof(neo_exact)));
+        job.sums = (neo__cuda_word *)(void *)gpu->work;
+        NEO__TRY(neo__cuda_fill(gpu, job.sums, 0, (size_t)sums * sizeof(neo_exact)));
     } else if (call->pass != NEO__OPTIM_STEP) {
-        NEO__TRY(neo__cuda_fill(d, clip, 0, sizeof *clip));
+        NEO__TRY(neo__cuda_fill(gpu, clip, 0, sizeof *clip));
     }
-    NEO__TRY(neo__cuda_optim_launch(d, call, &job));
+    NEO__TRY(neo__cuda_optim_launch(gpu, call, &job));
     if (call->pass == NEO__OPTIM_STEP) return NEO_OK;
-    if (later)
-        return neo__graph_later(d, &clip->found, sizeof clip->found, &call->later, "optim",
+    if (gpu->recording && call->later.fn)
+        return neo__graph_later(gpu, &clip->found, sizeof clip->found, &call->later, "optim",
                                 neo__cuda_clip_kernel, clip, call->pass, call->clip_norm);
-    if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(d, call, job.sums, sums);
-    NEO__TRY(neo__cuda_answer(d, job.most, sizeof *job.most));
-    const uint32_t most = *(const uint32_t *)(const void *)d->answer;
+    if (call->pass != NEO__OPTIM_NORM_INF) return neo__cuda_optim_answer(gpu, call, job.sums, sums);
+    NEO__TRY(neo__cuda_answer(gpu, job.most, sizeof *job.most));
+    const uint32_t most = *(const uint32_t *)(const void *)gpu->answer;
     if (most > neo__bits_f32(*call->most)) *call->most = neo__f32_bits(most);
     return NEO_OK;
 }
@@ -4005,29 +4007,29 @@ typedef struct neo__bags_raw {
     uint32_t word[4];
 } neo__bags_raw;
 NEO__GPU int neo__bags_bytes(neo_dtype t) { return t == NEO_F32 ? 4 : t == NEO_I8 ? 1 : 2; }
-template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &x, const char *at) {
+template <neo_dtype T> NEO__GPU void neo__bags_fetch(neo__bags_raw &raw, const char *at) {
 #if defined(__CUDA_ARCH__)
     const size_t a = __cvta_generic_to_global(at);
     if (T == NEO_F32)
         asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-            : "=r"(x.word[0]), "=r"(x.word[1]), "=r"(x.word[2]), "=r"(x.word[3])
+            : "=r"(raw.word[0]), "=r"(raw.word[1]), "=r"(raw.word[2]), "=r"(raw.word[3])
             : "l"(a));
-    else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(x.word[0]) : "l"(a));
-    else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(x.word[0]), "=r"(x.word[1]) : "l"(a));
+    else if (T == NEO_I8) asm("ld.global.nc.u32 %0, [%1];" : "=r"(raw.word[0]) : "l"(a));
+    else asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(raw.word[0]), "=r"(raw.word[1]) : "l"(a));
 #else
     NEO_ASSERT((uintptr_t)at % (4 * (unsigned)neo__bags_bytes(T)) == 0);
-    memcpy(x.word, at, 4 * neo__bags_bytes(T));
+    memcpy(raw.word, at, 4 * neo__bags_bytes(T));
 #endif
 }
 template <neo_dtype T>
-NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &x, float scale, float bias) {
+NEO__GPU neo__floats<4> neo__bags_four(const neo__bags_raw &raw, float scale, float bias) {
     neo__floats<4> f;
     NEO__UNROLL for (int c = 0; c < 4; c++) {
-        const uint16_t half = (uint16_t)(x.word[c / 2] >> (16 * (c % 2)));
-        if (T == NEO_F32) f.v[c] = neo__f32_bits(x.word[c]);
+        const uint16_t half = (uint16_t)(raw.word[c / 2] >> (16 * (c % 2)));
+        if (T == NEO_F32) f.v[c] = neo__f32_bits(raw.word[c]);
         else if (T == NEO_BF16) f.v[c] = neo__f32_from_bf16(half);
         else if (T == NEO_I8)
-            f.v[c] = __fmaf_rn((float)(int8_t)(x.word[0] >> (8 * c)), scale, bias);
+            f.v[c] = __fmaf_rn((float)(int8_t)(raw.word[0] >> (8 * c)), scale, bias);
 #if defined(__CUDA_ARCH__)
         else asm("cvt.f32.f16 %0, %1;" : "=f"(f.v[c]) : "h"(half));
 #else
@@ -4126,19 +4128,19 @@ static __global__ void neo__bags_stop_kernel(const neo__bags_job job, int *stop)
                                                 job.batch.found->first != job.tensor.out_rows)))
         *stop = 1;
 }
-static neo_status neo__cuda_bags_check(neo__cuda *d, const neo__bags_job *j, neo__bags_found *found,
-                                       const neo__later *later) {
-    NEO__TRY(neo__cuda_fill(d, j->batch.found, 0, sizeof *j->batch.found));
-    if (j->batch.bags == 0) return NEO_OK;
-    const int64_t work = NEO__MAX(j->batch.most_ids, j->batch.bags);
-    NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_check_kernel,
-                              {neo__cuda_blocks(d, work, NEO__BAGS_TILE)}, *j));
-    if (d->recording && later)
-        return neo__graph_later(d, j->batch.found, sizeof *found, later, "bags: check",
-                                neo__bags_stop_kernel, *j);
-    NEO__TRY(neo__cuda_launch(d, "bags: check", neo__bags_stop_kernel, {1, 1}, *j, nullptr));
-    NEO__TRY(neo__cuda_answer(d, j->batch.found, sizeof *found));
-    memcpy(found, d->answer, sizeof *found);
+static neo_status neo__cuda_bags_check(neo__cuda *gpu, const neo__bags_job *job,
+                                       neo__bags_found *found, const neo__later *later) {
+    NEO__TRY(neo__cuda_fill(gpu, job->batch.found, 0, sizeof *job->batch.found));
+    if (job->batch.bags == 0) return NEO_OK;
+    const int64_t work = NEO__MAX(job->batch.most_ids, job->batch.bags);
+    NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_check_kernel,
+                              {neo__cuda_blocks(gpu, work, NEO__BAGS_TILE)}, *job));
+    if (gpu->recording && later)
+        return neo__graph_later(gpu, job->batch.found, sizeof *found, later, "bags: check",
+                                neo__bags_stop_kernel, *job);
+    NEO__TRY(neo__cuda_launch(gpu, "bags: check", neo__bags_stop_kernel, {1, 1}, *job, nullptr));
+    NEO__TRY(neo__cuda_answer(gpu, job->batch.found, sizeof *found));
+    memcpy(found, gpu->answer, sizeof *found);
     return NEO_OK;
 }
 
@@ -5303,8 +5305,8 @@ static void neo__cuda_range(const char *name) {
     else (void)nvtxRangePop();
 }
 #endif
-static void neo__cuda_table(neo_device *t) {
-#define NEO__OWN(name) t->name = neo__cuda_call<neo__cuda_##name>
+static void neo__cuda_table(neo_device *device) {
+#define NEO__OWN(name) device->name = neo__cuda_call<neo__cuda_##name>
     NEO__OWN(copy), NEO__OWN(fill), NEO__OWN(synchronize), NEO__OWN(move), NEO__OWN(combine);
     NEO__OWN(encode), NEO__OWN(decode), NEO__OWN(rows), NEO__OWN(event_mark), NEO__OWN(event_wait);
     NEO__OWN(gemm), NEO__OWN(linear_grads), NEO__OWN(activation), NEO__OWN(blend), NEO__OWN(norm);
@@ -5315,15 +5317,15 @@ static void neo__cuda_table(neo_device *t) {
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
     NEO__OWN(bags_squares), NEO__OWN(bags_rows);
 #undef NEO__OWN
-    t->bytes = (uint32_t)sizeof *t, t->version = NEO__DEVICE_VERSION, t->users = 1;
-    t->destroy = neo__cuda_destroy;
-    t->alloc = neo__cuda_alloc<NEO_DEVICE>, t->free = neo__cuda_free<NEO_DEVICE>;
-    t->host_alloc = neo__cuda_alloc<NEO_HOST>, t->host_free = neo__cuda_free<NEO_HOST>;
-    t->counts = neo__graph_counts, t->settle = neo__graph_settle;
-    t->event_make = neo__cuda_event_make, t->event_free = neo__cuda_event_free;
-    t->bags_temp_bytes = neo__cuda_bags_temp_bytes;
+    device->bytes = (uint32_t)sizeof *device, device->version = NEO__DEVICE_VERSION;
+    device->users = 1, device->destroy = neo__cuda_destroy;
+    device->alloc = neo__cuda_alloc<NEO_DEVICE>, device->free = neo__cuda_free<NEO_DEVICE>;
+    device->host_alloc = neo__cuda_alloc<NEO_HOST>, device->host_free = neo__cuda_free<NEO_HOST>;
+    device->counts = neo__graph_counts, device->settle = neo__graph_settle;
+    device->event_make = neo__cuda_event_make, device->event_free = neo__cuda_event_free;
+    device->bags_temp_bytes = neo__cuda_bags_temp_bytes;
 #if defined(NVTX_VERSION)
-    if (getenv("NVTX_INJECTION64_PATH")) t->range = neo__cuda_range;
+    if (getenv("NVTX_INJECTION64_PATH")) device->range = neo__cuda_range;
 #endif
 }
 /* Choose the GPU, or say why there is none. */
@@ -5488,29 +5490,29 @@ NEO_API neo_status neo_cuda_graph_create(neo_device *device, const neo_cuda_grap
     else neo_cuda_graph_destroy(g);
     return status;
 }
-NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *g) {
-    if (!g) return;
-    (void)cudaSetDevice(g->d->ordinal);
-    neo__graph_stop_recording(g);
-    if (g->d->launched == g) g->d->launched = NULL;
-    if (g->copies) (void)cudaStreamSynchronize(g->copies);
-    (void)cudaStreamSynchronize(g->d->stream);
-    while (g->tape_count > 0) neo__graph_drop(g, g->tape_count - 1);
-    for (neo__graph_side &side : g->sides) {
+NEO_API void neo_cuda_graph_destroy(neo_cuda_graph *graph) {
+    if (!graph) return;
+    (void)cudaSetDevice(graph->d->ordinal);
+    neo__graph_stop_recording(graph);
+    if (graph->d->launched == graph) graph->d->launched = NULL;
+    if (graph->copies) (void)cudaStreamSynchronize(graph->copies);
+    (void)cudaStreamSynchronize(graph->d->stream);
+    while (graph->tape_count > 0) neo__graph_drop(graph, graph->tape_count - 1);
+    for (neo__graph_side &side : graph->sides) {
         (void)cudaFreeHost(side.pinned), (void)cudaFreeHost(side.answered);
         (void)cudaFree(side.room);
         if (side.done) (void)cudaEventDestroy(side.done);
     }
-    for (int l = 1; l < g->lanes; l++) {
-        const neo__graph_scratch *scratch = &g->scratch[l];
+    for (int l = 1; l < graph->lanes; l++) {
+        const neo__graph_scratch *scratch = &graph->scratch[l];
         (void)cudaFree(scratch->work), (void)cudaFree(scratch->blas_work);
         (void)cudaFree(scratch->result);
     }
-    (void)cudaFree(g->block), (void)cudaFree(g->answers);
-    if (g->arrived) (void)cudaEventDestroy(g->arrived);
-    if (g->copies) (void)cudaStreamDestroy(g->copies);
+    (void)cudaFree(graph->block), (void)cudaFree(graph->answers);
+    if (graph->arrived) (void)cudaEventDestroy(graph->arrived);
+    if (graph->copies) (void)cudaStreamDestroy(graph->copies);
     (void)cudaGetLastError();
-    free(g);
+    free(graph);
 }
 NEO_API neo_status neo_cuda_graph_begin(neo_cuda_graph *graph) {
     NEO__CHECK(graph, NEO_ERR_ARG, "neo_cuda_graph_begin: graph is NULL");

@@ -425,7 +425,7 @@ static neo_status own_sums(neo_comm *comm, void *user) {
 void emu_set_devices(int count);
 int emu_reached(int device, int peer);
 static neo_status open_own(int rank, int local, void *user, neo_device **device) {
-    neo_cuda_desc d = {rank, 1};
+    neo_cuda_desc d = {rank, 1, 0};
     (void)local, (void)user;
     return neo_cuda_device_create(&d, device);
 }

@@ -308,7 +308,9 @@ static void test_graph_fails(void) {
         CHECK(!((neo__cuda *)d)->failed);
     }
     CHECK(failures > 30);
-    CHECK_INT(unseen, 3); /* calls of neo_cuda_graph_destroy, which has no status */
+    /* Three calls of neo_cuda_graph_destroy, which has no status, and the six of a begin that makes
+       room for as much as the last step copied: without it the step is split as that one was. */
+    CHECK_INT(unseen, 3 + 6);
     d->free(d, x, 0);
     neo_cuda_device_destroy(d);
 #else

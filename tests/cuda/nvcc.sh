@@ -53,10 +53,11 @@ if have "$NVCC"; then
         fail "the update of rows declares $most bytes of shared memory beside 8 x $floats, of 49152"
     fi
     # Registers by families of kernels; the first that fits a name is its limit. These may spill:
-    # cut_kernel (calls of functions save registers, and nobody waits for it), attention of f32 and
-    # exact products by tiles of 128 x 128 (some words, outside of their inner loops' loads).
+    # cut_kernel (calls of functions save registers, and nobody waits for it), updates with keys of
+    # 64 bits (two words), attention of f32 and exact products by tiles of 128 x 128 (some words,
+    # outside of their inner loops' loads).
     over=$(awk -v limits='cub=255 part_sums=255 update_kernelI[jm]Li32ELi[248]=255 attention=255
-            interact=168 .=128' -v spills='cub|cut_kernel|attention|gemm_kernel.*Li128ELi128E' '
+            interact=168 .=128' -v spills='cub|cut_kernel|update_kernelIm|attention|gemm_kernel.*Li128ELi128E' '
         BEGIN { n = split(limits, limit, /[ \n]+/) }
         {
             for (i = 1; i < n; i++) { split(limit[i], rule, "="); if ($1 ~ rule[1]) break }

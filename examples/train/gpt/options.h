@@ -201,7 +201,8 @@ static neo_status read_part(const options *o, const char *option, const char *pa
 
 static neo_status read_parts(const options *o, const char *option, const char *paths, text *t) {
     char path[4096];
-    for (size_t length; length = strcspn(paths, ","), 1; paths += length + 1) {
+    for (size_t length;; paths += length + 1) {
+        length = strcspn(paths, ",");
         snprintf(path, sizeof path, "%.*s", (int)length, paths);
         TRY(read_part(o, option, path, t));
         if (!paths[length]) return NEO_OK;
