@@ -4763,8 +4763,7 @@ static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
                "neo_ctx_create: threads is %d, not in 0 (all cores) .. %d", desc->threads,
                NEO__MAX_THREADS);
     NEO__CHECK(desc->repro_shards >= NEO_SHARD_A_RANK && desc->repro_shards <= 4096, NEO_ERR_ARG,
-               "neo_ctx_create: repro_shards is %d, not in 0 .. 4096 or NEO_SHARD_A_RANK (-1)",
-               desc->repro_shards);
+               "neo_ctx_create: repro_shards is %d, not in 0 .. 4096, nor -1", desc->repro_shards);
     NEO__CHECK(!desc->allocator.alloc == !desc->allocator.free, NEO_ERR_ARG,
                "neo_ctx_create: allocator needs both alloc and free");
     NEO__CHECK(!desc->executor.run || desc->threads > 0, NEO_ERR_ARG,
