@@ -2663,7 +2663,7 @@ static neo_status neo__cuda_embedding(neo__cuda *gpu, const neo__embedding_call 
     memset(&c.later, 0, sizeof c.later);
     neo__cuda_word *bad = (neo__cuda_word *)(void *)gpu->result;
     neo__embedding_found *found = (neo__embedding_found *)(void *)gpu->result;
-    NEO__TRY(neo__cuda_fill(gpu, bad, 0xFF, sizeof *bad));
+    NEO__TRY(neo__cuda_fill(gpu, found, 0xFF, sizeof *found));
     const auto kernel = neo__cuda_embedding_aligned(&c) ? neo__cuda_embedding_kernel<4>
                                                         : neo__cuda_embedding_kernel<1>;
     if (call->backward) {
@@ -3948,7 +3948,8 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
 enum {
     NEO__BAGS_WARPS = NEO__CUDA_THREADS / 32,
     NEO__BAGS_TILE = 1024, /* ids */
-    NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions */
+    NEO__BAGS_AHEAD = 8,   /* loads before the first of their additions; */
+    NEO__BAGS_FEW_AHEAD = 4, /* where more warps are worth more */
     NEO__BAGS_LONG_AHEAD = 32,
     NEO__BAGS_LONG_THREADS = 128,
     NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
@@ -4579,7 +4580,7 @@ NEO__GPU float *neo__bags_part_sum(const neo__bags_job &job, uint32_t part) {
 }
 /* The gradients of one row, records [i, end), in W columns from col on; job.add: as they come,
    added to s. */
-template <class K, int W>
+template <class K, int W, int AHEAD = NEO__BAGS_AHEAD>
 NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *from, int64_t i,
                                         int64_t end, int64_t col, neo__floats<W> s) {
     const K *keys = (const K *)job.sorted.keys[1];
@@ -4598,7 +4599,7 @@ NEO__GPU neo__floats<W> neo__bags_merge(const neo__bags_job &job, const float *f
         const uint32_t part = has_parts ? neo__bags_leaf_part(job)[i] : NEO__BAGS_NO_PART;
         stop = has_parts ? (int64_t)neo__bags_leaf_end(job)[i] : end;
         if (part == NEO__BAGS_NO_PART) {
-            sum.template add_all<NEO__BAGS_AHEAD>(job, from + col, i, stop);
+            sum.template add_all<AHEAD>(job, from + col, i, stop);
             continue;
         }
         sum.begin_leaf(job, keys[i]);
@@ -4754,6 +4755,15 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const 
     if (t.cut || (t.store.dtype != NEO_F32 && !o.nearest && (t.store.first | t.store.stride) % 4))
         return 0;
     return neo__bags_lanes(t, job.tensor.aligned);
+}
+/* Most tables: f32 rows whose step is row-wise Adagrad alone. It takes fewer registers than any
+   rule does, which leaves room for more warps. */
+NEO__EVERYWHERE NEO__INLINE int neo__bags_is_rowwise(const neo__bags_job &job,
+                                                     const neo__job_table &t,
+                                                     const neo__job_rule &rule) {
+    return !job.keep && !job.add && t.store.dtype == NEO_F32 &&
+           rule.step.kind == NEO_BAG_ROWWISE_ADAGRAD && !rule.step.adjusts &&
+           !(rule.step.max_norm > 0.0f);
 }
 /* A row in LANES lanes, with CHUNKS fours of it in each. What is beyond its end is 0. */
 template <int LANES, int CHUNKS> struct neo__bags_lane {
@@ -4926,7 +4936,32 @@ NEO__GPU void neo__bags_update_row(const neo__bags_job &job, const neo__bags_run
     row.write(t.store, job.told.rules[run.table], run.row, w);
 }
 template <class K, int LANES, int CHUNKS>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS < 2 ? 2 : 1)
+NEO__GPU void neo__bags_rowwise_row(const neo__bags_job &job, const neo__bags_run &run,
+                                    unsigned mask) {
+    typedef neo__bags_lane<LANES, CHUNKS> lane;
+    const neo__job_table &t = job.fixed.tables[run.table];
+    const neo__bag_step &step = job.told.rules[run.table].step;
+    const lane row = {t.store.dim, (int)threadIdx.x % LANES, mask};
+    typename lane::numbers w = {}, g = {};
+    float *const at = (float *)(void *)(t.store.data + run.row * t.store.row_bytes);
+    float *const state = t.state[0] + run.row;
+    const float before = *state;
+    row.fours([&](int i, int64_t col) { lane::put(w + i, neo__cuda_load<4>(at + col)); });
+    const int64_t end = neo__bags_end<K, LANES>(job, run, mask);
+    const float *from = neo__bags_grads(job, t);
+    row.fours([&](int i, int64_t col) {
+        lane::put(g + i, neo__bags_merge<K, 4, NEO__BAGS_FEW_AHEAD>(job, from, run.begin, end,
+                                                                    col, {}));
+    });
+    __syncwarp(mask);
+    const float sum = __fadd_rn(before, __fdiv_rn(row.squares(g), (float)row.dim));
+    const float rate = __fdiv_rn(step.lr, __fadd_rn(__fsqrt_rn(sum), step.eps));
+    row.each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
+    row.fours([&](int i, int64_t col) { neo__cuda_store<4>(at + col, lane::get(w + i)); });
+    if (row.lane == 0) *state = sum;
+}
+template <class K, int LANES, int CHUNKS, bool ROWWISE>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : ROWWISE ? 3 : 2)
     neo__bags_update_kernel(const neo__bags_job job) {
     if (job.stop && *job.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
@@ -4935,11 +4970,15 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS < 2 ? 2 : 1)
     const unsigned mask = neo__bags_mask<LANES>();
     NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
         const int count = neo__bags_window<K>(job, window, list, [&job](int table) {
-            return neo__bags_fours(job, job.fixed.tables[table], job.told.rules[table]) ==
-                   LANES * CHUNKS;
+            const neo__job_table &t = job.fixed.tables[table];
+            const neo__job_rule &rule = job.told.rules[table];
+            return neo__bags_fours(job, t, rule) == LANES * CHUNKS &&
+                   neo__bags_is_rowwise(job, t, rule) == ROWWISE;
         });
-        for (int r = group; r < count; r += 32 / LANES)
-            neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
+        for (int r = group; r < count; r += 32 / LANES) {
+            if constexpr (ROWWISE) neo__bags_rowwise_row<K, LANES, CHUNKS>(job, list[r], mask);
+            else neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
+        }
         __syncwarp();
     }
 }
@@ -5003,14 +5042,14 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
 }
 /* ---- launches ---- */
 /* has: lanes times fours of the tables' rows, as bits. */
-template <class K, int... FOURS>
+template <class K, bool ROWWISE, int... FOURS>
 static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, unsigned has) {
     neo_status status = NEO_OK;
     ((status = status != NEO_OK || !(has & FOURS)
                    ? status
                    : neo__cuda_run(d, "bags: update",
                                    neo__bags_update_kernel<K, NEO__MIN(FOURS, 32),
-                                                           (FOURS + 31) / 32>,
+                                                           (FOURS + 31) / 32, ROWWISE>,
                                    (job->sorted.records + 31) / 32, 32, *job)),
      ...);
     return status;
@@ -5034,10 +5073,12 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
     const neo__bags_job *j = &gated;
     const int64_t records = j->sorted.records;
     const int64_t rows = neo__bags_step_rows(j);
-    unsigned has = 0;
-    for (int t = 0; t < j->fixed.table_count; t++) {
-        const int fours = neo__bags_fours(*j, j->fixed.host_tables[t], j->told.host_rules[t]);
-        has |= fours ? (unsigned)fours : 1u;
+    unsigned has[2] = {0, 0}; /* by any rule, by row-wise Adagrad */
+    for (int i = 0; i < j->fixed.table_count; i++) {
+        const neo__job_table &t = j->fixed.host_tables[i];
+        const neo__job_rule &rule = j->told.host_rules[i];
+        const int fours = neo__bags_fours(*j, t, rule);
+        has[fours && neo__bags_is_rowwise(*j, t, rule)] |= fours ? (unsigned)fours : 1u;
     }
     if (records > NEO__JOB_LONG && !j->add) {
         NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
@@ -5047,11 +5088,12 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
         NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
                                   {blocks, NEO__BAGS_LONG_THREADS}, *j));
     }
-    if (has & 1u)
+    if (has[0] & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
                                   neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    return neo__bags_run_fours<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has);
+    NEO__TRY((neo__bags_run_fours<K, true, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has[1])));
+    return neo__bags_run_fours<K, false, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has[0]);
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;

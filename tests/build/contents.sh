@@ -20,7 +20,7 @@ budget() {
     neo_comm.h) echo 5191 0 0 52 ;;
     neo_plan.h) echo 5060 0 0 1 ;;
     neo_fsdp.h) echo 6272 0 0 0 ;;
-    neo_cuda.cuh) echo 5576 0 0 32 ;;
+    neo_cuda.cuh) echo 5618 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.

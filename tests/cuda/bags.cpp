@@ -912,7 +912,7 @@ static void kept_failures(void) {
     for (int call = 0; call < 5; call++) {
         Model m;
         m.add(40, 12, NEO_BAG_ADAM);
-        m.add(20, 8, NEO_BAG_ROWWISE_ADAGRAD); /* in the same launch */
+        m.add(20, 8, NEO_BAG_ADAGRAD); /* in the same launch */
         m.desc.max_kept_rows = 60;
         m.make(16, 300);
         int failed = 0, told = 0;

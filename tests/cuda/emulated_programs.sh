@@ -58,7 +58,7 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     fast_agrees "$B/tests/emulated_dlrm" --synthetic 80 --batch 40 --dim 16 --bottom 13-72-64-16 \
         --top 72-1 --rows 300
     fast_agrees "$B/tests/emulated_gpt" --data "$W/text" --steps 2 --layers 1 --heads 2 --width 64 \
-        --context 16 --batch 16 --sample 0
+        --context 16 --batch 16 --repro-shards 16 --sample 0
     for graph in on off; do # the loss of a batch is seen when the next one has been launched
         refused "a loss that is no number, graph $graph" "step 3: the loss is nan" \
             "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 8 --bottom 13-24-8 \

@@ -47,7 +47,7 @@ agree "$dlrm" --format adult --data examples/data/adult/adult.data \
 # The same bits from run to run with cuBLASLt's products, too, and on ranks that share the GPU.
 fast_agrees "$dlrm" --synthetic 40000 --batch 4096 --dim 64 --bottom 13-512-256-64 --top 512-256-1
 fast_agrees "$gpt" --data "$W/text" --steps 5 --layers 2 --heads 4 --width 256 --context 128 \
-    --batch 16 --sample 0
+    --batch 16 --repro-shards 16 --sample 0
 for program in "$dlrm --synthetic 4000" "$gpt --data $W/text --steps 20 --sample 0"; do
     same "$program: two runs" "$(digest $program --device cuda)" "$(digest $program --device cuda)"
 done
