@@ -68,7 +68,8 @@ if have "$NVCC"; then
         }' "$W/kernels")
     if [ -s "$W/kernels" ] && [ -z "$over" ]; then pass; else fail "kernels:" && echo "$over"; fi
     ${PYTHON:-python3} tests/cuda/loads_in_flight.py "$W/alone.o" bags_pool_kernel=4 \
-        'ELi32EEv13neo__bags_jobi=8' ELb0EEv13neo__bags_job=8 bags_part_sums=32 >"$W/loads" 2>&1
+        'ELi32EEv13neo__bags_jobi=8' ELb0EEv13neo__bags_job=8 ELb1EEv13neo__bags_job=4 \
+        bags_part_sums=32 >"$W/loads" 2>&1
     case $? in
     0) pass ;;
     77 | 127) skip "loads in flight: $(cat "$W/loads")" ;;
