@@ -2427,8 +2427,8 @@ NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
-/* V of a context of one of `ranks` ranks. */
-NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks);
+/* V of a context of one of `ranks` ranks; given: neo_ctx_desc.repro_shards. */
+NEO_API int neo__default_shards(int given, int has_device, int ranks);
 /* A point in the work of the context's device. make: NULL, with a reason, where it has none.
    mark, by the caller's thread: all that was called so far; the device goes on (a step that is
    being recorded runs first, to its end). wait, from any thread, before the next mark is made. */
@@ -4753,9 +4753,9 @@ static neo_status neo__device_check(const neo_device *device) {
     }
     return NEO_OK;
 }
-NEO_API int neo__default_shards(const neo_ctx_desc *desc, int ranks) {
-    if (desc->repro_shards > 0) return desc->repro_shards;
-    const int least = desc->device && !desc->repro_shards ? NEO_DEVICE_SHARDS : 1;
+NEO_API int neo__default_shards(int given, int has_device, int ranks) {
+    if (given > 0) return given;
+    const int least = has_device && given != NEO_SHARD_A_RANK ? NEO_DEVICE_SHARDS : 1;
     return NEO__MAX(least, ranks);
 }
 static neo_status neo__ctx_check(const neo_ctx_desc *desc) {
@@ -4798,7 +4798,7 @@ NEO_API neo_status neo_ctx_create(const neo_ctx_desc *desc, neo_ctx **out) {
     ctx->executor = d.executor;
     ctx->threads = d.threads ? d.threads : neo__core_share(neo__core_count(), 1);
     ctx->isa = d.isa == NEO_ISA_BEST ? neo__isa_best() : d.isa;
-    ctx->repro_shards = neo__default_shards(&d, 1);
+    ctx->repro_shards = neo__default_shards(d.repro_shards, d.device != NULL, 1);
     ctx->seed = d.seed;
     neo__cpu_device_init(ctx);
     ctx->device = d.device;

@@ -3790,7 +3790,7 @@ static neo_status neo__rank_prepare(neo__job *job, int r) {
                        "needs one of its own (they may be of one GPU)", p, r);
         t->device = ctx.device;
     }
-    ctx.repro_shards = neo__default_shards(&ctx, job->ranks);
+    ctx.repro_shards = neo__default_shards(ctx.repro_shards, ctx.device != NULL, job->ranks);
     NEO__TRY(neo_ctx_create(&ctx, &t->ctx));
     NEO__TRY(neo__comm_new(t->ctx, &job->desc, &neo__threads_transport, r, job->ranks, &t->comm));
     neo__comm_lend(t->comm);
@@ -4498,7 +4498,7 @@ static neo_status neo__mpi_context(neo_comm_desc *d, neo_device **device, neo_ct
     if (d->ctx.threads == 0) d->ctx.threads = neo__core_share(neo__mask_cores(mask), local);
     if (d->open_device) NEO__TRY(neo__comm_open_device(d, rank, place, device));
     if (*device) d->ctx.device = *device;
-    d->ctx.repro_shards = neo__default_shards(&d->ctx, d->ranks);
+    d->ctx.repro_shards = neo__default_shards(d->ctx.repro_shards, !!d->ctx.device, d->ranks);
     return neo_ctx_create(&d->ctx, ctx);
 }
 /* The status of a rank whose function has returned, or what it hears. All finalize, or none. */
@@ -5149,9 +5149,8 @@ static size_t neo__comm_predict(const neo_comm_desc *desc, int ranks, neo_comm_b
     if (ranks < 1 || ranks > NEO__COMM_MAX_RANKS) return 0;
     comm->desc = neo__comm_defaults(desc);
     comm->size = ranks;
-    int shards = neo__default_shards(&comm->desc.ctx, ranks);
-    if (comm->desc.open_device && !comm->desc.ctx.repro_shards)
-        shards = NEO__MAX((int)NEO_DEVICE_SHARDS, ranks);
+    const int has_device = comm->desc.open_device || comm->desc.ctx.device;
+    const int shards = neo__default_shards(comm->desc.ctx.repro_shards, has_device, ranks);
     comm->tree.shards = NEO__MAX(shards, ranks);
     if (backend == NEO_BACKEND_THREADS) comm->transport = &neo__threads_transport;
 #if defined(NEO_COMM_MPI)

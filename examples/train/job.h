@@ -140,6 +140,14 @@ static neo_status cli_describe(cli_job *job, const cli_machine *machine, int64_t
     return check_memory(&desc);
 }
 
+/* Sums by NCCL have other bits on other ranks: a checkpoint says so. */
+static neo_status cli_define_sums(neo_state *state, const cli_machine *machine, int ranks) {
+    char word[40];
+    if (strcmp(machine->sums, "tree") == 0) return NEO_OK;
+    snprintf(word, sizeof word, "nccl, %d ranks", ranks);
+    return neo_state_define(state, "sums", word);
+}
+
 /* The options agree with the ranks that the launcher has started. */
 static neo_status cli_check_ranks(const cli_rank *me, const cli_machine *machine) {
     int is_mpi = neo_comm_get_backend(me->comm) == NEO_BACKEND_MPI;

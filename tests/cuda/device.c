@@ -193,33 +193,43 @@ static void test_narrow_models(void) {
     products = NEO_F32;
     first_act = NEO_ACT_GELU, last_act = NEO_ACT_SIGMOID;
 }
+/* A checkpoint in a folder of its own: what saves and loads it, and that it goes. */
+typedef struct checkpoint {
+    char path[512];
+    neo_save_desc save;
+    neo_load_desc load;
+} checkpoint;
+static void checkpoint_begin(checkpoint *c, const char *name, int number) {
+    const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    memset(c, 0, sizeof *c);
+    snprintf(c->path, sizeof c->path, "%s/neo_test_%s_%d_%d", dir, name, number,
+             (int)(neo_time_ns() % 1000000007));
+    c->save.dir = c->load.dir = c->path;
+}
+static void checkpoint_end(const checkpoint *c) {
+    char command[600];
+    snprintf(command, sizeof command, "rm -rf '%s'", c->path);
+    CHECK_INT(system(command), 0);
+}
+
 /* Saved on one, loaded on the other, and on. */
 static void test_checkpoints(void) {
-    const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
-    char path[512];
     for (int from = 0; from < 2; from++) {
         neo_ctx *ctx[2] = {from ? gpu_ctx : cpu_ctx, from ? cpu_ctx : gpu_ctx};
         model m[2];
-        neo_save_desc save;
-        neo_load_desc load;
-        memset(&save, 0, sizeof save);
-        memset(&load, 0, sizeof load);
-        snprintf(path, sizeof path, "%s/neo_test_device_%d_%d", dir, from,
-                 (int)(neo_time_ns() % 1000000007));
+        checkpoint c;
+        checkpoint_begin(&c, "device", from);
         for (int k = 0; k < 2; k++) CHECK_OK(model_create(&m[k], ctx[k], &optims[3]));
         for (int step = 0; step < 2; step++) model_step(&m[0]);
         CHECK(neo_state_digest(m[0].state) != neo_state_digest(m[1].state));
-        save.dir = load.dir = path;
-        save.step = 2;
-        CHECK_OK(neo_save(ctx[0], &save, m[0].state));
-        CHECK_OK(neo_load(ctx[1], &load, m[1].state, NULL));
+        c.save.step = 2;
+        CHECK_OK(neo_save(ctx[0], &c.save, m[0].state));
+        CHECK_OK(neo_load(ctx[1], &c.load, m[1].state, NULL));
         CHECK(neo_state_digest(m[0].state) == neo_state_digest(m[1].state));
         for (int k = 0; k < 2; k++) model_step(&m[k]);
         CHECK(neo_state_digest(m[0].state) == neo_state_digest(m[1].state));
         for (int k = 0; k < 2; k++) model_destroy(&m[k]);
-        char command[600];
-        snprintf(command, sizeof command, "rm -rf '%s'", path);
-        CHECK_INT(system(command), 0);
+        checkpoint_end(&c);
     }
 }
 
@@ -228,34 +238,26 @@ static void test_numerics(void) {
     static const neo_cuda_desc classes[] = {{0, 0, 0}, {0, 0, 1}, {0, 1, 0}};
     static const char *const text[] = {"numerics is 'deterministic' there, not defined here",
                                        "numerics is 'deterministic, tf32' there", NULL};
-    const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     for (int i = 0; i < 3; i++) {
-        char path[512], command[600];
         neo_device *device = NULL;
         model m[2];
-        neo_save_desc save;
-        neo_load_desc load;
-        memset(&save, 0, sizeof save);
-        memset(&load, 0, sizeof load);
-        snprintf(path, sizeof path, "%s/neo_test_numerics_%d_%d", dir, i,
-                 (int)(neo_time_ns() % 1000000007));
-        save.dir = load.dir = path;
+        checkpoint c;
+        checkpoint_begin(&c, "numerics", i);
         REQUIRE_OK(neo_cuda_device_create(&classes[i], &device));
         neo_ctx *ctx = make_ctx(device, 3);
         CHECK_OK(model_create(&m[0], ctx, &optims[0]));
         CHECK_OK(model_create(&m[1], cpu_ctx, &optims[0]));
         model_step(&m[0]);
-        CHECK_OK(neo_save(ctx, &save, m[0].state));
+        CHECK_OK(neo_save(ctx, &c.save, m[0].state));
         if (text[i])
-            CHECK_ERR(neo_load(cpu_ctx, &load, m[1].state, NULL), NEO_ERR_MISMATCH, text[i]);
-        load.any_definition = text[i] != NULL;
-        CHECK_OK(neo_load(cpu_ctx, &load, m[1].state, NULL));
+            CHECK_ERR(neo_load(cpu_ctx, &c.load, m[1].state, NULL), NEO_ERR_MISMATCH, text[i]);
+        c.load.any_definition = text[i] != NULL;
+        CHECK_OK(neo_load(cpu_ctx, &c.load, m[1].state, NULL));
         CHECK(neo_state_digest(m[0].state) == neo_state_digest(m[1].state));
         for (int k = 0; k < 2; k++) model_destroy(&m[k]);
         neo_ctx_destroy(ctx);
         neo_cuda_device_destroy(device);
-        snprintf(command, sizeof command, "rm -rf '%s'", path);
-        CHECK_INT(system(command), 0);
+        checkpoint_end(&c);
     }
     static const neo_cuda_desc both = {0, 1, 1};
     neo_device *none = NULL;

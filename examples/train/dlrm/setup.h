@@ -40,8 +40,7 @@ static neo_status define_numbers(run *r) {
     snprintf(tasks, sizeof tasks, "%.40s %lld %lld", o->evict ? o->evict : "lru",
              (long long)o->admit, (long long)o->key_rows);
     if (o->keys) TRY(neo_state_define(r->m.state, "keys", tasks));
-    snprintf(word, sizeof word, "nccl, %d ranks", r->me.ranks);
-    if (strcmp(o->machine.sums, "tree")) TRY(neo_state_define(r->m.state, "sums", word));
+    TRY(cli_define_sums(r->m.state, &o->machine, r->me.ranks));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
     return o->window ? neo_state_define(r->m.state, "window", word) : NEO_OK;
 }

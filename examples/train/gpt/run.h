@@ -109,8 +109,7 @@ static neo_status create_state(run *r) {
         TRY(neo_state_define(r->state, numbers[i].key, words));
     }
     TRY(neo_state_define(r->state, "products", o->products));
-    snprintf(words, sizeof words, "nccl, %d ranks", r->me.ranks);
-    if (strcmp(o->machine.sums, "tree")) TRY(neo_state_define(r->state, "sums", words));
+    TRY(cli_define_sums(r->state, &o->machine, r->me.ranks));
     snprintf(words, sizeof words, "%lld %s, CRC32C %08x", (long long)t->length,
              t->is_tokens ? "tokens" : "characters", (unsigned)t->checksum);
     return neo_state_define(r->state, "text", words);
