@@ -1905,26 +1905,25 @@ static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     memcpy(log->line + log->used, text, n);
     log->used += n;
 }
-/* A string, quotes included: control characters, quote and backslash escaped; bytes that are not
-   UTF-8 become U+FFFD. */
+/* The character at *text, which goes on behind it, as in a string of JSON: control characters, quote
+   and backslash escaped; a byte that is not UTF-8 becomes U+FFFD. Returns the bytes in code. */
+static size_t neo__json_character(const char **text, char code[8]) {
+    const char *s = *text, *brief = strchr("\bb\nn\tt\rr\ff", *s);
+    const size_t count = (size_t)neo__utf8_length(s, 4); /* a 0 ends one, too */
+    *text += count ? count : 1;
+    if (count == 0) return (size_t)snprintf(code, 8, "\xEF\xBF\xBD");
+    if (*s == '"' || *s == '\\') return (size_t)snprintf(code, 8, "\\%c", *s);
+    if ((unsigned char)*s >= 0x20) return memcpy(code, s, count), count;
+    if (brief) return (size_t)snprintf(code, 8, "\\%c", brief[1]);
+    return (size_t)snprintf(code, 8, "\\u%04x", (unsigned)*s);
+}
+/* A string, quotes included. */
 static void neo__jsonl_quoted(neo_jsonl *log, const char *s) {
-    const char *end = s + strlen(s);
+    char code[8];
     neo__jsonl_text(log, "\"", 1);
-    while (s < end) {
-        char code[8];
-        const char *brief = strchr("\bb\nn\tt\rr\ff", *s);
-        size_t count = (size_t)neo__utf8_length(s, (size_t)(end - s));
-        if (count == 0) {
-            neo__jsonl_text(log, "\xEF\xBF\xBD", 3);
-        } else if (*s == '"' || *s == '\\' || (unsigned char)*s < 0x20) {
-            if ((unsigned char)*s >= 0x20) snprintf(code, sizeof code, "\\%c", *s);
-            else if (brief) snprintf(code, sizeof code, "\\%c", brief[1]);
-            else snprintf(code, sizeof code, "\\u%04x", (unsigned)*s);
-            neo__jsonl_text(log, code, strlen(code));
-        } else {
-            neo__jsonl_text(log, s, count);
-        }
-        s += count ? count : 1;
+    while (*s) {
+        const size_t count = neo__json_character(&s, code);
+        neo__jsonl_text(log, code, count);
     }
     neo__jsonl_text(log, "\"", 1);
 }
@@ -2165,17 +2164,10 @@ NEO_API int64_t neo_trace_time(const neo_trace *trace, const char *inside, const
 }
 
 /* ---- as text ---- */
-/* A string of JSON, without its quotes: what is not UTF-8 becomes a question mark. */
+/* A string of JSON, without its quotes; what has no room is cut off. */
 static void neo__trace_quoted(char *to, size_t room, const char *text) {
-    const char *end = text + strlen(text);
     size_t at = 0;
-    while (text < end && at + 5 < room) {
-        const int count = neo__utf8_length(text, (size_t)(end - text));
-        if (count == 1 && (*text == '"' || *text == '\\')) to[at++] = '\\';
-        for (int i = 0; i < count; i++) to[at++] = (unsigned char)text[i] < 0x20 ? ' ' : text[i];
-        if (!count) to[at++] = '?';
-        text += count ? count : 1;
-    }
+    while (*text && at + 8 < room) at += neo__json_character(&text, to + at);
     to[at] = 0;
 }
 /* Nanoseconds as microseconds. */
