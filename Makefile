@@ -27,7 +27,7 @@
 #:make arm          the tests for AArch64, under qemu, and its digest against this machine
 #:make mingw        the headers, examples and programs for Windows, compiled only
 #:make clean        remove build/
-#:Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (mpicc), CFLAGS (-O2 -g), JOBS, DEMO_ARGS
+#:Variables: CC, CXX, NVCC, CUDA_ARCH, MPICC (mpicc), CFLAGS (-O2 -g1), JOBS, DEMO_ARGS
 
 CC     ?= cc
 CXX    ?= c++
@@ -37,7 +37,7 @@ NVCC   ?= nvcc
 # GPUs that nvcc compiles for: A100 and its like, H100 and H200, and by their PTX later ones.
 CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
     -gencode arch=compute_90,code=compute_90
-CFLAGS ?= -O2 -g
+CFLAGS ?= -O2 -g1
 B      ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 BENCHES      ?= gemm bags tiers step sweep reader comm shard fsdp

@@ -245,6 +245,8 @@ typedef struct neo_synthetic_desc {
                                range is another data set of the same truth */
     int32_t label_count;    /* to 4; 0: 1. The others are of other mixtures of the truth's parts,
                                each rarer than the one before */
+    const neo_schema *of;   /* a schema of this kind: all but samples and first_sample is as there,
+                               and made in no time, as the truth's laws are measured already */
 } neo_synthetic_desc;
 #if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_synthetic(neo_ctx *ctx,
@@ -7310,6 +7312,7 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
     generator->desc = *desc;
     generator->desc.rows_per_feature = NULL;
     generator->desc.hot = NULL;
+    generator->desc.of = NULL;
     generator->sample_name = neo_hash("synthetic.sample");
     generator->truth_name = neo_hash("synthetic.truth");
     generator->hot_name = neo_hash("synthetic.hot");
@@ -7331,7 +7334,14 @@ static neo_status neo__synthetic_init(neo_schema *schema, const neo_synthetic_de
         generator->zipf_scale[f] = neo__zipf_constant(rows, (double)desc->zipf);
     }
     neo__schema_end(schema);
-    return neo__synthetic_measure(schema);
+    if (!desc->of) return neo__synthetic_measure(schema);
+    const neo__synthetic *measured = desc->of->synthetic;
+    generator->dense_mean = measured->dense_mean;
+    generator->dense_scale = measured->dense_scale;
+    generator->sparse_mean = measured->sparse_mean;
+    generator->sparse_scale = measured->sparse_scale;
+    generator->bias = measured->bias;
+    return NEO_OK;
 }
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *desc,
@@ -7341,6 +7351,15 @@ NEO_API neo_status neo_schema_synthetic(neo_ctx *ctx, const neo_synthetic_desc *
     neo_synthetic_desc d = *desc;
     neo_schema *s;
     NEO__TRY(neo__synthetic_check(&d));
+    if (d.of) {
+        NEO__CHECK(d.of->synthetic, NEO_ERR_ARG, "neo_schema_synthetic: `of` is not synthetic");
+        d = d.of->synthetic->desc;
+        d.samples = desc->samples;
+        d.first_sample = desc->first_sample;
+        d.rows_per_feature = desc->of->rows;
+        d.hot = desc->of->synthetic->hot;
+        d.of = desc->of;
+    }
     NEO__TRY(neo__schema_begin(ctx, "neo_schema_synthetic", NEO_FORMAT_SYNTHETIC, &s));
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__synthetic_init(s, &d);

@@ -28,6 +28,8 @@ one() {
     $limit $command >"$log" 2>&1
     status=$?
     took=$(($(date +%s) - began))
+    times >"$log.times" # in a subshell, times would be those of the subshell
+    cpu=$(tail -1 "$log.times" | awk -F '[ms ]+' '{ printf "%.1f", 60 * ($1 + $3) + $2 + $4 }')
 
     line=$(grep -E '^[a-z0-9_/]+: [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -1)
     p=0 f=1 s=0
@@ -48,8 +50,8 @@ END
     fi
     echo "$p $f $s" >"$log.counts"
     shown=$(grep -v '^skipped ' "$log" | grep -vxF -- "$line")
-    printf '%s%-6s %-26s %4d passed %3d failed %3d skipped  %4d s\n' "${shown:+$shown
-}" $result "$name" "$p" "$f" "$s" $took
+    printf '%s%-6s %-26s %4d passed %3d failed %3d skipped  %4d s, CPU %s s\n' "${shown:+$shown
+}" $result "$name" "$p" "$f" "$s" $took "$cpu"
 }
 
 if [ "$1" = --one ]; then

@@ -6,7 +6,8 @@
    transfers never end. Everything must come back in time, with a reason that names rank and call,
    and leave nothing behind.
 
-   With NEO_REAL_NCCL the first part runs on the machine's GPUs, up to as many ranks as there are:
+   Up to 4 ranks, with NEO_FULL 8. With NEO_REAL_NCCL the first part runs on the machine's GPUs, up
+   to as many ranks as there are:
      cc -DNEO_REAL_NCCL tests/comm/nccl.c -lnccl -lcudart -lm -lpthread */
 #if defined(__has_include)
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime_api.h>)
@@ -624,7 +625,7 @@ static void expect_clean(const char *what);
 static int crowds(int ranks) {
     int bad = 0, deadlocks = 0, failed = 0;
     for (int ordered = 1; ordered >= 0; ordered--)
-        for (uint64_t seed = 0; seed < (TEST_WATCHED ? 4 : 12); seed++) {
+        for (uint64_t seed = 0; seed < (TEST_WATCHED ? 4 : test_grid() ? 12 : 6); seed++) {
             neo_comm_desc d;
             traffic t = {seed, 0, 0};
             memset(&d, 0, sizeof d);
@@ -783,6 +784,8 @@ static void expect_clean(const char *what) {
 }
 static void act(int ranks, scene *s, const char *what) {
     neo_comm_desc d = faulty_desc();
+    /* what is found out without the clock is so on a busy machine, too */
+    if (s->part && s->expected != NEO_ERR_TIMEOUT) d.timeout_ms = 60000;
     s->ok = 0;
     neo_status status = neo_comm_spawn(ranks, &d, play, s, NULL);
     __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);
@@ -1000,9 +1003,10 @@ static neo_status wander(neo_comm *host, void *user) {
             EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, &ticket));
             usleep(20000);
             neo_comm_abort(gpu, "enough");
+            EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* only then do the others call */
             status = neo_comm_wait(gpu, ticket);
         } else {
-            usleep(50000);
+            EXPECT_OK(host, neo_comm_barrier(host, NULL));
             status = neo_comm_barrier(gpu, NULL);
         }
         break;
@@ -1151,7 +1155,7 @@ int main(int argc, char **argv) {
         int w = sizes[i];
         neo_comm_desc d;
         if (w > devices || (only && w != only)) continue;
-        if (TEST_WATCHED && w % 3 == 1) continue;
+        if (w > (test_grid() ? 8 : 4) || (TEST_WATCHED && w == 1)) continue;
         memset(&d, 0, sizeof d);
         d.timeout_ms = 60000;
         d.ranks_per_node = 2;

@@ -56,16 +56,22 @@ static void samples_depend_on_their_number(void) {
     d.samples = 300;
     d.first_sample = 100;
     neo_schema *part = make(d);
-    neo_reader *a = open_reader(all, 100, 1, 0), *b = open_reader(part, 100, 2, 0);
-    neo_batch x, y;
+    neo_schema *same = make((neo_synthetic_desc){.samples = 300, .first_sample = 100, .of = all});
+    neo_reader *a = open_reader(all, 100, 1, 0), *b = open_reader(part, 100, 2, 0),
+               *c = open_reader(same, 100, 1, 0);
+    neo_batch x, y, z;
     REQUIRE_OK(neo_reader_next(a, &x));
     for (int i = 0; i < 3; i++) {
         REQUIRE_OK(neo_reader_next(a, &x));
         REQUIRE_OK(neo_reader_next(b, &y));
-        y.first += 100;
+        REQUIRE_OK(neo_reader_next(c, &z));
+        y.first += 100, z.first += 100;
         CHECK(hash_batch(1, &x) == hash_batch(1, &y));
+        CHECK(hash_batch(1, &x) == hash_batch(1, &z));
     }
-    CHECK(neo_reader_next(b, &y) == NEO_END);
+    CHECK(neo_reader_next(b, &y) == NEO_END && neo_reader_next(c, &z) == NEO_END);
+    neo_reader_close(c);
+    neo_schema_destroy(same);
     CHECK_INT(neo_reader_get_stats(a).total_samples, 1000);
     neo_reader_close(a);
     neo_reader_close(b);
@@ -139,6 +145,9 @@ static void through_a_criteo_file(void) {
     CHECK_ERR(neo_synthetic_write_tsv(ctx, s, "/dev/full", 0, 500), NEO_ERR_IO, "/dev/full");
     double auc, loss;
     CHECK_ERR(neo_schema_best(c, 0, 5, &auc, &loss), NEO_ERR_UNSUPPORTED, "not synthetic");
+    neo_synthetic_desc of = {.samples = 5, .of = c};
+    neo_schema *none = NULL;
+    CHECK_ERR(neo_schema_synthetic(ctx, &of, &none), NEO_ERR_ARG, "`of` is not synthetic");
     CHECK_ERR(neo_schema_best(s, 0, 0, &auc, &loss), NEO_ERR_ARG, "samples [0, + 0)");
     neo_schema_destroy(s);
     neo_schema_destroy(c);

@@ -228,8 +228,7 @@ static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, neo_schema *
     const preset_tables *preset = tables_of_preset(o, rows);
     if (preset) d.rows_per_feature = rows, d.hot = preset->hot;
     TRY(neo_schema_synthetic(ctx, &d, train));
-    d.samples = samples / 4 + 1;
-    d.first_sample = samples;
+    d = (neo_synthetic_desc){.samples = samples / 4 + 1, .first_sample = samples, .of = *train};
     return neo_schema_synthetic(ctx, &d, test);
 }
 static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, const options *o,
