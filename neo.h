@@ -2677,29 +2677,34 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
     }
     return -1;
 }
-/* The lines of many keys; memory is asked for ahead. */
+/* The lines of many keys, by stages that are a block apart, as each asks for the memory of the next:
+   a set's tags; the key of the first line that has the tag; the answer. guessed: `to` has what may
+   be the answer. touches: the lines' use is asked for, too. */
 NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
-                                             int64_t count, int64_t now, int64_t *to) {
-    enum { MOST = 32 };
-    const int ages = lines->evict == NEO_EVICT_AGE;
-    uint64_t hash[MOST];
-    int64_t set[MOST];
-    for (int64_t at = 0, n; at < count; at += n, keys += n, to += n) {
-        n = NEO__MIN(count - at, (int64_t)MOST);
-        for (int64_t i = 0; i < n; i++) {
-            hash[i] = neo__mix64(keys[i]);
-            set[i] = neo__lines_set(hash[i], lines->all_sets) - lines->first_set;
-            if ((uint64_t)set[i] >= (uint64_t)lines->sets) set[i] = 0; /* of another part */
-            __builtin_prefetch(lines->tag + set[i] * NEO__LINE_WAYS);
-        }
-        for (int64_t i = 0; i < n; i++) {
-            const uint32_t bits = neo__lines_match(lines, set[i], hash[i]);
-            to[i] = set[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+                                             int64_t count, int64_t now, int guessed, int touches,
+                                             int64_t *to) {
+    enum { BLOCK = 32 };
+    const int slow = lines->evict == NEO_EVICT_AGE;
+    uint64_t hash[BLOCK];
+    for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
+        for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
+            if ((lines->key[to[i]] ^ keys[i]) | (uint64_t)(keys[i] == 0) | (uint64_t)slow)
+                to[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), now);
+        for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
+            if (guessed && (uint64_t)to[i] >= (uint64_t)lines->sets * NEO__LINE_WAYS) to[i] = 0;
+            if (!guessed) {
+                const uint32_t bits = neo__lines_match(lines, to[i], hash[i % BLOCK]);
+                to[i] = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+            }
             __builtin_prefetch(lines->key + to[i]);
+            if (touches) __builtin_prefetch(lines->use + to[i], 1);
         }
-        for (int64_t i = 0; i < n; i++)
-            if ((lines->key[to[i]] ^ keys[i]) | (keys[i] == 0) | (uint64_t)ages)
-                to[i] = neo__lines_find(lines, keys[i], hash[i], now);
+        for (int64_t i = at; i < NEO__MIN(at + BLOCK, count) && !guessed; i++) {
+            hash[i % BLOCK] = neo__mix64(keys[i]);
+            to[i] = neo__lines_set(hash[i % BLOCK], lines->all_sets) - lines->first_set;
+            if ((uint64_t)to[i] >= (uint64_t)lines->sets) to[i] = 0; /* of another part */
+            __builtin_prefetch(lines->tag + to[i] * NEO__LINE_WAYS);
+        }
     }
 }
 /* The line was used `count` times by step now. */
@@ -12283,6 +12288,8 @@ static neo_status neo__bags_carry(neo_bags *bags, const neo_bags *old) {
     bags->kept.mask = (uint64_t)neo__bags_slot_places(bags->kept.capacity) - 1;
     if (bags->kept.capacity)
         memset(bags->kept.slot_of, 0, (size_t)(bags->kept.mask + 1) * sizeof *bags->kept.slot_of);
+    if (bags->sizes.key_scratch)
+        memset(bags->work.rows, 0, (size_t)bags->sizes.max_ids * sizeof *bags->work.rows);
     for (int64_t i = 0; i < bags->kept.count; i++) {
         const neo__bag_slot *slot = &old->kept.slots[i];
         bags->kept.slots[i] = *slot;
@@ -13667,13 +13674,16 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
         for (; k < end; k++) *to++ = neo__jagged_id(from->ids, is_i32, k);
         return;
     }
+    const int forward = bags->job.tensor.out != NULL; /* else its rows may be there still */
     for (int64_t n; k < end; k += n, to += n) {
         uint64_t key[MOST];
         const uint64_t *keys = is_i32 ? key : (const uint64_t *)from->ids + k;
-        n = NEO__MIN(end - k, (int64_t)MOST);
+        n = is_i32 ? NEO__MIN(end - k, (int64_t)MOST) : end - k;
         for (int64_t i = 0; i < n && is_i32; i++)
             key[i] = (uint64_t)neo__jagged_id(from->ids, 1, k + i);
-        neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), to);
+        if (forward)
+            neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), 0, 0, to);
+        else neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), 1, 0, to);
         for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
     }
     __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
@@ -13871,18 +13881,19 @@ static void neo__bags_ask_row(const neo_bags *bags, neo__bag_table *table, uint6
 }
 /* Sort hashes, by way of room for as many. */
 static void neo__bags_sort_hashes(uint64_t *from, uint64_t *to, int64_t n) {
+    enum { BITS = 8, PASSES = 8, DIGITS = 1 << BITS }; /* an even number of passes */
+    int64_t count[PASSES * DIGITS] = {0};
     if (n < 64) {
         neo__bag_sort_few(from, n, 0);
         return;
     }
-    for (int shift = 0; shift < 64; shift += 8) {
-        int64_t at[257] = {0};
-        for (int64_t i = 0; i < n; i++) at[1 + (from[i] >> shift & 255)]++;
-        for (int i = 0; i < 256; i++) at[i + 1] += at[i];
-        for (int64_t i = 0; i < n; i++) to[at[from[i] >> shift & 255]++] = from[i];
-        uint64_t *swap = from;
-        from = to;
-        to = swap;
+    neo__bag_count_digits(from, 0, n, 0, BITS, PASSES, count);
+    for (int pass = 0; pass < PASSES; pass++) {
+        uint64_t *room = to;
+        neo__bag_count_to_place(count + pass * DIGITS, DIGITS, 1, 0);
+        neo__bag_scatter(to, from, n, pass * BITS, BITS, count + pass * DIGITS);
+        to = from;
+        from = room;
     }
 }
 /* Rows for the keys of a table. first: where its ids are in the room for records. */
@@ -13895,8 +13906,9 @@ static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, i
     int64_t n = 0;
     for (int32_t q = 0; q < table->feature_count; q++) {
         const neo__bag_feature *f = &bags->view.features[table->features[q]];
-        for (int64_t k = f->first_id; k < f->first_id + f->ids; k++) {
-            const int64_t row = rows[k - before];
+        for (int64_t k = f->first_id, end = k + f->ids; k < end; k++) {
+            const int64_t row = rows[k - before], next = rows[NEO__MIN(k + 32, end - 1) - before];
+            __builtin_prefetch(lines->use + NEO__MAX(next, (int64_t)0), 1);
             if (row >= 0) neo__lines_touch(lines, row, now, 1);
             else hash[n++] = neo__mix64(neo__bags_key_at(bags, k));
         }
@@ -13959,7 +13971,7 @@ static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const v
 NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 0, "neo_bags_find_keys"));
-    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), rows);
+    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, 0, rows);
     return NEO_OK;
 }
 NEO_API int neo_bags_key_of(const neo_bags *b, int32_t table, int64_t row, uint64_t *key) {

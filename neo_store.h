@@ -546,33 +546,21 @@ NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step)
 }
 /* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
 static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
-    enum { MOST = 32 };
-    const neo__lines *map = &to->map;
-    uint64_t hash[MOST];
+    enum { MOST = 128 };
     int64_t line[MOST], missing = 0;
     for (int64_t n; count > 0; at += n, count -= n) {
         n = NEO__MIN(count, (int64_t)MOST);
-        for (int64_t i = 0; i < n && to->index; i++)
+        for (int64_t i = 0; i < n && to->index; i++) /* memory is asked for ahead */
             __builtin_prefetch(to->index + NEO__MAX(at[i], (int64_t)0));
         for (int64_t i = 0; i < n && to->index; i++) {
             line[i] = at[i] < 0 ? -1 : (int64_t)to->index[at[i]] - 1;
-            if (line[i] >= 0) __builtin_prefetch(map->use + line[i], 1);
+            __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1);
         }
-        for (int64_t i = 0; i < n && !to->index; i++) { /* memory is asked for ahead */
-            hash[i] = neo__mix64((uint64_t)at[i]);
-            line[i] = neo__lines_set(hash[i], map->all_sets) * NEO__LINE_WAYS;
-            __builtin_prefetch(map->tag + line[i]);
-        }
-        for (int64_t i = 0; i < n && !to->index; i++) {
-            const uint32_t match = neo__lines_match(map, line[i] / NEO__LINE_WAYS, hash[i]);
-            line[i] += __builtin_ctz(match | 1u << 31); /* a guess, if tags are equal by chance */
-            __builtin_prefetch(map->key + line[i]);
-            __builtin_prefetch(map->use + line[i], 1);
-        }
+        if (!to->index)
+            neo__lines_find_many(&to->map, (const uint64_t *)at, n, to->now, 0, 1, line);
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
-            if (!to->index && (map->key[line[i]] != (uint64_t)at[i] || !map->use[line[i]]))
-                line[i] = neo__tier_find(to, at[i]);
+            if (line[i] < 0 && !to->index) line[i] = neo__tier_find_over(to, at[i]);
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
             else missing++;
             at[i] = line[i] >= 0 ? line[i] : -2 - at[i];

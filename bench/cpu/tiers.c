@@ -1,5 +1,5 @@
-/* Rows below memory (neo_store.h): what a cache costs where all rows are in it, and what its misses
-   cost against the same reads by a bare loop.
+/* Rows by key, and rows below memory (neo_store.h): what a map and a cache cost where all rows are
+   there, and what misses cost against the same reads by a bare loop.
 
    Build:  cc -O2 bench/cpu/tiers.c neo.o -o tiers -lm -lpthread
    Run:    tiers [--threads N] [--quick]       tiers.scratch and tiers.bare are written here
@@ -8,6 +8,9 @@
    verified first: pooled rows have the bits of a table in memory. The two sides take turns, and
    ratios are the medians of the rounds'.
 
+     tiers.keys       GB/s of forward of a table by key, 3/8 full, no key without a row, against the
+                      same rows by their numbers
+     tiers.keys_step  batches/s of its forward and backward, row-wise Adagrad, likewise
      tiers.hits       GB/s of forward, all rows in lines, against the same table in memory
      tiers.misses     rows/s of forward, no row in lines, against as many threads that read as many
                       records of as many bytes at random places of a file; both files are in the
@@ -30,17 +33,17 @@ typedef struct subject {
     neo_ctx *ctx;
     neo_bags *plain, *tiered;
     neo_tier *tier;
-    int64_t rows, *ids[BATCHES], *offsets;
+    int64_t rows, *ids[BATCHES], *plain_ids[BATCHES], *offsets; /* of plain; NULL: the same */
     float *out[2];
 } subject;
 
-static neo_jagged batch_of(const subject *s, int n) {
+static neo_jagged batch_of(const subject *s, int n, int tiered) {
     neo_jagged j;
     memset(&j, 0, sizeof j);
     j.batch = BAGS;
     j.feature_count = 1;
     j.offsets = s->offsets;
-    j.ids = s->ids[n];
+    j.ids = tiered || !s->plain_ids[n] ? s->ids[n] : s->plain_ids[n];
     j.id_dtype = NEO_I64;
     return j;
 }
@@ -50,41 +53,53 @@ static int64_t zipf(int64_t rows) {
     const double top = pow((double)rows, e);
     return (int64_t)pow(1.0 - u * (1.0 - top), 1.0 / e) * 7919 % rows;
 }
-/* range 0: Zipf. bytes: of the cache. */
-static subject subject_make(int64_t rows, int64_t range, int64_t bytes, int prefetch) {
-    subject s;
-    memset(&s, 0, sizeof s);
-    s.ctx = bench_ctx(0, 1);
-    s.rows = rows;
-    s.offsets = (int64_t *)bench_alloc(sizeof(int64_t) * (BAGS + 1));
-    for (int64_t i = 0; i <= BAGS; i++) s.offsets[i] = i * (IDS / BAGS);
+/* A context, and batches of ids. range 0: Zipf. */
+static void subject_ids(subject *s, int64_t rows, int64_t range) {
+    s->ctx = bench_ctx(0, 1);
+    s->rows = rows;
+    s->offsets = (int64_t *)bench_alloc(sizeof(int64_t) * (BAGS + 1));
+    for (int64_t i = 0; i <= BAGS; i++) s->offsets[i] = i * (IDS / BAGS);
     for (int n = 0; n < BATCHES; n++) {
-        s.ids[n] = (int64_t *)bench_alloc(sizeof(int64_t) * IDS);
+        s->ids[n] = (int64_t *)bench_alloc(sizeof(int64_t) * IDS);
         for (int64_t k = 0; k < IDS; k++)
-            s.ids[n][k] = range ? (int64_t)(bench_random() % (uint64_t)range) : zipf(rows);
+            s->ids[n][k] = range ? (int64_t)(bench_random() % (uint64_t)range) : zipf(rows);
     }
-    for (int i = 0; i < 2; i++) s.out[i] = (float *)bench_alloc(sizeof(float) * BAGS * DIM);
+    for (int i = 0; i < 2; i++) s->out[i] = (float *)bench_alloc(sizeof(float) * BAGS * DIM);
+}
+static neo_table_desc table_of(int64_t rows, neo_bag_optim_kind kind) {
     neo_table_desc table;
-    neo_bags_desc desc;
-    neo_tier_desc tier;
     memset(&table, 0, sizeof table);
-    memset(&desc, 0, sizeof desc);
-    memset(&tier, 0, sizeof tier);
     table.name = "t";
     table.rows = rows;
     table.dim = DIM;
-    desc.tables = &table;
+    table.optim.kind = kind;
+    return table;
+}
+static const neo_bags_desc *desc_of(const neo_table_desc *table, neo_tier *tier) {
+    static neo_bags_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.tables = table;
     desc.table_count = 1;
     desc.max_batch = BAGS;
     desc.max_ids = IDS;
+    desc.tier = tier;
+    return &desc;
+}
+/* bytes: of the cache. */
+static subject subject_make(int64_t rows, int64_t range, int64_t bytes, int prefetch) {
+    subject s;
+    memset(&s, 0, sizeof s);
+    subject_ids(&s, rows, range);
+    const neo_table_desc table = table_of(rows, NEO_BAG_SGD);
+    neo_tier_desc tier;
+    memset(&tier, 0, sizeof tier);
     tier.path = "tiers.scratch";
     tier.memory_bytes = bytes;
     tier.queue_depth = DEPTH;
     tier.prefetch = prefetch;
-    BENCH_OK(neo_bags_create(s.ctx, &desc, &s.plain));
+    BENCH_OK(neo_bags_create(s.ctx, desc_of(&table, NULL), &s.plain));
     BENCH_OK(neo_tier_create(s.ctx, &tier, &s.tier));
-    desc.tier = s.tier;
-    BENCH_OK(neo_bags_create(s.ctx, &desc, &s.tiered));
+    BENCH_OK(neo_bags_create(s.ctx, desc_of(&table, s.tier), &s.tiered));
     return s;
 }
 static void subject_free(subject *s) {
@@ -92,13 +107,13 @@ static void subject_free(subject *s) {
     neo_tier_destroy(s->tier);
     neo_bags_destroy(s->plain);
     neo_ctx_destroy(s->ctx);
-    for (int n = 0; n < BATCHES; n++) free(s->ids[n]);
+    for (int n = 0; n < BATCHES; n++) free(s->ids[n]), free(s->plain_ids[n]);
     free(s->offsets);
     free(s->out[0]);
     free(s->out[1]);
 }
 static void forward(const subject *s, int n, int tiered) {
-    neo_jagged j = batch_of(s, n);
+    neo_jagged j = batch_of(s, n, tiered);
     BENCH_OK(neo_bags_forward(tiered ? s->tiered : s->plain, &j,
                               neo_tensor_2d(s->out[tiered], NEO_F32, BAGS, DIM)));
 }
@@ -128,6 +143,59 @@ static void hits(int64_t rows) {
     if (stats.hits != stats.lookups) bench_fail("not all hits");
     bench_report("tiers.hits", bench_median(rate, ROUNDS), "GB/s", -1, "memory",
                  bench_median(ratio, ROUNDS));
+    subject_free(&s);
+}
+
+/* ---- keys ---- */
+static double keys_round(subject *s, int keyed, int backward, double took[2]) {
+    const double start = bench_seconds(s->ctx);
+    for (int n = 0; n < BATCHES; n++) {
+        neo_jagged j = batch_of(s, n, keyed);
+        forward(s, n, keyed);
+        if (backward)
+            BENCH_OK(neo_bags_backward(keyed ? s->tiered : s->plain, &j,
+                                       neo_tensor_2d(s->out[keyed], NEO_F32, BAGS, DIM), 1e-6f));
+    }
+    return took[keyed] = bench_seconds(s->ctx) - start;
+}
+static void keys(int64_t rows) {
+    subject s;
+    memset(&s, 0, sizeof s);
+    rows = rows / 32 * 32;
+    const int64_t count = rows * 3 / 8;
+    uint64_t *key = (uint64_t *)bench_alloc(sizeof *key * (size_t)count);
+    int64_t *at = (int64_t *)bench_alloc(sizeof *at * (size_t)count);
+    subject_ids(&s, rows, count);
+    neo_table_desc table = table_of(rows, NEO_BAG_ROWWISE_ADAGRAD);
+    BENCH_OK(neo_bags_create(s.ctx, desc_of(&table, NULL), &s.plain));
+    table.keys.on = 1;
+    BENCH_OK(neo_bags_create(s.ctx, desc_of(&table, NULL), &s.tiered));
+    for (int64_t i = 0; i < count; i++) key[i] = (uint64_t)i;
+    BENCH_OK(neo_bags_put_keys(s.tiered, 0, key, count, at));
+    for (int64_t i = 0; i < count; i++) {
+        float row[DIM];
+        if (at[i] < 0) bench_fail("a set is full");
+        BENCH_OK(neo_bags_get_rows(s.tiered, 0, at[i], 1, row));
+        BENCH_OK(neo_bags_set_rows(s.plain, 0, at[i], 1, row));
+    }
+    for (int n = 0; n < BATCHES; n++) {
+        s.plain_ids[n] = (int64_t *)bench_alloc(sizeof(int64_t) * IDS);
+        for (int64_t k = 0; k < IDS; k++) s.plain_ids[n][k] = at[s.ids[n][k]];
+    }
+    free(key);
+    free(at);
+    verify(&s);
+    for (int backward = 0; backward < 2; backward++) {
+        double ratio[ROUNDS], rate[ROUNDS], took[2];
+        for (int r = 0; r < ROUNDS; r++) {
+            for (int k = 0; k < 2; k++) keys_round(&s, (r + k) & 1, backward, took);
+            ratio[r] = took[0] / took[1];
+            rate[r] = (backward ? BATCHES : 1e-9 * BATCHES * IDS * (DIM * 4 + 8)) / took[1];
+        }
+        bench_report(backward ? "tiers.keys_step" : "tiers.keys", bench_median(rate, ROUNDS),
+                     backward ? "batches/s" : "GB/s", -1, "rows", bench_median(ratio, ROUNDS));
+    }
+    verify(&s); /* trained to the same bits, too */
     subject_free(&s);
 }
 
@@ -194,7 +262,7 @@ static void misses(int64_t rows) {
 /* ---- steps ---- */
 static double step(const subject *s, int n, int tiered, double compute) {
     neo_bags *bags = tiered ? s->tiered : s->plain;
-    neo_jagged j = batch_of(s, n), next = batch_of(s, (n + 1) % BATCHES);
+    neo_jagged j = batch_of(s, n, tiered), next = batch_of(s, (n + 1) % BATCHES, tiered);
     const int64_t start = neo_time_ns();
     forward(s, n, tiered);
     if (tiered) BENCH_OK(neo_bags_prefetch(bags, &next));
@@ -230,6 +298,7 @@ static void steps(int64_t rows) {
 int main(int argc, char **argv) {
     bench_begin(argc, argv);
     const int64_t rows = bench.quick ? 100000 : 1000000;
+    keys(rows);
     hits(rows);
     misses(rows);
     steps(rows);
