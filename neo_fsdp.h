@@ -2269,6 +2269,12 @@ static int64_t neo__shard_cut_said(const neo__shard_talk *k, const neo__shard_pa
     }
     return 0;
 }
+/* 1: `rank` holds a slice of the same rows as `part`. */
+static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part *part, int rank) {
+    int64_t i = part->first_slice;
+    while (i < part->end_slice && m->cuts[i].rank != rank) i++;
+    return i < part->end_slice;
+}
 /* Count the floats that go to each rank and come from it; those that go, to `to` if it is there. */
 static void neo__shard_cut_pack(const neo__shard_talk *talk, float *to) {
     const neo__shard_map *map = talk->s->map;

@@ -285,10 +285,11 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 
    A step of a plan as tasks on lanes: a rank's computation, its link inside the node, its link to
    other nodes. Tasks are in the order in which a trainer of neo_shard and neo_fsdp starts them, a
-   lane runs its own in that order, and each begins when those it waits for have ended. The parts
-   of an exchange follow each other: half of its computation (packing), the link inside the node,
-   that between nodes, the other half. A task takes as long as on the rank that is slowest in its
-   phase (see neo_plan_step).
+   lane runs its own in that order, and each begins when those it waits for have ended. An exchange
+   is half of its computation (packing), then both links at the same time, then the other half; sums
+   of a node's ranks (twrw, grid) go to other nodes when they are made, and computation waits for
+   the node's part. An all-reduce of up to 4 KiB goes up a tree of ranks and down again. A task
+   takes as long as on the rank that is slowest in its phase (see neo_plan_step).
      plain      one after another: the seconds of neo_plan_step.plain, if the units are the plan's
      pipelined  rows travel beside the units that do not need them, a unit's gradients are reduced
                 while earlier units go backward, the ids of the next batch travel from the time that
@@ -434,7 +435,8 @@ typedef struct neo__plan_table {
 typedef struct neo__plan_model {
     double batch, ranks;
     double local, cross;         /* seconds of a byte on a link */
-    double to_all;               /* seconds of a byte of an all-to-all's send buffer */
+    double to_all;               /* seconds of a byte of an all-to-all's send buffer, on the slower
+                                    level: both go at the same time */
     double to_nodes;             /* as to_all, what goes to other nodes only */
     double all_reduce;           /* seconds of a byte of an all-reduce */
     double lookup, update, copy; /* seconds of a byte of memory */
@@ -443,11 +445,13 @@ typedef struct neo__plan_model {
     double cold;                 /* share of rows that no cache keeps for a step */
     double id_bytes;             /* of an id on a link */
     int whole;                   /* one rank with nothing to round: nothing is moved */
-    double latency[NEO_LEVEL_COUNT]; /* of an exchange, on links of a level, one after another */
-    double exchange_latency, reduce_latency; /* over both levels */
+    double latency[NEO_LEVEL_COUNT]; /* of an exchange: all its messages are under way at once */
+    double exchange_latency, reduce_latency; /* of the level with more */
     double reduce;                           /* seconds of the plan's dense units, all-reduced */
 } neo__plan_model;
 
+/* Lanes, and what crosses between nodes when sums of a node's ranks are made, or before. */
+enum { NEO__PLAN_SUMS = NEO_LANE_COUNT, NEO__PLAN_PARTS };
 typedef enum neo__plan_origin {
     NEO__PLAN_SEARCHED, /* 0: so is a plan by default */
     NEO__PLAN_UNIFORM,
@@ -471,8 +475,9 @@ struct neo_plan {
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
     neo__plan_load *load; /* of each rank */
-    double part[NEO__PLAN_PHASES][NEO_LANE_COUNT]; /* seconds of a phase's slowest rank */
-    double copy_bytes;    /* of gradients of tables on every rank */
+    double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS]; /* seconds of a phase, of its slowest ranks */
+    double copy_bytes, copy_rows; /* of gradients of tables on every rank; of them, row marks */
+    int cut_rounds;               /* in which slices of rows exchange sums, of a step */
     neo_plan_rank *rank;
     neo_plan_step step;
     neo__arena kept;     /* the description and the facts of its tables */
@@ -687,9 +692,10 @@ static void neo__plan_defaults(neo_plan *plan) {
        update    2 lookup, and the sort of ids; where a step needs sums along rows, gradients of
                  touched rows (at most min(ids, rows)) wait, and a float for 16 columns of each goes
                  to every other slice. With kept_batches gradients of all tables wait
-   What arrives is as much on all ranks and never more than the most that one sends. A rank has B/W
-   of the samples: it checks and packs B/W P s ids for each piece (those of slices of columns once),
-   and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
+   Links inside a node and between nodes are used at the same time: the slower counts. Ids that a
+   rank has for several slices come once. What arrives is as much on all ranks and never more than
+   the most that one sends. A rank has B/W of the samples: it checks and packs B/W P s ids for each
+   piece (those of slices of columns once), and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
    twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
    rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and each
    rank merges, moves, closes up, keeps and steps every row that any rank touched, which takes as
@@ -702,7 +708,7 @@ static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
     model->local = local;
     model->cross = cross;
     model->to_nodes = (w - l) / w * model->cross;
-    model->to_all = (l - 1.0) / w * model->local + model->to_nodes;
+    model->to_all = NEO__MAX((l - 1.0) / w * model->local, model->to_nodes);
     model->all_reduce = 2.0 * model->to_all;
 }
 /* The units of a plan whose caller names none. */
@@ -741,9 +747,10 @@ static void neo__plan_model_make(neo_plan *plan) {
     model->whole = cluster->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++)
-        model->latency[level] = (level == NEO_LEVEL_LOCAL ? l - 1.0 : w - l) *
-                                cluster->link[level].latency_us * 1e-6;
-    model->exchange_latency = model->latency[NEO_LEVEL_LOCAL] + model->latency[NEO_LEVEL_CROSS];
+        if (level == NEO_LEVEL_LOCAL ? l > 1.0 : w > l)
+            model->latency[level] = cluster->link[level].latency_us * 1e-6;
+    model->exchange_latency =
+        NEO__MAX(model->latency[NEO_LEVEL_LOCAL], model->latency[NEO_LEVEL_CROSS]);
     model->reduce_latency = 2.0 * model->exchange_latency;
     neo__plan_units(&plan->desc, units);
     for (int i = 0; i < 2; i++)
@@ -1309,12 +1316,6 @@ static void neo__shard_map_cuts(neo__shard_map *map) {
             map->parts[map->cuts[k].place].end_slice = end;
         }
     }
-}
-/* 1: `rank` holds a slice of the same rows as `part`. */
-static int neo__shard_shares_rows(const neo__shard_map *m, const neo__shard_part *part, int rank) {
-    int64_t i = part->first_slice;
-    while (i < part->end_slice && m->cuts[i].rank != rank) i++;
-    return i < part->end_slice;
 }
 static int neo__shard_pull_order(const void *x, const void *y) {
     const neo__shard_route *a = (const neo__shard_route *)x, *b = (const neo__shard_route *)y;
@@ -1910,9 +1911,12 @@ static void neo__shard_size_cutting(neo_shard *shard) {
         while (map->cuts[mine].rank != shard->rank) mine++;
         cutting->own_rounds =
             NEO__MAX(cutting->own_rounds, neo_bag_cut_rounds(&map->tables[part->table].optim));
-        for (int r = 0; r < map->ranks; r++)
-            if (r != shard->rank && neo__shard_shares_rows(map, part, r))
+        for (int64_t i = part->first_slice; i < part->end_slice; i++) {
+            int64_t k = part->first_slice; /* a rank with several slices gets it once */
+            while (map->cuts[k].rank != map->cuts[i].rank) k++;
+            if (k == i && map->cuts[i].rank != shard->rank)
                 cutting->out_floats += neo__shard_cut_floats(map, part);
+        }
         for (int64_t i = part->first_slice; i < part->end_slice && map->cuts[mine].place == p; i++)
             if (map->cuts[i].rank !=
                 shard->rank) /* what comes is counted by the first slice here */
@@ -2212,25 +2216,32 @@ static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_ba
 static int neo__shard_is_whole(const neo__shard_map *m) {
     return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
 }
-static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
-                                       neo_shard_memory *memory) {
+/* Copies of tables on every rank: of the last rank, whose batch most others share. */
+typedef struct neo__shard_copied {
+    int64_t batch, ids;
     neo_bags_memory bags;
-    NEO__TRY(neo_bags_bytes(ctx, d, &bags));
-    memory->weight_bytes += bags.weight_bytes;
-    memory->state_bytes += bags.state_bytes;
-    memory->workspace_bytes += bags.workspace_bytes;
+} neo__shard_copied;
+static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
+                                       neo__shard_copied *last, neo_shard_memory *memory) {
+    if (last->batch != d->max_batch || last->ids != d->max_ids)
+        NEO__TRY(neo_bags_bytes(ctx, d, &last->bags));
+    last->batch = d->max_batch, last->ids = d->max_ids;
+    memory->weight_bytes += last->bags.weight_bytes;
+    memory->state_bytes += last->bags.state_bytes;
+    memory->workspace_bytes += last->bags.workspace_bytes;
     return NEO_OK;
 }
 static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int rank,
-                                       neo_shard_memory *memory) {
+                                       neo__shard_copied *copied, neo_shard_memory *memory) {
     neo_bags_desc desc[2];
+    NEO__ZERO(neo__shard_copied, own);
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_shard"};
     NEO__ZERO(neo__carve, work);
     NEO__ZERO(neo_shard, shard);
     neo__shard_fill(memory, 0, sizeof *memory);
     memory->exchange_bytes = sizeof shard + map->bytes;
-    if (neo__shard_is_whole(map)) return neo__shard_add_bytes(ctx, &map->desc, memory);
+    if (neo__shard_is_whole(map)) return neo__shard_add_bytes(ctx, &map->desc, &own, memory);
     shard.ctx = ctx;
     shard.map = map;
     shard.rank = rank;
@@ -2243,7 +2254,8 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
         memory->exchange_bytes += (size_t)growing[i].count * growing[i].size;
     neo_status status = neo__shard_descs(&shard, &arena, desc);
     for (int i = 0; i < 2 && status == NEO_OK; i++)
-        if (desc[i].table_count) status = neo__shard_add_bytes(ctx, &desc[i], memory);
+        if (desc[i].table_count)
+            status = neo__shard_add_bytes(ctx, &desc[i], i ? copied : &own, memory);
     neo__arena_free(&arena);
     return status;
 }
@@ -2252,10 +2264,11 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, int first, int count,
                                         neo_shard_memory *each) {
     neo__shard_map *m;
+    NEO__ZERO(neo__shard_copied, copied);
     NEO__TRY(neo__shard_map_create(ctx, plan, &m));
     neo_status status = NEO_OK;
     for (int i = 0; i < count && status == NEO_OK; i++)
-        status = neo__shard_map_bytes(ctx, m, first + i, &each[i]);
+        status = neo__shard_map_bytes(ctx, m, first + i, &copied, &each[i]);
     neo__shard_map_destroy(m);
     return status;
 }
@@ -2284,7 +2297,8 @@ struct neo_timeline {
     neo_task *task;
     int32_t count;
 };
-enum { NEO__TIMELINE_TABLES = 26, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+enum { NEO__TIMELINE_TABLES = 32, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
 typedef struct neo__timeline_build {
     const neo_plan *plan;
     const neo_dense_unit *units;
@@ -2292,6 +2306,7 @@ typedef struct neo__timeline_build {
     int pipelined;
     neo_task *task;
     int32_t count, last[NEO_LANE_COUNT]; /* the last task of each lane; -1 */
+    int32_t since;                       /* the one after which all are, without a pipeline */
 } neo__timeline_build;
 
 static const char *const NEO__LANE_NAMES[NEO_LANE_COUNT] = {"compute", "local", "cross"};
@@ -2309,7 +2324,7 @@ static int32_t neo__timeline_later(const neo__timeline_build *build, int32_t x, 
 /* x, y: tasks to wait for, or -1. Returns the task, to be waited for. */
 static int32_t neo__timeline_add(neo__timeline_build *build, const char *name, const char *unit,
                                  neo_lane lane, double seconds, int32_t x, int32_t y) {
-    int32_t before = build->pipelined ? build->last[lane] : build->count - 1;
+    int32_t before = build->pipelined ? build->last[lane] : build->since;
     if (seconds <= 0.0) return neo__timeline_later(build, x, y);
     neo_task *task = &build->task[build->count];
     memset(task, 0, sizeof *task);
@@ -2322,39 +2337,69 @@ static int32_t neo__timeline_add(neo__timeline_build *build, const char *name, c
     task->after[2] = before != x && before != y ? before : -1;
     task->begin = neo__timeline_end(
         build, neo__timeline_later(build, neo__timeline_later(build, x, y), before));
-    build->last[lane] = build->count;
+    build->last[lane] = build->since = build->count;
     return build->count++;
 }
-/* `bytes` that each rank sends to all in equal parts, `times` the latency of an exchange. */
-static int32_t neo__timeline_reduce(neo__timeline_build *build, const char *name, const char *unit,
-                                    double bytes, double times, int32_t x) {
-    const neo__plan_model *m = &build->plan->model;
-    double l = build->plan->per_node, w = m->ranks;
-    const double share[NEO_LEVEL_COUNT] = {(l - 1.0) / w, (w - l) / w},
-                 byte[NEO_LEVEL_COUNT] = {m->local, m->cross};
+/* An exchange on both levels at the same time, or, chained, on one after the other. */
+static int32_t neo__timeline_links(neo__timeline_build *build, const char *name, const char *unit,
+                                   const double *seconds, const double *bytes, int chained,
+                                   int32_t x) {
+    const int32_t since = build->since;
+    int32_t last = x;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
-        neo_lane lane = level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS;
-        double seconds = 2.0 * bytes * share[level] * byte[level] + times * m->latency[level];
-        int32_t count = build->count;
-        x = neo__timeline_add(build, name, unit, lane, seconds, x, -1);
-        if (build->count > count) build->task[x].bytes = 2.0 * bytes * share[level];
+        const neo_lane lane = level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS;
+        const int32_t count = build->count;
+        if (!chained) build->since = since;
+        int32_t task =
+            neo__timeline_add(build, name, unit, lane, seconds[level], chained ? last : x, -1);
+        if (build->count > count) build->task[task].bytes = bytes[level];
+        last = neo__timeline_later(build, last, task);
     }
-    return x;
+    build->since = neo__timeline_later(build, since, last);
+    return last;
+}
+/* An all-reduce: scattered and gathered, or, of few bytes, up a tree of ranks and down again, hop
+   by hop; between two ranks at once. */
+static int32_t neo__timeline_reduce(neo__timeline_build *build, const char *name, const char *unit,
+                                    double bytes, int32_t x) {
+    const neo_plan *plan = build->plan;
+    const neo__plan_model *m = &plan->model;
+    double l = plan->per_node, w = m->ranks;
+    const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
+    const double share[NEO_LEVEL_COUNT] = {(l - 1.0) / w, (w - l) / w},
+                 byte[NEO_LEVEL_COUNT] = {m->local, m->cross}, times = few && w < 3.0 ? 1.0 : 2.0;
+    double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        int hops = 0, ends = level == NEO_LEVEL_LOCAL ? plan->per_node : plan->nodes;
+        while (1 << hops < ends) hops++;
+        const double parts = few ? (double)hops : share[level], waits = few ? (double)hops : 1.0;
+        seconds[level] = times * (parts * bytes * byte[level] + waits * m->latency[level]);
+        sent[level] = 2.0 * bytes * share[level];
+    }
+    return neo__timeline_links(build, name, unit, seconds, sent, few, x);
 }
 /* A phase up to the links, with `times` their latency; and what its rank does after them. */
 static int32_t neo__timeline_send(neo__timeline_build *build, const char *name, int phase,
                                   double times, int32_t x) {
     const neo__plan_model *m = &build->plan->model;
     const double *part = build->plan->part[phase];
+    const double sums = part[NEO__PLAN_SUMS];
+    const int back = sums > 0.0 && phase == NEO__PLAN_BACKWARD; /* then the node's part is last */
+    double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
     x = neo__timeline_add(build, name, "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE] / 2.0, x, -1);
     for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
-        neo_lane lane = level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS;
-        int32_t count = build->count;
-        x = neo__timeline_add(build, name, "", lane, part[lane] + times * m->latency[level], x, -1);
-        if (build->count > count)
-            build->task[x].bytes = part[lane] / (level == NEO_LEVEL_LOCAL ? m->local : m->cross);
+        const double on = part[level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS];
+        seconds[level] = on + times * m->latency[level];
+        sent[level] = on / (level == NEO_LEVEL_LOCAL ? m->local : m->cross);
     }
-    return x;
+    if (back) seconds[NEO_LEVEL_LOCAL] = 0.0, seconds[NEO_LEVEL_CROSS] += sums;
+    if (back) sent[NEO_LEVEL_CROSS] += sums / m->cross;
+    x = neo__timeline_links(build, name, "", seconds, sent, 0, x);
+    seconds[NEO_LEVEL_LOCAL] = 0.0;
+    seconds[NEO_LEVEL_CROSS] =
+        back || sums <= 0.0 ? 0.0 : sums + times * m->latency[NEO_LEVEL_CROSS];
+    sent[NEO_LEVEL_CROSS] = sums / m->cross;
+    return neo__timeline_links(build, name, "", seconds, sent, 0, x);
 }
 static int32_t neo__timeline_receive(neo__timeline_build *build, const char *name, int phase,
                                      int32_t x, int32_t y) {
@@ -2372,16 +2417,25 @@ static int32_t neo__timeline_units(neo__timeline_build *build, int after, int ba
         x = neo__timeline_add(build, backward ? "backward" : "forward", u->name, NEO_LANE_COMPUTE,
                               backward ? 2.0 * seconds : seconds, x, -1);
         if (backward && u->params > 0)
-            (void)neo__timeline_reduce(build, "reduce", u->name, 4.0 * (double)u->params, 2.0, x);
+            (void)neo__timeline_reduce(build, "reduce", u->name, 4.0 * (double)u->params, x);
     }
     return x;
 }
 /* Merge and optimizer; between them sums of rows that are cut by columns travel. */
 static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, int32_t copies) {
-    const double *part = build->plan->part[NEO__PLAN_UPDATE];
+    const double *part = build->plan->part[NEO__PLAN_UPDATE],
+                 *back = build->plan->part[NEO__PLAN_BACKWARD];
+    if (back[NEO__PLAN_SUMS] > 0.0) { /* and this thread waits for the node's part */
+        const neo__plan_model *m = &build->plan->model;
+        const double seconds[NEO_LEVEL_COUNT] = {
+                         back[NEO_LANE_LOCAL] + m->latency[NEO_LEVEL_LOCAL], 0.0},
+                     sent[NEO_LEVEL_COUNT] = {back[NEO_LANE_LOCAL] / m->local, 0.0};
+        gradients = neo__timeline_later(build, gradients, build->last[NEO_LANE_COMPUTE]);
+        gradients = neo__timeline_links(build, "gradients", "", seconds, sent, 0, gradients);
+    }
     int32_t x = neo__timeline_receive(build, "gradients", NEO__PLAN_BACKWARD, gradients, -1);
-    if (part[NEO_LANE_LOCAL] + part[NEO_LANE_CROSS] > 0.0) {
-        x = neo__timeline_send(build, "update", NEO__PLAN_UPDATE, 0.0, x);
+    if (build->plan->cut_rounds) {
+        x = neo__timeline_send(build, "update", NEO__PLAN_UPDATE, build->plan->cut_rounds, x);
         (void)neo__timeline_receive(build, "update", NEO__PLAN_UPDATE, x, copies);
     } else {
         (void)neo__timeline_add(build, "update", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x,
@@ -2390,21 +2444,26 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
 }
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
-    int32_t ids = -1, rows, top, gradients, copies = -1;
+    const int sums = plan->part[NEO__PLAN_FORWARD][NEO__PLAN_SUMS] > 0.0;
+    int32_t ids = -1, rows, top, gradients, copies = -1, inside;
     for (int k = 0; k < NEO_LANE_COUNT; k++) build->last[k] = -1;
+    build->since = -1;
     build->count = 0;
     if (!build->pipelined) ids = neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
     ids = neo__timeline_receive(build, "ids", NEO__PLAN_IDS, ids, -1); /* pipelined: sent before */
     rows = neo__timeline_add(build, "lookup", "", NEO_LANE_COMPUTE,
                              plan->part[NEO__PLAN_LOOKUP][NEO_LANE_COMPUTE], ids, -1);
     rows = neo__timeline_send(build, "rows", NEO__PLAN_FORWARD, 1.0, rows);
-    if (build->pipelined) (void)neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
-    (void)neo__timeline_units(build, 0, 0, -1);
+    inside = sums ? build->last[NEO_LANE_LOCAL] : -1; /* a node's sums need this thread */
+    if (build->pipelined) (void)neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, inside);
+    (void)neo__timeline_units(build, 0, 0, inside);
     rows = neo__timeline_receive(build, "rows", NEO__PLAN_FORWARD, rows, -1);
     top = neo__timeline_units(build, 1, 1, neo__timeline_units(build, 1, 0, rows));
     gradients = neo__timeline_send(build, "gradients", NEO__PLAN_BACKWARD, 1.0, top);
-    if (plan->copy_bytes > 0.0)
-        copies = neo__timeline_reduce(build, "copies", "", plan->copy_bytes, 4.0, top);
+    if (plan->copy_bytes > 0.0) {
+        copies = neo__timeline_reduce(build, "copies", "", plan->copy_bytes - plan->copy_rows, top);
+        copies = neo__timeline_reduce(build, "copies", "", plan->copy_rows, copies);
+    }
     if (!build->pipelined) neo__timeline_update(build, gradients, copies);
     (void)neo__timeline_units(build, 0, 1, -1);
     if (build->pipelined) neo__timeline_update(build, gradients, copies);
@@ -2415,19 +2474,25 @@ static int32_t neo__timeline_last(const neo__timeline_build *build) {
     for (int32_t i = 0; i < build->count; i++) last = neo__timeline_later(build, last, i);
     return last;
 }
-/* neo_plan_step.pipelined */
-static double neo__timeline_pipelined(const neo_plan *plan) {
+/* Seconds of a step; *reduce: of it, sums of dense gradients, as if nothing ran beside them. */
+static double neo__timeline_step(const neo_plan *plan, int pipelined, double *reduce) {
     neo_task task[NEO__TIMELINE_TABLES + 2 * NEO__TIMELINE_UNIT];
+    double ended = 0.0, end;
     neo_dense_unit units[2];
     NEO__ZERO(neo__timeline_build, build);
     neo__plan_units(&plan->desc, units);
     build.plan = plan;
     build.units = units;
     build.unit_count = 2;
-    build.pipelined = 1;
+    build.pipelined = pipelined;
     build.task = task;
     neo__timeline_run(&build);
-    return neo__timeline_end(&build, neo__timeline_last(&build));
+    for (int32_t i = 0; i < build.count; i++, ended = NEO__MAX(ended, end)) {
+        end = neo__timeline_end(&build, i);
+        if (!strcmp(task[i].name, "reduce") || !strcmp(task[i].name, "copies"))
+            *reduce += NEO__MAX(end - ended, 0.0);
+    }
+    return ended;
 }
 static void neo__timeline_finish(neo_timeline *timeline, const neo__timeline_build *build) {
     neo_timeline_sum *sum = &timeline->sum;
@@ -2631,7 +2696,7 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     double index = model->id_bytes * flow.ids + 4.0 * flow.bags;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
-    double touched = flow.ids < (double)cut->rows ? flow.ids : (double)cut->rows;
+    double touched = NEO__MIN(table->fresh * flow.ids, (double)cut->rows);
     load.at[NEO__PLAN_IDS] =
         index * model->to_all + (model->whole ? 0.0 : 2.0 * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
@@ -2749,6 +2814,9 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, in
         cut->row_parts = (int32_t)(end - begin);
         cut->parts = neo__plan_parts(table, piece);
         cut->in_node = in_node;
+        if (cut->cols < table->dim)
+            plan->cut_rounds =
+                NEO__MAX(plan->cut_rounds, neo_bag_cut_rounds(&table->desc->optim));
         cut->local = cut->cross = 0;
         for (int64_t k = first; table->row_sums && end - begin < table->piece_count && k < last;
              k++) {
@@ -2764,11 +2832,25 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, in
         }
     }
 }
+/* Seconds of ids on their way that a rank has for another slice of the same rows. */
+static double neo__plan_again(const neo_plan *plan, const neo__plan_table *t, int64_t slice,
+                              int64_t k) {
+    const neo_piece *p = plan->piece;
+    for (int64_t i = t->first_piece; i < slice; i++)
+        if (p[i].rank == p[k].rank && p[i].first_row == p[k].first_row &&
+            p[i].rows == p[k].rows) {
+            const neo__plan_model *m = &plan->model;
+            neo__plan_flow f = neo__plan_flow_of(t, &plan->cut[k], m->batch * t->ids);
+            return (m->id_bytes * f.ids + 4.0 * f.bags) * m->to_all;
+        }
+    return 0.0;
+}
 /* Loads of ranks, but for their bytes, from the pieces; *reduce: bytes of dense gradients. Returns
    the bytes of buffers that a rank has for its samples. */
 static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
     NEO__ZERO(neo__plan_load, all);
-    *reduce = 0.0;
+    *reduce = plan->copy_rows = 0.0;
+    plan->cut_rounds = 0;
     for (int32_t i = 0; i < plan->bags.table_count; i++) {
         const neo__plan_table *table = &plan->table[i];
         const neo_piece *piece = plan->piece;
@@ -2778,17 +2860,19 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
             x.at[NEO__PLAN_BYTES] = 0.0; /* counted as a piece of each rank */
             neo__plan_load_add(&all, &x);
             *reduce += neo__plan_copy_reduce(table);
+            plan->copy_rows += (double)table->rows;
             continue;
         }
         for (int64_t begin = table->first_piece, end; begin < last; begin = end) {
             for (end = begin; end < last && piece[end].first_col == piece[begin].first_col;) end++;
             neo__plan_cut_slice(plan, table, begin, end);
-        }
-        for (int64_t k = table->first_piece; k < last; k++) {
-            neo__plan_load x = neo__plan_piece_load(table, &plan->cut[k]);
-            neo__plan_load samples = neo__plan_sample_load(table, &plan->cut[k]);
-            neo__plan_load_add(&plan->load[piece[k].rank], &x);
-            neo__plan_load_add(&all, &samples);
+            for (int64_t k = begin; k < end; k++) {
+                neo__plan_load x = neo__plan_piece_load(table, &plan->cut[k]);
+                neo__plan_load samples = neo__plan_sample_load(table, &plan->cut[k]);
+                x.at[NEO__PLAN_IDS] -= neo__plan_again(plan, table, begin, k);
+                neo__plan_load_add(&plan->load[piece[k].rank], &x);
+                neo__plan_load_add(&all, &samples);
+            }
         }
     }
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) neo__plan_load_add(&plan->load[r], &all);
@@ -2821,35 +2905,54 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     neo_free(plan->ctx, each, bytes);
     return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
-/* Seconds of each phase on each lane, of its slowest rank: loads are linear in what a byte takes
-   on a link, so those of a plan whose links take nothing are its computation. */
+/* Seconds of each phase on each lane: loads are linear in what a byte takes on a link, so those of
+   a plan whose links take nothing are its computation. What is sent on a lane is the most of any
+   rank; a phase ends as on the rank that needs longest for all. */
 static neo_status neo__plan_split(neo_plan *plan) {
     const neo__plan_model model = plan->model;
-    neo__plan_load *load = plan->load;
-    int32_t ranks = plan->desc.cluster.ranks, slowest[NEO__PLAN_PHASES] = {0};
-    size_t bytes = (size_t)ranks * sizeof *load;
-    double before[NEO__PLAN_PHASES] = {0.0}, reduce;
-    plan->load = (neo__plan_load *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
-    for (int k = 0; plan->load && k < NEO_LANE_COUNT; k++) {
-        if (k + 1 < NEO_LANE_COUNT) {
-            neo__plan_model_links(plan, k == NEO_LANE_LOCAL ? model.local : 0.0, 0.0);
-            memset(plan->load, 0, bytes);
-            (void)neo__plan_predict_loads(plan, &reduce);
-        } else {
-            memcpy(plan->load, load, bytes);
+    neo__plan_load *load = plan->load, *at = NULL;
+    const int32_t ranks = plan->desc.cluster.ranks;
+    const size_t bytes = (size_t)NEO__PLAN_PARTS * (size_t)ranks * sizeof *load;
+    double reduce;
+    at = (neo__plan_load *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
+    if (!at) return NEO_ERR_MEMORY;
+    memset(at, 0, bytes);
+    for (int k = 0; k < NEO__PLAN_PARTS; k++) {
+        neo__plan_model_links(plan, k == NEO_LANE_LOCAL ? model.local : 0.0,
+                              k == NEO_LANE_CROSS ? model.cross : 0.0);
+        plan->model.to_nodes = k == NEO__PLAN_SUMS ? model.to_nodes : 0.0;
+        plan->load = at + k * ranks;
+        (void)neo__plan_predict_loads(plan, &reduce);
+    }
+    for (int p = 0; p < NEO__PLAN_PHASES; p++) {
+        double whole = 0.0, *part = plan->part[p];
+        for (int k = 0; k < NEO__PLAN_PARTS; k++) part[k] = 0.0;
+        for (int32_t r = 0; r < ranks; r++) {
+            double x[NEO__PLAN_PARTS];
+            for (int k = 0; k < NEO__PLAN_PARTS; k++) {
+                x[k] = NEO__MAX(at[k * ranks + r].at[p] - (k ? at[r].at[p] : 0.0), 0.0);
+                part[k] = NEO__MAX(part[k], x[k]);
+            }
+            whole = NEO__MAX(whole, x[0] + NEO__MAX(x[NEO_LANE_LOCAL], x[NEO_LANE_CROSS]) +
+                                        x[NEO__PLAN_SUMS]);
         }
-        for (int p = 0; p < NEO__PLAN_PHASES; p++) {
-            for (int32_t r = 0; k == 0 && r < ranks; r++)
-                if (load[r].at[p] > load[slowest[p]].at[p]) slowest[p] = r;
-            plan->part[p][k] = NEO__MAX(plan->load[slowest[p]].at[p] - before[p], 0.0);
-            before[p] = plan->load[slowest[p]].at[p];
-        }
+        whole -= NEO__MAX(part[NEO_LANE_LOCAL], part[NEO_LANE_CROSS]) + part[NEO__PLAN_SUMS];
+        part[NEO_LANE_COMPUTE] = NEO__MAX(whole, 0.0);
     }
     plan->model = model;
-    if (plan->load) neo_free(plan->ctx, plan->load, bytes);
-    const neo_status status = plan->load ? NEO_OK : NEO_ERR_MEMORY;
     plan->load = load;
-    return status;
+    neo_free(plan->ctx, at, bytes);
+    return NEO_OK;
+}
+/* Of a phase of the step, with `times` the latency of its links. */
+static double neo__plan_phase(const neo_plan *plan, int phase, double times) {
+    const double *part = plan->part[phase], *latency = plan->model.latency,
+                 latest = times * latency[NEO_LEVEL_CROSS], sums = part[NEO__PLAN_SUMS],
+                 cross = part[NEO_LANE_CROSS] + latest,
+                 local = part[NEO_LANE_LOCAL] + times * latency[NEO_LEVEL_LOCAL];
+    if (sums > 0.0 && phase == NEO__PLAN_BACKWARD)
+        return part[NEO_LANE_COMPUTE] + local + cross + sums;
+    return part[NEO_LANE_COMPUTE] + NEO__MAX(local, cross) + (sums > 0.0 ? sums + latest : 0.0);
 }
 static neo_status neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
@@ -2871,10 +2974,17 @@ static neo_status neo__plan_predict(neo_plan *plan) {
         sum += rank->seconds;
     }
     neo__plan_most(plan->load, ranks, most);
-    plan->step = neo__plan_step_make(plan, most, reduce);
+    neo_plan_step *step = &plan->step;
+    *step = neo__plan_step_make(plan, most, reduce);
     plan->copy_bytes = reduce;
     NEO__TRY(neo__plan_split(plan));
-    plan->step.pipelined = neo__timeline_pipelined(plan);
+    step->ids = neo__plan_phase(plan, NEO__PLAN_IDS, 2.0); /* lengths, then ids */
+    step->forward = neo__plan_phase(plan, NEO__PLAN_FORWARD, 1.0);
+    step->backward = neo__plan_phase(plan, NEO__PLAN_BACKWARD, 1.0);
+    step->update = neo__plan_phase(plan, NEO__PLAN_UPDATE, plan->cut_rounds);
+    step->pipelined = neo__timeline_step(plan, 1, &reduce);
+    step->reduce = 0.0;
+    step->plain = neo__timeline_step(plan, 0, &step->reduce);
     plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
     plan->step.busiest_rank = busiest;
     plan->step.fullest_rank = fullest;

@@ -264,8 +264,8 @@ static const char SETS_NOTE[] =
     "the flops in the bottom MLP; dense parameters, half the flops; the batch. The cluster file\n"
     "says the rest.\n"
     "Distance: here gradients of dense layers are summed flat, over the links between nodes as\n"
-    "fast as an all-to-all, and each peer costs a latency: see the steps without reductions. Not\n"
-    "counted: the optimizer of dense layers, input, launches of kernels, stragglers.\n";
+    "fast as an all-to-all: see the steps without reductions. Not counted: the optimizer of dense\n"
+    "layers, input, launches of kernels, stragglers.\n";
 static int run_sets(neo_ctx *ctx, const command *c) {
     printf("set  recalled /s  predicted /s  without reductions  fullest rank  dense copies  "
            "balance\n");
