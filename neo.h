@@ -18205,14 +18205,14 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *lookup, int64_t
 #define NEO__I32_IDS(lookup) (NEO__TRAINS && (lookup)->is_i32) /* neo_serve.h widens them */
 #define NEO__BAG_POOL(N)                                                                           \
     NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {             \
-        if (NEO__I32_IDS(a))                                                                             \
+        if (NEO__I32_IDS(a))                                                                       \
             NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                                 \
         else                                                                                       \
             NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                                 \
     }                                                                                              \
     NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,               \
                                                 int64_t col) {                                     \
-        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, NEO__I32_IDS(a), N);                                 \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, NEO__I32_IDS(a), N);                           \
     }
 NEO__BAG_POOL(8)
 NEO__BAG_POOL(4)
