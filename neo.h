@@ -6244,7 +6244,7 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const int64_t lanes = gemm->ctx->gemm->lanes;
     gemm->width = !gemm->dots && call->n <= lanes ? lanes : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
-    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n > 2 * lanes) {
+    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n >= 8 * lanes) {
         gemm->width = 8 * lanes;
         gemm->tile_rows = NEO__TILE_MAX_FLOATS / gemm->width;
     }
