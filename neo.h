@@ -105,7 +105,7 @@
      NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
                                           optimizer, loss, metric, report, table that learns or
                                           reader; parameters begin with zeros; check_finite has no
-                                          effect. 149 KB of text by gcc -Os for x86-64
+                                          effect. 149 KB of text by gcc -O2 for x86-64
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE) && (defined(__OPTIMIZE_SIZE__) || defined(__clang__)) &&                \
     !defined(NEO_NO_COLD)
@@ -1884,8 +1884,10 @@ NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
 #define NEO__TRAIN(kernel) NULL
+#define NEO__TRAINS 0
 #else
 #define NEO__TRAIN(kernel) kernel
+#define NEO__TRAINS 1
 #endif
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
 #error "neo: -ffast-math (-fassociative-math) breaks the same-bits contract: not for this file"
@@ -1990,6 +1992,15 @@ NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 #define NEO__LEAN_END
 #define NEO__HOST_BEGIN
 #define NEO__HOST_END
+#endif
+/* The host's code of this file; of a program that only predicts it is for size, as kernels take
+   the time. */
+#if defined(NEO_INFERENCE)
+#define NEO__CALLS_BEGIN NEO__COLD_BEGIN
+#define NEO__CALLS_END NEO__COLD_END
+#else
+#define NEO__CALLS_BEGIN NEO__HOST_BEGIN
+#define NEO__CALLS_END NEO__HOST_END
 #endif
 
 /* ---- memory: sizes, one block cut into arrays, an arena ---- */
@@ -3955,7 +3966,7 @@ struct neo_device {
 
 NEO_EXACT_BEGIN
 NEO__FEW_PASSES
-NEO__HOST_BEGIN
+NEO__CALLS_BEGIN
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 
@@ -5033,6 +5044,9 @@ NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *beg
 #define NEO__SPARE_BEGIN                                                                           \
     _Pragma("clang attribute push(__attribute__((minsize)), apply_to = function)")
 #define NEO__SPARE_END _Pragma("clang attribute pop")
+#elif defined(NEO__COLD) && defined(NEO_INFERENCE) && (defined(NEO__X86) || defined(NEO__ARM))
+#define NEO__SPARE_BEGIN NEO__COLD_BEGIN
+#define NEO__SPARE_END NEO__COLD_END
 #elif defined(NEO__COLD) && (defined(NEO__X86) || defined(NEO__ARM))
 #define NEO__SPARE_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Og\")")
 #define NEO__SPARE_END _Pragma("GCC pop_options")
@@ -5043,7 +5057,7 @@ NEO__INLINE void neo__leaf_rows(const neo__leaf_cut *leaves, int i, int64_t *beg
 
 NEO__HOT_END
 NEO__COLD_END
-NEO__HOST_END
+NEO__CALLS_END
 #define NEO__PASS NEO__PASS_SCALAR
 NEO__SPARE_BEGIN
 #include NEO_HEADER
@@ -5089,7 +5103,7 @@ NEO__SPARE_END
 #include NEO_HEADER
 #undef NEO__PASS
 #endif
-NEO__HOST_BEGIN
+NEO__CALLS_BEGIN
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 
@@ -6188,6 +6202,9 @@ typedef struct neo__gemm {
     int depth;                         /* of the tree: waiting subtree sums of a tile */
 } neo__gemm;
 
+/* Only gradients of weights are sums over leaves. */
+#define NEO__TREE(gemm) (NEO__TRAINS && (gemm)->tree)
+
 static void neo__gemm_swap(neo__gemm_call *c) {
     const neo__gemm_call old = *c;
     c->m = old.n, c->n = old.m;
@@ -6202,7 +6219,7 @@ static void neo__gemm_swap(neo__gemm_call *c) {
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = c->n % width;
-    if (g->tree || c->k > NEO__GEMM_SHALLOW || c->n < width ||
+    if (NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width ||
         c->k * c->n > NEO__GEMM_SHALLOW_FLOATS)
         return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > c->n / 8) return 0;
@@ -6211,7 +6228,7 @@ static int neo__gemm_is_shallow(const neo__gemm *g) {
 }
 /* Whether a kernel takes all whole panels of a row of tiles at once: with few k, calls count. */
 static int neo__gemm_is_brief(const neo__gemm *g) {
-    return !g->tree && !g->swapped && g->call.k < NEO__GEMM_BRIEF &&
+    return !NEO__TREE(g) && !g->swapped && g->call.k < NEO__GEMM_BRIEF &&
            (g->call.beta == 0.0f || g->call.beta == 1.0f);
 }
 /* Whether C goes past the caches, which hold little of it: that saves reading it first. */
@@ -6232,7 +6249,7 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const int64_t lanes = gemm->ctx->gemm->lanes;
     gemm->width = !gemm->dots && call->n <= lanes ? lanes : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
-    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n > 2 * lanes) {
+    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n >= 8 * lanes) {
         gemm->width = 8 * lanes;
         gemm->tile_rows = NEO__TILE_MAX_FLOATS / gemm->width;
     }
@@ -6254,7 +6271,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         call->a_row = call->a_k = call->b_k = call->b_col = 0;
     }
     const int64_t dear = call->b_col != 1 ? 4 : 1;
-    gemm->swapped = !gemm->tree && call->n <= NEO__GEMM_SWAP_COLS &&
+    gemm->swapped = !NEO__TREE(gemm) && call->n <= NEO__GEMM_SWAP_COLS &&
                     call->m >= 2 * gemm->ctx->gemm->lanes && call->m > call->n;
     if (gemm->swapped) neo__gemm_swap(call);
     gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1;
@@ -6263,11 +6280,11 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     int64_t longest = NEO__GEMM_SEGMENT;
     if (thin) longest = NEO__MIN(longest, NEO__GEMM_THIN_SEGMENT / (call->m + call->n));
     gemm->segments = gemm->dots ? 1 : NEO__MAX(1, (call->k + longest - 1) / longest);
-    gemm->depth = gemm->tree ? neo__tree_depth(call->leaves.count) : 0;
+    gemm->depth = NEO__TREE(gemm) ? neo__tree_depth(call->leaves.count) : 0;
 
     const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
-    const int few = !gemm->tree && call->m <= NEO__GEMM_FEW_ROWS;
-    const int64_t b_floats = gemm->tree ? NEO__GEMM_LEAF_B_FLOATS
+    const int few = !NEO__TREE(gemm) && call->m <= NEO__GEMM_FEW_ROWS;
+    const int64_t b_floats = NEO__TREE(gemm) ? NEO__GEMM_LEAF_B_FLOATS
                              : few   ? NEO__GEMM_FEW_B_FLOATS
                                      : NEO__GEMM_B_FLOATS;
     gemm->a_floats = few ? NEO__GEMM_FEW_A_FLOATS : NEO__GEMM_A_FLOATS;
@@ -6276,7 +6293,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         few ? gemm->grid.tiles : NEO__MAX(1, gemm->a_floats / (segment * gemm->tile_rows));
     int64_t rows = gemm->grid.tiles;
     int64_t cols = few ? gemm->grid.panels : NEO__MIN(gemm->group_panels, gemm->grid.panels);
-    const int64_t sums = gemm->tree
+    const int64_t sums = NEO__TREE(gemm)
                              ? NEO__GEMM_SUM_FLOATS / (gemm->depth * gemm->tile_rows * gemm->width)
                              : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
@@ -6583,10 +6600,10 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
                          : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
     const int together = gemm->by_rows || neo__gemm_is_brief(gemm);
     float *sums = scratch->sums;
-    if (gemm->tree)
+    if (NEO__TREE(gemm))
         sums += (tile - scratch->first_tile) * panels * gemm->depth * gemm->tile_rows * gemm->width;
     const int fetch_c = !gemm->swapped && depth >= NEO__GEMM_FETCH_DEPTH &&
-                        (place.final || !gemm->tree) &&
+                        (place.final || !NEO__TREE(gemm)) &&
                         (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
     if (place.final && !scratch->fetches_b && call->finish.backward && call->finish.y &&
         !gemm->swapped)
@@ -6607,7 +6624,7 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         }
         neo__gemm_tile_b(gemm, scratch, &place, box, &t);
         if (fetch_c) neo__gemm_fetch_next(gemm, &place, box);
-        if (gemm->tree)
+        if (NEO__TREE(gemm))
             neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, sums);
         else neo__gemm_tile(gemm, &t, &place);
         sums += gemm->depth * gemm->tile_rows * gemm->width;
@@ -6655,7 +6672,7 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     for (int64_t i = 0; i < gemm->segments; i++) {
         box.k0 = gemm->call.k * i / gemm->segments,
         box.k1 = gemm->call.k * (i + 1) / gemm->segments;
-        if (gemm->tree) s.pieces = neo__gemm_pieces(gemm, &walk, box.k1, s.piece);
+        if (NEO__TREE(gemm)) s.pieces = neo__gemm_pieces(gemm, &walk, box.k1, s.piece);
         neo__gemm_segment(gemm, &s, &box);
     }
 }
@@ -6671,7 +6688,7 @@ static void neo__gemm_finish_task(void *arg, int64_t row, int worker) {
 }
 static int neo__gemm_by_hook(neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
-    if (g->tree || (double)c->m * (double)c->n * (double)c->k < 32768.0) return 0;
+    if (NEO__TREE(g) || (double)c->m * (double)c->n * (double)c->k < 32768.0) return 0;
     const int trans_a = c->a_k != 1, trans_b = c->b_col != 1;
     const int64_t a_rows = trans_a ? c->k : c->m, a_cols = trans_a ? c->m : c->k;
     const int64_t b_rows = trans_b ? c->n : c->k, b_cols = trans_b ? c->k : c->n;
@@ -7115,7 +7132,7 @@ static void neo__bf16_begin(neo__bf16 *product, neo_ctx *ctx, const neo__gemm_ca
     const neo__bf16_kernels *kern = ctx->bf16;
     product->ctx = ctx;
     product->call = call;
-    product->leaves = call->tree ? NEO__MAX(call->leaves.count, 1) : 1;
+    product->leaves = NEO__TREE(call) ? NEO__MAX(call->leaves.count, 1) : 1;
     product->rows = kern ? kern->rows : ctx->gemm->rows;
     product->cols = kern ? kern->cols : 2 * ctx->gemm->lanes;
     product->grid.tiles = (call->m + product->rows - 1) / product->rows;
@@ -15329,7 +15346,7 @@ NEO__CHECKED_LIST(NEO__CHECKED)
 #endif
 
 NEO__COLD_END
-NEO__HOST_END
+NEO__CALLS_END
 NEO__COLD_BEGIN
 NEO__HOT_BEGIN
 #if !defined(NEO_INFERENCE)
@@ -15591,7 +15608,7 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
 
 NEO__HOT_END
 NEO__COLD_END
-NEO__HOST_BEGIN
+NEO__CALLS_BEGIN
 NEO__COLD_BEGIN
 /* ---------------------------------------------------------------------------
    >>impl-spans
@@ -15664,7 +15681,7 @@ NEO_API int neo__trace_group(neo_ctx *ctx, const char *ranks) {
 }
 #endif
 NEO__COLD_END
-NEO__HOST_END
+NEO__CALLS_END
 #ifdef __cplusplus
 }
 #endif
@@ -17187,7 +17204,8 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
    Rows are listed as (row, row / 3, row % 3): three rows share a base pointer, which is what x86
    addressing offers. */
-#define NEO__ROW_LIST_4(X) X(0, 0, 0) X(1, 0, 1) X(2, 0, 2) X(3, 1, 0)
+#define NEO__ROW_LIST_2(X) X(0, 0, 0) X(1, 0, 1)
+#define NEO__ROW_LIST_4(X) NEO__ROW_LIST_2(X) X(2, 0, 2) X(3, 1, 0)
 #define NEO__ROW_LIST_6(X) NEO__ROW_LIST_4(X) X(4, 1, 1) X(5, 1, 2)
 #define NEO__ROW_LIST_12(X)                                                                        \
     NEO__ROW_LIST_6(X) X(6, 2, 0) X(7, 2, 1) X(8, 2, 2) X(9, 3, 0) X(10, 3, 1) X(11, 3, 2)
@@ -17206,6 +17224,11 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X)
 #define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3)
 #define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12)
+#elif defined(NEO_INFERENCE)
+#define NEO__ROWS 2
+#define NEO__ROW_LIST(X) NEO__ROW_LIST_2(X)
+#define NEO__GROUP_LIST(X) X(0)
+#define NEO__TILE_SIZES(X) X(1) X(2)
 #else
 #define NEO__ROWS 4
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_4(X)
@@ -18191,16 +18214,17 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags)(const neo__bag_lookup *lookup, int64_t
 }
 /* rows_<n>: all bags, when a row is n vectors (then dim is a constant). chunk_<n>: a part of one
    bag. */
+#define NEO__I32_IDS(lookup) (NEO__TRAINS && (lookup)->is_i32) /* neo_serve.h widens them */
 #define NEO__BAG_POOL(N)                                                                           \
     NEO__KERNEL_FAR NEO__UNUSED void NEO__FN(bag_rows_##N)(const neo__bag_lookup *a) {             \
-        if (a->is_i32)                                                                             \
+        if (NEO__I32_IDS(a))                                                                       \
             NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 1, N);                                 \
         else                                                                                       \
             NEO__FN(bag_bags)(a, 0, a->bags, 0, (N)*NEO__W, 0, N);                                 \
     }                                                                                              \
     NEO__KERNEL_FAR void NEO__FN(bag_chunk_##N)(const neo__bag_lookup *a, int64_t b,               \
                                                 int64_t col) {                                     \
-        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, a->is_i32, N);                                 \
+        NEO__FN(bag_bags)(a, b, b + 1, col, a->dim, NEO__I32_IDS(a), N);                           \
     }
 NEO__BAG_POOL(8)
 NEO__BAG_POOL(4)
@@ -18212,7 +18236,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
                                              int64_t b_end, int64_t col) {
     const int64_t dim = lookup->dim, n = dim - col, ahead = NEO__FN(bag_ahead)(dim);
     const int64_t near_end = lookup->offsets[lookup->bags] - ahead;
-    const int is_i32 = lookup->is_i32;
+    const int is_i32 = NEO__I32_IDS(lookup);
     const float *table = lookup->table + col;
     float *to = lookup->out + b * lookup->out_stride + col;
     for (; b < b_end; b++, to += lookup->out_stride) {
@@ -18238,7 +18262,7 @@ NEO__KERNEL_FAR void NEO__FN(bag_chunk_rest)(const neo__bag_lookup *lookup, int6
 NEO__KERNEL_FAR void NEO__FN(bag_ones)(const neo__bag_lookup *lookup) {
     const int64_t ahead = NEO__FN(bag_ahead)(1), *offsets = lookup->offsets;
     const int64_t near_end = offsets[lookup->bags] - ahead;
-    const int is_i32 = lookup->is_i32;
+    const int is_i32 = NEO__I32_IDS(lookup);
     const float *table = lookup->table, *weights = lookup->weights;
     float *to = lookup->out;
     for (int64_t b = 0, k = offsets[0]; b < lookup->bags; b++, to += lookup->out_stride) {
@@ -18294,7 +18318,7 @@ NEO__KERNEL_INLINE const float *NEO__FN(bag_row)(const neo__bag_lookup *a, int64
 NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k, int64_t k_end) {
     uint64_t groups = 0;
     for (; k < k_end; k++) {
-        const int64_t id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, a->is_i32, k));
+        const int64_t id = NEO__FN(bag_clamp)(a, neo__jagged_id(a->ids, NEO__I32_IDS(a), k));
         if (id >= 0) groups |= UINT64_C(1) << neo__bag_bucket(a, id) / NEO__POOL_BUCKETS;
     }
     return groups ? groups : 1;
@@ -18306,10 +18330,10 @@ NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to,
     const float *table = lookup->table + col;
     int64_t id[3], bucket[3];
     NEO__EACH(i, 3) {
-        id[i] = ahead ? neo__jagged_id(lookup->ids, lookup->is_i32, k + i + ahead) : -1;
+        id[i] = ahead ? neo__jagged_id(lookup->ids, NEO__I32_IDS(lookup), k + i + ahead) : -1;
         for (int64_t c = 0; (uint64_t)id[i] < (uint64_t)lookup->rows && c < n; c += 16)
             NEO__FETCH(table + id[i] * lookup->dim + c);
-        id[i] = neo__jagged_id(lookup->ids, lookup->is_i32, k + i);
+        id[i] = neo__jagged_id(lookup->ids, NEO__I32_IDS(lookup), k + i);
         if ((uint64_t)id[i] >= (uint64_t)lookup->rows) return 0;
         bucket[i] = neo__bag_bucket(lookup, id[i]);
     }
@@ -18331,7 +18355,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo
                                               int64_t k_end, int64_t col, int64_t left, int count,
                                               int64_t ahead) {
     const neo__bag_rows *t = lookup->store;
-    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = lookup->is_i32;
+    const int size = dtype == NEO_F32 ? 4 : dtype == NEO_I8 ? 1 : 2, is_i32 = NEO__I32_IDS(lookup);
     const int64_t rows = lookup->rows, row_bytes = t->row_bytes;
     const char *data = t->data + col * size;
     const float *weights = lookup->weights;
@@ -18408,7 +18432,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_any)(const neo__bag_lookup *lookup, int64_t 
         const int64_t fetch = k_end + ahead <= lookup->offsets[lookup->bags] ? ahead : 0;
         NEO__VF s[8];
         if (!fetch && col == 0)
-            NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
+            NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), k + ahead, k_end + ahead);
 #if !defined(NEO_INFERENCE) /* which takes what has the same sums in less code */
         if (k_end - k == 3 && may_be_three &&
             NEO__FN(bag_three)(lookup, lookup->out + b * lookup->out_stride + col, k, col, stride,
@@ -18493,7 +18517,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_sum_narrow)(const neo__bag_lookup *lookup, n
                                                 NEO__VF *s, int count, int64_t k, int64_t k_end,
                                                 int64_t col, int64_t ahead, int fetches) {
     const neo__bag_rows *rows = lookup->store;
-    const int is_i32 = lookup->is_i32, size = dtype == NEO_I8 ? 1 : 2;
+    const int is_i32 = NEO__I32_IDS(lookup), size = dtype == NEO_I8 ? 1 : 2;
     const float *weights = lookup->weights;
     const int64_t row_bytes = rows->row_bytes;
     const char *data = rows->data + col * size;
@@ -18528,7 +18552,7 @@ NEO__KERNEL_INLINE void NEO__FN(bag_bags_narrow)(const neo__bag_lookup *lookup, 
         NEO__VF s[8];
         NEO__EACH(i, count) s[i] = NEO__SET(0.0f);
         if (!fetches && col == 0)
-            NEO__FN(bag_fetch_ahead)(lookup, lookup->is_i32, k + ahead, k_end + ahead);
+            NEO__FN(bag_fetch_ahead)(lookup, NEO__I32_IDS(lookup), k + ahead, k_end + ahead);
         if (dtype == NEO_F16)
             NEO__FN(bag_sum_narrow)(lookup, NEO_F16, s, count, k, k_end, col, ahead, fetches);
         else if (dtype == NEO_BF16)
@@ -18602,9 +18626,13 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
 #endif
     for (int64_t b = 0; b < lookup->bags; b++) {
         int64_t col = 0;
+#if NEO__TRAINS || NEO__PASS != NEO__PASS_SCALAR
         for (; col + 8 * NEO__W <= dim; col += 8 * NEO__W) NEO__FN(bag_chunk_8)(lookup, b, col);
+#endif
+#if NEO__TRAINS
         if (col + 4 * NEO__W <= dim) NEO__FN(bag_chunk_4)(lookup, b, col), col += 4 * NEO__W;
-        if (col + 2 * NEO__W <= dim) NEO__FN(bag_chunk_2)(lookup, b, col), col += 2 * NEO__W;
+#endif
+        for (; col + 2 * NEO__W <= dim; col += 2 * NEO__W) NEO__FN(bag_chunk_2)(lookup, b, col);
         if (col + NEO__W <= dim) NEO__FN(bag_chunk_1)(lookup, b, col), col += NEO__W;
         if (col < dim) NEO__FN(bag_chunk_rest)(lookup, b, b + 1, col);
     }

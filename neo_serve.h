@@ -1957,6 +1957,23 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     neo__frozen_look(look->scratch->ctx, table, look->ends + t * look->n, look->n, look->ids,
                      look->weights, look->e + t * table->dim, look->stride);
 }
+/* Of few samples the rows come into the cache while the bottom layers compute: a lookup of one row
+   would wait for it. */
+static void neo__look_ahead(const neo__look *look, int64_t features) {
+    enum { IDS = 1024, LINE = 64, LINES = 4 };
+    if (look->ends[look->n * features] - look->ends[0] > IDS) return;
+    for (int64_t t = 0; t < features; t++) {
+        const neo_frozen *table = &look->scratch->model->tables[t];
+        const size_t row_bytes = neo_frozen_row_bytes(table->bits, table->dim);
+        for (int64_t k = look->ends[t * look->n]; k < look->ends[(t + 1) * look->n]; k++) {
+            const char *row = (const char *)table->codes + (size_t)look->ids[k] * row_bytes;
+            for (size_t at = 0; at < row_bytes && at < LINES * LINE; at += LINE)
+                __builtin_prefetch(row + at, 0, 2);
+            __builtin_prefetch(row + row_bytes - 1, 0, 2);
+            if (table->scale) __builtin_prefetch(table->scale + 2 * look->ids[k], 0, 2);
+        }
+    }
+}
 /* The machine of label t: e's columns of it to y [n], factors to v. */
 static neo_status neo__scratch_pair(neo_scratch *scratch, int64_t t, neo_tensor e, neo_tensor wide,
                                     neo_tensor v) {
@@ -2015,13 +2032,14 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
     if (n == 0) return NEO_OK;
     look->e = (float *)e.data;
     look->stride = e.stride[0];
+    if (features) neo__look_ahead(look, features);
+    NEO__TRY(neo_mlp_forward(scratch->net.bottom, dense, x));
     if (features) {
         neo__fp_state fp = neo__fp_enter();
         if (scratch->desc.threads > 1) neo_parallel_for(scratch->ctx, features, neo__look_up, look);
         else for (int64_t t = 0; t < features; t++) neo__look_up(look, t, 0);
         neo__fp_leave(fp);
     }
-    NEO__TRY(neo_mlp_forward(scratch->net.bottom, dense, x));
     NEO__TRY(neo__scratch_meet(scratch, dense, x, e, wide));
     if (beside) {
         neo_tensor crossed = neo_tensor_2d(scratch->crossed, NEO_F32, n, width);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# inference.sh: with NEO_INFERENCE neo.h is an object of at most 150,000 bytes of text (gcc -Os,
+# inference.sh: with NEO_INFERENCE neo.h is an object of at most 150,000 bytes of text (gcc -O2,
 # x86-64), what trains is absent by name at compile time, and neo_serve.h predicts the same bits.
 
 B=${B:-build}
@@ -13,7 +13,7 @@ if [ -n "$SANITIZER" ]; then
 fi
 printf "#define NEO_INFERENCE\n#define NEO_IMPLEMENTATION\n#include \"neo.h\"\n" >"$W/neo.c"
 if [ "$(uname -m)" = x86_64 ] && have gcc && have size; then
-    try "neo.h" gcc -std=c11 -Os -I. -c -o "$W/neo.o" "$W/neo.c"
+    try "neo.h" gcc -std=c11 -O2 -I. -c -o "$W/neo.o" "$W/neo.c"
     text=$(size "$W/neo.o" | awk 'NR == 2 { print $1 }')
     if [ "${text:-0}" -gt 50000 ] && [ "$text" -le 150000 ]; then
         pass
