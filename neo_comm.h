@@ -520,8 +520,8 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
    RULES). path: of rank 0, where NULL is standard input; else a file or named pipe that only rank 0
    need have. neo_comm_input_close: after the reader, at any time, NULL too. Not collective: it
    waits only for the ranks' threads to notice (0.1 s, or the timeout if a process was lost). The
-   mpirun of MPICH gives up when more than a pipe holds (64 KiB) waits on standard input: use a named
-   pipe there.
+   mpirun of MPICH gives up when more than a pipe holds (64 KiB) waits on standard input: give it a
+   named pipe.
    Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), a virtual clock, Windows,
             or MPI without MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open
             path. NEO_ERR_MEMORY, NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0
