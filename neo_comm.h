@@ -205,9 +205,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
                                                          const void *mpi_comm, neo_comm **comm);
 /* neo_comm_create_nccl: a group of the ranks of `host` (threads or MPI) whose buffers are device
    memory. The calls and their bits are the same. Each rank brings a CUDA device of its own, which
-   from then on is the current one of the threads that call. host: used to make it, and not needed
-   after: the group has a copy of it, on which ranks agree on each call, so that one which diverges,
-   has left or does not come is found out as there. Collective over host.
+   from then on is the current one of the threads that call. host: not needed after: the group has a
+   copy of it, on which ranks agree on their calls. Collective over host.
    Stream    cudaStream_t of this device. Transfers run on it, so a call comes after what was put on
              it before (which counts into the timeout); not while it is captured. NULL: one of the
              group's own; then inputs must be there when the call is made. What was called is done
@@ -219,8 +218,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo
              which they are made. Groups that share ranks must be called in one order on these (one
              thread of a program that is the same on all ranks does so); in another they time out.
    Agreement before each neo_comm_desc.agree_every-th call of a group, a barrier, a call of no
-             elements, send and recv, ranks agree on it, and on those since the last agreement. What
-             diverges between is found then, or when its transfers do not end in time.
+             elements, send and recv, on it and those since the last agreement. What diverges
+             between is found then, or when its transfers do not end in time.
    Memory    neo_comm_device_bytes, of the device and pinned.
    Bytes     as above, with no small case; control bytes are those of the agreement.
    Rows      on a narrow wire are coded by the context's device: without one NEO_ERR_UNSUPPORTED.
@@ -264,8 +263,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
              a ticket it returns before (but a step that is recorded for a graph runs first), and
              the device goes on with what is called meanwhile. What is called after the call, or
              neo_comm_wait, finds its result.
-   Transfers threads: copies from device to device. MPI: a CUDA-aware one (Open MPI and MPICH can be
-             asked) gets device memory, any other pinned memory, in pieces that are copied.
+   Transfers threads: copies from device to device. MPI: a CUDA-aware one gets device memory, any
+             other pinned memory, in pieces that are copied.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
    Memory    neo_comm_device_bytes, on the device and pinned, besides neo_comm_workspace_bytes.
    Rows      on a narrow wire are coded on the device, their workspace is in its memory, and
@@ -333,10 +332,9 @@ NEO_API neo_status neo_comm_test(neo_comm *comm, neo_ticket ticket, int *done);
    and a message that names rank, peer, operation (with the count of all parts) and sequence number.
    After a timeout over MPI the peer may itself be waiting for the lost one; threads look which rank
    waits for nobody, or, where all wait for each other, which is in another call. The group is then
-   broken: every later call on it returns the same error. Outputs of the failed call are undefined.
-   Over MPI its buffers must stay until the process ends if the timeout struck in the middle of a
-   message, as the rest may still arrive; the group keeps its own then, too. An NEO_ERR_ARG breaks
-   nothing and takes no number: the call can be made again.
+   broken: every later call on it returns the same error. Outputs of the failed call are undefined;
+   over MPI its buffers must stay until the process ends, as a message may still arrive. An
+   NEO_ERR_ARG breaks nothing and takes no number: the call can be made again.
    ------------------------------------------------------------------------ */
 /* neo_comm_status: NEO_OK while the group works, else what broke it (and sets neo_last_error). */
 NEO_API neo_status neo_comm_status(neo_comm *comm);
@@ -344,11 +342,9 @@ NEO_API neo_status neo_comm_status(neo_comm *comm);
    is about `label`, and that of its peers must be: another label, or none, is NEO_ERR_DIVERGED.
    Messages name it: "all_gather #12 (300 f32) of 'h.3'". So calls that look alike and are about
    different things (which layer's parameters are gathered?) are told apart.
-       neo_comm_label(comm, "h.3");
-       status = neo_comm_all_gather(comm, ...);
    label: copied; of more than 39 bytes the middle is shown, and compared, as a hash. NULL or "":
    none. A call that is refused (NEO_ERR_ARG) leaves it to the next; neo_comm_agree and _split drop
-   it. Nothing is allocated and no byte more is sent: headers have room for it. */
+   it. No byte more is sent: headers have room for it. */
 NEO_API void neo_comm_label(neo_comm *comm, const char *label);
 /* neo_comm_abort: break the group on purpose, so that no rank waits for this one: a rank that
    cannot go on (its disk is full) calls it and returns. message: shown on the others. */
@@ -389,7 +385,6 @@ NEO_API neo_status neo_comm_inject(neo_comm *comm, neo_fault fault);
             once, before anything is sent. Those of >>comm-faults.
    ------------------------------------------------------------------------ */
 typedef enum neo_reduce { NEO_REDUCE_SUM, NEO_REDUCE_MAX, NEO_REDUCE_MIN } neo_reduce;
-
 
 /* neo_comm_all_reduce: out [count] = the reduction of all in [count], on every rank. */
 NEO_API neo_status neo_comm_all_reduce(neo_comm *comm, neo_reduce reduce, const void *in, void *out,
@@ -519,15 +514,14 @@ NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void 
        desc.input = neo_comm_input_source(input);     and "-" among desc.paths
    A thread on each rank hands the bytes on, up to 1 MiB ahead of the reader, in a group of its own:
    neither the caller nor the reader waits for another rank in it. When one rank closes its input,
-   or fails, the input of all ends behind the bytes that all have: what any rank could read the
-   others can read too, and from there on their readers return NEO_ERR_PEER. So all may stop in
-   mid-stream after the same batch, and nothing hangs when one stops alone. neo_comm_input_open:
+   or fails, the input of all ends behind the bytes that all have, with NEO_ERR_PEER: all may stop
+   in mid-stream after the same batch, and nothing hangs when one stops alone. neo_comm_input_open:
    collective; it makes a group, which has an operation in flight until the input is closed (see
    RULES). path: of rank 0, where NULL is standard input; else a file or named pipe that only rank 0
-   need have. The memory (1 MiB) is of the rank's context. neo_comm_input_close: after the reader,
-   at any time. Not collective: it waits for no other rank's reader, only for the ranks' threads to
-   notice (0.1 s, or the timeout if a process was lost). NULL is allowed. MPICH's mpirun gives up
-   when more than a pipe holds (64 KiB) waits on standard input: use a named pipe there.
+   need have. neo_comm_input_close: after the reader, at any time, NULL too. Not collective: it
+   waits only for the ranks' threads to notice (0.1 s, or the timeout if a process was lost). The
+   mpirun of MPICH gives up when more than a pipe holds (64 KiB) waits on standard input: give it a
+   named pipe.
    Errors   (open) NEO_ERR_UNSUPPORTED: a group of devices (use its host), a virtual clock, Windows,
             or MPI without MPI_THREAD_SERIALIZED. NEO_ERR_NOT_FOUND, NEO_ERR_IO: rank 0 cannot open
             path. NEO_ERR_MEMORY, NEO_ERR_SYSTEM; on all ranks. (of the reader) NEO_ERR_IO: rank 0
@@ -1905,20 +1899,12 @@ NEO_API int neo_comm_subtrees(const neo_comm *comm, int rank, int64_t batch,
 /* ---------------------------------------------------------------------------
    >>impl-comm-device
 
-   Groups whose buffers are in memory of devices (not over NCCL, which has its own): see
-   neo_comm_split_device.
-
-   Order      the caller marks what its device was called to do before (an event of the call's
-              slot), and goes on. Whoever runs the call waits for that first: then the inputs are
-              there, and nothing reads what the call writes. Ranks wait for their own devices alone:
-              the first message says that the sender's is that far
-   Staging    a send that MPI cannot read is copied to pinned memory (a slot of `staging` for each
-              transfer under way), a receive from there, a slot at a time
-   Sums       the pieces of a segment come to `scratch`, on the device, where a kernel adds them in
-              the order of the leaf tree; two segments are on their way, as on the host
-
-   Copies and sums run on a stream of the exchanges' own, whichever thread makes the call, and are
-   done when they return. Scratch and staging are there from the start.
+   Groups of neo_comm_split_device, which says in what order a call and its device go: the caller
+   marks what the device was called to do before (an event of the call's slot), and whoever runs the
+   call waits for that first. A send that MPI cannot read is copied to pinned memory (a slot of
+   `staging` for each transfer under way), a receive from there, a slot at a time. The pieces of a
+   segment of a sum come to `scratch`, on the device, where a kernel adds them. Copies and sums run
+   on a stream of the exchanges' own, and are done when they return.
    ------------------------------------------------------------------------ */
 static int neo__comm_views(const neo_comm *c) {
     return c->transport->release && c->scratch.place == NEO_HOST;
@@ -2785,12 +2771,9 @@ NEO_API neo_status neo_comm_all_to_all_2level(neo_comm *local, neo_comm *cross, 
 
    Standard input. The threads of all ranks go through rounds together. In a round each says one
    word: that it has room for a block, that it has none, that it closes; rank 0 also how many bytes
-   it has read, the end, or an error. All see the same words and come to the same: rank 0's block
-   goes to all, or nothing happens (then they sleep, longer the longer it lasts, up to 20 ms), or
-   the input ends here. As the threads always answer, a reader may leave its ring full for as long
-   as it likes while the timeout of the group still finds a rank that was lost. A rank that closes
-   says so in a round, so by then all ranks have every block of the rounds before: what its reader
-   had, theirs can have.
+   it has read, the end, or an error. All come to the same by these words: rank 0's block goes to
+   all, or nothing happens (then they sleep, longer the longer it lasts, up to 20 ms), or the input
+   ends here. As threads always answer, a reader may leave its ring full for as long as it likes.
    ------------------------------------------------------------------------ */
 enum {
     NEO__AGREE_BYTES = 512,
@@ -3138,18 +3121,12 @@ NEO_API neo_status neo_comm_input_open(neo_comm *comm, const char *path, neo_com
    Ranks of one process. A rank has a seat in each group: for every rank that may send to it a ring
    of messages, and a lock to sleep on. A message is only a pointer to the sender's memory: the
    receiver copies from there, or adds straight from there (a view), and then tells the sender,
-   which waits until its memory is not read any more. So every byte is moved once. `posted` is
-   written by the sender, `taken` by the receiver; who changes something that another may wait for
-   wakes that one.
+   which waits until its memory is not read any more. `posted` is written by the sender, `taken` by
+   the receiver. A seat, and memory that is lent, lives until every rank of the group has left it.
 
-   A seat lives until every rank of the group has left it, so that late ones may still look at it.
-   So does memory that is lent.
-
-   When a group breaks, a rank may return with its memory still posted: before it does, all seats
-   are told, and it waits for those that read from it just now. A receiver first says that it reads,
-   then looks whether it was told; so one of the two sees the other.
-
-   A transfer is done when the link model says that it would be.
+   Before a rank returns from a broken group, whose others may read what it has posted, it tells all
+   seats, and waits for those that read from it just now. A receiver first says that it reads, then
+   looks whether it was told; so one of the two sees the other.
    ------------------------------------------------------------------------ */
 typedef struct neo__message {
     neo__call call;
@@ -4544,27 +4521,22 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
 /* ---------------------------------------------------------------------------
    >>impl-nccl
 
-   Ranks are GPUs, and buffers are in their memory. NCCL only moves bytes, from one rank to another
-   (ncclSend, ncclRecv): what is sent when, and in which order sums add, is >>impl-collectives, so
-   the bits are those of the other backends.
+   Ranks are GPUs. NCCL only moves bytes from one rank to another (ncclSend, ncclRecv); what is sent
+   when, and in which order sums add, is >>impl-collectives: the bits are those of any backend.
 
-   The host group   A group has its own copy of the group it was made over. Empty messages there
-                    say what the ranks are about to do, and how much. Most calls only go into a hash
-                    and sums of bytes, which the next such message brings, or the first that is sent
-                    when such a call is late. A rank that breaks the group tells the others.
-   Order            NCCL's kernels wait on the device for those of other ranks: two groups whose
-                    kernels come in one order on one device and in the other on another may wait for
-                    ever. So calls have turns, numbered as they are made; in its turn a call puts
-                    all its transfers on its stream, each behind the last of any group
+   The host group   empty messages there say what the ranks are about to do, and how much. Most
+                    calls only go into a hash and sums of bytes, which the next such message brings,
+                    or the first that is sent when such a call is late.
+   Order            NCCL's kernels wait on the device for those of other ranks: groups whose kernels
+                    come in other orders on other devices may wait for ever. So in its turn a call
+                    puts all its transfers on its stream, each behind the last of any group
                     (neo__launches): the order on the device is that of the calls.
    Transfers        started ones queue up; the next finish hands all of them to NCCL as one group,
                     so that none waits for another of this rank. Empty ones are not sent.
    Two streams      transfers run on one (the user's, if there is one), copies and sums on the
                     other. They wait for each other on the device, the host once, at the end.
-   Waiting          communicators do not block (config.blocking = 0): every wait is a loop that
-                    looks at an event of the stream, at NCCL's asynchronous error, at the host group
-                    and at the clock. What fails or comes too late is told to the others and
-                    aborted.
+   Waiting          a loop (config.blocking = 0) that looks at an event of the stream, at NCCL's
+                    asynchronous error, at the host group and at the clock.
    ------------------------------------------------------------------------ */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"

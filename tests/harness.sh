@@ -22,11 +22,15 @@ same() {
     fi
 }
 # part: whether this turn of a loop over runs of a program is taken: each; under a sanitizer, which
-# makes them 10 times as long, one in three.
+# makes them 10 times as long, one in three, where races are looked for one in six.
 turn=0
 part() {
     turn=$((turn + 1))
-    [ -z "$SANITIZER" ] || [ $((turn % 3)) = 1 ]
+    case $SANITIZER in
+    '') ;;
+    thread) [ $((turn % 6)) = 1 ] ;;
+    *) [ $((turn % 3)) = 1 ] ;;
+    esac
 }
 # try LABEL COMMAND...: it succeeds.
 try() {

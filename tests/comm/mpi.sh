@@ -191,8 +191,7 @@ dlrm_killed() {
     timeout 900 mpirun$suffix $over -n 4 "$E/dlrm_mpi" $long --checkpoint "$W/killed_$name" \
         --every 20 >"$W/out" 2>&1 </dev/null &
     job=$!
-    for i in $(seq 300); do
-        ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1 && break
+    while kill -0 $job 2>/dev/null && ! ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1; do
         sleep 0.1
     done
     kill -9 "$(process_of "$W/killed_$name")"

@@ -8,11 +8,19 @@ digest() {
     state_of "$@" --threads 1 </dev/null
     [ "$ended" != 0 ] || grep -o ' loss [0-9.]*' "$W/err" | tail -1
 }
+# on_cpu PROGRAM ARGUMENTS...: the digest of the CPU: that of the program, or, where $plain is a
+# folder with dlrm and gpt, of those, which have the same bits sooner than a program of the emulator.
+on_cpu() {
+    program=$1
+    shift
+    [ -z "$plain" ] || program=$plain/$(basename "$program" | sed 's/^emulated_//; s/_nccl$//')
+    digest "$program" "$@"
+}
 # agree PROGRAM ARGUMENTS...: the program has one digest on the CPU and on the device.
 agree() {
     there=$(digest "$@" --device cuda --exact)
     [ -n "$there" ] || echo "$* --device cuda --exact: $(tail -2 "$W/err")"
-    same "$*: CPU and GPU" "$(digest "$@")" "$there"
+    same "$*: CPU and GPU" "$(on_cpu "$@")" "$there"
 }
 # refused LABEL TEXT PROGRAM ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no
 # digest.
@@ -43,7 +51,7 @@ ranks_agree() {
     shift
     there=$(digest $one "$@" --device cuda --exact)
     [ -n "$there" ] || echo "$one $* --device cuda --exact: $(tail -2 "$W/err")"
-    same "$one: one rank on the CPU, on devices $*" "$(digest $one)" "$there"
+    same "$one: one rank on the CPU, on devices $*" "$(on_cpu $one)" "$there"
 }
 
 # dlrm_agrees PROGRAM SAMPLES BATCH, gpt_agrees PROGRAM TEXT STEPS: optimizers, dtypes, leaves,
@@ -81,16 +89,18 @@ differ() {
         fail "$1: '$2' and '$3', which should differ: $(tail -2 "$W/err" | tr '\n' ' ')"
     fi
 }
-# fast_agrees PROGRAM ARGUMENTS...: without --exact, too, any number of ranks has the bits of one,
-# and they are not those of --exact, nor those of TF32.
+# fast_agrees PROGRAM ARGUMENTS...: without --exact, too, any number of ranks ($fast_ranks) has the
+# bits of one, and they are not those of --exact, which are the CPU's, nor those of TF32.
+fast_ranks='2 3 4' plain=
 fast_agrees() {
     one=$(digest "$@" --device cuda)
     [ -n "$one" ] || echo "$* --device cuda: $(tail -2 "$W/err")"
-    for ranks in 2 3 4; do
+    for ranks in $fast_ranks; do
         same "$*: one rank and $ranks, without --exact" "$one" \
             "$(digest "$@" --device cuda --ranks $ranks)"
     done
-    differ "$*: with --exact and without" "$one" "$(digest "$@" --device cuda --exact)"
+    agree "$@"
+    differ "$*: with --exact and without" "$one" "$there"
     differ "$*: with --tf32 and without" "$one" "$(digest "$@" --device cuda --tf32)"
 }
 dlrm_ranks_agree() {

@@ -10,6 +10,8 @@ W=$B/tmp/cuda_bench
 rm -rf "$W"
 mkdir -p "$W"
 . tests/cuda/digests.sh
+[ ! -x "$B/dlrm" ] || plain=$B
+[ "$NEO_FULL" = all ] || fast_ranks=3
 NEO_EMU_SEED=${NEO_EMU_SEED:-3} # lanes, blocks and streams in another order than they are numbered
 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1
 export NEO_EMU_SEED ASAN_OPTIONS
@@ -72,7 +74,7 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
         model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --sample 0 --repro-shards 4"
         ranks_agree "$B/tests/emulated_gpt_nccl" $model --dtype bf16 -- --ranks 4 --shard hybrid
         # Ranks that share a GPU go without NCCL, and say so.
-        one=$(digest "$B/tests/emulated_gpt_nccl" $model)
+        one=$(on_cpu "$B/tests/emulated_gpt_nccl" $model)
         run="$B/tests/emulated_gpt_nccl $model --device cuda --exact --ranks 2"
         same "gpt on one GPU, NCCL compiled in" "$one" "$(NEO_EMU_ONE_GPU=1 digest $run)"
         if grep -q 'share a GPU, and NCCL wants one for each rank: tensors move without' "$W/err"

@@ -76,7 +76,8 @@ case $(tail -1 "$W/out") in
 *) fail "a folder that is not there: $(tail -1 "$W/out")" ;;
 esac
 
-gpt="$B/gpt --steps 4 --digest-every 2 --repro-shards 4"
+head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
+gpt="$B/gpt --data $W/text --steps 4 --digest-every 2 --repro-shards 4"
 $gpt --digests "$W/gpt1" >"$W/out" 2>&1 || fail "gpt: $(tail -1 "$W/out")"
 $gpt --digests "$W/gpt2" --ranks 2 --shard full >"$W/out" 2>&1 || fail "gpt: $(tail -1 "$W/out")"
 says "gpt" 0 "3 common steps to step 4" gpt1 gpt2

@@ -14,7 +14,7 @@ if [ ! -x "$D" ]; then
     finish programs/dlrm
     exit
 fi
-samples=2000 kills=4 rounds=2 long=12000 least_auc=0.55
+samples=1200 kills=4 rounds=2 long=12000 least_auc=0.55
 if [ -n "$SANITIZER" ]; then samples=700 kills=2 rounds=1 long=4000 least_auc=0.4; fi
 if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then D="setarch -R $D"; fi
 
@@ -23,9 +23,15 @@ model="--synthetic $samples --batch 120 $small"
 # digest ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
 digest() { state_of $D "$@"; }
 # refused LABEL TEXT ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
+# What one rank refuses has no races.
 refused() {
     label=$1 text=$2
     shift 2
+    : >"$W/err"
+    case $SANITIZER:$* in
+    thread:*--ranks*) ;;
+    thread:*) return ;;
+    esac
     $D "$@" >"$W/out" 2>"$W/err" </dev/null
     status=$?
     if [ $status = 0 ] || [ $status -ge 124 ]; then
@@ -153,13 +159,14 @@ other=$(digest $model --repro-shards 8 --seed 4)
 if [ -n "$other" ] && [ "$other" != "$base" ]; then pass; else fail "another seed: '$other'"; fi
 for optimizer in sgd adam adamw lamb "ftrl --l1 0.01 --l2 0.1"; do
     part || continue
-    a=$(NEO_ISA=scalar digest $model --optimizer $optimizer --threads 1 --repro-shards 4 --lr 0.003)
+    a=$(NEO_ISA=$second_isa digest $model --optimizer $optimizer --threads 1 --repro-shards 4 \
+        --lr 0.003)
     b=$(digest $model --optimizer $optimizer --threads 2 --repro-shards 4 --ranks 3 --lr 0.003)
     same "optimizer $optimizer" "$a" "$b"
 done
 for dtype in f16 bf16 i8; do
     part || continue
-    a=$(NEO_ISA=scalar digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
+    a=$(NEO_ISA=$second_isa digest $model --rows-dtype $dtype --threads 1 --repro-shards 4)
     b=$(digest $model --rows-dtype $dtype --threads 3 --repro-shards 4 --ranks 2)
     same "rows of $dtype" "$a" "$b"
     if [ -n "$a" ] && [ "$a" != "$(digest $model --repro-shards 4)" ]; then
@@ -168,7 +175,7 @@ for dtype in f16 bf16 i8; do
         fail "rows of $dtype are those of f32"
     fi
 done
-a=$(NEO_ISA=scalar digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 \
+a=$(NEO_ISA=$second_isa digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 \
     --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
@@ -905,12 +912,7 @@ same "weights loaded by name on 4 ranks" "$(grep -o 'auc=.*ne=[^ ]*' "$W/eval3" 
 
 # ---- checkpoints that must be refused, each with the difference named ----
 
-refused "other repro-shards" 'repro_shards' $short --repro-shards 4 --resume
-if grep -q 8 "$W/err" && grep -q 4 "$W/err"; then
-    pass
-else
-    fail "both values of repro_shards are named: $(cat "$W/err")"
-fi
+refused "other repro-shards" "repro_shards is '8' there, '4' here" $short --repro-shards 4 --resume
 refused "other batch" 'batch' $short --repro-shards 8 --batch 100 --resume
 refused "another number of generated samples" 'another number of samples was generated when' \
     $short --repro-shards 8 --synthetic $((samples + 200)) --resume
@@ -1318,8 +1320,10 @@ head -c 800 tests/golden/multi_hot.npz >"$W/part_sparse_multi_hot.npz"
 cp "$W/zip_dense.npy" "$W/part_dense.npy"
 cp "$W/zip_labels.npy" "$W/part_labels.npy"
 refused "a cut archive" 'byte 800: no directory of a zip' --data "$W/part_" --format npz $records
-# looked LABEL FORMAT ARGUMENTS...: by a look the same run as by name, which is said.
+# looked LABEL FORMAT ARGUMENTS...: by a look the same run as by name, which is said. One thread
+# looks.
 looked() {
+    [ "$SANITIZER" != thread ] || part || return
     label=$1 name=$2
     shift 2
     want=$(digest --format $name "$@")
@@ -1389,8 +1393,10 @@ same "a bad pair, skipped" "$(digest --data "$W/bad.svm" --format libsvm --bad-l
 
 # ---- report and log ----
 
-$D $model --report "$W/report.html" --log "$W/log.jsonl" >"$W/run" 2>"$W/err" && pass ||
-    fail "report and log"
+learn=2000 # samples, of which something is learned
+[ -z "$SANITIZER" ] || learn=$samples
+$D --synthetic $learn --batch 120 $small --report "$W/report.html" --log "$W/log.jsonl" \
+    >"$W/run" 2>"$W/err" && pass || fail "report and log"
 if grep -q '<svg' "$W/report.html" && grep -q 'viewport' "$W/report.html"; then
     pass
 else

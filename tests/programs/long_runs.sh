@@ -73,13 +73,21 @@ same "gpt, SIGINT: exit status" "$status" 130
 says "gpt, SIGINT" "stopped at step [0-9]*; saved to $W/gpt; go on with --resume"
 same "gpt, SIGINT: it goes on" "$(state_of $G $gpt --checkpoint "$W/gpt" --resume)" "$whole_gpt"
 
+# catches PID: it has a handler of SIGTERM by now; where /proc does not say, after a second.
+catches() {
+    if [ ! -r "/proc/$1/status" ]; then
+        sleep 1
+        return
+    fi
+    until grep -q '^SigCgt:.*[4-7c-f][0-9a-f]\{3\}$' "/proc/$1/status"; do sleep 0.02; done
+}
 # The second signal ends it at once: here no step ever ends, as no line comes.
 mkfifo "$W/fifo"
 sleep 60 >"$W/fifo" &
 feeder=$!
 $D --data - $small <"$W/fifo" >"$W/out" 2>"$W/err" &
 pid=$!
-sleep 1
+catches $pid
 kill -TERM $pid
 sleep 1.5
 if kill -0 $pid 2>/dev/null; then pass; else fail \

@@ -317,14 +317,14 @@ same "800 connections and 80 more" "$(echo | "$client" "$port" hold 880 60 80 | 
 cp -r "$W/ckpt/$second" "$W/served/"
 kill -HUP $pid
 tries=0
-while [ $tries -lt 200 ] && ! post '{}' | grep -q "\"step\":${steps#* }"; do
+while [ $tries -lt 4000 ] && ! post '{}' | grep -q "\"step\":${steps#* }"; do
     tries=$((tries + 1))
     sleep 0.05
 done
-if [ $tries -lt 200 ]; then pass; else fail "SIGHUP loads no model"; fi
+if [ $tries -lt 4000 ]; then pass; else fail "SIGHUP loads no model"; fi
 : >"$W/served/$second/model.json"
 kill -HUP $pid
-while [ $tries -lt 400 ] && [ "$(metric 'neo_model_loads_total{result="failed"}')" != 1 ]; do
+while [ $tries -lt 8000 ] && [ "$(metric 'neo_model_loads_total{result="failed"}')" != 1 ]; do
     tries=$((tries + 1))
     sleep 0.05
 done
@@ -341,7 +341,7 @@ for more in "--wait 1 --batch 3" "--threads 2 --memory 1 --connections 20"; do
     start --timeout 2 $more
     if "$client" "$port" chaos $chaos 2>"$W/err"; then pass; else fail "chaos: $(cat "$W/err")"; fi
     tries=0
-    while [ $tries -lt 200 ] && [ "$(metric neo_connections)" != 1 ]; do
+    while [ $tries -lt 4000 ] && [ "$(metric neo_connections)" != 1 ]; do
         tries=$((tries + 1))
         sleep 0.05
     done

@@ -15,7 +15,7 @@ if [ ! -x "$D" ]; then
     finish programs/tiers
     exit
 fi
-samples=12000
+samples=5000
 [ -z "$SANITIZER" ] || samples=3000
 base="--synthetic $samples --rows 3000 --dim 16 --batch 64 --repro-shards 4 --seed 3"
 tier="--tier $W/rows"
