@@ -2776,9 +2776,8 @@ typedef struct neo__tile {
     int64_t init_row;
     float *c;
     int64_t c_row;
-    const float *merge; /* then, `merges` times: left subtree sum + own; each next one `merge_step`
-                           floats below */
-    int64_t merges, merge_step;
+    const float *const *merge; /* then, `merges` times: left subtree sum + own, and the one before */
+    int64_t merges;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
@@ -6081,8 +6080,9 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    what the next group is packed of. Tiles of a large C are fetched ahead, too.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
-   the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
-   scratch.
+   the tree while it is in registers. Subtree sums that wait stand in the worker's scratch: those
+   that wait between segments each in its tile's place, the others of all tiles in the same one,
+   which stays in the first-level cache.
    ------------------------------------------------------------------------ */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
@@ -6096,8 +6096,9 @@ enum {
     NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
     NEO__GEMM_FAR_FLOATS = 1 << 17,    /* an operand of so many is not near: 512 KiB; */
     NEO__GEMM_VAST_FLOATS = 1 << 21,   /* of so many, it comes from memory: 8 MiB */
-    NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
+    NEO__GEMM_SUM_FLOATS = 216 << 10,  /* subtree sums: 864 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
+    NEO__GEMM_MAX_DEPTH = 13,          /* of their tree */
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
     NEO__GEMM_SHALLOW = 16,            /* up to so many k, and B of so many floats (32 KiB), */
     NEO__GEMM_SHALLOW_FLOATS = 1 << 13, /* C is written row by row */
@@ -6180,7 +6181,7 @@ typedef struct neo__gemm {
     int64_t even_tiles;                /* rows of tiles with an even number of rows come first */
     int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
-    int depth;                         /* of the tree: waiting subtree sums of a tile */
+    int depth, kept;                   /* waiting subtree sums of a tile, and between segments */
 } neo__gemm;
 
 static void neo__gemm_swap(neo__gemm_call *c) {
@@ -6221,6 +6222,17 @@ static int neo__gemm_is_thin(const neo__gemm_call *c) {
     return c->a_row == 1 && c->b_col == 1 && c->m + c->n <= NEO__GEMM_THIN_EDGES &&
            c->m * c->n <= NEO__GEMM_THIN_FLOATS;
 }
+/* The most subtree sums that wait between two segments; a leaf that has begun is one. */
+static int neo__gemm_kept(const neo__gemm *g) {
+    int height = 0, leaf = 0, kept = 0;
+    for (int64_t i = 1; i < g->segments; i++) {
+        const int64_t k = g->call.k * i / g->segments;
+        while (neo__leaf_row(&g->call.leaves, leaf + 1) <= k && leaf + 1 < g->call.leaves.count)
+            (void)neo__tree_push(&height, leaf++, g->call.leaves.count);
+        kept = NEO__MAX(kept, height + (neo__leaf_row(&g->call.leaves, leaf) < k));
+    }
+    return kept;
+}
 /* The sizes of tiles and panels. */
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
@@ -6259,6 +6271,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     if (thin) longest = NEO__MIN(longest, NEO__GEMM_THIN_SEGMENT / (call->m + call->n));
     gemm->segments = gemm->dots ? 1 : NEO__MAX(1, (call->k + longest - 1) / longest);
     gemm->depth = gemm->tree ? neo__tree_depth(call->leaves.count) : 0;
+    gemm->kept = gemm->tree ? neo__gemm_kept(gemm) : 0;
 
     const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
     const int few = !gemm->tree && call->m <= NEO__GEMM_FEW_ROWS;
@@ -6271,9 +6284,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         few ? gemm->grid.tiles : NEO__MAX(1, gemm->a_floats / (segment * gemm->tile_rows));
     int64_t rows = gemm->grid.tiles;
     int64_t cols = few ? gemm->grid.panels : NEO__MIN(gemm->group_panels, gemm->grid.panels);
-    const int64_t sums = gemm->tree
-                             ? NEO__GEMM_SUM_FLOATS / (gemm->depth * gemm->tile_rows * gemm->width)
-                             : INT64_MAX;
+    const int64_t places = NEO__GEMM_SUM_FLOATS / (gemm->tile_rows * gemm->width) - gemm->depth;
+    const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
     gemm->pack_b = !gemm->dots && (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
@@ -6392,31 +6404,31 @@ static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__ge
     if (!direct) neo__gemm_scatter(gemm, place, buffer);
 }
 
-/* The same over leaves; sums: the waiting subtree sums of this tile. Only the whole goes to C. */
+/* The same over leaves; kept: what waits of this tile between segments, sums: of every tile inside
+   of one. Only the whole goes to C. */
 static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
                                 const neo__gemm_place *place, const neo__gemm_piece *piece,
-                                int pieces, float *sums) {
-    float buffer[NEO__TILE_MAX_FLOATS];
+                                int pieces, float *kept, float *sums) {
+    float buffer[NEO__TILE_MAX_FLOATS], *slot[NEO__GEMM_MAX_DEPTH];
     const float *a = tile->a, *b = tile->b;
     const int64_t step = gemm->tile_rows * gemm->width;
     const int direct = place->cols == place->width;
+    for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
     tile->bias = NULL;
     tile->relu = 0;
-    tile->merge_step = step;
     tile->init_row = place->width;
     for (int i = 0; i < pieces; i++, piece++) {
-        float *slot = sums + piece->slot * step;
         tile->k = piece->count;
         tile->a = a + piece->begin * tile->a_k;
         tile->b = b + piece->begin * tile->b_k;
-        tile->init = piece->resume ? slot : NULL;
+        tile->init = piece->resume ? slot[piece->slot] : NULL;
         tile->merges = piece->merges;
-        tile->merge = slot - step;
+        tile->merge = (const float *const *)slot + piece->slot - 1;
         if (piece->last && direct) {
             tile->c = neo__gemm_at(gemm, place->m0, place->n0);
             tile->c_row = gemm->call.c_row;
         } else {
-            tile->c = piece->last ? buffer : slot - piece->merges * step;
+            tile->c = piece->last ? buffer : slot[piece->slot - piece->merges];
             tile->c_row = place->width;
         }
         neo__gemm_kernel(gemm, tile, place->rows, place->width);
@@ -6577,9 +6589,9 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
                          ? scratch->a + (place.m0 - neo__gemm_tile_begin(gemm, box->t0)) * depth
                          : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
     const int together = gemm->by_rows || neo__gemm_is_brief(gemm);
-    float *sums = scratch->sums;
-    if (gemm->tree)
-        sums += (tile - scratch->first_tile) * panels * gemm->depth * gemm->tile_rows * gemm->width;
+    const int64_t sum_floats = gemm->tile_rows * gemm->width;
+    float *kept = scratch->sums + gemm->depth * sum_floats +
+                  (tile - scratch->first_tile) * panels * gemm->kept * sum_floats;
     const int fetch_c = !gemm->swapped && depth >= NEO__GEMM_FETCH_DEPTH &&
                         (place.final || !gemm->tree) &&
                         (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
@@ -6603,9 +6615,10 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         neo__gemm_tile_b(gemm, scratch, &place, box, &t);
         if (fetch_c) neo__gemm_fetch_next(gemm, &place, box);
         if (gemm->tree)
-            neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, sums);
+            neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, kept,
+                                scratch->sums);
         else neo__gemm_tile(gemm, &t, &place);
-        sums += gemm->depth * gemm->tile_rows * gemm->width;
+        kept += gemm->kept * sum_floats;
     }
     const int64_t n0 = box->p0 * gemm->width, n1 = NEO__MIN(box->p1 * gemm->width, call->n);
     if (place.final && gemm->swapped)
@@ -6901,13 +6914,14 @@ NEO__INLINE int neo__bf16_flushed(void) { return 0; }
 #endif
 static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
     float sums[NEO__TILE_MAX_FLOATS];
+    const float *const merged = sums;
     const neo__tile_fn tile = t->f32->tile2[t->rows / 2];
     NEO__ZERO(neo__tile, half);
     half.k = 16;
     half.a_row = t->a_row, half.a_k = 2 * t->a_word;
     half.b_k = 2 * (int64_t)t->cols;
     half.c = sums, half.c_row = t->cols;
-    half.merge = sums;
+    half.merge = &merged;
     (void)neo__bf16_flushed();
     for (int64_t i = 0; i < t->blocks; i++) {
         const float *a = t->a + 32 * i * t->a_word, *b = t->b + 32 * i * t->cols;
@@ -17261,10 +17275,9 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
             (void)b1;
         }
     }
-    const float *merge = t->merge;
-    for (int64_t i = t->merges; i > 0; i--) {
+    for (int64_t i = 0; i < t->merges; i++) {
+        const float *merge = t->merge[-i];
         NEO__ROW_LIST(NEO__TILE_MERGE)
-        merge -= t->merge_step;
     }
     if (t->bias) {
         NEO__VF b0 = NEO__LOAD(t->bias + j), b1 = vecs > 1 ? NEO__LOAD(t->bias + j + NEO__W) : b0;
@@ -17294,7 +17307,6 @@ static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
                                       const float *init, const float *bias, float *c) {
-    const float *merge = tile->merge;
     const NEO__VF zero = NEO__SET(0.0f);
 #define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
     NEO__EIGHT(NEO__ROW8_START)
@@ -17305,10 +17317,9 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
         a += tile->a_k;
         b += tile->b_k;
     }
-    for (int64_t i = tile->merges; i > 0; i--) {
-#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(merge + v * NEO__W) + c##v;
+    for (int64_t i = 0; i < tile->merges; i++) {
+#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(tile->merge[-i] + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
-        merge -= tile->merge_step;
     }
     if (bias) {
 #define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(bias + v * NEO__W);
