@@ -6410,7 +6410,7 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
                                 const neo__gemm_place *place, const neo__gemm_piece *piece,
                                 int pieces, float *kept, float *sums) {
     float buffer[NEO__TILE_MAX_FLOATS], *slot[NEO__GEMM_MAX_DEPTH];
-    const float *a = tile->a, *b = tile->b;
+    const float *a = tile->a, *b = tile->b, *fetch = tile->fetch;
     const int64_t step = gemm->tile_rows * gemm->width;
     const int direct = place->cols == place->width;
     for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
@@ -6421,6 +6421,9 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
         tile->k = piece->count;
         tile->a = a + piece->begin * tile->a_k;
         tile->b = b + piece->begin * tile->b_k;
+        if (fetch)
+            tile->fetch = fetch + piece->begin / 32 * tile->fetch_row +
+                          piece->begin % 32 * tile->fetch_step;
         tile->init = piece->resume ? slot[piece->slot] : NULL;
         tile->merges = piece->merges;
         tile->merge = (const float *const *)slot + piece->slot - 1;
@@ -6506,22 +6509,38 @@ typedef struct neo__gemm_scratch {
     int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
     int pieces, fetches_b;
-    neo__gemm_fetch fetch;
+    neo__gemm_fetch y, next_b, next_a; /* one after the other */
 } neo__gemm_scratch;
 
-/* The group of B's panels [p0, end) from k0 on, which is packed next, by tiles of `depth` steps: a
-   tile fetches a line of every k, or, where lines go along k, the columns it has steps for. */
-static void neo__gemm_fetch_b(const neo__gemm *gemm, neo__gemm_fetch *fetch, int64_t p0,
-                              int64_t end, int64_t k0, int64_t depth) {
+/* `count` columns of B, or rows of A, `apart` floats apart, from `at` on, by tiles of `depth`
+   steps: a tile fetches a line of every k, or, where lines go along k, the columns it has steps
+   for. */
+static neo__gemm_fetch neo__gemm_fetch_part(const float *at, int64_t apart, int64_t k_step,
+                                            int64_t count, int64_t depth) {
+    const int64_t strip = apart == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
+    NEO__ZERO(neo__gemm_fetch, fetch);
+    fetch.at = at;
+    fetch.step = apart == 1 ? k_step : 16;
+    fetch.row = apart == 1 ? 32 * k_step : apart;
+    fetch.advance = strip * apart;
+    fetch.tiles = (count + strip - 1) / strip;
+    return fetch;
+}
+/* The group of B's panels [p0, end) from k0 on, which is packed next. */
+static neo__gemm_fetch neo__gemm_fetch_b(const neo__gemm *gemm, int64_t p0, int64_t end,
+                                         int64_t k0, int64_t depth) {
     const neo__gemm_call *c = &gemm->call;
     const int64_t p1 = NEO__MIN(p0 + gemm->group_panels, end), n0 = p0 * gemm->width;
-    const int64_t cols = NEO__MIN(p1 * gemm->width, c->n) - n0;
-    const int64_t strip = c->b_col == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
-    fetch->at = c->b + k0 * c->b_k + n0 * c->b_col;
-    fetch->step = c->b_col == 1 ? c->b_k : 16;
-    fetch->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
-    fetch->advance = strip * c->b_col;
-    fetch->tiles = (cols + strip - 1) / strip;
+    return neo__gemm_fetch_part(c->b + k0 * c->b_k + n0 * c->b_col, c->b_col, c->b_k,
+                                NEO__MIN(p1 * gemm->width, c->n) - n0, depth);
+}
+/* The rows of A in the rows of tiles [t0, t1), from k0 on, which are packed, or read, next. */
+static neo__gemm_fetch neo__gemm_fetch_a(const neo__gemm *gemm, int64_t t0, int64_t t1, int64_t k0,
+                                         int64_t depth) {
+    const neo__gemm_call *c = &gemm->call;
+    const int64_t m0 = neo__gemm_tile_begin(gemm, t0);
+    return neo__gemm_fetch_part(c->a + m0 * c->a_row + k0 * c->a_k, c->a_row, c->a_k,
+                                neo__gemm_tile_begin(gemm, t1) - m0, depth);
 }
 /* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
    fetches as many of its lines as it has steps for, in 32 rows. */
@@ -6597,7 +6616,10 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
                         (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
     if (place.final && !scratch->fetches_b && call->finish.backward && call->finish.y &&
         !gemm->swapped)
-        neo__gemm_fetch_y(gemm, &scratch->fetch, place.m0, box);
+        neo__gemm_fetch_y(gemm, &scratch->y, place.m0, box);
+    if (!gemm->pack_a && !gemm->swapped && tile + 1 < box->t1 &&
+        call->m * call->k >= NEO__GEMM_FAR_FLOATS)
+        scratch->next_a = neo__gemm_fetch_a(gemm, tile + 1, tile + 2, box->k0, depth);
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
         t.panels =
             together ? NEO__MAX(1, NEO__MIN(box->p1, call->n / gemm->width) - panel) : 1;
@@ -6607,10 +6629,12 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         t.a = a;
         t.k = depth;
         t.fetch = NULL;
-        if (scratch->fetch.tiles-- > 0) {
-            t.fetch = scratch->fetch.at, t.fetch_step = scratch->fetch.step,
-            t.fetch_row = scratch->fetch.row;
-            scratch->fetch.at += scratch->fetch.advance;
+        neo__gemm_fetch *fetch = scratch->y.tiles > 0        ? &scratch->y
+                                 : scratch->next_b.tiles > 0 ? &scratch->next_b
+                                                             : &scratch->next_a;
+        if (fetch->tiles-- > 0) {
+            t.fetch = fetch->at, t.fetch_step = fetch->step, t.fetch_row = fetch->row;
+            fetch->at += fetch->advance;
         }
         neo__gemm_tile_b(gemm, scratch, &place, box, &t);
         if (fetch_c) neo__gemm_fetch_next(gemm, &place, box);
@@ -6628,7 +6652,7 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
 }
 
 /* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
-   group behind it, or the first one of the next segment. */
+   group behind it and the next block of A, or the first ones of the next segment. */
 static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                               const neo__gemm_box *box) {
     neo__gemm_box part = *box; /* a block and a group */
@@ -6641,10 +6665,17 @@ static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
             const int behind = part.p1 < box->p1;
             const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
             scratch->fetches_b = gemm->pack_b && (behind || next);
-            scratch->fetch.tiles = 0;
+            scratch->y.tiles = scratch->next_b.tiles = scratch->next_a.tiles = 0;
             if (scratch->fetches_b)
-                neo__gemm_fetch_b(gemm, &scratch->fetch, behind ? part.p1 : box->p0, box->p1,
-                                  behind ? box->k0 : box->k1, box->k1 - box->k0);
+                scratch->next_b =
+                    neo__gemm_fetch_b(gemm, behind ? part.p1 : box->p0, box->p1,
+                                      behind ? box->k0 : box->k1, box->k1 - box->k0);
+            if (gemm->pack_a && !behind && (part.t1 < box->t1 || next)) {
+                const int64_t t0 = next ? box->t0 : part.t1;
+                scratch->next_a =
+                    neo__gemm_fetch_a(gemm, t0, NEO__MIN(t0 + gemm->block_tiles, box->t1),
+                                      next ? box->k1 : box->k0, box->k1 - box->k0);
+            }
             for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(gemm, scratch, &part, t);
         }
     }
