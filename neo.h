@@ -2792,9 +2792,8 @@ typedef struct neo__tile {
     int64_t init_row;
     float *c;
     int64_t c_row;
-    const float *merge; /* then, `merges` times: left subtree sum + own; each next one `merge_step`
-                           floats below */
-    int64_t merges, merge_step;
+    const float *const *merge; /* then, `merges` times: left subtree sum + own, and the one before */
+    int64_t merges;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
@@ -6100,8 +6099,9 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    what the next group is packed of. Tiles of a large C are fetched ahead, too.
 
    With leaves (see >>impl-leaves), k is the sample: each leaf's sum starts at zero and merges into
-   the tree while it is in registers; the waiting subtree sums of a tile stand in the worker's
-   scratch.
+   the tree while it is in registers. Subtree sums that wait stand in the worker's scratch: those
+   that wait between segments each in its tile's place, the others of all tiles in the same one,
+   which stays in the first-level cache.
    ------------------------------------------------------------------------ */
 enum {
     NEO__GEMM_SEGMENT = 512,           /* of k */
@@ -6115,8 +6115,9 @@ enum {
     NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
     NEO__GEMM_FAR_FLOATS = 1 << 17,    /* an operand of so many is not near: 512 KiB; */
     NEO__GEMM_VAST_FLOATS = 1 << 21,   /* of so many, it comes from memory: 8 MiB */
-    NEO__GEMM_SUM_FLOATS = 160 << 10,  /* subtree sums: 640 KiB */
+    NEO__GEMM_SUM_FLOATS = 216 << 10,  /* subtree sums: 864 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
+    NEO__GEMM_MAX_DEPTH = 13,          /* of their tree */
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
     NEO__GEMM_SHALLOW = 16,            /* up to so many k, and B of so many floats (32 KiB), */
     NEO__GEMM_SHALLOW_FLOATS = 1 << 13, /* C is written row by row */
@@ -6199,7 +6200,7 @@ typedef struct neo__gemm {
     int64_t even_tiles;                /* rows of tiles with an even number of rows come first */
     int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
-    int depth;                         /* of the tree: waiting subtree sums of a tile */
+    int depth, kept;                   /* waiting subtree sums of a tile, and between segments */
 } neo__gemm;
 
 /* Only gradients of weights are sums over leaves. */
@@ -6243,6 +6244,17 @@ static int neo__gemm_is_thin(const neo__gemm_call *c) {
     return c->a_row == 1 && c->b_col == 1 && c->m + c->n <= NEO__GEMM_THIN_EDGES &&
            c->m * c->n <= NEO__GEMM_THIN_FLOATS;
 }
+/* The most subtree sums that wait between two segments; a leaf that has begun is one. */
+static int neo__gemm_kept(const neo__gemm *g) {
+    int height = 0, leaf = 0, kept = 0;
+    for (int64_t i = 1; i < g->segments; i++) {
+        const int64_t k = g->call.k * i / g->segments;
+        while (neo__leaf_row(&g->call.leaves, leaf + 1) <= k && leaf + 1 < g->call.leaves.count)
+            (void)neo__tree_push(&height, leaf++, g->call.leaves.count);
+        kept = NEO__MAX(kept, height + (neo__leaf_row(&g->call.leaves, leaf) < k));
+    }
+    return kept;
+}
 /* The sizes of tiles and panels. */
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
@@ -6281,6 +6293,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     if (thin) longest = NEO__MIN(longest, NEO__GEMM_THIN_SEGMENT / (call->m + call->n));
     gemm->segments = gemm->dots ? 1 : NEO__MAX(1, (call->k + longest - 1) / longest);
     gemm->depth = NEO__TREE(gemm) ? neo__tree_depth(call->leaves.count) : 0;
+    gemm->kept = NEO__TREE(gemm) ? neo__gemm_kept(gemm) : 0;
 
     const int64_t segment = NEO__MAX(1, (call->k + gemm->segments - 1) / gemm->segments);
     const int few = !NEO__TREE(gemm) && call->m <= NEO__GEMM_FEW_ROWS;
@@ -6293,9 +6306,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         few ? gemm->grid.tiles : NEO__MAX(1, gemm->a_floats / (segment * gemm->tile_rows));
     int64_t rows = gemm->grid.tiles;
     int64_t cols = few ? gemm->grid.panels : NEO__MIN(gemm->group_panels, gemm->grid.panels);
-    const int64_t sums = NEO__TREE(gemm)
-                             ? NEO__GEMM_SUM_FLOATS / (gemm->depth * gemm->tile_rows * gemm->width)
-                             : INT64_MAX;
+    const int64_t places = NEO__GEMM_SUM_FLOATS / (gemm->tile_rows * gemm->width) - gemm->depth;
+    const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
     gemm->pack_b = !gemm->dots && (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
@@ -6414,31 +6426,34 @@ static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__ge
     if (!direct) neo__gemm_scatter(gemm, place, buffer);
 }
 
-/* The same over leaves; sums: the waiting subtree sums of this tile. Only the whole goes to C. */
+/* The same over leaves; kept: what waits of this tile between segments, sums: of every tile inside
+   of one. Only the whole goes to C. */
 static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
                                 const neo__gemm_place *place, const neo__gemm_piece *piece,
-                                int pieces, float *sums) {
-    float buffer[NEO__TILE_MAX_FLOATS];
-    const float *a = tile->a, *b = tile->b;
+                                int pieces, float *kept, float *sums) {
+    float buffer[NEO__TILE_MAX_FLOATS], *slot[NEO__GEMM_MAX_DEPTH];
+    const float *a = tile->a, *b = tile->b, *fetch = tile->fetch;
     const int64_t step = gemm->tile_rows * gemm->width;
     const int direct = place->cols == place->width;
+    for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
     tile->bias = NULL;
     tile->relu = 0;
-    tile->merge_step = step;
     tile->init_row = place->width;
     for (int i = 0; i < pieces; i++, piece++) {
-        float *slot = sums + piece->slot * step;
         tile->k = piece->count;
         tile->a = a + piece->begin * tile->a_k;
         tile->b = b + piece->begin * tile->b_k;
-        tile->init = piece->resume ? slot : NULL;
+        if (fetch)
+            tile->fetch = fetch + piece->begin / 32 * tile->fetch_row +
+                          piece->begin % 32 * tile->fetch_step;
+        tile->init = piece->resume ? slot[piece->slot] : NULL;
         tile->merges = piece->merges;
-        tile->merge = slot - step;
+        tile->merge = (const float *const *)slot + piece->slot - 1;
         if (piece->last && direct) {
             tile->c = neo__gemm_at(gemm, place->m0, place->n0);
             tile->c_row = gemm->call.c_row;
         } else {
-            tile->c = piece->last ? buffer : slot - piece->merges * step;
+            tile->c = piece->last ? buffer : slot[piece->slot - piece->merges];
             tile->c_row = place->width;
         }
         neo__gemm_kernel(gemm, tile, place->rows, place->width);
@@ -6516,22 +6531,38 @@ typedef struct neo__gemm_scratch {
     int64_t first_tile; /* of the task, whose sums come first */
     neo__gemm_piece *piece;
     int pieces, fetches_b;
-    neo__gemm_fetch fetch;
+    neo__gemm_fetch y, next_b, next_a; /* one after the other */
 } neo__gemm_scratch;
 
-/* The group of B's panels [p0, end) from k0 on, which is packed next, by tiles of `depth` steps: a
-   tile fetches a line of every k, or, where lines go along k, the columns it has steps for. */
-static void neo__gemm_fetch_b(const neo__gemm *gemm, neo__gemm_fetch *fetch, int64_t p0,
-                              int64_t end, int64_t k0, int64_t depth) {
+/* `count` columns of B, or rows of A, `apart` floats apart, from `at` on, by tiles of `depth`
+   steps: a tile fetches a line of every k, or, where lines go along k, the columns it has steps
+   for. */
+static neo__gemm_fetch neo__gemm_fetch_part(const float *at, int64_t apart, int64_t k_step,
+                                            int64_t count, int64_t depth) {
+    const int64_t strip = apart == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
+    NEO__ZERO(neo__gemm_fetch, fetch);
+    fetch.at = at;
+    fetch.step = apart == 1 ? k_step : 16;
+    fetch.row = apart == 1 ? 32 * k_step : apart;
+    fetch.advance = strip * apart;
+    fetch.tiles = (count + strip - 1) / strip;
+    return fetch;
+}
+/* The group of B's panels [p0, end) from k0 on, which is packed next. */
+static neo__gemm_fetch neo__gemm_fetch_b(const neo__gemm *gemm, int64_t p0, int64_t end,
+                                         int64_t k0, int64_t depth) {
     const neo__gemm_call *c = &gemm->call;
     const int64_t p1 = NEO__MIN(p0 + gemm->group_panels, end), n0 = p0 * gemm->width;
-    const int64_t cols = NEO__MIN(p1 * gemm->width, c->n) - n0;
-    const int64_t strip = c->b_col == 1 ? 16 : NEO__MAX(1, (depth + 31) / 32);
-    fetch->at = c->b + k0 * c->b_k + n0 * c->b_col;
-    fetch->step = c->b_col == 1 ? c->b_k : 16;
-    fetch->row = c->b_col == 1 ? 32 * c->b_k : c->b_col;
-    fetch->advance = strip * c->b_col;
-    fetch->tiles = (cols + strip - 1) / strip;
+    return neo__gemm_fetch_part(c->b + k0 * c->b_k + n0 * c->b_col, c->b_col, c->b_k,
+                                NEO__MIN(p1 * gemm->width, c->n) - n0, depth);
+}
+/* The rows of A in the rows of tiles [t0, t1), from k0 on, which are packed, or read, next. */
+static neo__gemm_fetch neo__gemm_fetch_a(const neo__gemm *gemm, int64_t t0, int64_t t1, int64_t k0,
+                                         int64_t depth) {
+    const neo__gemm_call *c = &gemm->call;
+    const int64_t m0 = neo__gemm_tile_begin(gemm, t0);
+    return neo__gemm_fetch_part(c->a + m0 * c->a_row + k0 * c->a_k, c->a_row, c->a_k,
+                                neo__gemm_tile_begin(gemm, t1) - m0, depth);
 }
 /* y, whose activation's derivative the rows from m0 on are multiplied with in the end: a tile
    fetches as many of its lines as it has steps for, in 32 rows. */
@@ -6599,15 +6630,18 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
                          ? scratch->a + (place.m0 - neo__gemm_tile_begin(gemm, box->t0)) * depth
                          : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
     const int together = gemm->by_rows || neo__gemm_is_brief(gemm);
-    float *sums = scratch->sums;
-    if (NEO__TREE(gemm))
-        sums += (tile - scratch->first_tile) * panels * gemm->depth * gemm->tile_rows * gemm->width;
+    const int64_t sum_floats = gemm->tile_rows * gemm->width;
+    float *kept = scratch->sums + gemm->depth * sum_floats +
+                  (tile - scratch->first_tile) * panels * gemm->kept * sum_floats;
     const int fetch_c = !gemm->swapped && depth >= NEO__GEMM_FETCH_DEPTH &&
                         (place.final || !NEO__TREE(gemm)) &&
                         (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
     if (place.final && !scratch->fetches_b && call->finish.backward && call->finish.y &&
         !gemm->swapped)
-        neo__gemm_fetch_y(gemm, &scratch->fetch, place.m0, box);
+        neo__gemm_fetch_y(gemm, &scratch->y, place.m0, box);
+    if (!gemm->pack_a && !gemm->swapped && tile + 1 < box->t1 &&
+        call->m * call->k >= NEO__GEMM_FAR_FLOATS)
+        scratch->next_a = neo__gemm_fetch_a(gemm, tile + 1, tile + 2, box->k0, depth);
     for (int64_t panel = box->p0; panel < box->p1; panel += t.panels) {
         t.panels =
             together ? NEO__MAX(1, NEO__MIN(box->p1, call->n / gemm->width) - panel) : 1;
@@ -6617,17 +6651,20 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         t.a = a;
         t.k = depth;
         t.fetch = NULL;
-        if (scratch->fetch.tiles-- > 0) {
-            t.fetch = scratch->fetch.at, t.fetch_step = scratch->fetch.step,
-            t.fetch_row = scratch->fetch.row;
-            scratch->fetch.at += scratch->fetch.advance;
+        neo__gemm_fetch *fetch = scratch->y.tiles > 0        ? &scratch->y
+                                 : scratch->next_b.tiles > 0 ? &scratch->next_b
+                                                             : &scratch->next_a;
+        if (fetch->tiles-- > 0) {
+            t.fetch = fetch->at, t.fetch_step = fetch->step, t.fetch_row = fetch->row;
+            fetch->at += fetch->advance;
         }
         neo__gemm_tile_b(gemm, scratch, &place, box, &t);
         if (fetch_c) neo__gemm_fetch_next(gemm, &place, box);
         if (NEO__TREE(gemm))
-            neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, sums);
+            neo__gemm_tree_tile(gemm, &t, &place, scratch->piece, scratch->pieces, kept,
+                                scratch->sums);
         else neo__gemm_tile(gemm, &t, &place);
-        sums += gemm->depth * gemm->tile_rows * gemm->width;
+        kept += gemm->kept * sum_floats;
     }
     const int64_t n0 = box->p0 * gemm->width, n1 = NEO__MIN(box->p1 * gemm->width, call->n);
     if (place.final && gemm->swapped)
@@ -6637,7 +6674,7 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
 }
 
 /* A segment of a task. While a group of panels is multiplied, what is packed next is fetched: the
-   group behind it, or the first one of the next segment. */
+   group behind it and the next block of A, or the first ones of the next segment. */
 static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                               const neo__gemm_box *box) {
     neo__gemm_box part = *box; /* a block and a group */
@@ -6650,10 +6687,17 @@ static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
             const int behind = part.p1 < box->p1;
             const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
             scratch->fetches_b = gemm->pack_b && (behind || next);
-            scratch->fetch.tiles = 0;
+            scratch->y.tiles = scratch->next_b.tiles = scratch->next_a.tiles = 0;
             if (scratch->fetches_b)
-                neo__gemm_fetch_b(gemm, &scratch->fetch, behind ? part.p1 : box->p0, box->p1,
-                                  behind ? box->k0 : box->k1, box->k1 - box->k0);
+                scratch->next_b =
+                    neo__gemm_fetch_b(gemm, behind ? part.p1 : box->p0, box->p1,
+                                      behind ? box->k0 : box->k1, box->k1 - box->k0);
+            if (gemm->pack_a && !behind && (part.t1 < box->t1 || next)) {
+                const int64_t t0 = next ? box->t0 : part.t1;
+                scratch->next_a =
+                    neo__gemm_fetch_a(gemm, t0, NEO__MIN(t0 + gemm->block_tiles, box->t1),
+                                      next ? box->k1 : box->k0, box->k1 - box->k0);
+            }
             for (int64_t t = part.t0; t < part.t1; t++) neo__gemm_tile_row(gemm, scratch, &part, t);
         }
     }
@@ -6923,13 +6967,14 @@ NEO__INLINE int neo__bf16_flushed(void) { return 0; }
 #endif
 static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
     float sums[NEO__TILE_MAX_FLOATS];
+    const float *const merged = sums;
     const neo__tile_fn tile = t->f32->tile2[t->rows / 2];
     NEO__ZERO(neo__tile, half);
     half.k = 16;
     half.a_row = t->a_row, half.a_k = 2 * t->a_word;
     half.b_k = 2 * (int64_t)t->cols;
     half.c = sums, half.c_row = t->cols;
-    half.merge = sums;
+    half.merge = &merged;
     (void)neo__bf16_flushed();
     for (int64_t i = 0; i < t->blocks; i++) {
         const float *a = t->a + 32 * i * t->a_word, *b = t->b + 32 * i * t->cols;
@@ -17296,10 +17341,9 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
             (void)b1;
         }
     }
-    const float *merge = t->merge;
-    for (int64_t i = t->merges; i > 0; i--) {
+    for (int64_t i = 0; i < t->merges; i++) {
+        const float *merge = t->merge[-i];
         NEO__ROW_LIST(NEO__TILE_MERGE)
-        merge -= t->merge_step;
     }
     if (t->bias) {
         NEO__VF b0 = NEO__LOAD(t->bias + j), b1 = vecs > 1 ? NEO__LOAD(t->bias + j + NEO__W) : b0;
@@ -17329,7 +17373,6 @@ static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
                                       const float *init, const float *bias, float *c) {
-    const float *merge = tile->merge;
     const NEO__VF zero = NEO__SET(0.0f);
 #define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
     NEO__EIGHT(NEO__ROW8_START)
@@ -17340,10 +17383,9 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
         a += tile->a_k;
         b += tile->b_k;
     }
-    for (int64_t i = tile->merges; i > 0; i--) {
-#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(merge + v * NEO__W) + c##v;
+    for (int64_t i = 0; i < tile->merges; i++) {
+#define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(tile->merge[-i] + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
-        merge -= tile->merge_step;
     }
     if (bias) {
 #define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(bias + v * NEO__W);
