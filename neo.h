@@ -11665,8 +11665,8 @@ struct neo_bags {
     neo__bags_cut_tables cut;
     struct neo_tier *tier; /* or NULL */
     struct {
-        char *work, *device;
-        size_t meta_bytes, work_bytes, device_bytes;
+        char *work, *device, *tables; /* tables: NULL if each block is by itself */
+        size_t meta_bytes, work_bytes, device_bytes, table_bytes;
     } memory;
 };
 
@@ -12148,6 +12148,14 @@ static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
     if (block == NEO__BAG_WEIGHTS) row_bytes = (size_t)t->store.row_bytes;
     return neo__size_mul((size_t)t->rows, row_bytes);
 }
+/* block[]: those of a table that are not the caller's. All tables lie in one block of memory: huge
+   pages then serve many small ones. Those of a tier come and go, each by itself. */
+static void neo__bag_carve_blocks(neo__carve *carve, const neo__job_table *t, void **block) {
+    for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+        const int given = k == NEO__BAG_WEIGHTS && t->store.data;
+        neo__carve_next(carve, &block[k], 1, given ? 0 : neo__bag_block_bytes(t, k));
+    }
+}
 
 /* Bits of backward's records: the row above, a bag or an occurrence below. */
 static void neo__bag_record_bits(neo__bag_table *t, int64_t max_batch,
@@ -12185,10 +12193,11 @@ NEO_API void neo_bags_destroy(neo_bags *bags) {
         neo__bag_table *t = &bags->tables[i];
         void *blocks[] = {t->owns_weight ? t->job.store.data : NULL, t->job.store.scale,
                           t->job.state[0], t->job.state[1]};
-        for (int k = 0; k < NEO__BAG_BLOCKS; k++)
+        for (int k = 0; k < NEO__BAG_BLOCKS && !bags->memory.tables; k++)
             neo__data_free(bags->ctx, blocks[k], neo__bag_block_bytes(&t->job, k));
         neo_free(bags->ctx, t->keys.memory, t->keys.bytes);
     }
+    neo__data_free(bags->ctx, bags->memory.tables, bags->memory.table_bytes);
     neo__data_free(bags->ctx, bags->memory.device, bags->memory.device_bytes);
     neo_free(bags->ctx, bags->memory.work, bags->memory.work_bytes);
     neo_free(bags->ctx, bags, bags->memory.meta_bytes);
@@ -12241,20 +12250,30 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
 }
 
 /* Allocate all before the first value is written: on failure the caller's weights are unchanged. */
-static neo_status neo__bags_alloc_tables(neo_bags *bags, const char *fn) {
-    static const char *const names[] = {"weights", "scales", "momentum1", "momentum2"};
+static neo_status neo__bags_alloc_tables(neo_bags *bags, int apart, const char *fn) {
+    void *block[NEO__BAG_BLOCKS];
+    neo__carve all = {NULL, 0}, tables = {NULL, 0};
+    for (int64_t i = 0; i < bags->sizes.tables && !apart; i++)
+        neo__bag_carve_blocks(&all, &bags->tables[i].job, block);
+    if (all.at) {
+        bags->memory.tables = tables.block = (char *)neo__data_alloc(bags->ctx, all.at);
+        bags->memory.table_bytes = all.at;
+        NEO__CHECK(tables.block, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of table '%s'%s", fn,
+                   all.at, bags->tables[0].name, bags->sizes.tables > 1 ? " and the others" : "");
+    }
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         neo__bag_table *t = &bags->tables[i];
+        neo__bag_carve_blocks(&tables, &t->job, block);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
-            size_t bytes = neo__bag_block_bytes(&t->job, k);
+            const size_t bytes = neo__bag_block_bytes(&t->job, k);
             if (bytes == 0 || (k == NEO__BAG_WEIGHTS && !t->owns_weight)) continue;
-            void *block = neo__data_alloc(bags->ctx, bytes);
-            NEO__CHECK(block, NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes of %s", fn,
-                       t->name, bytes, names[k]);
-            if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block;
-            else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block;
-            else t->job.state[k - NEO__BAG_STATE] = (float *)block;
-            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(bags->ctx, block, bytes));
+            if (apart) block[k] = neo__data_alloc(bags->ctx, bytes);
+            NEO__CHECK(block[k], NEO_ERR_MEMORY, "%s: table '%s': no memory for %zu bytes", fn,
+                       t->name, bytes);
+            if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block[k];
+            else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block[k];
+            else t->job.state[k - NEO__BAG_STATE] = (float *)block[k];
+            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(bags->ctx, block[k], bytes));
         }
         neo__carve count = {NULL, 0}, carve = {NULL, 0};
         if (!t->keys.desc.on) continue;
@@ -12471,7 +12490,7 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     bags->memory.meta_bytes = count.at;
     bags->sizes = sizes;
     neo__bags_describe(bags, desc, names);
-    neo_status status = neo__bags_alloc_tables(bags, fn);
+    neo_status status = neo__bags_alloc_tables(bags, desc->tier != NULL, fn);
     if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
     if (status == NEO_OK && desc->tier)
         status = desc->tier->ops->attach(desc->tier, bags, desc, fn);
@@ -12507,13 +12526,18 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     if (desc->tier)
         NEO__TRY(desc->tier->ops->bytes(desc->tier, ctx, desc, "neo_bags_bytes",
                                         &memory->workspace_bytes));
+    neo__carve all = {NULL, 0};
+    size_t own = 0;
     for (int32_t t = 0; t < desc->table_count; t++) {
         neo__job_table table;
+        void *block[NEO__BAG_BLOCKS];
         neo__bag_describe_job(&table, ctx, desc, t, 0);
+        neo__bag_carve_blocks(&all, &table, block);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             size_t *sum = k < NEO__BAG_STATE ? &memory->weight_bytes : &memory->state_bytes;
             if (k == NEO__BAG_WEIGHTS && table.store.data) continue; /* the caller's */
             *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
+            own = neo__size_add(own, neo__bag_block_bytes(&table, k));
         }
         neo__bag_keys keys;
         neo__carve lines = {NULL, 0};
@@ -12521,6 +12545,8 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
         neo__bag_keys_layout(&keys, &lines);
         memory->state_bytes = neo__size_add(memory->state_bytes, lines.at);
     }
+    if (!desc->tier) /* what lies between the blocks */
+        memory->workspace_bytes = neo__size_add(memory->workspace_bytes, all.at - own);
     return NEO_OK;
 }
 
