@@ -1599,6 +1599,8 @@ typedef struct neo_table_desc {
     neo_keys keys;
     int track_rows;      /* 1: a bit of each row says whether it has changed since a checkpoint, for
                             differential ones (neo_save_desc.full_every). Not on a device yet */
+    double tier_share;   /* of a tier's memory, in proportion to that of other tables; 0: 1. A
+                            neo_plan says it of tables that leave it 0 */
 } neo_table_desc;
 
 /* ---- keyed tables ----
@@ -1705,6 +1707,7 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
    the sum of host and device memory. */
 typedef struct neo_bags_memory {
     size_t weight_bytes, state_bytes, workspace_bytes;
+    size_t file_bytes; /* of a tier's file, once all its rows were in it; not memory */
 } neo_bags_memory;
 NEO_API NEO__CHECK_UNUSED neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc,
                                                      neo_bags **bags);
@@ -2458,6 +2461,10 @@ NEO_API void neo__params_freeze(neo_params *params, int frozen);
 /* One group of ranks more (+1), or less (-1), shares the batches of this context: here are parts of
    them. Leaves NULL, and gradients of a loss without the size of the batch, are refused. */
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups);
+/* Policy and budget of a tier; of a table of desc, which has one, after neo_bags_bytes of the same
+   desc: rows that its cache has room for, and its bytes in the file. */
+NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes);
+NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *file_bytes);
 /* The rows of a table that have changed since a checkpoint, and which one. */
 typedef struct neo__row_marks {
     uint64_t *bits; /* [(rows + 63) / 64]; set atomically */
@@ -4385,7 +4392,8 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    attach: before the first value; init: a table's. stage: bring the rows of the record's batch, or
    of all that is kept, whose ids are lines then. to_step: they will be changed. Rows stay until the
    next stage. rows: as f32, one of to and from is not NULL. block: the address that stands for
-   weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. */
+   weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. cached: after bytes
+   of the same desc, a table's rows that the cache has room for, and its bytes in the file. */
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -4403,6 +4411,8 @@ typedef struct neo__tier_ops {
     neo_status (*move)(struct neo_tier *tier, uintptr_t at, char *to, const char *from,
                        size_t bytes);
     neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
+    int64_t (*cached)(struct neo_tier *tier, const neo_bags_desc *desc, int32_t table,
+                      int64_t *file_bytes);
 } neo__tier_ops;
 struct neo_tier {
     const neo__tier_ops *ops;
@@ -4410,6 +4420,8 @@ struct neo_tier {
     uintptr_t begin, end;        /* addresses that stand for its rows */
     neo_bags *bags;              /* or NULL */
     int64_t *line;               /* of each kept slot, when these are staged */
+    int64_t memory_bytes;        /* as neo_tier_desc */
+    neo_evict evict;
 };
 static neo_status neo__tier_move(const neo_ctx *ctx, const void *at, void *to, const void *from,
                                  size_t bytes) {
@@ -4432,6 +4444,13 @@ static neo_status neo__data_write(neo_ctx *ctx, void *to, neo_place place, const
     if (place == NEO_FILE) return neo__tier_move(ctx, to, NULL, from, bytes);
     memcpy(to, from, bytes);
     return NEO_OK;
+}
+NEO_API neo_evict neo__tier_budget(const neo_tier *tier, int64_t *memory_bytes) {
+    *memory_bytes = tier->memory_bytes;
+    return tier->evict;
+}
+NEO_API int64_t neo__tier_cached(const neo_bags_desc *desc, int32_t table, int64_t *file_bytes) {
+    return desc->tier->ops->cached(desc->tier, desc, table, file_bytes);
 }
 NEO_API void neo__ctx_take_parts(neo_ctx *ctx, int groups) { ctx->sharing += groups; }
 NEO_API void neo__device_counts(neo_ctx *ctx, int64_t *counter) {
@@ -11999,6 +12018,9 @@ static neo_status neo__bag_table_check(const neo_ctx *ctx, const neo_bags_desc *
                "%s: table '%s': init kind %d does not exist", fn, name, (int)table->init.kind);
     NEO__CHECK(!table->track_rows || !ctx->device, NEO_ERR_UNSUPPORTED,
                "%s: table '%s': track_rows is not on a device yet", fn, name);
+    NEO__CHECK(table->tier_share >= 0.0 && table->tier_share - table->tier_share == 0.0,
+               NEO_ERR_ARG, "%s: table '%s': tier_share is %g, not a finite number from 0 up", fn,
+               name, table->tier_share);
     NEO__TRY(neo__bag_part_check(desc, table, fn));
     return neo__bag_optim_check(&table->optim, fn, name);
 }
@@ -12531,6 +12553,9 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     for (int32_t t = 0; t < desc->table_count; t++) {
         neo__job_table table;
         void *block[NEO__BAG_BLOCKS];
+        int64_t file = 0;
+        if (desc->tier) (void)desc->tier->ops->cached(desc->tier, desc, t, &file);
+        memory->file_bytes += (size_t)file;
         neo__bag_describe_job(&table, ctx, desc, t, 0);
         neo__bag_carve_blocks(&all, &table, block);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {

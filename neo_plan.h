@@ -8,6 +8,8 @@
      - bytes of every rank, exactly, and seconds of a step by a model that neo_calibrate fits to
        the machine; why each table lies as it does, and not otherwise
      - plans of your own, checked and measured alike; plans as text files
+     - how often rows are used, counted from batches: which rows of which tables memory holds where
+       the others lie in a file (neo_tier), how many ids find theirs there, and what that takes
      - no rank needs to run: a plan for 1,024 of them is made on any machine, the same on each
 
    WHAT IT DOES NOT DO
@@ -42,12 +44,13 @@
      on every rank. tests/shard/common.h: place()
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_plan.h is the map)
-     >>plan >>timeline
+     >>plan >>profile >>timeline
      facts     >>impl-plan >>impl-plan-model
      memory    >>impl-shard-map >>impl-shard-lists >>impl-shard-memory
-     costs     >>impl-timeline >>impl-plan-buffers >>impl-plan-predict >>impl-plan-pieces
+     costs     >>impl-timeline >>impl-plan-buffers >>impl-plan-tier >>impl-plan-predict
+               >>impl-plan-pieces
      search    >>impl-plan-options >>impl-plan-place >>impl-plan-improve >>impl-plan-search
-     calls     >>impl-plan-why >>impl-plan-file >>impl-plan-calls >>impl-calibrate
+     calls     >>impl-plan-why >>impl-plan-file >>impl-profile >>impl-plan-calls >>impl-calibrate
 */
 #ifndef NEO_PLAN_H
 #define NEO_PLAN_H
@@ -132,12 +135,18 @@ typedef struct neo_cluster {
                                        between nodes. Threads of one process lend each other their
                                        rows of f32: 1e12 */
     neo_calibration calibration;
+    int64_t file_bytes;    /* of the file that each rank has below its memory, where neo_bags_desc
+                              has a tier; 0: no limit */
+    double file_bandwidth; /* bytes per second, of rows read and written; 0: 1e9 */
+    double file_row_us;    /* that a row takes besides, with as many under way as the tier has; 0 */
 } neo_cluster;
 
 /* A plan follows from these numbers alone: the same input, the same plan. */
+typedef struct neo_profile neo_profile;
 typedef struct neo_plan_desc {
     const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over
-                                       all ranks. Tables without weights of yours. Copied */
+                                       all ranks. Tables without weights of yours. Copied. A tier
+                                       stands for that of each rank: alike, of a file each */
     const double *ids_per_sample;   /* [features] mean over a batch; NULL: max_ids / (max_batch x
                                        features) */
     neo_cluster cluster;
@@ -160,6 +169,8 @@ typedef struct neo_plan_desc {
                                        neo_shard_accumulate); 0: none. bags->max_kept_rows is not
                                        read */
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
+    const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
+                                       NULL: as skew says */
 } neo_plan_desc;
 
 /* neo_plan_create: search a plan with a short predicted step.
@@ -230,9 +241,10 @@ NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text,
 
 /* A rank's memory, and its share of the phases of a step in seconds, without latencies.
    weight_bytes and state_bytes are exact; buffer_bytes are of every plan that neo_shard_create
-   takes (neo_shard_bytes). */
+   takes (neo_shard_bytes). With a tier they are of the lines in memory and what goes with them. */
 typedef struct neo_plan_rank {
     int64_t weight_bytes, state_bytes, buffer_bytes;
+    int64_t file_bytes; /* of its file, once all rows were in it */
     double ids;      /* ids travel to where rows are */
     double lookup;
     double forward;  /* pooled rows travel to where samples are */
@@ -266,6 +278,7 @@ NEO_API neo_plan_step neo_plan_step_of(const neo_plan *plan);
    Errors   NEO_ERR_ARG, NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: as neo_shard_create, of the plan. */
 typedef struct neo_shard neo_shard;
 typedef struct neo_shard_memory {
+    size_t file_bytes; /* of a tier's file (neo_bags_memory) */
     size_t weight_bytes, state_bytes; /* of tables */
     size_t exchange_bytes;            /* ids, pooled rows, gradients under way */
     size_t workspace_bytes;           /* of the lookups and updates */
@@ -279,6 +292,51 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
+
+/* ---------------------------------------------------------------------------
+   >>profile
+
+   How often the rows of tables are used: counted over batches, kept as groups of rows with like
+   counts, those that are used most first. By it a plan shares out a tier's memory
+   (neo_table_desc.tier_share): a byte goes where it saves most seconds of the file. Predicted hits
+   are those of a cache that holds the rows used most (NEO_EVICT_LFU, of whose 32 lines of a set one
+   is for rows that come and go), or those used last (NEO_EVICT_LRU: a row is there if it was used
+   in the last n ids, by the n that fills the cache); ids are taken to be drawn by their counts. A
+   table in memory as a whole is hit by all. Without a profile and without skew all tables have an
+   even share.
+   ------------------------------------------------------------------------ */
+typedef struct neo_row_use {
+    int64_t rows, ids; /* so many rows are used so many times together */
+} neo_row_use;
+/* neo_profile_create: nothing counted yet, of the tables and features of bags: 4 bytes a row.
+   neo_profile_add: the ids of a batch on the host; those outside of their table are not counted.
+   neo_profile_uses: groups of a table, of equal counts below 32, above of counts that differ by an
+   eighth at most; NULL: it has none. Valid until the next call. *rows, *ids: of the table, or NULL.
+   neo_profile_write, neo_profile_read: as text, a line for each table: name, rows, and rows:ids of
+   each group. One that was read takes no batches.
+       neo-profile 1
+       table C1 1460x 3:40112 8:9077 1021:1021
+   Errors   NEO_ERR_ARG; NEO_ERR_MEMORY; NEO_ERR_UNSUPPORTED: a table of keys. Of add: as
+            neo_jagged_validate; NEO_ERR_STATE: it was read. Of the files: as those of plans.
+   Threads  one at a time. */
+NEO_API NEO__CHECK_UNUSED neo_status neo_profile_create(neo_ctx *ctx, const neo_bags_desc *bags,
+                                                        neo_profile **profile);
+NEO_API neo_status neo_profile_add(neo_profile *profile, const neo_jagged *batch);
+NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const char *table,
+                                            int64_t *count, int64_t *rows, int64_t *ids);
+NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path);
+NEO_API NEO__CHECK_UNUSED neo_status neo_profile_read(neo_ctx *ctx, const char *path,
+                                                      neo_profile **profile);
+NEO_API void neo_profile_destroy(neo_profile *profile);
+
+/* neo_plan_tier_of: where the rows of a table lie, over all ranks. Without a tier, or on every
+   rank: all in memory. */
+typedef struct neo_plan_tier {
+    double rows;        /* that memory has room for; of rows in slices the mean */
+    double hits;        /* predicted: share of ids whose rows are in memory, once it has filled */
+    int64_t file_bytes; /* of the files, once all other rows were in them */
+} neo_plan_tier;
+NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t table);
 
 /* ---------------------------------------------------------------------------
    >>timeline
@@ -407,7 +465,18 @@ typedef struct neo__plan_cut {
     int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
     int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
+    double missing;       /* share of ids whose rows are in the file */
 } neo__plan_cut;
+/* A piece in its rank's tier: its share of the memory; rows that it has room for, and bytes in the
+   file, once the sizes are known. */
+typedef struct neo__plan_lines {
+    double share, missing;
+    int64_t rows, file_bytes;
+} neo__plan_lines;
+/* Share of a table's ids that hit if so many of its rows are in memory. */
+typedef struct neo__plan_point {
+    double rows, hits;
+} neo__plan_point;
 
 /* Seconds of a lookup, or of backward and update: of an id and of a bag, alone and per column. */
 typedef struct neo__plan_rate {
@@ -430,6 +499,10 @@ typedef struct neo__plan_table {
         loose; /* row_sums: steps need sums along rows; loose: row cuts change bits */
     neo_placement placement;
     int64_t first_piece, piece_count;
+    neo__plan_point *curve; /* [points]; with a tier. From none on along lines */
+    int32_t points;
+    double uses;          /* ids of the table, by the profile, or of a sample */
+    double kept, missing; /* of a search: share of rows in memory, of ids that miss */
 } neo__plan_table;
 
 typedef struct neo__plan_model {
@@ -471,6 +544,9 @@ struct neo_plan {
     int64_t block;                      /* columns */
     neo_piece *piece;
     neo__plan_cut *cut; /* of each piece */
+    neo__plan_lines *lines; /* likewise, with a tier */
+    int64_t tier_bytes;     /* of a rank; 0: there is none */
+    int known;              /* how often rows are used */
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
@@ -533,7 +609,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 14 };
+enum { NEO__PLAN_FIELDS = 16 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -551,7 +627,9 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.id", &by->id, 64.0},
         {"calibration.sort", &by->sort, 64.0},
         {"calibration.row", &by->row, 64.0},
-        {"calibration.kept", &by->kept, 256.0}};
+        {"calibration.kept", &by->kept, 256.0},
+        {"file_bandwidth", &cluster->file_bandwidth, 1e9},
+        {"file_row_us", &cluster->file_row_us, 0.0}};
     memcpy(to, fields, sizeof fields);
 }
 static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
@@ -562,8 +640,9 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
                (int)NEO__PLAN_MAX_RANKS);
     NEO__CHECK(cluster->ranks_per_node >= 0, NEO_ERR_ARG, "%s: cluster.ranks_per_node is %d", fn,
                cluster->ranks_per_node);
-    NEO__CHECK(cluster->memory_bytes >= 0, NEO_ERR_ARG, "%s: cluster.memory_bytes is %" PRId64, fn,
-               cluster->memory_bytes);
+    NEO__CHECK(cluster->memory_bytes >= 0 && cluster->file_bytes >= 0, NEO_ERR_ARG,
+               "%s: cluster.memory_bytes is %" PRId64 ", file_bytes %" PRId64, fn,
+               cluster->memory_bytes, cluster->file_bytes);
     neo__plan_cluster_fields(&copy, field);
     for (int i = 0; i < NEO__PLAN_FIELDS; i++)
         NEO__CHECK(neo__plan_positive(*field[i].value), NEO_ERR_ARG,
@@ -579,7 +658,9 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
     neo_bags_memory memory;
     NEO__TRY(neo__check_live(ctx, fn, "ctx"));
     NEO__CHECK(desc && desc->bags, NEO_ERR_ARG, "%s: desc or desc->bags is NULL", fn);
-    NEO__TRY(neo_bags_bytes(ctx, desc->bags, &memory));
+    neo_bags_desc bags = *desc->bags;
+    bags.tier = NULL; /* that of one rank need not take all */
+    NEO__TRY(neo_bags_bytes(ctx, &bags, &memory));
     NEO__CHECK(desc->kept_batches >= 0 && desc->kept_batches <= NEO__PLAN_MAX_KEPT, NEO_ERR_ARG,
                "%s: kept_batches is %d, not in 0 .. %d", fn, desc->kept_batches,
                (int)NEO__PLAN_MAX_KEPT);
@@ -829,10 +910,12 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
     neo__plan_span(at[0], at[3], buckets / cluster->memory_bandwidth, &r.bag, &r.bag_col);
     return r;
 }
+static neo_status neo__plan_curves(neo_plan *plan);
 static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0, bytes = 0.0;
     NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
+    if (bags->tier) (void)neo__tier_budget(bags->tier, &plan->tier_bytes);
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -873,7 +956,7 @@ static neo_status neo__plan_tables(neo_plan *plan) {
             neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
         for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
-    return NEO_OK;
+    return plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
 }
 
 static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
@@ -922,6 +1005,8 @@ typedef struct neo__shard_part {
     int inside;    /* its columns are several pieces, all in one node of several: added there */
     int64_t place; /* in parts */
     int64_t first_slice, end_slice; /* in cuts: those of the same rows; none unless it is one */
+    int64_t piece;     /* of the plan */
+    double tier_share; /* as neo_table_desc */
 } neo__shard_part;
 typedef struct neo__shard_flow {
     int32_t feature;
@@ -1205,8 +1290,17 @@ static void neo__shard_map_parts(neo__shard_map *map, const neo_plan *plan) {
         const int32_t t = p->table;
         int inside = map->nodes > 1 && plan->cut[p - plan->piece].in_node;
         place = p->first_row > 0 ? place + 1 : 0;
+        int64_t first = count;
         if (p->rank != NEO_EVERY_RANK)
             count += neo__shard_cut_piece(&map->tables[t], p, place, inside, map->parts + count);
+        for (; first < count; first++) {
+            neo__shard_part *part = &map->parts[first];
+            part->piece = p - plan->piece;
+            if (!plan->tier_bytes) continue;
+            part->tier_share =
+                plan->lines[part->piece].share * (double)part->rows / (double)p->rows;
+            map->tables[t].tier_share = part->tier_share; /* read where one rank has all */
+        }
         for (int32_t q = map->first_feature[t];
              p->rank == NEO_EVERY_RANK && q < map->first_feature[t + 1]; q++)
             map->replicas[map->replica_count++] = map->table_features[q];
@@ -2168,6 +2262,7 @@ static neo_status neo__shard_local_desc(const neo_shard *shard, neo__arena *aren
         t->part.first_col = parts[i].first_col;
         t->rows = parts[i].rows;
         t->dim = parts[i].cols;
+        t->tier_share = parts[i].tier_share;
     }
     for (int64_t i = 0; i < shard->exchange.routes; i++)
         feature_table[i] = (int32_t)(routes[i].part - map->part_begin[shard->rank]);
@@ -2229,10 +2324,27 @@ static neo_status neo__shard_add_bytes(neo_ctx *ctx, const neo_bags_desc *d,
     memory->weight_bytes += last->bags.weight_bytes;
     memory->state_bytes += last->bags.state_bytes;
     memory->workspace_bytes += last->bags.workspace_bytes;
+    memory->file_bytes += last->bags.file_bytes;
     return NEO_OK;
 }
+/* Rows of each piece of a rank that its tier has room for, and bytes in the file. desc: of parts,
+   or of whole tables. */
+static void neo__shard_lines(const neo__shard_map *map, int rank, const neo_bags_desc *desc,
+                             neo__plan_lines *lines) {
+    for (int64_t i = map->part_begin[rank]; i < map->part_begin[rank + 1]; i++) {
+        const neo__shard_part *part = &map->parts[i];
+        const int whole = desc == &map->desc;
+        const int32_t table = whole ? part->table : (int32_t)(i - map->part_begin[rank]);
+        int64_t file;
+        const int64_t rows = neo__tier_cached(desc, table, &file), of = desc->tables[table].rows;
+        lines[part->piece].rows += whole ? rows * part->rows / of : rows;
+        lines[part->piece].file_bytes += whole ? file * part->rows / of : file;
+    }
+}
+/* lines: of the plan's pieces, to be added to; or NULL. */
 static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int rank,
-                                       neo__shard_copied *copied, neo_shard_memory *memory) {
+                                       neo__shard_copied *copied, neo_shard_memory *memory,
+                                       neo__plan_lines *lines) {
     neo_bags_desc desc[2];
     NEO__ZERO(neo__shard_copied, own);
     neo__shard_demand growing[NEO__SHARD_BUFFERS];
@@ -2241,7 +2353,11 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     NEO__ZERO(neo_shard, shard);
     neo__shard_fill(memory, 0, sizeof *memory);
     memory->exchange_bytes = sizeof shard + map->bytes;
-    if (neo__shard_is_whole(map)) return neo__shard_add_bytes(ctx, &map->desc, &own, memory);
+    if (neo__shard_is_whole(map)) {
+        NEO__TRY(neo__shard_add_bytes(ctx, &map->desc, &own, memory));
+        if (lines) neo__shard_lines(map, rank, &map->desc, lines);
+        return NEO_OK;
+    }
     shard.ctx = ctx;
     shard.map = map;
     shard.rank = rank;
@@ -2256,19 +2372,20 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     for (int i = 0; i < 2 && status == NEO_OK; i++)
         if (desc[i].table_count)
             status = neo__shard_add_bytes(ctx, &desc[i], i ? copied : &own, memory);
+    if (lines && status == NEO_OK) neo__shard_lines(map, rank, &desc[0], lines);
     neo__arena_free(&arena);
     return status;
 }
 /* The memory of ranks from `first` on: each [count]. NEO_ERR_UNSUPPORTED: a neo_shard cannot place
    the plan. */
 static neo_status neo__shard_plan_bytes(neo_ctx *ctx, const neo_plan *plan, int first, int count,
-                                        neo_shard_memory *each) {
+                                        neo_shard_memory *each, neo__plan_lines *lines) {
     neo__shard_map *m;
     NEO__ZERO(neo__shard_copied, copied);
     NEO__TRY(neo__shard_map_create(ctx, plan, &m));
     neo_status status = NEO_OK;
     for (int i = 0; i < count && status == NEO_OK; i++)
-        status = neo__shard_map_bytes(ctx, m, first + i, &copied, &each[i]);
+        status = neo__shard_map_bytes(ctx, m, first + i, &copied, &each[i], lines);
     neo__shard_map_destroy(m);
     return status;
 }
@@ -2278,7 +2395,7 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
     NEO__CHECK(plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
     NEO__CHECK(rank >= 0 && rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
                "neo_shard_bytes: rank %d of %d", rank, plan->desc.cluster.ranks);
-    return neo__shard_plan_bytes(ctx, plan, rank, 1, memory);
+    return neo__shard_plan_bytes(ctx, plan, rank, 1, memory, NULL);
 }
 
 /* ---------------------------------------------------------------------------
@@ -2589,6 +2706,23 @@ static int64_t neo__plan_weight_bytes(const neo__plan_table *t, int64_t rows, in
 static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int64_t cols) {
     return rows * (t->state_fixed + t->state_col * cols);
 }
+/* Bytes of a line in memory, with its place in the cache; of rows and state of a piece, in a search
+   those that memory would hold. Seconds of an id whose row is read from the file, and of the row
+   that is written in its place. */
+static double neo__plan_line_bytes(const neo__plan_table *t, int64_t cols) {
+    enum { PLACE = 18 };
+    return (double)(neo__plan_weight_bytes(t, 1, cols) + neo__plan_piece_state(t, 1, cols) + PLACE);
+}
+static double neo__plan_held_bytes(const neo__plan_table *t, int64_t rows, int64_t cols) {
+    if (t->plan->tier_bytes) return t->kept * (double)rows * neo__plan_line_bytes(t, cols);
+    return (double)neo__plan_weight_bytes(t, rows, cols) +
+           (double)neo__plan_piece_state(t, rows, cols);
+}
+static double neo__plan_miss(const neo__plan_table *t, int64_t cols) {
+    const neo_cluster *cluster = &t->plan->desc.cluster;
+    return 2.0 * (neo__plan_line_bytes(t, cols) / cluster->file_bandwidth +
+                  cluster->file_row_us * 1e-6);
+}
 static double neo__plan_wire(neo_wire wire, int64_t cols) {
     return (double)neo_wire_row_bytes(wire, cols);
 }
@@ -2650,6 +2784,247 @@ static double neo__plan_copy_buffer(const neo__plan_table *t) {
     return ids * (double)NEO__PLAN_SORT_BYTES + bags * 4.0 * (double)t->dim +
            4.0 * (double)t->rows * (double)t->dim + (double)t->rows / 8.0 +
            (plan->desc.kept_batches ? (double)t->rows : 0.0);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-plan-tier
+
+   Rows below memory. Of each table a curve says which share of its ids hits when so many rows are
+   in memory: of the rows used most, or, of a cache of those used last, by Che's approximation (H.
+   Che, Y. Tung, Z. Wang, 2002): a row that an id is of with probability p is there with 1 - e^(-p
+   n), where n ids fill the cache. Both bend downwards. Memory is poured over the curves of a rank's
+   pieces to a level: a price, in seconds that a byte saves, which the last row of each just pays. A
+   search has one price for all ranks, by which the bytes and misses of a piece are its own; when
+   all pieces have places each rank has its own, and then the tier says what fits to the line.
+   ------------------------------------------------------------------------ */
+enum { NEO__PLAN_CURVE = 384, NEO__PLAN_LAW = 32 };
+static const double NEO__PLAN_PRICE = 1.02;
+/* e^-x for x from 0 up, to 1e-4 of it where it is not tiny. */
+static double neo__plan_decay(double x) {
+    const double y = x / 64.0;
+    double e = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)));
+    if (x > 40.0) return 0.0;
+    for (int i = 0; i < 6; i++) e *= e;
+    return e;
+}
+/* Rows and shares of ids of a table's groups, those used most first, as points that are not yet
+   summed; returns how many, below 0: the profile has another table of the name, or none. */
+static int32_t neo__plan_groups(neo__plan_table *table, neo__plan_point *to) {
+    const neo_plan_desc *desc = &table->plan->desc;
+    const double law = NEO__PLAN_LAW;
+    int64_t count = 0, rows = 0, ids = 0;
+    double first = 0.0;
+    if (desc->profile) {
+        const neo_row_use *use = neo_profile_uses(desc->profile, table->desc->name, &count, &rows,
+                                                  &ids);
+        if (rows != table->rows) return -1;
+        table->uses = (double)ids;
+        for (int64_t i = 0; i < count; i++) {
+            to[i].rows = (double)use[i].rows;
+            to[i].hits = (double)use[i].ids / (double)ids;
+        }
+        return (int32_t)count;
+    }
+    table->uses = table->ids;
+    for (int i = 1; i <= NEO__PLAN_LAW; i++) {
+        double left = 1.0 - (double)i / law, u = 1.0 - left * left,
+               end = u * (double)table->rows;
+        if (desc->skew > 0.0 && i < NEO__PLAN_LAW)
+            end = (double)neo_zipf((float)u, table->rows, (float)desc->skew);
+        to[count].hits += (2.0 * left + 1.0 / law) / law;
+        if (i == NEO__PLAN_LAW) end = (double)table->rows;
+        if (end <= first) continue; /* its ids are of the next group */
+        to[count++].rows = end - first;
+        first = end;
+    }
+    return (int32_t)count;
+}
+/* The groups as the curve of a cache. */
+static int32_t neo__plan_curve(const neo__plan_point *group, int32_t groups, neo_evict evict,
+                               neo__plan_point *to) {
+    neo__plan_point sum = {0.0, 0.0};
+    int32_t count = 0;
+    const double least = groups ? group[groups - 1].hits / group[groups - 1].rows : 1.0;
+    double n = groups ? group[0].rows / group[0].hits / 16.0 : 0.0; /* ids */
+    for (; evict == NEO_EVICT_LRU && n * least < 40.0 && count < NEO__PLAN_CURVE - 1; n *= 1.3) {
+        sum.rows = sum.hits = 0.0;
+        for (int32_t i = 0; i < groups; i++) {
+            double there = 1.0 - neo__plan_decay(group[i].hits / group[i].rows * n);
+            sum.rows += group[i].rows * there;
+            sum.hits += group[i].hits * there;
+        }
+        to[count++] = sum;
+    }
+    sum.rows = sum.hits = 0.0;
+    for (int32_t i = 0; i < groups; i++) {
+        sum.rows += group[i].rows;
+        sum.hits += group[i].hits;
+        if (evict == NEO_EVICT_LFU || i + 1 == groups) to[count++] = sum;
+    }
+    return count;
+}
+static double neo__plan_hits(const neo__plan_table *table, double rows) {
+    neo__plan_point from = {0.0, 0.0};
+    if (rows >= (double)table->rows || table->points == 0) return 1.0;
+    for (int32_t i = 0; i < table->points; from = table->curve[i++])
+        if (rows < table->curve[i].rows)
+            return from.hits + (table->curve[i].hits - from.hits) * (rows - from.rows) /
+                                   (table->curve[i].rows - from.rows);
+    return 1.0;
+}
+/* A piece that memory is poured over: its share of the rows of its table, and what it keeps. */
+typedef struct neo__plan_pool {
+    const neo__plan_table *table;
+    double share, bytes; /* bytes: of a line */
+    int64_t cols;
+    double rows;
+} neo__plan_pool;
+/* Rows of a piece of which a byte saves as many seconds as the price, and more. */
+static double neo__plan_pool_rows(const neo__plan_pool *pool, double price) {
+    const neo__plan_table *table = pool->table;
+    const double value = table->uses * neo__plan_miss(table, pool->cols) / pool->bytes;
+    double rows = 0.0, hits = 0.0;
+    int32_t low = 0, high = table->points;
+    while (low < high) { /* the first point that is too dear */
+        int32_t i = low + (high - low) / 2;
+        rows = i ? table->curve[i - 1].rows : 0.0;
+        hits = i ? table->curve[i - 1].hits : 0.0;
+        if ((table->curve[i].hits - hits) * value >= price * (table->curve[i].rows - rows))
+            low = i + 1;
+        else
+            high = i;
+    }
+    return low ? table->curve[low - 1].rows * pool->share : 0.0;
+}
+static double neo__plan_pools(const neo__plan_pool *pool, int64_t count, double price) {
+    double bytes = 0.0;
+    for (int64_t i = 0; i < count; i++)
+        bytes += neo__plan_pool_rows(&pool[i], price) * pool[i].bytes;
+    return bytes;
+}
+static void neo__plan_pour(neo__plan_pool *pool, int64_t count, double budget) {
+    double low = 0.0, high = 1.0, some = 0.0;
+    if (neo__plan_pools(pool, count, low) > budget) {
+        while (neo__plan_pools(pool, count, high) > budget) high *= 2.0;
+        while (high > low * NEO__PLAN_PRICE) { /* rows of like use are not told apart */
+            double price = low + (high - low) / 2.0;
+            *(neo__plan_pools(pool, count, price) > budget ? &low : &high) = price;
+        }
+        const double less = neo__plan_pools(pool, count, high);
+        some = (budget - less) / (neo__plan_pools(pool, count, low) - less);
+    }
+    for (int64_t i = 0; i < count; i++) { /* what is between the two prices is shared */
+        const double most = neo__plan_pool_rows(&pool[i], low),
+                     rows = low > 0.0 ? neo__plan_pool_rows(&pool[i], high) : most;
+        pool[i].rows = rows + some * (most - rows);
+    }
+}
+/* A pool of a piece, or of a table. */
+static neo__plan_pool neo__plan_pool_of(const neo__plan_table *table, int64_t rows, int64_t cols) {
+    neo__plan_pool pool = {table, (double)rows / (double)table->rows,
+                           neo__plan_line_bytes(table, cols), cols, 0.0};
+    return pool;
+}
+/* Curves of all tables, and what a search takes for them. */
+static neo_status neo__plan_curves(neo_plan *plan) {
+    const int32_t tables = plan->bags.table_count;
+    const neo_evict evict = neo__tier_budget(plan->bags.tier, &plan->tier_bytes);
+    neo__plan_point *group;
+    neo__plan_pool *pool;
+    for (int32_t t = 0; t < tables; t++) {
+        neo__plan_table *table = &plan->table[t];
+        neo__arena_free(&plan->work);
+        NEO__TRY(NEO__ARENA(&plan->work, group, NEO__PLAN_CURVE));
+        const int32_t groups = neo__plan_groups(table, group);
+        NEO__CHECK(groups >= 0, NEO_ERR_MISMATCH,
+                   "neo_plan: the profile has no table '%s' of %" PRId64 " rows",
+                   table->desc->name, table->rows);
+        NEO__TRY(NEO__ARENA(&plan->kept, table->curve, NEO__PLAN_CURVE));
+        table->points = neo__plan_curve(group, groups, evict, table->curve);
+    }
+    NEO__TRY(NEO__ARENA(&plan->work, pool, tables));
+    for (int32_t t = 0; t < tables; t++)
+        pool[t] = neo__plan_pool_of(&plan->table[t], plan->table[t].rows, plan->table[t].dim);
+    neo__plan_pour(pool, tables, (double)plan->tier_bytes * plan->model.ranks);
+    for (int32_t t = 0; t < tables; t++) {
+        plan->table[t].kept = pool[t].rows / (double)plan->table[t].rows;
+        plan->table[t].missing = 1.0 - neo__plan_hits(&plan->table[t], pool[t].rows);
+    }
+    plan->known = plan->desc.profile || plan->desc.skew > 0.0;
+    plan->desc.profile = NULL; /* read */
+    neo__arena_free(&plan->work);
+    return NEO_OK;
+}
+/* Shares of each rank's memory: as poured, of tables that have none of their own. Without knowledge
+   of the rows they stay even. */
+static neo_status neo__plan_share_tiers(neo_plan *plan) {
+    NEO__ZERO(neo__arena, work);
+    neo__plan_pool *pool;
+    work.ctx = plan->ctx;
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) {
+        const int64_t *at = plan->rank_piece + plan->rank_first[r];
+        const int64_t held = plan->rank_first[r + 1] - plan->rank_first[r];
+        int64_t count = 0;
+        double lines_bytes = 0.0; /* that rows had by the shares before */
+        neo_status status = NEO__ARENA(&work, pool, held);
+        for (int64_t i = 0; i < held && status == NEO_OK; i++) {
+            const neo_piece *p = &plan->piece[at[i]];
+            if (p->rank == NEO_EVERY_RANK) continue;
+            pool[count] = neo__plan_pool_of(&plan->table[p->table], p->rows, p->cols);
+            lines_bytes += (double)plan->lines[at[i]].rows * pool[count++].bytes;
+        }
+        if (lines_bytes <= 0.0) lines_bytes = (double)plan->tier_bytes;
+        if (status == NEO_OK) neo__plan_pour(pool, count, lines_bytes);
+        count = 0;
+        for (int64_t i = 0; i < held && status == NEO_OK; i++) {
+            const neo_piece *p = &plan->piece[at[i]];
+            const neo__plan_table *table = &plan->table[p->table];
+            neo__plan_lines *lines = &plan->lines[at[i]];
+            if (p->rank == NEO_EVERY_RANK) continue;
+            const double part = (double)p->rows / (double)table->rows * (double)p->cols /
+                                (double)table->dim, poured = pool[count].rows * pool[count].bytes;
+            lines->missing = table->missing;
+            lines->rows = lines->file_bytes = 0;
+            lines->share = table->desc->tier_share > 0.0 ? table->desc->tier_share * part
+                           : plan->known                 ? NEO__MAX(poured, 1.0)
+                                                         : 0.0;
+            count++;
+        }
+        neo__arena_free(&work);
+        NEO__TRY(status);
+    }
+    return NEO_OK;
+}
+/* Misses of the pieces, by the rows that their tiers have room for. */
+static void neo__plan_find_hits(neo_plan *plan) {
+    int64_t budget;
+    const neo_evict evict = neo__tier_budget(plan->bags.tier, &budget);
+    const double ways = NEO__LINE_WAYS, used = evict == NEO_EVICT_LFU ? (ways - 1.0) / ways : 1.0;
+    for (int64_t i = 0; i < plan->piece_count; i++) {
+        const neo_piece *p = &plan->piece[i];
+        const neo__plan_table *table = &plan->table[p->table];
+        neo__plan_lines *lines = &plan->lines[i];
+        const double of = (double)table->rows / (double)p->rows;
+        lines->missing = lines->file_bytes
+                             ? 1.0 - neo__plan_hits(table, used * (double)lines->rows * of)
+                             : 0.0;
+    }
+}
+NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t t) {
+    NEO_ASSERT(t >= 0 && t < plan->bags.table_count);
+    const neo__plan_table *table = &plan->table[t];
+    neo_plan_tier tier = {(double)table->rows, 1.0, 0};
+    const neo_piece *piece = plan->piece + table->first_piece;
+    if (!plan->tier_bytes || piece->rank == NEO_EVERY_RANK) return tier;
+    tier.rows = 0.0;
+    for (int64_t i = 0; i < table->piece_count; i++) {
+        const neo__plan_lines *lines = &plan->lines[table->first_piece + i];
+        const double cols = (double)piece[i].cols / (double)table->dim;
+        tier.rows += (double)lines->rows * cols;
+        tier.hits -= lines->missing * cols * (double)piece[i].rows / (double)table->rows;
+        tier.file_bytes += lines->file_bytes;
+    }
+    return tier;
 }
 
 /* ---------------------------------------------------------------------------
@@ -2723,9 +3098,10 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     if (table->row_sums && cut->local + cut->cross > 0)
         load.at[NEO__PLAN_UPDATE] += 4.0 * (double)neo__plan_blocks(cut->cols) * touched *
                                   (cut->local * model->local + cut->cross * model->cross);
-    load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, cut->rows, cut->cols) +
-                            (double)neo__plan_piece_state(table, cut->rows, cut->cols) +
-                            neo__plan_piece_buffer(table, cut);
+    if (cut->missing > 0.0)
+        load.at[NEO__PLAN_LOOKUP] += flow.ids * cut->missing * neo__plan_miss(table, cut->cols);
+    load.at[NEO__PLAN_BYTES] =
+        neo__plan_held_bytes(table, cut->rows, cut->cols) + neo__plan_piece_buffer(table, cut);
     return neo__plan_load_total(load);
 }
 /* Load of a piece on every rank, as an owner of samples. */
@@ -2817,6 +3193,7 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, in
         if (cut->cols < table->dim)
             plan->cut_rounds =
                 NEO__MAX(plan->cut_rounds, neo_bag_cut_rounds(&table->desc->optim));
+        cut->missing = plan->tier_bytes ? plan->lines[i].missing : 0.0;
         cut->local = cut->cross = 0;
         for (int64_t k = first; table->row_sums && end - begin < table->piece_count && k < last;
              k++) {
@@ -2885,10 +3262,12 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
     size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
     if (!each) return NEO_ERR_MEMORY;
-    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each);
+    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each, plan->lines);
+    const int lines = plan->tier_bytes && placed == NEO_OK;
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
         double buffers = sample_bytes;
+        rank->weight_bytes = rank->state_bytes = 0;
         for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
             int64_t at = plan->rank_piece[i];
             const neo_piece *p = &plan->piece[at];
@@ -2901,9 +3280,13 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
         rank->buffer_bytes = placed == NEO_OK
                               ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
                               : (int64_t)buffers + 1;
+        if (!lines) continue;
+        rank->weight_bytes = (int64_t)each[r].weight_bytes;
+        rank->state_bytes = (int64_t)each[r].state_bytes;
+        rank->file_bytes = (int64_t)each[r].file_bytes;
     }
     neo_free(plan->ctx, each, bytes);
-    return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
+    return placed == NEO_ERR_MEMORY || (plan->tier_bytes && placed != NEO_OK) ? placed : NEO_OK;
 }
 /* Seconds of each phase on each lane: loads are linear in what a byte takes on a link, so those of
    a plan whose links take nothing are its computation. What is sent on a lane is the most of any
@@ -2958,7 +3341,13 @@ static neo_status neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
     double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
     int64_t most_bytes = -1;
-    NEO__TRY(neo__plan_predict_bytes(plan, neo__plan_predict_loads(plan, &reduce)));
+    for (int turn = plan->tier_bytes ? 0 : 2; turn < 3; turn++) { /* what is beside rows is known */
+        if (turn < 2) NEO__TRY(neo__plan_share_tiers(plan));      /* of the tiers before */
+        memset(plan->load, 0, (size_t)ranks * sizeof *plan->load);
+        const double samples = neo__plan_predict_loads(plan, &reduce);
+        if (turn < 2 || !plan->tier_bytes) NEO__TRY(neo__plan_predict_bytes(plan, samples));
+        if (turn == 1) neo__plan_find_hits(plan);
+    }
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
         neo__plan_load load = neo__plan_load_total(plan->load[r]);
@@ -3166,6 +3555,7 @@ static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     plan->piece_count = count;
     NEO__TRY(NEO__ARENA(placed, plan->piece, count));
     NEO__TRY(NEO__ARENA(placed, plan->cut, count));
+    if (plan->tier_bytes) NEO__TRY(NEO__ARENA(placed, plan->lines, count));
     NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
     NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
     NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
@@ -3195,6 +3585,14 @@ static neo_status neo__plan_finish(neo_plan *plan) {
     }
     return neo__plan_predict(plan);
 }
+static neo_status neo__plan_fits_files(const neo_plan *plan, const char *fn) {
+    const int64_t most = plan->desc.cluster.file_bytes;
+    for (int32_t r = 0; most && r < plan->desc.cluster.ranks; r++)
+        NEO__CHECK(plan->rank[r].file_bytes <= most, NEO_ERR_CAPACITY,
+                   "%s: the file of rank %d would have %" PRId64 " bytes, of %" PRId64, fn, r,
+                   plan->rank[r].file_bytes, most);
+    return NEO_OK;
+}
 static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_t count,
                                  const char *fn) {
     int64_t held = 0, at = 0, ranks = plan->desc.cluster.ranks;
@@ -3216,7 +3614,7 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
     NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
                "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
                plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return NEO_OK;
+    return neo__plan_fits_files(plan, fn);
 }
 
 /* ---------------------------------------------------------------------------
@@ -3285,6 +3683,7 @@ static neo__plan_cut neo__plan_option_cut(const neo__plan_table *table,
     cut.in_node = option->unit == NEO__UNIT_NODE && option->row_parts > 1 && !table->none;
     cut.local = inside ? option->col_parts - 1 : 0;
     cut.cross = inside ? 0 : option->col_parts - 1;
+    cut.missing = table->missing;
     return cut;
 }
 static neo__plan_load neo__plan_part_load(const neo__plan_table *t, const neo__plan_option *o,
@@ -4325,7 +4724,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
                " bytes each would do",
                fn, s.ranks, budget, s.lean.bytes);
     neo__arena_free(&plan->work);
-    return status;
+    return status == NEO_OK ? neo__plan_fits_files(plan, fn) : status;
 }
 
 /* ---------------------------------------------------------------------------
@@ -4426,6 +4825,11 @@ static void neo__plan_why_chosen(const neo__plan_table *table, neo__plan_text *t
                        neo__plan_seconds(mean).text, neo__plan_seconds(most).text,
                        neo__plan_bytes(bytes).text,
                        plan->origin == NEO__PLAN_GIVEN ? " (as given)" : "");
+    const neo_plan_tier tier = neo_plan_tier_of(plan, (int32_t)(table - plan->table));
+    if (tier.file_bytes)
+        neo__plan_text_add(text, "memory has room for %.0f of its rows, which %.2f %% of its ids "
+                           "find there; the others in %s of a file\n", tier.rows,
+                           100.0 * tier.hits, neo__plan_bytes((double)tier.file_bytes).text);
     if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != table->placement) {
         const char *reason = neo__plan_reason(table, plan->uniform);
         neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
@@ -4546,17 +4950,26 @@ static void neo__plan_write_table(const neo__plan_table *table, neo__plan_text *
                                piece->cols);
     }
 }
-NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
-    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
-    neo__plan_text f = {fopen(path, "wb"), NULL, 0, 0};
-    NEO__CHECK(f.file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
+static neo_status neo__plan_text_open(neo__plan_text *text, const char *path) {
+    memset(text, 0, sizeof *text);
+    text->file = fopen(path, "wb");
+    NEO__CHECK(text->file, errno == ENOENT ? NEO_ERR_NOT_FOUND : NEO_ERR_IO,
                "%s: cannot open for writing: %s", path, strerror(errno));
-    neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
-    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(&plan->table[t], &f);
-    int bad = ferror(f.file) != 0;
-    if (fclose(f.file) != 0) bad = 1;
+    return NEO_OK;
+}
+static neo_status neo__plan_text_close(neo__plan_text *text, const char *path) {
+    int bad = ferror(text->file) != 0;
+    if (fclose(text->file) != 0) bad = 1;
     NEO__CHECK(!bad, NEO_ERR_IO, "%s: cannot write: %s", path, strerror(errno));
     return NEO_OK;
+}
+NEO_API neo_status neo_plan_write(const neo_plan *plan, const char *path) {
+    NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_write: an argument is NULL");
+    neo__plan_text f;
+    NEO__TRY(neo__plan_text_open(&f, path));
+    neo__plan_text_add(&f, "neo-plan 1\nranks %d %d\n", plan->desc.cluster.ranks, plan->per_node);
+    for (int32_t t = 0; t < plan->bags.table_count; t++) neo__plan_write_table(&plan->table[t], &f);
+    return neo__plan_text_close(&f, path);
 }
 
 typedef struct neo__plan_reader {
@@ -4625,18 +5038,23 @@ static int neo__plan_hex(const char *p) {
     const char digits[3] = {p[0], p[1], 0};
     return (int)strtol(digits, NULL, 16);
 }
-static neo_status neo__plan_read_name(neo__plan_reader *reader) {
+/* The next word, a name, in memory of the arena. */
+static neo_status neo__plan_read_text(neo__plan_reader *reader, neo__arena *arena, char **name) {
     const char *p = neo__plan_word(reader);
-    char *name;
-    NEO__TRY(NEO__ARENA(&reader->plan->work, name, strlen(p) + 1));
+    NEO__TRY(NEO__ARENA(arena, *name, strlen(p) + 1));
     for (size_t n = 0; *p; n++) {
-        name[n] = *p++;
-        if (name[n] != '%') continue;
+        (*name)[n] = *p++;
+        if ((*name)[n] != '%') continue;
         int byte = neo__plan_hex(p);
         NEO__PLAN_WANT(byte > 0, "% begins no byte of two digits in", reader->word);
-        name[n] = (char)byte;
+        (*name)[n] = (char)byte;
         p += 2;
     }
+    return NEO_OK;
+}
+static neo_status neo__plan_read_name(neo__plan_reader *reader) {
+    char *name;
+    NEO__TRY(neo__plan_read_text(reader, &reader->plan->work, &name));
     for (reader->table = 0; reader->table < reader->plan->bags.table_count; reader->table++)
         if (strcmp(reader->plan->bags.tables[reader->table].name, name) == 0) return NEO_OK;
     return neo_fail(NEO_ERR_MISMATCH, "%s:%" PRId64 ": the model has no table '%.200s'",
@@ -4799,8 +5217,8 @@ static neo_status neo__plan_parse(neo_plan *plan, const char *path, char *text, 
     NEO__TRY(neo__plan_read_lines(reader));
     return neo__plan_fill(plan, reader->pieces, reader->count, path);
 }
-/* The whole file as text with a NUL behind it, in working memory of the plan. */
-static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **text,
+/* The whole file as text with a NUL behind it, in memory of the arena. */
+static neo_status neo__plan_load_file(neo__arena *arena, const char *path, char **text,
                                       size_t *bytes) {
     FILE *f = fopen(path, "rb");
     long size = -1;
@@ -4811,7 +5229,7 @@ static neo_status neo__plan_load_file(neo_plan *plan, const char *path, char **t
         fclose(f);
         return neo_fail(NEO_ERR_IO, "%s: cannot read: no plain file, or larger than 1 GiB", path);
     }
-    neo_status status = NEO__ARENA(&plan->work, *text, size + 1);
+    neo_status status = NEO__ARENA(arena, *text, size + 1);
     *bytes = 0; /* by getc, as with _FORTIFY_SOURCE gcc warns of fread where passes are left out */
     for (int c; status == NEO_OK && *bytes < (size_t)size && (c = getc(f)) != EOF; ++*bytes)
         (*text)[*bytes] = (char)c;
@@ -4830,10 +5248,225 @@ NEO_API neo_status neo_plan_read(neo_ctx *ctx, const neo_plan_desc *desc, const 
     NEO__CHECK(plan && path, NEO_ERR_ARG, "neo_plan_read: plan or path is NULL");
     NEO__TRY(neo__plan_new(ctx, desc, "neo_plan_read", plan));
     (*plan)->origin = NEO__PLAN_GIVEN;
-    neo_status status = neo__plan_load_file(*plan, path, &text, &bytes);
+    neo_status status = neo__plan_load_file(&(*plan)->work, path, &text, &bytes);
     if (status == NEO_OK) status = neo__plan_parse(*plan, path, text, bytes);
     neo__arena_free(&(*plan)->work);
     return neo__plan_done(*plan, status, plan);
+}
+
+/* ---------------------------------------------------------------------------
+   >>impl-profile
+
+   A count of each row; a group for each count below 32 and for each eighth of an octave above. A
+   profile that was read has the groups alone.
+   ------------------------------------------------------------------------ */
+enum { NEO__PROFILE_EXACT = 32, NEO__PROFILE_GROUPS = NEO__PROFILE_EXACT + 8 * 27 };
+typedef struct neo__profile_table {
+    const char *name;
+    int64_t rows, ids, groups;
+    uint32_t *count; /* [rows]; NULL: it was read */
+    neo_row_use *use; /* [NEO__PROFILE_GROUPS] */
+} neo__profile_table;
+struct neo_profile {
+    neo_ctx *ctx;
+    neo__live live;
+    neo__arena kept;
+    neo__profile_table *table;
+    int32_t tables, features;
+    int32_t *feature_table;
+};
+static neo_status neo__profile_new(neo_ctx *ctx, const char *fn, neo_profile **out) {
+    NEO__CHECK(out, NEO_ERR_ARG, "%s: profile is NULL", fn);
+    *out = NULL;
+    NEO__TRY(neo__check_live(ctx, fn, "ctx"));
+    neo_profile *profile = (neo_profile *)neo__alloc_for(ctx, sizeof *profile, fn);
+    if (!profile) return NEO_ERR_MEMORY;
+    memset(profile, 0, sizeof *profile);
+    profile->ctx = profile->kept.ctx = ctx;
+    profile->kept.function = fn;
+    neo__live_begin(ctx, &profile->live, "profile", NULL);
+    *out = profile;
+    return NEO_OK;
+}
+NEO_API void neo_profile_destroy(neo_profile *profile) {
+    if (!profile) return;
+    neo__live_end(profile->ctx, &profile->live);
+    neo__arena_free(&profile->kept);
+    neo_free(profile->ctx, profile, sizeof *profile);
+}
+static neo_status neo__profile_done(neo_status status, neo_profile **profile) {
+    if (status == NEO_OK) return status;
+    neo_profile_destroy(*profile);
+    *profile = NULL;
+    return status;
+}
+static neo_status neo__profile_tables(neo_profile *profile, const neo_bags_desc *bags) {
+    neo__arena *kept = &profile->kept;
+    profile->tables = bags->table_count;
+    profile->features = neo__plan_features(bags);
+    NEO__TRY(NEO__ARENA(kept, profile->table, profile->tables));
+    NEO__TRY(NEO__ARENA(kept, profile->feature_table, profile->features));
+    for (int32_t f = 0; f < profile->features; f++)
+        profile->feature_table[f] = bags->feature_table ? bags->feature_table[f] : f;
+    for (int32_t t = 0; t < profile->tables; t++) {
+        const neo_table_desc *from = &bags->tables[t];
+        neo__profile_table *table = &profile->table[t];
+        char *name;
+        NEO__CHECK(!from->keys.on, NEO_ERR_UNSUPPORTED,
+                   "neo_profile_create: table '%s' has keys: they have no rows of their own",
+                   from->name);
+        table->rows = from->rows;
+        NEO__TRY(NEO__ARENA(kept, name, strlen(from->name) + 1));
+        table->name = strcpy(name, from->name);
+        NEO__TRY(NEO__ARENA(kept, table->use, NEO__PROFILE_GROUPS));
+        NEO__TRY(NEO__ARENA(kept, table->count, from->rows));
+    }
+    return NEO_OK;
+}
+NEO_API neo_status neo_profile_create(neo_ctx *ctx, const neo_bags_desc *bags,
+                                      neo_profile **profile) {
+    neo_bags_memory memory;
+    NEO__TRY(neo__profile_new(ctx, "neo_profile_create", profile));
+    NEO__ZERO(neo_bags_desc, one);
+    if (bags) one = *bags;
+    one.tier = NULL;
+    neo_status status = neo_bags_bytes(ctx, bags ? &one : NULL, &memory); /* is it a description? */
+    if (status == NEO_OK) status = neo__profile_tables(*profile, bags);
+    return neo__profile_done(status, profile);
+}
+NEO_API neo_status neo_profile_add(neo_profile *profile, const neo_jagged *batch) {
+    const char *fn = "neo_profile_add";
+    NEO__CHECK(profile && batch && batch->place == NEO_HOST, NEO_ERR_ARG,
+               "%s: an argument is NULL, or the batch is not on the host", fn);
+    NEO__CHECK(profile->feature_table, NEO_ERR_STATE, "%s: the profile was read from a file", fn);
+    NEO__CHECK(batch->feature_count == profile->features, NEO_ERR_SHAPE,
+               "%s: the batch has %d features, the profile %d", fn, batch->feature_count,
+               profile->features);
+    NEO__TRY(neo_jagged_validate(batch, NULL));
+    for (int32_t f = 0; f < profile->features && neo_jagged_bag_count(batch); f++) {
+        neo__profile_table *table = &profile->table[profile->feature_table[f]];
+        const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
+        for (int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)]; k < end; k++) {
+            const int64_t id = batch->id_dtype == NEO_I32 ? ((const int32_t *)batch->ids)[k]
+                                                          : ((const int64_t *)batch->ids)[k];
+            if (id < 0 || id >= table->rows || table->count[id] == UINT32_MAX) continue;
+            table->count[id]++;
+            table->ids++;
+        }
+    }
+    return NEO_OK;
+}
+static int neo__profile_group(uint32_t count) {
+    int octave = 5;
+    if (count < NEO__PROFILE_EXACT) return (int)count;
+    while (octave < 31 && count >> (octave + 1)) octave++;
+    return NEO__PROFILE_EXACT + 8 * (octave - 5) + (int)(count >> (octave - 3) & 7);
+}
+static const neo_row_use *neo__profile_uses(neo__profile_table *table, int64_t *count) {
+    neo_row_use *use = table->use;
+    if (table->count) {
+        memset(use, 0, NEO__PROFILE_GROUPS * sizeof *use);
+        for (int64_t r = 0; r < table->rows; r++) {
+            neo_row_use *to = &use[neo__profile_group(table->count[r])];
+            to->rows += table->count[r] > 0;
+            to->ids += table->count[r];
+        }
+        table->groups = 0;
+        for (int i = 0; i < NEO__PROFILE_GROUPS; i++)
+            if (use[i].rows) use[table->groups++] = use[i];
+        for (int64_t i = 0; i < table->groups / 2; i++) { /* the most used first */
+            const neo_row_use last = use[table->groups - 1 - i];
+            use[table->groups - 1 - i] = use[i];
+            use[i] = last;
+        }
+    }
+    *count = table->groups;
+    return use;
+}
+NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const char *name,
+                                            int64_t *count, int64_t *rows, int64_t *ids) {
+    for (int32_t t = 0; profile && name && t < profile->tables; t++) {
+        neo__profile_table *table = &profile->table[t];
+        if (strcmp(table->name, name) != 0) continue;
+        if (rows) *rows = table->rows;
+        if (ids) *ids = table->ids;
+        return neo__profile_uses(table, count);
+    }
+    *count = 0;
+    return NULL;
+}
+NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path) {
+    NEO__CHECK(profile && path, NEO_ERR_ARG, "neo_profile_write: an argument is NULL");
+    neo__plan_text f;
+    NEO__TRY(neo__plan_text_open(&f, path));
+    neo__plan_text_add(&f, "neo-profile 1\n");
+    for (int32_t t = 0; t < profile->tables; t++) {
+        int64_t count;
+        const neo_row_use *use = neo__profile_uses(&profile->table[t], &count);
+        neo__plan_text_add(&f, "table ");
+        neo__plan_write_name(&f, profile->table[t].name);
+        neo__plan_text_add(&f, " %" PRId64, profile->table[t].rows);
+        for (int64_t i = 0; i < count; i++)
+            neo__plan_text_add(&f, " %" PRId64 ":%" PRId64, use[i].rows, use[i].ids);
+        neo__plan_text_add(&f, "\n");
+    }
+    return neo__plan_text_close(&f, path);
+}
+static neo_status neo__profile_line(neo_profile *profile, neo__plan_reader *reader) {
+    neo__profile_table *table = &profile->table[profile->tables];
+    char *name;
+    int64_t used = 0;
+    NEO__PLAN_WANT(strcmp(reader->word, "table") == 0, "not a table:", reader->word);
+    NEO__TRY(neo__plan_read_text(reader, &profile->kept, &name));
+    for (int32_t t = 0; t < profile->tables; t++)
+        NEO__PLAN_WANT(strcmp(profile->table[t].name, name), "a second line for table", name);
+    table->name = name;
+    NEO__PLAN_WANT(neo__plan_read_number(reader, &table->rows) && table->rows > 0,
+                   "not a number of rows:", reader->word);
+    NEO__TRY(NEO__ARENA(&profile->kept, table->use, NEO__PROFILE_GROUPS));
+    while (reader->rest[strspn(reader->rest, " \t\r")]) {
+        neo_row_use *use = &table->use[table->groups];
+        NEO__PLAN_WANT(table->groups < NEO__PROFILE_GROUPS, "more groups than counts have", "");
+        NEO__PLAN_WANT(neo__plan_read_pair(reader, ':', &use->rows, &use->ids) && use->rows > 0 &&
+                           use->rows <= table->rows - used && use->ids >= use->rows &&
+                           use->ids <= INT64_MAX - table->ids,
+                       "not rows of the table and as many ids at least, as 8:9077:", reader->word);
+        NEO__PLAN_WANT(!table->groups || (double)use->ids / (double)use->rows <
+                                             (double)use[-1].ids / (double)use[-1].rows,
+                       "rows that are used more than those before:", reader->word);
+        used += use->rows;
+        table->ids += use->ids;
+        table->groups++;
+    }
+    profile->tables++;
+    return NEO_OK;
+}
+static neo_status neo__profile_parse(neo_profile *profile, neo__arena *work, const char *path) {
+    neo__plan_reader *reader;
+    char *text = NULL;
+    size_t bytes = 0, lines = 1;
+    NEO__TRY(neo__plan_load_file(work, path, &text, &bytes));
+    NEO__TRY(NEO__ARENA(work, reader, 1));
+    reader->path = path;
+    reader->at = text;
+    reader->end = text + bytes;
+    for (size_t i = 0; i < bytes; i++) lines += text[i] == '\n';
+    NEO__TRY(NEO__ARENA(&profile->kept, profile->table, lines));
+    NEO__PLAN_WANT(neo__plan_line(reader) && strcmp(reader->word, "neo-profile") == 0 &&
+                       strcmp(neo__plan_word(reader), "1") == 0 && !neo__plan_word(reader)[0],
+                   "a profile begins with 'neo-profile 1'", "");
+    while (neo__plan_line(reader)) NEO__TRY(neo__profile_line(profile, reader));
+    return NEO_OK;
+}
+NEO_API neo_status neo_profile_read(neo_ctx *ctx, const char *path, neo_profile **profile) {
+    NEO__ZERO(neo__arena, work);
+    NEO__CHECK(path, NEO_ERR_ARG, "neo_profile_read: path is NULL");
+    NEO__TRY(neo__profile_new(ctx, "neo_profile_read", profile));
+    work.ctx = ctx;
+    work.function = "neo_profile_read";
+    neo_status status = neo__profile_parse(*profile, &work, path);
+    neo__arena_free(&work);
+    return neo__profile_done(status, profile);
 }
 
 /* ---------------------------------------------------------------------------

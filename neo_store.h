@@ -45,10 +45,11 @@ extern "C" {
    >>tier
 
    Rows below memory. The budget is for lines and all that is kept beside them; the workspace of
-   neo_bags comes on top, as ever. Tables share it evenly; one that is smaller than its share is in
-   memory as a whole, and what it leaves goes to the others. neo_bags_bytes tells, to the byte, what
-   create allocates; a batch with more ids of one table than its lines can take grows them, which
-   is counted (grow_count).
+   neo_bags comes on top, as ever. Each table has room for a batch; the rest they share as their
+   tier_share says, evenly where none has one (a plan says it that knows how often rows are used:
+   neo_plan_desc.profile). One that is smaller than its part is in memory as a whole, and what it
+   leaves goes to the others. neo_bags_bytes tells, to the byte, what create allocates; a batch with
+   more ids of one table than its lines can take grows them, which is counted (grow_count).
 
    THE CACHE. A row has a set, by a hash of its number; 32 lines are a set. A call of forward,
    weight_grad, backward or step needs rows: those that are not there come to empty lines, else in
@@ -176,7 +177,7 @@ typedef struct neo__tier {
     int is_open;
     neo__tier_table *tables;
     int64_t table_count, capacity; /* capacity: rows of a call */
-    int64_t share;                 /* bytes: see neo__tier_share */
+    double level;                  /* bytes for a tier_share of 1: see neo__tier_fill */
     char *fixed, *work;
     size_t fixed_bytes, work_bytes;
     neo__tier_job *jobs;
@@ -738,61 +739,85 @@ static int64_t neo__tier_overflow(const neo_bags_desc *desc, int32_t table) {
 static int64_t neo__tier_least(const neo_bags_desc *desc, int32_t table) {
     return neo__tier_table_bytes(&desc->tables[table], 1, neo__tier_overflow(desc, table), 0);
 }
-/* The bytes of a table that lies in memory as a whole, by its share or as lines would take no less;
-   0: it does not. */
-static int64_t neo__tier_whole(const neo__tier *tier, const neo_bags_desc *desc, int32_t table) {
+/* Bytes of the budget for a table: what a batch takes and its share, at most all rows. whole: it
+   lies in memory as a whole, by its share or as lines would take no less. */
+static int64_t neo__tier_share(const neo__tier *tier, const neo_bags_desc *desc, int32_t table,
+                               int *whole) {
+    const neo_table_desc *d = &desc->tables[table];
     int64_t part[NEO__BAG_BLOCKS];
-    const int64_t bytes = desc->tables[table].rows * neo__tier_parts(&desc->tables[table], part);
-    return bytes <= tier->share || bytes <= neo__tier_least(desc, table) ? bytes : 0;
+    const int64_t all = d->rows * neo__tier_parts(d, part), least = neo__tier_least(desc, table);
+    const double share = tier->level * (d->tier_share > 0.0 ? d->tier_share : 1.0);
+    *whole = (double)least + share >= (double)all;
+    return *whole ? all : least + (int64_t)share;
 }
-/* Shares of the budget: what a table gets that does not lie in memory as a whole. Returns what the
-   budget lacks for a set in each. */
-static int64_t neo__tier_share(neo__tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc) {
+static int64_t neo__tier_shares(const neo__tier *tier, const neo_bags_desc *desc) {
+    int64_t sum = 0;
+    int whole;
+    for (int32_t i = 0; i < desc->table_count; i++) sum += neo__tier_share(tier, desc, i, &whole);
+    return sum;
+}
+/* The level at which shares fill the budget. Returns what it lacks for the least of each. */
+static int64_t neo__tier_fill(neo__tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc) {
     const neo__tier_sizes sizes = neo__tier_measure(tier, ctx, desc);
     neo__carve count = {NULL, 0};
     NEO__ZERO(neo__tier, none);
-    int64_t before, left, sharing, least;
     neo__tier_fixed_layout(&sizes, &count, &none);
     neo__tier_work_layout(sizes.capacity, &count, &none);
-    tier->share = 0;
-    do { /* tables below their share leave the rest to the others */
-        before = tier->share;
-        left = tier->desc.memory_bytes - (int64_t)count.at;
-        sharing = least = 0;
-        for (int32_t i = 0; i < desc->table_count; i++) {
-            const int64_t bytes = neo__tier_whole(tier, desc, i);
-            if (bytes) left -= bytes;
-            else sharing++, least = NEO__MAX(least, neo__tier_least(desc, i));
-        }
-        tier->share = sharing ? NEO__MAX(left / sharing, before) : before;
-    } while (tier->share > before);
-    return NEO__MAX(least * sharing - left, 0);
+    const int64_t left = tier->desc.memory_bytes - (int64_t)count.at;
+    tier->level = 0.0;
+    const int64_t least = neo__tier_shares(tier, desc);
+    double low = 0.0, high = 0.0; /* high: too much, or all rows of each table */
+    for (int32_t i = 0; i < desc->table_count && least <= left; i++) {
+        const double share = desc->tables[i].tier_share;
+        high = NEO__MAX(high, 2.0 * (double)left / (share > 0.0 ? share : 1.0));
+    }
+    for (int n = 0; n < 100 && least <= left; n++) {
+        tier->level = low + (high - low) / 2.0;
+        if (neo__tier_shares(tier, desc) <= left) low = tier->level;
+        else high = tier->level;
+    }
+    tier->level = low;
+    return NEO__MAX(least - left, (int64_t)0);
 }
 /* The sets, overflow and index of a table by its share; sets 0: it is in memory. */
-static void neo__tier_plan(neo__tier *tier, const neo_bags_desc *desc, int32_t table,
+static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int32_t table,
                            neo__tier_table *to) {
     const neo_table_desc *d = &desc->tables[table];
+    int whole;
+    const int64_t share = neo__tier_share(tier, desc, table, &whole);
     to->rows = d->rows;
     to->sets = to->over = to->indexed = 0;
-    if (neo__tier_whole(tier, desc, table)) return;
+    if (whole) return;
     const int64_t most = (d->rows + NEO__LINE_WAYS - 1) / NEO__LINE_WAYS;
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
     to->over = neo__tier_overflow(desc, table);
-    to->indexed = d->rows <= tier->share / 8 / (int64_t)sizeof *to->index &&
-                  neo__tier_table_bytes(d, 1, to->over, 1) <= tier->share;
+    to->indexed = d->rows <= share / 8 / (int64_t)sizeof *to->index &&
+                  neo__tier_table_bytes(d, 1, to->over, 1) <= share;
     while (low < high) { /* the most that fit */
         const int64_t middle = (low + high + 1) / 2;
-        if (neo__tier_table_bytes(d, middle, to->over, to->indexed) <= tier->share) low = middle;
+        if (neo__tier_table_bytes(d, middle, to->over, to->indexed) <= share) low = middle;
         else high = middle - 1;
     }
     to->sets = low;
+}
+static int64_t neo__tier_op_cached(neo_tier *base, const neo_bags_desc *desc, int32_t table,
+                                   int64_t *file_bytes) {
+    const neo_table_desc *d = &desc->tables[table];
+    NEO__ZERO(neo__tier_table, to);
+    int64_t part[NEO__BAG_BLOCKS];
+    neo__tier_plan((neo__tier *)base, desc, table, &to);
+    *file_bytes = 0;
+    if (to.sets == 0) return d->rows;
+    *file_bytes = (d->rows * (neo__tier_parts(d, part) + (int64_t)sizeof(uint32_t)) + 4095) / 4096 *
+                  4096;
+    return NEO__MIN(to.sets * NEO__LINE_WAYS, d->rows);
 }
 /* Tables are asked for in order, from 0 on. */
 static int64_t neo__tier_op_lines(neo_tier *base, const neo_ctx *ctx, const neo_bags_desc *desc,
                                   int32_t table) {
     neo__tier *t = (neo__tier *)base;
     NEO__ZERO(neo__tier_table, to);
-    if (table == 0) (void)neo__tier_share(t, ctx, desc);
+    if (table == 0) (void)neo__tier_fill(t, ctx, desc);
     neo__tier_plan(t, desc, table, &to);
     return to.sets ? neo__tier_lines_of(&to) : 0;
 }
@@ -805,7 +830,7 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
     NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED, "%s: a tier below a device", fn);
     neo__tier_fixed_layout(&sizes, &count, &none);
     neo__tier_work_layout(sizes.capacity, &count, &none);
-    const int64_t lacks = neo__tier_share(t, ctx, desc);
+    const int64_t lacks = neo__tier_fill(t, ctx, desc);
     NEO__CHECK(lacks == 0, NEO_ERR_ARG,
                "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs "
                "%" PRId64,
@@ -1314,7 +1339,7 @@ static void *neo__tier_op_block(neo_tier *base, int32_t table, int block) {
 static const neo__tier_ops neo__tier_all_ops = {
     neo__tier_op_lines,   neo__tier_op_bytes, neo__tier_op_attach, neo__tier_op_detach,
     neo__tier_op_init,    neo__tier_op_reserve, neo__tier_op_stage, neo__tier_op_rows,
-    neo__tier_op_block,   neo__tier_op_move,   neo__tier_op_prefetch};
+    neo__tier_op_block,   neo__tier_op_move,   neo__tier_op_prefetch, neo__tier_op_cached};
 
 /* ---- public calls ---- */
 NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_tier **out) {
@@ -1337,6 +1362,8 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     t->base.ops = &neo__tier_all_ops;
     t->ctx = ctx;
     t->desc = *desc;
+    t->base.memory_bytes = desc->memory_bytes;
+    t->base.evict = desc->evict;
     t->path = (char *)(t + 1);
     memcpy(t->path, desc->path, length);
     neo__mutex_init(&t->lock);

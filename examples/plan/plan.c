@@ -42,6 +42,7 @@ static const char HELP[] =
     "the format of the files\n\n"
     "  --verbose        every table, with why it lies so and not otherwise; every rank\n"
     "  --memory 32GiB   of a rank, instead of what the cluster file says\n"
+    "  --profile FILE   with tiers: how often rows are used, as dlrm --save-profile counts it\n"
     "  --all tw         every table by one placement: tw, cw, rw, dp, twrw, twcw or grid\n"
     "  --plan FILE      no search: this plan\n"
     "  --out FILE       write the plan, for dlrm --plan FILE\n"
@@ -60,10 +61,10 @@ static const char HELP[] =
 
 /* Options before OPT_VERBOSE have a value. */
 enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SETS, OPT_SET,
-       OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_HELP, OPTIONS };
+       OPT_PROFILE, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_HELP, OPTIONS };
 static const char *const NAMES[OPTIONS] = {
     "--memory", "--all", "--plan", "--out", "--svg", "--timeline", "--ranks", "--sets", "--set",
-    "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--help"};
+    "--profile", "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--help"};
 enum { MOST_SETS = 64 };
 typedef struct command {
     const char *given[OPTIONS]; /* values, or NULL */
@@ -148,6 +149,21 @@ static void read_job(job *j, const command *c) {
         exit(1);
     }
     finish_job(j);
+}
+
+/* The tiers' memory, as one rank has it; its file is not made. And the profile. */
+static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **tier,
+                             neo_profile **profile) {
+    const char *file = c->given[OPT_PROFILE];
+    j->tier.path = "tier";
+    j->tier.prefetch = j->desc.pipeline;
+    if (file && !j->tier.memory_bytes)
+        return neo_fail(NEO_ERR_ARG, "--profile: the cluster has no tiers");
+    neo_status status = j->tier.memory_bytes ? neo_tier_create(ctx, &j->tier, tier) : NEO_OK;
+    if (status == NEO_OK && file) status = neo_profile_read(ctx, file, profile);
+    j->bags.tier = *tier;
+    j->desc.profile = *profile;
+    return status;
 }
 
 static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **plan) {
@@ -303,10 +319,15 @@ int main(int argc, char **argv) {
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
     neo_ctx *ctx = NULL;
     if (!c.given[OPT_SETS]) read_job(&j, &c);
-    int bad = neo_ctx_create(NULL, &ctx) != NEO_OK;
+    neo_tier *tier = NULL;
+    neo_profile *profile = NULL;
+    int bad = neo_ctx_create(NULL, &ctx) != NEO_OK ||
+              open_tiers(ctx, &j, &c, &tier, &profile) != NEO_OK;
     if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
     else if (c.given[OPT_SETS]) bad = run_sets(ctx, &c);
     else bad = c.given[OPT_SWEEP] ? run_sweep(ctx, &j, &c) : run_one(ctx, &j, &c);
+    neo_profile_destroy(profile);
+    neo_tier_destroy(tier);
     neo_ctx_destroy(ctx);
     free_job(&j);
     return bad;

@@ -27,15 +27,21 @@
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
      pipeline on                      exchanges run beside computation
+     tier dram 24GiB lfu              of rows in memory, which come and go as neo_tier does it (lfu
+                                      or lru); all others lie in
+     tier disk 2TiB 3e9 5             a file: its bytes, bytes per second, and us that a row takes
+                                      besides
 
    A what-if changes what the files say: NAME=VALUE. NAME is the first word of a line and VALUE the
    rest of it, or NAME is one number or word of a line: ranks, ranks_per_node, local.bandwidth,
    local.latency_us, cross.bandwidth, cross.latency_us, wire.forward, wire.backward, rows.lookup,
-   table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements, unit.top.flops, .params.
+   tier.dram, tier.disk, table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements,
+   unit.top.flops, .params.
    An optimizer without a table is that of all. */
 #ifndef PLAN_READ_H
 #define PLAN_READ_H
 #include "neo_plan.h"
+#include "neo_store.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +58,7 @@ typedef struct job {
     neo_bag_optim_kind optimizer; /* of the tables to come */
     neo_dense_unit *units;
     int32_t unit_count;
+    neo_tier_desc tier; /* memory_bytes 0: all rows are in memory */
 } job;
 
 typedef struct source {
@@ -282,6 +289,24 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
     memcpy(numbers, all, sizeof all);
 }
 
+static int tier_line(job *j, const source *s) {
+    const char *which = word_at(s, 1), *evict;
+    neo_cluster *c = &j->desc.cluster;
+    if (strcmp(which, "disk") == 0) {
+        c->file_bytes = (int64_t)number_at(s, 2, 1, 1e18);
+        c->file_bandwidth = number_at(s, 3, 1, 1e15);
+        c->file_row_us = number_at(s, 4, 0, 1e9);
+        return 5;
+    }
+    if (strcmp(which, "dram")) fail_at(s, "neither dram nor disk:", which);
+    j->tier.memory_bytes = (int64_t)number_at(s, 2, 1, 1e18);
+    evict = word_at(s, 3);
+    j->tier.evict = strcmp(evict, "lfu") == 0 ? NEO_EVICT_LFU : NEO_EVICT_LRU;
+    if (j->tier.evict == NEO_EVICT_LRU && strcmp(evict, "lru"))
+        fail_at(s, "neither lru nor lfu:", evict);
+    return 4;
+}
+
 /* As model_line. */
 static int cluster_line(job *j, source *s) {
     const char *what = s->word[0];
@@ -289,6 +314,7 @@ static int cluster_line(job *j, source *s) {
     cluster_number numbers[CLUSTER_NUMBERS];
     int local = strcmp(what, "local") == 0;
     if (strcmp(what, "rows") == 0) return rows_line(&c->calibration, s);
+    if (strcmp(what, "tier") == 0) return tier_line(j, s);
     cluster_numbers(c, numbers);
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (strcmp(what, numbers[i].name) == 0) {
@@ -408,7 +434,7 @@ static void what_if(job *j, const char *text) {
     char *value = strchr(s.text, '=');
     if (!value || value == s.text || !value[1]) fail_at(&s, "not NAME=VALUE", "");
     *value = ' ';
-    if (strncmp(s.text, "rows.", 5) == 0) s.text[4] = ' ';
+    if (strncmp(s.text, "rows.", 5) == 0 || strncmp(s.text, "tier.", 5) == 0) s.text[4] = ' ';
     split(&s);
     int is_table = strncmp(s.word[0], "table.", 6) == 0, most = 2;
     if (s.words < 2) fail_at(&s, "not NAME=VALUE", "");

@@ -62,6 +62,23 @@ static void print_tables(const job *j, const neo_plan *plan, int verbose) {
             printf("%-9s  %6d  %8.4g  %4.1f %%\n", neo_placement_name((neo_placement)p), count[p],
                    size[p], 100 * size[p] / all);
 }
+/* Rows in memory and in files, and how many ids find theirs in memory. */
+static void print_tiers(const job *j, const neo_plan *plan) {
+    double ids = 0, hits = 0, file = 0, most = 0;
+    for (int t = 0; t < j->bags.table_count; t++) {
+        const neo_plan_tier x = neo_plan_tier_of(plan, t);
+        ids += j->ids[t];
+        hits += j->ids[t] * x.hits;
+        file += (double)x.file_bytes;
+    }
+    for (int r = 0; r < j->desc.cluster.ranks; r++) {
+        const double x = (double)neo_plan_rank_of(plan, r).file_bytes;
+        if (x > most) most = x;
+    }
+    printf("\ntiers: %.3f %% of ids find their rows in memory, %.4g of a step do not; files have "
+           "%s, at most %s of a rank\n", ids > 0 ? 100 * hits / ids : 100,
+           (ids - hits) * (double)j->bags.max_batch, bytes(file), bytes(most));
+}
 static void print_ranks(const job *j, const neo_plan *plan, neo_timeline *const both[2],
                         int verbose) {
     int ranks = j->desc.cluster.ranks;
@@ -81,6 +98,7 @@ static void print_ranks(const job *j, const neo_plan *plan, neo_timeline *const 
         if (rank_bytes(x) < least) least = rank_bytes(x);
     }
     neo_plan_step s = neo_plan_step_of(plan);
+    if (j->bags.tier) print_tiers(j, plan);
     printf("\na rank holds %s in the mean (weights %s, state %s, buffers %s), from %s to %s (rank "
            "%d)\n",
            bytes(rank_bytes(sum) / ranks), bytes((double)sum.weight_bytes / ranks),
@@ -163,16 +181,20 @@ static void print_json(const job *j, const neo_plan *plan, neo_timeline *const b
             printf("%s[%d, %lld, %lld, %lld, %lld]", i ? ", " : "", p[i].rank,
                    (long long)p[i].first_row, (long long)p[i].rows, (long long)p[i].first_col,
                    (long long)p[i].cols);
-        printf("]}");
+        const neo_plan_tier x = neo_plan_tier_of(plan, t);
+        printf("], \"rows_in_memory\": %.9g, \"hits\": %.9g, \"file_bytes\": %lld}", x.rows,
+               x.hits, (long long)x.file_bytes);
     }
     printf("],\n \"rank\": [");
     for (int r = 0; r < j->desc.cluster.ranks; r++) {
         neo_plan_rank x = neo_plan_rank_of(plan, r);
         printf("%s\n  {\"weight_bytes\": %lld, \"state_bytes\": %lld, \"buffer_bytes\": %lld, "
+               "\"file_bytes\": %lld, "
                "\"ids\": %.9g, \"lookup\": %.9g, \"forward\": %.9g, \"backward\": %.9g, "
                "\"update\": %.9g}",
                r ? "," : "", (long long)x.weight_bytes, (long long)x.state_bytes,
-               (long long)x.buffer_bytes, x.ids, x.lookup, x.forward, x.backward, x.update);
+               (long long)x.buffer_bytes, (long long)x.file_bytes, x.ids, x.lookup, x.forward,
+               x.backward, x.update);
     }
     printf("]}\n");
 }

@@ -222,6 +222,54 @@ refuse_option "--weak: belongs to a --sweep" --weak
 refuse_option "--timeline: of one plan, not of a --sweep" --sweep --ranks 1..8 --timeline t.svg
 refuse_option "/nowhere/t.svg: cannot open for writing" --timeline /nowhere/t.svg
 
+# Tiers: a file below memory. What a rank's memory holds does not grow with the rows; by a profile
+# ids hit more often than where nothing is known; the file's time is in the step.
+printf 'batch 100\noptimizer sgd\ntable a.b 40000x32 4 buckets=4\ntable c 50000x16 1 buckets=4\n' \
+    >"$W/tier.model"
+printf 'ranks 4 2\nmemory 8MiB\ntier dram 400KiB lfu\ntier disk 1GiB 1e9 5\n' >"$W/tier.cluster"
+{
+    echo "neo-profile 1"
+    echo "table a.b 40000 40:40000 400:40000 4000:40000 20000:40000"
+    echo "table c 50000 50000:50000"
+} >"$W/tier.profile"
+tiers() { "$B/plan" "$W/tier.model" "$W/tier.cluster" --json "$@" 2>&1; }
+tiers >"$W/t1" && tiers --profile "$W/tier.profile" >"$W/t2" && tiers --set table.c.rows=900000 \
+    >"$W/t3" && tiers --set "tier.disk=1GiB 1e9 500" >"$W/t4" &&
+    tiers --set "tier.dram=7MiB lru" >"$W/t5"
+if ! have python3; then
+    skip "tiers: no python3"
+elif python3 - "$W" 2>"$W/err" <<'END'
+import json, sys
+even, known, larger, slow, whole = (json.load(open(sys.argv[1] + "/t%d" % i)) for i in range(1, 6))
+hits = lambda p: (4 * p["tables"][0]["hits"] + p["tables"][1]["hits"]) / 5
+for p in (even, known, larger, slow):
+    assert all(r["weight_bytes"] + r["state_bytes"] <= 400 << 10 for r in p["rank"])
+    assert all(0 < t["rows_in_memory"] < t["rows"] for t in p["tables"])
+    for t in p["tables"]: # records: rows and a checksum, a rank's in whole blocks
+        least = t["rows"] * (4 * t["dim"] + 4)
+        assert least <= t["file_bytes"] <= least + 8 * 4096, t
+    assert sum(r["file_bytes"] for r in p["rank"]) == sum(t["file_bytes"] for t in p["tables"])
+assert hits(known) > 2 * hits(even) > 0 and known["tables"][1]["hits"] < known["tables"][0]["hits"]
+assert slow["step"]["lookup"] > 10 * even["step"]["lookup"]
+assert all(t["hits"] == 1 and t["file_bytes"] == 0 for t in whole["tables"])
+END
+then pass; else fail "tiers: $(tail -3 "$W/err") $(head -2 "$W/t1")"; fi
+"$B/plan" "$W/tier.model" "$W/tier.cluster" --verbose >"$W/out" 2>&1
+if grep -q '^tiers: [0-9.]* % of ids find their rows in memory' "$W/out" &&
+    [ "$(grep -c 'memory has room for [0-9]* of its rows' "$W/out")" = 2 ]; then pass
+else fail "tiers: $(cat "$W/out")"; fi
+refuse "a tier" "$good_model" 'ranks 4 2\ntier ssd 1G\n' \
+    "bad.cluster:2: neither dram nor disk: 'ssd'"
+refuse "a policy" "$good_model" 'ranks 4 2\ntier dram 1GiB age\n' \
+    "bad.cluster:2: neither lru nor lfu: 'age'"
+refuse "a disk" "$good_model" 'ranks 4 2\ntier disk 1GiB 1e9\n' \
+    "bad.cluster:2: more words are wanted after 'tier'"
+refuse "a small disk" "$(cat "$W/tier.model")\n" \
+    'ranks 4 2\nmemory 8MiB\ntier dram 400KiB lfu\ntier disk 1 1e9 0\n' "the file of rank"
+refuse "little memory" "$(cat "$W/tier.model")\n" 'ranks 4 2\ntier dram 1KiB lfu\n' \
+    "a batch of these tables needs"
+refuse_option "--profile: the cluster has no tiers" --profile "$W/tier.profile"
+
 # A step drawn and as a trace; a sweep as a table, drawn and for a program.
 "$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.svg" >"$W/one" 2>"$W/err"
 "$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.json" --json >"$W/one.json" 2>>"$W/err"

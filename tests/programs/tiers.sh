@@ -39,6 +39,26 @@ alike "finite" "--check-finite --optimizer ftrl" --memory 4M
 alike "another model" "--model fm" --memory 3M --row-buckets 3
 if ls "$W" | grep -q '^rows'; then fail "tier files are left: $(ls "$W")"; else pass; fi
 
+# ---- shares by how often rows are used: counted once, the same file again; no bit changes ----
+try "--save-profile" $D $base --save-profile "$W/p"
+try "--save-profile" $D $base --save-profile "$W/again" --threads 3
+same "--save-profile: tables, rows, ids" "$(awk '/^table / { tables++; rows += $3
+    for (i = 4; i <= NF; i++) ids += substr($i, index($i, ":") + 1) }
+    END { print tables, rows, ids }' "$W/p")" "26 78000 $((26 * samples))"
+if cmp -s "$W/p" "$W/again"; then pass; else fail "--save-profile: other counts again"; fi
+alike "a profile" "" --memory 3M --profile "$W/p"
+alike "a profile, lfu" "" --memory 3M --profile "$W/p" --evict lfu
+alike "a profile, rows cut" "--plan rw" --memory 3M --profile "$W/p" --ranks 4 --evict lfu:100
+if [ -z "$SANITIZER" ]; then
+    $D $base $tier --memory 3M --profile "$W/p" --evict lfu --show-plan >"$W/out" 2>"$W/err"
+    if grep -q 'memory has room for [0-9]* of its rows, which [0-9.]* % of its ids find' "$W/out" &&
+        grep -qE '^tier: [0-9]+ ids, [0-9.]+ % .*\([0-9.]+ % once .*; [0-9]+ rows' "$W/out"; then
+        pass
+    else
+        fail "--show-plan with a profile: $(grep '^tier' "$W/out") $(cat "$W/err")"
+    fi
+fi
+
 # ---- killed, and on with another cache, and with none ----
 saves="--checkpoint $W/ckpt --every 25"
 whole=$(state_of $D $base)
@@ -83,6 +103,13 @@ refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
 refused "keys" "--keys has no --tier" --keys $tier --memory 8M
+refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
+refused "no tier" "--profile is of --tier" --profile "$W/p"
+refused "no profile" "none: cannot open" $tier --memory 8M --profile "$W/none"
+refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory 8M \
+    --profile "$W/p" --rows 3001
+refused "counts of keys" "--keys has no --save-profile" --keys --save-profile "$W/q"
+refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-profile "$W/q"
 refused "a delta" "--checkpoint-delta has no --tier" --checkpoint "$W/no" $tier --memory 8M \
     --checkpoint-delta 2
 refused "written behind" "--checkpoint-async has no --tier" --checkpoint "$W/no" --every 9 \

@@ -82,13 +82,27 @@ static neo_status print_keys(run *r) {
            (long long)s.evictions, (long long)s.waited, (long long)s.refused);
     return NEO_OK;
 }
+/* How many ids of tables that are not in memory as a whole found their rows there, and what a
+   --profile said. Collective. */
+static neo_status print_tier(run *r) {
+    if (!r->m.tier) return NEO_OK;
+    const neo_tier_stats s = neo_tier_get_stats(r->m.tier);
+    int64_t sum[4] = {s.lookups, s.hits, s.read, s.first};
+    TRY(neo_comm_all_reduce(r->m.comm, NEO_REDUCE_SUM, sum, sum, 4, NEO_I64, NULL));
+    if (r->me.rank || !sum[0]) return NEO_OK;
+    printf("tier: %lld ids, %.2f %% found their rows in memory", (long long)sum[0],
+           100.0 * (double)sum[1] / (double)sum[0]);
+    if (r->m.profile) printf(" (%.2f %% once it has filled, by --profile)", 100.0 * r->m.hits);
+    printf("; %lld rows were read, %lld new\n", (long long)sum[2], (long long)sum[3]);
+    return NEO_OK;
+}
 static neo_status run_all(void *of_rank) {
     run *r = of_rank;
     neo_group group = neo_comm_group(r->me.comm);
     int has_test = r->job->test_count || r->o->synthetic;
     uint64_t digest;
     TRY(set_up(r));
-    if (r->o->summary) return NEO_OK;
+    if (r->o->summary || r->o->save_profile) return NEO_OK;
     if (!reads_only(r->o) && r->train.reader) {
         TRY(agree(r->me.comm, mllog_open(r)));
         TRY(cli_advise(&r->me, &r->o->saves, r->m.state, train(r)));
@@ -99,6 +113,7 @@ static neo_status run_all(void *of_rank) {
     if (r->stopped) return end_stopped(r);
     TRY(neo_state_digest_group(r->m.state, &group, &digest));
     TRY(print_keys(r));
+    TRY(print_tier(r));
     char text[DEVICE_TEXT];
     device_text(neo_ctx_device(r->m.ctx), r->m.graph, text);
     if (!r->me.rank && text[0]) printf("%s", text);

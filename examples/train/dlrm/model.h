@@ -51,6 +51,8 @@ typedef struct model {
     neo_mlp *modules[MAX_TOWERS];
     neo_fsdp *units_of_towers;
     neo_tier *tier; /* below the rows of tables, or NULL */
+    neo_profile *profile; /* or NULL */
+    double hits; /* of ids in the tier's memory, predicted */
     prediction predicted; /* with --trace and --report, on rank 0 */
     neo_state *state;
     neo_schedule schedule;
@@ -389,6 +391,7 @@ static void destroy_model(model *m) {
     }
     neo_towers_destroy(m->towers);
     neo_tier_destroy(m->tier);
+    neo_profile_destroy(m->profile);
     neo_fsdp_destroy(m->dense);
     device_group_end(m->comm, m->data);
     neo_mlp_destroy(m->top);

@@ -11,6 +11,7 @@ typedef struct options {
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *tier, *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
     char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group, *evict;
+    char *profile, *save_profile;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg, dedup, keys, key_rows, admit, towers;
@@ -156,7 +157,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "as many as ids, which --rows says"),
     CLI_TEXT("evict", evict, "E", NULL,
              "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
-             "steps, without N never) or age:N (unused for more than N steps) [lru]"),
+             "steps, without N never) or age:N (unused for more than N steps) [lru]. Of --tier, "
+             "lru or lfu: which rows leave memory; no bit depends on it"),
     CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
               "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
 
@@ -190,6 +192,11 @@ static const cli_option DLRM_OPTIONS[] = {
              "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
              "of each rank; it is scratch: "
              "made anew when the run resumes. Rank R of several has FILE.R"),
+    CLI_TEXT("profile", profile, "FILE", NULL,
+             "of --tier: how often rows are used, by which tables share memory; without it evenly"),
+    CLI_TEXT("save-profile", save_profile, "FILE", NULL,
+             "count how often the rows of tables are used by the training data, write it as text, "
+             "for --profile FILE of dlrm and plan, and stop"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
@@ -390,7 +397,7 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     char *end = NULL;
     int policy = 0;
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit};
-    if (!o->keys && (o->evict || o->admit || o->key_rows))
+    if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows))
         REFUSE("--evict, --admit and --key-rows are of --keys");
     while (policy < 3 && (length != 3 || memcmp(evict, names[policy], 3))) policy++;
     errno = 0;
@@ -400,6 +407,7 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
         (!colon && policy == 2))
         REFUSE("--evict %s: not lru, lfu, lfu:N or age:N, N above 0", evict);
     keys->evict = (neo_evict)policy;
+    if (o->tier && policy == NEO_EVICT_AGE) REFUSE("--evict %s: --tier has lru and lfu", evict);
     return NEO_OK;
 }
 
@@ -423,6 +431,10 @@ static neo_status check_towers(const options *o) {
 
 /* Rows below memory, and what they do not do. */
 static neo_status check_tier(const options *o) {
+    if (o->profile && !o->tier) REFUSE("--profile is of --tier");
+    if (o->save_profile && !o->data && !o->synthetic)
+        REFUSE("--save-profile needs --data or --synthetic");
+    if (o->save_profile && o->keys) REFUSE("--keys has no --save-profile: rows come and go");
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");

@@ -46,6 +46,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                               neo_plan **plan) {
     const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
     neo_placement placement;
+    if (o->profile && !m->profile) TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     neo_plan_desc d = {.bags = bags,
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline,
@@ -55,7 +56,8 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                                    .memory_bytes = o->tier ? 0 : o->memory},
                        .dense_flops_bottom = mlp_flops(bottom),
                        .dense_flops_top = mlp_flops(top),
-                       .dense_params = mlp_elements(bottom) + mlp_elements(top)};
+                       .dense_params = mlp_elements(bottom) + mlp_elements(top),
+                       .profile = m->profile};
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
     if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 &&
@@ -111,7 +113,10 @@ static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
     const int one = neo_comm_size(m->comm) == 1;
     int n = snprintf(path, sizeof path, one ? "%s" : "%s.%d", o->tier, neo_comm_rank(m->comm));
     if (n < 0 || n >= (int)sizeof path) REFUSE("--tier %.100s...: the path is too long", o->tier);
-    neo_tier_desc tier = {.path = path, .memory_bytes = o->memory, .prefetch = m->pipeline};
+    neo_keys policy;
+    TRY(parse_keys(o, &policy));
+    neo_tier_desc tier = {.path = path, .memory_bytes = o->memory, .prefetch = m->pipeline,
+                          .evict = policy.evict, .period = policy.period};
     TRY(neo_tier_create(neo_comm_ctx(m->data), &tier, &m->tier));
     bags->tier = m->tier;
     return NEO_OK;
@@ -171,6 +176,10 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
         fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);
     warn_of_plan(*plan, o);
     if (o->show_plan) show_plan(*plan);
+    for (int32_t t = 0, tiered = 0; t < bags->table_count; t++) {
+        const neo_plan_tier tier = neo_plan_tier_of(*plan, t);
+        if (tier.file_bytes) m->hits += (tier.hits - m->hits) / ++tiered; /* one id of each table */
+    }
     if (o->report && o->machine.trace) TRY(predict(m, *plan));
     return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
 }

@@ -364,6 +364,29 @@ static neo_status look_at_tests(run *r) {
     return NEO_OK;
 }
 
+/* --save-profile: a pass over the training data. */
+static neo_status count_rows(run *r, neo_reader_desc d) {
+    const int32_t tables = neo_schema_feature_count(r->m.schema);
+    neo_table_desc *table = calloc((size_t)tables + 1, sizeof *table);
+    neo_bags_desc bags;
+    neo_batch batch;
+    int64_t samples = 0;
+    neo_status status = table ? describe_tables(&r->m, r->o, table, &bags) : out_of_memory();
+    if (status == NEO_OK) status = neo_profile_create(r->m.ctx, &bags, &r->m.profile);
+    free(table);
+    d.schema = r->m.schema;
+    if (r->me.ranks > 1) REFUSE("--save-profile counts on one rank");
+    if (status == NEO_OK) status = open_source(r, d, &r->train);
+    while (status == NEO_OK) {
+        status = neo_reader_next(r->train.reader, &batch);
+        if (status == NEO_OK) status = neo_profile_add(r->m.profile, &batch.sparse);
+        samples += status == NEO_OK ? batch.size : 0;
+    }
+    if (status != NEO_END) return status;
+    printf("counted %lld samples, %d tables\n", (long long)samples, (int)tables);
+    return neo_profile_write(r->m.profile, r->o->save_profile);
+}
+
 static neo_status set_up(run *r) {
     const job *j = r->job;
     neo_reader_desc d = {.paths = j->train_files,
@@ -371,6 +394,7 @@ static neo_status set_up(run *r) {
                          .hold = 2}; /* a batch and the next one */
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
+    if (r->o->save_profile) return count_rows(r, d);
     TRY(create_units(&r->m, r->o));
     TRY(create_tables(&r->m, r->o));
     d.schema = r->m.schema;

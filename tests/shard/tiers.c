@@ -1,0 +1,347 @@
+/* tiers.c: where a plan puts rows below memory (neo_plan_desc.profile): what a profile counts, and
+   its file; predicted hits against those that the real tier counts of ids drawn from the profile's
+   law, exactly where a table is in memory as a whole; bytes of memory and of the file, exactly. By
+   a histogram of how often production rows are used, rows in memory by use leave at most a fiftieth
+   of the accesses to the file that whole tables leave in the same memory. */
+#define NEO_FSDP_IMPLEMENTATION /* its private names, too */
+#include "test.h"
+#include "neo_plan.h"
+#include "neo_store.h"
+#include <unistd.h>
+
+enum { TABLES = 6, BATCH = 256 }; /* tables and samples at most */
+static char file[3000], text_file[3000];
+
+typedef struct model {
+    neo_ctx *ctx;
+    int batch;
+    int64_t dim;
+    neo_table_desc table[TABLES];
+    char name[TABLES][16];
+    double ids[TABLES];
+    neo_bags_desc bags;
+    neo_plan_desc plan;
+    neo_profile *profile;
+    neo_tier *tier;
+    int64_t offset[TABLES * BATCH + 1], *id;
+} model;
+static model m;
+
+/* Tables of so many rows and columns; table t has ids[t] ids in each bag. */
+static void model_make(int batch, int64_t dim, int tables, const int64_t *rows, const int *ids) {
+    int64_t count = 0;
+    memset(&m, 0, sizeof m);
+    m.batch = batch;
+    m.dim = dim;
+    m.ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    for (int t = 0; t < tables; t++) {
+        snprintf(m.name[t], sizeof m.name[t], "t %d", t);
+        m.table[t].name = m.name[t];
+        m.table[t].rows = rows[t];
+        m.table[t].dim = dim;
+        m.ids[t] = ids[t];
+        for (int b = 0; b < batch; b++) m.offset[t * batch + b + 1] = count += ids[t];
+    }
+    m.bags.tables = m.table;
+    m.bags.table_count = tables;
+    m.bags.max_batch = m.batch;
+    m.bags.max_ids = count;
+    m.plan.bags = &m.bags;
+    m.plan.ids_per_sample = m.ids;
+    m.plan.cluster.ranks = 1;
+    m.id = malloc((size_t)count * sizeof *m.id);
+    CHECK_OK(neo_profile_create(m.ctx, &m.bags, &m.profile));
+}
+static void model_free(void) {
+    neo_profile_destroy(m.profile);
+    free(m.id);
+    neo_ctx_destroy(m.ctx);
+}
+static neo_jagged batch_of(void) {
+    neo_jagged j;
+    memset(&j, 0, sizeof j);
+    j.batch = m.batch;
+    j.feature_count = m.bags.table_count;
+    j.id_dtype = NEO_I64;
+    j.offsets = m.offset;
+    j.ids = m.id;
+    return j;
+}
+static int table_of(int64_t k) {
+    int t = 0;
+    while (k >= m.offset[(t + 1) * m.batch]) t++;
+    return t;
+}
+static double uniform(void) { return ((double)test_random() + 0.5) / 2147483648.0; }
+/* A row of a Zipf law, whose most used rows lie scattered. */
+static int64_t zipf_row(int64_t rows) {
+    return neo_zipf((float)uniform(), rows, 1.05f) * 7919 % rows;
+}
+
+/* ---- counts and files ---- */
+static int falling(const void *x, const void *y) {
+    const int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a < b) - (a > b);
+}
+static void counts(void) {
+    static const int64_t rows[2] = {3000, 11};
+    static const int ids[2] = {2, 3};
+    static int64_t count[2][3000];
+    model_make(BATCH, 16, 2, rows, ids);
+    memset(count, 0, sizeof count);
+    for (int step = 0; step < 40; step++) {
+        neo_jagged j = batch_of();
+        for (int64_t k = 0; k < m.bags.max_ids; k++) {
+            const int t = table_of(k);
+            m.id[k] = zipf_row(rows[t]);
+            if (step == 7 && k % 50 == 0) m.id[k] = k % 100 ? -1 : rows[t]; /* not counted */
+            else count[t][m.id[k]]++;
+        }
+        CHECK_OK(neo_profile_add(m.profile, &j));
+    }
+    CHECK_OK(neo_profile_write(m.profile, text_file));
+    neo_profile *read = NULL;
+    CHECK_OK(neo_profile_read(m.ctx, text_file, &read));
+    for (int t = 0; t < 2; t++) {
+        int64_t groups[2], all[2], sum[2], at = 0, total = 0;
+        const char *name = m.name[t];
+        const neo_row_use *use = neo_profile_uses(m.profile, name, &groups[0], &all[0], &sum[0]),
+                          *again = neo_profile_uses(read, name, &groups[1], &all[1], &sum[1]);
+        qsort(count[t], (size_t)rows[t], sizeof **count, falling);
+        CHECK(groups[0] > 1 && groups[0] == groups[1] && all[0] == all[1] && sum[0] == sum[1]);
+        CHECK_INT(all[0], rows[t]);
+        for (int64_t g = 0; g < groups[0]; g++) { /* a static placement of the first groups */
+            int64_t hits = 0;
+            for (int64_t i = 0; i < use[g].rows; i++) hits += count[t][at + i];
+            CHECK_INT(use[g].ids, hits);
+            CHECK(count[t][at] * 8 <= count[t][at + use[g].rows - 1] * 9);
+            CHECK(count[t][at] >= 32 || count[t][at] == count[t][at + use[g].rows - 1]);
+            CHECK(again[g].rows == use[g].rows && again[g].ids == use[g].ids);
+            at += use[g].rows;
+            total += hits;
+        }
+        CHECK_INT(total, sum[0]);
+        CHECK(at == rows[t] || count[t][at] == 0);
+    }
+    int64_t none;
+    CHECK(neo_profile_uses(read, "t 9", &none, NULL, NULL) == NULL && none == 0);
+    neo_jagged j = batch_of();
+    CHECK_ERR(neo_profile_add(read, &j), NEO_ERR_STATE, "was read from a file");
+    j.feature_count = 1;
+    CHECK_ERR(neo_profile_add(m.profile, &j), NEO_ERR_SHAPE, "1 features, the profile 2");
+    neo_profile_destroy(read);
+    model_free();
+}
+static void bad_files(void) {
+    static const char *const bad[][2] = {
+        {"", "begins with 'neo-profile 1'"},
+        {"neo-profile 2\n", ":1: a profile begins"},
+        {"neo-profile 1\ncable a 5\n", ":2: not a table: 'cable'"},
+        {"neo-profile 1\ntable a x\n", ":2: not a number of rows: 'x'"},
+        {"neo-profile 1\ntable a 5 1:9 2\n", "not rows of the table and as many ids at least"},
+        {"neo-profile 1\ntable a 5 1:9 5:5\n", "not rows of the table and as many ids at least"},
+        {"neo-profile 1\ntable a 5 2:1\n", "not rows of the table and as many ids at least"},
+        {"neo-profile 1\ntable a 5 1:2 1:2\n", "used more than those before"},
+        {"neo-profile 1\n\ntable a 5\ntable a 5 1:1\n", ":4: a second line for table 'a'"}};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_profile *profile = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        FILE *f = fopen(text_file, "wb");
+        CHECK(f && fputs(bad[i][0], f) >= 0 && fclose(f) == 0);
+        CHECK_ERR(neo_profile_read(ctx, text_file, &profile), NEO_ERR_FORMAT, bad[i][1]);
+        CHECK(profile == NULL);
+    }
+    CHECK_ERR(neo_profile_read(ctx, "/nowhere/p", &profile), NEO_ERR_NOT_FOUND, "/nowhere/p");
+    neo_ctx_destroy(ctx);
+}
+
+/* ---- the real tier ---- */
+typedef struct counted {
+    double misses, predicted; /* ids whose rows were not in memory, over all */
+    int64_t in_file[TABLES];  /* bytes; 0: the table is in memory as a whole */
+} counted;
+static size_t map_bytes(const neo_plan *plan) {
+    neo__shard_map *map = NULL;
+    CHECK_OK(neo__shard_map_create(m.ctx, plan, &map));
+    const size_t bytes = map ? map->bytes : 0;
+    neo__shard_map_destroy(map);
+    return bytes;
+}
+/* A plan, and bags whose tier shares memory as it says: forwards of `passes` batches, the last
+   `watched` of them counted. draw: an id of a table. */
+static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*draw)(int t),
+                        int passes, int watched) {
+    const neo_tier_desc tier = {file, memory, evict, 0, 1, 0};
+    neo_plan *plan = NULL;
+    neo_bags *bags = NULL;
+    counted c = {0.0, 0.0, {0}};
+    double hits = 0.0;
+    CHECK_OK(neo_tier_create(m.ctx, &tier, &m.tier));
+    m.bags.tier = m.tier;
+    m.plan.profile = known ? m.profile : NULL;
+    CHECK_OK(neo_plan_create(m.ctx, &m.plan, &plan));
+    if (!plan) return c;
+    const neo_plan_rank rank = neo_plan_rank_of(plan, 0);
+    for (int t = 0; t < m.bags.table_count; t++) {
+        const neo_plan_tier x = neo_plan_tier_of(plan, t);
+        const int64_t ids = m.offset[(t + 1) * m.batch] - m.offset[t * m.batch];
+        m.table[t].tier_share = plan->lines[t].share;
+        hits += x.hits * (double)ids / (double)m.bags.max_ids;
+        CHECK(x.file_bytes ? x.rows < (double)m.table[t].rows : x.hits == 1.0);
+        c.in_file[t] = x.file_bytes;
+    }
+    c.predicted = 1.0 - hits;
+    const size_t before = neo_ctx_memory(m.ctx).bytes;
+    CHECK_OK(neo_bags_create(m.ctx, &m.bags, &bags));
+    if (!bags) return c;
+    const int64_t has = (int64_t)(neo_ctx_memory(m.ctx).bytes - before);
+    CHECK_INT(has + (int64_t)(sizeof(neo_shard) + map_bytes(plan)),
+              rank.weight_bytes + rank.state_bytes + rank.buffer_bytes);
+    CHECK(neo_tier_get_stats(m.tier).memory_bytes <= memory);
+    int64_t width = m.dim * m.bags.table_count;
+    float *out = malloc((size_t)(m.batch * width) * sizeof *out);
+    for (int pass = 0; pass < passes; pass++) {
+        neo_jagged j = batch_of();
+        for (int t = 0; t < m.bags.table_count; t++)
+            for (int64_t k = m.offset[t * m.batch]; k < m.offset[(t + 1) * m.batch]; k++)
+                m.id[k] = draw(t);
+        if (pass == passes - watched) neo_tier_reset_stats(m.tier);
+        CHECK_OK(neo_bags_forward(bags, &j, neo_tensor_2d(out, NEO_F32, m.batch, width)));
+    }
+    const neo_tier_stats s = neo_tier_get_stats(m.tier);
+    int64_t tiered = 0; /* tables in memory as a whole have no lookups: hits of all */
+    for (int t = 0; t < m.bags.table_count; t++)
+        if (c.in_file[t]) tiered += m.offset[(t + 1) * m.batch] - m.offset[t * m.batch];
+    CHECK_INT(s.lookups, tiered * watched);
+    c.misses = (double)(s.lookups - s.hits) / (double)(m.bags.max_ids * watched);
+    free(out);
+    neo_bags_destroy(bags);
+    neo_plan_destroy(plan);
+    neo_tier_destroy(m.tier);
+    m.bags.tier = NULL;
+    for (int t = 0; t < TABLES; t++) m.table[t].tier_share = 0.0;
+    return c;
+}
+
+/* ---- predicted and counted hits ---- */
+static const int64_t ROWS[4] = {40000, 40000, 6000, 500};
+static const int IDS[4] = {1, 6, 2, 1};
+static int64_t draw_zipf(int t) { return zipf_row(ROWS[t]); }
+static int64_t draw_even(int t) { return (int64_t)(uniform() * (double)ROWS[t]); }
+/* A profile counted over batches of ids that are drawn alike. */
+static void count_profile(int64_t (*draw)(int t), int batches) {
+    for (int step = 0; step < batches; step++) {
+        neo_jagged j = batch_of();
+        for (int64_t k = 0; k < m.bags.max_ids; k++) m.id[k] = draw(table_of(k));
+        CHECK_OK(neo_profile_add(m.profile, &j));
+    }
+}
+static void hits(void) {
+    double misses[2] = {0.0, 0.0};
+    for (int n = 0; n < 6; n++) {
+        const neo_evict evict = n % 2 ? NEO_EVICT_LFU : NEO_EVICT_LRU;
+        int64_t (*draw)(int t) = n / 2 == 2 ? draw_even : draw_zipf;
+        model_make(BATCH, 16, 4, ROWS, IDS);
+        m.plan.skew = n / 2 == 0 ? 1.05 : 0.0; /* the law itself, a profile of it, an even one */
+        if (n / 2) count_profile(draw, 1200);
+        const counted c = run_tier(evict, 1200000, n / 2 > 0, draw, 1500, 300);
+        const double error = c.misses - c.predicted;
+        printf("  %s, %s: misses predicted %.4f, counted %.4f\n", n % 2 ? "LFU" : "LRU",
+               n / 2 == 0 ? "skew" : n / 2 == 1 ? "profile" : "even", c.predicted, c.misses);
+        CHECK(c.misses > 0.01 && !(error > 0.03) && !(error < -0.03));
+        CHECK(c.in_file[0] && c.in_file[1] && !c.in_file[3]);
+        if (n / 2 == 1) misses[0] += c.misses;
+        model_free();
+    }
+    for (int n = 0; n < 2; n++) { /* the same memory in even shares */
+        model_make(BATCH, 16, 4, ROWS, IDS);
+        misses[1] += run_tier(n ? NEO_EVICT_LFU : NEO_EVICT_LRU, 1200000, 0, draw_zipf, 1500,
+                              300).misses;
+        model_free();
+    }
+    printf("  by use %.4f, evenly %.4f\n", misses[0] / 2, misses[1] / 2);
+    CHECK(misses[0] < 0.95 * misses[1]);
+}
+
+/* ---- rows by use against whole tables, on a histogram of production's ----
+   How often the rows of a batch of 65536 samples are used, over 856 tables: locality_stats of
+   https://github.com/facebookresearch/dlrm_datasets, embedding_bag/2021 (Copyright (c) Meta
+   Platforms, Inc. and affiliates; MIT licence, as at the end of neo.h). Bin k has rows that are
+   used more than 2^(k-1) and at most 2^k times; the shares of all rows used, and of all ids. It
+   does not say how many rows were not used: here 19 of 20. With none there would be no gain of
+   50: the mean use of a row is 6.9, the least 1. */
+enum { BINS = 17, UNUSED = 20, WIDE = 64 };
+static const double OF_ROWS[BINS] = {0.473, 0.152, 0.139, 0.112, 0.072, 0.032, 0.011, 0.005, 0.002,
+                                     0.001, 0, 0, 0, 0, 0, 0, 0};
+static const double OF_IDS[BINS] = {0.069, 0.044, 0.068, 0.101, 0.121, 0.104, 0.073, 0.058, 0.052,
+                                    0.050, 0.049, 0.048, 0.048, 0.043, 0.031, 0.023, 0.019};
+static const double MEAN_USE = 6.9;
+/* Rows used of each table, and ids of a bag: tables that are used little and much. */
+static const int64_t USED[TABLES] = {9000, 4000, 12000, 2000, 6000, 15000};
+static const int USES[TABLES] = {3, 4, 2, 6, 12, 9};
+static int64_t bin_first[TABLES][BINS + 1];
+static int64_t draw_bins(int t) {
+    double u = uniform(), ids = 0.0;
+    int k = 0;
+    for (ids = OF_IDS[0]; k < BINS - 1 && u >= ids;) ids += OF_IDS[++k];
+    const int64_t first = bin_first[t][k], rows = bin_first[t][k + 1] - first;
+    return (first + (int64_t)(uniform() * (double)rows)) * 1000003 % (UNUSED * USED[t]);
+}
+static void make_bins(void) {
+    for (int t = 0; t < TABLES; t++) {
+        double rows = 0.0;
+        for (int k = 0; k < BINS; k++) {
+            const double each = k < 10 ? OF_ROWS[k] : OF_IDS[k] * MEAN_USE / (0.75 * (1 << k));
+            rows += each * (double)USED[t];
+            bin_first[t][k + 1] = NEO__MAX((int64_t)rows, bin_first[t][k] + 1);
+        }
+    }
+}
+/* Share of ids of the tables that are in the file where tables lie in one place as a whole, those
+   that are used most for their bytes in memory. */
+static double whole_tables(int64_t memory) {
+    int placed[TABLES] = {0};
+    double ids = 0.0, all = 0.0;
+    for (int n = 0; n < TABLES; n++) {
+        int best = -1;
+        for (int t = 0; t < TABLES; t++)
+            if (!placed[t] && (best < 0 || (double)USES[t] / (double)USED[t] >
+                                               (double)USES[best] / (double)USED[best]))
+                best = t;
+        const int64_t bytes = UNUSED * USED[best] * WIDE * (int64_t)sizeof(float);
+        placed[best] = 1;
+        all += USES[best];
+        if (bytes > memory) ids += USES[best];
+        else memory -= bytes;
+    }
+    return ids / all;
+}
+static void rows_by_use(void) {
+    int64_t rows[TABLES], bytes = 0;
+    make_bins();
+    for (int t = 0; t < TABLES; t++) rows[t] = UNUSED * USED[t];
+    for (int t = 0; t < TABLES; t++) bytes += rows[t] * WIDE * (int64_t)sizeof(float);
+    for (int percent = 4; percent <= 6; percent += 2) {
+        model_make(32, WIDE, TABLES, rows, USES);
+        count_profile(draw_bins, 1500);
+        const int64_t memory = bytes * percent / 100;
+        const counted c = run_tier(NEO_EVICT_LFU, memory, 1, draw_bins, 1800, 300);
+        const double whole = whole_tables(memory), times = whole / NEO__MAX(c.misses, 1e-9);
+        printf("  memory of %d %% of the rows: ids in the file %.3f by whole tables, %.5f by rows "
+               "(predicted %.5f): 1/%.0f\n", percent, whole, c.misses, c.predicted, times);
+        CHECK(!(times < (percent > 4 ? 50.0 : 20.0)));
+        model_free();
+    }
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    snprintf(file, sizeof file, "%s.rows", argv[0]);
+    snprintf(text_file, sizeof text_file, "%s.profile", argv[0]);
+    RUN(counts);
+    RUN(bad_files);
+    RUN(hits);
+    RUN(rows_by_use);
+    unlink(text_file);
+    return test_end("tiers");
+}
