@@ -44,11 +44,11 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>tier
 
-   Rows below memory. The budget is for lines and all that is kept beside them; the workspace of
-   neo_bags comes on top, as ever. Tables share it evenly; one that is smaller than its share is in
-   memory as a whole, and what it leaves goes to the others. neo_bags_bytes tells, to the byte, what
-   create allocates; a batch with more ids of one table than its lines can take grows them, which
-   is counted (grow_count).
+   Rows below memory. The budget is for all that the neo_bags takes: its workspace, lines, and what
+   is kept beside them. Tables share what the workspace leaves evenly; one that is smaller than its
+   share is in memory as a whole, and what it leaves goes to the others. neo_bags_bytes tells, to
+   the byte, what create allocates; a batch with more ids of one table than its lines can take grows
+   them, which is counted (grow_count).
 
    THE CACHE. A row has a set, by a hash of its number; 32 lines are a set. A call of forward,
    weight_grad, backward or step needs rows: those that are not there come to empty lines, else in
@@ -79,7 +79,8 @@ typedef struct neo_tier_stats {
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
                                  when they were needed */
     int64_t overflow, grow_count;
-    int64_t line_count, memory_bytes; /* of all tables; taken now, rows included */
+    int64_t line_count, memory_bytes; /* of all tables; taken now, rows included, the workspace of
+                                         neo_bags not */
 } neo_tier_stats;
 
 /* neo_tier_create: a tier for the next neo_bags whose description has it; for that one alone, until
@@ -652,6 +653,7 @@ static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
     int64_t capacity, threads, tables, record_bytes, ahead;
+    int64_t bags_bytes; /* of the neo_bags, without its rows */
 } neo__tier_sizes;
 
 static int64_t neo__tier_parts(const neo_table_desc *desc, int64_t part[NEO__BAG_BLOCKS]) {
@@ -671,6 +673,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
     NEO__ZERO(neo__tier_sizes, s);
     int64_t part[NEO__BAG_BLOCKS];
+    s.bags_bytes = (int64_t)neo__bags_fixed_bytes(&bags);
     s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
     s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
     s.tables = desc->table_count;
@@ -757,7 +760,7 @@ static int64_t neo__tier_share(neo__tier *tier, const neo_ctx *ctx, const neo_ba
     tier->share = 0;
     do { /* tables below their share leave the rest to the others */
         before = tier->share;
-        left = tier->desc.memory_bytes - (int64_t)count.at;
+        left = tier->desc.memory_bytes - sizes.bags_bytes - (int64_t)count.at;
         sharing = least = 0;
         for (int32_t i = 0; i < desc->table_count; i++) {
             const int64_t bytes = neo__tier_whole(tier, desc, i);
