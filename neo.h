@@ -2695,9 +2695,9 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
     }
     return -1;
 }
-/* The lines of many keys, by stages that are a block apart, as each asks for the memory of the next:
-   a set's tags; the key of the first line that has the tag; the answer. guessed: `to` has what may
-   be the answer. touches: the lines' use is asked for, too. */
+/* The lines of many keys, by stages a block apart, as each asks for the memory of the next: a set's
+   tags; the key of the first line that has the tag; the answer. guessed: `to` has what may be the
+   answer. touches: the lines' use is asked for, too. */
 NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
                                              int64_t count, int64_t now, int guessed, int touches,
                                              int64_t *to) {
@@ -12531,6 +12531,16 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     return NEO_OK;
 }
 
+/* All but rows, states, keys and what a tier takes. */
+static size_t neo__bags_fixed_bytes(const neo__bag_sizes *sizes) {
+    neo__carve meta = {NULL, 0};
+    neo_bags *none;
+    char *names;
+    size_t work, device;
+    neo__bags_meta_layout(sizes, &meta, &none, &names);
+    neo__bags_work_bytes(sizes, &work, &device);
+    return neo__size_add(meta.at, neo__size_add(work, device));
+}
 NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
                                   neo_bags_memory *memory) {
     NEO__CHECK(memory, NEO_ERR_ARG, "neo_bags_bytes: memory is NULL");
@@ -12538,13 +12548,7 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
     memset(memory, 0, sizeof *memory);
     neo__bag_sizes sizes = neo__bags_sizes_of(ctx, desc);
     neo__bags_ask_device(ctx, &sizes);
-    neo__carve meta = {NULL, 0};
-    neo_bags *none;
-    char *names;
-    size_t work, device;
-    neo__bags_meta_layout(&sizes, &meta, &none, &names);
-    neo__bags_work_bytes(&sizes, &work, &device);
-    memory->workspace_bytes = neo__size_add(meta.at, neo__size_add(work, device));
+    memory->workspace_bytes = neo__bags_fixed_bytes(&sizes);
     if (desc->tier)
         NEO__TRY(desc->tier->ops->bytes(desc->tier, ctx, desc, "neo_bags_bytes",
                                         &memory->workspace_bytes));

@@ -44,9 +44,9 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>tier
 
-   Rows below memory. The budget is for lines and all that is kept beside them; the workspace of
-   neo_bags comes on top, as ever. Each table has room for a batch; the rest they share as their
-   tier_share says, evenly where none has one (a plan says it that knows how often rows are used:
+   Rows below memory. The budget is for all that the neo_bags takes: its workspace, lines, and what
+   is kept beside them. Each table has room for a batch; the rest they share as their tier_share
+   says, evenly where none has one (a plan says it that knows how often rows are used:
    neo_plan_desc.profile). One that is smaller than its part is in memory as a whole, and what it
    leaves goes to the others. neo_bags_bytes tells, to the byte, what create allocates; a batch with
    more ids of one table than its lines can take grows them, which is counted (grow_count).
@@ -80,7 +80,8 @@ typedef struct neo_tier_stats {
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
                                  when they were needed */
     int64_t overflow, grow_count;
-    int64_t line_count, memory_bytes; /* of all tables; taken now, rows included */
+    int64_t line_count, memory_bytes; /* of all tables; taken now, rows included, the workspace of
+                                         neo_bags not */
 } neo_tier_stats;
 
 /* neo_tier_create: a tier for the next neo_bags whose description has it; for that one alone, until
@@ -653,6 +654,7 @@ static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
     int64_t capacity, threads, tables, record_bytes, ahead;
+    int64_t bags_bytes; /* of the neo_bags, without its rows */
 } neo__tier_sizes;
 
 static int64_t neo__tier_parts(const neo_table_desc *desc, int64_t part[NEO__BAG_BLOCKS]) {
@@ -672,6 +674,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
     NEO__ZERO(neo__tier_sizes, s);
     int64_t part[NEO__BAG_BLOCKS];
+    s.bags_bytes = (int64_t)neo__bags_fixed_bytes(&bags);
     s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
     s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
     s.tables = desc->table_count;
@@ -763,7 +766,7 @@ static int64_t neo__tier_fill(neo__tier *tier, const neo_ctx *ctx, const neo_bag
     NEO__ZERO(neo__tier, none);
     neo__tier_fixed_layout(&sizes, &count, &none);
     neo__tier_work_layout(sizes.capacity, &count, &none);
-    const int64_t left = tier->desc.memory_bytes - (int64_t)count.at;
+    const int64_t left = tier->desc.memory_bytes - sizes.bags_bytes - (int64_t)count.at;
     tier->level = 0.0;
     const int64_t least = neo__tier_shares(tier, desc);
     double low = 0.0, high = 0.0; /* high: too much, or all rows of each table */

@@ -227,7 +227,7 @@ static double bare(int file, const int64_t *ids) {
     return 1e-9 * (double)(neo_time_ns() - start);
 }
 static void misses(int64_t rows) {
-    subject s = subject_make(rows, rows, 12 << 20, 0);
+    subject s = subject_make(rows, rows, 14 << 20, 0);
     double ratio[ROUNDS], rate[ROUNDS];
     float row[DIM];
     char record[RECORD] = {1};
@@ -271,7 +271,7 @@ static double step(const subject *s, int n, int tiered, double compute) {
     return 1e-9 * (double)(neo_time_ns() - start);
 }
 static void steps(int64_t rows) {
-    const int64_t room = 14 << 20; /* what a batch needs */
+    const int64_t room = 16 << 20; /* what a batch needs */
     subject s = subject_make(rows, 0, room + rows / 100 * (DIM * 4 + 18), 1);
     double ratio[ROUNDS], rate[ROUNDS];
     for (int n = 0; n < BATCHES; n++) step(&s, n, 0, 0), step(&s, n, 1, 0);

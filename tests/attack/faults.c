@@ -7,7 +7,7 @@
    FAULT_AT     the n-th of these calls is struck, counted from 1 over all threads; 0: none
    FAULT_TIMES  how many in succession from there on; 0: all
    FAULT_DO     EIO, ENOSPC ...: the call fails so, and does nothing (but a file is closed);
-                short: half of what read, pread or write was to do is done;
+                short: half of what read, pread, write or pwrite was to do is done;
                 kill: SIGKILL before the call; torn: SIGKILL after half of it
    FAULT_LOG    this file gets "struck <function> <path>" for each call that is struck, and at the
                 exit of the process "called <function> <n>" for each of the functions
@@ -165,6 +165,13 @@ ssize_t write(int fd, const void *data, size_t n) {
     REAL(ssize_t, write, int, const void *, size_t);
     int deed = struck("write", NULL, fd, CALLER);
     ssize_t done = deed == FAIL ? -1 : real(fd, data, deed && n > 1 ? n / 2 : n);
+    if (deed == TORN) kill(getpid(), SIGKILL);
+    return done;
+}
+ssize_t pwrite(int fd, const void *data, size_t n, off_t offset) {
+    REAL(ssize_t, pwrite, int, const void *, size_t, off_t);
+    int deed = struck("pwrite", NULL, fd, CALLER);
+    ssize_t done = deed == FAIL ? -1 : real(fd, data, deed && n > 1 ? n / 2 : n, offset);
     if (deed == TORN) kill(getpid(), SIGKILL);
     return done;
 }

@@ -1,6 +1,6 @@
 """walk.py: kills and faults at every call that a training job makes, one after another.
 
-A case is a job (dlrm, gpt, examples/job.c: one rank, three, three under mpirun; from nothing, or
+A case is a job (dlrm, gpt, examples/job.c: one rank, three, three under mpirun; dlrm with rows in a file; from nothing, or
 going on from checkpoints), a call (faults.c: the n-th of a function) and what is done there: the
 process is killed, also in the middle of a write; the call fails once, twice or for ever; it does
 half. Or the process is killed at a random moment. After that:
@@ -25,13 +25,14 @@ FAULTS = os.path.abspath(os.path.join(BUILD, "tests", "attack", "faults.so"))
 WORKERS = int(os.environ.get("JOBS", "2"))
 HANG_S = 300
 ONCE_TWICE_EVER = (1, 2, 0)
-FILES = ("open fopen fclose read pread write close fsync lseek rename mkdir rmdir unlink remove "
+FILES = ("open fopen fclose read pread write pwrite close fsync lseek rename mkdir rmdir unlink remove "
          "lstat stat fstat opendir readdir flock").split()
 # The errors of each call. A real one is not interrupted for ever.
 ERRORS = {name: ("EIO", "EACCES") for name in FILES}
 ERRORS.update(open=("EIO", "EACCES", "EMFILE", "ENOSPC", "EINTR"), fopen=("EIO", "EACCES"),
               read=("EIO", "EINTR", "short"), pread=("EIO", "EINTR", "short"),
-              write=("EIO", "ENOSPC", "EINTR", "short"), close=("EIO", "ENOSPC", "EINTR"),
+              write=("EIO", "ENOSPC", "EINTR", "short"),
+              pwrite=("EIO", "ENOSPC", "EINTR", "short"), close=("EIO", "ENOSPC", "EINTR"),
               fsync=("EIO", "ENOSPC", "EINTR"), rename=("EIO", "ENOSPC"),
               mkdir=("EIO", "ENOSPC"), malloc=("ENOMEM",), posix_memalign=("ENOMEM",),
               calloc=("ENOMEM",), realloc=("ENOMEM",), pthread_create=("EAGAIN",))
@@ -113,6 +114,8 @@ def jobs():
         for program, options in ("dlrm", dlrm), ("gpt", gpt), ("job", "DIR/c"):
             if os.path.exists(os.path.join(BUILD, program + ("_mpi" if mpi else ""))):
                 yield Job(f"{program}_{label}", program, options, ranks, mpi)
+    yield Job("dlrm_tier", "dlrm", saves + "--synthetic 960 --rows 2000 --dim 16 --batch 64 "
+              "--every 5 --tier DIR/rows --memory 1500K", 1)
 
 
 def steps(folder):
@@ -176,8 +179,9 @@ class Walk:
             total = sum(counts.get(name, 0) for name in FILES)
             for n in range(1, total + 1):
                 yield every, "kill", n, 1, rank
-            for n in range(1, counts.get("write", 0) + 1):
-                yield "write", "torn", n, 1, rank
+            for name in "write", "pwrite":
+                for n in range(1, counts.get(name, 0) + 1):
+                    yield name, "torn", n, 1, rank
             for n in range(total // 4):
                 if not self.job.mpi:
                     yield every, "moment", n, 1, rank

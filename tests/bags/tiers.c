@@ -74,7 +74,8 @@ static int pair_make(Pair *p, neo_ctx *ctx, const Model *m, neo_evict policy, in
     if (!p->plain || !p->tiered) return 0;
     CHECK_INT(neo_ctx_memory(ctx).bytes - before,
               memory.weight_bytes + memory.state_bytes + memory.workspace_bytes);
-    CHECK(neo_tier_get_stats(p->tier).memory_bytes <= tier.memory_bytes);
+    CHECK((int64_t)(memory.weight_bytes + memory.state_bytes + memory.workspace_bytes) <=
+          tier.memory_bytes);
     p->state[0] = state_of(ctx, p->plain);
     p->state[1] = state_of(ctx, p->tiered);
     return 1;
@@ -323,11 +324,23 @@ static void sim_call(Sim *s, const int64_t *rows, int64_t n, int forward, int st
         s->dirty[set][best] = step;
     }
 }
+/* The next row of a trace: uniform; by Zipf's law of exponent 1.05; or local: two of three were
+   there lately, at distances of which the longer are the rarer. */
+enum { TRACE_UNIFORM, TRACE_ZIPF, TRACE_LOCAL, TRACE_COUNT, TRACE_PAST = 4096 };
+static int64_t trace_next(int trace, int64_t rows, int64_t past[TRACE_PAST], int64_t n) {
+    const double u = (test_uniform() + 1) / 2, e = -0.05, top = pow((double)rows, e);
+    int64_t row = (int64_t)test_random() % rows;
+    if (trace == TRACE_ZIPF) row = (int64_t)pow(1 - u * (1 - top), 1 / e) * 7919 % rows;
+    const int64_t back = (int64_t)pow(TRACE_PAST, u);
+    if (trace == TRACE_LOCAL && test_random() % 3 && back <= n) row = past[(n - back) % TRACE_PAST];
+    return past[n % TRACE_PAST] = row;
+}
 static void hits_of_a_simulator(void) {
     enum { ROWS = 20000, B = 48, STEPS = 300 };
+    static int64_t past[TRACE_PAST];
     const int64_t rows[1] = {ROWS}, dims[1] = {4};
     static Sim s;
-    for (int n = 0; n < 4; n++) {
+    for (int n = 0; n < 2 * TRACE_COUNT; n++) {
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
@@ -345,8 +358,7 @@ static void hits_of_a_simulator(void) {
                 batch_make(&b, &m, kind);
                 for (int i = 0; i < B; i++) {
                     b.offsets[i + 1] = i + 1;
-                    id[i] = n < 2 ? (int64_t)test_random() % ROWS
-                                  : (int64_t)pow(ROWS, (test_uniform() + 1) / 2) - 1;
+                    id[i] = trace_next(n / 2, ROWS, past, step * B + i);
                 }
                 b.j.ids = id;
                 pair_step(&p, &m, &b, 0, 0.1f);
@@ -363,7 +375,7 @@ static void hits_of_a_simulator(void) {
             CHECK_INT(got.hits, s.hits);
             CHECK_INT(got.evictions, s.evictions);
             CHECK_INT(got.written, s.written);
-            CHECK(n < 2 || got.hits > got.lookups / 4);
+            CHECK(n / 2 == TRACE_UNIFORM || got.hits > got.lookups / 4);
         }
         pair_free(&p);
         neo_ctx_destroy(ctx);

@@ -59,18 +59,28 @@ if [ -z "$SANITIZER" ]; then
     fi
 fi
 
-# ---- killed, and on with another cache, and with none ----
-saves="--checkpoint $W/ckpt --every 25"
+# ---- killed while it saves, and on with another cache, again and again; then with none ----
+kills=6
+[ -z "$NEO_FULL" ] || kills=50
+[ -z "$SANITIZER" ] || kills=2
+saves="--checkpoint $W/ckpt --every 5 --resume"
 whole=$(state_of $D $base)
-$D $base $saves $tier --memory 3M >"$W/out" 2>"$W/err" &
-pid=$!
-while kill -0 $pid 2>/dev/null && ! ls "$W"/ckpt/step-*/manifest.json >/dev/null 2>&1; do
-    sleep 0.02
+newest() { ls "$W/ckpt" 2>/dev/null | tail -1; }
+for n in $(seq $kills); do
+    was=$(newest)
+    $D $base $saves $tier --memory $((2800 + n % 7 * 300))K >"$W/out" 2>"$W/err" &
+    pid=$!
+    while kill -0 $pid 2>/dev/null && [ "$(newest)" = "$was" ]; do sleep 0.01; done
+    sleep 0.0$((n % 8))
+    if ! kill -9 $pid 2>/dev/null; then # it came to its end
+        wait $pid
+        same "killed, and at its end" "$(sed -n 's/^state //p' "$W/out")" "$whole"
+        rm -rf "$W/ckpt"
+    fi
+    wait $pid 2>/dev/null
 done
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-cp -r "$W/ckpt" "$W/ckpt2"
-same "resumed with another cache" "$(state_of $D $base $saves --resume $tier --memory 5M)" "$whole"
+cp -r "$W/ckpt" "$W/ckpt2" 2>/dev/null
+same "resumed with another cache" "$(state_of $D $base $saves $tier --memory 5M)" "$whole"
 same "resumed without one" \
     "$(state_of $D $base --checkpoint "$W/ckpt2" --every 25 --resume)" "$whole"
 
