@@ -244,6 +244,17 @@ if have python3; then
     generate '{"prompt":"We "}' >"$W/answer"
     if grep -q 'give an array of them' "$W/answer"; then pass; else fail "$(cat "$W/answer")"; fi
     stop "gpt of tokens"
+    # GPT-2's vocabulary, rounded up: its last token, and not one that there never is, is first.
+    rm -rf "$W/gpt"
+    "$B/gpt" $gpt --width 8 --data "$W/tokens" --vocabulary 50304 --steps 1 --batch 1 \
+        --checkpoint "$W/gpt" --sample 3 --temperature 0 >"$W/out" 2>"$W/err" ||
+        fail "gpt of a rounded vocabulary: $(tail -1 "$W/err")"
+    start
+    same "no tokens of a rounded vocabulary" "$(generate '{"temperature":0,"tokens":3}')" \
+        "$(generate '{"prompt":[50256],"temperature":0,"tokens":3}')"
+    same "as gpt begins" "$(generate '{"temperature":0,"tokens":3}' |
+        sed 's/],"tok.*//; s/{"ids":\[//; s/,/ /g')" "$(sed -n '/^----/{n;s/ $//p;q;}' "$W/out")"
+    stop "gpt of a rounded vocabulary"
 else
     skip "a gpt of tokens: no python3 to write them"
 fi
