@@ -2137,7 +2137,7 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
         else neo__key_pool(look, t, ends[b], ends[b + 1], worker, out);
     }
 }
-/* Of few samples the rows come into the cache while the bottom layers compute: a lookup of one row
+/* The rows of few samples come into the cache while the bottom layers compute: a lookup of one row
    would wait for it. */
 static void neo__look_ahead(const neo__look *look, int64_t features) {
     enum { IDS = 1024, LINE = 64, LINES = 4 };

@@ -239,7 +239,8 @@ for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --
     for http in 0 1; do
         same "streamed, 1.$http" "$(streams $http "$ask" | joined)" "$wrote"
         same "lines, and the last, 1.$http" \
-            "$(grep -c '^{' "$W/stream") $(grep '^{"tok' "$W/stream")" '51 {"tokens":50,"finish":"length","step":30}'
+            "$(grep -c '^{' "$W/stream") $(grep '^{"tok' "$W/stream")" \
+            '51 {"tokens":50,"finish":"length","step":30}'
         same "in chunks, 1.$http" "$(grep -c '^Transfer-Encoding: chunked$' "$W/stream")" $http
     done
     streams 1 '{"prompt":"We "}' >/dev/null
