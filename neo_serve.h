@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables of keys (dlrm --keys): such a checkpoint is refused. No rows cached from a disk: a
-       mapped file is paged by the operating system
+     - no rows cached from a disk: a mapped file is paged by the operating system. No keys (dlrm
+       --keys) in such a file
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -112,6 +112,10 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
       "dtype": "f32",            of the products: f32 or bf16
       "rows_dtype": "f32",       of the tables: f32, f16, bf16 or i8
       "row_buckets": 1,          as of neo_table_desc
+      "keys": {"rows": 0, "evict": "lru", "period": 0, "seed": 1},    where ids are keys: rows of a
+                                 table, filled up to a multiple of 32 row_buckets, 0: as many as the
+                                 schema says; as of neo_keys; as of neo_ctx_desc. A key without a
+                                 row, as one never seen, has its initial row, as in training
       "bottom": [13, 64, 16],    widths of the bottom MLP, or of the linear layer
       "top": [367, 64, 1],       of the top MLP, where there is one
       "cross": {"layers": 3, "rank": 64},     of dcnv2
@@ -177,7 +181,7 @@ NEO_API int64_t neo_model_token(const neo_model *model, int byte);
    as this model has them (i4 and i2 as u8, packed), dictionaries, model.json in its metadata.
    Written to <path>.partial, flushed to disk and renamed.
    Not with NEO_INFERENCE: a program that trains or converts writes it.
-   Errors   those of neo_safetensors_write. Threads: any. */
+   Errors   those of neo_safetensors_write. NEO_ERR_UNSUPPORTED: ids are keys. Threads: any. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
 #endif
@@ -276,8 +280,8 @@ NEO_API neo_status neo_decoder_add_text(neo_decoder *decoder, const char *text, 
      {"prompt": "To be", "tokens": 20, "temperature": 0.8, "top_k": 40, "seed": 1}
    The prompt is a string or an array of tokens, of a byte-pair vocabulary an array, and becomes the
    sequence; of an empty one it begins with a new line (token 0 where there is none; of a byte-pair
-   vocabulary the last token, GPT-2's end of a text). The others are written to *sampling and
-   *tokens, how many shall follow, where they are given.
+   vocabulary the last token; of 50257 to 50304, GPT-2's rounded up, its end of a text, 50256). The
+   others are written to *sampling and *tokens, how many shall follow, where they are given.
    Errors   the sequence stays as it was. NEO_ERR_FORMAT: byte and what was expected.
             NEO_ERR_NOT_FOUND: another name. NEO_ERR_CAPACITY, NEO_ERR_RANGE: as above. */
 NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, size_t bytes,
@@ -584,6 +588,8 @@ typedef struct neo__model_json {
     const neo__model_kind *kind;
     char *name, *dtype, *rows_dtype; /* name: of the model */
     int64_t version, dim, row_buckets;
+    int64_t key_rows, key_period, key_seed; /* key_rows: -1: ids are rows */
+    char *evict;
     neo__widths bottom, top;
     int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
     neo_schema *schema;                                             /* NULL: of a gpt */
@@ -642,6 +648,38 @@ static neo_status neo__model_vocabulary(neo__json *json, neo__model_json *spec) 
         spec->token[byte] = (int16_t)spec->vocabulary;
     }
 }
+static const char *const neo__evict_names[] = {"lru", "lfu", "age"}; /* as neo_evict */
+static neo_status neo__model_keys(neo__json *json, neo__model_json *spec) {
+    char *key = NULL;
+    NEO__CHECK(neo__json_peek(json) == '{', NEO_ERR_UNSUPPORTED,
+               "%s: \"keys\" does not say how rows begin: an older neo has written it", json->file);
+    NEO__TRY(neo__json_open(json, '{'));
+    for (int i = 0;; i++) {
+        NEO__TRY(neo__json_member(json, i, &key));
+        if (!key) break;
+        if (strcmp(key, "evict") == 0) NEO__TRY(neo__json_string(json, &spec->evict));
+        else {
+            int64_t *to = strcmp(key, "rows") == 0     ? &spec->key_rows
+                          : strcmp(key, "period") == 0 ? &spec->key_period
+                          : strcmp(key, "seed") == 0   ? &spec->key_seed
+                                                       : NULL;
+            NEO__CHECK(to, NEO_ERR_UNSUPPORTED, "%s: keys: \"%.60s\" is not known here",
+                       json->file, key);
+            NEO__TRY(neo__json_count(json, to));
+        }
+    }
+    int policy = 0;
+    while (policy < 3 && spec->evict && strcmp(spec->evict, neo__evict_names[policy])) policy++;
+    NEO__CHECK(spec->key_rows >= 0 && spec->key_period >= 0 && spec->key_seed >= 0 && spec->evict,
+               NEO_ERR_FORMAT, "%s: keys: \"%s\" is missing", json->file,
+               spec->key_rows < 0     ? "rows"
+               : spec->key_period < 0 ? "period"
+               : spec->key_seed < 0   ? "seed"
+                                      : "evict");
+    NEO__CHECK(policy < 3, NEO_ERR_UNSUPPORTED, "%s: keys: evict \"%.60s\" is not known here",
+               json->file, spec->evict);
+    return NEO_OK;
+}
 static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *key,
                                     neo__model_json *spec) {
     static const char *const cross[2] = {"layers", "rank"}, *const wukong[2] = {"layers", "hidden"};
@@ -671,8 +709,7 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
         spec->vocabulary = (int)tokens;
         return NEO_OK;
     }
-    NEO__CHECK(strcmp(key, "keys"), NEO_ERR_UNSUPPORTED,
-               "%s: tables whose ids are keys (dlrm --keys) cannot be served", json->file);
+    if (strcmp(key, "keys") == 0) return neo__model_keys(json, spec);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
@@ -746,6 +783,7 @@ static neo_status neo__model_json_read(neo_ctx *ctx, const char *file, char *tex
     char *key = NULL;
     memset(spec, 0, sizeof *spec);
     spec->version = spec->dim = spec->row_buckets = -1;
+    spec->key_rows = spec->key_period = spec->key_seed = -1;
     spec->cross_layers = spec->cross_rank = spec->wukong_layers = spec->wukong_hidden = -1;
     spec->layers = spec->heads = spec->width = spec->context = -1;
     memset(spec->token, 0xFF, sizeof spec->token);
@@ -931,6 +969,8 @@ struct neo_model {
     neo__weight *dense; /* [dense_weights] */
     int dense_weights;
     neo_frozen *tables; /* [feature_count] */
+    neo__lines *lines;  /* [feature_count] the rows of keys, NULL: ids are rows */
+    int64_t key_step;   /* by which keys age */
     char **table_names; /* "bags.<feature>" */
     neo__held *held; /* [held_count] */
     int held_count;
@@ -1000,6 +1040,15 @@ static neo_row_bits neo__row_bits_of(const char *name) {
         if (strcmp(name, neo__row_kinds[i].name) == 0) return (neo_row_bits)i;
     return NEO_ROWS_TRAINED;
 }
+/* Rows of a table; of keys whole sets of lines in each bucket. */
+static int64_t neo__model_rows(const neo_model *model, int32_t t) {
+    const neo__model_json *spec = &model->json;
+    const int64_t of_schema = spec->schema->rows[t];
+    if (spec->key_rows < 0) return of_schema;
+    const int64_t unit = NEO__LINE_WAYS * NEO__MAX(spec->row_buckets, (int64_t)1);
+    const int64_t rows = spec->key_rows ? spec->key_rows : of_schema;
+    return (rows + unit - 1) / unit * unit;
+}
 /* Lists for the tensors that there will be, and the names and shapes of the dense ones. */
 static neo_status neo__model_lists(neo_model *model) {
     neo__net net;
@@ -1010,7 +1059,9 @@ static neo_status neo__model_lists(neo_model *model) {
     neo_status status = NEO__ARENA(&model->arena, model->dense, count);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->tables, tables);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->table_names, tables);
-    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 2 * tables + 3);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 5 * tables + 3);
+    if (status == NEO_OK && model->json.key_rows >= 0)
+        status = NEO__ARENA(&model->arena, model->lines, tables);
     size_t bytes = 0;
     for (int i = 0; status == NEO_OK && i < count; i++) {
         const neo_param *param = neo_params_at(net.params, i);
@@ -1029,7 +1080,7 @@ static neo_status neo__model_lists(neo_model *model) {
     }
     for (int32_t t = 0; status == NEO_OK && t < tables; t++) {
         neo_frozen *table = &model->tables[t];
-        table->rows = model->json.schema->rows[t];
+        table->rows = neo__model_rows(model, t);
         table->dim = neo__net_row(&model->json);
         table->row_buckets = (int32_t)model->json.row_buckets;
         model->table_names[t] = neo__model_text(model, "bags.%s",
@@ -1046,6 +1097,18 @@ static neo_status neo__model_table(neo_model *model, int32_t t, neo_row_bits bit
     NEO__TRY(neo__model_hold(model, neo__size_mul(row, (size_t)table->rows), &table->codes));
     if (bits < NEO_ROWS_I8) return NEO_OK;
     return neo__model_hold(model, neo__size_mul(8, (size_t)table->rows), &table->scale);
+}
+/* The memory of the lines of table t. */
+static neo_status neo__model_lines(neo_model *model, int32_t t) {
+    neo__lines *lines = &model->lines[t];
+    const size_t rows = (size_t)model->tables[t].rows;
+    lines->sets = lines->all_sets = (int64_t)rows / NEO__LINE_WAYS;
+    lines->period = model->json.key_period;
+    while (strcmp(model->json.evict, neo__evict_names[lines->evict]))
+        lines->evict = (neo_evict)(lines->evict + 1);
+    NEO__TRY(neo__model_hold(model, neo__size_mul(rows, 8), &lines->key));
+    NEO__TRY(neo__model_hold(model, neo__size_mul(rows, 8), &lines->use));
+    return neo__model_hold(model, rows, &lines->tag);
 }
 static neo_tensor neo__frozen_codes(const neo_frozen *table) {
     const int packed = table->bits >= NEO_ROWS_I4;
@@ -1071,7 +1134,17 @@ static neo_status neo__model_add(neo_model *model, neo_state *state) {
         snprintf(name, sizeof name, "%s.scale", model->table_names[t]);
         if (status == NEO_OK && table->scale)
             status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_scale(table));
+        for (int used = 0; status == NEO_OK && model->lines && used < 2; used++) {
+            const neo__lines *lines = &model->lines[t];
+            snprintf(name, sizeof name, "%s.%s", model->table_names[t], used ? "used" : "keys");
+            status = neo_state_add(
+                state, NEO_STATE_WEIGHT, name,
+                neo_tensor_1d(used ? lines->use : lines->key, NEO_I64, table->rows));
+        }
     }
+    if (status == NEO_OK && model->lines)
+        status = neo_state_add(state, NEO_STATE_WEIGHT, "bags.key_step",
+                               neo_tensor_1d(&model->key_step, NEO_I64, 1));
     return status;
 }
 /* Rows of table t as f32, `count` from `first` on. */
@@ -1119,12 +1192,16 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
     neo_state *state = NULL;
     NEO__CHECK(trained, NEO_ERR_UNSUPPORTED, "%s: model.json: rows_dtype \"%.60s\" is not f32, "
                "f16, bf16 or i8", desc->dir, model->json.rows_dtype);
-    for (int32_t t = 0; t < model->feature_count; t++)
+    for (int32_t t = 0; t < model->feature_count; t++) {
         NEO__TRY(neo__model_table(model, t, trained));
+        if (model->lines) NEO__TRY(neo__model_lines(model, t));
+    }
     NEO__TRY(neo_state_create(model->ctx, &state));
     neo_status status = neo__model_add(model, state);
     if (status == NEO_OK) status = neo_load(model->ctx, load, state, NULL);
     neo_state_destroy(state);
+    for (int32_t t = 0; status == NEO_OK && model->lines && t < model->feature_count; t++)
+        neo__lines_fresh(&model->lines[t]);
     for (int32_t t = 0; status == NEO_OK && desc->rows && t < model->feature_count; t++)
         if (desc->rows != trained) status = neo__model_narrow(model, t, desc->rows);
     return status;
@@ -1218,6 +1295,7 @@ static neo_status neo__model_take_all(neo_model *model, neo_safetensors *file) {
     while (rows && bits <= NEO_ROWS_I2 && strcmp(rows, neo__row_kinds[bits].name)) bits++;
     NEO__CHECK(rows && bits >= NEO_ROWS_F32 && bits <= NEO_ROWS_I2, NEO_ERR_UNSUPPORTED,
                "%s: rows \"%.60s\" are not known here", file->path, rows ? rows : "");
+    NEO__CHECK(!model->lines, NEO_ERR_UNSUPPORTED, "%s: ids that are keys", file->path);
     NEO__TRY(neo__model_map(model, file));
     for (int i = 0; i < model->dense_weights; i++) {
         const int index = neo_safetensors_find(file, model->dense[i].name);
@@ -1409,6 +1487,8 @@ static neo_status neo__model_list(const neo_model *model, neo__arena *arena, con
 }
 NEO_API neo_status neo_model_write(const neo_model *model, const char *path) {
     NEO__CHECK(model && path && path[0], NEO_ERR_ARG, "neo_model_write: an argument is NULL");
+    NEO__CHECK(!model->lines, NEO_ERR_UNSUPPORTED,
+               "neo_model_write: the ids of this model are keys, which a file has not");
     NEO__ZERO(neo_ctx_desc, alone);
     neo_ctx *ctx = NULL;
     char step[32];
@@ -1460,6 +1540,8 @@ struct neo_scratch {
     int64_t *turned_ends, *turned_ids; /* feature by feature */
     float *turned_weights;
     float *x, *e, *z, *crossed, *wide, *logit;
+    int64_t *key_rows;    /* [max_ids] where ids are keys: their rows, -1: none */
+    float *key_sums;      /* [threads][1 + NEO__PART_DEPTH][columns of a table]: a row, sums */
     float *of_task, *one; /* of linear models of several labels: e and y of one */
     neo__block block; /* of one line */
     char *joined;     /* [NEO__LINE_BYTES + 1]: the words of a list */
@@ -1481,6 +1563,11 @@ static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
     NEO__CARVE(carve, scratch->turned_ids, scratch->desc.max_ids);
     if (weighted) NEO__CARVE(carve, scratch->weights, scratch->desc.max_ids);
     if (weighted) NEO__CARVE(carve, scratch->turned_weights, scratch->desc.max_ids);
+    if (scratch->model->lines) {
+        NEO__CARVE(carve, scratch->key_rows, scratch->desc.max_ids);
+        NEO__CARVE(carve, scratch->key_sums,
+                   scratch->desc.threads * (1 + NEO__PART_DEPTH) * neo__net_row(d));
+    }
     if (d->kind->top) NEO__CARVE(carve, scratch->z, n * width);
     if (beside) NEO__CARVE(carve, scratch->crossed, n * width);
     if (!beside) NEO__CARVE(carve, scratch->x, n * (linear ? neo__net_outputs(d) : d->dim));
@@ -1950,17 +2037,111 @@ typedef struct neo__look {
     float *e;
     int64_t n, stride;
 } neo__look;
+/* The initial row of a key, as training reads it: see "keyed tables" and "narrow rows" of neo.h. */
+static void neo__key_initial(const neo_model *model, int64_t t, uint64_t key, float *row) {
+    const int64_t dim = model->tables[t].dim;
+    const float half = (float)(1.0 / sqrt((double)model->tables[t].rows));
+    const neo_row_bits bits = neo__row_bits_of(model->json.rows_dtype);
+    const uint64_t first = key * (uint64_t)dim;
+    float low = 0.0f, high = 0.0f, scale, bias;
+    char name[1280];
+    uint32_t word[4];
+    memset(row, 0, (size_t)dim * sizeof *row);
+    if (model->json.kind->meets == NEO__MEETS_WEIGHTS) return;
+    snprintf(name, sizeof name, "%s.weight", model->table_names[t]);
+    const uint64_t hash = neo_hash(name);
+    for (int64_t c = 0; c < dim; c++) {
+        const uint64_t at = first + (uint64_t)c;
+        if (c == 0 || at % 4 == 0)
+            neo_random_u32x4((uint64_t)model->json.key_seed, hash, 0, NEO_STREAM_INIT, at / 4,
+                             word);
+        const float unit = (float)(word[at % 4] >> 8) * 0x1p-24f;
+        const float x = neo__fma(unit, half + half, -half), top = neo__float_below(half);
+        row[c] = NEO__MIN(x, top);
+        low = c ? NEO__MIN(low, row[c]) : row[c], high = c ? NEO__MAX(high, row[c]) : row[c];
+    }
+    neo__frozen_range(NEO_ROWS_I8, low, high, &scale, &bias);
+    for (int64_t c = 0; c < dim; c++) {
+        if (bits == NEO_ROWS_F16) row[c] = neo__f32_from_f16(neo__f16_from_f32(row[c]));
+        if (bits == NEO_ROWS_BF16) row[c] = neo__f32_from_bf16(neo__bf16_from_f32(row[c]));
+        if (bits == NEO_ROWS_I8)
+            row[c] = neo__fma(scale > 0.0f ? neo__frozen_code(bits, row[c], 1.0f / scale, bias)
+                                           : 0.0f, scale, bias);
+    }
+}
+/* Bag [k, end) of keys of table t, some of which have no row: each bucket's sum in order of
+   position, then the buckets' by the tree. A key is in its set's bucket. */
+static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t end, int worker,
+                          float *out) {
+    const neo_scratch *scratch = look->scratch;
+    const neo_frozen *table = &scratch->model->tables[t];
+    const int64_t dim = table->dim, begin = k, buckets = NEO__MAX(table->row_buckets, 1);
+    float *row = scratch->key_sums + worker * (1 + NEO__PART_DEPTH) * dim, *sums = row + dim;
+    int64_t number[NEO__PART_DEPTH], bucket = -1;
+    for (int depth = 0;;) {
+        int64_t next = INT64_MAX;
+        for (k = begin; k < end; k++) {
+            const int64_t its = neo__bucket_of(
+                table->rows, buckets, neo__lines_first((uint64_t)look->ids[k], table->rows));
+            if (its > bucket) next = NEO__MIN(next, its);
+        }
+        const int last = next == INT64_MAX;
+        while (last ? depth > 1 : neo__part_joins(number, depth, next)) {
+            depth--;
+            number[depth - 1] = number[depth];
+            float *to = sums + (depth - 1) * dim;
+            for (int64_t c = 0; c < dim; c++) to[c] += to[dim + c];
+        }
+        if (last) break;
+        float *sum = sums + depth * dim;
+        number[depth++] = bucket = next;
+        memset(sum, 0, (size_t)dim * sizeof *sum);
+        for (k = begin; k < end; k++) {
+            const uint64_t key = (uint64_t)look->ids[k];
+            const int64_t at = scratch->key_rows[k], ends[2] = {0, 1};
+            if (neo__bucket_of(table->rows, buckets, neo__lines_first(key, table->rows)) != bucket)
+                continue;
+            if (at < 0) neo__key_initial(scratch->model, t, key, row);
+            else neo__frozen_look(scratch->ctx, table, ends, 1, &at, NULL, row, dim);
+            const float w = look->weights ? look->weights[k] : 1.0f;
+            for (int64_t c = 0; c < dim; c++) sum[c] = neo__fma(w, row[c], sum[c]);
+        }
+    }
+    for (int64_t c = 0; c < dim; c++) {
+        const float sum = buckets > 1 ? sums[c] + 0.0f : sums[c];
+        out[c] = table->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
+    }
+}
 static void neo__look_up(void *arg, int64_t t, int worker) {
     const neo__look *look = (const neo__look *)arg;
-    const neo_frozen *table = &look->scratch->model->tables[t];
-    (void)worker;
-    neo__frozen_look(look->scratch->ctx, table, look->ends + t * look->n, look->n, look->ids,
-                     look->weights, look->e + t * table->dim, look->stride);
+    const neo_scratch *scratch = look->scratch;
+    const neo_model *model = scratch->model;
+    const neo_frozen *table = &model->tables[t];
+    const int64_t *ends = look->ends + t * look->n, count = ends[look->n] - ends[0];
+    float *out = look->e + t * table->dim;
+    int64_t *rows = scratch->key_rows, missing = 0;
+    if (model->lines) {
+        neo__lines_find_many(&model->lines[t], (const uint64_t *)look->ids + ends[0], count,
+                             NEO__MIN(model->key_step, (int64_t)UINT32_MAX - 1) + 1,
+                             rows + ends[0]);
+        for (int64_t k = ends[0]; k < ends[look->n]; k++) missing += rows[k] < 0;
+    }
+    neo__frozen_look(scratch->ctx, table, ends, missing ? 0 : look->n,
+                     model->lines ? rows : look->ids, look->weights, out, look->stride);
+    for (int64_t b = 0; missing && b < look->n; b++, out += look->stride) {
+        int whole = 1;
+        for (int64_t k = ends[b]; k < ends[b + 1]; k++) whole &= rows[k] >= 0;
+        if (whole)
+            neo__frozen_look(scratch->ctx, table, ends + b, 1, rows, look->weights, out,
+                             look->stride);
+        else neo__key_pool(look, t, ends[b], ends[b + 1], worker, out);
+    }
 }
-/* Of few samples the rows come into the cache while the bottom layers compute: a lookup of one row
+/* The rows of few samples come into the cache while the bottom layers compute: a lookup of one row
    would wait for it. */
 static void neo__look_ahead(const neo__look *look, int64_t features) {
     enum { IDS = 1024, LINE = 64, LINES = 4 };
+    if (look->scratch->model->lines) return;
     if (look->ends[look->n * features] - look->ends[0] > IDS) return;
     for (int64_t t = 0; t < features; t++) {
         const neo_frozen *table = &look->scratch->model->tables[t];
@@ -2102,13 +2283,14 @@ NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratc
         look.weights = sparse->weights;
         look.ids = (const int64_t *)sparse->ids;
     }
-    if (features && sparse->id_dtype == NEO_I32) {
+    if (features && (sparse->id_dtype == NEO_I32 || model->lines)) {
         const int64_t first = sparse->offsets[0], count = sparse->offsets[n * features] - first;
         NEO__CHECK(count <= scratch->desc.max_ids, NEO_ERR_CAPACITY,
                    "neo_model_predict: %" PRId64 " ids, max_ids is %" PRId64, count,
                    scratch->desc.max_ids);
         for (int64_t k = 0; k < count; k++)
-            scratch->turned_ids[k] = ((const int32_t *)sparse->ids)[first + k];
+            scratch->turned_ids[k] = neo__jagged_id(sparse->ids, sparse->id_dtype == NEO_I32,
+                                                    first + k);
         for (int64_t k = 0; k <= n * features; k++)
             scratch->turned_ends[k] = sparse->offsets[k] - first;
         look.ends = scratch->turned_ends, look.ids = scratch->turned_ids;
@@ -2394,7 +2576,9 @@ NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, 
     }
     NEO__TRY(neo__json_end(&json));
     const neo__model_json *spec = &decoder->model->json;
-    const int64_t first = spec->has_bytes ? spec->token[(int)'\n'] : spec->vocabulary - 1;
+    const int64_t rounded = spec->vocabulary >= 50257 && spec->vocabulary <= 50304;
+    const int64_t last = rounded ? 50256 : spec->vocabulary - 1;
+    const int64_t first = spec->has_bytes ? spec->token[(int)'\n'] : last;
     if (count == 0) decoder->prompt[count++] = NEO__MAX(first, (int64_t)0);
     if (seed >= 0) drawn.seed = (uint64_t)seed;
     const int64_t before = decoder->count;

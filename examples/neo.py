@@ -22,6 +22,7 @@ ModelInfo = struct("kind:s step:q dense_count:i feature_count:i column_count:i o
                    "weighted:i weight_bytes:q context:q")
 Feature = struct("name:s rows:q words:q rare:q dropped:q")
 ScratchDesc = struct("max_batch:q max_ids:q threads:i logits:i")
+DecoderDesc = struct("chunk:q threads:i")
 Sampling = struct("temperature:d top_k:q seed:q")
 Tensor = struct("data:p shape:4 stride:4 ndim:i dtype:i place:i absent:s")
 Jagged = struct("batch:q features:i dtype:i offsets:p ids:p weights:p bags:p place:i inverse:p")
@@ -39,9 +40,9 @@ class Model:
         desc = ModelDesc(step=step, **{where: os.fsencode(path)})
         self.call("neo_model_load", c.byref(desc), c.byref(self.model))
         info = self.info = self.neo.neo_model_get_info(self.model)
-        desc = c.byref(ScratchDesc(max_batch, max_ids, threads, logits))
-        made = ("decoder", None, self.decoder) if info.context else ("scratch", desc, self.scratch)
-        self.call("neo_%s_create" % made[0], self.model, made[1], c.byref(made[2]))
+        made = (("decoder", DecoderDesc(0, threads), self.decoder) if info.context else
+                ("scratch", ScratchDesc(max_batch, max_ids, threads, logits), self.scratch))
+        self.call("neo_%s_create" % made[0], self.model, c.byref(made[1]), c.byref(made[2]))
         self.max_batch, self.step = max_batch, info.step
         columns = [self.neo.neo_model_column(self.model, i) for i in range(info.column_count)]
         self.columns = [name.decode() for name in columns if name]  # the label has none

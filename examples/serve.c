@@ -5,7 +5,8 @@
 
    Of a model of build/gpt: curl -d '{"prompt":"To be","tokens":20}' .../generate, see
    neo_decoder_add_json; the temperature is 0.8 where none is given. A model of tokens takes tokens,
-   {"prompt":[464,995]}, and answers {"ids":[11,290]}, which tiktoken's "gpt2" decodes.
+   {"prompt":[464,995]}, and answers {"ids":[11,290]}, which tiktoken's "gpt2" decodes. /stream
+   instead of /generate (curl -N) answers a line a character, as it comes, then how it ended.
 
    One JSON object a line gives one answer a line: {"prediction":0.80664289,"step":1280} (two
    columns of thirteen tell little). GET /metrics is text as Prometheus reads it. A newer

@@ -66,6 +66,7 @@ typedef struct http_exchange {
     const char *type;   /* of the answer, whose text is a part of the text of all answers */
     const char *fields; /* further lines of its head, or NULL */
     size_t text, text_size;
+    int streams;        /* its head and pieces are on their way: http_stream */
     http_conn *conn;
     int64_t came_ns;
 } http_exchange;
@@ -190,27 +191,54 @@ static void http_flush(http_loop *loop, http_conn *conn) {
     else if (conn->closing) conn->lingers = 1, shutdown(conn->fd, SHUT_WR);
     else if (conn->used < conn->in_size || conn->eof) http_queue(loop, conn);
 }
-/* Puts an answer behind those that are on their way. */
+/* Puts an answer behind those that are on their way; streams: its body comes in chunks. */
 static void http_answer(http_loop *loop, http_conn *conn, const http_exchange *e,
                         const char *text) {
     int i = 0, has_body = !http_is(e->request.method, "HEAD"), status = e->status;
     size_t before = conn->out.capacity;
     time_t t = time(NULL);
     struct tm tm;
+    char length[48] = "Transfer-Encoding: chunked";
     while (i < HTTP_STATUSES - 1 && http_reasons[i].status != status) i++;
     atomic_fetch_add_explicit(&loop->stats.answers[i], 1, memory_order_relaxed);
     if (t != loop->date_of && gmtime_r(&t, &tm)) {
         strftime(loop->date, sizeof loop->date, "%a, %d %b %Y %H:%M:%S GMT", &tm);
         loop->date_of = t;
     }
+    if (!e->streams) snprintf(length, sizeof length, "Content-Length: %zu", e->text_size);
     http_print(&conn->out, "HTTP/1.1 %d %s\r\nDate: %s\r\nContent-Type: %s\r\n"
-               "Content-Length: %zu\r\n%s%s\r\n", status, http_reasons[i].reason, loop->date,
-               e->type, e->text_size, e->request.keep_alive ?
+               "%s\r\n%s%s\r\n", status, http_reasons[i].reason, loop->date,
+               e->type, length, e->request.keep_alive ?
                    e->request.minor ? "" : "Connection: keep-alive\r\n" : "Connection: close\r\n",
                e->fields ? e->fields : "");
-    if (has_body) http_append(&conn->out, text, e->text_size);
+    if (has_body && !e->streams) http_append(&conn->out, text, e->text_size);
     http_count(loop, before, conn->out.capacity);
     if (conn->out.failed || loop->bytes > loop->server->memory) http_close(loop, conn);
+}
+/* http_stream: a piece of the answer of e, whose status and type are set, leaves at once as a
+   chunk; size 0: the last one. 0: it cannot, as the client knows no chunks, has answers before this
+   one to come, or is gone: the answer is then one text, or for nobody. */
+static int http_stream(http_loop *loop, http_exchange *e, const char *piece, size_t size) {
+    http_conn *conn = e->conn;
+    if (!e->streams && (!e->request.minor || conn->out.size)) return 0;
+    for (const http_exchange *before = loop->batch; !e->streams && before < e; before++)
+        if (before->conn == conn) return 0;
+    if (conn->fd >= 0 && !e->streams) e->streams = 1, http_answer(loop, conn, e, NULL);
+    if (conn->fd < 0) return 0;
+    size_t before = conn->out.capacity;
+    http_print(&conn->out, "%zx\r\n", size);
+    http_append(&conn->out, piece, size);
+    http_append(&conn->out, "\r\n", 2);
+    while (size && conn->sent < conn->out.size) { /* the last one leaves as all answers do */
+        ssize_t n = send(conn->fd, conn->out.at + conn->sent, conn->out.size - conn->sent, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) break; /* no room: with the next piece */
+        conn->sent += (size_t)n;
+    }
+    if (size && conn->sent == conn->out.size) conn->sent = conn->out.size = 0;
+    http_count(loop, before, conn->out.capacity);
+    if (conn->out.failed || loop->bytes > loop->server->memory) http_close(loop, conn);
+    return conn->fd >= 0;
 }
 /* An error that no program answers, after which the connection ends. */
 static void http_error_text(http_exchange *e, http_text *text) {
@@ -259,7 +287,7 @@ static void http_take(http_loop *loop, http_conn *conn) {
             break;
         }
         e->status = status == HTTP_OK ? HTTP_MORE : status;
-        e->body = at + e->request.head, e->text_size = 0, e->fields = NULL;
+        e->body = at + e->request.head, e->text_size = 0, e->fields = NULL, e->streams = 0;
         e->conn = conn, e->came_ns = http_clock_ns();
         if (status == HTTP_OK && e->request.chunked)
             http_join(conn->in + conn->used + e->request.head, &e->request);

@@ -77,9 +77,9 @@ static void http_run_batch(http_loop *loop) {
         http_exchange *e = &loop->batch[i];
         http_conn *conn = e->conn;
         int64_t took = ns - e->came_ns, most = 100000, k = 0;
-        if (!e->text_size) http_error_text(e, &loop->text);
+        if (!e->text_size && !e->streams) http_error_text(e, &loop->text);
         if (loop->text.failed && conn->fd >= 0) http_close(loop, conn);
-        if (conn->fd >= 0) http_answer(loop, conn, e, loop->text.at + e->text);
+        if (conn->fd >= 0 && !e->streams) http_answer(loop, conn, e, loop->text.at + e->text);
         while (k < HTTP_TIMES && took > most) k++, most *= 4;
         atomic_fetch_add_explicit(&loop->stats.times[k], 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&loop->stats.time_ns, took, memory_order_relaxed);

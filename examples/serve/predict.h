@@ -179,11 +179,55 @@ static void put_text(http_text *text, const char *at, size_t size) {
         c += whole ? n : 1;
     }
 }
-/* A prompt is continued, up to the model's context. */
-static void answer_generation(worker *w, const version *v, http_exchange *e, http_text *text) {
+/* The bytes that do not end inside a character. */
+static size_t whole_text(const char *at, size_t size) {
+    for (size_t k = 1; k <= 3 && k <= size; k++) {
+        unsigned char c = (unsigned char)at[size - k];
+        int longer = c >= (k == 1 ? 0xC2 : k == 2 ? 0xE0 : 0xF0);
+        if ((c & 0xC0) != 0x80) return longer ? size - k : size;
+    }
+    return size;
+}
+/* Tokens [first, end) as the inside of an answer. */
+static void put_tokens(http_text *text, const version *v, const int64_t *tokens, int64_t first,
+                       int64_t end) {
+    char bytes[256];
+    int has_bytes = neo_model_byte(v->model, 0) >= 0;
+    http_print(text, has_bytes ? "\"text\":\"" : "\"ids\":[");
+    for (int64_t i = first, n; i < end; i += n) { /* pieces of whole characters */
+        for (n = 0; has_bytes && n < (int64_t)sizeof bytes && i + n < end; n++)
+            bytes[n] = (char)neo_model_byte(v->model, tokens[i + n]);
+        if (has_bytes && i + n < end) n = (int64_t)whole_text(bytes, (size_t)n);
+        if (has_bytes) put_text(text, bytes, (size_t)n);
+        else http_print(text, i > first ? ",%lld" : "%lld", (long long)tokens[i]), n = 1;
+    }
+    http_print(text, has_bytes ? "\"" : "]");
+}
+/* The end of the tokens from `first` on that make whole characters. */
+static int64_t whole_tokens(const version *v, const int64_t *tokens, int64_t first, int64_t end) {
+    char bytes[4];
+    size_t n = 0;
+    if (neo_model_byte(v->model, 0) < 0) return end;
+    for (int64_t i = end - first < 4 ? first : end - 4; i < end; i++)
+        bytes[n++] = (char)neo_model_byte(v->model, tokens[i]);
+    return end - (int64_t)(n - whole_text(bytes, n));
+}
+/* A piece behind `from` of the text leaves, or stays where the answer is one text. 0: the client is
+   gone. */
+static int stream(worker *w, http_exchange *e, http_text *text, size_t from) {
+    int left = http_stream(&w->loop, e, text->at + from, text->size - from);
+    if (left) text->size = from;
+    return left || !e->streams;
+}
+/* A prompt is continued, up to the model's context; streams: a line for each token as it comes, in
+   the end one of what there is to say. */
+static void answer_generation(worker *w, const version *v, http_exchange *e, http_text *text,
+                              int streams) {
     neo_decoder *decoder = v->decoder[w->index];
     neo_sampling sampling = {.temperature = 0.8};
-    int64_t asked = v->info.context, count = 0;
+    int64_t asked = v->info.context, count = 0, told = 0, *tokens = NULL;
+    size_t from = text->size;
+    int listens = 1;
     neo_status status =
         neo_decoder_add_json(decoder, e->body, e->request.body, &sampling, &asked);
     if (status != NEO_OK) {
@@ -191,24 +235,34 @@ static void answer_generation(worker *w, const version *v, http_exchange *e, htt
         return;
     }
     int64_t most = asked < v->info.context ? asked : v->info.context;
-    int64_t *tokens = malloc((size_t)(most + 1) * sizeof *tokens);
+    tokens = malloc((size_t)(most + 1) * sizeof *tokens);
     if (!tokens) status = neo_fail(NEO_ERR_MEMORY, "no memory");
-    if (status == NEO_OK) status = neo_decoder_generate(decoder, &sampling, most, tokens, &count);
-    if (status != NEO_OK) answer_error(e, text, 500, neo_last_error());
-    else {
-        char *bytes = (char *)tokens; /* byte i lies before token i + 1 */
-        int has_bytes = neo_model_byte(v->model, 0) >= 0;
-        e->status = 200, e->type = "application/json", e->text = text->size;
-        http_print(text, has_bytes ? "{\"text\":\"" : "{\"ids\":[");
-        for (int64_t i = 0; i < count; i++)
-            if (has_bytes) bytes[i] = (char)neo_model_byte(v->model, tokens[i]);
-            else http_print(text, i ? ",%lld" : "%lld", (long long)tokens[i]);
-        if (has_bytes) put_text(text, bytes, (size_t)count);
-        http_print(text, has_bytes ? "\"" : "]");
-        http_print(text, ",\"tokens\":%lld,\"finish\":\"%s\",\"step\":%lld}\n", (long long)count,
-                   count == asked ? "length" : "context", (long long)v->info.step);
-        e->text_size = text->size - e->text;
+    e->status = 200, e->text = from;
+    e->type = streams ? "application/x-ndjson" : "application/json";
+    while (status == NEO_OK && listens && count < most) {
+        if (count && neo_decoder_count(decoder) == v->info.context) break;
+        if (count) status = neo_decoder_add(decoder, &tokens[count - 1], 1);
+        if (status != NEO_OK) break;
+        tokens[count] = neo_sample(&sampling, neo_decoder_logits(decoder), v->info.outputs, count);
+        count++;
+        int64_t end = streams ? whole_tokens(v, tokens, told, count) : told;
+        if (end == told) continue;
+        size_t piece = text->size;
+        http_print(text, "{"), put_tokens(text, v, tokens, told, end), http_print(text, "}\n");
+        listens = stream(w, e, text, piece), told = end;
     }
+    if (status != NEO_OK && !e->streams) text->size = from, answer_error(e, text, 500,
+                                                                          neo_last_error());
+    else if (status == NEO_OK && listens) {
+        size_t piece = text->size;
+        http_print(text, "{");
+        if (told < count || !streams)
+            put_tokens(text, v, tokens, told, count), http_print(text, ",");
+        http_print(text, "\"tokens\":%lld,\"finish\":\"%s\",\"step\":%lld}\n", (long long)count,
+                   count == asked ? "length" : "context", (long long)v->info.step);
+        if (streams && stream(w, e, text, piece) && e->streams) http_stream(&w->loop, e, "", 0);
+        e->text_size = text->size - e->text;
+    } else if (e->streams && e->conn->fd >= 0) http_close(&w->loop, e->conn); /* half an answer */
     atomic_fetch_add_explicit(&w->samples, (long long)count, memory_order_relaxed);
     free(tokens);
 }
@@ -252,18 +306,21 @@ static void answer(void *user, http_exchange *exchanges, int count, http_text *t
     if (!generates) neo_scratch_clear(v->scratch[w->index]);
     for (int i = 0; i < count; i++) {
         http_exchange *e = &exchanges[i];
-        int asks = http_is(e->request.path, generates ? "/generate" : "/predict");
+        int streams = generates && http_is(e->request.path, "/stream");
+        int asks = streams || http_is(e->request.path, generates ? "/generate" : "/predict");
         if (e->status != HTTP_MORE) continue;
         if (!asks && !http_is(e->request.path, "/metrics"))
-            answer_error(e, text, 404, generates ? "there are POST /generate and GET /metrics" :
+            answer_error(e, text, 404, generates ?
+                         "there are POST /generate, POST /stream and GET /metrics" :
                          "there are POST /predict and GET /metrics");
         else if (!http_is(e->request.method, asks ? "POST" : "GET")) {
             answer_error(e, text, 405, !asks ? "/metrics wants GET" :
+                         streams ? "/stream wants POST" :
                          generates ? "/generate wants POST" : "/predict wants POST");
             e->fields = asks ? "Allow: POST\r\n" : "Allow: GET\r\n";
         }
         else if (!asks) answer_metrics(e, text);
-        else if (generates) answer_generation(w, v, e, text);
+        else if (generates) answer_generation(w, v, e, text, streams);
         else if (status == NEO_OK) {
             size_t held = (size_t)neo_scratch_count(v->scratch[w->index]);
             w->spans[i] = (span){w->count + held * (size_t)v->info.outputs, 0};

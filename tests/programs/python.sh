@@ -59,6 +59,12 @@ gpt, wrote = neo.Model(W + "/gpt", library), open(W + "/out", "rb").read()
 text = gpt.generate("To be", 40, seed=7)
 assert len(text) == 40 and b"---- sample ----\nTo be" + text + b"\n-----" in wrote
 assert len(gpt.generate([1, 2, 3], temperature=0)) == 48 - 3 + 1
+assert neo.Model(W + "/gpt", library, threads=3).generate("To be", 40, seed=7) == text
+try:
+    neo.Model(W + "/gpt", library, threads=-1)
+    assert False
+except ValueError as e:
+    assert "neo_decoder_create" in str(e)
 assert gpt.generate(top_k=1, tokens=9) == gpt.generate("\n", temperature=0, tokens=9)
 try:
     gpt.generate("\u00e9")

@@ -199,6 +199,15 @@ generate() {
     printf 'POST /generate HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s' \
         "$(printf %s "$1" | wc -c)" "$1" | "$client" "$port" send | answers
 }
+# streams VERSION JSON: the lines of a text that comes in pieces, in chunks of HTTP/1.1
+streams() {
+    printf 'POST /stream HTTP/1.%d\r\nHost: x\r\nConnection: close\r\nContent-Length: %d' \
+        "$1" "$(printf %s "$2" | wc -c)" >"$W/ask"
+    printf '\r\n\r\n%s' "$2" | cat "$W/ask" - | "$client" "$port" send | tr -d '\r' >"$W/stream"
+    grep '^{' "$W/stream"
+}
+# joined: the text of the lines.
+joined() { sed -n 's/^{"text":"\(.*\)"}$/\1/p' | tr -d '\n'; }
 for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --ranks 2"; do
     part || continue
     rm -rf "$W/gpt"
@@ -225,8 +234,39 @@ for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --
     (printf "POST /generate ${H}Content-Length: 113\r\n\r\n{\"prompt\":\""; printf '%0100d"}' 0) |
         says 413 'context is 64'
     same "tokens are counted" "$(metric neo_samples_total)" 122
+    ask='{"prompt":"We ","tokens":50,"seed":5,"top_k":20}'
+    wrote=$(generate "$ask" | sed 's/{"text":"\(.*\)","tokens".*/\1/')
+    for http in 0 1; do
+        same "streamed, 1.$http" "$(streams $http "$ask" | joined)" "$wrote"
+        same "lines, and the last, 1.$http" \
+            "$(grep -c '^{' "$W/stream") $(grep '^{"tok' "$W/stream")" \
+            '51 {"tokens":50,"finish":"length","step":30}'
+        same "in chunks, 1.$http" "$(grep -c '^Transfer-Encoding: chunked$' "$W/stream")" $http
+    done
+    streams 1 '{"prompt":"We "}' >/dev/null
+    same "streamed up to the context" "$(grep '^{' "$W/stream" | tail -1)" \
+        '{"tokens":62,"finish":"context","step":30}'
+    ask="POST /stream ${H}Content-Length: 30\r\n\r\n{\"temperature\":0,\"tokens\":2  }"
+    printf "$ask$ask$ask" | "$client" "$port" send half | tr -d '\r' >"$W/stream"
+    same "streamed one behind the other" "$(grep -c '^Content-Length' "$W/stream" |
+        tr '\n' ' '; grep -c '"tokens":2,' "$W/stream")" "2 3"
+    printf "POST /stream ${H}Content-Length: 9\r\n\r\n{\"tok\":1}" | says 400 'is not prompt'
+    printf "GET /stream ${H}\r\n" | says 405 'Allow: POST'
     stop "gpt $more"
 done
+# Characters of several bytes, good and bad: pieces end between them.
+for i in $(seq 300); do printf 'd\303\250j\303\240 \342\202\254 \360\237\230\200 '; done >"$W/wide"
+rm -rf "$W/gpt"
+"$B/gpt" $gpt --data "$W/wide" --steps 20 --batch 4 --checkpoint "$W/gpt" --sample 0 >"$W/out" \
+    2>"$W/err" || fail "gpt of wide characters: $(tail -1 "$W/err")"
+served=$W/gpt
+start
+for seed in 1 2 3; do
+    ask="{\"prompt\":\"d\",\"seed\":$seed,\"temperature\":1.5}"
+    same "wide characters" "$(streams 1 "$ask" | sed 's/","tokens.*/"}/' | joined)" \
+        "$(generate "$ask" | sed 's/{"text":"\(.*\)","tokens".*/\1/')"
+done
+stop "gpt of wide characters"
 # Tokens, which stand for no bytes.
 if have python3; then
     letters=$(python3 tests/programs/tokens.py "$W/text" "$W/tokens" "$W/tokenizer")
@@ -244,6 +284,17 @@ if have python3; then
     generate '{"prompt":"We "}' >"$W/answer"
     if grep -q 'give an array of them' "$W/answer"; then pass; else fail "$(cat "$W/answer")"; fi
     stop "gpt of tokens"
+    # GPT-2's vocabulary, rounded up: its last token, and not one that there never is, is first.
+    rm -rf "$W/gpt"
+    "$B/gpt" $gpt --width 8 --data "$W/tokens" --vocabulary 50304 --steps 1 --batch 1 \
+        --checkpoint "$W/gpt" --sample 3 --temperature 0 >"$W/out" 2>"$W/err" ||
+        fail "gpt of a rounded vocabulary: $(tail -1 "$W/err")"
+    start
+    same "no tokens of a rounded vocabulary" "$(generate '{"temperature":0,"tokens":3}')" \
+        "$(generate '{"prompt":[50256],"temperature":0,"tokens":3}')"
+    same "as gpt begins" "$(generate '{"temperature":0,"tokens":3}' |
+        sed 's/],"tok.*//; s/{"ids":\[//; s/,/ /g')" "$(sed -n '/^----/{n;s/ $//p;q;}' "$W/out")"
+    stop "gpt of a rounded vocabulary"
 else
     skip "a gpt of tokens: no python3 to write them"
 fi

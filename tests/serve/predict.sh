@@ -101,6 +101,21 @@ for kind in lr 'fm --dim 4' 'ffm --dim 3' 'deepfm --dim 5 --top 16-2'; do
     predicts "$name" --batch 7 --write "$W/file.safetensors"
     part && predicts "$name" --batch 1 --isa scalar --threads 2
 done
+# Keys: most of those in the data have no row in the end, and read their initial one.
+keys="--keys --rows 1000000 --key-rows 96 --bottom 13-16-8 --dim 8 --seed 3"
+train keys "$W/criteo.tsv" $keys --admit 2 --evict lfu:3
+predicts keys
+predicts keys --batch 1 --json
+predicts keys --batch 7 --threads 2 --isa scalar
+for rows in i8 f16 bf16; do
+    train keys$rows "$W/criteo.tsv" $keys --evict age:4 --rows-dtype $rows --ranks 2 \
+        --repro-shards 4 --plan rw
+    predicts keys$rows
+done
+train keylists "$W/lists.csv" --format delimited --columns "$W/lists.columns" --model fm --dim 8 \
+    --keys --key-rows 32 --admit 90 --repro-shards 4
+predicts keylists
+predicts keylists --batch 1 --isa scalar
 train ffm "$W/some.ffm" --format libffm --model ffm
 predicts ffm --batch 33
 train svm "$W/some.svm" --format libsvm --rows 20 --model lr
@@ -159,6 +174,15 @@ refused 'a saved dictionary\|the saved dictionary' 's/workclass/klass/'
 of=criteo
 refused 'schema: ids "words" are not known here' 's/"ids": "hash"/"ids": "words"/'
 refused '"rows" stands twice' 's/"rows": \[/"rows": [1], "rows": [/'
+of=keys
+refused 'keys: "seed" is missing' 's/, "seed": 3//'
+refused '"keys" does not say how rows begin' 's/"keys": {.*}/"keys": "lru"/'
+refused 'evict "lfo" is not known here' 's/"lfu"/"lfo"/'
+refused 'has shape \[256\], expected \[1024\]\|has shape \[256,8\], expected' \
+    's/"rows": 96/"rows": 960/'
+"$P" --write "$W/file.safetensors" "$W/keys.ckpt" <"$W/keys.lines" >"$W/got" 2>"$W/err"
+same "a file of keys" "$(grep -o 'ids of this model are keys' "$W/err")" 'ids of this model are keys'
+of=criteo
 rm "$W"/changed.ckpt/*/model.json
 "$P" "$W/changed.ckpt" </dev/null 2>"$W/err"
 same "a checkpoint without model.json" \

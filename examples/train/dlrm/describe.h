@@ -30,7 +30,11 @@ static char *describe_model(const model *m, const options *o) {
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"%s\", \"dim\": %lld, \"dtype\": \"%s\",\n "
                     "\"rows_dtype\": \"%s\", \"row_buckets\": %d", o->model, (long long)o->dim,
                  o->dtype, o->rows_dtype, (int)row_buckets(m->ctx, o));
-    if (o->keys) p += sprintf(p, ", \"keys\": \"%.40s\"", o->evict ? o->evict : "lru");
+    if (o->keys)
+        p += sprintf(p, ",\n \"keys\": {\"rows\": %lld, \"evict\": \"%.3s\", \"period\": %lld, "
+                        "\"seed\": %llu}", (long long)o->key_rows, o->evict ? o->evict : "lru",
+                     o->evict && o->evict[3] ? strtoll(o->evict + 4, NULL, 10) : 0,
+                     (unsigned long long)neo_ctx_seed(m->ctx));
     p = put_widths(p, m->params[BOTTOM], m->kind->bottom);
     if (m->top) p = put_widths(p, m->params[TOP], "top");
     if (m->cross)

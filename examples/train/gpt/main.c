@@ -182,8 +182,10 @@ static neo_status write_sample(run *r) {
     const text *t = r->text;
     const char *prompt = r->o->prompt ? r->o->prompt : "";
     const int newline = t->number['\n'] >= 0 ? t->number['\n'] : 0, prints = r->me.rank == 0;
-    /* GPT-2's last token stands between texts. */
-    const int first = t->pieces ? t->piece_count - 1 : t->is_tokens ? t->vocabulary - 1 : newline;
+    /* GPT-2's last token, which stands between texts, also where its vocabulary is rounded up. */
+    const int rounded = t->vocabulary >= GPT2 && t->vocabulary <= (GPT2 + 127) / 128 * 128;
+    const int last = t->pieces ? t->piece_count - 1 : rounded ? GPT2 - 1 : t->vocabulary - 1;
+    const int first = t->is_tokens ? last : newline;
     int64_t count = 0, next;
     const neo_sampling sampling = {r->o->temperature, r->o->top_k, neo_ctx_seed(r->me.ctx)};
     if (prints) printf("---- sample ----\n");
