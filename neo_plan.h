@@ -109,6 +109,12 @@ typedef struct neo_piece {
    whatever its columns. */
 enum { NEO_ROWS_LOOKUP, NEO_ROWS_SGD, NEO_ROWS_ROWWISE, NEO_ROWS_ADAGRAD, NEO_ROWS_ADAM,
        NEO_ROWS_COUNT };
+typedef enum neo_layer_way {
+    NEO_LAYER_FORWARD,
+    NEO_LAYER_BACKWARD,
+    NEO_LAYER_LAST, /* backward, of data whose gradient nobody wants */
+    NEO_LAYER_COUNT
+} neo_layer_way;
 typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
@@ -122,6 +128,10 @@ typedef struct neo_calibration {
        state: with 16 and with 128 columns, where the batch had its row before, where that is in a
        cache, and where it is not. Between these along lines; zeros: as by lookup, update, sort. */
     double rows[NEO_ROWS_COUNT][2][3];
+    double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
+    /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
+       its output; of a call. Zeros: as by flops. See neo_layer_seconds. */
+    double layer[NEO_LAYER_COUNT][5];
 } neo_calibration;
 
 /* The ranks and their links, for predictions. */
@@ -292,6 +302,10 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
+/* neo_layer_seconds: what a layer of in x out weights takes a rank for so many samples: by
+   cluster->calibration.layer, or by flops where that is zeros. */
+NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
+                                 int64_t out, neo_layer_way way);
 
 /* ---------------------------------------------------------------------------
    >>profile
@@ -368,13 +382,16 @@ typedef struct neo_dense_unit {
     double flops;     /* per sample, forward */
     int64_t params;   /* elements, f32; 0: nothing is reduced */
     int after;        /* 1: needs pooled rows (interaction, top MLP); 0: runs beside the lookup */
+    const int64_t *widths; /* of an MLP, from its input on: seconds are those of neo_layer_seconds,
+                              the first unit's input is data. NULL: by flops, backward twice */
+    int32_t width_count;
 } neo_dense_unit;
 
 enum { NEO_TASK_WAITS = 3 };
 typedef struct neo_task {
     const char *name;              /* "ids", "lookup", "rows", "gradients", "update"; of a unit
                                       "forward", "backward", "reduce"; "copies": gradients of "dp"
-                                      tables are reduced */
+                                      tables are reduced; "step": the optimizer of all units */
     const char *unit;              /* "" */
     neo_lane lane;
     int critical;                  /* 1: of the chain, without a gap, that takes the whole step */
@@ -609,7 +626,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 16 };
+enum { NEO__PLAN_FIELDS = 17 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -629,7 +646,8 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.row", &by->row, 64.0},
         {"calibration.kept", &by->kept, 256.0},
         {"file_bandwidth", &cluster->file_bandwidth, 1e9},
-        {"file_row_us", &cluster->file_row_us, 0.0}};
+        {"file_row_us", &cluster->file_row_us, 0.0},
+        {"calibration.step", &by->step, 0.0}};
     memcpy(to, fields, sizeof fields);
 }
 static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
@@ -652,6 +670,9 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
         NEO__CHECK(neo__plan_positive(cluster->calibration.rows[i / 6][i / 3 % 2][i % 3]),
                    NEO_ERR_ARG,
                    "%s: a number of cluster.calibration.rows is not finite and from 0 up", fn);
+    for (int i = 0; i < NEO_LAYER_COUNT * 5; i++)
+        NEO__CHECK(neo__plan_positive(cluster->calibration.layer[i / 5][i % 5]), NEO_ERR_ARG,
+                   "%s: a number of cluster.calibration.layer is not finite and from 0 up", fn);
     return NEO_OK;
 }
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn) {
@@ -776,11 +797,12 @@ static void neo__plan_defaults(neo_plan *plan) {
    Links inside a node and between nodes are used at the same time: the slower counts. Ids that a
    rank has for several slices come once. What arrives is as much on all ranks and never more than
    the most that one sends. A rank has B/W of the samples: it checks and packs B/W P s ids for each
-   piece (those of slices of columns once), and packs, unpacks and adds up B/W of the rows out of all pieces, both ways: a row by itself, and
-   twice its bytes. A table on every rank looks up the B/W samples of the rank; its gradient of 4
-   rows D bytes is all-reduced flat (all ranks to all, twice), cleared and read (3 copies); and each
-   rank merges, moves, closes up, keeps and steps every row that any rank touched, which takes as
-   long as NEO__PLAN_COPY_ROW rows that wait. On one rank nothing is moved, unless wires round.
+   piece (those of slices of columns once), and packs, unpacks and adds up B/W of the rows out of
+   all pieces, both ways: a row by itself, and twice its bytes. A table on every rank looks up the
+   B/W samples of the rank; its gradient of 4 rows D bytes is all-reduced flat (all ranks to all,
+   twice), cleared and read (3 copies); and each rank merges, moves, closes up, keeps and steps
+   every row that any rank touched, which takes as long as NEO__PLAN_COPY_ROW rows that wait. On one
+   rank nothing is moved, unless wires round.
    ------------------------------------------------------------------------ */
 /* local, cross: seconds of a byte on a link. */
 static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
@@ -2414,7 +2436,7 @@ struct neo_timeline {
     neo_task *task;
     int32_t count;
 };
-enum { NEO__TIMELINE_TABLES = 32, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+enum { NEO__TIMELINE_TABLES = 33, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
 enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
 typedef struct neo__timeline_build {
     const neo_plan *plan;
@@ -2526,13 +2548,21 @@ static int32_t neo__timeline_receive(neo__timeline_build *build, const char *nam
 /* The units with or without pooled rows, forward or backward; x: what they wait for. */
 static int32_t neo__timeline_units(neo__timeline_build *build, int after, int backward, int32_t x) {
     const neo_cluster *cluster = &build->plan->desc.cluster;
-    double samples = build->plan->model.batch / build->plan->model.ranks / cluster->flops;
+    const double samples = build->plan->model.batch / build->plan->model.ranks;
     for (int32_t i = 0; i < build->unit_count; i++) {
-        const neo_dense_unit *u = &build->units[backward ? build->unit_count - 1 - i : i];
-        double seconds = u->flops * samples;
+        const int32_t k = backward ? build->unit_count - 1 - i : i;
+        const neo_dense_unit *u = &build->units[k];
+        double seconds = u->flops * samples / cluster->flops * (backward ? 2.0 : 1.0);
         if (!u->after != !after) continue;
+        for (int32_t l = 0; l + 1 < u->width_count; l++) {
+            const neo_layer_way way = !backward        ? NEO_LAYER_FORWARD
+                                      : k == 0 && !l ? NEO_LAYER_LAST
+                                                       : NEO_LAYER_BACKWARD;
+            seconds = (l ? seconds : 0.0) +
+                      neo_layer_seconds(cluster, samples, u->widths[l], u->widths[l + 1], way);
+        }
         x = neo__timeline_add(build, backward ? "backward" : "forward", u->name, NEO_LANE_COMPUTE,
-                              backward ? 2.0 * seconds : seconds, x, -1);
+                              seconds, x, -1);
         if (backward && u->params > 0)
             (void)neo__timeline_reduce(build, "reduce", u->name, 4.0 * (double)u->params, x);
     }
@@ -2584,6 +2614,16 @@ static void neo__timeline_run(neo__timeline_build *build) {
     if (!build->pipelined) neo__timeline_update(build, gradients, copies);
     (void)neo__timeline_units(build, 0, 1, -1);
     if (build->pipelined) neo__timeline_update(build, gradients, copies);
+    double params = 0.0;
+    for (int32_t i = 0; i < build->unit_count; i++) params += (double)build->units[i].params;
+    int32_t reduced = -1; /* sums of all units are there */
+    for (int32_t i = 0; i < build->count; i++)
+        if (!strcmp(build->task[i].name, "reduce"))
+            reduced = neo__timeline_later(build, reduced, i);
+    const neo_cluster *cluster = &plan->desc.cluster;
+    (void)neo__timeline_add(build, "step", "", NEO_LANE_COMPUTE,
+                            params * cluster->calibration.step / cluster->memory_bandwidth, reduced,
+                            -1);
 }
 /* The task that ends last. */
 static int32_t neo__timeline_last(const neo__timeline_build *build) {
@@ -2628,6 +2668,15 @@ static void neo__timeline_finish(neo_timeline *timeline, const neo__timeline_bui
     sum->seconds = neo__timeline_end(build, neo__timeline_last(build));
     sum->exposed = sum->seconds - sum->busy[NEO_LANE_COMPUTE];
 }
+NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
+                                 int64_t out, neo_layer_way way) {
+    const double *by = cluster->calibration.layer[way], i = (double)in, o = (double)out,
+                 flops = cluster->flops > 0.0 ? cluster->flops : 50e9;
+    if (by[0] <= 0.0)
+        return 2.0 * samples * i * o * (way == NEO_LAYER_BACKWARD ? 2.0 : 1.0) / flops;
+    return by[0] * samples * i * o + by[1] * samples * i + by[2] * i * o + by[3] * samples * o +
+           by[4];
+}
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
     NEO__CHECK(count >= 0 && count <= NEO__TIMELINE_MOST_UNITS, NEO_ERR_ARG,
@@ -2637,6 +2686,9 @@ static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count
         NEO__CHECK(neo__plan_positive(units[i].flops) && units[i].params >= 0, NEO_ERR_ARG,
                    "%s: unit '%s': flops %g or params %" PRId64 " is negative or not finite", fn,
                    units[i].name, units[i].flops, units[i].params);
+        NEO__CHECK(units[i].widths ? units[i].width_count > 1 : units[i].width_count == 0,
+                   NEO_ERR_ARG, "%s: unit '%s': %d widths", fn, units[i].name,
+                   (int)units[i].width_count);
         *bytes += strlen(units[i].name) + 1;
     }
     return NEO_OK;
@@ -5564,8 +5616,8 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    A copy of two buffers beyond the caches gives the bandwidth. Tables of two widths and of every
    optimizer's state give what an id takes: of few rows, of as many rows as ids, and of rows that no
    run had before; one more the cost of buckets, and of gradients that are kept. Two loops as a
-   shard's, over ids and over short rows, give the rest; a product of matrices the flops. Each is
-   the best of a few runs.
+   shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
+   wide, narrow, short and long shapes a line through their seconds. Each is the best of a few runs.
    ------------------------------------------------------------------------ */
 enum {
     NEO__CALIBRATE_RUNS = 8,
@@ -5628,8 +5680,8 @@ static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *jagged, n
     table->keep = neo__calibrate_least(table->keep, began);
     return NEO_OK;
 }
-/* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own.
-   memory: that of neo__calibrate_copy, which empties the caches; NULL: set 1 alone. */
+/* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own,
+   behind a neo__calibrate_copy of `memory`, which empties the caches; NULL: set 1 alone. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
     const int64_t count = NEO__CALIBRATE_IDS, among[3] = {count / 32, count, t->rows},
@@ -5657,10 +5709,10 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     for (int64_t i = 0; i <= shape[0]; i++) id[count + i] = i * t->pooling;
     neo_status status = neo_bags_create(ctx, &desc, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
-    if (status == NEO_OK && memory) (void)neo__calibrate_copy(ctx, memory, 1);
     for (int k = memory ? 2 : 1; k >= (memory ? 0 : 1); k--)
         for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
             for (int64_t i = 0; i < count; i++) id[i] = (run * count + i) * 0x9E3779B1 % among[k];
+            if (memory && k == 2) (void)neo__calibrate_copy(ctx, memory, 1);
             status = neo__calibrate_run(bags, &batch, out, t, k);
         }
     neo_tensor_free(ctx, &out);
@@ -5761,6 +5813,85 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)count * (double)count * (double)count / best;
     return status;
 }
+/* A layer of `samples`: the best seconds of each way, and of Adagrad, which finds in the caches what
+   a step leaves there. */
+static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int64_t samples,
+                                           int64_t in, int64_t out, double *best) {
+    NEO__ZERO(neo_optim_desc, adagrad);
+    neo_optim *optim = NULL;
+    const int64_t shape[2][2] = {{samples, in}, {samples, out}};
+    NEO__ZERO(neo_mlp_desc, desc);
+    neo_mlp *mlp = NULL;
+    neo_tensor tensor[4];
+    desc.name = "calibrate";
+    desc.max_batch = samples;
+    desc.width_count = 2;
+    desc.widths[0] = in, desc.widths[1] = out;
+    desc.act = desc.last_act = NEO_ACT_RELU;
+    adagrad.kind = NEO_OPTIM_ADAGRAD;
+    neo_status status = neo_mlp_create(ctx, params, &desc, &mlp);
+    if (status == NEO_OK) status = neo_optim_create(ctx, params, &adagrad, &optim);
+    for (int i = 0; i < 4; i++) {
+        tensor[i] = neo_tensor_none();
+        if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[i / 2], &tensor[i]);
+        if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
+    }
+    for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+        const int way = run % (NEO_LAYER_COUNT + 1);
+        int64_t began = neo_time_ns();
+        if (way == NEO_LAYER_COUNT) status = neo_optim_step(optim, 1e-3f);
+        else if (way == NEO_LAYER_FORWARD) status = neo_mlp_forward(mlp, tensor[0], tensor[2]);
+        else
+            status = neo_mlp_backward(mlp, NULL, tensor[3],
+                                      way == NEO_LAYER_LAST ? neo_tensor_none() : tensor[1]);
+        best[way] = neo__calibrate_least(best[way], began);
+    }
+    for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &tensor[i]);
+    neo_optim_destroy(optim);
+    neo_mlp_destroy(mlp);
+    return status;
+}
+/* The line through seconds of shapes with the least squares of errors in percent, no slope below
+   0: what a multiply-add, an element or a call takes, as far as shapes tell them apart. */
+static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count, double *by) {
+    for (int pass = 0; pass < 4000; pass++)
+        for (int k = 0; k < 5; k++) {
+            double off = 0.0, square = 0.0;
+            for (int i = 0; i < count; i++) {
+                double says = 0.0, slope = x[i][k] / seconds[i];
+                for (int j = 0; j < 5; j++) says += by[j] * x[i][j];
+                off += slope * (1.0 - says / seconds[i]);
+                square += slope * slope;
+            }
+            by[k] = NEO__MAX(by[k] + off / square, 0.0);
+        }
+}
+static neo_status neo__calibrate_layers(neo_ctx *ctx, neo_cluster *cluster) {
+    static const int64_t shape[][2] = {{13, 512},  {512, 256}, {256, 64},  {64, 16},
+                                       {256, 1},   {367, 512}, {512, 512}, {1024, 1024},
+                                       {128, 128}, {16, 256},  {1024, 16}};
+    enum { SHAPES = sizeof shape / sizeof shape[0], COUNT = 2 * SHAPES };
+    double x[COUNT][5], seconds[NEO_LAYER_COUNT][COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        const int64_t n = i % 2 ? 1024 : 128, in = shape[i / 2][0], out = shape[i / 2][1];
+        const double m = (double)n, k = (double)in, o = (double)out;
+        double best[NEO_LAYER_COUNT + 1] = {0.0};
+        neo_params *params = NULL;
+        neo_status status = neo_params_create(ctx, &params);
+        if (status == NEO_OK) status = neo__calibrate_layer_run(ctx, params, n, in, out, best);
+        neo_params_destroy(params);
+        NEO__TRY(status);
+        x[i][0] = m * k * o, x[i][1] = m * k, x[i][2] = k * o, x[i][3] = m * o, x[i][4] = 1.0;
+        for (int way = 0; way < NEO_LAYER_COUNT; way++) seconds[way][i] = best[way];
+        if (k * o > 1e6) /* the largest is as an MLP's */
+            cluster->calibration.step = best[NEO_LAYER_COUNT] / (k * o) * cluster->memory_bandwidth;
+    }
+    for (int way = 0; way < NEO_LAYER_COUNT; way++) {
+        memset(cluster->calibration.layer[way], 0, sizeof cluster->calibration.layer[way]);
+        neo__calibrate_fit(x, seconds[way], COUNT, cluster->calibration.layer[way]);
+    }
+    return NEO_OK;
+}
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     neo__calibrate_table table[2] = {
         {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1,
@@ -5774,6 +5905,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
     cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
     NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
+    NEO__TRY(neo__calibrate_layers(work->ctx, cluster));
     NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));
     for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),

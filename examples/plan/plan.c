@@ -266,7 +266,10 @@ static void set_job(job *j, const plan_set *set, const char *cluster, const comm
 }
 static void free_job(job *j) {
     for (int t = 0; t < j->bags.table_count; t++) free((void *)(uintptr_t)j->tables[t].name);
-    for (int i = 0; i < j->unit_count; i++) free((void *)(uintptr_t)j->units[i].name);
+    for (int i = 0; i < j->unit_count; i++) {
+        free((void *)(uintptr_t)j->units[i].name);
+        free((void *)(uintptr_t)j->units[i].widths);
+    }
     free(j->tables);
     free(j->ids);
     free(j->allowed);

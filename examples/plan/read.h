@@ -23,9 +23,11 @@
      local 200e9 2                    links inside a node: bytes per second of a rank, latency in us
      cross 7e9 10                     and between nodes
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
-                                      bucketed, id, sort, row, kept
+                                      bucketed, id, sort, row, kept, step
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
+     layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,
+                                      last
      pipeline on                      exchanges run beside computation
      tier dram 24GiB lfu              of rows in memory, which come and go as neo_tier does it (lfu
                                       or lru); all others lie in
@@ -173,10 +175,14 @@ static void add_table(job *j, source *s) {
 /* Widths of an MLP, as 13-512-256: two flops a weight. */
 static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
     double before = 0;
+    int64_t *all = more(NULL, (strlen(widths) / 2 + 2) * sizeof *all);
+    u->widths = all;
+    u->width_count = 0;
     for (char *w = widths, *next; w; w = next) {
         next = strchr(w, '-');
         if (next) *next++ = 0;
         double width = number(s, w, 1, 1e6);
+        all[u->width_count++] = (int64_t)width;
         if (before > 0) u->flops += 2 * before * width;
         if (before > 0) u->params += (int64_t)(before * width + width);
         before = width;
@@ -184,7 +190,7 @@ static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
 }
 /* flops=4e4 or params=1000. */
 static void set_of_unit(const source *s, const char *name, const char *value, neo_dense_unit *u) {
-    if (strcmp(name, "flops") == 0) u->flops = number(s, value, 0, 1e18);
+    if (strcmp(name, "flops") == 0) u->flops = number(s, value, 0, 1e18), u->width_count = 0;
     else if (strcmp(name, "params") == 0) u->params = (int64_t)number(s, value, 0, 1e15);
     else fail_at(s, "not flops or params:", name);
 }
@@ -202,6 +208,7 @@ static void add_unit(job *j, source *s) {
         else mlp_unit(s, s->word[i], &u);
     }
     u.name = strcpy(more(NULL, strlen(u.name) + 1), u.name);
+    if (u.width_count < 2) u.width_count = 0;
     j->units = more(j->units, ((size_t)j->unit_count + 1) * sizeof *j->units);
     j->units[j->unit_count++] = u;
 }
@@ -271,9 +278,21 @@ static int rows_line(neo_calibration *k, const source *s) {
     fail_at(s, "no curve:", curve);
     return 0;
 }
+/* The numbers of neo_calibration.layer. */
+static const char *const WAYS[NEO_LAYER_COUNT] = {"forward", "backward", "last"};
+static int layer_line(neo_calibration *k, const source *s) {
+    const char *way = word_at(s, 1);
+    for (int i = 0; i < NEO_LAYER_COUNT; i++)
+        if (strcmp(way, WAYS[i]) == 0) {
+            for (int n = 0; n < 5; n++) k->layer[i][n] = number_at(s, 2 + n, 0, 1);
+            return 7;
+        }
+    fail_at(s, "neither forward, backward nor last:", way);
+    return 0;
+}
 
 /* What a cluster file has as a name and a number. */
-enum { CLUSTER_NUMBERS = 10 };
+enum { CLUSTER_NUMBERS = 11 };
 typedef struct cluster_number {
     const char *name;
     double *value, least, most;
@@ -285,7 +304,8 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
         {"lookup", &k->lookup, 1e-6, 1e6},     {"update", &k->update, 1e-6, 1e6},
         {"copy", &k->copy, 1e-6, 1e6},         {"bucketed", &k->bucketed, 1e-6, 1e6},
         {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
-        {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6}};
+        {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6},
+        {"step", &k->step, 0, 1e6}};
     memcpy(numbers, all, sizeof all);
 }
 
@@ -315,6 +335,7 @@ static int cluster_line(job *j, source *s) {
     int local = strcmp(what, "local") == 0;
     if (strcmp(what, "rows") == 0) return rows_line(&c->calibration, s);
     if (strcmp(what, "tier") == 0) return tier_line(j, s);
+    if (strcmp(what, "layer") == 0) return layer_line(&c->calibration, s);
     cluster_numbers(c, numbers);
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
         if (strcmp(what, numbers[i].name) == 0) {

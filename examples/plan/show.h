@@ -310,5 +310,10 @@ static void print_cluster(neo_cluster *c) {
         for (int n = 0; n < 6; n++) printf(" %.9g", c->calibration.rows[i][n / 3][n % 3]);
         printf("\n");
     }
+    for (int i = 0; i < NEO_LAYER_COUNT; i++) {
+        printf("layer %s", WAYS[i]);
+        for (int n = 0; n < 5; n++) printf(" %.9g", c->calibration.layer[i][n]);
+        printf("\n");
+    }
 }
 #endif

@@ -8,9 +8,9 @@ enum { LANE_HEIGHT = 30, LANE_TOP = 46, STEP_HEIGHT = 3 * LANE_HEIGHT + 76 };
 
 /* What a color of the picture stands for. */
 static const char *const TASKS[] = {"ids",     "lookup",   "rows",   "gradients", "update",
-                                    "forward", "backward", "reduce", "copies"};
+                                    "forward", "backward", "reduce", "copies",    "step"};
 static const char *const TASK_COLORS[] = {"#eeca3b", "#4c78a8", "#f58518", "#e45756", "#72b7b2",
-                                          "#9bd08f", "#54a24b", "#b279a2", "#9d9d9d"};
+                                          "#9bd08f", "#54a24b", "#b279a2", "#9d9d9d", "#d6a5c9"};
 enum { TASK_KINDS = sizeof TASKS / sizeof TASKS[0] };
 static int task_kind(const neo_task *t) {
     int k = 0;
@@ -82,11 +82,11 @@ static void timeline_svg(FILE *f, neo_timeline *const both[2], const char *const
         fprintf(f,
                 "<rect x=\"%d\" y=\"8\" width=\"10\" height=\"10\" fill=\"%s\"/><text x=\"%d\" "
                 "y=\"17\">%s</text>\n",
-                SVG_LEFT + 88 * i, TASK_COLORS[i], SVG_LEFT + 88 * i + 14, TASKS[i]);
+                SVG_LEFT + 82 * i, TASK_COLORS[i], SVG_LEFT + 82 * i + 14, TASKS[i]);
     fprintf(f,
             "<rect x=\"%d\" y=\"8\" width=\"10\" height=\"10\" fill=\"none\" stroke=\"#000\" "
             "stroke-width=\"1.2\"/><text x=\"%d\" y=\"17\">critical path</text>\n",
-            SVG_LEFT + 88 * TASK_KINDS, SVG_LEFT + 88 * TASK_KINDS + 14);
+            SVG_LEFT + 82 * TASK_KINDS, SVG_LEFT + 82 * TASK_KINDS + 14);
     for (int i = 0; i < 2; i++)
         svg_step(f, both[i], titles[i], 24 + i * STEP_HEIGHT, SVG_BARS / longest);
     fprintf(f, "</svg>\n");

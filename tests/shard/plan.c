@@ -546,7 +546,8 @@ static void timeline_by_hand(double flops, double local_speed, double cross_spee
     neo_piece p = piece(0, 2, 0, 800, 0, 32);
     REQUIRE_OK(from(&p, 1, &plan));
     const neo_dense_unit units[3] = {
-        {"bottom", 3e5, 1000, 0}, {"interaction", 1e5, 0, 1}, {"top", 6e5, 5000, 1}};
+        {"bottom", 3e5, 1000, 0, NULL, 0}, {"interaction", 1e5, 0, 1, NULL, 0},
+        {"top", 6e5, 5000, 1, NULL, 0}};
     const double sample = B / 4 / flops, index = 4 * ids + 4 * B,
                  moved = 8 * ids + 4 * B + 128 * (ids + B), rows = B * 128;
     const double pack_ids = (2 * index * mem + ids / 4 * 64 * mem) / 2,
@@ -579,7 +580,8 @@ static void timeline_by_hand(double flops, double local_speed, double cross_spee
 }
 static void timelines(void) {
     const neo_dense_unit wrong[] = {
-        {NULL, 1, 1, 0}, {"u", -1, 1, 0}, {"u", NAN, 1, 0}, {"u", 1, -1, 0}};
+        {NULL, 1, 1, 0, NULL, 0}, {"u", -1, 1, 0, NULL, 0}, {"u", NAN, 1, 0, NULL, 0},
+        {"u", 1, -1, 0, NULL, 0}};
     const char *const say[] = {"units[0].name is NULL", "unit 'u': flops -1", "unit 'u': flops",
                                "params -1 is negative"};
     neo_plan *plan;

@@ -501,7 +501,7 @@ static void drawn_units(Drawn *d, neo_ctx *ctx) {
     const double flops = neo_plan_step_of(plan).plain * c->flops * c->ranks / SAMPLES;
     neo_plan_destroy(plan);
     for (int k = 0; k < UNITS; k++) {
-        d->units[k] = (neo_dense_unit){names[k], 0, 0, k > 0};
+        d->units[k] = (neo_dense_unit){.name = names[k], .after = k > 0};
         d->units[k].flops = flops * (pipeline && k == 1 ? drawn(0.3, 1) : drawn(0.02, 1));
         if (k != 1) d->units[k].params = (int64_t)drawn(100, pipeline ? 4e3 : 5e4);
         if (pipeline && k == 0) d->units[k].params = 0;
