@@ -2799,7 +2799,7 @@ typedef struct neo__tile {
     int64_t init_row;
     float *c;
     int64_t c_row;
-    const float *const *merge; /* then, `merges` times: left subtree sum + own, and the one before */
+    const float *const *merge; /* then, `merges` times: left subtree sum + own, the one before */
     int64_t merges;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */

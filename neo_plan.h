@@ -5813,8 +5813,8 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)count * (double)count * (double)count / best;
     return status;
 }
-/* A layer of `samples`: the best seconds of each way, and of Adagrad, which finds in the caches what
-   a step leaves there. */
+/* A layer of `samples`: the best seconds of each way, and of Adagrad, which finds in the caches
+   what a step leaves there. */
 static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int64_t samples,
                                            int64_t in, int64_t out, double *best) {
     NEO__ZERO(neo_optim_desc, adagrad);

@@ -1905,8 +1905,9 @@ static void neo__jsonl_text(neo_jsonl *log, const char *text, size_t n) {
     memcpy(log->line + log->used, text, n);
     log->used += n;
 }
-/* The character at *text, which goes on behind it, as in a string of JSON: control characters, quote
-   and backslash escaped; a byte that is not UTF-8 becomes U+FFFD. Returns the bytes in code. */
+/* The character at *text, which goes on behind it, as in a string of JSON: control characters,
+   quote and backslash escaped; a byte that is not UTF-8 becomes U+FFFD. Returns the bytes in
+   code. */
 static size_t neo__json_character(const char **text, char code[8]) {
     const char *s = *text, *brief = strchr("\bb\nn\tt\rr\ff", *s);
     const size_t count = (size_t)neo__utf8_length(s, 4); /* a 0 ends one, too */
