@@ -176,8 +176,9 @@ include tests/cuda/rules.mk
 include tests/attack/rules.mk
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
-scripts = tests/comm/mpi.sh $(addprefix tests/,programs/*.sh files/*.sh fsdp/*.sh serve/*.sh \
-    build/contents.sh)
+first   = tests/programs/dlrm.sh tests/comm/mpi.sh
+scripts = $(first) $(filter-out $(first),$(wildcard $(addprefix tests/,programs/*.sh files/*.sh \
+    fsdp/*.sh serve/*.sh build/contents.sh)))
 others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
     tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
 larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
@@ -185,7 +186,7 @@ larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
 test-programs: $(programs) $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/predict)
 test:
 	$(make) all test-programs
-	@sh tests/run.sh $(wildcard $(scripts)) $(programs)
+	@sh tests/run.sh $(scripts) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
 	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter-out $(others),$(filter %.sh,$(larger))) \

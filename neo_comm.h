@@ -12,11 +12,7 @@
      - narrow wires: rows travel as f16, bf16, f8, i8 or i4 with scales, and errors are measured
      - every byte that is sent is counted, by operation and by level (inside a node, between nodes)
      - faults become a status: a rank that exits, hangs or calls something else is named on every
-       survivor; nothing hangs
-
-   WHAT IT DOES NOT DO
-     - it is no network: between machines MPI and NCCL move the bytes
-     - it does not restart lost processes
+       survivor; nothing hangs. Lost processes are not restarted
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -52,16 +48,15 @@
    RULES
      Order      All ranks of a group make the same calls on it in the same order, and each takes the
                 group's next number; messages name it: "all_reduce #12".
-     Threads    A neo_comm belongs to one thread at a time. Groups of one rank are independent of
-                each other, but what one group waits for must not wait for the other. Over MPI one
-                thread makes all groups, and while an operation is in flight the program makes no
-                MPI call of its own, unless MPI was started with MPI_THREAD_MULTIPLE.
-     Buffers    A blocking call is done with all buffers when it returns. An asynchronous one
-                (ticket not NULL) holds them until neo_comm_wait: inputs must not be written,
-                outputs not be read. Arrays of counts and a neo_rows are copied, its workspace and
-                stats are not. Operations in flight may read the same memory, and one may read what
-                an earlier one writes (they run in order). Buffers on a function's stack: wait
-                before it returns, on its error paths too (neo_comm_wait_all).
+     Threads    A neo_comm belongs to one thread at a time. Groups of one rank are independent, but
+                what one waits for must not wait for the other. Over MPI one thread makes all
+                groups, and while an operation is in flight the program makes no MPI call of its
+                own, unless MPI was started with MPI_THREAD_MULTIPLE.
+     Buffers    An asynchronous call (ticket not NULL) holds them until neo_comm_wait: inputs must
+                not be written, outputs not be read. Arrays of counts and a neo_rows are copied, its
+                workspace and stats are not. Operations in flight may read the same memory, and one
+                may read what an earlier one writes (they run in order). Buffers on a function's
+                stack: wait before it returns, on its error paths too (neo_comm_wait_all).
      Ownership  The comm that neo_comm_init_env and neo_comm_spawn give to a function is theirs;
                 groups from split, split_nodes and rebuild are the function's, to be destroyed
                 before it returns.
@@ -178,10 +173,10 @@ typedef struct neo_comm_desc {
    environment variables) with NEO_COMM_MPI compiled in: once, as one rank of MPI_COMM_WORLD; MPI is
    initialised and finalised if the program has not done so. Else as desc->ranks threads. desc may
    be NULL. A rank whose fn returns an error gives up as by neo_comm_abort, with neo_last_error as
-   its reason, also in the groups split from it that it has not destroyed. Over MPI a rank whose fn
-   has returned waits for the others, up to ten times the timeout. Returns the status of fn on this
-   process; of threads that of the first rank (in time) that failed, as others often fail as a
-   consequence, with its message, behind "rank <r>: " where not all ranks say the same.
+   its reason, also in the groups split from it. Over MPI a rank whose fn has returned waits for the
+   others, up to ten times the timeout. Returns the status of fn on this process; of threads that of
+   the first rank (in time) that failed, with its message, behind "rank <r>: " where not all ranks
+   say the same.
    Errors   NEO_ERR_ARG: a ctx.device for several ranks of a process (each needs one of its own:
             open_device), or open_device gave two ranks the same one; those of open_device.
             NEO_ERR_UNSUPPORTED: started by a launcher with several processes, but without
@@ -196,9 +191,9 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
 
 /* neo_comm_create_mpi: a group over all ranks of *mpi_comm (a pointer to an MPI_Comm, which is
    duplicated), in a program that has initialised MPI itself: with MPI_THREAD_SERIALIZED or more,
-   else asynchronous operations block where they are called (a warning is logged), here and in
-   neo_comm_init_env. Set MPI_ERRORS_RETURN on MPI_COMM_WORLD too: MPICH asks it for errors of any
-   communicator. Collective over mpi_comm; nothing is in flight on other groups.
+   else asynchronous operations block where they are called (a warning is logged). Set
+   MPI_ERRORS_RETURN on MPI_COMM_WORLD too: MPICH asks it for errors of any communicator. Collective
+   over mpi_comm; nothing is in flight on other groups.
    Errors   NEO_ERR_UNSUPPORTED: compiled without NEO_COMM_MPI. NEO_ERR_PEER, NEO_ERR_TIMEOUT:
             another rank failed, or did not come. NEO_ERR_DIVERGED: segment_bytes differ. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
@@ -256,13 +251,11 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
                                                           neo_comm **cross);
 
 /* neo_comm_split_device: as neo_comm_split, a group whose buffers are in memory of the device of
-   each rank's context (and so those of groups split from it). Only numbers of the caller that say
-   so stay in host memory: those of neo_comm_agree, neo_comm_group. The calls and their bits are the
-   same. Of a group over NCCL it is neo_comm_split.
+   each rank's context (and so those of groups split from it), but for those of neo_comm_agree and
+   neo_comm_group. The calls and their bits are the same. Of a group over NCCL it is neo_comm_split.
    Order     a call begins when all that was called on the context's device before it is done; with
              a ticket it returns before (but a step that is recorded for a graph runs first), and
-             the device goes on with what is called meanwhile. What is called after the call, or
-             neo_comm_wait, finds its result.
+             the device goes on with what is called meanwhile.
    Transfers threads: copies from device to device. MPI: a CUDA-aware one gets device memory, any
              other pinned memory, in pieces that are copied.
    Sums      are made on the device; with more than 256 subtrees of leaves: NEO_ERR_UNSUPPORTED.
@@ -272,8 +265,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_nodes(neo_comm *comm, neo_co
    Not here  gather_samples of host memory: NEO_ERR_UNSUPPORTED.
    Errors    NEO_ERR_ARG: a rank's context has no device; the others get NEO_ERR_MEMORY. Those of
              neo_comm_split. NEO_ERR_DEVICE in a call, or the error of the step that the device
-             records and runs for the call (neo_cuda_graph_begin): the group is then broken, with
-             the device's words.
+             records and runs for it (neo_cuda_graph_begin): the group is then broken.
    neo_comm_place: where the buffers of a group are. neo_comm_host: the group below one over NCCL,
    for numbers on the host, which lives as long; any other group itself. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_comm_split_device(neo_comm *comm, int color, int key,
@@ -287,10 +279,8 @@ NEO_API size_t neo_comm_device_bytes(const neo_comm_desc *desc, int ranks,
    simulated time of the job, from 0 on. neo_comm_sleep: take ns of it, as a computation would.
    Virtual   Time stands still while any rank computes, and when all wait it jumps to the next
              moment at which one goes on: a message arrives by the link model, neo_comm_sleep ends,
-             a timeout strikes (after all else at that moment). So a computation takes no time
-             unless neo_comm_sleep says so, waiting takes no real time, and times and timeouts are
-             the same in every run and on every machine, however busy. Times of neo_comm_stats are
-             of this clock too.
+             a timeout strikes (after all else at that moment). So waiting takes no real time, and
+             times, timeouts and neo_comm_stats are the same in every run, on any machine.
                  desc.virtual_clock = 1;
                  desc.link[NEO_LEVEL_CROSS] = (neo_link){.latency_us = 20, .bandwidth = 10e9};
              While a rank waits by means of its own (a lock, a loop of neo_comm_test without a
@@ -350,10 +340,10 @@ NEO_API void neo_comm_label(neo_comm *comm, const char *label);
    cannot go on (its disk is full) calls it and returns. message: shown on the others. */
 NEO_API void neo_comm_abort(neo_comm *comm, const char *message);
 /* neo_comm_rebuild: after a fault, the ranks that are still there form a new group, in the old
-   order, without those that do not call it within the timeout. A broken group from split can then
-   be destroyed; groups made from it are made anew. repro_shards stays, and is spread over fewer
-   ranks. The ranks may have been at different steps, and what the failed call wrote is undefined:
-   broadcast or load what must be equal. neo_comm_spawn still reports the lost rank's status.
+   order, without those that do not call it within the timeout. Groups made from the broken one are
+   made anew; repro_shards is spread over fewer ranks. These may have been at different steps, and
+   what the failed call wrote is undefined: broadcast or load what must be equal. neo_comm_spawn
+   still reports the lost rank's status.
    Errors   NEO_ERR_UNSUPPORTED: on MPI and NCCL. NEO_ERR_PEER: the others have gone on without this
             rank. NEO_ERR_STATE: the group is not broken, or this rank has rebuilt it already.
             NEO_ERR_MEMORY: the others go on without this rank. */
@@ -415,10 +405,9 @@ NEO_API neo_status neo_comm_gather(neo_comm *comm, const void *in, void *out, in
 NEO_API neo_status neo_comm_scatter(neo_comm *comm, const void *in, void *out, int64_t count,
                                     const int64_t *counts, neo_dtype dtype, int root,
                                     neo_ticket *ticket);
-/* neo_comm_send, neo_comm_recv: between two ranks; the others do not take part (and their sequence
-   numbers do not move: a pair counts its messages by itself). A send may wait for its recv, and the
-   operations of a group run one after another, so two ranks that both send first wait for each
-   other, with tickets too: let the lower one send first, or use all_to_allv. */
+/* neo_comm_send, neo_comm_recv: between two ranks, which count their messages by themselves. A send
+   may wait for its recv, and the operations of a group run one after another, so two ranks that
+   both send first wait for each other, with tickets too: use all_to_allv. */
 NEO_API neo_status neo_comm_send(neo_comm *comm, const void *data, int64_t count, neo_dtype dtype,
                                  int peer, neo_ticket *ticket);
 NEO_API neo_status neo_comm_recv(neo_comm *comm, void *data, int64_t count, neo_dtype dtype,
@@ -496,12 +485,10 @@ NEO_API neo_status neo_comm_samples(const neo_comm *comm, int64_t batch, int64_t
                                     int64_t *count);
 /* neo_comm_gather_samples: numbers per sample, of all samples of a batch in their order, at the
    root. in: of this rank's samples [neo_batch.size][cols]; out: at the root [batch][cols],
-   elsewhere not read; batch: neo_batch.global_size. V = neo_ctx_repro_shards must be that of the
-   readers, and at least the ranks. Metrics over ranks that are exactly those of one rank, and need
-   only a batch of memory: of every batch gather logits and labels at rank 0, and
+   elsewhere not read; batch: neo_batch.global_size. V: as for neo_comm_samples. Metrics over ranks
+   are exactly those of one rank so: of every batch gather logits and labels at rank 0, and
        if (neo_comm_rank(comm) == 0) status = neo_metrics_update(metrics, logits, labels);
-       status = neo_comm_agree(comm, status);
-   where only rank 0 has a neo_metrics. */
+       status = neo_comm_agree(comm, status); */
 NEO_API neo_status neo_comm_gather_samples(neo_comm *comm, const void *in, void *out, int64_t batch,
                                            int64_t cols, neo_dtype dtype, int root,
                                            neo_ticket *ticket);
@@ -3881,10 +3868,9 @@ NEO_API neo_status neo_comm_spawn(int ranks, const neo_comm_desc *desc, neo_comm
    >>impl-mpi
 
    Ranks are MPI processes. Only point-to-point calls are used, none of which blocks, so that a wait
-   can look at the clock: a rank that does not come is noticed, whatever the MPI library thinks. All
-   groups of a process share one duplicate of the user's communicator, and one lock, under which
-   every MPI call is made (MPI_THREAD_SERIALIZED); a group has three tags: calls, data, and the
-   notice that it is broken.
+   can look at the clock. All groups of a process share one duplicate of the user's communicator,
+   and one lock, under which every MPI call is made (MPI_THREAD_SERIALIZED); a group has three tags:
+   calls, data, and the notice that it is broken.
 
    The first message of a call between two ranks is a header (what is called, how many bytes
    follow), with the data behind it if they are few; more data come in messages of their own, sent

@@ -11,8 +11,8 @@ static inline int test_grid(void) {
     return !full ? 0 : strcmp(full, "all") == 0 ? 2 : 1;
 }
 
-/* Under a sanitizer, where all takes ten times as long, a test runs half of that part (1), or, where
-   races are looked for and not what the numbers are, a quarter (2). */
+/* Under a sanitizer, where all takes ten times as long, a test runs half of that part (1), where
+   races are looked for, not what the numbers are, a quarter (2). */
 #if defined(__SANITIZE_THREAD__)
 #define TEST_WATCHED 2
 #elif defined(__SANITIZE_ADDRESS__)

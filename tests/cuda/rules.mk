@@ -39,7 +39,7 @@ emulated-programs: $(if $(cxx),$(emulator) $(emulated) $(kernels) $(if $(has_ncc
 
 small    = -DNEO__GRAPH_OPS=256 -DNEO__GRAPH_AGE=40 '-DNEO__CUDA_WORK_BYTES=((size_t)1 << 20)' \
     '-DNEO__COMM_DEVICE_PIECE=((size_t)1 << 16)'
-watched  = -O0 -g $(flags) -DNEO_NO_SIMD -fsanitize=address -fno-omit-frame-pointer $(small)
+watched  = -O0 -g1 $(flags) -DNEO_NO_SIMD -fsanitize=address -fno-omit-frame-pointer $(small)
 on_cpu   = $(CC) -std=c11 $(watched) $(checked) -DEXAMPLE_CUDA -DEMULATED
 emulate  = $(CXX) -std=c++17 $(watched) -ffp-contract=off -DNEO_CUDA_ON_CPU -Itests/cuda/emulator
 

@@ -1179,8 +1179,8 @@ for ranks in 2 3 4; do
     part || continue
     same "much text, $ranks ranks" "$(digest $much --ranks $ranks --plan rw)" "$whole"
 done
-[ -s "$W/much.tsv.neoindex" ] && pass || fail "no index beside the text"
 same "much text, saved by 2 ranks" "$(digest $much --ranks 2 --checkpoint "$W/much")" "$whole"
+[ -s "$W/much.tsv.neoindex" ] && pass || fail "no index beside the text"
 same "much text, resumed by 4" "$(digest $much --epochs 2)" \
     "$(digest $much --epochs 2 --ranks 4 --checkpoint "$W/much" --resume)"
 count=$(wc -l <"$W/much.tsv")
