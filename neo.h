@@ -2799,6 +2799,7 @@ typedef struct neo__tile {
     int64_t init_row;
     float *c;
     int64_t c_row;
+    int64_t right; /* of a pair: so many k behind the first are of the right leaf */
     const float *const *merge; /* then, `merges` times: left subtree sum + own, the one before */
     int64_t merges;
     const float *bias; /* then + bias; NULL: none */
@@ -2842,6 +2843,7 @@ struct neo__gemm_kernels {
                   row */
     const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
     const neo__tile_fn *tile2; /* 2 lanes columns */
+    const neo__tile_fn *pair;  /* any columns: of two leaves, left + right */
     neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another */
     neo__tile_fn
         dots; /* 2 lanes columns, one row: b is read in place, transposed; no merges, no bias */
@@ -6132,6 +6134,7 @@ enum {
     NEO__GEMM_FEW_B_FLOATS = 1 << 16,  /* 256 KiB is fetched while one is multiplied */
     NEO__GEMM_FETCH_FLOATS = 1 << 16,  /* C of so many is fetched ahead: 256 KiB */
     NEO__GEMM_FETCH_DEPTH = 32,        /* where sums have so many k */
+    NEO__GEMM_PAIR = 64,               /* leaves of up to so many are added two at a time */
     NEO__GEMM_FAR_FLOATS = 1 << 17,    /* an operand of so many is not near: 512 KiB; */
     NEO__GEMM_VAST_FLOATS = 1 << 21,   /* of so many, it comes from memory: 8 MiB */
     NEO__GEMM_SUM_FLOATS = 216 << 10,  /* subtree sums: 864 KiB */
@@ -6182,6 +6185,7 @@ static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, cons
                           int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
                           int64_t *rows, int64_t *cols) {
     const int64_t enough = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    *rows = NEO__MIN(*rows, NEO__MAX(1, most / *cols));
     for (;;) {
         grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
         grid->col_tasks = (grid->panels + *cols - 1) / *cols;
@@ -6454,6 +6458,8 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
     const float *a = tile->a, *b = tile->b, *fetch = tile->fetch;
     const int64_t step = gemm->tile_rows * gemm->width;
     const int direct = place->cols == place->width;
+    const int may_pair = gemm->width <= 2 * gemm->ctx->gemm->lanes;
+    tile->b_cols = place->width;
     for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
     tile->bias = NULL;
     tile->relu = 0;
@@ -6467,7 +6473,14 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
                           piece->begin % 32 * tile->fetch_step;
         tile->init = piece->resume ? slot[piece->slot] : NULL;
         tile->merges = piece->merges;
-        tile->merge = (const float *const *)slot + piece->slot - 1;
+        const int pair = may_pair && i + 1 < pieces && piece->merges == 0 && !piece->resume &&
+                         piece[1].merges > 0 && piece[1].count <= NEO__GEMM_PAIR;
+        if (pair) {
+            i++, piece++;
+            tile->right = piece->count;
+            tile->merges = piece->merges - 1;
+        }
+        tile->merge = (const float *const *)slot + piece->slot - 1 - pair;
         if (piece->last && direct) {
             tile->c = neo__gemm_at(gemm, place->m0, place->n0);
             tile->c_row = gemm->call.c_row;
@@ -6475,7 +6488,8 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
             tile->c = piece->last ? buffer : slot[piece->slot - piece->merges];
             tile->c_row = place->width;
         }
-        neo__gemm_kernel(gemm, tile, place->rows, place->width);
+        if (pair) gemm->ctx->gemm->pair[place->rows / 2](tile);
+        else neo__gemm_kernel(gemm, tile, place->rows, place->width);
         if (piece->last && !direct) neo__gemm_scatter(gemm, place, buffer);
     }
 }
@@ -6992,7 +7006,7 @@ static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
     half.k = 16;
     half.a_row = t->a_row, half.a_k = 2 * t->a_word;
     half.b_k = 2 * (int64_t)t->cols;
-    half.c = sums, half.c_row = t->cols;
+    half.c = sums, half.c_row = half.init_row = t->cols;
     half.merge = &merged;
     (void)neo__bf16_flushed();
     for (int64_t i = 0; i < t->blocks; i++) {
@@ -17351,9 +17365,13 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     }
 #define NEO__TILE_MERGE(r, g, i)                                                                   \
     if (rows > r) {                                                                                \
-        c##r##_0 = NEO__LOAD(merge + r * vecs * NEO__W) + c##r##_0;                                \
-        if (vecs > 1) c##r##_1 = NEO__LOAD(merge + r * vecs * NEO__W + NEO__W) + c##r##_1;         \
+        c##r##_0 = NEO__LOAD(merge + r * t->init_row + j) + c##r##_0;                              \
+        if (vecs > 1) c##r##_1 = NEO__LOAD(merge + r * t->init_row + j + NEO__W) + c##r##_1;       \
     }
+#define NEO__TILE_RIGHT(r, g, i)                                                                   \
+    if (rows > r) c##r##_1 = NEO__FMA(NEO__SET(a##g[i * a_row]), b0, c##r##_1);
+#define NEO__TILE_PAIR(r, g, i)                                                                    \
+    if (rows > r) c##r##_0 = c##r##_0 + c##r##_1;
 #define NEO__TILE_BIAS(r, g, i)                                                                    \
     if (rows > r) {                                                                                \
         c##r##_0 = c##r##_0 + b0;                                                                  \
@@ -17373,9 +17391,10 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__TILE_STEP(g)                                                                          \
     if (rows > 3 * g) a##g += a_k;
 
-/* A panel; rows and vecs are constants where this is inlined: the conditions on them vanish. */
+/* A panel; rows, vecs and pair are constants where this is inlined: the conditions on them vanish.
+   pair: of one vector, the second one's registers hold the right leaf. */
 NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, int64_t j,
-                                            const int rows, const int vecs) {
+                                            const int rows, const int vecs, const int pair) {
     const int64_t a_row = t->a_row, a_k = t->a_k, b_k = t->b_k;
     const NEO__VF zero = NEO__SET(0.0f);
     NEO__GROUP_LIST(NEO__TILE_GROUP)
@@ -17396,6 +17415,15 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
             (void)b1;
         }
     }
+    if (pair) {
+        for (int64_t k = t->right; k > 0; k--) {
+            const NEO__VF b0 = NEO__LOAD(b);
+            NEO__ROW_LIST(NEO__TILE_RIGHT)
+            NEO__GROUP_LIST(NEO__TILE_STEP)
+            b += b_k;
+        }
+        NEO__ROW_LIST(NEO__TILE_PAIR)
+    }
     for (int64_t i = 0; i < t->merges; i++) {
         const float *merge = t->merge[-i];
         NEO__ROW_LIST(NEO__TILE_MERGE)
@@ -17412,17 +17440,24 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
 }
 NEO__KERNEL_INLINE void NEO__FN(tile)(const neo__tile *t, const int rows, const int vecs) {
     int64_t panel = 0;
-    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs);
+    do NEO__FN(tile_panel)(t, t->b + panel * t->b_panel, panel * vecs * NEO__W, rows, vecs, 0);
     while (++panel < t->panels);
+}
+NEO__KERNEL_INLINE void NEO__FN(tile_pair)(const neo__tile *t, const int rows) {
+    for (int64_t j = 0; j < t->b_cols; j += NEO__W)
+        NEO__FN(tile_panel)(t, t->b + j, j, rows, 1, 1);
 }
 #define NEO__TILE_DEFINE(rows)                                                                     \
     NEO__KERNEL void NEO__FN(tile1_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 1); }      \
-    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }
+    NEO__KERNEL void NEO__FN(tile2_##rows)(const neo__tile *t) { NEO__FN(tile)(t, rows, 2); }      \
+    NEO__KERNEL void NEO__FN(pair_##rows)(const neo__tile *t) { NEO__FN(tile_pair)(t, rows); }
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
+#define NEO__PAIR_NAME(rows) NEO__FN(pair_##rows),
 static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
+static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 
 /* A row needs more columns to have enough independent sums. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
@@ -17977,6 +18012,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__W,
     NEO__FN(tile1),
     NEO__FN(tile2),
+    NEO__FN(pair),
     NEO__FN(rows8),
     NEO__FN(dots),
     NEO__FN(pack),

@@ -20,13 +20,14 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # script, does it run with one thread, and with several
-SCRIPTS = {"gemm": (1, 1), "mlp": (1, 1), "bags": (1, 1), "dlrm": (1, 1), "ranks": (0, 1), "gpt": (1, 1), "reader": (1, 0),
-           "start": (1, 0), "ctr": (1, 1), "serve": (1, 0)}
+SCRIPTS = {"gemm": (1, 1), "mlp": (1, 1), "bags": (1, 1), "dlrm": (1, 1), "ranks": (0, 1), "gpt": (1, 1), "llmc": (1, 1),
+           "reader": (1, 0), "start": (1, 0), "ctr": (1, 1), "serve": (1, 0)}
 TITLES = {  # of the families of figures
     "gemm": "Matrix products f32", "gemm bf16": "Matrix products bf16", "mlp": "Layers of the DLRMs",
     "mlp bf16": "Layers of the DLRMs, bf16", "bags forward": "Bags, forward",
     "bags backward": "Bags, backward with the optimizer's step", "dlrm step": "DLRM, one step",
-    "two-rank step": "DLRM on two ranks, one step", "gpt step": "GPT, one step", "reader": "Reader", "start": "Start of a process",
+    "two-rank step": "DLRM on two ranks, one step", "gpt step": "GPT, one step",
+    "llm.c step": "GPT-2, one step, against llm.c", "reader": "Reader", "start": "Start of a process",
     "ctr": "Models of clicks, from text", "serve": "Predictions of a trained DLRM",
 }
 # (title, family, peers that count, least geometric mean)
