@@ -361,7 +361,7 @@ typedef struct neo_reader_desc {
     int32_t rank, world_size; /* rank r of W gets leaves [r V/W, (r+1) V/W) of every batch, V being
                                  repro_shards of the context; 0 of 0: all */
     int threads;            /* parsers; 0: 1 */
-    int prefetch;           /* batches ready ahead; 0: 4 */
+    int prefetch;           /* batches ready ahead; 0: 4, of small batches up to 16 */
     int unlabeled;          /* 1: text lines, or a description, without the label: label 0 */
     int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one
                                of any other call that moves or closes the reader; 0: 1. 2: batch i +
@@ -5167,7 +5167,8 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
         desc->schema->format == NEO_FORMAT_BINARY && !desc->shuffle_window && !desc->skip_bad_lines;
     r->blocks.count = r->direct ? 0 : 2 * r->thread_count + 2;
     r->slots.hold = NEO__MAX(desc->hold, 1);
-    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
+    const int ahead = (int)NEO__MIN(NEO__MAX(2048 / desc->batch, 4), 16);
+    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : ahead);
     neo_status status = neo__reader_init(r);
     if (status != NEO_OK) {
         neo__reader_free(r);
@@ -5210,7 +5211,10 @@ NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
             &reader->slots
                  .slot[(reader->slots.next_number - reader->slots.hold) % reader->slots.count];
         if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
-        neo__cond_signal(&reader->work);
+        /* A thread that sleeps is woken for half of the batches ahead, not for each. */
+        if (2 * (reader->slots.assign_number - reader->slots.next_number) <=
+            reader->slots.count - reader->slots.hold + 1)
+            neo__cond_signal(&reader->work);
     }
     neo__slot *slot = &reader->slots.slot[reader->slots.next_number % reader->slots.count];
     int64_t began = 0;
