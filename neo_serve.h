@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables of keys (dlrm --keys): such a checkpoint is refused. No rows cached from a disk: a
-       mapped file is paged by the operating system
+     - no tables of keys, none in towers (dlrm --keys, --towers): such a checkpoint is refused. No
+       rows cached from a disk: a mapped file is paged by the operating system
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -673,6 +673,8 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
     }
     NEO__CHECK(strcmp(key, "keys"), NEO_ERR_UNSUPPORTED,
                "%s: tables whose ids are keys (dlrm --keys) cannot be served", json->file);
+    NEO__CHECK(strcmp(key, "towers"), NEO_ERR_UNSUPPORTED,
+               "%s: tables in towers (dlrm --towers) cannot be served", json->file);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,

@@ -31,6 +31,7 @@ static char *describe_model(const model *m, const options *o) {
                     "\"rows_dtype\": \"%s\", \"row_buckets\": %d", o->model, (long long)o->dim,
                  o->dtype, o->rows_dtype, (int)row_buckets(m->ctx, o));
     if (o->keys) p += sprintf(p, ", \"keys\": \"%.40s\"", o->evict ? o->evict : "lru");
+    if (o->towers) p += sprintf(p, ", \"towers\": %lld", (long long)o->towers);
     p = put_widths(p, m->params[BOTTOM], m->kind->bottom);
     if (m->top) p = put_widths(p, m->params[TOP], "top");
     if (m->cross)
