@@ -10831,8 +10831,37 @@ static neo_status neo__jagged_bad_offset(const neo_jagged *j, int64_t t, int64_t
                     "] is %" PRId64 ", the next is %" PRId64,
                     fn, (int)t, i - neo__jagged_first_bag(j, t), i, here, next);
 }
+/* Two at a time: whether one of n numbers is outside [0, count); and whether one of n + 1 offsets
+   may be less than the one before, or below 0. Signs tell it. */
+typedef uint64_t neo__pair __attribute__((vector_size(16), aligned(8), may_alias));
+NEO__INLINE int neo__any_outside(const int64_t *number, int64_t n, int64_t count) {
+    const uint64_t most = (uint64_t)count - 1;
+    neo__pair two = {0, 0}, last = {most, most};
+    int64_t i = 0;
+    for (; i + 2 <= n; i += 2) {
+        const neo__pair x = *(const neo__pair *)(const void *)(number + i);
+        two |= x | (last - x);
+    }
+    uint64_t bad = two[0] | two[1];
+    if (i < n) bad |= (uint64_t)number[i] | (most - (uint64_t)number[i]);
+    return (int)(bad >> 63);
+}
+NEO__INLINE int neo__may_decrease(const int64_t *offset, int64_t n) {
+    neo__pair two = {0, 0};
+    int64_t i = 0;
+    if (n == 0) return 0; /* there may be no array */
+    for (; i + 2 <= n; i += 2) {
+        const neo__pair x = *(const neo__pair *)(const void *)(offset + i);
+        const neo__pair next = *(const neo__pair *)(const void *)(offset + i + 1);
+        two |= x | next | (next - x);
+    }
+    uint64_t bad = two[0] | two[1] | (uint64_t)offset[i];
+    if (i < n) bad |= (uint64_t)offset[i + 1] | ((uint64_t)offset[i + 1] - (uint64_t)offset[i]);
+    return (int)(bad >> 63);
+}
 /* Every offset. After it, [offsets[bag], offsets[bag + 1]) may be followed for every bag. */
 static neo_status neo__jagged_check_offsets(const neo_jagged *j, const char *fn) {
+    if (!neo__may_decrease(j->offsets, neo__jagged_first_bag(j, j->feature_count))) return NEO_OK;
     for (int32_t t = 0; t < j->feature_count; t++) {
         int64_t end = neo__jagged_first_bag(j, t + 1);
         for (int64_t i = neo__jagged_first_bag(j, t); i < end; i++)
@@ -11506,8 +11535,9 @@ static neo__bag_step neo__bag_step_make(const neo_bag_optim *optim, float lr, in
     step.beta2 = (float)optim->beta2;
     step.rest1 = (float)(1.0 - optim->beta1);
     step.rest2 = (float)(1.0 - optim->beta2);
-    step.fix1 = neo__bag_bias_fix(optim->beta1, t);
-    step.fix2 = neo__bag_bias_fix(optim->beta2, t);
+    const int counts = neo__bag_optims[optim->kind].counts_steps;
+    step.fix1 = counts ? neo__bag_bias_fix(optim->beta1, t) : 1.0f;
+    step.fix2 = counts ? neo__bag_bias_fix(optim->beta2, t) : 1.0f;
     step.momentum = optim->momentum;
     step.eta = optim->eta;
     step.max_norm = optim->max_norm;
@@ -12860,6 +12890,7 @@ static neo__bag_lookup neo__bags_lookup(const neo_bags *bags, int64_t f, int64_t
 NEO__INLINE int64_t neo__bags_count_bad(const void *ids, int is_i32, int64_t k, int64_t end,
                                         int64_t rows) {
     int64_t bad = 0;
+    if (!is_i32 && !neo__any_outside((const int64_t *)ids + k, end - k, rows)) return 0;
     for (; k < end; k++) bad += (uint64_t)neo__jagged_id(ids, is_i32, k) >= (uint64_t)rows;
     return bad;
 }
@@ -12886,10 +12917,13 @@ static void neo__bags_check_part(const neo__cpu_part *part) {
     const void *ids = bags->job.batch.ids;
     const int is_i32 = bags->job.batch.is_i32;
     const int64_t begin = part->begin, end = part->end;
+    const int may = neo__may_decrease(offsets + begin, end - begin);
     int bad = 0;
-    for (int64_t k = begin; k < end; k++) bad |= offsets[k + 1] < offsets[k];
-    for (int64_t k = begin; bad && k < end; k++)
-        if (offsets[k + 1] < offsets[k]) neo__bags_note(&bags->job.batch.found->bag, k);
+    for (int64_t k = begin; may && k < end; k++) {
+        if (offsets[k + 1] >= offsets[k]) continue;
+        neo__bags_note(&bags->job.batch.found->bag, k);
+        bad = 1;
+    }
     if (bad || offsets[begin] < offsets[0] || offsets[end] > offsets[bags->job.batch.bags]) return;
     for (int64_t f = 0; f < bags->sizes.features; f++) {
         neo__bag_feature *p = &bags->view.features[f];
@@ -14565,7 +14599,6 @@ static neo_status neo__bags_rules(neo_bags *bags, float lr) {
         const int draws = t->job.store.dtype != NEO_F32 && !t->round_nearest;
         NEO__ZERO(neo__job_rule, now);
         now.step = neo__bag_step_make(&t->optim, lr, step);
-        if (!neo__bag_optims[t->optim.kind].counts_steps) now.step.fix1 = now.step.fix2 = 1.0f;
         if (draws)
             now.round =
                 neo__random_key_make(bags->ctx->seed, t->name_hash, step, NEO_STREAM_ROUNDING);

@@ -363,7 +363,7 @@ typedef struct neo_reader_desc {
     int32_t rank, world_size; /* rank r of W gets leaves [r V/W, (r+1) V/W) of every batch, V being
                                  repro_shards of the context; 0 of 0: all */
     int threads;            /* parsers; 0: 1 */
-    int prefetch;           /* batches ready ahead; 0: 4 */
+    int prefetch;           /* batches ready ahead; 0: 4, of small batches up to 16 */
     int unlabeled;          /* 1: text lines, or a description, without the label: label 0 */
     int32_t hold;           /* a batch is valid until so many more calls of neo_reader_next, or one
                                of any other call that moves or closes the reader; 0: 1. 2: batch i +
@@ -5169,7 +5169,8 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
         desc->schema->format == NEO_FORMAT_BINARY && !desc->shuffle_window && !desc->skip_bad_lines;
     r->blocks.count = r->direct ? 0 : 2 * r->thread_count + 2;
     r->slots.hold = NEO__MAX(desc->hold, 1);
-    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : 4);
+    const int ahead = (int)NEO__MIN(NEO__MAX(2048 / desc->batch, 4), 16);
+    r->slots.count = r->slots.hold + (desc->prefetch ? desc->prefetch : ahead);
     neo_status status = neo__reader_init(r);
     if (status != NEO_OK) {
         neo__reader_free(r);
@@ -5212,7 +5213,10 @@ NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
             &reader->slots
                  .slot[(reader->slots.next_number - reader->slots.hold) % reader->slots.count];
         if (oldest->state == NEO__SLOT_OUT) oldest->state = NEO__SLOT_FREE;
-        neo__cond_signal(&reader->work);
+        /* A thread that sleeps is woken for half of the batches ahead, not for each. */
+        if (2 * (reader->slots.assign_number - reader->slots.next_number) <=
+            reader->slots.count - reader->slots.hold + 1)
+            neo__cond_signal(&reader->work);
     }
     neo__slot *slot = &reader->slots.slot[reader->slots.next_number % reader->slots.count];
     int64_t began = 0;
@@ -6570,11 +6574,73 @@ static void neo__source_close_binary(neo__source *source) {
 
 /* ---- records straight into a batch ---- */
 NEO__HOT_BEGIN
+#if defined(NEO__X86)
+/* The ids of a tile of records from p on, 4 features of 4 samples at a time, the last 4 features at
+   the end; 4 features at least. 0: one is outside its table. */
+NEO__AVX2 static int neo__gather_words_avx2(const neo_schema *schema, const char *p,
+                                            int64_t row_bytes, int64_t *to, int64_t stride) {
+    const int64_t features = schema->feature_count;
+    __m256i bad = _mm256_setzero_si256(), m[4], by[4], last[4];
+    for (int64_t t = 0, next; t < features; t = next) {
+        next = t + 4 < features ? NEO__MIN(t + 4, features - 4) : features;
+        for (int f = 0; f < 4; f++) {
+            m[f] = _mm256_set1_epi64x((int64_t)schema->modulus[t + f]);
+            by[f] = _mm256_set1_epi64x((int64_t)schema->inverse[t + f]);
+            last[f] = _mm256_set1_epi64x(schema->rows[t + f] - 1);
+        }
+        for (int64_t k = 0; k < NEO__GATHER_TILE; k += 4) {
+            __m128i row[4], of[4]; /* of each sample; of each feature */
+            for (int64_t i = 0; i < 4; i++)
+                row[i] = _mm_loadu_si128(
+                    (const __m128i *)(const void *)(p + (k + i) * row_bytes + 4 * t));
+            const __m128i a = _mm_unpacklo_epi32(row[0], row[1]);
+            const __m128i b = _mm_unpacklo_epi32(row[2], row[3]);
+            const __m128i c = _mm_unpackhi_epi32(row[0], row[1]);
+            const __m128i d = _mm_unpackhi_epi32(row[2], row[3]);
+            of[0] = _mm_unpacklo_epi64(a, b), of[1] = _mm_unpackhi_epi64(a, b);
+            of[2] = _mm_unpacklo_epi64(c, d), of[3] = _mm_unpackhi_epi64(c, d);
+            for (int f = 0; f < 4; f++) {
+                __m256i id = _mm256_cvtepu32_epi64(of[f]);
+                if (schema->modulo) id = neo__avx2_remainder(id, m[f], by[f]);
+                else bad = _mm256_or_si256(bad, _mm256_sub_epi64(last[f], id));
+                _mm256_storeu_si256((__m256i *)(void *)(to + (t + f) * stride + k), id);
+            }
+        }
+    }
+    return _mm256_movemask_pd(_mm256_castsi256_pd(bad)) == 0; /* no sign */
+}
+/* A tile of good records of one id each, without records between. 0: not all are good. */
+static int neo__gather_whole(const neo_schema *schema, const neo__block *block, int64_t from,
+                             int64_t i, int64_t count, neo__slot *slot) {
+    const int32_t labels = schema->label_count;
+    neo__issue issue;
+    for (int64_t k = 0; k < NEO__GATHER_TILE; k++) {
+        const char *p = neo__block_row(block, NEO__PLANE_LABEL, from + k);
+        for (int32_t n = 0; n < labels; n++, p += 4) {
+            uint32_t y;
+            memcpy(&y, p, 4);
+            if (y > 1 && y != 0x3F800000) return 0;
+            slot->label[(i + k) * labels + n] = y ? 1.0f : 0.0f;
+        }
+        if (!neo__row_dense(schema, block, from + k, slot->dense + (i + k) * schema->dense_count,
+                            &issue))
+            return 0;
+    }
+    return neo__gather_words_avx2(schema, neo__block_row(block, NEO__PLANE_IDS, from),
+                                  block->planes[NEO__PLANE_IDS].row_bytes, slot->ids.list + i,
+                                  count);
+}
+#endif
 /* The m rows of the block from `from` on to samples from i on, of `count`. The record of each is
    made in the tile, which stays in the cache. 0: a bad row. */
 static int neo__gather_rows(const neo_schema *schema, neo__block *block, int64_t from, int64_t m,
                             int64_t i, int64_t count, neo__slot *slot, neo__issue *issue) {
     const float *records[NEO__GATHER_TILE];
+#if defined(NEO__X86)
+    if (m == NEO__GATHER_TILE && !schema->multi && schema->feature_count >= 4 &&
+        schema->ctx->isa >= NEO_ISA_AVX2 && neo__gather_whole(schema, block, from, i, count, slot))
+        return 1;
+#endif
     for (int64_t k = 0; k < m; k++) {
         float *record = (float *)(void *)(slot->tile + (size_t)k * schema->record_bytes);
         records[k] = record;

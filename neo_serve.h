@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no rows cached from a disk: a mapped file is paged by the operating system. No keys (dlrm
-       --keys) in such a file
+     - no tables in towers (dlrm --towers): such a checkpoint is refused. No keys (dlrm --keys) in
+       a mapped file; no rows cached from a disk: the operating system pages it
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -710,6 +710,8 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
         return NEO_OK;
     }
     if (strcmp(key, "keys") == 0) return neo__model_keys(json, spec);
+    NEO__CHECK(strcmp(key, "towers"), NEO_ERR_UNSUPPORTED,
+               "%s: tables in towers (dlrm --towers) cannot be served", json->file);
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,

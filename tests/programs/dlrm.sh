@@ -107,6 +107,11 @@ same "--towers, evaluated" "$(digest $towers --checkpoint "$W/towers" --eval --r
     "$(cat "$W/log")"
 same "--towers, resumed on other nodes" \
     "$(digest $towers --ranks 3 --nodes 3 --checkpoint "$W/towers" --resume --epochs 2)" "$towered"
+if [ -x "$B/serve" ]; then
+    "$B/serve" --model "$W/towers" --port 0 >"$W/out" 2>"$W/err"
+    if grep -q 'towers (dlrm --towers) cannot be served' "$W/err"; then pass; else
+        fail "a server of towers: $(cat "$W/err")"; fi
+fi
 refused "other towers" "towers is '5' there, '6' here" $towers --towers 6 \
     --checkpoint "$W/towers" --eval
 refused "more towers than tables" '--towers 27: the data has 26 sparse features' $model --towers 27
@@ -493,6 +498,10 @@ refused "tasks of other weights" "tasks is 'label_0 1, label_1 0.5, label_2 2' t
 refused "as many words, one label" "$W/tasks" $this --tasks 1 --checkpoint "$W/tasks" --resume
 refused "--tasks of lines" 'the description has them' --tasks 1,2 --format delimited \
     --columns "$W/tasks12.columns" --data "$W/tasks.csv"
+for kind in criteo libsvm libffm; do
+    refused "--tasks of $kind" "--tasks: --format $kind: a line has one label" --tasks 1,2 \
+        --format $kind --data "$W/tasks.csv"
+done
 refused "--tasks 1,x" '--tasks 1,x: not up to 16 numbers above 0' $this --tasks 1,x
 refused "--tasks 0" '--tasks 0: not up to 16 numbers' $this --tasks 0
 refused "--tasks 1," '--tasks 1,: not up to 16 numbers' $this --tasks 1,

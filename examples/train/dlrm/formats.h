@@ -200,9 +200,10 @@ static neo_status check_known_format(const options *o, const format *f) {
         REFUSE("--columns is for --format delimited, adult or criteo, not %s",
                o->synthetic ? "synthetic data" : f->name);
     if (o->tasks && f->lines && !o->synthetic)
-        REFUSE("--tasks: %s", f->columns && strcmp(f->name, "criteo")
-                                  ? "the description has them, as in: click label weight=2"
-                                  : "this format has one label");
+        REFUSE("--tasks: --format %s: %s", f->name,
+               f->columns && strcmp(f->name, "criteo")
+                   ? "the description has them, as in: click label weight=2"
+                   : "a line has one label (of --format delimited as many as its columns say)");
     if (o->hot && strcmp(f->name, "raw")) REFUSE("--hot is for --format raw, not %s", f->name);
     if (is_stdin(o->data) && !f->lines)
         REFUSE("--format %s cannot come from standard input", f->name);

@@ -401,10 +401,8 @@ static neo_status set_up(run *r) {
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
     if (r->train.reader && !reads_only(r->o)) TRY(look_at_tests(r));
     TRY(agree(r->me.comm, create_state(r)));
-    /* A model with towers has no description: neo_serve.h does not know them. */
-    const int described = r->me.rank == 0 && !r->o->towers;
-    if (described) r->me.job->model = describe_model(&r->m, r->o);
-    TRY(agree(r->me.comm, !described || r->me.job->model ? NEO_OK : out_of_memory()));
+    if (r->me.rank == 0) r->me.job->model = describe_model(&r->m, r->o);
+    TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
     TRY(restore(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));
 }
