@@ -440,6 +440,7 @@ NEO__COLD_BEGIN
    a fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------ */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 16 << 20 };
+static const int64_t NEO__PLAN_NO_ROOM = INT64_C(1) << 60;
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
@@ -553,6 +554,7 @@ struct neo_plan {
     neo__plan_pool *pools;  /* and room to share that */
     int64_t tier_bytes;     /* of a rank; 0: there is none */
     int known;              /* how often rows are used */
+    char lacks[300];        /* why a plan has NEO__PLAN_NO_ROOM */
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
@@ -959,7 +961,10 @@ static neo_status neo__plan_tables(neo_plan *plan) {
             neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
         for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
-    return plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
+    const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
+    plan->known = plan->desc.profile || plan->desc.skew > 0.0;
+    plan->desc.profile = NULL; /* read */
+    return status;
 }
 
 static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
@@ -2824,7 +2829,7 @@ static double neo__plan_pool_rows(const neo__plan_pool *pool, double price) {
     const neo__plan_table *table = pool->table;
     const double value = table->uses * neo__plan_miss(table, pool->cols) / pool->bytes;
     double rows = 0.0, hits = 0.0;
-    int32_t low = 0, high = table->points;
+    int32_t low = 0, high = value > 0.0 ? table->points : 0;
     while (low < high) { /* the first point that is too dear */
         int32_t i = low + (high - low) / 2;
         rows = i ? table->curve[i - 1].rows : 0.0;
@@ -2843,10 +2848,10 @@ static double neo__plan_pools(const neo__plan_pool *pool, int64_t count, double 
     return bytes;
 }
 static void neo__plan_pour(neo__plan_pool *pool, int64_t count, double budget) {
-    double low = 0.0, high = 1.0, some = 0.0;
+    double low = 0.0, high = 1.0, some = 1.0;
     if (neo__plan_pools(pool, count, low) > budget) {
         while (neo__plan_pools(pool, count, high) > budget) high *= 2.0;
-        while (high > low * NEO__PLAN_PRICE) { /* rows of like use are not told apart */
+        while (high > NEO__MAX(low * NEO__PLAN_PRICE, 1e-300)) { /* like uses: not told apart */
             double price = low + (high - low) / 2.0;
             *(neo__plan_pools(pool, count, price) > budget ? &low : &high) = price;
         }
@@ -2854,9 +2859,8 @@ static void neo__plan_pour(neo__plan_pool *pool, int64_t count, double budget) {
         some = (budget - less) / (neo__plan_pools(pool, count, low) - less);
     }
     for (int64_t i = 0; i < count; i++) { /* what is between the two prices is shared */
-        const double most = neo__plan_pool_rows(&pool[i], low),
-                     rows = low > 0.0 ? neo__plan_pool_rows(&pool[i], high) : most;
-        pool[i].rows = rows + some * (most - rows);
+        const double rows = neo__plan_pool_rows(&pool[i], high);
+        pool[i].rows = rows + some * (neo__plan_pool_rows(&pool[i], low) - rows);
     }
 }
 /* A pool of a piece, or of a table. */
@@ -2890,8 +2894,6 @@ static neo_status neo__plan_curves(neo_plan *plan) {
         plan->table[t].kept = pool[t].rows / (double)plan->table[t].rows;
         plan->table[t].missing = 1.0 - neo__plan_hits(&plan->table[t], pool[t].rows);
     }
-    plan->known = plan->desc.profile || plan->desc.skew > 0.0;
-    plan->desc.profile = NULL; /* read */
     neo__arena_free(&plan->work);
     return NEO_OK;
 }
@@ -3194,7 +3196,11 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
         rank->file_bytes = (int64_t)each[r].file_bytes;
     }
     neo_free(plan->ctx, each, bytes);
-    return placed == NEO_ERR_MEMORY || (plan->tier_bytes && placed != NEO_OK) ? placed : NEO_OK;
+    if (plan->tier_bytes && placed != NEO_OK) { /* a tier has no room for a batch: too large */
+        plan->rank[0].buffer_bytes = NEO__PLAN_NO_ROOM;
+        snprintf(plan->lacks, sizeof plan->lacks, "%s", neo_last_error());
+    }
+    return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
 /* Seconds of each phase on each lane, of its slowest rank: loads are linear in what a byte takes
    on a link, so those of a plan whose links take nothing are its computation. */
@@ -3470,6 +3476,8 @@ static neo_status neo__plan_finish(neo_plan *plan) {
 }
 static neo_status neo__plan_fits_files(const neo_plan *plan, const char *fn) {
     const int64_t most = plan->desc.cluster.file_bytes;
+    NEO__CHECK(plan->step.most_bytes < NEO__PLAN_NO_ROOM, NEO_ERR_CAPACITY, "%s: %s", fn,
+               plan->lacks);
     for (int32_t r = 0; most && r < plan->desc.cluster.ranks; r++)
         NEO__CHECK(plan->rank[r].file_bytes <= most, NEO_ERR_CAPACITY,
                    "%s: the file of rank %d would have %" PRId64 " bytes, of %" PRId64, fn, r,
@@ -3494,10 +3502,11 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
         NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
     NEO__TRY(neo__plan_finish(plan));
+    NEO__TRY(neo__plan_fits_files(plan, fn));
     NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
                "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
                plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return neo__plan_fits_files(plan, fn);
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -4602,6 +4611,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
+    NEO__CHECK(s.lean.bytes < NEO__PLAN_NO_ROOM, NEO_ERR_CAPACITY, "%s: %s", fn, plan->lacks);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                " bytes each would do",

@@ -326,6 +326,30 @@ static void ranks(void) {
     model_free();
 }
 
+/* Nothing is looked up, or only in one table: shares are still shares, of all that memory has. */
+static void unused(void) {
+    neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0};
+    for (int n = 0; n < 4; n++) {
+        neo_plan *plan = NULL;
+        model_make(BATCH, 16, 4, ROWS, IDS);
+        for (int t = 0; t < 4; t++) m.ids[t] = t == 1 && n % 2 ? 2.0 : 0.0;
+        m.plan.skew = n / 2 ? 0.0 : 1.05;
+        if (n / 2) m.plan.profile = m.profile; /* of no batch */
+        CHECK_OK(neo_tier_create(m.ctx, &desc, &m.tier));
+        m.bags.tier = m.tier;
+        CHECK_OK(neo_plan_create(m.ctx, &m.plan, &plan));
+        for (int t = 0; plan && t < 4; t++) {
+            const neo_plan_tier x = neo_plan_tier_of(plan, t);
+            CHECK(x.rows >= 1.0 && x.hits >= 0.0 && x.hits <= 1.0);
+            CHECK(plan->lines[t].share >= 1.0 && plan->lines[t].share <= 1e9);
+        }
+        if (plan && n == 1) CHECK(plan->lines[1].share > 100.0 * plan->lines[0].share);
+        neo_plan_destroy(plan);
+        neo_tier_destroy(m.tier);
+        model_free();
+    }
+}
+
 /* ---- rows by use against whole tables, on a histogram of production's ----
    How often the rows of a batch of 65536 samples are used, over 856 tables: locality_stats of
    https://github.com/facebookresearch/dlrm_datasets, embedding_bag/2021 (Copyright (c) Meta
@@ -405,6 +429,7 @@ int main(int argc, char **argv) {
     RUN(bad_files);
     RUN(hits);
     RUN(ranks);
+    RUN(unused);
     RUN(rows_by_use);
     unlink(text_file);
     return test_end("tiers");
