@@ -458,6 +458,7 @@ NEO__COLD_BEGIN
    a fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------ */
 enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 16 << 20 };
+static const int64_t NEO__PLAN_NO_ROOM = INT64_C(1) << 60;
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
     NEO__PLAN_IDS,
@@ -522,6 +523,15 @@ typedef struct neo__plan_table {
     double kept, missing; /* of a search: share of rows in memory, of ids that miss */
 } neo__plan_table;
 
+/* A piece that memory is poured over: its share of the rows of its table, and what it keeps. */
+typedef struct neo__plan_pool {
+    const neo__plan_table *table;
+    double share, bytes; /* bytes: of a line */
+    int64_t cols;
+    double rows;
+    neo__plan_lines *lines;
+} neo__plan_pool;
+
 typedef struct neo__plan_model {
     double batch, ranks;
     double local, cross;         /* seconds of a byte on a link */
@@ -561,9 +571,11 @@ struct neo_plan {
     int64_t block;                      /* columns */
     neo_piece *piece;
     neo__plan_cut *cut; /* of each piece */
-    neo__plan_lines *lines; /* likewise, with a tier */
+    neo__plan_lines *lines; /* likewise, with a tier; */
+    neo__plan_pool *pools;  /* and room to share that */
     int64_t tier_bytes;     /* of a rank; 0: there is none */
     int known;              /* how often rows are used */
+    char lacks[300];        /* why a plan has NEO__PLAN_NO_ROOM */
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
     int64_t *rank_piece;
@@ -978,7 +990,10 @@ static neo_status neo__plan_tables(neo_plan *plan) {
             neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
         for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
-    return plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
+    const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
+    plan->known = plan->desc.profile || plan->desc.skew > 0.0;
+    plan->desc.profile = NULL; /* read */
+    return status;
 }
 
 static neo_status neo__plan_new(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn,
@@ -2759,14 +2774,17 @@ static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int
     return rows * (t->state_fixed + t->state_col * cols);
 }
 /* Bytes of a line in memory, with its place in the cache; of rows and state of a piece, in a search
-   those that memory would hold. Seconds of an id whose row is read from the file, and of the row
+   those that memory would hold, at least a batch's. Seconds of an id whose row is read from the file, and of the row
    that is written in its place. */
 static double neo__plan_line_bytes(const neo__plan_table *t, int64_t cols) {
     enum { PLACE = 18 };
     return (double)(neo__plan_weight_bytes(t, 1, cols) + neo__plan_piece_state(t, 1, cols) + PLACE);
 }
 static double neo__plan_held_bytes(const neo__plan_table *t, int64_t rows, int64_t cols) {
-    if (t->plan->tier_bytes) return t->kept * (double)rows * neo__plan_line_bytes(t, cols);
+    const double share = (double)rows / (double)t->rows, ids = share * (double)t->ids_capacity,
+                 held = NEO__MAX(t->kept * (double)rows, ids);
+    if (t->plan->tier_bytes)
+        return NEO__MIN(held, (double)rows) * neo__plan_line_bytes(t, cols);
     return (double)neo__plan_weight_bytes(t, rows, cols) +
            (double)neo__plan_piece_state(t, rows, cols);
 }
@@ -2924,19 +2942,12 @@ static double neo__plan_hits(const neo__plan_table *table, double rows) {
                                    (table->curve[i].rows - from.rows);
     return 1.0;
 }
-/* A piece that memory is poured over: its share of the rows of its table, and what it keeps. */
-typedef struct neo__plan_pool {
-    const neo__plan_table *table;
-    double share, bytes; /* bytes: of a line */
-    int64_t cols;
-    double rows;
-} neo__plan_pool;
 /* Rows of a piece of which a byte saves as many seconds as the price, and more. */
 static double neo__plan_pool_rows(const neo__plan_pool *pool, double price) {
     const neo__plan_table *table = pool->table;
     const double value = table->uses * neo__plan_miss(table, pool->cols) / pool->bytes;
     double rows = 0.0, hits = 0.0;
-    int32_t low = 0, high = table->points;
+    int32_t low = 0, high = value > 0.0 ? table->points : 0;
     while (low < high) { /* the first point that is too dear */
         int32_t i = low + (high - low) / 2;
         rows = i ? table->curve[i - 1].rows : 0.0;
@@ -2955,10 +2966,10 @@ static double neo__plan_pools(const neo__plan_pool *pool, int64_t count, double 
     return bytes;
 }
 static void neo__plan_pour(neo__plan_pool *pool, int64_t count, double budget) {
-    double low = 0.0, high = 1.0, some = 0.0;
+    double low = 0.0, high = 1.0, some = 1.0;
     if (neo__plan_pools(pool, count, low) > budget) {
         while (neo__plan_pools(pool, count, high) > budget) high *= 2.0;
-        while (high > low * NEO__PLAN_PRICE) { /* rows of like use are not told apart */
+        while (high > NEO__MAX(low * NEO__PLAN_PRICE, 1e-300)) { /* like uses: not told apart */
             double price = low + (high - low) / 2.0;
             *(neo__plan_pools(pool, count, price) > budget ? &low : &high) = price;
         }
@@ -2966,15 +2977,14 @@ static void neo__plan_pour(neo__plan_pool *pool, int64_t count, double budget) {
         some = (budget - less) / (neo__plan_pools(pool, count, low) - less);
     }
     for (int64_t i = 0; i < count; i++) { /* what is between the two prices is shared */
-        const double most = neo__plan_pool_rows(&pool[i], low),
-                     rows = low > 0.0 ? neo__plan_pool_rows(&pool[i], high) : most;
-        pool[i].rows = rows + some * (most - rows);
+        const double rows = neo__plan_pool_rows(&pool[i], high);
+        pool[i].rows = rows + some * (neo__plan_pool_rows(&pool[i], low) - rows);
     }
 }
 /* A pool of a piece, or of a table. */
 static neo__plan_pool neo__plan_pool_of(const neo__plan_table *table, int64_t rows, int64_t cols) {
     neo__plan_pool pool = {table, (double)rows / (double)table->rows,
-                           neo__plan_line_bytes(table, cols), cols, 0.0};
+                           neo__plan_line_bytes(table, cols), cols, 0.0, NULL};
     return pool;
 }
 /* Curves of all tables, and what a search takes for them. */
@@ -3002,50 +3012,35 @@ static neo_status neo__plan_curves(neo_plan *plan) {
         plan->table[t].kept = pool[t].rows / (double)plan->table[t].rows;
         plan->table[t].missing = 1.0 - neo__plan_hits(&plan->table[t], pool[t].rows);
     }
-    plan->known = plan->desc.profile || plan->desc.skew > 0.0;
-    plan->desc.profile = NULL; /* read */
     neo__arena_free(&plan->work);
     return NEO_OK;
 }
-/* Shares of each rank's memory: as poured, of tables that have none of their own. Without knowledge
-   of the rows they stay even. */
-static neo_status neo__plan_share_tiers(neo_plan *plan) {
-    NEO__ZERO(neo__arena, work);
-    neo__plan_pool *pool;
-    work.ctx = plan->ctx;
+/* Shares of each rank's memory: as poured, of tables that have none of their own; even where nothing
+   is known of the rows. Bytes are those that lines had by the shares before, at first all. */
+static void neo__plan_share_tiers(neo_plan *plan) {
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) {
-        const int64_t *at = plan->rank_piece + plan->rank_first[r];
-        const int64_t held = plan->rank_first[r + 1] - plan->rank_first[r];
-        int64_t count = 0;
-        double lines_bytes = 0.0; /* that rows had by the shares before */
-        neo_status status = NEO__ARENA(&work, pool, held);
-        for (int64_t i = 0; i < held && status == NEO_OK; i++) {
-            const neo_piece *p = &plan->piece[at[i]];
+        neo__plan_pool *pool = plan->pools;
+        double bytes = 0.0;
+        for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
+            const int64_t at = plan->rank_piece[i];
+            const neo_piece *p = &plan->piece[at];
             if (p->rank == NEO_EVERY_RANK) continue;
-            pool[count] = neo__plan_pool_of(&plan->table[p->table], p->rows, p->cols);
-            lines_bytes += (double)plan->lines[at[i]].rows * pool[count++].bytes;
+            *pool = neo__plan_pool_of(&plan->table[p->table], p->rows, p->cols);
+            pool->lines = &plan->lines[at];
+            bytes += (double)pool->lines->rows * pool->bytes;
+            pool++;
         }
-        if (lines_bytes <= 0.0) lines_bytes = (double)plan->tier_bytes;
-        if (status == NEO_OK) neo__plan_pour(pool, count, lines_bytes);
-        count = 0;
-        for (int64_t i = 0; i < held && status == NEO_OK; i++) {
-            const neo_piece *p = &plan->piece[at[i]];
-            const neo__plan_table *table = &plan->table[p->table];
-            neo__plan_lines *lines = &plan->lines[at[i]];
-            if (p->rank == NEO_EVERY_RANK) continue;
-            const double part = (double)p->rows / (double)table->rows * (double)p->cols /
-                                (double)table->dim, poured = pool[count].rows * pool[count].bytes;
-            lines->missing = table->missing;
-            lines->rows = lines->file_bytes = 0;
-            lines->share = table->desc->tier_share > 0.0 ? table->desc->tier_share * part
-                           : plan->known                 ? NEO__MAX(poured, 1.0)
-                                                         : 0.0;
-            count++;
+        const int64_t count = pool - plan->pools;
+        neo__plan_pour(plan->pools, count, bytes > 0.0 ? bytes : (double)plan->tier_bytes);
+        for (pool = plan->pools; pool < plan->pools + count; pool++) {
+            const neo__plan_table *table = pool->table;
+            const double own = table->desc->tier_share * pool->share * (double)pool->cols /
+                               (double)table->dim, poured = pool->rows * pool->bytes;
+            pool->lines->missing = table->missing;
+            pool->lines->rows = pool->lines->file_bytes = 0;
+            pool->lines->share = own > 0.0 ? own : plan->known ? NEO__MAX(poured, 1.0) : 0.0;
         }
-        neo__arena_free(&work);
-        NEO__TRY(status);
     }
-    return NEO_OK;
 }
 /* Misses of the pieces, by the rows that their tiers have room for. */
 static void neo__plan_find_hits(neo_plan *plan) {
@@ -3338,7 +3333,11 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
         rank->file_bytes = (int64_t)each[r].file_bytes;
     }
     neo_free(plan->ctx, each, bytes);
-    return placed == NEO_ERR_MEMORY || (plan->tier_bytes && placed != NEO_OK) ? placed : NEO_OK;
+    if (plan->tier_bytes && placed != NEO_OK) { /* a tier has no room for a batch: too large */
+        plan->rank[0].buffer_bytes = NEO__PLAN_NO_ROOM;
+        snprintf(plan->lacks, sizeof plan->lacks, "%s", neo_last_error());
+    }
+    return placed == NEO_ERR_MEMORY ? placed : NEO_OK;
 }
 /* Seconds of each phase on each lane: loads are linear in what a byte takes on a link, so those of
    a plan whose links take nothing are its computation. What is sent on a lane is the most of any
@@ -3394,7 +3393,7 @@ static neo_status neo__plan_predict(neo_plan *plan) {
     double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
     int64_t most_bytes = -1;
     for (int turn = plan->tier_bytes ? 0 : 2; turn < 3; turn++) { /* what is beside rows is known */
-        if (turn < 2) NEO__TRY(neo__plan_share_tiers(plan));      /* of the tiers before */
+        if (turn < 2) neo__plan_share_tiers(plan); /* of the tiers before */
         memset(plan->load, 0, (size_t)ranks * sizeof *plan->load);
         const double samples = neo__plan_predict_loads(plan, &reduce);
         if (turn < 2 || !plan->tier_bytes) NEO__TRY(neo__plan_predict_bytes(plan, samples));
@@ -3608,6 +3607,7 @@ static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     NEO__TRY(NEO__ARENA(placed, plan->piece, count));
     NEO__TRY(NEO__ARENA(placed, plan->cut, count));
     if (plan->tier_bytes) NEO__TRY(NEO__ARENA(placed, plan->lines, count));
+    if (plan->tier_bytes) NEO__TRY(NEO__ARENA(placed, plan->pools, count));
     NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
     NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
     NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
@@ -3639,6 +3639,8 @@ static neo_status neo__plan_finish(neo_plan *plan) {
 }
 static neo_status neo__plan_fits_files(const neo_plan *plan, const char *fn) {
     const int64_t most = plan->desc.cluster.file_bytes;
+    NEO__CHECK(plan->step.most_bytes < NEO__PLAN_NO_ROOM, NEO_ERR_CAPACITY, "%s: %s", fn,
+               plan->lacks);
     for (int32_t r = 0; most && r < plan->desc.cluster.ranks; r++)
         NEO__CHECK(plan->rank[r].file_bytes <= most, NEO_ERR_CAPACITY,
                    "%s: the file of rank %d would have %" PRId64 " bytes, of %" PRId64, fn, r,
@@ -3663,10 +3665,11 @@ static neo_status neo__plan_fill(neo_plan *plan, const neo_piece *pieces, int64_
         NEO__TRY(neo__plan_check_tiles(&plan->table[t], plan->piece + begin, at - begin, fn));
     }
     NEO__TRY(neo__plan_finish(plan));
+    NEO__TRY(neo__plan_fits_files(plan, fn));
     NEO__CHECK(!budget || plan->step.most_bytes <= budget, NEO_ERR_CAPACITY,
                "%s: rank %d would need %" PRId64 " bytes, its budget is %" PRId64, fn,
                plan->step.fullest_rank, plan->step.most_bytes, budget);
-    return neo__plan_fits_files(plan, fn);
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -4771,6 +4774,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
+    NEO__CHECK(s.lean.bytes < NEO__PLAN_NO_ROOM, NEO_ERR_CAPACITY, "%s: %s", fn, plan->lacks);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                " bytes each would do",
@@ -5415,25 +5419,20 @@ static int neo__profile_group(uint32_t count) {
     return NEO__PROFILE_EXACT + 8 * (octave - 5) + (int)(count >> (octave - 3) & 7);
 }
 static const neo_row_use *neo__profile_uses(neo__profile_table *table, int64_t *count) {
-    neo_row_use *use = table->use;
     if (table->count) {
-        memset(use, 0, NEO__PROFILE_GROUPS * sizeof *use);
+        neo_row_use use[NEO__PROFILE_GROUPS];
+        memset(use, 0, sizeof use);
         for (int64_t r = 0; r < table->rows; r++) {
             neo_row_use *to = &use[neo__profile_group(table->count[r])];
-            to->rows += table->count[r] > 0;
+            to->rows++;
             to->ids += table->count[r];
         }
         table->groups = 0;
-        for (int i = 0; i < NEO__PROFILE_GROUPS; i++)
-            if (use[i].rows) use[table->groups++] = use[i];
-        for (int64_t i = 0; i < table->groups / 2; i++) { /* the most used first */
-            const neo_row_use last = use[table->groups - 1 - i];
-            use[table->groups - 1 - i] = use[i];
-            use[i] = last;
-        }
+        for (int i = NEO__PROFILE_GROUPS - 1; i > 0; i--) /* the most used first */
+            if (use[i].rows) table->use[table->groups++] = use[i];
     }
     *count = table->groups;
-    return use;
+    return table->use;
 }
 NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const char *name,
                                             int64_t *count, int64_t *rows, int64_t *ids) {
@@ -5493,11 +5492,11 @@ static neo_status neo__profile_line(neo_profile *profile, neo__plan_reader *read
     profile->tables++;
     return NEO_OK;
 }
-static neo_status neo__profile_parse(neo_profile *profile, neo__arena *work, const char *path) {
+/* text: as for neo__plan_parse. */
+static neo_status neo__profile_parse(neo_profile *profile, neo__arena *work, const char *path,
+                                     char *text, size_t bytes) {
     neo__plan_reader *reader;
-    char *text = NULL;
-    size_t bytes = 0, lines = 1;
-    NEO__TRY(neo__plan_load_file(work, path, &text, &bytes));
+    size_t lines = 1;
     NEO__TRY(NEO__ARENA(work, reader, 1));
     reader->path = path;
     reader->at = text;
@@ -5516,7 +5515,10 @@ NEO_API neo_status neo_profile_read(neo_ctx *ctx, const char *path, neo_profile 
     NEO__TRY(neo__profile_new(ctx, "neo_profile_read", profile));
     work.ctx = ctx;
     work.function = "neo_profile_read";
-    neo_status status = neo__profile_parse(*profile, &work, path);
+    char *text = NULL;
+    size_t bytes = 0;
+    neo_status status = neo__plan_load_file(&work, path, &text, &bytes);
+    if (status == NEO_OK) status = neo__profile_parse(*profile, &work, path, text, bytes);
     neo__arena_free(&work);
     return neo__profile_done(status, profile);
 }

@@ -1,5 +1,6 @@
 /* plan.c: plan files. One that is accepted has every element of every table
-   once, and its pieces make the same plan again. */
+   once, and its pieces make the same plan again. And profiles: groups of one that is accepted are
+   of rows that its tables have, in falling order. */
 #define NEO_STATIC
 #define NEO_NO_SIMD
 #include "common.h"
@@ -14,7 +15,27 @@ static const fuzz_seed fuzz_seeds[] = {
         "piece 3 25+75 16+48\ntable b 10x20 tw 0\ntable c 7x5 rw 0,2-3\n"),
     FUZZ_TEXT("# a plan\r\nneo-plan 1\r\nranks 4 2\r\ntable %61 100x64 cw 3,2,1\ntable b 10x20 cw "
               "0,1\ntable c 7x5 dp\n"),
+    FUZZ_TEXT("neo-profile 1\ntable a 100 1:900 3:900 50:50 # most\ntable %62 10\ntable c 7 7:8\n"),
 };
+
+static void fuzz_profile(neo_ctx *ctx, char *text, size_t size) {
+    neo_profile *profile = NULL;
+    NEO__ZERO(neo__arena, work);
+    work.ctx = ctx;
+    FUZZ_CHECK(neo__profile_new(ctx, "fuzz", &profile) == NEO_OK);
+    const neo_status st = neo__profile_parse(profile, &work, "profile", text, size);
+    FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT);
+    for (int32_t t = 0; st == NEO_OK && t < profile->tables; t++) {
+        int64_t count, rows, ids, used = 0, sum = 0;
+        const neo_row_use *use =
+            neo_profile_uses(profile, profile->table[t].name, &count, &rows, &ids);
+        FUZZ_CHECK(use && rows > 0);
+        for (int64_t i = 0; i < count; i++) used += use[i].rows, sum += use[i].ids;
+        FUZZ_CHECK(used <= rows && sum == ids && sum >= used);
+    }
+    neo__arena_free(&work);
+    neo_profile_destroy(profile);
+}
 
 static neo_plan_desc fuzz_desc(void) {
     static neo_table_desc tables[3];
@@ -63,6 +84,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(text);
     memcpy(text, data, size);
     text[size] = 0;
+    if (strncmp(text, "neo-profile", 11) == 0) {
+        fuzz_profile(ctx, text, size);
+        free(text);
+        return 0;
+    }
     FUZZ_CHECK(neo__plan_new(ctx, &d, "fuzz", &plan) == NEO_OK);
     neo_status st = neo__plan_parse(plan, "plan", text, size);
     FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_FORMAT || st == NEO_ERR_MISMATCH || st == NEO_ERR_ARG);

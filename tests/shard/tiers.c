@@ -3,10 +3,10 @@
    law, exactly where a table is in memory as a whole; bytes of memory and of the file, exactly. By
    a histogram of how often production rows are used, rows in memory by use leave at most a fiftieth
    of the accesses to the file that whole tables leave in the same memory. */
-#define NEO_FSDP_IMPLEMENTATION /* its private names, too */
-#include "test.h"
-#include "neo_plan.h"
+#include "inside.c" /* private names, too */
 #include "neo_store.h"
+#include "test.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TABLES = 6, BATCH = 256 }; /* tables and samples at most */
@@ -169,6 +169,7 @@ static size_t map_bytes(const neo_plan *plan) {
 }
 /* A plan, and bags whose tier shares memory as it says: forwards of `passes` batches, the last
    `watched` of them counted. draw: an id of a table. */
+static int reached;
 static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*draw)(int t),
                         int passes, int watched) {
     const neo_tier_desc tier = {file, memory, evict, 0, 1, 0};
@@ -214,6 +215,15 @@ static counted run_tier(neo_evict evict, int64_t memory, int known, int64_t (*dr
         if (c.in_file[t]) tiered += m.offset[(t + 1) * m.batch] - m.offset[t * m.batch];
     CHECK_INT(s.lookups, tiered * watched);
     c.misses = (double)(s.lookups - s.hits) / (double)(m.bags.max_ids * watched);
+    const int64_t least = rank.file_bytes; /* behind a block; the last one not whole */
+    struct stat info;
+    for (int t = 0; t < m.bags.table_count; t++) { /* the last row of each table */
+        const int64_t row = m.table[t].rows - 1;
+        CHECK_OK(neo_bags_get_rows(bags, t, row, 1, out));
+        CHECK_OK(neo_bags_set_rows(bags, t, row, 1, out));
+    }
+    CHECK(stat(file, &info) == 0 && info.st_size <= least + 4096);
+    reached += info.st_size > least; /* else the last row is in memory */
     free(out);
     neo_bags_destroy(bags);
     neo_plan_destroy(plan);
@@ -238,7 +248,7 @@ static void count_profile(int64_t (*draw)(int t), int batches) {
 }
 static void hits(void) {
     double misses[2] = {0.0, 0.0};
-    for (int n = 0; n < 6; n++) {
+    for (int n = TEST_WATCHED ? 2 : 0; n < (TEST_WATCHED ? 4 : 6); n++) {
         const neo_evict evict = n % 2 ? NEO_EVICT_LFU : NEO_EVICT_LRU;
         int64_t (*draw)(int t) = n / 2 == 2 ? draw_even : draw_zipf;
         model_make(BATCH, 16, 4, ROWS, IDS);
@@ -261,6 +271,83 @@ static void hits(void) {
     }
     printf("  by use %.4f, evenly %.4f\n", misses[0] / 2, misses[1] / 2);
     CHECK(misses[0] < 0.95 * misses[1]);
+    CHECK(reached > 1);
+}
+
+/* ---- ranks: what each takes is what the plan says, of memory and of its file ---- */
+static neo_status on_rank(neo_comm *comm, void *user) {
+    const neo_placement placement = *(const neo_placement *)user;
+    const int rank = neo_comm_rank(comm);
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    neo_bags_desc bags = m.bags;
+    neo_plan_desc desc = m.plan;
+    neo_shard_memory memory;
+    char path[3100];
+    neo_tier_desc tier_desc = {path, 900000, NEO_EVICT_LFU, 0, 1, 1};
+    neo_tier *tier;
+    neo_plan *plan;
+    neo_shard *shard;
+    snprintf(path, sizeof path, "%s.%d", file, rank);
+    NEO__TRY(neo_tier_create(ctx, &tier_desc, &tier));
+    bags.tier = tier;
+    desc.bags = &bags;
+    desc.cluster.ranks = neo_comm_size(comm);
+    NEO__TRY(neo_profile_read(ctx, text_file, (neo_profile **)(uintptr_t)&desc.profile));
+    NEO__TRY(neo_plan_create_uniform(ctx, &desc, placement, &plan));
+    neo_profile_destroy((neo_profile *)(uintptr_t)desc.profile);
+    const neo_plan_rank x = neo_plan_rank_of(plan, rank);
+    NEO__TRY(neo_shard_bytes(ctx, plan, rank, &memory));
+    const size_t before = neo_ctx_memory(ctx).bytes;
+    NEO__TRY(neo_shard_create(comm, plan, &shard));
+    const int64_t has = (int64_t)(neo_ctx_memory(ctx).bytes - before -
+                                  inside_group_bytes(shard, comm, 4));
+    CHECK_INT(has, x.weight_bytes + x.state_bytes + x.buffer_bytes);
+    CHECK_INT(memory.file_bytes, x.file_bytes);
+    CHECK(neo_tier_get_stats(tier).memory_bytes <= tier_desc.memory_bytes);
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    neo_tier_destroy(tier);
+    return NEO_OK;
+}
+static void ranks(void) {
+    static const neo_placement placements[] = {NEO_ROW_WISE, NEO_TABLE_WISE};
+    model_make(BATCH, 16, 4, ROWS, IDS);
+    count_profile(draw_zipf, 200);
+    CHECK_OK(neo_profile_write(m.profile, text_file));
+    for (int t = 0; t < 4; t++) m.table[t].row_buckets = 4;
+    for (int n = 0; n < 4; n++) {
+        neo_comm_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.ctx.repro_shards = 4;
+        desc.ctx.threads = 1;
+        CHECK_OK(neo_comm_spawn(n / 2 ? 4 : 2, &desc, on_rank,
+                                (void *)(uintptr_t)&placements[n % 2], NULL));
+    }
+    model_free();
+}
+
+/* Nothing is looked up, or only in one table: shares are still shares, of all that memory has. */
+static void unused(void) {
+    neo_tier_desc desc = {file, 900000, NEO_EVICT_LRU, 0, 1, 0};
+    for (int n = 0; n < 4; n++) {
+        neo_plan *plan = NULL;
+        model_make(BATCH, 16, 4, ROWS, IDS);
+        for (int t = 0; t < 4; t++) m.ids[t] = t == 1 && n % 2 ? 2.0 : 0.0;
+        m.plan.skew = n / 2 ? 0.0 : 1.05;
+        if (n / 2) m.plan.profile = m.profile; /* of no batch */
+        CHECK_OK(neo_tier_create(m.ctx, &desc, &m.tier));
+        m.bags.tier = m.tier;
+        CHECK_OK(neo_plan_create(m.ctx, &m.plan, &plan));
+        for (int t = 0; plan && t < 4; t++) {
+            const neo_plan_tier x = neo_plan_tier_of(plan, t);
+            CHECK(x.rows >= 1.0 && x.hits >= 0.0 && x.hits <= 1.0);
+            CHECK(plan->lines[t].share >= 1.0 && plan->lines[t].share <= 1e9);
+        }
+        if (plan && n == 1) CHECK(plan->lines[1].share > 100.0 * plan->lines[0].share);
+        neo_plan_destroy(plan);
+        neo_tier_destroy(m.tier);
+        model_free();
+    }
 }
 
 /* ---- rows by use against whole tables, on a histogram of production's ----
@@ -321,7 +408,7 @@ static void rows_by_use(void) {
     make_bins();
     for (int t = 0; t < TABLES; t++) rows[t] = UNUSED * USED[t];
     for (int t = 0; t < TABLES; t++) bytes += rows[t] * WIDE * (int64_t)sizeof(float);
-    for (int percent = 4; percent <= 6; percent += 2) {
+    for (int percent = TEST_WATCHED ? 6 : 4; percent <= 6; percent += 2) {
         model_make(32, WIDE, TABLES, rows, USES);
         count_profile(draw_bins, 1500);
         const int64_t memory = bytes * percent / 100;
@@ -341,6 +428,8 @@ int main(int argc, char **argv) {
     RUN(counts);
     RUN(bad_files);
     RUN(hits);
+    RUN(ranks);
+    RUN(unused);
     RUN(rows_by_use);
     unlink(text_file);
     return test_end("tiers");
