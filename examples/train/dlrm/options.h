@@ -188,8 +188,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
     CLI_TEXT("tier", tier, "FILE", NULL,
              "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
-             "of each rank; it is scratch: "
-             "made anew when the run resumes. Rank R of several has FILE.R"),
+             "of each rank (the process takes 20 to 40 MB more); it is scratch: made anew when the "
+             "run resumes. Rank R of several has FILE.R"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
@@ -427,9 +427,7 @@ static neo_status check_tier(const options *o) {
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");
     if (o->keys) REFUSE("--keys has no --tier: their rows are in memory");
-    if (o->full_every || o->saves.behind)
-        REFUSE("--%s has no --tier: leave it out, and checkpoints are whole",
-               o->full_every ? "checkpoint-delta" : "checkpoint-async");
+    if (o->saves.behind) REFUSE("--checkpoint-async has no --tier: leave it out");
     return NEO_OK;
 }
 
