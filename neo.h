@@ -2697,17 +2697,21 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
 }
 /* The lines of many keys, by stages a block apart, as each asks for the memory of the next: a set's
    tags; the key of the first line that has the tag; the answer. guessed: `to` has what may be the
-   answer. touches: the lines' use is asked for, too. */
-NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
-                                             int64_t count, int64_t now, int guessed, int touches,
-                                             int64_t *to) {
+   answer. touches: the lines' use is asked for, too.
+   Returns how many have no line. */
+NEO__UNUSED static int64_t neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
+                                                int64_t count, int64_t now, int guessed,
+                                                int touches, int64_t *to) {
     enum { BLOCK = 32 };
     const int slow = lines->evict == NEO_EVICT_AGE;
+    int64_t missing = 0;
     uint64_t hash[BLOCK];
     for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
         for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
-            if ((lines->key[to[i]] ^ keys[i]) | (uint64_t)(keys[i] == 0) | (uint64_t)slow)
+            if ((lines->key[to[i]] ^ keys[i]) | (uint64_t)(keys[i] == 0) | (uint64_t)slow) {
                 to[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), now);
+                missing += to[i] < 0;
+            }
         for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
             if (guessed && (uint64_t)to[i] >= (uint64_t)lines->sets * NEO__LINE_WAYS) to[i] = 0;
             if (!guessed) {
@@ -2724,6 +2728,7 @@ NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint
             __builtin_prefetch(lines->tag + to[i] * NEO__LINE_WAYS);
         }
     }
+    return missing;
 }
 /* The line was used `count` times by step now. */
 NEO__INLINE void neo__lines_touch(const neo__lines *lines, int64_t line, int64_t now,
@@ -13362,13 +13367,22 @@ static void neo__bags_seek_record(const neo_bags *bags, int64_t target, int64_t 
     *record = NEO__MIN(at, merge->kept);
 }
 
-/* Note the rows of sorted records as changed: a word of bits at a time. */
+/* Note the rows of sorted records as changed: a word of bits at a time. A tier's records have
+   lines. */
 static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *records,
                                    int64_t count) {
+    const uint64_t *line_row = table->job.store.line_row;
     if (table->marks.before) {
+        NEO_ASSERT(!line_row);
         table->marks.before(table->marks.user, records, count, table->low_bits);
         return;
     }
+    for (int64_t i = 0; line_row && i < count; i++) {
+        const uint64_t row = line_row[records[i] >> table->low_bits], bit = UINT64_C(1) << row % 64;
+        if (bit & ~__atomic_load_n(&table->marks.bits[row / 64], __ATOMIC_RELAXED))
+            __atomic_fetch_or(&table->marks.bits[row / 64], bit, __ATOMIC_RELAXED);
+    }
+    if (line_row) return;
     for (int64_t i = 0; i < count;) {
         const uint64_t word = records[i] >> table->low_bits >> 6;
         uint64_t *bits = table->marks.bits + word, mask = 0;
@@ -13846,10 +13860,8 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
         n = is_i32 ? NEO__MIN(end - k, (int64_t)MOST) : end - k;
         for (int64_t i = 0; i < n && is_i32; i++)
             key[i] = (uint64_t)neo__jagged_id(from->ids, 1, k + i);
-        if (forward)
-            neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), 0, 0, to);
-        else neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), 1, 0, to);
-        for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
+        missing += neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), !forward,
+                                        0, to);
     }
     __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
 }
@@ -14136,7 +14148,8 @@ static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const v
 NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 0, "neo_bags_find_keys"));
-    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, 0, rows);
+    (void)neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, 0,
+                               rows);
     return NEO_OK;
 }
 NEO_API int neo_bags_key_of(const neo_bags *b, int32_t table, int64_t row, uint64_t *key) {

@@ -2466,14 +2466,22 @@ static void neo__st_put_staged(neo__out *out, const neo_tensor *tensor) {
                            (size_t)(piece.rows * piece.cols) * neo_dtype_size(slab.dtype));
     }
 }
-/* Some rows of a tensor in the host's memory. */
+/* Some rows of a tensor in the host's memory, or in a file. */
 static void neo__st_put_rows(neo__out *out, const neo__st_item *item) {
     const neo_tensor *t = item->tensor;
     const size_t size = neo_dtype_size(t->dtype),
                  width = t->ndim > 1 ? (size_t)t->shape[1] * size : size;
     for (int64_t i = 0; i < t->shape[0]; i++) {
         const int64_t row = neo__st_number(item->numbers, i) - item->first;
-        neo__out_bytes(out, (const char *)t->data + (size_t)(row * t->stride[0]) * size, width);
+        const char *from = (const char *)t->data + (size_t)(row * t->stride[0]) * size;
+        if (t->place == NEO_HOST) neo__out_bytes(out, from, width);
+        for (size_t done = 0, n; t->place != NEO_HOST && done < width; done += n) {
+            char *buffer = (char *)neo__shared_scratch(out->ctx);
+            n = NEO__MIN(width - done, (size_t)NEO__ST_BUFFER_BYTES);
+            if (out->status == NEO_OK)
+                out->status = neo__data_read(out->ctx, buffer, from + done, t->place, n);
+            neo__out_bytes(out, buffer, n);
+        }
     }
 }
 /* A tensor of any shape in one piece, or one of 1 or 2 dimensions whose rows lie apart. */
@@ -3746,6 +3754,8 @@ static neo_status neo__saving_snapshot(neo_saving *saving) {
         neo__row_guard *guard = saving->guards;
         while (item->marks && guard->marks != item->marks) guard++;
         if (item->marks) {
+            NEO__CHECK(item->tensor->place != NEO_FILE, NEO_ERR_UNSUPPORTED,
+                       "neo_save_begin: %s: tracked rows of a tier", item->name);
             NEO__CHECK(guard->tensor_count < NEO__GUARD_TENSORS, NEO_ERR_UNSUPPORTED,
                        "neo_save_begin: %s: more than %d tensors of one tracked table", item->name,
                        (int)NEO__GUARD_TENSORS);

@@ -15,7 +15,7 @@
    WHAT IT DOES NOT DO
      - the file is scratch of the running process, as memory is: a run that is killed makes it anew
        from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
-     - rows on a GPU, tables of keys (NEO_ERR_UNSUPPORTED)
+     - rows on a GPU, tables of keys, neo_save_begin of tracked rows (NEO_ERR_UNSUPPORTED)
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -559,7 +559,7 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
             __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1);
         }
         if (!to->index)
-            neo__lines_find_many(&to->map, (const uint64_t *)at, n, to->now, 0, 1, line);
+            (void)neo__lines_find_many(&to->map, (const uint64_t *)at, n, to->now, 0, 1, line);
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
             if (line[i] < 0 && !to->index) line[i] = neo__tier_find_over(to, at[i]);
@@ -842,9 +842,6 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
         NEO__ZERO(neo__tier_table, table);
         NEO__CHECK(!desc->tables[i].keys.on, NEO_ERR_UNSUPPORTED,
                    "%s: table '%s' has keys: its rows cannot lie in a tier", fn,
-                   desc->tables[i].name);
-        NEO__CHECK(!desc->tables[i].track_rows, NEO_ERR_UNSUPPORTED,
-                   "%s: table '%s' notes its changed rows, and the object has a tier", fn,
                    desc->tables[i].name);
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,
                    "%s: table '%s': its rows are in memory of yours, and the object has a tier", fn,

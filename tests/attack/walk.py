@@ -1,9 +1,9 @@
 """walk.py: kills and faults at every call that a training job makes, one after another.
 
-A case is a job (dlrm, gpt, examples/job.c: one rank, three, three under mpirun; dlrm with rows in a file; from nothing, or
-going on from checkpoints), a call (faults.c: the n-th of a function) and what is done there: the
-process is killed, also in the middle of a write; the call fails once, twice or for ever; it does
-half. Or the process is killed at a random moment. After that:
+A case is a job (dlrm, gpt, examples/job.c: one rank, three, three under mpirun; dlrm with rows in a
+file; from nothing, or going on from checkpoints), a call (faults.c: the n-th of a function) and
+what is done there: the process is killed, also in the middle of a write; the call fails once, twice
+or for ever; it does half. Or the process is killed at a random moment. After that:
   - nothing hangs; the process has ended by the kill, or well, or with a message that names the
     file (or says memory, thread) that the fault was about;
   - a run that ended well printed the digest of an undisturbed run, and one that met EINTR or did
@@ -25,8 +25,8 @@ FAULTS = os.path.abspath(os.path.join(BUILD, "tests", "attack", "faults.so"))
 WORKERS = int(os.environ.get("JOBS", "2"))
 HANG_S = 300
 ONCE_TWICE_EVER = (1, 2, 0)
-FILES = ("open fopen fclose read pread write pwrite close fsync lseek rename mkdir rmdir unlink remove "
-         "lstat stat fstat opendir readdir flock").split()
+FILES = ("open fopen fclose read pread write pwrite close fsync lseek rename mkdir rmdir unlink "
+         "remove lstat stat fstat opendir readdir flock").split()
 # The errors of each call. A real one is not interrupted for ever.
 ERRORS = {name: ("EIO", "EACCES") for name in FILES}
 ERRORS.update(open=("EIO", "EACCES", "EMFILE", "ENOSPC", "EINTR"), fopen=("EIO", "EACCES"),

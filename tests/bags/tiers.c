@@ -228,6 +228,7 @@ static void checkpoints(void) {
     m.table[0].optim.kind = NEO_BAG_ADAM;
     m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     m.table[1].dtype = NEO_I8;
+    m.table[0].track_rows = m.table[1].track_rows = 1;
     if (pair_make(&p, ctx, &m, NEO_EVICT_LFU, 0, 1000)) {
         const BatchKind kind = {64, 3, 0, 0, 0, 0};
         for (int step = 0; step < 8; step++) {
@@ -241,6 +242,9 @@ static void checkpoints(void) {
         memset(&save, 0, sizeof save);
         memset(&load, 0, sizeof load);
         save.dir = load.dir = at("checkpoint");
+        neo_saving *saving = NULL;
+        CHECK_ERR(neo_save_begin(ctx, &save, p.state[1], &saving), NEO_ERR_UNSUPPORTED,
+                  "tracked rows of a tier");
         for (int from = 0; from < 2; from++) {
             save.step = load.step = 1 + from;
             CHECK_OK(neo_save(ctx, &save, p.state[from]));

@@ -67,8 +67,9 @@ saves="--checkpoint $W/ckpt --every 5 --resume"
 whole=$(state_of $D $base)
 newest() { ls "$W/ckpt" 2>/dev/null | tail -1; }
 for n in $(seq $kills); do
-    was=$(newest)
-    $D $base $saves $tier --memory $((2800 + n % 7 * 300))K >"$W/out" 2>"$W/err" &
+    was=$(newest) some=
+    [ $((n % 3)) = 0 ] || some="--checkpoint-delta 4"
+    $D $base $saves $some $tier --memory $((2800 + n % 7 * 300))K >"$W/out" 2>"$W/err" &
     pid=$!
     while kill -0 $pid 2>/dev/null && [ "$(newest)" = "$was" ]; do sleep 0.01; done
     sleep 0.0$((n % 8))
@@ -84,6 +85,18 @@ same "resumed with another cache" "$(state_of $D $base $saves $tier --memory 5M)
 same "resumed without one" \
     "$(state_of $D $base --checkpoint "$W/ckpt2" --every 25 --resume)" "$whole"
 
+# ---- differential checkpoints have the bytes of those without it ----
+for options in "--checkpoint $W/plain" "--checkpoint $W/tiered $tier --memory 3M"; do
+    $D $base --every 40 --checkpoint-delta 3 $options >"$W/out" 2>"$W/err"
+done
+if ! grep -q base_step "$W"/plain/*/manifest.json; then
+    fail "no checkpoint is differential: $(tail -1 "$W/err")"
+elif diff -r "$W/plain" "$W/tiered" >"$W/out"; then
+    pass
+else
+    fail "differential checkpoints differ: $(head -3 "$W/out")"
+fi
+
 # ---- peak memory: 8 times as many rows as the budget ----
 if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
     large="--synthetic 3000 --rows 40000 --dim 64 --batch 64"
@@ -92,6 +105,10 @@ if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
     same "32M of 266M" "$below" "$whole"
     saved=$(($(tail -1 "$W/peak_whole") - $(tail -1 "$W/peak")))
     if [ $saved -gt 220000 ]; then pass; else fail "a tier saves $saved KB"; fi
+    # tables of a row each: what the process takes without tables
+    state_of /usr/bin/time -f %M -o "$W/peak_none" $D $large --rows 1 >"$W/out"
+    more=$(($(tail -1 "$W/peak") - $(tail -1 "$W/peak_none")))
+    if [ $more -le $((32 * 1024 * 102 / 100)) ]; then pass; else fail "32M took $more KB"; fi
 else
     skip "peak memory: no /usr/bin/time, or a sanitizer's own memory"
 fi
@@ -120,8 +137,6 @@ refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory
     --profile "$W/p" --rows 3001
 refused "counts of keys" "--keys has no --save-profile" --keys --save-profile "$W/q"
 refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-profile "$W/q"
-refused "a delta" "--checkpoint-delta has no --tier" --checkpoint "$W/no" $tier --memory 8M \
-    --checkpoint-delta 2
 refused "written behind" "--checkpoint-async has no --tier" --checkpoint "$W/no" --every 9 \
     --checkpoint-async $tier --memory 8M
 echo precious >"$W/precious"

@@ -190,8 +190,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
     CLI_TEXT("tier", tier, "FILE", NULL,
              "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
-             "of each rank; it is scratch: "
-             "made anew when the run resumes. Rank R of several has FILE.R"),
+             "of each rank (the process takes 20 to 40 MB more); it is scratch: made anew when the "
+             "run resumes. Rank R of several has FILE.R"),
     CLI_TEXT("profile", profile, "FILE", NULL,
              "of --tier: how often rows are used, by which tables share memory; without it evenly"),
     CLI_TEXT("save-profile", save_profile, "FILE", NULL,
@@ -439,9 +439,7 @@ static neo_status check_tier(const options *o) {
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");
     if (o->keys) REFUSE("--keys has no --tier: their rows are in memory");
-    if (o->full_every || o->saves.behind)
-        REFUSE("--%s has no --tier: leave it out, and checkpoints are whole",
-               o->full_every ? "checkpoint-delta" : "checkpoint-async");
+    if (o->saves.behind) REFUSE("--checkpoint-async has no --tier: leave it out");
     return NEO_OK;
 }
 
