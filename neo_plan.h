@@ -372,7 +372,7 @@ typedef struct neo_jitter {
     double slow;      /* so many times as long; 0: 2 */
 } neo_jitter;
 /* neo_timeline_sample: seconds of `steps` steps, sorted, by chance: every rank computes for itself,
-   and an exchange begins when its last rank sends. The same seed, the same seconds.
+   and goes on when it has what the others sent. The same seed, the same seconds.
    seconds: [steps].
    Errors   NEO_ERR_ARG: a NULL, no steps, a number that is negative or not finite, or a straggler
             above 1. NEO_ERR_MEMORY. Cost: some 20 ns a task and rank. */
@@ -2333,7 +2333,7 @@ struct neo_timeline {
     size_t bytes; /* of this struct, the tasks, the units and their names behind it */
     neo_timeline_sum sum;
     neo_task *task;
-    int32_t count, ranks;
+    int32_t count, ranks, per_node;
 };
 enum { NEO__TIMELINE_TABLES = 33, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
 enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
@@ -2613,7 +2613,8 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     neo_timeline *made = (neo_timeline *)neo__alloc_for(plan->ctx, bytes, fn);
     if (!made) return NEO_ERR_MEMORY;
     memset(made, 0, bytes);
-    made->ctx = plan->ctx, made->bytes = bytes, made->ranks = plan->desc.cluster.ranks;
+    made->ctx = plan->ctx, made->bytes = bytes;
+    made->ranks = plan->desc.cluster.ranks, made->per_node = plan->per_node;
     made->task = (neo_task *)(void *)(made + 1);
     neo_dense_unit *named = (neo_dense_unit *)(void *)(made->task + tasks);
     char *text = (char *)(named + count);
@@ -2655,9 +2656,25 @@ static double neo__sample_times(uint64_t *state, double by) {
     for (int i = 0; i < 12; i++) z += neo__sample_even(state);
     return NEO__MAX(1.0 + by * z, 0.1);
 }
-/* ended: [tasks][ranks]; slow: [ranks]. */
+/* An exchange among n ranks: start[r] becomes the time at which r has what all others send. Each
+   sends to the next one first, and to the one before it last, for `seconds` in all. later: [n]. */
+static void neo__sample_exchange(double *start, int32_t n, double seconds, double *later) {
+    const double each = n > 1 ? seconds / (n - 1) : 0.0;
+    double run = -DBL_MAX;
+    for (int32_t r = n - 1; r >= 0; r--) {
+        later[r] = run;
+        run = NEO__MAX(run, start[r] - each * r);
+    }
+    run = -DBL_MAX;
+    for (int32_t r = 0; r < n; r++) {
+        const double own = start[r];
+        start[r] = NEO__MAX(NEO__MAX(own, run + each * r), later[r] + each * (r + n));
+        run = NEO__MAX(run, own - each * r);
+    }
+}
+/* ended: [tasks][ranks]; slow, later: [ranks]. */
 static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j, uint64_t *state,
-                               double *ended, double *slow) {
+                               double *ended, double *slow, double *later) {
     const int32_t ranks = timeline->ranks;
     double last = 0.0;
     for (int32_t r = 0; r < ranks; r++)
@@ -2665,8 +2682,10 @@ static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j
                       ? (j->slow > 0.0 ? j->slow : 2.0) : 1.0;
     for (int32_t i = 0; i < timeline->count; i++) {
         const neo_task *task = &timeline->task[i];
-        const int alone = task->lane == NEO_LANE_COMPUTE;
-        double *end = ended + (int64_t)i * ranks, most = 0.0;
+        const int alone = task->lane == NEO_LANE_COMPUTE,
+                  rounds = !strcmp(task->name, "reduce") || !strcmp(task->name, "copies") ? 2 : 1;
+        const int32_t group = task->lane == NEO_LANE_LOCAL ? timeline->per_node : ranks;
+        double *end = ended + (int64_t)i * ranks;
         for (int32_t r = 0; r < ranks; r++) {
             end[r] = 0.0;
             for (int k = 0; k < NEO_TASK_WAITS; k++)
@@ -2674,11 +2693,12 @@ static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j
                     end[r] = NEO__MAX(end[r], ended[(int64_t)task->after[k] * ranks + r]);
             if (alone)
                 end[r] += task->seconds * slow[r] * neo__sample_times(state, j->compute);
-            most = NEO__MAX(most, end[r]);
         }
-        if (!alone) most += task->seconds * neo__sample_times(state, j->link);
-        for (int32_t r = 0; r < ranks && !alone; r++) end[r] = most;
-        last = NEO__MAX(last, most);
+        const double takes = alone ? 0.0 : task->seconds * neo__sample_times(state, j->link);
+        for (int32_t r = 0; r < ranks && !alone; r += group)
+            for (int k = 0; k < rounds; k++)
+                neo__sample_exchange(end + r, NEO__MIN(group, ranks - r), takes / rounds, later);
+        for (int32_t r = 0; r < ranks; r++) last = NEO__MAX(last, end[r]);
     }
     return last;
 }
@@ -2697,11 +2717,12 @@ NEO_API neo_status neo_timeline_sample(const neo_timeline *timeline, const neo_j
                NEO_ERR_ARG, "%s: compute %g, link %g, straggler %g or slow %g is out of range", fn,
                jitter->compute, jitter->link, jitter->straggler, jitter->slow);
     const size_t ranks = (size_t)timeline->ranks,
-                 bytes = ((size_t)timeline->count + 1) * ranks * sizeof(double);
+                 bytes = ((size_t)timeline->count + 2) * ranks * sizeof(double);
     double *slow = (double *)neo__alloc_for(timeline->ctx, bytes, fn);
     if (!slow) return NEO_ERR_MEMORY;
     for (int64_t i = 0; i < steps; i++)
-        seconds[i] = neo__sample_step(timeline, jitter, &seed, slow + ranks, slow);
+        seconds[i] =
+            neo__sample_step(timeline, jitter, &seed, slow + 2 * ranks, slow, slow + ranks);
     qsort(seconds, (size_t)steps, sizeof *seconds, neo__sample_order);
     neo_free(timeline->ctx, slow, bytes);
     return NEO_OK;

@@ -659,6 +659,43 @@ static void layers(void) {
     CHECK_NEAR(neo_layer_seconds(&(neo_cluster){.flops = 1e9}, 10, 3, 7, NEO_LAYER_BACKWARD),
                4 * 210 / 1e9, 1e-15);
 }
+/* Without chance a sampled step is the timeline's; with it steps differ, in order, the same again. */
+static void sampled(void) {
+    neo_jitter jitter = {0, 0, 0, 0};
+    double a[200], b[200];
+    neo_plan *plan;
+    neo_timeline *timeline;
+    for (int turn = 0; turn < 20; turn++) {
+        model_random(1 + (int)below(5), 2 + (int)below(9), (int)below(4));
+        REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
+        REQUIRE_OK(neo_timeline_create(plan, NULL, 0, turn % 2, &timeline));
+        const double step = neo_timeline_sum_of(timeline).seconds;
+        memset(&jitter, 0, sizeof jitter);
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 3, a));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(a[i] / step, 1, 1e-12);
+        jitter.straggler = 1, jitter.slow = 3; /* all ranks: computation takes three times as long */
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 1, a));
+        neo_timeline_sum sum = neo_timeline_sum_of(timeline);
+        if (turn % 2 == 0) CHECK_NEAR((a[0] - step) / (2 * sum.busy[NEO_LANE_COMPUTE]), 1, 1e-9);
+        CHECK(a[0] <= 3 * step * (1 + 1e-12) && a[0] >= step * (1 - 1e-12));
+        jitter.compute = jitter.link = 0.2, jitter.straggler = 0.1;
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, turn + 2, 200, a));
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, turn + 2, 200, b));
+        CHECK_BITS(a, b, sizeof a);
+        for (int i = 1; i < 200; i++) CHECK(a[i] >= a[i - 1]);
+        CHECK(a[199] > a[0] && a[100] > 0.5 * step);
+        if (turn < 19) neo_timeline_destroy(timeline);
+        if (turn < 19) neo_plan_destroy(plan);
+    }
+    CHECK_ERR(neo_timeline_sample(timeline, &jitter, 1, 0, a), NEO_ERR_ARG, "no steps");
+    CHECK_ERR(neo_timeline_sample(NULL, &jitter, 1, 1, a), NEO_ERR_ARG, "NULL");
+    jitter.link = -1;
+    CHECK_ERR(neo_timeline_sample(timeline, &jitter, 1, 1, a), NEO_ERR_ARG, "link -1");
+    jitter.link = 0, jitter.straggler = 1.5;
+    CHECK_ERR(neo_timeline_sample(timeline, &jitter, 1, 1, a), NEO_ERR_ARG, "straggler 1.5");
+    neo_timeline_destroy(timeline);
+    neo_plan_destroy(plan);
+}
 /* An id takes what is measured for its optimizer, its columns, and for a row that comes again (all
    of a bag's and of skewed ids), is new but cached, or new and not. */
 static double curve_at(const double (*x)[3], double cols, double fresh, double cold) {
@@ -1520,6 +1557,7 @@ int main(void) {
     RUN(steps);
     RUN(timelines);
     RUN(layers);
+    RUN(sampled);
     RUN(calibration);
     RUN(files);
     RUN(bad_files);
