@@ -9,6 +9,7 @@
 #include "sets.h"
 #include "sweep.h"
 #include "timeline.h"
+#include "risk.h"
 
 /* ---- a generated set as a model file ---- */
 static int print_set(const char *name) {
@@ -53,6 +54,8 @@ static const char HELP[] =
     "                   stop being worth it; a table (--json, --svg: for a program, drawn)\n"
     "  --ranks 8..4096  those of a sweep; one number: the ranks, instead of the cluster file's\n"
     "  --weak           a sweep's batch grows with the ranks, from that of the files\n"
+    "  --risk           quantiles of a step, and of a week what counts: by the cluster file's\n"
+    "                   jitter, failures and checkpoint\n"
     "  --json           print all of it for a program\n"
     "  --calibrate      measure this machine as a rank instead of what the cluster file says, and\n"
     "                   print it as lines of such a file\n"
@@ -61,10 +64,11 @@ static const char HELP[] =
 
 /* Options before OPT_VERBOSE have a value. */
 enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SETS, OPT_SET,
-       OPT_PROFILE, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_HELP, OPTIONS };
+       OPT_PROFILE, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_RISK, OPT_HELP,
+       OPTIONS };
 static const char *const NAMES[OPTIONS] = {
     "--memory", "--all", "--plan", "--out", "--svg", "--timeline", "--ranks", "--sets", "--set",
-    "--profile", "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--help"};
+    "--profile", "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--risk", "--help"};
 enum { MOST_SETS = 64 };
 typedef struct command {
     const char *given[OPTIONS]; /* values, or NULL */
@@ -75,14 +79,17 @@ typedef struct command {
 
 /* What belongs to a sweep and what does not. Returns 2 after an error. */
 static int parse_sweep(command *c) {
-    static const int alone[] = {OPT_PLAN, OPT_OUT, OPT_TIMELINE, OPT_VERBOSE, OPT_CALIBRATE};
+    static const int alone[] = {OPT_PLAN,    OPT_OUT,       OPT_TIMELINE,
+                                OPT_VERBOSE, OPT_CALIBRATE, OPT_RISK};
     const char *ranks = c->given[OPT_RANKS];
-    for (int i = 0; c->given[OPT_SWEEP] && i < 5; i++)
+    for (int i = 0; c->given[OPT_SWEEP] && i < 6; i++)
         if (c->given[alone[i]])
             return fprintf(stderr, "plan: %s: of one plan, not of a --sweep\n", NAMES[alone[i]]), 2;
     if (c->given[OPT_SWEEP] && (!ranks || !sweep_range(ranks, &c->first, &c->last)))
         return fprintf(stderr, "plan: --sweep: wants --ranks FIRST..LAST, of 1 to 4096, not '%s'\n",
                        ranks ? ranks : ""), 2;
+    if (c->given[OPT_RISK] && c->given[OPT_JSON])
+        return fprintf(stderr, "plan: --risk: prints no --json\n"), 2;
     if (!c->given[OPT_SWEEP] && c->given[OPT_WEAK])
         return fprintf(stderr, "plan: --weak: belongs to a --sweep\n"), 2;
     if (c->given[OPT_TIMELINE] && timeline_ending(c->given[OPT_TIMELINE])) return 2;
@@ -194,6 +201,8 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
                j->desc.cluster.ranks);
         print_tables(j, plan, verbose);
         print_ranks(j, plan, both, verbose);
+        if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
+            return fprintf(stderr, "plan: --risk: %s\n", neo_last_error()), 1;
         if (c->given[OPT_CALIBRATE]) print_cluster(&j->desc.cluster);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;

@@ -33,6 +33,10 @@
                                       or lru); all others lie in
      tier disk 2TiB 3e9 5             a file: its bytes, bytes per second, and us that a row takes
                                       besides
+     jitter 0.05 0.1 0.001 3          chance (--risk): tasks and exchanges take 5 %, 10 % more or
+                                      less, one rank in 1,000 computes 3 times as long in a step
+     failures 50000 300               hours of a rank between failures; seconds of a restart
+     checkpoint 1800 20               seconds between two, and of one
 
    A what-if changes what the files say: NAME=VALUE. NAME is the first word of a line and VALUE the
    rest of it, or NAME is one number or word of a line: ranks, ranks_per_node, local.bandwidth,
@@ -51,6 +55,11 @@
 
 enum { WORDS = 16, TEXT = 8192 };
 
+/* Chance: hours of a rank between failures, seconds of a restart, of and between checkpoints. */
+typedef struct risk {
+    neo_jitter jitter;
+    double mtbf, restart, every, takes;
+} risk;
 typedef struct job {
     neo_table_desc *tables;
     double *ids;       /* of a sample, for each table */
@@ -61,6 +70,7 @@ typedef struct job {
     neo_dense_unit *units;
     int32_t unit_count;
     neo_tier_desc tier; /* memory_bytes 0: all rows are in memory */
+    risk risk;
 } job;
 
 typedef struct source {
@@ -346,6 +356,18 @@ static int cluster_line(job *j, source *s) {
         neo_link *link = &c->link[local ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS];
         link->bandwidth = number_at(s, 1, 1, 1e15);
         link->latency_us = number_at(s, 2, 0, 1e9);
+        return 3;
+    }
+    if (strcmp(what, "jitter") == 0) {
+        double *const to[4] = {&j->risk.jitter.compute, &j->risk.jitter.link,
+                               &j->risk.jitter.straggler, &j->risk.jitter.slow};
+        for (int i = 0; i < 4; i++) *to[i] = number_at(s, 1 + i, 0, i < 3 ? 1 : 1e6);
+        return 5;
+    }
+    if (strcmp(what, "failures") == 0 || strcmp(what, "checkpoint") == 0) {
+        const int failures = what[0] == 'f';
+        *(failures ? &j->risk.mtbf : &j->risk.every) = number_at(s, 1, 1e-3, 1e12);
+        *(failures ? &j->risk.restart : &j->risk.takes) = number_at(s, 2, 0, 1e9);
         return 3;
     }
     if (strcmp(what, "ranks") == 0) {

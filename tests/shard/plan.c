@@ -615,6 +615,87 @@ static void timelines(void) {
     CHECK(strcmp(neo_lane_name(NEO_LANE_COUNT), "unknown") == 0);
     neo_plan_destroy(plan);
 }
+/* Units with widths take the seconds of their layers, the first without a gradient of its input;
+   the optimizer comes last. */
+static void layers(void) {
+    static const int64_t widths[3] = {3, 7, 2};
+    const neo_dense_unit units[2] = {{"u", 5, 100, 0, widths, 3}, {"v", 5, 300, 1, widths, 2}};
+    double took[3][2] = {{0}};
+    int32_t count;
+    neo_plan *plan;
+    neo_timeline *timeline;
+    model_begin(2, 0);
+    model_add(800, 32, 3, 4, NEO_BAG_SGD);
+    m.d.cluster.calibration.step = 20;
+    for (int i = 0; i < 15; i++) m.d.cluster.calibration.layer[i / 5][i % 5] = (i + 1) * 1e-9;
+    REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
+    REQUIRE_OK(neo_timeline_create(plan, units, 2, 0, &timeline));
+    const neo_task *task = neo_timeline_tasks(timeline, &count);
+    for (int32_t i = 0; i < count; i++) {
+        const int k = !strcmp(task[i].name, "forward") ? 0 : !strcmp(task[i].name, "backward") ? 1
+                      : !strcmp(task[i].name, "step")  ? 2 : -1;
+        if (k >= 0) took[k][task[i].unit[0] == 'v'] += task[i].seconds;
+        if (k == 2) CHECK(i == count - 1);
+    }
+    double want[3][2]; /* [way][layer] of 500 samples */
+    for (int way = 0; way < 3; way++)
+        for (int l = 0; l < 2; l++) {
+            const double in = (double)widths[l], out = (double)widths[l + 1], a = 5 * way + 1;
+            want[way][l] = 1e-9 * (a * 500 * in * out + (a + 1) * 500 * in + (a + 2) * in * out +
+                                   (a + 3) * 500 * out + a + 4);
+        }
+    CHECK_NEAR(took[0][0], want[0][0] + want[0][1], 1e-15);
+    CHECK_NEAR(took[1][0], want[2][0] + want[1][1], 1e-15);
+    CHECK_NEAR(took[0][1], want[0][0], 1e-15);
+    CHECK_NEAR(took[1][1], want[1][0], 1e-15);
+    CHECK_NEAR(took[2][0], 400 * 20 / 10e9, 1e-15);
+    neo_timeline_destroy(timeline);
+    neo_dense_unit wrong = units[0];
+    wrong.width_count = 1;
+    CHECK_ERR(neo_timeline_create(plan, &wrong, 1, 0, &timeline), NEO_ERR_ARG, "'u': 1 widths");
+    neo_plan_destroy(plan);
+    m.d.cluster.calibration.layer[2][1] = -1;
+    CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, "calibration.layer");
+    CHECK_NEAR(neo_layer_seconds(&(neo_cluster){.flops = 1e9}, 10, 3, 7, NEO_LAYER_BACKWARD),
+               4 * 210 / 1e9, 1e-15);
+}
+/* Without chance a sampled step is the timeline's; with it steps differ, in order, the same again. */
+static void sampled(void) {
+    neo_jitter jitter = {0, 0, 0, 0};
+    double a[200], b[200];
+    neo_plan *plan;
+    neo_timeline *timeline;
+    for (int turn = 0; turn < 20; turn++) {
+        model_random(1 + (int)below(5), 2 + (int)below(9), (int)below(4));
+        REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
+        REQUIRE_OK(neo_timeline_create(plan, NULL, 0, turn % 2, &timeline));
+        const double step = neo_timeline_sum_of(timeline).seconds;
+        memset(&jitter, 0, sizeof jitter);
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 3, a));
+        for (int i = 0; i < 3; i++) CHECK_NEAR(a[i] / step, 1, 1e-12);
+        jitter.straggler = 1, jitter.slow = 3; /* all ranks: computation takes three times as long */
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 1, a));
+        neo_timeline_sum sum = neo_timeline_sum_of(timeline);
+        if (turn % 2 == 0) CHECK_NEAR((a[0] - step) / (2 * sum.busy[NEO_LANE_COMPUTE]), 1, 1e-9);
+        CHECK(a[0] <= 3 * step * (1 + 1e-12) && a[0] >= step * (1 - 1e-12));
+        jitter.compute = jitter.link = 0.2, jitter.straggler = 0.1;
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, turn + 2, 200, a));
+        REQUIRE_OK(neo_timeline_sample(timeline, &jitter, turn + 2, 200, b));
+        CHECK_BITS(a, b, sizeof a);
+        for (int i = 1; i < 200; i++) CHECK(a[i] >= a[i - 1]);
+        CHECK(a[199] > a[0] && a[100] > 0.5 * step);
+        if (turn < 19) neo_timeline_destroy(timeline);
+        if (turn < 19) neo_plan_destroy(plan);
+    }
+    CHECK_ERR(neo_timeline_sample(timeline, &jitter, 1, 0, a), NEO_ERR_ARG, "no steps");
+    CHECK_ERR(neo_timeline_sample(NULL, &jitter, 1, 1, a), NEO_ERR_ARG, "NULL");
+    jitter.link = -1;
+    CHECK_ERR(neo_timeline_sample(timeline, &jitter, 1, 1, a), NEO_ERR_ARG, "link -1");
+    jitter.link = 0, jitter.straggler = 1.5;
+    CHECK_ERR(neo_timeline_sample(timeline, &jitter, 1, 1, a), NEO_ERR_ARG, "straggler 1.5");
+    neo_timeline_destroy(timeline);
+    neo_plan_destroy(plan);
+}
 /* An id takes what is measured for its optimizer, its columns, and for a row that comes again (all
    of a bag's and of skewed ids), is new but cached, or new and not. */
 static double curve_at(const double (*x)[3], double cols, double fresh, double cold) {
@@ -699,6 +780,12 @@ static void calibration(void) {
     for (int i = 0; i < NEO_ROWS_COUNT * 6; i++)
         CHECK(c.calibration.rows[i / 6][i / 3 % 2][i % 3] >= 1 &&
               c.calibration.rows[i / 6][i / 3 % 2][i % 3] < 1e6);
+    for (int way = 0; way < NEO_LAYER_COUNT; way++) { /* of a large layer about as by flops */
+        const double ratio = neo_layer_seconds(&c, 512, 512, 512, (neo_layer_way)way) * c.flops /
+                             (2.0 * 512 * 512 * 512);
+        CHECK(ratio > 0.01 && ratio < 100);
+    }
+    CHECK(c.calibration.step > 0 && c.calibration.step < 1e4);
     CHECK_INT(c.ranks, 3);
     CHECK(c.memory_bandwidth > 1e8 && c.memory_bandwidth < 1e13 && c.flops > 1e6 && c.flops < 1e16);
     CHECK(c.calibration.lookup > 0.01 && c.calibration.lookup < 1e3);
@@ -1469,6 +1556,8 @@ int main(void) {
     RUN(predictions);
     RUN(steps);
     RUN(timelines);
+    RUN(layers);
+    RUN(sampled);
     RUN(calibration);
     RUN(files);
     RUN(bad_files);

@@ -376,41 +376,62 @@ static void plans_are_ordered_as_predicted(void) {
    Groups of the simulation do not share the links of a rank, as lanes of the timeline do; so no two
    are used at once here: with a pipeline dense layers are longer than the exchanges beside them,
    and either all slices add in their node or none do. */
-enum { DRAWN = 50, SAMPLES = 768, UNITS = 3, TIMED = 3 };
+enum { DRAWN = 50, SAMPLES = 768, UNITS = 3, TIMED = 3, CHANCES = 300, SAMPLED = 4000 };
 typedef struct Drawn {
     Case c;
     neo_dense_unit units[UNITS];
     double predicted, measured; /* seconds */
+    neo_jitter jitter;
+    int steps;
+    double took[CHANCES], sampled[SAMPLED]; /* seconds of steps by chance */
 } Drawn;
+/* A rank's luck. */
+typedef struct Chance {
+    uint64_t state;
+    double slow;
+} Chance;
+static double even(Chance *c) {
+    uint64_t x = c->state += 0x9E3779B97F4A7C15u; /* splitmix64 */
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+static void compute(const Drawn *d, neo_comm *comm, Chance *chance, int64_t ns) {
+    double times = 1;
+    for (int i = 0; i < 12 && d->jitter.compute > 0; i++)
+        times += d->jitter.compute * (even(chance) - 0.5);
+    neo_comm_sleep(comm, (int64_t)(fmax(times, 0.1) * chance->slow * (double)ns));
+}
 static int64_t unit_ns(const Drawn *d, int i) {
     const neo_cluster *c = &d->c.plan.cluster;
     return (int64_t)(1e9 * d->units[i].flops * SAMPLES / c->ranks / c->flops);
 }
 static neo_status reduce_unit(const Drawn *d, neo_comm *dense, float *grads, int i) {
     neo_ticket ticket;
+    if (!d->units[i].params) return NEO_OK;
     return neo_comm_all_reduce(dense, NEO_REDUCE_SUM, grads, grads, d->units[i].params, NEO_F32,
                                d->c.plan.pipeline ? &ticket : NULL);
 }
 /* Units are bottom, interaction and top. */
 static neo_status drawn_step(const Drawn *d, neo_comm *comm, neo_comm *dense, neo_shard *shard,
-                             const Mine *mine, float *rows, float *grads) {
+                             const Mine *mine, float *rows, float *grads, Chance *luck) {
     const int pipeline = d->c.plan.pipeline;
     const int64_t width = d->c.width;
     TRY(neo_shard_forward_begin(shard, &mine->j, SAMPLES));
     if (pipeline) TRY(neo_shard_prefetch(shard, &mine->j, SAMPLES));
     else TRY(neo_shard_forward_end(shard, neo_tensor_2d(rows, NEO_F32, mine->n, width)));
-    neo_comm_sleep(comm, unit_ns(d, 0));
+    compute(d, comm, luck, unit_ns(d, 0));
     if (pipeline)
         TRY(neo_shard_forward_end(shard, neo_tensor_2d(rows, NEO_F32, mine->n, width)));
-    for (int i = 1; i < UNITS; i++) neo_comm_sleep(comm, unit_ns(d, i));
+    for (int i = 1; i < UNITS; i++) compute(d, comm, luck, unit_ns(d, i));
     for (int i = UNITS - 1; i > 0; i--) {
-        neo_comm_sleep(comm, 2 * unit_ns(d, i));
+        compute(d, comm, luck, 2 * unit_ns(d, i));
         TRY(reduce_unit(d, dense, grads, i));
     }
     float *dout = d->c.dout[0] + mine->begin * width;
     TRY(neo_shard_backward_begin(shard, neo_tensor_2d(dout, NEO_F32, mine->n, width)));
     if (!pipeline) TRY(neo_shard_backward_end(shard, 0.05f));
-    neo_comm_sleep(comm, 2 * unit_ns(d, 0));
+    compute(d, comm, luck, 2 * unit_ns(d, 0));
     TRY(reduce_unit(d, dense, grads, 0));
     if (pipeline) TRY(neo_shard_backward_end(shard, 0.05f));
     return neo_comm_wait_all(dense);
@@ -430,15 +451,21 @@ static neo_status drawn_rank(neo_comm *comm, void *user) {
     TRY(neo_timeline_create(plan, d->units, UNITS, c->plan.pipeline, &timeline));
     TRY(neo_comm_split(comm, 0, neo_comm_rank(comm), &dense));
     TRY(neo_shard_create(comm, plan, &shard));
-    for (int s = 0; s <= TIMED; s++) { /* the first fills the pipeline */
-        TRY(drawn_step(d, comm, dense, shard, &mine, rows, grads));
+    Chance luck = {(uint64_t)neo_comm_rank(comm) << 40, 1};
+    for (int s = 0; s <= d->steps; s++) { /* the first fills the pipeline */
+        const int64_t before = neo_comm_time_ns(comm);
+        luck.slow = even(&luck) < d->jitter.straggler ? d->jitter.slow : 1;
+        TRY(drawn_step(d, comm, dense, shard, &mine, rows, grads, &luck));
         if (s == 0) began = neo_comm_time_ns(comm);
+        if (s > 0 && s <= CHANCES && neo_comm_rank(comm) == 0)
+            d->took[s - 1] = 1e-9 * (double)(neo_comm_time_ns(comm) - before);
     }
     int64_t took = neo_comm_time_ns(comm) - began;
     TRY(most_of(comm, &took, 1));
     if (neo_comm_rank(comm) == 0) {
         d->predicted = neo_timeline_sum_of(timeline).seconds;
-        d->measured = 1e-9 * (double)took / TIMED;
+        d->measured = 1e-9 * (double)took / d->steps;
+        TRY(neo_timeline_sample(timeline, &d->jitter, 5, SAMPLED, d->sampled));
     }
     if (c->plan.pipeline) {
         TRY(neo_shard_forward_begin(shard, &mine.j, SAMPLES)); /* takes what was prefetched */
@@ -491,6 +518,14 @@ static void drawn_places(Case *c, int ranks, int per_node) {
         else place_anyhow(c, t, ranks);
     }
 }
+/* Chance is held against plans of the planner, whose ranks have much the same to send. */
+static void planned_places(Case *c, neo_ctx *ctx) {
+    neo_plan *plan;
+    CHECK_OK(neo_plan_create(ctx, &c->plan, &plan));
+    const neo_piece *pieces = neo_plan_pieces(plan, &c->piece_count);
+    memcpy(c->pieces, pieces, (size_t)c->piece_count * sizeof *pieces);
+    neo_plan_destroy(plan);
+}
 /* Without a pipeline anything; with one, see above. */
 static void drawn_units(Drawn *d, neo_ctx *ctx) {
     static const char *const names[UNITS] = {"bottom", "interaction", "top"};
@@ -507,45 +542,89 @@ static void drawn_units(Drawn *d, neo_ctx *ctx) {
         if (pipeline && k == 0) d->units[k].params = 0;
     }
 }
-static void steps_take_as_long_as_predicted(void) {
+static const char *drawn_run(Drawn *d, int i, const neo_jitter *jitter, neo_ctx *ctx) {
     static const Set *const sets[] = {&SIZES, &ZIPF, &LONG};
+    static char text[80];
+    double ids[MAX_TABLES];
+    const int ranks = 2 << test_random() % 3, nodes = 1 << test_random() % 3;
+    const int kind = test_random() % 2 ? NEO_BAG_ROWWISE_ADAGRAD : NEO_BAG_SGD;
+    memset(d, 0, sizeof *d);
+    d->jitter = *jitter;
+    d->steps = jitter->compute > 0 ? CHANCES : TIMED;
+    case_tables(&d->c, sets[i % 3], kind, 0, NEO_POOL_SUM);
+    drawn_data(&d->c, ids);
+    neo_plan_desc *plan = &d->c.plan;
+    neo_cluster *cluster = &plan->cluster;
+    plan->bags = &d->c.bags;
+    plan->ids_per_sample = ids;
+    plan->pipeline = i % 2;
+    cluster->ranks = ranks;
+    cluster->ranks_per_node = jitter->compute > 0 ? ranks : nodes < ranks ? ranks / nodes : 1;
+    cluster->memory_bandwidth = 1e18;
+    cluster->flops = 1e9;
+    cluster->link[NEO_LEVEL_LOCAL] = (neo_link){drawn(1, 300), drawn(3e6, 3e8)};
+    cluster->link[NEO_LEVEL_CROSS] = (neo_link){drawn(1, 300), drawn(3e6, 3e8)};
+    cut_block = NEO_PLAN_BLOCK;
+    if (jitter->compute > 0) planned_places(&d->c, ctx);
+    else drawn_places(&d->c, ranks, cluster->ranks_per_node);
+    drawn_units(d, ctx);
+    neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
+                          .ranks_per_node = cluster->ranks_per_node,
+                          .virtual_clock = 1};
+    memcpy(desc.link, cluster->link, sizeof desc.link);
+    CHECK_OK(neo_comm_spawn(ranks, &desc, drawn_rank, d, NULL));
+    snprintf(text, sizeof text, "%d: %s on %d ranks, %d nodes%s", i, sets[i % 3]->name, ranks,
+             ranks / cluster->ranks_per_node, plan->pipeline ? ", pipelined" : "");
+    plan->ids_per_sample = NULL;
+    return text;
+}
+/* Steps by chance: the median is within 3 %, and about it the largest distance of the shares of
+   steps below any time, of those simulated and of those sampled (Kolmogorov and Smirnov). */
+static int later(const void *x, const void *y) {
+    const double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+static void chance_is_as_sampled(void) {
+    static const neo_jitter jitter[] = {
+        {0.1, 0, 0, 0}, {0.3, 0, 0, 0}, {0.3, 0, 0, 0}, {0.1, 0, 0.03, 3}, {0.3, 0, 0.03, 3}};
     static Drawn d;
-    double worst = 0, ids[MAX_TABLES];
+    neo_ctx *ctx;
+    CHECK_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .repro_shards = LEAVES}, &ctx));
+    for (int i = 0; i < 5; i++) {
+        const char *what = drawn_run(&d, i < 4 ? i : 6, &jitter[i], ctx);
+        double most = 0, shift;
+        qsort(d.took, CHANCES, sizeof *d.took, later);
+        shift = d.took[CHANCES / 2] / d.sampled[SAMPLED / 2];
+        CHECK(fabs(shift - 1) <= 0.03);
+        for (int k = 0, at = 0; k < CHANCES; k++) {
+            while (at < SAMPLED && d.sampled[at] * shift <= d.took[k]) at++;
+            const double share = (double)at / SAMPLED;
+            most = fmax(most, fmax(fabs(share - (double)k / CHANCES),
+                                   fabs(share - (double)(k + 1) / CHANCES)));
+        }
+        printf("  %s: median %.3f ms, sampled %.3f; at 90 %% %.3f, %.3f; distance %.3f\n", what,
+               1e3 * d.took[CHANCES / 2], 1e3 * d.sampled[SAMPLED / 2],
+               1e3 * d.took[CHANCES * 9 / 10], 1e3 * d.sampled[SAMPLED * 9 / 10], most);
+        CHECK(d.took[CHANCES - 1] > 1.01 * d.took[0]);
+        CHECK(most <= 0.15);
+        case_free(&d.c);
+    }
+    neo_ctx_destroy(ctx);
+}
+static void steps_take_as_long_as_predicted(void) {
+    static const neo_jitter none = {0, 0, 0, 0};
+    static Drawn d;
+    double worst = 0;
     int near = 0;
     neo_ctx *ctx;
     CHECK_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .repro_shards = LEAVES}, &ctx));
     for (int i = 0; i < DRAWN; i++) {
-        const int ranks = 2 << test_random() % 3, nodes = 1 << test_random() % 3;
-        const int kind = test_random() % 2 ? NEO_BAG_ROWWISE_ADAGRAD : NEO_BAG_SGD;
-        memset(&d, 0, sizeof d);
-        case_tables(&d.c, sets[i % 3], kind, 0, NEO_POOL_SUM);
-        drawn_data(&d.c, ids);
-        neo_plan_desc *plan = &d.c.plan;
-        neo_cluster *cluster = &plan->cluster;
-        plan->bags = &d.c.bags;
-        plan->ids_per_sample = ids;
-        plan->pipeline = i % 2;
-        cluster->ranks = ranks;
-        cluster->ranks_per_node = nodes < ranks ? ranks / nodes : 1;
-        cluster->memory_bandwidth = 1e18;
-        cluster->flops = 1e9;
-        cluster->link[NEO_LEVEL_LOCAL] = (neo_link){drawn(1, 300), drawn(3e6, 3e8)};
-        cluster->link[NEO_LEVEL_CROSS] = (neo_link){drawn(1, 300), drawn(3e6, 3e8)};
-        cut_block = NEO_PLAN_BLOCK;
-        drawn_places(&d.c, ranks, cluster->ranks_per_node);
-        drawn_units(&d, ctx);
-        neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
-                              .ranks_per_node = cluster->ranks_per_node,
-                              .virtual_clock = 1};
-        memcpy(desc.link, cluster->link, sizeof desc.link);
-        CHECK_OK(neo_comm_spawn(ranks, &desc, drawn_rank, &d, NULL));
+        const char *what = drawn_run(&d, i, &none, ctx);
         const double off = d.predicted / d.measured - 1;
         worst = fmax(worst, fabs(off));
         if (test_grid() || fabs(off) > 0.03)
-            printf("  %d: %s on %d ranks, %d nodes%s: predicted %.3f ms, took %.3f ms: %+.1f %%\n",
-                   i, sets[i % 3]->name, ranks, ranks / cluster->ranks_per_node,
-                   plan->pipeline ? ", pipelined" : "", 1e3 * d.predicted, 1e3 * d.measured,
-                   100 * off);
+            printf("  %s: predicted %.3f ms, took %.3f ms: %+.1f %%\n", what, 1e3 * d.predicted,
+                   1e3 * d.measured, 100 * off);
         CHECK(fabs(off) <= 0.06);
         near += fabs(off) <= 0.03;
         case_free(&d.c);
@@ -560,5 +639,6 @@ int main(void) {
     RUN(a_pipeline_hides_communication);
     RUN(plans_are_ordered_as_predicted);
     RUN(steps_take_as_long_as_predicted);
+    RUN(chance_is_as_sampled);
     return test_end("shard/slow_links");
 }
