@@ -81,6 +81,12 @@ predicts ranks --batch 1 --write "$W/file.safetensors"
 train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
 predicts criteo
 predicts criteo --batch 1 --json
+# Layers so wide that a single sample does not read the weights of what is 0.
+train wide "$W/criteo.tsv" --rows 1000 --bottom 13-160-256-8 --top 272-1 --dim 8
+for isa in best avx2 scalar; do
+    [ $isa = avx2 ] && [ "$(uname -m)" != x86_64 ] && continue
+    predicts wide --batch 1 --isa $isa
+done
 train some "$W/criteo.tsv" --format criteo --columns I2-I4,I13,C1,C9-C12,C26 --rows 1000 \
     --bottom 4-16-8 --dim 8
 predicts some
