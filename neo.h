@@ -105,7 +105,7 @@
      NEO_INFERENCE        everywhere      only what predicting needs (neo_serve.h): no backward, no
                                           optimizer, loss, metric, report, table that learns or
                                           reader; parameters begin with zeros; check_finite has no
-                                          effect. 149 KB of text by gcc -O2 for x86-64
+                                          effect. 150 KB of text by gcc -O2 for x86-64
    ------------------------------------------------------------------------ */
 #if defined(NEO_INFERENCE) && (defined(__OPTIMIZE_SIZE__) || defined(__clang__)) &&                \
     !defined(NEO_NO_COLD)
@@ -2810,6 +2810,7 @@ typedef struct neo__tile {
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
+    int skips;         /* rows8: b is finite, and is not read where a is 0 */
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
        lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
        NULL: nothing. */
@@ -2820,6 +2821,7 @@ typedef void (*neo__tile_fn)(const neo__tile *t);
 
 enum {
     NEO__TILE_MAX_FLOATS = 512, /* rows x panel of any path */
+    NEO__TILE_MAX_K = 512,      /* of rows8 */
     NEO__INTERACT_MAX_FEATURES = 4095,
     NEO__INTERACT_FLOATS = 1 << 18 /* of the scratch; a quarter of that more for the factors */
 };
@@ -3513,6 +3515,7 @@ typedef struct neo__gemm_call {
     neo__gemm_finish finish;
     int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
     neo__leaf_cut leaves;
+    int skips; /* b is finite: of a row of many zeros, as behind a relu, it is not read for those */
     int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
     int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
 } neo__gemm_call;
@@ -6130,7 +6133,7 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    which stays in the first-level cache.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__GEMM_SEGMENT = 512,           /* of k */
+    NEO__GEMM_SEGMENT = NEO__TILE_MAX_K, /* of k */
     NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
     NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a group: 2 MiB */
     NEO__GEMM_LEAF_B_FLOATS = 1 << 18, /* with leaves, whose sums take the rest: 1 MiB */
@@ -6316,7 +6319,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     if (gemm->swapped) neo__gemm_swap(call);
     gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1;
     neo__gemm_plan_tiles(gemm);
-    const int thin = neo__gemm_is_thin(call);
+    const int thin = NEO__TRAINS && neo__gemm_is_thin(call);
     int64_t longest = NEO__GEMM_SEGMENT;
     if (thin) longest = NEO__MIN(longest, NEO__GEMM_THIN_SEGMENT / (call->m + call->n));
     gemm->segments = gemm->dots ? 1 : NEO__MAX(1, (call->k + longest - 1) / longest);
@@ -6446,6 +6449,7 @@ static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__ge
     tile->bias = finish && c->bias ? c->bias + place->n0 : NULL;
     tile->relu = finish && neo__gemm_finishes_relu(c);
     tile->streams = direct && neo__gemm_streams(gemm);
+    tile->skips = c->skips;
     if (tile->bias && !direct) {
         for (int64_t j = 0; j < place->width; j++) bias[j] = j < place->cols ? tile->bias[j] : 0.0f;
         tile->bias = bias;
@@ -6513,7 +6517,7 @@ static void neo__gemm_finish_rows(const neo__gemm *gemm, int64_t m0, int64_t m1,
     for (int64_t i = m0; i < m0 + calls; i++) {
         float *x = c->c + i * c->c_row + n0, *y = f->y ? f->y + i * f->y_row + n0 : NULL;
         const float *z = f->z ? f->z + i * f->z_row + n0 : NULL;
-        if (f->backward) vec->act_backward(f->act, z, y, x, x, count);
+        if (NEO__TRAINS && f->backward) vec->act_backward(f->act, z, y, x, x, count);
         else vec->act_forward(f->act, x, y ? y : x, count);
     }
 }
@@ -6667,15 +6671,16 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
     const float *a = gemm->pack_a
                          ? scratch->a + (place.m0 - neo__gemm_tile_begin(gemm, box->t0)) * depth
                          : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
-    const int together = gemm->by_rows || neo__gemm_is_brief(gemm);
+    const int together = gemm->by_rows || neo__gemm_is_brief(gemm) ||
+                         (call->skips && call->m == 1 && !gemm->swapped && call->beta == 0.0f);
     const int64_t sum_floats = gemm->tile_rows * gemm->width;
     float *kept = scratch->sums + gemm->depth * sum_floats +
                   (tile - scratch->first_tile) * panels * gemm->kept * sum_floats;
     const int fetch_c = !gemm->swapped && depth >= NEO__GEMM_FETCH_DEPTH &&
                         (place.final || !NEO__TREE(gemm)) &&
                         (!place.first || call->m * call->n >= NEO__GEMM_FETCH_FLOATS);
-    if (place.final && !scratch->fetches_b && call->finish.backward && call->finish.y &&
-        !gemm->swapped)
+    if (NEO__TRAINS && place.final && !scratch->fetches_b && call->finish.backward &&
+        call->finish.y && !gemm->swapped)
         neo__gemm_fetch_y(gemm, &scratch->y, place.m0, box);
     if (!gemm->pack_a && !gemm->swapped && tile + 1 < box->t1 &&
         call->m * call->k >= NEO__GEMM_FAR_FLOATS)
@@ -7193,9 +7198,10 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     float *tiles = neo__worker_floats(product->ctx, worker), *scratch = tiles + NEO__BF16_C_FLOATS;
     int height = 0;
     box.k1 = product->call->k;
-    for (int leaf = 0; leaf < product->leaves; leaf++) {
+    const int leaves = NEO__TRAINS ? product->leaves : 1;
+    for (int leaf = 0; leaf < leaves; leaf++) {
         float *slot = tiles + height * step;
-        if (product->leaves > 1) neo__leaf_rows(&product->call->leaves, leaf, &box.k0, &box.k1);
+        if (leaves > 1) neo__leaf_rows(&product->call->leaves, leaf, &box.k0, &box.k1);
         memset(slot, 0, (size_t)step * sizeof *slot);
         if (product->call->beta != 0.0f) neo__bf16_move(product, slot, &box, 0);
         neo__fp_state fp = neo__fp_enter_flushing();
@@ -7203,7 +7209,7 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
         neo__bf16_multiply(product, slot, scratch, &box);
         if (kern && kern->end) kern->end();
         neo__fp_leave(fp);
-        int merges = neo__tree_push(&height, leaf, product->leaves);
+        int merges = leaves > 1 ? neo__tree_push(&height, leaf, leaves) : 0;
         for (; merges > 0; merges--, slot -= step) product->ctx->vec->add(slot - step, slot, step);
     }
     neo__bf16_move(product, tiles, &box, 1);
@@ -7412,8 +7418,8 @@ struct neo_mlp {
     neo_mlp_desc desc; /* name: NULL */
     int layers;
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
-    float *turned[NEO_MAX_LAYERS]; /* of neo_serve.h: weights as [in][out], which need no packing;
-                                      or NULL */
+    float *turned[NEO_MAX_LAYERS]; /* of neo_serve.h: finite weights as [in][out], which need no
+                                      packing; or NULL */
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
     void *left[NEO_MAX_LAYERS];         /* y after dropout; NULL: there is none */
@@ -7664,6 +7670,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
         neo__gemm_call call = neo__gemm_call_make(in, 0, turned.data ? turned : weight,
                                                   !turned.data, z.data ? z : out);
         call.bias = neo__f32(mlp->bias[i]->value);
+        call.skips = turned.data != NULL;
         neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
                               z.data ? out : none, none);
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
@@ -17505,16 +17512,33 @@ static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 
-/* A row needs more columns to have enough independent sums. */
+/* A row needs more columns to have enough independent sums. at: the `count` places where a is not
+   0, or NULL: all. Of finite b the others change no sum but the sign of one that is 0, for which
+   all are added again. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
-                                      const float *init, const float *bias, float *c) {
+                                      const float *init, const float *bias, float *c,
+                                      const int32_t *at, int64_t count) {
     const NEO__VF zero = NEO__SET(0.0f);
+    float sum[8 * NEO__W];
 #define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
+#define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(from + v * NEO__W), c##v);
+#define NEO__ROW8_KEEP(v) NEO__STORE(sum + v * NEO__W, c##v);
+#define NEO__ROW8_AGAIN(v) c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
     NEO__EIGHT(NEO__ROW8_START)
-    for (int64_t k = tile->k; k > 0; k--) {
+    if (at) {
+        for (int64_t i = 0; i < count; i++) {
+            const float *from = b + at[i] * tile->b_k;
+            const NEO__VF av = NEO__SET(a[at[i] * tile->a_k]);
+            NEO__EIGHT(NEO__ROW8_FMA)
+        }
+        NEO__EIGHT(NEO__ROW8_KEEP)
+        for (int i = 0; i < 8 * NEO__W; i++) at = sum[i] == 0.0f ? NULL : at;
+        if (!at) { NEO__EIGHT(NEO__ROW8_AGAIN) }
+    }
+    for (int64_t k = at ? 0 : tile->k; k > 0; k--) {
+        const float *from = b;
         const NEO__VF av = NEO__SET(*a);
-#define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(b + v * NEO__W), c##v);
         NEO__EIGHT(NEO__ROW8_FMA)
         a += tile->a_k;
         b += tile->b_k;
@@ -17537,14 +17561,23 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
     else { NEO__EIGHT(NEO__ROW8_STORE) }
 }
 NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
-    for (int64_t i = 0; i < t->rows; i++)
+    int32_t at[NEO__TILE_MAX_K];
+    const int skips = NEO__PASS != NEO__PASS_SCALAR && t->skips;
+    for (int64_t i = 0; i < t->rows; i++) {
+        const float *a = t->a + i * t->a_row;
+        int64_t count = 0;
+        for (int64_t k = 0; skips && k < t->k; k++) {
+            at[count] = (int32_t)k;
+            count += a[k * t->a_k] != 0.0f;
+        }
         for (int64_t p = 0; p < t->panels; p++) {
             const int64_t j = p * 8 * NEO__W;
             NEO__FN(row8)
-            (t, t->a + i * t->a_row, t->b + p * t->b_panel,
-             t->init ? t->init + i * t->init_row + j : NULL, t->bias ? t->bias + j : NULL,
-             t->c + i * t->c_row + j);
+            (t, a, t->b + p * t->b_panel, t->init ? t->init + i * t->init_row + j : NULL,
+             t->bias ? t->bias + j : NULL, t->c + i * t->c_row + j,
+             skips && count < t->k / 8 * 7 ? at : NULL, count);
         }
+    }
     if (t->streams) NEO__STREAM_END();
 }
 

@@ -1358,6 +1358,12 @@ static int neo__model_multiplies(const neo__model_json *spec, const neo__weight 
            (strncmp(weight->name, spec->kind->bottom, bytes_of_name) == 0 &&
             weight->name[bytes_of_name] == '.');
 }
+static int neo__model_is_finite(neo_tensor t) {
+    const float *x = (const float *)t.data;
+    float wrong = 0.0f;
+    for (int64_t i = 0; i < neo_tensor_count(t); i++) wrong += x[i] * 0.0f;
+    return wrong == 0.0f;
+}
 /* Copies of weights that products need not pack: of one sample packing is most of it. Those of a
    gpt in bf16 need not be converted. */
 static neo_status neo__model_turn(neo_model *model) {
@@ -1375,7 +1381,8 @@ static neo_status neo__model_turn(neo_model *model) {
             const neo_tensor t = weight->t;
             if (!neo__model_multiplies(spec, weight)) continue;
             if (pass) weight->turned = at + bytes;
-            if (pass && dtype == NEO_F32)
+            if (pass && !neo__is_gpt(spec) && !neo__model_is_finite(t)) weight->turned = NULL;
+            else if (pass && dtype == NEO_F32)
                 NEO__TRY(neo_tensor_copy(
                     model->ctx, neo_tensor_transpose(t, 0, 1),
                     neo_tensor_2d(weight->turned, NEO_F32, t.shape[1], t.shape[0])));

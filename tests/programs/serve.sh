@@ -163,6 +163,9 @@ printf "POST /metrics ${H}Content-Length: 0\r\n\r\n" | says 405 'Allow: GET'
 printf "POST /predict ${H}\r\n" | says 411 ''
 printf "POST /predict ${H}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" |
     says 200 '"prediction"'
+chunks="POST /predict ${H}Transfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n2\r\n{}\r\n0\r\n"
+printf "${chunks}Sum: 7\r\nContent-Length: 3\r\n\r\nGET /no ${H}\r\n" | says 200 'HTTP/1.1 404'
+printf "${chunks}Sum 7\r\n\r\n" | says 400 'Connection: close'
 printf "POST /predict ${H}Transfer-Encoding: chunked\r\n\r\nx\r\n" | says 400 'Connection: close'
 printf "POST /predict ${H}Content-Length: 9999999\r\n\r\n" | says 413 ''
 (printf "POST /predict ${H}Content-Length: 12291\r\n\r\n"; yes '{}' | head -4097) | says 413 4096
@@ -188,6 +191,28 @@ same "two labels" "$(post "$(head -1 "$W/json" | sed 's/"sex":"[A-Za-z]*",//')" 
     sed 's/,"step.*//')" \
     "{\"prediction\":[$(head -1 "$W/two.out")]"
 stop "two labels"
+served=$W/served
+
+# A differential checkpoint takes over from the one whose rows it changes.
+cp $adult.columns "$W"
+"$B/dlrm" $model --data "$W/test" --checkpoint "$W/chain" --every 2 --checkpoint-delta 9 \
+    >"$W/log" 2>"$W/err" &&
+    "$B/dlrm" $model --data "$W/test" --test "$W/test" --checkpoint "$W/chain" --eval --predict \
+        "$W/chain.out" >"$W/log" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+full=$(ls "$W/chain" | sed -n 1p) delta=$(ls "$W/chain" | sed -n 2p) served=$W/growing
+mkdir "$served" && cp -r "$W/chain/$full" "$served"
+start --reload 0
+same "a full checkpoint" "$(metric neo_model_step)" 2
+cp -r "$W/chain/$delta" "$served/.new" && mv "$served/.new" "$served/$delta"
+kill -HUP $pid
+tries=0
+while [ "$(metric neo_model_step)" != 4 ] && [ $tries -lt 200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+same "a differential one" "$(post "$(head -1 "$W/json")" | answers)" \
+    "{\"prediction\":$(head -1 "$W/chain.out"),\"step\":4}"
+stop "a differential one"
 served=$W/served
 
 # ---- a gpt: what build/gpt writes, to the byte ----

@@ -81,6 +81,12 @@ predicts ranks --batch 1 --write "$W/file.safetensors"
 train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
 predicts criteo
 predicts criteo --batch 1 --json
+# Layers so wide that a single sample does not read the weights of what is 0.
+train wide "$W/criteo.tsv" --rows 1000 --bottom 13-160-256-8 --top 272-1 --dim 8
+for isa in best avx2 scalar; do
+    [ $isa = avx2 ] && [ "$(uname -m)" != x86_64 ] && continue
+    predicts wide --batch 1 --isa $isa
+done
 train some "$W/criteo.tsv" --format criteo --columns I2-I4,I13,C1,C9-C12,C26 --rows 1000 \
     --bottom 4-16-8 --dim 8
 predicts some
@@ -107,6 +113,8 @@ train keys "$W/criteo.tsv" $keys --admit 2 --evict lfu:3
 predicts keys
 predicts keys --batch 1 --json
 predicts keys --batch 7 --threads 2 --isa scalar
+train keychain "$W/criteo.tsv" $keys --every 4 --checkpoint-delta 9 # the last is differential
+predicts keychain
 for rows in i8 f16 bf16; do
     train keys$rows "$W/criteo.tsv" $keys --evict age:4 --rows-dtype $rows --ranks 2 \
         --repro-shards 4 --plan rw

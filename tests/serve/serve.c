@@ -430,6 +430,64 @@ static void a_prediction_allocates_nothing(void) {
     neo_model_free(model);
 }
 
+/* Layers so wide that a sample alone skips the weights of what is 0: it is predicted as in a batch,
+   also where a weight that only zeros meet is not finite. */
+static void zeros_are_skipped(void) {
+    enum { WIDE = 300, NEXT = 256 };
+    static float first[WIDE], middle[NEXT * WIDE], last[4 * NEXT], top[6], table[16], none[WIDE];
+    static const float extremes[] = {1, INFINITY, NAN};
+    const struct { const char *name; neo_tensor t; } weights[] = {
+        {"bottom.0.weight", neo_tensor_2d(first, NEO_F32, WIDE, 1)},
+        {"bottom.0.bias", neo_tensor_1d(none, NEO_F32, WIDE)},
+        {"bottom.2.weight", neo_tensor_2d(middle, NEO_F32, NEXT, WIDE)},
+        {"bottom.2.bias", neo_tensor_1d(none, NEO_F32, NEXT)},
+        {"bottom.4.weight", neo_tensor_2d(last, NEO_F32, 4, NEXT)},
+        {"bottom.4.bias", neo_tensor_1d(none, NEO_F32, 4)},
+        {"top.0.weight", neo_tensor_2d(top, NEO_F32, 1, 5)},
+        {"top.0.bias", neo_tensor_1d(none, NEO_F32, 1)},
+        {"bags.f.weight", neo_tensor_2d(table, NEO_F32, 4, 4)}};
+    char dir[1100], json[1024];
+    for (int i = 0; i < WIDE; i++) first[i] = i % 3 ? 1 + number((uint64_t)i) : -1;
+    for (int i = 0; i < NEXT * WIDE; i++) middle[i] = number((uint64_t)i + 1000);
+    for (int i = 0; i < WIDE; i++) middle[7 * WIDE + i] = 0; /* a sum that is 0 */
+    for (int i = 0; i < 4 * NEXT; i++) last[i] = number((uint64_t)i + 100000);
+    for (int i = 0; i < 16; i++) table[i] = 0.25f, top[i % 5] = 0.01f;
+    for (int e = 0; e < 3; e++) {
+        neo_schema *schema;
+        neo_state *state;
+        neo_model *model;
+        neo_scratch *s;
+        const float x = 1;
+        const int64_t id = 2;
+        float alone, both[2];
+        snprintf(dir, sizeof dir, "%s-wide-%d", checkpoints, e);
+        middle[9 * WIDE] = extremes[e];
+        REQUIRE_OK(neo_schema_parse(ctx, "x dense\nf category hash rows=4\ny label\n", &schema));
+        REQUIRE_OK(neo_state_create(ctx, &state));
+        for (int i = 0; i < 9; i++)
+            REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, weights[i].name, weights[i].t));
+        int n = snprintf(json, sizeof json,
+                         "{\"neo_model\": 1, \"model\": \"dlrm\", \"dim\": 4, \"dtype\": \"f32\", "
+                         "\"rows_dtype\": \"f32\", \"row_buckets\": 1, \"bottom\": [1, %d, %d, 4], "
+                         "\"top\": [5, 1], \"schema\": ", WIDE, NEXT);
+        n += (int)neo_schema_describe(schema, json + n, sizeof json - (size_t)n);
+        snprintf(json + n, sizeof json - (size_t)n, "}");
+        REQUIRE_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 1, .model = json}, state));
+        REQUIRE_OK(neo_model_load(&(neo_model_desc){.dir = dir}, &model));
+        REQUIRE_OK(neo_scratch_create(model, &(neo_scratch_desc){.max_batch = 2, .logits = 1}, &s));
+        REQUIRE_OK(neo_scratch_add(s, &x, &id, NULL, NULL));
+        REQUIRE_OK(neo_scratch_predict(s, &alone));
+        REQUIRE_OK(neo_scratch_add(s, &x, &id, NULL, NULL));
+        REQUIRE_OK(neo_scratch_predict(s, both));
+        CHECK(memcmp(&alone, &both[0], 4) == 0 || (isnan(alone) && isnan(both[0])));
+        CHECK(isnan(alone) == (e > 0));
+        neo_scratch_destroy(s);
+        neo_model_free(model);
+        neo_state_destroy(state);
+        neo_schema_destroy(schema);
+    }
+}
+
 int main(void) {
     const char *dir = getenv("TMPDIR");
     snprintf(checkpoints, sizeof checkpoints, "%s/neo-serve-model", dir ? dir : "/tmp");
@@ -441,6 +499,7 @@ int main(void) {
     RUN(retrieval);
     RUN(retrieval_of_extremes);
     RUN(samples_of_json);
+    RUN(zeros_are_skipped);
     RUN(threads_share_a_model);
     RUN(a_prediction_allocates_nothing);
     neo_ctx_destroy(ctx);
