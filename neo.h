@@ -17477,7 +17477,7 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
         }
         NEO__ROW_LIST(NEO__TILE_PAIR)
     }
-    for (int64_t i = 0; i < t->merges; i++) {
+    for (int64_t i = 0; NEO__TRAINS && i < t->merges; i++) {
         const float *merge = t->merge[-i];
         NEO__ROW_LIST(NEO__TILE_MERGE)
     }
@@ -17507,7 +17507,7 @@ NEO__KERNEL_INLINE void NEO__FN(tile_pair)(const neo__tile *t, const int rows) {
 NEO__TILE_SIZES(NEO__TILE_DEFINE)
 #define NEO__TILE1_NAME(rows) NEO__FN(tile1_##rows),
 #define NEO__TILE2_NAME(rows) NEO__FN(tile2_##rows),
-#define NEO__PAIR_NAME(rows) NEO__FN(pair_##rows),
+#define NEO__PAIR_NAME(rows) NEO__TRAIN(NEO__FN(pair_##rows)),
 static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
@@ -17543,7 +17543,7 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
         a += tile->a_k;
         b += tile->b_k;
     }
-    for (int64_t i = 0; i < tile->merges; i++) {
+    for (int64_t i = 0; NEO__TRAINS && i < tile->merges; i++) {
 #define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(tile->merge[-i] + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
     }
