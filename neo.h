@@ -6247,7 +6247,7 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n > 2 * lanes) {
         gemm->width = 8 * lanes;
         gemm->tile_rows = gemm->by_rows && call->n % gemm->width == 0
-                              ? NEO__GEMM_SHALLOW_ROWS /* no buffer is needed */
+                              ? (int64_t)NEO__GEMM_SHALLOW_ROWS /* no buffer is needed */
                               : NEO__TILE_MAX_FLOATS / gemm->width;
     }
     gemm->grid.panels = (call->n + gemm->width - 1) / gemm->width;
