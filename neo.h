@@ -2805,7 +2805,7 @@ typedef struct neo__tile {
     float *c;
     int64_t c_row;
     int64_t right; /* of a pair: so many k behind the first are of the right leaf */
-    const float *const *merge; /* then, `merges` times: left subtree sum + own, the one before */
+    const float *const *merge; /* then, so often: a left subtree sum + own, backwards */
     int64_t merges;
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
@@ -6151,6 +6151,7 @@ enum {
     NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
     NEO__GEMM_SHALLOW = 16,            /* up to so many k, and B of so many floats (32 KiB), */
     NEO__GEMM_SHALLOW_FLOATS = 1 << 13, /* C is written row by row */
+    NEO__GEMM_SHALLOW_ROWS = 64,       /* so many at a time, where panels are whole */
     NEO__GEMM_STREAM_FLOATS = 1 << 23, /* C of so many leaves no cache anything: 32 MiB */
     NEO__GEMM_BRIEF = 64,              /* fewer k: a call costs as much as it computes */
     NEO__GEMM_THIN_FLOATS = 1 << 13,   /* C of so few, and of so few rows and columns, */
@@ -6294,7 +6295,9 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     gemm->tile_rows = gemm->ctx->gemm->rows;
     if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n >= 8 * lanes) {
         gemm->width = 8 * lanes;
-        gemm->tile_rows = NEO__TILE_MAX_FLOATS / gemm->width;
+        gemm->tile_rows = gemm->by_rows && call->n % gemm->width == 0
+                              ? (int64_t)NEO__GEMM_SHALLOW_ROWS /* no buffer is needed */
+                              : NEO__TILE_MAX_FLOATS / gemm->width;
     }
     gemm->grid.panels = (call->n + gemm->width - 1) / gemm->width;
     gemm->last_width = gemm->width;
