@@ -2597,6 +2597,8 @@ NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
 /* The *left-th place from here on; NULL: *left more would have to be there. */
 NEO__INLINE const char *neo__stops_pass(neo__stops *stops, int64_t *left) {
     for (;;) {
+        const int64_t here = __builtin_popcountll(stops->mask);
+        if (here < *left) stops->mask = 0, *left -= here; /* all are passed at once */
         for (; stops->mask; stops->mask &= stops->mask - 1) {
             if (--*left > 0) continue;
             const char *stop = stops->p + __builtin_ctzll(stops->mask);
