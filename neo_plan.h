@@ -591,6 +591,7 @@ struct neo_plan {
     neo__plan_pool *pools;  /* and room to share that */
     int64_t tier_bytes;     /* of a rank; 0: there is none */
     int known;              /* how often rows are used */
+    int rows_alone;         /* bytes of a load are those of rows in a tier */
     char lacks[300];        /* why a plan has NEO__PLAN_NO_ROOM */
     int64_t piece_count;
     int64_t *rank_first; /* [ranks + 1] into rank_piece */
@@ -2876,8 +2877,8 @@ static int64_t neo__plan_piece_state(const neo__plan_table *t, int64_t rows, int
     return rows * (t->state_fixed + t->state_col * cols);
 }
 /* Bytes of a line in memory, with its place in the cache; of rows and state of a piece, in a search
-   those that memory would hold, at least a batch's. Seconds of an id whose row is read from the file, and of the row
-   that is written in its place. */
+   those that memory would hold, at least a batch's. Seconds of an id whose row is read from the
+   file, and of the row that is written in its place. */
 static double neo__plan_line_bytes(const neo__plan_table *t, int64_t cols) {
     enum { PLACE = 18 };
     return (double)(neo__plan_weight_bytes(t, 1, cols) + neo__plan_piece_state(t, 1, cols) + PLACE);
@@ -3117,8 +3118,8 @@ static neo_status neo__plan_curves(neo_plan *plan) {
     neo__arena_free(&plan->work);
     return NEO_OK;
 }
-/* Shares of each rank's memory: as poured, of tables that have none of their own; even where nothing
-   is known of the rows. Bytes are those that lines had by the shares before, at first all. */
+/* Shares of each rank's memory: as poured, of tables that have none of their own; even where
+   nothing is known of the rows. Bytes are those that lines had by the shares before; first all. */
 static void neo__plan_share_tiers(neo_plan *plan) {
     for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) {
         neo__plan_pool *pool = plan->pools;
@@ -3250,7 +3251,8 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     if (cut->missing > 0.0)
         load.at[NEO__PLAN_LOOKUP] += flow.ids * cut->missing * neo__plan_miss(table, cut->cols);
     load.at[NEO__PLAN_BYTES] =
-        neo__plan_held_bytes(table, cut->rows, cut->cols) + neo__plan_piece_buffer(table, cut);
+        neo__plan_held_bytes(table, cut->rows, cut->cols) +
+        (plan->rows_alone ? 0.0 : neo__plan_piece_buffer(table, cut));
     return neo__plan_load_total(load);
 }
 /* Load of a piece on every rank, as an owner of samples. */
@@ -3260,7 +3262,8 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
     NEO__ZERO(neo__plan_load, x);
     neo__plan_flow f = neo__plan_flow_of(table, cut, m->batch * table->ids);
     if (cut->in_node) f.out = m->batch * table->features / cut->row_parts;
-    x.at[NEO__PLAN_BYTES] = neo__plan_sample_buffer(table, cut);
+    x.at[NEO__PLAN_BYTES] =
+        table->plan->rows_alone ? 0.0 : neo__plan_sample_buffer(table, cut);
     if (m->whole) return x;
     x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
@@ -3291,6 +3294,7 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     load.at[NEO__PLAN_BYTES] = (double)neo__plan_weight_bytes(table, table->rows, table->dim) +
                             (double)neo__plan_piece_state(table, table->rows, table->dim) +
                             neo__plan_copy_buffer(table);
+    if (table->plan->rows_alone) load.at[NEO__PLAN_BYTES] = 0.0;
     return neo__plan_load_total(load);
 }
 
@@ -4857,6 +4861,28 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
+/* A rank that holds more than its tier waits for a file while others have room: once more, with no
+   more rows on a rank than its tier takes, and a tenth, as pieces are whole. Kept if it fits and
+   the step is shorter. */
+static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budget) {
+    neo_plan *plan = search->plan;
+    neo__plan_search level;
+    const double before = plan->step.pipelined;
+    int64_t files = 0;
+    for (int32_t r = 0; r < search->ranks; r++) files += plan->rank[r].file_bytes;
+    if (files == 0) return NEO_OK;
+    plan->rows_alone = 1;
+    neo_status status = neo__plan_search_alloc(&level, plan);
+    const double most = 1.1 * (double)plan->tier_bytes;
+    const int found = status == NEO_OK && neo__plan_search_run(&level, most);
+    plan->rows_alone = 0;
+    if (found) status = neo__plan_search_build(&level);
+    if (!found || status != NEO_OK) return status;
+    if (plan->step.pipelined < before && (!budget || plan->step.most_bytes <= budget))
+        return NEO_OK;
+    neo__plan_search_extra(search, NULL);
+    return neo__plan_search_attempt(search, budget);
+}
 /* "; cw: why not; ..." of the placements that a table is allowed. */
 static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
     char why[400] = "";
@@ -4876,6 +4902,7 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
+    if (status == NEO_OK && plan->tier_bytes) status = neo__plan_search_level(&s, budget);
     NEO__CHECK(s.lean.bytes < NEO__PLAN_NO_ROOM, NEO_ERR_CAPACITY, "%s: %s", fn, plan->lacks);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
