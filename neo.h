@@ -12763,7 +12763,7 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
     return neo__bags_move_rows(b, table, first, count, NULL, rows);
 }
 /* Note a row, if rows are tracked; before it changes. */
-static void neo__row_changes(const neo__row_marks *marks, int64_t row) {
+NEO__INLINE void neo__row_changes(const neo__row_marks *marks, int64_t row) {
     const uint64_t record = (uint64_t)row;
     if (marks->before) marks->before(marks->user, &record, 1, 0);
     else if (marks->bits) marks->bits[row / 64] |= UINT64_C(1) << row % 64;
@@ -13848,10 +13848,10 @@ static void neo__cpu_bags_init(neo_device *device) {
    touch what is there, sort the hashes of the rest, and go through them in order. Hashes and keys
    are one to one, so that equal keys stand together.
    ------------------------------------------------------------------------ */
+NEO__HOT_BEGIN
 static int64_t neo__bags_now(const neo_bags *b) {
     return b->key_steps < (int64_t)UINT32_MAX ? b->key_steps + 1 : (int64_t)UINT32_MAX;
 }
-NEO__HOT_BEGIN
 static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
                               int64_t end) {
     enum { MOST = 256 };

@@ -257,6 +257,7 @@ static neo_status neo__tier_open(neo__tier *tier) {
 #endif
 
 /* ---- records ---- */
+NEO__HOT_BEGIN
 static const neo__bag_table *neo__tier_of(const neo__tier *tier, int64_t table) {
     return &tier->base.bags->tables[table];
 }
@@ -521,7 +522,6 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
    memory, so that the second, which brings the others, can take the lines of none of them. Tables
    are independent: each is walked by one thread, in the order of its ids.
    ------------------------------------------------------------------------ */
-NEO__HOT_BEGIN
 static int64_t neo__tier_over_place(const neo__tier_table *to, int64_t row) {
     const uint64_t mask = (uint64_t)to->over_places - 1;
     const uint64_t *over = to->map.key + to->sets * NEO__LINE_WAYS;
@@ -570,7 +570,6 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
     }
     return missing;
 }
-NEO__HOT_END
 /* A row that comes to a line (below 0: none), and the one that leaves it. */
 static void neo__tier_set_job(const neo__tier *tier, neo__tier_job *job, int64_t table,
                               int64_t line, int64_t row) {
@@ -642,6 +641,7 @@ static void neo__tier_give_rows(neo__tier *tier, int64_t table, int64_t *at, int
         at[i] = line >= 0 ? line : neo__tier_give(tier, table, row, to_step);
     }
 }
+NEO__HOT_END
 
 /* ---------------------------------------------------------------------------
    >>impl-tier
@@ -1300,6 +1300,7 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     neo__mutex_unlock(&t->walk);
     return status;
 }
+NEO__HOT_BEGIN
 static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
     neo__tier *t = (neo__tier *)base;
     const neo_bags *b = base->bags;
@@ -1333,6 +1334,7 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
     neo__mutex_unlock(&t->lock);
     return NEO_OK;
 }
+NEO__HOT_END
 static void *neo__tier_op_block(neo_tier *base, int32_t table, int block) {
     return (void *)((neo__tier *)base)->tables[table].address[block];
 }
