@@ -40,7 +40,7 @@ CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=s
 CFLAGS ?= -O2 -g1
 B      ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
-BENCHES      ?= gemm bags tiers step sweep reader comm shard fsdp
+BENCHES      ?= gemm bags tiers step predict sweep reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
 adult       = examples/data/adult/adult

@@ -421,7 +421,7 @@ NEO_API void neo_timeline_destroy(neo_timeline *timeline);
 NEO_API const neo_task *neo_timeline_tasks(const neo_timeline *timeline, int32_t *count);
 NEO_API neo_timeline_sum neo_timeline_sum_of(const neo_timeline *timeline);
 
-/* What makes steps unequal; zeros: nothing. z: a number of its own by the normal law (a sum of 12
+/* Causes of unequal steps; zeros: none. z: a number of its own by the normal law (a sum of 12
    even ones), for each rank and task of computation, and for each exchange. */
 typedef struct neo_jitter {
     double compute;   /* a task takes 1 + compute z times as long, at least a tenth */
@@ -2806,13 +2806,13 @@ static void neo__sample_exchange(double *start, int32_t n, double seconds, doubl
     }
 }
 /* ended: [tasks][ranks]; slow, later: [ranks]. */
-static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j, uint64_t *state,
-                               double *ended, double *slow, double *later) {
+static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *jitter,
+                               uint64_t *state, double *ended, double *slow, double *later) {
     const int32_t ranks = timeline->ranks;
     double last = 0.0;
     for (int32_t r = 0; r < ranks; r++)
-        slow[r] = j->straggler > 0.0 && neo__sample_even(state) < j->straggler
-                      ? (j->slow > 0.0 ? j->slow : 2.0) : 1.0;
+        slow[r] = jitter->straggler > 0.0 && neo__sample_even(state) < jitter->straggler
+                      ? (jitter->slow > 0.0 ? jitter->slow : 2.0) : 1.0;
     for (int32_t i = 0; i < timeline->count; i++) {
         const neo_task *task = &timeline->task[i];
         const int alone = task->lane == NEO_LANE_COMPUTE,
@@ -2825,9 +2825,9 @@ static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j
                 if (task->after[k] >= 0)
                     end[r] = NEO__MAX(end[r], ended[(int64_t)task->after[k] * ranks + r]);
             if (alone)
-                end[r] += task->seconds * slow[r] * neo__sample_times(state, j->compute);
+                end[r] += task->seconds * slow[r] * neo__sample_times(state, jitter->compute);
         }
-        const double takes = alone ? 0.0 : task->seconds * neo__sample_times(state, j->link);
+        const double takes = alone ? 0.0 : task->seconds * neo__sample_times(state, jitter->link);
         for (int32_t r = 0; r < ranks && !alone; r += group)
             for (int k = 0; k < rounds; k++)
                 neo__sample_exchange(end + r, NEO__MIN(group, ranks - r), takes / rounds, later);
@@ -3484,7 +3484,7 @@ static neo_status neo__plan_split(neo_plan *plan) {
     neo_free(plan->ctx, at, bytes);
     return NEO_OK;
 }
-/* Of a phase of the step, with `times` the latency of its links. */
+/* Seconds of a phase of the step, with `times` the latency of its links. */
 static double neo__plan_phase(const neo_plan *plan, int phase, double times) {
     const double *part = plan->part[phase], *latency = plan->model.latency,
                  latest = times * latency[NEO_LEVEL_CROSS], sums = part[NEO__PLAN_SUMS],

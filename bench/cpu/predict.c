@@ -1,6 +1,6 @@
-/* predict.c: what the planner says of a training step against the step: neo_calibrate measures this
-   machine, a plan of one rank predicts, and the same step runs. The DLRM of bench/cpu/step.c: layers
-   of Criteo Kaggle and of MLPerf, 26 tables, batches of 128 and 2048.
+/* predict.c: a training step as the planner predicts it against the step: neo_calibrate measures
+   this machine, a plan of one rank predicts, and the same step runs. The DLRM of bench/cpu/step.c:
+   layers of Criteo Kaggle and of MLPerf, 26 tables, batches of 128 and 2048.
 
    With one thread the clock of the step is CPU time; calibration takes the best of several runs on
    the wall clock. Each figure is the median over rounds, each round's the mean over batches.
@@ -125,7 +125,8 @@ static void run(const neo_cluster *cluster, const layers *l, int64_t batch) {
                 BENCH_OK(neo_trace_create(ctx, &(neo_trace_desc){.spans = 1 << 12}, &trace));
             (void)take(&m, &d, NULL);
             with[(i + k) % 2] = take(&m, &d, NULL);
-            if (trace && neo_trace_get_stats(trace).dropped) bench_fail("predict: spans are dropped");
+            if (trace && neo_trace_get_stats(trace).dropped)
+                bench_fail("predict: spans are dropped");
             neo_trace_destroy(trace);
         }
         all = take(&m, &d, now);

@@ -190,7 +190,7 @@ if_set wire.backward=f32 model 's/bf16/f32/'
 if_set table.a.b.ids=9 model 's/x32 2/x32 9/'
 if_set table.a.b.rows=2000 model 's/ 1000x/ 2000x/'
 if_set table.c.dim=32 model 's/50x16/50x32/'
-if_set table.a.b.placements=rw model 's/buckets=4/buckets=4 placements=rw/'
+if_set table.a.b.placements=tw model 's/buckets=4/buckets=4 placements=tw/'
 if_set table.a.b.optimizer=adam model \
     's/^table a/optimizer adam\n&/; s/^table c/optimizer rowwise_adagrad\n&/'
 if_set unit.top.flops=9e6 model 's/flops=3e4/flops=9e6/'
@@ -334,6 +334,40 @@ fi
 same "a sweep's step" "$(awk '$1 == 8 { print $4, $5 }' "$W/sweep")" \
     "$(sed -n 's/.*one after another \([^,]*\),.*/\1/p' "$W/one")"
 
+# --risk: a step without chance is the timeline's at any quantile; what counts of a week is, with
+# checkpoints alone, the share of time between them; with failures what theory says of it: a stretch
+# of t seconds and a checkpoint take (1/f + restart) (e^(f (t + checkpoint)) - 1) at f failures a
+# second. Where ranks lag a step is longer.
+risk() {
+    cp "$W/if.cluster" "$W/risk.cluster"
+    printf "$1" >>"$W/risk.cluster"
+    "$B/plan" "$W/if.model" "$W/risk.cluster" --risk 2>"$W/err" >"$W/risk"
+    week=$(sed -n 's/^    a week: \([0-9.]*\) % of it.*/\1/p' "$W/risk")
+    chance=$(sed -n 's/^by chance: a step takes \([0-9.]* [mu]*s\) in the mean, .*/\1/p' "$W/risk")
+}
+risk ''
+same "--risk, no chance: a week" "$week" 100.00
+same "--risk, no chance: a step" "$chance" \
+    "$(sed -n 's/^    one after another \([^,]*\),.*/\1/p' "$W/risk")"
+risk 'checkpoint 1000 250\n'
+same "--risk, checkpoints" "${week%.*}" 80
+risk 'checkpoint 1800 20\nfailures 20 300\njitter 0.1 0.1 0.1 3\n'
+if awk -v got="$week" -v step="$chance" 'BEGIN {
+        f = 4 / 20 / 3600
+        want = 100 * 1800 / ((1 / f + 300) * (exp(f * 1820) - 1))
+        exit !(got > want - 1 && got < want + 1) }' && [ "$chance" ] &&
+    grep -q '99.9 % of them at most' "$W/risk"; then
+    pass
+else
+    fail "--risk with failures: $(cat "$W/risk" "$W/err")"
+fi
+refuse_option "--risk: prints no --json" --risk --json
+refuse_option "--risk: of one plan, not of a --sweep" --risk --sweep --ranks 1..8
+refuse "a layer" "$good_model" 'ranks 4 2\nlayer sideways 1 1 1 1 1\n' \
+    "bad.cluster:2: neither forward, backward nor last: 'sideways'"
+refuse "jitter" "$good_model" 'ranks 4 2\njitter 0.1 0.1 2 3\n' \
+    "bad.cluster:2: not a number, or out of range"
+
 # What --calibrate prints is a cluster file's: the same plan follows from it.
 printf "batch 100\nskew 1.05\ntable a 100x16 2\n" >"$W/skewed.model"
 printf "$good_cluster" >"$W/measured.cluster"
@@ -342,6 +376,7 @@ grep -E '^[a-z_]+ [a-z0-9.e+ -]+$' "$W/measured" | sed -n '/^memory_bandwidth/,$
     >>"$W/measured.cluster"
 "$B/plan" "$W/skewed.model" "$W/measured.cluster" >"$W/again" 2>>"$W/err"
 if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 5 ] &&
+    [ "$(grep -c '^layer ' "$W/measured.cluster")" = 3 ] &&
     sed '/^memory_bandwidth/,$d' "$W/measured" | cmp -s - "$W/again"; then
     pass
 else

@@ -659,7 +659,7 @@ static void layers(void) {
     CHECK_NEAR(neo_layer_seconds(&(neo_cluster){.flops = 1e9}, 10, 3, 7, NEO_LAYER_BACKWARD),
                4 * 210 / 1e9, 1e-15);
 }
-/* Without chance a sampled step is the timeline's; with it steps differ, in order, the same again. */
+/* Without chance a sampled step is the timeline's; with it steps differ, the same again. */
 static void sampled(void) {
     neo_jitter jitter = {0, 0, 0, 0};
     double a[200], b[200];
@@ -673,7 +673,7 @@ static void sampled(void) {
         memset(&jitter, 0, sizeof jitter);
         REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 3, a));
         for (int i = 0; i < 3; i++) CHECK_NEAR(a[i] / step, 1, 1e-12);
-        jitter.straggler = 1, jitter.slow = 3; /* all ranks: computation takes three times as long */
+        jitter.straggler = 1, jitter.slow = 3; /* all ranks compute three times as long */
         REQUIRE_OK(neo_timeline_sample(timeline, &jitter, 1, 1, a));
         neo_timeline_sum sum = neo_timeline_sum_of(timeline);
         if (turn % 2 == 0) CHECK_NEAR((a[0] - step) / (2 * sum.busy[NEO_LANE_COMPUTE]), 1, 1e-9);
