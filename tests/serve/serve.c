@@ -461,7 +461,7 @@ static void zeros_are_skipped(void) {
         const int64_t id = 2;
         float alone, both[2];
         snprintf(dir, sizeof dir, "%s-wide-%d", checkpoints, e);
-        middle[9 * WIDE] = extremes[e];
+        middle[200 * WIDE] = extremes[e];
         REQUIRE_OK(neo_schema_parse(ctx, "x dense\nf category hash rows=4\ny label\n", &schema));
         REQUIRE_OK(neo_state_create(ctx, &state));
         for (int i = 0; i < 9; i++)
