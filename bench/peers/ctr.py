@@ -238,7 +238,7 @@ def peer_commands(task, threads, program, options, scratch):
 # (program, model, options); the first is what each peer is compared with
 NEO = {
     "Criteo-like": [
-        ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.01 --batch 128"),
+        ("lr", "--model lr --optimizer ftrl --lr 0.1 --eps 0.005 --batch 256"),
         ("fm", "--model fm --lr 0.1 --batch 512"),
         ("deepfm", "--model deepfm --lr 0.03 --batch 512"),
         ("dlrm", "--model dlrm --lr 0.03 --batch 512"),
