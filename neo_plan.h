@@ -4861,27 +4861,41 @@ static neo_status neo__plan_search_attempt(neo__plan_search *search, int64_t bud
     neo__plan_search_lean_back(search);
     return neo__plan_search_build(search);
 }
-/* A rank that holds more than its tier waits for a file while others have room: once more, with no
-   more rows on a rank than its tier takes, and a tenth, as pieces are whole. Kept if it fits and
-   the step is shorter. */
+static int64_t neo__plan_file_bytes(const neo_plan *plan) {
+    int64_t bytes = 0;
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) bytes += plan->rank[r].file_bytes;
+    return bytes;
+}
+/* A rank that holds more than its tier waits for a file while others have room, or has no room for
+   a batch: again, with no more rows on a rank than its tier takes, and a tenth, as pieces are
+   whole; and with less, as a batch takes of it, too. The shortest step that fits is kept. */
 static neo_status neo__plan_search_level(neo__plan_search *search, int64_t budget) {
     neo_plan *plan = search->plan;
+    const neo_plan_step *step = &plan->step;
     neo__plan_search level;
-    const double before = plan->step.pipelined;
-    int64_t files = 0;
-    for (int32_t r = 0; r < search->ranks; r++) files += plan->rank[r].file_bytes;
-    if (files == 0) return NEO_OK;
+    double least = step->most_bytes < NEO__PLAN_NO_ROOM ? step->pipelined : DBL_MAX;
+    double cap = 1.1 * (double)plan->tier_bytes;
+    int better = 0, found = least == DBL_MAX || neo__plan_file_bytes(plan) > 0;
+    if (!found) return NEO_OK;
     plan->rows_alone = 1;
     neo_status status = neo__plan_search_alloc(&level, plan);
-    const double most = 1.1 * (double)plan->tier_bytes;
-    const int found = status == NEO_OK && neo__plan_search_run(&level, most);
+    for (int i = 0; i < 4 && status == NEO_OK && found; i++, cap *= 0.75) {
+        plan->rows_alone = 1;
+        found = neo__plan_search_run(&level, cap);
+        plan->rows_alone = 0;
+        if (found) status = neo__plan_search_build(&level);
+        if (!found || status != NEO_OK || step->pipelined >= least ||
+            step->most_bytes > (budget ? budget : NEO__PLAN_NO_ROOM - 1))
+            continue;
+        least = step->pipelined;
+        better = 1;
+        neo__plan_search_copy(&level, &level.lean.draft, &level.best);
+        if (neo__plan_file_bytes(plan) == 0) break;
+    }
     plan->rows_alone = 0;
-    if (found) status = neo__plan_search_build(&level);
-    if (!found || status != NEO_OK) return status;
-    if (plan->step.pipelined < before && (!budget || plan->step.most_bytes <= budget))
-        return NEO_OK;
-    neo__plan_search_extra(search, NULL);
-    return neo__plan_search_attempt(search, budget);
+    NEO__TRY(status);
+    if (better) neo__plan_search_copy(&level, &level.best, &level.lean.draft);
+    return neo__plan_search_build(better ? &level : search);
 }
 /* "; cw: why not; ..." of the placements that a table is allowed. */
 static neo_status neo__plan_no_options(const neo__plan_table *t, const char *fn) {
@@ -4902,8 +4916,8 @@ static neo_status neo__plan_run(neo_plan *plan, const char *fn) {
     for (int32_t t = 0; t < s.tables; t++)
         if (!s.options[t].count) return neo__plan_no_options(&plan->table[t], fn);
     neo_status status = neo__plan_search_attempt(&s, budget);
-    if (status == NEO_OK && plan->tier_bytes) status = neo__plan_search_level(&s, budget);
-    NEO__CHECK(s.lean.bytes < NEO__PLAN_NO_ROOM, NEO_ERR_CAPACITY, "%s: %s", fn, plan->lacks);
+    if (plan->tier_bytes && (status == NEO_OK || s.lean.bytes >= NEO__PLAN_NO_ROOM))
+        status = neo__plan_search_level(&s, budget);
     NEO__CHECK(status != NEO_ERR_CAPACITY, NEO_ERR_CAPACITY,
                "%s: the tables do not fit: %d ranks with %" PRId64 " bytes each; %" PRId64
                " bytes each would do",

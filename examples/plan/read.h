@@ -182,12 +182,18 @@ static void add_table(job *j, source *s) {
 
 /* ---- dense units ---- */
 
+/* Seconds are by flops. */
+static void no_widths(neo_dense_unit *u) {
+    free((void *)(uintptr_t)u->widths);
+    u->widths = NULL;
+    u->width_count = 0;
+}
 /* Widths of an MLP, as 13-512-256: two flops a weight. */
 static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
     double before = 0;
     int64_t *all = more(NULL, (strlen(widths) / 2 + 2) * sizeof *all);
+    no_widths(u);
     u->widths = all;
-    u->width_count = 0;
     for (char *w = widths, *next; w; w = next) {
         next = strchr(w, '-');
         if (next) *next++ = 0;
@@ -200,7 +206,7 @@ static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
 }
 /* flops=4e4 or params=1000. */
 static void set_of_unit(const source *s, const char *name, const char *value, neo_dense_unit *u) {
-    if (strcmp(name, "flops") == 0) u->flops = number(s, value, 0, 1e18), u->width_count = 0;
+    if (strcmp(name, "flops") == 0) u->flops = number(s, value, 0, 1e18), no_widths(u);
     else if (strcmp(name, "params") == 0) u->params = (int64_t)number(s, value, 0, 1e15);
     else fail_at(s, "not flops or params:", name);
 }
@@ -218,7 +224,7 @@ static void add_unit(job *j, source *s) {
         else mlp_unit(s, s->word[i], &u);
     }
     u.name = strcpy(more(NULL, strlen(u.name) + 1), u.name);
-    if (u.width_count < 2) u.width_count = 0;
+    if (u.width_count < 2) no_widths(&u);
     j->units = more(j->units, ((size_t)j->unit_count + 1) * sizeof *j->units);
     j->units[j->unit_count++] = u;
 }

@@ -6,7 +6,7 @@
 #include "show.h"
 #include <math.h>
 
-enum { RISK_STEPS = 2000, RISK_WEEKS = 400 };
+enum { RISK_STEPS = 2000, RISK_WEEKS = 400, RISK_LEAST = 10 }; /* seconds between failures */
 #define RISK_WEEK (7 * 86400.0)
 
 static double risk_even(uint64_t *state) { /* above 0, up to 1; splitmix64 */
@@ -20,12 +20,9 @@ static double risk_week(const risk *r, int ranks, uint64_t *state) {
     const double mean = r->mtbf * 3600 / ranks, every = r->every > 0 ? r->every : RISK_WEEK;
     double now = 0, done = 0;
     double fails = r->mtbf > 0 ? -log(risk_even(state)) * mean : 2 * RISK_WEEK;
-    while (now < RISK_WEEK) { /* up to the next checkpoint */
-        const double saved = now + every + r->takes, ends = fmin(fails, RISK_WEEK);
-        if (saved <= ends) {
-            now = saved, done += every;
-            continue;
-        }
+    while (now < RISK_WEEK) { /* up to the last checkpoint before a failure */
+        const double saved = floor((fmin(fails, RISK_WEEK) - now) / (every + r->takes));
+        now += saved * (every + r->takes), done += saved * every;
         if (fails >= RISK_WEEK) { /* the week is over first */
             done += fmin(RISK_WEEK - now, every);
             break;
@@ -48,8 +45,12 @@ static double risk_quantile(const double *sorted, int count, double q) {
 static neo_status print_risk(const job *j, const neo_timeline *timeline) {
     static const double quantiles[] = {0.5, 0.9, 0.99, 0.999};
     static double step[RISK_STEPS], week[RISK_WEEKS];
+    const double fails = j->risk.mtbf * 3600 / j->desc.cluster.ranks;
     uint64_t state = 1;
     double each = 0, mean = 0;
+    if (fails > 0 && fails < RISK_LEAST)
+        return neo_fail(NEO_ERR_ARG, "one of %d ranks fails every %.3g s: no week with so many",
+                        j->desc.cluster.ranks, fails);
     neo_status status = neo_timeline_sample(timeline, &j->risk.jitter, 1, RISK_STEPS, step);
     if (status != NEO_OK) return status;
     for (int i = 0; i < RISK_STEPS; i++) each += step[i] / RISK_STEPS;

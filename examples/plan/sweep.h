@@ -11,7 +11,8 @@ enum { SWEEP_MOST = 16 };
 
 typedef struct sweep_row {
     int ranks, tables[NEO_PLACEMENT_COUNT];
-    int64_t batch, needs; /* needs: bytes of a rank that would do, if the tables do not fit; or 0 */
+    int64_t batch, needs; /* needs: bytes of a rank that would do, if the tables do not fit; 0: they
+                             fit; -1: they do not fit its tiers */
     neo_plan_step step;
     neo_timeline_sum sum;
     double samples;       /* per second */
@@ -37,7 +38,7 @@ static neo_status sweep_fill(neo_ctx *ctx, job *j, sweep_row *row, int pipelined
     neo_status status = make(ctx, j, user, &plan);
     if (status == NEO_ERR_CAPACITY) { /* "...; N bytes each would do" */
         const char *needs = strrchr(neo_last_error(), ';');
-        row->needs = needs ? strtoll(needs + 1, NULL, 10) : 1;
+        row->needs = needs ? strtoll(needs + 1, NULL, 10) : -1;
         return NEO_OK;
     }
     if (status == NEO_OK)
@@ -85,7 +86,9 @@ static void sweep_print(const job *j, const sweep *s) {
     for (int i = 0; i < s->count; i++) {
         const sweep_row *r = &s->row[i];
         printf("%5d %7lld  ", r->ranks, (long long)r->batch);
-        if (r->needs) printf("the tables do not fit: a rank needs %s\n", bytes((double)r->needs));
+        if (r->needs < 0) printf("the tables do not fit the tiers\n");
+        else if (r->needs > 0)
+            printf("the tables do not fit: a rank needs %s\n", bytes((double)r->needs));
         else
             printf("%9.4g %9s %9s  %12s  %9s  %9s  %7.3f  %s\n", r->samples,
                    seconds(r->sum.seconds), seconds(r->sum.exposed),

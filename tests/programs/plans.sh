@@ -193,6 +193,8 @@ if_set table.c.dim=32 model 's/50x16/50x32/'
 if_set table.a.b.placements=tw model 's/buckets=4/buckets=4 placements=tw/'
 if_set table.a.b.optimizer=adam model \
     's/^table a/optimizer adam\n&/; s/^table c/optimizer rowwise_adagrad\n&/'
+if_set unit.bottom.flops=9e6 model 's/4-8-16/flops=9e6 params=184/'
+if_set unit.bottom.params=9 model 's/4-8-16/& params=9/'
 if_set unit.top.flops=9e6 model 's/flops=3e4/flops=9e6/'
 if_set unit.top.params=9000 model 's/params=700/params=9000/'
 if_set optimizer=adam model '1s/^/optimizer adam\n/'
@@ -361,6 +363,9 @@ if awk -v got="$week" -v step="$chance" 'BEGIN {
 else
     fail "--risk with failures: $(cat "$W/risk" "$W/err")"
 fi
+risk 'checkpoint 0.001 0\n'
+same "--risk, checkpoints all the time" "$week" 100.00
+refuse_option "fails every 0.0009 s" --risk --set 'failures=0.000001 0'
 refuse_option "--risk: prints no --json" --risk --json
 refuse_option "--risk: of one plan, not of a --sweep" --risk --sweep --ranks 1..8
 refuse "a layer" "$good_model" 'ranks 4 2\nlayer sideways 1 1 1 1 1\n' \
