@@ -220,6 +220,7 @@ static void http_answer(http_loop *loop, http_conn *conn, const http_exchange *e
    one to come, or is gone: the answer is then one text, or for nobody. */
 static int http_stream(http_loop *loop, http_exchange *e, const char *piece, size_t size) {
     http_conn *conn = e->conn;
+    int lost = 0;
     if (!e->streams && (!e->request.minor || conn->out.size)) return 0;
     for (const http_exchange *before = loop->batch; !e->streams && before < e; before++)
         if (before->conn == conn) return 0;
@@ -232,12 +233,13 @@ static int http_stream(http_loop *loop, http_exchange *e, const char *piece, siz
     while (size && conn->sent < conn->out.size) { /* the last one leaves as all answers do */
         ssize_t n = send(conn->fd, conn->out.at + conn->sent, conn->out.size - conn->sent, 0);
         if (n < 0 && errno == EINTR) continue;
+        lost = n < 0 && errno != EAGAIN && errno != EWOULDBLOCK;
         if (n < 0) break; /* no room: with the next piece */
         conn->sent += (size_t)n;
     }
     if (size && conn->sent == conn->out.size) conn->sent = conn->out.size = 0;
     http_count(loop, before, conn->out.capacity);
-    if (conn->out.failed || loop->bytes > loop->server->memory) http_close(loop, conn);
+    if (lost || conn->out.failed || loop->bytes > loop->server->memory) http_close(loop, conn);
     return conn->fd >= 0;
 }
 /* An error that no program answers, after which the connection ends. */

@@ -1,7 +1,8 @@
 /* http_client.c: clients for the test of the server, on 127.0.0.1.
 
-     http_client PORT send [half]      standard input as it comes, then, with half, the end of
-                                       writing; prints what the server sends until it closes
+     http_client PORT send [half|gone] standard input as it comes, then, with half, the end of
+                                       writing; prints what the server sends until it closes. With
+                                       gone it does not stay for that
      http_client PORT load N CONNECTIONS DEPTH FILE
                                        N requests of /predict, DEPTH at a time on each connection
                                        that stays open. FILE has lines of a body and the answers
@@ -50,7 +51,7 @@ static int dial(void) { /* -1: refused */
     return fd;
 }
 
-static int send_input(int half) {
+static int send_input(const char *then) {
     struct pollfd p[2] = {{0, POLLIN, 0}, {dial(), POLLIN, 0}};
     static char text[BUFFER];
     if (p[1].fd < 0) return fail("connect");
@@ -63,7 +64,8 @@ static int send_input(int half) {
         }
         if (p[0].revents) {
             ssize_t n = read(0, text, sizeof text);
-            if (n <= 0 && half) shutdown(p[1].fd, SHUT_WR);
+            if (n <= 0 && !strcmp(then, "gone")) return close(p[1].fd);
+            if (n <= 0 && !strcmp(then, "half")) shutdown(p[1].fd, SHUT_WR);
             if (n <= 0) p[0].fd = -1;
             else if (send(p[1].fd, text, (size_t)n, 0) < 0) p[0].fd = -1;
         }
@@ -263,7 +265,7 @@ int main(int argc, char **argv) {
         setrlimit(RLIMIT_NOFILE, &limit);
     }
     port = argc > 2 ? atoi(argv[1]) : 0;
-    if (argc > 2 && !strcmp(argv[2], "send")) return send_input(argc > 3);
+    if (argc > 2 && !strcmp(argv[2], "send")) return send_input(argc > 3 ? argv[3] : "");
     if (argc == 7 && !strcmp(argv[2], "load")) {
         read_rows(argv[6]);
         return load(atoll(argv[3]), atoi(argv[4]), atoi(argv[5]));

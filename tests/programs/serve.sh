@@ -292,6 +292,13 @@ for seed in 1 2 3; do
         "$(generate "$ask" | sed 's/{"text":"\(.*\)","tokens".*/\1/')"
 done
 stop "gpt of wide characters"
+# Whoever leaves is not written for to the end: the second piece, or the third, finds nobody.
+start --wait 300
+printf "POST /stream ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}" | "$client" "$port" send gone
+wrote=$(metric neo_samples_total)
+while [ "$wrote" = 0 ]; do sleep 0.05; wrote=$(metric neo_samples_total); done
+if [ "$wrote" -lt 20 ]; then pass; else fail "of a client that is gone: $wrote tokens"; fi
+stop "a client that is gone"
 # Tokens, which stand for no bytes.
 if have python3; then
     letters=$(python3 tests/programs/tokens.py "$W/text" "$W/tokens" "$W/tokenizer")
