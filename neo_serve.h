@@ -229,7 +229,7 @@ NEO_API neo_status neo_scratch_add_line(neo_scratch *scratch, const char *line, 
 /* neo_scratch_add: one more sample: dense [dense_count] (NULL: all 0), as after the reader's
    transform; ids: counts[t] of each feature t, one feature after another; weights of them, or NULL
    for ones. counts NULL: one id of each.
-   Errors   NEO_ERR_RANGE: an id outside its table; where ids are keys, none is. NEO_ERR_CAPACITY. */
+   Errors   NEO_ERR_RANGE: an id outside its table, but no key. NEO_ERR_CAPACITY. */
 NEO_API neo_status neo_scratch_add(neo_scratch *scratch, const float *dense, const int64_t *ids,
                                    const int32_t *counts, const float *weights);
 /* neo_scratch_predict: the samples that were added, in order, to out [count][outputs]; they stay
