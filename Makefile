@@ -34,9 +34,6 @@ CXX    ?= c++
 MPICC  ?= mpicc
 CUDA   ?= /usr/local/cuda
 NVCC   ?= nvcc
-# GPUs that nvcc compiles for: A100 and its like, H100 and H200, and by their PTX later ones.
-CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
-    -gencode arch=compute_90,code=compute_90
 CFLAGS ?= -O2 -g1
 B      ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
@@ -56,8 +53,6 @@ flags       = -Wall -Wextra -I. -Itests -MMD -MF $@.d -MT $@
 compile     = $(CC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE)
 compile_cxx = $(CXX) -std=c++17 $(flags) $(CFLAGS) $(SANITIZE) -ffp-contract=off
 compile_mpi = $(MPICC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
-compile_cu  = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
-nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)
 archive     = rm -f $@ && $(AR) rcs $@ $^
@@ -104,24 +99,15 @@ $(B)/neo.o: examples/neo.c
 	$(compile) -c -o $@ $<
 $(B)/neo_mpi.o: examples/neo.c
 	$(compile_mpi) -c -o $@ $<
-$(B)/neo_nccl.o: examples/neo.c
-	$(compile_mpi) $(nccl_flags) -c -o $@ $<
-$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
-	$(compile_cu) -c -o $@ $<
 $(B)/neo.a $(B)/neo_mpi.a $(B)/neo_nccl.a: %.a: %.o
 	$(archive)
 
-# ---- examples; dlrm_mpi: with ranks of mpirun, dlrm_cuda: with GPUs, dlrm_nccl: with both ----
+# ---- examples; dlrm_mpi: with ranks of mpirun. With GPUs: see tests/cuda/rules.mk ----
 
 $(examples): $(B)/%: $$(call source_of,$$*) $(B)/$(if $(SANITIZE),tests/)neo.a
 	$(compile) -o $@ $< $(objects) $(libs)
 $(examples:=_mpi): $(B)/%_mpi: $$(call source_of,$$*) $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
-$(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo.a
-	$(link_cuda)
-$(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo_cuda.o
-	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 \
-	    -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 
 # What only predicts: in the server, and as the shared object of examples/neo.py.
 inference = -DNEO_INFERENCE= -DNEO_SHARED=

@@ -1,5 +1,11 @@
 # rules.mk, of the Makefile: programs with a GPU, real or emulated.
 
+# GPUs that nvcc compiles for: A100 and its like, H100 and H200, and by their PTX later ones.
+CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+    -gencode arch=compute_90,code=compute_90
+compile_cu  = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
+nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
+
 define link_cuda
 $(compile) -DEXAMPLE_CUDA -c -o $@.o $<
 $(NVCC) -o $@ $@.o $(objects) -lcublasLt -lm -lpthread
@@ -15,6 +21,17 @@ emulated = $(devices) $(addprefix $(B)/tests/emulated_,dlrm gpt gpu ops)
 over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm emulated_gpt)
 
 # ---- by nvcc; gpu.sh says what is done with them ----
+
+# dlrm_cuda: with GPUs; dlrm_nccl: and with ranks of mpirun.
+$(B)/neo_nccl.o: examples/neo.c
+	$(compile_mpi) $(nccl_flags) -c -o $@ $<
+$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
+	$(compile_cu) -c -o $@ $<
+$(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo.a
+	$(link_cuda)
+$(examples:=_nccl): $(B)/%_nccl: $$(call source_of,$$*) $(B)/neo_nccl.a $(B)/neo_cuda.o
+	$(compile_mpi) -DEXAMPLE_CUDA $(nccl_flags) -o $@ $< $(objects) -L$(CUDA)/lib64 \
+	    -Wl,-rpath,$(CUDA)/lib64 -lnccl -lcublasLt -lcudart -lstdc++ $(libs)
 
 cuda-programs: $(B)/gpu $(B)/dlrm_cuda $(B)/gpt_cuda $(B)/bench/cuda
 cuda-programs: $(if $(has_nccl),$(if $(shell command -v $(MPICC) 2>/dev/null),$(B)/dlrm_nccl))
