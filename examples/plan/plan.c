@@ -164,8 +164,9 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     const char *file = c->given[OPT_PROFILE];
     j->tier.path = "tier";
     j->tier.prefetch = j->desc.pipeline;
-    if (file && !j->tier.memory_bytes)
-        return neo_fail(NEO_ERR_ARG, "--profile: the cluster has no tiers");
+    if ((file || j->desc.cluster.file_bytes) && !j->tier.memory_bytes)
+        return neo_fail(NEO_ERR_ARG, "%s: the cluster has no tier dram",
+                        file ? "--profile" : "tier disk");
     neo_status status = j->tier.memory_bytes ? neo_tier_create(ctx, &j->tier, tier) : NEO_OK;
     if (status == NEO_OK && file) status = neo_profile_read(ctx, file, profile);
     j->bags.tier = *tier;

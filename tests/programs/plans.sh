@@ -283,7 +283,9 @@ refuse "a small disk" "$(cat "$W/tier.model")\n" \
     'ranks 4 2\nmemory 8MiB\ntier dram 400KiB lfu\ntier disk 1 1e9 0\n' "the file of rank"
 refuse "little memory" "$(cat "$W/tier.model")\n" 'ranks 4 2\nmemory 8MiB\ntier dram 1KiB lfu\n' \
     "a batch of these tables needs"
-refuse_option "--profile: the cluster has no tiers" --profile "$W/tier.profile"
+refuse "a file below nothing" "$good_model" 'ranks 4 2\ntier disk 1GiB 1e9 5\n' \
+    "tier disk: the cluster has no tier dram"
+refuse_option "--profile: the cluster has no tier dram" --profile "$W/tier.profile"
 
 # A step drawn and as a trace; a sweep as a table, drawn and for a program.
 "$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.svg" >"$W/one" 2>"$W/err"
