@@ -2721,6 +2721,10 @@ static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count
         NEO__CHECK(units[i].widths ? units[i].width_count > 1 : units[i].width_count == 0,
                    NEO_ERR_ARG, "%s: unit '%s': %d widths", fn, units[i].name,
                    (int)units[i].width_count);
+        for (int32_t w = 0; w < units[i].width_count; w++)
+            NEO__CHECK(units[i].widths[w] > 0, NEO_ERR_ARG,
+                       "%s: unit '%s': width %" PRId64 " is not above 0", fn, units[i].name,
+                       units[i].widths[w]);
         *bytes += strlen(units[i].name) + 1;
     }
     return NEO_OK;
@@ -2893,8 +2897,8 @@ static double neo__plan_held_bytes(const neo__plan_table *t, int64_t rows, int64
 }
 static double neo__plan_miss(const neo__plan_table *t, int64_t cols) {
     const neo_cluster *cluster = &t->plan->desc.cluster;
-    return 2.0 * (neo__plan_line_bytes(t, cols) / cluster->file_bandwidth +
-                  cluster->file_row_us * 1e-6);
+    return NEO__MIN(2.0 * (neo__plan_line_bytes(t, cols) / cluster->file_bandwidth +
+                           cluster->file_row_us * 1e-6), 1e100); /* prices are finite */
 }
 static double neo__plan_wire(neo_wire wire, int64_t cols) {
     return (double)neo_wire_row_bytes(wire, cols);

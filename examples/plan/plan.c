@@ -164,8 +164,9 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     const char *file = c->given[OPT_PROFILE];
     j->tier.path = "tier";
     j->tier.prefetch = j->desc.pipeline;
-    if (file && !j->tier.memory_bytes)
-        return neo_fail(NEO_ERR_ARG, "--profile: the cluster has no tiers");
+    if ((file || j->desc.cluster.file_bytes) && !j->tier.memory_bytes)
+        return neo_fail(NEO_ERR_ARG, "%s: the cluster has no tier dram",
+                        file ? "--profile" : "tier disk");
     neo_status status = j->tier.memory_bytes ? neo_tier_create(ctx, &j->tier, tier) : NEO_OK;
     if (status == NEO_OK && file) status = neo_profile_read(ctx, file, profile);
     j->bags.tier = *tier;
@@ -179,6 +180,7 @@ static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **p
     neo_placement placement = NEO_TABLE_WISE;
     neo_status status = NEO_OK;
     if (c->given[OPT_CALIBRATE]) status = neo_calibrate(ctx, &j->desc.cluster);
+    j->threads = neo_ctx_threads(ctx);
     if (status == NEO_OK && all) status = neo_placement_parse(all, &placement);
     if (status != NEO_OK) return status;
     if (file) status = neo_plan_read(ctx, &j->desc, file, plan);
@@ -203,7 +205,7 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
         print_ranks(j, plan, both, verbose);
         if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
             return fprintf(stderr, "plan: --risk: %s\n", neo_last_error()), 1;
-        if (c->given[OPT_CALIBRATE]) print_cluster(&j->desc.cluster);
+        if (c->given[OPT_CALIBRATE]) print_cluster(j);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
     if (c->given[OPT_TIMELINE]) bad |= write_timeline(both, c->given[OPT_TIMELINE]);
@@ -333,7 +335,9 @@ int main(int argc, char **argv) {
     if (!c.given[OPT_SETS]) read_job(&j, &c);
     neo_tier *tier = NULL;
     neo_profile *profile = NULL;
-    int bad = neo_ctx_create(NULL, &ctx) != NEO_OK ||
+    if (!j.threads && !c.given[OPT_CALIBRATE]) j.threads = 1; /* the same plan on any machine */
+    const neo_ctx_desc desc = {.threads = j.threads};
+    int bad = neo_ctx_create(&desc, &ctx) != NEO_OK ||
               open_tiers(ctx, &j, &c, &tier, &profile) != NEO_OK;
     if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
     else if (c.given[OPT_SETS]) bad = run_sets(ctx, &c);

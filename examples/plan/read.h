@@ -18,6 +18,7 @@
    A cluster file:
      ranks 128 8                      ranks, and ranks of a node; required
      memory 32GiB                     that each may use for tables and what goes with them
+     threads 8                        of each, by which buffers grow; 1 unless it is said
      memory_bandwidth 1300e9          bytes per second
      flops 10e12
      local 200e9 2                    links inside a node: bytes per second of a rank, latency in us
@@ -70,6 +71,7 @@ typedef struct job {
     neo_dense_unit *units;
     int32_t unit_count;
     neo_tier_desc tier; /* memory_bytes 0: all rows are in memory */
+    int32_t threads;
     risk risk;
 } job;
 
@@ -375,6 +377,10 @@ static int cluster_line(job *j, source *s) {
         *(failures ? &j->risk.mtbf : &j->risk.every) = number_at(s, 1, 1e-3, 1e12);
         *(failures ? &j->risk.restart : &j->risk.takes) = number_at(s, 2, 0, 1e9);
         return 3;
+    }
+    if (strcmp(what, "threads") == 0) {
+        j->threads = (int32_t)number_at(s, 1, 1, 4096);
+        return 2;
     }
     if (strcmp(what, "ranks") == 0) {
         c->ranks = (int32_t)number_at(s, 1, 1, 4096);

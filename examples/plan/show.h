@@ -300,7 +300,8 @@ static int write_svg(const job *j, const neo_plan *plan, const char *path) {
 }
 
 /* What was measured, as a cluster file has it. */
-static void print_cluster(neo_cluster *c) {
+static void print_cluster(job *j) {
+    neo_cluster *c = &j->desc.cluster;
     cluster_number numbers[CLUSTER_NUMBERS];
     cluster_numbers(c, numbers);
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
@@ -315,5 +316,6 @@ static void print_cluster(neo_cluster *c) {
         for (int n = 0; n < 5; n++) printf(" %.9g", c->calibration.layer[i][n]);
         printf("\n");
     }
+    printf("threads %d\n", j->threads);
 }
 #endif

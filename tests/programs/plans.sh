@@ -189,6 +189,7 @@ if_set wire.forward=i8 model 's/^wire f32/wire i8/'
 if_set wire.backward=f32 model 's/bf16/f32/'
 if_set table.a.b.ids=9 model 's/x32 2/x32 9/'
 if_set table.a.b.rows=2000 model 's/ 1000x/ 2000x/'
+if_set threads=3 cluster '$a\threads 3'
 if_set table.c.dim=32 model 's/50x16/50x32/'
 if_set table.a.b.placements=tw model 's/buckets=4/buckets=4 placements=tw/'
 if_set table.a.b.optimizer=adam model \
@@ -260,6 +261,18 @@ then pass; else fail "tiers: $(tail -3 "$W/err") $(head -2 "$W/t1")"; fi
 if grep -q '^tiers: [0-9.]* % of ids find their rows in memory' "$W/out" &&
     [ "$(grep -c 'memory has room for [0-9]* of its rows' "$W/out")" = 2 ]; then pass
 else fail "tiers: $(cat "$W/out")"; fi
+# Where ranks' tiers have room for all rows and a batch, no rank waits for a file; where they have
+# not, a plan that fits is found all the same.
+awk 'BEGIN { print "batch 4096\noptimizer sgd"
+    for (i = 0; i < 20; i++)
+        printf "table t%d %dx%d %d\n", i, 1000 * 1.38 ^ i, i % 2 ? 64 : 16, 1 + i * 7 % 20 }' \
+    >"$W/level.model"
+for room in 56 30; do
+    printf 'ranks 8 8\ntier dram %dMiB lfu\ntier disk 2TiB 3e9 5\n' $room >"$W/level.cluster"
+    "$B/plan" "$W/level.model" "$W/level.cluster" >"$W/out$room" 2>&1
+done
+if grep -q '^tiers: 100.000 %' "$W/out56" && grep -q '^tiers: ' "$W/out30"; then pass
+else fail "tiers with room: $(grep ^tiers "$W/out56") $(tail -1 "$W/out30")"; fi
 refuse "a tier" "$good_model" 'ranks 4 2\ntier ssd 1G\n' \
     "bad.cluster:2: neither dram nor disk: 'ssd'"
 refuse "a policy" "$good_model" 'ranks 4 2\ntier dram 1GiB age\n' \
@@ -268,9 +281,11 @@ refuse "a disk" "$good_model" 'ranks 4 2\ntier disk 1GiB 1e9\n' \
     "bad.cluster:2: more words are wanted after 'tier'"
 refuse "a small disk" "$(cat "$W/tier.model")\n" \
     'ranks 4 2\nmemory 8MiB\ntier dram 600KiB lfu\ntier disk 1 1e9 0\n' "the file of rank"
-refuse "little memory" "$(cat "$W/tier.model")\n" 'ranks 4 2\ntier dram 1KiB lfu\n' \
+refuse "little memory" "$(cat "$W/tier.model")\n" 'ranks 4 2\nmemory 8MiB\ntier dram 1KiB lfu\n' \
     "a batch of these tables needs"
-refuse_option "--profile: the cluster has no tiers" --profile "$W/tier.profile"
+refuse "a file below nothing" "$good_model" 'ranks 4 2\ntier disk 1GiB 1e9 5\n' \
+    "tier disk: the cluster has no tier dram"
+refuse_option "--profile: the cluster has no tier dram" --profile "$W/tier.profile"
 
 # A step drawn and as a trace; a sweep as a table, drawn and for a program.
 "$B/plan" "$W/if.model" "$W/if.cluster" --timeline "$W/t.svg" >"$W/one" 2>"$W/err"
@@ -365,7 +380,7 @@ else
 fi
 risk 'checkpoint 0.001 0\n'
 same "--risk, checkpoints all the time" "$week" 100.00
-refuse_option "fails every 0.0009 s" --risk --set 'failures=0.000001 0'
+refuse_option "fails every 0.9 s" --risk --set 'failures=0.001 0'
 refuse_option "--risk: prints no --json" --risk --json
 refuse_option "--risk: of one plan, not of a --sweep" --risk --sweep --ranks 1..8
 refuse "a layer" "$good_model" 'ranks 4 2\nlayer sideways 1 1 1 1 1\n' \

@@ -653,6 +653,9 @@ static void layers(void) {
     neo_dense_unit wrong = units[0];
     wrong.width_count = 1;
     CHECK_ERR(neo_timeline_create(plan, &wrong, 1, 0, &timeline), NEO_ERR_ARG, "'u': 1 widths");
+    wrong.width_count = 2;
+    wrong.widths = (const int64_t[2]){3, -7};
+    CHECK_ERR(neo_timeline_create(plan, &wrong, 1, 0, &timeline), NEO_ERR_ARG, "'u': width -7");
     neo_plan_destroy(plan);
     m.d.cluster.calibration.layer[2][1] = -1;
     CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, "calibration.layer");

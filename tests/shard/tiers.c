@@ -275,6 +275,7 @@ static void hits(void) {
 }
 
 /* ---- ranks: what each takes is what the plan says, of memory and of its file ---- */
+static int64_t rank_memory;
 static neo_status on_rank(neo_comm *comm, void *user) {
     const neo_placement placement = *(const neo_placement *)user;
     const int rank = neo_comm_rank(comm);
@@ -283,7 +284,7 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     neo_plan_desc desc = m.plan;
     neo_shard_memory memory;
     char path[3100];
-    neo_tier_desc tier_desc = {path, 900000, NEO_EVICT_LFU, 0, 1, 1};
+    neo_tier_desc tier_desc = {path, rank_memory, NEO_EVICT_LFU, 0, 1, 1};
     neo_tier *tier;
     neo_plan *plan;
     neo_shard *shard;
@@ -293,7 +294,9 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     desc.bags = &bags;
     desc.cluster.ranks = neo_comm_size(comm);
     NEO__TRY(neo_profile_read(ctx, text_file, (neo_profile **)(uintptr_t)&desc.profile));
-    NEO__TRY(neo_plan_create_uniform(ctx, &desc, placement, &plan));
+    NEO__TRY(placement == NEO_PLACEMENT_COUNT
+                 ? neo_plan_create(ctx, &desc, &plan)
+                 : neo_plan_create_uniform(ctx, &desc, placement, &plan));
     neo_profile_destroy((neo_profile *)(uintptr_t)desc.profile);
     const neo_plan_rank x = neo_plan_rank_of(plan, rank);
     NEO__TRY(neo_shard_bytes(ctx, plan, rank, &memory));
@@ -310,18 +313,26 @@ static neo_status on_rank(neo_comm *comm, void *user) {
     return NEO_OK;
 }
 static void ranks(void) {
-    static const neo_placement placements[] = {NEO_ROW_WISE, NEO_TABLE_WISE};
+    static const neo_placement placements[] = {NEO_ROW_WISE, NEO_TABLE_WISE, NEO_COLUMN_WISE,
+                                               NEO_PLACEMENT_COUNT}; /* the last: searched */
+    static const neo_bag_optim_kind optims[] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD,
+                                                NEO_BAG_ADAM, NEO_BAG_ADAGRAD};
     model_make(BATCH, 16, 4, ROWS, IDS);
     count_profile(draw_zipf, 200);
     CHECK_OK(neo_profile_write(m.profile, text_file));
-    for (int t = 0; t < 4; t++) m.table[t].row_buckets = 4;
-    for (int n = 0; n < 4; n++) {
+    for (int n = 0; n < 16; n++) {
+        rank_memory = n / 8 ? 1700000 + test_random() % 4000000 : 900000;
+        for (int t = 0; t < 4; t++) {
+            m.table[t].row_buckets = n % 4 == 2 ? 0 : 4;
+            m.table[t].dim = n / 8 ? 16 * (1 + test_random() % 5) : 16;
+            m.table[t].optim.kind = optims[n / 8 ? test_random() % 4 : 0];
+        }
         neo_comm_desc desc;
         memset(&desc, 0, sizeof desc);
         desc.ctx.repro_shards = 4;
         desc.ctx.threads = 1;
-        CHECK_OK(neo_comm_spawn(n / 2 ? 4 : 2, &desc, on_rank,
-                                (void *)(uintptr_t)&placements[n % 2], NULL));
+        CHECK_OK(neo_comm_spawn(n / 4 % 2 ? 4 : 2, &desc, on_rank,
+                                (void *)(uintptr_t)&placements[n % 4], NULL));
     }
     model_free();
 }
