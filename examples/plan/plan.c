@@ -173,12 +173,22 @@ static neo_status open_tiers(neo_ctx *ctx, job *j, const command *c, neo_tier **
     return status;
 }
 
+/* This machine as one rank, with all its threads. */
+static neo_status calibrate(neo_cluster *cluster) {
+    neo_ctx *ctx;
+    neo_status status = neo_ctx_create(NULL, &ctx);
+    if (status != NEO_OK) return status;
+    status = neo_calibrate(ctx, cluster);
+    neo_ctx_destroy(ctx);
+    return status;
+}
+
 static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **plan) {
     const command *c = user;
     const char *file = c->given[OPT_PLAN], *all = c->given[OPT_ALL], *out = c->given[OPT_OUT];
     neo_placement placement = NEO_TABLE_WISE;
     neo_status status = NEO_OK;
-    if (c->given[OPT_CALIBRATE]) status = neo_calibrate(ctx, &j->desc.cluster);
+    if (c->given[OPT_CALIBRATE]) status = calibrate(&j->desc.cluster);
     if (status == NEO_OK && all) status = neo_placement_parse(all, &placement);
     if (status != NEO_OK) return status;
     if (file) status = neo_plan_read(ctx, &j->desc, file, plan);
@@ -333,7 +343,8 @@ int main(int argc, char **argv) {
     if (!c.given[OPT_SETS]) read_job(&j, &c);
     neo_tier *tier = NULL;
     neo_profile *profile = NULL;
-    int bad = neo_ctx_create(NULL, &ctx) != NEO_OK ||
+    /* A rank's buffers grow with its threads: of one, a plan is the same on every machine. */
+    int bad = neo_ctx_create(&(neo_ctx_desc){.threads = 1}, &ctx) != NEO_OK ||
               open_tiers(ctx, &j, &c, &tier, &profile) != NEO_OK;
     if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
     else if (c.given[OPT_SETS]) bad = run_sets(ctx, &c);
