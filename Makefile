@@ -6,6 +6,8 @@
 #:make demo         train a recommendation model on the data in examples/data
 #:make test         every feature on the CPU, over threads and MPI, in minutes; ends with the totals
 #:make check        everything this machine can run: make test, and the five that follow
+#:                  (one alone: make build/tests/core/gemm && build/tests/core/gemm; of a script,
+#:                  after make: sh tests/programs/plans.sh)
 #:make test-full    larger grids, MPIs, emulated GPU, AVX-512; libFuzzer, ARM, macOS, Windows, musl
 #:                  (NEO_FULL=all: whole grids, for a night)
 #:make headers      the headers under gcc and clang, C11 to C++17, all macros, -Werror
@@ -19,8 +21,9 @@
 #:make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags")
 #:                  BENCH_ARGS=--quick: smaller and shorter
 #:make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec, pandas, VW and LightGBM
-#:                  (installed below build/, 6 GB), in turns with neo; bench/results/cpu.md has the latest whole runs
-#:                  (PEERS_ARGS="--only gemm,bags --threads 1"; --quick: build/peers/quick.md)
+#:                  (installed below build/, 6 GB), in turns with neo; bench/results/cpu.md has
+#:                  the latest whole runs (PEERS_ARGS="--only gemm,bags --threads 1"; --quick:
+#:                  build/peers/quick.md)
 #:make mpi          build/dlrm_mpi, gpt_mpi, allreduce_mpi, ranks_mpi, bench/comm_mpi, by $(MPICC)
 #:make netns        the MPI test over TCP between network namespaces, and a link that is cut (root)
 #:make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)
@@ -210,7 +213,8 @@ $(B)/bench/%_mpi: bench/ranks/%.c $(B)/neo_mpi.a
 	$(compile_mpi) -o $@ $< $(objects) $(libs)
 bench: $(patsubst %,$(B)/bench/%,$(BENCHES))
 	@BENCH_ARGS="$(BENCH_ARGS)" sh bench/run.sh $(B)/bench.jsonl $^
-peers: $(B)/dlrm $(B)/libneo_serve.so ; $(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
+peers: $(B)/dlrm $(B)/libneo_serve.so
+	$(make) -f bench/peers/Makefile B=$(B) PEERS_ARGS="$(PEERS_ARGS)"
 
 clean: ; rm -rf $(B)
 

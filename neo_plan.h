@@ -66,7 +66,7 @@ extern "C" {
 
    A plan says which rank holds which rectangle of which table. neo_plan_create searches one that
    makes a training step short within the memory of the ranks. Every rank makes the same plan for
-   itself: a plan depends on its input alone.
+   itself: a plan depends on its input alone, and, as buffers grow with them, on ctx's threads.
 
    Where tables may be cut, so that no bit of weights and state depends on the plan:
      columns  at multiples of NEO_PLAN_BLOCK, of NEO_WIRE_BLOCK if a wire is f8, i8 or i4; rows of
@@ -151,7 +151,7 @@ typedef struct neo_cluster {
     double file_row_us;    /* that a row takes besides, with as many under way as the tier has; 0 */
 } neo_cluster;
 
-/* A plan follows from these numbers alone: the same input, the same plan. */
+/* A plan follows from these numbers, and the threads of ctx: the same input, the same plan. */
 typedef struct neo_profile neo_profile;
 typedef struct neo_plan_desc {
     const neo_bags_desc *bags;      /* required; max_batch and max_ids are those of a batch over

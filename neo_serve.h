@@ -2563,7 +2563,7 @@ NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, 
                "neo_decoder_add_json: an argument is NULL");
     NEO__CHECK(bytes <= decoder->text_bytes, NEO_ERR_CAPACITY, "a text of %zu bytes, over %zu",
                bytes, decoder->text_bytes);
-    neo__json json = {decoder->text, bytes, 0, "prompt", 0, 0};
+    neo__json json = {decoder->text, bytes, 0, "request", 0, 0};
     neo_sampling drawn = *sampling;
     int64_t count = 0, more = *tokens, seed = -1;
     char *key = NULL;

@@ -16,7 +16,8 @@
      table NAME 1000000x64 20 buckets=8 pooling=sum placements=tw,cw
                                       rows x columns, ids per sample; the rest may be left out
    A cluster file:
-     ranks 128 8                      ranks, and ranks of a node; required
+     ranks 128 8                      ranks, and ranks of a node; required. Buffers are counted for
+                                      ranks of one thread
      memory 32GiB                     that each may use for tables and what goes with them
      threads 8                        of each, by which buffers grow; 1 unless it is said
      memory_bandwidth 1300e9          bytes per second
@@ -39,10 +40,11 @@
      failures 50000 300               hours of a rank between failures; seconds of a restart
      checkpoint 1800 20               seconds between two, and of one
 
-   A what-if changes what the files say: NAME=VALUE. NAME is the first word of a line and VALUE the
-   rest of it, or NAME is one number or word of a line: ranks, ranks_per_node, local.bandwidth,
-   local.latency_us, cross.bandwidth, cross.latency_us, wire.forward, wire.backward, rows.lookup,
-   tier.dram, tier.disk, table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements,
+   A what-if changes what the files say: NAME=VALUE. NAME is the first word of a line, of rows and
+   tier the first two (tier.dram, rows.lookup), and VALUE the rest of it, as in
+   --set "tier.dram=48GiB lfu"; or NAME is one number or word of a line: ranks, ranks_per_node,
+   local.bandwidth, local.latency_us, cross.bandwidth, cross.latency_us, wire.forward,
+   wire.backward, table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements,
    unit.top.flops, .params.
    An optimizer without a table is that of all. */
 #ifndef PLAN_READ_H
