@@ -488,6 +488,69 @@ static void zeros_are_skipped(void) {
     }
 }
 
+/* Any 64 bits are a key: one that was trained has its row, others the initial one, as in
+   neo_bags_forward. The logit is the sum of a row. */
+static void any_id_is_a_key(void) {
+    static float none[4], ones[4] = {1, 1, 1, 1}, top[5] = {0, 0, 0, 0, 1};
+    enum { IDS = 6 };
+    const int64_t ids[IDS] = {-5, INT64_MAX, INT64_MIN, 7, 0, 1}, offsets[] = {0, 1, 2, 3, 4, 5, 6};
+    const neo_table_desc table = {.name = "f", .rows = 64, .dim = 4, .keys = {.on = 1}};
+    const float x[IDS] = {0};
+    float rows[IDS * 4], grad[2 * 4], out[IDS], alone;
+    const char *columns = "x dense\nf category hash rows=4\ny label\n";
+    char dir[1100], json[1024];
+    neo_schema *schema;
+    neo_state *state;
+    neo_bags *bags;
+    neo_model *model;
+    neo_scratch *s;
+    neo_jagged batch = {.batch = 2, .feature_count = 1, .id_dtype = NEO_I64, .offsets = offsets,
+                        .ids = ids};
+    for (int i = 0; i < 8; i++) grad[i] = number((uint64_t)i);
+    REQUIRE_OK(neo_bags_create(ctx, &(neo_bags_desc){.tables = &table, .table_count = 1,
+                                                     .max_batch = IDS, .max_ids = IDS}, &bags));
+    REQUIRE_OK(neo_bags_backward(bags, &batch, neo_tensor_2d(grad, NEO_F32, 2, 4), 1.0f));
+    batch.batch = IDS;
+    REQUIRE_OK(neo_bags_forward(bags, &batch, neo_tensor_2d(rows, NEO_F32, IDS, 4)));
+    REQUIRE_OK(neo_schema_parse(ctx, columns, &schema));
+    REQUIRE_OK(neo_state_create(ctx, &state));
+    const struct { const char *name; neo_tensor t; } weights[] = {
+        {"bottom.0.weight", neo_tensor_2d(none, NEO_F32, 4, 1)},
+        {"bottom.0.bias", neo_tensor_1d(ones, NEO_F32, 4)},
+        {"top.0.weight", neo_tensor_2d(top, NEO_F32, 1, 5)},
+        {"top.0.bias", neo_tensor_1d(none, NEO_F32, 1)}};
+    for (int i = 0; i < 4; i++)
+        REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, weights[i].name, weights[i].t));
+    REQUIRE_OK(neo_state_add_bags(state, bags));
+    snprintf(dir, sizeof dir, "%s-keys", checkpoints);
+    int n = snprintf(json, sizeof json,
+                     "{\"neo_model\": 1, \"model\": \"dlrm\", \"dim\": 4, \"dtype\": \"f32\", "
+                     "\"rows_dtype\": \"f32\", \"row_buckets\": 1, \"keys\": {\"rows\": 64, "
+                     "\"evict\": \"lru\", \"period\": 0, \"seed\": %d}, \"bottom\": [1, 4], "
+                     "\"top\": [5, 1], \"schema\": ", (int)neo_ctx_seed(ctx));
+    n += (int)neo_schema_describe(schema, json + n, sizeof json - (size_t)n);
+    snprintf(json + n, sizeof json - (size_t)n, "}");
+    REQUIRE_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 1, .model = json}, state));
+    REQUIRE_OK(neo_model_load(&(neo_model_desc){.dir = dir}, &model));
+    REQUIRE_OK(neo_scratch_create(model, &(neo_scratch_desc){.max_batch = IDS, .logits = 1}, &s));
+    REQUIRE_OK(neo_model_predict(model, s, neo_tensor_2d((void *)(uintptr_t)x, NEO_F32, IDS, 1),
+                                 &batch, out));
+    for (int i = 0; i < IDS; i++) {
+        const float *row = rows + 4 * i, sum = row[0] + row[1] + row[2] + row[3];
+        CHECK(fabsf(out[i] - sum) < 1e-6f);
+        REQUIRE_OK(neo_scratch_add(s, x, &ids[i], NULL, NULL));
+        REQUIRE_OK(neo_scratch_predict(s, &alone));
+        CHECK(memcmp(&alone, &out[i], 4) == 0);
+        neo_scratch_clear(s);
+    }
+    CHECK(fabsf(rows[0]) > 0.126f || fabsf(rows[1]) > 0.126f); /* it was trained */
+    neo_scratch_destroy(s);
+    neo_model_free(model);
+    neo_state_destroy(state);
+    neo_bags_destroy(bags);
+    neo_schema_destroy(schema);
+}
+
 int main(void) {
     const char *dir = getenv("TMPDIR");
     snprintf(checkpoints, sizeof checkpoints, "%s/neo-serve-model", dir ? dir : "/tmp");
@@ -500,6 +563,7 @@ int main(void) {
     RUN(retrieval_of_extremes);
     RUN(samples_of_json);
     RUN(zeros_are_skipped);
+    RUN(any_id_is_a_key);
     RUN(threads_share_a_model);
     RUN(a_prediction_allocates_nothing);
     neo_ctx_destroy(ctx);
