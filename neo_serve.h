@@ -229,7 +229,7 @@ NEO_API neo_status neo_scratch_add_line(neo_scratch *scratch, const char *line, 
 /* neo_scratch_add: one more sample: dense [dense_count] (NULL: all 0), as after the reader's
    transform; ids: counts[t] of each feature t, one feature after another; weights of them, or NULL
    for ones. counts NULL: one id of each.
-   Errors   NEO_ERR_RANGE: an id outside its table, but no key. NEO_ERR_CAPACITY. */
+   Errors   NEO_ERR_RANGE: an id outside its table (no key is). NEO_ERR_CAPACITY. */
 NEO_API neo_status neo_scratch_add(neo_scratch *scratch, const float *dense, const int64_t *ids,
                                    const int32_t *counts, const float *weights);
 /* neo_scratch_predict: the samples that were added, in order, to out [count][outputs]; they stay
@@ -238,8 +238,8 @@ NEO_API neo_status neo_scratch_add(neo_scratch *scratch, const float *dense, con
 NEO_API neo_status neo_scratch_predict(neo_scratch *scratch, float *out);
 /* neo_model_predict: a batch as a reader of neo_data.h or you make it, to out [batch][outputs].
    Shapes   dense [B][dense_count] f32, rows contiguous, B <= max_batch; sparse of B samples.
-   Errors   NEO_ERR_SHAPE, NEO_ERR_CAPACITY; NEO_ERR_RANGE: an id outside its table (where ids are
-            keys, none is); nothing is written. Allocates nothing. */
+   Errors   NEO_ERR_SHAPE, NEO_ERR_CAPACITY; NEO_ERR_RANGE: an id outside its table (no key is);
+            nothing is written. Allocates nothing. */
 NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratch, neo_tensor dense,
                                      const neo_jagged *sparse, float *out);
 
@@ -1782,10 +1782,9 @@ NEO_API neo_status neo_scratch_add(neo_scratch *scratch, const float *dense, con
         }
         end[t + 1] = at + k;
     }
-    float *to = scratch->dense + scratch->count * NEO__MAX(numbers, 1);
+    float *to = scratch->dense + scratch->count++ * NEO__MAX(numbers, 1);
     for (int32_t i = 0; i < NEO__MAX(numbers, 1); i++)
         to[i] = !numbers ? 1.0f : dense ? dense[i] : 0.0f;
-    scratch->count++;
     return NEO_OK;
 }
 
