@@ -1048,7 +1048,7 @@ static int64_t neo__model_rows(const neo_model *model, int32_t t) {
     const int64_t of_schema = spec->schema->rows[t];
     if (spec->key_rows < 0) return of_schema;
     const int64_t unit = NEO__LINE_WAYS * NEO__MAX(spec->row_buckets, (int64_t)1);
-    const int64_t rows = spec->key_rows ? spec->key_rows : of_schema;
+    const int64_t rows = NEO__MIN(spec->key_rows ? spec->key_rows : of_schema, INT64_MAX - unit);
     return (rows + unit - 1) / unit * unit;
 }
 /* Lists for the tensors that there will be, and the names and shapes of the dense ones. */

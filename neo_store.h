@@ -772,7 +772,7 @@ static int64_t neo__tier_fill(neo__tier *tier, const neo_ctx *ctx, const neo_bag
     double low = 0.0, high = 0.0; /* high: too much, or all rows of each table */
     for (int32_t i = 0; i < desc->table_count && least <= left; i++) {
         const double share = desc->tables[i].tier_share;
-        high = NEO__MAX(high, 2.0 * (double)left / (share > 0.0 ? share : 1.0));
+        high = NEO__MAX(high, 2.0 * (double)left / (share > 0.0 ? NEO__MAX(share, 1e-18) : 1.0));
     }
     for (int n = 0; n < 100 && least <= left; n++) {
         tier->level = low + (high - low) / 2.0;

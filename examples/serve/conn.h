@@ -46,7 +46,7 @@ typedef struct http_conn http_conn;
 struct http_conn {
     http_conn *prev, *next;  /* the longest without progress first */
     http_conn *again, *gone; /* the next in these lists of the loop */
-    int64_t deadline;
+    int64_t deadline;        /* by now - away of the loop */
     int fd;          /* -1: closed, kept while something points to it */
     int pending;     /* requests of it in the batch */
     short events;    /* that are watched, as of poll */
@@ -96,7 +96,7 @@ typedef struct http_server {
     void (*answer)(void *user, http_exchange *exchanges, int count, http_text *text);
 } http_server;
 
-enum { HTTP_EVENTS = 256, HTTP_GRACE_MS = 200 };
+enum { HTTP_EVENTS = 256, HTTP_GRACE_MS = 200, HTTP_LONG_MS = 100 };
 typedef struct http_loop {
     const http_server *server;
     void *user;
@@ -107,6 +107,7 @@ typedef struct http_loop {
     int count, most;                /* of the batch; most: connections that are accepted */
     int turn;                       /* of what is ready: where the next round begins */
     int64_t now, batch_at, accept_at, stop_at; /* in ms; at 0: not set */
+    int64_t away; /* ms in long answers, when nobody was listened to: they are nobody's delay */
     http_text text;
     size_t bytes; /* of buffers */
     struct { http_conn *conn; int events; } *ready;
@@ -134,7 +135,7 @@ static void http_touch(http_loop *loop, http_conn *conn) {
     if (conn->next) http_unlink(conn);
     conn->prev = loop->list.prev, conn->next = &loop->list;
     conn->prev->next = conn->next->prev = conn;
-    conn->deadline = loop->now + loop->server->timeout_ms;
+    conn->deadline = loop->now - loop->away + loop->server->timeout_ms;
 }
 static void http_queue(http_loop *loop, http_conn *conn) {
     if (conn->is_queued) return;

@@ -4,7 +4,8 @@
    Requests that are there together are answered together: a batch is run when it is full or `wait`
    milliseconds after its first request came, and answers leave in the order of the requests.
    Memory is bounded by `connections` and `memory`; a connection without bytes has no buffer. Each
-   connection has `timeout` for a whole request, for taking its answer and between requests. */
+   connection has `timeout` for a whole request, for taking its answer and between requests, besides
+   what long answers to others take. */
 #ifndef EXAMPLE_LOOP_H
 #define EXAMPLE_LOOP_H
 #include "conn.h"
@@ -68,11 +69,12 @@ static int http_ready(http_loop *loop, int timeout_ms) {
 
 /* Answers the batch. */
 static void http_run_batch(http_loop *loop) {
-    int64_t ns;
+    int64_t ns, began = loop->now;
     loop->text.size = 0, loop->text.failed = 0;
     loop->server->answer(loop->user, loop->batch, loop->count, &loop->text);
     atomic_fetch_add_explicit(&loop->stats.batches, 1, memory_order_relaxed);
     ns = http_clock_ns(), loop->now = ns / 1000000;
+    if (loop->now - began >= HTTP_LONG_MS) loop->away += loop->now - began;
     for (int i = 0; i < loop->count; i++) {
         http_exchange *e = &loop->batch[i];
         http_conn *conn = e->conn;
@@ -122,7 +124,8 @@ static void http_accept(http_loop *loop) {
 }
 
 static void http_expire(http_loop *loop) {
-    for (http_conn *conn; (conn = loop->list.next) != &loop->list && conn->deadline <= loop->now;) {
+    const int64_t now = loop->now - loop->away;
+    for (http_conn *conn; (conn = loop->list.next) != &loop->list && conn->deadline <= now;) {
         if (conn->pending || conn->is_queued) http_touch(loop, conn);
         else if (conn->in_size && !conn->out.size) http_refuse(loop, conn, 408);
         else http_close(loop, conn);
@@ -145,7 +148,8 @@ static void http_close_idle(http_loop *loop) {
     }
 }
 static int http_wait_ms(const http_loop *loop) {
-    int64_t until = loop->list.next != &loop->list ? loop->list.next->deadline : INT64_MAX;
+    int64_t until = INT64_MAX;
+    if (loop->list.next != &loop->list) until = loop->list.next->deadline + loop->away;
     if (loop->again) return 0;
     if (loop->count && loop->batch_at < until) until = loop->batch_at;
     if (loop->accept_at && loop->accept_at < until) until = loop->accept_at;

@@ -183,6 +183,7 @@ of=criteo
 refused 'schema: ids "words" are not known here' 's/"ids": "hash"/"ids": "words"/'
 refused '"rows" stands twice' 's/"rows": \[/"rows": [1], "rows": [/'
 of=keys
+refused 'no memory' 's/"rows": 96/"rows": 9223372036854775807/'
 refused 'keys: "seed" is missing' 's/, "seed": 3//'
 refused '"keys" does not say how rows begin' 's/"keys": {.*}/"keys": "lru"/'
 refused 'evict "lfo" is not known here' 's/"lfu"/"lfo"/'
