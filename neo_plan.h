@@ -590,6 +590,7 @@ struct neo_plan {
     neo__plan_lines *lines; /* likewise, with a tier; */
     neo__plan_pool *pools;  /* and room to share that */
     int64_t tier_bytes;     /* of a rank; 0: there is none */
+    neo_evict evict;
     int known;              /* how often rows are used */
     int rows_alone;         /* bytes of a load are those of rows in a tier */
     char lacks[300];        /* why a plan has NEO__PLAN_NO_ROOM */
@@ -966,7 +967,7 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     const neo_bags_desc *bags = &plan->bags;
     double all_ids = 0.0, bytes = 0.0;
     NEO__TRY(NEO__ARENA(&plan->kept, plan->table, bags->table_count));
-    if (bags->tier) (void)neo__tier_budget(bags->tier, &plan->tier_bytes);
+    if (bags->tier) plan->evict = neo__tier_budget(bags->tier, &plan->tier_bytes);
     for (int32_t f = 0; f < bags->feature_count; f++) {
         neo__plan_table *t = &plan->table[bags->feature_table[f]];
         t->features++;
@@ -2477,7 +2478,8 @@ typedef struct neo__timeline_build {
     int pipelined;
     neo_task *task;
     int32_t count, last[NEO_LANE_COUNT]; /* the last task of each lane; -1 */
-    int32_t since;                       /* the one after which all are, without a pipeline */
+    int32_t since;   /* the one after which all are, without a pipeline */
+    int32_t reduced; /* the last by which a unit's gradients are summed; -1 */
 } neo__timeline_build;
 
 static const char *const NEO__LANE_NAMES[NEO_LANE_COUNT] = {"compute", "local", "cross"};
@@ -2596,7 +2598,9 @@ static int32_t neo__timeline_units(neo__timeline_build *build, int after, int ba
         x = neo__timeline_add(build, backward ? "backward" : "forward", u->name, NEO_LANE_COMPUTE,
                               seconds, x, -1);
         if (backward && u->params > 0)
-            (void)neo__timeline_reduce(build, "reduce", u->name, 4.0 * (double)u->params, x);
+            build->reduced = neo__timeline_later(
+                build, build->reduced,
+                neo__timeline_reduce(build, "reduce", u->name, 4.0 * (double)u->params, x));
     }
     return x;
 }
@@ -2626,7 +2630,7 @@ static void neo__timeline_run(neo__timeline_build *build) {
     const int sums = plan->part[NEO__PLAN_FORWARD][NEO__PLAN_SUMS] > 0.0;
     int32_t ids = -1, rows, top, gradients, copies = -1, inside;
     for (int k = 0; k < NEO_LANE_COUNT; k++) build->last[k] = -1;
-    build->since = -1;
+    build->since = build->reduced = -1;
     build->count = 0;
     if (!build->pipelined) ids = neo__timeline_send(build, "ids", NEO__PLAN_IDS, 2.0, -1);
     ids = neo__timeline_receive(build, "ids", NEO__PLAN_IDS, ids, -1); /* pipelined: sent before */
@@ -2648,14 +2652,10 @@ static void neo__timeline_run(neo__timeline_build *build) {
     if (build->pipelined) neo__timeline_update(build, gradients, copies);
     double params = 0.0;
     for (int32_t i = 0; i < build->unit_count; i++) params += (double)build->units[i].params;
-    int32_t reduced = -1; /* sums of all units are there */
-    for (int32_t i = 0; i < build->count; i++)
-        if (!strcmp(build->task[i].name, "reduce"))
-            reduced = neo__timeline_later(build, reduced, i);
     const neo_cluster *cluster = &plan->desc.cluster;
     (void)neo__timeline_add(build, "step", "", NEO_LANE_COMPUTE,
-                            params * cluster->calibration.step / cluster->memory_bandwidth, reduced,
-                            -1);
+                            params * cluster->calibration.step / cluster->memory_bandwidth,
+                            build->reduced, -1);
 }
 /* The task that ends last. */
 static int32_t neo__timeline_last(const neo__timeline_build *build) {
@@ -2663,8 +2663,12 @@ static int32_t neo__timeline_last(const neo__timeline_build *build) {
     for (int32_t i = 0; i < build->count; i++) last = neo__timeline_later(build, last, i);
     return last;
 }
-/* Seconds of a step; *reduce: of it, sums of dense gradients, as if nothing ran beside them. */
-static double neo__timeline_step(const neo_plan *plan, int pipelined, double *reduce) {
+/* Seconds of a step, and to those of its phases: what each takes after all before it. */
+static double neo__timeline_step(const neo_plan *plan, int pipelined, neo_plan_step *step) {
+    static const char *const names[] = {"ids",    "lookup", "rows",  "gradients",
+                                        "update", "reduce", "copies"};
+    double *const phases[] = {&step->ids,    &step->lookup, &step->forward, &step->backward,
+                              &step->update, &step->reduce, &step->reduce};
     neo_task task[NEO__TIMELINE_TABLES + 2 * NEO__TIMELINE_UNIT];
     double ended = 0.0, end;
     neo_dense_unit units[2];
@@ -2678,8 +2682,8 @@ static double neo__timeline_step(const neo_plan *plan, int pipelined, double *re
     neo__timeline_run(&build);
     for (int32_t i = 0; i < build.count; i++, ended = NEO__MAX(ended, end)) {
         end = neo__timeline_end(&build, i);
-        if (!strcmp(task[i].name, "reduce") || !strcmp(task[i].name, "copies"))
-            *reduce += NEO__MAX(end - ended, 0.0);
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (!strcmp(task[i].name, names[k])) *phases[k] += NEO__MAX(end - ended, 0.0);
     }
     return ended;
 }
@@ -2782,10 +2786,7 @@ NEO_API neo_timeline_sum neo_timeline_sum_of(const neo_timeline *timeline) { ret
 
 /* From 0 up to 1, and by the normal law. */
 static double neo__sample_even(uint64_t *state) {
-    *state += 0x9E3779B97F4A7C15u;
-    uint64_t x = (*state ^ *state >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return (double)((x ^ x >> 31) >> 11) * (1.0 / 9007199254740992.0);
+    return (double)(neo__mix64(*state += 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
 }
 static double neo__sample_times(uint64_t *state, double by) {
     double z = -6.0;
@@ -3097,7 +3098,6 @@ static neo__plan_pool neo__plan_pool_of(const neo__plan_table *table, int64_t ro
 /* Curves of all tables, and what a search takes for them. */
 static neo_status neo__plan_curves(neo_plan *plan) {
     const int32_t tables = plan->bags.table_count;
-    const neo_evict evict = neo__tier_budget(plan->bags.tier, &plan->tier_bytes);
     neo__plan_point *group;
     neo__plan_pool *pool;
     for (int32_t t = 0; t < tables; t++) {
@@ -3109,7 +3109,7 @@ static neo_status neo__plan_curves(neo_plan *plan) {
                    "neo_plan: the profile has no table '%s' of %" PRId64 " rows",
                    table->desc->name, table->rows);
         NEO__TRY(NEO__ARENA(&plan->kept, table->curve, NEO__PLAN_CURVE));
-        table->points = neo__plan_curve(group, groups, evict, table->curve);
+        table->points = neo__plan_curve(group, groups, plan->evict, table->curve);
     }
     NEO__TRY(NEO__ARENA(&plan->work, pool, tables));
     for (int32_t t = 0; t < tables; t++)
@@ -3151,9 +3151,8 @@ static void neo__plan_share_tiers(neo_plan *plan) {
 }
 /* Misses of the pieces, by the rows that their tiers have room for. */
 static void neo__plan_find_hits(neo_plan *plan) {
-    int64_t budget;
-    const neo_evict evict = neo__tier_budget(plan->bags.tier, &budget);
-    const double ways = NEO__LINE_WAYS, used = evict == NEO_EVICT_LFU ? (ways - 1.0) / ways : 1.0;
+    const double ways = NEO__LINE_WAYS,
+                 used = plan->evict == NEO_EVICT_LFU ? (ways - 1.0) / ways : 1.0;
     for (int64_t i = 0; i < plan->piece_count; i++) {
         const neo_piece *p = &plan->piece[i];
         const neo__plan_table *table = &plan->table[p->table];
@@ -3302,7 +3301,8 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     return neo__plan_load_total(load);
 }
 
-/* most: of each phase, the slowest rank's seconds; reduce_bytes: of dense gradients. */
+/* What a search adds up: most: of each phase, the slowest rank's seconds; reduce_bytes: of dense
+   gradients. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
                                          double reduce_bytes) {
     const neo__plan_model *model = &plan->model;
@@ -3488,25 +3488,15 @@ static neo_status neo__plan_split(neo_plan *plan) {
     neo_free(plan->ctx, at, bytes);
     return NEO_OK;
 }
-/* Seconds of a phase of the step, with `times` the latency of its links. */
-static double neo__plan_phase(const neo_plan *plan, int phase, double times) {
-    const double *part = plan->part[phase], *latency = plan->model.latency,
-                 latest = times * latency[NEO_LEVEL_CROSS], sums = part[NEO__PLAN_SUMS],
-                 cross = part[NEO_LANE_CROSS] + latest,
-                 local = part[NEO_LANE_LOCAL] + times * latency[NEO_LEVEL_LOCAL];
-    if (sums > 0.0 && phase == NEO__PLAN_BACKWARD)
-        return part[NEO_LANE_COMPUTE] + local + cross + sums;
-    return part[NEO_LANE_COMPUTE] + NEO__MAX(local, cross) + (sums > 0.0 ? sums + latest : 0.0);
-}
 static neo_status neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
-    double most[NEO__PLAN_LOADS] = {0.0}, sum = 0.0, reduce;
+    double sum = 0.0, reduce;
     int64_t most_bytes = -1;
     for (int turn = plan->tier_bytes ? 0 : 2; turn < 3; turn++) { /* what is beside rows is known */
         if (turn < 2) neo__plan_share_tiers(plan); /* of the tiers before */
         memset(plan->load, 0, (size_t)ranks * sizeof *plan->load);
-        const double samples = neo__plan_predict_loads(plan, &reduce);
-        if (turn < 2 || !plan->tier_bytes) NEO__TRY(neo__plan_predict_bytes(plan, samples));
+        const double buffers = neo__plan_predict_loads(plan, &reduce);
+        if (turn < 2 || !plan->tier_bytes) NEO__TRY(neo__plan_predict_bytes(plan, buffers));
         if (turn == 1) neo__plan_find_hits(plan);
     }
     for (int32_t r = 0; r < ranks; r++) {
@@ -3523,22 +3513,21 @@ static neo_status neo__plan_predict(neo_plan *plan) {
         if (rank->seconds > plan->rank[busiest].seconds) busiest = r;
         sum += rank->seconds;
     }
-    neo__plan_most(plan->load, ranks, most);
-    neo_plan_step *step = &plan->step;
-    *step = neo__plan_step_make(plan, most, reduce);
     plan->copy_bytes = reduce;
     NEO__TRY(neo__plan_split(plan));
-    step->ids = neo__plan_phase(plan, NEO__PLAN_IDS, 2.0); /* lengths, then ids */
-    step->forward = neo__plan_phase(plan, NEO__PLAN_FORWARD, 1.0);
-    step->backward = neo__plan_phase(plan, NEO__PLAN_BACKWARD, 1.0);
-    step->update = neo__plan_phase(plan, NEO__PLAN_UPDATE, plan->cut_rounds);
-    step->pipelined = neo__timeline_step(plan, 1, &reduce);
-    step->reduce = 0.0;
-    step->plain = neo__timeline_step(plan, 0, &step->reduce);
-    plan->step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
-    plan->step.busiest_rank = busiest;
-    plan->step.fullest_rank = fullest;
-    plan->step.most_bytes = most_bytes;
+    NEO__ZERO(neo_plan_step, step);
+    const double pipelined = neo__timeline_step(plan, 1, &step),
+                 samples = plan->model.batch / plan->model.ranks / plan->desc.cluster.flops;
+    memset(&step, 0, sizeof step);
+    step.pipelined = pipelined;
+    step.plain = neo__timeline_step(plan, 0, &step);
+    step.bottom = plan->desc.dense_flops_bottom * samples;
+    step.top = plan->desc.dense_flops_top * samples;
+    step.balance = sum > 0.0 ? plan->rank[busiest].seconds * ranks / sum : 1.0;
+    step.busiest_rank = busiest;
+    step.fullest_rank = fullest;
+    step.most_bytes = most_bytes;
+    plan->step = step;
     return NEO_OK;
 }
 

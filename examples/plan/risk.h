@@ -3,17 +3,15 @@
    goes back to its last checkpoint. */
 #ifndef PLAN_RISK_H
 #define PLAN_RISK_H
+#include "sets.h"
 #include "show.h"
 #include <math.h>
 
 enum { RISK_STEPS = 2000, RISK_WEEKS = 400, RISK_LEAST = 10 }; /* seconds between failures */
 #define RISK_WEEK (7 * 86400.0)
 
-static double risk_even(uint64_t *state) { /* above 0, up to 1; splitmix64 */
-    uint64_t x = *state += 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return (double)(((x ^ x >> 31) >> 11) + 1) * 0x1p-53;
+static double risk_even(uint64_t *state) { /* above 0, up to 1 */
+    return (double)((plan_set_random(state) >> 11) + 1) * 0x1p-53;
 }
 /* Failures come by chance, at any time, in a restart too. What is not saved is done again. */
 static double risk_week(const risk *r, int ranks, uint64_t *state) {
