@@ -169,6 +169,8 @@ static finding compare_runs(const run *a, const run *b) {
 static int tell_equal(const finding *f) {
     printf("equal: %d tensors, %d common steps to step %lld\n", f->tensors, f->steps,
            f->last_equal);
+    if (f->last_equal == 0)
+        printf("  step 0 is what they begin with: --digest-every N writes later ones\n");
     return 0;
 }
 static void tell(const run *r, const tensor *t) {

@@ -102,6 +102,8 @@ class Model:
     def generate(self, prompt="", tokens=100, **sampling):
         """Bytes behind a prompt, str or tokens; of a byte-pair vocabulary tokens behind tokens.
         temperature, top_k, seed: neo_decoder_add_json."""
+        if not self.info.context:
+            raise TypeError("only a GPT generates: this model predicts")
         text, s = json.dumps({"prompt": prompt, **sampling}).encode(), Sampling(0.8)
         out, n = np.zeros(tokens, np.int64), c.c_int64(tokens)
         self.call("neo_decoder_add_json", self.decoder, text, c.c_size_t(len(text)), c.byref(s),

@@ -227,7 +227,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("eval", eval, "evaluate --test with the model of --checkpoint or --load, and stop"),
     CLI_TEXT("predict", predict, "FILE", NULL,
              "write a line for each sample of --test: a probability, or with several labels one "
-             "of each, comma-separated; with a model from --checkpoint or --load nothing trains"),
+             "of each, comma-separated; with --checkpoint or --load the model is read, and nothing "
+             "trains but with --resume"),
 
     CLI_GROUP("Output"),
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),

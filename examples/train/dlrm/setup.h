@@ -119,6 +119,16 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }
 
+/* Of a run that only reads and finds nothing to read: why it does not train. */
+static neo_status no_model(const run *r, neo_status status) {
+    char why[1024];
+    if (status != NEO_ERR_NOT_FOUND || !reads_only(r->o)) return status;
+    snprintf(why, sizeof why, "%s", neo_last_error());
+    return neo_fail(status, "%s: no model to read, and with %s", why,
+                    r->o->eval ? "--eval nothing trains"
+                               : "--checkpoint --predict trains only where --resume stands too");
+}
+
 static neo_status restore(run *r) {
     const options *o = r->o;
     const char *dir = o->saves.dir;
@@ -133,7 +143,7 @@ static neo_status restore(run *r) {
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_ERR_MISMATCH && d.any_definition) status = load_otherwise(r, d);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
-    return status;
+    return no_model(r, status);
 }
 
 /* Dictionaries of words come from the training files, or from a checkpoint when only a test file
@@ -155,7 +165,7 @@ static neo_status fit_schema(run *r) {
     neo_status status = neo_state_add_schema(dictionaries, r->m.schema);
     if (status == NEO_OK) status = neo_load(r->m.ctx, &d, dictionaries, NULL);
     neo_state_destroy(dictionaries);
-    return status;
+    return no_model(r, status);
 }
 
 /* ---- outputs, on rank 0 ---- */
