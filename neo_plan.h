@@ -3301,7 +3301,7 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     return neo__plan_load_total(load);
 }
 
-/* What a search adds up: most: of each phase, the slowest rank's seconds; reduce_bytes: of dense
+/* Sums of a search. most: of each phase, the slowest rank's seconds; reduce_bytes: of dense
    gradients. */
 static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *most,
                                          double reduce_bytes) {
