@@ -218,11 +218,6 @@ if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else
 fi
 refused "an age of nothing" '--evict age: not lru' $keyed --evict age
 refused "evict of no keys" 'are of --keys' $model --evict lru
-if [ -x "$B/serve" ]; then
-    "$B/serve" --model "$W/keyed" --port 0 >"$W/out" 2>"$W/err"
-    if grep -q 'keys (dlrm --keys) cannot be served' "$W/err"; then pass; else
-        fail "a server of keys: $(cat "$W/err")"; fi
-fi
 
 # ---- a cross network in place of the dot products ----
 
