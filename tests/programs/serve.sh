@@ -300,20 +300,27 @@ while [ "$wrote" = 0 ]; do sleep 0.05; wrote=$(metric neo_samples_total); done
 if [ "$wrote" -lt 20 ]; then pass; else fail "of a client that is gone: $wrote tokens"; fi
 stop "a client that is gone"
 # Answers that take longer than a client may: what others wrote meanwhile was in time.
-for i in $(seq 7); do cat "$W/wide"; done >"$W/long"
+for i in $(seq 7); do cat "$W/wide"; done >"$W/long.txt"
 rm -rf "$W/gpt"
-"$B/gpt" --data "$W/long" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
+"$B/gpt" --data "$W/long.txt" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
     --sample 0 >"$W/out" 2>"$W/err" || fail "gpt of long answers: $(tail -1 "$W/err")"
 start --timeout 1 --wait 50
-(printf "POST /generate ${H}Content-"; sleep 0.6; printf 'Length: 25\r\n\r\n{"prompt":"d","tokens":1}') |
-    "$client" "$port" send half >"$W/late" 2>&1 &
+(
+    began=$(date +%s%N)
+    printf "POST /generate ${H}Content-"
+    sleep 0.6
+    printf 'Length: 25\r\n\r\n{"prompt":"d","tokens":1}'
+    echo $((($(date +%s%N) - began) / 1000000)) >"$W/slept"
+) | "$client" "$port" send half >"$W/late" 2>&1 &
 late=$!
 sleep 0.2
 for i in $(seq 14); do printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"; done |
     "$client" "$port" send half >"$W/answer"
 wait $late
-same "half a request while others are answered" "$(head -1 "$W/late" | tr -d '\r')" \
-    "HTTP/1.1 200 OK"
+if [ "$(cat "$W/slept")" -lt 800 ]; then # else the machine was late, not the server
+    same "half a request while others are answered" "$(head -1 "$W/late" | tr -d '\r')" \
+        "HTTP/1.1 200 OK"
+fi
 stop "long answers"
 # Tokens, which stand for no bytes.
 if have python3; then
