@@ -18,12 +18,9 @@
 #:make nccl         build/dlrm_nccl, gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL
 #:make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU
 #:make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md
-#:make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags")
-#:                  BENCH_ARGS=--quick: smaller and shorter
-#:make peers        the same work by PyTorch, FBGEMM, OpenBLAS, torchrec, pandas, VW and LightGBM
-#:                  (installed below build/, 6 GB), in turns with neo; bench/results/cpu.md has
-#:                  the latest whole runs (PEERS_ARGS="--only gemm,bags --threads 1"; --quick:
-#:                  build/peers/quick.md)
+#:make bench        one line per figure; also build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)
+#:make peers        the same work by PyTorch, FBGEMM and others, in turns with neo: bench/README.md
+#:                  (6 GB below build/; PEERS_ARGS="--only gemm,bags --threads 1" or --quick)
 #:make mpi          build/dlrm_mpi, gpt_mpi, allreduce_mpi, ranks_mpi, bench/comm_mpi, by $(MPICC)
 #:make netns        the MPI test over TCP between network namespaces, and a link that is cut (root)
 #:make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)
@@ -54,7 +51,6 @@ DEMO_ARGS  ?= $(DEMO_DATA) $(DEMO_MODEL) $(DEMO_TRAIN) $(DEMO_OUT)
 
 flags       = -Wall -Wextra -I. -Itests -MMD -MF $@.d -MT $@
 compile     = $(CC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE)
-compile_cxx = $(CXX) -std=c++17 $(flags) $(CFLAGS) $(SANITIZE) -ffp-contract=off
 compile_mpi = $(MPICC) -std=c11 $(flags) $(CFLAGS) $(SANITIZE) -DNEO_COMM_MPI
 libs        = -lm -pthread
 objects     = $(filter %.o %.a,$^)

@@ -3,6 +3,7 @@
 # GPUs that nvcc compiles for: A100 and its like, H100 and H200, and by their PTX later ones.
 CUDA_ARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
     -gencode arch=compute_90,code=compute_90
+compile_cxx = $(CXX) -std=c++17 $(flags) $(CFLAGS) $(SANITIZE) -ffp-contract=off
 compile_cu  = $(NVCC) -std=c++17 -O2 -I. -Itests $(CUDA_ARCH)
 nccl_flags  = -DNEO_COMM_NCCL -isystem $(CUDA)/include
 
