@@ -18,7 +18,7 @@
 #:make nccl         build/dlrm_nccl, gpt_nccl: ranks of mpirun with a GPU each, tensors over NCCL
 #:make test-cuda    on a GPU: the tests of neo_cuda.cuh, dlrm and gpt with the bits of the CPU
 #:make bench-cuda   on a GPU: figures, also in bench/results/cuda-<its name>.md
-#:make bench        a line per figure; build/bench.jsonl, too (BENCHES="gemm bags" BENCH_ARGS=--quick)
+#:make bench        a line per figure; build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)
 #:make peers        the same work by PyTorch, FBGEMM and others, in turns with neo: bench/README.md
 #:                  (6 GB below build/; PEERS_ARGS="--only gemm,bags --threads 1" or --quick)
 #:make mpi          build/dlrm_mpi, gpt_mpi, allreduce_mpi, ranks_mpi, bench/comm_mpi, by $(MPICC)
