@@ -113,6 +113,8 @@ typedef enum neo_layer_way {
     NEO_LAYER_FORWARD,
     NEO_LAYER_BACKWARD,
     NEO_LAYER_LAST, /* backward, of data whose gradient nobody wants */
+    NEO_LAYER_DOTS, /* neo_interact of r rows, as a layer of r x samples, of their columns x r */
+    NEO_LAYER_DOTS_BACKWARD,
     NEO_LAYER_COUNT
 } neo_layer_way;
 typedef struct neo_calibration {
@@ -385,6 +387,8 @@ typedef struct neo_dense_unit {
     const int64_t *widths; /* of an MLP, from its input on: seconds are those of neo_layer_seconds,
                               the first unit's input is data. NULL: by flops, backward twice */
     int32_t width_count;
+    int64_t dots[2];       /* neo_interact of so many rows (x is one) of so many columns: seconds
+                              are as measured (NEO_LAYER_DOTS), or by flops */
 } neo_dense_unit;
 
 enum { NEO_TASK_WAITS = 3 };
@@ -473,7 +477,7 @@ NEO__COLD_BEGIN
    by rank) and what they predict. Numbers that decide are doubles, made by + - * / and neo_zipf in
    a fixed order, and ties go to the lower index: every machine makes the same plan.
    ------------------------------------------------------------------------ */
-enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 16 << 20 };
+enum { NEO__PLAN_MAX_RANKS = 4096, NEO__PLAN_MAX_KEPT = 1 << 16, NEO__PLAN_CACHE = 2 << 20 };
 static const int64_t NEO__PLAN_NO_ROOM = INT64_C(1) << 60;
 /* Load of a piece, a table or a rank: seconds of the phases, and bytes. */
 enum {
@@ -2588,6 +2592,10 @@ static int32_t neo__timeline_units(neo__timeline_build *build, int after, int ba
         const neo_dense_unit *u = &build->units[k];
         double seconds = u->flops * samples / cluster->flops * (backward ? 2.0 : 1.0);
         if (!u->after != !after) continue;
+        const neo_layer_way dots = backward ? NEO_LAYER_DOTS_BACKWARD : NEO_LAYER_DOTS;
+        if (u->dots[0] > 0 && cluster->calibration.layer[dots][0] > 0.0)
+            seconds = neo_layer_seconds(cluster, samples * (double)u->dots[0], u->dots[1],
+                                        u->dots[0], dots);
         for (int32_t l = 0; l + 1 < u->width_count; l++) {
             const neo_layer_way way = !backward        ? NEO_LAYER_FORWARD
                                       : k == 0 && !l ? NEO_LAYER_LAST
@@ -2725,6 +2733,8 @@ static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count
         NEO__CHECK(units[i].widths ? units[i].width_count > 1 : units[i].width_count == 0,
                    NEO_ERR_ARG, "%s: unit '%s': %d widths", fn, units[i].name,
                    (int)units[i].width_count);
+        NEO__CHECK(units[i].dots[0] >= 0 && units[i].dots[1] >= 0, NEO_ERR_ARG,
+                   "%s: unit '%s': a number of dots is negative", fn, units[i].name);
         for (int32_t w = 0; w < units[i].width_count; w++)
             NEO__CHECK(units[i].widths[w] > 0, NEO_ERR_ARG,
                        "%s: unit '%s': width %" PRId64 " is not above 0", fn, units[i].name,
@@ -5763,6 +5773,7 @@ enum {
     NEO__CALIBRATE_BUCKETS = 8,
     NEO__CALIBRATE_SLICE = 16,
     NEO__CALIBRATE_IDS = 8192,
+    NEO__CALIBRATE_TABLES = 16,
     NEO__CALIBRATE_POOLING = 4,
     NEO__CALIBRATE_EDGE = 512,
     NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
@@ -5794,20 +5805,27 @@ static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
     }
     return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
 }
+/* The caches as a step's layers leave them: pages are forgotten, too. */
+static void neo__calibrate_others(float *memory) {
+    memcpy(memory + NEO__CALIBRATE_FLOATS, memory, NEO__CALIBRATE_FLOATS);
+}
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
     int64_t rows, dim, pooling;
-    int32_t buckets;
+    int32_t buckets, count; /* count: alike, the ids are spread over all */
     int kept;
     neo_bag_optim_kind kind;
     double lookup[3], update[3], keep; /* of each set of ids; keep: as update, with gradients that
                                           wait */
 } neo__calibrate_table;
-static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *jagged, neo_tensor out,
-                                     neo__calibrate_table *table, int set) {
+static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jagged *jagged,
+                                     neo_tensor out, neo__calibrate_table *table, int set,
+                                     float *empty) {
+    if (empty) (void)neo__calibrate_copy(ctx, empty, 1);
     int64_t began = neo_time_ns();
     NEO__TRY(neo_bags_forward(bags, jagged, out));
     table->lookup[set] = neo__calibrate_least(table->lookup[set], began);
+    if (empty) neo__calibrate_others(empty);
     began = neo_time_ns();
     NEO__TRY(neo_bags_backward(bags, jagged, out, 1e-3f));
     table->update[set] = neo__calibrate_least(table->update[set], began);
@@ -5818,40 +5836,47 @@ static neo_status neo__calibrate_run(neo_bags *bags, const neo_jagged *jagged, n
     table->keep = neo__calibrate_least(table->keep, began);
     return NEO_OK;
 }
-/* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own,
-   behind a neo__calibrate_copy of `memory`, which empties the caches; NULL: set 1 alone. */
+/* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own;
+   0 and 2 behind a neo__calibrate_copy of `memory`, which empties the caches, as layers do in a
+   step: ids, offsets and sums come from memory, too. NULL: set 1 alone. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
-    const int64_t count = NEO__CALIBRATE_IDS, among[3] = {count / 32, count, t->rows},
-                  shape[2] = {count / t->pooling, t->dim};
+    const int64_t count = NEO__CALIBRATE_IDS, each = count / t->count,
+                  among[3] = {each / 32, each, t->rows},
+                  shape[2] = {each / t->pooling, t->dim * t->count};
     NEO__ZERO(neo_table_desc, table);
+    neo_table_desc tables[NEO__CALIBRATE_TABLES];
     NEO__ZERO(neo_bags_desc, desc);
     NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
     neo_tensor out = neo_tensor_none();
-    table.name = "calibrate";
+    char name[NEO__CALIBRATE_TABLES][4];
     table.rows = t->rows;
     table.dim = t->dim;
     table.row_buckets = t->buckets;
     table.init.kind = NEO_INIT_CONSTANT;
     table.optim.kind = t->kind;
-    desc.tables = &table;
-    desc.table_count = 1;
+    for (int i = 0; i < t->count; i++) {
+        tables[i] = table;
+        tables[i].name = name[i];
+        snprintf(name[i], sizeof name[i], "%d", i);
+    }
+    desc.tables = tables;
+    desc.table_count = t->count;
     desc.max_batch = batch.batch = shape[0];
     desc.max_ids = count;
     desc.max_kept_rows = t->kept ? count : 0;
-    batch.feature_count = 1;
+    batch.feature_count = t->count;
     batch.id_dtype = NEO_I64;
     batch.offsets = id + count;
     batch.ids = id;
-    for (int64_t i = 0; i <= shape[0]; i++) id[count + i] = i * t->pooling;
+    for (int64_t i = 0; i <= shape[0] * t->count; i++) id[count + i] = i * t->pooling;
     neo_status status = neo_bags_create(ctx, &desc, &bags);
     if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &out);
     for (int k = memory ? 2 : 1; k >= (memory ? 0 : 1); k--)
         for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
             for (int64_t i = 0; i < count; i++) id[i] = (run * count + i) * 0x9E3779B1 % among[k];
-            if (memory && k == 2) (void)neo__calibrate_copy(ctx, memory, 1);
-            status = neo__calibrate_run(bags, &batch, out, t, k);
+            status = neo__calibrate_run(ctx, bags, &batch, out, t, k, k == 1 ? NULL : memory);
         }
     neo_tensor_free(ctx, &out);
     neo_bags_destroy(bags);
@@ -5900,7 +5925,8 @@ static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory,
         double *lookup = cluster->calibration.rows[NEO_ROWS_LOOKUP][i % 2],
                *update = cluster->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
         table.dim = i % 2 ? 128 : 16;
-        table.rows = NEO__CALIBRATE_FLOATS / table.dim;
+        table.count = NEO__CALIBRATE_TABLES;
+        table.rows = NEO__CALIBRATE_FLOATS / table.dim / table.count;
         table.pooling = 1;
         table.kind = kind[i / 2];
         NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
@@ -5951,10 +5977,10 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = 2.0 * (double)count * (double)count * (double)count / best;
     return status;
 }
-/* A layer of `samples`: the best seconds of each way, and of Adagrad, which finds in the caches
-   what a step leaves there. */
-static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int64_t samples,
-                                           int64_t in, int64_t out, double *best) {
+/* A layer of `samples`: the best seconds of each way, and of Adagrad behind other layers. */
+static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, float *memory,
+                                           int64_t samples, int64_t in, int64_t out,
+                                           double *best) {
     NEO__ZERO(neo_optim_desc, adagrad);
     neo_optim *optim = NULL;
     const int64_t shape[2][2] = {{samples, in}, {samples, out}};
@@ -5975,9 +6001,10 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int
         if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
     }
     for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-        const int way = run % (NEO_LAYER_COUNT + 1);
+        const int way = run % (NEO_LAYER_DOTS + 1);
+        if (way == NEO_LAYER_DOTS) neo__calibrate_others(memory);
         int64_t began = neo_time_ns();
-        if (way == NEO_LAYER_COUNT) status = neo_optim_step(optim, 1e-3f);
+        if (way == NEO_LAYER_DOTS) status = neo_optim_step(optim, 1e-3f);
         else if (way == NEO_LAYER_FORWARD) status = neo_mlp_forward(mlp, tensor[0], tensor[2]);
         else
             status = neo_mlp_backward(mlp, NULL, tensor[3],
@@ -5992,6 +6019,7 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int
 /* The line through seconds of shapes with the least squares of errors in percent, no slope below
    0: what a multiply-add, an element or a call takes, as far as shapes tell them apart. */
 static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count, double *by) {
+    memset(by, 0, 5 * sizeof *by);
     for (int pass = 0; pass < 4000; pass++)
         for (int k = 0; k < 5; k++) {
             double off = 0.0, square = 0.0;
@@ -6004,35 +6032,66 @@ static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count,
             by[k] = NEO__MAX(by[k] + off / square, 0.0);
         }
 }
-static neo_status neo__calibrate_layers(neo_ctx *ctx, neo_cluster *cluster) {
+static void neo__calibrate_terms(double *x, double samples, double in, double out) {
+    x[0] = samples * in * out, x[1] = samples * in, x[2] = in * out, x[3] = samples * out;
+    x[4] = 1.0;
+}
+static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     static const int64_t shape[][2] = {{13, 512},  {512, 256}, {256, 64},  {64, 16},
                                        {256, 1},   {367, 512}, {512, 512}, {1024, 1024},
                                        {128, 128}, {16, 256},  {1024, 16}};
     enum { SHAPES = sizeof shape / sizeof shape[0], COUNT = 2 * SHAPES };
-    double x[COUNT][5], seconds[NEO_LAYER_COUNT][COUNT];
+    double x[COUNT][5], seconds[NEO_LAYER_DOTS][COUNT];
     for (int i = 0; i < COUNT; i++) {
         const int64_t n = i % 2 ? 1024 : 128, in = shape[i / 2][0], out = shape[i / 2][1];
-        const double m = (double)n, k = (double)in, o = (double)out;
-        double best[NEO_LAYER_COUNT + 1] = {0.0};
+        const double k = (double)in, o = (double)out;
+        double best[NEO_LAYER_DOTS + 1] = {0.0};
         neo_params *params = NULL;
         neo_status status = neo_params_create(ctx, &params);
-        if (status == NEO_OK) status = neo__calibrate_layer_run(ctx, params, n, in, out, best);
+        if (status == NEO_OK)
+            status = neo__calibrate_layer_run(ctx, params, memory, n, in, out, best);
         neo_params_destroy(params);
         NEO__TRY(status);
-        x[i][0] = m * k * o, x[i][1] = m * k, x[i][2] = k * o, x[i][3] = m * o, x[i][4] = 1.0;
-        for (int way = 0; way < NEO_LAYER_COUNT; way++) seconds[way][i] = best[way];
+        neo__calibrate_terms(x[i], (double)n, k, o);
+        for (int way = 0; way < NEO_LAYER_DOTS; way++) seconds[way][i] = best[way];
         if (k * o > 1e6) /* the largest is as an MLP's */
-            cluster->calibration.step = best[NEO_LAYER_COUNT] / (k * o) * cluster->memory_bandwidth;
+            cluster->calibration.step = best[NEO_LAYER_DOTS] / (k * o) * cluster->memory_bandwidth;
     }
-    for (int way = 0; way < NEO_LAYER_COUNT; way++) {
-        memset(cluster->calibration.layer[way], 0, sizeof cluster->calibration.layer[way]);
+    for (int way = 0; way < NEO_LAYER_DOTS; way++)
         neo__calibrate_fit(x, seconds[way], COUNT, cluster->calibration.layer[way]);
+    return NEO_OK;
+}
+/* neo_interact of few and of many rows, narrow and wide, on `memory`. */
+static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
+    enum { COUNT = 12 };
+    static const int64_t dims[COUNT / 4] = {16, 64, 128};
+    double x[COUNT][5], seconds[2][COUNT] = {{0.0}};
+    for (int i = 0; i < COUNT; i++) {
+        const int64_t n = i % 2 ? 1024 : 128, r = i % 4 < 2 ? 27 : 9, dim = dims[i / 4],
+                      width = neo_interact_width(dim, r - 1, 0),
+                      shape[3][2] = {{n, dim}, {n, (r - 1) * dim}, {n, width}};
+        neo_tensor tensor[6];
+        float *at = memory;
+        for (int k = 0; k < 6; at += n * shape[k++ % 3][1])
+            tensor[k] = neo_tensor_nd(at, NEO_F32, 2, shape[k % 3]);
+        for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
+            if (run % 2) neo__calibrate_others(memory + NEO__CALIBRATE_FLOATS / 2);
+            const int64_t began = neo_time_ns();
+            NEO__TRY(run % 2 ? neo_interact_backward(ctx, 0, tensor[0], tensor[1], tensor[2],
+                                                     tensor[3], tensor[4])
+                             : neo_interact_forward(ctx, 0, tensor[0], tensor[1], tensor[5]));
+            seconds[run % 2][i] = neo__calibrate_least(seconds[run % 2][i], began);
+        }
+        neo__calibrate_terms(x[i], (double)(n * r), (double)dim, (double)r);
     }
+    for (int way = 0; way < 2; way++)
+        neo__calibrate_fit(x, seconds[way], COUNT,
+                           cluster->calibration.layer[NEO_LAYER_DOTS + way]);
     return NEO_OK;
 }
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     neo__calibrate_table table[2] = {
-        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1,
+        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1, 1,
          NEO_BAG_ROWWISE_ADAGRAD, {0.0}, {0.0}, 0.0}};
     float *memory;
     int64_t *id; /* ids, then offsets */
@@ -6043,7 +6102,8 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
     cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
     NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
-    NEO__TRY(neo__calibrate_layers(work->ctx, cluster));
+    NEO__TRY(neo__calibrate_layers(work->ctx, memory, cluster));
+    NEO__TRY(neo__calibrate_dots(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));
     for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),

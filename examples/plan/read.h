@@ -29,7 +29,7 @@
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
      layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,
-                                      last
+                                      last; of products of rows dots, dots-backward
      pipeline on                      exchanges run beside computation
      tier dram 24GiB lfu              of rows in memory, which come and go as neo_tier does it (lfu
                                       or lru); all others lie in
@@ -299,7 +299,8 @@ static int rows_line(neo_calibration *k, const source *s) {
     return 0;
 }
 /* The numbers of neo_calibration.layer. */
-static const char *const WAYS[NEO_LAYER_COUNT] = {"forward", "backward", "last"};
+static const char *const WAYS[NEO_LAYER_COUNT] = {"forward", "backward", "last", "dots",
+                                                     "dots-backward"};
 static int layer_line(neo_calibration *k, const source *s) {
     const char *way = word_at(s, 1);
     for (int i = 0; i < NEO_LAYER_COUNT; i++)
@@ -307,7 +308,7 @@ static int layer_line(neo_calibration *k, const source *s) {
             for (int n = 0; n < 5; n++) k->layer[i][n] = number_at(s, 2 + n, 0, 1);
             return 7;
         }
-    fail_at(s, "neither forward, backward nor last:", way);
+    fail_at(s, "neither forward, backward, last, dots nor dots-backward:", way);
     return 0;
 }
 

@@ -546,8 +546,8 @@ static void timeline_by_hand(double flops, double local_speed, double cross_spee
     neo_piece p = piece(0, 2, 0, 800, 0, 32);
     REQUIRE_OK(from(&p, 1, &plan));
     const neo_dense_unit units[3] = {
-        {"bottom", 3e5, 1000, 0, NULL, 0}, {"interaction", 1e5, 0, 1, NULL, 0},
-        {"top", 6e5, 5000, 1, NULL, 0}};
+        {"bottom", 3e5, 1000, 0, NULL, 0, {0, 0}}, {"interaction", 1e5, 0, 1, NULL, 0, {0, 0}},
+        {"top", 6e5, 5000, 1, NULL, 0, {0, 0}}};
     const double sample = B / 4 / flops, index = 4 * ids + 4 * B,
                  moved = 8 * ids + 4 * B + 128 * (ids + B), rows = B * 128;
     const double pack_ids = (2 * index * mem + ids / 4 * 64 * mem) / 2,
@@ -580,8 +580,8 @@ static void timeline_by_hand(double flops, double local_speed, double cross_spee
 }
 static void timelines(void) {
     const neo_dense_unit wrong[] = {
-        {NULL, 1, 1, 0, NULL, 0}, {"u", -1, 1, 0, NULL, 0}, {"u", NAN, 1, 0, NULL, 0},
-        {"u", 1, -1, 0, NULL, 0}};
+        {NULL, 1, 1, 0, NULL, 0, {0, 0}}, {"u", -1, 1, 0, NULL, 0, {0, 0}},
+        {"u", NAN, 1, 0, NULL, 0, {0, 0}}, {"u", 1, -1, 0, NULL, 0, {0, 0}}};
     const char *const say[] = {"units[0].name is NULL", "unit 'u': flops -1", "unit 'u': flops",
                                "params -1 is negative"};
     neo_plan *plan;
@@ -619,7 +619,8 @@ static void timelines(void) {
    the optimizer comes last. */
 static void layers(void) {
     static const int64_t widths[3] = {3, 7, 2};
-    const neo_dense_unit units[2] = {{"u", 5, 100, 0, widths, 3}, {"v", 5, 300, 1, widths, 2}};
+    const neo_dense_unit units[2] = {{"u", 5, 100, 0, widths, 3, {0, 0}},
+                                     {"v", 5, 300, 1, widths, 2, {0, 0}}};
     double took[3][2] = {{0}};
     int32_t count;
     neo_plan *plan;
@@ -627,7 +628,7 @@ static void layers(void) {
     model_begin(2, 0);
     model_add(800, 32, 3, 4, NEO_BAG_SGD);
     m.d.cluster.calibration.step = 20;
-    for (int i = 0; i < 15; i++) m.d.cluster.calibration.layer[i / 5][i % 5] = (i + 1) * 1e-9;
+    for (int i = 0; i < 25; i++) m.d.cluster.calibration.layer[i / 5][i % 5] = (i + 1) * 1e-9;
     REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
     REQUIRE_OK(neo_timeline_create(plan, units, 2, 0, &timeline));
     const neo_task *task = neo_timeline_tasks(timeline, &count);
@@ -650,7 +651,22 @@ static void layers(void) {
     CHECK_NEAR(took[1][1], want[1][0], 1e-15);
     CHECK_NEAR(took[2][0], 400 * 20 / 10e9, 1e-15);
     neo_timeline_destroy(timeline);
-    neo_dense_unit wrong = units[0];
+    const neo_dense_unit dots = {"d", 5, 0, 1, NULL, 0, {3, 7}}; /* products: 3 rows, 7 columns */
+    REQUIRE_OK(neo_timeline_create(plan, &dots, 1, 0, &timeline));
+    task = neo_timeline_tasks(timeline, &count);
+    for (int32_t i = 0; i < count; i++)
+        if (!strcmp(task[i].unit, "d")) {
+            const double a = !strcmp(task[i].name, "forward") ? 16 : 21, n = 500 * 3;
+            CHECK_NEAR(task[i].seconds, 1e-9 * (a * n * 21 + (a + 1) * n * 7 + (a + 2) * 21 +
+                                                (a + 3) * n * 3 + a + 4), 1e-15);
+            took[2][1] += 1;
+        }
+    CHECK(took[2][1] == 2);
+    neo_timeline_destroy(timeline);
+    neo_dense_unit wrong = dots;
+    wrong.dots[1] = -1;
+    CHECK_ERR(neo_timeline_create(plan, &wrong, 1, 0, &timeline), NEO_ERR_ARG, "'d': a number of");
+    wrong = units[0];
     wrong.width_count = 1;
     CHECK_ERR(neo_timeline_create(plan, &wrong, 1, 0, &timeline), NEO_ERR_ARG, "'u': 1 widths");
     wrong.width_count = 2;
@@ -719,7 +735,7 @@ static void curves(void) {
     memcpy(m.d.cluster.calibration.rows[NEO_ROWS_LOOKUP], lookup, sizeof lookup);
     memcpy(m.d.cluster.calibration.rows[NEO_ROWS_ADAM], adam, sizeof adam);
     double batch = (double)m.d.bags->max_batch, ids = 2 * batch, bytes = 1e5 * 64 * 4 * 3,
-           cold = bytes / (bytes + (16 << 20)), share = ids / 1e5,
+           cold = bytes / (bytes + (2 << 20)), share = ids / 1e5,
            fresh = (1 - exp(-share)) / share;
     for (int i = 0; i < 3; i++) {
         m.d.skew = i == 0 ? 0 : i == 1 ? 1.05 : 40;
