@@ -4205,9 +4205,10 @@ NEO_API neo_status neo_schema_fit(neo_schema *schema, const char *const *paths, 
    timing. A position is the place in the files where a window starts and how many of its samples
    are used up; resuming reads that window again. Errors end the stream behind the windows
    completed before them.
-   Binary records in file order are `direct`: where the rows of a batch are is known, so a window
-   has none, and a slot is gathered from the file, some rows at a time, that are in the cache when
-   they are parsed (neo__gather_records). Errors then end it behind the batch before them.
+   Records and arrays in file order are `direct`: where the rows of a batch are is known, so a
+   window has none, and a slot is gathered from files that each thread opens for itself, some rows
+   at a time, that are in the cache when they are parsed (neo__gather_records). Errors then end it
+   behind the batch before them.
    ------------------------------------------------------------------------ */
 enum {
     NEO__WINDOWS = 2,
@@ -4262,6 +4263,7 @@ typedef struct neo__slot {
 typedef struct neo__reader_thread {
     neo_reader *reader;
     neo__thread thread;
+    neo__source source; /* of a direct reader: files that this thread has open */
 } neo__reader_thread;
 
 /* The files and their sizes; constant after open. */
@@ -4468,8 +4470,8 @@ static void neo__gather_fixed(const neo_schema *schema, const neo__window *windo
     neo__gather_offsets(slot, schema->feature_count * count);
 }
 /* `count` rows from number `row` of all files on, see >>impl-binary. */
-static neo_status neo__gather_records(neo_reader *reader, int64_t row, int64_t count,
-                                      neo__slot *slot);
+static neo_status neo__gather_records(neo_reader *reader, neo__source *source, int64_t row,
+                                      int64_t count, neo__slot *slot);
 static neo_status neo__gather_multi(neo_reader *reader, const neo__window *window, int64_t first,
                                     int64_t count, neo__slot *slot) {
     const neo_schema *schema = reader->schema;
@@ -4582,8 +4584,8 @@ static void neo__position_set(const neo_reader *r, neo_position *p, int64_t samp
     p->word[7] = (int64_t)r->check;
 }
 /* Batch k of a window: this rank's share. */
-static neo_status neo__reader_gather(neo_reader *reader, const neo__window *window, int64_t k,
-                                     neo__slot *slot) {
+static neo_status neo__reader_gather(neo_reader *reader, neo__source *source,
+                                     const neo__window *window, int64_t k, neo__slot *slot) {
     const neo_schema *schema = reader->schema;
     int64_t begin = k * reader->desc.batch,
             all = NEO__MIN(window->count - begin, reader->desc.batch);
@@ -4593,7 +4595,8 @@ static neo_status neo__reader_gather(neo_reader *reader, const neo__window *wind
     const neo__place *place = &window->begin;
     if (reader->direct)
         NEO__TRY(neo__gather_records(
-            reader, reader->extent.rows_before[place->file] + place->offset + first, count, slot));
+            reader, source, reader->extent.rows_before[place->file] + place->offset + first, count,
+            slot));
     else if (schema->multi)
         NEO__TRY(neo__gather_multi(reader, window, first, count, slot));
     else neo__gather_fixed(schema, window, first, count, slot);
@@ -4657,7 +4660,7 @@ static neo__window *neo__reader_taken(neo_reader *r) {
     }
     return NULL;
 }
-static int neo__reader_try_gather(neo_reader *reader) { /* locked, as the others */
+static int neo__reader_try_gather(neo_reader *reader, neo__source *source) { /* locked */
     neo__window *window = neo__reader_taken(reader);
     if (!window) return 0;
     int64_t number = reader->slots.assign_number;
@@ -4667,7 +4670,7 @@ static int neo__reader_try_gather(neo_reader *reader) { /* locked, as the others
     reader->slots.assign_number++;
     slot->state = NEO__SLOT_BUSY;
     neo__mutex_unlock(&reader->lock);
-    neo_status status = neo__reader_gather(reader, window, k, slot);
+    neo_status status = neo__reader_gather(reader, source, window, k, slot);
     neo__mutex_lock(&reader->lock);
     if (status != NEO_OK && (reader->end.number < 0 || number < reader->end.number)) {
         reader->slots.closed = number;
@@ -4789,17 +4792,19 @@ static int neo__reader_try_read(neo_reader *reader) {
     return 1;
 }
 static void neo__reader_main(void *arg) {
+    neo__source *source = &((neo__reader_thread *)arg)->source;
     neo_reader *reader = ((neo__reader_thread *)arg)->reader;
     neo__fp_state fp = neo__fp_enter();
     neo__mutex_lock(&reader->lock);
     while (!__atomic_load_n(&reader->stop, __ATOMIC_RELAXED)) {
-        if (neo__reader_try_gather(reader) ||
+        if (neo__reader_try_gather(reader, source) ||
             (reader->direct ? neo__reader_try_pass(reader)
                             : neo__reader_try_fill(reader) || neo__reader_try_read(reader)))
             continue;
         neo__cond_wait(&reader->work, &reader->lock);
     }
     neo__mutex_unlock(&reader->lock);
+    if (reader->direct) neo__source_close_file(source);
     neo__fp_leave(fp);
 }
 static void neo__reader_stop(neo_reader *r) {
@@ -4886,12 +4891,13 @@ static size_t neo__slot_samples(const neo_reader *r) {
     int64_t shards = r->ctx->repro_shards, leaves = r->end_leaf - r->first_leaf;
     return (size_t)((r->desc.batch * leaves + shards - 1) / shards);
 }
-/* Rows that are read at a time, some 64 KiB, and of one. */
+/* Rows that are read at a time, some 64 KiB, and bytes of one, at most. */
 static int64_t neo__direct_row_bytes(const neo_schema *s) {
-    return 4 * ((int64_t)s->label_count + s->dense_count + s->sample_ids);
+    const int64_t ids = s->hot ? s->sample_ids : s->feature_count;
+    return (s->format == NEO_FORMAT_BINARY ? 4 : 8) * (s->label_count + s->dense_count + ids);
 }
 static int64_t neo__direct_rows(const neo_schema *s) {
-    const int64_t tiles = 65536 / neo__direct_row_bytes(s) / NEO__GATHER_TILE;
+    const int64_t tiles = 65536 / NEO__MAX(neo__direct_row_bytes(s), 1) / NEO__GATHER_TILE;
     return NEO__GATHER_TILE * NEO__MAX(tiles, 1);
 }
 /* Cut the memory of all stages. Lists of ids may grow, so each has memory of its own. */
@@ -4906,6 +4912,12 @@ static void neo__reader_layout(neo_reader *reader, neo__carve *carve) {
         neo__block counted;
         neo__block *block = carve->block ? &reader->blocks.block[i] : &counted;
         neo__block_layout(block, schema, reader->desc.unlabeled, carve);
+    }
+    for (int i = 0; i < reader->thread_count && reader->direct; i++) {
+        neo__source counted, *source = carve->block ? &reader->threads[i].source : &counted;
+        *source = reader->blocks.source;
+        NEO__CARVE(carve, source->planes, schema->plane_count);
+        NEO__CARVE(carve, source->row_path, (int)NEO__ROW_FILES * NEO__PATH_BYTES);
     }
     for (int i = 0; i < NEO__WINDOWS; i++) {
         neo__window *window = &reader->windows.window[i];
@@ -5167,8 +5179,8 @@ NEO_API neo_status neo_reader_open(neo_ctx *ctx, const neo_reader_desc *desc, ne
     r->blocks.options.skip_bad = desc->skip_bad_lines;
     r->blocks.options.unlabeled = desc->unlabeled;
     r->thread_count = NEO__MAX(desc->threads, 1);
-    r->direct =
-        desc->schema->format == NEO_FORMAT_BINARY && !desc->shuffle_window && !desc->skip_bad_lines;
+    r->direct = !neo__format_of(r->schema)->line && !r->schema->synthetic &&
+                !desc->shuffle_window && !desc->skip_bad_lines;
     r->blocks.count = r->direct ? 0 : 2 * r->thread_count + 2;
     r->slots.hold = NEO__MAX(desc->hold, 1);
     const int ahead = (int)NEO__MIN(NEO__MAX(2048 / desc->batch, 4), 16);
@@ -5541,13 +5553,40 @@ static int64_t neo__id_fit(int64_t id, int64_t rows, int modulo) {
     id %= rows;
     return id < 0 ? id + rows : id;
 }
+/* `count` numbers of a plane from p on as floats. 0: one is not finite. */
+static int neo__take_numbers(const neo__plane *plane, const char *p, int64_t count, float *to) {
+    uint32_t over = 0, u; /* the top bit, where an exponent is all ones */
+    for (int64_t k = 0; k < count && (plane->dtype != NEO_F32 || plane->f64); k++)
+        to[k] = (float)neo__plane_number(plane, p + (size_t)k * plane->item_bytes);
+    if (plane->dtype != NEO_F32 || plane->f64) p = (const char *)to;
+    for (int64_t k = 0; k < count; k++) {
+        memcpy(&u, p + 4 * k, 4);
+        memcpy(&to[k], &u, 4);
+        over |= (u & 0x7FFFFFFFu) + 0x00800000u;
+    }
+    return over >> 31 == 0;
+}
+/* `count` labels of a plane from p on. 0: one is not in [0, 1]. */
+static int neo__take_labels(const neo_schema *schema, const neo__plane *plane, const char *p,
+                            int64_t count, float *to) {
+    int good = 1;
+    for (int64_t k = 0; k < count; k++, p += plane->item_bytes) {
+        uint32_t y = 2;
+        if (plane->dtype == NEO_I32) memcpy(&y, p, 4);
+        double x = y < 2 ? (double)y : neo__plane_number(plane, p);
+        /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
+        if (schema->format == NEO_FORMAT_BINARY && x == (double)0x3F800000) x = 1.0;
+        good &= x >= 0.0 && x <= 1.0;
+        to[k] = (float)x;
+    }
+    return good;
+}
 /* Dense numbers of row i: as they are, or of records that hold integers log(x + 1). */
 static int neo__row_dense(const neo_schema *schema, const neo__block *block, int64_t i,
                           float *dense, neo__issue *issue) {
     const neo__plane *plane = &block->planes[NEO__PLANE_DENSE];
     const char *p = neo__block_row(block, NEO__PLANE_DENSE, i);
     const int32_t count = schema->dense_count;
-    float wrong = 0.0f; /* NaN when one is not finite */
     if (schema->format == NEO_FORMAT_BINARY && !schema->float_dense) {
         for (int32_t k = 0; k < count; k++) {
             int32_t x;
@@ -5556,12 +5595,7 @@ static int neo__row_dense(const neo_schema *schema, const neo__block *block, int
         }
         return 1;
     }
-    if (plane->dtype == NEO_F32 && !plane->f64) memcpy(dense, p, (size_t)count * 4);
-    else
-        for (int32_t k = 0; k < count; k++)
-            dense[k] = (float)neo__plane_number(plane, p + (size_t)k * plane->item_bytes);
-    for (int32_t k = 0; k < count; k++) wrong += dense[k] - dense[k];
-    if (wrong == 0.0f) return 1;
+    if (neo__take_numbers(plane, p, count, dense)) return 1;
     int32_t k = 0;
     while (dense[k] - dense[k] == 0.0f) k++;
     neo__row_issue(schema, issue, NEO__PLANE_DENSE, block->offset + i, 0, k,
@@ -5673,17 +5707,12 @@ static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t 
     int64_t *ids = neo__record_ids(schema, record);
     const neo__plane *labels = &block->planes[NEO__PLANE_LABEL];
     const char *p = neo__block_row(block, NEO__PLANE_LABEL, i);
-    for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes) {
-        double y = neo__plane_number(labels, p);
-        /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
-        if (schema->format == NEO_FORMAT_BINARY && y == (double)0x3F800000) y = 1.0;
-        if (!(y >= 0.0 && y <= 1.0)) {
+    for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes)
+        if (!neo__take_labels(schema, labels, p, 1, &record[neo__record_label(schema, k)])) {
             neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, k,
-                           "expected a label in [0, 1], found %g", y);
+                           "expected a label in [0, 1], found %g", neo__plane_number(labels, p));
             return 0;
         }
-        record[neo__record_label(schema, k)] = (float)y;
-    }
     if (!neo__row_dense(schema, block, i, record + 1, issue)) return 0;
     if (!schema->multi) return neo__row_ids(schema, block, i, ids, issue);
     if (!neo__row_ids(schema, block, i, block->ids + block->id_count, issue)) return 0;
@@ -6577,10 +6606,11 @@ static void neo__source_close_binary(neo__source *source) {
 /* ---- records straight into a batch ---- */
 NEO__HOT_BEGIN
 #if defined(NEO__X86)
-/* The ids of a tile of records from p on, 4 features of 4 samples at a time, the last 4 features at
+/* The ids of a tile of rows from p on, 4 features of 4 samples at a time, the last 4 features at
    the end; 4 features at least. 0: one is outside its table. */
 NEO__AVX2 static int neo__gather_words_avx2(const neo_schema *schema, const char *p,
-                                            int64_t row_bytes, int64_t *to, int64_t stride) {
+                                            int64_t row_bytes, int is_unsigned, int64_t *to,
+                                            int64_t stride) {
     const int64_t features = schema->feature_count;
     __m256i bad = _mm256_setzero_si256(), m[4], by[4], last[4];
     for (int64_t t = 0, next; t < features; t = next) {
@@ -6602,7 +6632,9 @@ NEO__AVX2 static int neo__gather_words_avx2(const neo_schema *schema, const char
             of[0] = _mm_unpacklo_epi64(a, b), of[1] = _mm_unpackhi_epi64(a, b);
             of[2] = _mm_unpacklo_epi64(c, d), of[3] = _mm_unpackhi_epi64(c, d);
             for (int f = 0; f < 4; f++) {
-                __m256i id = _mm256_cvtepu32_epi64(of[f]);
+                __m256i id =
+                    is_unsigned ? _mm256_cvtepu32_epi64(of[f]) : _mm256_cvtepi32_epi64(of[f]);
+                bad = _mm256_or_si256(bad, id);
                 if (schema->modulo) id = neo__avx2_remainder(id, m[f], by[f]);
                 else bad = _mm256_or_si256(bad, _mm256_sub_epi64(last[f], id));
                 _mm256_storeu_si256((__m256i *)(void *)(to + (t + f) * stride + k), id);
@@ -6611,26 +6643,21 @@ NEO__AVX2 static int neo__gather_words_avx2(const neo_schema *schema, const char
     }
     return _mm256_movemask_pd(_mm256_castsi256_pd(bad)) == 0; /* no sign */
 }
-/* A tile of good records of one id each, without records between. 0: not all are good. */
+/* A tile of good rows of one id each. 0: not all are good. */
 static int neo__gather_whole(const neo_schema *schema, const neo__block *block, int64_t from,
                              int64_t i, int64_t count, neo__slot *slot) {
-    const int32_t labels = schema->label_count;
+    const neo__plane *planes = block->planes, *ids = &planes[NEO__PLANE_IDS];
+    const int64_t labels = schema->label_count, dense = schema->dense_count;
     neo__issue issue;
-    for (int64_t k = 0; k < NEO__GATHER_TILE; k++) {
-        const char *p = neo__block_row(block, NEO__PLANE_LABEL, from + k);
-        for (int32_t n = 0; n < labels; n++, p += 4) {
-            uint32_t y;
-            memcpy(&y, p, 4);
-            if (y > 1 && y != 0x3F800000) return 0;
-            slot->label[(i + k) * labels + n] = y ? 1.0f : 0.0f;
-        }
-        if (!neo__row_dense(schema, block, from + k, slot->dense + (i + k) * schema->dense_count,
-                            &issue))
+    if (ids->dtype != NEO_I32) return 0;
+    for (int64_t k = 0; k < NEO__GATHER_TILE; k++)
+        if (!neo__take_labels(schema, &planes[NEO__PLANE_LABEL],
+                              neo__block_row(block, NEO__PLANE_LABEL, from + k), labels,
+                              slot->label + (i + k) * labels) ||
+            !neo__row_dense(schema, block, from + k, slot->dense + (i + k) * dense, &issue))
             return 0;
-    }
     return neo__gather_words_avx2(schema, neo__block_row(block, NEO__PLANE_IDS, from),
-                                  block->planes[NEO__PLANE_IDS].row_bytes, slot->ids.list + i,
-                                  count);
+                                  ids->row_bytes, ids->is_unsigned, slot->ids.list + i, count);
 }
 #endif
 /* The m rows of the block from `from` on to samples from i on, of `count`. The record of each is
@@ -6640,7 +6667,8 @@ static int neo__gather_rows(const neo_schema *schema, neo__block *block, int64_t
     const float *records[NEO__GATHER_TILE];
 #if defined(NEO__X86)
     if (m == NEO__GATHER_TILE && !schema->multi && schema->feature_count >= 4 &&
-        schema->ctx->isa >= NEO_ISA_AVX2 && neo__gather_whole(schema, block, from, i, count, slot))
+        schema->plane_count == NEO__PLANE_IDS + 1 && schema->ctx->isa >= NEO_ISA_AVX2 &&
+        neo__gather_whole(schema, block, from, i, count, slot))
         return 1;
 #endif
     for (int64_t k = 0; k < m; k++) {
@@ -6674,52 +6702,84 @@ static void neo__gather_hot_offsets(const neo_schema *schema, int64_t count, neo
         for (int64_t i = 0; i < count; i++) *offset++ = at += schema->hot[t];
     slot->counted = count + 1;
 }
-static neo_status neo__gather_part(neo_reader *reader, const neo__file *file, int64_t row,
-                                   int64_t n, int64_t done, int64_t count, neo__slot *slot) {
-    const neo_schema *schema = reader->schema;
-    const int64_t bytes = neo__direct_row_bytes(schema), most = neo__direct_rows(schema);
-    neo__plane planes[NEO__PLANE_IDS + 1];
-    NEO__ZERO(neo__block, block);
-    for (int32_t k = 0; k <= NEO__PLANE_IDS; k++) {
-        planes[k] = neo__binary_plane(schema, k);
-        planes[k].at = (size_t)planes[k].within;
+/* Rows [row, row + n) of a file with a plane for each feature to samples from `done` on: plane by
+   plane, as the ids of a feature lie side by side in the batch, too. *good = 0: not all are good,
+   or ids are not i32. */
+static neo_status neo__gather_planes(const neo_schema *schema, const neo__source *source,
+                                     int64_t row, int64_t n, int64_t done, int64_t count,
+                                     neo__slot *slot, int *good) {
+    const int64_t room = neo__direct_rows(schema) * neo__direct_row_bytes(schema);
+    int64_t *ids = slot->ids.list;
+    for (int32_t k = 0; k < schema->plane_count && *good; k++) {
+        const neo__plane *plane = &source->planes[k];
+        const int64_t bytes = plane->row_bytes, width = bytes / (int64_t)plane->item_bytes;
+        const int64_t most = room / NEO__MAX(bytes, 1);
+        for (int64_t at = 0, m; at < n && *good; at += m) {
+            const int64_t to = (done + at) * width;
+            const char *p = slot->rows;
+            m = NEO__MIN(most, n - at);
+            NEO__TRY(neo__file_read_at(&source->files[plane->file],
+                                       plane->offset + (row + at) * bytes, slot->rows,
+                                       (size_t)(m * bytes)));
+            if (k == NEO__PLANE_LABEL)
+                *good = neo__take_labels(schema, plane, p, m * width, slot->label + to);
+            else if (k == NEO__PLANE_DENSE)
+                *good = neo__take_numbers(plane, p, m * width, slot->dense + to);
+            else
+                *good = plane->dtype == NEO_I32 &&
+                        neo__take_ids(schema, p, m * width, plane->is_unsigned, k - NEO__PLANE_IDS,
+                                      0, ids + to);
+        }
+        if (k >= NEO__PLANE_IDS) ids += width * count;
     }
-    block.planes = planes;
+    return NEO_OK;
+}
+static neo_status neo__gather_part(const neo_schema *schema, neo__source *source, int64_t row,
+                                   int64_t n, int64_t done, int64_t count, neo__slot *slot) {
+    const int64_t most = neo__direct_rows(schema);
+    int good = schema->plane_count > NEO__PLANE_IDS + 1;
+    NEO__ZERO(neo__block, block);
+    if (good) NEO__TRY(neo__gather_planes(schema, source, row, n, done, count, slot, &good));
+    block.planes = source->planes;
     block.raw = slot->rows;
     block.ids = slot->tile_ids;
-    for (int64_t at = 0; at < n; at += most) {
+    for (int64_t at = 0; at < n && !good; at += most) {
         const int64_t rows = NEO__MIN(most, n - at);
+        size_t used = 0;
         block.offset = row + at;
-        NEO__TRY(neo__file_read_at(file, block.offset * bytes, slot->rows, (size_t)(rows * bytes)));
+        for (int32_t k = 0; k < schema->plane_count; k++) {
+            neo__plane *plane = &source->planes[k];
+            plane->at = plane->within ? (size_t)plane->within : used;
+            if (plane->within) continue;
+            NEO__TRY(neo__file_read_at(&source->files[plane->file],
+                                       plane->offset + block.offset * plane->row_bytes,
+                                       slot->rows + used, (size_t)(rows * plane->row_bytes)));
+            used += (size_t)(rows * plane->row_bytes);
+        }
         for (int64_t i = 0; i < rows; i += NEO__GATHER_TILE) {
             const int64_t m = NEO__MIN(rows - i, (int64_t)NEO__GATHER_TILE);
             neo__issue issue;
-            if (neo__gather_rows(schema, &block, i, m, done + at + i, count, slot, &issue))
-                continue;
-            return neo_fail(issue.status, "%.256s%s", neo__path_name(file->path), issue.text);
+            if (!neo__gather_rows(schema, &block, i, m, done + at + i, count, slot, &issue))
+                return neo_fail(issue.status, "%.256s%s",
+                                neo__path_name(source->paths[source->file]), issue.text);
         }
     }
     return NEO_OK;
 }
 NEO__HOT_END
-static neo_status neo__gather_records(neo_reader *reader, int64_t row, int64_t count,
-                                      neo__slot *slot) {
+static neo_status neo__gather_records(neo_reader *reader, neo__source *source, int64_t row,
+                                      int64_t count, neo__slot *slot) {
     const neo_schema *schema = reader->schema;
     const int64_t *before = reader->extent.rows_before;
+    const int64_t ids = schema->hot ? schema->sample_ids : schema->feature_count;
     int32_t i = 0;
-    NEO__TRY(neo__ids_reserve(reader, &slot->ids, schema->sample_ids * count));
+    NEO__TRY(neo__ids_reserve(reader, &slot->ids, ids * count));
     for (int64_t done = 0; done < count; i++) {
         const int64_t first = row + done, n = NEO__MIN(count - done, before[i + 1] - first);
-        const char *path = reader->blocks.source.paths[i];
-        neo__file file;
-        int64_t rows;
         if (n <= 0) continue;
-        NEO__TRY(neo__binary_open(schema, path, &file, &rows));
-        neo_status status = neo__rows_same(path, rows, before[i + 1] - before[i]);
-        if (status == NEO_OK)
-            status = neo__gather_part(reader, &file, first - before[i], n, done, count, slot);
-        (void)neo__file_close(&file);
-        NEO__TRY(status);
+        if (source->file != i) neo__source_seek(source, i, 0);
+        if (!source->open) NEO__TRY(neo__format_of(schema)->begin(source));
+        NEO__TRY(neo__gather_part(schema, source, first - before[i], n, done, count, slot));
         done += n;
     }
     if (schema->multi)
