@@ -5573,9 +5573,12 @@ static int neo__take_labels(const neo_schema *schema, const neo__plane *plane, c
     for (int64_t k = 0; k < count; k++, p += plane->item_bytes) {
         uint32_t y = 2;
         if (plane->dtype == NEO_I32) memcpy(&y, p, 4);
-        double x = y < 2 ? (double)y : neo__plane_number(plane, p);
         /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
-        if (schema->format == NEO_FORMAT_BINARY && x == (double)0x3F800000) x = 1.0;
+        if (y < 2 || (schema->format == NEO_FORMAT_BINARY && y == 0x3F800000)) {
+            to[k] = y ? 1.0f : 0.0f;
+            continue;
+        }
+        const double x = neo__plane_number(plane, p);
         good &= x >= 0.0 && x <= 1.0;
         to[k] = (float)x;
     }

@@ -1327,6 +1327,7 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
     carve.at = 0;
     neo_metrics *metrics = neo__metrics_layout(&counted, &carve);
     *metrics = counted;
+    neo_metrics_reset(metrics);
     neo__live_begin(ctx, &metrics->live, "metrics", NULL);
     *out = metrics;
     return NEO_OK;
@@ -1340,6 +1341,8 @@ NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
     memset(&m->lifetime, 0, sizeof m->lifetime);
     m->lifetime.weighted = m->weighted;
+    if (m->window) /* a checkpoint has all of the window, which is last in memory */
+        memset(m->ring_logit, 0, (size_t)((char *)m + m->bytes - (char *)m->ring_logit));
 }
 NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const char **name) {
     static const char *const names[] = {"sums",         "keys",         "pairs",

@@ -12,10 +12,10 @@ mkdir -p "$W"
 budget() {
     case $1 in
     neo.h) echo 20046 0 1 17 ;;
-    neo_run.h) echo 3178 0 0 0 ;;
+    neo_run.h) echo 3181 0 0 0 ;;
     neo_store.h) echo 1421 0 0 0 ;;
     neo_state.h) echo 4955 0 0 0 ;;
-    neo_data.h) echo 7743 0 0 0 ;;
+    neo_data.h) echo 7806 0 0 0 ;;
     neo_serve.h) echo 2814 0 0 0 ;;
     neo_comm.h) echo 5148 0 0 52 ;;
     neo_plan.h) echo 6133 0 0 1 ;;

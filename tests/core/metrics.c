@@ -235,6 +235,37 @@ static void window_is_the_last_samples(void) {
     neo_ctx_destroy(ctx);
 }
 
+static void *dirty_alloc(size_t size, size_t align, void *user) {
+    (void)user;
+    void *p = aligned_alloc(align, (size + align - 1) / align * align);
+    if (p) memset(p, 0xFF, size);
+    return p;
+}
+static void dirty_free(void *p, size_t size, void *user) {
+    (void)size, (void)user;
+    free(p);
+}
+/* What a checkpoint has of a window that is not full, or of metrics begun anew, is no remainder. */
+static void windows_begin_empty(void) {
+    neo_ctx *ctx;
+    const neo_ctx_desc desc = {.threads = 1, .allocator = {dirty_alloc, dirty_free, NULL}};
+    REQUIRE_OK(neo_ctx_create(&desc, &ctx));
+    neo_metrics *m = metrics(ctx, 100, 9);
+    float one = 1.0f;
+    for (int turn = 0; turn < 2; turn++) {
+        const char *name;
+        const neo_tensor t = neo_metrics_tensor(m, 3, &name);
+        CHECK_STR(name, "window.logit");
+        CHECK_INT(t.shape[0], 9);
+        for (int64_t k = 0; k < t.shape[0]; k++) CHECK(((float *)t.data)[k] == 0.0f);
+        const neo_tensor sample = neo_tensor_1d(&one, NEO_F32, 1);
+        CHECK_OK(neo_metrics_update(m, sample, sample));
+        neo_metrics_reset(m);
+    }
+    neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
 /* Of weighted samples too, and after what was counted went through other metrics, as through a
    checkpoint. */
 static void weighted_window_goes_on(void) {
@@ -481,6 +512,7 @@ int main(void) {
     RUN(weights_are_repetitions);
     RUN(order_and_path_do_not_matter);
     RUN(window_is_the_last_samples);
+    RUN(windows_begin_empty);
     RUN(weighted_window_goes_on);
     RUN(alike_labels_and_overflow);
     RUN(extreme_logits);
