@@ -254,7 +254,7 @@ static void windows_begin_empty(void) {
     float one = 1.0f;
     for (int turn = 0; turn < 2; turn++) {
         const char *name;
-        const neo_tensor t = neo_metrics_tensor(m, 3, &name);
+        const neo_tensor t = neo_metrics_tensor(m, 2, &name);
         CHECK(strcmp(name, "window.logit") == 0);
         CHECK_INT(t.shape[0], 9);
         for (int64_t k = 0; k < t.shape[0]; k++) CHECK(((float *)t.data)[k] == 0.0f);
