@@ -3498,17 +3498,28 @@ static neo_status neo__plan_split(neo_plan *plan) {
     neo_free(plan->ctx, at, bytes);
     return NEO_OK;
 }
+static double neo__plan_load_ranks(neo_plan *plan, double *reduce) {
+    memset(plan->load, 0, (size_t)plan->desc.cluster.ranks * sizeof *plan->load);
+    return neo__plan_predict_loads(plan, reduce);
+}
+/* Loads and bytes of all ranks. What a tier has beside its rows is known by a first round, its
+   lines and so its misses by a second, and these are in the loads. */
+static neo_status neo__plan_predict_ranks(neo_plan *plan, double *reduce) {
+    if (!plan->tier_bytes)
+        return neo__plan_predict_bytes(plan, neo__plan_load_ranks(plan, reduce));
+    for (int round = 0; round < 2; round++) {
+        neo__plan_share_tiers(plan);
+        NEO__TRY(neo__plan_predict_bytes(plan, neo__plan_load_ranks(plan, reduce)));
+    }
+    neo__plan_find_hits(plan);
+    (void)neo__plan_load_ranks(plan, reduce);
+    return NEO_OK;
+}
 static neo_status neo__plan_predict(neo_plan *plan) {
     int32_t ranks = plan->desc.cluster.ranks, busiest = 0, fullest = 0;
     double sum = 0.0, reduce;
     int64_t most_bytes = -1;
-    for (int turn = plan->tier_bytes ? 0 : 2; turn < 3; turn++) { /* what is beside rows is known */
-        if (turn < 2) neo__plan_share_tiers(plan); /* of the tiers before */
-        memset(plan->load, 0, (size_t)ranks * sizeof *plan->load);
-        const double buffers = neo__plan_predict_loads(plan, &reduce);
-        if (turn < 2 || !plan->tier_bytes) NEO__TRY(neo__plan_predict_bytes(plan, buffers));
-        if (turn == 1) neo__plan_find_hits(plan);
-    }
+    NEO__TRY(neo__plan_predict_ranks(plan, &reduce));
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
         neo__plan_load load = neo__plan_load_total(plan->load[r]);
