@@ -941,6 +941,7 @@ static neo_status wander(neo_comm *host, void *user) {
         EXPECT_OK(host, neo_comm_agree(gpu, NEO_OK));
         neo_comm_label(gpu, "h.1");
         EXPECT_OK(host, neo_comm_barrier(gpu, NULL));
+        EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* all have left it */
         neo_comm_label(gpu, other ? "h.3" : "h.2");
         status = neo_comm_all_gather(gpu, x, y, 4, NULL, NEO_F32, NULL);
         break;
