@@ -3066,6 +3066,18 @@ NEO__EVERYWHERE NEO__INLINE int neo__part_joins(const int64_t *number, int depth
     return depth >= 2 && neo__tree_level(number[depth - 2], number[depth - 1]) <
                              neo__tree_level(number[depth - 1], next);
 }
+/* Joins the sums of parts that are whole before part `next` begins, INT64_MAX: all; sums are `room`
+   floats apart, of dim numbers. Returns how many there are then. */
+NEO__UNUSED static int neo__parts_join(int64_t *number, int depth, int64_t next, float *sums,
+                                       int64_t room, int64_t dim) {
+    while (next == INT64_MAX ? depth > 1 : neo__part_joins(number, depth, next)) {
+        depth--;
+        number[depth - 1] = number[depth];
+        float *to = sums + (depth - 1) * room;
+        for (int64_t c = 0; c < dim; c++) to[c] += to[room + c];
+    }
+    return depth;
+}
 /* The last v with leaf[v] <= low. */
 NEO__EVERYWHERE NEO__INLINE int neo__leaf_of(const int64_t *leaf, int leaf_count, int64_t low) {
     int v = 0;
@@ -13939,14 +13951,8 @@ static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table
             const int64_t its = neo__bags_bucket_of_id(bags, table, lookup, k);
             if (its > bucket && its < next) next = its;
         }
-        const int last = next == INT64_MAX;
-        while (last ? depth > 1 : neo__part_joins(number, depth, next)) {
-            depth--;
-            number[depth - 1] = number[depth];
-            float *to = sums + (depth - 1) * room;
-            for (int64_t c = 0; c < dim; c++) to[c] += to[room + c];
-        }
-        if (last) break;
+        depth = neo__parts_join(number, depth, next, sums, room, dim);
+        if (next == INT64_MAX) break;
         float *sum = sums + depth * room;
         number[depth++] = bucket = next;
         memset(sum, 0, (size_t)dim * sizeof *sum);
@@ -17524,10 +17530,11 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
                                       const int32_t *at, int64_t count) {
     const NEO__VF zero = NEO__SET(0.0f);
     float sum[8 * NEO__W];
-#define NEO__ROW8_START(v) NEO__VF c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
+#define NEO__ROW8_NAME(v) NEO__VF c##v;
+#define NEO__ROW8_START(v) c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
 #define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(from + v * NEO__W), c##v);
 #define NEO__ROW8_KEEP(v) NEO__STORE(sum + v * NEO__W, c##v);
-#define NEO__ROW8_AGAIN(v) c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
+    NEO__EIGHT(NEO__ROW8_NAME)
     NEO__EIGHT(NEO__ROW8_START)
     if (at) {
         for (int64_t i = 0; i < count; i++) {
@@ -17537,7 +17544,7 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
         }
         NEO__EIGHT(NEO__ROW8_KEEP)
         for (int i = 0; i < 8 * NEO__W; i++) at = sum[i] == 0.0f ? NULL : at;
-        if (!at) { NEO__EIGHT(NEO__ROW8_AGAIN) }
+        if (!at) { NEO__EIGHT(NEO__ROW8_START) }
     }
     for (int64_t k = at ? 0 : tile->k; k > 0; k--) {
         const float *from = b;

@@ -2094,14 +2094,8 @@ static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t e
                 table->rows, buckets, neo__lines_first((uint64_t)look->ids[k], table->rows));
             if (its > bucket) next = NEO__MIN(next, its);
         }
-        const int last = next == INT64_MAX;
-        while (last ? depth > 1 : neo__part_joins(number, depth, next)) {
-            depth--;
-            number[depth - 1] = number[depth];
-            float *to = sums + (depth - 1) * dim;
-            for (int64_t c = 0; c < dim; c++) to[c] += to[dim + c];
-        }
-        if (last) break;
+        depth = neo__parts_join(number, depth, next, sums, dim, dim);
+        if (next == INT64_MAX) break;
         float *sum = sums + depth * dim;
         number[depth++] = bucket = next;
         memset(sum, 0, (size_t)dim * sizeof *sum);
