@@ -299,7 +299,10 @@ wrote=$(metric neo_samples_total)
 while [ "$wrote" = 0 ]; do sleep 0.05; wrote=$(metric neo_samples_total); done
 if [ "$wrote" -lt 20 ]; then pass; else fail "of a client that is gone: $wrote tokens"; fi
 stop "a client that is gone"
-# Answers that take longer than a client may: what others wrote meanwhile was in time.
+# Answers that take longer than a client may: what others wrote meanwhile was in time. With
+# ThreadSanitizer one of them does.
+answers=14
+[ "$SANITIZER" != thread ] || answers=2
 for i in $(seq 7); do cat "$W/wide"; done >"$W/long.txt"
 rm -rf "$W/gpt"
 "$B/gpt" --data "$W/long.txt" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
@@ -314,7 +317,7 @@ start --timeout 1 --wait 50
 ) | "$client" "$port" send half >"$W/late" 2>&1 &
 late=$!
 sleep 0.2
-for i in $(seq 14); do printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"; done |
+for i in $(seq $answers); do printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"; done |
     "$client" "$port" send half >"$W/answer"
 wait $late
 if [ "$(cat "$W/slept")" -lt 800 ]; then # else the machine was late, not the server
@@ -414,9 +417,12 @@ same "SIGTERM: nothing is left unread" "$(of unread)" 0
 # ---- enemies ----
 
 start --timeout 1 --reload 0 --connections 800 --body 1
-(printf "POST /predict ${H}Content-"; sleep 3) | "$client" "$port" send >"$W/answer"
+mkfifo "$W/open" && exec 9<>"$W/open" # an input without an end: the server closes
+printf "POST /predict ${H}Content-" >&9
+"$client" "$port" send <"$W/open" >"$W/answer"
 same "half a request that stays one" "$(head -c 12 "$W/answer")" "HTTP/1.1 408"
-same "a connection without a request" "$(sleep 3 | "$client" "$port" send && echo closed)" closed
+same "a connection without a request" "$("$client" "$port" send <"$W/open" && echo closed)" closed
+exec 9>&-
 printf "POST /predict ${H}Content-Length: 1025\r\n\r\n" | says 413 ''
 same "800 connections and 80 more" "$(echo | "$client" "$port" hold 880 60 80 | tr '\n' ' ')" \
     "200: 800 503: 80 "

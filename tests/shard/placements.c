@@ -296,8 +296,9 @@ static void run_case(Case *c, const char *what, int ranks) {
    four; or all. */
 static int selected(int set, int kind, int w, int plan) {
     if (test_grid()) return test_grid() == 2 || (plan + kind + w + 2 * set) % 4 == 0;
-    if (plan >= RANDOM) return (kind + w) % 4 == plan % 4 && plan < RANDOM + 2;
-    return (plan + kind + 2 * w + 4 * set) % (TEST_WATCHED ? 16 : 8) == 0;
+    if (plan >= RANDOM)
+        return (kind + w) % (4 << TEST_WATCHED) == plan % 4 && plan < RANDOM + 2;
+    return (plan + kind + 2 * w + 4 * set) % (8 << TEST_WATCHED) == 0;
 }
 static void plans_have_the_bits_of_one_rank(void) {
     static const int RANKS[] = {1, 2, 4, 8};
