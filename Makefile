@@ -67,7 +67,7 @@ source_of = $(firstword $(wildcard examples/train/$(1)/main.c examples/plan/$(1)
     examples/$(1).c tests/$(1).c bench/cuda/$(1).c))
 # The programs of test folders: each file is one, less what helps another.
 helpers   = data/make_npy files/write_safetensors comm/fault_rank comm/fake_nccl \
-    programs/http_client serve/predict
+    programs/http_client serve/predict fuzz/targets
 sources   = $(filter-out $(helpers:%=tests/%.c),$(wildcard $(1:%=tests/%/*.c)))
 tests_of  = $(patsubst %.c,$(B)/%,$(sources))
 programs  = $(call tests_of,core bags data files golden comm shard fsdp programs serve)
@@ -146,13 +146,13 @@ $(B)/tests/%_mpi: tests/%.c $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
 $(addprefix $(B)/tests/,$(over_mpi)): $(B)/tests/%_mpi: $$(call source_of,$$*) \
     $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
 	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
-$(B)/libfuzzer/%: tests/fuzz/%.c
+$(B)/libfuzzer/targets: tests/fuzz/targets.c
 	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer,address -o $@ $< $(libs)
 
-# The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers. Without
-# libFuzzer a target runs over mutations of its seeds.
+# The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers.
 $(B)/tests/comm/nccl: of_test = -isystem $(CUDA)/include
-$(fuzzers): of_test = -O0 -DNEO_FUZZ_MAIN
+$(B)/tests/fuzz/targets: of_test = -O0 -DNEO_FUZZ_MAIN
+$(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f $< $@
 # What implements all of neo for itself, for its private names, compiles in half the time so.
 $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json \
     files/state): of_test = -O0

@@ -1,19 +1,8 @@
 /* columns.c: column descriptions. One that is accepted is used on a small
    text, which must keep its promises about shapes, and its dictionaries must
    survive being saved and loaded. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
-/* Dictionaries from a block of bytes, as neo_load does. */
-static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
-    void *dicts = NULL;
-    neo_status status = neo__schema_load(s, bytes, count, &dicts);
-    if (status == NEO_OK) neo__schema_install(s, dicts, 1);
-    return status;
-}
-
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed columns_seeds[] = {
     FUZZ_TEXT("missing ?\ncomment |\nage dense shift=38.6 scale=0.07 "
               "missing=-1 bucket 20,30,40.5\n"
               "job category cross age rows=50\ngain dense log category\nincome "
@@ -29,7 +18,7 @@ static const fuzz_seed fuzz_seeds[] = {
     FUZZ_TEXT("a category rows=7 hash\nb cross a rows=9\nc list sep=; rows=4 hash\n"),
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int columns_input(const uint8_t *data, size_t size) {
     static const char text[] =
         "a,\"a b\",b,c\n1, 2, x, y, >50K\n?,,,\n1::a|b::0\n1\t2\t3\n0.5;1;2\na\n1,2\n1,2,3\n"
         "1,\"a,\"\"\",0,c;d\n";
@@ -84,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t n = neo__schema_save_size(s);
     void *saved = malloc(n), *again = malloc(n);
     FUZZ_CHECK(saved && again && neo__schema_save(s, saved) == NEO_OK);
-    FUZZ_CHECK(load_words(s, saved, n) == NEO_OK);
+    FUZZ_CHECK(fuzz_load_words(s, saved, n) == NEO_OK);
     FUZZ_CHECK(neo__schema_save(s, again) == NEO_OK && memcmp(saved, again, n) == 0);
     free(saved);
     free(again);
@@ -92,4 +81,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo_schema_destroy(s);
     return 0;
 }
-FUZZ_MAIN("fuzz/columns")

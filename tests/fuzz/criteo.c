@@ -2,15 +2,13 @@
    file's text. Every line is parsed again here in the plainest way: both must
    accept the same lines and make the same samples of them, with vector
    instructions and without. */
-#define NEO_STATIC
-#include "common.h"
 
 #define INTS "\t1\t-2\t\t4\t5\t60\t700\t8000\t9\t10\t11\t12\t999999999999999999"
 #define SHORT "\t1\t-2\t\t4\t5\t60\t700\t8000\t9\t-10\t11\t4096\t12345678"
 #define WORDS                                                                  \
   "\t0\tab\tFFFFFFFF\t\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1\t1"  \
   "\t1\t1\t68fd1e64\t"
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed criteo_seeds[] = {
     FUZZ_TEXT("\0"
               "1" INTS WORDS "\n0" INTS WORDS "\r\n1" INTS WORDS),
     FUZZ_TEXT("\1"
@@ -29,7 +27,7 @@ static const fuzz_seed fuzz_seeds[] = {
 
 /* The plain parser: 1 if [p, end) is a sample; label, dense (as x + 1) and
  * words (as number + 1). */
-static int plain_line(const char *p, const char *end, int unlabeled,
+static int criteo_plain_line(const char *p, const char *end, int unlabeled,
                       double *label, double *dense, double *word) {
   const char *field[41], *stop[41];
   int n = 0;
@@ -89,7 +87,7 @@ static int plain_line(const char *p, const char *end, int unlabeled,
   return 1;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int criteo_input(const uint8_t *data, size_t size) {
   static neo_schema *schema;
   static neo__block b;
   if (!schema) {
@@ -120,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       stop--;
     if (line == stop)
       continue;
-    if (!plain_line(line, stop, o.unlabeled, &label, dense, word)) {
+    if (!criteo_plain_line(line, stop, o.unlabeled, &label, dense, word)) {
       bad++;
       continue;
     }
@@ -141,4 +139,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   FUZZ_CHECK(samples == b.count && bad == b.bad);
   return 0;
 }
-FUZZ_MAIN("fuzz/criteo")

@@ -1,9 +1,6 @@
 /* delimited.c: delimited text under descriptions that use everything. The
    first byte chooses one and the options; the rest is a file's text. What comes
    out must keep the schema's promises, looked up or fitted. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
 static const char *const descriptions[7] = {
     "missing ?\ncomment |\nage dense shift=38.6 scale=0.07 missing=-1 bucket "
@@ -20,7 +17,7 @@ static const char *const descriptions[7] = {
     "rows=7 normalize\n",
     "a label positive=y\nw sample-weight\nb label weight=3\nx dense\nt list sep=; rows=5 hash\n",
 };
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed delimited_seeds[] = {
     FUZZ_TEXT("\0|1x3 Cross\n39, clerk, 2174, x, <=50K\n?, ?, , , "
               ">50K.\r\n1e1,a,-5,b,>50K"),
     FUZZ_TEXT("\4"
@@ -41,7 +38,7 @@ static const fuzz_seed fuzz_seeds[] = {
               "a;b\n"),
 };
 
-static void check(const neo_schema *s, const neo__block *b) {
+static void delimited_check(const neo_schema *s, const neo__block *b) {
     int64_t used = 0;
     FUZZ_CHECK(b->count <= b->capacity && b->id_count <= b->id_capacity);
     for (int64_t i = 0; i < b->count; i++) {
@@ -71,7 +68,7 @@ static void check(const neo_schema *s, const neo__block *b) {
     FUZZ_CHECK(!s->multi || used == b->id_count);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int delimited_input(const uint8_t *data, size_t size) {
     static neo_schema *schema[7];
     static neo__block block[7];
     if (size < 1 || size > NEO__CHUNK_BYTES) return 0;
@@ -121,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(b->raw, data + 1, size - 1); /* quotes have moved in it */
     FUZZ_CHECK(neo__block_parse(s, &o, b) == NEO_OK);
     FUZZ_CHECK(b->count == fitted && b->bad == bad);
-    check(s, b);
+    delimited_check(s, b);
     for (int i = 0; i < b->issue_count; i++)
         FUZZ_CHECK(strlen(b->issues[i].text) > 0 && b->issues[i].column >= 1);
     for (int32_t f = 0; f < s->feature_count; f++) {
@@ -133,4 +130,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     neo__dicts_free(s, dicts);
     return 0;
 }
-FUZZ_MAIN("fuzz/delimited")

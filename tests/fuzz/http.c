@@ -1,13 +1,10 @@
 /* http.c: any bytes through the parser of requests, as they come on a connection: one request after
    another. What is whole stays so without the bytes behind it and is not whole with one byte less;
    any beginning of the bytes is unfinished, or has the result of all of them. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 #include "../../examples/serve/http.h"
 
 #define HOST "Host: a\r\n"
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed http_seeds[] = {
     FUZZ_TEXT("POST /predict?a=1 HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}"),
     FUZZ_TEXT("GET /metrics HTTP/1.0\r\nConnection: Keep-Alive, close\r\n\r\n"),
     FUZZ_TEXT("\r\nGET / HTTP/1.1\r\n" HOST "\r\nGET http://a/b HTTP/1.1\r\n" HOST "\r\n"),
@@ -22,11 +19,11 @@ static int is_status(int status) {
         if (all[i] == status) return 1;
     return 0;
 }
-static void within(http_word word, const char *data, size_t size) {
+static void http_within(http_word word, const char *data, size_t size) {
     if (word.size) FUZZ_CHECK(word.at >= data && word.at + word.size <= data + size);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+static int http_input(const uint8_t *bytes, size_t size) {
     const http_limits limits = {128, 64};
     const char *data = (const char *)bytes;
     http_request r, part;
@@ -44,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         FUZZ_CHECK(r.head >= 16 && r.head <= limits.head && r.body <= limits.body);
         FUZZ_CHECK(r.wire <= limits.body && r.head + r.wire <= left);
         FUZZ_CHECK(memcmp(data + r.head - 4, "\r\n\r\n", 4) == 0);
-        within(r.method, data, r.head), within(r.path, data, r.head);
+        http_within(r.method, data, r.head), http_within(r.path, data, r.head);
         FUZZ_CHECK(r.method.size > 0 && r.minor >= 0 && r.minor <= 9);
         FUZZ_CHECK(http_parse(data, r.head + r.wire, &limits, &part) == HTTP_OK);
         FUZZ_CHECK(part.head == r.head && part.body == r.body && part.wire == r.wire);
@@ -59,4 +56,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     }
     return 0;
 }
-FUZZ_MAIN("fuzz/http")

@@ -1,10 +1,7 @@
 /* json.c: any bytes through the JSON reader. What it accepts, it must accept again cut to its
    length, and a string it decodes must be UTF-8 and survive the writer. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed json_seeds[] = {
     FUZZ_TEXT(
         "{\"a\":[1,-2.5e3,true,null,\"x\\u00e9\\ud83d\\ude00\xE2\x82\xAC\"],\"b\":{\"c\":false}}"),
     FUZZ_TEXT("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\""),
@@ -21,7 +18,7 @@ static neo__json json_of(char *text, size_t size) {
     return j;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int json_input(const uint8_t *data, size_t size) {
     char *text = (char *)malloc(size + 1), *value = NULL, *again = NULL;
     int64_t count = -1;
     if (!text) return 0;
@@ -58,4 +55,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(text);
     return 0;
 }
-FUZZ_MAIN("fuzz/json")

@@ -22,14 +22,13 @@ if ! clang -fsanitize=fuzzer,address -o "$B/probe" "$B/probe.c" 2>/dev/null; the
     finish fuzz/libfuzzer
     exit
 fi
-targets=$(ls tests/fuzz/*.c 2>/dev/null | sed "s|.*/\(.*\)\.c|$B/libfuzzer/\1|")
+targets=$(ls tests/fuzz/*.c | sed "/targets/d; s|.*/\(.*\)\.c|$B/libfuzzer/\1|")
 limit=-max_total_time=$seconds total=0
 [ -z "$FUZZ_RUNS" ] || limit=-runs=$((FUZZ_RUNS / $(echo "$targets" | wc -l) + 1))
 mkdir -p "$B/logs"
 "$MAKE" --no-print-directory -k ${JOBS:+-j$JOBS} $targets >"$B/logs/libfuzzer.build" 2>&1
-for source in tests/fuzz/*.c; do
-    [ -f "$source" ] || continue
-    name=$(basename "$source" .c)
+for program in $targets; do
+    name=${program##*/}
     mkdir -p "$B/corpus/$name" "$B/crashes" "$B/logs"
     if [ ! -x "$B/libfuzzer/$name" ]; then
         fail "$name does not build: see $B/logs/libfuzzer.build"

@@ -1,11 +1,8 @@
 /* manifest.c: any bytes as the body of a checkpoint's manifest. Its own checksum is put right
    first, so that mutations reach the parser; then as they are. Accepted file names must be
    plain. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed manifest_seeds[] = {
     FUZZ_TEXT("{\"format\": \"neo-checkpoint\", \"version\": 1, \"step\": 12,\n"
               " \"definition\": {\n  \"repro_shards\": \"1\",\n  \"seed\": \"0\"},\n \"files\": [\n"
               "  {\"name\": \"model-00001-of-00001.safetensors\", \"bytes\": 366, "
@@ -18,7 +15,7 @@ static const fuzz_seed fuzz_seeds[] = {
               "\"a\":-1.5e-3,\"b\":null},\"definition\":{},\"files\":[]"),
 };
 
-static void run(neo_ctx *ctx, const neo_state *state, const void *data, size_t size) {
+static void manifest_run(neo_ctx *ctx, const neo_state *state, const void *data, size_t size) {
     neo_load_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.dir = "fuzz";
@@ -45,7 +42,7 @@ static void run(neo_ctx *ctx, const neo_state *state, const void *data, size_t s
     neo_free(ctx, load, sizeof *load);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int manifest_input(const uint8_t *data, size_t size) {
     static neo_state *state;
     neo_ctx *ctx = fuzz_ctx();
     if (!state) FUZZ_CHECK(neo_state_create(ctx, &state) == NEO_OK);
@@ -54,10 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!text) return 0;
     memcpy(text, data, size);
     snprintf(text + size, NEO__CKPT_TAIL_BYTES + 1, NEO__CKPT_TAIL, neo_crc32c(0, data, size));
-    run(ctx, state, text, size + NEO__CKPT_TAIL_BYTES);
-    run(ctx, state, data, size);
+    manifest_run(ctx, state, text, size + NEO__CKPT_TAIL_BYTES);
+    manifest_run(ctx, state, data, size);
     free(text);
     FUZZ_CHECK(neo_ctx_memory(ctx).bytes == before);
     return 0;
 }
-FUZZ_MAIN("fuzz/manifest")

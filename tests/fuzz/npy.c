@@ -1,19 +1,8 @@
 /* npy.c: headers of NumPy arrays. An accepted one must describe a possible
    array, and writing such a header and reading it again must give the same. The
    last byte 1: the input is a saved dictionary block instead. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
-/* Dictionaries from a block of bytes, as neo_load does. */
-static neo_status load_words(neo_schema *s, const void *bytes, size_t count) {
-    void *dicts = NULL;
-    neo_status status = neo__schema_load(s, bytes, count, &dicts);
-    if (status == NEO_OK) neo__schema_install(s, dicts, 1);
-    return status;
-}
-
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed npy_seeds[] = {
     FUZZ_TEXT("\x93NUMPY\1\0\x46\0{'descr': '<f4', 'fortran_order': False, "
               "'shape': (3, 4), }          \n\0"),
     FUZZ_TEXT("\x93NUMPY\2\0\x3c\0\0\0{'descr': '|i1', 'fortran_order': False, "
@@ -39,18 +28,18 @@ static void try_dictionaries(const uint8_t *data, size_t size) {
     for (int i = 0; i < 2; i++) {
         neo_schema *s = NULL;
         FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), columns[i], &s) == NEO_OK);
-        neo_status st = load_words(s, first, sizeof first - 1); /* of the first version */
+        neo_status st = fuzz_load_words(s, first, sizeof first - 1); /* of the first version */
         FUZZ_CHECK(st == (i ? NEO_ERR_MISMATCH : NEO_OK) && s->rows[0] == (i ? 0 : 2));
         neo_schema_destroy(s);
         FUZZ_CHECK(neo_schema_parse(fuzz_ctx(), columns[i], &s) == NEO_OK);
-        st = load_words(s, data, size);
+        st = fuzz_load_words(s, data, size);
         FUZZ_CHECK(st == NEO_OK || st == NEO_ERR_CORRUPT || st == NEO_ERR_MISMATCH);
         FUZZ_CHECK((st == NEO_OK) == (s->fitted != 0));
         if (st == NEO_OK) {
             size_t bytes = neo__schema_save_size(s);
             char *copy = (char *)malloc(bytes);
             FUZZ_CHECK(copy && neo__schema_save(s, copy) == NEO_OK);
-            FUZZ_CHECK(load_words(s, copy, bytes) == NEO_OK);
+            FUZZ_CHECK(fuzz_load_words(s, copy, bytes) == NEO_OK);
             FUZZ_CHECK(data[7] == '1' || (bytes == size && memcmp(copy, data, size) == 0));
             FUZZ_CHECK(s->rows[0] <= 9);
             free(copy);
@@ -58,7 +47,7 @@ static void try_dictionaries(const uint8_t *data, size_t size) {
         neo_schema_destroy(s);
     }
 }
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int npy_input(const uint8_t *data, size_t size) {
     neo__npy_info info, again;
     char header[NEO__NPY_MADE_BYTES];
     if (size < 1) return 0;
@@ -81,4 +70,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(memcmp(again.shape, info.shape, sizeof info.shape) == 0);
     return 0;
 }
-FUZZ_MAIN("fuzz/npy")

@@ -1,13 +1,8 @@
 /* plan.c: plan files. One that is accepted has every element of every table
    once, and its pieces make the same plan again. And profiles: groups of one that is accepted are
    of rows that its tables have, in falling order. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
-#include "neo_plan.h"
-
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed plan_seeds[] = {
     FUZZ_TEXT(
         "neo-plan 1\nranks 4 2\ntable a 100x64 grid 0-1/2-3\ntable b 10x20 dp\ntable c 7x5 tw 3\n"),
     FUZZ_TEXT(
@@ -74,7 +69,7 @@ static void fuzz_check(const neo_plan *plan) {
         FUZZ_CHECK(area == plan->table[t].rows * plan->table[t].dim);
     }
 }
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int plan_input(const uint8_t *data, size_t size) {
     neo_ctx *ctx = fuzz_ctx();
     neo_plan_desc d = fuzz_desc();
     neo_plan *plan = NULL, *again = NULL;
@@ -106,4 +101,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(text);
     return 0;
 }
-FUZZ_MAIN("fuzz/plan")

@@ -1,13 +1,10 @@
 /* safetensors.c: any bytes as a safetensors file, held in memory. A length of the header that
    does not fit is cut to fit, so that mutations reach the header. What opens must tile the data,
    know its names, and say sizes that stay inside. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "common.h"
 
 /* The length of the header, below 256. */
 #define LENGTH(n) n "\0\0\0\0\0\0\0"
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed safetensors_seeds[] = {
     FUZZ_TEXT(LENGTH("\x02") "{}"),
     FUZZ_TEXT(LENGTH(
         "\x8C") "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,"
@@ -22,7 +19,7 @@ static const fuzz_seed fuzz_seeds[] = {
                        "5]}}  12345"),
 };
 
-static void check(const neo_safetensors *file) {
+static void safetensors_check(const neo_safetensors *file) {
     int64_t at = 0;
     for (int i = 0; i < neo_safetensors_count(file); i++) {
         neo_tensor t;
@@ -40,7 +37,7 @@ static void check(const neo_safetensors *file) {
                    file->metadata[i].value);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int safetensors_input(const uint8_t *data, size_t size) {
     if (size < 8) return 0;
     neo_ctx *ctx = fuzz_ctx();
     size_t before = neo_ctx_memory(ctx).bytes, header = 0;
@@ -58,9 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     file->data_bytes = (int64_t)(size - 8 - header);
     neo_status status = neo__st_parse(file);
     FUZZ_CHECK(status == NEO_OK || status == NEO_ERR_FORMAT);
-    if (status == NEO_OK) check(file);
+    if (status == NEO_OK) safetensors_check(file);
     neo_safetensors_close(file);
     FUZZ_CHECK(neo_ctx_memory(ctx).bytes == before);
     return 0;
 }
-FUZZ_MAIN("fuzz/safetensors")

@@ -1,10 +1,6 @@
 /* sample.c: any bytes as model.json, and as a sample, JSON or a line, for models of four formats: a
    sample that is taken has its ids inside their tables and its numbers finite, one that is not
    leaves the others as they were, and the same bytes always do the same. So do prompts of a GPT. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
-#include "neo_serve.h"
-#include "common.h"
 
 #define MODEL(name, rest, schema)                                                                  \
     "{\"neo_model\": 1, \"model\": \"" name "\", \"dim\": 2, \"dtype\": \"f32\", \"rows_dtype\": " \
@@ -27,7 +23,7 @@ static const char *const models[] = {
     "\"context\": 4, \"dtype\": \"f32\", \"weights_dtype\": \"f32\", "                             \
     "\"bytes\": [97, 98, 195, 169, 34]}"
 enum { MODELS = sizeof models / sizeof models[0] };
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed sample_seeds[] = {
     FUZZ_TEXT("{\"a\": 3, \"b\": \"x\", \"c\": [\"u:0.5\", \"v\"], \"d\": -1e3, \"d2\": null}"),
     FUZZ_TEXT("3,x,u:0.5|v,-1e3,w,1\n"),
     FUZZ_TEXT("{\"I1\": 5, \"I13\": \"-2\", \"C1\": \"68fd1e64\", \"C26\": null}"),
@@ -75,7 +71,7 @@ static void make_models(void) {
     FUZZ_CHECK(neo__model_turn(gpt) == NEO_OK);
     FUZZ_CHECK(neo_decoder_create(gpt, NULL, &decoder) == NEO_OK);
 }
-static void prompt(const uint8_t *data, size_t size) {
+static void sample_prompt(const uint8_t *data, size_t size) {
     neo_sampling sampling = {1, -1, 9};
     const int64_t before = neo_decoder_count(decoder);
     int64_t tokens = -7;
@@ -87,11 +83,11 @@ static void prompt(const uint8_t *data, size_t size) {
         FUZZ_CHECK(neo_decoder_logits(decoder)[0] == 0.0f);
     } else FUZZ_CHECK(count == before && tokens == -7 && sampling.seed == 9);
 }
-static neo_status add(neo_scratch *s, int is_json, const uint8_t *data, size_t size) {
+static neo_status sample_add(neo_scratch *s, int is_json, const uint8_t *data, size_t size) {
     return is_json ? neo_scratch_add_json(s, (const char *)data, size)
                    : neo_scratch_add_line(s, (const char *)data, size);
 }
-static void look(const neo_scratch *s) {
+static void sample_look(const neo_scratch *s) {
     const int32_t features = s->model->feature_count, dense = s->model->dense_count;
     for (int64_t i = 0; i < s->count * dense; i++)
         FUZZ_CHECK(s->dense[i] - s->dense[i] == 0.0f);
@@ -104,21 +100,21 @@ static void look(const neo_scratch *s) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int sample_input(const uint8_t *data, size_t size) {
     static const uint8_t none[1];
     if (!ctx) make_models();
     if (!size) data = none;
-    prompt(data, size);
+    sample_prompt(data, size);
     for (int i = 0; i < 2 * MODELS; i++) {
         neo_scratch *s = scratches[i / 2];
         neo_scratch_clear(s);
-        neo_status status = add(s, i % 2, data, size);
+        neo_status status = sample_add(s, i % 2, data, size);
         FUZZ_CHECK(neo_scratch_count(s) == (status == NEO_OK));
-        look(s);
-        const neo_status second = add(s, i % 2, data, size);
+        sample_look(s);
+        const neo_status second = sample_add(s, i % 2, data, size);
         FUZZ_CHECK(second == status || (status == NEO_OK && second == NEO_ERR_CAPACITY));
         FUZZ_CHECK(neo_scratch_count(s) == (status == NEO_OK) + (second == NEO_OK));
-        look(s);
+        sample_look(s);
         if (second == NEO_OK)
             FUZZ_CHECK(memcmp(s->dense, s->dense + s->model->dense_count,
                               (size_t)s->model->dense_count * sizeof(float)) == 0);
@@ -137,4 +133,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(text);
     return 0;
 }
-FUZZ_MAIN("fuzz/sample")

@@ -1,11 +1,9 @@
 /* svm.c: libsvm and libffm lines. The first byte chooses options; the rest is a file's text. Every
    line is parsed again here in the plainest way: both must accept the same lines and make the same
    samples of them, with vector instructions and without. */
-#define NEO_STATIC
-#include "common.h"
 
 enum { FIELDS = 4, ROWS = 100 };
-static const fuzz_seed fuzz_seeds[] = {
+static const fuzz_seed svm_seeds[] = {
     FUZZ_TEXT("\0" "1 1:1 2:0.5 99:-3e-2\n-1 qid:3 5:1 # comment\r\n+1\n0.25 007:1234567"),
     FUZZ_TEXT("\1" "# first\n1 100:1\n1 x\n0 18446744073709551616:1 2:2\n\n1 2:.5 2:5.\n"),
     FUZZ_TEXT("\5" "1 3:1:1 0:2:0.123456789 3:4:5\n-1\t 1:1:1 \n1 4:1:1\n2 1:1:1\n"),
@@ -20,7 +18,7 @@ static const fuzz_seed fuzz_seeds[] = {
 
 static int blank(char c) { return c == ' ' || c == '\t'; }
 /* A word of digits and the character after it; -1: there is none, or it is too large. */
-static int64_t plain_whole(const char **p, const char *end) {
+static int64_t svm_plain_whole(const char **p, const char *end) {
     uint64_t v = 0;
     const char *from = *p;
     for (; *p < end && **p >= '0' && **p <= '9'; (*p)++) {
@@ -30,7 +28,7 @@ static int64_t plain_whole(const char **p, const char *end) {
     return *p == from ? -1 : (int64_t)v;
 }
 /* A decimal number as the manual has it, by strtof. */
-static int plain_number(const char *p, const char *end, float *x) {
+static int svm_plain_number(const char *p, const char *end, float *x) {
     char text[NEO__LINE_BYTES + 1];
     size_t n = (size_t)(end - p);
     for (size_t i = 0; i < n; i++)
@@ -42,7 +40,7 @@ static int plain_number(const char *p, const char *end, float *x) {
     return n > 0 && *stop == 0 && *x - *x == 0.0f;
 }
 /* 1: a sample, of `count` pairs; 0: a bad line; -1: none. */
-static int plain_line(const char *p, const char *end, int ffm, int unlabeled, int modulo,
+static int svm_plain_line(const char *p, const char *end, int ffm, int unlabeled, int modulo,
                       float *label, neo__svm_pair *pairs, int64_t *count) {
     *count = 0;
     *label = 0;
@@ -62,7 +60,7 @@ static int plain_line(const char *p, const char *end, int ffm, int unlabeled, in
         for (const char *q = p; q < stop; q++) colons += *q == ':';
         if (word == 0 && unlabeled && (colons || stop == p)) word = 1;
         else if (word == 0) {
-            if (colons || !plain_number(p, stop, label)) return 0;
+            if (colons || !svm_plain_number(p, stop, label)) return 0;
             if (*label == -1) *label = 0;
             if (!(*label >= 0 && *label <= 1)) return 0;
             p = stop;
@@ -71,16 +69,16 @@ static int plain_line(const char *p, const char *end, int ffm, int unlabeled, in
         if (p == end) return 1;
         if (word == 1 && stop - p >= 4 && memcmp(p, "qid:", 4) == 0 && end - p > 4) {
             p += 4;
-            if (plain_whole(&p, stop) < 0 || p != stop) return 0;
+            if (svm_plain_whole(&p, stop) < 0 || p != stop) return 0;
             continue;
         }
         int64_t number[2] = {0, 0};
         for (int i = !ffm; i < 2; i++) {
-            number[i] = plain_whole(&p, stop);
+            number[i] = svm_plain_whole(&p, stop);
             if (number[i] < 0 || p == stop || *p++ != ':') return 0;
         }
         neo__svm_pair *pair = &pairs[(*count)++];
-        if (!plain_number(p, stop, &pair->weight) || number[0] >= FIELDS) return 0;
+        if (!svm_plain_number(p, stop, &pair->weight) || number[0] >= FIELDS) return 0;
         if (!modulo && number[1] >= ROWS) return 0;
         pair->field = (int32_t)number[0];
         pair->id = number[1] % ROWS;
@@ -88,7 +86,7 @@ static int plain_line(const char *p, const char *end, int ffm, int unlabeled, in
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int svm_input(const uint8_t *data, size_t size) {
     static neo_schema *schema[4];
     static neo__block block[4];
     static neo__svm_pair pairs[NEO__SVM_PAIRS];
@@ -124,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         p = stop + 1;
         if (stop > line && stop[-1] == '\r') stop--;
         if (line == stop) continue;
-        int sample = plain_line(line, stop, ffm, o.unlabeled, modulo, &label, pairs, &count);
+        int sample = svm_plain_line(line, stop, ffm, o.unlabeled, modulo, &label, pairs, &count);
         bad += sample == 0;
         if (sample != 1) continue;
         FUZZ_CHECK(samples < b->count);
@@ -146,4 +144,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(strlen(b->issues[i].text) > 0 && b->issues[i].column >= 1);
     return 0;
 }
-FUZZ_MAIN("fuzz/svm")
