@@ -181,6 +181,9 @@ typedef struct neo_plan_desc {
                                        neo_shard_accumulate); 0: none. bags->max_kept_rows is not
                                        read */
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
+    int skip_empty;                 /* 1: pooled rows of bags without an id in a part stay where they
+                                       are, both ways; not on a device. Changes no bit; predicted
+                                       seconds are those of all rows */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -196,7 +199,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_pla
                                                      neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for,
    spread so that ranks have much the same to do; a table that cannot be placed so is table-wise
-   (neo_plan_why says it). desc->placements matter only for row cuts of tables without buckets.
+   (neo_plan_why says it). A table to which table_placements allow one placement has that one; else
+   placements matter only for row cuts of tables without buckets.
    Errors: as neo_plan_create. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx,
                                                              const neo_plan_desc *desc,
@@ -1119,6 +1123,7 @@ typedef struct neo__shard_map {
     int pipeline, weighted, cut_rounds;
     int kept_batches; /* of which gradients may be kept */
     int weight_grad;  /* gradients of per-id weights may be asked for */
+    int skips;        /* pooled rows of empty bags do not travel */
     int none;         /* NEO_POOL_NONE: rows travel, one for each id */
     int late;         /* then, with f32 backward: MEAN divides gradients where the rows are */
     int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
@@ -1551,6 +1556,7 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     map->weighted = desc->weighted;
     map->kept_batches = desc->kept_batches;
     map->weight_grad = desc->weight_grad;
+    map->skips = desc->skip_empty && d->tables[0].pooling != NEO_POOL_NONE;
     map->none = d->tables[0].pooling == NEO_POOL_NONE;
     map->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
@@ -1572,6 +1578,8 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
     *out = NULL;
+    NEO__CHECK(!plan->desc.skip_empty || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
+               "neo_shard: neo_plan_desc.skip_empty on a device");
     for (int32_t t = 0; t < plan->bags.table_count; t++)
         NEO__TRY(neo__shard_check_table(&plan->table[t]));
     neo__shard_map_measure(&sizes, plan);
@@ -1860,6 +1868,7 @@ typedef struct neo__shard_exchange {
     int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
     char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
+    unsigned char *filled; /* [sources][samples of this rank]: see neo__shard_is_filled */
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
     int64_t *in_at;   /* [ranks][flows]: and in ids_in */
@@ -2223,6 +2232,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
     NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
     NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
+    NEO__CARVE(carve, exchange->filled, map->skips ? map->source_count * shard->share : 0);
     NEO__CARVE(carve, exchange->cursor, map->source_count);
     NEO__CARVE(carve, exchange->out_at, map->flow_count + 1);
     NEO__CARVE(carve, exchange->in_at, ranks * exchange->flows + 1);
@@ -3943,11 +3953,18 @@ static void neo__plan_options_of(const neo__plan_table *table, neo_placement pla
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(table, placement, unit, cols, rows, to);
 }
+/* The placement of all tables of a uniform plan, or the one that a table alone has. */
+static neo_placement neo__plan_uniform_of(const neo__plan_table *t) {
+    const unsigned own = t->plan->desc.table_placements[t - t->plan->table];
+    int p = 0;
+    while (p < NEO_PLACEMENT_COUNT && own != 1u << p) p++;
+    return p < NEO_PLACEMENT_COUNT ? (neo_placement)p : t->plan->uniform;
+}
 static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
     const neo_plan *plan = t->plan;
     to->count = 0;
     if (plan->origin == NEO__PLAN_UNIFORM) {
-        neo__plan_options_of(t, plan->uniform, 1, to);
+        neo__plan_options_of(t, neo__plan_uniform_of(t), 1, to);
         if (to->count == 0) neo__plan_options_of(t, NEO_TABLE_WISE, 1, to);
         return;
     }
@@ -5043,9 +5060,10 @@ static void neo__plan_why_chosen(const neo__plan_table *table, neo__plan_text *t
         neo__plan_text_add(text, "memory has room for %.0f of its rows, which %.2f %% of its ids "
                            "find there; the others in %s of a file\n", tier.rows,
                            100.0 * tier.hits, neo__plan_bytes((double)tier.file_bytes).text);
-    if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != table->placement) {
-        const char *reason = neo__plan_reason(table, plan->uniform);
-        neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
+    const neo_placement asked = neo__plan_uniform_of(table);
+    if (plan->origin == NEO__PLAN_UNIFORM && asked != table->placement) {
+        const char *reason = neo__plan_reason(table, asked);
+        neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[asked],
                            reason ? reason : "so many parts amount to the same");
     }
 }
