@@ -136,6 +136,18 @@ extern "C" {
                  first column 4 for each 16 columns
      dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
                  gradient is reduced, and a byte for each row, which says whether it was touched
+   HOT ROWS: the few rows of a table that most ids name, on every rank (FlexShard, arXiv
+   2301.02959). They are a table of their own beside that of the others: neo_profile_hot finds them,
+   neo_jagged_split_hot parts each batch, the plan copies that table (dp) and cuts the other, and
+   the sum of both pooled rows is the bag's. So the sum of a bag is the same by any plan, and which
+   rows are hot is a part of the model: dlrm --hot-rows saves their numbers in its checkpoints. With
+   H hot rows, named by n ids whose sample is on another rank than their row was, a step sends
+     ids         4 n less (8 n)
+     rows        with skip_empty: row bytes less, both ways, for each part and bag whose ids in the
+                 part are all hot
+     dp          2 (W - 1) H (4 dim + 1) more
+   A row of bags of one id is worth it that a batch of all ranks names more than about W times.
+
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
    papers, times (W - 1)/W.
    ------------------------------------------------------------------------ */
@@ -1810,8 +1822,8 @@ static void neo__shard_fill_sources(neo_shard *s) {
             }
         }
 }
-/* Whether a row of a route travels. there: it is of this rank's samples; else of this rank's routes,
-   and `sample` counts all. */
+/* Whether a row of a route travels. there: it is of this rank's samples; else of this rank's
+   routes, and `sample` counts all. */
 NEO__INLINE int neo__shard_is_filled(const neo_shard *s, const neo__shard_route *r, int there,
                                      int64_t sample) {
     const neo__shard_batch *b = s->now;
@@ -1848,7 +1860,8 @@ static void neo__shard_closed_counts(const neo_shard *s, int way, int64_t *local
                                      int64_t *remote) {
     const int64_t mine = neo__shard_samples(s->now, s->rank), *start = s->now->start;
     for (int r = 0; r < s->map->ranks; r++) {
-        local[r] = neo__shard_close_up(s, way, 0, s->rank, start[r], start[r + 1], NULL, 0, NULL, 0);
+        local[r] =
+            neo__shard_close_up(s, way, 0, s->rank, start[r], start[r + 1], NULL, 0, NULL, 0);
         remote[r] = neo__shard_close_up(s, way, 1, r, 0, mine, NULL, 0, NULL, 0);
     }
 }

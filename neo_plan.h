@@ -181,9 +181,9 @@ typedef struct neo_plan_desc {
                                        neo_shard_accumulate); 0: none. bags->max_kept_rows is not
                                        read */
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
-    int skip_empty;                 /* 1: pooled rows of bags without an id in a part stay where they
-                                       are, both ways; not on a device. Changes no bit; predicted
-                                       seconds are those of all rows */
+    int skip_empty;                 /* 1: pooled rows of bags without an id in a part stay where
+                                       they are, both ways; not on a device. Changes no bit;
+                                       predicted seconds are those of all rows */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -336,6 +336,9 @@ typedef struct neo_row_use {
    each group. One that was read takes no batches.
        neo-profile 1
        table C1 1460x 3:40112 8:9077 1021:1021
+       hot C1 7 1021 0                         its hot rows, if neo_profile_hot has chosen them
+   neo_profile_hot: choose, of each table, the n rows that are used most (of equal counts the first;
+   none that is not used). neo_profile_rows: those of a table, the most used first; NULL: none.
    Errors   NEO_ERR_ARG; NEO_ERR_MEMORY; NEO_ERR_UNSUPPORTED: a table of keys. Of add: as
             neo_jagged_validate; NEO_ERR_STATE: it was read. Of the files: as those of plans.
    Threads  one at a time. */
@@ -344,6 +347,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_profile_create(neo_ctx *ctx, const neo_
 NEO_API neo_status neo_profile_add(neo_profile *profile, const neo_jagged *batch);
 NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const char *table,
                                             int64_t *count, int64_t *rows, int64_t *ids);
+NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n);
+NEO_API const int64_t *neo_profile_rows(const neo_profile *profile, const char *table,
+                                        int64_t *count);
 NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path);
 NEO_API NEO__CHECK_UNUSED neo_status neo_profile_read(neo_ctx *ctx, const char *path,
                                                       neo_profile **profile);
@@ -5497,6 +5503,7 @@ typedef struct neo__profile_table {
     int64_t rows, ids, groups;
     uint32_t *count; /* [rows]; NULL: it was read */
     neo_row_use *use; /* [NEO__PROFILE_GROUPS] */
+    int64_t *hot, hot_count;
 } neo__profile_table;
 struct neo_profile {
     neo_ctx *ctx;
@@ -5621,6 +5628,34 @@ NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const ch
     *count = 0;
     return NULL;
 }
+NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n) {
+    NEO__CHECK(profile && n >= 0, NEO_ERR_ARG, "neo_profile_hot: profile is NULL, or n is below 0");
+    NEO__CHECK(profile->feature_table, NEO_ERR_STATE,
+               "neo_profile_hot: the profile was read from a file");
+    for (neo__profile_table *t = profile->table; t < profile->table + profile->tables; t++) {
+        NEO__TRY(NEO__ARENA(&profile->kept, t->hot, NEO__MIN(n, t->rows)));
+        t->hot_count = 0;
+        for (int64_t row = 0; row < t->rows; row++) {
+            int64_t at = t->hot_count;
+            while (at > 0 && t->count[t->hot[at - 1]] < t->count[row]) at--;
+            if (!t->count[row] || at == n) continue;
+            t->hot_count += t->hot_count < NEO__MIN(n, t->rows);
+            memmove(t->hot + at + 1, t->hot + at, (size_t)(t->hot_count - at - 1) * sizeof *t->hot);
+            t->hot[at] = row;
+        }
+    }
+    return NEO_OK;
+}
+NEO_API const int64_t *neo_profile_rows(const neo_profile *profile, const char *name,
+                                        int64_t *count) {
+    *count = 0;
+    for (int32_t t = 0; profile && name && t < profile->tables; t++)
+        if (strcmp(profile->table[t].name, name) == 0) {
+            *count = profile->table[t].hot_count;
+            return *count ? profile->table[t].hot : NULL;
+        }
+    return NULL;
+}
 NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path) {
     NEO__CHECK(profile && path, NEO_ERR_ARG, "neo_profile_write: an argument is NULL");
     neo__plan_text f;
@@ -5635,8 +5670,27 @@ NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *pat
         for (int64_t i = 0; i < count; i++)
             neo__plan_text_add(&f, " %" PRId64 ":%" PRId64, use[i].rows, use[i].ids);
         neo__plan_text_add(&f, "\n");
+        if (!profile->table[t].hot_count) continue;
+        neo__plan_text_add(&f, "hot ");
+        neo__plan_write_name(&f, profile->table[t].name);
+        for (int64_t i = 0; i < profile->table[t].hot_count; i++)
+            neo__plan_text_add(&f, " %" PRId64, profile->table[t].hot[i]);
+        neo__plan_text_add(&f, "\n");
     }
     return neo__plan_text_close(&f, path);
+}
+static neo_status neo__profile_hot_line(neo_profile *profile, neo__plan_reader *reader) {
+    char *name;
+    neo__profile_table *t = profile->table;
+    NEO__TRY(neo__plan_read_text(reader, &profile->kept, &name));
+    while (t < profile->table + profile->tables && strcmp(t->name, name)) t++;
+    NEO__PLAN_WANT(t < profile->table + profile->tables && !t->hot,
+                   "not a table above, or its second line of hot rows:", name);
+    NEO__TRY(NEO__ARENA(&profile->kept, t->hot, strlen(reader->rest) / 2 + 1));
+    for (; reader->rest[strspn(reader->rest, " \t\r")]; t->hot_count++)
+        NEO__PLAN_WANT(neo__plan_read_number(reader, &t->hot[t->hot_count]) &&
+                           t->hot[t->hot_count] < t->rows, "not a row of the table:", reader->word);
+    return NEO_OK;
 }
 static neo_status neo__profile_line(neo_profile *profile, neo__plan_reader *reader) {
     neo__profile_table *table = &profile->table[profile->tables];
@@ -5681,7 +5735,9 @@ static neo_status neo__profile_parse(neo_profile *profile, neo__arena *work, con
     NEO__PLAN_WANT(neo__plan_line(reader) && strcmp(reader->word, "neo-profile") == 0 &&
                        strcmp(neo__plan_word(reader), "1") == 0 && !neo__plan_word(reader)[0],
                    "a profile begins with 'neo-profile 1'", "");
-    while (neo__plan_line(reader)) NEO__TRY(neo__profile_line(profile, reader));
+    while (neo__plan_line(reader))
+        NEO__TRY(strcmp(reader->word, "hot") ? neo__profile_line(profile, reader)
+                                             : neo__profile_hot_line(profile, reader));
     return NEO_OK;
 }
 NEO_API neo_status neo_profile_read(neo_ctx *ctx, const char *path, neo_profile **profile) {

@@ -132,9 +132,10 @@ static void count_rows(const Case *c, int s, Bytes *b) {
             (int64_t)neo_wire_row_bytes(cut ? NEO_WIRE_F32 : c->plan.wire_forward, p->cols);
         int64_t back = (int64_t)neo_wire_row_bytes(c->plan.wire_backward, p->cols);
         if (!adds_inside(c, i)) {
-            int64_t bags = features * parts_of(c, p, NULL) * (all - samples_of(c, s, p->rank, ranks));
-            if (c->plan.skip_empty) bags = bags_that_travel(c, s, p);
-            b->rows += bags * (forward + back);
+            const int64_t others = all - samples_of(c, s, p->rank, ranks);
+            b->rows += (c->plan.skip_empty ? bags_that_travel(c, s, p)
+                                           : features * parts_of(c, p, NULL) * others) *
+                       (forward + back);
             continue;
         }
         int64_t own_place = 0,
