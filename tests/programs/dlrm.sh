@@ -109,9 +109,9 @@ same "--hot-rows, resumed by another plan" \
     "$(digest $hot --ranks 3 --plan tw --checkpoint "$W/hot" --resume --epochs 2)" \
     "$(digest $hot --epochs 2)"
 sent() {
-    state_of $D $model --batch 600 --repro-shards 8 --ranks 8 --plan rw --trace "$W/trace.json" \
-        "$@" >"$W/log"
-    sed -n 's/^trace: .* by the counters //p' "$W/out_of"
+    state_of $D --synthetic $samples --batch 600 $small --repro-shards 8 --ranks 8 --plan rw \
+        --trace "$W/trace.json" "$@" >"$W/log"
+    sed -n 's/^trace: .* by the counters //p' "$W/err"
 }
 all=$(sent) skipped_rows=$(sent --skip-empty)
 fewer=$(sent --hot-rows 2 --profile "$W/hot.profile")

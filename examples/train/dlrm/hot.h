@@ -114,12 +114,14 @@ static neo_status return_hot_rows(model *m, neo_tensor de) {
 }
 
 /* Which rows are hot is a part of the model: a checkpoint's go on. */
-static neo_status add_hot_rows(const model *m, neo_state *state) {
+static neo_status add_hot_rows(const model *m, const options *o) {
     char name[200];
+    snprintf(name, sizeof name, "%lld", (long long)o->hot_rows);
+    TRY(neo_state_define(m->state, "hot_rows", name));
     for (size_t t = 0; t < m->hot.tables; t++) {
         snprintf(name, sizeof name, "bags.%s.rows", m->hot.names[2 * t + 1]);
         if (m->hot.count[t])
-            TRY(neo_state_add(state, NEO_STATE_WEIGHT, name,
+            TRY(neo_state_add(m->state, NEO_STATE_WEIGHT, name,
                               neo_tensor_1d(m->hot.rows[t], NEO_I64, m->hot.count[t])));
     }
     return NEO_OK;

@@ -35,8 +35,6 @@ static neo_status define_numbers(run *r) {
     if (*tasks) TRY(neo_state_define(r->m.state, "tasks", tasks));
     snprintf(word, sizeof word, "%lld", (long long)o->towers);
     if (o->towers) TRY(neo_state_define(r->m.state, "towers", word));
-    snprintf(word, sizeof word, "%lld", (long long)o->hot_rows);
-    if (o->hot_rows) TRY(neo_state_define(r->m.state, "hot_rows", word));
     snprintf(word, sizeof word, "%.9g", o->dropout);
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
     snprintf(tasks, sizeof tasks, "%.40s %lld %lld", o->evict ? o->evict : "lru",
@@ -67,8 +65,8 @@ static neo_status create_state(run *r) {
     neo_tensor step = neo_tensor_1d(&r->step, NEO_I64, 1);
     TRY(neo_state_create(m->ctx, &m->state));
     TRY(neo_state_add_fsdp(m->state, m->dense));
+    if (m->hot.tables) TRY(add_hot_rows(m, r->o));
     if (m->tables) TRY(neo_state_add_shard(m->state, m->tables));
-    TRY(add_hot_rows(m, m->state));
     if (m->towers) TRY(neo_state_add_towers(m->state, m->towers, m->units_of_towers));
     TRY(neo_state_add_schema(m->state, m->schema));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
