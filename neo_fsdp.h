@@ -1807,20 +1807,21 @@ static int32_t neo__shard_source_of_route(const neo__shard_map *m, const neo__sh
     return m->flows[m->flow_begin[r->rank] + r->flow].source;
 }
 /* Which bags of this rank's samples have an id in a source. */
-static void neo__shard_fill_sources(neo_shard *s) {
-    const neo__shard_map *m = s->map;
-    const neo_jagged *j = &s->now->batch;
-    unsigned char *filled = s->exchange.filled;
-    neo__shard_fill(filled, 0, (size_t)(m->source_count * j->batch));
-    for (int32_t f = 0; f < m->feature_count; f++)
-        for (int64_t i = 0; i < j->batch && m->first_source[f] < m->first_source[f + 1]; i++) {
+static void neo__shard_fill_sources(neo_shard *shard) {
+    const neo__shard_map *map = shard->map;
+    const neo_jagged *j = &shard->now->batch;
+    unsigned char *filled = shard->exchange.filled;
+    neo__shard_fill(filled, 0, (size_t)(map->source_count * j->batch));
+    for (int32_t f = 0; f < map->feature_count; f++) {
+        const neo_table_desc *table = &map->tables[map->feature_table[f]];
+        for (int64_t i = 0; i < j->batch && map->first_source[f] < map->first_source[f + 1]; i++) {
             const int64_t *offset = j->offsets + neo__jagged_bag(j, f, i);
             for (int64_t k = offset[0]; k < offset[1]; k++) {
-                const int64_t row = neo__shard_row(
-                    m->desc.bounds, &m->tables[m->feature_table[f]], neo__shard_id(j, k));
-                if (row >= 0) filled[neo__shard_source_of(m, f, row) * j->batch + i] = 1;
+                const int64_t row = neo__shard_row(map->desc.bounds, table, neo__shard_id(j, k));
+                if (row >= 0) filled[neo__shard_source_of(map, f, row) * j->batch + i] = 1;
             }
         }
+    }
 }
 /* Whether a row of a route travels. there: it is of this rank's samples; else of this rank's
    routes, and `sample` counts all. */
@@ -1833,20 +1834,22 @@ NEO__INLINE int neo__shard_is_filled(const neo_shard *s, const neo__shard_route 
     const int64_t *offset = b->offsets + neo__jagged_bag(&b->local, r->place - first, sample);
     return offset[1] > offset[0];
 }
-/* Rows of samples [first, end) that rank r holds: closed up, they are the bytes of `packed` from
-   `at` on. rows: as they lie where they are not (NULL: they are counted); back: to there, from the
-   last on. Returns where the bytes end, or, back, begin. */
-static int64_t neo__shard_close_up(const neo_shard *s, int way, int there, int r, int64_t first,
-                                   int64_t end, char *packed, int64_t at, char *rows, int back) {
-    const neo__shard_map *m = s->map;
-    const neo__shard_route *route = m->routes + m->route_begin[r];
-    const int64_t routes = m->at_rank[r].first_inside - m->route_begin[r];
-    for (int64_t n = (end - first) * routes, q = 0; q < n; q++) {
+/* Rows of samples [first, end) that rank `holder` holds: closed up, they are the bytes of `packed`
+   from `at` on. rows: as they lie where they are not (NULL: they are counted); back: to there, from
+   the last on. Returns where the bytes end, or, back, begin. */
+static int64_t neo__shard_close_up(const neo_shard *shard, int way, int there, int holder,
+                                   int64_t first, int64_t end, char *packed, int64_t at, char *rows,
+                                   int back) {
+    const neo__shard_map *map = shard->map;
+    const neo__shard_route *route = map->routes + map->route_begin[holder];
+    const int64_t routes = map->at_rank[holder].first_inside - map->route_begin[holder];
+    const int64_t row_bytes = map->at_rank[holder].coded[way], n = (end - first) * routes;
+    for (int64_t q = 0; q < n; q++) {
         const int64_t k = back ? n - 1 - q : q, i = k / routes;
         const neo__shard_route *to = &route[k - i * routes];
         const int64_t bytes = (int64_t)neo_wire_row_bytes(to->wire[way], to->cols);
-        char *row = rows ? rows + i * m->at_rank[r].coded[way] + to->coded[way] : NULL;
-        const int filled = neo__shard_is_filled(s, to, there, first + i);
+        const int filled = neo__shard_is_filled(shard, to, there, first + i);
+        char *row = rows ? rows + i * row_bytes + to->coded[way] : NULL;
         if (filled && back) at -= bytes;
         if (filled && row) memmove(back ? row : packed + at, back ? packed + at : row,
                                    (size_t)bytes);
@@ -1855,29 +1858,19 @@ static int64_t neo__shard_close_up(const neo_shard *s, int way, int there, int r
     }
     return at;
 }
-/* Bytes to and from each rank, closed up. */
-static void neo__shard_closed_counts(const neo_shard *s, int way, int64_t *local,
-                                     int64_t *remote) {
-    const int64_t mine = neo__shard_samples(s->now, s->rank), *start = s->now->start;
-    for (int r = 0; r < s->map->ranks; r++) {
-        local[r] =
-            neo__shard_close_up(s, way, 0, s->rank, start[r], start[r + 1], NULL, 0, NULL, 0);
-        remote[r] = neo__shard_close_up(s, way, 1, r, 0, mine, NULL, 0, NULL, 0);
-    }
-}
 /* All rows of this rank's routes (there: of its samples) close up, or part again. */
-static void neo__shard_close_all(const neo_shard *s, int way, int there, char *rows, int back) {
-    const neo__shard_map *m = s->map;
-    const int64_t mine = neo__shard_samples(s->now, s->rank), global = s->now->global;
-    const int first = there ? 0 : s->rank, last = there ? m->ranks - 1 : s->rank;
-    const int64_t end = there ? mine : global;
+static void neo__shard_close_all(const neo_shard *shard, int way, int there, char *rows, int back) {
+    const neo__shard_map *map = shard->map;
+    const int64_t mine = neo__shard_samples(shard->now, shard->rank);
+    const int64_t end = there ? mine : shard->now->global;
+    const int first = there ? 0 : shard->rank, last = there ? map->ranks - 1 : shard->rank;
     int64_t at = 0;
     for (int r = first; r <= last && back; r++)
-        at = neo__shard_close_up(s, way, there, r, 0, end, NULL, at, NULL, 0);
+        at = neo__shard_close_up(shard, way, there, r, 0, end, NULL, at, NULL, 0);
     for (int i = first; i <= last; i++) {
         const int r = back ? last - (i - first) : i;
-        char *of = there ? rows + mine * m->at_rank[r].coded_at[way] : rows;
-        at = neo__shard_close_up(s, way, there, r, 0, end, rows, at, of, back);
+        char *of = there ? rows + mine * map->at_rank[r].coded_at[way] : rows;
+        at = neo__shard_close_up(shard, way, there, r, 0, end, rows, at, of, back);
     }
 }
 /* ---- a step; way 0: forward, from local to remote; 1: backward ---- */
@@ -2467,8 +2460,12 @@ static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
     for (int r = 0; r < map->ranks; r++) {
         local[r] = neo__shard_samples(shard->now, r) * map->at_rank[shard->rank].coded[way];
         remote[r] = neo__shard_samples(shard->now, shard->rank) * map->at_rank[r].coded[way];
+        if (!map->skips) continue;
+        const int64_t *start = shard->now->start + r, mine = shard->now->batch.batch;
+        local[r] = neo__shard_close_up(shard, way, 0, shard->rank, start[0], start[1], NULL, 0,
+                                       NULL, 0);
+        remote[r] = neo__shard_close_up(shard, way, 1, r, 0, mine, NULL, 0, NULL, 0);
     }
-    if (map->skips) neo__shard_closed_counts(shard, way, local, remote);
     if (map->none) {
         (void)neo__shard_per_id_count(shard, 1, local);
         (void)neo__shard_per_id_count(shard, 0, remote);

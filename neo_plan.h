@@ -182,8 +182,8 @@ typedef struct neo_plan_desc {
                                        read */
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
     int skip_empty;                 /* 1: pooled rows of bags without an id in a part stay where
-                                       they are, both ways; not on a device. Changes no bit;
-                                       predicted seconds are those of all rows */
+                                       they are, both ways; not on a device. No bit depends on
+                                       it. Predicted for links: a row an id at most */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -3251,22 +3251,23 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     double touched = NEO__MIN(table->fresh * flow.ids, (double)cut->rows);
+    double sent = plan->desc.skip_empty ? NEO__MIN(flow.out, flow.ids) : flow.out;
     load.at[NEO__PLAN_IDS] =
         index * model->to_all + (model->whole ? 0.0 : 2.0 * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
         neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
     load.at[NEO__PLAN_UPDATE] =
         neo__plan_moved(&table->rate[1], flow.ids, flow.bags, flow.out, cut->cols);
-    load.at[NEO__PLAN_BACKWARD] = flow.out * backward * model->to_all;
+    load.at[NEO__PLAN_BACKWARD] = sent * backward * model->to_all;
     if (cut->row_parts == 1 || table->none) {
-        load.at[NEO__PLAN_FORWARD] = flow.out * forward * model->to_all;
+        load.at[NEO__PLAN_FORWARD] = sent * forward * model->to_all;
     } else if (cut->in_node) { /* inside a node bags are packed and added besides */
         double inside = flow.bags * c * ((k - 1.0) / k) * model->local +
                         flow.bags * (2.0 * c * model->copy + model->row);
         load.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * model->to_nodes;
         load.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * model->to_nodes;
     } else {
-        load.at[NEO__PLAN_FORWARD] = flow.bags * c * model->to_all;
+        load.at[NEO__PLAN_FORWARD] = sent * c * model->to_all;
     }
     if (plan->desc.weight_grad)
         load.at[NEO__PLAN_BACKWARD] +=
