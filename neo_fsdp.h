@@ -146,7 +146,9 @@ extern "C" {
      rows        with skip_empty: row bytes less, both ways, for each part and bag whose ids in the
                  part are all hot
      dp          2 (W - 1) H (4 dim + 1) more
-   A row of bags of one id is worth it that a batch of all ranks names more than about W times.
+   A row of bags of one id is worth it that a batch of all ranks names more than about W times. Of
+   20,000 rows of 16 columns, 16,384 such bags by Zipf's law of 1.05, 8 ranks, rows cut: 15.2 MB a
+   step, with skip_empty 2.35, with 200 hot rows, too, 1.40.
 
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
    papers, times (W - 1)/W.

@@ -183,7 +183,8 @@ typedef struct neo_plan_desc {
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
     int skip_empty;                 /* 1: pooled rows of bags without an id in a part stay where
                                        they are, both ways; not on a device. No bit depends on
-                                       it. Predicted for links: a row an id at most */
+                                       it. Predicted for links: a row an id at most. Threads
+                                       then send the rows that they would lend each other */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;

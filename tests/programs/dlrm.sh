@@ -96,7 +96,7 @@ while read -r more; do
     same "--hot-rows $more" "$(digest $hot $more)" "$heated"
 done <<END
 --threads 3 --pipeline off
---ranks 2
+--ranks 2 --eval-every 0.2
 --ranks 3 --plan cw --show-plan
 --ranks 4 --plan dp --clip-norm 1e9
 --ranks 4 --nodes 2 --plan twrw

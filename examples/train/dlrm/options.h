@@ -204,7 +204,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "not travel; with --skip-empty"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
-             "for bags of few ids and tables cut by rows"),
+             "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
+             "rows without it"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
