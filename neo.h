@@ -1434,6 +1434,9 @@ NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
      stack        several batches of the same T, one after another in the sample direction
      transpose    from sample-major (bag b T + t) to feature-major
      expand       a batch with inverse, written out in full
+     split_hot    the features of a batch, without the ids that are among rows[t], counts[t] of
+                  them, rising; then for each feature t with counts[t] above 0 one more, of those
+                  ids, as places in rows[t]: ids of a table of their own ("hot rows", neo_fsdp.h)
    neo_jagged_dedup: in place: of bags of a feature that are equal (ids and weights, bit for bit, in
    order) the first stays, and inverse says who reads it. Errors   NEO_ERR_STATE: the buffer was
    made without desc.dedup. NEO_ERR_CAPACITY: more samples than it has room for. NEO_ERR_ARG: it
@@ -1454,6 +1457,8 @@ NEO_API neo_status neo_jagged_stack(neo_jagged_buffer *out, const neo_jagged *co
                                     int count);
 NEO_API neo_status neo_jagged_transpose(neo_jagged_buffer *out, const neo_jagged *sample_major);
 NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *out, const neo_jagged *in);
+NEO_API neo_status neo_jagged_split_hot(neo_jagged_buffer *out, const neo_jagged *in,
+                                        const int64_t *const *rows, const int64_t *counts);
 NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer);
 #endif
 
@@ -11380,6 +11385,48 @@ NEO_API neo_status neo_jagged_expand(neo_jagged_buffer *buffer, const neo_jagged
         for (int64_t t = 0; t < in->feature_count; t++)
             for (int64_t i = 0; i < in->batch; i++)
                 neo__jagged_add(&w, in, neo__jagged_bag(in, t, i), 1);
+    return neo__jagged_done(&w, in->batch, 0);
+}
+/* The place of an id among rows that rise, or -1. */
+NEO__INLINE int64_t neo__jagged_find(const int64_t *rows, int64_t count, int64_t id) {
+    int64_t first = 0;
+    for (int64_t end = count; first < end;) {
+        const int64_t mid = (first + end) / 2;
+        if (rows[mid] < id) first = mid + 1;
+        else end = mid;
+    }
+    return first < count && rows[first] == id ? first : -1;
+}
+/* Add feature t without its hot ids, or those alone. The first pass counts all with the former. */
+static void neo__jagged_add_sifted(neo__jagged_writer *w, const neo_jagged *j, int32_t t,
+                                   const int64_t *rows, int64_t count, int hot) {
+    if (w->pass == 1 && !hot) neo__jagged_add(w, j, t * j->batch, j->batch);
+    else if (w->pass == 1) w->bags += j->batch;
+    for (int64_t i = 0; i < j->batch && w->pass == 2; i++) {
+        const int64_t *offset = j->offsets + t * j->batch + i;
+        for (int64_t k = offset[0]; k < offset[1]; k++) {
+            const int64_t id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
+            const int64_t place = neo__jagged_find(rows, count, id);
+            if ((place >= 0) == hot)
+                neo__jagged_put(w->to, w->ids++, NEO_I64, hot ? &place : &id,
+                                j->weights ? j->weights + k : NULL, 0, 1);
+        }
+        w->to->offsets[++w->bags] = w->ids;
+    }
+}
+NEO_API neo_status neo_jagged_split_hot(neo_jagged_buffer *buffer, const neo_jagged *in,
+                                        const int64_t *const *rows, const int64_t *counts) {
+    const char *fn = "neo_jagged_split_hot";
+    NEO__TRY(neo__jagged_check_sources(buffer, &in, 1, 0, fn));
+    int32_t features = in->feature_count;
+    NEO__CHECK((rows && counts) || features == 0, NEO_ERR_ARG, "%s: rows or counts is NULL", fn);
+    for (int32_t t = 0; t < in->feature_count; t++) features += counts[t] > 0;
+    neo__jagged_writer w = neo__jagged_writer_make(buffer, features, fn);
+    while (neo__jagged_pass(&w))
+        for (int hot = 0; hot < 2; hot++)
+            for (int32_t t = 0; t < in->feature_count; t++)
+                if (!hot || counts[t] > 0)
+                    neo__jagged_add_sifted(&w, in, t, rows[t], counts[t], hot);
     return neo__jagged_done(&w, in->batch, 0);
 }
 NEO_API neo_status neo_jagged_dedup(neo_jagged_buffer *buffer) {

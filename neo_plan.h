@@ -181,6 +181,10 @@ typedef struct neo_plan_desc {
                                        neo_shard_accumulate); 0: none. bags->max_kept_rows is not
                                        read */
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
+    int skip_empty;                 /* 1: pooled rows of bags without an id in a part stay where
+                                       they are, both ways; not on a device. No bit depends on
+                                       it. Predicted for links: a row an id at most. Threads
+                                       then send the rows that they would lend each other */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -196,7 +200,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create(neo_ctx *ctx, const neo_pla
                                                      neo_plan **plan);
 /* neo_plan_create_uniform: every table by one placement, over as many ranks as it can be cut for,
    spread so that ranks have much the same to do; a table that cannot be placed so is table-wise
-   (neo_plan_why says it). desc->placements matter only for row cuts of tables without buckets.
+   (neo_plan_why says it). A table to which table_placements allow one placement has that one; else
+   placements matter only for row cuts of tables without buckets.
    Errors: as neo_plan_create. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_plan_create_uniform(neo_ctx *ctx,
                                                              const neo_plan_desc *desc,
@@ -332,6 +337,9 @@ typedef struct neo_row_use {
    each group. One that was read takes no batches.
        neo-profile 1
        table C1 1460x 3:40112 8:9077 1021:1021
+       hot C1 7 1021 0                         its hot rows, if neo_profile_hot has chosen them
+   neo_profile_hot: choose, of each table, the n rows that are used most (of equal counts the first;
+   none that is not used). neo_profile_rows: those of a table, the most used first; NULL: none.
    Errors   NEO_ERR_ARG; NEO_ERR_MEMORY; NEO_ERR_UNSUPPORTED: a table of keys. Of add: as
             neo_jagged_validate; NEO_ERR_STATE: it was read. Of the files: as those of plans.
    Threads  one at a time. */
@@ -340,6 +348,9 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_profile_create(neo_ctx *ctx, const neo_
 NEO_API neo_status neo_profile_add(neo_profile *profile, const neo_jagged *batch);
 NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const char *table,
                                             int64_t *count, int64_t *rows, int64_t *ids);
+NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n);
+NEO_API const int64_t *neo_profile_rows(const neo_profile *profile, const char *table,
+                                        int64_t *count);
 NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path);
 NEO_API NEO__CHECK_UNUSED neo_status neo_profile_read(neo_ctx *ctx, const char *path,
                                                       neo_profile **profile);
@@ -1119,6 +1130,7 @@ typedef struct neo__shard_map {
     int pipeline, weighted, cut_rounds;
     int kept_batches; /* of which gradients may be kept */
     int weight_grad;  /* gradients of per-id weights may be asked for */
+    int skips;        /* pooled rows of empty bags do not travel */
     int none;         /* NEO_POOL_NONE: rows travel, one for each id */
     int late;         /* then, with f32 backward: MEAN divides gradients where the rows are */
     int nodes, per_node; /* ranks of a node; nodes is 1 if they are not alike */
@@ -1551,6 +1563,7 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     map->weighted = desc->weighted;
     map->kept_batches = desc->kept_batches;
     map->weight_grad = desc->weight_grad;
+    map->skips = desc->skip_empty && d->tables[0].pooling != NEO_POOL_NONE;
     map->none = d->tables[0].pooling == NEO_POOL_NONE;
     map->crowding = desc->crowding > 0.0 ? desc->crowding : 1.25;
     for (int32_t t = 0; t < d->table_count; t++) {
@@ -1572,6 +1585,8 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
 static neo_status neo__shard_map_create(neo_ctx *ctx, const neo_plan *plan, neo__shard_map **out) {
     NEO__ZERO(neo__shard_map, sizes);
     *out = NULL;
+    NEO__CHECK(!plan->desc.skip_empty || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
+               "neo_shard: neo_plan_desc.skip_empty on a device");
     for (int32_t t = 0; t < plan->bags.table_count; t++)
         NEO__TRY(neo__shard_check_table(&plan->table[t]));
     neo__shard_map_measure(&sizes, plan);
@@ -1860,6 +1875,7 @@ typedef struct neo__shard_exchange {
     int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
     char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
+    unsigned char *filled; /* [sources][samples of this rank]: see neo__shard_is_filled */
     int64_t *cursor;  /* [sources]: where the next id goes */
     int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
     int64_t *in_at;   /* [ranks][flows]: and in ids_in */
@@ -2223,6 +2239,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
     NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
     NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
+    NEO__CARVE(carve, exchange->filled, map->skips ? map->source_count * shard->share : 0);
     NEO__CARVE(carve, exchange->cursor, map->source_count);
     NEO__CARVE(carve, exchange->out_at, map->flow_count + 1);
     NEO__CARVE(carve, exchange->in_at, ranks * exchange->flows + 1);
@@ -3235,22 +3252,23 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     double touched = NEO__MIN(table->fresh * flow.ids, (double)cut->rows);
+    double sent = plan->desc.skip_empty ? NEO__MIN(flow.out, flow.ids) : flow.out;
     load.at[NEO__PLAN_IDS] =
         index * model->to_all + (model->whole ? 0.0 : 2.0 * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
         neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
     load.at[NEO__PLAN_UPDATE] =
         neo__plan_moved(&table->rate[1], flow.ids, flow.bags, flow.out, cut->cols);
-    load.at[NEO__PLAN_BACKWARD] = flow.out * backward * model->to_all;
+    load.at[NEO__PLAN_BACKWARD] = sent * backward * model->to_all;
     if (cut->row_parts == 1 || table->none) {
-        load.at[NEO__PLAN_FORWARD] = flow.out * forward * model->to_all;
+        load.at[NEO__PLAN_FORWARD] = sent * forward * model->to_all;
     } else if (cut->in_node) { /* inside a node bags are packed and added besides */
         double inside = flow.bags * c * ((k - 1.0) / k) * model->local +
                         flow.bags * (2.0 * c * model->copy + model->row);
         load.at[NEO__PLAN_FORWARD] = inside + slice / k * forward * model->to_nodes;
         load.at[NEO__PLAN_BACKWARD] = inside + slice / k * backward * model->to_nodes;
     } else {
-        load.at[NEO__PLAN_FORWARD] = flow.bags * c * model->to_all;
+        load.at[NEO__PLAN_FORWARD] = sent * c * model->to_all;
     }
     if (plan->desc.weight_grad)
         load.at[NEO__PLAN_BACKWARD] +=
@@ -3943,11 +3961,18 @@ static void neo__plan_options_of(const neo__plan_table *table, neo_placement pla
     if (placement == NEO_ROW_WISE && rows == ranks) unit = NEO__UNIT_ALL;
     neo__plan_option_add(table, placement, unit, cols, rows, to);
 }
+/* The placement of all tables of a uniform plan, or the one that a table alone has. */
+static neo_placement neo__plan_uniform_of(const neo__plan_table *t) {
+    const unsigned own = t->plan->desc.table_placements[t - t->plan->table];
+    int p = 0;
+    while (p < NEO_PLACEMENT_COUNT && own != 1u << p) p++;
+    return p < NEO_PLACEMENT_COUNT ? (neo_placement)p : t->plan->uniform;
+}
 static void neo__plan_options_make(const neo__plan_table *t, neo__plan_options *to) {
     const neo_plan *plan = t->plan;
     to->count = 0;
     if (plan->origin == NEO__PLAN_UNIFORM) {
-        neo__plan_options_of(t, plan->uniform, 1, to);
+        neo__plan_options_of(t, neo__plan_uniform_of(t), 1, to);
         if (to->count == 0) neo__plan_options_of(t, NEO_TABLE_WISE, 1, to);
         return;
     }
@@ -5043,9 +5068,10 @@ static void neo__plan_why_chosen(const neo__plan_table *table, neo__plan_text *t
         neo__plan_text_add(text, "memory has room for %.0f of its rows, which %.2f %% of its ids "
                            "find there; the others in %s of a file\n", tier.rows,
                            100.0 * tier.hits, neo__plan_bytes((double)tier.file_bytes).text);
-    if (plan->origin == NEO__PLAN_UNIFORM && plan->uniform != table->placement) {
-        const char *reason = neo__plan_reason(table, plan->uniform);
-        neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[plan->uniform],
+    const neo_placement asked = neo__plan_uniform_of(table);
+    if (plan->origin == NEO__PLAN_UNIFORM && asked != table->placement) {
+        const char *reason = neo__plan_reason(table, asked);
+        neo__plan_text_add(text, "%s was asked for: %s\n", NEO__PLACEMENT_NAMES[asked],
                            reason ? reason : "so many parts amount to the same");
     }
 }
@@ -5479,6 +5505,7 @@ typedef struct neo__profile_table {
     int64_t rows, ids, groups;
     uint32_t *count; /* [rows]; NULL: it was read */
     neo_row_use *use; /* [NEO__PROFILE_GROUPS] */
+    int64_t *hot, hot_count;
 } neo__profile_table;
 struct neo_profile {
     neo_ctx *ctx;
@@ -5603,6 +5630,34 @@ NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const ch
     *count = 0;
     return NULL;
 }
+NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n) {
+    NEO__CHECK(profile && n >= 0, NEO_ERR_ARG, "neo_profile_hot: profile is NULL, or n is below 0");
+    NEO__CHECK(profile->feature_table, NEO_ERR_STATE,
+               "neo_profile_hot: the profile was read from a file");
+    for (neo__profile_table *t = profile->table; t < profile->table + profile->tables; t++) {
+        NEO__TRY(NEO__ARENA(&profile->kept, t->hot, NEO__MIN(n, t->rows)));
+        t->hot_count = 0;
+        for (int64_t row = 0; row < t->rows; row++) {
+            int64_t at = t->hot_count;
+            while (at > 0 && t->count[t->hot[at - 1]] < t->count[row]) at--;
+            if (!t->count[row] || at == n) continue;
+            t->hot_count += t->hot_count < NEO__MIN(n, t->rows);
+            memmove(t->hot + at + 1, t->hot + at, (size_t)(t->hot_count - at - 1) * sizeof *t->hot);
+            t->hot[at] = row;
+        }
+    }
+    return NEO_OK;
+}
+NEO_API const int64_t *neo_profile_rows(const neo_profile *profile, const char *name,
+                                        int64_t *count) {
+    *count = 0;
+    for (int32_t t = 0; profile && name && t < profile->tables; t++)
+        if (strcmp(profile->table[t].name, name) == 0) {
+            *count = profile->table[t].hot_count;
+            return *count ? profile->table[t].hot : NULL;
+        }
+    return NULL;
+}
 NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *path) {
     NEO__CHECK(profile && path, NEO_ERR_ARG, "neo_profile_write: an argument is NULL");
     neo__plan_text f;
@@ -5617,8 +5672,27 @@ NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *pat
         for (int64_t i = 0; i < count; i++)
             neo__plan_text_add(&f, " %" PRId64 ":%" PRId64, use[i].rows, use[i].ids);
         neo__plan_text_add(&f, "\n");
+        if (!profile->table[t].hot_count) continue;
+        neo__plan_text_add(&f, "hot ");
+        neo__plan_write_name(&f, profile->table[t].name);
+        for (int64_t i = 0; i < profile->table[t].hot_count; i++)
+            neo__plan_text_add(&f, " %" PRId64, profile->table[t].hot[i]);
+        neo__plan_text_add(&f, "\n");
     }
     return neo__plan_text_close(&f, path);
+}
+static neo_status neo__profile_hot_line(neo_profile *profile, neo__plan_reader *reader) {
+    char *name;
+    neo__profile_table *t = profile->table;
+    NEO__TRY(neo__plan_read_text(reader, &profile->kept, &name));
+    while (t < profile->table + profile->tables && strcmp(t->name, name)) t++;
+    NEO__PLAN_WANT(t < profile->table + profile->tables && !t->hot,
+                   "not a table above, or its second line of hot rows:", name);
+    NEO__TRY(NEO__ARENA(&profile->kept, t->hot, strlen(reader->rest) / 2 + 1));
+    for (; reader->rest[strspn(reader->rest, " \t\r")]; t->hot_count++)
+        NEO__PLAN_WANT(neo__plan_read_number(reader, &t->hot[t->hot_count]) &&
+                           t->hot[t->hot_count] < t->rows, "not a row of the table:", reader->word);
+    return NEO_OK;
 }
 static neo_status neo__profile_line(neo_profile *profile, neo__plan_reader *reader) {
     neo__profile_table *table = &profile->table[profile->tables];
@@ -5663,7 +5737,9 @@ static neo_status neo__profile_parse(neo_profile *profile, neo__arena *work, con
     NEO__PLAN_WANT(neo__plan_line(reader) && strcmp(reader->word, "neo-profile") == 0 &&
                        strcmp(neo__plan_word(reader), "1") == 0 && !neo__plan_word(reader)[0],
                    "a profile begins with 'neo-profile 1'", "");
-    while (neo__plan_line(reader)) NEO__TRY(neo__profile_line(profile, reader));
+    while (neo__plan_line(reader))
+        NEO__TRY(strcmp(reader->word, "hot") ? neo__profile_line(profile, reader)
+                                             : neo__profile_hot_line(profile, reader));
     return NEO_OK;
 }
 NEO_API neo_status neo_profile_read(neo_ctx *ctx, const char *path, neo_profile **profile) {

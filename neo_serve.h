@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables in towers (dlrm --towers): such a checkpoint is refused. No keys (dlrm --keys) in
-       a mapped file; no rows cached from a disk: the operating system pages it
+     - no tables in towers or with hot rows (dlrm --towers, --hot-rows): refused. No keys (--keys)
+       in a mapped file; no rows cached from a disk: the operating system pages it
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 

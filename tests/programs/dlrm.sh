@@ -77,6 +77,63 @@ same "--dedup, micro-batches" \
     "$(digest $model --repro-shards 8 --micro-batches 3 --dedup --ranks 3 --plan rw)" \
     "$(digest $model --repro-shards 8 --micro-batches 3)"
 refused "--dedup on a GPU" '--dedup is for --device cpu' $model --dedup --device cuda
+# Rows of empty bags stay; hot rows are tables of their own: another model, of the same bits on any
+# ranks by any plan, which sends fewer bytes.
+while read -r more; do
+    same "--skip-empty $more" "$(digest $model --repro-shards 8 --skip-empty $more)" "$base"
+done <<END
+--ranks 3 --plan rw --dedup
+--ranks 8 --nodes 2 --plan grid --pipeline off
+END
+hot="$model --repro-shards 8 --hot-rows 6"
+try "--save-profile, hot rows" $D $hot --save-profile "$W/hot.profile"
+hot="$hot --profile $W/hot.profile"
+grep -v '^hot' "$W/hot.profile" >"$W/cold"
+awk '{ print } /^table C1 / { print "hot C1 400" }' "$W/cold" >"$W/bad.cold"
+heated=$(digest $hot --threads 1)
+while read -r more; do
+    part || continue
+    same "--hot-rows $more" "$(digest $hot $more)" "$heated"
+done <<END
+--threads 3 --pipeline off
+--ranks 2 --eval-every 0.2
+--ranks 3 --plan cw --show-plan
+--ranks 4 --plan dp --clip-norm 1e9
+--ranks 4 --nodes 2 --plan twrw
+--ranks 8 --plan rw
+END
+digest $hot --ranks 4 --plan rw --checkpoint "$W/hot" >"$W/log"
+same "--hot-rows, evaluated" "$(digest $hot --checkpoint "$W/hot" --eval --ranks 2)" \
+    "$(cat "$W/log")"
+same "--hot-rows, resumed by another plan" \
+    "$(digest $hot --ranks 3 --plan tw --checkpoint "$W/hot" --resume --epochs 2)" \
+    "$(digest $hot --epochs 2)"
+sent() {
+    state_of $D --synthetic $samples --batch 600 $small --repro-shards 8 --ranks 8 --plan rw \
+        --trace "$W/trace.json" "$@" >"$W/log"
+    sed -n 's/^trace: .* by the counters //p' "$W/err"
+}
+all=$(sent) skipped_rows=$(sent --skip-empty)
+fewer=$(sent --hot-rows 2 --profile "$W/hot.profile")
+if [ "${fewer:-0}" -gt 0 ] && [ "$fewer" -lt "$skipped_rows" ] && [ "$skipped_rows" -lt "$all" ]
+then pass; else fail "bytes: $all, --skip-empty $skipped_rows, --hot-rows $fewer"; fi
+if [ -x "$B/serve" ]; then
+    timeout 60 "$B/serve" --model "$W/hot" --port 0 >"$W/out" 2>"$W/err"
+    if grep -q '"hot_rows" is not known here' "$W/err"; then pass; else
+        fail "a server of hot rows: $(cat "$W/err")"; fi
+fi
+refused "hot rows, read without" "hot_rows is '6' there" $model --repro-shards 8 \
+    --checkpoint "$W/hot" --eval
+refused "hot rows without a profile" '--hot-rows needs --profile' $model --hot-rows 6
+refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --profile "$W/cold"
+refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
+refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
+    --profile "$W/bad.cold"
+for more in --dedup --keys --summary '--towers 4' '--load x'; do
+    refused "--hot-rows $more" '--hot-rows has no --' $hot $more
+done
+refused "hot rows on a GPU" '--hot-rows is for --device cpu' $hot --device cuda
+refused "empty bags of towers" '--skip-empty is for' $model --skip-empty --towers 4
 # Tables in towers: another model, of the same bits on any ranks of any nodes.
 for kind in dlrm 'dcnv2 --wire-forward bf16 --wire-backward i8' \
     'wukong --tasks 1,0.5 --top 24-2'; do

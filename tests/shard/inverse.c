@@ -143,6 +143,7 @@ static void test_plans(void) {
             c->steps = 5;
             c->weighted = cells % 3 == 0;
             c->prefetch = cells % 2;
+            c->plan.skip_empty = cells / 2 % 2;
             c->bags.inverse = 1;
             case_data(c);
             repeat_bags(c);

@@ -35,9 +35,10 @@ static int rank_of_sample(const Case *c, int s, int64_t sample, int ranks) {
     return r;
 }
 /* Pieces in parts: a piece of several buckets of a table that is cut by rows sends one row for each
-   subtree. */
-static int parts_of(const Case *c, const neo_piece *p) {
+   subtree. ends: rows at which parts end; or NULL. */
+static int parts_of(const Case *c, const neo_piece *p, int64_t *ends) {
     int parts = 0;
+    if (ends) ends[0] = p->first_row + p->rows;
     if (p->rows == c->set->rows[p->table]) return 1;
     for (int64_t b = 0; b < LEAVES;) { /* the tree of 8 buckets */
         int64_t n = 1;
@@ -49,6 +50,7 @@ static int parts_of(const Case *c, const neo_piece *p) {
             int64_t end = e * (c->set->rows[p->table] / LEAVES) +
                           e * (c->set->rows[p->table] % LEAVES) / LEAVES;
             if (n == 1 || (first >= p->first_row && end <= p->first_row + p->rows)) {
+                if (ends) ends[parts] = end;
                 parts += end > first && first >= p->first_row && end <= p->first_row + p->rows;
                 break;
             }
@@ -56,6 +58,19 @@ static int parts_of(const Case *c, const neo_piece *p) {
         b += n;
     }
     return parts;
+}
+/* Bags of other ranks' samples that have an id in a part of the piece, of each part. */
+static int64_t bags_that_travel(const Case *c, int s, const neo_piece *p) {
+    int64_t ends[LEAVES], count = 0, n = c->size[s];
+    const int parts = parts_of(c, p, ends);
+    for (int64_t bag = 0; bag < n * c->set->features; bag++)
+        for (int i = 0; i < parts && c->set->feature_table[bag / n] == p->table; i++) {
+            int has = 0;
+            for (int64_t k = c->offsets[s][bag]; k < c->offsets[s][bag + 1]; k++)
+                has |= c->ids[s][k] >= (i ? ends[i - 1] : p->first_row) && c->ids[s][k] < ends[i];
+            count += has && rank_of_sample(c, s, bag % n, c->plan.cluster.ranks) != p->rank;
+        }
+    return count;
 }
 /* The other pieces of the same columns are all in its node, and there are nodes: 1; then sums
    cross. */
@@ -94,7 +109,7 @@ static void count_ids(const Case *c, int s, Bytes *b) {
                     again |= c->pieces[k].rank == to && c->pieces[k].table == p->table &&
                              c->pieces[k].first_row == p->first_row;
                 if (p->table == c->set->feature_table[f] && p->rank == to && !again)
-                    flows += parts_of(c, p);
+                    flows += parts_of(c, p, NULL);
             }
             for (int64_t i = 0; i < c->size[s]; i++)
                 for (int64_t k = c->offsets[s][f * c->size[s] + i];
@@ -117,7 +132,9 @@ static void count_rows(const Case *c, int s, Bytes *b) {
             (int64_t)neo_wire_row_bytes(cut ? NEO_WIRE_F32 : c->plan.wire_forward, p->cols);
         int64_t back = (int64_t)neo_wire_row_bytes(c->plan.wire_backward, p->cols);
         if (!adds_inside(c, i)) {
-            b->rows += features * parts_of(c, p) * (all - samples_of(c, s, p->rank, ranks)) *
+            const int64_t others = all - samples_of(c, s, p->rank, ranks);
+            b->rows += (c->plan.skip_empty ? bags_that_travel(c, s, p)
+                                           : features * parts_of(c, p, NULL) * others) *
                        (forward + back);
             continue;
         }
@@ -125,7 +142,7 @@ static void count_rows(const Case *c, int s, Bytes *b) {
                 own_node = 0; /* samples of ranks at its place; what stays here when sums cross */
         for (int h = 0; h < nodes; h++)
             own_place += samples_of(c, s, h * per_node + p->rank % per_node, ranks);
-        b->node += features * parts_of(c, p) * (all - own_place) * 8 * p->cols;
+        b->node += features * parts_of(c, p, NULL) * (all - own_place) * 8 * p->cols;
         if (p->first_row > 0) continue; /* once for each slice */
         for (int l = 0; l < per_node; l++)
             own_node += samples_of(c, s, p->rank / per_node * per_node + l, ranks);
@@ -321,6 +338,7 @@ static void plans_have_the_bits_of_one_rank(void) {
                     if (!selected(set, kind, w, plan) || (job && neo_comm_size(job) != ranks))
                         continue;
                     c.prefetch = (plan + w) % 4;
+                    c.plan.skip_empty = (int)(runs % 2);
                     c.piece_count = 0;
                     place_tables(&c, plan, ranks);
                     plan_of(&c, ranks);
@@ -344,6 +362,7 @@ static void wires_round_alike_under_every_plan(void) {
         c.steps = 4;
         c.weighted = i % 3 == 0;
         c.prefetch = i % 4;
+        c.plan.skip_empty = (int)(runs % 2);
         c.plan.wire_forward = (neo_wire)(i % 2 ? wire : other);
         c.plan.wire_backward = (neo_wire)(i % 2 ? other : wire);
         cut_block = c.plan.wire_forward > NEO_WIRE_BF16 || c.plan.wire_backward > NEO_WIRE_BF16

@@ -183,6 +183,7 @@ static void weights_have_the_gradients_of_one_rank(void) {
                     char what[100];
                     if (!selected(pooling, way, ranks, plan)) continue;
                     c->prefetch = (plan + ranks + way) % 4;
+                    c->plan.skip_empty = (plan + ranks) / 2 % 2;
                     place_asking(c, plan, ranks);
                     snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks", pooling,
                              way, plan, ranks);

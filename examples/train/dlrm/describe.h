@@ -35,6 +35,7 @@ static char *describe_model(const model *m, const options *o) {
                         "\"seed\": %llu}", (long long)o->key_rows, o->evict ? o->evict : "lru",
                      o->evict && o->evict[3] ? strtoll(o->evict + 4, NULL, 10) : 0,
                      (unsigned long long)neo_ctx_seed(m->ctx));
+    if (o->hot_rows) p += sprintf(p, ", \"hot_rows\": %lld", (long long)o->hot_rows);
     if (o->towers) p += sprintf(p, ", \"towers\": %lld", (long long)o->towers);
     p = put_widths(p, m->params[BOTTOM], m->kind->bottom);
     if (m->top) p = put_widths(p, m->params[TOP], "top");

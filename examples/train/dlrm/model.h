@@ -35,6 +35,19 @@ typedef struct prediction {
     double seconds[OPERATIONS], exposed, step; /* step 0: there is none */
 } prediction;
 
+/* --hot-rows: see hot.h. */
+typedef struct hot_tables {
+    size_t tables;            /* of the data; 0: there are no hot rows */
+    int64_t **rows, *count;   /* [tables]: their hot rows */
+    char (*names)[160];       /* [tables][2]: of the rest of a table, of its hot rows */
+    int32_t features;         /* of tables that have hot rows */
+    neo_table_desc *desc;     /* the tables, then those of hot rows */
+    unsigned *placements;     /* of each */
+    neo_jagged_buffer *split[2];
+    int turn, ahead;          /* of split: that of this batch; it is full already */
+    neo_tensor wide;          /* rows of all these tables, then their gradients */
+} hot_tables;
+
 typedef struct model {
     neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
     neo_ctx *ctx;
@@ -52,6 +65,7 @@ typedef struct model {
     neo_fsdp *units_of_towers;
     neo_tier *tier; /* below the rows of tables, or NULL */
     neo_profile *profile; /* or NULL */
+    hot_tables hot;
     double hits; /* of ids in the tier's memory, predicted */
     prediction predicted; /* with --trace and --report, on rank 0 */
     neo_state *state;

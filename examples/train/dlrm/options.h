@@ -14,7 +14,7 @@ typedef struct options {
     char *profile, *save_profile;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    int64_t window, ndcg, dedup, keys, key_rows, admit, towers;
+    int64_t window, ndcg, dedup, keys, key_rows, admit, towers, hot_rows, skip_empty;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
@@ -193,10 +193,19 @@ static const cli_option DLRM_OPTIONS[] = {
              "of each rank (the process takes 20 to 40 MB more); it is scratch: made anew when the "
              "run resumes. Rank R of several has FILE.R"),
     CLI_TEXT("profile", profile, "FILE", NULL,
-             "of --tier: how often rows are used, by which tables share memory; without it evenly"),
+             "of --tier: how often rows are used, by which tables share memory; without it evenly. "
+             "Of --hot-rows: which rows are used most"),
     CLI_TEXT("save-profile", save_profile, "FILE", NULL,
              "count how often the rows of tables are used by the training data, write it as text, "
              "for --profile FILE of dlrm and plan, and stop"),
+    CLI_COUNT("hot-rows", hot_rows, "N", NULL, 0, 1000000,
+              "*the N rows of each table that are used most by --profile FILE (of --save-profile "
+              "with this N or more) have a copy on every rank: their ids, rows and gradients do "
+              "not travel; with --skip-empty"),
+    CLI_FLAG("skip-empty", skip_empty,
+             "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
+             "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
+             "rows without it"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
@@ -430,9 +439,25 @@ static neo_status check_towers(const options *o) {
     return NEO_OK;
 }
 
+/* Hot rows, and what they do not do. */
+static neo_status check_hot_rows(const options *o) {
+    const struct { const char *name; int given; } without[] = {
+        {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL},
+        {"load", o->load != NULL}, {"summary", o->summary != 0}, {"towers", o->towers != 0}};
+    const int device = strcmp(o->machine.device, "cpu") != 0;
+    if (o->skip_empty && (o->towers || device))
+        REFUSE("--skip-empty is for --device cpu, and not for --towers");
+    if (!o->hot_rows) return NEO_OK;
+    if (!o->profile && !o->save_profile) REFUSE("--hot-rows needs --profile, which names them");
+    if (device) REFUSE("--hot-rows is for --device cpu");
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+        if (without[i].given) REFUSE("--hot-rows has no --%s", without[i].name);
+    return NEO_OK;
+}
+
 /* Rows below memory, and what they do not do. */
 static neo_status check_tier(const options *o) {
-    if (o->profile && !o->tier) REFUSE("--profile is of --tier");
+    if (o->profile && !o->tier && !o->hot_rows) REFUSE("--profile is of --tier and --hot-rows");
     if (o->save_profile && !o->data && !o->synthetic)
         REFUSE("--save-profile needs --data or --synthetic");
     if (o->save_profile && o->keys) REFUSE("--keys has no --save-profile: rows come and go");
@@ -461,6 +486,7 @@ static neo_status check_options(const options *o) {
     if (o->eval_every && !has_test && !o->valid)
         REFUSE("--eval-every needs --test or --valid");
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
+    TRY(check_hot_rows(o));
     TRY(check_tier(o));
     TRY(check_model(o));
     neo_keys keys;

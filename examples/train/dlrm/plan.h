@@ -46,7 +46,8 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                               neo_plan **plan) {
     const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
     neo_placement placement;
-    if (o->profile && !m->profile) TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
+    if (o->tier && o->profile && !m->profile)
+        TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     neo_plan_desc d = {.bags = bags,
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline,
@@ -57,10 +58,12 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .dense_flops_bottom = mlp_flops(bottom),
                        .dense_flops_top = mlp_flops(top),
                        .dense_params = mlp_elements(bottom) + mlp_elements(top),
-                       .profile = m->profile};
+                       .table_placements = m->hot.placements,
+                       .skip_empty = o->skip_empty || m->hot.tables,
+                       .profile = o->tier ? m->profile : NULL};
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
-    if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 &&
+    if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 && !d.skip_empty &&
         d.wire_forward == NEO_WIRE_F32 && d.wire_backward == NEO_WIRE_F32)
         d.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e12; /* rows of f32 are lent, not sent */
     if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
@@ -96,9 +99,9 @@ static void show_plan(const neo_plan *plan) {
 }
 
 /* A table that cannot be placed as asked is table-wise. */
-static void warn_of_plan(const neo_plan *plan, const options *o) {
+static void warn_of_plan(const neo_plan *plan, const options *o, int32_t hot) {
     neo_placement asked;
-    int32_t count = neo_plan_desc_of(plan)->bags->table_count, other = 0;
+    int32_t count = neo_plan_desc_of(plan)->bags->table_count - hot, other = 0;
     if (neo_placement_parse(o->plan, &asked) != NEO_OK) return;
     for (int32_t t = 0; t < count; t++) other += neo_plan_placement(plan, t) != asked;
     if (other)
@@ -174,7 +177,7 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
     if (neo_comm_rank(m->comm) > 0) return NEO_OK;
     if (neo_comm_size(m->comm) == 1 && strcmp(o->plan, "auto") && !o->show_plan)
         fprintf(stderr, "note: --plan %s: one rank has all tables; --ranks gives more\n", o->plan);
-    warn_of_plan(*plan, o);
+    warn_of_plan(*plan, o, m->hot.features);
     if (o->show_plan) show_plan(*plan);
     for (int32_t t = 0, tiered = 0; t < bags->table_count; t++) {
         const neo_plan_tier tier = neo_plan_tier_of(*plan, t);

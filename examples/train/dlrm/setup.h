@@ -65,6 +65,7 @@ static neo_status create_state(run *r) {
     neo_tensor step = neo_tensor_1d(&r->step, NEO_I64, 1);
     TRY(neo_state_create(m->ctx, &m->state));
     TRY(neo_state_add_fsdp(m->state, m->dense));
+    if (m->hot.tables) TRY(add_hot_rows(m, r->o));
     if (m->tables) TRY(neo_state_add_shard(m->state, m->tables));
     if (m->towers) TRY(neo_state_add_towers(m->state, m->towers, m->units_of_towers));
     TRY(neo_state_add_schema(m->state, m->schema));
@@ -103,7 +104,7 @@ static neo_status load_weights(run *r) {
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
     static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
-                                          ": tasks is ", ": towers is "};
+                                          ": tasks is ", ": towers is ", ": hot_rows is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
@@ -114,7 +115,7 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (strstr(neo_last_error(), options[i])) return status;
     return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }
@@ -394,6 +395,7 @@ static neo_status count_rows(run *r, neo_reader_desc d) {
     }
     if (status != NEO_END) return status;
     printf("counted %lld samples, %d tables\n", (long long)samples, (int)tables);
+    if (r->o->hot_rows) TRY(neo_profile_hot(r->m.profile, r->o->hot_rows));
     return neo_profile_write(r->m.profile, r->o->save_profile);
 }
 
@@ -432,6 +434,7 @@ static void tear_down(run *r) {
     for (int t = 0; t < MAX_TASKS; t++) neo_metrics_destroy(r->window[t]);
     free(r->own_groups);
     free(r->groups);
+    destroy_hot_rows(&r->m);
     destroy_model(&r->m);
     if (r->me.rank) return;
     free(r->me.job->model);

@@ -3,7 +3,7 @@
    a row of every tower instead of one of every feature; only these rows leave the nodes. */
 #ifndef DLRM_TOWERS_H
 #define DLRM_TOWERS_H
-#include "plan.h"
+#include "hot.h"
 
 /* Tables of like memory in all towers. affinity: room for count^2. */
 static neo_status part_tables(model *m, const neo_bags_desc *bags, int32_t towers, double *affinity,
@@ -103,6 +103,7 @@ static neo_status create_tables(model *m, const options *o) {
     if (!count) return NEO_OK;
     neo_table_desc *tables = calloc(count, sizeof *tables);
     neo_status mine = tables ? describe_tables(m, o, tables, &bags) : out_of_memory();
+    if (mine == NEO_OK && o->hot_rows) mine = split_tables(m, o, &bags);
     if (mine == NEO_OK && !o->towers) mine = make_plan(m, o, &bags, &plan);
     neo_status status = agree(m->comm, mine);
     if (status == NEO_OK && o->towers) status = create_towers(m, o, &bags);
@@ -117,16 +118,20 @@ static neo_status create_tables(model *m, const options *o) {
 static neo_status begin_tables(model *m, const neo_batch *batch, const neo_batch *next) {
     if (m->towers) return begin_towers(m, batch);
     if (!m->tables) return NEO_OK;
-    TRY(neo_shard_forward_begin(m->tables, &batch->sparse, batch->global_size));
-    return next ? neo_shard_prefetch(m->tables, &next->sparse, next->global_size) : NEO_OK;
+    const neo_jagged *now = &batch->sparse, *then = next ? &next->sparse : NULL;
+    TRY(split_batches(m, &now, &then));
+    TRY(neo_shard_forward_begin(m->tables, now, batch->global_size));
+    return then ? neo_shard_prefetch(m->tables, then, next->global_size) : NEO_OK;
 }
 static neo_status take_rows(model *m, neo_tensor e) {
     if (m->towers) return neo_towers_exchange_end(m->towers, e);
+    if (m->hot.tables) return take_hot_rows(m, e);
     return m->tables ? neo_shard_forward_end(m->tables, e) : NEO_OK;
 }
 /* Their gradients set off, and arrive. */
 static neo_status return_rows(model *m, neo_tensor de) {
     if (m->towers) return neo_towers_exchange_back_begin(m->towers, de);
+    if (m->hot.tables) return return_hot_rows(m, de);
     return m->tables ? neo_shard_backward_begin(m->tables, de) : NEO_OK;
 }
 static neo_status end_tables(model *m, int64_t global_size, float lr) {
