@@ -181,6 +181,12 @@ typedef struct neo_plan_desc {
                                        neo_shard_accumulate); 0: none. bags->max_kept_rows is not
                                        read */
     int weight_grad;                /* 1: neo_shard_weight_grad may be called */
+    int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
+                                       alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
+                                       with NEO_POOL_NONE, keys or a tier */
+    int32_t sync_every;             /* steps after which groups that step by their own samples'
+                                       gradients average tables; 0, 1: all gradients reach all.
+                                       Above 1: of f32 rows, without kept_batches */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -251,9 +257,10 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
-/* A rank's memory, and its share of the phases of a step in seconds, without latencies.
-   weight_bytes and state_bytes are exact; buffer_bytes are of every plan that neo_shard_create
-   takes (neo_shard_bytes). With a tier they are of the lines in memory and what goes with them. */
+/* A rank's memory, and its share of the phases of a step in seconds, without latencies; of replicas
+   the most that the ranks at its place in any group take. weight_bytes and state_bytes are exact;
+   buffer_bytes are of every plan that neo_shard_create takes (neo_shard_bytes). With a tier they
+   are of the lines in memory and what goes with them. */
 typedef struct neo_plan_rank {
     int64_t weight_bytes, state_bytes, buffer_bytes;
     int64_t file_bytes; /* of its file, once all rows were in it */
@@ -709,6 +716,28 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
                    "%s: a number of cluster.calibration.layer is not finite and from 0 up", fn);
     return NEO_OK;
 }
+static neo_status neo__plan_check_replicas(const neo_plan_desc *desc, const char *fn) {
+    NEO__CHECK(desc->replicas >= 0 && desc->sync_every >= 0 &&
+                   desc->replicas <= NEO__PLAN_MAX_RANKS / desc->cluster.ranks,
+               NEO_ERR_ARG,
+               "%s: replicas is %d, of %d ranks each (all: up to %d), sync_every is %d", fn,
+               desc->replicas, desc->cluster.ranks, (int)NEO__PLAN_MAX_RANKS, desc->sync_every);
+    if (desc->replicas <= 1) return NEO_OK;
+    NEO__CHECK(!desc->bags->tier, NEO_ERR_UNSUPPORTED, "%s: replicas of tables with a tier", fn);
+    NEO__CHECK(desc->sync_every <= 1 || !desc->kept_batches, NEO_ERR_UNSUPPORTED,
+               "%s: kept_batches, and a sync_every of %d: gradients would be a group's alone", fn,
+               desc->sync_every);
+    for (int32_t t = 0; t < desc->bags->table_count; t++) {
+        const neo_table_desc *table = &desc->bags->tables[t];
+        NEO__CHECK(!table->keys.on && table->pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s': replicas of a table of %s", fn, table->name,
+                   table->keys.on ? "keys" : "NEO_POOL_NONE");
+        NEO__CHECK(desc->sync_every <= 1 || table->dtype == NEO_F32, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s': an average of %s rows (sync_every above 1): f32 alone", fn,
+                   table->name, neo_dtype_name(table->dtype));
+    }
+    return NEO_OK;
+}
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn) {
     neo_bags_memory memory;
     NEO__TRY(neo__check_live(ctx, fn, "ctx"));
@@ -729,6 +758,7 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
                    "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f,
                    desc->ids_per_sample[f]);
     NEO__TRY(neo__plan_check_cluster(&desc->cluster, fn));
+    NEO__TRY(neo__plan_check_replicas(desc, fn));
     NEO__CHECK((unsigned)desc->wire_forward < NEO_WIRE_COUNT &&
                    (unsigned)desc->wire_backward < NEO_WIRE_COUNT,
                NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn,
@@ -1106,7 +1136,8 @@ typedef struct neo__shard_node {
 } neo__shard_node;
 
 typedef struct neo__shard_map {
-    int ranks;
+    int ranks;             /* of a group: all that follows is of one */
+    int groups, sync;      /* replicas; 1: all gradients reach all, else sync_every */
     int32_t table_count, feature_count;
     int32_t *feature_table;
     int32_t *first_feature, *table_features; /* features by table */
@@ -1540,6 +1571,8 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     const neo_plan_desc *desc = &plan->desc;
     const neo_bags_desc *d = &plan->bags;
     map->ranks = desc->cluster.ranks;
+    map->groups = NEO__MAX(desc->replicas, 1);
+    map->sync = map->groups > 1 ? NEO__MAX(desc->sync_every, 1) : 1;
     map->per_node = plan->last_node == plan->per_node ? plan->per_node : map->ranks;
     map->nodes = map->ranks / map->per_node;
     map->table_count = d->table_count;
@@ -1842,7 +1875,9 @@ typedef struct neo__shard_batch {
     int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
     neo__kept_error error; /* of the check of this rank's batch */
     neo_ticket ticket;
-    int64_t *start;   /* [ranks + 1]: first sample of each rank */
+    int64_t all;      /* samples of all groups; global: of this one */
+    int64_t *begin;   /* [ranks of all groups + 1]: first sample of each */
+    int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
@@ -1856,13 +1891,14 @@ typedef struct neo__shard_batch {
 typedef struct neo__shard_exchange {
     int64_t flows, routes; /* of this rank */
     int64_t columns;       /* lengths per sample, of all ranks */
-    int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
-    int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
+    int64_t own_ids, out_ids, in_ids, route_ids, full_ids; /* that the plan expects */
+    int64_t *counts;                     /* [4][all ranks]: of the exchange that is begun */
     char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
     int64_t *cursor;  /* [sources]: where the next id goes */
-    int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
-    int64_t *in_at;   /* [ranks][flows]: and in ids_in */
+    int64_t *out_at;  /* [groups they go to][flows of all ranks] + 1: where the ids of a flow are
+                         in ids_out */
+    int64_t *in_at;   /* [all ranks][flows]: and in ids_in */
     neo__buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
@@ -1877,7 +1913,8 @@ typedef struct neo__shard_pooled {
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
     neo__buffer memory;                  /* of the device; without one these are in work */
-    float *local, *inside_out, *inside_in, *mid_out, *copies;
+    float *all, *local; /* rows of all groups, if their gradients come here; of this one */
+    float *inside_out, *inside_in, *mid_out, *copies;
     char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
     int32_t *lengths; /* [mean features][samples of this rank] */
     neo__rows_block *block;
@@ -1942,15 +1979,19 @@ struct neo_shard {
     neo_ctx *ctx;
     neo__live live;
     neo__shard_map *map;
-    int rank, slots;
+    int rank, slots;       /* rank: in its group */
+    int group;             /* of the map's */
+    int64_t most, reach;   /* samples of its group, and of those whose gradients come here, at most */
     int whole;             /* one rank, f32 wires: bags has all tables, and nothing is moved */
     int64_t share;         /* most samples of this rank */
-    neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
+    neo_comm *ids, *rows;  /* groups of its own: of all, lengths and ids; of the group, all else */
     neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
     neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
+    neo_comm *every, *peers; /* all ranks, or `rows`; at this place in all groups, or NULL */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
     neo__shard_batch batches[2], *now; /* now: that of the running step */
+    neo__shard_batch full[2]; /* of all groups, where their gradients come here */
     neo_tensor dout; /* of the caller, between backward_begin and backward_end */
     int came;        /* then: all gradients of pooled rows are here */
     int lends;       /* ranks reach each other's pooled rows: see >>impl-shard-rows */
@@ -1965,6 +2006,7 @@ struct neo_shard {
     neo__shard_bounce bounce;
     int made; /* from here on memory that is asked for is counted as growth */
     int64_t steps, grow_count, key_steps; /* key_steps: see neo_bags */
+    int64_t synced; /* the step after which replicas were last alike, where they are averaged */
     int64_t ids_given, ids_full; /* see neo_shard_stats */
     int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
     neo_wire_stats wire_stats[2];
@@ -1986,13 +2028,18 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
 static int64_t neo__shard_expect_own(const neo_shard *s, int32_t feature) {
     return neo__shard_expect(s->map->ids_per_sample[feature] * 1.25, s->share);
 }
-/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids
-   crowd. */
-static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
+/* Ranks of all groups, and this one among them; groups that get ids, and gradients, of a sample. */
+static int neo__shard_all(const neo__shard_map *m) { return m->ranks * m->groups; }
+static int neo__shard_place(const neo_shard *s) { return s->group * s->map->ranks + s->rank; }
+static int neo__shard_spread(const neo__shard_map *m) { return m->sync == 1 ? m->groups : 1; }
+/* Ids of a feature in so many samples that lie in a range of rows: its even share, and some more
+   where ids crowd. */
+static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows,
+                                      int64_t samples) {
     double all = (double)m->tables[m->feature_table[feature]].rows,
            part = m->crowding * (double)rows / all;
     if ((double)rows >= all || part > 1.0) part = 1.0;
-    return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
+    return neo__shard_expect(m->ids_per_sample[feature] * part, samples);
 }
 static void neo__shard_size_exchange(neo_shard *shard) {
     const neo__shard_map *map = shard->map;
@@ -2007,20 +2054,24 @@ static void neo__shard_size_exchange(neo_shard *shard) {
         for (int64_t u = map->first_source[f]; u < map->first_source[f + 1]; u++)
             copies = NEO__MAX(copies, map->sources[u].copies);
         exchange->own_ids += copies ? ids : 0;
-        exchange->out_ids += copies * ids;
+        exchange->out_ids += copies * ids * neo__shard_spread(map);
     }
     for (const neo__shard_flow *f = map->flows + first_flow;
          f < map->flows + first_flow + exchange->flows; f++)
-        exchange->in_ids += neo__shard_expect_rows(map, f->feature, f->rows);
+        exchange->in_ids += neo__shard_expect_rows(map, f->feature, f->rows, shard->reach);
     for (const neo__shard_route *r = map->routes + first_route;
-         r < map->routes + first_route + exchange->routes; r++)
-        exchange->route_ids += neo__shard_expect_rows(map, r->feature, map->parts[r->part].rows);
+         r < map->routes + first_route + exchange->routes; r++) {
+        const int64_t rows = map->parts[r->part].rows;
+        exchange->route_ids += neo__shard_expect_rows(map, r->feature, rows, shard->most);
+        exchange->full_ids += neo__shard_expect_rows(map, r->feature, rows, shard->reach);
+    }
 }
 static void neo__shard_size_copies(neo_shard *shard, int leaves) {
     const neo__shard_map *map = shard->map;
     neo__shard_copies *copies = &shard->copies;
     copies->features = map->replica_count;
-    copies->subtrees = neo__cut_leaves(leaves, map->ranks, shard->rank, 0, NULL);
+    copies->subtrees =
+        neo__cut_leaves(leaves, neo__shard_all(map), neo__shard_place(shard), 0, NULL);
     for (int64_t i = 0; i < map->replica_count; i++) {
         int32_t f = map->replicas[i], t = map->feature_table[f];
         const neo_table_desc *table = &map->tables[t];
@@ -2037,7 +2088,7 @@ static void neo__shard_size_copies(neo_shard *shard, int leaves) {
 static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
     int64_t ids = 0, batches = m->kept_batches > 1 ? m->kept_batches : 1;
     for (int32_t q = m->first_feature[part->table]; q < m->first_feature[part->table + 1]; q++)
-        ids += neo__shard_expect_rows(m, m->table_features[q], part->rows);
+        ids += neo__shard_expect_rows(m, m->table_features[q], part->rows, m->desc.max_batch);
     int64_t rows = part->rows;
     return ids < rows / batches + 1 && ids * batches < rows ? ids * batches : rows;
 }
@@ -2100,7 +2151,7 @@ static void neo__shard_size_per_id(neo_shard *shard) {
         if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
             per_id->grads_in += floats * neo__shard_expect_own(shard, f);
         if (part->rank != shard->rank) continue;
-        per_id->grads_out += floats * neo__shard_expect_rows(map, f, part->rows);
+        per_id->grads_out += floats * neo__shard_expect_rows(map, f, part->rows, shard->most);
         if (map->tables[part->table].dtype != NEO_F32 || neo_ctx_device(map->ctx))
             per_id->room = NEO__MAX(per_id->room, part->cols);
     }
@@ -2121,8 +2172,10 @@ static void neo__shard_size_nodes(neo_shard *shard, int leaves) {
     if (map->mid_count == 0) return;
     for (int h = 0; h < map->nodes; h++) {
         const int64_t *coded = map->at_node[h].coded;
-        pooled->place += neo__shard_share(map->desc.max_batch, leaves, map->ranks,
-                                     h * map->per_node + shard->rank % map->per_node);
+        pooled->place +=
+            neo__shard_share(map->desc.max_batch, leaves, neo__shard_all(map),
+                             shard->group * map->ranks + h * map->per_node +
+                                 shard->rank % map->per_node);
         pooled->mids_bytes += NEO__MAX(coded[0], coded[1]);
         for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
             if (map->wire[i] != NEO_WIRE_F32)
@@ -2175,7 +2228,7 @@ static void neo__shard_size_bounce(neo_shard *shard) {
     bounce->shown_floats = dim ? ids * dim : shard->share * map->feature_col[map->feature_count];
     bounce->grad_floats = map->weight_grad ? ids : 0;
     const int64_t local =
-        dim ? dim * shard->exchange.route_ids : map->desc.max_batch * shard->pooled.width;
+        dim ? dim * shard->exchange.route_ids : shard->reach * shard->pooled.width;
     const int64_t copies = dim ? dim * copy_ids : shard->share * shard->copies.width;
     bounce->there_floats = NEO__MAX(NEO__MAX(bounce->there_floats, bounce->shown_floats), local);
     bounce->there_floats =
@@ -2185,7 +2238,10 @@ static void neo__shard_size_bounce(neo_shard *shard) {
 static void neo__shard_measure(neo_shard *shard, int leaves) {
     const neo__shard_map *m = shard->map;
     shard->slots = m->pipeline ? 2 : 1;
-    shard->share = neo__shard_share(m->desc.max_batch, leaves, m->ranks, shard->rank);
+    shard->share =
+        neo__shard_share(m->desc.max_batch, leaves, neo__shard_all(m), neo__shard_place(shard));
+    shard->most = neo__shard_share(m->desc.max_batch, leaves, m->groups, shard->group);
+    shard->reach = m->sync == 1 ? m->desc.max_batch : shard->most;
     neo__shard_size_exchange(shard);
     neo__shard_size_copies(shard, leaves);
     neo__shard_size_cutting(shard);
@@ -2198,8 +2254,8 @@ static void neo__shard_measure(neo_shard *shard, int leaves) {
 /* ---- arrays, and buffers that grow ---- */
 static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     neo__shard_pooled *pooled = &shard->pooled;
-    const int64_t batch = shard->map->desc.max_batch;
-    NEO__CARVE(carve, pooled->local, batch * pooled->width);
+    const int64_t batch = shard->most;
+    NEO__CARVE(carve, pooled->all, shard->reach * pooled->width);
     NEO__CARVE(carve, pooled->coded_local, batch * pooled->coded_bytes);
     NEO__CARVE(carve, pooled->coded_remote, shard->share * pooled->remote_bytes);
     NEO__CARVE(carve, pooled->inside_out, batch * pooled->inside);
@@ -2212,28 +2268,36 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, pooled->block, pooled->blocks);
     NEO__CARVE(carve, pooled->part, pooled->parts);
 }
+static void neo__shard_layout_ids(const neo_shard *s, neo__carve *carve, neo__shard_batch *b,
+                                  int64_t samples) {
+    NEO__CARVE(carve, b->offsets, s->exchange.routes * samples + 1);
+    if (!s->map->desc.inverse) return;
+    NEO__CARVE(carve, b->bags, s->exchange.routes + 1);
+    NEO__CARVE(carve, b->inverse, s->exchange.routes * samples);
+}
 static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     const neo__shard_map *map = shard->map;
-    const int64_t ranks = map->ranks, batch = map->desc.max_batch;
+    const int64_t ranks = neo__shard_all(map), spread = neo__shard_spread(map);
     neo__shard_exchange *exchange = &shard->exchange;
     neo__shard_copies *copies = &shard->copies;
     neo__shard_per_id *per_id = &shard->per_id;
     NEO__CARVE(carve, exchange->counts, 4 * ranks);
-    NEO__CARVE(carve, exchange->lent, ranks);
-    NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
-    NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
+    NEO__CARVE(carve, exchange->lent, map->ranks);
+    NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * spread * shard->share);
+    NEO__CARVE(carve, exchange->lengths_in,
+               ranks + map->at_rank[shard->rank].columns * shard->reach);
     NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
     NEO__CARVE(carve, exchange->cursor, map->source_count);
-    NEO__CARVE(carve, exchange->out_at, map->flow_count + 1);
+    NEO__CARVE(carve, exchange->out_at, map->flow_count * spread + 1);
     NEO__CARVE(carve, exchange->in_at, ranks * exchange->flows + 1);
     for (int i = 0; i < shard->slots; i++) {
-        NEO__CARVE(carve, shard->batches[i].start, ranks + 1);
-        NEO__CARVE(carve, shard->batches[i].sent, map->source_count);
-        NEO__CARVE(carve, shard->batches[i].offsets, exchange->routes * batch + 1);
-        NEO__CARVE(carve, shard->batches[i].whole, map->late ? exchange->flows * batch : 0);
-        if (!map->desc.inverse) continue;
-        NEO__CARVE(carve, shard->batches[i].bags, exchange->routes + 1);
-        NEO__CARVE(carve, shard->batches[i].inverse, exchange->routes * batch);
+        neo__shard_batch *b = &shard->batches[i];
+        NEO__CARVE(carve, b->begin, ranks + 1);
+        NEO__CARVE(carve, b->start, map->ranks + 1);
+        NEO__CARVE(carve, b->sent, map->source_count);
+        NEO__CARVE(carve, b->whole, map->late ? exchange->flows * shard->most : 0);
+        neo__shard_layout_ids(shard, carve, b, shard->most);
+        if (spread > 1) neo__shard_layout_ids(shard, carve, &shard->full[i], shard->reach);
     }
     NEO__CARVE(carve, copies->offsets, copies->features * shard->share + 1);
     NEO__CARVE(carve, copies->at, 2 * copies->features);
@@ -2255,7 +2319,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     shard->pooled.host_lengths = shard->pooled.lengths;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 20 };
+enum { NEO__SHARD_BUFFERS = 24 };
 typedef struct neo__shard_demand {
     neo__buffer *buffer;
     int64_t count;
@@ -2266,8 +2330,9 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
                  weight = shard->map->weighted ? sizeof(float) : 0;
     neo__shard_exchange *exchange = &shard->exchange;
     neo__shard_per_id *per_id = &shard->per_id;
-    neo__shard_batch *b = shard->batches;
-    const int64_t next_ids = shard->slots > 1 ? exchange->route_ids : 0;
+    neo__shard_batch *b = shard->batches, *full = shard->full;
+    const int64_t full_ids = neo__shard_spread(shard->map) > 1 ? exchange->full_ids : 0;
+    const int64_t next = shard->slots > 1, next_ids = next * exchange->route_ids;
     const neo__shard_demand all[] = {
         {&exchange->out[0], exchange->out_ids, id},
         {&exchange->out[1], exchange->out_ids, weight},
@@ -2277,6 +2342,10 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
         {&b[0].ids[1], exchange->route_ids, weight},
         {&b[1].ids[0], next_ids, id},
         {&b[1].ids[1], next_ids, weight},
+        {&full[0].ids[0], full_ids, id},
+        {&full[0].ids[1], full_ids, weight},
+        {&full[1].ids[0], next * full_ids, id},
+        {&full[1].ids[1], next * full_ids, weight},
         {&shard->copies.ids_of[0], shard->copies.ids, sizeof(int64_t)},
         {&shard->copies.ids_of[1], shard->copies.ids, weight},
         {&shard->cutting.out, shard->cutting.out_floats, sizeof(float)},
@@ -2329,7 +2398,8 @@ static neo_status neo__shard_local_desc(const neo_shard *shard, neo__arena *aren
     desc->table_count = count;
     desc->feature_table = feature_table;
     desc->feature_count = (int32_t)shard->exchange.routes;
-    desc->max_ids = NEO__MAX(shard->exchange.route_ids, (int64_t)1);
+    desc->max_batch = NEO__MAX(shard->reach, (int64_t)1);
+    desc->max_ids = NEO__MAX(shard->exchange.full_ids, (int64_t)1);
     desc->max_kept_rows = shard->kept.rows;
     desc->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     desc->cut_sums = neo__shard_no_sums;
@@ -2368,7 +2438,7 @@ static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_ba
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
-    return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
+    return neo__shard_all(m) == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
 }
 /* Copies of tables on every rank: of the last rank, whose batch most others share. */
 typedef struct neo__shard_copied {
@@ -2419,8 +2489,9 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     }
     shard.ctx = ctx;
     shard.map = map;
-    shard.rank = rank;
-    neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), map->ranks));
+    shard.rank = rank % map->ranks;
+    shard.group = rank / map->ranks;
+    neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), neo__shard_all(map)));
     neo__shard_layout(&shard, &work);
     if (shard.pooled.on_device) neo__shard_layout_pooled(&shard, &work);
     memory->exchange_bytes += work.at + (size_t)shard.bounce.there_floats * sizeof(float);
@@ -2431,7 +2502,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     for (int i = 0; i < 2 && status == NEO_OK; i++)
         if (desc[i].table_count)
             status = neo__shard_add_bytes(ctx, &desc[i], i ? copied : &own, memory);
-    if (lines && status == NEO_OK) neo__shard_lines(map, rank, &desc[0], lines);
+    if (lines && status == NEO_OK) neo__shard_lines(map, shard.rank, &desc[0], lines);
     neo__arena_free(&arena);
     return status;
 }
@@ -2452,8 +2523,9 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory) {
     NEO__TRY(neo__check_live(ctx, "neo_shard_bytes", "ctx"));
     NEO__CHECK(plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
-    NEO__CHECK(rank >= 0 && rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
-               "neo_shard_bytes: rank %d of %d", rank, plan->desc.cluster.ranks);
+    const int ranks = plan->desc.cluster.ranks * NEO__MAX(plan->desc.replicas, 1);
+    NEO__CHECK(rank >= 0 && rank < ranks, NEO_ERR_ARG, "neo_shard_bytes: rank %d of %d", rank,
+               ranks);
     return neo__shard_plan_bytes(ctx, plan, rank, 1, memory, NULL);
 }
 
@@ -3425,11 +3497,11 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
 /* Bytes of each rank. Buffers are those of the neo_shard that the plan makes; of a plan that none
    takes, the search's sum, with sample_bytes for the rank's samples. */
 static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
+    int32_t ranks = plan->desc.cluster.ranks, all = ranks * NEO__MAX(plan->desc.replicas, 1);
+    size_t bytes = (size_t)all * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
     if (!each) return NEO_ERR_MEMORY;
-    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each, plan->lines);
+    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, all, each, plan->lines);
     const int lines = plan->tier_bytes && placed == NEO_OK;
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
@@ -3444,9 +3516,11 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
             buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
                                                  : neo__plan_piece_buffer(t, &plan->cut[at]);
         }
-        rank->buffer_bytes = placed == NEO_OK
-                              ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
-                              : (int64_t)buffers + 1;
+        rank->buffer_bytes = placed == NEO_OK ? 0 : (int64_t)buffers + 1;
+        for (int32_t i = r; i < all && placed == NEO_OK; i += ranks) /* the most of its replicas */
+            rank->buffer_bytes =
+                NEO__MAX(rank->buffer_bytes,
+                         (int64_t)(each[i].exchange_bytes + each[i].workspace_bytes));
         if (!lines) continue;
         rank->weight_bytes = (int64_t)each[r].weight_bytes;
         rank->state_bytes = (int64_t)each[r].state_bytes;
