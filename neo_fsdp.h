@@ -10,6 +10,7 @@
      - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
        by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2; or copied, reduced in buckets, by one call
        of a trainer without windows; bytes predicted exactly
+     - replicas of all tables in groups of ranks, exact, or averaged every k steps
      - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
        of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
@@ -107,6 +108,21 @@ extern "C" {
    Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left
    out (the ids then travel in forward_begin); forward and backward are begin and end in one.
 
+   REPLICAS (2D parallel, TorchRec's DMPCollection): with neo_plan_desc.replicas R of cluster.ranks
+   L the comm has R L ranks; ranks [g L, (g + 1) L) are group g, and each group has all tables,
+   placed by the plan. Pooled rows travel inside a group alone: all-to-alls of L ranks, however many
+   there are. Tables take R times the memory of one group.
+     sync_every 0, 1  ids go to every group, and rank p of each gets, in backward_end, the gradients
+                      that came to rank p of the others: each steps all its rows by all samples, so
+                      all groups have the bits of one rank
+     k, above 1       ids stay in the group too. A group steps as a neo_shard whose batch is its own
+                      samples, with their gradients times R (as of a loss over its samples alone);
+                      after every k-th step weights and state of the replicas become their sum, in
+                      the order of groups, times 1/R. The bits depend on R and k, on nothing else
+                      that is not part of the definition ("<bags>.sync"); data-parallel tables have
+                      all gradients in every step. A save while replicas differ is refused.
+   Group 0 is saved and counted in digests.
+
    BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
    ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
    of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
@@ -133,6 +149,11 @@ extern "C" {
      weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
                  one of the part's rows and of another rank's sample: 4, or of a part without the
                  first column 4 for each 16 columns
+     peers       of R groups, instead of the above, where W, r and B are a group's: ids and lengths
+                 as of R L ranks that all hold what rank r mod L does (k > 1: as those of a group,
+                 and 4 between each two ranks); rows and all else as of each group. Then for each
+                 part, feature of its table and sample 4 c (R - 1), or each k steps 8 (R - 1) for
+                 each number of weights and state
      dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
                  gradient is reduced, and a byte for each row, which says whether it was touched
    With B/W samples on each rank these are, per rank, the B sum(D) s, W B D s and so on of the
@@ -990,12 +1011,13 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     *mark = neo__plan_hash(*mark, (uint64_t)map->wire[1]);
     const double options[] = {(double)map->pipeline, (double)map->weighted,
                               (double)map->weight_grad, (double)map->kept_batches,
-                              (double)map->per_node, (double)map->groups, (double)map->sync};
-    mark = neo__alike_add(a,
-                          "another pipeline, weighted, weight_grad, kept_batches, ranks_per_node, "
-                          "replicas or sync_every than rank 0",
-                          0);
+                              (double)map->per_node};
+    mark = neo__alike_add(
+        a, "another pipeline, weighted, weight_grad, kept_batches or ranks_per_node than rank 0",
+        0);
     neo__alike_numbers(mark, options, sizeof options / sizeof *options);
+    mark = neo__alike_add(a, "other replicas or sync_every than rank 0", (uint64_t)map->groups);
+    *mark = neo__plan_hash(*mark, (uint64_t)map->sync);
     neo__alike_add(
         a,
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
@@ -1079,8 +1101,8 @@ static neo_status neo__shard_bad_id(const neo_shard *shard, const neo__shard_bat
                     "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    batch->begin[neo__shard_place(shard)] + sample, k - offsets[bag], neo__shard_id(j, k),
-                    m->tables[m->feature_table[f]].rows);
+                    batch->begin[neo__shard_place(shard)] + sample, k - offsets[bag],
+                    neo__shard_id(j, k), m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
@@ -1221,8 +1243,8 @@ static int64_t neo__first_sample(int64_t batch, int leaves, int ranks, int rank)
     return neo_leaf_begin(batch, leaves, (int)neo_leaf_begin(leaves, ranks, rank));
 }
 static void neo__shard_place_samples(neo_shard *s, neo__shard_batch *b) {
-    const int leaves = neo_ctx_repro_shards(s->ctx), ranks = s->map->ranks, first = s->group * ranks;
-    const int all = neo__shard_all(s->map);
+    const int leaves = neo_ctx_repro_shards(s->ctx), all = neo__shard_all(s->map);
+    const int ranks = s->map->ranks, first = s->group * ranks;
     for (int r = 0; r <= all; r++) b->begin[r] = neo__first_sample(b->all, leaves, all, r);
     for (int r = 0; r <= ranks; r++) b->start[r] = b->begin[first + r] - b->begin[first];
     b->global = b->start[ranks];
@@ -1273,7 +1295,8 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
     NEO__CHECK(jagged->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               neo__shard_place(shard), jagged->batch, mine, global, neo_ctx_repro_shards(shard->ctx));
+               neo__shard_place(shard), jagged->batch, mine, global,
+               neo_ctx_repro_shards(shard->ctx));
     NEO__CHECK(map->weighted || !jagged->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     return neo_jagged_validate(jagged, NULL);
@@ -3008,7 +3031,8 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
     NEO__CHECK(s && sum, NEO_ERR_ARG, "%s: shard or sum is NULL", fn);
     NEO__TRY(neo__shard_check_torn(s, fn));
     if (s->bags && s->group == 0) NEO__TRY(neo_bags_grad_squares(s->bags, &squares));
-    if (s->replicas && neo__shard_place(s) == 0) NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
+    if (s->replicas && neo__shard_place(s) == 0)
+        NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
@@ -3228,6 +3252,11 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     for (int32_t t = 0; t < shard->map->table_count; t++)
         NEO__TRY(neo__state_define_buckets(state, shard->map->desc.name, shard->map->tables[t].name,
                                            shard->map->tables[t].row_buckets));
+    snprintf(name, sizeof name, "%s.sync", shard->map->desc.name);
+    char apart[64];
+    snprintf(apart, sizeof apart, "%d replicas, every %d steps", shard->map->groups,
+             shard->map->sync);
+    if (shard->map->sync > 1) NEO__TRY(neo_state_define(state, name, apart));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         for (int64_t p = first; p < end; p++) {
             const neo__shard_part *part = &shard->map->parts[p];

@@ -560,7 +560,9 @@ typedef struct neo__plan_pool {
 } neo__plan_pool;
 
 typedef struct neo__plan_model {
-    double batch, ranks;
+    double batch, ranks;         /* of a group of replicas */
+    double groups, merged;       /* replicas; those whose gradients step a row: all, or 1 */
+    double to_other;             /* seconds of a byte that comes from the other groups */
     double local, cross;         /* seconds of a byte on a link */
     double to_all;               /* seconds of a byte of an all-to-all's send buffer, on the slower
                                     level: both go at the same time */
@@ -595,6 +597,7 @@ struct neo_plan {
     neo_placement uniform;
     neo__plan_table *table;
     int32_t nodes, per_node, last_node; /* last_node: ranks of the last one */
+    int32_t per_node_of_all;            /* per_node, were all groups one */
     int64_t block;                      /* columns */
     neo_piece *piece;
     neo__plan_cut *cut; /* of each piece */
@@ -827,7 +830,9 @@ static void neo__plan_defaults(neo_plan *plan) {
     neo__plan_cluster_fields(c, field);
     for (int i = 0; i < NEO__PLAN_FIELDS; i++)
         if (*field[i].value <= 0.0) *field[i].value = field[i].otherwise;
-    if (c->ranks_per_node == 0 || c->ranks_per_node > c->ranks) c->ranks_per_node = c->ranks;
+    const int32_t all = c->ranks * NEO__MAX(d->replicas, 1), per_node = c->ranks_per_node;
+    plan->per_node_of_all = per_node == 0 || per_node > all ? all : per_node;
+    if (per_node == 0 || per_node > c->ranks) c->ranks_per_node = c->ranks;
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
@@ -866,7 +871,9 @@ static void neo__plan_defaults(neo_plan *plan) {
    B/W samples of the rank; its gradient of 4 rows D bytes is all-reduced flat (all ranks to all,
    twice), cleared and read (3 copies); and each rank merges, moves, closes up, keeps and steps
    every row that any rank touched, which takes as long as NEO__PLAN_COPY_ROW rows that wait. On one
-   rank nothing is moved, unless wires round.
+   rank nothing is moved, unless wires round. Of R replicas B and W are those of a group; a row that
+   steps by all samples takes R times the ids and the update, and R - 1 times 4 C bytes for each
+   bag from the other groups; one that is averaged takes the bytes of an all-reduce of it.
    ------------------------------------------------------------------------ */
 /* local, cross: seconds of a byte on a link. */
 static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
@@ -876,7 +883,12 @@ static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
     model->cross = cross;
     model->to_nodes = (w - l) / w * model->cross;
     model->to_all = NEO__MAX((l - 1.0) / w * model->local, model->to_nodes);
-    model->all_reduce = 2.0 * model->to_all;
+    const double all = w * model->groups, of_node = plan->per_node_of_all;
+    model->all_reduce =
+        2.0 * NEO__MAX((of_node - 1.0) / all * local, (all - of_node) / all * cross);
+    const double near = NEO__MAX(of_node / w, 1.0), others = NEO__MAX(model->groups - 1.0, 1.0);
+    model->to_other =
+        NEO__MAX((near - 1.0) / others * local, (model->groups - near) / others * cross);
 }
 /* The units of a plan whose caller names none. */
 static void neo__plan_units(const neo_plan_desc *desc, neo_dense_unit units[2]) {
@@ -895,7 +907,9 @@ static void neo__plan_model_make(neo_plan *plan) {
     neo__plan_model *model = &plan->model;
     neo_dense_unit units[2];
     double w = cluster->ranks, l = plan->per_node;
-    model->batch = (double)plan->bags.max_batch;
+    model->groups = NEO__MAX(plan->desc.replicas, 1);
+    model->merged = plan->desc.sync_every > 1 ? 1.0 : model->groups;
+    model->batch = (double)plan->bags.max_batch / model->groups;
     model->ranks = w;
     neo__plan_model_links(plan, 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth,
                           1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth);
@@ -911,7 +925,7 @@ static void neo__plan_model_make(neo_plan *plan) {
     for (int32_t t = 0; t < plan->bags.table_count; t++)
         if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1 || plan->bags.tables[t].keys.on)
             model->id_bytes = 8.0;
-    model->whole = cluster->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
+    model->whole = w * model->groups == 1.0 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++)
         if (level == NEO_LEVEL_LOCAL ? l > 1.0 : w > l)
@@ -1039,7 +1053,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
         table->fresh =
-            neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
+            neo__plan_fresh(plan->model.batch * plan->model.merged * table->ids, table->rows,
+                            plan->desc.skew);
         for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
     const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
@@ -1981,7 +1996,7 @@ struct neo_shard {
     neo__shard_map *map;
     int rank, slots;       /* rank: in its group */
     int group;             /* of the map's */
-    int64_t most, reach;   /* samples of its group, and of those whose gradients come here, at most */
+    int64_t most, reach;   /* at most: samples of its group; of those whose gradients come here */
     int whole;             /* one rank, f32 wires: bags has all tables, and nothing is moved */
     int64_t share;         /* most samples of this rank */
     neo_comm *ids, *rows;  /* groups of its own: of all, lengths and ids; of the group, all else */
@@ -3008,6 +3023,7 @@ static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__pla
 static double neo__plan_piece_buffer(const neo__plan_table *table, const neo__plan_cut *cut) {
     const neo_plan_desc *d = &table->plan->desc;
     neo__plan_flow flow = neo__plan_flow_of(table, cut, (double)table->ids_capacity);
+    flow.bags *= table->plan->model.merged, flow.out *= table->plan->model.merged;
     double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
     double bytes = flow.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    flow.bags * times * (double)NEO__PLAN_BAG_BYTES;
@@ -3306,13 +3322,14 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     double index = model->id_bytes * flow.ids + 4.0 * flow.bags;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
-    double touched = NEO__MIN(table->fresh * flow.ids, (double)cut->rows);
-    load.at[NEO__PLAN_IDS] =
-        index * model->to_all + (model->whole ? 0.0 : 2.0 * index * model->copy);
+    const double merged = model->merged, other = merged - 1.0;
+    double touched = NEO__MIN(table->fresh * flow.ids * merged, (double)cut->rows);
+    load.at[NEO__PLAN_IDS] = index * (model->to_all + other * model->to_other) +
+                             (model->whole ? 0.0 : 2.0 * merged * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
         neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
-    load.at[NEO__PLAN_UPDATE] =
-        neo__plan_moved(&table->rate[1], flow.ids, flow.bags, flow.out, cut->cols);
+    load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], merged * flow.ids,
+                                                merged * flow.bags, merged * flow.out, cut->cols);
     load.at[NEO__PLAN_BACKWARD] = flow.out * backward * model->to_all;
     if (cut->row_parts == 1 || table->none) {
         load.at[NEO__PLAN_FORWARD] = flow.out * forward * model->to_all;
@@ -3324,6 +3341,13 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     } else {
         load.at[NEO__PLAN_FORWARD] = flow.bags * c * model->to_all;
     }
+    load.at[NEO__PLAN_BACKWARD] += other * flow.out * c * model->to_other;
+    if (model->groups > merged) /* the averages: a step's share of them */
+        load.at[NEO__PLAN_UPDATE] +=
+            2.0 * (double)(neo__plan_weight_bytes(table, cut->rows, cut->cols) +
+                           neo__plan_piece_state(table, cut->rows, cut->cols)) *
+            ((model->groups - 1.0) / model->groups * model->to_other + model->copy) /
+            (double)plan->desc.sync_every;
     if (plan->desc.weight_grad)
         load.at[NEO__PLAN_BACKWARD] +=
             (row * flow.ids + c * flow.out) * neo__plan_lookup(table) +
@@ -3364,12 +3388,12 @@ enum { NEO__PLAN_COPY_ROW = 16 };
 static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     const neo__plan_model *m = &table->plan->model;
     NEO__ZERO(neo__plan_load, load);
-    double all = m->batch * table->ids, ids = all / m->ranks,
+    double all = m->batch * m->groups * table->ids, ids = all / m->groups / m->ranks,
            bags = m->batch / m->ranks * table->features;
     double c = 4.0 * (double)table->dim, rows = (double)table->rows, out = table->none ? ids : bags;
     load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], ids, bags, out, table->dim);
     load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], ids, bags, out, table->dim);
-    if (m->ranks > 1.0) {
+    if (m->ranks * m->groups > 1.0) {
         load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
             bags * (2.0 * c * m->copy + m->row);
         load.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;

@@ -410,8 +410,8 @@ NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 /* For neo's other headers: the memory that neo_safetensors_stream takes for so many tensors. */
 NEO_API size_t neo__safetensors_bytes(int count);
 
-/* For neo's other headers: a load that has changed tensors calls fn(user), and a save may_save(user)
-   before anything else, which can refuse (NULL: none does); kept with the last tensor that was
+/* For neo's other headers: a load that has changed tensors calls fn(user), and a save, before
+   anything else, may_save(user), which can refuse (or NULL); kept with the last tensor that was
    added, if there is one. */
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user),
                                   neo_status (*may_save)(void *user), void *user);
