@@ -1242,17 +1242,18 @@ static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch
 static int64_t neo__first_sample(int64_t batch, int leaves, int ranks, int rank) {
     return neo_leaf_begin(batch, leaves, (int)neo_leaf_begin(leaves, ranks, rank));
 }
-static void neo__shard_place_samples(neo_shard *s, neo__shard_batch *b) {
-    const int leaves = neo_ctx_repro_shards(s->ctx), all = neo__shard_all(s->map);
-    const int ranks = s->map->ranks, first = s->group * ranks;
-    for (int r = 0; r <= all; r++) b->begin[r] = neo__first_sample(b->all, leaves, all, r);
-    for (int r = 0; r <= ranks; r++) b->start[r] = b->begin[first + r] - b->begin[first];
-    b->global = b->start[ranks];
-    neo__shard_batch *full = &s->full[b - s->batches];
-    full->start = b->begin;
-    full->global = b->all;
+static void neo__shard_place_samples(neo_shard *shard, neo__shard_batch *batch) {
+    const int leaves = neo_ctx_repro_shards(shard->ctx), all = neo__shard_all(shard->map);
+    const int ranks = shard->map->ranks, first = shard->group * ranks;
+    for (int r = 0; r <= all; r++) batch->begin[r] = neo__first_sample(batch->all, leaves, all, r);
+    for (int r = 0; r <= ranks; r++)
+        batch->start[r] = batch->begin[first + r] - batch->begin[first];
+    batch->global = batch->start[ranks];
+    neo__shard_batch *full = &shard->full[batch - shard->batches];
+    full->start = batch->begin;
+    full->global = batch->all;
 }
-/* Of the samples whose ids come here, those of ranks before rank r of all. */
+/* Samples whose ids come here, of the ranks before rank r of all; of that rank. */
 static int64_t neo__shard_before(const neo_shard *s, const neo__shard_batch *b, int r) {
     const int place = r - s->group * s->map->ranks;
     if (s->map->sync == 1) return b->begin[r];
@@ -2482,17 +2483,20 @@ static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
                            &shard->move_ticket);
 }
 /* NEO_POOL_NONE has no lists. Rows leave; */
-static neo_status neo__shard_leave(neo_shard *s) {
-    s->pooled.local = s->pooled.all;
-    if (neo__shard_spread(s->map) > 1 && s->pooled.all)
-        s->pooled.local += s->now->begin[s->group * s->map->ranks] * s->pooled.width;
-    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s));
-    if (s->lends) NEO__TRY(neo__comm_return(s->rows, s->loan++, 1));
-    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &s->now->local, neo__shard_local_rows(s)));
-    NEO__TRY(neo__shard_bag_lengths(s));
-    NEO__TRY(neo__shard_exchange_rows(s, 0));
-    if (s->node) NEO__TRY(neo__shard_nodes_send(s));
-    return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
+static neo_status neo__shard_leave(neo_shard *shard) {
+    neo__shard_pooled *pooled = &shard->pooled;
+    const int64_t first = shard->now->begin[shard->group * shard->map->ranks];
+    pooled->local = pooled->all;
+    if (pooled->all && neo__shard_spread(shard->map) > 1) pooled->local += first * pooled->width;
+    if (shard->map->none) NEO__TRY(neo__shard_none_reserve(shard));
+    if (shard->lends) NEO__TRY(neo__comm_return(shard->rows, shard->loan++, 1));
+    if (shard->bags)
+        NEO__TRY(neo__shard_look_up(shard, shard->bags, &shard->now->local,
+                                    neo__shard_local_rows(shard)));
+    NEO__TRY(neo__shard_bag_lengths(shard));
+    NEO__TRY(neo__shard_exchange_rows(shard, 0));
+    if (shard->node) NEO__TRY(neo__shard_nodes_send(shard));
+    return shard->replicas ? neo__shard_copies_forward(shard) : NEO_OK;
 }
 /* ... are taken to the caller's rows; */
 static neo_status neo__shard_take(neo_shard *shard, neo_tensor out) {
@@ -2659,20 +2663,24 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
     shard->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
+/* Gradients in local become those of all groups; or, where groups step alone, of a loss over this
+   group's samples. */
+static neo_status neo__shard_meet_peers(neo_shard *shard) {
+    const int groups = shard->map->groups, ranks = shard->map->ranks;
+    int64_t *counts = shard->exchange.counts, *begin = shard->now->begin;
+    if (shard->map->sync > 1)
+        return neo_scale(shard->ctx, neo__shard_local_rows(shard), (float)groups, NULL);
+    for (int g = 0; g < groups; g++, begin += ranks)
+        counts[g] = (begin[ranks] - begin[0]) * shard->pooled.width;
+    return neo_comm_all_gather(shard->peers, shard->pooled.local, shard->pooled.all, 0, counts,
+                               NEO_F32, NULL);
+}
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
     NEO__TRY(neo__shard_come(s));
     NEO__TRY(neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
                                  s->pooled.local, s->now->global));
-    if (!s->peers || !s->bags) return NEO_OK;
-    if (s->map->sync > 1) /* the loss of this group alone */
-        return neo_scale(s->ctx, neo__shard_local_rows(s), (float)s->map->groups, NULL);
-    for (int g = 0; g < s->map->groups; g++) {
-        const int64_t *begin = s->now->begin + g * s->map->ranks;
-        s->exchange.counts[g] = (begin[s->map->ranks] - begin[0]) * s->pooled.width;
-    }
-    return neo_comm_all_gather(s->peers, s->pooled.local, s->pooled.all, 0, s->exchange.counts,
-                               NEO_F32, NULL);
+    return s->peers && s->bags ? neo__shard_meet_peers(s) : NEO_OK;
 }
 /* The gradients of the batch that this rank's rows step by. */
 static neo_tensor neo__shard_step_rows(neo_shard *s) {
@@ -2680,21 +2688,19 @@ static neo_tensor neo__shard_step_rows(neo_shard *s) {
     return neo__shard_matrix(s, s->pooled.all, s->now->all, s->pooled.width);
 }
 /* Weights and state of all groups, added in order of the groups, over their number. */
-static neo_status neo__shard_average(neo_shard *s) {
-    const float share = 1.0f / (float)s->map->groups;
-    for (int32_t t = 0; s->bags && t < neo_bags_table_count(s->bags); t++) {
-        const neo_tensor w = neo_bags_weight(s->bags, t);
-        NEO__TRY(neo_bags_note_rows(s->bags, t, 0, w.shape[0]));
-        for (int k = 0; k < 3; k++) {
-            const neo_tensor x = k ? neo_bags_state(s->bags, t, k - 1) : w;
-            const int64_t count = x.data ? neo_tensor_count(x) : 0;
-            if (count == 0) continue;
-            NEO__TRY(neo_comm_all_reduce(s->peers, NEO_REDUCE_SUM, x.data, x.data, count, NEO_F32,
-                                         NULL));
-            NEO__TRY(neo_scale(s->ctx, x, share, NULL));
-        }
+static neo_status neo__shard_average(neo_shard *shard) {
+    const float share = 1.0f / (float)shard->map->groups;
+    neo_bags *bags = shard->bags;
+    for (int32_t i = 0; bags && i < 3 * neo_bags_table_count(bags); i++) {
+        const neo_tensor w = neo_bags_weight(bags, i / 3);
+        const neo_tensor x = i % 3 ? neo_bags_state(bags, i / 3, i % 3 - 1) : w;
+        if (i % 3 == 0) NEO__TRY(neo_bags_note_rows(bags, i / 3, 0, w.shape[0]));
+        if (!x.data || neo_tensor_count(x) == 0) continue;
+        NEO__TRY(neo_comm_all_reduce(shard->peers, NEO_REDUCE_SUM, x.data, x.data,
+                                     neo_tensor_count(x), NEO_F32, NULL));
+        NEO__TRY(neo_scale(shard->ctx, x, share, NULL));
     }
-    s->synced = s->steps;
+    shard->synced = shard->steps;
     return NEO_OK;
 }
 /* One step, of the batch or (NULL) of what is kept. All that is sent comes before anything
