@@ -10,6 +10,7 @@
      - neo_fsdp: dense parameters, gradients and optimizer state cut over the ranks, gathered unit
        by unit: fully sharded, hybrid, ZeRO-1, ZeRO-2; or copied, reduced in buckets, by one call
        of a trainer without windows; bytes predicted exactly
+     - replicas of all tables in groups of ranks, exact, or averaged every k steps
      - the same bits: weights and optimizer state do not depend on the plan, the mode or the number
        of ranks
      - ids and pooled rows in one exchange each, on wires of 32, 16, 8 or 4 bits
@@ -107,6 +108,21 @@ extern "C" {
    Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left
    out (the ids then travel in forward_begin); forward and backward are begin and end in one.
 
+   REPLICAS (2D parallel, TorchRec's DMPCollection): with neo_plan_desc.replicas R of cluster.ranks
+   L the comm has R L ranks; ranks [g L, (g + 1) L) are group g, and each group has all tables,
+   placed by the plan. Pooled rows travel inside a group alone: all-to-alls of L ranks, however many
+   there are. Tables take R times the memory of one group.
+     sync_every 0, 1  ids go to every group, and rank p of each gets, in backward_end, the gradients
+                      that came to rank p of the others: each steps all its rows by all samples, so
+                      all groups have the bits of one rank
+     k, above 1       ids stay in the group too. A group steps as a neo_shard whose batch is its own
+                      samples, with their gradients times R (as of a loss over its samples alone);
+                      after every k-th step weights and state of the replicas become their sum, in
+                      the order of groups, times 1/R. The bits depend on R and k, on nothing else
+                      that is not part of the definition ("<bags>.sync"); data-parallel tables have
+                      all gradients in every step. A save while replicas differ is refused.
+   Group 0 is saved and counted in digests.
+
    BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
    ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
    of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
@@ -134,6 +150,11 @@ extern "C" {
      weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
                  one of the part's rows and of another rank's sample: 4, or of a part without the
                  first column 4 for each 16 columns
+     peers       of R groups, instead of the above, where W, r and B are a group's: ids and lengths
+                 as of R L ranks that all hold what rank r mod L does (k > 1: as those of a group,
+                 and 4 between each two ranks); rows and all else as of each group. Then for each
+                 part, feature of its table and sample 4 c (R - 1), or each k steps 8 (R - 1) for
+                 each number of weights and state
      dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
                  gradient is reduced, and a byte for each row, which says whether it was touched
    HOT ROWS: the few rows of a table that most ids name, on every rank (FlexShard, arXiv
@@ -208,6 +229,11 @@ NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr);
 NEO_API neo_status neo_shard_forward(neo_shard *shard, const neo_jagged *batch,
                                      int64_t global_batch, neo_tensor out);
 NEO_API neo_status neo_shard_backward(neo_shard *shard, neo_tensor dout, float lr);
+/* neo_shard_sync: average replicas now, where sync_every has left them apart: before a save and at
+   the end of training. Collective; nothing is sent where they are alike.
+   Errors   NEO_ERR_STATE: a call has begun and not ended. Those of >>comm-faults: the shard is then
+            broken. */
+NEO_API neo_status neo_shard_sync(neo_shard *shard);
 
 /* neo_shard_weight_grad: the gradients of the per-id weights of this rank's batch, as
    neo_bags_weight_grad: dout of a bag . row, where rows have not moved yet. Collective, between
@@ -306,7 +332,8 @@ typedef struct neo_shard_stats {
     int64_t ids_given, ids_full; /* in this rank's batches with an inverse; written out */
     int64_t grow_count;
     neo_comm_stats ids, rows;   /* of its groups: lengths and ids; all else, */
-    neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then */
+    neo_comm_stats node, cross; /* but what adds inside nodes, and crosses then, */
+    neo_comm_stats peers;       /* and what goes between replicas */
     neo_wire_stats forward, backward; /* of rows that this rank's processor coded; none of those of
                                          a device */
 } neo_shard_stats;
@@ -835,6 +862,8 @@ NEO_API void neo_shard_destroy(neo_shard *shard) {
     neo__live_end(shard->ctx, &shard->live);
     if (shard->lends) neo__comm_bequeath(shard->rows, shard->work, shard->work_bytes);
     if (shard->moves != shard->rows) neo_comm_destroy(shard->moves);
+    if (shard->every != shard->rows) neo_comm_destroy(shard->every);
+    neo_comm_destroy(shard->peers);
     neo_comm_destroy(shard->ids);
     neo_comm_destroy(shard->rows);
     neo_comm_destroy(shard->node);
@@ -887,9 +916,11 @@ static neo_status neo__shard_make_bags(neo_shard *shard) {
 /* All that needs no other rank. *out may be made in part where it fails. */
 static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     neo_ctx *ctx = neo_comm_ctx(comm);
-    int ranks = neo_comm_size(comm), planned = neo_plan_desc_of(plan)->cluster.ranks;
-    NEO__CHECK(planned == ranks, NEO_ERR_ARG,
-               "neo_shard_create: the plan is for %d ranks, the group has %d", planned, ranks);
+    const neo_plan_desc *d = neo_plan_desc_of(plan);
+    int ranks = neo_comm_size(comm), groups = NEO__MAX(d->replicas, 1), each = d->cluster.ranks;
+    NEO__CHECK(each * groups == ranks, NEO_ERR_ARG,
+               "neo_shard_create: the plan is for %d ranks%s, the group has %d", each * groups,
+               groups > 1 ? " (replicas of cluster.ranks)" : "", ranks);
     NEO__CHECK(neo_ctx_repro_shards(ctx) >= ranks, NEO_ERR_ARG,
                "neo_shard_create: repro_shards is %d: it must be at least the %d ranks",
                neo_ctx_repro_shards(ctx), ranks);
@@ -897,12 +928,15 @@ static neo_status neo__shard_make(neo_comm *comm, const neo_plan *plan, neo_shar
     if (!s) return NEO_ERR_MEMORY;
     neo__shard_fill((void *)s, 0, sizeof *s);
     s->ctx = ctx;
-    s->rank = neo_comm_rank(comm);
+    s->rank = neo_comm_rank(comm) % each;
+    s->group = neo_comm_rank(comm) / each;
     s->now = s->batches;
     NEO__TRY(neo__shard_map_create(ctx, plan, &s->map));
     s->whole = neo__shard_is_whole(s->map);
     if (s->whole) return neo_bags_create(ctx, &s->map->desc, &s->bags);
     NEO__TRY(neo__shard_make_work(s));
+    NEO__CHECK(s->map->sync == 1 || s->pooled.on_device || !neo_ctx_device(ctx),
+               NEO_ERR_UNSUPPORTED, "neo_shard_create: weight_grad and sync_every on a device");
     return neo__shard_make_bags(s);
 }
 /* Things that must be alike on all ranks, each as a number: an error says which of them is not. */
@@ -996,6 +1030,8 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
     mark = neo__alike_add(a, "another pipeline, weighted, weight_grad, kept_batches, skip_empty or "
                              "ranks_per_node than rank 0", 0);
     neo__alike_numbers(mark, options, sizeof options / sizeof *options);
+    mark = neo__alike_add(a, "other replicas or sync_every than rank 0", (uint64_t)map->groups);
+    *mark = neo__plan_hash(*mark, (uint64_t)map->sync);
     neo__alike_add(
         a,
         "another plan than rank 0: of tables of other rows or columns, or of other figures (what "
@@ -1005,20 +1041,25 @@ static neo_status neo__shard_check_alike(neo_comm *comm, const neo__shard_map *m
 }
 /* Groups of its own; data: the one that was given, of devices if it is over NCCL. */
 static neo_status neo__shard_split(neo_shard *shard, neo_comm *comm, neo_comm *data) {
-    int rank = neo_comm_rank(comm), per_node = shard->map->per_node;
+    const int rank = neo_comm_rank(comm), per_node = shard->map->per_node;
+    const int first = shard->group * shard->map->ranks, nodes = shard->map->nodes;
     neo_comm *from = shard->pooled.on_device ? data : comm;
     neo_status (*split)(neo_comm *, int, int, neo_comm **) =
         shard->pooled.on_device ? neo_comm_split_device : neo_comm_split;
     NEO__TRY(neo_comm_split(comm, 0, rank, &shard->ids));
-    NEO__TRY(neo_comm_split(comm, 0, rank, &shard->rows));
-    shard->moves = shard->rows;
+    NEO__TRY(neo_comm_split(comm, shard->group, rank, &shard->rows));
+    shard->moves = shard->every = shard->rows;
     shard->lends = neo__comm_lends(shard->rows) && !neo_ctx_device(shard->ctx) &&
                    !shard->map->none && !shard->map->skips && shard->map->mid_count == 0 &&
                    shard->map->wire[0] == NEO_WIRE_F32 && shard->map->wire[1] == NEO_WIRE_F32;
-    if (shard->pooled.on_device) NEO__TRY(split(from, 0, rank, &shard->moves));
+    if (shard->map->groups > 1) {
+        NEO__TRY(neo_comm_split(comm, 0, rank, &shard->every));
+        NEO__TRY(split(from, shard->rank, rank, &shard->peers));
+    }
+    if (shard->pooled.on_device) NEO__TRY(split(from, shard->group, rank, &shard->moves));
     if (!shard->map->mid_count) return NEO_OK;
-    NEO__TRY(split(from, rank / per_node, rank, &shard->node));
-    return split(from, rank % per_node, rank, &shard->cross);
+    NEO__TRY(split(from, shard->group * nodes + shard->rank / per_node, rank, &shard->node));
+    return split(from, first + shard->rank % per_node, rank, &shard->cross);
 }
 NEO_API neo_status neo_shard_create(neo_comm *comm, const neo_plan *plan, neo_shard **out) {
     NEO__CHECK(comm && plan && out, NEO_ERR_ARG, "neo_shard_create: an argument is NULL");
@@ -1074,8 +1115,8 @@ static neo_status neo__shard_bad_id(const neo_shard *shard, const neo__shard_bat
                     "neo_shard: bags '%s': table '%s' (feature %d), sample %" PRId64
                     ", position %" PRId64 ": id %" PRId64 " is not in [0, %" PRId64 ")",
                     m->desc.name, m->tables[m->feature_table[f]].name, f,
-                    batch->start[shard->rank] + sample, k - offsets[bag], neo__shard_id(j, k),
-                    m->tables[m->feature_table[f]].rows);
+                    batch->begin[neo__shard_place(shard)] + sample, k - offsets[bag],
+                    neo__shard_id(j, k), m->tables[m->feature_table[f]].rows);
 }
 NEO__HOT_BEGIN
 static int64_t neo__shard_sum_lengths(const int32_t *lengths, int64_t count) {
@@ -1196,14 +1237,16 @@ static neo_status neo__shard_reserve_ids(neo_shard *s, neo__buffer b[2], int64_t
 static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *x = &shard->exchange;
+    const int64_t flows = map->flow_count * neo__shard_spread(map);
     x->out_at[0] = 0;
-    for (int64_t i = 0; i < map->flow_count; i++)
-        x->out_at[i + 1] = x->out_at[i] + batch->sent[map->flows[i].source];
+    for (int64_t i = 0; i < flows; i++)
+        x->out_at[i + 1] = x->out_at[i] + batch->sent[map->flows[i % map->flow_count].source];
     for (int64_t i = map->flow_count; i-- > 0;) x->cursor[map->flows[i].source] = x->out_at[i];
-    NEO__TRY(neo__shard_reserve_ids(shard, x->out, x->out_at[map->flow_count]));
+    NEO__TRY(neo__shard_reserve_ids(shard, x->out, x->out_at[flows]));
     for (int32_t f = 0; f < map->feature_count; f++) neo__shard_place_sources(shard, batch, f);
-    for (int64_t i = 0; i < map->flow_count; i++) {
-        int64_t u = map->flows[i].source, first = x->cursor[u] - batch->sent[u];
+    for (int64_t i = 0; i < flows; i++) {
+        int64_t u = map->flows[i % map->flow_count].source;
+        int64_t first = x->cursor[u] - batch->sent[u];
         if (first != x->out_at[i])
             neo__shard_copy_ids(map, x->out, x->out_at[i], x->out, first, batch->sent[u]);
     }
@@ -1213,10 +1256,30 @@ static neo_status neo__shard_place_ids(neo_shard *shard, neo__shard_batch *batch
 static int64_t neo__first_sample(int64_t batch, int leaves, int ranks, int rank) {
     return neo_leaf_begin(batch, leaves, (int)neo_leaf_begin(leaves, ranks, rank));
 }
-static void neo__shard_place_samples(const neo_shard *s, neo__shard_batch *b) {
-    int leaves = neo_ctx_repro_shards(s->ctx), ranks = s->map->ranks;
+static void neo__shard_place_samples(neo_shard *shard, neo__shard_batch *batch) {
+    const int leaves = neo_ctx_repro_shards(shard->ctx), all = neo__shard_all(shard->map);
+    const int ranks = shard->map->ranks, first = shard->group * ranks;
+    for (int r = 0; r <= all; r++) batch->begin[r] = neo__first_sample(batch->all, leaves, all, r);
     for (int r = 0; r <= ranks; r++)
-        b->start[r] = neo__first_sample(b->global, leaves, ranks, r);
+        batch->start[r] = batch->begin[first + r] - batch->begin[first];
+    batch->global = batch->start[ranks];
+    neo__shard_batch *full = &shard->full[batch - shard->batches];
+    full->start = batch->begin;
+    full->global = batch->all;
+}
+/* Samples whose ids come here, of the ranks before rank r of all; of that rank. */
+static int64_t neo__shard_before(const neo_shard *s, const neo__shard_batch *b, int r) {
+    const int place = r - s->group * s->map->ranks;
+    if (s->map->sync == 1) return b->begin[r];
+    return b->start[NEO__MIN(NEO__MAX(place, 0), s->map->ranks)];
+}
+static int64_t neo__shard_coming(const neo_shard *s, const neo__shard_batch *b, int r) {
+    return neo__shard_before(s, b, r + 1) - neo__shard_before(s, b, r);
+}
+/* The place of a rank's group among those that get this rank's ids, or -1. */
+static int neo__shard_turn(const neo_shard *s, int r) {
+    const int group = r / s->map->ranks;
+    return s->map->sync == 1 ? group : group == s->group ? 0 : -1;
 }
 /* This rank's part of a batch, of which it should have `mine` samples. */
 static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagged *jagged,
@@ -1247,7 +1310,8 @@ static neo_status neo__shard_check_batch(const neo_shard *shard, const neo_jagge
     NEO__CHECK(jagged->batch == mine, NEO_ERR_SHAPE,
                "neo_shard: rank %d has %" PRId64 " samples, its leaves hold %" PRId64
                " of a batch of %" PRId64 " (global_batch) in %d leaves (repro_shards)",
-               shard->rank, jagged->batch, mine, global, neo_ctx_repro_shards(shard->ctx));
+               neo__shard_place(shard), jagged->batch, mine, global,
+               neo_ctx_repro_shards(shard->ctx));
     NEO__CHECK(map->weighted || !jagged->weights, NEO_ERR_ARG,
                "neo_shard: the batch has weights, the plan's has none (neo_plan_desc.weighted)");
     return neo_jagged_validate(jagged, NULL);
@@ -1262,7 +1326,7 @@ static neo_status neo__shard_take_batch(neo_shard *shard, neo__shard_batch *batc
     const neo__shard_map *m = shard->map;
     const neo_jagged *j = &batch->batch;
     if (batch->asked < 0 || batch->asked > m->desc.max_batch)
-        batch->global = 0; /* so that the exchange of the error has room */
+        batch->all = 0; /* so that the exchange of the error has room */
     neo__shard_place_samples(shard, batch);
     NEO__TRY(
         neo__shard_check_batch(shard, j, batch->asked, neo__shard_samples(batch, shard->rank)));
@@ -1287,7 +1351,7 @@ static neo_status neo__shard_explain(const neo__shard_batch *b, neo_status statu
 /* A part of the exchange of a batch. This thread makes it, if it would only wait for another to. */
 static neo_status neo__shard_swap_ids(neo_shard *s, neo__shard_batch *b, const void *from, void *to,
                                       neo_dtype dtype) {
-    const int64_t *out = s->exchange.counts, *in = out + s->map->ranks;
+    const int64_t *out = s->exchange.counts, *in = out + neo__shard_all(s->map);
     neo_ticket *ticket = b == s->now ? NULL : &b->ticket;
     b->ticket = -1;
     return neo__shard_explain(b, neo_comm_all_to_allv(s->ids, from, out, to, in, dtype, ticket));
@@ -1299,17 +1363,19 @@ static neo_status neo__shard_wait_ids(neo_shard *s, const neo__shard_batch *b) {
 static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *exchange = &shard->exchange;
-    int64_t *out = exchange->counts, *in = exchange->counts + map->ranks;
+    const int all = neo__shard_all(map);
+    int64_t *out = exchange->counts, *in = exchange->counts + all;
     int32_t *at = exchange->lengths_out;
     batch->error = neo__error_keep(neo__shard_take_batch(shard, batch));
     const int64_t mine = neo__shard_samples(batch, shard->rank);
-    for (int r = 0; r < map->ranks; r++, at += out[r - 1]) {
-        out[r] = 1 + map->at_rank[r].columns * mine;
-        in[r] = 1 + map->at_rank[shard->rank].columns * neo__shard_samples(batch, r);
+    for (int r = 0; r < all; r++, at += out[r - 1]) {
+        const int place = r % map->ranks, goes = neo__shard_turn(shard, r) >= 0;
+        out[r] = 1 + (goes ? map->at_rank[place].columns * mine : 0);
+        in[r] = 1 + map->at_rank[shard->rank].columns * neo__shard_coming(shard, batch, r);
         at[0] = (int32_t)batch->error.status;
         neo__shard_fill(at + 1, 0, (size_t)(out[r] - 1) * sizeof *at);
-        if (batch->error.status != NEO_OK) continue;
-        for (int64_t i = map->flow_begin[r]; i < map->flow_begin[r + 1]; i++) {
+        if (batch->error.status != NEO_OK || !goes) continue;
+        for (int64_t i = map->flow_begin[place]; i < map->flow_begin[place + 1]; i++) {
             const neo__shard_flow *flow = &map->flows[i];
             int32_t *to = at + 1 + flow->column * mine;
             neo__shard_copy(to, exchange->source_lengths + flow->source * mine,
@@ -1323,18 +1389,20 @@ static neo_status neo__shard_send_lengths(neo_shard *shard, neo__shard_batch *ba
     batch->stage = NEO__SHARD_LENGTHS;
     return NEO_OK;
 }
-/* The message of a rank in lengths_in: a status, then its samples' lengths, column by column. */
+/* The message of a rank, of all, in lengths_in: a status, then its samples' lengths, column by
+   column. */
 static const int32_t *neo__shard_message(const neo_shard *s, const neo__shard_batch *b, int rank) {
-    return s->exchange.lengths_in + rank + s->map->at_rank[s->rank].columns * b->start[rank];
+    return s->exchange.lengths_in + rank +
+           s->map->at_rank[s->rank].columns * neo__shard_before(s, b, rank);
 }
 static const int32_t *neo__shard_lengths(const neo_shard *s, const neo__shard_batch *b, int rank,
                                          int64_t column) {
-    return neo__shard_message(s, b, rank) + 1 + column * neo__shard_samples(b, rank);
+    return neo__shard_message(s, b, rank) + 1 + column * neo__shard_coming(s, b, rank);
 }
 /* Any rank's error becomes everyone's. */
 static neo_status neo__shard_agree(neo_shard *s, neo__shard_batch *b) {
     int bad = 0;
-    for (int r = 0; r < s->map->ranks; r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
+    for (int r = 0; r < neo__shard_all(s->map); r++) bad |= *neo__shard_message(s, b, r) != NEO_OK;
     if (!bad) return NEO_OK;
     b->stage = NEO__SHARD_EMPTY;
     b->error.status = neo_comm_agree(s->ids, neo__error_restore(&b->error));
@@ -1346,28 +1414,34 @@ static int64_t neo__shard_place_flows(neo_shard *shard, const neo__shard_batch *
     const neo__shard_map *map = shard->map;
     const neo__shard_flow *flow = map->flows + map->flow_begin[shard->rank];
     const int64_t flows = shard->exchange.flows;
+    const int all = neo__shard_all(map);
     int64_t total = 0;
-    for (int r = 0; r < map->ranks; r++) {
+    for (int r = 0; r < all; r++) {
         const int64_t before = total;
         for (int64_t i = 0; i < flows; i++) {
             shard->exchange.in_at[r * flows + i] = total;
             total += neo__shard_sum_lengths(neo__shard_lengths(shard, batch, r, flow[i].column),
-                                            neo__shard_samples(batch, r));
+                                            neo__shard_coming(shard, batch, r));
         }
         in[r] = total - before;
     }
-    shard->exchange.in_at[map->ranks * flows] = total;
+    shard->exchange.in_at[all * flows] = total;
     return total;
 }
 static neo_status neo__shard_send_ids(neo_shard *shard, neo__shard_batch *batch) {
     const neo__shard_map *map = shard->map;
     neo__shard_exchange *exchange = &shard->exchange;
-    int64_t *out = exchange->counts, *in = exchange->counts + map->ranks;
+    const int all = neo__shard_all(map);
+    int64_t *out = exchange->counts, *in = exchange->counts + all;
     NEO__TRY(neo__shard_wait_ids(shard, batch));
     NEO__TRY(neo__shard_agree(shard, batch));
     int64_t in_ids = neo__shard_place_flows(shard, batch, in);
-    for (int r = 0; r < map->ranks; r++)
-        out[r] = exchange->out_at[map->flow_begin[r + 1]] - exchange->out_at[map->flow_begin[r]];
+    for (int r = 0; r < all; r++) {
+        const int turn = neo__shard_turn(shard, r);
+        const int64_t *at = exchange->out_at + NEO__MAX(turn, 0) * map->flow_count;
+        const int64_t *flow = map->flow_begin + r % map->ranks;
+        out[r] = turn < 0 ? 0 : at[flow[1]] - at[flow[0]];
+    }
     NEO__TRY(neo__shard_reserve_ids(shard, exchange->in, in_ids));
     for (int i = 0; i < (map->weighted ? 2 : 1); i++)
         NEO__TRY(neo__shard_swap_ids(shard, batch, exchange->out[i].data, exchange->in[i].data,
@@ -1379,66 +1453,80 @@ static neo_status neo__shard_send_ids(neo_shard *shard, neo__shard_batch *batch)
 static void neo__shard_take_whole(const neo_shard *s, neo__shard_batch *b) {
     const neo__shard_map *m = s->map;
     const neo__shard_flow *flow = m->flows + m->flow_begin[s->rank];
+    const int first = s->group * m->ranks;
     for (int64_t i = 0; i < s->exchange.flows; i++)
         for (int r = 0; r < m->ranks && neo__shard_is_late(m, flow[i].feature); r++)
             neo__shard_copy(b->whole + i * b->global + b->start[r],
-                            neo__shard_lengths(s, b, r, flow[i].column + 1),
+                            neo__shard_lengths(s, b, first + r, flow[i].column + 1),
                             (size_t)neo__shard_samples(b, r) * sizeof *b->whole);
 }
-/* The ids are here: put those of all ranks together, route by route. */
-static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch) {
+/* Put the ids of `ranks` ranks, from rank `first` of all on, together, route by route: to `to`. */
+static neo_status neo__shard_join_ids(neo_shard *shard, const neo__shard_batch *batch,
+                                      neo__shard_batch *to, int first, int ranks) {
     const neo__shard_map *map = shard->map;
     const neo__shard_exchange *exchange = &shard->exchange;
     const neo__shard_route *route = map->routes + map->route_begin[shard->rank];
     const neo__shard_flow *flow = map->flows + map->flow_begin[shard->rank];
     int64_t total = 0;
-    NEO__TRY(neo__shard_wait_ids(shard, batch));
     for (int64_t i = 0; i < exchange->routes; i++)
-        for (int r = 0; r < map->ranks; r++) {
-            const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
+        for (int r = 0; r < ranks; r++) {
+            const int64_t *at = exchange->in_at + (first + r) * exchange->flows + route[i].flow;
             total += at[1] - at[0];
         }
-    NEO__TRY(neo__shard_reserve_ids(shard, batch->ids, total));
+    NEO__TRY(neo__shard_reserve_ids(shard, to->ids, total));
     total = 0;
-    batch->offsets[0] = 0;
+    to->offsets[0] = 0;
     for (int64_t i = 0, bags = 0; i < exchange->routes; i++)
-        for (int r = 0; r < map->ranks; r++) {
-            const int64_t *at = exchange->in_at + r * exchange->flows + route[i].flow;
-            const int64_t sample = i * batch->global + batch->start[r];
+        for (int r = 0; r < ranks; r++) {
+            const int64_t *at = exchange->in_at + (first + r) * exchange->flows + route[i].flow;
+            const int64_t sample = i * to->global + to->start[r];
+            const int64_t samples = to->start[r + 1] - to->start[r];
             const int32_t *lengths =
-                neo__shard_lengths(shard, batch, r, flow[route[i].flow].column);
-            neo__shard_copy_ids(map, batch->ids, total, exchange->in, at[0], at[1] - at[0]);
-            if (batch->bags) {
-                if (r == 0) batch->bags[i] = bags;
-                neo__shard_number_bags(lengths, neo__shard_samples(batch, r), total, batch->bags[i],
-                                       batch->offsets, &bags, batch->inverse + sample);
-                batch->bags[i + 1] = bags;
+                neo__shard_lengths(shard, batch, first + r, flow[route[i].flow].column);
+            neo__shard_copy_ids(map, to->ids, total, exchange->in, at[0], at[1] - at[0]);
+            if (to->bags) {
+                if (r == 0) to->bags[i] = bags;
+                neo__shard_number_bags(lengths, samples, total, to->bags[i], to->offsets, &bags,
+                                       to->inverse + sample);
+                to->bags[i + 1] = bags;
             } else {
-                neo__shard_sum_offsets(lengths, neo__shard_samples(batch, r), total,
-                                       batch->offsets + sample);
+                neo__shard_sum_offsets(lengths, samples, total, to->offsets + sample);
             }
             total += at[1] - at[0];
         }
+    to->local.feature_bags = to->bags;
+    to->local.inverse = to->inverse;
+    to->local.batch = to->global;
+    to->local.feature_count = (int32_t)exchange->routes;
+    to->local.id_dtype = map->id_dtype;
+    to->local.offsets = to->offsets;
+    to->local.ids = to->ids[0].data;
+    to->local.weights = map->weighted ? (const float *)to->ids[1].data : NULL;
+    return NEO_OK;
+}
+/* The batch that this rank's rows step by: of all groups, or of its own. */
+static neo__shard_batch *neo__shard_stepped(neo_shard *s, neo__shard_batch *b) {
+    return neo__shard_spread(s->map) > 1 ? &s->full[b - s->batches] : b;
+}
+/* The ids are here. */
+static neo_status neo__shard_take_ids(neo_shard *shard, neo__shard_batch *batch) {
+    const int ranks = shard->map->ranks;
+    neo__shard_batch *full = neo__shard_stepped(shard, batch);
+    NEO__TRY(neo__shard_wait_ids(shard, batch));
+    NEO__TRY(neo__shard_join_ids(shard, batch, batch, shard->group * ranks, ranks));
+    if (full != batch)
+        NEO__TRY(neo__shard_join_ids(shard, batch, full, 0, neo__shard_all(shard->map)));
     neo__shard_take_whole(shard, batch);
-    batch->local.feature_bags = batch->bags;
-    batch->local.inverse = batch->inverse;
-    batch->local.batch = batch->global;
-    batch->local.feature_count = (int32_t)exchange->routes;
-    batch->local.id_dtype = map->id_dtype;
-    batch->local.offsets = batch->offsets;
-    batch->local.ids = batch->ids[0].data;
-    batch->local.weights = map->weighted ? (const float *)batch->ids[1].data : NULL;
     batch->stage = NEO__SHARD_READY;
     if (!shard->bags) return NEO_OK;
-    return neo_bags_reserve(shard->bags, map->desc.max_batch,
-                            neo_jagged_full_id_count(&batch->local));
+    return neo_bags_reserve(shard->bags, shard->reach, neo_jagged_full_id_count(&full->local));
 }
 /* The status of a call in the middle of an exchange: a rank that fails tells the others why. */
 static neo_status neo__shard_or_abort(neo_shard *s, neo_status status) {
     if (status == NEO_OK) return status;
     const neo__kept_error kept = neo__error_keep(status);
-    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
-    for (int i = 0; i < 5; i++) neo_comm_abort(groups[i], kept.text);
+    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross, s->every, s->peers};
+    for (int i = 0; i < 7; i++) neo_comm_abort(groups[i], kept.text);
     return neo__error_restore(&kept);
 }
 /* Bring a batch as far as `stage`. */
@@ -1454,7 +1542,7 @@ static neo_status neo__shard_advance(neo_shard *s, neo__shard_batch *b, neo__sha
 static neo_status neo__shard_start(neo_shard *s, neo__shard_batch *b, const neo_jagged *batch,
                                    int64_t global) {
     b->batch = *batch;
-    b->global = b->asked = global;
+    b->all = b->asked = global;
     return neo__shard_or_abort(s, neo__shard_send_lengths(s, b));
 }
 /* ---------------------------------------------------------------------------
@@ -2266,9 +2354,9 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
     neo_tensor rows;
     const neo__shard_batch *b = shard->now;
     int shards = neo_ctx_repro_shards(shard->ctx);
-    int64_t mine = b->start[shard->rank];
-    int64_t begin = neo_leaf_begin(b->global, shards, leaves->first) - mine;
-    int64_t end = neo_leaf_begin(b->global, shards, leaves->first + leaves->count) - mine;
+    int64_t mine = b->begin[neo__shard_place(shard)];
+    int64_t begin = neo_leaf_begin(b->all, shards, leaves->first) - mine;
+    int64_t end = neo_leaf_begin(b->all, shards, leaves->first + leaves->count) - mine;
     NEO__TRY(neo__shard_copies_rows(shard, begin, end, 1, &j, &rows));
     NEO__TRY(neo__shard_take_there(shard, rows, 0, &rows));
     NEO__TRY(neo_bags_accumulate(shard->replicas, &j, rows, leaves));
@@ -2301,7 +2389,7 @@ static neo_status neo__shard_copies_backward(neo_shard *shard) {
     int64_t floats = 0, rows = 0;
     const void *pieces[NEO_MAX_SUBTREES];
     neo_ticket ignored;
-    int count = neo_comm_subtrees(shard->rows, shard->rank, shard->now->global, subtree);
+    int count = neo_comm_subtrees(shard->every, neo__shard_place(shard), shard->now->all, subtree);
     int parks = shard->kept.batches > 0;
     neo__shard_fill(shard->copies.touched, 0, (size_t)shard->copies.rows);
     for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
@@ -2321,9 +2409,9 @@ static neo_status neo__shard_copies_backward(neo_shard *shard) {
         pieces[i] = dense;
     }
     if (parks) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.parked));
-    NEO__TRY(neo_comm_all_reduce_leaves(shard->rows, pieces, shard->copies.dense_sum,
+    NEO__TRY(neo_comm_all_reduce_leaves(shard->every, pieces, shard->copies.dense_sum,
                                         shard->copies.floats, NEO_F32, &ignored));
-    return neo_comm_all_reduce(shard->rows, NEO_REDUCE_MAX, shard->copies.touched,
+    return neo_comm_all_reduce(shard->every, NEO_REDUCE_MAX, shard->copies.touched,
                                shard->copies.touched, shard->copies.rows, NEO_U8, &shard->ticket);
 }
 
@@ -2486,15 +2574,21 @@ static neo_status neo__shard_exchange_rows(neo_shard *shard, int way) {
                            &shard->move_ticket);
 }
 /* NEO_POOL_NONE has no lists. Rows leave; */
-static neo_status neo__shard_leave(neo_shard *s) {
-    if (s->map->none) NEO__TRY(neo__shard_none_reserve(s));
-    if (s->lends) NEO__TRY(neo__comm_return(s->rows, s->loan++, 1));
-    if (s->bags) NEO__TRY(neo__shard_look_up(s, s->bags, &s->now->local, neo__shard_local_rows(s)));
-    NEO__TRY(neo__shard_bag_lengths(s));
-    if (s->map->skips) neo__shard_fill_sources(s);
-    NEO__TRY(neo__shard_exchange_rows(s, 0));
-    if (s->node) NEO__TRY(neo__shard_nodes_send(s));
-    return s->replicas ? neo__shard_copies_forward(s) : NEO_OK;
+static neo_status neo__shard_leave(neo_shard *shard) {
+    neo__shard_pooled *pooled = &shard->pooled;
+    const int64_t first = shard->now->begin[shard->group * shard->map->ranks];
+    pooled->local = pooled->all;
+    if (pooled->all && neo__shard_spread(shard->map) > 1) pooled->local += first * pooled->width;
+    if (shard->map->none) NEO__TRY(neo__shard_none_reserve(shard));
+    if (shard->lends) NEO__TRY(neo__comm_return(shard->rows, shard->loan++, 1));
+    if (shard->bags)
+        NEO__TRY(neo__shard_look_up(shard, shard->bags, &shard->now->local,
+                                    neo__shard_local_rows(shard)));
+    NEO__TRY(neo__shard_bag_lengths(shard));
+    if (shard->map->skips) neo__shard_fill_sources(shard);
+    NEO__TRY(neo__shard_exchange_rows(shard, 0));
+    if (shard->node) NEO__TRY(neo__shard_nodes_send(shard));
+    return shard->replicas ? neo__shard_copies_forward(shard) : NEO_OK;
 }
 /* ... are taken to the caller's rows; */
 static neo_status neo__shard_take(neo_shard *shard, neo_tensor out) {
@@ -2550,7 +2644,7 @@ static neo_status neo__shard_come(neo_shard *shard) {
     if (shard->came) return NEO_OK;
     shard->came = 1;
     NEO__TRY(neo_comm_wait(shard->moves, shard->move_ticket));
-    if (shard->replicas) NEO__TRY(neo_comm_wait(shard->rows, shard->ticket));
+    if (shard->replicas) NEO__TRY(neo_comm_wait(shard->every, shard->ticket));
     if (shard->map->none) neo__shard_none_code(shard, 1);
     if (shard->map->skips)
         neo__shard_close_all(shard, 1, 0,
@@ -2666,11 +2760,45 @@ NEO_API neo_status neo_shard_backward_begin(neo_shard *shard, neo_tensor dout) {
     shard->phase = NEO__SHARD_BACKWARD;
     return NEO_OK;
 }
+/* Gradients in local become those of all groups; or, where groups step alone, of a loss over this
+   group's samples. */
+static neo_status neo__shard_meet_peers(neo_shard *shard) {
+    const int groups = shard->map->groups, ranks = shard->map->ranks;
+    int64_t *counts = shard->exchange.counts, *begin = shard->now->begin;
+    if (shard->map->sync > 1)
+        return neo_scale(shard->ctx, neo__shard_local_rows(shard), (float)groups, NULL);
+    for (int g = 0; g < groups; g++, begin += ranks)
+        counts[g] = (begin[ranks] - begin[0]) * shard->pooled.width;
+    return neo_comm_all_gather(shard->peers, shard->pooled.local, shard->pooled.all, 0, counts,
+                               NEO_F32, NULL);
+}
 /* Gradients of pooled rows are here, divided, and ready to be merged. */
 static neo_status neo__shard_backward_ready(neo_shard *s) {
     NEO__TRY(neo__shard_come(s));
-    return neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
-                               s->pooled.local, s->now->global);
+    NEO__TRY(neo__shard_run_list(s, NEO__SHARD_DIVIDE, s->pooled.local, s->pooled.width,
+                                 s->pooled.local, s->now->global));
+    return s->peers && s->bags ? neo__shard_meet_peers(s) : NEO_OK;
+}
+/* The gradients of the batch that this rank's rows step by. */
+static neo_tensor neo__shard_step_rows(neo_shard *s) {
+    if (neo__shard_spread(s->map) == 1) return neo__shard_local_rows(s);
+    return neo__shard_matrix(s, s->pooled.all, s->now->all, s->pooled.width);
+}
+/* Weights and state of all groups, added in order of the groups, over their number. */
+static neo_status neo__shard_average(neo_shard *shard) {
+    const float share = 1.0f / (float)shard->map->groups;
+    neo_bags *bags = shard->bags;
+    for (int32_t i = 0; bags && i < 3 * neo_bags_table_count(bags); i++) {
+        const neo_tensor w = neo_bags_weight(bags, i / 3);
+        const neo_tensor x = i % 3 ? neo_bags_state(bags, i / 3, i % 3 - 1) : w;
+        if (i % 3 == 0) NEO__TRY(neo_bags_note_rows(bags, i / 3, 0, w.shape[0]));
+        if (!x.data || neo_tensor_count(x) == 0) continue;
+        NEO__TRY(neo_comm_all_reduce(shard->peers, NEO_REDUCE_SUM, x.data, x.data,
+                                     neo_tensor_count(x), NEO_F32, NULL));
+        NEO__TRY(neo_scale(shard->ctx, x, share, NULL));
+    }
+    shard->synced = shard->steps;
+    return NEO_OK;
 }
 /* One step, of the batch or (NULL) of what is kept. All that is sent comes before anything
    changes. */
@@ -2686,8 +2814,9 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     if (shard->replicas && batch) NEO__TRY(neo__shard_copies_keep(shard, shard->copies.touched));
     if (shard->bags && batch) {
         neo_tensor rows;
-        NEO__TRY(neo__shard_take_there(shard, neo__shard_local_rows(shard), 0, &rows));
-        NEO__TRY(neo_bags_backward(shard->bags, &batch->local, rows, lr));
+        NEO__TRY(neo__shard_take_there(shard, neo__shard_step_rows(shard), 0, &rows));
+        const neo__shard_batch *stepped = neo__shard_stepped(shard, shard->now);
+        NEO__TRY(neo_bags_backward(shard->bags, &stepped->local, rows, lr));
     } else if (shard->bags) {
         NEO__TRY(neo_bags_step(shard->bags, lr));
     }
@@ -2695,7 +2824,15 @@ static neo_status neo__shard_update(neo_shard *shard, const neo__shard_batch *ba
     neo__device_counts(shard->ctx, &shard->steps);
     shard->steps++;
     shard->key_steps++;
-    return NEO_OK;
+    if (shard->map->sync == 1 || shard->steps % shard->map->sync) return NEO_OK;
+    return neo__shard_average(shard);
+}
+NEO_API neo_status neo_shard_sync(neo_shard *shard) {
+    NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_sync");
+    NEO__CHECK_LIVE(shard, "neo_shard_sync", "shard");
+    NEO__TRY(neo__shard_check_idle(shard, "neo_shard_sync", "backward"));
+    if (shard->map->sync == 1 || shard->synced == shard->steps) return NEO_OK;
+    return neo__shard_or_abort(shard, neo__shard_average(shard));
 }
 NEO_API neo_status neo_shard_backward_end(neo_shard *shard, float lr) {
     NEO__SPAN(shard ? shard->ctx : NULL, "neo_shard_backward_end");
@@ -2948,13 +3085,13 @@ static neo_status neo__shard_keep_room(neo_shard *shard, const neo__shard_batch 
     return neo_bags_reserve_kept(shard->bags, neo__shard_most_kept(rows));
 }
 static neo_status neo__shard_keep(neo_shard *s) {
-    const neo__shard_batch *b = s->now;
+    const neo__shard_batch *b = neo__shard_stepped(s, s->now);
     if (s->replicas) NEO__TRY(neo__shard_copies_keep(s, s->copies.touched));
     if (!s->bags) return NEO_OK;
     NEO__TRY(neo__shard_keep_room(s, b));
     if (s->whole) return neo_bags_accumulate(s->bags, &b->local, s->dout, NULL);
     neo_tensor rows;
-    NEO__TRY(neo__shard_take_there(s, neo__shard_local_rows(s), 0, &rows));
+    NEO__TRY(neo__shard_take_there(s, neo__shard_step_rows(s), 0, &rows));
     return neo_bags_accumulate(s->bags, &b->local, rows, NULL);
 }
 NEO_API neo_status neo_shard_accumulate_end(neo_shard *shard) {
@@ -2996,8 +3133,9 @@ NEO_API neo_status neo_shard_grad_squares(const neo_shard *s, neo_exact *sum) {
     NEO__ZERO(neo_exact, squares);
     NEO__CHECK(s && sum, NEO_ERR_ARG, "%s: shard or sum is NULL", fn);
     NEO__TRY(neo__shard_check_torn(s, fn));
-    if (s->bags) NEO__TRY(neo_bags_grad_squares(s->bags, &squares));
-    if (s->replicas && s->rank == 0) NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
+    if (s->bags && s->group == 0) NEO__TRY(neo_bags_grad_squares(s->bags, &squares));
+    if (s->replicas && neo__shard_place(s) == 0)
+        NEO__TRY(neo_bags_grad_squares(s->replicas, &squares));
     neo_exact_merge(sum, &squares);
     return NEO_OK;
 }
@@ -3021,11 +3159,12 @@ NEO_API neo_status neo_shard_table_squares(const neo_shard *shard, int32_t table
     NEO__TRY(neo__shard_check_torn(shard, fn));
     if (shard->whole) return neo_bags_table_squares(shard->bags, table, sum);
     const int64_t first = map->part_begin[shard->rank];
-    for (int64_t i = first; shard->bags && i < map->part_begin[shard->rank + 1]; i++)
+    const int64_t end = shard->group == 0 ? map->part_begin[shard->rank + 1] : first;
+    for (int64_t i = first; shard->bags && i < end; i++)
         if (map->parts[i].table == table)
             NEO__TRY(neo_bags_table_squares(shard->bags, (int32_t)(i - first), &squares));
     const int32_t copy = neo__shard_copy_of(map, table);
-    if (copy >= 0 && shard->replicas && shard->rank == 0)
+    if (copy >= 0 && shard->replicas && neo__shard_place(shard) == 0)
         NEO__TRY(neo_bags_table_squares(shard->replicas, copy, &squares));
     neo_exact_merge(sum, &squares);
     return NEO_OK;
@@ -3063,7 +3202,7 @@ static neo_status neo__shard_check_step(const neo_shard *s, const char *fn, floa
 }
 static neo_status neo__shard_agree_step(neo_shard *s, const char *fn, float lr) {
     neo_status status = neo__shard_check_step(s, fn, lr);
-    return s->whole ? status : neo_comm_agree(s->rows, status);
+    return s->whole ? status : neo_comm_agree(s->every, status);
 }
 static neo_status neo__shard_step_kept(neo_shard *s, float lr) {
     NEO__TRY(neo__shard_or_abort(s, neo__shard_update(s, NULL, lr)));
@@ -3111,6 +3250,9 @@ NEO_API neo_shard_stats neo_shard_get_stats(const neo_shard *shard) {
     st.rows = neo_comm_get_stats(shard->rows);
     if (shard->moves != shard->rows)
         neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->moves));
+    if (shard->every != shard->rows)
+        neo__shard_add_stats(&st.rows, neo_comm_get_stats(shard->every));
+    if (shard->peers) st.peers = neo_comm_get_stats(shard->peers);
     if (shard->node) {
         st.node = neo_comm_get_stats(shard->node);
         st.cross = neo_comm_get_stats(shard->cross);
@@ -3141,8 +3283,8 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
     s->ids_given = s->ids_full = 0;
     s->out_of_range = s->whole ? -neo_bags_get_stats(s->bags).out_of_range : 0;
     neo__shard_fill(s->wire_stats, 0, sizeof s->wire_stats);
-    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross};
-    for (int i = 0; i < 5; i++)
+    neo_comm *groups[] = {s->ids, s->rows, s->moves, s->node, s->cross, s->every, s->peers};
+    for (int i = 0; i < 7; i++)
         if (groups[i]) neo_comm_reset_stats(groups[i]);
 }
 
@@ -3167,7 +3309,7 @@ static neo_part neo__shard_part_place(const neo_shard *shard, const neo__shard_p
     place.cols = per_row ? (t.ndim == 2 ? t.shape[1] : 0) : table->dim;
     place.first_row = part->first_row;
     place.first_col = per_row ? 0 : part->first_col;
-    place.copy = per_row && part->first_col > 0;
+    place.copy = (per_row && part->first_col > 0) || shard->group > 0;
     return place;
 }
 /* The k-th tensor of a table, if it has one; place NULL: it is whole. */
@@ -3191,9 +3333,18 @@ static int neo__shard_has_keys(const neo_shard *shard) {
 }
 static neo_status neo__shard_was_read(void *user) {
     neo_shard *shard = (neo_shard *)user;
+    shard->synced = shard->steps;
     if (!shard->bags) return NEO_OK;
     neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     return neo__bags_keys_read(shard->bags);
+}
+static neo_status neo__shard_may_save(void *user) {
+    const neo_shard *shard = (const neo_shard *)user;
+    NEO__CHECK(shard->map->sync == 1 || shard->synced == shard->steps, NEO_ERR_STATE,
+               "bags '%s': replicas differ since step %" PRId64
+               ", %" PRId64 " are done: neo_shard_sync comes before a save",
+               shard->map->desc.name, shard->synced, shard->steps);
+    return NEO_OK;
 }
 NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     NEO__CHECK(state && shard, NEO_ERR_ARG, "neo_state_add_shard: an argument is NULL");
@@ -3204,6 +3355,11 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     for (int32_t t = 0; t < shard->map->table_count; t++)
         NEO__TRY(neo__state_define_buckets(state, shard->map->desc.name, shard->map->tables[t].name,
                                            shard->map->tables[t].row_buckets));
+    snprintf(name, sizeof name, "%s.sync", shard->map->desc.name);
+    char apart[64];
+    snprintf(apart, sizeof apart, "%d replicas, every %d steps", shard->map->groups,
+             shard->map->sync);
+    if (shard->map->sync > 1) NEO__TRY(neo_state_define(state, name, apart));
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         for (int64_t p = first; p < end; p++) {
             const neo__shard_part *part = &shard->map->parts[p];
@@ -3231,7 +3387,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
     NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                            neo_tensor_1d(&shard->steps, NEO_I64, 1)));
-    neo__state_when_read(state, neo__shard_was_read, shard);
+    neo__state_when_read(state, neo__shard_was_read, neo__shard_may_save, shard);
     return NEO_OK;
 }
 
@@ -3300,6 +3456,7 @@ static neo_status neo__shard_own_rows(const neo__shard_span *span, int64_t a, in
 static neo_status neo__shard_move_chunk(const neo__shard_span *span, int64_t a, int64_t b) {
     const neo_shard *shard = span->s;
     const int ranks = shard->map->ranks, all = span->root == NEO_EVERY_RANK;
+    const int root = all ? 0 : span->root % ranks, group = all ? 0 : span->root / ranks;
     int64_t *counts = shard->exchange.counts;
     for (int r = 0; r < ranks; r++)
         counts[r] = neo__shard_rectangles(span, r, r + 1, a, b, NULL, NULL, NULL);
@@ -3308,15 +3465,23 @@ static neo_status neo__shard_move_chunk(const neo__shard_span *span, int64_t a, 
                               span->in);
     } else if (span->set) {
         if (span->wants) neo__shard_rectangles(span, 0, ranks, a, b, span->whole, NULL, span->in);
-        NEO__TRY(neo_comm_scatter(shard->rows, span->whole, span->packed, 0, counts, NEO_F32,
-                                  span->root, NULL));
+        if (!shard->peers)
+            NEO__TRY(neo_comm_scatter(shard->rows, span->whole, span->packed, 0, counts, NEO_F32,
+                                      root, NULL));
+        else
+            NEO__TRY(neo_comm_broadcast(shard->every, span->whole, (b - a) * span->dim, NEO_F32,
+                                        span->root, NULL));
+        const float *mine = span->whole;
+        for (int r = 0; r < shard->rank; r++) mine += counts[r];
+        if (shard->peers)
+            neo__shard_copy(span->packed, mine, (size_t)counts[shard->rank] * sizeof *mine);
     }
     NEO__TRY(neo__shard_own_rows(span, a, b));
-    if (span->set) return NEO_OK;
+    if (span->set || (!all && group != shard->group)) return NEO_OK;
     NEO__TRY(
         all ? neo_comm_all_gather(shard->rows, span->packed, span->whole, 0, counts, NEO_F32, NULL)
-            : neo_comm_gather(shard->rows, span->packed, span->whole, 0, counts, NEO_F32,
-                              span->root, NULL));
+            : neo_comm_gather(shard->rows, span->packed, span->whole, 0, counts, NEO_F32, root,
+                              NULL));
     if (span->wants) neo__shard_rectangles(span, 0, ranks, a, b, span->whole, span->out, NULL);
     return NEO_OK;
 }
@@ -3327,7 +3492,7 @@ static neo_status neo__shard_set_copies(const neo__shard_span *k, int32_t t, int
     if (k->root != NEO_EVERY_RANK) {
         int64_t floats = (b - a) * k->dim;
         if (k->wants) neo__shard_copy(k->whole, rows, (size_t)floats * sizeof *rows);
-        NEO__TRY(neo_comm_broadcast(k->s->rows, k->whole, floats, NEO_F32, k->root, NULL));
+        NEO__TRY(neo_comm_broadcast(k->s->every, k->whole, floats, NEO_F32, k->root, NULL));
     }
     return neo_bags_set_rows(k->s->replicas, t, a, b - a, rows);
 }
@@ -3349,15 +3514,15 @@ static neo_status neo__shard_check_span(const neo__shard_span *span) {
     const neo__shard_map *m = shard->map;
     NEO__CHECK(span->table >= 0 && span->table < m->table_count, NEO_ERR_ARG,
                "%s: bags '%s' has no table %d", span->fn, m->desc.name, span->table);
-    NEO__CHECK(span->root >= NEO_EVERY_RANK && span->root < m->ranks, NEO_ERR_ARG,
+    NEO__CHECK(span->root >= NEO_EVERY_RANK && span->root < neo__shard_all(m), NEO_ERR_ARG,
                "%s: root is %d, there are %d ranks (NEO_EVERY_RANK: all)", span->fn, span->root,
-               m->ranks);
+               neo__shard_all(m));
     const neo_table_desc *t = &m->tables[span->table];
     NEO__CHECK(span->first >= 0 && span->count >= 0 && span->first <= t->rows - span->count,
                NEO_ERR_RANGE,
                "%s: table '%s': %" PRId64 " rows from %" PRId64 " on, it has %" PRId64, span->fn,
                t->name, span->count, span->first, t->rows);
-    int mine = span->root == NEO_EVERY_RANK || span->root == shard->rank;
+    int mine = span->root == NEO_EVERY_RANK || span->root == neo__shard_place(shard);
     NEO__CHECK(!mine || span->out || span->in || span->count == 0, NEO_ERR_ARG, "%s: rows is NULL",
                span->fn);
     return neo__shard_check_idle(shard, span->fn, "backward");
@@ -3367,7 +3532,7 @@ static neo_status neo__shard_same_span(const neo__shard_span *k) {
     const int64_t mine[] = {k->table, k->first, k->count, k->root, k->set};
     int64_t first[5];
     memcpy(first, mine, sizeof mine);
-    NEO__TRY(neo_comm_broadcast(k->s->rows, first, 5, NEO_I64, 0, NULL));
+    NEO__TRY(neo_comm_broadcast(k->s->every, first, 5, NEO_I64, 0, NULL));
     NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
                "%s: another table, rows or root than on rank 0", k->fn);
     return NEO_OK;
@@ -3383,16 +3548,16 @@ static neo_status neo__shard_span_run(neo__shard_span *span) {
                    : neo_bags_get_rows(shard->bags, span->table, span->first, span->count,
                                        span->out);
     }
-    NEO__TRY(neo_comm_agree(shard->rows, status));
-    NEO__TRY(neo_comm_agree(shard->rows, neo__shard_same_span(span)));
+    NEO__TRY(neo_comm_agree(shard->every, status));
+    NEO__TRY(neo_comm_agree(shard->every, neo__shard_same_span(span)));
     span->dim = shard->map->tables[span->table].dim;
     span->chunk = NEO__MAX((int64_t)NEO__SHARD_CHUNK / span->dim, (int64_t)1);
     span->chunk = NEO__MIN(span->chunk, span->count);
-    span->wants = span->root == NEO_EVERY_RANK || span->root == shard->rank;
+    span->wants = span->root == NEO_EVERY_RANK || span->root == neo__shard_place(shard);
     size_t bytes = 2 * (size_t)(span->chunk * span->dim) * sizeof(float);
     span->packed = bytes ? (float *)neo__alloc_for(shard->ctx, bytes, span->fn) : NULL;
     span->whole = span->packed ? span->packed + span->chunk * span->dim : NULL;
-    status = neo_comm_agree(shard->rows, bytes && !span->packed ? NEO_ERR_MEMORY : NEO_OK);
+    status = neo_comm_agree(shard->every, bytes && !span->packed ? NEO_ERR_MEMORY : NEO_OK);
     if (status == NEO_OK) status = neo__shard_or_abort(shard, neo__shard_move_rows(span));
     neo_free(shard->ctx, span->packed, bytes);
     return status;
@@ -5199,7 +5364,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp) {
                                           u->master + at));
         }
     }
-    if (fsdp->always) neo__state_when_read(state, neo__fsdp_show_again, fsdp);
+    if (fsdp->always) neo__state_when_read(state, neo__fsdp_show_again, NULL, fsdp);
     int unit = 0;
     for (int i = 0; i < neo_optim_state_count(fsdp->optim); i++) {
         const char *name;

@@ -185,6 +185,12 @@ typedef struct neo_plan_desc {
                                        they are, both ways; not on a device. No bit depends on
                                        it. Predicted for links: a row an id at most. Threads
                                        then send the rows that they would lend each other */
+    int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
+                                       alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
+                                       with NEO_POOL_NONE, keys or a tier */
+    int32_t sync_every;             /* steps after which groups that step by their own samples'
+                                       gradients average tables; 0, 1: all gradients reach all.
+                                       Above 1: of f32 rows, without kept_batches */
     const neo_profile *profile;     /* with a tier: how often rows are used; read by create alone.
                                        NULL: as skew says */
 } neo_plan_desc;
@@ -256,9 +262,10 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan);
 NEO_API size_t neo_plan_why(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 NEO_API size_t neo_plan_warning(const neo_plan *plan, int32_t table, char *text, size_t bytes);
 
-/* A rank's memory, and its share of the phases of a step in seconds, without latencies.
-   weight_bytes and state_bytes are exact; buffer_bytes are of every plan that neo_shard_create
-   takes (neo_shard_bytes). With a tier they are of the lines in memory and what goes with them. */
+/* A rank's memory, and its share of the phases of a step in seconds, without latencies; of replicas
+   the most that the ranks at its place in any group take. weight_bytes and state_bytes are exact;
+   buffer_bytes are of every plan that neo_shard_create takes (neo_shard_bytes). With a tier they
+   are of the lines in memory and what goes with them. */
 typedef struct neo_plan_rank {
     int64_t weight_bytes, state_bytes, buffer_bytes;
     int64_t file_bytes; /* of its file, once all rows were in it */
@@ -564,7 +571,9 @@ typedef struct neo__plan_pool {
 } neo__plan_pool;
 
 typedef struct neo__plan_model {
-    double batch, ranks;
+    double batch, ranks;         /* of a group of replicas */
+    double groups, merged;       /* replicas; those whose gradients step a row: all, or 1 */
+    double to_other;             /* seconds of a byte that comes from the other groups */
     double local, cross;         /* seconds of a byte on a link */
     double to_all;               /* seconds of a byte of an all-to-all's send buffer, on the slower
                                     level: both go at the same time */
@@ -599,6 +608,7 @@ struct neo_plan {
     neo_placement uniform;
     neo__plan_table *table;
     int32_t nodes, per_node, last_node; /* last_node: ranks of the last one */
+    int32_t per_node_of_all;            /* per_node, were all groups one */
     int64_t block;                      /* columns */
     neo_piece *piece;
     neo__plan_cut *cut; /* of each piece */
@@ -720,6 +730,29 @@ static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char
                    "%s: a number of cluster.calibration.layer is not finite and from 0 up", fn);
     return NEO_OK;
 }
+static neo_status neo__plan_check_replicas(const neo_plan_desc *desc, const char *fn) {
+    NEO__CHECK(desc->replicas >= 0 && desc->sync_every >= 0 &&
+                   desc->replicas <= NEO__PLAN_MAX_RANKS / desc->cluster.ranks,
+               NEO_ERR_ARG,
+               "%s: replicas is %d, of %d ranks each (all: up to %d), sync_every is %d", fn,
+               desc->replicas, desc->cluster.ranks, (int)NEO__PLAN_MAX_RANKS, desc->sync_every);
+    if (desc->replicas <= 1) return NEO_OK;
+    NEO__CHECK(!desc->bags->tier && !desc->skip_empty, NEO_ERR_UNSUPPORTED,
+               "%s: replicas of tables with %s", fn, desc->skip_empty ? "skip_empty" : "a tier");
+    NEO__CHECK(desc->sync_every <= 1 || !desc->kept_batches, NEO_ERR_UNSUPPORTED,
+               "%s: kept_batches, and a sync_every of %d: gradients would be a group's alone", fn,
+               desc->sync_every);
+    for (int32_t t = 0; t < desc->bags->table_count; t++) {
+        const neo_table_desc *table = &desc->bags->tables[t];
+        NEO__CHECK(!table->keys.on && table->pooling != NEO_POOL_NONE, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s': replicas of a table of %s", fn, table->name,
+                   table->keys.on ? "keys" : "NEO_POOL_NONE");
+        NEO__CHECK(desc->sync_every <= 1 || table->dtype == NEO_F32, NEO_ERR_UNSUPPORTED,
+                   "%s: table '%s': an average of %s rows (sync_every above 1): f32 alone", fn,
+                   table->name, neo_dtype_name(table->dtype));
+    }
+    return NEO_OK;
+}
 static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const char *fn) {
     neo_bags_memory memory;
     NEO__TRY(neo__check_live(ctx, fn, "ctx"));
@@ -740,6 +773,7 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
                    "%s: ids_per_sample[%d] is %g, not a finite number from 0 up", fn, f,
                    desc->ids_per_sample[f]);
     NEO__TRY(neo__plan_check_cluster(&desc->cluster, fn));
+    NEO__TRY(neo__plan_check_replicas(desc, fn));
     NEO__CHECK((unsigned)desc->wire_forward < NEO_WIRE_COUNT &&
                    (unsigned)desc->wire_backward < NEO_WIRE_COUNT,
                NEO_ERR_ARG, "%s: wire_forward %d or wire_backward %d does not exist", fn,
@@ -808,7 +842,9 @@ static void neo__plan_defaults(neo_plan *plan) {
     neo__plan_cluster_fields(c, field);
     for (int i = 0; i < NEO__PLAN_FIELDS; i++)
         if (*field[i].value <= 0.0) *field[i].value = field[i].otherwise;
-    if (c->ranks_per_node == 0 || c->ranks_per_node > c->ranks) c->ranks_per_node = c->ranks;
+    const int32_t all = c->ranks * NEO__MAX(d->replicas, 1), per_node = c->ranks_per_node;
+    plan->per_node_of_all = per_node == 0 || per_node > all ? all : per_node;
+    if (per_node == 0 || per_node > c->ranks) c->ranks_per_node = c->ranks;
     plan->per_node = c->ranks_per_node;
     plan->nodes = (c->ranks + plan->per_node - 1) / plan->per_node;
     plan->last_node = c->ranks - (plan->nodes - 1) * plan->per_node;
@@ -847,7 +883,9 @@ static void neo__plan_defaults(neo_plan *plan) {
    B/W samples of the rank; its gradient of 4 rows D bytes is all-reduced flat (all ranks to all,
    twice), cleared and read (3 copies); and each rank merges, moves, closes up, keeps and steps
    every row that any rank touched, which takes as long as NEO__PLAN_COPY_ROW rows that wait. On one
-   rank nothing is moved, unless wires round.
+   rank nothing is moved, unless wires round. Of R replicas B and W are those of a group; a row that
+   steps by all samples takes R times the ids and the update, and R - 1 times 4 C bytes for each
+   bag from the other groups; one that is averaged takes the bytes of an all-reduce of it.
    ------------------------------------------------------------------------ */
 /* local, cross: seconds of a byte on a link. */
 static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
@@ -857,7 +895,12 @@ static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
     model->cross = cross;
     model->to_nodes = (w - l) / w * model->cross;
     model->to_all = NEO__MAX((l - 1.0) / w * model->local, model->to_nodes);
-    model->all_reduce = 2.0 * model->to_all;
+    const double all = w * model->groups, of_node = plan->per_node_of_all;
+    model->all_reduce =
+        2.0 * NEO__MAX((of_node - 1.0) / all * local, (all - of_node) / all * cross);
+    const double near = NEO__MAX(of_node / w, 1.0), others = NEO__MAX(model->groups - 1.0, 1.0);
+    model->to_other =
+        NEO__MAX((near - 1.0) / others * local, (model->groups - near) / others * cross);
 }
 /* The units of a plan whose caller names none. */
 static void neo__plan_units(const neo_plan_desc *desc, neo_dense_unit units[2]) {
@@ -876,7 +919,9 @@ static void neo__plan_model_make(neo_plan *plan) {
     neo__plan_model *model = &plan->model;
     neo_dense_unit units[2];
     double w = cluster->ranks, l = plan->per_node;
-    model->batch = (double)plan->bags.max_batch;
+    model->groups = NEO__MAX(plan->desc.replicas, 1);
+    model->merged = plan->desc.sync_every > 1 ? 1.0 : model->groups;
+    model->batch = (double)plan->bags.max_batch / model->groups;
     model->ranks = w;
     neo__plan_model_links(plan, 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth,
                           1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth);
@@ -892,7 +937,7 @@ static void neo__plan_model_make(neo_plan *plan) {
     for (int32_t t = 0; t < plan->bags.table_count; t++)
         if (plan->bags.tables[t].rows > (int64_t)INT32_MAX + 1 || plan->bags.tables[t].keys.on)
             model->id_bytes = 8.0;
-    model->whole = cluster->ranks == 1 && plan->desc.wire_forward == NEO_WIRE_F32 &&
+    model->whole = w * model->groups == 1.0 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++)
         if (level == NEO_LEVEL_LOCAL ? l > 1.0 : w > l)
@@ -1020,7 +1065,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
         table->fresh =
-            neo__plan_fresh(plan->model.batch * table->ids, table->rows, plan->desc.skew);
+            neo__plan_fresh(plan->model.batch * plan->model.merged * table->ids, table->rows,
+                            plan->desc.skew);
         for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
     }
     const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
@@ -1117,7 +1163,8 @@ typedef struct neo__shard_node {
 } neo__shard_node;
 
 typedef struct neo__shard_map {
-    int ranks;
+    int ranks;             /* of a group: all that follows is of one */
+    int groups, sync;      /* replicas; 1: all gradients reach all, else sync_every */
     int32_t table_count, feature_count;
     int32_t *feature_table;
     int32_t *first_feature, *table_features; /* features by table */
@@ -1552,6 +1599,8 @@ static void neo__shard_map_measure(neo__shard_map *map, const neo_plan *plan) {
     const neo_plan_desc *desc = &plan->desc;
     const neo_bags_desc *d = &plan->bags;
     map->ranks = desc->cluster.ranks;
+    map->groups = NEO__MAX(desc->replicas, 1);
+    map->sync = map->groups > 1 ? NEO__MAX(desc->sync_every, 1) : 1;
     map->per_node = plan->last_node == plan->per_node ? plan->per_node : map->ranks;
     map->nodes = map->ranks / map->per_node;
     map->table_count = d->table_count;
@@ -1857,7 +1906,9 @@ typedef struct neo__shard_batch {
     int64_t global, asked; /* samples of all ranks; 0 if what was asked for cannot be */
     neo__kept_error error; /* of the check of this rank's batch */
     neo_ticket ticket;
-    int64_t *start;   /* [ranks + 1]: first sample of each rank */
+    int64_t all;      /* samples of all groups; global: of this one */
+    int64_t *begin;   /* [ranks of all groups + 1]: first sample of each */
+    int64_t *start;   /* [ranks + 1]: of the group's, counted from its own first */
     int64_t *sent;    /* [sources]: ids of this rank's batch */
     int64_t *offsets; /* of local */
     int32_t *whole;   /* [flows][samples]: see neo__shard_is_late */
@@ -1871,14 +1922,15 @@ typedef struct neo__shard_batch {
 typedef struct neo__shard_exchange {
     int64_t flows, routes; /* of this rank */
     int64_t columns;       /* lengths per sample, of all ranks */
-    int64_t own_ids, out_ids, in_ids, route_ids; /* that the plan expects */
-    int64_t *counts;                             /* [4][ranks]: of the exchange that is begun */
+    int64_t own_ids, out_ids, in_ids, route_ids, full_ids; /* that the plan expects */
+    int64_t *counts;                     /* [4][all ranks]: of the exchange that is begun */
     char **lent; /* [ranks]: where the rows of this rank's samples are in each rank's memory */
     int32_t *lengths_out, *lengths_in, *source_lengths;
     unsigned char *filled; /* [sources][samples of this rank]: see neo__shard_is_filled */
     int64_t *cursor;  /* [sources]: where the next id goes */
-    int64_t *out_at;  /* [flows of all ranks + 1]: where the ids of a flow are in ids_out */
-    int64_t *in_at;   /* [ranks][flows]: and in ids_in */
+    int64_t *out_at;  /* [groups they go to][flows of all ranks] + 1: where the ids of a flow are
+                         in ids_out */
+    int64_t *in_at;   /* [all ranks][flows]: and in ids_in */
     neo__buffer out[2], in[2]; /* ids, weights */
 } neo__shard_exchange;
 
@@ -1893,7 +1945,8 @@ typedef struct neo__shard_pooled {
     int64_t blocks, parts;               /* of all lists */
     int64_t list[NEO__SHARD_LISTS + 1];  /* list i has blocks [list[i], list[i + 1]) */
     neo__buffer memory;                  /* of the device; without one these are in work */
-    float *local, *inside_out, *inside_in, *mid_out, *copies;
+    float *all, *local; /* rows of all groups, if their gradients come here; of this one */
+    float *inside_out, *inside_in, *mid_out, *copies;
     char *coded_local, *coded_remote, *mid_coded_out, *mid_coded_in;
     int32_t *lengths; /* [mean features][samples of this rank] */
     neo__rows_block *block;
@@ -1958,15 +2011,19 @@ struct neo_shard {
     neo_ctx *ctx;
     neo__live live;
     neo__shard_map *map;
-    int rank, slots;
+    int rank, slots;       /* rank: in its group */
+    int group;             /* of the map's */
+    int64_t most, reach;   /* at most: samples of its group; of those whose gradients come here */
     int whole;             /* one rank, f32 wires: bags has all tables, and nothing is moved */
     int64_t share;         /* most samples of this rank */
-    neo_comm *ids, *rows;  /* groups of its own: lengths and ids; all else */
+    neo_comm *ids, *rows;  /* groups of its own: of all, lengths and ids; of the group, all else */
     neo_comm *moves;       /* pooled rows and their gradients: of devices, or `rows` */
     neo_comm *node, *cross; /* ranks of the node; at its place in all nodes; NULL: none add */
+    neo_comm *every, *peers; /* all ranks, or `rows`; at this place in all groups, or NULL */
     neo_bags *bags, *replicas; /* of the parts here; of data-parallel tables; or NULL */
     neo__shard_phase phase;
     neo__shard_batch batches[2], *now; /* now: that of the running step */
+    neo__shard_batch full[2]; /* of all groups, where their gradients come here */
     neo_tensor dout; /* of the caller, between backward_begin and backward_end */
     int came;        /* then: all gradients of pooled rows are here */
     int lends;       /* ranks reach each other's pooled rows: see >>impl-shard-rows */
@@ -1981,6 +2038,7 @@ struct neo_shard {
     neo__shard_bounce bounce;
     int made; /* from here on memory that is asked for is counted as growth */
     int64_t steps, grow_count, key_steps; /* key_steps: see neo_bags */
+    int64_t synced; /* the step after which replicas were last alike, where they are averaged */
     int64_t ids_given, ids_full; /* see neo_shard_stats */
     int64_t out_of_range; /* since the last reset; whole: less those of `bags` until then */
     neo_wire_stats wire_stats[2];
@@ -2002,13 +2060,18 @@ static int64_t neo__shard_expect(double ids_per_sample, int64_t samples) {
 static int64_t neo__shard_expect_own(const neo_shard *s, int32_t feature) {
     return neo__shard_expect(s->map->ids_per_sample[feature] * 1.25, s->share);
 }
-/* Ids of a feature in a batch that lie in a range of rows: its even share, and some more where ids
-   crowd. */
-static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows) {
+/* Ranks of all groups, and this one among them; groups that get ids, and gradients, of a sample. */
+static int neo__shard_all(const neo__shard_map *m) { return m->ranks * m->groups; }
+static int neo__shard_place(const neo_shard *s) { return s->group * s->map->ranks + s->rank; }
+static int neo__shard_spread(const neo__shard_map *m) { return m->sync == 1 ? m->groups : 1; }
+/* Ids of a feature in so many samples that lie in a range of rows: its even share, and some more
+   where ids crowd. */
+static int64_t neo__shard_expect_rows(const neo__shard_map *m, int32_t feature, int64_t rows,
+                                      int64_t samples) {
     double all = (double)m->tables[m->feature_table[feature]].rows,
            part = m->crowding * (double)rows / all;
     if ((double)rows >= all || part > 1.0) part = 1.0;
-    return neo__shard_expect(m->ids_per_sample[feature] * part, m->desc.max_batch);
+    return neo__shard_expect(m->ids_per_sample[feature] * part, samples);
 }
 static void neo__shard_size_exchange(neo_shard *shard) {
     const neo__shard_map *map = shard->map;
@@ -2023,20 +2086,24 @@ static void neo__shard_size_exchange(neo_shard *shard) {
         for (int64_t u = map->first_source[f]; u < map->first_source[f + 1]; u++)
             copies = NEO__MAX(copies, map->sources[u].copies);
         exchange->own_ids += copies ? ids : 0;
-        exchange->out_ids += copies * ids;
+        exchange->out_ids += copies * ids * neo__shard_spread(map);
     }
     for (const neo__shard_flow *f = map->flows + first_flow;
          f < map->flows + first_flow + exchange->flows; f++)
-        exchange->in_ids += neo__shard_expect_rows(map, f->feature, f->rows);
+        exchange->in_ids += neo__shard_expect_rows(map, f->feature, f->rows, shard->reach);
     for (const neo__shard_route *r = map->routes + first_route;
-         r < map->routes + first_route + exchange->routes; r++)
-        exchange->route_ids += neo__shard_expect_rows(map, r->feature, map->parts[r->part].rows);
+         r < map->routes + first_route + exchange->routes; r++) {
+        const int64_t rows = map->parts[r->part].rows;
+        exchange->route_ids += neo__shard_expect_rows(map, r->feature, rows, shard->most);
+        exchange->full_ids += neo__shard_expect_rows(map, r->feature, rows, shard->reach);
+    }
 }
 static void neo__shard_size_copies(neo_shard *shard, int leaves) {
     const neo__shard_map *map = shard->map;
     neo__shard_copies *copies = &shard->copies;
     copies->features = map->replica_count;
-    copies->subtrees = neo__cut_leaves(leaves, map->ranks, shard->rank, 0, NULL);
+    copies->subtrees =
+        neo__cut_leaves(leaves, neo__shard_all(map), neo__shard_place(shard), 0, NULL);
     for (int64_t i = 0; i < map->replica_count; i++) {
         int32_t f = map->replicas[i], t = map->feature_table[f];
         const neo_table_desc *table = &map->tables[t];
@@ -2053,7 +2120,7 @@ static void neo__shard_size_copies(neo_shard *shard, int leaves) {
 static int64_t neo__shard_touches(const neo__shard_map *m, const neo__shard_part *part) {
     int64_t ids = 0, batches = m->kept_batches > 1 ? m->kept_batches : 1;
     for (int32_t q = m->first_feature[part->table]; q < m->first_feature[part->table + 1]; q++)
-        ids += neo__shard_expect_rows(m, m->table_features[q], part->rows);
+        ids += neo__shard_expect_rows(m, m->table_features[q], part->rows, m->desc.max_batch);
     int64_t rows = part->rows;
     return ids < rows / batches + 1 && ids * batches < rows ? ids * batches : rows;
 }
@@ -2116,7 +2183,7 @@ static void neo__shard_size_per_id(neo_shard *shard) {
         if (part->first_row == 0) /* all ids of a feature go to the parts of each slice together */
             per_id->grads_in += floats * neo__shard_expect_own(shard, f);
         if (part->rank != shard->rank) continue;
-        per_id->grads_out += floats * neo__shard_expect_rows(map, f, part->rows);
+        per_id->grads_out += floats * neo__shard_expect_rows(map, f, part->rows, shard->most);
         if (map->tables[part->table].dtype != NEO_F32 || neo_ctx_device(map->ctx))
             per_id->room = NEO__MAX(per_id->room, part->cols);
     }
@@ -2137,8 +2204,10 @@ static void neo__shard_size_nodes(neo_shard *shard, int leaves) {
     if (map->mid_count == 0) return;
     for (int h = 0; h < map->nodes; h++) {
         const int64_t *coded = map->at_node[h].coded;
-        pooled->place += neo__shard_share(map->desc.max_batch, leaves, map->ranks,
-                                     h * map->per_node + shard->rank % map->per_node);
+        pooled->place +=
+            neo__shard_share(map->desc.max_batch, leaves, neo__shard_all(map),
+                             shard->group * map->ranks + h * map->per_node +
+                                 shard->rank % map->per_node);
         pooled->mids_bytes += NEO__MAX(coded[0], coded[1]);
         for (int i = 0; i < 2 && h == node; i++) /* an f32 wire takes mid_out as it lies */
             if (map->wire[i] != NEO_WIRE_F32)
@@ -2191,7 +2260,7 @@ static void neo__shard_size_bounce(neo_shard *shard) {
     bounce->shown_floats = dim ? ids * dim : shard->share * map->feature_col[map->feature_count];
     bounce->grad_floats = map->weight_grad ? ids : 0;
     const int64_t local =
-        dim ? dim * shard->exchange.route_ids : map->desc.max_batch * shard->pooled.width;
+        dim ? dim * shard->exchange.route_ids : shard->reach * shard->pooled.width;
     const int64_t copies = dim ? dim * copy_ids : shard->share * shard->copies.width;
     bounce->there_floats = NEO__MAX(NEO__MAX(bounce->there_floats, bounce->shown_floats), local);
     bounce->there_floats =
@@ -2201,7 +2270,10 @@ static void neo__shard_size_bounce(neo_shard *shard) {
 static void neo__shard_measure(neo_shard *shard, int leaves) {
     const neo__shard_map *m = shard->map;
     shard->slots = m->pipeline ? 2 : 1;
-    shard->share = neo__shard_share(m->desc.max_batch, leaves, m->ranks, shard->rank);
+    shard->share =
+        neo__shard_share(m->desc.max_batch, leaves, neo__shard_all(m), neo__shard_place(shard));
+    shard->most = neo__shard_share(m->desc.max_batch, leaves, m->groups, shard->group);
+    shard->reach = m->sync == 1 ? m->desc.max_batch : shard->most;
     neo__shard_size_exchange(shard);
     neo__shard_size_copies(shard, leaves);
     neo__shard_size_cutting(shard);
@@ -2214,8 +2286,8 @@ static void neo__shard_measure(neo_shard *shard, int leaves) {
 /* ---- arrays, and buffers that grow ---- */
 static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     neo__shard_pooled *pooled = &shard->pooled;
-    const int64_t batch = shard->map->desc.max_batch;
-    NEO__CARVE(carve, pooled->local, batch * pooled->width);
+    const int64_t batch = shard->most;
+    NEO__CARVE(carve, pooled->all, shard->reach * pooled->width);
     NEO__CARVE(carve, pooled->coded_local, batch * pooled->coded_bytes);
     NEO__CARVE(carve, pooled->coded_remote, shard->share * pooled->remote_bytes);
     NEO__CARVE(carve, pooled->inside_out, batch * pooled->inside);
@@ -2228,29 +2300,37 @@ static void neo__shard_layout_pooled(neo_shard *shard, neo__carve *carve) {
     NEO__CARVE(carve, pooled->block, pooled->blocks);
     NEO__CARVE(carve, pooled->part, pooled->parts);
 }
+static void neo__shard_layout_ids(const neo_shard *s, neo__carve *carve, neo__shard_batch *b,
+                                  int64_t samples) {
+    NEO__CARVE(carve, b->offsets, s->exchange.routes * samples + 1);
+    if (!s->map->desc.inverse) return;
+    NEO__CARVE(carve, b->bags, s->exchange.routes + 1);
+    NEO__CARVE(carve, b->inverse, s->exchange.routes * samples);
+}
 static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     const neo__shard_map *map = shard->map;
-    const int64_t ranks = map->ranks, batch = map->desc.max_batch;
+    const int64_t ranks = neo__shard_all(map), spread = neo__shard_spread(map);
     neo__shard_exchange *exchange = &shard->exchange;
     neo__shard_copies *copies = &shard->copies;
     neo__shard_per_id *per_id = &shard->per_id;
     NEO__CARVE(carve, exchange->counts, 4 * ranks);
-    NEO__CARVE(carve, exchange->lent, ranks);
-    NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * shard->share);
-    NEO__CARVE(carve, exchange->lengths_in, ranks + map->at_rank[shard->rank].columns * batch);
+    NEO__CARVE(carve, exchange->lent, map->ranks);
+    NEO__CARVE(carve, exchange->lengths_out, ranks + exchange->columns * spread * shard->share);
+    NEO__CARVE(carve, exchange->lengths_in,
+               ranks + map->at_rank[shard->rank].columns * shard->reach);
     NEO__CARVE(carve, exchange->source_lengths, map->source_count * shard->share);
     NEO__CARVE(carve, exchange->filled, map->skips ? map->source_count * shard->share : 0);
     NEO__CARVE(carve, exchange->cursor, map->source_count);
-    NEO__CARVE(carve, exchange->out_at, map->flow_count + 1);
+    NEO__CARVE(carve, exchange->out_at, map->flow_count * spread + 1);
     NEO__CARVE(carve, exchange->in_at, ranks * exchange->flows + 1);
     for (int i = 0; i < shard->slots; i++) {
-        NEO__CARVE(carve, shard->batches[i].start, ranks + 1);
-        NEO__CARVE(carve, shard->batches[i].sent, map->source_count);
-        NEO__CARVE(carve, shard->batches[i].offsets, exchange->routes * batch + 1);
-        NEO__CARVE(carve, shard->batches[i].whole, map->late ? exchange->flows * batch : 0);
-        if (!map->desc.inverse) continue;
-        NEO__CARVE(carve, shard->batches[i].bags, exchange->routes + 1);
-        NEO__CARVE(carve, shard->batches[i].inverse, exchange->routes * batch);
+        neo__shard_batch *b = &shard->batches[i];
+        NEO__CARVE(carve, b->begin, ranks + 1);
+        NEO__CARVE(carve, b->start, map->ranks + 1);
+        NEO__CARVE(carve, b->sent, map->source_count);
+        NEO__CARVE(carve, b->whole, map->late ? exchange->flows * shard->most : 0);
+        neo__shard_layout_ids(shard, carve, b, shard->most);
+        if (spread > 1) neo__shard_layout_ids(shard, carve, &shard->full[i], shard->reach);
     }
     NEO__CARVE(carve, copies->offsets, copies->features * shard->share + 1);
     NEO__CARVE(carve, copies->at, 2 * copies->features);
@@ -2272,7 +2352,7 @@ static void neo__shard_layout(neo_shard *shard, neo__carve *carve) {
     shard->pooled.host_lengths = shard->pooled.lengths;
 }
 /* Every buffer that grows, and what the plan expects of it, in elements. */
-enum { NEO__SHARD_BUFFERS = 20 };
+enum { NEO__SHARD_BUFFERS = 24 };
 typedef struct neo__shard_demand {
     neo__buffer *buffer;
     int64_t count;
@@ -2283,8 +2363,9 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
                  weight = shard->map->weighted ? sizeof(float) : 0;
     neo__shard_exchange *exchange = &shard->exchange;
     neo__shard_per_id *per_id = &shard->per_id;
-    neo__shard_batch *b = shard->batches;
-    const int64_t next_ids = shard->slots > 1 ? exchange->route_ids : 0;
+    neo__shard_batch *b = shard->batches, *full = shard->full;
+    const int64_t full_ids = neo__shard_spread(shard->map) > 1 ? exchange->full_ids : 0;
+    const int64_t next = shard->slots > 1, next_ids = next * exchange->route_ids;
     const neo__shard_demand all[] = {
         {&exchange->out[0], exchange->out_ids, id},
         {&exchange->out[1], exchange->out_ids, weight},
@@ -2294,6 +2375,10 @@ static void neo__shard_growing(neo_shard *shard, neo__shard_demand out[NEO__SHAR
         {&b[0].ids[1], exchange->route_ids, weight},
         {&b[1].ids[0], next_ids, id},
         {&b[1].ids[1], next_ids, weight},
+        {&full[0].ids[0], full_ids, id},
+        {&full[0].ids[1], full_ids, weight},
+        {&full[1].ids[0], next * full_ids, id},
+        {&full[1].ids[1], next * full_ids, weight},
         {&shard->copies.ids_of[0], shard->copies.ids, sizeof(int64_t)},
         {&shard->copies.ids_of[1], shard->copies.ids, weight},
         {&shard->cutting.out, shard->cutting.out_floats, sizeof(float)},
@@ -2346,7 +2431,8 @@ static neo_status neo__shard_local_desc(const neo_shard *shard, neo__arena *aren
     desc->table_count = count;
     desc->feature_table = feature_table;
     desc->feature_count = (int32_t)shard->exchange.routes;
-    desc->max_ids = NEO__MAX(shard->exchange.route_ids, (int64_t)1);
+    desc->max_batch = NEO__MAX(shard->reach, (int64_t)1);
+    desc->max_ids = NEO__MAX(shard->exchange.full_ids, (int64_t)1);
     desc->max_kept_rows = shard->kept.rows;
     desc->bounds = NEO_BOUNDS_ERROR; /* the senders have dropped or clamped */
     desc->cut_sums = neo__shard_no_sums;
@@ -2385,7 +2471,7 @@ static neo_status neo__shard_descs(const neo_shard *s, neo__arena *arena, neo_ba
 }
 /* One rank with nothing to round: the tables as they are. */
 static int neo__shard_is_whole(const neo__shard_map *m) {
-    return m->ranks == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
+    return neo__shard_all(m) == 1 && m->wire[0] == NEO_WIRE_F32 && m->wire[1] == NEO_WIRE_F32;
 }
 /* Copies of tables on every rank: of the last rank, whose batch most others share. */
 typedef struct neo__shard_copied {
@@ -2436,8 +2522,9 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     }
     shard.ctx = ctx;
     shard.map = map;
-    shard.rank = rank;
-    neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), map->ranks));
+    shard.rank = rank % map->ranks;
+    shard.group = rank / map->ranks;
+    neo__shard_measure(&shard, NEO__MAX(neo_ctx_repro_shards(ctx), neo__shard_all(map)));
     neo__shard_layout(&shard, &work);
     if (shard.pooled.on_device) neo__shard_layout_pooled(&shard, &work);
     memory->exchange_bytes += work.at + (size_t)shard.bounce.there_floats * sizeof(float);
@@ -2448,7 +2535,7 @@ static neo_status neo__shard_map_bytes(neo_ctx *ctx, neo__shard_map *map, int ra
     for (int i = 0; i < 2 && status == NEO_OK; i++)
         if (desc[i].table_count)
             status = neo__shard_add_bytes(ctx, &desc[i], i ? copied : &own, memory);
-    if (lines && status == NEO_OK) neo__shard_lines(map, rank, &desc[0], lines);
+    if (lines && status == NEO_OK) neo__shard_lines(map, shard.rank, &desc[0], lines);
     neo__arena_free(&arena);
     return status;
 }
@@ -2469,8 +2556,9 @@ NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory) {
     NEO__TRY(neo__check_live(ctx, "neo_shard_bytes", "ctx"));
     NEO__CHECK(plan && memory, NEO_ERR_ARG, "neo_shard_bytes: an argument is NULL");
-    NEO__CHECK(rank >= 0 && rank < plan->desc.cluster.ranks, NEO_ERR_ARG,
-               "neo_shard_bytes: rank %d of %d", rank, plan->desc.cluster.ranks);
+    const int ranks = plan->desc.cluster.ranks * NEO__MAX(plan->desc.replicas, 1);
+    NEO__CHECK(rank >= 0 && rank < ranks, NEO_ERR_ARG, "neo_shard_bytes: rank %d of %d", rank,
+               ranks);
     return neo__shard_plan_bytes(ctx, plan, rank, 1, memory, NULL);
 }
 
@@ -2953,6 +3041,7 @@ static neo__plan_flow neo__plan_flow_of(const neo__plan_table *t, const neo__pla
 static double neo__plan_piece_buffer(const neo__plan_table *table, const neo__plan_cut *cut) {
     const neo_plan_desc *d = &table->plan->desc;
     neo__plan_flow flow = neo__plan_flow_of(table, cut, (double)table->ids_capacity);
+    flow.bags *= table->plan->model.merged, flow.out *= table->plan->model.merged;
     double times = d->pipeline ? 2.0 : 1.0, row = 4.0 * (double)cut->cols;
     double bytes = flow.ids * (times * (double)NEO__PLAN_ID_BYTES + (double)NEO__PLAN_SORT_BYTES) +
                    flow.bags * times * (double)NEO__PLAN_BAG_BYTES;
@@ -3251,14 +3340,15 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     double index = model->id_bytes * flow.ids + 4.0 * flow.bags;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
-    double touched = NEO__MIN(table->fresh * flow.ids, (double)cut->rows);
-    double sent = plan->desc.skip_empty ? NEO__MIN(flow.out, flow.ids) : flow.out;
-    load.at[NEO__PLAN_IDS] =
-        index * model->to_all + (model->whole ? 0.0 : 2.0 * index * model->copy);
+    const double merged = model->merged, other = merged - 1.0;
+    double touched = NEO__MIN(table->fresh * flow.ids * merged, (double)cut->rows);
+    const double sent = plan->desc.skip_empty ? NEO__MIN(flow.out, flow.ids) : flow.out;
+    load.at[NEO__PLAN_IDS] = index * (model->to_all + other * model->to_other) +
+                             (model->whole ? 0.0 : 2.0 * merged * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
         neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
-    load.at[NEO__PLAN_UPDATE] =
-        neo__plan_moved(&table->rate[1], flow.ids, flow.bags, flow.out, cut->cols);
+    load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], merged * flow.ids,
+                                                merged * flow.bags, merged * flow.out, cut->cols);
     load.at[NEO__PLAN_BACKWARD] = sent * backward * model->to_all;
     if (cut->row_parts == 1 || table->none) {
         load.at[NEO__PLAN_FORWARD] = sent * forward * model->to_all;
@@ -3270,6 +3360,13 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     } else {
         load.at[NEO__PLAN_FORWARD] = sent * c * model->to_all;
     }
+    load.at[NEO__PLAN_BACKWARD] += other * flow.out * c * model->to_other;
+    if (model->groups > merged) /* the averages: a step's share of them */
+        load.at[NEO__PLAN_UPDATE] +=
+            2.0 * (double)(neo__plan_weight_bytes(table, cut->rows, cut->cols) +
+                           neo__plan_piece_state(table, cut->rows, cut->cols)) *
+            ((model->groups - 1.0) / model->groups * model->to_other + model->copy) /
+            (double)plan->desc.sync_every;
     if (plan->desc.weight_grad)
         load.at[NEO__PLAN_BACKWARD] +=
             (row * flow.ids + c * flow.out) * neo__plan_lookup(table) +
@@ -3310,12 +3407,12 @@ enum { NEO__PLAN_COPY_ROW = 16 };
 static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     const neo__plan_model *m = &table->plan->model;
     NEO__ZERO(neo__plan_load, load);
-    double all = m->batch * table->ids, ids = all / m->ranks,
+    double all = m->batch * m->groups * table->ids, ids = all / m->groups / m->ranks,
            bags = m->batch / m->ranks * table->features;
     double c = 4.0 * (double)table->dim, rows = (double)table->rows, out = table->none ? ids : bags;
     load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], ids, bags, out, table->dim);
     load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], ids, bags, out, table->dim);
-    if (m->ranks > 1.0) {
+    if (m->ranks * m->groups > 1.0) {
         load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
             bags * (2.0 * c * m->copy + m->row);
         load.at[NEO__PLAN_UPDATE] += 3.0 * c * rows * m->copy;
@@ -3443,11 +3540,11 @@ static double neo__plan_predict_loads(neo_plan *plan, double *reduce) {
 /* Bytes of each rank. Buffers are those of the neo_shard that the plan makes; of a plan that none
    takes, the search's sum, with sample_bytes for the rank's samples. */
 static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
-    int32_t ranks = plan->desc.cluster.ranks;
-    size_t bytes = (size_t)ranks * sizeof(neo_shard_memory);
+    int32_t ranks = plan->desc.cluster.ranks, all = ranks * NEO__MAX(plan->desc.replicas, 1);
+    size_t bytes = (size_t)all * sizeof(neo_shard_memory);
     neo_shard_memory *each = (neo_shard_memory *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
     if (!each) return NEO_ERR_MEMORY;
-    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, ranks, each, plan->lines);
+    const neo_status placed = neo__shard_plan_bytes(plan->ctx, plan, 0, all, each, plan->lines);
     const int lines = plan->tier_bytes && placed == NEO_OK;
     for (int32_t r = 0; r < ranks; r++) {
         neo_plan_rank *rank = &plan->rank[r];
@@ -3462,9 +3559,11 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
             buffers += p->rank == NEO_EVERY_RANK ? neo__plan_copy_buffer(t)
                                                  : neo__plan_piece_buffer(t, &plan->cut[at]);
         }
-        rank->buffer_bytes = placed == NEO_OK
-                              ? (int64_t)(each[r].exchange_bytes + each[r].workspace_bytes)
-                              : (int64_t)buffers + 1;
+        rank->buffer_bytes = placed == NEO_OK ? 0 : (int64_t)buffers + 1;
+        for (int32_t i = r; i < all && placed == NEO_OK; i += ranks) /* the most of its replicas */
+            rank->buffer_bytes =
+                NEO__MAX(rank->buffer_bytes,
+                         (int64_t)(each[i].exchange_bytes + each[i].workspace_bytes));
         if (!lines) continue;
         rank->weight_bytes = (int64_t)each[r].weight_bytes;
         rank->state_bytes = (int64_t)each[r].state_bytes;

@@ -410,9 +410,11 @@ NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 /* For neo's other headers: the memory that neo_safetensors_stream takes for so many tensors. */
 NEO_API size_t neo__safetensors_bytes(int count);
 
-/* For neo's other headers: a load that has changed tensors calls fn(user); kept with the last
-   tensor that was added, if there is one. */
-NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user);
+/* For neo's other headers: a load that has changed tensors calls fn(user), and a save, before
+   anything else, may_save(user), which can refuse (or NULL); kept with the last tensor that was
+   added, if there is one. */
+NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user),
+                                  neo_status (*may_save)(void *user), void *user);
 
 #ifdef __cplusplus
 }
@@ -756,6 +758,7 @@ typedef struct neo__state_entry {
     int first, next;      /* entries: the first part of this name; the next one, or -1 */
     neo__row_marks *marks; /* of its rows, if they are tracked */
     neo_status (*read)(void *user); /* called behind a load, or NULL */
+    neo_status (*may_save)(void *user); /* and before a save */
     void *user;
 } neo__state_entry;
 typedef struct neo__state_word {
@@ -1218,7 +1221,7 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
-    if (status == NEO_OK) neo__state_when_read(state, neo__bags_keys_read, bags);
+    if (status == NEO_OK) neo__state_when_read(state, neo__bags_keys_read, NULL, bags);
     return neo__state_added(state, before, status);
 }
 
@@ -1243,14 +1246,22 @@ NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name,
 }
 #endif
 
-NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user), void *user) {
+NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user),
+                                  neo_status (*may_save)(void *user), void *user) {
     if (state->count == 0) return;
     state->entries[state->count - 1].read = fn;
+    state->entries[state->count - 1].may_save = may_save;
     state->entries[state->count - 1].user = user;
 }
 static neo_status neo__state_was_read(const neo_state *state) {
     for (int i = 0; i < state->count; i++)
         if (state->entries[i].read) NEO__TRY(state->entries[i].read(state->entries[i].user));
+    return NEO_OK;
+}
+static neo_status neo__state_may_save(const neo_state *state) {
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].may_save)
+            NEO__TRY(state->entries[i].may_save(state->entries[i].user));
     return NEO_OK;
 }
 /* Tracked rows that neo_save_begin is still to write must not change but by steps. */
@@ -3463,6 +3474,7 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
     if (status == NEO_OK)
         status = neo__ckpt_path(save->whole, desc->dir, desc->step, NEO__CKPT_WHOLE);
     if (status == NEO_OK) status = neo__ckpt_path(save->old, desc->dir, desc->step, NEO__CKPT_OLD);
+    if (status == NEO_OK) status = neo__state_may_save(save->state);
     if (status == NEO_OK) status = neo__ckpt_prepare_lists(save);
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__ckpt_prepare_group(save));

@@ -21,7 +21,13 @@ size_t inside_group_bytes(const neo_shard *shard, const neo_comm *comm, int leav
     size_t bytes = 0;
     NEO__ZERO(neo_comm_desc, desc);
     desc.ctx.repro_shards = leaves;
-    if (!shard->whole) bytes = 2 * neo_comm_workspace_bytes(&desc, neo_comm_size(comm), backend);
+    const int ranks = neo_comm_size(comm), groups = shard->map->groups;
+    if (!shard->whole)
+        bytes = neo_comm_workspace_bytes(&desc, ranks, backend) +
+                neo_comm_workspace_bytes(&desc, ranks / groups, backend);
+    if (shard->peers)
+        bytes += neo_comm_workspace_bytes(&desc, ranks, backend) +
+                 neo_comm_workspace_bytes(&desc, groups, backend);
     if (shard->node)
         bytes += neo_comm_workspace_bytes(&desc, shard->map->per_node, backend) +
                  neo_comm_workspace_bytes(&desc, shard->map->nodes, backend);

@@ -104,7 +104,8 @@ state() { grep '^state' "$1"; }
 "$B/dlrm" $synthetic >"$W/dlrm_synthetic" 2>"$W/err" &&
     "$B/dlrm" --data "$lines" --test "$lines" $criteo >"$W/dlrm_criteo" 2>"$W/err" &&
     "$B/dlrm" $synthetic --wire-forward i8 --wire-backward bf16 >"$W/dlrm_wire" 2>"$W/err" &&
-    "$B/dlrm" $synthetic --clip-norm 0.05 >"$W/dlrm_clip" 2>"$W/err" ||
+    "$B/dlrm" $synthetic --clip-norm 0.05 >"$W/dlrm_clip" 2>"$W/err" &&
+    "$B/dlrm" $synthetic --ranks 4 --replicas 2 --sync-every 4 >"$W/dlrm_apart" 2>"$W/err" ||
     fail "dlrm: $(tail -1 "$W/err")"
 
 # dlrm_over: the trainer over the MPI of $suffix.
@@ -112,7 +113,7 @@ dlrm_over() {
     taken=0
     for plan in "2 --plan cw --pipeline off" "1 --plan auto" "3 --plan rw" \
         "4 --ranks 4 --nodes 4 --plan dp" "8 --ranks 8 --nodes 2 --plan twrw" \
-        "4 --ranks 4 --nodes 2 --plan grid"; do
+        "4 --ranks 4 --nodes 2 --plan grid" "4 --replicas 2 --plan rw"; do
         some || continue
         start ${plan%% *} "$E/dlrm_mpi" $synthetic ${plan#* }
         same "dlrm, ranks and plan $plan, of $name" "$(state "$W/out")" \
@@ -120,6 +121,8 @@ dlrm_over() {
     done
     start 4 "$E/dlrm_mpi" $synthetic --wire-forward i8 --wire-backward bf16 --plan rw
     same "dlrm, wires, of $name" "$(state "$W/out")" "$(state "$W/dlrm_wire")"
+    start 4 "$E/dlrm_mpi" $synthetic --replicas 2 --sync-every 4
+    same "dlrm, replicas apart, of $name" "$(state "$W/out")" "$(state "$W/dlrm_apart")"
     taken=0
     for plan in "2 --plan dp --dense-shard zero1" "4 --plan cw --dense-shard full" \
         "4 --ranks 4 --nodes 2 --plan grid"; do

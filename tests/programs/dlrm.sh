@@ -180,6 +180,51 @@ for more in --dedup '--clip-norm 1' '--micro-batches 2' '--plan tw' --show-plan 
     --summary; do
     refused "--towers $more" '--towers has no --' $model --towers 4 $more
 done
+# Replicas of all tables in groups of ranks: the same bits, or other ones that follow from groups
+# and steps alone.
+while read -r options; do
+    part || continue
+    same "--replicas $options" "$(digest $model --repro-shards 8 --replicas $options)" "$base"
+done <<END
+2 --ranks 2 --threads 2
+2 --ranks 4 --plan rw --dedup
+2 --ranks 8 --plan grid --nodes 4 --clip-norm 1e9
+4 --ranks 8 --plan cw --pipeline off
+3 --ranks 6 --plan dp
+END
+apart="$model --repro-shards 8 --replicas 2 --sync-every 4"
+apart_of=$(digest $apart --ranks 2 --epochs 2 --threads 1)
+if [ -n "$apart_of" ] && [ "$apart_of" != "$(digest $model --repro-shards 8 --epochs 2)" ]; then
+    pass
+else
+    fail "--sync-every: '$apart_of' $(tail -1 "$W/err")"
+fi
+same "--sync-every, again" "$(digest $apart --ranks 2 --epochs 2 --threads 2)" "$apart_of"
+$D $apart --ranks 2 --epochs 2 >"$W/out" 2>"$W/err"
+loss_of() { sed -n "s|.*epoch $1/2  loss=\([0-9.]*\).*|\1|p" "$W/out" "$W/err" | head -1; }
+if awk "BEGIN { exit !(0$(loss_of 2) > 0 && 0$(loss_of 2) < 0$(loss_of 1)) }"; then pass; else
+    fail "--sync-every: the loss does not fall: $(loss_of 1), $(loss_of 2)"; fi
+four=$(digest $apart --ranks 4 --epochs 2)
+same "--sync-every, rows" "$(digest $apart --ranks 4 --epochs 2 --plan rw)" "$four"
+digest $apart --ranks 4 --checkpoint "$W/apart" --every 4 >"$W/out"
+rm -r "$W/apart/$(ls "$W/apart" | tail -1)" # what it saved at its end
+same "--sync-every, resumed" \
+    "$(digest $apart --ranks 4 --checkpoint "$W/apart" --resume --epochs 2)" "$four"
+refused "another sync" 'bags.sync is .2 replicas, every 4 steps. there, not defined here' $model \
+    --repro-shards 8 --checkpoint "$W/apart" --resume --epochs 3
+refused "groups of ranks" '--replicas 3: must divide the 4 ranks' $model --replicas 3 --ranks 4
+refused "--every between syncs" '--every 6: replicas are alike after each --sync-every 4' $apart \
+    --ranks 2 --checkpoint "$W/none" --every 6
+while read -r text options; do
+    refused "--replicas $options" "$(echo "$text" | tr _ ' ')" $model --ranks 2 $options
+done <<END
+--sync-every_is_of_--replicas --sync-every 2
+--replicas_has_no_--keys --replicas 2 --keys
+--replicas_has_no_--tier --replicas 2 --tier $W/tier --memory 1000000
+has_no_--clip-norm --replicas 2 --sync-every 2 --clip-norm 1
+averages_rows_of_f32,_not_of_bf16 --replicas 2 --sync-every 2 --rows-dtype bf16
+--towers_has_no_--replicas --replicas 2 --towers 2
+END
 narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
 if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
     pass

@@ -408,8 +408,10 @@ static inline neo_status make_planned(const Case *c, neo_comm *comm, neo_shard *
     size_t groups = inside_group_bytes(*shard, comm, LEAVES);
     EXPECT(neo_ctx_memory(ctx).bytes - before - groups ==
            m.weight_bytes + m.state_bytes + m.exchange_bytes + m.workspace_bytes);
-    EXPECT(neo_plan_rank_of(plan, rank).buffer_bytes ==
-           (int64_t)(m.exchange_bytes + m.workspace_bytes));
+    const int64_t buffers = (int64_t)(m.exchange_bytes + m.workspace_bytes);
+    const int64_t of_plan = neo_plan_rank_of(plan, rank % c->plan.cluster.ranks).buffer_bytes;
+    const int uneven = c->plan.replicas > 1 && LEAVES % neo_comm_size(comm); /* the most of them */
+    EXPECT(uneven ? of_plan >= buffers : of_plan == buffers);
     neo_plan_destroy(plan);
     return NEO_OK;
 }

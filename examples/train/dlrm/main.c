@@ -123,7 +123,8 @@ static neo_status run_all(void *of_rank) {
 
 static int64_t sent_by_tables(const neo_shard *tables) {
     const neo_shard_stats s = neo_shard_get_stats(tables);
-    return cli_sent(s.ids) + cli_sent(s.rows) + cli_sent(s.node) + cli_sent(s.cross);
+    return cli_sent(s.ids) + cli_sent(s.rows) + cli_sent(s.node) + cli_sent(s.cross) +
+           cli_sent(s.peers);
 }
 /* Bytes that all groups of the model have sent. */
 static int64_t sent_in_groups(const void *of_rank) {

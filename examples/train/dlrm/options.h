@@ -15,6 +15,7 @@ typedef struct options {
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg, dedup, keys, key_rows, admit, towers, hot_rows, skip_empty;
+    int64_t replicas, sync_every;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
     cli_machine machine;
@@ -222,6 +223,12 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("towers", towers, "T", NULL, 1, MAX_TOWERS,
               "*put the tables of dlrm, dcnv2 or wukong in T towers, one or more on every node, of "
               "which a layer makes one row of --dim columns: only these rows leave the nodes"),
+    CLI_COUNT("replicas", replicas, "R", "1", 1, 1024,
+              "groups that the ranks form, each with all tables: --plan is of one group, and "
+              "pooled rows stay in it"),
+    CLI_COUNT("sync-every", sync_every, "K", "1", 1, 1e9,
+              "*of --replicas: steps after which groups that step by their own samples average "
+              "tables; 1: all step by all samples, with the bits of one rank"),
     CLI_COUNT("nodes", nodes, "H", "1", 1, 1024,
               "nodes that the ranks form; under mpirun hosts count, unless --ranks is given too"),
 
@@ -425,7 +432,7 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
 static neo_status check_towers(const options *o) {
     const struct { const char *name; int given; } without[] = {
         {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL},
-        {"clip-norm", o->clip_norm > 0},
+        {"clip-norm", o->clip_norm > 0}, {"replicas", o->replicas > 1},
         {"micro-batches above 1", o->micro_batches > 1}, {"plan", strcmp(o->plan, "auto") != 0},
         {"show-plan", o->show_plan != 0}, {"save-plan", o->save_plan != NULL},
         {"summary", o->summary != 0}};
@@ -452,6 +459,23 @@ static neo_status check_hot_rows(const options *o) {
     if (device) REFUSE("--hot-rows is for --device cpu");
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
         if (without[i].given) REFUSE("--hot-rows has no --%s", without[i].name);
+    return NEO_OK;
+}
+/* Replicas, and what they do not do. */
+static neo_status check_replicas(const options *o) {
+    const int apart = o->sync_every > 1;
+    if (apart && o->replicas == 1) REFUSE("--sync-every is of --replicas");
+    if (o->replicas > 1 && o->keys) REFUSE("--replicas has no --keys");
+    if (o->replicas > 1 && o->tier) REFUSE("--replicas has no --tier");
+    if (o->replicas > 1 && o->skip_empty) REFUSE("--replicas has no --skip-empty");
+    if (apart && (o->clip_norm > 0 || o->micro_batches > 1))
+        REFUSE("--sync-every above 1 has no --clip-norm and no --micro-batches: gradients are "
+               "those of a group");
+    if (apart && strcmp(o->rows_dtype, "f32"))
+        REFUSE("--sync-every above 1 averages rows of f32, not of %s", o->rows_dtype);
+    if (o->saves.every % o->sync_every)
+        REFUSE("--every %lld: replicas are alike after each --sync-every %lld steps: a multiple",
+               (long long)o->saves.every, (long long)o->sync_every);
     return NEO_OK;
 }
 
@@ -514,6 +538,7 @@ static neo_status check_options(const options *o) {
     if (o->ndcg && !o->group) REFUSE("--ndcg is of groups: give --group");
     if (o->dedup && strcmp(o->machine.device, "cpu")) REFUSE("--dedup is for --device cpu");
     TRY(check_towers(o));
+    TRY(check_replicas(o));
     TRY(check_format(o));
     TRY(check_stdin(o));
     return check_files(o);

@@ -46,20 +46,24 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                               neo_plan **plan) {
     const neo_params *bottom = m->params[BOTTOM], *top = m->params[TOP];
     neo_placement placement;
+    const int ranks = neo_comm_size(m->comm), groups = (int)o->replicas;
+    if (ranks % groups)
+        REFUSE("--replicas %d: must divide the %d ranks into groups", groups, ranks);
     if (o->tier && o->profile && !m->profile)
         TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     neo_plan_desc d = {.bags = bags,
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
-                       .cluster = {.ranks = neo_comm_size(m->comm),
+                       .replicas = groups, .sync_every = (int32_t)o->sync_every,
+                       .cluster = {.ranks = ranks / groups,
                                    .ranks_per_node = ranks_per_node(m->comm),
                                    .memory_bytes = o->tier ? 0 : o->memory},
                        .dense_flops_bottom = mlp_flops(bottom),
                        .dense_flops_top = mlp_flops(top),
                        .dense_params = mlp_elements(bottom) + mlp_elements(top),
                        .table_placements = m->hot.placements,
-                       .skip_empty = o->skip_empty || m->hot.tables,
+                       .skip_empty = groups == 1 && (o->skip_empty || m->hot.tables),
                        .profile = o->tier ? m->profile : NULL};
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
@@ -84,6 +88,9 @@ static void show_plan(const neo_plan *plan) {
            "pipelined %.3f ms\n",
            (int)d->bags->table_count, (int)d->cluster.ranks, (int)d->cluster.ranks_per_node,
            1e3 * step.plain, 1e3 * step.pipelined);
+    if (d->replicas > 1)
+        printf("replicas: %d such groups; rank r stands for ranks r + %d g\n", (int)d->replicas,
+               (int)d->cluster.ranks);
     for (int r = 0; r < d->cluster.ranks; r++) {
         neo_plan_rank rank = neo_plan_rank_of(plan, r);
         printf("rank %d: %.1f MB of weights, %.1f of optimizer state, %.1f of buffers; %.3f ms\n",

@@ -66,7 +66,7 @@ static neo_status end_step(run *r, neo_progress *bar, batch_under_way *b, int64_
     const options *o = r->o;
     double lr = (double)neo_schedule_lr(&r->m.schedule, r->step++);
     r->saved = 0;
-    r->stopped = r->m.sum[r->m.turn].stops > 0;
+    r->stopped = r->m.sum[r->m.turn].stops > 0 && r->step % o->sync_every == 0;
     int saves = o->saves.every && r->step % o->saves.every == 0;
     int logs = r->step % o->log_every == 0;
     if (saves || logs || cli_digests_at(&o->saves, r->step)) TRY(finish_batch(r, bar, b));
@@ -161,6 +161,7 @@ static neo_status train_epoch(run *r, neo_progress *bar, int64_t samples_before)
         started = neo_time_ns();
     }
     TRY(finish_batch(r, bar, &b));
+    if (r->m.tables) TRY(neo_shard_sync(r->m.tables)); /* replicas of tables */
     r->train_ns += neo_time_ns() - started;
     return status == NEO_END ? NEO_OK : status;
 }
