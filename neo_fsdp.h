@@ -108,10 +108,10 @@ extern "C" {
    Between begin and end the caller computes: the bottom MLP, other gradients. prefetch may be left
    out (the ids then travel in forward_begin); forward and backward are begin and end in one.
 
-   REPLICAS (2D parallel, TorchRec's DMPCollection): with neo_plan_desc.replicas R of cluster.ranks
-   L the comm has R L ranks; ranks [g L, (g + 1) L) are group g, and each group has all tables,
-   placed by the plan. Pooled rows travel inside a group alone: all-to-alls of L ranks, however many
-   there are. Tables take R times the memory of one group.
+   REPLICAS (2D parallel; TorchRec's DMPCollection averages likewise): with neo_plan_desc.replicas R
+   and cluster.ranks L the comm has R L ranks; ranks [g L, (g + 1) L) are group g, and each group
+   has all tables, placed by the plan. Pooled rows travel inside a group alone, however many there
+   are. Tables take R times the memory.
      sync_every 0, 1  ids go to every group, and rank p of each gets, in backward_end, the gradients
                       that came to rank p of the others: each steps all its rows by all samples, so
                       all groups have the bits of one rank
@@ -150,13 +150,13 @@ extern "C" {
      weights     neo_shard_weight_grad: for each part, feature of its table, and id of it that is
                  one of the part's rows and of another rank's sample: 4, or of a part without the
                  first column 4 for each 16 columns
-     peers       of R groups, instead of the above, where W, r and B are a group's: ids and lengths
-                 as of R L ranks that all hold what rank r mod L does (k > 1: as those of a group,
-                 and 4 between each two ranks); rows and all else as of each group. Then for each
-                 part, feature of its table and sample 4 c (R - 1), or each k steps 8 (R - 1) for
-                 each number of weights and state
      dp          2 (W - 1) rows (4 dim + 1) for each table, if W divides repro_shards: a dense
                  gradient is reduced, and a byte for each row, which says whether it was touched
+     replicas    dp as of all R L ranks; rows and what follows them as of each group by itself, its
+                 W, r and B; lengths and ids as if rank r of all held what rank r mod L does, or, k
+                 above 1, of each group, and 4 between each two ranks of different ones. Then for
+                 each part, feature of its table and sample 4 c (R - 1), or each k steps 8 (R - 1)
+                 for each number of weights and state
    HOT ROWS: the few rows of a table that most ids name, on every rank (FlexShard, arXiv
    2301.02959). They are a table of their own beside that of the others: neo_profile_hot finds them,
    neo_jagged_split_hot parts each batch, the plan copies that table (dp) and cuts the other, and
@@ -309,9 +309,9 @@ NEO_API neo_status neo_shard_clear(neo_shard *shard);
    Elsewhere `rows` is not looked at.
    table: as in the plan's neo_bags_desc. Collective: all ranks with the same numbers. Not between
    begin and end of a call; a batch may have been prefetched.
-   Bytes    4 for each number, to each rank that is to have it and does not; nothing for reading
-            data-parallel tables. 24 between each two ranks, and 40 from rank 0 to each other, to
-            agree.
+   Bytes    4 for each number, to each rank that is to have it and does not (of replicas, written
+            by one rank: all to all); nothing for reading data-parallel tables. 24 between each two
+            ranks, and 40 from rank 0 to each other, to agree.
    Memory   up to 8 MiB (or two rows) from the allocator for as long as the call takes; copies of
             data-parallel tables are read in place.
    Errors   on all ranks the status and message of the lowest rank that has one, and nothing has

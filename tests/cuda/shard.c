@@ -17,7 +17,7 @@ static neo_status open_device(int rank, int local, void *user, neo_device **devi
 static const Set SMALL = {"small", 4, 5, 3, {64, 40, 5, 90}, {32, 16, 48, 7}, {0, 1, 2, 3, 1}, 0};
 
 static Case the;
-static int ranks, keeps;
+static int ranks, keeps, groups = 1; /* of replicas */
 static uint64_t digest[8];
 static int64_t grows[8], sent[8]; /* sent: bytes of pooled rows, and the like, on the CPU */
 
@@ -69,7 +69,8 @@ static neo_status one_step(neo_shard *shard, neo_ctx *ctx, int s, int rank) {
     if (neo_shard_get_stats(shard).grow_count == before)
         EXPECT(neo_ctx_memory(ctx).alloc_count == allocs);
     TRY(carry(ctx, out.t, neo_tensor_2d(host, NEO_F32, rows, width), 1));
-    if (!none) EXPECT(memcmp(host, the.out[s] + m.begin * width, 4 * (size_t)(rows * width)) == 0);
+    if (!none && the.plan.sync_every <= 1)
+        EXPECT(memcmp(host, the.out[s] + m.begin * width, 4 * (size_t)(rows * width)) == 0);
     neo_tensor_free(ctx, &out.all);
     neo_tensor_free(ctx, &dout.all);
     neo_tensor_free(ctx, &grad.all);
@@ -125,8 +126,10 @@ static neo_status run(neo_comm *comm, void *user) {
     TRY(neo_shard_create(data, plan, &shard));
     size_t took = neo_ctx_memory(ctx).bytes - before;
     size_t tells = says.weight_bytes + says.state_bytes + says.exchange_bytes +
-                   says.workspace_bytes + 2 * group_bytes(d, ranks, 0);
-    if (stays_there(ctx)) tells += group_bytes(d, ranks, 1);
+                   says.workspace_bytes + group_bytes(d, ranks, 0) +
+                   group_bytes(d, ranks / groups, 0);
+    if (stays_there(ctx)) tells += group_bytes(d, ranks / groups, 1);
+    if (groups > 1) tells += group_bytes(d, ranks, 0) + group_bytes(d, groups, stays_there(ctx));
     if (inside_of_shard(shard).node)
         tells += group_bytes(d, ranks / NODES, neo_ctx_device(ctx) != NULL) +
                  group_bytes(d, NODES, neo_ctx_device(ctx) != NULL);
@@ -159,12 +162,14 @@ static neo_status run(neo_comm *comm, void *user) {
     if (data != comm) neo_comm_destroy(data);
     return NEO_OK;
 }
-/* On the devices of ranks. NEO_POOL_NONE: against the same ranks on the CPU, else against one. */
+/* On the devices of ranks. NEO_POOL_NONE, replicas that step alone: against the same ranks on the
+   CPU, else against one. */
 static void check_case(neo_ctx *ctx, const char *what) {
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = ranks,
                        .ranks_per_node = ranks % NODES ? 0 : ranks / NODES};
     the.plan.bags = &the.bags;
-    the.plan.cluster.ranks = ranks;
+    the.plan.cluster.ranks = ranks / groups;
+    the.plan.replicas = groups;
     the.plan.cluster.ranks_per_node = d.ranks_per_node ? d.ranks_per_node : ranks;
     the.plan.weighted = the.weighted;
     the.plan.kept_batches = keeps;
@@ -172,10 +177,11 @@ static void check_case(neo_ctx *ctx, const char *what) {
     if (the.tables[0].pooling != NEO_POOL_NONE) case_oracle(&the, ctx);
     memset(wrong, 0, sizeof wrong);
     for (int r = 0; r < 8; r++) sent[r] = -1;
-    neo_status status = the.tables[0].pooling == NEO_POOL_NONE || the.plan.wire_forward
+    const int by_ranks = the.tables[0].pooling == NEO_POOL_NONE || the.plan.sync_every > 1;
+    neo_status status = by_ranks || the.plan.wire_forward
                             ? neo_comm_spawn(ranks, &d, run, &d, NULL)
                             : NEO_OK;
-    if (the.tables[0].pooling == NEO_POOL_NONE) the.digest = digest[0];
+    if (by_ranks) the.digest = digest[0];
     d.open_device = open_device;
     if (status == NEO_OK) status = neo_comm_spawn(ranks, &d, run, &d, NULL);
     if (status != NEO_OK) FAIL("%s on %d ranks: %s", what, ranks, neo_last_error());
@@ -269,6 +275,27 @@ static void mixtures(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Replicas in two groups of two ranks: by all samples, and averaged every two steps. */
+static void replicas(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
+    ranks = 4, groups = 2;
+    for (int i = 0; i < 3; i++) {
+        case_begin(NEO_BAG_ADAGRAD, i ? NEO_POOL_SUM : NEO_POOL_MEAN);
+        the.weighted = i == 1;
+        the.plan.sync_every = i < 2 ? 0 : 2;
+        keeps = i == 1;
+        for (int t = 0; t < SMALL.tables; t++)
+            place(&the, t,
+                  t == 0   ? NEO_ROW_WISE
+                  : t == 1 ? NEO_COLUMN_WISE
+                  : t == 2 ? NEO_DATA_PARALLEL
+                           : NEO_TABLE_WISE,
+                  ranks / groups);
+        check_case(ctx, "replicas");
+    }
+    groups = 1;
+    neo_ctx_destroy(ctx);
+}
 /* Every wire, on two to five ranks, in nodes and not; MEAN, and kept gradients, too. */
 static void wires(void) {
     static const neo_placement places[] = {NEO_TABLE_ROW_WISE, NEO_GRID, NEO_TABLE_COLUMN_WISE,
@@ -633,6 +660,7 @@ int main(void) {
     RUN(cut_rows_sums);
     RUN(no_pooling);
     RUN(mixtures);
+    RUN(replicas);
 #if defined(EMULATED)
     RUN(faults);
     RUN(kept_failures);

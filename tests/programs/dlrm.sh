@@ -204,12 +204,11 @@ $D $apart --ranks 2 --epochs 2 >"$W/out" 2>"$W/err"
 loss_of() { sed -n "s|.*epoch $1/2  loss=\([0-9.]*\).*|\1|p" "$W/out" "$W/err" | head -1; }
 if awk "BEGIN { exit !(0$(loss_of 2) > 0 && 0$(loss_of 2) < 0$(loss_of 1)) }"; then pass; else
     fail "--sync-every: the loss does not fall: $(loss_of 1), $(loss_of 2)"; fi
-four=$(digest $apart --ranks 4 --epochs 2)
-same "--sync-every, rows" "$(digest $apart --ranks 4 --epochs 2 --plan rw)" "$four"
+same "--sync-every, rows of 4 ranks" "$(digest $apart --ranks 4 --epochs 2 --plan rw)" "$apart_of"
 digest $apart --ranks 4 --checkpoint "$W/apart" --every 4 >"$W/out"
 rm -r "$W/apart/$(ls "$W/apart" | tail -1)" # what it saved at its end
 same "--sync-every, resumed" \
-    "$(digest $apart --ranks 4 --checkpoint "$W/apart" --resume --epochs 2)" "$four"
+    "$(digest $apart --ranks 4 --checkpoint "$W/apart" --resume --epochs 2)" "$apart_of"
 refused "another sync" 'bags.sync is .2 replicas, every 4 steps. there, not defined here' $model \
     --repro-shards 8 --checkpoint "$W/apart" --resume --epochs 3
 refused "groups of ranks" '--replicas 3: must divide the 4 ranks' $model --replicas 3 --ranks 4
