@@ -3529,8 +3529,8 @@ typedef struct neo__gemm_call {
     neo__gemm_finish finish;
     int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
     neo__leaf_cut leaves;
-    const float *panels; /* NULL, or b once more, finite, and the bias, nowhere -0, as panels [k + 1]
-                            [8 lanes] with zeros behind n > NEO__GEMM_SWAP_COLS; k is less than
+    const float *panels; /* NULL, or b once more, finite, and the bias, nowhere -0, as panels of
+                            [k + 1][8 lanes], zeros behind n > NEO__GEMM_SWAP_COLS; k is less than
                             NEO__LISTED_PLACES. See neo__gemm_listed */
     int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
     int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
