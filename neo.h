@@ -2815,7 +2815,8 @@ typedef struct neo__tile {
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
-    int skips;         /* rows8: b is finite, and is not read where a is 0 */
+    const uint16_t *at; /* rows8: first so many places, a[at[i]] b[at[i] * b_k + j] */
+    int64_t count;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
        lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
        NULL: nothing. */
@@ -2826,7 +2827,6 @@ typedef void (*neo__tile_fn)(const neo__tile *t);
 
 enum {
     NEO__TILE_MAX_FLOATS = 512, /* rows x panel of any path */
-    NEO__TILE_MAX_K = 512,      /* of rows8 */
     NEO__INTERACT_MAX_FEATURES = 4095,
     NEO__INTERACT_FLOATS = 1 << 18 /* of the scratch; a quarter of that more for the factors */
 };
@@ -2857,6 +2857,8 @@ struct neo__gemm_kernels {
     const neo__tile_fn *tile2; /* 2 lanes columns */
     const neo__tile_fn *pair;  /* any columns: of two leaves, left + right */
     neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another */
+    /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
+    void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
     neo__tile_fn
         dots; /* 2 lanes columns, one row: b is read in place, transposed; no merges, no bias */
     /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
@@ -3532,7 +3534,9 @@ typedef struct neo__gemm_call {
     neo__gemm_finish finish;
     int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
     neo__leaf_cut leaves;
-    int skips; /* b is finite: of a row of many zeros, as behind a relu, it is not read for those */
+    const float *panels; /* NULL, or b once more, finite, and the bias, nowhere -0, as panels of
+                            [k + 1][8 lanes], zeros behind n > NEO__GEMM_SWAP_COLS; k is less than
+                            NEO__LISTED_PLACES. See neo__gemm_listed */
     int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
     int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
 } neo__gemm_call;
@@ -6150,7 +6154,7 @@ NEO_API double neo_exact_value(const neo_exact *sum) {
    which stays in the first-level cache.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__GEMM_SEGMENT = NEO__TILE_MAX_K, /* of k */
+    NEO__GEMM_SEGMENT = 512,           /* of k */
     NEO__GEMM_A_FLOATS = 1 << 16,      /* packed rows of a block: 256 KiB */
     NEO__GEMM_B_FLOATS = 1 << 19,      /* packed panels of a group: 2 MiB */
     NEO__GEMM_LEAF_B_FLOATS = 1 << 18, /* with leaves, whose sums take the rest: 1 MiB */
@@ -6240,6 +6244,7 @@ typedef struct neo__gemm {
     neo_ctx *ctx;
     neo__gemm_call call; /* swapped: m, n, a, b are those of C transposed */
     int tree;            /* of several leaves */
+    int listed; /* see neo__gemm_listed: rows and panels are the grid's, nothing else is planned */
     int swapped;
     int dots;    /* one column: the wide operand is transposed on the way, not packed */
     int by_rows; /* few k: the rows of a tile are written one after another, over all panels */
@@ -6269,7 +6274,7 @@ static void neo__gemm_swap(neo__gemm_call *c) {
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = c->n % width;
-    if (NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width ||
+    if (!NEO__TRAINS || NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width ||
         c->k * c->n > NEO__GEMM_SHALLOW_FLOATS)
         return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > c->n / 8) return 0;
@@ -6284,8 +6289,8 @@ static int neo__gemm_is_brief(const neo__gemm *g) {
 /* Whether C goes past the caches, which hold little of it: that saves reading it first. */
 static int neo__gemm_streams(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
-    return g->by_rows && c->beta == 0.0f && c->finish.act == NEO_ACT_NONE && !c->finish.y &&
-           c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
+    return NEO__TRAINS && g->by_rows && c->beta == 0.0f && c->finish.act == NEO_ACT_NONE &&
+           !c->finish.y && c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
            c->c_row % 16 == 0;
 }
 /* Whether C is so small that packing k-major operands takes about as long as the product. */
@@ -6324,10 +6329,41 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     gemm->even_tiles = (call->m / 2 + gemm->tile_rows / 2 - 1) / (gemm->tile_rows / 2);
     gemm->grid.tiles = gemm->even_tiles + call->m % 2;
 }
+enum {
+    NEO__LISTED_BLOCK = 6 << 10,  /* floats of a panel: 24 KiB */
+    NEO__LISTED_ROWS = 128,       /* of a task, which lists up to so many */
+    NEO__LISTED_PLACES = 1 << 16, /* places */
+    NEO__LISTED_PAST = 16,        /* that are written behind a list */
+    NEO__LISTED_SAMPLES = 4       /* rows that tell whether so few are 0 that tiles are faster */
+};
+/* Whether rows list their places; of many rows some tell. */
+static int neo__gemm_is_listed(neo_ctx *ctx, const neo__gemm_call *c) {
+    int64_t count = 0;
+    if (!c->panels || c->m < NEO__LISTED_ROWS / 2 || c->k < NEO__GEMM_BRIEF)
+        return c->panels != NULL;
+    uint16_t *at = (uint16_t *)(void *)neo__worker_floats(ctx, 0);
+    uint16_t *end = at + c->k + NEO__LISTED_PAST;
+    for (int64_t i = 0; i < NEO__LISTED_SAMPLES; i++) {
+        ctx->gemm->list(at, c->a + c->m * i / NEO__LISTED_SAMPLES * c->a_row, c->k, c->k, end);
+        count += *end;
+    }
+    return count < NEO__LISTED_SAMPLES * c->k / 8 * 7;
+}
 /* Panels that have to be transposed are dear: every task of a column packs them again, so columns
    are cut more readily. */
 static void neo__gemm_plan(neo__gemm *gemm) {
     neo__gemm_call *call = &gemm->call;
+    gemm->listed = neo__gemm_is_listed(gemm->ctx, call);
+    if (gemm->listed) {
+        const int64_t rows = NEO__MIN(NEO__LISTED_ROWS, NEO__MAX(1, NEO__LISTED_PLACES / call->k));
+        gemm->grid.tiles = call->m;
+        gemm->grid.panels = (call->n - 1) / (8 * gemm->ctx->gemm->lanes) + 1;
+        gemm->grid.row_tasks = (call->m + rows - 1) / rows;
+        gemm->grid.col_tasks = gemm->ctx->threads > 1 ? gemm->grid.panels : 1;
+        return;
+    }
+    if (call->panels) /* of which neo__gemm_b_at knows */
+        call->b = call->panels, call->b_k = 8 * gemm->ctx->gemm->lanes, call->b_col = 1;
     gemm->by_rows = neo__gemm_is_shallow(gemm);
     if (call->k == 0) { /* operands may have no memory */
         call->a = call->b = call->c;
@@ -6361,7 +6397,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
-    gemm->pack_b = !gemm->dots && (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
+    gemm->pack_b = !gemm->dots && (call->b_col != 1 || call->panels ||
+                                   (rows >= 3 && !gemm->by_rows));
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
     if (thin) gemm->pack_a = gemm->pack_b = 0;
     else if (gemm->by_rows || no_room) gemm->pack_a = 0;
@@ -6469,7 +6506,6 @@ static void neo__gemm_tile(const neo__gemm *gemm, neo__tile *tile, const neo__ge
     tile->bias = finish && c->bias ? c->bias + place->n0 : NULL;
     tile->relu = finish && neo__gemm_finishes_relu(c);
     tile->streams = direct && neo__gemm_streams(gemm);
-    tile->skips = c->skips;
     if (tile->bias && !direct) {
         for (int64_t j = 0; j < place->width; j++) bias[j] = j < place->cols ? tile->bias[j] : 0.0f;
         tile->bias = bias;
@@ -6542,6 +6578,10 @@ static void neo__gemm_finish_rows(const neo__gemm *gemm, int64_t m0, int64_t m1,
     }
 }
 
+/* Column n of B from k on. Of call.panels one has b_k columns. */
+NEO__INLINE const float *neo__gemm_b_at(const neo__gemm_call *c, int64_t k, int64_t n) {
+    return c->b + k * c->b_k + n * c->b_col + (c->panels ? n / c->b_k * c->b_k * c->k : 0);
+}
 /* The panels of B. */
 static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
     const neo__gemm_call *c = &gemm->call;
@@ -6550,7 +6590,7 @@ static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_b
     for (int64_t p = box->p0; p < box->p1 && !gemm->dots; p++, to += gemm->width * count) {
         const int64_t n0 = p * gemm->width, cols = NEO__MIN(gemm->width, c->n - n0);
         const int64_t width = p == gemm->grid.panels - 1 ? gemm->last_width : gemm->width;
-        const float *from = c->b + box->k0 * c->b_k + n0 * c->b_col;
+        const float *from = neo__gemm_b_at(c, box->k0, n0);
         if (!gemm->pack_b && cols == width) continue;
         if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
         else kern->pack_transposed(to, width, from, c->b_col, count, cols);
@@ -6615,7 +6655,7 @@ static neo__gemm_fetch neo__gemm_fetch_b(const neo__gemm *gemm, int64_t p0, int6
                                          int64_t k0, int64_t depth) {
     const neo__gemm_call *c = &gemm->call;
     const int64_t p1 = NEO__MIN(p0 + gemm->group_panels, end), n0 = p0 * gemm->width;
-    return neo__gemm_fetch_part(c->b + k0 * c->b_k + n0 * c->b_col, c->b_col, c->b_k,
+    return neo__gemm_fetch_part(neo__gemm_b_at(c, k0, n0), c->b_col, c->b_k,
                                 NEO__MIN(p1 * gemm->width, c->n) - n0, depth);
 }
 /* The rows of A in the rows of tiles [t0, t1), from k0 on, which are packed, or read, next. */
@@ -6691,8 +6731,7 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
     const float *a = gemm->pack_a
                          ? scratch->a + (place.m0 - neo__gemm_tile_begin(gemm, box->t0)) * depth
                          : call->a + place.m0 * call->a_row + box->k0 * call->a_k;
-    const int together = gemm->by_rows || neo__gemm_is_brief(gemm) ||
-                         (call->skips && call->m == 1 && !gemm->swapped && call->beta == 0.0f);
+    const int together = gemm->by_rows || neo__gemm_is_brief(gemm);
     const int64_t sum_floats = gemm->tile_rows * gemm->width;
     float *kept = scratch->sums + gemm->depth * sum_floats +
                   (tile - scratch->first_tile) * panels * gemm->kept * sum_floats;
@@ -6766,11 +6805,58 @@ static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
     }
 }
 
+/* ---- rows of many zeros, as behind a relu, by weights that do not change ----
+   0 b changes no sum of finite b but the sign of one that is 0, which the bias hides, as it is
+   nowhere -0. So a row lists its places of k that are not 0; the others are skipped. The part of a
+   panel for a block of k stays in the first-level cache from row to row. */
+static void neo__gemm_listed(const neo__gemm *gemm, const neo__gemm_box *box, float *sums) {
+    const neo__gemm_call *c = &gemm->call;
+    const int64_t width = 8 * gemm->ctx->gemm->lanes, rows = box->t1 - box->t0;
+    const int64_t depth = rows > 1 ? NEO__LISTED_BLOCK / width : c->k;
+    const int64_t blocks = (c->k + depth - 1) / depth;
+    uint16_t *at = (uint16_t *)(void *)(sums + rows * width);
+    uint16_t *ends = at + rows * c->k + NEO__LISTED_PAST;
+    NEO__ZERO(neo__tile, t);
+    for (int64_t i = 0; i < rows; i++)
+        gemm->ctx->gemm->list(at + i * c->k, c->a + (box->t0 + i) * c->a_row, c->k, depth,
+                              ends + i * blocks);
+    t.rows = t.panels = t.a_k = 1;
+    t.b_k = width;
+    for (int64_t p = box->p0; p < box->p1; p++) {
+        const int64_t cols = NEO__MIN(width, c->n - p * width);
+        t.b = c->panels + p * width * (c->k + 1);
+        for (int64_t q = 0; q < blocks; q++) {
+            const int last = q == blocks - 1;
+            t.bias = last ? t.b + c->k * width : NULL;
+            t.relu = last && neo__gemm_finishes_relu(c);
+            for (int64_t i = 0; i < rows; i++) {
+                const uint16_t *end = ends + i * blocks + q;
+                const int64_t first = q > 0 ? end[-1] : 0;
+                float *sum = sums + i * width, *to = c->c + (box->t0 + i) * c->c_row + p * width;
+                t.a = c->a + (box->t0 + i) * c->a_row;
+                t.at = at + i * c->k + first;
+                t.count = *end - first;
+                t.init = q > 0 ? sum : NULL;
+                t.c = last && cols == width ? to : sum;
+                gemm->ctx->gemm->rows8(&t);
+                if (last && cols < width) memcpy(to, sum, (size_t)cols * sizeof *to);
+            }
+        }
+    }
+    if (!neo__gemm_finishes_relu(c))
+        neo__gemm_finish_rows(gemm, box->t0, box->t1, box->p0 * width,
+                              NEO__MIN(box->p1 * width, c->n));
+}
+
 static void neo__gemm_task(void *arg, int64_t index, int worker) {
     const neo__gemm *gemm = (const neo__gemm *)arg;
     neo__gemm_box box = neo__gemm_task_box(&gemm->grid, index);
     NEO__ZERO(neo__gemm_scratch, s);
     s.a = neo__worker_floats(gemm->ctx, worker);
+    if (gemm->listed) {
+        neo__gemm_listed(gemm, &box, s.a);
+        return;
+    }
     s.b = s.a + gemm->a_floats;
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
@@ -7438,8 +7524,7 @@ struct neo_mlp {
     neo_mlp_desc desc; /* name: NULL */
     int layers;
     const neo_param *weight[NEO_MAX_LAYERS], *bias[NEO_MAX_LAYERS];
-    float *turned[NEO_MAX_LAYERS]; /* of neo_serve.h: finite weights as [in][out], which need no
-                                      packing; or NULL */
+    const float *panels[NEO_MAX_LAYERS]; /* of neo_serve.h, for neo__gemm_listed; or NULL */
     void *y[NEO_MAX_LAYERS]; /* of hidden layers */
     void *z[NEO_MAX_LAYERS]; /* before the activation; NULL: not kept */
     void *left[NEO_MAX_LAYERS];         /* y after dropout; NULL: there is none */
@@ -7685,12 +7770,9 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
         const neo_tensor z = neo__mlp_rows(mlp, mlp->z[i], batch, widths[i + 1]); /* or none */
         neo_tensor out = last ? y : neo__mlp_rows(mlp, mlp->y[i], batch, widths[i + 1]);
         if (narrow) NEO__TRY(neo__convert_for(ctx, fn, value, weight));
-        const neo_tensor turned =
-            neo_tensor_2d(mlp->turned[i], NEO_F32, widths[i], widths[i + 1]);
-        neo__gemm_call call = neo__gemm_call_make(in, 0, turned.data ? turned : weight,
-                                                  !turned.data, z.data ? z : out);
+        neo__gemm_call call = neo__gemm_call_make(in, 0, weight, 1, z.data ? z : out);
         call.bias = neo__f32(mlp->bias[i]->value);
-        call.skips = turned.data != NULL;
+        call.panels = mlp->panels[i];
         neo__gemm_call_finish(&call, last ? mlp->desc.last_act : mlp->desc.act, 0,
                               z.data ? out : none, none);
         NEO__TRY(NEO__RUN(ctx, fn, gemm, &call));
@@ -17568,32 +17650,23 @@ static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 
-/* A row needs more columns to have enough independent sums. at: the `count` places where a is not
-   0, or NULL: all. Of finite b the others change no sum but the sign of one that is 0, for which
-   all are added again. */
+/* A row needs more columns to have enough independent sums. */
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
-                                      const float *init, const float *bias, float *c,
-                                      const int32_t *at, int64_t count) {
+                                      const float *init, const float *bias, float *c) {
     const NEO__VF zero = NEO__SET(0.0f);
-    float sum[8 * NEO__W];
 #define NEO__ROW8_NAME(v) NEO__VF c##v;
 #define NEO__ROW8_START(v) c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
 #define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(from + v * NEO__W), c##v);
-#define NEO__ROW8_KEEP(v) NEO__STORE(sum + v * NEO__W, c##v);
     NEO__EIGHT(NEO__ROW8_NAME)
     NEO__EIGHT(NEO__ROW8_START)
-    if (at) {
-        for (int64_t i = 0; i < count; i++) {
-            const float *from = b + at[i] * tile->b_k;
-            const NEO__VF av = NEO__SET(a[at[i] * tile->a_k]);
-            NEO__EIGHT(NEO__ROW8_FMA)
-        }
-        NEO__EIGHT(NEO__ROW8_KEEP)
-        for (int i = 0; i < 8 * NEO__W; i++) at = sum[i] == 0.0f ? NULL : at;
-        if (!at) { NEO__EIGHT(NEO__ROW8_START) }
+    for (int64_t i = 0; i < tile->count; i++) {
+        const int64_t k = tile->at[i];
+        const float *from = b + k * tile->b_k;
+        const NEO__VF av = NEO__SET(a[k]);
+        NEO__EIGHT(NEO__ROW8_FMA)
     }
-    for (int64_t k = at ? 0 : tile->k; k > 0; k--) {
+    for (int64_t k = tile->k; k > 0; k--) {
         const float *from = b;
         const NEO__VF av = NEO__SET(*a);
         NEO__EIGHT(NEO__ROW8_FMA)
@@ -17614,28 +17687,43 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
     }
 #define NEO__ROW8_STORE(v) NEO__STORE(c + v * NEO__W, c##v);
 #define NEO__ROW8_STREAM(v) NEO__STREAM(c + v * NEO__W, c##v);
-    if (tile->streams) { NEO__EIGHT(NEO__ROW8_STREAM) }
+    if (NEO__TRAINS && tile->streams) { NEO__EIGHT(NEO__ROW8_STREAM) }
     else { NEO__EIGHT(NEO__ROW8_STORE) }
 }
 NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
-    int32_t at[NEO__TILE_MAX_K];
-    const int skips = NEO__PASS != NEO__PASS_SCALAR && t->skips;
     for (int64_t i = 0; i < t->rows; i++) {
-        const float *a = t->a + i * t->a_row;
-        int64_t count = 0;
-        for (int64_t k = 0; skips && k < t->k; k++) {
-            at[count] = (int32_t)k;
-            count += a[k * t->a_k] != 0.0f;
-        }
         for (int64_t p = 0; p < t->panels; p++) {
             const int64_t j = p * 8 * NEO__W;
             NEO__FN(row8)
-            (t, a, t->b + p * t->b_panel, t->init ? t->init + i * t->init_row + j : NULL,
-             t->bias ? t->bias + j : NULL, t->c + i * t->c_row + j,
-             skips && count < t->k / 8 * 7 ? at : NULL, count);
+            (t, t->a + i * t->a_row, t->b + p * t->b_panel,
+             t->init ? t->init + i * t->init_row + j : NULL, t->bias ? t->bias + j : NULL,
+             t->c + i * t->c_row + j);
         }
     }
-    if (t->streams) NEO__STREAM_END();
+    if (NEO__TRAINS && t->streams) NEO__STREAM_END();
+}
+
+NEO__KERNEL void NEO__FN(list)(uint16_t *at, const float *a, int64_t k, int64_t depth,
+                               uint16_t *ends) {
+    uint16_t *p = at;
+    for (int64_t i = 0; i < k; *ends++ = (uint16_t)(p - at)) {
+        const int64_t end = NEO__MIN(i + depth, k);
+#if NEO__PASS == NEO__PASS_AVX512
+        const __m512i lane =
+            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        for (; i + NEO__W <= end; i += NEO__W) {
+            const __mmask16 some = _mm512_cmp_ps_mask(NEO__LOAD(a + i), _mm512_setzero_ps(), 4);
+            const __m512i places = _mm512_add_epi32(lane, _mm512_set1_epi32((int)i));
+            _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16(
+                                    _mm512_maskz_compress_epi32(some, places)));
+            p += __builtin_popcount(some);
+        }
+#endif
+        for (; i < end; i++) {
+            *p = (uint16_t)i;
+            p += neo__bits_f32(a[i]) << 1 != 0;
+        }
+    }
 }
 
 /* ---- packing ---- */
@@ -18150,6 +18238,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(tile2),
     NEO__FN(pair),
     NEO__FN(rows8),
+    NEO__FN(list),
     NEO__FN(dots),
     NEO__FN(pack),
     NEO__FN(pack_transposed),

@@ -956,8 +956,8 @@ typedef struct neo__held {
 typedef struct neo__weight {
     char *name;
     neo_tensor t;
-    void *turned; /* as products want it: in f32 as [in][out], see neo_mlp; of a gpt in bf16 as
-                     [out][in]; or NULL */
+    void *turned; /* as products want it: in f32 with its bias as panels, see neo_mlp; of a gpt as
+                     [in][out], in bf16 as [out][in]; or NULL */
 } neo__weight;
 struct neo_model {
     neo_ctx *ctx;
@@ -1358,11 +1358,35 @@ static int neo__model_multiplies(const neo__model_json *spec, const neo__weight 
            (strncmp(weight->name, spec->kind->bottom, bytes_of_name) == 0 &&
             weight->name[bytes_of_name] == '.');
 }
-static int neo__model_is_finite(neo_tensor t) {
-    const float *x = (const float *)t.data;
+/* Floats of a weight [n][k] and its bias as neo__gemm_call.panels; 0: such a product has none. */
+static int64_t neo__model_panel_floats(const neo_ctx *ctx, int64_t k, int64_t n) {
+    const int64_t lanes = ctx->gemm->lanes, width = 8 * lanes;
+    if (n < lanes || n <= NEO__GEMM_SWAP_COLS || k >= NEO__LISTED_PLACES) return 0;
+    return (n + width - 1) / width * width * (k + 1);
+}
+/* Panels may be skipped where the other operand is 0: weights are finite, no bias is -0. */
+static int neo__model_may_skip(const neo__weight *weight) {
+    const float *w = (const float *)weight[0].t.data, *b = (const float *)weight[1].t.data;
     float wrong = 0.0f;
-    for (int64_t i = 0; i < neo_tensor_count(t); i++) wrong += x[i] * 0.0f;
+    for (int64_t i = 0; i < neo_tensor_count(weight[0].t); i++) wrong += w[i] * 0.0f;
+    for (int64_t i = 0; i < weight[1].t.shape[0]; i++)
+        if (neo__bits_f32(b[i]) == 0x80000000u) return 0;
     return wrong == 0.0f;
+}
+static neo_status neo__model_panels(neo_ctx *ctx, const neo__weight *weight) {
+    const int64_t out = weight->t.shape[0], in = weight->t.shape[1];
+    const int64_t width = 8 * ctx->gemm->lanes;
+    float *panel = (float *)weight->turned;
+    memset(panel, 0, (size_t)neo__model_panel_floats(ctx, in, out) * sizeof *panel);
+    for (int64_t p = 0; p < out; p += width, panel += (in + 1) * width) {
+        const int64_t cols = NEO__MIN(width, out - p);
+        const neo_tensor to = neo_tensor_2d(panel, NEO_F32, in, width);
+        NEO__TRY(neo_tensor_copy(
+            ctx, neo_tensor_transpose(neo_tensor_slice(weight->t, 0, p, cols), 0, 1),
+            neo_tensor_slice(to, 1, 0, cols)));
+        memcpy(panel + in * width, (float *)weight[1].t.data + p, (size_t)cols * sizeof *panel);
+    }
+    return NEO_OK;
 }
 /* Copies of weights that products need not pack: of one sample packing is most of it. Those of a
    gpt in bf16 need not be converted. */
@@ -1380,8 +1404,13 @@ static neo_status neo__model_turn(neo_model *model) {
             neo__weight *weight = &model->dense[i];
             const neo_tensor t = weight->t;
             if (!neo__model_multiplies(spec, weight)) continue;
+            const int64_t count = neo__is_gpt(spec) ? neo_tensor_count(t)
+                : neo__model_panel_floats(model->ctx, t.shape[1], t.shape[0]);
             if (pass) weight->turned = at + bytes;
-            if (pass && !neo__is_gpt(spec) && !neo__model_is_finite(t)) weight->turned = NULL;
+            if (pass && !neo__is_gpt(spec) && (!count || !neo__model_may_skip(weight)))
+                weight->turned = NULL;
+            else if (pass && !neo__is_gpt(spec))
+                NEO__TRY(neo__model_panels(model->ctx, weight));
             else if (pass && dtype == NEO_F32)
                 NEO__TRY(neo_tensor_copy(
                     model->ctx, neo_tensor_transpose(t, 0, 1),
@@ -1390,7 +1419,7 @@ static neo_status neo__model_turn(neo_model *model) {
                 NEO__TRY(neo_tensor_convert(
                     model->ctx, t, neo_tensor_2d(weight->turned, dtype, t.shape[0], t.shape[1]),
                     NULL));
-            bytes += ((size_t)neo_tensor_count(t) * neo_dtype_size(dtype) + 63) & ~(size_t)63;
+            bytes += ((size_t)count * neo_dtype_size(dtype) + 63) & ~(size_t)63;
         }
         if (!pass && bytes) NEO__TRY(neo__model_hold(model, bytes, &at));
         bytes = 0;
@@ -1624,7 +1653,7 @@ static void neo__scratch_turn(neo_scratch *scratch, neo_mlp *mlp) {
     for (int layer = 0; mlp && layer < mlp->layers; layer++)
         for (int i = 0; i < scratch->model->dense_weights; i++)
             if (neo_params_at(scratch->net.params, i) == mlp->weight[layer])
-                mlp->turned[layer] = (float *)scratch->model->dense[i].turned;
+                mlp->panels[layer] = (const float *)scratch->model->dense[i].turned;
 }
 NEO_API neo_status neo_scratch_create(const neo_model *model, const neo_scratch_desc *desc,
                                       neo_scratch **out) {
@@ -2152,8 +2181,8 @@ static void neo__look_ahead(const neo__look *look, int64_t features) {
         for (int64_t k = look->ends[t * look->n]; k < look->ends[(t + 1) * look->n]; k++) {
             const char *row = (const char *)table->codes + (size_t)look->ids[k] * row_bytes;
             for (size_t at = 0; at < row_bytes && at < LINES * LINE; at += LINE)
-                __builtin_prefetch(row + at, 0, 2);
-            __builtin_prefetch(row + row_bytes - 1, 0, 2);
+                __builtin_prefetch(row + at, 0, 3);
+            __builtin_prefetch(row + row_bytes - 1, 0, 3);
             if (table->scale) __builtin_prefetch(table->scale + 2 * look->ids[k], 0, 2);
         }
     }

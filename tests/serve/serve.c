@@ -430,12 +430,31 @@ static void a_prediction_allocates_nothing(void) {
     neo_model_free(model);
 }
 
-/* Layers so wide that a sample alone skips the weights of what is 0: it is predicted as in a batch,
-   also where a weight that only zeros meet is not finite. */
+/* Layers so wide that weights of what is 0 are skipped: predicted as by the layers one by one,
+   alone and in batches, also where a weight that only zeros meet is not finite, where next to
+   nothing is 0, and where a bias is -0. */
+enum { WIDE = 300, NEXT = 250, MANY = 150 };
+static void wide_layers(neo_tensor w[9], int64_t n, const float *x, const float *row, float *out) {
+    static float first[MANY * WIDE], middle[MANY * NEXT], last[MANY * 4], e[MANY * 4], z[MANY * 5];
+    const neo_tensor y1 = neo_tensor_2d(first, NEO_F32, n, WIDE);
+    const neo_tensor y2 = neo_tensor_2d(middle, NEO_F32, n, NEXT);
+    const neo_tensor y3 = neo_tensor_2d(last, NEO_F32, n, 4);
+    const neo_tensor y4 = neo_tensor_2d(z, NEO_F32, n, 5);
+    const neo_tensor in = neo_tensor_2d((void *)(uintptr_t)x, NEO_F32, n, 1);
+    for (int64_t b = 0; b < n; b++) memcpy(e + 4 * b, row, 4 * sizeof *row);
+    CHECK_OK(neo_linear_forward(ctx, in, w[0], w[1], NEO_ACT_RELU, y1));
+    CHECK_OK(neo_linear_forward(ctx, y1, w[2], w[3], NEO_ACT_RELU, y2));
+    CHECK_OK(neo_linear_forward(ctx, y2, w[4], w[5], NEO_ACT_RELU, y3));
+    CHECK_OK(neo_interact_forward(ctx, 0, y3, neo_tensor_2d(e, NEO_F32, n, 4), y4));
+    CHECK_OK(neo_linear_forward(ctx, y4, w[6], w[7], NEO_ACT_NONE,
+                                neo_tensor_2d(out, NEO_F32, n, 1)));
+}
 static void zeros_are_skipped(void) {
-    enum { WIDE = 300, NEXT = 256 };
     static float first[WIDE], middle[NEXT * WIDE], last[4 * NEXT], top[6], table[16], none[WIDE];
-    static const float extremes[] = {1, INFINITY, NAN};
+    static const struct { float weight, low, bias; } cases[] = {
+        {1, -1, 0}, {INFINITY, -1, 0}, {NAN, -1, 0}, {1, 1, 0}, {1, -1, -0.0f}};
+    static const int64_t batches[] = {1, 2, 70, MANY};
+    static const neo_isa isas[] = {NEO_ISA_BEST, NEO_ISA_AVX2, NEO_ISA_SCALAR};
     const struct { const char *name; neo_tensor t; } weights[] = {
         {"bottom.0.weight", neo_tensor_2d(first, NEO_F32, WIDE, 1)},
         {"bottom.0.bias", neo_tensor_1d(none, NEO_F32, WIDE)},
@@ -447,21 +466,24 @@ static void zeros_are_skipped(void) {
         {"top.0.bias", neo_tensor_1d(none, NEO_F32, 1)},
         {"bags.f.weight", neo_tensor_2d(table, NEO_F32, 4, 4)}};
     char dir[1100], json[1024];
-    for (int i = 0; i < WIDE; i++) first[i] = i % 3 ? 1 + number((uint64_t)i) : -1;
     for (int i = 0; i < NEXT * WIDE; i++) middle[i] = number((uint64_t)i + 1000);
     for (int i = 0; i < WIDE; i++) middle[7 * WIDE + i] = 0; /* a sum that is 0 */
     for (int i = 0; i < 4 * NEXT; i++) last[i] = number((uint64_t)i + 100000);
     for (int i = 0; i < 16; i++) table[i] = 0.25f, top[i % 5] = 0.01f;
-    for (int e = 0; e < 3; e++) {
+    for (int e = 0; e < 5; e++) {
         neo_schema *schema;
         neo_state *state;
         neo_model *model;
-        neo_scratch *s;
-        const float x = 1;
-        const int64_t id = 2;
-        float alone, both[2];
+        neo_tensor tensors[9];
+        float x[MANY], out[MANY], expected[MANY];
+        int64_t ids[MANY], offsets[MANY + 1];
+        for (int i = 0; i < WIDE; i++)
+            first[i] = i % 3 ? 1 + number((uint64_t)i) : cases[e].low, none[i] = cases[e].bias;
+        for (int i = 0; i <= MANY; i++) offsets[i] = i;
+        for (int i = 0; i < MANY; i++) ids[i] = 2, x[i] = 1 + number((uint64_t)i);
+        for (int i = 0; i < 9; i++) tensors[i] = weights[i].t;
         snprintf(dir, sizeof dir, "%s-wide-%d", checkpoints, e);
-        middle[200 * WIDE] = extremes[e];
+        middle[200 * WIDE] = cases[e].weight;
         REQUIRE_OK(neo_schema_parse(ctx, "x dense\nf category hash rows=4\ny label\n", &schema));
         REQUIRE_OK(neo_state_create(ctx, &state));
         for (int i = 0; i < 9; i++)
@@ -473,16 +495,29 @@ static void zeros_are_skipped(void) {
         n += (int)neo_schema_describe(schema, json + n, sizeof json - (size_t)n);
         snprintf(json + n, sizeof json - (size_t)n, "}");
         REQUIRE_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 1, .model = json}, state));
-        REQUIRE_OK(neo_model_load(&(neo_model_desc){.dir = dir}, &model));
-        REQUIRE_OK(neo_scratch_create(model, &(neo_scratch_desc){.max_batch = 2, .logits = 1}, &s));
-        REQUIRE_OK(neo_scratch_add(s, &x, &id, NULL, NULL));
-        REQUIRE_OK(neo_scratch_predict(s, &alone));
-        REQUIRE_OK(neo_scratch_add(s, &x, &id, NULL, NULL));
-        REQUIRE_OK(neo_scratch_predict(s, both));
-        CHECK(memcmp(&alone, &both[0], 4) == 0 || (isnan(alone) && isnan(both[0])));
-        CHECK(isnan(alone) == (e > 0));
-        neo_scratch_destroy(s);
-        neo_model_free(model);
+        wide_layers(tensors, MANY, x, table, expected);
+        CHECK(isnan(expected[0]) == (cases[e].weight != 1));
+        for (int k = 0; k < 3; k++) {
+            const neo_model_desc desc = {.dir = dir, .ctx = {.isa = isas[k]}};
+            neo_scratch *s;
+            if (!neo_isa_available(isas[k])) continue;
+            REQUIRE_OK(neo_model_load(&desc, &model));
+            for (int i = 0; i < 8; i++) {
+                const int64_t n = batches[i / 2];
+                const neo_jagged sparse = {.batch = n, .feature_count = 1, .id_dtype = NEO_I64,
+                                           .offsets = offsets, .ids = ids};
+                REQUIRE_OK(neo_scratch_create(
+                    model, &(neo_scratch_desc){.max_batch = n, .threads = 1 + i % 2, .logits = 1},
+                    &s));
+                CHECK_OK(neo_model_predict(model, s, neo_tensor_2d(x, NEO_F32, n, 1), &sparse,
+                                           out));
+                for (int64_t b = 0; b < n; b++)
+                    CHECK(memcmp(&out[b], &expected[b], 4) == 0 ||
+                          (isnan(out[b]) && isnan(expected[b])));
+                neo_scratch_destroy(s);
+            }
+            neo_model_free(model);
+        }
         neo_state_destroy(state);
         neo_schema_destroy(schema);
     }
