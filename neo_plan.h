@@ -303,9 +303,9 @@ typedef struct neo_shard_memory {
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory);
 
-/* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in
-   memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes a few seconds
-   and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
+/* neo_calibrate: measure this machine as one rank with all threads of ctx (one: by its CPU time):
+   fills in memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes a few
+   seconds and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
@@ -5809,7 +5809,7 @@ static void neo__calibrate_task(void *arg, int64_t i, int worker) {
 }
 /* CPU time of one thread (ctx NULL, or with one), which others on the machine hardly disturb. */
 static int64_t neo__calibrate_now(const neo_ctx *ctx) {
-#if defined(CLOCK_THREAD_CPUTIME_ID)
+#if defined(CLOCK_THREAD_CPUTIME_ID) && !defined(_WIN32)
     struct timespec t;
     if ((!ctx || neo_ctx_threads(ctx) == 1) && !clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t))
         return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
@@ -6152,32 +6152,29 @@ static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, i
     float *const others = at + NEO__CALIBRATE_FLOATS / 2;
     const int64_t w = dim * heads, cols[TENSORS] = {3 * w, 3 * w, w, w, heads, w, 2, 4 * w, 4 * w};
     NEO__ZERO(neo_attention_desc, desc);
-    neo_tensor t[TENSORS], q[2][3], gain[3], none = neo_tensor_none();
-    for (int k = 0; k < 3; k++, at += w) gain[k] = neo_tensor_1d(at, NEO_F32, w);
+    neo_tensor t[TENSORS], q[6], v[3], none = neo_tensor_none();
+    for (int k = 0; k < 3; k++, at += w) v[k] = neo_tensor_1d(at, NEO_F32, w);
     for (int k = 0; k < TENSORS; at += n * cols[k++])
         t[k] = neo_tensor_2d(at, NEO_F32, n, cols[k]);
-    for (int k = 0; k < 6; k++) q[k / 3][k % 3] = neo_tensor_slice(t[k / 3], 1, k % 3 * w, w);
+    for (int k = 0; k < 6; k++) q[k] = neo_tensor_slice(t[k / 3], 1, k % 3 * w, w);
     desc.length = length, desc.heads = heads, desc.causal = 1;
     for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
         neo__calibrate_others(others, NEO__CALIBRATE_NEAR);
         const int64_t began = neo__calibrate_now(ctx);
         if (run % 4 == 0)
-            NEO__TRY(
-                neo_attention_forward(ctx, &desc, q[0][0], q[0][1], q[0][2], t[Y], t[LSE]));
+            NEO__TRY(neo_attention_forward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE]));
         if (run % 4 == 1)
-            NEO__TRY(neo_attention_backward(ctx, &desc, q[0][0], q[0][1], q[0][2], t[Y], t[LSE],
-                                            t[DY], q[1][0], q[1][1], q[1][2]));
+            NEO__TRY(neo_attention_backward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE], t[DY],
+                                            q[3], q[4], q[5]));
         for (int k = 0; run % 4 > 1 && k < 2; k++) {
             if (run % 4 == 2)
-                NEO__TRY(
-                    neo_layer_norm_forward(ctx, t[Y], gain[0], gain[0], 1e-5f, t[OUT], t[STATS]));
+                NEO__TRY(neo_layer_norm_forward(ctx, t[Y], v[0], v[0], 1e-5f, t[OUT], t[STATS]));
             else
-                NEO__TRY(neo_layer_norm_backward(ctx, NULL, t[Y], gain[0], t[STATS], t[DY], t[DY],
-                                                 gain[1], gain[2]));
+                NEO__TRY(neo_layer_norm_backward(ctx, NULL, t[Y], v[0], t[STATS], t[DY], t[DY],
+                                                 v[1], v[2]));
             NEO__TRY(neo_add(ctx, t[OUT], t[DY]));
         }
-        if (run % 4 == 2)
-            NEO__TRY(neo_activation_forward(ctx, NEO_ACT_GELU, t[WIDE], t[DWIDE]));
+        if (run % 4 == 2) NEO__TRY(neo_activation_forward(ctx, NEO_ACT_GELU, t[WIDE], t[DWIDE]));
         if (run % 4 == 3)
             NEO__TRY(neo_activation_backward(ctx, NEO_ACT_GELU, t[WIDE], none, t[DWIDE], t[DWIDE]));
         neo__calibrate_add(&times[run % 4], ctx, began);
@@ -6204,15 +6201,11 @@ static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster
     return NEO_OK;
 }
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
-    neo__calibrate_table table[2];
+    neo__calibrate_table table[2] = {
+        {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1, 1,
+         NEO_BAG_ROWWISE_ADAGRAD, {{{0.0}, 0}}, {{{0.0}, 0}}, {{0.0}, 0}}};
     float *memory;
     int64_t *id; /* ids, then offsets */
-    memset(table, 0, sizeof table);
-    table[0].rows = NEO__CALIBRATE_IDS;
-    table[0].dim = NEO__CALIBRATE_DIM;
-    table[0].pooling = NEO__CALIBRATE_POOLING;
-    table[0].count = table[0].kept = 1;
-    table[0].kind = NEO_BAG_ROWWISE_ADAGRAD;
     table[1] = table[0];
     table[1].kept = 0;
     table[1].buckets = NEO__CALIBRATE_BUCKETS;
