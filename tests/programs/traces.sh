@@ -196,6 +196,19 @@ for case in "$W/bad.cluster|bad.cluster:2: layer forward: 3 more numbers from 0 
     else fail "--cluster ${case%%|*}: $(cat "$W/err")"
     fi
 done
+# gpt prints its table: by flops where a file has none of an operation's figures.
+printf 'flops 1e6\nmemory_bandwidth 1e6\nstep 7\nlayer rest 1e-3 0 0 0 0\n' >"$W/slow.cluster"
+if "$B/gpt" $gpt --cluster "$W/slow.cluster" --trace "$W/t.json" >"$W/out" 2>"$W/err" &&
+    grep -qE '^norms, GELU, sums +[0-9]{4,}\.[0-9]+ +[0-9.]+ +\+[0-9]+ %$' "$W/out" &&
+    [ "$(grep -cE '^(layers|attention|norms|optimizer).* %$' "$W/out")" = 6 ] &&
+    grep -qE '^predicted worst: layers backward, by [0-9]{5,}\.' "$W/out"; then pass
+else fail "gpt --cluster: $(cat "$W/out" "$W/err")"
+fi
+if "$B/gpt" $gpt --cluster "$W/slow.cluster" >"$W/out" 2>"$W/err"; then
+    fail "gpt --cluster without --trace is accepted"
+elif grep -q -e "--cluster needs --trace" "$W/err"; then pass
+else fail "gpt --cluster without --trace: $(cat "$W/err")"
+fi
 # A run that trains nothing.
 for program in "dlrm --synthetic 100" gpt; do
     "$B/"$program --summary --trace "$W/s.json" >"$W/out" 2>"$W/err" && [ -s "$W/s.json" ] &&
