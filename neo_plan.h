@@ -6077,7 +6077,7 @@ static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count,
                 off += slope * (1.0 - says / seconds[i]);
                 square += slope * slope;
             }
-            by[k] = NEO__MAX(by[k] + off / square, 0.0);
+            by[k] = NEO__MAX(by[k] + off / square, k ? 0.0 : 1e-18); /* 0: as by flops */
         }
 }
 static void neo__calibrate_terms(double *x, double samples, double in, double out) {
