@@ -115,6 +115,11 @@ typedef enum neo_layer_way {
     NEO_LAYER_LAST, /* backward, of data whose gradient nobody wants */
     NEO_LAYER_DOTS, /* neo_interact of r rows, as a layer of r x samples, of their columns x r */
     NEO_LAYER_DOTS_BACKWARD,
+    NEO_LAYER_ATTENTION, /* causal, as a layer of as many columns as a head, to length x heads */
+    NEO_LAYER_ATTENTION_BACKWARD,
+    NEO_LAYER_REST, /* of a transformer's block: 2 norms, 2 neo_add, GELU of 4 times the columns;
+                       as a layer of its columns to 1 */
+    NEO_LAYER_REST_BACKWARD,
     NEO_LAYER_COUNT
 } neo_layer_way;
 typedef struct neo_calibration {
@@ -310,9 +315,9 @@ typedef struct neo_shard_memory {
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory);
 
-/* neo_calibrate: measure this machine as one rank with all threads of ctx: fills in
-   memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes a few seconds
-   and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
+/* neo_calibrate: measure this machine as one rank with all threads of ctx (one: by its CPU time):
+   fills in memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes a few
+   seconds and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
    broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
@@ -5951,7 +5956,7 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    optimizer's state give what an id takes: of few rows, of as many rows as ids, and of rows that no
    run had before; one more the cost of buckets, and of gradients that are kept. Two loops as a
    shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
-   wide, narrow, short and long shapes a line through their seconds. Each is the best of a few runs.
+   wide, narrow, short and long shapes a line through their seconds. All are medians of a few runs.
    ------------------------------------------------------------------------ */
 enum {
     NEO__CALIBRATE_RUNS = 8,
@@ -5962,7 +5967,8 @@ enum {
     NEO__CALIBRATE_TABLES = 16,
     NEO__CALIBRATE_POOLING = 4,
     NEO__CALIBRATE_EDGE = 512,
-    NEO__CALIBRATE_FLOATS = 16 << 20 /* of each of the two buffers */
+    NEO__CALIBRATE_FLOATS = 16 << 20, /* of each of the two buffers */
+    NEO__CALIBRATE_NEAR = 2 << 20, NEO__CALIBRATE_FAR = 16 << 20 /* bytes, copied, of layers */
 };
 typedef struct neo__calibrate_job {
     float *memory; /* two buffers */
@@ -5976,24 +5982,44 @@ static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
            (size_t)(end - begin) * sizeof *job->memory);
 }
-static double neo__calibrate_least(double best, int64_t began) {
-    double seconds = (double)(neo_time_ns() - began) * 1e-9;
-    if (seconds < 1e-9) seconds = 1e-9;
-    return best == 0.0 || seconds < best ? seconds : best;
+/* CPU time of one thread (ctx NULL, or with one), which others on the machine hardly disturb. */
+static int64_t neo__calibrate_now(const neo_ctx *ctx) {
+#if defined(CLOCK_THREAD_CPUTIME_ID) && !defined(_WIN32)
+    struct timespec t;
+    if ((!ctx || neo_ctx_threads(ctx) == 1) && !clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t))
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+#endif
+    (void)ctx;
+    return neo_time_ns();
+}
+/* Seconds of the same thing, sorted. */
+typedef struct neo__calibrate_times {
+    double run[NEO__CALIBRATE_RUNS];
+    int count;
+} neo__calibrate_times;
+static void neo__calibrate_add(neo__calibrate_times *to, const neo_ctx *ctx, int64_t began) {
+    const double seconds = NEO__MAX((double)(neo__calibrate_now(ctx) - began) * 1e-9, 1e-9);
+    int i = to->count++;
+    for (; i > 0 && to->run[i - 1] > seconds; i--) to->run[i] = to->run[i - 1];
+    to->run[i] = seconds;
+}
+static double neo__calibrate_median(const neo__calibrate_times *x) {
+    return x->run[(x->count - 1) / 2];
 }
 static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
     neo__calibrate_job job = {memory, neo_ctx_threads(ctx)};
-    double best = 0.0;
+    NEO__ZERO(neo__calibrate_times, times);
     for (int run = 0; run < runs; run++) {
-        int64_t began = neo_time_ns();
+        int64_t began = neo__calibrate_now(ctx);
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
-        best = neo__calibrate_least(best, began);
+        neo__calibrate_add(&times, ctx, began);
     }
-    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) / best;
+    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) /
+           neo__calibrate_median(&times);
 }
 /* The caches as a step's layers leave them: pages are forgotten, too. */
-static void neo__calibrate_others(float *memory) {
-    memcpy(memory + NEO__CALIBRATE_FLOATS, memory, NEO__CALIBRATE_FLOATS);
+static void neo__calibrate_others(float *memory, size_t bytes) {
+    memcpy(memory + NEO__CALIBRATE_FLOATS, memory, bytes);
 }
 /* A table, and seconds of what is done with it. */
 typedef struct neo__calibrate_table {
@@ -6001,30 +6027,34 @@ typedef struct neo__calibrate_table {
     int32_t buckets, count; /* count: alike, the ids are spread over all */
     int kept;
     neo_bag_optim_kind kind;
-    double lookup[3], update[3], keep; /* of each set of ids; keep: as update, with gradients that
-                                          wait */
+    neo__calibrate_times lookup[3], update[3], keep; /* of each set of ids; keep: as update, with
+                                                        gradients that wait */
 } neo__calibrate_table;
 static neo_status neo__calibrate_run(neo_ctx *ctx, neo_bags *bags, const neo_jagged *jagged,
                                      neo_tensor out, neo__calibrate_table *table, int set,
-                                     float *empty) {
-    if (empty) (void)neo__calibrate_copy(ctx, empty, 1);
-    int64_t began = neo_time_ns();
+                                     float *memory) {
+    const size_t few = NEO__CALIBRATE_NEAR, most = NEO__CALIBRATE_FAR;
+    if (memory && set == 1) neo__calibrate_others(memory, few);
+    else if (memory) (void)neo__calibrate_copy(ctx, memory, 1);
+    int64_t began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_forward(bags, jagged, out));
-    table->lookup[set] = neo__calibrate_least(table->lookup[set], began);
-    if (empty) neo__calibrate_others(empty);
-    began = neo_time_ns();
+    neo__calibrate_add(&table->lookup[set], ctx, began);
+    if (memory) neo__calibrate_others(memory, set == 1 ? few : most);
+    NEO__TRY(neo_tensor_zero(ctx, out)); /* gradients have just been made */
+    began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_backward(bags, jagged, out, 1e-3f));
-    table->update[set] = neo__calibrate_least(table->update[set], began);
+    neo__calibrate_add(&table->update[set], ctx, began);
     if (!table->kept) return NEO_OK;
-    began = neo_time_ns();
+    began = neo__calibrate_now(ctx);
     NEO__TRY(neo_bags_accumulate(bags, jagged, out, NULL));
     NEO__TRY(neo_bags_step(bags, 1e-3f));
-    table->keep = neo__calibrate_least(table->keep, began);
+    neo__calibrate_add(&table->keep, ctx, began);
     return NEO_OK;
 }
 /* Sets of ids, scattered: 0: of 1/32 as many rows, 1: of as many, 2: of rows of each run's own;
-   0 and 2 behind a neo__calibrate_copy of `memory`, which empties the caches, as layers do in a
-   step: ids, offsets and sums come from memory, too. NULL: set 1 alone. */
+   0 and 2 behind a neo__calibrate_copy of `memory`, which empties the caches: ids, offsets and sums
+   come from memory, too; 1 behind what leaves them in the cache that is the largest. NULL: set 1
+   alone, with nothing between. */
 static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
                                       neo__calibrate_table *t) {
     const int64_t count = NEO__CALIBRATE_IDS, each = count / t->count,
@@ -6036,7 +6066,7 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     NEO__ZERO(neo_jagged, batch);
     neo_bags *bags = NULL;
     neo_tensor out = neo_tensor_none();
-    char name[NEO__CALIBRATE_TABLES][4];
+    char name[NEO__CALIBRATE_TABLES][12]; /* of any int */
     table.rows = t->rows;
     table.dim = t->dim;
     table.row_buckets = t->buckets;
@@ -6062,7 +6092,7 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
     for (int k = memory ? 2 : 1; k >= (memory ? 0 : 1); k--)
         for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
             for (int64_t i = 0; i < count; i++) id[i] = (run * count + i) * 0x9E3779B1 % among[k];
-            status = neo__calibrate_run(ctx, bags, &batch, out, t, k, k == 1 ? NULL : memory);
+            status = neo__calibrate_run(ctx, bags, &batch, out, t, k, memory);
         }
     neo_tensor_free(ctx, &out);
     neo_bags_destroy(bags);
@@ -6070,9 +6100,9 @@ static neo_status neo__calibrate_bags(neo_ctx *ctx, int64_t *id, float *memory,
 }
 /* Seconds of an id that is looked at, counted and placed by its sender. */
 static double neo__calibrate_id(const int64_t *id, int32_t *to) {
-    double best = 0.0;
+    NEO__ZERO(neo__calibrate_times, times);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns(), bad = 0;
+        int64_t began = neo__calibrate_now(NULL), bad = 0;
         int32_t *length = to + NEO__CALIBRATE_IDS;
         for (int64_t i = 0; i < NEO__CALIBRATE_IDS; i++)
             bad += id[i] < 0 || id[i] >= NEO__CALIBRATE_IDS;
@@ -6080,24 +6110,24 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
             length[i / NEO__CALIBRATE_POOLING] += id[i] >= bad;
         for (int64_t i = 0, at = 0; i < NEO__CALIBRATE_IDS; i++)
             if (id[i] >= bad) to[at++] = (int32_t)id[i];
-        best = neo__calibrate_least(best, began);
+        neo__calibrate_add(&times, NULL, began);
     }
-    return best / (double)NEO__CALIBRATE_IDS;
+    return neo__calibrate_median(&times) / (double)NEO__CALIBRATE_IDS;
 }
 /* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
    other tables. */
 static double neo__calibrate_row(const float *from, float *to) {
     enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_IDS / 2, COLS = NEO__CALIBRATE_SLICE };
-    double best = 0.0;
+    NEO__ZERO(neo__calibrate_times, times);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
-        int64_t began = neo_time_ns();
+        int64_t began = neo__calibrate_now(NULL);
         for (int64_t i = 0; i < SAMPLES; i++)
             for (int64_t k = 0; k < ROUTES; k++)
                 memcpy(to + (i * ROUTES + k) * COLS, from + (k * SAMPLES + i) * COLS,
                        (size_t)COLS * sizeof *to);
-        best = neo__calibrate_least(best, began);
+        neo__calibrate_add(&times, NULL, began);
     }
-    return best / (ROUTES * SAMPLES);
+    return neo__calibrate_median(&times) / (ROUTES * SAMPLES);
 }
 /* Bytes of an id, of tables of 16 and of 128 columns by every optimizer's state; a bag takes as
    long as an id of a row that comes again. */
@@ -6106,10 +6136,10 @@ static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory,
     static const neo_bag_optim_kind kind[] = {NEO_BAG_SGD, NEO_BAG_ROWWISE_ADAGRAD, NEO_BAG_ADAGRAD,
                                               NEO_BAG_ADAM};
     const double ids = (double)NEO__CALIBRATE_IDS, scale = cluster->memory_bandwidth / ids;
+    double looked[2][3] = {{0.0}}; /* the mean of four */
     for (int i = 0; i < 8; i++) {
         NEO__ZERO(neo__calibrate_table, table);
-        double *lookup = cluster->calibration.rows[NEO_ROWS_LOOKUP][i % 2],
-               *update = cluster->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
+        double *update = cluster->calibration.rows[NEO_ROWS_SGD + i / 2][i % 2];
         table.dim = i % 2 ? 128 : 16;
         table.count = NEO__CALIBRATE_TABLES;
         table.rows = NEO__CALIBRATE_FLOATS / table.dim / table.count;
@@ -6117,11 +6147,15 @@ static neo_status neo__calibrate_rows(neo_ctx *ctx, int64_t *id, float *memory,
         table.kind = kind[i / 2];
         NEO__TRY(neo__calibrate_bags(ctx, id, memory, &table));
         for (int k = 0; k < 3; k++) {
-            double looked = k ? table.lookup[k] * scale - lookup[0] : table.lookup[k] * scale / 2.0;
-            if (i < 2 || looked < lookup[k]) lookup[k] = NEO__MAX(looked, 1.0);
-            update[k] = k ? table.update[k] * scale - update[0] : table.update[k] * scale / 2.0;
-            update[k] = NEO__MAX(update[k], 1.0);
+            const double updated = neo__calibrate_median(&table.update[k]) * scale;
+            looked[i % 2][k] += neo__calibrate_median(&table.lookup[k]) * scale / 4.0;
+            update[k] = NEO__MAX(k ? updated - update[0] : updated / 2.0, 1.0);
         }
+    }
+    for (int i = 0; i < 6; i++) {
+        double *lookup = cluster->calibration.rows[NEO_ROWS_LOOKUP][i / 3];
+        const double all = looked[i / 3][i % 3];
+        lookup[i % 3] = NEO__MAX(i % 3 ? all - lookup[0] : all / 2.0, 1.0);
     }
     return NEO_OK;
 }
@@ -6134,39 +6168,42 @@ static void neo__calibrate_factors(neo_cluster *cluster, const neo__calibrate_ta
            batch = ids / (double)NEO__CALIBRATE_POOLING, row_bytes = 4.0 * (double)table->dim,
            least = 1e-3;
     double bytes = 8.0 * ids + 4.0 * batch + row_bytes * (ids + batch);
-    to->lookup = table[0].lookup[1] * bandwidth / bytes;
+    const double lookup = neo__calibrate_median(&table[0].lookup[1]),
+                 kept = neo__calibrate_median(&table[0].keep) -
+                        neo__calibrate_median(&table[0].update[1]);
+    to->lookup = lookup * bandwidth / bytes;
     to->update = NEO__MAX((at[1][1] - at[0][1]) / (4.0 * (128.0 - 16.0)), 0.1);
     to->copy = 1.0;
-    to->bucketed = NEO__MAX(table[1].lookup[1] / table[0].lookup[1], 1.0);
+    to->bucketed = NEO__MAX(neo__calibrate_median(&table[1].lookup[1]) / lookup, 1.0);
     to->sort = NEO__MAX(at[0][1] - to->update * (8.0 + 4.0 * 16.0), least);
     to->id = id * bandwidth;
     to->row = NEO__MAX(row * bandwidth - 2.0 * 4.0 * (double)NEO__CALIBRATE_SLICE, least);
-    to->kept =
-        NEO__MAX((table[0].keep - table[0].update[1]) / ids * bandwidth - 2.0 * row_bytes, least);
+    to->kept = NEO__MAX(kept / ids * bandwidth - 2.0 * row_bytes, least);
 }
 static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     const int64_t count = NEO__CALIBRATE_EDGE, shape[2] = {count, count};
     neo_tensor tensor[3];
     neo_status status = NEO_OK;
-    double best = 0.0;
+    NEO__ZERO(neo__calibrate_times, times);
     for (int i = 0; i < 3; i++) {
         tensor[i] = neo_tensor_none();
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape, &tensor[i]);
         if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
     }
     for (int run = 0; run < NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-        int64_t began = neo_time_ns();
+        int64_t began = neo__calibrate_now(ctx);
         status = neo_gemm(ctx, NULL, tensor[0], tensor[1], tensor[2]);
-        best = neo__calibrate_least(best, began);
+        neo__calibrate_add(&times, ctx, began);
     }
     for (int i = 0; i < 3; i++) neo_tensor_free(ctx, &tensor[i]);
-    if (status == NEO_OK) *flops = 2.0 * (double)count * (double)count * (double)count / best;
+    const double flop = 2.0 * (double)count * (double)count * (double)count;
+    if (status == NEO_OK) *flops = flop / neo__calibrate_median(&times);
     return status;
 }
-/* A layer of `samples`: the best seconds of each way, and of Adagrad behind other layers. */
+/* A layer of `samples`: seconds of each way, and of Adagrad behind other layers. */
 static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, float *memory,
                                            int64_t samples, int64_t in, int64_t out,
-                                           double *best) {
+                                           neo__calibrate_times *times) {
     NEO__ZERO(neo_optim_desc, adagrad);
     neo_optim *optim = NULL;
     const int64_t shape[2][2] = {{samples, in}, {samples, out}};
@@ -6188,14 +6225,14 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
     }
     for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
         const int way = run % (NEO_LAYER_DOTS + 1);
-        if (way == NEO_LAYER_DOTS) neo__calibrate_others(memory);
-        int64_t began = neo_time_ns();
+        if (way == NEO_LAYER_DOTS) neo__calibrate_others(memory, NEO__CALIBRATE_FAR);
+        int64_t began = neo__calibrate_now(ctx);
         if (way == NEO_LAYER_DOTS) status = neo_optim_step(optim, 1e-3f);
         else if (way == NEO_LAYER_FORWARD) status = neo_mlp_forward(mlp, tensor[0], tensor[2]);
         else
             status = neo_mlp_backward(mlp, NULL, tensor[3],
                                       way == NEO_LAYER_LAST ? neo_tensor_none() : tensor[1]);
-        best[way] = neo__calibrate_least(best[way], began);
+        neo__calibrate_add(&times[way], ctx, began);
     }
     for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &tensor[i]);
     neo_optim_destroy(optim);
@@ -6215,7 +6252,7 @@ static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count,
                 off += slope * (1.0 - says / seconds[i]);
                 square += slope * slope;
             }
-            by[k] = NEO__MAX(by[k] + off / square, 0.0);
+            by[k] = NEO__MAX(by[k] + off / square, k ? 0.0 : 1e-18); /* 0: as by flops */
         }
 }
 static void neo__calibrate_terms(double *x, double samples, double in, double out) {
@@ -6231,17 +6268,20 @@ static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster
     for (int i = 0; i < COUNT; i++) {
         const int64_t n = i % 2 ? 1024 : 128, in = shape[i / 2][0], out = shape[i / 2][1];
         const double k = (double)in, o = (double)out;
-        double best[NEO_LAYER_DOTS + 1] = {0.0};
+        neo__calibrate_times times[NEO_LAYER_DOTS + 1];
         neo_params *params = NULL;
+        memset(times, 0, sizeof times);
         neo_status status = neo_params_create(ctx, &params);
         if (status == NEO_OK)
-            status = neo__calibrate_layer_run(ctx, params, memory, n, in, out, best);
+            status = neo__calibrate_layer_run(ctx, params, memory, n, in, out, times);
         neo_params_destroy(params);
         NEO__TRY(status);
         neo__calibrate_terms(x[i], (double)n, k, o);
-        for (int way = 0; way < NEO_LAYER_DOTS; way++) seconds[way][i] = best[way];
+        for (int way = 0; way < NEO_LAYER_DOTS; way++)
+            seconds[way][i] = neo__calibrate_median(&times[way]);
         if (k * o > 1e6) /* the largest is as an MLP's */
-            cluster->calibration.step = best[NEO_LAYER_DOTS] / (k * o) * cluster->memory_bandwidth;
+            cluster->calibration.step = neo__calibrate_median(&times[NEO_LAYER_DOTS]) / (k * o) *
+                                        cluster->memory_bandwidth;
     }
     for (int way = 0; way < NEO_LAYER_DOTS; way++)
         neo__calibrate_fit(x, seconds[way], COUNT, cluster->calibration.layer[way]);
@@ -6251,7 +6291,7 @@ static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster
 static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     enum { COUNT = 12 };
     static const int64_t dims[COUNT / 4] = {16, 64, 128};
-    double x[COUNT][5], seconds[2][COUNT] = {{0.0}};
+    double x[COUNT][5], seconds[2][COUNT];
     for (int i = 0; i < COUNT; i++) {
         const int64_t n = i % 2 ? 1024 : 128, r = i % 4 < 2 ? 27 : 9, dim = dims[i / 4],
                       width = neo_interact_width(dim, r - 1, 0),
@@ -6260,14 +6300,18 @@ static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *
         float *at = memory;
         for (int k = 0; k < 6; at += n * shape[k++ % 3][1])
             tensor[k] = neo_tensor_nd(at, NEO_F32, 2, shape[k % 3]);
-        for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
-            if (run % 2) neo__calibrate_others(memory + NEO__CALIBRATE_FLOATS / 2);
-            const int64_t began = neo_time_ns();
+        neo__calibrate_times times[2];
+        memset(times, 0, sizeof times);
+        for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS; run++) {
+            if (run % 2)
+                neo__calibrate_others(memory + NEO__CALIBRATE_FLOATS / 2, NEO__CALIBRATE_FAR);
+            const int64_t began = neo__calibrate_now(ctx);
             NEO__TRY(run % 2 ? neo_interact_backward(ctx, 0, tensor[0], tensor[1], tensor[2],
                                                      tensor[3], tensor[4])
                              : neo_interact_forward(ctx, 0, tensor[0], tensor[1], tensor[5]));
-            seconds[run % 2][i] = neo__calibrate_least(seconds[run % 2][i], began);
+            neo__calibrate_add(&times[run % 2], ctx, began);
         }
+        for (int way = 0; way < 2; way++) seconds[way][i] = neo__calibrate_median(&times[way]);
         neo__calibrate_terms(x[i], (double)(n * r), (double)dim, (double)r);
     }
     for (int way = 0; way < 2; way++)
@@ -6275,10 +6319,66 @@ static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *
                            cluster->calibration.layer[NEO_LAYER_DOTS + way]);
     return NEO_OK;
 }
+/* Attention of short and of long sequences, and the rest of a block, on `memory`. */
+static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, int64_t length,
+                                           int64_t dim, int64_t heads,
+                                           neo__calibrate_times *times) {
+    enum { QKV, DQKV, Y, DY, LSE, OUT, STATS, WIDE, DWIDE, TENSORS };
+    float *const others = at + NEO__CALIBRATE_FLOATS / 2;
+    const int64_t w = dim * heads, cols[TENSORS] = {3 * w, 3 * w, w, w, heads, w, 2, 4 * w, 4 * w};
+    NEO__ZERO(neo_attention_desc, desc);
+    neo_tensor t[TENSORS], q[6], v[3], none = neo_tensor_none();
+    for (int k = 0; k < 3; k++, at += w) v[k] = neo_tensor_1d(at, NEO_F32, w);
+    for (int k = 0; k < TENSORS; at += n * cols[k++])
+        t[k] = neo_tensor_2d(at, NEO_F32, n, cols[k]);
+    for (int k = 0; k < 6; k++) q[k] = neo_tensor_slice(t[k / 3], 1, k % 3 * w, w);
+    desc.length = length, desc.heads = heads, desc.causal = 1;
+    for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
+        neo__calibrate_others(others, NEO__CALIBRATE_NEAR);
+        const int64_t began = neo__calibrate_now(ctx);
+        if (run % 4 == 0)
+            NEO__TRY(neo_attention_forward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE]));
+        if (run % 4 == 1)
+            NEO__TRY(neo_attention_backward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE], t[DY],
+                                            q[3], q[4], q[5]));
+        for (int k = 0; run % 4 > 1 && k < 2; k++) {
+            if (run % 4 == 2)
+                NEO__TRY(neo_layer_norm_forward(ctx, t[Y], v[0], v[0], 1e-5f, t[OUT], t[STATS]));
+            else
+                NEO__TRY(neo_layer_norm_backward(ctx, NULL, t[Y], v[0], t[STATS], t[DY], t[DY],
+                                                 v[1], v[2]));
+            NEO__TRY(neo_add(ctx, t[OUT], t[DY]));
+        }
+        if (run % 4 == 2) NEO__TRY(neo_activation_forward(ctx, NEO_ACT_GELU, t[WIDE], t[DWIDE]));
+        if (run % 4 == 3)
+            NEO__TRY(neo_activation_backward(ctx, NEO_ACT_GELU, t[WIDE], none, t[DWIDE], t[DWIDE]));
+        neo__calibrate_add(&times[run % 4], ctx, began);
+    }
+    return NEO_OK;
+}
+static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
+    enum { COUNT = 8 };
+    double x[2][COUNT][5], seconds[4][COUNT];
+    memset(memory, 0, 2 * NEO__CALIBRATE_FLOATS * sizeof *memory);
+    for (int i = 0; i < COUNT; i++) {
+        const int64_t n = i & 1 ? 1024 : 256, length = i & 2 ? 256 : 64, dim = i & 4 ? 64 : 32,
+                      heads = i & 4 ? 6 : 4;
+        neo__calibrate_times times[4];
+        memset(times, 0, sizeof times);
+        NEO__TRY(neo__calibrate_block_run(ctx, memory, n, length, dim, heads, times));
+        for (int way = 0; way < 4; way++) seconds[way][i] = neo__calibrate_median(&times[way]);
+        neo__calibrate_terms(x[0][i], (double)n, (double)dim, (double)(length * heads));
+        neo__calibrate_terms(x[1][i], (double)n, (double)(dim * heads), 1.0);
+    }
+    for (int way = 0; way < 4; way++)
+        neo__calibrate_fit(x[way / 2], seconds[way], COUNT,
+                           cluster->calibration.layer[NEO_LAYER_ATTENTION + way]);
+    return NEO_OK;
+}
 static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     neo__calibrate_table table[2] = {
         {NEO__CALIBRATE_IDS, NEO__CALIBRATE_DIM, NEO__CALIBRATE_POOLING, 0, 1, 1,
-         NEO_BAG_ROWWISE_ADAGRAD, {0.0}, {0.0}, 0.0}};
+         NEO_BAG_ROWWISE_ADAGRAD, {{{0.0}, 0}}, {{{0.0}, 0}}, {{0.0}, 0}}};
     float *memory;
     int64_t *id; /* ids, then offsets */
     table[1] = table[0];
@@ -6290,6 +6390,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
     NEO__TRY(neo__calibrate_layers(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_dots(work->ctx, memory, cluster));
+    NEO__TRY(neo__calibrate_blocks(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));
     for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
     double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),

@@ -1,162 +1,477 @@
-/* predict.c: a training step as the planner predicts it against the step: neo_calibrate measures
-   this machine, a plan of one rank predicts, and the same step runs. The DLRM of bench/cpu/step.c:
-   layers of Criteo Kaggle and of MLPerf, 26 tables, batches of 128 and 2048.
+/* predict.c: a training step as it is predicted from a calibration of this machine, against the
+   step: for each operation. neo_calibrate and the step take turns, round by round; a figure is the
+   median over rounds of medians over steps, and so is the ratio, predicted over measured.
 
-   With one thread the clock of the step is CPU time; calibration takes the best of several runs on
-   the wall clock. Each figure is the best over rounds, each round's the mean over batches.
+   With one thread all times are CPU time, which others on the machine hardly disturb; with two they
+   are the wall clock's and want a machine of their own (--threads says which; neither: both).
 
-     predict.<layers>.b<B>          ms of a step; the peer is the prediction, the ratio predicted
-                                    over measured: the goal is 0.9 to 1.1
-     predict.<layers>.b<B>.<part>   of a part: 0.8 to 1.25. The loss is in the whole alone
-     trace.<layers>.b<B>            what recording every call (neo_trace) costs a step, in percent
-                                    of it, both in turns; the goal is at most 1 % */
+     kaggle, mlperf   the DLRM of bench/cpu/step.c: 26 tables, row-wise Adagrad, by a timeline
+     dcnv2            that of MLPerf with a cross network of rank 512 instead of products of rows
+     gpt              examples/one_file_gpt.c: 4 blocks of 128 columns, 4 heads, 12 sequences of 64
+
+     predict.<model>.b<B>.t<threads>          ms of a step; the goal is a ratio of 0.9 to 1.1
+     predict.<model>.b<B>.t<threads>.<part>   of a part: 0.8 to 1.25. The loss, and of the GPT the
+                                              embedding, are in the whole alone
+     trace.<model>.b<B>         CPU time that recording every call (neo_trace) costs a step, in
+                                percent: pairs of steps with and without, in both orders; the
+                                median, and where that of all such pairs is. At most 1 %
+     trace.<model>.b<B>.spans   the same by the number of spans and what one takes */
 #include "bench/model.h"
 
 #include "neo_plan.h"
 #include "neo_run.h"
 
-enum { PARTS = 9, ROUNDS = 40 };
-static const char *const PART[PARTS] = {
-    "bottom_forward", "bags_forward",      "interact_forward", "top_forward", "top_backward",
-    "interact_backward", "bags_backward", "bottom_backward",  "optimizer"};
-/* The calls of model_call that are a part: all but the loss. */
-static const int CALL[PARTS] = {0, 1, 2, 3, 5, 6, 7, 8, 9};
-typedef struct layers {
-    const char *name;
-    int64_t bottom[6], top[7];
-    int bottom_count, top_count; /* with their input */
-} layers;
-static const layers MODELS[] = {
-    {"kaggle", {DENSE, 512, 256, 64, 16}, {16 + 351, 512, 256, 1}, 5, 4},
-    {"mlperf", {DENSE, 512, 256, 128}, {128 + 351, 1024, 1024, 512, 256, 1}, 4, 6}};
+enum { PARTS = 10, ROUNDS = 5, STEPS = 200, PAIRS = 2000 };
 
-static model make(neo_ctx *ctx, const layers *l, int64_t batch, int64_t rows) {
-    const model_desc d = {.batch = batch, .bottom = l->bottom, .bottom_count = l->bottom_count,
-                          .top = l->top + 1, .top_count = l->top_count - 1};
-    int64_t of_tables[TABLES];
-    model m;
-    BENCH_OK(kaggle_create(&m, ctx, d, same_rows(of_tables, rows), 0));
-    return m;
+/* A model: its parts' names, and a step of batch i that tells when a part is over. */
+typedef struct work {
+    const char *name, *part[PARTS];
+    int parts;
+    int64_t batch;
+    void (*create)(struct work *);
+    void (*step)(struct work *, int i);
+    void (*destroy)(struct work *);
+    void (*predict)(struct work *, const neo_cluster *, double *part); /* and of the whole */
+    neo_ctx *ctx;
+    double last, took[PARTS + 1]; /* of the step under way; the last: of no part */
+} work;
+static void over(work *w, int part) {
+    const double now = bench_seconds(w->ctx);
+    w->took[part] += now - w->last;
+    w->last = now;
 }
+#define OVER(part, call)                                                                           \
+    do {                                                                                           \
+        BENCH_OK(call);                                                                            \
+        over(w, part);                                                                             \
+    } while (0)
+/* Seconds of the step. */
+static double take(work *w, int i) {
+    double all = 0;
+    memset(w->took, 0, sizeof w->took);
+    w->last = bench_seconds(w->ctx);
+    w->step(w, i % BATCHES);
+    over(w, PARTS);
+    for (int k = 0; k <= PARTS; k++) all += w->took[k];
+    return all;
+}
+
+/* ---- DLRM and DCNv2 ---- */
+enum { RANK = 512, CROSSES = 3 };
+typedef struct layers {
+    int64_t bottom[5], top[7];
+    int bottom_count, top_count; /* with their input; of dcnv2 that is what crosses */
+} layers;
+static const layers KAGGLE = {{DENSE, 512, 256, 64, 16}, {16 + 351, 512, 256, 1}, 5, 4},
+                    MLPERF = {{DENSE, 512, 256, 128}, {128 + 351, 1024, 1024, 512, 256, 1}, 4, 6},
+                    DCNV2 = {{DENSE, 512, 256, 128}, {27 * 128, 1024, 1024, 512, 256, 1}, 4, 6};
+static model dlrm;
+static data batches;
+static struct {
+    neo_params *params;
+    neo_cross *net;
+    neo_optim *optim;
+    neo_mlp *top;
+    neo_tensor t[4];
+} dcn;
+
+static const layers *layers_of(const work *w) {
+    return w->name[0] == 'k' ? &KAGGLE : w->name[0] == 'm' ? &MLPERF : &DCNV2;
+}
+static int64_t rows_of_table(void) { return bench.quick ? 20000 : 100000; }
 static int64_t params_of(const int64_t *widths, int count) {
     int64_t n = 0;
     for (int i = 0; i + 1 < count; i++) n += (widths[i] + 1) * widths[i + 1];
     return n;
 }
-
-/* ---- the prediction: seconds of each part ---- */
-static void predict(neo_ctx *ctx, const neo_cluster *cluster, const layers *l, int64_t batch,
-                    int64_t rows, double skew, double *part) {
+static void dlrm_create(work *w) {
+    const layers *l = layers_of(w);
+    const model_desc d = {.batch = w->batch, .bottom = l->bottom, .bottom_count = l->bottom_count,
+                          .top = l->top + 1, .top_count = l->top_count - 1};
+    int64_t of_tables[TABLES];
+    BENCH_OK(kaggle_create(&dlrm, w->ctx, d, same_rows(of_tables, rows_of_table()), 0));
+    batches = make_data(w->ctx, w->batch, rows_of_table());
+}
+static void dlrm_destroy(work *w) {
+    free_data(w->ctx, &batches);
+    model_destroy(&dlrm);
+}
+static model_batch batch_of(int i) {
+    return (model_batch){batches.dense[i], batches.label[i], neo_jagged_view(batches.ids[i])};
+}
+static void dlrm_step(work *w, int i) {
+    static const int part[MODEL_CALLS] = {0, 1, 2, 3, PARTS, 4, 5, 6, 7, 8}; /* not of the loss */
+    const model_batch b = batch_of(i);
+    for (int call = 0; call < MODEL_CALLS; call++) {
+        BENCH_OK(model_call(&dlrm, &b, call, 0.01f, NULL));
+        over(w, part[call]);
+    }
+}
+/* Tables and bottom are those of the DLRM; x and e are columns of what crosses. */
+static void dcn_create(work *w) {
+    const int64_t width = DCNV2.top[0], shape[2] = {w->batch, width};
+    neo_mlp_desc top = {.name = "top", .max_batch = w->batch, .act = NEO_ACT_RELU,
+                        .width_count = DCNV2.top_count};
+    memcpy(top.widths, DCNV2.top, sizeof DCNV2.top);
+    dlrm_create(w);
+    BENCH_OK(neo_params_create(w->ctx, &dcn.params));
+    BENCH_OK(neo_cross_create(w->ctx, dcn.params,
+                              &(neo_cross_desc){.name = "cross", .width = width, .rank = RANK,
+                                                .layers = CROSSES, .max_batch = w->batch},
+                              &dcn.net));
+    BENCH_OK(neo_mlp_create(w->ctx, dcn.params, &top, &dcn.top));
+    BENCH_OK(neo_optim_create(w->ctx, dcn.params, &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD},
+                              &dcn.optim));
+    for (int k = 0; k < 4; k++) {
+        BENCH_OK(neo_tensor_alloc(w->ctx, NEO_F32, 2, shape, &dcn.t[k]));
+        BENCH_OK(neo_tensor_zero(w->ctx, dcn.t[k]));
+    }
+}
+static void dcn_destroy(work *w) {
+    for (int k = 0; k < 4; k++) neo_tensor_free(w->ctx, &dcn.t[k]);
+    neo_optim_destroy(dcn.optim);
+    neo_mlp_destroy(dcn.top);
+    neo_cross_destroy(dcn.net);
+    neo_params_destroy(dcn.params);
+    dlrm_destroy(w);
+}
+static void dcn_step(work *w, int i) {
+    enum { Z, DZ, CROSSED, DCROSSED };
+    const model_batch b = batch_of(i);
+    const int64_t dim = 128, rest = DCNV2.top[0] - dim;
+    const neo_tensor x = neo_tensor_slice(dcn.t[Z], 1, 0, dim), *t = dcn.t,
+                     e = neo_tensor_slice(t[Z], 1, dim, rest),
+                     dx = neo_tensor_slice(t[DZ], 1, 0, dim),
+                     de = neo_tensor_slice(t[DZ], 1, dim, rest);
+    OVER(0, neo_mlp_forward(dlrm.bottom, b.dense, x));
+    OVER(1, neo_bags_forward(dlrm.bags, b.ids, e));
+    OVER(2, neo_cross_forward(dcn.net, t[Z], t[CROSSED]));
+    OVER(3, neo_mlp_forward(dcn.top, t[CROSSED], dlrm.y));
+    OVER(PARTS, neo_bce_with_logits(w->ctx, NULL, dlrm.y, b.label, dlrm.dy, NULL));
+    OVER(4, neo_mlp_backward(dcn.top, NULL, dlrm.dy, t[DCROSSED]));
+    OVER(5, neo_cross_backward(dcn.net, NULL, t[DCROSSED], t[DZ]));
+    OVER(6, neo_bags_backward(dlrm.bags, b.ids, de, 0.01f));
+    OVER(7, neo_mlp_backward(dlrm.bottom, NULL, dx, neo_tensor_none()));
+    OVER(8, neo_optim_step(dcn.optim, 0.01f));
+}
+static void dlrm_predict(work *w, const neo_cluster *cluster, double *part) {
+    const layers *l = layers_of(w);
+    const int64_t dim = l->bottom[l->bottom_count - 1], width = (TABLES + 1) * dim;
+    const int64_t crosses[2 * CROSSES + 1] = {width, RANK, width, RANK, width, RANK, width};
     neo_table_desc tables[TABLES];
     char names[TABLES][8];
     double ids[TABLES];
     for (int t = 0; t < TABLES; t++) {
         snprintf(names[t], sizeof names[t], "C%d", t + 1);
-        tables[t] = (neo_table_desc){.name = names[t], .rows = rows,
-                                     .dim = l->bottom[l->bottom_count - 1],
+        tables[t] = (neo_table_desc){.name = names[t], .rows = rows_of_table(), .dim = dim,
                                      .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
         ids[t] = 1;
     }
-    const neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = batch,
-                                .max_ids = batch * TABLES};
+    const neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = w->batch,
+                                .max_ids = w->batch * TABLES};
     const neo_plan_desc desc = {.bags = &bags, .ids_per_sample = ids, .cluster = *cluster,
-                                .skew = skew};
-    const double dots = TABLES * (TABLES + 1) * (double)l->bottom[l->bottom_count - 1];
-    const neo_dense_unit units[3] = {
-        {"bottom", 0, params_of(l->bottom, l->bottom_count), 0, l->bottom, l->bottom_count,
-         {0, 0}},
-        {"dots", dots, 0, 1, NULL, 0, {TABLES + 1, l->bottom[l->bottom_count - 1]}},
+                                .skew = 1.05};
+    const int crossed = l == &DCNV2;
+    neo_dense_unit units[3] = {
+        {"bottom", 0, crossed ? 0 : params_of(l->bottom, l->bottom_count), 0, l->bottom,
+         l->bottom_count, {0, 0}},
+        {"meet", 0, 0, 1, NULL, 0, {TABLES + 1, dim}},
         {"top", 0, params_of(l->top, l->top_count), 1, l->top, l->top_count, {0, 0}}};
-    static const char *const task[PARTS][2] = {
-        {"forward", "bottom"}, {"lookup", ""},     {"forward", "dots"},
-        {"forward", "top"},    {"backward", "top"}, {"backward", "dots"},
+    if (crossed)
+        units[1] = (neo_dense_unit){"meet", 0, params_of(crosses, 2 * CROSSES + 1), 1, crosses,
+                                    2 * CROSSES + 1, {0, 0}};
+    static const char *const task[9][2] = {
+        {"forward", "bottom"}, {"lookup", ""},         {"forward", "meet"},
+        {"forward", "top"},    {"backward", "top"},    {"backward", "meet"},
         {"update", ""},        {"backward", "bottom"}, {"step", ""}};
     neo_plan *plan;
     neo_timeline *timeline;
     int32_t count;
-    BENCH_OK(neo_plan_create(ctx, &desc, &plan));
+    BENCH_OK(neo_plan_create(w->ctx, &desc, &plan));
     BENCH_OK(neo_timeline_create(plan, units, 3, 0, &timeline));
     const neo_task *at = neo_timeline_tasks(timeline, &count);
-    for (int k = 0; k < PARTS; k++) {
-        part[k] = 0;
-        for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++)
+        for (int k = 0; k < 9; k++)
             if (!strcmp(at[i].name, task[k][0]) && !strcmp(at[i].unit, task[k][1]))
                 part[k] += at[i].seconds;
-    }
     part[PARTS] = neo_timeline_sum_of(timeline).seconds;
     neo_timeline_destroy(timeline);
     neo_plan_destroy(plan);
 }
 
-/* ---- the step ---- */
-static double measured[PARTS + 1][ROUNDS], traced[ROUNDS]; /* parts, the whole */
-static double take(model *m, const data *d, double *part) {
-    double all = 0;
-    for (int i = 0; i < BATCHES; i++) {
-        const model_batch b = {d->dense[i], d->label[i], neo_jagged_view(d->ids[i])};
-        double last = bench_seconds(m->ctx);
-        for (int call = 0, k = 0; call < MODEL_CALLS; call++) {
-            BENCH_OK(model_call(m, &b, call, 0.01f, NULL));
-            const double now = bench_seconds(m->ctx);
-            const int mine = k < PARTS && CALL[k] == call;
-            if (part && mine) part[k] += (now - last) / BATCHES;
-            k += mine;
-            all += (now - last) / BATCHES;
-            last = now;
-        }
-    }
-    return all;
+/* ---- GPT ---- */
+enum { BLOCKS = 4, HEADS = 4, COLS = 128, LENGTH = 64, LETTERS = 65, LINEARS = 4 };
+enum { LAYER, ATTEND, REST, HEAD, BACK = 4 }; /* parts; then the same backward, and the optimizer */
+/* Linear layers of a block: from input to output, both tensors of it. */
+enum { N1, QKV, Y, MIDDLE, N2, WIDE, GELU, OUT, DN, DQKV, DWIDE, STATS_1, STATS_2, LSE, TENSORS };
+static const int64_t OF_TENSOR[TENSORS] = {COLS, 3 * COLS, COLS, COLS, COLS, 4 * COLS, 4 * COLS,
+                                           COLS, COLS, 3 * COLS, 4 * COLS, 2, 2, HEADS};
+static const int LINEAR[LINEARS][4] = {/* from, to, and their gradients; OUT: dx */
+    {N1, QKV, DN, DQKV}, {Y, MIDDLE, DN, OUT}, {N2, WIDE, DN, DWIDE}, {GELU, OUT, DWIDE, OUT}};
+static struct {
+    neo_params *params;
+    neo_optim *optim;
+    const neo_param *w[BLOCKS][LINEARS], *b[BLOCKS][LINEARS], *gain[BLOCKS + 1][2],
+        *bias[BLOCKS + 1][2], *letters, *places;
+    neo_tensor t[BLOCKS][TENSORS], x, logits, dx, stats, ids, at;
+} gpt;
+
+static void gpt_add(const char *name, int i, int k, int64_t rows, int64_t cols, float sd,
+                    const neo_param **to) {
+    const neo_init init = sd > 0 ? (neo_init){NEO_INIT_NORMAL, 0, sd}
+                                 : (neo_init){NEO_INIT_CONSTANT, sd < 0 ? 1 : 0, 0};
+    char full[32];
+    snprintf(full, sizeof full, "%s.%d.%d", name, i, k);
+    BENCH_OK(neo_params_add(gpt.params, full, cols ? 2 : 1, (int64_t[]){rows, cols}, init, to));
 }
-static void run(const neo_cluster *cluster, const layers *l, int64_t batch) {
-    const int64_t rows = bench.quick ? 20000 : 100000;
-    neo_ctx *ctx = bench_ctx(0, 1);
-    model m = make(ctx, l, batch, rows);
-    data d = make_data(ctx, batch, rows);
-    double part[PARTS + 1];
+static neo_tensor gpt_tensor(neo_ctx *ctx, neo_dtype dtype, int64_t rows, int64_t cols) {
+    neo_tensor t;
+    BENCH_OK(neo_tensor_alloc(ctx, dtype, cols ? 2 : 1, (int64_t[]){rows, cols}, &t));
+    BENCH_OK(neo_tensor_zero(ctx, t));
+    return t;
+}
+static void gpt_create(work *w) {
+    const int64_t rows = w->batch * LENGTH;
+    memset(&gpt, 0, sizeof gpt);
+    BENCH_OK(neo_params_create(w->ctx, &gpt.params));
+    gpt_add("letters", 0, 0, LETTERS, COLS, 0.02f, &gpt.letters);
+    gpt_add("places", 0, 0, LENGTH, COLS, 0.02f, &gpt.places);
+    for (int i = 0; i <= BLOCKS; i++) {
+        for (int k = 0; k < 2; k++) {
+            gpt_add("gain", i, k, COLS, 0, -1, &gpt.gain[i][k]);
+            gpt_add("bias", i, k, COLS, 0, 0, &gpt.bias[i][k]);
+        }
+        for (int k = 0; i < BLOCKS && k < LINEARS; k++) {
+            gpt_add("w", i, k, OF_TENSOR[LINEAR[k][1]], OF_TENSOR[LINEAR[k][0]], 0.02f,
+                    &gpt.w[i][k]);
+            gpt_add("b", i, k, OF_TENSOR[LINEAR[k][1]], 0, 0, &gpt.b[i][k]);
+        }
+        for (int k = 0; i < BLOCKS && k < TENSORS; k++)
+            gpt.t[i][k] = gpt_tensor(w->ctx, NEO_F32, rows, OF_TENSOR[k]);
+    }
+    gpt.x = gpt_tensor(w->ctx, NEO_F32, rows, COLS);
+    gpt.dx = gpt_tensor(w->ctx, NEO_F32, rows, COLS);
+    gpt.stats = gpt_tensor(w->ctx, NEO_F32, rows, 2);
+    gpt.logits = gpt_tensor(w->ctx, NEO_F32, rows, LETTERS);
+    gpt.ids = gpt_tensor(w->ctx, NEO_I64, rows, 0), gpt.at = gpt_tensor(w->ctx, NEO_I64, rows, 0);
+    for (int64_t i = 0; i < rows; i++) {
+        ((int64_t *)gpt.ids.data)[i] = bench_random() % LETTERS;
+        ((int64_t *)gpt.at.data)[i] = i % LENGTH;
+    }
+    BENCH_OK(neo_optim_create(w->ctx, gpt.params, &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD},
+                              &gpt.optim));
+}
+static void gpt_destroy(work *w) {
+    neo_tensor *one[] = {&gpt.x, &gpt.logits, &gpt.dx, &gpt.stats, &gpt.ids, &gpt.at};
+    for (int i = 0; i < BLOCKS * TENSORS; i++)
+        neo_tensor_free(w->ctx, &gpt.t[i / TENSORS][i % TENSORS]);
+    for (int i = 0; i < 6; i++) neo_tensor_free(w->ctx, one[i]);
+    neo_optim_destroy(gpt.optim);
+    neo_params_destroy(gpt.params);
+}
+static void gpt_linear(work *w, int i, int k) {
+    neo_tensor *t = gpt.t[i];
+    BENCH_OK(neo_linear_forward(w->ctx, t[LINEAR[k][0]], gpt.w[i][k]->value, gpt.b[i][k]->value,
+                                NEO_ACT_NONE, t[LINEAR[k][1]]));
+    over(w, LAYER);
+}
+static void gpt_linear_back(work *w, int i, int k) {
+    neo_tensor *t = gpt.t[i], dy = LINEAR[k][3] == OUT ? gpt.dx : t[LINEAR[k][3]];
+    BENCH_OK(neo_linear_backward(w->ctx, NULL, t[LINEAR[k][0]], gpt.w[i][k]->value, dy,
+                                 t[LINEAR[k][2]], gpt.w[i][k]->grad, gpt.b[i][k]->grad));
+    over(w, BACK + LAYER);
+}
+static void gpt_norm(work *w, int i, int k, neo_tensor x, neo_tensor y, neo_tensor stats) {
+    BENCH_OK(neo_layer_norm_forward(w->ctx, x, gpt.gain[i][k]->value, gpt.bias[i][k]->value, 1e-5f,
+                                    y, stats));
+}
+static void gpt_norm_back(work *w, int i, int k, neo_tensor x, neo_tensor stats, neo_tensor d) {
+    BENCH_OK(neo_layer_norm_backward(w->ctx, NULL, x, gpt.gain[i][k]->value, stats, d, d,
+                                     gpt.gain[i][k]->grad, gpt.bias[i][k]->grad));
+}
+#define THIRDS(t) THIRD(t, 0), THIRD(t, 1), THIRD(t, 2)
+#define THIRD(t, k) neo_tensor_slice(t, 1, k * COLS, COLS)
+static const neo_attention_desc ATTENTION = {.length = LENGTH, .heads = HEADS, .causal = 1};
+static void gpt_block(work *w, int i, neo_tensor x) {
+    neo_tensor *t = gpt.t[i];
+    gpt_norm(w, i, 0, x, t[N1], t[STATS_1]), over(w, REST);
+    gpt_linear(w, i, 0);
+    BENCH_OK(neo_attention_forward(w->ctx, &ATTENTION, THIRDS(t[QKV]), t[Y], t[LSE]));
+    over(w, ATTEND);
+    gpt_linear(w, i, 1);
+    BENCH_OK(neo_add(w->ctx, t[MIDDLE], x));
+    gpt_norm(w, i, 1, t[MIDDLE], t[N2], t[STATS_2]), over(w, REST);
+    gpt_linear(w, i, 2);
+    OVER(REST, neo_activation_forward(w->ctx, NEO_ACT_GELU, t[WIDE], t[GELU]));
+    gpt_linear(w, i, 3);
+    OVER(REST, neo_add(w->ctx, t[OUT], t[MIDDLE]));
+}
+static void gpt_block_back(work *w, int i, neo_tensor x) {
+    neo_tensor *t = gpt.t[i];
+    gpt_linear_back(w, i, 3);
+    OVER(BACK + REST, neo_activation_backward(w->ctx, NEO_ACT_GELU, t[WIDE], neo_tensor_none(),
+         t[DWIDE], t[DWIDE]));
+    gpt_linear_back(w, i, 2);
+    gpt_norm_back(w, i, 1, t[MIDDLE], t[STATS_2], t[DN]);
+    OVER(BACK + REST, neo_add(w->ctx, gpt.dx, t[DN]));
+    gpt_linear_back(w, i, 1);
+    OVER(BACK + ATTEND, neo_attention_backward(w->ctx, &ATTENTION, THIRDS(t[QKV]), t[Y], t[LSE],
+         t[DN], THIRDS(t[DQKV])));
+    gpt_linear_back(w, i, 0);
+    gpt_norm_back(w, i, 0, x, t[STATS_1], t[DN]);
+    OVER(BACK + REST, neo_add(w->ctx, gpt.dx, t[DN]));
+}
+static void gpt_step(work *w, int step) {
+    neo_tensor out = gpt.t[BLOCKS - 1][OUT], n = gpt.t[0][DN];
+    (void)step;
+    BENCH_OK(neo_embedding_forward(w->ctx, gpt.ids, gpt.letters->value, gpt.x));
+    BENCH_OK(neo_embedding_forward(w->ctx, gpt.at, gpt.places->value, n));
+    OVER(PARTS, neo_add(w->ctx, gpt.x, n));
+    for (int i = 0; i < BLOCKS; i++) gpt_block(w, i, i ? gpt.t[i - 1][OUT] : gpt.x);
+    gpt_norm(w, BLOCKS, 0, out, n, gpt.stats), over(w, PARTS);
+    OVER(HEAD, neo_linear_forward(w->ctx, n, gpt.letters->value, neo_tensor_none(), NEO_ACT_NONE,
+         gpt.logits));
+    BENCH_OK(neo_cross_entropy(w->ctx, NULL, gpt.logits, gpt.ids, gpt.logits, NULL));
+    over(w, PARTS);
+    OVER(BACK + HEAD, neo_linear_backward(w->ctx, NULL, n, gpt.letters->value, gpt.logits, gpt.dx,
+         gpt.letters->grad, neo_tensor_none()));
+    gpt_norm_back(w, BLOCKS, 0, out, gpt.stats, gpt.dx), over(w, PARTS);
+    for (int i = BLOCKS - 1; i >= 0; i--) gpt_block_back(w, i, i ? gpt.t[i - 1][OUT] : gpt.x);
+    BENCH_OK(neo_embedding_backward(w->ctx, NULL, gpt.at, gpt.dx, gpt.places->grad, 0));
+    BENCH_OK(neo_embedding_backward(w->ctx, NULL, gpt.ids, gpt.dx, gpt.letters->grad, 1));
+    over(w, PARTS);
+    OVER(2 * BACK, neo_optim_step(gpt.optim, 0.001f));
+}
+static void gpt_predict(work *w, const neo_cluster *c, double *part) {
+    const double rows = (double)(w->batch * LENGTH);
+    double params = (LETTERS + LENGTH) * COLS;
+    for (int back = 0; back < 2; back++) {
+        double *p = part + back * BACK;
+        const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
+        for (int k = 0; k < LINEARS; k++) {
+            const int64_t in = OF_TENSOR[LINEAR[k][0]], out = OF_TENSOR[LINEAR[k][1]];
+            p[LAYER] += BLOCKS * neo_layer_seconds(c, rows, in, out, way);
+            params += back * BLOCKS * (double)((in + 1) * out);
+        }
+        p[ATTEND] = BLOCKS * neo_layer_seconds(c, rows, COLS / HEADS, LENGTH * HEADS,
+                                               (neo_layer_way)(NEO_LAYER_ATTENTION + back));
+        p[REST] = BLOCKS * neo_layer_seconds(c, rows, COLS, 1,
+                                             (neo_layer_way)(NEO_LAYER_REST + back));
+        p[HEAD] = neo_layer_seconds(c, rows, COLS, LETTERS, way);
+    }
+    part[2 * BACK] = params * c->calibration.step / c->memory_bandwidth;
+    for (int k = 0; k < PARTS; k++) part[PARTS] += part[k];
+}
+
+/* ---- what a trace costs ---- */
+/* Seconds of a span of a call that does nothing. */
+static double span_seconds(neo_ctx *ctx) {
+    enum { SPANS = 2000 };
+    double t[25];
+    neo_trace *trace;
+    for (int i = 0; i < 25; i++) {
+        BENCH_OK(neo_trace_create(ctx, &(neo_trace_desc){.spans = 2 * SPANS}, &trace));
+        for (int k = 0; k < 2 * SPANS; k++) { /* memory is warm when the clock starts */
+            if (k == SPANS) t[i] = bench_cpu_seconds();
+            neo_trace_begin(ctx, "span", -1);
+            neo_trace_end(ctx);
+        }
+        t[i] = (bench_cpu_seconds() - t[i]) / SPANS;
+        neo_trace_destroy(trace);
+    }
+    return bench_median(t, 25);
+}
+static void trace_cost(work *w) {
+    static double off[PAIRS];
     char name[96];
-    predict(ctx, cluster, l, batch, rows, 1.05, part);
-    const double once = take(&m, &d, NULL);
-    int rounds = (int)((bench.quick ? 1 : 6) / (5 * BATCHES * once));
-    rounds = rounds < 5 ? 5 : rounds > ROUNDS ? ROUNDS : rounds;
-    for (int i = 0; i < rounds; i++) {
-        double now[PARTS] = {0}, with[2], all = 0;
-        for (int k = 0; k < 2; k++) { /* with a trace and without, in both orders; memory is warm */
-            neo_trace *trace = NULL;
-            if ((i + k) % 2)
-                BENCH_OK(neo_trace_create(ctx, &(neo_trace_desc){.spans = 1 << 12}, &trace));
-            (void)take(&m, &d, NULL);
-            with[(i + k) % 2] = take(&m, &d, NULL);
-            if (trace && neo_trace_get_stats(trace).dropped)
-                bench_fail("predict: spans are dropped");
+    const double once = take(w, 0);
+    int pairs = (int)((bench.quick ? 3 : 20) / once / 2);
+    int64_t spans = 0;
+    neo_trace *trace;
+    pairs = pairs < 30 ? 30 : pairs > PAIRS ? PAIRS : pairs;
+    for (int i = 0; i < pairs; i++) {
+        double with[2];
+        for (int k = 0; k < 2; k++) {
+            const int on = (i + k) % 2;
+            if (on) BENCH_OK(neo_trace_create(w->ctx, &(neo_trace_desc){.spans = 1 << 9}, &trace));
+            with[on] = take(w, i);
+            if (!on) continue;
+            if (neo_trace_get_stats(trace).dropped) bench_fail("predict: spans are dropped");
+            spans = neo_trace_get_stats(trace).spans;
             neo_trace_destroy(trace);
         }
-        all = take(&m, &d, now);
-        for (int k = 0; k < PARTS; k++) measured[k][i] = now[k];
-        measured[PARTS][i] = all;
-        traced[i] = 100 * (with[1] / with[0] - 1);
+        off[i] = 100 * (with[1] / with[0] - 1);
+    }
+    const double median = bench_median(off, pairs), by = 0.98 * sqrt(pairs);
+    const double span = span_seconds(w->ctx);
+    snprintf(name, sizeof name, "trace.%s.b%lld", w->name, (long long)w->batch);
+    bench_report(name, median, "percent", -1, NULL, 0);
+    printf("# %s: of %d pairs, the median of all is in %.2f .. %.2f (95 %%)\n", name, pairs,
+           off[(int)(pairs / 2.0 - by)], off[(int)(pairs / 2.0 + by)]);
+    snprintf(name, sizeof name, "trace.%s.b%lld.spans", w->name, (long long)w->batch);
+    bench_report(name, 100 * (double)spans * span / once, "percent", -1, NULL, 0);
+    printf("# %s: %lld spans a step, of %.0f ns each\n", name, (long long)spans, 1e9 * span);
+}
+
+/* ---- rounds ---- */
+static void run(work *w, int threads) {
+    static double t[PARTS + 1][STEPS], measured[PARTS + 1][ROUNDS], ratio[PARTS + 1][ROUNDS];
+    const int rounds = bench.quick ? 3 : ROUNDS;
+    char name[96];
+    w->ctx = bench_ctx(threads, 1);
+    w->create(w);
+    const double once = (take(w, 0), take(w, 1));
+    int steps = (int)((bench.quick ? 0.3 : 2) / once);
+    steps = steps < 3 ? 3 : steps > STEPS ? STEPS : steps;
+    for (int r = 0; r < rounds; r++) {
+        neo_cluster cluster = {.ranks = 1};
+        double part[PARTS + 1] = {0};
+        BENCH_OK(neo_calibrate(w->ctx, &cluster));
+        w->predict(w, &cluster, part);
+        for (int i = -2; i < steps; i++) { /* two find caches as they leave them */
+            const double all = take(w, i + 2);
+            for (int k = 0; k <= PARTS && i >= 0; k++) t[k][i] = k < PARTS ? w->took[k] : all;
+        }
+        for (int k = 0; k <= PARTS; k++) {
+            measured[k][r] = bench_median(t[k], steps);
+            ratio[k][r] = part[k] / measured[k][r];
+        }
     }
     for (int k = 0; k <= PARTS; k++) {
-        (void)bench_median(measured[k], rounds); /* sorts */
-        const double t = measured[k][0];
-        bench_spread(measured[k], rounds);
-        snprintf(name, sizeof name, "predict.%s.b%lld%s%s", l->name, (long long)batch,
-                 k < PARTS ? "." : "", k < PARTS ? PART[k] : "");
-        bench_report(name, 1e3 * t, "ms", -1, "predicted", part[k] / t);
+        if (k < PARTS && k >= w->parts) continue;
+        const double by = bench_median(ratio[k], rounds);
+        bench_spread(ratio[k], rounds);
+        snprintf(name, sizeof name, "predict.%s.b%lld.t%d%s%s", w->name, (long long)w->batch,
+                 neo_ctx_threads(w->ctx), k < PARTS ? "." : "", k < PARTS ? w->part[k] : "");
+        bench_report(name, 1e3 * bench_median(measured[k], rounds), "ms", -1, "predicted", by);
     }
-    snprintf(name, sizeof name, "trace.%s.b%lld", l->name, (long long)batch);
-    bench_report(name, bench_median(traced, rounds), "percent", -1, NULL, 0);
-    free_data(ctx, &d);
-    model_destroy(&m);
-    neo_ctx_destroy(ctx);
+    if (neo_ctx_threads(w->ctx) == 1) trace_cost(w);
+    w->destroy(w);
+    neo_ctx_destroy(w->ctx);
 }
 
 int main(int argc, char **argv) {
-    neo_cluster cluster = {.ranks = 1};
+#define DLRM(meet) {"bottom_forward", "bags_forward", meet "_forward", "top_forward",              \
+                    "top_backward", meet "_backward", "bags_backward", "bottom_backward",          \
+                    "optimizer"}, 9
+    static work all[] = {
+        {"gpt", {"layers_forward", "attention_forward", "rest_forward", "head_forward",
+                 "layers_backward", "attention_backward", "rest_backward", "head_backward",
+                 "optimizer"}, 9, 12, gpt_create, gpt_step, gpt_destroy, gpt_predict, 0, 0, {0}},
+        {"kaggle", DLRM("interact"), 128, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
+         0, 0, {0}},
+        {"kaggle", DLRM("interact"), 2048, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
+         0, 0, {0}},
+        {"mlperf", DLRM("interact"), 128, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
+         0, 0, {0}},
+        {"dcnv2", DLRM("cross"), 128, dcn_create, dcn_step, dcn_destroy, dlrm_predict, 0, 0, {0}},
+        {"mlperf", DLRM("interact"), 2048, dlrm_create, dlrm_step, dlrm_destroy, dlrm_predict,
+         0, 0, {0}},
+        {"dcnv2", DLRM("cross"), 2048, dcn_create, dcn_step, dcn_destroy, dlrm_predict, 0, 0, {0}}};
     bench_begin(argc, argv);
-    neo_ctx *ctx = bench_ctx(0, 1);
-    BENCH_OK(neo_calibrate(ctx, &cluster));
-    neo_ctx_destroy(ctx);
-    for (int l = 0; l < 2; l++)
-        for (int64_t batch = 128; batch <= 2048; batch *= 16) run(&cluster, &MODELS[l], batch);
+    const int last = (int)(sizeof all / sizeof *all) - (bench.quick ? 2 : 0);
+    for (int i = 0; i < last; i++)
+        for (int threads = 1; threads <= 2; threads++)
+            if (bench.threads == 0 || bench.threads == threads) run(&all[i], threads);
     return bench_end();
 }

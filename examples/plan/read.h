@@ -29,7 +29,8 @@
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
      layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,
-                                      last; of products of rows dots, dots-backward
+                                      last; of products of rows dots, dots-backward; of attention
+                                      attention, attention-backward, rest, rest-backward
      pipeline on                      exchanges run beside computation
      tier dram 24GiB lfu              of rows in memory, which come and go as neo_tier does it (lfu
                                       or lru); all others lie in
@@ -49,7 +50,7 @@
    An optimizer without a table is that of all. */
 #ifndef PLAN_READ_H
 #define PLAN_READ_H
-#include "neo_plan.h"
+#include "cluster.h"
 #include "neo_store.h"
 #include <errno.h>
 #include <stdio.h>
@@ -287,7 +288,6 @@ static int on_at(const source *s, int i) {
 }
 
 /* The curves of neo_calibration.rows. */
-static const char *const CURVES[NEO_ROWS_COUNT] = {"lookup", "sgd", "rowwise", "adagrad", "adam"};
 static int rows_line(neo_calibration *k, const source *s) {
     const char *curve = word_at(s, 1);
     for (int i = 0; i < NEO_ROWS_COUNT; i++)
@@ -299,8 +299,6 @@ static int rows_line(neo_calibration *k, const source *s) {
     return 0;
 }
 /* The numbers of neo_calibration.layer. */
-static const char *const WAYS[NEO_LAYER_COUNT] = {"forward", "backward", "last", "dots",
-                                                     "dots-backward"};
 static int layer_line(neo_calibration *k, const source *s) {
     const char *way = word_at(s, 1);
     for (int i = 0; i < NEO_LAYER_COUNT; i++)
@@ -308,26 +306,8 @@ static int layer_line(neo_calibration *k, const source *s) {
             for (int n = 0; n < 5; n++) k->layer[i][n] = number_at(s, 2 + n, 0, 1);
             return 7;
         }
-    fail_at(s, "neither forward, backward, last, dots nor dots-backward:", way);
+    fail_at(s, "no way of a layer (forward, backward, last, dots ...):", way);
     return 0;
-}
-
-/* What a cluster file has as a name and a number. */
-enum { CLUSTER_NUMBERS = 11 };
-typedef struct cluster_number {
-    const char *name;
-    double *value, least, most;
-} cluster_number;
-static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBERS]) {
-    neo_calibration *k = &c->calibration;
-    const cluster_number all[CLUSTER_NUMBERS] = {
-        {"memory_bandwidth", &c->memory_bandwidth, 1, 1e18}, {"flops", &c->flops, 1, 1e21},
-        {"lookup", &k->lookup, 1e-6, 1e6},     {"update", &k->update, 1e-6, 1e6},
-        {"copy", &k->copy, 1e-6, 1e6},         {"bucketed", &k->bucketed, 1e-6, 1e6},
-        {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
-        {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6},
-        {"step", &k->step, 0, 1e6}};
-    memcpy(numbers, all, sizeof all);
 }
 
 static int tier_line(job *j, const source *s) {

@@ -162,17 +162,52 @@ rows = [[re.sub("<[^>]*>", "", cell) for cell in re.findall("<t[hd][^>]*>(.*?)</
         for row in table.split("<tr>")[1:]]
 assert rows[0] == ["operation", "predicted, ms", "measured, ms", "error"], rows
 rows = {row[0]: row[1:] for row in rows[1:]}
-assert {"bottom forward", "lookup", "top forward", "top backward", "bottom backward", "update",
-        "communication, waited for", "reading", "all else", "step"} == set(rows), rows
+assert {"bottom forward", "lookup", "pairs forward", "top forward", "top backward",
+        "pairs backward", "bottom backward", "update", "optimizer", "communication, waited for",
+        "reading", "all else", "step"} == set(rows), rows
 whole = float(rows["step"][1])
 assert abs(sum(float(r[1]) for r in rows.values()) - 2 * whole) < 0.01 * whole
 for name, (predicted, measured, error) in rows.items():
-    assert (predicted == "") == (name in ("reading", "all else")) == (error == "")
+    assert (predicted == "") == (name in ("reading", "all else", "optimizer")) == (error == "")
     if predicted and float(measured) > 0.01:
         assert abs(100 * (float(predicted) / float(measured) - 1) - float(error[:-2])) < 2, rows
 END
 then pass
 else fail "--report with --trace: $(tail -3 "$W/err")"
+fi
+# --cluster: predictions follow the file, of the optimizer, too, and the report says where they are
+# off most; other lines than those of a rank's speed are passed over.
+printf 'ranks 4 2 # none\nflops 1e3\nstep 7\nmemory_bandwidth 1e6\nlayer dots 2e-3 0 0 0 0\n' \
+    >"$W/slow.cluster"
+"$B/dlrm" $model --cluster "$W/slow.cluster" --trace "$W/t.json" --report "$W/r.html" \
+    >"$W/out" 2>"$W/err"
+tr -d '\n' <"$W/r.html" | sed 's/<[^>]*>/ /g' >"$W/text"
+if grep -qE 'Operation predicted worst +(bottom|top|pairs) [a-z]+, by [0-9]{5,}\.' "$W/text" &&
+    grep -qE ' pairs forward +[0-9]{4,}\.' "$W/text" &&
+    grep -qE ' optimizer +[0-9]+\.[0-9]+ +[0-9]+\.[0-9]+ +[+-][0-9]+ %' "$W/text"; then pass
+else fail "--cluster: $(grep -o 'A step of rank 0.*' "$W/text" | head -c 900; cat "$W/err")"
+fi
+printf 'flops 1e9\nlayer forward 1e-9 0 x\n' >"$W/bad.cluster"
+for case in "$W/bad.cluster|bad.cluster:2: layer forward: 3 more numbers from 0 up are wanted" \
+    "$W/nowhere|--cluster $W/nowhere: No such file"; do
+    if "$B/dlrm" $model --cluster "${case%%|*}" >"$W/out" 2>"$W/err"; then
+        fail "--cluster ${case%%|*}: accepted"
+    elif grep -qF -e "${case#*|}" "$W/err"; then pass
+    else fail "--cluster ${case%%|*}: $(cat "$W/err")"
+    fi
+done
+# gpt prints its table: by flops where a file has none of an operation's figures.
+printf 'flops 1e6\nmemory_bandwidth 1e6\nstep 7\nlayer rest 1e-3 0 0 0 0\n' >"$W/slow.cluster"
+if "$B/gpt" $gpt --cluster "$W/slow.cluster" --trace "$W/t.json" >"$W/out" 2>"$W/err" &&
+    grep -qE '^norms, GELU, sums +[0-9]{4,}\.[0-9]+ +[0-9.]+ +\+[0-9]+ %$' "$W/out" &&
+    [ "$(grep -cE '^(layers|attention|norms|optimizer).* %$' "$W/out")" = 6 ] &&
+    grep -qE '^predicted worst: layers backward, by [0-9]{5,}\.' "$W/out"; then pass
+else fail "gpt --cluster: $(cat "$W/out" "$W/err")"
+fi
+if "$B/gpt" $gpt --cluster "$W/slow.cluster" >"$W/out" 2>"$W/err"; then
+    fail "gpt --cluster without --trace is accepted"
+elif grep -q -e "--cluster needs --trace" "$W/err"; then pass
+else fail "gpt --cluster without --trace: $(cat "$W/err")"
 fi
 # A run that trains nothing.
 for program in "dlrm --synthetic 100" gpt; do

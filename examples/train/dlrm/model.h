@@ -24,13 +24,19 @@ typedef struct batch_sum {
 } batch_sum;
 
 /* What a step is made of, as the plan has it and as the trace has it. */
-enum { OPERATIONS = 6 };
+enum { OPERATIONS = 9 };
 static const struct {
-    const char *unit, *task, *span;
+    const char *name, *unit, *task, *span, *category;
 } OPERATION[OPERATIONS] = {
-    {"bottom", "forward", "bottom forward"}, {"", "lookup", "neo_bags_forward"},
-    {"top", "forward", "top forward"},       {"top", "backward", "top backward"},
-    {"bottom", "backward", "bottom backward"}, {"", "update", "neo_bags_backward"}};
+    {"bottom forward", "bottom", "forward", "bottom forward", "call"},
+    {"lookup", "", "lookup", "neo_bags_forward", "call"},
+    {"pairs forward", "pairs", "forward", "neo_interact_forward", "compute"},
+    {"top forward", "top", "forward", "top forward", "call"},
+    {"top backward", "top", "backward", "top backward", "call"},
+    {"pairs backward", "pairs", "backward", "neo_interact_backward", "compute"},
+    {"bottom backward", "bottom", "backward", "bottom backward", "call"},
+    {"update", "", "update", "neo_bags_backward", "call"},
+    {"optimizer", "", "step", "neo_optim_step", "call"}};
 typedef struct prediction {
     double seconds[OPERATIONS], exposed, step; /* step 0: there is none */
 } prediction;

@@ -10,8 +10,8 @@ typedef struct options {
     char *data, *test, *valid, *format, *columns, *hot, *bad_lines;
     char *model, *cross, *wukong, *bottom, *top, *dtype, *rows_dtype, *optimizer, *schedule;
     char *tier, *plan, *save_plan, *wire_forward, *wire_backward, *pipeline, *dense_shard;
-    char *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group, *evict;
-    char *profile, *save_profile;
+    char *cluster, *load, *predict, *report, *log, *mllog, *preset, *eval_every, *tasks, *group;
+    char *evict, *profile, *save_profile;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
     int64_t window, ndcg, dedup, keys, key_rows, admit, towers, hot_rows, skip_empty;
@@ -207,6 +207,9 @@ static const cli_option DLRM_OPTIONS[] = {
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
              "rows without it"),
+    CLI_TEXT("cluster", cluster, "FILE", NULL,
+             "how fast a rank computes, as plan --calibrate prints it: for plans, and for what "
+             "--show-plan and --report predict"),
     CLI_FLAG("show-plan", show_plan, "print where each table is and why, and what a step takes"),
     CLI_TEXT("save-plan", save_plan, "FILE", NULL, "write the plan as text, for --plan FILE"),
     CLI_COUNT("row-buckets", row_buckets, "R", NULL, 0, 4096,
@@ -315,13 +318,14 @@ static int reads_only(const options *o) {
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog,
                              o->machine.trace};
-    const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan};
+    const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan,
+                                                                              o->cluster};
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
     for (int i = 0; i < 6; i++) {
-        for (int k = 0; k < 3; k++)
-            if (outputs[i] && (is_in_list(lists[k], outputs[i]) ||
+        for (int k = 0; k < 4; k++)
+            if (outputs[i] && ((k < 3 && is_in_list(lists[k], outputs[i])) ||
                                (files[k] && is_same_file(files[k], outputs[i]))))
                 REFUSE("%s is both read and written", outputs[i]);
         for (int k = 0; k < i; k++)

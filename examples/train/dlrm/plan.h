@@ -2,6 +2,7 @@
    rows, pooled rows to the samples, gradients back (neo_shard). */
 #ifndef DLRM_PLAN_H
 #define DLRM_PLAN_H
+#include "../../plan/cluster.h"
 #include "model.h"
 
 /* Ranks of a node, if nodes have equally many and in order; else all ranks count as one node. */
@@ -65,6 +66,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .table_placements = m->hot.placements,
                        .skip_empty = groups == 1 && (o->skip_empty || m->hot.tables),
                        .profile = o->tier ? m->profile : NULL};
+    if (o->cluster) TRY(cluster_read("cluster", o->cluster, &d.cluster));
     TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
     TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
     if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 && !d.skip_empty &&
@@ -136,11 +138,41 @@ static int tracks_rows(const options *o) {
     return (o->full_every || o->saves.behind) && strcmp(o->machine.device, "cpu") == 0;
 }
 
-/* The seconds of a step, of rank 0. */
+/* The widths of a chain of layers, by the shapes of their weights; 0: they are no chain. */
+enum { MOST_WIDTHS = 3 * NEO_MAX_LAYERS + 2 };
+static int32_t widths_of(const neo_params *params, int64_t *widths) {
+    int32_t count = 0;
+    for (int i = 0; i < neo_params_count(params); i++) {
+        const neo_tensor w = neo_params_at(params, i)->value; /* [out][in] */
+        if (w.ndim != 2) continue;
+        if (count == 0) widths[count++] = w.shape[1];
+        if (count == MOST_WIDTHS || widths[count - 1] != w.shape[1]) return 0;
+        widths[count++] = w.shape[0];
+    }
+    return count;
+}
+/* The seconds of a step, of rank 0: of layers by their shapes, with --cluster. A cross network
+   counts as its products. */
 static neo_status predict(model *m, const neo_plan *plan) {
     neo_timeline *timeline;
     int32_t count;
-    TRY(neo_timeline_create(plan, NULL, 0, m->pipeline, &timeline));
+    int64_t widths[2][MOST_WIDTHS];
+    const neo_plan_desc *d = neo_plan_desc_of(plan);
+    const int64_t dim = m->x.shape[1], rows = d->bags->table_count + 1;
+    neo_dense_unit units[3] = {{.name = "bottom"}, {.name = "pairs"}, {.name = "top"}};
+    for (int k = 0; k < MLPS; k++) {
+        neo_dense_unit *u = &units[2 * k];
+        u->width_count = m->params[k] ? widths_of(m->params[k], widths[k]) : 0;
+        u->widths = u->width_count ? widths[k] : NULL;
+        u->flops = k ? d->dense_flops_top : d->dense_flops_bottom;
+        u->params = m->params[k] ? mlp_elements(m->params[k]) : 0;
+    }
+    units[1].after = units[2].after = 1;
+    if (m->kind->meets == DOTS) {
+        units[1].flops = (double)(rows * rows * dim);
+        units[1].dots[0] = rows, units[1].dots[1] = dim;
+    }
+    TRY(neo_timeline_create(plan, units, 3, m->pipeline, &timeline));
     const neo_task *task = neo_timeline_tasks(timeline, &count);
     for (int32_t i = 0; i < count; i++)
         for (int k = 0; k < OPERATIONS; k++)

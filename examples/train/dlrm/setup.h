@@ -275,14 +275,18 @@ static neo_status report_operations(run *r) {
     step_ns = neo_trace_time(r->me.trace, NULL, "call", "step", &steps);
     if (!steps) return NEO_OK;
     const double second = 1e-9 / (double)steps, step = second * (double)step_ns;
-    double rest = step;
+    double rest = step, most = 0;
+    const char *off = "";
     TRY(neo_report_row(r->report, "A step of rank 0, predicted and measured",
                        (const char *[]){"operation", "predicted, ms", "measured, ms", "error"}, 4));
     for (int i = 0; i < OPERATIONS; i++) {
-        int64_t ns = neo_trace_time(r->me.trace, "step", "call", OPERATION[i].span, &count);
-        const char *name = OPERATION[i].unit[0] ? OPERATION[i].span : OPERATION[i].task;
-        if (count) TRY(report_operation(r, name, p->seconds[i], second * (double)ns));
-        rest -= second * (double)ns;
+        int64_t ns = neo_trace_time(r->me.trace, "step", OPERATION[i].category, OPERATION[i].span,
+                                    &count);
+        const char *name = OPERATION[i].name;
+        const double took = second * (double)ns, by = p->seconds[i] > 0 ? p->seconds[i] : -1;
+        if (count) TRY(report_operation(r, name, by, took));
+        rest -= took;
+        if (count && by > 0 && fabs(by - took) > most) off = name, most = fabs(by - took);
     }
     int64_t waits = neo_trace_time(r->me.trace, "step", "wait", NULL, &count);
     waits += neo_trace_time(r->me.trace, "step", "communication", NULL, &count);
@@ -292,6 +296,9 @@ static neo_status report_operations(run *r) {
                                     second * (double)waits));
     TRY(report_operation(r, "reading", -1, second * (double)reads));
     TRY(report_operation(r, "all else", -1, rest));
+    char text[64];
+    snprintf(text, sizeof text, "%s, by %.4f ms", off, 1e3 * most);
+    TRY(neo_report_fact(r->report, "Operation predicted worst", text));
     return report_operation(r, "step", p->step, step);
 }
 

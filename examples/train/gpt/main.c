@@ -220,6 +220,7 @@ static neo_status run_all(void *of_rank) {
         return agree(r->me.comm, NEO_OK);
     }
     if (r->step > before) TRY(keep_best(r, val, &is_best));
+    if (r->me.rank == 0 && r->o->cluster) print_operations(r);
     if (r->me.rank == 0 && r->o->memory) print_memory(r, r->step > before);
     if (r->me.rank == 0) printf("val loss %.4f\n", val);
     if (r->o->sample) TRY(write_sample(r));

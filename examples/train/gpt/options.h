@@ -5,7 +5,7 @@
 
 typedef struct options {
     char *data, *valid, *preset, *shard, *accumulate_mode, *dtype, *products, *load, *prefix;
-    char *tokenizer, *prompt;
+    char *tokenizer, *prompt, *cluster;
     int64_t vocabulary, layers, heads, width, context, batch, accumulate, steps, warmup, seed;
     int64_t summary, patience, factor, slots, eval_every, sample, top_k, recompute, memory;
     double lr, min_lr, weight_decay, beta2, clip, temperature;
@@ -64,6 +64,9 @@ static const cli_option GPT_OPTIONS[] = {
              "keep only the input of each block, and compute the rest again in the backward"),
     CLI_FLAG("memory", memory,
              "print predicted memory and traffic (neo_fsdp_predict), and what was counted"),
+    CLI_TEXT("cluster", cluster, "FILE", NULL,
+             "with --trace: print what the operations of a step take by the figures of FILE, as "
+             "plan --calibrate prints them, and what they took"),
 
     CLI_MACHINE,
     CLI_SAVES,
@@ -116,6 +119,7 @@ static neo_status check_options(const options *o) {
     if (o->factor && strcmp(o->shard, "hybrid")) REFUSE("--factor needs --shard hybrid");
     TRY(cli_check_saves(&o->saves));
     TRY(cli_check_board(&o->board, &o->machine));
+    if (o->cluster && !o->machine.trace) REFUSE("--cluster needs --trace: what a step took");
     if (o->patience && !o->eval_every) REFUSE("--patience needs --eval-every");
     if (o->load && o->saves.resume)
         REFUSE("--load and --resume would both give the weights: leave one out");

@@ -1,6 +1,7 @@
 /* run.h: the run of one rank: setting up, checkpoints, and the count of memory and traffic. */
 #ifndef GPT_RUN_H
 #define GPT_RUN_H
+#include "../../plan/cluster.h"
 #include "../summary.h"
 #include "options.h"
 
@@ -29,6 +30,7 @@ typedef struct run {
     neo_fsdp_prediction predicted;
     size_t counted;     /* bytes that neo_fsdp_create took */
     double sent[3][2];  /* bytes of a step: of all_gather ...; predicted and counted */
+    neo_cluster cluster; /* of --cluster */
     int64_t sent_before; /* bytes that counters no longer have: --memory sets them to 0 */
 } run;
 
@@ -183,7 +185,10 @@ static neo_status print_summary(const run *r) {
 }
 
 static neo_status set_up(run *r) {
+    const char *cluster = r->o->cluster;
     TRY(agree(r->me.comm, prepare(r)));
+    TRY(agree(r->me.comm,
+              cluster ? cluster_read("cluster", cluster, &r->cluster) : NEO_OK));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     TRY(device_group(r->me.comm, r->o->machine.sums, &r->t.data));
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
@@ -255,6 +260,66 @@ static neo_status count_traffic(run *r) {
     TRY(neo_comm_all_reduce(r->me.comm, NEO_REDUCE_SUM, bytes, bytes, 6, NEO_I64, NULL));
     for (int i = 0; i < 6; i++) r->sent[i / 2][i % 2] = (double)bytes[i];
     return NEO_OK;
+}
+
+/* What a step of a rank is made of, by the spans of its trace. */
+enum { OPERATIONS = 6, SPANS = 5 };
+static const struct {
+    const char *name, *category, *span[SPANS];
+} OPERATION[OPERATIONS] = {
+    {"layers forward", "compute", {"neo_linear_forward"}},
+    {"attention forward", "compute", {"neo_attention_forward"}},
+    {"layers backward", "compute", {"neo_linear_backward"}},
+    {"attention backward", "compute", {"neo_attention_backward"}},
+    {"norms, GELU, sums", "compute", {"neo_layer_norm_forward", "neo_layer_norm_backward",
+                                      "neo_activation_forward", "neo_activation_backward",
+                                      "neo_add"}},
+    {"optimizer", "call", {"neo_optim_step"}}};
+/* Seconds of each: products in f32, an even share of the sequences. */
+static void predict_operations(const run *r, double *seconds) {
+    const model *m = &r->t.m;
+    const neo_cluster *c = &r->cluster;
+    const int64_t w = m->width,
+                  shape[4][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
+    const double pieces = (double)(neo_fsdp_pieces(r->t.fsdp) * r->o->accumulate),
+                 rows = (double)(r->o->batch * r->o->accumulate * r->o->context) /
+                        (r->me.ranks * pieces);
+    memset(seconds, 0, OPERATIONS * sizeof *seconds);
+    for (int back = 0; back < 2; back++) {
+        const neo_layer_way way = back ? NEO_LAYER_BACKWARD : NEO_LAYER_FORWARD;
+        const double blocks = pieces * (double)m->layers * (!back && m->recompute ? 2 : 1);
+        for (int k = 0; k < 4; k++)
+            seconds[2 * back] += blocks * neo_layer_seconds(c, rows, shape[k][0], shape[k][1], way);
+        seconds[2 * back] += pieces * neo_layer_seconds(c, rows, w, m->vocabulary, way);
+        seconds[2 * back + 1] =
+            blocks * neo_layer_seconds(c, rows, w / m->heads, m->context * m->heads,
+                                       (neo_layer_way)(NEO_LAYER_ATTENTION + back));
+        seconds[4] += blocks * neo_layer_seconds(c, rows, w, 1,
+                                                 (neo_layer_way)(NEO_LAYER_REST + back));
+    }
+    seconds[5] = (double)r->predicted.master_bytes / 4 * c->calibration.step /
+                 (c->memory_bandwidth > 0 ? c->memory_bandwidth : 10e9);
+}
+/* --cluster: rank 0's steps beside the prediction, and the operation that is off most. */
+static void print_operations(const run *r) {
+    double predicted[OPERATIONS], most = -1;
+    int64_t steps, count;
+    int off = 0;
+    (void)neo_trace_time(r->me.trace, NULL, "call", "step", &steps);
+    if (!steps) return;
+    predict_operations(r, predicted);
+    printf("a step of rank 0     predicted, ms  measured, ms  error\n");
+    for (int i = 0; i < OPERATIONS; i++) {
+        int64_t ns = 0;
+        for (int k = 0; k < SPANS && OPERATION[i].span[k]; k++)
+            ns += neo_trace_time(r->me.trace, "step", OPERATION[i].category, OPERATION[i].span[k],
+                                 &count);
+        const double took = 1e-9 * (double)ns / (double)steps;
+        if (fabs(predicted[i] - took) > most) off = i, most = fabs(predicted[i] - took);
+        printf("%-20s %13.4f %13.4f  %+.0f %%\n", OPERATION[i].name, 1e3 * predicted[i],
+               1e3 * took, 100 * (predicted[i] / took - 1));
+    }
+    printf("predicted worst: %s, by %.4f ms\n", OPERATION[off].name, 1e3 * most);
 }
 
 static void print_memory(const run *r, int trained) {
