@@ -338,7 +338,11 @@ static void test_table_order(void) {
     Batch batch;
     BatchKind kind = {50, 9, 0, 1, 0, 0};
     batch_make(&batch, &a, kind);
-    neo_jagged_desc jd = {3, 150, neo_jagged_id_count(&batch.j), NEO_I64, 1};
+    neo_jagged_desc jd = {.feature_count = 3,
+                          .max_bags = 150,
+                          .max_ids = neo_jagged_id_count(&batch.j),
+                          .id_dtype = NEO_I64,
+                          .weighted = 1};
     neo_jagged_buffer *turned = NULL;
     REQUIRE_OK(neo_jagged_create(ctx, &jd, &turned));
     static const int32_t features[] = {2, 0, 1};

@@ -300,7 +300,12 @@ print(*map(letters.index, b'We '))")
     tail -c +1025 "$W/tokens" >"$W/bare"
     refused "a newer tokenizer" 'is of version 3, not 1 or 2' $small $tokens \
         --tokenizer "$W/newer_pieces"
-    refused "tokens without a header" 'has not the header' $small --data "$W/bare" \
+    refused "tokens without a header" 'byte 1 is 0, so it is no text.* by --vocabulary' $small \
+        --data "$W/bare"
+    same "tokens without a header, counted" \
+        "$(digest $small --data "$W/bare" --vocabulary $letters)" "$(digest $small $tokens)"
+    head -c 2001 "$W/bare" >"$W/half"
+    refused "half a token" 'has 2001 bytes: half a token' $small --data "$W/half" \
         --vocabulary $letters
     refused "a token above the vocabulary" \
         "is $((letters - 1)): not below the $((letters - 1)) of --vocabulary" $small \

@@ -17,8 +17,8 @@ typedef struct options {
 static const cli_option GPT_OPTIONS[] = {
     CLI_GROUP("Text and model"),
     CLI_TEXT("data", data, "FILES", "examples/data/shakespeare/input.txt",
-             "*a text, or tokens of a byte-pair vocabulary in files as llm.c writes them: several, "
-             "comma-separated, are one text; all of it lies in memory"),
+             "*a text, or tokens of a byte-pair vocabulary in files of llm.c, or of nanoGPT with "
+             "--vocabulary: several, comma-separated, are one text; all of it lies in memory"),
     CLI_TEXT("valid", valid, "FILES", NULL,
              "*that validate; without them the last tenth of --data"),
     CLI_COUNT("vocabulary", vocabulary, "N", NULL, 0, 65536,
@@ -181,20 +181,30 @@ static neo_status read_part(const options *o, const char *option, const char *pa
     size_t end = begin;
     TRY(read_file(option, path, &t->data, &end));
     unsigned char *file = t->data + begin;
-    const int is_tokens = has_header(file, end - begin);
+    const int header = has_header(file, end - begin);
+    const unsigned char *zero = header ? NULL : memchr(file, 0, end - begin); /* a text has none */
+    const int is_tokens = header || (zero && o->vocabulary);
+    if (zero && !is_tokens)
+        REFUSE("--%s %s: byte %lld is 0, so it is no text: if it holds tokens of 16 bits without a "
+               "header, as nanoGPT writes them, say how many there are by --vocabulary", option,
+               path, (long long)(zero - file));
     if (first && is_tokens != t->is_tokens)
         REFUSE("--%s %s: %s, unlike what was read before", option, path,
                is_tokens ? "tokens" : "a text");
     t->is_tokens = is_tokens;
     t->length = (int64_t)end >> is_tokens;
     if (!is_tokens) return NEO_OK;
-    TRY(check_header(option, path, file, end - begin, TOKENS_MAGIC, 1));
-    const int64_t count = header_word(file, 2), there = (int64_t)(end - begin) - HEADER_BYTES;
-    if (there != 2 * count)
-        REFUSE("--%s %s: its header says %lld tokens, behind it are %lld bytes", option, path,
-               (long long)count, (long long)there);
-    memmove(file, file + HEADER_BYTES, (size_t)there);
-    t->length = first + count;
+    if (header) {
+        TRY(check_header(option, path, file, end - begin, TOKENS_MAGIC, 1));
+        const int64_t count = header_word(file, 2), there = (int64_t)(end - begin) - HEADER_BYTES;
+        if (there != 2 * count)
+            REFUSE("--%s %s: its header says %lld tokens, behind it are %lld bytes", option, path,
+                   (long long)count, (long long)there);
+        memmove(file, file + HEADER_BYTES, (size_t)there);
+        t->length = first + count;
+    } else if ((end - begin) % 2) {
+        REFUSE("--%s %s: has %zu bytes: half a token at its end", option, path, end - begin);
+    }
     t->vocabulary = o->vocabulary ? (int)o->vocabulary : GPT2;
     for (int64_t i = first; i < t->length; i++)
         if (token_at(t, i) >= t->vocabulary)
