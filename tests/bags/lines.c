@@ -133,10 +133,8 @@ static void run_policy(neo_evict evict, int64_t period, const char *what) {
         keys[i] = whole.key[i], keys[LINES + i] = ~whole.key[i];
         CHECK(neo__unmix64(neo__mix64(keys[LINES + i])) == keys[LINES + i]);
     }
-    for (int guessed = 0; guessed < 2; guessed++) {
-        for (int64_t i = 0; i < 2 * LINES && guessed; i++) /* right, wrong, or no line */
-            if (i % 3) at[i] = i % 3 == 1 ? i % LINES : INT64_MIN + i;
-        neo__lines_find_many(&whole, keys, 2 * LINES, STEPS, guessed, guessed, at);
+    for (int touches = 0; touches < 2; touches++) {
+        neo__lines_find_many(&whole, keys, 2 * LINES, STEPS, touches, at);
         for (int64_t i = 0; i < 2 * LINES; i++) {
             CHECK_INT(neo__lines_find(&whole, keys[i], neo__mix64(keys[i]), STEPS), at[i]);
             if (i < LINES && naive.used[i]) CHECK_INT(at[i], i);
