@@ -2696,9 +2696,10 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
     return -1;
 }
 /* The lines of many keys, by stages a block apart, as each asks for the memory of the next: a set's
-   tags; the key of the first line that has the tag; the answer, -1 if there is none. touches: the
-   lines' use is asked for, too. More is on its way to the second cache at a time than to the
-   first. */
+   tags; the key of the first line that has the tag; the answer, -1 if there is none. Whether a key
+   has a line is hard to predict: most that have none, as no tag says so, take no branch of their
+   own. touches: the lines' use is asked for, too. More is on its way to the second cache at a time
+   than to the first. */
 NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
                                              int64_t count, int64_t now, int touches,
                                              int64_t *to) {
@@ -2707,13 +2708,15 @@ NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint
     uint64_t hash[BLOCK];
     for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
         for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
-            if ((lines->key[to[i]] ^ keys[i]) | (uint64_t)(keys[i] == 0) | (uint64_t)slow)
+            if (((lines->key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i]) | (uint64_t)(keys[i] == 0) |
+                 (uint64_t)slow) & ~(uint64_t)(to[i] >> 63))
                 to[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), now);
         for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
             const uint32_t bits = neo__lines_match(lines, to[i], hash[i % BLOCK]);
-            to[i] = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
-            __builtin_prefetch(lines->key + to[i], 0, 2);
-            if (touches) __builtin_prefetch(lines->use + to[i], 1, 2);
+            const int64_t line = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+            __builtin_prefetch(lines->key + line, 0, 2);
+            if (touches) __builtin_prefetch(lines->use + line, 1, 2);
+            to[i] = line | -(int64_t)(bits == 0);
         }
         for (int64_t i = at; i < NEO__MIN(at + BLOCK, count); i++) {
             hash[i % BLOCK] = neo__mix64(keys[i]);
@@ -2730,11 +2733,11 @@ NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
     for (int i = 0; i < NEO__LINE_WAYS; i += 8)
         __builtin_prefetch(lines->use + set * NEO__LINE_WAYS + i, 0, 2);
 }
-/* The line was used `count` times by step now. */
-NEO__INLINE void neo__lines_touch(const neo__lines *lines, int64_t line, int64_t now,
+/* The line that has this use was used `count` times by step now. */
+NEO__INLINE void neo__lines_touch(const neo__lines *lines, uint64_t *use, int64_t now,
                                   uint64_t count) {
-    count += neo__lines_count(lines, lines->use[line], now);
-    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    count += neo__lines_count(lines, *use, now);
+    *use = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
 }
 /* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
    0, and its key is there to be read); -1: all are used by step now, or young. */
@@ -13890,7 +13893,7 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
             key[i] = id;
         }
         if (!table->keys.desc.on) memcpy(to, key, (size_t)n * sizeof *to);
-        else if (differs || at + n > bags->work.resolved)
+        else if (at + n > bags->work.resolved || differs)
             neo__lines_find_many(&table->keys.lines, key, n, neo__bags_now(bags), 0, to);
         for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
     }
@@ -14184,15 +14187,16 @@ static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, i
     const neo__lines *lines = &table->keys.lines;
     const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
     int64_t *rows = bags->work.rows;
-    uint64_t *hash = bags->work.records[0] + first;
+    uint64_t *hash = bags->work.records[0] + first, none = 0;
     int64_t n = 0;
     for (int32_t q = 0; q < table->feature_count; q++) {
         const neo__bag_feature *f = &bags->view.features[table->features[q]];
         for (int64_t k = f->first_id, end = k + f->ids; k < end; k++) {
             const int64_t row = rows[k - before], next = rows[NEO__MIN(k + 64, end - 1) - before];
             __builtin_prefetch(lines->use + NEO__MAX(next, (int64_t)0), 1, 2);
-            if (row >= 0) neo__lines_touch(lines, row, now, 1);
-            else hash[n++] = neo__mix64(neo__bags_key_at(bags, k));
+            neo__lines_touch(lines, row >= 0 ? lines->use + row : &none, now, 1);
+            hash[n] = neo__mix64(neo__bags_key_at(bags, k)); /* no branch: hard to predict */
+            n += row < 0;
         }
         table->keys.stats.lookups += f->ids;
         table->keys.stats.hits += f->ids;

@@ -544,7 +544,7 @@ static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
 NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step) {
     if (to_step) to->dirty[line] = 1;
     if (neo__lines_last(to->map.use[line]) != to->now)
-        neo__lines_touch(&to->map, line, to->now, 1);
+        neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
 }
 /* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
 static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
@@ -628,7 +628,7 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     if (to->index) to->index[row] = (uint32_t)(line + 1);
     to->map.key[line] = (uint64_t)row;
     to->map.use[line] = 0;
-    neo__lines_touch(&to->map, line, to->now, 1);
+    neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
     to->dirty[line] = (uint8_t)to_step;
     return line;
 }

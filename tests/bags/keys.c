@@ -8,7 +8,7 @@
 #include "common.h"
 #include "meter.h"
 
-enum { DIM = 20, BATCH = 24 };
+enum { DIM = 21, BATCH = 24 }; /* rows do not begin with whole blocks of random numbers */
 static const neo_init spread = {NEO_INIT_UNIFORM, -0.5f, 0.5f};
 
 /* ---- a table with room for all ---- */

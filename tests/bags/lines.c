@@ -79,7 +79,7 @@ static void lines_make(neo__lines *l, neo_evict evict, int64_t period, int first
 static void lines_step(const neo__lines *l, const uint64_t *keys, int64_t now) {
     for (int k = USES - 1; k >= 0; k--) {
         const int64_t at = neo__lines_find(l, keys[k], neo__mix64(keys[k]), now);
-        if (at >= 0) neo__lines_touch(l, at, now, 1);
+        if (at >= 0) neo__lines_touch(l, l->use + at, now, 1);
     }
     uint64_t sorted[USES];
     memcpy(sorted, keys, sizeof sorted);
