@@ -2701,45 +2701,48 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
     return -1;
 }
 /* The lines of many keys, by stages a block apart, as each asks for the memory of the next: a set's
-   tags; the key of the first line that has the tag; the answer. guessed: `to` has what may be the
-   answer. touches: the lines' use is asked for, too.
-   Returns how many have no line. */
-NEO__UNUSED static int64_t neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
-                                                int64_t count, int64_t now, int guessed,
-                                                int touches, int64_t *to) {
-    enum { BLOCK = 32 };
+   tags; the key of the first line that has the tag; the answer, -1 if there is none. Whether a key
+   has a line is hard to predict: most that have none, as no tag says so, take no branch of their
+   own. touches: the lines' use is asked for, too. More is on its way to the second cache at a time
+   than to the first. */
+NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
+                                             int64_t count, int64_t now, int touches,
+                                             int64_t *to) {
+    enum { BLOCK = 64 };
     const int slow = lines->evict == NEO_EVICT_AGE;
-    int64_t missing = 0;
     uint64_t hash[BLOCK];
     for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
         for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
-            if ((lines->key[to[i]] ^ keys[i]) | (uint64_t)(keys[i] == 0) | (uint64_t)slow) {
+            if (((lines->key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i]) | (uint64_t)(keys[i] == 0) |
+                 (uint64_t)slow) & ~(uint64_t)(to[i] >> 63))
                 to[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), now);
-                missing += to[i] < 0;
-            }
         for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
-            if (guessed && (uint64_t)to[i] >= (uint64_t)lines->sets * NEO__LINE_WAYS) to[i] = 0;
-            if (!guessed) {
-                const uint32_t bits = neo__lines_match(lines, to[i], hash[i % BLOCK]);
-                to[i] = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
-            }
-            __builtin_prefetch(lines->key + to[i]);
-            if (touches) __builtin_prefetch(lines->use + to[i], 1);
+            const uint32_t bits = neo__lines_match(lines, to[i], hash[i % BLOCK]);
+            const int64_t line = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+            __builtin_prefetch(lines->key + line, 0, 2);
+            if (touches) __builtin_prefetch(lines->use + line, 1, 2);
+            to[i] = line | -(int64_t)(bits == 0);
         }
-        for (int64_t i = at; i < NEO__MIN(at + BLOCK, count) && !guessed; i++) {
+        for (int64_t i = at; i < NEO__MIN(at + BLOCK, count); i++) {
             hash[i % BLOCK] = neo__mix64(keys[i]);
             to[i] = neo__lines_set(hash[i % BLOCK], lines->all_sets) - lines->first_set;
             if ((uint64_t)to[i] >= (uint64_t)lines->sets) to[i] = 0; /* of another part */
-            __builtin_prefetch(lines->tag + to[i] * NEO__LINE_WAYS);
+            __builtin_prefetch(lines->tag + to[i] * NEO__LINE_WAYS, 0, 2);
         }
     }
-    return missing;
 }
-/* The line was used `count` times by step now. */
-NEO__INLINE void neo__lines_touch(const neo__lines *lines, int64_t line, int64_t now,
+/* A hash's set will be asked for a line. */
+NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
+    const int64_t set = neo__lines_set(hash, lines->all_sets) - lines->first_set;
+    if ((uint64_t)set >= (uint64_t)lines->sets) return;
+    for (int i = 0; i < NEO__LINE_WAYS; i += 8)
+        __builtin_prefetch(lines->use + set * NEO__LINE_WAYS + i, 0, 2);
+}
+/* The line that has this use was used `count` times by step now. */
+NEO__INLINE void neo__lines_touch(const neo__lines *lines, uint64_t *use, int64_t now,
                                   uint64_t count) {
-    count += neo__lines_count(lines, lines->use[line], now);
-    lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    count += neo__lines_count(lines, *use, now);
+    *use = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
 }
 /* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
    0, and its key is there to be read); -1: all are used by step now, or young. */
@@ -3434,18 +3437,19 @@ NEO__EVERYWHERE NEO__INLINE uint64_t neo__exact_round(neo_exact sums) {
     return code | (uint64_t)negative << 63;
 }
 
-/* Kernels over n >= 0 contiguous elements; the random ones over whole blocks of four elements. */
+/* Kernels over n >= 0 contiguous elements; the random ones over whole blocks of four elements, from
+   block `first` on; those of number[] instead if it is given, filled up to 16s. */
 struct neo__tensor_kernels {
     void (*f16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_f16)(float *y, const uint16_t *x, int64_t n);
     void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
     /* y = a + scale u, at most top; u uniform in [0, 1) */
-    void (*uniform)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
-                    float scale, float top);
+    void (*uniform)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first,
+                    const uint64_t *number, float a, float scale, float top);
     /* y = a + scale z; z normal */
-    void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first, float a,
-                   float scale);
+    void (*normal)(float *y, int64_t blocks, const neo__random_key *key, uint64_t first,
+                   const uint64_t *number, float a, float scale);
 };
 /* Kernels of coded rows: see >>kernels-wire. */
 struct neo__wire_kernels {
@@ -5900,7 +5904,7 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
     neo__random_key key = neo__random_key_make(seed, name_hash, step, stream);
     float z[4];
     neo__fp_state fp = neo__fp_enter();
-    neo__random_normal_scalar(z, 1, &key, index / 4, 0.0f, 1.0f);
+    neo__random_normal_scalar(z, 1, &key, index / 4, NULL, 0.0f, 1.0f);
     neo__fp_leave(fp);
     return z[index % 4];
 }
@@ -5908,10 +5912,10 @@ NEO_API float neo_random_normal(uint64_t seed, uint64_t name_hash, int64_t step,
 
 /* ---- initial values ---- */
 static void neo__init_blocks(neo_ctx *ctx, const neo__init_call *c, float *y, int64_t blocks,
-                             uint64_t block) {
+                             uint64_t block, const uint64_t *number) {
     if (c->init.kind == NEO_INIT_UNIFORM)
-        ctx->tensor->uniform(y, blocks, &c->key, block, c->init.a, c->scale, c->top);
-    else ctx->tensor->normal(y, blocks, &c->key, block, c->init.a, c->init.b);
+        ctx->tensor->uniform(y, blocks, &c->key, block, number, c->init.a, c->scale, c->top);
+    else ctx->tensor->normal(y, blocks, &c->key, block, number, c->init.a, c->init.b);
 }
 /* Whole blocks go straight to memory; the ragged ends through a block of their own. */
 static void neo__init_part(const neo__cpu_part *part) {
@@ -5926,11 +5930,11 @@ static void neo__init_part(const neo__cpu_part *part) {
         uint64_t at = call->first + (uint64_t)(i + row * (call->stride - call->cols));
         int64_t blocks = left / 4;
         if (at % 4 == 0 && blocks > 0) {
-            neo__init_blocks(part->ctx, call, call->out + i, blocks, at / 4);
+            neo__init_blocks(part->ctx, call, call->out + i, blocks, at / 4, NULL);
             i += 4 * blocks;
         } else {
             float y[4];
-            neo__init_blocks(part->ctx, call, y, 1, at / 4);
+            neo__init_blocks(part->ctx, call, y, 1, at / 4, NULL);
             for (uint64_t w = at % 4; w < 4 && left > 0; w++, left--) call->out[i++] = y[w];
         }
     }
@@ -8310,7 +8314,8 @@ static void neo__blend_drop(const neo_ctx *ctx, const neo__blend_call *call, uin
                             const float *x, float *y, int64_t count) {
     float uniform[NEO__BLOCK + 8]; /* of whole blocks of 4 */
     const int64_t skip = (int64_t)(first % 4);
-    ctx->tensor->uniform(uniform, (skip + count + 3) / 4, &call->key, first / 4, 0.0f, 1.0f, 1.0f);
+    ctx->tensor->uniform(uniform, (skip + count + 3) / 4, &call->key, first / 4, NULL, 0.0f, 1.0f,
+                         1.0f);
     for (int64_t i = 0; i < count; i++)
         y[i] = uniform[skip + i] >= call->least ? x[i] * call->factor : 0.0f;
 }
@@ -11817,7 +11822,10 @@ typedef struct neo__bags_work {
     neo__bag_merge *merge; /* [tables + 1] */
     neo__bag_chunk *chunks;
     float *scratch; /* per worker sizes.scratch */
-    int64_t *rows;  /* with keys: of the batch's ids, -1: none */
+    /* With keys: of the batch's ids, their keys and rows (-1: none), of which the first `resolved`
+       are still what the maps say. */
+    uint64_t *keys;
+    int64_t *rows, resolved;
     float *key_scratch; /* per worker sizes.key_scratch */
 } neo__bags_work;
 
@@ -11966,6 +11974,7 @@ static void neo__bags_cpu_layout(const neo__bag_sizes *sizes, neo__carve *carve,
     NEO__CARVE(carve, to->work.merge, sizes->tables + 1);
     NEO__CARVE(carve, to->work.chunks, chunks);
     NEO__CARVE(carve, to->work.scratch, sizes->threads * sizes->scratch);
+    NEO__CARVE(carve, to->work.keys, sizes->key_scratch ? sizes->max_ids : 0);
     NEO__CARVE(carve, to->work.rows, sizes->key_scratch ? sizes->max_ids : 0);
     NEO__CARVE(carve, to->work.key_scratch, sizes->threads * sizes->key_scratch);
     NEO__CARVE(carve, to->kept.slots, kept);
@@ -12264,9 +12273,10 @@ static const char *neo__bags_desc_name(const neo_bags_desc *d) {
     return d->name ? d->name : "bags";
 }
 
-/* Floats of a worker: a row, two for its rounding, its scale, sums of buckets. */
+/* Floats of a worker: a row, two for its rounding, its scale, initial rows, sums of buckets. */
 static int64_t neo__bag_keys_scratch(int64_t dim) {
-    return (3 + NEO__PART_DEPTH) * neo__bag_room(dim) + 16;
+    return (3 + NEO__PART_DEPTH) * neo__bag_room(dim) + 16 +
+           neo__bag_room(neo__bag_group(dim) * (dim + 6));
 }
 static void neo__bag_keys_describe(neo__bag_keys *keys, const neo_table_desc *from) {
     neo__lines *lines = &keys->lines;
@@ -12591,8 +12601,7 @@ static neo_status neo__bags_carry(neo_bags *bags, const neo_bags *old) {
     bags->kept.mask = (uint64_t)neo__bags_slot_places(bags->kept.capacity) - 1;
     if (bags->kept.capacity)
         memset(bags->kept.slot_of, 0, (size_t)(bags->kept.mask + 1) * sizeof *bags->kept.slot_of);
-    if (bags->sizes.key_scratch)
-        memset(bags->work.rows, 0, (size_t)bags->sizes.max_ids * sizeof *bags->work.rows);
+    bags->work.resolved = 0;
     for (int64_t i = 0; i < bags->kept.count; i++) {
         const neo__bag_slot *slot = &old->kept.slots[i];
         bags->kept.slots[i] = *slot;
@@ -12929,6 +12938,7 @@ NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *b) {
 NEO_API void neo__bags_set_clocks(neo_bags *b, int64_t steps, int64_t key_steps) {
     b->steps = NEO__MAX(steps, 0);
     b->key_steps = b->sizes.key_scratch ? NEO__MAX(key_steps, 0) : 0;
+    b->work.resolved = 0;
 }
 NEO_API void neo_bags_set_steps(neo_bags *b, int64_t steps) {
     neo__bags_set_clocks(b, steps, steps);
@@ -13139,9 +13149,11 @@ static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *j
     (void)later;
     b->job.batch.found = found;
     if (bags) found->first = offsets[0], found->last = offsets[bags];
+    if (job->tensor.out) b->work.resolved = 0;
     neo__cpu_run(device, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
     b->job.batch.found = NULL;
     neo__bags_point(&b->job, found);
+    b->work.resolved = found->bag ? 0 : found->last - found->first;
     if (!found->bag) neo__bags_place_ids(b);
     for (int64_t f = 0; f < b->sizes.features; f++)
         if (!b->tables[b->view.features[f].job.table].keys.desc.on)
@@ -13995,68 +14007,130 @@ static int64_t neo__bags_now(const neo_bags *b) {
 }
 static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, int64_t k,
                               int64_t end) {
-    enum { MOST = 256 };
+    enum { MOST = 1024 };
     const neo__bag_table *table = &bags->tables[feature->job.table];
     const neo_jagged *from = &bags->view.batch;
     const int is_i32 = from->id_dtype == NEO_I32;
-    int64_t *to = bags->work.rows + (k - from->offsets[0]), missing = 0;
-    if (!table->keys.desc.on) {
-        for (; k < end; k++) *to++ = neo__jagged_id(from->ids, is_i32, k);
-        return;
+    int64_t at = k - from->offsets[0], missing = 0;
+    for (int64_t n; k < end; k += n, at += n) {
+        uint64_t *key = bags->work.keys + at, differs = 0;
+        int64_t *to = bags->work.rows + at;
+        n = NEO__MIN(end - k, (int64_t)MOST);
+        for (int64_t i = 0; i < n; i++) {
+            const uint64_t id = (uint64_t)neo__jagged_id(from->ids, is_i32, k + i);
+            differs |= id ^ key[i];
+            key[i] = id;
+        }
+        if (!table->keys.desc.on) memcpy(to, key, (size_t)n * sizeof *to);
+        else if (at + n > bags->work.resolved || differs)
+            neo__lines_find_many(&table->keys.lines, key, n, neo__bags_now(bags), 0, to);
+        for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
     }
-    const int forward = bags->job.tensor.out != NULL; /* else its rows may be there still */
-    for (int64_t n; k < end; k += n, to += n) {
-        uint64_t key[MOST];
-        const uint64_t *keys = is_i32 ? key : (const uint64_t *)from->ids + k;
-        n = is_i32 ? NEO__MIN(end - k, (int64_t)MOST) : end - k;
-        for (int64_t i = 0; i < n && is_i32; i++)
-            key[i] = (uint64_t)neo__jagged_id(from->ids, 1, k + i);
-        missing += neo__lines_find_many(&table->keys.lines, keys, n, neo__bags_now(bags), !forward,
-                                        0, to);
-    }
-    __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
+    if (table->keys.desc.on) __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
 }
 static uint64_t neo__bags_key_at(const neo_bags *bags, int64_t k) {
-    return (uint64_t)neo__jagged_id(bags->view.batch.ids, bags->view.batch.id_dtype == NEO_I32, k);
+    return bags->work.keys[k - bags->job.batch.offsets[0]];
 }
 
-/* ---- initial rows ---- */
+/* ---- initial rows ----
 
-/* The initial row of a key, in the worker's scratch. */
-static float *neo__bags_new_row(const neo_bags *bags, const neo__bag_table *table, uint64_t key,
-                                int worker) {
-    neo__init_call call = table->keys.init;
-    const neo__cpu_part part = {bags->ctx, &call, 0, table->dim, worker};
-    call.out = bags->work.key_scratch + worker * bags->sizes.key_scratch;
-    call.first = key * table->job.store.stride + (uint64_t)table->keys.first_col;
-    neo__init_part(&part);
-    return call.out;
+   Made some at a time, of blocks of random numbers that fill vectors: those of the next ids that
+   have no row, when one of them is read, or of keys that get a row, when some have. */
+typedef struct neo__key_rows {
+    const neo_bags *bags;
+    const neo__bag_table *table;
+    int worker, whole; /* whole: f32 in any table; else as its dtype holds them */
+    int64_t count, at; /* rows; the one to be read next */
+    int64_t place[NEO__BAG_GROUP]; /* of each its id, or the row it becomes */
+    uint64_t key[NEO__BAG_GROUP];
+    float *row[NEO__BAG_GROUP]; /* in the worker's scratch */
+} neo__key_rows;
+
+static neo__key_rows neo__key_rows_of(const neo_bags *bags, const neo__bag_table *table, int worker,
+                                      int whole) {
+    NEO__ZERO(neo__key_rows, rows);
+    rows.bags = bags;
+    rows.table = table;
+    rows.worker = worker;
+    rows.whole = whole;
+    return rows;
 }
-/* The same, as the table's dtype holds it. */
-static float *neo__bags_initial_row(const neo_bags *bags, const neo__bag_table *table, uint64_t key,
-                                    int worker) {
+static float *neo__key_scratch(const neo__key_rows *rows) {
+    return rows->bags->work.key_scratch + rows->worker * rows->bags->sizes.key_scratch;
+}
+static void neo__key_rows_blocks(const neo__key_rows *rows, float *to, int64_t floats,
+                                 const uint64_t *number) {
+    const neo__init_call *call = &rows->table->keys.init;
+    for (int64_t i = 0; i < floats && call->init.kind == NEO_INIT_CONSTANT; i++)
+        to[i] = call->init.a;
+    if (call->init.kind != NEO_INIT_CONSTANT)
+        neo__init_blocks(rows->bags->ctx, call, to, floats / 4, 0, number);
+}
+/* The rows of the keys. */
+static void neo__key_rows_make(neo__key_rows *rows) {
+    enum { MOST = 64 };
+    const neo__bag_table *table = rows->table;
+    const neo_bags *bags = rows->bags;
     const int64_t dim = table->dim, room = neo__bag_room(dim);
-    float *row = neo__bags_new_row(bags, table, key, worker), *w = row + room;
-    if (table->job.store.dtype == NEO_F32) return row;
+    float *w = neo__key_scratch(rows) + room, *to = w + 2 * room + 16;
+    uint64_t number[MOST] = {0};
+    int n = 0;
+    for (int64_t r = 0; r < rows->count; r++) {
+        const uint64_t first =
+            rows->key[r] * table->job.store.stride + (uint64_t)table->keys.first_col;
+        const int64_t blocks = ((int64_t)(first % 4) + dim + 3) / 4;
+        rows->row[r] = to + 4 * n + first % 4;
+        for (int64_t i = 0; i < blocks; i++) {
+            number[n++] = (first / 4 + (uint64_t)i) & UINT64_MAX / 4;
+            if (n < MOST) continue;
+            neo__key_rows_blocks(rows, to, 4 * n, number);
+            to += 4 * n;
+            n = 0;
+        }
+    }
+    if (n) neo__key_rows_blocks(rows, to, 4 * n, number);
     neo__bag_rows one = table->job.store;
     one.data = (char *)(w + room);
     one.scale = w + 2 * room;
-    memcpy(w, row, (size_t)dim * sizeof *w);
-    bags->ctx->bag->encode(&one, 0, w, NULL);
-    bags->ctx->bag->decode(&one, 0, 0, dim, row);
-    return row;
+    for (int64_t r = 0; r < rows->count && !rows->whole && one.dtype != NEO_F32; r++) {
+        memcpy(w, rows->row[r], (size_t)dim * sizeof *w);
+        bags->ctx->bag->encode(&one, 0, w, NULL);
+        bags->ctx->bag->decode(&one, 0, 0, dim, rows->row[r]);
+    }
+    rows->at = 0;
 }
-/* The numbers read for a key that has row `at`, or none: in memory, or in the scratch. */
-static const float *neo__bags_row_of_key(const neo_bags *bags, const neo__bag_table *table,
-                                         uint64_t key, int64_t at, int worker) {
-    const neo__bag_rows *store = &table->job.store;
-    if (at < 0)
-        return neo__bags_initial_row(bags, table, table->keys.desc.shared ? 0 : key, worker);
+/* The initial rows of id k and, where ids are given, of those after it that have none. */
+static void neo__key_rows_from(neo__key_rows *rows, int64_t k, int64_t end, const int64_t *at) {
+    const int64_t most = rows->table->keys.desc.shared ? 1 : neo__bag_group(rows->table->dim);
+    rows->count = 0;
+    for (; k < end && rows->count < most; k++) {
+        if (at[k] >= 0) continue;
+        rows->place[rows->count] = k;
+        rows->key[rows->count++] =
+            rows->table->keys.desc.shared ? 0 : neo__bags_key_at(rows->bags, k);
+    }
+    neo__key_rows_make(rows);
+}
+/* The numbers read for the key of a row: in memory, or in the scratch. */
+static const float *neo__bags_row_of_key(const neo__key_rows *rows, int64_t at) {
+    const neo__bag_rows *store = &rows->table->job.store;
     if (store->dtype == NEO_F32)
         return (const float *)(const void *)(store->data + at * store->row_bytes);
-    float *row = bags->work.key_scratch + worker * bags->sizes.key_scratch;
-    bags->ctx->bag->decode(store, at, 0, table->dim, row);
+    float *row = neo__key_scratch(rows);
+    rows->bags->ctx->bag->decode(store, at, 0, rows->table->dim, row);
     return row;
+}
+/* The same of id k of a lookup, of a key with a row or without. */
+static const float *neo__bags_row_of_id(neo__key_rows *rows, const neo__bag_lookup *lookup,
+                                        int64_t k) {
+    const int64_t *at = (const int64_t *)lookup->ids;
+    if (at[k] >= 0) return neo__bags_row_of_key(rows, at[k]);
+    if (rows->count && rows->table->keys.desc.shared) return rows->row[0];
+    if (rows->at >= rows->count || rows->place[rows->at] > k) rows->at = 0;
+    while (rows->at < rows->count && rows->place[rows->at] < k) rows->at++;
+    if (rows->at >= rows->count || rows->place[rows->at] > k)
+        neo__key_rows_from(rows, k, lookup->offsets[lookup->bags], at);
+    return rows->row[rows->at++];
 }
 /* The bucket of id k: that of its key's set. */
 static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table *table,
@@ -14067,16 +14141,18 @@ static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table
     return neo__bag_bucket(lookup, here * NEO__LINE_WAYS);
 }
 /* Bag b once more: the sum of each bucket, then of the buckets by the tree. */
-static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table,
-                               const neo__bag_lookup *lookup, int64_t b, int worker) {
-    const int64_t *rows = (const int64_t *)lookup->ids, dim = table->dim, room = neo__bag_room(dim);
+static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *lookup, int64_t b) {
+    const neo_bags *bags = rows->bags;
+    const neo__bag_table *table = rows->table;
+    const int64_t dim = table->dim, room = neo__bag_room(dim);
     const int64_t begin = lookup->offsets[b], end = lookup->offsets[b + 1];
-    float *sums = bags->work.key_scratch + worker * bags->sizes.key_scratch + 3 * room + 16;
+    const int one = lookup->buckets == 1 || end - begin == 1;
+    float *sums = neo__key_scratch(rows) + neo__bag_keys_scratch(dim) - NEO__PART_DEPTH * room;
     int64_t number[NEO__PART_DEPTH], bucket = -1;
     int depth = 0;
     for (;;) {
-        int64_t next = INT64_MAX;
-        for (int64_t k = begin; k < end; k++) {
+        int64_t next = one && bucket < 0 ? 0 : INT64_MAX;
+        for (int64_t k = begin; k < end && !one; k++) {
             const int64_t its = neo__bags_bucket_of_id(bags, table, lookup, k);
             if (its > bucket && its < next) next = its;
         }
@@ -14086,12 +14162,11 @@ static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table
         number[depth++] = bucket = next;
         memset(sum, 0, (size_t)dim * sizeof *sum);
         for (int64_t k = begin; k < end; k++) {
-            if (lookup->buckets > 1 && neo__bags_bucket_of_id(bags, table, lookup, k) != bucket)
-                continue;
-            const uint64_t key = neo__bags_key_at(bags, k);
-            const float *row = neo__bags_row_of_key(bags, table, key, rows[k], worker);
-            const float w = lookup->weights ? lookup->weights[k] : 1.0f;
-            for (int64_t c = 0; c < dim; c++) sum[c] = neo__fma(w, row[c], sum[c]);
+            if (!one && neo__bags_bucket_of_id(bags, table, lookup, k) != bucket) continue;
+            const float *row = neo__bags_row_of_id(rows, lookup, k);
+            for (int64_t c = 0; c < dim; c++)
+                sum[c] = lookup->weights ? neo__fma(lookup->weights[k], row[c], sum[c])
+                                         : row[c] + sum[c];
         }
     }
     float *out = lookup->out + b * lookup->out_stride;
@@ -14101,12 +14176,12 @@ static void neo__bags_pool_bag(const neo_bags *bags, const neo__bag_table *table
     }
 }
 /* Id k, of which forward has one row, weight_grad one number. */
-static void neo__bags_one_initial(const neo_bags *bags, const neo__bag_table *table,
-                                  const neo__bag_lookup *lookup, int64_t b, int64_t k,
-                                  int worker) {
-    const int64_t *rows = (const int64_t *)lookup->ids, zero = 0, ends[2] = {0, 1};
-    const uint64_t key = neo__bags_key_at(bags, k);
-    const float *row = neo__bags_row_of_key(bags, table, key, rows[k], worker);
+static void neo__bags_one_initial(neo__key_rows *rows, const neo__bag_lookup *lookup, int64_t b,
+                                  int64_t k) {
+    const neo_bags *bags = rows->bags;
+    const neo__bag_table *table = rows->table;
+    const int64_t zero = 0, ends[2] = {0, 1};
+    const float *row = neo__bags_row_of_id(rows, lookup, k);
     const int64_t at = lookup->pooled ? b : k - lookup->offsets[0];
     if (!lookup->dout) {
         float *out = lookup->out + at * lookup->out_stride;
@@ -14134,57 +14209,74 @@ static void neo__bags_one_initial(const neo_bags *bags, const neo__bag_table *ta
 }
 static void neo__bags_pool_initial(const neo_bags *bags, const neo__bag_table *table,
                                    const neo__bag_lookup *lookup, int worker) {
-    const int64_t *rows = (const int64_t *)lookup->ids;
+    const int64_t *at = (const int64_t *)lookup->ids;
+    neo__key_rows rows = neo__key_rows_of(bags, table, worker, 0);
     for (int64_t b = 0; b < lookup->bags; b++)
         for (int64_t k = lookup->offsets[b]; k < lookup->offsets[b + 1]; k++)
-            if (rows[k] < 0) neo__bags_one_initial(bags, table, lookup, b, k, worker);
+            if (at[k] < 0) neo__bags_one_initial(&rows, lookup, b, k);
 }
 /* Bags [bag, end) of feature f: those between two that have a key without a row as any others. */
 static void neo__bags_pool_runs(const neo_bags *bags, int64_t f, int64_t bag, int64_t end,
                                 int worker) {
     const neo__bag_kernels *kernels = bags->ctx->bag;
-    for (int64_t next; bag < end; bag = next + 1) {
-        neo__bag_lookup a = neo__bags_lookup(bags, f, bag, end);
-        const int64_t *rows = (const int64_t *)a.ids;
-        int64_t k = a.offsets[0], last = a.offsets[a.bags];
-        while (k < last && rows[k] >= 0) k++;
-        for (next = bag; next < end && a.offsets[next - bag + 1] <= k;) next++;
-        a = neo__bags_lookup(bags, f, bag, next);
-        if (next > bag && (a.buckets == 1 || neo__bags_are_short(&a))) kernels->pool(&a);
-        else if (next > bag) kernels->pool_any(&a);
-        if (next == end) return;
-        a = neo__bags_lookup(bags, f, next, next + 1);
-        neo__bags_pool_bag(bags, &bags->tables[bags->view.features[f].job.table], &a, 0, worker);
+    const neo__bag_lookup all = neo__bags_lookup(bags, f, bag, end);
+    const int64_t *at = (const int64_t *)all.ids, last = all.offsets[all.bags];
+    const int plain = all.buckets == 1 || neo__bags_are_short(&all);
+    neo__key_rows rows = neo__key_rows_of(bags, &bags->tables[bags->view.features[f].job.table],
+                                          worker, 0);
+    for (int64_t b = 0, next; b < all.bags; b = next + 1) {
+        int64_t k = all.offsets[b];
+        while (k < last && at[k] >= 0) k++;
+        for (next = b; next < all.bags && all.offsets[next + 1] <= k;) next++;
+        neo__bag_lookup a = all;
+        a.offsets += b;
+        a.out += b * a.out_stride;
+        a.bags = next - b;
+        if (next < all.bags) a.next_count = 0;
+        if (next > b) (plain ? kernels->pool : kernels->pool_any)(&a);
+        if (next < all.bags) neo__bags_pool_bag(&rows, &all, next);
     }
 }
 
 /* ---- who gets a row ---- */
 
-/* Give a line to a key, which was used `count` times; -1: its set is in use. */
-static int64_t neo__bags_give_row(const neo_bags *bags, neo__bag_table *table, uint64_t key,
-                                  uint64_t count, int worker) {
+/* The keys that were given rows have their initial ones. */
+static void neo__bags_write_rows(neo__key_rows *rows) {
+    const neo__bag_rows *store = &rows->table->job.store;
+    float *w = neo__key_scratch(rows);
+    neo__key_rows_make(rows);
+    for (int64_t r = 0; r < rows->count; r++) {
+        char *to = store->data + rows->place[r] * store->row_bytes;
+        float *into = store->dtype == NEO_F32 ? (float *)(void *)to : w;
+        memcpy(into, rows->row[r], (size_t)rows->table->dim * sizeof *into);
+        if (into == w) rows->bags->ctx->bag->encode(store, rows->place[r], w, NULL);
+    }
+    rows->count = 0;
+}
+/* Give a line to a key, which was used `count` times; -1: its set is in use. Its row is written
+   later, by neo__bags_write_rows: no other key gets the line in this step. */
+static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, uint64_t key,
+                                  uint64_t count) {
     neo__bag_keys *keys = &table->keys;
-    const int64_t now = neo__bags_now(bags);
+    const int64_t now = neo__bags_now(rows->bags);
     const int64_t line = neo__lines_victim(&keys->lines, neo__mix64(key), now);
     if (line < 0) return -1;
     keys->stats.evictions += keys->lines.use[line] != 0;
     keys->stats.admissions++;
     neo__row_changes(&table->marks, line);
     neo__lines_put(&keys->lines, line, key, now, count);
-    const neo__bag_rows *store = &table->job.store;
-    float *row = neo__bags_new_row(bags, table, key, worker);
-    if (store->dtype == NEO_F32)
-        memcpy(store->data + line * store->row_bytes, row, (size_t)store->row_bytes);
-    else bags->ctx->bag->encode(store, line, row, NULL);
     neo__bag_first_states(table, line);
+    rows->place[rows->count] = line;
+    rows->key[rows->count++] = key;
+    if (rows->count == neo__bag_group(table->dim)) neo__bags_write_rows(rows);
     return line;
 }
 /* A key without a row has occurred `count` times. */
-static void neo__bags_ask_row(const neo_bags *bags, neo__bag_table *table, uint64_t hash,
-                              int64_t count, int worker) {
+static void neo__bags_ask_row(neo__key_rows *rows, neo__bag_table *table, uint64_t hash,
+                              int64_t count) {
     const neo__lines *waiting = &table->keys.waiting;
     const uint64_t key = neo__unmix64(hash);
-    const int64_t now = neo__bags_now(bags);
+    const int64_t now = neo__bags_now(rows->bags);
     int64_t line = -1;
     uint64_t seen = (uint64_t)count;
     if (waiting->sets) {
@@ -14192,7 +14284,7 @@ static void neo__bags_ask_row(const neo_bags *bags, neo__bag_table *table, uint6
         if (line >= 0) seen += neo__lines_count(waiting, waiting->use[line], now);
     }
     const int waits = seen < (uint64_t)table->keys.desc.admit;
-    if (!waits && neo__bags_give_row(bags, table, key, seen, worker) >= 0) {
+    if (!waits && neo__bags_give_row(rows, table, key, seen) >= 0) {
         if (line >= 0) neo__lines_drop(waiting, line);
         return;
     }
@@ -14224,25 +14316,29 @@ static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, i
     const neo__lines *lines = &table->keys.lines;
     const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
     int64_t *rows = bags->work.rows;
-    uint64_t *hash = bags->work.records[0] + first;
+    uint64_t *hash = bags->work.records[0] + first, none = 0;
     int64_t n = 0;
     for (int32_t q = 0; q < table->feature_count; q++) {
         const neo__bag_feature *f = &bags->view.features[table->features[q]];
         for (int64_t k = f->first_id, end = k + f->ids; k < end; k++) {
-            const int64_t row = rows[k - before], next = rows[NEO__MIN(k + 32, end - 1) - before];
-            __builtin_prefetch(lines->use + NEO__MAX(next, (int64_t)0), 1);
-            if (row >= 0) neo__lines_touch(lines, row, now, 1);
-            else hash[n++] = neo__mix64(neo__bags_key_at(bags, k));
+            const int64_t row = rows[k - before], next = rows[NEO__MIN(k + 64, end - 1) - before];
+            __builtin_prefetch(lines->use + NEO__MAX(next, (int64_t)0), 1, 2);
+            neo__lines_touch(lines, row >= 0 ? lines->use + row : &none, now, 1);
+            hash[n] = neo__mix64(neo__bags_key_at(bags, k)); /* no branch: hard to predict */
+            n += row < 0;
         }
         table->keys.stats.lookups += f->ids;
         table->keys.stats.hits += f->ids;
     }
     table->keys.stats.hits -= n;
     neo__bags_sort_hashes(hash, bags->work.records[1] + first, n);
+    neo__key_rows given = neo__key_rows_of(bags, table, worker, 1);
     for (int64_t i = 0, end; i < n; i = end) {
+        neo__lines_fetch(lines, hash[NEO__MIN(i + 8, n - 1)]);
         for (end = i + 1; end < n && hash[end] == hash[i];) end++;
-        neo__bags_ask_row(bags, table, hash[i], end - i, worker);
+        neo__bags_ask_row(&given, table, hash[i], end - i);
     }
+    neo__bags_write_rows(&given);
     for (int32_t q = 0; q < table->feature_count && n; q++) {
         neo__bag_feature *f = &bags->view.features[table->features[q]];
         f->bad = 0;
@@ -14293,8 +14389,7 @@ static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const v
 NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 0, "neo_bags_find_keys"));
-    (void)neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, 0,
-                               rows);
+    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, rows);
     return NEO_OK;
 }
 NEO_API int neo_bags_key_of(const neo_bags *b, int32_t table, int64_t row, uint64_t *key) {
@@ -14310,17 +14405,21 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
                                      int64_t count, int64_t *rows) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 1, "neo_bags_put_keys"));
     neo__fp_state fp = neo__fp_enter();
+    neo__key_rows given = neo__key_rows_of(b, &b->tables[table], 0, 1);
     for (int64_t i = 0; i < count; i++) {
         const neo__lines *lines = &b->tables[table].keys.lines;
         rows[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
-        if (rows[i] < 0) rows[i] = neo__bags_give_row(b, &b->tables[table], keys[i], 1, 0);
+        if (rows[i] < 0) rows[i] = neo__bags_give_row(&given, &b->tables[table], keys[i], 1);
     }
+    neo__bags_write_rows(&given);
+    b->work.resolved = 0;
     neo__fp_leave(fp);
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, keys, count, 1, "neo_bags_drop_keys"));
+    b->work.resolved = 0;
     for (int64_t i = 0; i < count; i++) {
         const neo__lines *lines = &b->tables[table].keys.lines;
         const int64_t row =
@@ -14342,12 +14441,17 @@ NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
 NEO_API const float *neo__bags_read_key(const neo_bags *b, int32_t table, uint64_t key,
                                         int worker) {
     const neo__bag_table *t = &b->tables[table];
-    return neo__bags_row_of_key(
-        b, t, key, neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(b)), worker);
+    const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(b));
+    neo__key_rows rows = neo__key_rows_of(b, t, worker, 0);
+    if (at >= 0) return neo__bags_row_of_key(&rows, at);
+    rows.key[rows.count++] = t->keys.desc.shared ? 0 : key;
+    neo__key_rows_make(&rows);
+    return rows.row[0];
 }
 /* Keys were read, from a checkpoint: a state calls it. */
 NEO_API neo_status neo__bags_keys_read(void *bags) {
-    const neo_bags *b = (const neo_bags *)bags;
+    neo_bags *b = (neo_bags *)bags;
+    b->work.resolved = 0;
     for (int64_t t = 0; t < b->sizes.tables; t++) {
         neo__lines_fresh(&b->tables[t].keys.lines);
         neo__lines_fresh(&b->tables[t].keys.waiting);
@@ -15085,6 +15189,7 @@ static neo_status neo__bags_cut_rounds(neo_bags *bags) {
 static void neo__bags_count_step(neo_bags *bags) {
     neo__count_step(bags->ctx, &bags->steps);
     if (bags->sizes.key_scratch && bags->key_steps < INT64_MAX) bags->key_steps++;
+    bags->work.resolved = 0;
 }
 /* One step of each row that is kept; then none is. The sums of cut tables are asked for before
    anything changes. others: tables that are not cut then step by the record's batch. */
@@ -17322,10 +17427,11 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
 #define NEO__HIGH_WORD(a) ((NEO__VI)_mm512_srli_epi64((__m512i)(a), 32))
 #define NEO__UNPACK64(half, a, b)                                                                  \
     ((NEO__VF)_mm512_unpack##half##_epi64((__m512i)(a), (__m512i)(b)))
+#define NEO__SPREAD(v)                                                                             \
+    ((NEO__VI)_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),        \
+                                       (__m512i)(v)))
 #define NEO__LOAD_EVEN(p)                                                                          \
-    ((NEO__VI)_mm512_permutexvar_epi64(                                                            \
-        _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7),                                                 \
-        _mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)(p)))))
+    NEO__SPREAD(_mm512_cvtepu32_epi64(_mm256_loadu_si256((const __m256i *)(const void *)(p))))
 #else
 #define NEO__MERGE_EVEN(even, odd)                                                                 \
     ((NEO__VI)_mm256_blend_epi32((__m256i)(even), _mm256_slli_epi64((__m256i)(odd), 32), 0xAA))
@@ -17333,9 +17439,9 @@ NEO__KERNEL_INLINE void NEO__FN(store_blocks)(float *y, const NEO__VF v[4]) {
 #define NEO__HIGH_WORD(a) ((NEO__VI)_mm256_srli_epi64((__m256i)(a), 32))
 #define NEO__UNPACK64(half, a, b)                                                                  \
     ((NEO__VF)_mm256_unpack##half##_epi64((__m256i)(a), (__m256i)(b)))
+#define NEO__SPREAD(v) ((NEO__VI)_mm256_permute4x64_epi64((__m256i)(v), 0xD8))
 #define NEO__LOAD_EVEN(p)                                                                          \
-    ((NEO__VI)_mm256_permute4x64_epi64(                                                            \
-        _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(p))), 0xD8))
+    NEO__SPREAD(_mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #endif
 NEO__KERNEL_INLINE void NEO__FN(mul_wide)(NEO__VI a, uint32_t m, NEO__VI *hi, NEO__VI *lo) {
     *lo = NEO__MUL_EVEN(a, NEO__SETI(m));
@@ -17363,23 +17469,26 @@ NEO__KERNEL_INLINE void NEO__FN(philox_round)(NEO__VI x[4], NEO__VI k0, NEO__VI 
     x[1] = lo1;
     x[3] = lo0;
 }
-/* The round keys of blocks whose numbers share their high half: k[2 r] and k[2 r + 1] are for x[0]
-   and x[2] after round r. Added to those of the first rounds is what is the same in all blocks. */
+/* The round keys of blocks whose numbers share their high half, unless they are `apart`: k[2 r] and
+   k[2 r + 1] are for x[0] and x[2] after round r. Added to those of the first rounds is what is the
+   same in all blocks. */
 NEO__KERNEL_INLINE void NEO__FN(philox_keys)(const neo__random_key *key, uint32_t high,
-                                             uint32_t k[20]) {
+                                             const int apart, uint32_t k[20]) {
     uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
     for (int r = 0; r < 10; r++, k0 += NEO__PHILOX_W0, k1 += NEO__PHILOX_W1)
         k[2 * r] = k0, k[2 * r + 1] = k1;
     uint64_t p1 = (uint64_t)NEO__PHILOX_M1 * (uint32_t)key->h;
-    uint64_t p0 = (uint64_t)NEO__PHILOX_M0 * ((uint32_t)(p1 >> 32) ^ high ^ k[0]);
+    k[0] ^= (uint32_t)(p1 >> 32);
+    uint64_t p0 = apart ? 0 : (uint64_t)NEO__PHILOX_M0 * (high ^ k[0]);
     k[1] ^= (uint32_t)(key->h >> 32);
     k[2] ^= (uint32_t)p1;
     k[3] ^= (uint32_t)(p0 >> 32);
     k[5] ^= (uint32_t)p0;
 }
-/* The words of 16 blocks, whose numbers' low halves are at `number`; of several vectors at a time,
-   as a round takes long. */
-NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *k, float *y) {
+/* The words of 16 blocks, whose numbers are at `number`, their low halves unless they are `apart`;
+   of several vectors at a time, as a round takes long. */
+NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *k, const int apart,
+                                           float *y) {
 #ifdef NEO__MUL_EVEN
     enum { BLOCKS = NEO__W / 2, VECTORS = 16 / BLOCKS };
 #else
@@ -17387,17 +17496,27 @@ NEO__KERNEL_INLINE void NEO__FN(philox_16)(const float *number, const uint32_t *
 #endif
     NEO__VI x[VECTORS][4];
     NEO__EACH(v, VECTORS) {
+        NEO__VI n, hi0, hi1, high = NEO__SETI(0);
 #ifdef NEO__MUL_EVEN
-        NEO__VI n = NEO__LOAD_EVEN(number + v * BLOCKS);
+        if (apart) {
+            n = NEO__SPREAD(NEO__LOADI(number + 2 * v * BLOCKS));
+            high = NEO__HIGH_WORD(n);
+        } else n = NEO__LOAD_EVEN(number + v * BLOCKS);
 #else
-        NEO__VI n = NEO__LOADI(number + v * BLOCKS);
+        if (apart)
+            NEO__DEAL(NEO__LOADI(number + 2 * v * BLOCKS),
+                      NEO__LOADI(number + (2 * v + 1) * BLOCKS), n, high);
+        else n = NEO__LOADI(number + v * BLOCKS);
 #endif
-        NEO__VI hi0, hi1;
         NEO__FN(mul_wide)(n, NEO__PHILOX_M0, &hi0, &x[v][3]);
         NEO__FN(mul_wide)(hi0 ^ k[1], NEO__PHILOX_M1, &hi1, &x[v][1]);
         x[v][0] = hi1 ^ k[2];
         x[v][2] = x[v][3] ^ k[3];
         x[v][3] = NEO__SETI(0);
+        if (apart) {
+            NEO__FN(mul_wide)(high ^ k[0], NEO__PHILOX_M0, &hi0, &x[v][3]);
+            x[v][2] ^= hi0;
+        }
     }
     NEO__EACH(r, 8)
         NEO__EACH(v, VECTORS) {
@@ -17423,20 +17542,29 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(lane_numbers)(void) {
     static const uint32_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return NEO__LOADI(lane);
 }
-/* The words of blocks [first, first + 16), of which those below the next multiple of 2^32 count. */
-NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first, float *y) {
+/* The words of blocks [first, first + 16), of which those below the next multiple of 2^32 count;
+   or of 16 numbers of their own. */
+NEO__KERNEL_FAR void NEO__FN(block_words)(const neo__random_key *key, uint64_t first,
+                                          const uint64_t *numbers, float *y) {
     uint32_t k[20];
-    float number[16];
+    float number[32];
+    if (numbers) {
+        memcpy(number, numbers, sizeof number);
+        NEO__FN(philox_keys)(key, 0, 1, k);
+        NEO__FN(philox_16)(number, k, 1, y);
+        return;
+    }
     NEO__EACH(c, 16 / NEO__W)
         NEO__STORE(number + c * NEO__W,
                    NEO__AS_F(NEO__FN(lane_numbers)() + ((uint32_t)first + (uint32_t)(c * NEO__W))));
-    NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), k);
-    NEO__FN(philox_16)(number, k, y);
+    NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), 0, k);
+    NEO__FN(philox_16)(number, k, 0, y);
 }
 #elif NEO__PASS == NEO__PASS_SCALAR
-NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first, float *y) {
+NEO__KERNEL_INLINE void NEO__FN(block_words)(const neo__random_key *key, uint64_t first,
+                                             const uint64_t *numbers, float *y) {
     uint32_t word[4];
-    neo__random_block(key, first, word);
+    neo__random_block(key, numbers ? *numbers : first, word);
     for (int i = 0; i < 4; i++) y[i] = neo__f32_bits(word[i]);
 }
 #endif
@@ -17456,14 +17584,16 @@ NEO__KERNEL_INLINE void NEO__FN(box_muller)(NEO__VI wr, NEO__VI wa, NEO__VF *z0,
 /* Blocks of normal numbers, or of uniform ones of at most `top`: their words first, 16 blocks at a
    time, of which all are kept but those past the end or past a multiple of 2^32. */
 NEO__KERNEL_INLINE void NEO__FN(random_blocks)(float *y, int64_t blocks, const neo__random_key *key,
-                                               uint64_t first, float a, float scale, float top,
-                                               const int is_normal) {
+                                               uint64_t first, const uint64_t *number, float a,
+                                               float scale, float top, const int is_normal) {
     enum { MOST = NEO__PASS == NEO__PASS_SCALAR ? 1 : 16 };
     for (int64_t n; blocks > 0; y += 4 * n, first += (uint64_t)n, blocks -= n) {
         float ends[4 * MOST];
-        n = NEO__MIN(NEO__MIN(blocks, (int64_t)MOST), (int64_t)(UINT32_MAX - (uint32_t)first) + 1);
+        n = NEO__MIN(blocks, (int64_t)MOST);
+        if (!number) n = NEO__MIN(n, (int64_t)(UINT32_MAX - (uint32_t)first) + 1);
         float *to = n == MOST ? y : ends;
-        NEO__FN(block_words)(key, first, to);
+        NEO__FN(block_words)(key, first, number, to);
+        if (number) number += n;
         NEO__EACH(i, 2 * MOST / NEO__W) {
             float *at = to + 2 * i * NEO__W;
             NEO__VI w0 = NEO__AS_I(NEO__LOAD(at)), w1 = NEO__AS_I(NEO__LOAD(at + NEO__W));
@@ -17488,12 +17618,14 @@ NEO__KERNEL_INLINE void NEO__FN(random_blocks)(float *y, int64_t blocks, const n
     }
 }
 NEO__KERNEL void NEO__FN(random_uniform)(float *y, int64_t blocks, const neo__random_key *key,
-                                         uint64_t first, float a, float scale, float top) {
-    NEO__FN(random_blocks)(y, blocks, key, first, a, scale, top, 0);
+                                         uint64_t first, const uint64_t *number, float a,
+                                         float scale, float top) {
+    NEO__FN(random_blocks)(y, blocks, key, first, number, a, scale, top, 0);
 }
 NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__random_key *key,
-                                        uint64_t first, float a, float scale) {
-    NEO__FN(random_blocks)(y, blocks, key, first, a, scale, 0.0f, 1);
+                                        uint64_t first, const uint64_t *number, float a,
+                                        float scale) {
+    NEO__FN(random_blocks)(y, blocks, key, first, number, a, scale, 0.0f, 1);
 }
 #endif
 
@@ -18378,8 +18510,8 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *rows, const int64_
     }
     if (differs >> 32 == 0) {
         uint32_t k[20];
-        NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), k);
-        for (int64_t c = 0; c < blocks; c += 16) NEO__FN(philox_16)(number + c, k, word + 4 * c);
+        NEO__FN(philox_keys)(key, (uint32_t)(first >> 32), 0, k);
+        for (int64_t c = 0; c < blocks; c += 16) NEO__FN(philox_16)(number + c, k, 0, word + 4 * c);
         return;
     }
 #endif
@@ -20165,6 +20297,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__COUNT_IF
 #undef NEO__MINI
 #undef NEO__LOAD_EVEN
+#undef NEO__SPREAD
 #undef NEO__UNPACK64
 #undef NEO__ZIP_HIGH
 #undef NEO__ZIP_LOW

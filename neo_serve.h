@@ -2154,7 +2154,7 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     int64_t *rows = scratch->key_rows, missing = 0;
     if (model->lines) {
         neo__lines_find_many(&model->lines[t], (const uint64_t *)look->ids + ends[0], count,
-                             NEO__MIN(model->key_step, (int64_t)UINT32_MAX - 1) + 1, 0, 0,
+                             NEO__MIN(model->key_step, (int64_t)UINT32_MAX - 1) + 1, 0,
                              rows + ends[0]);
         for (int64_t k = ends[0]; k < ends[look->n]; k++) missing += rows[k] < 0;
     }

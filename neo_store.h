@@ -544,7 +544,7 @@ static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
 NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step) {
     if (to_step) to->dirty[line] = 1;
     if (neo__lines_last(to->map.use[line]) != to->now)
-        neo__lines_touch(&to->map, line, to->now, 1);
+        neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
 }
 /* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
 static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
@@ -553,13 +553,13 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
     for (int64_t n; count > 0; at += n, count -= n) {
         n = NEO__MIN(count, (int64_t)MOST);
         for (int64_t i = 0; i < n && to->index; i++) /* memory is asked for ahead */
-            __builtin_prefetch(to->index + NEO__MAX(at[i], (int64_t)0));
+            __builtin_prefetch(to->index + NEO__MAX(at[i], (int64_t)0), 0, 2);
         for (int64_t i = 0; i < n && to->index; i++) {
             line[i] = at[i] < 0 ? -1 : (int64_t)to->index[at[i]] - 1;
-            __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1);
+            __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1, 2);
         }
         if (!to->index)
-            (void)neo__lines_find_many(&to->map, (const uint64_t *)at, n, to->now, 0, 1, line);
+            neo__lines_find_many(&to->map, (const uint64_t *)at, n, to->now, 1, line);
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
             if (line[i] < 0 && !to->index) line[i] = neo__tier_find_over(to, at[i]);
@@ -628,7 +628,7 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     if (to->index) to->index[row] = (uint32_t)(line + 1);
     to->map.key[line] = (uint64_t)row;
     to->map.use[line] = 0;
-    neo__lines_touch(&to->map, line, to->now, 1);
+    neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
     to->dirty[line] = (uint8_t)to_step;
     return line;
 }

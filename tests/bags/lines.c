@@ -79,7 +79,7 @@ static void lines_make(neo__lines *l, neo_evict evict, int64_t period, int first
 static void lines_step(const neo__lines *l, const uint64_t *keys, int64_t now) {
     for (int k = USES - 1; k >= 0; k--) {
         const int64_t at = neo__lines_find(l, keys[k], neo__mix64(keys[k]), now);
-        if (at >= 0) neo__lines_touch(l, at, now, 1);
+        if (at >= 0) neo__lines_touch(l, l->use + at, now, 1);
     }
     uint64_t sorted[USES];
     memcpy(sorted, keys, sizeof sorted);
@@ -133,10 +133,8 @@ static void run_policy(neo_evict evict, int64_t period, const char *what) {
         keys[i] = whole.key[i], keys[LINES + i] = ~whole.key[i];
         CHECK(neo__unmix64(neo__mix64(keys[LINES + i])) == keys[LINES + i]);
     }
-    for (int guessed = 0; guessed < 2; guessed++) {
-        for (int64_t i = 0; i < 2 * LINES && guessed; i++) /* right, wrong, or no line */
-            if (i % 3) at[i] = i % 3 == 1 ? i % LINES : INT64_MIN + i;
-        neo__lines_find_many(&whole, keys, 2 * LINES, STEPS, guessed, guessed, at);
+    for (int touches = 0; touches < 2; touches++) {
+        neo__lines_find_many(&whole, keys, 2 * LINES, STEPS, touches, at);
         for (int64_t i = 0; i < 2 * LINES; i++) {
             CHECK_INT(neo__lines_find(&whole, keys[i], neo__mix64(keys[i]), STEPS), at[i]);
             if (i < LINES && naive.used[i]) CHECK_INT(at[i], i);
