@@ -6341,17 +6341,18 @@ enum {
     NEO__LISTED_SAMPLES = 4       /* rows that tell whether so few are 0 that tiles are faster */
 };
 /* Whether rows list their places; of many rows some tell. */
-static int neo__gemm_is_listed(neo_ctx *ctx, const neo__gemm_call *c) {
+static int neo__gemm_is_listed(neo_ctx *ctx, const neo__gemm_call *call) {
     int64_t count = 0;
-    if (!c->panels || c->m < NEO__LISTED_ROWS / 2 || c->k < NEO__GEMM_BRIEF)
-        return c->panels != NULL;
+    if (!call->panels || call->m < NEO__LISTED_ROWS / 2 || call->k < NEO__GEMM_BRIEF)
+        return call->panels != NULL;
     uint16_t *at = (uint16_t *)(void *)neo__worker_floats(ctx, 0);
-    uint16_t *end = at + c->k + NEO__LISTED_PAST;
+    uint16_t *end = at + call->k + NEO__LISTED_PAST;
     for (int64_t i = 0; i < NEO__LISTED_SAMPLES; i++) {
-        ctx->gemm->list(at, c->a + c->m * i / NEO__LISTED_SAMPLES * c->a_row, c->k, c->k, end);
+        const float *row = call->a + call->m * i / NEO__LISTED_SAMPLES * call->a_row;
+        ctx->gemm->list(at, row, call->k, call->k, end);
         count += *end;
     }
-    return count < NEO__LISTED_SAMPLES * c->k / 8 * 7;
+    return count < NEO__LISTED_SAMPLES * call->k / 8 * 7;
 }
 /* Panels that have to be transposed are dear: every task of a column packs them again, so columns
    are cut more readily. */
@@ -6359,7 +6360,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     neo__gemm_call *call = &gemm->call;
     gemm->listed = neo__gemm_is_listed(gemm->ctx, call);
     if (gemm->listed) {
-        const int64_t rows = NEO__MIN(NEO__LISTED_ROWS, NEO__MAX(1, NEO__LISTED_PLACES / call->k));
+        const int64_t fit = NEO__MAX(1, NEO__LISTED_PLACES / call->k);
+        const int64_t rows = NEO__MIN((int64_t)NEO__LISTED_ROWS, fit);
         gemm->grid.tiles = call->m;
         gemm->grid.panels = (call->n - 1) / (8 * gemm->ctx->gemm->lanes) + 1;
         gemm->grid.row_tasks = (call->m + rows - 1) / rows;
@@ -11485,20 +11487,20 @@ NEO__INLINE int64_t neo__jagged_find(const int64_t *rows, int64_t count, int64_t
     return first < count && rows[first] == id ? first : -1;
 }
 /* Add feature t without its hot ids, or those alone. The first pass counts all with the former. */
-static void neo__jagged_add_sifted(neo__jagged_writer *w, const neo_jagged *j, int32_t t,
+static void neo__jagged_add_sifted(neo__jagged_writer *writer, const neo_jagged *in, int32_t t,
                                    const int64_t *rows, int64_t count, int hot) {
-    if (w->pass == 1 && !hot) neo__jagged_add(w, j, t * j->batch, j->batch);
-    else if (w->pass == 1) w->bags += j->batch;
-    for (int64_t i = 0; i < j->batch && w->pass == 2; i++) {
-        const int64_t *offset = j->offsets + t * j->batch + i;
+    if (writer->pass == 1 && !hot) neo__jagged_add(writer, in, t * in->batch, in->batch);
+    else if (writer->pass == 1) writer->bags += in->batch;
+    for (int64_t i = 0; i < in->batch && writer->pass == 2; i++) {
+        const int64_t *offset = in->offsets + t * in->batch + i;
         for (int64_t k = offset[0]; k < offset[1]; k++) {
-            const int64_t id = neo__jagged_id(j->ids, j->id_dtype == NEO_I32, k);
+            const int64_t id = neo__jagged_id(in->ids, in->id_dtype == NEO_I32, k);
             const int64_t place = neo__jagged_find(rows, count, id);
             if ((place >= 0) == hot)
-                neo__jagged_put(w->to, w->ids++, NEO_I64, hot ? &place : &id,
-                                j->weights ? j->weights + k : NULL, 0, 1);
+                neo__jagged_put(writer->to, writer->ids++, NEO_I64, hot ? &place : &id,
+                                in->weights ? in->weights + k : NULL, 0, 1);
         }
-        w->to->offsets[++w->bags] = w->ids;
+        writer->to->offsets[++writer->bags] = writer->ids;
     }
 }
 NEO_API neo_status neo_jagged_split_hot(neo_jagged_buffer *buffer, const neo_jagged *in,
