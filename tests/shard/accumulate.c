@@ -437,7 +437,7 @@ static neo_status unlike_plans(neo_comm *comm, void *user) {
     d.kept_batches = 1 + rank;
     TRY(neo_plan_create_from(neo_comm_ctx(comm), &d, c->pieces, c->piece_count, &plan));
     EXPECT_ERR(neo_shard_create(comm, plan, &shard), NEO_ERR_MISMATCH,
-               "kept_batches or ranks_per_node than rank 0");
+               "skip_empty or ranks_per_node than rank 0");
     EXPECT(shard == NULL);
     neo_plan_destroy(plan);
     return NEO_OK;
