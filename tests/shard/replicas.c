@@ -104,6 +104,16 @@ static neo_status move_rows(const Replicas *r, neo_comm *comm, neo_shard *shard)
     }
     return NEO_OK;
 }
+/* A bad batch of the last rank: the others of all groups say so, and all go on. */
+static void refuse_batch(const Replicas *r, neo_comm *comm, neo_shard *shard, const Mine *m) {
+    char text[80];
+    const int rank = neo_comm_rank(comm), last = neo_comm_size(comm) - 1;
+    neo_jagged bad = m->j;
+    bad.feature_count -= rank == last;
+    snprintf(text, sizeof text, "rank %d: neo_shard: the batch has %d features", last,
+             r->c.set->features - 1);
+    EXPECT_ERR(neo_shard_forward_begin(shard, &bad, r->c.size[0]), NEO_ERR_SHAPE, text);
+}
 static neo_status run_rank(neo_comm *comm, void *user) {
     Replicas *r = user;
     const Case *c = &r->c;
@@ -117,6 +127,8 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     TRY(make_planned(c, comm, &shard));
     for (int s = 0; s < c->steps; s++) mine_make(&mine[s], c, s, rank, neo_comm_size(comm));
     const int64_t allocs = neo_ctx_memory(ctx).alloc_count;
+    refuse_batch(r, comm, shard, &mine[0]);
+    neo_shard_reset_stats(shard);
     for (int s = 0; s < c->steps; s++)
         TRY(step(r, comm, shard, &mine[s], s + 1 < c->steps ? &mine[s + 1] : NULL, s));
     const neo_shard_stats st = neo_shard_get_stats(shard);
