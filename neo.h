@@ -1960,8 +1960,13 @@ NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
 #define NEO__COLD_END _Pragma("clang optimize on")
 #elif defined(NEO__COLD)
 #if defined(NEO_INFERENCE) /* for size, which is compiled sooner than for speed, too */
-#define NEO__COLD_BEGIN                                                                            \
-    _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")") NEO__FEW_PASSES
+#define NEO__COLD_BEGIN /* in one pragma: gcc ignores flags of another one behind a level */       \
+    NEO__OFF(GCC push_options)                                                                     \
+    NEO__OFF(GCC optimize("Os", "no-tree-vrp", "no-tree-pre", "no-tree-pta", "no-tree-bit-ccp",    \
+                          "no-gcse", "no-dse", "no-ivopts", "no-ipa-cp", "no-ipa-sra",             \
+                          "no-ipa-icf", "no-schedule-insns2", "no-thread-jumps",                   \
+                          "no-tree-dominator-opts", "no-guess-branch-probability",                 \
+                          "no-expensive-optimizations"))
 #else
 #define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
 #endif
@@ -6360,8 +6365,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     neo__gemm_call *call = &gemm->call;
     gemm->listed = neo__gemm_is_listed(gemm->ctx, call);
     if (gemm->listed) {
-        const int64_t fit = NEO__MAX(1, NEO__LISTED_PLACES / call->k);
-        const int64_t rows = NEO__MIN((int64_t)NEO__LISTED_ROWS, fit);
+        const int64_t most = NEO__MAX(1, NEO__LISTED_PLACES / call->k);
+        const int64_t rows = NEO__MIN((int64_t)NEO__LISTED_ROWS, most);
         gemm->grid.tiles = call->m;
         gemm->grid.panels = (call->n - 1) / (8 * gemm->ctx->gemm->lanes) + 1;
         gemm->grid.row_tasks = (call->m + rows - 1) / rows;
