@@ -6159,8 +6159,9 @@ static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, i
     for (int k = 0; k < 6; k++) q[k] = neo_tensor_slice(t[k / 3], 1, k % 3 * w, w);
     desc.length = length, desc.heads = heads, desc.causal = 1;
     for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
-        const int way = run / (2 * NEO__CALIBRATE_RUNS) * 2 + run % 2;
-        neo__calibrate_others(others, way == 3 ? NEO__CALIBRATE_FAR : NEO__CALIBRATE_NEAR);
+        const int way = run % 4;
+        neo__calibrate_others(others, way % 2 ? NEO__CALIBRATE_FAR : NEO__CALIBRATE_NEAR);
+        if (way == 0) NEO__TRY(neo_tensor_zero(ctx, t[QKV])); /* has just been made */
         const int64_t began = neo__calibrate_now(ctx);
         if (way == 0)
             NEO__TRY(neo_attention_forward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE]));
