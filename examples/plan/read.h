@@ -9,6 +9,7 @@
      unit bottom beside 13-512-256-64 units whose gradients are reduced by one call, in the order of
      unit cross after flops=4e4 params=0  forward: an MLP's widths, or flops of a sample and
                                       parameters; after: needs pooled rows, beside: does not
+     unit pairs after dots=27x16      products of 27 rows of 16 columns, as neo_interact makes them
      skew 1.05                        exponent of the Zipf law of ids; left out: spread evenly
      wire bf16 bf16                   how pooled rows and their gradients travel: f32 (default) ...
      optimizer rowwise_adagrad        of the tables that follow: sgd, adagrad, rowwise_adagrad
@@ -46,7 +47,7 @@
    --set "tier.dram=48GiB lfu"; or NAME is one number or word of a line: ranks, ranks_per_node,
    local.bandwidth, local.latency_us, cross.bandwidth, cross.latency_us, wire.forward,
    wire.backward, table.C3.rows, .dim, .ids, .optimizer, .buckets, .pooling, .placements,
-   unit.top.flops, .params.
+   unit.top.flops, .params, .dots.
    An optimizer without a table is that of all. */
 #ifndef PLAN_READ_H
 #define PLAN_READ_H
@@ -209,11 +210,21 @@ static void mlp_unit(const source *s, char *widths, neo_dense_unit *u) {
         before = width;
     }
 }
-/* flops=4e4 or params=1000. */
+/* dots=27x16: rows that neo_interact pairs, and their columns. */
+static void dots_unit(const source *s, const char *value, neo_dense_unit *u) {
+    char *end;
+    const double rows = strtod(value, &end);
+    if (*end != 'x' || !(rows >= 2 && rows <= 1e6)) fail_at(s, "not rows x columns:", value);
+    u->dots[0] = (int64_t)rows, u->dots[1] = (int64_t)number(s, end + 1, 1, 65536);
+    u->flops = rows * (rows - 1) * (double)u->dots[1];
+    no_widths(u);
+}
+/* flops=4e4, params=1000 or dots=27x16. */
 static void set_of_unit(const source *s, const char *name, const char *value, neo_dense_unit *u) {
     if (strcmp(name, "flops") == 0) u->flops = number(s, value, 0, 1e18), no_widths(u);
     else if (strcmp(name, "params") == 0) u->params = (int64_t)number(s, value, 0, 1e15);
-    else fail_at(s, "not flops or params:", name);
+    else if (strcmp(name, "dots") == 0) dots_unit(s, value, u);
+    else fail_at(s, "not flops, params or dots:", name);
 }
 static void add_unit(job *j, source *s) {
     neo_dense_unit u = {.name = word_at(s, 1), .after = strcmp(word_at(s, 2), "after") == 0};

@@ -147,7 +147,9 @@ refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a numbe
 refuse "a unit's place" 'batch 100\nunit u before 2-3\n' "$good_cluster" \
     "bad.model:2: neither beside nor after: 'before'"
 refuse "a unit's field" 'batch 100\nunit u after size=3\n' "$good_cluster" \
-    "bad.model:2: not flops or params: 'size'"
+    "bad.model:2: not flops, params or dots: 'size'"
+refuse "a unit's products" 'batch 100\nunit u after dots=3\n' "$good_cluster" \
+    "bad.model:2: not rows x columns: '3'"
 refuse "a unit twice" 'unit u after 2-3\nunit u after 2-3\n' "$good_cluster" \
     "bad.model:2: a second unit 'u'"
 refuse "a unit without size" 'unit u after\n' "$good_cluster" \
@@ -387,6 +389,21 @@ refuse "a layer" "$good_model" 'ranks 4 2\nlayer sideways 1 1 1 1 1\n' \
     "bad.cluster:2: no way of a layer (forward, backward, last, dots ...): 'sideways'"
 refuse "jitter" "$good_model" 'ranks 4 2\njitter 0.1 0.1 2 3\n' \
     "bad.cluster:2: not a number, or out of range"
+
+# Products of rows take what the cluster file says of them, or what their flops do.
+printf 'batch 100\nunit u after dots=3x16\ntable a 9x16 1\n' >"$W/dots.model"
+printf 'batch 100\nunit u after flops=96\ntable a 9x16 1\n' >"$W/flops.model"
+printf "$good_cluster" >"$W/plain.cluster"
+printf "$good_cluster\nlayer dots 1e-3 0 0 0 0\n" >"$W/dots.cluster"
+for unit in dots.model.plain flops.model.plain dots.model.dots; do
+    "$B/plan" "$W/${unit%.*}" "$W/${unit##*.}.cluster" 2>&1 | sed 1d >"$W/$unit"
+done
+if [ -s "$W/dots.model.plain" ] && cmp -s "$W/dots.model.plain" "$W/flops.model.plain" &&
+    grep -q . "$W/dots.model.dots" && ! cmp -s "$W/dots.model.plain" "$W/dots.model.dots"; then
+    pass
+else
+    fail "unit dots=: $(cat "$W/dots.model.plain" "$W/flops.model.plain" "$W/dots.model.dots")"
+fi
 
 # What --calibrate prints is a cluster file's: the same plan follows from it.
 printf "batch 100\nskew 1.05\ntable a 100x16 2\n" >"$W/skewed.model"
