@@ -973,7 +973,7 @@ static neo_status neo__schema_moduli(neo_schema *schema) {
 static void neo__schema_modulus(neo_schema *schema, int32_t feature, int64_t rows) {
     const uint64_t modulus = (uint64_t)NEO__MIN(rows, (int64_t)1 << 32);
     schema->modulus[feature] = modulus;
-    schema->inverse[feature] = modulus ? UINT64_MAX / modulus + 1 : 0;
+    schema->inverse[feature] = modulus ? UINT64_MAX / modulus + (modulus > 1) : 0;
 }
 static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_rows,
                                    const int64_t *rows, const char *columns) {
@@ -2458,14 +2458,13 @@ NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, i
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
     return next;
 }
-/* Four numbers below 2^32 modulo those of a schema. */
+/* Four numbers below 2^32 modulo those of a schema: the quotient by 32 bits of the inverse is at
+   most 1 too small. m of 2^32 multiplies as 0, and its quotient is 0. */
 NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i inverse) {
-    const __m256i most = _mm256_set1_epi64x((int64_t)1 << 32);
-    __m256i x = _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(inverse, 32), k), 32);
-    x = _mm256_add_epi64(x, _mm256_mul_epu32(inverse, k));
-    x = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), m),
-                         _mm256_srli_epi64(_mm256_mul_epu32(x, m), 32));
-    return _mm256_blendv_epi8(_mm256_srli_epi64(x, 32), k, _mm256_cmpeq_epi64(m, most));
+    const __m256i by = _mm256_srli_epi64(inverse, 32);
+    const __m256i quotient = _mm256_srli_epi64(_mm256_mul_epu32(k, by), 32);
+    const __m256i x = _mm256_sub_epi64(k, _mm256_mul_epu32(quotient, m));
+    return _mm256_min_epu32(x, _mm256_sub_epi64(x, m));
 }
 /* Words to ids, as below. */
 NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
@@ -5512,7 +5511,7 @@ static int64_t neo__plane_id(const neo__plane *plane, const char *p) {
     memcpy(&i, p, 4);
     return plane->is_unsigned ? (int64_t)(uint32_t)i : (int64_t)i;
 }
-static const char *neo__block_row(const neo__block *block, int32_t plane, int64_t i) {
+NEO__INLINE const char *neo__block_row(const neo__block *block, int32_t plane, int64_t i) {
     return block->raw + block->planes[plane].at + i * block->planes[plane].row_bytes;
 }
 /* Fault of a number: column `column` of its part of the sample; of ids, of feature t there. */
@@ -5555,22 +5554,26 @@ static int64_t neo__id_fit(int64_t id, int64_t rows, int modulo) {
 }
 /* `count` numbers of a plane from p on as floats. 0: one is not finite. */
 static int neo__take_numbers(const neo__plane *plane, const char *p, int64_t count, float *to) {
-    uint32_t over = 0, u; /* the top bit, where an exponent is all ones */
-    for (int64_t k = 0; k < count && (plane->dtype != NEO_F32 || plane->f64); k++)
+    uint64_t over = 0, u; /* the top bit of each half, where an exponent is all ones */
+    uint32_t last = 0;
+    int64_t k = 0;
+    for (; k < count && (plane->dtype != NEO_F32 || plane->f64); k++)
         to[k] = (float)neo__plane_number(plane, p + (size_t)k * plane->item_bytes);
-    if (plane->dtype != NEO_F32 || plane->f64) p = (const char *)to;
-    for (int64_t k = 0; k < count; k++) {
-        memcpy(&u, p + 4 * k, 4);
-        memcpy(&to[k], &u, 4);
-        over |= (u & 0x7FFFFFFFu) + 0x00800000u;
+    if (k) p = (const char *)to;
+    for (k = 0; k + 2 <= count; k += 2) {
+        memcpy(&u, p + 4 * k, 8);
+        memcpy(&to[k], &u, 8);
+        over |= (u & 0x7FFFFFFF7FFFFFFFu) + 0x0080000000800000u;
     }
-    return over >> 31 == 0;
+    if (k < count) memcpy(&last, p + 4 * k, 4), memcpy(&to[k], &last, 4);
+    over |= (last & 0x7FFFFFFFu) + 0x00800000u;
+    return (over & 0x8000000080000000u) == 0;
 }
-/* `count` labels of a plane from p on. 0: one is not in [0, 1]. */
+/* `count` labels of a plane from p on, so many bytes apart. 0: one is not in [0, 1]. */
 static int neo__take_labels(const neo_schema *schema, const neo__plane *plane, const char *p,
-                            int64_t count, float *to) {
+                            int64_t stride, int64_t count, float *to) {
     int good = 1;
-    for (int64_t k = 0; k < count; k++, p += plane->item_bytes) {
+    for (int64_t k = 0; k < count; k++, p += stride) {
         uint32_t y = 2;
         if (plane->dtype == NEO_I32) memcpy(&y, p, 4);
         /* HugeCTR writes labels as integers or as floats: 1.0f is this one. */
@@ -5711,7 +5714,7 @@ static int neo__row_sample(const neo_schema *schema, neo__block *block, int64_t 
     const neo__plane *labels = &block->planes[NEO__PLANE_LABEL];
     const char *p = neo__block_row(block, NEO__PLANE_LABEL, i);
     for (int32_t k = 0; k < schema->label_count; k++, p += labels->item_bytes)
-        if (!neo__take_labels(schema, labels, p, 1, &record[neo__record_label(schema, k)])) {
+        if (!neo__take_labels(schema, labels, p, 0, 1, &record[neo__record_label(schema, k)])) {
             neo__row_issue(schema, issue, NEO__PLANE_LABEL, block->offset + i, 0, k,
                            "expected a label in [0, 1], found %g", neo__plane_number(labels, p));
             return 0;
@@ -6610,24 +6613,35 @@ static void neo__source_close_binary(neo__source *source) {
 NEO__HOT_BEGIN
 #if defined(NEO__X86)
 /* The ids of a tile of rows from p on, 4 features of 4 samples at a time, the last 4 features at
-   the end; 4 features at least. 0: one is outside its table. */
+   the end; 4 features at least. more: another tile follows, for which the places far apart are
+   fetched. 0: one is outside its table, or below 0. */
 NEO__AVX2 static int neo__gather_words_avx2(const neo_schema *schema, const char *p,
                                             int64_t row_bytes, int is_unsigned, int64_t *to,
-                                            int64_t stride) {
+                                            int64_t stride, int more) {
     const int64_t features = schema->feature_count;
-    __m256i bad = _mm256_setzero_si256(), m[4], by[4], last[4];
+    const int64_t top = is_unsigned ? (int64_t)UINT32_MAX : (int64_t)INT32_MAX;
+    const int modulo = schema->modulo;
+    __m128i outside = _mm_setzero_si128();
     for (int64_t t = 0, next; t < features; t = next) {
+        uint32_t last[4];
+        __m256i m[4], by[4];
         next = t + 4 < features ? NEO__MIN(t + 4, features - 4) : features;
         for (int f = 0; f < 4; f++) {
+            last[f] = (uint32_t)(modulo ? top : NEO__MIN(schema->rows[t + f] - 1, top));
             m[f] = _mm256_set1_epi64x((int64_t)schema->modulus[t + f]);
             by[f] = _mm256_set1_epi64x((int64_t)schema->inverse[t + f]);
-            last[f] = _mm256_set1_epi64x(schema->rows[t + f] - 1);
+            for (int k = 0; k < NEO__GATHER_TILE && more; k += 8)
+                __builtin_prefetch(to + (t + f) * stride + NEO__GATHER_TILE + k, 1);
         }
+        const __m128i limit = _mm_loadu_si128((const __m128i *)(const void *)last);
+        __m128i most = limit;
         for (int64_t k = 0; k < NEO__GATHER_TILE; k += 4) {
             __m128i row[4], of[4]; /* of each sample; of each feature */
-            for (int64_t i = 0; i < 4; i++)
+            for (int64_t i = 0; i < 4; i++) {
                 row[i] = _mm_loadu_si128(
                     (const __m128i *)(const void *)(p + (k + i) * row_bytes + 4 * t));
+                most = _mm_max_epu32(most, row[i]);
+            }
             const __m128i a = _mm_unpacklo_epi32(row[0], row[1]);
             const __m128i b = _mm_unpacklo_epi32(row[2], row[3]);
             const __m128i c = _mm_unpackhi_epi32(row[0], row[1]);
@@ -6635,32 +6649,37 @@ NEO__AVX2 static int neo__gather_words_avx2(const neo_schema *schema, const char
             of[0] = _mm_unpacklo_epi64(a, b), of[1] = _mm_unpackhi_epi64(a, b);
             of[2] = _mm_unpacklo_epi64(c, d), of[3] = _mm_unpackhi_epi64(c, d);
             for (int f = 0; f < 4; f++) {
-                __m256i id =
-                    is_unsigned ? _mm256_cvtepu32_epi64(of[f]) : _mm256_cvtepi32_epi64(of[f]);
-                bad = _mm256_or_si256(bad, id);
-                if (schema->modulo) id = neo__avx2_remainder(id, m[f], by[f]);
-                else bad = _mm256_or_si256(bad, _mm256_sub_epi64(last[f], id));
+                __m256i id = _mm256_cvtepu32_epi64(of[f]);
+                if (modulo) id = neo__avx2_remainder(id, m[f], by[f]);
                 _mm256_storeu_si256((__m256i *)(void *)(to + (t + f) * stride + k), id);
             }
         }
+        outside = _mm_or_si128(outside, _mm_xor_si128(most, limit));
     }
-    return _mm256_movemask_pd(_mm256_castsi256_pd(bad)) == 0; /* no sign */
+    return _mm_testz_si128(outside, outside);
 }
 /* A tile of good rows of one id each. 0: not all are good. */
 static int neo__gather_whole(const neo_schema *schema, const neo__block *block, int64_t from,
                              int64_t i, int64_t count, neo__slot *slot) {
     const neo__plane *planes = block->planes, *ids = &planes[NEO__PLANE_IDS];
     const int64_t labels = schema->label_count, dense = schema->dense_count;
+    const neo__plane *label = &planes[NEO__PLANE_LABEL];
+    const int one = labels == 1; /* all labels of the tile are one call's */
     neo__issue issue;
     if (ids->dtype != NEO_I32) return 0;
-    for (int64_t k = 0; k < NEO__GATHER_TILE; k++)
-        if (!neo__take_labels(schema, &planes[NEO__PLANE_LABEL],
-                              neo__block_row(block, NEO__PLANE_LABEL, from + k), labels,
-                              slot->label + (i + k) * labels) ||
-            !neo__row_dense(schema, block, from + k, slot->dense + (i + k) * dense, &issue))
+    for (int64_t k = 0; k < NEO__GATHER_TILE; k++) {
+        if ((k == 0 || !one) &&
+            !neo__take_labels(schema, label, neo__block_row(block, NEO__PLANE_LABEL, from + k),
+                              one ? label->row_bytes : (int64_t)label->item_bytes,
+                              one ? (int64_t)NEO__GATHER_TILE : labels,
+                              slot->label + (i + k) * labels))
             return 0;
+        if (!neo__row_dense(schema, block, from + k, slot->dense + (i + k) * dense, &issue))
+            return 0;
+    }
     return neo__gather_words_avx2(schema, neo__block_row(block, NEO__PLANE_IDS, from),
-                                  ids->row_bytes, ids->is_unsigned, slot->ids.list + i, count);
+                                  ids->row_bytes, ids->is_unsigned, slot->ids.list + i, count,
+                                  i + 2 * NEO__GATHER_TILE <= count);
 }
 #endif
 /* The m rows of the block from `from` on to samples from i on, of `count`. The record of each is
@@ -6705,29 +6724,61 @@ static void neo__gather_hot_offsets(const neo_schema *schema, int64_t count, neo
         for (int64_t i = 0; i < count; i++) *offset++ = at += schema->hot[t];
     slot->counted = count + 1;
 }
-/* Rows [row, row + n) of a file with a plane for each feature to samples from `done` on: plane by
-   plane, as the ids of a feature lie side by side in the batch, too. *good = 0: not all are good,
-   or ids are not i32. */
+/* m rows of a plane with an id of each feature, from p on, to samples from i on, of `count`. 0: as
+   of neo__take_ids. */
+static int neo__gather_words(const neo_schema *schema, const neo__plane *plane, const char *p,
+                             int64_t m, int64_t i, int64_t count, neo__slot *slot) {
+    int64_t k = 0, *ids = (int64_t *)(void *)slot->tile;
+#if defined(NEO__X86)
+    for (; k + NEO__GATHER_TILE <= m; k += NEO__GATHER_TILE)
+        if (!neo__gather_words_avx2(schema, p + k * plane->row_bytes, plane->row_bytes,
+                                    plane->is_unsigned, slot->ids.list + i + k, count,
+                                    k + 2 * NEO__GATHER_TILE <= m))
+            return 0;
+#endif
+    for (; k < m; k++) {
+        if (!neo__take_ids(schema, p + k * plane->row_bytes, schema->feature_count,
+                           plane->is_unsigned, 0, 1, ids))
+            return 0;
+        for (int32_t t = 0; t < schema->feature_count; t++)
+            slot->ids.list[t * count + i + k] = ids[t];
+    }
+    return 1;
+}
+/* Whether the arrays of a source are read plane by plane: with a plane for each feature, or tiles
+   of ids to turn. */
+static int neo__gather_apart(const neo_schema *schema, const neo__source *source) {
+    if (schema->plane_count > NEO__PLANE_IDS + 1) return 1;
+    return schema->format == NEO_FORMAT_NPY && schema->ctx->isa >= NEO_ISA_AVX2 &&
+           schema->feature_count >= 4 && source->planes[NEO__PLANE_IDS].dtype == NEO_I32;
+}
+/* Rows [row, row + n) of a file of planes to samples from `done` on: plane by plane, as the numbers
+   of the batch lie, too. *good = 0: not all are good, or ids are not i32. */
 static neo_status neo__gather_planes(const neo_schema *schema, const neo__source *source,
                                      int64_t row, int64_t n, int64_t done, int64_t count,
                                      neo__slot *slot, int *good) {
     const int64_t room = neo__direct_rows(schema) * neo__direct_row_bytes(schema);
+    const int own = schema->plane_count > NEO__PLANE_IDS + 1;
     int64_t *ids = slot->ids.list;
     for (int32_t k = 0; k < schema->plane_count && *good; k++) {
         const neo__plane *plane = &source->planes[k];
         const int64_t bytes = plane->row_bytes, width = bytes / (int64_t)plane->item_bytes;
-        const int64_t most = room / NEO__MAX(bytes, 1);
+        const int64_t most = room / NEO__MAX(bytes, 1) / NEO__GATHER_TILE * NEO__GATHER_TILE;
+        const int as_is = k == NEO__PLANE_DENSE && plane->dtype == NEO_F32 && !plane->f64;
         for (int64_t at = 0, m; at < n && *good; at += m) {
             const int64_t to = (done + at) * width;
-            const char *p = slot->rows;
+            char *p = as_is ? (char *)(slot->dense + to) : slot->rows;
             m = NEO__MIN(most, n - at);
             NEO__TRY(neo__file_read_at(&source->files[plane->file],
-                                       plane->offset + (row + at) * bytes, slot->rows,
+                                       plane->offset + (row + at) * bytes, p,
                                        (size_t)(m * bytes)));
             if (k == NEO__PLANE_LABEL)
-                *good = neo__take_labels(schema, plane, p, m * width, slot->label + to);
+                *good = neo__take_labels(schema, plane, p, (int64_t)plane->item_bytes, m * width,
+                                         slot->label + to);
             else if (k == NEO__PLANE_DENSE)
                 *good = neo__take_numbers(plane, p, m * width, slot->dense + to);
+            else if (!own)
+                *good = neo__gather_words(schema, plane, p, m, done + at, count, slot);
             else
                 *good = plane->dtype == NEO_I32 &&
                         neo__take_ids(schema, p, m * width, plane->is_unsigned, k - NEO__PLANE_IDS,
@@ -6740,7 +6791,7 @@ static neo_status neo__gather_planes(const neo_schema *schema, const neo__source
 static neo_status neo__gather_part(const neo_schema *schema, neo__source *source, int64_t row,
                                    int64_t n, int64_t done, int64_t count, neo__slot *slot) {
     const int64_t most = neo__direct_rows(schema);
-    int good = schema->plane_count > NEO__PLANE_IDS + 1;
+    int good = neo__gather_apart(schema, source);
     NEO__ZERO(neo__block, block);
     if (good) NEO__TRY(neo__gather_planes(schema, source, row, n, done, count, slot, &good));
     block.planes = source->planes;

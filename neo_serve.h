@@ -1867,6 +1867,20 @@ static int32_t neo__model_find(const neo_model *model, const char *name, int32_t
     }
     return -1;
 }
+static neo_status neo__json_no_column(const neo_model *model, const char *key) {
+    char some[160] = "";
+    size_t at = 0;
+    for (int32_t i = 0; i < model->column_count; i++) {
+        const char *name = model->columns[i];
+        if (!name) continue;
+        const int full = at + 48 > sizeof some; /* a name, and the dots after it */
+        at += (size_t)snprintf(some + at, sizeof some - at, "%s%.40s", at ? ", " : "",
+                               full ? "..." : name);
+        if (full) break;
+    }
+    return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is no column of this model, which has %s", key,
+                    some);
+}
 /* The next member of the object: its column, whose field was not there before. -1: the end. */
 static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int index,
                                    int32_t *column) {
@@ -1875,7 +1889,7 @@ static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int in
     const int32_t guess = *column + 1 < scratch->model->column_count ? *column + 1 : 0;
     *column = key ? neo__model_find(scratch->model, key, guess) : -1;
     if (!key) return NEO_OK;
-    NEO__CHECK(*column >= 0, NEO_ERR_NOT_FOUND, "\"%.100s\" is no column of this model", key);
+    if (*column < 0) return neo__json_no_column(scratch->model, key);
     NEO__CHECK(!scratch->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.100s\" is there twice", key);
     return NEO_OK;
 }

@@ -7,9 +7,10 @@
    are 1 unless the name says otherwise; the caller only takes the batches. The
    clock is CPU time, of all threads together.
 
-   Records become batches of 1.6 times their bytes. Peer of binary formats: a
-   loop on one thread that reads the same bytes and writes the same batches, of
-   ids and logarithms that it does not check. */
+   Records become batches of 1.6 times their bytes. Peer of binary formats (of
+   arrays, too): a loop on one thread that reads the same bytes and writes the
+   same batches, of ids and logarithms that it does not check (of modulo, ids
+   by a constant). */
 #if !defined(_WIN32)
 #define _FILE_OFFSET_BITS 64
 #endif
@@ -21,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROWS = 100000, BATCH = 2048, REPEATS = 7, AHEAD = 8 };
+enum { ROWS = 100000, FEW_ROWS = 1000, BATCH = 2048, REPEATS = 7, AHEAD = 8 };
 
 /* ---- checksums ---- */
 static uint64_t mix(uint64_t h) {
@@ -92,37 +93,121 @@ static int64_t file_bytes(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 ? (int64_t)s.st_size : 0;
 }
+/* Batches of the bare loops, as many as the reader has. */
+static struct bare_batch {
+    int64_t ids[214 * BATCH];
+    float label[BATCH], dense[BATCH * 13];
+} bare_batches[AHEAD + 1];
+/* Ids [0, count) of each of 26 features of rows so many numbers apart, to [26][count]; modulo: by a
+   division that the compiler knows. */
+static inline __attribute__((always_inline)) void bare_words(const int32_t *rows, int stride,
+                                                             int count, int modulo, int64_t *ids) {
+    for (int i = 0; i < count; i += 16)
+        for (int t = 0; t < 26; t++) {
+            int64_t *to = ids + t * (int64_t)count;
+            for (int k = i; k < i + 16 && k < count; k++) {
+                const int32_t id = rows[k * stride + t];
+                to[k] = modulo ? (int64_t)((uint32_t)id % FEW_ROWS) : id;
+            }
+        }
+}
+/* The batch is looked at. */
+static struct bare_batch *bare_next(struct bare_batch *b, int count) {
+    if (b->label[0] + b->dense[count * 13 - 1] + (float)b->ids[count - 1] < 0)
+        bench_fail("a record holds a number below 0");
+    return b < bare_batches + AHEAD ? b + 1 : bare_batches;
+}
 /* The records of a file as labels, dense numbers and ids of a batch, feature by feature; integers
-   through a table of logarithms. There are as many batches as the reader has. GB/s of the file. */
-static double read_bare(const char *path, int is_float) {
-    static struct {
-        int64_t ids[26][BATCH];
-        float label[BATCH], dense[BATCH][13];
-    } batches[AHEAD + 1], *b = batches;
+   through a table of logarithms. GB/s of the file. */
+static double read_bare(const char *path, int is_float, int modulo) {
     static int32_t rows[BATCH][40];
     static float logs[4096];
-    double start = 0;
+    struct bare_batch *b = bare_batches;
     int64_t bytes = 0;
     for (int i = 0; i < 4096; i++) logs[i] = (float)log(i + 1.0);
     int fd = open(path, O_RDONLY);
-    start = cpu_seconds();
+    double start = cpu_seconds();
     for (ssize_t n; fd >= 0 && (n = read(fd, rows, sizeof rows)) > 0; bytes += n) {
         const int count = (int)(n / (ssize_t)sizeof *rows);
         for (int i = 0; i < count; i++) {
+            float *dense = b->dense + 13 * i;
             b->label[i] = (float)rows[i][0];
-            if (is_float) memcpy(b->dense[i], &rows[i][1], sizeof b->dense[i]);
+            if (is_float) memcpy(dense, &rows[i][1], 13 * sizeof *dense);
             else
-                for (int k = 0; k < 13; k++) b->dense[i][k] = logs[rows[i][1 + k] & 4095];
+                for (int k = 0; k < 13; k++) dense[k] = logs[rows[i][1 + k] & 4095];
         }
-        for (int i = 0; i < count; i += 16)
-            for (int t = 0; t < 26; t++)
-                for (int k = i; k < i + 16 && k < count; k++) b->ids[t][k] = rows[k][14 + t];
-        if (b->label[0] + b->dense[count - 1][12] + (float)b->ids[25][count - 1] < 0)
-            bench_fail("a record holds a number below 0"); /* the batch is looked at */
-        b = b < batches + AHEAD ? b + 1 : batches;
+        if (modulo) bare_words(&rows[0][14], 40, count, 1, b->ids);
+        else bare_words(&rows[0][14], 40, count, 0, b->ids);
+        b = bare_next(b, count);
     }
     if (fd >= 0) close(fd);
     return 1e-9 * (double)bytes / (cpu_seconds() - start);
+}
+/* Arrays of numbers of 32 bits with a row for each sample, in whole batches: labels, 13 dense
+   numbers, and ids, some of each feature or one of all. */
+enum { LABEL = -2, DENSE = -1, WORDS = 26 }; /* else a feature */
+typedef struct plane {
+    int fd, width, what;
+    int64_t at; /* byte of the file */
+} plane;
+typedef struct plane_set {
+    plane plane[28];
+    int count;
+    int64_t samples, bytes;
+} plane_set;
+static plane_set arrays;
+static void plane_add(const char *path, int what, int width, int64_t at) {
+    plane p = {open(path, O_RDONLY), width, what, at};
+    if (p.fd < 0) bench_fail("cannot read an array");
+    arrays.plane[arrays.count++] = p;
+    arrays.bytes += 4 * arrays.samples * width;
+}
+static void planes_close(void) {
+    for (int i = 0; i < arrays.count; i++) close(arrays.plane[i].fd);
+    arrays.count = 0;
+    arrays.bytes = 0;
+}
+static int32_t *plane_read(const plane *p, int64_t first, int count, void *to) {
+    size_t bytes = 4 * (size_t)count * (size_t)p->width;
+    if (pread(p->fd, to, bytes, p->at + first * p->width * 4) != (ssize_t)bytes)
+        bench_fail("an array is cut off");
+    return (int32_t *)to;
+}
+static uint64_t sum_planes(void) {
+    static int32_t rows[BATCH * 100];
+    uint64_t sum = 0;
+    for (const plane *p = arrays.plane; p < arrays.plane + arrays.count; p++)
+        for (int64_t first = 0; first < arrays.samples; first += BATCH) {
+            plane_read(p, first, BATCH, rows);
+            for (int i = 0; i < BATCH * p->width; i++) {
+                uint64_t x = (uint32_t)rows[i], k = (uint64_t)(i % p->width);
+                sum += mix(p->what == LABEL   ? float_bits((float)rows[i]) + 1
+                           : p->what == DENSE ? x * 64 + k
+                                              : x * 64 + 32 + (p->what == WORDS ? k
+                                                               : (uint64_t)p->what));
+            }
+        }
+    return sum;
+}
+/* The same for arrays. GB/s of them. */
+static double read_planes(void) {
+    static int32_t rows[BATCH * 100];
+    struct bare_batch *b = bare_batches;
+    double start = cpu_seconds();
+    for (int64_t first = 0; first < arrays.samples; first += BATCH) {
+        int64_t *ids = b->ids;
+        for (const plane *p = arrays.plane; p < arrays.plane + arrays.count; p++) {
+            const int32_t *x = plane_read(p, first, BATCH, p->what == DENSE ? (void *)b->dense
+                                                                            : (void *)rows);
+            if (p->what == WORDS) bare_words(x, 26, BATCH, 0, ids);
+            if (p->what == LABEL)
+                for (int i = 0; i < BATCH; i++) b->label[i] = (float)x[i];
+            for (int i = 0; p->what >= 0 && p->what < WORDS && i < BATCH * p->width; i++)
+                *ids++ = x[i];
+        }
+        b = bare_next(b, BATCH);
+    }
+    return 1e-9 * (double)arrays.bytes / (cpu_seconds() - start);
 }
 typedef struct epoch_time {
     double seconds;
@@ -143,8 +228,9 @@ static epoch_time run_epoch(neo_reader *r, int64_t number, int check) {
     e.bytes = neo_reader_get_stats(r).total_bytes; /* 0: arrays, records; see measure */
     return e;
 }
-/* path NULL: no file, no ceiling. bare: of records of one id the loop of read_bare. */
-enum { NO_LOOP = -1, OF_INTEGERS, OF_FLOATS };
+/* path NULL: no file, no ceiling. bare: of records of one id the loop of read_bare, of the arrays
+   that of read_planes; path is then the ids'. */
+enum { NO_LOOP = -1, OF_INTEGERS, OF_MODULO, OF_FLOATS, OF_PLANES };
 static void measure(const char *name, neo_ctx *ctx, neo_reader_desc d, const char *path,
                     uint64_t want, int bare) {
     double rate[REPEATS], raw[REPEATS], samples[REPEATS], ratio[REPEATS];
@@ -159,10 +245,14 @@ static void measure(const char *name, neo_ctx *ctx, neo_reader_desc d, const cha
     for (int i = 0; i < repeats; i++) {
         raw[i] = path ? read_raw(path) * 1e3 : 0;
         e = run_epoch(r, i + 1, 0);
-        if (path && e.bytes == 0) e.bytes = file_bytes(path);
+        if (path && e.bytes == 0) e.bytes = bare == OF_PLANES ? arrays.bytes : file_bytes(path);
         rate[i] = (double)e.bytes / e.seconds * 1e-6;
         samples[i] = (double)e.samples / e.seconds;
-        if (bare >= 0) ratio[i] = rate[i] / (1e3 * read_bare(path, bare));
+        if (bare >= 0)
+            ratio[i] =
+                1e-3 * rate[i] /
+                (bare == OF_PLANES ? read_planes()
+                                   : read_bare(path, bare == OF_FLOATS, bare == OF_MODULO));
     }
     neo_reader_close(r);
     double value = bench_median(rate, repeats), ceiling = bench_median(raw, repeats);
@@ -222,7 +312,7 @@ static void write_others(neo_ctx *ctx, const neo_schema *schema, other_files *pa
     neo_reader_close(r);
     for (int i = 0; i < 5; i++) fclose(f[i]);
 }
-static void measure_others(neo_ctx *ctx, const neo_schema *made, const char *dir) {
+static void measure_others(neo_ctx *ctx, const neo_schema *made, const char *dir, uint64_t want) {
     static const int32_t three[26] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3,
                                       3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3};
     static other_files paths;
@@ -245,7 +335,7 @@ static void measure_others(neo_ctx *ctx, const neo_schema *made, const char *dir
         memset(&d, 0, sizeof d);
         memset(&records, 0, sizeof records);
         memset(&lines, 0, sizeof lines);
-        records.rows = lines.rows = i == 5 ? 1000 : ROWS;
+        records.rows = lines.rows = i == 5 ? FEW_ROWS : ROWS;
         records.modulo = i == 5;
         records.float_dense = i == 4;
         if (i == 1) records.ids_per_feature = three;
@@ -257,11 +347,110 @@ static void measure_others(neo_ctx *ctx, const neo_schema *made, const char *dir
         d.paths = path;
         d.path_count = 1;
         d.threads = 1;
-        measure(label[i], ctx, d, *path, 0,
-                i == 0 || i == 5 ? OF_INTEGERS : i == 4 ? OF_FLOATS : NO_LOOP);
+        measure(label[i], ctx, d, *path, i == 0 || i == 4 ? want : 0,
+                i == 0   ? OF_INTEGERS
+                : i == 4 ? OF_FLOATS
+                : i == 5 ? OF_MODULO
+                         : NO_LOOP);
         neo_schema_destroy(schema);
     }
     for (int i = 0; i < 5; i++) remove(name[i]);
+}
+/* An archive of an i32 array for each feature, of the ids that MLPerf's samples have: local headers
+   and members, then the directory. There are no checksums, which no reader needs to find them. */
+static const int mlperf_hot[26] = {3, 2, 1, 2, 6, 1,  1, 1, 1,  7, 3,   8,  1,
+                                   6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1,  1};
+static void put(FILE *f, int bytes, int64_t value) {
+    for (int i = 0; i < bytes; i++) fputc((int)(value >> 8 * i & 255), f);
+}
+static void put_member(FILE *f, const char *name, int64_t bytes, int64_t at) {
+    put(f, 4, at < 0 ? 0x04034B50 : 0x02014B50);
+    put(f, at < 0 ? 2 : 4, at < 0 ? 20 : 20 | 20 << 16);
+    put(f, 12, 0); /* flags, stored, time, no checksum */
+    put(f, 4, bytes);
+    put(f, 4, bytes);
+    put(f, 4, (int64_t)strlen(name));
+    if (at >= 0) put(f, 10, 0), put(f, 4, at);
+    fputs(name, f);
+}
+static void write_archive(const char *path) {
+    FILE *f = fopen(path, "wb");
+    int32_t ids[100];
+    int64_t at[26], end;
+    char name[16], header[119];
+    if (!f) bench_fail("cannot write an archive");
+    for (int t = 0; t < 26; t++) {
+        at[t] = ftell(f);
+        snprintf(name, sizeof name, "%d.npy", t);
+        put_member(f, name, 128 + 4 * arrays.samples * mlperf_hot[t], -1);
+        fwrite("\x93NUMPY\x01\x00\x76\x00", 1, 10, f);
+        snprintf(header, sizeof header,
+                 "{'descr': '<i4', 'fortran_order': False, 'shape': (%d, %d), }",
+                 (int)arrays.samples, mlperf_hot[t]);
+        fprintf(f, "%-117s\n", header);
+        for (int64_t i = 0; i < arrays.samples; i++) {
+            for (int k = 0; k < mlperf_hot[t]; k++) ids[k] = (int32_t)(bench_random() % ROWS);
+            fwrite(ids, 4, (size_t)mlperf_hot[t], f);
+        }
+        plane_add(path, t, mlperf_hot[t], ftell(f) - 4 * arrays.samples * mlperf_hot[t]);
+    }
+    end = ftell(f);
+    for (int t = 0; t < 26; t++) {
+        snprintf(name, sizeof name, "%d.npy", t);
+        put_member(f, name, 128 + 4 * arrays.samples * mlperf_hot[t], at[t]);
+    }
+    at[0] = ftell(f) - end;
+    put(f, 4, 0x06054B50);
+    put(f, 4, 0);
+    put(f, 4, 26 | 26 << 16);
+    put(f, 4, at[0]);
+    put(f, 4, end);
+    put(f, 2, 0);
+    if (fclose(f)) bench_fail("cannot write an archive");
+}
+/* TorchRec's arrays of the same samples, and MLPerf's archive in place of their ids. */
+static void measure_arrays(neo_ctx *ctx, const char *dir) {
+    static const int width[3] = {1, 13, 26}, what[3] = {LABEL, DENSE, WORDS};
+    static char part[4][1024];
+    int64_t rows[26];
+    char prefix[1000];
+    const char *prefixes = prefix;
+    neo_reader_desc d;
+    neo_reader *r = NULL;
+    neo_schema *schema;
+    neo_synthetic_desc g;
+    memset(&g, 0, sizeof g);
+    g.samples = arrays.samples = (bench.quick ? 8 : 64) * BATCH;
+    g.rows = ROWS;
+    for (int t = 0; t < 26; t++) rows[t] = ROWS;
+    snprintf(prefix, sizeof prefix, "%s/neo-bench_", dir);
+    snprintf(part[0], sizeof part[0], "%slabels.npy", prefix);
+    snprintf(part[1], sizeof part[1], "%sdense.npy", prefix);
+    snprintf(part[2], sizeof part[2], "%ssparse.npy", prefix);
+    snprintf(part[3], sizeof part[3], "%ssparse_multi_hot.npz", prefix);
+    memset(&d, 0, sizeof d);
+    BENCH_OK(neo_schema_synthetic(ctx, &g, &schema));
+    d.schema = schema;
+    d.batch = BATCH;
+    BENCH_OK(neo_reader_open(ctx, &d, &r));
+    BENCH_OK(neo_npy_export(ctx, r, prefix));
+    neo_reader_close(r);
+    neo_schema_destroy(schema);
+    d.paths = &prefixes;
+    d.path_count = d.threads = 1;
+    for (int npz = 0; npz < 2; npz++) {
+        for (int i = 0; i < 3 - npz; i++)
+            plane_add(part[i], what[i], width[i],
+                      file_bytes(part[i]) - 4 * arrays.samples * width[i]);
+        if (npz) write_archive(part[3]);
+        if (npz) BENCH_OK(neo_schema_npz(ctx, &prefixes, 1, rows, 0, &schema));
+        else BENCH_OK(neo_schema_npy(ctx, &prefixes, 1, rows, 0, &schema));
+        d.schema = schema;
+        measure(npz ? "npz.ids214" : "npy", ctx, d, part[2 + npz], sum_planes(), OF_PLANES);
+        neo_schema_destroy(schema);
+        planes_close();
+    }
+    for (int i = 0; i < 4; i++) remove(part[i]);
 }
 
 int main(int argc, char **argv) {
@@ -328,7 +517,8 @@ int main(int argc, char **argv) {
     d.paths = NULL;
     d.path_count = 0;
     measure("synthetic", ctx, d, NULL, want, NO_LOOP);
-    measure_others(ctx, made, dir ? dir : "/tmp");
+    measure_others(ctx, made, dir ? dir : "/tmp", want);
+    measure_arrays(ctx, dir ? dir : "/tmp");
 
     remove(path);
     remove(csv);

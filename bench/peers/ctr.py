@@ -1,5 +1,6 @@
 """The ladder: models of clicks, from text to a model that is saved, by Vowpal Wabbit, LightGBM,
-PyTorch and neo. NEO_PEERS_LINES: lines of the Criteo-like data (10^6). Each program is a
+PyTorch and neo. NEO_PEERS_LINES: lines of the Criteo-like data (10^6); of more a model of each
+program takes one turn, as LightGBM needs 65 s of CPU time for each 10^6. Each program is a
 process on as many cores as threads; what is counted is its reading of its own kind of text
 (made beforehand: VW's without a cache file; ids as numbers for LightGBM and PyTorch; for neo
 the data as it comes), training, and saving. One pass over the data, but of LightGBM, whose
@@ -302,12 +303,12 @@ def run_program(report, task, name, commands, labels, rounds, scratch):
     return [t[1] for t in times], auc
 
 
-def run_task(args, task, peers, rounds):
-    """peers: () where their packages are not there."""
+def run_task(args, task, models, peers, rounds):
+    """models: neo's; peers: () where their packages are not there."""
     ladder, ratios = common.Report(args, "ladder"), common.Report(args, "ctr")
     labels, scratch = task.labels(), task.path["train"] + ".%d" % args.threads
     ours = None
-    for model, options in NEO[task.name]:
+    for model, options in NEO[task.name][:models]:
         done = run_program(
             ladder,
             task,
@@ -355,8 +356,10 @@ def main():
     lines = int(os.environ.get("NEO_PEERS_LINES") or (20_000 if args.quick else 1_000_000))
     folder = os.path.join(common.BUILD, "ctr")
     os.makedirs(folder, exist_ok=True)
+    large = lines > 1_000_000
+    peers = list({p[0]: p for p in reversed(PEERS)}.values()) if large else PEERS
     for task in (criteo(folder, lines), movies(folder, min(lines, 1_000_000)), adult(folder)):
-        run_task(args, task, PEERS, 1 if args.quick else 3)
+        run_task(args, task, 1 if large else 9, peers, 1 if args.quick or large else 3)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def check_ladder():
                     threads, quick = 1, True
 
                 Args.out = out.name
-                ctr.run_task(Args, task, (), 1)
+                ctr.run_task(Args, task, 9, (), 1)
                 lines = out.readlines()
             assert len(lines) == len(ctr.NEO[task.name]) and '"auc"' in lines[0], lines
 

@@ -1445,6 +1445,11 @@ looked() {
 looked libsvm libsvm --data "$W/day_0_lines.svm" --test "$W/day_0_lines.svm" $train
 looked "libsvm, modulo" libsvm --data "$W/day_0_lines.svm" --rows 50 $train
 looked libffm libffm --data "$W/day_0_lines.ffm" $train
+ffm="--data $W/day_0_lines.ffm --format libffm --optimizer ftrl --batch 64 --repro-shards 2"
+for kind in fm ffm lr wukong; do
+    same "libffm, $kind on 2 ranks" "$(digest $ffm --model $kind --ranks 2 --plan rw)" \
+        "$(digest $ffm --model $kind)"
+done
 looked binary binary --data "$W/day_0_int.bin" $records
 looked raw raw --data "$W/day_0_raw.bin" --hot $hot $records
 looked criteo criteo --data "$lines" $records
