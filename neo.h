@@ -6363,9 +6363,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     else if (call->a_row == 1)
         gemm->pack_a =
             cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
-    else
-        gemm->pack_a = (cols >= 12 && call->k > NEO__GEMM_BRIEF) ||
-                       (call->a_row % 1024 == 0 && cols >= 2);
+    else gemm->pack_a = call->a_row % 1024 == 0 && cols >= 2; /* its rows share places in a cache */
 }
 
 /* ---- leaves ---- */
@@ -6563,7 +6561,7 @@ static void neo__gemm_pack_a(const neo__gemm *gemm, float *to, const neo__gemm_b
     const neo__gemm_call *call = &gemm->call;
     const neo__gemm_kernels *kern = gemm->ctx->gemm;
     const int64_t base = neo__gemm_tile_begin(gemm, box->t0), depth = box->k1 - box->k0;
-    const int64_t step = call->a_row == 1 ? 32 : depth;
+    const int64_t step = call->a_row == 1 ? 16 : depth;
     for (int64_t k = box->k0; k < box->k1; k += step) {
         const int64_t count = NEO__MIN(step, box->k1 - k);
         for (int64_t t = box->t0; t < box->t1; t++) {
