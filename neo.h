@@ -6383,6 +6383,11 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t dear = call->b_col != 1 ? 4 : 1;
     gemm->swapped = !NEO__TREE(gemm) && call->n <= NEO__GEMM_SWAP_COLS &&
                     call->m >= 2 * gemm->ctx->gemm->lanes && call->m > call->n;
+    /* If both are k-major the wider is read by lines then, and lanes are full. */
+    if (call->a_row == 1 && call->b_col == 1 && call->k >= NEO__GEMM_BRIEF &&
+        call->n > NEO__GEMM_SWAP_COLS && call->n < gemm->ctx->gemm->lanes &&
+        call->m >= 8 * gemm->ctx->gemm->lanes && call->m * call->k < NEO__GEMM_VAST_FLOATS)
+        gemm->swapped = 1;
     if (gemm->swapped) neo__gemm_swap(call);
     gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1;
     neo__gemm_plan_tiles(gemm);
@@ -6416,9 +6421,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     else if (call->a_row == 1)
         gemm->pack_a =
             cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
-    else
-        gemm->pack_a = (cols >= 12 && call->k > NEO__GEMM_BRIEF) ||
-                       (call->a_row % 1024 == 0 && cols >= 2);
+    else /* rows that share places in a cache, or are read again and again */
+        gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= 64;
 }
 
 /* ---- leaves ---- */
@@ -6533,7 +6537,7 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
     float buffer[NEO__TILE_MAX_FLOATS], *slot[NEO__GEMM_MAX_DEPTH];
     const float *a = tile->a, *b = tile->b, *fetch = tile->fetch;
     const int64_t step = gemm->tile_rows * gemm->width;
-    const int direct = place->cols == place->width;
+    const int direct = place->cols == place->width && !gemm->swapped;
     const int may_pair = gemm->width <= 2 * gemm->ctx->gemm->lanes;
     tile->b_cols = place->width;
     for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
@@ -6619,7 +6623,7 @@ static void neo__gemm_pack_a(const neo__gemm *gemm, float *to, const neo__gemm_b
     const neo__gemm_call *call = &gemm->call;
     const neo__gemm_kernels *kern = gemm->ctx->gemm;
     const int64_t base = neo__gemm_tile_begin(gemm, box->t0), depth = box->k1 - box->k0;
-    const int64_t step = call->a_row == 1 ? 32 : depth;
+    const int64_t step = call->a_row == 1 ? 16 : depth;
     for (int64_t k = box->k0; k < box->k1; k += step) {
         const int64_t count = NEO__MIN(step, box->k1 - k);
         for (int64_t t = box->t0; t < box->t1; t++) {
@@ -6724,6 +6728,9 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b = call->b + box->k0 * call->b_k + place->n0;
         tile->b_k = call->b_k;
         tile->b_panel = gemm->width;
+        if (!gemm->swapped) return;
+        tile->fetch = tile->b + 24 * tile->b_k; /* its lines lie far apart */
+        tile->fetch_step = tile->b_k, tile->fetch_row = 32 * tile->b_k;
     }
 }
 /* A row of tiles along the panels of a segment. */

@@ -105,10 +105,12 @@ static void linear_backward_long(void) {
         contexts_make(shards[v]);
         check_linear(shards[v], 1900, 21, 35, 0);
         check_linear(shards[v], 515, 40, 15, 5);
+        check_linear(shards[v], 1100, 13, 163, 3); /* few columns: lanes go over rows */
+        check_linear(shards[v], 530, 7, 128, 0);
         contexts_free();
     }
     contexts_make(4096);
-    check_linear(4096, 1500, 5, 20, 0);
+    check_linear(4096, 1500, 5, 200, 0);
     check_linear(4096, 5000, 17, 3, 0);
     contexts_free();
 }
