@@ -14113,7 +14113,7 @@ static void neo__key_rows_make(neo__key_rows *rows) {
     }
     rows->at = 0;
 }
-/* The initial rows of id k and, where ids are given, of those after it that have none. */
+/* The initial rows of id k and of those after it that have no row. */
 static void neo__key_rows_from(neo__key_rows *rows, int64_t k, int64_t end, const int64_t *at) {
     const int64_t most = rows->table->keys.desc.shared ? 1 : neo__bag_group(rows->table->dim);
     rows->count = 0;
