@@ -6014,8 +6014,7 @@ static double neo__calibrate_copy(neo_ctx *ctx, float *memory, int runs) {
         neo_parallel_for(ctx, job.tasks, neo__calibrate_task, &job);
         neo__calibrate_add(&times, ctx, began);
     }
-    return 2.0 * (double)NEO__CALIBRATE_FLOATS * (double)sizeof(float) /
-           neo__calibrate_median(&times);
+    return 8.0 * (double)NEO__CALIBRATE_FLOATS / neo__calibrate_median(&times); /* of both */
 }
 /* The caches as a step's layers leave them: pages are forgotten, too. */
 static void neo__calibrate_others(float *memory, size_t bytes) {
@@ -6329,8 +6328,7 @@ static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, i
     NEO__ZERO(neo_attention_desc, desc);
     neo_tensor t[TENSORS], q[6], v[3], none = neo_tensor_none();
     for (int k = 0; k < 3; k++, at += w) v[k] = neo_tensor_1d(at, NEO_F32, w);
-    for (int k = 0; k < TENSORS; at += n * cols[k++])
-        t[k] = neo_tensor_2d(at, NEO_F32, n, cols[k]);
+    for (int k = 0; k < TENSORS; at += n * cols[k++]) t[k] = neo_tensor_2d(at, NEO_F32, n, cols[k]);
     for (int k = 0; k < 6; k++) q[k] = neo_tensor_slice(t[k / 3], 1, k % 3 * w, w);
     desc.length = length, desc.heads = heads, desc.causal = 1;
     for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
@@ -6338,8 +6336,7 @@ static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, i
         neo__calibrate_others(others, way % 2 ? NEO__CALIBRATE_FAR : NEO__CALIBRATE_NEAR);
         if (way == 0) NEO__TRY(neo_tensor_zero(ctx, t[QKV])); /* has just been made */
         const int64_t began = neo__calibrate_now(ctx);
-        if (way == 0)
-            NEO__TRY(neo_attention_forward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE]));
+        if (way == 0) NEO__TRY(neo_attention_forward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE]));
         if (way == 1)
             NEO__TRY(neo_attention_backward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE], t[DY],
                                             q[3], q[4], q[5]));
