@@ -120,7 +120,9 @@ extern "C" {
                       after every k-th step weights and state of the replicas become their sum, in
                       the order of groups, times 1/R. The bits depend on R and k, on nothing else
                       that is not part of the definition ("<bags>.sync"); data-parallel tables have
-                      all gradients in every step. A save while replicas differ is refused.
+                      all gradients in every step, so which these are is part of it, too
+                      ("<bags>.<table>.sync"); neo_plan_create copies none but those to which
+                      table_placements allow nothing else. A save while replicas differ is refused.
    Group 0 is saved and counted in digests.
 
    BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
@@ -3360,6 +3362,12 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     snprintf(apart, sizeof apart, "%d replicas, every %d steps", shard->map->groups,
              shard->map->sync);
     if (shard->map->sync > 1) NEO__TRY(neo_state_define(state, name, apart));
+    for (int32_t t = 0; t < shard->map->table_count && shard->map->sync > 1; t++) {
+        if (neo__shard_copy_of(shard->map, t) < 0) continue;
+        snprintf(name, sizeof name, "%s.%s.sync", shard->map->desc.name,
+                 shard->map->tables[t].name);
+        NEO__TRY(neo_state_define(state, name, "every step"));
+    }
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         for (int64_t p = first; p < end; p++) {
             const neo__shard_part *part = &shard->map->parts[p];
