@@ -126,11 +126,11 @@ extern "C" {
    Group 0 is saved and counted in digests.
 
    BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
-   ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
-   of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
-   plan, or, of a table with row_buckets that is cut by rows, as much of a piece as is one subtree
-   of buckets. A row of c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of
-   the rows of a table send partial sums, 4 c under every wire.
+   ranks. A part is a piece of the plan, or, of a table with row_buckets that is cut by rows, as
+   much of a piece as is one subtree of buckets. A flow is the ids of one feature that go to one
+   rank: those of all rows, or of a part's; several slices of columns on one rank share it. A row of
+   c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of the rows of a table
+   send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
