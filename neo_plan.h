@@ -192,7 +192,7 @@ typedef struct neo_plan_desc {
                                        then send the rows that they would lend each other */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
-                                       with NEO_POOL_NONE, keys or a tier */
+                                       with NEO_POOL_NONE, keys, a tier or skip_empty */
     int32_t sync_every;             /* steps after which groups that step by their own samples'
                                        gradients average tables; 0, 1: all gradients reach all.
                                        Above 1: of f32 rows, without kept_batches */
