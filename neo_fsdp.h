@@ -120,15 +120,17 @@ extern "C" {
                       after every k-th step weights and state of the replicas become their sum, in
                       the order of groups, times 1/R. The bits depend on R and k, on nothing else
                       that is not part of the definition ("<bags>.sync"); data-parallel tables have
-                      all gradients in every step. A save while replicas differ is refused.
+                      all gradients in every step, so which these are is part of it, too
+                      ("<bags>.<table>.sync"); neo_plan_create copies none but those to which
+                      table_placements allow nothing else. A save while replicas differ is refused.
    Group 0 is saved and counted in digests.
 
    BYTES of data that all ranks together send in a step of B samples, B_r of them on rank r, W
-   ranks. A flow is the ids of one feature that go to one rank: those of all rows, or of the range
-   of rows that it holds; several slices of columns on one rank share it. A part is a piece of the
-   plan, or, of a table with row_buckets that is cut by rows, as much of a piece as is one subtree
-   of buckets. A row of c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of
-   the rows of a table send partial sums, 4 c under every wire.
+   ranks. A part is a piece of the plan, or, of a table with row_buckets that is cut by rows, as
+   much of a piece as is one subtree of buckets. A flow is the ids of one feature that go to one
+   rank: those of all rows, or of a part's; several slices of columns on one rank share it. A row of
+   c columns takes 4 c bytes, or neo_wire_row_bytes(wire, c); forward, parts of the rows of a table
+   send partial sums, 4 c under every wire.
      lengths     for each rank r: 4 (W - 1) + 4 (B - B_r) (flows of r); with weight_grad and an f32
                  backward wire a flow of a MEAN table counts twice
      ids         4 for each id and flow whose rank is not the sample's (8 if a table has more than
@@ -3360,6 +3362,12 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     snprintf(apart, sizeof apart, "%d replicas, every %d steps", shard->map->groups,
              shard->map->sync);
     if (shard->map->sync > 1) NEO__TRY(neo_state_define(state, name, apart));
+    for (int32_t t = 0; t < shard->map->table_count && shard->map->sync > 1; t++) {
+        if (neo__shard_copy_of(shard->map, t) < 0) continue;
+        snprintf(name, sizeof name, "%s.%s.sync", shard->map->desc.name,
+                 shard->map->tables[t].name);
+        NEO__TRY(neo_state_define(state, name, "every step"));
+    }
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         for (int64_t p = first; p < end; p++) {
             const neo__shard_part *part = &shard->map->parts[p];

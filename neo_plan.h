@@ -192,7 +192,7 @@ typedef struct neo_plan_desc {
                                        then send the rows that they would lend each other */
     int32_t replicas;               /* groups of cluster.ranks ranks, each with all tables, placed
                                        alike (2D parallel: see >>shard of neo_fsdp.h); 0: 1. Not
-                                       with NEO_POOL_NONE, keys or a tier */
+                                       with NEO_POOL_NONE, keys, a tier or skip_empty */
     int32_t sync_every;             /* steps after which groups that step by their own samples'
                                        gradients average tables; 0, 1: all gradients reach all.
                                        Above 1: of f32 rows, without kept_batches */
@@ -3952,6 +3952,10 @@ static const char *neo__plan_reason(const neo__plan_table *table, neo_placement 
     if (!named && !allowed) return "not among the placements allowed";
     if (placement == NEO_TABLE_WISE) return NULL;
     if (placement == NEO_DATA_PARALLEL && table->desc->keys.on) return NEO__PLAN_NO_COPIES;
+    if (placement == NEO_DATA_PARALLEL && !named && plan->desc.sync_every > 1 &&
+        plan->desc.replicas > 1 && table->allowed != (unsigned)bit)
+        return "copies step by all gradients in every step, where groups step alone (sync_every)";
+    if (placement == NEO_DATA_PARALLEL && plan->desc.replicas > 1) return NULL;
     if (plan->desc.cluster.ranks == 1) return "there is one rank";
     if (node && plan->nodes == 1) return "there is one node";
     if (node && plan->last_node != plan->per_node) return "nodes have different numbers of ranks";
@@ -5734,22 +5738,45 @@ NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const ch
     *count = 0;
     return NULL;
 }
+/* The least count of which at most n rows have more; 0: all that are used are among them. */
+static uint32_t neo__profile_bar(const neo__profile_table *t, int64_t n) {
+    uint32_t least = 0, most = UINT32_MAX; /* no row has more than `most` */
+    while (least < most) {
+        const uint32_t bar = least + (most - least) / 2;
+        int64_t above = 0;
+        for (int64_t row = 0; row < t->rows; row++) above += t->count[row] > bar;
+        if (above > n) least = bar + 1;
+        else most = bar;
+    }
+    return least;
+}
+static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *t, int64_t n) {
+    neo__plan_key *key;
+    const uint32_t bar = neo__profile_bar(t, n);
+    const size_t bytes = (size_t)n * sizeof *key + 1;
+    int64_t count = 0;
+    NEO__TRY(NEO__ARENA(&profile->kept, t->hot, n));
+    t->hot_count = 0;
+    key = (neo__plan_key *)neo__alloc_for(profile->ctx, bytes, "neo_profile_hot");
+    if (!key) return NEO_ERR_MEMORY;
+    for (int equal = 0; equal < 2; equal++)
+        for (int64_t row = 0; row < t->rows && count < n; row++) {
+            if (!t->count[row] || (equal ? t->count[row] != bar : t->count[row] <= bar)) continue;
+            key[count].first = -(double)t->count[row], key[count].second = 0.0;
+            key[count++].at = row;
+        }
+    qsort(key, (size_t)count, sizeof *key, neo__plan_key_order);
+    for (int64_t i = 0; i < count; i++) t->hot[i] = key[i].at;
+    t->hot_count = count;
+    neo_free(profile->ctx, key, bytes);
+    return NEO_OK;
+}
 NEO_API neo_status neo_profile_hot(neo_profile *profile, int64_t n) {
     NEO__CHECK(profile && n >= 0, NEO_ERR_ARG, "neo_profile_hot: profile is NULL, or n is below 0");
     NEO__CHECK(profile->feature_table, NEO_ERR_STATE,
                "neo_profile_hot: the profile was read from a file");
-    for (neo__profile_table *t = profile->table; t < profile->table + profile->tables; t++) {
-        NEO__TRY(NEO__ARENA(&profile->kept, t->hot, NEO__MIN(n, t->rows)));
-        t->hot_count = 0;
-        for (int64_t row = 0; row < t->rows; row++) {
-            int64_t at = t->hot_count;
-            while (at > 0 && t->count[t->hot[at - 1]] < t->count[row]) at--;
-            if (!t->count[row] || at == n) continue;
-            t->hot_count += t->hot_count < NEO__MIN(n, t->rows);
-            memmove(t->hot + at + 1, t->hot + at, (size_t)(t->hot_count - at - 1) * sizeof *t->hot);
-            t->hot[at] = row;
-        }
-    }
+    for (neo__profile_table *t = profile->table; t < profile->table + profile->tables; t++)
+        NEO__TRY(neo__profile_choose(profile, t, NEO__MIN(n, t->rows)));
     return NEO_OK;
 }
 NEO_API const int64_t *neo_profile_rows(const neo_profile *profile, const char *name,
@@ -5785,8 +5812,14 @@ NEO_API neo_status neo_profile_write(const neo_profile *profile, const char *pat
     }
     return neo__plan_text_close(&f, path);
 }
-static neo_status neo__profile_hot_line(neo_profile *profile, neo__plan_reader *reader) {
+static int neo__profile_row_order(const void *x, const void *y) {
+    const int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+    return (a > b) - (a < b);
+}
+static neo_status neo__profile_hot_line(neo_profile *profile, neo__arena *work,
+                                        neo__plan_reader *reader) {
     char *name;
+    int64_t *sorted;
     neo__profile_table *t = profile->table;
     NEO__TRY(neo__plan_read_text(reader, &profile->kept, &name));
     while (t < profile->table + profile->tables && strcmp(t->name, name)) t++;
@@ -5796,6 +5829,11 @@ static neo_status neo__profile_hot_line(neo_profile *profile, neo__plan_reader *
     for (; reader->rest[strspn(reader->rest, " \t\r")]; t->hot_count++)
         NEO__PLAN_WANT(neo__plan_read_number(reader, &t->hot[t->hot_count]) &&
                            t->hot[t->hot_count] < t->rows, "not a row of the table:", reader->word);
+    NEO__TRY(NEO__ARENA(work, sorted, t->hot_count + 1));
+    memcpy(sorted, t->hot, (size_t)t->hot_count * sizeof *sorted);
+    qsort(sorted, (size_t)t->hot_count, sizeof *sorted, neo__profile_row_order);
+    for (int64_t i = 1; i < t->hot_count; i++)
+        NEO__PLAN_WANT(sorted[i - 1] < sorted[i], "a hot row twice, of table", name);
     return NEO_OK;
 }
 static neo_status neo__profile_line(neo_profile *profile, neo__plan_reader *reader) {
@@ -5843,7 +5881,7 @@ static neo_status neo__profile_parse(neo_profile *profile, neo__arena *work, con
                    "a profile begins with 'neo-profile 1'", "");
     while (neo__plan_line(reader))
         NEO__TRY(strcmp(reader->word, "hot") ? neo__profile_line(profile, reader)
-                                             : neo__profile_hot_line(profile, reader));
+                                             : neo__profile_hot_line(profile, work, reader));
     return NEO_OK;
 }
 NEO_API neo_status neo_profile_read(neo_ctx *ctx, const char *path, neo_profile **profile) {

@@ -33,41 +33,79 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
     memcpy(numbers, all, sizeof all);
 }
 
-/* Where the numbers of a line go, by its first two words; NULL: it says something else. */
-static inline double *cluster_place(neo_cluster *c, const char *what, const char *which,
-                                    int *count) {
+/* A number, perhaps with a unit (K, M, G, T, KiB, MiB, GiB, TiB), and nothing behind it. Returns
+   whether it is one of [least, most]. */
+static inline int cluster_parse(const char *text, double least, double most, double *value) {
+    static const struct { const char *name; double factor; } UNITS[] = {
+        {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"KiB", 1024.0},
+        {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+    char *end;
+    const double x = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof UNITS / sizeof UNITS[0]; i++) {
+        *value = x * UNITS[i].factor;
+        if (strcmp(end, UNITS[i].name) == 0) return *value >= least && *value <= most;
+    }
+    return 0;
+}
+/* What numbers of a line go where, by its first two words; value NULL: it says something else. */
+static inline cluster_number cluster_place(neo_cluster *c, const char *what, const char *which,
+                                           int *count) {
     cluster_number numbers[CLUSTER_NUMBERS];
+    const cluster_number none = {NULL, NULL, 0, 0};
     cluster_numbers(c, numbers);
     for (int i = 0; i < NEO_ROWS_COUNT && strcmp(what, "rows") == 0; i++)
-        if (strcmp(which, CURVES[i]) == 0) return *count = 6, c->calibration.rows[i][0];
+        if (strcmp(which, CURVES[i]) == 0)
+            return *count = 6, (cluster_number){which, c->calibration.rows[i][0], 0, 1e9};
     for (int i = 0; i < NEO_LAYER_COUNT && strcmp(what, "layer") == 0; i++)
-        if (strcmp(which, WAYS[i]) == 0) return *count = 5, c->calibration.layer[i];
+        if (strcmp(which, WAYS[i]) == 0)
+            return *count = 5, (cluster_number){which, c->calibration.layer[i], 0, 1};
     for (int i = 0; i < CLUSTER_NUMBERS; i++)
-        if (strcmp(what, numbers[i].name) == 0) return *count = 1, numbers[i].value;
-    return NULL;
+        if (strcmp(what, numbers[i].name) == 0) return *count = 1, numbers[i];
+    return none;
+}
+/* One line of them. Returns 1; 0 if it says something else; -1 if its numbers are none. */
+static inline int cluster_line_read(neo_cluster *c, char *text, char *what, char *which,
+                                    int *left) {
+    const char *blanks = " \t\r\n";
+    text[strcspn(text, "#")] = 0;
+    char *word = strtok(text, blanks);
+    snprintf(what, 32, "%s", word ? word : "");
+    word = word ? strtok(NULL, blanks) : NULL;
+    snprintf(which, 32, "%s", word ? word : "");
+    const cluster_number to = cluster_place(c, what, which, left);
+    if (!to.value) return 0;
+    if (*left > 1) word = strtok(NULL, blanks);
+    for (double *value = to.value; *left > 0; (*left)--, word = strtok(NULL, blanks))
+        if (!word || !cluster_parse(word, to.least, to.most, value++)) return -1;
+    return word ? -1 : 1;
 }
 /* Reads these lines into *c, and passes over all others. option: it names the file. */
 static inline neo_status cluster_read(const char *option, const char *path, neo_cluster *c) {
-    char text[1024], what[32], which[32];
+    char text[8192], what[32], which[32];
+    int line = 0, taken = 0, count = 0;
     neo_status status = NEO_OK;
     FILE *f = fopen(path, "rb");
     if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "--%s %s: %s", option, path, strerror(errno));
-    for (int line = 1, count = 0; status == NEO_OK && fgets(text, sizeof text, f); line++) {
-        text[strcspn(text, "#")] = 0;
-        which[0] = 0;
-        if (sscanf(text, "%31s %31s", what, which) < 1) continue;
-        double *to = cluster_place(c, what, which, &count);
-        const char *p = strstr(text, to && count > 1 ? which : what);
-        char *end;
-        for (p += strlen(to && count > 1 ? which : what); to && count > 0; count--, p = end) {
-            *to = strtod(p, &end);
-            if (end == p || !(*to >= 0 && *to < 1e21)) break;
-            to++;
-        }
-        if (to && count > 0)
-            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s %s: %d more numbers from 0 up are wanted",
-                              path, line, what, which, count);
+    while (status == NEO_OK && fgets(text, sizeof text, f)) {
+        line++;
+        const int whole = strchr(text, '\n') || feof(f);
+        const int took = whole ? cluster_line_read(c, text, what, which, &count) : 0;
+        taken |= took;
+        if (!whole)
+            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: the line is too long", path, line);
+        else if (took < 0 && count == 0)
+            status = neo_fail(NEO_ERR_FORMAT, "%s:%d: %s: more than belongs on the line", path,
+                              line, what);
+        else if (took < 0)
+            status = neo_fail(NEO_ERR_FORMAT,
+                              "%s:%d: %s %s: %d more numbers from 0 up are wanted, in range", path,
+                              line, what, which, count);
     }
+    if (status == NEO_OK && ferror(f))
+        status = neo_fail(NEO_ERR_IO, "--%s %s: %s", option, path, strerror(errno));
+    else if (status == NEO_OK && !taken)
+        status = neo_fail(NEO_ERR_FORMAT, "--%s %s: no line says how fast a rank computes, as "
+                          "'flops 20e9' (plan --calibrate prints them)", option, path);
     (void)fclose(f);
     return status;
 }

@@ -104,15 +104,8 @@ static void *more(void *p, size_t bytes) {
 
 /* A number of [least, most], with a unit: K, M, G, T, KiB, MiB, GiB, TiB. */
 static double number(const source *s, const char *text, double least, double most) {
-    static const struct { const char *name; double factor; } UNITS[] = {
-        {"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"KiB", 1024.0},
-        {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
-    char *end;
-    double x = strtod(text, &end);
-    for (size_t i = 0; end != text && i < sizeof UNITS / sizeof UNITS[0]; i++) {
-        double value = x * UNITS[i].factor;
-        if (strcmp(end, UNITS[i].name) == 0 && value >= least && value <= most) return value;
-    }
+    double value;
+    if (cluster_parse(text, least, most, &value)) return value;
     fail_at(s, "not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in "
                "32GiB):", text);
     return 0;

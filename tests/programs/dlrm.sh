@@ -90,6 +90,7 @@ try "--save-profile, hot rows" $D $hot --save-profile "$W/hot.profile"
 hot="$hot --profile $W/hot.profile"
 grep -v '^hot' "$W/hot.profile" >"$W/cold"
 awk '{ print } /^table C1 / { print "hot C1 400" }' "$W/cold" >"$W/bad.cold"
+awk '{ print } /^table C1 / { print "hot C1 3 5 3" }' "$W/cold" >"$W/twice"
 heated=$(digest $hot --threads 1)
 while read -r more; do
     part || continue
@@ -100,6 +101,8 @@ done <<END
 --ranks 3 --plan cw --show-plan
 --ranks 4 --plan dp --clip-norm 1e9
 --ranks 4 --nodes 2 --plan twrw
+--ranks 2 --replicas 2
+--ranks 4 --replicas 2 --plan rw
 --ranks 8 --plan rw
 END
 digest $hot --ranks 4 --plan rw --checkpoint "$W/hot" >"$W/log"
@@ -129,6 +132,8 @@ refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --pro
 refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
 refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
     --profile "$W/bad.cold"
+refused "a hot row twice" "twice:3: a hot row twice, of table 'C1'" $model --hot-rows 6 \
+    --profile "$W/twice"
 for more in --dedup --keys --summary '--towers 4' '--load x'; do
     refused "--hot-rows $more" '--hot-rows has no --' $hot $more
 done
@@ -211,6 +216,12 @@ same "--sync-every, resumed" \
     "$(digest $apart --ranks 4 --checkpoint "$W/apart" --resume --epochs 2)" "$apart_of"
 refused "another sync" 'bags.sync is .2 replicas, every 4 steps. there, not defined here' $model \
     --repro-shards 8 --checkpoint "$W/apart" --resume --epochs 3
+digest $apart --ranks 4 --plan dp --checkpoint "$W/copies" >"$W/out"
+same "--sync-every, copies in groups of one rank" \
+    "$(digest $apart --ranks 2 --plan dp --checkpoint "$W/copies" --resume --epochs 2)" \
+    "$(digest $apart --ranks 4 --plan dp --epochs 2)"
+refused "other copies" "bags.C1.sync is 'every step' there, not defined here" $apart --ranks 4 \
+    --plan tw --checkpoint "$W/copies" --resume --epochs 3
 refused "groups of ranks" '--replicas 3: must divide the 4 ranks' $model --replicas 3 --ranks 4
 refused "--every between syncs" '--every 6: replicas are alike after each --sync-every 4' $apart \
     --ranks 2 --checkpoint "$W/none" --every 6

@@ -187,8 +187,21 @@ if grep -qE 'Operation predicted worst +(bottom|top|pairs) [a-z]+, by [0-9]{5,}\
     grep -qE ' optimizer +[0-9]+\.[0-9]+ +[0-9]+\.[0-9]+ +[+-][0-9]+ %' "$W/text"; then pass
 else fail "--cluster: $(grep -o 'A step of rank 0.*' "$W/text" | head -c 900; cat "$W/err")"
 fi
+# With units, as plan reads it.
+for flops in 2M 2e6; do
+    printf 'memory_bandwidth 1MiB\nflops %s\n' "$flops" >"$W/slow.cluster"
+    "$B/dlrm" $model --ranks 2 --show-plan --cluster "$W/slow.cluster" 2>"$W/err" |
+        grep '^plan:' >"$W/plan.$flops"
+done
+if grep -q 'predicted to take [0-9]' "$W/plan.2M" && cmp -s "$W/plan.2M" "$W/plan.2e6"; then pass
+else fail "--cluster with units: $(cat "$W/plan.2M" "$W/plan.2e6" "$W/err")"
+fi
 printf 'flops 1e9\nlayer forward 1e-9 0 x\n' >"$W/bad.cluster"
+printf 'flops 20G 7\n' >"$W/more.cluster"
+printf 'local 2e9 5\n' >"$W/no.cluster"
 for case in "$W/bad.cluster|bad.cluster:2: layer forward: 3 more numbers from 0 up are wanted" \
+    "$W/more.cluster|more.cluster:1: flops: more than belongs on the line" \
+    "$W/no.cluster|no line says how fast a rank computes" "$W|Is a directory" \
     "$W/nowhere|--cluster $W/nowhere: No such file"; do
     if "$B/dlrm" $model --cluster "${case%%|*}" >"$W/out" 2>"$W/err"; then
         fail "--cluster ${case%%|*}: accepted"

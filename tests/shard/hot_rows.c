@@ -3,7 +3,8 @@
    neo_jagged_split_hot against a naive split. Then a table cut by rows whose hot rows are split
    off: pooled rows against a naive sum, the same bits on 1, 2, 4 and 8 ranks under two plans, and
    the bytes that all ranks send less than without hot rows: by the formula of neo_fsdp.h, to the
-   byte, with n, bags and rows counted from the data. A profile names the rows, and in a file. */
+   byte, with n, bags and rows counted from the data. A profile names the rows, and in a file. Where
+   no bag has an id, lengths alone travel. */
 #include "common.h"
 
 enum { FEATURES = 2, STEPS = 3, MOST = 3 };
@@ -333,6 +334,24 @@ static void bytes_fall_as_predicted(void) {
         hot_free(&g);
     }
 }
+/* No bag has an id: no row travels, and none changes. */
+static void bags_are_all_empty(void) {
+    static const neo_wire wires[] = {NEO_WIRE_F32, NEO_WIRE_F16, NEO_WIRE_I4};
+    for (int way = 0; way < 3; way++) {
+        static Hot g;
+        memset(&g, 0, sizeof g);
+        g.rows = 100, g.dim = 24, g.batch = 19, g.most = 0, g.steps = STEPS;
+        g.first = g.skip = 1, g.wire = wires[way];
+        hot_data(&g, 1.2);
+        for (int ranks = 1; ranks <= 8; ranks += 1 + ranks / 6) {
+            /* lengths to each other rank, which has one part, and a status between each two */
+            const int64_t lengths = STEPS * (ranks - 1) * 4 * (FEATURES * g.batch + ranks);
+            const int64_t bytes = spawn(&g, "empty", ranks);
+            if (LEAVES % ranks == 0) CHECK_INT(bytes, lengths);
+        }
+        hot_free(&g);
+    }
+}
 /* Ids of a Zipf law of exponent 1.05, one of each bag, on 8 ranks: what every rank would send. */
 static void bytes_of_a_zipf_law(void) {
     static Hot g;
@@ -355,5 +374,6 @@ int main(void) {
     RUN(a_batch_is_split_as_by_hand);
     RUN(bytes_fall_as_predicted);
     RUN(bytes_of_a_zipf_law);
+    RUN(bags_are_all_empty);
     return test_end("shard/hot_rows");
 }

@@ -308,6 +308,42 @@ static void seconds_are_those_of_groups(void) {
     end(&r, ctx);
 }
 
+/* ---- copies ----
+
+   Of groups of one rank, too, there are copies; where groups step alone, by which copies would have
+   other bits, only of tables that may have nothing else. */
+static int copied(neo_ctx *ctx, const Replicas *r) {
+    neo_plan *plan;
+    int count = 0;
+    CHECK_OK(neo_plan_create(ctx, &r->c.plan, &plan));
+    for (int32_t t = 0; plan && t < r->c.set->tables; t++)
+        count += neo_plan_placement(plan, t) == NEO_DATA_PARALLEL;
+    neo_plan_destroy(plan);
+    return count;
+}
+static void plans_copy_what_bits_allow(void) {
+    Replicas r;
+    neo_ctx *ctx;
+    unsigned allowed[MAX_TABLES] = {0};
+    begin(&r, &ctx, NEO_BAG_SGD, 2);
+    r.c.plan.bags = &r.c.bags;
+    r.c.plan.table_placements = allowed;
+    for (int each = 1; each <= 4; each *= 2)
+        for (int sync = 1; sync <= 2; sync++) {
+            r.c.plan.sync_every = sync;
+            r.c.plan.cluster = (neo_cluster){.ranks = each};
+            r.c.plan.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e7; /* copies send less */
+            for (int32_t t = 0; t < r.c.set->tables; t++)
+                allowed[t] = 1u << NEO_DATA_PARALLEL | 1u << NEO_TABLE_WISE;
+            if (sync == 1 && each > 1) CHECK(copied(ctx, &r) > 0);
+            if (sync == 2) CHECK(copied(ctx, &r) == 0);
+            allowed[0] = 1u << NEO_DATA_PARALLEL;
+            CHECK(copied(ctx, &r) >= 1);
+            if (sync == 2) CHECK(copied(ctx, &r) == 1);
+        }
+    end(&r, ctx);
+}
+
 /* ---- what is refused ---- */
 static neo_status wrong_ranks(neo_comm *comm, void *user) {
     const Replicas *r = user;
@@ -351,6 +387,7 @@ int main(void) {
     RUN(groups_have_the_bits_of_one_rank);
     RUN(groups_step_alone_and_average);
     RUN(seconds_are_those_of_groups);
+    RUN(plans_copy_what_bits_allow);
     RUN(what_does_not_fit_is_refused);
     return test_end("shard/replicas");
 }

@@ -130,7 +130,8 @@ static neo_status run_rank(neo_comm *comm, void *user) {
     TRY(make_planned(c, comm, &shard));
     int64_t allocs = neo_ctx_memory(ctx).alloc_count;
     for (int s = 0; s < c->steps; s++)
-        TRY(one_batch(g, comm, shard, s, &mine[s], s + 1 < c->steps ? &mine[s + 1] : NULL, 1));
+        TRY(one_batch(g, comm, shard, s, &mine[s], s + 1 < c->steps ? &mine[s + 1] : NULL,
+                      c->plan.replicas <= 1));
     neo_shard_stats stats = neo_shard_get_stats(shard);
     EXPECT(neo_ctx_memory(ctx).alloc_count == allocs + stats.grow_count);
     if (rank == 0) g->grown = stats.grow_count;
@@ -183,10 +184,11 @@ static void weights_have_the_gradients_of_one_rank(void) {
                     char what[100];
                     if (!selected(pooling, way, ranks, plan)) continue;
                     c->prefetch = (plan + ranks + way) % 4;
-                    c->plan.skip_empty = (plan + ranks) / 2 % 2;
-                    place_asking(c, plan, ranks);
-                    snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks", pooling,
-                             way, plan, ranks);
+                    c->plan.replicas = ranks % 2 == 0 && (plan + way + ranks / 2) % 2 ? 2 : 1;
+                    c->plan.skip_empty = c->plan.replicas == 1 && (plan + ranks) / 2 % 2;
+                    place_asking(c, plan, ranks / c->plan.replicas);
+                    snprintf(what, sizeof what, "pooling %d, way %d, plan %d on %d ranks, %d "
+                             "groups", pooling, way, plan, ranks, c->plan.replicas);
                     spawn(&g, what, ranks);
                     if (plan == NEO_TABLE_WISE || plan == NEO_COLUMN_WISE ||
                         plan == NEO_DATA_PARALLEL)

@@ -119,6 +119,7 @@ static neo_status test_within(run *r) {
     double epochs = (double)r->step / (double)epoch_steps(r);
     TRY(look_within(r, epochs, text, sizeof text));
     if (!r->stopped) cli_line(&r->me, "epoch %.3f%s\n", epochs, text);
+    r->stopped &= r->step % r->o->sync_every == 0; /* else at the next step with replicas alike */
     return NEO_OK;
 }
 
