@@ -13155,6 +13155,15 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
 NEO__HOT_END
 
 /* ---- the rows of the CPU's table ---- */
+/* Whether an id may be of another feature than at its place of the last batch. */
+static int neo__bags_moved(const neo_bags *bags, const int64_t *offsets) {
+    const neo__bag_feature *features = bags->view.features;
+    for (int64_t f = 0; f < bags->sizes.features; f++)
+        if (offsets[features[f].job.first_bag] - offsets[0] !=
+            features[f].first_id - features[0].first_id)
+            return 1;
+    return 0;
+}
 static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *job,
                                       neo__bags_found *found, const neo__later *later) {
     neo_bags *b = job->object;
@@ -13163,7 +13172,7 @@ static neo_status neo__cpu_bags_check(neo_device *device, const neo__bags_job *j
     (void)later;
     b->job.batch.found = found;
     if (bags) found->first = offsets[0], found->last = offsets[bags];
-    if (job->tensor.out) b->work.resolved = 0;
+    if (job->tensor.out || (bags && neo__bags_moved(b, offsets))) b->work.resolved = 0;
     neo__cpu_run(device, b, bags, 1 + 4096 * bags / (1 + ids_and_bags), 1, neo__bags_check_part);
     b->job.batch.found = NULL;
     neo__bags_point(&b->job, found);

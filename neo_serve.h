@@ -139,9 +139,9 @@ typedef struct neo_model_desc {
     neo_row_bits rows; /* of the tables, of dir */
     neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
 } neo_model_desc;
-/* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights, of MLPs twice, and
-   the dictionaries; while it loads other rows than the trained ones also the tables as trained. Of
-   a GPT the weights of products twice, the second time in the dtype of products.
+/* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights, of MLPs twice (then
+   with outputs filled up to 8 vectors, 128 by AVX-512), and the dictionaries; for other rows than
+   the trained ones, while loading, those too. Of a GPT products' weights twice, then in its dtype.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
             and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
             version does not know. NEO_ERR_MISMATCH: a tensor has another shape than model.json
