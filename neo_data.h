@@ -2459,7 +2459,7 @@ NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, i
     return next;
 }
 /* Four numbers below 2^32 modulo those of a schema: the quotient by 32 bits of the inverse is at
-   most 1 too small. m of 2^32 multiplies as 0, and its quotient is 0. */
+   most 1 too small. m of 2^32 multiplies as 0, and its quotient is 0; of m = 0 the result is k. */
 NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i inverse) {
     const __m256i by = _mm256_srli_epi64(inverse, 32);
     const __m256i quotient = _mm256_srli_epi64(_mm256_mul_epu32(k, by), 32);
@@ -2469,7 +2469,7 @@ NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i 
 /* Words to ids, as below. */
 NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
                                            const uint32_t *present, int64_t *ids) {
-    const __m256i zero = _mm256_setzero_si256();
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi64x(1);
     for (int i = 0; i < 7; i++) {
         const int f = neo__criteo_group[i];
         const __m256i m = neo__avx2_load(schema->modulus + f);
@@ -2481,7 +2481,7 @@ NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint3
             _mm256_or_si256(_mm256_cmpeq_epi64(n, zero), _mm256_cmpeq_epi64(m, zero));
         const __m256i r = neo__avx2_remainder(k, m, neo__avx2_load(schema->inverse + f));
         _mm256_storeu_si256((__m256i *)(void *)(ids + f),
-                            _mm256_add_epi64(r, _mm256_andnot_si256(none, _mm256_set1_epi64x(1))));
+                            _mm256_andnot_si256(none, _mm256_add_epi64(r, one)));
     }
 }
 #endif

@@ -5739,35 +5739,35 @@ NEO_API const neo_row_use *neo_profile_uses(const neo_profile *profile, const ch
     return NULL;
 }
 /* The least count of which at most n rows have more; 0: all that are used are among them. */
-static uint32_t neo__profile_bar(const neo__profile_table *t, int64_t n) {
+static uint32_t neo__profile_bar(const neo__profile_table *table, int64_t n) {
     uint32_t least = 0, most = UINT32_MAX; /* no row has more than `most` */
     while (least < most) {
         const uint32_t bar = least + (most - least) / 2;
         int64_t above = 0;
-        for (int64_t row = 0; row < t->rows; row++) above += t->count[row] > bar;
+        for (int64_t row = 0; row < table->rows; row++) above += table->count[row] > bar;
         if (above > n) least = bar + 1;
         else most = bar;
     }
     return least;
 }
-static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *t, int64_t n) {
+static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *table, int64_t n) {
     neo__plan_key *key;
-    const uint32_t bar = neo__profile_bar(t, n);
+    const uint32_t bar = neo__profile_bar(table, n);
     const size_t bytes = (size_t)n * sizeof *key + 1;
     int64_t count = 0;
-    NEO__TRY(NEO__ARENA(&profile->kept, t->hot, n));
-    t->hot_count = 0;
+    NEO__TRY(NEO__ARENA(&profile->kept, table->hot, n));
+    table->hot_count = 0;
     key = (neo__plan_key *)neo__alloc_for(profile->ctx, bytes, "neo_profile_hot");
     if (!key) return NEO_ERR_MEMORY;
     for (int equal = 0; equal < 2; equal++)
-        for (int64_t row = 0; row < t->rows && count < n; row++) {
-            if (!t->count[row] || (equal ? t->count[row] != bar : t->count[row] <= bar)) continue;
-            key[count].first = -(double)t->count[row], key[count].second = 0.0;
+        for (int64_t row = 0; row < table->rows && count < n; row++) {
+            if (!table->count[row] || (equal ? table->count[row] != bar : table->count[row] <= bar)) continue;
+            key[count].first = -(double)table->count[row], key[count].second = 0.0;
             key[count++].at = row;
         }
     qsort(key, (size_t)count, sizeof *key, neo__plan_key_order);
-    for (int64_t i = 0; i < count; i++) t->hot[i] = key[i].at;
-    t->hot_count = count;
+    for (int64_t i = 0; i < count; i++) table->hot[i] = key[i].at;
+    table->hot_count = count;
     neo_free(profile->ctx, key, bytes);
     return NEO_OK;
 }
