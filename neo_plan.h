@@ -5761,8 +5761,9 @@ static neo_status neo__profile_choose(neo_profile *profile, neo__profile_table *
     if (!key) return NEO_ERR_MEMORY;
     for (int equal = 0; equal < 2; equal++)
         for (int64_t row = 0; row < table->rows && count < n; row++) {
-            if (!table->count[row] || (equal ? table->count[row] != bar : table->count[row] <= bar)) continue;
-            key[count].first = -(double)table->count[row], key[count].second = 0.0;
+            const uint32_t uses = table->count[row];
+            if (!uses || (equal ? uses != bar : uses <= bar)) continue;
+            key[count].first = -(double)uses, key[count].second = 0.0;
             key[count++].at = row;
         }
     qsort(key, (size_t)count, sizeof *key, neo__plan_key_order);

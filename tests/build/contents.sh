@@ -18,7 +18,7 @@ budget() {
     neo_data.h) echo 7857 0 0 0 ;;
     neo_serve.h) echo 2851 0 0 0 ;;
     neo_comm.h) echo 5148 0 0 52 ;;
-    neo_plan.h) echo 6457 0 0 1 ;;
+    neo_plan.h) echo 6458 0 0 1 ;;
     neo_fsdp.h) echo 6548 0 0 0 ;;
     neo_cuda.cuh) echo 5618 0 0 32 ;;
     esac
