@@ -184,6 +184,26 @@ static neo_status print_summary(const run *r) {
     return summary_end(&s, "sequence");
 }
 
+/* What a rank has allocated, and with it its peers in this process, fits into the machine: a system
+   that promises more memory than it has would kill the run later, without a word. */
+static neo_status check_allocated(const run *r) {
+#if defined(_SC_PHYS_PAGES)
+    const neo_memory m = neo_ctx_memory(r->me.ctx);
+#if defined(NEO_COMM_MPI)
+    const double ranks = 1;
+#else
+    const double ranks = (double)r->me.ranks;
+#endif
+    const double bytes = ranks * (double)(m.bytes - m.device_bytes);
+    const double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (has > 0 && bytes > has)
+        REFUSE("training takes %.0f GB, this machine has %.0f: give a smaller --batch, "
+               "with more --accumulate", 1e-9 * bytes, 1e-9 * has);
+#endif
+    (void)r;
+    return NEO_OK;
+}
+
 static neo_status set_up(run *r) {
     const char *cluster = r->o->cluster;
     TRY(agree(r->me.comm, prepare(r)));
@@ -194,6 +214,7 @@ static neo_status set_up(run *r) {
     size_t before = neo_ctx_memory(r->me.ctx).bytes;
     TRY(create_fsdp(&r->t, r->desc, &r->predicted));
     r->counted = neo_ctx_memory(r->me.ctx).bytes - before;
+    TRY(agree(r->me.comm, check_allocated(r)));
     TRY(agree(r->me.comm, open_graph(r)));
     TRY(agree(r->me.comm, create_state(r)));
     if (r->me.rank == 0) r->me.job->model = describe_model(r);
