@@ -135,7 +135,7 @@ refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model 
 refused "a hot row twice" "twice:3: a hot row twice, of table 'C1'" $model --hot-rows 6 \
     --profile "$W/twice"
 for more in --dedup --keys --summary '--towers 4' '--load x'; do
-    refused "--hot-rows $more" '--hot-rows has no --' $hot $more
+    refused "--hot-rows $more" '--hot-rows does not go with --' $hot $more
 done
 refused "hot rows on a GPU" '--hot-rows is for --device cpu' $hot --device cuda
 refused "empty bags of towers" '--skip-empty is for' $model --skip-empty --towers 4
@@ -183,7 +183,7 @@ refused "towers of lr" '--towers is for --model dlrm, dcnv2 or wukong' --synthet
     --towers 2
 for more in --dedup '--clip-norm 1' '--micro-batches 2' '--plan tw' --show-plan "--save-plan $W/x" \
     --summary; do
-    refused "--towers $more" '--towers has no --' $model --towers 4 $more
+    refused "--towers $more" '--towers does not go with --' $model --towers 4 $more
 done
 # Replicas of all tables in groups of ranks: the same bits, or other ones that follow from groups
 # and steps alone.
@@ -1204,7 +1204,7 @@ refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
 refused "format of synthetic data" '--format nosuch: not criteo, adult' $model --format nosuch
-refused "a format without effect" '--synthetic has no --format npy' $model --format npy
+refused "a format without effect" '--synthetic does not go with --format npy' $model --format npy
 refused "rows without effect" '--rows: --format adult knows its rows' --data \
     "$W/plain_file" --format adult --rows 5
 refused "two sources" 'leave out --data' $model --data "$W/plain_file"

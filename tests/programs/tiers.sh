@@ -129,15 +129,15 @@ refused "no memory" "--tier needs --memory" $tier
 refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
-refused "keys" "--keys has no --tier" --keys $tier --memory 8M
+refused "keys" "--keys does not go with --tier" --keys $tier --memory 8M
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
 refused "no tier" "--profile is of --tier" --profile "$W/p"
 refused "no profile" "none: cannot open" $tier --memory 8M --profile "$W/none"
 refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory 8M \
     --profile "$W/p" --rows 3001
-refused "counts of keys" "--keys has no --save-profile" --keys --save-profile "$W/q"
+refused "counts of keys" "--keys does not go with --save-profile" --keys --save-profile "$W/q"
 refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-profile "$W/q"
-refused "written behind" "--checkpoint-async has no --tier" --checkpoint "$W/no" --every 9 \
+refused "written behind" "--checkpoint-async does not go with --tier" --checkpoint "$W/no" --every 9 \
     --checkpoint-async $tier --memory 8M
 echo precious >"$W/precious"
 refused "somebody's file" "precious: not a tier's file" --tier "$W/precious" --memory 8M

@@ -194,7 +194,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
 
 /* Options that have no effect with a format. */
 static neo_status check_known_format(const options *o, const format *f) {
-    if (o->synthetic && f != FORMATS) REFUSE("--synthetic has no --format %s", f->name);
+    if (o->synthetic && f != FORMATS) REFUSE("--synthetic does not go with --format %s", f->name);
     if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
     if (o->columns && (!f->columns || o->synthetic))
         REFUSE("--columns is for --format delimited, adult or criteo, not %s",
@@ -217,7 +217,7 @@ static neo_status check_format(const options *o) {
     if (!f && strcmp(o->format, "auto")) REFUSE("--format %s: not %sor auto", o->format, names);
     if (o->synthetic && (o->data || o->test))
         REFUSE("--synthetic generates data: leave out --data and --test");
-    if (o->synthetic && !f) REFUSE("--synthetic has no --format %s", o->format);
+    if (o->synthetic && !f) REFUSE("--synthetic does not go with --format %s", o->format);
     return f ? check_known_format(o, f) : NEO_OK;
 }
 

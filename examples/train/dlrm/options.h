@@ -446,7 +446,7 @@ static neo_status check_towers(const options *o) {
         REFUSE("--towers %lld: each of the %lld --nodes needs one", (long long)o->towers,
                (long long)o->nodes);
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
-        if (without[i].given) REFUSE("--towers has no --%s", without[i].name);
+        if (without[i].given) REFUSE("--towers does not go with --%s", without[i].name);
     return NEO_OK;
 }
 
@@ -462,19 +462,19 @@ static neo_status check_hot_rows(const options *o) {
     if (!o->profile && !o->save_profile) REFUSE("--hot-rows needs --profile, which names them");
     if (device) REFUSE("--hot-rows is for --device cpu");
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
-        if (without[i].given) REFUSE("--hot-rows has no --%s", without[i].name);
+        if (without[i].given) REFUSE("--hot-rows does not go with --%s", without[i].name);
     return NEO_OK;
 }
 /* Replicas, and what they do not do. */
 static neo_status check_replicas(const options *o) {
     const int apart = o->sync_every > 1;
     if (apart && o->replicas == 1) REFUSE("--sync-every is of --replicas");
-    if (o->replicas > 1 && o->keys) REFUSE("--replicas has no --keys");
-    if (o->replicas > 1 && o->tier) REFUSE("--replicas has no --tier");
-    if (o->replicas > 1 && o->skip_empty) REFUSE("--replicas has no --skip-empty");
+    if (o->replicas > 1 && o->keys) REFUSE("--replicas does not go with --keys");
+    if (o->replicas > 1 && o->tier) REFUSE("--replicas does not go with --tier");
+    if (o->replicas > 1 && o->skip_empty) REFUSE("--replicas does not go with --skip-empty");
     if (apart && (o->clip_norm > 0 || o->micro_batches > 1))
-        REFUSE("--sync-every above 1 has no --clip-norm and no --micro-batches: gradients are "
-               "those of a group");
+        REFUSE("--sync-every above 1 goes with neither --clip-norm nor --micro-batches: gradients "
+               "are those of a group");
     if (apart && strcmp(o->rows_dtype, "f32"))
         REFUSE("--sync-every above 1 averages rows of f32, not of %s", o->rows_dtype);
     if (o->saves.every % o->sync_every)
@@ -488,12 +488,13 @@ static neo_status check_tier(const options *o) {
     if (o->profile && !o->tier && !o->hot_rows) REFUSE("--profile is of --tier and --hot-rows");
     if (o->save_profile && !o->data && !o->synthetic)
         REFUSE("--save-profile needs --data or --synthetic");
-    if (o->save_profile && o->keys) REFUSE("--keys has no --save-profile: rows come and go");
+    if (o->save_profile && o->keys)
+        REFUSE("--keys does not go with --save-profile: rows come and go");
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");
-    if (o->keys) REFUSE("--keys has no --tier: their rows are in memory");
-    if (o->saves.behind) REFUSE("--checkpoint-async has no --tier: leave it out");
+    if (o->keys) REFUSE("--keys does not go with --tier: their rows are in memory");
+    if (o->saves.behind) REFUSE("--checkpoint-async does not go with --tier: leave it out");
     return NEO_OK;
 }
 
