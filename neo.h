@@ -68,7 +68,7 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo.h is the map)
      calls     >>config >>status >>ctx >>leaves >>tensor >>random >>exact >>gemm >>params >>layers
-               >>losses >>optim >>gradcheck >>jagged >>bags
+               >>losses >>optim >>gradcheck >>jagged >>bags >>wire
      types     >>shared >>lines >>kernel-types >>deferred-answers
      system    >>platform >>impl-status >>impl-fp >>impl-ctx >>impl-leaves >>isa >>impl-math
      dense     >>impl-tensor >>impl-random >>impl-exact >>impl-gemm >>impl-bf16 >>impl-linear
@@ -1866,7 +1866,66 @@ typedef struct neo_bags_stats {
 NEO_API neo_bags_stats neo_bags_get_stats(const neo_bags *bags);
 /* neo_bags_set_steps: steps taken (below 0: 0), for optimizer state that comes from elsewhere. */
 NEO_API void neo_bags_set_steps(neo_bags *bags, int64_t steps);
+#endif
 
+/* ---------------------------------------------------------------------------
+   >>wire
+
+   Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of
+   NEO_WIRE_BLOCK columns (the last may be shorter); f8, i8 and i4 carry one f32 scale per block. So
+   a row does not depend on those that travel with it, and a rank's own part is rounded, too.
+       f16, bf16   to nearest even. Finite numbers beyond f16's largest saturate, and are counted.
+       f8e4m3      x/scale with scale = the power of two that brings the block's largest magnitude
+                   into (224, 448]
+       f8e5m2      the same into (28672, 57344]
+       i8          x/scale with scale = largest magnitude/127 (to 17 bits), to nearest even, in
+                   -127 .. 127
+       i4          largest/7, in -7 .. 7, two numbers in a byte
+   Scales are at least 2^-126, or 0 where the whole block rounds to zeros. |decoded - x| is at most
+   the larger of what is given: f16 2^-11 |x|, 2^-25; bf16 2^-8 |x|, 2^-134; f8e4m3 2^-4 |x|, 2^-10
+   scale, 2^-136; f8e5m2 2^-3 |x|, 2^-17 scale, 2^-143; i8 and i4 scale/2 (1 + 2^-15), 2^-127. That
+   is without an exponent, and but for numbers that saturate or round up to infinity (bf16 and f8:
+   only within 2^-4 of the largest float). i8 and i4 decode -0 as +0. Infinities and NaNs: f32, f16
+   and bf16 carry them. In the others a block that holds one decodes as NaN throughout. Sums over
+   ranks are of the decoded numbers, in f32.
+   ------------------------------------------------------------------------ */
+typedef enum neo_wire {
+    NEO_WIRE_F32,
+    NEO_WIRE_F16,
+    NEO_WIRE_BF16,
+    NEO_WIRE_F8E4M3,
+    NEO_WIRE_F8E5M2,
+    NEO_WIRE_I8,
+    NEO_WIRE_I4,
+    NEO_WIRE_COUNT
+} neo_wire;
+enum { NEO_WIRE_BLOCK = 64 };
+
+#if !defined(NEO_INFERENCE)
+/* Effect of coding on the numbers; each call adds. saturated: f16 only. non_finite: decoded as Inf
+   or NaN: carried, spoilt by another in the block, or overflowed (an exponent's product too). */
+typedef struct neo_wire_stats {
+    int64_t numbers, saturated, non_finite;
+    double error_squares, squares; /* of those finite then: sum (decoded - x)^2, sum x^2 */
+    double max_error;              /* largest |decoded - x| */
+} neo_wire_stats;
+
+NEO_API const char *neo_wire_name(neo_wire wire); /* "f32", "bf16", "i8" ... */
+/* neo_wire_parse: NEO_ERR_ARG for another word. */
+NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire);
+/* neo_wire_row_bytes: of one coded row of cols numbers; a multiple of 4. */
+NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols);
+/* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes],
+   aligned to 4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss
+   scaling; the decoder divides); outside -126 .. 126 it acts as the nearest; a product beyond f32
+   is an Inf (f16: saturates). stats may be NULL: then errors are not measured, which is faster.
+   neo_wire_decode: back. Aliasing src and dst may not overlap.
+   Threads  any; they use only the context's instruction set. */
+NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
+                             int64_t rows, int64_t cols, int64_t stride, void *dst,
+                             neo_wire_stats *stats);
+NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
+                             int64_t rows, int64_t cols, int64_t stride, float *dst);
 #endif
 #ifdef __cplusplus
 }
@@ -2375,16 +2434,13 @@ typedef struct neo__combine_call {
    >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its
    inverse. Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf
    each. */
-enum { NEO__CODE_F32, NEO__CODE_F16, NEO__CODE_BF16 };
-enum { NEO__CODE_F8E4M3 = 3, NEO__CODE_F8E5M2, NEO__CODE_I8, NEO__CODE_I4 }; /* with scales */
-enum { NEO__CODE_BLOCK = 64 };
 enum { /* as bits */
     NEO__F32_INFINITY = 0x7F800000,
     NEO__F32_NAN = 0x7FC00000,
     NEO__F16_LARGEST = 0x477FE000 /* 65504 */
 };
 typedef struct neo__wire_call {
-    int wire; /* NEO__CODE_F32 .., which are neo_wire's */
+    int wire; /* of enum neo_wire */
     float factor, back;
     int64_t rows, cols, stride;
     size_t row_bytes;
@@ -2395,13 +2451,13 @@ typedef struct neo__wire_call {
 } neo__wire_call;
 /* Bytes of the first `cols` numbers of a coded row, or of a row of so many. */
 NEO__EVERYWHERE NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
-    const size_t n = (size_t)cols, blocks = (n + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
-    if (wire == NEO__CODE_F32) return n * 4;
-    if (wire <= NEO__CODE_BF16) return (n + 1) / 2 * 4;
-    return 4 * (blocks + (wire == NEO__CODE_I4 ? (n + 7) / 8 : (n + 3) / 4));
+    const size_t n = (size_t)cols, blocks = (n + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
+    if (wire == NEO_WIRE_F32) return n * 4;
+    if (wire <= NEO_WIRE_BF16) return (n + 1) / 2 * 4;
+    return 4 * (blocks + (wire == NEO_WIRE_I4 ? (n + 7) / 8 : (n + 3) / 4));
 }
 /* Rows of f32 of a matrix, to or from their places in coded memory, block by block of at most
-   NEO__CODE_BLOCK columns:
+   NEO_WIRE_BLOCK columns:
        to (encode)    a block is divided by the length of its bag, rounded, and coded to each of its
                       parts
        from           its parts are decoded and added (in the order of the list, see merges), the
@@ -2410,13 +2466,13 @@ NEO__EVERYWHERE NEO__INLINE size_t neo__code_bytes(int wire, int64_t cols) {
 typedef struct neo__rows_part {
     int64_t before, stride, at; /* bytes: row i of so many rows is at rows before + i stride + at */
     int32_t rank;               /* whose rows these are */
-    int16_t wire, merges; /* NEO__CODE_F32 ..; parts are pushed on a stack, then so often the two on
+    int16_t wire, merges; /* NEO_WIRE_F32 ..; parts are pushed on a stack, then so often the two on
                              top become one, below plus above */
 } neo__rows_part;
 typedef struct neo__rows_block {
     int64_t col;  /* of the matrix */
-    int32_t cols; /* 1 .. NEO__CODE_BLOCK */
-    int32_t round; /* a wire; NEO__CODE_F32: not */
+    int32_t cols; /* 1 .. NEO_WIRE_BLOCK */
+    int32_t round; /* a wire; NEO_WIRE_F32: not */
     int32_t lengths; /* whose lengths; -1: is not divided */
     int32_t first, parts;
 } neo__rows_block;
@@ -2449,6 +2505,13 @@ NEO_API neo_status neo__device_encode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
 NEO_API neo_status neo__device_decode(const neo_ctx *ctx, neo_place place,
                                       const neo__wire_call *call);
+#if !defined(NEO_INFERENCE)
+/* Rows to code or to decode; and what coding them did is added to stats. */
+NEO_API neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
+                                         const void *in, void *out);
+NEO_API void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
+                                 neo_wire_stats *stats);
+#endif
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
 /* V of a context of one of `ranks` ranks; given: neo_ctx_desc.repro_shards. */
@@ -15879,36 +15942,36 @@ static neo_status neo__cpu_combine(neo_device *device, const neo__combine_call *
 
 /* Coded rows without gaps, of whole blocks or words each, are one long row. */
 static void neo__code_join(neo__wire_call *c) {
-    const int scaled = c->wire > NEO__CODE_BF16, whole = scaled ? NEO__CODE_BLOCK : 2;
-    if (c->stride != c->cols || (c->wire != NEO__CODE_F32 && c->cols % whole)) return;
+    const int scaled = c->wire > NEO_WIRE_BF16, whole = scaled ? NEO_WIRE_BLOCK : 2;
+    if (c->stride != c->cols || (c->wire != NEO_WIRE_F32 && c->cols % whole)) return;
     c->cols *= c->rows;
     c->rows = NEO__MIN(c->rows, (int64_t)1);
 }
 NEO__INLINE neo_dtype neo__code_dtype(int wire) {
-    return wire == NEO__CODE_F32 ? NEO_F32 : wire == NEO__CODE_F16 ? NEO_F16 : NEO_BF16;
+    return wire == NEO_WIRE_F32 ? NEO_F32 : wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16;
 }
 static void neo__encode_row(const neo_ctx *ctx, const neo__wire_call *call, const float *x,
                             char *out) {
-    const int32_t most = call->wire == NEO__CODE_F16 ? NEO__F16_LARGEST : NEO__F32_INFINITY;
+    const int32_t most = call->wire == NEO_WIRE_F16 ? NEO__F16_LARGEST : NEO__F32_INFINITY;
     float scaled[NEO__EXCHANGE_FLOATS];
     for (int64_t at = 0; at < call->cols; at += NEO__EXCHANGE_FLOATS) {
         const int64_t n = NEO__MIN(call->cols - at, (int64_t)NEO__EXCHANGE_FLOATS);
         const float *from = x + at;
         char *to = out + neo__code_bytes(call->wire, at);
-        if (call->wire == NEO__CODE_F16 || call->factor != 1.0f) {
+        if (call->wire == NEO_WIRE_F16 || call->factor != 1.0f) {
             ctx->wire->times(scaled, from, n, call->factor, most);
             from = scaled;
         }
         neo__encode_float(ctx, neo__code_dtype(call->wire), from, to, NULL, n);
     }
-    if (call->wire != NEO__CODE_F32 && call->cols % 2) memset(out + 2 * call->cols, 0, 2);
+    if (call->wire != NEO_WIRE_F32 && call->cols % 2) memset(out + 2 * call->cols, 0, 2);
 }
 static neo_status neo__cpu_encode(neo_device *device, const neo__wire_call *call) {
     const neo_ctx *ctx = neo__cpu_ctx(device);
     const neo__fp_state fp = neo__fp_enter();
     neo__wire_call c = *call;
     neo__code_join(&c);
-    if (c.wire > NEO__CODE_BF16)
+    if (c.wire > NEO_WIRE_BF16)
         ctx->wire->encode(&c);
     else
         for (int64_t r = 0; r < c.rows; r++)
@@ -15921,7 +15984,7 @@ static neo_status neo__cpu_encode(neo_device *device, const neo__wire_call *call
 static void neo__decode_part(const neo_ctx *ctx, const neo__wire_call *c, const char *row,
                              int64_t at, int64_t n, float *x) {
     const char *in = row + neo__code_bytes(c->wire, at);
-    if (c->wire > NEO__CODE_BF16) {
+    if (c->wire > NEO_WIRE_BF16) {
         ctx->wire->decode(c->wire, in, n, c->back, x);
         return;
     }
@@ -15958,6 +16021,94 @@ static neo_status neo__cpu_decode(neo_device *device, const neo__wire_call *call
     }
     neo__fp_leave(fp);
     return NEO_OK;
+}
+
+/* ---- the calls of >>wire; the layout and the arithmetic are at >>kernels-wire ---- */
+static const char *const neo__wire_names[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4"};
+NEO_API const char *neo_wire_name(neo_wire wire) {
+    return (unsigned)wire < (unsigned)NEO_WIRE_COUNT ? neo__wire_names[wire] : "unknown";
+}
+NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire) {
+    if (!name || !wire) return neo_fail(NEO_ERR_ARG, "neo_wire_parse: name or wire is NULL");
+    for (int w = 0; w < NEO_WIRE_COUNT; w++) {
+        if (strcmp(name, neo__wire_names[w]) != 0) continue;
+        *wire = (neo_wire)w;
+        return NEO_OK;
+    }
+    return neo_fail(NEO_ERR_ARG,
+                    "neo_wire_parse: '%s' is not one of f32, f16, bf16, f8e4m3, f8e5m2, i8, i4",
+                    name);
+}
+NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
+    if (cols <= 0 || (unsigned)wire >= (unsigned)NEO_WIRE_COUNT) return 0;
+    return neo__code_bytes((int)wire, cols);
+}
+NEO_API neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
+                                        const void *in, void *out) {
+    /* Exponents -126 .. 126: the inverse of 2^exponent is normal too. */
+    const int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
+    NEO__ZERO(neo__wire_call, call);
+    call.wire = (int)wire;
+    call.factor = neo__f32_bits((uint32_t)(e + 127) << 23);
+    call.back = 1.0f / call.factor;
+    call.row_bytes = neo_wire_row_bytes(wire, cols);
+    call.rows = call.row_bytes == 0 || rows < 0 ? 0 : rows;
+    call.cols = call.stride = cols;
+    call.in = in;
+    call.out = out;
+    return call;
+}
+/* Add what coding did to n numbers. A decoded number is finite only if x was. */
+static void neo__wire_measure(const neo__wire_call *call, const float *x, const float *decoded,
+                              int64_t n, neo_wire_stats *stats) {
+    neo_wire_stats s = *stats;
+    s.numbers += n;
+    for (int64_t i = 0; i < n; i++) {
+        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__F32_INFINITY) {
+            s.non_finite++;
+            continue;
+        }
+        double value = (double)x[i], error = (double)decoded[i] - value;
+        s.error_squares += error * error;
+        s.squares += value * value;
+        error = __builtin_fabs(error); /* no branch: signs are random */
+        if (error > s.max_error) s.max_error = error;
+        if (call->wire == NEO_WIRE_F16)
+            s.saturated +=
+                (neo__bits_f32(x[i] * call->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__F16_LARGEST;
+    }
+    *stats = s;
+}
+NEO_API void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
+                                neo_wire_stats *stats) {
+    float decoded[1024]; /* whole blocks */
+    neo__wire_call part = *call;
+    part.rows = part.pieces = 1;
+    part.out = decoded;
+    for (int64_t r = 0; r < call->rows; r++)
+        for (int64_t c = 0; c < call->cols; c += part.cols) {
+            part.cols = NEO__MIN(call->cols - c, (int64_t)(sizeof decoded / sizeof *decoded));
+            part.in = (const char *)call->out + (size_t)r * call->row_bytes +
+                      neo__code_bytes(call->wire, c);
+            (void)neo__device_decode(ctx, NEO_HOST, &part);
+            neo__wire_measure(call, (const float *)call->in + r * call->stride + c, decoded,
+                              part.cols, stats);
+        }
+}
+NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
+                             int64_t rows, int64_t cols, int64_t stride, void *dst,
+                             neo_wire_stats *stats) {
+    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
+    call.stride = stride;
+    (void)neo__device_encode(ctx, NEO_HOST, &call);
+    if (stats) neo__wire_add_stats(ctx, &call, stats);
+}
+NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
+                             int64_t rows, int64_t cols, int64_t stride, float *dst) {
+    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
+    call.stride = stride;
+    call.pieces = 1;
+    (void)neo__device_decode(ctx, NEO_HOST, &call);
 }
 #endif
 /* ---------------------------------------------------------------------------
@@ -20002,14 +20153,14 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 
    `wire` is a constant where the processor's loops call these functions. */
 #if NEO__PASS != NEO__PASS_AVX512
-NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO__CODE_I4 ? 4 : 8; }
-NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO__CODE_I8; }
+NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
+NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO_WIRE_I8; }
 /* f8: the bits of the smallest normal number; bits of an f32's significand that it lacks. */
 NEO__KERNEL_INLINE uint32_t NEO__FN(wire_normal)(int wire) {
-    return (wire == NEO__CODE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
+    return (wire == NEO_WIRE_F8E4M3 ? 127u - 6u : 127u - 14u) << 23;
 }
 NEO__KERNEL_INLINE uint32_t NEO__FN(wire_shift)(int wire) {
-    return wire == NEO__CODE_F8E4M3 ? 20 : 21;
+    return wire == NEO_WIRE_F8E4M3 ? 20 : 21;
 }
 
 #if NEO__PASS == NEO__PASS_AVX2
@@ -20054,14 +20205,14 @@ NEO__KERNEL_INLINE float NEO__FN(wire_scale)(int wire, int32_t largest) {
     if (largest >= NEO__F32_INFINITY) return neo__f32_bits(NEO__F32_NAN);
     if (NEO__FN(wire_is_integer)(wire)) {
         if (largest <= 0x00400000) return 0.0f; /* 2^-127: half the smallest scale */
-        const float most = wire == NEO__CODE_I8 ? 127.0f : 7.0f;
+        const float most = wire == NEO_WIRE_I8 ? 127.0f : 7.0f;
         const float scale = NEO__DIV1(neo__f32_bits((uint32_t)largest), most);
         const uint32_t to_17_bits = (neo__bits_f32(scale) + 0x40u) & 0xFFFFFF80u;
         return neo__f32_bits(to_17_bits < 0x00800000u ? 0x00800000u : to_17_bits);
     }
     /* largest/scale = s 2^top with s in [1, 1.75], or s 2^(top - 1) with s in (1.75, 2) */
-    const int32_t top = wire == NEO__CODE_F8E4M3 ? 8 : 15;
-    if (largest <= (wire == NEO__CODE_F8E4M3 ? 0x2000 : 0x40)) return 0.0f; /* 2^-136, 2^-143 */
+    const int32_t top = wire == NEO_WIRE_F8E4M3 ? 8 : 15;
+    if (largest <= (wire == NEO_WIRE_F8E4M3 ? 0x2000 : 0x40)) return 0.0f; /* 2^-136, 2^-143 */
     const int32_t exponent = (largest + 0x1FFFFF) >> 23;
     return neo__f32_bits((uint32_t)(exponent > top ? exponent - top : 1) << 23);
 }
@@ -20134,7 +20285,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_load)(const float *x, int64_t k, int64_t
 NEO__KERNEL_INLINE float NEO__FN(wire_block_scale)(int wire, const float *x, int64_t n,
                                                    float factor) {
     NEO__VI most = NEO__SETI(0);
-    NEO__EACH(k, NEO__CODE_BLOCK / NEO__W) {
+    NEO__EACH(k, NEO_WIRE_BLOCK / NEO__W) {
         if (k * NEO__W >= n) break;
         const NEO__VF v = NEO__FN(wire_load)(x, k * NEO__W, n) * factor;
         const NEO__VI a = NEO__AS_I(v) & 0x7FFFFFFFu;
@@ -20185,7 +20336,7 @@ NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *call,
                                                 neo__wire_place *at, int codes) {
     const float *x = (const float *)call->in + at->row * call->stride + at->col;
-    const int64_t left = call->cols - at->col, whole = NEO__CODE_BLOCK;
+    const int64_t left = call->cols - at->col, whole = NEO_WIRE_BLOCK;
     char *out =
         (char *)call->out + (size_t)at->row * call->row_bytes + neo__code_bytes(wire, at->col);
     if (!codes) {
@@ -20212,25 +20363,25 @@ NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *
 NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
     if (c->rows == 0 || c->cols == 0) return;
     switch (c->wire) {
-    case NEO__CODE_F8E4M3: NEO__FN(wire_encode_as)(NEO__CODE_F8E4M3, c); break;
-    case NEO__CODE_F8E5M2: NEO__FN(wire_encode_as)(NEO__CODE_F8E5M2, c); break;
-    case NEO__CODE_I8: NEO__FN(wire_encode_as)(NEO__CODE_I8, c); break;
-    default: NEO__FN(wire_encode_as)(NEO__CODE_I4, c); break;
+    case NEO_WIRE_F8E4M3: NEO__FN(wire_encode_as)(NEO_WIRE_F8E4M3, c); break;
+    case NEO_WIRE_F8E5M2: NEO__FN(wire_encode_as)(NEO_WIRE_F8E5M2, c); break;
+    case NEO_WIRE_I8: NEO__FN(wire_encode_as)(NEO_WIRE_I8, c); break;
+    default: NEO__FN(wire_encode_as)(NEO_WIRE_I4, c); break;
     }
 }
 NEO__KERNEL_INLINE void NEO__FN(wire_decode_as)(int wire, const char *in, int64_t n, float back,
                                                 float *x) {
-    const int64_t whole = NEO__CODE_BLOCK;
+    const int64_t whole = NEO_WIRE_BLOCK;
     for (; n >= whole; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
         NEO__FN(wire_decode_block)(wire, in, whole, back, x);
     if (n > 0) NEO__FN(wire_decode_block)(wire, in, n, back, x);
 }
 NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
     switch (wire) {
-    case NEO__CODE_F8E4M3: NEO__FN(wire_decode_as)(NEO__CODE_F8E4M3, in, n, back, x); break;
-    case NEO__CODE_F8E5M2: NEO__FN(wire_decode_as)(NEO__CODE_F8E5M2, in, n, back, x); break;
-    case NEO__CODE_I8: NEO__FN(wire_decode_as)(NEO__CODE_I8, in, n, back, x); break;
-    default: NEO__FN(wire_decode_as)(NEO__CODE_I4, in, n, back, x); break;
+    case NEO_WIRE_F8E4M3: NEO__FN(wire_decode_as)(NEO_WIRE_F8E4M3, in, n, back, x); break;
+    case NEO_WIRE_F8E5M2: NEO__FN(wire_decode_as)(NEO_WIRE_F8E5M2, in, n, back, x); break;
+    case NEO_WIRE_I8: NEO__FN(wire_decode_as)(NEO_WIRE_I8, in, n, back, x); break;
+    default: NEO__FN(wire_decode_as)(NEO_WIRE_I4, in, n, back, x); break;
     }
 }
 #endif

@@ -89,7 +89,7 @@
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_comm.h is the map)
      >>comm-config >>comm >>comm-work >>comm-faults >>comm-collectives >>comm-data >>comm-stats
-     >>wire >>comm-clock >>impl-wire >>impl-comm-types >>impl-comm-core >>impl-comm-device
+     >>comm-rows >>comm-clock >>impl-comm-types >>impl-comm-core >>impl-comm-device
      >>impl-collectives >>impl-comm-calls >>impl-comm-data >>impl-threads >>impl-spawn >>impl-mpi
      >>impl-nccl
 */
@@ -553,67 +553,12 @@ NEO_API void neo_comm_reset_stats(neo_comm *comm);
 NEO_API const char *neo_comm_op_name(neo_comm_op op); /* "all_reduce" ... */
 
 /* ---------------------------------------------------------------------------
-   >>wire
+   >>comm-rows
 
-   Rows of f32 in fewer bits. A row of `cols` numbers is coded by itself, in blocks of
-   NEO_WIRE_BLOCK columns (the last may be shorter); f8, i8 and i4 carry one f32 scale per block. So
-   a row does not depend on those that travel with it, and a rank's own part is rounded, too.
-       f16, bf16   to nearest even. Finite numbers beyond f16's largest saturate, and are counted.
-       f8e4m3      x/scale with scale = the power of two that brings the block's largest magnitude
-                   into (224, 448]
-       f8e5m2      the same into (28672, 57344]
-       i8          x/scale with scale = largest magnitude/127 (to 17 bits), to nearest even, in
-                   -127 .. 127
-       i4          largest/7, in -7 .. 7, two numbers in a byte
-   Scales are at least 2^-126, or 0 where the whole block rounds to zeros. |decoded - x| is at most
-   the larger of what is given: f16 2^-11 |x|, 2^-25; bf16 2^-8 |x|, 2^-134; f8e4m3 2^-4 |x|, 2^-10
-   scale, 2^-136; f8e5m2 2^-3 |x|, 2^-17 scale, 2^-143; i8 and i4 scale/2 (1 + 2^-15), 2^-127. That
-   is without an exponent, and but for numbers that saturate or round up to infinity (bf16 and f8:
-   only within 2^-4 of the largest float). i8 and i4 decode -0 as +0. Infinities and NaNs: f32, f16
-   and bf16 carry them. In the others a block that holds one decodes as NaN throughout. Sums over
-   ranks are of the decoded numbers, in f32.
+   Rows on a narrow wire (>>wire of neo.h): collectives over rows of `cols` f32, one after another
+   in memory, coded on their way. The coded rows stand in workspace, neo_comm_rows_bytes of it,
+   which belongs to the call until it is done; so do stats. A rank's own rows are rounded too.
    ------------------------------------------------------------------------ */
-typedef enum neo_wire {
-    NEO_WIRE_F32,
-    NEO_WIRE_F16,
-    NEO_WIRE_BF16,
-    NEO_WIRE_F8E4M3,
-    NEO_WIRE_F8E5M2,
-    NEO_WIRE_I8,
-    NEO_WIRE_I4,
-    NEO_WIRE_COUNT
-} neo_wire;
-enum { NEO_WIRE_BLOCK = 64 };
-
-/* Effect of coding on the numbers; each call adds. saturated: f16 only. non_finite: decoded as Inf
-   or NaN: carried, spoilt by another in the block, or overflowed (an exponent's product too). */
-typedef struct neo_wire_stats {
-    int64_t numbers, saturated, non_finite;
-    double error_squares, squares; /* of those finite then: sum (decoded - x)^2, sum x^2 */
-    double max_error;              /* largest |decoded - x| */
-} neo_wire_stats;
-
-NEO_API const char *neo_wire_name(neo_wire wire); /* "f32", "bf16", "i8" ... */
-/* neo_wire_parse: NEO_ERR_ARG for another word. */
-NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire);
-/* neo_wire_row_bytes: of one coded row of cols numbers; a multiple of 4. */
-NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols);
-/* neo_wire_encode: src [rows][cols] f32, rows `stride` floats apart, to dst [rows][row_bytes],
-   aligned to 4; padding bytes are 0. exponent: numbers are multiplied by 2^exponent first (loss
-   scaling; the decoder divides); outside -126 .. 126 it acts as the nearest; a product beyond f32
-   is an Inf (f16: saturates). stats may be NULL: then errors are not measured, which is faster.
-   neo_wire_decode: back. Aliasing src and dst may not overlap.
-   Threads  any; they use only the context's instruction set. */
-NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
-                             int64_t rows, int64_t cols, int64_t stride, void *dst,
-                             neo_wire_stats *stats);
-NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
-                             int64_t rows, int64_t cols, int64_t stride, float *dst);
-
-/* ---- rows on a narrow wire ----
-   Collectives over rows of `cols` f32, one after another in memory, coded on their way. The coded
-   rows stand in workspace, neo_comm_rows_bytes of it, which belongs to the call until it is done;
-   so do stats. A rank's own rows are rounded too. */
 typedef struct neo_rows {
     neo_wire wire;
     int exponent;  /* rows are multiplied by 2^exponent on the wire (loss scaling) */
@@ -820,106 +765,6 @@ static void neo__clock_sleep(neo__clock *k, int64_t ns, int order) {
     if (k) (void)neo__clock_wait(k, NULL, NULL, neo__clock_now(k) + ns, order);
     else neo__thread_sleep(ns);
 }
-/* ---------------------------------------------------------------------------
-   >>impl-wire
-
-   Rows in fewer bits: the layout and the arithmetic are at >>kernels-wire of neo.h.
-   ------------------------------------------------------------------------ */
-NEO__STATIC_ASSERT((int)NEO_WIRE_F32 == (int)NEO__CODE_F32 &&
-                       (int)NEO_WIRE_BF16 == (int)NEO__CODE_BF16 &&
-                       (int)NEO_WIRE_F8E4M3 == (int)NEO__CODE_F8E4M3 &&
-                       (int)NEO_WIRE_I8 == (int)NEO__CODE_I8 &&
-                       (int)NEO_WIRE_I4 == (int)NEO__CODE_I4 &&
-                       (int)NEO_WIRE_BLOCK == (int)NEO__CODE_BLOCK,
-                   "devices number wires as these are numbered");
-static const char *const neo__wire_names[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4"};
-NEO_API const char *neo_wire_name(neo_wire wire) {
-    return (unsigned)wire < (unsigned)NEO_WIRE_COUNT ? neo__wire_names[wire] : "unknown";
-}
-NEO_API neo_status neo_wire_parse(const char *name, neo_wire *wire) {
-    if (!name || !wire) return neo_fail(NEO_ERR_ARG, "neo_wire_parse: name or wire is NULL");
-    for (int w = 0; w < NEO_WIRE_COUNT; w++) {
-        if (strcmp(name, neo__wire_names[w]) != 0) continue;
-        *wire = (neo_wire)w;
-        return NEO_OK;
-    }
-    return neo_fail(NEO_ERR_ARG,
-                    "neo_wire_parse: '%s' is not one of f32, f16, bf16, f8e4m3, f8e5m2, i8, i4",
-                    name);
-}
-NEO__HOT_BEGIN
-NEO_API size_t neo_wire_row_bytes(neo_wire wire, int64_t cols) {
-    if (cols <= 0 || (unsigned)wire >= (unsigned)NEO_WIRE_COUNT) return 0;
-    return neo__code_bytes((int)wire, cols);
-}
-/* Rows to code or to decode. Exponents -126 .. 126: the inverse of 2^exponent is normal too. */
-static neo__wire_call neo__wire_call_of(neo_wire wire, int exponent, int64_t rows, int64_t cols,
-                                        const void *in, void *out) {
-    const int e = exponent < -126 ? -126 : exponent > 126 ? 126 : exponent;
-    NEO__ZERO(neo__wire_call, call);
-    call.wire = (int)wire;
-    call.factor = neo__f32_bits((uint32_t)(e + 127) << 23);
-    call.back = 1.0f / call.factor;
-    call.row_bytes = neo_wire_row_bytes(wire, cols);
-    call.rows = call.row_bytes == 0 || rows < 0 ? 0 : rows;
-    call.cols = call.stride = cols;
-    call.in = in;
-    call.out = out;
-    return call;
-}
-/* Add what coding did to n numbers. A decoded number is finite only if x was. */
-static void neo__wire_measure(const neo__wire_call *call, const float *x, const float *decoded,
-                              int64_t n, neo_wire_stats *stats) {
-    neo_wire_stats s = *stats;
-    s.numbers += n;
-    for (int64_t i = 0; i < n; i++) {
-        if ((neo__bits_f32(decoded[i]) & 0x7FFFFFFFu) >= (uint32_t)NEO__F32_INFINITY) {
-            s.non_finite++;
-            continue;
-        }
-        double value = (double)x[i], error = (double)decoded[i] - value;
-        s.error_squares += error * error;
-        s.squares += value * value;
-        error = __builtin_fabs(error); /* no branch: signs are random */
-        if (error > s.max_error) s.max_error = error;
-        if (call->wire == NEO__CODE_F16)
-            s.saturated +=
-                (neo__bits_f32(x[i] * call->factor) & 0x7FFFFFFFu) > (uint32_t)NEO__F16_LARGEST;
-    }
-    *stats = s;
-}
-static void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
-                                neo_wire_stats *stats) {
-    float decoded[1024]; /* whole blocks */
-    neo__wire_call part = *call;
-    part.rows = part.pieces = 1;
-    part.out = decoded;
-    for (int64_t r = 0; r < call->rows; r++)
-        for (int64_t c = 0; c < call->cols; c += part.cols) {
-            part.cols = NEO__MIN(call->cols - c, (int64_t)(sizeof decoded / sizeof *decoded));
-            part.in = (const char *)call->out + (size_t)r * call->row_bytes +
-                      neo__code_bytes(call->wire, c);
-            (void)neo__device_decode(ctx, NEO_HOST, &part);
-            neo__wire_measure(call, (const float *)call->in + r * call->stride + c, decoded,
-                              part.cols, stats);
-        }
-}
-NEO_API void neo_wire_encode(const neo_ctx *ctx, neo_wire wire, int exponent, const float *src,
-                             int64_t rows, int64_t cols, int64_t stride, void *dst,
-                             neo_wire_stats *stats) {
-    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
-    call.stride = stride;
-    (void)neo__device_encode(ctx, NEO_HOST, &call);
-    if (stats) neo__wire_add_stats(ctx, &call, stats);
-}
-NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, const void *src,
-                             int64_t rows, int64_t cols, int64_t stride, float *dst) {
-    neo__wire_call call = neo__wire_call_of(wire, exponent, rows, cols, src, dst);
-    call.stride = stride;
-    call.pieces = 1;
-    (void)neo__device_decode(ctx, NEO_HOST, &call);
-}
-NEO__HOT_END
 /* ---------------------------------------------------------------------------
    >>impl-comm-types
 
@@ -2397,7 +2242,7 @@ static neo_status neo__check_reduce(const neo__work *w) {
     NEO__CHECK(w->call.reduce != NEO_REDUCE_SUM || ((neo_dtype)w->call.dtype != NEO_F8E4M3 &&
                                                     (neo_dtype)w->call.dtype != NEO_F8E5M2),
                NEO_ERR_UNSUPPORTED,
-               "%s: sums of %s: reduce in f16, bf16 or f32, and send rows as f8 (see >>wire)",
+               "%s: sums of %s: reduce in f16, bf16 or f32, and send rows as f8 (see >>comm-rows)",
                w->function, neo_dtype_name((neo_dtype)w->call.dtype));
     return NEO_OK;
 }

@@ -1441,12 +1441,12 @@ static __device__ __forceinline__ float neo__cuda_times(float x, float factor) {
 }
 /* The f16 or bf16 of x factor, and back. */
 static __device__ uint16_t neo__cuda_half(int wire, float x, float factor) {
-    return wire == NEO__CODE_F16
+    return wire == NEO_WIRE_F16
                ? neo__f16_from_f32(neo__wire_limit_warp(x, factor, NEO__F16_LARGEST))
                : neo__bf16_from_f32(neo__cuda_times(x, factor));
 }
 static __device__ float neo__cuda_half_at(int wire, uint16_t half) {
-    return wire == NEO__CODE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
+    return wire == NEO_WIRE_F16 ? neo__f32_from_f16(half) : neo__f32_from_bf16(half);
 }
 /* The scale of the numbers v of 16 threads. */
 static __device__ float neo__cuda_block_scale(int wire, const float (&v)[8]) {
@@ -1467,7 +1467,7 @@ static __device__ uint32_t neo__cuda_code(int wire, float x, float scale) {
 static __device__ void neo__cuda_put_block(int wire, float factor, char *to, const float (&v)[8],
                                            int cols, int step) {
     const int lane = threadIdx.x % 16;
-    if (wire > NEO__CODE_BF16) {
+    if (wire > NEO_WIRE_BF16) {
         const float scale = neo__cuda_block_scale(wire, v);
         const int bits = neo__wire_bits_warp(wire);
         uint32_t *out = (uint32_t *)(void *)to, word = 0;
@@ -1480,41 +1480,41 @@ static __device__ void neo__cuda_put_block(int wire, float factor, char *to, con
     NEO__UNROLL for (int k = 0; k < 4; k++) {
         const int i = lane + k * step;
         uint16_t *half = (uint16_t *)(void *)to + i;
-        if (i < cols && wire == NEO__CODE_F32)
+        if (i < cols && wire == NEO_WIRE_F32)
             ((float *)(void *)to)[i] = neo__cuda_times(v[k], factor);
         else if (i < cols) *half = neo__cuda_half(wire, v[k], factor);
-        else if (i == cols && i % 2 && wire != NEO__CODE_F32) *half = 0; /* up to a whole word */
+        else if (i == cols && i % 2 && wire != NEO_WIRE_F32) *half = 0; /* up to a whole word */
     }
 }
 NEO__GPU int neo__cuda_step(int wire, int cols) {
-    const int codes = wire == NEO__CODE_I4 ? 8 : 4;
-    return wire > NEO__CODE_BF16 ? (cols + codes - 1) / codes : 16;
+    const int codes = wire == NEO_WIRE_I4 ? 8 : 4;
+    return wire > NEO_WIRE_BF16 ? (cols + codes - 1) / codes : 16;
 }
 static __global__ void neo__cuda_encode_blocks(const neo__wire_call call, int64_t blocks,
                                                int64_t each) {
     NEO__CUDA_EACH(b, blocks, 16) {
-        const int64_t r = b / each, k = b - r * each, left = call.cols - k * NEO__CODE_BLOCK;
-        const int cols = (int)NEO__MIN(left, (int64_t)NEO__CODE_BLOCK);
+        const int64_t r = b / each, k = b - r * each, left = call.cols - k * NEO_WIRE_BLOCK;
+        const int cols = (int)NEO__MIN(left, (int64_t)NEO_WIRE_BLOCK);
         const int lane = threadIdx.x % 16, step = neo__cuda_step(call.wire, cols);
-        const float *x = (const float *)call.in + r * call.stride + k * NEO__CODE_BLOCK;
+        const float *x = (const float *)call.in + r * call.stride + k * NEO_WIRE_BLOCK;
         float v[8];
         NEO__UNROLL for (int p = 0; p < 8; p++) {
             const int i = lane + p * step;
             v[p] = lane < step && i < cols ? x[i] : 0.0f;
-            if (call.wire > NEO__CODE_BF16) v[p] = neo__cuda_times(v[p], call.factor);
+            if (call.wire > NEO_WIRE_BF16) v[p] = neo__cuda_times(v[p], call.factor);
         }
         char *to = (char *)call.out + (size_t)r * call.row_bytes;
-        to += neo__code_bytes(call.wire, k * NEO__CODE_BLOCK);
+        to += neo__code_bytes(call.wire, k * NEO_WIRE_BLOCK);
         neo__cuda_put_block(call.wire, call.factor, to, v, cols, step);
     }
 }
 /* Number i of a coded row of `cols`. */
 static __device__ float neo__cuda_wire_at(int wire, const char *row, int64_t cols, int64_t i) {
-    if (wire == NEO__CODE_F32) return ((const float *)(const void *)row)[i];
-    if (wire <= NEO__CODE_BF16)
+    if (wire == NEO_WIRE_F32) return ((const float *)(const void *)row)[i];
+    if (wire <= NEO_WIRE_BF16)
         return neo__cuda_half_at(wire, ((const uint16_t *)(const void *)row)[i]);
-    const int bits = neo__wire_bits_warp(wire), at = (int)(i % NEO__CODE_BLOCK);
-    const int64_t first = i - at, left = NEO__MIN(cols - first, (int64_t)NEO__CODE_BLOCK);
+    const int bits = neo__wire_bits_warp(wire), at = (int)(i % NEO_WIRE_BLOCK);
+    const int64_t first = i - at, left = NEO__MIN(cols - first, (int64_t)NEO_WIRE_BLOCK);
     const int words = neo__cuda_step(wire, (int)left);
     const uint32_t *in = (const uint32_t *)(const void *)(row + neo__code_bytes(wire, first));
     const uint32_t code = in[1 + at % words] >> at / words * bits & ((1u << bits) - 1u);
@@ -1535,7 +1535,7 @@ struct neo__cuda_decode_job {
     }
 };
 static neo_status neo__cuda_encode(neo__cuda *d, const neo__wire_call *call) {
-    const int64_t each = (call->cols + NEO__CODE_BLOCK - 1) / NEO__CODE_BLOCK;
+    const int64_t each = (call->cols + NEO_WIRE_BLOCK - 1) / NEO_WIRE_BLOCK;
     const int64_t blocks = call->rows * each;
     return neo__cuda_exchange(d, NULL, "coding of rows", neo__cuda_encode_blocks, blocks, 16, *call,
                               blocks, each);
@@ -1568,9 +1568,9 @@ static __device__ float neo__cuda_rows_sum(const neo__rows_call &call, const neo
 }
 /* Round the numbers as a wire does: code and decode. */
 static __device__ void neo__cuda_rows_round(int wire, float (&v)[8]) {
-    const float scale = wire > NEO__CODE_BF16 ? neo__cuda_block_scale(wire, v) : 0.0f;
+    const float scale = wire > NEO_WIRE_BF16 ? neo__cuda_block_scale(wire, v) : 0.0f;
     NEO__UNROLL for (int k = 0; k < 8; k++) {
-        if (wire <= NEO__CODE_BF16) {
+        if (wire <= NEO_WIRE_BF16) {
             v[k] = neo__cuda_half_at(wire, neo__cuda_half(wire, v[k], 1.0f));
         } else {
             const int32_t code = (int32_t)neo__cuda_code(wire, v[k], scale);
@@ -1583,7 +1583,7 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call call) {
     NEO__CUDA_EACH(u, call.rows * call.blocks, 16) {
         const int64_t row = u / call.blocks;
         const neo__rows_block b = call.block[u - row * call.blocks];
-        const int wire = call.encode ? call.part[b.first].wire : (int)NEO__CODE_F32;
+        const int wire = call.encode ? call.part[b.first].wire : (int)NEO_WIRE_F32;
         const int step = neo__cuda_step(wire, b.cols);
         const int32_t length = b.lengths < 0 ? 1 : call.lengths[b.lengths * call.rows + row];
         float *x = call.matrix + row * call.stride + b.col, v[8];
@@ -1594,7 +1594,7 @@ static __global__ void neo__cuda_rows_kernel(const neo__rows_call call) {
                 v[k] = call.encode ? x[i] : neo__cuda_rows_sum(call, b, row, i);
             if (call.encode && length > 1) v[k] = __fdiv_rn(v[k], (float)length);
         }
-        if (b.round != NEO__CODE_F32) neo__cuda_rows_round(b.round, v);
+        if (b.round != NEO_WIRE_F32) neo__cuda_rows_round(b.round, v);
         for (int p = 0; p < (call.encode ? b.parts : 0); p++) {
             const neo__rows_part part = call.part[b.first + p];
             char *to = call.coded + call.rows * part.before + row * part.stride + part.at;

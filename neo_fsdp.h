@@ -1786,7 +1786,7 @@ static void neo__rows_encode_tile(const neo__rows_tile *tile, const neo__rows_ca
         x = made;
         stride = tile->cols;
     }
-    if (block->round != NEO__CODE_F32) {
+    if (block->round != NEO_WIRE_F32) {
         neo__rows_round(tile, (neo_wire)block->round, x, stride, made, tile->cols);
         x = made;
         stride = tile->cols;
@@ -1827,7 +1827,7 @@ static void neo__rows_decode_tile(const neo__rows_tile *tile, const neo__rows_ca
         neo__rows_copy(tile, (char *)(void *)to, stride * (int64_t)sizeof *to, from, part->stride,
                        bytes);
     }
-    if (block->round != NEO__CODE_F32)
+    if (block->round != NEO_WIRE_F32)
         neo__rows_round(tile, (neo_wire)block->round, to, stride, to, stride);
     if (tile->lengths) neo__rows_divide(tile, out, call->stride, to, stride);
 }
@@ -1835,8 +1835,8 @@ static void neo__rows_decode_tile(const neo__rows_tile *tile, const neo__rows_ca
 static int neo__rows_are_plain(const neo__rows_call *call) {
     int plain = !call->stats;
     for (const neo__rows_block *b = call->block; b < call->block + call->blocks && plain; b++)
-        plain = b->parts == 1 && b->lengths < 0 && b->round == NEO__CODE_F32 &&
-                call->part[b->first].wire == NEO__CODE_F32;
+        plain = b->parts == 1 && b->lengths < 0 && b->round == NEO_WIRE_F32 &&
+                call->part[b->first].wire == NEO_WIRE_F32;
     return plain;
 }
 static void neo__rows_copy_plain(const neo__rows_call *call, int64_t row, int64_t end) {

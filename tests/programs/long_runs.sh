@@ -47,7 +47,7 @@ stopped() {
 whole=$(state_of $D $long)
 for ranks in 1 3; do
     stopped TERM "$W/dlrm_$ranks" $D $long --ranks $ranks --checkpoint "$W/dlrm_$ranks" --every \
-        20 --log "$W/log" --report "$W/report"
+        20 --log "$W/log" --log-every 1 --report "$W/report"
     same "SIGTERM, $ranks ranks: exit status" "$status" 143
     says "SIGTERM, $ranks ranks" \
         "stopped at step [0-9]*; saved to $W/dlrm_$ranks; go on with --resume"
