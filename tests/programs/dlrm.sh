@@ -229,11 +229,11 @@ while read -r text options; do
     refused "--replicas $options" "$(echo "$text" | tr _ ' ')" $model --ranks 2 $options
 done <<END
 --sync-every_is_of_--replicas --sync-every 2
---replicas_has_no_--keys --replicas 2 --keys
---replicas_has_no_--tier --replicas 2 --tier $W/tier --memory 1000000
-has_no_--clip-norm --replicas 2 --sync-every 2 --clip-norm 1
+--replicas_does_not_go_with_--keys --replicas 2 --keys
+--replicas_does_not_go_with_--tier --replicas 2 --tier $W/tier --memory 1000000
+goes_with_neither_--clip-norm --replicas 2 --sync-every 2 --clip-norm 1
 averages_rows_of_f32,_not_of_bf16 --replicas 2 --sync-every 2 --rows-dtype bf16
---towers_has_no_--replicas --replicas 2 --towers 2
+--towers_does_not_go_with_--replicas --replicas 2 --towers 2
 END
 narrow=$(digest $model --dtype bf16 --threads 1 --repro-shards 8)
 if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
