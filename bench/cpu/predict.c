@@ -390,7 +390,7 @@ static void trace_cost(work *w) {
     neo_trace *trace;
     pairs = pairs < 30 ? 30 : pairs > PAIRS ? PAIRS : pairs;
     for (int i = 0; i < pairs; i++) {
-        double with[2];
+        double with[2] = {0, 0};
         for (int k = 0; k < 2; k++) {
             const int on = (i + k) % 2;
             if (on) BENCH_OK(neo_trace_create(w->ctx, &(neo_trace_desc){.spans = 1 << 9}, &trace));
