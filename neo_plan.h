@@ -903,9 +903,9 @@ static void neo__plan_model_links(neo_plan *plan, double local, double cross) {
     const double all = w * model->groups, of_node = plan->per_node_of_all;
     model->all_reduce =
         2.0 * NEO__MAX((of_node - 1.0) / all * local, (all - of_node) / all * cross);
-    const double near = NEO__MAX(of_node / w, 1.0), others = NEO__MAX(model->groups - 1.0, 1.0);
+    const double beside = NEO__MAX(of_node / w, 1.0), others = NEO__MAX(model->groups - 1.0, 1.0);
     model->to_other =
-        NEO__MAX((near - 1.0) / others * local, (model->groups - near) / others * cross);
+        NEO__MAX((beside - 1.0) / others * local, (model->groups - beside) / others * cross);
 }
 /* The units of a plan whose caller names none. */
 static void neo__plan_units(const neo_plan_desc *desc, neo_dense_unit units[2]) {
@@ -6361,7 +6361,7 @@ static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *
 static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, int64_t length,
                                            int64_t dim, int64_t heads,
                                            neo__calibrate_times *times) {
-    enum { QKV, DQKV, Y, DY, LSE, OUT, STATS, WIDE, DWIDE, TENSORS };
+    enum { QKV, DQKV, Y, DY, LSE, RESULT, STATS, WIDE, DWIDE, TENSORS };
     float *const others = at + NEO__CALIBRATE_FLOATS / 2;
     const int64_t w = dim * heads, cols[TENSORS] = {3 * w, 3 * w, w, w, heads, w, 2, 4 * w, 4 * w};
     NEO__ZERO(neo_attention_desc, desc);
@@ -6381,11 +6381,11 @@ static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, i
                                             q[3], q[4], q[5]));
         for (int k = 0; way > 1 && k < 2; k++) {
             if (way == 2)
-                NEO__TRY(neo_layer_norm_forward(ctx, t[Y], v[0], v[0], 1e-5f, t[OUT], t[STATS]));
+                NEO__TRY(neo_layer_norm_forward(ctx, t[Y], v[0], v[0], 1e-5f, t[RESULT], t[STATS]));
             else
                 NEO__TRY(neo_layer_norm_backward(ctx, NULL, t[Y], v[0], t[STATS], t[DY], t[DY],
                                                  v[1], v[2]));
-            NEO__TRY(neo_add(ctx, t[OUT], t[DY]));
+            NEO__TRY(neo_add(ctx, t[RESULT], t[DY]));
         }
         if (way == 2) NEO__TRY(neo_activation_forward(ctx, NEO_ACT_GELU, t[WIDE], t[DWIDE]));
         if (way == 3)
