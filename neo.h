@@ -13218,12 +13218,13 @@ static void neo__bags_lookup_part(const neo__cpu_part *part) {
 NEO__HOT_END
 
 /* ---- the rows of the CPU's table ---- */
-/* Whether an id may be of another feature than at its place of the last batch. */
+/* Whether an id may be of another feature than at its place of the last batch. Offsets are not
+   checked yet: unsigned numbers do not overflow. */
 static int neo__bags_moved(const neo_bags *bags, const int64_t *offsets) {
     const neo__bag_feature *features = bags->view.features;
     for (int64_t f = 0; f < bags->sizes.features; f++)
-        if (offsets[features[f].job.first_bag] - offsets[0] !=
-            features[f].first_id - features[0].first_id)
+        if ((uint64_t)offsets[features[f].job.first_bag] - (uint64_t)offsets[0] !=
+            (uint64_t)(features[f].first_id - features[0].first_id))
             return 1;
     return 0;
 }
