@@ -21,11 +21,7 @@
 
 #include <sys/time.h>
 
-#if defined(__SANITIZE_THREAD__)
-enum { THIN = 3 }; /* every third scene */
-#else
-enum { THIN = 1 };
-#endif
+enum { THIN = TEST_WATCHED ? 3 : 1 }; /* every third scene */
 enum {
     SHORT_MS = 150,
     POLL_MS = 5,

@@ -310,9 +310,9 @@ static void run_case(Case *c, const char *what, int ranks) {
     runs++;
 }
 /* Whether a cell of the grid is run: one in eight, so that each plan meets each number of ranks; in
-   four; or all. */
+   six; or all. */
 static int selected(int set, int kind, int w, int plan) {
-    if (test_grid()) return test_grid() == 2 || (plan + kind + w + 2 * set) % 4 == 0;
+    if (test_grid()) return test_grid() == 2 || (plan + kind + w + 2 * set) % 6 == 0;
     if (plan >= RANDOM)
         return (kind + w) % (4 << TEST_WATCHED) == plan % 4 && plan < RANDOM + 2;
     return (plan + kind + 2 * w + 4 * set) % (8 << TEST_WATCHED) == 0;
