@@ -5245,7 +5245,8 @@ NEO_API neo_status neo_reader_next(neo_reader *reader, neo_batch *batch) {
     neo_status status = NEO_OK;
     if (reader->end.number >= 0 && reader->slots.next_number >= reader->end.number) {
         status = reader->end.status;
-        reader->stats.bad_lines = reader->windows.tally.bad;
+        if (!reader->blocks.filling) /* by another thread, after an error */
+            reader->stats.bad_lines = reader->windows.tally.bad;
         if (status == NEO_END && reader->extent.bytes_before)
             reader->stats.bytes = reader->extent.bytes;
     } else {

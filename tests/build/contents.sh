@@ -15,7 +15,7 @@ budget() {
     neo_run.h) echo 3181 0 0 0 ;;
     neo_store.h) echo 1421 0 0 0 ;;
     neo_state.h) echo 4967 0 0 0 ;;
-    neo_data.h) echo 7857 0 0 0 ;;
+    neo_data.h) echo 7858 0 0 0 ;;
     neo_serve.h) echo 2851 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
     neo_plan.h) echo 6458 0 0 1 ;;
