@@ -177,7 +177,7 @@ test-full:
 	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter-out $(others),$(filter %.sh,$(larger))) \
 	    $(others) $(patsubst %.c,$(B)/%,$(filter %.c,$(larger))) $(fuzzers) $(emulator)
 headers: ; @sh tests/build/headers.sh
-check:   ; @sh tests/check.sh test test-full headers asan tsan attack
+check:   ; @sh tests/check.sh test test-full headers asan attack tsan
 
 # The same tests under sanitizers, the examples with the neo of the tests. Parsers and the emulator
 # have one thread: nothing for ThreadSanitizer.
