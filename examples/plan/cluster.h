@@ -11,10 +11,9 @@
 /* The curves of neo_calibration.rows. */
 static const char *const CURVES[NEO_ROWS_COUNT] = {"lookup", "sgd", "rowwise", "adagrad", "adam"};
 /* The numbers of neo_calibration.layer. */
-static const char *const WAYS[NEO_LAYER_COUNT] = {"forward", "backward", "last", "dots",
-                                                     "dots-backward", "attention",
-                                                     "attention-backward", "rest",
-                                                     "rest-backward"};
+static const char *const WAYS[NEO_LAYER_COUNT] = {
+    "forward", "backward", "last", "dots", "dots-backward", "attention", "attention-backward",
+    "rest", "rest-backward"};
 /* What a cluster file has as a name and a number. */
 enum { CLUSTER_NUMBERS = 11 };
 typedef struct cluster_number {

@@ -291,27 +291,20 @@ static int on_at(const source *s, int i) {
     return 0;
 }
 
-/* The curves of neo_calibration.rows. */
-static int rows_line(neo_calibration *k, const source *s) {
-    const char *curve = word_at(s, 1);
-    for (int i = 0; i < NEO_ROWS_COUNT; i++)
-        if (strcmp(curve, CURVES[i]) == 0) {
-            for (int n = 0; n < 6; n++) k->rows[i][n / 3][n % 3] = number_at(s, 2 + n, 0, 1e9);
-            return 8;
-        }
-    fail_at(s, "no curve:", curve);
-    return 0;
-}
-/* The numbers of neo_calibration.layer. */
-static int layer_line(neo_calibration *k, const source *s) {
-    const char *way = word_at(s, 1);
-    for (int i = 0; i < NEO_LAYER_COUNT; i++)
-        if (strcmp(way, WAYS[i]) == 0) {
-            for (int n = 0; n < 5; n++) k->layer[i][n] = number_at(s, 2 + n, 0, 1);
-            return 7;
-        }
-    fail_at(s, "no way of a layer (forward, backward, last, dots ...):", way);
-    return 0;
+/* What plan --calibrate prints. Returns the words of the line; 0: it says something else. */
+static int measured_line(neo_cluster *c, const source *s) {
+    const char *what = s->word[0];
+    const int curve = strcmp(what, "rows") == 0, layer = strcmp(what, "layer") == 0;
+    const int first = curve || layer ? 2 : 1;
+    const char *which = first == 2 ? word_at(s, 1) : "";
+    int count = 0;
+    const cluster_number to = cluster_place(c, what, which, &count);
+    if (!to.value && curve) fail_at(s, "no curve:", which);
+    if (!to.value && layer)
+        fail_at(s, "no way of a layer (forward, backward, last, dots ...):", which);
+    if (!to.value) return 0;
+    for (int i = 0; i < count; i++) to.value[i] = number_at(s, first + i, to.least, to.most);
+    return first + count;
 }
 
 static int tier_line(job *j, const source *s) {
@@ -336,17 +329,9 @@ static int tier_line(job *j, const source *s) {
 static int cluster_line(job *j, source *s) {
     const char *what = s->word[0];
     neo_cluster *c = &j->desc.cluster;
-    cluster_number numbers[CLUSTER_NUMBERS];
-    int local = strcmp(what, "local") == 0;
-    if (strcmp(what, "rows") == 0) return rows_line(&c->calibration, s);
+    const int local = strcmp(what, "local") == 0, measured = measured_line(c, s);
+    if (measured) return measured;
     if (strcmp(what, "tier") == 0) return tier_line(j, s);
-    if (strcmp(what, "layer") == 0) return layer_line(&c->calibration, s);
-    cluster_numbers(c, numbers);
-    for (int i = 0; i < CLUSTER_NUMBERS; i++)
-        if (strcmp(what, numbers[i].name) == 0) {
-            *numbers[i].value = number_at(s, 1, numbers[i].least, numbers[i].most);
-            return 2;
-        }
     if (local || strcmp(what, "cross") == 0) {
         neo_link *link = &c->link[local ? NEO_LEVEL_LOCAL : NEO_LEVEL_CROSS];
         link->bandwidth = number_at(s, 1, 1, 1e15);
