@@ -318,8 +318,8 @@ static int reads_only(const options *o) {
 static neo_status check_files(const options *o) {
     const char *outputs[] = {o->predict, o->report, o->log, o->save_plan, o->mllog,
                              o->machine.trace};
-    const char *lists[] = {o->data, o->test, o->valid}, *files[] = {o->load, o->columns, o->plan,
-                                                                              o->cluster};
+    const char *lists[] = {o->data, o->test, o->valid};
+    const char *files[] = {o->load, o->columns, o->plan, o->cluster};
     TRY(check_list("data", o->data, MAX_FILES));
     TRY(check_list("test", o->test, MAX_FILES));
     TRY(check_list("valid", o->valid, MAX_FILES));
@@ -432,9 +432,20 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     return NEO_OK;
 }
 
+/* Other options, and whether they are given. */
+typedef struct other_option {
+    const char *name;
+    int given;
+} other_option;
+static neo_status goes_without(const char *option, const other_option *others, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (others[i].given) REFUSE("--%s does not go with --%s", option, others[i].name);
+    return NEO_OK;
+}
+
 /* Towers, and what they do not do. */
 static neo_status check_towers(const options *o) {
-    const struct { const char *name; int given; } without[] = {
+    const other_option without[] = {
         {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL},
         {"clip-norm", o->clip_norm > 0}, {"replicas", o->replicas > 1},
         {"micro-batches above 1", o->micro_batches > 1}, {"plan", strcmp(o->plan, "auto") != 0},
@@ -445,14 +456,12 @@ static neo_status check_towers(const options *o) {
     if (o->towers < o->nodes)
         REFUSE("--towers %lld: each of the %lld --nodes needs one", (long long)o->towers,
                (long long)o->nodes);
-    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
-        if (without[i].given) REFUSE("--towers does not go with --%s", without[i].name);
-    return NEO_OK;
+    return goes_without("towers", without, sizeof without / sizeof without[0]);
 }
 
 /* Hot rows, and what they do not do. */
 static neo_status check_hot_rows(const options *o) {
-    const struct { const char *name; int given; } without[] = {
+    const other_option without[] = {
         {"dedup", o->dedup != 0}, {"keys", o->keys != 0}, {"tier", o->tier != NULL},
         {"load", o->load != NULL}, {"summary", o->summary != 0}, {"towers", o->towers != 0}};
     const int device = strcmp(o->machine.device, "cpu") != 0;
@@ -461,17 +470,16 @@ static neo_status check_hot_rows(const options *o) {
     if (!o->hot_rows) return NEO_OK;
     if (!o->profile && !o->save_profile) REFUSE("--hot-rows needs --profile, which names them");
     if (device) REFUSE("--hot-rows is for --device cpu");
-    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
-        if (without[i].given) REFUSE("--hot-rows does not go with --%s", without[i].name);
-    return NEO_OK;
+    return goes_without("hot-rows", without, sizeof without / sizeof without[0]);
 }
 /* Replicas, and what they do not do. */
 static neo_status check_replicas(const options *o) {
+    const other_option without[] = {
+        {"keys", o->keys != 0}, {"tier", o->tier != NULL}, {"skip-empty", o->skip_empty != 0}};
     const int apart = o->sync_every > 1;
     if (apart && o->replicas == 1) REFUSE("--sync-every is of --replicas");
-    if (o->replicas > 1 && o->keys) REFUSE("--replicas does not go with --keys");
-    if (o->replicas > 1 && o->tier) REFUSE("--replicas does not go with --tier");
-    if (o->replicas > 1 && o->skip_empty) REFUSE("--replicas does not go with --skip-empty");
+    if (o->replicas > 1)
+        TRY(goes_without("replicas", without, sizeof without / sizeof without[0]));
     if (apart && (o->clip_norm > 0 || o->micro_batches > 1))
         REFUSE("--sync-every above 1 goes with neither --clip-norm nor --micro-batches: gradients "
                "are those of a group");

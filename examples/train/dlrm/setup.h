@@ -115,7 +115,7 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     if (status != NEO_ERR_MISMATCH) return status;
     d.weights_only = 0;
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
-    for (int i = 0; i < 6; i++)
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (strstr(neo_last_error(), options[i])) return status;
     return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
 }

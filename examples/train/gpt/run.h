@@ -189,12 +189,8 @@ static neo_status print_summary(const run *r) {
 static neo_status check_allocated(const run *r) {
 #if defined(_SC_PHYS_PAGES)
     const neo_memory m = neo_ctx_memory(r->me.ctx);
-#if defined(NEO_COMM_MPI)
-    const double ranks = 1;
-#else
-    const double ranks = (double)r->me.ranks;
-#endif
-    const double bytes = ranks * (double)(m.bytes - m.device_bytes);
+    const int together = neo_comm_get_backend(r->me.comm) == NEO_BACKEND_THREADS;
+    const double bytes = (together ? r->me.ranks : 1) * (double)(m.bytes - m.device_bytes);
     const double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (has > 0 && bytes > has)
         REFUSE("training takes %.0f GB, this machine has %.0f: give a smaller --batch, "
