@@ -86,6 +86,16 @@ static inline void add_piece(Case *c, int table, int rank, int64_t first_row, in
     c->pieces[c->piece_count++] = (neo_piece){table, rank, first_row, rows, first_col, cols};
 }
 /* Cut points of a table: columns at multiples of 16 (64: the wire's blocks), rows at buckets. */
+/* A folder of its own; returns whether there is one. And no more of it. */
+static inline int dir_make(char dir[256]) {
+    snprintf(dir, 256, "%s/shard-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) != NULL;
+}
+static inline int dir_remove(const char *dir) {
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0;
+}
 static int64_t cut_block;
 static inline int cut_cols(int64_t dim, int most, int64_t *cut) {
     int n = 0;

@@ -362,16 +362,6 @@ typedef struct Resumed {
     int ranks[2], half; /* half: which of the two runs */
     char dir[256];
 } Resumed;
-static void dir_make(Resumed *q) {
-    snprintf(q->dir, sizeof q->dir, "%s/shard-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp"); /* mkdtemp's */
-    CHECK(mkdtemp(q->dir) != NULL);
-}
-static void dir_remove(const Resumed *q) {
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", q->dir);
-    CHECK(system(command) == 0);
-}
 static neo_status run_half(neo_comm *comm, void *user) {
     Resumed *q = user;
     Case *c = &q->c;
@@ -412,11 +402,11 @@ static void a_run_goes_on_under_any_other_plan(void) {
             memcpy(q.pieces[q.half], q.c.pieces, sizeof q.c.pieces);
             q.piece_count[q.half] = q.c.piece_count;
         }
-        dir_make(&q);
+        CHECK(dir_make(q.dir));
         neo_comm_desc d = comm_desc();
         for (q.half = 0; q.half < 2; q.half++)
             CHECK_OK(neo_comm_spawn(q.ranks[q.half], &d, run_half, &q, NULL));
-        dir_remove(&q);
+        CHECK(dir_remove(q.dir));
         end(&q.c, ctx, 8);
     }
 }
@@ -470,10 +460,10 @@ static void no_rank_holds_more_than_planned(void) {
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, LEAVES);
         case_oracle(&q.c, ctx);
         memset(wrong, 0, sizeof wrong);
-        dir_make(&q);
+        CHECK(dir_make(q.dir));
         neo_comm_desc d = comm_desc();
         CHECK_OK(neo_comm_spawn(4, &d, within_plan, &q, NULL));
-        dir_remove(&q);
+        CHECK(dir_remove(q.dir));
         end(&q.c, ctx, 4);
     }
 }

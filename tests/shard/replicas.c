@@ -259,12 +259,9 @@ static void groups_step_alone_and_average(void) {
         for (int kind = 0; kind < KINDS; kind++) {
             Replicas r;
             neo_ctx *ctx;
-            char command[300];
             if ((kind + i) % (test_grid() ? 1 : 4)) continue;
             begin(&r, &ctx, kind, GROUPS[i]);
-            snprintf(r.dir, sizeof r.dir, "%s/replicas-XXXXXX",
-                     getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-            CHECK(mkdtemp(r.dir) != NULL);
+            CHECK(dir_make(r.dir));
             /* A division by three and one by a bag's length round in another order. */
             for (int t = 0; t < ZIPF.tables && r.groups == 3; t++)
                 r.c.tables[t].pooling = NEO_POOL_SUM;
@@ -275,8 +272,7 @@ static void groups_step_alone_and_average(void) {
             apart_oracle(&r, ctx);
             spawn(&r, (int)PLANS[(kind + i) % 5], EACH[i], "apart");
             check_saved(&r, ctx);
-            snprintf(command, sizeof command, "rm -rf '%s'", r.dir);
-            CHECK(system(command) == 0);
+            CHECK(dir_remove(r.dir));
             end(&r, ctx);
         }
 }
