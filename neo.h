@@ -2430,15 +2430,15 @@ typedef struct neo__combine_call {
     int64_t n;
     void *stream; /* of a device: the sum is put on it; NULL: it is there on return */
 } neo__combine_call;
-/* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
-   >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its
-   inverse. Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf
-   each. */
 enum { /* as bits */
     NEO__F32_INFINITY = 0x7F800000,
     NEO__F32_NAN = 0x7FC00000,
     NEO__F16_LARGEST = 0x477FE000 /* 65504 */
 };
+/* Rows [rows][cols] of f32, `stride` floats apart, to or from coded rows [rows][row_bytes] (see
+   >>kernels-wire). Coded: numbers times `factor`; decoded: times `back`, 2^exponent and its
+   inverse. Decoding, in: pieces of so many bytes each; out is the tree over them, of one leaf
+   each. */
 typedef struct neo__wire_call {
     int wire; /* of enum neo_wire */
     float factor, back;
