@@ -1146,7 +1146,9 @@ static neo_status in_flight(neo_comm *comm, void *user) {
                                      &ticket[issued]);
         if (status == NEO_OK) issued++;
     }
-    CHECK(s, comm, issued > AT, "only %d were taken: %s", issued, neo_last_error());
+    /* The seventh is refused where the group broke before this rank came to it. */
+    CHECK(s, comm, issued >= AT, "only %d were taken: %s", issued, neo_last_error());
+    if (issued == AT) IS_ERR(s, comm, status, NEO_ERR_PEER, "all_reduce #6");
     for (int k = 0; k < issued; k++) {
         status = neo_comm_wait(comm, ticket[k]);
         CHECK(s, comm, status == (k < AT ? NEO_OK : NEO_ERR_PEER), "operation %d: %s", k,
@@ -1164,8 +1166,10 @@ static neo_status in_flight(neo_comm *comm, void *user) {
            rank == s->culprit ? "lost on purpose" : "has left");
     CHECK(s, comm, neo_comm_test(comm, ticket[0], &done) == NEO_OK && done,
           "the first went well: %s", neo_last_error());
-    IS_ERR(s, comm, neo_comm_test(comm, ticket[AT], &done), NEO_ERR_PEER, "all_reduce #6");
-    CHECK(s, comm, done, "not done");
+    if (issued > AT) {
+        IS_ERR(s, comm, neo_comm_test(comm, ticket[AT], &done), NEO_ERR_PEER, "all_reduce #6");
+        CHECK(s, comm, done, "not done");
+    }
     meet(s, comm, s->ranks);
     memset(in, 0xEE, N * sizeof *in);
     free(in);
