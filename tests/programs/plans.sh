@@ -112,10 +112,11 @@ good_model='batch 100\ntable a 100x16 2\n'
 good_cluster='ranks 4 2\n'
 refuse "a word" 'batch 100\ncable a 100x16 2\n' "$good_cluster" \
     "bad.model:2: nothing that a model has: 'cable'"
+units='(K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB)'
 refuse "a number" 'batch ten\n' "$good_cluster" \
-    "bad.model:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): 'ten'"
+    "bad.model:1: not a number, or out of range $units: 'ten'"
 refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' \
-    "bad.cluster:2: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '3GB'"
+    "bad.cluster:2: not a number, or out of range $units: '3GB'"
 refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" \
     "bad.model:3: not rows x columns, as 1000x64: '100'"
 refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
@@ -138,7 +139,7 @@ refuse "no tables" 'batch 100\n' "$good_cluster" "bad.model: has no table"
 refuse "no batch" 'table a 1x1 1\n' "$good_cluster" "bad.model: has no batch"
 refuse "no ranks" "$good_model" 'memory 3GiB\n' "bad.cluster: has no ranks"
 refuse "ranks" "$good_model" 'ranks 0 2\n' \
-    "bad.cluster:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '0'"
+    "bad.cluster:1: not a number, or out of range $units: '0'"
 refuse "a curve" "$good_model" 'ranks 4 2\nrows adam2 1 2 3 4 5 6\n' \
     "bad.cluster:2: no curve: 'adam2'"
 refuse "half a curve" "$good_model" 'ranks 4 2\nrows adam 1 2 3\n' \
@@ -432,7 +433,9 @@ fi
 printf 'batch 100\ntable a\377b"\303\251 100x16 2\n' >"$W/name.model"
 if have python3; then
     name=$("$B/plan" "$W/name.model" $P/clusters/laptop.cluster --json |
-        python3 -c 'import json, sys; print(ascii(json.loads(sys.stdin.buffer.read().decode())["tables"][0]["name"]))')
+        python3 -c 'import json, sys
+tables = json.loads(sys.stdin.buffer.read().decode())["tables"]
+print(ascii(tables[0]["name"]))')
     same "a name that is not UTF-8 in JSON" "$name" "'a\\ufffdb\"\\xe9'"
 fi
 if "$B/plan" --colour 2>/dev/null; then fail "an unknown option is accepted"; else pass; fi

@@ -137,8 +137,8 @@ refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory
     --profile "$W/p" --rows 3001
 refused "counts of keys" "--keys does not go with --save-profile" --keys --save-profile "$W/q"
 refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-profile "$W/q"
-refused "written behind" "--checkpoint-async does not go with --tier" --checkpoint "$W/no" --every 9 \
-    --checkpoint-async $tier --memory 8M
+refused "written behind" "--checkpoint-async does not go with --tier" --checkpoint "$W/no" \
+    --every 9 --checkpoint-async $tier --memory 8M
 echo precious >"$W/precious"
 refused "somebody's file" "precious: not a tier's file" --tier "$W/precious" --memory 8M
 same "somebody's file" "$(cat "$W/precious")" precious

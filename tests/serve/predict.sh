@@ -190,7 +190,8 @@ refused 'evict "lfo" is not known here' 's/"lfu"/"lfo"/'
 refused 'has shape \[256\], expected \[1024\]\|has shape \[256,8\], expected' \
     's/"rows": 96/"rows": 960/'
 "$P" --write "$W/file.safetensors" "$W/keys.ckpt" <"$W/keys.lines" >"$W/got" 2>"$W/err"
-same "a file of keys" "$(grep -o 'ids of this model are keys' "$W/err")" 'ids of this model are keys'
+same "a file of keys" "$(grep -o 'ids of this model are keys' "$W/err")" \
+    'ids of this model are keys'
 of=criteo
 rm "$W"/changed.ckpt/*/model.json
 "$P" "$W/changed.ckpt" </dev/null 2>"$W/err"
