@@ -85,7 +85,7 @@ END
     if [ -z "$calls" ]; then pass; else fail "$h prints or exits: $calls"; fi
     # NEO__HOT blocks do not nest: what follows a nested one would be compiled cold.
     nested=$(awk '/^NEO__HOT_BEGIN/ && ++hot != 1 || /^NEO__HOT_END/ && --hot != 0 {
-        print NR; exit }' $h)
+            print NR; exit }' $h)
     if [ -z "$nested" ]; then
         pass
     else
@@ -99,13 +99,17 @@ END
         fail "no stop line in $h"
     fi
 done
-# Tests, benches and all scripts have no longer lines either.
-wide() { cat "$@" | awk 'length($0) > 100' | wc -l; }
+# C of tests, benches and examples, and all scripts, have no longer lines either.
+wide() { cat "$@" | awk 'length($0) > 100'; }
 at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp \
-    bench/*.[ch] bench/*/*.[ch])" 0 "lines of C in tests/ and bench/ over 100 columns"
+    bench/*.[ch] bench/*/*.[ch] examples/*.c examples/*/*.[ch] examples/*/*/*.h | wc -l)" 0 \
+    "lines of C in tests/, bench/ and examples/ over 100 columns"
 at_most "$(wide tests/*.sh tests/*/*.sh tests/*/*.py bench/*.sh bench/*/*.py examples/*.py \
-    examples/*/*.py .ci/run Makefile bench/peers/Makefile tests/*/*.mk)" 69 \
+    examples/*/*.py .ci/run Makefile bench/peers/Makefile tests/*/*.mk | wc -l)" 69 \
     "lines of scripts over 100 columns"
+# Tables and what a program writes (cpu.md) are as wide as their rows.
+prose=$(ls README.md bench/*.md bench/results/*.md examples/data/*/*.md | grep -v results/cpu.md)
+at_most "$(wide $prose | grep -cv '^|')" 0 "lines of prose over 100 columns"
 
 twice=$(sort "$W/all_marks" | uniq -d)
 if [ -z "$twice" ]; then pass; else fail "marked twice: $twice"; fi
