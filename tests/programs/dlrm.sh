@@ -37,7 +37,8 @@ refused() {
     if [ $status = 0 ] || [ $status -ge 124 ]; then
         fail "$label: exit status $status"
     elif grep -qE 'Sanitizer|runtime error' "$W/err"; then
-        fail "$label: a sanitizer's finding: $(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)"
+        found=$(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)
+        fail "$label: a sanitizer's finding: $found"
     elif grep -q '^state' "$W/out"; then
         fail "$label: printed a digest"
     elif ! grep -q -- "$text" "$W/err"; then
@@ -292,8 +293,8 @@ for dtype in f16 bf16 i8; do
         fail "rows of $dtype are those of f32"
     fi
 done
-a=$(NEO_ISA=$second_isa digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 \
-    --threads 1)
+a=$(NEO_ISA=$second_isa digest $model --shuffle 500 --schedule cosine --warmup 5 \
+    --weight-decay 0.01 --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
 
@@ -709,7 +710,8 @@ refused "--top of fm" '--top: --model fm has no top MLP' $plain --model fm --top
 # ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the
 # pipeline ----
 
-wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3 --repro-shards 8"
+wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3"
+wide="$wide --repro-shards 8"
 single=$(digest $wide --threads 1 --plan tw --pipeline off)
 # on RANKS OPTIONS...: the digest of the wide model; a run that hangs has none.
 on() {
@@ -786,7 +788,8 @@ fi
 while read -r ranks nodes plan pipeline more; do
     part || continue
     same "micro-batches, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
-        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 --micro-batches 3 --clip-norm 0.05)" "$three"
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 \
+            --micro-batches 3 --clip-norm 0.05)" "$three"
 done <<END
 2 1 rw on --dense-shard zero2
 3 1 cw off
@@ -1100,8 +1103,9 @@ refused "a positive= that no label is" "'nosuch', as positive= asks: there are '
 adult=examples/data/adult/adult
 head -600 $adult.test | cut -d, -f1-14 >"$W/unlabeled.csv"
 head -400 $adult.data >"$W/adult.csv"
-$D --format adult --columns $adult.columns --data "$W/adult.csv" --valid "$W/adult.csv" --test "$W/unlabeled.csv" \
-    --predict "$W/predicted" --dim 8 --bottom 5-16-8 --top 16-1 --batch 50 >"$W/run" 2>"$W/err"
+$D --format adult --columns $adult.columns --data "$W/adult.csv" --valid "$W/adult.csv" \
+    --test "$W/unlabeled.csv" --predict "$W/predicted" --dim 8 --bottom 5-16-8 --top 16-1 \
+    --batch 50 >"$W/run" 2>"$W/err"
 if grep -q '^epoch 1/1 .* valid auc=0' "$W/run" && grep -q '^test samples/s=' "$W/run" &&
     grep -q 'no figures: all labels of the test data are alike, or it has none' "$W/err" &&
     [ "$(wc -l <"$W/predicted")" = 600 ] && ! grep -q nan "$W/run"; then
@@ -1541,7 +1545,8 @@ else
 fi
 if awk -v least=$least_auc \
     '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
-    END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
+    END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail \
+    "auc against the best: $(cat "$W/run")"; fi
 
 # The log of MLPerf: one object a line, the keys that its checker counts, the same AUC as --log.
 mllog="--synthetic 600 --batch 60 --model dcnv2 --epochs 2 --repro-shards 4"

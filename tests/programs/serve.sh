@@ -151,7 +151,8 @@ else
 fi
 H='HTTP/1.1\r\nHost: a\r\n'
 printf "POST /predict ${H}Content-Length: 5\r\n\r\n{\"age" | says 400 'closing quote'
-printf "POST /predict ${H}Content-Length: 9\r\n\r\n{\"agee\":1}" | says 400 'agee.*which has age, .*, [.][.][.]'
+printf "POST /predict ${H}Content-Length: 9\r\n\r\n{\"agee\":1}" |
+    says 400 'agee.*which has age, .*, [.][.][.]'
 printf "POST /predict ${H}Content-Length: 5\r\n\r\n{}\n[]" | says 400 'line 2: '
 printf "POST /predict ${H}Content-Length: 2\r\n\r\n\r\n" | says 400 'no sample'
 printf "POST /predict ${H}Content-Length: 20\r\n\r\n{}" | says 400 'Connection: close'
@@ -317,7 +318,9 @@ start --timeout 1 --wait 50
 ) | "$client" "$port" send half >"$W/late" 2>&1 &
 late=$!
 sleep 0.2
-for i in $(seq $answers); do printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"; done |
+for i in $(seq $answers); do
+    printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"
+done |
     "$client" "$port" send half >"$W/answer"
 wait $late
 if [ "$(cat "$W/slept")" -lt 800 ]; then # else the machine was late, not the server
