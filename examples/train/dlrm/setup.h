@@ -260,10 +260,12 @@ static neo_status report_figures(run *r, int task) {
 
 /* A row of the table; seconds of a step. predicted below 0: by nobody. */
 static neo_status report_operation(run *r, const char *name, double predicted, double measured) {
-    char text[3][32];
-    snprintf(text[0], 32, predicted < 0 ? "" : "%.4f", 1e3 * predicted);
+    char text[3][32] = {"", "", ""};
     snprintf(text[1], 32, "%.4f", 1e3 * measured);
-    snprintf(text[2], 32, predicted < 0 ? "" : "%+.0f %%", 100 * (predicted / measured - 1));
+    if (!(predicted < 0)) {
+        snprintf(text[0], 32, "%.4f", 1e3 * predicted);
+        snprintf(text[2], 32, "%+.0f %%", 100 * (predicted / measured - 1));
+    }
     return neo_report_row(r->report, "A step of rank 0, predicted and measured",
                           (const char *[]){name, text[0], text[1], text[2]}, 4);
 }
