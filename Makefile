@@ -183,11 +183,13 @@ check:   ; @sh tests/check.sh test test-full headers asan attack tsan
 # have one thread: nothing for ThreadSanitizer.
 memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
 asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
-tsan: ; $(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
+tsan:
+	$(make) $(B)/dlrm $(B)/gpt
+	$(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
 one_thread = $(if $(findstring thread,$(SANITIZE)),,$(fuzzers) $(emulator))
 sanitized:
 	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
-	@B=$(S) SANITIZER=$(notdir $(S)) sh tests/run.sh \
+	@B=$(S) PLAIN=$(B) SANITIZER=$(notdir $(S)) sh tests/run.sh \
 	    $(addprefix tests/programs/,dlrm.sh gpt.sh serve.sh) \
 	    $(patsubst $(B)/%,$(S)/%,$(programs) $(one_thread))
 sanitized-programs: $(addprefix $(B)/,dlrm gpt serve stages) test-programs $(one_thread)
