@@ -16,19 +16,19 @@ model="--format adult --dim 8 --bottom 5-16-8 --top 16-1 --batch 256 --optimizer
 [ -z "$SANITIZER" ] || wrap="setarch -R"
 setarch -R true 2>/dev/null || wrap=
 # Where races are looked for, they are those of the server.
-trainers=$B
-[ "$SANITIZER" != thread ] || trainers=${PLAIN:-$B}
+T=$B
+[ "$SANITIZER" != thread ] || T=${PLAIN:-$B}
 
 # ---- two models, and what they say of the first samples ----
 
 head -1000 $adult.test >"$W/test"
-"$trainers/dlrm" $model --data $adult.data --epochs 1 --checkpoint "$W/ckpt" --every 100 >"$W/log" \
+"$T/dlrm" $model --data $adult.data --epochs 1 --checkpoint "$W/ckpt" --every 100 >"$W/log" \
     2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
 first=$(ls "$W/ckpt" | sed -n 1p) second=$(ls "$W/ckpt" | sed -n 2p)
 cp -r "$W/ckpt/$first" "$W/a/" && cp -r "$W/ckpt/$second" "$W/b/"
 cp -r "$W/ckpt/$first" "$W/served/"
 for m in a b; do
-    "$trainers/dlrm" $model --data $adult.data --test "$W/test" --checkpoint "$W/$m" --eval --predict \
+    "$T/dlrm" $model --data $adult.data --test "$W/test" --checkpoint "$W/$m" --eval --predict \
         "$W/$m.out" >"$W/log" 2>"$W/err" || fail "--predict: $(tail -1 "$W/err")"
     "$B/serve" --model "$W/$m" --lines --batch 7 <"$W/test" >"$W/lines" 2>"$W/err" || fail \
         "--lines: $(tail -1 "$W/err")"
@@ -42,7 +42,7 @@ done
 sed 's/^sex .*/sex label positive=Male weight=0.5/' $adult.columns >"$W/two.columns"
 two="--format delimited --columns $W/two.columns --data $W/test --test $W/test --dim 8 --batch 100"
 for more in "" "--eval --predict $W/two.out"; do
-    "$trainers/dlrm" $two --bottom 5-16-8 --top 16-2 --checkpoint "$W/two" $more >"$W/log" 2>"$W/err" ||
+    "$T/dlrm" $two --bottom 5-16-8 --top 16-2 --checkpoint "$W/two" $more >"$W/log" 2>"$W/err" ||
         fail "two labels: $(tail -1 "$W/err")"
 done
 "$B/serve" --model "$W/two" --lines <"$W/test" >"$W/lines" 2>"$W/err"
@@ -58,7 +58,7 @@ same "--lines: a line without an end" "$(head -c 70000 /dev/zero | tr '\0' x |
 awk 'BEGIN { for (i = 0; i < 200; i++) { printf "%d", i % 2
     for (k = 0; k < (i == 9 ? 9000 : 150); k++) printf " %d:1", (i * k) % 50; print "" } }' \
     >"$W/long.svm"
-"$trainers/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/long" >"$W/log" \
+"$T/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/long" >"$W/log" \
     2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
 for batch in 1 4 256; do
     "$B/serve" --model "$W/long" --lines --batch $batch <"$W/long.svm" >"$W/lines.$batch" 2>"$W/err"
@@ -90,7 +90,7 @@ same "stages: how many" "$(tail -1 "$W/staged")" "scored: 1000 by dlrm, 70 by dl
 
 program=$B/serve
 served=$W/served
-# start OPTIONS...: a server of $served; sets pid, port, url. Clients may be late, but for where that
+# start OPTIONS...: a server of $served; sets pid, port, url. Clients may be late, but where that
 # is the subject.
 start() {
     case $* in *--timeout*) ;; *) set -- --timeout 86400 "$@" ;; esac
@@ -200,9 +200,9 @@ served=$W/served
 
 # A differential checkpoint takes over from the one whose rows it changes.
 cp $adult.columns "$W"
-"$trainers/dlrm" $model --data "$W/test" --checkpoint "$W/chain" --every 2 --checkpoint-delta 9 \
+"$T/dlrm" $model --data "$W/test" --checkpoint "$W/chain" --every 2 --checkpoint-delta 9 \
     >"$W/log" 2>"$W/err" &&
-    "$trainers/dlrm" $model --data "$W/test" --test "$W/test" --checkpoint "$W/chain" --eval --predict \
+    "$T/dlrm" $model --data "$W/test" --test "$W/test" --checkpoint "$W/chain" --eval --predict \
         "$W/chain.out" >"$W/log" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
 full=$(ls "$W/chain" | sed -n 1p) delta=$(ls "$W/chain" | sed -n 2p) served=$W/growing
 mkdir "$served" && cp -r "$W/chain/$full" "$served"
@@ -241,7 +241,7 @@ joined() { sed -n 's/^{"text":"\(.*\)"}$/\1/p' | tr -d '\n'; }
 for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --ranks 2"; do
     part || continue
     rm -rf "$W/gpt"
-    "$trainers/gpt" $gpt $more --steps 30 --batch 8 --repro-shards 2 --checkpoint "$W/gpt" --prompt 'We ' \
+    "$T/gpt" $gpt $more --steps 30 --batch 8 --repro-shards 2 --checkpoint "$W/gpt" --prompt 'We ' \
         --sample 50 --top-k 20 >"$W/out" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
     served=$W/gpt
     start
@@ -287,7 +287,7 @@ done
 # Characters of several bytes, good and bad: pieces end between them.
 for i in $(seq 300); do printf 'd\303\250j\303\240 \342\202\254 \360\237\230\200 '; done >"$W/wide"
 rm -rf "$W/gpt"
-"$trainers/gpt" $gpt --data "$W/wide" --steps 20 --batch 4 --checkpoint "$W/gpt" --sample 0 >"$W/out" \
+"$T/gpt" $gpt --data "$W/wide" --steps 20 --batch 4 --checkpoint "$W/gpt" --sample 0 >"$W/out" \
     2>"$W/err" || fail "gpt of wide characters: $(tail -1 "$W/err")"
 served=$W/gpt
 start
@@ -315,7 +315,7 @@ answers=14
 [ "$SANITIZER" != thread ] || answers=2
 for i in $(seq 7); do cat "$W/wide"; done >"$W/long.txt"
 rm -rf "$W/gpt"
-"$trainers/gpt" --data "$W/long.txt" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
+"$T/gpt" --data "$W/long.txt" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
     --sample 0 >"$W/out" 2>"$W/err" || fail "gpt of long answers: $(tail -1 "$W/err")"
 start --timeout 1 --wait 50
 status= tries=0
@@ -340,7 +340,7 @@ stop "long answers"
 if have python3; then
     letters=$(python3 tests/programs/tokens.py "$W/text" "$W/tokens" "$W/tokenizer")
     rm -rf "$W/gpt"
-    "$trainers/gpt" $gpt --data "$W/tokens" --vocabulary $letters --steps 30 --batch 8 --repro-shards 2 \
+    "$T/gpt" $gpt --data "$W/tokens" --vocabulary $letters --steps 30 --batch 8 --repro-shards 2 \
         --checkpoint "$W/gpt" --prompt "4 0 2" --sample 5 --temperature 0 >"$W/out" 2>"$W/err" ||
         fail "gpt of tokens: $(tail -1 "$W/err")"
     served=$W/gpt
@@ -355,7 +355,7 @@ if have python3; then
     stop "gpt of tokens"
     # GPT-2's vocabulary, rounded up: its last token, and not one that there never is, is first.
     rm -rf "$W/gpt"
-    "$trainers/gpt" $gpt --width 8 --data "$W/tokens" --vocabulary 50304 --steps 1 --batch 1 \
+    "$T/gpt" $gpt --width 8 --data "$W/tokens" --vocabulary 50304 --steps 1 --batch 1 \
         --checkpoint "$W/gpt" --sample 3 --temperature 0 >"$W/out" 2>"$W/err" ||
         fail "gpt of a rounded vocabulary: $(tail -1 "$W/err")"
     start
