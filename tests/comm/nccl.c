@@ -761,6 +761,7 @@ static neo_status play(neo_comm *host, void *user) {
         EXPECT(host, strstr(neo_last_error(), s->part), "message lacks '%s': %s", s->part,
                neo_last_error());
     }
+    host->desc.timeout_ms = TEST_PATIENCE_MS;
     if (!s->apart)
         EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
     neo_comm_destroy(gpu);
@@ -785,7 +786,7 @@ static void expect_clean(const char *what) {
 static void act(int ranks, scene *s, const char *what) {
     neo_comm_desc d = faulty_desc();
     /* what is found out without the clock is so on a busy machine, too */
-    if (s->part && s->expected != NEO_ERR_TIMEOUT) d.timeout_ms = TEST_PATIENCE_MS;
+    if (s->expected != NEO_ERR_TIMEOUT) d.timeout_ms = TEST_PATIENCE_MS;
     s->ok = 0;
     neo_status status = neo_comm_spawn(ranks, &d, play, s, NULL);
     __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);
