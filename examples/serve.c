@@ -4,8 +4,8 @@
      curl -d '{"age":39,"workclass":"State-gov"}' http://127.0.0.1:18080/predict
 
    Names are those of the columns' description; of Criteo I1 .. I13, C1 .. C26; of other formats
-   dense_0 .. and cat_0 .., of libsvm feature_0, of libffm field_0 .., of generated data C1 .., whose
-   values are ids: 3 or [3, 5], or where they have weights {"3":0.5}.
+   dense_0 .. and cat_0 .., of libsvm feature_0, of libffm field_0 .., of generated data C1 ..,
+   whose values are ids: 3 or [3, 5], or where they have weights {"3":0.5}.
 
    Of a model of build/gpt: curl -d '{"prompt":"To be","tokens":20}' .../generate, see
    neo_decoder_add_json; the temperature is 0.8 where none is given. A model of tokens takes tokens,

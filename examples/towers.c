@@ -110,8 +110,8 @@ static neo_status backward_modules(model *m) {
     return NEO_OK;
 }
 
-/* On 5 ranks some of the 8 leaves are two pieces of a rank, for which layers go forward and backward
-   twice; this example does not. */
+/* On 5 ranks some of the 8 leaves are two pieces of a rank, for which layers go forward and
+   backward twice; this example does not. */
 static neo_status check_pieces(const model *m) {
     if (neo_fsdp_pieces(m->dense) == 1 && neo_fsdp_pieces(m->modules) == 1) return NEO_OK;
     return neo_fail(NEO_ERR_ARG, "the leaves of a rank are several pieces: 1, 2, 4 or 8 ranks");

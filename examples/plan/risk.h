@@ -68,7 +68,8 @@ static neo_status print_risk(const job *j, const neo_timeline *timeline) {
     const neo_jitter *jitter = &j->risk.jitter;
     if (!(jitter->compute > 0 || jitter->link > 0 || jitter->straggler > 0 || j->risk.mtbf > 0 ||
           j->risk.every > 0))
-        printf("    (nothing is left to chance: the cluster has no jitter, failures, checkpoint)\n");
+        printf("    (nothing is left to chance: the cluster has no jitter, failures, "
+               "checkpoint)\n");
     return NEO_OK;
 }
 #endif

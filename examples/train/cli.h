@@ -113,8 +113,8 @@ typedef struct cli_saves {
     CLI_FLAG("resume", saves.resume,                                                           \
              "go on from the newest checkpoint, or from best/ if that is all there is"),       \
     CLI_TEXT("digests", saves.digests, "PREFIX", NULL,                                         \
-             "write the digest of every tensor to PREFIX.<rank>: where the bits of two runs part, " \
-             "build/diff PREFIX PREFIX2 names the step and the tensor"),                       \
+             "write the digest of every tensor to PREFIX.<rank>: where the bits of two runs "  \
+             "part, build/diff PREFIX PREFIX2 names the step and the tensor"),                 \
     CLI_COUNT("digest-every", saves.digest_every, "N", "100", 1, 1e12, "after every N steps")
 
 /* Curves in TensorBoard: a field `board` for the rows of CLI_BOARD. */

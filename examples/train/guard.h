@@ -105,8 +105,8 @@ static neo_status cli_save(const cli_rank *me, const neo_state *state, neo_save_
     TRY(cli_check_state(me, state, d.step));
     return d.dir ? neo_save(me->ctx, &d, state) : NEO_OK;
 }
-/* The same for a checkpoint of the run. Under --checkpoint-async it only begins: cli_save_poll after
-   each step, or neo_save_wait, ends it. */
+/* The same for a checkpoint of the run. Under --checkpoint-async it only begins: cli_save_poll
+   after each step, or neo_save_wait, ends it. */
 static neo_status cli_save_run(cli_rank *me, const cli_saves *saves, const neo_state *state,
                                neo_save_desc d) {
     neo_group group = neo_comm_group(me->comm);

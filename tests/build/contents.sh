@@ -84,7 +84,8 @@ END
         grep -vE '^[0-9]+: *(//|\*|[A-Za-z ,]*[A-Z][a-z])' | head -3)
     if [ -z "$calls" ]; then pass; else fail "$h prints or exits: $calls"; fi
     # NEO__HOT blocks do not nest: what follows a nested one would be compiled cold.
-    nested=$(awk '/^NEO__HOT_BEGIN/ && ++hot != 1 || /^NEO__HOT_END/ && --hot != 0 { print NR; exit }' $h)
+    nested=$(awk '/^NEO__HOT_BEGIN/ && ++hot != 1 || /^NEO__HOT_END/ && --hot != 0 {
+            print NR; exit }' $h)
     if [ -z "$nested" ]; then
         pass
     else
@@ -99,11 +100,15 @@ END
     fi
 done
 # Tests and benches: C has no longer lines either, of scripts their number only falls.
-wide() { cat "$@" | awk 'length($0) > 100' | wc -l; }
-at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp bench/*.[ch] bench/*/*.[ch])" \
-    0 "lines of C in tests/ and bench/ over 100 columns"
-at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run)" 337 \
+wide() { cat "$@" | awk 'length($0) > 100'; }
+at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp \
+    bench/*.[ch] bench/*/*.[ch] examples/*.c examples/*/*.[ch] examples/*/*/*.h | wc -l)" 0 \
+    "lines of C in tests/, bench/ and examples/ over 100 columns"
+at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run | wc -l)" 336 \
     "lines of scripts over 100 columns"
+# Tables and what a program writes (cpu.md) are as wide as their rows.
+prose=$(ls README.md bench/*.md bench/results/*.md examples/data/*/*.md | grep -v results/cpu.md)
+at_most "$(wide $prose | grep -cv '^|')" 0 "lines of prose over 100 columns"
 
 twice=$(sort "$W/all_marks" | uniq -d)
 if [ -z "$twice" ]; then pass; else fail "marked twice: $twice"; fi

@@ -25,8 +25,8 @@ static const cli_option GPT_OPTIONS[] = {
               "*tokens that there are, with a file of tokens, maybe rounded up (50304); 0: GPT-2's "
              "50257"),
     CLI_TEXT("preset", preset, "NAME", NULL,
-             "*gpt2-124m: GPT-2's smallest model, on --data of tokens, trained as llm.c does it, but "
-             "for the GELU, which is by erf, and weight decay, which is of all parameters"),
+             "*gpt2-124m: GPT-2's smallest model, on --data of tokens, trained as llm.c does it, "
+             "but for the GELU, which is by erf, and weight decay, which is of all parameters"),
     CLI_COUNT("layers", layers, "N", "4", 1, MAX_LAYERS, "blocks"),
     CLI_COUNT("heads", heads, "N", "4", 1, 1024, "*of attention; divides the width"),
     CLI_COUNT("width", width, "N", "128", 1, 1e5, "of the embeddings"),
@@ -92,8 +92,8 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_COUNT("top-k", top_k, "K", NULL, 0, 65536,
               "the sample is drawn from the K likeliest; 0: from all"),
     CLI_TEXT("prompt", prompt, "TEXT", NULL,
-             "that the sample continues; a new line, if none. Of tokens their numbers, \"464 995\"; "
-             "the last one that there is (of --tokenizer), if none"),
+             "that the sample continues; a new line, if none. Of tokens their numbers, \"464 "
+             "995\"; the last one that there is (of --tokenizer), if none"),
 };
 /* scripts/run_gpt2_124M.sh of llm.c, on one GPU; beta2 as its train_gpt2.cu has it */
 static const cli_preset GPT_PRESETS[] = {
