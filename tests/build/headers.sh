@@ -236,6 +236,8 @@ for c in gcc clang; do
     if have $c; then compilers="$compilers $c"; else skip "$c: not installed"; fi
 done
 [ -n "$compilers" ] || compilers=$CC
+first=${compilers# }
+first=${first%% *} last=${compilers##* }
 
 for c in $compilers; do
     for std in c11 gnu17 c++17; do
@@ -292,7 +294,15 @@ for c in $compilers; do
              $base -O2 $language -c -o $W/comm-$c-$std.o $W/comm_alone.c &&
              $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/library-$c-$std.o -pthread -lm &&
              timeout 900 $W/comm-$c-$std"
-        case $std in gnu17) ;; *)
+        # Each header alone, as C by the first compiler and as C++ by the last; the other two front
+        # ends read the same text in one file.
+        case $c-$std in
+        "$first-c11" | "$last-c++17") alone=yes ;;
+        *) alone= ;;
+        esac
+        [ -n "$alone" ] || [ $std = gnu17 ] || job "$c $std all headers, NEO_STATIC" \
+            "$base -DNEO_STATIC -fsyntax-only $language $W/all_declare.c"
+        case $alone in yes)
             job "$c $std neo_serve.h declarations" \
                 "$base -O1 -fsyntax-only $language $W/serve_declare.c"
             for set in "" $sets -DNEO_INFERENCE "-DNEO_INFERENCE -DNEO_STATIC"; do
@@ -308,9 +318,7 @@ for c in $compilers; do
                     "$base -fsyntax-only $set $language $W/comm_implement.c"
             done
             job "$c $std neo_comm.h declarations, then the implementation" \
-                "$base -fsyntax-only $language $W/comm_late.c" ;;
-        esac
-        case $std in c11 | c++17)
+                "$base -fsyntax-only $language $W/comm_late.c"
             for h in run store; do
                 job "$c $std neo_$h.h declarations" \
                     "$base -O1 -fsyntax-only $language $W/${h}_declare.c"
@@ -479,8 +487,6 @@ run_jobs
 } >"$W/sizes.c"
 structs=$(grep -c "printf(" "$W/sizes.c")
 # The sizes that one compiler finds; then every other way to compile must agree, without code.
-first=${compilers# }
-first=${first%% *}
 if $first -I. -o "$W/sizes" "$W/sizes.c" 2>"$W/sizes.log" && "$W/sizes" >"$W/sizes.txt"; then
     pass
 else

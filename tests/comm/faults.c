@@ -726,6 +726,7 @@ static neo_status scene_spawn(scene *s, neo_comm_fn fn, neo_status *rank_status)
     desc.ctx.allocator.free = meter_free;
     desc.ctx.allocator.user = &s->memory;
     desc.timeout_ms = s->timeout_ms < 0 ? s->timeout_ms : LONG_MS;
+    if (s->real_clock) desc.timeout_ms = TEST_PATIENCE_MS;
     desc.queue_length = 4;
     desc.virtual_clock = !s->real_clock;
     return neo_comm_spawn(s->ranks, &desc, fn, s, rank_status);

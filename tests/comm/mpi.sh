@@ -99,7 +99,7 @@ awk -F '\t' -v OFS='\t' 'NR == 100 { $3 = "abc" } { print }' "$lines" >"$W/bad.t
 layers="--bottom 13-24-32 --top 24-1 --dim 32 --rows 400 --repro-shards 8"
 synthetic="--synthetic 600 --batch 100 $layers"
 criteo="--format criteo --batch 64 $layers"
-long="--synthetic 20000 --epochs 50 --batch 50 $layers"
+long="--synthetic 20000 --epochs 5000 --batch 50 $layers" # never at its end
 state() { grep '^state' "$1"; }
 "$B/dlrm" $synthetic >"$W/dlrm_synthetic" 2>"$W/err" &&
     "$B/dlrm" --data "$lines" --test "$lines" $criteo >"$W/dlrm_criteo" 2>"$W/err" &&

@@ -630,7 +630,7 @@ static int crowds(int ranks) {
             traffic t = {seed, 0, 0};
             memset(&d, 0, sizeof d);
             d.segment_bytes = 4096;
-            d.timeout_ms = 60000;
+            d.timeout_ms = TEST_PATIENCE_MS;
             d.agree_every = seed % 3 ? 0 : 1;
             launch_order = ordered;
             fake_one_kernel(seed);
@@ -761,6 +761,7 @@ static neo_status play(neo_comm *host, void *user) {
         EXPECT(host, strstr(neo_last_error(), s->part), "message lacks '%s': %s", s->part,
                neo_last_error());
     }
+    host->desc.timeout_ms = TEST_PATIENCE_MS;
     if (!s->apart)
         EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
     neo_comm_destroy(gpu);
@@ -785,7 +786,7 @@ static void expect_clean(const char *what) {
 static void act(int ranks, scene *s, const char *what) {
     neo_comm_desc d = faulty_desc();
     /* what is found out without the clock is so on a busy machine, too */
-    if (s->part && s->expected != NEO_ERR_TIMEOUT) d.timeout_ms = 60000;
+    if (s->expected != NEO_ERR_TIMEOUT) d.timeout_ms = TEST_PATIENCE_MS;
     s->ok = 0;
     neo_status status = neo_comm_spawn(ranks, &d, play, s, NULL);
     __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);
@@ -1056,7 +1057,7 @@ static void ways(int ranks) {
         neo_comm_desc d = faulty_desc();
         d.agree_every = 1;
         if (kind != LATE)
-            d.timeout_ms = 60000; /* found out at once, not by the clock: another status */
+            d.timeout_ms = TEST_PATIENCE_MS; /* found out at once, not by the clock */
         if (kind == PIECES) d.ctx.repro_shards = 2 * ranks + 1;
         if (neo_comm_spawn(ranks, &d, wander, &kind, NULL) != NEO_OK) {
             fprintf(stderr, "way %d: %s\n", kind, neo_last_error());
@@ -1181,7 +1182,7 @@ int main(int argc, char **argv) {
         if (w > devices || (only && w != only)) continue;
         if (w > (test_grid() ? 8 : 4) || (TEST_WATCHED && w == 1)) continue;
         memset(&d, 0, sizeof d);
-        d.timeout_ms = 60000;
+        d.timeout_ms = TEST_PATIENCE_MS;
         d.ranks_per_node = 2;
         bad += run_ranks(w, &d, every, NULL);
         d.segment_bytes = 4096; /* many segments, of few elements */
@@ -1209,7 +1210,7 @@ int main(int argc, char **argv) {
         expect_clean("ranks that share a GPU");
         for (int way = 0; way < LATER_WAYS; way++) {
             d.agree_every = 4;
-            d.timeout_ms = way == OP_LATER ? LATE_MS : 60000;
+            d.timeout_ms = way == OP_LATER ? LATE_MS : TEST_PATIENCE_MS;
             fake_let_sizes_differ();
             bad += run_ranks(3, &d, later, &way);
             expect_clean("a call that diverges between agreements");
@@ -1218,7 +1219,7 @@ int main(int argc, char **argv) {
         named_failures(4);
         ways(2);
         ways(3);
-        d.timeout_ms = 60000;
+        d.timeout_ms = TEST_PATIENCE_MS;
         bad += run_ranks(4, &d, half_split, NULL);
         expect_clean("half a split");
         purses(3);

@@ -125,10 +125,12 @@ static inline int launched(void) {
         getenv("OMPI_COMM_WORLD_SIZE") ? getenv("OMPI_COMM_WORLD_SIZE") : getenv("PMI_SIZE");
     return text ? atoi(text) : 0;
 }
-/* run_ranks: returns how many ranks this process knows to have failed. */
+/* run_ranks: returns how many ranks this process knows to have failed. They wait for one that is
+   late, unless desc has a timeout. */
 static inline int run_ranks(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
     neo_comm_desc d = {0};
     if (desc) d = *desc;
+    if (!d.timeout_ms && !d.virtual_clock) d.timeout_ms = TEST_PATIENCE_MS;
     d.ranks = ranks;
     neo_status status = neo_comm_init_env(&d, fn, user);
     if (status != NEO_OK) fprintf(stderr, "%d ranks: %s\n", ranks, neo_last_error());

@@ -17,7 +17,8 @@ if ! $PYTHON -c 'import numpy, safetensors' 2>/dev/null; then
     finish files/safetensors_python
     exit
 fi
-if $CC -std=c11 -I. -o "$W/write" tests/files/write_safetensors.c -lm -pthread >"$W/cc" 2>&1; then
+if $CC -std=c11 -I. -o "$W/write" tests/files/write_safetensors.c "$B/neo.a" \
+    -lm -pthread >"$W/cc" 2>&1; then
     pass
 else
     fail "write_safetensors.c: $(head -1 "$W/cc")"

@@ -1,7 +1,6 @@
 /* write_safetensors.c: one file with every dtype and odd shapes, for another reader to open
    (tests/files/safetensors_python.sh). Element k of every tensor is k - 2, or k where it is
    unsigned. Usage: write_safetensors FILE */
-#define NEO_IMPLEMENTATION
 #include "neo_state.h"
 
 #include <stdio.h>

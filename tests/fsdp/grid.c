@@ -104,7 +104,7 @@ static int run_case(Case *k, int ranks, int threads) {
     d.ctx.threads = threads;
     d.ctx.repro_shards = LEAVES;
     d.ctx.seed = 7;
-    d.timeout_ms = 20000;
+    d.timeout_ms = TEST_PATIENCE_MS;
     int was = failures;
     int bad = run_ranks(ranks, &d, train, k);
     if (bad || failures != was) fprintf(stderr, "  of: %s\n", describe(&k->config, ranks));

@@ -75,7 +75,7 @@ static int run(Job *job, int ranks, neo_comm_fn fn, const char *what) {
     d.ctx.seed = 7;
     d.ctx.allocator.alloc = count_alloc;
     d.ctx.allocator.free = count_free;
-    d.timeout_ms = 20000;
+    d.timeout_ms = TEST_PATIENCE_MS;
     int was = failures, bad = run_ranks(ranks, &d, fn, job);
     if (bad || failures != was) fprintf(stderr, "  of: %s on %d ranks\n", what, ranks);
     return bad;

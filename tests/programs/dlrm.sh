@@ -20,8 +20,25 @@ if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then D="setarch -R 
 
 small="--dim 8 --bottom 13-24-8 --top 24-1 --rows 400 --seed 3 --log-every 10"
 model="--synthetic $samples --batch 120 $small"
-# digest ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err).
-digest() { state_of $D "$@"; }
+# d ARGUMENTS...: the trainer. Where races are looked for, one rank that names no threads has its
+# figures from the program that was built without: the same bits, ten times as fast.
+d() {
+    case $SANITIZER:$* in
+    thread:*--ranks\ [2-9]* | thread:*--threads\ [2-9]* | thread:*-async*) $D "$@" ;;
+    thread:*) "${PLAIN:-$B}/dlrm" "$@" ;;
+    *) $D "$@" ;;
+    esac
+}
+# digest ARGUMENTS...: of a run; empty if it failed (its messages are in $W/err). Files are read by
+# threads.
+digest() {
+    case $* in
+    *--data*) state_of $D "$@" ;;
+    *) state_of d "$@" ;;
+    esac
+}
+# thin: as part, but where races are looked for alone.
+thin() { [ "$SANITIZER" != thread ] || part; }
 # refused LABEL TEXT ARGUMENTS...: exits non-zero by itself, says TEXT on stderr, prints no digest.
 # What one rank refuses has no races.
 refused() {
@@ -76,7 +93,7 @@ done <<END
 END
 same "--dedup, micro-batches" \
     "$(digest $model --repro-shards 8 --micro-batches 3 --dedup --ranks 3 --plan rw)" \
-    "$(digest $model --repro-shards 8 --micro-batches 3)"
+    "$(digest $model --repro-shards 8 --micro-batches 3 --threads 2)"
 refused "--dedup on a GPU" '--dedup is for --device cpu' $model --dedup --device cuda
 # Rows of empty bags stay; hot rows are tables of their own: another model, of the same bits on any
 # ranks by any plan, which sends fewer bytes.
@@ -244,7 +261,8 @@ else
 fi
 second_isa=scalar # an instruction set beside the best; the fma of scalar is in software, and slow
 for isa in scalar avx2 avx512 avx512bf16 amx neon; do
-    for threads in 1 3; do
+    for threads in 1 3; do # races are the same in each set
+        case $SANITIZER:$threads:$isa in thread:3:avx2) ;; thread:3:*) continue ;; esac
         got=$(NEO_ISA=$isa digest $model --repro-shards 8 --threads $threads)
         if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' \
             "$W/err"; then
@@ -390,7 +408,7 @@ done
 weighed() {
     columns=$1
     shift
-    $D $weigh --columns "$W/$columns.columns" --data "$W/weights.csv" --test "$W/weights.csv" "$@" \
+    d $weigh --columns "$W/$columns.columns" --data "$W/weights.csv" --test "$W/weights.csv" "$@" \
         2>"$W/err" | sed '/^epoch/d; s/ samples.*//'
 }
 single_weight=$(weighed none --lr 0.5)
@@ -468,7 +486,7 @@ done
 tasks() {
     columns=$1
     shift
-    $D --format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-2 --optimizer sgd \
+    d --format delimited --batch 70 --dim 4 --bottom 1-4 --top 8-2 --optimizer sgd \
         --repro-shards 8 --columns "$W/tasks$columns.columns" --data "$W/tasks.csv" \
         --test "$W/tasks.csv" "$@" 2>"$W/err" | sed '/^epoch/d; s/ samples.*//'
 }
@@ -576,9 +594,9 @@ for name in click buy; do
     awk -F, '$4 != ""' "$W/tasks.csv" >"$W/alone.csv"
     lr="--format delimited --batch 70 --model lr --optimizer sgd --lr 0.5 --data $W/alone.csv
         --test $W/alone.csv"
-    $D $lr --columns "$W/alone.columns" 2>"$W/err" | sed -n "s/^test/test $name/p" |
+    d $lr --columns "$W/alone.columns" 2>"$W/err" | sed -n "s/^test/test $name/p" |
         sed 's/ samples.*//' >"$W/alone"
-    same "lr of $name and another" "$($D $lr --columns "$W/tasks11.columns" 2>"$W/err" |
+    same "lr of $name and another" "$(d $lr --columns "$W/tasks11.columns" 2>"$W/err" |
         sed -n "/^test $name/s/ samples.*//p")" "$(cat "$W/alone")"
 done
 sed 's/^city .*//' "$W/tasks11.columns" >"$W/tasks.numbers"
@@ -596,6 +614,7 @@ this="--synthetic 900 --batch 120 --rows 400 --seed 3 --repro-shards 8 --tasks 1
 base_tasks=$(digest $this --threads 1)
 for kind in dlrm dcnv2 'wukong --micro-batches 2' lr 'fm --dim 5' 'ffm --dim 3' \
     'deepfm --dim 5 --dropout 0.2'; do
+    thin || continue
     one_rank=$(digest $this --model $kind --threads 1)
     same "3 tasks, $kind" "$(digest $this --model $kind --ranks 3 --plan rw)" "$one_rank"
 done
@@ -650,7 +669,7 @@ golden=tests/golden/dlrm
 for kind in lr 'fm --dim 8' 'deepfm --dim 8 --top 16-1' 'ffm --dim 3' \
     'dcnv2 --dim 8 --top 16-1 --bottom 4-16-8 --cross 2x5' \
     'wukong --dim 8 --top 16-1 --bottom 4-16-8 --wukong 2x12'; do
-    $D --data ${golden}_models.csv --format delimited --columns "$W/models.columns" --model $kind \
+    d --data ${golden}_models.csv --format delimited --columns "$W/models.columns" --model $kind \
         --load ${golden}_${kind%% *}.safetensors --batch 32 --lr 0.05 --eps 1e-8 --log-every 1 \
         --log "$W/losses.jsonl" >"$W/out" 2>"$W/err"
     sed -n 's/.*"loss":\([^,]*\).*/\1/p' "$W/losses.jsonl" >"$W/losses"
@@ -676,6 +695,7 @@ for kind in lr 'fm --dim 32' ffm 'deepfm --dim 32 --top 24-1' 'wukong --dim 8'; 
 --ranks 3 --plan dp --pipeline off
 --ranks 2 --plan cw --threads 1
 END
+    case $SANITIZER:$kind in thread:wukong*) ;; thread:*) continue ;; esac
     rm -rf "$W/kind"
     same "$kind, saved" "$(digest $this --checkpoint "$W/kind")" "$base_kind"
     rm -f "$W/predicted"
@@ -687,7 +707,7 @@ END
     same "$kind, resumed on 3 ranks" "$(digest $this --epochs 2 --ranks 3 --plan rw \
         --checkpoint "$W/kind" --resume)" "$(digest $this --epochs 2)"
     same "$kind, $more" "$(digest $this $more --ranks 3)" "$(digest $this $more --threads 1)"
-    if $D $this --summary >"$W/out" && 
+    if d $this --summary >"$W/out" && 
         grep -Eq '^(linear.0|wukong.1.linear).weight' "$W/out"; then pass; else \
         fail "$kind --summary"; fi
     refused "$kind's checkpoint for another" "model is '${kind%% *}' there" $model \
@@ -717,7 +737,10 @@ single=$(digest $wide --threads 1 --plan tw --pipeline off)
 on() {
     ranks=$1
     shift
-    state_of timeout 900 $D $wide --ranks "$ranks" "$@"
+    case $ranks in
+    1) digest $wide --ranks 1 "$@" ;;
+    *) state_of timeout 900 $D $wide --ranks "$ranks" "$@" ;;
+    esac
 }
 while read -r ranks nodes plan pipeline more; do
     part || continue
@@ -875,7 +898,7 @@ ms=$((($(date +%s%N) - began) / 1000000))
 [ -n "$whole" ] || fail "the long run: $(tail -2 "$W/err")"
 seed=$(date +%s)
 round=0
-killed=0 resumed=0
+killed=0 resumed=0 over=0
 while [ $round -lt $rounds ]; do
     round=$((round + 1)) kill=0 delta=
     [ $round = 2 ] && delta="--checkpoint-delta 3 --checkpoint-async"
@@ -895,7 +918,12 @@ while [ $round -lt $rounds ]; do
         [ $kill = 1 ] || sleep "$delay"
         kill -9 $pid 2>/dev/null
         wait $pid 2>/dev/null
-        [ $? = 137 ] && killed=$((killed + 1))
+        if [ $? = 137 ]; then
+            killed=$((killed + 1))
+        elif [ $kill = 1 ] && [ $over -lt 5 ]; then # it was over before: again
+            over=$((over + 1)) kill=0
+            rm -rf "$W/kill"
+        fi
         grep -q 'loaded step' "$W/err" && resumed=$((resumed + 1))
     done
     if [ $round = 1 ]; then isa=scalar; else isa=$second_isa; fi
@@ -957,7 +985,7 @@ while read -r ranks plan more; do
     same "a chain, $ranks ranks, $plan" "$(digest $chain --ranks $ranks --plan $plan $more)" \
         "$whole_move"
     chained=$((chained + $(cat "$W"/delta/step-*/manifest.json | grep -c base_step)))
-    same "a chain, evaluated" "$(digest $chain --ranks 2 --eval)" "$whole_move"
+    ! thin || same "a chain, evaluated" "$(digest $chain --ranks 2 --eval)" "$whole_move"
     rm -r "$W/delta/$(ls "$W/delta" | tail -1)"
 done <<END
 1 auto
@@ -1139,6 +1167,7 @@ same "without dense numbers, evaluated" \
 sed 's/"Job #2" category/&\n"Order Id" category/' "$W/words.columns" >"$W/two.columns"
 alone="--format delimited --data $W/words.csv --batch 64 --repro-shards 2"
 for kind in lr 'fm --dim 5' ffm 'deepfm --top 8-1'; do
+    thin || continue
     same "$kind without dense numbers, 2 ranks" \
         "$(digest $alone --columns "$W/two.columns" --model $kind --ranks 2 --plan rw)" \
         "$(digest $alone --columns "$W/two.columns" --model $kind)"
@@ -1264,14 +1293,14 @@ whole=$(digest --data "$lines" $criteo --threads 1)
 same "criteo, 3 threads" "$(digest --data "$lines" $criteo --threads 3)" "$whole"
 same "criteo, standard input" "$(digest --data - $criteo <"$lines")" "$whole"
 same "criteo, a pipe" "$(cat "$lines" | digest --data - $criteo)" "$whole"
+of_four=$(digest --data "$lines" $criteo --repro-shards 4)
 for ranks in 2 4; do
     v="--repro-shards 4 --ranks $ranks"
-    same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" \
-        "$(digest --data "$lines" $criteo --repro-shards 4)"
-    same "standard input, $ranks ranks" "$(state_of timeout 900 $D --data - $criteo $v <"$lines")" \
-        "$(digest --data "$lines" $criteo --repro-shards 4)"
+    same "criteo, $ranks ranks" "$(digest --data "$lines" $criteo $v)" "$of_four"
+    same "standard input, $ranks ranks" \
+        "$(state_of timeout 900 $D --data - $criteo $v <"$lines")" "$of_four"
     same "a pipe, $ranks ranks" "$(cat "$lines" | state_of timeout 900 $D --data - $criteo $v)" \
-        "$(digest --data "$lines" $criteo --repro-shards 4)"
+        "$of_four"
 done
 head -333 "$lines" >"$W/part1.tsv"
 tail -n +334 "$lines" >"$W/part2.tsv"
@@ -1344,12 +1373,12 @@ refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --repo
 refused "missing npy" 'missing' --data "$W/missing_" $npy
 
 # line 100 becomes bad in one way each; the message has file:line:column.
+sed 100d "$lines" >"$W/good.tsv"
+good=$(digest --data "$W/good.tsv" $criteo)
 bad() { # LABEL SCRIPT COLUMN
     awk -F '\t' -v OFS='\t' "NR == 100 { $2 } { print }" "$lines" >"$W/bad.tsv"
     refused "$1" "bad.tsv:100:$3" --data "$W/bad.tsv" $criteo
-    cp "$W/err" "$W/message"
-    sed 100d "$lines" >"$W/good.tsv"
-    good=$(digest --data "$W/good.tsv" $criteo)
+    thin || return
     same "$1, skipped" "$(digest --data "$W/bad.tsv" $criteo --bad-lines skip)" "$good"
     if grep -q '\b1 bad line' "$W/err"; then
         pass
@@ -1381,9 +1410,8 @@ once "a bad line on 4 ranks" 'bad.tsv:100:'
 $D --data - $many <"$W/bad.tsv" >"$W/out" 2>"$W/err"
 same "a bad line of standard input on 4 ranks" "$?" 1
 once "a bad line of standard input on 4 ranks" 'standard input:100:'
-same "it is skipped on 4 ranks" "$(digest --data "$W/bad.tsv" $many --bad-lines skip)" \
-    "$(digest --data "$W/good.tsv" $many)"
-digest --data "$W/bad.tsv" $many --bad-lines skip >/dev/null
+good=$(digest --data "$W/good.tsv" $many)
+same "it is skipped on 4 ranks" "$(digest --data "$W/bad.tsv" $many --bad-lines skip)" "$good"
 once "it is skipped on 4 ranks" 'warning: skipped: .*bad.tsv:100:'
 once "it is skipped on 4 ranks" 'skipped 1 bad line'
 refused "a missing file on 4 ranks" 'missing.tsv' --data "$W/missing.tsv" $many
@@ -1443,14 +1471,13 @@ refused "a cut archive" 'byte 800: no directory of a zip' --data "$W/part_" --fo
 # looked LABEL FORMAT ARGUMENTS...: by a look the same run as by name, which is said. One thread
 # looks.
 looked() {
-    [ "$SANITIZER" != thread ] || part || return
+    thin || return
     label=$1 name=$2
     shift 2
-    want=$(digest --format $name "$@")
+    want=$(digest --format $name "$@" --repro-shards 4)
     same "$label on 2 ranks, 3 threads" \
-        "$(digest --format $name "$@" --ranks 2 --repro-shards 4 --threads 3)" \
-        "$(digest --format $name "$@" --repro-shards 4)"
-    same "$label by a look" "$(digest --format auto "$@")" "$want"
+        "$(digest --format $name "$@" --ranks 2 --repro-shards 4 --threads 3)" "$want"
+    same "$label by a look" "$(digest --format auto "$@" --repro-shards 4)" "$want"
     if [ -n "$want" ] && [ "$(grep -c -- "^--format $name, by a look at " "$W/err")" = 1 ]; then
         pass
     else
@@ -1462,6 +1489,7 @@ looked "libsvm, modulo" libsvm --data "$W/day_0_lines.svm" --rows 50 $train
 looked libffm libffm --data "$W/day_0_lines.ffm" $train
 ffm="--data $W/day_0_lines.ffm --format libffm --optimizer ftrl --batch 64 --repro-shards 2"
 for kind in fm ffm lr wukong; do
+    thin || continue
     same "libffm, $kind on 2 ranks" "$(digest $ffm --model $kind --ranks 2 --plan rw)" \
         "$(digest $ffm --model $kind)"
 done

@@ -29,17 +29,22 @@ says() {
 }
 # stopped SIGNAL FOLDER COMMAND...: the command, signalled once FOLDER has a checkpoint; its exit
 # status is in $status. timeout hands the signal on twice at the same time, which must not count as
-# two.
+# two. One that is over before is run again.
 stopped() {
-    signal=$1 folder=$2
+    signal=$1 folder=$2 status=0 tries=0
     shift 2
-    timeout 900 "$@" >"$W/out" 2>"$W/err" </dev/null &
-    pid=$!
-    while kill -0 $pid 2>/dev/null && ! ls "$folder"/step-*/manifest.json >/dev/null 2>&1; do \
-        sleep 0.02; done
-    kill -"$signal" $pid 2>/dev/null
-    wait $pid
-    status=$?
+    while [ $status = 0 ] && [ $tries -lt 5 ]; do
+        tries=$((tries + 1))
+        rm -rf "$folder"
+        timeout 900 "$@" >"$W/out" 2>"$W/err" </dev/null &
+        pid=$!
+        while kill -0 $pid 2>/dev/null && ! ls "$folder"/step-*/manifest.json >/dev/null 2>&1; do
+            sleep 0.02
+        done
+        kill -"$signal" $pid 2>/dev/null
+        wait $pid
+        status=$?
+    done
 }
 
 # ---- a signal stops after a step, and the run goes on from there ----
@@ -83,7 +88,7 @@ catches() {
 }
 # The second signal ends it at once: here no step ever ends, as no line comes.
 mkfifo "$W/fifo"
-sleep 60 >"$W/fifo" &
+sleep 3600 >"$W/fifo" &
 feeder=$!
 $D --data - $small <"$W/fifo" >"$W/out" 2>"$W/err" &
 pid=$!
@@ -119,13 +124,19 @@ mpi() {
 over=
 if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then over=--oversubscribe; fi
 if [ -x "${D}_mpi" ] && have mpirun; then
-    mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --checkpoint "$W/mpi" --every 20 \
-        >"$W/out" 2>"$W/err" </dev/null &
-    launcher=$!
-    while kill -0 $launcher 2>/dev/null && ! ls "$W"/mpi/step-*/manifest.json >/dev/null 2>&1; do \
-        sleep 0.02; done
-    kill -TERM "$(cat "$W/pid")"
-    wait $launcher
+    tries=0
+    : >"$W/err"
+    until grep -q 'stopped at step' "$W/err" || [ $tries = 5 ]; do # not over before
+        tries=$((tries + 1))
+        rm -rf "$W/mpi"
+        mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --checkpoint "$W/mpi" \
+            --every 20 >"$W/out" 2>"$W/err" </dev/null &
+        launcher=$!
+        while kill -0 $launcher 2>/dev/null &&
+            ! ls "$W"/mpi/step-*/manifest.json >/dev/null 2>&1; do sleep 0.02; done
+        kill -TERM "$(cat "$W/pid")" 2>/dev/null
+        wait $launcher
+    done
     says "mpirun" "stopped at step [0-9]*; saved to $W/mpi; go on with --resume"
     same "mpirun: it goes on" "$(state_of $D $long --checkpoint "$W/mpi" --resume)" "$whole"
     # --timeout: a rank that does not come ends the run.

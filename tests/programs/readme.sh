@@ -87,6 +87,8 @@ while read -r state command; do
     program=$(echo "$command" | grep -oE "$B/[a-z_]+" | head -1)
     case $NEO_FULL:$command in
     :*gpt*--ranks*) continue ;; # with NEO_FULL; gpt.sh has the same bits on ranks
+    1:mpirun* | 1:*gpt*--ranks*) ;;
+    1:*) continue ;; # in make test
     esac
     case $command in
     mpirun*)
@@ -128,16 +130,28 @@ done
 keeps ranks --ranks 2
 keeps allreduce --ranks 3
 keeps bags
+# stopped FOLDER COMMAND...: gets SIGTERM once FOLDER has a checkpoint; prints the exit status and
+# what it says. One that is over before is run again.
+stopped() {
+    folder=$1 status=0 tries=0
+    shift
+    while [ $status = 0 ] && [ $tries -lt 5 ]; do
+        tries=$((tries + 1))
+        rm -rf "$folder"
+        "$@" >"$W/out" 2>"$W/err" &
+        pid=$!
+        while kill -0 $pid 2>/dev/null && ! ls "$folder"/step-*/manifest.json >/dev/null 2>&1; do
+            sleep 0.01
+        done
+        kill -TERM $pid 2>/dev/null
+        wait $pid
+        status=$?
+    done
+    echo "$status $(cat "$W/err")"
+}
 if [ -x "$B/job" ]; then # stopped on the way, and gone on with on another number of ranks
     for ranks in 1 3; do
-        rm -rf "$W/job"
-        "$B/job" "$W/job" $ranks >"$W/out" 2>"$W/err" &
-        pid=$!
-        while kill -0 $pid 2>/dev/null && ! ls "$W"/job/step-*/manifest.json >/dev/null 2>&1; do \
-            sleep 0.01; done
-        kill -TERM $pid
-        wait $pid
-        same "job $ranks: stopped" "$? $(cat "$W/err")" \
+        same "job $ranks: stopped" "$(stopped "$W/job" "$B/job" "$W/job" $ranks)" \
             "143 job: stopped and saved: the same command goes on"
         keeps job "$W/job" $((5 - ranks))
         if ls "$W"/job/best/step-*/manifest.json >/dev/null 2>&1; then
@@ -151,14 +165,8 @@ keeps one_file_dlrm
 if [ -x "$B/one_file_dlrm" ]; then # stopped after 4 of its epochs, and begun again
     "$B/one_file_dlrm" "$W/checkpoints" 4 >"$W/out" 2>"$W/err"
     keeps one_file_dlrm "$W/checkpoints"
-    rm -rf "$W/checkpoints" # stopped by a signal, after an epoch
-    "$B/one_file_dlrm" "$W/checkpoints" >"$W/out" 2>"$W/err" &
-    pid=$!
-    while kill -0 $pid 2>/dev/null && ! ls "$W"/checkpoints/step-*/manifest.json >/dev/null 2>&1; \
-        do sleep 0.01; done
-    kill -TERM $pid
-    wait $pid
-    same "one_file_dlrm: stopped" "$? $(sed 's/epoch [1-9]*;/epoch N;/' "$W/err")" \
+    same "one_file_dlrm: stopped" "$(stopped "$W/checkpoints" "$B/one_file_dlrm" \
+        "$W/checkpoints" | sed 's/epoch [0-9]*;/epoch N;/')" \
         "143 one_file_dlrm: stopped after epoch N; the same command goes on"
     keeps one_file_dlrm "$W/checkpoints"
 fi

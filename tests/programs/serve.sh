@@ -15,17 +15,20 @@ adult=examples/data/adult/adult
 model="--format adult --dim 8 --bottom 5-16-8 --top 16-1 --batch 256 --optimizer adagrad"
 [ -z "$SANITIZER" ] || wrap="setarch -R"
 setarch -R true 2>/dev/null || wrap=
+# Where races are looked for, they are those of the server.
+T=$B
+[ "$SANITIZER" != thread ] || T=${PLAIN:-$B}
 
 # ---- two models, and what they say of the first samples ----
 
 head -1000 $adult.test >"$W/test"
-"$B/dlrm" $model --data $adult.data --epochs 1 --checkpoint "$W/ckpt" --every 100 >"$W/log" \
+"$T/dlrm" $model --data $adult.data --epochs 1 --checkpoint "$W/ckpt" --every 100 >"$W/log" \
     2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
 first=$(ls "$W/ckpt" | sed -n 1p) second=$(ls "$W/ckpt" | sed -n 2p)
 cp -r "$W/ckpt/$first" "$W/a/" && cp -r "$W/ckpt/$second" "$W/b/"
 cp -r "$W/ckpt/$first" "$W/served/"
 for m in a b; do
-    "$B/dlrm" $model --data $adult.data --test "$W/test" --checkpoint "$W/$m" --eval --predict \
+    "$T/dlrm" $model --data $adult.data --test "$W/test" --checkpoint "$W/$m" --eval --predict \
         "$W/$m.out" >"$W/log" 2>"$W/err" || fail "--predict: $(tail -1 "$W/err")"
     "$B/serve" --model "$W/$m" --lines --batch 7 <"$W/test" >"$W/lines" 2>"$W/err" || fail \
         "--lines: $(tail -1 "$W/err")"
@@ -39,7 +42,7 @@ done
 sed 's/^sex .*/sex label positive=Male weight=0.5/' $adult.columns >"$W/two.columns"
 two="--format delimited --columns $W/two.columns --data $W/test --test $W/test --dim 8 --batch 100"
 for more in "" "--eval --predict $W/two.out"; do
-    "$B/dlrm" $two --bottom 5-16-8 --top 16-2 --checkpoint "$W/two" $more >"$W/log" 2>"$W/err" ||
+    "$T/dlrm" $two --bottom 5-16-8 --top 16-2 --checkpoint "$W/two" $more >"$W/log" 2>"$W/err" ||
         fail "two labels: $(tail -1 "$W/err")"
 done
 "$B/serve" --model "$W/two" --lines <"$W/test" >"$W/lines" 2>"$W/err"
@@ -55,7 +58,7 @@ same "--lines: a line without an end" "$(head -c 70000 /dev/zero | tr '\0' x |
 awk 'BEGIN { for (i = 0; i < 200; i++) { printf "%d", i % 2
     for (k = 0; k < (i == 9 ? 9000 : 150); k++) printf " %d:1", (i * k) % 50; print "" } }' \
     >"$W/long.svm"
-"$B/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/long" >"$W/log" \
+"$T/dlrm" --model lr --format libsvm --data "$W/long.svm" --checkpoint "$W/long" >"$W/log" \
     2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
 for batch in 1 4 256; do
     "$B/serve" --model "$W/long" --lines --batch $batch <"$W/long.svm" >"$W/lines.$batch" 2>"$W/err"
@@ -87,8 +90,10 @@ same "stages: how many" "$(tail -1 "$W/staged")" "scored: 1000 by dlrm, 70 by dl
 
 program=$B/serve
 served=$W/served
-# start OPTIONS...: a server of $served; sets pid, port, url.
+# start OPTIONS...: a server of $served; sets pid, port, url. Clients may be late, but where that
+# is the subject.
 start() {
+    case $* in *--timeout*) ;; *) set -- --timeout 86400 "$@" ;; esac
     : >"$W/started"
     $wrap "$program" --model "$served" --port 0 "$@" >"$W/started" 2>"$W/server" &
     pid=$!
@@ -196,9 +201,9 @@ served=$W/served
 
 # A differential checkpoint takes over from the one whose rows it changes.
 cp $adult.columns "$W"
-"$B/dlrm" $model --data "$W/test" --checkpoint "$W/chain" --every 2 --checkpoint-delta 9 \
+"$T/dlrm" $model --data "$W/test" --checkpoint "$W/chain" --every 2 --checkpoint-delta 9 \
     >"$W/log" 2>"$W/err" &&
-    "$B/dlrm" $model --data "$W/test" --test "$W/test" --checkpoint "$W/chain" --eval --predict \
+    "$T/dlrm" $model --data "$W/test" --test "$W/test" --checkpoint "$W/chain" --eval --predict \
         "$W/chain.out" >"$W/log" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
 full=$(ls "$W/chain" | sed -n 1p) delta=$(ls "$W/chain" | sed -n 2p) served=$W/growing
 mkdir "$served" && cp -r "$W/chain/$full" "$served"
@@ -207,7 +212,7 @@ same "a full checkpoint" "$(metric neo_model_step)" 2
 cp -r "$W/chain/$delta" "$served/.new" && mv "$served/.new" "$served/$delta"
 kill -HUP $pid
 tries=0
-while [ "$(metric neo_model_step)" != 4 ] && [ $tries -lt 200 ]; do
+while [ "$(metric neo_model_step)" != 4 ] && [ $tries -lt 4000 ]; do
     tries=$((tries + 1))
     sleep 0.05
 done
@@ -237,7 +242,7 @@ joined() { sed -n 's/^{"text":"\(.*\)"}$/\1/p' | tr -d '\n'; }
 for more in "" "--products bf16" "--dtype bf16 --products bf16" "--dtype bf16 --ranks 2"; do
     part || continue
     rm -rf "$W/gpt"
-    "$B/gpt" $gpt $more --steps 30 --batch 8 --repro-shards 2 --checkpoint "$W/gpt" --prompt 'We ' \
+    "$T/gpt" $gpt $more --steps 30 --batch 8 --repro-shards 2 --checkpoint "$W/gpt" --prompt 'We ' \
         --sample 50 --top-k 20 >"$W/out" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
     served=$W/gpt
     start
@@ -283,7 +288,7 @@ done
 # Characters of several bytes, good and bad: pieces end between them.
 for i in $(seq 300); do printf 'd\303\250j\303\240 \342\202\254 \360\237\230\200 '; done >"$W/wide"
 rm -rf "$W/gpt"
-"$B/gpt" $gpt --data "$W/wide" --steps 20 --batch 4 --checkpoint "$W/gpt" --sample 0 >"$W/out" \
+"$T/gpt" $gpt --data "$W/wide" --steps 20 --batch 4 --checkpoint "$W/gpt" --sample 0 >"$W/out" \
     2>"$W/err" || fail "gpt of wide characters: $(tail -1 "$W/err")"
 served=$W/gpt
 start
@@ -294,45 +299,49 @@ for seed in 1 2 3; do
 done
 stop "gpt of wide characters"
 # Whoever leaves is not written for to the end: the second piece, or the third, finds nobody.
-start --wait 300
-printf "POST /stream ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}" | "$client" "$port" send gone
-wrote=$(metric neo_samples_total)
-while [ "$wrote" = 0 ]; do sleep 0.05; wrote=$(metric neo_samples_total); done
+# One that is stopped before it leaves is tried again.
+wrote=62 tries=0
+while [ "$wrote" -ge 20 ] && [ $tries -lt 5 ]; do
+    tries=$((tries + 1)) wrote=0
+    start --wait 300
+    printf "POST /stream ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}" |
+        "$client" "$port" send gone
+    while [ "$wrote" = 0 ]; do sleep 0.05; wrote=$(metric neo_samples_total); done
+    stop "a client that is gone"
+done
 if [ "$wrote" -lt 20 ]; then pass; else fail "of a client that is gone: $wrote tokens"; fi
-stop "a client that is gone"
 # Answers that take longer than a client may: what others wrote meanwhile was in time. With
 # ThreadSanitizer one of them does.
 answers=14
 [ "$SANITIZER" != thread ] || answers=2
 for i in $(seq 7); do cat "$W/wide"; done >"$W/long.txt"
 rm -rf "$W/gpt"
-"$B/gpt" --data "$W/long.txt" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
+"$T/gpt" --data "$W/long.txt" --heads 2 --context 512 --steps 1 --batch 1 --checkpoint "$W/gpt" \
     --sample 0 >"$W/out" 2>"$W/err" || fail "gpt of long answers: $(tail -1 "$W/err")"
 start --timeout 1 --wait 50
-(
-    began=$(date +%s%N)
-    printf "POST /generate ${H}Content-"
-    sleep 0.6
-    printf 'Length: 25\r\n\r\n{"prompt":"d","tokens":1}'
-    echo $((($(date +%s%N) - began) / 1000000)) >"$W/slept"
-) | "$client" "$port" send half >"$W/late" 2>&1 &
-late=$!
-sleep 0.2
-for i in $(seq $answers); do
-    printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"
-done |
-    "$client" "$port" send half >"$W/answer"
-wait $late
-if [ "$(cat "$W/slept")" -lt 800 ]; then # else the machine was late, not the server
-    same "half a request while others are answered" "$(head -1 "$W/late" | tr -d '\r')" \
-        "HTTP/1.1 200 OK"
-fi
+status= tries=0
+while [ "$status" != "HTTP/1.1 200 OK" ] && [ $tries -lt 5 ]; do # a client may be late itself
+    tries=$((tries + 1))
+    (
+        printf "POST /generate ${H}Content-"
+        sleep 0.6
+        printf 'Length: 25\r\n\r\n{"prompt":"d","tokens":1}'
+    ) | "$client" "$port" send half >"$W/late" 2>&1 &
+    late=$!
+    sleep 0.2
+    for i in $(seq $answers); do
+        printf "POST /generate ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}"
+    done | "$client" "$port" send half >"$W/answer"
+    wait $late
+    status=$(head -1 "$W/late" | tr -d '\r')
+done
+same "half a request while others are answered" "$status" "HTTP/1.1 200 OK"
 stop "long answers"
 # Tokens, which stand for no bytes.
 if have python3; then
     letters=$(python3 tests/programs/tokens.py "$W/text" "$W/tokens" "$W/tokenizer")
     rm -rf "$W/gpt"
-    "$B/gpt" $gpt --data "$W/tokens" --vocabulary $letters --steps 30 --batch 8 --repro-shards 2 \
+    "$T/gpt" $gpt --data "$W/tokens" --vocabulary $letters --steps 30 --batch 8 --repro-shards 2 \
         --checkpoint "$W/gpt" --prompt "4 0 2" --sample 5 --temperature 0 >"$W/out" 2>"$W/err" ||
         fail "gpt of tokens: $(tail -1 "$W/err")"
     served=$W/gpt
@@ -347,7 +356,7 @@ if have python3; then
     stop "gpt of tokens"
     # GPT-2's vocabulary, rounded up: its last token, and not one that there never is, is first.
     rm -rf "$W/gpt"
-    "$B/gpt" $gpt --width 8 --data "$W/tokens" --vocabulary 50304 --steps 1 --batch 1 \
+    "$T/gpt" $gpt --width 8 --data "$W/tokens" --vocabulary 50304 --steps 1 --batch 1 \
         --checkpoint "$W/gpt" --sample 3 --temperature 0 >"$W/out" 2>"$W/err" ||
         fail "gpt of a rounded vocabulary: $(tail -1 "$W/err")"
     start
@@ -419,13 +428,15 @@ same "SIGTERM: nothing is left unread" "$(of unread)" 0
 
 # ---- enemies ----
 
-start --timeout 1 --reload 0 --connections 800 --body 1
+start --timeout 1
 mkfifo "$W/open" && exec 9<>"$W/open" # an input without an end: the server closes
 printf "POST /predict ${H}Content-" >&9
 "$client" "$port" send <"$W/open" >"$W/answer"
 same "half a request that stays one" "$(head -c 12 "$W/answer")" "HTTP/1.1 408"
 same "a connection without a request" "$("$client" "$port" send <"$W/open" && echo closed)" closed
 exec 9>&-
+stop "half a request"
+start --reload 0 --connections 800 --body 1
 printf "POST /predict ${H}Content-Length: 1025\r\n\r\n" | says 413 ''
 same "800 connections and 80 more" "$(echo | "$client" "$port" hold 880 60 80 | tr '\n' ' ')" \
     "200: 800 503: 80 "

@@ -17,12 +17,13 @@ for run in "dlrm $model" "dlrm $model --ranks 2" "dlrm $model --ranks 4 --nodes 
     "dlrm $model --ranks 4 --nodes 2 --towers 2" \
     "gpt $gpt --ranks 2 --shard full --memory" "gpt $gpt --ranks 4 --shard hybrid"; do
     part || continue
-    rm -f "$W/t.json"
-    got=$(state_of "$B/"$run --trace "$W/t.json")
-    case $run in *--towers*) ;; dlrm*) same "$run --trace" "$got" "$plain" ;; esac
-    if ! have python3; then
-        skip "$run: no python3 that reads it"
-    elif python3 - "$W" "$run" <<'END'; then pass; else fail "$run: $(cat "$W/err")"; fi
+    found=7 tries=0 # 7: times that do not add up, as where something else stopped a rank: again
+    while [ $found = 7 ] && [ $tries -lt 5 ]; do
+        tries=$((tries + 1))
+        rm -f "$W/t.json"
+        got=$(state_of "$B/"$run --trace "$W/t.json")
+        have python3 || break
+        python3 - "$W" "$run" <<'END'
 import collections, json, re, sys
 W, run = sys.argv[1], sys.argv[2].split()
 trace = json.load(open(W + "/t.json"))
@@ -53,11 +54,19 @@ for rank in range(ranks):
     steps = [e["args"]["number"] for e in mine if e["name"] == "step"]
     assert steps == list(range(40 if run[0] == "dlrm" else 3)), steps
     # Half, as other processes may take what time they want between two spans.
-    assert top["step"] >= inside > 0.5 * top["step"], (inside, top)
+    assert top["step"] >= inside, (inside, top)
+    if not inside > 0.5 * top["step"]: sys.exit(7)
     if run[0] == "dlrm" and rank == 0:
         took = 20000 / float(re.search(r"samples/s=(\d+)", open(W + "/out_of").read())[1]) * 1e6
-        assert 0.5 * took < top["step"] + top["first batch"] < 1.01 * took, (top, took)
+        assert top["step"] + top["first batch"] < 1.01 * took, (top, took)
+        if not 0.5 * took < top["step"] + top["first batch"]: sys.exit(7)
 END
+        found=$?
+    done
+    case $run in *--towers*) ;; dlrm*) same "$run --trace" "$got" "$plain" ;; esac
+    if ! have python3; then
+        skip "$run: no python3 that reads it"
+    elif [ $found = 0 ]; then pass; else fail "$run: $found: $(cat "$W/err")"; fi
 done
 # Chakra's execution traces.
 got=$(state_of "$B/dlrm" $model --ranks 2 --trace "$W/t.json" --chakra "$W/et")

@@ -207,10 +207,11 @@ static void spawn(Keep *k, const char *what, int ranks) {
     k->c.plan.kept_batches = k->kept_batches;
     spawn_case(&k->c, what, ranks, run_rank, k);
 }
-/* A cell of the grid: all, or as many that each two of its coordinates meet. */
+/* A cell of the grid: all, or as many that each two of its coordinates meet. Under a sanitizer as
+   many of a half or a quarter of the ways, each of which has a run on one rank first. */
 static int selected(int kind, int how, int ranks, int plan) {
     if (test_grid()) return 1;
-    return (plan + kind + 3 * how + 2 * ranks) % (8 << TEST_WATCHED) == 0;
+    return (plan + kind + 3 * how + 2 * ranks) % 8 == 0;
 }
 static void what_is_kept_has_the_bits_of_one_rank(void) {
     static const neo_dtype DTYPES[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
@@ -218,6 +219,7 @@ static void what_is_kept_has_the_bits_of_one_rank(void) {
     for (int kind = 0; kind <= KINDS; kind++)
         for (int how = 0; how < 6;
              how++) { /* micro-batches 1, 2, 3; a norm; a scale; what comes between */
+            if ((kind + how) % (1 << TEST_WATCHED)) continue;
             static Keep k;
             Case *c = &k.c;
             memset(&k, 0, sizeof k);
@@ -821,7 +823,7 @@ static void dense_layers_and_tables_share_a_norm_and_a_scale(void) {
             memset(wrong, 0, sizeof wrong);
             neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1},
                                   .ranks_per_node = c->plan.cluster.ranks_per_node,
-                                  .timeout_ms = 20000};
+                                  .timeout_ms = TEST_PATIENCE_MS};
             if (neo_comm_spawn(ranks, &desc, train_both, &b, NULL) != NEO_OK)
                 FAIL("case %d, %d ranks: %s", i, ranks, neo_last_error());
             for (int r = 0; r < ranks; r++)

@@ -457,7 +457,7 @@ static inline void spawn_case(const Case *c, const char *what, int ranks, neo_co
     const int threads = 1 + (int)(runs++ % 3 == 0);
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = threads},
                        .ranks_per_node = c->plan.cluster.ranks_per_node,
-                       .timeout_ms = 20000};
+                       .timeout_ms = TEST_PATIENCE_MS};
     memset(wrong, 0, sizeof wrong);
     if (neo_comm_spawn(ranks, &d, fn, user, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
     check_wrong(what, ranks);
@@ -466,7 +466,7 @@ static inline void spawn_case(const Case *c, const char *what, int ranks, neo_co
 static inline void spawn_refused(const Case *c, int ranks, neo_comm_fn fn, void *user) {
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
                        .ranks_per_node = c->plan.cluster.ranks_per_node,
-                       .timeout_ms = 60000};
+                       .timeout_ms = TEST_PATIENCE_MS};
     memset(wrong, 0, sizeof wrong);
     CHECK_OK(neo_comm_spawn(ranks, &d, fn, user, NULL));
     check_wrong("refused", ranks);
@@ -477,7 +477,7 @@ static inline int spawn_ending(const neo_allocator *allocator, int virtual_clock
                                void *user) {
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
                        .ranks_per_node = 3,
-                       .timeout_ms = 60000,
+                       .timeout_ms = TEST_PATIENCE_MS,
                        .virtual_clock = virtual_clock};
     neo_status status[3];
     int working = 0;

@@ -43,7 +43,8 @@ static void end(Case *c, neo_ctx *ctx, int ranks) {
     neo_ctx_destroy(ctx);
 }
 static neo_comm_desc comm_desc(void) {
-    return (neo_comm_desc){.ctx = {.repro_shards = LEAVES, .seed = 1}, .timeout_ms = 60000};
+    return (neo_comm_desc){.ctx = {.repro_shards = LEAVES, .seed = 1},
+                           .timeout_ms = TEST_PATIENCE_MS};
 }
 
 /* ---- what one rank finds ---- */
@@ -587,7 +588,7 @@ static void no_rank_waits_for_the_end_of_another(void) {
         neo_ctx *ctx;
         begin(&c, &ctx, ranks, 0, 0);
         neo_comm_desc d = comm_desc();
-        d.timeout_ms = 5000;
+        d.virtual_clock = 1;
         CHECK_OK(neo_comm_spawn(ranks, &d, at_own_pace, &c, NULL));
         end(&c, ctx, ranks);
     }

@@ -223,7 +223,7 @@ static neo_status run_rank(neo_comm *comm, void *user) {
 }
 static int64_t spawn(Hot *g, const char *what, int ranks) {
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
-                       .timeout_ms = 60000};
+                       .timeout_ms = TEST_PATIENCE_MS};
     memset(wrong, 0, sizeof wrong);
     if (neo_comm_spawn(ranks, &d, run_rank, g, NULL) != NEO_OK)
         FAIL("%s: %s", what, neo_last_error());

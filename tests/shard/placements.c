@@ -302,7 +302,8 @@ static neo_comm *job;
 static void run_case(Case *c, const char *what, int ranks) {
     neo_comm_desc desc = {
         .ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1 + (int)(runs % 3 == 0)},
-        .ranks_per_node = c->plan.cluster.ranks_per_node};
+        .ranks_per_node = c->plan.cluster.ranks_per_node,
+        .timeout_ms = TEST_PATIENCE_MS};
     memset(wrong, 0, sizeof wrong);
     neo_status status = job ? run_rank(job, c) : neo_comm_spawn(ranks, &desc, run_rank, c, NULL);
     if (status != NEO_OK) FAIL("%s: %s", what, neo_last_error());
@@ -310,9 +311,9 @@ static void run_case(Case *c, const char *what, int ranks) {
     runs++;
 }
 /* Whether a cell of the grid is run: one in eight, so that each plan meets each number of ranks; in
-   six; or all. */
+   twelve, of random plans too; or all. */
 static int selected(int set, int kind, int w, int plan) {
-    if (test_grid()) return test_grid() == 2 || (plan + kind + w + 2 * set) % 6 == 0;
+    if (test_grid()) return test_grid() == 2 || (plan + kind + w + 2 * set) % 12 == 0;
     if (plan >= RANDOM)
         return (kind + w) % (4 << TEST_WATCHED) == plan % 4 && plan < RANDOM + 2;
     return (plan + kind + 2 * w + 4 * set) % (8 << TEST_WATCHED) == 0;

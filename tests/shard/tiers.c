@@ -331,6 +331,7 @@ static void ranks(void) {
         memset(&desc, 0, sizeof desc);
         desc.ctx.repro_shards = 4;
         desc.ctx.threads = 1;
+        desc.timeout_ms = TEST_PATIENCE_MS;
         CHECK_OK(neo_comm_spawn(n / 4 % 2 ? 4 : 2, &desc, on_rank,
                                 (void *)(uintptr_t)&placements[n % 4], NULL));
     }
@@ -438,10 +439,12 @@ int main(int argc, char **argv) {
     snprintf(text_file, sizeof text_file, "%s.profile", argv[0]);
     RUN(counts);
     RUN(bad_files);
-    RUN(hits);
     RUN(ranks);
     RUN(unused);
-    RUN(rows_by_use);
+    if (TEST_WATCHED < 2) { /* figures of one thread */
+        RUN(hits);
+        RUN(rows_by_use);
+    }
     unlink(text_file);
     return test_end("tiers");
 }

@@ -199,6 +199,7 @@ static void each_id_has_the_row_of_one_rank(void) {
     static const neo_bounds BOUNDS[] = {NEO_BOUNDS_ERROR, NEO_BOUNDS_DROP, NEO_BOUNDS_CLAMP};
     for (int kind = 0; kind <= KINDS; kind++)
         for (int way = 0; way < 6; way++) {
+            if ((kind + way) % (1 << TEST_WATCHED)) continue;
             static None g;
             Case *c = &g.c;
             neo_ctx *ctx;
@@ -215,7 +216,7 @@ static void each_id_has_the_row_of_one_rank(void) {
             for (int ranks = 1; ranks <= 4; ranks++)
                 for (int plan = 0; plan < PLANS; plan++) {
                     char what[100];
-                    if (!test_grid() && (plan + kind + 3 * way + ranks) % (6 << TEST_WATCHED))
+                    if (!test_grid() && (plan + kind + 3 * way + ranks) % 6)
                         continue;
                     c->prefetch = (plan + ranks + way) % 4;
                     place_all(&g, plan, ranks);

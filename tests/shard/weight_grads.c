@@ -153,7 +153,7 @@ static void spawn(Grads *g, const char *what, int ranks) {
 }
 /* A cell of the grid: all, or as many that each two of its coordinates meet. */
 static int selected(int pooling, int way, int ranks, int plan) {
-    const int every[] = {6 << TEST_WATCHED, 3, 1};
+    const int every[] = {6, 3, 1};
     return (plan + 5 * pooling + way + 3 * ranks) % every[test_grid()] == 0;
 }
 static void weights_have_the_gradients_of_one_rank(void) {
@@ -162,6 +162,7 @@ static void weights_have_the_gradients_of_one_rank(void) {
     cut_block = 16;
     for (int pooling = 0; pooling < 3; pooling++) /* sums, means, and some of each */
         for (int way = 0; way < 8; way++) {
+            if ((pooling + way) % (1 << TEST_WATCHED)) continue;
             static Grads g;
             Case *c = &g.c;
             memset(&g, 0, sizeof g);

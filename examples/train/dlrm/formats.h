@@ -221,14 +221,17 @@ static neo_status check_format(const options *o) {
     return f ? check_known_format(o, f) : NEO_OK;
 }
 
-static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, neo_schema **train,
-                                    neo_schema **test) {
+/* of: what was made of the same options before, or NULL; test may be. */
+static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, const neo_schema *of,
+                                    neo_schema **train, neo_schema **test) {
     int64_t samples = o->synthetic;
-    neo_synthetic_desc d = {.samples = samples, .rows = o->rows, .label_count = count_tasks(o)};
+    neo_synthetic_desc d = {
+        .samples = samples, .rows = o->rows, .label_count = count_tasks(o), .of = of};
     int64_t rows[26];
     const preset_tables *preset = tables_of_preset(o, rows);
     if (preset) d.rows_per_feature = rows, d.hot = preset->hot;
     TRY(neo_schema_synthetic(ctx, &d, train));
+    if (!test) return NEO_OK;
     d = (neo_synthetic_desc){.samples = samples / 4 + 1, .first_sample = samples, .of = *train};
     return neo_schema_synthetic(ctx, &d, test);
 }
@@ -259,12 +262,12 @@ static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, cons
 }
 /* The schemas of training and test data: one, but for synthetic data. */
 static neo_status create_schema(const cli_rank *me, neo_ctx *ctx, const options *o,
-                                const char *const *files, int count, neo_schema **train,
-                                neo_schema **test) {
+                                const neo_schema *generated, const char *const *files, int count,
+                                neo_schema **train, neo_schema **test) {
     float weights[MAX_TASKS];
     int tasks;
     TRY(parse_tasks(o->tasks, weights, &tasks));
-    if (o->synthetic) TRY(synthetic_schemas(ctx, o, train, test));
+    if (o->synthetic) TRY(synthetic_schemas(ctx, o, generated, train, test));
     else TRY(create_schema_of_format(me, ctx, o, files, count, train));
     if (!o->synthetic) *test = *train;
     if (neo_schema_label_count(*train) > MAX_TASKS)

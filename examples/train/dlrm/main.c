@@ -176,10 +176,15 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     j->test_count = split_list(o->test, j->test_files, MAX_FILES);
     j->valid_count = split_list(o->valid, j->valid_files, MAX_FILES);
     if (o->nodes > 1) j->cli.comm.ranks_per_node = (int)(o->machine.ranks / o->nodes);
-    return NEO_OK;
+    if (!o->synthetic || o->machine.ranks < 2) return NEO_OK;
+    TRY(neo_ctx_create(&(neo_ctx_desc){.threads = 1}, &j->ctx));
+    return synthetic_schemas(j->ctx, o, NULL, &j->generated, NULL);
 }
 
 int main(int argc, char **argv) {
     static job j = {.cli = {.program = &DLRM, .lock = PTHREAD_MUTEX_INITIALIZER}};
-    return cli_start(&j.cli, parse_job(argc, argv, &j), run_rank);
+    int status = cli_start(&j.cli, parse_job(argc, argv, &j), run_rank);
+    neo_schema_destroy(j.generated);
+    neo_ctx_destroy(j.ctx);
+    return status;
 }

@@ -9,6 +9,8 @@ typedef struct job {
     options o;
     const char *train_files[MAX_FILES], *test_files[MAX_FILES], *valid_files[MAX_FILES];
     int train_count, test_count, valid_count;
+    neo_ctx *ctx;          /* of generated */
+    neo_schema *generated; /* for ranks that are threads: the generator, whose figures they share */
 } job;
 
 /* Of each task. */

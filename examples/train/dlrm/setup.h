@@ -349,7 +349,7 @@ static neo_status prepare(run *r) {
     const job *j = r->job;
     int trains = j->train_count > 0;
     TRY(cli_check_ranks(&r->me, &r->o->machine));
-    TRY(create_schema(&r->me, r->m.ctx, r->o, trains ? j->train_files : j->test_files,
+    TRY(create_schema(&r->me, r->m.ctx, r->o, j->generated, trains ? j->train_files : j->test_files,
                       trains ? j->train_count : j->test_count, &r->m.schema, &r->m.test_schema));
     TRY(fit_schema(r));
     TRY(create_dense(&r->m, r->o));
