@@ -179,6 +179,8 @@ typedef struct neo_plan_desc {
     int weighted;                   /* 1: batches have a weight per id */
     double skew;                    /* of ids: the exponent of their Zipf law (neo_zipf); 0: they
                                        are spread evenly. Read with cluster.calibration.rows */
+    double distinct;                /* share of a rank's bags, with their ids, that differ: of
+                                       bags->inverse those alone are sent and looked up; 0: 1 */
     double crowding;                /* most ids that a range of rows gets, over its even share;
                                        0: 1.25. Where there are more, buffers grow */
     int32_t kept_batches;           /* batches, of max_batch samples and ids_per_sample each, whose
@@ -577,6 +579,7 @@ typedef struct neo__plan_pool {
 
 typedef struct neo__plan_model {
     double batch, ranks;         /* of a group of replicas */
+    double distinct;             /* as neo_plan_desc's */
     double groups, merged;       /* replicas; those whose gradients step a row: all, or 1 */
     double to_other;             /* seconds of a byte that comes from the other groups */
     double local, cross;         /* seconds of a byte on a link */
@@ -789,6 +792,8 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
         NEO__CHECK(desc->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
                    "%s: table '%s': table_placements 0x%x has unknown bits", fn,
                    desc->bags->tables[t].name, desc->table_placements[t]);
+    NEO__CHECK(desc->distinct >= 0.0 && desc->distinct <= 1.0, NEO_ERR_ARG,
+               "%s: distinct is %g, not in 0 .. 1", fn, desc->distinct);
     NEO__CHECK(neo__plan_positive(desc->dense_flops_bottom) && desc->dense_params >= 0 &&
                    neo__plan_positive(desc->dense_flops_top) && neo__plan_positive(desc->skew),
                NEO_ERR_ARG,
@@ -927,6 +932,8 @@ static void neo__plan_model_make(neo_plan *plan) {
     model->groups = NEO__MAX(plan->desc.replicas, 1);
     model->merged = plan->desc.sync_every > 1 ? 1.0 : model->groups;
     model->batch = (double)plan->bags.max_batch / model->groups;
+    model->distinct =
+        plan->bags.inverse && plan->desc.distinct > 0.0 ? plan->desc.distinct : 1.0;
     model->ranks = w;
     neo__plan_model_links(plan, 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth,
                           1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth);
@@ -1069,10 +1076,11 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
-        table->fresh =
-            neo__plan_fresh(plan->model.batch * plan->model.merged * table->ids, table->rows,
-                            plan->desc.skew);
-        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
+        const double ids = plan->model.batch * plan->model.merged * table->ids;
+        table->fresh = neo__plan_fresh(plan->model.distinct * ids, table->rows, plan->desc.skew);
+        table->rate[0] = neo__plan_rate_of(table, 0);
+        table->fresh *= plan->model.distinct; /* backward has all ids */
+        table->rate[1] = neo__plan_rate_of(table, 1);
     }
     const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
     plan->known = plan->desc.profile || plan->desc.skew > 0.0;
@@ -3342,7 +3350,7 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     neo__plan_flow flow = neo__plan_flow_of(table, cut, model->batch * table->ids);
     double slice = model->batch * table->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
     double row = (double)(table->row_fixed + table->row_col * cut->cols);
-    double index = model->id_bytes * flow.ids + 4.0 * flow.bags;
+    double index = model->id_bytes * flow.ids * model->distinct + 4.0 * flow.bags;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     const double merged = model->merged, other = merged - 1.0;
@@ -3351,7 +3359,8 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     load.at[NEO__PLAN_IDS] = index * (model->to_all + other * model->to_other) +
                              (model->whole ? 0.0 : 2.0 * merged * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
-        neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
+        neo__plan_moved(&table->rate[0], model->distinct * flow.ids, model->distinct * flow.bags,
+                        flow.out, cut->cols);
     load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], merged * flow.ids,
                                                 merged * flow.bags, merged * flow.out, cut->cols);
     load.at[NEO__PLAN_BACKWARD] = sent * backward * model->to_all;
@@ -3398,7 +3407,8 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
     x.at[NEO__PLAN_BYTES] =
         table->plan->rows_alone ? 0.0 : neo__plan_sample_buffer(table, cut);
     if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
+    x.at[NEO__PLAN_IDS] =
+        m->distinct * f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
         f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(x);
@@ -3415,7 +3425,8 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     double all = m->batch * m->groups * table->ids, ids = all / m->groups / m->ranks,
            bags = m->batch / m->ranks * table->features;
     double c = 4.0 * (double)table->dim, rows = (double)table->rows, out = table->none ? ids : bags;
-    load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], ids, bags, out, table->dim);
+    load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], m->distinct * ids,
+                                                m->distinct * bags, out, table->dim);
     load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], ids, bags, out, table->dim);
     if (m->ranks * m->groups > 1.0) {
         load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
@@ -3505,7 +3516,7 @@ static double neo__plan_again(const neo_plan *plan, const neo__plan_table *t, in
             p[i].rows == p[k].rows) {
             const neo__plan_model *m = &plan->model;
             neo__plan_flow f = neo__plan_flow_of(t, &plan->cut[k], m->batch * t->ids);
-            return (m->id_bytes * f.ids + 4.0 * f.bags) * m->to_all;
+            return (m->id_bytes * m->distinct * f.ids + 4.0 * f.bags) * m->to_all;
         }
     return 0.0;
 }

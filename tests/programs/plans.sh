@@ -145,6 +145,7 @@ refuse "a curve" "$good_model" 'ranks 4 2\nrows adam2 1 2 3 4 5 6\n' \
 refuse "half a curve" "$good_model" 'ranks 4 2\nrows adam 1 2 3\n' \
     "bad.cluster:2: more words are wanted after 'rows'"
 refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a number, or out of range"
+refuse "none distinct" 'batch 100\ndistinct 0\n' "$good_cluster" "bad.model:2: not a number"
 refuse "a unit's place" 'batch 100\nunit u before 2-3\n' "$good_cluster" \
     "bad.model:2: neither beside nor after: 'before'"
 refuse "a unit's field" 'batch 100\nunit u after size=3\n' "$good_cluster" \

@@ -769,6 +769,21 @@ static void curves(void) {
     m.d.skew = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "skew -1");
     m.d.skew = 0;
+    m.d.distinct = 0.25; /* bags that repeat are looked up once, and step as often as they are */
+    m.bags.inverse = 1;
+    REQUIRE_OK(from(p, 1, &plan));
+    const double once = ids / 4, new_of_once = (1 - exp(-once / 1e5)) / (once / 1e5);
+    const neo_plan_step step = neo_plan_step_of(plan);
+    const double none = curve_at(lookup, 0, 0, 0), all = curve_at(lookup, 64, 0, 0),
+                 bag = none / 4 + all - none;
+    CHECK_NEAR(step.lookup, (once * curve_at(lookup, 64, new_of_once, cold) + batch * bag) / 20e9,
+               1e-2 * step.lookup);
+    CHECK_NEAR(step.update, (ids * curve_at(adam, 64, new_of_once / 4, cold) +
+                             batch * curve_at(adam, 64, 0, 0)) / 20e9, 1e-2 * step.update);
+    neo_plan_destroy(plan);
+    m.d.distinct = 1.5;
+    CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "distinct is 1.5");
+    m.d.distinct = 0, m.bags.inverse = 0;
     m.d.cluster.calibration.rows[NEO_ROWS_ADAM][1][2] = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.rows");
 }
