@@ -1523,7 +1523,9 @@ typedef enum neo_bounds { /* what to do with an id outside its table */
 typedef enum neo_evict { /* the key that leaves a full set: see >>lines */
     NEO_EVICT_LRU, /* the one used longest ago */
     NEO_EVICT_LFU, /* the one used least; of these the one used longest ago */
-    NEO_EVICT_AGE  /* one that was not used for longer than a number of steps; none else */
+    NEO_EVICT_AGE, /* one that was not used for longer than a number of steps; none else */
+    NEO_EVICT_SCORE /* the one of least score (neo_bags_score_keys), 0 of a new one; of these the
+                       one used longest ago */
 } neo_evict;
 
 /* Ids of a table are keys: see "keyed tables". */
@@ -1534,6 +1536,7 @@ typedef struct neo_keys {
                        steps than this leaves; required */
     int64_t admit;  /* a key gets a row at its admit-th occurrence; 0: 1 */
     int shared;     /* 1: keys without a row all read the initial row of key 0, not each its own */
+    int bloom;      /* 1: those that wait are counted in a counting Bloom filter; admit up to 15 */
 } neo_keys;
 
 typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
@@ -1620,14 +1623,18 @@ typedef struct neo_table_desc {
    neo_bags_backward and _accumulate give rows, before they step: a key that has now occurred
    `admit` times gets a row of its set, with its initial values and optimizer state. While it waits
    its occurrences are counted exactly, of the `rows` keys that wait (32 for each set; one unused
-   for longest makes room). If the set is full a key leaves, by neo_keys.evict; its row and state
+   for longest makes room), in 17 bytes a row; or, with bloom, of up to 2.7 times as many in 8
+   bytes a row, and then of some too high (where admit is 2, of 1 in 16 at most): a key has 4 of the
+   128 counters of a block, of which the least counts; a block whose counters are half in use has
+   them halved. If the set is full a key leaves, by neo_keys.evict; its row and state
    are lost. One that has occurred since the last step stays; if all 32 have, the new key gets no
    row this time. Gradients of keys without a row are dropped.
 
    Who comes and goes depends on nothing but the keys of each step: not on threads, ranks, plans.
    Tensors of the state, beside the table's others: ".keys" [rows] I64; ".used" [rows] I64, the last
-   step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used"; and
-   of all tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
+   step 2^32 + the count (or the score's bits, in rising order), 0 where a row has no key; with
+   admit also ".waiting", ".waiting_used", or ".filter" [rows] I64, 16 counters each; and of all
+   tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
    Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
    Not on a device (NEO_ERR_UNSUPPORTED).
    ---- */
@@ -1818,7 +1825,8 @@ NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
 /* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of
    scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
    optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]), or of its keys (2:
-   "keys", 3: "used", 4: "waiting", 5: "waiting_used"; [rows]); none when it has no such state. */
+   "keys", 3: "used", 4: "waiting", 5: "waiting_used", 6: "filter"; [rows]); none when it has no
+   such state. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
@@ -1834,11 +1842,19 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
    neo_bags_key_of: 1: the row has a key, *key; 0: it has none, or there is no such row.
    neo_bags_put_keys: give rows to keys, as if each had occurred often enough, in this order;
    rows[i] -1: the rows of its set are all in use. neo_bags_set_rows then writes them.
-   neo_bags_drop_keys: take rows away (by a score of yours, say); keys that have none are passed.
-   neo_bags_key_stats: of one table; zeros for a table without keys.
+   neo_bags_drop_keys: take rows away, which are 0 then; keys that have none are passed.
+   neo_bags_score_keys: of a table with NEO_EVICT_SCORE, the scores [count] of the rows of keys;
+   keys that have none are passed.
+   neo_bags_prune_keys: drop keys whose rows are small: those of a 2-norm below least, and then, of
+   each set of 32 rows, all but the `most` of largest norm (most 0: all stay; of equals the lowest
+   row). *pruned (or NULL): how many.
+   neo_bags_key_stats: of one table; zeros for a table without keys. Keys that are dropped or pruned
+   are evictions.
    Threads  as neo_bags_get_rows.
-   Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL. NEO_ERR_STATE (put,
-            drop): gradients are kept. */
+   Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL, its keys have no
+            scores, most is not in 0 .. 32. NEO_ERR_NUMERIC: a score, or least, is NaN.
+            NEO_ERR_STATE (put, drop, prune): gradients are kept. Nothing has changed. Of prune,
+            where rows lie in a tier, also errors of its file. */
 typedef struct neo_key_stats {
     int64_t used;                  /* rows that have a key */
     int64_t lookups, hits;         /* ids in backward and accumulate; those that had a row */
@@ -1852,6 +1868,10 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *bags, int32_t table, const uint64
                                      int64_t count, int64_t *rows);
 NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
                                       int64_t count);
+NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                       const float *scores, int64_t count);
+NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float least, int most,
+                                       int64_t *pruned);
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
 /* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
    or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
@@ -2645,6 +2665,10 @@ NEO_API void neo__ctx_hush(neo_ctx *ctx);
 NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker);
 NEO_API neo_status neo__bags_keys_read(void *bags);
+NEO_API double neo__row_squares(const float *row, int64_t dim);
+NEO_API neo_status neo__check_scores(const float *scores, int64_t count, const char *fn);
+NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
+                                    float least, int most);
 NEO_API void neo__bags_set_clocks(neo_bags *bags, int64_t steps, int64_t key_steps);
 #endif
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
@@ -2681,7 +2705,8 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets
    set is the high half of the key's hash times the number of sets: ranges of sets are ranges of
    hashes, and a part of a map has the sets [first_set, first_set + sets) of all_sets.
 
-   A line knows its key, the last step that used it, and how often it was used. Steps count from 1;
+   A line knows its key, the last step that used it, and how often it was used, or in place of that
+   its score: the bits of a float, turned so that they rise with it. Steps count from 1;
    a line that `now` has used does not leave. What a set does depends on the order of its keys
    alone: who touches hits first, then puts new keys in the order of their hashes, has the same
    lines on any threads and ranks, whichever sets are where. Of equals the lowest line leaves.
@@ -2809,7 +2834,8 @@ NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
 /* The line that has this use was used `count` times by step now. */
 NEO__INLINE void neo__lines_touch(const neo__lines *lines, uint64_t *use, int64_t now,
                                   uint64_t count) {
-    count += neo__lines_count(lines, *use, now);
+    if (lines->evict == NEO_EVICT_SCORE) count = *use & 0xFFFFFFFFu;
+    else count += neo__lines_count(lines, *use, now);
     *use = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
 }
 /* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
@@ -2825,12 +2851,14 @@ NEO__UNUSED static int64_t neo__lines_victim(const neo__lines *lines, uint64_t h
         if (lines->evict == NEO_EVICT_AGE || neo__lines_last(use) == now) continue;
         uint64_t score = use >> 32;
         if (lines->evict == NEO_EVICT_LFU) score |= neo__lines_count(lines, use, now) << 32;
+        if (lines->evict == NEO_EVICT_SCORE) score |= use << 32;
         if (best < 0 || score < least) best = line, least = score;
     }
     return best;
 }
 NEO__INLINE void neo__lines_put(const neo__lines *lines, int64_t line, uint64_t key, int64_t now,
                                 uint64_t count) {
+    if (lines->evict == NEO_EVICT_SCORE) count = 0x80000000u; /* of 0 */
     lines->key[line] = key;
     lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
     lines->tag[line] = neo__lines_tag(neo__mix64(key));
@@ -3113,11 +3141,13 @@ typedef struct neo__bag_lookup {
 } neo__bag_lookup;
 /* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
    below the distance to the next bucket, half a row. */
-NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
-    id = neo__bag_row_of(a->store, id);
+NEO__INLINE int64_t neo__bag_bucket_of_row(const neo__bag_lookup *a, int64_t id) {
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
+NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
+    return neo__bag_bucket_of_row(a, neo__bag_row_of(a->store, id));
 }
 
 /* Sums of one or two rows are the same in any order of buckets. */
@@ -4496,7 +4526,9 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    of all that is kept, whose ids are lines then. to_step: they will be changed. Rows stay until the
    next stage. rows: as f32, one of to and from is not NULL. block: the address that stands for
    weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. cached: after bytes
-   of the same desc, a table's rows that the cache has room for, and its bytes in the file. */
+   of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
+   another key has the row, or none; its line, or -1: it will come with its first values. From any
+   thread, of one table from one. */
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -4516,6 +4548,7 @@ typedef struct neo__tier_ops {
     neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
     int64_t (*cached)(struct neo_tier *tier, const neo_bags_desc *desc, int32_t table,
                       int64_t *file_bytes);
+    int64_t (*renew)(struct neo_tier *tier, int32_t table, int64_t row);
 } neo__tier_ops;
 struct neo_tier {
     const neo__tier_ops *ops;
@@ -11795,6 +11828,7 @@ typedef struct neo__bag_keys {
     neo_keys desc;
     neo__lines lines;     /* line i has row i */
     neo__lines waiting;   /* keys that wait for a row; no sets: none does */
+    uint64_t *filter;     /* or these, [rows], a set's one after another: 4 blocks of 8 words */
     neo__init_call init;  /* of a row, but for its place and number */
     int64_t first_col;
     neo_key_stats stats;
@@ -12255,11 +12289,13 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
                " (32 row_buckets); the next is %" PRId64,
                fn, table->name, all, unit, all / unit * unit + unit);
-    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_AGE && keys->admit >= 0 && keys->period >= 0 &&
-                   (keys->evict != NEO_EVICT_AGE || keys->period > 0),
+    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE && keys->admit >= 0 && keys->period >= 0 &&
+                   (keys->evict != NEO_EVICT_AGE || keys->period > 0) &&
+                   (!keys->bloom || keys->admit <= 15),
                NEO_ERR_ARG,
-               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64, fn,
-               table->name, (int)keys->evict, keys->period, keys->admit);
+               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64 "%s", fn,
+               table->name, (int)keys->evict, keys->period, keys->admit,
+               keys->bloom ? " (with bloom up to 15)" : "");
     NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
                "%s: table '%s': rows of keys come and go: they need initial values", fn,
                table->name);
@@ -12366,12 +12402,22 @@ static void neo__bag_keys_describe(neo__bag_keys *keys, const neo_table_desc *fr
     keys->waiting = *lines;
     lines->evict = from->keys.evict;
     lines->period = from->keys.period;
-    if (from->keys.admit <= 1) keys->waiting.sets = 0;
+    if (from->keys.admit <= 1 || from->keys.bloom) keys->waiting.sets = 0;
     keys->first_col = from->part.first_col;
 }
 static void neo__bag_keys_layout(neo__bag_keys *keys, neo__carve *carve) {
+    const int filters = keys->desc.on && keys->desc.bloom && keys->desc.admit > 1;
     neo__lines_layout(carve, &keys->lines);
     neo__lines_layout(carve, &keys->waiting);
+    NEO__CARVE(carve, keys->filter, filters ? keys->lines.sets * NEO__LINE_WAYS : 0);
+    if (!filters) keys->filter = NULL;
+}
+static size_t neo__bag_keys_bytes(const neo_table_desc *table) {
+    neo__bag_keys keys;
+    neo__carve count = {NULL, 0};
+    neo__bag_keys_describe(&keys, table);
+    neo__bag_keys_layout(&keys, &count);
+    return count.at;
 }
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
@@ -12650,16 +12696,17 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
             init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
-        if (table->job.store.line_row) {
+        if (table->job.store.line_row || table->keys.desc.on)
             NEO__TRY(neo__init_check(&init, table->weight_name));
+        if (table->keys.desc.on)
+            table->keys.init = neo__init_call_make(
+                bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
+                0);
+        if (table->job.store.line_row) {
             bags->tier->ops->init(bags->tier, (int32_t)i, &init);
             continue;
         }
         if (table->keys.desc.on) { /* rows are 0 until a key has them */
-            NEO__TRY(neo__init_check(&init, table->weight_name));
-            table->keys.init = neo__init_call_make(
-                bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
-                0);
             memset(table->job.store.data, 0, neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS));
         } else {
             NEO__TRY(neo__bags_init_weight(bags, i, init));
@@ -12854,11 +12901,8 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
             *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
             own = neo__size_add(own, neo__bag_block_bytes(&table, k));
         }
-        neo__bag_keys keys;
-        neo__carve lines = {NULL, 0};
-        neo__bag_keys_describe(&keys, &desc->tables[t]);
-        neo__bag_keys_layout(&keys, &lines);
-        memory->state_bytes = neo__size_add(memory->state_bytes, lines.at);
+        memory->state_bytes =
+            neo__size_add(memory->state_bytes, neo__bag_keys_bytes(&desc->tables[t]));
     }
     if (!desc->tier) /* what lies between the blocks */
         memory->workspace_bytes = neo__size_add(memory->workspace_bytes, all.at - own);
@@ -12930,9 +12974,10 @@ NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
                                  NEO_F32, 2);
 }
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 5) return neo_tensor_none();
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 6) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
     const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
+    if (k == 6) return neo__bags_block(b, table, t->keys.filter, NEO_I64, 0);
     if (k > 1 && lines->sets == 0) return neo_tensor_none();
     if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
@@ -14225,7 +14270,7 @@ static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table
     const neo__lines *lines = &table->keys.lines;
     const int64_t set = neo__lines_set(neo__mix64(neo__bags_key_at(bags, k)), lines->all_sets);
     const int64_t here = NEO__MIN(NEO__MAX(set - lines->first_set, (int64_t)0), lines->sets - 1);
-    return neo__bag_bucket(lookup, here * NEO__LINE_WAYS);
+    return neo__bag_bucket_of_row(lookup, here * NEO__LINE_WAYS);
 }
 /* Bag b once more: the sum of each bucket, then of the buckets by the tree. */
 static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *lookup, int64_t b) {
@@ -14340,6 +14385,14 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
+/* A row begins anew: where it lies, with states as before the first step; -1: below memory. */
+static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
+    neo__row_changes(&table->marks, row);
+    if (table->job.store.line_row)
+        row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
+    if (row >= 0) neo__bag_first_states(table, row);
+    return row;
+}
 /* Give a line to a key, which was used `count` times; -1: its set is in use. Its row is written
    later, by neo__bags_write_rows: no other key gets the line in this step. */
 static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, uint64_t key,
@@ -14350,13 +14403,38 @@ static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, ui
     if (line < 0) return -1;
     keys->stats.evictions += keys->lines.use[line] != 0;
     keys->stats.admissions++;
-    neo__row_changes(&table->marks, line);
     neo__lines_put(&keys->lines, line, key, now, count);
-    neo__bag_first_states(table, line);
-    rows->place[rows->count] = line;
+    const int64_t place = neo__bags_renew(rows->bags, table, line);
+    if (place < 0) return line;
+    rows->place[rows->count] = place;
     rows->key[rows->count++] = key;
     if (rows->count == neo__bag_group(table->dim)) neo__bags_write_rows(rows);
     return line;
+}
+/* A key of a Bloom filter has occurred `count` more times: how often now, as far as is known. Its 4
+   counters, in one block (Putze, Sanders and Singler, WEA 2007), rise no higher than that (Estan
+   and Varghese, SIGCOMM 2002). */
+static uint64_t neo__bags_filter_count(const neo__bag_keys *keys, uint64_t hash, uint64_t count) {
+    enum { WORDS = 8, HALF = 64, MOST = 15 };
+    const int64_t set = neo__lines_set(hash, keys->lines.all_sets) - keys->lines.first_set;
+    uint64_t *block = keys->filter + set * NEO__LINE_WAYS + WORDS * (hash >> 28 & 3), seen = MOST;
+    int used = 0;
+    for (int i = 0; i < 4; i++)
+        seen = NEO__MIN(seen, block[hash >> (7 * i + 4) & 7] >> 4 * (hash >> 7 * i & 15) & 15);
+    seen += count;
+    for (int i = 0; i < 4; i++) {
+        uint64_t *word = &block[hash >> (7 * i + 4) & 7];
+        const int shift = 4 * (int)(hash >> 7 * i & 15);
+        const uint64_t now = NEO__MAX(*word >> shift & 15, NEO__MIN(seen, (uint64_t)MOST));
+        *word = (*word & ~(UINT64_C(15) << shift)) | now << shift;
+    }
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t some = block[i] | block[i] >> 2;
+        some |= some >> 1;
+        used += __builtin_popcountll(some & 0x1111111111111111u);
+    }
+    for (int i = 0; i < WORDS && used > HALF; i++) block[i] = block[i] >> 1 & 0x7777777777777777u;
+    return seen;
 }
 /* A key without a row has occurred `count` times. */
 static void neo__bags_ask_row(neo__key_rows *rows, neo__bag_table *table, uint64_t hash,
@@ -14370,6 +14448,7 @@ static void neo__bags_ask_row(neo__key_rows *rows, neo__bag_table *table, uint64
         line = neo__lines_find(waiting, key, hash, now);
         if (line >= 0) seen += neo__lines_count(waiting, waiting->use[line], now);
     }
+    if (table->keys.filter) seen = neo__bags_filter_count(&table->keys, hash, seen);
     const int waits = seen < (uint64_t)table->keys.desc.admit;
     if (!waits && neo__bags_give_row(rows, table, key, seen) >= 0) {
         if (line >= 0) neo__lines_drop(waiting, line);
@@ -14503,16 +14582,95 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
     neo__fp_leave(fp);
     return NEO_OK;
 }
+static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
+    const neo__bag_rows *store = &table->job.store;
+    neo__lines_drop(&table->keys.lines, row);
+    table->keys.stats.evictions++;
+    row = neo__bags_renew(bags, table, row);
+    if (row >= 0) memset(store->data + row * store->row_bytes, 0, (size_t)store->row_bytes);
+    if (row >= 0 && store->scale) memset(store->scale + 2 * row, 0, 2 * sizeof *store->scale);
+}
 NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, keys, count, 1, "neo_bags_drop_keys"));
     b->work.resolved = 0;
     for (int64_t i = 0; i < count; i++) {
-        const neo__lines *lines = &b->tables[table].keys.lines;
+        neo__bag_table *t = &b->tables[table];
         const int64_t row =
-            neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
-        if (row >= 0) neo__lines_drop(lines, row), b->tables[table].keys.stats.evictions++;
+            neo__lines_find(&t->keys.lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
+        if (row >= 0) neo__bags_drop_row(b, t, row);
     }
+    return NEO_OK;
+}
+NEO_API neo_status neo__check_scores(const float *scores, int64_t count, const char *fn) {
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(scores[i] == scores[i], NEO_ERR_NUMERIC, "%s: scores[%" PRId64 "] is nan", fn,
+                   i);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                       const float *scores, int64_t count) {
+    static const char *const fn = "neo_bags_score_keys";
+    NEO__TRY(neo__bags_check_keys(bags, table, keys, scores, count, 0, fn));
+    const neo__lines *lines = &bags->tables[table].keys.lines;
+    NEO__CHECK(lines->evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
+               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", fn,
+               bags->tables[table].name, (int)lines->evict);
+    NEO__TRY(neo__check_scores(scores, count, fn));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), 0);
+        uint32_t bits = neo__bits_f32(scores[i] == 0.0f ? 0.0f : scores[i]); /* -0 is 0 */
+        bits ^= bits >> 31 ? UINT32_MAX : 0x80000000u;
+        if (row >= 0) lines->use[row] = (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits;
+    }
+    return NEO_OK;
+}
+/* The square of a row's norm: squares of floats are exact, and add in order. */
+NEO_API double neo__row_squares(const float *row, int64_t dim) {
+    double sum = 0.0;
+    for (int64_t c = 0; c < dim; c++) sum += (double)row[c] * (double)row[c];
+    return sum;
+}
+/* Prune the set that begins at row `first`, the squares of whose norms are known. Returns how many
+   rows have gone. */
+NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
+                                    float least, int most) {
+    const double limit = least > 0.0f ? (double)least * (double)least : 0.0;
+    int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
+    int64_t gone = 0;
+    uint64_t key;
+    bags->work.resolved = 0;
+    for (int i = 0; i < NEO__LINE_WAYS; i++) {
+        if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
+        int to = of[i] < limit ? -1 : stay++; /* a norm that is no number stays */
+        if (to < 0) neo__bags_drop_row(bags, &bags->tables[table], first + i), gone++;
+        for (; to > 0 && of[at[to - 1]] < of[i]; to--) at[to] = at[to - 1];
+        if (to >= 0) at[to] = i;
+    }
+    for (; most && stay > most; gone++)
+        neo__bags_drop_row(bags, &bags->tables[table], first + at[--stay]);
+    return gone;
+}
+NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float least, int most,
+                                       int64_t *pruned) {
+    static const char *const fn = "neo_bags_prune_keys";
+    double squares[NEO__LINE_WAYS] = {0};
+    int64_t gone = 0;
+    uint64_t key;
+    if (pruned) *pruned = 0;
+    NEO__TRY(neo__bags_check_keys(bags, table, NULL, NULL, 0, 1, fn));
+    NEO__CHECK(most >= 0 && most <= NEO__LINE_WAYS, NEO_ERR_ARG, "%s: most is %d, not in 0 .. 32",
+               fn, most);
+    NEO__CHECK(least == least, NEO_ERR_NUMERIC, "%s: least is nan", fn);
+    for (int64_t first = 0; first < bags->tables[table].rows; first += NEO__LINE_WAYS) {
+        for (int i = 0; i < NEO__LINE_WAYS; i++) {
+            if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
+            NEO__TRY(neo_bags_get_rows(bags, table, first + i, 1, bags->work.key_scratch));
+            squares[i] = neo__row_squares(bags->work.key_scratch, bags->tables[table].dim);
+        }
+        gone += neo__bags_prune_set(bags, table, first, squares, least, most);
+    }
+    if (pruned) *pruned = gone;
     return NEO_OK;
 }
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
@@ -14525,11 +14683,16 @@ NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
     return stats;
 }
 /* The row that forward reads for a key, for other headers: the table's, or in the scratch. */
-NEO_API const float *neo__bags_read_key(const neo_bags *b, int32_t table, uint64_t key,
+NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker) {
-    const neo__bag_table *t = &b->tables[table];
-    const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(b));
-    neo__key_rows rows = neo__key_rows_of(b, t, worker, 0);
+    const neo__bag_table *t = &bags->tables[table];
+    const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(bags));
+    neo__key_rows rows = neo__key_rows_of(bags, t, worker, 0);
+    if (at >= 0 && t->job.store.line_row) {
+        /* of a failure the tier's next call tells */
+        (void)neo_bags_get_rows(bags, table, at, 1, neo__key_scratch(&rows));
+        return neo__key_scratch(&rows);
+    }
     if (at >= 0) return neo__bags_row_of_key(&rows, at);
     rows.key[rows.count++] = t->keys.desc.shared ? 0 : key;
     neo__key_rows_make(&rows);

@@ -648,7 +648,7 @@ static neo_status neo__model_vocabulary(neo__json *json, neo__model_json *spec) 
         spec->token[byte] = (int16_t)spec->vocabulary;
     }
 }
-static const char *const neo__evict_names[] = {"lru", "lfu", "age"}; /* as neo_evict */
+static const char *const neo__evict_names[] = {"lru", "lfu", "age", "score"}; /* as neo_evict */
 static neo_status neo__model_keys(neo__json *json, neo__model_json *spec) {
     char *key = NULL;
     NEO__CHECK(neo__json_peek(json) == '{', NEO_ERR_UNSUPPORTED,
@@ -669,14 +669,14 @@ static neo_status neo__model_keys(neo__json *json, neo__model_json *spec) {
         }
     }
     int policy = 0;
-    while (policy < 3 && spec->evict && strcmp(spec->evict, neo__evict_names[policy])) policy++;
+    while (policy < 4 && spec->evict && strcmp(spec->evict, neo__evict_names[policy])) policy++;
     NEO__CHECK(spec->key_rows >= 0 && spec->key_period >= 0 && spec->key_seed >= 0 && spec->evict,
                NEO_ERR_FORMAT, "%s: keys: \"%s\" is missing", json->file,
                spec->key_rows < 0     ? "rows"
                : spec->key_period < 0 ? "period"
                : spec->key_seed < 0   ? "seed"
                                       : "evict");
-    NEO__CHECK(policy < 3, NEO_ERR_UNSUPPORTED, "%s: keys: evict \"%.60s\" is not known here",
+    NEO__CHECK(policy < 4, NEO_ERR_UNSUPPORTED, "%s: keys: evict \"%.60s\" is not known here",
                json->file, spec->evict);
     return NEO_OK;
 }

@@ -1161,9 +1161,10 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
-                                         "keys",   "used",  "waiting",   "waiting_used"};
+                                         "keys",   "used",  "waiting",   "waiting_used",
+                                         "filter"};
     char name[1024];
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 9; k++) {
         neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
                        : k == 1 ? neo_bags_scale(bags, table)
                                 : neo_bags_state(bags, table, k - 2);

@@ -320,7 +320,7 @@ same "shuffle, schedule, decay" "$a" "$b"
 
 keyed="--synthetic $samples --batch 120 --dim 32 --bottom 13-24-32 --top 24-1 --rows 3000"
 keyed="$keyed --keys --key-rows 200 --seed 3"
-for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3'; do
+for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3' '--admit 3 --bloom'; do
     part || continue
     one=$(digest $keyed $kind)
     same "keys $kind, 3 threads" "$(digest $keyed $kind --threads 3)" "$one"
@@ -349,6 +349,8 @@ if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else
 fi
 refused "an age of nothing" '--evict age: not lru' $keyed --evict age
 refused "evict of no keys" 'are of --keys' $model --evict lru
+refused "a filter of nothing" '--bloom is of --admit 2 to 15' $keyed --bloom
+refused "another filter" 'keys' $keyed --admit 3 --bloom --checkpoint "$W/keyed" --resume
 
 # ---- a cross network in place of the dot products ----
 

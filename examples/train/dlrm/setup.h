@@ -37,8 +37,8 @@ static neo_status define_numbers(run *r) {
     if (o->towers) TRY(neo_state_define(r->m.state, "towers", word));
     snprintf(word, sizeof word, "%.9g", o->dropout);
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
-    snprintf(tasks, sizeof tasks, "%.40s %lld %lld", o->evict ? o->evict : "lru",
-             (long long)o->admit, (long long)o->key_rows);
+    snprintf(tasks, sizeof tasks, "%.40s %lld %lld%s", o->evict ? o->evict : "lru",
+             (long long)o->admit, (long long)o->key_rows, o->bloom ? " bloom" : "");
     if (o->keys) TRY(neo_state_define(r->m.state, "keys", tasks));
     TRY(cli_define_sums(r->m.state, &o->machine, r->me.ranks));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
