@@ -2565,8 +2565,10 @@ typedef struct neo__row_marks {
     uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
     int64_t base_step;
     /* Or NULL. While a save is under way: called by any thread before rows change, which are
-       records[i] >> low_bits; sets their bits. */
-    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits);
+       records[i] >> low_bits, or, where line_row is given, have the lines of these numbers; sets
+       their bits. */
+    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits,
+                   const uint64_t *line_row);
     void *user;
 } neo__row_marks;
 #if !defined(NEO_INFERENCE)
@@ -13037,7 +13039,7 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
 /* Note a row, if rows are tracked; before it changes. */
 NEO__INLINE void neo__row_changes(const neo__row_marks *marks, int64_t row) {
     const uint64_t record = (uint64_t)row;
-    if (marks->before) marks->before(marks->user, &record, 1, 0);
+    if (marks->before) marks->before(marks->user, &record, 1, 0, NULL);
     else if (marks->bits) marks->bits[row / 64] |= UINT64_C(1) << row % 64;
 }
 NEO_API neo_status neo_bags_note_rows(neo_bags *b, int32_t table, int64_t first, int64_t count) {
@@ -13668,8 +13670,7 @@ static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *
                                    int64_t count) {
     const uint64_t *line_row = table->job.store.line_row;
     if (table->marks.before) {
-        NEO_ASSERT(!line_row);
-        table->marks.before(table->marks.user, records, count, table->low_bits);
+        table->marks.before(table->marks.user, records, count, table->low_bits, line_row);
         return;
     }
     for (int64_t i = 0; line_row && i < count; i++) {

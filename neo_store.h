@@ -15,7 +15,7 @@
    WHAT IT DOES NOT DO
      - the file is scratch of the running process, as memory is: a run that is killed makes it anew
        from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
-     - rows on a GPU, neo_save_begin of tracked rows (NEO_ERR_UNSUPPORTED)
+      - rows on a GPU (NEO_ERR_UNSUPPORTED)
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -187,7 +187,8 @@ typedef struct neo__tier {
     neo_status status; /* of the file */
     char failure[400];
     /* threads */
-    neo__mutex lock, walk; /* walk: of block */
+    neo__mutex lock, walk; /* walk: of maps, block and the last of records: a save in the background
+                              reads rows between steps, and while one computes */
     neo__cond wake, done;
     neo__thread *threads;
     struct neo__tier_worker *workers;
@@ -1131,9 +1132,7 @@ static neo_status neo__tier_move_rows(neo__tier *tier) {
     }
     return neo__tier_run_jobs(tier, count);
 }
-static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
-    neo__tier *t = (neo__tier *)base;
-    neo_bags *b = base->bags;
+static neo_status neo__tier_bring(neo__tier *t, const char *fn, int of_kept, int to_step) {
     neo__tier_call call = {t, to_step, 0, 0};
     NEO__TRY(neo__tier_usable(t, fn));
     NEO__TRY(neo__tier_begin(t, of_kept, fn));
@@ -1150,7 +1149,15 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
         if (status == NEO_OK) status = neo__tier_move_rows(t);
         if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, t->failure);
     }
-    if (of_kept) return NEO_OK;
+    return NEO_OK;
+}
+static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
+    neo__tier *t = (neo__tier *)base;
+    neo_bags *b = base->bags;
+    neo__mutex_lock(&t->walk);
+    const neo_status status = neo__tier_bring(t, fn, of_kept, to_step);
+    neo__mutex_unlock(&t->walk);
+    if (status != NEO_OK || of_kept) return status;
     neo__bags_job *job = &b->job;
     const int64_t first = job->batch.bags ? job->batch.offsets[0] : 0;
     job->batch.ids = (const void *)((uintptr_t)base->line - (uintptr_t)first * sizeof(int64_t));
@@ -1200,9 +1207,8 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
                                     float *to, const float *from) {
     neo__tier *t = (neo__tier *)base;
     const int64_t dim = neo__tier_of(t, table)->dim;
-    neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
-    if (status != NEO_OK) return status;
     neo__mutex_lock(&t->walk); /* threads may read at the same time */
+    neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
     if (from) neo__tier_forget_all(t);
     const neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count && status == NEO_OK; i++)
@@ -1226,7 +1232,8 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
     neo__tier_table *of = &tier->tables[table];
     int64_t first = count, end = 0;
     for (int64_t i = 0; i < count; i++)
-        if (neo__tier_is_written(of, row + i)) first = NEO__MIN(first, i), end = i + 1;
+        if (neo__tier_is_written(of, row + i) && neo__tier_find(of, row + i) < 0)
+            first = NEO__MIN(first, i), end = i + 1;
     if (first < end)
         NEO__TRY(neo__tier_io(tier, table, row + first, end - first,
                               tier->block + first * of->record, NULL));
@@ -1286,7 +1293,6 @@ static neo_status neo__tier_walk(neo__tier *tier, int64_t table, int block, int6
 static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, const char *from,
                                     size_t bytes) {
     neo__tier *t = (neo__tier *)base;
-    NEO__TRY(neo__tier_usable(t, "rows of a tier"));
     int64_t table = t->table_count * NEO__BAG_BLOCKS - 1;
     while (t->tables[table / NEO__BAG_BLOCKS].address[table % NEO__BAG_BLOCKS] > at ||
            t->tables[table / NEO__BAG_BLOCKS].part[table % NEO__BAG_BLOCKS] == 0)
@@ -1295,9 +1301,11 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     table /= NEO__BAG_BLOCKS;
     neo__mutex_lock(&t->walk);
     if (from) neo__tier_forget_all(t);
-    neo_status status = neo__tier_failed(
-        t, neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]), to,
-                          from, (int64_t)bytes));
+    neo_status status = neo__tier_usable(t, "rows of a tier");
+    if (status == NEO_OK)
+        status = neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]),
+                                to, from, (int64_t)bytes);
+    status = neo__tier_failed(t, status);
     neo__mutex_unlock(&t->walk);
     return status;
 }

@@ -150,6 +150,8 @@ refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --pro
 refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
 refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
     --profile "$W/bad.cold"
+refused "a profile of fewer hot rows" "hot.profile names [0-9]* hot rows of table '.*': count again" \
+    $model --hot-rows 7 --profile "$W/hot.profile"
 refused "a hot row twice" "twice:3: a hot row twice, of table 'C1'" $model --hot-rows 6 \
     --profile "$W/twice"
 for more in --dedup --keys --summary '--towers 4' '--load x'; do
@@ -1003,6 +1005,12 @@ same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/as
     "$base"
 refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
 refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
+refused "--checkpoint-bits alone" "needs --checkpoint" $model --checkpoint-bits 4
+refused "--checkpoint-bits 3" "not 8, 4 or 2" $model --checkpoint "$W/none" --checkpoint-bits 3
+for more in --resume "--checkpoint-delta 3" --keys "--valid x" "--hot-rows 2" "--towers 2"; do
+    refused "--checkpoint-bits $more" "--checkpoint-bits does not go with --" \
+        $model --checkpoint "$W/none" --checkpoint-bits 4 $more
+done
 refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
     --checkpoint-delta 3 --device cuda
 

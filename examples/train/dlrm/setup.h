@@ -72,6 +72,7 @@ static neo_status create_state(run *r) {
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
     TRY(create_window(r));
+    if (r->o->checkpoint_bits) TRY(create_served(m, r->o));
     return define_numbers(r);
 }
 
@@ -104,7 +105,8 @@ static neo_status load_weights(run *r) {
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
     static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
-                                          ": tasks is ", ": towers is ", ": hot_rows is "};
+                                          ": tasks is ", ": towers is ", ": hot_rows is ",
+                                          ": checkpoint_bits is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
@@ -444,6 +446,7 @@ static void tear_down(run *r) {
     free(r->own_groups);
     free(r->groups);
     destroy_hot_rows(&r->m);
+    destroy_served(&r->m);
     destroy_model(&r->m);
     if (r->me.rank) return;
     free(r->me.job->model);
