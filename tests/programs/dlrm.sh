@@ -150,7 +150,8 @@ refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --pro
 refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
 refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
     --profile "$W/bad.cold"
-refused "a profile of fewer hot rows" "hot.profile names [0-9]* hot rows of table '.*': count again" \
+refused "a profile of fewer hot rows" \
+    "hot.profile names [0-9]* hot rows of table '.*': count again" \
     $model --hot-rows 7 --profile "$W/hot.profile"
 refused "a hot row twice" "twice:3: a hot row twice, of table 'C1'" $model --hot-rows 6 \
     --profile "$W/twice"
