@@ -797,6 +797,7 @@ static void row_ranks(void) {
     d.ctx.threads = 1;
     d.ctx.seed = 1;
     d.ctx.repro_shards = RANKS;
+    d.timeout_ms = TEST_PATIENCE_MS;
     if (neo_ctx_device(on)) d.open_device = open_device;
     CHECK_OK(neo_comm_spawn(RANKS, &d, rank_main, notes, NULL));
     for (int rank = 0; rank < RANKS; rank++) {

@@ -225,7 +225,8 @@ static neo_status grid(neo_comm *comm, void *user) {
 
 /* collectives [MOST]: sizes up to MOST, of f32 ten times that. */
 int main(int argc, char **argv) {
-    int64_t most = argc > 1 ? atoll(argv[1]) : test_grid() ? 1000000 : 10000;
+    static const int64_t mosts[] = {10000, 100000, 1000000};
+    int64_t most = argc > 1 ? atoll(argv[1]) : mosts[test_grid()];
     int bad = 0;
     if (launched()) bad = run_ranks(0, NULL, grid, &most);
     for (int ranks = 1; ranks <= 8 && !launched(); ranks++)

@@ -18,7 +18,7 @@
 
 enum {
     SHORT_MS = 700,
-    LONG_MS = 60000,
+    LONG_MS = TEST_PATIENCE_MS,
     LIFE_S = 880,
     CULPRIT = 1,
     N = 300,

@@ -166,7 +166,8 @@ static neo_status run(neo_comm *comm, void *user) {
    CPU, else against one. */
 static void check_case(neo_ctx *ctx, const char *what) {
     neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES}, .ranks = ranks,
-                       .ranks_per_node = ranks % NODES ? 0 : ranks / NODES};
+                       .ranks_per_node = ranks % NODES ? 0 : ranks / NODES,
+                       .timeout_ms = TEST_PATIENCE_MS};
     the.plan.bags = &the.bags;
     the.plan.cluster.ranks = ranks / groups;
     the.plan.replicas = groups;
@@ -383,7 +384,8 @@ static void towers(void) {
     case_oracle(&the, ctx);
     memset(wrong, 0, sizeof wrong);
     const neo_comm_desc d = {.ctx = {.threads = 1, .seed = 1, .repro_shards = LEAVES},
-                             .ranks = ranks, .ranks_per_node = 2, .open_device = open_device};
+                             .ranks = ranks, .ranks_per_node = 2, .open_device = open_device,
+                             .timeout_ms = TEST_PATIENCE_MS};
     CHECK_OK(neo_comm_spawn(ranks, &d, towers_run, NULL, NULL));
     check_wrong("towers", ranks);
     for (int r = 0; r < ranks; r++) CHECK(digest[r] == the.digest);

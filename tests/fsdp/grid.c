@@ -148,7 +148,7 @@ static void choose(Config *c, int ranks, uint64_t *seed) {
 
 /* Draws of options on w ranks. */
 static int turns(int w) {
-    static const int MORE[] = {15, 60};
+    static const int MORE[] = {10, 60};
     return test_grid() ? MORE[test_grid() - 1] : (w == 8 ? 6 : 4) >> TEST_WATCHED;
 }
 
