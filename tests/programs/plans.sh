@@ -340,6 +340,51 @@ END
 else
     skip "timeline and sweep: no python3"
 fi
+# --replicas auto is the number of groups with the shortest step of those that it lists, each as it
+# is by itself; more groups hold more, and none is of ranks of several nodes but not all of them.
+replicas() {
+    "$B/plan" "$W/if.model" "$W/if.cluster" --set ranks=24 --set ranks_per_node=4 "$@" 2>&1
+}
+for every in 1 1000; do
+    replicas --replicas auto --sync-every $every >"$W/auto"
+    : >"$W/each"
+    for r in 1 2 3 6 12 24; do
+        option="--replicas $r --sync-every $every"
+        [ $r = 1 ] && option=
+        replicas $option >"$W/one"
+        echo "$r $(sed -n 's/.*one after another \([^,]*\),.*/\1/p' "$W/one")" \
+            "$(sed -n 's/.* from .* to \([^ ]* [^ ]*\) (rank .*/\1/p' "$W/one")" >>"$W/each"
+    done
+    same "--replicas auto, every $every: steps and memory" \
+        "$(sed -n '/^replicas/,/^$/p' "$W/auto" | awk '$1 + 0 { print $1, $4, $5, $8, $9 }')" \
+        "$(cat "$W/each")"
+    best=$(awk '{ us = $2 * ($3 == "ms" ? 1000 : 1) } !n++ || us < least { least = us; best = $1 }
+        END { print best }' "$W/each")
+    same "--replicas auto, every $every" \
+        "$(sed -n 's/^shortest step: \([0-9]*\) replicas on.*/\1/p' "$W/auto")" "$best"
+done
+# Where links between nodes are slow and copies are seldom averaged, each node has all tables.
+replicas --replicas auto --sync-every 100 --set cross.bandwidth=1e7 --set batch=9600 \
+    --set table.c.rows=50000 --set table.c.buckets=4 --set unit.bottom.params=0 \
+    --set unit.top.params=0 >"$W/auto"
+same "--replicas auto, slow links" \
+    "$(sed -n 's/^shortest step: \([0-9]*\) replicas on.*/\1/p' "$W/auto")" 6
+"$B/plan" "$W/if.model" "$W/if.cluster" --sweep --ranks 4..16 --replicas auto \
+    --sync-every 1000 --json --set cross.bandwidth=1e6 >"$W/sweep.json" 2>"$W/err"
+if grep -q '"ranks": 16, "replicas": [2-9]' "$W/sweep.json"; then pass
+else fail "a sweep's replicas: $(cat "$W/sweep.json" "$W/err")"; fi
+refuse_option "--replicas: the ranks are not so many groups, of nodes or inside of nodes: '3'" \
+    --replicas 3
+refuse_option "--replicas: not a number, or out of range" --replicas many
+refuse_option "--sync-every: is of --replicas" --sync-every 4
+printf 'batch 100\ntable a 100x16 2 pooling=none\n' >"$W/bad.model"
+printf "$good_cluster" >"$W/bad.cluster"
+if "$B/plan" "$W/bad.model" "$W/bad.cluster" --replicas auto >"$W/out" 2>"$W/err" ||
+    ! grep -q -- "--replicas auto: .*NEO_POOL_NONE" "$W/err"; then
+    fail "replicas of rows for each id: $(cat "$W/err")"
+else
+    pass
+fi
 # The four sets on a cluster: those that fit have figures, and what is recalled is named.
 printf 'ranks 2 2\nmemory 4TiB\n' >"$W/two.cluster"
 "$B/plan" --sets "$W/two.cluster" >"$W/sets" 2>"$W/err"
