@@ -2085,6 +2085,16 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #define NEO__HOST_BEGIN
 #define NEO__HOST_END
 #endif
+/* Kernels of a program that only predicts. */
+#if defined(NEO__COLD) && !defined(__clang__) && defined(NEO_INFERENCE)
+#define NEO__SMALL_BEGIN                                                                           \
+    NEO__OFF(GCC push_options)                                                                     \
+    NEO__OFF(GCC optimize("O1", "align-functions=1", "no-tree-ch"))
+#define NEO__SMALL_END NEO__OFF(GCC pop_options)
+#else
+#define NEO__SMALL_BEGIN
+#define NEO__SMALL_END
+#endif
 /* The host's code of this file; of a program that only predicts it is for size, as kernels take
    the time. */
 #if defined(NEO_INFERENCE)
@@ -2916,8 +2926,9 @@ typedef struct neo__tile {
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
-    const uint16_t *at; /* rows8: first so many places, a[at[i]] b[at[i] * b_k + j] */
-    int64_t count;
+    const uint16_t *at, *ends; /* listed: of row r the places at[r * at_row + ..], up to
+                                  ends[r * ends_row], with init from the end before it on */
+    int64_t at_row, ends_row;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
        lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
        NULL: nothing. */
@@ -2957,7 +2968,10 @@ struct neo__gemm_kernels {
     const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
     const neo__tile_fn *tile2; /* 2 lanes columns */
     const neo__tile_fn *pair;  /* any columns: of two leaves, left + right */
-    neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another */
+    neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another; or
+                                  NULL */
+    neo__tile_fn listed;       /* 2 or 4 panels of 2 lanes, b_panel apart in b and bias, at places
+                                  of k */
     /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
     void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
     neo__tile_fn
@@ -3639,8 +3653,9 @@ typedef struct neo__gemm_call {
     int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
     neo__leaf_cut leaves;
     const float *panels; /* NULL, or b once more, finite, and the bias, nowhere -0, as panels of
-                            [k + 1][8 lanes], zeros behind n > NEO__GEMM_SWAP_COLS; k is less than
-                            NEO__LISTED_PLACES. See neo__gemm_listed */
+                            [k + 1][2 lanes], an even number, zeros behind n, which is lanes and
+                            NEO__GEMM_SWAP_COLS + 1 at least; k is less than NEO__LISTED_PLACES.
+                            See neo__gemm_listed */
     int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
     int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
 } neo__gemm_call;
@@ -5221,6 +5236,7 @@ NEO__SPARE_END
 #undef NEO__PASS
 #if defined(NEO__X86)
 #define NEO__PASS NEO__PASS_AVX2
+NEO__SMALL_BEGIN
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
@@ -5253,10 +5269,13 @@ NEO__SPARE_END
 #pragma GCC diagnostic pop
 #pragma GCC pop_options
 #endif
+NEO__SMALL_END
 #undef NEO__PASS
 #elif defined(NEO__ARM)
 #define NEO__PASS NEO__PASS_NEON
+NEO__SMALL_BEGIN
 #include NEO_HEADER
+NEO__SMALL_END
 #undef NEO__PASS
 #endif
 NEO__CALLS_BEGIN
@@ -6381,7 +6400,7 @@ static void neo__gemm_swap(neo__gemm_call *c) {
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = c->n % width;
-    if (!NEO__TRAINS || NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width ||
+    if (!NEO__TRAINS || NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width || c->panels ||
         c->k * c->n > NEO__GEMM_SHALLOW_FLOATS)
         return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > c->n / 8) return 0;
@@ -6422,7 +6441,8 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const int64_t lanes = gemm->ctx->gemm->lanes;
     gemm->width = !gemm->dots && call->n <= lanes ? lanes : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
-    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n >= 8 * lanes) {
+    if (gemm->ctx->gemm->rows8 && !gemm->dots && (call->m == 1 || gemm->by_rows) &&
+        call->n >= 8 * lanes) {
         gemm->width = 8 * lanes;
         gemm->tile_rows = gemm->by_rows && call->n % gemm->width == 0
                               ? (int64_t)NEO__GEMM_SHALLOW_ROWS /* no buffer is needed */
@@ -6446,8 +6466,8 @@ enum {
 /* Whether rows list their places; of many rows some tell. */
 static int neo__gemm_is_listed(neo_ctx *ctx, const neo__gemm_call *call) {
     int64_t count = 0;
-    if (!call->panels || call->m < NEO__LISTED_ROWS / 2 || call->k < NEO__GEMM_BRIEF)
-        return call->panels != NULL;
+    if (!call->panels || call->m < NEO__LISTED_ROWS / 2) return call->panels != NULL;
+    if (call->n <= ctx->gemm->lanes) return 0;
     uint16_t *at = (uint16_t *)(void *)neo__worker_floats(ctx, 0);
     uint16_t *end = at + call->k + NEO__LISTED_PAST;
     for (int64_t i = 0; i < NEO__LISTED_SAMPLES; i++) {
@@ -6471,14 +6491,12 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         gemm->grid.col_tasks = gemm->ctx->threads > 1 ? gemm->grid.panels : 1;
         return;
     }
-    if (call->panels) /* of which neo__gemm_b_at knows */
-        call->b = call->panels, call->b_k = 8 * gemm->ctx->gemm->lanes, call->b_col = 1;
     gemm->by_rows = neo__gemm_is_shallow(gemm);
     if (call->k == 0) { /* operands may have no memory */
         call->a = call->b = call->c;
         call->a_row = call->a_k = call->b_k = call->b_col = 0;
     }
-    const int64_t dear = call->b_col != 1 ? 4 : 1;
+    const int64_t dear = call->b_col != 1 && !call->panels ? 4 : 1;
     gemm->swapped = !NEO__TREE(gemm) && call->n <= NEO__GEMM_SWAP_COLS &&
                     call->m >= 2 * gemm->ctx->gemm->lanes && call->m > call->n;
     /* If both are k-major the wider is read by lines then, and lanes are full. */
@@ -6511,8 +6529,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
-    gemm->pack_b = !gemm->dots && (call->b_col != 1 || call->panels ||
-                                   (rows >= 3 && !gemm->by_rows));
+    gemm->pack_b = !gemm->dots && !call->panels &&
+                   (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
     if (thin) gemm->pack_a = gemm->pack_b = 0;
     else if (gemm->by_rows || no_room) gemm->pack_a = 0;
@@ -6691,9 +6709,9 @@ static void neo__gemm_finish_rows(const neo__gemm *gemm, int64_t m0, int64_t m1,
     }
 }
 
-/* Column n of B from k on. Of call.panels one has b_k columns. */
+/* Column n of B from k on. */
 NEO__INLINE const float *neo__gemm_b_at(const neo__gemm_call *c, int64_t k, int64_t n) {
-    return c->b + k * c->b_k + n * c->b_col + (c->panels ? n / c->b_k * c->b_k * c->k : 0);
+    return c->b + k * c->b_k + n * c->b_col;
 }
 /* The panels of B. */
 static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
@@ -6704,7 +6722,7 @@ static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_b
         const int64_t n0 = p * gemm->width, cols = NEO__MIN(gemm->width, c->n - n0);
         const int64_t width = p == gemm->grid.panels - 1 ? gemm->last_width : gemm->width;
         const float *from = neo__gemm_b_at(c, box->k0, n0);
-        if (!gemm->pack_b && cols == width) continue;
+        if (c->panels || (!gemm->pack_b && cols == width)) continue;
         if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
         else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
@@ -6818,6 +6836,10 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b_col = call->b_col;
         tile->b_cols = place->cols;
         if (ahead) tile->fetch = tile->b + gemm->width * tile->b_col;
+    } else if (call->panels) {
+        tile->b_k = 2 * gemm->ctx->gemm->lanes;
+        tile->b = call->panels + place->n0 * (call->k + 1) + box->k0 * tile->b_k;
+        tile->b_panel = tile->b_k * (call->k + 1);
     } else if (gemm->pack_b || place->cols < place->width) {
         tile->b = scratch->b + (place->n0 - box->p0 * gemm->width) * tile->k;
         tile->b_k = tile->panels > 1 ? gemm->width : place->width;
@@ -6936,28 +6958,30 @@ static void neo__gemm_listed(const neo__gemm *gemm, const neo__gemm_box *box, fl
     for (int64_t i = 0; i < rows; i++)
         gemm->ctx->gemm->list(at + i * c->k, c->a + (box->t0 + i) * c->a_row, c->k, depth,
                               ends + i * blocks);
-    t.rows = t.panels = t.a_k = 1;
-    t.b_k = width;
+    t.rows = rows;
+    t.a = c->a + box->t0 * c->a_row, t.a_row = c->a_row;
+    t.b_panel = width / 4 * (c->k + 1);
+    t.at = at, t.at_row = c->k;
+    t.ends_row = blocks;
+    t.init_row = width;
     for (int64_t p = box->p0; p < box->p1; p++) {
         const int64_t cols = NEO__MIN(width, c->n - p * width);
+        const int half = 2 * cols <= width, whole = cols == (half ? width / 2 : width);
         t.b = c->panels + p * width * (c->k + 1);
+        t.panels = half ? 2 : 4;
         for (int64_t q = 0; q < blocks; q++) {
             const int last = q == blocks - 1;
-            t.bias = last ? t.b + c->k * width : NULL;
+            t.ends = ends + q;
+            t.init = q > 0 ? sums : NULL;
+            t.bias = last ? t.b + c->k * (width / 4) : NULL;
             t.relu = last && neo__gemm_finishes_relu(c);
-            for (int64_t i = 0; i < rows; i++) {
-                const uint16_t *end = ends + i * blocks + q;
-                const int64_t first = q > 0 ? end[-1] : 0;
-                float *sum = sums + i * width, *to = c->c + (box->t0 + i) * c->c_row + p * width;
-                t.a = c->a + (box->t0 + i) * c->a_row;
-                t.at = at + i * c->k + first;
-                t.count = *end - first;
-                t.init = q > 0 ? sum : NULL;
-                t.c = last && cols == width ? to : sum;
-                gemm->ctx->gemm->rows8(&t);
-                if (last && cols < width) memcpy(to, sum, (size_t)cols * sizeof *to);
-            }
+            t.c = last && whole ? c->c + box->t0 * c->c_row + p * width : sums;
+            t.c_row = last && whole ? c->c_row : width;
+            gemm->ctx->gemm->listed(&t);
         }
+        for (int64_t i = 0; !whole && i < rows; i++)
+            memcpy(c->c + (box->t0 + i) * c->c_row + p * width, sums + i * width,
+                   (size_t)cols * sizeof *sums);
     }
     if (!neo__gemm_finishes_relu(c))
         neo__gemm_finish_rows(gemm, box->t0, box->t1, box->p0 * width,
@@ -18121,7 +18145,12 @@ static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 
-/* A row needs more columns to have enough independent sums. */
+/* A row needs more columns to have enough independent sums; plain C would have too much code. */
+#undef NEO__ROWS8
+#if NEO__PASS == NEO__PASS_SCALAR && defined(NEO_INFERENCE)
+#define NEO__ROWS8 NULL
+#else
+#define NEO__ROWS8 NEO__FN(rows8)
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
                                       const float *init, const float *bias, float *c) {
@@ -18131,12 +18160,6 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
 #define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(from + v * NEO__W), c##v);
     NEO__EIGHT(NEO__ROW8_NAME)
     NEO__EIGHT(NEO__ROW8_START)
-    for (int64_t i = 0; i < tile->count; i++) {
-        const int64_t k = tile->at[i];
-        const float *from = b + k * tile->b_k;
-        const NEO__VF av = NEO__SET(a[k]);
-        NEO__EIGHT(NEO__ROW8_FMA)
-    }
     for (int64_t k = tile->k; k > 0; k--) {
         const float *from = b;
         const NEO__VF av = NEO__SET(*a);
@@ -18173,7 +18196,59 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
     }
     if (NEO__TRAINS && t->streams) NEO__STREAM_END();
 }
+#endif
 
+#define NEO__LISTED_EIGHT(X)                                                                       \
+    X(0, 0, 0) X(1, 0, 1) X(2, 1, 0) X(3, 1, 1) X(4, 2, 0) X(5, 2, 1) X(6, 3, 0) X(7, 3, 1)
+#define NEO__LISTED_NAME(v, panel, odd) NEO__VF c##v = zero;
+#define NEO__LISTED_START(v, panel, odd) if (v < vecs) c##v = NEO__LOAD(init + v * NEO__W);
+#define NEO__LISTED_FMA(v, panel, odd)                                                             \
+    if (v < vecs) c##v = NEO__FMA(av, NEO__LOAD(b##panel + from + odd * NEO__W), c##v);
+#define NEO__LISTED_BIAS(v, panel, odd)                                                            \
+    if (v < vecs) c##v = c##v + NEO__LOAD(bias + panel * t->b_panel + odd * NEO__W);
+#define NEO__LISTED_RELU(v, panel, odd) if (v < vecs) c##v = NEO__MAX_(zero, c##v);
+#define NEO__LISTED_STORE(v, panel, odd) if (v < vecs) NEO__STORE(c + v * NEO__W, c##v);
+NEO__KERNEL_INLINE void NEO__FN(listed_panels)(const neo__tile *t, const int vecs) {
+    const float *b0 = t->b, *b1 = b0 + t->b_panel, *b2 = b1, *b3 = b1, *a = t->a, *init = t->init;
+    const float *bias = t->bias;
+    const uint16_t *at = t->at, *end = t->ends;
+    const NEO__VF zero = NEO__SET(0.0f);
+    float *c = t->c;
+    (void)b2, (void)b3;
+    if (vecs > 4) b2 = b1 + t->b_panel, b3 = b2 + t->b_panel;
+    for (int64_t i = t->rows; i > 0; i--) {
+        const uint16_t *p = at, *last = at + *end;
+        NEO__LISTED_EIGHT(NEO__LISTED_NAME)
+        if (init) {
+            NEO__LISTED_EIGHT(NEO__LISTED_START)
+            init += t->init_row, p += end[-1];
+        }
+        for (; p < last; p++) {
+            const int64_t from = *p * 2 * NEO__W;
+            const NEO__VF av = NEO__SET(a[*p]);
+            NEO__LISTED_EIGHT(NEO__LISTED_FMA)
+        }
+        if (bias) { NEO__LISTED_EIGHT(NEO__LISTED_BIAS) }
+        if (t->relu) { NEO__LISTED_EIGHT(NEO__LISTED_RELU) }
+        NEO__LISTED_EIGHT(NEO__LISTED_STORE)
+        a += t->a_row, at += t->at_row, end += t->ends_row, c += t->c_row;
+    }
+}
+NEO__KERNEL void NEO__FN(listed)(const neo__tile *t) {
+#if NEO__PASS == NEO__PASS_SCALAR
+    for (int64_t j = 0; j < 2 * t->panels; j++) {
+        const int64_t at = j / 2 * t->b_panel + j % 2;
+        neo__tile column = *t;
+        column.b += at, column.c += j;
+        if (t->init) column.init += j;
+        if (t->bias) column.bias += at;
+        NEO__FN(listed_panels)(&column, 1);
+    }
+#else
+    if (t->panels == 2) NEO__FN(listed_panels)(t, 4);
+    else NEO__FN(listed_panels)(t, 8);
+#endif
+}
 NEO__KERNEL void NEO__FN(list)(uint16_t *at, const float *a, int64_t k, int64_t depth,
                                uint16_t *ends) {
     uint16_t *p = at;
@@ -18384,7 +18459,12 @@ NEO__LEAN_END
    are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz, laid out
    by bands of columns. Tiles fetch the next sample's rows. Scratch: NEO__INTERACT_FLOATS for T,
    behind them a row of tiles or a band. */
-NEO__KERNEL_INLINE void NEO__FN(copy)(float *to, const float *from, int64_t n) {
+#if defined(NEO_INFERENCE)
+NEO__KERNEL_FAR
+#else
+NEO__KERNEL_INLINE
+#endif
+void NEO__FN(copy)(float *to, const float *from, int64_t n) {
     for (; n >= NEO__W; n -= NEO__W, to += NEO__W, from += NEO__W) NEO__STORE(to, NEO__LOAD(from));
 #define NEO__COPY_PART(size) /* stores by a mask are slow on some processors */                    \
     if (NEO__W > size && (n & size)) memcpy(to, from, size * sizeof *to), to += size, from += size;
@@ -18708,7 +18788,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(tile1),
     NEO__FN(tile2),
     NEO__FN(pair),
-    NEO__FN(rows8),
+    NEO__ROWS8,
+    NEO__FN(listed),
     NEO__FN(list),
     NEO__FN(dots),
     NEO__FN(pack),

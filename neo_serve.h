@@ -119,7 +119,7 @@ typedef struct neo_model_desc {
     neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
 } neo_model_desc;
 /* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights, of MLPs twice (then
-   with outputs filled up to 8 vectors, 128 by AVX-512), and the dictionaries; for other rows than
+   with outputs filled up to 4 vectors, 64 by AVX-512), and the dictionaries; for other rows than
    the trained ones, while loading, those too. Of a GPT products' weights twice, then in its dtype.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
             and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
@@ -1241,26 +1241,23 @@ static int neo__model_multiplies(const neo__model_json *spec, const neo__weight 
            (strncmp(weight->name, spec->kind->bottom, bytes_of_name) == 0 &&
             weight->name[bytes_of_name] == '.');
 }
-/* Floats of a weight [n][k] and its bias as neo__gemm_call.panels; 0: such a product has none. */
-static int64_t neo__model_panel_floats(const neo_ctx *ctx, int64_t k, int64_t n) {
-    const int64_t lanes = ctx->gemm->lanes, width = 8 * lanes;
-    if (n < lanes || n <= NEO__GEMM_SWAP_COLS || k >= NEO__LISTED_PLACES) return 0;
-    return (n + width - 1) / width * width * (k + 1);
-}
-/* Panels may be skipped where the other operand is 0: weights are finite, no bias is -0. */
-static int neo__model_may_skip(const neo__weight *weight) {
+/* Floats of a weight [n][k] and its bias as neo__gemm_call.panels, which may skip what the other
+   operand has 0 of: weights are finite, no bias is -0. 0: such a product has none. */
+static int64_t neo__model_panel_floats(const neo_ctx *ctx, const neo__weight *weight) {
     const float *w = (const float *)weight[0].t.data, *b = (const float *)weight[1].t.data;
+    const int64_t lanes = ctx->gemm->lanes, n = weight->t.shape[0], k = weight->t.shape[1];
     float wrong = 0.0f;
-    for (int64_t i = 0; i < neo_tensor_count(weight[0].t); i++) wrong += w[i] * 0.0f;
-    for (int64_t i = 0; i < weight[1].t.shape[0]; i++)
+    if (n < lanes || n <= NEO__GEMM_SWAP_COLS || k >= NEO__LISTED_PLACES) return 0;
+    for (int64_t i = 0; i < n * k; i++) wrong += w[i] * 0.0f;
+    for (int64_t i = 0; i < n; i++)
         if (neo__bits_f32(b[i]) == 0x80000000u) return 0;
-    return wrong == 0.0f;
+    return wrong != 0.0f ? 0 : (n + 4 * lanes - 1) / (4 * lanes) * 4 * lanes * (k + 1);
 }
-static neo_status neo__model_panels(neo_ctx *ctx, const neo__weight *weight) {
+static neo_status neo__model_panels(neo_ctx *ctx, const neo__weight *weight, int64_t floats) {
     const int64_t out = weight->t.shape[0], in = weight->t.shape[1];
-    const int64_t width = 8 * ctx->gemm->lanes;
+    const int64_t width = 2 * ctx->gemm->lanes;
     float *panel = (float *)weight->turned;
-    memset(panel, 0, (size_t)neo__model_panel_floats(ctx, in, out) * sizeof *panel);
+    memset(panel, 0, (size_t)floats * sizeof *panel);
     for (int64_t p = 0; p < out; p += width, panel += (in + 1) * width) {
         const int64_t cols = NEO__MIN(width, out - p);
         const neo_tensor to = neo_tensor_2d(panel, NEO_F32, in, width);
@@ -1288,12 +1285,11 @@ static neo_status neo__model_turn(neo_model *model) {
             const neo_tensor t = weight->t;
             if (!neo__model_multiplies(spec, weight)) continue;
             const int64_t count = neo__is_gpt(spec) ? neo_tensor_count(t)
-                : neo__model_panel_floats(model->ctx, t.shape[1], t.shape[0]);
+                                                    : neo__model_panel_floats(model->ctx, weight);
+            if (!count) continue;
             if (pass) weight->turned = at + bytes;
-            if (pass && !neo__is_gpt(spec) && (!count || !neo__model_may_skip(weight)))
-                weight->turned = NULL;
-            else if (pass && !neo__is_gpt(spec))
-                NEO__TRY(neo__model_panels(model->ctx, weight));
+            if (pass && !neo__is_gpt(spec))
+                NEO__TRY(neo__model_panels(model->ctx, weight, count));
             else if (pass && dtype == NEO_F32)
                 NEO__TRY(neo_tensor_copy(
                     model->ctx, neo_tensor_transpose(t, 0, 1),
@@ -1750,19 +1746,27 @@ static int32_t neo__model_find(const neo_model *model, const char *name, int32_t
     }
     return -1;
 }
+/* Bytes of a text to show: no more than 100, and whole characters of UTF-8. */
+static int neo__shown(const char *text) {
+    int n = 0, last = 0;
+    for (; text[n] && n <= 100; n++)
+        if ((text[n] & 0xC0) != 0x80) last = n;
+    return n > 100 ? last : n;
+}
 static neo_status neo__json_no_column(const neo_model *model, const char *key) {
-    char some[160] = "";
+    char some[240] = "";
     size_t at = 0;
     for (int32_t i = 0; i < model->column_count; i++) {
         const char *name = model->columns[i];
         if (!name) continue;
-        const int full = at + 48 > sizeof some; /* a name, and the dots after it */
-        at += (size_t)snprintf(some + at, sizeof some - at, "%s%.40s", at ? ", " : "",
+        const size_t bytes = strlen(name);
+        const int full = at + bytes + 8 > sizeof some; /* a name, and the dots after it */
+        at += (size_t)snprintf(some + at, sizeof some - at, "%s%s", at ? ", " : "",
                                full ? "..." : name);
         if (full) break;
     }
-    return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is no column of this model, which has %s", key,
-                    some);
+    return neo_fail(NEO_ERR_NOT_FOUND, "\"%.*s\" is no column of this model, which has %s",
+                    neo__shown(key), key, some);
 }
 /* The next member of the object: its column, whose field was not there before. -1: the end. */
 static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int index,
@@ -1773,7 +1777,8 @@ static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int in
     *column = key ? neo__model_find(scratch->model, key, guess) : -1;
     if (!key) return NEO_OK;
     if (*column < 0) return neo__json_no_column(scratch->model, key);
-    NEO__CHECK(!scratch->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.100s\" is there twice", key);
+    NEO__CHECK(!scratch->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.*s\" is there twice",
+               neo__shown(key), key);
     return NEO_OK;
 }
 static const neo__op *neo__list_of(const neo_schema *schema, int32_t column) {
@@ -2500,8 +2505,8 @@ NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, 
             NEO__TRY(neo__json_double(&json, &drawn.temperature));
         } else if (strcmp(key, "top_k") == 0) NEO__TRY(neo__json_count(&json, &drawn.top_k));
         else if (strcmp(key, "seed") == 0) NEO__TRY(neo__json_count(&json, &seed));
-        else return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is not prompt, tokens, temperature, "
-                             "top_k or seed", key);
+        else return neo_fail(NEO_ERR_NOT_FOUND, "\"%.*s\" is not prompt, tokens, temperature, "
+                             "top_k or seed", neo__shown(key), key);
     }
     NEO__TRY(neo__json_end(&json));
     const neo__model_json *spec = &decoder->model->json;
