@@ -346,6 +346,7 @@ print(*map(letters.index, b'We '))")
     refused "a tokenizer that is cut off" 'is cut off in token 38' $small $tokens \
         --tokenizer "$W/cut_pieces"
     refused "a preset" '--preset gpt3: there is none' $small --preset gpt3
+    refused "a preset on a text" '--preset is of tokens, and --data' --preset gpt2-124m
 else
     skip "tokens: no python3 to write them"
 fi
