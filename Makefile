@@ -21,7 +21,7 @@
 #:make bench        a line per figure; build/bench.jsonl (BENCHES="gemm bags" BENCH_ARGS=--quick)
 #:make peers        the same work by PyTorch, FBGEMM and others, in turns with neo: bench/README.md
 #:                  (6 GB below build/; PEERS_ARGS="--only gemm,bags --threads 1" or --quick)
-#:make mpi          build/dlrm_mpi, gpt_mpi, allreduce_mpi, ranks_mpi, bench/comm_mpi, by $(MPICC)
+#:make mpi          by $(MPICC): build/dlrm_mpi, gpt_mpi, plan_mpi, allreduce_mpi, ranks_mpi ...
 #:make netns        the MPI test over TCP between network namespaces, and a link that is cut (root)
 #:make fuzz         the parsers under libFuzzer, FUZZ_SECONDS=600 each (clang)
 #:make arm          the tests for AArch64, under qemu, and its digest against this machine
@@ -120,7 +120,7 @@ $(B)/serve $(B)/stages: $(B)/%: examples/%.c $(B)/$(if $(SANITIZE),tests/neo.a,n
 demo: $(B)/dlrm $(B)/serve
 	@rm -rf $(B)/demo && mkdir -p $(B)/demo
 	$(B)/dlrm $(DEMO_ARGS)
-over_mpi = dlrm_mpi gpt_mpi allreduce_mpi ranks_mpi
+over_mpi = dlrm_mpi gpt_mpi plan_mpi allreduce_mpi ranks_mpi
 mpi: $(addprefix $(B)/,$(over_mpi) bench/comm_mpi tests/comm/collectives_mpi)
 nccl: $(B)/dlrm_nccl $(B)/gpt_nccl
 

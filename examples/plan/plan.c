@@ -10,6 +10,7 @@
 #include "sweep.h"
 #include "timeline.h"
 #include "risk.h"
+#include "links.h"
 
 /* ---- a generated set as a model file ---- */
 static int print_set(const char *name) {
@@ -61,7 +62,7 @@ static const char HELP[] =
     "                   jitter, failures and checkpoint\n"
     "  --json           print all of it for a program\n"
     "  --calibrate      measure this machine as a rank instead of what the cluster file says, and\n"
-    "                   print it as lines of such a file\n"
+    "                   print it as lines of such a file; mpirun ... plan_mpi: its links, too\n"
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n"
     "  --sets CLUSTER   all four there, beside what is recalled of the models they stand for\n";
 
@@ -80,6 +81,7 @@ typedef struct command {
     const char *set[MOST_SETS]; /* what if */
     int files, sets, first, last; /* ranks of a sweep */
     int groups, ranks, per_node;  /* replicas, 0: auto; and all ranks */
+    links links;
 } command;
 
 /* What belongs to a sweep and what does not. Returns 2 after an error. */
@@ -200,6 +202,8 @@ static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **p
     neo_placement placement = NEO_TABLE_WISE;
     neo_status status = NEO_OK;
     if (c->given[OPT_CALIBRATE]) status = neo_calibrate(ctx, &j->desc.cluster);
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++)
+        if (c->links.link[level].bandwidth > 0) j->desc.cluster.link[level] = c->links.link[level];
     j->threads = neo_ctx_threads(ctx);
     if (status == NEO_OK && all) status = neo_placement_parse(all, &placement);
     if (status != NEO_OK) return status;
@@ -225,7 +229,7 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
         print_ranks(j, plan, both, verbose);
         if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
             return fprintf(stderr, "plan: --risk: %s\n", neo_last_error()), 1;
-        if (c->given[OPT_CALIBRATE]) print_cluster(j);
+        if (c->given[OPT_CALIBRATE]) print_cluster(j), links_print(&c->links);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
     if (c->given[OPT_TIMELINE]) bad |= write_timeline(both, c->given[OPT_TIMELINE]);
@@ -379,6 +383,12 @@ int main(int argc, char **argv) {
     if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]) || check_stdout();
     if (c.files < 2 && !c.given[OPT_SETS]) return fprintf(stderr, "%s", HELP), 2;
 
+    if (c.given[OPT_CALIBRATE]) {
+        const neo_comm_desc one = {.ranks = 1};
+        if (neo_comm_init_env(&one, links_measure, &c.links) != NEO_OK)
+            return fprintf(stderr, "plan: --calibrate: %s\n", neo_last_error()), 1;
+        if (c.links.rank > 0) return 0; /* the first has the rest to do */
+    }
     job j = {.optimizer = NEO_BAG_ROWWISE_ADAGRAD};
     neo_ctx *ctx = NULL;
     if (!c.given[OPT_SETS]) read_job(&j, &c);

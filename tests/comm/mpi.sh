@@ -67,6 +67,23 @@ some() {
     [ -n "$NEO_FULL" ] || [ $((taken % 2)) = 1 ]
 }
 
+# plan --calibrate measures the links between ranks, and by them plans as by such a cluster file.
+links_over() {
+    printf 'batch 100\ntable a 100x16 2\n' >"$W/links.model"
+    echo "ranks 2 2" >"$W/links.cluster"
+    start 2 "$E/plan_mpi" "$W/links.model" "$W/links.cluster" --calibrate --set threads=1
+    sed -n '/^memory_bandwidth/,$p' "$W/out" >>"$W/links.cluster"
+    if grep -qE '^local [0-9.e+]+ [0-9.]+ # quartiles' "$W/links.cluster" &&
+        ! grep -q '^cross' "$W/links.cluster"; then
+        pass
+    else
+        fail "plan --calibrate, 2 ranks of $name: $(tail -3 "$W/out")"
+    fi
+    sed '/^memory_bandwidth/,$d' "$W/out" >"$W/links.plan"
+    "$E/plan_mpi" "$W/links.model" "$W/links.cluster" >"$W/out" 2>&1
+    same "plan by links of $name" "$(cat "$W/out")" "$(cat "$W/links.plan")"
+}
+
 # start RANKS PROGRAM...: under the MPI of $suffix, with its option $over; what it says is in
 # $W/out. The larger grids of a program run over threads.
 quick="-u NEO_FULL"
@@ -255,7 +272,7 @@ for kind in $kinds; do
         "$P/tests/comm/collectives_mpi" "$P/tests/comm/groups_mpi" "$P/tests/comm/data_mpi" \
         "$P/tests/comm/trace_mpi" "$P/tests/shard/placements_mpi" \
         "$P/tests/fsdp/grid_mpi" "$P/tests/fsdp/state_mpi" ${NEO_FULL:+"$P/bench/comm_mpi"} \
-        >"$B/logs/mpi_$name.build" 2>&1; then
+        ${NEO_FULL:+"$E/plan_mpi"} >"$B/logs/mpi_$name.build" 2>&1; then
         fail "$name: does not build (see $B/logs/mpi_$name.build)"
         continue
     fi
@@ -288,6 +305,7 @@ END
         start $n "$E/ranks_mpi"
         same "ranks, $n ranks of $name" "$(grep '^state' "$W/out")" "$expected_ranks"
     done
+    [ -z "$NEO_FULL" ] || links_over
     # More ranks than leaves: an error, and none waits for another.
     start 9 "$E/allreduce_mpi"
     status=$?
