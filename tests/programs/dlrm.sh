@@ -1616,6 +1616,14 @@ END
 else
     skip "mllog: no python3 to read JSON with"
 fi
+# MLPerf's own checker, which `make peers` installs: PYTHON=build/peers/venv/bin/python.
+if ${PYTHON:-python3} -c 'import mlperf_logging' 2>/dev/null; then
+    if ${PYTHON:-python3} -m mlperf_logging.compliance_checker --usage training --ruleset 5.1.0 \
+        --log_output "$W/checked" "$W/mllog" >"$W/out" 2>&1; then pass; else fail \
+        "mllog: $(grep -v INFO "$W/out" | head -3)"; fi
+else
+    skip "mllog: no mlperf_logging to check it with"
+fi
 refused "mllog without training" 'the log of a training' $mllog --mllog "$W/mllog" --summary
 refused "a directory as mllog" "$W: cannot be written" $mllog --mllog "$W"
 
