@@ -18041,23 +18041,23 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
 #define NEO__LISTED_FMA(v, panel, odd)                                                             \
     if (v < vecs) c##v = NEO__FMA(av, NEO__LOAD(b##panel + from + odd * NEO__W), c##v);
 #define NEO__LISTED_BIAS(v, panel, odd)                                                            \
-    if (v < vecs) c##v = c##v + NEO__LOAD(bias + panel * t->b_panel + odd * NEO__W);
+    if (v < vecs) c##v = c##v + NEO__LOAD(bias + panel * tile->b_panel + odd * NEO__W);
 #define NEO__LISTED_RELU(v, panel, odd) if (v < vecs) c##v = NEO__MAX_(zero, c##v);
 #define NEO__LISTED_STORE(v, panel, odd) if (v < vecs) NEO__STORE(c + v * NEO__W, c##v);
-NEO__KERNEL_INLINE void NEO__FN(listed_panels)(const neo__tile *t, const int vecs) {
-    const float *b0 = t->b, *b1 = b0 + t->b_panel, *b2 = b1, *b3 = b1, *a = t->a, *init = t->init;
-    const float *bias = t->bias;
-    const uint16_t *at = t->at, *end = t->ends;
+NEO__KERNEL_INLINE void NEO__FN(listed_panels)(const neo__tile *tile, const int vecs) {
+    const float *b0 = tile->b, *b1 = b0 + tile->b_panel, *b2 = b1, *b3 = b1;
+    const float *a = tile->a, *init = tile->init, *bias = tile->bias;
+    const uint16_t *at = tile->at, *end = tile->ends;
     const NEO__VF zero = NEO__SET(0.0f);
-    float *c = t->c;
+    float *c = tile->c;
     (void)b2, (void)b3;
-    if (vecs > 4) b2 = b1 + t->b_panel, b3 = b2 + t->b_panel;
-    for (int64_t i = t->rows; i > 0; i--) {
+    if (vecs > 4) b2 = b1 + tile->b_panel, b3 = b2 + tile->b_panel;
+    for (int64_t i = tile->rows; i > 0; i--) {
         const uint16_t *p = at, *last = at + *end;
         NEO__LISTED_EIGHT(NEO__LISTED_NAME)
         if (init) {
             NEO__LISTED_EIGHT(NEO__LISTED_START)
-            init += t->init_row, p += end[-1];
+            init += tile->init_row, p += end[-1];
         }
         for (; p < last; p++) {
             const int64_t from = *p * 2 * NEO__W;
@@ -18065,24 +18065,24 @@ NEO__KERNEL_INLINE void NEO__FN(listed_panels)(const neo__tile *t, const int vec
             NEO__LISTED_EIGHT(NEO__LISTED_FMA)
         }
         if (bias) { NEO__LISTED_EIGHT(NEO__LISTED_BIAS) }
-        if (t->relu) { NEO__LISTED_EIGHT(NEO__LISTED_RELU) }
+        if (tile->relu) { NEO__LISTED_EIGHT(NEO__LISTED_RELU) }
         NEO__LISTED_EIGHT(NEO__LISTED_STORE)
-        a += t->a_row, at += t->at_row, end += t->ends_row, c += t->c_row;
+        a += tile->a_row, at += tile->at_row, end += tile->ends_row, c += tile->c_row;
     }
 }
-NEO__KERNEL void NEO__FN(listed)(const neo__tile *t) {
+NEO__KERNEL void NEO__FN(listed)(const neo__tile *tile) {
 #if NEO__PASS == NEO__PASS_SCALAR
-    for (int64_t j = 0; j < 2 * t->panels; j++) {
-        const int64_t at = j / 2 * t->b_panel + j % 2;
-        neo__tile column = *t;
+    for (int64_t j = 0; j < 2 * tile->panels; j++) {
+        const int64_t at = j / 2 * tile->b_panel + j % 2;
+        neo__tile column = *tile;
         column.b += at, column.c += j;
-        if (t->init) column.init += j;
-        if (t->bias) column.bias += at;
+        if (tile->init) column.init += j;
+        if (tile->bias) column.bias += at;
         NEO__FN(listed_panels)(&column, 1);
     }
 #else
-    if (t->panels == 2) NEO__FN(listed_panels)(t, 4);
-    else NEO__FN(listed_panels)(t, 8);
+    if (tile->panels == 2) NEO__FN(listed_panels)(tile, 4);
+    else NEO__FN(listed_panels)(tile, 8);
 #endif
 }
 NEO__KERNEL void NEO__FN(list)(uint16_t *at, const float *a, int64_t k, int64_t depth,
