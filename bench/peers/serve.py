@@ -98,14 +98,14 @@ def subjects_of(n, count, model, peer, session):
 
 
 def one_sample(subjects):
-    """Calls in blocks of 50, in turn; wall clock, as a request waits for it. An idle core is what a
-    call had that the system did not switch away from: others are left out, and counted."""
+    """Calls in blocks of 500, in turn, by the wall clock, as a request waits. A call that the system
+    did not switch away from had the core to itself: others are left out, and counted."""
     switches = lambda: resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     times, left_out = {name: [] for name in subjects}, dict.fromkeys(subjects, 0)
-    for block in range(20 if args.quick else 120):
+    for block in range(2 if args.quick else 12):
         for name, run in subjects.items():
             run(block)
-            for k in range(50):
+            for k in range(500):
                 before = switches()
                 start = time.perf_counter_ns()
                 run(k)
