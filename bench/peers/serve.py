@@ -98,7 +98,7 @@ def subjects_of(n, count, model, peer, session):
 
 
 def one_sample(subjects):
-    """Calls in blocks of 500, in turn, by the wall clock, as a request waits. A call that the system
+    """Calls in blocks of 500, in turn, by the wall clock as a request waits. A call that the system
     did not switch away from had the core to itself: others are left out, and counted."""
     switches = lambda: resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     times, left_out = {name: [] for name in subjects}, dict.fromkeys(subjects, 0)
