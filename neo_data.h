@@ -2156,18 +2156,14 @@ static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, con
 }
 static neo__quoted neo__quote(const char *p, size_t bytes) {
     neo__quoted quoted;
-    size_t count = 0, most = 40;
-    /* whole characters */
+    size_t count = 0, most = 40; /* whole characters of so many bytes */
     while (bytes > most && most > 36 && ((unsigned char)p[most] & 0xC0) == 0x80) most--;
     quoted.text[count++] = '\'';
     for (size_t i = 0; i < bytes && i < most; i++) {
         unsigned char c = (unsigned char)p[i];
         quoted.text[count++] = c < 32 || c == 127 ? '?' : (char)c;
     }
-    if (bytes > most) {
-        memcpy(quoted.text + count, "...", 3);
-        count += 3;
-    }
+    if (bytes > most) memcpy(quoted.text + count, "...", 3), count += 3;
     quoted.text[count++] = '\'';
     quoted.text[count] = 0;
     return quoted;

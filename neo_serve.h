@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables in towers or with hot rows (dlrm --towers, --hot-rows): refused. No keys (--keys)
-       in a mapped file; no rows cached from a disk: the operating system pages it
+     - no tables with hot rows (dlrm --hot-rows): refused. No keys (--keys) in a mapped file; no
+       rows cached from a disk: the operating system pages it
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -95,6 +95,7 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
                                  table, filled up to a multiple of 32 row_buckets, 0: as many as the
                                  schema says; as of neo_keys; as of neo_ctx_desc. A key without a
                                  row, as one never seen, has its initial row, as in training
+      "towers": [0, 1, 0, 1],    where there are any, the tower of each feature
       "bottom": [13, 64, 16],    widths of the bottom MLP, or of the linear layer
       "top": [367, 64, 1],       of the top MLP, where there is one
       "cross": {"layers": 3, "rank": 64},     of dcnv2
@@ -439,7 +440,7 @@ NEO__HOT_END
    model.json read once, front to back, into a neo__model_json; then what the model of that name
    needs is checked to be there.
    ------------------------------------------------------------------------ */
-enum { NEO__MODEL_VERSION = 1, NEO__MODEL_JSON_BYTES = 1 << 26 };
+enum { NEO__MODEL_VERSION = 1, NEO__MODEL_JSON_BYTES = 1 << 26, NEO__MODEL_TOWERS = 256 };
 typedef enum neo__meeting { /* of the dense part and the features: as in dlrm's options.h */
     NEO__MEETS_NOTHING, /* a GPT */
     NEO__MEETS_DOTS,    /* pairwise dot products */
@@ -472,6 +473,10 @@ typedef struct neo__model_json {
     int64_t version, dim, row_buckets;
     int64_t key_rows, key_period, key_seed; /* key_rows: -1: ids are rows */
     char *evict;
+    size_t towers_at; /* of the text; 0: there are none */
+    int tower_count;
+    int64_t *place; /* [features] of pooled rows, tower by tower */
+    int64_t *tower_end; /* [tower_count] of places */
     neo__widths bottom, top;
     int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
     neo_schema *schema;                                             /* NULL: of a gpt */
@@ -592,8 +597,12 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
         return NEO_OK;
     }
     if (strcmp(key, "keys") == 0) return neo__model_keys(json, spec);
-    NEO__CHECK(strcmp(key, "towers"), NEO_ERR_UNSUPPORTED,
-               "%s: tables in towers (dlrm --towers) cannot be served", json->file);
+    if (strcmp(key, "towers") == 0) {
+        NEO__CHECK(neo__json_peek(json) == '[', NEO_ERR_UNSUPPORTED, "%s: \"towers\" does not say "
+                   "which feature is in which: an older neo has written it", json->file);
+        spec->towers_at = json->at; /* read when the features are known */
+        return neo__json_skip(json);
+    }
     if (strcmp(key, "schema") == 0 && !spec->schema)
         return neo__schema_read(ctx, json, &spec->schema);
     return neo_fail(NEO_ERR_UNSUPPORTED, "%s: \"%.60s\" is %s", json->file, key,
@@ -653,6 +662,9 @@ static neo_status neo__model_json_check(const char *file, neo__model_json *spec)
     NEO__CHECK(strcmp(spec->dtype, "f32") == 0 || strcmp(spec->dtype, "bf16") == 0,
                NEO_ERR_UNSUPPORTED, "%s: dtype \"%.60s\" is neither f32 nor bf16", file,
                spec->dtype);
+    NEO__CHECK(!spec->towers_at || spec->kind->meets == NEO__MEETS_DOTS ||
+                   spec->kind->meets == NEO__MEETS_BESIDE,
+               NEO_ERR_FORMAT, "%s: model \"%s\" has no \"towers\"", file, spec->name);
     if (neo__is_gpt(spec)) return neo__model_gpt_check(file, spec);
     NEO__CHECK(spec->dim >= 1 && spec->dim <= 65536, NEO_ERR_FORMAT,
                "%s: dim %" PRId64 " is not in 1 .. 65,536", file, spec->dim);
@@ -702,6 +714,7 @@ typedef struct neo__net {
     neo_mlp *bottom, *top;
     neo_cross *cross;
     neo_wukong *wukong;
+    neo_mlp *tower[NEO__MODEL_TOWERS];
 } neo__net;
 
 static void neo__net_destroy(neo__net *net) {
@@ -709,6 +722,7 @@ static void neo__net_destroy(neo__net *net) {
     neo_cross_destroy(net->cross);
     neo_wukong_destroy(net->wukong);
     neo_mlp_destroy(net->bottom);
+    for (int k = 0; k < NEO__MODEL_TOWERS; k++) neo_mlp_destroy(net->tower[k]);
     neo_params_destroy(net->params);
     memset(net, 0, sizeof *net);
 }
@@ -724,9 +738,13 @@ static int32_t neo__net_outputs(const neo__model_json *spec) {
     const int64_t last = widths->count ? widths->width[widths->count - 1] : 1;
     return last < 1 || last > 64 ? 1 : (int32_t)last;
 }
+/* Rows that the layers see besides x: of features, or of towers. */
+static int64_t neo__net_rows(const neo__model_json *spec) {
+    return spec->tower_count ? spec->tower_count : neo_schema_feature_count(spec->schema);
+}
 /* Columns of what the top MLP or the layers before it take. */
 static int64_t neo__net_width(const neo__model_json *spec) {
-    const int64_t features = neo_schema_feature_count(spec->schema);
+    const int64_t features = neo__net_rows(spec);
     if (spec->kind->meets == NEO__MEETS_DOTS) return neo_interact_width(spec->dim, features, 0);
     if (spec->kind->meets == NEO__MEETS_BESIDE) return (features + 1) * spec->dim;
     return neo_schema_dense_count(spec->schema) +
@@ -790,13 +808,26 @@ static neo_status neo__net_gpt(neo_params *params, const neo__model_json *spec) 
 static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int64_t max_batch,
                                   neo__net *net) {
     const int gpt = neo__is_gpt(spec);
-    const int64_t features = gpt ? 0 : neo_schema_feature_count(spec->schema);
+    const int64_t features = gpt ? 0 : neo__net_rows(spec);
     memset(net, 0, sizeof *net);
     NEO__CHECK(spec->kind->meets < NEO__MEETS_MACHINE || features > 0, NEO_ERR_MISMATCH,
                "neo_model_load: model %s without features", spec->name);
     neo_status status = neo_params_create_deferred(ctx, &net->params);
     if (status == NEO_OK && gpt) status = neo__net_gpt(net->params, spec);
     if (status == NEO_OK && !gpt) status = neo__net_mlp(ctx, net, spec, 0, max_batch, &net->bottom);
+    for (int k = 0; status == NEO_OK && k < spec->tower_count; k++) {
+        char name[32];
+        NEO__ZERO(neo_mlp_desc, desc);
+        snprintf(name, sizeof name, "tower.%d", k);
+        desc.name = name;
+        desc.width_count = 2;
+        desc.widths[0] = (spec->tower_end[k] - (k ? spec->tower_end[k - 1] : 0)) * spec->dim;
+        desc.widths[1] = spec->dim;
+        desc.max_batch = max_batch;
+        desc.last_act = NEO_ACT_RELU;
+        desc.dtype = neo__net_dtype(spec);
+        status = neo_mlp_create(ctx, net->params, &desc, &net->tower[k]);
+    }
     if (status == NEO_OK && spec->kind->crosses) {
         NEO__ZERO(neo_cross_desc, desc);
         desc.name = "cross";
@@ -1103,6 +1134,32 @@ static neo_status neo__model_words(neo_model *model, neo_load_desc *load) {
     neo_state_destroy(state);
     return status;
 }
+/* Which tower each feature is in becomes where its pooled rows go. */
+static neo_status neo__model_towers(neo_model *model, neo__json *json) {
+    neo__model_json *spec = &model->json;
+    const int32_t features = model->feature_count;
+    int more = 1;
+    int64_t *tower, at = 0;
+    NEO__TRY(NEO__ARENA(&model->arena, tower, features + 1));
+    NEO__TRY(NEO__ARENA(&model->arena, spec->place, features + 1));
+    NEO__TRY(NEO__ARENA(&model->arena, spec->tower_end, NEO__MODEL_TOWERS));
+    NEO__TRY(neo__json_open(json, '['));
+    for (int32_t t = 0; t <= features; t++) {
+        NEO__TRY(neo__json_next(json, ']', t, &more));
+        if (more != (t < features))
+            return neo__json_fail(json, json->at, "not one tower of each feature");
+        if (more) NEO__TRY(neo__json_count(json, &tower[t]));
+    }
+    for (int k = 0; at < features; k++) {
+        const int64_t first = at;
+        for (int32_t t = 0; k < NEO__MODEL_TOWERS && t < features; t++)
+            if (tower[t] == k) spec->place[t] = at++;
+        NEO__CHECK(at > first, NEO_ERR_FORMAT, "%s: towers: %d has no feature, or is too many",
+                   json->file, k);
+        spec->tower_end[spec->tower_count++] = at;
+    }
+    return NEO_OK;
+}
 /* The description in `text`, of which a copy is kept as it is. */
 static neo_status neo__model_describe(neo_model *model, const char *file, const char *text,
                                       size_t bytes) {
@@ -1113,6 +1170,8 @@ static neo_status neo__model_describe(neo_model *model, const char *file, const 
     if (!model->json.schema) return NEO_OK;
     model->dense_count = neo_schema_dense_count(model->json.schema);
     model->feature_count = neo_schema_feature_count(model->json.schema);
+    neo__json json = {parsed, bytes, model->json.towers_at, file, 0, 0};
+    if (json.at) NEO__TRY(neo__model_towers(model, &json));
     model->json.schema->header = 0; /* lines come with all columns in order */
     return NEO_OK;
 }
@@ -1456,7 +1515,7 @@ struct neo_scratch {
     float *weights;  /* [max_ids] of them, if the model has any */
     int64_t *turned_ends, *turned_ids; /* feature by feature */
     float *turned_weights;
-    float *x, *e, *z, *crossed, *wide, *logit;
+    float *x, *e, *z, *crossed, *wide, *logit, *towered;
     int64_t *key_rows;    /* [max_ids] where ids are keys: their rows, -1: none */
     float *key_sums;      /* [threads][1 + NEO__PART_DEPTH][columns of a table]: a row, sums */
     float *of_task, *one; /* of linear models of several labels: e and y of one */
@@ -1488,7 +1547,8 @@ static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
     if (d->kind->top) NEO__CARVE(carve, scratch->z, n * width);
     if (beside) NEO__CARVE(carve, scratch->crossed, n * width);
     if (!beside) NEO__CARVE(carve, scratch->x, n * (linear ? neo__net_outputs(d) : d->dim));
-    if (!beside) NEO__CARVE(carve, scratch->e, n * pooled);
+    if (!beside || d->tower_count) NEO__CARVE(carve, scratch->e, n * pooled);
+    if (!beside && d->tower_count) NEO__CARVE(carve, scratch->towered, n * d->tower_count * d->dim);
     if (linear) NEO__CARVE(carve, scratch->wide, n * neo__net_outputs(d));
     if (linear && neo__net_outputs(d) > 1) {
         NEO__CARVE(carve, scratch->of_task, n * pooled / neo__net_outputs(d));
@@ -2052,7 +2112,7 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     const neo_model *model = scratch->model;
     const neo_frozen *table = &model->tables[t];
     const int64_t *ends = look->ends + t * look->n, count = ends[look->n] - ends[0];
-    float *out = look->e + t * table->dim;
+    float *out = look->e + (model->json.place ? model->json.place[t] : t) * table->dim;
     int64_t *rows = scratch->key_rows, missing = 0;
     if (model->lines) {
         neo__lines_find_many(&model->lines[t], (const uint64_t *)look->ids + ends[0], count,
@@ -2128,6 +2188,21 @@ static neo_status neo__scratch_meet(neo_scratch *scratch, neo_tensor dense, neo_
     }
     return neo_add(scratch->ctx, wide, x);
 }
+/* The pooled rows of each tower become one row; pooled becomes those of all. */
+static neo_status neo__scratch_towers(neo_scratch *scratch, neo_tensor z, neo_tensor *pooled) {
+    const neo__model_json *spec = &scratch->model->json;
+    const int64_t n = pooled->shape[0], dim = spec->dim, columns = spec->tower_count * dim;
+    neo_tensor rows = scratch->towered ? neo_tensor_2d(scratch->towered, NEO_F32, n, columns)
+                                       : neo_tensor_slice(z, 1, dim, columns);
+    for (int64_t k = 0, at = 0; k < spec->tower_count; at = spec->tower_end[k++]) {
+        const int64_t width = (spec->tower_end[k] - at) * dim;
+        NEO__TRY(neo_mlp_forward(scratch->net.tower[k],
+                                 neo_tensor_slice(*pooled, 1, at * dim, width),
+                                 neo_tensor_slice(rows, 1, k * dim, dim)));
+    }
+    *pooled = rows;
+    return NEO_OK;
+}
 static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, neo__look *look,
                                        float *out) {
     const neo__model_json *d = &scratch->model->json;
@@ -2139,8 +2214,8 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
     neo_tensor z = scratch->z ? neo_tensor_2d(scratch->z, NEO_F32, n, width) : neo_tensor_none();
     neo_tensor x = beside ? neo_tensor_slice(z, 1, 0, d->dim)
                           : neo_tensor_2d(scratch->x, NEO_F32, n, linear ? outputs : d->dim);
-    neo_tensor e = beside ? neo_tensor_slice(z, 1, d->dim, pooled)
-                          : neo_tensor_2d(scratch->e, NEO_F32, n, pooled);
+    neo_tensor e = scratch->e ? neo_tensor_2d(scratch->e, NEO_F32, n, pooled)
+                              : neo_tensor_slice(z, 1, d->dim, pooled);
     neo_tensor logit = neo_tensor_2d(scratch->logit, NEO_F32, n, outputs);
     neo_tensor wide =
         linear ? neo_tensor_2d(scratch->wide, NEO_F32, n, outputs) : neo_tensor_none();
@@ -2155,6 +2230,7 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
         else for (int64_t t = 0; t < features; t++) neo__look_up(look, t, 0);
         neo__fp_leave(fp);
     }
+    if (d->tower_count) NEO__TRY(neo__scratch_towers(scratch, z, &e));
     NEO__TRY(neo__scratch_meet(scratch, dense, x, e, wide));
     if (beside) {
         neo_tensor crossed = neo_tensor_2d(scratch->crossed, NEO_F32, n, width);

@@ -13,8 +13,8 @@ import ctypes as c, glob, json, os, re, numpy as np
 def struct(fields):
     kinds = {"s": c.c_char_p, "p": c.c_void_p, "q": c.c_int64, "i": c.c_int, "d": c.c_double,
              "4": c.c_int64 * 4, "x": c.c_int64 * 64}
-    fields = [(f[:-2], kinds[f[-1]]) for f in fields.split()]
-    return type("neo_struct", (c.Structure,), {"_fields_": fields})
+    pairs = [(f[:-2], kinds[f[-1]]) for f in fields.split()]
+    return type("neo_struct", (c.Structure,), {"_fields_": pairs})
 
 
 ModelDesc = struct("dir:s path:s step:q rows:i ctx:x")  # the context: all defaults
@@ -26,6 +26,8 @@ DecoderDesc = struct("chunk:q threads:i")
 Sampling = struct("temperature:d top_k:q seed:q")
 Tensor = struct("data:p shape:4 stride:4 ndim:i dtype:i place:i absent:s")
 Jagged = struct("batch:q features:i dtype:i offsets:p ids:p weights:p bags:p place:i inverse:p")
+F32, I64 = 0, 7  # neo_dtype
+DTYPES = dict(F32="<f4", F64="<f8", F16="<f2", BF16="<u2", I8="i1", U8="u1", I32="<i4", I64="<i8")
 
 
 class Model:
@@ -88,9 +90,9 @@ class Model:
         ids, weights = (a if a is None else np.ascontiguousarray(np.transpose(a) if turn else a, t)
                         for a, t in ((ids, np.int64), (weights, np.float32)))
         offsets = np.ascontiguousarray(np.arange(features * n + 1) if turn else offsets, np.int64)
-        wrong = (turn and ids.shape != (features, n)) or n > self.max_batch
-        wrong |= weights is not None and weights.shape != ids.shape
-        if wrong or offsets.shape != (features * n + 1,) or ids.size < offsets[-1]:
+        wrong = (turn and ids.shape != (features, n)) or offsets.shape != (features * n + 1,)
+        wrong |= n > self.max_batch or getattr(weights, "shape", ids.shape) != ids.shape
+        if wrong or ids.size < offsets[-1]:
             raise ValueError("not of %d bags, up to %d samples" % (features * n, self.max_batch))
         out = np.zeros((n, self.info.outputs), np.float32)
         x = Tensor(dense.ctypes.data, dense.shape, (dense.shape[1], 1), 2, F32)
@@ -100,21 +102,15 @@ class Model:
         return np.squeeze(out, 1) if self.info.outputs == 1 else out
 
     def generate(self, prompt="", tokens=100, **sampling):
-        """Bytes behind a prompt, str or tokens; of a byte-pair vocabulary tokens behind tokens.
-        temperature, top_k, seed: neo_decoder_add_json."""
+        """Bytes behind a prompt (byte pairs: tokens behind tokens), see neo_decoder_add_json."""
         if not self.info.context:
             raise TypeError("only a GPT generates: this model predicts")
         text, s = json.dumps({"prompt": prompt, **sampling}).encode(), Sampling(0.8)
-        out, n = np.zeros(tokens, np.int64), c.c_int64(tokens)
-        self.call("neo_decoder_add_json", self.decoder, text, c.c_size_t(len(text)), c.byref(s),
-                  c.byref(n))
-        self.call("neo_decoder_generate", self.decoder, c.byref(s), n, out.ctypes, c.byref(n))
+        out, n, d = np.zeros(tokens, np.int64), c.c_int64(tokens), self.decoder
+        self.call("neo_decoder_add_json", d, text, c.c_size_t(len(text)), c.byref(s), c.byref(n))
+        self.call("neo_decoder_generate", d, c.byref(s), n, out.ctypes, c.byref(n))
         of = [self.neo.neo_model_byte(self.model, c.c_int64(t)) for t in out[:n.value]]
         return out[:n.value].tolist() if -1 in of else bytes(of)
-
-
-F32, I64 = 0, 7  # neo_dtype
-DTYPES = dict(F32="<f4", F64="<f8", F16="<f2", BF16="<u2", I8="i1", U8="u1", I32="<i4", I64="<i8")
 
 
 def read_safetensors(path):
@@ -133,16 +129,14 @@ def read_safetensors(path):
 def weights(path, step=None):
     """The weights of a checkpoint by name, whole also where ranks saved parts of them."""
     folder = "step-" + ("%012d" % step if step is not None else "[0-9]" * 12)
-    steps = glob.glob(os.path.join(path, folder, "manifest.json"))
-    if not steps:
+    if not (steps := glob.glob(os.path.join(path, folder, "manifest.json"))):
         raise FileNotFoundError("%s: no whole checkpoint" % path)
     whole, parts = {}, {}
     for file in glob.glob(os.path.join(os.path.dirname(max(steps)), "model-*.safetensors")):
         for name, a in read_safetensors(file):
             if name.endswith(".rows"):
                 raise ValueError("%s: differential: build/merge makes it whole" % file)
-            part = re.fullmatch(r"(.*)\[(\d+:\d+(?:,\d+:\d+)?)\]", name)
-            if part:
+            if part := re.fullmatch(r"(.*)\[(\d+:\d+(?:,\d+:\d+)?)\]", name):
                 cut = tuple(slice(*map(int, k.split(":"))) for k in part[2].split(","))
                 parts.setdefault(part[1], []).append((cut, a))
             else:

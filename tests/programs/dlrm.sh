@@ -190,11 +190,6 @@ same "--towers, evaluated" "$(digest $towers --checkpoint "$W/towers" --eval --r
     "$(cat "$W/log")"
 same "--towers, resumed on other nodes" \
     "$(digest $towers --ranks 3 --nodes 3 --checkpoint "$W/towers" --resume --epochs 2)" "$towered"
-if [ -x "$B/serve" ]; then
-    timeout 60 "$B/serve" --model "$W/towers" --port 0 >"$W/out" 2>"$W/err"
-    if grep -q 'towers (dlrm --towers) cannot be served' "$W/err"; then pass; else
-        fail "a server of towers: $(cat "$W/err")"; fi
-fi
 refused "other towers" "towers is '5' there, '6' here" $towers --towers 6 \
     --checkpoint "$W/towers" --eval
 refused "more towers than tables" '--towers 27: the data has 26 sparse features' $model --towers 27

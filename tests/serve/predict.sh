@@ -133,6 +133,15 @@ for kind in lr 'fm --dim 4' 'ffm --dim 3' 'deepfm --dim 5 --top 16-2'; do
     predicts "$name" --batch 7 --write "$W/file.safetensors"
     part && predicts "$name" --batch 1 --isa scalar --threads 2
 done
+# Tables in towers, which the layers see a row of each.
+for kind in dlrm dcnv2 'wukong --ranks 4 --nodes 2 --repro-shards 8' 'dlrm --dtype bf16'; do
+    name=$(echo "towers$kind" | tr -d ' -')
+    train "$name" "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8 --towers 5 --model $kind
+    predicts "$name"
+    predicts "$name" --batch 7 --threads 2 --isa scalar
+done
+predicts towersdlrm --batch 1 --json
+predicts towersdlrm --write "$W/file.safetensors"
 # Keys: most of those in the data have no row in the end, and read their initial one.
 keys="--keys --rows 1000000 --key-rows 96 --bottom 13-16-8 --dim 8 --seed 3"
 train keys "$W/criteo.tsv" $keys --admit 2 --evict lfu:3
@@ -208,6 +217,10 @@ refused 'a saved dictionary\|the saved dictionary' 's/workclass/klass/'
 of=criteo
 refused 'schema: ids "words" are not known here' 's/"ids": "hash"/"ids": "words"/'
 refused '"rows" stands twice' 's/"rows": \[/"rows": [1], "rows": [/'
+of=towersdlrm
+refused '"towers" does not say which' 's/"towers": .*,/"towers": 5,/'
+refused 'not one tower of each feature' 's/"towers": .0, /"towers": [/'
+refused 'towers: 3 has no feature' '/"towers"/s/ 3,/ 2,/g'
 of=keys
 refused 'no memory' 's/"rows": 96/"rows": 9223372036854775807/'
 refused 'keys: "seed" is missing' 's/, "seed": 3//'

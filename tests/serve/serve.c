@@ -296,6 +296,8 @@ static float one(neo_scratch *s, const char *json, const char *line) {
     return out;
 }
 static void samples_of_json(void) {
+#define TWO "\xC3\xA9\xC3\xA9" /* a name that is cut ends with a whole character */
+#define TEN TWO TWO TWO TWO TWO
     static const struct { const char *json, *line; } same[] = {
         {"{\"age\": 39, \"job\": \"job3\", \"tags\": [\"t1\", \"t9\"]}", "39,job3,t1|t9"},
         {"{\"tags\": \"t1|t9\", \"job\": \"job3\", \"age\": \"39\"}", "39,job3,t1|t9,1\n"},
@@ -311,6 +313,7 @@ static void samples_of_json(void) {
         {"{\"Age\": 3}", NEO_ERR_NOT_FOUND,
          "\"Age\" is no column of this model, which has age, job, tags"},
         {"{\"y\": 1}", NEO_ERR_NOT_FOUND, "\"y\" is no column"},
+        {"{\"x" TEN TEN TEN TEN TEN TEN "\": 1}", NEO_ERR_NOT_FOUND, "\xC3\xA9\" is no column"},
         {"{\"age\": 3} x", NEO_ERR_FORMAT, "something follows"},
         {"{\"age\": 1e99}", NEO_ERR_RANGE, "age: expected a number within the range"},
         {"{\"tags\": [\"a|b\"]}", NEO_ERR_FORMAT, "separator"},
