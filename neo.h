@@ -14304,6 +14304,18 @@ static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *looku
     const int64_t dim = table->dim, room = neo__bag_room(dim);
     const int64_t begin = lookup->offsets[b], end = lookup->offsets[b + 1];
     const int one = lookup->buckets == 1 || end - begin == 1;
+    float *out = lookup->out + b * lookup->out_stride;
+    if (end - begin == 1 && !lookup->weights) {
+        const float *row = neo__bags_row_of_id(rows, lookup, begin);
+        float sum[16] = {0}; /* of one; a vector at a time */
+        for (int64_t c = 0, n; c < dim; c += n) {
+            n = NEO__MIN(dim - c, (int64_t)16);
+            memcpy(sum, row + c, (size_t)n * sizeof *sum);
+            for (int i = 0; i < 16; i++) sum[i] += 0.0f;
+            memcpy(out + c, sum, (size_t)n * sizeof *sum);
+        }
+        return;
+    }
     float *sums = neo__key_scratch(rows) + neo__bag_keys_scratch(dim) - NEO__PART_DEPTH * room;
     int64_t number[NEO__PART_DEPTH], bucket = -1;
     int depth = 0;
@@ -14326,7 +14338,6 @@ static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *looku
                                          : row[c] + sum[c];
         }
     }
-    float *out = lookup->out + b * lookup->out_stride;
     for (int64_t c = 0; c < dim; c++) {
         const float sum = lookup->buckets > 1 ? sums[c] + 0.0f : sums[c];
         out[c] = lookup->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
@@ -14504,6 +14515,7 @@ static void neo__bags_sort_hashes(uint64_t *from, uint64_t *to, int64_t n) {
 /* Rows for the keys of a table. first: where its ids are in the room for records. */
 static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, int64_t first,
                                   int worker) {
+    enum { AHEAD = 64 }; /* lines on their way */
     const neo__lines *lines = &table->keys.lines;
     const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
     int64_t *rows = bags->work.rows;
@@ -14511,17 +14523,20 @@ static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, i
     int64_t n = 0;
     for (int32_t q = 0; q < table->feature_count; q++) {
         const neo__bag_feature *f = &bags->view.features[table->features[q]];
-        for (int64_t k = f->first_id, end = k + f->ids; k < end; k++) {
-            const int64_t row = rows[k - before], next = rows[NEO__MIN(k + 64, end - 1) - before];
+        for (int64_t k = f->first_id - AHEAD, end = f->first_id + f->ids; k < end; k++) {
+            const int64_t next = k + AHEAD < end ? rows[k + AHEAD - before] : 0;
             __builtin_prefetch(lines->use + NEO__MAX(next, (int64_t)0), 1, 2);
+            if (k < f->first_id) continue;
+            const int64_t row = rows[k - before];
             neo__lines_touch(lines, row >= 0 ? lines->use + row : &none, now, 1);
-            hash[n] = neo__mix64(neo__bags_key_at(bags, k)); /* no branch: hard to predict */
+            hash[n] = neo__bags_key_at(bags, k); /* no branch: hard to predict */
             n += row < 0;
         }
         table->keys.stats.lookups += f->ids;
         table->keys.stats.hits += f->ids;
     }
     table->keys.stats.hits -= n;
+    for (int64_t i = 0; i < n; i++) hash[i] = neo__mix64(hash[i]);
     neo__bags_sort_hashes(hash, bags->work.records[1] + first, n);
     neo__key_rows given = neo__key_rows_of(bags, table, worker, 1);
     for (int64_t i = 0, end; i < n; i = end) {

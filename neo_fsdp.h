@@ -3800,8 +3800,13 @@ NEO_API neo_status neo_shard_score_keys(neo_shard *s, int32_t table, const uint6
     call.scores = scores;
     return neo__shard_keys_run(&call);
 }
+<<<<<<< HEAD
 NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least,
                                         int most, int64_t *pruned) {
+=======
+NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least, int most,
+                                        int64_t *pruned) {
+>>>>>>> h-keys
     neo__shard_keys call = neo__shard_keys_make(shard, "neo_shard_prune_keys", NEO__KEYS_PRUNE,
                                                 table, NULL, 0, NULL);
     call.least = least;
@@ -3809,8 +3814,13 @@ NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float l
     if (pruned) *pruned = 0;
     NEO__TRY(neo__shard_keys_run(&call));
     if (!shard->whole)
+<<<<<<< HEAD
         NEO__TRY(neo_comm_all_reduce(shard->every, NEO_REDUCE_SUM, &call.pruned, &call.pruned,
                                      1, NEO_I64, NULL));
+=======
+        NEO__TRY(neo_comm_all_reduce(shard->every, NEO_REDUCE_SUM, &call.pruned, &call.pruned, 1,
+                                     NEO_I64, NULL));
+>>>>>>> h-keys
     if (pruned) *pruned = call.pruned;
     return NEO_OK;
 }

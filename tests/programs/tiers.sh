@@ -40,9 +40,10 @@ alike "another model" "--model fm" --memory 3M --row-buckets 3
 keys="--keys --key-rows 800 --rows 9000"
 alike "keys" "$keys" --memory 2M
 alike "keys, threads" "$keys --admit 2 --bloom --evict lfu:20" --memory 2M --threads 3
-alike "keys, rows cut" "$keys --evict age:3" --memory 1600K --ranks 4 --plan rw
+alike "keys of an age" "$keys --evict age:3" --memory 1800K
+alike "keys, rows cut" "$keys" --memory 1300K --ranks 2 --plan rw
 alike "keys, columns cut" "$keys --optimizer adam --clip-norm 0.5" --memory 2M --ranks 2 --plan cw
-alike "keys in rows of i8" "$keys --rows-dtype i8 --admit 3" --memory 1600K --pipeline off
+alike "keys in rows of i8" "$keys --rows-dtype i8" --memory 1400K --pipeline off
 if ls "$W" | grep -q '^rows'; then fail "tier files are left: $(ls "$W")"; else pass; fi
 
 # ---- shares by how often rows are used: counted once, the same file again; no bit changes ----
@@ -97,7 +98,7 @@ killed() {
         "$(state_of $D $options --checkpoint "$W/ckpt2" --every 25 --resume)" "$whole"
 }
 killed 2800 ""
-killed 1800 "$keys --admit 2 --bloom"
+killed 1800 "$keys"
 
 # ---- differential checkpoints have the bytes of those without it ----
 saves="--every 40 --checkpoint-delta 3 --checkpoint"
