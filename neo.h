@@ -1523,7 +1523,9 @@ typedef enum neo_bounds { /* what to do with an id outside its table */
 typedef enum neo_evict { /* the key that leaves a full set: see >>lines */
     NEO_EVICT_LRU, /* the one used longest ago */
     NEO_EVICT_LFU, /* the one used least; of these the one used longest ago */
-    NEO_EVICT_AGE  /* one that was not used for longer than a number of steps; none else */
+    NEO_EVICT_AGE, /* one that was not used for longer than a number of steps; none else */
+    NEO_EVICT_SCORE /* the one of least score (neo_bags_score_keys), 0 of a new one; of these the
+                       one used longest ago */
 } neo_evict;
 
 /* Ids of a table are keys: see "keyed tables". */
@@ -1534,6 +1536,7 @@ typedef struct neo_keys {
                        steps than this leaves; required */
     int64_t admit;  /* a key gets a row at its admit-th occurrence; 0: 1 */
     int shared;     /* 1: keys without a row all read the initial row of key 0, not each its own */
+    int bloom;      /* 1: those that wait are counted in a counting Bloom filter; admit up to 15 */
 } neo_keys;
 
 typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
@@ -1620,14 +1623,18 @@ typedef struct neo_table_desc {
    neo_bags_backward and _accumulate give rows, before they step: a key that has now occurred
    `admit` times gets a row of its set, with its initial values and optimizer state. While it waits
    its occurrences are counted exactly, of the `rows` keys that wait (32 for each set; one unused
-   for longest makes room). If the set is full a key leaves, by neo_keys.evict; its row and state
+   for longest makes room), in 17 bytes a row; or, with bloom, of up to 2.7 times as many in 8
+   bytes a row, and then of some too high (where admit is 2, of 1 in 16 at most): a key has 4 of the
+   128 counters of a block, of which the least counts; a block whose counters are half in use has
+   them halved. If the set is full a key leaves, by neo_keys.evict; its row and state
    are lost. One that has occurred since the last step stays; if all 32 have, the new key gets no
    row this time. Gradients of keys without a row are dropped.
 
    Who comes and goes depends on nothing but the keys of each step: not on threads, ranks, plans.
    Tensors of the state, beside the table's others: ".keys" [rows] I64; ".used" [rows] I64, the last
-   step 2^32 + the count, 0 where a row has no key; with admit also ".waiting", ".waiting_used"; and
-   of all tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
+   step 2^32 + the count (or the score's bits, in rising order), 0 where a row has no key; with
+   admit also ".waiting", ".waiting_used", or ".filter" [rows] I64, 16 counters each; and of all
+   tables "<bags>.key_step", from which ages count, also where weights alone are loaded.
    Steps count up to 2^32. Narrow rows are rounded by the number of their row, not of the key.
    Not on a device (NEO_ERR_UNSUPPORTED).
    ---- */
@@ -1818,7 +1825,8 @@ NEO_API const char *neo_bags_table_name(const neo_bags *bags, int32_t table);
 /* neo_bags_weight: a view of a table's rows, [rows][dim] of the table's dtype. neo_bags_scale: of
    scale and bias of each row of i8, [rows][2] f32; none for other dtypes. neo_bags_state: of its
    optimizer state k (0: "momentum1", 1: "momentum2"; [rows] or [rows][dim]), or of its keys (2:
-   "keys", 3: "used", 4: "waiting", 5: "waiting_used"; [rows]); none when it has no such state. */
+   "keys", 3: "used", 4: "waiting", 5: "waiting_used", 6: "filter"; [rows]); none when it has no
+   such state. */
 NEO_API neo_tensor neo_bags_weight(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_scale(const neo_bags *bags, int32_t table);
 NEO_API neo_tensor neo_bags_state(const neo_bags *bags, int32_t table, int k);
@@ -1834,11 +1842,19 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
    neo_bags_key_of: 1: the row has a key, *key; 0: it has none, or there is no such row.
    neo_bags_put_keys: give rows to keys, as if each had occurred often enough, in this order;
    rows[i] -1: the rows of its set are all in use. neo_bags_set_rows then writes them.
-   neo_bags_drop_keys: take rows away (by a score of yours, say); keys that have none are passed.
-   neo_bags_key_stats: of one table; zeros for a table without keys.
+   neo_bags_drop_keys: take rows away, which are 0 then; keys that have none are passed.
+   neo_bags_score_keys: of a table with NEO_EVICT_SCORE, the scores [count] of the rows of keys;
+   keys that have none are passed.
+   neo_bags_prune_keys: drop keys whose rows are small: those of a 2-norm below least, and then, of
+   each set of 32 rows, all but the `most` of largest norm (most 0: all stay; of equals the lowest
+   row). *pruned (or NULL): how many.
+   neo_bags_key_stats: of one table; zeros for a table without keys. Keys that are dropped or pruned
+   are evictions.
    Threads  as neo_bags_get_rows.
-   Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL. NEO_ERR_STATE (put,
-            drop): gradients are kept. */
+   Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL, its keys have no
+            scores, most is not in 0 .. 32. NEO_ERR_NUMERIC: a score, or least, is NaN.
+            NEO_ERR_STATE (put, drop, prune): gradients are kept. Nothing has changed. Of prune,
+            where rows lie in a tier, also errors of its file. */
 typedef struct neo_key_stats {
     int64_t used;                  /* rows that have a key */
     int64_t lookups, hits;         /* ids in backward and accumulate; those that had a row */
@@ -1852,6 +1868,10 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *bags, int32_t table, const uint64
                                      int64_t count, int64_t *rows);
 NEO_API neo_status neo_bags_drop_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
                                       int64_t count);
+NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                       const float *scores, int64_t count);
+NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float least, int most,
+                                       int64_t *pruned);
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *bags, int32_t table);
 /* neo_bags_note_rows: rows [first, first + count) were changed in the memory that neo_bags_weight
    or neo_bags_state shows; if they are tracked (neo_table_desc.track_rows) the next checkpoint has
@@ -2064,6 +2084,16 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #define NEO__LEAN_END
 #define NEO__HOST_BEGIN
 #define NEO__HOST_END
+#endif
+/* Kernels of a program that only predicts. */
+#if defined(NEO__COLD) && !defined(__clang__) && defined(NEO_INFERENCE)
+#define NEO__SMALL_BEGIN                                                                           \
+    NEO__OFF(GCC push_options)                                                                     \
+    NEO__OFF(GCC optimize("O1", "align-functions=1", "no-tree-ch"))
+#define NEO__SMALL_END NEO__OFF(GCC pop_options)
+#else
+#define NEO__SMALL_BEGIN
+#define NEO__SMALL_END
 #endif
 /* The host's code of this file; of a program that only predicts it is for size, as kernels take
    the time. */
@@ -2545,8 +2575,10 @@ typedef struct neo__row_marks {
     uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
     int64_t base_step;
     /* Or NULL. While a save is under way: called by any thread before rows change, which are
-       records[i] >> low_bits; sets their bits. */
-    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits);
+       records[i] >> low_bits, or, where line_row is given, have the lines of these numbers; sets
+       their bits. */
+    void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits,
+                   const uint64_t *line_row);
     void *user;
 } neo__row_marks;
 #if !defined(NEO_INFERENCE)
@@ -2645,6 +2677,10 @@ NEO_API void neo__ctx_hush(neo_ctx *ctx);
 NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker);
 NEO_API neo_status neo__bags_keys_read(void *bags);
+NEO_API double neo__row_squares(const float *row, int64_t dim);
+NEO_API neo_status neo__check_scores(const float *scores, int64_t count, const char *fn);
+NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
+                                    float least, int most);
 NEO_API void neo__bags_set_clocks(neo_bags *bags, int64_t steps, int64_t key_steps);
 #endif
 /* ctx is that of an object, NULL where the object is: refused if it is NULL or destroyed. */
@@ -2681,7 +2717,8 @@ NEO__EVERYWHERE NEO__INLINE int64_t neo__bucket_of(int64_t rows, int64_t buckets
    set is the high half of the key's hash times the number of sets: ranges of sets are ranges of
    hashes, and a part of a map has the sets [first_set, first_set + sets) of all_sets.
 
-   A line knows its key, the last step that used it, and how often it was used. Steps count from 1;
+   A line knows its key, the last step that used it, and how often it was used, or in place of that
+   its score: the bits of a float, turned so that they rise with it. Steps count from 1;
    a line that `now` has used does not leave. What a set does depends on the order of its keys
    alone: who touches hits first, then puts new keys in the order of their hashes, has the same
    lines on any threads and ranks, whichever sets are where. Of equals the lowest line leaves.
@@ -2809,7 +2846,8 @@ NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
 /* The line that has this use was used `count` times by step now. */
 NEO__INLINE void neo__lines_touch(const neo__lines *lines, uint64_t *use, int64_t now,
                                   uint64_t count) {
-    count += neo__lines_count(lines, *use, now);
+    if (lines->evict == NEO_EVICT_SCORE) count = *use & 0xFFFFFFFFu;
+    else count += neo__lines_count(lines, *use, now);
     *use = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
 }
 /* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
@@ -2825,12 +2863,14 @@ NEO__UNUSED static int64_t neo__lines_victim(const neo__lines *lines, uint64_t h
         if (lines->evict == NEO_EVICT_AGE || neo__lines_last(use) == now) continue;
         uint64_t score = use >> 32;
         if (lines->evict == NEO_EVICT_LFU) score |= neo__lines_count(lines, use, now) << 32;
+        if (lines->evict == NEO_EVICT_SCORE) score |= use << 32;
         if (best < 0 || score < least) best = line, least = score;
     }
     return best;
 }
 NEO__INLINE void neo__lines_put(const neo__lines *lines, int64_t line, uint64_t key, int64_t now,
                                 uint64_t count) {
+    if (lines->evict == NEO_EVICT_SCORE) count = 0x80000000u; /* of 0 */
     lines->key[line] = key;
     lines->use[line] = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
     lines->tag[line] = neo__lines_tag(neo__mix64(key));
@@ -2886,8 +2926,9 @@ typedef struct neo__tile {
     const float *bias; /* then + bias; NULL: none */
     int relu;          /* then relu */
     int streams;       /* rows8: c goes past the caches */
-    const uint16_t *at; /* rows8: first so many places, a[at[i]] b[at[i] * b_k + j] */
-    int64_t count;
+    const uint16_t *at, *ends; /* listed: of row r the places at[r * at_row + ..], up to
+                                  ends[r * ends_row], with init from the end before it on */
+    int64_t at_row, ends_row;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
        lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
        NULL: nothing. */
@@ -2927,7 +2968,10 @@ struct neo__gemm_kernels {
     const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
     const neo__tile_fn *tile2; /* 2 lanes columns */
     const neo__tile_fn *pair;  /* any columns: of two leaves, left + right */
-    neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another */
+    neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another; or
+                                  NULL */
+    neo__tile_fn listed;       /* 2 or 4 panels of 2 lanes, b_panel apart in b and bias, at places
+                                  of k */
     /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
     void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
     neo__tile_fn
@@ -3113,11 +3157,13 @@ typedef struct neo__bag_lookup {
 } neo__bag_lookup;
 /* The bucket of a row. Floating point finds it where its error, 2^-38 for numbers of 12 bits, is
    below the distance to the next bucket, half a row. */
-NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
-    id = neo__bag_row_of(a->store, id);
+NEO__INLINE int64_t neo__bag_bucket_of_row(const neo__bag_lookup *a, int64_t id) {
     return a->bucket_rows < INT64_C(1) << 36
                ? (int64_t)(((double)id + a->bucket_shift) * a->bucket_scale)
                : neo__bucket_of(a->bucket_rows, a->buckets, id + a->first_row);
+}
+NEO__INLINE int64_t neo__bag_bucket(const neo__bag_lookup *a, int64_t id) {
+    return neo__bag_bucket_of_row(a, neo__bag_row_of(a->store, id));
 }
 
 /* Sums of one or two rows are the same in any order of buckets. */
@@ -3607,8 +3653,9 @@ typedef struct neo__gemm_call {
     int tree; /* k is the row of a batch: each leaf is a chain from 0, leaves add by the tree */
     neo__leaf_cut leaves;
     const float *panels; /* NULL, or b once more, finite, and the bias, nowhere -0, as panels of
-                            [k + 1][8 lanes], zeros behind n > NEO__GEMM_SWAP_COLS; k is less than
-                            NEO__LISTED_PLACES. See neo__gemm_listed */
+                            [k + 1][2 lanes], an even number, zeros behind n, which is lanes and
+                            NEO__GEMM_SWAP_COLS + 1 at least; k is less than NEO__LISTED_PLACES.
+                            See neo__gemm_listed */
     int narrow;                       /* a and b are addresses of bf16: see >>impl-bf16 */
     int narrow_c, narrow_y, narrow_z; /* then: so is c; so are those of finish */
 } neo__gemm_call;
@@ -4496,7 +4543,9 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    of all that is kept, whose ids are lines then. to_step: they will be changed. Rows stay until the
    next stage. rows: as f32, one of to and from is not NULL. block: the address that stands for
    weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. cached: after bytes
-   of the same desc, a table's rows that the cache has room for, and its bytes in the file. */
+   of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
+   another key has the row, or none; its line, or -1: it will come with its first values. From any
+   thread, of one table from one. */
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -4516,6 +4565,7 @@ typedef struct neo__tier_ops {
     neo_status (*prefetch)(struct neo_tier *tier, const neo_jagged *batch, const char *fn);
     int64_t (*cached)(struct neo_tier *tier, const neo_bags_desc *desc, int32_t table,
                       int64_t *file_bytes);
+    int64_t (*renew)(struct neo_tier *tier, int32_t table, int64_t row);
 } neo__tier_ops;
 struct neo_tier {
     const neo__tier_ops *ops;
@@ -5186,6 +5236,7 @@ NEO__SPARE_END
 #undef NEO__PASS
 #if defined(NEO__X86)
 #define NEO__PASS NEO__PASS_AVX2
+NEO__SMALL_BEGIN
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
@@ -5218,10 +5269,13 @@ NEO__SPARE_END
 #pragma GCC diagnostic pop
 #pragma GCC pop_options
 #endif
+NEO__SMALL_END
 #undef NEO__PASS
 #elif defined(NEO__ARM)
 #define NEO__PASS NEO__PASS_NEON
+NEO__SMALL_BEGIN
 #include NEO_HEADER
+NEO__SMALL_END
 #undef NEO__PASS
 #endif
 NEO__CALLS_BEGIN
@@ -6346,7 +6400,7 @@ static void neo__gemm_swap(neo__gemm_call *c) {
 static int neo__gemm_is_shallow(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
     const int64_t width = 8 * g->ctx->gemm->lanes, rest = c->n % width;
-    if (!NEO__TRAINS || NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width ||
+    if (!NEO__TRAINS || NEO__TREE(g) || c->k > NEO__GEMM_SHALLOW || c->n < width || c->panels ||
         c->k * c->n > NEO__GEMM_SHALLOW_FLOATS)
         return 0;
     if (rest > 0 && NEO__MAX(rest, width - rest) > c->n / 8) return 0;
@@ -6387,7 +6441,8 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const int64_t lanes = gemm->ctx->gemm->lanes;
     gemm->width = !gemm->dots && call->n <= lanes ? lanes : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
-    if (!gemm->dots && (call->m == 1 || gemm->by_rows) && call->n >= 8 * lanes) {
+    if (gemm->ctx->gemm->rows8 && !gemm->dots && (call->m == 1 || gemm->by_rows) &&
+        call->n >= 8 * lanes) {
         gemm->width = 8 * lanes;
         gemm->tile_rows = gemm->by_rows && call->n % gemm->width == 0
                               ? (int64_t)NEO__GEMM_SHALLOW_ROWS /* no buffer is needed */
@@ -6411,8 +6466,8 @@ enum {
 /* Whether rows list their places; of many rows some tell. */
 static int neo__gemm_is_listed(neo_ctx *ctx, const neo__gemm_call *call) {
     int64_t count = 0;
-    if (!call->panels || call->m < NEO__LISTED_ROWS / 2 || call->k < NEO__GEMM_BRIEF)
-        return call->panels != NULL;
+    if (!call->panels || call->m < NEO__LISTED_ROWS / 2) return call->panels != NULL;
+    if (call->n <= ctx->gemm->lanes) return 0;
     uint16_t *at = (uint16_t *)(void *)neo__worker_floats(ctx, 0);
     uint16_t *end = at + call->k + NEO__LISTED_PAST;
     for (int64_t i = 0; i < NEO__LISTED_SAMPLES; i++) {
@@ -6436,14 +6491,12 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         gemm->grid.col_tasks = gemm->ctx->threads > 1 ? gemm->grid.panels : 1;
         return;
     }
-    if (call->panels) /* of which neo__gemm_b_at knows */
-        call->b = call->panels, call->b_k = 8 * gemm->ctx->gemm->lanes, call->b_col = 1;
     gemm->by_rows = neo__gemm_is_shallow(gemm);
     if (call->k == 0) { /* operands may have no memory */
         call->a = call->b = call->c;
         call->a_row = call->a_k = call->b_k = call->b_col = 0;
     }
-    const int64_t dear = call->b_col != 1 ? 4 : 1;
+    const int64_t dear = call->b_col != 1 && !call->panels ? 4 : 1;
     gemm->swapped = !NEO__TREE(gemm) && call->n <= NEO__GEMM_SWAP_COLS &&
                     call->m >= 2 * gemm->ctx->gemm->lanes && call->m > call->n;
     /* If both are k-major the wider is read by lines then, and lanes are full. */
@@ -6476,8 +6529,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
-    gemm->pack_b = !gemm->dots && (call->b_col != 1 || call->panels ||
-                                   (rows >= 3 && !gemm->by_rows));
+    gemm->pack_b = !gemm->dots && !call->panels &&
+                   (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
     if (thin) gemm->pack_a = gemm->pack_b = 0;
     else if (gemm->by_rows || no_room) gemm->pack_a = 0;
@@ -6656,9 +6709,9 @@ static void neo__gemm_finish_rows(const neo__gemm *gemm, int64_t m0, int64_t m1,
     }
 }
 
-/* Column n of B from k on. Of call.panels one has b_k columns. */
+/* Column n of B from k on. */
 NEO__INLINE const float *neo__gemm_b_at(const neo__gemm_call *c, int64_t k, int64_t n) {
-    return c->b + k * c->b_k + n * c->b_col + (c->panels ? n / c->b_k * c->b_k * c->k : 0);
+    return c->b + k * c->b_k + n * c->b_col;
 }
 /* The panels of B. */
 static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
@@ -6669,7 +6722,7 @@ static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_b
         const int64_t n0 = p * gemm->width, cols = NEO__MIN(gemm->width, c->n - n0);
         const int64_t width = p == gemm->grid.panels - 1 ? gemm->last_width : gemm->width;
         const float *from = neo__gemm_b_at(c, box->k0, n0);
-        if (!gemm->pack_b && cols == width) continue;
+        if (c->panels || (!gemm->pack_b && cols == width)) continue;
         if (c->b_col == 1) kern->pack(to, width, from, c->b_k, count, cols);
         else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
@@ -6783,6 +6836,10 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b_col = call->b_col;
         tile->b_cols = place->cols;
         if (ahead) tile->fetch = tile->b + gemm->width * tile->b_col;
+    } else if (call->panels) {
+        tile->b_k = 2 * gemm->ctx->gemm->lanes;
+        tile->b = call->panels + place->n0 * (call->k + 1) + box->k0 * tile->b_k;
+        tile->b_panel = tile->b_k * (call->k + 1);
     } else if (gemm->pack_b || place->cols < place->width) {
         tile->b = scratch->b + (place->n0 - box->p0 * gemm->width) * tile->k;
         tile->b_k = tile->panels > 1 ? gemm->width : place->width;
@@ -6901,28 +6958,30 @@ static void neo__gemm_listed(const neo__gemm *gemm, const neo__gemm_box *box, fl
     for (int64_t i = 0; i < rows; i++)
         gemm->ctx->gemm->list(at + i * c->k, c->a + (box->t0 + i) * c->a_row, c->k, depth,
                               ends + i * blocks);
-    t.rows = t.panels = t.a_k = 1;
-    t.b_k = width;
+    t.rows = rows;
+    t.a = c->a + box->t0 * c->a_row, t.a_row = c->a_row;
+    t.b_panel = width / 4 * (c->k + 1);
+    t.at = at, t.at_row = c->k;
+    t.ends_row = blocks;
+    t.init_row = width;
     for (int64_t p = box->p0; p < box->p1; p++) {
         const int64_t cols = NEO__MIN(width, c->n - p * width);
+        const int half = 2 * cols <= width, whole = cols == (half ? width / 2 : width);
         t.b = c->panels + p * width * (c->k + 1);
+        t.panels = half ? 2 : 4;
         for (int64_t q = 0; q < blocks; q++) {
             const int last = q == blocks - 1;
-            t.bias = last ? t.b + c->k * width : NULL;
+            t.ends = ends + q;
+            t.init = q > 0 ? sums : NULL;
+            t.bias = last ? t.b + c->k * (width / 4) : NULL;
             t.relu = last && neo__gemm_finishes_relu(c);
-            for (int64_t i = 0; i < rows; i++) {
-                const uint16_t *end = ends + i * blocks + q;
-                const int64_t first = q > 0 ? end[-1] : 0;
-                float *sum = sums + i * width, *to = c->c + (box->t0 + i) * c->c_row + p * width;
-                t.a = c->a + (box->t0 + i) * c->a_row;
-                t.at = at + i * c->k + first;
-                t.count = *end - first;
-                t.init = q > 0 ? sum : NULL;
-                t.c = last && cols == width ? to : sum;
-                gemm->ctx->gemm->rows8(&t);
-                if (last && cols < width) memcpy(to, sum, (size_t)cols * sizeof *to);
-            }
+            t.c = last && whole ? c->c + box->t0 * c->c_row + p * width : sums;
+            t.c_row = last && whole ? c->c_row : width;
+            gemm->ctx->gemm->listed(&t);
         }
+        for (int64_t i = 0; !whole && i < rows; i++)
+            memcpy(c->c + (box->t0 + i) * c->c_row + p * width, sums + i * width,
+                   (size_t)cols * sizeof *sums);
     }
     if (!neo__gemm_finishes_relu(c))
         neo__gemm_finish_rows(gemm, box->t0, box->t1, box->p0 * width,
@@ -11795,6 +11854,7 @@ typedef struct neo__bag_keys {
     neo_keys desc;
     neo__lines lines;     /* line i has row i */
     neo__lines waiting;   /* keys that wait for a row; no sets: none does */
+    uint64_t *filter;     /* or these, [rows], a set's one after another: 4 blocks of 8 words */
     neo__init_call init;  /* of a row, but for its place and number */
     int64_t first_col;
     neo_key_stats stats;
@@ -12255,11 +12315,13 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                "%s: table '%s': %" PRId64 " rows for keys are no multiple of %" PRId64
                " (32 row_buckets); the next is %" PRId64,
                fn, table->name, all, unit, all / unit * unit + unit);
-    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_AGE && keys->admit >= 0 && keys->period >= 0 &&
-                   (keys->evict != NEO_EVICT_AGE || keys->period > 0),
+    NEO__CHECK((unsigned)keys->evict <= NEO_EVICT_SCORE && keys->admit >= 0 && keys->period >= 0 &&
+                   (keys->evict != NEO_EVICT_AGE || keys->period > 0) &&
+                   (!keys->bloom || keys->admit <= 15),
                NEO_ERR_ARG,
-               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64, fn,
-               table->name, (int)keys->evict, keys->period, keys->admit);
+               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64 "%s", fn,
+               table->name, (int)keys->evict, keys->period, keys->admit,
+               keys->bloom ? " (with bloom up to 15)" : "");
     NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
                "%s: table '%s': rows of keys come and go: they need initial values", fn,
                table->name);
@@ -12366,12 +12428,22 @@ static void neo__bag_keys_describe(neo__bag_keys *keys, const neo_table_desc *fr
     keys->waiting = *lines;
     lines->evict = from->keys.evict;
     lines->period = from->keys.period;
-    if (from->keys.admit <= 1) keys->waiting.sets = 0;
+    if (from->keys.admit <= 1 || from->keys.bloom) keys->waiting.sets = 0;
     keys->first_col = from->part.first_col;
 }
 static void neo__bag_keys_layout(neo__bag_keys *keys, neo__carve *carve) {
+    const int filters = keys->desc.on && keys->desc.bloom && keys->desc.admit > 1;
     neo__lines_layout(carve, &keys->lines);
     neo__lines_layout(carve, &keys->waiting);
+    NEO__CARVE(carve, keys->filter, filters ? keys->lines.sets * NEO__LINE_WAYS : 0);
+    if (!filters) keys->filter = NULL;
+}
+static size_t neo__bag_keys_bytes(const neo_table_desc *table) {
+    neo__bag_keys keys;
+    neo__carve count = {NULL, 0};
+    neo__bag_keys_describe(&keys, table);
+    neo__bag_keys_layout(&keys, &count);
+    return count.at;
 }
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
@@ -12650,16 +12722,17 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
             init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
-        if (table->job.store.line_row) {
+        if (table->job.store.line_row || table->keys.desc.on)
             NEO__TRY(neo__init_check(&init, table->weight_name));
+        if (table->keys.desc.on)
+            table->keys.init = neo__init_call_make(
+                bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
+                0);
+        if (table->job.store.line_row) {
             bags->tier->ops->init(bags->tier, (int32_t)i, &init);
             continue;
         }
         if (table->keys.desc.on) { /* rows are 0 until a key has them */
-            NEO__TRY(neo__init_check(&init, table->weight_name));
-            table->keys.init = neo__init_call_make(
-                bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
-                0);
             memset(table->job.store.data, 0, neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS));
         } else {
             NEO__TRY(neo__bags_init_weight(bags, i, init));
@@ -12854,11 +12927,8 @@ NEO_API neo_status neo_bags_bytes(neo_ctx *ctx, const neo_bags_desc *desc,
             *sum = neo__size_add(*sum, neo__bag_block_bytes(&table, k));
             own = neo__size_add(own, neo__bag_block_bytes(&table, k));
         }
-        neo__bag_keys keys;
-        neo__carve lines = {NULL, 0};
-        neo__bag_keys_describe(&keys, &desc->tables[t]);
-        neo__bag_keys_layout(&keys, &lines);
-        memory->state_bytes = neo__size_add(memory->state_bytes, lines.at);
+        memory->state_bytes =
+            neo__size_add(memory->state_bytes, neo__bag_keys_bytes(&desc->tables[t]));
     }
     if (!desc->tier) /* what lies between the blocks */
         memory->workspace_bytes = neo__size_add(memory->workspace_bytes, all.at - own);
@@ -12930,9 +13000,10 @@ NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
                                  NEO_F32, 2);
 }
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 5) return neo_tensor_none();
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 6) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
     const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
+    if (k == 6) return neo__bags_block(b, table, t->keys.filter, NEO_I64, 0);
     if (k > 1 && lines->sets == 0) return neo_tensor_none();
     if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
@@ -12992,7 +13063,7 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *b, int32_t table, int64_t first, 
 /* Note a row, if rows are tracked; before it changes. */
 NEO__INLINE void neo__row_changes(const neo__row_marks *marks, int64_t row) {
     const uint64_t record = (uint64_t)row;
-    if (marks->before) marks->before(marks->user, &record, 1, 0);
+    if (marks->before) marks->before(marks->user, &record, 1, 0, NULL);
     else if (marks->bits) marks->bits[row / 64] |= UINT64_C(1) << row % 64;
 }
 NEO_API neo_status neo_bags_note_rows(neo_bags *b, int32_t table, int64_t first, int64_t count) {
@@ -13623,8 +13694,7 @@ static void neo__bags_mark_records(const neo__bag_table *table, const uint64_t *
                                    int64_t count) {
     const uint64_t *line_row = table->job.store.line_row;
     if (table->marks.before) {
-        NEO_ASSERT(!line_row);
-        table->marks.before(table->marks.user, records, count, table->low_bits);
+        table->marks.before(table->marks.user, records, count, table->low_bits, line_row);
         return;
     }
     for (int64_t i = 0; line_row && i < count; i++) {
@@ -14225,7 +14295,7 @@ static int64_t neo__bags_bucket_of_id(const neo_bags *bags, const neo__bag_table
     const neo__lines *lines = &table->keys.lines;
     const int64_t set = neo__lines_set(neo__mix64(neo__bags_key_at(bags, k)), lines->all_sets);
     const int64_t here = NEO__MIN(NEO__MAX(set - lines->first_set, (int64_t)0), lines->sets - 1);
-    return neo__bag_bucket(lookup, here * NEO__LINE_WAYS);
+    return neo__bag_bucket_of_row(lookup, here * NEO__LINE_WAYS);
 }
 /* Bag b once more: the sum of each bucket, then of the buckets by the tree. */
 static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *lookup, int64_t b) {
@@ -14234,6 +14304,18 @@ static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *looku
     const int64_t dim = table->dim, room = neo__bag_room(dim);
     const int64_t begin = lookup->offsets[b], end = lookup->offsets[b + 1];
     const int one = lookup->buckets == 1 || end - begin == 1;
+    float *out = lookup->out + b * lookup->out_stride;
+    if (end - begin == 1 && !lookup->weights) {
+        const float *row = neo__bags_row_of_id(rows, lookup, begin);
+        float sum[16] = {0}; /* of one; a vector at a time */
+        for (int64_t c = 0, n; c < dim; c += n) {
+            n = NEO__MIN(dim - c, (int64_t)16);
+            memcpy(sum, row + c, (size_t)n * sizeof *sum);
+            for (int i = 0; i < 16; i++) sum[i] += 0.0f;
+            memcpy(out + c, sum, (size_t)n * sizeof *sum);
+        }
+        return;
+    }
     float *sums = neo__key_scratch(rows) + neo__bag_keys_scratch(dim) - NEO__PART_DEPTH * room;
     int64_t number[NEO__PART_DEPTH], bucket = -1;
     int depth = 0;
@@ -14256,7 +14338,6 @@ static void neo__bags_pool_bag(neo__key_rows *rows, const neo__bag_lookup *looku
                                          : row[c] + sum[c];
         }
     }
-    float *out = lookup->out + b * lookup->out_stride;
     for (int64_t c = 0; c < dim; c++) {
         const float sum = lookup->buckets > 1 ? sums[c] + 0.0f : sums[c];
         out[c] = lookup->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
@@ -14340,6 +14421,14 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
+/* A row begins anew: where it lies, with states as before the first step; -1: below memory. */
+static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
+    neo__row_changes(&table->marks, row);
+    if (table->job.store.line_row)
+        row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
+    if (row >= 0) neo__bag_first_states(table, row);
+    return row;
+}
 /* Give a line to a key, which was used `count` times; -1: its set is in use. Its row is written
    later, by neo__bags_write_rows: no other key gets the line in this step. */
 static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, uint64_t key,
@@ -14350,13 +14439,38 @@ static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, ui
     if (line < 0) return -1;
     keys->stats.evictions += keys->lines.use[line] != 0;
     keys->stats.admissions++;
-    neo__row_changes(&table->marks, line);
     neo__lines_put(&keys->lines, line, key, now, count);
-    neo__bag_first_states(table, line);
-    rows->place[rows->count] = line;
+    const int64_t place = neo__bags_renew(rows->bags, table, line);
+    if (place < 0) return line;
+    rows->place[rows->count] = place;
     rows->key[rows->count++] = key;
     if (rows->count == neo__bag_group(table->dim)) neo__bags_write_rows(rows);
     return line;
+}
+/* A key of a Bloom filter has occurred `count` more times: how often now, as far as is known. Its 4
+   counters, in one block (Putze, Sanders and Singler, WEA 2007), rise no higher than that (Estan
+   and Varghese, SIGCOMM 2002). */
+static uint64_t neo__bags_filter_count(const neo__bag_keys *keys, uint64_t hash, uint64_t count) {
+    enum { WORDS = 8, HALF = 64, MOST = 15 };
+    const int64_t set = neo__lines_set(hash, keys->lines.all_sets) - keys->lines.first_set;
+    uint64_t *block = keys->filter + set * NEO__LINE_WAYS + WORDS * (hash >> 28 & 3), seen = MOST;
+    int used = 0;
+    for (int i = 0; i < 4; i++)
+        seen = NEO__MIN(seen, block[hash >> (7 * i + 4) & 7] >> 4 * (hash >> 7 * i & 15) & 15);
+    seen += count;
+    for (int i = 0; i < 4; i++) {
+        uint64_t *word = &block[hash >> (7 * i + 4) & 7];
+        const int shift = 4 * (int)(hash >> 7 * i & 15);
+        const uint64_t now = NEO__MAX(*word >> shift & 15, NEO__MIN(seen, (uint64_t)MOST));
+        *word = (*word & ~(UINT64_C(15) << shift)) | now << shift;
+    }
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t some = block[i] | block[i] >> 2;
+        some |= some >> 1;
+        used += __builtin_popcountll(some & 0x1111111111111111u);
+    }
+    for (int i = 0; i < WORDS && used > HALF; i++) block[i] = block[i] >> 1 & 0x7777777777777777u;
+    return seen;
 }
 /* A key without a row has occurred `count` times. */
 static void neo__bags_ask_row(neo__key_rows *rows, neo__bag_table *table, uint64_t hash,
@@ -14370,6 +14484,7 @@ static void neo__bags_ask_row(neo__key_rows *rows, neo__bag_table *table, uint64
         line = neo__lines_find(waiting, key, hash, now);
         if (line >= 0) seen += neo__lines_count(waiting, waiting->use[line], now);
     }
+    if (table->keys.filter) seen = neo__bags_filter_count(&table->keys, hash, seen);
     const int waits = seen < (uint64_t)table->keys.desc.admit;
     if (!waits && neo__bags_give_row(rows, table, key, seen) >= 0) {
         if (line >= 0) neo__lines_drop(waiting, line);
@@ -14400,6 +14515,7 @@ static void neo__bags_sort_hashes(uint64_t *from, uint64_t *to, int64_t n) {
 /* Rows for the keys of a table. first: where its ids are in the room for records. */
 static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, int64_t first,
                                   int worker) {
+    enum { AHEAD = 64 }; /* lines on their way */
     const neo__lines *lines = &table->keys.lines;
     const int64_t before = bags->job.batch.offsets[0], now = neo__bags_now(bags);
     int64_t *rows = bags->work.rows;
@@ -14407,17 +14523,20 @@ static void neo__bags_admit_table(const neo_bags *bags, neo__bag_table *table, i
     int64_t n = 0;
     for (int32_t q = 0; q < table->feature_count; q++) {
         const neo__bag_feature *f = &bags->view.features[table->features[q]];
-        for (int64_t k = f->first_id, end = k + f->ids; k < end; k++) {
-            const int64_t row = rows[k - before], next = rows[NEO__MIN(k + 64, end - 1) - before];
+        for (int64_t k = f->first_id - AHEAD, end = f->first_id + f->ids; k < end; k++) {
+            const int64_t next = k + AHEAD < end ? rows[k + AHEAD - before] : 0;
             __builtin_prefetch(lines->use + NEO__MAX(next, (int64_t)0), 1, 2);
+            if (k < f->first_id) continue;
+            const int64_t row = rows[k - before];
             neo__lines_touch(lines, row >= 0 ? lines->use + row : &none, now, 1);
-            hash[n] = neo__mix64(neo__bags_key_at(bags, k)); /* no branch: hard to predict */
+            hash[n] = neo__bags_key_at(bags, k); /* no branch: hard to predict */
             n += row < 0;
         }
         table->keys.stats.lookups += f->ids;
         table->keys.stats.hits += f->ids;
     }
     table->keys.stats.hits -= n;
+    for (int64_t i = 0; i < n; i++) hash[i] = neo__mix64(hash[i]);
     neo__bags_sort_hashes(hash, bags->work.records[1] + first, n);
     neo__key_rows given = neo__key_rows_of(bags, table, worker, 1);
     for (int64_t i = 0, end; i < n; i = end) {
@@ -14503,16 +14622,95 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
     neo__fp_leave(fp);
     return NEO_OK;
 }
+static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
+    const neo__bag_rows *store = &table->job.store;
+    neo__lines_drop(&table->keys.lines, row);
+    table->keys.stats.evictions++;
+    row = neo__bags_renew(bags, table, row);
+    if (row >= 0) memset(store->data + row * store->row_bytes, 0, (size_t)store->row_bytes);
+    if (row >= 0 && store->scale) memset(store->scale + 2 * row, 0, 2 * sizeof *store->scale);
+}
 NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, keys, count, 1, "neo_bags_drop_keys"));
     b->work.resolved = 0;
     for (int64_t i = 0; i < count; i++) {
-        const neo__lines *lines = &b->tables[table].keys.lines;
+        neo__bag_table *t = &b->tables[table];
         const int64_t row =
-            neo__lines_find(lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
-        if (row >= 0) neo__lines_drop(lines, row), b->tables[table].keys.stats.evictions++;
+            neo__lines_find(&t->keys.lines, keys[i], neo__mix64(keys[i]), neo__bags_now(b));
+        if (row >= 0) neo__bags_drop_row(b, t, row);
     }
+    return NEO_OK;
+}
+NEO_API neo_status neo__check_scores(const float *scores, int64_t count, const char *fn) {
+    for (int64_t i = 0; i < count; i++)
+        NEO__CHECK(scores[i] == scores[i], NEO_ERR_NUMERIC, "%s: scores[%" PRId64 "] is nan", fn,
+                   i);
+    return NEO_OK;
+}
+NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
+                                       const float *scores, int64_t count) {
+    static const char *const fn = "neo_bags_score_keys";
+    NEO__TRY(neo__bags_check_keys(bags, table, keys, scores, count, 0, fn));
+    const neo__lines *lines = &bags->tables[table].keys.lines;
+    NEO__CHECK(lines->evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
+               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", fn,
+               bags->tables[table].name, (int)lines->evict);
+    NEO__TRY(neo__check_scores(scores, count, fn));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), 0);
+        uint32_t bits = neo__bits_f32(scores[i] == 0.0f ? 0.0f : scores[i]); /* -0 is 0 */
+        bits ^= bits >> 31 ? UINT32_MAX : 0x80000000u;
+        if (row >= 0) lines->use[row] = (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits;
+    }
+    return NEO_OK;
+}
+/* The square of a row's norm: squares of floats are exact, and add in order. */
+NEO_API double neo__row_squares(const float *row, int64_t dim) {
+    double sum = 0.0;
+    for (int64_t c = 0; c < dim; c++) sum += (double)row[c] * (double)row[c];
+    return sum;
+}
+/* Prune the set that begins at row `first`, the squares of whose norms are known. Returns how many
+   rows have gone. */
+NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
+                                    float least, int most) {
+    const double limit = least > 0.0f ? (double)least * (double)least : 0.0;
+    int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
+    int64_t gone = 0;
+    uint64_t key;
+    bags->work.resolved = 0;
+    for (int i = 0; i < NEO__LINE_WAYS; i++) {
+        if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
+        int to = of[i] < limit ? -1 : stay++; /* a norm that is no number stays */
+        if (to < 0) neo__bags_drop_row(bags, &bags->tables[table], first + i), gone++;
+        for (; to > 0 && of[at[to - 1]] < of[i]; to--) at[to] = at[to - 1];
+        if (to >= 0) at[to] = i;
+    }
+    for (; most && stay > most; gone++)
+        neo__bags_drop_row(bags, &bags->tables[table], first + at[--stay]);
+    return gone;
+}
+NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float least, int most,
+                                       int64_t *pruned) {
+    static const char *const fn = "neo_bags_prune_keys";
+    double squares[NEO__LINE_WAYS] = {0};
+    int64_t gone = 0;
+    uint64_t key;
+    if (pruned) *pruned = 0;
+    NEO__TRY(neo__bags_check_keys(bags, table, NULL, NULL, 0, 1, fn));
+    NEO__CHECK(most >= 0 && most <= NEO__LINE_WAYS, NEO_ERR_ARG, "%s: most is %d, not in 0 .. 32",
+               fn, most);
+    NEO__CHECK(least == least, NEO_ERR_NUMERIC, "%s: least is nan", fn);
+    for (int64_t first = 0; first < bags->tables[table].rows; first += NEO__LINE_WAYS) {
+        for (int i = 0; i < NEO__LINE_WAYS; i++) {
+            if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
+            NEO__TRY(neo_bags_get_rows(bags, table, first + i, 1, bags->work.key_scratch));
+            squares[i] = neo__row_squares(bags->work.key_scratch, bags->tables[table].dim);
+        }
+        gone += neo__bags_prune_set(bags, table, first, squares, least, most);
+    }
+    if (pruned) *pruned = gone;
     return NEO_OK;
 }
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
@@ -14525,11 +14723,16 @@ NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
     return stats;
 }
 /* The row that forward reads for a key, for other headers: the table's, or in the scratch. */
-NEO_API const float *neo__bags_read_key(const neo_bags *b, int32_t table, uint64_t key,
+NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker) {
-    const neo__bag_table *t = &b->tables[table];
-    const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(b));
-    neo__key_rows rows = neo__key_rows_of(b, t, worker, 0);
+    const neo__bag_table *t = &bags->tables[table];
+    const int64_t at = neo__lines_find(&t->keys.lines, key, neo__mix64(key), neo__bags_now(bags));
+    neo__key_rows rows = neo__key_rows_of(bags, t, worker, 0);
+    if (at >= 0 && t->job.store.line_row) {
+        /* of a failure the tier's next call tells */
+        (void)neo_bags_get_rows(bags, table, at, 1, neo__key_scratch(&rows));
+        return neo__key_scratch(&rows);
+    }
     if (at >= 0) return neo__bags_row_of_key(&rows, at);
     rows.key[rows.count++] = t->keys.desc.shared ? 0 : key;
     neo__key_rows_make(&rows);
@@ -17957,7 +18160,12 @@ static const neo__tile_fn NEO__FN(tile1)[] = {NEO__TILE_SIZES(NEO__TILE1_NAME)};
 static const neo__tile_fn NEO__FN(tile2)[] = {NEO__TILE_SIZES(NEO__TILE2_NAME)};
 static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 
-/* A row needs more columns to have enough independent sums. */
+/* A row needs more columns to have enough independent sums; plain C would have too much code. */
+#undef NEO__ROWS8
+#if NEO__PASS == NEO__PASS_SCALAR && defined(NEO_INFERENCE)
+#define NEO__ROWS8 NULL
+#else
+#define NEO__ROWS8 NEO__FN(rows8)
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
                                       const float *init, const float *bias, float *c) {
@@ -17967,12 +18175,6 @@ NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, con
 #define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(from + v * NEO__W), c##v);
     NEO__EIGHT(NEO__ROW8_NAME)
     NEO__EIGHT(NEO__ROW8_START)
-    for (int64_t i = 0; i < tile->count; i++) {
-        const int64_t k = tile->at[i];
-        const float *from = b + k * tile->b_k;
-        const NEO__VF av = NEO__SET(a[k]);
-        NEO__EIGHT(NEO__ROW8_FMA)
-    }
     for (int64_t k = tile->k; k > 0; k--) {
         const float *from = b;
         const NEO__VF av = NEO__SET(*a);
@@ -18009,7 +18211,59 @@ NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
     }
     if (NEO__TRAINS && t->streams) NEO__STREAM_END();
 }
+#endif
 
+#define NEO__LISTED_EIGHT(X)                                                                       \
+    X(0, 0, 0) X(1, 0, 1) X(2, 1, 0) X(3, 1, 1) X(4, 2, 0) X(5, 2, 1) X(6, 3, 0) X(7, 3, 1)
+#define NEO__LISTED_NAME(v, panel, odd) NEO__VF c##v = zero;
+#define NEO__LISTED_START(v, panel, odd) if (v < vecs) c##v = NEO__LOAD(init + v * NEO__W);
+#define NEO__LISTED_FMA(v, panel, odd)                                                             \
+    if (v < vecs) c##v = NEO__FMA(av, NEO__LOAD(b##panel + from + odd * NEO__W), c##v);
+#define NEO__LISTED_BIAS(v, panel, odd)                                                            \
+    if (v < vecs) c##v = c##v + NEO__LOAD(bias + panel * tile->b_panel + odd * NEO__W);
+#define NEO__LISTED_RELU(v, panel, odd) if (v < vecs) c##v = NEO__MAX_(zero, c##v);
+#define NEO__LISTED_STORE(v, panel, odd) if (v < vecs) NEO__STORE(c + v * NEO__W, c##v);
+NEO__KERNEL_INLINE void NEO__FN(listed_panels)(const neo__tile *tile, const int vecs) {
+    const float *b0 = tile->b, *b1 = b0 + tile->b_panel, *b2 = b1, *b3 = b1;
+    const float *a = tile->a, *init = tile->init, *bias = tile->bias;
+    const uint16_t *at = tile->at, *end = tile->ends;
+    const NEO__VF zero = NEO__SET(0.0f);
+    float *c = tile->c;
+    (void)b2, (void)b3;
+    if (vecs > 4) b2 = b1 + tile->b_panel, b3 = b2 + tile->b_panel;
+    for (int64_t i = tile->rows; i > 0; i--) {
+        const uint16_t *p = at, *last = at + *end;
+        NEO__LISTED_EIGHT(NEO__LISTED_NAME)
+        if (init) {
+            NEO__LISTED_EIGHT(NEO__LISTED_START)
+            init += tile->init_row, p += end[-1];
+        }
+        for (; p < last; p++) {
+            const int64_t from = *p * 2 * NEO__W;
+            const NEO__VF av = NEO__SET(a[*p]);
+            NEO__LISTED_EIGHT(NEO__LISTED_FMA)
+        }
+        if (bias) { NEO__LISTED_EIGHT(NEO__LISTED_BIAS) }
+        if (tile->relu) { NEO__LISTED_EIGHT(NEO__LISTED_RELU) }
+        NEO__LISTED_EIGHT(NEO__LISTED_STORE)
+        a += tile->a_row, at += tile->at_row, end += tile->ends_row, c += tile->c_row;
+    }
+}
+NEO__KERNEL void NEO__FN(listed)(const neo__tile *tile) {
+#if NEO__PASS == NEO__PASS_SCALAR
+    for (int64_t j = 0; j < 2 * tile->panels; j++) {
+        const int64_t at = j / 2 * tile->b_panel + j % 2;
+        neo__tile column = *tile;
+        column.b += at, column.c += j;
+        if (tile->init) column.init += j;
+        if (tile->bias) column.bias += at;
+        NEO__FN(listed_panels)(&column, 1);
+    }
+#else
+    if (tile->panels == 2) NEO__FN(listed_panels)(tile, 4);
+    else NEO__FN(listed_panels)(tile, 8);
+#endif
+}
 NEO__KERNEL void NEO__FN(list)(uint16_t *at, const float *a, int64_t k, int64_t depth,
                                uint16_t *ends) {
     uint16_t *p = at;
@@ -18220,7 +18474,12 @@ NEO__LEAN_END
    are read from it, lanes over j. Backward: dT = S T, where S is symmetric and holds dz, laid out
    by bands of columns. Tiles fetch the next sample's rows. Scratch: NEO__INTERACT_FLOATS for T,
    behind them a row of tiles or a band. */
-NEO__KERNEL_INLINE void NEO__FN(copy)(float *to, const float *from, int64_t n) {
+#if defined(NEO_INFERENCE)
+NEO__KERNEL_FAR
+#else
+NEO__KERNEL_INLINE
+#endif
+void NEO__FN(copy)(float *to, const float *from, int64_t n) {
     for (; n >= NEO__W; n -= NEO__W, to += NEO__W, from += NEO__W) NEO__STORE(to, NEO__LOAD(from));
 #define NEO__COPY_PART(size) /* stores by a mask are slow on some processors */                    \
     if (NEO__W > size && (n & size)) memcpy(to, from, size * sizeof *to), to += size, from += size;
@@ -18544,7 +18803,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(tile1),
     NEO__FN(tile2),
     NEO__FN(pair),
-    NEO__FN(rows8),
+    NEO__ROWS8,
+    NEO__FN(listed),
     NEO__FN(list),
     NEO__FN(dots),
     NEO__FN(pack),

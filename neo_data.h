@@ -2157,6 +2157,8 @@ static void neo__issue_set(neo__issue *e, neo_status status, int64_t column, con
 static neo__quoted neo__quote(const char *p, size_t bytes) {
     neo__quoted quoted;
     size_t count = 0, most = 40;
+    /* whole characters */
+    while (bytes > most && most > 36 && ((unsigned char)p[most] & 0xC0) == 0x80) most--;
     quoted.text[count++] = '\'';
     for (size_t i = 0; i < bytes && i < most; i++) {
         unsigned char c = (unsigned char)p[i];

@@ -326,6 +326,27 @@ NEO_API neo_status neo_shard_get_rows(neo_shard *shard, int32_t table, int64_t f
 NEO_API neo_status neo_shard_set_rows(neo_shard *shard, int32_t table, int64_t first, int64_t count,
                                       int root, const float *rows);
 
+/* neo_shard_find_keys, _put_keys, _drop_keys, _score_keys, _prune_keys: those of neo_bags; rows are
+   the whole table's, as neo_shard_get_rows counts them, and all ranks get the answer.
+   Collective: all ranks with the same arguments. Not between begin and end of a call.
+   Bytes    of find and put 8 for each key, all-reduced; of prune, where columns of the table are
+            cut, its rows, as of neo_shard_get_rows to all ranks; and to agree.
+   Memory   of prune, where columns are cut, up to 12 MiB from the allocator meanwhile.
+   Errors   on all ranks the status and message of the lowest rank that has one, and nothing has
+            changed: those of neo_bags_find_keys; NEO_ERR_STATE: a call has begun and not ended.
+            NEO_ERR_MISMATCH: other arguments than rank 0. NEO_ERR_MEMORY. Those of >>comm-faults,
+            and of a tier's file: the shard is then broken. */
+NEO_API neo_status neo_shard_find_keys(neo_shard *shard, int32_t table, const uint64_t *keys,
+                                       int64_t count, int64_t *rows);
+NEO_API neo_status neo_shard_put_keys(neo_shard *shard, int32_t table, const uint64_t *keys,
+                                      int64_t count, int64_t *rows);
+NEO_API neo_status neo_shard_drop_keys(neo_shard *shard, int32_t table, const uint64_t *keys,
+                                       int64_t count);
+NEO_API neo_status neo_shard_score_keys(neo_shard *shard, int32_t table, const uint64_t *keys,
+                                        const float *scores, int64_t count);
+NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least, int most,
+                                        int64_t *pruned);
+
 NEO_API int64_t neo_shard_out_width(const neo_shard *shard);
 typedef struct neo_shard_stats {
     int64_t steps;            /* of the optimizer */
@@ -986,6 +1007,7 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *table) {
                               (double)keys->period,
                               (double)keys->admit,
                               (double)keys->shared,
+                              (double)keys->bloom,
                               (double)o->kind,
                               (double)o->decay,
                               (double)o->weight_decay,
@@ -3292,9 +3314,10 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 
 /* ---- state ---- */
 /* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
-enum { NEO__SHARD_TENSORS = 8 };
+enum { NEO__SHARD_TENSORS = 9 };
 static const char *const neo__shard_tensor_name[NEO__SHARD_TENSORS] = {
-    "weight", "scale", "momentum1", "momentum2", "keys", "used", "waiting", "waiting_used"};
+    "weight", "scale", "momentum1", "momentum2", "keys", "used", "waiting", "waiting_used",
+    "filter"};
 static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
     return k == 0   ? neo_bags_weight(bags, table)
            : k == 1 ? neo_bags_scale(bags, table)
@@ -3593,6 +3616,213 @@ NEO_API neo_status neo_shard_set_rows(neo_shard *s, int32_t table, int64_t first
     k.set = 1;
     k.in = rows;
     return neo__shard_span_run(&k);
+}
+
+/* ---- keys ---- */
+typedef enum neo__shard_verb {
+    NEO__KEYS_FIND,
+    NEO__KEYS_PUT,
+    NEO__KEYS_DROP,
+    NEO__KEYS_SCORE,
+    NEO__KEYS_PRUNE
+} neo__shard_verb;
+typedef struct neo__shard_keys {
+    neo_shard *s;
+    const char *fn;
+    neo__shard_verb verb;
+    int32_t table;
+    const uint64_t *keys;
+    const float *scores;
+    int64_t count, *rows; /* rows: of find and put */
+    float least;
+    int most;
+    int64_t pruned; /* by this rank; of slices the first counts */
+} neo__shard_keys;
+
+/* The call of a part, with all keys: those of other parts have no row there. */
+static neo_status neo__shard_keys_of(neo__shard_keys *call, neo_bags *bags, int32_t table,
+                                     int64_t first_row) {
+    int64_t at[256], pruned = 0;
+    if (call->verb == NEO__KEYS_DROP)
+        return neo_bags_drop_keys(bags, table, call->keys, call->count);
+    if (call->verb == NEO__KEYS_SCORE)
+        return neo_bags_score_keys(bags, table, call->keys, call->scores, call->count);
+    if (call->verb == NEO__KEYS_PRUNE) {
+        NEO__TRY(neo_bags_prune_keys(bags, table, call->least, call->most, &pruned));
+        call->pruned += pruned;
+        return NEO_OK;
+    }
+    for (int64_t i = 0, n; i < call->count; i += n) {
+        const uint64_t *keys = call->keys + i;
+        n = NEO__MIN(call->count - i, (int64_t)256);
+        NEO__TRY(call->verb == NEO__KEYS_FIND ? neo_bags_find_keys(bags, table, keys, n, at)
+                                              : neo_bags_put_keys(bags, table, keys, n, at));
+        for (int64_t r = 0; r < n; r++)
+            if (at[r] >= 0) call->rows[i + r] = at[r] + first_row;
+    }
+    return NEO_OK;
+}
+static neo_status neo__shard_keys_check(const neo__shard_keys *call) {
+    const neo_shard *shard = call->s;
+    const neo__shard_map *m = shard->map;
+    NEO__TRY(neo__shard_check_idle(shard, call->fn, "backward"));
+    NEO__CHECK(call->table >= 0 && call->table < m->table_count && m->tables[call->table].keys.on,
+               NEO_ERR_ARG, "%s: bags '%s' have no table %d with keys", call->fn, m->desc.name,
+               call->table);
+    const neo_table_desc *table = &m->tables[call->table];
+    const int given = call->keys && (call->rows || call->verb > NEO__KEYS_PUT) &&
+                      (call->scores || call->verb != NEO__KEYS_SCORE);
+    NEO__CHECK(call->count == 0 || (call->count > 0 && given), NEO_ERR_ARG,
+               "%s: table '%s': an argument is NULL, or %" PRId64 " keys", call->fn,
+               table->name, call->count);
+    const int scored = call->verb != NEO__KEYS_SCORE || table->keys.evict == NEO_EVICT_SCORE;
+    NEO__CHECK(scored && call->most >= 0 && call->most <= NEO__LINE_WAYS, NEO_ERR_ARG,
+               "%s: table '%s': its keys have no scores, or most is %d", call->fn, table->name,
+               call->most);
+    NEO__CHECK(call->least == call->least, NEO_ERR_NUMERIC, "%s: least is nan", call->fn);
+    if (call->scores) NEO__TRY(neo__check_scores(call->scores, call->count, call->fn));
+    const int changes = call->verb != NEO__KEYS_FIND && call->verb != NEO__KEYS_SCORE;
+    NEO__CHECK(!changes || neo_shard_kept_count(shard) == 0, NEO_ERR_STATE,
+               "%s: table '%s': gradients are kept: step or clear first", call->fn, table->name);
+    return NEO_OK;
+}
+static neo_status neo__shard_same_keys(const neo__shard_keys *call) {
+    const size_t count = (size_t)call->count;
+    uint32_t sum = neo_crc32c(neo__bits_f32(call->least), call->keys, count * sizeof *call->keys);
+    if (call->scores) sum = neo_crc32c(sum, call->scores, count * sizeof *call->scores);
+    const int64_t mine[] = {(int64_t)call->verb, call->table, call->count, call->most, sum};
+    int64_t first[5];
+    memcpy(first, mine, sizeof mine);
+    NEO__TRY(neo_comm_broadcast(call->s->every, first, 5, NEO_I64, 0, NULL));
+    NEO__CHECK(memcmp(mine, first, sizeof mine) == 0, NEO_ERR_MISMATCH,
+               "%s: another table, keys or numbers than on rank 0", call->fn);
+    return NEO_OK;
+}
+/* Prune a table whose columns are cut: all ranks see whole rows, `chunk` of them at a time. */
+static neo_status neo__shard_prune_cut(neo__shard_keys *call, float *rows, int64_t chunk) {
+    neo_shard *shard = call->s;
+    const neo__shard_map *m = shard->map;
+    const neo_table_desc *table = &m->tables[call->table];
+    const int64_t begin = m->part_begin[shard->rank];
+    double squares[NEO__LINE_WAYS];
+    for (int64_t a = 0, n; a < table->rows; a += n) {
+        n = NEO__MIN(chunk, table->rows - a);
+        NEO__TRY(neo_shard_get_rows(shard, call->table, a, n, NEO_EVERY_RANK, rows));
+        for (int64_t p = begin; p < m->part_begin[shard->rank + 1]; p++) {
+            const neo__shard_part *part = &m->parts[p];
+            if (part->table != call->table) continue;
+            int64_t row = NEO__MAX(a, part->first_row);
+            for (; row < NEO__MIN(a + n, part->first_row + part->rows); row += NEO__LINE_WAYS) {
+                for (int i = 0; i < NEO__LINE_WAYS; i++)
+                    squares[i] = neo__row_squares(rows + (row - a + i) * table->dim, table->dim);
+                const int64_t gone = neo__bags_prune_set(
+                    shard->bags, (int32_t)(p - begin), row - part->first_row, squares, call->least,
+                    call->most);
+                if (part->first_col == 0) call->pruned += gone;
+            }
+        }
+    }
+    return NEO_OK;
+}
+static neo_status neo__shard_keys_move(neo__shard_keys *call) {
+    neo_shard *shard = call->s;
+    const neo__shard_map *m = shard->map;
+    const neo_table_desc *table = &m->tables[call->table];
+    int cut = 0;
+    for (int64_t p = 0; p < m->part_begin[m->ranks] && call->verb == NEO__KEYS_PRUNE; p++)
+        cut |= m->parts[p].table == call->table && m->parts[p].cols < table->dim;
+    if (cut) {
+        const int64_t sets = NEO__MAX(NEO__SHARD_CHUNK / table->dim / NEO__LINE_WAYS, 1);
+        const int64_t chunk = NEO__MIN(sets * NEO__LINE_WAYS, table->rows);
+        const size_t bytes = (size_t)(chunk * table->dim) * sizeof(float);
+        float *rows = (float *)neo__alloc_for(shard->ctx, bytes, call->fn);
+        neo_status status = neo_comm_agree(shard->every, rows ? NEO_OK : NEO_ERR_MEMORY);
+        if (status == NEO_OK) status = neo__shard_prune_cut(call, rows, chunk);
+        neo_free(shard->ctx, rows, bytes);
+        return status;
+    }
+    for (int64_t p = m->part_begin[shard->rank]; p < m->part_begin[shard->rank + 1]; p++)
+        if (m->parts[p].table == call->table)
+            NEO__TRY(neo__shard_keys_of(call, shard->bags,
+                                        (int32_t)(p - m->part_begin[shard->rank]),
+                                        m->parts[p].first_row));
+    if (!call->rows) return NEO_OK;
+    return neo_comm_all_reduce(shard->every, NEO_REDUCE_MAX, call->rows, call->rows, call->count,
+                               NEO_I64, NULL);
+}
+static neo_status neo__shard_keys_run(neo__shard_keys *call) {
+    neo_shard *shard = call->s;
+    NEO__CHECK_LIVE(shard, call->fn, "shard");
+    neo_status status = neo__shard_keys_check(call);
+    if (!shard->whole) status = neo_comm_agree(shard->every, status);
+    if (!shard->whole && status == NEO_OK)
+        status = neo_comm_agree(shard->every, neo__shard_same_keys(call));
+    if (status != NEO_OK) return status;
+    for (int64_t i = 0; i < call->count && call->rows; i++) call->rows[i] = -1;
+    if (shard->whole) return neo__shard_keys_of(call, shard->bags, call->table, 0);
+    return neo__shard_or_abort(shard, neo__shard_keys_move(call));
+}
+static neo__shard_keys neo__shard_keys_make(neo_shard *shard, const char *fn, neo__shard_verb verb,
+                                          int32_t table, const uint64_t *keys, int64_t count,
+                                          int64_t *rows) {
+    NEO__ZERO(neo__shard_keys, call);
+    call.s = shard;
+    call.fn = fn;
+    call.verb = verb;
+    call.table = table;
+    call.keys = keys;
+    call.count = count;
+    call.rows = rows;
+    return call;
+}
+NEO_API neo_status neo_shard_find_keys(neo_shard *s, int32_t table, const uint64_t *keys,
+                                       int64_t count, int64_t *rows) {
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_find_keys", NEO__KEYS_FIND, table,
+                                                keys, count, rows);
+    return neo__shard_keys_run(&call);
+}
+NEO_API neo_status neo_shard_put_keys(neo_shard *s, int32_t table, const uint64_t *keys,
+                                      int64_t count, int64_t *rows) {
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_put_keys", NEO__KEYS_PUT, table,
+                                                keys, count, rows);
+    return neo__shard_keys_run(&call);
+}
+NEO_API neo_status neo_shard_drop_keys(neo_shard *s, int32_t table, const uint64_t *keys,
+                                       int64_t count) {
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_drop_keys", NEO__KEYS_DROP, table,
+                                                keys, count, NULL);
+    return neo__shard_keys_run(&call);
+}
+NEO_API neo_status neo_shard_score_keys(neo_shard *s, int32_t table, const uint64_t *keys,
+                                        const float *scores, int64_t count) {
+    neo__shard_keys call = neo__shard_keys_make(s, "neo_shard_score_keys", NEO__KEYS_SCORE, table,
+                                                keys, count, NULL);
+    call.scores = scores;
+    return neo__shard_keys_run(&call);
+}
+<<<<<<< HEAD
+NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least,
+                                        int most, int64_t *pruned) {
+=======
+NEO_API neo_status neo_shard_prune_keys(neo_shard *shard, int32_t table, float least, int most,
+                                        int64_t *pruned) {
+>>>>>>> h-keys
+    neo__shard_keys call = neo__shard_keys_make(shard, "neo_shard_prune_keys", NEO__KEYS_PRUNE,
+                                                table, NULL, 0, NULL);
+    call.least = least;
+    call.most = most;
+    if (pruned) *pruned = 0;
+    NEO__TRY(neo__shard_keys_run(&call));
+    if (!shard->whole)
+<<<<<<< HEAD
+        NEO__TRY(neo_comm_all_reduce(shard->every, NEO_REDUCE_SUM, &call.pruned, &call.pruned,
+                                     1, NEO_I64, NULL));
+=======
+        NEO__TRY(neo_comm_all_reduce(shard->every, NEO_REDUCE_SUM, &call.pruned, &call.pruned, 1,
+                                     NEO_I64, NULL));
+>>>>>>> h-keys
+    if (pruned) *pruned = call.pruned;
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------

@@ -179,6 +179,8 @@ typedef struct neo_plan_desc {
     int weighted;                   /* 1: batches have a weight per id */
     double skew;                    /* of ids: the exponent of their Zipf law (neo_zipf); 0: they
                                        are spread evenly. Read with cluster.calibration.rows */
+    double distinct;                /* share of a rank's bags, with their ids, that differ: of
+                                       bags->inverse those alone are sent and looked up; 0: 1 */
     double crowding;                /* most ids that a range of rows gets, over its even share;
                                        0: 1.25. Where there are more, buffers grow */
     int32_t kept_batches;           /* batches, of max_batch samples and ids_per_sample each, whose
@@ -278,7 +280,7 @@ typedef struct neo_plan_rank {
     double lookup;
     double forward;  /* pooled rows travel to where samples are */
     double backward; /* gradients of pooled rows travel back */
-    double update;   /* merge and optimizer; row sums between slices */
+    double update;   /* merge and optimizer; row sums between slices; what replicas exchange */
     double seconds;  /* of all these: its load */
 } neo_plan_rank;
 NEO_API neo_plan_rank neo_plan_rank_of(const neo_plan *plan, int32_t rank);
@@ -418,7 +420,8 @@ enum { NEO_TASK_WAITS = 3 };
 typedef struct neo_task {
     const char *name;              /* "ids", "lookup", "rows", "gradients", "update"; of a unit
                                       "forward", "backward", "reduce"; "copies": gradients of "dp"
-                                      tables are reduced; "step": the optimizer of all units */
+                                      tables are reduced; "replicas": gradients for other groups, or
+                                      averages; "step": the optimizer of all units */
     const char *unit;              /* "" */
     neo_lane lane;
     int critical;                  /* 1: of the chain, without a gap, that takes the whole step */
@@ -509,6 +512,7 @@ enum {
     NEO__PLAN_FORWARD,
     NEO__PLAN_BACKWARD,
     NEO__PLAN_UPDATE,
+    NEO__PLAN_MEET, /* between groups of replicas: gradients before the update, or averages after */
     NEO__PLAN_PHASES,
     NEO__PLAN_SECONDS = NEO__PLAN_PHASES, /* of all phases */
     NEO__PLAN_TIMES,
@@ -577,6 +581,7 @@ typedef struct neo__plan_pool {
 
 typedef struct neo__plan_model {
     double batch, ranks;         /* of a group of replicas */
+    double distinct;             /* as neo_plan_desc's */
     double groups, merged;       /* replicas; those whose gradients step a row: all, or 1 */
     double to_other;             /* seconds of a byte that comes from the other groups */
     double local, cross;         /* seconds of a byte on a link */
@@ -591,6 +596,7 @@ typedef struct neo__plan_model {
     double id_bytes;             /* of an id on a link */
     int whole;                   /* one rank with nothing to round: nothing is moved */
     double latency[NEO_LEVEL_COUNT]; /* of an exchange: all its messages are under way at once */
+    double latency_of_all[NEO_LEVEL_COUNT]; /* likewise, were all groups one */
     double exchange_latency, reduce_latency; /* of the level with more */
     double reduce;                           /* seconds of the plan's dense units, all-reduced */
 } neo__plan_model;
@@ -789,6 +795,8 @@ static neo_status neo__plan_check(neo_ctx *ctx, const neo_plan_desc *desc, const
         NEO__CHECK(desc->table_placements[t] <= NEO__PLAN_ALL_BITS, NEO_ERR_ARG,
                    "%s: table '%s': table_placements 0x%x has unknown bits", fn,
                    desc->bags->tables[t].name, desc->table_placements[t]);
+    NEO__CHECK(desc->distinct >= 0.0 && desc->distinct <= 1.0, NEO_ERR_ARG,
+               "%s: distinct is %g, not in 0 .. 1", fn, desc->distinct);
     NEO__CHECK(neo__plan_positive(desc->dense_flops_bottom) && desc->dense_params >= 0 &&
                    neo__plan_positive(desc->dense_flops_top) && neo__plan_positive(desc->skew),
                NEO_ERR_ARG,
@@ -927,6 +935,8 @@ static void neo__plan_model_make(neo_plan *plan) {
     model->groups = NEO__MAX(plan->desc.replicas, 1);
     model->merged = plan->desc.sync_every > 1 ? 1.0 : model->groups;
     model->batch = (double)plan->bags.max_batch / model->groups;
+    model->distinct =
+        plan->bags.inverse && plan->desc.distinct > 0.0 ? plan->desc.distinct : 1.0;
     model->ranks = w;
     neo__plan_model_links(plan, 1.0 / cluster->link[NEO_LEVEL_LOCAL].bandwidth,
                           1.0 / cluster->link[NEO_LEVEL_CROSS].bandwidth);
@@ -944,12 +954,17 @@ static void neo__plan_model_make(neo_plan *plan) {
             model->id_bytes = 8.0;
     model->whole = w * model->groups == 1.0 && plan->desc.wire_forward == NEO_WIRE_F32 &&
                plan->desc.wire_backward == NEO_WIRE_F32;
-    for (int level = 0; level < NEO_LEVEL_COUNT; level++)
-        if (level == NEO_LEVEL_LOCAL ? l > 1.0 : w > l)
-            model->latency[level] = cluster->link[level].latency_us * 1e-6;
+    const double all = w * model->groups, of_node = plan->per_node_of_all;
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        const double latency = cluster->link[level].latency_us * 1e-6;
+        if (level == NEO_LEVEL_LOCAL ? l > 1.0 : w > l) model->latency[level] = latency;
+        if (level == NEO_LEVEL_LOCAL ? of_node > 1.0 : all > of_node)
+            model->latency_of_all[level] = latency;
+    }
     model->exchange_latency =
         NEO__MAX(model->latency[NEO_LEVEL_LOCAL], model->latency[NEO_LEVEL_CROSS]);
-    model->reduce_latency = 2.0 * model->exchange_latency;
+    model->reduce_latency = 2.0 * NEO__MAX(model->latency_of_all[NEO_LEVEL_LOCAL],
+                                           model->latency_of_all[NEO_LEVEL_CROSS]);
     neo__plan_units(&plan->desc, units);
     for (int i = 0; i < 2; i++)
         if (units[i].params > 0)
@@ -1069,10 +1084,11 @@ static neo_status neo__plan_tables(neo_plan *plan) {
     plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
-        table->fresh =
-            neo__plan_fresh(plan->model.batch * plan->model.merged * table->ids, table->rows,
-                            plan->desc.skew);
-        for (int k = 0; k < 2; k++) table->rate[k] = neo__plan_rate_of(table, k);
+        const double ids = plan->model.batch * plan->model.merged * table->ids;
+        table->fresh = neo__plan_fresh(plan->model.distinct * ids, table->rows, plan->desc.skew);
+        table->rate[0] = neo__plan_rate_of(table, 0);
+        table->fresh *= plan->model.distinct; /* backward has all ids */
+        table->rate[1] = neo__plan_rate_of(table, 1);
     }
     const neo_status status = plan->tier_bytes ? neo__plan_curves(plan) : NEO_OK;
     plan->known = plan->desc.profile || plan->desc.skew > 0.0;
@@ -2583,7 +2599,7 @@ struct neo_timeline {
     neo_task *task;
     int32_t count, ranks, per_node;
 };
-enum { NEO__TIMELINE_TABLES = 33, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+enum { NEO__TIMELINE_TABLES = 36, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
 enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
 typedef struct neo__timeline_build {
     const neo_plan *plan;
@@ -2651,16 +2667,16 @@ static int32_t neo__timeline_reduce(neo__timeline_build *build, const char *name
                                     double bytes, int32_t x) {
     const neo_plan *plan = build->plan;
     const neo__plan_model *m = &plan->model;
-    double l = plan->per_node, w = m->ranks;
-    const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
+    const double l = plan->per_node_of_all, w = m->ranks * m->groups;
+    const int nodes = (int)((w + l - 1.0) / l), few = bytes <= (double)NEO__PLAN_TREE_BYTES;
     const double share[NEO_LEVEL_COUNT] = {(l - 1.0) / w, (w - l) / w},
                  byte[NEO_LEVEL_COUNT] = {m->local, m->cross}, times = few && w < 3.0 ? 1.0 : 2.0;
     double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
     for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
-        int hops = 0, ends = level == NEO_LEVEL_LOCAL ? plan->per_node : plan->nodes;
+        int hops = 0, ends = level == NEO_LEVEL_LOCAL ? plan->per_node_of_all : nodes;
         while (1 << hops < ends) hops++;
         const double parts = few ? (double)hops : share[level], waits = few ? (double)hops : 1.0;
-        seconds[level] = times * (parts * bytes * byte[level] + waits * m->latency[level]);
+        seconds[level] = times * (parts * bytes * byte[level] + waits * m->latency_of_all[level]);
         sent[level] = 2.0 * bytes * share[level];
     }
     return neo__timeline_links(build, name, unit, seconds, sent, few, x);
@@ -2722,7 +2738,45 @@ static int32_t neo__timeline_units(neo__timeline_build *build, int after, int ba
     }
     return x;
 }
-/* Merge and optimizer; between them sums of rows that are cut by columns travel. */
+/* Latencies of the averages of the rank that has most tensors: an all-reduce of each. */
+static double neo__timeline_averages(const neo_plan *plan) {
+    const double groups = plan->model.groups;
+    double most = 0.0, hops = 0.0, all;
+    for (double n = 1.0; n < groups; n *= 2.0) hops += 1.0;
+    const double few = groups < 3.0 ? 1.0 : 2.0 * hops;
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++, most = NEO__MAX(most, all)) {
+        all = 0.0;
+        for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
+            const int64_t k = plan->rank_piece[i];
+            const neo_piece *piece = &plan->piece[k];
+            const neo__plan_table *t = &plan->table[piece->table];
+            const double rows = (double)piece->rows / plan->cut[k].parts,
+                         tree = (double)NEO__PLAN_TREE_BYTES,
+                         number = 4.0 * rows * (double)piece->cols <= tree ? few : 2.0;
+            if (piece->rank == NEO_EVERY_RANK) continue;
+            all += plan->cut[k].parts *
+                   (number * (1.0 + (double)t->state_col / 4.0) +
+                    (t->state_fixed == 0                           ? 0.0
+                     : (double)t->state_fixed * rows <= tree ? few : 2.0));
+        }
+    }
+    return most;
+}
+/* Replicas meet; `times` of a latency. */
+static int32_t neo__timeline_meet(neo__timeline_build *build, double times, int32_t x) {
+    const neo__plan_model *m = &build->plan->model;
+    const double *part = build->plan->part[NEO__PLAN_MEET], byte[] = {m->local, m->cross};
+    double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        const double on = part[level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS];
+        seconds[level] = on > 0.0 ? on + times * m->latency_of_all[level] : 0.0;
+        sent[level] = on / byte[level];
+    }
+    x = neo__timeline_add(build, "replicas", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x, -1);
+    return neo__timeline_links(build, "replicas", "", seconds, sent, 0, x);
+}
+/* Merge and optimizer; between them sums of rows that are cut by columns travel. Replicas meet
+   before, or, where they are averaged, after. */
 static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, int32_t copies) {
     const double *part = build->plan->part[NEO__PLAN_UPDATE],
                  *back = build->plan->part[NEO__PLAN_BACKWARD];
@@ -2735,13 +2789,17 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
         gradients = neo__timeline_links(build, "gradients", "", seconds, sent, 0, gradients);
     }
     int32_t x = neo__timeline_receive(build, "gradients", NEO__PLAN_BACKWARD, gradients, -1);
+    const int32_t every = build->plan->desc.sync_every;
+    if (every <= 1) x = neo__timeline_meet(build, 1.0, x);
     if (build->plan->cut_rounds) {
         x = neo__timeline_send(build, "update", NEO__PLAN_UPDATE, build->plan->cut_rounds, x);
-        (void)neo__timeline_receive(build, "update", NEO__PLAN_UPDATE, x, copies);
+        x = neo__timeline_receive(build, "update", NEO__PLAN_UPDATE, x, copies);
     } else {
-        (void)neo__timeline_add(build, "update", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x,
-                                copies);
+        x = neo__timeline_add(build, "update", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x,
+                              copies);
     }
+    if (every > 1 && build->plan->model.groups > 1.0)
+        (void)neo__timeline_meet(build, neo__timeline_averages(build->plan) / every, x);
 }
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
@@ -2783,10 +2841,10 @@ static int32_t neo__timeline_last(const neo__timeline_build *build) {
 }
 /* Seconds of a step, and to those of its phases: what each takes after all before it. */
 static double neo__timeline_step(const neo_plan *plan, int pipelined, neo_plan_step *step) {
-    static const char *const names[] = {"ids",    "lookup", "rows",  "gradients",
-                                        "update", "reduce", "copies"};
+    static const char *const names[] = {"ids",      "lookup", "rows",  "gradients", "update",
+                                        "replicas", "reduce", "copies"};
     double *const phases[] = {&step->ids,    &step->lookup, &step->forward, &step->backward,
-                              &step->update, &step->reduce, &step->reduce};
+                              &step->update, &step->update, &step->reduce,  &step->reduce};
     neo_task task[NEO__TIMELINE_TABLES + 2 * NEO__TIMELINE_UNIT];
     double ended = 0.0, end;
     neo_dense_unit units[2];
@@ -3342,7 +3400,7 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     neo__plan_flow flow = neo__plan_flow_of(table, cut, model->batch * table->ids);
     double slice = model->batch * table->features, c = 4.0 * (double)cut->cols, k = cut->row_parts;
     double row = (double)(table->row_fixed + table->row_col * cut->cols);
-    double index = model->id_bytes * flow.ids + 4.0 * flow.bags;
+    double index = model->id_bytes * flow.ids * model->distinct + 4.0 * flow.bags;
     double forward = neo__plan_wire(plan->desc.wire_forward, cut->cols);
     double backward = neo__plan_wire(plan->desc.wire_backward, cut->cols);
     const double merged = model->merged, other = merged - 1.0;
@@ -3351,7 +3409,8 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     load.at[NEO__PLAN_IDS] = index * (model->to_all + other * model->to_other) +
                              (model->whole ? 0.0 : 2.0 * merged * index * model->copy);
     load.at[NEO__PLAN_LOOKUP] =
-        neo__plan_moved(&table->rate[0], flow.ids, flow.bags, flow.out, cut->cols);
+        neo__plan_moved(&table->rate[0], model->distinct * flow.ids, model->distinct * flow.bags,
+                        flow.out, cut->cols);
     load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], merged * flow.ids,
                                                 merged * flow.bags, merged * flow.out, cut->cols);
     load.at[NEO__PLAN_BACKWARD] = sent * backward * model->to_all;
@@ -3365,9 +3424,9 @@ static neo__plan_load neo__plan_piece_load(const neo__plan_table *table, const n
     } else {
         load.at[NEO__PLAN_FORWARD] = sent * c * model->to_all;
     }
-    load.at[NEO__PLAN_BACKWARD] += other * flow.out * c * model->to_other;
+    load.at[NEO__PLAN_MEET] = other * flow.out * c * model->to_other;
     if (model->groups > merged) /* the averages: a step's share of them */
-        load.at[NEO__PLAN_UPDATE] +=
+        load.at[NEO__PLAN_MEET] =
             2.0 * (double)(neo__plan_weight_bytes(table, cut->rows, cut->cols) +
                            neo__plan_piece_state(table, cut->rows, cut->cols)) *
             ((model->groups - 1.0) / model->groups * model->to_other + model->copy) /
@@ -3398,7 +3457,8 @@ static neo__plan_load neo__plan_sample_load(const neo__plan_table *table,
     x.at[NEO__PLAN_BYTES] =
         table->plan->rows_alone ? 0.0 : neo__plan_sample_buffer(table, cut);
     if (m->whole) return x;
-    x.at[NEO__PLAN_IDS] = f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
+    x.at[NEO__PLAN_IDS] =
+        m->distinct * f.ids / m->ranks * ((double)cut->cols / (double)table->dim) * m->id;
     x.at[NEO__PLAN_FORWARD] = x.at[NEO__PLAN_BACKWARD] =
         f.out / m->ranks * (2.0 * 4.0 * (double)cut->cols * m->copy + m->row);
     return neo__plan_load_total(x);
@@ -3415,7 +3475,8 @@ static neo__plan_load neo__plan_copy_load(const neo__plan_table *table) {
     double all = m->batch * m->groups * table->ids, ids = all / m->groups / m->ranks,
            bags = m->batch / m->ranks * table->features;
     double c = 4.0 * (double)table->dim, rows = (double)table->rows, out = table->none ? ids : bags;
-    load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], ids, bags, out, table->dim);
+    load.at[NEO__PLAN_LOOKUP] = neo__plan_moved(&table->rate[0], m->distinct * ids,
+                                                m->distinct * bags, out, table->dim);
     load.at[NEO__PLAN_UPDATE] = neo__plan_moved(&table->rate[1], ids, bags, out, table->dim);
     if (m->ranks * m->groups > 1.0) {
         load.at[NEO__PLAN_FORWARD] = load.at[NEO__PLAN_BACKWARD] =
@@ -3443,7 +3504,7 @@ static neo_plan_step neo__plan_step_make(const neo_plan *plan, const double *mos
     step.lookup = most[NEO__PLAN_LOOKUP];
     step.forward = most[NEO__PLAN_FORWARD] + model->exchange_latency;
     step.backward = most[NEO__PLAN_BACKWARD] + model->exchange_latency;
-    step.update = most[NEO__PLAN_UPDATE];
+    step.update = most[NEO__PLAN_UPDATE] + most[NEO__PLAN_MEET];
     step.bottom = desc->dense_flops_bottom * samples;
     step.top = desc->dense_flops_top * samples;
     step.reduce = model->reduce;
@@ -3505,7 +3566,7 @@ static double neo__plan_again(const neo_plan *plan, const neo__plan_table *t, in
             p[i].rows == p[k].rows) {
             const neo__plan_model *m = &plan->model;
             neo__plan_flow f = neo__plan_flow_of(t, &plan->cut[k], m->batch * t->ids);
-            return (m->id_bytes * f.ids + 4.0 * f.bags) * m->to_all;
+            return (m->id_bytes * m->distinct * f.ids + 4.0 * f.bags) * m->to_all;
         }
     return 0.0;
 }
@@ -3649,7 +3710,7 @@ static neo_status neo__plan_predict(neo_plan *plan) {
         rank->lookup = load.at[NEO__PLAN_LOOKUP];
         rank->forward = load.at[NEO__PLAN_FORWARD];
         rank->backward = load.at[NEO__PLAN_BACKWARD];
-        rank->update = load.at[NEO__PLAN_UPDATE];
+        rank->update = load.at[NEO__PLAN_UPDATE] + load.at[NEO__PLAN_MEET];
         rank->seconds = load.at[NEO__PLAN_SECONDS];
         int64_t bytes = rank->weight_bytes + rank->state_bytes + rank->buffer_bytes;
         if (bytes > most_bytes) most_bytes = bytes, fullest = r;

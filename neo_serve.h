@@ -58,22 +58,9 @@ extern "C" {
    >>frozen
 
    Tables that do not change. A view by value: its memory is the caller's, and any number of threads
-   look rows up in it at once. An element is
-     f32, f16, bf16   itself
-     i8               fma(code, scale, bias), code in [-127, 127], as of neo_table_desc
-     i4, i2           scale * code + bias, two roundings; codes 0 .. 15 or 0 .. 3, the first of a
-                      byte in its low bits
+   look rows up in it at once. Rows are those of
+   neo_row_bits (neo_state.h).
    ------------------------------------------------------------------------ */
-typedef enum neo_row_bits {
-    NEO_ROWS_TRAINED, /* of neo_model_desc: as the checkpoint has them */
-    NEO_ROWS_F32,
-    NEO_ROWS_F16,
-    NEO_ROWS_BF16,
-    NEO_ROWS_I8,
-    NEO_ROWS_I4,
-    NEO_ROWS_I2
-} neo_row_bits;
-
 typedef struct neo_frozen {
     neo_row_bits bits;
     int64_t rows, dim;
@@ -83,15 +70,6 @@ typedef struct neo_frozen {
     int32_t row_buckets; /* as of neo_table_desc, for the same sums; 0: 1. Not of i4 and i2 */
 } neo_frozen;
 
-/* neo_frozen_row_bytes: of a row's codes; 0: no such bits, or dim below 1. */
-NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim);
-/* neo_frozen_encode: rows from f32 [rows][dim], rounded to nearest, to codes and scale (of i8, i4,
-   i2; else may be NULL). The range of a row's codes is searched greedily: from [min, max] it is cut
-   at the end whose cut errs less, 1/200 of it at a time, down to 1/6, and the range of the least
-   sum of squares is taken. A row that is not finite becomes NaN as a whole.
-   Errors   NEO_ERR_ARG: an argument is NULL, no such bits, a count below 1. */
-NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
-                                     const float *from, void *codes, float *scale);
 /* neo_frozen_lookup: the pooled rows of a feature's bags to out [bags][dim], rows of which begin
    out_stride floats apart. Bag b is ids[offsets[b] .. offsets[b + 1]); weights of ids, or NULL.
    Numerics those of neo_bags_forward; of i4 and i2 products and sums are rounded apart.
@@ -110,7 +88,8 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
       "model": "dlrm",           lr, fm, ffm, dlrm, dcnv2, deepfm, wukong; or gpt, see below
       "dim": 16,                 columns of an embedding, as --dim
       "dtype": "f32",            of the products: f32 or bf16
-      "rows_dtype": "f32",       of the tables: f32, f16, bf16 or i8
+      "rows_dtype": "f32",       of the tables: f32, f16, bf16 or i8; i4, i2 (neo_row_bits) of a
+                                 checkpoint to be served alone
       "row_buckets": 1,          as of neo_table_desc
       "keys": {"rows": 0, "evict": "lru", "period": 0, "seed": 1},    where ids are keys: rows of a
                                  table, filled up to a multiple of 32 row_buckets, 0: as many as the
@@ -140,7 +119,7 @@ typedef struct neo_model_desc {
     neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
 } neo_model_desc;
 /* neo_model_load: a predictor from a checkpoint or a file. Memory: the weights, of MLPs twice (then
-   with outputs filled up to 8 vectors, 128 by AVX-512), and the dictionaries; for other rows than
+   with outputs filled up to 4 vectors, 64 by AVX-512), and the dictionaries; for other rows than
    the trained ones, while loading, those too. Of a GPT products' weights twice, then in its dtype.
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
             and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
@@ -361,106 +340,9 @@ NEO__COLD_BEGIN
    Rows of f32, f16, bf16 and i8 are looked up by the kernels of neo_bags. Those of i4 and i2 are
    decoded here, some columns at a time, and added in order of position.
    ------------------------------------------------------------------------ */
-static const struct {
-    const char *name;
-    int bits;
-    neo_dtype dtype; /* of tensors in files */
-} neo__row_kinds[] = {{"trained", 0, NEO_F32}, {"f32", 32, NEO_F32},  {"f16", 16, NEO_F16},
-                      {"bf16", 16, NEO_BF16},  {"i8", 8, NEO_I8},     {"i4", 4, NEO_U8},
-                      {"i2", 2, NEO_U8}};
-enum { NEO__FROZEN_COLUMNS = 64, NEO__RANGE_BINS = 200, NEO__RANGE_LEAST = 32 };
+enum { NEO__FROZEN_COLUMNS = 64 };
 
-NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim) {
-    if (bits < NEO_ROWS_F32 || bits > NEO_ROWS_I2 || dim < 1) return 0;
-    return ((size_t)dim * (size_t)neo__row_kinds[bits].bits + 7) / 8;
-}
-/* The scale and bias of codes that span [low, high], and the largest code, from 0 (i8: from -127,
-   whose bias is the middle). */
-static void neo__frozen_range(neo_row_bits bits, float low, float high, float *scale,
-                              float *bias) {
-    const float half = 0.5f * high - 0.5f * low;
-    if (bits == NEO_ROWS_I8) *scale = half / 127.0f, *bias = low + half;
-    else *scale = 2.0f * half / (bits == NEO_ROWS_I4 ? 15.0f : 3.0f), *bias = low;
-    if (!(*scale >= 0x1p-126f)) *scale = 0.0f;
-}
 NEO__HOT_BEGIN
-NEO__INLINE float neo__frozen_code(neo_row_bits bits, float x, float inverse, float bias) {
-    const float low = bits == NEO_ROWS_I8 ? -127.0f : 0.0f;
-    const float high = bits == NEO_ROWS_I8 ? 127.0f : bits == NEO_ROWS_I4 ? 15.0f : 3.0f;
-    float code = (x - bias) * inverse;
-    code = code < low ? low : code > high ? high : code;
-    return (code + 12582912.0f) - 12582912.0f; /* to nearest, ties to even */
-}
-static float neo__frozen_loss(neo_row_bits bits, const float *row, int64_t dim, float low,
-                              float high) {
-    float scale, bias, sum = 0.0f;
-    neo__frozen_range(bits, low, high, &scale, &bias);
-    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    for (int64_t c = 0; c < dim; c++) {
-        float error = scale * neo__frozen_code(bits, row[c], inverse, bias) + bias - row[c];
-        sum += error * error;
-    }
-    return sum;
-}
-static void neo__frozen_search(neo_row_bits bits, const float *row, int64_t dim, float *scale,
-                               float *bias) {
-    float low = row[0], high = row[0];
-    for (int64_t c = 1; c < dim; c++) low = NEO__MIN(low, row[c]), high = NEO__MAX(high, row[c]);
-    const float step = (high - low) / (float)NEO__RANGE_BINS;
-    float best = neo__frozen_loss(bits, row, dim, low, high), best_low = low, best_high = high;
-    for (int bins = NEO__RANGE_BINS; step > 0.0f && bins > NEO__RANGE_LEAST; bins--) {
-        const float raised = neo__frozen_loss(bits, row, dim, low + step, high);
-        const float lowered = neo__frozen_loss(bits, row, dim, low, high - step);
-        if (raised < lowered) low += step;
-        else high -= step;
-        const float loss = NEO__MIN(raised, lowered);
-        if (loss < best) best = loss, best_low = low, best_high = high;
-    }
-    neo__frozen_range(bits, best_low, best_high, scale, bias);
-}
-static void neo__frozen_encode_row(neo_row_bits bits, const float *row, int64_t dim, char *codes,
-                                   float *scale) {
-    const int width = neo__row_kinds[bits].bits, per_byte = 8 / width;
-    float wrong = 0.0f;
-    for (int64_t c = 0; c < dim; c++) wrong += row[c] - row[c];
-    if (wrong != 0.0f) scale[0] = 0.0f, scale[1] = neo__f32_bits(0x7FC00000u);
-    else neo__frozen_search(bits, row, dim, &scale[0], &scale[1]);
-    const float inverse = scale[0] > 0.0f ? 1.0f / scale[0] : 0.0f;
-    memset(codes, 0, neo_frozen_row_bytes(bits, dim));
-    for (int64_t c = 0; inverse > 0.0f && c < dim; c++) {
-        int code = (int)neo__frozen_code(bits, row[c], inverse, scale[1]);
-        if (bits == NEO_ROWS_I8) codes[c] = (char)(signed char)code;
-        else {
-            unsigned char *byte = (unsigned char *)codes + c / per_byte;
-            *byte = (unsigned char)(*byte | code << (int)(c % per_byte) * width);
-        }
-    }
-}
-NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
-                                     const float *from, void *codes, float *scale) {
-    const size_t row_bytes = neo_frozen_row_bytes(bits, dim);
-    NEO__CHECK(from && codes && row_bytes && rows >= 1 && (scale || bits < NEO_ROWS_I8),
-               NEO_ERR_ARG, "neo_frozen_encode: an argument is NULL, or out of range");
-    neo__fp_state fp = neo__fp_enter();
-    for (int64_t r = 0; r < rows; r++) {
-        const float *row = from + r * dim;
-        char *to = (char *)codes + (size_t)r * row_bytes;
-        if (bits >= NEO_ROWS_I8) {
-            neo__frozen_encode_row(bits, row, dim, to, scale + 2 * r);
-        } else if (bits == NEO_ROWS_F32) {
-            memcpy(to, row, row_bytes);
-        } else {
-            for (int64_t c = 0; c < dim; c++) {
-                uint16_t half = bits == NEO_ROWS_F16 ? neo__f16_from_f32(row[c])
-                                                     : neo__bf16_from_f32(row[c]);
-                memcpy(to + 2 * c, &half, 2);
-            }
-        }
-    }
-    neo__fp_leave(fp);
-    return NEO_OK;
-}
-
 /* Columns [col, col + n) of a row of i4 or i2. */
 static void neo__frozen_decode(const neo_frozen *table, int64_t id, int64_t col, int64_t n,
                                float *to) {
@@ -648,7 +530,7 @@ static neo_status neo__model_vocabulary(neo__json *json, neo__model_json *spec) 
         spec->token[byte] = (int16_t)spec->vocabulary;
     }
 }
-static const char *const neo__evict_names[] = {"lru", "lfu", "age"}; /* as neo_evict */
+static const char *const neo__evict_names[] = {"lru", "lfu", "age", "score"}; /* as neo_evict */
 static neo_status neo__model_keys(neo__json *json, neo__model_json *spec) {
     char *key = NULL;
     NEO__CHECK(neo__json_peek(json) == '{', NEO_ERR_UNSUPPORTED,
@@ -669,14 +551,14 @@ static neo_status neo__model_keys(neo__json *json, neo__model_json *spec) {
         }
     }
     int policy = 0;
-    while (policy < 3 && spec->evict && strcmp(spec->evict, neo__evict_names[policy])) policy++;
+    while (policy < 4 && spec->evict && strcmp(spec->evict, neo__evict_names[policy])) policy++;
     NEO__CHECK(spec->key_rows >= 0 && spec->key_period >= 0 && spec->key_seed >= 0 && spec->evict,
                NEO_ERR_FORMAT, "%s: keys: \"%s\" is missing", json->file,
                spec->key_rows < 0     ? "rows"
                : spec->key_period < 0 ? "period"
                : spec->key_seed < 0   ? "seed"
                                       : "evict");
-    NEO__CHECK(policy < 3, NEO_ERR_UNSUPPORTED, "%s: keys: evict \"%.60s\" is not known here",
+    NEO__CHECK(policy < 4, NEO_ERR_UNSUPPORTED, "%s: keys: evict \"%.60s\" is not known here",
                json->file, spec->evict);
     return NEO_OK;
 }
@@ -1038,7 +920,7 @@ static neo_status neo__model_columns(neo_model *model) {
     return NEO_OK;
 }
 static neo_row_bits neo__row_bits_of(const char *name) {
-    for (int i = NEO_ROWS_F32; i <= NEO_ROWS_I8; i++)
+    for (int i = NEO_ROWS_F32; i <= NEO_ROWS_I2; i++)
         if (strcmp(name, neo__row_kinds[i].name) == 0) return (neo_row_bits)i;
     return NEO_ROWS_TRAINED;
 }
@@ -1193,9 +1075,10 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
     const neo_row_bits trained = gpt ? NEO_ROWS_F32 : neo__row_bits_of(model->json.rows_dtype);
     neo_state *state = NULL;
     NEO__CHECK(trained, NEO_ERR_UNSUPPORTED, "%s: model.json: rows_dtype \"%.60s\" is not f32, "
-               "f16, bf16 or i8", desc->dir, model->json.rows_dtype);
+               "f16, bf16, i8, i4 or i2", desc->dir, model->json.rows_dtype);
     for (int32_t t = 0; t < model->feature_count; t++) {
         NEO__TRY(neo__model_table(model, t, trained));
+        if (trained >= NEO_ROWS_I4) model->tables[t].row_buckets = 1;
         if (model->lines) NEO__TRY(neo__model_lines(model, t));
     }
     NEO__TRY(neo_state_create(model->ctx, &state));
@@ -1358,26 +1241,23 @@ static int neo__model_multiplies(const neo__model_json *spec, const neo__weight 
            (strncmp(weight->name, spec->kind->bottom, bytes_of_name) == 0 &&
             weight->name[bytes_of_name] == '.');
 }
-/* Floats of a weight [n][k] and its bias as neo__gemm_call.panels; 0: such a product has none. */
-static int64_t neo__model_panel_floats(const neo_ctx *ctx, int64_t k, int64_t n) {
-    const int64_t lanes = ctx->gemm->lanes, width = 8 * lanes;
-    if (n < lanes || n <= NEO__GEMM_SWAP_COLS || k >= NEO__LISTED_PLACES) return 0;
-    return (n + width - 1) / width * width * (k + 1);
-}
-/* Panels may be skipped where the other operand is 0: weights are finite, no bias is -0. */
-static int neo__model_may_skip(const neo__weight *weight) {
+/* Floats of a weight [n][k] and its bias as neo__gemm_call.panels, which may skip what the other
+   operand has 0 of: weights are finite, no bias is -0. 0: such a product has none. */
+static int64_t neo__model_panel_floats(const neo_ctx *ctx, const neo__weight *weight) {
     const float *w = (const float *)weight[0].t.data, *b = (const float *)weight[1].t.data;
+    const int64_t lanes = ctx->gemm->lanes, n = weight->t.shape[0], k = weight->t.shape[1];
     float wrong = 0.0f;
-    for (int64_t i = 0; i < neo_tensor_count(weight[0].t); i++) wrong += w[i] * 0.0f;
-    for (int64_t i = 0; i < weight[1].t.shape[0]; i++)
+    if (n < lanes || n <= NEO__GEMM_SWAP_COLS || k >= NEO__LISTED_PLACES) return 0;
+    for (int64_t i = 0; i < n * k; i++) wrong += w[i] * 0.0f;
+    for (int64_t i = 0; i < n; i++)
         if (neo__bits_f32(b[i]) == 0x80000000u) return 0;
-    return wrong == 0.0f;
+    return wrong != 0.0f ? 0 : (n + 4 * lanes - 1) / (4 * lanes) * 4 * lanes * (k + 1);
 }
-static neo_status neo__model_panels(neo_ctx *ctx, const neo__weight *weight) {
+static neo_status neo__model_panels(neo_ctx *ctx, const neo__weight *weight, int64_t floats) {
     const int64_t out = weight->t.shape[0], in = weight->t.shape[1];
-    const int64_t width = 8 * ctx->gemm->lanes;
+    const int64_t width = 2 * ctx->gemm->lanes;
     float *panel = (float *)weight->turned;
-    memset(panel, 0, (size_t)neo__model_panel_floats(ctx, in, out) * sizeof *panel);
+    memset(panel, 0, (size_t)floats * sizeof *panel);
     for (int64_t p = 0; p < out; p += width, panel += (in + 1) * width) {
         const int64_t cols = NEO__MIN(width, out - p);
         const neo_tensor to = neo_tensor_2d(panel, NEO_F32, in, width);
@@ -1405,12 +1285,11 @@ static neo_status neo__model_turn(neo_model *model) {
             const neo_tensor t = weight->t;
             if (!neo__model_multiplies(spec, weight)) continue;
             const int64_t count = neo__is_gpt(spec) ? neo_tensor_count(t)
-                : neo__model_panel_floats(model->ctx, t.shape[1], t.shape[0]);
+                                                    : neo__model_panel_floats(model->ctx, weight);
+            if (!count) continue;
             if (pass) weight->turned = at + bytes;
-            if (pass && !neo__is_gpt(spec) && (!count || !neo__model_may_skip(weight)))
-                weight->turned = NULL;
-            else if (pass && !neo__is_gpt(spec))
-                NEO__TRY(neo__model_panels(model->ctx, weight));
+            if (pass && !neo__is_gpt(spec))
+                NEO__TRY(neo__model_panels(model->ctx, weight, count));
             else if (pass && dtype == NEO_F32)
                 NEO__TRY(neo_tensor_copy(
                     model->ctx, neo_tensor_transpose(t, 0, 1),
@@ -1867,19 +1746,27 @@ static int32_t neo__model_find(const neo_model *model, const char *name, int32_t
     }
     return -1;
 }
+/* Bytes of a text to show: no more than 100, and whole characters of UTF-8. */
+static int neo__shown(const char *text) {
+    int n = 0, last = 0;
+    for (; text[n] && n <= 100; n++)
+        if ((text[n] & 0xC0) != 0x80) last = n;
+    return n > 100 ? last : n;
+}
 static neo_status neo__json_no_column(const neo_model *model, const char *key) {
-    char some[160] = "";
+    char some[240] = "";
     size_t at = 0;
     for (int32_t i = 0; i < model->column_count; i++) {
         const char *name = model->columns[i];
         if (!name) continue;
-        const int full = at + 48 > sizeof some; /* a name, and the dots after it */
-        at += (size_t)snprintf(some + at, sizeof some - at, "%s%.40s", at ? ", " : "",
+        const size_t bytes = strlen(name);
+        const int full = at + bytes + 8 > sizeof some; /* a name, and the dots after it */
+        at += (size_t)snprintf(some + at, sizeof some - at, "%s%s", at ? ", " : "",
                                full ? "..." : name);
         if (full) break;
     }
-    return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is no column of this model, which has %s", key,
-                    some);
+    return neo_fail(NEO_ERR_NOT_FOUND, "\"%.*s\" is no column of this model, which has %s",
+                    neo__shown(key), key, some);
 }
 /* The next member of the object: its column, whose field was not there before. -1: the end. */
 static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int index,
@@ -1890,7 +1777,8 @@ static neo_status neo__json_column(neo_scratch *scratch, neo__json *json, int in
     *column = key ? neo__model_find(scratch->model, key, guess) : -1;
     if (!key) return NEO_OK;
     if (*column < 0) return neo__json_no_column(scratch->model, key);
-    NEO__CHECK(!scratch->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.100s\" is there twice", key);
+    NEO__CHECK(!scratch->block.fields[*column].p, NEO_ERR_FORMAT, "\"%.*s\" is there twice",
+               neo__shown(key), key);
     return NEO_OK;
 }
 static const neo__op *neo__list_of(const neo_schema *schema, int32_t column) {
@@ -2617,8 +2505,8 @@ NEO_API neo_status neo_decoder_add_json(neo_decoder *decoder, const char *text, 
             NEO__TRY(neo__json_double(&json, &drawn.temperature));
         } else if (strcmp(key, "top_k") == 0) NEO__TRY(neo__json_count(&json, &drawn.top_k));
         else if (strcmp(key, "seed") == 0) NEO__TRY(neo__json_count(&json, &seed));
-        else return neo_fail(NEO_ERR_NOT_FOUND, "\"%.100s\" is not prompt, tokens, temperature, "
-                             "top_k or seed", key);
+        else return neo_fail(NEO_ERR_NOT_FOUND, "\"%.*s\" is not prompt, tokens, temperature, "
+                             "top_k or seed", neo__shown(key), key);
     }
     NEO__TRY(neo__json_end(&json));
     const neo__model_json *spec = &decoder->model->json;

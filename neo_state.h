@@ -31,9 +31,9 @@
      examples/one_file_dlrm.c is a trainer that goes on where it was killed.
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_state.h is the map)
-     >>state >>checkpoint >>safetensors
-     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-checkpoint >>impl-saving
-     >>impl-load
+     >>state >>checkpoint >>safetensors >>row-codes
+     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-row-codes >>impl-checkpoint
+     >>impl-saving >>impl-load
 */
 #ifndef NEO_STATE_H
 #define NEO_STATE_H
@@ -392,6 +392,36 @@ typedef struct neo_name_map {
 } neo_name_map;
 NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const neo_name_map *map,
                                         int map_count, int partial, neo_state *state, int *loaded);
+
+/* ---------------------------------------------------------------------------
+   >>row-codes
+
+   Rows of tables that do not change any more: to be served, or to be saved for that alone. An
+   element is
+     f32, f16, bf16   itself
+     i8               fma(code, scale, bias), code in [-127, 127], as of neo_table_desc
+     i4, i2           scale * code + bias, two roundings; codes 0 .. 15 or 0 .. 3, the first of a
+                      byte in its low bits
+   ------------------------------------------------------------------------ */
+typedef enum neo_row_bits {
+    NEO_ROWS_TRAINED, /* of neo_model_desc: as the checkpoint has them */
+    NEO_ROWS_F32,
+    NEO_ROWS_F16,
+    NEO_ROWS_BF16,
+    NEO_ROWS_I8,
+    NEO_ROWS_I4,
+    NEO_ROWS_I2
+} neo_row_bits;
+
+/* neo_frozen_row_bytes: of a row's codes; 0: no such bits, or dim below 1. */
+NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim);
+/* neo_frozen_encode: rows from f32 [rows][dim], rounded to nearest, to codes and scale (of i8, i4,
+   i2; else may be NULL). The range of a row's codes is searched greedily: from [min, max] it is cut
+   at the end whose cut errs less, 1/200 of it at a time, down to 1/6, and the range of the least
+   sum of squares is taken. A row that is not finite becomes NaN as a whole.
+   Errors   NEO_ERR_ARG: an argument is NULL, no such bits, a count below 1. */
+NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
+                                     const float *from, void *codes, float *scale);
 
 /* For neo's other headers: record in a state how a table's pooled sums add where row buckets cut
    them, a part of the numeric definition. */
@@ -1161,9 +1191,10 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
 #if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
-                                         "keys",   "used",  "waiting",   "waiting_used"};
+                                         "keys",   "used",  "waiting",   "waiting_used",
+                                         "filter"};
     char name[1024];
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 9; k++) {
         neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
                        : k == 1 ? neo_bags_scale(bags, table)
                                 : neo_bags_state(bags, table, k - 2);
@@ -2748,6 +2779,112 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     return status;
 }
 /* ---------------------------------------------------------------------------
+   >>impl-row-codes
+
+   Codes of rows, one row at a time; see neo_frozen_encode.
+   ------------------------------------------------------------------------ */
+static const struct {
+    const char *name;
+    int bits;
+    neo_dtype dtype; /* of tensors in files */
+} neo__row_kinds[] = {{"trained", 0, NEO_F32}, {"f32", 32, NEO_F32},  {"f16", 16, NEO_F16},
+                      {"bf16", 16, NEO_BF16},  {"i8", 8, NEO_I8},     {"i4", 4, NEO_U8},
+                      {"i2", 2, NEO_U8}};
+enum { NEO__RANGE_BINS = 200, NEO__RANGE_LEAST = 32 };
+
+NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim) {
+    if (bits < NEO_ROWS_F32 || bits > NEO_ROWS_I2 || dim < 1) return 0;
+    return ((size_t)dim * (size_t)neo__row_kinds[bits].bits + 7) / 8;
+}
+/* The scale and bias of codes that span [low, high], and the largest code, from 0 (i8: from -127,
+   whose bias is the middle). */
+static void neo__frozen_range(neo_row_bits bits, float low, float high, float *scale,
+                              float *bias) {
+    const float half = 0.5f * high - 0.5f * low;
+    if (bits == NEO_ROWS_I8) *scale = half / 127.0f, *bias = low + half;
+    else *scale = 2.0f * half / (bits == NEO_ROWS_I4 ? 15.0f : 3.0f), *bias = low;
+    if (!(*scale >= 0x1p-126f)) *scale = 0.0f;
+}
+NEO__HOT_BEGIN
+NEO__INLINE float neo__frozen_code(neo_row_bits bits, float x, float inverse, float bias) {
+    const float low = bits == NEO_ROWS_I8 ? -127.0f : 0.0f;
+    const float high = bits == NEO_ROWS_I8 ? 127.0f : bits == NEO_ROWS_I4 ? 15.0f : 3.0f;
+    float code = (x - bias) * inverse;
+    code = code < low ? low : code > high ? high : code;
+    return (code + 12582912.0f) - 12582912.0f; /* to nearest, ties to even */
+}
+static float neo__frozen_loss(neo_row_bits bits, const float *row, int64_t dim, float low,
+                              float high) {
+    float scale, bias, sum = 0.0f;
+    neo__frozen_range(bits, low, high, &scale, &bias);
+    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (int64_t c = 0; c < dim; c++) {
+        float error = scale * neo__frozen_code(bits, row[c], inverse, bias) + bias - row[c];
+        sum += error * error;
+    }
+    return sum;
+}
+static void neo__frozen_search(neo_row_bits bits, const float *row, int64_t dim, float *scale,
+                               float *bias) {
+    float low = row[0], high = row[0];
+    for (int64_t c = 1; c < dim; c++) low = NEO__MIN(low, row[c]), high = NEO__MAX(high, row[c]);
+    const float step = (high - low) / (float)NEO__RANGE_BINS;
+    float best = neo__frozen_loss(bits, row, dim, low, high), best_low = low, best_high = high;
+    for (int bins = NEO__RANGE_BINS; step > 0.0f && bins > NEO__RANGE_LEAST; bins--) {
+        const float raised = neo__frozen_loss(bits, row, dim, low + step, high);
+        const float lowered = neo__frozen_loss(bits, row, dim, low, high - step);
+        if (raised < lowered) low += step;
+        else high -= step;
+        const float loss = NEO__MIN(raised, lowered);
+        if (loss < best) best = loss, best_low = low, best_high = high;
+    }
+    neo__frozen_range(bits, best_low, best_high, scale, bias);
+}
+static void neo__frozen_encode_row(neo_row_bits bits, const float *row, int64_t dim, char *codes,
+                                   float *scale) {
+    const int width = neo__row_kinds[bits].bits, per_byte = 8 / width;
+    float wrong = 0.0f;
+    for (int64_t c = 0; c < dim; c++) wrong += row[c] - row[c];
+    if (wrong != 0.0f) scale[0] = 0.0f, scale[1] = neo__f32_bits(0x7FC00000u);
+    else neo__frozen_search(bits, row, dim, &scale[0], &scale[1]);
+    const float inverse = scale[0] > 0.0f ? 1.0f / scale[0] : 0.0f;
+    memset(codes, 0, neo_frozen_row_bytes(bits, dim));
+    for (int64_t c = 0; inverse > 0.0f && c < dim; c++) {
+        int code = (int)neo__frozen_code(bits, row[c], inverse, scale[1]);
+        if (bits == NEO_ROWS_I8) codes[c] = (char)(signed char)code;
+        else {
+            unsigned char *byte = (unsigned char *)codes + c / per_byte;
+            *byte = (unsigned char)(*byte | code << (int)(c % per_byte) * width);
+        }
+    }
+}
+NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
+                                     const float *from, void *codes, float *scale) {
+    const size_t row_bytes = neo_frozen_row_bytes(bits, dim);
+    NEO__CHECK(from && codes && row_bytes && rows >= 1 && (scale || bits < NEO_ROWS_I8),
+               NEO_ERR_ARG, "neo_frozen_encode: an argument is NULL, or out of range");
+    neo__fp_state fp = neo__fp_enter();
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = from + r * dim;
+        char *to = (char *)codes + (size_t)r * row_bytes;
+        if (bits >= NEO_ROWS_I8) {
+            neo__frozen_encode_row(bits, row, dim, to, scale + 2 * r);
+        } else if (bits == NEO_ROWS_F32) {
+            memcpy(to, row, row_bytes);
+        } else {
+            for (int64_t c = 0; c < dim; c++) {
+                uint16_t half = bits == NEO_ROWS_F16 ? neo__f16_from_f32(row[c])
+                                                     : neo__bf16_from_f32(row[c]);
+                memcpy(to + 2 * c, &half, 2);
+            }
+        }
+    }
+    neo__fp_leave(fp);
+    return NEO_OK;
+}
+NEO__HOT_END
+
+/* ---------------------------------------------------------------------------
    >>impl-checkpoint
 
    Saving. Everything is written into step-<12 digits>.partial, which no reader looks at: the
@@ -3530,6 +3667,7 @@ static neo_status neo__check_save(const neo_ctx *ctx, const neo_save_desc *desc,
 enum { NEO__GUARD_TENSORS = 16, NEO__GUARD_BUFFER = 1 << 16, NEO__GUARD_LEAST = 1 << 24 };
 /* A tracked table while its rows are written. */
 typedef struct neo__row_guard {
+    neo_ctx *ctx;
     neo__row_marks *marks;
     uint64_t *old, base; /* the marks as they were */
     int64_t base_step;
@@ -3546,6 +3684,8 @@ typedef struct neo__row_guard {
     uint32_t *places;    /* hash table of rows: record + 1; 0 is empty; mask + 1 of them */
     uint64_t mask;
     char *buffer;        /* the writer's */
+    neo_status status;   /* of a row that could not be copied, with its message */
+    char text[400];
     neo__mutex lock;     /* of all that changes here, and of the marks' bits */
     neo__cond wake;      /* the writer has come further */
 } neo__row_guard;
@@ -3578,8 +3718,13 @@ static const char *neo__guard_row(const neo_tensor *tensor, int64_t row) {
 }
 static void neo__guard_keep(neo__row_guard *guard, int64_t row) {
     char *record = guard->log + (size_t)guard->used * guard->record;
-    for (int k = 0; k < guard->tensor_count; k++)
-        memcpy(record + guard->at[k], neo__guard_row(guard->tensors[k], row), guard->widths[k]);
+    for (int k = 0; k < guard->tensor_count && guard->status == NEO_OK; k++) {
+        const neo_tensor *t = guard->tensors[k];
+        guard->status = neo__data_read(guard->ctx, record + guard->at[k], neo__guard_row(t, row),
+                                       t->place, guard->widths[k]);
+        if (guard->status != NEO_OK)
+            snprintf(guard->text, sizeof guard->text, "%s", neo_last_error());
+    }
     guard->rows[guard->used] = row; /* before the place is looked for: it is empty */
     *neo__guard_place(guard, row) = (uint32_t)++guard->used;
 }
@@ -3589,11 +3734,13 @@ static int neo__guard_needs(const neo__row_guard *guard, int64_t row) {
         if (row >= guard->passed[k]) return 1;
     return 0;
 }
-static void neo__guard_before(void *user, const uint64_t *records, int64_t count, int low_bits) {
+static void neo__guard_before(void *user, const uint64_t *records, int64_t count, int low_bits,
+                              const uint64_t *line_row) {
     neo__row_guard *guard = (neo__row_guard *)user;
     neo__mutex_lock(&guard->lock);
     for (int64_t i = 0; i < count; i++) {
-        const uint64_t row = records[i] >> low_bits, bit = UINT64_C(1) << row % 64;
+        const uint64_t at = records[i] >> low_bits, row = line_row ? line_row[at] : at,
+                       bit = UINT64_C(1) << row % 64;
         uint64_t *bits = &guard->marks->bits[row / 64];
         const int wanted = !guard->some || guard->old[row / 64] & bit;
         while (wanted && !(*bits & bit) && guard->used == guard->room &&
@@ -3613,6 +3760,12 @@ static void neo__guard_written(neo__row_guard *guard, int tensor) {
     neo__cond_broadcast(&guard->wake);
     neo__mutex_unlock(&guard->lock);
 }
+static int neo__guard_changed(const neo__row_guard *guard, int64_t row) {
+    return (int)(guard->marks->bits[row / 64] >> row % 64 & 1);
+}
+static int64_t neo__guarded_row(const neo__st_item *item, int64_t i) {
+    return item->numbers ? neo__st_number(item->numbers, i) - item->first : i;
+}
 static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
     neo__row_guard *guard = item->guard;
     const size_t width = guard->widths[item->guarded], at = guard->at[item->guarded];
@@ -3621,19 +3774,28 @@ static void neo__st_put_guarded(neo__out *out, const neo__st_item *item) {
     for (int64_t first = 0, n; first < rows && out->status == NEO_OK; first += n) {
         n = NEO__MIN(most, rows - first);
         neo__mutex_lock(&guard->lock);
-        for (int64_t i = 0; i < n; i++) {
-            const int64_t row = item->numbers
-                                    ? neo__st_number(item->numbers, first + i) - item->first
-                                    : first + i;
-            const char *from = neo__guard_row(item->tensor, row);
-            if (guard->marks->bits[row / 64] >> row % 64 & 1)
-                from = guard->log + (*neo__guard_place(guard, row) - 1) * guard->record + at;
-            memcpy(guard->buffer + (size_t)i * width, from, width);
-            guard->passed[item->guarded] = row + 1;
+        for (int64_t i = 0, run; i < n && guard->status == NEO_OK; i += run) {
+            const int64_t row = neo__guarded_row(item, first + i);
+            char *to = guard->buffer + (size_t)i * width;
+            run = 1;
+            if (neo__guard_changed(guard, row)) {
+                memcpy(to, guard->log + (*neo__guard_place(guard, row) - 1) * guard->record + at,
+                       width);
+            } else { /* rows of a file are read together */
+                while (i + run < n && neo_tensor_is_contiguous(*item->tensor) &&
+                       neo__guarded_row(item, first + i + run) == row + run &&
+                       !neo__guard_changed(guard, row + run))
+                    run++;
+                out->status = neo__data_read(guard->ctx, to, neo__guard_row(item->tensor, row),
+                                             item->tensor->place, (size_t)run * width);
+                if (out->status != NEO_OK) break;
+            }
+            guard->passed[item->guarded] = row + run;
         }
+        if (guard->status != NEO_OK) out->status = neo_fail(guard->status, "%s", guard->text);
         if (guard->used == guard->room) neo__cond_broadcast(&guard->wake);
         neo__mutex_unlock(&guard->lock);
-        neo__out_bytes(out, guard->buffer, (size_t)n * width);
+        if (out->status == NEO_OK) neo__out_bytes(out, guard->buffer, (size_t)n * width);
     }
     if (out->status == NEO_OK) neo__guard_written(guard, item->guarded);
 }
@@ -3712,6 +3874,7 @@ static void neo__saving_guard(neo_saving *saving, neo__carve *carve, neo__row_gu
     memcpy(guard->old, guard->marks->bits,
            (size_t)(guard->marks->rows + 63) / 64 * sizeof *guard->old);
     guard->mask = (uint64_t)places - 1;
+    guard->ctx = saving->save.ctx;
     guard->some = saving->save.base.step >= 0;
     neo__mutex_init(&guard->lock);
     neo__cond_init(&guard->wake);
@@ -3766,8 +3929,6 @@ static neo_status neo__saving_snapshot(neo_saving *saving) {
         neo__row_guard *guard = saving->guards;
         while (item->marks && guard->marks != item->marks) guard++;
         if (item->marks) {
-            NEO__CHECK(item->tensor->place != NEO_FILE, NEO_ERR_UNSUPPORTED,
-                       "neo_save_begin: %s: tracked rows of a tier", item->name);
             NEO__CHECK(guard->tensor_count < NEO__GUARD_TENSORS, NEO_ERR_UNSUPPORTED,
                        "neo_save_begin: %s: more than %d tensors of one tracked table", item->name,
                        (int)NEO__GUARD_TENSORS);

@@ -15,7 +15,7 @@
    WHAT IT DOES NOT DO
      - the file is scratch of the running process, as memory is: a run that is killed makes it anew
        from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
-     - rows on a GPU, tables of keys, neo_save_begin of tracked rows (NEO_ERR_UNSUPPORTED)
+      - rows on a GPU (NEO_ERR_UNSUPPORTED)
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -44,12 +44,12 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>tier
 
-   Rows below memory. The budget is for all that the neo_bags takes: its workspace, lines, and what
-   is kept beside them. Each table has room for a batch; the rest they share as their tier_share
-   says, evenly where none has one (a plan says it that knows how often rows are used:
-   neo_plan_desc.profile). One that is smaller than its part is in memory as a whole, and what it
-   leaves goes to the others. neo_bags_bytes tells, to the byte, what create allocates; a batch with
-   more ids of one table than its lines can take grows them, which is counted (grow_count).
+   Rows below memory. The budget is for all that the neo_bags takes: its workspace, lines, keys of
+   rows, and what is kept beside them. Each table has room for a batch; the rest they share as
+   their tier_share says, evenly where none has one (a plan says it that knows how often rows are
+   used: neo_plan_desc.profile). One that is smaller than its part is in memory as a whole, and what
+   it leaves goes to the others. neo_bags_bytes tells, to the byte, what create allocates; a batch
+   with more ids of one table than its lines can take grows them, which is counted (grow_count).
 
    THE CACHE. A row has a set, by a hash of its number; 32 lines are a set. A call of forward,
    weight_grad, backward or step needs rows: those that are not there come to empty lines, else in
@@ -187,7 +187,8 @@ typedef struct neo__tier {
     neo_status status; /* of the file */
     char failure[400];
     /* threads */
-    neo__mutex lock, walk; /* walk: of block */
+    neo__mutex lock, walk; /* walk: of maps, block and the last of records: a save in the background
+                              reads rows between steps, and while one computes */
     neo__cond wake, done;
     neo__thread *threads;
     struct neo__tier_worker *workers;
@@ -329,11 +330,14 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t
                             float *room) {
     const neo__bag_table *bag = neo__tier_of(tier, table);
     const neo__bag_rows *store = &bag->job.store;
+    const neo__lines *keys = bag->keys.desc.on ? &bag->keys.lines : NULL;
     neo__init_call call = tier->tables[table].init;
     char *weights = store->data + line * store->row_bytes;
     const int whole = store->dtype == NEO_F32;
     call.out = whole ? (float *)(void *)weights : room;
     call.first = store->first + (uint64_t)row * store->stride;
+    if (keys) call.first = keys->key[row] * store->stride + (uint64_t)bag->keys.first_col;
+    if (keys && keys->use[row] == 0) call.init.kind = NEO_INIT_NONE; /* no key has it: zeros */
     const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
     const neo__fp_state fp = neo__fp_enter();
     neo__bag_first_states(bag, line);
@@ -654,7 +658,7 @@ NEO__HOT_END
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
     int64_t capacity, threads, tables, record_bytes, ahead;
-    int64_t bags_bytes; /* of the neo_bags, without its rows */
+    int64_t bags_bytes; /* of the neo_bags, keys among them, without its rows */
 } neo__tier_sizes;
 
 static int64_t neo__tier_parts(const neo_table_desc *desc, int64_t part[NEO__BAG_BLOCKS]) {
@@ -679,6 +683,7 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
     s.tables = desc->table_count;
     for (int32_t i = 0; i < desc->table_count; i++) {
+        s.bags_bytes += (int64_t)neo__bag_keys_bytes(&desc->tables[i]);
         const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
                       room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
         s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
@@ -840,9 +845,6 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
                fn, t->path, t->desc.memory_bytes, t->desc.memory_bytes + lacks);
     for (int32_t i = 0; i < desc->table_count; i++) {
         NEO__ZERO(neo__tier_table, table);
-        NEO__CHECK(!desc->tables[i].keys.on, NEO_ERR_UNSUPPORTED,
-                   "%s: table '%s' has keys: its rows cannot lie in a tier", fn,
-                   desc->tables[i].name);
         NEO__CHECK(!desc->tables[i].weight, NEO_ERR_ARG,
                    "%s: table '%s': its rows are in memory of yours, and the object has a tier", fn,
                    desc->tables[i].name);
@@ -1130,26 +1132,32 @@ static neo_status neo__tier_move_rows(neo__tier *tier) {
     }
     return neo__tier_run_jobs(tier, count);
 }
-static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
-    neo__tier *t = (neo__tier *)base;
-    neo_bags *b = base->bags;
-    neo__tier_call call = {t, to_step, 0, 0};
-    NEO__TRY(neo__tier_usable(t, fn));
-    NEO__TRY(neo__tier_begin(t, of_kept, fn));
+static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, int to_step) {
+    neo__tier_call call = {tier, to_step, 0, 0};
+    NEO__TRY(neo__tier_usable(tier, fn));
+    NEO__TRY(neo__tier_begin(tier, of_kept, fn));
     if (of_kept) neo__tier_kept_walk(&call);
-    else neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
+    else neo_parallel_for(tier->ctx, tier->table_count, neo__tier_table_task, &call);
     if (call.missing) {
         neo_status status = NEO_OK;
-        for (int64_t i = 0; i < t->table_count && status == NEO_OK; i++)
-            status = neo__tier_release(t, i);
+        for (int64_t i = 0; i < tier->table_count && status == NEO_OK; i++)
+            status = neo__tier_release(tier, i);
         call.bring = 1;
         if (status == NEO_OK && of_kept) neo__tier_kept_walk(&call);
         else if (status == NEO_OK)
-            neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
-        if (status == NEO_OK) status = neo__tier_move_rows(t);
-        if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, t->failure);
+            neo_parallel_for(tier->ctx, tier->table_count, neo__tier_table_task, &call);
+        if (status == NEO_OK) status = neo__tier_move_rows(tier);
+        if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, tier->failure);
     }
-    if (of_kept) return NEO_OK;
+    return NEO_OK;
+}
+static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
+    neo__tier *t = (neo__tier *)base;
+    neo_bags *b = base->bags;
+    neo__mutex_lock(&t->walk);
+    const neo_status status = neo__tier_bring(t, fn, of_kept, to_step);
+    neo__mutex_unlock(&t->walk);
+    if (status != NEO_OK || of_kept) return status;
     neo__bags_job *job = &b->job;
     const int64_t first = job->batch.bags ? job->batch.offsets[0] : 0;
     job->batch.ids = (const void *)((uintptr_t)base->line - (uintptr_t)first * sizeof(int64_t));
@@ -1199,9 +1207,8 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
                                     float *to, const float *from) {
     neo__tier *t = (neo__tier *)base;
     const int64_t dim = neo__tier_of(t, table)->dim;
-    neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
-    if (status != NEO_OK) return status;
     neo__mutex_lock(&t->walk); /* threads may read at the same time */
+    neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
     if (from) neo__tier_forget_all(t);
     const neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count && status == NEO_OK; i++)
@@ -1225,7 +1232,8 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
     neo__tier_table *of = &tier->tables[table];
     int64_t first = count, end = 0;
     for (int64_t i = 0; i < count; i++)
-        if (neo__tier_is_written(of, row + i)) first = NEO__MIN(first, i), end = i + 1;
+        if (neo__tier_is_written(of, row + i) && neo__tier_find(of, row + i) < 0)
+            first = NEO__MIN(first, i), end = i + 1;
     if (first < end)
         NEO__TRY(neo__tier_io(tier, table, row + first, end - first,
                               tier->block + first * of->record, NULL));
@@ -1285,7 +1293,6 @@ static neo_status neo__tier_walk(neo__tier *tier, int64_t table, int block, int6
 static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, const char *from,
                                     size_t bytes) {
     neo__tier *t = (neo__tier *)base;
-    NEO__TRY(neo__tier_usable(t, "rows of a tier"));
     int64_t table = t->table_count * NEO__BAG_BLOCKS - 1;
     while (t->tables[table / NEO__BAG_BLOCKS].address[table % NEO__BAG_BLOCKS] > at ||
            t->tables[table / NEO__BAG_BLOCKS].part[table % NEO__BAG_BLOCKS] == 0)
@@ -1294,9 +1301,11 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     table /= NEO__BAG_BLOCKS;
     neo__mutex_lock(&t->walk);
     if (from) neo__tier_forget_all(t);
-    neo_status status = neo__tier_failed(
-        t, neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]), to,
-                          from, (int64_t)bytes));
+    neo_status status = neo__tier_usable(t, "rows of a tier");
+    if (status == NEO_OK)
+        status = neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]),
+                                to, from, (int64_t)bytes);
+    status = neo__tier_failed(t, status);
     neo__mutex_unlock(&t->walk);
     return status;
 }
@@ -1310,11 +1319,15 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
     int64_t count = 0;
     for (int64_t f = 0; f < b->sizes.features && neo_jagged_bag_count(batch); f++) {
         const int64_t table = b->view.features[f].job.table;
+        const neo__bag_keys *keys = &b->tables[table].keys;
         const neo__tier_table *to = &t->tables[table];
         int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)];
         const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
         for (; to->sets && k < end && count < t->ahead_capacity; k++) {
-            const int64_t row = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
+            int64_t row = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
+            if (keys->desc.on)
+                row = neo__lines_find(&keys->lines, (uint64_t)row, neo__mix64((uint64_t)row),
+                                      neo__bags_now(b));
             if (row < 0 || row >= to->rows || !neo__tier_is_written(to, row) ||
                 neo__tier_find(to, row) >= 0)
                 continue;
@@ -1334,6 +1347,17 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
     neo__mutex_unlock(&t->lock);
     return NEO_OK;
 }
+/* The row is as if it had never been written; what was read ahead is another key's. */
+static int64_t neo__tier_op_renew(neo_tier *base, int32_t table, int64_t row) {
+    neo__tier *t = (neo__tier *)base;
+    neo__tier_table *to = &t->tables[table];
+    neo__tier_settle(t);
+    neo__tier_forget(t, table, row);
+    __atomic_fetch_and(&to->written[row / 64], ~(UINT64_C(1) << (row % 64)), __ATOMIC_RELAXED);
+    const int64_t line = neo__tier_find(to, row);
+    if (line >= 0) to->dirty[line] = 0;
+    return line;
+}
 NEO__HOT_END
 static void *neo__tier_op_block(neo_tier *base, int32_t table, int block) {
     return (void *)((neo__tier *)base)->tables[table].address[block];
@@ -1341,7 +1365,8 @@ static void *neo__tier_op_block(neo_tier *base, int32_t table, int block) {
 static const neo__tier_ops neo__tier_all_ops = {
     neo__tier_op_lines,   neo__tier_op_bytes, neo__tier_op_attach, neo__tier_op_detach,
     neo__tier_op_init,    neo__tier_op_reserve, neo__tier_op_stage, neo__tier_op_rows,
-    neo__tier_op_block,   neo__tier_op_move,   neo__tier_op_prefetch, neo__tier_op_cached};
+    neo__tier_op_block,   neo__tier_op_move,   neo__tier_op_prefetch, neo__tier_op_cached,
+    neo__tier_op_renew};
 
 /* ---- public calls ---- */
 NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_tier **out) {

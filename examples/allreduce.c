@@ -89,6 +89,7 @@ static neo_status train(neo_comm *comm, void *user) {
 int main(int argc, char **argv) { /* --ranks: threads; mpirun knows itself how many it starts */
     neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES}};
     if (argc == 3 && strcmp(argv[1], "--ranks") == 0) desc.ranks = atoi(argv[2]);
+    if (argc > 1 && desc.ranks < 1) return fprintf(stderr, "usage: allreduce [--ranks N]\n"), 2;
     if (neo_comm_init_env(&desc, train, NULL) == NEO_OK) return 0;
     fprintf(stderr, "allreduce: %s\n", neo_last_error());
     return 1;

@@ -2,7 +2,7 @@
    file for each rank) of both, on any number of ranks each, and names the first step and tensor
    that differ.
 
-     cc -O2 examples/diff.c -o diff
+     cc -O2 examples/diff.c -o build/diff
      build/dlrm --synthetic 20000 --digests a && build/dlrm --synthetic 20000 --lr 0.02 --digests b
      build/diff a b
 

@@ -102,7 +102,9 @@ int main(int argc, char **argv) {
     neo_device *gpu = NULL;
     trainer t = {0};
     neo_cuda_desc desc = {.ordinal = 0, .exact = 1}; /* the first GPU, with the bits of the CPU */
-    if (argc > 1 && strcmp(argv[1], "cpu") == 0) fprintf(stderr, "the CPU computes\n");
+    const int cpu = argc == 2 && strcmp(argv[1], "cpu") == 0;
+    if (argc > 1 && !cpu) return fprintf(stderr, "usage: gpu [cpu]\n"), 2;
+    if (cpu) fprintf(stderr, "the CPU computes\n");
     else if (neo_cuda_device_create(&desc, &gpu) != NEO_OK)
         fprintf(stderr, "%s: the CPU computes\n", neo_last_error());
     neo_status status = create(&t, gpu);

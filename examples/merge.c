@@ -1,9 +1,9 @@
 /* merge.c: a checkpoint of any number of ranks as one safetensors file of whole tensors.
 
-     cc -O2 -I. examples/merge.c examples/neo.c -o merge -lm -lpthread
-     ./merge ckpt model.safetensors            the weights of the newest checkpoint in ckpt
-     ./merge ckpt all.safetensors --state      with optimizer state and counters
-     ./merge ckpt model.safetensors --step 20  of that step
+     cc -O2 -I. examples/merge.c examples/neo.c -o build/merge -lm -lpthread
+     build/merge ckpt model.safetensors            the weights of the newest checkpoint in ckpt
+     build/merge ckpt all.safetensors --state      with optimizer state and counters
+     build/merge ckpt model.safetensors --step 20  of that step
 
    Python opens the file by safetensors.torch.load_file. */
 #include "neo_state.h"

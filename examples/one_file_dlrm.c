@@ -5,8 +5,7 @@
      ./one_file_dlrm [CHECKPOINTS [EPOCHS]]
 
    It reads UCI's census data in examples/data/adult: will a person earn more than 50,000 dollars?
-   Five numbers go through the bottom MLP; words and ranges of numbers have an embedding table for
-   each column. Expect, after ten epochs and a few seconds, a test AUC of 0.930.
+   Numbers enter the bottom MLP; words, ranges of numbers have tables. Expect a test AUC of 0.930.
 
    A checkpoint is saved in CHECKPOINTS after every epoch, and a run goes on from the newest one.
    With the argument DIR 4, and then with DIR, the last line is that of a run in one piece:
@@ -191,8 +190,9 @@ static void destroy(model *m) {
 
 int main(int argc, char **argv) {
     static model m;
-    neo_status status = neo_stop_on_signals();
     int64_t epochs = argc > 2 ? atoi(argv[2]) : EPOCHS;
+    if (argc > 3 || epochs < 1) return fprintf(stderr, "one_file_dlrm [CHECKPOINTS [EPOCHS]]\n"), 2;
+    neo_status status = neo_stop_on_signals();
     if (status == NEO_OK) status = run(&m, argc > 1 ? argv[1] : NULL, epochs);
     if (status != NEO_OK) fprintf(stderr, "one_file_dlrm: %s\n", neo_last_error());
     destroy(&m);

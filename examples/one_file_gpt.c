@@ -174,6 +174,7 @@ static void make_batch(int64_t step) {
 
 int main(int argc, char **argv) {
     int64_t steps = argc > 1 ? atoi(argv[1]) : 2000;
+    if (argc > 2 || steps < 1) return fprintf(stderr, "usage: one_file_gpt [STEPS]\n"), 2;
     neo_schedule schedule = {.kind = NEO_SCHEDULE_COSINE, .lr = 2e-3f, .end_lr = 1e-4f,
                              .warmup_steps = 100, .total_steps = steps};
     neo_optim_desc adamw = {NEO_OPTIM_ADAMW, .weight_decay = 0.1f, .clip_norm = 1, .beta2 = 0.99};

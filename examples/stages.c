@@ -7,6 +7,10 @@
      build/dlrm $data --dim 16 --epochs 3 --optimizer adagrad --checkpoint build/dear
      build/stages build/cheap build/dear 1000 5 <$a.test
 
+   build/neo.a has no neo_serve.h in it; by hand, with an implementation of its own:
+
+     cc -O2 -I. -DNEO_INFERENCE -DNEO_IMPLEMENTATION examples/stages.c -o build/stages \
+         -lm -lpthread
    Expect five lines, each the number of a candidate and its probability by the dear model, the
    largest first, and behind them how many each model has scored: 16281 and 1000. */
 #include "neo_serve.h"

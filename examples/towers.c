@@ -186,8 +186,8 @@ static neo_status run(neo_comm *comm, void *user) {
 int main(int argc, char **argv) {
     neo_comm_desc desc = {.ranks = argc > 1 ? atoi(argv[1]) : 4, .ctx = {.repro_shards = LEAVES}};
     int nodes = argc > 2 ? atoi(argv[2]) : desc.ranks % 2 ? 1 : 2;
-    if (desc.ranks < 1 || nodes < 1 || desc.ranks % nodes)
-        return fprintf(stderr, "towers: RANKS and NODES from 1, and NODES divides RANKS\n"), 1;
+    if (argc > 3 || desc.ranks < 1 || nodes < 1 || desc.ranks % nodes)
+        return fprintf(stderr, "usage: towers [RANKS [NODES]], NODES divides RANKS\n"), 2;
     desc.ranks_per_node = desc.ranks / nodes;
     if (neo_comm_init_env(&desc, run, NULL) == NEO_OK) return 0;
     fprintf(stderr, "towers: %s\n", neo_last_error());

@@ -112,6 +112,7 @@ static neo_status run(neo_comm *comm, void *user) {
 
 int main(int argc, char **argv) {
     neo_comm_desc desc = {.ranks = argc > 1 ? atoi(argv[1]) : 4, .ctx = {.repro_shards = LEAVES}};
+    if (argc > 2 || desc.ranks < 1) return fprintf(stderr, "usage: units [RANKS]\n"), 2;
     if (neo_comm_init_env(&desc, run, NULL) == NEO_OK) return 0;
     fprintf(stderr, "units: %s\n", neo_last_error());
     return 1;

@@ -26,8 +26,9 @@ for target in "$@"; do
     { $limit "$MAKE" "$target" 2>&1; echo "$?" >"$log.status"; } | tee "$log"
     read -r status <"$log.status"
     rm -f "$log.status"
+    totals='\([a-z/_]*: \)\{0,1\}\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped'
     read -r p f s <<END
-$(sed -n 's/^\([a-z/_]*: \)\{0,1\}\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\2 \3 \4/p' "$log" | tail -1)
+$(sed -n "s|^$totals\$|\2 \3 \4|p" "$log" | tail -1)
 END
     if [ "$status" = 124 ] || [ "$status" = 137 ]; then
         echo "skipped the rest of make $target: the budget of $budget s is used up"

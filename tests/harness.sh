@@ -55,7 +55,9 @@ cross() {
         examples/neo.c
     ${AR:-ar} rcs "$W/$system/neo.a" "$W/$system/neo.o"
     for source in examples/*.c examples/plan/*.c examples/train/*/main.c; do
-        case $source in examples/neo.c | examples/gpu.c | examples/serve.c | examples/stages.c) continue ;; esac
+        case $source in
+        examples/neo.c | examples/gpu.c | examples/serve.c | examples/stages.c) continue ;;
+        esac
         name=$(basename "${source%/main.c}" .c)
         try "$system: $source" "$@" -std=c11 -Wall -Wextra -O0 -I. -o "$W/$system/$name" "$source" \
             "$W/$system/neo.a" -lm -pthread

@@ -85,7 +85,8 @@ fails=$(list '*.failed' | while read -r log; do cat "$log"; done)
 [ -z "$fails" ] || printf '\nfailed (logs are in %s):\n%s\n' "$logs" \
     "$(echo "$fails" | sed 's/^/    /')"
 read -r passed failed skipped <<END
-$(list '*.counts' | while read -r counts; do cat "$counts"; done | awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
+$(list '*.counts' | while read -r counts; do cat "$counts"; done |
+    awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }')
 END
 for program; do
     name=$(name_of "$program")

@@ -12,13 +12,21 @@
      predict.<model>.b<B>.t<threads>          ms of a step; the goal is a ratio of 0.9 to 1.1
      predict.<model>.b<B>.t<threads>.<part>   of a part: 0.8 to 1.25. The loss, and of the GPT the
                                               embedding, are in the whole alone
+     predict.ranks.w<W>.<links> the Kaggle DLRM at 2,048 samples over 2 to 8 ranks that are threads,
+                                under the link model and the virtual clock, on which what a rank
+                                computes takes the CPU time that its thread took: so others on the
+                                machine hardly disturb these figures, either. The links: fast ones,
+                                such that they take about as long as layers do, and slow ones;
+                                .piped: with a pipeline, without the sums of dense gradients and
+                                their optimizer, as groups of the simulation do not share the
+                                links of a rank. The goal is a ratio of 0.9 to 1.1
      trace.<model>.b<B>         CPU time that recording every call (neo_trace) costs a step, in
                                 percent: pairs of steps with and without, in both orders; the
                                 median, and where that of all such pairs is. At most 1 %
      trace.<model>.b<B>.spans   the same by the number of spans and what one takes */
 #include "bench/model.h"
 
-#include "neo_plan.h"
+#include "neo_fsdp.h"
 #include "neo_run.h"
 
 enum { PARTS = 10, ROUNDS = 5, STEPS = 200, PAIRS = 2000 };
@@ -154,22 +162,29 @@ static void dcn_step(work *w, int i) {
     OVER(7, neo_mlp_backward(dlrm.bottom, NULL, dx, neo_tensor_none()));
     OVER(8, neo_optim_step(dcn.optim, 0.01f));
 }
+typedef struct tables {
+    neo_table_desc table[TABLES];
+    char names[TABLES][8];
+    double ids[TABLES];
+} tables;
+static void tables_make(tables *to, int64_t dim, int32_t buckets) {
+    for (int t = 0; t < TABLES; t++) {
+        snprintf(to->names[t], sizeof to->names[t], "C%d", t + 1);
+        to->table[t] = (neo_table_desc){.name = to->names[t], .rows = rows_of_table(), .dim = dim,
+                                        .row_buckets = buckets,
+                                        .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
+        to->ids[t] = 1;
+    }
+}
 static void dlrm_predict(work *w, const neo_cluster *cluster, double *part) {
     const layers *l = layers_of(w);
     const int64_t dim = l->bottom[l->bottom_count - 1], width = (TABLES + 1) * dim;
     const int64_t crosses[2 * CROSSES + 1] = {width, RANK, width, RANK, width, RANK, width};
-    neo_table_desc tables[TABLES];
-    char names[TABLES][8];
-    double ids[TABLES];
-    for (int t = 0; t < TABLES; t++) {
-        snprintf(names[t], sizeof names[t], "C%d", t + 1);
-        tables[t] = (neo_table_desc){.name = names[t], .rows = rows_of_table(), .dim = dim,
-                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
-        ids[t] = 1;
-    }
-    const neo_bags_desc bags = {.tables = tables, .table_count = TABLES, .max_batch = w->batch,
+    tables all;
+    tables_make(&all, dim, 0);
+    const neo_bags_desc bags = {.tables = all.table, .table_count = TABLES, .max_batch = w->batch,
                                 .max_ids = w->batch * TABLES};
-    const neo_plan_desc desc = {.bags = &bags, .ids_per_sample = ids, .cluster = *cluster,
+    const neo_plan_desc desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = *cluster,
                                 .skew = 1.05};
     const int crossed = l == &DCNV2;
     neo_dense_unit units[3] = {
@@ -363,6 +378,168 @@ static void gpt_predict(work *w, const neo_cluster *c, double *part) {
     for (int k = 0; k < PARTS; k++) part[PARTS] += part[k];
 }
 
+/* ---- over ranks ---- */
+enum { OVER_BATCH = 2048, LEAVES = 8, OVER_STEPS = 12, CALLS = 5 };
+typedef struct over_ranks {
+    neo_plan_desc desc;
+    neo_dense_unit units[3];
+    double predicted, measured;
+} over_ranks;
+/* A rank: what it computes in the calls of neo_shard, last time; [n] of its samples. */
+typedef struct one_rank {
+    neo_comm *comm;
+    int64_t took[CALLS];
+} one_rank;
+static int64_t cpu_ns(void) { return (int64_t)(1e9 * bench_cpu_seconds()); }
+/* On the virtual clock a call takes the time of its thread; what it computes before it sends, by
+   the last time, before it. */
+#define CALL(k, before, call)                                                                      \
+    do {                                                                                           \
+        if (before) neo_comm_sleep(r.comm, r.took[k]);                                             \
+        const int64_t cpu = cpu_ns();                                                              \
+        NEO__TRY(call);                                                                            \
+        r.took[k] = cpu_ns() - cpu;                                                                \
+        if (!(before)) neo_comm_sleep(r.comm, r.took[k]);                                          \
+    } while (0)
+static neo_tensor over_tensor(neo_ctx *ctx, int64_t n, int64_t cols) {
+    neo_tensor t;
+    BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, (int64_t[]){n, cols}, &t));
+    BENCH_OK(neo_tensor_zero(ctx, t));
+    return t;
+}
+static neo_mlp_desc over_mlp(const char *name, const int64_t *widths, int count, int64_t n) {
+    neo_mlp_desc d = {.name = name, .max_batch = n, .act = NEO_ACT_RELU, .width_count = count};
+    for (int i = 0; i < count; i++) d.widths[i] = widths[i];
+    if (widths[count - 1] > 1) d.last_act = NEO_ACT_RELU;
+    return d;
+}
+/* Gradients of a unit: as many numbers, which take the time of the links alone. */
+static neo_status over_sum(neo_comm *comm, neo_tensor sum, const neo_dense_unit *unit) {
+    return neo_comm_all_reduce(comm, NEO_REDUCE_SUM, sum.data, sum.data, unit->params, NEO_F32,
+                               NULL);
+}
+static neo_status over_rank(neo_comm *comm, void *user) {
+    enum { X, DX, E, DE, Z, DZ, Y, DY, TENSORS_OVER };
+    over_ranks *o = user;
+    neo_ctx *ctx = neo_comm_ctx(comm);
+    one_rank r = {.comm = comm};
+    const int pipeline = o->desc.pipeline;
+    const int64_t n = OVER_BATCH / neo_comm_size(comm), begin = n * neo_comm_rank(comm),
+                  cols[TENSORS_OVER] = {DIM, DIM, TABLES * DIM, TABLES * DIM, WIDTH, WIDTH, 1, 1};
+    neo_params *params[2];
+    neo_mlp *mlp[2];
+    neo_optim *optim[2];
+    neo_tensor t[TENSORS_OVER], sum = over_tensor(ctx, 1, 1 << 19);
+    neo_jagged part[BATCHES];
+    neo_plan *plan;
+    neo_shard *shard;
+    int64_t began = 0, steps[OVER_STEPS];
+    const data d = make_data(ctx, OVER_BATCH, rows_of_table());
+    const neo_mlp_desc of[2] = {over_mlp("bottom", BOTTOM, 5, n), over_mlp("top", TOP, 4, n)};
+    for (int k = 0; k < 2; k++) {
+        NEO__TRY(neo_params_create(ctx, &params[k]));
+        NEO__TRY(neo_mlp_create(ctx, params[k], &of[k], &mlp[k]));
+        NEO__TRY(neo_optim_create(ctx, params[k],
+                                  &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD}, &optim[k]));
+    }
+    for (int k = 0; k < TENSORS_OVER; k++) t[k] = over_tensor(ctx, n, cols[k]);
+    for (int i = 0; i < BATCHES; i++) { /* one id a bag */
+        const neo_jagged *all = neo_jagged_view(d.ids[i]);
+        int64_t *ids = bench_alloc(8 * (size_t)(2 * n * TABLES + 1)), *offsets = ids + n * TABLES;
+        for (int64_t k = 0; k < n * TABLES; k++) {
+            ids[k] = ((const int64_t *)all->ids)[k / n * OVER_BATCH + begin + k % n];
+            offsets[k + 1] = k + 1;
+        }
+        part[i] = (neo_jagged){.batch = n, .feature_count = TABLES, .id_dtype = NEO_I64,
+                               .offsets = offsets, .ids = ids};
+    }
+    NEO__TRY(neo_plan_create(ctx, &o->desc, &plan));
+    NEO__TRY(neo_shard_create(comm, plan, &shard));
+    for (int s = 0; s < OVER_STEPS; s++) {
+        const int i = s % BATCHES;
+        const neo_tensor x = neo_tensor_slice(d.dense[i], 0, begin, n),
+                         label = neo_tensor_slice(d.label[i], 0, begin, n);
+        NEO__TRY(neo_comm_barrier(comm, NULL));
+        began = neo_comm_time_ns(comm);
+        CALL(0, 1, neo_shard_forward_begin(shard, &part[i], OVER_BATCH));
+        if (pipeline) CALL(1, 1, neo_shard_prefetch(shard, &part[(i + 1) % BATCHES], OVER_BATCH));
+        else CALL(2, 0, neo_shard_forward_end(shard, t[E]));
+        CALL(4, 0, neo_mlp_forward(mlp[0], x, t[X]));
+        if (pipeline) CALL(2, 0, neo_shard_forward_end(shard, t[E]));
+        CALL(4, 0, neo_interact_forward(ctx, 0, t[X], t[E], t[Z]));
+        CALL(4, 0, neo_mlp_forward(mlp[1], t[Z], t[Y]));
+        CALL(4, 0, neo_bce_with_logits(ctx, NULL, t[Y], label, t[DY], NULL));
+        CALL(4, 0, neo_mlp_backward(mlp[1], NULL, t[DY], t[DZ]));
+        CALL(4, 0, neo_interact_backward(ctx, 0, t[X], t[E], t[DZ], t[DX], t[DE]));
+        CALL(3, 1, neo_shard_backward_begin(shard, t[DE]));
+        if (!pipeline) CALL(4, 0, neo_shard_backward_end(shard, 0.01f));
+        if (!pipeline) NEO__TRY(over_sum(comm, sum, &o->units[2]));
+        CALL(4, 0, neo_mlp_backward(mlp[0], NULL, t[DX], neo_tensor_none()));
+        if (!pipeline) NEO__TRY(over_sum(comm, sum, &o->units[0]));
+        if (pipeline) CALL(4, 0, neo_shard_backward_end(shard, 0.01f));
+        for (int k = 0; k < 2 && !pipeline; k++) CALL(4, 0, neo_optim_step(optim[k], 0.01f));
+        steps[s] = neo_comm_time_ns(comm) - began;
+    }
+    if (pipeline) { /* takes what was prefetched */
+        NEO__TRY(neo_shard_forward_begin(shard, &part[OVER_STEPS % BATCHES], OVER_BATCH));
+        NEO__TRY(neo_shard_forward_end(shard, t[E]));
+    }
+    NEO__TRY(neo_comm_all_reduce(comm, NEO_REDUCE_MAX, steps, steps, OVER_STEPS, NEO_I64, NULL));
+    if (neo_comm_rank(comm) == 0) {
+        double ms[OVER_STEPS];
+        neo_timeline *timeline;
+        for (int s = 2; s < OVER_STEPS; s++) ms[s - 2] = 1e-6 * (double)steps[s];
+        o->measured = bench_median(ms, OVER_STEPS - 2);
+        NEO__TRY(neo_timeline_create(plan, o->units, 3, pipeline, &timeline));
+        o->predicted = 1e3 * neo_timeline_sum_of(timeline).seconds;
+        neo_timeline_destroy(timeline);
+    }
+    neo_shard_destroy(shard);
+    neo_plan_destroy(plan);
+    for (int i = 0; i < BATCHES; i++) free((void *)(uintptr_t)part[i].ids);
+    for (int k = 0; k < TENSORS_OVER; k++) neo_tensor_free(ctx, &t[k]);
+    for (int k = 0; k < 2; k++) {
+        neo_optim_destroy(optim[k]);
+        neo_mlp_destroy(mlp[k]);
+        neo_params_destroy(params[k]);
+    }
+    neo_tensor_free(ctx, &sum);
+    data gone = d;
+    free_data(ctx, &gone);
+    return NEO_OK;
+}
+static void run_over_ranks(void) {
+    static const struct { const char *name; double us, bandwidth; } LINKS[] = {
+        {"fast", 2, 10e9}, {"mixed", 20, 300e6}, {"slow", 50, 60e6}};
+    tables all;
+    neo_cluster cluster = {.ranks = 1};
+    neo_ctx *ctx = bench_ctx(1, 1);
+    char name[96];
+    tables_make(&all, DIM, LEAVES);
+    BENCH_OK(neo_calibrate(ctx, &cluster));
+    neo_ctx_destroy(ctx);
+    const neo_bags_desc bags = {.tables = all.table, .table_count = TABLES,
+                                .max_batch = OVER_BATCH, .max_ids = OVER_BATCH * TABLES};
+    for (int ranks = 2; ranks <= 8; ranks *= 2)
+        for (int i = 0; i < 6; i++) {
+            const neo_link link = {LINKS[i / 2].us, LINKS[i / 2].bandwidth};
+            over_ranks o = {.desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = cluster,
+                                     .pipeline = i % 2, .skew = 1.05},
+                            .units = {{"bottom", 0, params_of(BOTTOM, 5), 0, BOTTOM, 5, {0, 0}},
+                                      {"meet", 0, 0, 1, NULL, 0, {TABLES + 1, DIM}},
+                                      {"top", 0, params_of(TOP, 4), 1, TOP, 4, {0, 0}}}};
+            neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
+                                  .virtual_clock = 1};
+            desc.link[NEO_LEVEL_LOCAL] = o.desc.cluster.link[NEO_LEVEL_LOCAL] = link;
+            o.desc.cluster.ranks = ranks;
+            for (int k = 0; k < 3 && i % 2; k++) o.units[k].params = 0;
+            BENCH_OK(neo_comm_spawn(ranks, &desc, over_rank, &o, NULL));
+            snprintf(name, sizeof name, "predict.ranks.w%d.%s%s", ranks, LINKS[i / 2].name,
+                     i % 2 ? ".piped" : "");
+            bench_report(name, o.measured, "ms", -1, "predicted", o.predicted / o.measured);
+        }
+}
+
 /* ---- what a trace costs ---- */
 /* Seconds of a span of a call that does nothing. */
 static double span_seconds(neo_ctx *ctx) {
@@ -473,5 +650,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < last; i++)
         for (int threads = 1; threads <= 2; threads++)
             if (bench.threads == 0 || bench.threads == threads) run(&all[i], threads);
+    run_over_ranks();
     return bench_end();
 }

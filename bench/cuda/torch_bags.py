@@ -4,12 +4,14 @@
 
 JSON: what build/bench/cuda --json wrote, for the ratios.
 
-32 tables of 10^6 rows, 4096 samples, 20 ids per bag, f32 (and f16, forward), four batches in turn, on the GPU before the
-clock starts. The forward is a loop over the tables: torch has no call for many. The backward, with sparse=True, is
-.backward() from a given gradient and one step of torch.optim.SparseAdam; SparseAdam keeps two numbers for each weight, so
-it moves more than the row-wise Adagrad of bench/cuda/ops.c, which torch has not: torch.optim.Adagrad with sparse gradients is
-measured beside it. FBGEMM has one call for all tables, whose backward steps them by row-wise
-Adagrad, as bench/cuda/ops.c does; its rows of f16 are rounded randomly, as neo's. Values count the bytes of bench/cuda/ops.c for the same batch. A line is
+32 tables of 10^6 rows, 4096 samples, 20 ids per bag, f32 (and f16, forward), four batches in turn,
+on the GPU before the clock starts. The forward is a loop over the tables: torch has no call for
+many. The backward, with sparse=True, is .backward() from a given gradient and one step of
+torch.optim.SparseAdam; SparseAdam keeps two numbers for each weight, so it moves more than the
+row-wise Adagrad of bench/cuda/ops.c, which torch has not: torch.optim.Adagrad with sparse gradients
+is measured beside it. FBGEMM has one call for all tables, whose backward steps them by row-wise
+Adagrad, as bench/cuda/ops.c does; its rows of f16 are rounded randomly, as neo's. Values count the
+bytes of bench/cuda/ops.c for the same batch. A line is
     bench <name> value=<x> unit=GB/s ceiling=none [peer=neo ratio=<x>] [spread=<percent>]
 ratio: torch's rate over neo's; below 1, neo is faster."""
 import json
@@ -92,11 +94,13 @@ def report(name, label, bytes_moved, seconds, spread, neo):
 
 
 def measure(dim, dtype, zipf, neo):
-    tables = [torch.nn.EmbeddingBag(ROWS, dim, mode="sum", sparse=True, device="cuda", dtype=dtype) for _ in range(TABLES)]
+    tables = [torch.nn.EmbeddingBag(ROWS, dim, mode="sum", sparse=True, device="cuda", dtype=dtype)
+              for _ in range(TABLES)]
     data = batches(zipf)
     offsets = torch.arange(0, SAMPLES * LENGTH, LENGTH, device="cuda")
-    tail = "%s.d%d%s" % ("zipf" if zipf else "uniform", dim, ".f16" if dtype == torch.float16 else "")
-    row, ids = dim * (2 if dtype == torch.float16 else 4), TABLES * SAMPLES * LENGTH
+    half = dtype == torch.float16
+    tail = "%s.d%d%s" % ("zipf" if zipf else "uniform", dim, ".f16" if half else "")
+    row, ids = dim * (2 if half else 4), TABLES * SAMPLES * LENGTH
     out = TABLES * SAMPLES * dim * 4
     unique = sum(t.unique().numel() for batch in data for t in batch) / BATCHES
 
@@ -128,7 +132,8 @@ def measure(dim, dtype, zipf, neo):
             calls = [(lambda b=b: prepare(b), backward) for b in data]
             seconds, spread = timed(calls)
             report(name, "torch.%s.%s" % (name, label), bytes_moved, seconds, spread, neo)
-        except RuntimeError as error:  # out of memory: the state is as large as the tables, or twice
+        except RuntimeError as error:
+            # Out of memory: the state is as large as the tables, or twice.
             print("# skipped torch.%s.%s: %s" % (name, label, str(error).splitlines()[0]))
         held.clear()
         for w in weights:

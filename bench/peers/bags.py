@@ -1,11 +1,13 @@
-"""Embedding bags: 32 tables, 512 samples, 20 ids per bag, rows of f32 and f16. Forward, and backward with the optimizer's
-step, against FBGEMM's table-batched embeddings on the CPU (`TBE`, for training; `nbit TBE`, for inference) and
-torch.nn.EmbeddingBag (one module per table; backward with sparse gradients and torch.optim.Adagrad).
+"""Embedding bags: 32 tables, 512 samples, 20 ids per bag, rows of f32 and f16. Forward, and
+backward with the optimizer's step, against FBGEMM's table-batched embeddings on the CPU (`TBE`, for
+training; `nbit TBE`, for inference) and torch.nn.EmbeddingBag (one module per table; backward with
+sparse gradients and torch.optim.Adagrad).
 
-The rows of neo are in memory that neo allocates (and asks huge pages for), those of all peers in one that PyTorch allocates;
-where there is too little for both, all share the latter, and the name ends in "shared"; where there is too little for that, a
-shape is not measured, which a line says. Four batches take turns: one that is repeated would stay in the cache. Before it
-is timed, each forward is compared with neo's, and each backward's rows, from the same rows and an empty state.
+The rows of neo are in memory that neo allocates (and asks huge pages for), those of all peers in
+one that PyTorch allocates; where there is too little for both, all share the latter, and the name
+ends in "shared"; where there is too little for that, a shape is not measured, which a line says.
+Four batches take turns: one that is repeated would stay in the cache. Before it is timed, each
+forward is compared with neo's, and each backward's rows, from the same rows and an empty state.
 """
 
 import ctypes
@@ -22,8 +24,10 @@ warnings.filterwarnings("ignore", message="Sparse invariant checks")
 try:
     from fbgemm_gpu.split_embedding_configs import EmbOptimType, SparseType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
-    from fbgemm_gpu.split_table_batched_embeddings_ops_inference import IntNBitTableBatchedEmbeddingBagsCodegen
-    from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+    from fbgemm_gpu.split_table_batched_embeddings_ops_inference import (
+        IntNBitTableBatchedEmbeddingBagsCodegen)
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen)
 
     fbgemm = ""
 except Exception as error:  # it is a binary that may not fit this torch
@@ -40,13 +44,15 @@ def draw(random, rows, zipf):
     if not zipf:
         return random.integers(0, rows, IDS)
     cdf = numpy.cumsum(numpy.arange(1, rows + 1) ** -1.15)
-    return numpy.searchsorted(cdf, random.random(IDS) * cdf[-1]) * 7919 % rows  # the popular ones spread over the table
+    at = numpy.searchsorted(cdf, random.random(IDS) * cdf[-1])
+    return at * 7919 % rows  # the popular ones spread over the table
 
 
 def view(address, dtype, rows, dim):
     """A tensor over memory of neo's."""
     size = rows * dim * (2 if dtype is torch.float16 else 4)
-    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(rows, dim)
+    memory = (ctypes.c_char * size).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype).view(rows, dim)
 
 
 def fill(weights):
@@ -65,15 +71,22 @@ class Case:
         self.rows, self.dim, self.dtype = rows, dim, dtype
         self.shape, self.shared, self.probe = shape_name(rows, dim, dtype), "", None
         torch_dtype = torch.float16 if dtype else torch.float32
-        size = TABLES * rows * dim * (2 if dtype else 4)
-        rest = TABLES * rows * 8 + (2 << 30)  # the optimizers' states; batches, gradients and what the peers take in between
+        count = TABLES * rows * dim
+        size = count * (2 if dtype else 4)
+        # The optimizers' states; batches, gradients and what the peers take in between.
+        rest = TABLES * rows * 8 + (2 << 30)
         if size + rest > available_bytes():
-            raise MemoryError("memory is short: %.1f GB needed, %.1f GB available" % ((size + rest) / 1e9, available_bytes() / 1e9))
+            raise MemoryError("memory is short: %.1f GB needed, %.1f GB available" % (
+                (size + rest) / 1e9, available_bytes() / 1e9))
         # One set of rows for all peers: the memory that TBE takes for itself, if it is here.
         self.tbe = None if fbgemm else self.make_tbe()
-        self.weights = self.tbe.weights_host.data if self.tbe else torch.empty(TABLES * rows * dim, dtype=torch_dtype)
-        if self.weights.numel() != TABLES * rows * dim or self.weights.dtype != torch_dtype:
-            raise AssertionError("TBE has %d numbers of %s" % (self.weights.numel(), self.weights.dtype))
+        if self.tbe:
+            self.weights = self.tbe.weights_host.data
+        else:
+            self.weights = torch.empty(count, dtype=torch_dtype)
+        if self.weights.numel() != count or self.weights.dtype != torch_dtype:
+            raise AssertionError("TBE has %d numbers of %s" % (
+                self.weights.numel(), self.weights.dtype))
         fill(self.weights)
         self.tables = [w.view(rows, dim) for w in self.weights.split(rows * dim)]
         self.offsets = torch.arange(0, IDS + 1, LENGTH)
@@ -82,11 +95,13 @@ class Case:
         self.room = available_bytes() > size + rest  # for the rows once more
         if self.room:
             self.bags = neo.bags(ctx, TABLES, rows, dim, dtype, 0, SAMPLES, IDS, None)
-            self.neo_tables = [view(neo.bags_data(self.bags, t, 0), torch_dtype, rows, dim) for t in range(TABLES)]
+            data = [neo.bags_data(self.bags, t, 0) for t in range(TABLES)]
+            self.neo_tables = [view(address, torch_dtype, rows, dim) for address in data]
         else:
             self.shared = " shared"
             self.bags, self.neo_tables = self.bags_on_tables(0), self.tables
-            print("# %s: memory is short, %.1f GB available: neo and its peers share the rows" % (self.shape, available_bytes() / 1e9))
+            print("# %s: memory is short, %.1f GB available: neo and its peers share the rows" % (
+                self.shape, available_bytes() / 1e9))
 
     def draw(self, zipf):
         """Other ids; the same rows for all, empty states."""
@@ -104,14 +119,16 @@ class Case:
     def bags_on_tables(self, optim):
         """neo's bags over the peers' rows."""
         addresses = (ctypes.c_void_p * TABLES)(*[t.data_ptr() for t in self.tables])
-        return neo.bags(ctx, TABLES, self.rows, self.dim, self.dtype, optim, SAMPLES, IDS, addresses)
+        return neo.bags(ctx, TABLES, self.rows, self.dim, self.dtype, optim, SAMPLES, IDS,
+                        addresses)
 
     def neo_forward(self, i):
-        neo.bags_forward(self.bags, TABLES, SAMPLES, self.offsets.data_ptr(), self.ids[i % BATCHES].data_ptr(), self.out.data_ptr())
+        neo.bags_forward(self.bags, TABLES, SAMPLES, self.offsets.data_ptr(),
+                         self.ids[i % BATCHES].data_ptr(), self.out.data_ptr())
 
     def neo_backward(self, i, bags=None):
-        neo.bags_backward(bags or self.bags, TABLES, SAMPLES, self.offsets.data_ptr(), self.ids[i % BATCHES].data_ptr(),
-                          self.dout.data_ptr(), LR)
+        neo.bags_backward(bags or self.bags, TABLES, SAMPLES, self.offsets.data_ptr(),
+                          self.ids[i % BATCHES].data_ptr(), self.dout.data_ptr(), LR)
 
     # ---- the ceiling ----
 
@@ -120,13 +137,17 @@ class Case:
         if self.probe:
             neo.probe_free(self.probe)
         addresses = lambda of: (ctypes.c_void_p * len(of))(*of)
-        self.probe = neo.probe(ctx, TABLES, addresses([t.data_ptr() for t in self.neo_tables]),
-                               addresses([neo.bags_data(self.bags, t, 1) for t in range(TABLES)]), self.dtype, self.dim, SAMPLES,
-                               LENGTH, BATCHES, addresses([ids.data_ptr() for ids in self.ids]), self.out.data_ptr())
+        rows = addresses([t.data_ptr() for t in self.neo_tables])
+        states = addresses([neo.bags_data(self.bags, t, 1) for t in range(TABLES)])
+        ids = addresses([ids.data_ptr() for ids in self.ids])
+        self.probe = neo.probe(ctx, TABLES, rows, states, self.dtype, self.dim, SAMPLES, LENGTH,
+                               BATCHES, ids, self.out.data_ptr())
 
     def share(self, turns, target):
         """Turn by turn, of the probe's speed."""
-        return dict(ceiling=100 * median(turns.ratio("probe")), ceiling_target=target) if self.probe else {}
+        if not self.probe:
+            return {}
+        return dict(ceiling=100 * median(turns.ratio("probe")), ceiling_target=target)
 
     def probe_forward(self, i):
         neo.probe_run(self.probe, 0, i % BATCHES, self.probed.data_ptr())
@@ -138,25 +159,30 @@ class Case:
 
     def torch_bags(self, trains=False):
         """One module per table; they take the ids and offsets of their table, cut beforehand."""
-        modules = [torch.nn.EmbeddingBag(self.rows, self.dim, mode="sum", sparse=trains, _weight=t.detach()) for t in self.tables]
-        per_table = [[ids.view(TABLES, -1)[t].contiguous() for t in range(TABLES)] for ids in self.ids]
+        modules = [torch.nn.EmbeddingBag(self.rows, self.dim, mode="sum", sparse=trains,
+                                         _weight=t.detach()) for t in self.tables]
+        per_table = [[ids.view(TABLES, -1)[t].contiguous() for t in range(TABLES)]
+                     for ids in self.ids]
         offsets = torch.arange(0, SAMPLES * LENGTH, LENGTH)
         return modules, lambda i: [m(x, offsets) for m, x in zip(modules, per_table[i % BATCHES])]
 
     def make_tbe(self):
         precision = SparseType.FP16 if self.dtype else SparseType.FP32
         return SplitTableBatchedEmbeddingBagsCodegen(
-            [(self.rows, self.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)] * TABLES, weights_precision=precision,
-            output_dtype=SparseType.FP32, optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=LR, eps=1e-8,
+            [(self.rows, self.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)] * TABLES,
+            weights_precision=precision, output_dtype=SparseType.FP32,
+            optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD, learning_rate=LR, eps=1e-8,
             pooling_mode=PoolingMode.SUM, stochastic_rounding=False, device=torch.device("cpu"))
 
     def nbit(self):
         precision = SparseType.FP16 if self.dtype else SparseType.FP32
+        tables = [("t%d" % t, self.rows, self.dim, precision, EmbeddingLocation.HOST)
+                  for t in range(TABLES)]
         tbe = IntNBitTableBatchedEmbeddingBagsCodegen(
-            [("t%d" % t, self.rows, self.dim, precision, EmbeddingLocation.HOST) for t in range(TABLES)], device="cpu",
-            output_dtype=SparseType.FP32, pooling_mode=PoolingMode.SUM)
+            tables, device="cpu", output_dtype=SparseType.FP32, pooling_mode=PoolingMode.SUM)
         size = 2 if self.dtype else 4
-        if not self.room or self.dim * size % tbe.row_alignment or self.weights.numel() * size > 0.6 * available_bytes():
+        large = self.weights.numel() * size > 0.6 * available_bytes()
+        if not self.room or large or self.dim * size % tbe.row_alignment:
             return None  # it fills rows of its own before it takes others
         tbe.fill_random_weights()
         if tbe.weights_host.numel() != self.weights.numel() * size:
@@ -182,7 +208,9 @@ class Case:
                 self.neo_forward(i)
                 for name in list(subjects)[1:]:
                     got = subjects[name](i)
-                    same("forward %s by %s" % (self.name, name), self.out, torch.cat(got, 1).float() if name == "EmbeddingBag" else got,
+                    if name == "EmbeddingBag":
+                        got = torch.cat(got, 1).float()
+                    same("forward %s by %s" % (self.name, name), self.out, got,
                          2e-3 if self.dtype else 1e-5)  # torch rounds its sums to f16
             if self.probe:
                 self.probed = torch.zeros_like(self.out)
@@ -194,22 +222,26 @@ class Case:
         more = self.share(turns, 90)
         row = self.dim * (2 if self.dtype else 4)
         moved = IDS * (row + 8) + 4.0 * self.out.numel()
+        # The target of torch's modules; FBGEMM's is 1.
+        of_modules = None if self.dtype else {16: 2.0, 128: 1.3}.get(self.dim)
         for name in [x for x in subjects if x not in ("neo", "probe")]:
-            target = 1.0 if "TBE" in name else None if self.dtype else 2.0 if self.dim == 16 else 1.3 if self.dim == 128 else None
-            forward_report.turns(self.name, turns, name, target, work=moved, unit="GB/s", **more)
+            forward_report.turns(self.name, turns, name, 1.0 if "TBE" in name else of_modules,
+                                 work=moved, unit="GB/s", **more)
         if fbgemm:
             forward_report.skip(self.name, "TBE", fbgemm, 1.0)
 
     # ---- backward ----
 
     def touched(self, run, tables=None):
-        """What `run`, once with batch 0, makes of the rows that it touches in two tables; then puts them back."""
+        """What `run`, once with batch 0, makes of the rows that it touches in two tables; then
+        puts them back."""
         tables = tables or self.tables
         chosen = (1, TABLES - 1)
         rows = [self.ids[0].view(TABLES, -1)[t].unique() for t in chosen]
         before = [tables[t][r].clone() for t, r in zip(chosen, rows)]
         run(0)
-        steps = torch.cat([(tables[t][r].float() - b.float()).flatten() for t, r, b in zip(chosen, rows, before)])
+        steps = torch.cat([(tables[t][r].float() - b.float()).flatten()
+                           for t, r, b in zip(chosen, rows, before)])
         for t, r, b in zip(chosen, rows, before):
             tables[t][r] = b
         return steps
@@ -229,28 +261,33 @@ class Case:
     def backward(self, elementwise):
         """elementwise: also torch's Adagrad, whose state is as large as the tables."""
         subjects, forwards = {"neo": self.neo_backward}, {}
-        tolerance = 5e-2 if self.dtype else 1e-3  # of the largest step; f16 rows are rounded to 2^-15
+        # Of the largest step; f16 rows are rounded to 2^-15.
+        tolerance = 5e-2 if self.dtype else 1e-3
         ours = self.touched(self.neo_backward, self.neo_tables)
         if not fbgemm:
             grad = self.dout
             forwards["TBE"] = lambda i: self.tbe(self.ids[i % BATCHES], self.offsets)
             subjects["TBE"] = lambda out: out.backward(grad)
-            same("backward %s by TBE" % self.name, ours, self.touched(lambda i: subjects["TBE"](forwards["TBE"](i))), tolerance)
+            theirs = self.touched(lambda i: subjects["TBE"](forwards["TBE"](i)))
+            same("backward %s by TBE" % self.name, ours, theirs, tolerance)
         if elementwise:
-            forwards["sparse + Adagrad"], subjects["sparse + Adagrad"] = self.adagrad()
+            lookup, back = self.adagrad()
+            forwards["sparse + Adagrad"], subjects["sparse + Adagrad"] = lookup, back
             bags = self.bags_on_tables(1)
             ours = self.touched(lambda i: self.neo_backward(i, bags))
             neo.bags_free(bags)
-            same("backward %s by torch" % self.name, ours,
-                 self.touched(lambda i: subjects["sparse + Adagrad"](forwards["sparse + Adagrad"](i))), tolerance)
+            theirs = self.touched(lambda i: back(lookup(i)))
+            same("backward %s by torch" % self.name, ours, theirs, tolerance)
         if self.probe:
             subjects["probe"] = self.probe_backward
         turns = BackwardTurns(args, subjects, forwards).run()
         row = self.dim * (2 if self.dtype else 4)
-        unique = sum(len(ids.view(TABLES, -1)[t].unique()) for ids in self.ids for t in range(TABLES)) / BATCHES
+        unique = sum(len(ids.view(TABLES, -1)[t].unique())
+                     for ids in self.ids for t in range(TABLES)) / BATCHES
         moved = unique * (2 * row + 8) + 4.0 * self.dout.numel() + 8 * IDS
         for name in [x for x in subjects if x not in ("neo", "probe")]:
-            backward_report.turns(self.name, turns, name, 2.0 if name == "TBE" else 5.0, work=moved, unit="GB/s",
+            backward_report.turns(self.name, turns, name, 2.0 if name == "TBE" else 5.0,
+                                  work=moved, unit="GB/s",
                                   **self.share(turns, 65 if self.dim == 16 else 85))
         if fbgemm:
             backward_report.skip(self.name, "TBE", fbgemm, 2.0)
@@ -272,7 +309,8 @@ def worth(slow, fast, name):
             times.append(time.process_time_ns() - start)
         least.append(min(times))
     if least[1] > 5 * least[0]:
-        print("# %s: nbit TBE takes %.0f times as long as TBE: left out" % (name, least[1] / least[0]), flush=True)
+        print("# %s: nbit TBE takes %.0f times as long as TBE: left out" % (
+            name, least[1] / least[0]), flush=True)
     return least[1] <= 5 * least[0]
 
 
@@ -304,9 +342,10 @@ def run(rows, dim, dtype, elementwise):
     try:
         case = Case(rows, dim, dtype)
     except (MemoryError, RuntimeError) as error:  # RuntimeError: of an allocation, by torch or neo
+        reason = str(error).splitlines()[0][:150]
         for zipf in ("uniform ", "zipf "):
-            forward_report.skip(zipf + shape_name(rows, dim, dtype), "TBE", str(error).splitlines()[0][:150], 1.0)
-            backward_report.skip(zipf + shape_name(rows, dim, dtype), "TBE", str(error).splitlines()[0][:150], 2.0)
+            forward_report.skip(zipf + shape_name(rows, dim, dtype), "TBE", reason, 1.0)
+            backward_report.skip(zipf + shape_name(rows, dim, dtype), "TBE", reason, 2.0)
         return
     for zipf in (0, 1):
         case.draw(zipf)

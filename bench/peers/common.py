@@ -1,7 +1,9 @@
-"""What the comparisons share: neo's C functions, turns, checks, and the lines that run.py makes tables of.
+"""What the comparisons share: neo's C functions, turns, checks, and the lines that run.py makes
+tables of.
 
-A comparison is a script that takes --threads N --out FILE [--quick] and appends one JSON line per figure. Every script
-says first that both sides compute the same thing (`same`), then measures (`Turns`).
+A comparison is a script that takes --threads N --out FILE [--quick] and appends one JSON line per
+figure. Every script says first that both sides compute the same thing (`same`), then measures
+(`Turns`).
 """
 
 import argparse
@@ -15,43 +17,52 @@ import time
 
 BUILD = os.environ.get("NEO_PEERS_BUILD", "build/peers")
 
-P, I, L, F, D, S = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float, ctypes.c_double, ctypes.c_char_p)
+P, I, L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+F, D, S = ctypes.c_float, ctypes.c_double, ctypes.c_char_p
 # name: (result, arguments) of the functions in neo_side.c, neo_dlrm.c and neo_gpt.c
 PROTOTYPES = {
     "side": {
-        "error": (S, ()), "isa": (S, ()), "bf16_isa": (S, ()), "ctx": (P, (I,)), "ctx_free": (None, (P,)),
-        "fma": (D, ()), "bf16": (D, ()), "read": (D, (P, L)),
-        "gemm": (I, (P, I, I, I, L, L, L, P, P, P, I)), "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
-        "linear": (I, (P, I, L, L, L, P, P, P, P, I)), "linear_back": (I, (P, I, L, L, L, P, P, P, P, P, I)),
+        "error": (S, ()), "isa": (S, ()), "bf16_isa": (S, ()), "ctx": (P, (I,)),
+        "ctx_free": (None, (P,)), "fma": (D, ()), "bf16": (D, ()), "read": (D, (P, L)),
+        "gemm": (I, (P, I, I, I, L, L, L, P, P, P, I)),
+        "blas": (I, (P, I, I, L, L, L, P, P, P, I)),
+        "linear": (I, (P, I, L, L, L, P, P, P, P, I)),
+        "linear_back": (I, (P, I, L, L, L, P, P, P, P, P, I)),
         "bags": (P, (P, I, L, L, I, I, L, L, P)), "bags_free": (None, (P,)),
-        "bags_forward": (I, (P, I, L, P, P, P)), "bags_backward": (I, (P, I, L, P, P, P, F)), "bags_data": (P, (P, I, I)),
-        "probe": (P, (P, I, P, P, I, L, L, L, I, P, P)), "probe_run": (I, (P, I, I, P)), "probe_free": (None, (P,)),
-        "dlrm": (P, (I, I, L, L, P, I, P, I, F, I)), "dlrm_free": (None, (P,)), "dlrm_param": (P, (P, I)),
-        "dlrm_table": (P, (P, I)), "dlrm_step": (I, (P, P, P, P, P, F, P)),
-        "write_tsv": (I, (S, L, L, L, P)), "read_tsv": (I, (S, I, L, L, P, P)),
+        "bags_forward": (I, (P, I, L, P, P, P)), "bags_backward": (I, (P, I, L, P, P, P, F)),
+        "bags_data": (P, (P, I, I)), "probe": (P, (P, I, P, P, I, L, L, L, I, P, P)),
+        "probe_run": (I, (P, I, I, P)), "probe_free": (None, (P,)),
+        "dlrm": (P, (I, I, L, L, P, I, P, I, F, I)), "dlrm_free": (None, (P,)),
+        "dlrm_param": (P, (P, I)), "dlrm_table": (P, (P, I)),
+        "dlrm_step": (I, (P, P, P, P, P, F, P)), "write_tsv": (I, (S, L, L, L, P)),
+        "read_tsv": (I, (S, I, L, L, P, P)),
     },
     "dlrm": {
-        "error": (S, ()), "start": (I, (I, L, L, L, S, S, P, P, P, I)), "run": (I, (I, P)), "stop": (I, ()), "place": (I, (I,)),
+        "error": (S, ()), "start": (I, (I, L, L, L, S, S, P, P, P, I)), "run": (I, (I, P)),
+        "stop": (I, ()), "place": (I, (I,)),
     },
     "gpt": {
-        "error": (S, ()), "start": (I, (I, I, I, I, I, I, S)), "run": (I, (I, P)), "stop": (I, ()), "write": (I, (S,)),
-        "batch": (I, (L, P, P)), "vocabulary": (I, ()),
+        "error": (S, ()), "start": (I, (I, I, I, I, I, I, S)), "run": (I, (I, P)),
+        "stop": (I, ()), "write": (I, (S,)), "batch": (I, (L, P, P)), "vocabulary": (I, ()),
     },
 }
 
 
 class Neo:
-    """neo_<library>_<function> as a method; a status that is not 0, or NULL where an object is asked for, raises."""
+    """neo_<library>_<function> as a method; a status that is not 0, or NULL where an object is
+    asked for, raises."""
 
     def __init__(self, library="side"):
-        loaded = ctypes.CDLL(os.path.join(BUILD, "libneo_%s.so" % library), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+        path = os.path.join(BUILD, "libneo_%s.so" % library)
+        loaded = ctypes.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
         error = getattr(loaded, "neo_%s_error" % library)
         error.restype = S
         for name, (result, arguments) in PROTOTYPES[library].items():
             f = getattr(loaded, "neo_%s_%s" % (library, name))
             f.restype, f.argtypes = result, arguments
             values = ("vocabulary", "place", "dlrm_param", "probe")
-            setattr(self, name, f if name in values or result not in (I, P) else self.checked(f, error, name, result))
+            plain = name in values or result not in (I, P)
+            setattr(self, name, f if plain else self.checked(f, error, name, result))
 
     @staticmethod
     def checked(f, error, name, result):
@@ -84,7 +95,8 @@ def begin(description):
     os.sched_setaffinity(0, cores[: args.threads])
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(args.threads)
-    # It takes a processor younger than itself for a much older one: name the kernels that this one runs.
+    # It takes a processor younger than itself for a much older one: name the kernels that this
+    # one runs.
     core = {"avx512": "SkylakeX", "avx2": "Haswell"}.get(Neo().isa().decode())
     if core:
         os.environ["OPENBLAS_CORETYPE"] = core
@@ -96,7 +108,8 @@ def openblas(threads):
     """The cblas_sgemm with 64-bit sizes in numpy's wheel; None where numpy has another BLAS."""
     import numpy
 
-    found = glob.glob(os.path.join(os.path.dirname(numpy.__file__), "..", "numpy.libs", "libscipy_openblas64*"))
+    libs = os.path.join(os.path.dirname(numpy.__file__), "..", "numpy.libs")
+    found = glob.glob(os.path.join(libs, "libscipy_openblas64*"))
     if not found:
         return None
     lib = ctypes.CDLL(found[0])
@@ -115,14 +128,16 @@ def torch_with(args):
 
 
 def available_bytes():
-    """Of memory, by the system or, if that is less, of the NEO_PEERS_MEMORY (GB) that this process may have."""
+    """Of memory, by the system or, if that is less, of the NEO_PEERS_MEMORY (GB) that this process
+    may have."""
     with open("/proc/meminfo") as f:
         free = 1024 * int(next(line.split()[1] for line in f if line.startswith("MemAvailable")))
     most = os.environ.get("NEO_PEERS_MEMORY")
     if not most:
         return free
     with open("/proc/self/statm") as f:
-        return min(free, int(float(most) * 1e9) - int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+        taken = int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return min(free, int(float(most) * 1e9) - taken)
 
 
 # ---- figures ----
@@ -148,21 +163,32 @@ def spread(values):
 
 
 class Turns:
-    """Takes turns among neo and peers: neo p q, q p neo, neo p q ... so that what disturbs the machine hits all alike.
+    """Takes turns among neo and peers: neo p q, q p neo, neo p q ... so that what disturbs the
+    machine hits all alike.
 
-    A turn of a subject is `calls` of it, after a pause in which the threads of another one before go to sleep, and a call
-    that wakes its own, where it is short. With one thread the clock is the CPU time of the process, which others on the machine do not stop;
-    with several it is the wall clock. A subject is a function of the number of the call, by which it can take its
-    batches in turn; inner: how many times it does its work in a call, where that is not once (so that short calls of C are
-    not timed with the interpreter's). calls: of a turn; but one of a subject that takes more than 50 ms.
+    A turn of a subject is `calls` of it, after a pause in which the threads of another one before
+    go to sleep, and a call that wakes its own, where it is short. With one thread the clock is the
+    CPU time of the process, which others on the machine do not stop; with several it is the wall
+    clock. A subject is a function of the number of the call, by which it can take its batches in
+    turn; inner: how many times it does its work in a call, where that is not once (so that short
+    calls of C are not timed with the interpreter's). calls: of a turn; but one of a subject that
+    takes more than 50 ms.
     """
 
-    def __init__(self, args, subjects, turns=15, milliseconds=4.0, calls=None, pause=None, inner=None):
+    def __init__(self, args, subjects, turns=15, milliseconds=4.0, calls=None, pause=None,
+                 inner=None):
+        def pause_after(before):
+            if pause is not None:
+                return pause
+            if args.threads == 1:
+                return 0
+            return 0.03 if before == "openblas" else 0.01
+
         self.names = list(subjects)
         self.inner = inner or {}
         self.subjects = subjects
         self.clock = time.process_time_ns if args.threads == 1 else time.perf_counter_ns
-        self.pause = lambda before: pause if pause is not None else 0 if args.threads == 1 else 0.03 if before == "openblas" else 0.01
+        self.pause = pause_after
         self.before = None
         self.turns = max(5, turns // 3) if args.quick else turns
         self.calls, self.slow, self.counter = {}, {}, 0
@@ -213,18 +239,21 @@ class Turns:
 
 
 def same(what, ours, theirs, tolerance, off=0.0):
-    """Raises unless all elements, but a share `off` of them, are within `tolerance` of the largest one of theirs. Arrays of
-    numpy or torch. Where an optimizer divides gradients by their size, a few that are rounding errors alone may differ."""
+    """Raises unless all elements, but a share `off` of them, are within `tolerance` of the largest
+    one of theirs. Arrays of numpy or torch. Where an optimizer divides gradients by their size, a
+    few that are rounding errors alone may differ."""
     import numpy
 
-    a, b = (numpy.asarray(x.detach() if hasattr(x, "detach") else x, dtype=numpy.float64) for x in (ours, theirs))
+    a, b = (numpy.asarray(x.detach() if hasattr(x, "detach") else x, dtype=numpy.float64)
+            for x in (ours, theirs))
     if a.shape != b.shape:
         raise AssertionError("%s: shapes %s and %s" % (what, a.shape, b.shape))
     scale = float(numpy.abs(b).max()) if b.size else 0.0
     worst = float(numpy.abs(a - b).max()) if b.size else 0.0
     bad = float((~(numpy.abs(a - b) <= tolerance * scale)).mean()) if b.size else 0.0
     if not (math.isfinite(scale) and math.isfinite(worst) and bad <= off):
-        raise AssertionError("%s: they differ by %g where the largest is %g, %g of them by too much" % (what, worst, scale, bad))
+        text = "%s: they differ by %g where the largest is %g, %g of them by too much"
+        raise AssertionError(text % (what, worst, scale, bad))
     if b.size and scale == 0.0:
         raise AssertionError("%s: all zeros" % what)
 
@@ -234,19 +263,24 @@ class Report:
         self.args, self.family = args, family
 
     def line(self, **fields):
-        fields = dict(family=self.family, threads=self.args.threads, quick=self.args.quick, load=os.getloadavg()[0], **fields)
+        fields = dict(family=self.family, threads=self.args.threads, quick=self.args.quick,
+                      load=os.getloadavg()[0], **fields)
         with open(self.args.out, "a") as f:
             f.write(json.dumps(fields) + "\n")
-        shown = {k: ("%.4g" % v if isinstance(v, float) else v) for k, v in fields.items() if k not in ("family", "quick")}
+        shown = {k: ("%.4g" % v if isinstance(v, float) else v) for k, v in fields.items()
+                 if k not in ("family", "quick")}
         print(self.family, " ".join("%s=%s" % i for i in shown.items()), flush=True)
 
-    def turns(self, what, turns, peer, target, work=None, unit="us", neo="neo", label=None, **more):
-        """One figure: neo against `peer` (a key of turns; label: its name in the table). target: the least ratio; None:
-        reported only. work: what a call does, in units of `unit` per ns (GFLOP/s: flops); None: times in us."""
+    def turns(self, what, turns, peer, target, work=None, unit="us", neo="neo", label=None,
+              **more):
+        """One figure: neo against `peer` (a key of turns; label: its name in the table). target:
+        the least ratio; None: reported only. work: what a call does, in units of `unit` per ns
+        (GFLOP/s: flops); None: times in us."""
         ratios = turns.ratio(peer, neo)
         a, b = median(turns.ns[neo]), median(turns.ns[peer])
-        self.line(what=what, peer=label or peer, unit=unit, neo=work / a if work else a / 1e3, theirs=work / b if work else b / 1e3,
-                  ratio=median(ratios), spread=spread(ratios), target=target, turns=len(ratios), **more)
+        self.line(what=what, peer=label or peer, unit=unit, neo=work / a if work else a / 1e3,
+                  theirs=work / b if work else b / 1e3, ratio=median(ratios),
+                  spread=spread(ratios), target=target, turns=len(ratios), **more)
 
     def skip(self, what, peer, reason, target=None):
         self.line(what=what, peer=peer, skipped=reason, target=target)

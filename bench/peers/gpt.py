@@ -22,8 +22,12 @@ def read_safetensors(path):
         size = int.from_bytes(f.read(8), "little")
         header, data = json.loads(f.read(size)), f.read()
     header.pop("__metadata__", None)
-    return {name: torch.frombuffer(bytearray(data[t["data_offsets"][0]: t["data_offsets"][1]]), dtype=torch.float32).view(t["shape"])
-            for name, t in header.items() if t["dtype"] == "F32"}
+    found = {}
+    for name, t in header.items():
+        if t["dtype"] == "F32":
+            memory = bytearray(data[slice(*t["data_offsets"])])
+            found[name] = torch.frombuffer(memory, dtype=torch.float32).view(t["shape"])
+    return found
 
 
 class Peer:
@@ -31,7 +35,8 @@ class Peer:
         self.model = Gpt(layers, heads, width, context, neo.vocabulary())
         self.model.load_state_dict(weights)
         self.call = torch.compile(self.model, dynamic=False) if compiled else self.model
-        self.optim = torch.optim.AdamW(self.model.parameters(), lr=0.002, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+        self.optim = torch.optim.AdamW(self.model.parameters(), lr=0.002, betas=(0.9, 0.99),
+                                       weight_decay=0.1, fused=True)
         self.ids = torch.zeros(batch, context, dtype=torch.int64)
         self.targets = torch.zeros_like(self.ids)
 
@@ -55,7 +60,8 @@ def measure(layers, heads, width, context, batch, targets, turns, milliseconds):
         sizes = (layers, heads, width, context, batch)
         peers = {name: Peer(*sizes, weights, name == "compile") for name in targets}
     loss = ctypes.c_double()
-    for i in range(6):  # the rate warms up in neither; what a step is wrong by shows in those after it
+    # The rate warms up in neither; what a step is wrong by shows in those after it.
+    for i in range(6):
         neo.run(1, ctypes.byref(loss))
         for name, peer in list(peers.items()):
             try:

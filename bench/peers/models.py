@@ -1,4 +1,5 @@
-"""The DLRM and the GPT in PyTorch, as neo's examples define them: the same shapes, losses and optimizers."""
+"""The DLRM and the GPT in PyTorch, as neo's examples define them: the same shapes, losses and
+optimizers."""
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +44,8 @@ class Dense(torch.nn.Module):
 
 
 class RowwiseAdagrad:
-    """s += mean(g^2) of a row, w -= lr g/(sqrt(s) + eps), on the rows that a sparse gradient has."""
+    """s += mean(g^2) of a row, w -= lr g/(sqrt(s) + eps), on the rows that a sparse gradient
+    has."""
 
     def __init__(self, weights, lr, eps=1e-8):
         self.weights, self.lr, self.eps = weights, lr, eps
@@ -61,17 +63,23 @@ class RowwiseAdagrad:
 
 
 class Dlrm:
-    """The whole, with its optimizers. compiled: forward and backward of what is dense by torch.compile; the sparse
-    gradients of the tables are beyond it. autocast: what is dense computes in bf16, parameters and loss are f32."""
+    """The whole, with its optimizers. compiled: forward and backward of what is dense by
+    torch.compile; the sparse gradients of the tables are beyond it. autocast: what is dense
+    computes in bf16, parameters and loss are f32."""
 
-    def __init__(self, bottom, top, rows, lr, initial, compiled=False, share=None, weights=None, autocast=False):
-        self.dense = share.dense if share else Dense(bottom, top)
-        self.tables = share.tables if share else [
-            torch.nn.EmbeddingBag(rows, bottom[-1], mode="sum", sparse=True,
-                                  _weight=weights[t] if weights else torch.zeros(rows, bottom[-1])) for t in range(TABLES)]
-        self.optim = share.optim if share else torch.optim.Adagrad(
-            self.dense.parameters(), lr=lr, initial_accumulator_value=initial, eps=1e-10, fused=True)
-        self.table_optim = share.table_optim if share else RowwiseAdagrad([t.weight for t in self.tables], lr)
+    def __init__(self, bottom, top, rows, lr, initial, compiled=False, share=None, weights=None,
+                 autocast=False):
+        if share:
+            self.dense, self.tables = share.dense, share.tables
+            self.optim, self.table_optim = share.optim, share.table_optim
+        else:
+            self.dense = Dense(bottom, top)
+            weights = weights or [torch.zeros(rows, bottom[-1]) for _ in range(TABLES)]
+            self.tables = [torch.nn.EmbeddingBag(rows, bottom[-1], mode="sum", sparse=True,
+                                                 _weight=weight) for weight in weights]
+            self.optim = torch.optim.Adagrad(self.dense.parameters(), lr=lr, eps=1e-10, fused=True,
+                                             initial_accumulator_value=initial)
+            self.table_optim = RowwiseAdagrad([t.weight for t in self.tables], lr)
         self.run = torch.compile(self.dense, dynamic=False) if compiled else self.dense
         self.autocast = autocast
 
@@ -92,13 +100,17 @@ class Block(torch.nn.Module):
         super().__init__()
         self.heads = heads
         self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.attn = torch.nn.ModuleDict({"c_attn": torch.nn.Linear(width, 3 * width), "c_proj": torch.nn.Linear(width, width)})
-        self.mlp = torch.nn.ModuleDict({"c_fc": torch.nn.Linear(width, 4 * width), "c_proj": torch.nn.Linear(4 * width, width)})
+        self.attn = torch.nn.ModuleDict({"c_attn": torch.nn.Linear(width, 3 * width),
+                                         "c_proj": torch.nn.Linear(width, width)})
+        self.mlp = torch.nn.ModuleDict({"c_fc": torch.nn.Linear(width, 4 * width),
+                                        "c_proj": torch.nn.Linear(4 * width, width)})
 
     def forward(self, x):
         b, t, w = x.shape
-        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.attn["c_attn"](self.ln_1(x)).split(w, 2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, w)
+        qkv = self.attn["c_attn"](self.ln_1(x)).split(w, 2)
+        q, k, v = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in qkv)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = y.transpose(1, 2).reshape(b, t, w)
         x = x + self.attn["c_proj"](y)
         return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x))))
 
@@ -108,7 +120,8 @@ class Gpt(torch.nn.Module):
 
     def __init__(self, layers, heads, width, context, vocabulary):
         super().__init__()
-        self.wte, self.wpe = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(context, width)
+        self.wte = torch.nn.Embedding(vocabulary, width)
+        self.wpe = torch.nn.Embedding(context, width)
         self.h = torch.nn.ModuleList([Block(width, heads) for _ in range(layers)])
         self.ln_f = torch.nn.LayerNorm(width)
 

@@ -59,7 +59,7 @@ static neo_status set_up_rank(neo_comm *comm, void **rank) {
     memset(tables, 0, sizeof tables);
     r->m.comm = comm, r->m.ctx = neo_comm_ctx(comm);
     neo_status status =
-        synthetic_schemas(r->m.ctx, &dlrm.o, &r->m.schema, &r->m.test_schema);
+        synthetic_schemas(r->m.ctx, &dlrm.o, NULL, &r->m.schema, &r->m.test_schema);
     if (status == NEO_OK) status = create_dense(&r->m, &dlrm.o);
     if (status == NEO_OK) status = make_batches(r);
     TRY(agree(comm, status));

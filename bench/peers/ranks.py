@@ -1,5 +1,6 @@
-"""A training step of the DLRM (Criteo Kaggle layers) on two ranks with one thread each, tables whole on one of them: neo's
-example, ranks as threads, against torchrec, ranks as processes over gloo, on the same plan."""
+"""A training step of the DLRM (Criteo Kaggle layers) on two ranks with one thread each, tables
+whole on one of them: neo's example, ranks as threads, against torchrec, ranks as processes over
+gloo, on the same plan."""
 
 import ctypes
 import os
@@ -25,11 +26,13 @@ class Peers:
 
     def __init__(self, directory):
         here = os.path.dirname(os.path.abspath(__file__))
+        command = [sys.executable, os.path.join(here, "torchrec_rank.py")]
         self.processes = []
         for r in range(RANKS):
             with open(os.path.join(directory, "rank%d.log" % r), "w") as log:
-                self.processes.append(subprocess.Popen([sys.executable, os.path.join(here, "torchrec_rank.py"), str(r), str(RANKS), directory],
-                                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True))
+                self.processes.append(subprocess.Popen(
+                    command + [str(r), str(RANKS), directory], stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, stderr=log, text=True))
         self.directory = directory
         self.answers()
 
@@ -45,8 +48,10 @@ class Peers:
             if failed or not ready:
                 for p in self.processes:
                     p.kill()
-                with open(os.path.join(self.directory, "rank%d.log" % (failed + [0])[0])) as log:
-                    raise RuntimeError("torchrec: %s" % (log.read().strip().splitlines() or ["a rank is gone, or slow"])[-1][:150])
+                name = "rank%d.log" % (failed + [0])[0]
+                with open(os.path.join(self.directory, name)) as log:
+                    said = log.read().strip().splitlines() or ["a rank is gone, or slow"]
+                    raise RuntimeError("torchrec: %s" % said[-1][:150])
         return lines.values()
 
     def run(self, steps):
@@ -70,7 +75,8 @@ def floats(address, shape):
     n = 1
     for s in shape:
         n *= s
-    return torch.frombuffer((ctypes.c_float * n).from_address(address), dtype=torch.float32).view(*shape).clone()
+    memory = (ctypes.c_float * n).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.float32).view(*shape).clone()
 
 
 def measure(batch, directory):
@@ -80,7 +86,8 @@ def measure(batch, directory):
     dense, label = torch.rand(BATCHES, batch, DENSE), (torch.rand(BATCHES, batch) < 0.25).float()
     ids = (torch.rand(BATCHES, TABLES, batch) ** 4 * rows).long()
     widths = ("-".join(map(str, [DENSE] + bottom)).encode(), "-".join(map(str, top)).encode())
-    neo.start(RANKS, bottom[-1], batch, rows, *widths, dense.data_ptr(), label.data_ptr(), ids.data_ptr(), BATCHES)
+    neo.start(RANKS, bottom[-1], batch, rows, *widths, dense.data_ptr(), label.data_ptr(),
+              ids.data_ptr(), BATCHES)
     place = [neo.place(t) for t in range(TABLES)]
     if min(place) < 0 or len(set(place)) != RANKS:
         raise AssertionError("tables are not whole on both ranks: %s" % place)
@@ -103,10 +110,11 @@ def measure(batch, directory):
             neo.run(1, ctypes.byref(loss))
             theirs = peers.run(1)
             if not abs(loss.value - theirs) <= 1e-3 * abs(theirs):
-                raise AssertionError("%s: the loss of step %d is %g, torchrec's %g" % (what, i, loss.value, theirs))
+                text = "%s: the loss of step %d is %g, torchrec's %g"
+                raise AssertionError(text % (what, i, loss.value, theirs))
         steps = 4
-        turns = Turns(args, {"neo": lambda i: neo.run(steps, None), "torchrec": lambda i: peers.run(steps)}, turns=15, calls=1,
-                      pause=0.05)
+        subjects = {"neo": lambda i: neo.run(steps, None), "torchrec": lambda i: peers.run(steps)}
+        turns = Turns(args, subjects, turns=15, calls=1, pause=0.05)
         turns.clock = time.perf_counter_ns  # the CPU time of the peer is that of other processes
         turns.run()
         for name in turns.ns:

@@ -1,5 +1,6 @@
-"""A Criteo TSV file into batches: neo's reader with one parsing thread against pandas' C engine (which leaves the words as
-words, and the numbers without their logarithm). The file is in the page cache. The clock is CPU time, of all threads."""
+"""A Criteo TSV file into batches: neo's reader with one parsing thread against pandas' C engine
+(which leaves the words as words, and the numbers without their logarithm). The file is in the page
+cache. The clock is CPU time, of all threads."""
 
 import ctypes
 import os
@@ -26,8 +27,9 @@ def read_neo(path, sums=None):
 
 
 def read_pandas(path):
-    return pandas.read_csv(path, sep="\t", header=None, names=["label"] + DENSE + WORDS, dtype=TYPES, engine="c",
-                           keep_default_na=False, na_values={c: [""] for c in DENSE + WORDS})
+    names = ["label"] + DENSE + WORDS
+    return pandas.read_csv(path, sep="\t", header=None, names=names, dtype=TYPES, engine="c",
+                           keep_default_na=False, na_values={c: [""] for c in names[1:]})
 
 
 def check(path):
@@ -40,7 +42,8 @@ def check(path):
         ids += sum(1 + int(w, 16) % (ROWS - 1) for w in known)
     wanted = (frame["label"].sum(), dense, ids)
     if samples != len(frame) or any(not abs(a - b) <= 1e-5 * b for a, b in zip(sums, wanted)):
-        raise AssertionError("neo reads %d samples, sums %s; pandas %d, %s" % (samples, list(sums), len(frame), wanted))
+        text = "neo reads %d samples, sums %s; pandas %d, %s"
+        raise AssertionError(text % (samples, list(sums), len(frame), wanted))
 
 
 with tempfile.TemporaryDirectory() as directory:
@@ -52,5 +55,6 @@ with tempfile.TemporaryDirectory() as directory:
     if read_neo(path) != len(read_pandas(path)):
         raise AssertionError("they read different numbers of samples")
     args.threads = 1  # of parsing; and so the clock is CPU time
-    turns = Turns(args, {"neo": lambda i: read_neo(path), "pandas": lambda i: read_pandas(path)}, turns=9, calls=1).run()
+    subjects = {"neo": lambda i: read_neo(path), "pandas": lambda i: read_pandas(path)}
+    turns = Turns(args, subjects, turns=9, calls=1).run()
     report.turns("Criteo TSV", turns, "pandas", 5.0, work=1e3 * os.path.getsize(path), unit="MB/s")

@@ -2,8 +2,10 @@
 
     python bench/peers/run.py [--quick] [--only gemm,mlp] [--threads 1,2] [--lines N] [--report]
 
-What a comparison gives with a number of threads is kept in build/peers/results, until the same has run again without error; quick
-runs apart from whole ones. bench/results/cpu.md is then written from the whole runs that are there, and says when each was and
+What a comparison gives with a number of threads is kept in build/peers/results, until the same \
+has run again without error; quick
+runs apart from whole ones. bench/results/cpu.md is then written from the whole runs that are \
+there, and says when each was and
 which there are none of; a quick run is in build/peers/quick.md. --lines: of the data of ctr
 (1,000,000). --report: only write the tables.
 """
@@ -20,14 +22,18 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # script, does it run with one thread, and with several
-SCRIPTS = {"gemm": (1, 1), "mlp": (1, 1), "bags": (1, 1), "dlrm": (1, 1), "ranks": (0, 1), "gpt": (1, 1), "llmc": (1, 1),
-           "reader": (1, 0), "start": (1, 0), "ctr": (1, 1), "serve": (1, 0)}
+SCRIPTS = {
+    "gemm": (1, 1), "mlp": (1, 1), "bags": (1, 1), "dlrm": (1, 1), "ranks": (0, 1), "gpt": (1, 1),
+    "llmc": (1, 1), "reader": (1, 0), "start": (1, 0), "ctr": (1, 1), "serve": (1, 0),
+}
 TITLES = {  # of the families of figures
-    "gemm": "Matrix products f32", "gemm bf16": "Matrix products bf16", "mlp": "Layers of the DLRMs",
-    "mlp bf16": "Layers of the DLRMs, bf16", "bags forward": "Bags, forward",
+    "gemm": "Matrix products f32", "gemm bf16": "Matrix products bf16",
+    "mlp": "Layers of the DLRMs", "mlp bf16": "Layers of the DLRMs, bf16",
+    "bags forward": "Bags, forward",
     "bags backward": "Bags, backward with the optimizer's step", "dlrm step": "DLRM, one step",
     "two-rank step": "DLRM on two ranks, one step", "gpt step": "GPT, one step",
-    "llm.c step": "GPT-2, one step, against llm.c", "reader": "Reader", "start": "Start of a process",
+    "llm.c step": "GPT-2, one step, against llm.c", "reader": "Reader",
+    "start": "Start of a process",
     "ctr": "Models of clicks, from text", "serve": "Predictions of a trained DLRM",
 }
 # (title, family, peers that count, least geometric mean)
@@ -40,7 +46,8 @@ def geometric_mean(values):
 
 
 def result_path(build, name, threads, quick):
-    return os.path.join(build, "results", "%s.%d%s.json" % (name, threads, ".quick" if quick else ""))
+    kind = ".quick" if quick else ""
+    return os.path.join(build, "results", "%s.%d%s.json" % (name, threads, kind))
 
 
 def read_results(build, quick):
@@ -67,38 +74,48 @@ def machine():
     model, flags = platform.processor() or platform.machine(), ""
     try:
         with open("/proc/cpuinfo") as f:
-            fields = dict(line.split(":", 1) for line in f.read().split("\n\n")[0].splitlines() if ":" in line)
+            core = f.read().split("\n\n")[0]
+        fields = dict(line.split(":", 1) for line in core.splitlines() if ":" in line)
         fields = {k.strip(): v.strip() for k, v in fields.items()}
-        model = "%s (family %s, model %s)" % (fields.get("model name", model), fields.get("cpu family", "?"), fields.get("model", "?"))
-        flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in fields.get("flags", "").split())
+        model = "%s (family %s, model %s)" % (
+            fields.get("model name", model), fields.get("cpu family", "?"),
+            fields.get("model", "?"))
+        known = fields.get("flags", "").split()
+        flags = " ".join(x for x in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if x in known)
     except OSError:
         pass
     versions = []
     from importlib import metadata
 
-    for package in ("torch", "fbgemm_gpu-cpu", "torchrec", "numpy", "pandas", "vowpalwabbit", "lightgbm"):
+    for package in ("torch", "fbgemm_gpu-cpu", "torchrec", "numpy", "pandas", "vowpalwabbit",
+                    "lightgbm"):
         try:
             versions.append("%s %s" % (package, metadata.version(package)))
         except metadata.PackageNotFoundError:
             pass
-    compiler = subprocess.run([os.environ.get("CC", "cc"), "--version"], capture_output=True, text=True).stdout.splitlines()
-    return "%s, %d cores, %s; %s; %s" % (model, len(os.sched_getaffinity(0)), flags, (compiler or ["?"])[0], ", ".join(versions))
+    command = [os.environ.get("CC", "cc"), "--version"]
+    compiler = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    return "%s, %d cores, %s; %s; %s" % (model, len(os.sched_getaffinity(0)), flags,
+                                         (compiler or ["?"])[0], ", ".join(versions))
 
 
 def disturbed(line):
-    return line["spread"] > 50 or (line["threads"] > 1 and line.get("load", 0) > line["threads"] + 1.5)
+    crowded = line["threads"] > 1 and line.get("load", 0) > line["threads"] + 1.5
+    return line["spread"] > 50 or crowded
 
 
 def verdict(line):
-    """'yes', 'no', or '' where nothing is asked. Turns that differ by half of what they take say neither, nor do several
-    threads where others want the cores: then threads that spin wait for some that do not run."""
+    """'yes', 'no', or '' where nothing is asked. Turns that differ by half of what they take say
+    neither, nor do several threads where others want the cores: then threads that spin wait for
+    some that do not run."""
     if "skipped" in line:
         return "not measured"
     if disturbed(line):
         return "disturbed"
-    bad = (line.get("target") is not None and line["ratio"] < line["target"]) or ("most" in line and line["neo"] > line["most"])
+    low = line.get("target") is not None and line["ratio"] < line["target"]
+    high = "most" in line and line["neo"] > line["most"]
     asked = line.get("target") is not None or "most" in line
-    return "no" if bad else "yes" if asked else ""
+    return "no" if low or high else "yes" if asked else ""
 
 
 def has_ceiling(line):
@@ -116,44 +133,56 @@ def figure(value):
 
 def row(line):
     if "skipped" in line:
-        return "| %s | %d | | %s | | | %s | not measured: %s | |" % (line["what"], line["threads"], line["peer"],
-                                                                    line.get("target") or "", line["skipped"])
-    target = ">= %g" % line["target"] if line.get("target") is not None else "<= %g %s" % (line["most"], line["unit"]) \
-        if "most" in line else ""
+        return "| %s | %d | | %s | | | %s | not measured: %s | |" % (
+            line["what"], line["threads"], line["peer"], line.get("target") or "", line["skipped"])
+    target = ""
+    if line.get("target") is not None:
+        target = ">= %g" % line["target"]
+    elif "most" in line:
+        target = "<= %g %s" % (line["most"], line["unit"])
     ceiling = "%.0f %%" % line["ceiling"] if "ceiling" in line else ""
     if "ceiling_target" in line and not has_ceiling(line):
         ceiling += " (disturbed)"
     elif "ceiling_target" in line:
-        ceiling += " (%s >= %g)" % ("no," if under_ceiling(line) else "yes,", line["ceiling_target"])
+        met = "no" if under_ceiling(line) else "yes"
+        ceiling += " (%s, >= %g)" % (met, line["ceiling_target"])
     return "| %s | %d | %s %s | %s %s | %.2f | %.0f %% | %s | %s | %s |" % (
-        line["what"], line["threads"], figure(line["neo"]), line["unit"], line["peer"], figure(line["theirs"]), line["ratio"],
-        line["spread"], target, verdict(line), ceiling)
+        line["what"], line["threads"], figure(line["neo"]), line["unit"], line["peer"],
+        figure(line["theirs"]), line["ratio"], line["spread"], target, verdict(line), ceiling)
 
 
 def means(lines):
-    """The lines of MEANS, and of the peers that have no target of their own, per family and threads."""
+    """The lines of MEANS, and of the peers that have no target of their own, per family and
+    threads."""
     out = []
     groups = {}
     for line in lines:
         if "ratio" in line and not disturbed(line) and line.get("peer") != "better of both":
-            groups.setdefault((line["family"], line["peer"], line["threads"]), []).append(line["ratio"])
+            key = line["family"], line["peer"], line["threads"]
+            groups.setdefault(key, []).append(line["ratio"])
     for (family, peer, threads), ratios in groups.items():
-        wanted = [m for m in MEANS if m[1] == family and peer in m[2]]
+        wanted = [m[3] for m in MEANS if m[1] == family and peer in m[2]]
         if len(ratios) > 1:
-            out.append((family, peer, threads, len(ratios), geometric_mean(ratios), min(ratios), wanted[0][3] if wanted else None))
+            out.append((family, peer, threads, len(ratios), geometric_mean(ratios), min(ratios),
+                        wanted[0] if wanted else None))
     return out
 
 
-HEADER = "| what | threads | neo | peer | ratio | spread | target | met | of the ceiling |\n|---|---|---|---|---|---|---|---|---|"
+HEADER = ("| what | threads | neo | peer | ratio | spread | target | met | of the ceiling |\n"
+          "|---|---|---|---|---|---|---|---|---|")
 
 
 def when(results):
     """The table of what was measured when, on which of the machines, and of what was not."""
     machines = machines_of(results)
-    text = ["| comparison | threads | measured | load average, before and after | it took | machine |", "|---|---|---|---|---|---|"]
+    text = ["| comparison | threads | measured | load average, before and after | it took "
+            "| machine |", "|---|---|---|---|---|---|"]
     for name, threads in in_order({*all_runs((1, 2)), *results}):
         r = results.get((name, threads))
-        text.append("| %s | %d | not measured | | | |" % (name, threads) if not r else "| %s | %d | %s | %.1f, %.1f | %.0f s | %d |" % (
+        if not r:
+            text.append("| %s | %d | not measured | | | |" % (name, threads))
+            continue
+        text.append("| %s | %d | %s | %.1f, %.1f | %.0f s | %d |" % (
             name, threads, r["date"], *r["load"], r["seconds"], machines.index(r["machine"]) + 1))
     return text
 
@@ -167,55 +196,76 @@ def ladder(lines):
     if not lines:
         return []
     text = ["", "## The ladder of models of clicks", "",
-            "| data | lines | threads | program | s | CPU s | klines/s/core | AUC | below the best | log loss |",
+            "| data | lines | threads | program | s | CPU s | klines/s/core | AUC "
+            "| below the best | log loss |",
             "|---|---|---|---|---|---|---|---|---|---|"]
     tasks = list(dict.fromkeys(x["what"] for x in lines))
     for x in sorted(lines, key=lambda x: (tasks.index(x["what"]), x["threads"], -x["auc"])):
+        short = "" if x["short"] is None else "%.4f" % x["short"]
         text.append("| %s | %d | %d | %s | %.1f | %.1f | %.0f | %.4f | %s | %.4f |" % (
-            x["what"], x["lines"], x["threads"], x["program"], x["seconds"], x["cpu"], x["rate"] / 1e3, x["auc"],
-            "" if x["short"] is None else "%.4f" % x["short"], x["logloss"]))
+            x["what"], x["lines"], x["threads"], x["program"], x["seconds"], x["cpu"],
+            x["rate"] / 1e3, x["auc"], short, x["logloss"]))
+    return text
+
+
+def targets(title, threads, lines):
+    """How many of a family's lines with one number of threads met their target, and the worst of
+    those that did not; the same for their shares of the ceiling."""
+    form = "| %s | %d | %d | %d | %s |"
+    asked = [x for x in lines if verdict(x) in ("yes", "no")]
+    missed = [x for x in asked if verdict(x) == "no"]
+    worst = min(missed, key=lambda x: x["ratio"] / (x.get("target") or 1), default=None)
+    name = "%s, %s: %.2f" % (worst["what"], worst["peer"], worst["ratio"]) if worst else ""
+    text = [form % (title, threads, len(asked) - len(missed), len(missed), name)]
+    shares = {x["what"]: x for x in asked if has_ceiling(x)}  # the same beside each peer
+    low = [x for x in shares.values() if under_ceiling(x)]
+    if shares:
+        worst = min(low, key=lambda x: x["ceiling"] / x["ceiling_target"], default=None)
+        name = "%s: %.0f %%" % (worst["what"], worst["ceiling"]) if worst else ""
+        title += ", of the ceiling"
+        text.append(form % (title, threads, len(shares) - len(low), len(low), name))
     return text
 
 
 def write_table(results, path):
     lines = [line for r in results.values() for line in r["lines"]]
     machines = machines_of(results)
-    text = ["# CPU: neo and its peers, side by side", "", "By `make peers`; bench/README.md says how each figure is measured.", ""]
+    text = ["# CPU: neo and its peers, side by side", "",
+            "By `make peers`; bench/README.md says how each figure is measured.", ""]
     text += ["- machine %d: %s" % (i + 1, m) for i, m in enumerate(machines)]
-    text.append("- ratio: the peer's time over neo's, the median over turns (above 1: neo is faster); spread: the distance of the quartiles of "
-                "these ratios, in percent of it")
+    text.append("- ratio: the peer's time over neo's, the median over turns (above 1: neo is "
+                "faster); spread: the distance of the quartiles of these ratios, in percent of it")
     if any(r["quick"] for r in results.values()):
         text.append("- a quick run: fewer turns, fewer and smaller shapes")
     text.append("- targets are the project's own goals: one that is missed is work to do")
     if any("AMD" in m for m in machines):
-        text.append("- on processors that are not Intel's PyTorch's MKL may use half of the vector width: ratios against torch (layers, "
-                    "DLRM, GPT) contain that; those against OpenBLAS do not")
-    if any("amx_bf16" not in m for m in machines) and any("bf16" in line["family"] + line["what"] for line in lines):
-        text.append("- figures of bf16 have no targets where the processor has no AMX: neo then computes what AMX would, bit for bit, by other "
-                    "instructions, and PyTorch does not")
+        text.append("- on processors that are not Intel's PyTorch's MKL may use half of the vector "
+                    "width: ratios against torch (layers, DLRM, GPT) contain that; those against "
+                    "OpenBLAS do not")
+    without_amx = any("amx_bf16" not in m for m in machines)
+    if without_amx and any("bf16" in line["family"] + line["what"] for line in lines):
+        text.append("- figures of bf16 have no targets where the processor has no AMX: neo then "
+                    "computes what AMX would, bit for bit, by other instructions, and PyTorch "
+                    "does not")
     text += ["", "## When", ""] + when(results)
-    text += ["", "## Targets", "", "| what | threads | met | missed | worst of them |", "|---|---|---|---|---|"]
+    text += ["", "## Targets", "", "| what | threads | met | missed | worst of them |",
+             "|---|---|---|---|---|"]
     for family, title in TITLES.items():
-        for threads in sorted({x["threads"] for x in lines if x["family"] == family}):
-            asked = [x for x in lines if x["family"] == family and x["threads"] == threads and verdict(x) in ("yes", "no")]
-            missed = [x for x in asked if verdict(x) == "no"]
-            worst = min(missed, key=lambda x: x["ratio"] / (x.get("target") or 1), default=None)
-            text.append("| %s | %d | %d | %d | %s |" % (title, threads, len(asked) - len(missed), len(missed), "" if not worst else
-                                                       "%s, %s: %.2f" % (worst["what"], worst["peer"], worst["ratio"])))
-            shares = {x["what"]: x for x in asked if has_ceiling(x)}  # the same beside each peer
-            low = [x for x in shares.values() if under_ceiling(x)]
-            if shares:
-                worst = min(low, key=lambda x: x["ceiling"] / x["ceiling_target"], default=None)
-                text.append("| %s, of the ceiling | %d | %d | %d | %s |" % (title, threads, len(shares) - len(low), len(low), "" if not worst else
-                                                                         "%s: %.0f %%" % (worst["what"], worst["ceiling"])))
-    text += ["", "## Geometric means of the ratios", "", "| family | peer | threads | figures | mean | least | target | met |",
+        own = [x for x in lines if x["family"] == family]
+        for threads in sorted({x["threads"] for x in own}):
+            text += targets(title, threads, [x for x in own if x["threads"] == threads])
+    text += ["", "## Geometric means of the ratios", "",
+             "| family | peer | threads | figures | mean | least | target | met |",
              "|---|---|---|---|---|---|---|---|"]
     for family, peer, threads, count, mean, least, target in means(lines):
-        text.append("| %s | %s | %d | %d | %.2f | %.2f | %s | %s |" % (TITLES[family], peer, threads, count, mean, least,
-                                                                      ">= %g" % target if target else "",
-                                                                      "" if not target else "yes" if mean >= target else "no"))
+        asked = ">= %g" % target if target else ""
+        met = "" if not target else "yes" if mean >= target else "no"
+        text.append("| %s | %s | %d | %d | %.2f | %.2f | %s | %s |" % (
+            TITLES[family], peer, threads, count, mean, least, asked, met))
     for family, title in TITLES.items():
-        own = [x for x in lines if x["family"] == family and not (family in ("mlp", "gemm") and x["peer"] in ("openblas", "torch"))]
+        own = [x for x in lines if x["family"] == family]
+        if family in ("mlp", "gemm"):
+            own = [x for x in own if x["peer"] not in ("openblas", "torch")]
         if own:
             text += ["", "## " + title, "", HEADER] + [row(x) for x in own]
     text += ladder([x for x in lines if x["family"] == "ladder"])
@@ -240,12 +290,14 @@ def run_one(build, name, threads, quick):
     part, load, start = path + ".part", os.getloadavg()[0], time.time()
     if os.path.exists(part):
         os.remove(part)
-    command = [sys.executable, os.path.join(HERE, name + ".py"), "--threads", str(threads), "--out", part]
+    command = [sys.executable, os.path.join(HERE, name + ".py"), "--threads", str(threads),
+               "--out", part]
     done = subprocess.run(command + (["--quick"] if quick else [])).returncode == 0
     if done:
         with open(part) as f:
             lines = [json.loads(line) for line in f]
-        result = dict(date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start)), seconds=time.time() - start, machine=machine(),
+        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(start))
+        result = dict(date=date, seconds=time.time() - start, machine=machine(),
                       load=[load, os.getloadavg()[0]], quick=quick, lines=lines)
         with open(path + ".new", "w") as f:
             json.dump(result, f, indent=0)
@@ -258,7 +310,8 @@ def run_one(build, name, threads, quick):
 
 def main():
     build = os.environ.get("NEO_PEERS_BUILD", "build/peers")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default=",".join(SCRIPTS))
     parser.add_argument("--threads", default="")
@@ -272,7 +325,8 @@ def main():
     chosen = args.only.split(",")
     unknown = [name for name in chosen if name not in SCRIPTS]
     if unknown:
-        raise SystemExit("no comparison %s: there are %s" % (", ".join(unknown), ", ".join(SCRIPTS)))
+        raise SystemExit("no comparison %s: there are %s" % (
+            ", ".join(unknown), ", ".join(SCRIPTS)))
     runs = [] if args.report else [run for run in all_runs(counts) if run[0] in chosen]
     failed = [run for run in runs if not run_one(build, *run, args.quick)]
     write_tables(build)

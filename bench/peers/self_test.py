@@ -1,5 +1,6 @@
-"""Checks the scripts without the packages of the peers: that they compile, that they call neo's functions as these are
-defined, that these compute what they say, and that the table says what the lines say. tests/programs/peers.sh runs it."""
+"""Checks the scripts without the packages of the peers: that they compile, that they call neo's
+functions as these are defined, that these compute what they say, and that the table says what the
+lines say. tests/programs/peers.sh runs it."""
 
 import array
 import ctypes
@@ -13,7 +14,8 @@ import ctr
 import run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-KINDS = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "float": ctypes.c_float, "double": ctypes.c_double}
+KINDS = {"int": ctypes.c_int, "int64_t": ctypes.c_int64, "float": ctypes.c_float,
+         "double": ctypes.c_double}
 
 
 def kind_of(text):
@@ -27,10 +29,14 @@ def check_prototypes():
     for library, functions in common.PROTOTYPES.items():
         with open(os.path.join(HERE, "neo_%s.c" % library)) as f:
             source = f.read()
-        found = dict(re.findall(r"^SIDE [\w \*]*?\bneo_%s_(\w+)\(([^)]*)\)" % library, source, re.M))
-        assert set(found) == set(functions), "%s: %s" % (library, sorted(set(found) ^ set(functions)))
+        pattern = r"^SIDE [\w \*]*?\bneo_%s_(\w+)\(([^)]*)\)" % library
+        found = dict(re.findall(pattern, source, re.M))
+        other = sorted(set(found) ^ set(functions))
+        assert not other, "%s: %s" % (library, other)
         for name, parameters in found.items():
-            wanted = [] if parameters == "void" else [kind_of(p) for p in parameters.replace("\n", " ").split(",")]
+            wanted = []
+            if parameters != "void":
+                wanted = [kind_of(p) for p in parameters.replace("\n", " ").split(",")]
             assert list(functions[name][1]) == wanted, "%s.%s: %s" % (library, name, parameters)
 
 
@@ -55,18 +61,21 @@ def check_side():
     dw, pdw = floats([0] * 6)
     neo.linear_back(ctx, 0, 2, 3, 2, pa, pb, pone, pdx, pdw, 1)
     assert (dx, dw) == (b, a), (list(dx), list(dw))
-    half = array.array("H", [bits >> 16 for bits in array.array("I", a.tobytes() + b.tobytes())])  # small integers are bf16, too
+    # Small integers are bf16, too.
+    half = array.array("H", [x >> 16 for x in array.array("I", a.tobytes() + b.tobytes())])
     ph = half.buffer_info()[0]
     neo.gemm(ctx, 1, 0, 0, 2, 2, 3, ph, ph + 12, pc, 1)
-    assert list(array.array("f", array.array("I", [x << 16 for x in array.array("H", c.tobytes())[:4]]).tobytes())) == [8, 1, 20, 1], list(c)
+    wide = array.array("I", [x << 16 for x in array.array("H", c.tobytes())[:4]])
+    assert list(array.array("f", wide.tobytes())) == [8, 1, 20, 1], list(c)
     rows, prows = floats(range(32))
     tables = (ctypes.c_void_p * 1)(prows)
     bags = neo.bags(ctx, 1, 2, 16, 0, 0, 2, 4, tables)
     ids, offsets = array.array("q", [0, 1, 1]), array.array("q", [0, 2, 3])
+    pids, poffsets = ids.buffer_info()[0], offsets.buffer_info()[0]
     out, pout = floats([0] * 32)
-    neo.bags_forward(bags, 1, 2, offsets.buffer_info()[0], ids.buffer_info()[0], pout)
+    neo.bags_forward(bags, 1, 2, poffsets, pids, pout)
     assert list(out) == [i + i + 16 for i in range(16)] + [i + 16 for i in range(16)], list(out)
-    neo.bags_backward(bags, 1, 2, offsets.buffer_info()[0], ids.buffer_info()[0], pout, 0.5)
+    neo.bags_backward(bags, 1, 2, poffsets, pids, pout, 0.5)
     assert rows[0] < 0 and rows[31] < 31, "no row has moved"
     neo.bags_free(bags)
     try:
@@ -85,9 +94,10 @@ def check_dlrm(neo, bf16, widths, top):
     dense, pdense = floats([i % 7 / 7 for i in range(4 * 13)])
     label, plabel = floats([0, 1, 0, 1])
     ids, offsets = array.array("q", [i % 10 for i in range(104)]), array.array("q", range(105))
+    pids, poffsets = ids.buffer_info()[0], offsets.buffer_info()[0]
     loss, losses = ctypes.c_double(), []
     for _ in range(8):
-        neo.dlrm_step(model, pdense, plabel, offsets.buffer_info()[0], ids.buffer_info()[0], 0.05, ctypes.byref(loss))
+        neo.dlrm_step(model, pdense, plabel, poffsets, pids, 0.05, ctypes.byref(loss))
         losses.append(loss.value)
     assert losses[-1] < losses[0], losses
     neo.dlrm_free(model)
@@ -125,7 +135,8 @@ def check_ladder():
     assert ctr.figures([0, 1, 0, 1], [0.1, 0.9, 0.5, 0.5])[0] == 0.875
     with tempfile.TemporaryDirectory() as folder:
         for task in (ctr.criteo(folder, 300), ctr.movies(folder, 300)):
-            assert task.lines == {"train": 300, "test": 30} and 0.5 < task.best[0] < 1, (task.lines, task.best)
+            assert task.lines == {"train": 300, "test": 30}, task.lines
+            assert 0.5 < task.best[0] < 1, task.best
             for kind in (".vw", ".ids"):
                 with open(task.path["train"] + kind) as f:
                     assert len(f.readlines()) == 300
@@ -144,41 +155,53 @@ def check_turns():
         threads, quick = 1, True
 
     order = []
-    turns = common.Turns(Args, {"neo": lambda i: order.append("n"), "peer": lambda i: order.append("p")}, turns=15, calls=2).run()
-    assert len(turns.ratio("peer")) == 5 and "".join(order[4:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
+    subjects = {"neo": lambda i: order.append("n"), "peer": lambda i: order.append("p")}
+    turns = common.Turns(Args, subjects, turns=15, calls=2).run()
+    assert len(turns.ratio("peer")) == 5, turns.ratio("peer")
+    assert "".join(order[4:]).startswith("nnn" + "ppp" + "ppp" + "nnn" + "nnn"), order
     assert common.median([3, 1, 2]) == 2 and common.median([4, 1, 2, 3]) == 2.5
     assert abs(common.spread([1, 2, 3, 4, 5]) - 200 / 3) < 1e-9
 
 
 def check_table():
-    lines = [dict(family="gemm", threads=1, quick=False, what="NT 8^3", peer="better of both", unit="GFLOP/s", neo=2.0, theirs=1.0,
-                  ratio=2.0, spread=1.0, target=0.95, ceiling=50.0),
-             dict(family="mlp", threads=1, quick=False, what="dW M=1", peer="F.linear", unit="GFLOP/s", neo=1.0, theirs=2.0, ratio=0.5,
-                  spread=3.0, target=1.0, ceiling=30.0, ceiling_target=60),
-             dict(family="mlp", threads=1, quick=False, what="dX M=1", peer="F.linear", unit="GFLOP/s", neo=2.0, theirs=1.0, ratio=2.0,
-                  spread=3.0, target=1.0, ceiling=70.0, ceiling_target=60),
-             dict(family="bags forward", threads=2, quick=False, what="uniform", peer="TBE", skipped="no package", target=1.0),
-             dict(family="start", threads=1, quick=False, what="start", peer="import torch", unit="ms", neo=51.0, theirs=100.0, ratio=2.0,
-                  spread=1.0, target=None, most=50.0)]
-    result = dict(date="2026-01-02 03:04 UTC", seconds=61.0, machine="a machine", load=[0.5, 1.25], quick=False, lines=lines)
+    gemm = dict(family="gemm", threads=1, quick=False, what="NT 8^3", peer="better of both",
+                unit="GFLOP/s", neo=2.0, theirs=1.0, ratio=2.0, spread=1.0, target=0.95,
+                ceiling=50.0)
+    layer = dict(family="mlp", threads=1, quick=False, peer="F.linear", unit="GFLOP/s", spread=3.0,
+                 target=1.0, ceiling_target=60)
+    bags = dict(family="bags forward", threads=2, quick=False, what="uniform", peer="TBE",
+                skipped="no package", target=1.0)
+    start = dict(family="start", threads=1, quick=False, what="start", peer="import torch",
+                 unit="ms", neo=51.0, theirs=100.0, ratio=2.0, spread=1.0, target=None, most=50.0)
+    lines = [gemm, dict(layer, what="dW M=1", neo=1.0, theirs=2.0, ratio=0.5, ceiling=30.0),
+             dict(layer, what="dX M=1", neo=2.0, theirs=1.0, ratio=2.0, ceiling=70.0), bags, start]
+    result = dict(date="2026-01-02 03:04 UTC", seconds=61.0, machine="a machine", load=[0.5, 1.25],
+                  quick=False, lines=lines)
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "table.md")
         run.write_table({("gemm", 1): result}, path)
         with open(path) as f:
             text = f.read()
-    for want in ("| NT 8^3 | 1 | 2 GFLOP/s | better of both 1 | 2.00 | 1 % | >= 0.95 | yes | 50 % |",
-                 "| dW M=1 | 1 | 1 GFLOP/s | F.linear 2 | 0.50 | 3 % | >= 1 | no | 30 % (no, >= 60) |",
-                 "| dX M=1 | 1 | 2 GFLOP/s | F.linear 1 | 2.00 | 3 % | >= 1 | yes | 70 % (yes, >= 60) |",
-                 "not measured: no package", "| start | 1 | 51 ms | import torch 100 | 2.00 | 1 % | <= 50 ms | no |",
-                 "| Layers of the DLRMs | 1 | 1 | 1 | dW M=1, F.linear: 0.50 |", "| Layers of the DLRMs | F.linear | 1 | 2 | 1.00 | 0.50 | >= 1.25 | no |",
-                 "- machine 1: a machine", "| gemm | 1 | 2026-01-02 03:04 UTC | 0.5, 1.2 | 61 s | 1 |", "| bags | 2 | not measured | | | |"):
+    for want in (
+        "| NT 8^3 | 1 | 2 GFLOP/s | better of both 1 | 2.00 | 1 % | >= 0.95 | yes | 50 % |",
+        "| dW M=1 | 1 | 1 GFLOP/s | F.linear 2 | 0.50 | 3 % | >= 1 | no | 30 % (no, >= 60) |",
+        "| dX M=1 | 1 | 2 GFLOP/s | F.linear 1 | 2.00 | 3 % | >= 1 | yes | 70 % (yes, >= 60) |",
+        "not measured: no package",
+        "| start | 1 | 51 ms | import torch 100 | 2.00 | 1 % | <= 50 ms | no |",
+        "| Layers of the DLRMs | 1 | 1 | 1 | dW M=1, F.linear: 0.50 |",
+        "| Layers of the DLRMs | F.linear | 1 | 2 | 1.00 | 0.50 | >= 1.25 | no |",
+        "- machine 1: a machine",
+        "| gemm | 1 | 2026-01-02 03:04 UTC | 0.5, 1.2 | 61 s | 1 |",
+        "| bags | 2 | not measured | | | |",
+    ):
         assert want in text, "the table lacks: %s\n%s" % (want, text)
 
 
 SCRIPT = """import json, sys
 with open(sys.argv[sys.argv.index("--out") + 1], "a") as f:
-    f.write(json.dumps(dict(family="%s", threads=int(sys.argv[2]), what="some", peer="none", unit="us", neo=1.0, theirs=%g, ratio=%g,
-                            spread=1.0, target=None)) + chr(10))
+    f.write(json.dumps(dict(family="%s", threads=int(sys.argv[2]), what="some", peer="none",
+                            unit="us", neo=1.0, theirs=%g, ratio=%g, spread=1.0, target=None)))
+    f.write(chr(10))
 sys.exit(%d)
 """
 
@@ -192,7 +215,8 @@ def check_runs():
     def main(*arguments):
         sys.argv = ["run.py", *arguments]
         status = run.main()
-        with open("bench/results/cpu.md" if os.path.exists("bench/results/cpu.md") else os.devnull) as f:
+        table = "bench/results/cpu.md"
+        with open(table if os.path.exists(table) else os.devnull) as f:
             return status, f.read()
 
     before = os.getcwd(), run.HERE, sys.argv, os.environ.get("NEO_PEERS_BUILD"), run.SCRIPTS
@@ -203,15 +227,20 @@ def check_runs():
             os.chdir(directory)
             write("gemm", "gemm", 2, 0)
             write("start", "start", 3, 0)
-            assert main("--quick", "--threads", "1") == (0, ""), "a quick run writes no table of whole ones"
+            written = main("--quick", "--threads", "1")
+            assert written == (0, ""), "a quick run writes no table of whole ones"
             assert os.path.exists("b/quick.md")
             status, text = main("--only", "gemm", "--threads", "1")
-            assert status == 0 and "| some | 1 | 1 us | none 2 | 2.00 |" in text and "| start | 1 | not measured | | | |" in text, text
+            assert status == 0 and "| some | 1 | 1 us | none 2 | 2.00 |" in text, text
+            assert "| start | 1 | not measured | | | |" in text, text
             status, text = main("--only", "start")
-            assert status == 0 and "none 2 | 2.00" in text and "none 3 | 3.00" in text and "not measured" not in text, text
+            assert status == 0 and "none 2 | 2.00" in text and "none 3 | 3.00" in text, text
+            assert "not measured" not in text, text
             write("gemm", "gemm", 9, 1)
             status, text = main("--only", "gemm")
-            assert status == 1 and "none 2 | 2.00" in text and "none 9" not in text, "a run that failed takes the place of one before"
+            assert status == 1, text
+            kept = "none 2 | 2.00" in text and "none 9" not in text
+            assert kept, "a run that failed takes the place of one before"
             os.remove("bench/results/cpu.md")
             assert main("--report") == (0, text)
         finally:

@@ -1,5 +1,6 @@
-"""From the start of a process to its first training step (Criteo Kaggle layers, batch of 128, tables not initialised): neo's
-program, and for comparison a process that imports torch and leaves."""
+"""From the start of a process to its first training step (Criteo Kaggle layers, batch of 128,
+tables not initialised): neo's program, and for comparison a process that imports torch and
+leaves."""
 
 import os
 import subprocess
@@ -30,5 +31,6 @@ ours, theirs = [], []
 for _ in range(5 if args.quick else 11):
     ours += [once(program), once(program)]
     theirs.append(once(peer))
-report.line(what="process start to first step", peer="import torch", unit="ms", neo=median(ours), theirs=median(theirs),
-            ratio=median(theirs) / median(ours), spread=spread(ours), target=None, most=50.0, turns=len(ours))
+report.line(what="process start to first step", peer="import torch", unit="ms", neo=median(ours),
+            theirs=median(theirs), ratio=median(theirs) / median(ours), spread=spread(ours),
+            target=None, most=50.0, turns=len(ours))

@@ -1,5 +1,6 @@
-# A Conan 2 recipe: `conan create examples/packaging`, then `neo/0.1.0` in your requirements and, with
-# CMakeDeps, find_package(neo) and neo::neo. Keep it where it is: it takes the headers from ../..
+# A Conan 2 recipe: `conan create examples/packaging`, then `neo/0.1.0` in your requirements and,
+# with CMakeDeps, find_package(neo) and neo::neo. Keep it where it is: it takes the headers from
+# ../..
 import os
 import re
 

@@ -54,6 +54,9 @@ static const char HELP[] =
     "                   stop being worth it; a table (--json, --svg: for a program, drawn)\n"
     "  --ranks 8..4096  those of a sweep; one number: the ranks, instead of the cluster file's\n"
     "  --weak           a sweep's batch grows with the ranks, from that of the files\n"
+    "  --replicas R     groups of ranks that hold all tables each, as dlrm --replicas; auto: the\n"
+    "                   number with the shortest step, and a table of those tried\n"
+    "  --sync-every K   of replicas: steps between two averages; 1 (all gradients reach all)\n"
     "  --risk           quantiles of a step, and of a week what counts: by the cluster file's\n"
     "                   jitter, failures and checkpoint\n"
     "  --json           print all of it for a program\n"
@@ -64,17 +67,19 @@ static const char HELP[] =
 
 /* Options before OPT_VERBOSE have a value. */
 enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SETS, OPT_SET,
-       OPT_PROFILE, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP, OPT_WEAK, OPT_RISK, OPT_HELP,
-       OPTIONS };
+       OPT_PROFILE, OPT_REPLICAS, OPT_SYNC, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP,
+       OPT_WEAK, OPT_RISK, OPT_HELP, OPTIONS };
 static const char *const NAMES[OPTIONS] = {
     "--memory", "--all", "--plan", "--out", "--svg", "--timeline", "--ranks", "--sets", "--set",
-    "--profile", "--verbose", "--json", "--calibrate", "--sweep", "--weak", "--risk", "--help"};
+    "--profile", "--replicas", "--sync-every", "--verbose", "--json", "--calibrate", "--sweep",
+    "--weak", "--risk", "--help"};
 enum { MOST_SETS = 64 };
 typedef struct command {
     const char *given[OPTIONS]; /* values, or NULL */
     const char *file[2];        /* the model, the cluster */
     const char *set[MOST_SETS]; /* what if */
     int files, sets, first, last; /* ranks of a sweep */
+    int groups, ranks, per_node;  /* replicas, 0: auto; and all ranks */
 } command;
 
 /* What belongs to a sweep and what does not. Returns 2 after an error. */
@@ -137,7 +142,21 @@ static void finish_job(job *j) {
         *(u->after ? &j->desc.dense_flops_top : &j->desc.dense_flops_bottom) += u->flops;
     }
 }
-static void read_job(job *j, const command *c) {
+static void read_replicas(job *j, command *c) {
+    static const source of[] = {{.path = "--replicas"}, {.path = "--sync-every"}};
+    const char *groups = c->given[OPT_REPLICAS], *every = c->given[OPT_SYNC];
+    c->groups = 1;
+    if (groups)
+        c->groups = strcmp(groups, "auto") ? (int)number(&of[0], groups, 1, 4096) : 0;
+    if (every) j->desc.sync_every = (int32_t)number(&of[1], every, 1, 1e9);
+    if (every && c->groups == 1) fail_at(&of[1], "is of --replicas", "");
+    c->ranks = j->desc.cluster.ranks, c->per_node = j->desc.cluster.ranks_per_node;
+    if (c->groups > 1 && !c->given[OPT_SWEEP] && !sweep_groups(c->ranks, c->per_node, c->groups))
+        fail_at(&of[0], "the ranks are not so many groups, of nodes or inside of nodes:", groups);
+    if (c->groups > 1 && !c->given[OPT_SWEEP])
+        sweep_cluster(j, c->ranks, c->per_node, c->groups);
+}
+static void read_job(job *j, command *c) {
     const source option = {.path = "--memory"}, size = {.path = "--ranks"};
     const char *memory = c->given[OPT_MEMORY];
     read_file(j, c->file[0], "model", model_line);
@@ -149,6 +168,7 @@ static void read_job(job *j, const command *c) {
     if (c->given[OPT_RANKS] && !c->given[OPT_SWEEP])
         j->desc.cluster.ranks = (int32_t)number(&size, c->given[OPT_RANKS], 1, 4096);
     for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
+    read_replicas(j, c);
     if (j->unit_count && (j->desc.dense_params || j->desc.dense_flops_bottom > 0 ||
                           j->desc.dense_flops_top > 0)) {
         fprintf(stderr, "plan: %s: has units and also bottom_flops, top_flops or dense_params\n",
@@ -225,21 +245,50 @@ static int run_one(neo_ctx *ctx, job *j, const command *c) {
     neo_plan_destroy(plan);
     return bad;
 }
+/* The best plan for so many ranks, by replicas; *all, if not NULL: one of each number of them. */
+static neo_status best_replicas(neo_ctx *ctx, job *j, const command *c, int ranks, sweep *all,
+                                sweep_row *best) {
+    const int fits = c->groups && sweep_groups(ranks, c->per_node, c->groups),
+              only = fits ? c->groups : c->groups ? 1 : 0;
+    neo_status status = NEO_OK;
+    int found = 0;
+    for (int groups = 1; groups <= ranks && status == NEO_OK; groups++) {
+        sweep_row row;
+        if (!sweep_groups(ranks, c->per_node, groups) || (only && groups != only)) continue;
+        memset(&row, 0, sizeof row);
+        sweep_cluster(j, ranks, c->per_node, groups);
+        status = sweep_fill(ctx, j, &row, j->desc.pipeline, make_plan, c);
+        if (all && all->count < SWEEP_MOST) all->row[all->count++] = row;
+        if (!found++ || (!row.needs && (best->needs || row.sum.seconds < best->sum.seconds)))
+            *best = row;
+    }
+    return status;
+}
+static int run_replicas(neo_ctx *ctx, job *j, const command *c) {
+    static sweep s;
+    sweep_row best;
+    if (best_replicas(ctx, j, c, c->ranks, &s, &best) != NEO_OK)
+        return fprintf(stderr, "plan: --replicas %s: %s\n", c->given[OPT_REPLICAS],
+                       neo_last_error()), 1;
+    if (!c->given[OPT_JSON]) {
+        printf("%d ranks; %s\n\n", c->ranks, j->desc.pipeline ? "pipelined" : "one after another");
+        sweep_rows(&s, "replicas");
+        printf("\nshortest step: %d replicas on %d ranks each\n\n", best.replicas,
+               c->ranks / best.replicas);
+    }
+    sweep_cluster(j, c->ranks, c->per_node, best.replicas);
+    return run_one(ctx, j, c);
+}
 static int run_sweep(neo_ctx *ctx, job *j, const command *c) {
     static sweep s;
     double batch = (double)j->bags.max_batch / j->desc.cluster.ranks;
-    int per_node = j->desc.cluster.ranks_per_node;
     s.weak = c->given[OPT_WEAK] != NULL;
     s.pipelined = j->desc.pipeline;
     for (int ranks = c->first; ranks <= c->last; ranks *= 2) {
-        sweep_row *row = &s.row[s.count++];
-        j->desc.cluster.ranks = row->ranks = ranks;
-        j->desc.cluster.ranks_per_node = per_node < ranks ? per_node : ranks;
         if (s.weak) j->bags.max_batch = (int64_t)(batch * ranks + 0.5);
         if (!j->bags.max_batch) j->bags.max_batch = 1;
-        row->batch = j->bags.max_batch;
         finish_job(j);
-        if (sweep_fill(ctx, j, row, s.pipelined, make_plan, c) != NEO_OK)
+        if (best_replicas(ctx, j, c, ranks, NULL, &s.row[s.count++]) != NEO_OK)
             return fprintf(stderr, "plan: %d ranks: %s\n", ranks, neo_last_error()), 1;
     }
     sweep_judge(&s);
@@ -341,7 +390,8 @@ int main(int argc, char **argv) {
               open_tiers(ctx, &j, &c, &tier, &profile) != NEO_OK;
     if (bad) fprintf(stderr, "plan: %s\n", neo_last_error());
     else if (c.given[OPT_SETS]) bad = run_sets(ctx, &c);
-    else bad = c.given[OPT_SWEEP] ? run_sweep(ctx, &j, &c) : run_one(ctx, &j, &c);
+    else if (c.given[OPT_SWEEP]) bad = run_sweep(ctx, &j, &c);
+    else bad = c.groups ? run_one(ctx, &j, &c) : run_replicas(ctx, &j, &c);
     neo_profile_destroy(profile);
     neo_tier_destroy(tier);
     neo_ctx_destroy(ctx);

@@ -11,6 +11,7 @@
                                       parameters; after: needs pooled rows, beside: does not
      unit pairs after dots=27x16      products of 27 rows of 16 columns, as neo_interact makes them
      skew 1.05                        exponent of the Zipf law of ids; left out: spread evenly
+     distinct 0.4                     share of a rank's bags that differ: dlrm --dedup sends those
      wire bf16 bf16                   how pooled rows and their gradients travel: f32 (default) ...
      optimizer rowwise_adagrad        of the tables that follow: sgd, adagrad, rowwise_adagrad
                                       (default), adam ...
@@ -278,6 +279,8 @@ static int model_line(job *j, source *s) {
     else if (strcmp(what, "dense_params") == 0)
         j->desc.dense_params = (int64_t)number_at(s, 1, 0, 1e15);
     else if (strcmp(what, "skew") == 0) j->desc.skew = number_at(s, 1, 0, 100);
+    else if (strcmp(what, "distinct") == 0)
+        j->bags.inverse = 1, j->desc.distinct = number_at(s, 1, 1e-9, 1);
     else if (strcmp(what, "optimizer") == 0) j->optimizer = optimizer_at(s, 1);
     else return 0;
     return 2;

@@ -160,14 +160,16 @@ static void xml_text(FILE *f, const char *text) {
 static void print_json(const job *j, const neo_plan *plan, neo_timeline *const both[2]) {
     neo_plan_step s = neo_plan_step_of(plan);
     int64_t count;
-    printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"batch\": %lld, \"digest\": \"%016llx\",\n "
+    printf("{\"ranks\": %d, \"ranks_per_node\": %d, \"replicas\": %d, \"batch\": %lld, "
+           "\"digest\": \"%016llx\",\n "
            "\"step\": {\"plain\": %.9g, \"pipelined\": %.9g, \"ids\": %.9g, \"lookup\": %.9g, "
            "\"forward\": %.9g, "
            "\"bottom\": %.9g, \"top\": %.9g, \"backward\": %.9g, \"update\": %.9g, "
            "\"reduce\": %.9g, \"balance\": %.9g},\n "
            "\"tables\": [",
            j->desc.cluster.ranks, neo_plan_desc_of(plan)->cluster.ranks_per_node,
-           (long long)j->bags.max_batch, (unsigned long long)neo_plan_digest(plan),
+           (int)(j->desc.replicas > 1 ? j->desc.replicas : 1), (long long)j->bags.max_batch,
+           (unsigned long long)neo_plan_digest(plan),
            neo_timeline_sum_of(both[0]).seconds, neo_timeline_sum_of(both[1]).seconds, s.ids,
            s.lookup, s.forward, s.bottom, s.top, s.backward, s.update, s.reduce, s.balance);
     for (int t = 0; t < j->bags.table_count; t++) {

@@ -1,16 +1,16 @@
-/* sweep.h: the best plan for each of several numbers of ranks: what a step takes, holds and sends
-   there, and up to where more ranks are worth it. */
+/* sweep.h: the best plan for each of several numbers of ranks, or of groups of them that hold all
+   tables: what a step takes, holds and sends there, and up to where more ranks are worth it. */
 #ifndef PLAN_SWEEP_H
 #define PLAN_SWEEP_H
 #include "show.h"
 #include <math.h>
 
-enum { SWEEP_MOST = 16 };
+enum { SWEEP_MOST = 64 };
 /* A doubling of ranks that gains less than this is where a model stops to scale. */
 #define SWEEP_GAIN 1.25
 
 typedef struct sweep_row {
-    int ranks, tables[NEO_PLACEMENT_COUNT];
+    int ranks, replicas, tables[NEO_PLACEMENT_COUNT];
     int64_t batch, needs; /* needs: bytes of a rank that would do, if the tables do not fit; 0: they
                              fit; -1: they do not fit its tiers */
     neo_plan_step step;
@@ -29,6 +29,17 @@ static int sweep_range(const char *text, int *first, int *last) {
            *first <= *last && *last <= 4096;
 }
 
+/* Whether so many groups are of as many ranks each, on whole nodes or parts of one. */
+static int sweep_groups(int ranks, int per_node, int groups) {
+    const int each = ranks / groups, node = per_node ? per_node : ranks;
+    return ranks % groups == 0 && (each % node == 0 || node % each == 0);
+}
+static void sweep_cluster(job *j, int ranks, int per_node, int groups) {
+    neo_cluster *c = &j->desc.cluster;
+    c->ranks = ranks / groups;
+    c->ranks_per_node = per_node && per_node < ranks ? per_node : ranks;
+    j->desc.replicas = groups;
+}
 /* make: a plan for the job. */
 static neo_status sweep_fill(neo_ctx *ctx, job *j, sweep_row *row, int pipelined,
                              neo_status (*make)(neo_ctx *, job *, const void *, neo_plan **),
@@ -36,6 +47,9 @@ static neo_status sweep_fill(neo_ctx *ctx, job *j, sweep_row *row, int pipelined
     neo_plan *plan = NULL;
     neo_timeline *timeline = NULL;
     neo_status status = make(ctx, j, user, &plan);
+    row->replicas = j->desc.replicas;
+    row->ranks = j->desc.cluster.ranks * row->replicas;
+    row->batch = j->bags.max_batch;
     if (status == NEO_ERR_CAPACITY) { /* "...; N bytes each would do" */
         const char *needs = strrchr(neo_last_error(), ';');
         row->needs = needs ? strtoll(needs + 1, NULL, 10) : -1;
@@ -77,24 +91,31 @@ static const char *sweep_placements(const sweep_row *row) {
                                    neo_placement_name((neo_placement)p), row->tables[p]);
     return text;
 }
-static void sweep_print(const job *j, const sweep *s) {
-    printf("%s, %s; a step is %s\n\n", s->weak ? "the batch grows with the ranks" : "one batch",
-           j->desc.cluster.memory_bytes ? "within the memory of a rank" : "memory without limit",
-           s->pipelined ? "pipelined" : "one after another (--set pipeline=on: pipelined)");
-    printf("ranks   batch  samples/s      step   exposed  fullest rank    in node  to others  "
-           "balance  tables\n");
+/* of: what its rows differ in. */
+static void sweep_rows(const sweep *s, const char *of) {
+    printf("%s   batch  samples/s      step   exposed  fullest rank    in node  to others  "
+           "balance  tables\n", of);
     for (int i = 0; i < s->count; i++) {
         const sweep_row *r = &s->row[i];
-        printf("%5d %7lld  ", r->ranks, (long long)r->batch);
+        printf("%*d %7lld  ", (int)strlen(of), of[1] == 'a' ? r->ranks : r->replicas,
+               (long long)r->batch);
         if (r->needs < 0) printf("the tables do not fit the tiers\n");
         else if (r->needs > 0)
             printf("the tables do not fit: a rank needs %s\n", bytes((double)r->needs));
         else
-            printf("%9.4g %9s %9s  %12s  %9s  %9s  %7.3f  %s\n", r->samples,
-                   seconds(r->sum.seconds), seconds(r->sum.exposed),
-                   bytes((double)r->step.most_bytes), bytes(r->sum.bytes[NEO_LANE_LOCAL]),
-                   bytes(r->sum.bytes[NEO_LANE_CROSS]), r->step.balance, sweep_placements(r));
+            printf("%9.4g %9s %9s  %12s  %9s  %9s  %7.3f  %s", r->samples, seconds(r->sum.seconds),
+                   seconds(r->sum.exposed), bytes((double)r->step.most_bytes),
+                   bytes(r->sum.bytes[NEO_LANE_LOCAL]), bytes(r->sum.bytes[NEO_LANE_CROSS]),
+                   r->step.balance, sweep_placements(r));
+        if (!r->needs && of[1] == 'a' && r->replicas > 1) printf("; %d replicas", r->replicas);
+        if (!r->needs) printf("\n");
     }
+}
+static void sweep_print(const job *j, const sweep *s) {
+    printf("%s, %s; a step is %s\n\n", s->weak ? "the batch grows with the ranks" : "one batch",
+           j->desc.cluster.memory_bytes ? "within the memory of a rank" : "memory without limit",
+           s->pipelined ? "pipelined" : "one after another (--set pipeline=on: pipelined)");
+    sweep_rows(s, "ranks");
     if (!s->most_at) printf("\nthe tables fit on none of these\n");
     else
         printf("\nscales to %d ranks (a doubling gains x %g or more); most samples/s with %d\n",
@@ -105,7 +126,8 @@ static void sweep_json(const sweep *s) {
            s->pipelined ? "true" : "false", s->weak ? "true" : "false", s->scales_to, s->most_at);
     for (int i = 0; i < s->count; i++) {
         const sweep_row *r = &s->row[i];
-        printf("%s\n {\"ranks\": %d, \"batch\": %lld", i ? "," : "", r->ranks, (long long)r->batch);
+        printf("%s\n {\"ranks\": %d, \"replicas\": %d, \"batch\": %lld", i ? "," : "", r->ranks,
+               r->replicas, (long long)r->batch);
         if (r->needs) printf(", \"needs_bytes\": %lld}", (long long)r->needs);
         if (r->needs) continue;
         printf(", \"samples_per_second\": %.9g, \"step\": %.9g, \"exposed\": %.9g, \"most_bytes\": "

@@ -7,10 +7,12 @@
 enum { LANE_HEIGHT = 30, LANE_TOP = 46, STEP_HEIGHT = 3 * LANE_HEIGHT + 76 };
 
 /* What a color of the picture stands for. */
-static const char *const TASKS[] = {"ids",     "lookup",   "rows",   "gradients", "update",
-                                    "forward", "backward", "reduce", "copies",    "step"};
-static const char *const TASK_COLORS[] = {"#eeca3b", "#4c78a8", "#f58518", "#e45756", "#72b7b2",
-                                          "#9bd08f", "#54a24b", "#b279a2", "#9d9d9d", "#d6a5c9"};
+static const char *const TASKS[] = {"ids",     "lookup",   "rows",   "gradients",
+                                    "update",  "forward",  "backward", "reduce",
+                                    "copies",  "replicas", "step"};
+static const char *const TASK_COLORS[] = {"#eeca3b", "#4c78a8", "#f58518", "#e45756",
+                                          "#72b7b2", "#9bd08f", "#54a24b", "#b279a2",
+                                          "#9d9d9d", "#bab0ac", "#d6a5c9"};
 enum { TASK_KINDS = sizeof TASKS / sizeof TASKS[0] };
 static int task_kind(const neo_task *t) {
     int k = 0;

@@ -349,6 +349,104 @@ static neo_status refuse(void *user, const neo_cut_sums *cuts, int32_t count) {
     return neo_fail(NEO_ERR_PEER, "lost");
 }
 
+/* The parts of a table, as tables of their own. */
+static void cut_table(const Grid *g, const neo_table_desc *whole, neo_table_desc *part) {
+    for (int p = 0; p < g->row_parts * g->col_parts; p++) {
+        int r = p / g->col_parts, c = p % g->col_parts;
+        part[p] = *whole;
+        part[p].rows = g->row_cut[r + 1] - g->row_cut[r];
+        part[p].dim = g->col_cut[c + 1] - g->col_cut[c];
+        part[p].part = (neo_table_part){g->rows, g->dim, g->row_cut[r], g->col_cut[c]};
+    }
+}
+enum { PARTS = 16, PART_BATCH = 29, PART_BAG = 5 }; /* most parts; samples; most ids of a bag */
+/* Random bags of the table's first `rows` rows, and each part's share of them. */
+static void draw_bags(const Grid *g, int64_t rows, int64_t *offsets, int64_t *ids,
+                      int64_t *part_offsets, int64_t *part_ids) {
+    enum { B = PART_BATCH };
+    offsets[0] = part_offsets[0] = 0;
+    for (int s = 0; s < B; s++) {
+        offsets[s + 1] = offsets[s] + (int64_t)test_random() % (PART_BAG + 1);
+        for (int64_t k = offsets[s]; k < offsets[s + 1]; k++)
+            ids[k] = (int64_t)test_random() % rows;
+    }
+    int64_t n = 0;
+    for (int p = 0; p < g->row_parts * g->col_parts; p++)
+        for (int s = 0; s < B; s++) {
+            int64_t low = g->row_cut[p / g->col_parts], high = g->row_cut[p / g->col_parts + 1];
+            for (int64_t k = offsets[s]; k < offsets[s + 1]; k++)
+                if (ids[k] >= low && ids[k] < high) part_ids[n++] = ids[k] - low;
+            part_offsets[p * B + s + 1] = n;
+        }
+}
+/* The row parts' sums of a bag add up to the table's, by the tree of its buckets. */
+static void parts_add_up(const Grid *g, const float *part_out, const float *out) {
+    for (int s = 0; s < PART_BATCH; s++)
+        for (int64_t c = 0; c < g->dim; c++) {
+            const float *x = part_out + s * g->dim * g->row_parts + c;
+            float sum = x[0], late = g->row_parts == 4 ? x[2 * g->dim] + x[3 * g->dim] : 0.0f;
+            if (g->row_parts == 4 && g->rows == 100) sum = (x[0] + x[g->dim]) + late;
+            if (g->row_parts == 4 && g->rows == 8)
+                sum = x[0] + (x[g->dim] + late); /* cut at buckets 4, 6, 7 */
+            CHECK(sum + 0.0f == out[s * g->dim + c]);
+        }
+}
+/* Scale, weight or state of a table: k is -2, -1, or the state's number. */
+static neo_tensor tensor_of(neo_bags *bags, int table, int k) {
+    return k == -2 ? neo_bags_scale(bags, table)
+           : k < 0 ? neo_bags_weight(bags, table)
+                   : neo_bags_state(bags, table, k);
+}
+/* All that the parts hold has the bits of the table's. */
+static void parts_hold_the_table(neo_bags *table, neo_bags *cut, const neo_table_desc *part,
+                                 int parts) {
+    for (int p = 0; p < parts; p++)
+        for (int k = -2; k < 2; k++) {
+            neo_tensor x = tensor_of(table, 0, k), y = tensor_of(cut, p, k);
+            neo_table_part at = part[p].part;
+            if (!x.data) continue;
+            x = neo_tensor_rows(x, at.first_row, part[p].rows);
+            int64_t cols = x.ndim == 1 ? 1 : y.shape[1];
+            size_t size = neo_dtype_size(x.dtype);
+            const char *px =
+                (const char *)x.data + (x.ndim == 1 ? 0 : (size_t)at.first_col * size);
+            for (int64_t row = 0; row < part[p].rows; row++)
+                CHECK_BITS(px + (size_t)(row * x.stride[0]) * size,
+                           (const char *)y.data + (size_t)(row * cols) * size,
+                           (size_t)cols * size);
+        }
+}
+/* A step of the table and of its parts on the same random bags, of the first `rows` rows. */
+static void step_both(const Grid *g, const neo_table_desc *whole, neo_bags *table, neo_bags *cut,
+                      int64_t rows) {
+    enum { B = PART_BATCH };
+    int parts = g->row_parts * g->col_parts;
+    int64_t offsets[B + 1], ids[B * PART_BAG], part_offsets[PARTS * B + 1],
+        part_ids[PARTS * B * PART_BAG], dim = g->dim, width = dim * g->row_parts;
+    draw_bags(g, rows, offsets, ids, part_offsets, part_ids);
+    neo_jagged j = {.batch = B,
+                    .feature_count = 1,
+                    .id_dtype = NEO_I64,
+                    .offsets = offsets,
+                    .ids = ids};
+    neo_jagged pj = {.batch = B,
+                     .feature_count = parts,
+                     .id_dtype = NEO_I64,
+                     .offsets = part_offsets,
+                     .ids = part_ids};
+    float *out = malloc(4 * (size_t)(B * dim)), *part_out = malloc(4 * (size_t)(B * width));
+    float *dout = malloc(4 * (size_t)(B * dim)), *part_dout = malloc(4 * (size_t)(B * width));
+    test_fill(dout, B * dim);
+    CHECK_OK(neo_bags_forward(table, &j, neo_tensor_2d(out, NEO_F32, B, dim)));
+    CHECK_OK(neo_bags_forward(cut, &pj, neo_tensor_2d(part_out, NEO_F32, B, width)));
+    if (whole->row_buckets >= g->row_parts) parts_add_up(g, part_out, out);
+    for (int s = 0; s < B; s++)
+        for (int64_t c = 0; c < width; c++) part_dout[s * width + c] = dout[s * dim + c % dim];
+    CHECK_OK(neo_bags_backward(table, &j, neo_tensor_2d(dout, NEO_F32, B, dim), 0.05f));
+    CHECK_OK(neo_bags_backward(cut, &pj, neo_tensor_2d(part_dout, NEO_F32, B, width), 0.05f));
+    free(out), free(part_out), free(dout), free(part_dout);
+}
+
 static void parts_train_as_the_table(void) {
     static const Grid GRIDS[] = {
         {100, 40, {0, 100}, {0, 16, 40}, 1, 2}, {100, 64, {0, 100}, {0, 16, 32, 48, 64}, 1, 4},
@@ -357,7 +455,6 @@ static void parts_train_as_the_table(void) {
     for (int i = 0; i < KIND_COUNT * 8 * 4; i++) {
         neo_dtype type = TYPES[i / (KIND_COUNT * 8)];
         Grid g = GRIDS[type == NEO_I8 ? 2 : (i + i / 8) % 5]; /* i8 rows are not cut by columns */
-        int parts = g.row_parts * g.col_parts;
         neo_ctx *ctx = test_ctx(1 + i % 2, NEO_ISA_BEST, 8);
         neo_table_desc whole = {.name = "t",
                                 .rows = g.rows,
@@ -365,20 +462,14 @@ static void parts_train_as_the_table(void) {
                                 .optim = optim_of(i % KIND_COUNT, i / KIND_COUNT % 8),
                                 .dtype = type,
                                 .row_buckets = g.row_parts > 1 && g.row_cut[1] != 37 ? 8 : 1};
-        neo_table_desc part[16];
+        neo_table_desc part[PARTS];
         neo_bags_desc one = {.tables = &whole, .table_count = 1, .max_batch = 64, .max_ids = 4096};
         neo_bags_desc cut = one;
         cut.tables = part;
-        cut.table_count = parts;
+        cut.table_count = g.row_parts * g.col_parts;
         cut.cut_sums = add_blocks;
         cut.cut_sums_user = &g;
-        for (int p = 0; p < parts; p++) {
-            int r = p / g.col_parts, c = p % g.col_parts;
-            part[p] = whole;
-            part[p].rows = g.row_cut[r + 1] - g.row_cut[r];
-            part[p].dim = g.col_cut[c + 1] - g.col_cut[c];
-            part[p].part = (neo_table_part){g.rows, g.dim, g.row_cut[r], g.col_cut[c]};
-        }
+        cut_table(&g, &whole, part);
         neo_bags *a, *b;
         REQUIRE_OK(neo_bags_create(ctx, &one, &a));
         size_t before = neo_ctx_memory(ctx).bytes;
@@ -388,75 +479,8 @@ static void parts_train_as_the_table(void) {
         CHECK_INT(neo_ctx_memory(ctx).bytes - before,
                   memory.weight_bytes + memory.state_bytes + memory.workspace_bytes);
         for (int step = 0; step < STEPS; step++) {
-            enum { B = 29, MOST = 5 };
-            int64_t offsets[B + 1] = {0}, ids[B * MOST], part_offsets[16 * B + 1] = {0},
-                                part_ids[16 * B * MOST];
-            for (int s = 0; s < B; s++) {
-                offsets[s + 1] = offsets[s] + (int64_t)test_random() % (MOST + 1);
-                for (int64_t k = offsets[s]; k < offsets[s + 1]; k++)
-                    ids[k] = (int64_t)test_random() % (step == 1 ? 3 : g.rows);
-            }
-            int64_t n = 0;
-            for (int p = 0; p < parts; p++)
-                for (int s = 0; s < B; s++) {
-                    int64_t low = g.row_cut[p / g.col_parts], high = g.row_cut[p / g.col_parts + 1];
-                    for (int64_t k = offsets[s]; k < offsets[s + 1]; k++)
-                        if (ids[k] >= low && ids[k] < high) part_ids[n++] = ids[k] - low;
-                    part_offsets[p * B + s + 1] = n;
-                }
-            neo_jagged j = {.batch = B,
-                            .feature_count = 1,
-                            .id_dtype = NEO_I64,
-                            .offsets = offsets,
-                            .ids = ids};
-            neo_jagged pj = {.batch = B,
-                             .feature_count = parts,
-                             .id_dtype = NEO_I64,
-                             .offsets = part_offsets,
-                             .ids = part_ids};
-            int64_t width = g.dim * g.row_parts;
-            float *out = malloc(4 * (size_t)(B * g.dim)),
-                  *part_out = malloc(4 * (size_t)(B * width));
-            float *dout = malloc(4 * (size_t)(B * g.dim)),
-                  *part_dout = malloc(4 * (size_t)(B * width));
-            test_fill(dout, B * g.dim);
-            CHECK_OK(neo_bags_forward(a, &j, neo_tensor_2d(out, NEO_F32, B, g.dim)));
-            CHECK_OK(neo_bags_forward(b, &pj, neo_tensor_2d(part_out, NEO_F32, B, width)));
-            for (int s = 0; s < B && whole.row_buckets >= g.row_parts; s++)
-                for (int64_t c = 0; c < g.dim; c++) {
-                    const float *x = part_out + s * width + c;
-                    float sum = x[0], late = g.row_parts == 4 ? x[2 * g.dim] + x[3 * g.dim] : 0.0f;
-                    if (g.row_parts == 4 && g.rows == 100) sum = (x[0] + x[g.dim]) + late;
-                    if (g.row_parts == 4 && g.rows == 8)
-                        sum = x[0] + (x[g.dim] + late); /* cut at buckets 4, 6, 7 */
-                    CHECK(sum + 0.0f == out[s * g.dim + c]);
-                }
-            for (int s = 0; s < B; s++)
-                for (int64_t c = 0; c < width; c++)
-                    part_dout[s * width + c] = dout[s * g.dim + c % g.dim];
-            CHECK_OK(neo_bags_backward(a, &j, neo_tensor_2d(dout, NEO_F32, B, g.dim), 0.05f));
-            CHECK_OK(neo_bags_backward(b, &pj, neo_tensor_2d(part_dout, NEO_F32, B, width), 0.05f));
-            free(out), free(part_out), free(dout), free(part_dout);
-            for (int p = 0; p < parts; p++)
-                for (int k = -2; k < 2; k++) {
-                    neo_tensor x = k == -2 ? neo_bags_scale(a, 0)
-                                   : k < 0 ? neo_bags_weight(a, 0)
-                                           : neo_bags_state(a, 0, k);
-                    neo_tensor y = k == -2 ? neo_bags_scale(b, p)
-                                   : k < 0 ? neo_bags_weight(b, p)
-                                           : neo_bags_state(b, p, k);
-                    neo_table_part at = part[p].part;
-                    if (!x.data) continue;
-                    x = neo_tensor_rows(x, at.first_row, part[p].rows);
-                    int64_t cols = x.ndim == 1 ? 1 : y.shape[1];
-                    size_t size = neo_dtype_size(x.dtype);
-                    const char *px =
-                        (const char *)x.data + (x.ndim == 1 ? 0 : (size_t)at.first_col * size);
-                    for (int64_t row = 0; row < part[p].rows; row++)
-                        CHECK_BITS(px + (size_t)(row * x.stride[0]) * size,
-                                   (const char *)y.data + (size_t)(row * cols) * size,
-                                   (size_t)cols * size);
-                }
+            step_both(&g, &whole, a, b, step == 1 ? 3 : g.rows);
+            parts_hold_the_table(a, b, part, cut.table_count);
         }
         neo_bags_destroy(a);
         neo_bags_destroy(b);

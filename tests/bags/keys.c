@@ -3,8 +3,8 @@
    A table that has room for every key trains to the rows, states and outputs of a table without
    keys, bit for bit: every pooling, optimizer, dtype, with weights, several features, i32 ids.
    Tables so small that keys come and go in every step are compared with a map of double rows that
-   decides for itself, under every policy, with admission, a shared row, buckets; they have the same
-   bits on threads and instruction sets. */
+   decides for itself, under every policy, with admission by exact counts and by a Bloom filter, a
+   shared row, buckets; they have the same bits on threads and instruction sets. */
 #include "common.h"
 #include "meter.h"
 
@@ -104,11 +104,13 @@ typedef struct Places { /* which key has which of the lines */
     int used[ROWS];
     uint64_t key[ROWS];
     int64_t last[ROWS], count[ROWS];
+    float score[ROWS];
 } Places;
 typedef struct Naive {
     neo_keys keys;
     int64_t step, evicted, refused, waited, admitted;
     Places rows, waiting;
+    int bloom[2][4][128]; /* counters of the blocks of each set */
     double w[ROWS][DIM], m[ROWS][DIM];
 } Naive;
 static uint64_t mix(uint64_t h) {
@@ -133,14 +135,29 @@ static int place_for(const Places *p, uint64_t key, neo_evict evict, int64_t now
         if (!p->used[i]) return i;
     for (int i = first; i < first + 32 && evict != NEO_EVICT_AGE; i++) {
         if (p->last[i] == now) continue;
-        const int fewer = best >= 0 && evict == NEO_EVICT_LFU ? p->count[i] < p->count[best] : 0;
-        const int equal = best >= 0 && evict == NEO_EVICT_LFU ? p->count[i] == p->count[best] : 1;
+        int fewer = best >= 0 && evict == NEO_EVICT_LFU ? p->count[i] < p->count[best] : 0;
+        int equal = best >= 0 && evict == NEO_EVICT_LFU ? p->count[i] == p->count[best] : 1;
+        if (best >= 0 && evict == NEO_EVICT_SCORE)
+            fewer = p->score[i] < p->score[best], equal = p->score[i] == p->score[best];
         if (best < 0 || fewer || (equal && p->last[i] < p->last[best])) best = i;
     }
     return best;
 }
 static void take_place(Places *p, int at, uint64_t key, int64_t now, int64_t count) {
-    p->used[at] = 1, p->key[at] = key, p->last[at] = now, p->count[at] = count;
+    p->used[at] = 1, p->key[at] = key, p->last[at] = now, p->count[at] = count, p->score[at] = 0;
+}
+/* How often a key was seen, as far as the filter knows. */
+static int64_t naive_bloom(Naive *n, uint64_t key, int64_t count) {
+    const uint64_t hash = mix(key);
+    int *block = n->bloom[hash >> 63][hash >> 28 & 3], least = 15, used = 0;
+    for (int i = 0; i < 28; i += 7)
+        if (block[hash >> i & 127] < least) least = block[hash >> i & 127];
+    count += least;
+    for (int i = 0; i < 28; i += 7)
+        if (block[hash >> i & 127] < count) block[hash >> i & 127] = count < 15 ? (int)count : 15;
+    for (int i = 0; i < 128; i++) used += block[i] > 0;
+    for (int i = 0; i < 128 && used > 64; i++) block[i] /= 2;
+    return count;
 }
 static void initial(neo_ctx *ctx, uint64_t key, double *row) {
     float w[DIM];
@@ -158,6 +175,7 @@ static void naive_ask(Naive *n, neo_ctx *ctx, uint64_t key, int64_t count) {
     const int64_t now = n->step, more = count;
     int wait = place_of(&n->waiting, key), to = -1;
     if (wait >= 0) count += n->waiting.count[wait];
+    if (n->keys.bloom) count = naive_bloom(n, key, count);
     if (count >= n->keys.admit) to = place_for(&n->rows, key, n->keys.evict, now);
     if (to >= 0) {
         n->evicted += n->rows.used[to], n->admitted++;
@@ -168,7 +186,7 @@ static void naive_ask(Naive *n, neo_ctx *ctx, uint64_t key, int64_t count) {
         return;
     }
     *(count >= n->keys.admit ? &n->refused : &n->waited) += more;
-    if (n->keys.admit <= 1) return;
+    if (n->keys.admit <= 1 || n->keys.bloom) return;
     if (wait < 0) wait = place_for(&n->waiting, key, NEO_EVICT_LRU, now);
     if (wait >= 0) take_place(&n->waiting, wait, key, now, count);
 }
@@ -301,7 +319,18 @@ static uint64_t run_small(const Run *r) {
         if (r->kept) CHECK_OK(neo_bags_step(bags, 0.1f));
         naive_backward(&naive, ctx, &j, dout, mean, (double)0.1f);
         compare(&naive, bags, what);
+        for (int i = 0; i < 40 && keys.evict == NEO_EVICT_SCORE; i++) {
+            const uint64_t key = 1 + (uint64_t)(test_random() % KEYS) * 9876543u;
+            const float score = (float)(test_random() % 7) * 0.5f - 1.5f;
+            const int at = place_of(&naive.rows, key);
+            CHECK_OK(neo_bags_score_keys(bags, 0, &key, &score, 1));
+            if (at >= 0) naive.rows.score[at] = score;
+        }
     }
+    const uint64_t *filter = neo_bags_state(bags, 0, 6).data;
+    CHECK((filter != NULL) == (keys.bloom != 0));
+    for (int i = 0; i < 2 * 4 * 128 && filter; i++)
+        CHECK_INT(filter[i / 16] >> i % 16 * 4 & 15, naive.bloom[i / 512][i / 128 % 4][i % 128]);
     const neo_key_stats s = neo_bags_key_stats(bags, 0);
     CHECK_INT(s.admissions, naive.admitted);
     CHECK_INT(s.waited, naive.waited);
@@ -318,13 +347,17 @@ static void keys_come_and_go(void) {
     const struct {
         const char *what;
         neo_keys keys;
-    } kind[] = {{"lru", {1, NEO_EVICT_LRU, 0, 0, 0}},
-                {"lfu", {1, NEO_EVICT_LFU, 0, 0, 0}},
-                {"lfu that halves", {1, NEO_EVICT_LFU, 4, 0, 0}},
-                {"age", {1, NEO_EVICT_AGE, 1, 0, 0}},
-                {"lru, admit 3", {1, NEO_EVICT_LRU, 0, 3, 0}},
-                {"lfu, admit 2, shared", {1, NEO_EVICT_LFU, 3, 2, 1}},
-                {"age, shared", {1, NEO_EVICT_AGE, 2, 0, 1}}};
+    } kind[] = {{"lru", {1, NEO_EVICT_LRU, 0, 0, 0, 0}},
+                {"lfu", {1, NEO_EVICT_LFU, 0, 0, 0, 0}},
+                {"lfu that halves", {1, NEO_EVICT_LFU, 4, 0, 0, 0}},
+                {"age", {1, NEO_EVICT_AGE, 1, 0, 0, 0}},
+                {"lru, admit 3", {1, NEO_EVICT_LRU, 0, 3, 0, 0}},
+                {"lfu, admit 2, shared", {1, NEO_EVICT_LFU, 3, 2, 1, 0}},
+                {"age, shared", {1, NEO_EVICT_AGE, 2, 0, 1, 0}},
+                {"lru, admit 3, bloom", {1, NEO_EVICT_LRU, 0, 3, 0, 1}},
+                {"lfu, admit 2, bloom", {1, NEO_EVICT_LFU, 0, 2, 0, 1}},
+                {"score", {1, NEO_EVICT_SCORE, 0, 0, 0, 0}},
+                {"score, admit 2", {1, NEO_EVICT_SCORE, 0, 2, 1, 0}}};
     for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
         for (int variant = 0; variant < 4; variant++) {
             const Run one = {kind[i].what, kind[i].keys, variant & 1, variant & 2, 0, 1,
@@ -333,6 +366,73 @@ static void keys_come_and_go(void) {
             other.threads = 3, other.isa = NEO_ISA_BEST, other.kept = 1;
             CHECK(run_small(&one) == run_small(&other));
         }
+}
+
+/* ---- pruning ---- */
+static void pruned(void) {
+    const int64_t rows = ROWS, dim = DIM;
+    uint64_t keys[ROWS], key;
+    double norm[ROWS];
+    int64_t at[ROWS], gone, evicted = 0;
+    float row[DIM], zero[DIM] = {0};
+    Model m;
+    neo_bags *bags;
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    model_init(&m, 1, &rows, &dim, 1, NEO_POOL_SUM);
+    m.table[0].init = spread;
+    m.table[0].keys.on = 1;
+    REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
+    for (int round = 0; round < 20; round++) {
+        const float least = round % 3 ? 0.02f * (float)round : 0;
+        const int most = round % 2 ? 1 + round : 0;
+        int stays[ROWS] = {0}, want = 0;
+        for (int i = 0; i < ROWS; i++) keys[i] = ((uint64_t)test_random() << 32) + (uint64_t)i;
+        CHECK_OK(neo_bags_put_keys(bags, 0, keys, ROWS, at));
+        for (int i = 0; i < ROWS; i++) {
+            test_fill(row, DIM);
+            for (int d = 0; d < DIM; d++) row[d] *= 0.02f * (float)(test_random() % 8);
+            if (neo_bags_key_of(bags, 0, i, &key)) CHECK_OK(neo_bags_set_rows(bags, 0, i, 1, row));
+            CHECK_OK(neo_bags_get_rows(bags, 0, i, 1, row));
+            norm[i] = 0;
+            for (int d = 0; d < DIM; d++) norm[i] += (double)row[d] * (double)row[d];
+            norm[i] = sqrt(norm[i]);
+        }
+        for (int i = 0; i < ROWS; i++) {
+            int larger = 0;
+            if (!neo_bags_key_of(bags, 0, i, &key)) continue;
+            for (int k = i / 32 * 32; k < i / 32 * 32 + 32; k++)
+                larger += neo_bags_key_of(bags, 0, k, &key) &&
+                          (norm[k] > norm[i] || (norm[k] == norm[i] && k < i));
+            stays[i] = norm[i] >= (double)least && (!most || larger < most);
+            want += !stays[i];
+        }
+        CHECK_OK(neo_bags_prune_keys(bags, 0, least, most, &gone));
+        CHECK_INT(gone, want);
+        evicted += gone;
+        for (int i = 0; i < ROWS; i++) {
+            CHECK_INT(neo_bags_key_of(bags, 0, i, &key), stays[i]);
+            CHECK_OK(neo_bags_get_rows(bags, 0, i, 1, row));
+            if (!stays[i]) CHECK_BITS(row, zero, sizeof row);
+        }
+    }
+    CHECK(evicted > 100);
+    CHECK_INT(neo_bags_key_stats(bags, 0).evictions, evicted);
+    const float nan = NAN;
+    CHECK_ERR(neo_bags_prune_keys(bags, 0, nan, 0, NULL), NEO_ERR_NUMERIC, "nan");
+    CHECK_ERR(neo_bags_prune_keys(bags, 0, 0, 33, NULL), NEO_ERR_ARG, "33");
+    CHECK_ERR(neo_bags_score_keys(bags, 0, keys, row, 1), NEO_ERR_ARG, "have no scores");
+    neo_bags_destroy(bags);
+    m.table[0].keys.evict = NEO_EVICT_SCORE;
+    m.desc.max_kept_rows = ROWS;
+    REQUIRE_OK(neo_bags_create(ctx, &m.desc, &bags));
+    CHECK_ERR(neo_bags_score_keys(bags, 0, keys, &nan, 1), NEO_ERR_NUMERIC, "scores[0] is nan");
+    test_fill(row, DIM);
+    const int64_t offsets[] = {0, 1};
+    const neo_jagged j = {1, 1, NEO_I64, offsets, keys, NULL, NULL, NEO_HOST, NULL};
+    CHECK_OK(neo_bags_accumulate(bags, &j, neo_tensor_2d(row, NEO_F32, 1, DIM), NULL));
+    CHECK_ERR(neo_bags_prune_keys(bags, 0, 1, 0, NULL), NEO_ERR_STATE, "are kept");
+    neo_bags_destroy(bags);
+    neo_ctx_destroy(ctx);
 }
 
 /* ---- calls ---- */
@@ -347,7 +447,7 @@ static void calls(void) {
     float row[DIM], other[DIM];
     model_init(&m, 1, &rows, &dim, 1, NEO_POOL_SUM);
     m.table[0].init = spread;
-    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0};
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0};
     counter.refuse_at = -1;
     const neo_ctx_desc desc = {.threads = 1, .seed = 1,
                                .allocator = {meter_alloc, meter_free, &counter}};
@@ -360,7 +460,9 @@ static void calls(void) {
     m.table[0].row_buckets = 0;
     m.table[0].keys.evict = NEO_EVICT_AGE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period 0");
-    m.table[0].keys.evict = NEO_EVICT_LRU;
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "bloom up to 15");
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0};
     m.table[0].init.kind = NEO_INIT_NONE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "initial values");
     m.table[0].init = spread;
@@ -454,6 +556,7 @@ int main(void) {
     RUN(room_for_all);
     RUN(keys_come_and_go);
     RUN(ids_change_tables);
+    RUN(pruned);
     RUN(calls);
     return test_end("bags/keys");
 }

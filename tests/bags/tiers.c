@@ -185,6 +185,99 @@ static void same_bits(void) {
     CHECK(read > 50 * cases); /* rows left, and came again */
 }
 
+/* Rows that come and go by key, in places that come and go: keys and rows are those in memory,
+   whoever is evicted, admitted, dropped or pruned, or given a row that is not trained. */
+static int64_t key_of(int64_t id, int step) {
+    return (int64_t)((uint64_t)(id * (step % 2 ? 7 : 1)) * 0x9E3779B97F4A7C15u);
+}
+static void pair_key_calls(const Pair *p, int step) {
+    enum { COUNT = 24 };
+    uint64_t keys[COUNT];
+    float scores[COUNT], row[19];
+    int64_t at[2][3][COUNT], pruned[2][3];
+    for (int k = 0; k < COUNT; k++) keys[k] = (uint64_t)key_of(test_random() % 700, step);
+    test_fill(scores, COUNT);
+    test_fill(row, 19);
+    for (int i = 0; i < 2; i++)
+        for (int t = 0; t < 3; t++) {
+            neo_bags *bags = i ? p->tiered : p->plain;
+            if (!neo_bags_state(bags, t, 2).data) continue;
+            CHECK_OK(neo_bags_put_keys(bags, t, keys, COUNT / 2, at[i][t]));
+            if (i) CHECK_BITS(at[0][t], at[1][t], COUNT / 2 * sizeof ***at);
+            if (at[i][t][0] >= 0) CHECK_OK(neo_bags_set_rows(bags, t, at[i][t][0], 1, row));
+            CHECK_OK(neo_bags_drop_keys(bags, t, keys + COUNT / 4, COUNT / 2));
+            if (neo_bags_score_keys(bags, t, keys, scores, COUNT) != NEO_OK)
+                CHECK(strstr(neo_last_error(), "have no scores"));
+            CHECK_OK(neo_bags_prune_keys(bags, t, 0.05f, step % 3 ? 30 : 0, &pruned[i][t]));
+            if (i) CHECK_INT(pruned[0][t], pruned[1][t]);
+        }
+}
+static void tables_of_keys(void) {
+    static const neo_keys kinds[] = {
+        {1, NEO_EVICT_LRU, 0, 0, 0, 0}, {1, NEO_EVICT_LFU, 5, 2, 0, 0},
+        {1, NEO_EVICT_AGE, 3, 0, 1, 0}, {1, NEO_EVICT_LRU, 0, 3, 0, 1},
+        {1, NEO_EVICT_SCORE, 0, 2, 1, 1}, {0, NEO_EVICT_LRU, 0, 0, 0, 0}};
+    static const neo_dtype types[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    static const int64_t rows[3] = {512, 32, 960}, dims[2][3] = {{16, 8, 19}, {16, 16, 16}};
+    int64_t evictions = 0, lines = 0, written = 0, read = 0, ahead = 0;
+    for (int n = 0; n < (TEST_WATCHED ? 6 : 18); n++) {
+        const neo_pooling pooling = (neo_pooling)(n % 3);
+        neo_ctx *ctx = test_ctx(1 + n % 3, NEO_ISA_BEST, 1 + n % 4);
+        Model m;
+        Pair p;
+        model_init(&m, 3, rows, dims[pooling == NEO_POOL_NONE], 4, pooling);
+        m.desc.max_batch = 26;
+        m.desc.max_ids = 240;
+        m.desc.max_kept_rows = 800;
+        for (int t = 0; t < 3; t++) {
+            m.table[t].keys = kinds[(n + t) % 6];
+            m.table[t].dtype = types[(n / 2 + t) % 4];
+            m.table[t].row_buckets = t == 0 && n % 2 ? 4 : 0;
+            m.table[t].track_rows = n % 2;
+            m.table[t].optim.kind = (neo_bag_optim_kind)((n + 4 * t) % NEO_BAG_OPTIM_COUNT);
+            m.table[t].optim.initial_accumulator = 0.125f * (float)(n % 2);
+            if (n % 6 == 1) m.table[t].init.kind = NEO_INIT_NORMAL, m.table[t].init.b = 0.1f;
+        }
+        if (pair_make(&p, ctx, &m, (neo_evict)(n / 3 % 2), n % 2, 1024 * (n % 3))) {
+            for (int step = 0; step < 60; step++) {
+                const BatchKind kind = {1 + (5 * step) % 26, step % 4, 0, step % 3 == 1,
+                                        n % 4 == 3, n % 8 == 5};
+                Batch b;
+                batch_make(&b, &m, kind);
+                for (int f = 0; f < m.desc.feature_count; f++) {
+                    const int64_t end = b.offsets[first_bag(&b.j, f + 1)];
+                    const int keyed = m.table[m.feature_table[f]].keys.on;
+                    for (int64_t k = b.offsets[first_bag(&b.j, f)]; keyed && k < end; k++)
+                        batch_set_id(&b, k, key_of(batch_id(&b, k), step));
+                }
+                if (step % 3 != 2) CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
+                pair_step(&p, &m, &b, step < 30 ? 0 : 1 + (step & 1), 0.1f);
+                batch_free(&b);
+                if (step % 10 == 8) { /* rows that were given, and have not been trained */
+                    CHECK_OK(step < 30 ? NEO_OK : neo_bags_clear(p.plain));
+                    CHECK_OK(step < 30 ? NEO_OK : neo_bags_clear(p.tiered));
+                    pair_key_calls(&p, step);
+                    pair_check(&p, &m);
+                }
+            }
+            CHECK_OK(neo_bags_step(p.plain, 0.1f));
+            CHECK_OK(neo_bags_step(p.tiered, 0.1f));
+            pair_check(&p, &m);
+            for (int t = 0; t < 3; t++) {
+                const neo_key_stats a = neo_bags_key_stats(p.plain, t),
+                                    b = neo_bags_key_stats(p.tiered, t);
+                CHECK(memcmp(&a, &b, sizeof a) == 0);
+                evictions += a.evictions;
+            }
+            const neo_tier_stats s = neo_tier_get_stats(p.tier);
+            lines += s.evictions, written += s.written, read += s.read, ahead += s.prefetched;
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+    CHECK(evictions > 2000 && lines > 2000 && written > 1000 && read > 1000 && ahead > 0);
+}
+
 /* All ids of a batch in few sets: the others of a set have lines of overflow. A batch with more ids
    than declared for a table grows them. */
 static void overflow_and_growth(void) {
@@ -242,9 +335,6 @@ static void checkpoints(void) {
         memset(&save, 0, sizeof save);
         memset(&load, 0, sizeof load);
         save.dir = load.dir = at("checkpoint");
-        neo_saving *saving = NULL;
-        CHECK_ERR(neo_save_begin(ctx, &save, p.state[1], &saving), NEO_ERR_UNSUPPORTED,
-                  "tracked rows of a tier");
         for (int from = 0; from < 2; from++) {
             save.step = load.step = 1 + from;
             CHECK_OK(neo_save(ctx, &save, p.state[from]));
@@ -267,6 +357,85 @@ static void checkpoints(void) {
             pair_free(&q);
             folder[length] = 0;
         }
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+}
+
+/* Saves, full and differential, that a thread writes while steps change rows and these come and go:
+   each is that of the rows in memory alone, byte for byte, with any room for copies; memory is what
+   was predicted. A file that is altered meanwhile is an error of wait, and no checkpoint. */
+static int same_file(const char *x, const char *y) {
+    FILE *f = fopen(x, "rb"), *g = fopen(y, "rb");
+    int a = f ? 0 : EOF, b = g ? 0 : EOF, some = 0;
+    for (; f && g && a == b && a != EOF; some = 1) a = fgetc(f), b = fgetc(g);
+    if (f) fclose(f);
+    if (g) fclose(g);
+    return some && a == b;
+}
+static void saved_meanwhile(void) {
+    static const size_t rooms[] = {0, 1, 20000};
+    static const char *const files[] = {"model", "state"};
+    const int64_t rows[2] = {1500, 700}, dims[2] = {12, 16};
+    const BatchKind kind = {64, 3, 0, 0, 0, 0};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
+    Model m;
+    Pair p;
+    Batch b;
+    char dir[2][3100], path[2][6300];
+    model_init(&m, 2, rows, dims, 2, NEO_POOL_SUM);
+    m.desc.max_batch = 64;
+    m.desc.max_ids = 400;
+    m.table[0].optim.kind = NEO_BAG_ADAM;
+    m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    m.table[1].dtype = NEO_I8;
+    m.table[0].track_rows = m.table[1].track_rows = 1;
+    snprintf(dir[0], sizeof dir[0], "%s", at("saved0"));
+    snprintf(dir[1], sizeof dir[1], "%s", at("saved1"));
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000)) {
+        neo_saving *saving = NULL;
+        for (int step = 1; step <= 9; step++) {
+            neo_save_desc save = {0};
+            save.step = step;
+            save.full_every = 3;
+            save.keep = 1;
+            save.dir = dir[0];
+            CHECK_OK(neo_save(ctx, &save, p.state[0]));
+            save.dir = dir[1];
+            save.copy_bytes = rooms[step % 3];
+            const size_t memory = neo_ctx_memory(ctx).bytes;
+            CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
+            for (int i = 0; i < 8; i++) {
+                batch_make(&b, &m, kind);
+                CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
+                pair_step(&p, &m, &b, 0, 0.1f);
+                batch_free(&b);
+                CHECK_OK(neo_save_poll(&saving));
+            }
+            CHECK_OK(neo_save_wait(&saving));
+            CHECK_INT(neo_ctx_memory(ctx).bytes, memory);
+            for (int k = 0; k < 2; k++) {
+                for (int i = 0; i < 2; i++)
+                    snprintf(path[i], sizeof path[i], "%s/step-%012d/%s-00001-of-00001.safetensors",
+                             dir[i], step, files[k]);
+                if (!same_file(path[0], path[1])) FAIL("%s differs", path[1]);
+            }
+            pair_check(&p, &m);
+        }
+        FILE *f = fopen(at("rows.tier"), "r+b");
+        for (int64_t i = 4096; f && i < 1500 * 148; i++) {
+            fseek(f, (long)i, SEEK_SET);
+            fputc(9, f);
+        }
+        if (f) fclose(f);
+        neo_save_desc save = {0};
+        save.step = 10;
+        save.dir = dir[1];
+        CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
+        CHECK_ERR(neo_save_wait(&saving), NEO_ERR_CORRUPT, "has been altered (table 't0', row ");
+        int64_t newest = 0;
+        CHECK_OK(neo_find_checkpoint(dir[1], &newest));
+        CHECK_INT(newest, 9);
     }
     pair_free(&p);
     neo_ctx_destroy(ctx);
@@ -554,8 +723,10 @@ int main(int argc, char **argv) {
     snprintf(folder, sizeof folder - 100, "%s.", argv[0]);
     (void)argc;
     RUN(same_bits);
+    RUN(tables_of_keys);
     RUN(overflow_and_growth);
     RUN(checkpoints);
+    RUN(saved_meanwhile);
     RUN(hits_of_a_simulator);
     RUN(reads_ahead);
     RUN(bad_files);

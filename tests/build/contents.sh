@@ -11,15 +11,15 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 20497 0 1 17 ;;
+    neo.h) echo 20757 0 1 17 ;;
     neo_run.h) echo 3181 0 0 0 ;;
-    neo_store.h) echo 1421 0 0 0 ;;
-    neo_state.h) echo 4967 0 0 0 ;;
-    neo_data.h) echo 7858 0 0 0 ;;
-    neo_serve.h) echo 2851 0 0 0 ;;
+    neo_store.h) echo 1446 0 0 0 ;;
+    neo_state.h) echo 5128 0 0 0 ;;
+    neo_data.h) echo 7860 0 0 0 ;;
+    neo_serve.h) echo 2739 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
-    neo_plan.h) echo 6458 0 0 1 ;;
-    neo_fsdp.h) echo 6548 0 0 0 ;;
+    neo_plan.h) echo 6519 0 0 1 ;;
+    neo_fsdp.h) echo 6778 0 0 0 ;;
     neo_cuda.cuh) echo 5618 0 0 32 ;;
     esac
 }
@@ -99,12 +99,13 @@ END
         fail "no stop line in $h"
     fi
 done
-# Tests and benches: C has no longer lines either, of scripts their number only falls.
+# C of tests, benches and examples, and all scripts, have no longer lines either.
 wide() { cat "$@" | awk 'length($0) > 100'; }
 at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp \
     bench/*.[ch] bench/*/*.[ch] examples/*.c examples/*/*.[ch] examples/*/*/*.h | wc -l)" 0 \
     "lines of C in tests/, bench/ and examples/ over 100 columns"
-at_most "$(wide tests/*.sh tests/*/*.sh bench/*.sh bench/*/*.py .ci/run | wc -l)" 336 \
+at_most "$(wide tests/*.sh tests/*/*.sh tests/*/*.py bench/*.sh bench/*/*.py examples/*.py \
+    examples/*/*.py .ci/run Makefile bench/peers/Makefile tests/*/*.mk | wc -l)" 0 \
     "lines of scripts over 100 columns"
 # Tables and what a program writes (cpu.md) are as wide as their rows.
 prose=$(ls README.md bench/*.md bench/results/*.md examples/data/*/*.md | grep -v results/cpu.md)

@@ -279,15 +279,18 @@ for c in $compilers; do
             job "$c $std implementation $set" \
                 "$base $level $set $language $W/implement.c"
         done
+        all="-DNEO_SHARED -DNEO_NO_SIMD -DNDEBUG '-DNEO_ASSERT(x)=((void)(x))'"
         [ -z "$sets" ] || job "$c $std all macros at once" \
-            "$base -O0 -DNEO_SHARED -DNEO_NO_SIMD -DNDEBUG '-DNEO_ASSERT(x)=((void)(x))' -fsyntax-only $language $W/implement.c"
+            "$base -O0 $all -fsyntax-only $language $W/implement.c"
         job "$c $std declarations, then the implementation" \
             "$base -fsyntax-only $language $W/late.c"
         # -O2 for neo_comm.h alone: more warnings see the flow of values.
         [ -z "$sets" ] || job "$c $std two files linked; neo_comm.h alone, linked with neo.h" \
             "$base -O0 -DNEO_NO_SIMD $language -c -o $W/library-$c-$std.o $W/library.c &&
              $base -O0 $language -c -o $W/program-$c-$std.o $W/program.c &&
-             $driver -o $W/program-$c-$std $W/program-$c-$std.o $W/library-$c-$std.o -pthread -lm && $W/program-$c-$std &&
+             $driver -o $W/program-$c-$std $W/program-$c-$std.o $W/library-$c-$std.o -pthread \
+                 -lm &&
+             $W/program-$c-$std &&
              $base -O2 $language -c -o $W/comm-$c-$std.o $W/comm_alone.c &&
              $driver -o $W/comm-$c-$std $W/comm-$c-$std.o $W/library-$c-$std.o -pthread -lm &&
              timeout 900 $W/comm-$c-$std"
@@ -346,8 +349,10 @@ for c in $compilers; do
                  $W/plan-$c-$std"
             job "$c $std neo_fsdp.h alone, linked with the others" \
                 "$base -O1 $language -c -o $W/fsdp-$c-$std.o $W/fsdp_alone.c &&
-                 $base -O0 -DNEO_NO_SIMD $language -c -o $W/fsdp-library-$c-$std.o $W/comm_library.c &&
-                 $driver -o $W/fsdp-$c-$std $W/fsdp-$c-$std.o $W/fsdp-library-$c-$std.o -pthread -lm &&
+                 $base -O0 -DNEO_NO_SIMD $language -c -o $W/fsdp-library-$c-$std.o \
+                     $W/comm_library.c &&
+                 $driver -o $W/fsdp-$c-$std $W/fsdp-$c-$std.o $W/fsdp-library-$c-$std.o \
+                     -pthread -lm &&
                  timeout 900 $W/fsdp-$c-$std" ;;
         esac
         job "$c $std before system headers" "$base -fsyntax-only $language $W/before_system.c"
@@ -363,7 +368,8 @@ for c in $compilers; do
                 "include neo.h before any system header" \
                 "$base -DNEO_STATIC -fsyntax-only $language $W/after_system.c"
             job "$c $std after system headers, _POSIX_C_SOURCE, implementation" \
-                "$base -D_POSIX_C_SOURCE=200809L -DIMPLEMENT -fsyntax-only $language $W/after_system.c"
+                "$base -D_POSIX_C_SOURCE=200809L -DIMPLEMENT -fsyntax-only $language \
+                    $W/after_system.c"
             ;;
         *) job "$c $std after system headers, implementation" \
             "$base -DIMPLEMENT -fsyntax-only $language $W/after_system.c" ;;
@@ -420,11 +426,13 @@ for kind in .openmpi .mpich ''; do
     job "mpicc$kind c11 neo_comm.h" \
         "mpicc$kind -std=c11 $warnings -I. -DNEO_COMM_MPI -O1 -c -o /dev/null $W/comm_alone.c"
     job "mpicc$kind c11 neo_comm.h NEO_STATIC" \
-        "mpicc$kind -std=c11 $warnings -I. -DNEO_COMM_MPI -DNEO_STATIC -fsyntax-only $W/comm_implement.c"
+        "mpicc$kind -std=c11 $warnings -I. -DNEO_COMM_MPI -DNEO_STATIC -fsyntax-only \
+            $W/comm_implement.c"
     if have mpicxx$kind; then
         skip_cxx="-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX" # MPI's own C++, which has warnings
         job "mpicxx$kind c++17 neo_comm.h" \
-            "mpicxx$kind -std=c++17 $warnings -I. $skip_cxx -DNEO_COMM_MPI -O1 -x c++ -c -o /dev/null $W/comm_alone.c"
+            "mpicxx$kind -std=c++17 $warnings -I. $skip_cxx -DNEO_COMM_MPI -O1 -x c++ -c \
+                -o /dev/null $W/comm_alone.c"
         job "mpicxx$kind c++17 neo_comm.h, MPI's C++ too" \
             "mpicxx$kind -std=c++17 -I. -DNEO_COMM_MPI -fsyntax-only -x c++ $W/comm_alone.c"
     else
@@ -471,8 +479,8 @@ run_jobs
         -e 's/^} \(neo_[a-z0-9_]*\);.*/\1/p' \
         -e 's/^typedef \(struct\|enum\) neo_[a-z0-9_]* {.*} \(neo_[a-z0-9_]*\);.*/\2/p' | sort -u |
         while read -r name; do
-            printf '    printf("%%s %%u %%u\\n", "%s", (unsigned)sizeof(%s), (unsigned)ALIGNOF(%s));\n' \
-                "$name" "$name" "$name"
+            printf '    printf("%%s %%u %%u\\n", "%s",' "$name"
+            printf ' (unsigned)sizeof(%s), (unsigned)ALIGNOF(%s));\n' "$name" "$name"
         done
     echo '    return 0;'
     echo '}'
@@ -516,9 +524,16 @@ for c in $compilers; do
         link=
         case $flags in *LINK_FAST) link=-ffast-math ;; esac
         id=$(echo "$c $flags" | tr -c 'a-zA-Z0-9\n' _)
+        out=$W/out/$id
         job "$c $flags" \
-            "$c $flags -DNEO_STATIC -I. -Itests -c -o $W/out/$id.o tests/build/flags.c 2>$W/out/$id.err || { cat $W/out/$id.err; grep -q same-bits $W/out/$id.err && echo 'refused: by the compiler' >$W/out/$id.txt; exit; }
-             $c $link -o $W/out/$id $W/out/$id.o -pthread -lm && $W/out/$id >$W/out/$id.txt; cat $W/out/$id.txt; test -s $W/out/$id.txt"
+            "$c $flags -DNEO_STATIC -I. -Itests -c -o $out.o tests/build/flags.c 2>$out.err || {
+                 cat $out.err
+                 grep -q same-bits $out.err && echo 'refused: by the compiler' >$out.txt
+                 exit
+             }
+             $c $link -o $out $out.o -pthread -lm && $out >$out.txt
+             cat $out.txt
+             test -s $out.txt"
     done
 done
 run_jobs

@@ -113,7 +113,8 @@ check "an exported neo" "$W/g"
 if $CC -std=c11 -O0 -I. -o "$W/h" "$W/main.c" "$W/other.c" -L"$W" -lneo -lm -pthread \
     >"$W/log" 2>&1; then fail "a caller without NEO_SHARED links"; elif grep -qE \
         'hidden symbol|undefined' "$W/log"; then pass; else fail "$(head -3 "$W/log")"; fi
-if have nm; then # every function the header declares is there (neo__...: what neo's other headers call)
+# Every function the header declares is there (neo__...: what neo's other headers call).
+if have nm; then
     $CC -std=c11 -E -P -DNEO_SHARED neo_data.h 2>/dev/null | tr -d '\n' | tr ';' '\n' |
         grep -oE 'visibility\("default"\)\)\).* \**neo_[a-z0-9_]+\(' |
         grep -oE '\<neo_[a-z0-9][a-z0-9_]*\($' | tr -d '(' |
@@ -148,6 +149,7 @@ printf '#define NEO_COMM_IMPLEMENTATION\n#include "neo_comm.h"\n' >"$W/pragmas_c
 printf '#define NEO_FSDP_IMPLEMENTATION\n#include "neo_fsdp.h"\n' >"$W/pragmas_fsdp.c"
 for c in gcc clang; do
     have $c || { skip "pragmas of $c: not installed"; continue; }
+    is_clang=$([ $c = clang ] && echo 1 || echo 0)
     for f in pragmas pragmas_comm pragmas_fsdp; do
         for flags in -O0 -O2 "-Os -DNEO_NO_SIMD"; do
             $c -std=c11 -I. $flags -E "$W/$f.c" >"$W/pragmas.i" 2>>"$W/log"
@@ -156,7 +158,8 @@ for c in gcc clang; do
                 /^#pragma clang optimize/ { off = $4 == "off" }
                 /^#pragma STDC FP_CONTRACT/ { on = $4 != "OFF"; seen = 1 }
                 /^#pragma GCC (optimize|push_options)/ { seen = 1 }
-                END { print n + 0, off + 0, seen && clang ? !on : !seen }' clang=$([ $c = clang ] && echo 1 || echo 0) "$W/pragmas.i")
+                END { print n + 0, off + 0, seen && clang ? !on : !seen }' clang=$is_clang \
+                "$W/pragmas.i")
             same "pragmas left by $c $flags $f" "$left" "0 0 0"
         done
     done

@@ -20,7 +20,8 @@ programs="tests/comm/collectives tests/data/reader tests/files/checkpoint tests/
 same "one_file_dlrm" "$(state_of "$W/one_file_dlrm")" \
     "$(sed -n 's/.*`state \([0-9a-f]*\)`.*/\1/p' examples/one_file_dlrm.c)"
 for program in $programs; do
-    line=$(timeout 900 env -u NEO_FULL "$W/$program" 2>&1 | grep -E '^[a-z/]+: [0-9]+ passed' | tail -1)
+    line=$(timeout 900 env -u NEO_FULL "$W/$program" 2>&1 |
+        grep -E '^[a-z/]+: [0-9]+ passed' | tail -1)
     case $line in *" 0 failed"*) pass ;; *) fail "$program: $line" ;; esac
 done
 finish build/musl

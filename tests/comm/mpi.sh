@@ -162,7 +162,8 @@ END
 
 # gpt_over: the GPT over the MPI of $suffix.
 head -c 60000 examples/data/shakespeare/input.txt >"$W/text"
-gpt="--data $W/text --layers 2 --heads 2 --width 32 --context 16 --batch 6 --steps 6 --repro-shards 8 --threads 1 --sample 20"
+gpt="--data $W/text --layers 2 --heads 2 --width 32 --context 16 --batch 6 --steps 6"
+gpt="$gpt --repro-shards 8 --threads 1 --sample 20"
 "$B/gpt" $gpt >"$W/gpt" 2>"$W/err" || fail "gpt: $(tail -1 "$W/err")"
 gpt_over() {
     taken=0
@@ -194,7 +195,8 @@ dlrm_killed() {
     timeout 900 mpirun$suffix $over -n 4 "$E/dlrm_mpi" $long --checkpoint "$W/killed_$name" \
         --every 20 >"$W/out" 2>&1 </dev/null &
     job=$!
-    while kill -0 $job 2>/dev/null && ! ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1; do
+    while kill -0 $job 2>/dev/null &&
+        ! ls "$W/killed_$name"/step-*/manifest.json >/dev/null 2>&1; do
         sleep 0.1
     done
     kill -9 "$(process_of "$W/killed_$name")"

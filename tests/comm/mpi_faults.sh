@@ -28,7 +28,8 @@ for kind in openmpi mpich; do
 done
 if [ -z "$kinds" ] && have mpicc && have mpirun; then kinds=/; fi
 if [ -z "$kinds" ] || ! have timeout; then
-    skip "MPI faults: no mpicc (Debian: libopenmpi-dev openmpi-bin, libmpich-dev mpich), or no timeout"
+    skip "MPI faults: no mpicc (Debian: libopenmpi-dev openmpi-bin, libmpich-dev mpich)," \
+        "or no timeout"
     finish comm/mpi_faults
     exit
 fi
@@ -86,18 +87,28 @@ tab=$(printf '\t')
 saw() {
     awk -F "$tab" -v kinds="^($2)\$" -v form="$3" '
         function wrong(why) { if (!bad++) print why ": " $0 }
-        $1 == "fault" { seen++; status = $2; text = $3; if ($2 !~ kinds || $3 !~ form) wrong("status or message") }
-        $1 == "again" { agains++; if ($2 != status || $3 != text) wrong("a later call says something else") }
-        $1 == "end" { ends++; if ($2 != status || $3 != text) wrong("neo_comm_init_env says something else") }
+        function same() { return $2 == status && $3 == text }
+        $1 == "fault" {
+            seen++; status = $2; text = $3
+            if ($2 !~ kinds || $3 !~ form) wrong("status or message")
+        }
+        $1 == "again" { agains++; if (!same()) wrong("a later call says something else") }
+        $1 == "end" { ends++; if (!same()) wrong("neo_comm_init_env says something else") }
         $1 == "checks" { checked++; if ($2 < 1 || $3 != 0) wrong("failed checks") }
-        END { if (!bad && (seen != 1 || agains != 2 || ends != 1 || checked != 1)) print "the file is not complete" }
+        END {
+            if (!bad && (seen != 1 || agains != 2 || ends != 1 || checked != 1))
+                print "the file is not complete"
+        }
     ' "$1"
 }
 # diverged FILE: one rank's file of many faults, each on a group of its own.
 diverged() {
     awk -F "$tab" '
         function wrong(why) { if (!bad++) print why ": " $0 }
-        $1 == "again" { if ($2 != status || $3 != text) wrong("a later call says something else"); agains++; next }
+        $1 == "again" {
+            if ($2 != status || $3 != text) wrong("a later call says something else")
+            agains++; next
+        }
         $1 == "end" { ends++; if ($2 != "OK") wrong("the job") ; next }
         $1 == "checks" { checked++; if ($2 < 1 || $3 != 0) wrong("failed checks"); next }
         {
@@ -106,15 +117,21 @@ diverged() {
             if ($1 ~ /^(root|other)\//) kind = "^(DIVERGED|TIMEOUT)$"
             if ($1 ~ /^late\//) kind = "^TIMEOUT$"
             if ($2 !~ kind) wrong("status")
-            if ($2 == "TIMEOUT" && $3 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: rank [0-3] did not come within 700 ms$/) wrong("message")
-            if ($2 == "DIVERGED" && $3 !~ /^rank 1: [a-z_/]+ #[0-9]+.*, but rank [0-3]: [a-z_/]+ #[0-9]+/ &&
-                $3 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*, but rank 1: [a-z_/]+ #[0-9]+/ &&
-                $3 !~ /^rank [0-3]: [a-z_/]+ #[0-9]+.*: expects [0-9]+ bytes from rank 1, which sends [0-9]+/) wrong("message")
+            call = ": [a-z_/]+ #[0-9]+"
+            late = "^rank [0-3]" call ".*: rank [0-3] did not come within 700 ms$"
+            his = "^rank 1" call ".*, but rank [0-3]" call
+            ours = "^rank [0-3]" call ".*, but rank 1" call
+            uneven = "^rank [0-3]" call ".*: expects [0-9]+ bytes from rank 1, which sends [0-9]+"
+            if ($2 == "TIMEOUT" && $3 !~ late) wrong("message")
+            if ($2 == "DIVERGED" && $3 !~ his && $3 !~ ours && $3 !~ uneven) wrong("message")
             if ($1 ~ /^label\// && $3 !~ /^rank 1: .* of .h[.]3., but/ &&
                 $3 !~ /, but rank 1: .* of .h[.]3.$/) wrong("his label")
             if ($1 ~ /^label\/.*l/ && $3 !~ / of .h[.]2./) wrong("the label of the others")
         }
-        END { if (!bad && (seen < 21 || agains != seen || ends != 1 || checked != 1)) print "the file is not complete" }
+        END {
+            if (!bad && (seen < 21 || agains != seen || ends != 1 || checked != 1))
+                print "the file is not complete"
+        }
     ' "$1"
 }
 

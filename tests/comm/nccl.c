@@ -911,33 +911,38 @@ enum {
     LONELY,
     WAYS
 };
-static neo_status wander(neo_comm *host, void *user) {
-    const int kind = *(const int *)user;
-    int size = neo_comm_size(host), rank = neo_comm_rank(host), other = rank == 1;
-    neo_comm *gpu = NULL;
-    EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &gpu));
-    EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* all have it */
-    char *x = (char *)on_device(host, NULL, 8192), *y = (char *)on_device(host, NULL, 8192);
+/* A rank of a group that is about to break: what it expects to hear. */
+typedef struct Walker {
+    neo_comm *host, *gpu;
+    char *x, *y; /* on the device */
+    int other;   /* it is rank 1 */
+    neo_status expected;
+    const char *part;
+} Walker;
+/* Rank 1 calls something else: the status of each rank's call. */
+static neo_status call_another(Walker *w, int kind) {
+    neo_comm *host = w->host, *gpu = w->gpu;
+    const int size = neo_comm_size(host), rank = neo_comm_rank(host), other = w->other;
+    char *x = w->x, *y = w->y;
     int64_t counts[64] = {0}, outs[64];
     const void *pieces[NEO_MAX_SUBTREES];
-    neo_status status = NEO_OK, expected = NEO_ERR_DIVERGED;
-    const char *part = "rank 1";
+    neo_status status = NEO_OK;
     for (int k = 0; k < NEO_MAX_SUBTREES; k++) pieces[k] = x;
     switch (kind) {
     case OP:
-        part = "broadcast #0 (100 f32, root 0)";
+        w->part = "broadcast #0 (100 f32, root 0)";
         status = other ? neo_comm_broadcast(gpu, x, 100, NEO_F32, 0, NULL)
                        : neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         break;
     case COUNT:
-        part = "(101 f32, sum)";
+        w->part = "(101 f32, sum)";
         status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, other ? 101 : 100, NEO_F32, NULL);
         break;
     case DTYPE:
         status = neo_comm_all_gather(gpu, x, y, 4, NULL, other ? NEO_I32 : NEO_F32, NULL);
         break;
     case LABEL:
-        part = other ? "of 'h.3'" : "of 'h.2'";
+        w->part = other ? "of 'h.3'" : "of 'h.2'";
         neo_comm_label(gpu, other ? "of one rank" : NULL); /* agreement has none */
         EXPECT_OK(host, neo_comm_agree(gpu, NEO_OK));
         neo_comm_label(gpu, "h.1");
@@ -948,48 +953,58 @@ static neo_status wander(neo_comm *host, void *user) {
         break;
     case COUNTS: /* the same sum */
         counts[other ? 1 : 0] = 40;
-        part = "expects 0 bytes from rank ";
+        w->part = "expects 0 bytes from rank ";
         status = neo_comm_all_gather(gpu, x, y, 0, counts, NEO_F32, NULL);
         break;
     case PAIRS:
         for (int p = 0; p < size; p++) counts[p] = outs[p] = 4;
         if (other) counts[0] = 5; /* rank 0 expects 4 */
-        part = "expects 16 bytes from rank 1, which sends 20";
+        w->part = "expects 16 bytes from rank 1, which sends 20";
         status = neo_comm_all_to_allv(gpu, x, counts, y, outs, NEO_F32, NULL);
         break;
     case PIECES: /* a rank has two of them */
-        part = " leaves";
+        w->part = " leaves";
         status = other ? neo_comm_all_reduce_leaves(gpu, pieces, y, 100, NEO_F32, NULL)
                        : neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         break;
     case MESSAGE:
-        part = "send/recv #0 (10 f32), but rank 0: send/recv #0 (11 f32)";
+        w->part = "send/recv #0 (10 f32), but rank 0: send/recv #0 (11 f32)";
         status = other          ? neo_comm_recv(gpu, x, 10, NEO_F32, 0, NULL)
                  : rank == 0    ? neo_comm_send(gpu, x, 11, NEO_F32, 1, NULL)
                                 : neo_comm_barrier(gpu, NULL);
         break;
+    default: break;
+    }
+    return status;
+}
+/* Rank 1 is late, or leaves: the status of each rank's call. */
+static neo_status go_missing(Walker *w, int kind) {
+    neo_comm *host = w->host, *gpu = w->gpu;
+    const int other = w->other;
+    char *x = w->x, *y = w->y;
+    neo_status status = NEO_OK;
+    w->expected = NEO_ERR_PEER;
+    switch (kind) {
     case LATE: {
         neo_fault delay = {NEO_FAULT_DELAY, 1, 4 * LATE_MS};
         EXPECT_OK(host, neo_comm_inject(gpu, other ? delay : (neo_fault){NEO_FAULT_NONE, 0, 0}));
-        expected = NEO_ERR_TIMEOUT;
-        part = "rank 1 did not come within 1000 ms";
+        w->expected = NEO_ERR_TIMEOUT;
+        w->part = "rank 1 did not come within 1000 ms";
         EXPECT_OK(host, neo_comm_barrier(gpu, NULL));
         status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         break;
     }
     case LEFT:
-        expected = NEO_ERR_PEER;
-        part = "rank 1 has left";
+        w->part = "rank 1 has left";
         if (other) {
             neo_comm_destroy(gpu);
-            gpu = NULL;
+            w->gpu = NULL;
         } else {
             status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         }
         break;
     case GIVEN_UP:
-        expected = NEO_ERR_PEER;
-        part = "rank 1 has given up: the disk is full";
+        w->part = "rank 1 has given up: the disk is full";
         if (other) {
             neo_comm_abort(gpu, "the disk is full");
             status = neo_comm_status(gpu);
@@ -999,8 +1014,7 @@ static neo_status wander(neo_comm *host, void *user) {
         break;
     case LONELY: { /* a rank gives up while its own call is in flight, alone */
         neo_ticket ticket;
-        expected = NEO_ERR_PEER;
-        part = "rank 1 has given up: enough";
+        w->part = "rank 1 has given up: enough";
         if (other) {
             EXPECT_OK(host, neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, &ticket));
             usleep(20000);
@@ -1015,18 +1029,27 @@ static neo_status wander(neo_comm *host, void *user) {
     }
     default: break;
     }
-    if (kind == LATE && other) part = "rank"; /* that rank hears it from the others */
-    if (gpu) {
-        EXPECT(host, status == expected, "way %d: %s: %s", kind, neo_status_string(status),
+    return status;
+}
+static neo_status wander(neo_comm *host, void *user) {
+    const int kind = *(const int *)user;
+    Walker w = {host, NULL, NULL, NULL, neo_comm_rank(host) == 1, NEO_ERR_DIVERGED, "rank 1"};
+    EXPECT_OK(host, neo_comm_create_nccl(host, device_of(host), NULL, &w.gpu));
+    EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* all have it */
+    w.x = (char *)on_device(host, NULL, 8192), w.y = (char *)on_device(host, NULL, 8192);
+    neo_status status = kind < LATE ? call_another(&w, kind) : go_missing(&w, kind);
+    if (kind == LATE && w.other) w.part = "rank"; /* that rank hears it from the others */
+    if (w.gpu) {
+        EXPECT(host, status == w.expected, "way %d: %s: %s", kind, neo_status_string(status),
                neo_last_error());
-        EXPECT(host, strstr(neo_last_error(), part), "way %d lacks '%s': %s", kind, part,
+        EXPECT(host, strstr(neo_last_error(), w.part), "way %d lacks '%s': %s", kind, w.part,
                neo_last_error());
     }
     if (kind != LATE)
         EXPECT_OK(host, neo_comm_barrier(host, NULL)); /* the host group does not suffer */
-    cudaFree(x);
-    cudaFree(y);
-    neo_comm_destroy(gpu);
+    cudaFree(w.x);
+    cudaFree(w.y);
+    neo_comm_destroy(w.gpu);
     return NEO_OK;
 }
 static void ways(int ranks) {

@@ -89,8 +89,12 @@ static neo_status loop(neo_comm *comm, void *user) {
         for (int64_t i = 0; i < n; i++) x[i] = (float)((i + steps) % 7 + neo_comm_rank(comm));
         NEO__TRY(neo_comm_all_reduce(comm, NEO_REDUCE_SUM, x, sum, n, NEO_F32, NULL));
         for (int64_t i = 0; i < n; i++)
-            if (sum[i] != (float)(4 * ((i + steps) % 7) + 6)) return neo_fail(NEO_ERR_NUMERIC, "a sum is wrong");
-        if (steps == 20) fprintf(file, "runs, on node %d\n", neo_comm_node(comm, neo_comm_rank(comm))), fflush(file);
+            if (sum[i] != (float)(4 * ((i + steps) % 7) + 6))
+                return neo_fail(NEO_ERR_NUMERIC, "a sum is wrong");
+        if (steps == 20) {
+            fprintf(file, "runs, on node %d\n", neo_comm_node(comm, neo_comm_rank(comm)));
+            fflush(file);
+        }
         if (neo_comm_rank(comm) == 0 && (stop = fopen(path, "r")) != NULL) more = fclose(stop);
         NEO__TRY(neo_comm_broadcast(comm, &more, 1, NEO_I64, 0, NULL));
     }
@@ -99,7 +103,8 @@ static neo_status loop(neo_comm *comm, void *user) {
 int main(int argc, char **argv) {
     neo_comm_desc desc;
     char path[1000];
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!rank) rank = getenv("PMI_RANK");
     memset(&desc, 0, sizeof desc);
     if (argc != 3 || !rank) return 2;
     folder = argv[1];
@@ -108,7 +113,8 @@ int main(int argc, char **argv) {
     FILE *file = fopen(path, "w");
     if (!file) return 2;
     neo_status status = neo_comm_init_env(&desc, loop, file);
-    fprintf(file, "ended: %s: %s\n", neo_status_string(status), status == NEO_OK ? "" : neo_last_error());
+    fprintf(file, "ended: %s: %s\n", neo_status_string(status),
+            status == NEO_OK ? "" : neo_last_error());
     fclose(file);
     return status != NEO_OK;
 }
@@ -131,10 +137,11 @@ start() {
     seconds=$1
     shift
     case $kind in
-    openmpi) options="--host $net.1:$each,$net.2:$each --enable-recovery --mca plm_rsh_agent $W/agent --mca pml ob1
+    openmpi) options="--host $net.1:$each,$net.2:$each --enable-recovery
+        --mca plm_rsh_agent $W/agent --mca pml ob1
         --mca btl tcp,self --mca btl_tcp_if_include $net.0/24 --mca oob_tcp_if_include $net.0/24" ;;
-    mpich) \
-        options="-hosts $net.1:$each,$net.2:$each -disable-auto-cleanup -launcher ssh -launcher-exec $W/agent -iface eth0" ;;
+    mpich) options="-hosts $net.1:$each,$net.2:$each -disable-auto-cleanup
+        -launcher ssh -launcher-exec $W/agent -iface eth0" ;;
     esac
     timeout -k 5 "$seconds" "$W/agent" $net.1 mpirun.$kind $options -n $((2 * each)) "$@" \
         >"$W/out" 2>&1 </dev/null
@@ -196,8 +203,8 @@ for kind in $kinds; do
             hidden=$(sed -n 's/^bench comm.mpi.overlap.hidden value=\([0-9]*\).*/\1/p' "$W/out")
             if [ "${hidden:-0}" -ge 60 ]; then
                 pass
-                echo \
-                    "netns: $kind, 1 Gbit/s: $hidden % of an asynchronous all_to_all hidden behind computation"
+                echo "netns: $kind, 1 Gbit/s: $hidden % of an asynchronous all_to_all hidden" \
+                    "behind computation"
             else
                 fail "$kind: $hidden % of an asynchronous call are hidden"
                 head -6 "$W/out"
@@ -227,8 +234,8 @@ for kind in $kinds; do
         cable down
         took=$(ended 30)
         same "$kind: a link that is cut: ranks that end" "${took% *}" 4
-        echo \
-            "netns: $kind, a link that is cut: ranks ended after ${took#* } tenths of a second (timeout: 30), each with"
+        echo "netns: $kind, a link that is cut: ranks ended after ${took#* } tenths of a second" \
+            "(timeout: 30), each with"
         cat "$W"/rank.* | grep '^ended' | cut -c1-150
         n=$(grep -lE '^ended: another rank (did not come in time|is lost)' "$W"/rank.* | wc -l)
         same "$kind: a link that is cut: ranks with an error that says so" "$n" 4

@@ -9,7 +9,8 @@ digest() {
     [ "$ended" != 0 ] || grep -o ' loss [0-9.]*' "$W/err" | tail -1
 }
 # on_cpu PROGRAM ARGUMENTS...: the digest of the CPU: that of the program, or, where $plain is a
-# folder with dlrm and gpt, of those, which have the same bits sooner than a program of the emulator.
+# folder with dlrm and gpt, of those, which have the same bits sooner than a program of the
+# emulator.
 on_cpu() {
     program=$1
     shift
@@ -103,12 +104,14 @@ fast_agrees() {
     differ "$*: with --tf32 and without" "$one" "$(digest "$@" --device cuda --tf32)"
 }
 dlrm_ranks_agree() {
-    model="--synthetic $2 --batch $3 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200 --seed 3 --repro-shards 4"
+    model="--synthetic $2 --batch $3 --dim 16 --bottom 13-24-16 --top 24-1 --rows 200 --seed 3"
+    model="$model --repro-shards 4"
+    nodes="--ranks 4 --nodes 2 --plan twrw"
     while read -r options; do
         ranks_agree "$1" $model $options
     done <<END
 --optimizer adam --clip-norm 0.05 --micro-batches 2 -- --ranks 3 --plan rw --dense-shard full
---optimizer adagrad --rows-dtype bf16 -- --ranks 4 --nodes 2 --plan twrw --pipeline off --dense-shard zero1
+--optimizer adagrad --rows-dtype bf16 -- $nodes --pipeline off --dense-shard zero1
 --optimizer adagrad --wire-forward f16 --wire-backward bf16 -- --ranks 2 --plan dp
 --optimizer adagrad --dtype bf16 -- --ranks 3 --dense-shard full
 --model dcnv2 --cross 2x5 -- --ranks 3 --plan rw --dense-shard full
@@ -117,7 +120,8 @@ END
         --ranks 3 --plan cw --dense-shard full
 }
 gpt_ranks_agree() {
-    model="--data $2 --steps $3 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0 --repro-shards 4"
+    model="--data $2 --steps $3 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --warmup 2"
+    model="$model --sample 0 --repro-shards 4"
     while read -r options; do
         ranks_agree "$1" $model $options
     done <<END
@@ -127,7 +131,8 @@ gpt_ranks_agree() {
 END
 }
 gpt_agrees() {
-    model="--data $2 --steps $3 --layers 2 --heads 2 --width 32 --context 16 --batch 4 --warmup 2 --sample 0"
+    model="--data $2 --steps $3 --layers 2 --heads 2 --width 32 --context 16 --batch 4 --warmup 2"
+    model="$model --sample 0"
     while read -r options; do
         agree "$1" $model $options
     done <<END

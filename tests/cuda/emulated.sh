@@ -31,8 +31,8 @@ count() { grep -cE "(^|[^A-Z_])$1" neo_cuda.cuh; }
 if [ "$(count 'NEO__LAUNCH(_AS)?\(') $(count '<<<') $(count 'cudaMemsetAsync\(')" = '6 1 2' ]; then
     pass
 else
-    fail \
-        "neo_cuda.cuh: a launch or a fill that neo_cuda_graph_begin does not see: use neo__cuda_launch, neo__cuda_fill"
+    fail "neo_cuda.cuh: a launch or a fill that neo_cuda_graph_begin does not see: use" \
+        "neo__cuda_launch, neo__cuda_fill"
 fi
 
 # nvcc takes the kernels too, for one architecture and not optimized; `make cuda` is the whole of

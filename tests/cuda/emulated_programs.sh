@@ -69,9 +69,11 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     refused "TF32 with the bits of the CPU" "give one of them" "$B/tests/emulated_dlrm" \
         --synthetic 60 --exact --tf32
     if [ -x "$B/tests/emulated_gpt_nccl" ]; then # over a stand-in for NCCL
-        model="--synthetic 60 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --repro-shards 4 --clip-norm 0.05"
+        model="--synthetic 60 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300"
+        model="$model --repro-shards 4 --clip-norm 0.05"
         ranks_agree "$B/tests/emulated_dlrm_nccl" $model -- --ranks 3 --dense-shard full
-        model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 4 --sample 0 --repro-shards 4"
+        model="--data $W/text --steps 2 --layers 1 --heads 2 --width 32 --context 16 --batch 4"
+        model="$model --sample 0 --repro-shards 4"
         ranks_agree "$B/tests/emulated_gpt_nccl" $model --dtype bf16 -- --ranks 4 --shard hybrid
         # Ranks that share a GPU go without NCCL, and say so.
         one=$(on_cpu "$B/tests/emulated_gpt_nccl" $model)

@@ -49,12 +49,16 @@ table() {
     }
     $1 == "bench" && $3 ~ /^value=/ {
         split("", f)
-        for (i = 3; i <= NF; i++) { at = index($i, "="); f[substr($i, 1, at - 1)] = substr($i, at + 1) }
+        for (i = 3; i <= NF; i++) {
+            at = index($i, "=")
+            f[substr($i, 1, at - 1)] = substr($i, at + 1)
+        }
         g = $2 in goal ? goal[$2] : ""
-        if (g != "" && f["ceiling"] != "none") g = g (f["ceiling"] + 0 >= g + 0 ? ", met" : ", missed")
+        share = f["ceiling"] == "none" ? "" : f["ceiling"]
+        if (g != "" && f["ceiling"] != "none") g = g (share + 0 >= g + 0 ? ", met" : ", missed")
         if (f["value"] + 0 >= 1000) f["value"] = sprintf("%.0f", f["value"])
         against = f["peer"] == "" ? "" : f["peer"] " " f["ratio"] "x"
-        print "| " $2 " | " f["value"] " " f["unit"] " | " (f["ceiling"] == "none" ? "" : f["ceiling"]) " | " g " | " against \
+        print "| " $2 " | " f["value"] " " f["unit"] " | " share " | " g " | " against \
             " | " f["spread"] " |"
     }' "$1"
 }
@@ -66,12 +70,17 @@ write_results() {
     {
         echo "# $gpu"
         echo
-        echo "By \`make bench-cuda\`; the comment at the top of bench/cuda/ops.c says what each figure counts. Medians of 21."
+        echo "By \`make bench-cuda\`; the comment at the top of bench/cuda/ops.c says what each" \
+            "figure counts. Medians of 21."
         echo
-        echo "- machine: $(uname -sm), $(nproc 2>/dev/null) x $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -1)"
-        echo "- GPU: $gpu, $(of_gpu memory.total), clock up to $(of_gpu clocks.max.sm), power limit $(of_gpu power.limit)"
-        echo "- driver $(of_gpu driver_version), $("$NVCC" --version | sed -n 's/.*release \([^,]*\),.*/CUDA \1/p')"
-        echo "- $(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)${dirty:+, changed}"
+        cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -1)
+        echo "- machine: $(uname -sm), $(nproc 2>/dev/null) x $cpu"
+        echo "- GPU: $gpu, $(of_gpu memory.total), clock up to $(of_gpu clocks.max.sm)," \
+            "power limit $(of_gpu power.limit)"
+        cuda=$("$NVCC" --version | sed -n 's/.*release \([^,]*\),.*/CUDA \1/p')
+        echo "- driver $(of_gpu driver_version), $cuda"
+        commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+        echo "- $(date -u +%Y-%m-%d), commit $commit${dirty:+, changed}"
         [ "$1" = 0 ] || echo "- the bench FAILED: see its output"
         echo
         table "$2"

@@ -18,7 +18,14 @@ try() {
     if "$@" >"$W/log" 2>&1; then pass; else fail "$label:" && head -20 "$W/log"; fi
 }
 
-printf '#include "neo_cuda.cuh"\nint main(void) { neo_device *d = 0; neo_cuda_device_destroy(d); return 0; }\n' >"$W/api.c"
+cat >"$W/api.c" <<'END'
+#include "neo_cuda.cuh"
+int main(void) {
+    neo_device *d = 0;
+    neo_cuda_device_destroy(d);
+    return 0;
+}
+END
 try 'the declarations as C' ${CC:-cc} -std=c11 -Wall -Wextra -Wpedantic -Werror -I. -c -o \
     "$W/api.o" "$W/api.c"
 

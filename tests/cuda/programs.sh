@@ -28,7 +28,8 @@ gpt_agrees "$gpt" "$W/text" 20
 dlrm_ranks_agree "$dlrm" 4000 250
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if [ -x "$B/dlrm_nccl" ] && have mpirun && [ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ]; then
-    model="--synthetic 4000 --batch 250 --dim 16 --bottom 13-24-16 --rows 300 --repro-shards 4 --clip-norm 0.05"
+    model="--synthetic 4000 --batch 250 --dim 16 --bottom 13-24-16 --rows 300 --repro-shards 4"
+    model="$model --clip-norm 0.05"
     for options in "" "--dense-shard full --plan rw"; do
         same "dlrm over NCCL $options" "$(digest "$dlrm" $model)" \
             "$(digest mpirun -n 2 "$B/dlrm_nccl" $model $options --device cuda --exact)"

@@ -379,7 +379,7 @@ static void world_fill(world *w, int64_t step) {
                 const int64_t at = ((p->row + r) * cols + p->col) * size + b;
                 const uint64_t row = (uint64_t)r;
                 if (p->data[r * p->step * size + b] == truth(p->tensor, now, at)) continue;
-                p->marks.before(p->marks.user, &row, 1, 0);
+                p->marks.before(p->marks.user, &row, 1, 0, NULL);
                 break;
             }
             for (int64_t b = 0; b < p->cols * size; b++) {

@@ -148,7 +148,7 @@ static void many_names(void) {
     remove(at("m"));
     free(text);
 }
-static void malformed(void) {
+static void malformed_headers(void) {
     static const struct {
         const char *header;
         size_t data;
@@ -228,9 +228,13 @@ static void malformed(void) {
         neo_safetensors_close(file);
     }
     CHECK_INT(neo_ctx_memory(ctx).bytes, before);
+    remove(at("m"));
+}
+/* Files that open, with a tensor that is of another type than asked for, or that neo has not. */
+static void unreadable_tensors(void) {
     neo_safetensors *file = NULL;
     neo_tensor t;
-    put_header(at("m"), cases[3].header, 8);
+    put_header(at("m"), "{\"a\":" T("F64", "1", "0,8") "}", 8);
     REQUIRE_OK(neo_safetensors_open(ctx, at("m"), &file));
     CHECK_OK(neo_safetensors_info(file, 0, &t));
     CHECK(t.dtype == NEO_F64 && t.ndim == 1 && t.shape[0] == 1);
@@ -241,7 +245,7 @@ static void malformed(void) {
     CHECK_OK(neo_safetensors_read(file, 0, neo_tensor_1d(&wide, NEO_F64, 1)));
     CHECK(wide != 3);
     neo_safetensors_close(file);
-    put_header(at("m"), cases[4].header, 6);
+    put_header(at("m"), "{\"a\":" T("BOOL", "1,2,3,1,1,1", "0,6") "}", 6);
     REQUIRE_OK(neo_safetensors_open(ctx, at("m"), &file));
     CHECK_ERR(neo_safetensors_info(file, 0, &t), NEO_ERR_UNSUPPORTED, "BOOL");
     neo_safetensors_close(file);
@@ -250,6 +254,10 @@ static void malformed(void) {
     CHECK_ERR(neo_safetensors_info(file, 0, &t), NEO_ERR_UNSUPPORTED, "5 dimensions");
     neo_safetensors_close(file);
     remove(at("m"));
+}
+static void malformed(void) {
+    malformed_headers();
+    unreadable_tensors();
 }
 
 static void lengths(void) {

@@ -28,18 +28,21 @@ from safetensors import safe_open
 expected = {}
 for line in open(sys.argv[2]):
     name, dtype, rows, cols, total = line.split()
-    expected[name] = (dtype.upper(), [int(rows)] + ([int(cols)] if cols != "0" else []), float(total))
+    shape = [int(rows)] + ([int(cols)] if cols != "0" else [])
+    expected[name] = (dtype.upper(), shape, float(total))
 assert len(expected) == 22 + 20 + 3, len(expected)  # weights, momentum of those that train, numbers
 with safe_open(sys.argv[1], "np") as f:
     assert f.metadata() == {"format": "pt"}, f.metadata()
     assert set(f.keys()) == set(expected), set(f.keys()) ^ set(expected)
     for name, (dtype, shape, total) in expected.items():
         s, t = f.get_slice(name), f.get_tensor(name)
-        assert (s.get_dtype(), s.get_shape()) == (dtype, shape), (name, s.get_dtype(), s.get_shape())
-        found = float(np.sum(t, dtype=np.float64))
-        assert abs(found - total) <= 1e-12 * float(np.sum(np.abs(t), dtype=np.float64)), (name, found, total)
+        got = s.get_dtype(), s.get_shape()
+        assert got == (dtype, shape), (name, *got)
+        found, size = (float(np.sum(x, dtype=np.float64)) for x in (t, np.abs(t)))
+        assert abs(found - total) <= 1e-12 * size, (name, found, total)
     assert f.get_tensor("layer.1.weight").shape == (3, 15) and f.get_tensor("optim.step")[0] == 1
-    assert f.get_tensor("optim.loss_scale")[0] == 1024 and f.get_tensor("optim.layer.1.weight.momentum_buffer").any()
+    assert f.get_tensor("optim.loss_scale")[0] == 1024
+    assert f.get_tensor("optim.layer.1.weight.momentum_buffer").any()
 END
 if $PYTHON "$W/read.py" "$W/full.safetensors" "$W/list" >"$W/log" 2>&1; then
     pass
@@ -53,10 +56,12 @@ from safetensors.numpy import load_file, save_file
 
 widths = [7, 15, 3, 64, 48, 1, 16, 15, 8, 16, 17, 8]  # of tests/fsdp/common.h
 if len(sys.argv) == 2:
-    rng, tensors = np.random.default_rng(1), {"transformer.wpe.weight": np.ones((2, 2), np.float32)}  # not asked for
+    rng = np.random.default_rng(1)
+    tensors = {"transformer.wpe.weight": np.ones((2, 2), np.float32)}  # not asked for
     for i in range(len(widths) - 1):
         name = "transformer.h.%d.c_fc." % i
-        tensors[name + "weight"] = rng.standard_normal((widths[i], widths[i + 1])).astype(np.float16)
+        weight = rng.standard_normal((widths[i], widths[i + 1]))
+        tensors[name + "weight"] = weight.astype(np.float16)
         tensors[name + "bias"] = rng.standard_normal(widths[i + 1]).astype(np.float16)
     save_file(tensors, sys.argv[1])
 else:

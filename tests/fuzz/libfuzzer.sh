@@ -16,7 +16,9 @@ if ! have clang; then
 fi
 echo '#include <stdint.h>
 #include <stddef.h>
-int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) { return (void)d, (void)n, 0; }' >"$B/probe.c"
+int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) {
+    return (void)d, (void)n, 0;
+}' >"$B/probe.c"
 if ! clang -fsanitize=fuzzer,address -o "$B/probe" "$B/probe.c" 2>/dev/null; then
     skip "libFuzzer: clang has no runtime for it here (Debian: libclang-rt-dev)"
     finish fuzz/libfuzzer

@@ -271,8 +271,8 @@ class Ftrl(torch.optim.Optimizer):
                 s = self.state[p]
                 if not s:
                     s.update(sum=torch.full_like(p, group["first"]), penalty=torch.zeros_like(p))
-                w, s["sum"], s["penalty"] = ftrl_step(p, p.grad, s["sum"], s["penalty"],
-                                                      *(group[k] for k in ("lr", "beta", "l1", "l2")))
+                rates = (group[k] for k in ("lr", "beta", "l1", "l2"))
+                w, s["sum"], s["penalty"] = ftrl_step(p, p.grad, s["sum"], s["penalty"], *rates)
                 p.copy_(w)
 
 

@@ -45,7 +45,8 @@ def attention(out, random):
         key = f"attention.{name}"
         out.update({f"{key}.q": q, f"{key}.k": k, f"{key}.v": v, f"{key}.dy": dy})
         q, k, v = (t.clone().requires_grad_() for t in (q, k, v))
-        y = F.scaled_dot_product_attention(split(q), split(k), split(v), is_causal=causal, scale=scale)
+        y = F.scaled_dot_product_attention(split(q), split(k), split(v), is_causal=causal,
+                                           scale=scale)
         y = y.transpose(1, 2).reshape(batch * length, heads * dim)
         y.backward(dy)
         out.update({f"{key}.y": y, f"{key}.dq": q.grad, f"{key}.dk": k.grad, f"{key}.dv": v.grad})

@@ -1,5 +1,6 @@
-"""Makes safetensors.safetensors with Python's safetensors package, for tests/files/safetensors.c; with --check FILE
-DIR reads a checkpoint that neo wrote (its two files and index) and prints what is in it.
+"""Makes safetensors.safetensors with Python's safetensors package, for tests/files/safetensors.c;
+with --check FILE DIR reads a checkpoint that neo wrote (its two files and index) and prints what is
+in it.
 Pinned: see common.py. Run by hand from this directory."""
 import json
 import os

@@ -54,7 +54,8 @@ refused() {
     if [ $status = 0 ] || [ $status -ge 124 ]; then
         fail "$label: exit status $status"
     elif grep -qE 'Sanitizer|runtime error' "$W/err"; then
-        fail "$label: a sanitizer's finding: $(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)"
+        found=$(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)
+        fail "$label: a sanitizer's finding: $found"
     elif grep -q '^state' "$W/out"; then
         fail "$label: printed a digest"
     elif ! grep -q -- "$text" "$W/err"; then
@@ -149,6 +150,9 @@ refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --pro
 refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
 refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
     --profile "$W/bad.cold"
+refused "a profile of fewer hot rows" \
+    "hot.profile names [0-9]* hot rows of table '.*': count again" \
+    $model --hot-rows 7 --profile "$W/hot.profile"
 refused "a hot row twice" "twice:3: a hot row twice, of table 'C1'" $model --hot-rows 6 \
     --profile "$W/twice"
 for more in --dedup --keys --summary '--towers 4' '--load x'; do
@@ -310,8 +314,8 @@ for dtype in f16 bf16 i8; do
         fail "rows of $dtype are those of f32"
     fi
 done
-a=$(NEO_ISA=$second_isa digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 \
-    --threads 1)
+a=$(NEO_ISA=$second_isa digest $model --shuffle 500 --schedule cosine --warmup 5 \
+    --weight-decay 0.01 --threads 1)
 b=$(digest $model --shuffle 500 --schedule cosine --warmup 5 --weight-decay 0.01 --threads 8)
 same "shuffle, schedule, decay" "$a" "$b"
 
@@ -319,7 +323,7 @@ same "shuffle, schedule, decay" "$a" "$b"
 
 keyed="--synthetic $samples --batch 120 --dim 32 --bottom 13-24-32 --top 24-1 --rows 3000"
 keyed="$keyed --keys --key-rows 200 --seed 3"
-for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3'; do
+for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3' '--admit 3 --bloom'; do
     part || continue
     one=$(digest $keyed $kind)
     same "keys $kind, 3 threads" "$(digest $keyed $kind --threads 3)" "$one"
@@ -348,6 +352,8 @@ if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else
 fi
 refused "an age of nothing" '--evict age: not lru' $keyed --evict age
 refused "evict of no keys" 'are of --keys' $model --evict lru
+refused "a filter of nothing" '--bloom is of --admit 2 to 15' $keyed --bloom
+refused "another filter" 'keys' $keyed --admit 3 --bloom --checkpoint "$W/keyed" --resume
 
 # ---- a cross network in place of the dot products ----
 
@@ -729,7 +735,8 @@ refused "--top of fm" '--top: --model fm has no top MLP' $plain --model fm --top
 # ---- many ranks: the same bits for any number of them, any plan and nodes, with and without the
 # pipeline ----
 
-wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3 --repro-shards 8"
+wide="--synthetic $samples --batch 100 --dim 32 --bottom 13-24-32 --top 24-1 --rows 400 --seed 3"
+wide="$wide --repro-shards 8"
 single=$(digest $wide --threads 1 --plan tw --pipeline off)
 # on RANKS OPTIONS...: the digest of the wide model; a run that hangs has none.
 on() {
@@ -809,7 +816,8 @@ fi
 while read -r ranks nodes plan pipeline more; do
     part || continue
     same "micro-batches, $ranks ranks, $nodes nodes, $plan, pipeline $pipeline $more" \
-        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 --micro-batches 3 --clip-norm 0.05)" "$three"
+        "$(on $ranks --nodes $nodes --plan $plan --pipeline $pipeline $more --batch 60 \
+            --micro-batches 3 --clip-norm 0.05)" "$three"
 done <<END
 2 1 rw on --dense-shard zero2
 3 1 cw off
@@ -998,6 +1006,12 @@ same "the same, evaluated" "$(digest $model --repro-shards 8 --checkpoint "$W/as
     "$base"
 refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
 refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
+refused "--checkpoint-bits alone" "needs --checkpoint" $model --checkpoint-bits 4
+refused "--checkpoint-bits 3" "not 8, 4 or 2" $model --checkpoint "$W/none" --checkpoint-bits 3
+for more in --resume "--checkpoint-delta 3" --keys "--valid x" "--hot-rows 2" "--towers 2"; do
+    refused "--checkpoint-bits $more" "--checkpoint-bits does not go with --" \
+        $model --checkpoint "$W/none" --checkpoint-bits 4 $more
+done
 refused "--checkpoint-delta on a GPU" "not on a GPU yet" $model --checkpoint "$W/none" \
     --checkpoint-delta 3 --device cuda
 
@@ -1128,8 +1142,9 @@ refused "a positive= that no label is" "'nosuch', as positive= asks: there are '
 adult=examples/data/adult/adult
 head -600 $adult.test | cut -d, -f1-14 >"$W/unlabeled.csv"
 head -400 $adult.data >"$W/adult.csv"
-$D --format adult --columns $adult.columns --data "$W/adult.csv" --valid "$W/adult.csv" --test "$W/unlabeled.csv" \
-    --predict "$W/predicted" --dim 8 --bottom 5-16-8 --top 16-1 --batch 50 >"$W/run" 2>"$W/err"
+$D --format adult --columns $adult.columns --data "$W/adult.csv" --valid "$W/adult.csv" \
+    --test "$W/unlabeled.csv" --predict "$W/predicted" --dim 8 --bottom 5-16-8 --top 16-1 \
+    --batch 50 >"$W/run" 2>"$W/err"
 if grep -q '^epoch 1/1 .* valid auc=0' "$W/run" && grep -q '^test samples/s=' "$W/run" &&
     grep -q 'no figures: all labels of the test data are alike, or it has none' "$W/err" &&
     [ "$(wc -l <"$W/predicted")" = 600 ] && ! grep -q nan "$W/run"; then
@@ -1569,7 +1584,8 @@ else
 fi
 if awk -v least=$least_auc \
     '/^best/ { split($3, a, "="); best = a[2] } /^test/ { split($2, a, "="); auc = a[2] }
-    END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail "auc against the best: $(cat "$W/run")"; fi
+    END { exit !(auc > least && auc <= best + 0.03) }' "$W/run"; then pass; else fail \
+    "auc against the best: $(cat "$W/run")"; fi
 
 # The log of MLPerf: one object a line, the keys that its checker counts, the same AUC as --log.
 mllog="--synthetic 600 --batch 60 --model dcnv2 --epochs 2 --repro-shards 4"

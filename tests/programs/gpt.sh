@@ -21,7 +21,8 @@ if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then D="setarch -R 
 # The model of tests/golden/gpt_plain.c. Most leaves have one sequence of the 6, two have none.
 full=examples/data/shakespeare/input.txt
 head -c 60000 $full >"$W/text"
-model="--layers 2 --heads 2 --width 32 --context 16 --batch 6 --lr 0.001 --warmup 2 --threads 1 --sample 0"
+model="--layers 2 --heads 2 --width 32 --context 16 --batch 6 --lr 0.001 --warmup 2 --threads 1"
+model="$model --sample 0"
 small="--data $W/text $model --steps 6"
 # gpt ARGUMENTS...: a run; what it prints is in $W/out and $W/err. Where races are looked for, what
 # one rank of one thread says comes from the program that was built without.
@@ -50,7 +51,8 @@ refused() {
     if [ $status = 0 ] || [ $status -ge 124 ]; then
         fail "$label: exit status $status"
     elif grep -qE 'Sanitizer|runtime error' "$W/err"; then
-        fail "$label: a sanitizer's finding: $(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)"
+        found=$(grep -E 'Sanitizer|runtime error' "$W/err" | head -1)
+        fail "$label: a sanitizer's finding: $found"
     elif grep -q '^state' "$W/out"; then
         fail "$label: printed a digest"
     elif [ "$(grep -c -- "$text" "$W/err")" != 1 ]; then
@@ -168,15 +170,18 @@ done
 
 # ---- what it learns, prints and takes ----
 
-learn="$small --batch 16 --steps $steps --lr 0.005 --min-lr 0.001 --warmup 20 --repro-shards 8 --sample 40"
+learn="$small --batch 16 --steps $steps --lr 0.005 --min-lr 0.001 --warmup 20 --repro-shards 8"
+learn="$learn --sample 40"
 gpt $learn --eval-every $every --ranks 2 --prompt 'We '
 if awk -v most=$most \
-    '/^step/ { n++; last = $NF } /^val loss/ { val = $3 } END { exit !(n == 2 && val < most && val < last) }' "$W/out"
+    '/^step/ { n++; last = $NF } /^val loss/ { val = $3 }
+    END { exit !(n == 2 && val < most && val < last) }' "$W/out"
 then pass; else fail "it does not learn: $(cat "$W/out")"; fi
 sed -n '/^---- sample/,/^-----------/p' "$W/out" >"$W/sample2"
 gpt $learn --ranks 3 --shard zero1 --prompt 'We '
 sed -n '/^---- sample/,/^-----------/p' "$W/out" >"$W/sample3"
-if [ "$(tail -c +18 "$W/sample2" | head -c 3)" = 'We ' ] && [ "$(wc -c <"$W/sample2")" = $((17 + 3 + 40 + 18)) ]; then
+if [ "$(tail -c +18 "$W/sample2" | head -c 3)" = 'We ' ] &&
+    [ "$(wc -c <"$W/sample2")" = $((17 + 3 + 40 + 18)) ]; then
     pass
 else
     fail "a sample of 40 characters: $(cat "$W/sample2")"
@@ -192,8 +197,15 @@ for more in "--ranks 1" "--ranks 4 --recompute" "--ranks 3 --shard zero2 --accum
     "--ranks 8 --shard hybrid --slots 1" \
     "--ranks 4 --shard none --dtype bf16"; do
     gpt $small --repro-shards 8 --memory $more
-    if awk '/predicted/ { gsub(",", ""); n++; for (i = 1; i <= NF; i++) { if ($i == "predicted") p = $(i + 1)
-        if ($i == "counted") c = $(i + 1) } bad += p != c } END { exit bad > 0 || n != 4 }' "$W/out"; then
+    if awk '/predicted/ {
+            gsub(",", ""); n++
+            for (i = 1; i <= NF; i++) {
+                if ($i == "predicted") p = $(i + 1)
+                if ($i == "counted") c = $(i + 1)
+            }
+            bad += p != c
+        }
+        END { exit bad > 0 || n != 4 }' "$W/out"; then
         pass
     else
         fail "memory and traffic, $more: $(cat "$W/out" | head -6)"
@@ -334,6 +346,7 @@ print(*map(letters.index, b'We '))")
     refused "a tokenizer that is cut off" 'is cut off in token 38' $small $tokens \
         --tokenizer "$W/cut_pieces"
     refused "a preset" '--preset gpt3: there is none' $small --preset gpt3
+    refused "a preset on a text" '--preset is of tokens, and --data' --preset gpt2-124m
 else
     skip "tokens: no python3 to write them"
 fi
@@ -341,21 +354,23 @@ fi
 # ---- weights from elsewhere ----
 
 { head -c 20000 $full; grep '[$&3JQVXZ]' $full | head -c 40000; } >"$W/all" # all 65 characters
-golden="--data $W/all $(echo "$model" | sed 's/--heads 2/--heads 4/') --load tests/golden/gpt.safetensors --steps 0"
+golden="--data $W/all $(echo "$model" | sed 's/--heads 2/--heads 4/')"
+golden="$golden --load tests/golden/gpt.safetensors --steps 0"
 loaded=$(digest $golden --prefix final.)
 same "loaded" "$(cat "$W/err")" 'loaded the weights of tests/golden/gpt.safetensors'
 same "loaded on 3 ranks" \
     "$(digest $golden --prefix final. --ranks 3 --repro-shards 8 --checkpoint "$W/ckpt/golden")" \
     "$loaded"
 if have python3; then
-    python3 - "$W/ckpt/golden/step-000000000000" tests/golden/gpt.safetensors <<'END' && pass || fail "loaded weights are not those of the file"
+    if python3 - "$W/ckpt/golden/step-000000000000" tests/golden/gpt.safetensors <<'END'
 import glob, json, struct, sys
 def tensors(path):
     with open(path, "rb") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
         data = f.read()
     meta = header.pop("__metadata__", {})
-    return {k: (v["shape"], data[slice(*v["data_offsets"])], meta.get(k)) for k, v in header.items()}
+    return {k: (v["shape"], data[slice(*v["data_offsets"])], meta.get(k))
+            for k, v in header.items()}
 want = {k[6:]: v for k, v in tensors(sys.argv[2]).items() if k.startswith("final.")}
 got, count = {k: bytearray(len(v[1])) for k, v in want.items()}, 0
 for path in sorted(glob.glob(sys.argv[1] + "/model-*.safetensors")):
@@ -372,6 +387,7 @@ for path in sorted(glob.glob(sys.argv[1] + "/model-*.safetensors")):
 assert count * 4 == sum(len(v[1]) for v in want.values())
 assert all(bytes(got[k]) == want[k][1] for k in want)
 END
+    then pass; else fail "loaded weights are not those of the file"; fi
 else
     skip "loaded weights: no python3 to compare them"
 fi

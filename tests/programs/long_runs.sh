@@ -163,7 +163,10 @@ awk -F '\t' -v OFS='\t' -v to="$W" \
     "$W/a_lines.tsv"
 valid="--data $W/a.tsv --valid $W/b.tsv --test $W/b.tsv --lr 0.05 --epochs 12 $small"
 # epochs FILE: number, log loss and mark of each epoch's line.
-epochs() { sed -n 's/^epoch \([0-9]*\)\/12  loss=[0-9.]*  valid auc=[0-9.]* logloss=\([0-9.]*\)\( (best)\)\{0,1\}  [0-9.]* s$/\1 \2\3/p' "$1"; }
+epochs() {
+    before='^epoch \([0-9]*\)/12  loss=[0-9.]*  valid auc=[0-9.]* '
+    sed -n "s|${before}logloss=\([0-9.]*\)\( (best)\)\{0,1\}  [0-9.]* s\$|\1 \2\3|p" "$1"
+}
 whole=$(state_of $D $valid)
 same "a line for each epoch" "$(epochs "$W/out_of" | wc -l)" 12
 cp "$W/out_of" "$W/all"
@@ -181,8 +184,9 @@ says "patience" 'no better log loss for 3 epochs'
 same "the same epochs" "$(epochs "$W/out_of")" "$(epochs "$W/all" | head -"$last")"
 if grep -q '"valid_auc":0' "$W/log"; then pass; else fail "no valid_auc in the log"; fi
 loss=$(epochs "$W/out_of" | sed -n "${best}s/.* \([0-9.]*\) (best)/\1/p")
-same "the best model is in best/" \
-    "$($D --checkpoint "$W/valid/best" --test "$W/b.tsv" $small --eval 2>"$W/err" | sed -n 's/^test.*logloss=\([^ ]*\) .*/\1/p')" "$loss"
+kept=$($D --checkpoint "$W/valid/best" --test "$W/b.tsv" $small --eval 2>"$W/err" |
+    sed -n 's/^test.*logloss=\([^ ]*\) .*/\1/p')
+same "the best model is in best/" "$kept" "$loss"
 same "one model is in best/" "$(ls "$W/valid/best" | tr '\n' ' ')" \
     "metrics.json $(cd "$W/valid/best" && echo step-*) "
 cp -r "$W/valid/best" "$W/best"
@@ -224,8 +228,8 @@ done
 
 rm -rf "$W/gpt"
 state_of $G $gpt --eval-every 50 --ranks 2 --checkpoint "$W/gpt" >/dev/null
-same "gpt: lines of evaluations" \
-    "$(grep -cE '^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$' "$W/out_of")" 2
+form='^step [0-9]+  [0-9.]+ s  train loss [0-9.]+  (best )?val loss [0-9.]+$'
+same "gpt: lines of evaluations" "$(grep -cE "$form" "$W/out_of")" 2
 state_of $G $gpt --eval-every 10 --lr 0 --min-lr 0 --patience 2 --checkpoint "$W/gpt_over" \
     >/dev/null
 says "gpt, patience" 'no better loss in 2 validations'
@@ -264,12 +268,15 @@ for ranks in 1 2; do
     $D $long --summary --ranks $ranks --dense-shard full >"$W/out" 2>"$W/err"
     # 13 x 24 + 24, 24 x 8 + 8, the interaction of 27 vectors of 8, 359 x 24 + 24, 24 + 1; 26 tables
     numbers=$((13 * 24 + 24 + 24 * 8 + 8 + (8 + 27 * 26 / 2) * 24 + 24 + 24 + 1 + 26 * 400 * 8))
-    if grep -q "^$numbers parameters, $((4 * numbers)) bytes, and $((8 * numbers)) bytes of optimizer state$" "$W/out" &&
+    form="$numbers parameters, $((4 * numbers)) bytes"
+    form="$form, and $((8 * numbers)) bytes of optimizer state"
+    if grep -q "^$form$" "$W/out" &&
         [ "$(wc -l <"$W/out")" = $((8 + 26 + 2)) ]; then pass; else fail \
             "--summary, $ranks ranks: $(cat "$W/out" "$W/err")"; fi
 done
 $G $gpt --summary --ranks 2 --shard full >"$W/out" 2>"$W/err"
-numbers=$((65 * 32 + 16 * 32 + 2 * 32 + 2 * (4 * 32 + 32 * 96 + 96 + 32 * 32 + 32 + 8 * 32 * 32 + 4 * 32 + 32)))
+layer=$((4 * 32 + 32 * 96 + 96 + 32 * 32 + 32 + 8 * 32 * 32 + 4 * 32 + 32))
+numbers=$((65 * 32 + 16 * 32 + 2 * 32 + 2 * layer))
 if grep -q "^$numbers parameters, $((4 * numbers)) bytes" "$W/out"; then
     pass
 else

@@ -30,8 +30,8 @@ for name in side dlrm gpt; do
         fail "neo_$name.c: $(head -3 "$W/err")"
     fi
 done
-if NEO_PEERS_BUILD=$W NEO_DLRM=$B/dlrm PYTHONDONTWRITEBYTECODE=1 $PYTHON bench/peers/self_test.py --side >"$W/out" \
-    2>&1; then
+if NEO_PEERS_BUILD=$W NEO_DLRM=$B/dlrm PYTHONDONTWRITEBYTECODE=1 $PYTHON \
+    bench/peers/self_test.py --side >"$W/out" 2>&1; then
     pass
 else
     fail "self_test.py: $(tail -3 "$W/out")"

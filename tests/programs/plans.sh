@@ -112,10 +112,11 @@ good_model='batch 100\ntable a 100x16 2\n'
 good_cluster='ranks 4 2\n'
 refuse "a word" 'batch 100\ncable a 100x16 2\n' "$good_cluster" \
     "bad.model:2: nothing that a model has: 'cable'"
+units='(K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB)'
 refuse "a number" 'batch ten\n' "$good_cluster" \
-    "bad.model:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): 'ten'"
+    "bad.model:1: not a number, or out of range $units: 'ten'"
 refuse "a unit" "$good_model" 'ranks 4 2\nmemory 3GB\n' \
-    "bad.cluster:2: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '3GB'"
+    "bad.cluster:2: not a number, or out of range $units: '3GB'"
 refuse "a size" 'batch 100\n\ntable a 100 2\n' "$good_cluster" \
     "bad.model:3: not rows x columns, as 1000x64: '100'"
 refuse "too little" 'batch 100\ntable a 100x16\n' "$good_cluster" \
@@ -138,12 +139,13 @@ refuse "no tables" 'batch 100\n' "$good_cluster" "bad.model: has no table"
 refuse "no batch" 'table a 1x1 1\n' "$good_cluster" "bad.model: has no batch"
 refuse "no ranks" "$good_model" 'memory 3GiB\n' "bad.cluster: has no ranks"
 refuse "ranks" "$good_model" 'ranks 0 2\n' \
-    "bad.cluster:1: not a number, or out of range (K, M, G, T, KiB, MiB, GiB, TiB may follow, as in 32GiB): '0'"
+    "bad.cluster:1: not a number, or out of range $units: '0'"
 refuse "a curve" "$good_model" 'ranks 4 2\nrows adam2 1 2 3 4 5 6\n' \
     "bad.cluster:2: no curve: 'adam2'"
 refuse "half a curve" "$good_model" 'ranks 4 2\nrows adam 1 2 3\n' \
     "bad.cluster:2: more words are wanted after 'rows'"
 refuse "a skew" 'batch 100\nskew -1\n' "$good_cluster" "bad.model:2: not a number, or out of range"
+refuse "none distinct" 'batch 100\ndistinct 0\n' "$good_cluster" "bad.model:2: not a number"
 refuse "a unit's place" 'batch 100\nunit u before 2-3\n' "$good_cluster" \
     "bad.model:2: neither beside nor after: 'before'"
 refuse "a unit's field" 'batch 100\nunit u after size=3\n' "$good_cluster" \
@@ -338,6 +340,51 @@ END
 else
     skip "timeline and sweep: no python3"
 fi
+# --replicas auto is the number of groups with the shortest step of those that it lists, each as it
+# is by itself; more groups hold more, and none is of ranks of several nodes but not all of them.
+replicas() {
+    "$B/plan" "$W/if.model" "$W/if.cluster" --set ranks=24 --set ranks_per_node=4 "$@" 2>&1
+}
+for every in 1 1000; do
+    replicas --replicas auto --sync-every $every >"$W/auto"
+    : >"$W/each"
+    for r in 1 2 3 6 12 24; do
+        option="--replicas $r --sync-every $every"
+        [ $r = 1 ] && option=
+        replicas $option >"$W/one"
+        echo "$r $(sed -n 's/.*one after another \([^,]*\),.*/\1/p' "$W/one")" \
+            "$(sed -n 's/.* from .* to \([^ ]* [^ ]*\) (rank .*/\1/p' "$W/one")" >>"$W/each"
+    done
+    same "--replicas auto, every $every: steps and memory" \
+        "$(sed -n '/^replicas/,/^$/p' "$W/auto" | awk '$1 + 0 { print $1, $4, $5, $8, $9 }')" \
+        "$(cat "$W/each")"
+    best=$(awk '{ us = $2 * ($3 == "ms" ? 1000 : 1) } !n++ || us < least { least = us; best = $1 }
+        END { print best }' "$W/each")
+    same "--replicas auto, every $every" \
+        "$(sed -n 's/^shortest step: \([0-9]*\) replicas on.*/\1/p' "$W/auto")" "$best"
+done
+# Where links between nodes are slow and copies are seldom averaged, each node has all tables.
+replicas --replicas auto --sync-every 100 --set cross.bandwidth=1e7 --set batch=9600 \
+    --set table.c.rows=50000 --set table.c.buckets=4 --set unit.bottom.params=0 \
+    --set unit.top.params=0 >"$W/auto"
+same "--replicas auto, slow links" \
+    "$(sed -n 's/^shortest step: \([0-9]*\) replicas on.*/\1/p' "$W/auto")" 6
+"$B/plan" "$W/if.model" "$W/if.cluster" --sweep --ranks 4..16 --replicas auto \
+    --sync-every 1000 --json --set cross.bandwidth=1e6 >"$W/sweep.json" 2>"$W/err"
+if grep -q '"ranks": 16, "replicas": [2-9]' "$W/sweep.json"; then pass
+else fail "a sweep's replicas: $(cat "$W/sweep.json" "$W/err")"; fi
+refuse_option "--replicas: the ranks are not so many groups, of nodes or inside of nodes: '3'" \
+    --replicas 3
+refuse_option "--replicas: not a number, or out of range" --replicas many
+refuse_option "--sync-every: is of --replicas" --sync-every 4
+printf 'batch 100\ntable a 100x16 2 pooling=none\n' >"$W/bad.model"
+printf "$good_cluster" >"$W/bad.cluster"
+if "$B/plan" "$W/bad.model" "$W/bad.cluster" --replicas auto >"$W/out" 2>"$W/err" ||
+    ! grep -q -- "--replicas auto: .*NEO_POOL_NONE" "$W/err"; then
+    fail "replicas of rows for each id: $(cat "$W/err")"
+else
+    pass
+fi
 # The four sets on a cluster: those that fit have figures, and what is recalled is named.
 printf 'ranks 2 2\nmemory 4TiB\n' >"$W/two.cluster"
 "$B/plan" --sets "$W/two.cluster" >"$W/sets" 2>"$W/err"
@@ -432,7 +479,9 @@ fi
 printf 'batch 100\ntable a\377b"\303\251 100x16 2\n' >"$W/name.model"
 if have python3; then
     name=$("$B/plan" "$W/name.model" $P/clusters/laptop.cluster --json |
-        python3 -c 'import json, sys; print(ascii(json.loads(sys.stdin.buffer.read().decode())["tables"][0]["name"]))')
+        python3 -c 'import json, sys
+tables = json.loads(sys.stdin.buffer.read().decode())["tables"]
+print(ascii(tables[0]["name"]))')
     same "a name that is not UTF-8 in JSON" "$name" "'a\\ufffdb\"\\xe9'"
 fi
 if "$B/plan" --colour 2>/dev/null; then fail "an unknown option is accepted"; else pass; fi

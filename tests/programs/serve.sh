@@ -156,7 +156,8 @@ else
 fi
 H='HTTP/1.1\r\nHost: a\r\n'
 printf "POST /predict ${H}Content-Length: 5\r\n\r\n{\"age" | says 400 'closing quote'
-printf "POST /predict ${H}Content-Length: 9\r\n\r\n{\"agee\":1}" | says 400 'agee.*which has age, .*, [.][.][.]'
+printf "POST /predict ${H}Content-Length: 9\r\n\r\n{\"agee\":1}" |
+    says 400 'agee.*which has age, .*, [.][.][.]'
 printf "POST /predict ${H}Content-Length: 5\r\n\r\n{}\n[]" | says 400 'line 2: '
 printf "POST /predict ${H}Content-Length: 2\r\n\r\n\r\n" | says 400 'no sample'
 printf "POST /predict ${H}Content-Length: 20\r\n\r\n{}" | says 400 'Connection: close'

@@ -37,6 +37,13 @@ alike "no pipeline, rows of i8" "--rows-dtype i8 --optimizer adagrad" --memory 2
 alike "gradients that are kept" "--clip-norm 0.5 --micro-batches 2" --memory 3M --ranks 2
 alike "finite" "--check-finite --optimizer ftrl" --memory 4M
 alike "another model" "--model fm" --memory 3M --row-buckets 3
+keys="--keys --key-rows 800 --rows 9000"
+alike "keys" "$keys" --memory 2M
+alike "keys, threads" "$keys --admit 2 --bloom --evict lfu:20" --memory 2M --threads 3
+alike "keys of an age" "$keys --evict age:3" --memory 1800K
+alike "keys, rows cut" "$keys" --memory 1300K --ranks 2 --plan rw
+alike "keys, columns cut" "$keys --optimizer adam --clip-norm 0.5" --memory 2M --ranks 2 --plan cw
+alike "keys in rows of i8" "$keys --rows-dtype i8" --memory 1400K --pipeline off
 if ls "$W" | grep -q '^rows'; then fail "tier files are left: $(ls "$W")"; else pass; fi
 
 # ---- shares by how often rows are used: counted once, the same file again; no bit changes ----
@@ -63,39 +70,48 @@ fi
 kills=6
 [ -z "$NEO_FULL" ] || kills=50
 [ -z "$SANITIZER" ] || kills=2
-saves="--checkpoint $W/ckpt --every 5 --resume"
-whole=$(state_of $D $base)
 newest() { ls "$W/ckpt" 2>/dev/null | tail -1; }
-for n in $(seq $kills); do
-    was=$(newest) some=
-    [ $((n % 3)) = 0 ] || some="--checkpoint-delta 4"
-    $D $base $saves $some $tier --memory $((2800 + n % 7 * 300))K >"$W/out" 2>"$W/err" &
-    pid=$!
-    while kill -0 $pid 2>/dev/null && [ "$(newest)" = "$was" ]; do sleep 0.01; done
-    sleep 0.0$((n % 8))
-    if ! kill -9 $pid 2>/dev/null; then # it came to its end
-        wait $pid
-        same "killed, and at its end" "$(sed -n 's/^state //p' "$W/out")" "$whole"
-        rm -rf "$W/ckpt"
-    fi
-    wait $pid 2>/dev/null
-done
-cp -r "$W/ckpt" "$W/ckpt2" 2>/dev/null
-same "resumed with another cache" "$(state_of $D $base $saves $tier --memory 5M)" "$whole"
-same "resumed without one" \
-    "$(state_of $D $base --checkpoint "$W/ckpt2" --every 25 --resume)" "$whole"
+# killed MEMORY OPTIONS: the digest at the end is that of a whole run. MEMORY: kilobytes, at least.
+killed() {
+    memory=$1 options="$base $2" saves="--checkpoint $W/ckpt --every 5 --resume"
+    rm -rf "$W/ckpt" "$W/ckpt2"
+    whole=$(state_of $D $options)
+    for n in $(seq $kills); do
+        was=$(newest) some=
+        [ $((n % 3)) = 0 ] || some="--checkpoint-delta 4"
+        [ $((n % 4)) -lt 2 ] || some="$some --checkpoint-async"
+        $D $options $saves $some $tier --memory $((memory + n % 7 * 300))K >"$W/out" 2>"$W/err" &
+        pid=$!
+        while kill -0 $pid 2>/dev/null && [ "$(newest)" = "$was" ]; do sleep 0.01; done
+        sleep 0.0$((n % 8))
+        if ! kill -9 $pid 2>/dev/null; then # it came to its end
+            wait $pid
+            same "killed, and at its end" "$(sed -n 's/^state //p' "$W/out")" "$whole"
+            rm -rf "$W/ckpt"
+        fi
+        wait $pid 2>/dev/null
+    done
+    cp -r "$W/ckpt" "$W/ckpt2" 2>/dev/null
+    same "resumed with another cache $2" \
+        "$(state_of $D $options $saves $tier --memory $((memory + 2000))K --ranks 2)" "$whole"
+    same "resumed without one $2" \
+        "$(state_of $D $options --checkpoint "$W/ckpt2" --every 25 --resume)" "$whole"
+}
+killed 2800 ""
+killed 1800 "$keys"
 
 # ---- differential checkpoints have the bytes of those without it ----
-for options in "--checkpoint $W/plain" "--checkpoint $W/tiered $tier --memory 3M"; do
-    $D $base --every 40 --checkpoint-delta 3 $options >"$W/out" 2>"$W/err"
+saves="--every 40 --checkpoint-delta 3 --checkpoint"
+$D $base $saves "$W/plain" >"$W/out" 2>"$W/err"
+grep -q base_step "$W"/plain/*/manifest.json || fail "none is differential: $(tail -1 "$W/err")"
+for behind in "" --checkpoint-async; do
+    $D $base $saves "$W/tiered$behind" $behind $tier --memory 3M >"$W/out" 2>"$W/err"
+    if diff -r "$W/plain" "$W/tiered$behind" >"$W/out"; then
+        pass
+    else
+        fail "$behind: differential checkpoints differ: $(head -3 "$W/out")"
+    fi
 done
-if ! grep -q base_step "$W"/plain/*/manifest.json; then
-    fail "no checkpoint is differential: $(tail -1 "$W/err")"
-elif diff -r "$W/plain" "$W/tiered" >"$W/out"; then
-    pass
-else
-    fail "differential checkpoints differ: $(head -3 "$W/out")"
-fi
 
 # ---- peak memory: 8 times as many rows as the budget ----
 if [ -z "$SANITIZER" ] && [ -x /usr/bin/time ]; then
@@ -129,7 +145,6 @@ refused "no memory" "--tier needs --memory" $tier
 refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
-refused "keys" "--keys does not go with --tier" --keys $tier --memory 8M
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
 refused "no tier" "--profile is of --tier" --profile "$W/p"
 refused "no profile" "none: cannot open" $tier --memory 8M --profile "$W/none"
@@ -137,8 +152,6 @@ refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory
     --profile "$W/p" --rows 3001
 refused "counts of keys" "--keys does not go with --save-profile" --keys --save-profile "$W/q"
 refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-profile "$W/q"
-refused "written behind" "--checkpoint-async does not go with --tier" --checkpoint "$W/no" --every 9 \
-    --checkpoint-async $tier --memory 8M
 echo precious >"$W/precious"
 refused "somebody's file" "precious: not a tier's file" --tier "$W/precious" --memory 8M
 same "somebody's file" "$(cat "$W/precious")" precious

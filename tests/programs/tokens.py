@@ -6,9 +6,10 @@ import sys
 with open(sys.argv[1], "rb") as f:
     text = f.read()
 letters = sorted(set(text))
-for path, magic, count, data in (
-        (sys.argv[2], 20240520, len(text), b"".join(struct.pack("<H", letters.index(c)) for c in text)),
-        (sys.argv[3], 20240328, len(letters), b"".join(bytes([1, c]) for c in letters))):
+tokens = b"".join(struct.pack("<H", letters.index(c)) for c in text)
+tokenizer = b"".join(bytes([1, c]) for c in letters)
+for path, magic, count, data in ((sys.argv[2], 20240520, len(text), tokens),
+                                 (sys.argv[3], 20240328, len(letters), tokenizer)):
     with open(path, "wb") as f:
         f.write(struct.pack("<256i", magic, 1, count, *[0] * 253) + data)
 print(len(letters))

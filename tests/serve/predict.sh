@@ -78,6 +78,32 @@ train ranks "$W/lists.csv" --format delimited --columns "$W/lists.columns" --mod
     --ranks 3 --repro-shards 8 --plan rw
 predicts ranks
 predicts ranks --batch 1 --write "$W/file.safetensors"
+# Checkpoints to be served, of rows of few bits, by ranks and plans: the predictions are those of
+# the whole checkpoint whose rows are narrowed as it is loaded. Nothing trains on from them.
+for bits in 8 4 2; do
+    "$P" --rows i$bits "$W/ranks.ckpt" <"$W/ranks.lines" >"$W/bits$bits.expected" 2>"$W/err"
+    cp "$W/ranks.lines" "$W/bits$bits.lines"
+    for where in "--ranks 3 --plan rw" "--ranks 2 --plan cw --checkpoint-async --every 9" \
+        "--threads 2 --tier $W/bits.tier --memory 8M"; do
+        part || continue
+        rm -rf "$W/bits$bits.ckpt"
+        try "--checkpoint-bits $bits $where" "$B/dlrm" --data "$W/lists.csv" --batch 100 \
+            --checkpoint "$W/bits$bits.ckpt" --format delimited --columns "$W/lists.columns" \
+            --model fm --dim 8 --repro-shards 8 $where --checkpoint-bits $bits
+        predicts bits$bits
+    done
+done
+predicts bits2 --write "$W/file.safetensors"
+for way in "--data $W/lists.csv --resume" "--test $W/lists.csv --eval"; do
+    if "$B/dlrm" $way --checkpoint "$W/bits4.ckpt" --batch 100 --format delimited --columns \
+        "$W/lists.columns" --model fm --dim 8 --repro-shards 8 >"$W/out" 2>"$W/err"; then
+        fail "$way of rows of few bits"
+    elif grep -q "checkpoint_bits is '4, to be served, not trained' there" "$W/err"; then
+        pass
+    else
+        fail "$way of rows of few bits: $(tail -1 "$W/err")"
+    fi
+done
 train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
 predicts criteo
 predicts criteo --batch 1 --json
@@ -190,7 +216,8 @@ refused 'evict "lfo" is not known here' 's/"lfu"/"lfo"/'
 refused 'has shape \[256\], expected \[1024\]\|has shape \[256,8\], expected' \
     's/"rows": 96/"rows": 960/'
 "$P" --write "$W/file.safetensors" "$W/keys.ckpt" <"$W/keys.lines" >"$W/got" 2>"$W/err"
-same "a file of keys" "$(grep -o 'ids of this model are keys' "$W/err")" 'ids of this model are keys'
+same "a file of keys" "$(grep -o 'ids of this model are keys' "$W/err")" \
+    'ids of this model are keys'
 of=criteo
 rm "$W"/changed.ckpt/*/model.json
 "$P" "$W/changed.ckpt" </dev/null 2>"$W/err"

@@ -467,6 +467,7 @@ static inline void spawn_refused(const Case *c, int ranks, neo_comm_fn fn, void 
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1},
                        .ranks_per_node = c->plan.cluster.ranks_per_node,
                        .timeout_ms = TEST_PATIENCE_MS};
+    memset(wrong, 0, sizeof wrong);
     CHECK_OK(neo_comm_spawn(ranks, &d, fn, user, NULL));
     check_wrong("refused", ranks);
 }
@@ -481,6 +482,7 @@ static inline int spawn_ending(const neo_allocator *allocator, int virtual_clock
     neo_status status[3];
     int working = 0;
     if (allocator) d.ctx.allocator = *allocator;
+    memset(wrong, 0, sizeof wrong);
     (void)neo_comm_spawn(3, &d, fn, user, status);
     for (int r = 0; r < 3; r++) {
         working += status[r] == NEO_OK;

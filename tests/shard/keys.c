@@ -1,13 +1,14 @@
 /* keys.c: keyed tables on many ranks.
 
    The oracle is one neo_bags with all samples. Under every plan, on 1 to 8 ranks, the outputs, the
-   gradients of per-id weights, and after many steps in which keys come and go the digest, keys and
-   their counts among it, have its bits. A run saved under one plan goes on under any other. */
+   gradients of per-id weights, and after many steps in which keys come and go, and between steps
+   are given, taken, scored and pruned, the digest, keys and their counts among it, have its bits. A
+   run saved under one plan goes on under any other. */
 #define _GNU_SOURCE
 #include "common.h"
 #include <unistd.h>
 
-enum { KEYED_STEPS = 16 };
+enum { KEYED_STEPS = 16, CALLED = 300 }; /* keys of a call: more than are moved at a time */
 static const Set KEYED = {"keyed", 3, 4, 4, {256, 256, 256}, {48, 32, 7}, {0, 1, 2, 1}, 0};
 static const Set ALIKE = {"alike", 3, 4, 4, {256, 256, 256}, {32, 32, 32}, {0, 1, 2, 1}, 0};
 
@@ -16,6 +17,7 @@ typedef struct Keyed {
     float *dw[KEYED_STEPS]; /* of the oracle, by its ids */
     int none, kept;
     neo_key_stats stats[3];
+    int64_t found[KEYED_STEPS][3][2][CALLED], pruned[KEYED_STEPS][3]; /* what the oracle answers */
     int first, end; /* steps of this run */
     const char *dir;
 } Keyed;
@@ -30,9 +32,10 @@ static void keyed_make(Keyed *k, const Set *set, neo_pooling pooling, neo_bag_op
     k->none = pooling == NEO_POOL_NONE;
     case_tables(c, set, optim, 0, pooling);
     case_data(c);
-    static const neo_keys keys[] = {{1, NEO_EVICT_LRU, 0, 0, 0},
-                                    {1, NEO_EVICT_LFU, 3, 2, 0},
-                                    {1, NEO_EVICT_AGE, 2, 0, 1}};
+    const int other = dtype != NEO_F32 || optim == NEO_BAG_ROWWISE_ADAGRAD;
+    const neo_keys keys[] = {{1, other ? NEO_EVICT_SCORE : NEO_EVICT_LRU, 0, 0, 0, 0},
+                             {1, NEO_EVICT_LFU, 3, 2, 0, other},
+                             {1, NEO_EVICT_AGE, 2, 0, 1, 0}};
     for (int t = 0; t < set->tables; t++) c->tables[t].keys = keys[t], c->tables[t].dtype = dtype;
     for (int s = 0; s < c->steps; s++)
         for (int64_t i = 0; i < c->offsets[s][set->features * c->size[s]]; i++)
@@ -45,6 +48,41 @@ static void keyed_make(Keyed *k, const Set *set, neo_pooling pooling, neo_bag_op
 static neo_tensor rows_of(const Keyed *k, float *data, int64_t samples, int64_t ids) {
     return k->none ? neo_tensor_2d(data, NEO_F32, ids, 32)
                    : neo_tensor_2d(data, NEO_F32, samples, k->c.width);
+}
+/* Calls between steps, of every third: of the oracle (shard NULL), whose answers are kept, or of a
+   rank, which must be given them. */
+static neo_status key_calls(Keyed *k, neo_shard *shard, int rank, int s) {
+    static const float one = 1.0f;
+    uint64_t keys[CALLED];
+    float scores[CALLED];
+    neo_bags *bags = k->c.oracle;
+    for (int t = 0; t < k->c.set->tables && s % 3 == 2; t++) {
+        int64_t(*found)[CALLED] = k->found[s][t], at[2][CALLED], gone;
+        for (int i = 0; i < CALLED; i++) {
+            keys[i] = (uint64_t)((s * 7919 + i * i * 31) % 600) * 0x9E3779B97F4A7C15u;
+            scores[i] = (float)(i * 13 % 29) - 14.0f;
+        }
+        if (!shard) {
+            TRY(neo_bags_put_keys(bags, t, keys, 30, found[0]));
+            TRY(neo_bags_drop_keys(bags, t, keys + 20, 20));
+            if (k->c.tables[t].keys.evict == NEO_EVICT_SCORE)
+                TRY(neo_bags_score_keys(bags, t, keys, scores, CALLED));
+            TRY(neo_bags_prune_keys(bags, t, 0.3f, 28 - s, &k->pruned[s][t]));
+            TRY(neo_bags_find_keys(bags, t, keys, CALLED, found[1]));
+            continue;
+        }
+        TRY(neo_shard_put_keys(shard, t, keys, 30, at[0]));
+        EXPECT(memcmp(at[0], found[0], 30 * sizeof at[0][0]) == 0);
+        TRY(neo_shard_drop_keys(shard, t, keys + 20, 20));
+        if (k->c.tables[t].keys.evict == NEO_EVICT_SCORE)
+            TRY(neo_shard_score_keys(shard, t, keys, scores, CALLED));
+        else EXPECT(neo_shard_score_keys(shard, t, keys, &one, 1) == NEO_ERR_ARG);
+        TRY(neo_shard_prune_keys(shard, t, 0.3f, 28 - s, &gone));
+        EXPECT(gone == k->pruned[s][t]);
+        TRY(neo_shard_find_keys(shard, t, keys, CALLED, at[1]));
+        EXPECT(memcmp(at[1], found[1], sizeof at[1]) == 0);
+    }
+    return NEO_OK;
 }
 static void oracle(Keyed *k, neo_ctx *ctx) {
     Case *c = &k->c;
@@ -60,10 +98,14 @@ static void oracle(Keyed *k, neo_ctx *ctx) {
         CHECK_OK(neo_bags_forward(c->oracle, &j, rows_of(k, c->out[s], c->size[s], ids)));
         CHECK_OK(neo_bags_weight_grad(c->oracle, &j, dout, k->dw[s]));
         CHECK_OK(neo_bags_backward(c->oracle, &j, dout, 0.05f));
+        CHECK_OK(key_calls(k, NULL, 0, s));
     }
     c->digest = bags_digest(ctx, c->oracle);
     for (int t = 0; t < c->set->tables; t++) {
         const neo_key_stats *e = &k->stats[t];
+        int64_t pruned = 0;
+        for (int s = 0; s < c->steps; s++) pruned += k->pruned[s][t];
+        if (pruned < 10) FAIL("table %d: %d rows are pruned", t, (int)pruned);
         k->stats[t] = neo_bags_key_stats(c->oracle, t);
         if (e->evictions < 20 || e->hits < 50 || (t == 1 && e->waited < 200))
             FAIL("table %d: %d evictions, %d hits, %d waited", t, (int)e->evictions, (int)e->hits,
@@ -113,7 +155,16 @@ static neo_status run(neo_comm *comm, void *user) {
     TRY(neo_state_create(ctx, &state));
     TRY(neo_state_add_shard(state, shard));
     if (k->first) TRY(neo_load(ctx, &(neo_load_desc){.dir = k->dir, .group = &all}, state, NULL));
-    for (int s = k->first; s < k->end; s++) TRY(keyed_step(k, comm, shard, s));
+    for (int s = k->first; s < k->end; s++) {
+        TRY(keyed_step(k, comm, shard, s));
+        TRY(key_calls(k, shard, rank, s));
+    }
+    if (neo_comm_size(comm) > 1 && k->first == 0) { /* other keys on one rank */
+        const uint64_t keys[2] = {5, (uint64_t)rank};
+        int64_t at[2];
+        EXPECT(neo_shard_find_keys(shard, 0, keys, 2, at) == NEO_ERR_MISMATCH);
+        EXPECT(neo_shard_drop_keys(shard, 9, keys, 2) == NEO_ERR_ARG);
+    }
     if (k->end < k->c.steps)
         TRY(neo_save(ctx, &(neo_save_desc){.dir = k->dir, .step = 1, .group = &all}, state));
     else TRY(check_digest(comm, shard, k->c.digest));

@@ -341,112 +341,125 @@ static void expect_phases(const neo_plan *plan, int rank, const double *want, co
         if (!(fabs(got[i] - want[i]) <= 1e-12 * (1e-3 + want[i])))
             FAIL("%s, rank %d, phase %d: %.12g, expected %.12g", what, rank, i, got[i], want[i]);
 }
-static void predictions(void) {
-    /* B = 1000, W = 4, L = 2, H = 2; 800 rows x 32, 3 ids per sample; local 5e9, cross 1e9, memory
-       10e9 */
-    const double B = 1000, ids = 3000, local = 1 / 5e9, cross = 1 / 1e9, mem = 1 / 10e9;
-    const double way = 0.5 * cross, across = 0.5 * cross; /* beside them 0.25 local */
-    const double look = 1.5 * mem, id = 64 * mem, sort = 64 * mem, row = 64 * mem, kept = 256 * mem;
-    neo_plan *plan;
+/* B samples, W = 4, L = 2, H = 2; 800 rows x 32, 3 ids per sample; seconds of a byte over links of
+   5e9 inside a node and 1e9 between nodes, and of memory of 10e9. */
+static const double B = 1000, ids = 3000, local = 1 / 5e9, cross = 1 / 1e9, mem = 1 / 10e9;
+static const double way = 0.5 / 1e9, across = 0.5 / 1e9; /* beside them 0.25 local */
+static const double look = 1.5 / 10e9, sort = 64 / 10e9, row = 64 / 10e9, kept = 256 / 10e9;
+/* Of what a rank packs or unpacks: its samples of each whole row, and its ids. */
+static const double copy = 1000 / 4 * (2 * 128 / 10e9 + 64 / 10e9), pack = 3000 / 4 * (64 / 10e9);
+static void one_table(void) {
     model_begin(4, 2);
     model_add(800, 32, 3, 4, NEO_BAG_ROWWISE_ADAGRAD);
     m.d.wire_forward = NEO_WIRE_BF16;
-    double copy =
-        B / 4 *
-        (2 * 128 * mem + row); /* what a rank packs or unpacks: its samples of each whole row */
-    double pack = ids / 4 * id;                  /* and of its ids */
-    {                                            /* table-wise on rank 2 */
-        neo_piece p = piece(0, 2, 0, 800, 0, 32);
-        double index = 4 * ids + 4 * B, moved = 8 * ids + 4 * B + 128 * (ids + B);
-        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 64 * way + copy,
-                        B * 128 * way + copy, 2 * moved * mem + ids * sort};
-        double no[5] = {pack, 0, copy, copy, 0};
-        REQUIRE_OK(from(&p, 1, &plan));
-        expect_phases(plan, 2, at, "tw");
-        expect_phases(plan, 0, no, "tw");
-        neo_plan_step s = neo_plan_step_of(plan);
-        CHECK_NEAR(s.plain, at[0] + at[1] + at[2] + at[3] + at[4], 1e-12);
-        CHECK_INT(s.busiest_rank, 2);
-        CHECK_NEAR(s.balance, (s.plain) * 4 / (s.plain + 3 * (pack + 2 * copy)), 1e-9);
-        neo_plan_destroy(plan);
-    }
-    /* columns: rank 0 and 3 hold 16 each: ids and row sums go twice, and gradients wait for them */
-    {
-        neo_piece p[2] = {piece(0, 0, 0, 800, 0, 16), piece(0, 3, 0, 800, 16, 16)};
-        double index = 4 * ids + 4 * B, moved = 8 * ids + 4 * B + 64 * (ids + B);
-        double halves = 2 * B / 4 * (2 * 64 * mem + row),
-               rows = ids * neo__plan_fresh(ids, 800, 0), wait = rows * (kept + 2 * 64 * mem);
-        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 32 * way + halves,
-                        B * 64 * way + halves,
-                        2 * moved * mem + ids * sort + wait + 4 * rows * cross};
-        REQUIRE_OK(from(p, 2, &plan));
-        expect_phases(plan, 0, at, "cw");
-        expect_phases(plan, 3, at, "cw");
-        neo_plan_destroy(plan);
-        p[1].rank = 1;
-        at[UPDATE] += 4 * rows * (local - cross);
-        REQUIRE_OK(from(p, 2, &plan));
-        CHECK_INT(neo_plan_placement(plan, 0), NEO_TABLE_COLUMN_WISE);
-        expect_phases(plan, 1, at, "twcw");
-        neo_plan_destroy(plan);
-    }
-    /* rows on ranks 1 (a bucket) and 2 (three: two parts), in different nodes: partial sums in f32
-       from each part */
-    {
-        neo_piece p[2] = {piece(0, 1, 0, 200, 0, 32), piece(0, 2, 200, 600, 0, 32)};
-        double index = 4 * ids / 4 + 4 * B, moved = 8 * ids / 4 + 4 * B + 128 * (ids / 4 + B);
-        double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 128 * way + 3 * copy,
-                        B * 128 * way + 3 * copy, 2 * moved * mem + ids / 4 * sort};
-        double index2 = 3 * 4 * ids / 4 + 2 * 4 * B,
-               moved2 = 3 * 8 * ids / 4 + 2 * 4 * B + 128 * (3 * ids / 4 + 2 * B);
-        double two[5] = {index2 * (way + 2 * mem) + pack, moved2 * look,
-                         2 * B * 128 * way + 3 * copy, 2 * B * 128 * way + 3 * copy,
-                         2 * moved2 * mem + 3 * ids / 4 * sort};
-        REQUIRE_OK(from(p, 2, &plan));
-        CHECK_INT(neo_plan_placement(plan, 0), NEO_ROW_WISE);
-        expect_phases(plan, 1, at, "rw");
-        expect_phases(plan, 2, two, "rw of two parts");
-        neo_plan_destroy(plan);
-        p[0].rank = 3; /* now in one node: they add inside, and whole sums go across */
-        at[FORWARD] = B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 64 * across + copy;
-        at[BACKWARD] =
-            B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 128 * across + copy;
-        REQUIRE_OK(from(p, 2, &plan));
-        CHECK_INT(neo_plan_placement(plan, 0), NEO_TABLE_ROW_WISE);
-        expect_phases(plan, 3, at, "twrw");
-        neo_plan_destroy(plan);
-    }
-    { /* on every rank: all-reduced flat, with a mark of each row */
-        neo_piece p = piece(0, NEO_EVERY_RANK, 0, 800, 0, 32);
-        double moved = (8 * ids + 4 * B + 128 * (ids + B)) / 4, size = 800 * 128;
-        double at[5] = {0, moved * look, copy, copy,
-                        2 * moved * mem + ids / 4 * sort + 3 * size * mem +
-                            800 * (1 - 0.25 * 800 / ids) * (16 * kept + 2 * 128 * mem)};
-        m.d.dense_params = 1000;
-        REQUIRE_OK(from(&p, 1, &plan));
-        for (int r = 0; r < 4; r++) expect_phases(plan, r, at, "dp");
-        neo_plan_step s = neo_plan_step_of(plan);
-        CHECK_NEAR(s.reduce, size * 2 * way + (800 + 4000) * 2 * (local + cross), 1e-15);
-        neo_plan_destroy(plan);
-    }
-    { /* one rank: nothing is moved; ids of 8 bytes, where one table is so long */
-        neo_piece p[2] = {piece(0, 0, 0, 800, 0, 32), piece(1, 0, 0, (1ll << 31) + 1, 0, 1)};
-        double moved = 8 * ids + 4 * B + 128 * (ids + B);
-        double at[5] = {0, moved * look, 0, 0, 2 * moved * mem + ids * sort};
-        model_begin(1, 0);
-        model_add(800, 32, 3, 4, NEO_BAG_ROWWISE_ADAGRAD);
-        REQUIRE_OK(from(p, 1, &plan));
-        expect_phases(plan, 0, at, "one rank");
-        neo_plan_destroy(plan);
-        model_begin(4, 2);
-        model_add(800, 32, 3, 0, NEO_BAG_SGD);
-        model_add((1ll << 31) + 1, 1, 0, 0, NEO_BAG_SGD);
-        p[0].rank = 1;
-        REQUIRE_OK(from(p, 2, &plan));
-        CHECK_NEAR(neo_plan_rank_of(plan, 1).ids, (8 * ids + 4 * B) * (way + 2 * mem) + pack,
-                   1e-12);
-        neo_plan_destroy(plan);
-    }
+}
+/* Table-wise on rank 2. */
+static void predicts_table_wise(void) {
+    neo_plan *plan;
+    one_table();
+    neo_piece p = piece(0, 2, 0, 800, 0, 32);
+    double index = 4 * ids + 4 * B, moved = 8 * ids + 4 * B + 128 * (ids + B);
+    double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 64 * way + copy,
+                    B * 128 * way + copy, 2 * moved * mem + ids * sort};
+    double no[5] = {pack, 0, copy, copy, 0};
+    REQUIRE_OK(from(&p, 1, &plan));
+    expect_phases(plan, 2, at, "tw");
+    expect_phases(plan, 0, no, "tw");
+    neo_plan_step s = neo_plan_step_of(plan);
+    CHECK_NEAR(s.plain, at[0] + at[1] + at[2] + at[3] + at[4], 1e-12);
+    CHECK_INT(s.busiest_rank, 2);
+    CHECK_NEAR(s.balance, (s.plain) * 4 / (s.plain + 3 * (pack + 2 * copy)), 1e-9);
+    neo_plan_destroy(plan);
+}
+/* Columns: rank 0 and 3 hold 16 each: ids and row sums go twice, and gradients wait for them. */
+static void predicts_columns(void) {
+    neo_plan *plan;
+    one_table();
+    neo_piece p[2] = {piece(0, 0, 0, 800, 0, 16), piece(0, 3, 0, 800, 16, 16)};
+    double index = 4 * ids + 4 * B, moved = 8 * ids + 4 * B + 64 * (ids + B);
+    double halves = 2 * B / 4 * (2 * 64 * mem + row),
+           rows = ids * neo__plan_fresh(ids, 800, 0), wait = rows * (kept + 2 * 64 * mem);
+    double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 32 * way + halves,
+                    B * 64 * way + halves, 2 * moved * mem + ids * sort + wait + 4 * rows * cross};
+    REQUIRE_OK(from(p, 2, &plan));
+    expect_phases(plan, 0, at, "cw");
+    expect_phases(plan, 3, at, "cw");
+    neo_plan_destroy(plan);
+    p[1].rank = 1;
+    at[UPDATE] += 4 * rows * (local - cross);
+    REQUIRE_OK(from(p, 2, &plan));
+    CHECK_INT(neo_plan_placement(plan, 0), NEO_TABLE_COLUMN_WISE);
+    expect_phases(plan, 1, at, "twcw");
+    neo_plan_destroy(plan);
+}
+/* Rows on ranks 1 (a bucket) and 2 (three: two parts), in different nodes: partial sums in f32 from
+   each part. */
+static void predicts_rows(void) {
+    neo_plan *plan;
+    one_table();
+    neo_piece p[2] = {piece(0, 1, 0, 200, 0, 32), piece(0, 2, 200, 600, 0, 32)};
+    double index = 4 * ids / 4 + 4 * B, moved = 8 * ids / 4 + 4 * B + 128 * (ids / 4 + B);
+    double at[5] = {index * (way + 2 * mem) + pack, moved * look, B * 128 * way + 3 * copy,
+                    B * 128 * way + 3 * copy, 2 * moved * mem + ids / 4 * sort};
+    double index2 = 3 * 4 * ids / 4 + 2 * 4 * B,
+           moved2 = 3 * 8 * ids / 4 + 2 * 4 * B + 128 * (3 * ids / 4 + 2 * B);
+    double two[5] = {index2 * (way + 2 * mem) + pack, moved2 * look,
+                     2 * B * 128 * way + 3 * copy, 2 * B * 128 * way + 3 * copy,
+                     2 * moved2 * mem + 3 * ids / 4 * sort};
+    REQUIRE_OK(from(p, 2, &plan));
+    CHECK_INT(neo_plan_placement(plan, 0), NEO_ROW_WISE);
+    expect_phases(plan, 1, at, "rw");
+    expect_phases(plan, 2, two, "rw of two parts");
+    neo_plan_destroy(plan);
+    p[0].rank = 3; /* now in one node: they add inside, and whole sums go across */
+    at[FORWARD] = B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 64 * across + copy;
+    at[BACKWARD] = B * 128 / 2 * local + B * (2 * 128 * mem + row) + B / 2 * 128 * across + copy;
+    REQUIRE_OK(from(p, 2, &plan));
+    CHECK_INT(neo_plan_placement(plan, 0), NEO_TABLE_ROW_WISE);
+    expect_phases(plan, 3, at, "twrw");
+    neo_plan_destroy(plan);
+}
+/* On every rank: all-reduced flat, with a mark of each row. */
+static void predicts_replicas(void) {
+    neo_plan *plan;
+    one_table();
+    neo_piece p = piece(0, NEO_EVERY_RANK, 0, 800, 0, 32);
+    double moved = (8 * ids + 4 * B + 128 * (ids + B)) / 4, size = 800 * 128;
+    double at[5] = {0, moved * look, copy, copy,
+                    2 * moved * mem + ids / 4 * sort + 3 * size * mem +
+                        800 * (1 - 0.25 * 800 / ids) * (16 * kept + 2 * 128 * mem)};
+    m.d.dense_params = 1000;
+    REQUIRE_OK(from(&p, 1, &plan));
+    for (int r = 0; r < 4; r++) expect_phases(plan, r, at, "dp");
+    neo_plan_step s = neo_plan_step_of(plan);
+    CHECK_NEAR(s.reduce, size * 2 * way + (800 + 4000) * 2 * (local + cross), 1e-15);
+    neo_plan_destroy(plan);
+}
+/* One rank: nothing is moved; ids of 8 bytes, where one table is so long. */
+static void predicts_one_rank(void) {
+    neo_plan *plan;
+    neo_piece p[2] = {piece(0, 0, 0, 800, 0, 32), piece(1, 0, 0, (1ll << 31) + 1, 0, 1)};
+    double moved = 8 * ids + 4 * B + 128 * (ids + B);
+    double at[5] = {0, moved * look, 0, 0, 2 * moved * mem + ids * sort};
+    model_begin(1, 0);
+    model_add(800, 32, 3, 4, NEO_BAG_ROWWISE_ADAGRAD);
+    REQUIRE_OK(from(p, 1, &plan));
+    expect_phases(plan, 0, at, "one rank");
+    neo_plan_destroy(plan);
+    model_begin(4, 2);
+    model_add(800, 32, 3, 0, NEO_BAG_SGD);
+    model_add((1ll << 31) + 1, 1, 0, 0, NEO_BAG_SGD);
+    p[0].rank = 1;
+    REQUIRE_OK(from(p, 2, &plan));
+    CHECK_NEAR(neo_plan_rank_of(plan, 1).ids, (8 * ids + 4 * B) * (way + 2 * mem) + pack, 1e-12);
+    neo_plan_destroy(plan);
+}
+static void predictions(void) {
+    predicts_table_wise();
+    predicts_columns();
+    predicts_rows();
+    predicts_replicas();
+    predicts_one_rank();
 }
 /* The formula of a plain step, and latencies. */
 static void steps(void) {
@@ -531,7 +544,7 @@ static void check_timelines(const neo_plan *plan) {
     }
     CHECK(s.pipelined <= s.plain * (1 + 1e-13));
 }
-/* As predictions(), table-wise: what a rank computes and sends is known; when, is worked out by
+/* As predicts_table_wise(): what a rank computes and sends is known; when, is worked out by
    hand from the order of the calls. */
 static void timeline_by_hand(double flops, double local_speed, double cross_speed) {
     const double B = 1000, ids = 3000, mem = 1 / 10e9, look = 1.5 * mem, lat[2] = {10e-6, 100e-6};
@@ -756,6 +769,21 @@ static void curves(void) {
     m.d.skew = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "skew -1");
     m.d.skew = 0;
+    m.d.distinct = 0.25; /* bags that repeat are looked up once, and step as often as they are */
+    m.bags.inverse = 1;
+    REQUIRE_OK(from(p, 1, &plan));
+    const double once = ids / 4, new_of_once = (1 - exp(-once / 1e5)) / (once / 1e5);
+    const neo_plan_step step = neo_plan_step_of(plan);
+    const double none = curve_at(lookup, 0, 0, 0), all = curve_at(lookup, 64, 0, 0),
+                 bag = none / 4 + all - none;
+    CHECK_NEAR(step.lookup, (once * curve_at(lookup, 64, new_of_once, cold) + batch * bag) / 20e9,
+               1e-2 * step.lookup);
+    CHECK_NEAR(step.update, (ids * curve_at(adam, 64, new_of_once / 4, cold) +
+                             batch * curve_at(adam, 64, 0, 0)) / 20e9, 1e-2 * step.update);
+    neo_plan_destroy(plan);
+    m.d.distinct = 1.5;
+    CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "distinct is 1.5");
+    m.d.distinct = 0, m.bags.inverse = 0;
     m.d.cluster.calibration.rows[NEO_ROWS_ADAM][1][2] = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.rows");
 }

@@ -378,7 +378,7 @@ static void plans_are_ordered_as_predicted(void) {
    are used at once here: with a pipeline dense layers are longer than the exchanges beside them,
    and either all slices add in their node or none do. */
 #define DRAWN (TEST_WATCHED ? 12 : test_grid() ? 50 : 24)
-enum { SAMPLES = 768, UNITS = 3, TIMED = 3, CHANCES = 300, SAMPLED = 4000 };
+enum { SAMPLES = 768, UNITS = 3, TIMED = 6, CHANCES = 300, SAMPLED = 4000 };
 typedef struct Drawn {
     Case c;
     neo_dense_unit units[UNITS];
@@ -404,9 +404,10 @@ static void compute(const Drawn *d, neo_comm *comm, Chance *chance, int64_t ns) 
         times += d->jitter.compute * (even(chance) - 0.5);
     neo_comm_sleep(comm, (int64_t)(fmax(times, 0.1) * chance->slow * (double)ns));
 }
+static int groups_of(const Drawn *d) { return d->c.plan.replicas ? d->c.plan.replicas : 1; }
 static int64_t unit_ns(const Drawn *d, int i) {
     const neo_cluster *c = &d->c.plan.cluster;
-    return (int64_t)(1e9 * d->units[i].flops * SAMPLES / c->ranks / c->flops);
+    return (int64_t)(1e9 * d->units[i].flops * SAMPLES / (c->ranks * groups_of(d)) / c->flops);
 }
 static neo_status reduce_unit(const Drawn *d, neo_comm *dense, float *grads, int i) {
     neo_ticket ticket;
@@ -535,7 +536,8 @@ static void drawn_units(Drawn *d, neo_ctx *ctx) {
     const int pipeline = d->c.plan.pipeline;
     neo_plan *plan;
     CHECK_OK(neo_plan_create_from(ctx, &d->c.plan, d->c.pieces, d->c.piece_count, &plan));
-    const double flops = neo_plan_step_of(plan).plain * c->flops * c->ranks / SAMPLES;
+    const double flops =
+        neo_plan_step_of(plan).plain * c->flops * c->ranks * groups_of(d) / SAMPLES;
     neo_plan_destroy(plan);
     for (int k = 0; k < UNITS; k++) {
         d->units[k] = (neo_dense_unit){.name = names[k], .after = k > 0};
@@ -546,9 +548,9 @@ static void drawn_units(Drawn *d, neo_ctx *ctx) {
 }
 static const char *drawn_run(Drawn *d, int i, const neo_jitter *jitter, neo_ctx *ctx) {
     static const Set *const sets[] = {&SIZES, &ZIPF, &LONG};
-    static char text[80];
+    static char text[100];
     double ids[MAX_TABLES];
-    const int ranks = 2 << test_random() % 3, nodes = 1 << test_random() % 3;
+    int ranks = 2 << test_random() % 3, nodes = 1 << test_random() % 3, groups = 1;
     const int kind = test_random() % 2 ? NEO_BAG_ROWWISE_ADAGRAD : NEO_BAG_SGD;
     memset(d, 0, sizeof *d);
     d->jitter = *jitter;
@@ -560,23 +562,28 @@ static const char *drawn_run(Drawn *d, int i, const neo_jitter *jitter, neo_ctx 
     plan->bags = &d->c.bags;
     plan->ids_per_sample = ids;
     plan->pipeline = i % 2;
-    cluster->ranks = ranks;
+    if (jitter->compute <= 0 && i % 5 == 4) groups = 2 << test_random() % 2; /* replicas */
+    if (groups > ranks) groups = ranks;
+    if (groups > 1) plan->replicas = groups, plan->sync_every = i % 10 == 9 ? 3 : 1;
+    cluster->ranks = ranks / groups;
     cluster->ranks_per_node = jitter->compute > 0 ? ranks : nodes < ranks ? ranks / nodes : 1;
+    const int per_node = cluster->ranks_per_node;
     cluster->memory_bandwidth = 1e18;
     cluster->flops = 1e9;
     cluster->link[NEO_LEVEL_LOCAL] = (neo_link){drawn(1, 300), drawn(3e6, 3e8)};
     cluster->link[NEO_LEVEL_CROSS] = (neo_link){drawn(1, 300), drawn(3e6, 3e8)};
     cut_block = NEO_PLAN_BLOCK;
     if (jitter->compute > 0) planned_places(&d->c, ctx);
-    else drawn_places(&d->c, ranks, cluster->ranks_per_node);
+    else drawn_places(&d->c, ranks / groups, (int)less(per_node, ranks / groups));
     drawn_units(d, ctx);
     neo_comm_desc desc = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = 1},
-                          .ranks_per_node = cluster->ranks_per_node,
+                          .ranks_per_node = per_node,
                           .virtual_clock = 1};
     memcpy(desc.link, cluster->link, sizeof desc.link);
     CHECK_OK(neo_comm_spawn(ranks, &desc, drawn_rank, d, NULL));
-    snprintf(text, sizeof text, "%d: %s on %d ranks, %d nodes%s", i, sets[i % 3]->name, ranks,
-             ranks / cluster->ranks_per_node, plan->pipeline ? ", pipelined" : "");
+    snprintf(text, sizeof text, "%d: %s on %d ranks, %d nodes, %d replicas%s", i,
+             sets[i % 3]->name, ranks, ranks / per_node, groups,
+             plan->pipeline ? ", pipelined" : "");
     plan->ids_per_sample = NULL;
     return text;
 }

@@ -21,6 +21,7 @@ static char *put_widths(char *p, const neo_params *params, const char *mlp) {
 
 /* The text, of malloc; NULL: there is no memory. */
 static char *describe_model(const model *m, const options *o) {
+    const char *rows = o->checkpoint_bits == 8 ? "i8" : o->checkpoint_bits == 4 ? "i4" : "i2";
     size_t schema = neo_schema_describe(m->schema, NULL, 0);
     char *text = malloc(schema + 4096), *p = text;
     const char *size = m->cross ? o->cross ? o->cross : CROSS : o->wukong ? o->wukong : WUKONG;
@@ -29,7 +30,7 @@ static char *describe_model(const model *m, const options *o) {
     if (!text) return NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"%s\", \"dim\": %lld, \"dtype\": \"%s\",\n "
                     "\"rows_dtype\": \"%s\", \"row_buckets\": %d", o->model, (long long)o->dim,
-                 o->dtype, o->rows_dtype, (int)row_buckets(m->ctx, o));
+                 o->dtype, o->checkpoint_bits ? rows : o->rows_dtype, (int)row_buckets(m->ctx, o));
     if (o->keys)
         p += sprintf(p, ",\n \"keys\": {\"rows\": %lld, \"evict\": \"%.3s\", \"period\": %lld, "
                         "\"seed\": %llu}", (long long)o->key_rows, o->evict ? o->evict : "lru",

@@ -10,17 +10,31 @@ static int by_row(const void *x, const void *y) {
     return a < b ? -1 : a > b;
 }
 
+/* A profile of fewer hot rows than asked for, though more were used, is of another --hot-rows. */
+static neo_status check_named(const options *o, const neo_row_use *use, int64_t groups,
+                              const char *table, int64_t named) {
+    int64_t used = 0;
+    for (int64_t i = 0; i < groups; i++) used += use[i].ids > 0 ? use[i].rows : 0;
+    if (named > 0 && named < o->hot_rows && named < used)
+        REFUSE("--hot-rows %lld: --profile %s names %lld hot rows of table '%s': count again by "
+               "--save-profile with --hot-rows %lld", (long long)o->hot_rows, o->profile,
+               (long long)named, table, (long long)o->hot_rows);
+    return NEO_OK;
+}
 /* The hot rows of each table, rising: at most --hot-rows, and not all. */
 static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
-    int64_t rows, ids, named;
+    int64_t rows, ids, groups, named;
     TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     for (int32_t t = 0; t < bags->table_count; t++) {
         const neo_table_desc *table = &bags->tables[t];
-        if (!neo_profile_uses(m->profile, table->name, &named, &rows, &ids) || rows != table->rows)
+        const neo_row_use *use =
+            neo_profile_uses(m->profile, table->name, &groups, &rows, &ids);
+        if (!use || rows != table->rows)
             REFUSE("--profile %s: the profile has no table '%s' of %lld rows", o->profile,
                    table->name, (long long)table->rows);
         const int64_t *most = neo_profile_rows(m->profile, table->name, &named);
+        TRY(check_named(o, use, groups, table->name, named));
         h->count[t] = named < o->hot_rows ? named : o->hot_rows;
         if (h->count[t] >= table->rows) h->count[t] = 0; /* a copy of all is the plan's to choose */
         h->rows[t] = calloc((size_t)h->count[t] + 1, sizeof(int64_t));

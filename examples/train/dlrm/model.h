@@ -54,6 +54,19 @@ typedef struct hot_tables {
     neo_tensor wide;          /* rows of all these tables, then their gradients */
 } hot_tables;
 
+/* --checkpoint-bits: see served.h. */
+typedef struct served_table {
+    char *codes; /* of this rank's rows */
+    float *scale;
+} served_table;
+typedef struct served_tables {
+    neo_state *state; /* NULL: there are none */
+    neo_row_bits bits;
+    int64_t dim;
+    served_table *table;
+    float *rows; /* some, gathered */
+} served_tables;
+
 typedef struct model {
     neo_comm *comm, *data; /* data: a group for tensors, where the ranks compute */
     neo_ctx *ctx;
@@ -72,6 +85,7 @@ typedef struct model {
     neo_tier *tier; /* below the rows of tables, or NULL */
     neo_profile *profile; /* or NULL */
     hot_tables hot;
+    served_tables served;
     double hits; /* of ids in the tier's memory, predicted */
     prediction predicted; /* with --trace and --report, on rank 0 */
     neo_state *state;

@@ -14,7 +14,8 @@ typedef struct options {
     char *evict, *profile, *save_profile;
     int64_t synthetic, epochs, batch, micro_batches, shuffle, rows, dim, seed, warmup;
     int64_t patience, summary, nodes, memory, row_buckets, show_plan, eval, log_every, auc_capacity;
-    int64_t window, ndcg, dedup, keys, key_rows, admit, towers, hot_rows, skip_empty;
+    int64_t window, ndcg, dedup, keys, key_rows, admit, bloom, towers, hot_rows, skip_empty;
+    int64_t checkpoint_bits;
     int64_t replicas, sync_every;
     int no_format; /* --format is not given */
     double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
@@ -152,16 +153,19 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("keys", keys,
              "*ids are keys, hashes too (--rows is then their range, to 1e15), whose rows, of "
              "which there are --key-rows, come when they are seen and go when a set of rows is "
-             "full; not with --tier; --repro-shards is then 8 where it is not given"),
+             "full; --repro-shards is then 8 where it is not given"),
     CLI_COUNT("key-rows", key_rows, "N", NULL, 0, 1e15,
               "*of --keys: rows of a table, filled up to a multiple of 32 R of --row-buckets; 0: "
               "as many as ids, which --rows says"),
     CLI_TEXT("evict", evict, "E", NULL,
              "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
-             "steps, without N never) or age:N (unused for more than N steps) [lru]. Of --tier, "
-             "lru or lfu: which rows leave memory; no bit depends on it"),
+             "steps, without N never) or age:N (unused for more than N steps) [lru]. Of --tier "
+             "without --keys, lru or lfu: which rows leave memory; no bit depends on it"),
     CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
               "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
+    CLI_FLAG("bloom", bloom,
+             "*of --admit, up to 15: how often a key was seen is counted in a Bloom filter of 8 "
+             "bytes a row, which some keys pass too early, in place of 17 bytes a row"),
 
     CLI_GROUP("Optimizer"),
     CLI_TEXT("optimizer", optimizer, "O", "adagrad",
@@ -191,8 +195,9 @@ static const cli_option DLRM_OPTIONS[] = {
               "that tables and their training may take on a rank, 64M or 2G too; 0: no limit"),
     CLI_TEXT("tier", tier, "FILE", NULL,
              "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
-             "of each rank (the process takes 20 to 40 MB more); it is scratch: made anew when the "
-             "run resumes. Rank R of several has FILE.R"),
+             "of each rank (the process takes 20 to 40 MB more, --checkpoint-async an eighth of "
+             "--memory); it is scratch: made anew when the run resumes. Rank R of several has "
+             "FILE.R"),
     CLI_TEXT("profile", profile, "FILE", NULL,
              "of --tier: how often rows are used, by which tables share memory; without it evenly. "
              "Of --hot-rows: which rows are used most"),
@@ -240,6 +245,10 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("checkpoint-delta", full_every, "N", NULL, 2, 1e9,
               "of N checkpoints one is full; the others have the rows of tables that have changed "
               "since the one before; not on a GPU yet"),
+    CLI_COUNT("checkpoint-bits", checkpoint_bits, "N", NULL, 2, 8,
+              "8, 4 or 2: checkpoints are for build/serve alone, with that many bits for each "
+              "number of the tables, in a range that is searched for each row: they lose "
+              "precision, and no run goes on from them"),
     CLI_TEXT("load", load, "FILE", NULL,
              "start from the weights of a safetensors file, by neo's names or those of "
              "facebookresearch/dlrm (bot_l.0.weight, top_l.0.weight, emb_l.3.weight)"),
@@ -417,9 +426,11 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     const size_t length = colon ? (size_t)(colon - evict) : strlen(evict);
     char *end = NULL;
     int policy = 0;
-    *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit};
+    *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
     if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows))
         REFUSE("--evict, --admit and --key-rows are of --keys");
+    if (o->bloom && (o->admit < 2 || o->admit > 15))
+        REFUSE("--bloom is of --admit 2 to 15, which is %lld", (long long)o->admit);
     while (policy < 3 && (length != 3 || memcmp(evict, names[policy], 3))) policy++;
     errno = 0;
     if (colon) keys->period = strtoll(colon + 1, &end, 10);
@@ -428,7 +439,8 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
         (!colon && policy == 2))
         REFUSE("--evict %s: not lru, lfu, lfu:N or age:N, N above 0", evict);
     keys->evict = (neo_evict)policy;
-    if (o->tier && policy == NEO_EVICT_AGE) REFUSE("--evict %s: --tier has lru and lfu", evict);
+    if (o->tier && !o->keys && policy == NEO_EVICT_AGE)
+        REFUSE("--evict %s: --tier has lru and lfu", evict);
     return NEO_OK;
 }
 
@@ -491,6 +503,21 @@ static neo_status check_replicas(const options *o) {
     return NEO_OK;
 }
 
+/* Checkpoints to be served, and what they do not do. */
+static neo_status check_served(const options *o) {
+    const other_option without[] = {
+        {"resume", o->saves.resume != 0}, {"checkpoint-delta", o->full_every != 0},
+        {"valid", o->valid != NULL}, {"keys", o->keys != 0}, {"hot-rows", o->hot_rows != 0},
+        {"towers", o->towers != 0}};
+    const int64_t bits = o->checkpoint_bits;
+    if (!bits) return NEO_OK;
+    if (bits != 8 && bits != 4 && bits != 2)
+        REFUSE("--checkpoint-bits %lld: not 8, 4 or 2", (long long)bits);
+    if (!o->saves.dir || strcmp(o->machine.device, "cpu"))
+        REFUSE("--checkpoint-bits needs --checkpoint, and is for --device cpu");
+    return goes_without("checkpoint-bits", without, sizeof without / sizeof without[0]);
+}
+
 /* Rows below memory, and what they do not do. */
 static neo_status check_tier(const options *o) {
     if (o->profile && !o->tier && !o->hot_rows) REFUSE("--profile is of --tier and --hot-rows");
@@ -501,8 +528,6 @@ static neo_status check_tier(const options *o) {
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
     if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");
-    if (o->keys) REFUSE("--keys does not go with --tier: their rows are in memory");
-    if (o->saves.behind) REFUSE("--checkpoint-async does not go with --tier: leave it out");
     return NEO_OK;
 }
 
@@ -525,6 +550,7 @@ static neo_status check_options(const options *o) {
     TRY(cli_check_either("pipeline", o->pipeline, "on", "off"));
     TRY(check_hot_rows(o));
     TRY(check_tier(o));
+    TRY(check_served(o));
     TRY(check_model(o));
     neo_keys keys;
     TRY(parse_keys(o, &keys));

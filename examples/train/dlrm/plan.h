@@ -127,6 +127,7 @@ static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
     if (n < 0 || n >= (int)sizeof path) REFUSE("--tier %.100s...: the path is too long", o->tier);
     neo_keys policy;
     TRY(parse_keys(o, &policy));
+    if (o->keys) policy = (neo_keys){0}; /* --evict is of the keys */
     neo_tier_desc tier = {.path = path, .memory_bytes = o->memory, .prefetch = m->pipeline,
                           .evict = policy.evict, .period = policy.period};
     TRY(neo_tier_create(neo_comm_ctx(m->data), &tier, &m->tier));

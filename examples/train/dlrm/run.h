@@ -1,6 +1,7 @@
 /* run.h: the run of one rank: its model, its readers, and what it logs. */
 #ifndef DLRM_RUN_H
 #define DLRM_RUN_H
+#include "served.h"
 #include "step.h"
 
 /* Shared by the ranks of a process; constant once they have started, but for `cli`. */
@@ -192,10 +193,16 @@ static double total_loss(const run *r, const figures *values) {
 
 /* Saves a checkpoint, if the run has not diverged. Collective. */
 static neo_status save(run *r) {
+    neo_state *state = r->m.served.state ? r->m.served.state : r->m.state;
     neo_metric lr = {"lr", r->o->lr};
     neo_save_desc d = {.dir = r->o->saves.dir, .step = r->step, .metrics = &lr, .metric_count = 1,
+                       .copy_bytes = r->o->tier ? (size_t)r->o->memory / 8 : 0,
                        .full_every = (int)r->o->full_every};
-    TRY(cli_save_run(&r->me, &r->o->saves, r->m.state, d));
+    if (r->m.served.state && d.dir) {
+        TRY(cli_check_state(&r->me, r->m.state, r->step));
+        TRY(encode_served(&r->m));
+    }
+    TRY(cli_save_run(&r->me, &r->o->saves, state, d));
     r->saved = d.dir != NULL;
     return NEO_OK;
 }

@@ -37,8 +37,8 @@ static neo_status define_numbers(run *r) {
     if (o->towers) TRY(neo_state_define(r->m.state, "towers", word));
     snprintf(word, sizeof word, "%.9g", o->dropout);
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
-    snprintf(tasks, sizeof tasks, "%.40s %lld %lld", o->evict ? o->evict : "lru",
-             (long long)o->admit, (long long)o->key_rows);
+    snprintf(tasks, sizeof tasks, "%.40s %lld %lld%s", o->evict ? o->evict : "lru",
+             (long long)o->admit, (long long)o->key_rows, o->bloom ? " bloom" : "");
     if (o->keys) TRY(neo_state_define(r->m.state, "keys", tasks));
     TRY(cli_define_sums(r->m.state, &o->machine, r->me.ranks));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
@@ -72,6 +72,7 @@ static neo_status create_state(run *r) {
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "reader.position", position));
     TRY(neo_state_add(m->state, NEO_STATE_PROGRESS, "step", step));
     TRY(create_window(r));
+    if (r->o->checkpoint_bits) TRY(create_served(m, r->o));
     return define_numbers(r);
 }
 
@@ -104,7 +105,8 @@ static neo_status load_weights(run *r) {
    weights differ too, the option that makes another model is a better message than a shape. */
 static neo_status load_otherwise(run *r, neo_load_desc d) {
     static const char *const options[] = {": model is ", ": cross is ", ": wukong is ",
-                                          ": tasks is ", ": towers is ", ": hot_rows is "};
+                                          ": tasks is ", ": towers is ", ": hot_rows is ",
+                                          ": checkpoint_bits is "};
     char shapes[1024];
     snprintf(shapes, sizeof shapes, "%s", neo_last_error());
     d.any_definition = 0, d.weights_only = 1;
@@ -260,10 +262,12 @@ static neo_status report_figures(run *r, int task) {
 
 /* A row of the table; seconds of a step. predicted below 0: by nobody. */
 static neo_status report_operation(run *r, const char *name, double predicted, double measured) {
-    char text[3][32];
-    snprintf(text[0], 32, predicted < 0 ? "" : "%.4f", 1e3 * predicted);
+    char text[3][32] = {"", "", ""};
     snprintf(text[1], 32, "%.4f", 1e3 * measured);
-    snprintf(text[2], 32, predicted < 0 ? "" : "%+.0f %%", 100 * (predicted / measured - 1));
+    if (!(predicted < 0)) {
+        snprintf(text[0], 32, "%.4f", 1e3 * predicted);
+        snprintf(text[2], 32, "%+.0f %%", 100 * (predicted / measured - 1));
+    }
     return neo_report_row(r->report, "A step of rank 0, predicted and measured",
                           (const char *[]){name, text[0], text[1], text[2]}, 4);
 }
@@ -442,6 +446,7 @@ static void tear_down(run *r) {
     free(r->own_groups);
     free(r->groups);
     destroy_hot_rows(&r->m);
+    destroy_served(&r->m);
     destroy_model(&r->m);
     if (r->me.rank) return;
     free(r->me.job->model);

@@ -285,9 +285,9 @@ static neo_status read_text(const options *o, text *t) {
         t->train = t->length;
         TRY(read_parts(o, "valid", o->valid, t));
     }
-    if (o->vocabulary && !t->is_tokens)
-        REFUSE("--vocabulary is of tokens, and --data %s is a text: it has not the header of "
-               "llm.c's files", o->data);
+    if ((o->vocabulary || o->preset) && !t->is_tokens)
+        REFUSE("--%s is of tokens, and --data %s is a text: it has not the header of llm.c's "
+               "files", o->vocabulary ? "vocabulary" : "preset", o->data);
     if (t->train <= o->context || t->length - t->train <= o->context)
         REFUSE("--%s %s: %lld %s, of which the last %lld are for validation: too few for "
                "a --context of %lld", o->valid ? "valid" : "data", last, (long long)t->length,
