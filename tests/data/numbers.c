@@ -327,7 +327,7 @@ static int64_t longest_run(const neo__dict *dict) {
     return most;
 }
 static void words_made_to_collide(void) {
-    enum { WORDS = 4000, MASK = 0x1FFF };
+    enum { WORDS = 2000, MASK = 0x1FFF };
     const char *path = tmp_path("collide.txt"), *paths[1] = {path};
     for (int is_criteo = 0; is_criteo < 2; is_criteo++) {
         neo_schema *s[2] = {NULL, NULL};
