@@ -8,7 +8,7 @@
        bytes. A batch's rows are brought before it is looked up or stepped, and stay meanwhile
      - bits do not depend on the size of the cache, its policy, the file or threads: all verbs of
        neo_bags, digests and checkpoints read and write through it
-     - rows of the next batch are read while a step computes, rows that have left are written
+     - rows of the next batch are read while a step computes
      - a row has a checksum in the file; full disks, short reads, altered files become a status that
        names table, row, file and offset
 
@@ -71,7 +71,7 @@ typedef struct neo_tier_desc {
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4 */
     int prefetch;    /* neo_bags_prefetch will be called: up to an eighth of the budget holds rows
-                        that it has read, a 64th those that are written while a step computes */
+                        that it has read */
 } neo_tier_desc;
 typedef struct neo_tier_stats {
     int64_t lookups, hits; /* ids that forward was given; of rows that were in memory */
@@ -202,11 +202,6 @@ typedef struct neo__tier {
     uint32_t *ahead_at; /* hash table: number + 1 */
     char *ahead_data;
     int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_busy;
-    /* rows that have left their lines, to be written before anything is read again */
-    neo__tier_ahead *behind;
-    char *behind_data;
-    int64_t behind_capacity, behind_count, behind_next, behind_busy;
-    neo_status behind_status; /* of the first that failed */
     neo_tier_stats stats;
 } neo__tier;
 typedef struct neo__tier_worker {
@@ -410,38 +405,13 @@ static int neo__tier_take(neo__tier *tier, char *record) {
     if (tier->finished == tier->count) neo__cond_broadcast(&tier->done);
     return 1;
 }
-/* Write some of the rows that have left, with the lock held. 0: there are none. */
-static int neo__tier_take_behind(neo__tier *tier) {
-    const int64_t begin = tier->behind_next,
-                  end = NEO__MIN(tier->behind_count, begin + NEO__TIER_BATCH);
-    if (begin >= end) return 0;
-    tier->behind_next = end;
-    tier->behind_busy++;
-    neo__mutex_unlock(&tier->lock);
-    neo_status status = NEO_OK;
-    for (int64_t i = begin; i < end && status == NEO_OK; i++) {
-        const neo__tier_ahead *a = &tier->behind[i];
-        status = neo__tier_io(tier, a->table, a->row, 1, NULL,
-                              tier->behind_data + i * tier->record_bytes);
-    }
-    neo__mutex_lock(&tier->lock);
-    if (status != NEO_OK && tier->behind_status == NEO_OK) {
-        tier->behind_status = status;
-        snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
-    }
-    if (--tier->behind_busy == 0) { /* rows may be read ahead now */
-        neo__cond_broadcast(&tier->done);
-        neo__cond_broadcast(&tier->wake);
-    }
-    return 1;
-}
 static void neo__tier_thread(void *arg) {
     neo__tier_worker *worker = (neo__tier_worker *)arg;
     neo__tier *t = worker->tier;
     neo__mutex_lock(&t->lock);
     while (!t->quit) {
-        if (neo__tier_take(t, worker->record) || neo__tier_take_behind(t)) continue;
-        const int64_t begin = t->behind_busy ? t->ahead_count : t->ahead_next,
+        if (neo__tier_take(t, worker->record)) continue;
+        const int64_t begin = t->ahead_next,
                       end = NEO__MIN(t->ahead_count, begin + NEO__TIER_BATCH);
         if (begin >= end) {
             neo__cond_wait(&t->wake, &t->lock);
@@ -483,31 +453,6 @@ static neo_status neo__tier_failed(neo__tier *tier, neo_status status) {
         snprintf(tier->failure, sizeof tier->failure, "%s", neo_last_error());
     }
     return status;
-}
-
-/* Wait until all rows that have left are written. */
-static neo_status neo__tier_flush(neo__tier *tier) {
-    if (tier->behind_count == 0) return NEO_OK;
-    neo__mutex_lock(&tier->lock);
-    while (neo__tier_take_behind(tier)) continue;
-    while (tier->behind_busy) neo__cond_wait(&tier->done, &tier->lock);
-    tier->behind_count = tier->behind_next = 0;
-    neo__mutex_unlock(&tier->lock);
-    if (tier->behind_status == NEO_OK) return NEO_OK;
-    tier->status = tier->behind_status;
-    memcpy(tier->failure, tier->failed_text, sizeof tier->failure);
-    return neo_fail(tier->status, "%s", tier->failure);
-}
-/* The row that leaves the line of a job, to be written later. */
-static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t at) {
-    uint64_t *written = &tier->tables[job->table].written[job->old / 64];
-    char *record = tier->behind_data + at * tier->record_bytes;
-    tier->behind[at].row = job->old;
-    tier->behind[at].table = (int32_t)job->table;
-    neo__tier_copy(tier, job->table, job->line, record, NULL);
-    neo__tier_seal(tier, job->table, job->old, record);
-    __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
-    job->old = -1;
 }
 
 /* ---- rows read ahead ---- */
@@ -554,16 +499,12 @@ static void neo__tier_forget_all(neo__tier *tier) {
 /* Run the first `count` jobs. */
 static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
     if (count == 0) return NEO_OK;
-    int64_t behind = 0;
     neo__tier_settle(tier);
-    NEO__TRY(neo__tier_flush(tier));
     for (int64_t i = 0; i < count; i++) {
         neo__tier_job *job = &tier->jobs[i];
         int late = 0;
         if (job->old >= 0) neo__tier_forget(tier, job->table, job->old);
         tier->stats.written += job->old >= 0;
-        if (job->old >= 0 && behind < tier->behind_capacity)
-            neo__tier_put_behind(tier, job, behind++);
         if (job->row < 0) continue;
         job->from = neo__tier_ahead_of(tier, job->table, job->row, &late);
         tier->stats.prefetched += job->from >= 0;
@@ -571,13 +512,7 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
         if (neo__tier_is_written(&tier->tables[job->table], job->row)) tier->stats.read++;
         else tier->stats.first++;
     }
-    NEO__TRY(neo__tier_run_all(tier, count));
-    if (behind == 0) return NEO_OK;
-    neo__mutex_lock(&tier->lock);
-    tier->behind_count = behind;
-    neo__cond_broadcast(&tier->wake);
-    neo__mutex_unlock(&tier->lock);
-    return NEO_OK;
+    return neo__tier_run_all(tier, count);
 }
 
 /* ---------------------------------------------------------------------------
@@ -719,7 +654,7 @@ NEO__HOT_END
 
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
-    int64_t capacity, threads, tables, record_bytes, ahead, behind;
+    int64_t capacity, threads, tables, record_bytes, ahead;
     int64_t bags_bytes; /* of the neo_bags, without its rows */
 } neo__tier_sizes;
 
@@ -752,7 +687,6 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
     if (tier->desc.prefetch) {
         const int64_t each = s.record_bytes + (int64_t)sizeof(neo__tier_ahead) + 16;
         s.ahead = NEO__MIN(desc->max_ids, tier->desc.memory_bytes / 8 / each);
-        s.behind = NEO__MIN(desc->max_ids, tier->desc.memory_bytes / 64 / each);
     }
     return s;
 }
@@ -767,8 +701,6 @@ static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, tier->ahead, sizes->ahead);
     NEO__CARVE(carve, tier->ahead_at, tier->ahead_places);
     NEO__CARVE(carve, tier->ahead_data, sizes->ahead * sizes->record_bytes);
-    NEO__CARVE(carve, tier->behind, sizes->behind);
-    NEO__CARVE(carve, tier->behind_data, sizes->behind * sizes->record_bytes);
 }
 static void neo__tier_work_layout(int64_t capacity, neo__carve *carve, neo__tier *tier) {
     NEO__CARVE(carve, tier->base.line, capacity);
@@ -949,14 +881,6 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->thread_count = 0;
     t->status = NEO_OK;
     t->ahead_count = t->ahead_next = 0;
-    t->behind_count = t->behind_next = 0;
-    t->behind_status = NEO_OK;
-}
-/* No thread reads or writes. */
-static neo_status neo__tier_quiet(neo__tier *tier, const char *fn) {
-    neo__tier_settle(tier);
-    const neo_status status = neo__tier_flush(tier);
-    return status == NEO_OK ? NEO_OK : neo_fail(status, "%s: %s", fn, tier->failure);
 }
 static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, const char *fn) {
     neo__carve work = {NULL, 0};
@@ -1045,7 +969,6 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->table_count = sizes.tables;
     t->record_bytes = sizes.record_bytes;
     t->ahead_capacity = sizes.ahead;
-    t->behind_capacity = sizes.behind;
     base->bags = bags;
     bags->tier = base; /* from here on neo_bags_destroy detaches */
     base->next = t->ctx->tiers;
@@ -1078,11 +1001,8 @@ static neo_status neo__tier_op_reserve(neo_tier *base) {
     const neo__bag_sizes *s = &base->bags->sizes;
     const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     if (capacity <= t->capacity) return NEO_OK;
-    neo__mutex_lock(&t->walk);
-    neo_status status = neo__tier_quiet(t, "neo_bags_reserve");
-    if (status == NEO_OK) status = neo__tier_work(t, capacity, "neo_bags_reserve");
-    neo__mutex_unlock(&t->walk);
-    return status;
+    neo__tier_settle(t); /* what threads look at moves */
+    return neo__tier_work(t, capacity, "neo_bags_reserve");
 }
 /* More overflow: a batch has that many ids of a table. */
 static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, const char *fn) {
@@ -1090,7 +1010,7 @@ static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, c
     neo__tier_table *to = &tier->tables[table], grown = *to;
     neo__job_table *job = &bags->tables[table].job;
     void *block[NEO__BAG_BLOCKS] = {NULL, NULL, NULL, NULL};
-    NEO__TRY(neo__tier_quiet(tier, fn)); /* what threads look at moves */
+    neo__tier_settle(tier); /* what threads look at moves */
     grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
     const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
     neo_status status = neo__tier_make_lines(tier, &grown, to, fn);
@@ -1292,7 +1212,6 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     neo__mutex_lock(&t->walk); /* threads may read at the same time */
     neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
     if (from) neo__tier_forget_all(t);
-    if (status == NEO_OK) status = neo__tier_flush(t);
     const neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count && status == NEO_OK; i++)
         status = neo__tier_one_row(t, table, first + i, to ? to + i * dim : NULL,
@@ -1385,7 +1304,6 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     neo__mutex_lock(&t->walk);
     if (from) neo__tier_forget_all(t);
     neo_status status = neo__tier_usable(t, "rows of a tier");
-    if (status == NEO_OK) status = neo__tier_flush(t);
     if (status == NEO_OK)
         status = neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]),
                                 to, from, (int64_t)bytes);
