@@ -895,11 +895,14 @@ static neo__slab neo__slab_whole(const neo_tensor *t) {
 /* ---- slabs in a device's memory: they pass through the context's scratch in pieces ---- */
 enum {
     NEO__STAGE_SKIP = 1 << 20, /* of the scratch: what files are read into */
-    NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP
+    NEO__STAGE_BYTES = NEO__SHARED_SCRATCH_BYTES - NEO__STAGE_SKIP,
+    NEO__STAGE_FILE_BYTES = 1 << 18 /* of a tier, which may be all that memory has room for */
 };
-/* The piece of `all` behind `piece` (rows 0: the first one) that fits the stage; 0 at the end. */
-static int neo__stage_next(const neo__rect *all, neo_dtype dtype, neo__rect *piece) {
-    const int64_t room = NEO__STAGE_BYTES / (int64_t)neo_dtype_size(dtype);
+/* The piece of `all`, of the slab's memory, behind `piece` (rows 0: the first one) that fits the
+   stage; 0 at the end. */
+static int neo__stage_next(const neo__slab *slab, const neo__rect *all, neo__rect *piece) {
+    const int64_t bytes = slab->memory == NEO_FILE ? NEO__STAGE_FILE_BYTES : NEO__STAGE_BYTES,
+                  room = bytes / (int64_t)neo_dtype_size(slab->dtype);
     int64_t row = all->row, col = all->col;
     if (piece->rows > 0) {
         row = piece->row, col = piece->col + piece->cols;
@@ -1499,7 +1502,7 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
     if (squares) neo__exact_start(state->ctx, 1);
     if (slab->memory == NEO_HOST) neo__slab_look(&job, slab);
     while (slab->memory != NEO_HOST && status == NEO_OK &&
-           neo__stage_next(&slab->place, slab->dtype, &piece)) {
+           neo__stage_next(slab, &slab->place, &piece)) {
         neo__slab stage = neo__stage_of(state->ctx, slab, &piece);
         status = neo__stage_move(state->ctx, slab, &stage, 0);
         if (status == NEO_OK) neo__slab_look(&job, &stage);
@@ -1518,7 +1521,7 @@ static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry
     uint64_t sum = 0;
     if (slab->memory == NEO_HOST) return neo__slab_digest(state->ctx, entry, slab);
     NEO__ZERO(neo__rect, piece);
-    while (neo__stage_next(&slab->place, slab->dtype, &piece)) {
+    while (neo__stage_next(slab, &slab->place, &piece)) {
         neo__slab stage = neo__stage_of(state->ctx, slab, &piece);
         if (neo__stage_move(state->ctx, slab, &stage, 0) != NEO_OK) return 0;
         sum += neo__slab_digest(state->ctx, entry, &stage);
@@ -2368,7 +2371,7 @@ static neo_status neo__st_read_rect(neo_ctx *ctx, const neo__file *file, const n
     if (slab->memory != NEO_HOST) { /* by way of the stage */
         neo__rect all = transposed ? neo__rect_turned(&cut) : cut;
         NEO__ZERO(neo__rect, piece);
-        while (neo__stage_next(&all, slab->dtype, &piece)) {
+        while (neo__stage_next(slab, &all, &piece)) {
             neo__slab stage = neo__stage_of(ctx, slab, &piece);
             NEO__TRY(neo__st_read_rect(ctx, file, rect, &stage, transposed));
             NEO__TRY(neo__stage_move(ctx, slab, &stage, 1));
@@ -2499,7 +2502,7 @@ static void neo__st_put_staged(neo__out *out, const neo_tensor *tensor) {
     if (tensor->ndim > 0 && tensor->shape[0] > 1 && !neo_tensor_is_contiguous(*tensor))
         slab.step = tensor->stride[0];
     NEO__ZERO(neo__rect, piece);
-    while (out->status == NEO_OK && neo__stage_next(&slab.place, slab.dtype, &piece)) {
+    while (out->status == NEO_OK && neo__stage_next(&slab, &slab.place, &piece)) {
         neo__slab stage = neo__stage_of(out->ctx, &slab, &piece);
         neo_status status = neo__stage_move(out->ctx, &slab, &stage, 0);
         if (status != NEO_OK) out->status = status;

@@ -1001,7 +1001,9 @@ static neo_status neo__tier_op_reserve(neo_tier *base) {
     neo__tier *t = (neo__tier *)base;
     const neo__bag_sizes *s = &base->bags->sizes;
     const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
-    return capacity > t->capacity ? neo__tier_work(t, capacity, "neo_bags_reserve") : NEO_OK;
+    if (capacity <= t->capacity) return NEO_OK;
+    neo__tier_settle(t); /* what threads look at moves */
+    return neo__tier_work(t, capacity, "neo_bags_reserve");
 }
 /* More overflow: a batch has that many ids of a table. */
 static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, const char *fn) {
@@ -1009,6 +1011,7 @@ static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, c
     neo__tier_table *to = &tier->tables[table], grown = *to;
     neo__job_table *job = &bags->tables[table].job;
     void *block[NEO__BAG_BLOCKS] = {NULL, NULL, NULL, NULL};
+    neo__tier_settle(tier); /* what threads look at moves */
     grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
     const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
     neo_status status = neo__tier_make_lines(tier, &grown, to, fn);

@@ -7,6 +7,7 @@
    is cut, altered or too large for its limit is a status that names table, row, file and offset. */
 #include "neo_state.h"
 #include "neo_store.h"
+#include "uses.h"
 
 #include "common.h"
 
@@ -499,11 +500,25 @@ static void sim_call(Sim *s, const int64_t *rows, int64_t n, int forward, int st
 }
 /* The next row of a trace: uniform; by Zipf's law of exponent 1.05; or local: two of three were
    there lately, at distances of which the longer are the rarer. */
-enum { TRACE_UNIFORM, TRACE_ZIPF, TRACE_LOCAL, TRACE_COUNT, TRACE_PAST = 4096 };
+enum { TRACE_UNIFORM, TRACE_ZIPF, TRACE_LOCAL, TRACE_2021, TRACE_2022, TRACE_COUNT,
+       TRACE_PAST = 4096 };
+/* Rows that are used as often as production's. */
+static int64_t trace_uses(int set, int64_t rows, double u) {
+    double ids = USE_SETS[set].of_ids[0], before = 0;
+    int bin = 0;
+    while (bin < USE_BINS - 1 && u >= ids) {
+        before += USE_SETS[set].of_rows[bin];
+        ids += USE_SETS[set].of_ids[++bin];
+    }
+    const int64_t first = (int64_t)(before * (double)rows);
+    const int64_t count = (int64_t)(USE_SETS[set].of_rows[bin] * (double)rows) + 1;
+    return (first + bin + (int64_t)test_random() % count) * 7919 % rows;
+}
 static int64_t trace_next(int trace, int64_t rows, int64_t past[TRACE_PAST], int64_t n) {
     const double u = (test_uniform() + 1) / 2, e = -0.05, top = pow((double)rows, e);
     int64_t row = (int64_t)test_random() % rows;
     if (trace == TRACE_ZIPF) row = (int64_t)pow(1 - u * (1 - top), 1 / e) * 7919 % rows;
+    if (trace >= TRACE_2021) row = trace_uses(trace - TRACE_2021, rows, u);
     const int64_t back = (int64_t)pow(TRACE_PAST, u);
     if (trace == TRACE_LOCAL && test_random() % 3 && back <= n) row = past[(n - back) % TRACE_PAST];
     return past[n % TRACE_PAST] = row;
