@@ -221,7 +221,8 @@ static void tables_of_keys(void) {
     static const neo_dtype types[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     static const int64_t rows[3] = {512, 32, 960}, dims[2][3] = {{16, 8, 19}, {16, 16, 16}};
     int64_t evictions = 0, lines = 0, written = 0, read = 0, ahead = 0;
-    for (int n = 0; n < (TEST_WATCHED ? 6 : 18); n++) {
+    const int cases = TEST_WATCHED ? 6 : 18;
+    for (int n = 0; n < cases; n++) {
         const neo_pooling pooling = (neo_pooling)(n % 3);
         neo_ctx *ctx = test_ctx(1 + n % 3, NEO_ISA_BEST, 1 + n % 4);
         Model m;
@@ -271,12 +272,14 @@ static void tables_of_keys(void) {
                 evictions += a.evictions;
             }
             const neo_tier_stats s = neo_tier_get_stats(p.tier);
-            lines += s.evictions, written += s.written, read += s.read, ahead += s.prefetched;
+            lines += s.evictions, written += s.written, read += s.read;
+            ahead += s.prefetched + s.late;
         }
         pair_free(&p);
         neo_ctx_destroy(ctx);
     }
-    CHECK(evictions > 2000 && lines > 2000 && written > 1000 && read > 1000 && ahead > 0);
+    CHECK(evictions > 50 * cases && lines > 50 * cases && written > 50 * cases);
+    CHECK(read > 20 * cases && ahead > 0);
 }
 
 /* All ids of a batch in few sets: the others of a set have lines of overflow. A batch with more ids
