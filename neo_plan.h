@@ -2972,8 +2972,9 @@ static double neo__sample_times(uint64_t *state, double by) {
     for (int i = 0; i < 12; i++) z += neo__sample_even(state);
     return NEO__MAX(1.0 + by * z, 0.1);
 }
-/* An exchange among n ranks: start[r] becomes the time at which r has what all others send. Each
-   sends to the next one first, and to the one before it last, for `seconds` in all. later: [n]. */
+/* An exchange among n ranks: start[r] becomes the time at which r has sent, and has what all others
+   send. Each sends to the next one first, and to the one before it last, for `seconds` in all.
+   later: [n]. */
 static void neo__sample_exchange(double *start, int32_t n, double seconds, double *later) {
     const double each = n > 1 ? seconds / (n - 1) : 0.0;
     double run = -DBL_MAX;
@@ -2984,7 +2985,7 @@ static void neo__sample_exchange(double *start, int32_t n, double seconds, doubl
     run = -DBL_MAX;
     for (int32_t r = 0; r < n; r++) {
         const double own = start[r];
-        start[r] = NEO__MAX(NEO__MAX(own, run + each * r), later[r] + each * (r + n));
+        start[r] = NEO__MAX(NEO__MAX(own + seconds, run + each * r), later[r] + each * (r + n));
         run = NEO__MAX(run, own - each * r);
     }
 }

@@ -587,8 +587,8 @@ static const char *drawn_run(Drawn *d, int i, const neo_jitter *jitter, neo_ctx 
     plan->ids_per_sample = NULL;
     return text;
 }
-/* Steps by chance: the median is within 3 %, and about it the largest distance of the shares of
-   steps below any time, of those simulated and of those sampled (Kolmogorov and Smirnov). */
+/* Steps by chance: the median is within 3 %, and at most 0.15 is the largest distance of the shares
+   of steps below any time, of those simulated and of those sampled (Kolmogorov and Smirnov). */
 static int later(const void *x, const void *y) {
     const double a = *(const double *)x, b = *(const double *)y;
     return (a > b) - (a < b);
@@ -607,7 +607,7 @@ static void chance_is_as_sampled(void) {
         shift = d.took[CHANCES / 2] / d.sampled[SAMPLED / 2];
         CHECK(fabs(shift - 1) <= 0.03);
         for (int k = 0, at = 0; k < CHANCES; k++) {
-            while (at < SAMPLED && d.sampled[at] * shift <= d.took[k]) at++;
+            while (at < SAMPLED && d.sampled[at] <= d.took[k]) at++;
             const double share = (double)at / SAMPLED;
             most = fmax(most, fmax(fabs(share - (double)k / CHANCES),
                                    fabs(share - (double)(k + 1) / CHANCES)));
