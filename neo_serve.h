@@ -1814,7 +1814,7 @@ static int neo__shown(const char *text) {
     return n > 100 ? last : n;
 }
 static neo_status neo__json_no_column(const neo_model *model, const char *key) {
-    char some[240] = "";
+    char some[160] = "";
     size_t at = 0;
     for (int32_t i = 0; i < model->column_count; i++) {
         const char *name = model->columns[i];

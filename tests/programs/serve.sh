@@ -116,7 +116,8 @@ post() {
         "$(printf %s "$1" | wc -c)" "$1" | "$client" "$port" send
 }
 answers() { tr -d '\r' | sed '1,/^$/d'; }
-# says STATUS TEXT: the answer of standard input begins with the status and has the text.
+# says STATUS TEXT: the answer of standard input begins with the status and has the text. It is the
+# end of a pipe, whose counts are lost: verdicts has a line for each.
 says() {
     if "$client" "$port" send half >"$W/answer" 2>&1; then
         case $(head -1 "$W/answer") in "HTTP/1.1 $1 "*) ok=1 ;; *) ok=0 ;; esac
@@ -124,7 +125,8 @@ says() {
     else
         ok=0
     fi
-    if [ $ok = 1 ]; then pass; else fail "not $1 with '$2': $(head -c 300 "$W/answer")"; fi
+    if [ $ok = 0 ]; then fail "not $1 with '$2': $(head -c 300 "$W/answer")"; fi
+    echo $ok >>"$W/verdicts"
 }
 # of FIELD: a number of the last line of http_client load.
 of() { sed -n "s/.*$1 \([0-9]*\).*/\1/p" "$W/load"; }
@@ -552,4 +554,5 @@ stop "--host"
 for option in $("$B/serve" --help | sed -n 's/^  \(--[a-z]*\) .*/\1/p'); do
     if grep -q -- "$option " tests/programs/serve.sh; then pass; else fail "$option: no test"; fi
 done
+passed=$((passed + $(grep -c 1 "$W/verdicts"))) failed=$((failed + $(grep -c 0 "$W/verdicts")))
 finish programs/serve
