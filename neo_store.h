@@ -1134,22 +1134,22 @@ static neo_status neo__tier_move_rows(neo__tier *tier) {
     }
     return neo__tier_run_jobs(tier, count);
 }
-static neo_status neo__tier_bring(neo__tier *t, const char *fn, int of_kept, int to_step) {
-    neo__tier_call call = {t, to_step, 0, 0};
-    NEO__TRY(neo__tier_usable(t, fn));
-    NEO__TRY(neo__tier_begin(t, of_kept, fn));
+static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, int to_step) {
+    neo__tier_call call = {tier, to_step, 0, 0};
+    NEO__TRY(neo__tier_usable(tier, fn));
+    NEO__TRY(neo__tier_begin(tier, of_kept, fn));
     if (of_kept) neo__tier_kept_walk(&call);
-    else neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
+    else neo_parallel_for(tier->ctx, tier->table_count, neo__tier_table_task, &call);
     if (call.missing) {
         neo_status status = NEO_OK;
-        for (int64_t i = 0; i < t->table_count && status == NEO_OK; i++)
-            status = neo__tier_release(t, i);
+        for (int64_t i = 0; i < tier->table_count && status == NEO_OK; i++)
+            status = neo__tier_release(tier, i);
         call.bring = 1;
         if (status == NEO_OK && of_kept) neo__tier_kept_walk(&call);
         else if (status == NEO_OK)
-            neo_parallel_for(t->ctx, t->table_count, neo__tier_table_task, &call);
-        if (status == NEO_OK) status = neo__tier_move_rows(t);
-        if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, t->failure);
+            neo_parallel_for(tier->ctx, tier->table_count, neo__tier_table_task, &call);
+        if (status == NEO_OK) status = neo__tier_move_rows(tier);
+        if (status != NEO_OK) return neo_fail(status, "%s: %s", fn, tier->failure);
     }
     return NEO_OK;
 }
