@@ -31,8 +31,8 @@
      examples/one_file_dlrm.c is a trainer that goes on where it was killed.
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_state.h is the map)
-     >>state >>checkpoint >>safetensors >>row-codes
-     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-row-codes >>impl-checkpoint
+     >>state >>checkpoint >>safetensors >>row-bits
+     >>impl-json >>impl-state >>impl-group >>impl-safetensors >>impl-row-bits >>impl-checkpoint
      >>impl-saving >>impl-load
 */
 #ifndef NEO_STATE_H
@@ -394,7 +394,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
                                         int map_count, int partial, neo_state *state, int *loaded);
 
 /* ---------------------------------------------------------------------------
-   >>row-codes
+   >>row-bits
 
    Rows of tables that do not change any more: to be served, or to be saved for that alone. An
    element is
@@ -2782,7 +2782,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
     return status;
 }
 /* ---------------------------------------------------------------------------
-   >>impl-row-codes
+   >>impl-row-bits
 
    Codes of rows, one row at a time; see neo_frozen_encode.
    ------------------------------------------------------------------------ */

@@ -1003,7 +1003,8 @@ refused "--checkpoint-async alone" "need --checkpoint" $model --checkpoint-async
 refused "--checkpoint-delta alone" "needs --checkpoint" $model --checkpoint-delta 3
 refused "--checkpoint-bits alone" "needs --checkpoint" $model --checkpoint-bits 4
 refused "--checkpoint-bits 3" "not 8, 4 or 2" $model --checkpoint "$W/none" --checkpoint-bits 3
-for more in --resume "--checkpoint-delta 3" --keys "--valid x" "--hot-rows 2" "--towers 2"; do
+for more in --resume "--checkpoint-delta 3" --keys "--hot-rows 2 --profile $W/hot.profile" \
+    "--towers 2"; do
     refused "--checkpoint-bits $more" "--checkpoint-bits does not go with --" \
         $model --checkpoint "$W/none" --checkpoint-bits 4 $more
 done
