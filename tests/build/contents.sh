@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 20757 0 1 17 ;;
     neo_run.h) echo 3181 0 0 0 ;;
     neo_store.h) echo 1449 0 0 0 ;;
-    neo_state.h) echo 5144 0 0 0 ;;
+    neo_state.h) echo 5131 0 0 0 ;;
     neo_data.h) echo 7856 0 0 0 ;;
     neo_serve.h) echo 2815 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
