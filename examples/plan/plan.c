@@ -277,8 +277,10 @@ static int run_replicas(neo_ctx *ctx, job *j, const command *c) {
     if (!c->given[OPT_JSON]) {
         printf("%d ranks; %s\n\n", c->ranks, j->desc.pipeline ? "pipelined" : "one after another");
         sweep_rows(&s, "replicas");
-        printf("\nshortest step: %d replicas on %d ranks each\n\n", best.replicas,
-               c->ranks / best.replicas);
+        printf("\n");
+        if (!best.needs)
+            printf("shortest step: %d replicas on %d ranks each\n\n", best.replicas,
+                   c->ranks / best.replicas);
     }
     sweep_cluster(j, c->ranks, c->per_node, best.replicas);
     return run_one(ctx, j, c);
