@@ -255,7 +255,7 @@ fi
 # ---- make targets and options that the README names ----
 
 for target in $(grep -oE '(^ *|`)make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do
-    if grep -qE "^($target|.*[ ]$target)[ a-z-]*:" Makefile; then
+    if grep -qE "^($target|.*[ ]$target)[ a-z-]*:" Makefile tests/rules.mk; then
         pass
     else
         fail "README.md: make $target: no such target"

@@ -1,0 +1,81 @@
+# rules.mk, of the Makefile: how tests are compiled, and which of them each goal runs.
+
+# Each file is a program, linked with a neo whose assertions are on.
+checked = -D_GNU_SOURCE= -include tests/checked.h
+
+$(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: $$($$*_of)
+	$(compile) $(checked) $(implement)
+$(B)/tests/checked.o: tests/checked.c
+	$(compile) -c -o $@ $<
+$(B)/tests/neo.a: $(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o checked.o)
+	$(archive)
+$(B)/tests/%_mpi.o: %.h
+	$(compile_mpi) $(checked) $(implement)
+$(B)/tests/%_mpi.a: $(B)/tests/%_mpi.o
+	$(archive)
+
+$(B)/tests/%: tests/%.c $(B)/tests/neo.a
+	$(compile) $(level) $(checked) $(of_test) -o $@ $< $(objects) $(libs)
+$(B)/tests/%_mpi: tests/%.c $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
+	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
+$(addprefix $(B)/tests/,$(over_mpi)): $(B)/tests/%_mpi: $$(call source_of,$$*) \
+    $(B)/tests/neo_comm_mpi.a $(B)/tests/neo.a
+	$(compile_mpi) $(checked) -o $@ $< $(objects) $(libs)
+$(B)/libfuzzer/targets: tests/fuzz/targets.c
+	clang -std=c11 $(flags) -O1 -g -fsanitize=fuzzer,address -o $@ $< $(libs)
+
+# The NCCL backend runs over a stand-in for CUDA and NCCL, of which it needs the headers.
+$(B)/tests/comm/nccl: of_test = -isystem $(CUDA)/include
+$(B)/tests/fuzz/targets: of_test = -O0 -DNEO_FUZZ_MAIN
+$(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f $< $@
+# Tests compile in half the time so; -O1 for what then takes longer to run.
+level = $(if $(SANITIZE),-O1,-O0)
+$(addprefix $(B)/tests/,$(addprefix shard/,slow_links plan placements tiers accumulate replicas \
+    unpooled keys) $(addprefix comm/,nccl faults collectives groups data) fsdp/grid \
+    fsdp/dtypes_and_faults serve/serve serve/predict data/reader_ranks bags/lookup core/gemm \
+    core/layers core/bf16 core/transformer attack/schedules): level = -O1
+# What implements all of neo for itself, for its private names.
+$(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json \
+    files/state): of_test = -O0
+
+# The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
+first   = tests/programs/dlrm.sh tests/comm/mpi.sh
+longest = $(addprefix tests/,cuda/emulated.sh comm/mpi.sh cuda/emulated_programs.sh \
+    programs/readme.sh build/arm.sh) $(B)/tests/fsdp/grid $(B)/tests/shard/placements
+scripts = $(first) $(filter-out $(first),$(wildcard $(addprefix tests/,programs/*.sh files/*.sh \
+    fsdp/*.sh serve/*.sh build/contents.sh)))
+others  = $(filter-out %/headers.sh %/contents.sh,$(wildcard tests/cuda/emulated*.sh \
+    tests/comm/mpi_faults.sh tests/fuzz/*.sh tests/build/*.sh))
+larger  = $(shell grep -l 'NEO_FULL\|test_grid' tests/*/*.sh tests/*/*.c)
+full    = $(sort $(others) $(filter %.sh,$(larger))) $(fuzzers) $(emulator) \
+    $(patsubst %.c,$(B)/%,$(filter %.c,$(larger)))
+
+test_helpers = $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/predict)
+test-programs: $(programs) $(test_helpers)
+test:
+	$(make) all test-programs
+	@sh tests/run.sh $(scripts) $(programs)
+test-full:
+	$(make) all test-programs $(fuzzers) emulated-programs
+	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter $(full),$(longest)) \
+	    $(filter-out $(longest),$(full))
+headers: ; @sh tests/build/headers.sh
+check:   ; @sh tests/check.sh test test-full headers asan attack tsan
+
+# The same tests under sanitizers, the examples with the neo of the tests. What has one thread has
+# nothing for ThreadSanitizer.
+memory_flags = -fsanitize=address,undefined -fno-sanitize-recover -fno-omit-frame-pointer
+asan: ; $(make) sanitized S=$(B)/address SANITIZE='$(memory_flags)'
+tsan:
+	$(make) $(B)/dlrm $(B)/gpt
+	$(make) sanitized S=$(B)/thread SANITIZE='-fsanitize=thread'
+one_thread = $(fuzzers) $(emulator) $(addprefix $(B)/tests/,core/exact core/log core/math \
+    core/report bags/lines files/json files/safetensors shard/plan)
+checkable  = $(filter-out $(if $(findstring thread,$(SANITIZE)),$(one_thread)),$(programs) \
+    $(fuzzers) $(emulator))
+sanitized:
+	$(make) B=$(S) CFLAGS='-O1 -g1' SANITIZE='$(SANITIZE)' sanitized-programs
+	@B=$(S) PLAIN=$(B) SANITIZER=$(notdir $(S)) sh tests/run.sh \
+	    $(addprefix tests/programs/,dlrm.sh gpt.sh serve.sh) \
+	    $(patsubst $(B)/%,$(S)/%,$(checkable))
+sanitized-programs: $(addprefix $(B)/,dlrm gpt serve stages) $(checkable) $(test_helpers)
