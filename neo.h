@@ -14421,9 +14421,10 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
-/* A row begins anew: where it lies, with states as before the first step; -1: below memory. */
+/* A row begins anew: where it lies, with states as before the first step; -1: below memory. That it
+   changes was noted, before its key did: a save copies rows of a tier that have never been written
+   by their keys. */
 static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
-    neo__row_changes(&table->marks, row);
     if (table->job.store.line_row)
         row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
     if (row >= 0) neo__bag_first_states(table, row);
@@ -14439,6 +14440,7 @@ static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, ui
     if (line < 0) return -1;
     keys->stats.evictions += keys->lines.use[line] != 0;
     keys->stats.admissions++;
+    neo__row_changes(&table->marks, line);
     neo__lines_put(&keys->lines, line, key, now, count);
     const int64_t place = neo__bags_renew(rows->bags, table, line);
     if (place < 0) return line;
@@ -14624,6 +14626,7 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
 }
 static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
     const neo__bag_rows *store = &table->job.store;
+    neo__row_changes(&table->marks, row);
     neo__lines_drop(&table->keys.lines, row);
     table->keys.stats.evictions++;
     row = neo__bags_renew(bags, table, row);
