@@ -2843,12 +2843,13 @@ NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
     for (int i = 0; i < NEO__LINE_WAYS; i += 8)
         __builtin_prefetch(lines->use + set * NEO__LINE_WAYS + i, 0, 2);
 }
-/* The line that has this use was used `count` times by step now. */
+/* The line that has this use was used `count` times by step now. A save in the background may look
+   whether the line has a key. */
 NEO__INLINE void neo__lines_touch(const neo__lines *lines, uint64_t *use, int64_t now,
                                   uint64_t count) {
     if (lines->evict == NEO_EVICT_SCORE) count = *use & 0xFFFFFFFFu;
     else count += neo__lines_count(lines, *use, now);
-    *use = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    __atomic_store_n(use, (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu), __ATOMIC_RELAXED);
 }
 /* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
    0, and its key is there to be read); -1: all are used by step now, or young. */
@@ -14664,7 +14665,9 @@ NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint
         const int64_t row = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), 0);
         uint32_t bits = neo__bits_f32(scores[i] == 0.0f ? 0.0f : scores[i]); /* -0 is 0 */
         bits ^= bits >> 31 ? UINT32_MAX : 0x80000000u;
-        if (row >= 0) lines->use[row] = (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits;
+        if (row >= 0)
+            __atomic_store_n(&lines->use[row], (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits,
+                             __ATOMIC_RELAXED);
     }
     return NEO_OK;
 }
