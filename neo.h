@@ -1847,7 +1847,7 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
    keys that have none are passed.
    neo_bags_prune_keys: drop keys whose rows are small: those of a 2-norm below least, and then, of
    each set of 32 rows, all but the `most` of largest norm (most 0: all stay; of equals the lowest
-   row). *pruned (or NULL): how many.
+   row; a row with a NaN is as large as one can be). *pruned (or NULL): how many.
    neo_bags_key_stats: of one table; zeros for a table without keys. Keys that are dropped or pruned
    are evictions.
    Threads  as neo_bags_get_rows.
@@ -14682,15 +14682,17 @@ NEO_API double neo__row_squares(const float *row, int64_t dim) {
 NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
                                     float least, int most) {
     const double limit = least > 0.0f ? (double)least * (double)least : 0.0;
+    double norm[NEO__LINE_WAYS];
     int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
     int64_t gone = 0;
     uint64_t key;
     bags->work.resolved = 0;
     for (int i = 0; i < NEO__LINE_WAYS; i++) {
         if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
-        int to = of[i] < limit ? -1 : stay++; /* a norm that is no number stays */
+        norm[i] = of[i] >= 0.0 ? of[i] : HUGE_VAL; /* or it is no number */
+        int to = norm[i] < limit ? -1 : stay++;
         if (to < 0) neo__bags_drop_row(bags, &bags->tables[table], first + i), gone++;
-        for (; to > 0 && of[at[to - 1]] < of[i]; to--) at[to] = at[to - 1];
+        for (; to > 0 && norm[at[to - 1]] < norm[i]; to--) at[to] = at[to - 1];
         if (to >= 0) at[to] = i;
     }
     for (; most && stay > most; gone++)
