@@ -418,8 +418,7 @@ NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim);
 /* neo_frozen_encode: rows from f32 [rows][dim], rounded to nearest, to codes and scale (of i8, i4,
    i2; else may be NULL). The range of a row's codes is searched greedily: from [min, max] it is cut
    at the end whose cut errs less, 1/200 of it at a time, down to 1/6, and the range of the least
-   sum of squares is taken. A row that is not finite becomes NaN as a whole; of i4 and i2 also one
-   whose range is not.
+   sum of squares is taken. A row that is not finite (i4, i2: or whose range is not) becomes NaN.
    Errors   NEO_ERR_ARG: an argument is NULL, no such bits, a count below 1. */
 NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
                                      const float *from, void *codes, float *scale);
