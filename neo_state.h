@@ -248,8 +248,8 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
    this rank until then, beside what neo_save takes.
    Until then the state, what it shows and the group must live, and neo_save with full_every,
    neo_load and neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows
-   changes by steps, neo_bags_set_rows and neo_bags_put_keys alone (or neo_bags_note_rows
-   beforehand), that of all else as you like.
+   changes by steps, neo_bags_set_rows, _put_keys, _drop_keys and _prune_keys alone (or
+   neo_bags_note_rows beforehand), that of all else as you like.
    Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
             changed row is lost to the next one. */
 #if !defined(NEO_INFERENCE)
