@@ -1847,7 +1847,7 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
    keys that have none are passed.
    neo_bags_prune_keys: drop keys whose rows are small: those of a 2-norm below least, and then, of
    each set of 32 rows, all but the `most` of largest norm (most 0: all stay; of equals the lowest
-   row). *pruned (or NULL): how many.
+   row; a row with a NaN is as large as one can be). *pruned (or NULL): how many.
    neo_bags_key_stats: of one table; zeros for a table without keys. Keys that are dropped or pruned
    are evictions.
    Threads  as neo_bags_get_rows.
@@ -2843,12 +2843,13 @@ NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
     for (int i = 0; i < NEO__LINE_WAYS; i += 8)
         __builtin_prefetch(lines->use + set * NEO__LINE_WAYS + i, 0, 2);
 }
-/* The line that has this use was used `count` times by step now. */
+/* The line that has this use was used `count` times by step now. A save in the background may look
+   whether the line has a key. */
 NEO__INLINE void neo__lines_touch(const neo__lines *lines, uint64_t *use, int64_t now,
                                   uint64_t count) {
     if (lines->evict == NEO_EVICT_SCORE) count = *use & 0xFFFFFFFFu;
     else count += neo__lines_count(lines, *use, now);
-    *use = (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu);
+    __atomic_store_n(use, (uint64_t)now << 32 | NEO__MIN(count, 0xFFFFFFFFu), __ATOMIC_RELAXED);
 }
 /* The line of a hash's set that a new key gets: an empty one, or the one to evict (its use is not
    0, and its key is there to be read); -1: all are used by step now, or young. */
@@ -14421,9 +14422,10 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
-/* A row begins anew: where it lies, with states as before the first step; -1: below memory. */
+/* A row begins anew: where it lies, with states as before the first step; -1: below memory. That it
+   changes was noted, before its key did: a save copies rows of a tier that have never been written
+   by their keys. */
 static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
-    neo__row_changes(&table->marks, row);
     if (table->job.store.line_row)
         row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
     if (row >= 0) neo__bag_first_states(table, row);
@@ -14439,6 +14441,7 @@ static int64_t neo__bags_give_row(neo__key_rows *rows, neo__bag_table *table, ui
     if (line < 0) return -1;
     keys->stats.evictions += keys->lines.use[line] != 0;
     keys->stats.admissions++;
+    neo__row_changes(&table->marks, line);
     neo__lines_put(&keys->lines, line, key, now, count);
     const int64_t place = neo__bags_renew(rows->bags, table, line);
     if (place < 0) return line;
@@ -14624,6 +14627,7 @@ NEO_API neo_status neo_bags_put_keys(neo_bags *b, int32_t table, const uint64_t 
 }
 static void neo__bags_drop_row(neo_bags *bags, neo__bag_table *table, int64_t row) {
     const neo__bag_rows *store = &table->job.store;
+    neo__row_changes(&table->marks, row);
     neo__lines_drop(&table->keys.lines, row);
     table->keys.stats.evictions++;
     row = neo__bags_renew(bags, table, row);
@@ -14661,7 +14665,9 @@ NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint
         const int64_t row = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), 0);
         uint32_t bits = neo__bits_f32(scores[i] == 0.0f ? 0.0f : scores[i]); /* -0 is 0 */
         bits ^= bits >> 31 ? UINT32_MAX : 0x80000000u;
-        if (row >= 0) lines->use[row] = (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits;
+        if (row >= 0)
+            __atomic_store_n(&lines->use[row], (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits,
+                             __ATOMIC_RELAXED);
     }
     return NEO_OK;
 }
@@ -14676,15 +14682,17 @@ NEO_API double neo__row_squares(const float *row, int64_t dim) {
 NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
                                     float least, int most) {
     const double limit = least > 0.0f ? (double)least * (double)least : 0.0;
+    double norm[NEO__LINE_WAYS];
     int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
     int64_t gone = 0;
     uint64_t key;
     bags->work.resolved = 0;
     for (int i = 0; i < NEO__LINE_WAYS; i++) {
         if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
-        int to = of[i] < limit ? -1 : stay++; /* a norm that is no number stays */
+        norm[i] = of[i] >= 0.0 ? of[i] : HUGE_VAL; /* or it is no number */
+        int to = norm[i] < limit ? -1 : stay++;
         if (to < 0) neo__bags_drop_row(bags, &bags->tables[table], first + i), gone++;
-        for (; to > 0 && of[at[to - 1]] < of[i]; to--) at[to] = at[to - 1];
+        for (; to > 0 && norm[at[to - 1]] < norm[i]; to--) at[to] = at[to - 1];
         if (to >= 0) at[to] = i;
     }
     for (; most && stay > most; gone++)

@@ -3675,10 +3675,11 @@ static neo_status neo__shard_keys_check(const neo__shard_keys *call) {
     NEO__CHECK(call->count == 0 || (call->count > 0 && given), NEO_ERR_ARG,
                "%s: table '%s': an argument is NULL, or %" PRId64 " keys", call->fn,
                table->name, call->count);
-    const int scored = call->verb != NEO__KEYS_SCORE || table->keys.evict == NEO_EVICT_SCORE;
-    NEO__CHECK(scored && call->most >= 0 && call->most <= NEO__LINE_WAYS, NEO_ERR_ARG,
-               "%s: table '%s': its keys have no scores, or most is %d", call->fn, table->name,
-               call->most);
+    NEO__CHECK(call->verb != NEO__KEYS_SCORE || table->keys.evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
+               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", call->fn,
+               table->name, (int)table->keys.evict);
+    NEO__CHECK(call->most >= 0 && call->most <= NEO__LINE_WAYS, NEO_ERR_ARG,
+               "%s: most is %d, not in 0 .. 32", call->fn, call->most);
     NEO__CHECK(call->least == call->least, NEO_ERR_NUMERIC, "%s: least is nan", call->fn);
     if (call->scores) NEO__TRY(neo__check_scores(call->scores, call->count, call->fn));
     const int changes = call->verb != NEO__KEYS_FIND && call->verb != NEO__KEYS_SCORE;
@@ -3746,7 +3747,7 @@ static neo_status neo__shard_keys_move(neo__shard_keys *call) {
             NEO__TRY(neo__shard_keys_of(call, shard->bags,
                                         (int32_t)(p - m->part_begin[shard->rank]),
                                         m->parts[p].first_row));
-    if (!call->rows) return NEO_OK;
+    if (!call->rows || call->count == 0) return NEO_OK; /* of none NULL on some ranks alone */
     return neo_comm_all_reduce(shard->every, NEO_REDUCE_MAX, call->rows, call->rows, call->count,
                                NEO_I64, NULL);
 }

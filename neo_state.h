@@ -248,8 +248,8 @@ NEO_API neo_status neo_save(neo_ctx *ctx, const neo_save_desc *desc, const neo_s
    this rank until then, beside what neo_save takes.
    Until then the state, what it shows and the group must live, and neo_save with full_every,
    neo_load and neo_load_safetensors refuse the state (NEO_ERR_STATE); memory of tracked rows
-   changes by steps, neo_bags_set_rows and neo_bags_put_keys alone (or neo_bags_note_rows
-   beforehand), that of all else as you like.
+   changes by steps, neo_bags_set_rows, _put_keys, _drop_keys and _prune_keys alone (or
+   neo_bags_note_rows beforehand), that of all else as you like.
    Errors   those of neo_save, from whichever call is next; earlier checkpoints are untouched and no
             changed row is lost to the next one. */
 #if !defined(NEO_INFERENCE)
@@ -418,7 +418,7 @@ NEO_API size_t neo_frozen_row_bytes(neo_row_bits bits, int64_t dim);
 /* neo_frozen_encode: rows from f32 [rows][dim], rounded to nearest, to codes and scale (of i8, i4,
    i2; else may be NULL). The range of a row's codes is searched greedily: from [min, max] it is cut
    at the end whose cut errs less, 1/200 of it at a time, down to 1/6, and the range of the least
-   sum of squares is taken. A row that is not finite becomes NaN as a whole.
+   sum of squares is taken. A row that is not finite (i4, i2: or whose range is not) becomes NaN.
    Errors   NEO_ERR_ARG: an argument is NULL, no such bits, a count below 1. */
 NEO_API neo_status neo_frozen_encode(neo_row_bits bits, int64_t rows, int64_t dim,
                                      const float *from, void *codes, float *scale);

@@ -15,7 +15,7 @@
    WHAT IT DOES NOT DO
      - the file is scratch of the running process, as memory is: a run that is killed makes it anew
        from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
-      - rows on a GPU (NEO_ERR_UNSUPPORTED)
+     - rows on a GPU (NEO_ERR_UNSUPPORTED)
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -337,7 +337,8 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t
     call.out = whole ? (float *)(void *)weights : room;
     call.first = store->first + (uint64_t)row * store->stride;
     if (keys) call.first = keys->key[row] * store->stride + (uint64_t)bag->keys.first_col;
-    if (keys && keys->use[row] == 0) call.init.kind = NEO_INIT_NONE; /* no key has it: zeros */
+    if (keys && __atomic_load_n(&keys->use[row], __ATOMIC_RELAXED) == 0)
+        call.init.kind = NEO_INIT_NONE; /* no key has it: zeros */
     const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
     const neo__fp_state fp = neo__fp_enter();
     neo__bag_first_states(bag, line);

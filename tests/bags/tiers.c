@@ -445,6 +445,70 @@ static void saved_meanwhile(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* The same of tables of keys: rows are given, taken away and pruned while a thread writes, most of
+   them before they have been trained, so that they are in neither memory nor file. */
+static void keys_saved_meanwhile(void) {
+    static const size_t rooms[] = {0, 1, 20000};
+    static const char *const files[] = {"model", "state"};
+    const int64_t rows[3] = {1504, 704, 2048}, dims[3] = {12, 16, 8};
+    const BatchKind kind = {20, 3, 0, 0, 0, 0};
+    neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
+    Model m;
+    Pair p;
+    Batch b;
+    char dir[2][3100], path[2][6300];
+    model_init(&m, 3, rows, dims, 3, NEO_POOL_SUM);
+    m.desc.max_batch = 64;
+    m.desc.max_ids = 400;
+    m.desc.max_kept_rows = 100;
+    m.table[0].optim.kind = NEO_BAG_ADAM;
+    m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    m.table[1].dtype = NEO_I8;
+    m.table[2].dtype = NEO_BF16;
+    for (int t = 0; t < 3; t++) {
+        m.table[t].track_rows = 1;
+        m.table[t].keys.on = 1;
+        m.table[t].keys.evict = t == 1 ? NEO_EVICT_SCORE : NEO_EVICT_LRU;
+    }
+    snprintf(dir[0], sizeof dir[0], "%s", at("keysaved0"));
+    snprintf(dir[1], sizeof dir[1], "%s", at("keysaved1"));
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000)) {
+        neo_saving *saving = NULL;
+        for (int step = 1; step <= 9; step++) {
+            pair_key_calls(&p, step); /* rows that are in no file yet */
+            neo_save_desc save = {0};
+            save.step = step;
+            save.full_every = 3;
+            save.keep = 1;
+            save.dir = dir[0];
+            CHECK_OK(neo_save(ctx, &save, p.state[0]));
+            save.dir = dir[1];
+            save.copy_bytes = rooms[step % 3];
+            CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
+            for (int i = 0; i < 6; i++) {
+                pair_key_calls(&p, step + i);
+                batch_make(&b, &m, kind);
+                const int64_t ids = neo_jagged_id_count(&b.j);
+                for (int64_t k = 0; k < ids; k++) batch_set_id(&b, k, key_of(batch_id(&b, k), i));
+                CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
+                pair_step(&p, &m, &b, 0, 0.1f);
+                batch_free(&b);
+                CHECK_OK(neo_save_poll(&saving));
+            }
+            CHECK_OK(neo_save_wait(&saving));
+            for (int k = 0; k < 2; k++) {
+                for (int i = 0; i < 2; i++)
+                    snprintf(path[i], sizeof path[i], "%s/step-%012d/%s-00001-of-00001.safetensors",
+                             dir[i], step, files[k]);
+                if (!same_file(path[0], path[1])) FAIL("%s differs", path[1]);
+            }
+            pair_check(&p, &m);
+        }
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+}
+
 /* ---- a naive simulator ---- */
 enum { SIM_SETS = 64 };
 typedef struct Sim {
@@ -745,6 +809,7 @@ int main(int argc, char **argv) {
     RUN(overflow_and_growth);
     RUN(checkpoints);
     RUN(saved_meanwhile);
+    RUN(keys_saved_meanwhile);
     RUN(hits_of_a_simulator);
     RUN(reads_ahead);
     RUN(bad_files);

@@ -164,6 +164,11 @@ static neo_status run(neo_comm *comm, void *user) {
         int64_t at[2];
         EXPECT(neo_shard_find_keys(shard, 0, keys, 2, at) == NEO_ERR_MISMATCH);
         EXPECT(neo_shard_drop_keys(shard, 9, keys, 2) == NEO_ERR_ARG);
+        /* of no keys arguments may be NULL, on some ranks alone */
+        TRY(neo_shard_put_keys(shard, 0, keys, 0, rank ? at : NULL));
+        TRY(neo_shard_find_keys(shard, 0, rank ? keys : NULL, 0, rank ? NULL : at));
+        EXPECT(neo_shard_prune_keys(shard, 0, 0.0f, 33, NULL) == NEO_ERR_ARG);
+        EXPECT(strstr(neo_last_error(), "most is 33, not in 0 .. 32"));
     }
     if (k->end < k->c.steps)
         TRY(neo_save(ctx, &(neo_save_desc){.dir = k->dir, .step = 1, .group = &all}, state));
