@@ -157,8 +157,8 @@ $(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f
 level = $(if $(SANITIZE),-O1,-O0)
 $(addprefix $(B)/tests/,$(addprefix shard/,slow_links plan placements tiers accumulate replicas \
     unpooled keys) $(addprefix comm/,nccl faults collectives groups data) fsdp/grid \
-    fsdp/dtypes_and_faults serve/serve serve/predict data/reader_ranks bags/lookup core/gemm \
-    core/layers core/bf16 core/transformer attack/schedules): level = -O1
+    fsdp/dtypes_and_faults serve/serve serve/predict serve/panels data/reader_ranks bags/lookup \
+    core/gemm core/layers core/bf16 core/transformer attack/schedules): level = -O1
 # What implements all of neo for itself, for its private names.
 $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json \
     files/state): of_test = -O0
