@@ -182,7 +182,7 @@ test_helpers = $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/
 test-programs: $(programs) $(test_helpers)
 test:
 	$(make) all test-programs
-	@sh tests/run.sh $(scripts) $(programs)
+	@SCRIPT_TIMEOUT=$${SCRIPT_TIMEOUT:-1800} sh tests/run.sh $(scripts) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
 	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter $(full),$(longest)) \
