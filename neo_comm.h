@@ -1898,7 +1898,7 @@ static void neo__round_add_parts(neo_comm *c, neo__round *r, int send, const cha
                                  const int64_t *offset, size_t size, int first, int own) {
     for (int d = 1; d < c->size; d++) {
         const int p = neo__peer_in_turn(c, d, !send), part = own ? c->rank : p;
-        neo__round_add(r, p, send, data + (size_t)offset[part] * size,
+        neo__round_add(r, p, send, data ? data + (size_t)offset[part] * size : NULL,
                        (size_t)(offset[part + 1] - offset[part]) * size, first, 0);
     }
 }

@@ -2001,7 +2001,7 @@ static neo_status neo__shard_run_list(neo_shard *shard, neo__shard_list list, fl
     call.stride = stride;
     call.matrix = matrix;
     call.coded = (char *)coded;
-    call.block = pooled->block + pooled->list[list];
+    if (pooled->block) call.block = pooled->block + pooled->list[list];
     call.blocks = pooled->list[list + 1] - pooled->list[list];
     call.part = pooled->part;
     call.lengths = list == NEO__SHARD_DIVIDE ? shard->now->whole : pooled->lengths;

@@ -11,8 +11,9 @@ static inline int test_grid(void) {
     return !full ? 0 : strcmp(full, "all") == 0 ? 2 : 1;
 }
 
-/* The timeout of ranks of which none is to be missed, whatever else the machine does. */
-enum { TEST_PATIENCE_MS = 600000 };
+/* The timeout of ranks of which none is to be missed, whatever else the machine does; a sixth of
+   what tests/run.sh lets a program take, so that one that hangs says where. */
+enum { TEST_PATIENCE_MS = 300000 };
 
 /* Under a sanitizer, where all takes ten times as long, a test runs half of that part (1), where
    races are looked for, not what the numbers are, a quarter (2). */

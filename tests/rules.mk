@@ -32,8 +32,8 @@ $(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f
 level = $(if $(SANITIZE),-O1,-O0)
 $(addprefix $(B)/tests/,$(addprefix shard/,slow_links plan placements tiers accumulate replicas \
     unpooled keys) $(addprefix comm/,nccl faults collectives groups data) fsdp/grid \
-    fsdp/dtypes_and_faults serve/serve serve/predict data/reader_ranks bags/lookup core/gemm \
-    core/layers core/bf16 core/transformer attack/schedules): level = -O1
+    fsdp/dtypes_and_faults serve/serve serve/predict serve/panels data/reader_ranks bags/lookup \
+    core/gemm core/layers core/bf16 core/transformer attack/schedules): level = -O1
 # What implements all of neo for itself, for its private names.
 $(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json \
     files/state): of_test = -O0
@@ -54,7 +54,7 @@ test_helpers = $(addprefix $(B)/tests/,data/make_npy programs/http_client serve/
 test-programs: $(programs) $(test_helpers)
 test:
 	$(make) all test-programs
-	@sh tests/run.sh $(scripts) $(programs)
+	@SCRIPT_TIMEOUT=$${SCRIPT_TIMEOUT:-1800} sh tests/run.sh $(scripts) $(programs)
 test-full:
 	$(make) all test-programs $(fuzzers) emulated-programs
 	@NEO_FULL=$${NEO_FULL:-1} sh tests/run.sh $(filter $(full),$(longest)) \

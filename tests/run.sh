@@ -3,11 +3,13 @@
 # and add up their results.
 #
 # Each ends with "<name>: A passed, B failed, C skipped"; one that does not (a crash, a timeout)
-# counts as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds.
+# counts as one failure. RUNNER is put before programs (an emulator), TEST_TIMEOUT is in seconds,
+# SCRIPT_TIMEOUT that of scripts.
 # The last line is the totals alone; the exit status is 0 if nothing failed.
 
 B=${B:-build}
 TEST_TIMEOUT=${TEST_TIMEOUT:-1800}
+SCRIPT_TIMEOUT=${SCRIPT_TIMEOUT:-$((TEST_TIMEOUT * 8))}
 logs=$B/logs
 
 # name_of PROGRAM: its path without build/, tests/ and .sh.
@@ -20,7 +22,7 @@ one() {
     mkdir -p "${log%/*}"
     seconds=$TEST_TIMEOUT
     case $1 in
-    *.sh) command="sh $1" seconds=$((TEST_TIMEOUT * 8 + ${FUZZ_SECONDS:-0} * 10)) ;;
+    *.sh) command="sh $1" seconds=$((SCRIPT_TIMEOUT + ${FUZZ_SECONDS:-0} * 10)) ;;
     *) command="$wrap $1" ;;
     esac
     began=$(date +%s)
@@ -69,7 +71,7 @@ fi
 # randomisation.
 wrap=$RUNNER
 if [ "$SANITIZER" = thread ] && setarch -R true 2>/dev/null; then wrap="setarch -R $RUNNER"; fi
-export B TEST_TIMEOUT TMPDIR wrap
+export B TEST_TIMEOUT SCRIPT_TIMEOUT TMPDIR wrap
 [ -z "$ASAN_OPTIONS" ] || export ASAN_OPTIONS
 
 # One more than JOBS: some only wait.

@@ -29,10 +29,11 @@ static int sweep_range(const char *text, int *first, int *last) {
            *first <= *last && *last <= 4096;
 }
 
-/* Whether so many groups are of as many ranks each, on whole nodes or parts of one. */
+/* Whether so many groups are of as many ranks each, on whole nodes or parts of one; one always is,
+   whose last node may have fewer ranks. */
 static int sweep_groups(int ranks, int per_node, int groups) {
-    const int each = ranks / groups, node = per_node ? per_node : ranks;
-    return ranks % groups == 0 && (each % node == 0 || node % each == 0);
+    const int each = ranks / groups, node = per_node && per_node < ranks ? per_node : ranks;
+    return groups == 1 || (ranks % groups == 0 && (each % node == 0 || node % each == 0));
 }
 static void sweep_cluster(job *j, int ranks, int per_node, int groups) {
     neo_cluster *c = &j->desc.cluster;

@@ -31,7 +31,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SILENCE_MS = 600000, MAX_ROWS = 4096, MAX_RIGHT = 4, MAX_DEPTH = 64, BUFFER = 1 << 16 };
+enum { SILENCE_MS = 300000, MAX_ROWS = 4096, MAX_RIGHT = 4, MAX_DEPTH = 64, BUFFER = 1 << 16 };
 
 static int port;
 static int fail(const char *what) {

@@ -373,6 +373,11 @@ same "--replicas auto, slow links" \
     --sync-every 1000 --json --set cross.bandwidth=1e6 >"$W/sweep.json" 2>"$W/err"
 if grep -q '"ranks": 16, "replicas": [2-9]' "$W/sweep.json"; then pass
 else fail "a sweep's replicas: $(cat "$W/sweep.json" "$W/err")"; fi
+# Ranks that nodes do not divide, and fewer than a node has: each has its row.
+"$B/plan" "$W/if.model" "$W/if.cluster" --sweep --ranks 2..16 --set ranks_per_node=6 \
+    >"$W/out" 2>"$W/err"
+same "a sweep across nodes of 6" "$(awk '$1 + 0 && $3 + 0 { print $1 }' "$W/out" | tr '\n' ' ')" \
+    "2 4 8 16 "
 refuse_option "--replicas: the ranks are not so many groups, of nodes or inside of nodes: '3'" \
     --replicas 3
 refuse_option "--replicas: not a number, or out of range" --replicas many

@@ -138,6 +138,7 @@ case $url in http://127.0.0.1:*) pass ;; *) fail "it listens at $url" ;; esac
 one=$(sed -n '1s/[^\t]*\t\([^\t]*\).*/\1/p' "$W/rows")
 same "one sample" "$(post "$(head -1 "$W/json")" | answers)" "$one"
 if have curl; then
+    curl() { command curl --max-time 600 "$@"; } # one that hangs fails
     same "curl" "$(head -1 "$W/json" | curl -sS -d @- "$url/predict")" "$one"
     same "curl, 20 lines" "$(head -20 "$W/json" | curl -sS --data-binary @- "$url/predict")" \
         "$(head -20 "$W/rows" | cut -f2)"
