@@ -537,8 +537,8 @@ typedef struct neo_convert_desc {
              overlap. NEO_ERR_UNSUPPORTED: from or to f64. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
-/* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device
-   both must be contiguous; the data has arrived, and the source may change, on return.
+/* neo_tensor_copy: dst = src, of one shape and dtype, any strides. Between the host and the
+   context's device both must be contiguous; the data has arrived, and src may change, on return.
    neo_tensor_zero: contiguous. On a context with a device these three, and neo_tensor_init, take
    tensors in host memory too, on which the CPU works. */
 NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst);
@@ -12319,7 +12319,7 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                    (keys->evict != NEO_EVICT_AGE || keys->period > 0) &&
                    (!keys->bloom || keys->admit <= 15),
                NEO_ERR_ARG,
-               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64 "%s", fn,
+               "%s: table '%s': keys: bad evict %d, period %" PRId64 " or admit %" PRId64 "%s", fn,
                table->name, (int)keys->evict, keys->period, keys->admit,
                keys->bloom ? " (with bloom up to 15)" : "");
     NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
