@@ -58,11 +58,11 @@
                        for tables: neo_bag_optim_kind (>>bags); its row in neo__bag_optims, and
                        neo__bag_step_make (>>bag-optim); bag_step_row (>>kernels-bags), which GPUs
                        run too; row_sums at >>impl-plan-model of neo_plan.h
-                       tests: core/optim.c, bags/optim.c, cuda/dense.cpp
+                       tests: core/optim.c, bags/optim.c, cuda/dense.cpp; --optimizer: examples/train
      a row dtype       neo_dtype (>>tensor) and neo__dtypes; who asks for NEO_I8: the dtypes that
                        tables accept (>>impl-bags), row_load, row_store and their like
                        (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
-                       and neo__digest_part of neo_state.h
+                       and neo__digest_part of neo_state.h; --rows-dtype: examples/train/dlrm
      a file format     for training data: neo_data.h; for tensors: >>safetensors, neo_state.h
      a collective      neo_comm.h; a way to shard tables: neo_plan.h; layers: neo_fsdp.h
 
@@ -537,8 +537,8 @@ typedef struct neo_convert_desc {
              overlap. NEO_ERR_UNSUPPORTED: from or to f64. */
 NEO_API neo_status neo_tensor_convert(neo_ctx *ctx, neo_tensor src, neo_tensor dst,
                                       const neo_convert_desc *desc);
-/* neo_tensor_copy: same shape and dtype, any strides. Between the host and the context's device
-   both must be contiguous; the data has arrived, and the source may change, on return.
+/* neo_tensor_copy: dst = src, of one shape and dtype, any strides. Between the host and the
+   context's device both must be contiguous; the data has arrived, and src may change, on return.
    neo_tensor_zero: contiguous. On a context with a device these three, and neo_tensor_init, take
    tensors in host memory too, on which the CPU works. */
 NEO_API neo_status neo_tensor_copy(neo_ctx *ctx, neo_tensor src, neo_tensor dst);
@@ -12320,7 +12320,7 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                    (keys->evict != NEO_EVICT_AGE || keys->period > 0) &&
                    (!keys->bloom || keys->admit <= 15),
                NEO_ERR_ARG,
-               "%s: table '%s': keys: evict %d, period %" PRId64 ", admit %" PRId64 "%s", fn,
+               "%s: table '%s': keys: bad evict %d, period %" PRId64 " or admit %" PRId64 "%s", fn,
                table->name, (int)keys->evict, keys->period, keys->admit,
                keys->bloom ? " (with bloom up to 15)" : "");
     NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,

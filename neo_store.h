@@ -74,7 +74,7 @@ typedef struct neo_tier_desc {
                         that it has read */
 } neo_tier_desc;
 typedef struct neo_tier_stats {
-    int64_t lookups, hits; /* ids that forward was given; of rows that were in memory */
+    int64_t lookups, hits; /* ids that forward got for tables not whole in memory; of rows in it */
     int64_t evictions, written, read, first; /* lines that went to another row; rows written, read,
                                                 made for the first time */
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet

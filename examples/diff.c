@@ -90,7 +90,8 @@ static run read_run(const char *prefix) {
         fclose(f);
     }
     snprintf(path, sizeof path, "%s.0", prefix);
-    if (!r.count) die(path, 0, r.ranks ? "is empty" : "cannot be opened: what --digests wrote");
+    if (!r.count)
+        die(path, 0, r.ranks ? "is empty" : "cannot be opened; --digests PREFIX writes PREFIX.0");
     qsort(r.records, r.count, sizeof *r.records, compare);
     return r;
 }

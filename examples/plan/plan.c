@@ -383,7 +383,9 @@ int main(int argc, char **argv) {
     if (refused) return refused;
     if (c.given[OPT_HELP]) return printf("%s", HELP), check_stdout();
     if (c.given[OPT_SET]) return print_set(c.given[OPT_SET]) || check_stdout();
-    if (c.files < 2 && !c.given[OPT_SETS]) return fprintf(stderr, "%s", HELP), 2;
+    if (c.files == 1 && !c.given[OPT_SETS])
+        return fprintf(stderr, "plan: %s: give a MODEL and a CLUSTER (--help)\n", c.file[0]), 2;
+    if (!c.files && !c.given[OPT_SETS]) return fprintf(stderr, "%s", HELP), 2;
 
     if (c.given[OPT_CALIBRATE]) {
         const neo_comm_desc one = {.ranks = 1};

@@ -160,8 +160,9 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
         end += unit != NULL;
     }
     if (end == text || *end || errno || !(value >= 0 && value <= option->most))
-        REFUSE("--%s %s: not %s from 0 to %.0f", option->name, text,
-               option->kind == CLI_REAL ? "a number" : "a whole number", option->most);
+        REFUSE("--%s %s: not %s from 0 to %.0f%s", option->name, text,
+               option->kind == CLI_REAL ? "a number" : "a whole number", option->most,
+               strcmp(option->argument, "BYTES") ? "" : ", maybe with K, M, G or T behind it");
     if (value < option->least) REFUSE("--%s must be at least %.0f", option->name, option->least);
     if (option->kind == CLI_REAL) memcpy(field, &value, sizeof value);
     else memcpy(field, &whole, sizeof whole);
@@ -275,9 +276,13 @@ static neo_status cli_parse(const cli_program *p, int argc, char **argv, void *v
                    nearest->name);
         if (!option)
             REFUSE("%s: no such option%s (--help lists them)", argv[i],
-                   argv[i][0] == '-' ? "" : ", which begin with --");
+                   argv[i][0] != '-'       ? ", which begin with --" :
+                   strchr(argv[i], '=')    ? "; a value is a word of its own, behind a blank" :
+                                             "");
         if (option->kind == CLI_SWITCH) TRY(cli_set(option, values, "1"));
         else if (i + 1 == argc) REFUSE("--%s: needs a value", option->name);
+        else if (cli_find(p, argv[i + 1]))
+            REFUSE("--%s: needs a value, not the option %s", option->name, argv[i + 1]);
         else {
             cli_look_for_twice(p, argc, argv, i);
             TRY(cli_set(option, values, argv[++i]));

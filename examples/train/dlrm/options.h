@@ -164,7 +164,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
               "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
     CLI_FLAG("bloom", bloom,
-             "*of --admit, up to 15: how often a key was seen is counted in a Bloom filter of 8 "
+             "*of --admit 2 to 15: how often a key was seen is counted in a Bloom filter of 8 "
              "bytes a row, which some keys pass too early, in place of 17 bytes a row"),
 
     CLI_GROUP("Optimizer"),
@@ -207,7 +207,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("hot-rows", hot_rows, "N", NULL, 0, 1000000,
               "*the N rows of each table that are used most by --profile FILE (of --save-profile "
               "with this N or more) have a copy on every rank: their ids, rows and gradients do "
-              "not travel; with --skip-empty, but for --replicas"),
+              "not travel; with --skip-empty, but for --replicas. build/serve refuses such models"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
@@ -430,7 +430,8 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows))
         REFUSE("--evict, --admit and --key-rows are of --keys");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
-        REFUSE("--bloom is of --admit 2 to 15, which is %lld", (long long)o->admit);
+        REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
+               o->keys ? "" : ", and of --keys");
     while (policy < 3 && (length != 3 || memcmp(evict, names[policy], 3))) policy++;
     errno = 0;
     if (colon) keys->period = strtoll(colon + 1, &end, 10);

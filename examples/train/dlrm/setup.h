@@ -119,7 +119,7 @@ static neo_status load_otherwise(run *r, neo_load_desc d) {
     status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (strstr(neo_last_error(), options[i])) return status;
-    return neo_fail(NEO_ERR_MISMATCH, "%s", shapes);
+    return neo_fail(NEO_ERR_MISMATCH, "%s: give the options of its training", shapes);
 }
 
 /* Of a run that only reads and finds nothing to read: why it does not train. */

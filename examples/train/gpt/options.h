@@ -92,8 +92,9 @@ static const cli_option GPT_OPTIONS[] = {
     CLI_COUNT("top-k", top_k, "K", NULL, 0, 65536,
               "the sample is drawn from the K likeliest; 0: from all"),
     CLI_TEXT("prompt", prompt, "TEXT", NULL,
-             "that the sample continues; a new line, if none. Of tokens their numbers, \"464 "
-             "995\"; the last one that there is (of --tokenizer), if none"),
+             "that the sample continues, after training (to write alone: build/serve, or --resume "
+             "of a run that has had its --steps); a new line, if none. Of tokens their numbers, "
+             "\"464 995\"; the last one that there is (of --tokenizer), if none"),
 };
 /* scripts/run_gpt2_124M.sh of llm.c, on one GPU; beta2 as its train_gpt2.cu has it */
 static const cli_preset GPT_PRESETS[] = {
