@@ -13,7 +13,13 @@ static inline int test_grid(void) {
 
 /* The timeout of ranks of which none is to be missed, whatever else the machine does; a sixth of
    what tests/run.sh lets a program take, so that one that hangs says where. */
-enum { TEST_PATIENCE_MS = 300000 };
+enum { TEST_PATIENCE_MS = 300000, TEST_HASTE_MS = 20000 };
+/* The timeout of the next ranks, given how those before ended: one hang is enough to wait for. */
+static inline int test_patience_ms(int timed_out) {
+    static int patience = TEST_PATIENCE_MS;
+    if (timed_out) patience = TEST_HASTE_MS;
+    return patience;
+}
 
 /* Under a sanitizer, where all takes ten times as long, a test runs half of that part (1), where
    races are looked for, not what the numbers are, a quarter (2). */

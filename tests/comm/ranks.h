@@ -130,9 +130,10 @@ static inline int launched(void) {
 static inline int run_ranks(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
     neo_comm_desc d = {0};
     if (desc) d = *desc;
-    if (!d.timeout_ms && !d.virtual_clock) d.timeout_ms = TEST_PATIENCE_MS;
+    if (!d.timeout_ms && !d.virtual_clock) d.timeout_ms = test_patience_ms(0);
     d.ranks = ranks;
     neo_status status = neo_comm_init_env(&d, fn, user);
+    (void)test_patience_ms(status == NEO_ERR_TIMEOUT);
     if (status != NEO_OK) fprintf(stderr, "%d ranks: %s\n", ranks, neo_last_error());
     return status != NEO_OK;
 }

@@ -457,9 +457,11 @@ static inline void spawn_case(const Case *c, const char *what, int ranks, neo_co
     const int threads = 1 + (int)(runs++ % 3 == 0);
     neo_comm_desc d = {.ctx = {.repro_shards = LEAVES, .seed = 1, .threads = threads},
                        .ranks_per_node = c->plan.cluster.ranks_per_node,
-                       .timeout_ms = TEST_PATIENCE_MS};
+                       .timeout_ms = test_patience_ms(0)};
     memset(wrong, 0, sizeof wrong);
-    if (neo_comm_spawn(ranks, &d, fn, user, NULL) != NEO_OK) FAIL("%s: %s", what, neo_last_error());
+    const neo_status status = neo_comm_spawn(ranks, &d, fn, user, NULL);
+    if (status != NEO_OK) FAIL("%s: %s", what, neo_last_error());
+    (void)test_patience_ms(status == NEO_ERR_TIMEOUT);
     check_wrong(what, ranks);
 }
 /* Calls that are refused, after which the ranks go on. */
