@@ -58,11 +58,11 @@
                        for tables: neo_bag_optim_kind (>>bags); its row in neo__bag_optims, and
                        neo__bag_step_make (>>bag-optim); bag_step_row (>>kernels-bags), which GPUs
                        run too; row_sums at >>impl-plan-model of neo_plan.h
-                       tests: core/optim.c, bags/optim.c, cuda/dense.cpp
+                       tests: core/optim.c, bags/optim.c, cuda/dense.cpp; dlrm: model.h
      a row dtype       neo_dtype (>>tensor) and neo__dtypes; who asks for NEO_I8: the dtypes that
                        tables accept (>>impl-bags), row_load, row_store and their like
                        (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
-                       and neo__digest_part of neo_state.h
+                       and neo__digest_part of neo_state.h; --rows-dtype: examples/train/dlrm
      a file format     for training data: neo_data.h; for tensors: >>safetensors, neo_state.h
      a collective      neo_comm.h; a way to shard tables: neo_plan.h; layers: neo_fsdp.h
 

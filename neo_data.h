@@ -32,7 +32,7 @@
      1. >>schema         neo_format, at its end, and a constructor, neo_schema_x
      2. >>impl-x         a new section: neo_schema_x; how a file is opened; of text, a line into a
                          record, of others, where the parts of a row are (>>impl-rows)
-     3. >>impl-formats   its row of the table
+     3. >>impl-formats   its row; >>impl-describe: its name; --format: examples/train/dlrm/formats.h
      4. tests/data       a file of the format's own; a target in tests/fuzz
 
    CONTENTS (grep -nE '^ *>>[a-z0-9-]+ *$|---- >>' neo_data.h is the map)
