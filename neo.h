@@ -58,7 +58,7 @@
                        for tables: neo_bag_optim_kind (>>bags); its row in neo__bag_optims, and
                        neo__bag_step_make (>>bag-optim); bag_step_row (>>kernels-bags), which GPUs
                        run too; row_sums at >>impl-plan-model of neo_plan.h
-                       --optimizer: examples/train; tests: core, bags/optim.c, cuda/dense.cpp
+                       tests: core/optim.c, bags/optim.c, cuda/dense.cpp; dlrm: model.h
      a row dtype       neo_dtype (>>tensor) and neo__dtypes; who asks for NEO_I8: the dtypes that
                        tables accept (>>impl-bags), row_load, row_store and their like
                        (>>kernels-bags), >>cuda-bags of neo_cuda.cuh; files: neo__st_dtypes
