@@ -14682,6 +14682,7 @@ NEO_API double neo__row_squares(const float *row, int64_t dim) {
 NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
                                     float least, int most) {
     const double limit = least > 0.0f ? (double)least * (double)least : 0.0;
+    const double most_of_all = (double)neo__f32_bits(NEO__F32_INFINITY);
     double norm[NEO__LINE_WAYS];
     int at[NEO__LINE_WAYS], stay = 0; /* those that stay, the largest first */
     int64_t gone = 0;
@@ -14689,7 +14690,7 @@ NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first
     bags->work.resolved = 0;
     for (int i = 0; i < NEO__LINE_WAYS; i++) {
         if (!neo_bags_key_of(bags, table, first + i, &key)) continue;
-        norm[i] = of[i] >= 0.0 ? of[i] : HUGE_VAL; /* or it is no number */
+        norm[i] = of[i] >= 0.0 ? of[i] : most_of_all; /* or it is no number */
         int to = norm[i] < limit ? -1 : stay++;
         if (to < 0) neo__bags_drop_row(bags, &bags->tables[table], first + i), gone++;
         for (; to > 0 && norm[at[to - 1]] < norm[i]; to--) at[to] = at[to - 1];

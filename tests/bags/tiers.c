@@ -377,16 +377,53 @@ static int same_file(const char *x, const char *y) {
     if (g) fclose(g);
     return some && a == b;
 }
-static void saved_meanwhile(void) {
+/* A pair of saves, where steps, and of keys other calls, go on beside that of the tier. */
+static void save_pair(Pair *p, const Model *m, int keys, int step, const char *const dir[2]) {
     static const size_t rooms[] = {0, 1, 20000};
     static const char *const files[] = {"model", "state"};
+    const BatchKind kind = {keys ? 20 : 64, 3, 0, 0, 0, 0};
+    neo_ctx *ctx = p->ctx;
+    neo_saving *saving = NULL;
+    char path[2][6300];
+    Batch b;
+    if (keys) pair_key_calls(p, step); /* rows that are in no file yet */
+    neo_save_desc save = {0};
+    save.step = step;
+    save.full_every = 3;
+    save.keep = 1;
+    save.dir = dir[0];
+    CHECK_OK(neo_save(ctx, &save, p->state[0]));
+    save.dir = dir[1];
+    save.copy_bytes = rooms[step % 3];
+    const size_t memory = neo_ctx_memory(ctx).bytes;
+    CHECK_OK(neo_save_begin(ctx, &save, p->state[1], &saving));
+    for (int i = 0; i < 8; i++) {
+        if (keys) pair_key_calls(p, step + i);
+        batch_make(&b, m, kind);
+        const int64_t ids = keys ? neo_jagged_id_count(&b.j) : 0;
+        for (int64_t k = 0; k < ids; k++) batch_set_id(&b, k, key_of(batch_id(&b, k), i));
+        CHECK_OK(neo_bags_prefetch(p->tiered, &b.j));
+        pair_step(p, m, &b, 0, 0.1f);
+        batch_free(&b);
+        CHECK_OK(neo_save_poll(&saving));
+    }
+    CHECK_OK(neo_save_wait(&saving));
+    CHECK_INT(neo_ctx_memory(ctx).bytes, memory);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 2; i++)
+            snprintf(path[i], sizeof path[i], "%s/step-%012d/%s-00001-of-00001.safetensors",
+                     dir[i], step, files[k]);
+        if (!same_file(path[0], path[1])) FAIL("%s differs", path[1]);
+    }
+    pair_check(p, m);
+}
+static void saved_meanwhile(void) {
     const int64_t rows[2] = {1500, 700}, dims[2] = {12, 16};
-    const BatchKind kind = {64, 3, 0, 0, 0, 0};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     Model m;
     Pair p;
-    Batch b;
-    char dir[2][3100], path[2][6300];
+    char plain[3100], tiered[3100];
+    const char *const dir[] = {plain, tiered};
     model_init(&m, 2, rows, dims, 2, NEO_POOL_SUM);
     m.desc.max_batch = 64;
     m.desc.max_ids = 400;
@@ -394,38 +431,11 @@ static void saved_meanwhile(void) {
     m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
     m.table[1].dtype = NEO_I8;
     m.table[0].track_rows = m.table[1].track_rows = 1;
-    snprintf(dir[0], sizeof dir[0], "%s", at("saved0"));
-    snprintf(dir[1], sizeof dir[1], "%s", at("saved1"));
+    snprintf(plain, sizeof plain, "%s", at("saved0"));
+    snprintf(tiered, sizeof tiered, "%s", at("saved1"));
     if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000)) {
         neo_saving *saving = NULL;
-        for (int step = 1; step <= 9; step++) {
-            neo_save_desc save = {0};
-            save.step = step;
-            save.full_every = 3;
-            save.keep = 1;
-            save.dir = dir[0];
-            CHECK_OK(neo_save(ctx, &save, p.state[0]));
-            save.dir = dir[1];
-            save.copy_bytes = rooms[step % 3];
-            const size_t memory = neo_ctx_memory(ctx).bytes;
-            CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
-            for (int i = 0; i < 8; i++) {
-                batch_make(&b, &m, kind);
-                CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
-                pair_step(&p, &m, &b, 0, 0.1f);
-                batch_free(&b);
-                CHECK_OK(neo_save_poll(&saving));
-            }
-            CHECK_OK(neo_save_wait(&saving));
-            CHECK_INT(neo_ctx_memory(ctx).bytes, memory);
-            for (int k = 0; k < 2; k++) {
-                for (int i = 0; i < 2; i++)
-                    snprintf(path[i], sizeof path[i], "%s/step-%012d/%s-00001-of-00001.safetensors",
-                             dir[i], step, files[k]);
-                if (!same_file(path[0], path[1])) FAIL("%s differs", path[1]);
-            }
-            pair_check(&p, &m);
-        }
+        for (int step = 1; step <= 9; step++) save_pair(&p, &m, 0, step, dir);
         FILE *f = fopen(at("rows.tier"), "r+b");
         for (int64_t i = 4096; f && i < 1500 * 148; i++) {
             fseek(f, (long)i, SEEK_SET);
@@ -434,11 +444,11 @@ static void saved_meanwhile(void) {
         if (f) fclose(f);
         neo_save_desc save = {0};
         save.step = 10;
-        save.dir = dir[1];
+        save.dir = tiered;
         CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
         CHECK_ERR(neo_save_wait(&saving), NEO_ERR_CORRUPT, "has been altered (table 't0', row ");
         int64_t newest = 0;
-        CHECK_OK(neo_find_checkpoint(dir[1], &newest));
+        CHECK_OK(neo_find_checkpoint(tiered, &newest));
         CHECK_INT(newest, 9);
     }
     pair_free(&p);
@@ -448,15 +458,12 @@ static void saved_meanwhile(void) {
 /* The same of tables of keys: rows are given, taken away and pruned while a thread writes, most of
    them before they have been trained, so that they are in neither memory nor file. */
 static void keys_saved_meanwhile(void) {
-    static const size_t rooms[] = {0, 1, 20000};
-    static const char *const files[] = {"model", "state"};
     const int64_t rows[3] = {1504, 704, 2048}, dims[3] = {12, 16, 8};
-    const BatchKind kind = {20, 3, 0, 0, 0, 0};
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     Model m;
     Pair p;
-    Batch b;
-    char dir[2][3100], path[2][6300];
+    char plain[3100], tiered[3100];
+    const char *const dir[] = {plain, tiered};
     model_init(&m, 3, rows, dims, 3, NEO_POOL_SUM);
     m.desc.max_batch = 64;
     m.desc.max_ids = 400;
@@ -470,41 +477,10 @@ static void keys_saved_meanwhile(void) {
         m.table[t].keys.on = 1;
         m.table[t].keys.evict = t == 1 ? NEO_EVICT_SCORE : NEO_EVICT_LRU;
     }
-    snprintf(dir[0], sizeof dir[0], "%s", at("keysaved0"));
-    snprintf(dir[1], sizeof dir[1], "%s", at("keysaved1"));
-    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000)) {
-        neo_saving *saving = NULL;
-        for (int step = 1; step <= 9; step++) {
-            pair_key_calls(&p, step); /* rows that are in no file yet */
-            neo_save_desc save = {0};
-            save.step = step;
-            save.full_every = 3;
-            save.keep = 1;
-            save.dir = dir[0];
-            CHECK_OK(neo_save(ctx, &save, p.state[0]));
-            save.dir = dir[1];
-            save.copy_bytes = rooms[step % 3];
-            CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
-            for (int i = 0; i < 6; i++) {
-                pair_key_calls(&p, step + i);
-                batch_make(&b, &m, kind);
-                const int64_t ids = neo_jagged_id_count(&b.j);
-                for (int64_t k = 0; k < ids; k++) batch_set_id(&b, k, key_of(batch_id(&b, k), i));
-                CHECK_OK(neo_bags_prefetch(p.tiered, &b.j));
-                pair_step(&p, &m, &b, 0, 0.1f);
-                batch_free(&b);
-                CHECK_OK(neo_save_poll(&saving));
-            }
-            CHECK_OK(neo_save_wait(&saving));
-            for (int k = 0; k < 2; k++) {
-                for (int i = 0; i < 2; i++)
-                    snprintf(path[i], sizeof path[i], "%s/step-%012d/%s-00001-of-00001.safetensors",
-                             dir[i], step, files[k]);
-                if (!same_file(path[0], path[1])) FAIL("%s differs", path[1]);
-            }
-            pair_check(&p, &m);
-        }
-    }
+    snprintf(plain, sizeof plain, "%s", at("keysaved0"));
+    snprintf(tiered, sizeof tiered, "%s", at("keysaved1"));
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000))
+        for (int step = 1; step <= 9; step++) save_pair(&p, &m, 1, step, dir);
     pair_free(&p);
     neo_ctx_destroy(ctx);
 }
