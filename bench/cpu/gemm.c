@@ -85,7 +85,7 @@ static void measure(const char *name, const subject *s, int threads) {
 typedef struct product {
     neo_ctx *ctx;
     int m, n, k, trans_a, trans_b;
-    neo_tensor a, b, c, bias;
+    neo_tensor a, b, c, bias, w; /* w: of dw, of which the shape alone counts */
 } product;
 
 static void run_gemm(void *arg) {
@@ -109,7 +109,7 @@ static void run_forward(void *arg) {
 /* dw = dz^T x: a is dz, b is x. */
 static void run_dw(void *arg) {
     product *p = (product *)arg;
-    BENCH_OK(neo_linear_backward(p->ctx, NULL, p->b, p->c, p->a, neo_tensor_none(), p->c,
+    BENCH_OK(neo_linear_backward(p->ctx, NULL, p->b, p->w, p->a, neo_tensor_none(), p->c,
                                  neo_tensor_none()));
 }
 
@@ -153,11 +153,13 @@ static void bench_product(kind what, int m, int n, int k, int trans_a, int trans
           *b = (float *)bench_alloc((size_t)n * (size_t)k * 4);
     float *c = (float *)bench_alloc((size_t)m * (size_t)n * 4),
           *bias = (float *)bench_alloc((size_t)n * 4);
+    float *w = (float *)bench_alloc(what == DW ? (size_t)m * (size_t)n * 4 : 4);
     bench_fill(a, (int64_t)m * k), bench_fill(b, (int64_t)n * k);
     p.a = neo_tensor_2d(a, NEO_F32, trans_a ? k : m, trans_a ? m : k);
     p.b = neo_tensor_2d(b, NEO_F32, trans_b ? n : k, trans_b ? k : n);
     p.c = neo_tensor_2d(c, NEO_F32, m, n);
     p.bias = neo_tensor_1d(bias, NEO_F32, n);
+    p.w = neo_tensor_2d(w, NEO_F32, m, n);
     if (what == DW)
         snprintf(name, sizeof name, "%s.V%d.%dx%dx%d.t%d", kinds[what], shards, m, n, k, threads);
     else if (what == GEMM)
@@ -171,7 +173,7 @@ static void bench_product(kind what, int m, int n, int k, int trans_a, int trans
     else s.run(&p);
     verify(&p, shards == 1, name);
     measure(name, &s, threads);
-    free(a), free(b), free(c), free(bias);
+    free(a), free(b), free(c), free(bias), free(w);
     neo_ctx_destroy(p.ctx);
 }
 
