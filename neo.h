@@ -2574,9 +2574,8 @@ typedef struct neo__row_marks {
     int64_t rows;
     uint64_t base; /* neo_state.h knows that checkpoint by it; 0: none, so all rows have changed */
     int64_t base_step;
-    /* Or NULL. While a save is under way: called by any thread before rows change, which are
-       records[i] >> low_bits, or, where line_row is given, have the lines of these numbers; sets
-       their bits. */
+    /* Or NULL. While a save is under way: sets the bits of rows, from any thread, before they
+       change: records[i] >> low_bits, or, with line_row, those in the lines of these numbers. */
     void (*before)(void *user, const uint64_t *records, int64_t count, int low_bits,
                    const uint64_t *line_row);
     void *user;
@@ -2678,7 +2677,8 @@ NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uin
                                         int worker);
 NEO_API neo_status neo__bags_keys_read(void *bags);
 NEO_API double neo__row_squares(const float *row, int64_t dim);
-NEO_API neo_status neo__check_scores(const float *scores, int64_t count, const char *fn);
+NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evict,
+                                     const float *scores, int64_t count);
 NEO_API int64_t neo__bags_prune_set(neo_bags *bags, int32_t table, int64_t first, const double *of,
                                     float least, int most);
 NEO_API void neo__bags_set_clocks(neo_bags *bags, int64_t steps, int64_t key_steps);
@@ -14422,9 +14422,8 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
     }
     rows->count = 0;
 }
-/* A row begins anew: where it lies, with states as before the first step; -1: below memory. That it
-   changes was noted, before its key did: a save copies rows of a tier that have never been written
-   by their keys. */
+/* A row begins anew: where it lies, with its first states; -1: below memory. That it changes was
+   noted before its key did, by which a save copies rows of a tier that were never written. */
 static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
     if (table->job.store.line_row)
         row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
@@ -14646,7 +14645,10 @@ NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t
     }
     return NEO_OK;
 }
-NEO_API neo_status neo__check_scores(const float *scores, int64_t count, const char *fn) {
+NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evict,
+                                     const float *scores, int64_t count) {
+    NEO__CHECK(evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
+               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", fn, table, evict);
     for (int64_t i = 0; i < count; i++)
         NEO__CHECK(scores[i] == scores[i], NEO_ERR_NUMERIC, "%s: scores[%" PRId64 "] is nan", fn,
                    i);
@@ -14657,10 +14659,7 @@ NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint
     static const char *const fn = "neo_bags_score_keys";
     NEO__TRY(neo__bags_check_keys(bags, table, keys, scores, count, 0, fn));
     const neo__lines *lines = &bags->tables[table].keys.lines;
-    NEO__CHECK(lines->evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
-               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", fn,
-               bags->tables[table].name, (int)lines->evict);
-    NEO__TRY(neo__check_scores(scores, count, fn));
+    NEO__TRY(neo__check_scores(fn, bags->tables[table].name, (int)lines->evict, scores, count));
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), 0);
         uint32_t bits = neo__bits_f32(scores[i] == 0.0f ? 0.0f : scores[i]); /* -0 is 0 */

@@ -3675,13 +3675,12 @@ static neo_status neo__shard_keys_check(const neo__shard_keys *call) {
     NEO__CHECK(call->count == 0 || (call->count > 0 && given), NEO_ERR_ARG,
                "%s: table '%s': an argument is NULL, or %" PRId64 " keys", call->fn,
                table->name, call->count);
-    NEO__CHECK(call->verb != NEO__KEYS_SCORE || table->keys.evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
-               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", call->fn,
-               table->name, (int)table->keys.evict);
+    if (call->verb == NEO__KEYS_SCORE)
+        NEO__TRY(neo__check_scores(call->fn, table->name, (int)table->keys.evict, call->scores,
+                                   call->count));
     NEO__CHECK(call->most >= 0 && call->most <= NEO__LINE_WAYS, NEO_ERR_ARG,
                "%s: most is %d, not in 0 .. 32", call->fn, call->most);
     NEO__CHECK(call->least == call->least, NEO_ERR_NUMERIC, "%s: least is nan", call->fn);
-    if (call->scores) NEO__TRY(neo__check_scores(call->scores, call->count, call->fn));
     const int changes = call->verb != NEO__KEYS_FIND && call->verb != NEO__KEYS_SCORE;
     NEO__CHECK(!changes || neo_shard_kept_count(shard) == 0, NEO_ERR_STATE,
                "%s: table '%s': gradients are kept: step or clear first", call->fn, table->name);

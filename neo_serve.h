@@ -58,8 +58,7 @@ extern "C" {
    >>frozen
 
    Tables that do not change. A view by value: its memory is the caller's, and any number of threads
-   look rows up in it at once. Rows are those of
-   neo_row_bits (neo_state.h).
+   look rows up in it at once. Rows are those of neo_row_bits (neo_state.h).
    ------------------------------------------------------------------------ */
 typedef struct neo_frozen {
     neo_row_bits bits;

@@ -276,7 +276,7 @@ static int run_replicas(neo_ctx *ctx, job *j, const command *c) {
                        neo_last_error()), 1;
     if (!c->given[OPT_JSON]) {
         printf("%d ranks; %s\n\n", c->ranks, j->desc.pipeline ? "pipelined" : "one after another");
-        sweep_rows(&s, "replicas");
+        sweep_rows(&s, 0);
         printf("\n");
         if (!best.needs)
             printf("shortest step: %d replicas on %d ranks each\n\n", best.replicas,

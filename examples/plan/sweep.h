@@ -92,13 +92,14 @@ static const char *sweep_placements(const sweep_row *row) {
                                    neo_placement_name((neo_placement)p), row->tables[p]);
     return text;
 }
-/* of: what its rows differ in. */
-static void sweep_rows(const sweep *s, const char *of) {
+/* by_ranks: what its rows differ in; 0: replicas. */
+static void sweep_rows(const sweep *s, int by_ranks) {
+    const char *of = by_ranks ? "ranks" : "replicas";
     printf("%s   batch  samples/s      step   exposed  fullest rank    in node  to others  "
            "balance  tables\n", of);
     for (int i = 0; i < s->count; i++) {
         const sweep_row *r = &s->row[i];
-        printf("%*d %7lld  ", (int)strlen(of), of[1] == 'a' ? r->ranks : r->replicas,
+        printf("%*d %7lld  ", (int)strlen(of), by_ranks ? r->ranks : r->replicas,
                (long long)r->batch);
         if (r->needs < 0) printf("the tables do not fit the tiers\n");
         else if (r->needs > 0)
@@ -108,7 +109,7 @@ static void sweep_rows(const sweep *s, const char *of) {
                    seconds(r->sum.exposed), bytes((double)r->step.most_bytes),
                    bytes(r->sum.bytes[NEO_LANE_LOCAL]), bytes(r->sum.bytes[NEO_LANE_CROSS]),
                    r->step.balance, sweep_placements(r));
-        if (!r->needs && of[1] == 'a' && r->replicas > 1) printf("; %d replicas", r->replicas);
+        if (!r->needs && by_ranks && r->replicas > 1) printf("; %d replicas", r->replicas);
         if (!r->needs) printf("\n");
     }
 }
@@ -116,7 +117,7 @@ static void sweep_print(const job *j, const sweep *s) {
     printf("%s, %s; a step is %s\n\n", s->weak ? "the batch grows with the ranks" : "one batch",
            j->desc.cluster.memory_bytes ? "within the memory of a rank" : "memory without limit",
            s->pipelined ? "pipelined" : "one after another (--set pipeline=on: pipelined)");
-    sweep_rows(s, "ranks");
+    sweep_rows(s, 1);
     if (!s->most_at) printf("\nthe tables fit on none of these\n");
     else
         printf("\nscales to %d ranks (a doubling gains x %g or more); most samples/s with %d\n",

@@ -377,8 +377,20 @@ static int same_file(const char *x, const char *y) {
     if (g) fclose(g);
     return some && a == b;
 }
+/* Tables that are saved, and where: of rows in memory, and of those with a tier. */
+static void saved_model(Model *m, int tables, const int64_t *rows, const int64_t *dims,
+                        const char *name, char dir[2][3100]) {
+    model_init(m, tables, rows, dims, tables, NEO_POOL_SUM);
+    m->desc.max_batch = 64;
+    m->desc.max_ids = 400;
+    m->table[0].optim.kind = NEO_BAG_ADAM;
+    m->table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
+    m->table[1].dtype = NEO_I8;
+    for (int t = 0; t < tables; t++) m->table[t].track_rows = 1;
+    for (int i = 0; i < 2; i++) snprintf(dir[i], sizeof dir[i], "%s%d", at(name), i);
+}
 /* A pair of saves, where steps, and of keys other calls, go on beside that of the tier. */
-static void save_pair(Pair *p, const Model *m, int keys, int step, const char *const dir[2]) {
+static void save_pair(Pair *p, const Model *m, int keys, int step, char dir[2][3100]) {
     static const size_t rooms[] = {0, 1, 20000};
     static const char *const files[] = {"model", "state"};
     const BatchKind kind = {keys ? 20 : 64, 3, 0, 0, 0, 0};
@@ -422,17 +434,8 @@ static void saved_meanwhile(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     Model m;
     Pair p;
-    char plain[3100], tiered[3100];
-    const char *const dir[] = {plain, tiered};
-    model_init(&m, 2, rows, dims, 2, NEO_POOL_SUM);
-    m.desc.max_batch = 64;
-    m.desc.max_ids = 400;
-    m.table[0].optim.kind = NEO_BAG_ADAM;
-    m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-    m.table[1].dtype = NEO_I8;
-    m.table[0].track_rows = m.table[1].track_rows = 1;
-    snprintf(plain, sizeof plain, "%s", at("saved0"));
-    snprintf(tiered, sizeof tiered, "%s", at("saved1"));
+    char dir[2][3100];
+    saved_model(&m, 2, rows, dims, "saved", dir);
     if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000)) {
         neo_saving *saving = NULL;
         for (int step = 1; step <= 9; step++) save_pair(&p, &m, 0, step, dir);
@@ -444,11 +447,11 @@ static void saved_meanwhile(void) {
         if (f) fclose(f);
         neo_save_desc save = {0};
         save.step = 10;
-        save.dir = tiered;
+        save.dir = dir[1];
         CHECK_OK(neo_save_begin(ctx, &save, p.state[1], &saving));
         CHECK_ERR(neo_save_wait(&saving), NEO_ERR_CORRUPT, "has been altered (table 't0', row ");
         int64_t newest = 0;
-        CHECK_OK(neo_find_checkpoint(tiered, &newest));
+        CHECK_OK(neo_find_checkpoint(dir[1], &newest));
         CHECK_INT(newest, 9);
     }
     pair_free(&p);
@@ -462,23 +465,14 @@ static void keys_saved_meanwhile(void) {
     neo_ctx *ctx = test_ctx(2, NEO_ISA_BEST, 2);
     Model m;
     Pair p;
-    char plain[3100], tiered[3100];
-    const char *const dir[] = {plain, tiered};
-    model_init(&m, 3, rows, dims, 3, NEO_POOL_SUM);
-    m.desc.max_batch = 64;
-    m.desc.max_ids = 400;
+    char dir[2][3100];
+    saved_model(&m, 3, rows, dims, "keysaved", dir);
     m.desc.max_kept_rows = 100;
-    m.table[0].optim.kind = NEO_BAG_ADAM;
-    m.table[1].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
-    m.table[1].dtype = NEO_I8;
     m.table[2].dtype = NEO_BF16;
     for (int t = 0; t < 3; t++) {
-        m.table[t].track_rows = 1;
         m.table[t].keys.on = 1;
         m.table[t].keys.evict = t == 1 ? NEO_EVICT_SCORE : NEO_EVICT_LRU;
     }
-    snprintf(plain, sizeof plain, "%s", at("keysaved0"));
-    snprintf(tiered, sizeof tiered, "%s", at("keysaved1"));
     if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 1000))
         for (int step = 1; step <= 9; step++) save_pair(&p, &m, 1, step, dir);
     pair_free(&p);

@@ -19,26 +19,10 @@ static char *put_widths(char *p, const neo_params *params, const char *mlp) {
     return p + sprintf(p, "]");
 }
 
-/* "towers": [0, 1, 0]: of each feature, as create_towers finds them. NULL: there is no memory. */
-static char *put_towers(char *p, model *m, int32_t towers) {
-    const int32_t count = neo_schema_feature_count(m->schema);
-    const size_t all = (size_t)count * (size_t)count;
-    double *affinity = calloc(all + (size_t)count, sizeof *affinity);
-    int32_t *tower = calloc((size_t)count, sizeof *tower);
-    for (int32_t t = 0; affinity && t < count; t++)
-        affinity[all + (size_t)t] = (double)neo_schema_feature(m->schema, t).rows;
-    const int good = affinity && tower && neo_tower_partition(m->ctx, affinity, affinity + all,
-                                                              count, towers, 0, tower) == NEO_OK;
-    p += sprintf(p, ",\n \"towers\": [");
-    for (int32_t t = 0; good && t < count; t++)
-        p += sprintf(p, "%s%d", t ? ", " : "", (int)tower[t]);
-    free(affinity);
-    free(tower);
-    return good ? p + sprintf(p, "]") : NULL;
-}
 /* The text, of malloc; NULL: there is no memory. */
-static char *describe_model(model *m, const options *o) {
-    const char *rows = o->checkpoint_bits == 8 ? "i8" : o->checkpoint_bits == 4 ? "i4" : "i2";
+static char *describe_model(const model *m, const options *o) {
+    char coded[8];
+    snprintf(coded, sizeof coded, "i%d", (int)o->checkpoint_bits);
     size_t schema = neo_schema_describe(m->schema, NULL, 0);
     char *text = malloc(schema + 4096 + 8 * (size_t)neo_schema_feature_count(m->schema)), *p = text;
     const char *size = m->cross ? o->cross ? o->cross : CROSS : o->wukong ? o->wukong : WUKONG;
@@ -47,14 +31,16 @@ static char *describe_model(model *m, const options *o) {
     if (!text) return NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"%s\", \"dim\": %lld, \"dtype\": \"%s\",\n "
                     "\"rows_dtype\": \"%s\", \"row_buckets\": %d", o->model, (long long)o->dim,
-                 o->dtype, o->checkpoint_bits ? rows : o->rows_dtype, (int)row_buckets(m->ctx, o));
+                 o->dtype, o->checkpoint_bits ? coded : o->rows_dtype, (int)row_buckets(m->ctx, o));
     if (o->keys)
         p += sprintf(p, ",\n \"keys\": {\"rows\": %lld, \"evict\": \"%.3s\", \"period\": %lld, "
                         "\"seed\": %llu}", (long long)o->key_rows, o->evict ? o->evict : "lru",
                      o->evict && o->evict[3] ? strtoll(o->evict + 4, NULL, 10) : 0,
                      (unsigned long long)neo_ctx_seed(m->ctx));
     if (o->hot_rows) p += sprintf(p, ", \"hot_rows\": %lld", (long long)o->hot_rows);
-    if (o->towers && !(p = put_towers(p, m, (int32_t)o->towers))) return free(text), NULL;
+    for (int32_t t = 0; m->tower && t < neo_schema_feature_count(m->schema); t++)
+        p += sprintf(p, "%s%d", t ? ", " : ",\n \"towers\": [", (int)m->tower[t]);
+    if (m->tower) p += sprintf(p, "]");
     p = put_widths(p, m->params[BOTTOM], m->kind->bottom);
     if (m->top) p = put_widths(p, m->params[TOP], "top");
     if (m->cross)

@@ -79,6 +79,7 @@ typedef struct model {
     neo_fsdp *dense;  /* both MLPs, the cross network and their optimizer */
     neo_shard *tables; /* NULL: the data has no sparse features, or there are towers: */
     neo_towers *towers;
+    int32_t *tower; /* of each feature; NULL: there are no towers */
     neo_params *module_params[MAX_TOWERS]; /* of the towers of this node */
     neo_mlp *modules[MAX_TOWERS];
     neo_fsdp *units_of_towers;
@@ -424,6 +425,7 @@ static void destroy_model(model *m) {
         neo_params_destroy(m->module_params[k]);
     }
     neo_towers_destroy(m->towers);
+    free(m->tower);
     neo_tier_destroy(m->tier);
     neo_profile_destroy(m->profile);
     neo_fsdp_destroy(m->dense);

@@ -6,32 +6,31 @@
 #include "hot.h"
 
 /* Tables of like memory in all towers. affinity: room for count^2. */
-static neo_status part_tables(model *m, const neo_bags_desc *bags, int32_t towers, double *affinity,
-                              int32_t *tower) {
+static neo_status part_tables(model *m, const neo_bags_desc *bags, int32_t towers,
+                              double *affinity) {
     const int32_t count = bags->table_count;
     double *cost = affinity + (size_t)count * (size_t)count;
     for (int32_t t = 0; t < count; t++) cost[t] = (double)bags->tables[t].rows;
-    return neo_tower_partition(m->ctx, affinity, cost, count, towers, 0, tower);
+    return neo_tower_partition(m->ctx, affinity, cost, count, towers, 0, m->tower);
 }
 
 /* Collective. */
 static neo_status create_towers(model *m, const options *o, const neo_bags_desc *bags) {
     const size_t count = (size_t)bags->table_count;
     double *affinity = calloc(count * count + count, sizeof *affinity);
-    int32_t *tower = calloc(count, sizeof *tower);
+    m->tower = calloc(count, sizeof *m->tower);
     neo_plan_desc plan = {.bags = bags, .weighted = neo_schema_is_weighted(m->schema),
                           .cluster = {.memory_bytes = o->memory}};
-    neo_towers_desc d = {.plan = &plan, .table_tower = tower, .tower_count = (int32_t)o->towers,
+    neo_towers_desc d = {.plan = &plan, .table_tower = m->tower, .tower_count = (int32_t)o->towers,
                          .out_width = o->dim};
-    neo_status status = affinity && tower ? NEO_OK : out_of_memory();
+    neo_status status = affinity && m->tower ? NEO_OK : out_of_memory();
     if (status == NEO_OK) status = neo_wire_parse(o->wire_forward, &d.wire_forward);
     if (status == NEO_OK) status = neo_wire_parse(o->wire_backward, &d.wire_backward);
     plan.wire_forward = d.wire_forward, plan.wire_backward = d.wire_backward;
-    if (status == NEO_OK) status = part_tables(m, bags, d.tower_count, affinity, tower);
+    if (status == NEO_OK) status = part_tables(m, bags, d.tower_count, affinity);
     status = agree(m->comm, status);
     if (status == NEO_OK) status = neo_towers_create(m->data, &d, &m->towers);
     free(affinity);
-    free(tower);
     return status;
 }
 
