@@ -833,7 +833,7 @@ static void fake_group_launch(void) {
     c->pending = t;
     c->stream = fake_grouping.stream;
     c->ready_ns = fake_now() + (int64_t)fake_delay() * 1000;
-    c->state = ncclInProgress;
+    if (c->state == ncclSuccess) c->state = ncclInProgress; /* an error since its sends stays */
 }
 ncclResult_t ncclGroupEnd(void) {
     int injected = fake_enter(__func__, fake_device);
