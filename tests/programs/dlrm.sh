@@ -883,6 +883,8 @@ for wire in f16 bf16 f8e4m3 f8e5m2 i8 i4; do
 done
 coded=$(on 1 --wire-backward bf16)
 same "one wire" "$(on 8 --plan rw --wire-backward bf16)" "$coded"
+refused "a wire that is none" '--wire-forward i3: not f32, f16' $wide --wire-forward i3
+refused "another" '--wire-backward i3: not f32, f16' $wide --towers 2 --wire-backward i3
 
 # A step needs nothing of the ranks that have no samples: here most have none.
 tiny="--synthetic 9 --batch 3 $small --repro-shards 8"

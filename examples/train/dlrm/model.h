@@ -127,6 +127,14 @@ static neo_status parse_rows_dtype(const char *name, neo_dtype *dtype) {
     REFUSE("--rows-dtype %s: not f32, f16, bf16 or i8", name);
 }
 
+static neo_status parse_wires(const options *o, neo_wire *forward, neo_wire *backward) {
+    const int forward_is_known = neo_wire_parse(o->wire_forward, forward) == NEO_OK;
+    if (forward_is_known && neo_wire_parse(o->wire_backward, backward) == NEO_OK) return NEO_OK;
+    REFUSE("--wire-%s %s: not f32, f16, bf16, f8e4m3, f8e5m2, i8 or i4",
+           forward_is_known ? "backward" : "forward",
+           forward_is_known ? o->wire_backward : o->wire_forward);
+}
+
 static neo_status parse_optimizer(const char *name, neo_optim_kind *dense,
                                   neo_bag_optim_kind *bag) {
     typedef struct kind { const char *name; neo_optim_kind dense; neo_bag_optim_kind bag; } kind;

@@ -67,8 +67,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
                        .skip_empty = groups == 1 && (o->skip_empty || m->hot.tables),
                        .profile = o->tier ? m->profile : NULL};
     if (o->cluster) TRY(cluster_read("cluster", o->cluster, &d.cluster));
-    TRY(neo_wire_parse(o->wire_forward, &d.wire_forward));
-    TRY(neo_wire_parse(o->wire_backward, &d.wire_backward));
+    TRY(parse_wires(o, &d.wire_forward, &d.wire_backward));
     if (neo_comm_get_backend(m->comm) == NEO_BACKEND_THREADS && o->nodes <= 1 && !d.skip_empty &&
         d.wire_forward == NEO_WIRE_F32 && d.wire_backward == NEO_WIRE_F32)
         d.cluster.link[NEO_LEVEL_LOCAL].bandwidth = 1e12; /* rows of f32 are lent, not sent */

@@ -24,8 +24,7 @@ static neo_status create_towers(model *m, const options *o, const neo_bags_desc 
     neo_towers_desc d = {.plan = &plan, .table_tower = m->tower, .tower_count = (int32_t)o->towers,
                          .out_width = o->dim};
     neo_status status = affinity && m->tower ? NEO_OK : out_of_memory();
-    if (status == NEO_OK) status = neo_wire_parse(o->wire_forward, &d.wire_forward);
-    if (status == NEO_OK) status = neo_wire_parse(o->wire_backward, &d.wire_backward);
+    if (status == NEO_OK) status = parse_wires(o, &d.wire_forward, &d.wire_backward);
     plan.wire_forward = d.wire_forward, plan.wire_backward = d.wire_backward;
     if (status == NEO_OK) status = part_tables(m, bags, d.tower_count, affinity);
     status = agree(m->comm, status);
