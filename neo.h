@@ -770,7 +770,7 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
    NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, HARDSWISH and
    SILU only z. dz may be dy.
-   Shapes   contiguous f32, all alike.
+   Shapes   contiguous f32, all alike; what is written may be bf16, rounded as neo_tensor_convert.
    Numerics SILU of -inf is NaN, where its slope is 0; the slope of LEAKY_RELU at a NaN is 1. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
@@ -927,9 +927,9 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
    neo_rms_norm_forward: y = x scale weight, scale = 1/sqrt(mean of x^2 + eps), as torch.nn.RMSNorm.
    _backward: dx, dweight = sum of dy (x - mean) scale over the batch, dbias = sum of dy. dweight
    and dbias add in the order of the leaf tree.
-   Shapes   x, y, dy, dx [rows][n], n > 0, f32, last stride 1; stats contiguous f32, [rows][2] of a
-            layer norm, [rows] of an RMS norm; weight, bias, dweight, dbias [n] or none. dx none:
-            not computed.
+   Shapes   x, y, dy, dx [rows][n], n > 0, f32, last stride 1; y may be bf16, rounded as
+            neo_tensor_convert; stats contiguous f32, [rows][2] of a layer norm, [rows] of an RMS
+            norm; weight, bias, dweight, dbias [n] or none. dx none: not computed.
    Numerics sums along a row: blocks of 256 columns, each over 16 lanes and their tree.
    leaves   NULL: the rows are the whole batch.
    Aliasing y may be x for a forward without backward; dx may be dy.
@@ -3076,9 +3076,11 @@ struct neo__vec_kernels {
     void (*softmax_grad)(float *e, float sum, float g, int64_t n); /* e = e/sum g */
 
     /* One row of a layer norm (stats: mean, 1/deviation) or, not centered, an RMS norm (stats:
-       1/rms): y; dx (which may be dy); what it adds to dw and db. w, b, dw, db may be NULL. */
-    void (*norm_forward)(const float *x, const float *w, const float *b, float eps, int centered,
-                         float *y, float *stats, int64_t n);
+       1/rms): returns the last of stats, and the mean; y, of a part of the row; dx (which may be
+       dy); what it adds to dw and db. w, b, dw, db may be NULL. */
+    float (*norm_stats)(const float *x, float eps, int centered, float *mean, int64_t n);
+    void (*norm_apply)(const float *x, const float *w, const float *b, float mean, float scale,
+                       float *y, int64_t n);
     void (*norm_backward)(const float *x, const float *w, const float *dy, const float *stats,
                           int centered, float *dx, int64_t n);
     void (*norm_add)(const float *x, const float *dy, const float *stats, int centered, float *dw,
@@ -3688,7 +3690,7 @@ typedef struct neo__activation_call {
     const float *z, *y, *dy; /* forward: only z */
     float *out;
     int64_t z_row, y_row, dy_row, out_row;
-    int narrow; /* z and out are addresses of bf16 */
+    int narrow_z, narrow_out; /* they are addresses of bf16 */
 } neo__activation_call;
 typedef struct neo__norm_call {
     int centered, backward;
@@ -3697,6 +3699,7 @@ typedef struct neo__norm_call {
     const float *x, *weight, *bias, *dy;        /* NULL where there is none */
     float *stats, *y, *dx, *dweight, *dbias;    /* stats [rows][2], or [rows] of an RMS norm */
     int64_t x_row, y_row, dy_row, dx_row;
+    int narrow_y; /* it is the address of bf16 */
     neo__leaf_cut leaves;
 } neo__norm_call;
 /* Forward: to[i] = from[ids[i]]. Backward: to[r] = the sum of from[i] with ids[i] = r by leaves,
@@ -7942,7 +7945,7 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
     call.y = neo__f32(mlp->out), call.y_row = mlp->out.stride[0];
     call.dy = neo__f32(dy), call.dy_row = dy.stride[0];
     call.out = neo__f32(dz), call.out_row = call.cols;
-    call.narrow = dz.dtype == NEO_BF16;
+    call.narrow_z = call.narrow_out = dz.dtype == NEO_BF16;
     return call.rows > 0 ? NEO__RUN(ctx, "neo_mlp_backward", activation, &call) : NEO_OK;
 }
 #if !defined(NEO_INFERENCE)
@@ -8204,13 +8207,19 @@ static neo_status neo__check_like(const neo_ctx *ctx, const char *function, cons
                function, name, neo_tensor_count(tensor), neo_tensor_count(like));
     return neo__check_place(ctx, tensor, function, name);
 }
+/* The same, or of bf16. */
+static neo_status neo__check_written(const neo_ctx *ctx, const char *function, const char *name,
+                                     neo_tensor tensor, neo_tensor like) {
+    if (tensor.dtype == NEO_BF16) tensor.dtype = NEO_F32;
+    return neo__check_like(ctx, function, name, tensor, like);
+}
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y) {
     static const char *const fn = "neo_activation_forward";
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_activation(fn, act));
     NEO__TRY(neo__check_like(ctx, fn, "z", z, z));
-    NEO__TRY(neo__check_like(ctx, fn, "y", y, z));
+    NEO__TRY(neo__check_written(ctx, fn, "y", y, z));
     NEO__APART(fn, 1, 1, {&y, "y"}, {&z, "z"});
     NEO__ZERO(neo__activation_call, call);
     call.act = act;
@@ -8218,6 +8227,7 @@ NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_
     call.cols = neo_tensor_count(z);
     call.z = neo__f32(z);
     call.out = neo__f32(y);
+    call.narrow_out = y.dtype == NEO_BF16;
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 #if !defined(NEO_INFERENCE)
@@ -8228,7 +8238,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_activation(fn, act));
     NEO__TRY(neo__check_like(ctx, fn, "dy", dy, dy));
-    NEO__TRY(neo__check_like(ctx, fn, "dz", dz, dy));
+    NEO__TRY(neo__check_written(ctx, fn, "dz", dz, dy));
     if (needs_z) NEO__TRY(neo__check_like(ctx, fn, "z", z, dy));
     if (needs_y) NEO__TRY(neo__check_like(ctx, fn, "y", y, dy));
     NEO__APART(fn, 1, 1, {&dz, "dz"}, {&dy, "dy"});
@@ -8243,6 +8253,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     if (needs_y) call.y = neo__f32(y);
     call.dy = neo__f32(dy);
     call.out = neo__f32(dz);
+    call.narrow_out = dz.dtype == NEO_BF16;
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 #endif
@@ -8412,16 +8423,18 @@ static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *
         const float *dy = call->backward ? call->dy + i * call->dy_row + j : NULL;
         float *out = call->out + i * call->out_row + j;
         count = end - j;
-        if (call->narrow) {
-            const uint16_t *halves = (const uint16_t *)(const void *)call->z;
+        if (call->narrow_out) {
             count = NEO__MIN(count, (int64_t)WIDE);
-            if (z) ctx->tensor->f32_from_bf16(wide_z, halves + i * call->z_row + j, count);
-            if (z) z = wide_z;
             out = wide_out;
+        }
+        if (call->narrow_z && z) { /* then out is bf16, too */
+            const uint16_t *halves = (const uint16_t *)(const void *)call->z;
+            ctx->tensor->f32_from_bf16(wide_z, halves + i * call->z_row + j, count);
+            z = wide_z;
         }
         if (call->backward) ctx->vec->act_backward(call->act, z, y, dy, out, count);
         else ctx->vec->act_forward(call->act, z, out, count);
-        if (call->narrow)
+        if (call->narrow_out)
             ctx->tensor->bf16_from_f32((uint16_t *)(void *)call->out + i * call->out_row + j, out,
                                        count);
     }
@@ -8856,7 +8869,7 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
                                     neo_tensor stats) {
     neo__norm_call call;
     NEO__TRY(neo__norm_begin(&call, ctx, fn, centered, x, weight, stats));
-    NEO__TRY(neo__check_matrix(ctx, y, call.rows, call.cols, 1, fn, "y"));
+    NEO__TRY(neo__check_product(ctx, NEO_BF16, y, call.rows, call.cols, fn, "y"));
     if (neo__given(bias)) NEO__TRY(neo__check_vector(ctx, bias, call.cols, fn, "bias"));
     NEO__CHECK(eps >= 0.0f && eps <= FLT_MAX, NEO_ERR_ARG, "%s: eps is %g", fn, (double)eps);
     NEO__APART(fn, 2, 1, {&y, "y"}, {&stats, "stats"}, {&x, "x"}, {&weight, "weight"},
@@ -8864,6 +8877,7 @@ static neo_status neo__norm_forward(neo_ctx *ctx, const char *fn, int centered, 
     call.bias = neo__f32(bias);
     call.eps = eps;
     call.y = neo__f32(y), call.y_row = y.stride[0];
+    call.narrow_y = y.dtype == NEO_BF16;
     return call.rows > 0 ? NEO__RUN(ctx, fn, norm, &call) : NEO_OK;
 }
 static neo_status neo__norm_backward(neo_ctx *ctx, const char *fn, int centered,
@@ -8921,19 +8935,33 @@ NEO__HOT_BEGIN
 NEO__INLINE float *neo__norm_stats(const neo__norm_call *c, int64_t row) {
     return c->stats + row * (c->centered ? 2 : 1);
 }
+/* y of row i; of bf16, some columns at a time. */
+static void neo__norm_row(const neo_ctx *ctx, const neo__norm_call *call, int64_t i) {
+    enum { WIDE = 256 };
+    const float *x = call->x + i * call->x_row;
+    float wide[WIDE], mean = 0.0f, *stats = neo__norm_stats(call, i);
+    const float scale = ctx->vec->norm_stats(x, call->eps, call->centered, &mean, call->cols);
+    if (call->centered) *stats++ = mean;
+    *stats = scale;
+    for (int64_t j = 0, count = call->cols; j < call->cols; j += count) {
+        const float *weight = call->weight ? call->weight + j : NULL;
+        const float *bias = call->bias ? call->bias + j : NULL;
+        float *y = call->narrow_y ? wide : call->y + i * call->y_row;
+        if (call->narrow_y) count = NEO__MIN(call->cols - j, (int64_t)WIDE);
+        ctx->vec->norm_apply(x + j, weight, bias, mean, scale, y, count);
+        if (call->narrow_y)
+            ctx->tensor->bf16_from_f32((uint16_t *)(void *)call->y + i * call->y_row + j, y, count);
+    }
+}
 /* y, or dx. */
 static void neo__norm_rows_part(const neo__cpu_part *part) {
     const neo__norm_call *c = (const neo__norm_call *)part->call;
-    const neo__vec_kernels *vec = part->ctx->vec;
     for (int64_t i = part->begin; i < part->end; i++) {
-        const float *x = c->x + i * c->x_row;
-        float *stats = neo__norm_stats(c, i);
         if (c->backward)
-            vec->norm_backward(x, c->weight, c->dy + i * c->dy_row, stats, c->centered,
-                               c->dx + i * c->dx_row, c->cols);
-        else
-            vec->norm_forward(x, c->weight, c->bias, c->eps, c->centered, c->y + i * c->y_row,
-                              stats, c->cols);
+            part->ctx->vec->norm_backward(c->x + i * c->x_row, c->weight, c->dy + i * c->dy_row,
+                                          neo__norm_stats(c, i), c->centered,
+                                          c->dx + i * c->dx_row, c->cols);
+        else neo__norm_row(part->ctx, c, i);
     }
 }
 /* dweight and dbias of columns [j0, j0 + cols). A slot of the tree: NEO__NORM_COLS of dweight, then
@@ -15749,19 +15777,22 @@ static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *
     neo__see_vector(f, 1, "dbias", c->dbias.to, c->dbias.cols);
 }
 static void neo__see_activation(neo__finite *seen, const neo__activation_call *call) {
-    const neo_dtype dtype = call->narrow ? NEO_BF16 : NEO_F32;
-    if (call->rows == 1 && !call->narrow) { /* of any shape: counted through */
+    const neo_dtype of_z = call->narrow_z ? NEO_BF16 : NEO_F32;
+    const neo_dtype of_out = call->narrow_out ? NEO_BF16 : NEO_F32;
+    const char *written = call->backward ? "dz" : "y";
+    if (call->rows == 1 && !call->narrow_z) { /* of any shape: counted through */
+        neo_tensor out = neo_tensor_1d(call->out, of_out, call->cols);
+        out.place = neo__ctx_place(seen->ctx);
         neo__see_vector(seen, 0, "dy", call->dy, call->cols);
         neo__see_vector(seen, 0, "z", call->z, call->cols);
         neo__see_vector(seen, 0, "y", call->y, call->cols);
-        neo__see_vector(seen, 1, call->backward ? "dz" : "y", call->out, call->cols);
+        neo__see_tensor(seen, 1, written, out);
         return;
     }
     neo__see(seen, 0, "dy", call->dy, call->rows, call->cols, call->dy_row);
-    neo__see_dtype(seen, 0, "z", call->z, dtype, call->rows, call->cols, call->z_row);
+    neo__see_dtype(seen, 0, "z", call->z, of_z, call->rows, call->cols, call->z_row);
     neo__see(seen, 0, "y", call->y, call->rows, call->cols, call->y_row);
-    neo__see_dtype(seen, 1, call->backward ? "dz" : "y", call->out, dtype, call->rows, call->cols,
-                   call->out_row);
+    neo__see_dtype(seen, 1, written, call->out, of_out, call->rows, call->cols, call->out_row);
 }
 /* One row is a tensor of any shape. */
 static void neo__see_blended(neo__finite *f, int written, const char *name, const void *data,
@@ -15795,7 +15826,7 @@ static void neo__see_norm(neo__finite *f, const neo__norm_call *c) {
     neo__see_vector(f, 0, "weight", c->weight, c->cols);
     neo__see_vector(f, 0, "bias", c->bias, c->cols);
     neo__see(f, 0, "dy", c->dy, c->rows, c->cols, c->dy_row);
-    neo__see(f, 1, "y", c->y, c->rows, c->cols, c->y_row);
+    neo__see_dtype(f, 1, "y", c->y, c->narrow_y ? NEO_BF16 : NEO_F32, c->rows, c->cols, c->y_row);
     neo__see(f, 1, "dx", c->dx, c->rows, c->cols, c->dx_row);
     neo__see_vector(f, 1, "dweight", c->dweight, c->cols);
     neo__see_vector(f, 1, "dbias", c->dbias, c->cols);
@@ -17389,10 +17420,9 @@ NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t
 }
 
 /* ---- norms along a row: two passes over it for the sums, one for the result ---- */
-NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const float *b,
-                                           float eps, int centered, float *y, float *stats,
-                                           int64_t count) {
-    float sum = 0.0f, mean = 0.0f, t[NEO__KEEP_ROOM];
+NEO__KERNEL float NEO__FN(vec_norm_stats)(const float *x, float eps, int centered, float *mean,
+                                          int64_t count) {
+    float sum = 0.0f, t[NEO__KEEP_ROOM];
     int64_t n;
     for (int64_t at = 0; at < count && centered; at += NEO__BLOCK) {
         const float *xb = x + at;
@@ -17401,8 +17431,8 @@ NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const
         NEO__LOOP(NEO__KEEP(t, NEO__LD(xb)));
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
-    mean = NEO__DIV1(sum, (float)count);
-    NEO__VF vm = NEO__SET(mean);
+    *mean = NEO__DIV1(sum, (float)count);
+    NEO__VF vm = NEO__SET(*mean);
     sum = 0.0f;
     for (int64_t at = 0; at < count; at += NEO__BLOCK) {
         const float *xb = x + at;
@@ -17414,16 +17444,15 @@ NEO__KERNEL void NEO__FN(vec_norm_forward)(const float *x, const float *w, const
         });
         sum = NEO__ADD1(sum, NEO__KEPT(t));
     }
-    float scale =
-        NEO__DIV1(1.0f, NEO__SQRT1(NEO__ADD1(NEO__DIV1(sum, (float)count), eps)));
-    NEO__VF vs = NEO__SET(scale), one = NEO__SET(1.0f), zero = NEO__SET(0.0f);
-    n = count;
+    return NEO__DIV1(1.0f, NEO__SQRT1(NEO__ADD1(NEO__DIV1(sum, (float)count), eps)));
+}
+NEO__KERNEL void NEO__FN(vec_norm_apply)(const float *x, const float *w, const float *b, float mean,
+                                         float scale, float *y, int64_t n) {
+    NEO__VF vm = NEO__SET(mean), vs = NEO__SET(scale), one = NEO__SET(1.0f), zero = NEO__SET(0.0f);
     NEO__LOOP({
         NEO__VF v = (NEO__LD(x) - vm) * vs;
         NEO__ST(y, NEO__FMA(v, w ? NEO__LD(w) : one, b ? NEO__LD(b) : zero));
     });
-    if (centered) *stats++ = mean;
-    *stats = scale;
 }
 /* With z the normalised row and g = dy w: dx = scale (g - mean of g - z mean of g z). */
 NEO__KERNEL void NEO__FN(vec_norm_backward)(const float *x, const float *w, const float *dy,
@@ -17671,7 +17700,8 @@ static const neo__vec_kernels NEO__FN(vec_kernels) = {
     NEO__TRAIN(NEO__FN8(vec_mse_row)),
     NEO__TRAIN(NEO__FN(vec_softmax_row)),
     NEO__TRAIN(NEO__FN(vec_softmax_grad)),
-    NEO__FN(vec_norm_forward),
+    NEO__FN(vec_norm_stats),
+    NEO__FN(vec_norm_apply),
     NEO__TRAIN(NEO__FN(vec_norm_backward)),
     NEO__TRAIN(NEO__FN(vec_norm_add)),
     NEO__FN(vec_softmax_tile),

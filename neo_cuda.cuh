@@ -1195,31 +1195,39 @@ NEO__GPU void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
 static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
+template <int W> NEO__GPU void neo__cuda_store_bf16(float *p, int64_t i, const neo__floats<W> &x) {
+    uint16_t *to = (uint16_t *)(void *)p + i;
+    if constexpr (W == 4)
+        *(uint2 *)(void *)to = make_uint2(
+            neo__bf16_from_f32(x.v[0]) | (uint32_t)neo__bf16_from_f32(x.v[1]) << 16,
+            neo__bf16_from_f32(x.v[2]) | (uint32_t)neo__bf16_from_f32(x.v[3]) << 16);
+    else
+        for (int w = 0; w < W; w++) to[w] = neo__bf16_from_f32(x.v[w]);
+}
 struct neo__cuda_act_job {
-    neo__activation_call c; /* narrow: z and out are bf16, and W is 1 */
+    neo__activation_call c; /* narrow_z: W is 1 */
     int whole;              /* rows lie one behind the other */
     template <int W> __device__ void at(int64_t i) const {
         int64_t row = 0, col = i;
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
-        const bool narrow = W == 1 && c.narrow;
         const int needs_z = !c.backward || neo__act_needs_z(c.act);
         const int needs_y = c.backward && neo__act_needs_y(c.act);
-        if (needs_z && narrow) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, 1);
+        if (needs_z && W == 1) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, c.narrow_z);
         else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
         if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
-        if (narrow) neo__cuda_wide_put(c.out, row * c.out_row + col, 1, out.v[0]);
+        if (c.narrow_out) neo__cuda_store_bf16<W>(c.out, row * c.out_row + col, out);
         else neo__cuda_store<W>(c.out + row * c.out_row + col, out);
     }
 };
 static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call *call) {
     const int64_t cols = call->cols, count = call->rows * cols;
     neo__cuda_act_job job = {*call, 0};
-    if (call->narrow) return neo__cuda_each<1>(d, job, count, "activation");
+    if (call->narrow_z) return neo__cuda_each<1>(d, job, count, "activation");
     job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
                                     (!call->y || call->y_row == cols) &&
                                     (!call->dy || call->dy_row == cols) && call->out_row == cols);
@@ -2441,15 +2449,27 @@ static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_c
 /* ---- >>cuda-norm ----
    A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel. */
 enum { NEO__HALVES = NEO__CUDA_THREADS / 16 }; /* half-warps of a block */
+NEO__GPU void neo__cuda_norm_row(const neo__norm_call &c, int64_t i, float *stats) {
+    const float *x = c.x + i * c.x_row;
+    float mean = 0.0f;
+    const float scale = neo__vec_norm_stats_warp(x, c.eps, c.centered, &mean, c.cols);
+    if (c.centered) *stats++ = mean;
+    *stats = scale;
+    if (!c.narrow_y)
+        neo__vec_norm_apply_warp(x, c.weight, c.bias, mean, scale, c.y + i * c.y_row, c.cols);
+    for (int64_t j = threadIdx.x % 16; c.narrow_y && j < c.cols; j += 16) {
+        const float z = __fmul_rn(__fsub_rn(x[j], mean), scale), w = c.weight ? c.weight[j] : 1.0f;
+        const float y = __fmaf_rn(z, w, c.bias ? c.bias[j] : 0.0f);
+        neo__cuda_wide_put(c.y, i * c.y_row + j, 1, y);
+    }
+}
 static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
     NEO__CUDA_EACH(i, c.rows, 16) {
         float *stats = c.stats + i * (c.centered ? 2 : 1);
         if (c.backward)
             neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
                                         c.centered, c.dx + i * c.dx_row, c.cols);
-        else
-            neo__vec_norm_forward_warp(c.x + i * c.x_row, c.weight, c.bias, c.eps, c.centered,
-                                       c.y + i * c.y_row, stats, c.cols);
+        else neo__cuda_norm_row(c, i, stats);
     }
 }
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {

@@ -245,9 +245,17 @@ static neo_status narrow_linear(neo_ctx *ctx, neo_tensor *t, const void *arg) {
         status = neo_linear_backward(ctx, NULL, t[0], t[1], t[4], t[5], t[6], t[7]);
     return status;
 }
+static neo_status narrow_activation(neo_ctx *ctx, neo_tensor *t, const void *arg) {
+    const neo_activation act = *(const neo_activation *)arg;
+    neo_status status = neo_activation_forward(ctx, act, t[0], t[1]);
+    if (status == NEO_OK) status = neo_activation_backward(ctx, act, t[0], t[0], t[2], t[3]);
+    return status;
+}
 static void row_linear(void) {
     for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++) {
         const neo_activation a = (neo_activation)act;
+        numbers(19, 5), halves(19, 5), numbers(19, 5), halves(19, 5);
+        CALL(narrow_activation, &a);
         numbers(19, 6), numbers(5, 6), numbers(5, 0); /* x, w, bias */
         numbers(19, 5), numbers(19, 5), numbers(19, 5), numbers(19, 5);
         numbers(19, 6), numbers(5, 6), numbers(5, 0);
@@ -272,10 +280,14 @@ static neo_status norms(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     return status;
 }
 static void row_norm(void) {
-    numbers(17, 300), numbers(300, 0), numbers(300, 0);
-    numbers(17, 300), numbers(17, 2), numbers(17, 300);
-    numbers(17, 300), numbers(300, 0), numbers(300, 0), numbers(17, 0), numbers(17, 300);
-    CALL(norms, NULL);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        numbers(17, 300), numbers(300, 0), numbers(300, 0);
+        if (narrow) halves(17, 300);
+        else numbers(17, 300);
+        numbers(17, 2), numbers(17, 300);
+        numbers(17, 300), numbers(300, 0), numbers(300, 0), numbers(17, 0), numbers(17, 300);
+        CALL(norms, NULL);
+    }
 }
 static neo_status embedding(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     neo_status status = neo_embedding_forward(ctx, t[0], t[1], t[2]);

@@ -89,9 +89,16 @@ static void extreme_arguments(void) {
     neo_ctx_destroy(ctx);
 }
 
+enum { N = 70001 };
+/* half, of bf16, is what neo_tensor_convert makes of wide. */
+static void check_rounded(neo_ctx *ctx, neo_tensor half, neo_tensor wide) {
+    static uint16_t rounded[N];
+    CHECK_OK(neo_tensor_convert(ctx, wide, neo_tensor_1d(rounded, NEO_BF16, N), NULL));
+    CHECK_BITS(half.data, rounded, sizeof rounded);
+}
 static void same_bits_everywhere(void) {
-    enum { N = 70001 };
     static float z[N], dy[N], y[N], dz[N], y0[N], dz0[N];
+    static uint16_t halves[N];
     static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
     static const int threads[] = {1, 2, 3, 8};
     for (int i = 0; i < N; i++) z[i] = test_uniform() * (i % 3 ? 4.0f : 30.0f);
@@ -113,6 +120,12 @@ static void same_bits_everywhere(void) {
                 }
                 CHECK_BITS(y, y0, sizeof y);
                 CHECK_BITS(dz, dz0, sizeof dz);
+                neo_tensor half = neo_tensor_1d(halves, NEO_BF16, N);
+                tdz = neo_tensor_1d(dy, NEO_F32, N);
+                CHECK_OK(neo_activation_forward(ctx, acts[a], tz, half));
+                check_rounded(ctx, half, ty);
+                CHECK_OK(neo_activation_backward(ctx, acts[a], tz, ty, tdz, half));
+                check_rounded(ctx, half, neo_tensor_1d(dz, NEO_F32, N));
                 neo_ctx_destroy(ctx);
             }
 }
@@ -213,6 +226,10 @@ static void refusals(void) {
               "y is not");
     CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, neo_tensor_1d(z, NEO_I32, 6), a),
               NEO_ERR_SHAPE, "z is not");
+    CHECK_ERR(neo_activation_forward(ctx, NEO_ACT_RELU, a, neo_tensor_1d(z, NEO_BF16, 6)),
+              NEO_ERR_ARG, "y overlaps z");
+    CHECK_ERR(neo_activation_backward(ctx, NEO_ACT_TANH, none, a, a, neo_tensor_1d(y, NEO_F16, 6)),
+              NEO_ERR_SHAPE, "dz is not");
     CHECK_OK(neo_activation_backward(ctx, NEO_ACT_TANH, none, a, a, a));
     neo_gradcheck_desc d = {.value = a, .grad = a};
     CHECK_ERR(neo_gradcheck(&d, NULL), NEO_ERR_ARG, "no loss function");

@@ -93,6 +93,7 @@ static void check_norm(int centered, int weighted, int64_t rows, int64_t n, int6
     double *ry = malloc((size_t)(2 * rows * n + 2 * n + 1) * sizeof(double)), *rx = ry + rows * n;
     double *rw = rx + rows * n, *rb = rw + n;
     box fy = y, fx = dx, fw = dw, fb = db;
+    uint16_t *halves = malloc((size_t)(rows * (2 * n + pad) + 1) * sizeof *halves);
     if (weighted) c.w = vec(w);
     if (weighted && centered) c.b = vec(b);
     norm_reference(&c, ry, rx, rw, rb);
@@ -126,8 +127,17 @@ static void check_norm(int centered, int weighted, int64_t rows, int64_t n, int6
             c.dy = dy.t;
             FREE(&in_place);
         }
+        /* y of bf16 is y, rounded. */
+        neo_tensor half = neo_tensor_2d(halves, NEO_BF16, rows, n), rounded = half;
+        half.stride[0] = n + pad, rounded.data = halves + rows * (n + pad);
+        c.y = half;
+        CHECK_OK(norm_forward(contexts[i], &c));
+        CHECK_OK(neo_tensor_convert(contexts[i], fy.t, rounded, NULL));
+        for (int64_t r = 0; r < rows; r++)
+            CHECK_BITS(halves + r * half.stride[0], (uint16_t *)rounded.data + r * n, n * 2);
         FREE(&gs);
     }
+    free(halves);
     FREE(&fy, &fx, &fw, &fb, &x, &y, &dy, &dx, &w, &b, &dw, &db, &stats);
     free(ry);
 }

@@ -20,7 +20,8 @@ typedef struct block {
     linear qkv, project, expand, contract;
 } block;
 
-/* Activations of a block: what its backward needs of its forward, besides its input. */
+/* Activations of a block: what its backward needs of its forward, besides its input. Of --products
+   bf16, n1, n2 and gelu are bf16, as products alone read them. */
 typedef struct inside {
     neo_tensor stats_1, n1; /* [rows][2], [rows][width]      norm_1(x) */
     neo_tensor qkv;         /* [rows][3 width]               qkv(n1) */
@@ -100,14 +101,16 @@ static neo_status add_buffers(model *m, const buffer *list, size_t count) {
     }
     return NEO_OK;
 }
+static neo_dtype operand_dtype(const model *m) { return m->products_bf16 ? NEO_BF16 : NEO_F32; }
 static neo_status add_inside(model *m, inside *a, int64_t rows) {
     const int64_t w = m->width;
+    const neo_dtype x = operand_dtype(m);
     const buffer list[] = {
-        {&a->stats_1, NEO_F32, rows, 2},      {&a->n1, NEO_F32, rows, w},
+        {&a->stats_1, NEO_F32, rows, 2},      {&a->n1, x, rows, w},
         {&a->qkv, NEO_F32, rows, 3 * w},      {&a->y, NEO_F32, rows, w},
         {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, NEO_F32, rows, w},
-        {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, NEO_F32, rows, w},
-        {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, NEO_F32, rows, 4 * w}};
+        {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, x, rows, w},
+        {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, x, rows, 4 * w}};
     return add_buffers(m, list, sizeof list / sizeof *list);
 }
 /* The rows of a gradient in bf16 begin at multiples of 16 bytes, which a GPU's products want: a
@@ -116,13 +119,13 @@ static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
     const buffer list[] = {
-        {&m->stats, NEO_F32, rows, 2},       {&m->n, NEO_F32, rows, w},
+        {&m->stats, NEO_F32, rows, 2},       {&m->n, operand_dtype(m), rows, w},
         {&m->dx, NEO_F32, rows, w},          {&m->dn, NEO_F32, rows, w},
         {&m->dqkv, NEO_F32, rows, 3 * w},    {&m->dgelu, NEO_F32, rows, 4 * w},
         {&m->logits, NEO_F32, rows, m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
-    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, 4 * w},
+    const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, w},
                              {&m->narrow[1], NEO_BF16, w, widest},
                              {&m->narrow[2], NEO_BF16, rows, pitch_of(widest)}};
     for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
@@ -177,7 +180,7 @@ static neo_tensor third(const model *m, neo_tensor t, int k) {
 static const inside *inside_of(const model *m, int i) { return &m->inside[m->recompute ? 0 : i]; }
 static neo_attention_desc attention_of(const model *m) {
     return (neo_attention_desc){.length = m->length, .heads = m->heads, .causal = 1,
-                                .dtype = m->products_bf16 ? NEO_BF16 : NEO_F32};
+                                .dtype = operand_dtype(m)};
 }
 
 static neo_status norm_forward(const model *m, const norm *l, neo_tensor x, neo_tensor y,
@@ -191,12 +194,17 @@ static neo_status norm_backward(const model *m, const neo_leaves *part, const no
     return neo_layer_norm_backward(m->ctx, part, used(m, x), l->w->value, used(m, stats),
                                    used(m, dx), used(m, dx), l->w->grad, l->b->grad);
 }
-/* Replaces operand k of a product (0: x, 1: weight, 2: gradient) by its bf16 copy, if asked for. */
-static neo_status operand(const model *m, int k, neo_tensor *t) {
+/* The place of the bf16 copy of operand k of a product (0: x, 1: weight, 2: gradient). */
+static neo_tensor narrow_place(const model *m, int k, const neo_tensor *t) {
     neo_tensor narrow = m->narrow[k];
-    if (!m->products_bf16) return NEO_OK;
     memcpy(narrow.shape, t->shape, sizeof narrow.shape);
     narrow.stride[0] = k == 2 ? pitch_of(t->shape[1]) : t->shape[1];
+    return narrow;
+}
+/* Replaces an operand by its bf16 copy, if asked for and not bf16 yet. */
+static neo_status operand(const model *m, int k, neo_tensor *t) {
+    if (t->dtype == operand_dtype(m)) return NEO_OK;
+    const neo_tensor narrow = narrow_place(m, k, t);
     TRY(neo_tensor_convert(m->ctx, *t, narrow, NULL));
     *t = narrow;
     return NEO_OK;
@@ -249,11 +257,12 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     const block *b = &m->block[i];
     const inside *a = inside_of(m, i);
     const neo_attention_desc attention = attention_of(m);
-    neo_tensor dz = used(m, m->dgelu);
+    const neo_tensor dgelu = used(m, m->dgelu);
+    const neo_tensor dz = m->products_bf16 ? narrow_place(m, 2, &dgelu) : dgelu;
     if (m->recompute) TRY(block_forward(m, i, 1));
     TRY(linear_backward(m, part, &b->contract, a->gelu, m->dx, m->dgelu));
-    TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dz, dz));
-    TRY(linear_backward(m, part, &b->expand, a->n2, m->dgelu, m->dn));
+    TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dgelu, dz));
+    TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
     TRY(norm_backward(m, part, &b->norm_2, a->middle, a->stats_2, m->dn));
     TRY(neo_add(m->ctx, used(m, m->dx), used(m, m->dn)));
 
@@ -267,7 +276,7 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
 }
 
 static neo_status embed_forward(const model *m) {
-    neo_tensor x = used(m, m->x[0]), p = used(m, m->n); /* n is free here */
+    neo_tensor x = used(m, m->x[0]), p = used(m, m->dn); /* dn is free here */
     TRY(neo_embedding_forward(m->ctx, used(m, m->ids), m->tokens->value, x));
     TRY(neo_embedding_forward(m->ctx, used(m, m->places), m->positions->value, p));
     return neo_add(m->ctx, x, p);
