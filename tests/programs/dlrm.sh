@@ -94,6 +94,14 @@ END
 same "--dedup, micro-batches" \
     "$(digest $model --repro-shards 8 --micro-batches 3 --dedup --ranks 3 --plan rw)" \
     "$(digest $model --repro-shards 8 --micro-batches 3 --threads 2)"
+# The lookup of a part of the ids is predicted to take less time, and fewer bytes travel.
+for share in 1 0.1; do
+    $D $model --ranks 3 --plan tw --nodes 3 --dedup --distinct $share --show-plan 2>"$W/err" |
+        sed -n 's/.*predicted to take \([0-9.]*\) ms.*/\1/p'
+done >"$W/out"
+if awk 'NR == 1 { all = $1 } END { exit !(NR == 2 && $1 < all) }' "$W/out"; then pass; else
+    fail "--distinct: $(cat "$W/out" "$W/err" | tr '\n' ' ')"; fi
+refused "--distinct alone" '--distinct is of --dedup' $model --distinct 0.5
 refused "--dedup on a GPU" '--dedup is for --device cpu' $model --dedup --device cuda
 # Rows of empty bags stay; hot rows are tables of their own: another model, of the same bits on any
 # ranks by any plan, which sends fewer bytes.
@@ -1643,6 +1651,9 @@ for name in mlperf-dcnv2 criteo-kaggle; do
         "$(digest $preset $light --ranks 3 --eval-every 1/4 --mllog "$W/mllog" --preset $name)" \
         "$base_preset"
     same "--preset $name: evaluations" "$(grep -c eval_accuracy "$W/mllog")" 4
+    case $name in mlperf-dcnv2) count=6 ;; *) count=61 ;; esac # of 240: 1/47, a quarter, and 1
+    same "--preset $name: test samples" \
+        "$(sed -n '/eval_samples/s/.*value": \([0-9]*\).*/\1/p' "$W/mllog")" $count
     same "--preset $name: when" "$(sed -n '/eval_accuracy/s/.*epoch_num": \([^}]*\).*/\1/p' \
         "$W/mllog" | tr '\n' ' ')" "0.25 0.5 0.75 1 "
 done

@@ -252,6 +252,38 @@ else
     skip "gpu: no emulated device was built"
 fi
 
+# ---- commands of dlrm that end with no state: on small files of their names ----
+
+if [ -x "$B/dlrm" ]; then
+    mkdir "$W/data"
+    ln -s "$(cd "$B" && pwd)" "$W/data/build"
+    awk -v to="$W/data/" 'BEGIN { srand(1)
+        print "age,Job #2,click,buy" >(to "clicks.csv")
+        for (i = 0; i < 600; i++) {
+            day = to "day_" (i % 2) ".tsv"
+            printf "%d", rand() < 0.3 >day
+            for (k = 0; k < 13; k++) printf "\t%d", 100 * rand() >day
+            for (k = 0; k < 26; k++) printf "\t%08x", 1000 * rand() >day
+            print "" >day
+            printf "%d 0:%d:1 1:%d:0.5\n", rand() < 0.3, 50 * rand(), 9 * rand() >(to "my.ffm")
+            printf "%d,job %d,%d,%s\n", 20 + 50 * rand(), 9 * rand(), rand() < 0.3,
+                rand() < 0.3 ? "yes" : "no" >(to "clicks.csv")
+        } }'
+    sed -n '/^    header /,/^$/s/^    //p' README.md >"$W/data/clicks.columns"
+    # whole lines, fewer rows; `...` is the first command
+    awk '/^    build\/dlrm (--data|\.\.\.)/ { sub(/^ */, ""); while (sub(/\\$/, "")) {
+             getline more; $0 = $0 more } sub(/ # .*/, ""); print }
+         match($0, /`build\/dlrm --format[^`]*/) { print substr($0, RSTART + 1, RLENGTH - 1) }' \
+        README.md | sed 's/--rows 1000000/--rows 1000/' >"$W/commands"
+    first=$(head -1 "$W/commands")
+    while read -r command; do
+        command=$(echo "$command" | sed "s,build/dlrm \.\.\.,$first,")
+        try "README.md: $command" sh -c "cd '$W/data' && $command </dev/null"
+    done <"$W/commands"
+    same "README.md: commands of dlrm" "$(wc -l <"$W/commands")" 5
+    same "README.md: --predict" "$(wc -l <"$W/data/out.txt")" 300
+fi
+
 # ---- make targets and options that the README names ----
 
 for target in $(grep -oE '(^ *|`)make [a-z-]+' README.md | sed 's/.*make //' | sort -u); do

@@ -232,7 +232,8 @@ static neo_status synthetic_schemas(neo_ctx *ctx, const options *o, const neo_sc
     if (preset) d.rows_per_feature = rows, d.hot = preset->hot;
     TRY(neo_schema_synthetic(ctx, &d, train));
     if (!test) return NEO_OK;
-    d = (neo_synthetic_desc){.samples = samples / 4 + 1, .first_sample = samples, .of = *train};
+    d = (neo_synthetic_desc){
+        .samples = synthetic_tests(o), .first_sample = samples, .of = *train};
     return neo_schema_synthetic(ctx, &d, test);
 }
 static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, const options *o,

@@ -40,13 +40,15 @@ static neo_status print_results(run *r, uint64_t digest) {
     const int64_t synthetic = r->o->synthetic;
     double auc, logloss, samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
     if (synthetic) {
-        TRY(neo_schema_best(r->m.test_schema, synthetic, synthetic / 4 + 1, &auc, &logloss));
+        TRY(neo_schema_best(r->m.test_schema, synthetic, synthetic_tests(r->o), &auc,
+                            &logloss));
         printf("best possible auc=%.4f logloss=%.4f\n", auc, logloss);
     }
     if (r->o->dedup && r->m.tables) {
         const neo_shard_stats stats = neo_shard_get_stats(r->m.tables);
-        say(&r->me, "dedup: of %lld ids of rank 0's samples %lld were sent and looked up\n",
-            (long long)stats.ids_full, (long long)stats.ids_given);
+        say(&r->me, "dedup: of %lld ids of rank 0's samples %lld were sent and looked up "
+                    "(--distinct %.3g)\n", (long long)stats.ids_full, (long long)stats.ids_given,
+            (double)stats.ids_given / (double)(stats.ids_full + !stats.ids_full));
     }
     if (r->report) TRY(write_report(r, samples_per_s));
     for (int t = 0; t < r->m.tasks; t++) print_figures(r, t, samples_per_s);

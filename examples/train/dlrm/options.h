@@ -18,7 +18,7 @@ typedef struct options {
     int64_t checkpoint_bits;
     int64_t replicas, sync_every;
     int no_format; /* --format is not given */
-    double lr, weight_decay, eps, l1, l2, clip_norm, dropout;
+    double lr, weight_decay, eps, l1, l2, clip_norm, dropout, distinct;
     cli_machine machine;
     cli_board board;
     cli_saves saves;
@@ -100,8 +100,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
     CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
-              "N generated samples with a planted truth, instead of --data; the best AUC that any "
-              "model can reach on them is printed"),
+              "N generated samples with a planted truth, instead of --data, and a quarter as many to "
+              "test (of --preset mlperf-dcnv2 MLPerf's part, 1/47); the best AUC that any model can "
+              "reach on them is printed"),
     CLI_COUNT("epochs", epochs, "N", "1", 0, 1e6, "passes over the data"),
     CLI_COUNT("batch", batch, "N", "128", 1, 1e7, "*samples of a batch, on all ranks together"),
     CLI_COUNT("micro-batches", micro_batches, "K", "1", 1, 1e4,
@@ -113,6 +114,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("dedup", dedup,
              "bags of a feature that are equal within a rank's part of a batch (of a user's "
              "session, say) are sent and looked up once; no bit of the model changes"),
+    CLI_NUMBER("distinct", distinct, "X", NULL, 1,
+               "of --dedup: the part of the ids that are sent, by which plans and predictions count "
+               "(a run prints its own at its end); 0: all"),
     CLI_TEXT("eval-every", eval_every, "F", NULL,
              "evaluate within an epoch too, every so much of it, as 1/20 or 0.05: after as many "
              "whole steps as fit; the last one is at the epoch's end"),
@@ -295,14 +299,17 @@ static const cli_preset PRESETS[] = {
 typedef struct preset_tables {
     int64_t rows[26];
     int32_t hot[26];
+    int test_part; /* generated test samples are this part of the training samples */
 } preset_tables;
 static const preset_tables PRESET_TABLES[] = {
     {{40000000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 40000000, 3067956, 405282, 10, 2209,
       11938, 155, 4, 976, 14, 40000000, 40000000, 40000000, 590152, 12973, 108, 36},
-     {3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1}},
+     {3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1},
+     47}, /* 4,195,197,692 / 89,137,319 */
     {{1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992,
       5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572},
-     {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+     {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+     4},
 };
 /* The tables of --preset, or NULL. rows: of each, at most --rows. */
 static const preset_tables *tables_of_preset(const options *o, int64_t rows[26]) {
@@ -313,6 +320,12 @@ static const preset_tables *tables_of_preset(const options *o, int64_t rows[26])
         rows[t] = o->rows && o->rows < PRESET_TABLES[k].rows[t] ? o->rows
                                                                 : PRESET_TABLES[k].rows[t];
     return &PRESET_TABLES[k];
+}
+/* Samples of generated test data, after those of training. */
+static int64_t synthetic_tests(const options *o) {
+    int64_t rows[26];
+    const preset_tables *preset = tables_of_preset(o, rows);
+    return o->synthetic / (preset ? preset->test_part : 4) + 1;
 }
 
 static const cli_program DLRM = {"dlrm", "train a recommendation model on one rank or many",
@@ -577,6 +590,7 @@ static neo_status check_options(const options *o) {
     if (o->group && !has_test && !o->valid) REFUSE("--group needs --test or --valid");
     if (o->ndcg && !o->group) REFUSE("--ndcg is of groups: give --group");
     if (o->dedup && strcmp(o->machine.device, "cpu")) REFUSE("--dedup is for --device cpu");
+    if (o->distinct > 0 && !o->dedup) REFUSE("--distinct is of --dedup");
     TRY(check_towers(o));
     TRY(check_replicas(o));
     TRY(check_format(o));

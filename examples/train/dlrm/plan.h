@@ -54,7 +54,7 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
         TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     neo_plan_desc d = {.bags = bags,
                        .weighted = neo_schema_is_weighted(m->schema),
-                       .pipeline = m->pipeline,
+                       .pipeline = m->pipeline, .distinct = o->distinct,
                        .kept_batches = m->keeps ? m->micro_batches : 0,
                        .replicas = groups, .sync_every = (int32_t)o->sync_every,
                        .cluster = {.ranks = ranks / groups,
