@@ -2668,18 +2668,18 @@ static int32_t neo__timeline_links(neo__timeline_build *build, const char *name,
     build->since = neo__timeline_later(build, since, last);
     return last;
 }
-/* Adds the seconds and bytes of an all-reduce of n ranks, of_node in a node: scattered and
+/* Adds the seconds and bytes of an all-reduce of ranks, of_node in a node: scattered and
    gathered, or, of few bytes (returns 1), up a tree of ranks and down again, hop by hop; between
    two ranks at once. */
-static int neo__timeline_all_reduce(const neo_plan *plan, double bytes, double n, double of_node,
-                                    double *seconds, double *sent) {
+static int neo__timeline_all_reduce(const neo_plan *plan, double bytes, double ranks,
+                                    double of_node, double *seconds, double *sent) {
     const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
-    const double share[NEO_LEVEL_COUNT] = {(of_node - 1.0) / n, (n - of_node) / n},
+    const double share[NEO_LEVEL_COUNT] = {(of_node - 1.0) / ranks, (ranks - of_node) / ranks},
                  byte[NEO_LEVEL_COUNT] = {plan->model.local, plan->model.cross},
-                 times = few && n < 3.0 ? 1.0 : 2.0;
+                 times = few && ranks < 3.0 ? 1.0 : 2.0;
     for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
         const double latency = plan->desc.cluster.link[level].latency_us * 1e-6,
-                     ends = level == NEO_LEVEL_LOCAL ? of_node : n / of_node;
+                     ends = level == NEO_LEVEL_LOCAL ? of_node : ranks / of_node;
         double hops = 0.0;
         for (double k = 1.0; k < ends; k *= 2.0) hops += 1.0;
         const double parts = few ? hops : share[level], waits = few ? hops : share[level] > 0.0;
@@ -2952,40 +2952,41 @@ static double neo__sample_times(uint64_t *state, double by) {
     for (int i = 0; i < 12; i++) z += neo__sample_even(state);
     return NEO__MAX(1.0 + by * z, 0.1);
 }
-/* An exchange of n ranks, each with those outside of its node: start[r] becomes the time at which r
-   has sent, and has what all others send. on: [n] seconds of what a rank sends, in equal parts,
+/* An exchange of ranks, each with those outside of its node: start[r] becomes the time at which r
+   has sent, and has what all others send. on: [ranks] seconds of what a rank sends, in equal parts,
    or, back, of what comes to it. It goes to the next node first, there to the same place first (see
-   neo__peer_in_turn); of the senders, those that end last hold up others. scratch: [3 n + 1]. */
-static void neo__sample_exchange(double *start, const double *on, int32_t n, int32_t node, int back,
-                                 double latency, double *scratch) {
-    double *sum = scratch, *ended = scratch + n + 1, *later = ended + n, first = DBL_MAX;
+   neo__peer_in_turn); of the senders, those that end last hold up others.
+   scratch: [3 ranks + 1]. */
+static void neo__sample_exchange(double *start, const double *on, int32_t ranks, int32_t node,
+                                 int back, double latency, double *scratch) {
+    double *sum = scratch, *ended = scratch + ranks + 1, *later = ended + ranks, first = DBL_MAX;
     int32_t late[NEO__SAMPLE_LAST], lates = 0;
-    if (node >= n) return; /* there is no other node */
+    if (node >= ranks) return; /* there is no other node */
     sum[0] = 0.0; /* of a part for each rank before */
-    for (int32_t r = 0; r < n; r++) sum[r + 1] = sum[r] + on[r] / (n - node);
-    for (int32_t r = 0; r < n; r++) {
-        const int32_t base = r / node * node, end = NEO__MIN(base + node, n);
-        const double others = sum[n] - (sum[end] - sum[base]);
-        ended[r] = start[r] + (back ? others : (sum[r + 1] - sum[r]) * (n - (end - base)));
+    for (int32_t r = 0; r < ranks; r++) sum[r + 1] = sum[r] + on[r] / (ranks - node);
+    for (int32_t r = 0; r < ranks; r++) {
+        const int32_t base = r / node * node, end = NEO__MIN(base + node, ranks);
+        const double others = sum[ranks] - (sum[end] - sum[base]);
+        ended[r] = start[r] + (back ? others : (sum[r + 1] - sum[r]) * (ranks - (end - base)));
         first = NEO__MIN(first, start[r]);
         int32_t at = lates < NEO__SAMPLE_LAST ? lates++ : NEO__SAMPLE_LAST;
         for (; at > 0 && ended[r] > ended[late[at - 1]]; at--)
             if (at < NEO__SAMPLE_LAST) late[at] = late[at - 1];
         if (at < NEO__SAMPLE_LAST) late[at] = r;
     }
-    for (int32_t r = 0; r < n; r++) {
-        const int32_t base = r / node * node, end = NEO__MIN(base + node, n);
-        const double comes = back ? (sum[r + 1] - sum[r]) * (n - (end - base))
-                                  : sum[n] - (sum[end] - sum[base]);
-        double at = NEO__MAX(ended[r], lates < n ? first + comes : 0.0), begin[NEO__SAMPLE_LAST],
-               takes[NEO__SAMPLE_LAST];
+    for (int32_t r = 0; r < ranks; r++) {
+        const int32_t base = r / node * node, end = NEO__MIN(base + node, ranks);
+        const double comes = back ? (sum[r + 1] - sum[r]) * (ranks - (end - base))
+                                  : sum[ranks] - (sum[end] - sum[base]);
+        double begin[NEO__SAMPLE_LAST], takes[NEO__SAMPLE_LAST],
+            at = NEO__MAX(ended[r], lates < ranks ? first + comes : 0.0);
         for (int32_t k = 0; k < lates; k++) {
-            const int32_t s = late[k], next = NEO__MIN(s / node * node + node, n),
+            const int32_t s = late[k], next = NEO__MIN(s / node * node + node, ranks),
                           from = NEO__MIN(base + s % node, end), turned = r < from;
             const double sent =
-                back ? sum[base] - sum[next] + (r < s ? sum[n] : 0.0) + sum[r] - sum[from] +
+                back ? sum[base] - sum[next] + (r < s ? sum[ranks] : 0.0) + sum[r] - sum[from] +
                            (turned ? sum[end] - sum[base] : 0.0)
-                     : (sum[s + 1] - sum[s]) * (base - next + (r < s ? n : 0) + r - from +
+                     : (sum[s + 1] - sum[s]) * (base - next + (r < s ? ranks : 0) + r - from +
                                                 (turned ? end - base : 0));
             begin[k] = start[s] + sent;
             takes[k] = back ? sum[r + 1] - sum[r] : sum[s + 1] - sum[s];
@@ -2999,44 +3000,43 @@ static void neo__sample_exchange(double *start, const double *on, int32_t n, int
         }
         later[r] = at + latency;
     }
-    memcpy(start, later, (size_t)n * sizeof *start);
+    memcpy(start, later, (size_t)ranks * sizeof *start);
 }
 /* Members base, base + stride ... of an exchange, n of them, in nodes of so many. */
 typedef struct neo__sample_set {
     int32_t base, stride, n, node;
 } neo__sample_set;
 /* Set i of those in which a task's exchange goes on; n 0: there are no more. */
-static neo__sample_set neo__sample_set_of(const neo_timeline *t, const neo_task *task, int sums,
-                                          int32_t i) {
-    const int32_t groups = t->all / t->ranks, nodes = (t->ranks - 1) / t->per_node + 1;
-    neo__sample_set set = {i * t->ranks, 1, i < groups ? t->ranks : 0, t->per_node};
+static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const neo_task *task,
+                                          int sums, int32_t index) {
+    const int32_t ranks = timeline->ranks, per_node = timeline->per_node,
+                  groups = timeline->all / ranks, nodes = (ranks - 1) / per_node + 1;
+    neo__sample_set set = {index * ranks, 1, index < groups ? ranks : 0, per_node};
     if (!strcmp(task->name, "replicas")) {
-        const neo__sample_set peers = {i, t->ranks, i < t->ranks ? groups : 0,
-                                       NEO__MAX(t->per_node_of_all / t->ranks, 1)};
-        return peers;
-    }
-    if (!strcmp(task->name, "reduce") || !strcmp(task->name, "copies") ||
-        (!strcmp(task->name, "ids") && t->merged > 1)) {
-        set.n = i ? 0 : t->all, set.node = t->per_node_of_all;
+        set.base = index, set.stride = ranks, set.n = index < ranks ? groups : 0;
+        set.node = NEO__MAX(timeline->per_node_of_all / ranks, 1);
+    } else if (!strcmp(task->name, "reduce") || !strcmp(task->name, "copies") ||
+               (!strcmp(task->name, "ids") && timeline->merged > 1)) {
+        set.n = index ? 0 : timeline->all, set.node = timeline->per_node_of_all;
     } else if (sums) { /* between the same places of all nodes */
-        const int32_t place = i % t->per_node, group = i / t->per_node;
-        set.base = group * t->ranks + place, set.stride = t->per_node, set.node = 1;
-        set.n = group < groups ? nodes - ((nodes - 1) * t->per_node + place >= t->ranks) : 0;
+        const int32_t place = index % per_node, group = index / per_node;
+        set.base = group * ranks + place, set.stride = per_node, set.node = 1;
+        set.n = group < groups ? nodes - ((nodes - 1) * per_node + place >= ranks) : 0;
     }
     return set;
 }
 /* A task on its links, `times` as long. on: [all] seconds of each rank's share. */
-static void neo__sample_links(const neo_timeline *t, const neo_task *task, int sums, double times,
-                              const double *on, double *end, double *scratch) {
+static void neo__sample_links(const neo_timeline *timeline, const neo_task *task, int sums,
+                              double times, const double *on, double *end, double *scratch) {
     const char *name = task->name;
     const int rounds = !strcmp(name, "reduce") || !strcmp(name, "copies") ? 2 : 1,
               lengths = !strcmp(name, "ids"), /* which travel first */
               back = lengths || !strcmp(name, "gradients"), local = task->lane == NEO_LANE_LOCAL;
-    const double latency = times * (task->seconds - task->bytes * t->byte[task->lane]) /
+    const double latency = times * (task->seconds - task->bytes * timeline->byte[task->lane]) /
                            (rounds + lengths);
-    double *at = scratch, *takes = at + t->all;
+    double *at = scratch, *takes = at + timeline->all;
     for (int32_t set = 0;; set++) {
-        const neo__sample_set x = neo__sample_set_of(t, task, sums, set);
+        const neo__sample_set x = neo__sample_set_of(timeline, task, sums, set);
         if (!x.n) break;
         for (int32_t i = 0; i < x.n; i++) {
             at[i] = end[x.base + i * x.stride];
@@ -3049,21 +3049,22 @@ static void neo__sample_links(const neo_timeline *t, const neo_task *task, int s
             for (int32_t k = i; k < i + n && lengths; k++) last = NEO__MAX(last, at[k] + latency);
             for (int32_t k = i; k < i + n && lengths && n > node; k++) at[k] = last;
             for (int k = 0; k < rounds; k++)
-                neo__sample_exchange(at + i, takes + i, n, node, back, latency, takes + t->all);
+                neo__sample_exchange(at + i, takes + i, n, node, back, latency,
+                                     takes + timeline->all);
         }
         for (int32_t i = 0; i < x.n; i++) end[x.base + i * x.stride] = at[i];
     }
 }
 /* Seconds of a task's share on each rank; of an all-reduce, of each of its two rounds. Returns 1 if
    it is of sums of nodes. */
-static int neo__sample_shares(const neo_timeline *t, const neo_task *task, double *on) {
+static int neo__sample_shares(const neo_timeline *timeline, const neo_task *task, double *on) {
     static const char *const names[NEO__PLAN_PHASES] = {"ids",       "lookup", "rows",
                                                         "gradients", "update", "replicas"};
     const int computes = task->lane == NEO_LANE_COMPUTE;
-    const double takes = computes ? task->seconds : task->bytes * t->byte[task->lane];
+    const double takes = computes ? task->seconds : task->bytes * timeline->byte[task->lane];
     int p = 0, sums = 0;
     while (p < NEO__PLAN_PHASES && strcmp(names[p], task->name)) p++;
-    const double *part = t->part[p < NEO__PLAN_PHASES ? p : 0];
+    const double *part = timeline->part[p < NEO__PLAN_PHASES ? p : 0];
     double of[NEO__PLAN_PARTS] = {0.0}, whole = 0.0;
     if (p < NEO__PLAN_PHASES) of[task->lane] = 1.0;
     if (task->lane == NEO_LANE_CROSS && part[NEO__PLAN_SUMS] > 0.0 && p < NEO__PLAN_PHASES) {
@@ -3073,10 +3074,10 @@ static int neo__sample_shares(const neo_timeline *t, const neo_task *task, doubl
         of[NEO_LANE_CROSS] = !sums || p == NEO__PLAN_BACKWARD;
     }
     for (int k = 0; k < NEO__PLAN_PARTS; k++) whole += of[k] * part[k];
-    for (int32_t r = 0; r < t->all; r++) {
+    for (int32_t r = 0; r < timeline->all; r++) {
         double mine = 0.0;
         for (int k = 0; k < NEO__PLAN_PARTS && whole > 0.0; k++)
-            mine += of[k] * t->share[k * t->ranks + r % t->ranks].at[p];
+            mine += of[k] * timeline->share[k * timeline->ranks + r % timeline->ranks].at[p];
         on[r] = whole > 0.0                          ? takes * mine / whole
                 : computes || p < NEO__PLAN_PHASES ? takes : takes / 2.0;
     }
