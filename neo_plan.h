@@ -3729,14 +3729,14 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, in
     }
 }
 /* Seconds of ids on their way that a rank has for another slice of the same rows. */
-static double neo__plan_again(const neo_plan *plan, const neo__plan_table *t, int64_t slice,
-                              int64_t k) {
+static double neo__plan_again(const neo_plan *plan, const neo__plan_table *table,
+                              int64_t slice, int64_t k) {
     const neo_piece *p = plan->piece;
-    for (int64_t i = t->first_piece; i < slice; i++)
+    for (int64_t i = table->first_piece; i < slice; i++)
         if (p[i].rank == p[k].rank && p[i].first_row == p[k].first_row &&
             p[i].rows == p[k].rows) {
             const neo__plan_model *m = &plan->model;
-            neo__plan_flow f = neo__plan_flow_of(t, &plan->cut[k], m->batch * t->ids);
+            neo__plan_flow f = neo__plan_flow_of(table, &plan->cut[k], m->batch * table->ids);
             return (m->id_bytes * m->distinct * f.ids + 4.0 * f.bags) *
                    (m->to_all + (m->merged - 1.0) * m->to_other);
         }
