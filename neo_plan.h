@@ -388,7 +388,8 @@ NEO_API neo_plan_tier neo_plan_tier_of(const neo_plan *plan, int32_t table);
    is half of its computation (packing), then both links at the same time, then the other half; sums
    of a node's ranks (twrw, grid) go to other nodes when they are made, and computation waits for
    the node's part. An all-reduce of up to 4 KiB goes up a tree of ranks and down again. A task
-   takes as long as on the rank that is slowest in its phase (see neo_plan_step).
+   takes as long as on the rank that is slowest in its phase (see neo_plan_step); where shares of
+   ranks differ, steps follow each other faster: neo_timeline_sum.steady.
      plain      one after another: the seconds of neo_plan_step.plain, if the units are the plan's
      pipelined  rows travel beside the units that do not need them, a unit's gradients are reduced
                 while earlier units go backward, the ids of the next batch travel from the time that
@@ -431,6 +432,8 @@ typedef struct neo_task {
 } neo_task;
 typedef struct neo_timeline_sum {
     double seconds;                 /* of the step */
+    double steady;                  /* from step to step: each rank takes as long as its own share
+                                       does, and waits for what others send it alone */
     double busy[NEO_LANE_COUNT];  /* seconds of its tasks */
     double exposed;                 /* seconds in which a link is waited for: no task computes */
     double bytes[NEO_LANE_COUNT]; /* sent by a rank */
@@ -459,11 +462,12 @@ typedef struct neo_jitter {
     double straggler; /* share of ranks that in a step compute */
     double slow;      /* so many times as long; 0: 2 */
 } neo_jitter;
-/* neo_timeline_sample: seconds of `steps` steps, sorted, by chance: every rank computes for itself,
-   and goes on when it has what the others sent. The same seed, the same seconds.
+/* neo_timeline_sample: seconds of `steps` steps, sorted, by chance: every rank computes and sends
+   its own share, and goes on when it has what the others sent; a step ends when its last rank has.
+   The same seed, the same seconds.
    seconds: [steps].
    Errors   NEO_ERR_ARG: a NULL, no steps, a number that is negative or not finite, or a straggler
-            above 1. NEO_ERR_MEMORY. Cost: some 20 ns a task and rank. */
+            above 1. NEO_ERR_MEMORY. Cost: some 40 ns a task and rank. */
 NEO_API neo_status neo_timeline_sample(const neo_timeline *timeline, const neo_jitter *jitter,
                                        uint64_t seed, int64_t steps, double *seconds);
 
@@ -635,6 +639,7 @@ struct neo_plan {
     int64_t *rank_piece;
     neo__plan_load *load; /* of each rank */
     double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS]; /* seconds of a phase, of its slowest ranks */
+    neo__plan_load *share; /* [NEO__PLAN_PARTS][ranks]: the same of each rank */
     double copy_bytes, copy_rows; /* of gradients of tables on every rank; of them, row marks */
     int cut_rounds;               /* in which slices of rows exchange sums, of a step */
     neo_plan_rank *rank;
@@ -2597,9 +2602,11 @@ struct neo_timeline {
     size_t bytes; /* of this struct, the tasks, the units and their names behind it */
     neo_timeline_sum sum;
     neo_task *task;
-    int32_t count, ranks, per_node;
+    int32_t count, ranks, per_node, all, per_node_of_all, merged; /* the plan's, all: of groups */
+    double part[NEO__PLAN_PHASES][NEO__PLAN_PARTS], byte[NEO_LANE_COUNT]; /* likewise */
+    neo__plan_load *share; /* likewise */
 };
-enum { NEO__TIMELINE_TABLES = 36, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
+enum { NEO__TIMELINE_TABLES = 38, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
 enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
 typedef struct neo__timeline_build {
     const neo_plan *plan;
@@ -2661,24 +2668,32 @@ static int32_t neo__timeline_links(neo__timeline_build *build, const char *name,
     build->since = neo__timeline_later(build, since, last);
     return last;
 }
-/* An all-reduce: scattered and gathered, or, of few bytes, up a tree of ranks and down again, hop
-   by hop; between two ranks at once. */
+/* Adds the seconds and bytes of an all-reduce of ranks, of_node in a node: scattered and
+   gathered, or, of few bytes (returns 1), up a tree of ranks and down again, hop by hop; between
+   two ranks at once. */
+static int neo__timeline_all_reduce(const neo_plan *plan, double bytes, double ranks,
+                                    double of_node, double *seconds, double *sent) {
+    const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
+    const double share[NEO_LEVEL_COUNT] = {(of_node - 1.0) / ranks, (ranks - of_node) / ranks},
+                 byte[NEO_LEVEL_COUNT] = {plan->model.local, plan->model.cross},
+                 times = few && ranks < 3.0 ? 1.0 : 2.0;
+    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+        const double latency = plan->desc.cluster.link[level].latency_us * 1e-6,
+                     ends = level == NEO_LEVEL_LOCAL ? of_node : ranks / of_node;
+        double hops = 0.0;
+        for (double k = 1.0; k < ends; k *= 2.0) hops += 1.0;
+        const double parts = few ? hops : share[level], waits = few ? hops : share[level] > 0.0;
+        seconds[level] += times * (parts * bytes * byte[level] + waits * latency);
+        sent[level] += 2.0 * bytes * share[level];
+    }
+    return few;
+}
 static int32_t neo__timeline_reduce(neo__timeline_build *build, const char *name, const char *unit,
                                     double bytes, int32_t x) {
-    const neo_plan *plan = build->plan;
-    const neo__plan_model *m = &plan->model;
-    const double l = plan->per_node_of_all, w = m->ranks * m->groups;
-    const int nodes = (int)((w + l - 1.0) / l), few = bytes <= (double)NEO__PLAN_TREE_BYTES;
-    const double share[NEO_LEVEL_COUNT] = {(l - 1.0) / w, (w - l) / w},
-                 byte[NEO_LEVEL_COUNT] = {m->local, m->cross}, times = few && w < 3.0 ? 1.0 : 2.0;
-    double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
-    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
-        int hops = 0, ends = level == NEO_LEVEL_LOCAL ? plan->per_node_of_all : nodes;
-        while (1 << hops < ends) hops++;
-        const double parts = few ? (double)hops : share[level], waits = few ? (double)hops : 1.0;
-        seconds[level] = times * (parts * bytes * byte[level] + waits * m->latency_of_all[level]);
-        sent[level] = 2.0 * bytes * share[level];
-    }
+    const neo__plan_model *m = &build->plan->model;
+    double seconds[NEO_LEVEL_COUNT] = {0.0}, sent[NEO_LEVEL_COUNT] = {0.0};
+    const int few = neo__timeline_all_reduce(build->plan, bytes, m->ranks * m->groups,
+                                             build->plan->per_node_of_all, seconds, sent);
     return neo__timeline_links(build, name, unit, seconds, sent, few, x);
 }
 /* A phase up to the links, with `times` their latency; and what its rank does after them. */
@@ -2738,42 +2753,52 @@ static int32_t neo__timeline_units(neo__timeline_build *build, int after, int ba
     }
     return x;
 }
-/* Latencies of the averages of the rank that has most tensors: an all-reduce of each. */
-static double neo__timeline_averages(const neo_plan *plan) {
-    const double groups = plan->model.groups;
-    double most = 0.0, hops = 0.0, all;
-    for (double n = 1.0; n < groups; n *= 2.0) hops += 1.0;
-    const double few = groups < 3.0 ? 1.0 : 2.0 * hops;
-    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++, most = NEO__MAX(most, all)) {
-        all = 0.0;
+/* A step's share of the averages of the rank that takes longest: an all-reduce of each of its
+   tensors, of many bytes and of few. */
+static void neo__timeline_averages(const neo_plan *plan, double (*seconds)[NEO_LEVEL_COUNT],
+                                   double (*sent)[NEO_LEVEL_COUNT]) {
+    const double ranks = plan->model.ranks, groups = plan->model.groups,
+                 of_node = NEO__MIN(NEO__MAX(plan->per_node_of_all / ranks, 1.0), groups);
+    double longest = -1.0, all;
+    for (int32_t r = 0; r < plan->desc.cluster.ranks; r++) {
+        double took[2][NEO_LEVEL_COUNT] = {{0.0}}, gone[2][NEO_LEVEL_COUNT] = {{0.0}};
         for (int64_t i = plan->rank_first[r]; i < plan->rank_first[r + 1]; i++) {
             const int64_t k = plan->rank_piece[i];
             const neo_piece *piece = &plan->piece[k];
             const neo__plan_table *t = &plan->table[piece->table];
             const double rows = (double)piece->rows / plan->cut[k].parts,
-                         tree = (double)NEO__PLAN_TREE_BYTES,
-                         number = 4.0 * rows * (double)piece->cols <= tree ? few : 2.0;
+                         state[] = {4.0 * (double)piece->cols, (double)t->state_fixed};
             if (piece->rank == NEO_EVERY_RANK) continue;
-            all += plan->cut[k].parts *
-                   (number * (1.0 + (double)t->state_col / 4.0) +
-                    (t->state_fixed == 0                           ? 0.0
-                     : (double)t->state_fixed * rows <= tree ? few : 2.0));
+            for (int64_t x = 0; x < plan->cut[k].parts * (2 + t->state_col / 4); x++) {
+                const double bytes = rows * state[x < plan->cut[k].parts];
+                const int few = bytes <= (double)NEO__PLAN_TREE_BYTES;
+                if (bytes > 0.0)
+                    (void)neo__timeline_all_reduce(plan, bytes, groups, of_node, took[few],
+                                                   gone[few]);
+            }
         }
+        all = NEO__MAX(took[0][0], took[0][1]) + took[1][0] + took[1][1];
+        for (int k = 0; k < 2 * NEO_LEVEL_COUNT && all > longest; k++) {
+            seconds[k / 2][k % 2] = took[k / 2][k % 2] / plan->desc.sync_every;
+            sent[k / 2][k % 2] = gone[k / 2][k % 2] / plan->desc.sync_every;
+        }
+        longest = NEO__MAX(longest, all);
     }
-    return most;
 }
-/* Replicas meet; `times` of a latency. */
-static int32_t neo__timeline_meet(neo__timeline_build *build, double times, int32_t x) {
+/* Replicas meet: gradients travel, or averages. */
+static int32_t neo__timeline_meet(neo__timeline_build *build, int32_t x) {
     const neo__plan_model *m = &build->plan->model;
     const double *part = build->plan->part[NEO__PLAN_MEET], byte[] = {m->local, m->cross};
-    double seconds[NEO_LEVEL_COUNT], sent[NEO_LEVEL_COUNT];
-    for (int level = 0; level < NEO_LEVEL_COUNT; level++) {
+    double seconds[2][NEO_LEVEL_COUNT] = {{0.0}}, sent[2][NEO_LEVEL_COUNT] = {{0.0}};
+    if (m->groups > m->merged) neo__timeline_averages(build->plan, seconds, sent);
+    for (int level = 0; level < NEO_LEVEL_COUNT && m->groups <= m->merged; level++) {
         const double on = part[level == NEO_LEVEL_LOCAL ? NEO_LANE_LOCAL : NEO_LANE_CROSS];
-        seconds[level] = on > 0.0 ? on + times * m->latency_of_all[level] : 0.0;
-        sent[level] = on / byte[level];
+        seconds[0][level] = on > 0.0 ? on + m->latency_of_all[level] : 0.0;
+        sent[0][level] = on / byte[level];
     }
     x = neo__timeline_add(build, "replicas", "", NEO_LANE_COMPUTE, part[NEO_LANE_COMPUTE], x, -1);
-    return neo__timeline_links(build, "replicas", "", seconds, sent, 0, x);
+    x = neo__timeline_links(build, "replicas", "", seconds[0], sent[0], 0, x);
+    return neo__timeline_links(build, "replicas", "", seconds[1], sent[1], 1, x);
 }
 /* Merge and optimizer; between them sums of rows that are cut by columns travel. Replicas meet
    before, or, where they are averaged, after. */
@@ -2790,7 +2815,7 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
     }
     int32_t x = neo__timeline_receive(build, "gradients", NEO__PLAN_BACKWARD, gradients, -1);
     const int32_t every = build->plan->desc.sync_every;
-    if (every <= 1) x = neo__timeline_meet(build, 1.0, x);
+    if (every <= 1) x = neo__timeline_meet(build, x);
     if (build->plan->cut_rounds) {
         x = neo__timeline_send(build, "update", NEO__PLAN_UPDATE, build->plan->cut_rounds, x);
         x = neo__timeline_receive(build, "update", NEO__PLAN_UPDATE, x, copies);
@@ -2799,7 +2824,7 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
                               copies);
     }
     if (every > 1 && build->plan->model.groups > 1.0)
-        (void)neo__timeline_meet(build, neo__timeline_averages(build->plan) / every, x);
+        (void)neo__timeline_meet(build, x);
 }
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
@@ -2911,6 +2936,203 @@ static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count
     }
     return NEO_OK;
 }
+/* ---- steps in which each rank has its own share, and waits for what it needs alone ----
+
+   Each task of the timeline has an end on every rank. An exchange is its messages: a rank's link
+   sends one after another, and takes what has come likewise. Exact up to NEO__SAMPLE_LAST ranks; of
+   more, those that send last are looked at, and the others come early. */
+enum { NEO__SAMPLE_FILL = 4, NEO__SAMPLE_STEADY = 8, NEO__SAMPLE_LAST = 8 };
+/* From 0 up to 1, and by the normal law. */
+static double neo__sample_even(uint64_t *state) {
+    return (double)(neo__mix64(*state += 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+}
+static double neo__sample_times(uint64_t *state, double by) {
+    double z = -6.0;
+    if (by <= 0.0) return 1.0;
+    for (int i = 0; i < 12; i++) z += neo__sample_even(state);
+    return NEO__MAX(1.0 + by * z, 0.1);
+}
+/* An exchange of ranks, each with those outside of its node: start[r] becomes the time at which r
+   has sent, and has what all others send. on: [ranks] seconds of what a rank sends, in equal parts,
+   or, back, of what comes to it. It goes to the next node first, there to the same place first (see
+   neo__peer_in_turn); of the senders, those that end last hold up others.
+   scratch: [3 ranks + 1]. */
+static void neo__sample_exchange(double *start, const double *on, int32_t ranks, int32_t node,
+                                 int back, double latency, double *scratch) {
+    double *sum = scratch, *ended = scratch + ranks + 1, *later = ended + ranks, first = DBL_MAX;
+    int32_t late[NEO__SAMPLE_LAST], lates = 0;
+    if (node >= ranks) return; /* there is no other node */
+    sum[0] = 0.0; /* of a part for each rank before */
+    for (int32_t r = 0; r < ranks; r++) sum[r + 1] = sum[r] + on[r] / (ranks - node);
+    for (int32_t r = 0; r < ranks; r++) {
+        const int32_t base = r / node * node, end = NEO__MIN(base + node, ranks);
+        const double others = sum[ranks] - (sum[end] - sum[base]);
+        ended[r] = start[r] + (back ? others : (sum[r + 1] - sum[r]) * (ranks - (end - base)));
+        first = NEO__MIN(first, start[r]);
+        int32_t at = lates < NEO__SAMPLE_LAST ? lates++ : NEO__SAMPLE_LAST;
+        for (; at > 0 && ended[r] > ended[late[at - 1]]; at--)
+            if (at < NEO__SAMPLE_LAST) late[at] = late[at - 1];
+        if (at < NEO__SAMPLE_LAST) late[at] = r;
+    }
+    for (int32_t r = 0; r < ranks; r++) {
+        const int32_t base = r / node * node, end = NEO__MIN(base + node, ranks);
+        const double comes = back ? (sum[r + 1] - sum[r]) * (ranks - (end - base))
+                                  : sum[ranks] - (sum[end] - sum[base]);
+        double begin[NEO__SAMPLE_LAST], takes[NEO__SAMPLE_LAST],
+            at = NEO__MAX(ended[r], lates < ranks ? first + comes : 0.0);
+        for (int32_t k = 0; k < lates; k++) {
+            const int32_t s = late[k], next = NEO__MIN(s / node * node + node, ranks),
+                          from = NEO__MIN(base + s % node, end), turned = r < from;
+            const double sent =
+                back ? sum[base] - sum[next] + (r < s ? sum[ranks] : 0.0) + sum[r] - sum[from] +
+                           (turned ? sum[end] - sum[base] : 0.0)
+                     : (sum[s + 1] - sum[s]) * (base - next + (r < s ? ranks : 0) + r - from +
+                                                (turned ? end - base : 0));
+            begin[k] = start[s] + sent;
+            takes[k] = back ? sum[r + 1] - sum[r] : sum[s + 1] - sum[s];
+            if (s / node == r / node) takes[k] = 0.0;
+        }
+        for (int32_t k = 0; k < lates; k++) { /* this rank's link takes one after another */
+            double until = begin[k];
+            if (late[k] / node == r / node) continue;
+            for (int32_t i = 0; i < lates; i++) until += begin[i] >= begin[k] ? takes[i] : 0.0;
+            at = NEO__MAX(at, until);
+        }
+        later[r] = at + latency;
+    }
+    memcpy(start, later, (size_t)ranks * sizeof *start);
+}
+/* Members base, base + stride ... of an exchange, n of them, in nodes of so many. */
+typedef struct neo__sample_set {
+    int32_t base, stride, n, node;
+} neo__sample_set;
+/* Set i of those in which a task's exchange goes on; n 0: there are no more. */
+static neo__sample_set neo__sample_set_of(const neo_timeline *timeline, const neo_task *task,
+                                          int sums, int32_t index) {
+    const int32_t ranks = timeline->ranks, per_node = timeline->per_node,
+                  groups = timeline->all / ranks, nodes = (ranks - 1) / per_node + 1;
+    neo__sample_set set = {index * ranks, 1, index < groups ? ranks : 0, per_node};
+    if (!strcmp(task->name, "replicas")) {
+        set.base = index, set.stride = ranks, set.n = index < ranks ? groups : 0;
+        set.node = NEO__MAX(timeline->per_node_of_all / ranks, 1);
+    } else if (!strcmp(task->name, "reduce") || !strcmp(task->name, "copies") ||
+               (!strcmp(task->name, "ids") && timeline->merged > 1)) {
+        set.n = index ? 0 : timeline->all, set.node = timeline->per_node_of_all;
+    } else if (sums) { /* between the same places of all nodes */
+        const int32_t place = index % per_node, group = index / per_node;
+        set.base = group * ranks + place, set.stride = per_node, set.node = 1;
+        set.n = group < groups ? nodes - ((nodes - 1) * per_node + place >= ranks) : 0;
+    }
+    return set;
+}
+/* A task on its links, `times` as long. on: [all] seconds of each rank's share. */
+static void neo__sample_links(const neo_timeline *timeline, const neo_task *task, int sums,
+                              double times, const double *on, double *end, double *scratch) {
+    const char *name = task->name;
+    const int rounds = !strcmp(name, "reduce") || !strcmp(name, "copies") ? 2 : 1,
+              lengths = !strcmp(name, "ids"), /* which travel first */
+              back = lengths || !strcmp(name, "gradients"), local = task->lane == NEO_LANE_LOCAL;
+    const double latency = times * (task->seconds - task->bytes * timeline->byte[task->lane]) /
+                           (rounds + lengths);
+    double *at = scratch, *takes = at + timeline->all;
+    for (int32_t set = 0;; set++) {
+        const neo__sample_set x = neo__sample_set_of(timeline, task, sums, set);
+        if (!x.n) break;
+        for (int32_t i = 0; i < x.n; i++) {
+            at[i] = end[x.base + i * x.stride];
+            takes[i] = on[x.base + i * x.stride] * times;
+        }
+        const int32_t each = local ? x.node : x.n, node = local ? 1 : x.node;
+        for (int32_t i = 0; i < x.n; i += each) {
+            const int32_t n = NEO__MIN(each, x.n - i);
+            double last = 0.0;
+            for (int32_t k = i; k < i + n && lengths; k++) last = NEO__MAX(last, at[k] + latency);
+            for (int32_t k = i; k < i + n && lengths && n > node; k++) at[k] = last;
+            for (int k = 0; k < rounds; k++)
+                neo__sample_exchange(at + i, takes + i, n, node, back, latency,
+                                     takes + timeline->all);
+        }
+        for (int32_t i = 0; i < x.n; i++) end[x.base + i * x.stride] = at[i];
+    }
+}
+/* Seconds of a task's share on each rank; of an all-reduce, of each of its two rounds. Returns 1 if
+   it is of sums of nodes. */
+static int neo__sample_shares(const neo_timeline *timeline, const neo_task *task, double *on) {
+    static const char *const names[NEO__PLAN_PHASES] = {"ids",       "lookup", "rows",
+                                                        "gradients", "update", "replicas"};
+    const int computes = task->lane == NEO_LANE_COMPUTE;
+    const double takes = computes ? task->seconds : task->bytes * timeline->byte[task->lane];
+    int p = 0, sums = 0;
+    while (p < NEO__PLAN_PHASES && strcmp(names[p], task->name)) p++;
+    const double *part = timeline->part[p < NEO__PLAN_PHASES ? p : 0];
+    double of[NEO__PLAN_PARTS] = {0.0}, whole = 0.0;
+    if (p < NEO__PLAN_PHASES) of[task->lane] = 1.0;
+    if (task->lane == NEO_LANE_CROSS && part[NEO__PLAN_SUMS] > 0.0 && p < NEO__PLAN_PHASES) {
+        const double off = takes - part[NEO__PLAN_SUMS], other = takes - part[NEO_LANE_CROSS];
+        sums = off * off <= other * other;
+        of[NEO__PLAN_SUMS] = sums || p == NEO__PLAN_BACKWARD;
+        of[NEO_LANE_CROSS] = !sums || p == NEO__PLAN_BACKWARD;
+    }
+    for (int k = 0; k < NEO__PLAN_PARTS; k++) whole += of[k] * part[k];
+    for (int32_t r = 0; r < timeline->all; r++) {
+        double mine = 0.0;
+        for (int k = 0; k < NEO__PLAN_PARTS && whole > 0.0; k++)
+            mine += of[k] * timeline->share[k * timeline->ranks + r % timeline->ranks].at[p];
+        on[r] = whole > 0.0                          ? takes * mine / whole
+                : computes || p < NEO__PLAN_PHASES ? takes : takes / 2.0;
+    }
+    return sums;
+}
+/* A step that rank r begins at began[r], which becomes its end; returns that of the last. work:
+   [tasks + 7][ranks] + 1. */
+static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *jitter,
+                               uint64_t *state, double *began, double *work) {
+    const int32_t ranks = timeline->all;
+    double last = 0.0, *slow = work, *on = work + ranks, *scratch = on + ranks,
+           *ended = scratch + 5 * ranks + 1;
+    for (int32_t r = 0; r < ranks; r++)
+        slow[r] = jitter->straggler > 0.0 && neo__sample_even(state) < jitter->straggler
+                      ? (jitter->slow > 0.0 ? jitter->slow : 2.0) : 1.0;
+    for (int32_t i = 0; i < timeline->count; i++) {
+        const neo_task *task = &timeline->task[i];
+        double *end = ended + (int64_t)i * ranks;
+        const int sums = neo__sample_shares(timeline, task, on);
+        for (int32_t r = 0; r < ranks; r++) {
+            end[r] = began[r];
+            for (int k = 0; k < NEO_TASK_WAITS; k++)
+                if (task->after[k] >= 0)
+                    end[r] = NEO__MAX(end[r], ended[(int64_t)task->after[k] * ranks + r]);
+        }
+        if (task->lane == NEO_LANE_COMPUTE) {
+            for (int32_t r = 0; r < ranks; r++)
+                end[r] += on[r] * slow[r] * neo__sample_times(state, jitter->compute);
+        } else {
+            const double times = neo__sample_times(state, jitter->link);
+            neo__sample_links(timeline, task, sums, times, on, end, scratch);
+        }
+    }
+    for (int32_t i = 0; i < timeline->count; i++)
+        for (int32_t r = 0; r < ranks; r++)
+            began[r] = NEO__MAX(began[r], ended[(int64_t)i * ranks + r]);
+    for (int32_t r = 0; r < ranks; r++) last = NEO__MAX(last, began[r]);
+    return last;
+}
+/* Seconds of steps, the pipeline of ranks being full. */
+static neo_status neo__sample_steps(const neo_timeline *timeline, const neo_jitter *jitter,
+                                    uint64_t seed, int64_t steps, double *seconds) {
+    const size_t ranks = (size_t)timeline->all,
+                 bytes = (((size_t)timeline->count + 8) * ranks + 1) * sizeof(double);
+    double *began = (double *)neo__alloc_for(timeline->ctx, bytes, "neo_timeline"), last = 0.0;
+    if (!began) return NEO_ERR_MEMORY;
+    memset(began, 0, ranks * sizeof *began);
+    for (int64_t i = -NEO__SAMPLE_FILL; i < steps; i++) {
+        const double end = neo__sample_step(timeline, jitter, &seed, began, began + ranks);
+        if (i >= 0) seconds[i] = end - last;
+        last = end;
+    }
+    neo_free(timeline->ctx, began, bytes);
+    return NEO_OK;
+}
 NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_unit *units,
                                        int32_t count, int pipelined, neo_timeline **timeline) {
     const char *fn = "neo_timeline_create";
@@ -2927,15 +3149,23 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     size_t names = 0;
     NEO__TRY(neo__timeline_check(units, count, &names));
     size_t tasks = NEO__TIMELINE_TABLES + (size_t)count * NEO__TIMELINE_UNIT,
-           bytes = sizeof(neo_timeline) + tasks * sizeof(neo_task) +
+           shares = (size_t)NEO__PLAN_PARTS * (size_t)plan->desc.cluster.ranks *
+                    sizeof(neo__plan_load),
+           bytes = sizeof(neo_timeline) + tasks * sizeof(neo_task) + shares +
                    (size_t)count * sizeof(neo_dense_unit) + names;
     neo_timeline *made = (neo_timeline *)neo__alloc_for(plan->ctx, bytes, fn);
     if (!made) return NEO_ERR_MEMORY;
     memset(made, 0, bytes);
     made->ctx = plan->ctx, made->bytes = bytes;
     made->ranks = plan->desc.cluster.ranks, made->per_node = plan->per_node;
+    made->all = (int32_t)(plan->model.ranks * plan->model.groups);
+    made->per_node_of_all = plan->per_node_of_all, made->merged = (int32_t)plan->model.merged;
     made->task = (neo_task *)(void *)(made + 1);
-    neo_dense_unit *named = (neo_dense_unit *)(void *)(made->task + tasks);
+    made->share = (neo__plan_load *)(void *)(made->task + tasks);
+    memcpy(made->share, plan->share, shares);
+    memcpy(made->part, plan->part, sizeof made->part);
+    made->byte[NEO_LANE_LOCAL] = plan->model.local, made->byte[NEO_LANE_CROSS] = plan->model.cross;
+    neo_dense_unit *named = (neo_dense_unit *)(void *)((char *)made->share + shares);
     char *text = (char *)(named + count);
     for (int32_t i = 0; i < count; i++) {
         const size_t length = strlen(units[i].name) + 1;
@@ -2950,8 +3180,13 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     build.task = made->task;
     neo__timeline_run(&build);
     neo__timeline_finish(made, &build);
-    *timeline = made;
-    return NEO_OK;
+    NEO__ZERO(neo_jitter, none);
+    double step[NEO__SAMPLE_STEADY];
+    const neo_status status = neo__sample_steps(made, &none, 0, NEO__SAMPLE_STEADY, step);
+    for (int i = 0; i < NEO__SAMPLE_STEADY; i++) made->sum.steady += step[i] / NEO__SAMPLE_STEADY;
+    if (status != NEO_OK) neo_timeline_destroy(made);
+    else *timeline = made;
+    return status;
 }
 NEO_API void neo_timeline_destroy(neo_timeline *timeline) {
     if (timeline) neo_free(timeline->ctx, timeline, timeline->bytes);
@@ -2962,63 +3197,6 @@ NEO_API const neo_task *neo_timeline_tasks(const neo_timeline *timeline, int32_t
 }
 NEO_API neo_timeline_sum neo_timeline_sum_of(const neo_timeline *timeline) { return timeline->sum; }
 
-/* From 0 up to 1, and by the normal law. */
-static double neo__sample_even(uint64_t *state) {
-    return (double)(neo__mix64(*state += 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
-}
-static double neo__sample_times(uint64_t *state, double by) {
-    double z = -6.0;
-    if (by <= 0.0) return 1.0;
-    for (int i = 0; i < 12; i++) z += neo__sample_even(state);
-    return NEO__MAX(1.0 + by * z, 0.1);
-}
-/* An exchange among n ranks: start[r] becomes the time at which r has sent, and has what all others
-   send. Each sends to the next one first, and to the one before it last, for `seconds` in all.
-   later: [n]. */
-static void neo__sample_exchange(double *start, int32_t n, double seconds, double *later) {
-    const double each = n > 1 ? seconds / (n - 1) : 0.0;
-    double run = -DBL_MAX;
-    for (int32_t r = n - 1; r >= 0; r--) {
-        later[r] = run;
-        run = NEO__MAX(run, start[r] - each * r);
-    }
-    run = -DBL_MAX;
-    for (int32_t r = 0; r < n; r++) {
-        const double own = start[r];
-        start[r] = NEO__MAX(NEO__MAX(own + seconds, run + each * r), later[r] + each * (r + n));
-        run = NEO__MAX(run, own - each * r);
-    }
-}
-/* ended: [tasks][ranks]; slow, later: [ranks]. */
-static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *jitter,
-                               uint64_t *state, double *ended, double *slow, double *later) {
-    const int32_t ranks = timeline->ranks;
-    double last = 0.0;
-    for (int32_t r = 0; r < ranks; r++)
-        slow[r] = jitter->straggler > 0.0 && neo__sample_even(state) < jitter->straggler
-                      ? (jitter->slow > 0.0 ? jitter->slow : 2.0) : 1.0;
-    for (int32_t i = 0; i < timeline->count; i++) {
-        const neo_task *task = &timeline->task[i];
-        const int alone = task->lane == NEO_LANE_COMPUTE,
-                  rounds = !strcmp(task->name, "reduce") || !strcmp(task->name, "copies") ? 2 : 1;
-        const int32_t group = task->lane == NEO_LANE_LOCAL ? timeline->per_node : ranks;
-        double *end = ended + (int64_t)i * ranks;
-        for (int32_t r = 0; r < ranks; r++) {
-            end[r] = 0.0;
-            for (int k = 0; k < NEO_TASK_WAITS; k++)
-                if (task->after[k] >= 0)
-                    end[r] = NEO__MAX(end[r], ended[(int64_t)task->after[k] * ranks + r]);
-            if (alone)
-                end[r] += task->seconds * slow[r] * neo__sample_times(state, jitter->compute);
-        }
-        const double takes = alone ? 0.0 : task->seconds * neo__sample_times(state, jitter->link);
-        for (int32_t r = 0; r < ranks && !alone; r += group)
-            for (int k = 0; k < rounds; k++)
-                neo__sample_exchange(end + r, NEO__MIN(group, ranks - r), takes / rounds, later);
-        for (int32_t r = 0; r < ranks; r++) last = NEO__MAX(last, end[r]);
-    }
-    return last;
-}
 static int neo__sample_order(const void *x, const void *y) {
     const double a = *(const double *)x, b = *(const double *)y;
     return (a > b) - (a < b);
@@ -3033,15 +3211,8 @@ NEO_API neo_status neo_timeline_sample(const neo_timeline *timeline, const neo_j
                    neo__plan_positive(jitter->slow),
                NEO_ERR_ARG, "%s: compute %g, link %g, straggler %g or slow %g is out of range", fn,
                jitter->compute, jitter->link, jitter->straggler, jitter->slow);
-    const size_t ranks = (size_t)timeline->ranks,
-                 bytes = ((size_t)timeline->count + 2) * ranks * sizeof(double);
-    double *slow = (double *)neo__alloc_for(timeline->ctx, bytes, fn);
-    if (!slow) return NEO_ERR_MEMORY;
-    for (int64_t i = 0; i < steps; i++)
-        seconds[i] =
-            neo__sample_step(timeline, jitter, &seed, slow + 2 * ranks, slow, slow + ranks);
+    NEO__TRY(neo__sample_steps(timeline, jitter, seed, steps, seconds));
     qsort(seconds, (size_t)steps, sizeof *seconds, neo__sample_order);
-    neo_free(timeline->ctx, slow, bytes);
     return NEO_OK;
 }
 
@@ -3384,7 +3555,6 @@ static neo__plan_load neo__plan_load_total(neo__plan_load x) {
 
 /* Parts that a shard makes of rows of a table: subtrees of its buckets. */
 static int32_t neo__plan_parts(const neo__plan_table *t, const neo_piece *p) {
-    if (!t->buckets || p->rows == t->rows) return 1;
     return (int32_t)neo__shard_cut_piece(t->desc, p, 0, 0, NULL);
 }
 /* Fewer columns than were measured take as long as 16, if the line says less than nothing for 0. */
@@ -3559,15 +3729,16 @@ static void neo__plan_cut_slice(neo_plan *plan, const neo__plan_table *table, in
     }
 }
 /* Seconds of ids on their way that a rank has for another slice of the same rows. */
-static double neo__plan_again(const neo_plan *plan, const neo__plan_table *t, int64_t slice,
-                              int64_t k) {
+static double neo__plan_again(const neo_plan *plan, const neo__plan_table *table,
+                              int64_t slice, int64_t k) {
     const neo_piece *p = plan->piece;
-    for (int64_t i = t->first_piece; i < slice; i++)
+    for (int64_t i = table->first_piece; i < slice; i++)
         if (p[i].rank == p[k].rank && p[i].first_row == p[k].first_row &&
             p[i].rows == p[k].rows) {
             const neo__plan_model *m = &plan->model;
-            neo__plan_flow f = neo__plan_flow_of(t, &plan->cut[k], m->batch * t->ids);
-            return (m->id_bytes * m->distinct * f.ids + 4.0 * f.bags) * m->to_all;
+            neo__plan_flow f = neo__plan_flow_of(table, &plan->cut[k], m->batch * table->ids);
+            return (m->id_bytes * m->distinct * f.ids + 4.0 * f.bags) *
+                   (m->to_all + (m->merged - 1.0) * m->to_other);
         }
     return 0.0;
 }
@@ -3646,15 +3817,12 @@ static neo_status neo__plan_predict_bytes(neo_plan *plan, double sample_bytes) {
 /* Seconds of each phase on each lane: loads are linear in what a byte takes on a link, so those of
    a plan whose links take nothing are its computation. What is sent on a lane is the most of any
    rank; a phase ends as on the rank that needs longest for all. */
-static neo_status neo__plan_split(neo_plan *plan) {
+static void neo__plan_split(neo_plan *plan) {
     const neo__plan_model model = plan->model;
-    neo__plan_load *load = plan->load, *at = NULL;
+    neo__plan_load *load = plan->load, *at = plan->share;
     const int32_t ranks = plan->desc.cluster.ranks;
-    const size_t bytes = (size_t)NEO__PLAN_PARTS * (size_t)ranks * sizeof *load;
     double reduce;
-    at = (neo__plan_load *)neo__alloc_for(plan->ctx, bytes, "neo_plan");
-    if (!at) return NEO_ERR_MEMORY;
-    memset(at, 0, bytes);
+    memset(at, 0, (size_t)NEO__PLAN_PARTS * (size_t)ranks * sizeof *at);
     for (int k = 0; k < NEO__PLAN_PARTS; k++) {
         neo__plan_model_links(plan, k == NEO_LANE_LOCAL ? model.local : 0.0,
                               k == NEO_LANE_CROSS ? model.cross : 0.0);
@@ -3669,6 +3837,7 @@ static neo_status neo__plan_split(neo_plan *plan) {
             double x[NEO__PLAN_PARTS];
             for (int k = 0; k < NEO__PLAN_PARTS; k++) {
                 x[k] = NEO__MAX(at[k * ranks + r].at[p] - (k ? at[r].at[p] : 0.0), 0.0);
+                at[k * ranks + r].at[p] = x[k];
                 part[k] = NEO__MAX(part[k], x[k]);
             }
             whole = NEO__MAX(whole, x[0] + NEO__MAX(x[NEO_LANE_LOCAL], x[NEO_LANE_CROSS]) +
@@ -3679,8 +3848,6 @@ static neo_status neo__plan_split(neo_plan *plan) {
     }
     plan->model = model;
     plan->load = load;
-    neo_free(plan->ctx, at, bytes);
-    return NEO_OK;
 }
 static double neo__plan_load_ranks(neo_plan *plan, double *reduce) {
     memset(plan->load, 0, (size_t)plan->desc.cluster.ranks * sizeof *plan->load);
@@ -3719,7 +3886,7 @@ static neo_status neo__plan_predict(neo_plan *plan) {
         sum += rank->seconds;
     }
     plan->copy_bytes = reduce;
-    NEO__TRY(neo__plan_split(plan));
+    neo__plan_split(plan);
     NEO__ZERO(neo_plan_step, step);
     const double pipelined = neo__timeline_step(plan, 1, &step),
                  samples = plan->model.batch / plan->model.ranks / plan->desc.cluster.flops;
@@ -3915,6 +4082,7 @@ static neo_status neo__plan_hold(neo_plan *plan, int64_t count, int64_t held) {
     NEO__TRY(NEO__ARENA(placed, plan->rank_first, ranks + 1));
     NEO__TRY(NEO__ARENA(placed, plan->rank_piece, held));
     NEO__TRY(NEO__ARENA(placed, plan->load, ranks));
+    NEO__TRY(NEO__ARENA(placed, plan->share, (int)NEO__PLAN_PARTS * ranks));
     return NEO__ARENA(placed, plan->rank, ranks);
 }
 /* From the sorted pieces: tables, the index by rank, predictions. */

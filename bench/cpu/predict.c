@@ -491,7 +491,7 @@ static neo_status over_rank(neo_comm *comm, void *user) {
         for (int s = 2; s < OVER_STEPS; s++) ms[s - 2] = 1e-6 * (double)steps[s];
         o->measured = bench_median(ms, OVER_STEPS - 2);
         NEO__TRY(neo_timeline_create(plan, o->units, 3, pipeline, &timeline));
-        o->predicted = 1e3 * neo_timeline_sum_of(timeline).seconds;
+        o->predicted = 1e3 * neo_timeline_sum_of(timeline).steady;
         neo_timeline_destroy(timeline);
     }
     neo_shard_destroy(shard);

@@ -114,8 +114,8 @@ static void print_ranks(const job *j, const neo_plan *plan, neo_timeline *const 
            seconds(s.backward), seconds(s.update), seconds(s.reduce));
     neo_timeline_sum plain = neo_timeline_sum_of(both[0]), piped = neo_timeline_sum_of(both[1]);
     printf("    one after another %s, %.4g samples/s; pipelined %s, %.4g samples/s\n",
-           seconds(plain.seconds), (double)j->bags.max_batch / plain.seconds,
-           seconds(piped.seconds), (double)j->bags.max_batch / piped.seconds);
+           seconds(plain.steady), (double)j->bags.max_batch / plain.steady,
+           seconds(piped.steady), (double)j->bags.max_batch / piped.steady);
     printf("    links are waited for %s, pipelined %s; a rank sends %s in its node, %s to others\n",
            seconds(plain.exposed), seconds(piped.exposed), bytes(plain.bytes[NEO_LANE_LOCAL]),
            bytes(plain.bytes[NEO_LANE_CROSS]));

@@ -61,6 +61,7 @@ static neo_status sweep_fill(neo_ctx *ctx, job *j, sweep_row *row, int pipelined
     if (status == NEO_OK) {
         row->step = neo_plan_step_of(plan);
         row->sum = neo_timeline_sum_of(timeline);
+        row->sum.seconds = row->sum.steady;
         row->samples = (double)row->batch / row->sum.seconds;
         for (int t = 0; t < j->bags.table_count; t++) row->tables[neo_plan_placement(plan, t)]++;
     }

@@ -378,13 +378,14 @@ static void plans_are_ordered_as_predicted(void) {
    are used at once here: with a pipeline dense layers are longer than the exchanges beside them,
    and either all slices add in their node or none do. */
 #define DRAWN (TEST_WATCHED ? 12 : test_grid() ? 50 : 24)
-enum { SAMPLES = 768, UNITS = 3, TIMED = 6, CHANCES = 300, SAMPLED = 4000 };
+enum { SAMPLES = 768, UNITS = 3, TIMED = 6, CHANCES = 300, SAMPLED = 4000, MOST_RANKS = 8 };
 typedef struct Drawn {
     Case c;
     neo_dense_unit units[UNITS];
     double predicted, measured; /* seconds */
     neo_jitter jitter;
     int steps;
+    double ended[MOST_RANKS][CHANCES + 1];  /* when a rank ended each step, the first too */
     double took[CHANCES], sampled[SAMPLED]; /* seconds of steps by chance */
 } Drawn;
 /* A rank's luck. */
@@ -456,17 +457,15 @@ static neo_status drawn_rank(neo_comm *comm, void *user) {
     TRY(neo_shard_create(comm, plan, &shard));
     Chance luck = {(uint64_t)neo_comm_rank(comm) << 40, 1};
     for (int s = 0; s <= d->steps; s++) { /* the first fills the pipeline */
-        const int64_t before = neo_comm_time_ns(comm);
         luck.slow = even(&luck) < d->jitter.straggler ? d->jitter.slow : 1;
         TRY(drawn_step(d, comm, dense, shard, &mine, rows, grads, &luck));
         if (s == 0) began = neo_comm_time_ns(comm);
-        if (s > 0 && s <= CHANCES && neo_comm_rank(comm) == 0)
-            d->took[s - 1] = 1e-9 * (double)(neo_comm_time_ns(comm) - before);
+        d->ended[neo_comm_rank(comm)][s] = 1e-9 * (double)neo_comm_time_ns(comm);
     }
     int64_t took = neo_comm_time_ns(comm) - began;
     TRY(most_of(comm, &took, 1));
     if (neo_comm_rank(comm) == 0) {
-        d->predicted = neo_timeline_sum_of(timeline).seconds;
+        d->predicted = neo_timeline_sum_of(timeline).steady;
         d->measured = 1e-9 * (double)took / d->steps;
         TRY(neo_timeline_sample(timeline, &d->jitter, 5, SAMPLED, d->sampled));
     }
@@ -587,8 +586,9 @@ static const char *drawn_run(Drawn *d, int i, const neo_jitter *jitter, neo_ctx 
     plan->ids_per_sample = NULL;
     return text;
 }
-/* Steps by chance: the median is within 3 %, and at most 0.2 is the largest distance of the shares
-   of steps below any time, of those simulated and of those sampled (Kolmogorov and Smirnov). */
+/* Steps by chance, each from one end of the last rank to its next: the median is within 3 %, and at
+   most 0.15 is the largest distance of the shares of steps below any time, of those simulated and
+   of those sampled (Kolmogorov and Smirnov; of one chance, 19 in 20 distances are below 0.08). */
 static int later(const void *x, const void *y) {
     const double a = *(const double *)x, b = *(const double *)y;
     return (a > b) - (a < b);
@@ -602,7 +602,13 @@ static void chance_is_as_sampled(void) {
     test_seed = 15906391765352040553u; /* whatever was drawn before */
     for (int i = 0; i < (TEST_WATCHED ? 1 : 5); i += test_grid() ? 1 : 3) {
         const char *what = drawn_run(&d, i < 4 ? i : 6, &jitter[i], ctx);
-        double most = 0, shift;
+        double most = 0, shift, before = 0;
+        for (int s = 0; s <= CHANCES; s++) {
+            double last = 0;
+            for (int r = 0; r < d.c.plan.cluster.ranks; r++) last = fmax(last, d.ended[r][s]);
+            if (s > 0) d.took[s - 1] = last - before;
+            before = last;
+        }
         qsort(d.took, CHANCES, sizeof *d.took, later);
         shift = d.took[CHANCES / 2] / d.sampled[SAMPLED / 2];
         CHECK(fabs(shift - 1) <= 0.03);
@@ -616,7 +622,7 @@ static void chance_is_as_sampled(void) {
                1e3 * d.took[CHANCES / 2], 1e3 * d.sampled[SAMPLED / 2],
                1e3 * d.took[CHANCES * 9 / 10], 1e3 * d.sampled[SAMPLED * 9 / 10], most);
         CHECK(d.took[CHANCES - 1] > 1.01 * d.took[0]);
-        CHECK(most <= 0.2);
+        CHECK(most <= 0.15);
         case_free(&d.c);
     }
     neo_ctx_destroy(ctx);
@@ -625,7 +631,6 @@ static void steps_take_as_long_as_predicted(void) {
     static const neo_jitter none = {0, 0, 0, 0};
     static Drawn d;
     double worst = 0;
-    int near = 0;
     neo_ctx *ctx;
     CHECK_OK(neo_ctx_create(&(neo_ctx_desc){.threads = 1, .repro_shards = LEAVES}, &ctx));
     for (int i = 0; i < DRAWN; i++) {
@@ -635,15 +640,11 @@ static void steps_take_as_long_as_predicted(void) {
         if (test_grid() || fabs(off) > 0.03)
             printf("  %s: predicted %.3f ms, took %.3f ms: %+.1f %%\n", what, 1e3 * d.predicted,
                    1e3 * d.measured, 100 * off);
-        CHECK(fabs(off) <= 0.06);
-        near += fabs(off) <= 0.03;
+        CHECK(fabs(off) <= 0.03);
         case_free(&d.c);
     }
     neo_ctx_destroy(ctx);
-    printf("  %d of %d plans within 3 %% of the prediction, all within %.1f %%\n", near, DRAWN,
-           100 * worst);
-    /* where ranks differ much, not all of them wait for the slowest each time */
-    CHECK(near >= DRAWN - 3);
+    printf("  %d plans within %.1f %% of the prediction\n", DRAWN, 100 * worst);
 }
 
 int main(void) {

@@ -180,7 +180,7 @@ static neo_status predict(model *m, const neo_plan *plan) {
                 !strcmp(task[i].unit, OPERATION[k].unit))
                 m->predicted.seconds[k] += task[i].seconds;
     m->predicted.exposed = neo_timeline_sum_of(timeline).exposed;
-    m->predicted.step = neo_timeline_sum_of(timeline).seconds;
+    m->predicted.step = neo_timeline_sum_of(timeline).steady;
     neo_timeline_destroy(timeline);
     return NEO_OK;
 }
