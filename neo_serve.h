@@ -15,8 +15,7 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no tables with hot rows (dlrm --hot-rows): refused. No keys (--keys) in a mapped file; no
-       rows cached from a disk: the operating system pages it
+     - no keys (--keys) in a mapped file; no rows cached from a disk: the operating system pages it
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -95,6 +94,8 @@ NEO_API neo_status neo_frozen_lookup(const neo_ctx *ctx, const neo_frozen *table
                                  schema says; as of neo_keys; as of neo_ctx_desc. A key without a
                                  row, as one never seen, has its initial row, as in training
       "towers": [0, 1, 0, 1],    where there are any, the tower of each feature
+      "hot_rows": [6, 0, 2, 9],  where there are any, how many rows of each feature are a table of
+                                 their own: a bag is the sum of its other rows, and of its hot ones
       "bottom": [13, 64, 16],    widths of the bottom MLP, or of the linear layer
       "top": [367, 64, 1],       of the top MLP, where there is one
       "cross": {"layers": 3, "rank": 64},     of dcnv2
@@ -476,6 +477,7 @@ typedef struct neo__model_json {
     int tower_count;
     int64_t *place; /* [features] of pooled rows, tower by tower */
     int64_t *tower_end; /* [tower_count] of places */
+    size_t hot_at; /* of the text; 0: no rows are hot */
     neo__widths bottom, top;
     int64_t cross_layers, cross_rank, wukong_layers, wukong_hidden; /* -1: not there */
     neo_schema *schema;                                             /* NULL: of a gpt */
@@ -596,10 +598,10 @@ static neo_status neo__model_member(neo_ctx *ctx, neo__json *json, const char *k
         return NEO_OK;
     }
     if (strcmp(key, "keys") == 0) return neo__model_keys(json, spec);
-    if (strcmp(key, "towers") == 0) {
-        NEO__CHECK(neo__json_peek(json) == '[', NEO_ERR_UNSUPPORTED, "%s: \"towers\" does not say "
-                   "which feature is in which: an older neo has written it", json->file);
-        spec->towers_at = json->at; /* read when the features are known */
+    if (strcmp(key, "towers") == 0 || strcmp(key, "hot_rows") == 0) {
+        NEO__CHECK(neo__json_peek(json) == '[', NEO_ERR_UNSUPPORTED, "%s: \"%s\" does not say "
+                   "which features have them: an older neo has written it", json->file, key);
+        *(key[0] == 't' ? &spec->towers_at : &spec->hot_at) = json->at; /* for known features */
         return neo__json_skip(json);
     }
     if (strcmp(key, "schema") == 0 && !spec->schema)
@@ -664,6 +666,8 @@ static neo_status neo__model_json_check(const char *file, neo__model_json *spec)
     NEO__CHECK(!spec->towers_at || spec->kind->meets == NEO__MEETS_DOTS ||
                    spec->kind->meets == NEO__MEETS_BESIDE,
                NEO_ERR_FORMAT, "%s: model \"%s\" has no \"towers\"", file, spec->name);
+    NEO__CHECK(!spec->hot_at || (tables > 0 && spec->key_rows < 0), NEO_ERR_FORMAT,
+               "%s: neither keys nor a gpt have \"hot_rows\"", file);
     if (neo__is_gpt(spec)) return neo__model_gpt_check(file, spec);
     NEO__CHECK(spec->dim >= 1 && spec->dim <= 65536, NEO_ERR_FORMAT,
                "%s: dim %" PRId64 " is not in 1 .. 65,536", file, spec->dim);
@@ -871,6 +875,13 @@ typedef struct neo__weight {
     void *turned; /* as products want it: in f32 with its bias as panels, see neo_mlp; of a gpt as
                      [in][out], in bf16 as [out][in]; or NULL */
 } neo__weight;
+/* Rows of a feature that training had in a table of their own. They are in their places again, and
+   only their sums stay apart. */
+typedef struct neo__hot {
+    int64_t *rows; /* [count], rising */
+    int64_t count;
+    neo_frozen table; /* while loading */
+} neo__hot;
 struct neo_model {
     neo_ctx *ctx;
     neo_ctx_desc ctx_desc; /* of scratches, but for the threads */
@@ -885,6 +896,7 @@ struct neo_model {
     neo_frozen *tables; /* [feature_count] */
     neo__lines *lines;  /* [feature_count] the rows of keys, NULL: ids are rows */
     int64_t key_step;   /* by which keys age */
+    neo__hot *hot;      /* [feature_count]; NULL: no rows are */
     char **table_names; /* "bags.<feature>" */
     neo__held *held; /* [held_count] */
     int held_count;
@@ -973,7 +985,7 @@ static neo_status neo__model_lists(neo_model *model) {
     neo_status status = NEO__ARENA(&model->arena, model->dense, count);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->tables, tables);
     if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->table_names, tables);
-    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 5 * tables + 3);
+    if (status == NEO_OK) status = NEO__ARENA(&model->arena, model->held, 8 * tables + 3);
     if (status == NEO_OK && model->json.key_rows >= 0)
         status = NEO__ARENA(&model->arena, model->lines, tables);
     size_t bytes = 0;
@@ -1000,12 +1012,17 @@ static neo_status neo__model_lists(neo_model *model) {
         model->table_names[t] = neo__model_text(model, "bags.%s",
                                                 model->json.schema->feature_names[t]);
         if (!model->table_names[t]) status = neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
+        if (status != NEO_OK || !model->hot) continue;
+        NEO__CHECK(model->hot[t].count <= table->rows, NEO_ERR_MISMATCH,
+                   "neo_model_load: hot_rows: %" PRId64 " of the %" PRId64 " rows of %s",
+                   model->hot[t].count, table->rows, model->table_names[t]);
+        model->hot[t].table = *table;
+        model->hot[t].table.rows = model->hot[t].count;
     }
     return status;
 }
 /* The memory of a table of these bits, and its tensors. */
-static neo_status neo__model_table(neo_model *model, int32_t t, neo_row_bits bits) {
-    neo_frozen *table = &model->tables[t];
+static neo_status neo__model_table(neo_model *model, neo_frozen *table, neo_row_bits bits) {
     const size_t row = neo_frozen_row_bytes(bits, table->dim);
     table->bits = bits;
     NEO__TRY(neo__model_hold(model, neo__size_mul(row, (size_t)table->rows), &table->codes));
@@ -1024,6 +1041,16 @@ static neo_status neo__model_lines(neo_model *model, int32_t t) {
     NEO__TRY(neo__model_hold(model, neo__size_mul(rows, 8), &lines->use));
     return neo__model_hold(model, rows, &lines->tag);
 }
+/* Memory that the model keeps no more. */
+static void neo__model_drop(neo_model *model, const void *data) {
+    for (int i = 0; data && i < model->held_count; i++) {
+        neo__held *held = &model->held[i];
+        if (held->data != data) continue;
+        neo_free(model->ctx, held->data, held->bytes);
+        *held = model->held[--model->held_count];
+        return;
+    }
+}
 static neo_tensor neo__frozen_codes(const neo_frozen *table) {
     const int packed = table->bits >= NEO_ROWS_I4;
     const int64_t row = (int64_t)neo_frozen_row_bytes(table->bits, table->dim);
@@ -1034,7 +1061,47 @@ static neo_tensor neo__frozen_scale(const neo_frozen *table) {
     return neo_tensor_2d((void *)(uintptr_t)table->scale, NEO_F32, table->rows, 2);
 }
 
+static neo_tensor neo__hot_rows(const neo__hot *hot) {
+    return neo_tensor_1d(hot->rows, NEO_I64, hot->count);
+}
+static neo_status neo__hot_check(const neo_model *model, int32_t t) {
+    const neo__hot *hot = &model->hot[t];
+    for (int64_t i = 0; i < hot->count; i++)
+        NEO__CHECK(hot->rows[i] >= (i ? hot->rows[i - 1] + 1 : 0) &&
+                       hot->rows[i] < model->tables[t].rows,
+                   NEO_ERR_FORMAT, "neo_model_load: %s.hot.rows: place %" PRId64 ": %" PRId64
+                   " is not in [0, %" PRId64 "), or they do not rise", model->table_names[t], i,
+                   hot->rows[i], model->tables[t].rows);
+    return NEO_OK;
+}
+/* The hot rows of table t to their places. */
+static neo_status neo__hot_return(neo_model *model, int32_t t) {
+    const neo_frozen *table = &model->tables[t];
+    const neo__hot *hot = &model->hot[t];
+    const size_t row = neo_frozen_row_bytes(table->bits, table->dim);
+    NEO__TRY(neo__hot_check(model, t));
+    for (int64_t i = 0; i < hot->count; i++) {
+        memcpy((char *)(uintptr_t)table->codes + (size_t)hot->rows[i] * row,
+               (const char *)hot->table.codes + (size_t)i * row, row);
+        if (table->scale)
+            memcpy((float *)(uintptr_t)table->scale + 2 * hot->rows[i], hot->table.scale + 2 * i,
+                   2 * sizeof(float));
+    }
+    neo__model_drop(model, hot->table.codes);
+    neo__model_drop(model, hot->table.scale);
+    return NEO_OK;
+}
+
 /* ---- from a checkpoint ---- */
+static neo_status neo__table_add(neo_state *state, const char *of, const char *part,
+                                 const neo_frozen *table) {
+    char name[1280];
+    snprintf(name, sizeof name, part[0] ? "%.155s%s.weight" : "%s%s.weight", of, part);
+    NEO__TRY(neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_codes(table)));
+    snprintf(name, sizeof name, part[0] ? "%.155s%s.scale" : "%s%s.scale", of, part);
+    if (!table->scale) return NEO_OK;
+    return neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_scale(table));
+}
 static neo_status neo__model_add(neo_model *model, neo_state *state) {
     char name[1280];
     neo_status status = NEO_OK;
@@ -1043,11 +1110,13 @@ static neo_status neo__model_add(neo_model *model, neo_state *state) {
         status = neo_state_add(state, NEO_STATE_WEIGHT, model->dense[i].name, model->dense[i].t);
     for (int32_t t = 0; status == NEO_OK && t < model->feature_count; t++) {
         const neo_frozen *table = &model->tables[t];
-        snprintf(name, sizeof name, "%s.weight", model->table_names[t]);
-        status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_codes(table));
-        snprintf(name, sizeof name, "%s.scale", model->table_names[t]);
-        if (status == NEO_OK && table->scale)
-            status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__frozen_scale(table));
+        const neo__hot *hot = model->hot && model->hot[t].count ? &model->hot[t] : NULL;
+        status = neo__table_add(state, model->table_names[t], hot ? ".cold" : "", table);
+        snprintf(name, sizeof name, "%.155s.hot.rows", model->table_names[t]);
+        if (status == NEO_OK && hot)
+            status = neo__table_add(state, model->table_names[t], ".hot", &hot->table);
+        if (status == NEO_OK && hot)
+            status = neo_state_add(state, NEO_STATE_WEIGHT, name, neo__hot_rows(hot));
         for (int used = 0; status == NEO_OK && model->lines && used < 2; used++) {
             const neo__lines *lines = &model->lines[t];
             snprintf(name, sizeof name, "%s.%s", model->table_names[t], used ? "used" : "keys");
@@ -1078,7 +1147,7 @@ static neo_status neo__model_narrow(neo_model *model, int32_t t, neo_row_bits bi
     float *rows = (float *)neo_alloc(model->ctx, (size_t)(PIECE * from.dim) * sizeof(float));
     neo_status status = rows ? NEO_OK : neo_fail(NEO_ERR_MEMORY, "neo_model_load: no memory");
     to->codes = NULL, to->scale = NULL;
-    if (status == NEO_OK) status = neo__model_table(model, t, bits);
+    if (status == NEO_OK) status = neo__model_table(model, to, bits);
     to->row_buckets = bits >= NEO_ROWS_I4 ? 1 : buckets;
     const size_t row = neo_frozen_row_bytes(bits, to->dim);
     for (int64_t r = 0; status == NEO_OK && r < from.rows; r += PIECE) {
@@ -1089,14 +1158,8 @@ static neo_status neo__model_narrow(neo_model *model, int32_t t, neo_row_bits bi
                                    to->scale ? (float *)(uintptr_t)to->scale + 2 * r : NULL);
     }
     neo_free(model->ctx, rows, (size_t)(PIECE * from.dim) * sizeof(float));
-    for (int i = 0; i < model->held_count; i++) {
-        neo__held *held = &model->held[i];
-        if (!held->data || (held->data != from.codes && held->data != (const void *)from.scale))
-            continue;
-        neo_free(model->ctx, held->data, held->bytes);
-        *held = model->held[--model->held_count];
-        i--;
-    }
+    neo__model_drop(model, from.codes);
+    neo__model_drop(model, from.scale);
     return status;
 }
 static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
@@ -1107,9 +1170,13 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
     NEO__CHECK(trained, NEO_ERR_UNSUPPORTED, "%s: model.json: rows_dtype \"%.60s\" is not f32, "
                "f16, bf16, i8, i4 or i2", desc->dir, model->json.rows_dtype);
     for (int32_t t = 0; t < model->feature_count; t++) {
-        NEO__TRY(neo__model_table(model, t, trained));
+        NEO__TRY(neo__model_table(model, &model->tables[t], trained));
         if (trained >= NEO_ROWS_I4) model->tables[t].row_buckets = 1;
         if (model->lines) NEO__TRY(neo__model_lines(model, t));
+        if (!model->hot || !model->hot[t].count) continue;
+        NEO__TRY(neo__model_table(model, &model->hot[t].table, trained));
+        NEO__TRY(neo__model_hold(model, (size_t)model->hot[t].count * sizeof(int64_t),
+                                 &model->hot[t].rows));
     }
     NEO__TRY(neo_state_create(model->ctx, &state));
     neo_status status = neo__model_add(model, state);
@@ -1117,6 +1184,8 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
     neo_state_destroy(state);
     for (int32_t t = 0; status == NEO_OK && model->lines && t < model->feature_count; t++)
         neo__lines_fresh(&model->lines[t]);
+    for (int32_t t = 0; status == NEO_OK && model->hot && t < model->feature_count; t++)
+        status = neo__hot_return(model, t);
     for (int32_t t = 0; status == NEO_OK && desc->rows && t < model->feature_count; t++)
         if (desc->rows != trained) status = neo__model_narrow(model, t, desc->rows);
     return status;
@@ -1133,22 +1202,35 @@ static neo_status neo__model_words(neo_model *model, neo_load_desc *load) {
     neo_state_destroy(state);
     return status;
 }
-/* Which tower each feature is in becomes where its pooled rows go. */
-static neo_status neo__model_towers(neo_model *model, neo__json *json) {
-    neo__model_json *spec = &model->json;
-    const int32_t features = model->feature_count;
+/* A count of each feature, to [features + 1]. */
+static neo_status neo__model_counts(neo__json *json, int32_t features, int64_t *to) {
     int more = 1;
-    int64_t *tower, at = 0;
-    NEO__TRY(NEO__ARENA(&model->arena, tower, features + 1));
-    NEO__TRY(NEO__ARENA(&model->arena, spec->place, features + 1));
-    NEO__TRY(NEO__ARENA(&model->arena, spec->tower_end, NEO__MODEL_TOWERS));
     NEO__TRY(neo__json_open(json, '['));
     for (int32_t t = 0; t <= features; t++) {
         NEO__TRY(neo__json_next(json, ']', t, &more));
         if (more != (t < features))
-            return neo__json_fail(json, json->at, "not one tower of each feature");
-        if (more) NEO__TRY(neo__json_count(json, &tower[t]));
+            return neo__json_fail(json, json->at, "not one number of each feature");
+        if (more) NEO__TRY(neo__json_count(json, &to[t]));
     }
+    return NEO_OK;
+}
+static neo_status neo__model_hot(neo_model *model, neo__json *json) {
+    int64_t *counts;
+    NEO__TRY(NEO__ARENA(&model->arena, counts, model->feature_count + 1));
+    NEO__TRY(NEO__ARENA(&model->arena, model->hot, model->feature_count + 1));
+    NEO__TRY(neo__model_counts(json, model->feature_count, counts));
+    for (int32_t t = 0; t < model->feature_count; t++) model->hot[t].count = counts[t];
+    return NEO_OK;
+}
+/* Which tower each feature is in becomes where its pooled rows go. */
+static neo_status neo__model_towers(neo_model *model, neo__json *json) {
+    neo__model_json *spec = &model->json;
+    const int32_t features = model->feature_count;
+    int64_t *tower, at = 0;
+    NEO__TRY(NEO__ARENA(&model->arena, tower, features + 1));
+    NEO__TRY(NEO__ARENA(&model->arena, spec->place, features + 1));
+    NEO__TRY(NEO__ARENA(&model->arena, spec->tower_end, NEO__MODEL_TOWERS));
+    NEO__TRY(neo__model_counts(json, features, tower));
     for (int k = 0; at < features; k++) {
         const int64_t first = at;
         for (int32_t t = 0; k < NEO__MODEL_TOWERS && t < features; t++)
@@ -1171,6 +1253,8 @@ static neo_status neo__model_describe(neo_model *model, const char *file, const 
     model->feature_count = neo_schema_feature_count(model->json.schema);
     neo__json json = {parsed, bytes, model->json.towers_at, file, 0, 0};
     if (json.at) NEO__TRY(neo__model_towers(model, &json));
+    json.at = model->json.hot_at;
+    if (json.at) NEO__TRY(neo__model_hot(model, &json));
     model->json.schema->header = 0; /* lines come with all columns in order */
     return NEO_OK;
 }
@@ -1255,6 +1339,10 @@ static neo_status neo__model_take_all(neo_model *model, neo_safetensors *file) {
         if (bits >= NEO_ROWS_I8)
             NEO__TRY(neo__model_take(model, file, model->table_names[t], ".scale",
                                      neo__frozen_scale(table), &table->scale));
+        if (!model->hot || !model->hot[t].count) continue;
+        NEO__TRY(neo__model_take(model, file, model->table_names[t], ".hot.rows",
+                                 neo__hot_rows(&model->hot[t]), &model->hot[t].rows));
+        NEO__TRY(neo__hot_check(model, t));
     }
     return NEO_OK;
 }
@@ -1450,6 +1538,11 @@ static neo_status neo__model_list(const neo_model *model, neo__arena *arena, con
             names[n] = name;
             tensors[n++] = scale ? neo__frozen_scale(table) : neo__frozen_codes(table);
         }
+        if (!model->hot || !model->hot[t].count) continue;
+        NEO__TRY(NEO__ARENA(arena, name, strlen(model->table_names[t]) + 10));
+        snprintf(name, strlen(model->table_names[t]) + 10, "%s.hot.rows", model->table_names[t]);
+        names[n] = name;
+        tensors[n++] = neo__hot_rows(&model->hot[t]);
     }
     if (words) {
         NEO__TRY(NEO__ARENA(arena, data, words));
@@ -1471,7 +1564,7 @@ NEO_API neo_status neo_model_write(const neo_model *model, const char *path) {
     alone.threads = 1;
     NEO__TRY(neo_ctx_create(&alone, &ctx));
     neo__arena arena = {ctx, NULL, NULL, 0, "neo_model_write"};
-    const int room = model->dense_weights + 2 * model->feature_count + 1;
+    const int room = model->dense_weights + 3 * model->feature_count + 1;
     const char **names = NULL;
     neo_tensor *tensors = NULL;
     int count = 0;
@@ -1515,7 +1608,9 @@ struct neo_scratch {
     int64_t *turned_ends, *turned_ids; /* feature by feature */
     float *turned_weights;
     float *x, *e, *z, *crossed, *wide, *logit, *towered;
-    int64_t *key_rows;    /* [max_ids] where ids are keys: their rows, -1: none */
+    int64_t *key_rows;    /* [max_ids] where ids are keys: their rows, -1: none; where rows are
+                             hot: the other ids of a bag, then the hot ones */
+    float *hot_weights;   /* [max_ids] of those, if the model has any */
     float *key_sums;      /* [threads][1 + NEO__PART_DEPTH][columns of a table]: a row, sums */
     float *of_task, *one; /* of linear models of several labels: e and y of one */
     neo__block block; /* of one line */
@@ -1538,7 +1633,9 @@ static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
     NEO__CARVE(carve, scratch->turned_ids, scratch->desc.max_ids);
     if (weighted) NEO__CARVE(carve, scratch->weights, scratch->desc.max_ids);
     if (weighted) NEO__CARVE(carve, scratch->turned_weights, scratch->desc.max_ids);
-    if (scratch->model->lines) {
+    if (weighted && scratch->model->hot)
+        NEO__CARVE(carve, scratch->hot_weights, scratch->desc.max_ids);
+    if (scratch->model->lines || scratch->model->hot) {
         NEO__CARVE(carve, scratch->key_rows, scratch->desc.max_ids);
         NEO__CARVE(carve, scratch->key_sums,
                    scratch->desc.threads * (1 + NEO__PART_DEPTH) * neo__net_row(d));
@@ -2105,6 +2202,41 @@ static void neo__key_pool(const neo__look *look, int64_t t, int64_t k, int64_t e
         out[c] = table->mean && end - begin > 1 ? sum / (float)(end - begin) : sum;
     }
 }
+static int neo__is_hot(const neo__hot *hot, int64_t id) {
+    int64_t low = 0, high = hot->count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (hot->rows[middle] < id) low = middle + 1;
+        else high = middle;
+    }
+    return low < hot->count && hot->rows[low] == id;
+}
+/* Bag [begin, end) of table t, whose rows are summed in out: with hot ones among several, the sum
+   of the others and that of the hot ones. As in training a sum of none is added, too. */
+static void neo__hot_pool(const neo__look *look, int64_t t, int64_t begin, int64_t end, int worker,
+                          float *out) {
+    const neo_scratch *scratch = look->scratch;
+    const neo__hot *hot = &scratch->model->hot[t];
+    const float *weights = look->weights ? scratch->hot_weights : NULL;
+    neo_frozen table = scratch->model->tables[t];
+    float *row = scratch->key_sums + worker * (1 + NEO__PART_DEPTH) * table.dim;
+    int64_t ends[3] = {begin, begin, end};
+    for (int64_t k = begin; k < end; k++) ends[1] += !neo__is_hot(hot, look->ids[k]);
+    memset(row, 0, (size_t)table.dim * sizeof *row);
+    if (ends[1] < end && end - begin > 1) {
+        int64_t at[2] = {begin, ends[1]};
+        for (int64_t k = begin; k < end; k++) {
+            const int64_t to = at[neo__is_hot(hot, look->ids[k])]++;
+            scratch->key_rows[to] = look->ids[k];
+            if (weights) scratch->hot_weights[to] = look->weights[k];
+        }
+        neo__frozen_look(scratch->ctx, &table, ends, 1, scratch->key_rows, weights, out, table.dim);
+        table.row_buckets = 1; /* all ranks have all hot rows */
+        neo__frozen_look(scratch->ctx, &table, ends + 1, 1, scratch->key_rows, weights, row,
+                         table.dim);
+    }
+    for (int64_t c = 0; c < table.dim; c++) out[c] += row[c];
+}
 static void neo__look_up(void *arg, int64_t t, int worker) {
     const neo__look *look = (const neo__look *)arg;
     const neo_scratch *scratch = look->scratch;
@@ -2121,6 +2253,9 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     }
     neo__frozen_look(scratch->ctx, table, ends, missing ? 0 : look->n,
                      model->lines ? rows : look->ids, look->weights, out, look->stride);
+    if (model->hot && model->hot[t].count)
+        for (int64_t b = 0; b < look->n; b++)
+            neo__hot_pool(look, t, ends[b], ends[b + 1], worker, out + b * look->stride);
     for (int64_t b = 0; missing && b < look->n; b++, out += look->stride) {
         int whole = 1;
         for (int64_t k = ends[b]; k < ends[b + 1]; k++) whole &= rows[k] >= 0;

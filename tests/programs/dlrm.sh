@@ -146,11 +146,6 @@ all=$(sent) skipped_rows=$(sent --skip-empty)
 fewer=$(sent --hot-rows 2 --profile "$W/hot.profile")
 if [ "${fewer:-0}" -gt 0 ] && [ "$fewer" -lt "$skipped_rows" ] && [ "$skipped_rows" -lt "$all" ]
 then pass; else fail "bytes: $all, --skip-empty $skipped_rows, --hot-rows $fewer"; fi
-if [ -x "$B/serve" ]; then
-    timeout 60 "$B/serve" --model "$W/hot" --port 0 >"$W/out" 2>"$W/err"
-    if grep -q '"hot_rows" is not known here' "$W/err"; then pass; else
-        fail "a server of hot rows: $(cat "$W/err")"; fi
-fi
 refused "hot rows, read without" "hot_rows is '6' there" $model --repro-shards 8 \
     --checkpoint "$W/hot" --eval
 refused "hot rows without a profile" '--hot-rows needs --profile' $model --hot-rows 6

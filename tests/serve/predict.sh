@@ -159,6 +159,27 @@ train keylists "$W/lists.csv" --format delimited --columns "$W/lists.columns" --
     --keys --key-rows 32 --admit 90 --repro-shards 4
 predicts keylists
 predicts keylists --batch 1 --isa scalar
+# Hot rows, whose sums stay apart in bags of several ids: lists with weights, sums in buckets.
+hot() { # NAME DATA OPTIONS...
+    name=$1 data=$2
+    shift 2
+    try "a profile of $name" "$B/dlrm" --data "$data" --hot-rows 3 "$@" \
+        --save-profile "$W/$name.profile"
+    train "$name" "$data" --hot-rows 3 --profile "$W/$name.profile" "$@"
+    predicts "$name"
+    predicts "$name" --batch 7 --threads 2 --write "$W/file.safetensors"
+}
+lists="--format delimited --columns $W/lists.columns --repro-shards 8"
+hot hotfm "$W/lists.csv" $lists --model fm --dim 8
+predicts hotfm --batch 1 --isa scalar
+hot hotlr "$W/lists.csv" $lists --model lr --rows-dtype i8
+train hotranks "$W/lists.csv" $lists --model fm --dim 8 --hot-rows 3 --ranks 3 --plan rw \
+    --profile "$W/hotfm.profile" --every 4 --checkpoint-delta 9 # the last is differential
+predicts hotranks
+hot hotcriteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
+predicts hotcriteo --batch 1 --json
+same "hot rows make another model of lists" \
+    "$(cmp -s "$W/hotfm.expected" "$W/ranks.expected" || echo differs)" differs
 train ffm "$W/some.ffm" --format libffm --model ffm
 predicts ffm --batch 33
 train svm "$W/some.svm" --format libsvm --rows 20 --model lr
@@ -219,8 +240,14 @@ refused 'schema: ids "words" are not known here' 's/"ids": "hash"/"ids": "words"
 refused '"rows" stands twice' 's/"rows": \[/"rows": [1], "rows": [/'
 of=towersdlrm
 refused '"towers" does not say which' 's/"towers": .*,/"towers": 5,/'
-refused 'not one tower of each feature' 's/"towers": .0, /"towers": [/'
+refused 'not one number of each feature' 's/"towers": .0, /"towers": [/'
 refused 'towers: 3 has no feature' '/"towers"/s/ 3,/ 2,/g'
+of=hotcriteo
+refused '"hot_rows" does not say which' 's/"hot_rows": .*],/"hot_rows": 3,/'
+refused 'hot_rows: 1001 of the 1000 rows of bags.C1' 's/"hot_rows": .3, /"hot_rows": [1001, /'
+refused 'has shape \[3' 's/"hot_rows": .3, /"hot_rows": [2, /'
+refused 'neither keys nor a gpt have "hot_rows"' \
+    's/"hot_rows"/"keys": {"rows": 0, "evict": "lru", "period": 0, "seed": 1}, "hot_rows"/'
 of=keys
 refused 'no memory' 's/"rows": 96/"rows": 9223372036854775807/'
 refused 'keys: "seed" is missing' 's/, "seed": 3//'

@@ -24,7 +24,8 @@ static char *describe_model(const model *m, const options *o) {
     char coded[8];
     snprintf(coded, sizeof coded, "i%d", (int)o->checkpoint_bits);
     size_t schema = neo_schema_describe(m->schema, NULL, 0);
-    char *text = malloc(schema + 4096 + 8 * (size_t)neo_schema_feature_count(m->schema)), *p = text;
+    const size_t features = (size_t)neo_schema_feature_count(m->schema);
+    char *text = malloc(schema + 4096 + 20 * features), *p = text;
     const char *size = m->cross ? o->cross ? o->cross : CROSS : o->wukong ? o->wukong : WUKONG;
     const neo_param *v = neo_params_find(m->params[TOP], "cross.V_kernels.0");
     const char *second = strchr(size, 'x');
@@ -37,7 +38,9 @@ static char *describe_model(const model *m, const options *o) {
                         "\"seed\": %llu}", (long long)o->key_rows, o->evict ? o->evict : "lru",
                      o->evict && o->evict[3] ? strtoll(o->evict + 4, NULL, 10) : 0,
                      (unsigned long long)neo_ctx_seed(m->ctx));
-    if (o->hot_rows) p += sprintf(p, ", \"hot_rows\": %lld", (long long)o->hot_rows);
+    for (size_t t = 0; t < m->hot.tables; t++)
+        p += sprintf(p, "%s%lld", t ? ", " : ",\n \"hot_rows\": [", (long long)m->hot.count[t]);
+    if (m->hot.tables) p += sprintf(p, "]");
     for (int32_t t = 0; m->tower && t < neo_schema_feature_count(m->schema); t++)
         p += sprintf(p, "%s%d", t ? ", " : ",\n \"towers\": [", (int)m->tower[t]);
     if (m->tower) p += sprintf(p, "]");
