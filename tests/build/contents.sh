@@ -16,9 +16,9 @@ budget() {
     neo_store.h) echo 1450 0 0 0 ;;
     neo_state.h) echo 5131 0 0 0 ;;
     neo_data.h) echo 7856 0 0 0 ;;
-    neo_serve.h) echo 2814 0 0 0 ;;
+    neo_serve.h) echo 2949 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
-    neo_plan.h) echo 6520 0 0 1 ;;
+    neo_plan.h) echo 6688 0 0 1 ;;
     neo_fsdp.h) echo 6768 0 0 0 ;;
     neo_cuda.cuh) echo 5638 0 0 32 ;;
     esac
