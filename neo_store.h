@@ -8,7 +8,7 @@
        bytes. A batch's rows are brought before it is looked up or stepped, and stay meanwhile
      - bits do not depend on the size of the cache, its policy, the file or threads: all verbs of
        neo_bags, digests and checkpoints read and write through it
-     - rows of the next batch are read while a step computes
+     - rows of the next batch are read while a step computes, rows that have left are written
      - a row has a checksum in the file; full disks, short reads, altered files become a status that
        names table, row, file and offset
 
@@ -58,7 +58,7 @@ extern "C" {
    counts halve every `period` calls); of equals the first. A line that was changed is written
    before. Rows that find all lines of their set needed go to lines of overflow, until a call comes
    that needs other rows but not them. Where it takes at most an eighth of the table's share, an
-   index of 4 bytes per row says which line a row has: hits are found in half the time.
+   index of 8 bytes per row says which line a row has: hits are found in half the time.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT) rows may be lost: the tier refuses all
    that follows, with the first message. Go on from a checkpoint, with another neo_bags.
@@ -130,7 +130,9 @@ NEO__COLD_BEGIN
    have a record; other rows have their initial values, which are computed.
    ------------------------------------------------------------------------ */
 enum {
-    NEO__TIER_BATCH = 8,        /* rows that a thread takes at once */
+    NEO__TIER_BATCH = 32,       /* rows that a thread takes at once */
+    NEO__TIER_RUN = 4096,       /* bytes of records that lie close, of which it reads all at once */
+    NEO__TIER_PLACES = 24,      /* bits of a place in a list that is sorted by the file */
     NEO__TIER_BLOCK = 1 << 18,  /* bytes of records that walks over all rows read at once */
     NEO__TIER_HEAD = 4096       /* bytes before the first record */
 };
@@ -138,9 +140,10 @@ enum {
 typedef struct neo__tier_job {
     int64_t row, old; /* old below 0: nothing to write */
     int64_t line, from; /* from: of what was read ahead; below 0: the file, or first values */
+    int64_t to;         /* where the old row waits for being written; below 0: it is written now */
     int64_t table;
 } neo__tier_job;
-/* A row that is read ahead. */
+/* A row that is read ahead, or written behind the call. */
 typedef struct neo__tier_ahead {
     int64_t row;
     int32_t table, state;
@@ -152,10 +155,11 @@ typedef struct neo__tier_table {
     neo__lines map;                /* its keys are rows; behind its lines those of overflow, and one
                                       that is free for a moment */
     int64_t base, record; /* in the file; bytes of a record, its checksum last */
+    int64_t first_row;    /* rows of the tables before */
     int64_t part[NEO__BAG_BLOCKS]; /* bytes of a row */
     int64_t now;                   /* number of the call */
     int indexed;
-    uint32_t *index;               /* [rows]: line + 1, 0: none; or NULL */
+    uint64_t *index;               /* [rows]: see >>impl-tier-lines; or NULL */
     uint8_t *dirty;                /* a line differs from the file */
     uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
     int64_t over_places;
@@ -182,8 +186,10 @@ typedef struct neo__tier {
     char *fixed, *work;
     size_t fixed_bytes, work_bytes;
     neo__tier_job *jobs;
+    uint64_t *sorted[2];    /* [capacity]: see neo__tier_sort */
+    neo__tier_job *running; /* sorted[0] has places of these */
     char *block, *records; /* [NEO__TIER_BLOCK]; a record for each thread, and one for the caller */
-    int64_t record_bytes;
+    int64_t record_bytes, room_bytes; /* room_bytes: of each of records */
     neo_status status; /* of the file */
     char failure[400];
     /* threads */
@@ -202,6 +208,12 @@ typedef struct neo__tier {
     uint32_t *ahead_at; /* hash table: number + 1 */
     char *ahead_data;
     int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_busy;
+    /* rows that left lines for the room of those read ahead, [ahead_capacity]: they are written
+       behind the call, before any are read */
+    neo__tier_ahead *behind;
+    uint64_t *ahead_order, *behind_order; /* places, sorted by the file */
+    int64_t behind_count, behind_next, behind_busy;
+    neo_status behind_status; /* of the first that failed */
     neo_tier_stats stats;
 } neo__tier;
 typedef struct neo__tier_worker {
@@ -353,30 +365,69 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t
 }
 
 /* ---- threads ---- */
+/* Numbers of rows among those of all tables, above places in a list: to their order. */
+enum { NEO__TIER_DIGIT = 8 };
+static uint64_t neo__tier_key(const neo__tier *tier, int64_t table, int64_t row, int64_t place) {
+    return (uint64_t)(tier->tables[table].first_row + row) << NEO__TIER_PLACES | (uint64_t)place;
+}
+static int64_t neo__tier_place(uint64_t key) {
+    return (int64_t)(key & ((UINT64_C(1) << NEO__TIER_PLACES) - 1));
+}
+/* Sort keys in sorted[0]. */
+static void neo__tier_sort(neo__tier *tier, int64_t n) {
+    enum { MOST = 5, DIGITS = 1 << NEO__TIER_DIGIT }; /* of more rows, the order is off */
+    const neo__tier_table *last = &tier->tables[tier->table_count - 1];
+    const int bits = neo__bits_for((uint64_t)(last->first_row + last->rows));
+    const int passes = NEO__MIN((bits + NEO__TIER_DIGIT - 1) / NEO__TIER_DIGIT, MOST);
+    int64_t count[MOST * DIGITS] = {0};
+    uint64_t **s = tier->sorted;
+    if (n == 0) return;
+    neo__bag_count_digits(s[0], 0, n, NEO__TIER_PLACES, NEO__TIER_DIGIT, passes, count);
+    for (int pass = 0; pass < passes; pass++) {
+        uint64_t *other = s[1];
+        neo__bag_count_to_place(count + pass * DIGITS, DIGITS, 1, 0);
+        neo__bag_scatter(s[1], s[0], n, NEO__TIER_PLACES + pass * NEO__TIER_DIGIT, NEO__TIER_DIGIT,
+                         count + pass * DIGITS);
+        s[1] = s[0];
+        s[0] = other;
+    }
+}
+static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
+    return tier->ahead_data + place * tier->record_bytes;
+}
+/* What was read ahead has been checked. */
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *record) {
-    neo__tier_table *to = &tier->tables[job->table];
+    neo__tier_table *of = &tier->tables[job->table];
+    const int swaps = job->to >= 0 && job->to == job->from;
     if (job->old >= 0) {
-        neo__tier_copy(tier, job->table, job->line, record, NULL);
-        neo__tier_seal(tier, job->table, job->old, record);
-        NEO__TRY(neo__tier_io(tier, job->table, job->old, 1, NULL, record));
+        char *to = job->to < 0 || swaps ? record : neo__tier_ahead_at(tier, job->to);
+        neo__tier_copy(tier, job->table, job->line, to, NULL);
+        if (job->to < 0) {
+            neo__tier_seal(tier, job->table, job->old, record);
+            NEO__TRY(neo__tier_io(tier, job->table, job->old, 1, NULL, record));
+        }
     }
     if (job->row < 0) return NEO_OK;
-    const char *from = record;
-    if (job->from >= 0) from = tier->ahead_data + job->from * tier->record_bytes;
-    else if (neo__tier_is_written(to, job->row))
-        NEO__TRY(neo__tier_io(tier, job->table, job->row, 1, record, NULL));
-    else {
+    if (job->from >= 0) {
+        char *from = neo__tier_ahead_at(tier, job->from);
+        neo__tier_copy(tier, job->table, job->line, NULL, from);
+        if (swaps) memcpy(from, record, (size_t)of->record);
+        return NEO_OK;
+    }
+    if (!neo__tier_is_written(of, job->row)) {
         neo__tier_first(tier, job->table, job->row, job->line, (float *)(void *)record);
         return NEO_OK;
     }
-    NEO__TRY(neo__tier_check(tier, job->table, job->row, from));
-    neo__tier_copy(tier, job->table, job->line, NULL, from);
+    NEO__TRY(neo__tier_io(tier, job->table, job->row, 1, record, NULL));
+    NEO__TRY(neo__tier_check(tier, job->table, job->row, record));
+    neo__tier_copy(tier, job->table, job->line, NULL, record);
     return NEO_OK;
 }
-/* Jobs [begin, end), or of what is read ahead. Without the lock. */
+/* Jobs [begin, end) of those sorted. Without the lock. */
 static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *record) {
     for (int64_t i = begin; i < end; i++) {
-        const neo_status status = neo__tier_run_job(tier, &tier->jobs[i], record);
+        const neo__tier_job *job = &tier->running[neo__tier_place(tier->sorted[0][i])];
+        const neo_status status = neo__tier_run_job(tier, job, record);
         if (status == NEO_OK) continue;
         neo__mutex_lock(&tier->lock);
         if (i < tier->failed) {
@@ -388,13 +439,29 @@ static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *rec
         return;
     }
 }
-static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-        neo__tier_ahead *a = &tier->ahead[i];
-        char *to = tier->ahead_data + i * tier->record_bytes;
-        const int good = neo__tier_io(tier, a->table, a->row, 1, to, NULL) == NEO_OK &&
-                         neo__tier_check(tier, a->table, a->row, to) == NEO_OK;
-        a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
+/* Rows that lie close are read at once, with what is between them. */
+static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, char *room) {
+    for (int64_t i = begin, next; i < end; i = next) {
+        const neo__tier_ahead *first =
+            &tier->ahead[neo__tier_place(tier->ahead_order[i])], *last = first;
+        const int64_t record = tier->tables[first->table].record;
+        for (next = i + 1; next < end; next++) {
+            const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[next])];
+            if (a->table != first->table || (a->row - first->row + 1) * record > NEO__TIER_RUN)
+                break;
+            last = a;
+        }
+        const neo_status status = neo__tier_io(tier, first->table, first->row,
+                                               last->row - first->row + 1, room, NULL);
+        for (; i < next; i++) {
+            const int64_t place = neo__tier_place(tier->ahead_order[i]);
+            neo__tier_ahead *a = &tier->ahead[place];
+            const char *from = room + (a->row - first->row) * record;
+            const int good =
+                status == NEO_OK && neo__tier_check(tier, a->table, a->row, from) == NEO_OK;
+            if (good) memcpy(neo__tier_ahead_at(tier, place), from, (size_t)record);
+            a->state = good ? NEO__AHEAD_READ : NEO__AHEAD_VOID;
+        }
     }
 }
 /* Take some jobs, with the lock held. 0: there are none. */
@@ -409,13 +476,40 @@ static int neo__tier_take(neo__tier *tier, char *record) {
     if (tier->finished == tier->count) neo__cond_broadcast(&tier->done);
     return 1;
 }
+/* Write some of the rows that have left, with the lock held. 0: there are none. */
+static int neo__tier_take_behind(neo__tier *tier) {
+    const int64_t begin = tier->behind_next,
+                  end = NEO__MIN(tier->behind_count, begin + NEO__TIER_BATCH);
+    neo_status status = NEO_OK;
+    if (begin >= end) return 0;
+    tier->behind_next = end;
+    tier->behind_busy++;
+    neo__mutex_unlock(&tier->lock);
+    for (int64_t i = begin; i < end && status == NEO_OK; i++) {
+        const int64_t place = neo__tier_place(tier->behind_order[i]);
+        const neo__tier_ahead *a = &tier->behind[place];
+        char *record = neo__tier_ahead_at(tier, place);
+        neo__tier_seal(tier, a->table, a->row, record);
+        status = neo__tier_io(tier, a->table, a->row, 1, NULL, record);
+    }
+    neo__mutex_lock(&tier->lock);
+    if (status != NEO_OK && tier->behind_status == NEO_OK) {
+        tier->behind_status = status;
+        snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
+    }
+    if (--tier->behind_busy == 0) { /* rows may be read ahead now */
+        neo__cond_broadcast(&tier->done);
+        neo__cond_broadcast(&tier->wake);
+    }
+    return 1;
+}
 static void neo__tier_thread(void *arg) {
     neo__tier_worker *worker = (neo__tier_worker *)arg;
     neo__tier *t = worker->tier;
     neo__mutex_lock(&t->lock);
     while (!t->quit) {
-        if (neo__tier_take(t, worker->record)) continue;
-        const int64_t begin = t->ahead_next,
+        if (neo__tier_take(t, worker->record) || neo__tier_take_behind(t)) continue;
+        const int64_t begin = t->behind_busy ? t->ahead_count : t->ahead_next,
                       end = NEO__MIN(t->ahead_count, begin + NEO__TIER_BATCH);
         if (begin >= end) {
             neo__cond_wait(&t->wake, &t->lock);
@@ -424,7 +518,7 @@ static void neo__tier_thread(void *arg) {
         t->ahead_next = end;
         t->ahead_busy++;
         neo__mutex_unlock(&t->lock);
-        neo__tier_read_ahead(t, begin, end);
+        neo__tier_read_ahead(t, begin, end, worker->record);
         neo__mutex_lock(&t->lock);
         if (--t->ahead_busy == 0) neo__cond_broadcast(&t->done);
     }
@@ -432,7 +526,7 @@ static void neo__tier_thread(void *arg) {
 }
 /* Run the first `count` jobs, and wait for them. */
 static neo_status neo__tier_run_all(neo__tier *tier, int64_t count) {
-    char *record = tier->records + tier->thread_count * tier->record_bytes;
+    char *record = tier->records + tier->thread_count * tier->room_bytes;
     neo__mutex_lock(&tier->lock);
     tier->next = tier->finished = 0;
     tier->failed = tier->count = count;
@@ -486,6 +580,19 @@ static int64_t neo__tier_ahead_of(neo__tier *tier, int64_t table, int64_t row, i
     *late = tier->ahead[i].state == NEO__AHEAD_ASKED;
     return -1;
 }
+/* Wait until all rows that have left are written. */
+static neo_status neo__tier_flush(neo__tier *tier) {
+    if (tier->behind_count == 0) return NEO_OK;
+    neo__mutex_lock(&tier->lock);
+    while (neo__tier_take_behind(tier)) continue;
+    while (tier->behind_busy) neo__cond_wait(&tier->done, &tier->lock);
+    const neo_status status = tier->behind_status;
+    neo__mutex_unlock(&tier->lock);
+    if (status == NEO_OK) return NEO_OK;
+    tier->status = status;
+    memcpy(tier->failure, tier->failed_text, sizeof tier->failure);
+    return neo_fail(status, "%s", tier->failure);
+}
 static void neo__tier_forget(neo__tier *tier, int64_t table, int64_t row) {
     int late = 0;
     const int64_t i = neo__tier_ahead_of(tier, table, row, &late);
@@ -500,23 +607,61 @@ static void neo__tier_forget_all(neo__tier *tier) {
     neo__mutex_unlock(&tier->lock);
 }
 
-/* Run the first `count` jobs. */
-static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
-    if (count == 0) return NEO_OK;
-    neo__tier_settle(tier);
+/* The row that leaves the line of a job, to be written later from this place. */
+static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t i, int64_t place) {
+    uint64_t *written = &tier->tables[job->table].written[job->old / 64];
+    job->to = place;
+    tier->behind[place].row = job->old;
+    tier->behind[place].table = (int32_t)job->table;
+    tier->sorted[0][i] = neo__tier_key(tier, job->table, job->old, place);
+    __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
+    if (place < tier->ahead_count) tier->ahead[place].state = NEO__AHEAD_VOID;
+}
+/* What jobs do. Returns how many rows they leave to be written behind the call. */
+static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
+    int64_t unused = tier->ahead_count, behind = 0;
     for (int64_t i = 0; i < count; i++) {
-        neo__tier_job *job = &tier->jobs[i];
+        neo__tier_job *job = &jobs[i];
         int late = 0;
         if (job->old >= 0) neo__tier_forget(tier, job->table, job->old);
         tier->stats.written += job->old >= 0;
-        if (job->row < 0) continue;
-        job->from = neo__tier_ahead_of(tier, job->table, job->row, &late);
-        tier->stats.prefetched += job->from >= 0;
-        tier->stats.late += late;
-        if (neo__tier_is_written(&tier->tables[job->table], job->row)) tier->stats.read++;
-        else tier->stats.first++;
+        if (job->row >= 0) {
+            job->from = neo__tier_ahead_of(tier, job->table, job->row, &late);
+            tier->stats.prefetched += job->from >= 0;
+            tier->stats.late += late;
+            if (neo__tier_is_written(&tier->tables[job->table], job->row)) tier->stats.read++;
+            else tier->stats.first++;
+        }
+        if (job->old >= 0 && (job->from >= 0 || unused < tier->ahead_capacity))
+            neo__tier_put_behind(tier, job, behind++, job->from >= 0 ? job->from : unused++);
     }
-    return neo__tier_run_all(tier, count);
+    return behind;
+}
+static neo_status neo__tier_run_some(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
+    neo__tier_settle(tier);
+    NEO__TRY(neo__tier_flush(tier));
+    const int64_t behind = neo__tier_see_jobs(tier, jobs, count);
+    neo__tier_sort(tier, behind);
+    if (behind) memcpy(tier->behind_order, tier->sorted[0], (size_t)behind * sizeof(uint64_t));
+    for (int64_t i = 0; i < count; i++)
+        tier->sorted[0][i] =
+            neo__tier_key(tier, jobs[i].table, NEO__MAX(jobs[i].row, jobs[i].old), i);
+    neo__tier_sort(tier, count);
+    tier->running = jobs;
+    NEO__TRY(neo__tier_run_all(tier, count));
+    neo__mutex_lock(&tier->lock);
+    tier->behind_next = 0;
+    tier->behind_count = behind;
+    if (behind) neo__cond_broadcast(&tier->wake);
+    neo__mutex_unlock(&tier->lock);
+    return NEO_OK;
+}
+/* Run the first `count` jobs. */
+static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
+    const int64_t most = INT64_C(1) << NEO__TIER_PLACES;
+    for (int64_t i = 0; i < count; i += most)
+        NEO__TRY(neo__tier_run_some(tier, tier->jobs + i, NEO__MIN(count - i, most)));
+    return NEO_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -526,6 +671,9 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
    needed and stays. Two walks over the call's rows: the first finds and marks those that are in
    memory, so that the second, which brings the others, can take the lines of none of them. Tables
    are independent: each is walked by one thread, in the order of its ids.
+
+   index[row] is the row's line + 1, 0: none. Of LRU its upper half is the call that needed the row
+   last, and `used` of the line may be older: it is mended where the line would leave by it.
    ------------------------------------------------------------------------ */
 static int64_t neo__tier_over_place(const neo__tier_table *to, int64_t row) {
     const uint64_t mask = (uint64_t)to->over_places - 1;
@@ -541,7 +689,7 @@ static int64_t neo__tier_find_over(const neo__tier_table *to, int64_t row) {
     return over < 0 ? -1 : to->sets * NEO__LINE_WAYS + over;
 }
 static int64_t neo__tier_find(const neo__tier_table *to, int64_t row) {
-    if (to->index) return (int64_t)to->index[row] - 1;
+    if (to->index) return (int64_t)(uint32_t)to->index[row] - 1;
     const int64_t line = neo__lines_find(&to->map, (uint64_t)row, neo__mix64((uint64_t)row), 0);
     return line >= 0 ? line : neo__tier_find_over(to, row);
 }
@@ -551,23 +699,64 @@ NEO__INLINE void neo__tier_touch(neo__tier_table *to, int64_t line, int to_step)
     if (neo__lines_last(to->map.use[line]) != to->now)
         neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
 }
+static int neo__tier_is_lazy(const neo__tier_table *to) {
+    return to->index && to->map.evict == NEO_EVICT_LRU;
+}
+/* The last call that needed a line. */
+static int64_t neo__tier_last(const neo__tier_table *to, int64_t line) {
+    return neo__lines_last(neo__tier_is_lazy(to) ? to->index[to->map.key[line]]
+                                                 : to->map.use[line]);
+}
+/* Lines of rows, -1 if there is none; negative numbers have none. touches: they will be used. */
+enum { NEO__TIER_FIND = 128 };
+static void neo__tier_find_many(const neo__tier_table *to, const int64_t *rows, int64_t n,
+                                int touches, int64_t line[NEO__TIER_FIND]) {
+    if (!to->index) {
+        neo__lines_find_many(&to->map, (const uint64_t *)rows, n, to->now, touches, line);
+        for (int64_t i = 0; i < n; i++) {
+            if (rows[i] < 0) line[i] = -1;
+            else if (line[i] < 0) line[i] = neo__tier_find_over(to, rows[i]);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) /* memory is asked for ahead */
+        __builtin_prefetch(to->index + NEO__MAX(rows[i], (int64_t)0), 0, 2);
+    for (int64_t i = 0; i < n; i++) {
+        line[i] = rows[i] < 0 ? -1 : (int64_t)(uint32_t)to->index[rows[i]] - 1;
+        if (touches) __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1, 2);
+    }
+}
+/* First walk, where the index has the last call. */
+static int64_t neo__tier_find_lazy(neo__tier_table *to, int64_t *at, int64_t count) {
+    enum { AHEAD = 32 };
+    const uint64_t now = (uint64_t)to->now << 32;
+    uint64_t *index = to->index;
+    int64_t missing = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = at[i], next = at[NEO__MIN(i + AHEAD, count - 1)];
+        __builtin_prefetch(index + NEO__MAX(next, (int64_t)0), 1, 3);
+        if (row < 0) continue;
+        const uint32_t line = (uint32_t)index[row];
+        index[row] = line ? now | line : 0;
+        at[i] = line ? (int64_t)line - 1 : -2 - row;
+        missing += line == 0;
+    }
+    return missing;
+}
 /* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
 static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
-    enum { MOST = 128 };
-    int64_t line[MOST], missing = 0;
+    int64_t line[NEO__TIER_FIND], missing = 0;
+    if (neo__tier_is_lazy(to)) {
+        missing = neo__tier_find_lazy(to, at, count);
+        for (int64_t i = 0; i < count && to_step; i++)
+            if (at[i] >= 0) to->dirty[at[i]] = 1;
+        return missing;
+    }
     for (int64_t n; count > 0; at += n, count -= n) {
-        n = NEO__MIN(count, (int64_t)MOST);
-        for (int64_t i = 0; i < n && to->index; i++) /* memory is asked for ahead */
-            __builtin_prefetch(to->index + NEO__MAX(at[i], (int64_t)0), 0, 2);
-        for (int64_t i = 0; i < n && to->index; i++) {
-            line[i] = at[i] < 0 ? -1 : (int64_t)to->index[at[i]] - 1;
-            __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1, 2);
-        }
-        if (!to->index)
-            neo__lines_find_many(&to->map, (const uint64_t *)at, n, to->now, 1, line);
+        n = NEO__MIN(count, (int64_t)NEO__TIER_FIND);
+        neo__tier_find_many(to, at, n, 1, line);
         for (int64_t i = 0; i < n; i++) {
             if (at[i] < 0) continue;
-            if (line[i] < 0 && !to->index) line[i] = neo__tier_find_over(to, at[i]);
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
             else missing++;
             at[i] = line[i] >= 0 ? line[i] : -2 - at[i];
@@ -582,7 +771,7 @@ static void neo__tier_set_job(const neo__tier *tier, neo__tier_job *job, int64_t
     job->row = row;
     job->old = to->map.use[line] && to->dirty[line] ? (int64_t)to->map.key[line] : -1;
     job->line = line;
-    job->from = -1;
+    job->from = job->to = -1;
     job->table = table;
 }
 /* Rows of overflow that this call does not need leave. */
@@ -596,7 +785,7 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
     to->over_used = 0;
     for (int64_t line = first; line < first + to->over; line++) {
         if (to->map.use[line] == 0) continue;
-        if (neo__lines_last(to->map.use[line]) == to->now) {
+        if (neo__tier_last(to, line) == to->now) {
             const int64_t place = neo__tier_over_place(to, (int64_t)to->map.key[line]);
             to->over_at[place] = (uint32_t)(line - first + 1);
             to->over_used++;
@@ -611,11 +800,20 @@ static neo_status neo__tier_release(neo__tier *tier, int64_t table) {
     }
     return neo__tier_run_jobs(tier, jobs);
 }
+static int64_t neo__tier_victim(neo__tier_table *to, uint64_t hash) {
+    for (;;) {
+        const int64_t line = neo__lines_victim(&to->map, hash, to->now);
+        if (line < 0 || to->map.use[line] == 0) return line;
+        const int64_t last = neo__tier_last(to, line);
+        if (last == neo__lines_last(to->map.use[line])) return line;
+        to->map.use[line] = (uint64_t)last << 32 | 1;
+    }
+}
 /* A line for a row that has none. */
 static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int to_step) {
     neo__tier_table *to = &tier->tables[table];
     const uint64_t hash = neo__mix64((uint64_t)row);
-    int64_t line = neo__lines_victim(&to->map, hash, to->now);
+    int64_t line = neo__tier_victim(to, hash);
     if (line < 0) {
         const int64_t over = to->sets * NEO__LINE_WAYS;
         while (to->map.use[over + to->over_next]) to->over_next++;
@@ -630,7 +828,7 @@ static int64_t neo__tier_give(neo__tier *tier, int64_t table, int64_t row, int t
     }
     neo__tier_set_job(tier, &tier->jobs[to->first_job + to->jobs++], table, line, row);
     if (to->index && to->map.use[line]) to->index[to->map.key[line]] = 0;
-    if (to->index) to->index[row] = (uint32_t)(line + 1);
+    if (to->index) to->index[row] = (uint64_t)to->now << 32 | (uint64_t)(line + 1);
     to->map.key[line] = (uint64_t)row;
     to->map.use[line] = 0;
     neo__lines_touch(&to->map, to->map.use + line, to->now, 1);
@@ -658,7 +856,7 @@ NEO__HOT_END
 
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
-    int64_t capacity, threads, tables, record_bytes, ahead;
+    int64_t capacity, threads, tables, record_bytes, room_bytes, ahead;
     int64_t bags_bytes; /* of the neo_bags, keys among them, without its rows */
 } neo__tier_sizes;
 
@@ -689,9 +887,12 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
                       room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
         s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
     }
+    s.room_bytes = s.record_bytes;
     if (tier->desc.prefetch) {
-        const int64_t each = s.record_bytes + (int64_t)sizeof(neo__tier_ahead) + 16;
+        const int64_t each = s.record_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 32;
         s.ahead = NEO__MIN(desc->max_ids, tier->desc.memory_bytes / 8 / each);
+        s.ahead = NEO__MIN(s.ahead, INT64_C(1) << NEO__TIER_PLACES);
+        s.room_bytes = NEO__MAX(s.room_bytes, (int64_t)NEO__TIER_RUN);
     }
     return s;
 }
@@ -701,15 +902,19 @@ static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, tier->threads, sizes->threads);
     NEO__CARVE(carve, tier->workers, sizes->threads);
     NEO__CARVE(carve, tier->block, NEO__MAX((int64_t)NEO__TIER_BLOCK, sizes->record_bytes));
-    NEO__CARVE(carve, tier->records, (sizes->threads + 1) * sizes->record_bytes);
+    NEO__CARVE(carve, tier->records, (sizes->threads + 1) * sizes->room_bytes);
     tier->ahead_places = neo__bags_slot_places(sizes->ahead);
     NEO__CARVE(carve, tier->ahead, sizes->ahead);
     NEO__CARVE(carve, tier->ahead_at, tier->ahead_places);
     NEO__CARVE(carve, tier->ahead_data, sizes->ahead * sizes->record_bytes);
+    NEO__CARVE(carve, tier->behind, sizes->ahead);
+    NEO__CARVE(carve, tier->ahead_order, sizes->ahead);
+    NEO__CARVE(carve, tier->behind_order, sizes->ahead);
 }
 static void neo__tier_work_layout(int64_t capacity, neo__carve *carve, neo__tier *tier) {
     NEO__CARVE(carve, tier->base.line, capacity);
     NEO__CARVE(carve, tier->jobs, capacity);
+    for (int i = 0; i < 2; i++) NEO__CARVE(carve, tier->sorted[i], capacity);
 }
 static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
     to->over_places = neo__bags_slot_places(to->over);
@@ -883,6 +1088,14 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->thread_count = 0;
     t->status = NEO_OK;
     t->ahead_count = t->ahead_next = 0;
+    t->behind_count = t->behind_next = 0;
+    t->behind_status = NEO_OK;
+}
+/* What threads look at may move. */
+static neo_status neo__tier_quiet(neo__tier *tier, const char *fn) {
+    neo__tier_settle(tier);
+    const neo_status status = neo__tier_flush(tier);
+    return status == NEO_OK ? NEO_OK : neo_fail(status, "%s: %s", fn, tier->failure);
 }
 static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, const char *fn) {
     neo__carve work = {NULL, 0};
@@ -934,6 +1147,7 @@ static neo_status neo__tier_add_tables(neo__tier *tier, const neo_bags_desc *des
         neo__tier_table *to = &tier->tables[i];
         to->record = neo__tier_parts(&desc->tables[i], to->part) + (int64_t)sizeof(uint32_t);
         neo__tier_plan(tier, desc, i, to);
+        to->first_row = i ? to[-1].first_row + to[-1].rows : 0;
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             to->address[k] = address;
             address += (uintptr_t)(to->rows * to->part[k] + 63) / 64 * 64;
@@ -970,6 +1184,7 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->fixed_bytes = count.at;
     t->table_count = sizes.tables;
     t->record_bytes = sizes.record_bytes;
+    t->room_bytes = sizes.room_bytes;
     t->ahead_capacity = sizes.ahead;
     base->bags = bags;
     bags->tier = base; /* from here on neo_bags_destroy detaches */
@@ -984,7 +1199,7 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     for (; t->thread_count < sizes.threads; t->thread_count++) {
         neo__tier_worker *w = &t->workers[t->thread_count];
         w->tier = t;
-        w->record = t->records + t->thread_count * t->record_bytes;
+        w->record = t->records + t->thread_count * t->room_bytes;
         NEO__CHECK(neo__thread_create(&t->threads[t->thread_count], neo__tier_thread, w),
                    NEO_ERR_MEMORY, "%s: tier '%s': no thread", fn, t->path);
     }
@@ -1003,8 +1218,11 @@ static neo_status neo__tier_op_reserve(neo_tier *base) {
     const neo__bag_sizes *s = &base->bags->sizes;
     const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     if (capacity <= t->capacity) return NEO_OK;
-    neo__tier_settle(t); /* what threads look at moves */
-    return neo__tier_work(t, capacity, "neo_bags_reserve");
+    neo__mutex_lock(&t->walk);
+    neo_status status = neo__tier_quiet(t, "neo_bags_reserve");
+    if (status == NEO_OK) status = neo__tier_work(t, capacity, "neo_bags_reserve");
+    neo__mutex_unlock(&t->walk);
+    return status;
 }
 /* More overflow: a batch has that many ids of a table. */
 static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, const char *fn) {
@@ -1012,7 +1230,7 @@ static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, c
     neo__tier_table *to = &tier->tables[table], grown = *to;
     neo__job_table *job = &bags->tables[table].job;
     void *block[NEO__BAG_BLOCKS] = {NULL, NULL, NULL, NULL};
-    neo__tier_settle(tier); /* what threads look at moves */
+    NEO__TRY(neo__tier_quiet(tier, fn));
     grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
     const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
     neo_status status = neo__tier_make_lines(tier, &grown, to, fn);
@@ -1173,8 +1391,8 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
 /* ---- rows one by one, and runs of them ---- */
 /* A row into a line, from the file or its first values. The record is the caller's. */
 static neo_status neo__tier_load(neo__tier *tier, int64_t table, int64_t row, int64_t line) {
-    neo__tier_job job = {row, -1, line, -1, table};
-    return neo__tier_run_job(tier, &job, tier->records + tier->thread_count * tier->record_bytes);
+    neo__tier_job job = {row, -1, line, -1, -1, table};
+    return neo__tier_run_job(tier, &job, tier->records + tier->thread_count * tier->room_bytes);
 }
 static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row, float *to,
                                     const float *from) {
@@ -1183,7 +1401,7 @@ static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row,
     const neo__bag_rows *store = &bag->job.store;
     const int64_t spare = neo__tier_lines_of(of) - 1;
     const size_t bytes = (size_t)bag->dim * sizeof(float);
-    char *record = tier->records + tier->thread_count * tier->record_bytes;
+    char *record = tier->records + tier->thread_count * tier->room_bytes;
     int64_t line = neo__tier_find(of, row);
     const int there = line >= 0;
     if (!there) {
@@ -1214,6 +1432,7 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     neo__mutex_lock(&t->walk); /* threads may read at the same time */
     neo_status status = neo__tier_usable(t, to ? "neo_bags_get_rows" : "neo_bags_set_rows");
     if (from) neo__tier_forget_all(t);
+    if (status == NEO_OK) status = neo__tier_flush(t);
     const neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count && status == NEO_OK; i++)
         status = neo__tier_one_row(t, table, first + i, to ? to + i * dim : NULL,
@@ -1306,6 +1525,7 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     neo__mutex_lock(&t->walk);
     if (from) neo__tier_forget_all(t);
     neo_status status = neo__tier_usable(t, "rows of a tier");
+    if (status == NEO_OK) status = neo__tier_flush(t);
     if (status == NEO_OK)
         status = neo__tier_walk(t, table, block, (int64_t)(at - t->tables[table].address[block]),
                                 to, from, (int64_t)bytes);
@@ -1314,6 +1534,18 @@ static neo_status neo__tier_op_move(neo_tier *base, uintptr_t at, char *to, cons
     return status;
 }
 NEO__HOT_BEGIN
+/* 0: it has been asked for. */
+static int neo__tier_ask_ahead(neo__tier *tier, int64_t table, int64_t row, int64_t count) {
+    const int64_t place = neo__tier_ahead_place(tier, table, row);
+    neo__tier_ahead *a = &tier->ahead[count];
+    if (tier->ahead_at[place]) return 0;
+    a->row = row;
+    a->table = (int32_t)table;
+    a->state = NEO__AHEAD_ASKED;
+    tier->ahead_at[place] = (uint32_t)count + 1;
+    tier->sorted[0][count] = neo__tier_key(tier, table, row, count);
+    return 1;
+}
 static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch, const char *fn) {
     neo__tier *t = (neo__tier *)base;
     const neo_bags *b = base->bags;
@@ -1325,25 +1557,27 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
         const int64_t table = b->view.features[f].job.table;
         const neo__bag_keys *keys = &b->tables[table].keys;
         const neo__tier_table *to = &t->tables[table];
+        int64_t row[NEO__TIER_FIND], line[NEO__TIER_FIND];
         int64_t k = batch->offsets[neo__jagged_first_bag(batch, f)];
         const int64_t end = batch->offsets[neo__jagged_first_bag(batch, f + 1)];
-        for (; to->sets && k < end && count < t->ahead_capacity; k++) {
-            int64_t row = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k);
-            if (keys->desc.on)
-                row = neo__lines_find(&keys->lines, (uint64_t)row, neo__mix64((uint64_t)row),
-                                      neo__bags_now(b));
-            if (row < 0 || row >= to->rows || !neo__tier_is_written(to, row) ||
-                neo__tier_find(to, row) >= 0)
-                continue;
-            const int64_t place = neo__tier_ahead_place(t, table, row);
-            if (t->ahead_at[place]) continue;
-            neo__tier_ahead *a = &t->ahead[count++];
-            a->row = row;
-            a->table = (int32_t)table;
-            a->state = NEO__AHEAD_ASKED;
-            t->ahead_at[place] = (uint32_t)count;
+        for (int64_t n; to->sets && k < end; k += n) {
+            n = NEO__MIN(end - k, (int64_t)NEO__TIER_FIND);
+            for (int64_t i = 0; i < n; i++) {
+                row[i] = neo__jagged_id(batch->ids, batch->id_dtype == NEO_I32, k + i);
+                if (keys->desc.on)
+                    row[i] = neo__lines_find(&keys->lines, (uint64_t)row[i],
+                                             neo__mix64((uint64_t)row[i]), neo__bags_now(b));
+                if (row[i] < 0 || row[i] >= to->rows || !neo__tier_is_written(to, row[i]))
+                    row[i] = -1;
+            }
+            neo__tier_find_many(to, row, n, 0, line);
+            for (int64_t i = 0; i < n; i++)
+                if (row[i] >= 0 && line[i] < 0 && count < t->ahead_capacity)
+                    count += neo__tier_ask_ahead(t, table, row[i], count);
         }
     }
+    neo__tier_sort(t, count);
+    if (count) memcpy(t->ahead_order, t->sorted[0], (size_t)count * sizeof *t->ahead_order);
     neo__mutex_lock(&t->lock);
     t->ahead_next = 0;
     t->ahead_count = count;
@@ -1356,6 +1590,7 @@ static int64_t neo__tier_op_renew(neo_tier *base, int32_t table, int64_t row) {
     neo__tier *t = (neo__tier *)base;
     neo__tier_table *to = &t->tables[table];
     neo__tier_settle(t);
+    (void)neo__tier_flush(t); /* of a failure the next call tells */
     neo__tier_forget(t, table, row);
     __atomic_fetch_and(&to->written[row / 64], ~(UINT64_C(1) << (row % 64)), __ATOMIC_RELAXED);
     const int64_t line = neo__tier_find(to, row);

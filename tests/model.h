@@ -11,6 +11,7 @@ typedef struct model_desc {
     int64_t batch, max_ids;       /* most of a step */
     const neo_table_desc *tables; /* of one dim, but without a bottom */
     int table_count;
+    neo_tier *tier; /* or NULL */
     /* Widths. The bottom's are from the dense numbers to the dim; the top's input goes without
        saying. No bottom: there is no interaction, and the top takes the rows side by side. */
     const int64_t *bottom, *top;
@@ -82,6 +83,7 @@ static inline neo_status model_bags(model *m, const model_desc *desc) {
     d.table_count = desc->table_count;
     d.max_batch = desc->batch;
     d.max_ids = desc->max_ids;
+    d.tier = desc->tier;
     return neo_bags_create(m->ctx, &d, &m->bags);
 }
 static inline neo_status model_tensors(model *m, int64_t dim) {

@@ -15,19 +15,23 @@
      tiers.misses     rows/s of forward, no row in lines, against as many threads that read as many
                       records of as many bytes at random places of a file; both files are in the
                       system's cache
-     tiers.step       batches/s of forward and backward, SGD, lines for 1 % of the rows, Zipf 1.05,
-                      against the table in memory; late: rows that neo_bags_prefetch asked for too
-                      late, of those that were read. Between prefetch and the rest a loop computes
-                      for as long as the table in memory takes */
-#include "bench/bench.h"
+     tiers.step       steps/s of a DLRM (Criteo Kaggle's layers, 26 tables of 1e6 rows, --quick:
+                      1e5, batches of 2048, Zipf 1.05) with lines for 1 % of the rows beside those
+                      that a batch needs, against tables in memory, by the CPU time of the thread
+                      that steps: the step's time where the tier's threads have another core.
+                      Then how much longer a step takes by the CPU time of all threads, and of its
+                      own: with prefetch, without, and where all are hits; and by what one thread
+                      needs for as many bare reads and writes. hidden: of what misses cost the
+                      thread that steps, the part that prefetch took off it
+     tiers.keys_dlrm  the same model with ids that are keys, all with rows, against rows */
+#include "bench/model.h"
 #include "neo_store.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
-enum { IDS = 16384, BAGS = 512, DIM = 64, BATCHES = 8, ROUNDS = 9, DEPTH = 4 };
-enum { RECORD = DIM * 4 + 4 };
+enum { IDS = 16384, BAGS = 512, COLUMNS = 64, ROUNDS = 9, DEPTH = 4, RECORD = COLUMNS * 4 + 4 };
 
 typedef struct subject {
     neo_ctx *ctx;
@@ -47,13 +51,7 @@ static neo_jagged batch_of(const subject *s, int n, int tiered) {
     j.id_dtype = NEO_I64;
     return j;
 }
-/* Ranks with P(r) ~ r^-1.05, spread over the table. */
-static int64_t zipf(int64_t rows) {
-    const double u = (double)bench_random() / 2147483648.0, e = -0.05;
-    const double top = pow((double)rows, e);
-    return (int64_t)pow(1.0 - u * (1.0 - top), 1.0 / e) * 7919 % rows;
-}
-/* A context, and batches of ids. range 0: Zipf. */
+/* A context, and batches of ids. */
 static void subject_ids(subject *s, int64_t rows, int64_t range) {
     s->ctx = bench_ctx(0, 1);
     s->rows = rows;
@@ -62,16 +60,16 @@ static void subject_ids(subject *s, int64_t rows, int64_t range) {
     for (int n = 0; n < BATCHES; n++) {
         s->ids[n] = (int64_t *)bench_alloc(sizeof(int64_t) * IDS);
         for (int64_t k = 0; k < IDS; k++)
-            s->ids[n][k] = range ? (int64_t)(bench_random() % (uint64_t)range) : zipf(rows);
+            s->ids[n][k] = (int64_t)(bench_random() % (uint64_t)range);
     }
-    for (int i = 0; i < 2; i++) s->out[i] = (float *)bench_alloc(sizeof(float) * BAGS * DIM);
+    for (int i = 0; i < 2; i++) s->out[i] = (float *)bench_alloc(sizeof(float) * BAGS * COLUMNS);
 }
 static neo_table_desc table_of(int64_t rows, neo_bag_optim_kind kind) {
     neo_table_desc table;
     memset(&table, 0, sizeof table);
     table.name = "t";
     table.rows = rows;
-    table.dim = DIM;
+    table.dim = COLUMNS;
     table.optim.kind = kind;
     return table;
 }
@@ -115,17 +113,17 @@ static void subject_free(subject *s) {
 static void forward(const subject *s, int n, int tiered) {
     neo_jagged j = batch_of(s, n, tiered);
     BENCH_OK(neo_bags_forward(tiered ? s->tiered : s->plain, &j,
-                              neo_tensor_2d(s->out[tiered], NEO_F32, BAGS, DIM)));
+                              neo_tensor_2d(s->out[tiered], NEO_F32, BAGS, COLUMNS)));
 }
 static void verify(const subject *s) {
     for (int n = 0; n < BATCHES; n++) {
         for (int i = 0; i < 2; i++) forward(s, n, i);
-        if (memcmp(s->out[0], s->out[1], sizeof(float) * BAGS * DIM)) bench_fail("pooled rows");
+        if (memcmp(s->out[0], s->out[1], sizeof(float) * BAGS * COLUMNS)) bench_fail("pooled rows");
     }
 }
 
 static void hits(int64_t rows) {
-    subject s = subject_make(rows, rows / 8, rows * DIM * 2, 0); /* half */
+    subject s = subject_make(rows, rows / 8, rows * COLUMNS * 2, 0); /* half */
     double ratio[ROUNDS], rate[ROUNDS], took[2];
     verify(&s);
     neo_tier_reset_stats(s.tier);
@@ -137,7 +135,7 @@ static void hits(int64_t rows) {
             took[i] = bench_seconds(s.ctx) - start;
         }
         ratio[r] = took[0] / took[1];
-        rate[r] = 1e-9 * BATCHES * IDS * (DIM * 4 + 8) / took[1];
+        rate[r] = 1e-9 * BATCHES * IDS * (COLUMNS * 4 + 8) / took[1];
     }
     const neo_tier_stats stats = neo_tier_get_stats(s.tier);
     if (stats.hits != stats.lookups) bench_fail("not all hits");
@@ -153,8 +151,9 @@ static double keys_round(subject *s, int keyed, int backward, double took[2]) {
         neo_jagged j = batch_of(s, n, keyed);
         forward(s, n, keyed);
         if (backward)
-            BENCH_OK(neo_bags_backward(keyed ? s->tiered : s->plain, &j,
-                                       neo_tensor_2d(s->out[keyed], NEO_F32, BAGS, DIM), 1e-6f));
+            BENCH_OK(neo_bags_backward(
+                keyed ? s->tiered : s->plain, &j,
+                neo_tensor_2d(s->out[keyed], NEO_F32, BAGS, COLUMNS), 1e-6f));
     }
     return took[keyed] = bench_seconds(s->ctx) - start;
 }
@@ -173,7 +172,7 @@ static void keys(int64_t rows) {
     for (int64_t i = 0; i < count; i++) key[i] = (uint64_t)i;
     BENCH_OK(neo_bags_put_keys(s.tiered, 0, key, count, at));
     for (int64_t i = 0; i < count; i++) {
-        float row[DIM];
+        float row[COLUMNS];
         if (at[i] < 0) bench_fail("a set is full");
         BENCH_OK(neo_bags_get_rows(s.tiered, 0, at[i], 1, row));
         BENCH_OK(neo_bags_set_rows(s.plain, 0, at[i], 1, row));
@@ -190,7 +189,7 @@ static void keys(int64_t rows) {
         for (int r = 0; r < ROUNDS; r++) {
             for (int k = 0; k < 2; k++) keys_round(&s, (r + k) & 1, backward, took);
             ratio[r] = took[0] / took[1];
-            rate[r] = (backward ? BATCHES : 1e-9 * BATCHES * IDS * (DIM * 4 + 8)) / took[1];
+            rate[r] = (backward ? BATCHES : 1e-9 * BATCHES * IDS * (COLUMNS * 4 + 8)) / took[1];
         }
         bench_report(backward ? "tiers.keys_step" : "tiers.keys", bench_median(rate, ROUNDS),
                      backward ? "batches/s" : "GB/s", -1, "rows", bench_median(ratio, ROUNDS));
@@ -229,7 +228,7 @@ static double bare(int file, const int64_t *ids) {
 static void misses(int64_t rows) {
     subject s = subject_make(rows, rows, 14 << 20, 0);
     double ratio[ROUNDS], rate[ROUNDS];
-    float row[DIM];
+    float row[COLUMNS];
     char record[RECORD] = {1};
     const int file = open("tiers.bare", O_RDWR | O_CREAT | O_TRUNC, 0666);
     for (int64_t i = 0; i < rows; i++) {
@@ -259,40 +258,193 @@ static void misses(int64_t rows) {
     unlink("tiers.bare");
 }
 
-/* ---- steps ---- */
-static double step(const subject *s, int n, int tiered, double compute) {
-    neo_bags *bags = tiered ? s->tiered : s->plain;
-    neo_jagged j = batch_of(s, n, tiered), next = batch_of(s, (n + 1) % BATCHES, tiered);
-    const int64_t start = neo_time_ns();
-    forward(s, n, tiered);
-    if (tiered) BENCH_OK(neo_bags_prefetch(bags, &next));
-    while (1e-9 * (double)(neo_time_ns() - start) < compute) continue;
-    BENCH_OK(neo_bags_backward(bags, &j, neo_tensor_2d(s->out[tiered], NEO_F32, BAGS, DIM), 1e-6f));
-    return 1e-9 * (double)(neo_time_ns() - start);
+/* ---- steps of a DLRM ---- */
+enum { SAMPLES = 2048, POOL = 24, CLOCKS = 2 };
+enum { MEMORY, AHEAD, ALONE, ALL_HITS, KINDS };
+typedef struct trained {
+    model m;
+    neo_tier *tier;
+    double took[CLOCKS]; /* seconds of CPU of this round: of all threads, of the one that steps */
+} trained;
+typedef struct stream {
+    neo_tensor dense[POOL], label[POOL];
+    neo_jagged_buffer *ids[POOL];
+} stream;
+
+static stream stream_make(neo_ctx *ctx, int64_t rows) {
+    const neo_synthetic_desc synthetic = {.samples = SAMPLES * POOL, .rows = rows, .zipf = 1.05f};
+    const neo_jagged_desc ids = {
+        .feature_count = TABLES, .max_bags = SAMPLES * TABLES, .max_ids = SAMPLES * TABLES};
+    stream s;
+    neo_schema *schema;
+    neo_reader *reader;
+    neo_batch b;
+    BENCH_OK(neo_schema_synthetic(ctx, &synthetic, &schema));
+    BENCH_OK(neo_reader_open(ctx, &(neo_reader_desc){.schema = schema, .batch = SAMPLES}, &reader));
+    for (int i = 0; i < POOL; i++) {
+        const neo_jagged *part = &b.sparse;
+        BENCH_OK(neo_reader_next(reader, &b));
+        BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, b.dense.shape, &s.dense[i]));
+        BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 1, b.label.shape, &s.label[i]));
+        BENCH_OK(neo_tensor_copy(ctx, b.dense, s.dense[i]));
+        BENCH_OK(neo_tensor_copy(ctx, b.label, s.label[i]));
+        BENCH_OK(neo_jagged_create(ctx, &ids, &s.ids[i]));
+        BENCH_OK(neo_jagged_stack(s.ids[i], &part, 1));
+    }
+    neo_reader_close(reader);
+    neo_schema_destroy(schema);
+    return s;
+}
+static void stream_free(neo_ctx *ctx, stream *s) {
+    for (int i = 0; i < POOL; i++) {
+        neo_tensor_free(ctx, &s->dense[i]);
+        neo_tensor_free(ctx, &s->label[i]);
+        neo_jagged_destroy(s->ids[i]);
+    }
+}
+/* lines: of the tier, as a part of the rows; 0: no tier. */
+static trained trained_make(neo_ctx *ctx, int64_t rows, int keys, double lines, int ahead) {
+    static int made;
+    neo_table_desc tables[TABLES];
+    char names[TABLES][8], path[64];
+    trained t;
+    memset(&t, 0, sizeof t);
+    for (int k = 0; k < TABLES; k++) {
+        snprintf(names[k], sizeof names[k], "C%d", k + 1);
+        tables[k] = (neo_table_desc){.name = names[k],
+                                     .rows = rows,
+                                     .dim = DIM,
+                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
+        tables[k].keys.on = keys;
+    }
+    if (lines > 0) {
+        const double ids = SAMPLES * TABLES, each = 4 * (DIM + 1) + 18;
+        neo_tier_desc tier = {.path = path, .queue_depth = DEPTH, .prefetch = ahead};
+        snprintf(path, sizeof path, "tiers.scratch%d", made++);
+        tier.memory_bytes = (int64_t)(1.2 * ids * 300 + lines * each * (double)(rows * TABLES));
+        BENCH_OK(neo_tier_create(ctx, &tier, &t.tier));
+    }
+    const model_desc d = {.batch = SAMPLES,
+                          .max_ids = SAMPLES * TABLES,
+                          .tables = tables,
+                          .table_count = TABLES,
+                          .tier = t.tier,
+                          .bottom = BOTTOM,
+                          .bottom_count = 5,
+                          .top = TOP + 1,
+                          .top_count = 3,
+                          .optim = {.kind = NEO_OPTIM_ADAGRAD}};
+    BENCH_OK(model_create(&t.m, ctx, &d));
+    return t;
+}
+static void trained_free(trained *t) {
+    model_destroy(&t->m);
+    neo_tier_destroy(t->tier);
+}
+static double process_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+/* A step with batch i; bags_forward is call 1. */
+static void trained_step(trained *t, const stream *s, int i) {
+    const model_batch b = {s->dense[i], s->label[i], neo_jagged_view(s->ids[i])};
+    const double all = process_seconds(), own = bench_cpu_seconds();
+    for (int call = 0; call < MODEL_CALLS; call++) {
+        BENCH_OK(model_call(&t->m, &b, call, 0.01f, NULL));
+        if (call == 1)
+            BENCH_OK(neo_bags_prefetch(t->m.bags, neo_jagged_view(s->ids[(i + 1) % POOL])));
+    }
+    t->took[0] += process_seconds() - all;
+    t->took[1] += bench_cpu_seconds() - own;
+}
+/* Rounds over all batches, in turns. more: [kind][clock] a step's time over that of kind 0. */
+static void trained_rounds(trained *t, int kinds, const stream *s, double more[][CLOCKS],
+                           double *seconds) {
+    static double ratio[KINDS][CLOCKS][ROUNDS], first[ROUNDS];
+    for (int k = 0; k < kinds; k++) {
+        for (int i = 0; i < POOL; i++) trained_step(&t[k], s, i);
+        if (t[k].tier) neo_tier_reset_stats(t[k].tier);
+    }
+    for (int r = 0; r < ROUNDS; r++) {
+        for (int k = 0; k < kinds; k++) t[k].took[0] = t[k].took[1] = 0;
+        for (int i = 0; i < POOL; i++)
+            for (int k = 0; k < kinds; k++) trained_step(&t[(r + i + k) % kinds], s, i);
+        for (int k = 0; k < kinds; k++)
+            for (int c = 0; c < CLOCKS; c++) ratio[k][c][r] = t[k].took[c] / t[0].took[c];
+        first[r] = t[0].took[0] / POOL;
+    }
+    for (int k = 0; k < kinds; k++)
+        for (int c = 0; c < CLOCKS; c++) more[k][c] = bench_median(ratio[k][c], ROUNDS);
+    *seconds = bench_median(first, ROUNDS);
+    for (int k = 1; k < kinds; k++)
+        if (neo_state_digest(t[k].m.state) != neo_state_digest(t[0].m.state) && t[k].tier)
+            bench_fail("bits of a trained model");
+}
+/* Seconds of CPU that `reads` records and `writes` take, one by one, at random places. */
+static double bare_seconds(int64_t records, double reads, double writes) {
+    enum { BYTES = 4 * DIM + 8 };
+    char record[BYTES] = {1};
+    double best = 1e9;
+    const int file = open("tiers.bare", O_RDWR | O_CREAT | O_TRUNC, 0666);
+    for (int64_t i = 0; i < records; i++)
+        if (pwrite(file, record, BYTES, (off_t)(i * BYTES)) != BYTES) bench_fail("a bare write");
+    for (int r = 0; r < ROUNDS; r++) {
+        const double start = bench_cpu_seconds();
+        for (int64_t k = 0; k < (int64_t)(reads + writes); k++) {
+            const off_t at = (off_t)(bench_random() % (uint64_t)records * BYTES);
+            if ((k < (int64_t)reads ? pread(file, record, BYTES, at)
+                                    : pwrite(file, record, BYTES, at)) != BYTES)
+                bench_fail("a bare read or write");
+        }
+        best = fmin(best, bench_cpu_seconds() - start);
+    }
+    close(file);
+    unlink("tiers.bare");
+    return best;
 }
 static void steps(int64_t rows) {
-    const int64_t room = 16 << 20; /* what a batch needs */
-    subject s = subject_make(rows, 0, room + rows / 100 * (DIM * 4 + 18), 1);
-    double ratio[ROUNDS], rate[ROUNDS];
-    for (int n = 0; n < BATCHES; n++) step(&s, n, 0, 0), step(&s, n, 1, 0);
-    neo_tier_reset_stats(s.tier);
-    for (int r = 0; r < ROUNDS; r++) {
-        double took[2] = {0, 0}, compute = 0;
-        for (int n = 0; n < BATCHES; n++) compute += step(&s, n, 0, 0);
-        for (int n = 0; n < BATCHES; n++)
-            for (int k = 0; k < 2; k++)
-                took[(n + k) & 1] += step(&s, n, (n + k) & 1, 2 * compute / BATCHES);
-        for (int n = 0; n < BATCHES; n++) step(&s, n, 1, 0);
-        ratio[r] = took[0] / took[1];
-        rate[r] = BATCHES / took[1];
+    static const char *const name[KINDS] = {"", "prefetch", "no prefetch", "all hits"};
+    neo_ctx *ctx = bench_ctx(0, 1);
+    stream s = stream_make(ctx, rows);
+    trained t[KINDS];
+    double more[KINDS][CLOCKS], seconds;
+    for (int k = 0; k < KINDS; k++)
+        t[k] = trained_make(ctx, rows, 0, k == MEMORY ? 0 : k == ALL_HITS ? 0.6 : 0.01, k == AHEAD);
+    trained_rounds(t, KINDS, &s, more, &seconds);
+    bench_report("tiers.step", 1 / (seconds * more[AHEAD][1]), "steps/s", -1, "memory",
+                 1 / more[AHEAD][1]);
+    for (int k = 1; k < KINDS; k++) {
+        const neo_tier_stats st = neo_tier_get_stats(t[k].tier);
+        const double n = ROUNDS * POOL;
+        printf("# tiers.step, %s: all threads %+.1f %%, its own %+.1f %%; lines for %.2f %% of the "
+               "rows, %.1f %% hits; rows of a step: %.0f read, %.0f written, %.0f late\n",
+               name[k], 100 * (more[k][0] - 1), 100 * (more[k][1] - 1),
+               100 * ((double)st.line_count / TABLES - SAMPLES - 1) / (double)rows,
+               100 * (double)st.hits / (double)st.lookups, (double)st.read / n,
+               (double)st.written / n, (double)st.late / n);
+        if (k != ALONE) continue;
+        const double bare = bare_seconds(rows * 4, (double)st.read / n, (double)st.written / n);
+        printf("# tiers.step: as many bare reads and writes: %+.1f %%\n", 100 * bare / seconds);
     }
-    const neo_tier_stats t = neo_tier_get_stats(s.tier);
-    bench_report("tiers.step", bench_median(rate, ROUNDS), "batches/s", -1, "memory",
-                 bench_median(ratio, ROUNDS));
-    printf("# tiers.step: %.1f %% hits, %.1f %% of the rows read were late\n",
-           100.0 * (double)t.hits / (double)t.lookups,
-           100.0 * (double)t.late / (double)(t.read ? t.read : 1));
-    subject_free(&s);
+    printf("# tiers.step: hidden: %.0f %%\n", 100 * (more[ALONE][1] - more[AHEAD][1]) /
+                                                  (more[ALONE][1] - more[ALL_HITS][1]));
+    for (int k = 0; k < KINDS; k++) trained_free(&t[k]);
+    stream_free(ctx, &s);
+    neo_ctx_destroy(ctx);
+}
+static void keys_dlrm(int64_t rows) {
+    neo_ctx *ctx = bench_ctx(0, 1);
+    stream s = stream_make(ctx, rows);
+    double more[KINDS][CLOCKS], seconds;
+    trained t[2];
+    for (int k = 0; k < 2; k++) t[k] = trained_make(ctx, rows / 32 * 32, k, 0, 0);
+    trained_rounds(t, 2, &s, more, &seconds);
+    bench_report("tiers.keys_dlrm", 1 / (seconds * more[1][0]), "steps/s", -1, "rows",
+                 1 / more[1][0]);
+    for (int k = 0; k < 2; k++) trained_free(&t[k]);
+    stream_free(ctx, &s);
+    neo_ctx_destroy(ctx);
 }
 
 int main(int argc, char **argv) {
@@ -302,5 +454,6 @@ int main(int argc, char **argv) {
     hits(rows);
     misses(rows);
     steps(rows);
+    keys_dlrm(rows);
     return bench_end();
 }
