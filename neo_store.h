@@ -395,7 +395,7 @@ static void neo__tier_sort(neo__tier *tier, int64_t n) {
 static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
     return tier->ahead_data + place * tier->record_bytes;
 }
-/* What was read ahead has been checked. */
+/* A record that was read ahead has been checked. */
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *record) {
     neo__tier_table *of = &tier->tables[job->table];
     const int swaps = job->to >= 0 && job->to == job->from;
@@ -617,7 +617,7 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t i,
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
     if (place < tier->ahead_count) tier->ahead[place].state = NEO__AHEAD_VOID;
 }
-/* What jobs do. Returns how many rows they leave to be written behind the call. */
+/* Carry out jobs. Returns how many rows they leave to be written behind the call. */
 static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
     int64_t unused = tier->ahead_count, behind = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -1091,7 +1091,7 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->behind_count = t->behind_next = 0;
     t->behind_status = NEO_OK;
 }
-/* What threads look at may move. */
+/* Threads look at nothing that will move. */
 static neo_status neo__tier_quiet(neo__tier *tier, const char *fn) {
     neo__tier_settle(tier);
     const neo_status status = neo__tier_flush(tier);
