@@ -617,7 +617,8 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t i,
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
     if (place < tier->ahead_count) tier->ahead[place].state = NEO__AHEAD_VOID;
 }
-/* Carry out jobs. Returns how many rows they leave to be written behind the call. */
+/* Choose from where jobs read and to where they write; returns how many rows of theirs are written
+   behind the call. */
 static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
     int64_t unused = tier->ahead_count, behind = 0;
     for (int64_t i = 0; i < count; i++) {
