@@ -13,7 +13,7 @@ budget() {
     case $1 in
     neo.h) echo 20795 0 1 17 ;;
     neo_run.h) echo 3181 0 0 0 ;;
-    neo_store.h) echo 1685 0 0 0 ;;
+    neo_store.h) echo 1686 0 0 0 ;;
     neo_state.h) echo 5131 0 0 0 ;;
     neo_data.h) echo 7856 0 0 0 ;;
     neo_serve.h) echo 2949 0 0 0 ;;
