@@ -16534,7 +16534,7 @@ NEO_EXACT_END
 #define NEO__FN(name) neo__##name##_neon
 #define NEO__W 4
 #endif
-/* Of a program that only predicts, AVX-512 is products alone (neo__isa_bind). */
+/* AVX-512 is products alone in a program that only predicts (neo__isa_bind). */
 #undef NEO__WHOLE
 #define NEO__WHOLE (NEO__TRAINS || NEO__PASS != NEO__PASS_AVX512)
 /* AVX-512 takes from the AVX2 pass what its vectors make no faster in the whole: what is done once
