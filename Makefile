@@ -37,7 +37,7 @@ NVCC   ?= nvcc
 CFLAGS ?= -O2 -g1
 B      ?= build
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
-BENCHES      ?= gemm bags tiers step predict sweep reader comm shard fsdp
+BENCHES      ?= gemm bags tiers step predict serve sweep reader comm shard fsdp
 FUZZ_SECONDS ?= 600
 
 adult       = examples/data/adult/adult

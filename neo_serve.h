@@ -15,7 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no keys (--keys) in a mapped file; no rows cached from a disk: the operating system pages it
+     - no keys (--keys) in a mapped file; no cache of its own for rows on a disk: a mapped file's
+       pages are the operating system's, which keeps those in use
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -56,8 +57,9 @@ extern "C" {
 /* ---------------------------------------------------------------------------
    >>frozen
 
-   Tables that do not change. A view by value: its memory is the caller's, and any number of threads
-   look rows up in it at once. Rows are those of neo_row_bits (neo_state.h).
+   Tables that do not change. A view by value: its memory is the caller's, or a mapped file's, which
+   may be larger than the machine's (neo_model_desc.path), and any number of threads look rows up in
+   it at once. Rows are those of neo_row_bits (neo_state.h).
    ------------------------------------------------------------------------ */
 typedef struct neo_frozen {
     neo_row_bits bits;
@@ -114,7 +116,8 @@ typedef struct neo_model neo_model;
 typedef struct neo_model_desc {
     const char *dir;   /* of checkpoints, as neo_save_desc.dir; or: */
     const char *path;  /* a file of neo_model_write, which is mapped: pages of its tables are read
-                          when they are looked up, and shared by all processes that map it */
+                          when they are looked up, one at a time, are shared by all processes that
+                          map it, and leave again where memory is short: tables may be larger */
     int64_t step;      /* of dir; 0 and below: the newest whole one */
     neo_row_bits rows; /* of the tables, of dir */
     neo_ctx_desc ctx;  /* allocator, logger, isa; threads are those for loading; device: NULL */
@@ -1294,6 +1297,7 @@ static neo_status neo__model_map(neo_model *model, const neo_safetensors *file) 
 #else
     void *map = mmap(NULL, model->map_bytes, PROT_READ, MAP_SHARED, file->file.fd, 0);
     if (map == MAP_FAILED) return neo__file_fail(file->path, "map");
+    (void)posix_madvise(map, model->map_bytes, POSIX_MADV_RANDOM); /* no pages around a row's */
     model->map = map;
 #endif
     return NEO_OK;
