@@ -100,9 +100,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
     CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
-              "N generated samples with a planted truth, instead of --data, and a quarter as many to "
-              "test (of --preset mlperf-dcnv2 MLPerf's part, 1/47); the best AUC that any model can "
-              "reach on them is printed"),
+              "N generated samples with a planted truth, instead of --data, and a quarter as many "
+              "to test (of --preset mlperf-dcnv2 MLPerf's part, 1/47); the best AUC that any model "
+              "can reach on them is printed"),
     CLI_COUNT("epochs", epochs, "N", "1", 0, 1e6, "passes over the data"),
     CLI_COUNT("batch", batch, "N", "128", 1, 1e7, "*samples of a batch, on all ranks together"),
     CLI_COUNT("micro-batches", micro_batches, "K", "1", 1, 1e4,
@@ -115,8 +115,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "bags of a feature that are equal within a rank's part of a batch (of a user's "
              "session, say) are sent and looked up once; no bit of the model changes"),
     CLI_NUMBER("distinct", distinct, "X", NULL, 1,
-               "of --dedup: the part of the ids that are sent, by which plans and predictions count "
-               "(a run prints its own at its end); 0: all"),
+               "of --dedup: the part of the ids that are sent, by which plans and predictions "
+               "count (a run prints its own at its end); 0: all"),
     CLI_TEXT("eval-every", eval_every, "F", NULL,
              "evaluate within an epoch too, every so much of it, as 1/20 or 0.05: after as many "
              "whole steps as fit; the last one is at the epoch's end"),
