@@ -1308,13 +1308,60 @@ static int neo__decimal_scan(const char *p, const char *end, neo__decimal *decim
     return p == end;
 }
 
+/* The n bytes at p, 1 to 8, as the highest of 8; below them are 0. */
+NEO__INLINE uint64_t neo__bytes_few(const char *p, uint32_t n) {
+    const unsigned char *c = (const unsigned char *)p;
+    uint32_t half[2];
+    if (n < 4)
+        return (uint64_t)c[0] << (64 - 8 * n) | (uint64_t)c[n / 2] << (64 - 8 * (n - n / 2)) |
+               (uint64_t)c[n - 1] << 56;
+    memcpy(&half[0], p, 4);
+    memcpy(&half[1], p + n - 4, 4);
+    return (uint64_t)half[0] << (64 - 8 * n) | (uint64_t)half[1] << 32;
+}
+/* n such bytes as a number, which a point may cut. 0: they are none. */
+NEO__INLINE int neo__digits_few(uint64_t x, uint32_t n, int whole, uint32_t *value,
+                                uint32_t *decimals) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    x ^= '0' * ones << (64 - 8 * n);
+    *decimals = 0;
+    if (!whole) {
+        uint64_t point = x ^ ('.' ^ '0') * ones; /* its lowest 0 byte */
+        point = (point - ones) & ~point & 0x80 * ones;
+        if (point && n == 1) return 0;
+        const uint64_t upto = point ^ (point - 1); /* the bytes before it and itself */
+        *decimals = point ? (uint32_t)__builtin_clzll(point) / 8 : 0;
+        x = point ? (x & ~upto) | (x & upto >> 8) << 8 : x;
+    }
+    if ((x | (x + 6 * ones)) & 0xF0 * ones) return 0;
+    x = (x * 10 + (x >> 8)) & UINT64_C(0x00FF00FF00FF00FF); /* of two digits, of four, of all */
+    x = (x * 100 + (x >> 16)) & UINT64_C(0x0000FFFF0000FFFF);
+    *value = (uint32_t)(x * 10000 + (x >> 32));
+    return 1;
+}
+static const double neo__power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                      1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                      1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+/* 0: the double lies exactly between two floats. */
+NEO__INLINE int neo__rounds_once(double v) {
+    return (neo__bits_f64(v) & 0x1FFFFFFFu) != 0x10000000u;
+}
+/* neo__number for what it mostly is: up to 8 characters without exponent. 0: others, or none. */
+NEO__INLINE int neo__number_few(const char *p, size_t bytes, float *x) {
+    const int negative = bytes > 1 && *p == '-';
+    uint32_t value, decimals;
+    p += negative, bytes -= (size_t)negative;
+    if (bytes - 1 > 7 || !neo__digits_few(neo__bytes_few(p, (uint32_t)bytes), (uint32_t)bytes, 0,
+                                          &value, &decimals))
+        return 0;
+    const double v = decimals ? (double)value / neo__power[decimals] : (double)value;
+    *x = negative ? -(float)v : (float)v;
+    return neo__rounds_once(v);
+}
 enum { NEO__NUMBER_OK, NEO__NUMBER_BAD, NEO__NUMBER_RANGE };
 /* neo__number: the text as a float. [+-] digits [. digits] [e [+-] digits]; no other form (no inf,
    nan, hex). A result too large for f32 is NEO__NUMBER_RANGE; one too small is a denormal or 0. */
 static int neo__number(const char *text, size_t bytes, float *out) {
-    static const double power[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     neo__decimal decimal;
     float x = 0.0f;
     *out = 0.0f;
@@ -1326,8 +1373,8 @@ static int neo__number(const char *text, size_t bytes, float *out) {
                     scale <= 22;
         if (exact) {
             double v = (double)decimal.high;
-            v = scale < 0 ? v / power[-scale] : v * power[scale];
-            exact = v >= 0x1p-125 && (neo__bits_f64(v) & 0x1FFFFFFFu) != 0x10000000u;
+            v = scale < 0 ? v / neo__power[-scale] : v * neo__power[scale];
+            exact = v >= 0x1p-125 && neo__rounds_once(v);
             if (exact) x = (float)v; /* may be infinity */
         }
         if (!exact) x = neo__decimal_exact(&decimal);
@@ -1365,8 +1412,9 @@ static neo__text neo__trim(const char *p, const char *end) {
     while (end > p && neo__is_space(end[-1])) end--;
     return neo__text_of(p, end);
 }
-static int neo__text_equal(neo__text a, neo__text b) {
-    return a.bytes == b.bytes && memcmp(a.p, b.p, a.bytes) == 0;
+NEO__INLINE int neo__text_equal(neo__text a, neo__text b) {
+    if (a.bytes != b.bytes || (a.bytes > 0 && a.p[0] != b.p[0])) return 0;
+    return memcmp(a.p, b.p, a.bytes) == 0;
 }
 /* The part of `rest` up to the next c, which is cut off; 0: nothing is left (rest->p NULL). */
 static int neo__text_part(neo__text *rest, char c, neo__text *part) {
@@ -2703,7 +2751,7 @@ static size_t neo__criteo_least(const neo_schema *schema, int unlabeled) {
 }
 
 /* ---- delimited ---- */
-static int neo__field_missing(const neo_schema *s, neo__text t) {
+NEO__INLINE int neo__field_missing(const neo_schema *s, neo__text t) {
     if (t.bytes == 0) return 1;
     for (int32_t i = 0; i < s->missing_count; i++)
         if (neo__text_equal(t, s->missing[i])) return 1;
@@ -2738,31 +2786,37 @@ static const char *neo__delimiter_name(const neo_schema *s) {
     return strcmp(s->delimiter, "\t") == 0 ? "tab" : strcmp(s->delimiter, " ") == 0 ? "space"
                                                                                     : s->delimiter;
 }
-/* neo__fields of a line without quotes, of which not all fields are used: those are cut, and the
-   others counted. */
+/* The text between two delimiters, without blanks around it. */
+NEO__INLINE neo__text neo__field_of(const char *from, const char *end, char blank, char other) {
+    while (from < end && (*from == blank || *from == other)) from++;
+    while (end > from && (end[-1] == blank || end[-1] == other)) end--;
+    return neo__text_of(from, end);
+}
+/* neo__fields of a line without quotes: delimiters are found 64 bytes at a time, and those between
+   fields that are not used are passed together. */
 static int32_t neo__fields_used(const char *line, const char *end, char delimiter, char blank,
                                 char other, const int32_t *target, neo__text *fields,
                                 int32_t most) {
-    neo__stops stops = neo__stops_of(line, end, delimiter);
-    const char *from = line, *stop;
-    int64_t count = 0, left;
-    while (count < most) {
-        const int32_t to = target[count], run = to < 0 ? -to : 1;
-        left = run;
-        stop = neo__stops_pass(&stops, &left);
-        if (to >= 0) {
-            const char *last = stop ? stop : end;
-            while (from < last && (*from == blank || *from == other)) from++;
-            while (last > from && (last[-1] == blank || last[-1] == other)) last--;
-            fields[to] = neo__text_of(from, last);
+    const char *from = line;
+    int64_t count = 0;
+    for (const char *p = line;; p += 64) {
+        uint64_t mask = neo__bytes_equal(p, delimiter);
+        if (end - p < 64) mask &= ((uint64_t)1 << (end - p)) - 1;
+        while (mask) {
+            const int64_t to = count < most ? target[count] : INT32_MIN;
+            const int64_t run = to < 0 ? NEO__MIN(-to, __builtin_popcountll(mask)) : 1;
+            for (int64_t i = 1; i < run; i++) mask &= mask - 1;
+            const char *stop = p + __builtin_ctzll(mask);
+            mask &= mask - 1;
+            if (to >= 0) fields[to] = neo__field_of(from, stop, blank, other);
+            from = stop + 1;
+            count += run;
         }
-        count += run;
-        if (!stop) return (int32_t)(count + 1 - left);
-        from = stop + 1;
+        if (end - p <= 64) break;
     }
-    left = INT64_MAX;
-    (void)neo__stops_pass(&stops, &left);
-    return (int32_t)(count + 1 + (INT64_MAX - left));
+    const int64_t to = count < most ? target[count] : -1;
+    if (to >= 0) fields[to] = neo__field_of(from, end, blank, other);
+    return (int32_t)(count + 1);
 }
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
    issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere, as in neo__head;
@@ -2809,6 +2863,7 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
 }
 static int neo__field_number(const neo_schema *schema, const neo__op *op, neo__text text,
                              const char *line, float *x, neo__issue *issue) {
+    if (neo__number_few(text.p, text.bytes, x)) return 1;
     int kind = neo__number(text.p, text.bytes, x);
     if (kind == NEO__NUMBER_OK) return 1;
     const char *hint = "";
@@ -2871,9 +2926,8 @@ static float neo__op_dense(const neo_schema *s, const neo__op *op, float x) {
     if (op->log && !(v > 0.0)) {
         v = 0.0;
     } else if (op->log) {
-        int whole = v < 1e15 && (double)(uint64_t)v == v;
-        v = whole ? neo__log_whole(s->log_table, (uint64_t)v + 1)
-                  : neo__log_positive(s->log_table, v + 1.0);
+        int few = v < NEO__LOG_TABLE - 1 && (double)(int32_t)v == v;
+        v = few ? s->log_table[(int32_t)v + 1] : neo__log_positive(s->log_table, v + 1.0);
     }
     return (float)((v - op->shift) * op->scale);
 }
@@ -2883,13 +2937,12 @@ static int64_t neo__op_word(const neo_schema *s, const neo__op *op, neo__text t)
     return neo__dict_find(&s->dicts[op->out], t.p, t.bytes) + (op->min_count != 0);
 }
 static int64_t neo__op_bucket(const neo__op *op, float x) {
-    int32_t low = 0, high = op->edge_count; /* edges before low are <= x */
-    while (low < high) {
-        int32_t mid = low + (high - low) / 2;
-        if (op->edges[mid] <= x) low = mid + 1;
-        else high = mid;
+    int64_t low = 0; /* edges before it are <= x; a product, as a branch would be hard to predict */
+    for (int64_t left = op->edge_count, half; left > 0; left -= half) {
+        half = (left + 1) / 2;
+        low += half * (op->edges[low + half - 1] <= x);
     }
-    return 1 + (int64_t)low;
+    return 1 + low;
 }
 static int64_t neo__op_cross(const neo_schema *s, const neo__op *op, neo__text a, neo__text b) {
     uint64_t ha = neo__field_missing(s, a) ? 0 : neo__hash_bytes(a.p, a.bytes);
@@ -2978,12 +3031,15 @@ static void neo__watch_label(neo__watch *watch, float label, neo__text text) {
 static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
                               int labeled, float *record, neo__issue *issue) {
     int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
+    int32_t parsed = -1; /* the column whose number is x */
+    float x = 0.0f;
     record[0] = 0.0f;
     for (int32_t i = 0; i < schema->op_count; i++) {
         const neo__op *op = &schema->ops[i];
-        neo__text text = block->fields[op->column];
+        const neo__text *field = &block->fields[op->column];
+        const neo__text text = {field->p, field->bytes};
         int64_t id = 0;
-        float x, *label;
+        float *label;
         switch (op->kind) {
         case NEO__OP_LABEL:
             label = &record[neo__record_label(schema, op->out)];
@@ -2995,7 +3051,9 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
         case NEO__OP_DENSE:
             record[1 + op->out] = op->missing;
             if (neo__field_missing(schema, text)) continue;
-            if (!neo__field_number(schema, op, text, line, &x, issue)) return 0;
+            if (op->column != parsed && !neo__field_number(schema, op, text, line, &x, issue))
+                return 0;
+            parsed = op->column;
             record[1 + op->out] = neo__op_dense(schema, op, x);
             if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
             neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1,
@@ -3010,7 +3068,9 @@ static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const
             break;
         case NEO__OP_BUCKET:
             if (neo__field_missing(schema, text)) break;
-            if (!neo__field_number(schema, op, text, line, &x, issue)) return 0;
+            if (op->column != parsed && !neo__field_number(schema, op, text, line, &x, issue))
+                return 0;
+            parsed = op->column;
             id = neo__op_bucket(op, x);
             break;
         case NEO__OP_CROSS: id = neo__op_cross(schema, op, text, block->fields[op->other]); break;
@@ -6915,29 +6975,11 @@ static const char *neo__svm_whole(const char *p, int64_t *value) {
     *value = (int64_t)v;
     return p - from > 19 || v > (uint64_t)INT64_MAX ? NULL : p;
 }
-/* A number up to the next blank. Up to 7 digits are exact in f32, as is the power of ten that
-   divides them, so their quotient is the nearest f32. */
-static const float neo__svm_power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
+/* A number up to the next blank. */
 static const char *neo__svm_number(const char *text, const char *end, float *x, int *kind) {
-    const char *p = text, *point;
-    uint32_t v = 0;
-    unsigned c;
-    int negative = *p == '-';
-    p += negative || *p == '+';
-    const char *from = p;
-    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
-    point = p;
-    if (*p == '.') p++;
-    while (p > point && (c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
-    int64_t decimals = p > point ? p - point - 1 : 0, digits = point - from + decimals;
-    if (digits >= 1 && digits <= 7 && (p == end || neo__svm_blank(*p))) {
-        *x = (float)v / neo__svm_power[decimals];
-        if (negative) *x = -*x;
-        *kind = NEO__NUMBER_OK;
-        return p;
-    }
-    p = neo__svm_word(text, end);
-    *kind = neo__number(text, (size_t)(p - text), x);
+    const char *p = neo__svm_word(text, end);
+    const size_t bytes = (size_t)(p - text);
+    *kind = neo__number_few(text, bytes, x) ? NEO__NUMBER_OK : neo__number(text, bytes, x);
     return p;
 }
 /* A message about the word at p. Returns -1. */
@@ -7023,28 +7065,9 @@ static neo_status neo__svm_measure(neo_ctx *ctx, neo__svm_sizes *sizes, const ne
    up to 7 and a point. Where numbers end is found first, 64 bytes at a time, so that no number
    waits for the one before. -1: others, or bad ones. */
 enum { NEO__SVM_STOPS = 1024 };
-/* The n bytes at p, 1 to 8, as a number, which a point may cut. 0: they are none. */
-NEO__INLINE int neo__svm_few(const char *p, uint32_t n, int whole, uint32_t *value,
-                             uint32_t *decimals) {
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-    uint64_t x;
-    memcpy(&x, p, 8);
-    x = (x ^ '0' * ones) << (64 - 8 * n);
-    *decimals = 0;
-    if (!whole) {
-        uint64_t point = x ^ ('.' ^ '0') * ones; /* its lowest 0 byte */
-        point = (point - ones) & ~point & 0x80 * ones;
-        if (point && n == 1) return 0;
-        const uint64_t upto = point ^ (point - 1); /* the bytes before it and itself */
-        *decimals = point ? (uint32_t)__builtin_clzll(point) / 8 : 0;
-        x = point ? (x & ~upto) | (x & upto >> 8) << 8 : x;
-    }
-    if ((x | (x + 6 * ones)) & 0xF0 * ones) return 0;
-    x = (x * 10 + (x >> 8)) & UINT64_C(0x00FF00FF00FF00FF); /* of two digits, of four, of all */
-    x = (x * 100 + (x >> 16)) & UINT64_C(0x0000FFFF0000FFFF);
-    *value = (uint32_t)(x * 10000 + (x >> 32));
-    return 1;
-}
+/* Up to 7 digits are exact in f32, as is the power of ten that divides them, so their quotient is
+   the nearest f32. */
+static const float neo__svm_power[8] = {1e0f, 1e1f, 1e2f, 1e3f, 1e4f, 1e5f, 1e6f, 1e7f};
 NEO__AVX2 static int64_t neo__svm_pairs_avx2(const neo_schema *schema, const char *p,
                                              const char *end, neo__svm_pair *pair) {
     const int fields = schema->format == NEO_FORMAT_LIBFFM;
@@ -7070,7 +7093,11 @@ NEO__AVX2 static int64_t neo__svm_pairs_avx2(const neo_schema *schema, const cha
         if (last - stop < 1 + fields) return -1;
         for (int i = !fields; i < 3; i++) {
             const uint32_t at = stop[i - !fields], n = at - begin;
-            if (n - 1 > 7 || !neo__svm_few(p + begin, n, i < 2, &number[i], &decimals)) return -1;
+            uint64_t digits;
+            memcpy(&digits, p + begin, 8);
+            if (n - 1 > 7 || !neo__digits_few(digits << (64 - 8 * n), n, i < 2, &number[i],
+                                              &decimals))
+                return -1;
             if (i < 2 ? p[at] != ':' : at < bytes && !neo__svm_blank(p[at])) return -1;
             begin = at + 1;
             if (i == 2 && n - (decimals > 0) > 7) return -1;

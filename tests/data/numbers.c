@@ -31,6 +31,32 @@ static void check_number(const char *text) {
         FAIL("%s: kind %d, %.9g, expected %.9g", text, kind, (double)got, (double)want);
     }
 }
+/* Of up to 8 characters, in memory of just so many bytes: those that the short way takes, right. */
+static void few_characters(void) {
+    static const char some[] = "0123456789012345678901234567890123456789..-+e x";
+    int taken = 0, points = 0;
+    for (int i = 0; i < 400000; i++) {
+        char text[16];
+        const size_t n = 1 + test_random() % 9, most = i % 2 ? 10 : sizeof some - 1;
+        for (size_t k = 0; k < n; k++) text[k] = some[test_random() % most];
+        if (i % 4 == 1 && n > 1) text[test_random() % n] = '.';
+        if (i % 8 == 1 && n > 2) text[0] = '-';
+        text[n] = 0;
+        char *bytes = (char *)malloc(n);
+        float got = 0, want = 0;
+        if (!bytes) exit(1);
+        memcpy(bytes, text, n);
+        const int few = neo__number_few(bytes, n, &got), kind = neo__number(text, n, &want);
+        free(bytes);
+        if (few && (kind != NEO__NUMBER_OK || memcmp(&got, &want, 4) != 0))
+            FAIL("%s: %.9g, expected kind %d, %.9g", text, (double)got, kind, (double)want);
+        if (kind == NEO__NUMBER_OK && n <= 8 && !few && !strpbrk(text, "e+") &&
+            neo__rounds_once(strtod(text, NULL)))
+            FAIL("%s is not taken", text);
+        taken += few, points += few && strchr(text, '.') != NULL;
+    }
+    CHECK(taken > 100000 && points > 50000);
+}
 static float random_float(void) {
     uint32_t u = test_random() ^ (test_random() << 16);
     float f;
@@ -378,6 +404,7 @@ int main(void) {
     ctx = test_ctx(2, NEO_ISA_BEST, 1);
     size_t bytes = neo_ctx_memory(ctx).bytes;
     RUN(numbers);
+    RUN(few_characters);
     RUN(hard_numbers);
     RUN(logarithms);
     RUN(hashes_agree);
