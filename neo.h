@@ -173,10 +173,19 @@
         neo_status neo__status = (call);                                                           \
         if (neo__status != NEO_OK) return neo__status;                                             \
     } while (0)
-/* A zeroed variable, in C and in C++. */
+/* A zeroed variable, in C and in C++. gcc clears more than a line by an instruction that takes
+   longer than a call; so it does not see the size. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+static inline size_t neo__size_unseen(size_t bytes) {
+    if (bytes > 64) __asm__("" : "+r"(bytes));
+    return bytes;
+}
+#else
+#define neo__size_unseen(bytes) (bytes)
+#endif
 #define NEO__ZERO(type, name)                                                                      \
     type name;                                                                                     \
-    memset(&name, 0, sizeof name)
+    memset(&name, 0, neo__size_unseen(sizeof name))
 #ifdef __cplusplus
 #define NEO__STATIC_ASSERT(cond, text) static_assert(cond, text)
 #else
@@ -2915,7 +2924,8 @@ typedef struct neo__tile {
     int64_t a_row, a_k;
     const float *b;
     int64_t b_k;
-    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= 2 lanes */
+    int64_t b_col, b_cols; /* dots: b[k + j * b_col], j < b_cols <= dot_rows; of fewer, those that
+                              lie before b are read, too */
     int64_t rows, panels, b_panel; /* so many panels (0: one), b_panel floats apart in b */
     const float *init;     /* sums start there; NULL: at zero */
     int64_t init_row;
@@ -2931,7 +2941,7 @@ typedef struct neo__tile {
                                   ends[r * ends_row], with init from the end before it on */
     int64_t at_row, ends_row;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
-       lines `fetch_row` behind the first of them; dots: all of b of the next 2 lanes columns.
+       lines `fetch_row` behind the first of them; dots: all of b of the next dot_rows columns.
        NULL: nothing. */
     const float *fetch;
     int64_t fetch_step, fetch_row;
@@ -2975,8 +2985,9 @@ struct neo__gemm_kernels {
                                   of k */
     /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
     void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
-    neo__tile_fn
-        dots; /* 2 lanes columns, one row: b is read in place, transposed; no merges, no bias */
+    neo__tile_fn dots; /* dot_rows columns, one row: b is read in place, transposed; no merges, no
+                          bias, no relu */
+    int dot_rows;
     /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
     void (*pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
                  int64_t cols);
@@ -5439,7 +5450,6 @@ enum {
     NEO__ELEMENT_GRAIN = 1 << 15
 };
 
-NEO__HOT_END
 static const struct neo__dtype {
     const char *name;
     size_t size;
@@ -5632,10 +5642,11 @@ static int neo__box_begin(neo__box *box, const neo_tensor *tensor) {
     box->extent[0] = size;
     for (int d = 0; tensor->data && d < tensor->ndim; d++) {
         const int64_t n = tensor->shape[d];
-        const double reach = (double)(n - 1) * (double)tensor->stride[d] * (double)size;
-        if (n == 0 || reach > 0x1p60 || reach < -0x1p60) return 0; /* no memory is that large */
-        if (n == 1 || tensor->stride[d] == 0) continue;
-        const int64_t step = tensor->stride[d] * size, length = (n - 1) * step;
+        int64_t step, length; /* no memory is as large as 2^60 */
+        if (n == 0 || __builtin_mul_overflow(tensor->stride[d], size, &step) ||
+            __builtin_mul_overflow(n - 1, step, &length) || length >> 60 != length >> 63)
+            return 0;
+        if (length == 0) continue;
         if (step < 0) box->begin += (intptr_t)length;
         box->extent[0] += length < 0 ? -length : length;
         box->n[box->count] = n;
@@ -5681,13 +5692,14 @@ static int64_t neo__boxes_unit(const neo__box *box, int64_t unit) {
         }
     return unit;
 }
-static int neo__tensors_meet(const neo_tensor *s, const neo_tensor *tensor) {
+/* box: of s, not sorted. */
+static int neo__tensors_meet(const neo_tensor *s, const neo__box *box, const neo_tensor *tensor) {
     neo__box a, b;
     int tries = 20000;
-    if (s->place != tensor->place || !neo__box_begin(&a, s) || !neo__box_begin(&b, tensor))
-        return 0;
-    const int64_t apart = (int64_t)(b.begin - a.begin);
-    if (apart >= a.extent[0] || -apart >= b.extent[0]) return 0;
+    if (s->place != tensor->place || !neo__box_begin(&b, tensor)) return 0;
+    const int64_t apart = (int64_t)(b.begin - box->begin);
+    if (apart >= box->extent[0] || -apart >= b.extent[0]) return 0;
+    a = *box;
     neo__box_sort(&a, (int64_t)neo_dtype_size(s->dtype));
     neo__box_sort(&b, (int64_t)neo_dtype_size(tensor->dtype));
     int64_t unit = neo__boxes_unit(&a, neo__boxes_unit(&b, 0)), bytes = b.extent[b.count];
@@ -5710,13 +5722,16 @@ typedef struct neo__named {
 } neo__named;
 static neo_status neo__check_apart(const char *function, const neo__named *list, int outputs,
                                    int count, int same) {
-    for (int i = 0; i < outputs; i++)
-        for (int k = i + 1; k < count; k++) {
-            if (!neo__tensors_meet(list[i].t, list[k].t)) continue;
+    for (int i = 0; i < outputs; i++) {
+        neo__box box;
+        const int some = neo__box_begin(&box, list[i].t);
+        for (int k = i + 1; k < count && some; k++) {
+            if (!neo__tensors_meet(list[i].t, &box, list[k].t)) continue;
             if (same && k >= outputs && neo__tensors_same(list[i].t, list[k].t)) continue;
             return neo_fail(NEO_ERR_ARG, "%s: %s overlaps %s in memory", function, list[i].name,
                             list[k].name);
         }
+    }
     return NEO_OK;
 }
 /* NEO__APART(fn, outputs, same, {&y, "y"}, {&x, "x"} ...): neo__check_apart of that list. */
@@ -5727,6 +5742,7 @@ static neo_status neo__check_apart(const char *function, const neo__named *list,
                                   (int)(sizeof neo__list / sizeof *neo__list), same));             \
     } while (0)
 
+NEO__HOT_END
 /* ---- public calls: the CPU converts and copies what is in host memory, in any context ---- */
 /* Two contiguous tensors are walked as one dimension. */
 static neo__convert_call neo__convert_call_make(neo_tensor src, neo_tensor dst) {
@@ -6443,7 +6459,9 @@ static int neo__gemm_kept(const neo__gemm *g) {
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
     const int64_t lanes = gemm->ctx->gemm->lanes;
-    gemm->width = !gemm->dots && call->n <= lanes ? lanes : 2 * lanes;
+    gemm->width = gemm->dots         ? gemm->ctx->gemm->dot_rows
+                  : call->n <= lanes ? lanes
+                                     : 2 * lanes;
     gemm->tile_rows = gemm->ctx->gemm->rows;
     if (gemm->ctx->gemm->rows8 && !gemm->dots && (call->m == 1 || gemm->by_rows) &&
         call->n >= 8 * lanes) {
@@ -6509,7 +6527,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         call->m >= 8 * gemm->ctx->gemm->lanes && call->m * call->k < NEO__GEMM_VAST_FLOATS)
         gemm->swapped = 1;
     if (gemm->swapped) neo__gemm_swap(call);
-    gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1;
+    gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1 &&
+                 call->n >= gemm->ctx->gemm->dot_rows;
     neo__gemm_plan_tiles(gemm);
     const int thin = NEO__TRAINS && neo__gemm_is_thin(call);
     int64_t longest = NEO__GEMM_SEGMENT;
@@ -6835,7 +6854,7 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
     const neo__gemm_call *call = &gemm->call;
     if (gemm->dots) {
         const int ahead =
-            call->n * call->k >= NEO__GEMM_FAR_FLOATS && place->n0 + 2 * gemm->width <= call->n;
+            call->n * call->k >= NEO__GEMM_VAST_FLOATS && place->n0 + 2 * gemm->width <= call->n;
         tile->b = call->b + place->n0 * call->b_col;
         tile->b_col = call->b_col;
         tile->b_cols = place->cols;
@@ -7465,7 +7484,6 @@ static void neo__bf16_task(void *arg, int64_t index, int worker) {
     neo__bf16_move(product, tiles, &box, 1);
 }
 
-NEO__HOT_END
 /* A product and its plan: tasks as large as the scratch allows. */
 static void neo__bf16_begin(neo__bf16 *product, neo_ctx *ctx, const neo__gemm_call *call) {
     const neo__bf16_kernels *kern = ctx->bf16;
@@ -7492,13 +7510,15 @@ typedef struct neo__product {
 } neo__product;
 static void neo__product_begin(neo__product *product, neo_ctx *ctx, const neo__gemm_call *call) {
     const neo__gemm_grid *grid = &product->f32.grid;
-    memset(product, 0, sizeof *product);
+    product->tasks = 0;
     product->narrow = call->narrow;
     if (call->m == 0 || call->n == 0) return;
     if (call->narrow) {
+        memset(&product->bf16, 0, neo__size_unseen(sizeof product->bf16));
         neo__bf16_begin(&product->bf16, ctx, call);
         grid = &product->bf16.grid;
     } else {
+        memset(&product->f32, 0, neo__size_unseen(sizeof product->f32));
         product->f32.ctx = ctx;
         product->f32.call = *call;
         product->f32.tree = call->tree && call->leaves.count > 1;
@@ -7590,7 +7610,6 @@ NEO_API neo_status neo_linear_backward(neo_ctx *ctx, const neo_leaves *leaves, n
     return NEO__RUN(ctx, fn, gemm, &call);
 }
 #endif
-NEO__HOT_BEGIN
 
 /* ---- the CPU: both in one parallel region ---- */
 typedef struct neo__linear_job {
@@ -7642,8 +7661,9 @@ static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     else neo__product_task(&job->dw, index, worker);
 }
 static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
-    NEO__ZERO(neo__linear_job, job);
+    neo__linear_job job;
     job.ctx = neo__cpu_ctx(d);
+    job.dw.tasks = 0;
     job.dbias = &call->dbias;
     if (call->dw.c) neo__product_begin(&job.dw, job.ctx, &call->dw);
     const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
@@ -18394,6 +18414,17 @@ NEO__KERNEL_INLINE __m256 NEO__FN(four_rows)(const float *const *row, int64_t k)
 #define NEO__LOW2(a, b) ((NEO__VF)NEO__MM(unpacklo_pd)(NEO__PD(a), NEO__PD(b)))
 #define NEO__HIGH2(a, b) ((NEO__VF)NEO__MM(unpackhi_pd)(NEO__PD(a), NEO__PD(b)))
 #endif
+#if NEO__PASS != NEO__PASS_SCALAR
+NEO__KERNEL_INLINE void NEO__FN(turn4)(NEO__VF r0, NEO__VF r1, NEO__VF r2, NEO__VF r3,
+                                       NEO__VF *out) {
+    NEO__VF low01 = NEO__LOW(r0, r1), high01 = NEO__HIGH(r0, r1);
+    NEO__VF low23 = NEO__LOW(r2, r3), high23 = NEO__HIGH(r2, r3);
+    out[0] = NEO__LOW2(low01, low23);
+    out[1] = NEO__HIGH2(low01, low23);
+    out[2] = NEO__LOW2(high01, high23);
+    out[3] = NEO__HIGH2(high01, high23);
+}
+#endif
 NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF *out) {
 #if NEO__PASS != NEO__PASS_SCALAR
     __asm__("" : "+r"(row)); /* read the pointers again each time: there are more than registers */
@@ -18408,12 +18439,7 @@ NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, 
     NEO__VF r0 = NEO__FN(four_rows)(row, k), r1 = NEO__FN(four_rows)(row + 1, k);
     NEO__VF r2 = NEO__FN(four_rows)(row + 2, k), r3 = NEO__FN(four_rows)(row + 3, k);
 #endif
-    NEO__VF low01 = NEO__LOW(r0, r1), high01 = NEO__HIGH(r0, r1);
-    NEO__VF low23 = NEO__LOW(r2, r3), high23 = NEO__HIGH(r2, r3);
-    out[0] = NEO__LOW2(low01, low23);
-    out[1] = NEO__HIGH2(low01, low23);
-    out[2] = NEO__LOW2(high01, high23);
-    out[3] = NEO__HIGH2(high01, high23);
+    NEO__FN(turn4)(r0, r1, r2, r3, out);
 #endif
 }
 
@@ -18452,38 +18478,66 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
 }
 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
-   transposed on their way into the sums. Two vectors of rows hide the latency of the chains. */
+   transposed on their way into the sums. Four vectors of rows hide the latency of the chains; eight
+   lanes, for what wider ones shuffle more. */
+#if NEO__PASS != NEO__PASS_AVX512
+#if NEO__PASS == NEO__PASS_AVX2
+#define NEO__DOTS_LOAD(i)                                                                          \
+    _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(*low + i)), _mm_loadu_ps(*high + i), 1)
+#else
+#define NEO__DOTS_LOAD(i) NEO__LOAD(*low + i)
+#endif
+/* Four k of as many rows as there are lanes, `row` floats apart; half of them from `high` on. */
+NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high, int64_t row,
+                                          const NEO__VF *a, NEO__VF sum) {
+#if NEO__PASS == NEO__PASS_SCALAR
+    NEO__EACH(i, 4) sum = NEO__FMA(a[i], (*low)[i], sum);
+    (void)row;
+#else
+    NEO__VF v[4];
+    NEO__FN(turn4)
+    (NEO__DOTS_LOAD(0), NEO__DOTS_LOAD(row), NEO__DOTS_LOAD(2 * row), NEO__DOTS_LOAD(3 * row), v);
+    NEO__EACH(i, 4) sum = NEO__FMA(a[i], v[i], sum);
+#endif
+    *low += 4, *high += 4;
+    return sum;
+}
+#define NEO__DOTS_LIST(X) X(0) X(1) X(2) X(3)
+#define NEO__DOTS_BEGIN(g)                                                                         \
+    const float *low##g = b + g * NEO__W * row, *high##g = low##g + NEO__W / 2 * row;              \
+    NEO__VF s##g = init ? NEO__LOAD(init + g * NEO__W) : NEO__SET(0.0f);
+#define NEO__DOTS_STEP(g) s##g = NEO__FN(dots4)(&low##g, &high##g, row, v, s##g);
+#define NEO__DOTS_REST(g)                                                                          \
+    for (int64_t i = 0; i < NEO__W; i++) lane[i] = b[k + (g * NEO__W + i) * row];                  \
+    s##g = NEO__FMA(NEO__SET(a[k * a_k]), NEO__LOAD(lane), s##g);
+#define NEO__DOTS_STORE(g) NEO__STORE(c + g * NEO__W, s##g);
 NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
-    const float *row[2 * NEO__W], *a = tile->a;
-    const int64_t a_k = tile->a_k;
-    NEO__VF s0 = NEO__SET(0.0f), s1 = s0;
-    for (int64_t i = 0; i < 2 * NEO__W; i++)
-        row[i] = tile->b + NEO__MIN(i, tile->b_cols - 1) * tile->b_col;
-    if (tile->init) {
-        s0 = NEO__LOAD(tile->init);
-        s1 = NEO__LOAD(tile->init + NEO__W);
+    enum { ROWS = 4 * NEO__W };
+    const float *a = tile->a, *init = tile->init;
+    const int64_t a_k = tile->a_k, row = tile->b_col, before = ROWS - tile->b_cols;
+    const float *b = tile->b - before * row;
+    const size_t bytes = (size_t)tile->b_cols * sizeof *a;
+    float lane[ROWS], *c = before ? lane : tile->c;
+    if (before && init) {
+        memset(lane, 0, sizeof lane);
+        init = (const float *)memcpy(lane + before, init, bytes) - before;
     }
+    NEO__DOTS_LIST(NEO__DOTS_BEGIN)
     int64_t k = 0;
     for (; k + 4 <= tile->k; k += 4) {
-        NEO__VF v0[4], v1[4];
-        for (int64_t i = k % 16 / 4; tile->fetch && i < 2 * NEO__W; i += 4)
-            NEO__FETCH(tile->fetch + k / 16 * 16 + i * tile->b_col);
-        NEO__FN(transpose4)(row, k, v0);
-        NEO__FN(transpose4)(row + NEO__W, k, v1);
-        NEO__EACH(i, 4) {
-            s0 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v0[i], s0);
-            s1 = NEO__FMA(NEO__SET(a[(k + i) * a_k]), v1[i], s1);
+        const NEO__VF v[4] = {NEO__SET(a[k * a_k]), NEO__SET(a[(k + 1) * a_k]),
+                              NEO__SET(a[(k + 2) * a_k]), NEO__SET(a[(k + 3) * a_k])};
+        if (tile->fetch) { /* a quarter of the lines: they are as wide as four steps */
+            const float *line = tile->fetch + (k & ~15) + (k & 15) / 4 * row;
+            NEO__EACH(i, ROWS / 4) NEO__FETCH(line + 4 * i * row);
         }
+        NEO__DOTS_LIST(NEO__DOTS_STEP)
     }
-    for (; k < tile->k; k++) {
-        float lane[2 * NEO__W];
-        for (int64_t i = 0; i < 2 * NEO__W; i++) lane[i] = row[i][k];
-        s0 = NEO__FMA(NEO__SET(a[k * a_k]), NEO__LOAD(lane), s0);
-        s1 = NEO__FMA(NEO__SET(a[k * a_k]), NEO__LOAD(lane + NEO__W), s1);
-    }
-    NEO__STORE(tile->c, s0);
-    NEO__STORE(tile->c + NEO__W, s1);
+    for (; k < tile->k; k++) { NEO__DOTS_LIST(NEO__DOTS_REST) }
+    NEO__DOTS_LIST(NEO__DOTS_STORE)
+    if (before) memcpy(tile->c, lane + before, bytes);
 }
+#endif
 
 NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, int64_t rows,
                                  int64_t cols) {
@@ -18851,7 +18905,8 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__ROWS8,
     NEO__FN(listed),
     NEO__FN(list),
-    NEO__FN(dots),
+    NEO__FN8(dots),
+    NEO__PASS == NEO__PASS_AVX512 ? 2 * NEO__W : 4 * NEO__W,
     NEO__FN(pack),
     NEO__FN(pack_transposed),
     NEO__TRAIN(NEO__FN(column_sums)),
@@ -20717,6 +20772,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
 #undef NEO__FMA
 #undef NEO__FMA1
 #undef NEO__FN
+#undef NEO__DOTS_LOAD
 #undef NEO__FN8
 #undef NEO__FNMA
 #undef NEO__GROUP_LIST

@@ -182,7 +182,7 @@ static void deep_and_narrow(void) {
         {256, 256, 64, 1, 1, 1.0f, 1, NEO_ACT_RELU, 0},
         {65, 400, 530, 0, 0, 0.0f, 0, NEO_ACT_NONE, 7},
         {65, 400, 1030, 0, 1, 0.5f, 1, NEO_ACT_RELU, 3},
-        {600, 1, 256, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0}, /* operands of more than a cache holds */
+        {8300, 1, 256, 0, 1, 0.5f, 1, NEO_ACT_RELU, 0}, /* operands of more than a cache holds */
         {1050, 1, 131, 0, 1, 0.0f, 0, NEO_ACT_NONE, 5},
         {512, 13, 4200, 1, 0, 0.0f, 1, NEO_ACT_NONE, 0},
         {4100, 512, 13, 0, 1, 0.0f, 1, NEO_ACT_RELU, 0},
