@@ -6344,11 +6344,12 @@ typedef struct neo__gemm_box {
     int64_t t0, t1, p0, p1, k0, k1;
 } neo__gemm_box;
 /* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
-   until there are enough tasks. A tile is tile_rows x tile_cols; columns count `dear` times. */
+   until there are enough tasks: two a thread, for each packs its operands by itself. A tile is
+   tile_rows x tile_cols; columns count `dear` times. */
 static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, const neo_ctx *ctx,
                           int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
                           int64_t *rows, int64_t *cols) {
-    const int64_t enough = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    const int64_t enough = ctx->threads == 1 ? 1 : 2 * (int64_t)ctx->threads;
     *rows = NEO__MIN(*rows, NEO__MAX(1, most / *cols));
     for (;;) {
         grid->row_tasks = (grid->tiles + *rows - 1) / *rows;

@@ -3313,7 +3313,7 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* Of a table: see neo__bags_tensor. */
+/* The names of neo__bags_tensor. */
 enum { NEO__SHARD_TENSORS = 9 };
 static const char *const neo__shard_tensor_name[NEO__SHARD_TENSORS] = {
     "weight", "scale", "momentum1", "momentum2", "keys", "used", "waiting", "waiting_used",

@@ -63,7 +63,9 @@ static void describe(Model *m, int which) {
         m->table[2].dtype = which ? NEO_F16 : NEO_F32, m->table[2].optim.kind = NEO_BAG_ADAGRAD;
         m->table[2].part = (neo_table_part){1000, 100, 100, 16};
     }
-    m->desc.bounds = which == 5 ? NEO_BOUNDS_DROP : which == 6 ? NEO_BOUNDS_CLAMP : NEO_BOUNDS_ERROR;
+    m->desc.bounds = which == 5   ? NEO_BOUNDS_DROP
+                     : which == 6 ? NEO_BOUNDS_CLAMP
+                                  : NEO_BOUNDS_ERROR;
     m->desc.max_kept_rows = 4000;
 }
 typedef struct Pair {
