@@ -1710,6 +1710,8 @@ typedef struct neo_bags_desc {
     int inverse; /* 1: backward takes batches with an inverse, and has room (8 max_batch features +
                     12 max_ids bytes) to write them out: max_ids counts them so */
     neo_tier *tier; /* rows lie in a file below lines in memory (neo_store.h); NULL: in memory */
+    int lazy_init; /* 1: see neo_bags_create. Tables with keys or a `weight` of yours, those of a
+                      tier and of a device are made by create all the same */
 } neo_bags_desc;
 
 #if !defined(NEO_INFERENCE)
@@ -1719,7 +1721,11 @@ NEO_API int neo_bag_cut_rounds(const neo_bag_optim *optim);
 
 /* neo_bags_create: allocate and initialise the tables, their optimizer state, and the workspace of
    forward and backward for batches up to max_batch and max_ids. Initial values do not depend on
-   anything but the seed and the tensor's name, "<bags>.<table>.weight".
+   anything but the seed and the tensor's name, "<bags>.<table>.weight". With lazy_init create
+   writes none: a row gets its values, the same ones, and memory from the system, when a call first
+   needs it, and each forward makes some others, about 2 MB a thread, until all are there. So large
+   tables start at once. neo_bags_weight, _scale and _state make the rest, and so do digests, saves
+   and loads of a state.
    Errors   NEO_ERR_ARG: a field of desc, the table named. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: rows
             of a table times max_ids (or max_kept_rows) beyond 2^64; i8 rows cut by columns; what a
             device cannot do, track_rows among it.
@@ -2680,8 +2686,12 @@ NEO__UNUSED static neo_ctx *neo__span_enter(neo_ctx *ctx, const char *name) {
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
 /* A rank has failed: what its function left is no news. */
 NEO_API void neo__ctx_hush(neo_ctx *ctx);
-/* Keyed tables, for a neo_shard: see >>impl-bags-keys. */
 #if !defined(NEO_INFERENCE)
+/* The k-th tensor of a table: weights, scales (of i8 rows), then those of neo_bags_state; none if
+   it has no such. Rows may lack their first values until neo__bags_make_all. */
+NEO_API neo_tensor neo__bags_tensor(const neo_bags *bags, int32_t table, int k);
+NEO_API void neo__bags_make_all(const neo_bags *bags);
+/* Keyed tables, for a neo_shard: see >>impl-bags-keys. */
 NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker);
 NEO_API neo_status neo__bags_keys_read(void *bags);
@@ -4174,28 +4184,25 @@ NEO_API int64_t neo_time_ns(void) {
 #if !defined(__cplusplus) && !defined(MADV_HUGEPAGE)
 extern int madvise(void *begin, size_t size, int advice); /* hidden under _POSIX_C_SOURCE */
 #endif
-static void neo__advise_huge(void *p, size_t size) {
+static void neo__advise(void *p, size_t size, int advice) { /* of the huge pages inside */
     const uintptr_t huge = (uintptr_t)2 << 20, begin = ((uintptr_t)p + huge - 1) & ~(huge - 1);
     const uintptr_t end = ((uintptr_t)p + size) & ~(huge - 1);
-    if (begin < end) (void)madvise((void *)begin, end - begin, 14 /* MADV_HUGEPAGE */);
+    const int error = errno; /* advice that is refused is not an error */
+    if (begin < end) (void)madvise((void *)begin, end - begin, advice);
+    errno = error;
 }
 #else
-static void neo__advise_huge(void *p, size_t size) {
-    (void)p;
-    (void)size;
-}
+static void neo__advise(void *p, size_t size, int advice) { (void)p, (void)size, (void)advice; }
 #endif
+/* Linux's numbers; COLLAPSE puts small pages that are there together (since 6.1). */
+enum { NEO__ADVISE_HUGE = 14, NEO__ADVISE_SMALL = 15, NEO__ADVISE_COLLAPSE = 25 };
 static void *neo__aligned_alloc(size_t size, size_t align) {
     void *p = NULL;
     const size_t huge = (size_t)2 << 20;
     const int large = size >= huge; /* begins where a huge page does: else a few megabytes have none
                                        inside */
     if (posix_memalign(&p, large && align < huge ? huge : align, size) != 0) return NULL;
-    if (large) {
-        int error = errno; /* advice that is refused is not an error */
-        neo__advise_huge(p, size);
-        errno = error;
-    }
+    if (large) neo__advise(p, size, NEO__ADVISE_HUGE);
     return p;
 }
 static void neo__aligned_free(void *p) { free(p); }
@@ -6356,11 +6363,12 @@ typedef struct neo__gemm_box {
     int64_t t0, t1, p0, p1, k0, k1;
 } neo__gemm_box;
 /* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
-   until there are enough tasks. A tile is tile_rows x tile_cols; columns count `dear` times. */
+   until there are enough tasks: two a thread, for each packs its operands by itself. A tile is
+   tile_rows x tile_cols; columns count `dear` times. */
 static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, const neo_ctx *ctx,
                           int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
                           int64_t *rows, int64_t *cols) {
-    const int64_t enough = ctx->threads == 1 ? 1 : 4 * (int64_t)ctx->threads;
+    const int64_t enough = ctx->threads == 1 ? 1 : 2 * (int64_t)ctx->threads;
     *rows = NEO__MIN(*rows, NEO__MAX(1, most / *cols));
     for (;;) {
         grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
@@ -11922,6 +11930,9 @@ typedef struct neo__bag_table {
     int32_t *features, feature_count;
     int row_bits, low_bits; /* of a record: see >>impl-bags-backward */
     neo__row_marks marks;   /* bits NULL: not tracked */
+    neo__init_call init;    /* on the CPU: of a block but for its place and number */
+    int64_t first_block, blocks; /* of 2^block_bits rows; see neo__bags_made */
+    int block_bits;
 } neo__bag_table;
 
 /* A row whose gradient is kept, at job.kept.sums + at. */
@@ -11976,6 +11987,7 @@ typedef struct neo__bag_sizes {
     int64_t max_batch, max_ids, max_kept_rows; /* as declared or reserved */
     int64_t rows, floats;                      /* of all tables */
     int64_t mark_words;                        /* of all tracked tables */
+    int64_t lazy_blocks;                       /* see neo__bags_made */
     int64_t width, max_dim;                    /* of out; of the widest table */
     int64_t cut_tables;                        /* tables cut by columns */
     int64_t cut_rows, cut_floats, cut_dim;     /* of all of these; of the widest */
@@ -12058,6 +12070,15 @@ typedef struct neo__bags_view {
     float *copy_weights;
 } neo__bags_view;
 
+/* First values on the CPU, by blocks of rows of 4 KB or less, counted through all tables. With
+   lazy_init a block waits until its bit is set; else bits is NULL. A page of the system is touched
+   as a whole in any case, and the bits of 10 GB stay in the cache. */
+typedef struct neo__bags_made {
+    uint64_t *bits;       /* set atomically by who makes the block */
+    int64_t blocks, left; /* left: atomic; not made */
+    int64_t ahead;        /* all blocks before have been made */
+} neo__bags_made;
+
 struct neo_bags {
     neo_ctx *ctx;
     neo__live live;
@@ -12076,6 +12097,7 @@ struct neo_bags {
     neo__bags_work work;
     neo__bags_kept kept;
     neo__bags_cut_tables cut;
+    neo__bags_made made;
     struct neo_tier *tier; /* or NULL */
     struct {
         char *work, *device, *tables; /* tables: NULL if each block is by itself */
@@ -12094,6 +12116,7 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
     NEO__CARVE(c, to->mark_words, s->mark_words);
+    NEO__CARVE(c, to->made.bits, (s->lazy_blocks + 63) / 64);
     NEO__CARVE(c, *names, s->name_bytes);
 }
 
@@ -12495,6 +12518,13 @@ static size_t neo__bag_keys_bytes(const neo_table_desc *table) {
     return count.at;
 }
 static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clzll(largest) : 0; }
+/* log2 of the rows in a block of first values. */
+static int neo__bag_block_bits(const neo_table_desc *table) {
+    const int64_t row_bytes = table->dim * (int64_t)neo_dtype_size(table->dtype);
+    int bits = 0;
+    while (row_bytes << (bits + 1) <= 4096) bits++;
+    return bits;
+}
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
     NEO__ZERO(neo__bag_sizes, sizes);
     sizes.tables = desc->table_count;
@@ -12513,6 +12543,8 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
         sizes.rows += table->rows;
         sizes.floats += floats;
         if (table->track_rows) sizes.mark_words += (table->rows + 63) / 64;
+        if (desc->lazy_init && !desc->tier && !ctx->device && !table->keys.on)
+            sizes.lazy_blocks += ((table->rows - 1) >> neo__bag_block_bits(table)) + 1;
         if (neo__bag_is_cut(table)) {
             sizes.cut_tables++;
             sizes.cut_rows += table->rows;
@@ -12659,6 +12691,7 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
         t->name_hash = neo_hash(t->weight_name);
         neo__bag_describe_job(&t->job, bags->ctx, desc, i, key);
         t->marks.rows = t->rows;
+        t->block_bits = neo__bag_block_bits(from);
         if (from->track_rows) t->marks.bits = marks, marks += (t->rows + 63) / 64;
         key += t->rows;
     }
@@ -12690,6 +12723,7 @@ static neo_status neo__bags_alloc_tables(neo_bags *bags, int apart, const char *
         bags->memory.table_bytes = all.at;
         NEO__CHECK(tables.block, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of table '%s'%s", fn,
                    all.at, bags->tables[0].name, bags->sizes.tables > 1 ? " and the others" : "");
+        if (bags->sizes.lazy_blocks) neo__advise(tables.block, all.at, NEO__ADVISE_SMALL);
     }
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         neo__bag_table *t = &bags->tables[i];
@@ -12703,7 +12737,8 @@ static neo_status neo__bags_alloc_tables(neo_bags *bags, int apart, const char *
             if (k == NEO__BAG_WEIGHTS) t->job.store.data = (char *)block[k];
             else if (k == NEO__BAG_SCALES) t->job.store.scale = (float *)block[k];
             else t->job.state[k - NEO__BAG_STATE] = (float *)block[k];
-            if (k == NEO__BAG_SCALES) NEO__TRY(neo__data_zero(bags->ctx, block[k], bytes));
+            if (k == NEO__BAG_SCALES && !bags->sizes.lazy_blocks)
+                NEO__TRY(neo__data_zero(bags->ctx, block[k], bytes));
         }
         neo__carve count = {NULL, 0}, carve = {NULL, 0};
         if (!t->keys.desc.on) continue;
@@ -12717,21 +12752,16 @@ static neo_status neo__bags_alloc_tables(neo_bags *bags, int apart, const char *
     }
     return NEO_OK;
 }
-/* Narrow rows are made as f32 in the stage, some at a time, then rounded. The CPU takes the shared
-   scratch where that is longer: a stage may be too short to give all threads a part. */
+/* On a device narrow rows are made as f32 in the stage, some at a time, then rounded. */
 static neo_status neo__bags_init_weight(neo_bags *bags, int64_t table, neo_init init) {
     const neo__bag_table *t = &bags->tables[table];
     neo_device *on = bags->ctx->on;
     const int whole = t->job.store.dtype == NEO_F32;
-    const int64_t room = NEO__SHARED_SCRATCH_BYTES / 16, own = bags->job.room.stage_floats;
-    const int shared = !bags->ctx->device && own < room; /* a quarter of it stays in the cache */
-    float *stage = shared ? (float *)(void *)neo__shared_scratch(bags->ctx) : bags->job.room.stage;
-    int64_t most = whole ? t->rows : (shared ? room : own) / t->dim;
+    int64_t most = whole ? t->rows : bags->job.room.stage_floats / t->dim;
     if (init.kind == NEO_INIT_NONE) return NEO_OK;
-    NEO__TRY(neo__init_check(&init, t->weight_name));
     for (int64_t row = 0, count; row < t->rows; row += count) {
         count = NEO__MIN(most, t->rows - row);
-        float *to = whole ? (float *)(void *)t->job.store.data : stage;
+        float *to = whole ? (float *)(void *)t->job.store.data : bags->job.room.stage;
         neo_tensor rows = neo_tensor_2d(to, NEO_F32, count, t->dim);
         neo__init_call call = neo__init_call_make(bags->ctx, rows, t->weight_name, init, 0,
                                                   (int64_t)t->job.store.stride);
@@ -12755,14 +12785,153 @@ static float neo__bag_first_state(const neo__bag_table *table, int k) {
     const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
     return accumulates ? table->optim.initial_accumulator : 0.0f;
 }
-NEO__UNUSED static void neo__bag_first_states(const neo__bag_table *table, int64_t row) {
+static void neo__bag_first_states(const neo__bag_table *table, int64_t row) {
     for (int k = 0; k < 2; k++) {
         const int64_t n = table->job.state_dim[k];
         const float value = neo__bag_first_state(table, k);
         for (int64_t c = 0; c < n; c++) table->job.state[k][row * n + c] = value;
     }
 }
+
+/* The last of `count` places whose first number is at most `target`; the first if none is. The
+   numbers rise and lie `stride` bytes apart. */
+NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t count,
+                                   int64_t target) {
+    int64_t at = 0;
+    while (count > 1) {
+        int64_t half = count / 2, mid;
+        memcpy(&mid, (const char *)first + (size_t)(at + half) * stride, sizeof mid);
+        if (mid <= target) at += half, count -= half;
+        else count = half;
+    }
+    return at;
+}
+/* ---- first values on the CPU: see neo__bags_made ---- */
+static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *t, int64_t block,
+                                int worker) {
+    const neo__bag_rows *store = &t->job.store;
+    const int64_t first = block << t->block_bits;
+    const int64_t end = NEO__MIN(t->rows, first + (INT64_C(1) << t->block_bits));
+    const int whole = store->dtype == NEO_F32;
+    const int64_t step = whole ? end - first : 1;
+    neo__init_call call = t->init;
+    call.out = bags->work.scratch + worker * bags->sizes.scratch;
+    for (int64_t row = first; row < end && call.init.kind != NEO_INIT_NONE; row += step) {
+        const neo__cpu_part part = {bags->ctx, &call, 0, step * t->dim, worker};
+        if (whole) call.out = (float *)(void *)(store->data + row * store->row_bytes);
+        call.first = neo__bag_number(store, row);
+        neo__init_part(&part);
+        if (!whole) bags->ctx->bag->encode(store, row, call.out, NULL);
+    }
+    if (call.init.kind == NEO_INIT_NONE && store->scale)
+        memset(store->scale + 2 * first, 0, 2 * (size_t)(end - first) * sizeof(float));
+    for (int64_t row = first; row < end; row++) neo__bag_first_states(t, row);
+}
+NEO__INLINE void neo__bag_make(neo_bags *b, const neo__bag_table *t, int64_t block, int worker) {
+    const int64_t at = t->first_block + block;
+    uint64_t *word = &b->made.bits[at / 64];
+    const uint64_t bit = UINT64_C(1) << at % 64;
+    if (__atomic_load_n(word, __ATOMIC_RELAXED) & bit) return;
+    if (__atomic_fetch_or(word, bit, __ATOMIC_RELAXED) & bit) return; /* another thread makes it */
+    neo__bag_make_block(b, t, block, worker);
+    __atomic_fetch_sub(&b->made.left, 1, __ATOMIC_RELAXED);
+}
+/* Advice on the memory of rows [first, end), from the huge page on in which they begin. */
+static void neo__bag_advise(const neo_bags *b, const neo__bag_table *t, int64_t first, int64_t end,
+                            int advice) {
+    char *const block[] = {t->owns_weight ? t->job.store.data : NULL, (char *)t->job.store.scale,
+                           (char *)t->job.state[0], (char *)t->job.state[1]};
+    for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+        const size_t row = neo__bag_block_bytes(&t->job, k) / (size_t)t->rows;
+        char *from = block[k] + (size_t)first * row;
+        if (!block[k]) continue;
+        const size_t before =
+            NEO__MIN((size_t)((uintptr_t)from % (2u << 20)), (size_t)(from - b->memory.tables));
+        neo__advise(from - before, (size_t)(end - first) * row + before, advice);
+    }
+}
+/* A part: blocks, counted from *call->first on. */
+typedef struct neo__make_call {
+    neo_bags *bags;
+    int64_t first;
+} neo__make_call;
+static void neo__bags_make_part(const neo__cpu_part *part) {
+    const neo__make_call *call = (const neo__make_call *)part->call;
+    neo_bags *b = call->bags;
+    for (int64_t at = call->first + part->begin, to = call->first + part->end; at < to;) {
+        const neo__bag_table *t =
+            &b->tables[neo__bags_find(&b->tables->first_block, sizeof *b->tables, b->sizes.tables,
+                                      at)];
+        const int64_t first = at - t->first_block, end = NEO__MIN(to - t->first_block, t->blocks);
+        const int64_t row = first << t->block_bits, rows = NEO__MIN(end << t->block_bits, t->rows);
+        if (b->made.bits) neo__bag_advise(b, t, row, rows, NEO__ADVISE_HUGE);
+        for (int64_t i = first; i < end; i++)
+            if (b->made.bits) neo__bag_make(b, t, i, part->worker);
+            else neo__bag_make_block(b, t, i, part->worker);
+        if (b->made.bits) neo__bag_advise(b, t, row, rows, NEO__ADVISE_COLLAPSE);
+        at = t->first_block + end;
+    }
+}
+static void neo__bags_make_blocks(neo_bags *bags, int64_t first, int64_t end, int64_t grain) {
+    const neo__make_call call = {bags, first};
+    neo__cpu_run(bags->ctx->on, &call, end - first, grain, 1, neo__bags_make_part);
+}
+static int neo__bags_wait(const neo_bags *b) {
+    return __atomic_load_n(&b->made.left, __ATOMIC_RELAXED) != 0;
+}
+NEO_API void neo__bags_make_all(const neo_bags *b) {
+    if (neo__bags_wait(b)) neo__bags_make_blocks((neo_bags *)(uintptr_t)b, 0, b->made.blocks, 64);
+}
+/* Rows that a call shows or writes; by the caller's thread. */
+static void neo__bags_make_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count) {
+    const neo__bag_table *t = &b->tables[table];
+    if (!neo__bags_wait(b) || t->blocks == 0 || count == 0) return;
+    const neo__fp_state fp = neo__fp_enter();
+    for (int64_t i = first >> t->block_bits; i <= (first + count - 1) >> t->block_bits; i++)
+        neo__bag_make((neo_bags *)(uintptr_t)b, t, i, 0);
+    neo__fp_leave(fp);
+}
+/* Rows of the record's ids. Those out of range, which have been refused or will be dropped, stand
+   for a row that may be read in their place. */
+static void neo__bags_make_ids(const neo__cpu_part *part) {
+    neo_bags *b = (neo_bags *)(uintptr_t)part->call;
+    const neo__bag_feature *features = b->view.features;
+    const int64_t base = features[0].first_id, end = base + part->end;
+    const void *ids = b->job.batch.ids;
+    for (int64_t k = base + part->begin, stop; k < end; k = stop) {
+        const neo__bag_feature *f = &features[neo__bags_find(&features->first_id, sizeof *features,
+                                                             b->sizes.features, k)];
+        const neo__bag_table *t = &b->tables[f->job.table];
+        stop = NEO__MIN(end, f->first_id + f->ids);
+        for (; k < stop && t->blocks; k++) {
+            int64_t id =
+                b->job.batch.is_i32 ? ((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
+            id = NEO__MIN(NEO__MAX(id, INT64_C(0)), t->rows - 1);
+            neo__bag_make(b, t, id >> t->block_bits, part->worker);
+        }
+    }
+}
+static void neo__bags_make_kept(const neo__cpu_part *part) {
+    neo_bags *b = (neo_bags *)(uintptr_t)part->call;
+    for (int64_t i = part->begin; i < part->end; i++) {
+        const neo__bag_table *t = &b->tables[b->kept.slots[i].table];
+        if (t->blocks) neo__bag_make(b, t, b->kept.slots[i].row >> t->block_bits, part->worker);
+    }
+}
+/* Rows of the record's batch, or of what is kept; forward goes on to 512 blocks a thread. */
+static void neo__bags_make_needed(neo_bags *b, int of_kept, int forward) {
+    enum { AHEAD = 512, GRAIN = 4096 };
+    neo_device *on = b->ctx->on;
+    if (of_kept) neo__cpu_run(on, b, b->kept.count, GRAIN, 1, neo__bags_make_kept);
+    else neo__cpu_run(on, b, b->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
+    if (!forward) return;
+    const int64_t end = NEO__MIN(b->made.blocks, b->made.ahead + AHEAD * b->sizes.threads);
+    neo__bags_make_blocks(b, b->made.ahead, end, AHEAD);
+    b->made.ahead = end;
+}
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
+    neo__bags_made *made = &bags->made;
+    if (bags->sizes.lazy_blocks == 0) made->bits = NULL;
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         neo__bag_table *table = &bags->tables[i];
         neo_init init = desc->tables[i].init;
@@ -12771,25 +12940,39 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
             init.b = (float)(1.0 / sqrt((double)table->job.bucket_rows));
             init.a = -init.b;
         }
-        if (table->job.store.line_row || table->keys.desc.on)
-            NEO__TRY(neo__init_check(&init, table->weight_name));
+        NEO__TRY(neo__init_check(&init, table->weight_name));
         if (table->keys.desc.on)
             table->keys.init = neo__init_call_make(
                 bags->ctx, neo_tensor_1d(NULL, NEO_F32, table->dim), table->weight_name, init, 0,
                 0);
+        table->first_block = made->blocks;
         if (table->job.store.line_row) {
             bags->tier->ops->init(bags->tier, (int32_t)i, &init);
             continue;
         }
-        if (table->keys.desc.on) { /* rows are 0 until a key has them */
+        if (table->keys.desc.on) /* rows are 0 until a key has them */
             memset(table->job.store.data, 0, neo__bag_block_bytes(&table->job, NEO__BAG_WEIGHTS));
-        } else {
-            NEO__TRY(neo__bags_init_weight(bags, i, init));
+        else if (bags->ctx->device) NEO__TRY(neo__bags_init_weight(bags, i, init));
+        else {
+            const neo_tensor rows =
+                neo_tensor_2d(NULL, NEO_F32, table->job.store.dtype == NEO_F32 ? table->rows : 1,
+                              table->dim);
+            table->init = neo__init_call_make(bags->ctx, rows, table->weight_name, init, 0,
+                                              (int64_t)table->job.store.stride);
+            table->blocks = ((table->rows - 1) >> table->block_bits) + 1;
+            made->blocks += table->blocks;
+            continue;
         }
         for (int k = 0; k < 2 && table->job.state_dim[k]; k++)
             NEO__TRY(neo__bags_fill(bags, table->job.state[k],
                                     table->rows * table->job.state_dim[k],
                                     neo__bag_first_state(table, k)));
+    }
+    if (made->bits) made->left = made->blocks;
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        const neo__bag_table *t = &bags->tables[i];
+        if (!made->bits || !t->owns_weight)
+            neo__bags_make_blocks(bags, t->first_block, t->first_block + t->blocks, 64);
     }
     return NEO_OK;
 }
@@ -13038,19 +13221,16 @@ static neo_tensor neo__bags_table_block(const neo_bags *b, int32_t table, int k,
     if (below && data) t.place = NEO_FILE;
     return t;
 }
-NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
-    if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    const neo__bag_rows *rows = &b->tables[table].job.store;
-    return neo__bags_table_block(b, table, NEO__BAG_WEIGHTS, rows->data, rows->dtype, rows->dim);
-}
-NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
-    if (table < 0 || table >= b->sizes.tables) return neo_tensor_none();
-    return neo__bags_table_block(b, table, NEO__BAG_SCALES, b->tables[table].job.store.scale,
-                                 NEO_F32, 2);
-}
-NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 6) return neo_tensor_none();
+NEO_API neo_tensor neo__bags_tensor(const neo_bags *b, int32_t table, int k) {
+    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 8) return neo_tensor_none();
     const neo__bag_table *t = &b->tables[table];
+    const neo__bag_rows *rows = &t->job.store;
+    if (k == 0)
+        return neo__bags_table_block(b, table, NEO__BAG_WEIGHTS, rows->data, rows->dtype,
+                                     rows->dim);
+    if (k == 1)
+        return neo__bags_table_block(b, table, NEO__BAG_SCALES, rows->scale, NEO_F32, 2);
+    k -= 2;
     const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
     if (k == 6) return neo__bags_block(b, table, t->keys.filter, NEO_I64, 0);
     if (k > 1 && lines->sets == 0) return neo_tensor_none();
@@ -13058,6 +13238,18 @@ NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
     return neo__bags_table_block(b, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
                                  per_row ? 0 : t->dim);
+}
+NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
+    neo__bags_make_all(b);
+    return neo__bags_tensor(b, table, 0);
+}
+NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
+    neo__bags_make_all(b);
+    return neo__bags_tensor(b, table, 1);
+}
+NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
+    neo__bags_make_all(b);
+    return k < 0 || k > 6 ? neo_tensor_none() : neo__bags_tensor(b, table, k + 2);
 }
 static neo_status neo__bags_check_rows(const neo_bags *b, int32_t table, int64_t first,
                                        int64_t count, const float *rows, const char *fn) {
@@ -13077,6 +13269,7 @@ static neo_status neo__bags_move_rows(const neo_bags *bags, int32_t table, int64
     neo_device *on = bags->ctx->on;
     const neo__bag_rows *t = &bags->tables[table].job.store;
     int64_t dim = t->dim, most = bags->job.room.stage_floats / dim;
+    neo__bags_make_rows(bags, table, first, count);
     if (t->line_row) return bags->tier->ops->rows(bags->tier, table, first, count, to, from);
     if (t->dtype == NEO_F32) {
         char *rows = t->data + first * t->row_bytes;
@@ -13183,19 +13376,6 @@ static void neo__bags_place_ids(neo_bags *bags) {
 
 NEO__HOT_BEGIN
 
-/* The last of `count` places whose first number is at most `target`; the first if none is. The
-   numbers rise and lie `stride` bytes apart. */
-NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t count,
-                                   int64_t target) {
-    int64_t at = 0;
-    while (count > 1) {
-        int64_t half = count / 2, mid;
-        memcpy(&mid, (const char *)first + (size_t)(at + half) * stride, sizeof mid);
-        if (mid <= target) at += half, count -= half;
-        else count = half;
-    }
-    return at;
-}
 /* The first bag before which at least `target` of the cost lies. */
 static void neo__bags_seek(const neo_bags *bags, int64_t target, int64_t *feature, int64_t *bag) {
     const neo__bag_feature *p = bags->view.features;
@@ -15158,8 +15338,10 @@ static neo_status neo__bags_begin(neo_bags *bags, const neo_jagged *jagged, neo_
     return NEO_OK;
 }
 
-/* Bring the rows of the record's batch, or of what is kept, to memory if they are below it. */
+/* Bring the rows of the record's batch, or of what is kept, to memory if they are below it or have
+   not been made. */
 static neo_status neo__bags_bring(neo_bags *b, const char *fn, int of_kept, int to_step) {
+    if (neo__bags_wait(b)) neo__bags_make_needed(b, of_kept, !to_step);
     return b->tier ? b->tier->ops->stage(b->tier, fn, of_kept, to_step) : NEO_OK;
 }
 
@@ -16000,7 +16182,7 @@ static int neo__see_row(neo__finite *f, neo__seen *seen, const neo_bags *bags, i
     if (f->status != NEO_OK || neo__see_floats(f, seen, t, "weight", row, x, t->dim)) return 1;
     for (int k = 0; k < 2; k++) {
         const int64_t n = t->job.state_dim[k];
-        const neo_tensor s = neo_bags_state(bags, table, k);
+        const neo_tensor s = neo__bags_tensor(bags, table, k + 2);
         if (!s.data) continue;
         f->status = neo__data_read(f->ctx, x, (char *)s.data + (size_t)(row * n) * sizeof *x,
                                    s.place, (size_t)n * sizeof *x);

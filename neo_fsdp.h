@@ -2365,7 +2365,7 @@ static neo_status neo__shard_copies_empty(neo_shard *shard, float *dense, unsign
         int64_t row;
         const float *g = neo_bags_kept_row(shard->replicas, i, &t, &row);
         if (!g) return NEO_ERR_DEVICE; /* neo_last_error says why */
-        int64_t dim = neo_bags_weight(shard->replicas, t).shape[1];
+        int64_t dim = neo__bags_tensor(shard->replicas, t, 0).shape[1];
         neo__shard_copy(dense + shard->copies.at[2 * t] + row * dim, g, (size_t)dim * sizeof *g);
         marks[shard->copies.at[2 * t + 1] + row] = 1;
     }
@@ -2391,7 +2391,7 @@ static neo_status neo__shard_copies_grads(neo_shard *shard, const neo_leaves *le
 static neo_status neo__shard_copies_keep(neo_shard *shard, const unsigned char *touched) {
     float *sum = shard->copies.dense_sum;
     for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
-        neo_tensor w = neo_bags_weight(shard->replicas, t);
+        neo_tensor w = neo__bags_tensor(shard->replicas, t, 0);
         int64_t rows = w.shape[0], dim = w.shape[1], n = 0;
         for (int64_t row = 0; row < rows; row++) {
             if (!touched[row]) continue;
@@ -2417,7 +2417,7 @@ static neo_status neo__shard_copies_backward(neo_shard *shard) {
     int parks = shard->kept.batches > 0;
     neo__shard_fill(shard->copies.touched, 0, (size_t)shard->copies.rows);
     for (int32_t t = 0; t < neo_bags_table_count(shard->replicas); t++) {
-        neo_tensor w = neo_bags_weight(shard->replicas, t);
+        neo_tensor w = neo__bags_tensor(shard->replicas, t, 0);
         shard->copies.at[2 * t] = floats;
         shard->copies.at[2 * t + 1] = rows;
         floats += w.shape[0] * w.shape[1];
@@ -2933,7 +2933,7 @@ static float *neo__shard_grad_bag(const neo__shard_id_job *job, const neo__shard
     const float *dout = next ? (const float *)shard->per_id.local.data + offsets[0] * next
                              : shard->pooled.local + g * shard->pooled.width + route->col;
     const float *row = room;
-    neo_tensor w = neo_bags_weight(shard->bags, table);
+    neo_tensor w = neo__bags_tensor(shard->bags, table, 0);
     const int keyed = shard->map->tables[part->table].keys.on;
     int64_t floats = neo__shard_grad_floats(part);
     for (int64_t i = offsets[0]; i < offsets[1]; i++, to += floats, dout += next) {
@@ -3313,16 +3313,11 @@ NEO_API void neo_shard_reset_stats(neo_shard *s) {
 }
 
 /* ---- state ---- */
-/* The k-th tensor of a table: weights, scales (of i8 rows), states; none if it has no such. */
+/* The names of neo__bags_tensor. */
 enum { NEO__SHARD_TENSORS = 9 };
 static const char *const neo__shard_tensor_name[NEO__SHARD_TENSORS] = {
     "weight", "scale", "momentum1", "momentum2", "keys", "used", "waiting", "waiting_used",
     "filter"};
-static neo_tensor neo__shard_tensor(const neo_bags *bags, int32_t table, int k) {
-    return k == 0   ? neo_bags_weight(bags, table)
-           : k == 1 ? neo_bags_scale(bags, table)
-                    : neo_bags_state(bags, table, k - 2);
-}
 /* The place of the k-th tensor t of a part in its table's. One float per row stands in every slice;
    the first has it. */
 static neo_part neo__shard_part_place(const neo_shard *shard, const neo__shard_part *part, int k,
@@ -3363,6 +3358,11 @@ static neo_status neo__shard_was_read(void *user) {
     neo__bags_set_clocks(shard->bags, shard->steps, shard->key_steps);
     return neo__bags_keys_read(shard->bags);
 }
+static void neo__shard_make_rows(void *user) {
+    const neo_shard *shard = (const neo_shard *)user;
+    if (shard->bags) neo__bags_make_all(shard->bags);
+    if (shard->replicas) neo__bags_make_all(shard->replicas);
+}
 static neo_status neo__shard_may_save(void *user) {
     const neo_shard *shard = (const neo_shard *)user;
     NEO__CHECK(shard->map->sync == 1 || shard->synced == shard->steps, NEO_ERR_STATE,
@@ -3394,7 +3394,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
         for (int64_t p = first; p < end; p++) {
             const neo__shard_part *part = &shard->map->parts[p];
-            neo_tensor t = neo__shard_tensor(shard->bags, (int32_t)(p - first), k);
+            neo_tensor t = neo__bags_tensor(shard->bags, (int32_t)(p - first), k);
             neo_part place = neo__shard_part_place(shard, part, k, t);
             const char *table = shard->map->tables[part->table].name;
             neo__state_of_rows(state, neo__bags_marks(shard->bags, (int32_t)(p - first)));
@@ -3406,7 +3406,7 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
             neo__state_of_rows(state, neo__bags_marks(shard->replicas, i));
             neo_status status =
                 neo__shard_add_tensor(state, shard, neo_bags_table_name(shard->replicas, i), k,
-                                      neo__shard_tensor(shard->replicas, i, k), NULL);
+                                      neo__bags_tensor(shard->replicas, i, k), NULL);
             neo__state_of_rows(state, NULL);
             NEO__TRY(status);
         }
@@ -3418,7 +3418,8 @@ NEO_API neo_status neo_state_add_shard(neo_state *state, neo_shard *shard) {
     snprintf(name, sizeof name, "%s.step", shard->map->desc.name);
     NEO__TRY(neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                            neo_tensor_1d(&shard->steps, NEO_I64, 1)));
-    neo__state_when_read(state, neo__shard_was_read, neo__shard_may_save, shard);
+    neo__state_when_read(state, neo__shard_was_read, neo__shard_may_save, neo__shard_make_rows,
+                         shard);
     return NEO_OK;
 }
 
@@ -5592,7 +5593,7 @@ NEO_API neo_status neo_state_add_fsdp(neo_state *state, neo_fsdp *fsdp) {
                                           u->master + at));
         }
     }
-    if (fsdp->always) neo__state_when_read(state, neo__fsdp_show_again, NULL, fsdp);
+    if (fsdp->always) neo__state_when_read(state, neo__fsdp_show_again, NULL, NULL, fsdp);
     int unit = 0;
     for (int i = 0; i < neo_optim_state_count(fsdp->optim); i++) {
         const char *name;

@@ -441,10 +441,12 @@ NEO_API void neo__state_of_rows(neo_state *state, struct neo__row_marks *marks);
 NEO_API size_t neo__safetensors_bytes(int count);
 
 /* For neo's other headers: a load that has changed tensors calls fn(user), and a save, before
-   anything else, may_save(user), which can refuse (or NULL); kept with the last tensor that was
-   added, if there is one. */
+   anything else, may_save(user), which can refuse (or NULL); make_rows(user) (or NULL) comes before
+   any number is looked at, saved or loaded. Kept with the last tensor that was added, if there is
+   one. */
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user),
-                                  neo_status (*may_save)(void *user), void *user);
+                                  neo_status (*may_save)(void *user), void (*make_rows)(void *user),
+                                  void *user);
 
 #ifdef __cplusplus
 }
@@ -789,6 +791,7 @@ typedef struct neo__state_entry {
     neo__row_marks *marks; /* of its rows, if they are tracked */
     neo_status (*read)(void *user); /* called behind a load, or NULL */
     neo_status (*may_save)(void *user); /* and before a save */
+    void (*make_rows)(void *user);      /* and before its numbers are needed */
     void *user;
 } neo__state_entry;
 typedef struct neo__state_word {
@@ -1198,9 +1201,7 @@ static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t
                                          "filter"};
     char name[1024];
     for (int k = 0; k < 9; k++) {
-        neo_tensor t = k == 0   ? neo_bags_weight(bags, table)
-                       : k == 1 ? neo_bags_scale(bags, table)
-                                : neo_bags_state(bags, table, k - 2);
+        neo_tensor t = neo__bags_tensor(bags, table, k);
         if (!t.data && k > 0) continue;
         const int weights = k < 2 || k == 4 || k == 5;
         int n = snprintf(name, sizeof name, "%s.%s.%s", neo__bags_name(bags),
@@ -1233,6 +1234,7 @@ NEO_API neo_status neo__state_define_buckets(neo_state *state, const char *bags,
     return neo_state_define(state, key, text);
 }
 #if !defined(NEO_INFERENCE)
+static void neo__state_make_bags(void *bags) { neo__bags_make_all((const neo_bags *)bags); }
 NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     NEO__CHECK(state && bags, NEO_ERR_ARG, "neo_state_add_bags: an argument is NULL");
     NEO__TRY(neo__check_device(state->ctx, bags->ctx, "neo_state_add_bags", "bags are"));
@@ -1255,7 +1257,8 @@ NEO_API neo_status neo_state_add_bags(neo_state *state, neo_bags *bags) {
     if (status == NEO_OK)
         status = neo_state_add(state, NEO_STATE_OPTIMIZER, name,
                                neo_tensor_1d(neo__bags_steps(bags), NEO_I64, 1));
-    if (status == NEO_OK) neo__state_when_read(state, neo__bags_keys_read, NULL, bags);
+    if (status == NEO_OK)
+        neo__state_when_read(state, neo__bags_keys_read, NULL, neo__state_make_bags, bags);
     return neo__state_added(state, before, status);
 }
 
@@ -1281,11 +1284,17 @@ NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name,
 #endif
 
 NEO_API void neo__state_when_read(neo_state *state, neo_status (*fn)(void *user),
-                                  neo_status (*may_save)(void *user), void *user) {
+                                  neo_status (*may_save)(void *user), void (*make_rows)(void *user),
+                                  void *user) {
     if (state->count == 0) return;
     state->entries[state->count - 1].read = fn;
     state->entries[state->count - 1].may_save = may_save;
+    state->entries[state->count - 1].make_rows = make_rows;
     state->entries[state->count - 1].user = user;
+}
+static void neo__state_make_rows(const neo_state *state) {
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].make_rows) state->entries[i].make_rows(state->entries[i].user);
 }
 static neo_status neo__state_was_read(const neo_state *state) {
     for (int i = 0; i < state->count; i++)
@@ -1342,6 +1351,7 @@ NEO_API const char *neo_state_name(const neo_state *state, int index) {
     return index >= 0 && index < state->count ? state->entries[index].name : NULL;
 }
 NEO_API neo_tensor neo_state_tensor(const neo_state *state, int index) {
+    neo__state_make_rows(state);
     return index >= 0 && index < state->count ? state->entries[index].tensor : neo_tensor_none();
 }
 NEO__HOT_BEGIN
@@ -1497,6 +1507,7 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
     NEO__ZERO(neo__rect, piece);
     *largest = 0.0f;
     if (!neo__is_float(slab->dtype)) return NEO_OK;
+    neo__state_make_rows(state);
     const neo__fp_state fp = neo__fp_enter();
     neo_status status = NEO_OK;
     if (squares) neo__exact_start(state->ctx, 1);
@@ -1533,12 +1544,14 @@ NEO_API int neo_state_digest_entry(const neo_state *state, int index, uint64_t *
     if (!state || !digest || index < 0 || index >= state->count) return 0;
     const neo__state_entry *entry = &state->entries[index];
     if (entry->is_copy || entry->kind == NEO_STATE_PROGRESS) return 0;
+    neo__state_make_rows(state);
     *digest = neo__entry_digest(state, entry);
     return entry->is_part ? 2 : 1;
 }
 NEO_API uint64_t neo_state_digest(const neo_state *state) {
     uint64_t parts = 0, keys = 0;
     if (!state) return 0;
+    neo__state_make_rows(state);
     for (int i = 0; i < state->count; i++) {
         const neo__state_entry *entry = &state->entries[i];
         if (entry->kind == NEO_STATE_PROGRESS) continue;
@@ -1882,6 +1895,7 @@ NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_grou
     NEO__CHECK_LIVE(state, "neo_state_digest_group", "state");
     NEO__CHECK(digest, NEO_ERR_ARG, "neo_state_digest_group: digest is NULL");
     neo__meet meet;
+    neo__state_make_rows(state);
     NEO__TRY(neo__meet_begin(&meet, state->ctx, "neo_state_digest_group", group));
     neo_status status = neo__digest_meet(state, &meet, digest);
     neo__meet_end(&meet);
@@ -2772,6 +2786,7 @@ NEO_API neo_status neo_load_safetensors(neo_ctx *ctx, const char *path, const ne
             a ? a : "NULL", b ? b : "NULL");
     }
     NEO__TRY(neo__state_check_idle(state, "neo_load_safetensors"));
+    neo__state_make_rows(state);
     neo_safetensors *file = NULL;
     int count = 0;
     NEO__TRY(neo_safetensors_open(ctx, path, &file));
@@ -3615,6 +3630,7 @@ static neo_status neo__ckpt_prepare(neo__ckpt_save *save) {
         status = neo__ckpt_path(save->whole, desc->dir, desc->step, NEO__CKPT_WHOLE);
     if (status == NEO_OK) status = neo__ckpt_path(save->old, desc->dir, desc->step, NEO__CKPT_OLD);
     if (status == NEO_OK) status = neo__state_may_save(save->state);
+    if (status == NEO_OK) neo__state_make_rows(save->state);
     if (status == NEO_OK) status = neo__ckpt_prepare_lists(save);
     NEO__TRY(neo__meet_agree(meet, status));
     NEO__TRY(neo__ckpt_prepare_group(save));
@@ -4936,6 +4952,7 @@ static neo_status neo__check_load(const neo_load_desc *desc, const neo_state *st
     NEO__CHECK(state && desc->dir && desc->dir[0], NEO_ERR_ARG,
                "neo_load: an argument is NULL or desc.dir is empty");
     NEO__TRY(neo__state_check_idle(state, "neo_load"));
+    neo__state_make_rows(state);
     NEO__CHECK(!desc->schema_only || state->dicts.schema, NEO_ERR_ARG,
                "neo_load: desc.schema_only, but the state has no schema");
     return NEO_OK;

@@ -13,9 +13,8 @@ enum { DENSE = 13, TABLES = 26, DIM = 16, WIDTH = DIM + TABLES * (TABLES + 1) / 
 static const int64_t BOTTOM[] = {DENSE, 512, 256, 64, DIM}, TOP[] = {WIDTH, 512, 256, 1};
 
 /* d: the batch, and what else is not Kaggle's: layers, dtype, the accumulator of Adagrad. rows: of
-   each table. no_init: tables are left as the allocator gives them. */
-static inline neo_status kaggle_create(model *m, neo_ctx *ctx, model_desc d, const int64_t *rows,
-                                       int no_init) {
+   each table. */
+static inline neo_status kaggle_create(model *m, neo_ctx *ctx, model_desc d, const int64_t *rows) {
     neo_table_desc tables[TABLES];
     char names[TABLES][8];
     if (d.bottom_count == 0) {
@@ -28,7 +27,6 @@ static inline neo_status kaggle_create(model *m, neo_ctx *ctx, model_desc d, con
                                      .rows = rows[t],
                                      .dim = d.bottom[d.bottom_count - 1],
                                      .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
-        if (no_init) tables[t].init.kind = NEO_INIT_NONE;
     }
     d.tables = tables, d.table_count = TABLES;
     d.max_ids = d.batch * TABLES;
@@ -42,7 +40,7 @@ static inline const int64_t *same_rows(int64_t *of_tables, int64_t rows) {
 static inline model make_model(neo_ctx *ctx, int64_t batch, int64_t rows) {
     model m;
     int64_t of_tables[TABLES];
-    BENCH_OK(kaggle_create(&m, ctx, (model_desc){.batch = batch}, same_rows(of_tables, rows), 0));
+    BENCH_OK(kaggle_create(&m, ctx, (model_desc){.batch = batch}, same_rows(of_tables, rows)));
     return m;
 }
 

@@ -18,6 +18,7 @@ typedef struct model_desc {
     int bottom_count, top_count;
     neo_dtype dtype; /* of what the layers multiply: NEO_F32 or NEO_BF16 */
     neo_optim_desc optim;
+    int lazy_init; /* as of neo_bags_desc */
 } model_desc;
 
 typedef struct model {
@@ -84,6 +85,7 @@ static inline neo_status model_bags(model *m, const model_desc *desc) {
     d.max_batch = desc->batch;
     d.max_ids = desc->max_ids;
     d.tier = desc->tier;
+    d.lazy_init = desc->lazy_init;
     return neo_bags_create(m->ctx, &d, &m->bags);
 }
 static inline neo_status model_tensors(model *m, int64_t dim) {

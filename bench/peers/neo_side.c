@@ -3,9 +3,9 @@
 
    As a library:
      cc -O2 -fPIC -shared -I. bench/peers/neo_side.c examples/neo.c -o libneo_side.so -lm -lpthread
-   As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS makes a DLRM whose tables are left as
-                                    the allocator
-   gives them, takes one step, prints a line and leaves: what a process costs before it trains.
+   As a program (-DNEO_SIDE_MAIN):  neo_start D BATCH THREADS ROWS makes a DLRM of 26 tables with
+                                    lazy_init,
+   takes one step of uniform ids, prints a line and leaves: what a process costs before it trains.
 
    Functions that can fail return 0, or a status that is not; neo_side_error says why. Floats are
    f32 unless said, ids and offsets i64, matrices row-major without gaps. Objects belong to one
@@ -191,7 +191,7 @@ SIDE void neo_side_dlrm_free(void *m) {
    from `initial` on the layers. bf16: what the layers multiply, while their parameters and sums are
    f32. */
 SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, const int64_t *bottom,
-                         int bottoms, const int64_t *top, int tops, float initial, int no_init) {
+                         int bottoms, const int64_t *top, int tops, float initial, int lazy_init) {
     int64_t widths[NEO_MAX_LAYERS + 1] = {DENSE}, of_tables[TABLES];
     memcpy(widths + 1, bottom, (size_t)bottoms * sizeof *widths);
     const model_desc d = {.batch = batch,
@@ -200,10 +200,11 @@ SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, con
                           .top = top,
                           .top_count = tops,
                           .dtype = dtype_of(bf16),
-                          .optim = {.initial_accumulator = initial}};
+                          .optim = {.initial_accumulator = initial},
+                          .lazy_init = lazy_init};
     neo_ctx *ctx = (neo_ctx *)neo_side_ctx(threads);
     model *m = ctx ? (model *)calloc(1, sizeof *m) : NULL;
-    if (m && kaggle_create(m, ctx, d, same_rows(of_tables, rows), no_init) == NEO_OK) return m;
+    if (m && kaggle_create(m, ctx, d, same_rows(of_tables, rows)) == NEO_OK) return m;
     if (m) neo_side_dlrm_free(m);
     else neo_ctx_destroy(ctx);
     return NULL;
@@ -279,17 +280,19 @@ SIDE int neo_side_read_tsv(const char *path, int threads, int64_t batch, int64_t
 #ifdef NEO_SIDE_MAIN
 int main(int argc, char **argv) {
     int64_t batch = argc > 2 ? atoll(argv[2]) : 128, dim = argc > 1 ? atoll(argv[1]) : 16;
+    const int64_t rows = argc > 4 ? atoll(argv[4]) : 100000;
     const int64_t bottom[] = {512, 256, dim == 16 ? 64 : dim, dim}, top[] = {512, 256, 1};
     double loss = 0;
     void *m =
-        neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, 0, batch, 100000, bottom, 4, top, 3, 0, 1);
+        neo_side_dlrm(argc > 3 ? atoi(argv[3]) : 1, 0, batch, rows, bottom, 4, top, 3, 0, 1);
     float *dense = (float *)bench_alloc((size_t)(batch * DENSE) * 4),
           *label = (float *)bench_alloc((size_t)batch * 4);
     int64_t *ids = (int64_t *)bench_alloc((size_t)(batch * TABLES) * 8),
             *offsets = (int64_t *)bench_alloc((size_t)(batch * TABLES + 1) * 8);
     bench_fill(dense, batch * DENSE);
     for (int64_t i = 0; i <= batch * TABLES; i++) offsets[i] = i;
-    for (int64_t i = 0; i < batch * TABLES; i++) ids[i] = (int64_t)(bench_random() % 100000);
+    for (int64_t i = 0; i < batch * TABLES; i++)
+        ids[i] = (int64_t)(bench_random() % (uint64_t)rows);
     if (!m || neo_side_dlrm_step(m, dense, label, offsets, ids, 0.01f, &loss) != 0 ||
         !isfinite(loss)) {
         printf("failed: %s\n", neo_last_error());

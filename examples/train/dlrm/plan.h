@@ -206,7 +206,8 @@ static neo_status describe_tables(model *m, const options *o, neo_table_desc *ta
         if (m->kind->meets == WEIGHTS) tables[t].init.kind = NEO_INIT_CONSTANT; /* zeros */
     }
     *bags = (neo_bags_desc){.tables = tables, .table_count = count, .max_batch = o->batch,
-                            .max_ids = o->batch * count, .inverse = o->dedup != 0};
+                            .max_ids = o->batch * count, .inverse = o->dedup != 0,
+                            .lazy_init = 1};
     return o->tier ? create_tier(m, o, bags) : NEO_OK;
 }
 
