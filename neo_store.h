@@ -61,7 +61,8 @@ extern "C" {
    index of 8 bytes per row says which line a row has: hits are found in half the time.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT) rows may be lost: the tier refuses all
-   that follows, with the first message. Go on from a checkpoint, with another neo_bags.
+   that follows, with the first message. Go on from a checkpoint, with another neo_bags. Of a row
+   that was written behind a call (with prefetch) the next call that moves rows tells.
    ------------------------------------------------------------------------ */
 typedef struct neo_tier_desc {
     const char *path;     /* required: of the file, which is locked, emptied if a tier left it, and
@@ -71,7 +72,7 @@ typedef struct neo_tier_desc {
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4 */
     int prefetch;    /* neo_bags_prefetch will be called: up to an eighth of the budget holds rows
-                        that it has read */
+                        that it has read, and rows that have left until they are written */
 } neo_tier_desc;
 typedef struct neo_tier_stats {
     int64_t lookups, hits; /* ids that forward got for tables not whole in memory; of rows in it */
@@ -476,14 +477,15 @@ static int neo__tier_take(neo__tier *tier, char *record) {
     if (tier->finished == tier->count) neo__cond_broadcast(&tier->done);
     return 1;
 }
-/* Write some of the rows that have left, with the lock held. 0: there are none. */
+/* Write some of the rows that have left, with the lock held. 0: there are none, or another thread
+   writes: systems let one write to a file at a time, and others would spin. */
 static int neo__tier_take_behind(neo__tier *tier) {
     const int64_t begin = tier->behind_next,
                   end = NEO__MIN(tier->behind_count, begin + NEO__TIER_BATCH);
     neo_status status = NEO_OK;
-    if (begin >= end) return 0;
+    if (begin >= end || tier->behind_busy) return 0;
     tier->behind_next = end;
-    tier->behind_busy++;
+    tier->behind_busy = 1;
     neo__mutex_unlock(&tier->lock);
     for (int64_t i = begin; i < end && status == NEO_OK; i++) {
         const int64_t place = neo__tier_place(tier->behind_order[i]);
@@ -497,7 +499,8 @@ static int neo__tier_take_behind(neo__tier *tier) {
         tier->behind_status = status;
         snprintf(tier->failed_text, sizeof tier->failed_text, "%s", neo_last_error());
     }
-    if (--tier->behind_busy == 0) { /* rows may be read ahead now */
+    tier->behind_busy = 0;
+    if (end == tier->behind_count) { /* rows may be read ahead now */
         neo__cond_broadcast(&tier->done);
         neo__cond_broadcast(&tier->wake);
     }
@@ -509,7 +512,8 @@ static void neo__tier_thread(void *arg) {
     neo__mutex_lock(&t->lock);
     while (!t->quit) {
         if (neo__tier_take(t, worker->record) || neo__tier_take_behind(t)) continue;
-        const int64_t begin = t->behind_busy ? t->ahead_count : t->ahead_next,
+        const int writes = t->behind_next < t->behind_count || t->behind_busy;
+        const int64_t begin = writes ? t->ahead_count : t->ahead_next,
                       end = NEO__MIN(t->ahead_count, begin + NEO__TIER_BATCH);
         if (begin >= end) {
             neo__cond_wait(&t->wake, &t->lock);
@@ -584,8 +588,8 @@ static int64_t neo__tier_ahead_of(neo__tier *tier, int64_t table, int64_t row, i
 static neo_status neo__tier_flush(neo__tier *tier) {
     if (tier->behind_count == 0) return NEO_OK;
     neo__mutex_lock(&tier->lock);
-    while (neo__tier_take_behind(tier)) continue;
-    while (tier->behind_busy) neo__cond_wait(&tier->done, &tier->lock);
+    while (tier->behind_next < tier->behind_count || tier->behind_busy)
+        if (!neo__tier_take_behind(tier)) neo__cond_wait(&tier->done, &tier->lock);
     const neo_status status = tier->behind_status;
     neo__mutex_unlock(&tier->lock);
     if (status == NEO_OK) return NEO_OK;
@@ -729,13 +733,13 @@ static void neo__tier_find_many(const neo__tier_table *to, const int64_t *rows, 
 }
 /* First walk, where the index has the last call. */
 static int64_t neo__tier_find_lazy(neo__tier_table *to, int64_t *at, int64_t count) {
-    enum { AHEAD = 32 };
+    enum { AHEAD = 96 };
     const uint64_t now = (uint64_t)to->now << 32;
     uint64_t *index = to->index;
     int64_t missing = 0;
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = at[i], next = at[NEO__MIN(i + AHEAD, count - 1)];
-        __builtin_prefetch(index + NEO__MAX(next, (int64_t)0), 1, 3);
+        __builtin_prefetch(index + NEO__MAX(next, (int64_t)0), 0, 2);
         if (row < 0) continue;
         const uint32_t line = (uint32_t)index[row];
         index[row] = line ? now | line : 0;

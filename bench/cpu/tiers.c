@@ -122,40 +122,62 @@ static void verify(const subject *s) {
     }
 }
 
+/* Seconds that one thread takes to read a word for each id of a batch: of its row, or its set. */
+static double bare_words(const subject *s, const uint64_t *words, int n, int of_set) {
+    static volatile uint64_t sink;
+    const int64_t *ids = s->plain_ids[n] ? s->plain_ids[n] : s->ids[n];
+    const double start = bench_cpu_seconds();
+    uint64_t sum = 0;
+    for (int64_t k = 0; k < IDS; k++) {
+        const int64_t row = ids[k], next = ids[k + 96 < IDS ? k + 96 : k];
+        __builtin_prefetch(words + (of_set ? next / 32 * 4 : next), 0, 2);
+        sum += words[of_set ? row / 32 * 4 : row];
+    }
+    sink = sum;
+    return bench_cpu_seconds() - start;
+}
 static void hits(int64_t rows) {
     subject s = subject_make(rows, rows / 8, rows * COLUMNS * 2, 0); /* half */
-    double ratio[ROUNDS], rate[ROUNDS], took[2];
+    double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS], took[2];
+    uint64_t *words = (uint64_t *)neo_alloc(s.ctx, sizeof *words * (size_t)rows);
+    memset(words, 1, sizeof *words * (size_t)rows);
     verify(&s);
     neo_tier_reset_stats(s.tier);
     for (int r = 0; r < ROUNDS; r++) {
-        for (int k = 0; k < 2; k++) {
-            const int i = (r + k) & 1;
-            const double start = bench_seconds(s.ctx);
-            for (int n = 0; n < BATCHES; n++) forward(&s, n, i);
-            took[i] = bench_seconds(s.ctx) - start;
+        double bare = 0;
+        took[0] = took[1] = 0;
+        for (int n = 0; n < BATCHES; n++) {
+            for (int k = 0; k < 2; k++) {
+                const int i = (r + n + k) & 1;
+                const double start = bench_seconds(s.ctx);
+                forward(&s, n, i);
+                took[i] += bench_seconds(s.ctx) - start;
+            }
+            bare += bare_words(&s, words, n, 0);
         }
         ratio[r] = took[0] / took[1];
+        least[r] = took[0] / (took[0] + bare);
         rate[r] = 1e-9 * BATCHES * IDS * (COLUMNS * 4 + 8) / took[1];
     }
     const neo_tier_stats stats = neo_tier_get_stats(s.tier);
+    neo_free(s.ctx, words, sizeof *words * (size_t)rows);
     if (stats.hits != stats.lookups) bench_fail("not all hits");
     bench_report("tiers.hits", bench_median(rate, ROUNDS), "GB/s", -1, "memory",
                  bench_median(ratio, ROUNDS));
+    printf("# tiers.hits: memory and a bare read of 8 bytes by each id: %.2f\n",
+           bench_median(least, ROUNDS));
     subject_free(&s);
 }
 
 /* ---- keys ---- */
-static double keys_round(subject *s, int keyed, int backward, double took[2]) {
+static double keys_call(subject *s, int n, int keyed, int backward) {
+    neo_jagged j = batch_of(s, n, keyed);
     const double start = bench_seconds(s->ctx);
-    for (int n = 0; n < BATCHES; n++) {
-        neo_jagged j = batch_of(s, n, keyed);
-        forward(s, n, keyed);
-        if (backward)
-            BENCH_OK(neo_bags_backward(
-                keyed ? s->tiered : s->plain, &j,
-                neo_tensor_2d(s->out[keyed], NEO_F32, BAGS, COLUMNS), 1e-6f));
-    }
-    return took[keyed] = bench_seconds(s->ctx) - start;
+    forward(s, n, keyed);
+    if (backward)
+        BENCH_OK(neo_bags_backward(keyed ? s->tiered : s->plain, &j,
+                                   neo_tensor_2d(s->out[keyed], NEO_F32, BAGS, COLUMNS), 1e-6f));
+    return bench_seconds(s->ctx) - start;
 }
 static void keys(int64_t rows) {
     subject s;
@@ -184,16 +206,28 @@ static void keys(int64_t rows) {
     free(key);
     free(at);
     verify(&s);
+    uint64_t *words = (uint64_t *)neo_alloc(s.ctx, sizeof *words * (size_t)rows);
+    memset(words, 1, sizeof *words * (size_t)rows);
     for (int backward = 0; backward < 2; backward++) {
-        double ratio[ROUNDS], rate[ROUNDS], took[2];
+        double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS];
         for (int r = 0; r < ROUNDS; r++) {
-            for (int k = 0; k < 2; k++) keys_round(&s, (r + k) & 1, backward, took);
+            double took[2] = {0, 0}, bare = 0;
+            for (int n = 0; n < BATCHES; n++) {
+                for (int k = 0; k < 2; k++)
+                    took[(r + n + k) & 1] += keys_call(&s, n, (r + n + k) & 1, backward);
+                for (int k = 0; k < 2; k++) bare += bare_words(&s, words, n, k);
+            }
             ratio[r] = took[0] / took[1];
+            least[r] = took[0] / (took[0] + bare);
             rate[r] = (backward ? BATCHES : 1e-9 * BATCHES * IDS * (COLUMNS * 4 + 8)) / took[1];
         }
         bench_report(backward ? "tiers.keys_step" : "tiers.keys", bench_median(rate, ROUNDS),
                      backward ? "batches/s" : "GB/s", -1, "rows", bench_median(ratio, ROUNDS));
+        if (!backward)
+            printf("# tiers.keys: rows and bare reads of the tags and the key of each id: %.2f\n",
+                   bench_median(least, ROUNDS));
     }
+    neo_free(s.ctx, words, sizeof *words * (size_t)rows);
     verify(&s); /* trained to the same bits, too */
     subject_free(&s);
 }
@@ -259,7 +293,7 @@ static void misses(int64_t rows) {
 }
 
 /* ---- steps of a DLRM ---- */
-enum { SAMPLES = 2048, POOL = 24, CLOCKS = 2 };
+enum { SAMPLES = 2048, POOL = 16, CLOCKS = 2, TURNS = 5 };
 enum { MEMORY, AHEAD, ALONE, ALL_HITS, KINDS };
 typedef struct trained {
     model m;
@@ -361,12 +395,12 @@ static void trained_step(trained *t, const stream *s, int i) {
 /* Rounds over all batches, in turns. more: [kind][clock] a step's time over that of kind 0. */
 static void trained_rounds(trained *t, int kinds, const stream *s, double more[][CLOCKS],
                            double *seconds) {
-    static double ratio[KINDS][CLOCKS][ROUNDS], first[ROUNDS];
+    static double ratio[KINDS][CLOCKS][TURNS], first[TURNS];
     for (int k = 0; k < kinds; k++) {
         for (int i = 0; i < POOL; i++) trained_step(&t[k], s, i);
         if (t[k].tier) neo_tier_reset_stats(t[k].tier);
     }
-    for (int r = 0; r < ROUNDS; r++) {
+    for (int r = 0; r < TURNS; r++) {
         for (int k = 0; k < kinds; k++) t[k].took[0] = t[k].took[1] = 0;
         for (int i = 0; i < POOL; i++)
             for (int k = 0; k < kinds; k++) trained_step(&t[(r + i + k) % kinds], s, i);
@@ -375,9 +409,9 @@ static void trained_rounds(trained *t, int kinds, const stream *s, double more[]
         first[r] = t[0].took[0] / POOL;
     }
     for (int k = 0; k < kinds; k++)
-        for (int c = 0; c < CLOCKS; c++) more[k][c] = bench_median(ratio[k][c], ROUNDS);
-    *seconds = bench_median(first, ROUNDS);
-    for (int k = 1; k < kinds; k++)
+        for (int c = 0; c < CLOCKS; c++) more[k][c] = bench_median(ratio[k][c], TURNS);
+    *seconds = bench_median(first, TURNS);
+    for (int k = 1; k < kinds && bench.quick; k++) /* of many rows it takes long */
         if (neo_state_digest(t[k].m.state) != neo_state_digest(t[0].m.state) && t[k].tier)
             bench_fail("bits of a trained model");
 }
@@ -389,7 +423,7 @@ static double bare_seconds(int64_t records, double reads, double writes) {
     const int file = open("tiers.bare", O_RDWR | O_CREAT | O_TRUNC, 0666);
     for (int64_t i = 0; i < records; i++)
         if (pwrite(file, record, BYTES, (off_t)(i * BYTES)) != BYTES) bench_fail("a bare write");
-    for (int r = 0; r < ROUNDS; r++) {
+    for (int r = 0; r < TURNS; r++) {
         const double start = bench_cpu_seconds();
         for (int64_t k = 0; k < (int64_t)(reads + writes); k++) {
             const off_t at = (off_t)(bench_random() % (uint64_t)records * BYTES);
@@ -416,13 +450,13 @@ static void steps(int64_t rows) {
                  1 / more[AHEAD][1]);
     for (int k = 1; k < KINDS; k++) {
         const neo_tier_stats st = neo_tier_get_stats(t[k].tier);
-        const double n = ROUNDS * POOL;
+        const double n = TURNS * POOL;
         printf("# tiers.step, %s: all threads %+.1f %%, its own %+.1f %%; lines for %.2f %% of the "
-               "rows, %.1f %% hits; rows of a step: %.0f read, %.0f written, %.0f late\n",
+               "rows, %.1f %% hits; rows of a step: %.0f read (%.0f ahead), %.0f written\n",
                name[k], 100 * (more[k][0] - 1), 100 * (more[k][1] - 1),
                100 * ((double)st.line_count / TABLES - SAMPLES - 1) / (double)rows,
                100 * (double)st.hits / (double)st.lookups, (double)st.read / n,
-               (double)st.written / n, (double)st.late / n);
+               (double)st.prefetched / n, (double)st.written / n);
         if (k != ALONE) continue;
         const double bare = bare_seconds(rows * 4, (double)st.read / n, (double)st.written / n);
         printf("# tiers.step: as many bare reads and writes: %+.1f %%\n", 100 * bare / seconds);

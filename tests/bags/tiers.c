@@ -563,9 +563,10 @@ static int64_t trace_next(int trace, int64_t rows, int64_t past[TRACE_PAST], int
 static void hits_of_a_simulator(void) {
     enum { ROWS = 20000, B = 48, STEPS = 300 };
     static int64_t past[TRACE_PAST];
-    const int64_t rows[1] = {ROWS}, dims[1] = {4};
     static Sim s;
-    for (int n = 0; n < 2 * TRACE_COUNT; n++) {
+    for (int n = 0; n < 4 * TRACE_COUNT; n++) { /* few wide rows: a tier has an index of them */
+        const int wide = n / 2 >= TRACE_COUNT, trace = n / 2 % TRACE_COUNT;
+        const int64_t rows[1] = {wide ? ROWS / 8 : ROWS}, dims[1] = {wide ? 64 : 4};
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
@@ -573,7 +574,7 @@ static void hits_of_a_simulator(void) {
         m.desc.max_batch = m.desc.max_ids = B;
         memset(&s, 0, sizeof s);
         s.policy = (neo_evict)(n % 2);
-        if (pair_make(&p, ctx, &m, s.policy, 0, 40000)) {
+        if (pair_make(&p, ctx, &m, s.policy, 0, wide ? 300000 : 40000)) {
             s.sets = (neo_tier_get_stats(p.tier).line_count - B - 1) / 32;
             CHECK(s.sets > 16 && s.sets <= SIM_SETS);
             for (int step = 0; step < STEPS; step++) {
@@ -583,7 +584,7 @@ static void hits_of_a_simulator(void) {
                 batch_make(&b, &m, kind);
                 for (int i = 0; i < B; i++) {
                     b.offsets[i + 1] = i + 1;
-                    id[i] = trace_next(n / 2, ROWS, past, step * B + i);
+                    id[i] = trace_next(trace, rows[0], past, step * B + i);
                 }
                 b.j.ids = id;
                 pair_step(&p, &m, &b, 0, 0.1f);
@@ -600,7 +601,7 @@ static void hits_of_a_simulator(void) {
             CHECK_INT(got.hits, s.hits);
             CHECK_INT(got.evictions, s.evictions);
             CHECK_INT(got.written, s.written);
-            CHECK(n / 2 == TRACE_UNIFORM || got.hits > got.lookups / 4);
+            CHECK(trace == TRACE_UNIFORM || got.hits > got.lookups / 4);
         }
         pair_free(&p);
         neo_ctx_destroy(ctx);
@@ -648,14 +649,15 @@ static void bad_files(void) {
     struct rlimit was;
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &was);
-    for (int bad = 0; bad < BAD_COUNT; bad++) {
+    for (int n = 0; n < 2 * BAD_COUNT; n++) { /* at last what leaves is written behind the call */
+        const int bad = n % BAD_COUNT, behind = n >= BAD_COUNT;
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
         neo_status status = NEO_OK;
         model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
         m.desc.max_batch = m.desc.max_ids = B;
-        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 0, 0)) {
+        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, behind, behind ? 40000 : 0)) {
             for (int step = 0; step < 100 && status == NEO_OK; step++) {
                 const BatchKind kind = {B, 1, 0, 0, 0, 0};
                 Batch b;
