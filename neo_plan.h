@@ -4777,7 +4777,8 @@ enum {
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
     NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
     NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
-    NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank */
+    NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank; */
+    NEO__PLAN_ROUNDS = 4,                /* or more, if all options can be tried so many times */
     NEO__PLAN_EXCHANGE_WORK_OF_RANK = 8, /* cost of the change itself, for each rank */
     NEO__PLAN_SMALL = 400,               /* tables x ranks that are searched thoroughly */
     NEO__PLAN_LARGE = 100000,            /* tables x ranks whose budget is met by few runs */
@@ -4920,7 +4921,9 @@ static int neo__plan_search_try_option(neo__plan_search *s, int32_t t, int32_t o
 }
 /* From the best draft: each table in turn, the heaviest first, tries its other options. */
 static void neo__plan_search_refine(neo__plan_search *search) {
-    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * search->ranks;
+    int64_t around = NEO__PLAN_OPTION_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * search->ranks, all = 0;
+    for (int32_t t = 0; t < search->tables; t++) all += search->options[t].count;
+    around = NEO__MAX(around, NEO__PLAN_REFINE_WORK / (NEO__PLAN_ROUNDS * all));
     int64_t cost = around + search->seats / 4 + NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
     int64_t work = NEO__PLAN_REFINE_WORK;
     search->level = NEO__PLAN_LEVEL_REFINE;
