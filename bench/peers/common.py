@@ -169,7 +169,7 @@ class Turns:
     A turn of a subject is `calls` of it, after a pause in which the threads of another one before
     go to sleep, and a call that wakes its own, where it is short. With one thread the clock is the
     CPU time of the process, which others on the machine do not stop; with several it is the wall
-    clock. A subject is a function of the number of the call, by which it can take its batches in
+    clock; `clocks` keeps both. A subject is a function of the number of the call, by which it can take its batches in
     turn; inner: how many times it does its work in a call, where that is not once (so that short
     calls of C are not timed with the interpreter's). calls: of a turn; but one of a subject that
     takes more than 50 ms.
@@ -187,7 +187,7 @@ class Turns:
         self.names = list(subjects)
         self.inner = inner or {}
         self.subjects = subjects
-        self.clock = time.process_time_ns if args.threads == 1 else time.perf_counter_ns
+        self.clock = 0 if args.threads == 1 else 1
         self.pause = pause_after
         self.before = None
         self.turns = max(5, turns // 3) if args.quick else turns
@@ -202,15 +202,18 @@ class Turns:
             if self.slow[name]:
                 self.calls[name] = 1
         self.ns = {name: [] for name in self.names}
+        self.clocks = [{name: [] for name in self.names} for _ in range(2)]
 
     def time(self, name, calls):
-        """ns of a call, the mean of `calls`."""
+        """ns of a call, the mean of `calls`; self.both: in CPU time and by the wall clock."""
         run, first = self.subjects[name], self.counter
         self.counter += calls
-        start = self.clock()
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         for i in range(first, first + calls):
             run(i)
-        return (self.clock() - start) / (calls * self.inner.get(name, 1))
+        cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+        self.both = [t / (calls * self.inner.get(name, 1)) for t in (cpu, wall)]
+        return self.both[self.clock]
 
     def turn(self, name):
         if self.pause(self.before) and self.before != name:
@@ -218,7 +221,10 @@ class Turns:
         self.before = name
         if not self.slow[name]:
             self.time(name, 1)
-        return self.time(name, self.calls[name])
+        t = self.time(name, self.calls[name])
+        for clock in range(2):
+            self.clocks[clock][name].append(self.both[clock])
+        return t
 
     def run(self, between=None):
         for i in range(self.turns):
@@ -258,13 +264,24 @@ def same(what, ours, theirs, tolerance, off=0.0):
         raise AssertionError("%s: all zeros" % what)
 
 
+def instruction_sets():
+    """What neo's kernels use, and those of the peers that this process has loaded."""
+    sets = ["neo " + Neo().isa().decode()]
+    torch = sys.modules.get("torch")
+    if torch:
+        sets.append("PyTorch " + torch.backends.cpu.get_cpu_capability())
+    if "numpy" in sys.modules and "OPENBLAS_CORETYPE" in os.environ:
+        sets.append("OpenBLAS " + os.environ["OPENBLAS_CORETYPE"])
+    return ", ".join(sets)
+
+
 class Report:
     def __init__(self, args, family):
         self.args, self.family = args, family
 
     def line(self, **fields):
         fields = dict(family=self.family, threads=self.args.threads, quick=self.args.quick,
-                      load=os.getloadavg()[0], **fields)
+                      load=os.getloadavg()[0], isa=instruction_sets(), **fields)
         with open(self.args.out, "a") as f:
             f.write(json.dumps(fields) + "\n")
         shown = {k: ("%.4g" % v if isinstance(v, float) else v) for k, v in fields.items()
@@ -278,9 +295,11 @@ class Report:
         (GFLOP/s: flops); None: times in us."""
         ratios = turns.ratio(peer, neo)
         a, b = median(turns.ns[neo]), median(turns.ns[peer])
+        cpu, wall = (median(ns[peer]) / max(median(ns[neo]), 1) for ns in turns.clocks)
         self.line(what=what, peer=label or peer, unit=unit, neo=work / a if work else a / 1e3,
                   theirs=work / b if work else b / 1e3, ratio=median(ratios),
-                  spread=spread(ratios), target=target, turns=len(ratios), **more)
+                  spread=spread(ratios), target=target, turns=len(ratios), cpu_ratio=cpu,
+                  wall_ratio=wall, **more)
 
     def skip(self, what, peer, reason, target=None):
         self.line(what=what, peer=peer, skipped=reason, target=target)

@@ -133,7 +133,7 @@ def figure(value):
 
 def row(line):
     if "skipped" in line:
-        return "| %s | %d | | %s | | | %s | not measured: %s | |" % (
+        return "| %s | %d | | %s | | | | %s | not measured: %s | |" % (
             line["what"], line["threads"], line["peer"], line.get("target") or "", line["skipped"])
     target = ""
     if line.get("target") is not None:
@@ -146,9 +146,11 @@ def row(line):
     elif "ceiling_target" in line:
         met = "no" if under_ceiling(line) else "yes"
         ceiling += " (%s, >= %g)" % (met, line["ceiling_target"])
-    return "| %s | %d | %s %s | %s %s | %.2f | %.0f %% | %s | %s | %s |" % (
+    clocks = "%.2f, %.2f" % (line["cpu_ratio"], line["wall_ratio"]) if "cpu_ratio" in line else ""
+    return "| %s | %d | %s %s | %s %s | %.2f | %s | %.0f %% | %s | %s | %s |" % (
         line["what"], line["threads"], figure(line["neo"]), line["unit"], line["peer"],
-        figure(line["theirs"]), line["ratio"], line["spread"], target, verdict(line), ceiling)
+        figure(line["theirs"]), line["ratio"], clocks, line["spread"], target, verdict(line),
+        ceiling)
 
 
 def means(lines):
@@ -168,22 +170,24 @@ def means(lines):
     return out
 
 
-HEADER = ("| what | threads | neo | peer | ratio | spread | target | met | of the ceiling |\n"
-          "|---|---|---|---|---|---|---|---|---|")
+HEADER = ("| what | threads | neo | peer | ratio | CPU, wall | spread | target | met "
+          "| of the ceiling |\n|---|---|---|---|---|---|---|---|---|---|")
 
 
 def when(results):
     """The table of what was measured when, on which of the machines, and of what was not."""
     machines = machines_of(results)
     text = ["| comparison | threads | measured | load average, before and after | it took "
-            "| machine |", "|---|---|---|---|---|---|"]
+            "| machine | instruction sets |", "|---|---|---|---|---|---|---|"]
     for name, threads in in_order({*all_runs((1, 2)), *results}):
         r = results.get((name, threads))
         if not r:
-            text.append("| %s | %d | not measured | | | |" % (name, threads))
+            text.append("| %s | %d | not measured | | | | |" % (name, threads))
             continue
-        text.append("| %s | %d | %s | %.1f, %.1f | %.0f s | %d |" % (
-            name, threads, r["date"], *r["load"], r["seconds"], machines.index(r["machine"]) + 1))
+        isa = r["lines"][0].get("isa", "") if r["lines"] else ""
+        text.append("| %s | %d | %s | %.1f, %.1f | %.0f s | %d | %s |" % (
+            name, threads, r["date"], *r["load"], r["seconds"], machines.index(r["machine"]) + 1,
+            isa))
     return text
 
 
@@ -235,6 +239,8 @@ def write_table(results, path):
     text += ["- machine %d: %s" % (i + 1, m) for i, m in enumerate(machines)]
     text.append("- ratio: the peer's time over neo's, the median over turns (above 1: neo is "
                 "faster); spread: the distance of the quartiles of these ratios, in percent of it")
+    text.append("- CPU, wall: that ratio of medians by either clock; the other columns are in CPU "
+                "time with one thread, and by the wall clock with several")
     if any(r["quick"] for r in results.values()):
         text.append("- a quick run: fewer turns, fewer and smaller shapes")
     text.append("- targets are the project's own goals: one that is missed is work to do")
