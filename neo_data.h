@@ -2541,7 +2541,7 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     }
     return NEO_OK;
 }
-/* Words to ids. Memory that the search of a word will read is on its way while others are hashed. */
+/* Words to ids. What the search of a word will read is on its way while others are hashed. */
 static void neo__criteo_find(const neo__dict *dicts, const uint32_t *key, const uint32_t *present,
                              int64_t *ids) {
     uint64_t hash[NEO__CRITEO_FEATURES];
