@@ -2541,6 +2541,27 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     }
     return NEO_OK;
 }
+/* Words to ids. What the search of a word will read is on its way while others are hashed. */
+static void neo__criteo_find(const neo__dict *dicts, const uint32_t *key, const uint32_t *present,
+                             int64_t *ids) {
+    uint64_t hash[NEO__CRITEO_FEATURES];
+    char word[NEO__CRITEO_FEATURES][4];
+    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+        neo__put_le(word[f], key[f], 4);
+        hash[f] = neo__dict_hash(&dicts[f], word[f], 4);
+        if (dicts[f].slot_count)
+            __builtin_prefetch(&dicts[f].slots[hash[f] & (dicts[f].slot_count - 1)]);
+    }
+    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+        if (dicts[f].count == 0 || !dicts[f].slot_count) continue;
+        const uint64_t slot = dicts[f].slots[hash[f] & (dicts[f].slot_count - 1)];
+        __builtin_prefetch(&dicts[f].ends[slot & 0xFFFFFFFFu]);
+        __builtin_prefetch(&dicts[f].bytes[4 * (slot & 0xFFFFFFFFu)]);
+    }
+    for (int f = 0; f < NEO__CRITEO_FEATURES; f++)
+        ids[f] = present[f] && dicts[f].slot_count
+                     ? neo__dict_seek(&dicts[f], hash[f], word[f], 4) : 0;
+}
 /* A good line's label, numbers and words. Returns where the next begins, or NULL: a bad line. */
 static const char *neo__criteo_fields(const neo_schema *schema, int unlabeled, const char *p,
                                       float *record, uint32_t *key, uint32_t *present) {
@@ -2575,12 +2596,7 @@ static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse
     if (options->fit) {
         *fit_status = neo__criteo_fit(schema, options->fit, key, present);
     } else if (schema->dict_count) {
-        for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            char word[4];
-            neo__put_le(word, key[f], 4);
-            ids[f] =
-                present[f] ? neo__dict_find(&schema->dicts[f], word, 4) : 0;
-        }
+        neo__criteo_find(schema->dicts, key, present, ids);
 #if defined(NEO__X86)
     } else if (schema->ctx->isa >= NEO_ISA_AVX2) {
         neo__criteo_ids_avx2(schema, key, present, ids);
