@@ -15,7 +15,7 @@ budget() {
     neo_run.h) echo 3181 0 0 0 ;;
     neo_store.h) echo 1690 0 0 0 ;;
     neo_state.h) echo 5148 0 0 0 ;;
-    neo_data.h) echo 7883 0 0 0 ;;
+    neo_data.h) echo 7899 0 0 0 ;;
     neo_serve.h) echo 2953 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
     neo_plan.h) echo 6691 0 0 1 ;;
