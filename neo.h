@@ -5310,7 +5310,7 @@ NEO__HOT_BEGIN
         ctx->vec = &neo__vec_kernels_##isa;                                                        \
         ctx->bag = &neo__bag_kernels_##isa;                                                        \
         ctx->tensor = &neo__tensor_kernels_##isa;                                                  \
-        ctx->wire = NEO__TRAIN(&neo__wire_kernels_##isa);                                          \
+        ctx->wire = &neo__wire_kernels_##isa;                                                      \
     } while (0)
 static void neo__isa_bind(neo_ctx *ctx) {
     switch (ctx->isa) {
@@ -16768,9 +16768,6 @@ NEO_EXACT_END
 #define NEO__FN(name) neo__##name##_neon
 #define NEO__W 4
 #endif
-/* AVX-512 is products alone in a program that only predicts (neo__isa_bind). */
-#undef NEO__WHOLE
-#define NEO__WHOLE (NEO__TRAINS || NEO__PASS != NEO__PASS_AVX512)
 /* AVX-512 takes from the AVX2 pass what its vectors make no faster in the whole: what is done once
    per sample or row of a batch, once per run, or seldom. */
 #if NEO__PASS == NEO__PASS_AVX512
@@ -17073,7 +17070,6 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(min)(NEO__VF a, NEO__VF b) {
    unrolled and sums s[i] stay in registers. */
 #define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
-#if NEO__WHOLE
 /* ---- >>kernels-math ----
    exp, log, log1p, tanh, sigmoid, the normal distribution (for GELU), sin and cos on vectors of
    f32. No table, no libm: argument reduction and a minimax polynomial, every step one IEEE
@@ -17230,9 +17226,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
     return c;
 }
 
-#endif
 NEO__LEAN_BEGIN
-#if NEO__WHOLE
 /* ---- >>kernels-vec ----
    NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column
    of one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p +
@@ -18261,7 +18255,6 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__TRAIN(NEO__FN(random_normal)),
 };
 #endif
-#endif
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
    The tile: every accumulator is a named variable, so that the compiler keeps it in a register.
@@ -19098,7 +19091,6 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 };
 #endif
 
-#if NEO__WHOLE
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest
@@ -20674,9 +20666,6 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
 };
 #endif
 
-#endif
-
-#if NEO__TRAINS
 /* ---- >>kernels-wire ----
    Rows coded for a narrow wire. f32, f16, bf16: the numbers in order, zeros up to a multiple of 4
    bytes. The others: block after block; a block is its scale (f32) and then 32-bit words that hold
@@ -20941,7 +20930,6 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
     NEO__TRAIN(NEO__FN8(wire_encode)),
     NEO__TRAIN(NEO__FN8(wire_decode)),
 };
-#endif
 #endif
 /* These differ between passes; other macros stay. */
 #undef NEO__ADD1

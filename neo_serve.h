@@ -1614,7 +1614,7 @@ struct neo_scratch {
     float *x, *e, *z, *crossed, *wide, *logit, *towered;
     int64_t *key_rows;    /* [max_ids] where ids are keys: their rows, -1: none; where rows are
                              hot: the other ids of a bag, then the hot ones */
-    float *hot_weights;   /* [max_ids] of those, if the model has any */
+    float *hot_weights;   /* [max_ids] of those */
     float *key_sums;      /* [threads][1 + NEO__PART_DEPTH][columns of a table]: a row, sums */
     float *of_task, *one; /* of linear models of several labels: e and y of one */
     neo__block block; /* of one line */
@@ -1637,8 +1637,7 @@ static void neo__scratch_layout(neo_scratch *scratch, neo__carve *carve) {
     NEO__CARVE(carve, scratch->turned_ids, scratch->desc.max_ids);
     if (weighted) NEO__CARVE(carve, scratch->weights, scratch->desc.max_ids);
     if (weighted) NEO__CARVE(carve, scratch->turned_weights, scratch->desc.max_ids);
-    if (weighted && scratch->model->hot)
-        NEO__CARVE(carve, scratch->hot_weights, scratch->desc.max_ids);
+    if (scratch->model->hot) NEO__CARVE(carve, scratch->hot_weights, scratch->desc.max_ids);
     if (scratch->model->lines || scratch->model->hot) {
         NEO__CARVE(carve, scratch->key_rows, scratch->desc.max_ids);
         NEO__CARVE(carve, scratch->key_sums,
@@ -2431,7 +2430,7 @@ NEO_API neo_status neo_model_predict(const neo_model *model, neo_scratch *scratc
         look.weights = sparse->weights;
         look.ids = (const int64_t *)sparse->ids;
     }
-    if (features && (sparse->id_dtype == NEO_I32 || model->lines)) {
+    if (features && (sparse->id_dtype == NEO_I32 || model->lines || model->hot)) {
         const int64_t first = sparse->offsets[0], count = sparse->offsets[n * features] - first;
         NEO__CHECK(count <= scratch->desc.max_ids, NEO_ERR_CAPACITY,
                    "neo_model_predict: %" PRId64 " ids, max_ids is %" PRId64, count,

@@ -590,6 +590,71 @@ static void any_id_is_a_key(void) {
     neo_schema_destroy(schema);
 }
 
+/* Rows 2 and 5 of 8 were in a table of their own: with sums in order of position the first bag were
+   1, as 1e8 - 1e8 + 1; with the hot rows' sum apart it is (1e8 + 1) - 1e8, which is 0. */
+static void hot_rows_are_summed_apart(void) {
+    enum { BAGS = 4, IDS = 6 };
+    static float cold[8] = {1e8f, 1, 77, 3, 4, 77, 6, 7}, hot[2] = {-1e8f, 0.5f}, none[1];
+    static const int64_t ids[1 + IDS] = {99, 0, 2, 1, 5, 3, 5}, ends[] = {1, 4, 4, 5, 7};
+    static const float weights[1 + IDS] = {9, 2, 2, 2, 2, 2, 2}, want[BAGS] = {0, 0, 0.5f, 3.5f};
+    static float x[BAGS];
+    const char *columns = "x dense\nf list sep=| hash rows=8\ny label\n";
+    char dir[1100], json[1024];
+    for (int bad = 0; bad < 2; bad++) {
+        int64_t rows[2] = {bad ? 5 : 2, bad ? 2 : 5};
+        neo_schema *schema;
+        neo_state *state;
+        neo_model *model;
+        neo_scratch *s;
+        float out[BAGS], alone;
+        REQUIRE_OK(neo_schema_parse(ctx, columns, &schema));
+        REQUIRE_OK(neo_state_create(ctx, &state));
+        const struct { const char *name; neo_tensor t; } tensors[] = {
+            {"linear.0.weight", neo_tensor_2d(none, NEO_F32, 1, 1)},
+            {"linear.0.bias", neo_tensor_1d(none, NEO_F32, 1)},
+            {"bags.f.cold.weight", neo_tensor_2d(cold, NEO_F32, 8, 1)},
+            {"bags.f.hot.weight", neo_tensor_2d(hot, NEO_F32, 2, 1)},
+            {"bags.f.hot.rows", neo_tensor_1d(rows, NEO_I64, 2)}};
+        for (int i = 0; i < 5; i++)
+            REQUIRE_OK(neo_state_add(state, NEO_STATE_WEIGHT, tensors[i].name, tensors[i].t));
+        snprintf(dir, sizeof dir, "%s-hot", checkpoints);
+        int n = snprintf(json, sizeof json,
+                         "{\"neo_model\": 1, \"model\": \"lr\", \"dim\": 1, \"dtype\": \"f32\", "
+                         "\"rows_dtype\": \"f32\", \"row_buckets\": 1, \"hot_rows\": [2], "
+                         "\"bottom\": [1, 1], \"schema\": ");
+        n += (int)neo_schema_describe(schema, json + n, sizeof json - (size_t)n);
+        snprintf(json + n, sizeof json - (size_t)n, "}");
+        REQUIRE_OK(neo_save(ctx, &(neo_save_desc){.dir = dir, .step = 1, .model = json}, state));
+        neo_state_destroy(state);
+        neo_schema_destroy(schema);
+        if (bad) {
+            CHECK_ERR(neo_model_load(&(neo_model_desc){.dir = dir}, &model), NEO_ERR_FORMAT,
+                      "f.hot.rows: place 1: 2 is not in [0, 8), or they do not rise");
+            return;
+        }
+        REQUIRE_OK(neo_model_load(&(neo_model_desc){.dir = dir}, &model));
+        CHECK(((const float *)neo_model_table(model, 0)->codes)[5] == 0.5f);
+        neo_scratch_desc d = {.max_batch = BAGS, .max_ids = IDS, .logits = 1};
+        REQUIRE_OK(neo_scratch_create(model, &d, &s));
+        for (int weighted = 0; weighted < 2; weighted++) {
+            neo_jagged batch = {.batch = BAGS, .feature_count = 1, .id_dtype = NEO_I64,
+                                .offsets = ends, .ids = ids,
+                                .weights = weighted ? weights : NULL};
+            CHECK_OK(neo_model_predict(model, s, neo_tensor_2d(x, NEO_F32, BAGS, 1), &batch, out));
+            for (int i = 0; i < BAGS; i++) CHECK(out[i] == (weighted ? 2 : 1) * want[i]);
+        }
+        for (int i = 0; i < BAGS; i++) {
+            const int32_t count = (int32_t)(ends[i + 1] - ends[i]);
+            neo_scratch_clear(s);
+            CHECK_OK(neo_scratch_add(s, x, ids + ends[i], &count, NULL));
+            CHECK_OK(neo_scratch_predict(s, &alone));
+            CHECK(alone == want[i]);
+        }
+        neo_scratch_destroy(s);
+        neo_model_free(model);
+    }
+}
+
 int main(void) {
     const char *dir = getenv("TMPDIR");
     snprintf(checkpoints, sizeof checkpoints, "%s/neo-serve-model", dir ? dir : "/tmp");
@@ -603,6 +668,7 @@ int main(void) {
     RUN(samples_of_json);
     RUN(zeros_are_skipped);
     RUN(any_id_is_a_key);
+    RUN(hot_rows_are_summed_apart);
     RUN(threads_share_a_model);
     RUN(a_prediction_allocates_nothing);
     neo_ctx_destroy(ctx);
