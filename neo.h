@@ -6432,8 +6432,9 @@ static int neo__gemm_is_brief(const neo__gemm *g) {
 /* Whether C goes past the caches, which hold little of it: that saves reading it first. */
 static int neo__gemm_streams(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
-    return NEO__TRAINS && g->by_rows && c->beta == 0.0f && c->finish.act == NEO_ACT_NONE &&
-           !c->finish.y && c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
+    return NEO__TRAINS && g->by_rows && c->beta == 0.0f && !c->finish.y &&
+           (c->finish.act == NEO_ACT_NONE || c->finish.act == NEO_ACT_RELU) &&
+           c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
            c->c_row % 16 == 0;
 }
 /* Whether C is so small that packing k-major operands takes about as long as the product. */
