@@ -2995,8 +2995,8 @@ struct neo__gemm_kernels {
                                   of k */
     /* at: the places where a [k] is not 0, of `depth` of them up to ends[0], of the next .. */
     void (*list)(uint16_t *at, const float *a, int64_t k, int64_t depth, uint16_t *ends);
-    neo__tile_fn dots; /* dot_rows columns, one row: b is read in place, transposed; no merges, no
-                          bias, no relu */
+    neo__tile_fn dots; /* dot_rows columns, one row, a_k 1: b is read in place, transposed; no
+                          merges, no bias, no relu */
     int dot_rows;
     /* to[k * width + j] = from[k * ld + j] for j < cols, 0 for cols <= j < width; k < rows */
     void (*pack)(float *to, int64_t width, const float *from, int64_t ld, int64_t rows,
@@ -6443,8 +6443,9 @@ static int neo__gemm_is_brief(const neo__gemm *g) {
 /* Whether C goes past the caches, which hold little of it: that saves reading it first. */
 static int neo__gemm_streams(const neo__gemm *g) {
     const neo__gemm_call *c = &g->call;
-    return NEO__TRAINS && g->by_rows && c->beta == 0.0f && c->finish.act == NEO_ACT_NONE &&
-           !c->finish.y && c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
+    return NEO__TRAINS && g->by_rows && c->beta == 0.0f && !c->finish.y &&
+           (c->finish.act == NEO_ACT_NONE || c->finish.act == NEO_ACT_RELU) &&
+           c->m * c->n >= NEO__GEMM_STREAM_FLOATS && (uintptr_t)c->c % 64 == 0 &&
            c->c_row % 16 == 0;
 }
 /* Whether C is so small that packing k-major operands takes about as long as the product. */
@@ -6535,7 +6536,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         call->m >= 8 * gemm->ctx->gemm->lanes && call->m * call->k < NEO__GEMM_VAST_FLOATS)
         gemm->swapped = 1;
     if (gemm->swapped) neo__gemm_swap(call);
-    gemm->dots = gemm->swapped && call->m == 1 && call->b_k == 1 &&
+    gemm->dots = gemm->swapped && call->m == 1 && call->a_k == 1 && call->b_k == 1 &&
                  call->n >= gemm->ctx->gemm->dot_rows;
     neo__gemm_plan_tiles(gemm);
     const int thin = NEO__TRAINS && neo__gemm_is_thin(call);
@@ -18685,12 +18686,13 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
 #define NEO__DOTS_STEP(g) s##g = NEO__FN(dots4)(&low##g, &high##g, row, v, s##g);
 #define NEO__DOTS_REST(g)                                                                          \
     for (int64_t i = 0; i < NEO__W; i++) lane[i] = b[k + (g * NEO__W + i) * row];                  \
-    s##g = NEO__FMA(NEO__SET(a[k * a_k]), NEO__LOAD(lane), s##g);
+    s##g = NEO__FMA(NEO__SET(a[k]), NEO__LOAD(lane), s##g);
 #define NEO__DOTS_STORE(g) NEO__STORE(c + g * NEO__W, s##g);
-NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
+/* fetches is a constant where this is inlined: pointers then fit the registers. */
+NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, const int fetches) {
     enum { ROWS = 4 * NEO__W };
     const float *a = tile->a, *init = tile->init;
-    const int64_t a_k = tile->a_k, row = tile->b_col, before = ROWS - tile->b_cols;
+    const int64_t count = tile->k, row = tile->b_col, before = ROWS - tile->b_cols;
     const float *b = tile->b - before * row;
     const size_t bytes = (size_t)tile->b_cols * sizeof *a;
     float lane[ROWS], *c = before ? lane : tile->c;
@@ -18700,18 +18702,22 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
     }
     NEO__DOTS_LIST(NEO__DOTS_BEGIN)
     int64_t k = 0;
-    for (; k + 4 <= tile->k; k += 4) {
-        const NEO__VF v[4] = {NEO__SET(a[k * a_k]), NEO__SET(a[(k + 1) * a_k]),
-                              NEO__SET(a[(k + 2) * a_k]), NEO__SET(a[(k + 3) * a_k])};
-        if (tile->fetch) { /* a quarter of the lines: they are as wide as four steps */
+    for (; k + 4 <= count; k += 4) {
+        const NEO__VF v[4] = {NEO__SET(a[k]), NEO__SET(a[k + 1]), NEO__SET(a[k + 2]),
+                              NEO__SET(a[k + 3])};
+        if (fetches) { /* a quarter of the lines: they are as wide as four steps */
             const float *line = tile->fetch + (k & ~15) + (k & 15) / 4 * row;
             NEO__EACH(i, ROWS / 4) NEO__FETCH(line + 4 * i * row);
         }
         NEO__DOTS_LIST(NEO__DOTS_STEP)
     }
-    for (; k < tile->k; k++) { NEO__DOTS_LIST(NEO__DOTS_REST) }
+    for (; k < count; k++) { NEO__DOTS_LIST(NEO__DOTS_REST) }
     NEO__DOTS_LIST(NEO__DOTS_STORE)
     if (before) memcpy(tile->c, lane + before, bytes);
+}
+NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
+    if (tile->fetch) NEO__FN(dots_of)(tile, 1);
+    else NEO__FN(dots_of)(tile, 0);
 }
 #endif
 

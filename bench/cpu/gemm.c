@@ -7,8 +7,12 @@
 
    Every shape is verified first. A round measures peak, neo, peer, peer, neo, peak; the figure is
    the median over rounds, the ratio the median of the rounds' ratios, the ceiling the highest peak
-   of one core in these rounds times threads. gemm.<trans>.<m>x<n>x<k>.t<threads>; linear.dw: the
-   weight gradient in V leaves; bf16.<trans>...: of bf16 operands, sums in f32. */
+   of one core in these rounds times threads; of f32 products the roofline, where the bytes of all
+   three matrices, at the rate at which so many are read again and again, take longer.
+   gemm.<trans>.<m>x<n>x<k>.t<threads>; linear.dw: the weight gradient in V leaves; bf16.<trans>...:
+   of bf16 operands, sums in f32; ...bare: where the roofline is out of reach,
+   a loop that makes the same sums and does nothing else is the peer. With one thread time is the
+   processor's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -47,38 +51,50 @@ typedef struct subject {
     void (*run)(void *arg);
     void (*peer)(void *arg);
     void *arg;
-    double flops;
+    double flops, bytes;   /* bytes: of a roofline; 0: there is none */
     const char *peer_name; /* NULL: openblas */
     double (*peak)(void);  /* NULL: of f32 */
 } subject;
 
-static double time_of(void (*run)(void *), void *arg, int64_t repeats) {
-    int64_t start = neo_time_ns();
+static double now_ns(int threads) {
+    return threads == 1 ? 1e9 * bench_cpu_seconds() : (double)neo_time_ns();
+}
+static double time_of(void (*run)(void *), void *arg, int64_t repeats, int threads) {
+    const double start = now_ns(threads);
     for (int64_t i = 0; i < repeats; i++) run(arg);
-    return (double)(neo_time_ns() - start) / (double)repeats;
+    return (now_ns(threads) - start) / (double)repeats;
 }
 
-static void measure(const char *name, const subject *s, int threads) {
+/* The share of the ceiling, in percent; *times, if not NULL: the peer's time over neo's. */
+static double measure(const char *name, const subject *s, int threads, double *times) {
     int rounds = bench.quick ? QUICK_ROUNDS : ROUNDS;
     double ours[ROUNDS], ratio[ROUNDS], peak = 0;
     double (*const peak_once)(void) = s->peak ? s->peak : bench_fma_once;
     s->run(s->arg);
-    double once = time_of(s->run, s->arg, 3);
+    double once = time_of(s->run, s->arg, 3, threads);
     int64_t repeats = 1 + (int64_t)((bench.quick ? 1e6 : 3e6) / once);
-    if (s->peer) time_of(s->peer, s->arg, 2);
+    if (s->peer) time_of(s->peer, s->arg, 2, threads);
     for (int r = 0; r < rounds; r++) {
         peak = fmax(peak, peak_once());
-        double a = time_of(s->run, s->arg, repeats), b = 0;
-        if (s->peer) b = time_of(s->peer, s->arg, repeats) + time_of(s->peer, s->arg, repeats);
-        a += time_of(s->run, s->arg, repeats);
+        double a = time_of(s->run, s->arg, repeats, threads), b = 0;
+        for (int i = 0; s->peer && i < 2; i++) b += time_of(s->peer, s->arg, repeats, threads);
+        a += time_of(s->run, s->arg, repeats, threads);
         peak = fmax(peak, peak_once());
         ours[r] = s->flops * 2 / a;
         ratio[r] = b / a;
     }
-    double value = bench_median(ours, rounds), times = bench_median(ratio, rounds);
+    const double value = bench_median(ours, rounds), beside = bench_median(ratio, rounds);
+    double most = peak * threads;
+    if (s->bytes > 0) {
+        neo_ctx *ctx = bench_ctx(threads, 1);
+        most = fmin(most, s->flops / s->bytes * bench_read_rate(ctx, (int64_t)s->bytes));
+        neo_ctx_destroy(ctx);
+    }
     bench_spread(ours, rounds);
-    bench_report(name, value, "GFLOP/s", 100 * value / (peak * threads),
-                 !s->peer ? NULL : s->peer_name ? s->peer_name : "openblas", times);
+    bench_report(name, value, "GFLOP/s", 100 * value / most,
+                 !s->peer ? NULL : s->peer_name ? s->peer_name : "openblas", beside);
+    if (times) *times = beside;
+    return 100 * value / most;
 }
 
 /* ---- gemm and linear ---- */
@@ -106,6 +122,65 @@ static void run_forward(void *arg) {
     product *p = (product *)arg;
     BENCH_OK(neo_linear_forward(p->ctx, p->a, p->b, p->bias, NEO_ACT_RELU, p->c));
 }
+/* One output: nothing but the sums. Each is a chain in order of k, so lanes go over rows, and every
+   eight of them are turned by twelve shuffles for four k: that, not memory, is the limit. */
+#if defined(__x86_64__)
+#define BARE_UNROLL _Pragma("GCC unroll 4")
+#define BARE_ROW(i)                                                                                \
+    _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x + (i)*ld)),                         \
+                         _mm_loadu_ps(y + (i)*ld), 1)
+__attribute__((target("avx2,fma"), always_inline)) static inline __m256
+bare_four(const float *x, int64_t ld, const __m256 *w, __m256 sum) {
+    const float *y = x + 4 * ld;
+    const __m256 r0 = BARE_ROW(0), r1 = BARE_ROW(1), r2 = BARE_ROW(2), r3 = BARE_ROW(3);
+    const __m256d a = (__m256d)_mm256_unpacklo_ps(r0, r1), b = (__m256d)_mm256_unpacklo_ps(r2, r3),
+                  c = (__m256d)_mm256_unpackhi_ps(r0, r1), d = (__m256d)_mm256_unpackhi_ps(r2, r3);
+    sum = _mm256_fmadd_ps(w[0], (__m256)_mm256_unpacklo_pd(a, b), sum);
+    sum = _mm256_fmadd_ps(w[1], (__m256)_mm256_unpackhi_pd(a, b), sum);
+    sum = _mm256_fmadd_ps(w[2], (__m256)_mm256_unpacklo_pd(c, d), sum);
+    return _mm256_fmadd_ps(w[3], (__m256)_mm256_unpackhi_pd(c, d), sum);
+}
+__attribute__((target("avx2,fma"))) static void run_bare_dots(void *arg) {
+    const product *p = (product *)arg;
+    const float *w = (const float *)p->b.data;
+    const int64_t ld = p->k;
+    for (int i = 0; i < p->m; i += 32) {
+        const float *x = (const float *)p->a.data + i * ld;
+        float *y = (float *)p->c.data + i;
+        __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(),
+                       _mm256_setzero_ps()};
+        for (int k = 0; k < p->k; k += 4) {
+            const __m256 v[4] = {_mm256_set1_ps(w[k]), _mm256_set1_ps(w[k + 1]),
+                                 _mm256_set1_ps(w[k + 2]), _mm256_set1_ps(w[k + 3])};
+            BARE_UNROLL for (int g = 0; g < 4; g++)
+                s[g] = bare_four(x + 8 * g * ld + k, ld, v, s[g]);
+        }
+        BARE_UNROLL for (int g = 0; g < 4; g++) _mm256_storeu_ps(y + 8 * g, s[g]);
+    }
+}
+/* One k: nothing but the writing. */
+__attribute__((target("avx2,fma"))) static void run_bare_outer(void *arg) {
+    const product *p = (product *)arg;
+    const float *b = (const float *)p->b.data;
+    for (int i = 0; i < p->m; i++) {
+        float *c = (float *)p->c.data + (int64_t)i * p->n;
+        const __m256 a = _mm256_set1_ps(((const float *)p->a.data)[i]);
+        for (int j = 0; j < p->n; j += 32)
+            BARE_UNROLL for (int g = 0; g < 32; g += 8) _mm256_storeu_ps(
+                c + j + g, _mm256_fmadd_ps(a, _mm256_loadu_ps(b + j + g), _mm256_setzero_ps()));
+    }
+}
+static void (*bare_of(const product *p))(void *) {
+    if (!neo_isa_available(NEO_ISA_AVX2) || p->trans_a) return NULL;
+    if (p->n == 1 && p->m % 32 == 0 && p->k % 4 == 0) return run_bare_dots;
+    return p->k == 1 && p->n % 32 == 0 ? run_bare_outer : NULL;
+}
+#else
+static void (*bare_of(const product *p))(void *) {
+    (void)p;
+    return NULL;
+}
+#endif
 /* dw = dz^T x: a is dz, b is x. */
 static void run_dw(void *arg) {
     product *p = (product *)arg;
@@ -167,12 +242,23 @@ static void bench_product(kind what, int m, int n, int k, int trans_a, int trans
                  trans_b ? 't' : 'n', m, n, k, threads);
     else snprintf(name, sizeof name, "%s.%dx%dx%d.t%d", kinds[what], m, n, k, threads);
     subject s = {.run = what == GEMM ? run_gemm : what == FORWARD ? run_forward : run_dw,
-                 .peer = peer_sgemm ? run_peer : NULL, .arg = &p, .flops = 2.0 * m * n * k};
+                 .peer = peer_sgemm ? run_peer : NULL, .arg = &p, .flops = 2.0 * m * n * k,
+                 .bytes = 4.0 * ((double)m * k + (double)k * n + (double)m * n)};
     if (peer_threads) peer_threads(threads);
     if (what == FORWARD) run_gemm(&p);
     else s.run(&p);
     verify(&p, shards == 1, name);
-    measure(name, &s, threads);
+    measure(name, &s, threads, NULL);
+    void (*bare)(void *) = threads == 1 ? bare_of(&p) : NULL;
+    if (bare) {
+        double times;
+        bare(&p);
+        verify(&p, 1, "the bare loop");
+        s.peer = bare, s.peer_name = "bare_loop";
+        strcat(name, ".bare");
+        const double share = measure(name, &s, threads, &times);
+        printf("# %s: the bare loop is at %.1f %% of the roofline\n", name, share / times);
+    }
     free(a), free(b), free(c), free(bias), free(w);
     neo_ctx_destroy(p.ctx);
 }
@@ -217,7 +303,7 @@ static void bench_bf16(int m, int n, int k, int trans_a, int trans_b, int thread
                  .flops = 2.0 * m * n * k,
                  .peer_name = "f32",
                  .peak = bench_bf16_once};
-    measure(name, &s, threads);
+    measure(name, &s, threads, NULL);
     for (int i = 0; i < 3; i++) free(wide[i]->data);
     for (int i = 0; i < 2; i++) free(narrow[i]->data);
     neo_ctx_destroy(p.wide.ctx);
@@ -260,11 +346,11 @@ static void bench_interact(int dim, int threads) {
     subject s = {
         .run = run_interact_forward, .arg = &p, .flops = (double)BATCH * F * (F + 1) * dim};
     snprintf(name, sizeof name, "interact.forward.%dx27x%d.t%d", (int)BATCH, dim, threads);
-    measure(name, &s, threads);
+    measure(name, &s, threads, NULL);
     s.run = run_interact_backward;
     s.flops = 2.0 * BATCH * F * (F + 1) * dim;
     snprintf(name, sizeof name, "interact.backward.%dx27x%d.t%d", (int)BATCH, dim, threads);
-    measure(name, &s, threads);
+    measure(name, &s, threads, NULL);
     for (int i = 0; i < 5; i++) free(t[i]->data);
     neo_ctx_destroy(p.ctx);
 }
