@@ -60,9 +60,9 @@ extern "C" {
    that needs other rows but not them. Where it takes at most an eighth of the table's share, an
    index of 8 bytes per row says which line a row has: hits are found in half the time.
 
-   AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT) rows may be lost: the tier refuses all
-   that follows, with the first message. Go on from a checkpoint, with another neo_bags. Of a row
-   that was written behind a call (with prefetch) the next call that moves rows tells.
+   AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
+   that moves some tells) rows may be lost: the tier refuses all that follows, with the first
+   message. Go on from a checkpoint, with another neo_bags.
    ------------------------------------------------------------------------ */
 typedef struct neo_tier_desc {
     const char *path;     /* required: of the file, which is locked, emptied if a tier left it, and
@@ -396,7 +396,7 @@ static void neo__tier_sort(neo__tier *tier, int64_t n) {
 static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
     return tier->ahead_data + place * tier->record_bytes;
 }
-/* A record that was read ahead has been checked. */
+/* Rows that were read ahead have been checked. */
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *record) {
     neo__tier_table *of = &tier->tables[job->table];
     const int swaps = job->to >= 0 && job->to == job->from;
@@ -621,8 +621,7 @@ static void neo__tier_put_behind(neo__tier *tier, neo__tier_job *job, int64_t i,
     __atomic_fetch_or(written, UINT64_C(1) << (job->old % 64), __ATOMIC_RELAXED);
     if (place < tier->ahead_count) tier->ahead[place].state = NEO__AHEAD_VOID;
 }
-/* Choose from where jobs read and to where they write; returns how many rows of theirs are written
-   behind the call. */
+/* Say what each job does. Returns how many rows they leave to be written behind the call. */
 static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
     int64_t unused = tier->ahead_count, behind = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -1096,7 +1095,7 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->behind_count = t->behind_next = 0;
     t->behind_status = NEO_OK;
 }
-/* Threads look at nothing that will move. */
+/* Wait for all threads: memory that they look at may move. */
 static neo_status neo__tier_quiet(neo__tier *tier, const char *fn) {
     neo__tier_settle(tier);
     const neo_status status = neo__tier_flush(tier);
