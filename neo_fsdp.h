@@ -113,8 +113,8 @@ extern "C" {
    has all tables, placed by the plan. Pooled rows travel inside a group alone, however many there
    are. Tables take R times the memory.
      sync_every 0, 1  ids go to every group, and rank p of each gets, in backward_end, the gradients
-                      that came to rank p of the others: each steps all its rows by all samples, so
-                      all groups have the bits of one rank
+                      that came to rank p of the others, beside nothing that would hide it: each
+                      steps all its rows by all samples, so all groups have the bits of one rank
      k, above 1       ids stay in the group too. A group steps as a neo_shard whose batch is its own
                       samples, with their gradients times R (as of a loss over its samples alone);
                       after every k-th step weights and state of the replicas become their sum, in

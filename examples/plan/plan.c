@@ -6,6 +6,7 @@
      build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster --verbose
      build/plan examples/plan/models/a1.model examples/plan/clusters/zionex.cluster \
          --ranks 8..4096 --sweep --set cross.bandwidth=25e9 */
+#include "disk.h" /* first: it asks the system for more */
 #include "sets.h"
 #include "sweep.h"
 #include "timeline.h"
@@ -63,17 +64,18 @@ static const char HELP[] =
     "  --json           print all of it for a program\n"
     "  --calibrate      measure this machine as a rank instead of what the cluster file says, and\n"
     "                   print it as lines of such a file; mpirun ... plan_mpi: its links, too\n"
+    "  --disk FILE      of --calibrate: measures the tier disk, too, by a file that is made there\n"
     "  --set a1         print a generated model file (a1, a2, f1, i1) and stop\n"
     "  --sets CLUSTER   all four there, beside what is recalled of the models they stand for\n";
 
 /* Options before OPT_VERBOSE have a value. */
 enum { OPT_MEMORY, OPT_ALL, OPT_PLAN, OPT_OUT, OPT_SVG, OPT_TIMELINE, OPT_RANKS, OPT_SETS, OPT_SET,
-       OPT_PROFILE, OPT_REPLICAS, OPT_SYNC, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE, OPT_SWEEP,
-       OPT_WEAK, OPT_RISK, OPT_HELP, OPTIONS };
+       OPT_PROFILE, OPT_REPLICAS, OPT_SYNC, OPT_DISK, OPT_VERBOSE, OPT_JSON, OPT_CALIBRATE,
+       OPT_SWEEP, OPT_WEAK, OPT_RISK, OPT_HELP, OPTIONS };
 static const char *const NAMES[OPTIONS] = {
     "--memory", "--all", "--plan", "--out", "--svg", "--timeline", "--ranks", "--sets", "--set",
-    "--profile", "--replicas", "--sync-every", "--verbose", "--json", "--calibrate", "--sweep",
-    "--weak", "--risk", "--help"};
+    "--profile", "--replicas", "--sync-every", "--disk", "--verbose", "--json", "--calibrate",
+    "--sweep", "--weak", "--risk", "--help"};
 enum { MOST_SETS = 64 };
 typedef struct command {
     const char *given[OPTIONS]; /* values, or NULL */
@@ -159,7 +161,8 @@ static void read_replicas(job *j, command *c) {
         sweep_cluster(j, c->ranks, c->per_node, c->groups);
 }
 static void read_job(job *j, command *c) {
-    const source option = {.path = "--memory"}, size = {.path = "--ranks"};
+    const source option = {.path = "--memory"}, size = {.path = "--ranks"},
+                 disk = {.path = "--disk"};
     const char *memory = c->given[OPT_MEMORY];
     read_file(j, c->file[0], "model", model_line);
     read_file(j, c->file[1], "cluster", cluster_line);
@@ -171,6 +174,8 @@ static void read_job(job *j, command *c) {
         j->desc.cluster.ranks = (int32_t)number(&size, c->given[OPT_RANKS], 1, 4096);
     for (int i = 0; i < c->sets; i++) what_if(j, c->set[i]);
     read_replicas(j, c);
+    if (c->given[OPT_DISK] && (!c->given[OPT_CALIBRATE] || !j->desc.cluster.file_bytes))
+        fail_at(&disk, "is of --calibrate, and a cluster with a tier disk", "");
     if (j->unit_count && (j->desc.dense_params || j->desc.dense_flops_bottom > 0 ||
                           j->desc.dense_flops_top > 0)) {
         fprintf(stderr, "plan: %s: has units and also bottom_flops, top_flops or dense_params\n",
@@ -202,6 +207,8 @@ static neo_status make_plan(neo_ctx *ctx, job *j, const void *user, neo_plan **p
     neo_placement placement = NEO_TABLE_WISE;
     neo_status status = NEO_OK;
     if (c->given[OPT_CALIBRATE]) status = neo_calibrate(ctx, &j->desc.cluster);
+    if (status == NEO_OK && c->given[OPT_DISK])
+        status = disk_measure(c->given[OPT_DISK], &j->desc.cluster);
     for (int level = 0; level < NEO_LEVEL_COUNT; level++)
         if (c->links.link[level].bandwidth > 0) j->desc.cluster.link[level] = c->links.link[level];
     j->threads = neo_ctx_threads(ctx);
@@ -230,6 +237,7 @@ static int show(job *j, const neo_plan *plan, neo_timeline *const both[2], const
         if (c->given[OPT_RISK] && print_risk(j, both[j->desc.pipeline != 0]) != NEO_OK)
             return fprintf(stderr, "plan: --risk: %s\n", neo_last_error()), 1;
         if (c->given[OPT_CALIBRATE]) print_cluster(j), links_print(&c->links);
+        if (c->given[OPT_DISK]) disk_print(&j->desc.cluster);
     }
     int bad = c->given[OPT_SVG] ? write_svg(j, plan, c->given[OPT_SVG]) : 0;
     if (c->given[OPT_TIMELINE]) bad |= write_timeline(both, c->given[OPT_TIMELINE]);

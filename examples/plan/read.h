@@ -37,7 +37,7 @@
      tier dram 24GiB lfu              of rows in memory, which come and go as neo_tier does it (lfu
                                       or lru); all others lie in
      tier disk 2TiB 3e9 5             a file: its bytes, bytes per second, and us that a row takes
-                                      besides
+                                      besides (plan --calibrate --disk measures both)
      jitter 0.05 0.1 0.001 3          chance (--risk): tasks and exchanges take 5 %, 10 % more or
                                       less, one rank in 1,000 computes 3 times as long in a step
      failures 50000 300               hours of a rank between failures; seconds of a restart

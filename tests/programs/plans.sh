@@ -459,13 +459,20 @@ fi
 
 # What --calibrate prints is a cluster file's: the same plan follows from it.
 printf "batch 100\nskew 1.05\ntable a 100x16 2\n" >"$W/skewed.model"
-printf "$good_cluster" >"$W/measured.cluster"
-"$B/plan" "$W/skewed.model" "$W/measured.cluster" --calibrate >"$W/measured" 2>"$W/err"
+printf 'ranks 4 2\nmemory 8MiB\ntier dram 600KiB lfu\ntier disk 1GiB 1e9 5\n' \
+    >"$W/measured.cluster"
+if "$B/plan" "$W/skewed.model" "$W/measured.cluster" --disk "$W/rows.tier" >"$W/measured" \
+    2>"$W/err" || ! grep -q '^plan: --disk: is of --calibrate' "$W/err"; then
+    fail "--disk without --calibrate: $(cat "$W/err")"
+fi
+"$B/plan" "$W/skewed.model" "$W/measured.cluster" --calibrate --disk "$W/rows.tier" \
+    >"$W/measured" 2>"$W/err"
 grep -E '^[a-z_]+ [a-z0-9.e+ -]+$' "$W/measured" | sed -n '/^memory_bandwidth/,$p' \
     >>"$W/measured.cluster"
 "$B/plan" "$W/skewed.model" "$W/measured.cluster" >"$W/again" 2>>"$W/err"
 if [ "$(grep -c '^rows ' "$W/measured.cluster")" = 5 ] &&
-    [ "$(grep -c '^layer ' "$W/measured.cluster")" = 9 ] &&
+    [ "$(grep -c '^layer ' "$W/measured.cluster")" = 9 ] && [ ! -e "$W/rows.tier" ] &&
+    [ "$(grep '^tier disk' "$W/measured.cluster" | sort -u | wc -l)" = 2 ] &&
     sed '/^memory_bandwidth/,$d' "$W/measured" | cmp -s - "$W/again"; then
     pass
 else
