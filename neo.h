@@ -12759,17 +12759,17 @@ NEO__INLINE int64_t neo__bags_find(const int64_t *first, size_t stride, int64_t 
     return at;
 }
 /* ---- first values on the CPU: see neo__bags_made ---- */
-static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *t, int64_t block,
+static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *table, int64_t block,
                                 int worker) {
-    const neo__bag_rows *store = &t->job.store;
-    const int64_t first = block << t->block_bits;
-    const int64_t end = NEO__MIN(t->rows, first + (INT64_C(1) << t->block_bits));
+    const neo__bag_rows *store = &table->job.store;
+    const int64_t first = block << table->block_bits;
+    const int64_t end = NEO__MIN(table->rows, first + (INT64_C(1) << table->block_bits));
     const int whole = store->dtype == NEO_F32;
     const int64_t step = whole ? end - first : 1;
-    neo__init_call call = t->init;
+    neo__init_call call = table->init;
     call.out = bags->work.scratch + worker * bags->sizes.scratch;
     for (int64_t row = first; row < end && call.init.kind != NEO_INIT_NONE; row += step) {
-        const neo__cpu_part part = {bags->ctx, &call, 0, step * t->dim, worker};
+        const neo__cpu_part part = {bags->ctx, &call, 0, step * table->dim, worker};
         if (whole) call.out = (float *)(void *)(store->data + row * store->row_bytes);
         call.first = neo__bag_number(store, row);
         neo__init_part(&part);
@@ -12777,7 +12777,7 @@ static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *t, i
     }
     if (call.init.kind == NEO_INIT_NONE && store->scale)
         memset(store->scale + 2 * first, 0, 2 * (size_t)(end - first) * sizeof(float));
-    for (int64_t row = first; row < end; row++) neo__bag_first_states(t, row);
+    for (int64_t row = first; row < end; row++) neo__bag_first_states(table, row);
 }
 NEO__INLINE void neo__bag_make(neo_bags *b, const neo__bag_table *t, int64_t block, int worker) {
     const int64_t at = t->first_block + block;
@@ -12789,16 +12789,17 @@ NEO__INLINE void neo__bag_make(neo_bags *b, const neo__bag_table *t, int64_t blo
     __atomic_fetch_sub(&b->made.left, 1, __ATOMIC_RELAXED);
 }
 /* Advice on the memory of rows [first, end), from the huge page on in which they begin. */
-static void neo__bag_advise(const neo_bags *b, const neo__bag_table *t, int64_t first, int64_t end,
-                            int advice) {
-    char *const block[] = {t->owns_weight ? t->job.store.data : NULL, (char *)t->job.store.scale,
-                           (char *)t->job.state[0], (char *)t->job.state[1]};
+static void neo__bag_advise(const neo_bags *bags, const neo__bag_table *table, int64_t first,
+                            int64_t end, int advice) {
+    const neo__job_table *t = &table->job;
+    char *const block[] = {table->owns_weight ? t->store.data : NULL, (char *)t->store.scale,
+                           (char *)t->state[0], (char *)t->state[1]};
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
-        const size_t row = neo__bag_block_bytes(&t->job, k) / (size_t)t->rows;
-        char *from = block[k] + (size_t)first * row;
         if (!block[k]) continue;
+        const size_t row = neo__bag_block_bytes(t, k) / (size_t)table->rows;
+        char *from = block[k] + (size_t)first * row;
         const size_t before =
-            NEO__MIN((size_t)((uintptr_t)from % (2u << 20)), (size_t)(from - b->memory.tables));
+            NEO__MIN((size_t)((uintptr_t)from % (2u << 20)), (size_t)(from - bags->memory.tables));
         neo__advise(from - before, (size_t)(end - first) * row + before, advice);
     }
 }
@@ -12871,15 +12872,15 @@ static void neo__bags_make_kept(const neo__cpu_part *part) {
     }
 }
 /* Rows of the record's batch, or of what is kept; forward goes on to 512 blocks a thread. */
-static void neo__bags_make_needed(neo_bags *b, int of_kept, int forward) {
+static void neo__bags_make_needed(neo_bags *bags, int of_kept, int forward) {
     enum { AHEAD = 512, GRAIN = 4096 };
-    neo_device *on = b->ctx->on;
-    if (of_kept) neo__cpu_run(on, b, b->kept.count, GRAIN, 1, neo__bags_make_kept);
-    else neo__cpu_run(on, b, b->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
+    neo_device *on = bags->ctx->on;
+    if (of_kept) neo__cpu_run(on, bags, bags->kept.count, GRAIN, 1, neo__bags_make_kept);
+    else neo__cpu_run(on, bags, bags->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
     if (!forward) return;
-    const int64_t end = NEO__MIN(b->made.blocks, b->made.ahead + AHEAD * b->sizes.threads);
-    neo__bags_make_blocks(b, b->made.ahead, end, AHEAD);
-    b->made.ahead = end;
+    const int64_t end = NEO__MIN(bags->made.blocks, bags->made.ahead + AHEAD * bags->sizes.threads);
+    neo__bags_make_blocks(bags, bags->made.ahead, end, AHEAD);
+    bags->made.ahead = end;
 }
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
     neo__bags_made *made = &bags->made;
@@ -13173,22 +13174,22 @@ static neo_tensor neo__bags_table_block(const neo_bags *b, int32_t table, int k,
     if (below && data) t.place = NEO_FILE;
     return t;
 }
-NEO_API neo_tensor neo__bags_tensor(const neo_bags *b, int32_t table, int k) {
-    if (table < 0 || table >= b->sizes.tables || k < 0 || k > 8) return neo_tensor_none();
-    const neo__bag_table *t = &b->tables[table];
+NEO_API neo_tensor neo__bags_tensor(const neo_bags *bags, int32_t table, int k) {
+    if (table < 0 || table >= bags->sizes.tables || k < 0 || k > 8) return neo_tensor_none();
+    const neo__bag_table *t = &bags->tables[table];
     const neo__bag_rows *rows = &t->job.store;
     if (k == 0)
-        return neo__bags_table_block(b, table, NEO__BAG_WEIGHTS, rows->data, rows->dtype,
+        return neo__bags_table_block(bags, table, NEO__BAG_WEIGHTS, rows->data, rows->dtype,
                                      rows->dim);
     if (k == 1)
-        return neo__bags_table_block(b, table, NEO__BAG_SCALES, rows->scale, NEO_F32, 2);
+        return neo__bags_table_block(bags, table, NEO__BAG_SCALES, rows->scale, NEO_F32, 2);
     k -= 2;
     const neo__lines *lines = k < 4 ? &t->keys.lines : &t->keys.waiting;
-    if (k == 6) return neo__bags_block(b, table, t->keys.filter, NEO_I64, 0);
+    if (k == 6) return neo__bags_block(bags, table, t->keys.filter, NEO_I64, 0);
     if (k > 1 && lines->sets == 0) return neo_tensor_none();
     if (k > 1) return neo_tensor_1d(k % 2 ? lines->use : lines->key, NEO_I64, t->rows);
     const int per_row = neo__bag_optims[t->optim.kind].state[k] == NEO__BAG_PER_ROW;
-    return neo__bags_table_block(b, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
+    return neo__bags_table_block(bags, table, NEO__BAG_STATE + k, t->job.state[k], NEO_F32,
                                  per_row ? 0 : t->dim);
 }
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {

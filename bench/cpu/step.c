@@ -233,9 +233,10 @@ static void report(const layers *l, const model *m, int rounds) {
                          most / t);
     }
     if (neo_ctx_threads(m->ctx) == 1) {
+        const double times = bench_median(twice, rounds);
         bench_spread(twice, rounds);
         snprintf(name, sizeof name, "step.%s.b%lld.two_threads", l->name, batch);
-        bench_report(name, bench_median(twice, rounds), "times", -1, NULL, 0);
+        bench_report(name, times, "times", -1, NULL, 0);
     }
     const double cost = 100 * (bench_median(ratio[PARTS], rounds) - 1);
     bench_spread(ratio[PARTS], rounds);

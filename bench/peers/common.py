@@ -166,13 +166,13 @@ class Turns:
     """Takes turns among neo and peers: neo p q, q p neo, neo p q ... so that what disturbs the
     machine hits all alike.
 
-    A turn of a subject is `calls` of it, after a pause in which the threads of another one before
-    go to sleep, and a call that wakes its own, where it is short. With one thread the clock is the
-    CPU time of the process, which others on the machine do not stop; with several it is the wall
-    clock; `clocks` keeps both. A subject is a function of the number of the call, by which it can take its batches in
-    turn; inner: how many times it does its work in a call, where that is not once (so that short
-    calls of C are not timed with the interpreter's). calls: of a turn; but one of a subject that
-    takes more than 50 ms.
+    A turn of a subject is `calls` of it, after a pause in which the threads of another one
+    before go to sleep, and a call that wakes its own, where it is short. With one thread the
+    clock is the CPU time of the process, which others on the machine do not stop; with several
+    it is the wall clock; `clocks` keeps both. A subject is a function of the number of the
+    call, by which it can take its batches in turn; inner: how many times it does its work in a
+    call, where that is not once (so that short calls of C are not timed with the
+    interpreter's). calls: of a turn; but one of a subject that takes more than 50 ms.
     """
 
     def __init__(self, args, subjects, turns=15, milliseconds=4.0, calls=None, pause=None,

@@ -183,7 +183,8 @@ def check_table():
         with open(path) as f:
             text = f.read()
     for want in (
-        "| NT 8^3 | 1 | 2 GFLOP/s | better of both 1 | 2.00 | 2.00, 1.50 | 1 % | >= 0.95 | yes | 50 % |",
+        "| NT 8^3 | 1 | 2 GFLOP/s | better of both 1 | 2.00 | 2.00, 1.50 | 1 % | >= 0.95 | yes | "
+        "50 % |",
         "| dW M=1 | 1 | 1 GFLOP/s | F.linear 2 | 0.50 |  | 3 % | >= 1 | no | 30 % (no, >= 60) |",
         "| dX M=1 | 1 | 2 GFLOP/s | F.linear 1 | 2.00 |  | 3 % | >= 1 | yes | 70 % (yes, >= 60) |",
         "not measured: no package",
