@@ -12921,15 +12921,15 @@ static void neo__bags_make_kept(const neo__cpu_part *part) {
     }
 }
 /* Rows of the record's batch, or of what is kept; forward goes on to 512 blocks a thread. */
-static void neo__bags_make_needed(neo_bags *b, int of_kept, int forward) {
+static void neo__bags_make_needed(neo_bags *bags, int of_kept, int forward) {
     enum { AHEAD = 512, GRAIN = 4096 };
-    neo_device *on = b->ctx->on;
-    if (of_kept) neo__cpu_run(on, b, b->kept.count, GRAIN, 1, neo__bags_make_kept);
-    else neo__cpu_run(on, b, b->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
+    neo_device *on = bags->ctx->on;
+    if (of_kept) neo__cpu_run(on, bags, bags->kept.count, GRAIN, 1, neo__bags_make_kept);
+    else neo__cpu_run(on, bags, bags->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
     if (!forward) return;
-    const int64_t end = NEO__MIN(b->made.blocks, b->made.ahead + AHEAD * b->sizes.threads);
-    neo__bags_make_blocks(b, b->made.ahead, end, AHEAD);
-    b->made.ahead = end;
+    const int64_t end = NEO__MIN(bags->made.blocks, bags->made.ahead + AHEAD * bags->sizes.threads);
+    neo__bags_make_blocks(bags, bags->made.ahead, end, AHEAD);
+    bags->made.ahead = end;
 }
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
     neo__bags_made *made = &bags->made;

@@ -18,18 +18,22 @@ typedef struct model_desc {
     int bottom_count, top_count;
     neo_dtype dtype; /* of what the layers multiply: NEO_F32 or NEO_BF16 */
     neo_optim_desc optim;
-    int lazy_init; /* as of neo_bags_desc */
+    int lazy_init;      /* as of neo_bags_desc */
+    int cross_layers;   /* with a bottom: a cross network in place of the dot products; 0: none */
+    int64_t cross_rank;
 } model_desc;
 
 typedef struct model {
     neo_ctx *ctx;
     neo_params *params;
     neo_mlp *bottom, *top; /* bottom: or NULL */
+    neo_cross *cross;      /* or NULL; then x and e are columns of all, dx and de of dall */
     neo_bags *bags;
     neo_optim *optim;
     neo_state *state; /* params, optim and bags */
     int64_t batch, width; /* width: of the top's input */
     neo_tensor x, e, z, y, dx, de, dz, dy; /* outputs of bottom, bags, interaction and top */
+    neo_tensor all, dall;
 } model;
 
 /* tensors where the context computes; the label of sample i may be label[i] or label[i][0]. */
@@ -46,12 +50,14 @@ typedef struct model_batch {
 
 /* The context is the caller's. */
 static inline void model_destroy(model *m) {
-    neo_tensor *tensors[] = {&m->x, &m->e, &m->z, &m->y, &m->dx, &m->de, &m->dz, &m->dy};
-    for (int i = 0; m->ctx && i < 8; i++) neo_tensor_free(m->ctx, tensors[i]);
+    neo_tensor *tensors[] = {&m->all, &m->dall, &m->z, &m->y, &m->dz,
+                             &m->dy,  &m->x,    &m->e, &m->dx, &m->de};
+    for (int i = 0; m->ctx && i < (m->cross ? 6 : 10); i++) neo_tensor_free(m->ctx, tensors[i]);
     neo_state_destroy(m->state);
     neo_bags_destroy(m->bags);
     neo_optim_destroy(m->optim);
     neo_mlp_destroy(m->top);
+    neo_cross_destroy(m->cross);
     neo_mlp_destroy(m->bottom);
     neo_params_destroy(m->params);
     memset(m, 0, sizeof *m);
@@ -69,6 +75,17 @@ static inline neo_status model_layers(model *m, const model_desc *desc) {
         d.width_count = desc->bottom_count;
         memcpy(d.widths, desc->bottom, (size_t)d.width_count * sizeof *d.widths);
         MODEL_TRY(neo_mlp_create(m->ctx, m->params, &d, &m->bottom));
+    }
+    if (desc->cross_layers > 0) {
+        neo_cross_desc c;
+        memset(&c, 0, sizeof c);
+        c.name = "cross";
+        c.width = m->width;
+        c.rank = desc->cross_rank;
+        c.layers = desc->cross_layers;
+        c.max_batch = desc->batch;
+        c.dtype = desc->dtype;
+        MODEL_TRY(neo_cross_create(m->ctx, m->params, &c, &m->cross));
     }
     d.name = "top";
     d.last_act = NEO_ACT_NONE;
@@ -91,7 +108,16 @@ static inline neo_status model_bags(model *m, const model_desc *desc) {
 static inline neo_status model_tensors(model *m, int64_t dim) {
     neo_tensor *tensors[][2] = {{&m->e, &m->de}, {&m->y, &m->dy}, {&m->x, &m->dx}, {&m->z, &m->dz}};
     const int64_t columns[] = {neo_bags_out_width(m->bags), 1, dim, m->width};
+    for (int i = 0; m->cross && i < 2; i++) {
+        const int64_t shape[2] = {m->batch, m->width};
+        neo_tensor *all = i ? &m->dall : &m->all;
+        MODEL_TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, all));
+        MODEL_TRY(neo_tensor_zero(m->ctx, *all));
+        *tensors[2][i] = neo_tensor_slice(*all, 1, 0, dim);
+        *tensors[0][i] = neo_tensor_slice(*all, 1, dim, m->width - dim);
+    }
     for (int i = 0; i < (m->bottom ? 8 : 4); i++) {
+        if (m->cross && i / 2 % 2 == 0) continue; /* x and e */
         const int64_t shape[2] = {m->batch, columns[i / 2]};
         MODEL_TRY(neo_tensor_alloc(m->ctx, NEO_F32, 2, shape, tensors[i / 2][i % 2]));
         MODEL_TRY(neo_tensor_zero(m->ctx, *tensors[i / 2][i % 2]));
@@ -111,6 +137,7 @@ static inline neo_status model_create(model *m, neo_ctx *ctx, const model_desc *
     m->ctx = ctx;
     m->batch = desc->batch;
     if (desc->bottom_count > 0) m->width = neo_interact_width(dim, desc->table_count, 0);
+    if (desc->cross_layers > 0) m->width = dim * (desc->table_count + 1);
     for (int t = 0; desc->bottom_count == 0 && t < desc->table_count; t++)
         m->width += desc->tables[t].dim;
     MODEL_TRY(neo_params_create(ctx, &m->params));
@@ -138,11 +165,15 @@ static inline neo_status model_call(model *m, const model_batch *b, int call, fl
     switch (call) {
     case 0: return neo_mlp_forward(m->bottom, b->dense, x);
     case 1: return neo_bags_forward(m->bags, b->ids, e);
-    case 2: return neo_interact_forward(m->ctx, 0, x, e, z);
+    case 2:
+        return m->cross ? neo_cross_forward(m->cross, neo_tensor_rows(m->all, 0, n), z)
+                        : neo_interact_forward(m->ctx, 0, x, e, z);
     case 3: return neo_mlp_forward(m->top, z, y);
     case 4: return neo_bce_with_logits(m->ctx, NULL, y, b->label, dy, loss);
     case 5: return neo_mlp_backward(m->top, NULL, dy, dz);
-    case 6: return neo_interact_backward(m->ctx, 0, x, e, dz, dx, de);
+    case 6:
+        return m->cross ? neo_cross_backward(m->cross, NULL, dz, neo_tensor_rows(m->dall, 0, n))
+                        : neo_interact_backward(m->ctx, 0, x, e, dz, dx, de);
     case 7: return neo_bags_backward(m->bags, b->ids, de, lr);
     case 8: return neo_mlp_backward(m->bottom, NULL, dx, neo_tensor_none());
     default: return neo_optim_step(m->optim, lr);

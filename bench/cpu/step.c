@@ -1,7 +1,8 @@
 /* step.c: one training step of the DLRM with the layers used for Criteo Kaggle (bottom
    13-512-256-64-16, 26 tables of 16 columns, top 367-512-256-1) and for MLPerf (13-512-256-128,
-   columns 128, top 479-1024-1024-512-256-1), row-wise Adagrad on tables, Adagrad on layers, at
-   batches of 128 and 2048.
+   columns 128, top 479-1024-1024-512-256-1), and of MLPerf's DLRM-DCNv2 (a cross network of 3
+   layers of rank 512 over the 27 x 128 columns in place of dot products), row-wise Adagrad on
+   tables, Adagrad on layers, at batches of 128 and 2048 (DCNv2: in quick runs of 128 alone).
 
    Verified first: a few steps on one thread with the scalar kernels, and on all threads with the
    best ones, must end in the same digest.
@@ -14,6 +15,10 @@
      step.<layers>.b<B>          samples per second, without leaves (repro_shards = 1)
      step.<layers>.b<B>.<part>   ms of a part; the peer is what bounds most of it, the ratio its
                                  share
+     step.<layers>.b<B>.two_threads
+                                 how many times as fast two threads are, were they never held up: in
+                                 CPU time, one thread over the longer of two lists of tasks, each
+                                 task given to the thread that is free first, and what lies between
      step.<layers>.b<B>.leaves8_cost
                                  how much longer a step with repro_shards = 8 takes, in percent of
                                  one with 1, and then of each part; the goal is at most 8 % at 128
@@ -30,17 +35,21 @@ static const int64_t MLPERF_BOTTOM[] = {DENSE, 512, 256, 128},
 typedef struct layers {
     const char *name;
     const int64_t *bottom, *top; /* with the bottom's input, without the top's */
-    int bottom_count, top_count;
+    int bottom_count, top_count, cross_layers;
+    int64_t cross_rank;
 } layers;
-static const layers kaggle = {"kaggle", BOTTOM, TOP + 1, 5, 3},
-                    mlperf = {"mlperf", MLPERF_BOTTOM, MLPERF_TOP, 4, 5};
+static const layers kaggle = {"kaggle", BOTTOM, TOP + 1, 5, 3, 0, 0},
+                    mlperf = {"mlperf", MLPERF_BOTTOM, MLPERF_TOP, 4, 5, 0, 0},
+                    dcnv2 = {"dcnv2", MLPERF_BOTTOM, MLPERF_TOP, 4, 5, 3, 512};
 
 static model make(neo_ctx *ctx, const layers *l, int64_t batch, int64_t rows) {
     const model_desc d = {.batch = batch,
                           .bottom = l->bottom,
                           .bottom_count = l->bottom_count,
                           .top = l->top,
-                          .top_count = l->top_count};
+                          .top_count = l->top_count,
+                          .cross_layers = l->cross_layers,
+                          .cross_rank = l->cross_rank};
     int64_t of_tables[TABLES];
     model m;
     BENCH_OK(kaggle_create(&m, ctx, d, same_rows(of_tables, rows)));
@@ -98,6 +107,18 @@ static bound bound_layers(neo_ctx *ctx, const int64_t *widths, int count, double
     }
     return b;
 }
+/* A pass over a cross network: the two products of a layer, or the four of its gradients, and what
+   is read and written between them. */
+static bound bound_cross(neo_ctx *ctx, const layers *l, double n, double width, int backward) {
+    const double rank = (double)l->cross_rank;
+    bound b = {0, 0, 0};
+    for (int k = 0; k < l->cross_layers; k++) {
+        for (int i = 0; i < (backward ? 4 : 2); i++)
+            bound_add(&b, ctx, n * width * rank, n * width + width * rank + n * rank);
+        bound_add(&b, ctx, 0, (backward ? 5 : 4) * n * width);
+    }
+    return b;
+}
 static double parameters(const int64_t *widths, int count) {
     double sum = 0;
     for (int l = 0; l + 1 < count; l++) sum += (double)((widths[l] + 1) * widths[l + 1]);
@@ -114,15 +135,46 @@ static void bound_parts(const layers *l, const model *m, const double *probed, b
     memset(part, 0, PARTS * sizeof *part);
     part[0] = bound_layers(ctx, l->bottom, bottoms, n, 0, 1);
     part[1].rows = probed[0];
-    bound_add(&part[2], ctx, dots, rows + n * z);
+    if (m->cross) part[2] = bound_cross(ctx, l, n, z, 0), part[6] = bound_cross(ctx, l, n, z, 1);
+    else bound_add(&part[2], ctx, dots, rows + n * z);
     part[3] = bound_layers(ctx, top, tops, n, 0, 0);
     bound_add(&part[4], ctx, 0, 3 * n);
     part[5] = bound_layers(ctx, top, tops, n, 1, 0);
-    bound_add(&part[6], ctx, 2 * dots, 2 * rows + n * z);
+    if (!m->cross) bound_add(&part[6], ctx, 2 * dots, 2 * rows + n * z);
     part[7].rows = probed[1];
     part[8] = bound_layers(ctx, l->bottom, bottoms, n, 1, 1);
-    bound_add(&part[9], ctx, 0, 3 * (parameters(l->bottom, bottoms) + parameters(top, tops)));
+    const double crossed = l->cross_layers * z * (2.0 * (double)l->cross_rank + 1);
+    bound_add(&part[9], ctx, 0,
+              3 * (parameters(l->bottom, bottoms) + parameters(top, tops) + crossed));
     part[9].bytes *= 5 / 3.0; /* values and state are also written */
+}
+
+/* ---- two threads, task by task on one ---- */
+static struct {
+    double inside, longest, tick; /* seconds: between the calls and their ends; of the longer list;
+                                     of a look at the clock */
+} lists;
+static void run_lists(int64_t count, neo_task_fn task, void *arg, void *user) {
+    const double begin = bench_cpu_seconds();
+    double list[2] = {0};
+    (void)user;
+    for (int64_t i = 0; i < count; i++) {
+        const int to = list[1] < list[0];
+        const double start = bench_cpu_seconds();
+        task(arg, i, to);
+        list[to] += bench_cpu_seconds() - start - lists.tick;
+    }
+    lists.longest += fmax(list[0], list[1]);
+    lists.inside += bench_cpu_seconds() - begin + lists.tick;
+}
+static neo_ctx *two_threads_ctx(void) {
+    const neo_ctx_desc desc = {
+        .threads = 2, .repro_shards = 1, .seed = 1, .executor = {run_lists, NULL}};
+    neo_ctx *ctx;
+    const double start = bench_cpu_seconds();
+    for (int i = 0; i < 1000; i++) lists.tick = (bench_cpu_seconds() - start) / (i + 1);
+    BENCH_OK(neo_ctx_create(&desc, &ctx));
+    return ctx;
 }
 
 /* ---- measuring ---- */
@@ -157,7 +209,7 @@ static const char *const part_names[PARTS + 1] = {
 
 /* Medians of seconds over rounds, part by part and of the whole. */
 static double t1[PARTS + 1][MAX_ROUNDS], ratio[PARTS + 1][MAX_ROUNDS], peaks[MAX_ROUNDS],
-    rows[2][MAX_ROUNDS];
+    rows[2][MAX_ROUNDS], twice[MAX_ROUNDS];
 static void report(const layers *l, const model *m, int rounds) {
     const double probed[2] = {bench_median(rows[0], rounds), bench_median(rows[1], rounds)};
     const long long batch = m->batch;
@@ -180,6 +232,12 @@ static void report(const layers *l, const model *m, int rounds) {
             bench_report(name, (double)batch / t, "samples/s", 100 * most / t, "roofline",
                          most / t);
     }
+    if (neo_ctx_threads(m->ctx) == 1) {
+        const double times = bench_median(twice, rounds);
+        bench_spread(twice, rounds);
+        snprintf(name, sizeof name, "step.%s.b%lld.two_threads", l->name, batch);
+        bench_report(name, times, "times", -1, NULL, 0);
+    }
     const double cost = 100 * (bench_median(ratio[PARTS], rounds) - 1);
     bench_spread(ratio[PARTS], rounds);
     snprintf(name, sizeof name, "step.%s.b%lld.leaves8_cost", l->name, batch);
@@ -194,20 +252,27 @@ static void bench_batch(const layers *l, int64_t batch) {
     const int64_t of_tables = bench.quick ? 20000 : 100000;
     if (batch < 1000 || !bench.quick) verify(l, batch);
     model one = make(bench_ctx(0, 1), l, batch, of_tables),
-          eight = make(bench_ctx(0, 8), l, batch, of_tables);
+          eight = make(bench_ctx(0, 8), l, batch, of_tables),
+          two = make(two_threads_ctx(), l, batch, of_tables);
     data d = make_data(one.ctx, batch, of_tables);
     probe p = make_probe(&one, &d);
     for (int backward = 0; backward < 2; backward++)
         probe_choose(&p, backward, backward ? one.de.data : one.e.data);
     double none[PARTS] = {0}, each = 0;
     for (int i = 0; i < BATCHES; i++)
-        each += parts(&one, &d, i, none) / BATCHES, parts(&eight, &d, i, none);
-    int rounds = (int)((bench.quick ? 2 : 12) / (4 * each)), n = 0;
+        each += parts(&one, &d, i, none) / BATCHES, parts(&eight, &d, i, none),
+            step(&two, &d, i);
+    int rounds = (int)((bench.quick ? 2 : 12) / (5 * each)), n = 0;
     rounds = rounds < 9 ? 9 : rounds > MAX_ROUNDS ? MAX_ROUNDS : rounds;
     for (int i = 0; i < rounds; i++, n += 2) {
         double a[PARTS] = {0}, b[PARTS] = {0}, all = parts(&one, &d, n, a),
                all8 = parts(&eight, &d, n, b);
         all8 += parts(&eight, &d, n + 1, b), all += parts(&one, &d, n + 1, a);
+        lists.inside = lists.longest = 0;
+        const double start = bench_cpu_seconds();
+        step(&two, &d, n % BATCHES);
+        const double between = bench_cpu_seconds() - start - lists.inside;
+        twice[i] = all / 2 / (between + lists.longest);
         for (int k = 0; k <= PARTS; k++) {
             t1[k][i] = (k < PARTS ? a[k] : all) / 2;
             ratio[k][i] = (k < PARTS ? b[k] : all8) / 2 / t1[k][i];
@@ -220,6 +285,7 @@ static void bench_batch(const layers *l, int64_t batch) {
     report(l, &one, rounds);
     probe_free(&p);
     free_data(one.ctx, &d);
+    free_model(&two);
     free_model(&eight);
     free_model(&one);
 }
@@ -230,5 +296,7 @@ int main(int argc, char **argv) {
     bench_batch(&kaggle, 2048);
     bench_batch(&mlperf, 128);
     bench_batch(&mlperf, 2048);
+    bench_batch(&dcnv2, 128);
+    if (!bench.quick) bench_batch(&dcnv2, 2048);
     return bench_end();
 }
