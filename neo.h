@@ -12781,16 +12781,18 @@ static neo_status neo__bags_fill(neo_bags *b, float *to, int64_t count, float va
     call.init.a = value;
     return b->ctx->on->init(b->ctx->on, &call);
 }
-/* The numbers of state k, 0 or 1, before the first step; and both states of a row. */
+/* The numbers of state k, 0 or 1, before the first step; and both states of rows. */
 static float neo__bag_first_state(const neo__bag_table *table, int k) {
     const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
     return accumulates ? table->optim.initial_accumulator : 0.0f;
 }
-static void neo__bag_first_states(const neo__bag_table *table, int64_t row) {
+static void neo__bag_first_states(const neo__bag_table *table, int64_t row, int64_t rows) {
     for (int k = 0; k < 2; k++) {
-        const int64_t n = table->job.state_dim[k];
+        const int64_t dim = table->job.state_dim[k];
         const float value = neo__bag_first_state(table, k);
-        for (int64_t c = 0; c < n; c++) table->job.state[k][row * n + c] = value;
+        float *to = table->job.state[k] + row * dim;
+        if (value == 0.0f && dim) memset(to, 0, (size_t)(rows * dim) * sizeof *to);
+        else for (int64_t i = 0; i < rows * dim; i++) to[i] = value;
     }
 }
 
@@ -12826,7 +12828,7 @@ static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *tabl
     }
     if (call.init.kind == NEO_INIT_NONE && store->scale)
         memset(store->scale + 2 * first, 0, 2 * (size_t)(end - first) * sizeof(float));
-    for (int64_t row = first; row < end; row++) neo__bag_first_states(table, row);
+    neo__bag_first_states(table, first, end - first);
 }
 NEO__INLINE void neo__bag_make(neo_bags *b, const neo__bag_table *t, int64_t block, int worker) {
     const int64_t at = t->first_block + block;
@@ -12957,8 +12959,8 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
         else if (bags->ctx->device) NEO__TRY(neo__bags_init_weight(bags, i, init));
         else {
             const neo_tensor rows =
-                neo_tensor_2d(NULL, NEO_F32, table->job.store.dtype == NEO_F32 ? table->rows : 1,
-                              table->dim);
+                neo_tensor_2d(table->job.store.data, NEO_F32,
+                              table->job.store.dtype == NEO_F32 ? table->rows : 1, table->dim);
             table->init = neo__init_call_make(bags->ctx, rows, table->weight_name, init, 0,
                                               (int64_t)table->job.store.stride);
             table->blocks = ((table->rows - 1) >> table->block_bits) + 1;
@@ -14657,7 +14659,7 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
 static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
     if (table->job.store.line_row)
         row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
-    if (row >= 0) neo__bag_first_states(table, row);
+    if (row >= 0) neo__bag_first_states(table, row, 1);
     return row;
 }
 /* Give a line to a key, which was used `count` times; -1: its set is in use. Its row is written

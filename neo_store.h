@@ -354,7 +354,7 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t
         call.init.kind = NEO_INIT_NONE; /* no key has it: zeros */
     const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
     const neo__fp_state fp = neo__fp_enter();
-    neo__bag_first_states(bag, line);
+    neo__bag_first_states(bag, line, 1);
     if (call.init.kind == NEO_INIT_NONE) {
         memset(weights, 0, (size_t)store->row_bytes);
         if (store->scale) memset(store->scale + 2 * line, 0, 2 * sizeof(float));
