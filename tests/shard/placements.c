@@ -10,8 +10,8 @@
 static void check_part(const Case *c, int rank, const neo_bags *bags, int32_t i,
                        const neo__shard_part *part) {
     for (int k = 0; k < NEO__SHARD_TENSORS; k++) {
-        neo_tensor x = neo__shard_tensor(c->oracle, part->table, k),
-                   y = neo__shard_tensor(bags, i, k);
+        neo_tensor x = neo__bags_tensor(c->oracle, part->table, k),
+                   y = neo__bags_tensor(bags, i, k);
         int64_t dim = x.ndim == 2 ? x.shape[1] : 1, cols = y.ndim == 2 ? y.shape[1] : 1,
                 size = (int64_t)neo_dtype_size(x.dtype);
         int64_t first = cols < dim ? part->first_col : 0;
