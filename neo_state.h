@@ -128,7 +128,7 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
    bytes in its logical layout. A sum of keyed hashes per element, so it depends on no order; NaNs
    count alike. Parts count at their place in the whole: where ranks hold parts this is the digest
    of this rank's, and neo_state_digest_group gives that of all. The formula is at >>impl-state. Of
-   NULL it is 0. Threads: uses the context's. */
+   NULL, and where a tier's file has failed, it is 0. Threads: uses the context's. */
 #if !defined(NEO_INFERENCE)
 NEO_API uint64_t neo_state_digest(const neo_state *state);
 #endif
@@ -145,7 +145,7 @@ NEO_API int neo_state_digest_entry(const neo_state *state, int index, uint64_t *
    Errors   on all ranks the same, *digest untouched. NEO_ERR_MISMATCH names the tensor and the
             ranks: parts that do not cover it exactly once, or disagree on its dtype or shape; a
             tensor of neo_state_add whose bits are not those of rank 0, or that not all ranks have.
-            NEO_ERR_MEMORY; what the group's calls return. */
+            NEO_ERR_MEMORY; what the group's calls return; what a tier's file has met. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_digest_group(const neo_state *state, const neo_group *group,
                                           uint64_t *digest);
@@ -1152,13 +1152,10 @@ NEO_API neo_status neo_state_add_part(neo_state *state, neo_state_kind kind, con
     entry.is_part = 1;
     entry.is_copy = part->copy != 0;
     entry.whole = neo_tensor_nd(NULL, tensor.dtype, tensor.ndim, shape);
-    entry.slab.data = (char *)tensor.data;
-    entry.slab.memory = tensor.place;
-    entry.slab.dtype = tensor.dtype;
-    entry.slab.place.row = part->first_row;
-    entry.slab.place.col = part->first_col;
-    entry.slab.place.rows = tensor.shape[0];
-    entry.slab.place.cols = tensor.ndim == 1 ? 1 : tensor.shape[1];
+    const neo__rect place = {part->first_row, part->first_col, tensor.shape[0],
+                             tensor.ndim == 1 ? 1 : tensor.shape[1]};
+    entry.slab = neo__slab_whole(&tensor);
+    entry.slab.place = place;
     entry.slab.step = tensor.shape[0] > 1 ? tensor.stride[0] : entry.slab.place.cols;
     int first = neo__state_find(state, name);
     NEO__TRY(neo__state_check_parts(state, first, name, &entry));
@@ -1190,11 +1187,9 @@ NEO_API neo_status neo_state_add_optim(neo_state *state, neo_optim *optim) {
     }
     return neo__state_added(state, before, status);
 }
-#endif
 
 /* <bags>.<table>.weight, .scale (of i8), .momentum1, .momentum2, those of keys; <bags>.key_step,
    .step. */
-#if !defined(NEO_INFERENCE)
 static neo_status neo__state_add_table(neo_state *state, neo_bags *bags, int32_t table) {
     static const char *const suffix[] = {"weight", "scale", "momentum1", "momentum2",
                                          "keys",   "used",  "waiting",   "waiting_used",
@@ -1460,8 +1455,8 @@ typedef struct neo__look_job {
     int adds;
     uint32_t largest; /* its bits, without the sign: ordered as the numbers are; atomic */
 } neo__look_job;
-NEO__HOT_BEGIN
 #if !defined(NEO_INFERENCE)
+NEO__HOT_BEGIN
 static void neo__look_task(void *arg, int64_t task, int worker) {
     neo__look_job *job = (neo__look_job *)arg;
     const neo__slab *slab = job->slab;
@@ -1494,9 +1489,7 @@ static void neo__slab_look(neo__look_job *job, const neo__slab *slab) {
     job->tasks = neo__task_count(job->ctx, slab->place.rows * slab->place.cols, 65536);
     neo_parallel_for(job->ctx, job->tasks, neo__look_task, job);
 }
-#endif
 NEO__HOT_END
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_state_look(const neo_state *state, int index, float *largest,
                                   neo_exact *squares) {
     NEO__CHECK_LIVE(state, "neo_state_look", "state");
@@ -1526,7 +1519,15 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
 }
 #endif
 
-/* The sum over the elements of an entry; 0 if the memory of a device cannot be read. */
+/* A digest meets errors of a tier's file, of what was written behind the last call too, but has no
+   status: the tier keeps it. */
+static neo_status neo__state_was_seen(const neo_state *state) {
+    for (int i = 0; i < state->count; i++)
+        if (state->entries[i].slab.memory == NEO_FILE)
+            NEO__TRY(neo__data_read(state->ctx, NULL, state->entries[i].slab.data, NEO_FILE, 0));
+    return NEO_OK;
+}
+/* The sum over the elements of an entry; 0 if its memory cannot be read. */
 static uint64_t neo__entry_digest(const neo_state *state, const neo__state_entry *entry) {
     const neo__slab *slab = &entry->slab;
     uint64_t sum = 0;
@@ -1558,7 +1559,7 @@ NEO_API uint64_t neo_state_digest(const neo_state *state) {
         if (!entry->is_copy) parts += neo__entry_digest(state, entry);
         if (entry->first == i) keys += neo__mix64(neo__entry_key(entry));
     }
-    return neo__mix64(parts + neo__mix64(keys));
+    return neo__state_was_seen(state) == NEO_OK ? neo__mix64(parts + neo__mix64(keys)) : 0;
 }
 #endif
 /* ---------------------------------------------------------------------------
@@ -1667,11 +1668,8 @@ static int neo__census_takes(const neo__state_entry *entry, int progress) {
     return progress || entry->kind != NEO_STATE_PROGRESS;
 }
 static neo__replica_words neo__replica_of(const neo_state *state, const neo__state_entry *entry) {
-    neo__replica_words words;
-    words.name = entry->hash;
-    words.key = neo__entry_key(entry);
-    words.kind = (uint64_t)entry->kind;
-    words.digest = neo__entry_digest(state, entry);
+    const neo__replica_words words = {entry->hash, neo__entry_key(entry), (uint64_t)entry->kind,
+                                      neo__entry_digest(state, entry)};
     return words;
 }
 /* 1: this rank has the replica with the same bits. */
@@ -1874,6 +1872,7 @@ static neo_status neo__digest_meet(const neo_state *state, const neo__meet *meet
     for (int i = 0; i < state->count && status == NEO_OK; i++)
         if (neo__entry_is_own(&state->entries[i]) && neo__census_takes(&state->entries[i], 0))
             sum += neo__entry_digest(state, &state->entries[i]);
+    if (status == NEO_OK) status = neo__meet_agree(meet, neo__state_was_seen(state));
     if (status == NEO_OK) status = neo__meet_sum(meet, &sum, 1);
     for (int64_t i = 0; i < census.replica_count; i++) {
         sum += census.replicas[i].digest;

@@ -638,28 +638,30 @@ static void reads_ahead(void) {
 }
 
 /* ---- files that fail ---- */
-enum { BAD_CUT, BAD_BYTE, BAD_FULL, BAD_COUNT };
+enum { BAD_CUT, BAD_BYTE, BAD_FULL, BAD_LAST, BAD_COUNT }; /* LAST: full behind the last call */
 static void bad_files(void) {
 #if defined(_WIN32)
     SKIP("limits of POSIX");
 #else
     enum { ROWS = 6000, B = 64 };
-    static const char *const says[] = {"ends before byte", "has been altered", "cannot write"};
+    static const char *const says[] = {"ends before byte", "has been altered", "cannot write",
+                                       "cannot write"};
     const int64_t rows[1] = {ROWS}, dims[1] = {16};
     struct rlimit was;
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &was);
-    for (int n = 0; n < 2 * BAD_COUNT; n++) { /* at last what leaves is written behind the call */
-        const int bad = n % BAD_COUNT, behind = n >= BAD_COUNT;
+    for (int n = 0; n < 2 * BAD_COUNT; n++) {
+        const int bad = n / 2, behind = n % 2; /* rows that leave are written behind the call */
         neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
         Model m;
         Pair p;
         neo_status status = NEO_OK;
         model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
         m.desc.max_batch = m.desc.max_ids = B;
-        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, behind, behind ? 40000 : 0)) {
-            for (int step = 0; step < 100 && status == NEO_OK; step++) {
-                const BatchKind kind = {B, 1, 0, 0, 0, 0};
+        if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, behind, 0)) {
+            for (int step = 0; step < 1000 && status == NEO_OK; step++) {
+                if (bad == BAD_LAST && neo_tier_get_stats(p.tier).written) break;
+                const BatchKind kind = {bad == BAD_LAST ? 8 : B, 1, 0, 0, 0, 0};
                 Batch b;
                 Out out;
                 batch_make(&b, &m, kind);
@@ -675,8 +677,9 @@ static void bad_files(void) {
                     }
                     if (f) fclose(f);
                 }
-                if (step == 20 && bad == BAD_FULL) {
-                    const struct rlimit now = {4096 + ROWS * 68 / 2 + 30, was.rlim_max};
+                if (bad == BAD_LAST || (step == 20 && bad == BAD_FULL)) {
+                    const rlim_t most = bad == BAD_FULL ? 4096 + ROWS * 68 / 2 + 30 : 4096;
+                    const struct rlimit now = {most, was.rlim_max};
                     setrlimit(RLIMIT_FSIZE, &now);
                 }
                 status = neo_bags_forward(p.tiered, &b.j, out.t);
@@ -684,12 +687,17 @@ static void bad_files(void) {
                 free(out.data);
                 batch_free(&b);
             }
+            uint64_t digest = 7;
+            if (bad == BAD_LAST && behind) {
+                CHECK_OK(status); /* the digest is the first that tells */
+                status = neo_state_digest_group(p.state[1], NULL, &digest);
+            }
             setrlimit(RLIMIT_FSIZE, &was);
             /* what was cut off and written behind is a hole */
             const int says_hole = bad == BAD_CUT && strstr(neo_last_error(), says[BAD_BYTE]);
             const char *what = says[says_hole ? BAD_BYTE : bad];
-            const char *parts[] = {what, "neo_bags_", at("rows.tier"), "table 't0', row ",
-                                   ", byte "};
+            const char *parts[] = {what, bad == BAD_LAST ? "" : "neo_bags_", at("rows.tier"),
+                                   "table 't0', row ", ", byte "};
             CHECK(status == (what == says[BAD_BYTE] ? NEO_ERR_CORRUPT : NEO_ERR_IO));
             for (int i = 0; i < 5; i++)
                 if (!strstr(neo_last_error(), parts[i]))
@@ -697,6 +705,9 @@ static void bad_files(void) {
             float row[16];
             CHECK(neo_bags_get_rows(p.tiered, 0, 0, 1, row) != NEO_OK);
             CHECK(strstr(neo_last_error(), what) != NULL);
+            CHECK(neo_state_digest_group(p.state[1], NULL, &digest) == status && digest == 7);
+            CHECK(strstr(neo_last_error(), what) != NULL);
+            CHECK_INT(neo_state_digest(p.state[1]), 0);
         }
         pair_free(&p);
         neo_ctx_destroy(ctx);
