@@ -433,7 +433,9 @@ typedef struct neo_task {
 typedef struct neo_timeline_sum {
     double seconds;                 /* of the step */
     double steady;                  /* from step to step: each rank takes as long as its own share
-                                       does, and waits for what others send it alone */
+                                       does, and waits for what others send it alone. Above
+                                       `seconds` only where the last node has fewer ranks, which
+                                       send more to others */
     double busy[NEO_LANE_COUNT];  /* seconds of its tasks */
     double exposed;                 /* seconds in which a link is waited for: no task computes */
     double bytes[NEO_LANE_COUNT]; /* sent by a rank */
@@ -467,7 +469,7 @@ typedef struct neo_jitter {
    The same seed, the same seconds.
    seconds: [steps].
    Errors   NEO_ERR_ARG: a NULL, no steps, a number that is negative or not finite, or a straggler
-            above 1. NEO_ERR_MEMORY. Cost: some 40 ns a task and rank. */
+            above 1. NEO_ERR_MEMORY. Cost: some 80 ns a task and rank. */
 NEO_API neo_status neo_timeline_sample(const neo_timeline *timeline, const neo_jitter *jitter,
                                        uint64_t seed, int64_t steps, double *seconds);
 
@@ -2942,6 +2944,7 @@ static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count
    sends one after another, and takes what has come likewise. Exact up to NEO__SAMPLE_LAST ranks; of
    more, those that send last are looked at, and the others come early. */
 enum { NEO__SAMPLE_FILL = 4, NEO__SAMPLE_STEADY = 8, NEO__SAMPLE_LAST = 8 };
+NEO__HOT_BEGIN
 /* From 0 up to 1, and by the normal law. */
 static double neo__sample_even(uint64_t *state) {
     return (double)(neo__mix64(*state += 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
@@ -3117,6 +3120,7 @@ static double neo__sample_step(const neo_timeline *timeline, const neo_jitter *j
     for (int32_t r = 0; r < ranks; r++) last = NEO__MAX(last, began[r]);
     return last;
 }
+NEO__HOT_END
 /* Seconds of steps, the pipeline of ranks being full. */
 static neo_status neo__sample_steps(const neo_timeline *timeline, const neo_jitter *jitter,
                                     uint64_t seed, int64_t steps, double *seconds) {

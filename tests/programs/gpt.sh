@@ -106,6 +106,10 @@ if [ -n "$narrow" ] && [ "$narrow" != "$base" ]; then
 else
     fail "products of bf16: '$narrow'"
 fi
+odd="--products bf16 --width 31 --heads 1"
+alone=$(on 1 $odd)
+[ -n "$alone" ] && pass || fail "products of bf16, an odd width: $(tail -1 "$W/err")"
+same "2 ranks, products of bf16, an odd width" "$(on 2 $odd --recompute)" "$alone"
 for isa in scalar avx2 avx512 avx512bf16 amx neon; do
     got=$(NEO_ISA=$isa on 2)
     if [ -z "$got" ] && grep -q 'not supported\|cannot run\|lacks\|not available\|has no' \

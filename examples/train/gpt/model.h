@@ -258,7 +258,8 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     const inside *a = inside_of(m, i);
     const neo_attention_desc attention = attention_of(m);
     const neo_tensor dgelu = used(m, m->dgelu);
-    const neo_tensor dz = m->products_bf16 ? narrow_place(m, 2, &dgelu) : dgelu;
+    neo_tensor dz = narrow_place(m, 2, &dgelu);
+    if (!m->products_bf16 || !neo_tensor_is_contiguous(dz)) dz = dgelu; /* of an odd width */
     if (m->recompute) TRY(block_forward(m, i, 1));
     TRY(linear_backward(m, part, &b->contract, a->gelu, m->dx, m->dgelu));
     TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dgelu, dz));
