@@ -3187,7 +3187,7 @@ NEO_API neo_status neo_timeline_create(const neo_plan *plan, const neo_dense_uni
     NEO__ZERO(neo_jitter, none);
     double step[NEO__SAMPLE_STEADY];
     const neo_status status = neo__sample_steps(made, &none, 0, NEO__SAMPLE_STEADY, step);
-    for (int i = 0; i < NEO__SAMPLE_STEADY; i++) made->sum.steady += step[i] / NEO__SAMPLE_STEADY;
+    for (int n = NEO__SAMPLE_STEADY, i = 0; i < n; i++) made->sum.steady += step[i] / n;
     if (status != NEO_OK) neo_timeline_destroy(made);
     else *timeline = made;
     return status;

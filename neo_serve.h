@@ -1371,7 +1371,7 @@ static neo_status neo__model_from_file(neo_model *model, const neo_model_desc *d
     const char *text = neo_safetensors_metadata(file, NEO__CKPT_MODEL);
     const char *step = neo_safetensors_metadata(file, "step");
     neo_status status = text ? neo__model_describe(model, desc->path, text, strlen(text))
-                             : neo_fail(NEO_ERR_NOT_FOUND, "%s: has no %s in its metadata",
+                             : neo_fail(NEO_ERR_NOT_FOUND, "%s: not of neo_model_write: no %s",
                                         desc->path, NEO__CKPT_MODEL);
     for (; step && *step >= '0' && *step <= '9' && model->step < NEO__CKPT_MAX_STEP; step++)
         model->step = model->step * 10 + (*step - '0');

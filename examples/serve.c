@@ -40,7 +40,7 @@ typedef struct option {
     const char *help;
 } option;
 static const option OPTIONS[] = {
-    {"model", "PATH", &o.model, 0, 0, "checkpoints: the newest is served; or a model as a file"},
+    {"model", "PATH", &o.model, 0, 0, "checkpoints: serves the newest; or neo_model_write's file"},
     {"host", "ADDRESS", &o.host, 0, 0, "listens here [127.0.0.1]; 0.0.0.0: on all interfaces"},
     {"port", "N", &o.port, 0, 65535, "[8080]; 0: a free one"},
     {"threads", "N", &o.threads, 1, 256, "each has connections and a batch of its own [1]"},

@@ -211,7 +211,7 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("hot-rows", hot_rows, "N", NULL, 0, 1000000,
               "*the N rows of each table that are used most by --profile FILE (of --save-profile "
               "with this N or more) have a copy on every rank: their ids, rows and gradients do "
-              "not travel; with --skip-empty, but for --replicas. build/serve refuses such models"),
+              "not travel; with --skip-empty, but for --replicas"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
