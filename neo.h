@@ -18722,8 +18722,13 @@ NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, const int fetche
     if (before) memcpy(tile->c, lane + before, bytes);
 }
 NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
-    if (tile->fetch) NEO__FN(dots_of)(tile, 1);
-    else NEO__FN(dots_of)(tile, 0);
+#if !defined(NEO_INFERENCE) /* of small code; fetched are operands of 8 MiB */
+    if (tile->fetch) {
+        NEO__FN(dots_of)(tile, 1);
+        return;
+    }
+#endif
+    NEO__FN(dots_of)(tile, 0);
 }
 #endif
 
