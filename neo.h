@@ -947,14 +947,12 @@ NEO_API neo_status neo_dot_backward(neo_ctx *ctx, neo_tensor x, neo_tensor y, ne
 NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight,
                                           neo_tensor bias, float eps, neo_tensor y,
                                           neo_tensor stats);
+NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
+                                        neo_tensor y, neo_tensor stats);
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                            neo_tensor dx, neo_tensor dweight, neo_tensor dbias);
-#endif
-NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
-                                        neo_tensor y, neo_tensor stats);
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight);
@@ -1112,9 +1110,7 @@ NEO_API neo_status neo_wukong_forward(neo_wukong *wukong, neo_tensor x, neo_tens
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_wukong_backward(neo_wukong *wukong, const neo_leaves *leaves, neo_tensor dy,
                                        neo_tensor dx);
-#endif
 
-#if !defined(NEO_INFERENCE)
 /* ---------------------------------------------------------------------------
    >>losses
 
@@ -1418,9 +1414,7 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_create(neo_ctx *ctx, const neo_j
                                                        neo_jagged_buffer **buffer);
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *buffer);
 NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *buffer);
-#endif
 /* neo_jagged_reserve: grow to at least these capacities, keeping the content; counted. */
-#if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_jagged_reserve(neo_jagged_buffer *buffer, int64_t max_bags,
                                                         int64_t max_ids);
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *buffer);
@@ -2595,9 +2589,6 @@ typedef struct neo__row_marks {
                    const uint64_t *line_row);
     void *user;
 } neo__row_marks;
-#if !defined(NEO_INFERENCE)
-NEO_API neo__row_marks *neo__bags_marks(const neo_bags *bags, int32_t table); /* NULL: none */
-#endif
 /* An object of a context in its list of those that live, from the end of its create to the begin of
    its destroy; neo__live_end may be called again. The name is copied; NULL: none. */
 typedef struct neo__live {
@@ -2691,6 +2682,7 @@ NEO_API void neo__ctx_hush(neo_ctx *ctx);
    it has no such. Rows may lack their first values until neo__bags_make_all. */
 NEO_API neo_tensor neo__bags_tensor(const neo_bags *bags, int32_t table, int k);
 NEO_API void neo__bags_make_all(const neo_bags *bags);
+NEO_API neo__row_marks *neo__bags_marks(const neo_bags *bags, int32_t table); /* NULL: none */
 /* Keyed tables, for a neo_shard: see >>impl-bags-keys. */
 NEO_API const float *neo__bags_read_key(const neo_bags *bags, int32_t table, uint64_t key,
                                         int worker);
@@ -4568,6 +4560,7 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
    another key has the row, or none; its line, or -1: it will come with its first values. From any
    thread, of one table from one. */
+struct neo__bag_sizes;
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -4577,7 +4570,7 @@ typedef struct neo__tier_ops {
                          const char *fn);
     void (*detach)(struct neo_tier *tier);
     void (*init)(struct neo_tier *tier, int32_t table, const neo_init *init);
-    neo_status (*reserve)(struct neo_tier *tier);
+    neo_status (*reserve)(struct neo_tier *tier, const struct neo__bag_sizes *sizes);
     neo_status (*stage)(struct neo_tier *tier, const char *fn, int of_kept, int to_step);
     neo_status (*rows)(struct neo_tier *tier, int32_t table, int64_t first, int64_t count,
                        float *to, const float *from);
@@ -6242,7 +6235,6 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     neo__fp_leave(fp);
     return id;
 }
-#endif
 
 /* ---------------------------------------------------------------------------
    >>impl-exact
@@ -6254,7 +6246,6 @@ NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
    ------------------------------------------------------------------------ */
 #define NEO__EXACT_TERMS ((int64_t)1 << 30)
 
-#if !defined(NEO_INFERENCE)
 NEO_API void neo_exact_zero(neo_exact *sum) { memset(sum, 0, sizeof *sum); }
 
 NEO_API void neo_exact_normalize(neo_exact *sum) { neo__exact_carry(sum); }
@@ -8941,6 +8932,11 @@ NEO_API neo_status neo_layer_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor
                                           neo_tensor stats) {
     return neo__norm_forward(ctx, "neo_layer_norm_forward", 1, x, weight, bias, eps, y, stats);
 }
+NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
+                                        neo_tensor y, neo_tensor stats) {
+    return neo__norm_forward(ctx, "neo_rms_norm_forward", 0, x, weight, neo_tensor_none(), eps, y,
+                             stats);
+}
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                            neo_tensor weight, neo_tensor stats, neo_tensor dy,
@@ -8948,13 +8944,6 @@ NEO_API neo_status neo_layer_norm_backward(neo_ctx *ctx, const neo_leaves *leave
     return neo__norm_backward(ctx, "neo_layer_norm_backward", 1, leaves, x, weight, stats, dy, dx,
                               dweight, dbias);
 }
-#endif
-NEO_API neo_status neo_rms_norm_forward(neo_ctx *ctx, neo_tensor x, neo_tensor weight, float eps,
-                                        neo_tensor y, neo_tensor stats) {
-    return neo__norm_forward(ctx, "neo_rms_norm_forward", 0, x, weight, neo_tensor_none(), eps, y,
-                             stats);
-}
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_rms_norm_backward(neo_ctx *ctx, const neo_leaves *leaves, neo_tensor x,
                                          neo_tensor weight, neo_tensor stats, neo_tensor dy,
                                          neo_tensor dx, neo_tensor dweight) {
@@ -11422,23 +11411,15 @@ NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
     *out = buffer;
     return NEO_OK;
 }
-#endif
-
-#if !defined(NEO_INFERENCE)
 NEO_API void neo_jagged_destroy(neo_jagged_buffer *b) {
     if (!b) return;
     neo__live_end(b->ctx, &b->live);
     neo_free(b->ctx, b->block, b->block_bytes);
     neo_free(b->ctx, b, sizeof *b);
 }
-#endif
 
-#if !defined(NEO_INFERENCE)
 NEO_API const neo_jagged *neo_jagged_view(const neo_jagged_buffer *b) { return &b->view; }
-#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_jagged_grow_count(const neo_jagged_buffer *b) { return b->grow_count; }
-
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, int64_t max_ids) {
     NEO__CHECK_LIVE(b, "neo_jagged_reserve", "buffer");
     if (max_bags <= b->max_bags && max_ids <= b->max_ids) return NEO_OK;
@@ -11447,8 +11428,6 @@ NEO_API neo_status neo_jagged_reserve(neo_jagged_buffer *b, int64_t max_bags, in
     b->grow_count++;
     return NEO_OK;
 }
-#endif
-#endif
 #endif
 
 /* ---- writers: calls ---- */
@@ -12081,7 +12060,7 @@ typedef struct neo__bags_view {
 typedef struct neo__bags_made {
     uint64_t *bits;       /* set atomically by who makes the block */
     int64_t blocks, left; /* left: atomic; not made */
-    int64_t ahead;        /* all blocks before have been made */
+    int64_t ahead, first; /* all blocks before ahead have been made; first: see make_part */
 } neo__bags_made;
 
 struct neo_bags {
@@ -12526,9 +12505,7 @@ static int neo__bits_for(uint64_t largest) { return largest ? 64 - __builtin_clz
 /* log2 of the rows in a block of first values. */
 static int neo__bag_block_bits(const neo_table_desc *table) {
     const int64_t row_bytes = table->dim * (int64_t)neo_dtype_size(table->dtype);
-    int bits = 0;
-    while (row_bytes << (bits + 1) <= 4096) bits++;
-    return bits;
+    return neo__bits_for((uint64_t)NEO__MAX(4096 / row_bytes, INT64_C(1))) - 1;
 }
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
     NEO__ZERO(neo__bag_sizes, sizes);
@@ -12835,11 +12812,11 @@ static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *tabl
     neo__bag_first_states(table, first, end - first);
 }
 NEO__INLINE void neo__bag_make(neo_bags *b, const neo__bag_table *t, int64_t block, int worker) {
-    const int64_t at = t->first_block + block;
-    uint64_t *word = &b->made.bits[at / 64];
-    const uint64_t bit = UINT64_C(1) << at % 64;
-    if (__atomic_load_n(word, __ATOMIC_RELAXED) & bit) return;
-    if (__atomic_fetch_or(word, bit, __ATOMIC_RELAXED) & bit) return; /* another thread makes it */
+    uint64_t *word = &b->made.bits[(t->first_block + block) / 64];
+    const uint64_t bit = UINT64_C(1) << (t->first_block + block) % 64;
+    if (__atomic_load_n(word, __ATOMIC_RELAXED) & bit ||
+        __atomic_fetch_or(word, bit, __ATOMIC_RELAXED) & bit) /* another thread makes it */
+        return;
     neo__bag_make_block(b, t, block, worker);
     __atomic_fetch_sub(&b->made.left, 1, __ATOMIC_RELAXED);
 }
@@ -12858,15 +12835,10 @@ static void neo__bag_advise(const neo_bags *bags, const neo__bag_table *table, i
         neo__advise(from - before, (size_t)(end - first) * row + before, advice);
     }
 }
-/* A part: blocks, counted from *call->first on. */
-typedef struct neo__make_call {
-    neo_bags *bags;
-    int64_t first;
-} neo__make_call;
+/* A part: blocks, counted from made.first on. */
 static void neo__bags_make_part(const neo__cpu_part *part) {
-    const neo__make_call *call = (const neo__make_call *)part->call;
-    neo_bags *b = call->bags;
-    for (int64_t at = call->first + part->begin, to = call->first + part->end; at < to;) {
+    neo_bags *b = (neo_bags *)(uintptr_t)part->call;
+    for (int64_t at = b->made.first + part->begin, to = b->made.first + part->end; at < to;) {
         const neo__bag_table *t =
             &b->tables[neo__bags_find(&b->tables->first_block, sizeof *b->tables, b->sizes.tables,
                                       at)];
@@ -12881,8 +12853,8 @@ static void neo__bags_make_part(const neo__cpu_part *part) {
     }
 }
 static void neo__bags_make_blocks(neo_bags *bags, int64_t first, int64_t end, int64_t grain) {
-    const neo__make_call call = {bags, first};
-    neo__cpu_run(bags->ctx->on, &call, end - first, grain, 1, neo__bags_make_part);
+    bags->made.first = first;
+    neo__cpu_run(bags->ctx->on, bags, end - first, grain, 1, neo__bags_make_part);
 }
 static int neo__bags_wait(const neo_bags *b) {
     return __atomic_load_n(&b->made.left, __ATOMIC_RELAXED) != 0;
@@ -12912,26 +12884,19 @@ static void neo__bags_make_ids(const neo__cpu_part *part) {
         const neo__bag_table *t = &b->tables[f->job.table];
         stop = NEO__MIN(end, f->first_id + f->ids);
         for (; k < stop && t->blocks; k++) {
-            int64_t id =
-                b->job.batch.is_i32 ? ((const int32_t *)ids)[k] : ((const int64_t *)ids)[k];
+            int64_t id = neo__jagged_id(ids, b->job.batch.is_i32, k);
             id = NEO__MIN(NEO__MAX(id, INT64_C(0)), t->rows - 1);
             neo__bag_make(b, t, id >> t->block_bits, part->worker);
         }
     }
 }
-static void neo__bags_make_kept(const neo__cpu_part *part) {
-    neo_bags *b = (neo_bags *)(uintptr_t)part->call;
-    for (int64_t i = part->begin; i < part->end; i++) {
-        const neo__bag_table *t = &b->tables[b->kept.slots[i].table];
-        if (t->blocks) neo__bag_make(b, t, b->kept.slots[i].row >> t->block_bits, part->worker);
-    }
-}
 /* Rows of the record's batch, or of what is kept; forward goes on to 512 blocks a thread. */
 static void neo__bags_make_needed(neo_bags *bags, int of_kept, int forward) {
     enum { AHEAD = 512, GRAIN = 4096 };
-    neo_device *on = bags->ctx->on;
-    if (of_kept) neo__cpu_run(on, bags, bags->kept.count, GRAIN, 1, neo__bags_make_kept);
-    else neo__cpu_run(on, bags, bags->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
+    if (!of_kept)
+        neo__cpu_run(bags->ctx->on, bags, bags->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
+    for (int64_t i = 0; of_kept && i < bags->kept.count; i++)
+        neo__bags_make_rows(bags, bags->kept.slots[i].table, bags->kept.slots[i].row, 1);
     if (!forward) return;
     const int64_t end = NEO__MIN(bags->made.blocks, bags->made.ahead + AHEAD * bags->sizes.threads);
     neo__bags_make_blocks(bags, bags->made.ahead, end, AHEAD);
@@ -12979,7 +12944,7 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
     if (made->bits) made->left = made->blocks;
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         const neo__bag_table *t = &bags->tables[i];
-        if (!made->bits || !t->owns_weight)
+        if (t->blocks && !(made->bits && t->owns_weight))
             neo__bags_make_blocks(bags, t->first_block, t->first_block + t->blocks, 64);
     }
     return NEO_OK;
@@ -13060,6 +13025,7 @@ static neo_status neo__bags_device_carry(neo_bags *bags, const neo_bags *old) {
 static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, const char *fn) {
     const neo_bags old = *bags;
     NEO__TRY(neo__bags_record_check(bags, &sizes, fn));
+    if (bags->tier) NEO__TRY(bags->tier->ops->reserve(bags->tier, &sizes));
     neo__bags_ask_device(bags->ctx, &sizes);
     size_t bytes, device_bytes;
     neo__bags_work_bytes(&sizes, &bytes, &device_bytes);
@@ -13082,6 +13048,7 @@ static neo_status neo__bags_work_alloc(neo_bags *bags, neo__bag_sizes sizes, con
     bags->kept.capacity = neo__bags_kept_rows(&sizes);
     bags->kept.stage_end = 0;
     bags->view.fresh = 0;
+    bags->grow_count += old.memory.work != NULL;
     for (int64_t t = 0; t < sizes.tables; t++)
         neo__bag_record_bits(&bags->tables[t], sizes.max_batch,
                              NEO__MAX(sizes.max_ids, bags->kept.capacity));
@@ -13181,9 +13148,7 @@ NEO_API neo_status neo_bags_reserve(neo_bags *b, int64_t max_batch, int64_t max_
     if (max_batch <= sizes.max_batch && max_ids <= sizes.max_ids) return NEO_OK;
     sizes.max_batch = NEO__MAX(max_batch, sizes.max_batch);
     sizes.max_ids = NEO__MAX(max_ids, sizes.max_ids);
-    NEO__TRY(neo__bags_work_alloc(b, sizes, "neo_bags_reserve"));
-    b->grow_count++;
-    return b->tier ? b->tier->ops->reserve(b->tier) : NEO_OK;
+    return neo__bags_work_alloc(b, sizes, "neo_bags_reserve");
 }
 static neo_status neo__bags_check_keeps(const neo_bags *b, const char *fn) {
     NEO__CHECK_LIVE(b, fn, "bags");
@@ -13198,9 +13163,7 @@ NEO_API neo_status neo_bags_reserve_kept(neo_bags *b, int64_t max_kept_rows) {
     if (NEO__MIN(max_kept_rows, b->sizes.rows) <= b->kept.capacity) return NEO_OK;
     neo__bag_sizes sizes = b->sizes;
     sizes.max_kept_rows = max_kept_rows;
-    NEO__TRY(neo__bags_work_alloc(b, sizes, fn));
-    b->grow_count++;
-    return b->tier ? b->tier->ops->reserve(b->tier) : NEO_OK;
+    return neo__bags_work_alloc(b, sizes, fn);
 }
 
 /* ---- queries, rows ---- */
@@ -13248,12 +13211,10 @@ NEO_API neo_tensor neo__bags_tensor(const neo_bags *bags, int32_t table, int k) 
                                  per_row ? 0 : t->dim);
 }
 NEO_API neo_tensor neo_bags_weight(const neo_bags *b, int32_t table) {
-    neo__bags_make_all(b);
-    return neo__bags_tensor(b, table, 0);
+    return neo__bags_make_all(b), neo__bags_tensor(b, table, 0);
 }
 NEO_API neo_tensor neo_bags_scale(const neo_bags *b, int32_t table) {
-    neo__bags_make_all(b);
-    return neo__bags_tensor(b, table, 1);
+    return neo__bags_make_all(b), neo__bags_tensor(b, table, 1);
 }
 NEO_API neo_tensor neo_bags_state(const neo_bags *b, int32_t table, int k) {
     neo__bags_make_all(b);
@@ -16612,18 +16573,10 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->move = neo__cpu_move;
     device->fill = neo__cpu_fill;
     device->synchronize = neo__cpu_synchronize;
-#if !defined(NEO_INFERENCE)
-    device->combine = neo__cpu_combine;
-    device->encode = neo__cpu_encode;
-    device->decode = neo__cpu_decode;
-#endif
     device->event_make = neo__cpu_event_make;
     device->event_free = neo__cpu_event_free;
     device->event_mark = device->event_wait = neo__cpu_event;
     device->gemm = neo__cpu_gemm;
-#if !defined(NEO_INFERENCE)
-    device->linear_grads = neo__cpu_linear_grads;
-#endif
     device->activation = neo__cpu_activation;
     device->blend = neo__cpu_blend;
     device->norm = neo__cpu_norm;
@@ -16631,13 +16584,15 @@ static void neo__cpu_device_init(neo_ctx *ctx) {
     device->attention = neo__cpu_attention;
     device->interact = neo__cpu_interact;
     device->fm = neo__cpu_fm;
+    device->convert = neo__cpu_convert;
 #if !defined(NEO_INFERENCE)
+    device->combine = neo__cpu_combine;
+    device->encode = neo__cpu_encode;
+    device->decode = neo__cpu_decode;
+    device->linear_grads = neo__cpu_linear_grads;
     device->loss = neo__cpu_loss;
     device->optim = neo__cpu_optim;
     device->init = neo__cpu_init;
-#endif
-    device->convert = neo__cpu_convert;
-#if !defined(NEO_INFERENCE)
     device->tree_sum = neo__cpu_tree_sum;
     neo__cpu_bags_init(device);
 #endif
@@ -18609,12 +18564,10 @@ NEO__KERNEL_INLINE void NEO__FN(turn4)(NEO__VF r0, NEO__VF r1, NEO__VF r2, NEO__
 }
 #endif
 NEO__KERNEL_INLINE void NEO__FN(transpose4)(const float *const *row, int64_t k, NEO__VF *out) {
-#if NEO__PASS != NEO__PASS_SCALAR
-    __asm__("" : "+r"(row)); /* read the pointers again each time: there are more than registers */
-#endif
 #if NEO__PASS == NEO__PASS_SCALAR
     for (int i = 0; i < 4; i++) out[i] = row[0][k + i];
 #else
+    __asm__("" : "+r"(row)); /* read the pointers again each time: there are more than registers */
 #if NEO__PASS == NEO__PASS_NEON
     NEO__VF r0 = NEO__LOAD(row[0] + k), r1 = NEO__LOAD(row[1] + k);
     NEO__VF r2 = NEO__LOAD(row[2] + k), r3 = NEO__LOAD(row[3] + k);

@@ -448,7 +448,8 @@ static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, ch
         const int64_t record = tier->tables[first->table].record;
         for (next = i + 1; next < end; next++) {
             const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[next])];
-            if (a->table != first->table || (a->row - first->row + 1) * record > NEO__TIER_RUN)
+            const int64_t ahead = a->row - first->row; /* below 0 where the order is off */
+            if (a->table != first->table || ahead < 0 || (ahead + 1) * record > NEO__TIER_RUN)
                 break;
             last = a;
         }
@@ -1217,9 +1218,8 @@ static void neo__tier_op_init(neo_tier *base, int32_t table, const neo_init *ini
         neo__init_call_make(t->ctx, row, bag->weight_name, *init, 0, bag->dim);
     t->tables[table].init.count = t->tables[table].init.cols = bag->dim;
 }
-static neo_status neo__tier_op_reserve(neo_tier *base) {
+static neo_status neo__tier_op_reserve(neo_tier *base, const neo__bag_sizes *s) {
     neo__tier *t = (neo__tier *)base;
-    const neo__bag_sizes *s = &base->bags->sizes;
     const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
     if (capacity <= t->capacity) return NEO_OK;
     neo__mutex_lock(&t->walk);
