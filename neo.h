@@ -1183,7 +1183,8 @@ typedef enum neo_optim_kind {
     NEO_OPTIM_ADAMW, /* weight_decay is decoupled */
     NEO_OPTIM_LAMB,
     NEO_OPTIM_RMSPROP, /* not centered; its alpha is beta2 */
-    NEO_OPTIM_FTRL     /* weight_decay is lambda2 */
+    NEO_OPTIM_FTRL,    /* weight_decay is lambda2 */
+    NEO_OPTIM_COUNT
 } neo_optim_kind;
 #if !defined(NEO_INFERENCE)
 typedef struct neo_optim_desc {
@@ -1194,8 +1195,7 @@ typedef struct neo_optim_desc {
     float lr_decay;             /* Adagrad */
     float initial_accumulator;  /* Adagrad, FTRL */
     float l1;                   /* FTRL */
-    double beta1, beta2;        /* Adam family; 0: 0.9 and 0.999 (RMSprop: 0.99); below 0: none
-                                   (0) */
+    double beta1, beta2;        /* Adam family; 0: 0.9, 0.999 (RMSprop: 0.99); below 0: none (0) */
     float eps;                  /* outside the root; 0: 1e-10 (Adagrad), 1e-8 (Adam, RMSprop), 1e-6
                                    (LAMB), 1 (FTRL: beta) */
     float clip_norm;            /* 0: off; else the norm of the gradients of all parameters of this
@@ -3117,8 +3117,8 @@ struct neo__vec_kernels {
     /* One step of n elements for each neo_optim_kind: weights w, gradients g, states a and b (NULL:
        there is none). LAMB: new moments; square sum of the direction in one block; `step` is the
        move along it. */
-    void (*step[NEO_OPTIM_FTRL + 1])(const neo__step *s, float *w, const float *g, float *a,
-                                     float *b, int64_t n);
+    void (*step[NEO_OPTIM_COUNT])(const neo__step *s, float *w, const float *g, float *a, float *b,
+                                  int64_t n);
     void (*lamb_moments)(const neo__step *s, const float *g, float *m, float *v, int64_t n);
     float (*lamb_square)(const neo__step *s, const float *w, const float *m, const float *v,
                          int64_t n);
@@ -10367,12 +10367,12 @@ struct neo_optim {
 /* Names of the state an optimizer keeps per element; the count is returned. The last of SGD and of
    RMSprop is there with momentum. */
 static int neo__optim_states(const neo_optim_desc *desc, const char *names[2]) {
-    static const char *const of_kind[NEO_OPTIM_FTRL + 1][2] = {
+    static const char *const of_kind[NEO_OPTIM_COUNT][2] = {
         {"momentum_buffer", NULL},   {"sum", NULL},
         {"exp_avg", "exp_avg_sq"},   {"exp_avg", "exp_avg_sq"},
         {"exp_avg", "exp_avg_sq"},   {"square_avg", "momentum_buffer"},
         {"sum", "penalty"}};
-    const int kind = (unsigned)desc->kind <= NEO_OPTIM_FTRL ? (int)desc->kind : NEO_OPTIM_ADAM;
+    const int kind = (unsigned)desc->kind < NEO_OPTIM_COUNT ? (int)desc->kind : NEO_OPTIM_ADAM;
     for (int i = 0; i < 2; i++) names[i] = of_kind[kind][i];
     return 1 + (names[1] != NULL) -
            ((kind == NEO_OPTIM_SGD || kind == NEO_OPTIM_RMSPROP) && desc->momentum == 0.0f);
@@ -10413,7 +10413,7 @@ NEO_API size_t neo_optim_state_bytes(const neo_params *params, const neo_optim_d
 
 static neo_status neo__optim_check(const neo_optim_desc *desc) {
     const double most = (double)FLT_MAX, below_one = 1.0 - 0x1p-53;
-    NEO__CHECK((unsigned)desc->kind <= NEO_OPTIM_FTRL, NEO_ERR_ARG,
+    NEO__CHECK((unsigned)desc->kind < NEO_OPTIM_COUNT, NEO_ERR_ARG,
                "neo_optim_create: no optimizer kind %d", (int)desc->kind);
     const struct {
         const char *name;

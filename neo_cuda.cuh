@@ -3803,17 +3803,16 @@ NEO__GPU void neo__cuda_optim_step(const neo__cuda_optim_job &job, const neo__op
                                    int64_t at) {
     neo__step step = job.step;
     if (job.clip) step.clip = *job.clip;
+    if (job.kind == NEO_OPTIM_LAMB) step.lr = span.lr;
     switch (job.kind) {
     case NEO_OPTIM_SGD: neo__cuda_rule<neo__rule_sgd_warp, W>(step, span, at); break;
     case NEO_OPTIM_ADAGRAD: neo__cuda_rule<neo__rule_adagrad_warp, W>(step, span, at); break;
     case NEO_OPTIM_ADAM:
     case NEO_OPTIM_ADAMW: neo__cuda_rule<neo__rule_adam_warp, W>(step, span, at); break;
-    case NEO_OPTIM_LAMB:
-        step.lr = span.lr;
-        neo__cuda_rule<neo__rule_lamb_warp, W>(step, span, at);
-        break;
+    case NEO_OPTIM_LAMB: neo__cuda_rule<neo__rule_lamb_warp, W>(step, span, at); break;
     case NEO_OPTIM_RMSPROP: neo__cuda_rule<neo__rule_rmsprop_warp, W>(step, span, at); break;
     case NEO_OPTIM_FTRL: neo__cuda_rule<neo__rule_ftrl_warp, W>(step, span, at); break;
+    case NEO_OPTIM_COUNT: break;
     }
 }
 /* One block; `block`: the shared sum of the thread block, for norms. */

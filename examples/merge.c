@@ -5,7 +5,7 @@
      build/merge ckpt all.safetensors --state      with optimizer state and counters
      build/merge ckpt model.safetensors --step 20  of that step
 
-   Python opens the file by safetensors.torch.load_file. */
+   Python opens the file by safetensors.torch.load_file; build/serve takes the checkpoint itself. */
 #include "neo_state.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1185,7 +1185,7 @@ static void objects_step(objects *o, int64_t step) {
 }
 /* Trained 5 + 5 steps with a checkpoint between, in new objects: the same bits as 10 in one go. */
 static void resume(void) {
-    enum { KINDS = NEO_OPTIM_FTRL + 1 };
+    enum { KINDS = NEO_OPTIM_COUNT };
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     size_t before = neo_ctx_memory(ctx).bytes;
     clear();

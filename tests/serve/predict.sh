@@ -278,6 +278,9 @@ rm "$W"/changed.ckpt/*/model.json
 same "a checkpoint without model.json" \
     "$(grep -o 'model.json: is not there: the program' "$W/err")" \
     'model.json: is not there: the program'
+"$P" --file "$(echo "$W"/changed.ckpt/*/model-00001*)" - </dev/null 2>"$W/err"
+same "weights alone as a file" "$(grep -o 'not of neo_model_write' "$W/err")" \
+    'not of neo_model_write'
 echo 'not,enough' | "$P" "$W/dcnv2dim8.ckpt" >/dev/null 2>"$W/err"
 same "a short line" "$(cat "$W/err")" 'column 1: 2 fields, expected 15'
 finish serve/predict

@@ -804,7 +804,7 @@ static void dense_layers_and_tables_share_a_norm_and_a_scale(void) {
         b.desc =
             (neo_fsdp_desc){.mode = (neo_fsdp_mode)(i % NEO_FSDP_MODE_COUNT),
                             .factor = i % 8 == 4 ? 2 : 0,
-                            .optim = {.kind = (neo_optim_kind)(i % (NEO_OPTIM_FTRL + 1)),
+                            .optim = {.kind = (neo_optim_kind)(i % NEO_OPTIM_COUNT),
                                       .clip_norm = 0.5f}};
         b.k.micros = b.k.kept_batches = 1 + i % 3;
         b.k.lr = 0.02f;
