@@ -8966,8 +8966,8 @@ static void neo__norm_row(const neo_ctx *ctx, const neo__norm_call *call, int64_
     if (call->centered) *stats++ = mean;
     *stats = scale;
     for (int64_t j = 0, count = call->cols; j < call->cols; j += count) {
-        const float *weight = call->weight ? call->weight + j : NULL;
-        const float *bias = call->bias ? call->bias + j : NULL;
+        const float *weight = call->weight ? call->weight + j : NULL,
+                    *bias = call->bias ? call->bias + j : NULL;
         float *y = call->narrow_y ? wide : call->y + i * call->y_row;
         if (call->narrow_y) count = NEO__MIN(call->cols - j, (int64_t)WIDE);
         ctx->vec->norm_apply(x + j, weight, bias, mean, scale, y, count);
@@ -15947,31 +15947,27 @@ static void neo__see_linear_grads(neo__finite *f, const neo__linear_grads_call *
     neo__see(f, 1, names[2], c->dw.c, c->dw.m, c->dw.n, c->dw.c_row);
     neo__see_vector(f, 1, "dbias", c->dbias.to, c->dbias.cols);
 }
+/* One row is a tensor of any shape. */
+static void neo__see_elements(neo__finite *f, int written, const char *name, const void *data,
+                              neo_dtype dtype, int64_t rows, int64_t cols, int64_t apart) {
+    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, cols);
+    t.place = neo__ctx_place(f->ctx);
+    if (rows == 1) neo__see_tensor(f, written, name, t);
+    else neo__see_dtype(f, written, name, data, dtype, rows, cols, apart);
+}
 static void neo__see_activation(neo__finite *seen, const neo__activation_call *call) {
     const neo_dtype of_z = call->narrow_z ? NEO_BF16 : NEO_F32;
     const neo_dtype of_out = call->narrow_out ? NEO_BF16 : NEO_F32;
-    const char *written = call->backward ? "dz" : "y";
-    if (call->rows == 1 && !call->narrow_z) { /* of any shape: counted through */
-        neo_tensor out = neo_tensor_1d(call->out, of_out, call->cols);
-        out.place = neo__ctx_place(seen->ctx);
-        neo__see_vector(seen, 0, "dy", call->dy, call->cols);
-        neo__see_vector(seen, 0, "z", call->z, call->cols);
-        neo__see_vector(seen, 0, "y", call->y, call->cols);
-        neo__see_tensor(seen, 1, written, out);
-        return;
-    }
-    neo__see(seen, 0, "dy", call->dy, call->rows, call->cols, call->dy_row);
-    neo__see_dtype(seen, 0, "z", call->z, of_z, call->rows, call->cols, call->z_row);
-    neo__see(seen, 0, "y", call->y, call->rows, call->cols, call->y_row);
-    neo__see_dtype(seen, 1, written, call->out, of_out, call->rows, call->cols, call->out_row);
+    const int64_t rows = call->rows, cols = call->cols;
+    neo__see_elements(seen, 0, "dy", call->dy, NEO_F32, rows, cols, call->dy_row);
+    neo__see_elements(seen, 0, "z", call->z, of_z, rows, cols, call->z_row);
+    neo__see_elements(seen, 0, "y", call->y, NEO_F32, rows, cols, call->y_row);
+    neo__see_elements(seen, 1, call->backward ? "dz" : "y", call->out, of_out, rows, cols,
+                      call->out_row);
 }
-/* One row is a tensor of any shape. */
 static void neo__see_blended(neo__finite *f, int written, const char *name, const void *data,
                              neo_dtype dtype, const neo__blend_call *c, int64_t apart) {
-    neo_tensor t = neo_tensor_1d((void *)(uintptr_t)data, dtype, c->cols);
-    t.place = neo__ctx_place(f->ctx);
-    if (c->rows == 1) neo__see_tensor(f, written, name, t);
-    else neo__see_dtype(f, written, name, data, dtype, c->rows, c->cols, apart);
+    neo__see_elements(f, written, name, data, dtype, c->rows, c->cols, apart);
 }
 static void neo__see_blend(neo__finite *seen, const neo__blend_call *call) {
     static const char *const plain[] = {"x", "y", "z", "base"};
@@ -18675,13 +18671,12 @@ NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, const int fetche
     if (before) memcpy(tile->c, lane + before, bytes);
 }
 NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
-#if !defined(NEO_INFERENCE) /* of small code; fetched are operands of 8 MiB */
-    if (tile->fetch) {
-        NEO__FN(dots_of)(tile, 1);
-        return;
-    }
-#endif
+#if defined(NEO_INFERENCE) /* small code; fetched are operands of 8 MiB */
     NEO__FN(dots_of)(tile, 0);
+#else
+    if (tile->fetch) NEO__FN(dots_of)(tile, 1);
+    else NEO__FN(dots_of)(tile, 0);
+#endif
 }
 #endif
 
