@@ -2677,6 +2677,7 @@ NEO__UNUSED static neo_ctx *neo__span_enter(neo_ctx *ctx, const char *name) {
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
 /* A rank has failed: what its function left is no news. */
 NEO_API void neo__ctx_hush(neo_ctx *ctx);
+struct neo__bag_sizes; /* see >>impl-bags */
 #if !defined(NEO_INFERENCE)
 /* The k-th tensor of a table: weights, scales (of i8 rows), then those of neo_bags_state; none if
    it has no such. Rows may lack their first values until neo__bags_make_all. */
@@ -4560,7 +4561,6 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
    another key has the row, or none; its line, or -1: it will come with its first values. From any
    thread, of one table from one. */
-struct neo__bag_sizes;
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
