@@ -7277,24 +7277,25 @@ NEO__INLINE int neo__bf16_flushed(void) { /* since the last call */
 NEO__INLINE int neo__bf16_flushed(void) { return 0; }
 #endif
 static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
-    float sums[NEO__TILE_MAX_FLOATS];
-    const float *const merged = sums;
+    float sums[2][NEO__TILE_MAX_FLOATS]; /* tiles of what only predicts merge nothing */
+    const float *const merged = sums[0];
     const neo__tile_fn tile = t->f32->tile2[t->rows / 2];
     NEO__ZERO(neo__tile, half);
     half.k = 16;
     half.a_row = t->a_row, half.a_k = 2 * t->a_word;
     half.b_k = 2 * (int64_t)t->cols;
-    half.c = sums, half.c_row = half.init_row = t->cols;
+    half.c_row = half.init_row = t->cols;
     half.merge = &merged;
     (void)neo__bf16_flushed();
     for (int64_t i = 0; i < t->blocks; i++) {
         const float *a = t->a + 32 * i * t->a_word, *b = t->b + 32 * i * t->cols;
-        half.a = a, half.b = b, half.merges = 0;
+        half.a = a, half.b = b, half.c = sums[0], half.merges = 0;
         tile(&half);
-        half.a = a + t->a_word, half.b = b + t->cols, half.merges = 1;
+        half.a = a + t->a_word, half.b = b + t->cols, half.c = sums[!NEO__TRAINS], half.merges = 1;
         tile(&half);
-        if (neo__bf16_flushed()) neo__bf16_block_plain(t, a, b, sums);
-        t->add(t->c, sums, (int64_t)t->rows * t->cols);
+        if (!NEO__TRAINS) t->add(sums[0], sums[1], (int64_t)t->rows * t->cols);
+        if (neo__bf16_flushed()) neo__bf16_block_plain(t, a, b, sums[0]);
+        t->add(t->c, sums[0], (int64_t)t->rows * t->cols);
     }
 }
 
@@ -7367,10 +7368,9 @@ static void neo__bf16_pack_a(const neo__bf16 *product, neo__bf16_tile *tile, flo
 static void neo__bf16_multiply(const neo__bf16 *product, float *c, float *scratch,
                                const neo__gemm_box *box) {
     const neo__bf16_kernels *kern = product->ctx->bf16;
-    void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
-                                                 : product->ctx->isa == NEO_ISA_SCALAR
-                                                     ? neo__bf16_tile_plain
-                                                     : neo__bf16_tile_by_f32;
+    const int plain = product->ctx->isa == NEO_ISA_SCALAR;
+    void (*const tile)(const neo__bf16_tile *) =
+        kern ? kern->tile : plain ? neo__bf16_tile_plain : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
     const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
     const int64_t tile_floats = (int64_t)product->rows * product->cols, panels = box->p1 - box->p0;
