@@ -2677,6 +2677,7 @@ NEO__UNUSED static neo_ctx *neo__span_enter(neo_ctx *ctx, const char *name) {
 NEO_API void neo__live_inside(neo_ctx *ctx, int change);
 /* A rank has failed: what its function left is no news. */
 NEO_API void neo__ctx_hush(neo_ctx *ctx);
+struct neo__bag_sizes; /* see >>impl-bags */
 #if !defined(NEO_INFERENCE)
 /* The k-th tensor of a table: weights, scales (of i8 rows), then those of neo_bags_state; none if
    it has no such. Rows may lack their first values until neo__bags_make_all. */
@@ -4560,7 +4561,6 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
    another key has the row, or none; its line, or -1: it will come with its first values. From any
    thread, of one table from one. */
-struct neo__bag_sizes;
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -7278,24 +7278,25 @@ NEO__INLINE int neo__bf16_flushed(void) { /* since the last call */
 NEO__INLINE int neo__bf16_flushed(void) { return 0; }
 #endif
 static void neo__bf16_tile_by_f32(const neo__bf16_tile *t) {
-    float sums[NEO__TILE_MAX_FLOATS];
-    const float *const merged = sums;
+    float sums[2][NEO__TILE_MAX_FLOATS]; /* tiles of what only predicts merge nothing */
+    const float *const merged = sums[0];
     const neo__tile_fn tile = t->f32->tile2[t->rows / 2];
     NEO__ZERO(neo__tile, half);
     half.k = 16;
     half.a_row = t->a_row, half.a_k = 2 * t->a_word;
     half.b_k = 2 * (int64_t)t->cols;
-    half.c = sums, half.c_row = half.init_row = t->cols;
+    half.c_row = half.init_row = t->cols;
     half.merge = &merged;
     (void)neo__bf16_flushed();
     for (int64_t i = 0; i < t->blocks; i++) {
         const float *a = t->a + 32 * i * t->a_word, *b = t->b + 32 * i * t->cols;
-        half.a = a, half.b = b, half.merges = 0;
+        half.a = a, half.b = b, half.c = sums[0], half.merges = 0;
         tile(&half);
-        half.a = a + t->a_word, half.b = b + t->cols, half.merges = 1;
+        half.a = a + t->a_word, half.b = b + t->cols, half.c = sums[!NEO__TRAINS], half.merges = 1;
         tile(&half);
-        if (neo__bf16_flushed()) neo__bf16_block_plain(t, a, b, sums);
-        t->add(t->c, sums, (int64_t)t->rows * t->cols);
+        if (!NEO__TRAINS) t->add(sums[0], sums[1], (int64_t)t->rows * t->cols);
+        if (neo__bf16_flushed()) neo__bf16_block_plain(t, a, b, sums[0]);
+        t->add(t->c, sums[0], (int64_t)t->rows * t->cols);
     }
 }
 
@@ -7368,10 +7369,9 @@ static void neo__bf16_pack_a(const neo__bf16 *product, neo__bf16_tile *tile, flo
 static void neo__bf16_multiply(const neo__bf16 *product, float *c, float *scratch,
                                const neo__gemm_box *box) {
     const neo__bf16_kernels *kern = product->ctx->bf16;
-    void (*const tile)(const neo__bf16_tile *) = kern ? kern->tile
-                                                 : product->ctx->isa == NEO_ISA_SCALAR
-                                                     ? neo__bf16_tile_plain
-                                                     : neo__bf16_tile_by_f32;
+    const int plain = product->ctx->isa == NEO_ISA_SCALAR;
+    void (*const tile)(const neo__bf16_tile *) =
+        kern ? kern->tile : plain ? neo__bf16_tile_plain : neo__bf16_tile_by_f32;
     float *b = scratch, *a = b + NEO__BF16_B_FLOATS, *spare = a + NEO__BF16_A_FLOATS;
     const int64_t segment = (int64_t)NEO__BF16_WORDS * (kern ? 2 : 1);
     const int64_t tile_floats = (int64_t)product->rows * product->cols, panels = box->p1 - box->p0;

@@ -1519,8 +1519,7 @@ NEO_API neo_status neo_state_look(const neo_state *state, int index, float *larg
 }
 #endif
 
-/* A digest meets errors of a tier's file, of what was written behind the last call too, but has no
-   status: the tier keeps it. */
+/* Errors that a digest, which has no status, has met in a tier's file: the tier keeps them. */
 static neo_status neo__state_was_seen(const neo_state *state) {
     for (int i = 0; i < state->count; i++)
         if (state->entries[i].slab.memory == NEO_FILE)

@@ -446,11 +446,10 @@ static void neo__tier_read_ahead(neo__tier *tier, int64_t begin, int64_t end, ch
         const neo__tier_ahead *first =
             &tier->ahead[neo__tier_place(tier->ahead_order[i])], *last = first;
         const int64_t record = tier->tables[first->table].record;
+        const uint64_t most = NEO__TIER_RUN / (uint64_t)record;
         for (next = i + 1; next < end; next++) {
             const neo__tier_ahead *a = &tier->ahead[neo__tier_place(tier->ahead_order[next])];
-            const int64_t ahead = a->row - first->row; /* below 0 where the order is off */
-            if (a->table != first->table || ahead < 0 || (ahead + 1) * record > NEO__TIER_RUN)
-                break;
+            if (a->table != first->table || (uint64_t)(a->row - first->row) >= most) break;
             last = a;
         }
         const neo_status status = neo__tier_io(tier, first->table, first->row,

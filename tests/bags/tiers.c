@@ -714,6 +714,60 @@ static void bad_files(void) {
     }
 #endif
 }
+/* A reserve that finds no memory, of its own or the tier's, leaves the capacity as it was. */
+#if !defined(_WIN32)
+static int allocs_left;
+static void *few_alloc(size_t size, size_t align, void *user) {
+    void *p = NULL;
+    (void)user;
+    if (allocs_left-- == 0 || posix_memalign(&p, align < sizeof p ? sizeof p : align, size) != 0)
+        return NULL;
+    return p;
+}
+static void few_free(void *p, size_t size, void *user) {
+    (void)size, (void)user;
+    free(p);
+}
+#endif
+static void reserve_fails(void) {
+#if defined(_WIN32)
+    SKIP("aligned memory of POSIX");
+#else
+    enum { B = 16, MORE = 4096 };
+    const int64_t rows[1] = {5000}, dims[1] = {8};
+    const neo_ctx_desc ctx_desc = {.threads = 1, .allocator = {few_alloc, few_free, NULL}};
+    neo_ctx *ctx = NULL;
+    neo_status status = NEO_ERR_MEMORY;
+    Model m;
+    Pair p;
+    Batch b;
+    Out out;
+    allocs_left = -1;
+    CHECK_OK(neo_ctx_create(&ctx_desc, &ctx));
+    model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+    m.desc.max_batch = m.desc.max_ids = B;
+    batch_make(&b, &m, (BatchKind){MORE, 3, 0, 0, 0, 0});
+    out_make(&out, &m, &b.j, 0);
+    const int64_t ids = neo_jagged_id_count(&b.j);
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 1, 0)) {
+        int fails = 0;
+        for (; status == NEO_ERR_MEMORY; fails++) {
+            allocs_left = fails;
+            status = neo_bags_reserve(p.tiered, MORE, ids);
+            allocs_left = -1;
+            if (status != NEO_OK)
+                CHECK(neo_bags_forward(p.tiered, &b.j, out.t) == NEO_ERR_CAPACITY);
+        }
+        CHECK_OK(status);
+        CHECK(fails > 2);
+        CHECK_OK(neo_bags_forward(p.tiered, &b.j, out.t));
+    }
+    pair_free(&p);
+    free(out.data);
+    batch_free(&b);
+    neo_ctx_destroy(ctx);
+#endif
+}
 static void refused(void) {
     const int64_t rows[1] = {5000}, dims[1] = {8};
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
@@ -796,6 +850,7 @@ int main(int argc, char **argv) {
     RUN(hits_of_a_simulator);
     RUN(reads_ahead);
     RUN(bad_files);
+    RUN(reserve_fails);
     RUN(refused);
     return test_end("tiers");
 }

@@ -45,18 +45,24 @@ for name in $names; do
 done
 try "neo_serve.h" ${CC:-cc} -std=c11 -O1 -Wall -Wextra -Werror -DNEO_INFERENCE= -DNEO_SHARED= -I. \
     -o "$W/predict" tests/serve/predict.c "$B/neo_serve.o" -lm -pthread
-data="--format adult --model wukong --dim 8"
 head -2000 examples/data/adult/adult.data >"$W/train.csv"
 cp examples/data/adult/adult.columns "$W"
-"$B/dlrm" --data "$W/train.csv" $data --checkpoint "$W/ckpt" >"$W/out" 2>"$W/err" &&
-    "$B/dlrm" --test "$W/train.csv" $data --checkpoint "$W/ckpt" --eval --predict "$W/expected" \
-        >"$W/out" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
-for options in "" "--batch 1 --json" "--isa scalar"; do
-    "$W/predict" $options "$W/ckpt" <"$W/train.csv" >"$W/got" 2>"$W/err"
-    if [ -s "$W/got" ] && cmp -s "$W/got" "$W/expected"; then
-        pass
-    else
-        fail "predictions with NEO_INFERENCE $options: $(cmp "$W/got" "$W/expected" 2>&1)"
-    fi
+avx2=
+[ "$(uname -m)" = x86_64 ] && avx2="--isa avx2"
+for model in "wukong --dim 8" "dlrm --dim 8 --dtype bf16"; do
+    data="--format adult --model $model"
+    rm -rf "$W/ckpt"
+    "$B/dlrm" --data "$W/train.csv" $data --checkpoint "$W/ckpt" >"$W/out" 2>"$W/err" &&
+        "$B/dlrm" --test "$W/train.csv" $data --checkpoint "$W/ckpt" --eval \
+            --predict "$W/expected" >"$W/out" 2>"$W/err" || fail "dlrm: $(tail -1 "$W/err")"
+    for options in "" "--batch 1 --json" "--isa scalar" "$avx2"; do
+        "$W/predict" $options "$W/ckpt" <"$W/train.csv" >"$W/got" 2>"$W/err"
+        if [ -s "$W/got" ] && cmp -s "$W/got" "$W/expected"; then
+            pass
+        else
+            fail "$model: predictions with NEO_INFERENCE $options:" \
+                "$(cmp "$W/got" "$W/expected" 2>&1)"
+        fi
+    done
 done
 finish serve/inference
