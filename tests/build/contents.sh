@@ -13,8 +13,8 @@ budget() {
     case $1 in
     neo.h) echo 20999 0 1 17 ;;
     neo_run.h) echo 3181 0 0 0 ;;
-    neo_store.h) echo 1689 0 0 0 ;;
-    neo_state.h) echo 5147 0 0 0 ;;
+    neo_store.h) echo 1688 0 0 0 ;;
+    neo_state.h) echo 5146 0 0 0 ;;
     neo_data.h) echo 7899 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
