@@ -8230,11 +8230,7 @@ static neo_status neo__check_like(const neo_ctx *ctx, const char *function, cons
 /* The same, or of bf16. */
 static neo_status neo__check_written(const neo_ctx *ctx, const char *function, const char *name,
                                      neo_tensor tensor, neo_tensor like) {
-    if (tensor.dtype == NEO_BF16) {
-        NEO__CHECK(neo_tensor_is_contiguous(tensor), NEO_ERR_SHAPE, "%s: %s is not contiguous",
-                   function, name);
-        tensor.dtype = NEO_F32;
-    }
+    if (tensor.dtype == NEO_BF16) tensor.dtype = NEO_F32;
     return neo__check_like(ctx, function, name, tensor, like);
 }
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,

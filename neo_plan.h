@@ -432,10 +432,8 @@ typedef struct neo_task {
 } neo_task;
 typedef struct neo_timeline_sum {
     double seconds;                 /* of the step */
-    double steady;                  /* from step to step: each rank takes as long as its own share
-                                       does, and waits for what others send it alone. Above
-                                       `seconds` only where the last node has fewer ranks, which
-                                       send more to others */
+    double steady;                  /* from step to step: a rank has its share, and waits for what
+                                       it gets; above `seconds` only if a last node is small */
     double busy[NEO_LANE_COUNT];  /* seconds of its tasks */
     double exposed;                 /* seconds in which a link is waited for: no task computes */
     double bytes[NEO_LANE_COUNT]; /* sent by a rank */
@@ -2940,9 +2938,8 @@ static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count
 }
 /* ---- steps in which each rank has its own share, and waits for what it needs alone ----
 
-   Each task of the timeline has an end on every rank. An exchange is its messages: a rank's link
-   sends one after another, and takes what has come likewise. Exact up to NEO__SAMPLE_LAST ranks; of
-   more, those that send last are looked at, and the others come early. */
+   Each task has an end on every rank. An exchange is its messages, which a link sends, and takes,
+   one after another. Exact up to NEO__SAMPLE_LAST ranks; of more, only the last senders count. */
 enum { NEO__SAMPLE_FILL = 4, NEO__SAMPLE_STEADY = 8, NEO__SAMPLE_LAST = 8 };
 NEO__HOT_BEGIN
 /* From 0 up to 1, and by the normal law. */
@@ -2958,8 +2955,7 @@ static double neo__sample_times(uint64_t *state, double by) {
 /* An exchange of ranks, each with those outside of its node: start[r] becomes the time at which r
    has sent, and has what all others send. on: [ranks] seconds of what a rank sends, in equal parts,
    or, back, of what comes to it. It goes to the next node first, there to the same place first (see
-   neo__peer_in_turn); of the senders, those that end last hold up others.
-   scratch: [3 ranks + 1]. */
+   neo__peer_in_turn); of the senders, the last hold up others. scratch: [3 ranks + 1]. */
 static void neo__sample_exchange(double *start, const double *on, int32_t ranks, int32_t node,
                                  int back, double latency, double *scratch) {
     double *sum = scratch, *ended = scratch + ranks + 1, *later = ended + ranks, first = DBL_MAX;

@@ -92,7 +92,7 @@ static neo_status disk_measure(const char *path, neo_cluster *to) {
     if (status == NEO_OK) status = disk_width(ctx, path, DISK_WIDE, &wide);
     neo_ctx_destroy(ctx);
     if (status != NEO_OK) return status;
-    to->file_bandwidth = more_bytes / fmax(wide - narrow, 1e-12);
+    to->file_bandwidth = more_bytes / fmax(wide - narrow, 1e-11);
     to->file_row_us = 1e6 * fmax(narrow - 4.0 * DISK_NARROW / to->file_bandwidth, 0);
     return NEO_OK;
 }
