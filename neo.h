@@ -12767,7 +12767,7 @@ static void neo__bag_first_states(const neo__bag_table *table, int64_t row, int6
     for (int k = 0; k < 2; k++) {
         const int64_t dim = table->job.state_dim[k];
         const float value = neo__bag_first_state(table, k);
-        float *to = table->job.state[k] + row * dim;
+        float *to = dim ? table->job.state[k] + row * dim : NULL;
         if (value == 0.0f && dim) memset(to, 0, (size_t)(rows * dim) * sizeof *to);
         else for (int64_t i = 0; i < rows * dim; i++) to[i] = value;
     }
