@@ -4,6 +4,7 @@
    batch back; pooled rows, weights and state must have the bits of the batch written out. */
 #include "neo_state.h"
 #include "common.h"
+#include "digest.h"
 
 static const neo_isa all_isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
 
@@ -122,14 +123,6 @@ static void test_found(void) {
 }
 
 /* ---- the same bits ---- */
-static uint64_t state_digest(neo_ctx *ctx, neo_bags *bags) {
-    neo_state *state;
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, bags));
-    const uint64_t digest = neo_state_digest(state);
-    neo_state_destroy(state);
-    return digest;
-}
 /* Steps fused, unfused, and of two leaves after the other two. */
 static void take_step(neo_bags *bags, const neo_jagged *j, neo_tensor dout, int how) {
     if (how == 0) {
@@ -182,7 +175,7 @@ static void same_bits(const Model *m, BatchKind kind, int threads, neo_isa isa, 
         CHECK(memcmp(out[0].data, out[1].data, (size_t)out[0].count * sizeof(float)) == 0);
         for (int i = 0; i < 2; i++) take_step(bags[i], as[i], dout.t, how);
         CHECK_INT(neo_ctx_memory(ctx).alloc_count, allocs);
-        CHECK(state_digest(ctx, bags[0]) == state_digest(ctx, bags[1]));
+        CHECK(bags_digest(ctx, bags[0]) == bags_digest(ctx, bags[1]));
         free(out[0].data), free(out[1].data), free(dout.data);
         neo_jagged_destroy(full);
         repeats_free(&r);

@@ -4,6 +4,7 @@
 
 #include "neo_data.h"
 #include "neo_fsdp.h"
+#include "digest.h"
 #include "inside.h"
 #include "test.h"
 #include <time.h>
@@ -284,14 +285,6 @@ static inline neo_jagged whole_batch(const Case *c, int s) {
                         .offsets = c->offsets[s],
                         .ids = c->ids[s],
                         .weights = c->weighted ? c->weights[s] : NULL};
-}
-static inline uint64_t bags_digest(neo_ctx *ctx, neo_bags *bags) {
-    neo_state *state;
-    CHECK_OK(neo_state_create(ctx, &state));
-    CHECK_OK(neo_state_add_bags(state, bags));
-    uint64_t digest = neo_state_digest(state);
-    neo_state_destroy(state);
-    return digest;
 }
 /* With wires: sums are rounded, then divided; gradients divided, then rounded. */
 static inline void case_oracle(Case *c, neo_ctx *ctx) {
