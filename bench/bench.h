@@ -94,6 +94,11 @@ static inline double bench_cpu_seconds(void) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
+static inline double bench_process_seconds(void) { /* of CPU, of all threads */
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 static inline double bench_seconds(const neo_ctx *ctx) {
     return neo_ctx_threads(ctx) == 1 ? bench_cpu_seconds() : (double)neo_time_ns() * 1e-9;
 }

@@ -9,12 +9,14 @@
 
 #include "../tests/model.h"
 
-enum { DENSE = 13, TABLES = 26, DIM = 16, WIDTH = DIM + TABLES * (TABLES + 1) / 2, BATCHES = 8 };
+enum { DENSE = 13, TABLES = 26, DIM = 16, WIDTH = DIM + TABLES * (TABLES + 1) / 2 };
+enum { BATCHES = 8, MOST_BATCHES = 16 };
 static const int64_t BOTTOM[] = {DENSE, 512, 256, 64, DIM}, TOP[] = {WIDTH, 512, 256, 1};
 
 /* d: the batch, and what else is not Kaggle's: layers, dtype, the accumulator of Adagrad. rows: of
-   each table. */
-static inline neo_status kaggle_create(model *m, neo_ctx *ctx, model_desc d, const int64_t *rows) {
+   each table. keys: their ids are keys. */
+static inline neo_status kaggle_create(model *m, neo_ctx *ctx, model_desc d, const int64_t *rows,
+                                       int keys) {
     neo_table_desc tables[TABLES];
     char names[TABLES][8];
     if (d.bottom_count == 0) {
@@ -26,7 +28,8 @@ static inline neo_status kaggle_create(model *m, neo_ctx *ctx, model_desc d, con
         tables[t] = (neo_table_desc){.name = names[t],
                                      .rows = rows[t],
                                      .dim = d.bottom[d.bottom_count - 1],
-                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
+                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD},
+                                     .keys = {.on = keys}};
     }
     d.tables = tables, d.table_count = TABLES;
     d.max_ids = d.batch * TABLES;
@@ -40,27 +43,29 @@ static inline const int64_t *same_rows(int64_t *of_tables, int64_t rows) {
 static inline model make_model(neo_ctx *ctx, int64_t batch, int64_t rows) {
     model m;
     int64_t of_tables[TABLES];
-    BENCH_OK(kaggle_create(&m, ctx, (model_desc){.batch = batch}, same_rows(of_tables, rows)));
+    BENCH_OK(kaggle_create(&m, ctx, (model_desc){.batch = batch}, same_rows(of_tables, rows), 0));
     return m;
 }
 
-/* BATCHES batches, made once: [batch][..] dense, label, and jagged views. */
+/* Batches, made once: [batch][..] dense, label, and jagged views. */
 typedef struct data {
-    neo_tensor dense[BATCHES], label[BATCHES];
-    neo_jagged_buffer *ids[BATCHES];
+    int count;
+    neo_tensor dense[MOST_BATCHES], label[MOST_BATCHES];
+    neo_jagged_buffer *ids[MOST_BATCHES];
 } data;
 
-static inline data make_data(neo_ctx *ctx, int64_t batch, int64_t rows) {
-    const neo_synthetic_desc synthetic = {.samples = batch * BATCHES, .rows = rows};
+/* zipf: exponent of the law by which ids are drawn; 0: neo_schema_synthetic's own. */
+static inline data make_data_of(neo_ctx *ctx, int count, int64_t batch, int64_t rows, float zipf) {
+    const neo_synthetic_desc synthetic = {.samples = batch * count, .rows = rows, .zipf = zipf};
     const neo_jagged_desc ids = {
         .feature_count = TABLES, .max_bags = batch * TABLES, .max_ids = batch * TABLES};
-    data d;
+    data d = {.count = count};
     neo_schema *schema;
     neo_reader *reader;
     neo_batch b;
     BENCH_OK(neo_schema_synthetic(ctx, &synthetic, &schema));
     BENCH_OK(neo_reader_open(ctx, &(neo_reader_desc){.schema = schema, .batch = batch}, &reader));
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < count; i++) {
         const neo_jagged *part = &b.sparse;
         BENCH_OK(neo_reader_next(reader, &b));
         BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, b.dense.shape, &d.dense[i]));
@@ -74,8 +79,11 @@ static inline data make_data(neo_ctx *ctx, int64_t batch, int64_t rows) {
     neo_schema_destroy(schema);
     return d;
 }
+static inline data make_data(neo_ctx *ctx, int64_t batch, int64_t rows) {
+    return make_data_of(ctx, BATCHES, batch, rows, 0);
+}
 static inline void free_data(neo_ctx *ctx, data *d) {
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < d->count; i++) {
         neo_tensor_free(ctx, &d->dense[i]);
         neo_tensor_free(ctx, &d->label[i]);
         neo_jagged_destroy(d->ids[i]);

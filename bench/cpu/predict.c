@@ -97,7 +97,7 @@ static void dlrm_create(work *w) {
     const model_desc d = {.batch = w->batch, .bottom = l->bottom, .bottom_count = l->bottom_count,
                           .top = l->top + 1, .top_count = l->top_count - 1};
     int64_t of_tables[TABLES];
-    BENCH_OK(kaggle_create(&dlrm, w->ctx, d, same_rows(of_tables, rows_of_table())));
+    BENCH_OK(kaggle_create(&dlrm, w->ctx, d, same_rows(of_tables, rows_of_table()), 0));
     batches = make_data(w->ctx, w->batch, rows_of_table());
 }
 static void dlrm_destroy(work *w) {

@@ -75,19 +75,14 @@ static uint64_t sum_plain(const char *path) {
 }
 
 /* ---- timing ---- */
-static double cpu_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 static double read_raw(const char *path) { /* GB/s */
     static char buffer[131072];
-    double start = cpu_seconds();
+    double start = bench_process_seconds();
     int64_t bytes = 0;
     int fd = open(path, O_RDONLY);
     for (ssize_t n; fd >= 0 && (n = read(fd, buffer, sizeof buffer)) > 0;) bytes += n;
     if (fd >= 0) close(fd);
-    return 1e-9 * (double)bytes / (cpu_seconds() - start);
+    return 1e-9 * (double)bytes / (bench_process_seconds() - start);
 }
 static int64_t file_bytes(const char *path) {
     struct stat s;
@@ -126,7 +121,7 @@ static double read_bare(const char *path, int is_float, int modulo) {
     int64_t bytes = 0;
     for (int i = 0; i < 4096; i++) logs[i] = (float)log(i + 1.0);
     int fd = open(path, O_RDONLY);
-    double start = cpu_seconds();
+    double start = bench_process_seconds();
     for (ssize_t n; fd >= 0 && (n = read(fd, rows, sizeof rows)) > 0; bytes += n) {
         const int count = (int)(n / (ssize_t)sizeof *rows);
         for (int i = 0; i < count; i++) {
@@ -141,7 +136,7 @@ static double read_bare(const char *path, int is_float, int modulo) {
         b = bare_next(b, count);
     }
     if (fd >= 0) close(fd);
-    return 1e-9 * (double)bytes / (cpu_seconds() - start);
+    return 1e-9 * (double)bytes / (bench_process_seconds() - start);
 }
 /* Arrays of numbers of 32 bits with a row for each sample, in whole batches: labels, 13 dense
    numbers, and ids, some of each feature or one of all. */
@@ -193,7 +188,7 @@ static uint64_t sum_planes(void) {
 static double read_planes(void) {
     static int32_t rows[BATCH * 100];
     struct bare_batch *b = bare_batches;
-    double start = cpu_seconds();
+    double start = bench_process_seconds();
     for (int64_t first = 0; first < arrays.samples; first += BATCH) {
         int64_t *ids = b->ids;
         for (const plane *p = arrays.plane; p < arrays.plane + arrays.count; p++) {
@@ -207,7 +202,7 @@ static double read_planes(void) {
         }
         b = bare_next(b, BATCH);
     }
-    return 1e-9 * (double)arrays.bytes / (cpu_seconds() - start);
+    return 1e-9 * (double)arrays.bytes / (bench_process_seconds() - start);
 }
 typedef struct epoch_time {
     double seconds;
@@ -219,10 +214,10 @@ static epoch_time run_epoch(neo_reader *r, int64_t number, int check) {
     neo_batch b;
     neo_status st;
     BENCH_OK(neo_reader_epoch(r, number));
-    double start = cpu_seconds();
+    double start = bench_process_seconds();
     while ((st = neo_reader_next(r, &b)) == NEO_OK)
         if (check) e.sum += sum_batch(&b);
-    e.seconds = cpu_seconds() - start;
+    e.seconds = bench_process_seconds() - start;
     if (st != NEO_END) bench_fail(neo_last_error());
     e.samples = neo_reader_get_stats(r).samples;
     e.bytes = neo_reader_get_stats(r).total_bytes; /* 0: arrays, records; see measure */

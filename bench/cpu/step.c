@@ -52,7 +52,7 @@ static model make(neo_ctx *ctx, const layers *l, int64_t batch, int64_t rows) {
                           .cross_rank = l->cross_rank};
     int64_t of_tables[TABLES];
     model m;
-    BENCH_OK(kaggle_create(&m, ctx, d, same_rows(of_tables, rows)));
+    BENCH_OK(kaggle_create(&m, ctx, d, same_rows(of_tables, rows), 0));
     return m;
 }
 static void free_model(model *m) {

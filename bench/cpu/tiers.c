@@ -136,7 +136,8 @@ static double bare_words(const subject *s, const uint64_t *words, int n, int of_
     return took;
 }
 static void hits(int64_t rows) {
-    subject s = subject_make(rows, rows / 8, rows * COLUMNS * 2, 0); /* half */
+    const int64_t room = 6 << 20; /* for what a batch needs */
+    subject s = subject_make(rows, rows / 8, room + rows * COLUMNS * 2, 0); /* half */
     double ratio[ROUNDS], rate[ROUNDS], least[ROUNDS], took[2];
     uint64_t *words = (uint64_t *)neo_alloc(s.ctx, sizeof *words * (size_t)rows);
     memset(words, 1, sizeof *words * (size_t)rows);
@@ -292,64 +293,20 @@ static void misses(int64_t rows) {
 }
 
 /* ---- steps of a DLRM ---- */
-enum { SAMPLES = 2048, POOL = 16, CLOCKS = 2, TURNS = 5 };
+enum { SAMPLES = 2048, POOL = MOST_BATCHES, CLOCKS = 2, TURNS = 5 };
 enum { MEMORY, AHEAD, ALONE, ALL_HITS, KINDS };
 typedef struct trained {
     model m;
     neo_tier *tier;
     double took[CLOCKS]; /* seconds of CPU of this round: of all threads, of the one that steps */
 } trained;
-typedef struct stream {
-    neo_tensor dense[POOL], label[POOL];
-    neo_jagged_buffer *ids[POOL];
-} stream;
-
-static stream stream_make(neo_ctx *ctx, int64_t rows) {
-    const neo_synthetic_desc synthetic = {.samples = SAMPLES * POOL, .rows = rows, .zipf = 1.05f};
-    const neo_jagged_desc ids = {
-        .feature_count = TABLES, .max_bags = SAMPLES * TABLES, .max_ids = SAMPLES * TABLES};
-    stream s;
-    neo_schema *schema;
-    neo_reader *reader;
-    neo_batch b;
-    BENCH_OK(neo_schema_synthetic(ctx, &synthetic, &schema));
-    BENCH_OK(neo_reader_open(ctx, &(neo_reader_desc){.schema = schema, .batch = SAMPLES}, &reader));
-    for (int i = 0; i < POOL; i++) {
-        const neo_jagged *part = &b.sparse;
-        BENCH_OK(neo_reader_next(reader, &b));
-        BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, b.dense.shape, &s.dense[i]));
-        BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 1, b.label.shape, &s.label[i]));
-        BENCH_OK(neo_tensor_copy(ctx, b.dense, s.dense[i]));
-        BENCH_OK(neo_tensor_copy(ctx, b.label, s.label[i]));
-        BENCH_OK(neo_jagged_create(ctx, &ids, &s.ids[i]));
-        BENCH_OK(neo_jagged_stack(s.ids[i], &part, 1));
-    }
-    neo_reader_close(reader);
-    neo_schema_destroy(schema);
-    return s;
-}
-static void stream_free(neo_ctx *ctx, stream *s) {
-    for (int i = 0; i < POOL; i++) {
-        neo_tensor_free(ctx, &s->dense[i]);
-        neo_tensor_free(ctx, &s->label[i]);
-        neo_jagged_destroy(s->ids[i]);
-    }
-}
 /* lines: of the tier, as a part of the rows; 0: no tier. */
 static trained trained_make(neo_ctx *ctx, int64_t rows, int keys, double lines, int ahead) {
     static int made;
-    neo_table_desc tables[TABLES];
-    char names[TABLES][8], path[64];
+    int64_t of_tables[TABLES];
+    char path[64];
     trained t;
     memset(&t, 0, sizeof t);
-    for (int k = 0; k < TABLES; k++) {
-        snprintf(names[k], sizeof names[k], "C%d", k + 1);
-        tables[k] = (neo_table_desc){.name = names[k],
-                                     .rows = rows,
-                                     .dim = DIM,
-                                     .optim = {.kind = NEO_BAG_ROWWISE_ADAGRAD}};
-        tables[k].keys.on = keys;
-    }
     if (lines > 0) {
         const double ids = SAMPLES * TABLES, each = 4 * (DIM + 1) + 18;
         neo_tier_desc tier = {.path = path, .queue_depth = DEPTH, .prefetch = ahead};
@@ -357,42 +314,28 @@ static trained trained_make(neo_ctx *ctx, int64_t rows, int keys, double lines, 
         tier.memory_bytes = (int64_t)(1.2 * ids * 300 + lines * each * (double)(rows * TABLES));
         BENCH_OK(neo_tier_create(ctx, &tier, &t.tier));
     }
-    const model_desc d = {.batch = SAMPLES,
-                          .max_ids = SAMPLES * TABLES,
-                          .tables = tables,
-                          .table_count = TABLES,
-                          .tier = t.tier,
-                          .bottom = BOTTOM,
-                          .bottom_count = 5,
-                          .top = TOP + 1,
-                          .top_count = 3,
-                          .optim = {.kind = NEO_OPTIM_ADAGRAD}};
-    BENCH_OK(model_create(&t.m, ctx, &d));
+    const model_desc d = {.batch = SAMPLES, .tier = t.tier};
+    BENCH_OK(kaggle_create(&t.m, ctx, d, same_rows(of_tables, rows), keys));
     return t;
 }
 static void trained_free(trained *t) {
     model_destroy(&t->m);
     neo_tier_destroy(t->tier);
 }
-static double process_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 /* A step with batch i; bags_forward is call 1. */
-static void trained_step(trained *t, const stream *s, int i) {
+static void trained_step(trained *t, const data *s, int i) {
     const model_batch b = {s->dense[i], s->label[i], neo_jagged_view(s->ids[i])};
-    const double all = process_seconds(), own = bench_cpu_seconds();
+    const double all = bench_process_seconds(), own = bench_cpu_seconds();
     for (int call = 0; call < MODEL_CALLS; call++) {
         BENCH_OK(model_call(&t->m, &b, call, 0.01f, NULL));
         if (call == 1)
             BENCH_OK(neo_bags_prefetch(t->m.bags, neo_jagged_view(s->ids[(i + 1) % POOL])));
     }
-    t->took[0] += process_seconds() - all;
+    t->took[0] += bench_process_seconds() - all;
     t->took[1] += bench_cpu_seconds() - own;
 }
 /* Rounds over all batches, in turns. more: [kind][clock] a step's time over that of kind 0. */
-static void trained_rounds(trained *t, int kinds, const stream *s, double more[][CLOCKS],
+static void trained_rounds(trained *t, int kinds, const data *s, double more[][CLOCKS],
                            double *seconds) {
     static double ratio[KINDS][CLOCKS][TURNS], first[TURNS];
     for (int k = 0; k < kinds; k++) {
@@ -439,7 +382,7 @@ static double bare_seconds(int64_t records, double reads, double writes) {
 static void steps(int64_t rows) {
     static const char *const name[KINDS] = {"", "prefetch", "no prefetch", "all hits"};
     neo_ctx *ctx = bench_ctx(0, 1);
-    stream s = stream_make(ctx, rows);
+    data s = make_data_of(ctx, POOL, SAMPLES, rows, 1.05f);
     trained t[KINDS];
     double more[KINDS][CLOCKS], seconds;
     for (int k = 0; k < KINDS; k++)
@@ -464,12 +407,12 @@ static void steps(int64_t rows) {
         printf("# tiers.step, %s: %.0f %% of the CPU time of misses is other threads'\n", name[k],
                100 * (more[k][0] - more[k][1]) / (more[k][0] - more[ALL_HITS][0]));
     for (int k = 0; k < KINDS; k++) trained_free(&t[k]);
-    stream_free(ctx, &s);
+    free_data(ctx, &s);
     neo_ctx_destroy(ctx);
 }
 static void keys_dlrm(int64_t rows) {
     neo_ctx *ctx = bench_ctx(0, 1);
-    stream s = stream_make(ctx, rows);
+    data s = make_data_of(ctx, POOL, SAMPLES, rows, 1.05f);
     double more[KINDS][CLOCKS], seconds;
     trained t[2];
     for (int k = 0; k < 2; k++) t[k] = trained_make(ctx, rows / 32 * 32, k, 0, 0);
@@ -477,7 +420,7 @@ static void keys_dlrm(int64_t rows) {
     bench_report("tiers.keys_dlrm", 1 / (seconds * more[1][0]), "steps/s", -1, "rows",
                  1 / more[1][0]);
     for (int k = 0; k < 2; k++) trained_free(&t[k]);
-    stream_free(ctx, &s);
+    free_data(ctx, &s);
     neo_ctx_destroy(ctx);
 }
 

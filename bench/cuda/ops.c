@@ -570,7 +570,7 @@ static void make_trainer(trainer *t, neo_ctx *ctx, int64_t samples, int64_t most
     model_desc d = {.batch = samples};
     if (bench.quick) d.bottom = bottom, d.bottom_count = 5, d.top = top, d.top_count = 3;
     for (int i = 0; i < TABLES; i++) t->rows[i] = KAGGLE[i] < most_rows ? KAGGLE[i] : most_rows;
-    BENCH_OK(kaggle_create(&t->m, ctx, d, t->rows));
+    BENCH_OK(kaggle_create(&t->m, ctx, d, t->rows, 0));
     BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, dense, &t->dense));
     BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, label, &t->label));
 }

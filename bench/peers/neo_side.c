@@ -204,7 +204,7 @@ SIDE void *neo_side_dlrm(int threads, int bf16, int64_t batch, int64_t rows, con
                           .lazy_init = lazy_init};
     neo_ctx *ctx = (neo_ctx *)neo_side_ctx(threads);
     model *m = ctx ? (model *)calloc(1, sizeof *m) : NULL;
-    if (m && kaggle_create(m, ctx, d, same_rows(of_tables, rows)) == NEO_OK) return m;
+    if (m && kaggle_create(m, ctx, d, same_rows(of_tables, rows), 0) == NEO_OK) return m;
     if (m) neo_side_dlrm_free(m);
     else neo_ctx_destroy(ctx);
     return NULL;
