@@ -9,6 +9,13 @@ skip() {
     skipped=$((skipped + 1))
     echo "skipped $*"
 }
+# needs_python PART CODE TEXT: ends this script, which is PART, where $PYTHON does not run CODE.
+needs_python() {
+    $PYTHON -c "$2" 2>/dev/null && return
+    skip "$3"
+    finish "$1"
+    exit
+}
 have() { command -v "$1" >/dev/null 2>&1; }
 # same NAME A B: equal and not empty. Where A is empty, the program that should have printed it said
 # why in $W/err.

@@ -12,11 +12,8 @@ PYTHON=${PYTHON:-python3}
 W=$B/tmp/safetensors_py
 rm -rf "$W"
 mkdir -p "$W"
-if ! $PYTHON -c 'import numpy, safetensors' 2>/dev/null; then
-    skip "safetensors: no Python with the numpy and safetensors packages"
-    finish files/safetensors_python
-    exit
-fi
+needs_python files/safetensors_python 'import numpy, safetensors' \
+    "safetensors: no Python with the numpy and safetensors packages"
 if $CC -std=c11 -I. -o "$W/write" tests/files/write_safetensors.c "$B/neo.a" \
     -lm -pthread >"$W/cc" 2>&1; then
     pass

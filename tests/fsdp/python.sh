@@ -10,11 +10,8 @@ PYTHON=${PYTHON:-python3}
 W=$B/tmp/fsdp_py
 rm -rf "$W"
 mkdir -p "$W"
-if ! $PYTHON -c 'import numpy, safetensors' 2>/dev/null; then
-    skip "safetensors: no Python with the numpy and safetensors packages"
-    finish fsdp/python
-    exit
-fi
+needs_python fsdp/python 'import numpy, safetensors' \
+    "safetensors: no Python with the numpy and safetensors packages"
 if "$B/tests/fsdp/state" "$W/full.safetensors" >"$W/list" 2>"$W/log"; then
     pass
 else

@@ -11,11 +11,8 @@ PYTHON=${PYTHON:-python3}
 W=$B/tmp/peers
 rm -rf "$W"
 mkdir -p "$W"
-if ! $PYTHON -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
-    skip "the scripts of make peers: no Python 3.8"
-    finish programs/peers
-    exit
-fi
+needs_python programs/peers 'import sys; sys.exit(sys.version_info < (3, 8))' \
+    "the scripts of make peers: no Python 3.8"
 compile="$CC -std=c11 -Wall -Wextra -Werror -Wno-unused-function -O0 -fPIC -I."
 if $compile -DNEO_NO_SIMD -c examples/neo.c -o "$W/neo.o" 2>"$W/err"; then
     pass

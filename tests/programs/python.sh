@@ -10,11 +10,7 @@ PYTHON=${PYTHON:-python3}
 W=$B/tmp/python
 rm -rf "$W"
 mkdir -p "$W"
-if ! $PYTHON -c 'import numpy' 2>/dev/null; then
-    skip "Python: no numpy package"
-    finish programs/python
-    exit
-fi
+needs_python programs/python 'import numpy' "Python: no numpy package"
 
 # ---- examples/neo.py: a checkpoint that three ranks saved in parts; a model of ids ----
 
@@ -211,11 +207,7 @@ fi
 
 # ---- safetensors of others ----
 
-if ! $PYTHON -c 'import safetensors.numpy' 2>/dev/null; then
-    skip "Python: no safetensors package"
-    finish programs/python
-    exit
-fi
+needs_python programs/python 'import safetensors.numpy' "Python: no safetensors package"
 model="--synthetic 600 --batch 100 --dim 8 --bottom 13-24-8 --top 24-1 --rows 300 --seed 5"
 "$B/dlrm" $model --checkpoint "$W/ckpt" --optimizer adam >"$W/run" 2>"$W/err" && pass || fail \
     "dlrm: $(tail -1 "$W/err")"
