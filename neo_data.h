@@ -551,21 +551,21 @@ NEO__INLINE void neo__sip_block(uint64_t *v, uint64_t block) {
     neo__sip_round(v);
     v[0] ^= block;
 }
-/* Up to 8 bytes are loaded as two halves that may overlap, and go through a keyed permutation.
-   More: SipHash-1-3 (Aumasson and Bernstein, 2012), its last 8 bytes loaded so and the
-   length mixed in after them. */
-static uint64_t neo__dict_hash(const neo__dict *dict, const char *word, size_t bytes) {
-    const unsigned char *end = (const unsigned char *)word + bytes;
-    uint64_t v[4], block = 0;
+/* Up to 8 bytes before the end as two halves that may overlap. */
+NEO__INLINE uint64_t neo__word_last(const char *word, size_t bytes) {
+    const unsigned char *p = (const unsigned char *)word;
     uint32_t half[2];
-    if (bytes >= 4) {
-        memcpy(&half[0], end - (bytes > 8 ? 8 : bytes), 4);
-        memcpy(&half[1], end - 4, 4);
-        block = half[0] | (uint64_t)half[1] << 32;
-    } else if (bytes) {
-        const unsigned char *p = end - bytes;
-        block = p[0] | (uint64_t)p[bytes / 2] << 8 | (uint64_t)p[bytes - 1] << 16;
-    }
+    if (bytes < 4)
+        return bytes ? p[0] | (uint64_t)p[bytes / 2] << 8 | (uint64_t)p[bytes - 1] << 16 : 0;
+    memcpy(&half[0], p + bytes - (bytes > 8 ? 8 : bytes), 4);
+    memcpy(&half[1], p + bytes - 4, 4);
+    return half[0] | (uint64_t)half[1] << 32;
+}
+/* Up to 8 bytes go through a keyed permutation. More: SipHash-1-3 (Aumasson and Bernstein, 2012),
+   the length mixed in after the last 8 bytes. */
+static uint64_t neo__dict_hash(const neo__dict *dict, const char *word, size_t bytes) {
+    const uint64_t block = neo__word_last(word, bytes);
+    uint64_t v[4];
     if (bytes <= 8) return neo__mix64((block ^ dict->key[0]) * (dict->key[1] | 1) + bytes);
     v[0] = dict->key[0] ^ 0x736F6D6570736575u, v[1] = dict->key[1] ^ 0x646F72616E646F6Du;
     v[2] = dict->key[0] ^ 0x6C7967656E657261u, v[3] = dict->key[1] ^ 0x7465646279746573u;
@@ -589,12 +589,15 @@ static void neo__dict_free(neo_ctx *ctx, neo__dict *dict) {
 /* The id of a word in a dictionary with slots; 0: not there. */
 static int64_t neo__dict_seek(const neo__dict *dict, uint64_t hash, const char *word,
                               size_t bytes) {
-    uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
+    const uint64_t mask = dict->slot_count - 1, tag = hash & NEO__DICT_TAG;
+    const uint64_t last = neo__word_last(word, bytes);
     for (uint64_t i = hash & mask; dict->slots[i]; i = (i + 1) & mask) {
         uint64_t id = dict->slots[i] & 0xFFFFFFFFu;
         if ((dict->slots[i] & NEO__DICT_TAG) != tag) continue;
         size_t start = (size_t)dict->ends[id - 1], length = (size_t)dict->ends[id] - start;
-        if (length == bytes && memcmp(dict->bytes + start, word, bytes) == 0) return (int64_t)id;
+        if (length == bytes && (bytes <= 8 ? neo__word_last(dict->bytes + start, bytes) == last
+                                           : memcmp(dict->bytes + start, word, bytes) == 0))
+            return (int64_t)id;
     }
     return 0;
 }
@@ -2334,23 +2337,25 @@ NEO__INLINE float neo__log_count(const neo_schema *schema, uint64_t n) {
 }
 
 /* ---- Criteo ---- */
+/* One integer as a dense value; the place after it, or NULL. */
+NEO__INLINE const char *neo__criteo_integer(const neo_schema *schema, const char *p,
+                                            float *dense) {
+    const int negative = *p == '-';
+    uint64_t v = 0;
+    unsigned c;
+    *dense = 0.0f;
+    if (*p == '\t') return p;
+    const char *digits = p += negative;
+    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
+    if (p == digits || p - digits > 18) return NULL;
+    if (!negative) *dense = neo__log_count(schema, v + 1);
+    return p;
+}
 /* The dense fields; the place after them, or NULL. */
 static const char *neo__criteo_dense(const neo_schema *schema, const char *p, float *dense) {
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) {
-        uint64_t v = 0;
-        unsigned c;
-        dense[d] = 0.0f;
-        if (*p == '\t') {
-            p++;
-            continue;
-        }
-        int negative = *p == '-';
-        p += negative;
-        const char *digits = p;
-        while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
-        if (p == digits || p - digits > 18 || *p != '\t') return NULL;
-        p++;
-        if (!negative) dense[d] = neo__log_count(schema, v + 1);
+        p = neo__criteo_integer(schema, p, dense + d);
+        if (!p || *p++ != '\t') return NULL;
     }
     return p;
 }
@@ -2639,37 +2644,47 @@ NEO__INLINE uint64_t neo__bytes_equal(const char *p, char c) {
 #endif
     return mask;
 }
-/* The places of a character in a line, one after another. Up to 63 bytes behind it are read. */
-typedef struct neo__stops {
-    const char *p, *end; /* mask is of the 64 bytes at p */
-    uint64_t mask;       /* what is still to come */
-    char c;
-} neo__stops;
-NEO__INLINE uint64_t neo__stops_mask(const neo__stops *stops) {
-    const int64_t left = stops->end - stops->p;
-    const uint64_t mask = neo__bytes_equal(stops->p, stops->c);
-    return left < 64 ? mask & (((uint64_t)1 << left) - 1) : mask;
+/* The text between two delimiters, without blanks around it. */
+NEO__INLINE neo__text neo__field_of(const char *from, const char *end, char blank, char other) {
+    while (from < end && (*from == blank || *from == other)) from++;
+    while (end > from && (end[-1] == blank || end[-1] == other)) end--;
+    return neo__text_of(from, end);
 }
-NEO__INLINE neo__stops neo__stops_of(const char *p, const char *end, char c) {
-    neo__stops s = {p, end, 0, c};
-    if (p < end) s.mask = neo__stops_mask(&s);
-    return s;
-}
-/* The *left-th place from here on; NULL: *left more would have to be there. */
-NEO__INLINE const char *neo__stops_pass(neo__stops *stops, int64_t *left) {
-    for (;;) {
-        const int64_t here = __builtin_popcountll(stops->mask);
-        if (here < *left) stops->mask = 0, *left -= here; /* all are passed at once */
-        for (; stops->mask; stops->mask &= stops->mask - 1) {
-            if (--*left > 0) continue;
-            const char *stop = stops->p + __builtin_ctzll(stops->mask);
-            stops->mask &= stops->mask - 1;
-            return stop;
+/* The fields of a line without quotes, by one character: the first `most` as neo__fields puts them,
+   or (in_order) field i at i. Delimiters are found 64 bytes at a time, and those between fields
+   not used are passed together. *end NULL: it becomes the place of the next \n, and the line ends
+   there, or at a \r before it. Returns the number of fields. Up to 63 bytes behind are read. */
+NEO__INLINE int32_t neo__fields_used(const char *line, const char **end, char delimiter, char blank,
+                                     char other, const int32_t *target, int in_order,
+                                     neo__text *fields, int32_t most) {
+    const char *from = line, *stop = *end;
+    int64_t count = 0, to;
+    for (const char *p = line;; p += 64) {
+        const uint64_t last = stop ? 0 : neo__bytes_equal(p, '\n');
+        uint64_t mask = neo__bytes_equal(p, delimiter);
+        if (last) *end = p + __builtin_ctzll(last), mask &= (last - 1) & ~last;
+        if (stop && stop - p < 64) mask &= ((uint64_t)1 << (stop - p)) - 1;
+        while (mask) {
+            int64_t run = 1;
+            to = count < most ? target[count] : INT32_MIN;
+            if (to < 0 && (run = __builtin_popcountll(mask)) <= -to) {
+                from = p + 64 - __builtin_clzll(mask), mask = 0, count += run;
+                break; /* all are passed at once */
+            }
+            if (to < 0) run = -to;
+            for (int64_t i = 1; i < run; i++) mask &= mask - 1;
+            const char *at = p + __builtin_ctzll(mask);
+            mask &= mask - 1;
+            if (to >= 0) fields[in_order ? count : to] = neo__field_of(from, at, blank, other);
+            from = at + 1;
+            count += run;
         }
-        if (stops->end - stops->p <= 64) return NULL;
-        stops->p += 64;
-        stops->mask = neo__stops_mask(stops);
+        if (*end && *end - p <= 64) break;
     }
+    if (!stop) stop = *end - (*end > line && (*end)[-1] == '\r');
+    to = count < most ? target[count] : -1;
+    if (to >= 0) fields[in_order ? count : to] = neo__field_of(from, stop, blank, other);
+    return (int32_t)(count + 1);
 }
 /* The end of the line at p, without \r; *next: where the next begins. */
 static const char *neo__text_stop(const neo__block *block, const char *p, const char **next) {
@@ -2677,19 +2692,6 @@ static const char *neo__text_stop(const neo__block *block, const char *p, const 
         (const char *)memchr(p, '\n', (size_t)(block->raw + block->raw_bytes - p));
     *next = stop + 1;
     return stop > p && stop[-1] == '\r' ? stop - 1 : stop;
-}
-/* One integer as a dense value, or one word as a number; the place after it. */
-static const char *neo__criteo_integer(const neo_schema *schema, const char *p, float *dense) {
-    const int negative = *p == '-';
-    uint64_t v = 0;
-    unsigned c;
-    *dense = 0.0f;
-    if (*p == '\t') return p;
-    const char *digits = p += negative;
-    while ((c = (unsigned)(unsigned char)*p - '0') <= 9) v = v * 10 + c, p++;
-    if (p == digits || p - digits > 18) return NULL;
-    if (!negative) *dense = neo__log_count(schema, v + 1);
-    return p;
 }
 /* The id of a word, or its place in the dictionaries that are being made. */
 static neo_status neo__criteo_id(const neo_schema *schema, const neo__parse_options *options,
@@ -2707,30 +2709,26 @@ static neo_status neo__criteo_id(const neo_schema *schema, const neo__parse_opti
     return NEO_OK;
 }
 /* neo__criteo_sample for some of the columns. */
-static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse_options *options,
-                                      const neo__block *block, const char *p, float *record,
-                                      neo_status *fit_status) {
-    const char *next, *end = neo__text_stop(block, p, &next);
-    int64_t *ids = neo__record_ids(schema, record), run = 1, left = NEO__CRITEO_FIELDS - 1;
-    neo__stops tabs = neo__stops_of(p, end, '\t');
-    int field = 0;
+NEO__INLINE const char *neo__criteo_chosen(const neo_schema *schema,
+                                           const neo__parse_options *options,
+                                           const neo__block *block, const char *p, float *record,
+                                           neo_status *fit_status) {
+    neo__text fields[NEO__CRITEO_FIELDS];
+    const char *next, *end = neo__text_stop(block, p, &next), *stop;
+    const int32_t all = NEO__CRITEO_FIELDS, *target = schema->target;
+    int64_t *ids = neo__record_ids(schema, record);
+    int32_t count = neo__fields_used(p, &end, '\t', '\n', '\n', target, 1, fields, all);
+    const int first = options->unlabeled && count == all - 1;
+    int32_t to;
     record[0] = 0.0f;
-    if (end - p > NEO__LINE_BYTES || memchr(p, 0, (size_t)(end - p))) return NULL;
-    if (options->unlabeled) {
-        (void)neo__stops_pass(&tabs, &left);
-        tabs = neo__stops_of(p, end, '\t');
-        field = left == 1;
-    }
-    for (; field < NEO__CRITEO_FIELDS; field += (int)run) {
-        const int32_t to = schema->target[field];
-        left = run = to < 0 ? -to : 1;
-        const char *stop = neo__stops_pass(&tabs, &left);
-        if (field + run < NEO__CRITEO_FIELDS ? !stop : stop || left != 1) return NULL;
-        if (!stop) stop = end;
-        if (to < 0) {
-            p = stop + 1;
-            continue;
-        }
+    if (first)
+        neo__fields_used(p, &end, '\t', '\n', '\n', target + 1, 1, fields + 1, all - 1);
+    if (count + first != all || end - p > NEO__LINE_BYTES || memchr(p, 0, (size_t)(end - p)))
+        return NULL;
+    for (int32_t field = first; field < all; field += to < 0 ? -to : 1) {
+        if ((to = target[field]) < 0) continue;
+        p = fields[field].p;
+        stop = p + fields[field].bytes;
         if (field == 0) {
             if (*p != '0' && *p != '1') return NULL;
             record[0] = (float)(*p++ - '0');
@@ -2746,15 +2744,27 @@ static const char *neo__criteo_chosen(const neo_schema *schema, const neo__parse
             if (*fit_status != NEO_OK) return next;
         }
         if (p != stop) return NULL;
-        p = stop + 1;
     }
     return next;
 }
+#if defined(NEO__X86)
+/* There, counting bits is an instruction. */
+NEO__AVX2 static const char *neo__criteo_chosen_avx2(const neo_schema *schema,
+                                                     const neo__parse_options *options,
+                                                     const neo__block *block, const char *p,
+                                                     float *record, neo_status *fit_status) {
+    return neo__criteo_chosen(schema, options, block, p, record, fit_status);
+}
+#else
+#define neo__criteo_chosen_avx2 neo__criteo_chosen
+#endif
 static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
                                     neo__block *block, const char *p, neo__parsed *line) {
-    const char *next = schema->target
-        ? neo__criteo_chosen(schema, options, block, p, line->record, &line->fit)
-        : neo__criteo_sample(schema, options, p, line->record, &line->fit);
+    const char *next = !schema->target
+        ? neo__criteo_sample(schema, options, p, line->record, &line->fit)
+        : schema->ctx->isa >= NEO_ISA_AVX2
+        ? neo__criteo_chosen_avx2(schema, options, block, p, line->record, &line->fit)
+        : neo__criteo_chosen(schema, options, block, p, line->record, &line->fit);
     line->sample = next != NULL;
     if (!next)
         neo__criteo_issue(schema, p, neo__text_stop(block, p, &next), options->unlabeled,
@@ -2802,38 +2812,6 @@ static const char *neo__delimiter_name(const neo_schema *s) {
     return strcmp(s->delimiter, "\t") == 0 ? "tab" : strcmp(s->delimiter, " ") == 0 ? "space"
                                                                                     : s->delimiter;
 }
-/* The text between two delimiters, without blanks around it. */
-NEO__INLINE neo__text neo__field_of(const char *from, const char *end, char blank, char other) {
-    while (from < end && (*from == blank || *from == other)) from++;
-    while (end > from && (end[-1] == blank || end[-1] == other)) end--;
-    return neo__text_of(from, end);
-}
-/* neo__fields of a line without quotes: delimiters are found 64 bytes at a time, and those between
-   fields that are not used are passed together. */
-static int32_t neo__fields_used(const char *line, const char *end, char delimiter, char blank,
-                                char other, const int32_t *target, neo__text *fields,
-                                int32_t most) {
-    const char *from = line;
-    int64_t count = 0;
-    for (const char *p = line;; p += 64) {
-        uint64_t mask = neo__bytes_equal(p, delimiter);
-        if (end - p < 64) mask &= ((uint64_t)1 << (end - p)) - 1;
-        while (mask) {
-            const int64_t to = count < most ? target[count] : INT32_MIN;
-            const int64_t run = to < 0 ? NEO__MIN(-to, __builtin_popcountll(mask)) : 1;
-            for (int64_t i = 1; i < run; i++) mask &= mask - 1;
-            const char *stop = p + __builtin_ctzll(mask);
-            mask &= mask - 1;
-            if (to >= 0) fields[to] = neo__field_of(from, stop, blank, other);
-            from = stop + 1;
-            count += run;
-        }
-        if (end - p <= 64) break;
-    }
-    const int64_t to = count < most ? target[count] : -1;
-    if (to >= 0) fields[to] = neo__field_of(from, end, blank, other);
-    return (int32_t)(count + 1);
-}
 /* Cut [line, end) at the delimiters. Returns the number of fields, or -1: quotes are wrong, see
    issue. Of the first `most`, field i goes to fields[target[i]] (below 0: nowhere, as in neo__head;
    no target: to fields[i]). Unless there are quotes those that go nowhere are only counted, and up
@@ -2847,7 +2825,8 @@ static int32_t neo__fields(const neo_schema *schema, const char *line, const cha
     const int passes = target && word.bytes == 1 &&
                        !(quote && memchr(line, quote, (size_t)(end - line)));
     const char *p = line;
-    if (passes) return neo__fields_used(line, end, word.p[0], blank, other, target, fields, most);
+    if (passes)
+        return neo__fields_used(line, &end, word.p[0], blank, other, target, 0, fields, most);
     for (int32_t count = 0;; count++) {
         const char *stop, *from = p, *to;
         neo__text quoted = {NULL, 0}; /* the field, if it stands in quotes */
@@ -3043,69 +3022,80 @@ static void neo__watch_label(neo__watch *watch, float label, neo__text text) {
     neo__quoted negative = neo__quote(text.p, text.bytes);
     neo__labels_add(&watch->negative, &negative);
 }
-/* The fields of a good line through the operations. 0: a bad field. */
-static int neo__delimited_ops(const neo_schema *schema, neo__block *block, const char *line,
-                              int labeled, float *record, neo__issue *issue) {
-    int64_t *ids = neo__record_ids(schema, record), start = block->id_count;
-    int32_t parsed = -1; /* the column whose number is x */
-    float x = 0.0f;
-    record[0] = 0.0f;
+/* One operation on a line's fields. x: the number of its column. 0: a bad field. */
+NEO__INLINE int neo__delimited_op(const neo_schema *schema, neo__block *block, const neo__op *op,
+                                  const neo__text *fields, const char *line, int labeled,
+                                  float x, float *record, neo__issue *issue) {
+    const neo__text text = {fields[op->column].p, fields[op->column].bytes};
+    int64_t id = 0, *ids = neo__record_ids(schema, record);
+    float *label, *dense = &record[1 + op->out];
+    switch (op->kind) {
+    case NEO__OP_LABEL:
+        label = &record[neo__record_label(schema, op->out)];
+        *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
+        if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
+        if (op->words && labeled && op->out < NEO__WATCHED)
+            neo__watch_label(&block->watch[op->out], *label, text);
+        return 1;
+    case NEO__OP_DENSE:
+        *dense = op->missing;
+        if (neo__field_missing(schema, text)) return 1;
+        *dense = neo__op_dense(schema, op, x);
+        if (*dense - *dense == 0.0f) return 1;
+        neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1, schema->columns[op->column].name,
+                         "shift and scale take", text, " out of f32's range");
+        return 0;
+    case NEO__OP_SAMPLE_WEIGHT:
+        return neo__op_sample_weight(schema, op, text, labeled, line, record, issue);
+    case NEO__OP_CATEGORY:
+        id = neo__field_missing(schema, text) ? 0 : neo__op_word(schema, op, text);
+        break;
+    case NEO__OP_BUCKET:
+        if (!neo__field_missing(schema, text)) id = neo__op_bucket(op, x);
+        break;
+    case NEO__OP_CROSS: id = neo__op_cross(schema, op, text, fields[op->other]); break;
+    case NEO__OP_LIST:
+        if (!neo__op_list(schema, op, text, line, block, issue)) return 0;
+        break;
+    }
+    if (!schema->multi) return ids[op->out] = id, 1;
+    if (op->kind != NEO__OP_LIST) {
+        if (schema->weighted) block->weights[block->id_count] = 1.0f;
+        block->ids[block->id_count++] = id;
+    }
+    ids[1 + op->out] = block->id_count - ids[0];
+    return 1;
+}
+/* The fields of m lines (of a schema with several ids: one) through the operations, each for all
+   lines, as what takes long for one then overlaps with that for others; into records one after
+   another. Returns how many lines stand before the first that was found bad. */
+enum { NEO__TILE_LINES = 32 };
+static int64_t neo__delimited_ops(const neo_schema *schema, neo__block *block,
+                                  const char *const *lines, int64_t m, int labeled, float *records,
+                                  neo__issue *issue) {
+    const int64_t floats = (int64_t)(schema->record_bytes / sizeof *records);
+    const neo__text *fields = block->fields;
+    int32_t parsed = -1; /* the column whose numbers are in x */
+    float x[NEO__TILE_LINES];
+    for (int64_t k = 0; k < m; k++) records[k * floats] = x[k] = 0.0f;
+    if (schema->multi) neo__record_ids(schema, records)[0] = block->id_count;
     for (int32_t i = 0; i < schema->op_count; i++) {
         const neo__op *op = &schema->ops[i];
-        const neo__text *field = &block->fields[op->column];
-        const neo__text text = {field->p, field->bytes};
-        int64_t id = 0;
-        float *label;
-        switch (op->kind) {
-        case NEO__OP_LABEL:
-            label = &record[neo__record_label(schema, op->out)];
-            *label = schema->label_count > 1 ? neo__f32_bits(0x7FC00000u) : 0.0f;
-            if (labeled && !neo__op_label(schema, op, text, line, label, issue)) return 0;
-            if (op->words && labeled && op->out < NEO__WATCHED)
-                neo__watch_label(&block->watch[op->out], *label, text);
-            continue;
-        case NEO__OP_DENSE:
-            record[1 + op->out] = op->missing;
-            if (neo__field_missing(schema, text)) continue;
-            if (op->column != parsed && !neo__field_number(schema, op, text, line, &x, issue))
-                return 0;
+        if ((op->kind == NEO__OP_DENSE || op->kind == NEO__OP_BUCKET) && op->column != parsed) {
             parsed = op->column;
-            record[1 + op->out] = neo__op_dense(schema, op, x);
-            if (record[1 + op->out] - record[1 + op->out] == 0.0f) continue;
-            neo__issue_field(issue, NEO_ERR_RANGE, text.p - line + 1,
-                             schema->columns[op->column].name, "shift and scale take", text,
-                             " out of f32's range");
-            return 0;
-        case NEO__OP_SAMPLE_WEIGHT:
-            if (!neo__op_sample_weight(schema, op, text, labeled, line, record, issue)) return 0;
-            continue;
-        case NEO__OP_CATEGORY:
-            id = neo__field_missing(schema, text) ? 0 : neo__op_word(schema, op, text);
-            break;
-        case NEO__OP_BUCKET:
-            if (neo__field_missing(schema, text)) break;
-            if (op->column != parsed && !neo__field_number(schema, op, text, line, &x, issue))
-                return 0;
-            parsed = op->column;
-            id = neo__op_bucket(op, x);
-            break;
-        case NEO__OP_CROSS: id = neo__op_cross(schema, op, text, block->fields[op->other]); break;
-        case NEO__OP_LIST:
-            if (!neo__op_list(schema, op, text, line, block, issue)) return 0;
-            break;
+            for (int64_t k = 0; k < m; k++) {
+                const neo__text *text = &fields[k * schema->column_count + parsed];
+                if (!neo__field_missing(schema, *text) &&
+                    !neo__field_number(schema, op, *text, lines[k], &x[k], issue))
+                    return k;
+            }
         }
-        if (!schema->multi) {
-            ids[op->out] = id;
-            continue;
-        }
-        if (op->kind != NEO__OP_LIST) {
-            if (schema->weighted) block->weights[block->id_count] = 1.0f;
-            block->ids[block->id_count++] = id;
-        }
-        ids[1 + op->out] = block->id_count - start;
+        for (int64_t k = 0; k < m; k++)
+            if (!neo__delimited_op(schema, block, op, fields + k * schema->column_count, lines[k],
+                                   labeled, x[k], records + k * floats, issue))
+                return k;
     }
-    if (schema->multi) ids[0] = start;
-    return 1;
+    return m;
 }
 /* Cut a line into the block's fields, one per column of the description; those of labels that are
    not there are empty. 0: their number is wrong. */
@@ -3165,7 +3155,7 @@ static int neo__delimited_sample(const neo_schema *schema, const neo__parse_opti
     if (!neo__delimited_cut(schema, options->unlabeled, block, line, end, &labeled, issue))
         return 0;
     int64_t start = block->id_count;
-    if (!neo__delimited_ops(schema, block, line, labeled, record, issue)) {
+    if (!neo__delimited_ops(schema, block, &line, 1, labeled, record, issue)) {
         block->id_count = start;
         return 0;
     }
@@ -3174,6 +3164,49 @@ static int neo__delimited_sample(const neo_schema *schema, const neo__parse_opti
         *fit_status = neo__delimited_fit(schema, options->fit, block->fields);
     }
     return 1;
+}
+
+/* Samples of the next lines, up to `most`, if they are as lines mostly are; returns where the one
+   after them begins. */
+static const char *neo__delimited_tile(const neo_schema *schema, const neo__parse_options *options,
+                                       neo__block *block, const char *p, int64_t most) {
+    const int32_t *target = schema->header ? block->head.target : schema->target;
+    const int32_t fields = schema->header ? block->head.fields : schema->column_count;
+    const int names = !schema->header && block->offset == 0 && block->lines <= block->skip_lines;
+    const int labeled = schema->header ? block->head.labeled
+                                       : !options->unlabeled || schema->label_columns == 0;
+    const char c = schema->delimiter[0], blank = c == ' ' ? '\t' : ' ',
+               other = c == '\t' ? blank : '\t';
+    const char *line[NEO__TILE_LINES + 1], *end = block->raw + block->raw_bytes, *stop;
+    neo__watch watch[NEO__WATCHED];
+    neo__issue issue;
+    int64_t m = 0, good;
+    if (schema->format != NEO_FORMAT_DELIMITED || schema->multi || options->fit || names ||
+        !labeled || schema->comment_count || schema->delimiter_bytes != 1 || c == '\r')
+        return p;
+    line[0] = p;
+    for (most = NEO__MIN(most, (int64_t)NEO__TILE_LINES); m < most && p < end; line[++m] = p) {
+        stop = NULL;
+        if (*p == '\n' || (*p == '\r' && p[1] == '\n') ||
+            neo__fields_used(p, &stop, c, blank, other, target, 0,
+                             block->fields + m * schema->column_count, fields) != fields ||
+            stop - p > NEO__LINE_BYTES ||
+            (schema->quote && memchr(p, schema->quote, (size_t)(stop - p))))
+            break;
+        p = stop + 1;
+    }
+    if (memchr(line[0], 0, (size_t)(p - line[0]))) return line[0];
+    memcpy(watch, block->watch, sizeof watch);
+    float *records = neo__block_record(schema, block, block->count);
+    while ((good = neo__delimited_ops(schema, block, line, m, 1, records, &issue)) < m)
+        m = good, memcpy(block->watch, watch, sizeof watch);
+    for (int64_t k = 1; k <= m; k++, block->count++) {
+        block->end_offset[block->count] = (uint32_t)(line[k] - block->raw);
+        block->end_line[block->count] = (uint32_t)++block->lines;
+    }
+    block->labels += m;
+    block->parsed_bytes += NEO__MIN(line[m] - block->raw, block->bytes) - (line[0] - block->raw);
+    return line[m];
 }
 
 #define NEO__HINT_QUOTE " (fields in quotes need the setting: quote \")"
@@ -3279,6 +3312,12 @@ static neo_status neo__block_parse(const neo_schema *schema, const neo__parse_op
         if (block->share && block->count == stop)
             mine = neo__block_mine(block, block->count, block->samples, &stop);
         if (block->count < mine && neo__block_other(schema, block, &p)) continue;
+        if (block->count >= mine) {
+            const char *before = p;
+            p = neo__delimited_tile(schema, options, block, p,
+                                    (block->share ? stop : block->capacity) - block->count);
+            if (p > before) continue;
+        }
         line.record = neo__block_record(schema, block, block->count);
         const char *next = format->line(schema, options, block, p, &line);
         if (line.sample == 0) neo__block_bad(block, options, &line.issue);
@@ -4107,7 +4146,7 @@ static void neo__block_layout(neo__block *block, const neo_schema *schema, int u
     if (schema->weighted) NEO__CARVE(carve, block->weights, block->id_capacity);
     NEO__CARVE(carve, block->end_offset, block->capacity);
     NEO__CARVE(carve, block->end_line, block->capacity);
-    NEO__CARVE(carve, block->fields, schema->column_count);
+    NEO__CARVE(carve, block->fields, schema->column_count * (int64_t)NEO__TILE_LINES);
     if (schema->header) NEO__CARVE(carve, block->head.target, NEO__COLUMNS_MAX);
     NEO__CARVE(carve, block->planes, schema->plane_count);
     if (neo__format_of(schema)->line) NEO__CARVE(carve, block->own, block->capacity / 64 + 1);

@@ -1966,8 +1966,8 @@ static neo_status neo__json_delimited(neo_scratch *scratch, neo__json *json) {
     issue.column = 0;
     neo__fp_state fp = neo__fp_enter();
     /* columns of a message would be places in a line that there is not */
-    const int good =
-        neo__delimited_ops(schema, &scratch->block, scratch->block.raw, 0, record, &issue);
+    const char *line = scratch->block.raw;
+    const int64_t good = neo__delimited_ops(schema, &scratch->block, &line, 1, 0, record, &issue);
     neo__fp_leave(fp);
     issue.column = 0;
     return good ? neo__scratch_take(scratch, record) : neo__scratch_issue(&issue);

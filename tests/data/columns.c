@@ -111,6 +111,73 @@ static void wrong_count(void) {
     }
 }
 
+/* Lines are mostly cut and parsed several together. What comes of that is what a description gives
+   that knows comments, though none is there, and so takes line by line: with bad lines at any place
+   of such a group, blank ones and quotes; by each instruction set. */
+static void write_mixed(const char *path, int k) {
+    FILE *f = fopen(path, "wb");
+    if (!f) exit(1);
+    drawn = (uint64_t)k + 5;
+    const uint64_t rare = k % 3 == 0 ? 1000000 : k % 3 == 1 ? 300 : 30; /* one fault in so many */
+    for (int i = 0; i < 4000; i++) {
+        if (below(rare) == 0) fputs(below(2) ? "\n" : "\r\n", f);
+        if (below(rare) == 0) fprintf(f, "%d,", (int)below(9));
+        fprintf(f, below(rare) == 0 ? "%dx," : "%d.25,", (int)below(20000) - 50);
+        if (below(rare) == 0) fprintf(f, below(2) ? " \"word, %d\"," : "\"word-%d\",", i % 50);
+        else fprintf(f, " word-%d ,", (int)below(60));
+        fprintf(f, below(9) ? "%d," : ",", (int)below(4));
+        if (below(rare) == 0) fputc(0, f);
+        fprintf(f, below(rare) == 0 ? "7,%s" : ".5,%s", below(4) ? "no" : "yes");
+        fputs(k & 1 ? "\r\n" : "\n", f);
+    }
+    fclose(f);
+}
+static void lines_together(void) {
+    static const char columns[] =
+        "quote \"\nx dense log bucket -3,0,5e3\nw category cross n rows=90\n"
+        "n dense shift=1 missing=3\nsure label\nlike label positive=yes\n";
+    const char *path = tmp_path("columns-mixed.csv");
+    for (int k = 0; k < 12; k++) {
+        static const neo_isa isas[3] = {NEO_ISA_BEST, NEO_ISA_SCALAR, NEO_ISA_BEST};
+        static uint64_t hash[3][70];
+        char text[400], error[3][300];
+        int64_t count[3], bad[3];
+        write_mixed(path, k);
+        for (int i = 0; i < 3; i++) { /* the last is the reference */
+            neo_ctx_desc desc = {.isa = isas[i]};
+            neo_ctx *own = NULL;
+            neo_schema *s = NULL;
+            neo_reader *r = NULL;
+            neo_batch b;
+            REQUIRE_OK(neo_ctx_create(&desc, &own));
+            snprintf(text, sizeof text, "%s%s", i == 2 ? "comment |\n" : "", columns);
+            REQUIRE_OK(neo_schema_parse(own, text, &s));
+            REQUIRE_OK(neo_schema_fit(s, &path, 1, 1));
+            neo_reader_desc d = reader_desc(s, &path, 1, 64);
+            d.skip_bad_lines = 1;
+            REQUIRE_OK(neo_reader_open(own, &d, &r));
+            count[i] = read_hashes(r, hash[i], 70);
+            bad[i] = neo_reader_get_stats(r).bad_lines;
+            neo_reader_close(r);
+            d.skip_bad_lines = 0;
+            REQUIRE_OK(neo_reader_open(own, &d, &r));
+            while (neo_reader_next(r, &b) == NEO_OK) count[i] += 1000;
+            snprintf(error[i], sizeof error[i], "%s", bad[i] ? neo_last_error() : "");
+            neo_reader_close(r);
+            neo_schema_destroy(s);
+            neo_ctx_destroy(own);
+        }
+        CHECK(k % 3 == 0 ? bad[2] == 0 && count[2] == 63063 : bad[2] > 8 && count[2] % 1000 > 20);
+        for (int i = 0; i < 2; i++) {
+            CHECK_INT(count[i], count[2]);
+            CHECK_INT(bad[i], bad[2]);
+            CHECK_BITS(hash[i], hash[2], (size_t)(count[2] % 1000) * sizeof hash[0][0]);
+            if (strcmp(error[i], error[2]) != 0) printf("%s\n%s\n", error[i], error[2]);
+            CHECK(strcmp(error[i], error[2]) == 0);
+        }
+    }
+}
+
 /* ---- Criteo ---- */
 enum { SAMPLES = 500 };
 static const char *lines;
@@ -247,6 +314,7 @@ int main(void) {
     fclose(f[1]);
     RUN(passed_columns);
     RUN(wrong_count);
+    RUN(lines_together);
     RUN(some_of_criteo);
     RUN(bad_criteo);
     if (neo_ctx_memory(ctx).bytes != bytes) {
