@@ -15,7 +15,7 @@ budget() {
     neo_run.h) echo 3181 0 0 0 ;;
     neo_store.h) echo 1688 0 0 0 ;;
     neo_state.h) echo 5146 0 0 0 ;;
-    neo_data.h) echo 7899 0 0 0 ;;
+    neo_data.h) echo 7938 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;
     neo_comm.h) echo 4993 0 0 52 ;;
     neo_plan.h) echo 6691 0 0 1 ;;
