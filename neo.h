@@ -2944,8 +2944,8 @@ typedef struct neo__tile {
                                   ends[r * ends_row], with init from the end before it on */
     int64_t at_row, ends_row;
     /* Operands of the next tiles, fetched ahead: a line per k, `fetch_step` apart, after every 32
-       lines `fetch_row` behind the first of them; dots: all of b of the next dot_rows columns.
-       NULL: nothing. */
+       lines `fetch_row` behind the first of them, two where panels are that wide; dots: all of b of
+       the next dot_rows columns; rows8: b, 32 k ahead. NULL: nothing. */
     const float *fetch;
     int64_t fetch_step, fetch_row;
 } neo__tile;
@@ -6319,9 +6319,9 @@ enum {
     NEO__GEMM_SHALLOW_ROWS = 64,       /* so many at a time, where panels are whole */
     NEO__GEMM_STREAM_FLOATS = 1 << 23, /* C of so many leaves no cache anything: 32 MiB */
     NEO__GEMM_BRIEF = 64,              /* fewer k: a call costs as much as it computes */
-    NEO__GEMM_THIN_FLOATS = 1 << 13,   /* C of so few, and of so few rows and columns, */
-    NEO__GEMM_THIN_EDGES = 512,
-    NEO__GEMM_THIN_SEGMENT = 40 << 10, /* takes operands in parts of so many, which stay near */
+    NEO__GEMM_THIN_FLOATS = 1 << 13,   /* C of so few, and of so few rows and columns */
+    NEO__GEMM_THIN_EDGES = 512,        /* (twice as many of samples and 16 lanes), */
+    NEO__GEMM_THIN_SEGMENT = 66 << 10, /* takes operands in parts of so many, which stay near */
     NEO__GEMM_SWAP_COLS = 4            /* up to so many columns, lanes go over rows */
 };
 
@@ -6440,9 +6440,10 @@ static int neo__gemm_streams(const neo__gemm *g) {
            c->c_row % 16 == 0;
 }
 /* Whether C is so small that packing k-major operands takes about as long as the product. */
-static int neo__gemm_is_thin(const neo__gemm_call *c) {
-    return c->a_row == 1 && c->b_col == 1 && c->m + c->n <= NEO__GEMM_THIN_EDGES &&
-           c->m * c->n <= NEO__GEMM_THIN_FLOATS;
+static int neo__gemm_is_thin(const neo__gemm *g) {
+    const neo__gemm_call *c = &g->call;
+    return NEO__TRAINS && c->a_row == 1 && c->b_col == 1 && c->m * c->n <= NEO__GEMM_THIN_FLOATS &&
+           c->m + c->n <= NEO__GEMM_THIN_EDGES << (c->tree && g->ctx->gemm->lanes == 16);
 }
 /* The most subtree sums that wait between two segments; a leaf that has begun is one. */
 static int neo__gemm_kept(const neo__gemm *g) {
@@ -6471,10 +6472,9 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
                               : NEO__TILE_MAX_FLOATS / gemm->width;
     }
     gemm->grid.panels = (call->n + gemm->width - 1) / gemm->width;
-    gemm->last_width = gemm->width;
-    if (!gemm->dots && gemm->width == 2 * lanes &&
-        call->n - (gemm->grid.panels - 1) * gemm->width <= lanes)
-        gemm->last_width = lanes;
+    const int narrow = !gemm->dots && gemm->width == 2 * lanes &&
+                       call->n - (gemm->grid.panels - 1) * gemm->width <= lanes;
+    gemm->last_width = narrow ? lanes : gemm->width;
     gemm->even_tiles = (call->m / 2 + gemm->tile_rows / 2 - 1) / (gemm->tile_rows / 2);
     gemm->grid.tiles = gemm->even_tiles + call->m % 2;
 }
@@ -6513,6 +6513,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
         gemm->grid.col_tasks = gemm->ctx->threads > 1 ? gemm->grid.panels : 1;
         return;
     }
+    const int thin = neo__gemm_is_thin(gemm);
     gemm->by_rows = neo__gemm_is_shallow(gemm);
     if (call->k == 0) { /* operands may have no memory */
         call->a = call->b = call->c;
@@ -6521,16 +6522,19 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t dear = call->b_col != 1 && !call->panels ? 4 : 1;
     gemm->swapped = !NEO__TREE(gemm) && call->n <= NEO__GEMM_SWAP_COLS &&
                     call->m >= 2 * gemm->ctx->gemm->lanes && call->m > call->n;
-    /* If both are k-major the wider is read by lines then, and lanes are full. */
+    /* If both are k-major the wider is read by lines then, and lanes are full. One leaf is a tree:
+       its sums then wait between segments as they are, not in C. */
     if (call->a_row == 1 && call->b_col == 1 && call->k >= NEO__GEMM_BRIEF &&
         call->n > NEO__GEMM_SWAP_COLS && call->n < gemm->ctx->gemm->lanes &&
-        call->m >= 8 * gemm->ctx->gemm->lanes && call->m * call->k < NEO__GEMM_VAST_FLOATS)
+        call->m >= 8 * gemm->ctx->gemm->lanes &&
+        (thin || call->m * call->k < NEO__GEMM_VAST_FLOATS)) {
         gemm->swapped = 1;
+        gemm->tree |= thin && call->tree && call->leaves.count == 1;
+    }
     if (gemm->swapped) neo__gemm_swap(call);
     gemm->dots = gemm->swapped && call->m == 1 && call->a_k == 1 && call->b_k == 1 &&
                  call->n >= gemm->ctx->gemm->dot_rows;
     neo__gemm_plan_tiles(gemm);
-    const int thin = NEO__TRAINS && neo__gemm_is_thin(call);
     int64_t longest = NEO__GEMM_SEGMENT;
     if (thin) longest = NEO__MIN(longest, NEO__GEMM_THIN_SEGMENT / (call->m + call->n));
     gemm->segments = gemm->dots ? 1 : NEO__MAX(1, (call->k + longest - 1) / longest);
@@ -6577,8 +6581,7 @@ static int neo__gemm_pieces(const neo__gemm *gemm, neo__gemm_walk *walk, int64_t
     const int64_t base = walk->k;
     int count = 0;
     while (walk->leaf < leaves->count) {
-        int64_t leaf_begin, leaf_end;
-        neo__leaf_rows(leaves, walk->leaf, &leaf_begin, &leaf_end);
+        const int64_t leaf_end = neo__leaf_row(leaves, walk->leaf + 1);
         const int64_t stop = NEO__MIN(leaf_end, end);
         if (leaf_end > end && stop == walk->k) break;
         neo__gemm_piece *p = &piece[count++];
@@ -6621,8 +6624,8 @@ static void neo__gemm_gather(const neo__gemm *g, const neo__gemm_place *p, float
     const int64_t step = g->swapped ? g->call.c_row : 1;
     for (int64_t i = 0; i < p->rows; i++, buffer += p->width) {
         const float *from = neo__gemm_at(g, p->m0 + i, p->n0);
-        for (int64_t j = 0; j < p->cols; j++) buffer[j] = scale * from[j * step];
-        for (int64_t j = p->cols; j < p->width; j++) buffer[j] = 0.0f;
+        for (int64_t j = 0; j < p->width; j++)
+            buffer[j] = j < p->cols ? scale * from[j * step] : 0.0f;
     }
 }
 static void neo__gemm_scatter(const neo__gemm *gemm, const neo__gemm_place *place,
@@ -6680,8 +6683,6 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
     const int may_pair = gemm->width <= 2 * gemm->ctx->gemm->lanes;
     tile->b_cols = place->width;
     for (int i = 0; i < gemm->depth; i++) slot[i] = (i < gemm->kept ? kept : sums) + i * step;
-    tile->bias = NULL;
-    tile->relu = 0;
     tile->init_row = place->width;
     for (int i = 0; i < pieces; i++, piece++) {
         tile->k = piece->count;
@@ -6700,13 +6701,11 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
             tile->merges = piece->merges - 1;
         }
         tile->merge = (const float *const *)slot + piece->slot - 1 - pair;
-        if (piece->last && direct) {
-            tile->c = neo__gemm_at(gemm, place->m0, place->n0);
-            tile->c_row = gemm->call.c_row;
-        } else {
-            tile->c = piece->last ? buffer : slot[piece->slot - piece->merges];
-            tile->c_row = place->width;
-        }
+        const int whole = piece->last && direct;
+        tile->c = whole         ? neo__gemm_at(gemm, place->m0, place->n0)
+                  : piece->last ? buffer
+                                : slot[piece->slot - piece->merges];
+        tile->c_row = whole ? gemm->call.c_row : place->width;
         if (pair) gemm->ctx->gemm->pair[place->rows / 2](tile);
         else neo__gemm_kernel(gemm, tile, place->rows, place->width);
         if (piece->last && !direct) neo__gemm_scatter(gemm, place, buffer);
@@ -6827,8 +6826,7 @@ static void neo__gemm_fetch_y(const neo__gemm *g, neo__gemm_fetch *f, int64_t m0
     const neo__gemm_finish *y = &g->call.finish;
     const int64_t n0 = box->p0 * g->width, n1 = NEO__MIN(box->p1 * g->width, g->call.n);
     f->at = y->y + m0 * y->y_row + n0;
-    f->step = y->y_row;
-    f->row = 16;
+    f->step = y->y_row, f->row = 16;
     f->advance = NEO__MAX(16, (box->k1 - box->k0) / 32 * 16);
     f->tiles = (n1 - n0 + f->advance - 1) / f->advance;
 }
@@ -6853,12 +6851,10 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
                              neo__tile *tile) {
     const neo__gemm_call *call = &gemm->call;
     if (gemm->dots) {
-        const int ahead =
-            call->n * call->k >= NEO__GEMM_VAST_FLOATS && place->n0 + 2 * gemm->width <= call->n;
         tile->b = call->b + place->n0 * call->b_col;
-        tile->b_col = call->b_col;
-        tile->b_cols = place->cols;
-        if (ahead) tile->fetch = tile->b + gemm->width * tile->b_col;
+        tile->b_col = call->b_col, tile->b_cols = place->cols;
+        if (call->n * call->k >= NEO__GEMM_VAST_FLOATS && place->n0 + 2 * gemm->width <= call->n)
+            tile->fetch = tile->b + gemm->width * tile->b_col;
     } else if (call->panels) {
         tile->b_k = 2 * gemm->ctx->gemm->lanes;
         tile->b = call->panels + place->n0 * (call->k + 1) + box->k0 * tile->b_k;
@@ -6871,8 +6867,11 @@ static void neo__gemm_tile_b(const neo__gemm *gemm, const neo__gemm_scratch *scr
         tile->b = call->b + box->k0 * call->b_k + place->n0;
         tile->b_k = call->b_k;
         tile->b_panel = gemm->width;
+        if (call->m == 1 && call->n * call->k >= NEO__GEMM_VAST_FLOATS) tile->fetch = tile->b;
         if (!gemm->swapped) return;
-        tile->fetch = tile->b + 24 * tile->b_k; /* its lines lie far apart */
+        /* its lines lie far apart: those that the next segment reads, or others further on */
+        const int next = NEO__TREE(gemm) && box->k1 < call->k;
+        tile->fetch = tile->b + (next ? tile->k : 24) * tile->b_k;
         tile->fetch_step = tile->b_k, tile->fetch_row = 32 * tile->b_k;
     }
 }
@@ -6911,13 +6910,11 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
         place.n0 = panel * gemm->width;
         place.cols = NEO__MIN(t.panels * gemm->width, call->n - place.n0);
         place.width = panel == gemm->grid.panels - 1 ? gemm->last_width : t.panels * gemm->width;
-        t.a = a;
-        t.k = depth;
-        t.fetch = NULL;
+        t.a = a, t.k = depth, t.fetch = NULL;
         neo__gemm_fetch *fetch = scratch->y.tiles > 0        ? &scratch->y
                                  : scratch->next_b.tiles > 0 ? &scratch->next_b
                                                              : &scratch->next_a;
-        if (fetch->tiles-- > 0) {
+        if (gemm->width < 8 * gemm->ctx->gemm->lanes && fetch->tiles-- > 0) {
             t.fetch = fetch->at, t.fetch_step = fetch->step, t.fetch_row = fetch->row;
             fetch->at += fetch->advance;
         }
@@ -6981,12 +6978,10 @@ static void neo__gemm_listed(const neo__gemm *gemm, const neo__gemm_box *box, fl
     for (int64_t i = 0; i < rows; i++)
         gemm->ctx->gemm->list(at + i * c->k, c->a + (box->t0 + i) * c->a_row, c->k, depth,
                               ends + i * blocks);
-    t.rows = rows;
-    t.a = c->a + box->t0 * c->a_row, t.a_row = c->a_row;
+    t.rows = rows, t.a = c->a + box->t0 * c->a_row, t.a_row = c->a_row;
     t.b_panel = width / 4 * (c->k + 1);
     t.at = at, t.at_row = c->k;
-    t.ends_row = blocks;
-    t.init_row = width;
+    t.ends_row = blocks, t.init_row = width;
     for (int64_t p = box->p0; p < box->p1; p++) {
         const int64_t cols = NEO__MIN(width, c->n - p * width);
         const int half = 2 * cols <= width, whole = cols == (half ? width / 2 : width);
@@ -7052,16 +7047,10 @@ static int neo__gemm_by_hook(neo__gemm *g) {
     const int64_t lda = a_rows == 1 ? a_cols : trans_a ? c->a_k : c->a_row;
     const int64_t ldb = b_rows == 1 ? b_cols : trans_b ? c->b_col : c->b_k;
     const int64_t ldc = c->m == 1 ? c->n : c->c_row;
-    if (lda < a_cols || ldb < b_cols || ldc < c->n)
-        return 0; /* rows that overlap or run backwards */
+    if (lda < a_cols || ldb < b_cols || ldc < c->n) return 0; /* rows overlap or run backwards */
     NEO_SGEMM(trans_a, trans_b, c->m, c->n, c->k, c->a, lda, c->b, ldb, c->beta, c->c, ldc);
     neo_parallel_for(g->ctx, c->m, neo__gemm_finish_task, g);
     return 1;
-}
-#else
-static int neo__gemm_by_hook(const neo__gemm *g) {
-    (void)g;
-    return 0;
 }
 #endif
 
@@ -7522,7 +7511,9 @@ static void neo__product_begin(neo__product *product, neo_ctx *ctx, const neo__g
         product->f32.ctx = ctx;
         product->f32.call = *call;
         product->f32.tree = call->tree && call->leaves.count > 1;
+#ifdef NEO_SGEMM
         if (neo__gemm_by_hook(&product->f32)) return;
+#endif
         neo__gemm_plan(&product->f32);
     }
     product->tasks = grid->row_tasks * grid->col_tasks;
@@ -18304,6 +18295,7 @@ NEO__KERNEL_INLINE void NEO__FN(tile_panel)(const neo__tile *t, const float *b, 
         for (int64_t k = NEO__MIN(left, lines); k > 0; k--) {
             NEO__VF b0 = NEO__LOAD(b), b1 = vecs > 1 ? NEO__LOAD(b + NEO__W) : b0;
             NEO__FETCH(line);
+            if (vecs > 1 && NEO__W == 16) NEO__FETCH(line + 16);
             line += fetch_step;
             NEO__ROW_LIST(NEO__TILE_FMA)
             NEO__GROUP_LIST(NEO__TILE_STEP)
@@ -18362,48 +18354,56 @@ static const neo__tile_fn NEO__FN(pair)[] = {NEO__TILE_SIZES(NEO__PAIR_NAME)};
 #else
 #define NEO__ROWS8 NEO__FN(rows8)
 #define NEO__EIGHT(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
+/* fetches, plain: constants where this is inlined. plain: sums start at zero and are the result. */
 NEO__KERNEL_INLINE void NEO__FN(row8)(const neo__tile *tile, const float *a, const float *b,
-                                      const float *init, const float *bias, float *c) {
+                                      const float *init, int64_t j, float *c, const int fetches,
+                                      const int plain) {
     const NEO__VF zero = NEO__SET(0.0f);
 #define NEO__ROW8_NAME(v) NEO__VF c##v;
-#define NEO__ROW8_START(v) c##v = init ? NEO__LOAD(init + v * NEO__W) : zero;
+#define NEO__ROW8_START(v) c##v = !plain && tile->init ? NEO__LOAD(init + v * NEO__W) : zero;
 #define NEO__ROW8_FMA(v) c##v = NEO__FMA(av, NEO__LOAD(from + v * NEO__W), c##v);
     NEO__EIGHT(NEO__ROW8_NAME)
     NEO__EIGHT(NEO__ROW8_START)
     for (int64_t k = tile->k; k > 0; k--) {
         const float *from = b;
         const NEO__VF av = NEO__SET(*a);
+        if (fetches) NEO__EACH(i, NEO__W / 2) NEO__FETCH(b + 32 * tile->b_k + 16 * i);
         NEO__EIGHT(NEO__ROW8_FMA)
-        a += tile->a_k;
-        b += tile->b_k;
+        a += tile->a_k, b += tile->b_k;
     }
-    for (int64_t i = 0; NEO__TRAINS && i < tile->merges; i++) {
+    for (int64_t i = 0; NEO__TRAINS && !plain && i < tile->merges; i++) {
 #define NEO__ROW8_MERGE(v) c##v = NEO__LOAD(tile->merge[-i] + v * NEO__W) + c##v;
         NEO__EIGHT(NEO__ROW8_MERGE)
     }
-    if (bias) {
-#define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(bias + v * NEO__W);
+    if (!plain && tile->bias) {
+#define NEO__ROW8_BIAS(v) c##v = c##v + NEO__LOAD(tile->bias + j + v * NEO__W);
         NEO__EIGHT(NEO__ROW8_BIAS)
     }
-    if (tile->relu) {
+    if (!plain && tile->relu) {
 #define NEO__ROW8_RELU(v) c##v = NEO__MAX_(zero, c##v);
         NEO__EIGHT(NEO__ROW8_RELU)
     }
 #define NEO__ROW8_STORE(v) NEO__STORE(c + v * NEO__W, c##v);
 #define NEO__ROW8_STREAM(v) NEO__STREAM(c + v * NEO__W, c##v);
-    if (NEO__TRAINS && tile->streams) { NEO__EIGHT(NEO__ROW8_STREAM) }
+    if (NEO__TRAINS && !plain && tile->streams) { NEO__EIGHT(NEO__ROW8_STREAM) }
     else { NEO__EIGHT(NEO__ROW8_STORE) }
 }
-NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
-    for (int64_t i = 0; i < t->rows; i++) {
-        for (int64_t p = 0; p < t->panels; p++) {
-            const int64_t j = p * 8 * NEO__W;
-            NEO__FN(row8)
-            (t, t->a + i * t->a_row, t->b + p * t->b_panel,
-             t->init ? t->init + i * t->init_row + j : NULL, t->bias ? t->bias + j : NULL,
-             t->c + i * t->c_row + j);
-        }
+NEO__KERNEL_INLINE void NEO__FN(rows8_of)(const neo__tile *t, const int fetches, const int plain) {
+    const int64_t panels = t->panels, panel = t->b_panel, width = 8 * NEO__W;
+    const int64_t init_row = t->init ? t->init_row : 0;
+    const float *a = t->a, *init = t->init ? t->init : t->c;
+    float *c = t->c;
+    for (int64_t i = t->rows; i > 0; i--, a += t->a_row, init += init_row, c += t->c_row) {
+        const float *b = t->b;
+        for (int64_t p = 0, j = 0; p < panels; p++, j += width, b += panel)
+            NEO__FN(row8)(t, a, b, init + j, j, c + j, fetches, plain);
     }
+}
+NEO__KERNEL void NEO__FN(rows8)(const neo__tile *t) {
+    const int ends = t->init || t->merges || t->bias || t->relu || t->streams;
+    if (NEO__TRAINS && t->fetch) NEO__FN(rows8_of)(t, 1, 0);
+    else if (NEO__TRAINS && !ends) NEO__FN(rows8_of)(t, 0, 1);
+    else NEO__FN(rows8_of)(t, 0, 0);
     if (NEO__TRAINS && t->streams) NEO__STREAM_END();
 }
 #endif

@@ -170,8 +170,26 @@ __attribute__((target("avx2,fma"))) static void run_bare_outer(void *arg) {
                 c + j + g, _mm256_fmadd_ps(a, _mm256_loadu_ps(b + j + g), _mm256_setzero_ps()));
     }
 }
+/* One output's weights: nothing but the reading, row by row. */
+__attribute__((target("avx2,fma"))) static void run_bare_sums(void *arg) {
+    const product *p = (product *)arg;
+    const float *a = (const float *)p->a.data, *b = (const float *)p->b.data;
+    float *c = (float *)p->c.data;
+    memset(c, 0, (size_t)p->n * sizeof *c);
+    for (int k = 0; k < p->k; k += 4, b += 4 * (int64_t)p->n) {
+        const __m256 v[4] = {_mm256_set1_ps(a[k]), _mm256_set1_ps(a[k + 1]),
+                             _mm256_set1_ps(a[k + 2]), _mm256_set1_ps(a[k + 3])};
+        for (int j = 0; j < p->n; j += 8) {
+            __m256 sum = _mm256_loadu_ps(c + j);
+            BARE_UNROLL for (int i = 0; i < 4; i++) sum =
+                _mm256_fmadd_ps(v[i], _mm256_loadu_ps(b + i * (int64_t)p->n + j), sum);
+            _mm256_storeu_ps(c + j, sum);
+        }
+    }
+}
 static void (*bare_of(const product *p))(void *) {
-    if (!neo_isa_available(NEO_ISA_AVX2) || p->trans_a) return NULL;
+    if (!neo_isa_available(NEO_ISA_AVX2)) return NULL;
+    if (p->trans_a) return p->m == 1 && p->n % 8 == 0 && p->k % 4 == 0 ? run_bare_sums : NULL;
     if (p->n == 1 && p->m % 32 == 0 && p->k % 4 == 0) return run_bare_dots;
     return p->k == 1 && p->n % 32 == 0 ? run_bare_outer : NULL;
 }
@@ -376,7 +394,8 @@ int main(int argc, char **argv) {
         if (!bench.quick) bench_bf16(2048, 2048, 2048, 0, 0, threads);
         bench_bf16(2048, 256, 512, 0, 1, threads);
         bench_bf16(256, 512, 2048, 1, 0, threads);
-        for (int batch = 128; batch <= 2048; batch *= bench.quick ? 16 : 4)
+        for (int batch = 128; batch <= (bench.quick ? 2048 : 16384);
+             batch *= bench.quick ? 16 : batch < 2048 ? 4 : 8)
             for (int i = 0; i < count; i++) {
                 const int out = layers[i][0], in = layers[i][1];
                 bench_product(FORWARD, batch, out, in, 0, 1, threads, 1);

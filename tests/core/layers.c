@@ -107,6 +107,8 @@ static void linear_backward_long(void) {
         check_linear(shards[v], 515, 40, 15, 5);
         check_linear(shards[v], 1100, 13, 163, 3); /* few columns: lanes go over rows */
         check_linear(shards[v], 530, 7, 128, 0);
+        check_linear(shards[v], 400, 13, 512, 1);
+        if (v < 2) check_linear(shards[v], 8200, 256, 1, 0); /* x of more than caches hold */
         contexts_free();
     }
     contexts_make(4096);
