@@ -320,6 +320,11 @@ NEO_API neo_status neo_report_note(neo_report *report, const char *text);
    newest is always shown. A point that is not finite leaves a gap. */
 NEO_API neo_status neo_report_point(neo_report *report, const char *chart, const char *curve,
                                     double x, double y);
+/* neo_report_bar: a bar from begin to end on a lane of a timeline, in the colour of its kind: a
+   chart of bars alone. Lanes lie below each other in the order in which they are first named.
+   Errors: NEO_ERR_CAPACITY: more than 682 bars of a kind. */
+NEO_API neo_status neo_report_bar(neo_report *report, const char *chart, const char *kind,
+                                  const char *lane, double begin, double end);
 /* neo_report_axis: titles of a chart's axes; NULL for none. */
 NEO_API neo_status neo_report_axis(neo_report *report, const char *chart, const char *x_title,
                                    const char *y_title);
@@ -2666,6 +2671,7 @@ enum { NEO__CURVE_POINTS = 2048, NEO__CURVE_COLORS = 8 };
 /* A fact, a note, a chart with its curves, or a table with its rows. */
 typedef struct neo__item {
     struct neo__item *next, *parts; /* parts: a chart's curves, a table's rows */
+    struct neo__item *lanes; /* of a timeline, whose curves are bars: two points and a gap each */
     char *name;
     char *text[2]; /* a fact's value; a chart's titles of x and y */
     char **cells;  /* a row's */
@@ -2761,21 +2767,49 @@ static void neo__curve_add(neo__item *curve, double x, double y) {
     curve->x[curve->count] = x;
     curve->y[curve->count++] = y;
 }
-NEO_API neo_status neo_report_point(neo_report *report, const char *chart_name,
-                                    const char *curve_name, double x, double y) {
-    NEO__CHECK(report && chart_name && curve_name, NEO_ERR_ARG,
-               "neo_report_point: report, chart or curve is NULL");
-    neo__item *chart, *curve, **chart_link, **curve_link;
+/* A curve of a chart, and with lane_name a lane, which is at *y; what is new is added. */
+static neo_status neo__chart_curve(neo_report *report, const char *chart_name,
+                                   const char *curve_name, const char *lane_name,
+                                   neo__item **curve, double *y) {
+    neo__item *chart, *lane, **chart_link, **curve_link, **lane_link = NULL;
     NEO__TRY(neo__item_get(report, &report->charts, chart_name, &chart, &chart_link));
-    NEO__TRY(neo__item_get(report, &chart->parts, curve_name, &curve, &curve_link));
+    NEO__TRY(neo__item_get(report, &chart->parts, curve_name, curve, &curve_link));
     if (!*curve_link) {
-        NEO__TRY(NEO__ARENA(&report->arena, curve->x, NEO__CURVE_POINTS));
-        NEO__TRY(NEO__ARENA(&report->arena, curve->y, NEO__CURVE_POINTS));
-        curve->every = 1;
+        NEO__TRY(NEO__ARENA(&report->arena, (*curve)->x, NEO__CURVE_POINTS));
+        NEO__TRY(NEO__ARENA(&report->arena, (*curve)->y, NEO__CURVE_POINTS));
+        (*curve)->every = 1;
+    }
+    if (lane_name) {
+        NEO__TRY(neo__item_get(report, &chart->lanes, lane_name, &lane, &lane_link));
+        *lane_link = lane;
+        *y = 0.0;
+        for (const neo__item *l = chart->lanes; l != lane; l = l->next) *y -= 1.0;
     }
     *chart_link = chart;
-    *curve_link = curve;
-    neo__curve_add(curve, x, y);
+    *curve_link = *curve;
+    return NEO_OK;
+}
+NEO_API neo_status neo_report_point(neo_report *report, const char *chart, const char *curve,
+                                    double x, double y) {
+    neo__item *to;
+    NEO__CHECK(report && chart && curve, NEO_ERR_ARG,
+               "neo_report_point: report, chart or curve is NULL");
+    NEO__TRY(neo__chart_curve(report, chart, curve, NULL, &to, NULL));
+    neo__curve_add(to, x, y);
+    return NEO_OK;
+}
+NEO_API neo_status neo_report_bar(neo_report *report, const char *chart, const char *kind,
+                                  const char *lane, double begin, double end) {
+    neo__item *to;
+    double y;
+    NEO__CHECK(report && chart && kind && lane, NEO_ERR_ARG,
+               "neo_report_bar: report, chart, kind or lane is NULL");
+    NEO__TRY(neo__chart_curve(report, chart, kind, lane, &to, &y));
+    NEO__CHECK(to->count <= NEO__CURVE_POINTS - 3, NEO_ERR_CAPACITY,
+               "neo_report_bar: chart '%s' has %d bars of kind '%s'", chart, to->count / 3, kind);
+    neo__curve_add(to, begin, y);
+    neo__curve_add(to, end, y);
+    neo__curve_add(to, 1e301, y); /* a gap */
     return NEO_OK;
 }
 NEO_API neo_status neo_report_axis(neo_report *r, const char *chart_name, const char *x_title,
@@ -2943,6 +2977,11 @@ static int neo__chart_axes(const neo__item *chart, neo__axis *ax, neo__axis *ay)
     if (box[0] > box[1]) return 0;
     neo__axis_make(ax, box[0], box[1], 5, 0);
     neo__axis_make(ay, box[2], box[3], 4, 1);
+    if (!chart->lanes) return 1;
+    ay->ticks = 0;
+    for (const neo__item *lane = chart->lanes; lane; lane = lane->next) ay->ticks++;
+    ay->high = 0.5, ay->low = 0.5 - ay->ticks;
+    ay->first = 1.0 - ay->ticks, ay->step = 1.0;
     return 1;
 }
 static void neo__chart_legend(neo__out *out, const neo__item *chart) {
@@ -2954,15 +2993,16 @@ static void neo__chart_legend(neo__out *out, const neo__item *chart) {
         neo__out_format(out, "<li><i class=\"c%d%s\"></i>", color % NEO__CURVE_COLORS,
                         color >= NEO__CURVE_COLORS ? " dash" : "");
         neo__html_text(out, curve->name);
-        neo__html_element(out, " <b>", last, "</b></li>");
+        if (chart->lanes) neo__out_text(out, "</li>");
+        else neo__html_element(out, " <b>", last, "</b></li>");
     }
     neo__out_text(out, "</ul>");
 }
-/* One path; a point that is not finite leaves a gap. */
+/* One path; a point that is not finite leaves a gap, one between two gaps is a dot. */
 static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__axis *ax,
-                            const neo__axis *ay, int color) {
+                            const neo__axis *ay, int color, const char *kind) {
     char move = 'M';
-    neo__out_format(out, "<path class=\"line c%d%s\" d=\"", color % NEO__CURVE_COLORS,
+    neo__out_format(out, "<path class=\"line c%d%s%s\" d=\"", color % NEO__CURVE_COLORS, kind,
                     color >= NEO__CURVE_COLORS ? " dash" : "");
     for (int i = 0; i < neo__curve_points(curve); i++) {
         double x, y;
@@ -2972,20 +3012,29 @@ static void neo__curve_path(neo__out *out, const neo__item *curve, const neo__ax
             neo__out_bytes(out, &move, 1);
             neo__out_place(out, "%.1f", neo__axis_place(ax, x, 1000.0));
             neo__out_place(out, " %.1f", 1000.0 - neo__axis_place(ay, y, 1000.0));
+            if (curve->seen == 1) neo__out_text(out, "h0");
         }
         move = drawn ? 'L' : 'M';
     }
     neo__out_text(out, "\" />");
 }
+/* The label of tick i on the axis upwards; room: 64 bytes. */
+static const char *neo__chart_label(const neo__item *chart, const neo__axis *ay, int i,
+                                    char *room) {
+    const neo__item *lane = chart->lanes;
+    if (!lane) neo__axis_label(ay, i, room);
+    for (int k = ay->ticks - 1; lane && k > i; k--) lane = lane->next;
+    return lane ? lane->name : room;
+}
 static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__axis *ax,
                              const neo__axis *ay) {
     char label[64];
     int widest = 1;
-    for (int i = 0; i < ay->ticks; i++) {
-        neo__axis_label(ay, i, label);
-        widest = NEO__MAX(widest, (int)strlen(label));
-    }
-    neo__out_format(out, "<div class=\"plot\" style=\"--n:%d\"><div class=\"frame\">\n", widest);
+    for (int i = 0; i < ay->ticks; i++)
+        widest = NEO__MAX(widest, (int)strlen(neo__chart_label(chart, ay, i, label)));
+    neo__out_format(out, "<div class=\"plot\" style=\"--n:%d\"><div class=\"frame\"", widest);
+    if (chart->lanes) neo__out_format(out, " style=\"height:%dpx\"", 32 * ay->ticks);
+    neo__out_text(out, ">\n");
     neo__html_element(
         out,
         "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"",
@@ -2995,14 +3044,14 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
                        1000.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 1000.0));
     neo__out_text(out, "\" /><path class=\"base\" d=\"M0 1000H1000\" />\n");
     int color = 0;
-    for (const neo__item *curve = chart->parts; curve; curve = curve->next)
-        neo__curve_path(out, curve, ax, ay, color++);
+    for (const neo__item *curve = chart->parts; curve; curve = curve->next, color++)
+        neo__curve_path(out, curve, ax, ay, color,
+                        chart->lanes ? " bar" : curve->seen == 1 ? " dot" : "");
     neo__out_text(out, "</svg>\n");
     for (int i = 0; i < ay->ticks; i++) {
-        neo__axis_label(ay, i, label);
         neo__out_place(out, "<span class=\"y\" style=\"top:%.2f%%\">",
                        100.0 - neo__axis_place(ay, neo__axis_tick(ay, i), 100.0));
-        neo__out_format(out, "%s</span>", label);
+        neo__html_element(out, "", neo__chart_label(chart, ay, i, label), "</span>");
     }
     for (int i = 0; i < ax->ticks; i++) {
         neo__axis_label(ax, i, label);
@@ -3012,7 +3061,7 @@ static void neo__chart_frame(neo__out *out, const neo__item *chart, const neo__a
     }
     neo__out_text(out, "</div></div>\n");
 }
-static void neo__chart_write(neo__out *out, const neo__item *chart) {
+static void neo__figure_write(neo__out *out, const neo__item *chart) {
     neo__axis ax, ay;
     if (!chart->parts) return;
     neo__html_element(out, "<figure><figcaption><h2>", chart->name, "</h2>");
@@ -3026,6 +3075,9 @@ static void neo__chart_write(neo__out *out, const neo__item *chart) {
         neo__out_text(out, "<p class=\"yt\">no finite points</p>\n");
     }
     neo__out_text(out, "</figure>\n");
+}
+static void neo__chart_write(neo__out *out, const neo__item *chart) {
+    if (!chart->lanes) neo__figure_write(out, chart);
 }
 
 /* ---- writing: tables ---- */
@@ -3084,7 +3136,7 @@ static const char *const neo__report_css[] = {
     "border-radius:12px}\n",
     ".facts div{padding:13px 16px 11px}.facts dt{color:var(--soft);font-size:.82rem}",
     ".facts dd{font-size:clamp(1.25rem,3.6vw,1.6rem);font-weight:650;letter-spacing:-.02em;",
-    "line-height:1.3;font-variant-numeric:tabular-nums}\n",
+    "line-height:1.3;font-variant-numeric:tabular-nums}.facts .long{font-size:1rem}\n",
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));",
     "gap:16px}\n",
     ".charts figure:last-child:nth-child(odd){grid-column:1/-1}\n",
@@ -3103,7 +3155,7 @@ static const char *const neo__report_css[] = {
     "path{fill:none;vector-effect:non-scaling-stroke}.grid{stroke:var(--rule);stroke-width:1}\n",
     ".base{stroke:var(--soft);stroke-width:1;opacity:.55}.line{stroke:currentColor;",
     "stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.line.dash{",
-    "stroke-dasharray:6 5}\n",
+    "stroke-dasharray:6 5}.dot{stroke-width:7}.bar{stroke-width:20;stroke-linecap:butt}\n",
     ".frame span{position:absolute;color:var(--soft);white-space:nowrap;line-height:1;",
     "font-variant-numeric:tabular-nums}.y{right:100%;margin-right:8px;",
     "transform:translateY(-50%)}.x{top:100%;margin-top:9px;transform:translateX(-50%)}\n",
@@ -3118,8 +3170,9 @@ static const char *const neo__report_css[] = {
     "footer{color:var(--soft);font-size:.78rem}\n",
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{",
     "color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}\n",
-    ".slim:only-child{grid-column:1/-1}@media(max-width:600px){th,td{padding:7px 12px}",
-    "td:not(.n){white-space:normal}}\n",
+    ".slim:only-child{grid-column:1/-1}@media(max-width:600px){table{font-size:.78rem}",
+    "th,td{padding:6px 7px;font-size:inherit}th:first-child,td:first-child{padding-left:18px}",
+    "th:last-child,td:last-child{padding-right:18px}th,td:not(.n){white-space:normal}}\n",
     "@media print{body{background:#fff}figure,.table,.facts div{break-inside:avoid}}\n",
 };
 
@@ -3139,7 +3192,8 @@ static void neo__report_head(neo__out *out, const neo_report *report) {
 }
 static void neo__fact_write(neo__out *out, const neo__item *fact) {
     neo__html_element(out, "<div><dt>", fact->name, "</dt>");
-    neo__html_element(out, "<dd>", fact->text[0], "</dd></div>\n");
+    neo__html_element(out, strlen(fact->text[0]) > 12 ? "<dd class=\"long\">" : "<dd>",
+                      fact->text[0], "</dd></div>\n");
 }
 static void neo__items_write(neo__out *out, const char *open, const neo__item *list,
                              void (*write)(neo__out *out, const neo__item *item),
@@ -3148,11 +3202,13 @@ static void neo__items_write(neo__out *out, const char *open, const neo__item *l
     for (const neo__item *item = list; item; item = item->next) write(out, item);
     if (list) neo__out_text(out, close);
 }
-static void neo__report_body(neo__out *out, const neo_report *r) {
-    neo__report_head(out, r);
-    neo__items_write(out, "<dl class=\"facts\">\n", r->facts, neo__fact_write, "</dl>\n");
-    neo__items_write(out, "<div class=\"charts\">\n", r->charts, neo__chart_write, "</div>\n");
-    neo__items_write(out, "<div class=\"tables\">\n", r->tables, neo__table_write, "</div>\n");
+static void neo__report_body(neo__out *out, const neo_report *report) {
+    neo__report_head(out, report);
+    neo__items_write(out, "<dl class=\"facts\">\n", report->facts, neo__fact_write, "</dl>\n");
+    neo__items_write(out, "<div class=\"charts\">\n", report->charts, neo__chart_write, "</div>\n");
+    for (const neo__item *chart = report->charts; chart; chart = chart->next)
+        if (chart->lanes) neo__figure_write(out, chart);
+    neo__items_write(out, "<div class=\"tables\">\n", report->tables, neo__table_write, "</div>\n");
     neo__out_format(
         out,
         "<footer>neo %s. This page is complete in itself.</footer>\n</main>\n</body>\n</html>\n",

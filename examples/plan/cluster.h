@@ -62,19 +62,27 @@ static inline cluster_number cluster_place(neo_cluster *c, const char *what, con
         if (strcmp(what, numbers[i].name) == 0) return *count = 1, numbers[i];
     return none;
 }
+/* The next word of *text, cut off in place, or NULL. (Ranks that are threads read at the same time:
+   strtok has one place for all.) */
+static inline char *cluster_word(char **text) {
+    static const char blanks[] = " \t\r\n";
+    char *word = *text + strspn(*text, blanks);
+    *text = word + strcspn(word, blanks);
+    if (**text) *(*text)++ = 0;
+    return *word ? word : NULL;
+}
 /* One line of them. Returns 1; 0 if it says something else; -1 if its numbers are none. */
 static inline int cluster_line_read(neo_cluster *c, char *text, char *what, char *which,
                                     int *left) {
-    const char *blanks = " \t\r\n";
     text[strcspn(text, "#")] = 0;
-    char *word = strtok(text, blanks);
+    char *word = cluster_word(&text);
     snprintf(what, 32, "%s", word ? word : "");
-    word = word ? strtok(NULL, blanks) : NULL;
+    word = cluster_word(&text);
     snprintf(which, 32, "%s", word ? word : "");
     const cluster_number to = cluster_place(c, what, which, left);
     if (!to.value) return 0;
-    if (*left > 1) word = strtok(NULL, blanks);
-    for (double *value = to.value; *left > 0; (*left)--, word = strtok(NULL, blanks))
+    if (*left > 1) word = cluster_word(&text);
+    for (double *value = to.value; *left > 0; (*left)--, word = cluster_word(&text))
         if (!word || !cluster_parse(word, to.least, to.most, value++)) return -1;
     return word ? -1 : 1;
 }

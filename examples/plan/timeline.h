@@ -67,9 +67,9 @@ static void svg_step(FILE *f, const neo_timeline *timeline, const char *title, d
     for (int i = 0; i <= 10; i++)
         fprintf(f,
                 "<path d=\"M%g %g v%d\" stroke=\"#ccc\"/><text x=\"%g\" y=\"%g\" fill=\"#666\" "
-                "text-anchor=\"middle\" font-size=\"9\">%s</text>\n",
+                "text-anchor=\"%s\" font-size=\"9\">%s</text>\n",
                 SVG_LEFT + i * 0.1 * SVG_BARS, top + LANE_TOP, 3 * LANE_HEIGHT + 4,
-                SVG_LEFT + i * 0.1 * SVG_BARS, foot + 14,
+                SVG_LEFT + i * 0.1 * SVG_BARS, foot + 14, i < 10 ? "middle" : "end",
                 i ? seconds(i * 0.1 * SVG_BARS / scale) : "0");
     for (int32_t i = 0; i < count; i++) svg_task(f, &task[i], top, scale);
 }
@@ -84,11 +84,11 @@ static void timeline_svg(FILE *f, neo_timeline *const both[2], const char *const
         fprintf(f,
                 "<rect x=\"%d\" y=\"8\" width=\"10\" height=\"10\" fill=\"%s\"/><text x=\"%d\" "
                 "y=\"17\">%s</text>\n",
-                SVG_LEFT + 82 * i, TASK_COLORS[i], SVG_LEFT + 82 * i + 14, TASKS[i]);
+                SVG_LEFT + 74 * i, TASK_COLORS[i], SVG_LEFT + 74 * i + 14, TASKS[i]);
     fprintf(f,
             "<rect x=\"%d\" y=\"8\" width=\"10\" height=\"10\" fill=\"none\" stroke=\"#000\" "
             "stroke-width=\"1.2\"/><text x=\"%d\" y=\"17\">critical path</text>\n",
-            SVG_LEFT + 82 * TASK_KINDS, SVG_LEFT + 82 * TASK_KINDS + 14);
+            SVG_LEFT + 74 * TASK_KINDS, SVG_LEFT + 74 * TASK_KINDS + 14);
     for (int i = 0; i < 2; i++)
         svg_step(f, both[i], titles[i], 24 + i * STEP_HEIGHT, SVG_BARS / longest);
     fprintf(f, "</svg>\n");

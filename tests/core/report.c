@@ -99,7 +99,7 @@ static void check_paths(void) {
             char *end;
             double v = strtod(s, &end);
             if (end == s) {
-                CHECK(strchr("MLHZ ", *s) != NULL);
+                CHECK(strchr("MLHhZ ", *s) != NULL);
                 s++;
                 continue;
             }
@@ -289,6 +289,34 @@ static void curves_are_thinned(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Bars of kinds on lanes, below the curves; a curve of one point is a dot. */
+static void timelines(void) {
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    neo_report *r = report(ctx, "step");
+    CHECK_OK(neo_report_bar(r, "step", "lookup", "compute", 0, 2));
+    CHECK_OK(neo_report_bar(r, "step", "rows", "cross <links>", 2, 5));
+    CHECK_OK(neo_report_bar(r, "step", "lookup", "compute", 5, 10));
+    CHECK_OK(neo_report_bar(r, "step", "rows", "compute", 4, 5));
+    CHECK_OK(neo_report_point(r, "loss", "train", 7, 0.5));
+    write_and_read(r);
+    check_well_formed();
+    check_paths();
+    CHECK(strstr(page, "<h2>loss") && strstr(page, "<h2>loss") < strstr(page, "<h2>step"));
+    CHECK(strstr(page, "c0 bar\" d=\"M0.0 250.0L200.0 250.0M500.0 250.0L1000.0 250.0\"") != NULL);
+    CHECK(strstr(page, "c1 bar\" d=\"M200.0 750.0L500.0 750.0M400.0 250.0L500.0 250.0\"") != NULL);
+    CHECK(strstr(page, "top:25.00%\">compute</span>") != NULL);
+    CHECK(strstr(page, "top:75.00%\">cross &lt;links&gt;</span>") != NULL);
+    CHECK(strstr(page, "lookup</li>") && strstr(page, "class=\"line c0 dot\" d=\"M500.0 "));
+    CHECK_INT(count_of("h0\" />"), 1);
+    CHECK_ERR(neo_report_bar(r, "step", "rows", NULL, 0, 1), NEO_ERR_ARG, "lane");
+    for (int i = 2; i < 682; i++) CHECK_OK(neo_report_bar(r, "step", "rows", "compute", i, i + 1));
+    CHECK_ERR(neo_report_bar(r, "step", "rows", "compute", 0, 1), NEO_ERR_CAPACITY, "682 bars");
+    write_and_read(r);
+    CHECK_INT(count_of(" bar\""), 2);
+    neo_report_destroy(r);
+    neo_ctx_destroy(ctx);
+}
+
 /* ---- memory and files ---- */
 static int64_t allocs_left;
 static void *few_alloc(size_t size, size_t align, void *user) {
@@ -308,6 +336,7 @@ static neo_status build(neo_ctx *ctx, neo_report **r) {
     if (st == NEO_OK) st = neo_report_fact(*r, "fact", "1");
     if (st == NEO_OK) st = neo_report_fact(*r, "fact", "2");
     if (st == NEO_OK) st = neo_report_point(*r, "chart", "curve", 1, 2);
+    if (st == NEO_OK) st = neo_report_bar(*r, "bars", "kind", "lane", 1, 2);
     if (st == NEO_OK) st = neo_report_axis(*r, "chart", "x", "y");
     if (st == NEO_OK) st = neo_report_axis(*r, "chart", "x2", "y2");
     if (st == NEO_OK) st = neo_report_row(*r, "table", cells, 3);
@@ -390,6 +419,7 @@ int main(void) {
     RUN(text_is_escaped);
     RUN(hostile_numbers);
     RUN(curves_are_thinned);
+    RUN(timelines);
     RUN(every_allocation_may_fail);
     RUN(other_locales);
     RUN(files);

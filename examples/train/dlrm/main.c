@@ -50,7 +50,7 @@ static neo_status print_results(run *r, uint64_t digest) {
                     "(--distinct %.3g)\n", (long long)stats.ids_full, (long long)stats.ids_given,
             (double)stats.ids_given / (double)(stats.ids_full + !stats.ids_full));
     }
-    if (r->report) TRY(write_report(r, samples_per_s));
+    if (r->m.report) TRY(write_report(r, samples_per_s));
     for (int t = 0; t < r->m.tasks; t++) print_figures(r, t, samples_per_s);
     return print_state(digest);
 }
@@ -58,7 +58,7 @@ static neo_status print_results(run *r, uint64_t digest) {
 /* The end of a run that a signal has stopped. */
 static neo_status end_stopped(run *r) {
     double samples_per_s = (double)r->samples / ((double)(r->train_ns + 1) * 1e-9);
-    int writes = r->me.rank == 0 && r->report;
+    int writes = r->me.rank == 0 && r->m.report;
     TRY(agree(r->me.comm, writes ? write_report(r, samples_per_s) : NEO_OK));
     cli_end_stopped(&r->me, &r->o->saves, r->step, r->saved);
     return agree(r->me.comm, NEO_OK);
@@ -119,7 +119,7 @@ static neo_status run_all(void *of_rank) {
     char text[DEVICE_TEXT];
     device_text(neo_ctx_device(r->m.ctx), r->m.graph, text);
     if (!r->me.rank && text[0]) printf("%s", text);
-    if (r->report && text[0]) TRY(neo_report_note(r->report, text));
+    if (r->m.report && text[0]) TRY(neo_report_note(r->m.report, text));
     return agree(r->me.comm, r->me.rank ? NEO_OK : print_results(r, digest));
 }
 

@@ -88,7 +88,8 @@ typedef struct model {
     hot_tables hot;
     served_tables served;
     double hits; /* of ids in the tier's memory, predicted */
-    prediction predicted; /* with --trace and --report, on rank 0 */
+    neo_report *report;   /* on rank 0, or NULL */
+    prediction predicted; /* with --report, on rank 0 */
     neo_state *state;
     neo_schedule schedule;
     int pipeline, micro_batches;

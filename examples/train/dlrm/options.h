@@ -265,8 +265,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_GROUP("Output"),
     CLI_FLAG("summary", summary, "print the model's layers, sizes and work, and stop"),
     CLI_TEXT("report", report, "FILE", NULL,
-             "an HTML page with curves, and with --trace what a step is made of, predicted and "
-             "measured"),
+             "an HTML page with curves, where tables lie, what ranks hold and send, and with "
+             "--trace what a step is made of, predicted and measured"),
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
     CLI_BOARD,
     CLI_TEXT("mllog", mllog, "FILE", NULL,

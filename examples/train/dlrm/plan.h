@@ -151,6 +151,74 @@ static int32_t widths_of(const neo_params *params, int64_t *widths) {
     }
     return count;
 }
+static neo_status report_plan(neo_report *report, const neo_plan *plan) {
+    static const char *const place = "Where tables lie", *const memory = "Memory of ranks, MiB";
+    const neo_plan_desc *d = neo_plan_desc_of(plan);
+    char text[5][96];
+    const char *cells[] = {text[0], text[1], text[2], text[3], text[4]};
+    TRY(neo_report_row(report, place, (const char *[]){"table", "rows", "columns", "placement",
+                                                       "ranks"}, 5));
+    for (int32_t t = 0; t < d->bags->table_count; t++) {
+        int64_t count;
+        const neo_piece *piece = neo_plan_table_pieces(plan, t, &count);
+        const neo_table_desc *table = &d->bags->tables[t];
+        size_t at = 0;
+        for (int64_t i = 0; i < count && at + 32 < sizeof text[4]; i++)
+            at += (size_t)snprintf(text[4] + at, sizeof text[4] - at, "%s%s%.0d", i ? ", " : "",
+                                   piece[i].rank < 0 ? "all" : piece[i].rank ? "" : "0",
+                                   piece[i].rank < 0 ? 0 : (int)piece[i].rank);
+        if (at + 32 >= sizeof text[4]) snprintf(text[4], 96, "%lld ranks", (long long)count);
+        snprintf(text[0], 96, "%.90s", table->name);
+        snprintf(text[1], 96, "%lld", (long long)table->rows);
+        snprintf(text[2], 96, "%lld", (long long)table->dim);
+        snprintf(text[3], 96, "%s", neo_placement_name(neo_plan_placement(plan, t)));
+        TRY(neo_report_row(report, place, cells, 5));
+    }
+    TRY(neo_report_row(report, memory, (const char *[]){"rank", "weights", "optimizer", "buffers",
+                                                        "all"}, 5));
+    for (int32_t r = 0; r < d->cluster.ranks; r++) {
+        const neo_plan_rank k = neo_plan_rank_of(plan, r);
+        const double mib[] = {(double)k.weight_bytes, (double)k.state_bytes,
+                              (double)k.buffer_bytes,
+                              (double)(k.weight_bytes + k.state_bytes + k.buffer_bytes)};
+        snprintf(text[0], 96, "%d", (int)r);
+        for (int i = 0; i < 4; i++) snprintf(text[i + 1], 96, "%.2f", mib[i] / (1 << 20));
+        TRY(neo_report_row(report, memory, cells, 5));
+    }
+    return NEO_OK;
+}
+/* The tasks of a step, and what each operation sends. */
+static neo_status report_step(neo_report *report, const neo_timeline *timeline) {
+    static const char *const step = "A step as predicted",
+        *const traffic = "What a rank sends in a step, predicted, KiB";
+    int32_t count;
+    const neo_task *task = neo_timeline_tasks(timeline, &count);
+    const neo_timeline_sum sum = neo_timeline_sum_of(timeline);
+    char text[2][32], name[96];
+    TRY(neo_report_axis(report, step, "ms", ""));
+    for (int32_t i = 0; i < count; i++)
+        TRY(neo_report_bar(report, step, task[i].name, neo_lane_name(task[i].lane),
+                           1e3 * task[i].begin, 1e3 * (task[i].begin + task[i].seconds)));
+    if (!(sum.bytes[NEO_LANE_LOCAL] + sum.bytes[NEO_LANE_CROSS] > 0)) return NEO_OK;
+    TRY(neo_report_row(report, traffic, (const char *[]){"operation", "in its node", "to others"},
+                       3));
+    for (int32_t i = 0; i < count; i++) {
+        double sent[2] = {0, 0};
+        int told = 0;
+        for (int32_t k = 0; k < count; k++) {
+            if (strcmp(task[k].name, task[i].name) || strcmp(task[k].unit, task[i].unit)) continue;
+            told |= k < i;
+            if (task[k].lane != NEO_LANE_COMPUTE)
+                sent[task[k].lane == NEO_LANE_CROSS] += task[k].bytes;
+        }
+        if (told || !(sent[0] + sent[1] > 0)) continue;
+        snprintf(name, sizeof name, "%.40s%s%s", task[i].unit, task[i].unit[0] ? " " : "",
+                 task[i].name);
+        for (int k = 0; k < 2; k++) snprintf(text[k], 32, "%.1f", sent[k] / 1024);
+        TRY(neo_report_row(report, traffic, (const char *[]){name, text[0], text[1]}, 3));
+    }
+    return NEO_OK;
+}
 /* The seconds of a step, of rank 0: of layers by their shapes, with --cluster. A cross network
    counts as its products. */
 static neo_status predict(model *m, const neo_plan *plan) {
@@ -181,8 +249,9 @@ static neo_status predict(model *m, const neo_plan *plan) {
                 m->predicted.seconds[k] += task[i].seconds;
     m->predicted.exposed = neo_timeline_sum_of(timeline).exposed;
     m->predicted.step = neo_timeline_sum_of(timeline).steady;
+    neo_status status = report_step(m->report, timeline);
     neo_timeline_destroy(timeline);
-    return NEO_OK;
+    return status == NEO_OK ? report_plan(m->report, plan) : status;
 }
 
 /* tables: [features]. */
@@ -223,7 +292,11 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
         const neo_plan_tier tier = neo_plan_tier_of(*plan, t);
         if (tier.file_bytes) m->hits += (tier.hits - m->hits) / ++tiered; /* one id of each table */
     }
-    if (o->report && o->machine.trace) TRY(predict(m, *plan));
+    if (m->report && o->machine.trace) /* the first table, which write_report fills */
+        TRY(neo_report_row(m->report, "A step of rank 0, predicted and measured",
+                           (const char *[]){"operation", "predicted, ms", "measured, ms", "error"},
+                           4));
+    if (m->report) TRY(predict(m, *plan));
     return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
 }
 #endif

@@ -49,9 +49,8 @@ typedef struct run {
     int32_t group;             /* --group: the feature, or -1 */
     int64_t *own_groups, *groups; /* [batch]: ids; the second on rank 0 */
     neo_metrics *window[MAX_TASKS]; /* of training, on rank 0; or NULL */
-    neo_jsonl *log;        /* of rank 0, as are the next five */
+    neo_jsonl *log;        /* of rank 0, as are the next four */
     neo_events *events;    /* of TensorBoard */
-    neo_report *report;
     FILE *mllog;
     neo_exact epoch_loss;  /* since the epoch began, or the run went on in it */
     int64_t epoch_samples;
@@ -127,20 +126,21 @@ static neo_status log_window(run *r) {
             name_task(r, names[k], " ", t, curve);
             TRY(k ? neo_metrics_lifetime(r->window[t], &v) : neo_metrics_window(r->window[t], &v));
             TRY(log_figures(r, names[k], t, &v));
-            if (!r->report) continue;
-            TRY(neo_report_point(r->report, "Normalized entropy of training", curve,
+            if (!r->m.report) continue;
+            TRY(neo_report_point(r->m.report, "Normalized entropy of training", curve,
                                  (double)r->step, v.ne));
             if (!k)
-                TRY(neo_report_point(r->report, "AUC of training", curve, (double)r->step, v.auc));
+                TRY(neo_report_point(r->m.report, "AUC of training", curve, (double)r->step,
+                                     v.auc));
         }
     return NEO_OK;
 }
 
 /* A point of the log and of the report's curves: the mean loss since the last one. */
 static neo_status log_loss(run *r, double lr) {
-    if (r->report) {
-        TRY(neo_report_point(r->report, "Training loss", "train", (double)r->step, r->last_loss));
-        TRY(neo_report_point(r->report, "Learning rate", "lr", (double)r->step, lr));
+    if (r->m.report) {
+        TRY(neo_report_point(r->m.report, "Training loss", "train", (double)r->step, r->last_loss));
+        TRY(neo_report_point(r->m.report, "Learning rate", "lr", (double)r->step, lr));
     }
     neo_jsonl_int(r->log, "step", r->step);
     neo_jsonl_int(r->log, "epoch", r->epoch);
@@ -161,11 +161,11 @@ static neo_status log_point(run *r, double lr) {
 /* name: "test" or "valid". */
 static neo_status log_values(run *r, const char *name, const figures *values) {
     char key[160], task[128];
-    for (int t = 0; r->report && t < r->m.tasks; t++) {
+    for (int t = 0; r->m.report && t < r->m.tasks; t++) {
         const neo_metric_values *v = &values->of[t];
         name_task(r, name, " ", t, task);
-        TRY(neo_report_point(r->report, "Test AUC", task, (double)r->step, v->auc));
-        TRY(neo_report_point(r->report, "Test log loss", task, (double)r->step, v->logloss));
+        TRY(neo_report_point(r->m.report, "Test AUC", task, (double)r->step, v->auc));
+        TRY(neo_report_point(r->m.report, "Test log loss", task, (double)r->step, v->logloss));
     }
     if (!r->log && !r->events) return NEO_OK;
     neo_jsonl_int(r->log, "step", r->step);

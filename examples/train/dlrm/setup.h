@@ -214,7 +214,6 @@ static neo_status open_outputs(run *r) {
     if (o->predict) TRY(check_writable("predict", o->predict));
     if (o->saves.dir && !reads) TRY(make_saves(&o->saves));
     TRY(board_open(&r->me, &o->board, &r->events));
-    if (o->report) TRY(neo_report_create(r->m.ctx, "neo: DLRM training", &r->report));
     if (!o->log) return NEO_OK;
     if (o->saves.resume || reads) TRY(cut_half_line(o->log));
     TRY(neo_jsonl_open(r->m.ctx, o->log, o->saves.resume || reads, &r->log));
@@ -225,7 +224,7 @@ static neo_status open_outputs(run *r) {
 
 static neo_status report_tensors(run *r) {
     const char *table = r->me.ranks > 1 ? "Tensors of rank 0" : "Tensors";
-    TRY(neo_report_row(r->report, table, (const char *[]){"name", "dtype", "shape"}, 3));
+    TRY(neo_report_row(r->m.report, table, (const char *[]){"name", "dtype", "shape"}, 3));
     for (int i = 0; i < neo_state_count(r->m.state); i++) {
         neo_tensor t = neo_state_tensor(r->m.state, i);
         char shape[96] = "";
@@ -235,7 +234,7 @@ static neo_status report_tensors(run *r) {
                      (long long)t.shape[k]);
         }
         const char *cells[] = {neo_state_name(r->m.state, i), neo_dtype_name(t.dtype), shape};
-        TRY(neo_report_row(r->report, table, cells, 3));
+        TRY(neo_report_row(r->m.report, table, cells, 3));
     }
     return NEO_OK;
 }
@@ -255,7 +254,7 @@ static neo_status report_figures(run *r, int task) {
         snprintf(text, sizeof text, facts[i].format, facts[i].value);
         snprintf(name, sizeof name, r->m.tasks > 1 ? "%s, %.90s" : "%s", facts[i].name,
                  neo_schema_label(r->m.schema, task).name);
-        TRY(neo_report_fact(r->report, name, text));
+        TRY(neo_report_fact(r->m.report, name, text));
     }
     return NEO_OK;
 }
@@ -268,7 +267,7 @@ static neo_status report_operation(run *r, const char *name, double predicted, d
         snprintf(text[0], 32, "%.4f", 1e3 * predicted);
         snprintf(text[2], 32, "%+.0f %%", 100 * (predicted / measured - 1));
     }
-    return neo_report_row(r->report, "A step of rank 0, predicted and measured",
+    return neo_report_row(r->m.report, "A step of rank 0, predicted and measured",
                           (const char *[]){name, text[0], text[1], text[2]}, 4);
 }
 /* --trace: what a step is made of, as the plan predicts and as its spans have it. */
@@ -281,8 +280,6 @@ static neo_status report_operations(run *r) {
     const double second = 1e-9 / (double)steps, step = second * (double)step_ns;
     double rest = step, most = 0;
     const char *off = "";
-    TRY(neo_report_row(r->report, "A step of rank 0, predicted and measured",
-                       (const char *[]){"operation", "predicted, ms", "measured, ms", "error"}, 4));
     for (int i = 0; i < OPERATIONS; i++) {
         int64_t ns = neo_trace_time(r->me.trace, "step", OPERATION[i].category, OPERATION[i].span,
                                     &count);
@@ -302,7 +299,7 @@ static neo_status report_operations(run *r) {
     TRY(report_operation(r, "all else", -1, rest));
     char text[64];
     snprintf(text, sizeof text, "%s, by %.4f ms", off, 1e3 * most);
-    TRY(neo_report_fact(r->report, "Operation predicted worst", text));
+    TRY(neo_report_fact(r->m.report, "Operation predicted worst", text));
     return report_operation(r, "step", p->step, step);
 }
 
@@ -313,12 +310,17 @@ static neo_status write_report(run *r, double samples_per_s) {
     char text[64];
     for (int t = 0; t < r->m.tasks; t++) TRY(report_figures(r, t));
     snprintf(text, sizeof text, "%.0f", samples_per_s);
-    TRY(neo_report_fact(r->report, "Samples per second", text));
+    TRY(neo_report_fact(r->m.report, "Samples per second", text));
+    if (r->m.predicted.step > 0) {
+        snprintf(text, sizeof text, "%.3f of %.3f ms", 1e3 * r->m.predicted.exposed,
+                 1e3 * r->m.predicted.step);
+        TRY(neo_report_fact(r->m.report, "Waits for links, predicted", text));
+    }
     for (int i = 0; i < (r->window[0] ? 6 : 4); i++)
-        TRY(neo_report_axis(r->report, charts[i], "step", ""));
+        TRY(neo_report_axis(r->m.report, charts[i], "step", ""));
     TRY(report_operations(r));
     TRY(report_tensors(r));
-    return neo_report_write(r->report, r->o->report);
+    return neo_report_write(r->m.report, r->o->report);
 }
 
 /* ---- all of it ---- */
@@ -415,10 +417,14 @@ static neo_status set_up(run *r) {
     neo_reader_desc d = {.paths = j->train_files,
                          .path_count = j->train_count, .shuffle_window = r->o->shuffle,
                          .hold = 2}; /* a batch and the next one */
+    neo_status mine = NEO_OK;
     TRY(agree(r->me.comm, prepare(r)));
     if (r->o->summary) return agree(r->me.comm, r->me.rank ? NEO_OK : print_summary(r));
     if (r->o->save_profile) return count_rows(r, d);
     TRY(create_units(&r->m, r->o));
+    if (r->me.rank == 0 && r->o->report)
+        mine = neo_report_create(r->m.ctx, "neo: DLRM training", &r->m.report);
+    TRY(agree(r->me.comm, mine));
     TRY(create_tables(&r->m, r->o));
     d.schema = r->m.schema;
     if (j->train_count || r->o->synthetic) TRY(open_source(r, d, &r->train));
@@ -436,7 +442,7 @@ static void tear_down(run *r) {
     neo_jsonl_close(r->log);
     neo_events_close(r->events);
     (void)mllog_end(r, NEO_ERR_STATE); /* of a run that has failed */
-    neo_report_destroy(r->report);
+    neo_report_destroy(r->m.report);
     if (neo_ctx_device(r->m.ctx)) neo_tensor_free(r->m.ctx, &r->own_logits);
     neo_tensor_free(r->m.ctx, &r->logits);
     neo_tensor_free(r->m.ctx, &r->labels);
