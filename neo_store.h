@@ -55,10 +55,12 @@ extern "C" {
    weight_grad, backward or step needs rows: those that are not there come to empty lines, else in
    place of a line of their set that this call does not need: the one that the oldest call needed
    last (NEO_EVICT_LRU), or that the fewest calls needed and of these the oldest (NEO_EVICT_LFU;
-   counts halve every `period` calls); of equals the first. A line that was changed is written
-   before. Rows that find all lines of their set needed go to lines of overflow, until a call comes
-   that needs other rows but not them. Where it takes at most an eighth of the table's share, an
-   index of 8 bytes per row says which line a row has: hits are found in half the time.
+   counts halve every `period` calls); of equals the first. weight_grad and backward of the batch
+   that the call before them had find its rows there: they count as that call. A line that was
+   changed is written before. Rows that find all lines of their set needed go to lines of overflow,
+   until a call comes that needs other rows but not them. Where it takes at most an eighth of the
+   table's share, an index of 8 bytes per row says which line a row has: hits are found in half the
+   time.
 
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
    that moves some tells) rows may be lost: the tier refuses all that follows, with the first
@@ -71,15 +73,17 @@ typedef struct neo_tier_desc {
     neo_evict evict;      /* not NEO_EVICT_AGE */
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4 */
-    int prefetch;    /* neo_bags_prefetch will be called: up to an eighth of the budget holds rows
-                        that it has read, and rows that have left until they are written */
+    int prefetch;    /* neo_bags_prefetch will be called: an eighth of the budget, or half of what
+                        a batch leaves of it if that is more, holds rows that it has read, at most
+                        the ids of a batch, and rows that have left until they are written */
 } neo_tier_desc;
 typedef struct neo_tier_stats {
     int64_t lookups, hits; /* ids that forward got for tables not whole in memory; of rows in it */
     int64_t evictions, written, read, first; /* lines that went to another row; rows written, read,
                                                 made for the first time */
     int64_t prefetched, late; /* of those read; asked for by neo_bags_prefetch, but not there yet
-                                 when they were needed */
+                                 when they were needed; calls wait for read - prefetched */
+    int64_t pending; /* asked for, and still to be read: now, by other threads */
     int64_t overflow, grow_count;
     int64_t line_count, memory_bytes; /* of all tables; taken now, rows included, the workspace of
                                          neo_bags not */
@@ -186,6 +190,9 @@ typedef struct neo__tier {
     double level;                  /* bytes for a tier_share of 1: see neo__tier_fill */
     char *fixed, *work;
     size_t fixed_bytes, work_bytes;
+    int64_t *row;                  /* [capacity] of base.line, counted through all tables; below 0:
+                                      none */
+    int64_t staged;                /* ids of the last call, of which line and row are */
     neo__tier_job *jobs;
     uint64_t *sorted[2];    /* [capacity]: see neo__tier_sort */
     neo__tier_job *running; /* sorted[0] has places of these */
@@ -208,7 +215,8 @@ typedef struct neo__tier {
     neo__tier_ahead *ahead;
     uint32_t *ahead_at; /* hash table: number + 1 */
     char *ahead_data;
-    int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_busy;
+    int64_t ahead_capacity, ahead_places, ahead_count, ahead_next, ahead_busy, ahead_read;
+    int64_t ahead_bytes; /* of each of ahead_data */
     /* rows that left lines for the room of those read ahead, [ahead_capacity]: they are written
        behind the call, before any are read */
     neo__tier_ahead *behind;
@@ -394,7 +402,7 @@ static void neo__tier_sort(neo__tier *tier, int64_t n) {
     }
 }
 static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
-    return tier->ahead_data + place * tier->record_bytes;
+    return tier->ahead_data + place * tier->ahead_bytes;
 }
 /* Rows that were read ahead have been checked. */
 static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *record) {
@@ -524,6 +532,7 @@ static void neo__tier_thread(void *arg) {
         neo__mutex_unlock(&t->lock);
         neo__tier_read_ahead(t, begin, end, worker->record);
         neo__mutex_lock(&t->lock);
+        t->ahead_read += end - begin;
         if (--t->ahead_busy == 0) neo__cond_broadcast(&t->done);
     }
     neo__mutex_unlock(&t->lock);
@@ -571,6 +580,7 @@ static int64_t neo__tier_ahead_place(const neo__tier *tier, int64_t table, int64
 static void neo__tier_settle(neo__tier *tier) {
     if (tier->ahead_count == 0) return;
     neo__mutex_lock(&tier->lock);
+    tier->ahead_read += tier->ahead_count - tier->ahead_next; /* no longer awaited */
     tier->ahead_next = tier->ahead_count;
     while (tier->ahead_busy) neo__cond_wait(&tier->done, &tier->lock);
     neo__mutex_unlock(&tier->lock);
@@ -607,7 +617,7 @@ static void neo__tier_forget_all(neo__tier *tier) {
     const size_t bytes = (size_t)tier->ahead_places * sizeof *tier->ahead_at;
     if (tier->ahead_count) memset(tier->ahead_at, 0, bytes);
     neo__mutex_lock(&tier->lock);
-    tier->ahead_count = tier->ahead_next = 0;
+    tier->ahead_count = tier->ahead_next = tier->ahead_read = 0;
     neo__mutex_unlock(&tier->lock);
 }
 
@@ -674,7 +684,9 @@ static neo_status neo__tier_run_jobs(neo__tier *tier, int64_t count) {
    Which line has a row. A call numbers itself in `now`; a line whose `used` is that number is
    needed and stays. Two walks over the call's rows: the first finds and marks those that are in
    memory, so that the second, which brings the others, can take the lines of none of them. Tables
-   are independent: each is walked by one thread, in the order of its ids.
+   are independent: each is walked by one thread, in the order of its ids. A call with the ids of
+   the one before it goes on with that one's lines: they have stayed. So it does where more ids have
+   a row than had one, as keys get them; an id of another row begins a call of its own.
 
    index[row] is the row's line + 1, 0: none. Of LRU its upper half is the call that needed the row
    last, and `used` of the line may be older: it is mended where the line would leave by it.
@@ -730,6 +742,11 @@ static void neo__tier_find_many(const neo__tier_table *to, const int64_t *rows, 
         if (touches) __builtin_prefetch(to->map.use + NEO__MAX(line[i], (int64_t)0), 1, 2);
     }
 }
+/* Lines that a step changes. */
+static void neo__tier_mark(neo__tier_table *to, const int64_t *at, int64_t count, int to_step) {
+    for (int64_t i = 0; i < count && to_step; i++)
+        if (at[i] >= 0) to->dirty[at[i]] = 1;
+}
 /* First walk, where the index has the last call. */
 static int64_t neo__tier_find_lazy(neo__tier_table *to, int64_t *at, int64_t count) {
     enum { AHEAD = 96 };
@@ -752,8 +769,7 @@ static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t cou
     int64_t line[NEO__TIER_FIND], missing = 0;
     if (neo__tier_is_lazy(to)) {
         missing = neo__tier_find_lazy(to, at, count);
-        for (int64_t i = 0; i < count && to_step; i++)
-            if (at[i] >= 0) to->dirty[at[i]] = 1;
+        neo__tier_mark(to, at, count, to_step);
         return missing;
     }
     for (int64_t n; count > 0; at += n, count -= n) {
@@ -860,7 +876,7 @@ NEO__HOT_END
 
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
-    int64_t capacity, threads, tables, record_bytes, room_bytes, ahead;
+    int64_t capacity, threads, tables, record_bytes, room_bytes, ahead, ahead_bytes;
     int64_t bags_bytes; /* of the neo_bags, keys among them, without its rows */
 } neo__tier_sizes;
 
@@ -876,30 +892,6 @@ static int64_t neo__tier_parts(const neo_table_desc *desc, int64_t part[NEO__BAG
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) sum += part[k];
     return sum;
 }
-static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *ctx,
-                                         const neo_bags_desc *desc) {
-    const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
-    NEO__ZERO(neo__tier_sizes, s);
-    int64_t part[NEO__BAG_BLOCKS];
-    s.bags_bytes = (int64_t)neo__bags_fixed_bytes(&bags);
-    s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
-    s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
-    s.tables = desc->table_count;
-    for (int32_t i = 0; i < desc->table_count; i++) {
-        s.bags_bytes += (int64_t)neo__bag_keys_bytes(&desc->tables[i]);
-        const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
-                      room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
-        s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
-    }
-    s.room_bytes = s.record_bytes;
-    if (tier->desc.prefetch) {
-        const int64_t each = s.record_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 32;
-        s.ahead = NEO__MIN(desc->max_ids, tier->desc.memory_bytes / 8 / each);
-        s.ahead = NEO__MIN(s.ahead, INT64_C(1) << NEO__TIER_PLACES);
-        s.room_bytes = NEO__MAX(s.room_bytes, (int64_t)NEO__TIER_RUN);
-    }
-    return s;
-}
 static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *carve,
                                    neo__tier *tier) {
     NEO__CARVE(carve, tier->tables, sizes->tables);
@@ -910,13 +902,14 @@ static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *car
     tier->ahead_places = neo__bags_slot_places(sizes->ahead);
     NEO__CARVE(carve, tier->ahead, sizes->ahead);
     NEO__CARVE(carve, tier->ahead_at, tier->ahead_places);
-    NEO__CARVE(carve, tier->ahead_data, sizes->ahead * sizes->record_bytes);
+    NEO__CARVE(carve, tier->ahead_data, sizes->ahead * sizes->ahead_bytes);
     NEO__CARVE(carve, tier->behind, sizes->ahead);
     NEO__CARVE(carve, tier->ahead_order, sizes->ahead);
     NEO__CARVE(carve, tier->behind_order, sizes->ahead);
 }
 static void neo__tier_work_layout(int64_t capacity, neo__carve *carve, neo__tier *tier) {
     NEO__CARVE(carve, tier->base.line, capacity);
+    NEO__CARVE(carve, tier->row, capacity);
     NEO__CARVE(carve, tier->jobs, capacity);
     for (int i = 0; i < 2; i++) NEO__CARVE(carve, tier->sorted[i], capacity);
 }
@@ -956,6 +949,45 @@ static int64_t neo__tier_overflow(const neo_bags_desc *desc, int32_t table) {
 }
 static int64_t neo__tier_least(const neo_bags_desc *desc, int32_t table) {
     return neo__tier_table_bytes(&desc->tables[table], 1, neo__tier_overflow(desc, table), 0);
+}
+/* Rows that are read ahead: as many as have room in an eighth of the budget, or in half of what is
+   left of it beside all that a batch needs. */
+static int64_t neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *desc,
+                                    const neo__tier_sizes *sizes) {
+    const int64_t each = sizes->ahead_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 32;
+    neo__carve count = {NULL, 0};
+    NEO__ZERO(neo__tier, none);
+    neo__tier_fixed_layout(sizes, &count, &none);
+    neo__tier_work_layout(sizes->capacity, &count, &none);
+    int64_t left = tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)count.at;
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        int64_t part[NEO__BAG_BLOCKS];
+        const neo_table_desc *d = &desc->tables[i];
+        left -= NEO__MIN(neo__tier_least(desc, i), d->rows * neo__tier_parts(d, part));
+    }
+    const int64_t rows = NEO__MAX(tier->desc.memory_bytes / 8, left / 2) / each;
+    return NEO__MIN(NEO__MIN(rows, desc->max_ids), INT64_C(1) << NEO__TIER_PLACES);
+}
+static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *ctx,
+                                         const neo_bags_desc *desc) {
+    const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
+    NEO__ZERO(neo__tier_sizes, s);
+    int64_t part[NEO__BAG_BLOCKS];
+    s.bags_bytes = (int64_t)neo__bags_fixed_bytes(&bags);
+    s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
+    s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
+    s.tables = desc->table_count;
+    for (int32_t i = 0; i < desc->table_count; i++) {
+        s.bags_bytes += (int64_t)neo__bag_keys_bytes(&desc->tables[i]);
+        const int64_t record = neo__tier_parts(&desc->tables[i], part) + 4,
+                      room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
+        s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
+        s.ahead_bytes = NEO__MAX(s.ahead_bytes, (record + 7) / 8 * 8);
+    }
+    s.room_bytes = s.record_bytes;
+    if (tier->desc.prefetch) s.room_bytes = NEO__MAX(s.room_bytes, (int64_t)NEO__TIER_RUN);
+    if (tier->desc.prefetch) s.ahead = neo__tier_rows_ahead(tier, desc, &s);
+    return s;
 }
 /* Bytes of the budget for a table: what a batch takes and its share, at most all rows. whole: it
    lies in memory as a whole, by its share or as lines would take no less. */
@@ -1091,7 +1123,7 @@ static void neo__tier_op_detach(neo_tier *base) {
     t->is_open = t->quit = 0;
     t->thread_count = 0;
     t->status = NEO_OK;
-    t->ahead_count = t->ahead_next = 0;
+    t->ahead_count = t->ahead_next = t->ahead_read = 0;
     t->behind_count = t->behind_next = 0;
     t->behind_status = NEO_OK;
 }
@@ -1114,6 +1146,7 @@ static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, const char *
     tier->work = work.block;
     tier->work_bytes = bytes;
     tier->capacity = capacity;
+    tier->staged = 0;
     return NEO_OK;
 }
 /* Memory for a table's lines, in which `old` may have lines already. */
@@ -1190,6 +1223,7 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->record_bytes = sizes.record_bytes;
     t->room_bytes = sizes.room_bytes;
     t->ahead_capacity = sizes.ahead;
+    t->ahead_bytes = sizes.ahead_bytes;
     base->bags = bags;
     bags->tier = base; /* from here on neo_bags_destroy detaches */
     base->next = t->ctx->tiers;
@@ -1271,21 +1305,42 @@ typedef struct neo__tier_call {
     int64_t missing;    /* atomic */
 } neo__tier_call;
 NEO__HOT_BEGIN
-/* The rows of a feature's ids. */
-static void neo__tier_rows_of(const neo_bags *bags, const neo__bag_feature *feature, int64_t rows,
-                              int64_t *to) {
+/* The rows of `count` ids of a feature, from its k-th on. */
+static void neo__tier_rows_of(const neo_bags *bags, const neo__bag_feature *feature, int64_t k,
+                              int64_t count, int64_t *to) {
     const neo__bags_job *job = &bags->job;
-    const neo_bounds bounds = bags->tables[feature->job.table].bounds;
+    const neo__bag_table *table = &bags->tables[feature->job.table];
+    k += feature->first_id;
     if (job->batch.is_i32)
-        for (int64_t k = 0; k < feature->ids; k++)
-            to[k] = ((const int32_t *)job->batch.ids)[feature->first_id + k];
-    else
-        memcpy(to, (const int64_t *)job->batch.ids + feature->first_id,
-               (size_t)feature->ids * sizeof *to);
-    for (int64_t k = 0; k < feature->ids && feature->bad; k++) {
-        if (to[k] >= 0 && to[k] < rows) continue;
-        to[k] = bounds == NEO_BOUNDS_CLAMP ? (to[k] < 0 ? 0 : rows - 1) : -1;
+        for (int64_t i = 0; i < count; i++) to[i] = ((const int32_t *)job->batch.ids)[k + i];
+    else memcpy(to, (const int64_t *)job->batch.ids + k, (size_t)count * sizeof *to);
+    for (int64_t i = 0; i < count && feature->bad; i++) {
+        if (to[i] >= 0 && to[i] < table->rows) continue;
+        to[i] = table->bounds == NEO_BOUNDS_CLAMP ? (to[i] < 0 ? 0 : table->rows - 1) : -1;
     }
+}
+/* How many ids of a table have a row and had none in the last call, of which the others have what
+   they had; -1: they have not. */
+static int64_t neo__tier_goes_on(const neo__tier *tier, int64_t table) {
+    const neo_bags *b = tier->base.bags;
+    const neo__bag_table *bag = &b->tables[table];
+    const int64_t first = b->job.batch.bags ? b->job.batch.offsets[0] : 0;
+    const int64_t before = tier->tables[table].first_row;
+    int64_t row[NEO__TIER_FIND], fresh = 0, differ = b->job.tensor.out != NULL;
+    for (int32_t q = 0; q < bag->feature_count; q++) {
+        const neo__bag_feature *p = &b->view.features[bag->features[q]];
+        const int64_t *was = tier->row + (p->first_id - first);
+        differ |= p->first_id - first + p->ids > tier->staged;
+        for (int64_t k = 0, n; k < p->ids && !differ; k += n, was += n) {
+            n = NEO__MIN(p->ids - k, (int64_t)NEO__TIER_FIND);
+            neo__tier_rows_of(b, p, k, n, row);
+            for (int64_t i = 0; i < n; i++) {
+                fresh += (was[i] < 0) & (row[i] >= 0);
+                differ |= (was[i] >= 0) & (row[i] + before != was[i]);
+            }
+        }
+    }
+    return differ ? -1 : fresh;
 }
 static void neo__tier_table_task(void *arg, int64_t table, int worker) {
     neo__tier_call *call = (neo__tier_call *)arg;
@@ -1293,16 +1348,24 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
     const neo__bag_table *bag = &b->tables[table];
     neo__tier_table *to = &call->t->tables[table];
     const int64_t first = b->job.batch.bags ? b->job.batch.offsets[0] : 0;
+    const int64_t fresh = to->sets && !call->bring ? neo__tier_goes_on(call->t, table) : -1;
     int64_t missing = 0;
     (void)worker;
+    if (!call->bring) to->now += fresh < 0;
     for (int32_t q = 0; q < bag->feature_count; q++) {
         const neo__bag_feature *p = &b->view.features[bag->features[q]];
         int64_t *at = call->t->base.line + (p->first_id - first);
+        int64_t *row = call->t->row + (p->first_id - first);
         if (call->bring) {
             if (to->sets) neo__tier_give_rows(call->t, table, at, p->ids, call->to_step);
             continue;
         }
-        neo__tier_rows_of(b, p, bag->rows, at);
+        if (fresh == 0) {
+            neo__tier_mark(to, at, p->ids, call->to_step);
+            continue;
+        }
+        neo__tier_rows_of(b, p, 0, p->ids, at);
+        for (int64_t i = 0; i < p->ids; i++) row[i] = at[i] < 0 ? -1 : at[i] + to->first_row;
         if (!to->sets) continue;
         missing += neo__tier_find_rows(to, at, p->ids, call->to_step);
         if (!b->job.tensor.out) continue;
@@ -1342,7 +1405,7 @@ static neo_status neo__tier_begin(neo__tier *tier, int of_kept, const char *fn) 
         first += ids;
         if (!to->sets) continue;
         if (NEO__MIN(ids, to->rows) > to->over) NEO__TRY(neo__tier_grow(tier, i, ids, fn));
-        to->now++;
+        to->now += of_kept;
     }
     return NEO_OK;
 }
@@ -1381,6 +1444,8 @@ static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept
     neo_bags *b = base->bags;
     neo__mutex_lock(&t->walk);
     const neo_status status = neo__tier_bring(t, fn, of_kept, to_step);
+    t->staged = status == NEO_OK && !of_kept ? b->view.features[b->sizes.features].first_id : 0;
+    if (t->staged) t->staged -= b->job.batch.offsets[0];
     neo__mutex_unlock(&t->walk);
     if (status != NEO_OK || of_kept) return status;
     neo__bags_job *job = &b->job;
@@ -1582,7 +1647,7 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
     neo__tier_sort(t, count);
     if (count) memcpy(t->ahead_order, t->sorted[0], (size_t)count * sizeof *t->ahead_order);
     neo__mutex_lock(&t->lock);
-    t->ahead_next = 0;
+    t->ahead_next = t->ahead_read = 0;
     t->ahead_count = count;
     if (count) neo__cond_broadcast(&t->wake);
     neo__mutex_unlock(&t->lock);
@@ -1654,8 +1719,11 @@ NEO_API void neo_tier_destroy(neo_tier *tier) {
     neo_free(t->ctx, t, sizeof *t + strlen(t->path) + 1);
 }
 NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
-    const neo__tier *t = (const neo__tier *)tier;
+    neo__tier *t = (neo__tier *)(uintptr_t)tier;
     neo_tier_stats s = t->stats;
+    neo__mutex_lock(&t->lock);
+    s.pending = t->ahead_count - t->ahead_read;
+    neo__mutex_unlock(&t->lock);
     s.memory_bytes = (int64_t)(t->fixed_bytes + t->work_bytes);
     for (int64_t i = 0; i < t->table_count && t->tables; i++) {
         const neo__tier_table *to = &t->tables[i];

@@ -312,6 +312,56 @@ static void overflow_and_growth(void) {
     neo_ctx_destroy(ctx);
 }
 
+/* Backward goes on with the lines of forward only where all ids have the rows that they had: not
+   with another batch, or other ids in the same memory, though all are needed at once. */
+static void batches_in_between(void) {
+    const int64_t rows[2] = {4000, 900}, dims[2] = {8, 8};
+    const int wide = 64 * 4; /* of few rows an index */
+    for (int n = 0; n < 12; n++) {
+        neo_ctx *ctx = test_ctx(1 + n % 2, NEO_ISA_BEST, 1);
+        Model m;
+        Pair p;
+        const int64_t of_kind[2] = {n % 2 ? dims[0] : wide, n % 2 ? dims[1] : wide};
+        model_init(&m, 2, rows, of_kind, 3, NEO_POOL_SUM);
+        m.desc.max_batch = 40;
+        m.desc.max_ids = 120;
+        if (pair_make(&p, ctx, &m, (neo_evict)(n / 2 % 2), n % 3 == 0, n % 2 ? 0 : 60000)) {
+            for (int step = 0; step < 40; step++) {
+                const BatchKind kind = {40, 1, n % 3 == 1, 0, 0, 0};
+                Batch a, b;
+                Out out[2], dout;
+                int64_t was[120], other[120];
+                batch_make(&a, &m, kind);
+                batch_make(&b, &m, kind);
+                out_make(&dout, &m, &a.j, 0);
+                const int64_t from = a.offsets[0], ids = neo_jagged_id_count(&a.j);
+                for (int64_t k = 0; k < ids; k++) {
+                    was[k] = batch_id(&a, from + k);
+                    other[k] = k % (1 + step % 3) ? was[k] : (int64_t)test_random() % 900;
+                }
+                for (int i = 0; i < 2; i++) {
+                    neo_bags *bags = i ? p.tiered : p.plain;
+                    out_make(&out[i], &m, &a.j, 0);
+                    CHECK_OK(neo_bags_forward(bags, &a.j, out[i].t));
+                    if (step % 4 == 1) CHECK_OK(neo_bags_forward(bags, &b.j, out[i].t));
+                    for (int64_t k = 0; k < ids && step % 4 == 2; k++)
+                        batch_set_id(&a, from + k, other[k]);
+                    CHECK_OK(neo_bags_backward(bags, step % 4 == 3 ? &b.j : &a.j, dout.t, 0.1f));
+                    for (int64_t k = 0; k < ids; k++) batch_set_id(&a, from + k, was[k]);
+                }
+                CHECK_BITS(out[0].data, out[1].data, sizeof(float) * (size_t)out[0].count);
+                for (int i = 0; i < 2; i++) free(out[i].data);
+                free(dout.data);
+                batch_free(&a);
+                batch_free(&b);
+            }
+            pair_check(&p, &m);
+        }
+        pair_free(&p);
+        neo_ctx_destroy(ctx);
+    }
+}
+
 /* ---- checkpoints: from either into either ---- */
 static void checkpoints(void) {
     const int64_t rows[2] = {1500, 700}, dims[2] = {12, 16};
@@ -505,17 +555,17 @@ static int sim_is_less(const Sim *s, int set, int a, int b) {
         return s->count[set][a] < s->count[set][b];
     return s->used[set][a] < s->used[set][b];
 }
-/* A call that needs these rows; only forward counts lookups, a step makes lines dirty. */
-static void sim_call(Sim *s, const int64_t *rows, int64_t n, int forward, int step) {
+/* Forward, weight_grad and backward of a batch with these rows: one call, as it finds them once. */
+static void sim_call(Sim *s, const int64_t *rows, int64_t n) {
     if (++s->now % PERIOD == 0)
         for (int i = 0; i < SIM_SETS * 32; i++) s->count[i / 32][i % 32] /= 2;
     for (int64_t i = 0; i < n; i++) {
         const int set = sim_set(s, rows[i]), w = sim_way(s, rows[i]);
-        if (forward) s->lookups++, s->hits += w >= 0;
+        s->lookups++, s->hits += w >= 0;
         if (w < 0) continue;
         s->count[set][w] += s->used[set][w] != s->now;
         s->used[set][w] = s->now;
-        s->dirty[set][w] |= step;
+        s->dirty[set][w] = 1;
     }
     for (int64_t i = 0; i < n; i++) {
         if (sim_way(s, rows[i]) >= 0) continue;
@@ -532,7 +582,7 @@ static void sim_call(Sim *s, const int64_t *rows, int64_t n, int forward, int st
         s->row[set][best] = rows[i];
         s->used[set][best] = s->now;
         s->count[set][best] = 1;
-        s->dirty[set][best] = step;
+        s->dirty[set][best] = 1;
     }
 }
 /* The next row of a trace: uniform; by Zipf's law of exponent 1.05; or local: two of three were
@@ -588,9 +638,7 @@ static void hits_of_a_simulator(void) {
                 }
                 b.j.ids = id;
                 pair_step(&p, &m, &b, 0, 0.1f);
-                sim_call(&s, id, B, 1, 0);
-                sim_call(&s, id, B, 0, 0);
-                sim_call(&s, id, B, 0, 1);
+                sim_call(&s, id, B);
                 b.j.ids = b.ids;
                 batch_free(&b);
             }
@@ -635,6 +683,60 @@ static void reads_ahead(void) {
     }
     pair_free(&p);
     neo_ctx_destroy(ctx);
+}
+
+/* Stalls, counted: a call waits for each row that it reads itself. Of those that it waits for
+   without lookahead four of five are hidden where computing leaves reads the time they take, which
+   is modelled by waiting until none is pending, and none is late. budget: above the least. */
+static int64_t stalls(int prefetch, int64_t budget) {
+    enum { ROWS = 6000, B = 64, STEPS = 200 };
+    const int64_t rows[1] = {ROWS}, dims[1] = {16};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    uint64_t draw = 1;
+    int64_t waited = 0;
+    Model m;
+    Pair p;
+    Batch b[2];
+    Out out;
+    model_init(&m, 1, rows, dims, 1, NEO_POOL_SUM);
+    m.desc.max_batch = m.desc.max_ids = B;
+    for (int i = 0; i < 2; i++) {
+        batch_make(&b[i], &m, (BatchKind){B, 0, 0, 0, 0, 0});
+        b[i].j.ids = malloc(B * sizeof(int64_t));
+        for (int64_t k = 0; k <= B; k++) b[i].offsets[k] = k;
+    }
+    out_make(&out, &m, &b[0].j, 0);
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, prefetch, budget)) {
+        for (int step = 0; step < STEPS; step++) {
+            const Batch *now = &b[step % 2], *next = &b[(step + 1) % 2];
+            for (int64_t k = 0; k < B; k++) {
+                draw = draw * 6364136223846793005u + 1442695040888963407u;
+                ((int64_t *)(uintptr_t)next->j.ids)[k] =
+                    (int64_t)((draw >> 33) % (k % 2 ? ROWS : 100));
+            }
+            if (step == 0) continue;
+            if (step == STEPS / 2) neo_tier_reset_stats(p.tier);
+            CHECK_OK(neo_bags_forward(p.tiered, &now->j, out.t));
+            CHECK_OK(neo_bags_prefetch(p.tiered, &next->j));
+            CHECK_OK(neo_bags_backward(p.tiered, &now->j, out.t, 0.01f));
+            while (neo_tier_get_stats(p.tier).pending) continue;
+        }
+        const neo_tier_stats s = neo_tier_get_stats(p.tier);
+        CHECK_INT(s.late, 0);
+        waited = s.read - s.prefetched;
+    }
+    pair_free(&p);
+    for (int i = 0; i < 2; i++) free((void *)(uintptr_t)b[i].j.ids), batch_free(&b[i]);
+    free(out.data);
+    neo_ctx_destroy(ctx);
+    return waited;
+}
+static void hidden_stalls(void) {
+    for (int64_t budget = 0; budget <= 40000; budget += 20000) {
+        const int64_t all = stalls(0, budget), left = stalls(1, budget);
+        CHECK(all > 500);
+        if (!(5 * left <= all)) FAIL("of %lld stalls %lld left", (long long)all, (long long)left);
+    }
 }
 
 /* ---- files that fail ---- */
@@ -844,11 +946,13 @@ int main(int argc, char **argv) {
     RUN(same_bits);
     RUN(tables_of_keys);
     RUN(overflow_and_growth);
+    RUN(batches_in_between);
     RUN(checkpoints);
     RUN(saved_meanwhile);
     RUN(keys_saved_meanwhile);
     RUN(hits_of_a_simulator);
     RUN(reads_ahead);
+    RUN(hidden_stalls);
     RUN(bad_files);
     RUN(reserve_fails);
     RUN(refused);

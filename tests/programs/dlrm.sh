@@ -149,6 +149,16 @@ then pass; else fail "bytes: $all, --skip-empty $skipped_rows, --hot-rows $fewer
 refused "hot rows, read without" "hot_rows is '6' there" $model --repro-shards 8 \
     --checkpoint "$W/hot" --eval
 refused "hot rows without a profile" '--hot-rows needs --profile' $model --hot-rows 6
+refused "hot rows of no checkpoint" 'there is no checkpoint that does' $model --hot-rows 6 \
+    --checkpoint "$W/none" --resume
+try "more hot rows than are used" $D $model --hot-rows 300 --save-profile "$W/most"
+try "more hot rows" $D $model --hot-rows 300 --profile "$W/most" --checkpoint "$W/hotter"
+refused "fewer hot rows in a checkpoint" 'give --profile, as its training had it' \
+    $model --hot-rows 300 --checkpoint "$W/hotter" --resume --epochs 2
+refused "other hot rows than a checkpoint's" "hot_rows is '6' there" $model --repro-shards 8 \
+    --hot-rows 5 --checkpoint "$W/hot" --resume
+same "--hot-rows of a checkpoint, without a profile" "$(digest $model --repro-shards 8 \
+    --hot-rows 6 --ranks 2 --checkpoint "$W/hot" --resume --epochs 3)" "$(digest $hot --epochs 3)"
 refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --profile "$W/cold"
 refused "hot rows of other tables" "has no table 'C1' of 401 rows" $hot --rows 401
 refused "hot rows that are none" "cold:3: not a row of the table: '400'" $model --hot-rows 6 \
@@ -321,7 +331,8 @@ same "shuffle, schedule, decay" "$a" "$b"
 
 keyed="--synthetic $samples --batch 120 --dim 32 --bottom 13-24-32 --top 24-1 --rows 3000"
 keyed="$keyed --keys --key-rows 200 --seed 3"
-for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3' '--admit 3 --bloom'; do
+for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3' '--admit 3 --bloom' \
+    '--prune 0.2'; do
     part || continue
     one=$(digest $keyed $kind)
     same "keys $kind, 3 threads" "$(digest $keyed $kind --threads 3)" "$one"
@@ -343,6 +354,12 @@ if [ -s "$W/keyed.0" ] && cmp -s "$W/keyed.0" "$W/keyed.1"; then pass; else
     fail "predictions of keys by weights alone: $(cat "$W/err")"; fi
 $D $keyed >"$W/out" 2>"$W/err"
 if grep -q '^keys [0-9]*, hits .*, evicted [1-9]' "$W/out"; then pass; else fail "keys: a line"; fi
+$D $keyed --prune 0.2 >"$W/out" 2>"$W/err"
+if cat "$W/out" "$W/err" | grep -q '^pruned [1-9][0-9]* keys'; then pass; else
+    fail "pruned: $(cat "$W/err")"
+fi
+refused "another --prune" 'keys' $keyed --prune 0.5 --evict age:3 --checkpoint "$W/keyed" --resume
+refused "pruned rows of no keys" 'and --prune are of --keys' $model --prune 0.1
 refused "other keys" 'keys' $keyed --evict lfu --checkpoint "$W/keyed" --resume
 $D $keyed --ranks 2 --plan dp --show-plan >"$W/out" 2>"$W/err"
 if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else

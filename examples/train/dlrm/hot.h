@@ -21,10 +21,25 @@ static neo_status check_named(const options *o, const neo_row_use *use, int64_t 
                (long long)named, table, (long long)o->hot_rows);
     return NEO_OK;
 }
+/* Without a profile: room for those that are read from a checkpoint, which names them. */
+static neo_status place_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
+    hot_tables *h = &m->hot;
+    for (int32_t t = 0; t < bags->table_count; t++) {
+        h->count[t] = o->hot_rows < bags->tables[t].rows ? o->hot_rows : 0;
+        h->rows[t] = calloc((size_t)h->count[t] + 1, sizeof(int64_t));
+        if (!h->rows[t]) return out_of_memory();
+        for (int64_t i = 0; i < h->count[t]; i++) h->rows[t][i] = i;
+        h->features += h->count[t] > 0;
+    }
+    return NEO_OK;
+}
 /* The hot rows of each table, rising: at most --hot-rows, and not all. */
 static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc *bags) {
     hot_tables *h = &m->hot;
-    int64_t rows, ids, groups, named;
+    int64_t rows, ids, groups, named, step;
+    if (!o->profile && (!o->saves.dir || neo_find_checkpoint(o->saves.dir, &step) != NEO_OK))
+        REFUSE("--hot-rows needs --profile, which names them: there is no checkpoint that does");
+    if (!o->profile) return place_hot_rows(m, o, bags);
     TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     for (int32_t t = 0; t < bags->table_count; t++) {
         const neo_table_desc *table = &bags->tables[t];

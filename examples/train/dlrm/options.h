@@ -18,7 +18,7 @@ typedef struct options {
     int64_t checkpoint_bits;
     int64_t replicas, sync_every;
     int no_format; /* --format is not given */
-    double lr, weight_decay, eps, l1, l2, clip_norm, dropout, distinct;
+    double lr, weight_decay, eps, l1, l2, clip_norm, dropout, distinct, prune;
     cli_machine machine;
     cli_board board;
     cli_saves saves;
@@ -170,6 +170,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_FLAG("bloom", bloom,
              "*of --admit 2 to 15: how often a key was seen is counted in a Bloom filter of 8 "
              "bytes a row, which some keys pass too early, in place of 17 bytes a row"),
+    CLI_NUMBER("prune", prune, "X", NULL, 1e9,
+               "*of --keys: at the end of an epoch keys go whose row has a 2-norm below X"),
 
     CLI_GROUP("Optimizer"),
     CLI_TEXT("optimizer", optimizer, "O", "adagrad",
@@ -210,8 +212,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "for --profile FILE of dlrm and plan, and stop"),
     CLI_COUNT("hot-rows", hot_rows, "N", NULL, 0, 1000000,
               "*the N rows of each table that are used most by --profile FILE (of --save-profile "
-              "with this N or more) have a copy on every rank: their ids, rows and gradients do "
-              "not travel; with --skip-empty, but for --replicas"),
+              "with this N or more; a checkpoint has its own) have a copy on every rank: their "
+              "ids, rows and gradients do not travel; with --skip-empty, but for --replicas"),
     CLI_FLAG("skip-empty", skip_empty,
              "between ranks, rows of bags without an id in a rank's part of a table do not travel: "
              "for bags of few ids and tables cut by rows; ranks that are threads lend each other "
@@ -440,8 +442,8 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     char *end = NULL;
     int policy = 0;
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
-    if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows))
-        REFUSE("--evict, --admit and --key-rows are of --keys");
+    if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows || o->prune > 0))
+        REFUSE("--evict, --admit, --key-rows and --prune are of --keys");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");
@@ -494,7 +496,8 @@ static neo_status check_hot_rows(const options *o) {
     if (o->skip_empty && (o->towers || device))
         REFUSE("--skip-empty is for --device cpu, and not for --towers");
     if (!o->hot_rows) return NEO_OK;
-    if (!o->profile && !o->save_profile) REFUSE("--hot-rows needs --profile, which names them");
+    if (!o->profile && !o->save_profile && !reads_only(o) && !o->saves.resume)
+        REFUSE("--hot-rows needs --profile, which names them");
     if (device) REFUSE("--hot-rows is for --device cpu");
     return goes_without("hot-rows", without, sizeof without / sizeof without[0]);
 }

@@ -39,6 +39,8 @@ static neo_status define_numbers(run *r) {
     if (o->dropout > 0) TRY(neo_state_define(r->m.state, "dropout", word));
     snprintf(tasks, sizeof tasks, "%.40s %lld %lld%s", o->evict ? o->evict : "lru",
              (long long)o->admit, (long long)o->key_rows, o->bloom ? " bloom" : "");
+    if (o->prune > 0)
+        snprintf(tasks + strlen(tasks), sizeof tasks - strlen(tasks), " prune %.9g", o->prune);
     if (o->keys) TRY(neo_state_define(r->m.state, "keys", tasks));
     TRY(cli_define_sums(r->m.state, &o->machine, r->me.ranks));
     snprintf(word, sizeof word, "%lld", (long long)o->window);
@@ -147,6 +149,17 @@ static neo_status restore(run *r) {
     if (status == NEO_ERR_MISMATCH && d.any_definition) status = load_otherwise(r, d);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
     return no_model(r, status);
+}
+
+/* Tables of which a profile named fewer hot rows than --hot-rows. */
+static neo_status restore_hot(run *r) {
+    char why[1024];
+    const neo_status status = restore(r);
+    snprintf(why, sizeof why, "%s", neo_last_error());
+    if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile ||
+        strstr(why, ": hot_rows is "))
+        return status;
+    return neo_fail(status, "%s: give --profile, as its training had it", why);
 }
 
 /* Dictionaries of words come from the training files, or from a checkpoint when only a test file
@@ -432,7 +445,7 @@ static neo_status set_up(run *r) {
     TRY(agree(r->me.comm, create_state(r)));
     if (r->me.rank == 0) r->me.job->model = describe_model(&r->m, r->o);
     TRY(agree(r->me.comm, r->me.rank || r->me.job->model ? NEO_OK : out_of_memory()));
-    TRY(restore(r));
+    TRY(restore_hot(r));
     return agree(r->me.comm, r->me.rank ? NEO_OK : open_outputs(r));
 }
 

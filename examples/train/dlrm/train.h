@@ -301,6 +301,17 @@ static neo_status end_epoch(run *r, int64_t started) {
     return NEO_OK;
 }
 
+/* --prune: keys whose rows are next to nothing go. To do it again changes nothing: a run may be
+   resumed before or behind it. Collective. */
+static neo_status prune_keys(run *r) {
+    int64_t gone, sum = 0;
+    if (!(r->o->prune > 0) || r->stopped) return NEO_OK;
+    for (int32_t t = 0; t < neo_schema_feature_count(r->m.schema); t++, sum += gone)
+        TRY(neo_shard_prune_keys(r->m.tables, t, (float)r->o->prune, 0, &gone));
+    if (sum) cli_line(&r->me, "pruned %lld keys\n", (long long)sum);
+    return NEO_OK;
+}
+
 /* --patience is at its end. */
 static int is_over(const run *r) {
     int64_t waited = r->epoch - r->best.at;
@@ -333,6 +344,7 @@ static neo_status train(run *r) {
         mllog_epoch(r, "epoch_start");
         TRY(train_epoch(r, &bar, samples * r->epoch));
         mllog_epoch(r, "epoch_stop");
+        TRY(prune_keys(r));
         int last = r->stopped || r->epoch == o->epochs - 1;
         if (last) TRY(end_training(r, &bar)); /* saves before a long evaluation */
         else TRY(cli_check_state(&r->me, r->m.state, r->step));
