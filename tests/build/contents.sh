@@ -13,7 +13,7 @@ budget() {
     case $1 in
     neo.h) echo 20995 0 1 17 ;;
     neo_run.h) echo 3237 0 0 0 ;;
-    neo_store.h) echo 1688 0 0 0 ;;
+    neo_store.h) echo 1756 0 0 0 ;;
     neo_state.h) echo 5146 0 0 0 ;;
     neo_data.h) echo 7938 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;
