@@ -20691,6 +20691,11 @@ NEO__KERNEL_INLINE int32_t NEO__FN(wire_top)(NEO__VI v) {
         v = NEO__MAXI(v, other);
     }
     return (int32_t)v;
+#elif NEO__PASS == NEO__PASS_AVX2
+    __m128i a = _mm256_castsi256_si128((__m256i)v);
+    a = _mm_max_epi32(a, _mm256_extracti128_si256((__m256i)v, 1));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4E));
+    return _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32(a, 0xB1)));
 #else
     int32_t lane[NEO__W], top = 0;
     memcpy(lane, &v, sizeof lane);
@@ -20767,34 +20772,35 @@ NEO__KERNEL_INLINE NEO__VI NEO__FN(wire_load_words)(const char *p, int64_t left)
                           : NEO__AS_I(NEO__LOADN((const float *)words, left));
 #endif
 }
-/* (Masked stores are slow on some processors.) */
-NEO__KERNEL_INLINE void NEO__FN(wire_store_words)(char *p, NEO__VI v, int64_t left) {
-    if (left >= NEO__W) memcpy(p, &v, sizeof v);
-    else if (left > 0) memcpy(p, &v, 4 * (size_t)left);
-}
-NEO__KERNEL_INLINE void NEO__FN(wire_store)(float *x, NEO__VF v, int64_t left) {
-    if (left >= NEO__W) NEO__STORE(x, v);
-    else NEO__FN(wire_store_words)((char *)x, NEO__AS_I(v), left);
+NEO__KERNEL_INLINE void NEO__FN(wire_store)(void *x, NEO__VF v, int64_t left) {
+    if (left >= NEO__W) NEO__STORE((float *)x, v);
+    else if (left > 0) NEO__STOREN((float *)x, v, left);
 }
 /* Number k of n and those behind it; zeros past the end. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(wire_load)(const float *x, int64_t k, int64_t n) {
-    return k < n ? NEO__FN(load_left)(x + k, n - k) : NEO__SET(0.0f);
+    if (n - k >= NEO__W) return NEO__LOAD(x + k);
+    return k < n ? NEO__LOADP(x + k, NEO__LANES(n - k)) : NEO__SET(0.0f);
 }
 NEO__KERNEL_INLINE float NEO__FN(wire_block_scale)(int wire, const float *x, int64_t n,
                                                    float factor) {
     NEO__VI most = NEO__SETI(0);
-    NEO__EACH(k, NEO_WIRE_BLOCK / NEO__W) {
-        if (k * NEO__W >= n) break;
-        const NEO__VF v = NEO__FN(wire_load)(x, k * NEO__W, n) * factor;
+    for (int64_t k = 0; k < n; k += NEO__W) {
+        const NEO__VF v = NEO__FN(wire_load)(x, k, n) * factor;
         const NEO__VI a = NEO__AS_I(v) & 0x7FFFFFFFu;
         most = NEO__MAXI(a, most);
     }
     return NEO__FN(wire_scale)(wire, NEO__FN(wire_top)(most));
 }
+/* f of a block of n numbers; where its planes are whole vectors, as a whole block's, they need no
+   care of their ends. */
+#define NEO__BY_ENDS(f, wire, n, ...)                                                              \
+    (NEO__W > 1 && (n) % (NEO__W * 32 / NEO__FN(wire_bits)(wire)) == 0 ?                           \
+        f(wire, 1, n, __VA_ARGS__) : f(wire, 0, n, __VA_ARGS__))
 /* The last vector of words goes back over words that are done, unless there is but one. */
-NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int64_t n,
-                                                   float factor, char *out) {
+NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, int even, int64_t n,
+                                                   const float *x, float factor, char *out) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
+    if (even && NEO__W * planes == NEO_WIRE_BLOCK) n = NEO_WIRE_BLOCK;
     const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
     float scale;
     memcpy(&scale, out, sizeof scale);
@@ -20803,28 +20809,30 @@ NEO__KERNEL_INLINE void NEO__FN(wire_encode_block)(int wire, const float *x, int
     for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
         NEO__VI word = NEO__SETI(0);
         NEO__EACH(k, planes) {
-            const NEO__VF v = NEO__FN(wire_load)(x, (planes - 1 - k) * words + i, n);
+            const int64_t at = (planes - 1 - k) * words + i;
+            const NEO__VF v = even ? NEO__LOAD(x + at) : NEO__FN(wire_load)(x, at, n);
             const NEO__VI code = NEO__FN(wire_code)(wire, v * factor * inverse);
             word = word << (uint32_t)bits | code;
         }
-        NEO__FN(wire_store_words)(out + 4 + 4 * i, word & keep, words - i);
+        NEO__FN(wire_store)(out + 4 + 4 * i, NEO__AS_F(word & keep), even ? NEO__W : words - i);
         if (i == last) break;
     }
 }
 /* A plane's last vector may reach into the next plane, which overwrites it, not past the block. */
-NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int64_t n, float back,
-                                                   float *x) {
+NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, int even, int64_t n,
+                                                   const char *in, float back, float *x) {
     const int bits = NEO__FN(wire_bits)(wire), planes = 32 / bits;
+    if (even && NEO__W * planes == NEO_WIRE_BLOCK) n = NEO_WIRE_BLOCK;
     const int64_t words = (n + planes - 1) / planes, last = words > NEO__W ? words - NEO__W : 0;
     float scale;
     memcpy(&scale, in, sizeof scale);
     for (int64_t i = 0;; i = i + NEO__W < last ? i + NEO__W : last) {
-        NEO__VI word = NEO__FN(wire_load_words)(in + 4 + 4 * i, words - i);
+        NEO__VI word = NEO__FN(wire_load_words)(in + 4 + 4 * i, even ? NEO__W : words - i);
         NEO__EACH(k, planes) {
             const int64_t at = k * words + i;
             const NEO__VI code = word & ((1u << bits) - 1u);
             const NEO__VF v = NEO__FN(wire_value)(wire, code) * scale;
-            NEO__FN(wire_store)(x + at, v * back, n - at);
+            NEO__FN(wire_store)(x + at, v * back, even ? NEO__W : n - at);
             word = word >> (uint32_t)bits;
         }
         if (i == last) break;
@@ -20834,16 +20842,13 @@ NEO__KERNEL_INLINE void NEO__FN(wire_decode_block)(int wire, const char *in, int
 NEO__KERNEL_INLINE void NEO__FN(wire_encode_at)(int wire, const neo__wire_call *call,
                                                 neo__wire_place *at, int codes) {
     const float *x = (const float *)call->in + at->row * call->stride + at->col;
-    const int64_t left = call->cols - at->col, whole = NEO_WIRE_BLOCK;
-    char *out =
-        (char *)call->out + (size_t)at->row * call->row_bytes + neo__code_bytes(wire, at->col);
-    if (!codes) {
-        const float scale = NEO__FN(wire_block_scale)(wire, x, NEO__MIN(left, whole), call->factor);
+    const int64_t left = call->cols - at->col, whole = NEO_WIRE_BLOCK, n = NEO__MIN(left, whole);
+    char *out = (char *)call->out + (size_t)at->row * call->row_bytes;
+    out += neo__code_bytes(wire, at->col);
+    if (codes) NEO__BY_ENDS(NEO__FN(wire_encode_block), wire, n, x, call->factor, out);
+    else {
+        const float scale = NEO__FN(wire_block_scale)(wire, x, n, call->factor);
         memcpy(out, &scale, sizeof scale);
-    } else if (left >= whole) {
-        NEO__FN(wire_encode_block)(wire, x, whole, call->factor, out);
-    } else {
-        NEO__FN(wire_encode_block)(wire, x, left, call->factor, out);
     }
     at->col += whole;
     if (left > whole) return;
@@ -20858,29 +20863,24 @@ NEO__KERNEL_INLINE void NEO__FN(wire_encode_as)(int wire, const neo__wire_call *
         if (codes) NEO__FN(wire_encode_at)(wire, c, &coded, 1);
     }
 }
-NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
-    if (c->rows == 0 || c->cols == 0) return;
-    switch (c->wire) {
-    case NEO_WIRE_F8E4M3: NEO__FN(wire_encode_as)(NEO_WIRE_F8E4M3, c); break;
-    case NEO_WIRE_F8E5M2: NEO__FN(wire_encode_as)(NEO_WIRE_F8E5M2, c); break;
-    case NEO_WIRE_I8: NEO__FN(wire_encode_as)(NEO_WIRE_I8, c); break;
-    default: NEO__FN(wire_encode_as)(NEO_WIRE_I4, c); break;
+#define NEO__BY_WIRE(wire, f, ...)                                                                 \
+    switch (wire) {                                                                                \
+    case NEO_WIRE_F8E4M3: f(NEO_WIRE_F8E4M3, __VA_ARGS__); break;                                  \
+    case NEO_WIRE_F8E5M2: f(NEO_WIRE_F8E5M2, __VA_ARGS__); break;                                  \
+    case NEO_WIRE_I8: f(NEO_WIRE_I8, __VA_ARGS__); break;                                          \
+    default: f(NEO_WIRE_I4, __VA_ARGS__); break;                                                   \
     }
+NEO__KERNEL void NEO__FN(wire_encode)(const neo__wire_call *c) {
+    if (c->rows != 0 && c->cols != 0) NEO__BY_WIRE(c->wire, NEO__FN(wire_encode_as), c)
 }
 NEO__KERNEL_INLINE void NEO__FN(wire_decode_as)(int wire, const char *in, int64_t n, float back,
                                                 float *x) {
     const int64_t whole = NEO_WIRE_BLOCK;
-    for (; n >= whole; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
-        NEO__FN(wire_decode_block)(wire, in, whole, back, x);
-    if (n > 0) NEO__FN(wire_decode_block)(wire, in, n, back, x);
+    for (; n > 0; n -= whole, x += whole, in += neo__code_bytes(wire, whole))
+        NEO__BY_ENDS(NEO__FN(wire_decode_block), wire, NEO__MIN(n, whole), in, back, x);
 }
 NEO__KERNEL void NEO__FN(wire_decode)(int wire, const char *in, int64_t n, float back, float *x) {
-    switch (wire) {
-    case NEO_WIRE_F8E4M3: NEO__FN(wire_decode_as)(NEO_WIRE_F8E4M3, in, n, back, x); break;
-    case NEO_WIRE_F8E5M2: NEO__FN(wire_decode_as)(NEO_WIRE_F8E5M2, in, n, back, x); break;
-    case NEO_WIRE_I8: NEO__FN(wire_decode_as)(NEO_WIRE_I8, in, n, back, x); break;
-    default: NEO__FN(wire_decode_as)(NEO_WIRE_I4, in, n, back, x); break;
-    }
+    NEO__BY_WIRE(wire, NEO__FN(wire_decode_as), in, n, back, x)
 }
 #endif
 #undef NEO__MAXI
