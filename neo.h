@@ -2340,6 +2340,14 @@ NEO__UNUSED static void neo__core_mask(unsigned char *mask) {
     if (f) fclose(f);
 }
 #endif
+/* Between two looks at what another core writes. */
+NEO__INLINE void neo__cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
 /* Cores of a mask; all of the machine, if it has none. */
 NEO__UNUSED static int neo__mask_cores(const unsigned char *mask) {
     int cores = neo__cores_online(), allowed = 0;
@@ -4205,14 +4213,6 @@ NEO_API int64_t neo_time_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 #endif
-
-static void neo__cpu_pause(void) {
-#if defined(NEO__X86)
-    _mm_pause();
-#elif defined(NEO__ARM)
-    __asm__ __volatile__("yield");
-#endif
-}
 
 /* ---------------------------------------------------------------------------
    >>impl-status

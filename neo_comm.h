@@ -645,8 +645,9 @@ enum {
     NEO__COMM_MAX_RANKS = 4096,
     NEO__COMM_MESSAGE = 400,
     NEO__COMM_LABEL = 40,     /* with its NUL */
-    NEO__COMM_LOOKS = 100,    /* before a rank sleeps, if all ranks have a core */
-    NEO__COMM_FEW_LOOKS = 20, /* if not */
+    NEO__COMM_LOOKS = 150,    /* before a rank sleeps, if all ranks have a core */
+    NEO__COMM_YIELDS = 100,   /* of these: they give the core away, the first ones only pause */
+    NEO__COMM_FEW_LOOKS = 20, /* if not; all yield */
     NEO__COMM_NAP_NS = 20000, /* between looks at MPI and NCCL */
     NEO__COMM_LOOK_NS = 500000000 /* between looks at the clock, at most */
 };
@@ -988,8 +989,7 @@ static neo__call_text neo__call_name(const neo__call *call) {
     int uneven = call->op == (int)NEO_COMM_ALL_TO_ALL && call->count < 0;
     const char *more = call->op == (int)NEO_COMM_SEND ? "/recv" : uneven ? "v" : "";
     neo__call_add(&t, "%s%s #%" PRId64, neo__op_names[call->op], more, call->sequence);
-    if (uneven)
-        neo__call_add(&t, " (%s)", dtype);
+    if (uneven) neo__call_add(&t, " (%s)", dtype);
     else if (call->op <= (int)NEO_COMM_REDUCE_SCATTER)
         neo__call_add(&t, " (%" PRId64 " %s, %s)", call->count, dtype, reduces[call->reduce % 3]);
     else if (call->op == (int)NEO_COMM_BROADCAST || call->op == (int)NEO_COMM_GATHER ||
@@ -1194,10 +1194,10 @@ static neo_status neo__comm_start_thread(neo_comm *comm) {
 }
 /* Operations before `end` are done; NEO_OK: well, whatever has broken the group since. */
 static neo_status neo__comm_drain(neo_comm *comm, int64_t end) {
-    const int64_t began = neo__clock_now(comm->clock);
     const int64_t began_real = neo__ctx_traced(comm->ctx) ? neo_time_ns() : 0;
     neo__mutex_lock(&comm->lock);
     const int waits = comm->queue.finished < end;
+    const int64_t began = waits ? neo__clock_now(comm->clock) : 0;
     while (comm->queue.finished < end)
         (void)neo__clock_wait(comm->clock, &comm->queue.changed, &comm->lock, 0, 0);
     const int64_t succeeded = comm->queue.succeeded;
@@ -1250,12 +1250,11 @@ static neo_status neo__work_issue(neo_comm *comm, const neo__work *given, neo_ti
     if (work->ready)
         NEO__TRY(neo__comm_device_did(comm, &work->call, neo__event_mark(comm->ctx, work->ready)));
     if (comm->nccl) /* from here on it runs, and so its turn comes to pass */
-        work->turn =
-            __atomic_fetch_add(&neo__ctx_launches(comm->ctx)->taken, 1, __ATOMIC_RELAXED);
+        work->turn = __atomic_fetch_add(&neo__ctx_launches(comm->ctx)->taken, 1, __ATOMIC_RELAXED);
     if (!ticket) {
-        int64_t began = neo__clock_now(comm->clock);
+        const int64_t *time = &comm->stats.op[work->call.op].time_ns, before = *time;
         neo_status status = neo__comm_execute(comm, work);
-        comm->stats.wait_ns += neo__clock_now(comm->clock) - began;
+        comm->stats.wait_ns += *time - before;
         return status;
     }
     neo__mutex_lock(&comm->lock);
@@ -1354,8 +1353,7 @@ static int neo__subtrees(int shards, int size, int rank, int *leaves) {
         int rest = shards - begin;
         if (take >= rest && end == shards)
             take = rest; /* the ragged right edge is a subtree too */
-        else
-            while (take > end - begin) take /= 2;
+        else while (take > end - begin) take /= 2;
         if (leaves) leaves[count] = (int)take;
         count++;
         begin += (int)take;
@@ -2966,11 +2964,11 @@ typedef struct neo__message {
     size_t bytes, whole; /* as of neo__xfer */
     int64_t arrives_ns;  /* atomic; by the link model; 0: at once */
 } neo__message;
-typedef struct neo__ring {
-    uint64_t posted, taken;   /* atomic */
-    int reading;              /* atomic: messages that the receiver looks at just now */
-    uint64_t sends, receives; /* the sender's and the receiver's own numbering of transfers */
+typedef struct neo__ring { /* what one rank writes and another reads has a cache line of its own */
     neo__message *message;
+    uint64_t posted, sends; /* posted, taken: atomic; sends, receives: each rank's own numbering */
+    uint64_t apart[6], taken, apart_too[7], receives;
+    int64_t reading, rest[5]; /* atomic: messages that the receiver looks at just now */
 } neo__ring;
 /* Meeting place of the survivors of a broken group: the seat of its first rank. */
 typedef struct neo__rally {
@@ -2987,14 +2985,15 @@ typedef struct neo__seat {
     int64_t loan;   /* atomic: the last one that it is done with */
     void *heirloom; /* memory that goes with the seat */
     size_t heirloom_bytes;
-    int waits_for;  /* atomic: 1 + the rank it waits for, negated in its queue's thread; 0: none */
-    int64_t waits_in; /* atomic: its call then (neo__call_key) */
     neo__mutex lock;
     neo__cond wake;
     int64_t events; /* atomic: changes that the rank may wait for */
+    int sleeps;     /* atomic: it is about to, or does */
     int told;       /* atomic: the group is broken, for this reason */
     neo_status told_status;
-    char told_message[NEO__COMM_MESSAGE];
+    char told_message[NEO__COMM_MESSAGE]; /* it parts what others read from what is written often */
+    int waits_for;  /* atomic: 1 + the rank it waits for, negated in its queue's thread; 0: none */
+    int64_t waits_in; /* atomic: its call then (neo__call_key) */
     /* Link model, of the rank's own: when its last message has left; since when messages arrive
        without a pause, when the last of them has, and how long they all take. */
     int64_t leaves_at[NEO_LEVEL_COUNT], busy_from[NEO_LEVEL_COUNT], busy_until[NEO_LEVEL_COUNT],
@@ -3087,6 +3086,13 @@ static void neo__seat_wake(neo__seat *p) {
     neo__clock_wake(p->job->clock, &p->wake);
     neo__mutex_unlock(&p->lock);
 }
+/* A number of a ring, for the seat's rank. This one writes it, then looks whether the other sleeps;
+   the other says so, then looks at the number once more: so one of the two sees. */
+NEO__INLINE void neo__seat_post(neo__seat *p, uint64_t *number, uint64_t value) {
+    __atomic_store_n(number, value, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&p->sleeps, __ATOMIC_SEQ_CST)) neo__seat_wake(p);
+}
+#define NEO__POSTED(number) __atomic_load_n(&(number), __ATOMIC_SEQ_CST)
 /* Sleep until something has changed since `seen` (1), or the time has come (0; if 0: never). */
 static int neo__seat_sleep(neo__seat *p, int64_t seen, int64_t until_ns, int order) {
     int in_time = 1;
@@ -3215,15 +3221,17 @@ static void neo__seat_waits(neo_comm *c, const neo__call *call, int rank) {
 }
 static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__xfer *x) {
     neo__seat *mine = comm->threads.seat[comm->rank], *theirs = comm->threads.seat[x->peer];
-    neo__limit limit = neo__comm_limit(comm);
+    neo__limit limit = {0, 0};
     int in_time = 1;
     x->done = neo__comm_fault(comm, call) == NEO_FAULT_DROP;
     if (x->done) return NEO_OK;
     for (;;) {
         int64_t seen = NEO__SEE(mine->events);
-        if (x->index - NEO__SEE(x->ring->taken) < (uint64_t)theirs->ring_length) break;
+        if (x->index - NEO__POSTED(x->ring->taken) < (uint64_t)theirs->ring_length) break;
         if (neo__threads_heard(comm)) return neo__comm_failed(comm);
         if (NEO__SEE(theirs->left) || !in_time) return neo__threads_late(comm, call, x);
+        if (!__atomic_exchange_n(&mine->sleeps, 1, __ATOMIC_SEQ_CST)) continue;
+        if (!limit.seen_ns) limit = neo__comm_limit(comm);
         in_time = neo__seat_wait(comm, mine, seen, &limit);
     }
     neo_level level = neo__comm_level(comm, x->peer);
@@ -3240,8 +3248,7 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
         m->arrives_ns = *leaves_at + (int64_t)(link->latency_us * 1000.0);
     }
     x->ring->sends++;
-    __atomic_store_n(&x->ring->posted, x->index + 1, __ATOMIC_RELEASE);
-    neo__seat_wake(theirs);
+    neo__seat_post(theirs, &x->ring->posted, x->index + 1);
     return NEO_OK;
 }
 /* This rank gives up: it reads nothing any more, and no other reads what it has posted. */
@@ -3284,13 +3291,9 @@ static neo_status neo__comm_agree(neo_comm *comm, const neo__call *mine, const n
                                bytes);
     return NEO_OK;
 }
-static void neo__threads_take(neo_comm *c, neo__xfer *x) {
-    __atomic_store_n(&x->ring->taken, x->index + 1, __ATOMIC_RELEASE);
-    neo__seat_wake(c->threads.seat[x->peer]);
-}
 static void neo__threads_release(neo_comm *c, neo__xfer *x) {
     __atomic_fetch_sub(&x->ring->reading, 1, __ATOMIC_SEQ_CST);
-    neo__threads_take(c, x);
+    neo__seat_post(c->threads.seat[x->peer], &x->ring->taken, x->index + 1);
 }
 /* When a message that could arrive at `at`, and takes so long, does. The order in which a rank
    looks at messages is not that in which they come, so they share the time since the first of them:
@@ -3313,7 +3316,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
     neo__seat *mine = c->threads.seat[c->rank];
     neo__ring *ring = x->ring;
     neo__message *m = x->message;
-    if (NEO__SEE(ring->posted) <= x->index) return NEO_OK;
+    if (NEO__POSTED(ring->posted) <= x->index) return NEO_OK;
     if (!x->copied) {
         __atomic_fetch_add(&ring->reading, 1, __ATOMIC_SEQ_CST);
         neo_status status = neo__threads_heard(c) ? neo__comm_failed(c)
@@ -3341,7 +3344,7 @@ static neo_status neo__threads_receive(neo_comm *c, const neo__call *call, neo__
         if (!*due || m->arrives_ns < *due) *due = m->arrives_ns;
         return NEO_OK;
     }
-    if (x->view != 1) neo__threads_take(c, x);
+    if (x->view != 1) neo__seat_post(c->threads.seat[x->peer], &ring->taken, x->index + 1);
     x->done = 1;
     return NEO_OK;
 }
@@ -3354,8 +3357,8 @@ static void neo__comm_count_sent(neo_comm *c, const neo__call *call, const neo__
 }
 static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
     neo__seat *mine = c->threads.seat[c->rank];
-    neo__limit limit = neo__comm_limit(c);
-    int looks = c->clock ? 0 : c->threads.looks, in_time = 1;
+    neo__limit limit = {0, 0}; /* begins where the rank sleeps */
+    int looks = c->clock ? 0 : c->threads.looks, in_time = 1, left = 0;
     for (;;) {
         int64_t seen = NEO__SEE(mine->events), due = 0;
         int waits = -1;
@@ -3363,31 +3366,33 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
             if (x[i].done) continue;
             if (!x[i].send) {
                 NEO__TRY(neo__threads_receive(c, call, &x[i], &due));
-            } else if (NEO__SEE(x[i].ring->taken) > x[i].index) {
+            } else if (NEO__POSTED(x[i].ring->taken) > x[i].index) {
                 x[i].done = 1;
                 neo__comm_count_sent(c, call, &x[i]);
             }
-            if (x[i].done)
-                limit = neo__comm_limit(c), in_time = 1; /* a step forward */
-            else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left))
-                waits = i;
+            if (x[i].done) limit.seen_ns = 0, in_time = 1; /* a step forward */
+            else if (waits < 0 || NEO__SEE(c->threads.seat[x[i].peer]->left)) waits = i;
         }
         if (waits < 0) return NEO_OK;
         if (neo__threads_heard(c)) return neo__comm_failed(c);
         int held = x[waits].copied; /* by the link model alone */
-        if (!held && NEO__SEE(c->threads.seat[x[waits].peer]->left) &&
-            NEO__SEE(mine->events) == seen)
-            return neo__threads_late(c, call, &x[waits]);
+        if (!held && NEO__SEE(c->threads.seat[x[waits].peer]->left)) {
+            if (left == waits + 1) return neo__threads_late(c, call, &x[waits]);
+            left = waits + 1; /* it may have come before */
+            continue;
+        }
         if (!held && !in_time) {
             if (!neo__threads_on_its_way(c, &x[waits]))
                 return neo__threads_late(c, call, &x[waits]);
-            limit = neo__comm_limit(c);
-            in_time = 1;
+            limit.seen_ns = 0, in_time = 1;
         }
         if (looks-- > 0) {
-            neo__thread_yield();
+            if (looks >= NEO__COMM_YIELDS) neo__cpu_pause();
+            else neo__thread_yield();
             continue;
         }
+        if (!__atomic_exchange_n(&mine->sleeps, 1, __ATOMIC_SEQ_CST)) continue;
+        if (!limit.seen_ns) limit = neo__comm_limit(c);
         neo__seat_waits(c, call, c->world[x[waits].peer]);
         if (due && (held || !limit.at_ns || due <= limit.at_ns)) {
             (void)neo__seat_sleep(mine, seen, due, neo__comm_order(c, 0));
@@ -3399,7 +3404,9 @@ static neo_status neo__threads_wait(neo_comm *c, const neo__call *call, neo__xfe
     }
 }
 static neo_status neo__threads_finish(neo_comm *c, const neo__call *call, neo__xfer *x, int count) {
+    neo__seat *mine = c->threads.seat[c->rank];
     neo_status status = neo__threads_wait(c, call, x, count);
+    if (NEO__SEE(mine->sleeps)) __atomic_store_n(&mine->sleeps, 0, __ATOMIC_RELAXED);
     neo__seat_waits(c, call, -1);
     return status == NEO_OK ? NEO_OK : neo__threads_retract(c, x, count, status);
 }
@@ -4607,8 +4614,7 @@ static neo_status neo__nccl_launched(neo_comm *c, ncclResult_t asked, const char
     NEO__TRY(neo__nccl_wait(c, NULL)); /* an error of before comes first */
     NEO__TRY(status);
     NEO__CUDA(cudaEventRecord, n->event[NEO__MOVED + (n->launched & 1)], n->stream);
-    if (NEO__LAUNCH_ORDER)
-        NEO__CUDA(cudaEventRecord, (cudaEvent_t)n->order->last, n->stream);
+    if (NEO__LAUNCH_ORDER) NEO__CUDA(cudaEventRecord, (cudaEvent_t)n->order->last, n->stream);
     return NEO_OK;
 }
 /* All that is queued, as one group. */
@@ -4736,8 +4742,7 @@ static neo_status neo__nccl_reduce(neo_comm *comm, const neo__work *work, int *d
     const size_t count = (size_t)work->call.count, part = count / (size_t)comm->size;
     if (comm->desc.sums != NEO_SUMS_NCCL || comm->size == 1 || dtype > (int)NEO_BF16 ||
         work->call.reduce != (int)NEO_REDUCE_SUM || count == 0 ||
-        (work->pieces && comm->scratch.pieces > comm->size))
-        return NEO_OK;
+        (work->pieces && comm->scratch.pieces > comm->size)) return NEO_OK;
     for (int p = 0; p < comm->size && scatters; p++)
         if ((size_t)neo__part(work->count, work->in_counts, p) != part) return NEO_OK;
     *done = 1;

@@ -10,12 +10,14 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static int failures, checks, skipped; /* the first two atomic */
+static int ranks_at; /* atomic: the line of the last call that a rank began */
 #define EXPECT(comm, cond, ...)                                                                    \
     do {                                                                                           \
         __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);                                          \
@@ -29,6 +31,7 @@ static int failures, checks, skipped; /* the first two atomic */
     } while (0)
 #define EXPECT_OK(comm, call)                                                                      \
     do {                                                                                           \
+        __atomic_store_n(&ranks_at, __LINE__, __ATOMIC_RELAXED);                                   \
         neo_status status_ = (call);                                                               \
         EXPECT(comm, status_ == NEO_OK, "%s: %s", #call, neo_last_error());                        \
         if (status_ != NEO_OK) return status_;                                                     \
@@ -125,6 +128,16 @@ static inline int launched(void) {
         getenv("OMPI_COMM_WORLD_SIZE") ? getenv("OMPI_COMM_WORLD_SIZE") : getenv("PMI_SIZE");
     return text ? atoi(text) : 0;
 }
+/* Ranks that hang, where no timeout ends them: the line of the last call says where. */
+static inline void ranks_hang(int number) {
+    char text[] = "ranks hang: the last EXPECT_OK that began is in line 00000\n";
+    int line = __atomic_load_n(&ranks_at, __ATOMIC_RELAXED);
+    for (char *digit = strchr(text, 0) - 2; *digit == '0'; digit--, line /= 10)
+        *digit = (char)('0' + line % 10);
+    ssize_t told = write(2, text, sizeof text - 1);
+    (void)number, (void)told;
+    _exit(1);
+}
 /* run_ranks: returns how many ranks this process knows to have failed. They wait for one that is
    late, unless desc has a timeout. */
 static inline int run_ranks(int ranks, const neo_comm_desc *desc, neo_comm_fn fn, void *user) {
@@ -132,10 +145,23 @@ static inline int run_ranks(int ranks, const neo_comm_desc *desc, neo_comm_fn fn
     if (desc) d = *desc;
     if (!d.timeout_ms && !d.virtual_clock) d.timeout_ms = test_patience_ms(0);
     d.ranks = ranks;
+    signal(SIGALRM, ranks_hang);
+    alarm(2 * TEST_PATIENCE_MS / 1000); /* all timeouts are over, and those of one more call */
     neo_status status = neo_comm_init_env(&d, fn, user);
+    alarm(0);
     (void)test_patience_ms(status == NEO_ERR_TIMEOUT);
     if (status != NEO_OK) fprintf(stderr, "%d ranks: %s\n", ranks, neo_last_error());
     return status != NEO_OK;
+}
+/* for (int was = -1; made_again(FIRST, &ms, &was);) { a case that the clock decides }: ms is its
+   timeout. Where it fails, a thread may have been stopped for longer, so it is made again with
+   twice the time, at last with more than a minute. */
+static inline int made_again(int first, int *ms, int *was) {
+    const int begins = *was < 0, over = !begins && (failures == *was || *ms > 60000);
+    *ms = begins || over ? first : 2 * *ms;
+    if (begins) *was = failures;
+    else if (!over) failures = *was;
+    return !over;
 }
 static inline int ranks_end(const char *name, int bad) {
     const char *rank =
