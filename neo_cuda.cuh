@@ -257,7 +257,8 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 #endif
 #define NEO__CUDA_LEAF_BYTES (4 * NEO__CUDA_WORK_BYTES) /* of leaves' sums, to which that grows */
 enum {
-    NEO__CUDA_RESULT_BYTES = 4096, /* counters and sums of one call, in device memory */
+    NEO__CUDA_RESULT_BYTES = 8192, /* counters and sums of one call, in device memory; and from */
+    NEO__CUDA_ARRIVED_AT = 4096,   /* here on zeros between calls: see >>cuda-columns */
     NEO__CUDA_ANSWER_BYTES = 65536,
     NEO__CUDA_THREADS = 256, /* of a block, where nothing asks for another number */
     NEO__CUDA_PRODUCTS = 512, /* shapes of products whose algorithm is remembered */
@@ -439,10 +440,13 @@ static neo_status neo__cuda_answer(neo__cuda *d, const void *from, size_t bytes)
     NEO__CUDA_TRY(d, cudaMemcpyAsync(d->answer, from, bytes, cudaMemcpyDeviceToHost, d->stream));
     return neo__cuda_synchronize(d);
 }
+static neo_status neo__cuda_fill_now(neo__cuda *d, void *to, int byte, size_t bytes) {
+    return NEO__CUDA_DO(d, cudaMemsetAsync(to, byte, bytes, d->stream));
+}
 static neo_status neo__cuda_fill(neo__cuda *d, void *to, int byte, size_t bytes) {
     if (bytes == 0) return NEO_OK;
     if (d->recording) return neo__graph_copy(d, to, NULL, byte, bytes);
-    return NEO__CUDA_DO(d, cudaMemsetAsync(to, byte, bytes, d->stream));
+    return neo__cuda_fill_now(d, to, byte, bytes);
 }
 /* Host memory to the device by way of the ring, so that the caller need not wait until it is there;
    *sent is 0 if it does not fit. A part of the ring is used again when all of it has arrived. */
@@ -739,68 +743,92 @@ static void neo__graph_put(neo__cuda *d, neo__cuda_op *op, const void *value, si
     }
 }
 
-/* Up to MOST copies by one kernel, each in units of T and the rest in bytes: the kernel must not
-   depend on how much there is. */
-template <class T> struct neo__graph_copy_job {
+/* The note that a call could go on with: the last, if it is of this lane; or NULL. */
+static neo__cuda_op *neo__graph_last(neo__cuda *d) {
+    neo_cuda_graph *g = d->recording;
+    if (!g || g->op_count == 0 || g->order.begins[g->lane]) return NULL;
+    neo__cuda_op *op = &g->op[g->op_count - 1];
+    return op->lane == g->lane ? op : NULL;
+}
+static void neo__graph_argument(neo__cuda *d, const neo__cuda_op *op, int i, void *to,
+                                size_t bytes) {
+    memcpy(to, d->recording->arguments + op->at + op->argument[i], bytes);
+}
+/* The last note, which the next one replaces; it looks at no word that says stop. */
+static void neo__graph_drop_last(neo__cuda *d) {
+    neo_cuda_graph *g = d->recording;
+    const neo__cuda_op *op = &g->op[--g->op_count];
+    g->argument_bytes = op->at;
+    g->order.last[op->lane] = op->after[op->lane];
+    for (int l = 0; l < NEO_CUDA_LANES; l++)
+        if (l != op->lane && op->after[l]) g->order.begins[op->lane] = 1; /* first of a join */
+}
+
+/* Memory that is read and written, in bytes: of two such, what one writes is not the other's. */
+struct neo__graph_span {
+    const char *from;
+    char *to;
+    int64_t reads, writes;
+    bool apart(const neo__graph_span &b) const {
+        const auto no_byte = [](const char *p, int64_t n, const char *q, int64_t m) {
+            return n == 0 || m == 0 || p + n <= q || q + m <= p;
+        };
+        return no_byte(to, writes, b.to, b.writes) && no_byte(to, writes, b.from, b.reads) &&
+               no_byte(from, reads, b.to, b.writes);
+    }
+};
+/* Work of one kernel on up to MOST spans that are apart. Its arguments are all that depends on how
+   many there are. */
+template <class Part> struct neo__graph_parts {
     enum { MOST = 8 };
-    char *to[MOST];
-    const char *from[MOST];         /* NULL: bytes of `value` are written */
-    int64_t bytes[MOST], end[MOST]; /* end: in units, with all before */
-    uint32_t value[MOST];
-    int32_t count;
+    Part part[MOST];
+    int64_t end[MOST]; /* units, with all before */
+    int64_t count;
     template <int W> __device__ void at(int64_t i) const {
         int k = 0;
         while (i >= end[k]) k++;
-        const int64_t at = (i - (k ? end[k - 1] : 0)) * (int64_t)sizeof(T), left = bytes[k] - at;
-        alignas(16) const uint32_t same[4] = {value[k], value[k], value[k], value[k]};
-        const char *source = from[k] ? from[k] + at : (const char *)same;
-        if (left >= (int64_t)sizeof(T))
-            *(T *)(void *)(to[k] + at) = *(const T *)(const void *)source;
-        for (int64_t b = 0; left < (int64_t)sizeof(T) && b < left; b++) to[k][at + b] = source[b];
-    }
-    /* One more, where there is room and it shares no memory with what the others write or read. */
-    bool add(char *onto, const char *source, int byte, int64_t n) {
-        const auto apart = [n](const char *p, const char *q, int64_t m) {
-            return !p || !q || p + n <= q || q + m <= p;
-        };
-        if (count == MOST) return false;
-        for (int k = 0; k < count; k++)
-            if (!apart(onto, to[k], bytes[k]) || !apart(onto, from[k], bytes[k]) ||
-                !apart(source, to[k], bytes[k]))
-                return false;
-        to[count] = onto, from[count] = source, bytes[count] = n;
-        value[count] = 0x01010101u * (uint32_t)(byte & 255);
-        end[count] = (n + (int64_t)sizeof(T) - 1) / (int64_t)sizeof(T);
-        if (count) end[count] += end[count - 1];
-        count++;
-        return true;
+        part[k].at(i - (k ? end[k - 1] : 0));
     }
 };
-/* The last note takes one copy more, where it is of copies, and of the same lane. */
+/* Note `units` of a part; the last note takes it, where that is of such parts and has room. */
+template <class Part>
+static neo_status neo__graph_join(neo__cuda *d, const Part &one, int64_t units, const char *what) {
+    NEO__ZERO(neo__graph_parts<Part>, job);
+    const neo__cuda_op *op = neo__graph_last(d);
+    if (op && op->kernel == (const void *)neo__cuda_each_kernel<neo__graph_parts<Part>, 1>) {
+        neo__graph_argument(d, op, 0, &job, sizeof job);
+        bool joins = job.count < job.MOST;
+        for (int k = 0; k < job.count; k++) joins = joins && one.apart(job.part[k]);
+        if (joins) neo__graph_drop_last(d);
+        else memset((void *)&job, 0, sizeof job);
+    }
+    job.end[job.count] = units + (job.count ? job.end[job.count - 1] : 0);
+    job.part[job.count++] = one;
+    return neo__cuda_each<1>(d, job, job.end[job.count - 1], what);
+}
+/* A copy in units of T and the rest in bytes, or a fill with the bytes of `value`. */
+template <class T> struct neo__graph_copy_part : neo__graph_span {
+    uint32_t value, unused;
+    __device__ void at(int64_t i) const {
+        const int64_t at = i * (int64_t)sizeof(T), left = writes - at;
+        alignas(16) const uint32_t same[4] = {value, value, value, value};
+        const char *source = from ? from + at : (const char *)same;
+        if (left >= (int64_t)sizeof(T))
+            *(T *)(void *)(to + at) = *(const T *)(const void *)source;
+        for (int64_t b = 0; left < (int64_t)sizeof(T) && b < left; b++) to[at + b] = source[b];
+    }
+};
 template <class T>
 static neo_status neo__graph_copy_by(neo__cuda *d, void *to, const void *from, int byte,
                                      size_t bytes) {
-    typedef neo__graph_copy_job<T> copies;
-    static_assert(neo__cuda_up(sizeof(copies), 16) + 16 <= NEO__GRAPH_COPY_ARGUMENTS, "too small");
-    neo_cuda_graph *g = d->recording;
-    neo__cuda_op *last = g->op_count > 0 ? &g->op[g->op_count - 1] : NULL;
-    copies job;
-    memset(&job, 0, sizeof job);
-    if (last && last->kernel == (const void *)neo__cuda_each_kernel<copies, 1> &&
-        last->lane == g->lane && !g->order.begins[g->lane]) {
-        char *arguments = g->arguments + last->at;
-        memcpy(&job, arguments + last->argument[0], sizeof job);
-        if (job.add((char *)to, (const char *)from, byte, (int64_t)bytes)) {
-            const int64_t units = job.end[job.count - 1];
-            memcpy(arguments + last->argument[0], &job, sizeof job);
-            memcpy(arguments + last->argument[1], &units, sizeof units);
-            last->where.grid.x = neo__cuda_blocks(d, units, NEO__CUDA_THREADS);
-            return NEO_OK;
-        }
-        memset(&job, 0, sizeof job);
-    }
-    (void)job.add((char *)to, (const char *)from, byte, (int64_t)bytes);
-    return neo__cuda_each<1>(d, job, job.end[0], from ? "copy" : "fill");
+    typedef neo__graph_copy_part<T> copy;
+    static_assert(sizeof(neo__graph_parts<copy>) + 32 <= NEO__GRAPH_COPY_ARGUMENTS, "too small");
+    NEO__ZERO(copy, one);
+    one.from = (const char *)from, one.to = (char *)to;
+    one.writes = (int64_t)bytes, one.reads = from ? one.writes : 0;
+    one.value = 0x01010101u * (uint32_t)(byte & 255);
+    return neo__graph_join(d, one, (int64_t)neo__cuda_up(bytes, sizeof(T)) / (int64_t)sizeof(T),
+                           from ? "copy" : "fill");
 }
 static neo_status neo__graph_copy(neo__cuda *d, void *to, const void *from, int byte,
                                   size_t bytes) {
@@ -1052,8 +1080,7 @@ static neo_status neo__graph_update(neo_cuda_graph *g, neo__graph_tape *t) {
 /* ---- launches, answers ---- */
 /* The word that says stop is 0. */
 static neo_status neo__graph_clear(neo_cuda_graph *g) {
-    return NEO__CUDA_DO(
-        g->d, cudaMemsetAsync(g->answers, 0, NEO__GRAPH_FIRST_ANSWER, g->d->stream));
+    return neo__cuda_fill_now(g->d, g->answers, 0, NEO__GRAPH_FIRST_ANSWER);
 }
 /* After an error in the graph of the other side. What was launched behind it had no effect, by the
    word that says stop; what was noted since will not run. */
@@ -1954,10 +1981,28 @@ struct neo__cuda_gemm_tree_job {
         neo__cuda_gemm_put(g, part.m0 + i / width, part.n0 + i % width, c.v[0]);
     }
 };
-static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call) {
+/* The tree of a whole C, left to a launch that follows: then the work memory's last bytes are that
+   launch's. */
+struct neo__cuda_late_tree {
+    neo__cuda_gemm_tree_job job;
+    int64_t count; /* elements; 0: there is none */
+    size_t bytes;
+    __device__ void run(int64_t thread, int64_t threads) const {
+        for (int64_t i = thread; i < count; i += threads) job.at<1>(i);
+    }
+};
+static neo_status neo__cuda_gemm_tree(neo__cuda *gpu, const neo__cuda_gemm_tree_job &job,
+                                      int64_t area, neo__cuda_late_tree *late) {
+    if (!late || area < job.g.m * job.g.n) return neo__cuda_each<1>(gpu, job, area, "gemm");
+    late->job = job, late->count = area;
+    return NEO_OK;
+}
+static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call,
+                                     neo__cuda_late_tree *late) {
     neo__cuda_leaf_sums part = {NULL, 0, call->m, 0, call->n};
     if (!call->tree || call->leaves.count <= 1) return neo__cuda_gemm_part(gpu, call, &part);
-    const int64_t room = (int64_t)(gpu->work_bytes / sizeof(float)) / call->leaves.count;
+    const size_t bytes = gpu->work_bytes - (late ? late->bytes : 0);
+    const int64_t room = (int64_t)(bytes / sizeof(float)) / call->leaves.count;
     const int64_t cols = NEO__MIN(call->n, room), rows = NEO__MIN(call->m, room / cols);
     part.sums = (float *)(void *)gpu->work;
     for (part.m0 = 0; part.m0 < call->m; part.m0 = part.m1)
@@ -1967,7 +2012,7 @@ static neo_status neo__cuda_gemm_own(neo__cuda *gpu, const neo__gemm_call *call)
             NEO__TRY(neo__cuda_gemm_part(gpu, call, &part));
             const neo__cuda_gemm_tree_job job = {*call, part};
             const int64_t area = (part.m1 - part.m0) * (part.n1 - part.n0);
-            NEO__TRY(neo__cuda_each<1>(gpu, job, area, "gemm"));
+            NEO__TRY(neo__cuda_gemm_tree(gpu, job, area, late));
         }
     return NEO_OK;
 }
@@ -2241,9 +2286,9 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
         memset(&part.finish, 0, sizeof part.finish);
         if (g->narrow_c) part.c = (float *)(void *)gpu->work, part.c_row = g->n, part.beta = 0.0f;
         NEO__TRY(neo__cuda_multiply(gpu, &part, epilogue, 0, 0, &done));
-        if (!done && !g->narrow_c) return neo__cuda_gemm_own(gpu, g);
+        if (!done && !g->narrow_c) return neo__cuda_gemm_own(gpu, g, NULL);
         part.bias = NULL;
-        if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part));
+        if (!done) NEO__TRY(neo__cuda_gemm_own(gpu, &part, NULL));
         neo__cuda_gemm_finish_job job = {*g, g->narrow_c ? part.c : NULL, m0};
         if (biased) job.g.bias = NULL;
         if (g->narrow_c || job.g.bias || g->finish.y ||
@@ -2289,14 +2334,26 @@ static neo_status neo__cuda_leaf_products(neo__cuda *gpu, const neo__gemm_call *
     }
     return NEO_OK;
 }
+/* A single leaf's sum is C. cuBLASLt is asked as for one of several: the bits are the same. */
+static int neo__cuda_leaf_is_c(const neo__gemm_call *g) {
+    const neo__gemm_finish *f = &g->finish;
+    return g->leaves.count == 1 && g->c_row == g->n && !g->narrow_c && !f->y && !f->backward &&
+           f->act == NEO_ACT_NONE && neo__cuda_aligned(g->c);
+}
 /* Groups of leaves are subtrees, which wait behind the leaves' sums unless there is one. */
-static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *gpu, const neo__gemm_call *call) {
+static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *gpu, const neo__gemm_call *call,
+                                             neo__cuda_late_tree *late) {
     int depth;
     const int64_t most = neo__cuda_leaf_rows(call, &depth), room = most * call->n;
     const int all = NEO__MIN(call->leaves.shards, (int)NEO__CUDA_LEAVES);
     const int count = call->leaves.count;
     const int groups = (count + NEO__CUDA_LEAVES - 1) / NEO__CUDA_LEAVES;
-    NEO__TRY(neo__cuda_reserve(gpu, (size_t)((all + depth) * room) * sizeof(float)));
+    if (neo__cuda_leaf_is_c(call)) {
+        const neo__cuda_leaf_sums c = {call->c, 0, call->m, 0, call->n};
+        return neo__cuda_leaf_products(gpu, call, 0, 1, &c);
+    }
+    NEO__TRY(neo__cuda_reserve(gpu, (size_t)((all + depth) * room) * sizeof(float) +
+                                        (late ? late->bytes : 0)));
     float *const sums = (float *)(void *)gpu->work, *const stack = sums + all * room;
     for (int64_t m0 = 0; m0 < call->m; m0 += most) {
         const neo__cuda_leaf_sums part = {sums, m0, NEO__MIN(m0 + most, call->m), 0, call->n};
@@ -2311,7 +2368,7 @@ static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *gpu, const neo__gemm_cal
                 job.part.m0 = 0, job.part.m1 -= m0;
                 job.g.c = stack + height * room, job.g.c_row = call->n;
             }
-            NEO__TRY(neo__cuda_each<1>(gpu, job, area, "gemm"));
+            NEO__TRY(neo__cuda_gemm_tree(gpu, job, area, groups > 1 ? NULL : late));
             const int merges = neo__tree_push(&height, i, groups);
             for (float *x = stack + top * room; x > stack + (top - merges) * room; x -= room)
                 NEO__TRY(neo__cuda_add(gpu, x - room, x, area));
@@ -2333,33 +2390,44 @@ static int neo__cuda_is_large(const neo__gemm_call *g) {
     if (g->a_k == 1) return g->n >= 16 && each >= 1024.0;
     return g->m >= 16 && g->n >= 16 && (double)g->m * each >= 262144.0;
 }
-static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
+static neo_status neo__cuda_gemm_late(neo__cuda *d, const neo__gemm_call *call,
+                                      neo__cuda_late_tree *late) {
     neo__gemm_call g = *call;
     if (g.m == 0 || g.n == 0) return NEO_OK;
     if (g.tree && g.leaves.count == 0) g.tree = 0, g.k = 0; /* zeros */
     if (g.tree) g.beta = 0.0f, g.bias = NULL;
-    if (d->exact || g.k == 0) return neo__cuda_gemm_own(d, &g);
+    if (d->exact || g.k == 0) return neo__cuda_gemm_own(d, &g, late);
     const int large = neo__cuda_is_large(&g);
     int depth;
-    if (!g.tree) return large ? neo__cuda_gemm_blas(d, &g) : neo__cuda_gemm_own(d, &g);
+    if (!g.tree) return large ? neo__cuda_gemm_blas(d, &g) : neo__cuda_gemm_own(d, &g, NULL);
     /* A large C is work enough without many pieces. */
     g.leaves = neo__cuda_pieces(d, g.leaves, large ? NEO__MAX(1024, g.m * g.n / 256) : 256);
-    return large && neo__cuda_leaf_rows(&g, &depth) ? neo__cuda_gemm_blas_leaves(d, &g)
-                                                    : neo__cuda_gemm_own(d, &g);
+    return large && neo__cuda_leaf_rows(&g, &depth) ? neo__cuda_gemm_blas_leaves(d, &g, late)
+                                                    : neo__cuda_gemm_own(d, &g, late);
+}
+static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
+    return neo__cuda_gemm_late(d, call, NULL);
 }
 
 /* ---- >>cuda-columns ----
    Sums of columns: of a gradient's (a bias), of dy and dy z (a norm's). Rows of a leaf add in
    order, so a column of one is one chain: a warp takes 32 of them, with the next rows on their way
    in registers. A block has eight leaves of its columns, and adds them by the tree. Of more leaves
-   these subtrees go to the work memory, [subtree][2][cols], then the tree of them. */
+   these subtrees go to the work memory, [subtree][2][cols], and of a column's blocks the one that
+   is the last to get there takes the tree of them: which one it is changes no sum. It is found by
+   a counter, which that block leaves at 0 again.
+
+   What else the gradients of a layer need, and what shares no memory with these sums, is computed
+   by further blocks of the launch (`beside`): the tree of dW, the rows of dx. */
 enum { NEO__COLUMN_AHEAD = 16, NEO__COLUMN_LEAVES = NEO__CUDA_THREADS / 32 };
 typedef struct neo__cuda_columns {
     const float *dy, *x, *stats; /* x: of the second sum */
     int64_t dy_row, x_row, cols;
     int centered;
     neo__leaf_cut leaves;
+    int across, down;  /* blocks: for 32 columns each, and those behind; of subtrees */
     float *sums;       /* [subtree][2][cols] */
+    uint32_t *arrived; /* [across] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
 /* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. */
@@ -2383,14 +2451,18 @@ NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &job, int64_t column
         dot = in ? __fmaf_rn(dy[u], more, dot) : dot;
     }
 }
+struct neo__cuda_columns_shared {
+    float sums[2][NEO__COLUMN_LEAVES][32];
+    int last;
+};
+/* Columns [at, at + 32) of a block's leaves; `down`: which they are. */
 template <bool NARROW, bool DOT>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
-    neo__cuda_columns_kernel(const neo__cuda_columns c) {
+NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
+                                       int64_t at, int down) {
     constexpr int AHEAD = DOT ? NEO__COLUMN_AHEAD : 2 * NEO__COLUMN_AHEAD;
-    __shared__ float sums[2][NEO__COLUMN_LEAVES][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t column = (int64_t)blockIdx.x * 32 + lane;
-    const int first = (int)blockIdx.y * NEO__COLUMN_LEAVES, leaf = first + warp;
+    const int64_t column = at + lane;
+    const int first = down * NEO__COLUMN_LEAVES, leaf = first + warp;
     float sum = 0.0f, dot = 0.0f;
     if (leaf < c.leaves.count && column < c.cols) {
         int64_t r = neo__leaf_row(&c.leaves, leaf);
@@ -2399,51 +2471,84 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for 
             neo__cuda_columns_add<NARROW, DOT, AHEAD, true>(c, column, r, end, sum, dot);
         if (r < end) neo__cuda_columns_add<NARROW, DOT, AHEAD, false>(c, column, r, end, sum, dot);
     }
-    sums[0][warp][lane] = sum, sums[1][warp][lane] = dot;
+    s.sums[0][warp][lane] = sum, s.sums[1][warp][lane] = dot;
     __syncthreads();
-    if (warp > (DOT ? 1 : 0) || column >= c.cols) return;
-    const int here = NEO__MIN((int)NEO__COLUMN_LEAVES, c.leaves.count - first);
-    const auto part = [&](int i) { return neo__cuda_load<1>(&sums[warp][i][lane]); };
-    const float all = neo__cuda_tree<1>(here, part).v[0];
-    float *const whole = warp ? c.dot : c.sum;
-    if (c.leaves.count > NEO__COLUMN_LEAVES)
-        c.sums[(2 * (int64_t)blockIdx.y + warp) * c.cols + column] = all;
-    else if (whole) whole[column] = all;
-}
-struct neo__cuda_columns_tree_job {
-    neo__cuda_columns c;
-    int subtrees;
-    template <int W> __device__ void at(int64_t i) const {
-        const int64_t step = 2 * c.cols;
-        float *const to = i < c.cols ? c.sum : c.dot;
-        const float *from = c.sums + i;
-        const auto part = [=](int p) { return neo__cuda_load<1>(from + p * step); };
-        if (to) to[i % c.cols] = neo__cuda_tree<1>(subtrees, part).v[0];
+    if (warp <= (DOT ? 1 : 0) && column < c.cols) {
+        const int here = NEO__MIN((int)NEO__COLUMN_LEAVES, c.leaves.count - first);
+        const auto part = [&](int i) { return neo__cuda_load<1>(&s.sums[warp][i][lane]); };
+        float *const whole = warp ? c.dot : c.sum;
+        const float all = neo__cuda_tree<1>(here, part).v[0];
+        if (c.down > 1) c.sums[(2 * (int64_t)down + warp) * c.cols + column] = all;
+        else if (whole) whole[column] = all;
     }
-};
-static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, int narrow,
-                                        const char *what) {
-    c.leaves = neo__cuda_pieces(gpu, c.leaves, 128);
-    const int subtrees = (c.leaves.count + NEO__COLUMN_LEAVES - 1) / NEO__COLUMN_LEAVES;
-    const dim3 grid((unsigned)((c.cols + 31) / 32), (unsigned)subtrees);
-    const auto kernel = c.dot    ? neo__cuda_columns_kernel<false, true>
-                        : narrow ? neo__cuda_columns_kernel<true, false>
-                                 : neo__cuda_columns_kernel<false, false>;
-    NEO__TRY(neo__cuda_reserve(gpu, (size_t)subtrees * 2 * (size_t)c.cols * sizeof(float)));
-    c.sums = (float *)(void *)gpu->work;
-    if (subtrees > 0) NEO__TRY(neo__cuda_launch(gpu, what, kernel, {grid}, c));
-    if (subtrees == 1) return NEO_OK;
-    return neo__cuda_each<1>(gpu, neo__cuda_columns_tree_job{c, subtrees},
-                             (c.dot ? 2 : 1) * c.cols, what);
+    __syncthreads();
+}
+/* The block is the last of those that count with it. */
+NEO__GPU bool neo__cuda_is_last(uint32_t *arrived, int blocks, int *last) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) *last = atomicInc(arrived, (uint32_t)blocks - 1) == (uint32_t)blocks - 1;
+    __syncthreads();
+    __threadfence();
+    return *last;
+}
+template <bool NARROW, bool DOT, class Beside>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
+    neo__cuda_columns_kernel(const neo__cuda_columns c, const Beside beside) {
+    __shared__ neo__cuda_columns_shared s;
+    const int blocks = c.across * c.down, block = (int)blockIdx.x, across = block % c.across;
+    const int64_t first = 32 * (int64_t)across, step = 32 * (int64_t)c.across;
+    if (block >= blocks) {
+        beside.run((int64_t)(block - blocks) * NEO__CUDA_THREADS + threadIdx.x,
+                   (int64_t)((int)gridDim.x - blocks) * NEO__CUDA_THREADS);
+        return;
+    }
+    for (int64_t at = first; at < c.cols; at += step)
+        neo__cuda_columns_leaves<NARROW, DOT>(c, s, at, block / c.across);
+    if (c.down == 1 || !neo__cuda_is_last(c.arrived + across, c.down, &s.last)) return;
+    for (int64_t at = first; at < c.cols; at += step) {
+        const int warp = (int)threadIdx.x / 32;
+        const int64_t column = at + threadIdx.x % 32, apart = 2 * c.cols;
+        float *const to = warp > (DOT ? 1 : 0) ? NULL : warp ? c.dot : c.sum;
+        const float *from = c.sums + warp * c.cols + column;
+        const auto part = [=](int p) { return neo__floats<1>{{__ldcg(from + p * apart)}}; };
+        if (to && column < c.cols) to[column] = neo__cuda_tree<1>(c.down, part).v[0];
+    }
+}
+/* How the sums are cut, and the bytes of work memory that they take. */
+static size_t neo__cuda_columns_cut(neo__cuda *gpu, neo__cuda_columns *c) {
+    const int64_t most = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / sizeof *c->arrived;
+    c->leaves = neo__cuda_pieces(gpu, c->leaves, 128);
+    c->across = (int)NEO__MIN((c->cols + 31) / 32, most);
+    c->down = NEO__MAX((c->leaves.count + NEO__COLUMN_LEAVES - 1) / NEO__COLUMN_LEAVES, 1);
+    c->arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_ARRIVED_AT);
+    return c->down > 1 ? (size_t)c->down * 2 * (size_t)c->cols * sizeof(float) + 16 : 16;
+}
+/* The sums, at the end of the work memory, and `count` units of `lanes` threads beside them. */
+template <bool NARROW, bool DOT, class Beside>
+static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, size_t bytes,
+                                        const Beside &beside, int64_t count, int lanes) {
+    const unsigned more = count ? neo__cuda_blocks(gpu, count, NEO__CUDA_THREADS / lanes) : 0;
+    c.sums = (float *)(void *)(gpu->work + neo__cuda_up(gpu->work_bytes - bytes, 16));
+    return neo__cuda_launch(gpu, "column_sums", neo__cuda_columns_kernel<NARROW, DOT, Beside>,
+                            {(unsigned)(c.across * c.down) + more}, c, beside);
 }
 static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
     const neo__column_sums_call *dbias = &call->dbias;
-    if (call->dw.c) NEO__TRY(neo__cuda_gemm(d, &call->dw));
-    if (!dbias->to || dbias->cols == 0) return NEO_OK;
+    const int biased = dbias->to && dbias->cols > 0;
     NEO__ZERO(neo__cuda_columns, c);
-    c.dy = dbias->from, c.dy_row = dbias->from_row;
-    c.cols = dbias->cols, c.leaves = dbias->leaves, c.sum = dbias->to;
-    return neo__cuda_columns_run(d, c, dbias->narrow, "column_sums");
+    NEO__ZERO(neo__cuda_late_tree, late);
+    if (biased) {
+        c.dy = dbias->from, c.dy_row = dbias->from_row;
+        c.cols = dbias->cols, c.leaves = dbias->leaves, c.sum = dbias->to;
+        late.bytes = neo__cuda_columns_cut(d, &c);
+        NEO__TRY(neo__cuda_reserve(d, 2 * late.bytes));
+    }
+    if (call->dw.c) NEO__TRY(neo__cuda_gemm_late(d, &call->dw, biased ? &late : NULL));
+    if (!biased) return NEO_OK;
+    const auto run = dbias->narrow ? neo__cuda_columns_run<true, false, neo__cuda_late_tree>
+                                   : neo__cuda_columns_run<false, false, neo__cuda_late_tree>;
+    return run(d, c, late.bytes, late, late.count, 1);
 }
 
 /* ---- >>cuda-norm ----
@@ -2463,25 +2568,89 @@ NEO__GPU void neo__cuda_norm_row(const neo__norm_call &c, int64_t i, float *stat
         neo__cuda_wide_put(c.y, i * c.y_row + j, 1, y);
     }
 }
-static __global__ void neo__cuda_norm_kernel(const neo__norm_call c) {
-    NEO__CUDA_EACH(i, c.rows, 16) {
-        float *stats = c.stats + i * (c.centered ? 2 : 1);
-        if (c.backward)
-            neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
-                                        c.centered, c.dx + i * c.dx_row, c.cols);
-        else neo__cuda_norm_row(c, i, stats);
+/* Rows of x or of dx. A sum of two tensors beside them is computed with them: see
+   neo__cuda_norm_after, neo__cuda_norm_before. */
+struct neo__cuda_norm_rows {
+    neo__norm_call c;
+    float *sum; /* NULL; or forward x, to which `more` is added first, backward dx is added to it */
+    const float *more;
+    __device__ void run(int64_t thread, int64_t threads) const {
+        for (int64_t i = thread / 16; i < c.rows; i += threads / 16) {
+            float *stats = c.stats + i * (c.centered ? 2 : 1), *const to = sum + i * c.cols;
+            const float *add = c.backward ? c.dx + i * c.dx_row : more + i * c.cols;
+            if (c.backward)
+                neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
+                                            c.centered, c.dx + i * c.dx_row, c.cols);
+            if (sum) {
+                __syncwarp(neo__mask_warp());
+                for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16)
+                    to[j] = __fadd_rn(to[j], add[j]);
+                __syncwarp(neo__mask_warp());
+            }
+            if (!c.backward) neo__cuda_norm_row(c, i, stats);
+        }
     }
+};
+static __global__ void neo__cuda_norm_kernel(const neo__cuda_norm_rows job) {
+    job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
+}
+/* The sum x += y of `count` elements that was noted last goes with the norm of x. */
+static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
+    const neo__cuda_op *op = neo__graph_last(d);
+    neo__cuda_add_job add;
+    int64_t count;
+    if (!op || (op->kernel != (const void *)neo__cuda_each_kernel<neo__cuda_add_job, 4> &&
+                op->kernel != (const void *)neo__cuda_each_kernel<neo__cuda_add_job, 1>))
+        return;
+    neo__graph_argument(d, op, 0, &add, sizeof add);
+    neo__graph_argument(d, op, 1, &count, sizeof count);
+    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols)
+        return;
+    job->sum = add.x, job->more = add.y;
+    neo__graph_drop_last(d);
+}
+/* The call writes what dx is with: neither dy nor x. */
+static bool neo__cuda_norm_apart(const neo__norm_call *c, const float *dx, int64_t dx_row) {
+    const auto span = [c](const float *p, int64_t row) {
+        return neo__graph_span{(const char *)p, (char *)(uintptr_t)p, 0,
+                               ((c->rows - 1) * row + c->cols) * (int64_t)sizeof(float)};
+    };
+    const neo__graph_span to = span(dx, dx_row);
+    return to.apart(span(c->dy, c->dy_row)) && to.apart(span(c->x, c->x_row));
+}
+/* x += y, where y is the dx that was noted last: 1 if that note does it. */
+static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t count) {
+    const neo__cuda_op *op = neo__graph_last(d);
+    const auto beside = neo__cuda_columns_kernel<false, true, neo__cuda_norm_rows>;
+    const int both = op && op->kernel == (const void *)beside;
+    if (!op || (!both && op->kernel != (const void *)neo__cuda_norm_kernel)) return 0;
+    neo__cuda_norm_rows job;
+    neo__graph_argument(d, op, both, &job, sizeof job);
+    const neo__norm_call *c = &job.c;
+    if (!c->backward || job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
+        count != c->rows * c->cols || !neo__cuda_norm_apart(c, x, c->cols))
+        return 0;
+    job.sum = x;
+    memcpy(d->recording->arguments + op->at + op->argument[both], &job, sizeof job);
+    return 1;
 }
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
-    if (call->backward && (call->dweight || call->dbias)) { /* first: dx may be dy */
-        NEO__ZERO(neo__cuda_columns, c);
+    NEO__ZERO(neo__cuda_norm_rows, job);
+    NEO__ZERO(neo__cuda_columns, c);
+    job.c = *call;
+    int64_t rows = call->backward && !call->dx ? 0 : call->rows;
+    if (!call->backward) neo__cuda_norm_after(d, &job);
+    if (call->backward && (call->dweight || call->dbias)) {
+        const bool beside = rows > 0 && neo__cuda_norm_apart(call, call->dx, call->dx_row);
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
-        NEO__TRY(neo__cuda_columns_run(d, c, 0, "norm"));
+        const size_t bytes = neo__cuda_columns_cut(d, &c);
+        NEO__TRY(neo__cuda_reserve(d, bytes));
+        NEO__TRY((neo__cuda_columns_run<false, true>(d, c, bytes, job, beside ? rows : 0, 16)));
+        if (beside) return NEO_OK; /* else dx comes after them: it may be dy */
     }
-    if (call->backward && !call->dx) return NEO_OK;
-    return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, call->rows, 16, *call);
+    return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, rows, 16, job);
 }
 
 /* ---- >>cuda-embedding ----
@@ -3630,16 +3799,14 @@ struct neo__cuda_convert_job {
     }
 };
 /* f32 to bf16 by rows, as operands of products are made: a thread stores 16 bytes at once. */
-struct neo__cuda_narrow_job {
-    const float *from;
-    uint16_t *to;
+struct neo__cuda_narrow_part : neo__graph_span {
     int64_t from_row, to_row, cols;
     uint32_t pieces; /* of a row, of 8 numbers; the last may be shorter */
     int wide;        /* rows of `from` are at multiples of 16 bytes */
-    template <int W> __device__ void at(int64_t i) const {
+    __device__ void at(int64_t i) const {
         const int64_t row = (uint32_t)i / pieces, col = (int64_t)((uint32_t)i % pieces) * 8;
-        const float *x = from + row * from_row + col;
-        uint16_t *y = to + row * to_row + col;
+        const float *x = (const float *)(const void *)from + row * from_row + col;
+        uint16_t *y = (uint16_t *)(void *)to + row * to_row + col;
         neo__floats<4> v[2];
         if (cols - col < 8) {
             for (int w = 0; w < (int)(cols - col); w++) y[w] = neo__bf16_from_f32(x[w]);
@@ -3661,19 +3828,21 @@ static neo_status neo__cuda_narrow(neo__cuda *gpu, const neo__convert_call *call
     const neo_tensor *src = &call->src, *dst = &call->dst;
     const bool whole = neo_tensor_is_contiguous(*src) && neo_tensor_is_contiguous(*dst);
     const int64_t rows = whole ? 1 : src->shape[0];
-    NEO__ZERO(neo__cuda_narrow_job, job);
-    job.from = (const float *)src->data, job.to = (uint16_t *)dst->data;
-    job.cols = whole ? call->count : src->shape[1];
-    if (!whole) job.from_row = src->stride[0], job.to_row = dst->stride[0];
-    const int64_t pieces = (job.cols + 7) / 8;
+    NEO__ZERO(neo__cuda_narrow_part, part);
+    part.from = (const char *)src->data, part.to = (char *)dst->data;
+    part.cols = whole ? call->count : src->shape[1];
+    if (!whole) part.from_row = src->stride[0], part.to_row = dst->stride[0];
+    part.reads = ((rows - 1) * part.from_row + part.cols) * (int64_t)sizeof(float);
+    part.writes = ((rows - 1) * part.to_row + part.cols) * (int64_t)sizeof(uint16_t);
+    const int64_t pieces = (part.cols + 7) / 8;
     *done = src->dtype == NEO_F32 && dst->dtype == NEO_BF16 && !call->stochastic &&
             (whole || (src->ndim == 2 && src->stride[1] == 1 && dst->stride[1] == 1)) &&
-            neo__cuda_aligned(dst->data) && job.to_row % 8 == 0 &&
+            neo__cuda_aligned(dst->data) && part.to_row % 8 == 0 &&
             rows * pieces < (int64_t)1 << 31;
     if (!*done) return NEO_OK;
-    job.pieces = (uint32_t)pieces;
-    job.wide = neo__cuda_aligned(src->data) && job.from_row % 4 == 0;
-    return neo__cuda_each<1>(gpu, job, rows * pieces, "convert");
+    part.pieces = (uint32_t)pieces;
+    part.wide = neo__cuda_aligned(src->data) && part.from_row % 4 == 0;
+    return neo__graph_join(gpu, part, rows * pieces, "convert");
 }
 static neo_status neo__cuda_convert(neo__cuda *gpu, const neo__convert_call *call) {
     neo__cuda_convert_job job = {*call};
@@ -3742,7 +3911,9 @@ static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
         return neo__cuda_run(gpu, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
     if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32 &&
         (call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols)))
-        return neo__cuda_add(gpu, (float *)call->x, (const float *)call->y, count);
+        return neo__cuda_norm_before(gpu, (float *)call->x, (const float *)call->y, count)
+                   ? NEO_OK
+                   : neo__cuda_add(gpu, (float *)call->x, (const float *)call->y, count);
     if (call->infinite) {
         job.infinite = (int *)(void *)gpu->result;
         NEO__TRY(neo__cuda_fill(gpu, job.infinite, 0, sizeof(int)));
@@ -3781,7 +3952,7 @@ typedef struct neo__cuda_clip {
     unsigned most;
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_clip;
-NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_RESULT_BYTES, "it lies there");
+NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_ARRIVED_AT, "it lies there");
 /* W elements, by a rule of neo.h (see >>kernels). */
 template <auto rule, int W>
 NEO__GPU void neo__cuda_rule(const neo__step &step, const neo__optim_span &span, int64_t at) {
@@ -5349,6 +5520,7 @@ static neo_status neo__cuda_take(neo__cuda *gpu) {
     NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));
     NEO__CUDA_TRY(gpu, cudaStreamCreateWithFlags(&gpu->exchange, cudaStreamNonBlocking));
     NEO__CUDA_TRY(gpu, cudaMalloc(&gpu->result, NEO__CUDA_RESULT_BYTES));
+    NEO__TRY(neo__cuda_fill_now(gpu, gpu->result, 0, NEO__CUDA_RESULT_BYTES));
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->answer, NEO__CUDA_ANSWER_BYTES));
     NEO__CUDA_TRY(gpu, cudaMallocHost(&gpu->send, (size_t)NEO__CUDA_SENDS * NEO__CUDA_SEND_BYTES));
     for (int i = 0; i < NEO__CUDA_SENDS; i++)
@@ -5512,10 +5684,11 @@ static neo_status neo__graph_take(neo_cuda_graph *graph) {
         NEO__CUDA_TRY(d, cudaMalloc(&scratch->work, NEO__CUDA_WORK_BYTES));
         scratch->work_bytes = NEO__CUDA_WORK_BYTES;
         NEO__CUDA_TRY(d, cudaMalloc(&scratch->result, NEO__CUDA_RESULT_BYTES));
+        NEO__TRY(neo__cuda_fill_now(d, scratch->result, 0, NEO__CUDA_RESULT_BYTES));
         if (!d->exact) NEO__CUDA_TRY(d, cudaMalloc(&scratch->blas_work, NEO__CUDA_BLAS_BYTES));
     }
     NEO__CUDA_TRY(d, cudaMalloc(&graph->answers, NEO__GRAPH_ANSWER_BYTES));
-    return neo__graph_clear(graph);
+    return neo__cuda_fill_now(d, graph->answers, 0, NEO__GRAPH_ANSWER_BYTES); /* gaps, too */
 }
 NEO_API size_t neo_cuda_graph_host_bytes(const neo_cuda_graph_desc *desc) {
     NEO__ZERO(neo_cuda_graph, g);

@@ -685,6 +685,84 @@ static void test_copies(void) {
     neo_tensor_free(t.ctx, &a), neo_tensor_free(t.ctx, &b);
     free_trainer(&t);
 }
+/* Calls that share a launch, and others that look like them and may not; the CPU's bits in each. */
+typedef enum Calls { SUM_NORM, NORM_SUM, NORM_IN_PLACE, GRADS, CONVERTS, CONVERT_TWICE, SUM_OTHER,
+                     CALLS } Calls;
+enum { X, MORE, Y, DY, DX, SUM, WEIGHT, BIAS, DW, DB, STATS, LAYER, DLAYER, N0, N1, TENSORS };
+static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
+    const neo_leaves all = {t[X].shape[0], 0, 16, 0};
+    const neo_tensor none = neo_tensor_none();
+    switch (calls) {
+    case SUM_OTHER:
+    case SUM_NORM:
+        MODEL_TRY(neo_add(ctx, t[X], t[MORE]));
+        return neo_layer_norm_forward(ctx, t[calls == SUM_NORM ? X : DY], t[WEIGHT], t[BIAS], 1e-5f,
+                                      t[Y], t[STATS]);
+    case NORM_SUM:
+        MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[X], t[WEIGHT], t[STATS], t[DY], t[DX], t[DW],
+                                          t[DB]));
+        return neo_add(ctx, t[SUM], t[DX]);
+    case NORM_IN_PLACE:
+        MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[X], t[WEIGHT], t[STATS], t[DY], t[DY], t[DW],
+                                          t[DB]));
+        return neo_add(ctx, t[SUM], t[DY]);
+    case GRADS:
+        return neo_linear_backward(ctx, &all, t[X], t[LAYER], t[DY], none, t[DLAYER], t[DB]);
+    case CONVERTS:
+    case CONVERT_TWICE:
+        MODEL_TRY(neo_tensor_convert(ctx, t[X], t[N0], NULL));
+        return neo_tensor_convert(ctx, t[Y], t[calls == CONVERTS ? N1 : N0], NULL);
+    case CALLS: break;
+    }
+    return NEO_OK;
+}
+static void test_joined(void) {
+    enum { ROWS_IN = 70, COLS = 44 }; /* of 16 leaves some have 4 rows, some 5 */
+    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2};
+    static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
+    Trainer t[2];
+    neo_tensor tensor[2][TENSORS];
+    test_seed = 71;
+    for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 16, 0.0f, i ? 0 : -1);
+    for (int k = 0; k < TENSORS; k++) {
+        const int wide = k < WEIGHT || k >= N0, layer = k == LAYER || k == DLAYER;
+        const int64_t shape[2] = {wide || k == STATS ? ROWS_IN : COLS, k == STATS ? 2 : COLS};
+        const int dims = wide || layer || k == STATS ? 2 : 1;
+        for (int i = 0; i < ROWS_IN * COLS; i++) x[i] = test_uniform() - 0.5f;
+        for (int i = 0; i < 2; i++) {
+            neo_tensor *to = &tensor[i][k], host = neo_tensor_none();
+            CHECK_OK(neo_tensor_alloc(t[i].ctx, k < N0 ? NEO_F32 : NEO_BF16, dims, shape, to));
+            host = *to, host.data = x, host.place = NEO_HOST;
+            if (k < N0) CHECK_OK(neo_tensor_copy(t[i].ctx, host, *to));
+            else CHECK_OK(neo_tensor_zero(t[i].ctx, *to));
+        }
+    }
+    for (int calls = 0; calls < CALLS; calls++) {
+        const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).nodes;
+        CHECK_OK(joined_calls(t[0].ctx, tensor[0], (Calls)calls));
+        CHECK_OK(neo_cuda_graph_begin(t[1].graph));
+        CHECK_OK(joined_calls(t[1].ctx, tensor[1], (Calls)calls));
+        CHECK_OK(neo_cuda_graph_end(t[1].graph));
+        CHECK_OK(neo_cuda_graph_wait(t[1].graph));
+        const int here = (int)(neo_cuda_graph_get_stats(t[1].graph).nodes - before);
+        if (here != nodes[calls])
+            FAIL("calls %d are %d launches, not %d", calls, here, nodes[calls]);
+        for (int k = 0; k < TENSORS; k++) {
+            const size_t bytes = (size_t)neo_tensor_count(tensor[0][k]) * (k < N0 ? 4 : 2);
+            for (int i = 0; i < 2; i++) {
+                neo_tensor host = tensor[i][k];
+                host.data = got[i], host.place = NEO_HOST;
+                CHECK_OK(neo_tensor_copy(t[i].ctx, tensor[i][k], host));
+            }
+            if (memcmp(got[0], got[1], bytes) != 0)
+                FAIL("calls %d: tensor %d is not the CPU's", calls, k);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < TENSORS; k++) neo_tensor_free(t[i].ctx, &tensor[i][k]);
+        free_trainer(&t[i]);
+    }
+}
 /* Steps of `ops` launches. */
 static void scales(Trainer *t, int ops, int steps) {
     for (int s = 0; s < steps; s++) {
@@ -824,6 +902,7 @@ int main(void) {
     RUN(test_device_batch);
     RUN(test_sequences);
     RUN(test_copies);
+    RUN(test_joined);
     RUN(test_room);
     RUN(test_host_bytes);
     RUN(test_misuse);

@@ -12,7 +12,10 @@ enum { MAX_LAYERS = 64, MAX_BUFFERS = 11 * MAX_LAYERS + 32 };
 static const float EPS = 1e-5f;
 
 /* Parameters, under the names of GPT-2 in PyTorch; weights are [out][in], as of torch.nn.Linear. */
-typedef struct linear { const neo_param *w, *b; } linear; /* y = x w^T + b */
+typedef struct linear { /* y = x w^T + b */
+    const neo_param *w, *b;
+    int64_t at; /* where the bf16 copy of w begins among those of its block */
+} linear;
 typedef struct norm { const neo_param *w, *b; } norm;
 typedef struct block {
     neo_params *params;
@@ -45,7 +48,8 @@ typedef struct model {
     neo_tensor stats, n;                 /* [rows][2], [rows][width]: the last norm */
     neo_tensor logits;                   /* [rows][vocabulary], then their gradient */
     neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
-    neo_tensor narrow[3];                /* bf16 copies of x, weight and gradient of a product */
+    neo_tensor narrow[3];                /* bf16 copies of x, of a block's weights or the head's,
+                                            and of a gradient */
     neo_tensor ids, targets, places;     /* [rows] */
     int64_t *next_ids, *next_targets;    /* [rows] in host memory, for send() */
     float *next_logits;                  /* [vocabulary] in host memory */
@@ -72,6 +76,10 @@ static neo_status add_linear(neo_params *params, const char *prefix, int64_t in,
     TRY(add_param(params, prefix, ".weight", out, in, normal, &to->w));
     return add_param(params, prefix, ".bias", out, 0, zero, &to->b);
 }
+/* Copies of weights begin at multiples of 16 bytes. */
+static int64_t behind(const linear *l) {
+    return l->at + (neo_tensor_count(l->w->value) + 7) / 8 * 8;
+}
 static neo_status add_block(model *m, int i) {
     block *b = &m->block[i];
     const int64_t w = m->width;
@@ -84,8 +92,11 @@ static neo_status add_block(model *m, int i) {
     TRY(add_linear(b->params, PREFIX("attn.c_proj"), w, w, last, &b->project));
     TRY(add_norm(b->params, PREFIX("ln_2"), w, &b->norm_2));
     TRY(add_linear(b->params, PREFIX("mlp.c_fc"), w, 4 * w, 0.02f, &b->expand));
-    return add_linear(b->params, PREFIX("mlp.c_proj"), 4 * w, w, last, &b->contract);
+    TRY(add_linear(b->params, PREFIX("mlp.c_proj"), 4 * w, w, last, &b->contract));
 #undef PREFIX
+    b->project.at = behind(&b->qkv), b->expand.at = behind(&b->project);
+    b->contract.at = behind(&b->expand);
+    return NEO_OK;
 }
 
 typedef struct buffer {
@@ -118,6 +129,7 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
 static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
+    const int64_t weights = widest > 12 * w + 32 ? widest : 12 * w + 32; /* of a block, or head */
     const buffer list[] = {
         {&m->stats, NEO_F32, rows, 2},       {&m->n, operand_dtype(m), rows, w},
         {&m->dx, NEO_F32, rows, w},          {&m->dn, NEO_F32, rows, w},
@@ -126,7 +138,7 @@ static neo_status create_buffers(model *m, int64_t rows) {
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
     const buffer narrow[] = {{&m->narrow[0], NEO_BF16, rows, w},
-                             {&m->narrow[1], NEO_BF16, w, widest},
+                             {&m->narrow[1], NEO_BF16, w, weights},
                              {&m->narrow[2], NEO_BF16, rows, pitch_of(widest)}};
     for (int i = 0; i < (m->recompute ? 1 : m->layers); i++)
         TRY(add_inside(m, &m->inside[i], rows));
@@ -188,11 +200,20 @@ static neo_status norm_forward(const model *m, const norm *l, neo_tensor x, neo_
     return neo_layer_norm_forward(m->ctx, used(m, x), l->w->value, l->b->value, EPS, used(m, y),
                                   used(m, stats));
 }
-/* dx: the gradient of what comes out, then of what goes in. */
 static neo_status norm_backward(const model *m, const neo_leaves *part, const norm *l, neo_tensor x,
-                                neo_tensor stats, neo_tensor dx) {
+                                neo_tensor stats, neo_tensor dy, neo_tensor dx) {
     return neo_layer_norm_backward(m->ctx, part, used(m, x), l->w->value, used(m, stats),
-                                   used(m, dx), used(m, dx), l->w->grad, l->b->grad);
+                                   used(m, dy), used(m, dx), l->w->grad, l->b->grad);
+}
+/* Adds the gradient that m->dn has of a norm's output, once it has gone through the norm, to that
+   of the residual stream. It goes by way of what dgelu leaves free: where it does not replace what
+   the sums for weights read, a GPU has one launch for all of it. */
+static neo_status norm_into_residual(const model *m, const neo_leaves *part, const norm *l,
+                                     neo_tensor x, neo_tensor stats) {
+    neo_tensor through = m->dgelu;
+    through.shape[1] = through.stride[0] = m->width;
+    TRY(norm_backward(m, part, l, x, stats, m->dn, through));
+    return neo_add(m->ctx, used(m, m->dx), used(m, through));
 }
 /* The place of the bf16 copy of operand k of a product (0: x, 1: weight, 2: gradient). */
 static neo_tensor narrow_place(const model *m, int k, const neo_tensor *t) {
@@ -223,13 +244,29 @@ static neo_status product_backward(const model *m, const neo_leaves *part, neo_t
     TRY(operand(m, 2, &dy));
     return neo_linear_backward(m->ctx, part, x, w, dy, dx, dw, dbias);
 }
+/* A block's weight as products take it, and all of them: copies that follow each other are one
+   launch. */
+static neo_tensor weight_of(const model *m, const linear *l) {
+    neo_tensor w = l->w->value, narrow = narrow_place(m, 1, &w);
+    if (w.dtype == operand_dtype(m)) return w;
+    narrow.data = (uint16_t *)narrow.data + l->at;
+    return narrow;
+}
+static neo_status take_weights(const model *m, const block *b) {
+    const linear *const all[4] = {&b->qkv, &b->project, &b->expand, &b->contract};
+    for (int i = 0; i < 4; i++) {
+        const neo_tensor from = all[i]->w->value, to = weight_of(m, all[i]);
+        if (to.data != from.data) TRY(neo_tensor_convert(m->ctx, from, to, NULL));
+    }
+    return NEO_OK;
+}
 static neo_status linear_forward(const model *m, const linear *l, neo_tensor x, neo_tensor y) {
-    return product_forward(m, used(m, x), l->w->value, l->b->value, used(m, y));
+    return product_forward(m, used(m, x), weight_of(m, l), l->b->value, used(m, y));
 }
 static neo_status linear_backward(const model *m, const neo_leaves *part, const linear *l,
                                   neo_tensor x, neo_tensor dy, neo_tensor dx) {
-    return product_backward(m, part, used(m, x), l->w->value, used(m, dy), used(m, dx), l->w->grad,
-                            l->b->grad);
+    return product_backward(m, part, used(m, x), weight_of(m, l), used(m, dy), used(m, dx),
+                            l->w->grad, l->b->grad);
 }
 
 /* again: for the backward, which does not need the output. */
@@ -239,6 +276,7 @@ static neo_status block_forward(const model *m, int i, int again) {
     const neo_attention_desc attention = attention_of(m);
     neo_tensor x = m->x[i], out = m->x[i + 1];
     TRY(norm_forward(m, &b->norm_1, x, a->n1, a->stats_1));
+    TRY(take_weights(m, b));
     TRY(linear_forward(m, &b->qkv, a->n1, a->qkv));
     TRY(neo_attention_forward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
                               third(m, a->qkv, 2), used(m, a->y), used(m, a->lse)));
@@ -260,20 +298,18 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     const neo_tensor dgelu = used(m, m->dgelu);
     neo_tensor dz = narrow_place(m, 2, &dgelu);
     if (!m->products_bf16 || !neo_tensor_is_contiguous(dz)) dz = dgelu; /* of an odd width */
-    if (m->recompute) TRY(block_forward(m, i, 1));
+    TRY(m->recompute ? block_forward(m, i, 1) : take_weights(m, b));
     TRY(linear_backward(m, part, &b->contract, a->gelu, m->dx, m->dgelu));
     TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dgelu, dz));
     TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
-    TRY(norm_backward(m, part, &b->norm_2, a->middle, a->stats_2, m->dn));
-    TRY(neo_add(m->ctx, used(m, m->dx), used(m, m->dn)));
+    TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2));
 
     TRY(linear_backward(m, part, &b->project, a->y, m->dx, m->dn));
     TRY(neo_attention_backward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
                                third(m, a->qkv, 2), used(m, a->y), used(m, a->lse), used(m, m->dn),
                                third(m, m->dqkv, 0), third(m, m->dqkv, 1), third(m, m->dqkv, 2)));
     TRY(linear_backward(m, part, &b->qkv, a->n1, m->dqkv, m->dn));
-    TRY(norm_backward(m, part, &b->norm_1, m->x[i], a->stats_1, m->dn));
-    return neo_add(m->ctx, used(m, m->dx), used(m, m->dn));
+    return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1);
 }
 
 static neo_status embed_forward(const model *m) {
@@ -292,7 +328,7 @@ static neo_status head_forward(const model *m) {
 static neo_status head_backward(const model *m, const neo_leaves *part) {
     TRY(product_backward(m, part, used(m, m->n), m->tokens->value, used(m, m->logits),
                          used(m, m->dx), m->tokens->grad, neo_tensor_none()));
-    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dx);
+    return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dx, m->dx);
 }
 static neo_status embed_backward(const model *m, const neo_leaves *part) {
     neo_tensor dx = used(m, m->dx), ids = used(m, m->ids), places = used(m, m->places);
