@@ -191,7 +191,7 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
    A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
    records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
    kernels here are calls of functions of neo.h that end in _warp: the text of its CPU kernels, read
-   once more for 16 lanes of a warp (see >>kernels there).
+   once more for 16 lanes of a warp (see >>kernels of neo_kernels.h).
    ========================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
@@ -238,9 +238,9 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 /* A function of the device, compiled into its caller; a kernel for blocks of NEO__CUDA_THREADS. */
 #define NEO__GPU static __device__ __forceinline__
 #define NEO__CUDA_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS)
-/* The kernels of neo.h, for 16 lanes of a warp. */
+/* The kernels, for 16 lanes of a warp. */
 #define NEO__PASS NEO__PASS_WARP
-#include NEO_HEADER
+#include "neo_kernels.h"
 #undef NEO__PASS
 
 /* ---- >>cuda-device ----
@@ -1189,7 +1189,8 @@ static neo_status neo__cuda_exchange_each(neo__cuda *d, void *stream, const F &f
 }
 
 /* ---- >>cuda-activation ----
-   Activations: functions of >>kernels-vec of neo.h, applied by each thread to single numbers. */
+   Activations: functions of >>kernels-vec of neo_kernels.h, applied by each thread to single
+   numbers. */
 NEO__GPU float neo__cuda_act(neo_activation act, float z) {
     if (act == NEO_ACT_RELU) return neo__vrelu_warp(z);
     if (act == NEO_ACT_SIGMOID) return neo__vsigmoid_warp(z);
@@ -1467,7 +1468,7 @@ static neo_status neo__cuda_combine(neo__cuda *gpu, const neo__combine_call *cal
 }
 
 /* ---- >>cuda-wire ----
-   Rows coded for a narrow wire: >>kernels-wire of neo.h has the layout, and the codes of
+   Rows coded for a narrow wire: >>kernels-wire of neo_kernels.h has the layout, and the codes of
    numbers. */
 
 /* x factor; a factor of 1 keeps a NaN as it is. */

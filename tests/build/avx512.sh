@@ -22,11 +22,13 @@ gcc $flags -c -o "$W/probe.o" "$W/probe.c" 2>/dev/null || stop "no SIMDe (Debian
 
 # A copy of neo whose AVX-512 kernels are compiled for AVX2, and always there.
 cp -r Makefile ./*.h ./*.cuh examples tests bench "$W"
-sed -e 's|#include <immintrin.h>|#include "tests/build/avx512_on_cpu.h"|' \
-    -e 's|target("avx2,fma,f16c,avx512[a-z0-9,]*")|target("avx2,fma,f16c")|' \
-    -e 's/__builtin_cpu_supports("avx512\(f\|bw\|dq\|vl\)")/1/g' \
-    -e 's/^\(#define NEO__DOT(c, x, y)\) __asm__.*/\1 ((void)(c), (void)(x), (void)(y))/' \
-    -e 's/^\(#define NEO__PIN(x)\) __asm__.*/\1 ((void)(x))/' neo.h >"$W/neo.h"
+for header in neo.h neo_kernels.h; do
+    sed -e 's|#include <immintrin.h>|#include "tests/build/avx512_on_cpu.h"|' \
+        -e 's|target("avx2,fma,f16c,avx512[a-z0-9,]*")|target("avx2,fma,f16c")|' \
+        -e 's/__builtin_cpu_supports("avx512\(f\|bw\|dq\|vl\)")/1/g' \
+        -e 's/^\(#define NEO__DOT(c, x, y)\) __asm__.*/\1 ((void)(c), (void)(x), (void)(y))/' \
+        -e 's/^\(#define NEO__PIN(x)\) __asm__.*/\1 ((void)(x))/' $header >"$W/$header"
+done
 programs=
 for name in bags/jagged bags/kept_grads_and_parts bags/lookup bags/narrow_rows bags/optim \
     comm/wire core/activation core/cross core/gemm core/layers core/losses core/operations \

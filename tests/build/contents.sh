@@ -11,7 +11,8 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 20995 0 1 17 ;;
+    neo.h) echo 16676 0 1 15 ;;
+    neo_kernels.h) echo 4328 0 0 2 ;;
     neo_run.h) echo 3237 0 0 0 ;;
     neo_store.h) echo 1756 0 0 0 ;;
     neo_state.h) echo 5146 0 0 0 ;;
@@ -20,7 +21,7 @@ budget() {
     neo_comm.h) echo 4998 0 0 52 ;;
     neo_plan.h) echo 6691 0 0 1 ;;
     neo_fsdp.h) echo 6769 0 0 0 ;;
-    neo_cuda.cuh) echo 5810 0 0 32 ;;
+    neo_cuda.cuh) echo 5811 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
@@ -42,8 +43,8 @@ at_most() {
 }
 
 : >"$W/all_marks"
-headers="neo.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h neo_plan.h
-    neo_fsdp.h neo_cuda.cuh"
+headers="neo.h neo_kernels.h neo_run.h neo_state.h neo_data.h neo_store.h neo_serve.h neo_comm.h
+    neo_plan.h neo_fsdp.h neo_cuda.cuh"
 for h in $headers; do
     # The list: from CONTENTS to the end of the first comment. Marks: `>>name` alone on its line, or
     # after /* ----.
@@ -72,6 +73,7 @@ END
         fail "sections of $h over their lines in tests/build/sections.txt: $over"
     fi
     at_most "$(wc -l <$h)" $lines "lines in $h"
+    at_most "$(wc -c <$h)" 1000000 "bytes in $h, more than many code browsers show"
     at_most "$(awk 'length($0) > 100' $h | wc -l)" $wide "lines of $h over 100 columns"
     at_most "$(awk 'length($0) > 120' $h | wc -l)" 0 "lines of $h over 120 columns"
     at_most "$(grep -cE '/\* (What|Where|Of|That)( |$)' $h)" $openings \

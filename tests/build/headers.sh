@@ -395,13 +395,12 @@ for c in $compilers; do
     job "$c c11 -march=native" "$base -march=native -fsyntax-only $W/implement.c"
     # The header may be renamed and sit anywhere.
     mkdir -p "$W/vendor/deep"
-    cp neo.h "$W/vendor/deep/neo.h"
+    cp neo.h neo_kernels.h "$W/vendor/deep"
     sed 's/"neo.h"/"vendor\/deep\/neo.h"/' "$W/implement.c" >"$W/elsewhere.c"
     job "$c c11 from another folder" "$c -std=c11 $warnings -fsyntax-only $W/elsewhere.c"
-    cp neo.h "$W/my_neo.h"
+    cp neo.h "$W/my_neo.h" && cp neo_kernels.h "$W"
     sed 's/"neo.h"/"my_neo.h"/' "$W/implement.c" >"$W/renamed.c"
-    job "$c c11 renamed, with NEO_HEADER" \
-        "$c -std=c11 $warnings '-DNEO_HEADER=\"my_neo.h\"' -fsyntax-only $W/renamed.c"
+    job "$c c11 renamed" "$c -std=c11 $warnings -fsyntax-only $W/renamed.c"
 
     # Flags that define a macro are refused by the compiler, where neo is implemented: its
     # declarations go into any file.

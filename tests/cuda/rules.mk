@@ -26,7 +26,7 @@ over_nccl = $(patsubst %,$(B)/tests/%_nccl,cuda/comm cuda/shard emulated_dlrm em
 # dlrm_cuda: with GPUs; dlrm_nccl: and with ranks of mpirun.
 $(B)/neo_nccl.o: examples/neo.c
 	$(compile_mpi) $(nccl_flags) -c -o $@ $<
-$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h
+$(B)/neo_cuda.o: examples/neo_cuda.cu neo_cuda.cuh neo.h neo_kernels.h
 	$(compile_cu) -c -o $@ $<
 $(examples:=_cuda): $(B)/%_cuda: $$(call source_of,$$*) $(B)/neo_cuda.o $(B)/neo.a
 	$(link_cuda)
@@ -46,7 +46,7 @@ $(B)/bench/cuda: bench/cuda/ops.c $(B)/neo_cuda.o $(B)/neo.a
 	$(link_cuda)
 $(devices:=_gpu): $(B)/%_gpu: %.c $(B)/neo_cuda.o $(B)/tests/neo.a
 	$(link_cuda)
-$(kernels:=_gpu): $(B)/%_gpu: %.cpp tests/test.h neo_cuda.cuh neo.h
+$(kernels:=_gpu): $(B)/%_gpu: %.cpp tests/test.h neo_cuda.cuh neo.h neo_kernels.h
 	$(compile_cu) -o $@ -x cu $< -lcublasLt -lm -lpthread
 
 # ---- emulated on the CPU, always under AddressSanitizer. Graphs are full after few operations and
