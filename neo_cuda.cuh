@@ -2420,7 +2420,7 @@ static neo_status neo__cuda_gemm(neo__cuda *d, const neo__gemm_call *call) {
 
    What else the gradients of a layer need, and what shares no memory with these sums, is computed
    by further blocks of the launch (`beside`): the tree of dW, the rows of dx. */
-enum { NEO__COLUMN_AHEAD = 16, NEO__COLUMN_LEAVES = NEO__CUDA_THREADS / 32 };
+enum { NEO__COLUMN_LEAVES = NEO__CUDA_THREADS / 32 };
 typedef struct neo__cuda_columns {
     const float *dy, *x, *stats; /* x: of the second sum */
     int64_t dy_row, x_row, cols;
@@ -2460,7 +2460,7 @@ struct neo__cuda_columns_shared {
 template <bool NARROW, bool DOT>
 NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
                                        int64_t at, int down) {
-    constexpr int AHEAD = DOT ? NEO__COLUMN_AHEAD : 2 * NEO__COLUMN_AHEAD;
+    constexpr int AHEAD = DOT ? 14 : 32; /* the rows whose numbers registers have room for */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int64_t column = at + lane;
     const int first = down * NEO__COLUMN_LEAVES, leaf = first + warp;
@@ -2595,6 +2595,17 @@ struct neo__cuda_norm_rows {
 static __global__ void neo__cuda_norm_kernel(const neo__cuda_norm_rows job) {
     job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
 }
+/* Forward writes nothing that `more` has, but for rows of y in the places of its rows. */
+static bool neo__cuda_norm_keeps(const neo__norm_call *c, const float *more) {
+    const auto span = [](const void *p, size_t bytes) {
+        return neo__graph_span{NULL, (char *)(uintptr_t)p, 0, (int64_t)bytes};
+    };
+    const neo__graph_span from = span(more, (size_t)(c->rows * c->cols) * sizeof(float));
+    const size_t y_bytes = (size_t)((c->rows - 1) * c->y_row + c->cols) * (c->narrow_y ? 2 : 4);
+    const bool in_place = c->y == more && !c->narrow_y && c->y_row == c->cols;
+    return (in_place || from.apart(span(c->y, y_bytes))) &&
+           from.apart(span(c->stats, (size_t)c->rows * (c->centered ? 2 : 1) * sizeof(float)));
+}
 /* The sum x += y of `count` elements that was noted last goes with the norm of x. */
 static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
     const neo__cuda_op *op = neo__graph_last(d);
@@ -2605,7 +2616,8 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
         return;
     neo__graph_argument(d, op, 0, &add, sizeof add);
     neo__graph_argument(d, op, 1, &count, sizeof count);
-    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols)
+    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols ||
+        !neo__cuda_norm_keeps(&job->c, add.y))
         return;
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
