@@ -2460,7 +2460,7 @@ struct neo__cuda_columns_shared {
 template <bool NARROW, bool DOT>
 NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
                                        int64_t at, int down) {
-    constexpr int AHEAD = DOT ? 14 : 32; /* the rows whose numbers registers have room for */
+    constexpr int AHEAD = DOT ? 16 : 32; /* rows whose numbers registers have room for */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int64_t column = at + lane;
     const int first = down * NEO__COLUMN_LEAVES, leaf = first + warp;
