@@ -2143,7 +2143,7 @@ typedef struct neo__block {
     float *weights; /* [id_capacity] of them, or NULL */
     int64_t id_count, id_capacity;
     uint32_t *end_offset, *end_line; /* where the next line starts, per sample */
-    int64_t lines;                   /* in the block */
+    int64_t lines, together;         /* in the block; to cut next, see neo__delimited_tile */
     int64_t bad;
     int64_t labels;       /* lines that this rank made samples of */
     int64_t parsed_bytes; /* of them */
@@ -3167,7 +3167,7 @@ static int neo__delimited_sample(const neo_schema *schema, const neo__parse_opti
 }
 
 /* Samples of the next lines, up to `most`, if they are as lines mostly are; returns where the one
-   after them begins. */
+   after them begins. Lines behind one that is not are cut again, so the next call takes fewer. */
 static const char *neo__delimited_tile(const neo_schema *schema, const neo__parse_options *options,
                                        neo__block *block, const char *p, int64_t most) {
     const int32_t *target = schema->header ? block->head.target : schema->target;
@@ -3185,7 +3185,7 @@ static const char *neo__delimited_tile(const neo_schema *schema, const neo__pars
         !labeled || schema->comment_count || schema->delimiter_bytes != 1 || c == '\r')
         return p;
     line[0] = p;
-    for (most = NEO__MIN(most, (int64_t)NEO__TILE_LINES); m < most && p < end; line[++m] = p) {
+    for (most = NEO__MIN(most, block->together); m < most && p < end; line[++m] = p) {
         stop = NULL;
         if (*p == '\n' || (*p == '\r' && p[1] == '\n') ||
             neo__fields_used(p, &stop, c, blank, other, target, 0,
@@ -3195,7 +3195,7 @@ static const char *neo__delimited_tile(const neo_schema *schema, const neo__pars
             break;
         p = stop + 1;
     }
-    if (memchr(line[0], 0, (size_t)(p - line[0]))) return line[0];
+    if (memchr(line[0], 0, (size_t)(p - line[0]))) return block->together = 1, line[0];
     memcpy(watch, block->watch, sizeof watch);
     float *records = neo__block_record(schema, block, block->count);
     while ((good = neo__delimited_ops(schema, block, line, m, 1, records, &issue)) < m)
@@ -3206,6 +3206,7 @@ static const char *neo__delimited_tile(const neo_schema *schema, const neo__pars
     }
     block->labels += m;
     block->parsed_bytes += NEO__MIN(line[m] - block->raw, block->bytes) - (line[0] - block->raw);
+    block->together = NEO__MIN(NEO__MAX(1, m == most ? 2 * m : m), (int64_t)NEO__TILE_LINES);
     return line[m];
 }
 
@@ -3250,7 +3251,7 @@ static const char *neo__block_start(neo__block *block) {
     const char *p = block->raw, *end = block->raw + block->raw_bytes;
     block->count = block->id_count = block->lines = block->bad = block->taken = 0;
     block->labels = block->parsed_bytes = 0;
-    block->failed = block->issue_count = 0;
+    block->failed = block->issue_count = 0, block->together = NEO__TILE_LINES;
     memset(block->watch, 0, sizeof block->watch);
     if (block->offset == 0 && block->raw_bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0)
         p += 3; /* UTF-8 mark */

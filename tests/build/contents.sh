@@ -16,7 +16,7 @@ budget() {
     neo_run.h) echo 3237 0 0 0 ;;
     neo_store.h) echo 1756 0 0 0 ;;
     neo_state.h) echo 5146 0 0 0 ;;
-    neo_data.h) echo 7938 0 0 0 ;;
+    neo_data.h) echo 7939 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;
     neo_comm.h) echo 4998 0 0 52 ;;
     neo_plan.h) echo 6691 0 0 1 ;;
