@@ -18,7 +18,7 @@ budget() {
     neo_state.h) echo 5146 0 0 0 ;;
     neo_data.h) echo 7939 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;
-    neo_comm.h) echo 4998 0 0 52 ;;
+    neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 6691 0 0 1 ;;
     neo_fsdp.h) echo 6769 0 0 0 ;;
     neo_cuda.cuh) echo 5823 0 0 32 ;;
