@@ -3228,7 +3228,7 @@ static neo_status neo__threads_send(neo_comm *comm, const neo__call *call, neo__
     for (;;) {
         int64_t seen = NEO__SEE(mine->events);
         if (x->index - NEO__POSTED(x->ring->taken) < (uint64_t)theirs->ring_length) break;
-        const int left = NEO__SEE(theirs->left); /* read first, as a rank tells why before it leaves */
+        const int left = NEO__SEE(theirs->left); /* read first: ranks tell why, then leave */
         if (neo__threads_heard(comm)) return neo__comm_failed(comm);
         if (left || !in_time) return neo__threads_late(comm, call, x);
         if (!__atomic_exchange_n(&mine->sleeps, 1, __ATOMIC_SEQ_CST)) continue;
