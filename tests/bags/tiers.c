@@ -362,6 +362,45 @@ static void batches_in_between(void) {
     }
 }
 
+/* Nor where ids without a row were another table's: then a set would have to hold two batches. */
+static void ids_of_another_table(void) {
+    enum { B = 100 };
+    const int64_t rows[2] = {5000, 5000}, dims[2] = {8, 8};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    Model m;
+    Pair p;
+    model_init(&m, 2, rows, dims, 2, NEO_POOL_SUM);
+    m.desc.max_batch = B, m.desc.max_ids = 2 * B, m.desc.bounds = NEO_BOUNDS_DROP;
+    if (pair_make(&p, ctx, &m, NEO_EVICT_LRU, 0, 0)) {
+        for (int step = 0; step < 10; step++) {
+            const BatchKind kind = {B, 0, 0, 0, 0, 0};
+            int64_t ids[2][2 * B];
+            Batch b[2];
+            Out out;
+            for (int i = 0; i < 2; i++) {
+                batch_make(&b[i], &m, kind);
+                for (int64_t k = 0; k < 2 * B; k++) {
+                    b[i].offsets[k + 1] = i == 0 ? k + 1 : k < B ? 0 : k + 1 - B;
+                    ids[i][k] = i == 0 && k < B ? -1 : (int64_t)test_random() % rows[1];
+                }
+                b[i].j.ids = ids[i];
+            }
+            for (int64_t k = 0; k < B; k++) ids[0][B + k] = (B * step + k) % rows[1];
+            out_make(&out, &m, &b[0].j, 0);
+            for (int i = 0; i < 2; i++) {
+                neo_bags *bags = i ? p.tiered : p.plain;
+                CHECK_OK(neo_bags_forward(bags, &b[0].j, out.t));
+                CHECK_OK(neo_bags_backward(bags, &b[1].j, out.t, 0.1f));
+            }
+            free(out.data);
+            for (int i = 0; i < 2; i++) batch_free(&b[i]);
+        }
+        pair_check(&p, &m);
+    }
+    pair_free(&p);
+    neo_ctx_destroy(ctx);
+}
+
 /* ---- checkpoints: from either into either ---- */
 static void checkpoints(void) {
     const int64_t rows[2] = {1500, 700}, dims[2] = {12, 16};
@@ -947,6 +986,7 @@ int main(int argc, char **argv) {
     RUN(tables_of_keys);
     RUN(overflow_and_growth);
     RUN(batches_in_between);
+    RUN(ids_of_another_table);
     RUN(checkpoints);
     RUN(saved_meanwhile);
     RUN(keys_saved_meanwhile);
