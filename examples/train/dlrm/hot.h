@@ -155,6 +155,18 @@ static neo_status add_hot_rows(const model *m, const options *o) {
     }
     return NEO_OK;
 }
+/* Those that a checkpoint named: rows of their tables, rising. */
+static neo_status check_read_rows(const model *m, const char *dir) {
+    const hot_tables *h = &m->hot;
+    for (size_t t = 0; t < h->tables; t++)
+        for (int64_t i = 0, before = -1; i < h->count[t]; before = h->rows[t][i++])
+            if (h->rows[t][i] <= before || h->rows[t][i] >= h->desc[t].rows)
+                return neo_fail(NEO_ERR_CORRUPT, "%s: bags.%s.rows: number %lld is %lld, behind "
+                                "%lld and of %lld rows", dir, h->names[2 * t + 1], (long long)i,
+                                (long long)h->rows[t][i], (long long)before,
+                                (long long)h->desc[t].rows);
+    return NEO_OK;
+}
 static void destroy_hot_rows(model *m) {
     hot_tables *h = &m->hot;
     for (int i = 0; i < 2; i++) neo_jagged_destroy(h->split[i]);

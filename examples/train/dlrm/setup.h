@@ -151,14 +151,14 @@ static neo_status restore(run *r) {
     return no_model(r, status);
 }
 
-/* Tables of which a profile named fewer hot rows than --hot-rows. */
+/* Tables of which a profile named fewer hot rows than --hot-rows, or none. */
 static neo_status restore_hot(run *r) {
     char why[1024];
     const neo_status status = restore(r);
     snprintf(why, sizeof why, "%s", neo_last_error());
-    if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile ||
-        strstr(why, ": hot_rows is "))
-        return status;
+    if (status == NEO_OK) return check_read_rows(&r->m, r->o->saves.dir);
+    const int named = strstr(why, ".hot.") || (strstr(why, ".cold.") && !strstr(why, " has shape "));
+    if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile || !named) return status;
     return neo_fail(status, "%s: give --profile, as its training had it", why);
 }
 
