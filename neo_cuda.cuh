@@ -2595,17 +2595,6 @@ struct neo__cuda_norm_rows {
 static __global__ void neo__cuda_norm_kernel(const neo__cuda_norm_rows job) {
     job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
 }
-/* Forward writes nothing that `more` has, but for rows of y in the places of its rows. */
-static bool neo__cuda_norm_keeps(const neo__norm_call *c, const float *more) {
-    const auto span = [](const void *p, size_t bytes) {
-        return neo__graph_span{NULL, (char *)(uintptr_t)p, 0, (int64_t)bytes};
-    };
-    const neo__graph_span from = span(more, (size_t)(c->rows * c->cols) * sizeof(float));
-    const size_t y_bytes = (size_t)((c->rows - 1) * c->y_row + c->cols) * (c->narrow_y ? 2 : 4);
-    const bool in_place = c->y == more && !c->narrow_y && c->y_row == c->cols;
-    return (in_place || from.apart(span(c->y, y_bytes))) &&
-           from.apart(span(c->stats, (size_t)c->rows * (c->centered ? 2 : 1) * sizeof(float)));
-}
 /* The sum x += y of `count` elements that was noted last goes with the norm of x. */
 static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
     const neo__cuda_op *op = neo__graph_last(d);
@@ -2616,8 +2605,7 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
         return;
     neo__graph_argument(d, op, 0, &add, sizeof add);
     neo__graph_argument(d, op, 1, &count, sizeof count);
-    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols ||
-        !neo__cuda_norm_keeps(&job->c, add.y))
+    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols)
         return;
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
