@@ -2595,6 +2595,28 @@ struct neo__cuda_norm_rows {
 static __global__ void neo__cuda_norm_kernel(const neo__cuda_norm_rows job) {
     job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
 }
+/* Rows at p share no memory with what the call reads or writes, but for its x or dx at `but`. */
+static bool neo__cuda_norm_apart(const neo__norm_call *c, const float *p, int64_t p_row,
+                                 const float *but) {
+    const auto span = [](const void *q, int64_t rows, int64_t row, int64_t cols, int64_t each) {
+        const int64_t bytes = q ? ((rows - 1) * row + cols) * each : 0;
+        return neo__graph_span{NULL, (char *)(uintptr_t)q, 0, bytes};
+    };
+    const int64_t stats = c->centered ? 2 : 1, y_bytes = c->narrow_y ? 2 : 4;
+    const neo__graph_span with[] = {
+        span(c->x == but ? NULL : c->x, c->rows, c->x_row, c->cols, 4),
+        span(c->y, c->rows, c->y_row, c->cols, y_bytes),
+        span(c->dy, c->rows, c->dy_row, c->cols, 4),
+        span(c->dx == but ? NULL : c->dx, c->rows, c->dx_row, c->cols, 4),
+        span(c->stats, c->rows, stats, stats, 4),
+        span(c->weight, 1, 0, c->cols, 4),
+        span(c->dweight, 1, 0, c->cols, 4),
+        span(c->bias, 1, 0, c->cols, 4),
+        span(c->dbias, 1, 0, c->cols, 4)};
+    for (const neo__graph_span &one : with)
+        if (!span(p, c->rows, p_row, c->cols, 4).apart(one)) return false;
+    return true;
+}
 /* The sum x += y of `count` elements that was noted last goes with the norm of x. */
 static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
     const neo__cuda_op *op = neo__graph_last(d);
@@ -2605,19 +2627,12 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
         return;
     neo__graph_argument(d, op, 0, &add, sizeof add);
     neo__graph_argument(d, op, 1, &count, sizeof count);
-    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols)
+    if (add.x != job->c.x || count != job->c.rows * job->c.cols || job->c.x_row != job->c.cols ||
+        !neo__cuda_norm_apart(&job->c, add.x, job->c.cols, add.x) ||
+        !neo__cuda_norm_apart(&job->c, add.y, job->c.cols, add.x))
         return;
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
-}
-/* The call writes what dx is with: neither dy nor x. */
-static bool neo__cuda_norm_apart(const neo__norm_call *c, const float *dx, int64_t dx_row) {
-    const auto span = [c](const float *p, int64_t row) {
-        return neo__graph_span{(const char *)p, (char *)(uintptr_t)p, 0,
-                               ((c->rows - 1) * row + c->cols) * (int64_t)sizeof(float)};
-    };
-    const neo__graph_span to = span(dx, dx_row);
-    return to.apart(span(c->dy, c->dy_row)) && to.apart(span(c->x, c->x_row));
 }
 /* x += y, where y is the dx that was noted last: 1 if that note does it. */
 static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t count) {
@@ -2629,7 +2644,7 @@ static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t
     neo__graph_argument(d, op, both, &job, sizeof job);
     const neo__norm_call *c = &job.c;
     if (!c->backward || job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
-        count != c->rows * c->cols || !neo__cuda_norm_apart(c, x, c->cols))
+        count != c->rows * c->cols || !neo__cuda_norm_apart(c, x, c->cols, y))
         return 0;
     job.sum = x;
     memcpy(d->recording->arguments + op->at + op->argument[both], &job, sizeof job);
@@ -2642,7 +2657,8 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     int64_t rows = call->backward && !call->dx ? 0 : call->rows;
     if (!call->backward) neo__cuda_norm_after(d, &job);
     if (call->backward && (call->dweight || call->dbias)) {
-        const bool beside = rows > 0 && neo__cuda_norm_apart(call, call->dx, call->dx_row);
+        float *const dx = call->dx;
+        const bool beside = rows > 0 && neo__cuda_norm_apart(call, dx, call->dx_row, dx);
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;

@@ -190,8 +190,7 @@ typedef struct neo__tier {
     double level;                  /* bytes for a tier_share of 1: see neo__tier_fill */
     char *fixed, *work;
     size_t fixed_bytes, work_bytes;
-    int64_t *row;                  /* [capacity] of base.line, counted through all tables; none of
-                                      table t: -1 - t */
+    int64_t *row; /* [capacity] of base.line, counted through all tables; none of table t: ~t */
     int64_t staged;                /* ids of the last call, of which line and row are */
     neo__tier_job *jobs;
     uint64_t *sorted[2];    /* [capacity]: see neo__tier_sort */
@@ -1336,7 +1335,7 @@ static int64_t neo__tier_goes_on(const neo__tier *tier, int64_t table) {
             neo__tier_rows_of(b, p, k, n, row);
             for (int64_t i = 0; i < n; i++) {
                 fresh += (was[i] < 0) & (row[i] >= 0);
-                differ |= was[i] < 0 ? was[i] != -1 - table : row[i] + before != was[i];
+                differ |= was[i] < 0 ? was[i] != ~table : row[i] + before != was[i];
             }
         }
     }
@@ -1365,8 +1364,7 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
             continue;
         }
         neo__tier_rows_of(b, p, 0, p->ids, at);
-        for (int64_t i = 0; i < p->ids; i++)
-            row[i] = at[i] < 0 ? -1 - table : at[i] + to->first_row;
+        for (int64_t i = 0; i < p->ids; i++) row[i] = at[i] < 0 ? ~table : at[i] + to->first_row;
         if (!to->sets) continue;
         missing += neo__tier_find_rows(to, at, p->ids, call->to_step);
         if (!b->job.tensor.out) continue;

@@ -687,7 +687,7 @@ static void test_copies(void) {
 }
 /* Calls that share a launch, and others that look like them and may not; the CPU's bits in each. */
 typedef enum Calls { SUM_NORM, NORM_SUM, NORM_IN_PLACE, GRADS, CONVERTS, CONVERT_TWICE, SUM_OTHER,
-                     CALLS } Calls;
+                     NORM_OVER_SUM, SUM_INTO_GRAD, CALLS } Calls;
 enum { X, MORE, Y, DY, DX, SUM, WEIGHT, BIAS, DW, DB, STATS, LAYER, DLAYER, N0, N1, TENSORS };
 static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
     const neo_leaves all = {t[X].shape[0], 0, 16, 0};
@@ -712,13 +712,29 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
     case CONVERT_TWICE:
         MODEL_TRY(neo_tensor_convert(ctx, t[X], t[N0], NULL));
         return neo_tensor_convert(ctx, t[Y], t[calls == CONVERTS ? N1 : N0], NULL);
+    case NORM_OVER_SUM: { /* a row of y is where the sum of another row reads */
+        const int64_t rows = t[X].shape[0] - 1;
+        neo_tensor part = neo_tensor_rows(t[X], 0, rows);
+        MODEL_TRY(neo_add(ctx, part, neo_tensor_rows(t[MORE], 0, rows)));
+        return neo_layer_norm_forward(ctx, part, t[WEIGHT], t[BIAS], 1e-5f,
+                                      neo_tensor_rows(t[MORE], 1, rows),
+                                      neo_tensor_rows(t[STATS], 0, rows));
+    }
+    case SUM_INTO_GRAD: { /* of one row: dx and a gradient of the norm's weight have one shape */
+        const neo_leaves one = {1, 0, 16, 0};
+        neo_tensor x = neo_tensor_rows(t[X], 0, 1), dx = neo_tensor_rows(t[DX], 0, 1), dw = dx;
+        dw.data = t[DW].data;
+        MODEL_TRY(neo_layer_norm_backward(ctx, &one, x, t[WEIGHT], neo_tensor_rows(t[STATS], 0, 1),
+                                          neo_tensor_rows(t[DY], 0, 1), dx, t[DW], t[DB]));
+        return neo_add(ctx, dw, dx);
+    }
     case CALLS: break;
     }
     return NEO_OK;
 }
 static void test_joined(void) {
     enum { ROWS_IN = 70, COLS = 44 }; /* of 16 leaves some have 4 rows, some 5 */
-    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2};
+    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2};
     static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
     Trainer t[2];
     neo_tensor tensor[2][TENSORS];

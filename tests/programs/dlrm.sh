@@ -157,8 +157,8 @@ refused "fewer hot rows in a checkpoint" 'give --profile, as its training had it
     $model --hot-rows 300 --checkpoint "$W/hotter" --resume --epochs 2
 refused "other hot rows than a checkpoint's" "hot_rows is '6' there" $model --repro-shards 8 \
     --hot-rows 5 --checkpoint "$W/hot" --resume
-refused "another seed than hot rows' checkpoint" "seed is '0' there, '9' here\$" $model \
-    --repro-shards 8 --hot-rows 6 --checkpoint "$W/hot" --resume --seed 9
+refused "another shuffle than hot rows' checkpoint" "shuffle is .* '9' here\$" $model \
+    --repro-shards 8 --hot-rows 6 --checkpoint "$W/hot" --resume --shuffle 9
 same "--hot-rows of a checkpoint, without a profile" "$(digest $model --repro-shards 8 \
     --hot-rows 6 --ranks 2 --checkpoint "$W/hot" --resume --epochs 3)" "$(digest $hot --epochs 3)"
 refused "a profile of no hot rows" 'names no hot rows' $model --hot-rows 6 --profile "$W/cold"

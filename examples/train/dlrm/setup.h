@@ -157,7 +157,8 @@ static neo_status restore_hot(run *r) {
     const neo_status status = restore(r);
     snprintf(why, sizeof why, "%s", neo_last_error());
     if (status == NEO_OK) return check_read_rows(&r->m, r->o->saves.dir);
-    const int named = strstr(why, ".hot.") || (strstr(why, ".cold.") && !strstr(why, " has shape "));
+    const int cold = strstr(why, ".cold.") && !strstr(why, " has shape ");
+    const int named = cold || strstr(why, ".hot.");
     if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile || !named) return status;
     return neo_fail(status, "%s: give --profile, as its training had it", why);
 }
