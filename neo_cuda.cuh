@@ -190,8 +190,8 @@ NEO_API neo_cuda_graph_stats neo_cuda_graph_get_stats(const neo_cuda_graph *grap
 
    A neo_device is a table of functions, filled in by neo__cuda_table at >>cuda-create. Their
    records are in neo.h at >>kernel-types: struct neo_device and the neo__x_call structs. Many
-   kernels here are calls of functions of neo.h that end in _warp: the text of its CPU kernels, read
-   once more for 16 lanes of a warp (see >>kernels of neo_kernels.h).
+   kernels here are calls of functions of neo_kernels.h that end in _warp: the text of the CPU's
+   kernels, read once more for 16 lanes of a warp (see >>kernels there).
    ========================================================================== */
 #if defined(NEO_CUDA_IMPLEMENTATION) && !defined(__CUDACC__) && !defined(NEO_CUDA_ON_CPU)
 #error "neo_cuda.cuh: NEO_CUDA_IMPLEMENTATION is for a .cu file, which nvcc compiles"
@@ -3970,7 +3970,7 @@ typedef struct neo__cuda_clip {
     neo__cuda_word sum[NEO__CUDA_EXACT];
 } neo__cuda_clip;
 NEO__STATIC_ASSERT(sizeof(neo__cuda_clip) <= NEO__CUDA_ARRIVED_AT, "it lies there");
-/* W elements, by a rule of neo.h (see >>kernels). */
+/* W elements, by a rule of neo_kernels.h (see >>kernels). */
 template <auto rule, int W>
 NEO__GPU void neo__cuda_rule(const neo__step &step, const neo__optim_span &span, int64_t at) {
     neo__floats<W> w = neo__cuda_load<W>(span.w + at), a = {}, b = {};
