@@ -151,15 +151,18 @@ static neo_status restore(run *r) {
     return no_model(r, status);
 }
 
-/* Tables of which a profile named fewer hot rows than --hot-rows, or none. */
+/* Without a profile a checkpoint must have --hot-rows hot rows of each table. */
 static neo_status restore_hot(run *r) {
     char why[1024];
     const neo_status status = restore(r);
     snprintf(why, sizeof why, "%s", neo_last_error());
     if (status == NEO_OK) return check_read_rows(&r->m, r->o->saves.dir);
+    if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile) return status;
+    if (strstr(why, ".row_buckets is ") && strstr(why, "not defined here")) /* a table has none */
+        return neo_fail(status, "%s: give --hot-rows only if its training had it, and --profile",
+                        why);
     const int cold = strstr(why, ".cold.") && !strstr(why, " has shape ");
-    const int named = cold || strstr(why, ".hot.");
-    if (status != NEO_ERR_MISMATCH || !r->o->hot_rows || r->o->profile || !named) return status;
+    if (!cold && !strstr(why, ".hot.")) return status;
     return neo_fail(status, "%s: give --profile, as its training had it", why);
 }
 
