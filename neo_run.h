@@ -3171,7 +3171,7 @@ static const char *const neo__report_css[] = {
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{",
     "color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}\n",
     ".slim:only-child{grid-column:1/-1}@media(max-width:600px){table{font-size:.78rem}",
-    "th,td{padding:6px 7px;font-size:inherit}th:first-child,td:first-child{padding-left:18px}",
+    "th,td{padding:6px 4px;font-size:inherit}th:first-child,td:first-child{padding-left:18px}",
     "th:last-child,td:last-child{padding-right:18px}th,td:not(.n){white-space:normal}}\n",
     "@media print{body{background:#fff}figure,.table,.facts div{break-inside:avoid}}\n",
 };
