@@ -51,7 +51,7 @@
      7. tests           a row in tests/operations.h, which compares the bits of
                         both devices; the numbers themselves in tests/core
 
-   WHERE TO ADD (lines of a section are budgeted in tests/build/sections.txt)
+   WHERE TO ADD (>>kernels-... is in neo_kernels.h; budgets of lines: tests/build/sections.txt)
      an optimizer      for dense layers: neo_optim_kind (>>optim); its states, defaults, numbers and
                        step, which are switches over the kind (>>impl-optim); vec_x and its place in
                        neo__vec_kernels (>>kernel-types, >>kernels-vec); neo__cuda_optim_step

@@ -1,6 +1,6 @@
 /* neo_comm.h: process groups and collectives over threads, MPI or NCCL, with the same bits on all.
 
-   Copy it beside neo.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h and neo_kernels.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - one API over three backends: the ranks of a job are threads of one process (always there),

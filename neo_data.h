@@ -1,6 +1,6 @@
 /* neo_data.h: training data for neo: batches read from files, or generated.
 
-   Copy it beside neo.h, neo_run.h and neo_state.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h, neo_kernels.h, neo_run.h and neo_state.h. MIT licence: see neo.h.
 
    WHAT IT DOES
      - a schema: the dense numbers and sparse features of a sample, and the dictionaries that turn

@@ -1,7 +1,7 @@
 /* neo_fsdp.h: sharded model state for neo: embedding tables placed by a plan, and dense parameters
    cut in units, over many ranks, with the same bits however they lie.
 
-   Copy it beside neo.h, neo_run.h, neo_state.h, neo_comm.h and neo_plan.h. MIT licence: see neo.h.
+   Copy it beside neo.h, neo_kernels.h, neo_run.h, neo_state.h, neo_comm.h, neo_plan.h. MIT: neo.h.
 
    WHAT IT DOES
      - neo_shard: the verbs of neo_bags over tables that lie on many ranks as a plan says (see

@@ -1,6 +1,6 @@
 /* neo_plan.h: where embedding tables go on a cluster, and what a training step takes there.
 
-   Copy it beside neo.h and neo_comm.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h, neo_kernels.h and neo_comm.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - from tables, batch and cluster it decides which rank holds what of which table: table-wise,

@@ -1,7 +1,7 @@
 /* neo_run.h: a run and the world around it: files and checksums, metrics, progress, signals, JSON
    lines, traces, TensorBoard's event files, a report.
 
-   Copy it beside neo.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h and neo_kernels.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - metrics of predictions, exact over batches and ranks: AUC, log loss, calibration, by group

@@ -1,6 +1,6 @@
 /* neo_serve.h: a trained model in a program: predictions with training's bits.
 
-   Copy it beside neo.h, neo_run.h, neo_state.h and neo_data.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h, neo_kernels.h, neo_run.h, neo_state.h and neo_data.h. MIT licence: neo.h.
 
    WHAT IT DOES
      - neo_model: a checkpoint of build/dlrm (any --model) or build/gpt becomes a predictor by the

@@ -1,6 +1,6 @@
 /* neo_state.h: what a run keeps: named tensors, their digest, checkpoints, safetensors files.
 
-   Copy it beside neo.h and neo_run.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h, neo_kernels.h and neo_run.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - neo_state: weights, optimizer state, positions and values of your own as a list of named

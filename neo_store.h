@@ -1,6 +1,6 @@
 /* neo_store.h: embedding tables larger than memory: rows in a file, below lines in memory.
 
-   Copy it beside neo.h and neo_run.h. MIT licence (at the end of neo.h).
+   Copy it beside neo.h, neo_kernels.h and neo_run.h. MIT licence (at the end of neo.h).
 
    WHAT IT DOES
      - neo_tier: the rows and optimizer state of a neo_bags lie in a sparse file; a software cache,
