@@ -155,8 +155,6 @@ try "more hot rows than are used" $D $model --hot-rows 300 --save-profile "$W/mo
 try "more hot rows" $D $model --hot-rows 300 --profile "$W/most" --checkpoint "$W/hotter"
 refused "fewer hot rows in a checkpoint" 'give --profile, as its training had it' \
     $model --hot-rows 300 --checkpoint "$W/hotter" --resume --epochs 2
-refused "another option beside hot rows of a checkpoint" "seed is '0' there, '3' here$" \
-    $model --hot-rows 300 --checkpoint "$W/hotter" --resume --seed 3
 try "no hot rows" $D $model --repro-shards 8 --checkpoint "$W/cool"
 refused "hot rows of a checkpoint without" 'give --hot-rows only if its training had it' \
     $model --repro-shards 8 --hot-rows 6 --checkpoint "$W/cool" --resume
