@@ -1855,8 +1855,8 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
    neo_bags_prune_keys: drop keys whose rows are small: those of a 2-norm below least, and then, of
    each set of 32 rows, all but the `most` of largest norm (most 0: all stay; of equals the lowest
    row; a row with a NaN is as large as one can be). *pruned (or NULL): how many.
-   neo_bags_key_stats: of one table; zeros for a table without keys. Keys that are dropped or pruned
-   are evictions.
+   neo_bags_key_stats: of one table; zeros for one without keys, or no bags. Keys that are dropped
+   or pruned are evictions.
    Threads  as neo_bags_get_rows.
    Errors   NEO_ERR_ARG: no such table, it has no keys, an argument is NULL, its keys have no
             scores, most is not in 0 .. 32. NEO_ERR_NUMERIC: a score, or least, is NaN.
@@ -14902,7 +14902,7 @@ NEO_API neo_status neo_bags_prune_keys(neo_bags *bags, int32_t table, float leas
 NEO_API neo_key_stats neo_bags_key_stats(const neo_bags *b, int32_t table) {
     NEO__ZERO(neo_key_stats, stats);
     uint64_t key;
-    if (table < 0 || table >= b->sizes.tables || !b->tables[table].keys.desc.on) return stats;
+    if (!b || table < 0 || table >= b->sizes.tables || !b->tables[table].keys.desc.on) return stats;
     stats = b->tables[table].keys.stats;
     for (int64_t i = 0; i < b->tables[table].rows; i++)
         stats.used += neo_bags_key_of(b, table, i, &key);

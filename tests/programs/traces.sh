@@ -180,9 +180,9 @@ for name, (predicted, measured, error) in rows.items():
     assert (predicted == "") == (name in ("reading", "all else", "optimizer")) == (error == "")
     if predicted and float(measured) > 0.01:
         assert abs(100 * (float(predicted) / float(measured) - 1) - float(error[:-2])) < 2, rows
-lies = page[page.index("Where tables lie"):page.index("Memory of ranks, MiB")]
+lies = page[page.index("Where tables lie"):page.index("Memory of ranks, predicted, MiB")]
 assert lies.count("<tr>") == 27 and "<td class=\"n\">1</td></tr>" in lies, lies
-memory = page[page.index("Memory of ranks, MiB"):page.index("Tensors of rank 0")]
+memory = page[page.index("Memory of ranks, predicted, MiB"):page.index("Tensors of rank 0")]
 for row in memory.split("<tr>")[2:]:
     _, *parts, whole = (float(re.sub("<[^>]*>", "", x)) for x in re.findall("<td.*?</td>", row))
     assert abs(sum(parts) - whole) < 0.02, row

@@ -152,7 +152,8 @@ static int32_t widths_of(const neo_params *params, int64_t *widths) {
     return count;
 }
 static neo_status report_plan(neo_report *report, const neo_plan *plan) {
-    static const char *const place = "Where tables lie", *const memory = "Memory of ranks, MiB";
+    static const char *const place = "Where tables lie";
+    static const char *const memory = "Memory of ranks, predicted, MiB";
     const neo_plan_desc *d = neo_plan_desc_of(plan);
     char text[5][96];
     const char *cells[] = {text[0], text[1], text[2], text[3], text[4]};
