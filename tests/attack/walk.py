@@ -195,7 +195,7 @@ class Walk:
 
     def judge(self, folder, case, result, struck):
         """What is wrong, or None."""
-        calls, deed, _, _, _ = case
+        calls, deed, _, times, _ = case
         status, digest, err = result
         if status == "hangs":
             return "hangs"
