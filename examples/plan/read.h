@@ -370,10 +370,10 @@ static int cluster_line(job *j, source *s) {
 
 /* ---- the file ---- */
 
-/* Cuts a line into words. */
+/* Cuts a line, whose end is off, into words. */
 static void split(source *s) {
     s->words = 0;
-    for (char *word = strtok(s->text, " \t"); word; word = strtok(NULL, " \t")) {
+    for (char *word, *rest = s->text; (word = cluster_word(&rest)) != NULL;) {
         if (s->words == WORDS) fail_at(s, "too many words", "");
         s->word[s->words++] = word;
     }
