@@ -28,6 +28,17 @@ same() {
         fail "$1: '$2' and '$3' differ"
     fi
 }
+# options_tested PROGRAM HELP: each option that HELP, what its --help prints, begins a line with is
+# in a test script that runs the program.
+options_tested() {
+    cat $(grep -l "$1" tests/*/*.sh) >"$W/scripts"
+    sed -n 's/^  --\([a-z0-9-]*\) .*/\1/p' "$2" >"$W/options"
+    [ "$(wc -l <"$W/options")" -gt 15 ] && pass || fail "$1 --help has few options"
+    while read -r option; do
+        if grep -q -- "--$option\([^a-z0-9-]\|\$\)" "$W/scripts"; then pass; else
+            fail "$1 --$option: no test"; fi
+    done <"$W/options"
+}
 # part: whether this turn of a loop over runs of a program is taken: each; under a sanitizer, which
 # makes them 10 times as long, one in three, where races are looked for one in six.
 turn=0

@@ -74,11 +74,13 @@ dlrm_agrees() {
 --model dcnv2 --cross 2x5 --optimizer adam --repro-shards 4
 --model dcnv2 --cross 2 --dtype bf16 --repro-shards 16
 --model wukong --repro-shards 4
+--model wukong --dtype bf16 --towers 3 --repro-shards 4
+--towers 4 --repro-shards 4
 --dropout 0.3 --dtype bf16 --repro-shards 4
 --top 24-2 --tasks 1,0.5 --window 90 --dropout 0.1 --repro-shards 2
 END
-    for kind in 'lr --optimizer sgd' 'fm --dim 17 --micro-batches 2' 'ffm --dim 3' \
-        'deepfm --dim 8 --dtype bf16' 'deepfm --dim 5 --tasks 1,0.5'; do
+    for kind in 'lr --optimizer sgd --dtype bf16' 'fm --dim 17 --micro-batches 2' \
+        'ffm --dim 3 --dtype bf16' 'deepfm --dim 8 --dtype bf16' 'deepfm --dim 5 --tasks 1,0.5'; do
         agree "$1" --model $kind --synthetic $2 --batch $3 --rows 300 --repro-shards 4
     done
 }
@@ -115,6 +117,7 @@ dlrm_ranks_agree() {
 --optimizer adagrad --wire-forward f16 --wire-backward bf16 -- --ranks 2 --plan dp
 --optimizer adagrad --dtype bf16 -- --ranks 3 --dense-shard full
 --model dcnv2 --cross 2x5 -- --ranks 3 --plan rw --dense-shard full
+--towers 4 -- --ranks 4 --nodes 2
 END
     ranks_agree "$1" --synthetic $2 --batch $3 --rows 200 --repro-shards 4 --model deepfm -- \
         --ranks 3 --plan cw --dense-shard full

@@ -14,6 +14,7 @@ from make_dense import STATES, aware_machine, cross, interact, machine, wukong, 
 
 DENSE, DIM, BATCH, STEPS = 4, 8, 32, 20
 AWARE = 3  # factors for each feature
+TOWERS = [[1, 4], [0, 2, 3]]  # tables, as dlrm --towers 2 parts them
 ROWS = [7, 11, 19, 33, 50]
 POOLING = ["sum", "sum", "mean", "sum", "mean"]
 ADAM = dict(betas=(0.9, 0.999), eps=h(1e-8))
@@ -57,15 +58,18 @@ class Dlrm(torch.nn.Module):
 
 
 class Other(torch.nn.Module):
-    """dlrm --model lr, fm, deepfm, dcnv2, ffm, wukong; rows: of the tables."""
+    """dlrm --model lr, fm, deepfm, dcnv2, ffm, wukong, dlrm; square: dcnv2 with square matrices;
+    towers: dlrm with tables in towers. rows: of the tables."""
 
     def __init__(self, kind, rows, dtype):
         super().__init__()
         lin, relu = torch.nn.Linear, torch.nn.ReLU
         dim, self.kind = {"lr": 1, "ffm": len(rows) * AWARE + 1}.get(kind, DIM), kind
-        width = {"deepfm": DENSE + len(rows) * (DIM - 1), "dcnv2": (len(rows) + 1) * DIM,
-                 "wukong": (len(rows) + 1) * DIM}
-        if kind in ("dcnv2", "wukong"):
+        beside, seen = (len(rows) + 1) * DIM, len(TOWERS) if kind == "towers" else len(rows)
+        dots = DIM + seen * (seen + 1) // 2
+        width = {"deepfm": DENSE + len(rows) * (DIM - 1), "dcnv2": beside, "square": beside,
+                 "wukong": beside, "dlrm": dots, "towers": dots}
+        if kind in width and kind != "deepfm":
             self.bottom = torch.nn.Sequential(lin(DENSE, 16), relu(), lin(16, DIM), relu())
         else:
             self.linear = torch.nn.Sequential(lin(DENSE, 1))
@@ -79,6 +83,15 @@ class Other(torch.nn.Module):
                 self.cross[f"V_kernels_{i}"] = torch.nn.Parameter(torch.empty(5, width[kind]))
                 self.cross[f"W_kernels_{i}"] = torch.nn.Parameter(torch.empty(width[kind], 5))
                 self.cross[f"bias_{i}"] = torch.nn.Parameter(torch.empty(width[kind]))
+        if kind == "square":
+            self.cross = torch.nn.ParameterDict()
+            for i in range(2):
+                self.cross[f"kernels_{i}"] = torch.nn.Parameter(torch.empty(width[kind],
+                                                                            width[kind]))
+                self.cross[f"bias_{i}"] = torch.nn.Parameter(torch.empty(width[kind]))
+        if kind == "towers":
+            self.tower = torch.nn.ModuleList(
+                torch.nn.Sequential(lin(len(tables) * DIM, DIM), relu()) for tables in TOWERS)
         if kind in width:
             self.top = torch.nn.Sequential(lin(width[kind], 16), relu(), lin(16, 1))
         self.emb_l = torch.nn.ModuleList(
@@ -90,13 +103,18 @@ class Other(torch.nn.Module):
         for f, bag in enumerate(self.emb_l):
             o = offsets[f * BATCH:(f + 1) * BATCH + 1]
             e.append(bag(ids[o[0]:o[-1]], o - o[0]))
-        if self.kind == "dcnv2":
+        if self.kind in ("dcnv2", "square"):
             kernels = {k[:-2] + "." + k[-1]: p for k, p in self.cross.items()}
             return self.top(cross(2, torch.cat([self.bottom(dense)] + e, dim=1), kernels))[:, 0]
         if self.kind == "wukong":
             p = {k.replace("_", "."): p for k, p in self.wukong.items()}
             x = torch.stack([self.bottom(dense)] + e, dim=1)
             return self.top(wukong(2, (len(e) + 1) // 2, x, p).flatten(1))[:, 0]
+        if self.kind == "towers":
+            e = [layer(torch.cat([e[f] for f in tables], dim=1))
+                 for layer, tables in zip(self.tower, TOWERS)]
+        if self.kind in ("dlrm", "towers"):
+            return self.top(interact(self.bottom(dense), torch.stack(e, dim=1), 0))[:, 0]
         e = torch.stack(e, dim=1)
         if self.kind == "ffm":
             return self.linear(dense)[:, 0] + aware_machine(e, AWARE)
@@ -225,7 +243,7 @@ def models():
                 f.write(",".join(fields + ["|".join(f"w{int(x)}" for x in bag) for bag in bags]) +
                         "\n")
     lines = []
-    for kind in ("lr", "fm", "deepfm", "dcnv2", "ffm", "wukong"):
+    for kind in ("lr", "fm", "deepfm", "dcnv2", "ffm", "wukong", "dlrm", "square", "towers"):
         def make_model(dtype):
             return Other(kind, rows, dtype)
         init = initial(random, make_model)

@@ -74,7 +74,7 @@ while read -r ranks shard more; do
 done <<END
 1 none
 1 zero2 --threads 3
-1 full --recompute
+1 full --recompute --check-finite
 2 none
 2 zero1
 2 zero2 --recompute
@@ -439,6 +439,7 @@ fi
 : >"$W/plain_file"
 refused "a checkpoint that cannot be written" 'plain_file' $small --checkpoint "$W/plain_file/a"
 $D --help >"$W/out" 2>"$W/err" && grep -q -- '--accumulate-mode' "$W/out" && pass || fail "--help"
+options_tested gpt "$W/out"
 
 rm -rf "$W"
 finish programs/gpt

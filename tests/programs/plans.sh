@@ -484,7 +484,8 @@ if "$B/plan" "$W/nowhere" $P/clusters/laptop.cluster 2>"$W/err"; then fail \
 else
     fail "$(cat "$W/err")"
 fi
-if "$B/plan" --help | grep -q -- '--svg FILE'; then pass; else fail "--help"; fi
+"$B/plan" --help >"$W/out" && grep -q -- '--svg FILE' "$W/out" && pass || fail "--help"
+options_tested plan "$W/out"
 if [ -w /dev/full ]; then
     if "$B/plan" --help >/dev/full 2>"$W/err"; then fail "--help on a full disk"; else pass; fi
 fi

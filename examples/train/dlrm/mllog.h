@@ -36,7 +36,23 @@ static void mllog_epoch(const run *r, const char *key) {
     snprintf(metadata, sizeof metadata, "\"epoch_num\": %lld", (long long)r->epoch + 1);
     mllog(r, strstr(key, "start") ? "INTERVAL_START" : "INTERVAL_END", key, "null", metadata);
 }
-/* epochs: trained until then, as 0.05. */
+/* The other figures of a task, by their names in --log. */
+static void mllog_stats(const run *r, const figures *values, int task, const char *metadata) {
+    named_figure all[FIGURES + 2];
+    const int count = FIGURES + (r->group >= 0 ? 2 : 0);
+    char text[64 * (FIGURES + 2)], number[32];
+    int length = 0;
+    list_figures(&values->of[task], all);
+    all[FIGURES] = (named_figure){"gauc", values->groups[task].auc};
+    all[FIGURES + 1] = (named_figure){"ndcg", values->groups[task].ndcg};
+    for (int i = 1; i < count; i++)
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s\"%s\": %s",
+                           i > 1 ? ", " : "{", all[i].name, cli_json(all[i].value, number));
+    snprintf(text + length, sizeof text - (size_t)length, "}");
+    mllog(r, "POINT_IN_TIME", "tracked_stats", text, metadata);
+}
+/* AUC, which the rules call accuracy, and the other figures. epochs: trained until then, as
+   0.05. */
 static void mllog_accuracy(const run *r, const figures *values, double epochs) {
     char value[32], metadata[96];
     for (int t = 0; t < r->m.tasks; t++) {
@@ -44,6 +60,7 @@ static void mllog_accuracy(const run *r, const figures *values, double epochs) {
         if (r->m.tasks > 1)
             snprintf(metadata + length, sizeof metadata - (size_t)length, ", \"label\": %d", t);
         mllog(r, "POINT_IN_TIME", "eval_accuracy", cli_json(values->of[t].auc, value), metadata);
+        mllog_stats(r, values, t, metadata);
     }
 }
 

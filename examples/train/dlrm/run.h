@@ -101,15 +101,27 @@ static neo_status log_number(run *r, const char *key, double value) {
     return board_number(r->events, key, r->step, value);
 }
 
-/* The figures of a task. */
-static neo_status log_figures(run *r, const char *name, int task, const neo_metric_values *v) {
-    const struct { const char *name; double value; } all[] = {
+/* Figures by their names in logs; those before AREAS are areas under curves. */
+enum { FIGURES = 8, AREAS = 2 };
+typedef struct named_figure {
+    const char *name;
+    double value;
+} named_figure;
+static void list_figures(const neo_metric_values *v, named_figure all[FIGURES]) {
+    const named_figure list[FIGURES] = {
         {"auc", v->auc}, {"pr_auc", v->pr_auc}, {"logloss", v->logloss}, {"ne", v->ne},
         {"mse", v->mse}, {"mae", v->mae}, {"calibration", v->calibration},
         {"accuracy", v->accuracy}};
+    memcpy(all, list, sizeof list);
+}
+
+/* The figures of a task. */
+static neo_status log_figures(run *r, const char *name, int task, const neo_metric_values *v) {
+    named_figure all[FIGURES];
     char key[160], of_task[128];
+    list_figures(v, all);
     name_task(r, name, "_", task, of_task);
-    for (int i = v->auc_count < v->count ? 2 : 0; i < 8; i++) {
+    for (int i = v->auc_count < v->count ? AREAS : 0; i < FIGURES; i++) {
         snprintf(key, sizeof key, "%s_%s", of_task, all[i].name);
         TRY(log_number(r, key, all[i].value));
     }
