@@ -1538,6 +1538,7 @@ typedef struct neo_keys {
     int64_t admit;  /* a key gets a row at its admit-th occurrence; 0: 1 */
     int shared;     /* 1: keys without a row all read the initial row of key 0, not each its own */
     int bloom;      /* 1: those that wait are counted in a counting Bloom filter; admit up to 15 */
+    int sums;       /* of SCORE: 1: neo_bags_score_keys adds to the score that a key has */
 } neo_keys;
 
 typedef enum neo_bag_optim_kind { /* g: merged gradient of a row; t from 1 */
@@ -1850,8 +1851,9 @@ NEO_API neo_status neo_bags_set_rows(neo_bags *bags, int32_t table, int64_t firs
    neo_bags_put_keys: give rows to keys, as if each had occurred often enough, in this order;
    rows[i] -1: the rows of its set are all in use. neo_bags_set_rows then writes them.
    neo_bags_drop_keys: take rows away, which are 0 then; keys that have none are passed.
-   neo_bags_score_keys: of a table with NEO_EVICT_SCORE, the scores [count] of the rows of keys;
-   keys that have none are passed.
+   neo_bags_score_keys: of a table with NEO_EVICT_SCORE, the scores [count] of the rows of keys, or
+   (neo_keys.sums) what they grow by, in f32, in this order: a key may be there several times. A sum
+   that is no number (inf - inf) is 0. Keys that have no row are passed.
    neo_bags_prune_keys: drop keys whose rows are small: those of a 2-norm below least, and then, of
    each set of 32 rows, all but the `most` of largest norm (most 0: all stay; of equals the lowest
    row; a row with a NaN is as large as one can be). *pruned (or NULL): how many.
@@ -12359,6 +12361,9 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                "%s: table '%s': keys: bad evict %d, period %" PRId64 " or admit %" PRId64 "%s", fn,
                table->name, (int)keys->evict, keys->period, keys->admit,
                keys->bloom ? " (with bloom up to 15)" : "");
+    NEO__CHECK(!keys->sums || keys->evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
+               "%s: table '%s': keys: sums of scores, but evict is %d", fn, table->name,
+               (int)keys->evict);
     NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
                "%s: table '%s': rows of keys come and go: they need initial values", fn,
                table->name);
@@ -14832,20 +14837,31 @@ NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evic
                    i);
     return NEO_OK;
 }
+/* A score as a line has it, in bits that rise with it, and back. A zero, or no number: 0. */
+static uint32_t neo__score_bits(float score) {
+    const uint32_t bits = neo__bits_f32(score < 0.0f || score > 0.0f ? score : 0.0f);
+    return bits ^ (bits >> 31 ? UINT32_MAX : 0x80000000u);
+}
+static float neo__score_of(uint32_t bits) {
+    return neo__f32_bits(bits ^ (bits >> 31 ? 0x80000000u : UINT32_MAX));
+}
 NEO_API neo_status neo_bags_score_keys(neo_bags *bags, int32_t table, const uint64_t *keys,
                                        const float *scores, int64_t count) {
     static const char *const fn = "neo_bags_score_keys";
     NEO__TRY(neo__bags_check_keys(bags, table, keys, scores, count, 0, fn));
     const neo__lines *lines = &bags->tables[table].keys.lines;
     NEO__TRY(neo__check_scores(fn, bags->tables[table].name, (int)lines->evict, scores, count));
+    neo__fp_state fp = neo__fp_enter();
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), 0);
-        uint32_t bits = neo__bits_f32(scores[i] == 0.0f ? 0.0f : scores[i]); /* -0 is 0 */
-        bits ^= bits >> 31 ? UINT32_MAX : 0x80000000u;
-        if (row >= 0)
-            __atomic_store_n(&lines->use[row], (lines->use[row] & ~(uint64_t)UINT32_MAX) | bits,
-                             __ATOMIC_RELAXED);
+        if (row < 0) continue;
+        const uint64_t use = lines->use[row];
+        float score = scores[i];
+        if (bags->tables[table].keys.desc.sums) score += neo__score_of((uint32_t)use);
+        __atomic_store_n(&lines->use[row], (use & ~(uint64_t)UINT32_MAX) | neo__score_bits(score),
+                         __ATOMIC_RELAXED);
     }
+    neo__fp_leave(fp);
     return NEO_OK;
 }
 /* The square of a row's norm: squares of floats are exact, and add in order. */

@@ -1008,6 +1008,7 @@ static void neo__shard_mark_table(uint64_t *mark, const neo_table_desc *table) {
                               (double)keys->admit,
                               (double)keys->shared,
                               (double)keys->bloom,
+                              (double)keys->sums,
                               (double)o->kind,
                               (double)o->decay,
                               (double)o->weight_decay,

@@ -106,7 +106,7 @@ NEO_API neo_status neo_state_add_metrics(neo_state *state, const char *name, neo
    defines those that it wants to keep. Defining a key again replaces its value. "repro_shards" and
    "seed" of the context are defined from the start, on a device that has not the CPU's bits
    "numerics" too, and "<bags>.<table>.row_buckets" by _add_bags and _add_shard where it is
-   above 1. */
+   above 1. Where several differ, a key without a '.' is the one that an error names. */
 NEO_API neo_status neo_state_define(neo_state *state, const char *key, const char *value);
 NEO_API int neo_state_count(const neo_state *state);
 NEO_API const char *neo_state_name(const neo_state *state, int index);
@@ -4536,17 +4536,18 @@ static const char *neo__words_find(const neo__state_word *words, int count, cons
         if (strcmp(words[i].key, key) == 0) return words[i].value;
     return NULL;
 }
-static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
+/* Words of the run, or (of_part) those of a table or another part of it: with a '.' in the key. */
+static neo_status neo__ckpt_check_words(const neo__ckpt_load *load, int of_part) {
     const neo_state *state = load->state;
-    if (load->desc->any_definition || load->desc->weights_only || load->desc->schema_only)
-        return NEO_OK;
     for (int i = 0; i < load->word_count; i++) /* first, as a file may have millions */
-        NEO__CHECK(neo__words_find(state->words, state->word_count, load->words[i].key),
+        NEO__CHECK(of_part != !!strchr(load->words[i].key, '.') ||
+                       neo__words_find(state->words, state->word_count, load->words[i].key),
                    NEO_ERR_MISMATCH,
                    "%s: saved under another numeric definition: %s is '%s' there, not defined here",
                    load->dir, load->words[i].key, load->words[i].value);
     for (int i = 0; i < state->word_count; i++) {
         const char *key = state->words[i].key, *here = state->words[i].value;
+        if (of_part != !!strchr(key, '.')) continue;
         const char *saved = neo__words_find(load->words, load->word_count, key);
         NEO__CHECK(saved && strcmp(saved, here) == 0, NEO_ERR_MISMATCH,
                    "%s: saved under another numeric definition: %s is %s%s%s there, '%s' here",
@@ -4554,6 +4555,13 @@ static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
                    saved ? "'" : "", here);
     }
     return NEO_OK;
+}
+/* The first that differs: a word from which others follow comes before these. */
+static neo_status neo__ckpt_check_definition(const neo__ckpt_load *load) {
+    if (load->desc->any_definition || load->desc->weights_only || load->desc->schema_only)
+        return NEO_OK;
+    NEO__TRY(neo__ckpt_check_words(load, 0));
+    return neo__ckpt_check_words(load, 1);
 }
 static int neo__ckpt_starts(const char *name, const char *with) {
     return strncmp(name, with, strlen(with)) == 0;

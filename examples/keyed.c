@@ -11,7 +11,8 @@
      - a key that is trained on gets a row, here at its second occurrence (.admit): what is seen
        once costs nothing
      - when no row is free, a key leaves (.evict), here the one unused for longest. Its weights and
-       optimizer state go with it, and it may come back as a new one
+       optimizer state go with it, and it may come back as a new one. NEO_EVICT_SCORE lets the one
+       of least score leave: neo_bags_score_keys sets scores, or adds to them, of what was sold say
      - nothing of this depends on threads, ranks or plans: neo_shard takes such tables too
 
    Every day has 200 goods of its own besides 100 that are always there. Whether one is liked is the

@@ -323,8 +323,11 @@ static uint64_t run_small(const Run *r) {
             const uint64_t key = 1 + (uint64_t)(test_random() % KEYS) * 9876543u;
             const float score = (float)(test_random() % 7) * 0.5f - 1.5f;
             const int at = place_of(&naive.rows, key);
-            CHECK_OK(neo_bags_score_keys(bags, 0, &key, &score, 1));
-            if (at >= 0) naive.rows.score[at] = score;
+            const uint64_t twice[] = {key, key};
+            const float scores[] = {3, score};
+            CHECK_OK(neo_bags_score_keys(bags, 0, twice, scores, 2));
+            if (at >= 0 && keys.sums) naive.rows.score[at] += 3;
+            if (at >= 0) naive.rows.score[at] = score + (keys.sums ? naive.rows.score[at] : 0);
         }
     }
     const uint64_t *filter = neo_bags_state(bags, 0, 6).data;
@@ -347,17 +350,18 @@ static void keys_come_and_go(void) {
     const struct {
         const char *what;
         neo_keys keys;
-    } kind[] = {{"lru", {1, NEO_EVICT_LRU, 0, 0, 0, 0}},
-                {"lfu", {1, NEO_EVICT_LFU, 0, 0, 0, 0}},
-                {"lfu that halves", {1, NEO_EVICT_LFU, 4, 0, 0, 0}},
-                {"age", {1, NEO_EVICT_AGE, 1, 0, 0, 0}},
-                {"lru, admit 3", {1, NEO_EVICT_LRU, 0, 3, 0, 0}},
-                {"lfu, admit 2, shared", {1, NEO_EVICT_LFU, 3, 2, 1, 0}},
-                {"age, shared", {1, NEO_EVICT_AGE, 2, 0, 1, 0}},
-                {"lru, admit 3, bloom", {1, NEO_EVICT_LRU, 0, 3, 0, 1}},
-                {"lfu, admit 2, bloom", {1, NEO_EVICT_LFU, 0, 2, 0, 1}},
-                {"score", {1, NEO_EVICT_SCORE, 0, 0, 0, 0}},
-                {"score, admit 2", {1, NEO_EVICT_SCORE, 0, 2, 1, 0}}};
+    } kind[] = {{"lru", {1, NEO_EVICT_LRU, 0, 0, 0, 0, 0}},
+                {"lfu", {1, NEO_EVICT_LFU, 0, 0, 0, 0, 0}},
+                {"lfu that halves", {1, NEO_EVICT_LFU, 4, 0, 0, 0, 0}},
+                {"age", {1, NEO_EVICT_AGE, 1, 0, 0, 0, 0}},
+                {"lru, admit 3", {1, NEO_EVICT_LRU, 0, 3, 0, 0, 0}},
+                {"lfu, admit 2, shared", {1, NEO_EVICT_LFU, 3, 2, 1, 0, 0}},
+                {"age, shared", {1, NEO_EVICT_AGE, 2, 0, 1, 0, 0}},
+                {"lru, admit 3, bloom", {1, NEO_EVICT_LRU, 0, 3, 0, 1, 0}},
+                {"lfu, admit 2, bloom", {1, NEO_EVICT_LFU, 0, 2, 0, 1, 0}},
+                {"score", {1, NEO_EVICT_SCORE, 0, 0, 0, 0, 0}},
+                {"score, admit 2", {1, NEO_EVICT_SCORE, 0, 2, 1, 0, 0}},
+                {"sums of scores", {1, NEO_EVICT_SCORE, 0, 0, 0, 0, 1}}};
     for (size_t i = 0; i < sizeof kind / sizeof *kind; i++)
         for (int variant = 0; variant < 4; variant++) {
             const Run one = {kind[i].what, kind[i].keys, variant & 1, variant & 2, 0, 1,
@@ -448,7 +452,7 @@ static void calls(void) {
     float row[DIM], other[DIM];
     model_init(&m, 1, &rows, &dim, 1, NEO_POOL_SUM);
     m.table[0].init = spread;
-    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0};
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 0};
     counter.refuse_at = -1;
     const neo_ctx_desc desc = {.threads = 1, .seed = 1,
                                .allocator = {meter_alloc, meter_free, &counter}};
@@ -461,9 +465,11 @@ static void calls(void) {
     m.table[0].row_buckets = 0;
     m.table[0].keys.evict = NEO_EVICT_AGE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period 0");
-    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1};
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 1};
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "sums of scores, but evict is 0");
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1, 0};
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "bloom up to 15");
-    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0};
+    m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 0};
     m.table[0].init.kind = NEO_INIT_NONE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "initial values");
     m.table[0].init = spread;

@@ -215,9 +215,9 @@ static void pair_key_calls(const Pair *p, int step) {
 }
 static void tables_of_keys(void) {
     static const neo_keys kinds[] = {
-        {1, NEO_EVICT_LRU, 0, 0, 0, 0}, {1, NEO_EVICT_LFU, 5, 2, 0, 0},
-        {1, NEO_EVICT_AGE, 3, 0, 1, 0}, {1, NEO_EVICT_LRU, 0, 3, 0, 1},
-        {1, NEO_EVICT_SCORE, 0, 2, 1, 1}, {0, NEO_EVICT_LRU, 0, 0, 0, 0}};
+        {1, NEO_EVICT_LRU, 0, 0, 0, 0, 0}, {1, NEO_EVICT_LFU, 5, 2, 0, 0, 0},
+        {1, NEO_EVICT_AGE, 3, 0, 1, 0, 0}, {1, NEO_EVICT_LRU, 0, 3, 0, 1, 0},
+        {1, NEO_EVICT_SCORE, 0, 2, 1, 1, 0}, {0, NEO_EVICT_LRU, 0, 0, 0, 0, 0}};
     static const neo_dtype types[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
     static const int64_t rows[3] = {512, 32, 960}, dims[2][3] = {{16, 8, 19}, {16, 16, 16}};
     int64_t evictions = 0, lines = 0, written = 0, read = 0, ahead = 0;

@@ -527,6 +527,17 @@ static void definitions(void) {
     CHECK_ERR(neo_state_define(m.state, "", "x"), NEO_ERR_ARG, "key is empty");
     CHECK_ERR(neo_state_define(m.state, "x", "\xFF"), NEO_ERR_ARG, "UTF-8");
     neo_state_destroy(m.state);
+    REQUIRE(model_make(ctx, &m)); /* words of the run come before those of a table */
+    REQUIRE_OK(neo_state_define(m.state, "t.k", "5"));
+    REQUIRE_OK(save(ctx, &m, 5, 0));
+    neo_state_destroy(m.state);
+    REQUIRE(model_make(ctx, &m));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "t.k is '5' there, not defined here");
+    REQUIRE_OK(neo_state_define(m.state, "a.k", "6"));
+    REQUIRE_OK(neo_state_define(m.state, "k", "2"));
+    CHECK_ERR(load(ctx, &m, 0, &step), NEO_ERR_MISMATCH, "k is not defined there, '2' here");
+    CHECK_ERR(load(ctx, &m, 4, &step), NEO_ERR_MISMATCH, "a.k is not defined there, '6' here");
+    neo_state_destroy(m.state);
     neo_ctx_destroy(ctx);
     neo_ctx_destroy(eight);
 }

@@ -156,7 +156,7 @@ try "more hot rows" $D $model --hot-rows 300 --profile "$W/most" --checkpoint "$
 refused "fewer hot rows in a checkpoint" 'give --profile, as its training had it' \
     $model --hot-rows 300 --checkpoint "$W/hotter" --resume --epochs 2
 try "no hot rows" $D $model --repro-shards 8 --checkpoint "$W/cool"
-refused "hot rows of a checkpoint without" 'give --hot-rows only if its training had it' \
+refused "hot rows of a checkpoint without" "hot_rows is not defined there, '6' here" \
     $model --repro-shards 8 --hot-rows 6 --checkpoint "$W/cool" --resume
 refused "other hot rows than a checkpoint's" "hot_rows is '6' there" $model --repro-shards 8 \
     --hot-rows 5 --checkpoint "$W/hot" --resume
@@ -337,7 +337,7 @@ same "shuffle, schedule, decay" "$a" "$b"
 keyed="--synthetic $samples --batch 120 --dim 32 --bottom 13-24-32 --top 24-1 --rows 3000"
 keyed="$keyed --keys --key-rows 200 --seed 3"
 for kind in '' '--evict lru --admit 2' '--evict lfu:4' '--evict age:3' '--admit 3 --bloom' \
-    '--prune 0.2'; do
+    '--prune 0.2' '--evict score' '--evict score --dedup --micro-batches 3'; do
     part || continue
     one=$(digest $keyed $kind)
     same "keys $kind, 3 threads" "$(digest $keyed $kind --threads 3)" "$one"
@@ -370,6 +370,23 @@ $D $keyed --ranks 2 --plan dp --show-plan >"$W/out" 2>"$W/err"
 if grep -q 'dp was asked for: its keys come and go' "$W/out"; then pass; else
     fail "keys as copies: why"
 fi
+# 16 ids of samples with a label, 320 of others, the 16 again: they have kept their rows, of the 32
+# that there are, by their scores alone. A weight of 0 is as no label.
+awk 'BEGIN { print "y,w,c"; for (i = 0; i < 352; i++)
+    printf("%d,%d,k%d\n", (i < 16), (i < 16 && i % 4), i % 336) }' >"$W/scored.csv"
+printf 'header\ny label\nw sample-weight\nc category hash rows=1000000000\n' >"$W/scored.w"
+printf 'header\ny label\nw skip\nc category hash rows=1000000000\n' >"$W/scored.y"
+for kind in 'y score --threads 1:4.55' 'w score --ranks 1:3.41' 'y lru --threads 1:0.00'; do
+    columns=${kind%% *} want=${kind##*:} more=${kind#* }
+    $D --data "$W/scored.csv" --format delimited --columns "$W/scored.$columns" --model lr \
+        --batch 8 --keys --key-rows 32 --repro-shards 1 \
+        --evict ${more%:*} >"$W/out" 2>"$W/err"
+    if grep -q "^keys 32, hits $want %" "$W/out"; then pass; else
+        fail "hits of $kind: $(cat "$W/out" "$W/err" | tail -4)"; fi
+done
+refused "a period of scores" '--evict score:3: not lru' $keyed --evict score:3
+refused "scores of a tier" '--tier has lru and lfu' $model --tier "$W/tier" --memory 1M \
+    --evict score
 refused "an age of nothing" '--evict age: not lru' $keyed --evict age
 refused "evict of no keys" 'are of --keys' $model --evict lru
 refused "a filter of nothing" '--bloom is of --admit 2 to 15' $keyed --bloom

@@ -162,6 +162,8 @@ train keys "$W/criteo.tsv" $keys --admit 2 --evict lfu:3
 predicts keys
 predicts keys --batch 1 --json
 predicts keys --batch 7 --threads 2 --isa scalar
+train scored "$W/criteo.tsv" $keys --evict score
+predicts scored
 train keychain "$W/criteo.tsv" $keys --every 4 --checkpoint-delta 9 # the last is differential
 predicts keychain
 for rows in i8 f16 bf16; do

@@ -33,9 +33,9 @@ static void keyed_make(Keyed *k, const Set *set, neo_pooling pooling, neo_bag_op
     case_tables(c, set, optim, 0, pooling);
     case_data(c);
     const int other = dtype != NEO_F32 || optim == NEO_BAG_ROWWISE_ADAGRAD;
-    const neo_keys keys[] = {{1, other ? NEO_EVICT_SCORE : NEO_EVICT_LRU, 0, 0, 0, 0},
-                             {1, NEO_EVICT_LFU, 3, 2, 0, other},
-                             {1, NEO_EVICT_AGE, 2, 0, 1, 0}};
+    const neo_keys keys[] = {{1, other ? NEO_EVICT_SCORE : NEO_EVICT_LRU, 0, 0, 0, 0, other},
+                             {1, NEO_EVICT_LFU, 3, 2, 0, other, 0},
+                             {1, NEO_EVICT_AGE, 2, 0, 1, 0, 0}};
     for (int t = 0; t < set->tables; t++) c->tables[t].keys = keys[t], c->tables[t].dtype = dtype;
     for (int s = 0; s < c->steps; s++)
         for (int64_t i = 0; i < c->offsets[s][set->features * c->size[s]]; i++)

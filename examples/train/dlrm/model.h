@@ -54,6 +54,15 @@ typedef struct hot_tables {
     neo_tensor wide;          /* rows of all these tables, then their gradients */
 } hot_tables;
 
+/* --evict score: see score.h. */
+typedef struct key_scores {
+    int on;
+    int64_t *counts;   /* [ranks][tables]: keys; then [ranks] of one table */
+    int64_t room;      /* of the lists: */
+    uint64_t *keys[2]; /* of this rank, of all: those of one table */
+    float *worth[2];   /* what each adds to its score */
+} key_scores;
+
 /* --checkpoint-bits: see served.h. */
 typedef struct served_table {
     char *codes; /* of this rank's rows */
@@ -86,6 +95,7 @@ typedef struct model {
     neo_tier *tier; /* below the rows of tables, or NULL */
     neo_profile *profile; /* or NULL */
     hot_tables hot;
+    key_scores scores;
     served_tables served;
     double hits; /* of ids in the tier's memory, predicted */
     neo_report *report;   /* on rank 0, or NULL */

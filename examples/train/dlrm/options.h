@@ -163,7 +163,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "as many as ids, which --rows says"),
     CLI_TEXT("evict", evict, "E", NULL,
              "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
-             "steps, without N never) or age:N (unused for more than N steps) [lru]. Of --tier "
+             "steps, without N never), age:N (unused for more than N steps) or score (the smallest "
+             "sum of its samples' labels, times their weights: of clicks, say) [lru]. Of --tier "
              "without --keys, lru or lfu: which rows leave memory; no bit depends on it"),
     CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
               "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
@@ -436,7 +437,7 @@ static neo_status check_model(const options *o) {
 
 /* --keys, --evict, --admit. */
 static neo_status parse_keys(const options *o, neo_keys *keys) {
-    static const char *const names[] = {"lru", "lfu", "age"};
+    static const char *const names[] = {"lru", "lfu", "age", "score"}; /* as neo_evict */
     const char *evict = o->evict ? o->evict : names[0], *colon = strchr(evict, ':');
     const size_t length = colon ? (size_t)(colon - evict) : strlen(evict);
     char *end = NULL;
@@ -447,15 +448,18 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");
-    while (policy < 3 && (length != 3 || memcmp(evict, names[policy], 3))) policy++;
+    while (policy < 4 && (length != strlen(names[policy]) ||
+                          memcmp(evict, names[policy], length)))
+        policy++;
     errno = 0;
     if (colon) keys->period = strtoll(colon + 1, &end, 10);
     const int bad = colon && (end == colon + 1 || *end || keys->period < 1 || errno);
-    if (policy == 3 || bad || (colon && !policy) ||
-        (!colon && policy == 2))
-        REFUSE("--evict %s: not lru, lfu, lfu:N or age:N, N above 0", evict);
+    if (policy == 4 || bad || (colon && policy != NEO_EVICT_LFU && policy != NEO_EVICT_AGE) ||
+        (!colon && policy == NEO_EVICT_AGE))
+        REFUSE("--evict %s: not lru, lfu, lfu:N, age:N or score, N above 0", evict);
     keys->evict = (neo_evict)policy;
-    if (o->tier && !o->keys && policy == NEO_EVICT_AGE)
+    keys->sums = policy == NEO_EVICT_SCORE;
+    if (o->tier && !o->keys && policy >= NEO_EVICT_AGE)
         REFUSE("--evict %s: --tier has lru and lfu", evict);
     return NEO_OK;
 }

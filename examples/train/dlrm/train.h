@@ -2,6 +2,7 @@
 #ifndef DLRM_TRAIN_H
 #define DLRM_TRAIN_H
 #include "mllog.h"
+#include "score.h"
 
 /* A batch that trains; its loss is in m.sum[turn] when it is over. */
 typedef struct batch_under_way {
@@ -51,6 +52,7 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     r->m.batch_number = r->step * r->o->micro_batches + r->m.kept;
     TRY(train_batch(&r->m, batch, more ? &r->next : NULL, last, lr));
     TRY(graph_end(r->m.graph));
+    TRY(score_keys(&r->m, batch));
     if (b->size) TRY(count_loss(r, bar, b));
     *b = (batch_under_way){r->m.turn, batch->global_size, end, r->step + 1};
     if (r->m.graph && !r->o->window) return NEO_OK;
