@@ -767,6 +767,10 @@ struct neo_schema {
     uint64_t *inverse; /* 2^64 / modulus, rounded up: n % m is m (n inverse mod 2^64) / 2^64 */
     /* Criteo */
     uint8_t *hex;      /* value of a hex digit, 0xFF for other characters */
+    uint8_t *chosen;   /* with target: fields behind the label that are used, integers, then words,
+                          each by fours, of which those that lack are the last again */
+    uint64_t wanted;   /* with target: bit n: a field that is used may begin or end at delimiter n,
+                          or the line at its end */
     /* delimited */
     neo__column *columns;
     neo__op *ops;
@@ -1010,6 +1014,15 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     }
     neo__target_runs(target, FIELDS);
     if (columns) {
+        const int32_t words = (dense + 3) / 4 * 4;
+        NEO__TRY(NEO__ARENA(&schema->arena, schema->chosen, words + (features + 3) / 4 * 4));
+        schema->wanted = 1 | (uint64_t)3 << (FIELDS - 2); /* the label, and the end */
+        for (int i = 1; i < FIELDS; i++) { /* without a label all stand one place before */
+            const int word = i > NEO__CRITEO_DENSE, n = word ? features : dense;
+            if (target[i] >= 0) schema->wanted |= ((uint64_t)7 << i) >> 2;
+            for (int k = target[i]; k >= 0 && k < (n + 3) / 4 * 4; k++)
+                schema->chosen[(word ? words : 0) + k] = (uint8_t)(i - 1);
+        }
         schema->target = target;
         schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
         NEO__CHECK(schema->description_text, NEO_ERR_MEMORY, "%s: no memory for names", function);
@@ -2409,44 +2422,70 @@ NEO__AVX2 NEO__INLINE uint32_t *neo__avx2_places(uint64_t mask, uint32_t at, uin
     }
     return next;
 }
-/* The places of the tabs of a line and then its end, all there are; of too many the first. */
+/* The places of the tabs of a line and then its end, all there are; of too many the first. Of 64
+   bytes without a stop whose bit is in wanted (0: all are) they are only counted. A byte of `least`
+   becomes 0 if one of the text is, up to there or up to 63 behind. */
 enum { NEO__CRITEO_STOPS = NEO__CRITEO_FIELDS + 68 };
-NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint32_t *stop) {
+NEO__AVX2 NEO__INLINE int neo__criteo_stops(const char *p, uint64_t wanted, uint32_t *stop,
+                                            __m256i *least) {
     uint32_t *next = stop;
     for (uint32_t at = 0; next - stop <= NEO__CRITEO_FIELDS; at += 64) {
         const __m256i a = neo__avx2_load(p + at), b = neo__avx2_load(p + at + 32);
+        *least = _mm256_min_epu8(*least, _mm256_min_epu8(a, b));
         const uint64_t end = neo__criteo_mask(a, b, '\n');
         const uint64_t mask = (neo__criteo_mask(a, b, '\t') | end) & (end ^ (end - 1));
-        next = neo__avx2_places(mask, at, next);
+        if (!wanted || _tzcnt_u64(wanted >> (next - stop)) < (uint64_t)_mm_popcnt_u64(mask))
+            next = neo__avx2_places(mask, at, next);
+        else next += _mm_popcnt_u64(mask);
         if (end) break;
     }
     return (int)(next - stop);
 }
-/* The characters of four fields, less '0'. stop[i]: the place of the tab before field i. */
-NEO__AVX2 NEO__INLINE __m256i neo__criteo_four(const char *p, const uint32_t *stop) {
-    long long a, b, c, d; /* an array would be written to memory and waited for */
-    memcpy(&a, p + (uint32_t)(stop[0] + 1), 8);
-    memcpy(&b, p + (uint32_t)(stop[1] + 1), 8);
-    memcpy(&c, p + (uint32_t)(stop[2] + 1), 8);
-    memcpy(&d, p + (uint32_t)(stop[3] + 1), 8);
-    return _mm256_xor_si256(_mm256_setr_epi64x(a, b, c, d), _mm256_set1_epi8('0'));
+/* Four fields: their characters, less '0', and how many. */
+typedef struct neo__criteo_four {
+    __m256i text;
+    __m128i count;
+} neo__criteo_four;
+/* The first 8 characters, less '0', from a, b, c, d on. */
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_texts(const char *p, uint32_t a, uint32_t b, uint32_t c,
+                                                uint32_t d) {
+    long long x, y, z, w; /* an array would be written to memory and waited for */
+    memcpy(&x, p + a, 8);
+    memcpy(&y, p + b, 8);
+    memcpy(&z, p + c, 8);
+    memcpy(&w, p + d, 8);
+    return _mm256_xor_si256(_mm256_setr_epi64x(x, y, z, w), _mm256_set1_epi8('0'));
 }
-NEO__AVX2 NEO__INLINE __m128i neo__criteo_lengths(const uint32_t *stop) {
+/* Fields one after another. stop[i]: the place of the tab before field i. */
+NEO__AVX2 NEO__INLINE neo__criteo_four neo__criteo_next(const char *p, const uint32_t *stop) {
     const __m128i from = _mm_loadu_si128((const __m128i *)(const void *)stop);
     const __m128i to = _mm_loadu_si128((const __m128i *)(const void *)(stop + 1));
-    return _mm_add_epi32(_mm_sub_epi32(to, from), _mm_set1_epi32(-1));
+    neo__criteo_four four;
+    four.text = neo__criteo_texts(p, stop[0] + 1, stop[1] + 1, stop[2] + 1, stop[3] + 1);
+    four.count = _mm_add_epi32(_mm_sub_epi32(to, from), _mm_set1_epi32(-1));
+    return four;
+}
+/* Fields at any places. */
+NEO__AVX2 NEO__INLINE neo__criteo_four neo__criteo_pick(const char *p, const uint32_t *stop,
+                                                        const uint8_t *field) {
+    const uint32_t *a = stop + field[0], *b = stop + field[1], *c = stop + field[2],
+                   *d = stop + field[3];
+    neo__criteo_four four;
+    four.text = neo__criteo_texts(p, a[0] + 1, b[0] + 1, c[0] + 1, d[0] + 1);
+    four.count = _mm_setr_epi32((int)(a[1] - a[0] - 1), (int)(b[1] - b[0] - 1),
+                                (int)(c[1] - c[0] - 1), (int)(d[1] - d[0] - 1));
+    return four;
 }
 /* Characters n bytes long to the end of their 8. */
 NEO__AVX2 NEO__INLINE __m256i neo__criteo_move(__m256i x, __m256i n) {
     return _mm256_sllv_epi64(x, _mm256_sub_epi64(_mm256_set1_epi64x(64), _mm256_slli_epi64(n, 3)));
 }
 /* Four integers, plus 1, and 1 for those below 0. Bits of *bad are set where one is none. */
-NEO__AVX2 NEO__INLINE __m256i neo__criteo_integers(const char *p, const uint32_t *stop,
-                                                   __m256i *bad) {
-    const __m256i all = neo__criteo_four(p, stop), one = _mm256_set1_epi64x(1);
+NEO__AVX2 NEO__INLINE __m256i neo__criteo_integers(neo__criteo_four four, __m256i *bad) {
+    const __m256i all = four.text, one = _mm256_set1_epi64x(1);
     const __m256i first = _mm256_and_si256(all, _mm256_set1_epi64x(255));
     const __m256i negative = _mm256_cmpeq_epi64(first, _mm256_set1_epi64x('-' ^ '0'));
-    __m256i n = _mm256_cvtepu32_epi64(neo__criteo_lengths(stop));
+    __m256i n = _mm256_cvtepu32_epi64(four.count);
     __m256i x = _mm256_srlv_epi64(all, _mm256_and_si256(negative, _mm256_set1_epi64x(8)));
     const __m256i over = _mm256_cmpgt_epi64(n, _mm256_set1_epi64x(8));
     n = _mm256_add_epi64(n, negative);
@@ -2459,55 +2498,84 @@ NEO__AVX2 NEO__INLINE __m256i neo__criteo_integers(const char *p, const uint32_t
     x = _mm256_add_epi64(_mm256_mul_epu32(x, _mm256_set1_epi64x(10000)), _mm256_srli_epi64(x, 32));
     return _mm256_add_epi64(_mm256_andnot_si256(negative, x), one);
 }
-/* Four words as numbers. */
-NEO__AVX2 NEO__INLINE __m128i neo__criteo_hex(const char *p, const uint32_t *stop, __m128i n,
-                                              __m256i *bad) {
+/* Four words: key is the number, present not 0 if there is one. */
+NEO__AVX2 NEO__INLINE void neo__criteo_hex(neo__criteo_four four, uint32_t *key, uint32_t *present,
+                                           __m256i *bad) {
     const __m256i lower = _mm256_set1_epi8(0x20), five = _mm256_set1_epi8(5);
-    const __m256i x = neo__criteo_move(neo__criteo_four(p, stop), _mm256_cvtepu32_epi64(n));
+    const __m256i n = _mm256_cvtepu32_epi64(four.count), x = neo__criteo_move(four.text, n);
     const __m256i letter = _mm256_sub_epi8(_mm256_or_si256(x, lower),
                                            _mm256_set1_epi8((char)(('a' ^ '0') | 0x20)));
     const __m256i digit = _mm256_subs_epu8(x, _mm256_set1_epi8(9));
     __m256i v = _mm256_min_epu8(x, _mm256_add_epi8(letter, _mm256_set1_epi8(10)));
     *bad = _mm256_or_si256(*bad, _mm256_min_epu8(digit, _mm256_subs_epu8(letter, five)));
+    *bad = _mm256_or_si256(*bad, _mm256_cmpgt_epi32(n, _mm256_set1_epi64x(8)));
     v = _mm256_maddubs_epi16(v, _mm256_set1_epi16(256 + 16)); /* pairs, the first the highest */
     v = _mm256_shuffle_epi8(v, _mm256_setr_epi8(6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1, -1, -1,
                                                 -1, -1, 6, 4, 2, 0, 14, 12, 10, 8, -1, -1, -1, -1,
                                                 -1, -1, -1, -1));
-    return _mm_unpacklo_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    _mm_storeu_si128((__m128i *)(void *)key, _mm_unpacklo_epi64(_mm256_castsi256_si128(v),
+                                                                _mm256_extracti128_si256(v, 1)));
+    _mm_storeu_si128((__m128i *)(void *)present, four.count);
+}
+/* A line's label and stops, from the tab before I1 on; NULL: it has others than it should. */
+NEO__AVX2 NEO__INLINE const uint32_t *neo__criteo_cut(const char *p, uint64_t wanted, int unlabeled,
+                                                      float *label, uint32_t *stops,
+                                                      const char **next, __m256i *least) {
+    stops[0] = UINT32_MAX;
+    const int count = neo__criteo_stops(p, wanted, stops + 1, least);
+    const int labeled = count == NEO__CRITEO_FIELDS;
+    if (!labeled && !(unlabeled && count == NEO__CRITEO_FIELDS - 1)) return NULL;
+    *next = p + stops[count] + 1;
+    if (labeled && (stops[1] != 1 || (p[0] != '0' && p[0] != '1'))) return NULL;
+    stops[count] -= p[stops[count] - 1] == '\r';
+    *label = labeled ? (float)(p[0] - '0') : 0.0f;
+    return stops + labeled;
 }
 NEO__AVX2 static const char *neo__criteo_fields_avx2(const neo_schema *schema, int unlabeled,
                                                      const char *p, float *record, uint32_t *key,
                                                      uint32_t *present) {
     static const int dense[] = {0, 4, 8, 9};
-    uint32_t stops[1 + NEO__CRITEO_STOPS], *stop = stops;
+    uint32_t stops[1 + NEO__CRITEO_STOPS];
     uint64_t v[NEO__CRITEO_DENSE];
-    __m256i bad = _mm256_setzero_si256();
-    __m128i most = _mm_setzero_si128();
-    stops[0] = UINT32_MAX;
-    const int count = neo__criteo_stops(p, stops + 1);
-    const int labeled = count == NEO__CRITEO_FIELDS;
-    if (!labeled && !(unlabeled && count == NEO__CRITEO_FIELDS - 1)) return NULL;
-    const char *next = p + stops[count] + 1;
-    if (labeled && (stops[1] != 1 || (p[0] != '0' && p[0] != '1'))) return NULL;
-    stops[count] -= p[stops[count] - 1] == '\r';
-    record[0] = labeled ? (float)(p[0] - '0') : 0.0f;
-    stop += labeled;
+    __m256i bad = _mm256_setzero_si256(), least = bad;
+    const char *next;
+    const uint32_t *stop = neo__criteo_cut(p, 0, unlabeled, record, stops, &next, &least);
+    if (!stop) return NULL;
     for (int i = 0; i < 4; i++)
         _mm256_storeu_si256((__m256i *)(void *)(v + dense[i]),
-                            neo__criteo_integers(p, stop + dense[i], &bad));
+                            neo__criteo_integers(neo__criteo_next(p, stop + dense[i]), &bad));
     stop += NEO__CRITEO_DENSE;
     for (int i = 0; i < 7; i++) {
         const int f = neo__criteo_group[i];
-        const __m128i n = neo__criteo_lengths(stop + f);
-        most = _mm_max_epu32(most, n);
-        _mm_storeu_si128((__m128i *)(void *)(present + f), n);
-        _mm_storeu_si128((__m128i *)(void *)(key + f), neo__criteo_hex(p, stop + f, n, &bad));
+        neo__criteo_hex(neo__criteo_next(p, stop + f), key + f, present + f, &bad);
     }
-    if (!_mm256_testz_si256(bad, bad) ||
-        _mm_movemask_epi8(_mm_cmpgt_epi32(most, _mm_set1_epi32(8))) != 0)
-        return NULL;
+    if (!_mm256_testz_si256(bad, bad)) return NULL;
     for (int d = 0; d < NEO__CRITEO_DENSE; d++) record[1 + d] = neo__log_count(schema, v[d]);
     return next;
+}
+/* The same of chosen columns: a line with no NUL byte that is not too long. */
+NEO__AVX2 static const char *neo__criteo_chosen_avx2(const neo_schema *schema, int unlabeled,
+                                                     const char *p, float *record, uint32_t *key,
+                                                     uint32_t *present) {
+    const uint8_t *field = schema->chosen;
+    uint32_t stops[1 + NEO__CRITEO_STOPS];
+    uint64_t v[4];
+    __m256i bad = _mm256_setzero_si256(), least = _mm256_set1_epi8(1);
+    const char *next;
+    const uint32_t *stop =
+        neo__criteo_cut(p, schema->wanted, unlabeled, record, stops, &next, &least);
+    if (!stop || next - p > NEO__LINE_BYTES) return NULL;
+    least = _mm256_cmpeq_epi8(least, bad);
+    for (int32_t d = 0; d < schema->dense_count; field += 4) {
+        const __m256i four = neo__criteo_integers(neo__criteo_pick(p, stop, field), &bad);
+        _mm256_storeu_si256((__m256i *)(void *)v, four);
+        for (int k = 0; k < 4 && d < schema->dense_count; k++, d++)
+            record[1 + d] = neo__log_count(schema, v[k]);
+    }
+    for (int32_t f = 0; f < schema->feature_count; f += 4, field += 4)
+        neo__criteo_hex(neo__criteo_pick(p, stop, field), key + f, present + f, &bad);
+    bad = _mm256_or_si256(bad, least);
+    return _mm256_testz_si256(bad, bad) ? next : NULL;
 }
 /* Four numbers below 2^32 modulo those of a schema: the quotient by 32 bits of the inverse is at
    most 1 too small. m of 2^32 multiplies as 0, and its quotient is 0; of m = 0 the result is k. */
@@ -2517,12 +2585,13 @@ NEO__AVX2 NEO__INLINE __m256i neo__avx2_remainder(__m256i k, __m256i m, __m256i 
     const __m256i x = _mm256_sub_epi64(k, _mm256_mul_epu32(quotient, m));
     return _mm256_min_epu32(x, _mm256_sub_epi64(x, m));
 }
-/* Words to ids, as below. */
-NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
-                                           const uint32_t *present, int64_t *ids) {
+/* Words of at least four features to ids, as below. */
+NEO__AVX2 NEO__INLINE void neo__criteo_ids_of(const neo_schema *schema, int32_t count,
+                                              const uint32_t *key, const uint32_t *present,
+                                              int64_t *ids) {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi64x(1);
-    for (int i = 0; i < 7; i++) {
-        const int f = neo__criteo_group[i];
+    for (int32_t i = 0; i < count; i += 4) {
+        const int32_t f = NEO__MIN(i, count - 4);
         const __m256i m = neo__avx2_load(schema->modulus + f);
         const __m256i k =
             _mm256_cvtepu32_epi64(_mm_loadu_si128((const __m128i *)(const void *)(key + f)));
@@ -2535,10 +2604,15 @@ NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint3
                             _mm256_andnot_si256(none, _mm256_add_epi64(r, one)));
     }
 }
+NEO__AVX2 static void neo__criteo_ids_avx2(const neo_schema *schema, const uint32_t *key,
+                                           const uint32_t *present, int64_t *ids) {
+    if (schema->target) neo__criteo_ids_of(schema, schema->feature_count, key, present, ids);
+    else neo__criteo_ids_of(schema, NEO__CRITEO_FEATURES, key, present, ids);
+}
 #endif
 static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uint32_t *key,
                                   const uint32_t *present) {
-    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+    for (int32_t f = 0; f < s->feature_count; f++) {
         char word[4];
         if (!s->has_dict[f] || !present[f]) continue;
         neo__put_le(word, key[f], 4);
@@ -2547,73 +2621,26 @@ static neo_status neo__criteo_fit(const neo_schema *s, neo__dict *fit, const uin
     return NEO_OK;
 }
 /* Words to ids. What the search of a word will read is on its way while others are hashed. */
-static void neo__criteo_find(const neo__dict *dicts, const uint32_t *key, const uint32_t *present,
-                             int64_t *ids) {
+static void neo__criteo_find(const neo_schema *schema, const uint32_t *key,
+                             const uint32_t *present, int64_t *ids) {
+    const neo__dict *dicts = schema->dicts;
     uint64_t hash[NEO__CRITEO_FEATURES];
     char word[NEO__CRITEO_FEATURES][4];
-    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+    for (int32_t f = 0; f < schema->feature_count; f++) {
         neo__put_le(word[f], key[f], 4);
         hash[f] = neo__dict_hash(&dicts[f], word[f], 4);
         if (dicts[f].slot_count)
             __builtin_prefetch(&dicts[f].slots[hash[f] & (dicts[f].slot_count - 1)]);
     }
-    for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
+    for (int32_t f = 0; f < schema->feature_count; f++) {
         if (dicts[f].count == 0 || !dicts[f].slot_count) continue;
         const uint64_t slot = dicts[f].slots[hash[f] & (dicts[f].slot_count - 1)];
         __builtin_prefetch(&dicts[f].ends[slot & 0xFFFFFFFFu]);
         __builtin_prefetch(&dicts[f].bytes[4 * (slot & 0xFFFFFFFFu)]);
     }
-    for (int f = 0; f < NEO__CRITEO_FEATURES; f++)
+    for (int32_t f = 0; f < schema->feature_count; f++)
         ids[f] = present[f] && dicts[f].slot_count
                      ? neo__dict_seek(&dicts[f], hash[f], word[f], 4) : 0;
-}
-/* A good line's label, numbers and words. Returns where the next begins, or NULL: a bad line. */
-static const char *neo__criteo_fields(const neo_schema *schema, int unlabeled, const char *p,
-                                      float *record, uint32_t *key, uint32_t *present) {
-    int labeled = 1;
-#if defined(NEO__X86)
-    if (schema->ctx->isa >= NEO_ISA_AVX2) {
-        const char *next = neo__criteo_fields_avx2(schema, unlabeled, p, record, key, present);
-        if (next) return next;
-    }
-#endif
-    if (unlabeled) {
-        int tabs = 0;
-        for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
-        labeled = tabs != NEO__CRITEO_FIELDS - 2;
-    }
-    record[0] = 0.0f;
-    if (labeled) {
-        if ((p[0] != '0' && p[0] != '1') || p[1] != '\t') return NULL;
-        record[0] = (float)(p[0] - '0');
-        p += 2;
-    }
-    p = neo__criteo_dense(schema, p, record + 1);
-    return p ? neo__criteo_words(schema->hex, p, key, present) : NULL;
-}
-/* A good line into a record; as above. */
-static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
-                                      const char *p, float *record, neo_status *fit_status) {
-    uint32_t key[NEO__CRITEO_FEATURES], present[NEO__CRITEO_FEATURES];
-    int64_t *ids = neo__record_ids(schema, record);
-    p = neo__criteo_fields(schema, options->unlabeled, p, record, key, present);
-    if (!p) return NULL;
-    if (options->fit) {
-        *fit_status = neo__criteo_fit(schema, options->fit, key, present);
-    } else if (schema->dict_count) {
-        neo__criteo_find(schema->dicts, key, present, ids);
-#if defined(NEO__X86)
-    } else if (schema->ctx->isa >= NEO_ISA_AVX2) {
-        neo__criteo_ids_avx2(schema, key, present, ids);
-#endif
-    } else {
-        for (int f = 0; f < NEO__CRITEO_FEATURES; f++) {
-            const uint64_t m = schema->modulus[f];
-            const uint64_t r = neo__times_high(schema->inverse[f] * key[f], m);
-            ids[f] = (int64_t)(r + (present[f] != 0 && m != 0));
-        }
-    }
-    return p;
 }
 /* A bit for each of 64 bytes that is c. */
 NEO__INLINE uint64_t neo__bytes_equal(const char *p, char c) {
@@ -2693,34 +2720,18 @@ static const char *neo__text_stop(const neo__block *block, const char *p, const 
     *next = stop + 1;
     return stop > p && stop[-1] == '\r' ? stop - 1 : stop;
 }
-/* The id of a word, or its place in the dictionaries that are being made. */
-static neo_status neo__criteo_id(const neo_schema *schema, const neo__parse_options *options,
-                                 int32_t f, uint32_t key, int64_t *id) {
-    char word[4];
-    neo__put_le(word, key, 4);
-    *id = 0;
-    if (options->fit)
-        return schema->has_dict[f]
-                   ? neo__dict_collect(schema->ctx, &options->fit[f], word, 4)
-                   : NEO_OK;
-    if (schema->has_dict[f]) *id = neo__dict_find(&schema->dicts[f], word, 4);
-    else if (schema->rows[f] > 1)
-        *id = 1 + (int64_t)((uint64_t)key % (uint64_t)(schema->rows[f] - 1));
-    return NEO_OK;
-}
-/* neo__criteo_sample for some of the columns. */
-NEO__INLINE const char *neo__criteo_chosen(const neo_schema *schema,
-                                           const neo__parse_options *options,
-                                           const neo__block *block, const char *p, float *record,
-                                           neo_status *fit_status) {
+/* neo__criteo_fields for some of the columns. */
+static const char *neo__criteo_chosen(const neo_schema *schema, int unlabeled, const char *p,
+                                      float *record, uint32_t *key, uint32_t *present) {
     neo__text fields[NEO__CRITEO_FIELDS];
-    const char *next, *end = neo__text_stop(block, p, &next), *stop;
     const int32_t all = NEO__CRITEO_FIELDS, *target = schema->target;
-    int64_t *ids = neo__record_ids(schema, record);
-    int32_t count = neo__fields_used(p, &end, '\t', '\n', '\n', target, 1, fields, all);
-    const int first = options->unlabeled && count == all - 1;
+    const char *end = NULL, *next, *stop;
+    const int32_t count = neo__fields_used(p, &end, '\t', '\n', '\n', target, 1, fields, all);
+    const int first = unlabeled && count == all - 1;
     int32_t to;
     record[0] = 0.0f;
+    next = end + 1;
+    end -= end > p && end[-1] == '\r';
     if (first)
         neo__fields_used(p, &end, '\t', '\n', '\n', target + 1, 1, fields + 1, all - 1);
     if (count + first != all || end - p > NEO__LINE_BYTES || memchr(p, 0, (size_t)(end - p)))
@@ -2735,36 +2746,70 @@ NEO__INLINE const char *neo__criteo_chosen(const neo_schema *schema,
         } else if (field <= NEO__CRITEO_DENSE) {
             p = neo__criteo_integer(schema, p, record + 1 + to);
         } else {
-            uint32_t key = 0, digit;
-            int n = 0;
-            for (; n < 8 && (digit = schema->hex[(unsigned char)*p]) < 16; n++, p++)
-                key = key << 4 | digit;
-            ids[to] = 0;
-            if (n > 0) *fit_status = neo__criteo_id(schema, options, to, key, &ids[to]);
-            if (*fit_status != NEO_OK) return next;
+            uint32_t digit;
+            key[to] = 0;
+            for (; p - fields[field].p < 8 && (digit = schema->hex[(unsigned char)*p]) < 16; p++)
+                key[to] = key[to] << 4 | digit;
+            present[to] = fields[field].bytes > 0;
         }
         if (p != stop) return NULL;
     }
     return next;
 }
+/* A good line's label, numbers and words. Returns where the next begins, or NULL: a bad line. */
+static const char *neo__criteo_fields(const neo_schema *schema, int unlabeled, const char *p,
+                                      float *record, uint32_t *key, uint32_t *present) {
+    int labeled = 1;
 #if defined(NEO__X86)
-/* There, counting bits is an instruction. */
-NEO__AVX2 static const char *neo__criteo_chosen_avx2(const neo_schema *schema,
-                                                     const neo__parse_options *options,
-                                                     const neo__block *block, const char *p,
-                                                     float *record, neo_status *fit_status) {
-    return neo__criteo_chosen(schema, options, block, p, record, fit_status);
-}
-#else
-#define neo__criteo_chosen_avx2 neo__criteo_chosen
+    if (schema->ctx->isa >= NEO_ISA_AVX2) {
+        const char *next =
+            schema->target ? neo__criteo_chosen_avx2(schema, unlabeled, p, record, key, present)
+                           : neo__criteo_fields_avx2(schema, unlabeled, p, record, key, present);
+        if (next) return next;
+    }
 #endif
+    if (schema->target) return neo__criteo_chosen(schema, unlabeled, p, record, key, present);
+    if (unlabeled) {
+        int tabs = 0;
+        for (const char *q = p; *q != '\n'; q++) tabs += *q == '\t';
+        labeled = tabs != NEO__CRITEO_FIELDS - 2;
+    }
+    record[0] = 0.0f;
+    if (labeled) {
+        if ((p[0] != '0' && p[0] != '1') || p[1] != '\t') return NULL;
+        record[0] = (float)(p[0] - '0');
+        p += 2;
+    }
+    p = neo__criteo_dense(schema, p, record + 1);
+    return p ? neo__criteo_words(schema->hex, p, key, present) : NULL;
+}
+/* A good line into a record; as above. */
+static const char *neo__criteo_sample(const neo_schema *schema, const neo__parse_options *options,
+                                      const char *p, float *record, neo_status *fit_status) {
+    uint32_t key[NEO__CRITEO_FEATURES + 2], present[NEO__CRITEO_FEATURES + 2]; /* whole fours */
+    int64_t *ids = neo__record_ids(schema, record);
+    p = neo__criteo_fields(schema, options->unlabeled, p, record, key, present);
+    if (!p) return NULL;
+    if (options->fit) {
+        *fit_status = neo__criteo_fit(schema, options->fit, key, present);
+    } else if (schema->dict_count) {
+        neo__criteo_find(schema, key, present, ids);
+#if defined(NEO__X86)
+    } else if (schema->ctx->isa >= NEO_ISA_AVX2 && schema->feature_count >= 4) {
+        neo__criteo_ids_avx2(schema, key, present, ids);
+#endif
+    } else {
+        for (int32_t f = 0; f < schema->feature_count; f++) {
+            const uint64_t m = schema->modulus[f];
+            const uint64_t r = neo__times_high(schema->inverse[f] * key[f], m);
+            ids[f] = (int64_t)(r + (present[f] != 0 && m != 0));
+        }
+    }
+    return p;
+}
 static const char *neo__criteo_line(const neo_schema *schema, const neo__parse_options *options,
                                     neo__block *block, const char *p, neo__parsed *line) {
-    const char *next = !schema->target
-        ? neo__criteo_sample(schema, options, p, line->record, &line->fit)
-        : schema->ctx->isa >= NEO_ISA_AVX2
-        ? neo__criteo_chosen_avx2(schema, options, block, p, line->record, &line->fit)
-        : neo__criteo_chosen(schema, options, block, p, line->record, &line->fit);
+    const char *next = neo__criteo_sample(schema, options, p, line->record, &line->fit);
     line->sample = next != NULL;
     if (!next)
         neo__criteo_issue(schema, p, neo__text_stop(block, p, &next), options->unlabeled,

@@ -249,6 +249,84 @@ static void some_of_criteo(void) {
         }
     }
 }
+/* Lines of any length, so that delimiters stand at any place of 64 bytes, with a fault now and
+   then; the last may lack its end. Long numbers and words, which are no fault of a field that is
+   not used, stand beside empty ones. */
+static void write_wild(const char *path, int k) {
+    static const char *const odd[] = {"-",   "-5",        "123456789",  "1234567890123456789",
+                                      "x",   "DEADbeef",  "0123456789", "a much longer word, of 64 "
+                                      "bytes and more, as no column of Criteo's has", "\r", "-0"};
+    FILE *f = fopen(path, "wb");
+    if (!f) exit(1);
+    drawn = (uint64_t)k + 91;
+    const uint64_t rare = k % 3 == 0 ? 1000000 : k % 3 == 1 ? 400 : 20; /* a fault, of so many */
+    for (int i = 0; i < 1500; i++) {
+        const int empty = (int)below(9);
+        if (below(rare) == 0) fputs(below(2) ? "\n" : "\r\n", f);
+        for (int c = k >> 1 & 1; c < 40; c++) {
+            if (c && below(rare) == 0) continue; /* a field fewer */
+            if (c > (k >> 1 & 1)) fputc('\t', f);
+            if (c == 0) fprintf(f, "%d", (int)below(below(rare) == 0 ? 12 : 2));
+            else if (below(rare) == 0) fputs(odd[below(10)], f);
+            else if (below(rare) == 0) fputc(0, f);
+            else if ((int)below(9) >= empty)
+                fprintf(f, c > 13 ? "%x" : "%d", (int)below((uint64_t)1 << (1 + below(26))));
+            if (below(rare * 3) == 0) fputc('\t', f); /* one more */
+        }
+        if (i < 1499 || k % 4) fputs(k & 1 ? "\r\n" : "\n", f);
+    }
+    fclose(f);
+}
+/* By any instruction set it is what the scalar one gives: batches, bad lines and their message. */
+static void wild_criteo(void) {
+    static const char *const columns[] = {"I1,C26", "I1,I2,C1,C2,C14,C26", "C13-C16", "I4-I13",
+                                          "I1-I13,C1-C26"};
+    static const neo_isa isas[3] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_BEST};
+    const char *path = tmp_path("columns-wild.tsv");
+    int64_t whole = 0, faulty = 0;
+    for (int k = 0; k < 24; k++) {
+        static uint64_t hash[3][40];
+        char error[3][400] = {"", "", ""};
+        int64_t count[3], bad[3];
+        write_wild(path, k);
+        for (int c = 0; c < 5; c++)
+            for (int i = 0; i < 3; i++) {
+                neo_ctx_desc desc = {.isa = isas[i]};
+                neo_ctx *own = NULL;
+                neo_schema *s = NULL;
+                neo_reader *r = NULL;
+                neo_batch b;
+                neo_status st;
+                if (!neo_isa_available(isas[i])) continue;
+                REQUIRE_OK(neo_ctx_create(&desc, &own));
+                REQUIRE_OK(neo_schema_criteo_columns(own, NEO_IDS_HASH, 1000, NULL, columns[c],
+                                                     &s));
+                neo_reader_desc d = reader_desc(s, &path, 1, 64);
+                d.skip_bad_lines = 1;
+                d.unlabeled = k >> 1 & 1;
+                REQUIRE_OK(neo_reader_open(own, &d, &r));
+                count[i] = read_hashes(r, hash[i], 40);
+                bad[i] = neo_reader_get_stats(r).bad_lines;
+                neo_reader_close(r);
+                d.skip_bad_lines = 0;
+                REQUIRE_OK(neo_reader_open(own, &d, &r));
+                while ((st = neo_reader_next(r, &b)) == NEO_OK) {
+                }
+                snprintf(error[i], sizeof error[i], "%s", st == NEO_END ? "" : neo_last_error());
+                neo_reader_close(r);
+                neo_schema_destroy(s);
+                neo_ctx_destroy(own);
+                CHECK_INT(count[i], count[0]);
+                CHECK_INT(bad[i], bad[0]);
+                CHECK_BITS(hash[i], hash[0], (size_t)count[0] * sizeof hash[0][0]);
+                CHECK(strcmp(error[i], error[0]) == 0);
+                CHECK((error[i][0] != 0) == (bad[i] > 0));
+                if (bad[i]) faulty++;
+                else whole++;
+            }
+    }
+    CHECK(whole > 60 && faulty > 60);
+}
 #define INTS "\t1\t2\t3\t4\t5\t6\t7\t8\t9\t10\t11\t12\t13"
 #define WORDS24 "\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta\ta"
 static void bad_criteo(void) {
@@ -316,6 +394,7 @@ int main(void) {
     RUN(wrong_count);
     RUN(lines_together);
     RUN(some_of_criteo);
+    RUN(wild_criteo);
     RUN(bad_criteo);
     if (neo_ctx_memory(ctx).bytes != bytes) {
         printf("FAILED leak\n");
