@@ -2984,7 +2984,8 @@ struct neo__gemm_kernels {
     int rows;  /* of the largest tile */
     int lanes; /* a panel has 2 lanes columns; `lanes` where that is enough; 8 lanes for a single
                   row */
-    const neo__tile_fn *tile1; /* [rows / 2]: lanes columns; 1, 2, 4, 6 .. rows rows */
+    const neo__tile_fn *tile1; /* [neo__tile_at(rows)]: lanes columns; 1, 2, 4, 6 .. rows rows, and
+                                  13 where rows is 14 */
     const neo__tile_fn *tile2; /* 2 lanes columns */
     const neo__tile_fn *pair;  /* any columns: of two leaves, left + right */
     neo__tile_fn rows8;        /* t->panels of 8 lanes columns, t->rows rows, one after another; or
@@ -6309,7 +6310,8 @@ enum {
     NEO__GEMM_SUM_FLOATS = 216 << 10,  /* subtree sums: 864 KiB */
     NEO__GEMM_MAX_PIECES = 4096 + 1,   /* of a segment: as many as there are leaves, and one cut */
     NEO__GEMM_MAX_DEPTH = 13,          /* of their tree */
-    NEO__GEMM_GRAIN = 1 << 17,         /* multiply-adds that are worth a task */
+    NEO__GEMM_GRAIN = 1 << 16,         /* multiply-adds that are worth a task, to which */
+    NEO__GEMM_ENDS = 6,                /* every element of C adds so many */
     NEO__GEMM_SHALLOW = 16,            /* up to so many k, and B of so many floats (32 KiB), */
     NEO__GEMM_SHALLOW_FLOATS = 1 << 13, /* C is written row by row */
     NEO__GEMM_SHALLOW_ROWS = 64,       /* so many at a time, where panels are whole */
@@ -6318,7 +6320,8 @@ enum {
     NEO__GEMM_THIN_FLOATS = 1 << 13,   /* C of so few, and of so few rows and columns */
     NEO__GEMM_THIN_EDGES = 512,        /* (twice as many of samples and 16 lanes), */
     NEO__GEMM_THIN_SEGMENT = 66 << 10, /* takes operands in parts of so many, which stay near */
-    NEO__GEMM_SWAP_COLS = 4            /* up to so many columns, lanes go over rows */
+    NEO__GEMM_SWAP_COLS = 4,           /* up to so many columns, lanes go over rows */
+    NEO__GEMM_KEEPERS = 32             /* workers that remember what they have packed */
 };
 
 /* A part of a leaf inside a segment. */
@@ -6361,7 +6364,7 @@ static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, cons
         grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
         grid->col_tasks = (grid->panels + *cols - 1) / *cols;
         const int64_t tasks = grid->row_tasks * grid->col_tasks, floats = tile_rows * tile_cols;
-        const double work = (double)(*rows * *cols * floats) * (double)call->k;
+        const double work = (double)(*rows * *cols * floats) * (double)(call->k + NEO__GEMM_ENDS);
         if (*rows * *cols <= most && (tasks >= enough || work < 2.0 * (double)NEO__GEMM_GRAIN))
             return;
         if (*rows == 1 && *cols == 1) return;
@@ -6370,8 +6373,11 @@ static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, cons
         else *cols = (*cols + 1) / 2;
     }
 }
+/* Diagonal by diagonal: of two by two tasks whoever takes the third has one of its operands. The
+   last columns, which may be fewer, come first: who took them takes more behind. */
 static neo__gemm_box neo__gemm_task_box(const neo__gemm_grid *grid, int64_t task) {
-    const int64_t row = task / grid->col_tasks, col = task % grid->col_tasks;
+    const int64_t row = task % grid->row_tasks;
+    const int64_t col = (task / grid->row_tasks + row + grid->col_tasks - 1) % grid->col_tasks;
     NEO__ZERO(neo__gemm_box, box);
     box.t0 = grid->tiles * row / grid->row_tasks;
     box.t1 = grid->tiles * (row + 1) / grid->row_tasks;
@@ -6380,6 +6386,11 @@ static neo__gemm_box neo__gemm_task_box(const neo__gemm_grid *grid, int64_t task
     return box;
 }
 
+/* The packed part of a product in a worker's scratch: rows of tiles [t0, t1), panels [p0, p1). A
+   line of the cache each. */
+typedef struct neo__gemm_packed {
+    int64_t t0, t1, p0, p1, pad[4];
+} neo__gemm_packed;
 /* A product and its plan. */
 typedef struct neo__gemm {
     neo_ctx *ctx;
@@ -6396,6 +6407,8 @@ typedef struct neo__gemm {
     int64_t block_tiles, group_panels; /* of a task, packed together; there is one block or group */
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth, kept;                   /* waiting subtree sums of a tile, and between segments */
+    int keeps; /* a task's operands are packed at once, and stay for the worker's next task */
+    neo__gemm_packed packed[NEO__GEMM_KEEPERS];
 } neo__gemm;
 
 /* Only gradients of weights are sums over leaves. */
@@ -6452,6 +6465,12 @@ static int neo__gemm_kept(const neo__gemm *g) {
     }
     return kept;
 }
+/* First row of a row of tiles. All have about as many rows, in twos; an odd last row has a tile of
+   its own, or joins one of 12. */
+NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
+    if (tile >= g->grid.tiles) return g->call.m;
+    return g->even_tiles ? g->call.m / 2 * tile / g->even_tiles * 2 : 0;
+}
 /* The sizes of tiles and panels. */
 static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     const neo__gemm_call *call = &gemm->call;
@@ -6473,6 +6492,9 @@ static void neo__gemm_plan_tiles(neo__gemm *gemm) {
     gemm->last_width = narrow ? lanes : gemm->width;
     gemm->even_tiles = (call->m / 2 + gemm->tile_rows / 2 - 1) / (gemm->tile_rows / 2);
     gemm->grid.tiles = gemm->even_tiles + call->m % 2;
+    if (gemm->tile_rows == 14 && call->m % 2 && gemm->even_tiles > 0 &&
+        neo__gemm_tile_begin(gemm, gemm->even_tiles - 1) + 13 == call->m)
+        gemm->grid.tiles--;
 }
 enum {
     NEO__LISTED_BLOCK = 6 << 10,  /* floats of a panel: 24 KiB */
@@ -6552,6 +6574,11 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
+    if (call->m % 2 == 0 && !gemm->by_rows) { /* tasks have equally many rows of tiles */
+        const int64_t tasks = gemm->grid.row_tasks;
+        const int64_t tiles = (gemm->grid.tiles + tasks - 1) / tasks * tasks;
+        if (tiles <= call->m / 2) gemm->even_tiles = gemm->grid.tiles = tiles;
+    }
     gemm->pack_b = !gemm->dots && !call->panels &&
                    (call->b_col != 1 || (rows >= 3 && !gemm->by_rows));
     const int no_room = gemm->dots && call->k > gemm->a_floats; /* all of k is one segment */
@@ -6562,6 +6589,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
             cols >= 4 || (call->a_k >= 512 && call->m * call->k >= NEO__GEMM_VAST_FLOATS);
     else /* rows that share places in a cache, or are read again and again */
         gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= 64;
+    gemm->keeps = gemm->ctx->threads > 1 && gemm->segments == 1 && rows <= gemm->block_tiles &&
+                  cols <= gemm->group_panels;
 }
 
 /* ---- leaves ---- */
@@ -6601,13 +6630,14 @@ typedef struct neo__gemm_place {
     int first, final;                  /* segment */
 } neo__gemm_place;
 
+NEO__INLINE int64_t neo__tile_at(int64_t rows) { return rows == 13 ? 8 : rows / 2; }
 NEO__INLINE void neo__gemm_kernel(const neo__gemm *g, const neo__tile *t, int64_t rows,
                                   int64_t width) {
     const neo__gemm_kernels *kern = g->ctx->gemm;
     if (g->dots) kern->dots(t);
     else if (g->width == 8 * kern->lanes) kern->rows8(t);
-    else if (width == kern->lanes) kern->tile1[rows / 2](t);
-    else kern->tile2[rows / 2](t);
+    else if (width == kern->lanes) kern->tile1[neo__tile_at(rows)](t);
+    else kern->tile2[neo__tile_at(rows)](t);
 }
 
 /* The sums of a tile pass through a buffer where it is narrower than its panel, or C is scaled or
@@ -6702,7 +6732,7 @@ static void neo__gemm_tree_tile(const neo__gemm *gemm, neo__tile *tile,
                   : piece->last ? buffer
                                 : slot[piece->slot - piece->merges];
         tile->c_row = whole ? gemm->call.c_row : place->width;
-        if (pair) gemm->ctx->gemm->pair[place->rows / 2](tile);
+        if (pair) gemm->ctx->gemm->pair[neo__tile_at(place->rows)](tile);
         else neo__gemm_kernel(gemm, tile, place->rows, place->width);
         if (piece->last && !direct) neo__gemm_scatter(gemm, place, buffer);
     }
@@ -6745,12 +6775,6 @@ static void neo__gemm_pack_b(const neo__gemm *gemm, float *to, const neo__gemm_b
         else kern->pack_transposed(to, width, from, c->b_col, count, cols);
     }
 }
-/* First row of a row of tiles. All have about as many rows, in twos; an odd last row has a tile of
-   its own. */
-NEO__INLINE int64_t neo__gemm_tile_begin(const neo__gemm *g, int64_t tile) {
-    if (tile > g->even_tiles) return g->call.m;
-    return g->even_tiles ? g->call.m / 2 * tile / g->even_tiles * 2 : 0;
-}
 /* A's rows of tiles, each to its own panel. Where A lies k-major, a few k at a time for all of
    them: its lines are longer than a tile, and far apart. */
 static void neo__gemm_pack_a(const neo__gemm *gemm, float *to, const neo__gemm_box *box) {
@@ -6783,6 +6807,7 @@ typedef struct neo__gemm_scratch {
     neo__gemm_piece *piece;
     int pieces, fetches_b;
     neo__gemm_fetch y, next_b, next_a; /* one after the other */
+    neo__gemm_packed *packed;          /* NULL: nothing is kept */
 } neo__gemm_scratch;
 
 /* `count` columns of B, or rows of A, `apart` floats apart, from `at` on, by tiles of `depth`
@@ -6934,12 +6959,17 @@ static void neo__gemm_tile_row(const neo__gemm *gemm, neo__gemm_scratch *scratch
 static void neo__gemm_segment(const neo__gemm *gemm, neo__gemm_scratch *scratch,
                               const neo__gemm_box *box) {
     neo__gemm_box part = *box; /* a block and a group */
+    neo__gemm_packed *packed = scratch->packed;
+    const int has_a = packed && packed->t0 == box->t0 && packed->t1 == box->t1;
+    const int has_b = packed && packed->p0 == box->p0 && packed->p1 == box->p1;
+    if (packed) packed->t0 = box->t0, packed->t1 = box->t1;
+    if (packed) packed->p0 = box->p0, packed->p1 = box->p1;
     for (; part.t0 < box->t1; part.t0 = part.t1) {
         part.t1 = NEO__MIN(part.t0 + gemm->block_tiles, box->t1);
-        if (gemm->pack_a) neo__gemm_pack_a(gemm, scratch->a, &part);
+        if (gemm->pack_a && !has_a) neo__gemm_pack_a(gemm, scratch->a, &part);
         for (part.p0 = box->p0; part.p0 < box->p1; part.p0 = part.p1) {
             part.p1 = NEO__MIN(part.p0 + gemm->group_panels, box->p1);
-            if (part.t0 == box->t0) neo__gemm_pack_b(gemm, scratch->b, &part);
+            if (part.t0 == box->t0 && !has_b) neo__gemm_pack_b(gemm, scratch->b, &part);
             const int behind = part.p1 < box->p1;
             const int next = part.t1 == box->t1 && box->k1 < gemm->call.k;
             scratch->fetches_b = gemm->pack_b && (behind || next);
@@ -7003,7 +7033,7 @@ static void neo__gemm_listed(const neo__gemm *gemm, const neo__gemm_box *box, fl
 }
 
 static void neo__gemm_task(void *arg, int64_t index, int worker) {
-    const neo__gemm *gemm = (const neo__gemm *)arg;
+    neo__gemm *gemm = (neo__gemm *)arg;
     neo__gemm_box box = neo__gemm_task_box(&gemm->grid, index);
     NEO__ZERO(neo__gemm_scratch, s);
     s.a = neo__worker_floats(gemm->ctx, worker);
@@ -7015,6 +7045,7 @@ static void neo__gemm_task(void *arg, int64_t index, int worker) {
     s.sums = s.b + NEO__GEMM_LEAF_B_FLOATS;
     s.piece = (neo__gemm_piece *)(void *)(s.sums + NEO__GEMM_SUM_FLOATS);
     s.first_tile = box.t0;
+    if (gemm->keeps && worker < NEO__GEMM_KEEPERS) s.packed = &gemm->packed[worker];
     NEO__ZERO(neo__gemm_walk, walk);
     for (int64_t i = 0; i < gemm->segments; i++) {
         box.k0 = gemm->call.k * i / gemm->segments,
@@ -7519,6 +7550,11 @@ static void neo__product_task(void *arg, int64_t index, int worker) {
     if (p->narrow) neo__bf16_task(&p->bf16, index, worker);
     else neo__gemm_task(&p->f32, index, worker);
 }
+/* Others write to the worker's scratch. */
+static NEO__UNUSED void neo__product_forget(neo__product *p, int worker) {
+    if (!p->narrow && worker < NEO__GEMM_KEEPERS)
+        memset(&p->f32.packed[worker], 0, sizeof *p->f32.packed);
+}
 static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
     neo__product p;
     neo__product_begin(&p, neo__cpu_ctx(d), call);
@@ -7644,8 +7680,11 @@ static void neo__linear_bias_task(neo_ctx *ctx, const neo__column_sums_call *cal
 static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
     neo__linear_job *job = (neo__linear_job *)arg;
     const int64_t j0 = (index - job->dw.tasks) * NEO__BIAS_COLS;
-    if (j0 >= 0) neo__linear_bias_task(job->ctx, job->dbias, j0, worker);
-    else neo__product_task(&job->dw, index, worker);
+    if (j0 < 0) neo__product_task(&job->dw, index, worker);
+    else {
+        neo__product_forget(&job->dw, worker);
+        neo__linear_bias_task(job->ctx, job->dbias, j0, worker);
+    }
 }
 static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
     neo__linear_job job;

@@ -1564,7 +1564,7 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
 #define NEO__ROWS 14 /* 28 sums, 2 of b, 1 of a: 31 of 32 registers */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_12(X) X(12, 4, 0) X(13, 4, 1)
 #define NEO__GROUP_LIST(X) X(0) X(1) X(2) X(3) X(4)
-#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14)
+#define NEO__TILE_SIZES(X) X(1) X(2) X(4) X(6) X(8) X(10) X(12) X(14) X(13)
 #elif NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
 #define NEO__ROWS 6 /* 12 + 2 + 1 of 16 */
 #define NEO__ROW_LIST(X) NEO__ROW_LIST_6(X)
