@@ -2054,7 +2054,7 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
                           "no-gcse", "no-dse", "no-ivopts", "no-ipa-cp", "no-ipa-sra",             \
                           "no-ipa-icf", "no-schedule-insns2", "no-thread-jumps",                   \
                           "no-tree-dominator-opts", "no-guess-branch-probability",                 \
-                          "no-expensive-optimizations"))
+                          "no-expensive-optimizations", "no-code-hoisting"))
 #else
 #define NEO__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"O0\")")
 #endif
@@ -6130,6 +6130,7 @@ static neo__init_call neo__init_call_make(const neo_ctx *ctx, neo_tensor t, cons
     if (init.kind == NEO_INIT_UNIFORM && init.a == init.b) call.init.kind = NEO_INIT_CONSTANT;
     return call;
 }
+#if !defined(NEO_INFERENCE)
 /* stride: elements of the whole parameter from a row of the matrix to the next; 0: one run of
    them. */
 static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor tensor, const char *name, neo_init init,
@@ -6148,7 +6149,6 @@ static neo_status neo__tensor_init(neo_ctx *ctx, neo_tensor tensor, const char *
     neo__init_call call = neo__init_call_make(ctx, tensor, name, init, first, stride);
     return d->init(d, &call);
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_tensor_init(neo_ctx *ctx, neo_tensor t, const char *name, neo_init init,
                                    int64_t first) {
     neo__fp_state fp = neo__fp_enter();
@@ -6204,6 +6204,7 @@ NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, in
     return best;
 }
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
 static double neo__zipf_constant(int64_t rows, double s) {
@@ -6223,7 +6224,6 @@ static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double 
     int64_t id = x < (double)rows + 1.0 ? (int64_t)x - 1 : rows - 1;
     return id < 0 ? 0 : id >= rows ? rows - 1 : id;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     if (rows <= 1 || !(s > 0.0f)) return 0;
     neo__fp_state fp = neo__fp_enter();
@@ -7979,6 +7979,7 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 /* dz of the last layer from dy, whose rows may be apart. */
 static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor dz) {
     neo_ctx *ctx = mlp->ctx;
@@ -7994,7 +7995,6 @@ static neo_status neo__mlp_last_dz(const neo_mlp *mlp, neo_tensor dy, neo_tensor
     call.narrow_z = call.narrow_out = dz.dtype == NEO_BF16;
     return call.rows > 0 ? NEO__RUN(ctx, "neo_mlp_backward", activation, &call) : NEO_OK;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_tensor dy,
                                     neo_tensor dx) {
     static const char *const fn = "neo_mlp_backward";
@@ -8801,6 +8801,7 @@ NEO_API neo_status neo_cross_forward(neo_cross *cross, neo_tensor x, neo_tensor 
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 /* Gradients of a layer's parameters from du, and of x_layer: added to dx, if it is not none. */
 static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves, int layer,
                                    neo_tensor du, neo_tensor dx, const char *fn) {
@@ -8828,7 +8829,6 @@ static neo_status neo__cross_grads(neo_cross *cross, const neo__leaf_cut *leaves
     call.beta = 1.0f;
     return NEO__RUN(ctx, fn, gemm, &call);
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_cross_backward(neo_cross *cross, const neo_leaves *leaves, neo_tensor dy,
                                       neo_tensor dx) {
     static const char *const fn = "neo_cross_backward";
@@ -9293,12 +9293,12 @@ NEO_API neo_status neo_wukong_forward(neo_wukong *wukong, neo_tensor x, neo_tens
     return NEO_OK;
 }
 
+#if !defined(NEO_INFERENCE)
 /* The gradient of a parameter; none, if it has none. */
 static neo_tensor neo__wukong_grad(const neo_param *param) {
     return param->frozen ? neo_tensor_none() : param->grad;
 }
 /* above: the gradient of the layer's output; below: of its input, or none. */
-#if !defined(NEO_INFERENCE)
 static neo_status neo__wukong_layer_back(neo_wukong *wukong, const neo_leaves *leaves, int i,
                                          neo_tensor above, neo_tensor below) {
     neo_ctx *ctx = wukong->ctx;
@@ -11365,6 +11365,7 @@ static void neo__jagged_layout(neo_jagged_buffer *b, int weighted, neo__carve *c
     NEO__CARVE(c, b->inverse, b->max_bags);
     NEO__CARVE(c, b->place, neo__jagged_places(b->max_bags / NEO__MAX(b->view.feature_count, 1)));
 }
+#if !defined(NEO_INFERENCE)
 /* New arrays of these capacities, with the old content; the old arrays are freed. */
 static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags, int64_t max_ids,
                                      int weighted, const char *fn) {
@@ -11403,7 +11404,6 @@ static neo_status neo__jagged_resize(neo_jagged_buffer *buffer, int64_t max_bags
     return NEO_OK;
 }
 
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_create(neo_ctx *ctx, const neo_jagged_desc *desc,
                                      neo_jagged_buffer **out) {
     const char *fn = "neo_jagged_create";
@@ -11512,6 +11512,7 @@ static neo_status neo__jagged_done(const neo__jagged_writer *w, int64_t batch,
 }
 
 NEO__HOT_BEGIN
+#if !defined(NEO_INFERENCE)
 static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t batch,
                                           const char *fn) {
     NEO__CHECK_LIVE(b, fn, "the buffer");
@@ -11520,7 +11521,6 @@ static neo_status neo__jagged_check_batch(const neo_jagged_buffer *b, int64_t ba
                "%s: batch is %" PRId64, fn, batch);
     return NEO_OK;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_set(neo_jagged_buffer *buffer, int64_t batch, const void *lengths,
                                   neo_dtype length_dtype, const void *ids, neo_dtype id_dtype,
                                   const float *weights) {
@@ -11758,6 +11758,7 @@ static void neo__weights_normalize_backward(const float *weights, int64_t n, dou
     for (int64_t k = 0; k < n; k++)
         dweights[k] = sum != 0.0 ? (float)(((double)dout[k] - mean) / sum) : 0.0f;
 }
+#if !defined(NEO_INFERENCE)
 /* Check all bags, then write. dout NULL: forward. */
 static neo_status neo__jagged_normalize(const neo_jagged *jagged, const float *dout, float *out,
                                         const char *fn) {
@@ -11785,7 +11786,6 @@ static neo_status neo__jagged_normalize(const neo_jagged *jagged, const float *d
         }
     return NEO_OK;
 }
-#if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_jagged_normalize(const neo_jagged *j, float *out) {
     neo__fp_state fp = neo__fp_enter();
     neo_status status = neo__jagged_normalize(j, NULL, out, "neo_jagged_normalize");

@@ -70,6 +70,8 @@
 #else
 #define NEO__FN8(name) NEO__FN(name)
 #endif
+/* AVX-512 has the products alone in a program that only predicts: see neo__isa_bind of neo.h. */
+#define NEO__WHOLE_PASS (NEO__TRAINS || NEO__PASS != NEO__PASS_AVX512)
 
 #if NEO__PASS == NEO__PASS_WARP
 #define NEO__KERNEL NEO__UNUSED static __device__
@@ -365,6 +367,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(min)(NEO__VF a, NEO__VF b) {
    unrolled and sums s[i] stay in registers. */
 #define NEO__EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 
+#if NEO__WHOLE_PASS
 /* ---- >>kernels-math ----
    exp, log, log1p, tanh, sigmoid, the normal distribution (for GELU), sin and cos on vectors of
    f32. No table, no libm: argument reduction and a minimax polynomial, every step one IEEE
@@ -521,7 +524,9 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vcos)(NEO__VF x) {
     return c;
 }
 
+#endif
 NEO__LEAN_BEGIN
+#if NEO__WHOLE_PASS
 /* ---- >>kernels-vec ----
    NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column
    of one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p +
@@ -611,9 +616,24 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vsilu)(NEO__VF x) { return x * NEO__FN(vsigmo
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu)(NEO__VF x) {
     return NEO__SELECT(NEO__LE(x, NEO__SET(0.0f)), x * 0.01f, x);
 }
-
-/* dy times the slope; of RELU, SIGMOID, TANH and LEAKY_RELU from the function's value y. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu)(NEO__VF x) { return NEO__MAX_(NEO__SET(0.0f), x); }
+
+NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
+    switch (act) {
+    case NEO_ACT_NONE:
+        if (y != z) memmove(y, z, (size_t)n * sizeof *y);
+        break;
+    case NEO_ACT_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vrelu)(NEO__LD(z)))); break;
+    case NEO_ACT_SIGMOID: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsigmoid)(NEO__LD(z)))); break;
+    case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
+    case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
+    case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
+    case NEO_ACT_SILU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsilu)(NEO__LD(z)))); break;
+    case NEO_ACT_LEAKY_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vleaky_relu)(NEO__LD(z)))); break;
+    }
+}
+#if NEO__TRAINS
+/* dy times the slope; of RELU, SIGMOID, TANH and LEAKY_RELU from the function's value y. */
 NEO__KERNEL_INLINE NEO__VF NEO__FN(vrelu_back)(NEO__VF y, NEO__VF dy) {
     NEO__VF zero = NEO__SET(0.0f);
     return NEO__SELECT(NEO__LE(y, zero), zero, dy);
@@ -640,20 +660,6 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(vleaky_relu_back)(NEO__VF y, NEO__VF dy) {
     return NEO__SELECT(NEO__LE(y, NEO__SET(0.0f)), dy * 0.01f, dy);
 }
 
-NEO__KERNEL void NEO__FN(vec_act_forward)(neo_activation act, const float *z, float *y, int64_t n) {
-    switch (act) {
-    case NEO_ACT_NONE:
-        if (y != z) memmove(y, z, (size_t)n * sizeof *y);
-        break;
-    case NEO_ACT_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vrelu)(NEO__LD(z)))); break;
-    case NEO_ACT_SIGMOID: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsigmoid)(NEO__LD(z)))); break;
-    case NEO_ACT_TANH: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vtanh)(NEO__LD(z)))); break;
-    case NEO_ACT_GELU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vgelu)(NEO__LD(z)))); break;
-    case NEO_ACT_HARDSWISH: NEO__LOOP(NEO__ST(y, NEO__FN(vhardswish)(NEO__LD(z)))); break;
-    case NEO_ACT_SILU: NEO__LONG_LOOP(NEO__ST(y, NEO__FN(vsilu)(NEO__LD(z)))); break;
-    case NEO_ACT_LEAKY_RELU: NEO__LOOP(NEO__ST(y, NEO__FN(vleaky_relu)(NEO__LD(z)))); break;
-    }
-}
 NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, const float *y,
                                       const float *dy, float *dz, int64_t n) {
     switch (act) {
@@ -679,6 +685,7 @@ NEO__KERNEL void NEO__FN(vec_act_backward)(neo_activation act, const float *z, c
         break;
     }
 }
+#endif
 
 /* ---- sums of one block ---- */
 /* NEO__KEEP in a loop's body keeps a vector of a block's terms, NEO__KEPT is their sum, by the
@@ -718,6 +725,7 @@ NEO__KERNEL_INLINE int64_t NEO__FN(pad16)(float *t, int64_t n) {
 }
 #endif
 #if NEO__PASS != NEO__PASS_AVX512
+#if NEO__TRAINS
 NEO__KERNEL float NEO__FN(vec_block_abs)(const float *x, int64_t n) {
     float t[NEO__KEEP_ROOM];
     NEO__KEEP_BEGIN(t);
@@ -807,6 +815,7 @@ NEO__KERNEL void NEO__FN(vec_mse)(const float *x, const float *y, const float *w
         if (dx) NEO__ST(dx, d * (w * vg));
     });
 }
+#endif
 NEO__KERNEL float NEO__FN(vec_dot)(const float *x, const float *y, int64_t count) {
     float sum = 0.0f, t[NEO__KEEP_ROOM];
     for (int64_t at = 0; at < count; at += NEO__BLOCK) {
@@ -847,6 +856,7 @@ NEO__KERNEL float NEO__FN(vec_fm)(const neo__fm_call *call, int64_t sample) {
         weights = NEO__ADD1(weights, e[(f + 1) * cols - 1]);
     return call->weighted ? NEO__ADD1(sum, weights) : sum;
 }
+#if NEO__TRAINS
 NEO__KERNEL void NEO__FN(vec_fm_back)(const neo__fm_call *call, int64_t sample) {
     const int64_t features = call->features, cols = call->cols, dim = call->dim, n = dim;
     const float *e = call->e + sample * call->e_row, dy = call->dy[sample];
@@ -887,6 +897,8 @@ NEO__KERNEL float NEO__FN(vec_mse_row)(const float *x, const float *y, float g, 
     return sum;
 }
 #endif
+#endif
+#if NEO__TRAINS
 NEO__KERNEL float NEO__FN(vec_softmax_row)(const float *x, float *max, float *e, int64_t count) {
     float most = x[0], sum = 0.0f, t[NEO__KEEP_ROOM], lane[NEO__W];
     int64_t head = count - count % NEO__W;
@@ -916,6 +928,7 @@ NEO__KERNEL void NEO__FN(vec_softmax_grad)(float *e, float sum, float g, int64_t
     NEO__VF vs = NEO__SET(sum), vg = NEO__SET(g);
     NEO__LOOP(NEO__ST(e, NEO__LD(e) / vs * vg));
 }
+#endif
 
 /* ---- norms along a row: two passes over it for the sums, one for the result ---- */
 NEO__KERNEL float NEO__FN(vec_norm_stats)(const float *x, float eps, int centered, float *mean,
@@ -952,6 +965,7 @@ NEO__KERNEL void NEO__FN(vec_norm_apply)(const float *x, const float *w, const f
         NEO__ST(y, NEO__FMA(v, w ? NEO__LD(w) : one, b ? NEO__LD(b) : zero));
     });
 }
+#if NEO__TRAINS
 /* With z the normalised row and g = dy w: dx = scale (g - mean of g - z mean of g z). */
 NEO__KERNEL void NEO__FN(vec_norm_backward)(const float *x, const float *w, const float *dy,
                                        const float *stats, int centered, float *dx, int64_t count) {
@@ -990,6 +1004,7 @@ NEO__KERNEL void NEO__FN(vec_norm_add)(const float *x, const float *dy, const fl
         if (db) NEO__ST(db, NEO__LD(db) + d);
     });
 }
+#endif
 
 /* ---- attention: one query, one tile of keys ---- */
 /* Lanes i < n, where n >= 1 may be more than all. What the last vector holds beyond them is chosen
@@ -1039,6 +1054,7 @@ NEO__KERNEL float NEO__FN(vec_softmax_end)(float *out, float max, float sum, int
     NEO__LOOP(NEO__ST(out, NEO__LD(out) / vs));
     return lane[0];
 }
+#if NEO__TRAINS
 NEO__KERNEL void NEO__FN(vec_softmax_tile_grad)(float *s, float *dp, int64_t keys, float scale,
                                            float lse, float delta) {
     NEO__VF vs = NEO__SET(scale), vl = NEO__SET(lse), vd = NEO__SET(delta), zero = NEO__SET(0.0f);
@@ -1180,6 +1196,7 @@ NEO__KERNEL void NEO__FN(vec_lamb)(const neo__step *step, float *w, const float 
     });
 }
 #endif
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__vec_kernels NEO__FN(vec_kernels) = {
@@ -1303,6 +1320,7 @@ NEO__KERNEL void NEO__FN(f32_from_bf16s)(float *y, const uint16_t *x, int64_t n)
 }
 #endif
 
+#if NEO__TRAINS
 /* Philox in lanes: a block in each. mul_wide: the high and low halves of the products of unsigned
    lanes; x86 multiplies even lanes alone: a block in two, and what is in the odd one until the end
    does not matter. NEO__DEAL: even and odd elements of two vectors, in an order that
@@ -1542,6 +1560,7 @@ NEO__KERNEL void NEO__FN(random_normal)(float *y, int64_t blocks, const neo__ran
     NEO__FN(random_blocks)(y, blocks, key, first, number, a, scale, 0.0f, 1);
 }
 #endif
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
@@ -1549,6 +1568,7 @@ static const neo__tensor_kernels NEO__FN(tensor_kernels) = {
     NEO__FN(f32_from_bf16s), NEO__TRAIN(NEO__FN(random_uniform)),
     NEO__TRAIN(NEO__FN(random_normal)),
 };
+#endif
 #endif
 #if NEO__PASS != NEO__PASS_WARP
 /* ---- >>kernels-gemm ----
@@ -2026,6 +2046,7 @@ NEO__KERNEL void NEO__FN(dots)(const neo__tile *tile) {
 }
 #endif
 
+#if NEO__TRAINS
 NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, int64_t rows,
                                  int64_t cols) {
     int64_t j = 0;
@@ -2054,6 +2075,7 @@ NEO__KERNEL void NEO__FN(column_sums)(float *to, const float *from, int64_t ld, 
         else NEO__STOREN(to + j, s, n);
     }
 }
+#endif
 NEO__LEAN_END
 /* ---- dot interaction ----
    Forward: T is transposed into a panel P[dim][rows of T]; then both operands of a tile of T T^t
@@ -2157,6 +2179,7 @@ NEO__KERNEL void NEO__FN(interact_forward)(const neo__interact_call *job, int64_
     }
 }
 
+#if NEO__TRAINS
 /* s[k * ld + i] = S(k, i0 + i) for all k, of a band of `cols` columns: S's rows are read as columns
    above its diagonal, and copied below it. */
 NEO__KERNEL_INLINE void NEO__FN(interact_band)(const neo__interact_call *job, const float *dz,
@@ -2242,6 +2265,7 @@ NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64
         }
     }
 }
+#endif
 
 #if NEO__PASS == NEO__PASS_AVX512 && defined(NEO__X86_BF16)
 /* ---- bf16 products; see >>impl-bf16 ----
@@ -2402,6 +2426,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
 };
 #endif
 
+#if NEO__WHOLE_PASS
 /* ---- >>kernels-bags ----
 
    Sums run down the rows in registers: a chunk of 8, 4, 2 or 1 vectors of columns, or a rest
@@ -2481,6 +2506,7 @@ NEO__KERNEL_FAR void NEO__FN(rows_decode)(const neo__bag_rows *t, int64_t row, i
     for (int64_t c = 0; c < n; c += NEO__W)
         NEO__STC(to, NEO__FN(row_load_left)(t->dtype, p + c * size, n - c, scale, bias));
 }
+#if NEO__TRAINS
 /* The largest integer up to x, |x| < 2^22. */
 NEO__KERNEL_INLINE NEO__VI NEO__FN(floor_i)(NEO__VF x) {
     NEO__VI n = NEO__TO_I(x) - 1u;
@@ -2643,6 +2669,7 @@ NEO__KERNEL_FAR void NEO__FN(rows_encode)(const neo__bag_rows *rows, int64_t row
         NEO__FN(row_store)(rows->dtype, to + c * size, code, n - c);
     }
 }
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
 /* Rows fetched ahead of their use: far enough to cover memory, not so far that they leave the
@@ -2835,6 +2862,7 @@ NEO__KERNEL_FAR uint64_t NEO__FN(bag_groups)(const neo__bag_lookup *a, int64_t k
     }
     return groups ? groups : 1;
 }
+#if NEO__TRAINS
 /* Columns [col, col + n) of a bag of three rows of f32 without weights: the two whose buckets part
    lowest in the tree add first. Returns 0 if an id is not inside. */
 NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to, int64_t k,
@@ -2860,6 +2888,7 @@ NEO__KERNEL_FAR int NEO__FN(bag_three)(const neo__bag_lookup *lookup, float *to,
     }
     return 1;
 }
+#endif
 /* Rows of the ids [k, k_end) that are in one of NEO__POOL_BUCKETS buckets from `first` on, each
    added to the sum of its bucket: at[] tells where it is. */
 NEO__KERNEL_INLINE void NEO__FN(bag_any_rows)(const neo__bag_lookup *lookup, neo_dtype dtype,
@@ -3150,6 +3179,7 @@ NEO__KERNEL void NEO__FN(bag_pool)(const neo__bag_lookup *lookup) {
     }
 }
 
+#if NEO__TRAINS
 /* ---- NEO_POOL_NONE, gradients of per-id weights, packing of gradients ---- */
 #if NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *lookup) {
@@ -3169,7 +3199,9 @@ NEO__KERNEL void NEO__FN(bag_copy)(const neo__bag_lookup *lookup) {
 }
 #endif
 #endif
+#endif
 
+#if NEO__TRAINS
 /* sum + the sum of x[i] y[i]: products rounded, blocks of 16 by the fixed tree, blocks in order. */
 NEO__KERNEL_INLINE float NEO__FN(row_dot_on)(float sum, const float *x, const float *y, int64_t n) {
     float q[16];
@@ -3470,8 +3502,10 @@ NEO__KERNEL void NEO__FN(bag_update_cut)(const neo__bag_update *update, const ne
     }
 }
 #endif
+#endif
 
 #if NEO__PASS != NEO__PASS_WARP
+#if NEO__TRAINS
 /* ---- merging ---- */
 
 /* The gradient row and weight of record i. */
@@ -3967,6 +4001,7 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
         walk.begin += count;
     }
 }
+#endif
 
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__TRAIN(NEO__FN8(bag_copy)),
@@ -4000,7 +4035,7 @@ static const neo__bag_kernels NEO__FN(bag_kernels) = {
    in f32. The bytes depend on the values alone (f32, f16, bf16 keep NaNs' payloads), everywhere.
 
    `wire` is a constant where the processor's loops call these functions. */
-#if NEO__PASS != NEO__PASS_AVX512
+#if NEO__TRAINS && NEO__PASS != NEO__PASS_AVX512
 NEO__KERNEL_INLINE int NEO__FN(wire_bits)(int wire) { return wire == NEO_WIRE_I4 ? 4 : 8; }
 NEO__KERNEL_INLINE int NEO__FN(wire_is_integer)(int wire) { return wire >= NEO_WIRE_I8; }
 /* f8: the bits of the smallest normal number; bits of an f32's significand that it lacks. */
@@ -4241,6 +4276,7 @@ static const neo__wire_kernels NEO__FN(wire_kernels) = {
     NEO__TRAIN(NEO__FN8(wire_encode)),
     NEO__TRAIN(NEO__FN8(wire_decode)),
 };
+#endif
 #endif
 /* These differ between passes; other macros stay. */
 #undef NEO__ADD1
