@@ -4380,10 +4380,10 @@ NEO_API neo_status neo_comm_create_mpi(neo_ctx *ctx, const neo_comm_desc *desc,
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "neo_comm.h: NEO_COMM_NCCL needs NCCL 2.14 or newer (communicators that do not block)"
 #endif
-enum {
-    NEO__NCCL_LOOKS = 1000,  /* before a waiting rank sleeps */
-    NEO__NCCL_REST_MS = 2000 /* for NCCL to come to rest, when a group ends or has failed */
-};
+enum { NEO__NCCL_LOOKS = 1000, NEO__NCCL_REST_MS = 2000 }; /* before a nap; to end a group */
+#ifndef NEO__NCCL_DRAIN_MS
+#define NEO__NCCL_DRAIN_MS NEO__NCCL_REST_MS /* for streams to be done after a failure */
+#endif
 enum { NEO__BEGUN, NEO__WORKED, NEO__MOVED, NEO__NCCL_EVENTS = 4 }; /* MOVED: two, in turn */
 typedef struct neo__nccl {
     int device, owns_stream;
@@ -4472,13 +4472,13 @@ static neo_status neo__nccl_wait(neo_comm *c, cudaEvent_t event) {
 /* Is nothing under way on its streams? Waits a little; of a device that has failed: yes. */
 static int neo__nccl_rests(neo__nccl *n) {
     const cudaEvent_t event = n->event[NEO__BEGUN];
-    const int64_t until = neo_time_ns() + (int64_t)NEO__NCCL_REST_MS * 1000000;
     cudaError_t error = cudaSetDevice(n->device);
+    neo__limit limit = neo__limit_in(NULL, NEO__NCCL_DRAIN_MS);
     for (int i = 0; i < 2 && event && error != cudaErrorNotReady; i++) {
         error = cudaEventRecord(event, i ? n->work : n->stream);
         if (error == cudaSuccess)
-            while ((error = cudaEventQuery(event)) == cudaErrorNotReady && neo_time_ns() < until)
-                neo__thread_sleep(NEO__COMM_NAP_NS);
+            while ((error = cudaEventQuery(event)) == cudaErrorNotReady &&
+                   !neo__limit_is_over(NULL, &limit)) neo__thread_sleep(NEO__COMM_NAP_NS);
         if (error != cudaSuccess) (void)cudaGetLastError();
     }
     return error != cudaErrorNotReady;

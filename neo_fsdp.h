@@ -1721,7 +1721,7 @@ static neo_status neo__shard_make_lists(neo_shard *shard) {
 }
 
 /* ---- the processor's row mover: NEO__ROWS_TILE rows of a block at a time ---- */
-enum { NEO__ROWS_TILE = 16, NEO__ROWS_TASKS = 32 };
+enum { NEO__ROWS_TILE = 16, NEO__ROWS_LANES = 32, NEO__ROWS_TASKS = 32 };
 enum { NEO__ROWS_TILE_BYTES = (int)NEO__ROWS_TILE * NEO_WIRE_BLOCK * 4 }; /* no wire takes more */
 typedef struct neo__rows_job {
     const neo_ctx *ctx;
@@ -1784,18 +1784,44 @@ static void neo__shard_round(const neo_shard *s, neo_wire wire, float *rows, int
             neo__rows_round(&t, wire, x, cols, x, cols);
         }
 }
-/* The sum of f32 parts, which are used up, in the order of the list. */
+typedef float neo__rows_lanes __attribute__((vector_size(64)));
+/* to = x + y, n numbers; to may be x. */
+NEO__INLINE void neo__rows_add(float *to, const float *x, const float *y, int64_t n) {
+    neo__rows_lanes a, b;
+    for (; n >= 16; n -= 16, to += 16, x += 16, y += 16) {
+        memcpy(&a, x, sizeof a);
+        memcpy(&b, y, sizeof b);
+        a += b;
+        memcpy(to, &a, sizeof a);
+    }
+    for (int64_t i = 0; i < n; i++) to[i] = x[i] + y[i];
+}
+/* n columns of a row, from `at` on: the sum of f32 parts in the order of the list. Each number is
+   read and written once; sums of some parts stay in the cache. */
+NEO__INLINE void neo__rows_sum_some(const neo__rows_call *call, const neo__rows_part *part,
+                                    int parts, int64_t row, int64_t at, int64_t n, float *to) {
+    static const float zero[NEO__ROWS_LANES] = {0};
+    float made[NEO__ROWS_STACK][NEO__ROWS_LANES];
+    const float *sum[NEO__ROWS_STACK];
+    int depth = 0;
+    for (int p = 0; p < parts; p++) {
+        sum[depth++] = (const float *)(const void *)neo__rows_place(call, &part[p], row) + at;
+        for (int k = part[p].merges; k > 0; k--) {
+            depth--;
+            neo__rows_add(made[depth - 1], sum[depth - 1], sum[depth], n);
+            sum[depth - 1] = made[depth - 1];
+        }
+    }
+    neo__rows_add(to + at, sum[0], zero, n);
+}
 static void neo__rows_sum(const neo__rows_tile *tile, const neo__rows_call *call,
                           const neo__rows_part *part, int parts, float *to, int64_t stride) {
-    for (int64_t i = 0; i < tile->rows; i++, to += stride) {
-        float *sum[NEO__ROWS_STACK];
-        int depth = 0;
-        for (int p = 0; p < parts; p++) {
-            sum[depth++] = (float *)(void *)neo__rows_place(call, &part[p], tile->row + i);
-            for (int k = part[p].merges; k > 0; k--, depth--)
-                neo_floats_add(tile->ctx, sum[depth - 2], sum[depth - 1], tile->cols);
-        }
-        for (int64_t k = 0; k < tile->cols; k++) to[k] = sum[0][k] + 0.0f;
+    for (int64_t row = tile->row; row < tile->row + tile->rows; row++, to += stride) {
+        int64_t at = 0;
+        for (; at + NEO__ROWS_LANES <= tile->cols; at += NEO__ROWS_LANES)
+            neo__rows_sum_some(call, part, parts, row, at, NEO__ROWS_LANES, to);
+        if (at < tile->cols)
+            neo__rows_sum_some(call, part, parts, row, at, tile->cols - at, to);
     }
 }
 static void neo__rows_encode_tile(const neo__rows_tile *tile, const neo__rows_call *call,

@@ -428,6 +428,7 @@ static neo_status pair_reads(neo_comm *comm, pair *p, int64_t most, int64_t *cou
     neo_batch a, b;
     for (*count = 0; *count < most; ++*count) {
         neo_status status = neo_reader_next(p->file, &a), other = neo_reader_next(p->standard, &b);
+        if (status != other) failed_with(other);
         EXPECT(comm, status == other, "batch %" PRId64 ": %s, not %s: %s", *count,
                neo_status_string(other), neo_status_string(status), neo_last_error());
         if (status != NEO_OK || other != NEO_OK) return other;
@@ -499,12 +500,12 @@ static neo_status input_left(neo_comm *comm, void *user) {
     pair_close(comm, &p);
     return NEO_OK;
 }
-/* Of all processes the most failures, so that all decide alike. */
+/* Of all processes the most failures, and the worst first one, so that all decide alike. */
 static neo_status failures_of_all(neo_comm *comm, void *user) {
-    int64_t mine = failures, most = 0;
+    int64_t mine[2] = {failures, failed_by}, most[2] = {0, 0};
     (void)user;
-    EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_MAX, &mine, &most, 1, NEO_I64, NULL));
-    failures = (int)most;
+    EXPECT_OK(comm, neo_comm_all_reduce(comm, NEO_REDUCE_MAX, mine, most, 2, NEO_I64, NULL));
+    failures = (int)most[0], failed_by = (int)most[1];
     return NEO_OK;
 }
 /* Rank 0 cannot read; a rank's thread is lost. */
@@ -677,7 +678,8 @@ static int standard_input(int w, int mpi) {
     if (mpi) bad += run_ranks(w, NULL, failures_of_all, NULL);
     for (int was = -1; (w == 2 || w == 4) && made_again(SHORT_MS, &short_ms, &was);) {
         d.timeout_ms = short_ms, d.ranks = w;
-        if (neo_comm_init_env(&d, input_left, &cases[0]) != NEO_OK) failures++;
+        neo_status status = neo_comm_init_env(&d, input_left, &cases[0]);
+        if (status != NEO_OK) failed_with(status), failures++;
         if (mpi) bad += run_ranks(w, NULL, failures_of_all, NULL);
     }
     d.timeout_ms = 0;

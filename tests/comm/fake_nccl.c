@@ -151,6 +151,12 @@ void fake_async_error(int device, int nth, int result) {
 }
 void fake_lose_group(int device, int nth) { fake_group_set(device, nth, 0, 1, 0); }
 void fake_hang_group(int device, int nth) { fake_group_set(device, nth, 0, 1, 1); }
+int fake_hangs(void) {
+    pthread_mutex_lock(&fake_lock);
+    const int hangs = fake.hung[fake_device];
+    fake_leave();
+    return hangs;
+}
 void fake_never_join(int device) {
     pthread_mutex_lock(&fake_lock);
     fake.never_joins[device] = 1;

@@ -22,6 +22,7 @@ int fake_calls(const char *function, int device);
 void fake_async_error(int device, int nth, int result); /* fails: NCCL finds out while it runs */
 void fake_lose_group(int device, int nth); /* never moves anything; only an abort ends it */
 void fake_hang_group(int device, int nth);              /* nor does an abort: the device hangs */
+int fake_hangs(void); /* the current device does */
 /* All devices are one GPU. */
 void fake_share_gpu(void);
 /* A transfer whose ends are of different sizes never ends, as it may. */

@@ -18,10 +18,20 @@
 
 static int failures, checks, skipped; /* the first two atomic */
 static int ranks_at; /* atomic: the line of the last call that a rank began */
+/* Atomic: how the first check that failed in a case (made_again) did so. */
+enum { NONE_FAILED, TIME_WAS_OUT, FAILED };
+static int failed_by;
+static inline void failed_with(neo_status status) {
+    int none = NONE_FAILED;
+    (void)__atomic_compare_exchange_n(&failed_by, &none,
+                                      status == NEO_ERR_TIMEOUT ? TIME_WAS_OUT : FAILED, 0,
+                                      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
 #define EXPECT(comm, cond, ...)                                                                    \
     do {                                                                                           \
         __atomic_fetch_add(&checks, 1, __ATOMIC_RELAXED);                                          \
         if (cond) break;                                                                           \
+        failed_with(NEO_OK);                                                                       \
         if (__atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 20) {                             \
             char text_[300];                                                                       \
             snprintf(text_, sizeof text_, __VA_ARGS__);                                            \
@@ -33,12 +43,14 @@ static int ranks_at; /* atomic: the line of the last call that a rank began */
     do {                                                                                           \
         __atomic_store_n(&ranks_at, __LINE__, __ATOMIC_RELAXED);                                   \
         neo_status status_ = (call);                                                               \
+        if (status_ != NEO_OK) failed_with(status_);                                               \
         EXPECT(comm, status_ == NEO_OK, "%s: %s", #call, neo_last_error());                        \
         if (status_ != NEO_OK) return status_;                                                     \
     } while (0)
 #define EXPECT_ERR(comm, call, expected, part)                                                     \
     do {                                                                                           \
         neo_status status_ = (call);                                                               \
+        if (status_ != (expected) || !strstr(neo_last_error(), (part))) failed_with(status_);      \
         EXPECT(comm, status_ == (expected), "%s: %s", neo_status_string(status_),                  \
                neo_last_error());                                                                  \
         EXPECT(comm, strstr(neo_last_error(), (part)), "message lacks '%s': %s", (part),           \
@@ -163,13 +175,15 @@ static inline int run_ranks(int ranks, const neo_comm_desc *desc, neo_comm_fn fn
     return status != NEO_OK;
 }
 /* for (int was = -1; made_again(FIRST, &ms, &was);) { a case that the clock decides }: ms is its
-   timeout. Where it fails, a thread may have been stopped for longer, so it is made again with
-   twice the time, at last with more than a minute. */
+   timeout. Where the first check that failed has got NEO_ERR_TIMEOUT, a thread may have been
+   stopped for longer: it is made again with twice the time, at last with more than a minute. */
 static inline int made_again(int first, int *ms, int *was) {
-    const int begins = *was < 0, over = !begins && (failures == *was || *ms > 60000);
+    const int begins = *was < 0;
+    const int over = !begins && (failures == *was || *ms > 60000 || failed_by != TIME_WAS_OUT);
     *ms = begins || over ? first : 2 * *ms;
     if (begins) *was = failures;
     else if (!over) failures = *was;
+    failed_by = NONE_FAILED;
     return !over;
 }
 static inline int ranks_end(const char *name, int bad) {

@@ -110,7 +110,7 @@ static void meet(meeting *m) {
     pthread_mutex_lock(&m->lock);
     int turn = m->turn;
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += 60;
+    end.tv_sec += TEST_PATIENCE_MS / 1000;
     if (++m->arrived == m->size) {
         m->arrived = 0;
         m->turn++;

@@ -972,8 +972,11 @@ while [ $round -lt $rounds ]; do
         [ $kill = 1 ] || sleep "$delay"
         kill -9 $pid 2>/dev/null
         wait $pid 2>/dev/null
-        if [ $? = 137 ]; then
+        status=$?
+        if [ $status = 137 ]; then
             killed=$((killed + 1))
+        elif [ $status != 0 ]; then
+            fail "a run to be killed: exit status $status: $(tail -1 "$W/err")"
         elif [ $kill = 1 ] && [ $over -lt 5 ]; then # it was over before: again
             over=$((over + 1)) kill=0
             rm -rf "$W/kill"

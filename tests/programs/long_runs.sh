@@ -124,9 +124,8 @@ mpi() {
 over=
 if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then over=--oversubscribe; fi
 if [ -x "${D}_mpi" ] && have mpirun; then
-    tries=0
-    : >"$W/err"
-    until grep -q 'stopped at step' "$W/err" || [ $tries = 5 ]; do # not over before
+    tries=0 status=0
+    while [ $status = 0 ] && [ $tries -lt 5 ]; do # again where it was over before
         tries=$((tries + 1))
         rm -rf "$W/mpi"
         mpi sh -c 'echo $$ >"$0"; exec "$@"' "$W/pid" ${D}_mpi $long --checkpoint "$W/mpi" \
@@ -136,6 +135,7 @@ if [ -x "${D}_mpi" ] && have mpirun; then
             ! ls "$W"/mpi/step-*/manifest.json >/dev/null 2>&1; do sleep 0.02; done
         kill -TERM "$(cat "$W/pid")" 2>/dev/null
         wait $launcher
+        status=$?
     done
     says "mpirun" "stopped at step [0-9]*; saved to $W/mpi; go on with --resume"
     same "mpirun: it goes on" "$(state_of $D $long --checkpoint "$W/mpi" --resume)" "$whole"
