@@ -1976,8 +1976,9 @@ NEO__KERNEL void NEO__FN(pack_transposed)(float *to, int64_t width, const float 
 }
 
 /* One column of sums in place of a tile: lanes go over the rows of the wide operand, which are
-   transposed on their way into the sums. Four vectors of rows hide the latency of the chains; eight
-   lanes, for what wider ones shuffle more. */
+   transposed on their way into the sums. Sixteen rows at a time, whose lines leave room for others
+   in the first-level cache though they are far apart; eight lanes, for what wider ones shuffle
+   more. */
 #if NEO__PASS != NEO__PASS_AVX512
 #if NEO__PASS == NEO__PASS_AVX2
 #define NEO__DOTS_LOAD(i)                                                                          \
@@ -2000,7 +2001,12 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
     *low += 4, *high += 4;
     return sum;
 }
+#undef NEO__DOTS_LIST
+#if NEO__PASS == NEO__PASS_AVX2
+#define NEO__DOTS_LIST(X) X(0) X(1)
+#else
 #define NEO__DOTS_LIST(X) X(0) X(1) X(2) X(3)
+#endif
 #define NEO__DOTS_BEGIN(g)                                                                         \
     const float *low##g = b + g * NEO__W * row, *high##g = low##g + NEO__W / 2 * row;              \
     NEO__VF s##g = init ? NEO__LOAD(init + g * NEO__W) : NEO__SET(0.0f);
@@ -2011,7 +2017,7 @@ NEO__KERNEL_INLINE NEO__VF NEO__FN(dots4)(const float **low, const float **high,
 #define NEO__DOTS_STORE(g) NEO__STORE(c + g * NEO__W, s##g);
 /* fetches is a constant where this is inlined: pointers then fit the registers. */
 NEO__KERNEL_INLINE void NEO__FN(dots_of)(const neo__tile *tile, const int fetches) {
-    enum { ROWS = 4 * NEO__W };
+    enum { ROWS = NEO__W == 8 ? 16 : 4 * NEO__W };
     const float *a = tile->a, *init = tile->init;
     const int64_t count = tile->k, row = tile->b_col, before = ROWS - tile->b_cols;
     const float *b = tile->b - before * row;
@@ -2417,7 +2423,7 @@ static const neo__gemm_kernels NEO__FN(gemm_kernels) = {
     NEO__FN(listed),
     NEO__FN(list),
     NEO__FN8(dots),
-    NEO__PASS == NEO__PASS_AVX512 ? 2 * NEO__W : 4 * NEO__W,
+    NEO__W >= 8 ? 16 : 4 * NEO__W,
     NEO__FN(pack),
     NEO__FN(pack_transposed),
     NEO__TRAIN(NEO__FN(column_sums)),
