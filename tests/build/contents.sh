@@ -12,7 +12,7 @@ mkdir -p "$W"
 budget() {
     case $1 in
     neo.h) echo 16731 0 1 15 ;;
-    neo_kernels.h) echo 4364 0 0 2 ;;
+    neo_kernels.h) echo 4370 0 0 2 ;;
     neo_run.h) echo 3237 0 0 0 ;;
     neo_store.h) echo 1755 0 0 0 ;;
     neo_state.h) echo 5154 0 0 0 ;;
