@@ -2431,24 +2431,29 @@ typedef struct neo__cuda_columns {
     uint32_t *arrived; /* [across] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
-/* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. */
+/* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. All
+   lanes of a warp are here: each loads the mean and the scale of one row, which fit no registers
+   otherwise. */
 template <bool NARROW, bool DOT, int AHEAD, bool ALL>
 NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &job, int64_t column, int64_t r,
                                     int64_t end, float &sum, float &dot) {
-    float dy[AHEAD], z[AHEAD], mean[AHEAD], scale[AHEAD];
+    float dy[AHEAD], z[AHEAD], mean = 0.0f, scale = 0.0f;
+    if (DOT) {
+        const int64_t row = NEO__MIN(r + (int)threadIdx.x % AHEAD, end - 1);
+        if (job.centered) mean = job.stats[2 * row];
+        scale = job.stats[job.centered ? 2 * row + 1 : row];
+    }
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const int64_t row = ALL ? r + u : NEO__MIN(r + u, end - 1);
         dy[u] = neo__cuda_wide_get(job.dy, row * job.dy_row + column, NARROW);
-        if (!DOT) continue;
-        z[u] = job.x[row * job.x_row + column];
-        mean[u] = job.centered ? job.stats[2 * row] : 0.0f;
-        scale[u] = job.stats[job.centered ? 2 * row + 1 : row];
+        if (DOT) z[u] = job.x[row * job.x_row + column];
     }
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const bool in = ALL || r + u < end;
         sum = in ? __fadd_rn(sum, dy[u]) : sum;
         if (!DOT) continue;
-        const float more = __fmul_rn(__fsub_rn(z[u], mean[u]), scale[u]);
+        const float off = __fsub_rn(z[u], __shfl_sync(~0u, mean, u));
+        const float more = __fmul_rn(off, __shfl_sync(~0u, scale, u));
         dot = in ? __fmaf_rn(dy[u], more, dot) : dot;
     }
 }
@@ -2462,15 +2467,15 @@ NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_col
                                        int64_t at, int down) {
     constexpr int AHEAD = DOT ? 16 : 32; /* rows whose numbers registers have room for */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t column = at + lane;
+    const int64_t column = at + lane, near = NEO__MIN(column, c.cols - 1);
     const int first = down * NEO__COLUMN_LEAVES, leaf = first + warp;
     float sum = 0.0f, dot = 0.0f;
-    if (leaf < c.leaves.count && column < c.cols) {
+    if (leaf < c.leaves.count) {
         int64_t r = neo__leaf_row(&c.leaves, leaf);
         const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
         for (; end - r >= AHEAD; r += AHEAD)
-            neo__cuda_columns_add<NARROW, DOT, AHEAD, true>(c, column, r, end, sum, dot);
-        if (r < end) neo__cuda_columns_add<NARROW, DOT, AHEAD, false>(c, column, r, end, sum, dot);
+            neo__cuda_columns_add<NARROW, DOT, AHEAD, true>(c, near, r, end, sum, dot);
+        if (r < end) neo__cuda_columns_add<NARROW, DOT, AHEAD, false>(c, near, r, end, sum, dot);
     }
     s.sums[0][warp][lane] = sum, s.sums[1][warp][lane] = dot;
     __syncthreads();
@@ -3308,6 +3313,15 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
                           dim, 1.0f / sum[0], 1.0f / sum[1]);
 }
 
+/* Of four lanes that share a row: the sum of a b over n columns, a multiple of 4. */
+NEO__GPU float neo__cuda_quad_dot(const float *a, const float *b, int n) {
+    float sum = 0.0f;
+    NEO__NO_UNROLL for (int at = (int)threadIdx.x % 4 * 4; at < n; at += 16) {
+        const neo__floats<4> u = neo__cuda_load<4>(a + at), w = neo__cuda_load<4>(b + at);
+        NEO__UNROLL for (int e = 0; e < 4; e++) sum += u.v[e] * w.v[e];
+    }
+    return neo__cuda_row_sum(sum);
+}
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
 template <int D, bool OF_KEYS>
 static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
@@ -3341,17 +3355,12 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
     float row_lse[2], row_delta[2], dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
     if constexpr (!OF_KEYS) {
+        const float *y_out = c.y + h.row0 * c.y_row + column;
         for (int r = 0; r < 2; r++) {
-            const int i = row + 8 * r;
-            const float *a = own_y + i * c.dy_row, *b = c.y + (h.row0 + i) * c.y_row + column;
-            float sum = 0.0f;
-            for (int at = lane % 4 * 4; i < length && at < dim; at += 16) {
-                const neo__floats<4> u = neo__cuda_load<4>(a + at), w = neo__cuda_load<4>(b + at);
-                NEO__UNROLL for (int e = 0; e < 4; e++) sum += u.v[e] * w.v[e];
-            }
-            row_delta[r] = neo__cuda_row_sum(sum);
-            row_lse[r] = i < length ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
-            if (lane % 4 == 0 && i < length) delta_at[i * c.heads] = row_delta[r];
+            const int i = row + 8 * r, in = i < length ? dim : 0;
+            row_delta[r] = neo__cuda_quad_dot(own_y + i * c.dy_row, y_out + i * c.y_row, in);
+            row_lse[r] = in ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
+            if (lane % 4 == 0 && in) delta_at[i * c.heads] = row_delta[r];
         }
         if (!c.dq) return;
     }

@@ -61,9 +61,9 @@ if have "$NVCC"; then
     fi
     # Registers by families of kernels; the first that fits a name is its limit. These may spill:
     # cut_kernel (calls of functions save registers, and nobody waits for it), updates with keys of
-    # 64 bits and of row-wise Adagrad (two words), sums of columns for a norm (two words), attention
-    # of f32 and exact products by tiles of 128 x 128 (some words).
-    spills='cub|cut_kernel|update_kernel(Im|.*Lb1)|columns_kernelILb0ELb1E|attention'
+    # 64 bits and of row-wise Adagrad (two words), attention of f32 and exact products by tiles of
+    # 128 x 128 (some words).
+    spills='cub|cut_kernel|update_kernel(Im|.*Lb1)|attention'
     spills="$spills|gemm_kernel.*Li128ELi128E"
     over=$(awk -v limits='cub=255 part_sums=255 update_kernelI[jm]Li32ELi[248]=255 attention=255
             interact=168 .=128' \
