@@ -3313,7 +3313,7 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
                           dim, 1.0f / sum[0], 1.0f / sum[1]);
 }
 
-/* Of four lanes that share a row: the sum of a b over n columns, a multiple of 4. */
+/* The sum of a b over n columns, a multiple of 4, by the four lanes that share a row. */
 NEO__GPU float neo__cuda_quad_dot(const float *a, const float *b, int n) {
     float sum = 0.0f;
     NEO__NO_UNROLL for (int at = (int)threadIdx.x % 4 * 4; at < n; at += 16) {
