@@ -299,11 +299,14 @@ typedef struct neo_logger {
 
 /* An executor runs task(arg, i, worker) once for every i in [0, count) and returns when all are
    done. worker is in [0, neo_ctx_desc.threads) and no two tasks run at the same time with the same
-   worker. Give one to run neo's work on your own thread pool; by default neo has its own. */
+   worker. Give one to run neo's work on your own thread pool; by default neo has its own.
+   time_ns: a clock by which these threads take their time (neo_ctx_time_ns), as of an executor that
+   plays threads which the machine lacks; NULL: neo_time_ns. */
 typedef void (*neo_task_fn)(void *arg, int64_t task, int worker);
 typedef struct neo_executor {
     void (*run)(int64_t count, neo_task_fn task, void *arg, void *user);
     void *user;
+    int64_t (*time_ns)(void *user);
 } neo_executor;
 
 typedef enum neo_isa {
@@ -359,6 +362,7 @@ NEO_API void neo_ctx_destroy(neo_ctx *ctx);
 NEO_API int64_t neo_ctx_live(neo_ctx *ctx, char *text, size_t bytes);
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx);
+NEO_API int64_t neo_ctx_time_ns(const neo_ctx *ctx); /* neo_time_ns, or its executor's clock */
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx);
 NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx);
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx);
@@ -5128,6 +5132,9 @@ NEO_API void neo_ctx_destroy(neo_ctx *ctx) {
 }
 
 NEO_API int neo_ctx_threads(const neo_ctx *ctx) { return ctx->threads; }
+NEO_API int64_t neo_ctx_time_ns(const neo_ctx *ctx) {
+    return ctx->executor.time_ns ? ctx->executor.time_ns(ctx->executor.user) : neo_time_ns();
+}
 NEO_API neo_isa neo_ctx_isa(const neo_ctx *ctx) { return ctx->isa; }
 NEO_API int neo_ctx_repro_shards(const neo_ctx *ctx) { return ctx->repro_shards; }
 NEO_API uint64_t neo_ctx_seed(const neo_ctx *ctx) { return ctx->seed; }

@@ -317,10 +317,10 @@ typedef struct neo_shard_memory {
 NEO_API neo_status neo_shard_bytes(neo_ctx *ctx, const neo_plan *plan, int rank,
                                    neo_shard_memory *memory);
 
-/* neo_calibrate: measure this machine as one rank with all threads of ctx (one: by its CPU time):
-   fills in memory_bandwidth, flops and calibration, and leaves the rest of *cluster. Takes a few
-   seconds and 0.4 GB. Links are not measured. Ranks measure differently, and plans must not differ:
-   broadcast *cluster, or let one rank plan.
+/* neo_calibrate: measure this machine as one rank with all threads of ctx (by neo_ctx_time_ns;
+   one: by its CPU time): fills in memory_bandwidth, flops and calibration, and leaves the
+   rest of *cluster. Takes a few seconds and 0.4 GB. Links are not measured. Ranks measure
+   differently, and plans must not differ: broadcast *cluster, or let one rank plan.
    Errors: NEO_ERR_MEMORY. */
 NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
 /* neo_layer_seconds: what a layer of in x out weights takes a rank for so many samples: by
@@ -6254,15 +6254,15 @@ static void neo__calibrate_task(void *arg, int64_t i, int worker) {
     memcpy(job->memory + NEO__CALIBRATE_FLOATS + begin, job->memory + begin,
            (size_t)(end - begin) * sizeof *job->memory);
 }
-/* CPU time of one thread (ctx NULL, or with one), which others on the machine hardly disturb. */
+/* CPU time of one thread (ctx NULL, or with one), which others on the machine hardly disturb; of
+   several the clock of ctx. */
 static int64_t neo__calibrate_now(const neo_ctx *ctx) {
 #if defined(CLOCK_THREAD_CPUTIME_ID) && !defined(_WIN32)
     struct timespec t;
     if ((!ctx || neo_ctx_threads(ctx) == 1) && !clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t))
         return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 #endif
-    (void)ctx;
-    return neo_time_ns();
+    return ctx ? neo_ctx_time_ns(ctx) : neo_time_ns();
 }
 /* Seconds of the same thing, sorted. */
 typedef struct neo__calibrate_times {
@@ -6270,7 +6270,8 @@ typedef struct neo__calibrate_times {
     int count;
 } neo__calibrate_times;
 static void neo__calibrate_add(neo__calibrate_times *to, const neo_ctx *ctx, int64_t began) {
-    const double seconds = NEO__MAX((double)(neo__calibrate_now(ctx) - began) * 1e-9, 1e-9);
+    const double took = (double)(neo__calibrate_now(ctx) - began) * 1e-9,
+                 seconds = NEO__MAX(took, 1e-9);
     int i = to->count++;
     for (; i > 0 && to->run[i - 1] > seconds; i--) to->run[i] = to->run[i - 1];
     to->run[i] = seconds;

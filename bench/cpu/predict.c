@@ -2,8 +2,10 @@
    step: for each operation. neo_calibrate and the step take turns, round by round; a figure is the
    median over rounds of medians over steps, and so is the ratio, predicted over measured.
 
-   With one thread all times are CPU time, which others on the machine hardly disturb; with two they
-   are the wall clock's and want a machine of their own (--threads says which; neither: both).
+   With one thread all times are CPU time, which others on the machine hardly disturb; with two (or
+   as many as --threads says; neither: one and two) those of a clock of lists of tasks (bench.h),
+   which needs one core. Figures named wall are the wall clock's, of a step that was predicted from
+   a calibration by the clock of tasks: they want a machine of their own.
 
      kaggle, mlperf   the DLRM of bench/cpu/step.c: 26 tables, row-wise Adagrad, by a timeline
      dcnv2            that of MLPerf with a cross network of rank 512 instead of products of rows
@@ -12,6 +14,9 @@
      predict.<model>.b<B>.t<threads>          ms of a step; the goal is a ratio of 0.9 to 1.1
      predict.<model>.b<B>.t<threads>.<part>   of a part: 0.8 to 1.25. The loss, and of the GPT the
                                               embedding, are in the whole alone
+     predict.<model>.b<B>.t<threads>.wall     and .wall.<part>: a step by the wall clock
+     predict.<model>.b<B>.t<threads>.wall.calibrated_by_it   as predicted from a neo_calibrate by
+                                              the wall clock
      predict.ranks.w<W>.<links> the Kaggle DLRM at 2,048 samples over 2 to 8 ranks that are threads,
                                 under the link model and the virtual clock, on which what a rank
                                 computes takes the CPU time that its thread took: so others on the
@@ -591,40 +596,47 @@ static void trace_cost(work *w) {
 }
 
 /* ---- rounds ---- */
-static void run(work *w, int threads) {
-    static double t[PARTS + 1][STEPS], measured[PARTS + 1][ROUNDS], ratio[PARTS + 1][ROUNDS];
+static void run(work *w, int threads, int wall) {
+    static double t[PARTS + 1][STEPS], measured[PARTS + 1][ROUNDS], ratio[PARTS + 2][ROUNDS];
     const int rounds = bench.quick ? 3 : ROUNDS;
+    neo_ctx *lists = threads > 1 ? bench_lists_ctx(threads, 1) : NULL;
     char name[96];
-    w->ctx = bench_ctx(threads, 1);
+    w->ctx = lists && !wall ? lists : bench_ctx(threads, 1);
     w->create(w);
     const double once = (take(w, 0), take(w, 1));
     int steps = (int)((bench.quick ? 0.3 : 2) / once);
     steps = steps < 3 ? 3 : steps > STEPS ? STEPS : steps;
     for (int r = 0; r < rounds; r++) {
-        neo_cluster cluster = {.ranks = 1};
-        double part[PARTS + 1] = {0};
-        BENCH_OK(neo_calibrate(w->ctx, &cluster));
-        w->predict(w, &cluster, part);
+        neo_cluster cluster[2] = {{.ranks = 1}, {.ranks = 1}};
+        double part[2][PARTS + 1] = {{0}};
+        for (int k = 0; k <= wall; k++) {
+            BENCH_OK(neo_calibrate(lists && !k ? lists : w->ctx, &cluster[k]));
+            w->predict(w, &cluster[k], part[k]);
+        }
         for (int i = -2; i < steps; i++) { /* two find caches as they leave them */
             const double all = take(w, i + 2);
             for (int k = 0; k <= PARTS && i >= 0; k++) t[k][i] = k < PARTS ? w->took[k] : all;
         }
         for (int k = 0; k <= PARTS; k++) {
             measured[k][r] = bench_median(t[k], steps);
-            ratio[k][r] = part[k] / measured[k][r];
+            ratio[k][r] = part[0][k] / measured[k][r];
         }
+        ratio[PARTS + 1][r] = part[1][PARTS] / measured[PARTS][r];
     }
-    for (int k = 0; k <= PARTS; k++) {
+    for (int k = 0; k <= PARTS + wall; k++) {
         if (k < PARTS && k >= w->parts) continue;
         const double by = bench_median(ratio[k], rounds);
         bench_spread(ratio[k], rounds);
-        snprintf(name, sizeof name, "predict.%s.b%lld.t%d%s%s", w->name, (long long)w->batch,
-                 neo_ctx_threads(w->ctx), k < PARTS ? "." : "", k < PARTS ? w->part[k] : "");
-        bench_report(name, 1e3 * bench_median(measured[k], rounds), "ms", -1, "predicted", by);
+        snprintf(name, sizeof name, "predict.%s.b%lld.t%d%s%s%s", w->name, (long long)w->batch,
+                 threads, wall ? ".wall" : "", k == PARTS ? "" : ".",
+                 k < PARTS ? w->part[k] : k > PARTS ? "calibrated_by_it" : "");
+        bench_report(name, 1e3 * bench_median(measured[k < PARTS ? k : PARTS], rounds), "ms", -1,
+                     "predicted", by);
     }
-    if (neo_ctx_threads(w->ctx) == 1) trace_cost(w);
+    if (threads == 1) trace_cost(w);
     w->destroy(w);
-    neo_ctx_destroy(w->ctx);
+    if (w->ctx != lists) neo_ctx_destroy(w->ctx);
+    neo_ctx_destroy(lists);
 }
 
 int main(int argc, char **argv) {
@@ -648,8 +660,10 @@ int main(int argc, char **argv) {
     bench_begin(argc, argv);
     const int last = (int)(sizeof all / sizeof *all) - (bench.quick ? 2 : 0);
     for (int i = 0; i < last; i++)
-        for (int threads = 1; threads <= 2; threads++)
-            if (bench.threads == 0 || bench.threads == threads) run(&all[i], threads);
-    run_over_ranks();
+        for (int wall = -1; wall <= 1; wall++) {
+            const int threads = bench.threads ? bench.threads : wall < 0 ? 1 : 2;
+            if ((wall < 0) == (threads == 1)) run(&all[i], threads, wall > 0);
+        }
+    if (bench.threads <= 1) run_over_ranks();
     return bench_end();
 }

@@ -149,34 +149,6 @@ static void bound_parts(const layers *l, const model *m, const double *probed, b
     part[9].bytes *= 5 / 3.0; /* values and state are also written */
 }
 
-/* ---- two threads, task by task on one ---- */
-static struct {
-    double inside, longest, tick; /* seconds: between the calls and their ends; of the longer list;
-                                     of a look at the clock */
-} lists;
-static void run_lists(int64_t count, neo_task_fn task, void *arg, void *user) {
-    const double begin = bench_cpu_seconds();
-    double list[2] = {0};
-    (void)user;
-    for (int64_t i = 0; i < count; i++) {
-        const int to = list[1] < list[0];
-        const double start = bench_cpu_seconds();
-        task(arg, i, to);
-        list[to] += bench_cpu_seconds() - start - lists.tick;
-    }
-    lists.longest += fmax(list[0], list[1]);
-    lists.inside += bench_cpu_seconds() - begin + lists.tick;
-}
-static neo_ctx *two_threads_ctx(void) {
-    const neo_ctx_desc desc = {
-        .threads = 2, .repro_shards = 1, .seed = 1, .executor = {run_lists, NULL}};
-    neo_ctx *ctx;
-    const double start = bench_cpu_seconds();
-    for (int i = 0; i < 1000; i++) lists.tick = (bench_cpu_seconds() - start) / (i + 1);
-    BENCH_OK(neo_ctx_create(&desc, &ctx));
-    return ctx;
-}
-
 /* ---- measuring ---- */
 static probe make_probe(const model *m, const data *d) {
     probe_table tables[TABLES];
@@ -253,7 +225,7 @@ static void bench_batch(const layers *l, int64_t batch) {
     if (batch < 1000 || !bench.quick) verify(l, batch);
     model one = make(bench_ctx(0, 1), l, batch, of_tables),
           eight = make(bench_ctx(0, 8), l, batch, of_tables),
-          two = make(two_threads_ctx(), l, batch, of_tables);
+          two = make(bench_lists_ctx(2, 1), l, batch, of_tables);
     data d = make_data(one.ctx, batch, of_tables);
     probe p = make_probe(&one, &d);
     for (int backward = 0; backward < 2; backward++)
@@ -268,11 +240,9 @@ static void bench_batch(const layers *l, int64_t batch) {
         double a[PARTS] = {0}, b[PARTS] = {0}, all = parts(&one, &d, n, a),
                all8 = parts(&eight, &d, n, b);
         all8 += parts(&eight, &d, n + 1, b), all += parts(&one, &d, n + 1, a);
-        lists.inside = lists.longest = 0;
-        const double start = bench_cpu_seconds();
+        const double start = bench_seconds(two.ctx);
         step(&two, &d, n % BATCHES);
-        const double between = bench_cpu_seconds() - start - lists.inside;
-        twice[i] = all / 2 / (between + lists.longest);
+        twice[i] = all / 2 / (bench_seconds(two.ctx) - start);
         for (int k = 0; k <= PARTS; k++) {
             t1[k][i] = (k < PARTS ? a[k] : all) / 2;
             ratio[k][i] = (k < PARTS ? b[k] : all8) / 2 / t1[k][i];

@@ -800,6 +800,29 @@ static void curves(void) {
     m.d.cluster.calibration.rows[NEO_ROWS_ADAM][1][2] = -1;
     CHECK_ERR(from(p, 1, &plan), NEO_ERR_ARG, "calibration.rows");
 }
+/* Two threads of an executor whose clock moves by a millisecond a look: all that is measured by it
+   takes that long. */
+static void in_turn(int64_t count, neo_task_fn task, void *arg, void *user) {
+    (void)user;
+    for (int64_t i = 0; i < count; i++) task(arg, i, (int)(i % 2));
+}
+static int64_t by_looks(void *user) { return ++*(int64_t *)user * 1000000; }
+static void own_clock(void) {
+    int64_t looks = 0;
+    NEO__ZERO(neo_ctx_desc, d);
+    NEO__ZERO(neo_cluster, c);
+    neo_ctx *two;
+    d.threads = 2;
+    d.executor.run = in_turn, d.executor.time_ns = by_looks, d.executor.user = &looks;
+    REQUIRE_OK(neo_ctx_create(&d, &two));
+    CHECK_INT(neo_ctx_time_ns(two), 1000000);
+    REQUIRE_OK(neo_calibrate(two, &c));
+    CHECK_NEAR(c.memory_bandwidth, 2.0 * 4.0 * (16 << 20) / 1e-3, 1e-3);
+    CHECK_NEAR(c.flops, 2.0 * 512 * 512 * 512 / 1e-3, 1e-3);
+    CHECK_NEAR(neo_layer_seconds(&c, 300, 40, 50, NEO_LAYER_FORWARD), 1e-3, 1e-5);
+    CHECK(neo_ctx_time_ns(two) > 1000 * 1000000);
+    neo_ctx_destroy(two);
+}
 /* Measured factors scale what they are of. */
 static void calibration(void) {
     neo_plan *a, *b;
@@ -862,6 +885,7 @@ static void calibration(void) {
            c.memory_bandwidth * 1e-9, c.flops * 1e-9, c.calibration.lookup, c.calibration.bucketed,
            c.calibration.update, each[0], each[1], each[2], each[3]);
     CHECK_ERR(neo_calibrate(ctx, NULL), NEO_ERR_ARG, "NULL");
+    own_clock();
 }
 
 /* ---- weights and state to the byte, as neo_bags takes them for the pieces of a rank ---- */
