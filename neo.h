@@ -6211,7 +6211,6 @@ NEO_API int64_t neo_sample(const neo_sampling *sampling, const float *logits, in
     return best;
 }
 NEO__HOT_BEGIN
-#if !defined(NEO_INFERENCE)
 static int neo__zipf_is_log(double s) { return s > 1.0 - 1e-6 && s < 1.0 + 1e-6; }
 /* (R + 1)^(1 - s) - 1, or log(R + 1) for s = 1. */
 static double neo__zipf_constant(int64_t rows, double s) {
@@ -6231,6 +6230,7 @@ static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double 
     int64_t id = x < (double)rows + 1.0 ? (int64_t)x - 1 : rows - 1;
     return id < 0 ? 0 : id >= rows ? rows - 1 : id;
 }
+#if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
     if (rows <= 1 || !(s > 0.0f)) return 0;
     neo__fp_state fp = neo__fp_enter();

@@ -23,6 +23,8 @@ if [ "$(uname -m)" = x86_64 ] && have gcc && have size; then
 else
     skip "the size of the object: it is stated for gcc and x86-64"
 fi
+try "neo_serve.h, of whose implementation no call is undeclared" ${CC:-cc} -std=c11 -Wall -Wextra \
+    -Werror -fsyntax-only -DNEO_INFERENCE -DNEO_IMPLEMENTATION -I. -x c neo_serve.h
 # A file that calls what trains does not compile, for the lack of each name.
 names="neo_mlp_backward neo_cross_backward neo_wukong_backward neo_optim_step neo_bags_create
     neo_bce_with_logits neo_metrics_create neo_reader_open neo_save neo_dropout"
