@@ -780,7 +780,7 @@ struct neo_schema {
     char delimiter[16];
     int32_t delimiter_bytes;
     char quote;           /* 0: none */
-    uint32_t description; /* CRC-32C of its text */
+    uint32_t description; /* CRC-32C of its text, but of Criteo's */
     char *description_text; /* of Criteo's columns the names; or NULL */
     neo__text *missing, *comments;
     int32_t missing_count, comment_count;
@@ -987,13 +987,14 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
     enum { FIELDS = 1 + NEO__CRITEO_DENSE + NEO__CRITEO_FEATURES };
     const char *function = schema->arena.function;
     int32_t *target, dense = 0, features = 0;
+    char names[FIELDS * 4], *end = names;
     NEO__TRY(NEO__ARENA(&schema->arena, target, FIELDS));
     NEO__TRY(neo__criteo_named(columns ? columns : "I1-I13,C1-C26", target, FIELDS));
     for (int i = 1; i < FIELDS; i++) {
-        const char field = (char)i;
+        const int word = i > NEO__CRITEO_DENSE;
         if (target[i] < 0) continue;
-        target[i] = i <= NEO__CRITEO_DENSE ? dense++ : features++;
-        if (columns) schema->description = neo_crc32c(schema->description, &field, 1);
+        target[i] = word ? features++ : dense++;
+        end += snprintf(end, 5, ",%c%d", word ? 'C' : 'I', word ? i - NEO__CRITEO_DENSE : i);
     }
     NEO__TRY(neo__schema_features(schema, dense, features));
     NEO__TRY(NEO__ARENA(&schema->arena, schema->hex, 256));
@@ -1024,7 +1025,8 @@ static neo_status neo__criteo_init(neo_schema *schema, neo_ids ids, int64_t max_
                 schema->chosen[(word ? words : 0) + k] = (uint8_t)(i - 1);
         }
         schema->target = target;
-        schema->description_text = neo__arena_text(&schema->arena, columns, strlen(columns));
+        schema->description_text =
+            neo__arena_text(&schema->arena, names + 1, (size_t)(end - names) - 1);
         NEO__CHECK(schema->description_text, NEO_ERR_MEMORY, "%s: no memory for names", function);
     }
     neo__schema_end(schema);
@@ -1250,10 +1252,11 @@ NEO_API neo_status neo_state_add_schema(neo_state *state, neo_schema *schema) {
     NEO__CHECK(state && schema, NEO_ERR_ARG, "neo_state_add_schema: an argument is NULL");
     NEO__CHECK(!state->dicts.schema, NEO_ERR_ARG,
                "neo_state_add_schema: the state has a schema already");
-    if (schema->description) {
+    if (schema->description_text) {
         char word[24];
         snprintf(word, sizeof word, "crc32c %08" PRIx32, schema->description);
-        NEO__TRY(neo_state_define(state, "columns", word));
+        NEO__TRY(neo_state_define(state, "columns", schema->format == NEO_FORMAT_CRITEO
+                                                        ? schema->description_text : word));
     }
     state->dicts = calls;
     state->dicts.schema = schema;

@@ -16,7 +16,7 @@ budget() {
     neo_run.h) echo 3237 0 0 0 ;;
     neo_store.h) echo 1755 0 0 0 ;;
     neo_state.h) echo 5154 0 0 0 ;;
-    neo_data.h) echo 7984 0 0 0 ;;
+    neo_data.h) echo 7987 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 6692 0 0 1 ;;

@@ -1372,8 +1372,10 @@ tail -n +334 "$lines" >"$W/part2.tsv"
 some="--data $lines $criteo --columns I1-I3,I13,C1,C5-C7,C26 --bottom 4-24-8"
 same "columns of criteo, 3 ranks" "$(digest $some --repro-shards 4)" \
     "$(digest $some --repro-shards 4 --ranks 3 --checkpoint "$W/some")"
-refused "other columns of criteo" 'columns' $some --repro-shards 4 --checkpoint "$W/some" --resume \
-    --columns I1-I4,C1,C5-C7,C26
+refused "other columns of criteo" "columns is 'I1,I2,I3,I13,C1,C5,C6,C7,C26' there, 'I1,I2" \
+    $some --repro-shards 4 --checkpoint "$W/some" --resume --columns I1-I4,C1,C5-C7,C26
+same "columns of criteo in another order" "$(digest $some --repro-shards 4 --checkpoint "$W/some" \
+    --resume --columns C26,C5-C7,C1,I13,I1-I3)" "$(digest $some --repro-shards 4)"
 refused "names of columns" "expected names as I1-I5,C1,C14 (I1 to I13, C1 to C26), found 'C27'" \
     --data "$lines" $criteo --columns I1,C27
 same "criteo, two files" "$(digest --data "$W/part1.tsv,$W/part2.tsv" $criteo)" "$whole"

@@ -273,7 +273,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("log", log, "FILE", NULL, "JSON lines"),
     CLI_BOARD,
     CLI_TEXT("mllog", mllog, "FILE", NULL,
-             "the log of MLPerf Training, of benchmark dlrm_dcnv2 in the open division"),
+             "the log of MLPerf Training, open division, of benchmark dlrm_dcnv2 where --model is "
+             "dcnv2: AUC is its eval_accuracy, other figures tracked_stats; a resume adds to it"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
     CLI_COUNT("window", window, "N", NULL, 0, 1e9,
