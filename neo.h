@@ -12408,8 +12408,8 @@ static neo_status neo__bag_keys_check(const neo_ctx *ctx, const neo_table_desc *
                table->name, (int)keys->evict, keys->period, keys->admit,
                keys->bloom ? " (with bloom up to 15)" : "");
     NEO__CHECK(!keys->sums || keys->evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
-               "%s: table '%s': keys: sums of scores, but evict is %d", fn, table->name,
-               (int)keys->evict);
+               "%s: table '%s': keys: sums of scores, but evict is %d, not NEO_EVICT_SCORE", fn,
+               table->name, (int)keys->evict);
     NEO__CHECK(table->init.kind != NEO_INIT_NONE, NEO_ERR_ARG,
                "%s: table '%s': rows of keys come and go: they need initial values", fn,
                table->name);
@@ -14877,7 +14877,7 @@ NEO_API neo_status neo_bags_drop_keys(neo_bags *b, int32_t table, const uint64_t
 NEO_API neo_status neo__check_scores(const char *fn, const char *table, int evict,
                                      const float *scores, int64_t count) {
     NEO__CHECK(evict == NEO_EVICT_SCORE, NEO_ERR_ARG,
-               "%s: table '%s': its keys have no scores: neo_keys.evict is %d", fn, table, evict);
+               "%s: table '%s': its keys have no scores, without NEO_EVICT_SCORE", fn, table);
     for (int64_t i = 0; i < count; i++)
         NEO__CHECK(scores[i] == scores[i], NEO_ERR_NUMERIC, "%s: scores[%" PRId64 "] is nan", fn,
                    i);

@@ -2301,8 +2301,8 @@ static void neo__criteo_issue(const neo_schema *schema, const char *line, const 
     if (may_lack_label && fields == expected - 1) expected--;
     if (fields != expected) {
         neo__issue_set(issue, NEO_ERR_FORMAT, 1,
-                       "%d field%s, expected %d (label, 13 integers, 26 hex words)", fields,
-                       fields == 1 ? "" : "s", expected);
+                       "%d field%s, expected %d (criteo: label, 13 integers, 26 hex words)",
+                       fields, fields == 1 ? "" : "s", expected);
         return;
     }
     for (int number = NEO__CRITEO_FIELDS - expected; neo__text_part(&rest, '\t', &field); number++)

@@ -466,7 +466,7 @@ static void calls(void) {
     m.table[0].keys.evict = NEO_EVICT_AGE;
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "period 0");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 1};
-    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "sums of scores, but evict is 0");
+    CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "evict is 0, not NEO_EVICT_SCORE");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 16, 0, 1, 0};
     CHECK_ERR(neo_bags_create(ctx, &m.desc, &bags), NEO_ERR_ARG, "bloom up to 15");
     m.table[0].keys = (neo_keys){1, NEO_EVICT_LRU, 0, 2, 0, 0, 0};
