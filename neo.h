@@ -6415,7 +6415,7 @@ typedef struct neo__gemm {
     int64_t a_floats;                  /* of the scratch: for a block; then for a group */
     int depth, kept;                   /* waiting subtree sums of a tile, and between segments */
     int keeps; /* a task's operands are packed at once, and stay for the worker's next task */
-    neo__gemm_packed packed[NEO__GEMM_KEEPERS];
+    neo__gemm_packed packed[NEO__GEMM_KEEPERS]; /* where `keeps`; else without a value */
 } neo__gemm;
 
 /* Only gradients of weights are sums over leaves. */
@@ -6597,7 +6597,8 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     else /* rows that share places in a cache, or are read again and again */
         gemm->pack_a = (call->a_row % 1024 == 0 && cols >= 2) || cols >= 64;
     gemm->keeps = gemm->ctx->threads > 1 && gemm->segments == 1 && rows <= gemm->block_tiles &&
-                  cols <= gemm->group_panels;
+                  cols <= gemm->group_panels && gemm->grid.row_tasks * gemm->grid.col_tasks > 1;
+    if (gemm->keeps) memset(gemm->packed, 0, sizeof gemm->packed);
 }
 
 /* ---- leaves ---- */
@@ -7541,7 +7542,7 @@ static void neo__product_begin(neo__product *product, neo_ctx *ctx, const neo__g
         neo__bf16_begin(&product->bf16, ctx, call);
         grid = &product->bf16.grid;
     } else {
-        memset(&product->f32, 0, neo__size_unseen(sizeof product->f32));
+        memset(&product->f32, 0, neo__size_unseen(offsetof(neo__gemm, packed)));
         product->f32.ctx = ctx;
         product->f32.call = *call;
         product->f32.tree = call->tree && call->leaves.count > 1;
@@ -7559,7 +7560,7 @@ static void neo__product_task(void *arg, int64_t index, int worker) {
 }
 /* Others write to the worker's scratch. */
 static NEO__UNUSED void neo__product_forget(neo__product *p, int worker) {
-    if (!p->narrow && worker < NEO__GEMM_KEEPERS)
+    if (p->tasks > 0 && !p->narrow && p->f32.keeps && worker < NEO__GEMM_KEEPERS)
         memset(&p->f32.packed[worker], 0, sizeof *p->f32.packed);
 }
 static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
