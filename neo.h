@@ -6393,8 +6393,7 @@ static neo__gemm_box neo__gemm_task_box(const neo__gemm_grid *grid, int64_t task
     return box;
 }
 
-/* The packed part of a product in a worker's scratch: rows of tiles [t0, t1), panels [p0, p1). A
-   line of the cache each. */
+/* Rows of tiles [t0, t1) and panels [p0, p1) that a worker has packed. A line of the cache each. */
 typedef struct neo__gemm_packed {
     int64_t t0, t1, p0, p1, pad[4];
 } neo__gemm_packed;
