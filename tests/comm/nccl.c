@@ -1018,7 +1018,8 @@ static neo_status go_missing(Walker *w, int kind) {
         w->part = not_come;
         status = neo_comm_barrier(gpu, NULL);
         /* until the others have given up: a time would pass while the process is stopped */
-        for (int i = 0; i < late_ms && other && neo_comm_status(gpu) == NEO_OK; i++) usleep(5000);
+        for (int i = 0; i < TEST_PATIENCE_MS / 5 && other && neo_comm_status(gpu) == NEO_OK; i++)
+            usleep(5000);
         if (status == NEO_OK)
             status = neo_comm_all_reduce(gpu, NEO_REDUCE_SUM, x, y, 100, NEO_F32, NULL);
         break;

@@ -45,9 +45,6 @@ for name in $names; do
         fail "$name: $(head -3 "$W/err")"
     fi
 done
-printf "#define NEO_INFERENCE\n#define NEO_IMPLEMENTATION\n#include \"neo_serve.h\"\n" >"$W/serve.c"
-try "neo_serve.h with its implementation" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -I. \
-    -fsyntax-only "$W/serve.c"
 try "neo_serve.h" ${CC:-cc} -std=c11 -O1 -Wall -Wextra -Werror -DNEO_INFERENCE= -DNEO_SHARED= -I. \
     -o "$W/predict" tests/serve/predict.c "$B/neo_serve.o" -lm -pthread
 head -2000 examples/data/adult/adult.data >"$W/train.csv"
