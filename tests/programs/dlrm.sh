@@ -384,6 +384,13 @@ for kind in 'y score --threads 1:4.55' 'w score --ranks 1:3.41' 'y lru --threads
     if grep -q "^keys 32, hits $want %" "$W/out"; then pass; else
         fail "hits of $kind: $(cat "$W/out" "$W/err" | tail -4)"; fi
 done
+awk 'BEGIN { print "y,z,w,c"; for (i = 0; i < 64; i++)
+    printf("%d,0,%s,k%d\n", i % 2, i == 40 ? "3e38" : "1", i) }' >"$W/vast.csv"
+printf 'header\ny label weight=2\nz label\nw sample-weight\nc category hash rows=1000000000\n' \
+    >"$W/vast.columns"
+refused "a label of 0, whose weight is inf" 'step 3: the loss is inf' --data "$W/vast.csv" \
+    --format delimited --columns "$W/vast.columns" --model lr --batch 16 --keys --key-rows 32 \
+    --repro-shards 4 --evict score
 refused "a period of scores" '--evict score:3: not lru' $keyed --evict score:3
 refused "scores of a tier" '--tier has lru and lfu' $model --tier "$W/tier" --memory 1M \
     --evict score

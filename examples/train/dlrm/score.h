@@ -30,7 +30,8 @@ static float worth_of(const model *m, const neo_batch *batch, int64_t sample) {
         sum += weight ? label[i] * weight[i] : label[i];
     return sum;
 }
-/* The keys of table t in this rank's samples; returns how many. keys NULL: counts them alone. */
+/* The keys of table t in this rank's samples; returns how many. keys NULL: counts them alone. A sum
+   that is no number (0 inf) adds nothing: the check of the loss tells of it. */
 static int64_t list_keys(const model *m, const neo_batch *batch, int32_t t, uint64_t *keys,
                          float *worth) {
     const neo_jagged *j = &batch->sparse;
@@ -40,7 +41,7 @@ static int64_t list_keys(const model *m, const neo_batch *batch, int32_t t, uint
         const float add = worth_of(m, batch, i);
         int64_t bag = t * batch->size + i;
         if (j->inverse) bag = j->feature_bags[t] + j->inverse[bag];
-        for (int64_t k = j->offsets[bag]; add != 0 && k < j->offsets[bag + 1]; k++, n++)
+        for (int64_t k = j->offsets[bag]; (add < 0 || add > 0) && k < j->offsets[bag + 1]; k++, n++)
             if (keys) keys[n] = (uint64_t)ids[k], worth[n] = add;
     }
     return n;
