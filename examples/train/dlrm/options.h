@@ -164,7 +164,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_TEXT("evict", evict, "E", NULL,
              "*of --keys: who goes: lru (unused longest), lfu:N (used least; counts halve every N "
              "steps, without N never), age:N (unused for more than N steps) or score (the smallest "
-             "sum of its samples' labels, times their weights: of clicks, say) [lru]. Of --tier "
+             "sum of its samples' labels, times their weights: of clicks, say; what ranks send for "
+             "it, 12 bytes a key, is in no prediction) [lru]. Of --tier "
              "without --keys, lru or lfu: which rows leave memory; no bit depends on it"),
     CLI_COUNT("admit", admit, "N", NULL, 0, 1e15,
               "*of --keys: a key gets a row when it is seen for the Nth time; 0: the first"),
