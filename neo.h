@@ -6580,7 +6580,7 @@ static void neo__gemm_plan(neo__gemm *gemm) {
     const int64_t sums = gemm->kept > 0 ? places / gemm->kept : INT64_MAX;
     neo__gemm_cut(&gemm->grid, call, gemm->ctx, gemm->tile_rows, gemm->width, sums, dear, &rows,
                   &cols);
-    if (call->m % 2 == 0 && !gemm->by_rows) { /* tasks have equally many rows of tiles */
+    if (gemm->ctx->threads > 1 && call->m % 2 == 0 && !gemm->by_rows) { /* tasks alike */
         const int64_t tasks = gemm->grid.row_tasks;
         const int64_t tiles = (gemm->grid.tiles + tasks - 1) / tasks * tasks;
         if (tiles <= call->m / 2) gemm->even_tiles = gemm->grid.tiles = tiles;
