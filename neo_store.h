@@ -229,14 +229,15 @@ typedef struct neo__tier_worker {
     char *record;
 } neo__tier_worker;
 
-/* A file that is there is emptied only if a tier made it: a path may be mistaken. */
+/* A file that is there is emptied only if a tier made it: a path may be mistaken. A run that was
+   killed while it wrote the mark left the first part of it. */
 static neo_status neo__tier_is_ours(const neo__tier *tier) {
-    char head[sizeof NEO__TIER_MARK] = "";
-    const int64_t size = neo__file_size(&tier->file);
-    if (size == 0) return NEO_OK;
-    if (size >= (int64_t)sizeof head)
-        NEO__TRY(neo__file_read_at(&tier->file, 0, head, sizeof head));
-    NEO__CHECK(memcmp(head, NEO__TIER_MARK, sizeof head) == 0, NEO_ERR_IO,
+    char head[sizeof NEO__TIER_MARK];
+    const int64_t bytes = neo__file_size(&tier->file);
+    const size_t size = (size_t)NEO__MAX(0, NEO__MIN(bytes, (int64_t)sizeof head));
+    if (bytes == 0) return NEO_OK;
+    NEO__TRY(neo__file_read_at(&tier->file, 0, head, size));
+    NEO__CHECK(size > 0 && memcmp(head, NEO__TIER_MARK, size) == 0, NEO_ERR_IO,
                "%s: not a tier's file: what is in it would be lost", tier->path);
     return NEO_OK;
 }

@@ -14,7 +14,7 @@ budget() {
     neo.h) echo 16738 0 1 15 ;;
     neo_kernels.h) echo 4370 0 0 2 ;;
     neo_run.h) echo 3237 0 0 0 ;;
-    neo_store.h) echo 1755 0 0 0 ;;
+    neo_store.h) echo 1756 0 0 0 ;;
     neo_state.h) echo 5154 0 0 0 ;;
     neo_data.h) echo 7987 0 0 0 ;;
     neo_serve.h) echo 2952 0 0 0 ;;

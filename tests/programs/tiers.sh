@@ -159,4 +159,10 @@ refused "counts of ranks" "--save-profile counts on one rank" --ranks 2 --save-p
 echo precious >"$W/precious"
 refused "somebody's file" "precious: not a tier's file" --tier "$W/precious" --memory 8M
 same "somebody's file" "$(cat "$W/precious")" precious
+printf 'neo ' >"$W/torn" # as of a run that was killed while it wrote the first bytes
+if $D --synthetic 4000 --rows 2000 --tier "$W/torn" --memory 8M >"$W/log" 2>&1; then
+    pass
+else
+    fail "a torn tier's file: $(tail -1 "$W/log")"
+fi
 finish programs/tiers
