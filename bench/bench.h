@@ -105,7 +105,6 @@ static inline double bench_process_seconds(void) { /* of CPU, of all threads */
    a bus that they share, is not in it. One such context at a time. */
 enum { BENCH_LISTS = 64 };
 static struct {
-    const neo_ctx *ctx;
     int threads;
     double saved, tick; /* seconds: of the threads beside the longest; of a look at the clock */
 } bench_lists;
@@ -124,10 +123,9 @@ static inline void bench_lists_run(int64_t count, neo_task_fn task, void *arg, v
     }
     bench_lists.saved += bench_cpu_seconds() - begin + bench_lists.tick - longest;
 }
-static inline double bench_lists_seconds(void) { return bench_cpu_seconds() - bench_lists.saved; }
 static inline int64_t bench_lists_ns(void *user) {
     (void)user;
-    return (int64_t)(1e9 * bench_lists_seconds());
+    return (int64_t)(1e9 * (bench_cpu_seconds() - bench_lists.saved));
 }
 static inline neo_ctx *bench_lists_ctx(int threads, int repro_shards) {
     neo_ctx_desc desc;
@@ -142,13 +140,11 @@ static inline neo_ctx *bench_lists_ctx(int threads, int repro_shards) {
     const double start = bench_cpu_seconds();
     for (int i = 0; i < 1000; i++) bench_lists.tick = (bench_cpu_seconds() - start) / (i + 1);
     BENCH_OK(neo_ctx_create(&desc, &ctx));
-    bench_lists.ctx = ctx;
     return ctx;
 }
-/* The clock of a context: see above; of one thread its CPU time. */
+/* The clock of a context; of one thread its CPU time. */
 static inline double bench_seconds(const neo_ctx *ctx) {
-    if (ctx == bench_lists.ctx) return bench_lists_seconds();
-    return neo_ctx_threads(ctx) == 1 ? bench_cpu_seconds() : (double)neo_time_ns() * 1e-9;
+    return neo_ctx_threads(ctx) == 1 ? bench_cpu_seconds() : (double)neo_ctx_time_ns(ctx) * 1e-9;
 }
 
 static inline void *bench_alloc(size_t bytes) {

@@ -132,6 +132,25 @@ static void write_mixed(const char *path, int k) {
     }
     fclose(f);
 }
+/* Reads d's lines twice: without the bad ones, `count` batches and their hashes, then until the
+   first, before which are `before` batches, and its message. */
+enum { ERROR_BYTES = 400 };
+static void read_twice(neo_ctx *own, neo_reader_desc d, uint64_t *hash, int64_t most,
+                       int64_t *count, int64_t *bad, int64_t *before, char *error) {
+    neo_reader *r = NULL;
+    neo_batch b;
+    neo_status status;
+    d.skip_bad_lines = 1;
+    REQUIRE_OK(neo_reader_open(own, &d, &r));
+    *count = read_hashes(r, hash, most);
+    *bad = neo_reader_get_stats(r).bad_lines;
+    neo_reader_close(r);
+    d.skip_bad_lines = 0;
+    REQUIRE_OK(neo_reader_open(own, &d, &r));
+    for (*before = 0; (status = neo_reader_next(r, &b)) == NEO_OK;) ++*before;
+    snprintf(error, ERROR_BYTES, "%s", status == NEO_END ? "" : neo_last_error());
+    neo_reader_close(r);
+}
 static void lines_together(void) {
     static const char columns[] =
         "quote \"\nx dense log bucket -3,0,5e3\nw category cross n rows=90\n"
@@ -140,30 +159,21 @@ static void lines_together(void) {
     for (int k = 0; k < 12; k++) {
         static const neo_isa isas[3] = {NEO_ISA_BEST, NEO_ISA_SCALAR, NEO_ISA_BEST};
         static uint64_t hash[3][70];
-        char text[400], error[3][300];
+        char text[400], error[3][ERROR_BYTES];
         int64_t count[3], bad[3];
         write_mixed(path, k);
         for (int i = 0; i < 3; i++) { /* the last is the reference */
             neo_ctx_desc desc = {.isa = isas[i]};
             neo_ctx *own = NULL;
             neo_schema *s = NULL;
-            neo_reader *r = NULL;
-            neo_batch b;
             REQUIRE_OK(neo_ctx_create(&desc, &own));
             snprintf(text, sizeof text, "%s%s", i == 2 ? "comment |\n" : "", columns);
             REQUIRE_OK(neo_schema_parse(own, text, &s));
             REQUIRE_OK(neo_schema_fit(s, &path, 1, 1));
-            neo_reader_desc d = reader_desc(s, &path, 1, 64);
-            d.skip_bad_lines = 1;
-            REQUIRE_OK(neo_reader_open(own, &d, &r));
-            count[i] = read_hashes(r, hash[i], 70);
-            bad[i] = neo_reader_get_stats(r).bad_lines;
-            neo_reader_close(r);
-            d.skip_bad_lines = 0;
-            REQUIRE_OK(neo_reader_open(own, &d, &r));
-            while (neo_reader_next(r, &b) == NEO_OK) count[i] += 1000;
-            snprintf(error[i], sizeof error[i], "%s", bad[i] ? neo_last_error() : "");
-            neo_reader_close(r);
+            int64_t before;
+            read_twice(own, reader_desc(s, &path, 1, 64), hash[i], 70, &count[i], &bad[i], &before,
+                       error[i]);
+            count[i] += 1000 * before;
             neo_schema_destroy(s);
             neo_ctx_destroy(own);
         }
@@ -286,38 +296,26 @@ static void wild_criteo(void) {
     int64_t whole = 0, faulty = 0;
     for (int k = 0; k < 24; k++) {
         static uint64_t hash[3][40];
-        char error[3][400] = {"", "", ""};
-        int64_t count[3], bad[3];
+        char error[3][ERROR_BYTES] = {"", "", ""};
+        int64_t count[3], bad[3], before[3];
         write_wild(path, k);
         for (int c = 0; c < 5; c++)
             for (int i = 0; i < 3; i++) {
                 neo_ctx_desc desc = {.isa = isas[i]};
                 neo_ctx *own = NULL;
                 neo_schema *s = NULL;
-                neo_reader *r = NULL;
-                neo_batch b;
-                neo_status st;
                 if (!neo_isa_available(isas[i])) continue;
                 REQUIRE_OK(neo_ctx_create(&desc, &own));
                 REQUIRE_OK(neo_schema_criteo_columns(own, NEO_IDS_HASH, 1000, NULL, columns[c],
                                                      &s));
                 neo_reader_desc d = reader_desc(s, &path, 1, 64);
-                d.skip_bad_lines = 1;
                 d.unlabeled = k >> 1 & 1;
-                REQUIRE_OK(neo_reader_open(own, &d, &r));
-                count[i] = read_hashes(r, hash[i], 40);
-                bad[i] = neo_reader_get_stats(r).bad_lines;
-                neo_reader_close(r);
-                d.skip_bad_lines = 0;
-                REQUIRE_OK(neo_reader_open(own, &d, &r));
-                while ((st = neo_reader_next(r, &b)) == NEO_OK) {
-                }
-                snprintf(error[i], sizeof error[i], "%s", st == NEO_END ? "" : neo_last_error());
-                neo_reader_close(r);
+                read_twice(own, d, hash[i], 40, &count[i], &bad[i], &before[i], error[i]);
                 neo_schema_destroy(s);
                 neo_ctx_destroy(own);
                 CHECK_INT(count[i], count[0]);
                 CHECK_INT(bad[i], bad[0]);
+                CHECK_INT(before[i], before[0]);
                 CHECK_BITS(hash[i], hash[0], (size_t)count[0] * sizeof hash[0][0]);
                 CHECK(strcmp(error[i], error[0]) == 0);
                 CHECK((error[i][0] != 0) == (bad[i] > 0));

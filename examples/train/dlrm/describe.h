@@ -28,16 +28,16 @@ static char *describe_model(const model *m, const options *o) {
     char *text = malloc(schema + 4096 + 20 * features), *p = text;
     const char *size = m->cross ? o->cross ? o->cross : CROSS : o->wukong ? o->wukong : WUKONG;
     const neo_param *v = neo_params_find(m->params[TOP], "cross.V_kernels.0");
-    const char *second = strchr(size, 'x'), *evict = o->evict ? o->evict : "lru";
-    const int word = (int)strcspn(evict, ":");
-    if (!text) return NULL;
+    const char *second = strchr(size, 'x');
+    neo_keys keys;
+    if (!text || parse_keys(o, &keys) != NEO_OK) return free(text), NULL;
     p += sprintf(p, "{\"neo_model\": 1,\n \"model\": \"%s\", \"dim\": %lld, \"dtype\": \"%s\",\n "
                     "\"rows_dtype\": \"%s\", \"row_buckets\": %d", o->model, (long long)o->dim,
                  o->dtype, o->checkpoint_bits ? coded : o->rows_dtype, (int)row_buckets(m->ctx, o));
     if (o->keys)
-        p += sprintf(p, ",\n \"keys\": {\"rows\": %lld, \"evict\": \"%.*s\", \"period\": %lld, "
-                        "\"seed\": %llu}", (long long)o->key_rows, word, evict,
-                     evict[word] ? strtoll(evict + word + 1, NULL, 10) : 0,
+        p += sprintf(p, ",\n \"keys\": {\"rows\": %lld, \"evict\": \"%s\", \"period\": %lld, "
+                        "\"seed\": %llu}", (long long)o->key_rows, EVICT_NAMES[keys.evict],
+                     (long long)keys.period,
                      (unsigned long long)neo_ctx_seed(m->ctx));
     for (size_t t = 0; t < m->hot.tables; t++)
         p += sprintf(p, "%s%lld", t ? ", " : ",\n \"hot_rows\": [", (long long)m->hot.count[t]);

@@ -38,13 +38,11 @@ static void mllog_epoch(const run *r, const char *key) {
 }
 /* The other figures of a task, by their names in --log. */
 static void mllog_stats(const run *r, const figures *values, int task, const char *metadata) {
-    named_figure all[FIGURES + 2];
-    const int count = FIGURES + (r->group >= 0 ? 2 : 0);
-    char text[64 * (FIGURES + 2)], number[32];
+    named_figure all[MAX_FIGURES];
+    char text[64 * MAX_FIGURES], number[32];
     int length = 0;
-    list_figures(&values->of[task], all);
-    all[FIGURES] = (named_figure){"gauc", values->groups[task].auc};
-    all[FIGURES + 1] = (named_figure){"ndcg", values->groups[task].ndcg};
+    const int count = list_figures(&values->of[task],
+                                   r->group < 0 ? NULL : &values->groups[task], all);
     for (int i = 1; i < count; i++)
         length += snprintf(text + length, sizeof text - (size_t)length, "%s\"%s\": %s",
                            i > 1 ? ", " : "{", all[i].name, cli_json(all[i].value, number));

@@ -438,9 +438,10 @@ static neo_status check_model(const options *o) {
 }
 
 /* --keys, --evict, --admit. */
+enum { EVICTS = 4 };
+static const char *const EVICT_NAMES[EVICTS] = {"lru", "lfu", "age", "score"}; /* as neo_evict */
 static neo_status parse_keys(const options *o, neo_keys *keys) {
-    static const char *const names[] = {"lru", "lfu", "age", "score"}; /* as neo_evict */
-    const char *evict = o->evict ? o->evict : names[0], *colon = strchr(evict, ':');
+    const char *evict = o->evict ? o->evict : EVICT_NAMES[0], *colon = strchr(evict, ':');
     const size_t length = colon ? (size_t)(colon - evict) : strlen(evict);
     char *end = NULL;
     int policy = 0;
@@ -450,13 +451,13 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");
-    while (policy < 4 && (length != strlen(names[policy]) ||
-                          memcmp(evict, names[policy], length)))
+    while (policy < EVICTS && (length != strlen(EVICT_NAMES[policy]) ||
+                               memcmp(evict, EVICT_NAMES[policy], length)))
         policy++;
     errno = 0;
     if (colon) keys->period = strtoll(colon + 1, &end, 10);
     const int bad = colon && (end == colon + 1 || *end || keys->period < 1 || errno);
-    if (policy == 4 || bad || (colon && policy != NEO_EVICT_LFU && policy != NEO_EVICT_AGE) ||
+    if (policy == EVICTS || bad || (colon && policy != NEO_EVICT_LFU && policy != NEO_EVICT_AGE) ||
         (!colon && policy == NEO_EVICT_AGE))
         REFUSE("--evict %s: not lru, lfu, lfu:N, age:N or score, N above 0", evict);
     keys->evict = (neo_evict)policy;

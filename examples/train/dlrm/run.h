@@ -101,27 +101,32 @@ static neo_status log_number(run *r, const char *key, double value) {
     return board_number(r->events, key, r->step, value);
 }
 
-/* Figures by their names in logs; those before AREAS are areas under curves. */
-enum { FIGURES = 8, AREAS = 2 };
+/* Figures by their names in logs; those before AREAS are areas under curves, those behind FIGURES
+   of --group (groups not NULL). */
+enum { FIGURES = 8, AREAS = 2, MAX_FIGURES = FIGURES + 2 };
 typedef struct named_figure {
     const char *name;
     double value;
 } named_figure;
-static void list_figures(const neo_metric_values *v, named_figure all[FIGURES]) {
-    const named_figure list[FIGURES] = {
+static int list_figures(const neo_metric_values *v, const neo_grouped_values *groups,
+                        named_figure all[MAX_FIGURES]) {
+    const named_figure list[MAX_FIGURES] = {
         {"auc", v->auc}, {"pr_auc", v->pr_auc}, {"logloss", v->logloss}, {"ne", v->ne},
         {"mse", v->mse}, {"mae", v->mae}, {"calibration", v->calibration},
-        {"accuracy", v->accuracy}};
+        {"accuracy", v->accuracy}, {"gauc", groups ? groups->auc : 0},
+        {"ndcg", groups ? groups->ndcg : 0}};
     memcpy(all, list, sizeof list);
+    return groups ? MAX_FIGURES : FIGURES;
 }
 
 /* The figures of a task. */
-static neo_status log_figures(run *r, const char *name, int task, const neo_metric_values *v) {
-    named_figure all[FIGURES];
+static neo_status log_figures(run *r, const char *name, int task, const neo_metric_values *v,
+                              const neo_grouped_values *groups) {
+    named_figure all[MAX_FIGURES];
     char key[160], of_task[128];
-    list_figures(v, all);
+    const int count = list_figures(v, groups, all);
     name_task(r, name, "_", task, of_task);
-    for (int i = v->auc_count < v->count ? AREAS : 0; i < FIGURES; i++) {
+    for (int i = v->auc_count < v->count ? AREAS : 0; i < count; i++) {
         snprintf(key, sizeof key, "%s_%s", of_task, all[i].name);
         TRY(log_number(r, key, all[i].value));
     }
@@ -137,7 +142,7 @@ static neo_status log_window(run *r) {
             neo_metric_values v;
             name_task(r, names[k], " ", t, curve);
             TRY(k ? neo_metrics_lifetime(r->window[t], &v) : neo_metrics_window(r->window[t], &v));
-            TRY(log_figures(r, names[k], t, &v));
+            TRY(log_figures(r, names[k], t, &v, NULL));
             if (!r->m.report) continue;
             TRY(neo_report_point(r->m.report, "Normalized entropy of training", curve,
                                  (double)r->step, v.ne));
@@ -172,7 +177,7 @@ static neo_status log_point(run *r, double lr) {
 
 /* name: "test" or "valid". */
 static neo_status log_values(run *r, const char *name, const figures *values) {
-    char key[160], task[128];
+    char task[128];
     for (int t = 0; r->m.report && t < r->m.tasks; t++) {
         const neo_metric_values *v = &values->of[t];
         name_task(r, name, " ", t, task);
@@ -181,15 +186,8 @@ static neo_status log_values(run *r, const char *name, const figures *values) {
     }
     if (!r->log && !r->events) return NEO_OK;
     neo_jsonl_int(r->log, "step", r->step);
-    for (int t = 0; t < r->m.tasks; t++) {
-        TRY(log_figures(r, name, t, &values->of[t]));
-        if (r->group < 0) continue;
-        name_task(r, name, "_", t, task);
-        snprintf(key, sizeof key, "%s_gauc", task);
-        TRY(log_number(r, key, values->groups[t].auc));
-        snprintf(key, sizeof key, "%s_ndcg", task);
-        TRY(log_number(r, key, values->groups[t].ndcg));
-    }
+    for (int t = 0; t < r->m.tasks; t++)
+        TRY(log_figures(r, name, t, &values->of[t], r->group < 0 ? NULL : &values->groups[t]));
     return r->log ? neo_jsonl_end(r->log) : NEO_OK;
 }
 

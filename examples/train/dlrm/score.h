@@ -46,6 +46,13 @@ static int64_t list_keys(const model *m, const neo_batch *batch, int32_t t, uint
     }
     return n;
 }
+/* The keys of table t in the samples of all ranks; each: of each rank. */
+static int64_t count_keys(const key_scores *s, int32_t tables, int32_t t, int ranks,
+                          int64_t *each) {
+    int64_t all = 0;
+    for (int r = 0; r < ranks; r++) all += each[r] = s->counts[(int64_t)r * tables + t];
+    return all;
+}
 /* After a batch has trained: its new keys have rows. Collective. */
 static neo_status score_keys(model *m, const neo_batch *batch) {
     key_scores *s = &m->scores;
@@ -61,14 +68,12 @@ static neo_status score_keys(model *m, const neo_batch *batch) {
     for (int32_t t = 0; t < tables; t++) mine[t] = list_keys(m, batch, t, NULL, NULL);
     TRY(neo_comm_all_gather(m->comm, mine, s->counts, tables, NULL, NEO_I64, NULL));
     for (int32_t t = 0; t < tables; t++) {
-        int64_t all = 0;
-        for (int r = 0; r < ranks; r++) all += s->counts[(int64_t)r * tables + t];
+        const int64_t all = count_keys(s, tables, t, ranks, each);
         most = all > most ? all : most;
     }
     if (most > s->room) TRY(neo_comm_agree(m->comm, grow_scores(s, most)));
     for (int32_t t = 0; t < tables; t++) {
-        int64_t all = 0;
-        for (int r = 0; r < ranks; r++) all += each[r] = s->counts[(int64_t)r * tables + t];
+        const int64_t all = count_keys(s, tables, t, ranks, each);
         list_keys(m, batch, t, s->keys[0], s->worth[0]);
         TRY(neo_comm_all_gather(m->comm, s->keys[0], s->keys[1], 0, each, NEO_I64, NULL));
         TRY(neo_comm_all_gather(m->comm, s->worth[0], s->worth[1], 0, each, NEO_F32, NULL));
