@@ -2737,6 +2737,18 @@ template <class I, class A> NEO__GPU I neo__cuda_last(I low, I high, int64_t x, 
     }
     return low;
 }
+/* The same by a whole warp, which looks at 32 places at a time. */
+template <class A>
+NEO__GPU int64_t neo__cuda_last_warp(int64_t low, int64_t high, int64_t x, A a) {
+    const int lane = threadIdx.x % 32;
+    while (low + 1 < high) {
+        const int64_t step = (high - low + 31) / 32, place = low + lane * step;
+        const bool up = lane == 0 || (place < high && a(place) <= x);
+        low += (31 - __clz((int)__ballot_sync(0xFFFFFFFFu, up))) * step;
+        high = NEO__MIN(low + step, high);
+    }
+    return low;
+}
 
 enum { NEO__TOKENS_AHEAD = 8 }; /* rows of a sum that are on their way */
 /* The whole sum of columns [col, col + W) of a row. */
@@ -4168,7 +4180,8 @@ enum {
     NEO__BAGS_FEW_AHEAD = 4, /* where more warps are worth more */
     NEO__BAGS_LONG_AHEAD = 32,
     NEO__BAGS_LONG_THREADS = 128,
-    NEO__BAGS_MOST_DIM = 1024 /* of a row in registers */
+    NEO__BAGS_MOST_DIM = 1024, /* of a row in registers, */
+    NEO__BAGS_PLAIN_DIM = 256  /* where its step is plain */
 };
 /* Blocks of 256 threads with 128 registers each; ptxas would take fewer and load one by one. */
 #define NEO__BAGS_KERNEL static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
@@ -4294,31 +4307,41 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_lanes(const neo__job_table &t, int ali
 }
 
 /* ---- every id of a batch ---- */
-/* each(k, bag) for the offsets k that are this block's; bag is the one it lies in, if offsets do
-   not decrease, and in [0, bags) in any case. */
+/* each(k, feature, bag) for the offsets k that are this block's; bag() is the one it lies in, if
+   offsets do not decrease, and in [0, bags) in any case; feature: that of all bags of a tile, or -1
+   where they are of several. */
 template <class Each>
 static __device__ void neo__bags_each_id(const neo__bags_job &job, Each each) {
     enum { TILE = NEO__BAGS_TILE };
     __shared__ int64_t ends[2];
+    __shared__ int features[2];      /* of these bags */
     __shared__ int32_t starts[TILE]; /* of bags, from the tile's first id on */
     const int64_t *offsets = job.batch.offsets, end = offsets[job.batch.bags];
     const int64_t step = (int64_t)gridDim.x * TILE;
     for (int64_t tile = offsets[0] + (int64_t)blockIdx.x * TILE; tile < end; tile += step) {
         const int64_t last = NEO__MIN(tile + TILE, end) - 1;
-        if (threadIdx.x < 2)
-            ends[threadIdx.x] = neo__bags_bag_of(job, 0, job.batch.bags, threadIdx.x ? last : tile);
+        if (threadIdx.x < 64) { /* a warp for each end */
+            const int at = threadIdx.x / 32;
+            const int64_t bag = neo__cuda_last_warp(0, job.batch.bags, at ? last : tile,
+                                                    [=](int64_t i) { return offsets[i]; });
+            if (threadIdx.x % 32 == 0)
+                ends[at] = bag, features[at] = neo__bags_feature_of(job, bag);
+        }
         __syncthreads();
         const int64_t low = ends[0], bags = ends[1] + 1 - low;
+        const int feature = features[0] == features[1] ? features[0] : -1;
         for (int64_t b = threadIdx.x; b < NEO__MIN(bags, (int64_t)TILE); b += blockDim.x)
             starts[b] = (int32_t)NEO__MAX(NEO__MIN(offsets[low + b] - tile, (int64_t)TILE),
                                           (int64_t)-1);
         __syncthreads();
         for (int64_t k = tile + threadIdx.x; k <= last; k += blockDim.x)
-            each(k, bags > TILE /* most are empty */
-                        ? neo__bags_bag_of(job, low, low + bags, k)
-                        : low + neo__cuda_last(0, (int)bags, k - tile, [&](int i) {
-                              return (int64_t)starts[i];
-                          }));
+            each(k, feature, [&] {
+                return bags > TILE /* most are empty */
+                           ? neo__bags_bag_of(job, low, low + bags, k)
+                           : low + neo__cuda_last(0, (int)bags, k - tile, [&](int i) {
+                                 return (int64_t)starts[i];
+                             });
+            });
         __syncthreads();
     }
 }
@@ -4331,8 +4354,9 @@ NEO__CUDA_KERNEL neo__bags_check_kernel(const neo__bags_job j) {
     if (first < 0 || last < first || last - first > j.fixed.max_ids)
         return; /* ids end somewhere else */
     unsigned long long bad = 0;
-    neo__bags_each_id(j, [&](int64_t k, int64_t bag) {
-        const int table = j.told.features[neo__bags_feature_of(j, bag)].table;
+    neo__bags_each_id(j, [&](int64_t k, int feature, auto bag) {
+        if (feature < 0) feature = neo__bags_feature_of(j, bag());
+        const int64_t table = j.told.features[feature].table;
         const int64_t id = neo__jagged_id(j.batch.ids, j.batch.is_i32, k - j.batch.id_base);
         if ((uint64_t)id < (uint64_t)j.fixed.tables[table].rows) return;
         atomicMax(&found->id, ~(unsigned long long)(k - first));
@@ -4489,15 +4513,23 @@ NEO__CUDA_KERNEL neo__bags_pool_any_kernel(const neo__bags_job job) {
         const bool only_cut = neo__bags_pool_lanes(t, job.tensor.aligned) != 0;
         if (only_cut && t.buckets == 1) continue;
         int64_t next;
-        NEO__CUDA_EACH(b, p.bags, 16) {
-            const int64_t *offsets = job.batch.offsets + p.first_bag + b;
-            const int64_t k = offsets[0], k_end = offsets[1];
-            if (only_cut && !neo__bags_cuts_sums(t, k_end - k)) continue;
-            for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
-                const float s = t.buckets == 1
-                                    ? neo__bags_column(job, t, k, k_end, 0, t.rows, col, &next)
-                                    : neo__bags_buckets(job, t, k, k_end, col);
-                job.tensor.out[p.out_at + b * p.out_stride + col] = neo__bags_mean(t, s, k_end - k);
+        NEO__CUDA_EACH(tile, (p.bags + 15) / 16, 16) { /* a lane looks at a bag */
+            const int64_t *offsets = job.batch.offsets + p.first_bag + tile * 16;
+            const int lane = threadIdx.x % 16, shift = threadIdx.x % 32 - lane;
+            const bool here = tile * 16 + lane < p.bags;
+            const bool mine =
+                here && (!only_cut || neo__bags_cuts_sums(t, offsets[lane + 1] - offsets[lane]));
+            unsigned left = __ballot_sync(neo__mask_warp(), mine) >> shift & 0xFFFFu;
+            for (; left; left &= left - 1) {
+                const int b = __ffs((int)left) - 1;
+                const int64_t k = offsets[b], k_end = offsets[b + 1];
+                float *to = job.tensor.out + p.out_at + (tile * 16 + b) * p.out_stride;
+                for (int64_t col = lane; col < t.store.dim; col += 16) {
+                    const float s = t.buckets == 1
+                                        ? neo__bags_column(job, t, k, k_end, 0, t.rows, col, &next)
+                                        : neo__bags_buckets(job, t, k, k_end, col);
+                    to[col] = neo__bags_mean(t, s, k_end - k);
+                }
             }
         }
     }
@@ -4568,7 +4600,7 @@ static neo_status neo__cuda_bags_forward(neo__cuda *gpu, const neo__bags_job *j)
     }
     if (any)
         NEO__TRY(neo__cuda_launch(gpu, "bags: lookup", neo__bags_pool_any_kernel,
-                                  {neo__bags_grid(gpu, j, 16, 1)}, *j));
+                                  {neo__bags_grid(gpu, j, 16, 16)}, *j));
     NEO__TRY((neo__bags_run_pools<NEO_F32, 4, 8, 16, 32>(gpu, j, lanes[NEO_F32])));
     NEO__TRY((neo__bags_run_pools<NEO_F16, 4, 8, 16, 32>(gpu, j, lanes[NEO_F16])));
     NEO__TRY((neo__bags_run_pools<NEO_BF16, 4, 8, 16, 32>(gpu, j, lanes[NEO_BF16])));
@@ -4637,8 +4669,10 @@ template <class K> NEO__CUDA_KERNEL neo__bags_records_kernel(const neo__bags_job
     int64_t first = 0, count = 0;
     if (!neo__bags_refused(job)) {
         first = job.batch.offsets[0], count = job.batch.offsets[job.batch.bags] - first;
-        neo__bags_each_id(job, [&](int64_t k, int64_t bag) {
-            const neo__job_feature p = job.told.features[neo__bags_feature_of(job, bag)];
+        neo__bags_each_id(job, [&](int64_t k, int feature, auto bag_of) {
+            const int64_t bag = bag_of();
+            if (feature < 0) feature = neo__bags_feature_of(job, bag);
+            const neo__job_feature p = job.told.features[feature];
             const neo__job_table &t = job.fixed.tables[p.table];
             const int64_t i = k - first, s = bag - p.first_bag, row = neo__bags_row(job, t.rows, k);
             const int64_t stride = job.sorted.packs && t.mean ? p.pack_stride : p.out_stride;
@@ -4830,7 +4864,7 @@ template <class K> NEO__GPU K neo__bags_key(const neo__bags_job &job, int64_t i)
     return ((const K *)job.sorted.keys[1])[i] >> job.sorted.leaf_bits;
 }
 typedef struct neo__bags_run {
-    uint32_t begin, end; /* its records; end 0: beyond the window */
+    uint32_t begin, end; /* its records; end 0: it goes on beyond the window */
     int64_t row;
     int table;
 } neo__bags_run;
@@ -4850,14 +4884,15 @@ template <class K> NEO__GPU bool neo__bags_starts(const neo__bags_job &j, int64_
     if (i >= j.sorted.records || (int64_t)neo__bags_key<K>(j, i) >= j.fixed.key_count) return false;
     return i == 0 || neo__bags_key<K>(j, i) != neo__bags_key<K>(j, i - 1);
 }
-/* The end of a run, for LANES threads of `mask` at once. */
+/* The end of a run, if it is not known yet; for LANES threads of `mask` at once. */
 template <class K, int LANES>
-NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, const neo__bags_run &run, unsigned mask) {
-    if (run.end) return run.end;
-    const K key = neo__bags_key<K>(job, run.begin);
+NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, int64_t begin, int64_t end,
+                               unsigned mask) {
+    if (end) return end;
+    const K key = neo__bags_key<K>(job, begin);
     const int lane = threadIdx.x % LANES, shift = threadIdx.x % 32 - lane;
-    for (int64_t i = run.begin + 1;; i += LANES) {
-        if (i - run.begin > NEO__JOB_LONG)
+    for (int64_t i = begin + 1;; i += LANES) {
+        if (i - begin > NEO__JOB_LONG)
             return 1 + neo__cuda_last(i - 1, job.sorted.records, (int64_t)key, [&job](int64_t q) {
                        return (int64_t)neo__bags_key<K>(job, q);
                    });
@@ -4867,10 +4902,13 @@ NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, const neo__bags_run &ru
     }
 }
 /* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
-   list. Returns how many. */
-template <class K, class Mine>
-NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_run *list,
-                              Mine mine) {
+   list, as make(run): first those of one record, then the others. Returns how many they are. */
+struct neo__bags_count {
+    int single, all;
+};
+template <class K, class T, class Mine, class Make>
+NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int64_t window, T *list,
+                                          Mine mine, Make make) {
     const int lane = threadIdx.x % 32;
     const int64_t i = window * 32 + lane, records = j.sorted.records;
     neo__bags_run run;
@@ -4880,14 +4918,20 @@ NEO__GPU int neo__bags_window(const neo__bags_job &j, int64_t window, neo__bags_
     const unsigned changes = __ballot_sync(0xFFFFFFFFu, starts || dropped || i >= records);
     const unsigned others = changes & ~(0xFFFFFFFFu >> (31 - lane)); /* behind this record */
     if (take) {
+        const int64_t next = window * 32 + 32;
         run = neo__bags_run_at<K>(j, i);
         if (others) run.end = (uint32_t)(window * 32 + __ffs((int)others) - 1);
+        else if (next < records && neo__bags_key<K>(j, next) != neo__bags_key<K>(j, i))
+            run.end = (uint32_t)next;
         take = mine(run.table);
     }
-    const unsigned taken = __ballot_sync(0xFFFFFFFFu, take);
-    if (take) list[__popc(taken & ((1u << lane) - 1u))] = run;
+    const bool single = take && run.end == i + 1;
+    const unsigned taken = __ballot_sync(0xFFFFFFFFu, take), before = (1u << lane) - 1u;
+    const unsigned singles = __ballot_sync(0xFFFFFFFFu, single);
+    const int behind = __popc(singles) + __popc(taken & ~singles & before);
+    if (take) list[single ? __popc(singles & before) : behind] = make(run);
     __syncwarp();
-    return __popc(taken);
+    return {__popc(singles), __popc(taken)};
 }
 /* W columns from col on of a row's sum, which goes to where it is kept if it is. */
 template <class K, int W>
@@ -4972,14 +5016,18 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const 
         return 0;
     return neo__bags_lanes(t, job.tensor.aligned);
 }
-/* Most tables: f32 rows whose step is row-wise Adagrad alone. It takes fewer registers than any
-   rule does, which leaves room for more warps. */
-NEO__EVERYWHERE NEO__INLINE int neo__bags_is_rowwise(const neo__bags_job &job,
-                                                     const neo__job_table &t,
-                                                     const neo__job_rule &rule) {
-    return !job.keep && !job.add && t.store.dtype == NEO_F32 &&
-           rule.step.kind == NEO_BAG_ROWWISE_ADAGRAD && !rule.step.adjusts &&
-           !(rule.step.max_norm > 0.0f);
+/* Most tables: the step is row-wise Adagrad or SGD and nothing else. Their rows take fewer registers
+   than those of any rule, which leaves room for more warps, and are loaded a row ahead. */
+NEO__EVERYWHERE NEO__INLINE int neo__bags_is_plain(const neo__bags_job &job,
+                                                   const neo__job_table &t,
+                                                   const neo__job_rule &rule) {
+    return !job.keep && !job.add && t.store.dim <= NEO__BAGS_PLAIN_DIM && !rule.step.adjusts &&
+           !(rule.step.max_norm > 0.0f) &&
+           (rule.step.kind == NEO_BAG_ROWWISE_ADAGRAD || rule.step.kind == NEO_BAG_SGD);
+}
+/* As f32, two bytes (as F16, which may be BF16), or I8. */
+NEO__EVERYWHERE NEO__INLINE neo_dtype neo__bags_plain_dtype(neo_dtype t) {
+    return t == NEO_BF16 ? NEO_F16 : t;
 }
 /* A row in LANES lanes, with CHUNKS fours of it in each. What is beyond its end is 0. */
 template <int LANES, int CHUNKS> struct neo__bags_lane {
@@ -5077,32 +5125,32 @@ template <int LANES, int CHUNKS> struct neo__bags_lane {
         }
         (void)neo__rows_scale_of_warp(__any_sync(mask, odd), least, most, scale);
     }
-    __device__ __forceinline__ void write(const neo__bag_rows &rows, const neo__job_rule &rule,
-                                          int64_t row, const numbers &w) const {
+    /* To the row at `to`, of which the first column has random number `number`, and its scale. */
+    __device__ __forceinline__ void write(neo_dtype dtype, char *to, float *to_scale,
+                                          uint64_t number, const neo__job_rule &rule,
+                                          const numbers &w) const {
         float scale[2] = {};
-        if (rows.dtype == NEO_I8) scale_of(w, scale);
-        if (rows.dtype == NEO_I8 && lane == 0)
-            rows.scale[2 * row] = scale[0], rows.scale[2 * row + 1] = scale[1];
+        if (dtype == NEO_I8) scale_of(w, scale);
+        if (dtype == NEO_I8 && lane == 0) to_scale[0] = scale[0], to_scale[1] = scale[1];
         const float inverse = scale[0] == 0.0f ? 0.0f : __fdiv_rn(1.0f, scale[0]);
         fours([&](int i, int64_t col) {
-            char *at = rows.data + row * rows.row_bytes + col * neo__bags_bytes(rows.dtype);
+            char *at = to + col * neo__bags_bytes(dtype);
             uint32_t r[4] = {}, code[4];
-            if (rows.dtype == NEO_F32) {
+            if (dtype == NEO_F32) {
                 neo__cuda_store<4>((float *)(void *)at, get(w + i));
                 return;
             }
             if (!rule.nearest)
-                neo__random_block(&rule.round,
-                                  (neo__bag_number(&rows, row) + (uint64_t)col) / 4, r);
+                neo__random_block(&rule.round, (number + (uint64_t)col) / 4, r);
             NEO__UNROLL for (int k = 0; k < 4; k++) {
                 const neo__float_warp x = w[i + k];
-                if (rows.dtype == NEO_I8)
+                if (dtype == NEO_I8)
                     code[k] = neo__i8_round_warp(x, inverse, scale[1], r[k], !rule.nearest) & 255u;
-                else if (rows.dtype == NEO_F16)
+                else if (dtype == NEO_F16)
                     code[k] = rule.nearest ? neo__f16_from_f32(x) : neo__f16_round_warp(x, r[k]);
                 else code[k] = rule.nearest ? neo__bf16_from_f32(x) : neo__bf16_round_warp(x, r[k]);
             }
-            if (rows.dtype == NEO_I8)
+            if (dtype == NEO_I8)
                 *(uint32_t *)(void *)at = inverse == 0.0f ? 0u
                                           : code[0] | code[1] << 8 | code[2] << 16 | code[3] << 24;
             else *(uint2 *)(void *)at = make_uint2((code[0] & 0xFFFFu) | code[1] << 16,
@@ -5131,7 +5179,7 @@ NEO__GPU void neo__bags_update_row(const neo__bags_job &job, const neo__bags_run
         if (t.state_dim[k] == 1) one[k] = *state[k];
         if (t.store.dtype == NEO_I8) scale[k] = t.store.scale[2 * run.row + k];
     }
-    const int64_t end = neo__bags_end<K, LANES>(job, run, mask);
+    const int64_t end = neo__bags_end<K, LANES>(job, run.begin, run.end, mask);
     row.fours([&](int i, int64_t col) {
         lane::put(g + i, neo__bags_row_sum<K, 4>(job, t, run, end, col));
     });
@@ -5149,35 +5197,132 @@ NEO__GPU void neo__bags_update_row(const neo__bags_job &job, const neo__bags_run
     });
     for (int k = 0; k < 2 && row.lane == 0; k++)
         if (t.state_dim[k] == 1) *state[k] = one[k];
-    row.write(t.store, job.told.rules[run.table], run.row, w);
+    row.write(t.store.dtype, t.store.data + run.row * t.store.row_bytes,
+              t.store.scale + 2 * run.row, neo__bag_number(&t.store, run.row),
+              job.told.rules[run.table], w);
+}
+/* A row whose step is plain: all that its loads need, found by one lane beside those of the other
+   rows of a window. */
+typedef struct neo__bags_plain {
+    char *row;
+    float *state, *scale; /* state: NULL for SGD */
+    const float *grad;    /* of its first record */
+    uint64_t number;      /* of the row's first random number */
+    float weight;         /* of its first record */
+    uint32_t begin, end;
+    int32_t table;
+} neo__bags_plain;
+NEO__GPU neo__bags_plain neo__bags_plain_of(const neo__bags_job &job, const neo__bags_run &run) {
+    const neo__job_table &t = job.fixed.tables[run.table];
+    const uint32_t value = job.sorted.values[1][run.begin];
+    const float *weights = neo__bags_weights(job);
+    return {t.store.data + run.row * t.store.row_bytes,
+            t.state_dim[0] ? t.state[0] + run.row : NULL,
+            t.store.scale + 2 * run.row,
+            neo__bags_grads(job, t) + neo__bags_grad_at(job, value),
+            neo__bag_number(&t.store, run.row),
+            weights ? weights[value] : 1.0f,
+            run.begin,
+            run.end,
+            run.table};
+}
+/* Its loads, on their way while the row before it is stepped. */
+template <neo_dtype T, int LANES, int CHUNKS> struct neo__bags_ahead {
+    typedef neo__bags_lane<LANES, CHUNKS> lane;
+    neo__bags_raw row[CHUNKS], grad[CHUNKS];
+    float state, scale[2];
+    __device__ __forceinline__ void fetch(const lane &l, const neo__bags_plain &p) {
+        l.fours([&](int i, int64_t col) {
+            neo__bags_fetch<T>(row[i / 4], p.row + col * neo__bags_bytes(T));
+            neo__bags_fetch<NEO_F32>(grad[i / 4], (const char *)(p.grad + col));
+        });
+        state = p.state ? *p.state : 0.0f;
+        if (T == NEO_I8) scale[0] = p.scale[0], scale[1] = p.scale[1];
+    }
+};
+/* Its step by its gradient's sum. */
+template <neo_dtype T, int LANES, int CHUNKS>
+NEO__GPU void neo__bags_plain_step(const neo__bags_job &job, const neo__bags_plain &p,
+                                   const neo__bags_lane<LANES, CHUNKS> &row,
+                                   const neo__bags_ahead<T, LANES, CHUNKS> &x,
+                                   const typename neo__bags_lane<LANES, CHUNKS>::numbers &g) {
+    typedef neo__bags_lane<LANES, CHUNKS> lane;
+    const neo__job_rule &rule = job.told.rules[p.table];
+    const bool bf16 = T == NEO_F16 && job.fixed.tables[p.table].store.dtype == NEO_BF16;
+    const neo_dtype dtype = bf16 ? NEO_BF16 : T;
+    typename lane::numbers w = {};
+    float rate = rule.step.lr;
+    if (p.state) {
+        const float sum = __fadd_rn(x.state, __fdiv_rn(row.squares(g), (float)row.dim));
+        rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(sum), rule.step.eps));
+        if (row.lane == 0) *p.state = sum;
+    }
+    row.fours([&](int i, int64_t) {
+        lane::put(w + i, bf16 ? neo__bags_four<NEO_BF16>(x.row[i / 4], 0.0f, 0.0f)
+                              : neo__bags_four<T>(x.row[i / 4], x.scale[0], x.scale[1]));
+    });
+    row.each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
+    row.write(dtype, p.row, p.scale, p.number, rule, w);
+}
+template <class K, neo_dtype T, int LANES, int CHUNKS>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
+    neo__bags_plain_kernel(const neo__bags_job job) {
+    if (job.stop && *job.stop) return;
+    __shared__ neo__bags_plain lists[NEO__BAGS_WARPS][32];
+    neo__bags_plain *list = lists[threadIdx.x / 32];
+    typedef neo__bags_lane<LANES, CHUNKS> lane;
+    const int group = threadIdx.x % 32 / LANES, groups = 32 / LANES;
+    const auto lanes_of = [&](int r) {
+        return lane{job.fixed.tables[list[r].table].store.dim, (int)threadIdx.x % LANES,
+                    neo__bags_mask<LANES>()};
+    };
+    NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
+        const neo__bags_count count = neo__bags_window<K>(
+            job, window, list,
+            [&job](int table) {
+                const neo__job_table &t = job.fixed.tables[table];
+                const neo__job_rule &rule = job.told.rules[table];
+                return neo__bags_fours(job, t, rule) == LANES * CHUNKS &&
+                       neo__bags_plain_dtype(t.store.dtype) == T &&
+                       neo__bags_is_plain(job, t, rule);
+            },
+            [&job](const neo__bags_run &run) { return neo__bags_plain_of(job, run); });
+        neo__bags_ahead<T, LANES, CHUNKS> now = {}, next = {};
+        int r = group;
+        if (r < count.single) next.fetch(lanes_of(r), list[r]);
+        for (; r < count.single; r += groups) {
+            const lane row = lanes_of(r);
+            typename lane::numbers g = {};
+            now = next;
+            if (r + groups < count.single) next.fetch(lanes_of(r + groups), list[r + groups]);
+            row.fours([&](int i, int64_t) {
+                neo__floats<4> s = {};
+                neo__cuda_plus<4>(s, list[r].weight,
+                                  neo__bags_four<NEO_F32>(now.grad[i / 4], 0.0f, 0.0f));
+                neo__cuda_plus<4>(s, neo__floats<4>{});
+                lane::put(g + i, s);
+            });
+            neo__bags_plain_step<T>(job, list[r], row, now, g);
+        }
+        for (r = count.single + group; r < count.all; r += groups) {
+            const neo__bags_plain &p = list[r];
+            const lane row = lanes_of(r);
+            typename lane::numbers g = {};
+            now.fetch(row, p);
+            const int64_t end = neo__bags_end<K, LANES>(job, p.begin, p.end, row.mask);
+            const float *from = neo__bags_grads(job, job.fixed.tables[p.table]);
+            row.fours([&](int i, int64_t col) {
+                lane::put(g + i, neo__bags_merge<K, 4, NEO__BAGS_FEW_AHEAD>(
+                                     job, from, p.begin, end, col, {}));
+            });
+            __syncwarp(row.mask);
+            neo__bags_plain_step<T>(job, p, row, now, g);
+        }
+        __syncwarp();
+    }
 }
 template <class K, int LANES, int CHUNKS>
-NEO__GPU void neo__bags_rowwise_row(const neo__bags_job &job, const neo__bags_run &run,
-                                    unsigned mask) {
-    typedef neo__bags_lane<LANES, CHUNKS> lane;
-    const neo__job_table &t = job.fixed.tables[run.table];
-    const neo__bag_step &step = job.told.rules[run.table].step;
-    const lane row = {t.store.dim, (int)threadIdx.x % LANES, mask};
-    typename lane::numbers w = {}, g = {};
-    float *const at = (float *)(void *)(t.store.data + run.row * t.store.row_bytes);
-    float *const state = t.state[0] + run.row;
-    const float before = *state;
-    row.fours([&](int i, int64_t col) { lane::put(w + i, neo__cuda_load<4>(at + col)); });
-    const int64_t end = neo__bags_end<K, LANES>(job, run, mask);
-    const float *from = neo__bags_grads(job, t);
-    row.fours([&](int i, int64_t col) {
-        lane::put(g + i, neo__bags_merge<K, 4, NEO__BAGS_FEW_AHEAD>(job, from, run.begin, end,
-                                                                    col, {}));
-    });
-    __syncwarp(mask);
-    const float sum = __fadd_rn(before, __fdiv_rn(row.squares(g), (float)row.dim));
-    const float rate = __fdiv_rn(step.lr, __fadd_rn(__fsqrt_rn(sum), step.eps));
-    row.each([&](int i) { w[i] = __fmaf_rn(-rate, g[i], w[i]); });
-    row.fours([&](int i, int64_t col) { neo__cuda_store<4>(at + col, lane::get(w + i)); });
-    if (row.lane == 0) *state = sum;
-}
-template <class K, int LANES, int CHUNKS, bool ROWWISE>
-static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : ROWWISE ? 3 : 2)
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : 2)
     neo__bags_update_kernel(const neo__bags_job job) {
     if (job.stop && *job.stop) return;
     __shared__ neo__bags_run lists[NEO__BAGS_WARPS][32];
@@ -5185,16 +5330,17 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : ROW
     const int group = threadIdx.x % 32 / LANES;
     const unsigned mask = neo__bags_mask<LANES>();
     NEO__CUDA_EACH(window, (job.sorted.records + 31) / 32, 32) {
-        const int count = neo__bags_window<K>(job, window, list, [&job](int table) {
-            const neo__job_table &t = job.fixed.tables[table];
-            const neo__job_rule &rule = job.told.rules[table];
-            return neo__bags_fours(job, t, rule) == LANES * CHUNKS &&
-                   neo__bags_is_rowwise(job, t, rule) == ROWWISE;
-        });
-        for (int r = group; r < count; r += 32 / LANES) {
-            if constexpr (ROWWISE) neo__bags_rowwise_row<K, LANES, CHUNKS>(job, list[r], mask);
-            else neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
-        }
+        const int count = neo__bags_window<K>(
+            job, window, list,
+            [&job](int table) {
+                const neo__job_table &t = job.fixed.tables[table];
+                const neo__job_rule &rule = job.told.rules[table];
+                return neo__bags_fours(job, t, rule) == LANES * CHUNKS &&
+                       !neo__bags_is_plain(job, t, rule);
+            },
+            [](const neo__bags_run &run) { return run; }).all;
+        for (int r = group; r < count; r += 32 / LANES)
+            neo__bags_update_row<K, LANES, CHUNKS>(job, list[r], mask);
         __syncwarp();
     }
 }
@@ -5240,12 +5386,15 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
     const int vectors = blockDim.x / 16, vector = threadIdx.x / 16;
     float *g = neo__bags_step_room(j, shared, vectors, vector);
     NEO__CUDA_EACH(window, (j.sorted.records + 31) / 32, 32) {
-        const int count = neo__bags_window<K>(j, window, list, [&j](int table) {
-            return neo__bags_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
-        });
+        const int count = neo__bags_window<K>(
+            j, window, list,
+            [&j](int table) {
+                return neo__bags_fours(j, j.fixed.tables[table], j.told.rules[table]) == 0;
+            },
+            [](const neo__bags_run &run) { return run; }).all;
         for (int r = vector % 2; r < count; r += 2) {
             const neo__job_table &t = j.fixed.tables[list[r].table];
-            const int64_t end = neo__bags_end<K, 16>(j, list[r], neo__mask_warp());
+            const int64_t end = neo__bags_end<K, 16>(j, list[r].begin, list[r].end, neo__mask_warp());
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 const float sum = neo__bags_row_sum<K, 1>(j, t, list[r], end, col).v[0];
                 if (!j.keep) g[col] = sum;
@@ -5258,14 +5407,26 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
 }
 /* ---- launches ---- */
 /* has: lanes times fours of the tables' rows, as bits. */
-template <class K, bool ROWWISE, int... FOURS>
+template <class K, int... FOURS>
 static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, unsigned has) {
     neo_status status = NEO_OK;
     ((status = status != NEO_OK || !(has & FOURS)
                    ? status
                    : neo__cuda_run(d, "bags: update",
                                    neo__bags_update_kernel<K, NEO__MIN(FOURS, 32),
-                                                           (FOURS + 31) / 32, ROWWISE>,
+                                                           (FOURS + 31) / 32>,
+                                   (job->sorted.records + 31) / 32, 32, *job)),
+     ...);
+    return status;
+}
+template <class K, neo_dtype T, int... FOURS>
+static neo_status neo__bags_run_plain(neo__cuda *d, const neo__bags_job *job, unsigned has) {
+    neo_status status = NEO_OK;
+    ((status = status != NEO_OK || !(has & FOURS)
+                   ? status
+                   : neo__cuda_run(d, "bags: update",
+                                   neo__bags_plain_kernel<K, T, NEO__MIN(FOURS, 32),
+                                                          (FOURS + 31) / 32>,
                                    (job->sorted.records + 31) / 32, 32, *job)),
      ...);
     return status;
@@ -5289,12 +5450,14 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
     const neo__bags_job *j = &gated;
     const int64_t records = j->sorted.records;
     const int64_t rows = neo__bags_step_rows(j);
-    unsigned has[2] = {0, 0}; /* by any rule, by row-wise Adagrad */
+    unsigned has = 0, plain[NEO_DTYPE_COUNT] = {0};
     for (int i = 0; i < j->fixed.table_count; i++) {
         const neo__job_table &t = j->fixed.host_tables[i];
         const neo__job_rule &rule = j->told.host_rules[i];
         const int fours = neo__bags_fours(*j, t, rule);
-        has[fours && neo__bags_is_rowwise(*j, t, rule)] |= fours ? (unsigned)fours : 1u;
+        if (fours && neo__bags_is_plain(*j, t, rule))
+            plain[neo__bags_plain_dtype(t.store.dtype)] |= (unsigned)fours;
+        else has |= fours ? (unsigned)fours : 1u;
     }
     if (records > NEO__JOB_LONG && !j->add) {
         NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
@@ -5304,12 +5467,14 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
         NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
                                   {blocks, NEO__BAGS_LONG_THREADS}, *j));
     }
-    if (has[0] & 1u)
+    if (has & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
                                   neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    NEO__TRY((neo__bags_run_fours<K, true, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has[1])));
-    return neo__bags_run_fours<K, false, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has[0]);
+    NEO__TRY((neo__bags_run_plain<K, NEO_F32, 4, 8, 16, 32, 64>(gpu, j, plain[NEO_F32])));
+    NEO__TRY((neo__bags_run_plain<K, NEO_F16, 4, 8, 16, 32, 64>(gpu, j, plain[NEO_F16])));
+    NEO__TRY((neo__bags_run_plain<K, NEO_I8, 4, 8, 16, 32, 64>(gpu, j, plain[NEO_I8])));
+    return neo__bags_run_fours<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has);
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;

@@ -344,7 +344,10 @@ NEO__KERNEL_INLINE void NEO__FN(storen)(float *p, NEO__VF v, int64_t n) {
 #define NEO__COUNT_IF(m, v) ((v) - (NEO__VI)(m))
 #endif
 #endif
-#ifndef NEO__SRLV
+#if NEO__PASS == NEO__PASS_WARP && defined(__CUDA_ARCH__) /* an instruction each */
+#define NEO__SLLV(v, n) __funnelshift_lc(0u, v, n)
+#define NEO__SRLV(v, n) __funnelshift_rc(v, 0u, n)
+#elif !defined(NEO__SRLV)
 #define NEO__SLLV(v, n) ((n) > 31u ? 0u : (v) << ((n) & 31u))
 #define NEO__SRLV(v, n) ((n) > 31u ? 0u : (v) >> ((n) & 31u))
 #endif
