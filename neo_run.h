@@ -50,10 +50,12 @@ typedef struct neo_metrics_desc {
     int64_t capacity; /* samples the lifetime AUC can hold (8 bytes each), to 2^32; required */
     int64_t window;   /* samples of the window (13 bytes each at most); 0: no window */
     int weighted;     /* 1: samples have weights (16 bytes each in all, 25 of the window) */
+    int binned;       /* 1: beyond capacity auc and pr_auc are those of logits cut to 65,536 bins,
+                         2^-11 wide in -16 .. 16 (1 MiB more, for any number of samples) */
 } neo_metrics_desc;
 typedef struct neo_metric_values {
     int64_t count;
-    double auc;         /* NaN: all labels are alike, or more than capacity was seen */
+    double auc;         /* NaN: all labels are alike, or, not binned, more than capacity was seen */
     double logloss;     /* mean, natural logarithm */
     double ne;          /* normalized entropy: logloss / entropy of the base rate */
     double calibration; /* sum of predictions / sum of labels; NaN without positive labels */
@@ -64,6 +66,8 @@ typedef struct neo_metric_values {
                            gained times precision there; NaN without positive labels, and as auc
                            beyond capacity */
     double mse, mae;    /* of predictions: the Brier score, and the mean distance from labels */
+    double auc_error;   /* the AUC of uncut logits is no further from auc: half of the share of
+                           pairs that tie in a bin; 0 where auc is of no bins; NaN as auc */
 } neo_metric_values; /* all NaN while count is 0 */
 NEO_API NEO__CHECK_UNUSED neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                                         neo_metrics **metrics);
@@ -79,9 +83,10 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
 /* neo_metrics_update_weighted: a sample counts as `weight` samples: a pair in the AUC is worth the
    product of both weights, means divide by the sum of weights. weight: [B] f32 in host memory; a
    sample's numbers are multiplied by it in f32, and the values do not depend on the order of
-   samples. Weights of 1 give the values of update; count and auc_count stay samples. Source:
-   sample_weight of sklearn.metrics. Errors: as update, and NEO_ERR_STATE: metrics were not created
-   for weights (or, of update, were); NEO_ERR_RANGE: a weight below 0 or not finite. */
+   samples (but for bins, which add weights in double, in that order). Weights of 1 give the values
+   of update; count and auc_count stay samples. Source: sample_weight of sklearn.metrics. Errors: as
+   update, and NEO_ERR_STATE: metrics were not created for weights (or, of update, were);
+   NEO_ERR_RANGE: a weight below 0 or not finite. */
 NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
                                                neo_tensor label, neo_tensor weight);
 NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values *values);
@@ -1171,16 +1176,18 @@ typedef struct neo__metric_sums {
     neo_exact weight[2], right;               /* of samples by label; of correct predictions */
 } neo__metric_sums;
 
+enum { NEO__BINS = 65536 };
 struct neo_metrics {
     neo_ctx *ctx;
     neo__live live;
     int64_t capacity, window;
-    int weighted;
+    int weighted, binned;
     neo__metric_sums lifetime;
     uint32_t *keys; /* [capacity]: positives, free space, negatives */
     uint64_t *pairs, *pair_scratch; /* [capacity] in place of keys: key, then bits of the weight */
     float *ring_logit, *ring_weight; /* [window]: the last samples; weights or NULL */
     uint8_t *ring_label;             /* [window] */
+    double *bins; /* [2][NEO__BINS]: weight of negatives, of positives by logit; or none */
     uint32_t *scratch; /* [the larger of capacity and 2 window]; of weights pair_scratch is */
     size_t bytes;        /* of all, in one piece of memory */
 };
@@ -1275,6 +1282,24 @@ static double neo__auc_of_pairs(uint64_t *pos, int64_t pos_count, uint64_t *neg,
     return positive > 0.0 && negative > 0.0 ? won / (positive * negative) : nan;
 }
 
+/* AUC and average precision where the samples of a bin tie, from the highest bin down. Counts, and
+   products of two, are exact to 2^53. */
+static double neo__auc_of_bins(const double *bins, double *average_precision, double *error) {
+    const double *neg = bins, *pos = bins + NEO__BINS, nan = neo__f64_bits(0x7FF8000000000000u);
+    double positive = 0.0, negative = 0.0, won = 0.0, tied = 0.0, precisions = 0.0;
+    for (int b = NEO__BINS - 1; b >= 0; b--) {
+        won += neg[b] * (positive + 0.5 * pos[b]);
+        tied += neg[b] * pos[b];
+        positive += pos[b];
+        negative += neg[b];
+        if (pos[b] > 0.0) precisions += pos[b] * (positive / (positive + negative));
+    }
+    const int both = positive > 0.0 && negative > 0.0;
+    *average_precision = positive > 0.0 ? precisions / positive : nan;
+    *error = both ? 0.5 * tied / (positive * negative) : nan;
+    return both ? won / (positive * negative) : nan;
+}
+
 NEO_API size_t neo_auc_scratch_bytes(int64_t count) {
     return count <= 0 ? 0 : neo__size_mul((size_t)count, 2 * sizeof(uint32_t));
 }
@@ -1308,6 +1333,7 @@ static neo_metrics *neo__metrics_layout(neo_metrics *metrics, neo__carve *carve)
     NEO__CARVE(carve, metrics->ring_logit, metrics->window);
     NEO__CARVE(carve, metrics->ring_weight, pairs ? metrics->window : 0);
     NEO__CARVE(carve, metrics->ring_label, metrics->window);
+    NEO__CARVE(carve, metrics->bins, metrics->binned ? 2 * NEO__BINS : 0);
     return object;
 }
 NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
@@ -1324,6 +1350,7 @@ NEO_API neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc
     counted.capacity = desc->capacity;
     counted.window = desc->window;
     counted.lifetime.weighted = counted.weighted = desc->weighted != 0;
+    counted.binned = desc->binned != 0;
     neo__carve carve = {NULL, 0};
     (void)neo__metrics_layout(&counted, &carve);
     counted.bytes = carve.at;
@@ -1346,12 +1373,12 @@ NEO_API void neo_metrics_reset(neo_metrics *m) {
     if (!m) return;
     memset(&m->lifetime, 0, sizeof m->lifetime);
     m->lifetime.weighted = m->weighted;
-    if (m->window) /* a checkpoint has all of the window, which is last in memory */
+    if (m->window || m->binned) /* a checkpoint has all of both, which are last in memory */
         memset(m->ring_logit, 0, (size_t)((char *)m + m->bytes - (char *)m->ring_logit));
 }
 NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const char **name) {
-    static const char *const names[] = {"sums",         "keys",         "pairs",
-                                        "window.logit", "window.label", "window.weight"};
+    static const char *const names[] = {"sums",         "keys",          "pairs", "window.logit",
+                                        "window.label", "window.weight", "bins"};
     const int64_t words = (int64_t)sizeof metrics->lifetime / 8, window = metrics->window;
     const int64_t keys = metrics->weighted ? 0 : metrics->capacity;
     const neo_tensor all[] = {neo_tensor_1d(&metrics->lifetime, NEO_I64, words),
@@ -1359,8 +1386,10 @@ NEO_API neo_tensor neo_metrics_tensor(neo_metrics *metrics, int index, const cha
                               neo_tensor_1d(metrics->pairs, NEO_I64, metrics->capacity - keys),
                               neo_tensor_1d(metrics->ring_logit, NEO_F32, window),
                               neo_tensor_1d(metrics->ring_label, NEO_U8, window),
-                              neo_tensor_1d(metrics->ring_weight, NEO_F32, keys ? 0 : window)};
-    for (int i = 0; i < 6; i++) {
+                              neo_tensor_1d(metrics->ring_weight, NEO_F32, keys ? 0 : window),
+                              neo_tensor_1d(metrics->bins, NEO_F64,
+                                            metrics->binned ? 2 * NEO__BINS : 0)};
+    for (int i = 0; i < 7; i++) {
         if (all[i].shape[0] == 0 || index-- > 0) continue;
         if (name) *name = names[i];
         return all[i];
@@ -1444,8 +1473,8 @@ static void neo__metric_sums_add(const neo_ctx *ctx, neo__metric_sums *sums, con
     }
     sums->count += count;
 }
-/* Put samples into the window, which they enter at lifetime.count. */
-static void neo__metrics_ring(neo_metrics *metrics, const float *x, const float *y,
+/* Put samples into the window, which they enter at lifetime.count, and into bins. */
+static void neo__metrics_keep(neo_metrics *metrics, const float *x, const float *y,
                               const float *weight, int64_t count) {
     int64_t slot = metrics->window ? metrics->lifetime.count % metrics->window : 0;
     for (int64_t i = 0; i < count && metrics->window; i++) {
@@ -1453,6 +1482,13 @@ static void neo__metrics_ring(neo_metrics *metrics, const float *x, const float 
         metrics->ring_label[slot] = y[i] > 0.0f;
         if (weight) metrics->ring_weight[slot] = weight[i];
         if (++slot == metrics->window) slot = 0;
+    }
+    for (int64_t i = 0; i < count && metrics->binned; i++) {
+        const int half = NEO__BINS / 2;
+        const double at = (double)x[i] * (half / 16); /* rounded down: */
+        int bin = at < -half ? -half : at < half ? (int)at : half - 1;
+        bin -= at < bin && bin > -half;
+        metrics->bins[(y[i] > 0.0f ? 3 : 1) * half + bin] += weight ? (double)weight[i] : 1.0;
     }
 }
 NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor logit,
@@ -1478,7 +1514,7 @@ NEO_API neo_status neo_metrics_update_weighted(neo_metrics *metrics, neo_tensor 
         int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
         metrics->pairs[to] = neo__sort_pair(x[i], w[i]);
     }
-    neo__metrics_ring(metrics, x, y, w, count);
+    neo__metrics_keep(metrics, x, y, w, count);
     neo__metric_sums_add(metrics->ctx, sums, x, y, w, count);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -1497,7 +1533,7 @@ NEO_API neo_status neo_metrics_update(neo_metrics *metrics, neo_tensor logit, ne
         int64_t to = y[i] > 0.0f ? sums->positives++ : metrics->capacity - ++sums->negatives;
         metrics->keys[to] = neo__sort_key(x[i]);
     }
-    neo__metrics_ring(metrics, x, y, NULL, logit.shape[0]);
+    neo__metrics_keep(metrics, x, y, NULL, logit.shape[0]);
     neo__metric_sums_add(metrics->ctx, sums, x, y, NULL, logit.shape[0]);
     neo__fp_leave(fp);
     return NEO_OK;
@@ -1518,6 +1554,7 @@ static void neo__metric_values_of(const neo__metric_sums *sums, double auc, int6
     values->count = sums->count;
     values->auc = auc;
     values->auc_count = auc_count;
+    values->auc_error = auc == auc ? 0.0 : nan;
     values->logloss = values->ne = values->calibration = values->accuracy = values->base_rate = nan;
     values->mse = values->mae = nan;
     if (!(n > 0.0)) return;
@@ -1540,12 +1577,15 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values 
     NEO__CHECK_LIVE(metrics, "neo_metrics_lifetime", "metrics");
     NEO__CHECK(values, NEO_ERR_ARG, "neo_metrics_lifetime: values is NULL");
     NEO__TRY(neo__metrics_whole(metrics, "neo_metrics_lifetime"));
-    double auc = neo__f64_bits(0x7FF8000000000000u);
+    double auc = neo__f64_bits(0x7FF8000000000000u), error = 0.0;
     neo__fp_state fp = neo__fp_enter();
     values->pr_auc = auc;
     const neo__metric_sums *sums = &metrics->lifetime;
     const int64_t negatives = metrics->capacity - sums->negatives; /* begin there */
-    if (sums->count > metrics->capacity) {
+    const int beyond = sums->count > metrics->capacity, of_bins = beyond && metrics->binned;
+    if (of_bins) {
+        auc = neo__auc_of_bins(metrics->bins, &values->pr_auc, &error);
+    } else if (beyond) {
     } else if (sums->weighted) {
         auc = neo__auc_of_pairs(metrics->pairs, sums->positives, metrics->pairs + negatives,
                                 sums->negatives, metrics->pair_scratch, &values->pr_auc);
@@ -1553,7 +1593,9 @@ NEO_API neo_status neo_metrics_lifetime(neo_metrics *metrics, neo_metric_values 
         auc = neo__auc_of_keys(metrics->keys, sums->positives, metrics->keys + negatives,
                                sums->negatives, metrics->scratch, &values->pr_auc);
     }
-    neo__metric_values_of(sums, auc, sums->positives + sums->negatives, values);
+    neo__metric_values_of(sums, auc, of_bins ? sums->count : sums->positives + sums->negatives,
+                          values);
+    if (of_bins) values->auc_error = error;
     neo__fp_leave(fp);
     return NEO_OK;
 }

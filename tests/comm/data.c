@@ -226,7 +226,7 @@ static neo_status metrics_over_ranks(neo_comm *comm, const neo_schema *schema, n
 static neo_status metrics(neo_comm *comm, void *user) {
     neo_metric_values want[2 * (SAMPLES / BATCH + 1)];
     neo_ctx *ctx = neo_comm_ctx(comm);
-    neo_metrics_desc d = {SAMPLES, WINDOW, 0};
+    neo_metrics_desc d = {SAMPLES, WINDOW, 0, 0};
     neo_metrics *one = NULL, *all = NULL;
     neo_schema *schema = generated(ctx);
     (void)user;

@@ -3,7 +3,8 @@
 
    Oracles: AUC by comparing all pairs; precision at every threshold; the rest in double with libm.
    Then: order, threads and instruction set do not change a bit; the window equals fresh metrics
-   over its samples; edge cases and errors. */
+   over its samples; bins are the same of logits cut to them, and no further from those of uncut
+   ones than they say; edge cases and errors. */
 #include "neo_run.h"
 #include "test.h"
 
@@ -37,7 +38,7 @@ static void make(float *x, float *y, int n, int levels) {
     }
 }
 static neo_metrics *metrics(neo_ctx *ctx, int64_t capacity, int64_t window) {
-    neo_metrics_desc desc = {capacity, window, 0};
+    neo_metrics_desc desc = {capacity, window, 0, 0};
     neo_metrics *m = NULL;
     CHECK_OK(neo_metrics_create(ctx, &desc, &m));
     return m;
@@ -113,7 +114,7 @@ static void weights_are_repetitions(void) {
     enum { N = 900, MOST = 4 * N };
     static float x[N], y[N], w[N], rx[MOST], ry[MOST];
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
-    neo_metrics_desc d = {MOST, 0, 1};
+    neo_metrics_desc d = {MOST, 0, 1, 0};
     neo_metric_values a, b;
     for (int round = 0; round < 6; round++) {
         neo_metrics *weighted = NULL, *repeated = metrics(ctx, MOST, 0);
@@ -225,7 +226,7 @@ static void window_is_the_last_samples(void) {
     CHECK_OK(neo_metrics_window(m, &got));
     CHECK_INT(got.count, 0);
     CHECK(isnan(got.auc) && isnan(got.logloss) && isnan(got.base_rate));
-    CHECK(isnan(got.pr_auc) && isnan(got.mse) && isnan(got.mae));
+    CHECK(isnan(got.pr_auc) && isnan(got.mse) && isnan(got.mae) && isnan(got.auc_error));
     update(m, x, y, 100);
     CHECK_OK(neo_metrics_window(m, &got));
     CHECK_OK(neo_metrics_lifetime(m, &want));
@@ -263,6 +264,102 @@ static void windows_begin_empty(void) {
         neo_metrics_reset(m);
     }
     neo_metrics_destroy(m);
+    const neo_metrics_desc binned = {1, 0, 0, 1};
+    REQUIRE_OK(neo_metrics_create(ctx, &binned, &m));
+    const neo_tensor bins = neo_metrics_tensor(m, 2, NULL);
+    CHECK_INT(bins.shape[0], 2 * 65536);
+    for (int64_t k = 0; k < bins.shape[0]; k++) CHECK(((double *)bins.data)[k] == 0.0);
+    neo_metrics_destroy(m);
+    neo_ctx_destroy(ctx);
+}
+
+/* All samples in turn, or from the last to the first; `by` of them at once, and half-way all that
+   was counted goes to other metrics, as by a checkpoint. */
+static neo_metric_values count_all(neo_ctx *ctx, const neo_metrics_desc *desc, float *x, float *y,
+                                   float *w, int n, int by, int backwards) {
+    neo_metrics *m = NULL, *next = NULL;
+    neo_metric_values v;
+    CHECK_OK(neo_metrics_create(ctx, desc, &m));
+    for (int i = 0, at; i < n; i += by) {
+        at = backwards ? n - i - by : i;
+        neo_tensor tx = neo_tensor_1d(x + at, NEO_F32, by), ty = neo_tensor_1d(y + at, NEO_F32, by);
+        CHECK_OK(w ? neo_metrics_update_weighted(m, tx, ty, neo_tensor_1d(w + at, NEO_F32, by))
+                   : neo_metrics_update(m, tx, ty));
+        if (i != n / 2 / by * by) continue;
+        CHECK_OK(neo_metrics_create(ctx, desc, &next));
+        for (int k = 0; neo_metrics_tensor(m, k, NULL).data; k++) {
+            neo_tensor a = neo_metrics_tensor(m, k, NULL), b = neo_metrics_tensor(next, k, NULL);
+            memcpy(b.data, a.data, neo_tensor_bytes(a));
+        }
+        neo_metrics_destroy(m);
+        m = next;
+    }
+    CHECK_OK(neo_metrics_lifetime(m, &v));
+    neo_metrics_destroy(m);
+    return v;
+}
+static void bins_beyond_capacity(void) {
+    enum { N = 3000, MOST = 3 * N };
+    static float x[N], y[N], w[N], cut[N], rx[MOST], ry[MOST];
+    static const float edge[] = {-FLT_MAX, -17, -16, -15.9999f, -1e-45f, 0, 1e-45f, 15.9999f, 16,
+                                 FLT_MAX};
+    neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
+    const neo_metrics_desc bins = {100, 20, 0, 1}, plain = {100, 20, 0, 0}, whole = {N, 20, 0, 0};
+    const neo_metrics_desc room = {N, 20, 0, 1}, weights = {100, 20, 1, 1};
+    for (int round = 0; round < 4; round++) {
+        make(x, y, N, round == 3 ? 20 : 0);
+        int n = 0;
+        double tied = 0, positive = 0;
+        for (int i = 0; i < N; i++) {
+            x[i] = i < 20 ? edge[i % 10] : x[i] * (round == 1 ? 0.01f : round == 2 ? 6.0f : 1.0f);
+            const double at = floor((double)x[i] * 2048) / 2048;
+            cut[i] = (float)(at < -16 ? -16 : at >= 16 ? 16 - 1.0 / 2048 : at);
+            w[i] = (float)(test_random() % 4);
+            for (int k = 0; k < (int)w[i] && n < MOST; k++, n++) rx[n] = x[i], ry[n] = y[i];
+        }
+        for (int i = 0; i < N; i++) {
+            positive += y[i] > 0.5f;
+            for (int j = 0; j < N && y[i] > 0.5f; j++) tied += y[j] < 0.5f && cut[i] == cut[j];
+        }
+        const neo_metric_values v = count_all(ctx, &bins, x, y, NULL, N, 250, 0);
+        CHECK(v.auc == naive_auc(cut, y, N)); /* of whole numbers below 2^53, divided once */
+        CHECK(v.auc_error == 0.5 * tied / (positive * (N - positive)) && v.auc_error > 0);
+        CHECK(fabs(v.auc - naive_auc(x, y, N)) <= v.auc_error + 1e-15);
+        CHECK(round || v.auc_error < 2e-4);
+        CHECK_NEAR(v.pr_auc, naive_precision(cut, y, N), 1e-13);
+        CHECK_INT(v.auc_count, N);
+        /* The order, other batches: the same bits. Other figures are no matter of bins. */
+        neo_metric_values u = count_all(ctx, &bins, x, y, NULL, N, 15, 1);
+        CHECK_BITS(&u, &v, sizeof v);
+        u = count_all(ctx, &plain, x, y, NULL, N, 250, 0);
+        CHECK(isnan(u.auc) && isnan(u.pr_auc) && isnan(u.auc_error) && u.auc_count == 100);
+        CHECK(u.logloss == v.logloss && u.ne == v.ne && u.mse == v.mse);
+        /* Within capacity there are no bins. */
+        const neo_metric_values exact = count_all(ctx, &whole, x, y, NULL, N, 250, 0);
+        u = count_all(ctx, &room, x, y, NULL, N, 250, 0);
+        CHECK_BITS(&u, &exact, sizeof u);
+        CHECK(u.auc_error == 0);
+        /* Whole weights are repeated samples; weights of 1 change no bit. */
+        u = count_all(ctx, &weights, x, y, w, N, 250, 0);
+        const neo_metric_values repeated = count_all(ctx, &bins, rx, ry, NULL, n, 1, 0);
+        CHECK(u.auc == repeated.auc && u.auc_error == repeated.auc_error);
+        CHECK(u.pr_auc == repeated.pr_auc && u.auc_count == N);
+        for (int i = 0; i < N; i++) w[i] = 1;
+        u = count_all(ctx, &weights, x, y, w, N, 250, 1);
+        CHECK(u.auc == v.auc && u.auc_error == v.auc_error && u.pr_auc == v.pr_auc);
+    }
+    for (int i = 0; i < N; i++) y[i] = 1; /* all labels are alike */
+    const neo_metric_values v = count_all(ctx, &bins, x, y, NULL, N, 250, 0);
+    CHECK(isnan(v.auc) && isnan(v.auc_error) && v.pr_auc == 1 && v.auc_count == N);
+    neo_metrics *m[2];
+    size_t bytes[3];
+    for (int k = 0; k < 2; k++) {
+        bytes[k] = neo_ctx_memory(ctx).bytes;
+        REQUIRE_OK(neo_metrics_create(ctx, k ? &bins : &plain, &m[k]));
+        bytes[k + 1] = neo_ctx_memory(ctx).bytes;
+    }
+    CHECK_INT((bytes[2] - bytes[1]) - (bytes[1] - bytes[0]), 1 << 20);
+    for (int k = 0; k < 2; k++) neo_metrics_destroy(m[k]);
     neo_ctx_destroy(ctx);
 }
 
@@ -275,7 +372,7 @@ static void weighted_window_goes_on(void) {
     make(x, y, N, 20);
     for (int i = 0; i < N; i++) w[i] = (float)(test_random() % 5) / 3.0f;
     for (int weighted = 0; weighted < 2; weighted++) {
-        neo_metrics_desc desc = {N - 100, W, weighted}, plain = {N, 0, weighted};
+        neo_metrics_desc desc = {N - 100, W, weighted, 0}, plain = {N, 0, weighted, 0};
         neo_metrics *m = NULL, *next = NULL, *fresh = NULL;
         neo_metric_values got, want;
         CHECK_OK(neo_metrics_create(ctx, &desc, &m));
@@ -361,7 +458,7 @@ static void alike_labels_and_overflow(void) {
 static void errors_and_memory(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     size_t before = neo_ctx_memory(ctx).bytes;
-    neo_metrics_desc desc = {0, 0, 0};
+    neo_metrics_desc desc = {0, 0, 0, 0};
     neo_metrics *m;
     CHECK_ERR(neo_metrics_create(ctx, &desc, &m), NEO_ERR_ARG, "capacity");
     desc.capacity = 10;
@@ -409,7 +506,7 @@ static void errors_and_memory(void) {
 static void extreme_logits(void) {
     neo_ctx *ctx = test_ctx(1, NEO_ISA_BEST, 1);
     static float x[1000], y[1000];
-    const neo_metrics_desc d = {1000, 600, 0};
+    const neo_metrics_desc d = {1000, 600, 0, 0};
     neo_metrics *m;
     neo_metric_values v[2];
     REQUIRE_OK(neo_metrics_create(ctx, &d, &m));
@@ -513,6 +610,7 @@ int main(void) {
     RUN(order_and_path_do_not_matter);
     RUN(window_is_the_last_samples);
     RUN(windows_begin_empty);
+    RUN(bins_beyond_capacity);
     RUN(weighted_window_goes_on);
     RUN(alike_labels_and_overflow);
     RUN(extreme_logits);

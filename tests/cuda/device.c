@@ -279,7 +279,7 @@ static void test_metrics(void) {
     for (int i = 0; i < 100; i++) x[i] = test_uniform(), y[i] = (float)(test_random() % 2);
     for (int k = 0; k < 2; k++) {
         neo_ctx *ctx = k ? gpu_ctx : cpu_ctx;
-        neo_metrics_desc d = {1000, 10, 0};
+        neo_metrics_desc d = {1000, 10, 0, 0};
         neo_metrics *metrics = NULL;
         neo_tensor t[2], from[2] = {neo_tensor_1d(x, NEO_F32, 100), neo_tensor_1d(y, NEO_F32, 100)};
         CHECK_OK(neo_metrics_create(ctx, &d, &metrics));

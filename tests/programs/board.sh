@@ -74,7 +74,8 @@ for line in map(json.loads, open(W + "/log.jsonl")):
             value = math.nan if value is None else value
             (value,) = struct.unpack("f", struct.pack("f", value))
             wanted.setdefault(key, []).append((line["step"], value))
-assert {"loss", "lr", "samples_per_s", "test_auc", "window_ne"} <= set(wanted)
+assert {"loss", "lr", "samples_per_s", "test_auc", "window_ne", "lifetime_auc",
+        "lifetime_auc_error"} <= set(wanted)
 assert repr(curves) == repr(wanted), (curves, wanted)
 assert [step for step, _ in curves["loss"]] == [5, 10, 15, 20]
 

@@ -591,7 +591,8 @@ window="10.25 --lr 0.5 --epochs 2 --window 150 --log-every 2 --group city --ndcg
 tasks $window --log "$W/window.1" --report "$W/window.html" >"$W/out"
 figures "$W/window.1" "$W/figures.1"
 if [ "$(grep -c '"window_buy_auc":0.*"lifetime_buy_ne":' "$W/figures.1")" = 10 ] &&
-    ! grep -q 'lifetime_buy_auc' "$W/figures.1" && grep -q 'AUC of training' "$W/window.html" &&
+    [ "$(grep -c '"lifetime_buy_auc":0.*"lifetime_buy_auc_error":0' "$W/figures.1")" = 10 ] &&
+    grep -q 'AUC of training' "$W/window.html" && grep -q 'lifetime buy' "$W/window.html" &&
     grep -q 'Grouped NDCG, buy' "$W/window.html" &&
     grep -q '^test buy .* gauc=0\.[0-9]* ndcg@3=0\.[0-9]*$' "$W/out"; then
     pass
@@ -607,6 +608,17 @@ tasks 10.25 --lr 0 --window 150 --test "$W/tasks.last" --log "$W/window.2" >"$W/
 same "a window is its samples" \
     "$(sed -n 's/.*"window_click_logloss":\([^,]*\).*/\1/p' "$W/window.2" | tail -1)" \
     "$(sed -n 's/.*"test_click_logloss":\([^,]*\).*/\1/p' "$W/window.2")"
+# So is the lifetime, and its AUC is as near to the exact one as it says.
+tasks 10.25 --lr 0 --window 1 --test "$W/tasks.csv" --log "$W/window.2" >"$W/out"
+figure() { sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" "$W/window.2" | tail -1; }
+for task in click buy; do
+    same "the lifetime of $task" "$(figure lifetime_${task}_logloss)" \
+        "$(figure test_${task}_logloss)"
+    error=$(figure lifetime_${task}_auc_error)
+    if awk "BEGIN { d = $(figure lifetime_${task}_auc) - $(figure test_${task}_auc)
+        exit !(d * d <= ($error + 1e-15) ^ 2 && $error > 0 && $error < 0.01) }"; then pass; else
+        fail "lifetime AUC of $task: $(tail -2 "$W/window.2")"; fi
+done
 tasks $window --ranks 3 --plan rw --dedup --log "$W/window.2" >"$W/out"
 figures "$W/window.2" "$W/figures.2"
 try "figures on 3 ranks" cmp "$W/figures.1" "$W/figures.2"
@@ -1383,7 +1395,8 @@ refused "other columns of criteo" "columns is 'I1,I2,I3,I13,C1,C5,C6,C7,C26' the
     $some --repro-shards 4 --checkpoint "$W/some" --resume --columns I1-I4,C1,C5-C7,C26
 same "columns of criteo in another order" "$(digest $some --repro-shards 4 --checkpoint "$W/some" \
     --resume --columns C26,C5-C7,C1,I13,I1-I3)" "$(digest $some --repro-shards 4)"
-refused "names of columns" "expected names as I1-I5,C1,C14 (I1 to I13, C1 to C26), found 'C27'" \
+refused "names of columns" \
+    "^dlrm: --columns: expected names as I1-I5,C1,C14 (I1 to I13, C1 to C26), found 'C27'" \
     --data "$lines" $criteo --columns I1,C27
 same "criteo, two files" "$(digest --data "$W/part1.tsv,$W/part2.tsv" $criteo)" "$whole"
 printf '%s' "$(cat "$lines")" >"$W/no_newline.tsv"
@@ -1445,6 +1458,21 @@ refused "a report over a description whose name has a comma" 'read and written' 
 refused "one file for two" 'written twice' --data "$lines" --log "$W/new" --report "$W/./new" \
     $criteo
 refused "missing npy" 'missing' --data "$W/missing_" $npy
+# Words that no data can make right are refused before a pass over the data, which is bad here.
+printf 'y label\nx dense\nc category\n' >"$W/late.columns"
+printf '1,2,a\nbad\n' >"$W/late.csv"
+while read -r said options; do
+    refused "$options, before the data" "^dlrm: --$said" --data "$W/late.csv" --test \
+        "$W/late.csv" --columns "$W/late.columns" $options
+done <<END
+optimizer --optimizer nosuch
+rows-dtype --rows-dtype f8
+wire-backward --wire-backward i3
+dense-shard --dense-shard nosuch
+schedule --schedule nosuch
+plan --plan nosuch
+group --group nosuch
+END
 
 # line 100 becomes bad in one way each; the message has file:line:column.
 sed 100d "$lines" >"$W/good.tsv"
@@ -1490,7 +1518,7 @@ once "it is skipped on 4 ranks" 'warning: skipped: .*bad.tsv:100:'
 once "it is skipped on 4 ranks" 'skipped 1 bad line'
 refused "a missing file on 4 ranks" 'missing.tsv' --data "$W/missing.tsv" $many
 once "a missing file on 4 ranks" 'missing.tsv'
-refused "an option on 4 ranks" 'nosuch' $wide --ranks 4 --optimizer nosuch
+refused "an option on 4 ranks" 'nosuch' $wide --ranks 4 --top nosuch
 once "an option on 4 ranks" 'nosuch'
 refused "standard input that is empty, on 4 ranks" 'standard input' --data - $many
 if [ -w /dev/full ]; then # the disk of rank 0 alone is full

@@ -21,12 +21,19 @@ static int count_tasks(const options *o) {
 
 /* ---- the schema of each ---- */
 
+/* Messages of names in --columns begin with the option, not with the function that took them. */
+static neo_status chosen_schema(const schema_call *c, int64_t most, const int64_t *each) {
+    char said[1024];
+    const neo_status status = neo_schema_criteo_columns(
+        c->ctx, NEO_IDS_HASH, most ? most : 100000, each, c->o->columns, c->out);
+    snprintf(said, sizeof said, "%s", status == NEO_OK ? "" : neo_last_error());
+    const char *what = strncmp(said, "neo_", 4) ? NULL : strstr(said, ": ");
+    return what ? neo_fail(status, "--columns%s", what) : status;
+}
 static neo_status criteo_schema(const schema_call *c) {
     int64_t rows[26];
     const int64_t *each = tables_of_preset(c->o, rows) ? rows : NULL, most = c->o->rows;
-    if (c->o->columns)
-        return neo_schema_criteo_columns(c->ctx, NEO_IDS_HASH, most ? most : 100000, each,
-                                         c->o->columns, c->out);
+    if (c->o->columns) return chosen_schema(c, most, each);
     return neo_schema_criteo(c->ctx, NEO_IDS_HASH, most || each ? most : 100000, each, c->out);
 }
 /* The description of columns, of which the Adult data's lies beside them. */

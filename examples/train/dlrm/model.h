@@ -176,6 +176,14 @@ static neo_status parse_dense_shard(const char *name, neo_fsdp_mode *mode) {
     REFUSE("--dense-shard %s: not none, zero1, zero2 or full", name);
 }
 
+static neo_status parse_schedule(const char *name, neo_schedule_kind *kind) {
+    if (strcmp(name, "constant") == 0) *kind = NEO_SCHEDULE_CONSTANT;
+    else if (strcmp(name, "linear") == 0) *kind = NEO_SCHEDULE_LINEAR;
+    else if (strcmp(name, "cosine") == 0) *kind = NEO_SCHEDULE_COSINE;
+    else REFUSE("--schedule %s: not constant, linear or cosine", name);
+    return NEO_OK;
+}
+
 /* "13-512-16" -> {13, 512, 16}; returns how many, 0 if it is not such a list. */
 static int parse_widths(const char *text, int64_t *widths, int most) {
     int count = 0;

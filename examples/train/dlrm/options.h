@@ -280,7 +280,9 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 1e10, "most samples of an AUC"),
     CLI_COUNT("window", window, "N", NULL, 0, 1e9,
               "*figures of training in log and report: of the last N samples (of each task: with "
-              "its label) and, but for AUC, of all so far, each before the model learned of it"),
+              "its label) and of all so far, each before the model learned of it. AUC of all "
+              "so far is of 65,536 bins of the logit, 2^-11 wide in -16 .. 16 (1 MiB of each task, "
+              "in a checkpoint too); the exact one is no further off than lifetime_auc_error"),
     CLI_TEXT("group", group, "FEATURE", NULL,
              "figures of test and validation data in groups: the samples whose first id of this "
              "sparse feature is one, as a user's: AUC of each, and NDCG; weights do not count"),

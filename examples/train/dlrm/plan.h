@@ -74,10 +74,28 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     if (strcmp(o->plan, "auto") == 0) return neo_plan_create(m->ctx, &d, plan);
     if (neo_placement_parse(o->plan, &placement) == NEO_OK)
         return neo_plan_create_uniform(m->ctx, &d, placement, plan);
-    neo_status status = neo_plan_read(m->ctx, &d, o->plan, plan);
-    if (status == NEO_ERR_NOT_FOUND)
+    return neo_plan_read(m->ctx, &d, o->plan, plan);
+}
+
+/* Words of tables and layers that need no look at the data, which may be long. */
+static neo_status check_words(const options *o) {
+    neo_placement placement;
+    neo_dtype rows_dtype;
+    neo_wire wires[2];
+    neo_optim_kind of_mlps;
+    neo_bag_optim_kind of_tables;
+    neo_fsdp_mode mode;
+    neo_schedule_kind schedule;
+    struct stat s;
+    TRY(parse_optimizer(o->optimizer, &of_mlps, &of_tables));
+    TRY(parse_rows_dtype(o->rows_dtype, &rows_dtype));
+    TRY(parse_wires(o, &wires[0], &wires[1]));
+    TRY(parse_dense_shard(o->dense_shard, &mode));
+    TRY(parse_schedule(o->schedule, &schedule));
+    if (strcmp(o->plan, "auto") && neo_placement_parse(o->plan, &placement) != NEO_OK &&
+        stat(o->plan, &s) != 0 && errno == ENOENT)
         REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
-    return status;
+    return NEO_OK;
 }
 
 /* --show-plan: the memory and the time that the plan is expected to take, and its reasons. */

@@ -138,17 +138,20 @@ static neo_status log_window(run *r) {
     static const char *const names[] = {"window", "lifetime"};
     for (int t = 0; r->window[t] && t < r->m.tasks; t++)
         for (int k = 0; k < 2; k++) {
-            char curve[128];
+            char curve[128], key[160];
             neo_metric_values v;
-            name_task(r, names[k], " ", t, curve);
             TRY(k ? neo_metrics_lifetime(r->window[t], &v) : neo_metrics_window(r->window[t], &v));
             TRY(log_figures(r, names[k], t, &v, NULL));
+            if (k) {
+                name_task(r, names[k], "_", t, curve);
+                snprintf(key, sizeof key, "%s_auc_error", curve);
+                TRY(log_number(r, key, v.auc_error));
+            }
             if (!r->m.report) continue;
+            name_task(r, names[k], " ", t, curve);
             TRY(neo_report_point(r->m.report, "Normalized entropy of training", curve,
                                  (double)r->step, v.ne));
-            if (!k)
-                TRY(neo_report_point(r->m.report, "AUC of training", curve, (double)r->step,
-                                     v.auc));
+            TRY(neo_report_point(r->m.report, "AUC of training", curve, (double)r->step, v.auc));
         }
     return NEO_OK;
 }

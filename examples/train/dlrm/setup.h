@@ -49,7 +49,7 @@ static neo_status define_numbers(run *r) {
 
 /* The figures of training, which a resumed run goes on with; on rank 0. */
 static neo_status create_window(run *r) {
-    neo_metrics_desc d = {.capacity = 1, .window = r->o->window,
+    neo_metrics_desc d = {.capacity = 1, .window = r->o->window, .binned = 1,
                           .weighted = neo_schema_is_sample_weighted(r->m.schema)};
     char name[32];
     if (!d.window || r->me.rank) return NEO_OK;
@@ -371,9 +371,9 @@ static neo_status prepare(run *r) {
     TRY(cli_check_ranks(&r->me, &r->o->machine));
     TRY(create_schema(&r->me, r->m.ctx, r->o, j->generated, trains ? j->train_files : j->test_files,
                       trains ? j->train_count : j->test_count, &r->m.schema, &r->m.test_schema));
+    TRY(find_group(r));
     TRY(fit_schema(r));
     TRY(create_dense(&r->m, r->o));
-    TRY(find_group(r));
     neo_exact_zero(&r->loss);
     r->own_logits = r->m.logit;
     if (neo_ctx_device(r->m.ctx)) TRY(host_columns(r, r->m.tasks, &r->own_logits));

@@ -239,15 +239,12 @@ static neo_status make_schedule(run *r, int64_t samples) {
     int64_t batches = (samples + o->batch - 1) / o->batch;
     int64_t steps = (batches + o->micro_batches - 1) / o->micro_batches * o->epochs;
     neo_schedule s = {.lr = (float)o->lr, .warmup_steps = o->warmup, .total_steps = steps};
-    if (strcmp(o->schedule, "linear") == 0) s.kind = NEO_SCHEDULE_LINEAR;
-    else if (strcmp(o->schedule, "cosine") == 0) s.kind = NEO_SCHEDULE_COSINE;
-    else if (strcmp(o->schedule, "constant"))
-        REFUSE("--schedule %s: not constant, linear or cosine", o->schedule);
+    TRY(parse_schedule(o->schedule, &s.kind));
     double fraction;
     TRY(parse_eval_every(o->eval_every, &fraction));
     if (!samples && fraction > 0 && fraction < 1)
         REFUSE("--eval-every: standard input has no known length");
-    if (!samples && strcmp(o->schedule, "constant"))
+    if (!samples && s.kind != NEO_SCHEDULE_CONSTANT)
         REFUSE("--schedule %s: standard input has no known length; use constant", o->schedule);
     r->m.schedule = s;
     if (fraction > 0 && (r->job->valid_count || r->job->test_count || o->synthetic)) {
