@@ -12,8 +12,8 @@ mkdir -p "$W"
 budget() {
     case $1 in
     neo.h) echo 16738 0 1 15 ;;
-    neo_kernels.h) echo 4370 0 0 2 ;;
-    neo_run.h) echo 3237 0 0 0 ;;
+    neo_kernels.h) echo 4373 0 0 2 ;;
+    neo_run.h) echo 3279 0 0 0 ;;
     neo_store.h) echo 1756 0 0 0 ;;
     neo_state.h) echo 5154 0 0 0 ;;
     neo_data.h) echo 7987 0 0 0 ;;
@@ -21,7 +21,7 @@ budget() {
     neo_comm.h) echo 4999 0 0 52 ;;
     neo_plan.h) echo 6692 0 0 1 ;;
     neo_fsdp.h) echo 6796 0 0 0 ;;
-    neo_cuda.cuh) echo 5836 0 0 32 ;;
+    neo_cuda.cuh) echo 6001 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
