@@ -1223,39 +1223,46 @@ NEO__GPU void neo__cuda_wide_put(float *p, int64_t i, int narrow, float x) {
 static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
-template <int W> NEO__GPU void neo__cuda_store_bf16(float *p, int64_t i, const neo__floats<W> &x) {
-    uint16_t *to = (uint16_t *)(void *)p + i;
-    if constexpr (W == 4)
-        *(uint2 *)(void *)to = make_uint2(
+/* W numbers from i on. */
+template <int W> NEO__GPU neo__floats<W> neo__cuda_wide_load(const float *p, int64_t i, int narrow) {
+    if constexpr (W == 1) return {{neo__cuda_wide_get(p, i, narrow)}};
+    else if (!narrow) return neo__cuda_load<W>(p + i);
+    else {
+        const uint2 x = *(const uint2 *)(const void *)((const uint16_t *)(const void *)p + i);
+        return {{neo__f32_from_bf16((uint16_t)x.x), neo__f32_from_bf16((uint16_t)(x.x >> 16)),
+                 neo__f32_from_bf16((uint16_t)x.y), neo__f32_from_bf16((uint16_t)(x.y >> 16))}};
+    }
+}
+template <int W>
+NEO__GPU void neo__cuda_wide_store(float *p, int64_t i, int narrow, const neo__floats<W> &x) {
+    if constexpr (W == 1) neo__cuda_wide_put(p, i, narrow, x.v[0]);
+    else if (!narrow) neo__cuda_store<W>(p + i, x);
+    else
+        *(uint2 *)(void *)((uint16_t *)(void *)p + i) = make_uint2(
             neo__bf16_from_f32(x.v[0]) | (uint32_t)neo__bf16_from_f32(x.v[1]) << 16,
             neo__bf16_from_f32(x.v[2]) | (uint32_t)neo__bf16_from_f32(x.v[3]) << 16);
-    else
-        for (int w = 0; w < W; w++) to[w] = neo__bf16_from_f32(x.v[w]);
 }
 struct neo__cuda_act_job {
-    neo__activation_call c; /* narrow_z: W is 1 */
-    int whole;              /* rows lie one behind the other */
+    neo__activation_call c;
+    int whole; /* rows lie one behind the other */
     template <int W> __device__ void at(int64_t i) const {
         int64_t row = 0, col = i;
         if (!whole) row = i / c.cols, col = i % c.cols;
         neo__floats<W> z = {}, y = {}, out;
         const int needs_z = !c.backward || neo__act_needs_z(c.act);
         const int needs_y = c.backward && neo__act_needs_y(c.act);
-        if (needs_z && W == 1) z.v[0] = neo__cuda_wide_get(c.z, row * c.z_row + col, c.narrow_z);
-        else if (needs_z) z = neo__cuda_load<W>(c.z + row * c.z_row + col);
+        if (needs_z) z = neo__cuda_wide_load<W>(c.z, row * c.z_row + col, c.narrow_z);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
         if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
-        if (c.narrow_out) neo__cuda_store_bf16<W>(c.out, row * c.out_row + col, out);
-        else neo__cuda_store<W>(c.out + row * c.out_row + col, out);
+        neo__cuda_wide_store<W>(c.out, row * c.out_row + col, c.narrow_out, out);
     }
 };
 static neo_status neo__cuda_activation(neo__cuda *d, const neo__activation_call *call) {
     const int64_t cols = call->cols, count = call->rows * cols;
     neo__cuda_act_job job = {*call, 0};
-    if (call->narrow_z) return neo__cuda_each<1>(d, job, count, "activation");
     job.whole = call->rows == 1 || ((!call->z || call->z_row == cols) &&
                                     (!call->y || call->y_row == cols) &&
                                     (!call->dy || call->dy_row == cols) && call->out_row == cols);
@@ -1739,20 +1746,25 @@ struct neo__cuda_leaf_sums { /* of rows and columns of C: leaf[..] [row_count][c
     float *sums;             /* NULL: there is one chain, and it goes to C */
     int64_t m0, m1, n0, n1;
 };
-NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &call, int64_t i, int64_t j, float c) {
+template <int W>
+NEO__GPU void neo__cuda_gemm_put(const neo__gemm_call &call, int64_t i, int64_t j,
+                                 const neo__floats<W> &c) {
     const neo__gemm_finish &f = call.finish;
-    float out = c;
+    neo__floats<W> z = {}, y = {}, out = c;
     if (f.backward) {
-        float z = 0.0f, y = 0.0f;
-        if (neo__act_needs_z(f.act)) z = neo__cuda_wide_get(f.z, i * f.z_row + j, call.narrow_z);
-        if (neo__act_needs_y(f.act)) y = neo__cuda_wide_get(f.y, i * f.y_row + j, call.narrow_y);
-        out = neo__cuda_act_back(f.act, z, y, c);
+        if (neo__act_needs_z(f.act))
+            z = neo__cuda_wide_load<W>(f.z, i * f.z_row + j, call.narrow_z);
+        if (neo__act_needs_y(f.act))
+            y = neo__cuda_wide_load<W>(f.y, i * f.y_row + j, call.narrow_y);
+        for (int w = 0; w < W; w++)
+            out.v[w] = neo__cuda_act_back(f.act, z.v[w], y.v[w], c.v[w]);
     } else if (f.y) {
-        neo__cuda_wide_put(f.y, i * f.y_row + j, call.narrow_y, neo__cuda_act(f.act, c));
+        for (int w = 0; w < W; w++) y.v[w] = neo__cuda_act(f.act, c.v[w]);
+        neo__cuda_wide_store<W>(f.y, i * f.y_row + j, call.narrow_y, y);
     } else {
-        out = neo__cuda_act(f.act, c);
+        for (int w = 0; w < W; w++) out.v[w] = neo__cuda_act(f.act, c.v[w]);
     }
-    neo__cuda_wide_put(call.c, i * call.c_row + j, call.narrow_c, out);
+    neo__cuda_wide_store<W>(call.c, i * call.c_row + j, call.narrow_c, out);
 }
 
 /* A block's tile of C: its first row and column, its leaf and the k of its sums. */
@@ -1796,7 +1808,7 @@ template <class T> struct neo__cuda_gemm_tile {
                 const float c = line[j * T::THREADS];
                 if (m >= part.m1 || n >= part.n1) continue;
                 if (part.sums) part.sums[(leaf * rows + m - part.m0) * width + n - part.n0] = c;
-                else neo__cuda_gemm_put(g, m, n, g.bias ? __fadd_rn(c, g.bias[n]) : c);
+                else neo__cuda_gemm_put<1>(g, m, n, {{g.bias ? __fadd_rn(c, g.bias[n]) : c}});
             }
         }
     }
@@ -1979,7 +1991,7 @@ struct neo__cuda_gemm_tree_job {
         const neo__floats<1> c = neo__cuda_tree<1>(g.leaves.count, [sums, area](int leaf) {
             return neo__cuda_load<1>(sums + leaf * area);
         });
-        neo__cuda_gemm_put(g, part.m0 + i / width, part.n0 + i % width, c.v[0]);
+        neo__cuda_gemm_put<1>(g, part.m0 + i / width, part.n0 + i % width, c);
     }
 };
 /* The tree of a whole C, left to a launch that follows: then the work memory's last bytes are that
@@ -2261,11 +2273,18 @@ struct neo__cuda_gemm_finish_job {
     int64_t m0;        /* row of C of from's first */
     template <int W> __device__ void at(int64_t e) const {
         const int64_t i = m0 + e / g.n, j = e % g.n;
-        float c = from ? from[e] : g.c[i * g.c_row + j];
-        if (from && g.beta != 0.0f)
-            c = __fadd_rn(__fmul_rn(g.beta, neo__cuda_wide_get(g.c, i * g.c_row + j, g.narrow_c)),
-                          c);
-        neo__cuda_gemm_put(g, i, j, g.bias ? __fadd_rn(c, g.bias[j]) : c);
+        neo__floats<W> c = neo__cuda_load<W>(from ? from + e : g.c + i * g.c_row + j);
+        if (from && g.beta != 0.0f) {
+            const neo__floats<W> old = neo__cuda_wide_load<W>(g.c, i * g.c_row + j, g.narrow_c);
+            for (int w = 0; w < W; w++) c.v[w] = __fadd_rn(__fmul_rn(g.beta, old.v[w]), c.v[w]);
+        }
+        if (g.bias) neo__cuda_plus<W>(c, neo__cuda_load<W>(g.bias + j));
+        neo__cuda_gemm_put<W>(g, i, j, c);
+    }
+    bool wide() const { /* four columns of a row lie together everywhere */
+        const int64_t strides = g.n | g.c_row | (g.finish.y ? g.finish.y_row : 0) |
+                                (g.finish.z ? g.finish.z_row : 0);
+        return strides % 4 == 0 && neo__cuda_aligned(from, g.c, g.bias, g.finish.y, g.finish.z);
     }
 };
 /* Without leaves. cuBLASLt adds a bias in f32. Where C is bf16 its sums go to the work memory, as
@@ -2294,7 +2313,7 @@ static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
         if (biased) job.g.bias = NULL;
         if (g->narrow_c || job.g.bias || g->finish.y ||
             (g->finish.act != NEO_ACT_NONE && !relu))
-            NEO__TRY(neo__cuda_each<1>(gpu, job, part.m * g->n, "gemm"));
+            NEO__TRY(neo__cuda_each(gpu, job, part.m * g->n, "gemm", job.wide()));
     }
     return NEO_OK;
 }
@@ -2376,7 +2395,7 @@ static neo_status neo__cuda_gemm_blas_leaves(neo__cuda *gpu, const neo__gemm_cal
         }
         if (groups == 1) continue;
         const neo__cuda_gemm_finish_job job = {*call, stack, m0};
-        NEO__TRY(neo__cuda_each<1>(gpu, job, area, "gemm"));
+        NEO__TRY(neo__cuda_each(gpu, job, area, "gemm", job.wide()));
     }
     return NEO_OK;
 }
