@@ -1224,7 +1224,8 @@ static const float *neo__cuda_wide_at(const float *p, int64_t i, int narrow) {
     return narrow ? (const float *)(const void *)((const uint16_t *)(const void *)p + i) : p + i;
 }
 /* W numbers from i on. */
-template <int W> NEO__GPU neo__floats<W> neo__cuda_wide_load(const float *p, int64_t i, int narrow) {
+template <int W>
+NEO__GPU neo__floats<W> neo__cuda_wide_load(const float *p, int64_t i, int narrow) {
     if constexpr (W == 1) return {{neo__cuda_wide_get(p, i, narrow)}};
     else if (!narrow) return neo__cuda_load<W>(p + i);
     else {
@@ -3495,13 +3496,14 @@ static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *c
 /* ---- >>cuda-interact ----
    Forward: a block takes a sample and a tile of 32 x 32 of T T^t, on or below the diagonal.
    Backward: dT = S T, S symmetric and made of dz where it is read; a block takes 32 rows and 32
-   columns of dT. A sample of a factorization machine is a half-warp, which runs the CPU kernels. */
+   columns of dT. A sample of at most 32 rows of 16 or 32 columns is a warp's, which reads it
+   once: a lane has a row's numbers or sums in registers, and shared memory those of all rows. A
+   sample of a factorization machine is a half-warp, which runs the CPU kernels. */
 NEO__GPU int64_t neo__cuda_triangle(const neo__interact_call &job, int64_t i) {
     return job.dim + (job.diagonal ? i * (i + 1) / 2 : i * (i - 1) / 2);
 }
 /* Row i of T of a sample, whose rows of x and e begin there. */
-NEO__GPU const float *neo__cuda_interact_row(const float *x, const float *e, int64_t dim,
-                                             int64_t i) {
+template <class P> NEO__GPU P *neo__cuda_interact_row(P *x, P *e, int64_t dim, int64_t i) {
     return i == 0 ? x : e + (i - 1) * dim;
 }
 template <bool BACK>
@@ -3556,8 +3558,105 @@ static __global__ void __launch_bounds__(neo__cuda_tile32::THREADS)
             }
     }
 }
+/* A sample of at most 32 rows of D columns. */
+template <int D, bool BACK> struct __align__(16) neo__cuda_sample {
+    float t[32][D + 4]; /* T, or dT; 4: columns of eight rows fall in different banks */
+    float dz[BACK ? 18 * 32 : 1]; /* a row of it */
+    /* f(p, i, k): number p of this lane, of those that e has, is that of row i and column k. */
+    template <class F> NEO__GPU void each(const F &f) {
+        const int lane = (int)threadIdx.x % 32;
+        NEO__UNROLL for (int p = 0; p < D; p++) f(p, 1 + p * 32 / D + lane / D, lane % D);
+    }
+    __device__ __forceinline__ void load(const neo__interact_call &job, int64_t sample);
+    __device__ __forceinline__ void forward(const neo__interact_call &job, float *z) const;
+    __device__ __forceinline__ void backward(const neo__interact_call &job, int64_t sample);
+};
+template <int D, bool BACK>
+__device__ void neo__cuda_sample<D, BACK>::load(const neo__interact_call &job, int64_t sample) {
+    const int n = (int)job.features + 1, lane = (int)threadIdx.x % 32;
+    const int width = BACK ? (int)neo__cuda_triangle(job, n) : 0;
+    const float *e = job.e + sample * job.e_row + lane;
+    const float *from = job.dz + sample * job.dz_row + lane;
+    float of_e[D], of_dz[18];
+    const float of_x = lane < D ? job.x[sample * job.x_row + lane] : 0.0f;
+    each([&](int p, int i, int) { of_e[p] = i < n ? e[32 * p] : 0.0f; });
+    NEO__UNROLL for (int p = 0; p < 18; p++)
+        of_dz[p] = 32 * p + lane < width ? from[32 * p] : 0.0f;
+    if (lane < D) t[0][lane] = of_x;
+    each([&](int p, int i, int k) { if (i < 32) t[i][k] = of_e[p]; });
+    if (BACK) NEO__UNROLL for (int p = 0; p < 18; p++) dz[32 * p + lane] = of_dz[p];
+}
+template <int D, bool BACK>
+__device__ void neo__cuda_sample<D, BACK>::forward(const neo__interact_call &job, float *z) const {
+    const int n = (int)job.features + 1, j = (int)threadIdx.x % 32;
+    float own[D], *to = z + D + j;
+    NEO__UNROLL for (int k = 0; k < D; k++) own[k] = t[j][k];
+    if (j < D) z[j] = t[0][j];
+    NEO__NO_UNROLL for (int i0 = 0; i0 < n; i0 += 4) {
+        float sum[4] = {};
+        NEO__UNROLL for (int k = 0; k < D; k += 4)
+            NEO__UNROLL for (int i = 0; i < 4; i++) {
+                const neo__floats<4> a = neo__cuda_load<4>(&t[i0 + i][k]);
+                for (int w = 0; w < 4; w++) sum[i] = __fmaf_rn(a.v[w], own[k + w], sum[i]);
+            }
+        NEO__UNROLL for (int i = 0; i < 4; i++) {
+            const int count = i0 + i + (int)job.diagonal; /* of row i0 + i */
+            if (i0 + i < n && j < count) *to = sum[i];
+            to += count;
+        }
+    }
+}
+template <int D, bool BACK>
+__device__ void neo__cuda_sample<D, BACK>::backward(const neo__interact_call &job, int64_t sample) {
+    const int n = (int)job.features + 1, lane = (int)threadIdx.x % 32;
+    const int diagonal = (int)job.diagonal, row = NEO__MIN(lane, n - 1);
+    const int own = (int)neo__cuda_triangle(job, row);
+    const float twice = diagonal ? __fmul_rn(2.0f, dz[own + row]) : 0.0f;
+    float sum[D];
+    NEO__UNROLL for (int d = 0; d < D; d += 4) { /* z's copy of x */
+        const neo__floats<4> x = neo__cuda_load<4>(&dz[d]);
+        for (int w = 0; w < 4; w++) sum[d + w] = lane == 0 ? x.v[w] : 0.0f;
+    }
+    for (int k = 0, at = D; k < n; at += k + diagonal, k++) { /* at: row k of the triangle */
+        const float below = dz[k < row ? own + k : at + row], factor = k == row ? twice : below;
+        NEO__UNROLL for (int d = 0; d < D; d += 4) {
+            const neo__floats<4> b = neo__cuda_load<4>(&t[k][d]);
+            for (int w = 0; w < 4; w++) sum[d + w] = __fmaf_rn(factor, b.v[w], sum[d + w]);
+        }
+    }
+    __syncwarp();
+    NEO__UNROLL for (int d = 0; d < D; d++) t[lane][d] = sum[d];
+    __syncwarp();
+    if (job.dx && lane < D) job.dx[sample * job.dx_row + lane] = t[0][lane];
+    if (!job.de) return;
+    float *const de = job.de + sample * job.de_row + lane;
+    each([&](int p, int i, int k) { if (i < n) de[32 * p] = t[i][k]; });
+}
+enum { NEO__SAMPLES = 4 }; /* warps of a block */
+template <int D, bool BACK>
+static __global__ void __launch_bounds__(32 * NEO__SAMPLES, D == 16 ? 6 : 4)
+    neo__cuda_sample_kernel(const neo__interact_call job) {
+    __shared__ neo__cuda_sample<D, BACK> all[NEO__SAMPLES];
+    neo__cuda_sample<D, BACK> &s = all[threadIdx.x / 32];
+    NEO__CUDA_EACH(sample, job.batch, 32) {
+        s.load(job, sample);
+        __syncwarp();
+        if (BACK) s.backward(job, sample);
+        else s.forward(job, job.z + sample * job.z_row);
+        __syncwarp();
+    }
+}
 static neo_status neo__cuda_interact(neo__cuda *d, const neo__interact_call *call) {
     if (call->batch == 0 || call->dim == 0) return NEO_OK;
+    if (call->features < 32 && (call->dim == 16 || call->dim == 32)) {
+        const auto back = call->dim == 16 ? neo__cuda_sample_kernel<16, true>
+                                          : neo__cuda_sample_kernel<32, true>;
+        const auto forward = call->dim == 16 ? neo__cuda_sample_kernel<16, false>
+                                             : neo__cuda_sample_kernel<32, false>;
+        const unsigned blocks = neo__cuda_blocks(d, call->batch, NEO__SAMPLES);
+        return neo__cuda_launch(d, "interact", call->backward ? back : forward,
+                                {blocks, 32 * NEO__SAMPLES}, *call);
+    }
     const int64_t rows = (call->features + 1 + 31) / 32, cols = (call->dim + 31) / 32;
     const int64_t tiles = call->backward ? rows * cols : rows * (rows + 1) / 2;
     NEO__CHECK(tiles <= 65535, NEO_ERR_UNSUPPORTED,

@@ -1290,8 +1290,9 @@ static void interact_check(int64_t batch, int64_t features, int64_t dim, int dia
 }
 static void test_interact(void) {
     static const int64_t sizes[][3] = {{0, 2, 3},   {1, 0, 4},   {3, 1, 1}, {2, 4, 5},
-                                       {2, 31, 16}, {1, 33, 40}, {2, 70, 9}};
-    for (int i = 0; i < 7; i++)
+                                       {2, 31, 16}, {1, 33, 40}, {2, 70, 9}, {9, 26, 16},
+                                       {3, 31, 32}, {5, 7, 32},  {1, 0, 16}, {2, 32, 16}};
+    for (int i = 0; i < 12; i++)
         for (int diagonal = 0; diagonal < 2; diagonal++)
             for (int parts = 0; parts < 3; parts++)
                 if (!skipped(2))
