@@ -2578,7 +2578,8 @@ static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_c
 }
 
 /* ---- >>cuda-norm ----
-   A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel. */
+   A row is a half-warp's: 16 lanes are a vector, and run the CPU's kernel; or a warp's, in
+   registers. */
 enum { NEO__HALVES = NEO__CUDA_THREADS / 16 }; /* half-warps of a block */
 NEO__GPU void neo__cuda_norm_row(const neo__norm_call &c, int64_t i, float *stats) {
     const float *x = c.x + i * c.x_row;
@@ -2594,30 +2595,118 @@ NEO__GPU void neo__cuda_norm_row(const neo__norm_call &c, int64_t i, float *stat
         neo__cuda_wide_put(c.y, i * c.y_row + j, 1, y);
     }
 }
-/* Rows of x or of dx. A sum of two tensors beside them is computed with them: see
+/* Threads for a row. One of 512, 768 or 1024 columns is a warp's: its half-warps take blocks of 256
+   in turn, which add up as in neo__vec_norm_stats_warp. Number u of a lane lies `at` columns behind
+   its first. Loads are on their way together, before sums and stores. */
+enum { NEO__NORM_KEPT = 32 }; /* numbers of a lane */
+static __host__ __device__ int neo__cuda_norm_lanes(const neo__norm_call &c) {
+    return c.cols > 256 && c.cols <= 1024 && c.cols % 256 == 0 ? 32 : 16;
+}
+#define NEO__NORM_EACH(u, at)                                                                      \
+    NEO__UNROLL for (int u = 0, at = 0; u < NEO__NORM_KEPT; u++, at = u / 16 * 512 + u % 16 * 16)
+/* The sum of a row's terms, 0 where it has no column. */
+template <class F> NEO__GPU float neo__cuda_norm_sum(const F &term) {
+    const bool second = threadIdx.x & 16;
+    float sum = 0.0f;
+    NEO__UNROLL for (int b = 0; b < NEO__NORM_KEPT; b += 16) {
+        float part = 0.0f;
+        NEO__UNROLL for (int u = b; u < b + 16; u++) part = __fadd_rn(part, term(u));
+        part = neo__tree16_warp(part);
+        const float other = __shfl_xor_sync(~0u, part, 16);
+        sum = __fadd_rn(__fadd_rn(sum, second ? other : part), second ? part : other);
+    }
+    return sum;
+}
+/* Rows of x or, BACK, of dx. A sum of two tensors beside them is computed with them: see
    neo__cuda_norm_after, neo__cuda_norm_before. */
-struct neo__cuda_norm_rows {
+template <bool BACK> struct neo__cuda_norm_rows {
     neo__norm_call c;
     float *sum; /* NULL; or forward x, to which `more` is added first, backward dx is added to it */
     const float *more;
     __device__ void run(int64_t thread, int64_t threads) const {
-        for (int64_t i = thread / 16; i < c.rows; i += threads / 16) {
-            float *stats = c.stats + i * (c.centered ? 2 : 1), *const to = sum + i * c.cols;
-            const float *add = c.backward ? c.dx + i * c.dx_row : more + i * c.cols;
-            if (c.backward)
-                neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
-                                            c.centered, c.dx + i * c.dx_row, c.cols);
-            if (sum) {
-                __syncwarp(neo__mask_warp());
-                for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16)
-                    to[j] = __fadd_rn(to[j], add[j]);
-                __syncwarp(neo__mask_warp());
+        const int first = (int)threadIdx.x % 16 + ((int)threadIdx.x & 16) * 16;
+        const int lanes = neo__cuda_norm_lanes(c), each = c.centered ? 2 : 1;
+        if (lanes == 16)
+            for (int64_t i = thread / 16; i < c.rows; i += threads / 16)
+                whole(i, c.stats + i * each);
+        else
+            NEO__NO_UNROLL for (int64_t i = thread / 32; i < c.rows; i += threads / 32) {
+                if (BACK) back(i, first, (int)c.cols - first, c.stats + i * each);
+                else forward(i, first, (int)c.cols - first, c.stats + i * each);
             }
-            if (!c.backward) neo__cuda_norm_row(c, i, stats);
+    }
+    /* Row i by the CPU's kernels. */
+    __device__ __forceinline__ void whole(int64_t i, float *stats) const {
+        float *const to = sum + i * c.cols;
+        const float *add = BACK ? c.dx + i * c.dx_row : more + i * c.cols;
+        if (BACK)
+            neo__vec_norm_backward_warp(c.x + i * c.x_row, c.weight, c.dy + i * c.dy_row, stats,
+                                        c.centered, c.dx + i * c.dx_row, c.cols);
+        if (sum) {
+            __syncwarp(neo__mask_warp());
+            for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16)
+                to[j] = __fadd_rn(to[j], add[j]);
+            __syncwarp(neo__mask_warp());
         }
+        if (!BACK) neo__cuda_norm_row(c, i, stats);
+    }
+    /* Row i in registers; `cols` are left from this lane's first on. */
+    __device__ __forceinline__ void forward(int64_t i, int first, int cols, float *stats) const {
+        const float *x = c.x + i * c.x_row + first, *add = more + i * c.cols + first;
+        const float *w = c.weight + first, *b = c.bias + first;
+        float *const to = sum + i * c.cols + first, v[NEO__NORM_KEPT], mean = 0.0f;
+        const int64_t y = i * c.y_row + first;
+        const auto in = [cols](int u) { return u / 16 * 512 < cols; };
+        NEO__NORM_EACH(u, at) v[u] = in(u) ? x[at] : 0.0f;
+        if (sum) NEO__NORM_EACH(u, at) v[u] = in(u) ? __fadd_rn(v[u], add[at]) : 0.0f;
+        if (c.centered)
+            mean = __fdiv_rn(neo__cuda_norm_sum([&](int u) { return v[u]; }), (float)c.cols);
+        const float squares = neo__cuda_norm_sum([&](int u) {
+            const float d = __fsub_rn(v[u], mean);
+            return in(u) ? __fmul_rn(d, d) : 0.0f;
+        });
+        const float square = __fadd_rn(__fdiv_rn(squares, (float)c.cols), c.eps);
+        const float scale = __fdiv_rn(1.0f, __fsqrt_rn(square));
+        if (first == 0 && c.centered) stats[0] = mean, stats[1] = scale;
+        if (first == 0 && !c.centered) stats[0] = scale;
+        if (sum) NEO__NORM_EACH(u, at) if (in(u)) to[at] = v[u];
+        NEO__NORM_EACH(u, at) {
+            const float z = __fmul_rn(__fsub_rn(v[u], mean), scale);
+            const float weight = c.weight && in(u) ? w[at] : 1.0f;
+            v[u] = __fmaf_rn(z, weight, c.bias && in(u) ? b[at] : 0.0f);
+        }
+        if (c.narrow_y)
+            NEO__NORM_EACH(u, at) { if (in(u)) neo__cuda_wide_put(c.y, y + at, 1, v[u]); }
+        else
+            NEO__NORM_EACH(u, at) if (in(u)) c.y[y + at] = v[u];
+    }
+    __device__ __forceinline__ void back(int64_t i, int first, int cols, const float *stats) const {
+        const float *x = c.x + i * c.x_row + first, *dy = c.dy + i * c.dy_row + first;
+        const float *w = c.weight + first;
+        float *const to = sum + i * c.cols + first, *const dx = c.dx + i * c.dx_row + first;
+        const float at_mean = c.centered ? stats[0] : 0.0f, scale = stats[c.centered ? 1 : 0];
+        const auto in = [cols](int u) { return u / 16 * 512 < cols; };
+        float z[NEO__NORM_KEPT], g[NEO__NORM_KEPT];
+        NEO__NORM_EACH(u, at) g[u] = in(u) ? dy[at] : 0.0f;
+        NEO__NORM_EACH(u, at) z[u] = in(u) ? x[at] : 0.0f;
+        if (c.weight) NEO__NORM_EACH(u, at) g[u] = in(u) ? __fmul_rn(g[u], w[at]) : 0.0f;
+        NEO__UNROLL for (int u = 0; u < NEO__NORM_KEPT; u++)
+            z[u] = in(u) ? __fmul_rn(__fsub_rn(z[u], at_mean), scale) : 0.0f;
+        const float all = neo__cuda_norm_sum([&](int u) { return g[u]; });
+        const float all_z = neo__cuda_norm_sum([&](int u) { return __fmul_rn(g[u], z[u]); });
+        const float mean = c.centered ? __fdiv_rn(all, (float)c.cols) : 0.0f;
+        const float mean_z = __fdiv_rn(all_z, (float)c.cols);
+        NEO__NORM_EACH(u, at) {
+            g[u] = __fmul_rn(scale, __fmaf_rn(-z[u], mean_z, __fsub_rn(g[u], mean)));
+            z[u] = sum && in(u) ? to[at] : 0.0f;
+        }
+        NEO__NORM_EACH(u, at) if (in(u)) dx[at] = g[u];
+        if (sum) NEO__NORM_EACH(u, at) if (in(u)) to[at] = __fadd_rn(z[u], g[u]);
     }
 };
-static __global__ void neo__cuda_norm_kernel(const neo__cuda_norm_rows job) {
+template <bool BACK>
+static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
+    neo__cuda_norm_kernel(const neo__cuda_norm_rows<BACK> job) {
     job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
 }
 /* Rows at p share no memory with what the call reads or writes, but for its x or dx at `but`. */
@@ -2643,7 +2732,7 @@ static bool neo__cuda_norm_apart(const neo__norm_call *c, const float *p, int64_
     return true;
 }
 /* The sum x += y of `count` elements that was noted last goes with the norm of x. */
-static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
+static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows<false> *job) {
     const neo__cuda_op *op = neo__graph_last(d);
     neo__cuda_add_job add;
     int64_t count;
@@ -2662,13 +2751,13 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows *job) {
 /* x += y, where y is the dx that was noted last: 1 if that note does it. */
 static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t count) {
     const neo__cuda_op *op = neo__graph_last(d);
-    const auto beside = neo__cuda_columns_kernel<false, true, neo__cuda_norm_rows>;
+    const auto beside = neo__cuda_columns_kernel<false, true, neo__cuda_norm_rows<true>>;
     const int both = op && op->kernel == (const void *)beside;
-    if (!op || (!both && op->kernel != (const void *)neo__cuda_norm_kernel)) return 0;
-    neo__cuda_norm_rows job;
+    if (!op || (!both && op->kernel != (const void *)neo__cuda_norm_kernel<true>)) return 0;
+    neo__cuda_norm_rows<true> job;
     neo__graph_argument(d, op, both, &job, sizeof job);
     const neo__norm_call *c = &job.c;
-    if (!c->backward || job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
+    if (job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
         count != c->rows * c->cols || !neo__cuda_norm_apart(c, x, c->cols, y))
         return 0;
     job.sum = x;
@@ -2676,12 +2765,16 @@ static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t
     return 1;
 }
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
-    NEO__ZERO(neo__cuda_norm_rows, job);
-    NEO__ZERO(neo__cuda_columns, c);
-    job.c = *call;
-    int64_t rows = call->backward && !call->dx ? 0 : call->rows;
-    if (!call->backward) neo__cuda_norm_after(d, &job);
-    if (call->backward && (call->dweight || call->dbias)) {
+    const int lanes = neo__cuda_norm_lanes(*call);
+    if (!call->backward) {
+        neo__cuda_norm_rows<false> job = {*call, NULL, NULL};
+        neo__cuda_norm_after(d, &job);
+        return neo__cuda_run(d, "norm", neo__cuda_norm_kernel<false>, call->rows, lanes, job);
+    }
+    const neo__cuda_norm_rows<true> job = {*call, NULL, NULL};
+    const int64_t rows = call->dx ? call->rows : 0;
+    if (call->dweight || call->dbias) {
+        NEO__ZERO(neo__cuda_columns, c);
         float *const dx = call->dx;
         const bool beside = rows > 0 && neo__cuda_norm_apart(call, dx, call->dx_row, dx);
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
@@ -2689,10 +2782,10 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
         const size_t bytes = neo__cuda_columns_cut(d, &c);
         NEO__TRY(neo__cuda_reserve(d, bytes));
-        NEO__TRY((neo__cuda_columns_run<false, true>(d, c, bytes, job, beside ? rows : 0, 16)));
+        NEO__TRY((neo__cuda_columns_run<false, true>(d, c, bytes, job, beside ? rows : 0, lanes)));
         if (beside) return NEO_OK; /* else dx comes after them: it may be dy */
     }
-    return neo__cuda_run(d, "norm", neo__cuda_norm_kernel, rows, 16, job);
+    return neo__cuda_run(d, "norm", neo__cuda_norm_kernel<true>, rows, lanes, job);
 }
 
 /* ---- >>cuda-embedding ----

@@ -1033,22 +1033,27 @@ static void norm_check(const struct leaf_case *l, int centered, int64_t cols, in
     const int64_t rows = rows_of(&cut), s = cols + option % 2 * 3;
     float *x = floats(rows * s), *w = floats(cols), *b = floats(cols), *y = floats(rows * s),
           *dy = floats(rows * s);
+    float *narrow = (float *)make(rows * s, 2);
     float *stats = floats(rows * 2), *dx = option == 2 ? dy : floats(rows * s), *dw = floats(cols),
           *db = floats(cols);
     upload();
     const neo_tensor xt = matrix(x, rows, cols, s), yt = matrix(y, rows, cols, s),
                      dyt = matrix(dy, rows, cols, s);
+    neo_tensor nt = neo_tensor_2d(narrow, NEO_BF16, rows, cols);
+    nt.stride[0] = s;
     const neo_tensor dxt = matrix(dx, rows, cols, s), none = neo_tensor_none();
     const neo_tensor wt = option == 3 ? none : column(w, cols),
                      bt = option == 3 ? none : column(b, cols);
     if (centered) {
         const neo_tensor st = neo_tensor_2d(stats, NEO_F32, rows, 2);
         CHECK_OK(neo_layer_norm_forward(ctx, xt, wt, bt, 1e-5f, yt, st));
+        CHECK_OK(neo_layer_norm_forward(ctx, xt, wt, bt, 1e-5f, nt, st));
         CHECK_OK(neo_layer_norm_backward(ctx, &l->leaves, xt, wt, st, dyt, dxt, column(dw, cols),
                                          column(db, cols)));
     } else {
         const neo_tensor st = column(stats, rows);
         CHECK_OK(neo_rms_norm_forward(ctx, xt, wt, 1e-5f, yt, st));
+        CHECK_OK(neo_rms_norm_forward(ctx, xt, wt, 1e-5f, nt, st));
         CHECK_OK(neo_rms_norm_backward(ctx, &l->leaves, xt, wt, st, dyt, dxt, column(dw, cols)));
     }
     NEO__ZERO(neo__norm_call, c);
@@ -1057,8 +1062,10 @@ static void norm_check(const struct leaf_case *l, int centered, int64_t cols, in
     c.x = there(x), c.x_row = c.y_row = c.dy_row = c.dx_row = s;
     c.weight = option == 3 ? NULL : there(w);
     c.bias = option == 3 || !centered ? NULL : there(b);
-    c.stats = there(stats), c.y = there(y);
+    c.stats = there(stats), c.y = there(narrow), c.narrow_y = 1;
     c.leaves = cut;
+    CHECK_OK(gpu->norm(gpu, &c));
+    c.y = there(y), c.narrow_y = 0;
     CHECK_OK(gpu->norm(gpu, &c));
     c.backward = 1;
     c.dy = there(dy), c.dx = there(dx), c.dweight = there(dw);
@@ -1068,12 +1075,12 @@ static void norm_check(const struct leaf_case *l, int centered, int64_t cols, in
     neo_ctx_destroy(ctx);
 }
 static void test_norm(void) {
-    static const int64_t cols[] = {1, 15, 16, 33, 256, 300, 600};
+    static const int64_t cols[] = {1, 15, 16, 33, 256, 300, 600, 512, 768, 1024, 1280};
     for (int l = 0; l < LEAF_CASES; l++)
-        for (int i = 0; i < 7; i++)
+        for (int i = 0; i < 11; i++)
             for (int option = 0; option < 4; option++)
                 for (int centered = 0; centered < 2; centered++)
-                    if (!skipped(i == 6 ? 13 : 5))
+                    if (!skipped(i >= 6 ? 13 : 5))
                         norm_check(&leaf_cases[l], centered, cols[i], option);
 }
 

@@ -732,8 +732,9 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
     }
     return NEO_OK;
 }
-static void test_joined(void) {
-    enum { ROWS_IN = 70, COLS = 44 }; /* of 16 leaves some have 4 rows, some 5 */
+/* Rows of 512 columns are kept in registers; then there is no layer. */
+static void joined_check(int cols) {
+    enum { ROWS_IN = 70, COLS = 512 }; /* of 16 leaves some have 4 rows, some 5 */
     static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2};
     static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
     Trainer t[2];
@@ -742,9 +743,10 @@ static void test_joined(void) {
     for (int i = 0; i < 2; i++) make_trainer(&t[i], i ? gpu : NULL, 16, 0.0f, i ? 0 : -1);
     for (int k = 0; k < TENSORS; k++) {
         const int wide = k < WEIGHT || k >= N0, layer = k == LAYER || k == DLAYER;
-        const int64_t shape[2] = {wide || k == STATS ? ROWS_IN : COLS, k == STATS ? 2 : COLS};
+        const int64_t shape[2] = {wide || k == STATS ? ROWS_IN : layer && cols == COLS ? 1 : cols,
+                                  k == STATS ? 2 : cols};
         const int dims = wide || layer || k == STATS ? 2 : 1;
-        for (int i = 0; i < ROWS_IN * COLS; i++) x[i] = test_uniform() - 0.5f;
+        for (int i = 0; i < ROWS_IN * cols; i++) x[i] = test_uniform() - 0.5f;
         for (int i = 0; i < 2; i++) {
             neo_tensor *to = &tensor[i][k], host = neo_tensor_none();
             CHECK_OK(neo_tensor_alloc(t[i].ctx, k < N0 ? NEO_F32 : NEO_BF16, dims, shape, to));
@@ -755,6 +757,7 @@ static void test_joined(void) {
     }
     for (int calls = 0; calls < CALLS; calls++) {
         const uint64_t before = neo_cuda_graph_get_stats(t[1].graph).nodes;
+        if (calls == GRADS && cols == COLS) continue;
         CHECK_OK(joined_calls(t[0].ctx, tensor[0], (Calls)calls));
         CHECK_OK(neo_cuda_graph_begin(t[1].graph));
         CHECK_OK(joined_calls(t[1].ctx, tensor[1], (Calls)calls));
@@ -778,6 +781,10 @@ static void test_joined(void) {
         for (int k = 0; k < TENSORS; k++) neo_tensor_free(t[i].ctx, &tensor[i][k]);
         free_trainer(&t[i]);
     }
+}
+static void test_joined(void) {
+    joined_check(44);
+    joined_check(512);
 }
 /* Steps of `ops` launches. */
 static void scales(Trainer *t, int ops, int steps) {
