@@ -4379,8 +4379,9 @@ static neo_status neo__cuda_optim(neo__cuda *gpu, const neo__optim_call *call) {
    A row with records of several leaves has a chain for each, and the tree over them. The leaves of
    runs above NEO__JOB_LONG are summed before, a warp for each leaf of a row, and only their tree is
    left. Rows that can be read by fours are stepped in registers, whatever their numbers and their
-   rule; the others go through neo__bag_step_row_warp with 16 lanes a row, the gradient in shared
-   memory.
+   rule: by a kernel of few registers where the rule is row-wise Adagrad or SGD alone, which loads
+   a row ahead. The others go through neo__bag_step_row_warp with 16 lanes a row, the gradient in
+   shared memory.
 
    No atomics touch a float, and what the integer ones leave to chance (which sum lies
    where, where a key lies in a hash table) shows in no result. */
@@ -5227,8 +5228,9 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_fours(const neo__bags_job &job, const 
         return 0;
     return neo__bags_lanes(t, job.tensor.aligned);
 }
-/* Most tables: the step is row-wise Adagrad or SGD and nothing else. Their rows take fewer registers
-   than those of any rule, which leaves room for more warps, and are loaded a row ahead. */
+/* Most tables: the step is row-wise Adagrad or SGD and nothing else. Their rows take fewer
+   registers than those of any rule, which leaves room for more warps, and are loaded a row
+   ahead. */
 NEO__EVERYWHERE NEO__INLINE int neo__bags_is_plain(const neo__bags_job &job,
                                                    const neo__job_table &t,
                                                    const neo__job_rule &rule) {
@@ -5605,7 +5607,8 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
             [](const neo__bags_run &run) { return run; }).all;
         for (int r = vector % 2; r < count; r += 2) {
             const neo__job_table &t = j.fixed.tables[list[r].table];
-            const int64_t end = neo__bags_end<K, 16>(j, list[r].begin, list[r].end, neo__mask_warp());
+            const int64_t end =
+                neo__bags_end<K, 16>(j, list[r].begin, list[r].end, neo__mask_warp());
             for (int64_t col = threadIdx.x % 16; col < t.store.dim; col += 16) {
                 const float sum = neo__bags_row_sum<K, 1>(j, t, list[r], end, col).v[0];
                 if (!j.keep) g[col] = sum;
