@@ -619,6 +619,14 @@ for task in click buy; do
         exit !(d * d <= ($error + 1e-15) ^ 2 && $error > 0 && $error < 0.01) }"; then pass; else
         fail "lifetime AUC of $task: $(tail -2 "$W/window.2")"; fi
 done
+# The log ends with the figures of all, however few steps have come since the point before.
+d $model --window 100 --log-every 9 --log "$W/window.2" >"$W/out" 2>"$W/err"
+if tail -2 "$W/window.2" | head -1 |
+    grep -q "\"step\":$(((samples + 119) / 120)),.*lifetime_auc"; then
+    pass
+else
+    fail "the last window: $(tail -2 "$W/window.2")"
+fi
 tasks $window --ranks 3 --plan rw --dedup --log "$W/window.2" >"$W/out"
 figures "$W/window.2" "$W/figures.2"
 try "figures on 3 ranks" cmp "$W/figures.1" "$W/figures.2"
@@ -1359,6 +1367,7 @@ refused "resume without a folder" 'checkpoint' $model --resume
 refused "threads" 'threads' $model --threads 100000
 refused "threads beyond 32 bits" 'threads' $model --threads 4294967297
 refused "log-every 0" 'log-every' $model --log-every 0
+refused "an AUC of too many" '^dlrm: --auc-capacity 4294967297' $model --auc-capacity 4294967297
 refused "standard input twice" 'epochs' --data - --epochs 2
 refused "repro-shards" 'shards' $model --repro-shards 5000
 refused "a huge dimension" 'dim' $model --dim 4000000000 --bottom 13-4000000000

@@ -254,13 +254,14 @@ static neo_status make_schedule(run *r, int64_t samples) {
     return NEO_OK;
 }
 
-/* Ends the bar, logs the steps since the last point, unless they are too few to mean something
-   beside the other points, and saves, or without --checkpoint looks at what it would save. */
+/* Ends the bar, logs the steps since the last point, unless they are too few for their loss to mean
+   something beside the other points (figures of --window do), and saves, or without --checkpoint
+   looks at what it would save. */
 static neo_status end_training(run *r, neo_progress *bar) {
     const options *o = r->o;
     int64_t point = o->log_every * o->batch * o->micro_batches; /* samples between two points */
     int64_t bad_lines = neo_reader_get_stats(r->train.reader).bad_lines;
-    if (r->step < o->log_every || 2 * r->loss_samples >= point)
+    if (r->step < o->log_every || o->window || 2 * r->loss_samples >= point)
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(bar, r->last_loss);
     else if (r->epoch >= o->epochs - 1 && !r->stopped)
