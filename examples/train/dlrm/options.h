@@ -451,7 +451,7 @@ static neo_status parse_keys(const options *o, neo_keys *keys) {
     int policy = 0;
     *keys = (neo_keys){.on = o->keys != 0, .admit = o->admit, .bloom = o->bloom != 0};
     if (!o->keys && ((o->evict && !o->tier) || o->admit || o->key_rows || o->prune > 0))
-        REFUSE("--evict, --admit, --key-rows and --prune are of --keys");
+        REFUSE("--admit, --key-rows and --prune are of --keys; --evict of --keys or --tier");
     if (o->bloom && (o->admit < 2 || o->admit > 15))
         REFUSE("--bloom is of --admit 2 to 15, which is %lld%s", (long long)o->admit,
                o->keys ? "" : ", and of --keys");
