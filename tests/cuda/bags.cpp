@@ -383,6 +383,40 @@ static void widths(void) {
         }
     }
 }
+/* Steps of row-wise Adagrad and SGD alone: tables of several dtypes and widths in one batch, most
+   rows once in it, some by a few records of one leaf or of several. */
+static void plain_steps(void) {
+    static const neo_dtype dtypes[4] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    static const int64_t dims[] = {4, 12, 20, 32, 36, 64, 100, 128, 132, 256};
+    for (int i = 0; i < 10; i++) {
+        Model m;
+        m.shards = i % 3 == 0 ? 1 : i % 3 == 1 ? 8 : 5;
+        const int none = i == 4 || i == 7;
+        for (int t = 0; t < 8; t++) {
+            m.add(40 + 200 * (t % 3), dims[none ? i : (i + 3 * t) % 10],
+                  t & 4 ? NEO_BAG_SGD : NEO_BAG_ROWWISE_ADAGRAD, dtypes[t % 4],
+                  none          ? NEO_POOL_NONE
+                  : (i + t) % 3 ? NEO_POOL_SUM
+                                : NEO_POOL_MEAN);
+            m.tables.back().round_nearest = (i + t / 4) % 2;
+        }
+        m.feature_table = {0, 1, 2, 3, 4, 5, 6, 7, 3, 0, 5};
+        m.desc.bounds = i % 2 ? NEO_BOUNDS_DROP : NEO_BOUNDS_CLAMP;
+        m.make(24, 4000);
+        Shape s;
+        s.batch = 24 - i % 3;
+        s.length = 1 + i % 4 * 3;
+        s.weighted = i & 1;
+        s.bad = i % 4 == 2 ? 10 : 0;
+        s.skip = i % 5 == 3 ? 5 : 0;
+        steps(m, s, 2);
+        m.check_memory();
+        if (test_errors) {
+            FAIL("case %d", i);
+            return;
+        }
+    }
+}
 /* Rows whose scratch does not fit into shared memory. */
 static void wide_rows(void) {
     Model m;
@@ -978,6 +1012,7 @@ int main(void) {
         state = number + 1;
         RUN(optimizers);
         RUN(widths);
+        RUN(plain_steps);
         RUN(wide_rows);
         RUN(shapes);
         RUN(hot_row);
@@ -985,7 +1020,7 @@ int main(void) {
         RUN(rows_and_growth);
         RUN(large_keys);
         RUN(errors);
-    RUN(cut_columns);
+        RUN(cut_columns);
         RUN(copies);
 #if defined(NEO_CUDA_ON_CPU)
         RUN(failures);
