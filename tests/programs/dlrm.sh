@@ -151,6 +151,7 @@ refused "hot rows, read without" "hot_rows is '6' there" $model --repro-shards 8
 refused "hot rows without a profile" '--hot-rows needs --profile' $model --hot-rows 6
 refused "hot rows of no checkpoint" 'there is no checkpoint that does' $model --hot-rows 6 \
     --checkpoint "$W/none" --resume
+try "a profile before its plan" $D $model --plan "$W/no.plan" --save-profile "$W/before"
 try "more hot rows than are used" $D $model --hot-rows 300 --save-profile "$W/most"
 try "more hot rows" $D $model --hot-rows 300 --profile "$W/most" --checkpoint "$W/hotter"
 refused "fewer hot rows in a checkpoint" 'give --profile, as its training had it' \

@@ -77,7 +77,8 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     return neo_plan_read(m->ctx, &d, o->plan, plan);
 }
 
-/* Words of tables and layers that need no look at the data, which may be long. */
+/* Words of tables and layers that need no look at the data, which may be long. A plan's file may
+   come later where the run ends before it is read. */
 static neo_status check_words(const options *o) {
     neo_placement placement;
     neo_dtype rows_dtype;
@@ -92,6 +93,7 @@ static neo_status check_words(const options *o) {
     TRY(parse_wires(o, &wires[0], &wires[1]));
     TRY(parse_dense_shard(o->dense_shard, &mode));
     TRY(parse_schedule(o->schedule, &schedule));
+    if (o->summary || o->save_profile) return NEO_OK;
     if (strcmp(o->plan, "auto") && neo_placement_parse(o->plan, &placement) != NEO_OK &&
         stat(o->plan, &s) != 0 && errno == ENOENT)
         REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
