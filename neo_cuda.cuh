@@ -5465,6 +5465,7 @@ NEO__GPU void neo__bags_plain_step(const neo__bags_job &job, const neo__bags_pla
     const neo_dtype dtype = bf16 ? NEO_BF16 : T;
     typename lane::numbers w = {};
     float rate = rule.step.lr;
+    __syncwarp(row.mask); /* all have read what one lane writes */
     if (p.state) {
         const float sum = __fadd_rn(x.state, __fdiv_rn(row.squares(g), (float)row.dim));
         rate = __fdiv_rn(rate, __fadd_rn(__fsqrt_rn(sum), rule.step.eps));
@@ -5528,7 +5529,6 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
                 lane::put(g + i, neo__bags_merge<K, 4, NEO__BAGS_FEW_AHEAD>(
                                      job, from, p.begin, end, col, {}));
             });
-            __syncwarp(row.mask);
             neo__bags_plain_step<T>(job, p, row, now, g);
         }
         __syncwarp();
