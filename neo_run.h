@@ -66,8 +66,8 @@ typedef struct neo_metric_values {
                            gained times precision there; NaN without positive labels, and as auc
                            beyond capacity */
     double mse, mae;    /* of predictions: the Brier score, and the mean distance from labels */
-    double auc_error;   /* the AUC of uncut logits is no further from auc: half of the share of
-                           pairs that tie in a bin; 0 where auc is of no bins; NaN as auc */
+    double auc_error;   /* half of the share of pairs that tie in a bin: but for rounding the AUC of
+                           uncut logits is no further from auc; 0: it is of no bins; NaN as auc */
 } neo_metric_values; /* all NaN while count is 0 */
 NEO_API NEO__CHECK_UNUSED neo_status neo_metrics_create(neo_ctx *ctx, const neo_metrics_desc *desc,
                                                         neo_metrics **metrics);
