@@ -5113,11 +5113,12 @@ NEO__GPU int64_t neo__bags_end(const neo__bags_job &job, int64_t begin, int64_t 
         if (other) return i + __ffs((int)other) - 1;
     }
 }
-/* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
-   list, as make(run): first those of one record, then the others. Returns how many they are. */
+/* Runs of one record, and of any number. */
 struct neo__bags_count {
     int single, all;
 };
+/* The runs of the tables for which mine(table) that begin in a window of 32 records, to the warp's
+   list, as make(run): first those of one record, then the others. Returns how many they are. */
 template <class K, class T, class Mine, class Make>
 NEO__GPU neo__bags_count neo__bags_window(const neo__bags_job &j, int64_t window, T *list,
                                           Mine mine, Make make) {
