@@ -5239,9 +5239,14 @@ NEO__EVERYWHERE NEO__INLINE int neo__bags_is_plain(const neo__bags_job &job,
            !(rule.step.max_norm > 0.0f) &&
            (rule.step.kind == NEO_BAG_ROWWISE_ADAGRAD || rule.step.kind == NEO_BAG_SGD);
 }
-/* As f32, two bytes (as F16, which may be BF16), or I8. */
-NEO__EVERYWHERE NEO__INLINE neo_dtype neo__bags_plain_dtype(neo_dtype t) {
-    return t == NEO_BF16 ? NEO_F16 : t;
+/* Which kernel steps a table's rows: their lanes times fours, and if the step is plain the dtype as
+   well, of which F16 stands for BF16, too. 0: neo__bags_step_kernel. */
+#define NEO__BAGS_PLAIN(dtype) (4096 * (1 + (int)(dtype)))
+NEO__EVERYWHERE NEO__INLINE int neo__bags_updater(const neo__bags_job &job, const neo__job_table &t,
+                                                  const neo__job_rule &rule) {
+    const neo_dtype dtype = t.store.dtype == NEO_BF16 ? NEO_F16 : t.store.dtype;
+    const int fours = neo__bags_fours(job, t, rule);
+    return fours && neo__bags_is_plain(job, t, rule) ? NEO__BAGS_PLAIN(dtype) + fours : fours;
 }
 /* A row in LANES lanes, with CHUNKS fours of it in each. What is beyond its end is 0. */
 template <int LANES, int CHUNKS> struct neo__bags_lane {
@@ -5495,11 +5500,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 2 : 3)
         const neo__bags_count count = neo__bags_window<K>(
             job, window, list,
             [&job](int table) {
-                const neo__job_table &t = job.fixed.tables[table];
-                const neo__job_rule &rule = job.told.rules[table];
-                return neo__bags_fours(job, t, rule) == LANES * CHUNKS &&
-                       neo__bags_plain_dtype(t.store.dtype) == T &&
-                       neo__bags_is_plain(job, t, rule);
+                return neo__bags_updater(job, job.fixed.tables[table], job.told.rules[table]) ==
+                       NEO__BAGS_PLAIN(T) + LANES * CHUNKS;
             },
             [&job](const neo__bags_run &run) { return neo__bags_plain_of(job, run); });
         neo__bags_ahead<T, LANES, CHUNKS> now = {}, next = {};
@@ -5547,10 +5549,8 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, CHUNKS > 1 ? 1 : 2)
         const int count = neo__bags_window<K>(
             job, window, list,
             [&job](int table) {
-                const neo__job_table &t = job.fixed.tables[table];
-                const neo__job_rule &rule = job.told.rules[table];
-                return neo__bags_fours(job, t, rule) == LANES * CHUNKS &&
-                       !neo__bags_is_plain(job, t, rule);
+                return neo__bags_updater(job, job.fixed.tables[table], job.told.rules[table]) ==
+                       LANES * CHUNKS;
             },
             [](const neo__bags_run &run) { return run; }).all;
         for (int r = group; r < count; r += 32 / LANES)
@@ -5621,30 +5621,23 @@ template <class K> NEO__BAGS_KERNEL neo__bags_step_kernel(const neo__bags_job j)
     }
 }
 /* ---- launches ---- */
-/* has: lanes times fours of the tables' rows, as bits. */
-template <class K, int... FOURS>
-static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, unsigned has) {
-    neo_status status = NEO_OK;
-    ((status = status != NEO_OK || !(has & FOURS)
-                   ? status
-                   : neo__cuda_run(d, "bags: update",
-                                   neo__bags_update_kernel<K, NEO__MIN(FOURS, 32),
-                                                           (FOURS + 31) / 32>,
-                                   (job->sorted.records + 31) / 32, 32, *job)),
-     ...);
-    return status;
+/* Kernels of rows of 4, 8, ... lanes times fours; has: those of the tables, as bits. */
+template <int N>
+static neo_status neo__bags_run_fours(neo__cuda *d, const neo__bags_job *job, unsigned has,
+                                      void (*const (&kernels)[N])(const neo__bags_job)) {
+    for (int i = 0; i < N; i++)
+        if (has & 4u << i)
+            NEO__TRY(neo__cuda_run(d, "bags: update", kernels[i], (job->sorted.records + 31) / 32,
+                                   32, *job));
+    return NEO_OK;
 }
-template <class K, neo_dtype T, int... FOURS>
+template <class K, neo_dtype T>
 static neo_status neo__bags_run_plain(neo__cuda *d, const neo__bags_job *job, unsigned has) {
-    neo_status status = NEO_OK;
-    ((status = status != NEO_OK || !(has & FOURS)
-                   ? status
-                   : neo__cuda_run(d, "bags: update",
-                                   neo__bags_plain_kernel<K, T, NEO__MIN(FOURS, 32),
-                                                          (FOURS + 31) / 32>,
-                                   (job->sorted.records + 31) / 32, 32, *job)),
-     ...);
-    return status;
+    return neo__bags_run_fours(
+        d, job, has,
+        {neo__bags_plain_kernel<K, T, 4, 1>, neo__bags_plain_kernel<K, T, 8, 1>,
+         neo__bags_plain_kernel<K, T, 16, 1>, neo__bags_plain_kernel<K, T, 32, 1>,
+         neo__bags_plain_kernel<K, T, 32, 2>});
 }
 /* A launch in which 16 threads step a row: of `rows` at a time in a block, or of as many as its
    shared memory has room for; `work` units in all, of which a block takes `each`. Where shared
@@ -5665,14 +5658,12 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
     const neo__bags_job *j = &gated;
     const int64_t records = j->sorted.records;
     const int64_t rows = neo__bags_step_rows(j);
-    unsigned has = 0, plain[NEO_DTYPE_COUNT] = {0};
+    unsigned has[1 + NEO_DTYPE_COUNT] = {0}; /* by any rule; plain, of each dtype */
     for (int i = 0; i < j->fixed.table_count; i++) {
         const neo__job_table &t = j->fixed.host_tables[i];
         const neo__job_rule &rule = j->told.host_rules[i];
-        const int fours = neo__bags_fours(*j, t, rule);
-        if (fours && neo__bags_is_plain(*j, t, rule))
-            plain[neo__bags_plain_dtype(t.store.dtype)] |= (unsigned)fours;
-        else has |= fours ? (unsigned)fours : 1u;
+        const int updater = neo__bags_updater(*j, t, rule);
+        has[updater / NEO__BAGS_PLAIN(0)] |= updater ? (unsigned)updater % NEO__BAGS_PLAIN(0) : 1u;
     }
     if (records > NEO__JOB_LONG && !j->add) {
         NEO__TRY(neo__cuda_fill(gpu, j->sorted.parts, 0, sizeof *j->sorted.parts));
@@ -5682,14 +5673,19 @@ template <class K> static neo_status neo__bags_update_as(neo__cuda *gpu, const n
         NEO__TRY(neo__cuda_launch(gpu, "bags: sums of long runs", neo__bags_part_sums_kernel<K>,
                                   {blocks, NEO__BAGS_LONG_THREADS}, *j));
     }
-    if (has & 1u)
+    if (has[0] & 1u)
         NEO__TRY(neo__cuda_launch(gpu, "bags: update", neo__bags_step_kernel<K>,
                                   neo__bags_step_where(gpu, j, rows, 16u * (unsigned)rows,
                                                        (records + 31) / 32, rows / 2), *j));
-    NEO__TRY((neo__bags_run_plain<K, NEO_F32, 4, 8, 16, 32, 64>(gpu, j, plain[NEO_F32])));
-    NEO__TRY((neo__bags_run_plain<K, NEO_F16, 4, 8, 16, 32, 64>(gpu, j, plain[NEO_F16])));
-    NEO__TRY((neo__bags_run_plain<K, NEO_I8, 4, 8, 16, 32, 64>(gpu, j, plain[NEO_I8])));
-    return neo__bags_run_fours<K, 4, 8, 16, 32, 64, 128, 256>(gpu, j, has);
+    NEO__TRY((neo__bags_run_plain<K, NEO_F32>(gpu, j, has[1 + NEO_F32])));
+    NEO__TRY((neo__bags_run_plain<K, NEO_F16>(gpu, j, has[1 + NEO_F16])));
+    NEO__TRY((neo__bags_run_plain<K, NEO_I8>(gpu, j, has[1 + NEO_I8])));
+    return neo__bags_run_fours(
+        gpu, j, has[0],
+        {neo__bags_update_kernel<K, 4, 1>, neo__bags_update_kernel<K, 8, 1>,
+         neo__bags_update_kernel<K, 16, 1>, neo__bags_update_kernel<K, 32, 1>,
+         neo__bags_update_kernel<K, 32, 2>, neo__bags_update_kernel<K, 32, 4>,
+         neo__bags_update_kernel<K, 32, 8>});
 }
 static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) {
     if (job->sorted.records == 0) return NEO_OK;
