@@ -1690,7 +1690,8 @@ if awk -v least=$least_auc \
 
 # The log of MLPerf: one object a line, the keys that its checker counts, the same AUC as --log.
 mllog="--synthetic 600 --batch 60 --model dcnv2 --epochs 2 --repro-shards 4"
-$D $mllog --group C3 --ranks 2 --mllog "$W/mllog" --log "$W/mllog.jsonl" >"$W/out" 2>&1
+$D $mllog --group C3 --window 90 --log-every 7 --ranks 2 --mllog "$W/mllog" \
+    --log "$W/mllog.jsonl" >"$W/out" 2>&1
 if have python3; then
     python3 - "$W/mllog" "$W/mllog.jsonl" <<'END' && pass || fail "mllog: $(tail -1 "$W/out")"
 import json, sys
@@ -1713,10 +1714,18 @@ assert rows[-1]["metadata"] == {"status": "success"}
 log = [json.loads(line) for line in open(sys.argv[2])]
 assert [row["value"] for row in rows if row["key"] == "eval_accuracy"] == \
        [row["test_auc"] for row in log if "test_auc" in row]
-stats = [row["value"] for row in rows if row["key"] == "tracked_stats"]
+tracked = [row for row in rows if row["key"] == "tracked_stats"]
+stats = [row["value"] for row in tracked if "epoch_num" in row["metadata"]]
 others = "pr_auc logloss ne mse mae calibration accuracy gauc ndcg".split()
 assert stats == [{key: row["test_" + key] for key in others} for row in log if "test_auc" in row]
 assert len(stats) == 2
+points = [row for row in log if "lr" in row]
+assert [row["step"] for row in points] == [7, 14, 20]
+for kind, others in ("window_", 8), ("lifetime_", 9):
+    assert [(row["metadata"], row["value"]) for row in tracked if kind + "auc" in row["value"]] == \
+           [({"step": row["step"]}, {key: row[key] for key in row if key.startswith(kind)})
+            for row in points]
+    assert all(len([key for key in row if key.startswith(kind)]) == others for row in points)
 END
 else
     skip "mllog: no python3 to read JSON with"

@@ -1,7 +1,7 @@
 /* eval.h: the model on the test data: figures, and predictions to a file. */
 #ifndef DLRM_EVAL_H
 #define DLRM_EVAL_H
-#include "run.h"
+#include "mllog.h"
 
 /* Writes the probabilities of `size` samples. They are computed where the context does, as many at
    a time as fit there. */

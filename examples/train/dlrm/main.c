@@ -12,7 +12,7 @@
    and resumed, and, with --repro-shards given, on any number of ranks under any plan.
 
    Files, each one including the one before: ../cli.h ../job.h ../digests.h ../guard.h ../board.h
-   files.h options.h formats.h model.h plan.h towers.h step.h run.h eval.h mllog.h train.h
+   files.h options.h formats.h model.h plan.h towers.h step.h run.h mllog.h eval.h train.h
    describe.h setup.h, ../summary.h. The program in one file: examples/one_file_dlrm.c. */
 #include "setup.h"
 

@@ -6,7 +6,7 @@
    run_start. Rank 0 has the file; elsewhere, and without the option, the calls do nothing. */
 #ifndef DLRM_MLLOG_H
 #define DLRM_MLLOG_H
-#include "eval.h"
+#include "run.h"
 #include <time.h>
 
 /* value and metadata: as JSON; metadata without braces, may be "". */
@@ -36,29 +36,36 @@ static void mllog_epoch(const run *r, const char *key) {
     snprintf(metadata, sizeof metadata, "\"epoch_num\": %lld", (long long)r->epoch + 1);
     mllog(r, strstr(key, "start") ? "INTERVAL_START" : "INTERVAL_END", key, "null", metadata);
 }
-/* The other figures of a task, by their names in --log. */
-static void mllog_stats(const run *r, const figures *values, int task, const char *metadata) {
-    named_figure all[MAX_FIGURES];
+/* Figures of a task, named as in --log. at: the unit's count, as {"epoch_num": 0.05}. */
+static void mllog_figure(const run *r, int task, const char *unit, double at, const char *key,
+                         const char *value) {
+    char metadata[96];
+    int length = snprintf(metadata, sizeof metadata, "\"%s\": %.12g", unit, at);
+    if (r->m.tasks > 1)
+        snprintf(metadata + length, sizeof metadata - (size_t)length, ", \"label\": %d", task);
+    mllog(r, "POINT_IN_TIME", key, value, metadata);
+}
+static void mllog_stats(const run *r, int task, const char *unit, double at, const char *prefix,
+                        const named_figure *all, int count) {
     char text[64 * MAX_FIGURES], number[32];
     int length = 0;
-    const int count = list_figures(&values->of[task],
-                                   r->group < 0 ? NULL : &values->groups[task], all);
-    for (int i = 1; i < count; i++)
-        length += snprintf(text + length, sizeof text - (size_t)length, "%s\"%s\": %s",
-                           i > 1 ? ", " : "{", all[i].name, cli_json(all[i].value, number));
+    for (int i = 0; i < count; i++)
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s\"%s%s\": %s",
+                           i ? ", " : "{", prefix, all[i].name, cli_json(all[i].value, number));
     snprintf(text + length, sizeof text - (size_t)length, "}");
-    mllog(r, "POINT_IN_TIME", "tracked_stats", text, metadata);
+    mllog_figure(r, task, unit, at, "tracked_stats", text);
 }
-/* AUC, which the rules call accuracy, and the other figures. epochs: trained until then, as
-   0.05. */
+/* An evaluation: AUC, which the rules call accuracy, and the other figures. epochs: trained until
+   then. */
 static void mllog_accuracy(const run *r, const figures *values, double epochs) {
-    char value[32], metadata[96];
     for (int t = 0; t < r->m.tasks; t++) {
-        int length = snprintf(metadata, sizeof metadata, "\"epoch_num\": %.6g", epochs);
-        if (r->m.tasks > 1)
-            snprintf(metadata + length, sizeof metadata - (size_t)length, ", \"label\": %d", t);
-        mllog(r, "POINT_IN_TIME", "eval_accuracy", cli_json(values->of[t].auc, value), metadata);
-        mllog_stats(r, values, t, metadata);
+        char auc[32];
+        named_figure all[MAX_FIGURES];
+        const int count = list_task(r, values, t, all);
+        const int first = !strcmp(all[0].name, "auc");
+        mllog_figure(r, t, "epoch_num", epochs, "eval_accuracy",
+                     cli_json(values->of[t].auc, auc));
+        mllog_stats(r, t, "epoch_num", epochs, "", all + first, count - first);
     }
 }
 

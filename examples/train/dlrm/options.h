@@ -275,13 +275,14 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_BOARD,
     CLI_TEXT("mllog", mllog, "FILE", NULL,
              "the log of MLPerf Training, open division, of benchmark dlrm_dcnv2 where --model is "
-             "dcnv2: AUC is its eval_accuracy, other figures tracked_stats; a resume adds to it"),
+             "dcnv2: AUC is its eval_accuracy, other figures, those of --window too, tracked_stats; "
+             "a resume adds to it"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 4294967296.0,
               "most samples of an evaluation's AUC, 8 bytes each; of more it has none"),
     CLI_COUNT("window", window, "N", NULL, 0, 1e9,
-              "*figures of training in log and report: of the last N samples (window; of each "
-              "task: with its label) and of all so far (lifetime, later epochs too), each "
+              "*figures of training in log, mllog and report: of the last N samples (window; of "
+              "each task: with its label) and of all so far (lifetime, later epochs too), each "
               "predicted before the step that learns from it. AUC and PR AUC of all so far are "
               "of 65,536 bins of the logit, 2^-11 wide in -16 .. 16 (1 MiB of each task, in a "
               "checkpoint too); the exact AUC is no further off than lifetime_auc_error"),

@@ -101,81 +101,40 @@ static neo_status log_number(run *r, const char *key, double value) {
     return board_number(r->events, key, r->step, value);
 }
 
-/* Figures by their names in logs; those before AREAS are areas under curves, those behind FIGURES
-   of --group (groups not NULL). */
-enum { FIGURES = 8, AREAS = 2, MAX_FIGURES = FIGURES + 2 };
+/* Figures by their names in logs, without areas under curves where too many samples came for them;
+   behind FIGURES those of --group, if groups is not NULL. There is room for one more. */
+enum { FIGURES = 8, AREAS = 2, MAX_FIGURES = FIGURES + 3 };
 typedef struct named_figure {
     const char *name;
     double value;
 } named_figure;
 static int list_figures(const neo_metric_values *v, const neo_grouped_values *groups,
                         named_figure all[MAX_FIGURES]) {
-    const named_figure list[MAX_FIGURES] = {
+    const named_figure list[] = {
         {"auc", v->auc}, {"pr_auc", v->pr_auc}, {"logloss", v->logloss}, {"ne", v->ne},
         {"mse", v->mse}, {"mae", v->mae}, {"calibration", v->calibration},
         {"accuracy", v->accuracy}, {"gauc", groups ? groups->auc : 0},
         {"ndcg", groups ? groups->ndcg : 0}};
-    memcpy(all, list, sizeof list);
-    return groups ? MAX_FIGURES : FIGURES;
+    const int first = v->auc_count < v->count ? AREAS : 0;
+    const int count = (groups ? FIGURES + 2 : FIGURES) - first;
+    memcpy(all, list + first, (size_t)count * sizeof *all);
+    return count;
+}
+static int list_task(const run *r, const figures *values, int task,
+                     named_figure all[MAX_FIGURES]) {
+    return list_figures(&values->of[task], r->group < 0 ? NULL : &values->groups[task], all);
 }
 
 /* The figures of a task. */
-static neo_status log_figures(run *r, const char *name, int task, const neo_metric_values *v,
-                              const neo_grouped_values *groups) {
-    named_figure all[MAX_FIGURES];
+static neo_status log_figures(run *r, const char *name, int task, const named_figure *all,
+                              int count) {
     char key[160], of_task[128];
-    const int count = list_figures(v, groups, all);
     name_task(r, name, "_", task, of_task);
-    for (int i = v->auc_count < v->count ? AREAS : 0; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         snprintf(key, sizeof key, "%s_%s", of_task, all[i].name);
         TRY(log_number(r, key, all[i].value));
     }
     return NEO_OK;
-}
-
-/* Figures of training: of --window, and of all samples so far. */
-static neo_status log_window(run *r) {
-    static const char *const names[] = {"window", "lifetime"};
-    for (int t = 0; r->window[t] && t < r->m.tasks; t++)
-        for (int k = 0; k < 2; k++) {
-            char curve[128], key[160];
-            neo_metric_values v;
-            TRY(k ? neo_metrics_lifetime(r->window[t], &v) : neo_metrics_window(r->window[t], &v));
-            TRY(log_figures(r, names[k], t, &v, NULL));
-            if (k) {
-                name_task(r, names[k], "_", t, curve);
-                snprintf(key, sizeof key, "%s_auc_error", curve);
-                TRY(log_number(r, key, v.auc_error));
-            }
-            if (!r->m.report) continue;
-            name_task(r, names[k], " ", t, curve);
-            TRY(neo_report_point(r->m.report, "Normalized entropy of training", curve,
-                                 (double)r->step, v.ne));
-            TRY(neo_report_point(r->m.report, "AUC of training", curve, (double)r->step, v.auc));
-        }
-    return NEO_OK;
-}
-
-/* A point of the log and of the report's curves: the mean loss since the last one. */
-static neo_status log_loss(run *r, double lr) {
-    if (r->m.report) {
-        TRY(neo_report_point(r->m.report, "Training loss", "train", (double)r->step, r->last_loss));
-        TRY(neo_report_point(r->m.report, "Learning rate", "lr", (double)r->step, lr));
-    }
-    neo_jsonl_int(r->log, "step", r->step);
-    neo_jsonl_int(r->log, "epoch", r->epoch);
-    TRY(log_number(r, "loss", r->last_loss));
-    TRY(log_number(r, "lr", lr));
-    TRY(log_number(r, "samples_per_s", (double)r->samples / ((double)(r->train_ns + 1) * 1e-9)));
-    TRY(log_window(r));
-    return r->log ? neo_jsonl_end(r->log) : NEO_OK;
-}
-static neo_status log_point(run *r, double lr) {
-    if (!r->loss_samples) return NEO_OK;
-    r->last_loss = neo_exact_value(&r->loss) / (double)r->loss_samples;
-    neo_exact_zero(&r->loss);
-    r->loss_samples = 0;
-    return agree(r->me.comm, log_loss(r, lr));
 }
 
 /* name: "test" or "valid". */
@@ -189,8 +148,10 @@ static neo_status log_values(run *r, const char *name, const figures *values) {
     }
     if (!r->log && !r->events) return NEO_OK;
     neo_jsonl_int(r->log, "step", r->step);
-    for (int t = 0; t < r->m.tasks; t++)
-        TRY(log_figures(r, name, t, &values->of[t], r->group < 0 ? NULL : &values->groups[t]));
+    for (int t = 0; t < r->m.tasks; t++) {
+        named_figure all[MAX_FIGURES];
+        TRY(log_figures(r, name, t, all, list_task(r, values, t, all)));
+    }
     return r->log ? neo_jsonl_end(r->log) : NEO_OK;
 }
 

@@ -1,7 +1,7 @@
 /* train.h: the epochs of a run. */
 #ifndef DLRM_TRAIN_H
 #define DLRM_TRAIN_H
-#include "mllog.h"
+#include "eval.h"
 #include "score.h"
 
 /* A batch that trains; its loss is in m.sum[turn] when it is over. */
@@ -61,6 +61,49 @@ static neo_status launch_batch(run *r, neo_progress *bar, neo_batch *batch, int 
     TRY(gather_batch(r, &read));
     return agree(r->me.comm, r->me.rank ? NEO_OK
                                         : count_batch(r, read.global_size, r->window));
+}
+
+/* Figures of training: of --window, and of all samples so far. */
+static neo_status log_window(run *r, int task, int is_lifetime) {
+    const char *name = is_lifetime ? "lifetime" : "window";
+    char curve[128], prefix[16];
+    named_figure all[MAX_FIGURES];
+    neo_metric_values v;
+    TRY(is_lifetime ? neo_metrics_lifetime(r->window[task], &v)
+                    : neo_metrics_window(r->window[task], &v));
+    int count = list_figures(&v, NULL, all);
+    if (is_lifetime) all[count++] = (named_figure){"auc_error", v.auc_error};
+    TRY(log_figures(r, name, task, all, count));
+    snprintf(prefix, sizeof prefix, "%s_", name);
+    mllog_stats(r, task, "step", (double)r->step, prefix, all, count);
+    if (!r->m.report) return NEO_OK;
+    name_task(r, name, " ", task, curve);
+    TRY(neo_report_point(r->m.report, "Normalized entropy of training", curve, (double)r->step,
+                         v.ne));
+    return neo_report_point(r->m.report, "AUC of training", curve, (double)r->step, v.auc);
+}
+
+/* A point of the log and of the report's curves: the mean loss since the last one. */
+static neo_status log_loss(run *r, double lr) {
+    if (r->m.report) {
+        TRY(neo_report_point(r->m.report, "Training loss", "train", (double)r->step, r->last_loss));
+        TRY(neo_report_point(r->m.report, "Learning rate", "lr", (double)r->step, lr));
+    }
+    neo_jsonl_int(r->log, "step", r->step);
+    neo_jsonl_int(r->log, "epoch", r->epoch);
+    TRY(log_number(r, "loss", r->last_loss));
+    TRY(log_number(r, "lr", lr));
+    TRY(log_number(r, "samples_per_s", (double)r->samples / ((double)(r->train_ns + 1) * 1e-9)));
+    for (int t = 0; r->window[t] && t < r->m.tasks; t++)
+        for (int k = 0; k < 2; k++) TRY(log_window(r, t, k));
+    return r->log ? neo_jsonl_end(r->log) : NEO_OK;
+}
+static neo_status log_point(run *r, double lr) {
+    if (!r->loss_samples) return NEO_OK;
+    r->last_loss = neo_exact_value(&r->loss) / (double)r->loss_samples;
+    neo_exact_zero(&r->loss);
+    r->loss_samples = 0;
+    return agree(r->me.comm, log_loss(r, lr));
 }
 
 /* Saves and logs after a step, where it is time. *started: of the time not counted yet. */
