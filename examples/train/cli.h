@@ -160,8 +160,9 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
         end += unit != NULL;
     }
     if (end == text || *end || errno || !(value >= 0 && value <= option->most))
-        REFUSE("--%s %s: not %s from 0 to %.0f%s", option->name, text,
-               option->kind == CLI_REAL ? "a number" : "a whole number", option->most,
+        REFUSE("--%s %s: not %s from %g to %.0f%s", option->name, text,
+               option->kind == CLI_REAL ? "a number" : "a whole number", option->least,
+               option->most,
                strcmp(option->argument, "BYTES") ? "" : ", maybe with K, M, G or T behind it");
     if (value < option->least) REFUSE("--%s must be at least %.0f", option->name, option->least);
     if (option->kind == CLI_REAL) memcpy(field, &value, sizeof value);

@@ -1368,6 +1368,10 @@ refused "resume without a folder" 'checkpoint' $model --resume
 refused "threads" 'threads' $model --threads 100000
 refused "threads beyond 32 bits" 'threads' $model --threads 4294967297
 refused "log-every 0" 'log-every' $model --log-every 0
+refused "--batch -1" '--batch -1: not a whole number from 1 to' $model --batch -1
+refused "--synthetic 0" '--synthetic must be at least 1' --synthetic 0
+refused "a log nowhere" "--log: $W/none/log: No such file" $model --log "$W/none/log"
+refused "a plan nowhere" "--save-plan: $W/none/plan: No such file" $model --save-plan "$W/none/plan"
 refused "an AUC of too many" '^dlrm: --auc-capacity 4294967297' $model --auc-capacity 4294967297
 refused "standard input twice" 'epochs' --data - --epochs 2
 refused "repro-shards" 'shards' $model --repro-shards 5000

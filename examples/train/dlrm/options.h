@@ -99,7 +99,7 @@ static const cli_option DLRM_OPTIONS[] = {
               "largest of --data gives the rows)"),
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
-    CLI_COUNT("synthetic", synthetic, "N", NULL, 0, 1e12,
+    CLI_COUNT("synthetic", synthetic, "N", NULL, 1, 1e12,
               "N generated samples with a planted truth, instead of --data, and a quarter as many "
               "to test (of --preset mlperf-dcnv2 MLPerf's part, 1/47); the best AUC that any model "
               "can reach on them is printed"),

@@ -319,6 +319,8 @@ static neo_status make_plan(model *m, const options *o, const neo_bags_desc *bag
                            (const char *[]){"operation", "predicted, ms", "measured, ms", "error"},
                            4));
     if (m->report) TRY(predict(m, *plan));
-    return o->save_plan ? neo_plan_write(*plan, o->save_plan) : NEO_OK;
+    if (!o->save_plan) return NEO_OK;
+    TRY(check_writable("save-plan", o->save_plan));
+    return neo_plan_write(*plan, o->save_plan);
 }
 #endif

@@ -228,6 +228,7 @@ static neo_status open_outputs(run *r) {
     int reads = reads_only(o);
     if (o->report) TRY(check_writable("report", o->report));
     if (o->predict) TRY(check_writable("predict", o->predict));
+    if (o->log) TRY(check_writable("log", o->log));
     if (o->saves.dir && !reads) TRY(make_saves(&o->saves));
     TRY(board_open(&r->me, &o->board, &r->events));
     if (!o->log) return NEO_OK;
