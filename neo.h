@@ -4273,9 +4273,13 @@ NEO__INLINE double neo__fma_odd(float a, float b, float c) {
 #if defined(__FMA__) || defined(__aarch64__)
 NEO__INLINE float neo__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
-/* Not inline: it is used everywhere in the scalar kernels. */
+/* Not inline: it is used everywhere in the scalar kernels. The sum in double rounds to the float
+   that the exact sum does, unless it is half way between two floats or below the normal ones. */
 static NEO__UNUSED NEO__NOINLINE float neo__fma(float a, float b, float c) {
-    return (float)neo__fma_odd(a, b, c);
+    double sum = (double)a * (double)b + (double)c;
+    if ((neo__bits_f64(sum) & 0x1FFFFFFF) != 0x10000000 && (sum >= 0x1p-126 || sum <= -0x1p-126))
+        return (float)sum;
+    return sum == 0.0 ? (float)sum : (float)neo__fma_odd(a, b, c);
 }
 #endif
 
@@ -6232,10 +6236,17 @@ static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double 
 }
 #if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
+    static NEO__THREAD_LOCAL struct {
+        int64_t rows;
+        double s, constant;
+    } law; /* the last one of this thread: most calls have the same */
     if (rows <= 1 || !(s > 0.0f)) return 0;
     neo__fp_state fp = neo__fp_enter();
-    int64_t id = neo__zipf_id(NULL, u > 0.0f ? (double)u : 0.0, rows, (double)s,
-                              neo__zipf_constant(rows, (double)s));
+    if (law.rows != rows || law.s < (double)s || law.s > (double)s) {
+        law.rows = rows, law.s = (double)s;
+        law.constant = neo__zipf_constant(rows, (double)s);
+    }
+    int64_t id = neo__zipf_id(NULL, u > 0.0f ? (double)u : 0.0, rows, (double)s, law.constant);
     neo__fp_leave(fp);
     return id;
 }

@@ -6230,8 +6230,10 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
    wide, narrow, short and long shapes a line through their seconds. All are medians of a few runs.
    ------------------------------------------------------------------------ */
+#ifndef NEO__CALIBRATE_RUNS
+#define NEO__CALIBRATE_RUNS 8
+#endif
 enum {
-    NEO__CALIBRATE_RUNS = 8,
     NEO__CALIBRATE_DIM = 64,
     NEO__CALIBRATE_BUCKETS = 8,
     NEO__CALIBRATE_SLICE = 16,

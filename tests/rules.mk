@@ -3,10 +3,12 @@
 # Each file is a program, linked with a neo whose assertions are on.
 checked = -D_GNU_SOURCE= -include tests/checked.h
 
+# They go into shared objects, too: see programs/peers.sh.
+shared = -fPIC -fvisibility=hidden
 $(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o): $(B)/tests/%.o: $$($$*_of)
-	$(compile) $(checked) $(implement)
+	$(compile) $(shared) $(checked) $(implement)
 $(B)/tests/checked.o: tests/checked.c
-	$(compile) -c -o $@ $<
+	$(compile) $(shared) -c -o $@ $<
 $(B)/tests/neo.a: $(addprefix $(B)/tests/,neo.o neo_comm.o neo_fsdp.o checked.o)
 	$(archive)
 $(B)/tests/%_mpi.o: %.h
@@ -32,11 +34,12 @@ $(fuzzers) $(fuzzers:$(B)/tests/fuzz/%=$(B)/libfuzzer/%): $$(@D)/targets ; ln -f
 level = $(if $(SANITIZE),-O1,-O0)
 $(addprefix $(B)/tests/,$(addprefix shard/,slow_links plan placements tiers accumulate replicas \
     unpooled keys) $(addprefix comm/,nccl faults collectives groups data) fsdp/grid \
-    fsdp/dtypes_and_faults serve/serve serve/predict serve/panels data/reader_ranks bags/lookup \
-    core/gemm core/layers core/bf16 core/transformer attack/schedules): level = -O1
-# What implements all of neo for itself, for its private names.
-$(addprefix $(B)/tests/,core/math core/sgemm_hook data/numbers files/checkpoint_ranks files/json \
-    files/state): of_test = -O0
+    fsdp/dtypes_and_faults serve/serve serve/predict data/reader_ranks bags/lookup core/gemm \
+    core/layers core/bf16 core/transformer attack/schedules): level = -O1
+# What implements all of neo for itself, for its private names; several tests in one.
+$(addprefix $(B)/tests/,private private_files core/sgemm_hook): of_test = -O0
+$(addprefix $(B)/tests/,core/math files/json files/state): $(B)/tests/private ; ln -f $< $@
+$(addprefix $(B)/tests/,data/numbers files/checkpoint_ranks): $(B)/tests/private_files ; ln -f $< $@
 
 # The longest first. larger: of them what does more than in `make test` where NEO_FULL is set.
 first   = tests/programs/dlrm.sh tests/comm/mpi.sh

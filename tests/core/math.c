@@ -4,12 +4,7 @@
    Method   f32: a stride of a prime over all 2^32 bit patterns against libm in double; f64 against
             libm in long double; the vector forms through the kernel tables, bit by bit against the
             scalar ones; AMX's kernel by emulated instructions against the plain one. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* REG_RIP */
-#endif
-#undef NEO_ASSERT
-#define NEO_ASSERT(x) ((x) ? (void)0 : abort()) /* neo.h includes stdlib.h */
-#define NEO_STATIC
+#define NEO_STATIC /* as in private.c */
 #include "test.h"
 #include "amx_on_cpu.h"
 

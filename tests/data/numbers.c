@@ -5,7 +5,7 @@
    line meets their borders. */
 #define NEO__CHUNK_BYTES 4096
 #define NEO__LINE_BYTES 1024
-#define NEO_STATIC
+#define NEO_STATIC /* as in private_files.c */
 #define NEO_NO_SIMD
 #include "common.h"
 #include <locale.h>

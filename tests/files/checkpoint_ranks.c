@@ -11,7 +11,7 @@
 #define _POSIX_C_SOURCE 200809L
 #define _DEFAULT_SOURCE 1
 #define _DARWIN_C_SOURCE 1
-#define NEO_STATIC
+#define NEO_STATIC /* as in private_files.c */
 #define NEO_NO_SIMD
 #include <dirent.h>
 #include <errno.h>

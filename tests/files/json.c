@@ -2,8 +2,7 @@
    Method: tables of texts that are and are not JSON (after RFC 8259 and the cases parsers differ
    in), decoded strings compared byte for byte, every prefix of a valid text refused, round trips
    through the writer. */
-#define NEO_STATIC
-#define NEO_NO_SIMD
+#define NEO_STATIC /* as in private.c */
 #include "neo_state.h"
 
 #include "test.h"

@@ -1,7 +1,7 @@
 /* state.c: the private parts of checkpoints: CRC32C paths, digest parts, name maps, paths and
    files. Method: known values, a bit-by-bit reference, random cuts, directories made and
    removed. */
-#define NEO_STATIC
+#define NEO_STATIC /* as in private.c */
 #include "neo_state.h"
 
 #include "test.h"

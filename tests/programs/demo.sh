@@ -10,9 +10,13 @@ D=$W/build # the promise is: builds and trains; other tests use $B/dlrm meanwhil
 rm -rf "$W"
 mkdir -p "$W"
 
-# neo itself as it is compiled already: copies newer than their sources.
+# neo as it is compiled already, and the programs, which NEO_FULL builds: copies newer than their
+# sources.
 mkdir -p "$D"
-for file in neo.o neo.a neo_serve.o; do [ ! -f "$B/$file" ] || cp "$B/$file" "$D/"; done
+for file in neo.o neo.a neo_serve.o dlrm serve; do
+    case $NEO_FULL:$file in ?*:dlrm | ?*:serve) continue ;; esac
+    [ ! -f "$B/$file" ] || cp "$B/$file" "$D/"
+done
 if "$MAKE" --no-print-directory B="$D" demo >"$W/1" 2>"$W/err"; then
     pass
 else

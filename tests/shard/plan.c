@@ -3,6 +3,7 @@
    and its files. The implementation is in this file, so that brute force goes over the very options
    that the search has. */
 #define NEO_FSDP_IMPLEMENTATION /* its private names, too */
+#define NEO__CALIBRATE_RUNS 3
 #include "test.h"
 #include "neo_plan.h"
 #include "examples/plan/sets.h"

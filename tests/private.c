@@ -1,0 +1,29 @@
+/* private.c: tests of neo.h's private names, so that neo is compiled once for all of them. Each is
+   a file with a main of its own; links to the program have their names, which says what runs. */
+#define NEO_STATIC
+#include "neo_state.h"
+
+#include "test.h"
+
+#define main math_main
+#include "core/math.c"
+#undef main
+#define main json_main
+#include "files/json.c"
+#undef main
+#define main state_main
+#include "files/state.c"
+#undef main
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } tests[] = {{"math", math_main}, {"json", json_main}, {"state", state_main}};
+    const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+    (void)argc;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (strcmp(tests[i].name, name) == 0) return tests[i].run();
+    printf("%s: a link to it says what runs: math, json or state\n", name);
+    return 1;
+}
