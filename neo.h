@@ -4140,6 +4140,18 @@ struct neo_device {
 #undef _MSC_VER
 #include <immintrin.h>
 #pragma pop_macro("_MSC_VER")
+#elif __GNUC__ >= 11 && __GNUC__ <= 14 && !defined(__clang__) && !defined(_IMMINTRIN_H_INCLUDED)
+/* Parts of <immintrin.h>: all of it is a tenth of the compile time. It may be included later: each
+   part has its own guard. */
+#define _IMMINTRIN_H_INCLUDED
+#include <x86gprintrin.h>
+#include <smmintrin.h>
+#include <avxintrin.h>
+#include <avx2intrin.h>
+#include <avx512fintrin.h>
+#include <fmaintrin.h>
+#include <f16cintrin.h>
+#undef _IMMINTRIN_H_INCLUDED
 #else
 #include <immintrin.h>
 #endif

@@ -227,7 +227,8 @@ NEO__KERNEL_INLINE __m256i NEO__FN(lanes)(int64_t n) {
 NEO__KERNEL_INLINE float NEO__FN(tree16)(const float *p) {
 #if NEO__PASS == NEO__PASS_AVX512
     __m512 v = _mm512_loadu_ps(p);
-    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m256 a =
+        _mm256_add_ps(_mm512_castps512_ps256(v), (__m256)_mm512_extractf64x4_pd((__m512d)v, 1));
 #else
     __m256 a = _mm256_add_ps(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
 #endif
@@ -2280,6 +2281,10 @@ NEO__KERNEL void NEO__FN(interact_backward)(const neo__interact_call *job, int64
 /* ---- bf16 products; see >>impl-bf16 ----
    Both instructions work on pairs of numbers. Instructions by name: compilers take intrinsics only
    in functions that target them. */
+#define NEO__DOT(c, x, y) __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(x), "v"(y))
+/* The 16-bit numbers at p that m has a bit for, others 0; p is of the type of all. */
+#define NEO__LOAD16(x, m, p) __asm__("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(x) : "m"(*(p)), "Yk"(m))
+#define NEO__SHUFFLE8(x, to) __asm__("vpshufb %1, %0, %0" : "+v"(x) : "v"(to))
 
 /* Pairs (low, high) of a block's k: vdpbf16ps adds first the high one's product, then the low
    one's, to one sum: (2, 0), (3, 1), (6, 4), (7, 5) ... are chains of even and of odd k. TDPBF16PS
@@ -2298,8 +2303,10 @@ NEO__KERNEL void NEO__FN(bf16_pack)(float *to, int64_t width, const uint16_t *fr
             const __mmask16 m = cols - j >= 16 ? (__mmask16)0xFFFF
                                 : cols > j     ? NEO__LANES(cols - j)
                                                : (__mmask16)0;
-            __m256i x = _mm256_maskz_loadu_epi16(k0 < count ? m : (__mmask16)0, low + j);
-            __m256i y = _mm256_maskz_loadu_epi16(k1 < count ? m : (__mmask16)0, high + j);
+            const __mmask16 m0 = k0 < count ? m : (__mmask16)0, m1 = k1 < count ? m : (__mmask16)0;
+            __m256i x, y;
+            NEO__LOAD16(x, m0, (const uint16_t(*)[16])(low + j));
+            NEO__LOAD16(y, m1, (const uint16_t(*)[16])(high + j));
             const NEO__VI low_x = (NEO__VI)_mm512_cvtepu16_epi32(x);
             NEO__VI pair = low_x | ((NEO__VI)_mm512_cvtepu16_epi32(y) << 16);
             NEO__STORE(to + j, NEO__AS_F(pair));
@@ -2311,16 +2318,15 @@ NEO__KERNEL void NEO__FN(bf16_pack_row)(float *to, const uint16_t *from, int64_t
     const __m512i order = _mm512_set4_epi32(0x0B0A0F0E, 0x09080D0C, 0x03020706, 0x01000504);
     for (int64_t k = 0; k < count; k += 32, to += 16) {
         const int64_t left = count - k;
-        const __mmask32 m =
-            left >= 32 ? (__mmask32)0xFFFFFFFF : (__mmask32)(((uint32_t)1 << left) - 1);
-        __m512i x = _mm512_maskz_loadu_epi16(m, from + k);
-        if (chains) x = _mm512_shuffle_epi8(x, order);
+        const uint32_t m = left >= 32 ? 0xFFFFFFFFu : ((uint32_t)1 << left) - 1;
+        __m512i x;
+        NEO__LOAD16(x, m, (const uint16_t(*)[32])(from + k));
+        if (chains) NEO__SHUFFLE8(x, order);
         NEO__STORE(to, NEO__AS_F(x));
     }
 }
 
 /* 6 x 32 sums of even k and 6 x 32 of odd k in registers. */
-#define NEO__DOT(c, x, y) __asm__("vdpbf16ps %2, %1, %0" : "+v"(c) : "v"(x), "v"(y))
 #define NEO__DOT_START(r, g, i)                                                                    \
     NEO__VF e##r##0 = zero, e##r##1 = zero, o##r##0 = zero, o##r##1 = zero;
 #define NEO__DOT_STEP(r, g, i)                                                                     \
@@ -2586,7 +2592,8 @@ NEO__KERNEL_FAR void NEO__FN(rows_words)(const neo__bag_rows *rows, const int64_
 NEO__KERNEL_INLINE float NEO__FN(least)(NEO__VF v) {
 #if NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
 #if NEO__PASS == NEO__PASS_AVX512
-    __m256 half = _mm256_min_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m256 half =
+        _mm256_min_ps(_mm512_castps512_ps256(v), (__m256)_mm512_extractf64x4_pd((__m512d)v, 1));
 #else
     __m256 half = (__m256)v;
 #endif

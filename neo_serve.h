@@ -15,8 +15,8 @@
 
    WHAT IT DOES NOT DO
      - no training: with NEO_INFERENCE, defined everywhere, neo.h has no backward and no optimizer
-     - no keys (--keys) in a mapped file; no cache of its own for rows on a disk: a mapped file's
-       pages are the operating system's, which keeps those in use
+     - no cache of its own for rows on a disk: a mapped file's pages are the operating system's,
+       which keeps those in use
      - several sequences of a GPT in one decoder
      - no server: examples/serve.c is one
 
@@ -128,8 +128,10 @@ typedef struct neo_model_desc {
    Errors   NEO_ERR_NOT_FOUND: no whole checkpoint, or it has no model.json. NEO_ERR_FORMAT: file
             and byte, or the name of what it lacks. NEO_ERR_UNSUPPORTED: the name of what this
             version does not know. NEO_ERR_MISMATCH: a tensor has another shape than model.json
-            says. NEO_ERR_ARG: neither dir nor path, or both. NEO_ERR_CORRUPT, NEO_ERR_IO (also: the
-            checkpoint was removed meanwhile: try again), NEO_ERR_MEMORY. *model is NULL then.
+            says. NEO_ERR_ARG: neither dir nor path, or both. NEO_ERR_CORRUPT (of a mapped file a
+            key that is not where it belongs, too: of up to 8192 keys of a table all are looked up,
+            of more as many), NEO_ERR_IO (also: the checkpoint was removed meanwhile: try again),
+            NEO_ERR_MEMORY. *model is NULL then.
    Threads  any: it makes a context of its own, which no later call uses. */
 NEO_API NEO__CHECK_UNUSED neo_status neo_model_load(const neo_model_desc *desc, neo_model **model);
 /* neo_model_free: after all scratches of it. NULL is allowed. Threads: any. */
@@ -162,9 +164,10 @@ NEO_API int neo_model_byte(const neo_model *model, int64_t token);
 NEO_API int64_t neo_model_token(const neo_model *model, int byte);
 /* neo_model_write: the model as one safetensors file for neo_model_desc.path: weights by name, rows
    as this model has them (i4 and i2 as u8, packed), dictionaries, model.json in its metadata.
-   Written to <path>.partial, flushed to disk and renamed.
+   Where ids are keys, the map from keys to rows, too, as it is looked up: loading takes neither
+   time nor memory per key. Written to <path>.partial, flushed to disk and renamed.
    Not with NEO_INFERENCE: a program that trains or converts writes it.
-   Errors   those of neo_safetensors_write. NEO_ERR_UNSUPPORTED: ids are keys. Threads: any. */
+   Errors   those of neo_safetensors_write. Threads: any. */
 #if !defined(NEO_INFERENCE)
 NEO_API neo_status neo_model_write(const neo_model *model, const char *path);
 #endif
@@ -866,7 +869,9 @@ static neo_status neo__net_create(neo_ctx *ctx, const neo__model_json *spec, int
    >>impl-model
 
    A model owns a context, in which it was loaded. Its tensors are in blocks of memory, or in the
-   mapped file.
+   mapped file. Where ids are keys, a table of the file has besides its rows the arrays of
+   neo__lines, [rows] each: bags.<feature>.keys and .used i64, .tags u8. There is bags.key_step, and
+   in the metadata "key_layout", the version of where a key belongs: another one for another hash.
    ------------------------------------------------------------------------ */
 typedef struct neo__held {
     void *data;
@@ -1032,14 +1037,19 @@ static neo_status neo__model_table(neo_model *model, neo_frozen *table, neo_row_
     if (bits < NEO_ROWS_I8) return NEO_OK;
     return neo__model_hold(model, neo__size_mul(8, (size_t)table->rows), &table->scale);
 }
-/* The memory of the lines of table t. */
-static neo_status neo__model_lines(neo_model *model, int32_t t) {
+#define NEO__KEY_LAYOUT "1"
+/* The lines of table t, but for their memory. */
+static neo__lines *neo__model_lines(neo_model *model, int32_t t) {
     neo__lines *lines = &model->lines[t];
-    const size_t rows = (size_t)model->tables[t].rows;
-    lines->sets = lines->all_sets = (int64_t)rows / NEO__LINE_WAYS;
+    lines->sets = lines->all_sets = model->tables[t].rows / NEO__LINE_WAYS;
     lines->period = model->json.key_period;
     while (strcmp(model->json.evict, neo__evict_names[lines->evict]))
         lines->evict = (neo_evict)(lines->evict + 1);
+    return lines;
+}
+static neo_status neo__model_hold_lines(neo_model *model, int32_t t) {
+    neo__lines *lines = neo__model_lines(model, t);
+    const size_t rows = (size_t)model->tables[t].rows;
     NEO__TRY(neo__model_hold(model, neo__size_mul(rows, 8), &lines->key));
     NEO__TRY(neo__model_hold(model, neo__size_mul(rows, 8), &lines->use));
     return neo__model_hold(model, rows, &lines->tag);
@@ -1175,7 +1185,7 @@ static neo_status neo__model_read(neo_model *model, const neo_model_desc *desc,
     for (int32_t t = 0; t < model->feature_count; t++) {
         NEO__TRY(neo__model_table(model, &model->tables[t], trained));
         if (trained >= NEO_ROWS_I4) model->tables[t].row_buckets = 1;
-        if (model->lines) NEO__TRY(neo__model_lines(model, t));
+        if (model->lines) NEO__TRY(neo__model_hold_lines(model, t));
         if (!model->hot || !model->hot[t].count) continue;
         NEO__TRY(neo__model_table(model, &model->hot[t].table, trained));
         NEO__TRY(neo__model_hold(model, (size_t)model->hot[t].count * sizeof(int64_t),
@@ -1320,14 +1330,48 @@ static neo_status neo__model_take(neo_model *model, const neo_safetensors *file,
     memcpy((void *)(uintptr_t)pointer, &at, sizeof at);
     return NEO_OK;
 }
+/* The lines of table t in the file. All sets of a small table, and some all over a large one, are
+   looked at: each key is found in its line, and an empty line has no tag. */
+static neo_status neo__model_take_lines(neo_model *model, const neo_safetensors *file, int32_t t) {
+    enum { SETS = 256 };
+    neo__lines *lines = neo__model_lines(model, t);
+    const char *name = model->table_names[t];
+    const int64_t rows = model->tables[t].rows, sets = NEO__MIN(lines->sets, (int64_t)SETS);
+    const neo_tensor words = neo_tensor_1d(NULL, NEO_I64, rows);
+    NEO__TRY(neo__model_take(model, file, name, ".keys", words, &lines->key));
+    NEO__TRY(neo__model_take(model, file, name, ".used", words, &lines->use));
+    NEO__TRY(neo__model_take(model, file, name, ".tags", neo_tensor_1d(NULL, NEO_U8, rows),
+                             &lines->tag));
+    neo__lines ageless = *lines;
+    ageless.evict = NEO_EVICT_LRU;
+    for (int64_t i = 0; i < sets * NEO__LINE_WAYS; i++) {
+        const int64_t set = lines->sets / sets * (i / NEO__LINE_WAYS);
+        const int64_t at = set * NEO__LINE_WAYS + i % NEO__LINE_WAYS;
+        const uint64_t key = lines->key[at];
+        NEO__CHECK(lines->use[at] ? neo__lines_find(&ageless, key, neo__mix64(key), 0) == at
+                                  : !lines->tag[at],
+                   NEO_ERR_CORRUPT, "%s: %s.keys: line %" PRId64 ": its key does not belong there",
+                   file->path, name, at);
+    }
+    return NEO_OK;
+}
 static neo_status neo__model_take_all(neo_model *model, neo_safetensors *file) {
+    const char *layout = neo_safetensors_metadata(file, "key_layout");
     const char *rows = neo_safetensors_metadata(file, "rows");
     int bits = 0;
     while (rows && bits <= NEO_ROWS_I2 && strcmp(rows, neo__row_kinds[bits].name)) bits++;
     NEO__CHECK(rows && bits >= NEO_ROWS_F32 && bits <= NEO_ROWS_I2, NEO_ERR_UNSUPPORTED,
                "%s: rows \"%.60s\" are not known here", file->path, rows ? rows : "");
-    NEO__CHECK(!model->lines, NEO_ERR_UNSUPPORTED, "%s: ids that are keys", file->path);
+    NEO__CHECK(!model->lines || (layout && strcmp(layout, NEO__KEY_LAYOUT) == 0),
+               NEO_ERR_UNSUPPORTED, "%s: key_layout \"%.60s\" is not known here", file->path,
+               layout ? layout : "");
     NEO__TRY(neo__model_map(model, file));
+    if (model->lines) {
+        const int64_t *step = NULL;
+        NEO__TRY(neo__model_take(model, file, "bags.", "key_step", neo_tensor_1d(NULL, NEO_I64, 1),
+                                 &step));
+        model->key_step = *step;
+    }
     for (int i = 0; i < model->dense_weights; i++) {
         const int index = neo_safetensors_find(file, model->dense[i].name);
         NEO__CHECK(index >= 0, NEO_ERR_MISMATCH, "%s: has no tensor %s", file->path,
@@ -1343,6 +1387,7 @@ static neo_status neo__model_take_all(neo_model *model, neo_safetensors *file) {
         if (bits >= NEO_ROWS_I8)
             NEO__TRY(neo__model_take(model, file, model->table_names[t], ".scale",
                                      neo__frozen_scale(table), &table->scale));
+        if (model->lines) NEO__TRY(neo__model_take_lines(model, file, t));
         if (!model->hot || !model->hot[t].count) continue;
         NEO__TRY(neo__model_take(model, file, model->table_names[t], ".hot.rows",
                                  neo__hot_rows(&model->hot[t]), &model->hot[t].rows));
@@ -1524,65 +1569,82 @@ NEO_API int64_t neo_model_token(const neo_model *model, int byte) {
 }
 
 #if !defined(NEO_INFERENCE)
-/* The tensors of the file, with a name each; *count of them. lists have room. */
-static neo_status neo__model_list(const neo_model *model, neo__arena *arena, const char **names,
-                                  neo_tensor *tensors, int *count) {
+/* The tensors of a file, with a name each; there is room. */
+typedef struct neo__model_list {
+    neo__arena arena;
+    const char **names;
+    neo_tensor *tensors;
+    int count;
+} neo__model_list;
+static void neo__model_list_add(neo__model_list *list, const char *name, neo_tensor tensor) {
+    list->names[list->count] = name;
+    list->tensors[list->count++] = tensor;
+}
+static neo_status neo__model_list_part(neo__model_list *list, const char *of, const char *part,
+                                       neo_tensor tensor) {
+    const size_t bytes = strlen(of) + strlen(part) + 1;
+    char *name;
+    NEO__TRY(NEO__ARENA(&list->arena, name, bytes));
+    snprintf(name, bytes, "%s%s", of, part);
+    neo__model_list_add(list, name, tensor);
+    return NEO_OK;
+}
+static neo_status neo__model_list_all(const neo_model *model, neo__model_list *list) {
     const neo_schema *schema = model->json.schema;
     const size_t words = schema && schema->dict_count ? neo__schema_save_size(schema) : 0;
-    char *name, *data;
-    int n = 0;
+    char *data;
     for (int i = 0; i < model->dense_weights; i++)
-        names[n] = model->dense[i].name, tensors[n++] = model->dense[i].t;
+        neo__model_list_add(list, model->dense[i].name, model->dense[i].t);
     for (int32_t t = 0; t < model->feature_count; t++) {
         const neo_frozen *table = &model->tables[t];
-        for (int scale = 0; scale <= (table->scale != NULL); scale++) {
-            const size_t bytes = strlen(model->table_names[t]) + 8;
-            NEO__TRY(NEO__ARENA(arena, name, bytes));
-            snprintf(name, bytes, "%s.%s", model->table_names[t], scale ? "scale" : "weight");
-            names[n] = name;
-            tensors[n++] = scale ? neo__frozen_scale(table) : neo__frozen_codes(table);
+        const char *name = model->table_names[t];
+        NEO__TRY(neo__model_list_part(list, name, ".weight", neo__frozen_codes(table)));
+        if (table->scale)
+            NEO__TRY(neo__model_list_part(list, name, ".scale", neo__frozen_scale(table)));
+        if (model->lines) {
+            const neo__lines *lines = &model->lines[t];
+            const neo_tensor keys = neo_tensor_1d(lines->key, NEO_I64, table->rows);
+            const neo_tensor used = neo_tensor_1d(lines->use, NEO_I64, table->rows);
+            const neo_tensor tags = neo_tensor_1d(lines->tag, NEO_U8, table->rows);
+            NEO__TRY(neo__model_list_part(list, name, ".keys", keys));
+            NEO__TRY(neo__model_list_part(list, name, ".used", used));
+            NEO__TRY(neo__model_list_part(list, name, ".tags", tags));
         }
-        if (!model->hot || !model->hot[t].count) continue;
-        NEO__TRY(NEO__ARENA(arena, name, strlen(model->table_names[t]) + 10));
-        snprintf(name, strlen(model->table_names[t]) + 10, "%s.hot.rows", model->table_names[t]);
-        names[n] = name;
-        tensors[n++] = neo__hot_rows(&model->hot[t]);
+        if (model->hot && model->hot[t].count)
+            NEO__TRY(neo__model_list_part(list, name, ".hot.rows", neo__hot_rows(&model->hot[t])));
     }
+    if (model->lines)
+        neo__model_list_add(list, "bags.key_step",
+                            neo_tensor_1d((void *)(uintptr_t)&model->key_step, NEO_I64, 1));
     if (words) {
-        NEO__TRY(NEO__ARENA(arena, data, words));
+        NEO__TRY(NEO__ARENA(&list->arena, data, words));
         NEO__TRY(neo__schema_save(schema, data));
-        names[n] = NEO__SCHEMA_NAME;
-        tensors[n++] = neo_tensor_1d(data, NEO_U8, (int64_t)words);
+        neo__model_list_add(list, NEO__SCHEMA_NAME, neo_tensor_1d(data, NEO_U8, (int64_t)words));
     }
-    *count = n;
     return NEO_OK;
 }
 NEO_API neo_status neo_model_write(const neo_model *model, const char *path) {
     NEO__CHECK(model && path && path[0], NEO_ERR_ARG, "neo_model_write: an argument is NULL");
-    NEO__CHECK(!model->lines, NEO_ERR_UNSUPPORTED,
-               "neo_model_write: the ids of this model are keys, which a file has not");
     NEO__ZERO(neo_ctx_desc, alone);
     neo_ctx *ctx = NULL;
     char step[32];
     alone = model->ctx_desc;
     alone.threads = 1;
     NEO__TRY(neo_ctx_create(&alone, &ctx));
-    neo__arena arena = {ctx, NULL, NULL, 0, "neo_model_write"};
-    const int room = model->dense_weights + 3 * model->feature_count + 1;
-    const char **names = NULL;
-    neo_tensor *tensors = NULL;
-    int count = 0;
+    neo__model_list list = {{ctx, NULL, NULL, 0, "neo_model_write"}, NULL, NULL, 0};
+    const int room = model->dense_weights + 5 * model->feature_count + 2;
     const int bits = model->feature_count ? (int)model->tables[0].bits : (int)NEO_ROWS_F32;
     snprintf(step, sizeof step, "%" PRId64, model->step);
     const char *const metadata[] = {NEO__CKPT_MODEL, model->text, "rows", neo__row_kinds[bits].name,
-                                    "step", step};
-    neo_status status = NEO__ARENA(&arena, names, room);
-    if (status == NEO_OK) status = NEO__ARENA(&arena, tensors, room);
-    if (status == NEO_OK) status = neo__model_list(model, &arena, names, tensors, &count);
+                                    "step", step, "key_layout", NEO__KEY_LAYOUT};
+    neo_status status = NEO__ARENA(&list.arena, list.names, room);
+    if (status == NEO_OK) status = NEO__ARENA(&list.arena, list.tensors, room);
+    if (status == NEO_OK) status = neo__model_list_all(model, &list);
     if (status == NEO_OK)
-        status = neo_safetensors_write(ctx, path, names, tensors, count, metadata, 3);
+        status = neo_safetensors_write(ctx, path, list.names, list.tensors, list.count, metadata,
+                                       model->lines ? 4 : 3);
     neo__kept_error error = neo__error_keep(status);
-    neo__arena_free(&arena);
+    neo__arena_free(&list.arena);
     neo_ctx_destroy(ctx);
     return neo__error_restore(&error);
 }

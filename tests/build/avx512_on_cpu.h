@@ -84,16 +84,6 @@ static inline simde__m512 on_cpu_load(unsigned mask, const void *p) {
     on_cpu_copy(&v, mask, p, 4, 16);
     return v;
 }
-static inline simde__m512i on_cpu_load_16(unsigned mask, const void *p) {
-    simde__m512i v = {0};
-    on_cpu_copy(&v, mask, p, 2, 32);
-    return v;
-}
-static inline __m256i on_cpu_load_half(unsigned mask, const void *p) {
-    __m256i v = {0};
-    on_cpu_copy(&v, mask, p, 2, 16);
-    return v;
-}
 static inline simde__m512i on_cpu_shuffle(simde__m512i old, unsigned mask, simde__m512i v,
                                           int order) {
     uint32_t x[16], y[16];
@@ -109,8 +99,8 @@ static inline simde__m512i on_cpu_shuffle(simde__m512i old, unsigned mask, simde
 #define _mm512_fmadd_ps on_cpu_fmadd
 #undef _mm512_fnmadd_ps
 #define _mm512_fnmadd_ps on_cpu_fnmadd
-#undef _mm512_extractf32x8_ps
-#define _mm512_extractf32x8_ps on_cpu_half
+#undef _mm512_extractf64x4_pd
+#define _mm512_extractf64x4_pd(v, high) ((__m256d)on_cpu_half((simde__m512)(v), high))
 #undef _mm512_cvtps_epi32
 #define _mm512_cvtps_epi32 on_cpu_round
 #undef _mm512_cvtph_ps
@@ -131,10 +121,6 @@ static inline simde__m512i on_cpu_shuffle(simde__m512i old, unsigned mask, simde
 #define _mm512_mask_storeu_ps on_cpu_store
 #undef _mm512_maskz_loadu_ps
 #define _mm512_maskz_loadu_ps on_cpu_load
-#undef _mm512_maskz_loadu_epi16
-#define _mm512_maskz_loadu_epi16 on_cpu_load_16
-#undef _mm256_maskz_loadu_epi16
-#define _mm256_maskz_loadu_epi16 on_cpu_load_half
 #undef _mm512_mask_shuffle_epi32
 #define _mm512_mask_shuffle_epi32 on_cpu_shuffle
 

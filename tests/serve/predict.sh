@@ -107,15 +107,20 @@ done
 train criteo "$W/criteo.tsv" --rows 1000 --bottom 13-16-8 --dim 8
 predicts criteo
 predicts criteo --batch 1 --json
-# Tables of 100 MB in a program that may have 80 MB: from the file, not from the checkpoint.
+# Tables of 100 MB in a program that may have 80 MB: from the file, not from the checkpoint; as
+# those whose ids are keys, of which 75 MB are the map.
 if [ -z "$SANITIZER" ]; then
-    train large "$W/criteo.tsv" --rows 60000 --bottom 13-16-16 --dim 16
-    predicts large --write "$W/large.safetensors"
-    for from in "--file $W/large.safetensors" "$W/large.ckpt"; do
-        (ulimit -d 80000 && "$P" --batch 64 $from <"$W/large.lines") >"$W/got" 2>"$W/err"
-        same "80 MB, $from" "$(cmp -s "$W/got" "$W/large.expected" && echo right ||
-            grep -o 'no memory for' "$W/err")" \
-            "$(case $from in --file*) echo right ;; *) echo no memory for ;; esac)"
+    for of in '--rows 60000 --bottom 13-16-16 --dim 16' \
+        '--keys --rows 1000000 --key-rows 170000 --bottom 13-16-2 --dim 2'; do
+        rm -rf "$W/large.ckpt"
+        train large "$W/criteo.tsv" $of
+        predicts large --write "$W/large.safetensors"
+        for from in "--file $W/large.safetensors" "$W/large.ckpt"; do
+            (ulimit -d 80000 && "$P" --batch 64 $from <"$W/large.lines") >"$W/got" 2>"$W/err"
+            same "80 MB, $of, $from" "$(cmp -s "$W/got" "$W/large.expected" && echo right ||
+                grep -o 'no memory for' "$W/err")" \
+                "$(case $from in --file*) echo right ;; *) echo no memory for ;; esac)"
+        done
     done
     rm -r "$W/large.ckpt" "$W/large.safetensors"
 else
@@ -162,19 +167,27 @@ train keys "$W/criteo.tsv" $keys --admit 2 --evict lfu:3
 predicts keys
 predicts keys --batch 1 --json
 predicts keys --batch 7 --threads 2 --isa scalar
+predicts keys --write "$W/keys.safetensors"
+predicts keys --batch 7 --threads 2 --isa scalar --file "$W/keys.safetensors"
 train scored "$W/criteo.tsv" $keys --evict score
-predicts scored
+predicts scored --write "$W/scored.safetensors"
 train keychain "$W/criteo.tsv" $keys --every 4 --checkpoint-delta 9 # the last is differential
 predicts keychain
 for rows in i8 f16 bf16; do
     train keys$rows "$W/criteo.tsv" $keys --evict age:4 --rows-dtype $rows --ranks 2 \
         --repro-shards 4 --plan rw
     predicts keys$rows
+    predicts keys$rows --batch 1 --write "$W/file.safetensors"
 done
+"$P" --rows i4 "$W/keys.ckpt" <"$W/keys.lines" >"$W/keysi4.expected"
+cp "$W/keys.lines" "$W/keysi4.lines"
+cp -r "$W/keys.ckpt" "$W/keysi4.ckpt"
+predicts keysi4 --rows i4 --write "$W/file.safetensors"
 train keylists "$W/lists.csv" --format delimited --columns "$W/lists.columns" --model fm --dim 8 \
     --keys --key-rows 32 --admit 90 --repro-shards 4
 predicts keylists
 predicts keylists --batch 1 --isa scalar
+predicts keylists --batch 7 --write "$W/file.safetensors"
 # Hot rows, whose sums stay apart in bags of several ids: lists with weights, sums in buckets.
 hot() { # NAME DATA OPTIONS...
     name=$1 data=$2
@@ -271,9 +284,44 @@ refused '"keys" does not say how rows begin' 's/"keys": {.*}/"keys": "lru"/'
 refused 'evict "lfo" is not known here' 's/"lfu"/"lfo"/'
 refused 'has shape \[256\], expected \[1024\]\|has shape \[256,8\], expected' \
     's/"rows": 96/"rows": 960/'
-"$P" --write "$W/file.safetensors" "$W/keys.ckpt" <"$W/keys.lines" >"$W/got" 2>"$W/err"
-same "a file of keys" "$(grep -o 'ids of this model are keys' "$W/err")" \
-    'ids of this model are keys'
+# Files of keys. at NAME: where the data of a tensor begin; put FROM TO COUNT: bytes over others.
+file=$W/scored.safetensors
+at() {
+    echo $(($(od -An -tu8 -N8 "$file") + 8 +
+        $(grep -ao "\"$1\":{[^}]*" "$file" | sed 's/.*\[\([0-9]*\),[0-9]*\]$/\1/')))
+}
+put() {
+    dd if="$file" of="$W/changed.st" bs=1 skip=$1 seek=$2 count=$3 conv=notrunc 2>"$W/dd"
+}
+file_refused() { # TEXT: $W/changed.st is
+    if "$P" --file "$W/changed.st" - <"$W/keys.lines" >"$W/got" 2>"$W/err"; then
+        fail "a file of keys: not refused, '$1'"
+    else
+        same "a file of keys" "$(grep -c -- "$1" "$W/err") $1" "1 $1"
+    fi
+    cp "$file" "$W/changed.st"
+}
+edited() { LC_ALL=C sed "$1" "$file" >"$W/changed.st"; }
+edited 's/"key_layout":"1"/"key_layout":"2"/'
+file_refused 'key_layout "2" is not known here'
+edited 's/"key_layout":"1"/"key_layour":"1"/'
+file_refused 'key_layout "" is not known here'
+edited 's/"bags.C7.tags"/"bags.C7.togs"/'
+file_refused 'has no tensor bags.C7.tags'
+edited 's/"bags.key_step"/"bags.key_stop"/'
+file_refused 'has no tensor bags.key_step'
+head -c $(($(wc -c <"$file") - 1)) "$file" >"$W/changed.st"
+file_refused 'changed.st: the header describes [0-9]* bytes of data, the file has'
+keys=$(at bags.C7.keys) used=$(at bags.C7.used) tags=$(at bags.C7.tags)
+# Lines that follow one another, in the last set.
+line=$(od -An -v -tu8 -w8 -j$used -N2048 "$file" |
+    awk '$1 && last { at = NR - 2 } { last = $1 } END { print at }')
+for change in "$((keys + 8 * line + 1)) $((keys + 8 * line)) 1" \
+    "$((keys + 8 * line)) $((keys + 8 * line + 8)) 8" \
+    "$((tags + line + 1)) $((tags + line)) 1" "$keys $used 2048"; do
+    put $change
+    file_refused 'bags.C7.keys: line [0-9]*: its key does not belong there'
+done
 of=criteo
 rm "$W"/changed.ckpt/*/model.json
 "$P" "$W/changed.ckpt" </dev/null 2>"$W/err"
