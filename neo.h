@@ -2795,7 +2795,8 @@ NEO__INLINE uint64_t neo__lines_count(const neo__lines *lines, uint64_t use, int
 NEO__INLINE int neo__lines_expired(const neo__lines *lines, uint64_t use, int64_t now) {
     return lines->evict == NEO_EVICT_AGE && now - neo__lines_last(use) > lines->period;
 }
-/* A bit for each line of a set that may have a hash: those with its tag, and some after one. */
+/* A bit for each line of a set that may have a hash, or a tag: those with its tag, and some after
+   one. */
 NEO__INLINE uint32_t neo__lines_match(const neo__lines *lines, int64_t set, uint64_t hash) {
 #if defined(__SSE2__)
     const __m128i *tags = (const __m128i *)(const void *)(lines->tag + set * NEO__LINE_WAYS);
@@ -2823,42 +2824,11 @@ NEO__INLINE int64_t neo__lines_find(const neo__lines *lines, uint64_t key, uint6
     if ((uint64_t)set >= (uint64_t)lines->sets) return -1;
     for (uint32_t bits = neo__lines_match(lines, set, hash); bits; bits &= bits - 1) {
         const int64_t at = set * NEO__LINE_WAYS + __builtin_ctz(bits);
-        if (lines->key[at] != key || !lines->use[at]) continue;
+        if (lines->key[at] != key || (key == 0 && !lines->use[at])) continue;
         const int ages = lines->evict == NEO_EVICT_AGE;
         return ages && neo__lines_expired(lines, lines->use[at], now) ? -1 : at;
     }
     return -1;
-}
-/* The lines of many keys, by stages a block apart, as each asks for the memory of the next: a set's
-   tags; the key of the first line that has the tag; the answer, -1 if there is none. Whether a key
-   has a line is hard to predict: most that have none, as no tag says so, take no branch of their
-   own. touches: the lines' use is asked for, too. More is on its way to the second cache at a time
-   than to the first. */
-NEO__UNUSED static void neo__lines_find_many(const neo__lines *lines, const uint64_t *keys,
-                                             int64_t count, int64_t now, int touches,
-                                             int64_t *to) {
-    enum { BLOCK = 64 };
-    const int slow = lines->evict == NEO_EVICT_AGE;
-    uint64_t hash[BLOCK];
-    for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
-        for (int64_t i = NEO__MAX(at - 2 * BLOCK, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
-            if (((lines->key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i]) | (uint64_t)(keys[i] == 0) |
-                 (uint64_t)slow) & ~(uint64_t)(to[i] >> 63))
-                to[i] = neo__lines_find(lines, keys[i], neo__mix64(keys[i]), now);
-        for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
-            const uint32_t bits = neo__lines_match(lines, to[i], hash[i % BLOCK]);
-            const int64_t line = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
-            __builtin_prefetch(lines->key + line, 0, 2);
-            if (touches) __builtin_prefetch(lines->use + line, 1, 2);
-            to[i] = line | -(int64_t)(bits == 0);
-        }
-        for (int64_t i = at; i < NEO__MIN(at + BLOCK, count); i++) {
-            hash[i % BLOCK] = neo__mix64(keys[i]);
-            to[i] = neo__lines_set(hash[i % BLOCK], lines->all_sets) - lines->first_set;
-            if ((uint64_t)to[i] >= (uint64_t)lines->sets) to[i] = 0; /* of another part */
-            __builtin_prefetch(lines->tag + to[i] * NEO__LINE_WAYS, 0, 2);
-        }
-    }
 }
 /* A hash's set will be asked for a line. */
 NEO__INLINE void neo__lines_fetch(const neo__lines *lines, uint64_t hash) {
@@ -3329,6 +3299,10 @@ struct neo__bag_kernels {
        neo__bag_room(dim) floats; word: the random blocks its elements are in, NULL: to nearest. */
     void (*decode)(const neo__bag_rows *t, int64_t row, int64_t col, int64_t n, float *to);
     void (*encode)(const neo__bag_rows *t, int64_t row, float *w, const float *word);
+    /* The lines of many keys, as neo__lines_find; returns how many have none. touches: their use is
+       asked for, too. */
+    int64_t (*find)(const neo__lines *lines, const uint64_t *keys, int64_t count, int64_t now,
+                    int touches, int64_t *to);
 };
 /* ---- narrow floats and random numbers: scalar forms, and the tensor kernels' table ---- */
 
@@ -14420,21 +14394,28 @@ static void neo__bags_rows_of(const neo_bags *bags, neo__bag_feature *feature, i
     enum { MOST = 1024 };
     const neo__bag_table *table = &bags->tables[feature->job.table];
     const neo_jagged *from = &bags->view.batch;
-    const int is_i32 = from->id_dtype == NEO_I32;
     int64_t at = k - from->offsets[0], missing = 0;
     for (int64_t n; k < end; k += n, at += n) {
-        uint64_t *key = bags->work.keys + at, differs = 0;
+        uint64_t *key = bags->work.keys + at, differs;
         int64_t *to = bags->work.rows + at;
         n = NEO__MIN(end - k, (int64_t)MOST);
-        for (int64_t i = 0; i < n; i++) {
-            const uint64_t id = (uint64_t)neo__jagged_id(from->ids, is_i32, k + i);
-            differs |= id ^ key[i];
-            key[i] = id;
+        differs = at + n > bags->work.resolved;
+        if (from->id_dtype == NEO_I32)
+            for (int64_t i = 0; i < n; i++) {
+                const uint64_t id = (uint64_t)neo__jagged_id(from->ids, 1, k + i);
+                differs |= id ^ key[i];
+                key[i] = id;
+            }
+        else {
+            const int64_t *ids = (const int64_t *)from->ids + k;
+            differs = differs || memcmp(key, ids, (size_t)n * sizeof *key) != 0;
+            memcpy(key, ids, (size_t)n * sizeof *key);
         }
         if (!table->keys.desc.on) memcpy(to, key, (size_t)n * sizeof *to);
-        else if (at + n > bags->work.resolved || differs)
-            neo__lines_find_many(&table->keys.lines, key, n, neo__bags_now(bags), 0, to);
-        for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
+        else if (differs)
+            missing += bags->ctx->bag->find(&table->keys.lines, key, n, neo__bags_now(bags), 0, to);
+        else
+            for (int64_t i = 0; i < n; i++) missing += to[i] < 0;
     }
     if (table->keys.desc.on) __atomic_fetch_add(&feature->bad, missing, __ATOMIC_RELAXED);
 }
@@ -14849,7 +14830,7 @@ static neo_status neo__bags_check_keys(const neo_bags *b, int32_t table, const v
 NEO_API neo_status neo_bags_find_keys(const neo_bags *b, int32_t table, const uint64_t *keys,
                                       int64_t count, int64_t *rows) {
     NEO__TRY(neo__bags_check_keys(b, table, keys, rows, count, 0, "neo_bags_find_keys"));
-    neo__lines_find_many(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, rows);
+    b->ctx->bag->find(&b->tables[table].keys.lines, keys, count, neo__bags_now(b), 0, rows);
     return NEO_OK;
 }
 NEO_API int neo_bags_key_of(const neo_bags *b, int32_t table, int64_t row, uint64_t *key) {

@@ -4019,12 +4019,130 @@ NEO__KERNEL void NEO__FN(bag_update)(const neo__bag_update *update) {
 }
 #endif
 
+/* ---- lines of keys (>>lines of neo.h) ----
+
+   By stages a block apart, as each asks for the memory of the next: a set's tags; the key of the
+   first line that has the tag; the answer. Which keys need another look is hard to predict: they
+   are noted without a branch, and looked for once more block by block. More is on its way to the
+   second cache at a time than to the first. */
+#if NEO__PASS == NEO__PASS_SCALAR
+NEO__SPARE_END /* programs that only predict have no other: it is called by name */
+#endif
+enum { NEO__FN(FIND) = 64 }; /* keys of a block, a multiple of 8 */
+
+/* The set of each key, and its tag; 0: a set of another part. */
+NEO__KERNEL_INLINE void NEO__FN(lines_sets)(const neo__lines *map, const uint64_t *keys, int64_t n,
+                                            uint8_t *tag, int64_t *to) {
+#if NEO__PASS == NEO__PASS_AVX512
+    const __m512i sets = _mm512_set1_epi64(map->sets), all = _mm512_set1_epi64(map->all_sets);
+    const __m512i first = _mm512_set1_epi64(map->first_set);
+    for (int64_t i = 0; i < n; i += 8) {
+        const __mmask8 some = (__mmask8)(n - i < 8 ? (1 << (n - i)) - 1 : 255);
+        __m512i h = _mm512_maskz_loadu_epi64(some, keys + i);
+        h = _mm512_xor_si512(h, _mm512_srli_epi64(h, 33)); /* neo__mix64 */
+        h = _mm512_mullo_epi64(h, _mm512_set1_epi64((int64_t)0xFF51AFD7ED558CCDu));
+        h = _mm512_xor_si512(h, _mm512_srli_epi64(h, 33));
+        h = _mm512_mullo_epi64(h, _mm512_set1_epi64((int64_t)0xC4CEB9FE1A85EC53u));
+        h = _mm512_xor_si512(h, _mm512_srli_epi64(h, 33));
+        _mm_storel_epi64((__m128i *)(void *)(tag + i),
+                         _mm_max_epu8(_mm512_cvtepi64_epi8(h), _mm_set1_epi8(1)));
+        h = _mm512_srli_epi64(_mm512_mul_epu32(_mm512_srli_epi64(h, 32), all), 32);
+        h = _mm512_sub_epi64(h, first);
+        h = _mm512_maskz_mov_epi64(_mm512_cmplt_epu64_mask(h, sets), h);
+        _mm512_mask_storeu_epi64(to + i, some, h);
+    }
+#else
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t hash = neo__mix64(keys[i]);
+        const int64_t set = neo__lines_set(hash, map->all_sets) - map->first_set;
+        tag[i] = neo__lines_tag(hash);
+        to[i] = (uint64_t)set < (uint64_t)map->sets ? set : 0;
+    }
+#endif
+}
+NEO__KERNEL_INLINE uint32_t NEO__FN(lines_match)(const neo__lines *map, int64_t set, uint8_t tag) {
+#if NEO__PASS == NEO__PASS_AVX2 || NEO__PASS == NEO__PASS_AVX512
+    const __m256i tags = _mm256_loadu_si256(
+                      (const __m256i *)(const void *)(map->tag + set * NEO__LINE_WAYS)),
+                  same = _mm256_cmpeq_epi8(tags, _mm256_set1_epi8((char)tag));
+    return (uint32_t)_mm256_movemask_epi8(same);
+#else
+    return neo__lines_match(map, set, tag);
+#endif
+}
+/* The places of lines that may not have their keys: of other keys, key 0, or old lines. */
+NEO__KERNEL_INLINE int64_t NEO__FN(lines_doubt)(const neo__lines *map, const uint64_t *keys,
+                                                int64_t n, const int64_t *to, int64_t *again) {
+    const int ages = map->evict == NEO_EVICT_AGE;
+    int64_t count = 0;
+#if NEO__PASS == NEO__PASS_AVX512
+    __m512i place = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    for (int64_t i = 0; i < n; i += 8, place = _mm512_add_epi64(place, _mm512_set1_epi64(8))) {
+        const __mmask8 some = (__mmask8)(n - i < 8 ? (1 << (n - i)) - 1 : 255);
+        const __m512i line = _mm512_maskz_loadu_epi64(some, to + i);
+        const __m512i key = _mm512_maskz_loadu_epi64(some, keys + i);
+        const __mmask8 has = (__mmask8)(some & ~_mm512_movepi64_mask(line));
+        const __m512i is = _mm512_mask_i64gather_epi64(key, has, line, (const void *)map->key, 8);
+        const __mmask8 other = (__mmask8)(_mm512_cmpneq_epi64_mask(is, key) | (ages ? 255 : 0) |
+                                          _mm512_testn_epi64_mask(key, key));
+        _mm512_storeu_si512(again + count, _mm512_maskz_compress_epi64(has & other, place));
+        count += __builtin_popcount(has & other);
+    }
+#else
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t differs = map->key[NEO__MAX(to[i], (int64_t)0)] ^ keys[i];
+        again[count] = i; /* no branch */
+        count += ((differs | (uint64_t)(keys[i] == 0) | (uint64_t)ages) &
+                  ~(uint64_t)(to[i] >> 63)) != 0;
+    }
+#endif
+    return count;
+}
+NEO__UNUSED NEO__KERNEL_FAR int64_t NEO__FN(lines_find)(const neo__lines *lines,
+                                                        const uint64_t *keys, int64_t count,
+                                                        int64_t now, int touches, int64_t *to) {
+    enum { BLOCK = NEO__FN(FIND) };
+    const neo__lines map = *lines; /* which no store changes */
+    uint8_t tag[BLOCK];
+    int64_t again[BLOCK + 8], missing = 0;
+    for (int64_t at = 0; at < count + 2 * BLOCK; at += BLOCK) {
+        const int64_t last = at - 2 * BLOCK;
+        const int64_t doubts =
+            last < 0 ? 0
+                     : NEO__FN(lines_doubt)(&map, keys + last,
+                                            NEO__MIN((int64_t)BLOCK, count - last), to + last,
+                                            again);
+        for (int64_t i = 0; i < doubts; i++) {
+            const uint64_t key = keys[last + again[i]];
+            to[last + again[i]] = neo__lines_find(lines, key, neo__mix64(key), now);
+        }
+        for (int64_t i = NEO__MAX(last, (int64_t)0); i < NEO__MIN(at - BLOCK, count); i++)
+            missing += to[i] < 0;
+        for (int64_t i = NEO__MAX(at - BLOCK, (int64_t)0); i < NEO__MIN(at, count); i++) {
+            const uint32_t bits = NEO__FN(lines_match)(&map, to[i], tag[i % BLOCK]);
+            const int64_t line = to[i] * NEO__LINE_WAYS + __builtin_ctz(bits | 1u << 31);
+            __builtin_prefetch(map.key + line, 0, 2);
+            if (touches) __builtin_prefetch(map.use + line, 1, 2);
+            to[i] = line | -(int64_t)(bits == 0);
+        }
+        if (at >= count) continue;
+        const int64_t n = NEO__MIN((int64_t)BLOCK, count - at);
+        NEO__FN(lines_sets)(&map, keys + at, n, tag, to + at);
+        for (int64_t i = at; i < at + n; i++)
+            __builtin_prefetch(map.tag + to[i] * NEO__LINE_WAYS, 0, 2);
+    }
+    return missing;
+}
+#if NEO__PASS == NEO__PASS_SCALAR
+NEO__SPARE_BEGIN
+#endif
+
 static const neo__bag_kernels NEO__FN(bag_kernels) = {
     NEO__FN(bag_pool), NEO__FN(bag_pool_any), NEO__TRAIN(NEO__FN8(bag_copy)),
     NEO__TRAIN(NEO__FN8(bag_weight_grad)), NEO__TRAIN(NEO__FN(bag_pack)),
     NEO__TRAIN(NEO__FN(bag_update)), NEO__TRAIN(NEO__FN8(bag_update_cut)),
     NEO__TRAIN(NEO__FN(row_blocks)), NEO__TRAIN(NEO__FN(rows_decode)),
-    NEO__TRAIN(NEO__FN(rows_encode)),
+    NEO__TRAIN(NEO__FN(rows_encode)), NEO__TRAIN(NEO__FN(lines_find)),
 };
 #endif
 

@@ -2311,10 +2311,10 @@ static void neo__look_up(void *arg, int64_t t, int worker) {
     float *out = look->e + (model->json.place ? model->json.place[t] : t) * table->dim;
     int64_t *rows = scratch->key_rows, missing = 0;
     if (model->lines) {
-        neo__lines_find_many(&model->lines[t], (const uint64_t *)look->ids + ends[0], count,
-                             NEO__MIN(model->key_step, (int64_t)UINT32_MAX - 1) + 1, 0,
-                             rows + ends[0]);
-        for (int64_t k = ends[0]; k < ends[look->n]; k++) missing += rows[k] < 0;
+        const uint64_t *keys = (const uint64_t *)look->ids + ends[0];
+        const int64_t now = NEO__MIN(model->key_step, (int64_t)UINT32_MAX - 1) + 1;
+        missing = (NEO__TRAINS ? scratch->ctx->bag->find : neo__lines_find_scalar)(
+            &model->lines[t], keys, count, now, 0, rows + ends[0]);
     }
     neo__frozen_look(scratch->ctx, table, ends, missing ? 0 : look->n,
                      model->lines ? rows : look->ids, look->weights, out, look->stride);

@@ -724,11 +724,13 @@ static int64_t neo__tier_last(const neo__tier_table *to, int64_t line) {
                                                  : to->map.use[line]);
 }
 /* Lines of rows, -1 if there is none; negative numbers have none. touches: they will be used. */
-enum { NEO__TIER_FIND = 128 };
-static void neo__tier_find_many(const neo__tier_table *to, const int64_t *rows, int64_t n,
-                                int touches, int64_t line[NEO__TIER_FIND]) {
+enum { NEO__TIER_FIND = 256 };
+static void neo__tier_find_many(const neo__tier *tier, const neo__tier_table *to,
+                                const int64_t *rows, int64_t n, int touches,
+                                int64_t line[NEO__TIER_FIND]) {
     if (!to->index) {
-        neo__lines_find_many(&to->map, (const uint64_t *)rows, n, to->now, touches, line);
+        const uint64_t *keys = (const uint64_t *)rows;
+        (void)tier->ctx->bag->find(&to->map, keys, n, to->now, touches, line);
         for (int64_t i = 0; i < n; i++) {
             if (rows[i] < 0) line[i] = -1;
             else if (line[i] < 0) line[i] = neo__tier_find_over(to, rows[i]);
@@ -747,39 +749,53 @@ static void neo__tier_mark(neo__tier_table *to, const int64_t *at, int64_t count
     for (int64_t i = 0; i < count && to_step; i++)
         if (at[i] >= 0) to->dirty[at[i]] = 1;
 }
-/* First walk, where the index has the last call. */
-static int64_t neo__tier_find_lazy(neo__tier_table *to, int64_t *at, int64_t count) {
+/* First walk of LRU where there is an index, which has the last call. */
+static int64_t neo__tier_find_lazy(neo__tier_table *to, const int64_t *rows, int64_t count,
+                                   int64_t none, int64_t *at, int64_t *row) {
     enum { AHEAD = 96 };
     const uint64_t now = (uint64_t)to->now << 32;
+    const int64_t before = to->first_row;
     uint64_t *index = to->index;
     int64_t missing = 0;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t row = at[i], next = at[NEO__MIN(i + AHEAD, count - 1)];
+        const int64_t it = rows[i], next = rows[NEO__MIN(i + AHEAD, count - 1)];
         __builtin_prefetch(index + NEO__MAX(next, (int64_t)0), 0, 2);
-        if (row < 0) continue;
-        const uint32_t line = (uint32_t)index[row];
-        index[row] = line ? now | line : 0;
-        at[i] = line ? (int64_t)line - 1 : -2 - row;
+        if (it < 0) {
+            at[i] = it;
+            row[i] = none;
+            continue;
+        }
+        const uint32_t line = (uint32_t)index[it];
+        index[it] = line ? now | line : 0;
+        at[i] = line ? (int64_t)line - 1 : -2 - it;
+        row[i] = it + before;
         missing += line == 0;
     }
     return missing;
 }
-/* First walk: lines for rows that have one; -2 - row for the others. Negative numbers stay. */
-static int64_t neo__tier_find_rows(neo__tier_table *to, int64_t *at, int64_t count, int to_step) {
+/* First walk. at: the lines of rows that have one; -2 - row for the others, negative numbers as
+   they are. row: their numbers among those of all tables, ~table for negative ones. The rows may
+   be in `at`. Returns how many have no line. */
+static int64_t neo__tier_find_rows(const neo__tier *tier, int64_t table, const int64_t *rows,
+                                   int64_t count, int64_t *at, int64_t *row, int to_step) {
+    neo__tier_table *to = &tier->tables[table];
     int64_t line[NEO__TIER_FIND], missing = 0;
-    if (neo__tier_is_lazy(to)) {
-        missing = neo__tier_find_lazy(to, at, count);
+    if (to->sets && neo__tier_is_lazy(to)) {
+        missing = neo__tier_find_lazy(to, rows, count, ~table, at, row);
         neo__tier_mark(to, at, count, to_step);
         return missing;
     }
-    for (int64_t n; count > 0; at += n, count -= n) {
-        n = NEO__MIN(count, (int64_t)NEO__TIER_FIND);
-        neo__tier_find_many(to, at, n, 1, line);
+    for (int64_t k = 0, n; k < count; k += n, rows += n, at += n, row += n) {
+        n = NEO__MIN(count - k, (int64_t)NEO__TIER_FIND);
+        if (to->sets) neo__tier_find_many(tier, to, rows, n, 1, line);
         for (int64_t i = 0; i < n; i++) {
-            if (at[i] < 0) continue;
+            const int64_t it = rows[i];
+            row[i] = it < 0 ? ~table : it + to->first_row;
+            at[i] = it;
+            if (it < 0 || !to->sets) continue;
             if (line[i] >= 0) neo__tier_touch(to, line[i], to_step);
             else missing++;
-            at[i] = line[i] >= 0 ? line[i] : -2 - at[i];
+            at[i] = line[i] >= 0 ? line[i] : -2 - it;
         }
     }
     return missing;
@@ -1364,11 +1380,11 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
             neo__tier_mark(to, at, p->ids, call->to_step);
             continue;
         }
-        neo__tier_rows_of(b, p, 0, p->ids, at);
-        for (int64_t i = 0; i < p->ids; i++) row[i] = at[i] < 0 ? ~table : at[i] + to->first_row;
-        if (!to->sets) continue;
-        missing += neo__tier_find_rows(to, at, p->ids, call->to_step);
-        if (!b->job.tensor.out) continue;
+        const int64_t *rows = at;
+        if (b->job.batch.is_i32 || p->bad || !to->sets) neo__tier_rows_of(b, p, 0, p->ids, at);
+        else rows = (const int64_t *)b->job.batch.ids + p->first_id; /* as they are */
+        missing += neo__tier_find_rows(call->t, table, rows, p->ids, at, row, call->to_step);
+        if (!to->sets || !b->job.tensor.out) continue;
         to->lookups += p->ids - (bag->bounds == NEO_BOUNDS_DROP ? p->bad : 0);
     }
     if (b->job.tensor.out && !call->bring) to->hits -= missing;
@@ -1381,11 +1397,13 @@ static void neo__tier_kept_walk(neo__tier_call *call) {
     for (int64_t i = 0; i < b->kept.count; i++) {
         const neo__bag_slot *slot = &b->kept.slots[i];
         neo__tier_table *to = &call->t->tables[slot->table];
-        int64_t *at = call->t->base.line + i;
+        int64_t *at = call->t->base.line + i, row;
         if (!call->bring) *at = slot->row;
         if (!to->sets) continue;
         if (call->bring) neo__tier_give_rows(call->t, slot->table, at, 1, call->to_step);
-        else call->missing += neo__tier_find_rows(to, at, 1, call->to_step);
+        else
+            call->missing +=
+                neo__tier_find_rows(call->t, slot->table, at, 1, at, &row, call->to_step);
     }
 }
 /* Room for the ids of each table, and for their jobs. */
@@ -1638,7 +1656,7 @@ static neo_status neo__tier_op_prefetch(neo_tier *base, const neo_jagged *batch,
                 if (row[i] < 0 || row[i] >= to->rows || !neo__tier_is_written(to, row[i]))
                     row[i] = -1;
             }
-            neo__tier_find_many(to, row, n, 0, line);
+            neo__tier_find_many(t, to, row, n, 0, line);
             for (int64_t i = 0; i < n; i++)
                 if (row[i] >= 0 && line[i] < 0 && count < t->ahead_capacity)
                     count += neo__tier_ask_ahead(t, table, row[i], count);

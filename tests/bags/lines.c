@@ -1,7 +1,8 @@
 /* lines.c: the map from keys to lines against a naive one, a list of keys per set in which counts
    halve when a period ends and nothing is packed: the same lines after every step, under every
-   policy, with sets so few that every key leaves many times; a map and its parts hold the same. */
-#define NEO_COMM_IMPLEMENTATION /* for the parts that neo's headers share */
+   policy, with sets so few that every key leaves many times; a map and its parts hold the same.
+   Many keys are looked up at once by every instruction set, as they are one by one. */
+#define NEO_STATIC /* for the parts that are private, and the kernels */
 #include "test.h"
 
 enum { SETS = 4, LINES = SETS * NEO__LINE_WAYS, KEYS = 40 * SETS, STEPS = 200, USES = 24 };
@@ -102,6 +103,31 @@ static void compare(const Naive *n, const neo__lines *l, int64_t now, const char
                  now, at, l->key[i], n->key[at]);
     }
 }
+/* Of keys that have lines and keys that have none: any count of them, at any place, and nothing
+   behind the last. */
+static void find_many(const neo__lines *l, const uint64_t *keys) {
+    static const neo_isa isas[] = {NEO_ISA_SCALAR, NEO_ISA_AVX2, NEO_ISA_AVX512, NEO_ISA_NEON};
+    for (int i = 0; i < 4; i++) {
+        if (!neo_isa_available(isas[i])) continue;
+        neo_ctx *ctx = test_ctx(1, isas[i], 1);
+        for (int64_t count = 0; count <= 2 * LINES; count += count < 20 ? 1 : 59) {
+            for (int64_t first = 0; first + count <= 2 * LINES; first += 1 + 2 * LINES / 7) {
+                int64_t at[2 * LINES + 8], missing = 0;
+                for (int64_t k = 0; k < 2 * LINES + 8; k++) at[k] = -77;
+                const int64_t none =
+                    ctx->bag->find(l, keys + first, count, STEPS, count % 2 != 0, at);
+                for (int64_t k = 0; k < count; k++) {
+                    const uint64_t key = keys[first + k];
+                    CHECK_INT(neo__lines_find(l, key, mix(key), STEPS), at[k]);
+                    missing += at[k] < 0;
+                }
+                CHECK_INT(none, missing);
+                for (int64_t k = count; k < 2 * LINES + 8; k++) CHECK_INT(at[k], -77);
+            }
+        }
+        neo_ctx_destroy(ctx);
+    }
+}
 static void run_policy(neo_evict evict, int64_t period, const char *what) {
     static Naive naive;
     neo__lines whole, part[2];
@@ -128,18 +154,14 @@ static void run_policy(neo_evict evict, int64_t period, const char *what) {
     neo__lines_fresh(&whole);
     compare(&naive, &whole, STEPS, what);
     uint64_t keys[2 * LINES];
-    int64_t at[2 * LINES];
     for (int64_t i = 0; i < LINES; i++) {
-        keys[i] = whole.key[i], keys[LINES + i] = ~whole.key[i];
-        CHECK(neo__unmix64(neo__mix64(keys[LINES + i])) == keys[LINES + i]);
+        keys[2 * i] = whole.key[i], keys[2 * i + 1] = ~whole.key[i];
+        CHECK(neo__unmix64(neo__mix64(keys[2 * i + 1])) == keys[2 * i + 1]);
     }
-    for (int touches = 0; touches < 2; touches++) {
-        neo__lines_find_many(&whole, keys, 2 * LINES, STEPS, touches, at);
-        for (int64_t i = 0; i < 2 * LINES; i++) {
-            CHECK_INT(neo__lines_find(&whole, keys[i], neo__mix64(keys[i]), STEPS), at[i]);
-            if (i < LINES && naive.used[i]) CHECK_INT(at[i], i);
-        }
-    }
+    for (int64_t i = 0; i < LINES; i++) /* where the naive one has lines, they do */
+        if (naive.used[i])
+            CHECK_INT(neo__lines_find(&whole, whole.key[i], mix(whole.key[i]), STEPS), i);
+    find_many(&whole, keys), find_many(&part[0], keys), find_many(&part[1], keys);
     free(whole.key), free(part[0].key), free(part[1].key);
 }
 static void policies(void) {
