@@ -1510,6 +1510,7 @@ NEO_API neo_status neo_jagged_normalize_backward(const neo_jagged *j, const floa
        and some not: go on from a checkpoint
      - of tables cut by columns whose optimizer needs sums over whole rows (neo_cut_sums) the block
        sums come to the host and the totals go back
+     - with a tier (neo_store.h) lines of rows are in its memory, the others in a file or the host's
      - not yet: more than 2^31 - 1 ids in a batch (NEO_ERR_UNSUPPORTED)
    ------------------------------------------------------------------------ */
 typedef struct neo_bags neo_bags;
@@ -1768,7 +1769,8 @@ NEO_API neo_status neo_bags_forward(neo_bags *bags, const neo_jagged *batch, neo
 
 /* neo_bags_prefetch: of bags with a tier (neo_store.h) that has room for it: start to read the rows
    of a batch to come that are not in memory. Returns at once; changes no bit; does nothing without.
-   One batch ahead: what an earlier call has read and nothing took is dropped.
+   One batch ahead, in host memory: one on a device is passed over. What an earlier call has read
+   and nothing took is dropped.
    Errors    NEO_ERR_SHAPE, NEO_ERR_FORMAT: of the batch, as forward; ids outside their tables are
              passed over. A row that cannot be read is read again when it is needed. */
 NEO_API neo_status neo_bags_prefetch(neo_bags *bags, const neo_jagged *batch);
@@ -3585,7 +3587,7 @@ typedef struct neo__wire_place {
    between rows, in elements. All devices add in the same order. Work of a GPU runs in the order of
    the calls, behind the caller; results that a call returns in host memory are there when it
    returns. A failure behind the caller's back is returned by a later call. One thread at a time. */
-enum { NEO__DEVICE_VERSION = 6 };
+enum { NEO__DEVICE_VERSION = 7 };
 
 /* ---- >>deferred-answers ----
    A device checks ids and labels, and sums losses and norms, behind the caller. It hands what it
@@ -3875,6 +3877,26 @@ typedef struct neo__job_cut {
     neo__bag_cut cut; /* total, blocks: on the device */
     int is_cut;       /* 0: all of its columns are here */
 } neo__job_cut;
+/* A line of a tier that a slot is for, and the row that comes to it. */
+typedef struct neo__job_line {
+    int64_t table, line, row; /* line below 0: none */
+} neo__job_line;
+/* Bytes of a row in a block of its table's: weights, scales of i8 rows, two states. */
+enum { NEO__BAG_WEIGHTS, NEO__BAG_SCALES, NEO__BAG_STATE, NEO__BAG_BLOCKS = NEO__BAG_STATE + 2 };
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_part(const neo__job_table *t, int block) {
+    if (block == NEO__BAG_WEIGHTS) return t->store.row_bytes;
+    return (int64_t)sizeof(float) * (block == NEO__BAG_SCALES ? 2 * (t->store.dtype == NEO_I8)
+                                                           : t->state_dim[block - NEO__BAG_STATE]);
+}
+NEO__EVERYWHERE NEO__INLINE char *neo__bag_memory(const neo__job_table *t, int block) {
+    return block == NEO__BAG_WEIGHTS  ? t->store.data
+           : block == NEO__BAG_SCALES ? (char *)t->store.scale
+                                      : (char *)t->state[block - NEO__BAG_STATE];
+}
+/* In a slot the parts of a row lie one after another, each at a multiple of 16 bytes. */
+NEO__EVERYWHERE NEO__INLINE int64_t neo__bag_part_room(int64_t bytes) {
+    return (bytes + 15) / 16 * 16;
+}
 /* The step of a table in a call. */
 typedef struct neo__job_rule {
     neo__bag_step step;
@@ -3960,6 +3982,7 @@ typedef struct neo__bags_job {
         int64_t max, count;
         uint64_t *slot_key, *hash_key, hash_mask;
         uint32_t *hash_slot;
+        const uint64_t *line_key; /* of each slot, that of its line: see neo__tier_ops; or NULL */
         uint32_t *fresh, *place; /* [max_records + 1]: 1 for a new row; their sums before */
         uint32_t *keep_at;                   /* per record: slot << 1 | new */
         float *sums;
@@ -4074,6 +4097,10 @@ struct neo_device {
     /* Rows [first, first + count) of a table to f32, or from it (to nearest). */
     neo_status (*bags_rows)(neo_device *d, const neo__bags_job *j, int table, int64_t first,
                             int64_t count, float *rows, int write);
+    /* Rows between lines and slots of `room` bytes, which become theirs if `write`. Not of the
+       processor, whose lines are in reach. */
+    neo_status (*bags_lines)(neo_device *d, const neo__bags_job *j, const neo__job_line *lines,
+                             int64_t count, char *slots, int64_t room, int write);
 };
 #endif /* NEO__KERNEL_TYPES */
 
@@ -4552,7 +4579,8 @@ static neo_status neo__data_zero(neo_ctx *ctx, void *p, size_t bytes) {
    weights, scales, states (NEO_FILE); move: bytes there. at: bytes of one row. cached: after bytes
    of the same desc, a table's rows that the cache has room for, and its bytes in the file. renew:
    another key has the row, or none; its line, or -1: it will come with its first values. From any
-   thread, of one table from one. */
+   thread, of one table from one. On a device lines lie in its memory, and job.kept.line_key has
+   first_key + line of each kept slot, when these are staged. */
 typedef struct neo__tier_ops {
     int64_t (*lines)(struct neo_tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc,
                      int32_t table);
@@ -11935,6 +11963,7 @@ typedef struct neo__bag_table {
     neo_bag_optim optim; /* defaults resolved */
     uint64_t name_hash;  /* of weight_name: rounding is keyed by it */
     int round_nearest, owns_weight;
+    const uint64_t *line_row; /* of a tier below a device: the store's, in its memory */
     neo_bounds bounds; /* keyed: what stands for a key without a row is dropped */
     neo__bag_keys keys;
     int32_t *features, feature_count;
@@ -11996,6 +12025,7 @@ typedef struct neo__bag_sizes {
     int64_t tables, features, shards, threads;
     int64_t max_batch, max_ids, max_kept_rows; /* as declared or reserved */
     int64_t rows, floats;                      /* of all tables */
+    int64_t keys;                              /* of a device's records: see neo__bag_record_keys */
     int64_t mark_words;                        /* of all tracked tables */
     int64_t lazy_blocks;                       /* see neo__bags_made */
     int64_t width, max_dim;                    /* of out; of the widest table */
@@ -12536,6 +12566,11 @@ static int neo__bag_block_bits(const neo_table_desc *table) {
     const int64_t row_bytes = table->dim * (int64_t)neo_dtype_size(table->dtype);
     return neo__bits_for((uint64_t)NEO__MAX(4096 / row_bytes, INT64_C(1))) - 1;
 }
+/* Keys of a table's records: rows, or lines, which are less than twice as many and 33. */
+static int64_t neo__bag_record_keys(const neo_ctx *ctx, const neo_bags_desc *desc, int64_t table) {
+    const int64_t rows = desc->tables[table].rows;
+    return ctx->device && desc->tier ? 2 * rows + 33 : rows;
+}
 static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc *desc) {
     NEO__ZERO(neo__bag_sizes, sizes);
     sizes.tables = desc->table_count;
@@ -12552,6 +12587,7 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
         const neo_table_desc *table = &desc->tables[t];
         int64_t floats = table->rows * table->dim;
         sizes.rows += table->rows;
+        sizes.keys += neo__bag_record_keys(ctx, desc, t);
         sizes.floats += floats;
         if (table->track_rows) sizes.mark_words += (table->rows + 63) / 64;
         if (desc->lazy_init && !desc->tier && !ctx->device && !table->keys.on)
@@ -12577,7 +12613,7 @@ static neo__bag_sizes neo__bags_sizes_of(const neo_ctx *ctx, const neo_bags_desc
         sizes.width += desc->tables[neo__bags_feature_table(desc, f)].dim;
     sizes.device = ctx->device != NULL;
     sizes.wide =
-        neo__bits_for((uint64_t)sizes.rows) + neo__bits_for((uint64_t)sizes.shards - 1) > 32;
+        neo__bits_for((uint64_t)sizes.keys) + neo__bits_for((uint64_t)sizes.shards - 1) > 32;
     return sizes;
 }
 /* The room that the device needs to sort, when the capacities are known or have changed. */
@@ -12612,14 +12648,8 @@ static void neo__bag_describe_job(neo__job_table *table, const neo_ctx *ctx,
     table->mean = from->pooling == NEO_POOL_MEAN;
     table->cut = neo__bag_is_cut(from);
 }
-/* A table's blocks of memory: weights, scales of i8 rows, two states. */
-enum { NEO__BAG_WEIGHTS, NEO__BAG_SCALES, NEO__BAG_STATE, NEO__BAG_BLOCKS = NEO__BAG_STATE + 2 };
 static size_t neo__bag_block_bytes(const neo__job_table *t, int block) {
-    int64_t floats = block == NEO__BAG_SCALES ? 2 * (t->store.dtype == NEO_I8) : 0;
-    if (block >= NEO__BAG_STATE) floats = t->state_dim[block - NEO__BAG_STATE];
-    size_t row_bytes = (size_t)floats * sizeof(float);
-    if (block == NEO__BAG_WEIGHTS) row_bytes = (size_t)t->store.row_bytes;
-    return neo__size_mul((size_t)t->rows, row_bytes);
+    return neo__size_mul((size_t)t->rows, (size_t)neo__bag_part(t, block));
 }
 /* block[]: those of a table that are not the caller's. All tables lie in one block of memory: huge
    pages then serve many small ones. Those of a tier come and go, each by itself. */
@@ -12704,7 +12734,7 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
         t->marks.rows = t->rows;
         t->block_bits = neo__bag_block_bits(from);
         if (from->track_rows) t->marks.bits = marks, marks += (t->rows + 63) / 64;
-        key += t->rows;
+        key += neo__bag_record_keys(bags->ctx, desc, i);
     }
     for (int32_t f = 0; f < bags->sizes.features; f++) {
         int32_t table = neo__bags_feature_table(desc, f);
@@ -12796,11 +12826,12 @@ static float neo__bag_first_state(const neo__bag_table *table, int k) {
     const int accumulates = k == 0 && neo__bag_optims[table->optim.kind].accumulates;
     return accumulates ? table->optim.initial_accumulator : 0.0f;
 }
-static void neo__bag_first_states(const neo__bag_table *table, int64_t row, int64_t rows) {
+static void neo__bag_first_states(const neo__bag_table *table, float *const state[2], int64_t row,
+                                  int64_t rows) {
     for (int k = 0; k < 2; k++) {
         const int64_t dim = table->job.state_dim[k];
         const float value = neo__bag_first_state(table, k);
-        float *to = dim ? table->job.state[k] + row * dim : NULL;
+        float *to = dim ? state[k] + row * dim : NULL;
         if (value == 0.0f && dim) memset(to, 0, (size_t)(rows * dim) * sizeof *to);
         else for (int64_t i = 0; i < rows * dim; i++) to[i] = value;
     }
@@ -12838,7 +12869,7 @@ static void neo__bag_make_block(const neo_bags *bags, const neo__bag_table *tabl
     }
     if (call.init.kind == NEO_INIT_NONE && store->scale)
         memset(store->scale + 2 * first, 0, 2 * (size_t)(end - first) * sizeof(float));
-    neo__bag_first_states(table, first, end - first);
+    neo__bag_first_states(table, table->job.state, first, end - first);
 }
 NEO__INLINE void neo__bag_make(neo_bags *b, const neo__bag_table *t, int64_t block, int worker) {
     uint64_t *word = &b->made.bits[(t->first_block + block) / 64];
@@ -13013,20 +13044,30 @@ static void neo__bags_untold(neo_bags *b) {
     memset(features, 0xFF, (size_t)(b->sizes.features + 1) * sizeof *features);
     memset(rules, 0xFF, (size_t)b->sizes.tables * sizeof *rules);
 }
+/* The tables as kernels see them. A device's ids are looked at before they become lines: it has the
+   number of rows, and what rows lines have in its own memory. */
+static neo_status neo__bags_send_tables(neo_bags *bags) {
+    neo__job_table *tables = (neo__job_table *)(uintptr_t)bags->job.fixed.host_tables;
+    for (int64_t i = 0; i < bags->sizes.tables; i++) {
+        const neo__bag_table *from = &bags->tables[i]; /* with the padding, which is sent too */
+        memcpy(&tables[i], &from->job, sizeof *tables);
+        if (!bags->sizes.device) continue;
+        tables[i].rows = from->rows;
+        tables[i].store.line_row = from->line_row;
+    }
+    return neo__bags_send(bags, (void *)(uintptr_t)bags->job.fixed.tables, tables,
+                          (size_t)bags->sizes.tables * sizeof *tables);
+}
 /* The parts of the record that no call changes. */
 static neo_status neo__bags_describe_job(neo_bags *bags) {
     neo__bags_job *job = &bags->job;
-    neo__job_table *tables = (neo__job_table *)(uintptr_t)job->fixed.host_tables;
-    for (int64_t i = 0; i < bags->sizes.tables;
-         i++) /* with the padding, which the device gets too */
-        memcpy(&tables[i], &bags->tables[i].job, sizeof *tables);
     neo__bags_untold(bags);
     job->fixed.table_count = (int32_t)bags->sizes.tables;
     job->fixed.feature_count = (int32_t)bags->sizes.features;
     job->fixed.none = bags->sizes.none;
     job->fixed.wide = bags->sizes.wide;
     job->fixed.bounds = bags->bounds;
-    job->fixed.key_count = bags->sizes.rows;
+    job->fixed.key_count = bags->sizes.keys;
     job->fixed.max_dim = bags->sizes.max_dim;
     job->object = bags;
     if (bags->sizes.device && job->kept.max) {
@@ -13035,8 +13076,7 @@ static neo_status neo__bags_describe_job(neo_bags *bags) {
                                 (size_t)(job->kept.hash_mask + 1) * sizeof *job->kept.hash_key));
         NEO__TRY(neo__data_zero(bags->ctx, job->kept.sums, floats * sizeof *job->kept.sums));
     }
-    return neo__bags_send(bags, (void *)(uintptr_t)job->fixed.tables, tables,
-                          (size_t)bags->sizes.tables * sizeof *tables);
+    return neo__bags_send_tables(bags);
 }
 static neo_status neo__bags_device_carry(neo_bags *bags, const neo_bags *old) {
     neo_device *d = bags->ctx->device;
@@ -14660,7 +14700,7 @@ static void neo__bags_write_rows(neo__key_rows *rows) {
 static int64_t neo__bags_renew(const neo_bags *bags, neo__bag_table *table, int64_t row) {
     if (table->job.store.line_row)
         row = bags->tier->ops->renew(bags->tier, (int32_t)(table - bags->tables), row);
-    if (row >= 0) neo__bag_first_states(table, row, 1);
+    if (row >= 0) neo__bag_first_states(table, table->job.state, row, 1);
     return row;
 }
 /* Give a line to a key, which was used `count` times; -1: its set is in use. Its row is written
@@ -15377,6 +15417,7 @@ NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {
     NEO__CHECK(batch && batch->feature_count == b->sizes.features, NEO_ERR_SHAPE,
                "%s: the batch is NULL, or has not %" PRId64 " features", fn, b->sizes.features);
     NEO__TRY(neo__jagged_check(batch, fn));
+    if (batch->place == NEO_DEVICE) return NEO_OK; /* its ids come to the host when they must */
     NEO__TRY(neo_jagged_validate(batch, NULL));
     return b->tier->ops->prefetch(b->tier, batch, fn);
 }

@@ -4423,10 +4423,10 @@ NEO__GPU bool neo__bags_refused(const neo__bags_job &job) {
     return f->bag || (f->id && job.fixed.bounds == NEO_BOUNDS_ERROR) || f->first < 0 ||
            f->last < f->first || f->last - f->first > job.fixed.max_ids;
 }
-/* The row of the id at offset k; -1: it is dropped. */
+/* The row of the id at offset k, or its line in a tier; -1: it is dropped. */
 NEO__GPU int64_t neo__bags_row(const neo__bags_job &job, int64_t rows, int64_t k) {
     const int64_t id = neo__jagged_id(job.batch.ids, job.batch.is_i32, k - job.batch.id_base);
-    if ((uint64_t)id < (uint64_t)rows) return id;
+    if ((uint64_t)id < (uint64_t)rows || job.batch.lines) return id;
     if (job.fixed.bounds != NEO_BOUNDS_CLAMP) return -1;
     return id < 0 ? 0 : rows - 1;
 }
@@ -4695,10 +4695,11 @@ static __device__ float neo__bags_column(const neo__bags_job &j, const neo__job_
     float s = 0.0f;
     *next = -1;
     for (; k < k_end; k++) {
-        const int64_t row = neo__bags_row(j, t.rows, k);
+        const int64_t at = neo__bags_row(j, t.rows, k);
+        const int64_t row = at >= 0 && j.batch.lines ? neo__bag_row_of(&t.store, at) : at;
         if (row >= end && (*next < 0 || row < *next)) *next = row;
         if (row < 0 || row < begin || row >= end) continue;
-        const float x = neo__bags_element(t.store, row, col);
+        const float x = neo__bags_element(t.store, at, col);
         s = j.batch.weights ? __fmaf_rn(neo__bags_weight_of(j, k), x, s) : __fadd_rn(s, x);
     }
     return s;
@@ -5691,10 +5692,14 @@ static neo_status neo__cuda_bags_update(neo__cuda *d, const neo__bags_job *job) 
     if (job->sorted.records == 0) return NEO_OK;
     return NEO__BAGS_KEYED(job, neo__bags_update_as)(d, job);
 }
+/* Keys of the rows that slots step: where these lie. */
+NEO__EVERYWHERE NEO__INLINE const uint64_t *neo__bags_step_keys(const neo__bags_job *j) {
+    return j->kept.line_key ? j->kept.line_key : j->kept.slot_key;
+}
 static neo_status neo__cuda_bags_step_kept(neo__cuda *d, const neo__bags_job *j) {
     NEO__TRY(neo__cuda_run(d, "bags: kept records",
                            NEO__BAGS_KEYED(j, neo__bags_row_records_kernel), j->sorted.records, 1,
-                           *j, 1, (const int64_t *)j->kept.slot_key, 0));
+                           *j, 1, (const int64_t *)neo__bags_step_keys(j), 0));
     return neo__cuda_bags_update(d, j);
 }
 
@@ -5706,7 +5711,7 @@ static __global__ void __launch_bounds__(32) neo__bags_cut_kernel(const neo__bag
     const int64_t room = neo__bag_room(job.fixed.max_dim);
     float *g = job.cut.scratch + 5 * room * vector, *spare = g + room;
     for (int64_t i = vector; i < job.kept.count; i += NEO__JOB_VECTORS) {
-        const int64_t key = (int64_t)job.kept.slot_key[i];
+        const int64_t key = (int64_t)neo__bags_step_keys(&job)[i];
         const int table = neo__bags_table_of_key(job, key);
         const neo__job_table &t = job.fixed.tables[table];
         const int64_t row = key - t.first_key, dim = t.store.dim;
@@ -5853,6 +5858,39 @@ static neo_status neo__cuda_bags_rows(neo__cuda *d, const neo__bags_job *job, in
                             neo__bags_step_where(d, job, vectors, 16u * (unsigned)vectors, count,
                                                  vectors), *job, table, first, count, rows, write);
 }
+/* Rows between lines and slots: 16 lanes a row, by words of 16 bytes if a part has some, else of 4,
+   else of 1. */
+template <class T>
+NEO__GPU void neo__bags_move_part(char *to, const char *from, int64_t bytes) {
+    for (int64_t i = threadIdx.x % 16; i < bytes / (int64_t)sizeof(T); i += 16)
+        ((T *)(void *)to)[i] = ((const T *)(const void *)from)[i];
+}
+NEO__CUDA_KERNEL neo__bags_lines_kernel(const neo__bags_job j, const neo__job_line *lines,
+                                        int64_t count, char *slots, int64_t room, int write) {
+    NEO__CUDA_EACH(i, count, 16) {
+        const neo__job_line line = lines[i];
+        char *at = slots + i * room;
+        if (line.line < 0) continue;
+        const neo__job_table &t = j.fixed.tables[line.table];
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
+            const int64_t part = neo__bag_part(&t, k);
+            char *there = neo__bag_memory(&t, k) + line.line * part;
+            char *to = write ? there : at, *from = write ? at : there;
+            if (part % 16 == 0) neo__bags_move_part<uint4>(to, from, part);
+            else if (part % 4 == 0) neo__bags_move_part<uint32_t>(to, from, part);
+            else neo__bags_move_part<char>(to, from, part);
+            at += neo__bag_part_room(part);
+        }
+        if (write && threadIdx.x % 16 == 0)
+            const_cast<uint64_t *>(t.store.line_row)[line.line] = (uint64_t)line.row;
+    }
+}
+static neo_status neo__cuda_bags_lines(neo__cuda *d, const neo__bags_job *job,
+                                       const neo__job_line *lines, int64_t count, char *slots,
+                                       int64_t room, int write) {
+    return neo__cuda_run(d, "bags: lines", neo__bags_lines_kernel, count, 16, *job, lines, count,
+                         slots, room, write);
+}
 
 /* ---- >>cuda-create ---- */
 /* Compiler flags that change arithmetic on the device without defining a macro show in these
@@ -5952,7 +5990,7 @@ static void neo__cuda_table(neo_device *device) {
     NEO__OWN(bags_forward), NEO__OWN(bags_weight_grad), NEO__OWN(bags_sort);
     NEO__OWN(bags_sort_rows), NEO__OWN(bags_update), NEO__OWN(bags_step_kept), NEO__OWN(bags_cut);
     NEO__OWN(bags_find_slots), NEO__OWN(bags_give_slots), NEO__OWN(bags_drop_slots);
-    NEO__OWN(bags_squares), NEO__OWN(bags_rows);
+    NEO__OWN(bags_squares), NEO__OWN(bags_rows), NEO__OWN(bags_lines);
 #undef NEO__OWN
     device->bytes = (uint32_t)sizeof *device, device->version = NEO__DEVICE_VERSION;
     device->users = 1, device->destroy = neo__cuda_destroy;

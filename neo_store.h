@@ -1,4 +1,5 @@
-/* neo_store.h: embedding tables larger than memory: rows in a file, below lines in memory.
+/* neo_store.h: embedding tables larger than memory: rows in a file, below lines in memory; or below
+   lines in a GPU's memory, in a file or in the host's.
 
    Copy it beside neo.h, neo_kernels.h and neo_run.h. MIT licence (at the end of neo.h).
 
@@ -11,11 +12,12 @@
      - rows of the next batch are read while a step computes, rows that have left are written
      - a row has a checksum in the file; full disks, short reads, altered files become a status that
        names table, row, file and offset
+     - on a context with a device the lines lie in its memory; the same decisions, and bits
 
    WHAT IT DOES NOT DO
      - the file is scratch of the running process, as memory is: a run that is killed makes it anew
        from its checkpoint, which holds all rows and is whole at any moment. Nothing else reads it
-     - rows on a GPU (NEO_ERR_UNSUPPORTED)
+     - steps of a GPU as a graph (NEO_ERR_UNSUPPORTED): the host must see a batch's ids first
 
    QUICK START
      In exactly one .c file:               In the others:
@@ -62,14 +64,23 @@ extern "C" {
    table's share, an index of 8 bytes per row says which line a row has: hits are found in half the
    time.
 
+   BELOW A DEVICE the budget is of its memory: all that the neo_bags takes there. The host keeps, in
+   memory of its own that neo_bags_bytes counts too, what says which line has a row, rows that are
+   read ahead (at most an eighth of the budget), and without a path the records of all rows. It
+   finds lines for the ids of a batch: those of one in the device's memory come to it. Rows that
+   leave and rows that come pass through slots of pinned memory, a 16th of the budget at most and
+   4 MiB; the call goes on when they are there. neo_bags_prefetch reads rows of a batch in host
+   memory to the host's memory. A step that is being recorded (neo_cuda_graph_begin) is refused.
+
    AFTER AN ERROR of the file (NEO_ERR_IO, NEO_ERR_CORRUPT; of rows written behind a call the next
    that moves some tells) rows may be lost: the tier refuses all that follows, with the first
-   message. Go on from a checkpoint, with another neo_bags.
+   message. Go on from a checkpoint, with another neo_bags. So it is when a device fails.
    ------------------------------------------------------------------------ */
 typedef struct neo_tier_desc {
     const char *path;     /* required: of the file, which is locked, emptied if a tier left it, and
-                             removed at the end. Each rank has one of its own */
-    int64_t memory_bytes; /* required */
+                             removed at the end. Each rank has one of its own. NULL, on a context
+                             with a device alone: rows lie in host memory */
+    int64_t memory_bytes; /* required; on a context with a device, of its memory */
     neo_evict evict;      /* not NEO_EVICT_AGE */
     int64_t period;       /* of LFU, in calls; 0: counts never halve */
     int queue_depth; /* threads that read and write; 0: 4 */
@@ -91,7 +102,7 @@ typedef struct neo_tier_stats {
 
 /* neo_tier_create: a tier for the next neo_bags whose description has it; for that one alone, until
    it is destroyed. The file is opened by neo_bags_create.
-   Errors   NEO_ERR_ARG. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: a context with a device, or 32 bits.
+   Errors   NEO_ERR_ARG. NEO_ERR_MEMORY. NEO_ERR_UNSUPPORTED: an address space of 32 bits.
             Of neo_bags_create with a tier: NEO_ERR_ARG: the budget is too small for a batch (the
             least is said), a table has memory of yours. NEO_ERR_IO: the file cannot be made,
             another process has it, or it is not empty and not a tier's.
@@ -155,6 +166,13 @@ typedef struct neo__tier_ahead {
 } neo__tier_ahead;
 enum { NEO__AHEAD_ASKED, NEO__AHEAD_READ, NEO__AHEAD_VOID };
 
+/* The place of a row on the host: a line, or a slot. */
+typedef struct neo__tier_row {
+    neo__bag_rows rows;
+    float *state[2];
+    int64_t at; /* the row's number there */
+} neo__tier_row;
+
 typedef struct neo__tier_table {
     int64_t rows, sets, over, over_used, over_next;
     neo__lines map;                /* its keys are rows; behind its lines those of overflow, and one
@@ -169,6 +187,7 @@ typedef struct neo__tier_table {
     uint32_t *over_at;             /* hash table of rows in overflow: number + 1, 0 is empty */
     int64_t over_places;
     uint64_t *written; /* bits */
+    uint64_t *line_row; /* map.key in a device's memory, [lines] */
     char *memory;
     size_t bytes, written_bytes;
     neo__init_call init;
@@ -185,6 +204,8 @@ typedef struct neo__tier {
     char *path;
     neo__file file;
     int is_open;
+    char *host; /* without a file: what would be in it, [host_bytes] */
+    size_t host_bytes;
     neo__tier_table *tables;
     int64_t table_count, capacity; /* capacity: rows of a call */
     double level;                  /* bytes for a tier_share of 1: see neo__tier_fill */
@@ -192,6 +213,18 @@ typedef struct neo__tier {
     size_t fixed_bytes, work_bytes;
     int64_t *row; /* [capacity] of base.line, counted through all tables; none of table t: ~t */
     int64_t staged;                /* ids of the last call, of which line and row are */
+    const void *ids; /* of the running batch, in host memory, by its offsets; first: the lowest */
+    int64_t first, bag_capacity;
+    int is_i32;
+    /* Below a device: room on the host for a batch that is there (ids: also keys of kept slots);
+       pinned, slots in which rows come and go, and lines that they are for; both of these in the
+       device's memory, and the batch's lines. */
+    int64_t *host_offsets, *host_ids;
+    neo__job_line *items, *device_items;
+    char *pinned, *device, *slots, *device_slots;
+    int64_t slot_count, slot_bytes, first_slot; /* first_slot: the number of the job in slot 0 */
+    int64_t *device_lines;
+    size_t pinned_bytes, device_bytes, device_work_bytes;
     neo__tier_job *jobs;
     uint64_t *sorted[2];    /* [capacity]: see neo__tier_sort */
     neo__tier_job *running; /* sorted[0] has places of these */
@@ -283,19 +316,34 @@ NEO__HOT_BEGIN
 static const neo__bag_table *neo__tier_of(const neo__tier *tier, int64_t table) {
     return &tier->base.bags->tables[table];
 }
-static char *neo__tier_memory(const neo__job_table *job, int block) {
-    return block == NEO__BAG_WEIGHTS  ? job->store.data
-           : block == NEO__BAG_SCALES ? (char *)job->store.scale
-                                      : (char *)job->state[block - NEO__BAG_STATE];
+static int neo__tier_on_device(const neo__tier *tier) { return tier->ctx->device != NULL; }
+static char *neo__tier_slot(const neo__tier *tier, int64_t i) {
+    return neo__tier_on_device(tier) ? tier->slots + i * tier->slot_bytes : NULL;
 }
-/* A row between a record and a line. */
-static void neo__tier_copy(const neo__tier *tier, int64_t table, int64_t line, char *to,
-                           const char *from) {
+/* slot NULL: the line; else the slot that is for it. */
+static neo__tier_row neo__tier_row_at(const neo__tier *tier, int64_t table, int64_t line,
+                                          char *slot) {
     const neo__job_table *job = &neo__tier_of(tier, table)->job;
     const int64_t *part = tier->tables[table].part;
+    neo__tier_row place = {job->store, {job->state[0], job->state[1]}, line};
+    if (!slot) return place;
+    place.at = 0;
+    place.rows.line_row = NULL;
+    for (int k = 0; k < NEO__BAG_BLOCKS; slot += neo__bag_part_room(part[k++]))
+        if (k == NEO__BAG_WEIGHTS) place.rows.data = slot;
+        else if (k == NEO__BAG_SCALES) place.rows.scale = (float *)(void *)slot;
+        else place.state[k - NEO__BAG_STATE] = (float *)(void *)slot;
+    return place;
+}
+/* A row between a record and its place. */
+static void neo__tier_copy(const neo__tier *tier, int64_t table, const neo__tier_row *place,
+                           char *to, const char *from) {
+    const int64_t *part = tier->tables[table].part;
+    char *const at[] = {place->rows.data, (char *)place->rows.scale, (char *)place->state[0],
+                        (char *)place->state[1]};
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
         if (part[k] == 0) continue;
-        char *there = neo__tier_memory(job, k) + line * part[k];
+        char *there = at[k] + place->at * part[k];
         if (to) memcpy(to, there, (size_t)part[k]), to += part[k];
         else memcpy(there, from, (size_t)part[k]), from += part[k];
     }
@@ -307,6 +355,7 @@ static uint32_t neo__tier_sum(const neo__tier *tier, int64_t table, int64_t row,
                       (size_t)tier->tables[table].record - sizeof(uint32_t));
 }
 static void neo__tier_seal(const neo__tier *tier, int64_t table, int64_t row, char *record) {
+    if (tier->host) return;
     const uint32_t sum = neo__tier_sum(tier, table, row, record);
     memcpy(record + tier->tables[table].record - sizeof sum, &sum, sizeof sum);
 }
@@ -318,6 +367,7 @@ static neo_status neo__tier_place_fail(const neo__tier *tier, neo_status status,
 }
 static neo_status neo__tier_check(const neo__tier *tier, int64_t table, int64_t row,
                                   const char *record) {
+    if (tier->host) return NEO_OK;
     const uint32_t sum = neo__tier_sum(tier, table, row, record);
     char text[NEO__PATH_BYTES + 64];
     const char *at = record + tier->tables[table].record - sizeof sum;
@@ -336,8 +386,13 @@ static neo_status neo__tier_io(neo__tier *tier, int64_t table, int64_t row, int6
     const int64_t offset = into->base + row * into->record;
     const size_t bytes = (size_t)(count * into->record);
     char text[400];
-    neo_status status = to ? neo__file_read_at(&tier->file, offset, to, bytes)
-                           : neo__file_write_at(&tier->file, offset, from, bytes);
+    neo_status status = NEO_OK;
+    if (tier->host) {
+        char *there = tier->host + (offset - NEO__TIER_HEAD);
+        memcpy(to ? to : there, to ? there : from, bytes);
+    } else
+        status = to ? neo__file_read_at(&tier->file, offset, to, bytes)
+                    : neo__file_write_at(&tier->file, offset, from, bytes);
     if (status != NEO_OK) {
         snprintf(text, sizeof text, "%.300s", neo_last_error());
         return neo__tier_place_fail(tier, status, table, row, text);
@@ -346,11 +401,12 @@ static neo_status neo__tier_io(neo__tier *tier, int64_t table, int64_t row, int6
         __atomic_fetch_or(&into->written[i / 64], UINT64_C(1) << (i % 64), __ATOMIC_RELAXED);
     return NEO_OK;
 }
-/* The first values of a row, in a line. room: of a row of f32. */
-static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t line,
-                            float *room) {
+/* The first values of a row, in its place. room: of a row of f32. */
+static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row,
+                            const neo__tier_row *place, float *room) {
     const neo__bag_table *bag = neo__tier_of(tier, table);
-    const neo__bag_rows *store = &bag->job.store;
+    const neo__bag_rows *store = &place->rows;
+    const int64_t line = place->at;
     const neo__lines *keys = bag->keys.desc.on ? &bag->keys.lines : NULL;
     neo__init_call call = tier->tables[table].init;
     char *weights = store->data + line * store->row_bytes;
@@ -362,7 +418,7 @@ static void neo__tier_first(neo__tier *tier, int64_t table, int64_t row, int64_t
         call.init.kind = NEO_INIT_NONE; /* no key has it: zeros */
     const neo__cpu_part part = {tier->ctx, &call, 0, bag->dim, 0};
     const neo__fp_state fp = neo__fp_enter();
-    neo__bag_first_states(bag, line, 1);
+    neo__bag_first_states(bag, place->state, line, 1);
     if (call.init.kind == NEO_INIT_NONE) {
         memset(weights, 0, (size_t)store->row_bytes);
         if (store->scale) memset(store->scale + 2 * line, 0, 2 * sizeof(float));
@@ -405,12 +461,14 @@ static char *neo__tier_ahead_at(const neo__tier *tier, int64_t place) {
     return tier->ahead_data + place * tier->ahead_bytes;
 }
 /* Rows that were read ahead have been checked. */
-static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *record) {
+static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, char *slot,
+                                    char *record) {
     neo__tier_table *of = &tier->tables[job->table];
+    const neo__tier_row place = neo__tier_row_at(tier, job->table, job->line, slot);
     const int swaps = job->to >= 0 && job->to == job->from;
     if (job->old >= 0) {
         char *to = job->to < 0 || swaps ? record : neo__tier_ahead_at(tier, job->to);
-        neo__tier_copy(tier, job->table, job->line, to, NULL);
+        neo__tier_copy(tier, job->table, &place, to, NULL);
         if (job->to < 0) {
             neo__tier_seal(tier, job->table, job->old, record);
             NEO__TRY(neo__tier_io(tier, job->table, job->old, 1, NULL, record));
@@ -419,24 +477,25 @@ static neo_status neo__tier_run_job(neo__tier *tier, const neo__tier_job *job, c
     if (job->row < 0) return NEO_OK;
     if (job->from >= 0) {
         char *from = neo__tier_ahead_at(tier, job->from);
-        neo__tier_copy(tier, job->table, job->line, NULL, from);
+        neo__tier_copy(tier, job->table, &place, NULL, from);
         if (swaps) memcpy(from, record, (size_t)of->record);
         return NEO_OK;
     }
     if (!neo__tier_is_written(of, job->row)) {
-        neo__tier_first(tier, job->table, job->row, job->line, (float *)(void *)record);
+        neo__tier_first(tier, job->table, job->row, &place, (float *)(void *)record);
         return NEO_OK;
     }
     NEO__TRY(neo__tier_io(tier, job->table, job->row, 1, record, NULL));
     NEO__TRY(neo__tier_check(tier, job->table, job->row, record));
-    neo__tier_copy(tier, job->table, job->line, NULL, record);
+    neo__tier_copy(tier, job->table, &place, NULL, record);
     return NEO_OK;
 }
 /* Jobs [begin, end) of those sorted. Without the lock. */
 static void neo__tier_run(neo__tier *tier, int64_t begin, int64_t end, char *record) {
     for (int64_t i = begin; i < end; i++) {
         const neo__tier_job *job = &tier->running[neo__tier_place(tier->sorted[0][i])];
-        const neo_status status = neo__tier_run_job(tier, job, record);
+        const neo_status status =
+            neo__tier_run_job(tier, job, neo__tier_slot(tier, i - tier->first_slot), record);
         if (status == NEO_OK) continue;
         neo__mutex_lock(&tier->lock);
         if (i < tier->failed) {
@@ -537,13 +596,13 @@ static void neo__tier_thread(void *arg) {
     }
     neo__mutex_unlock(&t->lock);
 }
-/* Run the first `count` jobs, and wait for them. */
-static neo_status neo__tier_run_all(neo__tier *tier, int64_t count) {
+/* Run jobs [first, count) of those sorted, and wait for them. */
+static neo_status neo__tier_run_all(neo__tier *tier, int64_t first, int64_t count) {
     char *record = tier->records + tier->thread_count * tier->room_bytes;
     neo__mutex_lock(&tier->lock);
-    tier->next = tier->finished = 0;
+    tier->next = tier->finished = first;
     tier->failed = tier->count = count;
-    if (count > NEO__TIER_BATCH) neo__cond_broadcast(&tier->wake);
+    if (count - first > NEO__TIER_BATCH) neo__cond_broadcast(&tier->wake);
     while (neo__tier_take(tier, record)) continue;
     while (tier->finished < tier->count) neo__cond_wait(&tier->done, &tier->lock);
     tier->next = tier->count = tier->finished = 0;
@@ -651,6 +710,41 @@ static int64_t neo__tier_see_jobs(neo__tier *tier, neo__tier_job *jobs, int64_t 
     }
     return behind;
 }
+/* Below a device, rows between the first `count` slots and the lines that items are for. */
+static neo_status neo__tier_move_slots(neo__tier *tier, int64_t count, int write) {
+    neo_device *on = tier->ctx->on;
+    const size_t bytes = (size_t)(count * tier->slot_bytes);
+    int64_t some = 0;
+    for (int64_t i = 0; i < count; i++) some += tier->items[i].line >= 0;
+    if (some == 0) return NEO_OK;
+    NEO__TRY(on->copy(on, tier->device_items, NEO_DEVICE, tier->items, NEO_HOST,
+                      (size_t)count * sizeof *tier->items));
+    if (write)
+        NEO__TRY(on->copy(on, tier->device_slots, NEO_DEVICE, tier->slots, NEO_HOST, bytes));
+    NEO__TRY(on->bags_lines(on, &tier->base.bags->job, tier->device_items, count,
+                            tier->device_slots, tier->slot_bytes, write));
+    if (write) return NEO_OK;
+    return on->copy(on, tier->slots, NEO_HOST, tier->device_slots, NEO_DEVICE, bytes);
+}
+/* Jobs of those sorted, as many at once as there are slots. */
+static neo_status neo__tier_run_slots(neo__tier *tier, int64_t count) {
+    for (int64_t i = 0, n; i < count; i += n) {
+        tier->first_slot = i;
+        n = NEO__MIN(count - i, tier->slot_count);
+        for (int write = 0; write < 2; write++) {
+            for (int64_t k = 0; k < n; k++) {
+                const neo__tier_job *job =
+                    &tier->running[neo__tier_place(tier->sorted[0][i + k])];
+                const int moves = (write ? job->row : job->old) >= 0;
+                const neo__job_line item = {job->table, moves ? job->line : -1, job->row};
+                tier->items[k] = item;
+            }
+            if (write) NEO__TRY(neo__tier_run_all(tier, i, i + n));
+            NEO__TRY(neo__tier_failed(tier, neo__tier_move_slots(tier, n, write)));
+        }
+    }
+    return NEO_OK;
+}
 static neo_status neo__tier_run_some(neo__tier *tier, neo__tier_job *jobs, int64_t count) {
     neo__tier_settle(tier);
     NEO__TRY(neo__tier_flush(tier));
@@ -662,7 +756,8 @@ static neo_status neo__tier_run_some(neo__tier *tier, neo__tier_job *jobs, int64
             neo__tier_key(tier, jobs[i].table, NEO__MAX(jobs[i].row, jobs[i].old), i);
     neo__tier_sort(tier, count);
     tier->running = jobs;
-    NEO__TRY(neo__tier_run_all(tier, count));
+    NEO__TRY(neo__tier_on_device(tier) ? neo__tier_run_slots(tier, count)
+                                       : neo__tier_run_all(tier, 0, count));
     neo__mutex_lock(&tier->lock);
     tier->behind_next = 0;
     tier->behind_count = behind;
@@ -892,6 +987,7 @@ NEO__HOT_END
 
 /* ---- layout ---- */
 typedef struct neo__tier_sizes {
+    int64_t slots, slot_bytes, bags; /* below a device; bags: of a batch */
     int64_t capacity, threads, tables, record_bytes, room_bytes, ahead, ahead_bytes;
     int64_t bags_bytes; /* of the neo_bags, keys among them, without its rows */
 } neo__tier_sizes;
@@ -923,7 +1019,21 @@ static void neo__tier_fixed_layout(const neo__tier_sizes *sizes, neo__carve *car
     NEO__CARVE(carve, tier->ahead_order, sizes->ahead);
     NEO__CARVE(carve, tier->behind_order, sizes->ahead);
 }
-static void neo__tier_work_layout(int64_t capacity, neo__carve *carve, neo__tier *tier) {
+static void neo__tier_pinned_layout(const neo__tier_sizes *sizes, neo__carve *carve,
+                                    neo__tier *tier) {
+    NEO__CARVE(carve, tier->items, sizes->slots);
+    NEO__CARVE(carve, tier->slots, sizes->slots * sizes->slot_bytes);
+}
+static void neo__tier_device_layout(const neo__tier_sizes *sizes, neo__carve *carve,
+                                    neo__tier *tier) {
+    NEO__CARVE(carve, tier->device_items, sizes->slots);
+    NEO__CARVE(carve, tier->device_slots, sizes->slots * sizes->slot_bytes);
+}
+/* bags: of a batch, below a device. */
+static void neo__tier_work_layout(int64_t capacity, int64_t bags, neo__carve *carve,
+                                  neo__tier *tier) {
+    NEO__CARVE(carve, tier->host_offsets, bags);
+    NEO__CARVE(carve, tier->host_ids, bags ? capacity : 0);
     NEO__CARVE(carve, tier->base.line, capacity);
     NEO__CARVE(carve, tier->row, capacity);
     NEO__CARVE(carve, tier->jobs, capacity);
@@ -942,12 +1052,19 @@ static void neo__tier_table_layout(neo__carve *carve, neo__tier_table *to) {
 static int64_t neo__tier_lines_of(const neo__tier_table *to) {
     return to->sets * NEO__LINE_WAYS + to->over + 1;
 }
-/* Bytes of a table with these sets and this overflow. */
-static int64_t neo__tier_table_bytes(const neo_table_desc *desc, int64_t sets, int64_t over,
-                                     int indexed) {
+/* Below a device: which rows lines have, in its memory. */
+static size_t neo__tier_line_row_bytes(const neo__tier_table *to) {
+    return (size_t)neo__tier_lines_of(to) * sizeof *to->line_row;
+}
+/* Bytes of the budget for a table with these sets and this overflow. */
+static int64_t neo__tier_table_bytes(const neo__tier *tier, const neo_table_desc *desc,
+                                     int64_t sets, int64_t over, int indexed) {
     NEO__ZERO(neo__tier_table, table);
     neo__carve count = {NULL, 0};
     int64_t part[NEO__BAG_BLOCKS];
+    if (neo__tier_on_device(tier)) /* line_row, and the lines */
+        return (sets * NEO__LINE_WAYS + over + 1) *
+               (neo__tier_parts(desc, part) + (int64_t)sizeof(uint64_t));
     table.rows = desc->rows;
     table.sets = sets;
     table.over = over;
@@ -963,33 +1080,52 @@ static int64_t neo__tier_overflow(const neo_bags_desc *desc, int32_t table) {
     const int64_t each = NEO__MAX(desc->max_batch, (desc->max_ids + features - 1) / features);
     return NEO__MIN(NEO__MIN(own * each, desc->max_ids), desc->tables[table].rows);
 }
-static int64_t neo__tier_least(const neo_bags_desc *desc, int32_t table) {
-    return neo__tier_table_bytes(&desc->tables[table], 1, neo__tier_overflow(desc, table), 0);
+static int64_t neo__tier_least(const neo__tier *tier, const neo_bags_desc *desc, int32_t table) {
+    return neo__tier_table_bytes(tier, &desc->tables[table], 1, neo__tier_overflow(desc, table), 0);
+}
+/* The budget's rest, for tables. Below a device it is of the device's memory. */
+static int64_t neo__tier_left(const neo__tier *tier, const neo__tier_sizes *sizes) {
+    neo__carve count = {NULL, 0}, lines = {NULL, 0};
+    NEO__ZERO(neo__tier, none);
+    if (neo__tier_on_device(tier)) {
+        neo__tier_device_layout(sizes, &count, &none);
+        NEO__CARVE(&lines, none.device_lines, sizes->capacity);
+    } else {
+        neo__tier_fixed_layout(sizes, &count, &none);
+        neo__tier_work_layout(sizes->capacity, 0, &count, &none);
+    }
+    return tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)(count.at + lines.at);
 }
 /* Rows that are read ahead: as many as have room in an eighth of the budget, or in half of what is
    left of it beside all that a batch needs. */
 static int64_t neo__tier_rows_ahead(const neo__tier *tier, const neo_bags_desc *desc,
                                     const neo__tier_sizes *sizes) {
     const int64_t each = sizes->ahead_bytes + 2 * (int64_t)sizeof(neo__tier_ahead) + 32;
-    neo__carve count = {NULL, 0};
-    NEO__ZERO(neo__tier, none);
-    neo__tier_fixed_layout(sizes, &count, &none);
-    neo__tier_work_layout(sizes->capacity, &count, &none);
-    int64_t left = tier->desc.memory_bytes - sizes->bags_bytes - (int64_t)count.at;
+    int64_t left = neo__tier_left(tier, sizes);
     for (int32_t i = 0; i < desc->table_count; i++) {
         int64_t part[NEO__BAG_BLOCKS];
         const neo_table_desc *d = &desc->tables[i];
-        left -= NEO__MIN(neo__tier_least(desc, i), d->rows * neo__tier_parts(d, part));
+        left -= NEO__MIN(neo__tier_least(tier, desc, i), d->rows * neo__tier_parts(d, part));
     }
+    if (neo__tier_on_device(tier)) left = 0; /* they are in the host's memory */
     const int64_t rows = NEO__MAX(tier->desc.memory_bytes / 8, left / 2) / each;
     return NEO__MIN(NEO__MIN(rows, desc->max_ids), INT64_C(1) << NEO__TIER_PLACES);
 }
+/* Offsets of a batch in a device's memory. */
+static int64_t neo__tier_bags(const neo__bag_sizes *bags) {
+    const size_t count = neo__size_mul((size_t)bags->max_batch, (size_t)bags->features);
+    return bags->device ? (int64_t)count + 1 : 0;
+}
 static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *ctx,
                                          const neo_bags_desc *desc) {
-    const neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
+    neo__bag_sizes bags = neo__bags_sizes_of(ctx, desc);
     NEO__ZERO(neo__tier_sizes, s);
     int64_t part[NEO__BAG_BLOCKS];
-    s.bags_bytes = (int64_t)neo__bags_fixed_bytes(&bags);
+    size_t host, device = 0;
+    neo__bags_ask_device(ctx, &bags);
+    neo__bags_work_bytes(&bags, &host, &device);
+    s.bags_bytes = (int64_t)(bags.device ? device : neo__bags_fixed_bytes(&bags));
+    s.bags = neo__tier_bags(&bags);
     s.capacity = NEO__MAX(desc->max_ids, neo__bags_kept_rows(&bags));
     s.threads = tier->desc.queue_depth ? tier->desc.queue_depth : 4;
     s.tables = desc->table_count;
@@ -999,6 +1135,13 @@ static neo__tier_sizes neo__tier_measure(const neo__tier *tier, const neo_ctx *c
                       room = (int64_t)sizeof(float) * neo__bag_room(desc->tables[i].dim);
         s.record_bytes = NEO__MAX(s.record_bytes, (NEO__MAX(record, room) + 63) / 64 * 64);
         s.ahead_bytes = NEO__MAX(s.ahead_bytes, (record + 7) / 8 * 8);
+        int64_t slot = 0;
+        for (int k = 0; k < NEO__BAG_BLOCKS; k++) slot += neo__bag_part_room(part[k]);
+        s.slot_bytes = NEO__MAX(s.slot_bytes, slot);
+    }
+    if (bags.device) { /* few of a small budget: less than the cache has lines */
+        const int64_t bytes = NEO__MIN(tier->desc.memory_bytes / 16, INT64_C(1) << 22);
+        s.slots = NEO__MIN(NEO__MAX(bytes / s.slot_bytes, 32), s.capacity);
     }
     s.room_bytes = s.record_bytes;
     if (tier->desc.prefetch) s.room_bytes = NEO__MAX(s.room_bytes, (int64_t)NEO__TIER_RUN);
@@ -1011,7 +1154,8 @@ static int64_t neo__tier_share(const neo__tier *tier, const neo_bags_desc *desc,
                                int *whole) {
     const neo_table_desc *d = &desc->tables[table];
     int64_t part[NEO__BAG_BLOCKS];
-    const int64_t all = d->rows * neo__tier_parts(d, part), least = neo__tier_least(desc, table);
+    const int64_t all = d->rows * neo__tier_parts(d, part),
+                  least = neo__tier_least(tier, desc, table);
     const double share = tier->level * (d->tier_share > 0.0 ? d->tier_share : 1.0);
     *whole = (double)least + share >= (double)all;
     return *whole ? all : least + (int64_t)share;
@@ -1025,11 +1169,7 @@ static int64_t neo__tier_shares(const neo__tier *tier, const neo_bags_desc *desc
 /* The level at which shares fill the budget. Returns what it lacks for the least of each. */
 static int64_t neo__tier_fill(neo__tier *tier, const neo_ctx *ctx, const neo_bags_desc *desc) {
     const neo__tier_sizes sizes = neo__tier_measure(tier, ctx, desc);
-    neo__carve count = {NULL, 0};
-    NEO__ZERO(neo__tier, none);
-    neo__tier_fixed_layout(&sizes, &count, &none);
-    neo__tier_work_layout(sizes.capacity, &count, &none);
-    const int64_t left = tier->desc.memory_bytes - sizes.bags_bytes - (int64_t)count.at;
+    const int64_t left = neo__tier_left(tier, &sizes);
     tier->level = 0.0;
     const int64_t least = neo__tier_shares(tier, desc);
     double low = 0.0, high = 0.0; /* high: too much, or all rows of each table */
@@ -1058,24 +1198,29 @@ static void neo__tier_plan(const neo__tier *tier, const neo_bags_desc *desc, int
     int64_t low = 1, high = NEO__MIN(most, INT32_MAX / NEO__LINE_WAYS);
     to->over = neo__tier_overflow(desc, table);
     to->indexed = d->rows <= share / 8 / (int64_t)sizeof *to->index &&
-                  neo__tier_table_bytes(d, 1, to->over, 1) <= share;
+                  neo__tier_table_bytes(tier, d, 1, to->over, 1) <= share;
     while (low < high) { /* the most that fit */
         const int64_t middle = (low + high + 1) / 2;
-        if (neo__tier_table_bytes(d, middle, to->over, to->indexed) <= share) low = middle;
+        if (neo__tier_table_bytes(tier, d, middle, to->over, to->indexed) <= share) low = middle;
         else high = middle - 1;
     }
     to->sets = low;
 }
+/* Bytes of a table's records. */
+static int64_t neo__tier_records(const neo_table_desc *d) {
+    int64_t part[NEO__BAG_BLOCKS];
+    const int64_t record = neo__tier_parts(d, part) + (int64_t)sizeof(uint32_t);
+    return (d->rows * record + 4095) / 4096 * 4096;
+}
 static int64_t neo__tier_op_cached(neo_tier *base, const neo_bags_desc *desc, int32_t table,
                                    int64_t *file_bytes) {
     const neo_table_desc *d = &desc->tables[table];
+    neo__tier *t = (neo__tier *)base;
     NEO__ZERO(neo__tier_table, to);
-    int64_t part[NEO__BAG_BLOCKS];
-    neo__tier_plan((neo__tier *)base, desc, table, &to);
+    neo__tier_plan(t, desc, table, &to);
     *file_bytes = 0;
     if (to.sets == 0) return d->rows;
-    *file_bytes = (d->rows * (neo__tier_parts(d, part) + (int64_t)sizeof(uint32_t)) + 4095) / 4096 *
-                  4096;
+    if (t->desc.path) *file_bytes = neo__tier_records(d);
     return NEO__MIN(to.sets * NEO__LINE_WAYS, d->rows);
 }
 /* Tables are asked for in order, from 0 on. */
@@ -1093,9 +1238,16 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
     const neo__tier_sizes sizes = neo__tier_measure(t, ctx, desc);
     NEO__ZERO(neo__tier, none);
     neo__carve count = {NULL, 0};
-    NEO__CHECK(!ctx->device, NEO_ERR_UNSUPPORTED, "%s: a tier below a device", fn);
+    size_t device = 0;
     neo__tier_fixed_layout(&sizes, &count, &none);
-    neo__tier_work_layout(sizes.capacity, &count, &none);
+    neo__tier_work_layout(sizes.capacity, sizes.bags, &count, &none);
+    if (neo__tier_on_device(t)) {
+        neo__carve lines = {NULL, 0};
+        neo__tier_pinned_layout(&sizes, &count, &none);
+        neo__tier_device_layout(&sizes, &count, &none);
+        NEO__CARVE(&lines, none.device_lines, sizes.capacity);
+        device = lines.at;
+    }
     const int64_t lacks = neo__tier_fill(t, ctx, desc);
     NEO__CHECK(lacks == 0, NEO_ERR_ARG,
                "%s: tier '%s': memory_bytes is %" PRId64 ", a batch of these tables needs "
@@ -1107,9 +1259,14 @@ static neo_status neo__tier_op_bytes(neo_tier *base, const neo_ctx *ctx, const n
                    "%s: table '%s': its rows are in memory of yours, and the object has a tier", fn,
                    desc->tables[i].name);
         neo__tier_plan(t, desc, i, &table);
-        if (table.sets) neo__tier_table_layout(&count, &table);
+        if (!table.sets) continue;
+        neo__tier_table_layout(&count, &table);
+        if (neo__tier_on_device(t))
+            device += (size_t)neo__tier_lines_of(&table) * sizeof *table.line_row;
+        if (!t->desc.path)
+            device = neo__size_add(device, (size_t)neo__tier_records(&desc->tables[i]));
     }
-    *bytes = neo__size_add(*bytes, count.at);
+    *bytes = neo__size_add(*bytes, neo__size_add(count.at, device));
     return NEO_OK;
 }
 
@@ -1122,10 +1279,17 @@ static void neo__tier_op_detach(neo_tier *base) {
     neo__cond_broadcast(&t->wake);
     neo__mutex_unlock(&t->lock);
     for (int i = 0; i < t->thread_count; i++) neo__thread_join(&t->threads[i]);
-    for (int64_t i = 0; i < t->table_count && t->tables; i++)
-        neo_free(t->ctx, t->tables[i].memory, t->tables[i].bytes);
+    for (int64_t i = 0; i < t->table_count && t->tables; i++) {
+        neo__tier_table *to = &t->tables[i];
+        neo_free(t->ctx, to->memory, to->bytes);
+        neo__data_free(t->ctx, to->line_row, neo__tier_line_row_bytes(to));
+    }
     neo_free(t->ctx, t->work, t->work_bytes);
     neo_free(t->ctx, t->fixed, t->fixed_bytes);
+    neo_free(t->ctx, t->host, t->host_bytes);
+    neo__pinned_free(t->ctx, t->pinned, t->pinned_bytes);
+    neo__data_free(t->ctx, t->device, t->device_bytes);
+    neo__data_free(t->ctx, t->device_lines, t->device_work_bytes);
     while (*link && *link != base) link = &(*link)->next;
     if (*link) *link = base->next;
     if (t->is_open) {
@@ -1134,7 +1298,9 @@ static void neo__tier_op_detach(neo_tier *base) {
     }
     base->bags->tier = NULL;
     base->bags = NULL;
-    t->fixed = t->work = NULL;
+    t->fixed = t->work = t->host = t->pinned = t->device = NULL;
+    t->device_lines = NULL;
+    t->host_bytes = t->pinned_bytes = t->device_bytes = t->device_work_bytes = 0;
     t->tables = NULL;
     t->is_open = t->quit = 0;
     t->thread_count = 0;
@@ -1149,21 +1315,44 @@ static neo_status neo__tier_quiet(neo__tier *tier, const char *fn) {
     const neo_status status = neo__tier_flush(tier);
     return status == NEO_OK ? NEO_OK : neo_fail(status, "%s: %s", fn, tier->failure);
 }
-static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, const char *fn) {
-    neo__carve work = {NULL, 0};
+static neo_status neo__tier_work(neo__tier *tier, int64_t capacity, int64_t bags, const char *fn) {
+    neo__carve work = {NULL, 0}, lines = {NULL, 0};
     neo__tier none = *tier;
-    neo__tier_work_layout(capacity, &work, &none);
+    neo__tier_work_layout(capacity, bags, &work, &none);
+    NEO__CARVE(&lines, none.device_lines, capacity);
     const size_t bytes = work.at;
     work.block = (char *)neo__alloc_for(tier->ctx, bytes, fn);
     if (!work.block) return NEO_ERR_MEMORY;
+    if (bags) lines.block = (char *)neo__data_alloc(tier->ctx, lines.at);
+    if (bags && !lines.block) {
+        neo_free(tier->ctx, work.block, bytes);
+        return neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " ids on the device", fn,
+                        capacity);
+    }
     work.at = 0;
     neo_free(tier->ctx, tier->work, tier->work_bytes);
-    neo__tier_work_layout(capacity, &work, tier);
+    neo__data_free(tier->ctx, tier->device_lines, tier->device_work_bytes);
+    neo__tier_work_layout(capacity, bags, &work, tier);
+    tier->device_lines = (int64_t *)(void *)lines.block;
+    tier->device_work_bytes = bags ? lines.at : 0;
     tier->work = work.block;
     tier->work_bytes = bytes;
     tier->capacity = capacity;
+    tier->bag_capacity = bags;
     tier->staged = 0;
     return NEO_OK;
+}
+static neo_status neo__tier_make_line_row(neo__tier *tier, neo__tier_table *to,
+                                          const neo__tier_table *old, const char *fn) {
+    neo_device *on = tier->ctx->on;
+    to->line_row = NULL;
+    if (!neo__tier_on_device(tier)) return NEO_OK;
+    to->line_row = (uint64_t *)neo__data_alloc(tier->ctx, neo__tier_line_row_bytes(to));
+    NEO__CHECK(to->line_row, NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " lines", fn,
+               neo__tier_lines_of(to));
+    if (!old) return NEO_OK;
+    return on->copy(on, to->line_row, NEO_DEVICE, old->line_row, NEO_DEVICE,
+                    neo__tier_line_row_bytes(old));
 }
 /* Memory for a table's lines, in which `old` may have lines already. */
 static neo_status neo__tier_make_lines(neo__tier *tier, neo__tier_table *to,
@@ -1200,6 +1389,10 @@ static neo_status neo__tier_add_tables(neo__tier *tier, const neo_bags_desc *des
         neo__tier_table *to = &tier->tables[i];
         to->record = neo__tier_parts(&desc->tables[i], to->part) + (int64_t)sizeof(uint32_t);
         neo__tier_plan(tier, desc, i, to);
+        const int64_t lines = to->sets ? neo__tier_lines_of(to) : to->rows;
+        NEO__CHECK(neo__tier_of(tier, i)->job.rows == lines, NEO_ERR_DEVICE,
+                   "%s: table '%s': the device said what it takes, and then failed", fn,
+                   desc->tables[i].name);
         to->first_row = i ? to[-1].first_row + to[-1].rows : 0;
         for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
             to->address[k] = address;
@@ -1209,12 +1402,38 @@ static neo_status neo__tier_add_tables(neo__tier *tier, const neo_bags_desc *des
         to->base = base;
         base = (base + to->rows * to->record + 4095) / 4096 * 4096;
         NEO__TRY(neo__tier_make_lines(tier, to, NULL, fn));
+        NEO__TRY(neo__tier_make_line_row(tier, to, NULL, fn));
         to->map.sets = to->map.all_sets = to->sets;
         to->map.evict = tier->desc.evict;
         to->map.period = tier->desc.period;
         tier->base.bags->tables[i].job.store.line_row = to->map.key;
+        tier->base.bags->tables[i].line_row = to->line_row;
     }
     tier->base.end = address;
+    if (!tier->desc.path) {
+        tier->host_bytes = (size_t)(base - NEO__TIER_HEAD);
+        tier->host = (char *)neo__alloc_for(tier->ctx, tier->host_bytes, fn);
+        if (!tier->host) return NEO_ERR_MEMORY;
+    }
+    return neo__bags_send_tables(tier->base.bags);
+}
+/* Slots, below a device. */
+static neo_status neo__tier_make_slots(neo__tier *tier, const neo__tier_sizes *sizes,
+                                       const char *fn) {
+    neo__carve pinned = {NULL, 0}, device = {NULL, 0};
+    neo__tier none = *tier;
+    neo__tier_pinned_layout(sizes, &pinned, &none);
+    neo__tier_device_layout(sizes, &device, &none);
+    tier->pinned_bytes = pinned.at;
+    tier->device_bytes = device.at;
+    tier->pinned = pinned.block = (char *)neo__pinned_alloc(tier->ctx, pinned.at);
+    tier->device = device.block = (char *)neo__data_alloc(tier->ctx, device.at);
+    NEO__CHECK(tier->pinned && tier->device, NEO_ERR_MEMORY,
+               "%s: no memory for %" PRId64 " rows on their way to a device", fn, sizes->slots);
+    memset(tier->pinned, 0, pinned.at);
+    pinned.at = device.at = 0;
+    neo__tier_pinned_layout(sizes, &pinned, tier);
+    neo__tier_device_layout(sizes, &device, tier);
     return NEO_OK;
 }
 static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_bags_desc *desc,
@@ -1240,16 +1459,21 @@ static neo_status neo__tier_op_attach(neo_tier *base, neo_bags *bags, const neo_
     t->room_bytes = sizes.room_bytes;
     t->ahead_capacity = sizes.ahead;
     t->ahead_bytes = sizes.ahead_bytes;
+    t->slot_count = sizes.slots;
+    t->slot_bytes = sizes.slot_bytes;
     base->bags = bags;
     bags->tier = base; /* from here on neo_bags_destroy detaches */
     base->next = t->ctx->tiers;
-    NEO__TRY(neo__tier_work(t, sizes.capacity, fn));
+    NEO__TRY(neo__tier_work(t, sizes.capacity, sizes.bags, fn));
+    if (neo__tier_on_device(t)) NEO__TRY(neo__tier_make_slots(t, &sizes, fn));
     NEO__TRY(neo__tier_add_tables(t, desc, fn));
     t->ctx->tiers = base;
     t->file.path = t->path;
-    NEO__TRY(neo__tier_open(t));
-    t->is_open = 1;
-    NEO__TRY(neo__file_write_at(&t->file, 0, NEO__TIER_MARK, sizeof NEO__TIER_MARK));
+    if (t->desc.path) {
+        NEO__TRY(neo__tier_open(t));
+        t->is_open = 1;
+        NEO__TRY(neo__file_write_at(&t->file, 0, NEO__TIER_MARK, sizeof NEO__TIER_MARK));
+    }
     for (; t->thread_count < sizes.threads; t->thread_count++) {
         neo__tier_worker *w = &t->workers[t->thread_count];
         w->tier = t;
@@ -1269,11 +1493,12 @@ static void neo__tier_op_init(neo_tier *base, int32_t table, const neo_init *ini
 }
 static neo_status neo__tier_op_reserve(neo_tier *base, const neo__bag_sizes *s) {
     neo__tier *t = (neo__tier *)base;
-    const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s));
-    if (capacity <= t->capacity) return NEO_OK;
+    const int64_t capacity = NEO__MAX(s->max_ids, neo__bags_kept_rows(s)), bags = neo__tier_bags(s);
+    if (capacity <= t->capacity && bags <= t->bag_capacity) return NEO_OK;
     neo__mutex_lock(&t->walk);
     neo_status status = neo__tier_quiet(t, "neo_bags_reserve");
-    if (status == NEO_OK) status = neo__tier_work(t, capacity, "neo_bags_reserve");
+    if (status == NEO_OK)
+        status = neo__tier_work(t, NEO__MAX(capacity, t->capacity), bags, "neo_bags_reserve");
     neo__mutex_unlock(&t->walk);
     return status;
 }
@@ -1286,20 +1511,26 @@ static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, c
     NEO__TRY(neo__tier_quiet(tier, fn));
     grown.over = NEO__MIN(NEO__MAX(over, 2 * to->over), to->rows);
     const int64_t lines = neo__tier_lines_of(&grown), before = neo__tier_lines_of(to);
+    neo_device *on = tier->ctx->on;
     neo_status status = neo__tier_make_lines(tier, &grown, to, fn);
+    grown.line_row = NULL;
+    if (status == NEO_OK) status = neo__tier_make_line_row(tier, &grown, to, fn);
     for (int k = 0; k < NEO__BAG_BLOCKS && status == NEO_OK; k++) {
         if (to->part[k] == 0) continue;
         block[k] = neo__data_alloc(tier->ctx, (size_t)(lines * to->part[k]));
         if (block[k])
-            memcpy(block[k], neo__tier_memory(job, k), (size_t)((before - 1) * to->part[k]));
+            status = on->copy(on, block[k], NEO_DEVICE, neo__bag_memory(job, k), NEO_DEVICE,
+                              (size_t)((before - 1) * to->part[k]));
         else status = neo_fail(NEO_ERR_MEMORY, "%s: no memory for %" PRId64 " lines", fn, lines);
     }
     for (int k = 0; k < NEO__BAG_BLOCKS; k++) {
-        void *out = status == NEO_OK ? neo__tier_memory(job, k) : block[k];
+        void *out = status == NEO_OK ? neo__bag_memory(job, k) : block[k];
         neo__data_free(tier->ctx, out, (size_t)((status == NEO_OK ? before : lines) * to->part[k]));
     }
     neo_free(tier->ctx, status == NEO_OK ? to->memory : grown.memory,
              status == NEO_OK ? to->bytes : grown.bytes);
+    neo__data_free(tier->ctx, status == NEO_OK ? to->line_row : grown.line_row,
+                   neo__tier_line_row_bytes(status == NEO_OK ? to : &grown));
     if (status != NEO_OK) return status;
     job->store.data = (char *)block[NEO__BAG_WEIGHTS];
     job->store.scale = (float *)block[NEO__BAG_SCALES];
@@ -1311,7 +1542,8 @@ static neo_status neo__tier_grow(neo__tier *tier, int64_t table, int64_t over, c
     neo__bag_record_bits(&bags->tables[table], bags->sizes.max_batch,
                          NEO__MAX(bags->sizes.max_ids, bags->kept.capacity));
     tier->stats.grow_count++;
-    return NEO_OK;
+    bags->tables[table].line_row = grown.line_row;
+    return neo__bags_send_tables(bags);
 }
 
 /* ---- stage ---- */
@@ -1322,14 +1554,14 @@ typedef struct neo__tier_call {
 } neo__tier_call;
 NEO__HOT_BEGIN
 /* The rows of `count` ids of a feature, from its k-th on. */
-static void neo__tier_rows_of(const neo_bags *bags, const neo__bag_feature *feature, int64_t k,
+static void neo__tier_rows_of(const neo__tier *tier, const neo__bag_feature *feature, int64_t k,
                               int64_t count, int64_t *to) {
-    const neo__bags_job *job = &bags->job;
+    const neo_bags *bags = tier->base.bags;
     const neo__bag_table *table = &bags->tables[feature->job.table];
     k += feature->first_id;
-    if (job->batch.is_i32)
-        for (int64_t i = 0; i < count; i++) to[i] = ((const int32_t *)job->batch.ids)[k + i];
-    else memcpy(to, (const int64_t *)job->batch.ids + k, (size_t)count * sizeof *to);
+    if (tier->is_i32)
+        for (int64_t i = 0; i < count; i++) to[i] = ((const int32_t *)tier->ids)[k + i];
+    else memcpy(to, (const int64_t *)tier->ids + k, (size_t)count * sizeof *to);
     for (int64_t i = 0; i < count && feature->bad; i++) {
         if (to[i] >= 0 && to[i] < table->rows) continue;
         to[i] = table->bounds == NEO_BOUNDS_CLAMP ? (to[i] < 0 ? 0 : table->rows - 1) : -1;
@@ -1340,8 +1572,7 @@ static void neo__tier_rows_of(const neo_bags *bags, const neo__bag_feature *feat
 static int64_t neo__tier_goes_on(const neo__tier *tier, int64_t table) {
     const neo_bags *b = tier->base.bags;
     const neo__bag_table *bag = &b->tables[table];
-    const int64_t first = b->job.batch.bags ? b->job.batch.offsets[0] : 0;
-    const int64_t before = tier->tables[table].first_row;
+    const int64_t first = tier->first, before = tier->tables[table].first_row;
     int64_t row[NEO__TIER_FIND], fresh = 0, differ = b->job.tensor.out != NULL;
     for (int32_t q = 0; q < bag->feature_count; q++) {
         const neo__bag_feature *p = &b->view.features[bag->features[q]];
@@ -1349,7 +1580,7 @@ static int64_t neo__tier_goes_on(const neo__tier *tier, int64_t table) {
         differ |= p->first_id - first + p->ids > tier->staged;
         for (int64_t k = 0, n; k < p->ids && !differ; k += n, was += n) {
             n = NEO__MIN(p->ids - k, (int64_t)NEO__TIER_FIND);
-            neo__tier_rows_of(b, p, k, n, row);
+            neo__tier_rows_of(tier, p, k, n, row);
             for (int64_t i = 0; i < n; i++) {
                 fresh += (was[i] < 0) & (row[i] >= 0);
                 differ |= was[i] < 0 ? was[i] != ~table : row[i] + before != was[i];
@@ -1363,7 +1594,7 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
     const neo_bags *b = call->t->base.bags;
     const neo__bag_table *bag = &b->tables[table];
     neo__tier_table *to = &call->t->tables[table];
-    const int64_t first = b->job.batch.bags ? b->job.batch.offsets[0] : 0;
+    const int64_t first = call->t->first;
     const int64_t fresh = to->sets && !call->bring ? neo__tier_goes_on(call->t, table) : -1;
     int64_t missing = 0;
     (void)worker;
@@ -1381,7 +1612,8 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
             continue;
         }
         const int64_t *rows = at;
-        if (b->job.batch.is_i32 || p->bad || !to->sets) neo__tier_rows_of(b, p, 0, p->ids, at);
+        if (neo__tier_on_device(call->t) || b->job.batch.is_i32 || p->bad || !to->sets)
+            neo__tier_rows_of(call->t, p, 0, p->ids, at);
         else rows = (const int64_t *)b->job.batch.ids + p->first_id; /* as they are */
         missing += neo__tier_find_rows(call->t, table, rows, p->ids, at, row, call->to_step);
         if (!to->sets || !b->job.tensor.out) continue;
@@ -1391,19 +1623,27 @@ static void neo__tier_table_task(void *arg, int64_t table, int worker) {
     __atomic_fetch_add(&call->missing, missing, __ATOMIC_RELAXED);
 }
 NEO__HOT_END
+/* Table and row of a kept slot. */
+static int32_t neo__tier_kept(const neo__tier *tier, int64_t i, int64_t *row) {
+    const neo_bags *b = tier->base.bags;
+    const int on_device = neo__tier_on_device(tier);
+    const int32_t table =
+        on_device ? neo__bags_table_of(b, tier->host_ids[i]) : b->kept.slots[i].table;
+    *row = on_device ? tier->host_ids[i] - b->tables[table].job.first_key : b->kept.slots[i].row;
+    return table;
+}
 /* Rows of kept slots, one after another. */
 static void neo__tier_kept_walk(neo__tier_call *call) {
     const neo_bags *b = call->t->base.bags;
     for (int64_t i = 0; i < b->kept.count; i++) {
-        const neo__bag_slot *slot = &b->kept.slots[i];
-        neo__tier_table *to = &call->t->tables[slot->table];
-        int64_t *at = call->t->base.line + i, row;
-        if (!call->bring) *at = slot->row;
+        int64_t row, *at = call->t->base.line + i;
+        const int32_t table = neo__tier_kept(call->t, i, &row);
+        neo__tier_table *to = &call->t->tables[table];
+        if (!call->bring) *at = row;
         if (!to->sets) continue;
-        if (call->bring) neo__tier_give_rows(call->t, slot->table, at, 1, call->to_step);
+        if (call->bring) neo__tier_give_rows(call->t, table, at, 1, call->to_step);
         else
-            call->missing +=
-                neo__tier_find_rows(call->t, slot->table, at, 1, at, &row, call->to_step);
+            call->missing += neo__tier_find_rows(call->t, table, at, 1, at, &row, call->to_step);
     }
 }
 /* Room for the ids of each table, and for their jobs. */
@@ -1411,8 +1651,8 @@ static neo_status neo__tier_begin(neo__tier *tier, int of_kept, const char *fn) 
     const neo_bags *b = tier->base.bags;
     int64_t first = 0;
     for (int64_t i = 0; i < tier->table_count; i++) tier->tables[i].jobs = 0;
-    for (int64_t i = 0; of_kept && i < b->kept.count; i++)
-        tier->tables[b->kept.slots[i].table].jobs++;
+    for (int64_t i = 0, row; of_kept && i < b->kept.count; i++)
+        tier->tables[neo__tier_kept(tier, i, &row)].jobs++;
     for (int64_t i = 0; i < tier->table_count; i++) {
         neo__tier_table *to = &tier->tables[i];
         int64_t ids = to->jobs;
@@ -1457,34 +1697,120 @@ static neo_status neo__tier_bring(neo__tier *tier, const char *fn, int of_kept, 
     }
     return NEO_OK;
 }
+/* Below a device: the batch on the host, and what a look on the processor finds of its features.
+   The arrays may have changed since a device looked at a copy: no id leads beyond its table. */
+static neo_status neo__tier_fetch_batch(neo__tier *tier, const char *fn) {
+    neo_bags *b = tier->base.bags;
+    const neo_jagged *j = &b->view.batch;
+    const int64_t bags = b->job.batch.bags, *offsets = j->offsets;
+    const size_t size = neo_dtype_size(j->id_dtype);
+    if (bags && j->place == NEO_DEVICE) {
+        NEO__TRY(neo__bags_fetch(b, tier->host_offsets, j->offsets,
+                                 (size_t)(bags + 1) * sizeof *offsets));
+        offsets = tier->host_offsets;
+    }
+    const int64_t first = bags ? offsets[0] : 0, count = bags ? offsets[bags] - first : 0;
+    int64_t end = first;
+    for (int64_t f = 0; f <= b->sizes.features; f++) {
+        neo__bag_feature *p = &b->view.features[f];
+        p->first_id = bags ? offsets[p->job.first_bag] : 0;
+        NEO__CHECK(p->first_id >= end && p->first_id - first <= tier->capacity, NEO_ERR_FORMAT,
+                   "%s: bags '%s': the batch's offsets have changed", fn, b->name);
+        end = p->first_id;
+        if (f > 0) p[-1].ids = p->first_id - p[-1].first_id;
+        p->ids = p->bad = 0;
+    }
+    tier->first = first;
+    tier->ids = j->ids;
+    tier->is_i32 = j->id_dtype == NEO_I32;
+    if (count && j->place == NEO_DEVICE) {
+        NEO__TRY(neo__bags_fetch(b, tier->host_ids, (const char *)j->ids + (size_t)first * size,
+                                 (size_t)count * size));
+        tier->ids = (const void *)((uintptr_t)tier->host_ids - (uintptr_t)first * size);
+    }
+    for (int64_t f = 0; f < b->sizes.features; f++) {
+        neo__bag_feature *p = &b->view.features[f];
+        const int64_t rows = b->tables[p->job.table].rows;
+        for (int64_t k = 0; k < p->ids; k++) {
+            const int64_t id = neo__jagged_id(tier->ids, tier->is_i32, p->first_id + k);
+            p->bad += id < 0 || id >= rows;
+        }
+    }
+    return NEO_OK;
+}
+/* Below a device: send what its kernels get instead of ids, or of keys of kept slots. */
+static neo_status neo__tier_send_lines(neo__tier *tier, int of_kept) {
+    neo_bags *b = tier->base.bags;
+    const int64_t count = of_kept ? b->kept.count : tier->staged;
+    const int64_t *from = tier->base.line;
+    for (int64_t i = 0, row; of_kept && i < count; i++) {
+        const int32_t table = neo__tier_kept(tier, i, &row);
+        tier->host_ids[i] = b->tables[table].job.first_key + from[i];
+    }
+    if (of_kept) from = tier->host_ids;
+    if (of_kept) b->job.kept.line_key = (const uint64_t *)(const void *)tier->device_lines;
+    return neo__bags_send(b, tier->device_lines, from, (size_t)count * sizeof *from);
+}
+/* The call's ids, or keys of what is kept, on the host. */
+static neo_status neo__tier_see_batch(neo__tier *tier, const char *fn, int of_kept) {
+    const neo_bags *b = tier->base.bags;
+    const neo__bags_job *job = &b->job;
+    if (neo__tier_on_device(tier)) {
+        NEO__CHECK(!tier->ctx->on->recording, NEO_ERR_UNSUPPORTED,
+                   "%s: bags '%s': a step that is recorded cannot bring rows to a device's cache",
+                   fn, b->name);
+        if (!of_kept) return neo__tier_fetch_batch(tier, fn);
+        return neo__bags_fetch(b, tier->host_ids, job->kept.slot_key,
+                               (size_t)b->kept.count * sizeof *tier->host_ids);
+    }
+    tier->ids = job->batch.ids;
+    tier->is_i32 = job->batch.is_i32;
+    tier->first = job->batch.bags && !of_kept ? job->batch.offsets[0] : 0;
+    return NEO_OK;
+}
 static neo_status neo__tier_op_stage(neo_tier *base, const char *fn, int of_kept, int to_step) {
     neo__tier *t = (neo__tier *)base;
     neo_bags *b = base->bags;
     neo__mutex_lock(&t->walk);
-    const neo_status status = neo__tier_bring(t, fn, of_kept, to_step);
-    t->staged = status == NEO_OK && !of_kept ? b->view.features[b->sizes.features].first_id : 0;
-    if (t->staged) t->staged -= b->job.batch.offsets[0];
+    neo_status status = neo__tier_see_batch(t, fn, of_kept);
+    if (status == NEO_OK) status = neo__tier_bring(t, fn, of_kept, to_step);
+    t->staged = 0;
+    if (status == NEO_OK && !of_kept)
+        t->staged = b->view.features[b->sizes.features].first_id - t->first;
+    if (status == NEO_OK && neo__tier_on_device(t)) status = neo__tier_send_lines(t, of_kept);
     neo__mutex_unlock(&t->walk);
     if (status != NEO_OK || of_kept) return status;
     neo__bags_job *job = &b->job;
-    const int64_t first = job->batch.bags ? job->batch.offsets[0] : 0;
-    job->batch.ids = (const void *)((uintptr_t)base->line - (uintptr_t)first * sizeof(int64_t));
+    const int64_t *lines = neo__tier_on_device(t) ? t->device_lines : base->line;
+    const int64_t before = t->first - job->batch.id_base;
+    job->batch.ids = (const void *)((uintptr_t)lines - (uintptr_t)before * sizeof(int64_t));
     job->batch.is_i32 = 0;
     job->batch.lines = 1;
     return NEO_OK;
 }
 
 /* ---- rows one by one, and runs of them ---- */
-/* A row into a line, from the file or its first values. The record is the caller's. */
-static neo_status neo__tier_load(neo__tier *tier, int64_t table, int64_t row, int64_t line) {
+/* A row into a line or its slot, from the file or its first values. The record is the caller's. */
+static neo_status neo__tier_load(neo__tier *tier, int64_t table, int64_t row, int64_t line,
+                                 char *slot) {
     neo__tier_job job = {row, -1, line, -1, -1, table};
-    return neo__tier_run_job(tier, &job, tier->records + tier->thread_count * tier->room_bytes);
+    return neo__tier_run_job(tier, &job, slot,
+                             tier->records + tier->thread_count * tier->room_bytes);
 }
-static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row, float *to,
-                                    const float *from) {
+/* Slots of `count` rows from `row` on, of those that have a line; 0: it is no device. */
+static int64_t neo__tier_find_slots(neo__tier *tier, int64_t table, int64_t row, int64_t count) {
+    if (!neo__tier_on_device(tier)) return 0;
+    count = NEO__MIN(count, tier->slot_count);
+    for (int64_t i = 0; i < count; i++) {
+        const neo__job_line item = {table, neo__tier_find(&tier->tables[table], row + i), row + i};
+        tier->items[i] = item;
+    }
+    return count;
+}
+static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row, char *slot,
+                                    float *to, const float *from) {
     neo__tier_table *of = &tier->tables[table];
     const neo__bag_table *bag = neo__tier_of(tier, table);
-    const neo__bag_rows *store = &bag->job.store;
     const int64_t spare = neo__tier_lines_of(of) - 1;
     const size_t bytes = (size_t)bag->dim * sizeof(float);
     char *record = tier->records + tier->thread_count * tier->room_bytes;
@@ -1492,22 +1818,24 @@ static neo_status neo__tier_one_row(neo__tier *tier, int32_t table, int64_t row,
     const int there = line >= 0;
     if (!there) {
         line = spare;
-        NEO__TRY(neo__tier_load(tier, table, row, line));
+        NEO__TRY(neo__tier_load(tier, table, row, line, slot));
     }
-    char *at = store->data + line * store->row_bytes;
+    const neo__tier_row place = neo__tier_row_at(tier, table, line, slot);
+    const neo__bag_rows *store = &place.rows;
+    char *at = store->data + place.at * store->row_bytes;
     if (to && store->dtype == NEO_F32) memcpy(to, at, bytes);
-    else if (to) tier->ctx->bag->decode(store, line, 0, bag->dim, to);
+    else if (to) tier->ctx->bag->decode(store, place.at, 0, bag->dim, to);
     if (to) return NEO_OK;
     if (store->dtype == NEO_F32) memcpy(at, from, bytes);
     else {
         memcpy(record, from, bytes);
-        tier->ctx->bag->encode(store, line, (float *)(void *)record, NULL);
+        tier->ctx->bag->encode(store, place.at, (float *)(void *)record, NULL);
     }
     if (there) {
         of->dirty[line] = 1;
         return NEO_OK;
     }
-    neo__tier_copy(tier, table, line, record, NULL);
+    neo__tier_copy(tier, table, &place, record, NULL);
     neo__tier_seal(tier, table, row, record);
     return neo__tier_io(tier, table, row, 1, NULL, record);
 }
@@ -1520,9 +1848,15 @@ static neo_status neo__tier_op_rows(neo_tier *base, int32_t table, int64_t first
     if (from) neo__tier_forget_all(t);
     if (status == NEO_OK) status = neo__tier_flush(t);
     const neo__fp_state fp = neo__fp_enter();
-    for (int64_t i = 0; i < count && status == NEO_OK; i++)
-        status = neo__tier_one_row(t, table, first + i, to ? to + i * dim : NULL,
-                                   from ? from + i * dim : NULL);
+    for (int64_t i = 0, n; i < count && status == NEO_OK; i += n) {
+        const int64_t slots = neo__tier_find_slots(t, table, first + i, count - i);
+        if (slots) status = neo__tier_move_slots(t, slots, 0);
+        n = NEO__MAX(slots, (int64_t)1);
+        for (int64_t k = i; k < i + n && status == NEO_OK; k++)
+            status = neo__tier_one_row(t, table, first + k, neo__tier_slot(t, k - i),
+                                       to ? to + k * dim : NULL, from ? from + k * dim : NULL);
+        if (slots && from && status == NEO_OK) status = neo__tier_move_slots(t, slots, 1);
+    }
     neo__fp_leave(fp);
     if (status != NEO_OK) (void)neo__tier_failed(t, status);
     neo__mutex_unlock(&t->walk);
@@ -1546,9 +1880,15 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
     if (first < end)
         NEO__TRY(neo__tier_io(tier, table, row + first, end - first,
                               tier->block + first * of->record, NULL));
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0, slots = 0, first_slot = 0; i < count; i++) {
         char *record = tier->block + i * of->record;
         int64_t line = neo__tier_find(of, row + i);
+        if (i == first_slot + slots && neo__tier_on_device(tier)) {
+            first_slot = i;
+            slots = neo__tier_find_slots(tier, table, row + i, count - i);
+            NEO__TRY(neo__tier_move_slots(tier, slots, 0));
+        }
+        char *slot = neo__tier_slot(tier, i - first_slot);
         if (line < 0 && neo__tier_is_written(of, row + i)) {
             NEO__TRY(neo__tier_check(tier, table, row + i, record));
             continue;
@@ -1563,19 +1903,28 @@ static neo_status neo__tier_read_block(neo__tier *tier, int64_t table, int64_t r
         }
         if (line < 0) {
             line = neo__tier_lines_of(of) - 1;
-            NEO__TRY(neo__tier_load(tier, table, row + i, line));
+            NEO__TRY(neo__tier_load(tier, table, row + i, line, slot));
         }
-        neo__tier_copy(tier, table, line, record, NULL);
+        const neo__tier_row place = neo__tier_row_at(tier, table, line, slot);
+        neo__tier_copy(tier, table, &place, record, NULL);
     }
     return NEO_OK;
 }
 static neo_status neo__tier_write_block(neo__tier *tier, int64_t table, int64_t row,
                                         int64_t count) {
     neo__tier_table *of = &tier->tables[table];
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0, slots = 0, first_slot = 0; i < count; i++) {
         char *record = tier->block + i * of->record;
         const int64_t line = neo__tier_find(of, row + i);
-        if (line >= 0) neo__tier_copy(tier, table, line, NULL, record);
+        if (i == first_slot + slots && neo__tier_on_device(tier)) {
+            first_slot = i;
+            slots = neo__tier_find_slots(tier, table, row + i, count - i);
+        }
+        const neo__tier_row place =
+            neo__tier_row_at(tier, table, line, neo__tier_slot(tier, i - first_slot));
+        if (line >= 0) neo__tier_copy(tier, table, &place, NULL, record);
+        if (slots && i + 1 == first_slot + slots)
+            NEO__TRY(neo__tier_move_slots(tier, slots, 1));
         neo__tier_seal(tier, table, row + i, record);
     }
     return neo__tier_io(tier, table, row, count, NULL, tier->block);
@@ -1699,15 +2048,17 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     NEO__CHECK(out, NEO_ERR_ARG, "%s: tier is NULL", fn);
     *out = NULL;
     NEO__TRY(neo__check_ctx(fn, ctx));
-    NEO__CHECK(desc && desc->path && desc->path[0] && desc->memory_bytes > 0, NEO_ERR_ARG,
-               "%s: no path, or memory_bytes is not above 0", fn);
+    NEO__CHECK(desc && (desc->path ? desc->path[0] != 0 : ctx->device != NULL) &&
+                   desc->memory_bytes > 0,
+               NEO_ERR_ARG, "%s: no path, or memory_bytes is not above 0", fn);
     NEO__CHECK(desc->queue_depth >= 0 && desc->queue_depth <= 256 &&
                    (unsigned)desc->evict <= NEO_EVICT_LFU && desc->period >= 0,
                NEO_ERR_ARG, "%s: queue_depth is %d (0 .. 256), evict %d, period %" PRId64, fn,
                desc->queue_depth, (int)desc->evict, desc->period);
-    NEO__CHECK(!ctx->device && NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED,
-               "%s: on a device, or in an address space of 32 bits", fn);
-    const size_t length = strlen(desc->path) + 1;
+    NEO__CHECK(NEO__TIER_ADDRESS != 0, NEO_ERR_UNSUPPORTED, "%s: in an address space of 32 bits",
+               fn);
+    const char *path = desc->path ? desc->path : "host memory";
+    const size_t length = strlen(path) + 1;
     neo__tier *t = (neo__tier *)neo__alloc_for(ctx, sizeof *t + length, fn);
     if (!t) return NEO_ERR_MEMORY;
     memset((void *)t, 0, sizeof *t);
@@ -1717,7 +2068,7 @@ NEO_API neo_status neo_tier_create(neo_ctx *ctx, const neo_tier_desc *desc, neo_
     t->base.memory_bytes = desc->memory_bytes;
     t->base.evict = desc->evict;
     t->path = (char *)(t + 1);
-    memcpy(t->path, desc->path, length);
+    memcpy(t->path, path, length);
     neo__mutex_init(&t->lock);
     neo__mutex_init(&t->walk);
     neo__cond_init(&t->wake);
@@ -1742,7 +2093,8 @@ NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
     neo__mutex_lock(&t->lock);
     s.pending = t->ahead_count - t->ahead_read;
     neo__mutex_unlock(&t->lock);
-    s.memory_bytes = (int64_t)(t->fixed_bytes + t->work_bytes);
+    s.memory_bytes = (int64_t)(t->fixed_bytes + t->work_bytes + t->host_bytes + t->pinned_bytes +
+                               t->device_bytes + t->device_work_bytes);
     for (int64_t i = 0; i < t->table_count && t->tables; i++) {
         const neo__tier_table *to = &t->tables[i];
         s.lookups += to->lookups;
@@ -1751,6 +2103,7 @@ NEO_API neo_tier_stats neo_tier_get_stats(const neo_tier *tier) {
         s.overflow += to->overflow;
         s.line_count += to->sets ? neo__tier_lines_of(to) : 0;
         s.memory_bytes += (int64_t)to->bytes;
+        if (to->line_row) s.memory_bytes += (int64_t)neo__tier_line_row_bytes(to);
         for (int k = 0; k < NEO__BAG_BLOCKS; k++)
             s.memory_bytes += (int64_t)neo__bag_block_bytes(&neo__tier_of(t, i)->job, k);
     }

@@ -15,6 +15,7 @@
 #undef NEO_CUDA_IMPLEMENTATION
 
 #include "neo_fsdp.h"
+#include "neo_store.h"
 
 static neo_ctx *on;
 /* Of a program with devices: how a rank opens one, and how a step of `on` is recorded. */
@@ -667,6 +668,47 @@ static void lookups(int is_cut) {
 static void row_bags(void) { lookups(0); }
 static void row_bags_cut(void) { lookups(1); }
 
+/* Rows below a device, most of them in host memory; on the processor all are in reach. */
+static void row_bags_lines(void) {
+    enum { ROWS = 4000, IDS = 100 };
+    static int64_t ids[IDS], offsets[IDS + 1];
+    const int64_t shape[2] = {IDS, 4};
+    neo_tier *tier = NULL;
+    neo_bags_memory memory;
+    neo_tier_desc least = {NULL, 1, NEO_EVICT_LRU, 0, 0, 0};
+    neo_table_desc table;
+    neo_bags_desc d;
+    neo_jagged batch;
+    neo_tensor out;
+    memset(&table, 0, sizeof table), memset(&d, 0, sizeof d), memset(&batch, 0, sizeof batch);
+    table.name = "t", table.rows = ROWS, table.dim = 4, table.optim.kind = NEO_BAG_ADAM;
+    d.tables = &table, d.table_count = 1, d.max_batch = d.max_ids = IDS;
+    for (int tries = 0; tries < 9 && neo_ctx_device(on); tries++) { /* as its messages say */
+        CHECK_OK(neo_tier_create(on, &least, &tier));
+        d.tier = tier;
+        if (neo_bags_bytes(on, &d, &memory) == NEO_OK) break;
+        const char *needs = strstr(neo_last_error(), "needs ");
+        REQUIRE(needs != NULL);
+        least.memory_bytes = strtoll(needs + 6, NULL, 10);
+        neo_tier_destroy(tier);
+    }
+    CHECK_OK(neo_bags_create(on, &d, &bags));
+    CHECK_OK(neo_tensor_alloc(on, NEO_F32, 2, shape, &out));
+    batch.batch = IDS, batch.feature_count = 1, batch.id_dtype = NEO_I64;
+    batch.offsets = offsets, batch.ids = ids;
+    for (int64_t i = 0; i < IDS; i++) offsets[i + 1] = i + 1;
+    for (int step = 0; step < 10; step++) {
+        for (int64_t i = 0; i < IDS; i++) ids[i] = (int64_t)test_random() % (i % 2 ? ROWS : 300);
+        CHECK_OK(neo_bags_forward(bags, &batch, out));
+        CHECK_OK(neo_bags_backward(bags, &batch, out, 0.05f));
+    }
+    note_bags("lines", 0, bags);
+    if (tier) CHECK(neo_tier_get_stats(tier).read > 100);
+    neo_tensor_free(on, &out);
+    neo_bags_destroy(bags);
+    neo_tier_destroy(tier);
+}
+
 static neo_status keep(neo_ctx *ctx, neo_tensor *t, const void *arg) {
     static const int64_t rows[5] = {3, 8, 3, 39, 0};
     neo_status status = neo_bags_accumulate(bags, &bags_batch.j, t[1], NULL);
@@ -887,6 +929,10 @@ static void row_ranks(void) {
     X(neo_status, bags_squares,                                                                    \
       (neo_device * d, const neo__bags_job *j, int64_t first, int64_t n, float *out),              \
       (d, j, first, n, out), row_bags_kept)                                                        \
+    X(neo_status, bags_lines,                                                                      \
+      (neo_device * d, const neo__bags_job *j, const neo__job_line *lines, int64_t n, char *slots, \
+       int64_t room, int write),                                                                   \
+      (d, j, lines, n, slots, room, write), row_bags_lines)                                        \
     RECORD(X, bags_cut, neo__bags_job, row_bags_cut)
 /* One that takes a record alone. */
 #define RECORD(X, name, record, fn)                                                                \

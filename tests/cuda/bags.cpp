@@ -3,7 +3,8 @@
    The same object is made on a context of the CPU and on one of a device, the kernels of which run
    on the CPU too (cuda_on_cpu.h); compiled by nvcc it runs on a GPU. The same random batches go
    through every call of both; outputs, rows, scales, optimizer states and kept gradients are
-   compared by memcmp, errors by their text, memory by the prediction. NEO_EMU_SEED picks the order
+   compared by memcmp, errors by their text, memory by the prediction. Tables in a tier have so few
+   lines in the device's memory that their rows leave many times. NEO_EMU_SEED picks the order
    in which blocks, warps and lanes run; by default several are tried.
 
    Built by: g++ -std=c++17 -ffp-contract=off -DNEO_CUDA_ON_CPU -DNEO_NO_SIMD -I. -Itests -pthread,
@@ -28,6 +29,8 @@ static int guard_now_and_then(void *p, size_t bytes, int rights) {
 #endif
 
 #include "neo_cuda.cuh"
+#include "neo_state.h"
+#include "neo_store.h"
 
 #include <string>
 #include <vector>
@@ -71,8 +74,11 @@ struct Model {
     std::vector<int32_t> feature_table;
     neo_bags_desc desc = {};
     int shards = 1;
+    int is_tiered = 0; /* below the device: 1: in host memory, 2: in a file */
+    neo_tier_desc tier_desc = {NULL, 0, NEO_EVICT_LRU, 20, 2, 0}; /* bytes: above the least */
     neo_ctx *ctx[2] = {};
     neo_bags *bags[2] = {};
+    neo_tier *tier = NULL;
     neo_memory before[2];
 
     void add(int64_t rows, int64_t dim, neo_bag_optim_kind kind, neo_dtype dtype = NEO_F32,
@@ -84,6 +90,28 @@ struct Model {
         t.pooling = pooling;
         t.optim.kind = kind;
         tables.push_back(t);
+    }
+    /* The least that create accepts, by its messages, and what the test adds. */
+    void make_tier() {
+        const int64_t extra = tier_desc.memory_bytes;
+        neo_bags_memory memory;
+        tier_desc.path = is_tiered == 2 ? "build/tmp/device.tier" : NULL;
+        tier_desc.memory_bytes = 1;
+        for (int tries = 0; tries < 20; tries++) {
+            CHECK_OK(neo_tier_create(ctx[1], &tier_desc, &tier));
+            desc.tier = tier;
+            const neo_status status = neo_bags_bytes(ctx[1], &desc, &memory);
+            if (status == NEO_OK && tries > 0 && extra == 0) return;
+            const char *needs = strstr(neo_last_error(), "needs ");
+            if (status != NEO_OK) CHECK(status == NEO_ERR_ARG && needs);
+            if (status == NEO_OK) break;
+            neo_tier_destroy(tier);
+            tier_desc.memory_bytes = needs ? strtoll(needs + 6, NULL, 10) : 1 << 20;
+        }
+        neo_tier_destroy(tier);
+        tier_desc.memory_bytes += extra;
+        CHECK_OK(neo_tier_create(ctx[1], &tier_desc, &tier));
+        desc.tier = tier;
     }
     void make(int64_t max_batch, int64_t max_ids) {
         for (size_t i = 0; i < tables.size(); i++) names.push_back("table" + std::to_string(i));
@@ -104,10 +132,14 @@ struct Model {
             c.device = k ? gpu : NULL;
             CHECK_OK(neo_ctx_create(&c, &ctx[k]));
             neo_bags_memory m;
+            if (k && is_tiered) make_tier();
             CHECK_OK(neo_bags_bytes(ctx[k], &desc, &m));
-            size_t at = neo_ctx_memory(ctx[k]).bytes, live = live_bytes();
+            size_t at = neo_ctx_memory(ctx[k]).bytes, live = live_bytes(),
+                   there = neo_ctx_memory(ctx[k]).device_bytes;
             CHECK_OK(neo_bags_create(ctx[k], &desc, &bags[k]));
             before[k] = neo_ctx_memory(ctx[k]);
+            if (k && is_tiered)
+                CHECK((int64_t)(before[k].device_bytes - there) <= tier_desc.memory_bytes);
             CHECK_INT(before[k].bytes - at, m.weight_bytes + m.state_bytes + m.workspace_bytes);
             live = live_bytes() - live;
             if (emulated) CHECK(k ? live > 0 && live <= before[k].bytes - at : live == 0);
@@ -122,6 +154,7 @@ struct Model {
         for (int k = 0; k < 2; k++) {
             size_t at = bags[k] ? neo_ctx_memory(ctx[k]).bytes : 0;
             neo_bags_destroy(bags[k]);
+            if (k) neo_tier_destroy(tier);
             CHECK(!ctx[k] || neo_ctx_memory(ctx[k]).bytes <= at);
             neo_ctx_destroy(ctx[k]);
         }
@@ -129,15 +162,18 @@ struct Model {
     Model() {}
     Model(const Model &) = delete;
 };
-static void check_tensor(neo_tensor a, neo_tensor b, const char *what, int table) {
+static void check_tensor(neo_tensor a, neo_tensor b, const char *what, int table,
+                         neo_ctx *ctx = NULL) {
     size_t bytes = neo_tensor_bytes(a);
     if (!a.data || !b.data) {
         if (a.data || b.data) FAIL("%s of table %d: only one has it", what, table);
         return;
     }
-    CHECK(a.place == NEO_HOST && b.place == NEO_DEVICE && neo_tensor_bytes(b) == bytes);
+    CHECK(a.place == NEO_HOST && (b.place == NEO_DEVICE || (ctx && b.place == NEO_FILE)) &&
+          neo_tensor_bytes(b) == bytes);
     std::vector<char> got(bytes);
-    CHECK_OK(gpu_copy(gpu, got.data(), NEO_HOST, b.data, NEO_DEVICE, bytes));
+    if (b.place == NEO_FILE) CHECK_OK(neo__data_read(ctx, got.data(), b.data, b.place, bytes));
+    else CHECK_OK(gpu_copy(gpu, got.data(), NEO_HOST, b.data, NEO_DEVICE, bytes));
     const char *want = (const char *)a.data;
     for (size_t i = 0; i < bytes; i++)
         if (want[i] != got[i]) {
@@ -147,11 +183,13 @@ static void check_tensor(neo_tensor a, neo_tensor b, const char *what, int table
 }
 static void check_same(const Model &m) {
     for (int32_t t = 0; t < (int32_t)m.tables.size(); t++) {
-        check_tensor(neo_bags_weight(m.bags[0], t), neo_bags_weight(m.bags[1], t), "weight", t);
-        check_tensor(neo_bags_scale(m.bags[0], t), neo_bags_scale(m.bags[1], t), "scale", t);
+        check_tensor(neo_bags_weight(m.bags[0], t), neo_bags_weight(m.bags[1], t), "weight", t,
+                     m.ctx[1]);
+        check_tensor(neo_bags_scale(m.bags[0], t), neo_bags_scale(m.bags[1], t), "scale", t,
+                     m.ctx[1]);
         for (int k = 0; k < 2; k++)
             check_tensor(neo_bags_state(m.bags[0], t, k), neo_bags_state(m.bags[1], t, k), "state",
-                         t);
+                         t, m.ctx[1]);
     }
     neo_bags_stats a = neo_bags_get_stats(m.bags[0]), b = neo_bags_get_stats(m.bags[1]);
     CHECK_INT(b.steps, a.steps);
@@ -808,13 +846,15 @@ static neo_status own_sums(void *, const neo_cut_sums *cuts, int32_t count) {
         }
     return NEO_OK;
 }
-static void cut_columns(void) {
+static void cut_columns(int is_tiered) {
     Model m;
-    m.add(30, 16, NEO_BAG_ROWWISE_ADAGRAD);
-    m.add(20, 48, NEO_BAG_PARTIAL_LAMB, NEO_BF16);
-    m.add(25, 8, NEO_BAG_SGD);
-    m.tables[0].part.rows = 30, m.tables[0].part.dim = 32;
-    m.tables[1].part.rows = 20, m.tables[1].part.dim = 64;
+    const int64_t more = is_tiered ? 20 : 1; /* rows */
+    m.is_tiered = is_tiered;
+    m.add(30 * more, 16, NEO_BAG_ROWWISE_ADAGRAD);
+    m.add(20 * more, 48, NEO_BAG_PARTIAL_LAMB, NEO_BF16);
+    m.add(25 * more, 8, NEO_BAG_SGD);
+    m.tables[0].part.rows = 30 * more, m.tables[0].part.dim = 32;
+    m.tables[1].part.rows = 20 * more, m.tables[1].part.dim = 64;
     m.tables[1].optim.max_norm = 0.4f;
     m.desc.cut_sums = own_sums;
     m.make(16, 400);
@@ -834,6 +874,186 @@ static void cut_columns(void) {
         backward(m, &b, place);
         check_same(m);
     }
+}
+
+static void cut_columns(void) { cut_columns(0); }
+static void cut_columns_of_a_tier(void) {
+    for (int is_tiered = 1; is_tiered < 3; is_tiered++) cut_columns(is_tiered);
+}
+
+/* ---- rows below lines in the device's memory ---- */
+static void keep_and_step(const Model &m, const Shape &s, int place) {
+    for (int part = 0; part < 2; part++) {
+        Batch b;
+        fill(&b, m, s);
+        Pair dout(m, b);
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(neo_bags_accumulate(m.bags[k], side(&b, k, place), dout.t[k], NULL));
+    }
+    add_grads(m, 2, 30);
+    for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_step(m.bags[k], 0.05f));
+}
+static neo_state *state_of(neo_ctx *ctx, neo_bags *bags) {
+    neo_state *s = NULL;
+    CHECK_OK(neo_state_create(ctx, &s));
+    CHECK_OK(neo_state_add_bags(s, bags));
+    return s;
+}
+/* A checkpoint of one goes on in the other, whose cache has another size. */
+static void save_and_load(const Model &m, const Model &to) {
+    neo_state *s[2] = {state_of(m.ctx[0], m.bags[0]), state_of(m.ctx[1], m.bags[1])};
+    neo_state *t = state_of(to.ctx[1], to.bags[1]);
+    CHECK(neo_state_digest(s[0]) == neo_state_digest(s[1]));
+    CHECK(neo_state_digest(s[1]) != neo_state_digest(t));
+    neo_save_desc save = {};
+    neo_load_desc load = {};
+    load.dir = save.dir = "build/tmp/device_tier";
+    CHECK_OK(neo_save(m.ctx[1], &save, s[1]));
+    CHECK_OK(neo_load(to.ctx[1], &load, t, NULL));
+    CHECK(neo_state_digest(s[0]) == neo_state_digest(t));
+    neo_state_destroy(s[0]), neo_state_destroy(s[1]), neo_state_destroy(t);
+}
+static void describe(Model *m, int i) {
+    static const neo_dtype dtypes[] = {NEO_F32, NEO_F16, NEO_BF16, NEO_I8};
+    static const int64_t dims[2][3] = {{16, 8, 19}, {16, 16, 16}};
+    const neo_pooling pooling = (neo_pooling)(i % 3);
+    const int64_t rows[3] = {300 + i, 31, 700};
+    m->shards = 1 + i % 4;
+    for (int t = 0; t < 3; t++) {
+        m->add(rows[t], dims[pooling == NEO_POOL_NONE][t],
+               (neo_bag_optim_kind)((i + 4 * t) % NEO_BAG_OPTIM_COUNT), dtypes[(i + t) % 4],
+               pooling);
+        neo_table_desc *d = &m->tables.back();
+        d->optim = optim_of(d->optim.kind, (i + t) % 6);
+        d->round_nearest = i % 5 == 4;
+        d->row_buckets = pooling == NEO_POOL_NONE ? 0 : i % 5 == 2 ? 70 : i % 5;
+        if (i % 6 == 1) d->init.kind = NEO_INIT_NORMAL, d->init.b = 0.1f;
+    }
+    m->feature_table = {0, 1, 2, 0};
+    m->desc.max_kept_rows = 500;
+    m->desc.bounds = (neo_bounds)(i / 2 % 3);
+    m->tier_desc.evict = (neo_evict)(i % 2);
+    m->tier_desc.prefetch = i % 3 != 1;
+    m->is_tiered = 1 + i / 3 % 2;
+}
+static void tiers(void) {
+    int64_t read = 0, ahead = 0;
+    const int cases = 12;
+    for (int i = 0; i < cases; i++) {
+        Model m;
+        describe(&m, i);
+        m.tier_desc.memory_bytes = i % 3 * 2000;
+        m.make(20, 320);
+        for (int step = 0; step < 8; step++) {
+            Shape s;
+            Batch b;
+            s.batch = 1 + 7 * step % 20;
+            s.length = 4;
+            s.weighted = i & 1;
+            s.i32 = step & 1;
+            s.variable = i % 4 == 3;
+            s.bad = m.desc.bounds == NEO_BOUNDS_ERROR ? 0 : 10;
+            s.skip = i % 5 == 3 ? 5 : 0;
+            fill(&b, m, s);
+            const int place = step % 3 == 1;
+            if (step % 4) CHECK_OK(neo_bags_prefetch(m.bags[1], side(&b, 1, place)));
+            forward(m, &b, place);
+            if (step % 4 == 2) weight_grad(m, &b, place);
+            if (step % 2) backward(m, &b, place);
+            else keep_and_step(m, s, place);
+            if (step > 5) check_same(m);
+        }
+        m.check_memory();
+        std::vector<float> row(40), got(row);
+        for (float &x : row) x = value();
+        for (int k = 0; k < 2; k++) CHECK_OK(neo_bags_set_rows(m.bags[k], 2, 5, 2, row.data()));
+        check_same(m);
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(neo_bags_get_rows(m.bags[k], 2, 5, 2, k ? got.data() : row.data()));
+        CHECK(!memcmp(got.data(), row.data(), (size_t)m.tables[2].dim * 8));
+        const neo_tier_stats stats = neo_tier_get_stats(m.tier);
+        CHECK(stats.evictions > 10 && stats.written > 10 && stats.first > 40);
+        CHECK_INT(stats.grow_count, 0);
+        read += stats.read, ahead += stats.prefetched;
+        if (i % 4 == 0) {
+            Model other;
+            describe(&other, i);
+            other.is_tiered = i % 8 ? 0 : 1;
+            other.tier_desc.memory_bytes = 9000;
+            other.make(30, 400);
+            save_and_load(m, other);
+            check_same(m);
+        }
+        if (test_errors) {
+            FAIL("case %d", i);
+            return;
+        }
+    }
+    CHECK(read > 20 * cases && ahead > cases);
+}
+/* All ids of a batch in few sets: others of a set have lines of overflow. A batch with more ids
+   than declared for a table grows them, here beyond its rows: no key of its lines is one of the
+   table behind it. */
+static void lines_grow(void) {
+    Model m;
+    m.is_tiered = 1;
+    m.add(300, 8, NEO_BAG_ADAM, NEO_BF16);
+    m.add(300, 8, NEO_BAG_ROWWISE_ADAGRAD);
+    m.make(60, 120);
+    for (int step = 0; step < 10; step++) {
+        Batch b;
+        b.offsets.push_back(0);
+        for (int f = 0; f < 2; f++)
+            for (int i = 0; i < 60; i++) {
+                for (int k = 0; k < (step < 5 ? 1 : 10); k++) b.id64.push_back(below(300));
+                b.offsets.push_back((int64_t)b.id64.size());
+            }
+        b.finish(m, 60, 0);
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(neo_bags_reserve(m.bags[k], 60, b.offsets.back()));
+        forward(m, &b, step & 1);
+        backward(m, &b, step & 1);
+        check_same(m);
+    }
+    const neo_tier_stats stats = neo_tier_get_stats(m.tier);
+    CHECK(stats.overflow > 100 && stats.grow_count > 0 && stats.line_count > 600);
+}
+static void tier_errors(void) {
+    Model m;
+    neo_tier *none = NULL;
+    m.is_tiered = 1;
+    m.add(600, 8, NEO_BAG_ADAM);
+    m.make(10, 100);
+    neo_tier_desc desc = m.tier_desc;
+    CHECK_ERR(neo_tier_create(m.ctx[0], &desc, &none), NEO_ERR_ARG, "no path");
+    desc.path = "";
+    CHECK_ERR(neo_tier_create(m.ctx[1], &desc, &none), NEO_ERR_ARG, "no path");
+    desc.path = NULL, desc.memory_bytes = 0;
+    CHECK_ERR(neo_tier_create(m.ctx[1], &desc, &none), NEO_ERR_ARG, "memory_bytes");
+    desc.memory_bytes = m.tier_desc.memory_bytes / 2;
+    CHECK_OK(neo_tier_create(m.ctx[1], &desc, &none));
+    m.desc.tier = none;
+    neo_bags *bags = NULL;
+    CHECK_ERR(neo_bags_create(m.ctx[1], &m.desc, &bags), NEO_ERR_ARG,
+              "tier 'host memory': memory_bytes is");
+    CHECK(!bags);
+    m.desc.tier = m.tier;
+    CHECK_ERR(neo_bags_create(m.ctx[1], &m.desc, &bags), NEO_ERR_ARG, "another neo_bags has it");
+    neo_tier_destroy(none);
+    Batch b;
+    fill(&b, m, Shape());
+    Pair out(m, b);
+    neo_cuda_graph *graph = NULL;
+    neo_cuda_graph_desc of = {1 << 16, 0, 1};
+    CHECK_OK(neo_cuda_graph_create(gpu, &of, &graph));
+    CHECK_OK(neo_cuda_graph_begin(graph));
+    CHECK_ERR(neo_bags_forward(m.bags[1], &b.j, out.t[1]), NEO_ERR_UNSUPPORTED,
+              "a step that is recorded");
+    CHECK_OK(neo_cuda_graph_end(graph));
+    neo_cuda_graph_destroy(graph);
+    forward(m, &b, 0);
+    backward(m, &b, 1);
+    check_same(m);
 }
 
 /* ---- a batch is copied once ---- */
@@ -885,9 +1105,10 @@ static void copies(void) {
 
 #if defined(NEO_CUDA_ON_CPU)
 /* ---- every call of CUDA fails once: nothing is lost, and the next object is made ---- */
-static void failures(void) {
+static void failures(int with_tier) {
     int failed = 0, made = 0;
-    for (int n = 1; n < 60 && !made; n++) {
+    for (int n = 1; n < 80 && !made; n++) {
+        neo_tier *tier = NULL;
         neo_device *d;
         neo_ctx *ctx;
         neo_bags *bags = NULL, *again = NULL;
@@ -901,7 +1122,11 @@ static void failures(void) {
         t[0].name = "a", t[0].rows = 40, t[0].dim = 8, t[0].optim.kind = NEO_BAG_ROWWISE_ADAGRAD;
         t[1].name = "b", t[1].rows = 40, t[1].dim = 5, t[1].optim.kind = NEO_BAG_ADAM,
         t[1].dtype = NEO_I8;
+        if (with_tier) t[0].rows = t[1].rows = 4000;
+        const neo_tier_desc tier_desc = {NULL, 12 << 20, NEO_EVICT_LRU, 0, 1, 1};
+        if (with_tier) CHECK_OK(neo_tier_create(ctx, &tier_desc, &tier));
         neo_bags_desc desc = {};
+        desc.tier = tier;
         desc.tables = t;
         desc.table_count = 2;
         desc.max_batch = 4;
@@ -922,11 +1147,13 @@ static void failures(void) {
         }
         neo_bags_destroy(bags);
         neo_bags_destroy(again);
+        neo_tier_destroy(tier);
         neo_ctx_destroy(ctx);
         neo_cuda_device_destroy(d);
     }
     CHECK(failed > 8 && made);
 }
+static void failures(void) { failures(0), failures(1); }
 /* Calls on gradients that are kept, each call of CUDA in them failing once: where one says so,
    nothing has changed and the same call works; a step that has been taken is one, whatever becomes
    of what it forgets. */
@@ -1007,8 +1234,8 @@ int main(void) {
             printf("%s\n", neo_last_error());
             return 1;
         }
-        gpu_copy = gpu->copy, gpu->copy = count_copy;
         size_t live = live_bytes();
+        gpu_copy = gpu->copy, gpu->copy = count_copy;
         state = number + 1;
         RUN(optimizers);
         RUN(widths);
@@ -1021,6 +1248,10 @@ int main(void) {
         RUN(large_keys);
         RUN(errors);
         RUN(cut_columns);
+        RUN(cut_columns_of_a_tier);
+        RUN(tiers);
+        RUN(lines_grow);
+        RUN(tier_errors);
         RUN(copies);
 #if defined(NEO_CUDA_ON_CPU)
         RUN(failures);

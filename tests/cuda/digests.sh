@@ -78,6 +78,7 @@ dlrm_agrees() {
 --towers 4 --repro-shards 4
 --dropout 0.3 --dtype bf16 --repro-shards 4
 --top 24-2 --tasks 1,0.5 --window 90 --dropout 0.1 --repro-shards 2
+--optimizer adam --repro-shards 4 --tier $W/rows --memory 6M --rows 3000
 END
     for kind in 'lr --optimizer sgd --dtype bf16' 'fm --dim 17 --micro-batches 2' \
         'ffm --dim 3 --dtype bf16' 'deepfm --dim 8 --dtype bf16' 'deepfm --dim 5 --tasks 1,0.5'; do

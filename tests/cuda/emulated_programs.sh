@@ -42,6 +42,24 @@ out" ]; then pass; else fail "the quick bench wrote files: $(ls "$W" | tr '\n' '
     fi
 
     dlrm_agrees "$B/tests/emulated_dlrm" 67 20
+    # Rows below a cache on the device that has room for little more than a batch: they leave and
+    # come again, from a file and from host memory.
+    while read -r memory options; do
+        model="--synthetic 300 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 --rows 500 --seed 3"
+        model="$model --repro-shards 4"
+        there=$(digest "$B/tests/emulated_dlrm" $model $options --device cuda --exact \
+            --memory $memory)
+        some=$(sed -n 's/^tier: .*; \([0-9]*\) rows were read.*/\1/p' "$W/out_of")
+        whole=$(on_cpu "$B/tests/emulated_dlrm" $model $(echo "$options" | sed 's/--tier [^ ]*//'))
+        same "$options: all rows on the CPU, and below a device" "$there" "$whole"
+        if [ "${some:-0}" -gt 100 ]; then pass; else fail "$options: $some rows were read"; fi
+    done <<END
+4350K --optimizer adam --tier $W/rows
+4225K --optimizer adagrad --tier - --rows-dtype i8 --pipeline off
+4256K --optimizer adagrad --tier - --clip-norm 0.05 --micro-batches 2 --ranks 2 --plan cw
+END
+    refused "no tier" "memory_bytes is 1048576, a batch of these tables needs" \
+        "$B/tests/emulated_dlrm" --synthetic 60 --tier - --memory 1M --device cuda
     # A batch is a step, and a step a launch; in the first one the work memory grows.
     "$B/tests/emulated_dlrm" --synthetic 60 --batch 20 --dim 8 --bottom 13-24-8 --top 24-1 \
         --rows 300 --device cuda --report "$W/report.html" >"$W/out" 2>"$W/err"

@@ -147,6 +147,7 @@ refused() {
 }
 refused "no memory" "--tier needs --memory" $tier
 refused "too little" "memory_bytes is 1024, a batch of these tables needs [0-9]*" $tier --memory 1K
+refused "no device" "--tier -: memory of the host is below that of" --tier - --memory 8M
 refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3

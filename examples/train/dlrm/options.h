@@ -205,7 +205,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "of tables larger than memory: rows lie in a file, below a cache that takes --memory "
              "of each rank (the process takes 20 to 40 MB more, --checkpoint-async an eighth of "
              "--memory); it is scratch: made anew when the run resumes. Rank R of several has "
-             "FILE.R"),
+             "FILE.R. On a GPU --memory is the GPU's, - for FILE is memory of the host, and a step "
+             "is no graph"),
     CLI_TEXT("profile", profile, "FILE", NULL,
              "of --tier: how often rows are used, by which tables share memory; without it evenly. "
              "Of --hot-rows: which rows are used most"),
@@ -556,7 +557,8 @@ static neo_status check_tier(const options *o) {
         REFUSE("--keys does not go with --save-profile: rows come and go");
     if (!o->tier) return NEO_OK;
     if (!o->memory) REFUSE("--tier needs --memory, the bytes of its cache");
-    if (strcmp(o->machine.device, "cpu")) REFUSE("--tier is for --device cpu");
+    if (!strcmp(o->tier, "-") && !strcmp(o->machine.device, "cpu"))
+        REFUSE("--tier -: memory of the host is below that of --device cuda");
     return NEO_OK;
 }
 

@@ -147,8 +147,9 @@ static neo_status create_tier(model *m, const options *o, neo_bags_desc *bags) {
     neo_keys policy;
     TRY(parse_keys(o, &policy));
     if (o->keys) policy = (neo_keys){0}; /* --evict is of the keys */
-    neo_tier_desc tier = {.path = path, .memory_bytes = o->memory, .prefetch = m->pipeline,
-                          .evict = policy.evict, .period = policy.period};
+    neo_tier_desc tier = {.path = strcmp(o->tier, "-") ? path : NULL, .memory_bytes = o->memory,
+                          .prefetch = m->pipeline, .evict = policy.evict,
+                          .period = policy.period};
     TRY(neo_tier_create(neo_comm_ctx(m->data), &tier, &m->tier));
     bags->tier = m->tier;
     return NEO_OK;
