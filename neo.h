@@ -781,7 +781,8 @@ NEO_API neo_status neo_params_bind(neo_params *params, int index, void *value, v
 /* neo_activation_forward: y = act(z), elementwise; y may be z. _backward: dz = dy act'(z). For
    NONE, RELU, SIGMOID, TANH and LEAKY_RELU only y is read (z may be none); for GELU, HARDSWISH and
    SILU only z. dz may be dy.
-   Shapes   contiguous f32, all alike; what is written may be bf16, rounded as neo_tensor_convert.
+   Shapes   contiguous f32, all alike; dy and what is written may be bf16, rounded as
+            neo_tensor_convert.
    Numerics SILU of -inf is NaN, where its slope is 0; the slope of LEAKY_RELU at a NaN is 1. */
 NEO_API neo_status neo_activation_forward(neo_ctx *ctx, neo_activation act, neo_tensor z,
                                           neo_tensor y);
@@ -1004,14 +1005,16 @@ typedef struct neo_attention_desc {
             NEO_BF16 is for a GPU that is not exact, with tensor cores (sm_80 or later), dim up to
             128 and rows at multiples of 16 bytes: q, k, v, dy, p and ds are rounded to bf16 there,
             sums are f32, in an order of their own that depends on the sequence alone. Elsewhere
-            the products stay f32.
+            the products stay f32. neo_attention_dtype: what y, dy, dq, dk and dv may all be with
+            it, for heads of dim: NEO_BF16 there, if dim is a multiple of 8, else NEO_F32.
    Aliasing outputs overlap no input and no other output.
    Errors   NEO_ERR_ARG: length or heads below 1, a scale that is not finite, queries not in [0,
             length], another dtype. NEO_ERR_SHAPE: also rows that are not whole sequences, columns
             that are not whole heads. NEO_ERR_UNSUPPORTED: dim above NEO_MAX_HEAD_DIM; queries in a
-            backward, or on a GPU.
+            backward, or on a GPU; y of bf16 where it may not be.
    Memory   uses the context's scratch; allocates nothing. Threads take (sequence, head), in the
             forward also tiles of 64 queries. */
+NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim);
 NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc *desc, neo_tensor q,
                                          neo_tensor k, neo_tensor v, neo_tensor y, neo_tensor lse);
 #if !defined(NEO_INFERENCE)
@@ -3690,7 +3693,7 @@ typedef struct neo__activation_call {
     const float *z, *y, *dy; /* forward: only z */
     float *out;
     int64_t z_row, y_row, dy_row, out_row;
-    int narrow_z, narrow_out; /* they are addresses of bf16 */
+    int narrow_z, narrow_dy, narrow_out; /* they are addresses of bf16 */
 } neo__activation_call;
 typedef struct neo__norm_call {
     int centered, backward;
@@ -3722,6 +3725,7 @@ typedef struct neo__embedding_found {
 typedef struct neo__attention_call {
     int backward, causal;
     int narrow; /* operands may be rounded to bf16 */
+    int narrow_y; /* y, dy, dq, dk and dv are addresses of bf16 */
     int64_t length, heads, dim, sequences, queries; /* queries: of a sequence */
     float scale;
     const float *q, *k, *v, *dy;
@@ -4028,6 +4032,7 @@ struct neo_device {
     uint32_t forgotten; /* how often recorded calls were left out, so that the device never heard */
     int32_t users;      /* atomic: its maker, who begins with 1, and its contexts */
     int32_t checked; /* its context looks at all numbers (check_finite): no step is recorded */
+    int32_t narrow_attention; /* what attention writes may be bf16: see neo_attention_dtype */
     /* A span begins in the device's profiler, NULL: the last one ends. NULL: no profiler looks. */
     void (*range)(const char *name);
     void (*destroy)(neo_device *d);
@@ -8315,11 +8320,11 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     const int needs_z = neo__act_needs_z(act), needs_y = neo__act_needs_y(act);
     NEO__TRY(neo__check_ctx(fn, ctx));
     NEO__TRY(neo__check_activation(fn, act));
-    NEO__TRY(neo__check_like(ctx, fn, "dy", dy, dy));
+    NEO__TRY(neo__check_written(ctx, fn, "dy", dy, dy));
     NEO__TRY(neo__check_written(ctx, fn, "dz", dz, dy));
     if (needs_z) NEO__TRY(neo__check_like(ctx, fn, "z", z, dy));
     if (needs_y) NEO__TRY(neo__check_like(ctx, fn, "y", y, dy));
-    NEO__APART(fn, 1, 1, {&dz, "dz"}, {&dy, "dy"});
+    NEO__APART(fn, 1, dy.dtype == dz.dtype || dy.dtype == NEO_F32, {&dz, "dz"}, {&dy, "dy"});
     if (needs_z || needs_y)
         NEO__APART(fn, 1, 1, {&dz, "dz"}, {needs_z ? &z : &y, needs_z ? "z" : "y"});
     NEO__ZERO(neo__activation_call, call);
@@ -8331,7 +8336,7 @@ NEO_API neo_status neo_activation_backward(neo_ctx *ctx, neo_activation act, neo
     if (needs_y) call.y = neo__f32(y);
     call.dy = neo__f32(dy);
     call.out = neo__f32(dz);
-    call.narrow_out = dz.dtype == NEO_BF16;
+    call.narrow_dy = dy.dtype == NEO_BF16, call.narrow_out = dz.dtype == NEO_BF16;
     return call.cols > 0 ? NEO__RUN(ctx, fn, activation, &call) : NEO_OK;
 }
 #endif
@@ -8494,16 +8499,19 @@ NEO__HOT_BEGIN
 static void neo__activation_row(const neo_ctx *ctx, const neo__activation_call *call, int64_t i,
                                 int64_t begin, int64_t end) {
     enum { WIDE = 256 };
-    float wide_z[WIDE], wide_out[WIDE];
+    float wide_z[WIDE], wide_dy[WIDE], wide_out[WIDE];
     for (int64_t j = begin, count; j < end; j += count) {
         const float *z = call->z ? call->z + i * call->z_row + j : NULL;
         const float *y = call->y ? call->y + i * call->y_row + j : NULL;
         const float *dy = call->backward ? call->dy + i * call->dy_row + j : NULL;
         float *out = call->out + i * call->out_row + j;
         count = end - j;
-        if (call->narrow_out) {
-            count = NEO__MIN(count, (int64_t)WIDE);
-            out = wide_out;
+        if (call->narrow_out || call->narrow_dy) count = NEO__MIN(count, (int64_t)WIDE);
+        if (call->narrow_out) out = wide_out;
+        if (call->narrow_dy) {
+            const uint16_t *halves = (const uint16_t *)(const void *)call->dy;
+            ctx->tensor->f32_from_bf16(wide_dy, halves + i * call->dy_row + j, count);
+            dy = wide_dy;
         }
         if (call->narrow_z && z) { /* then out is bf16, too */
             const uint16_t *halves = (const uint16_t *)(const void *)call->z;
@@ -9586,6 +9594,10 @@ enum {
 };
 
 NEO__HOT_END
+NEO_API neo_dtype neo_attention_dtype(const neo_ctx *ctx, int64_t dim) {
+    const neo_device *d = ctx ? neo_ctx_device(ctx) : NULL;
+    return d && d->narrow_attention && dim % 8 == 0 && dim <= 128 ? NEO_BF16 : NEO_F32;
+}
 /* The sizes, and the tensors that both directions read. */
 static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, const char *fn,
                                        const neo_attention_desc *desc, neo_tensor q, neo_tensor k,
@@ -9618,6 +9630,10 @@ static neo_status neo__attention_begin(neo__attention_call *call, neo_ctx *ctx, 
     NEO__CHECK(dim <= NEO_MAX_HEAD_DIM, NEO_ERR_UNSUPPORTED,
                "%s: heads of %" PRId64 " columns, more than %d", fn, dim, (int)NEO_MAX_HEAD_DIM);
     call->causal = desc->causal != 0, call->narrow = desc->dtype == NEO_BF16;
+    call->narrow_y = y.dtype == NEO_BF16;
+    NEO__CHECK(!call->narrow_y || (call->narrow && neo_attention_dtype(ctx, dim) == NEO_BF16),
+               NEO_ERR_UNSUPPORTED, "%s: y is bf16, which it may not be for heads of %" PRId64
+               " with dtype %s here (neo_attention_dtype)", fn, dim, neo_dtype_name(desc->dtype));
     call->length = desc->length, call->heads = desc->heads, call->dim = dim;
     call->sequences = rows / desc->length;
     call->queries = queries;
@@ -9636,7 +9652,7 @@ NEO_API neo_status neo_attention_forward(neo_ctx *ctx, const neo_attention_desc 
     const int64_t rows = q.shape[0], cols = q.shape[1];
     NEO__CHECK(call.queries == call.length || !neo_ctx_device(ctx), NEO_ERR_UNSUPPORTED,
                "%s: queries are for the CPU", fn);
-    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 1, fn, "y"));
+    NEO__TRY(neo__check_matrix_of(ctx, neo__operand_dtype(y), y, rows, cols, 1, fn, "y"));
     if (neo__given(lse)) NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 1, fn, "lse"));
     NEO__APART(fn, 2, 0, {&y, "y"}, {&lse, "lse"}, {&q, "q"}, {&k, "k"}, {&v, "v"});
     call.lse = neo__f32(lse), call.lse_row = lse.stride[0];
@@ -9651,13 +9667,14 @@ NEO_API neo_status neo_attention_backward(neo_ctx *ctx, const neo_attention_desc
     neo__attention_call call;
     NEO__TRY(neo__attention_begin(&call, ctx, fn, desc, q, k, v, y));
     const int64_t rows = q.shape[0], cols = q.shape[1];
+    const neo_dtype own = neo__operand_dtype(y);
     NEO__CHECK(call.queries == call.length, NEO_ERR_UNSUPPORTED, "%s: of all queries alone", fn);
-    NEO__TRY(neo__check_matrix(ctx, y, rows, cols, 0, fn, "y"));
+    NEO__TRY(neo__check_matrix_of(ctx, own, y, rows, cols, 0, fn, "y"));
     NEO__TRY(neo__check_matrix(ctx, lse, rows, call.heads, 0, fn, "lse"));
-    NEO__TRY(neo__check_matrix(ctx, dy, rows, cols, 0, fn, "dy"));
-    if (neo__given(dq)) NEO__TRY(neo__check_matrix(ctx, dq, rows, cols, 1, fn, "dq"));
-    if (neo__given(dk)) NEO__TRY(neo__check_matrix(ctx, dk, rows, cols, 1, fn, "dk"));
-    if (neo__given(dv)) NEO__TRY(neo__check_matrix(ctx, dv, rows, cols, 1, fn, "dv"));
+    NEO__TRY(neo__check_matrix_of(ctx, own, dy, rows, cols, 0, fn, "dy"));
+    if (neo__given(dq)) NEO__TRY(neo__check_matrix_of(ctx, own, dq, rows, cols, 1, fn, "dq"));
+    if (neo__given(dk)) NEO__TRY(neo__check_matrix_of(ctx, own, dk, rows, cols, 1, fn, "dk"));
+    if (neo__given(dv)) NEO__TRY(neo__check_matrix_of(ctx, own, dv, rows, cols, 1, fn, "dv"));
     NEO__APART(fn, 3, 0, {&dq, "dq"}, {&dk, "dk"}, {&dv, "dv"}, {&q, "q"}, {&k, "k"}, {&v, "v"},
                {&y, "y"}, {&lse, "lse"}, {&dy, "dy"});
     call.backward = 1;
@@ -16047,7 +16064,8 @@ static void neo__see_activation(neo__finite *seen, const neo__activation_call *c
     const neo_dtype of_z = call->narrow_z ? NEO_BF16 : NEO_F32;
     const neo_dtype of_out = call->narrow_out ? NEO_BF16 : NEO_F32;
     const int64_t rows = call->rows, cols = call->cols;
-    neo__see_elements(seen, 0, "dy", call->dy, NEO_F32, rows, cols, call->dy_row);
+    neo__see_elements(seen, 0, "dy", call->dy, call->narrow_dy ? NEO_BF16 : NEO_F32, rows, cols,
+                      call->dy_row);
     neo__see_elements(seen, 0, "z", call->z, of_z, rows, cols, call->z_row);
     neo__see_elements(seen, 0, "y", call->y, NEO_F32, rows, cols, call->y_row);
     neo__see_elements(seen, 1, call->backward ? "dz" : "y", call->out, of_out, rows, cols,
@@ -16096,15 +16114,16 @@ static void neo__see_attention(neo__finite *seen, const neo__attention_call *cal
     const int64_t rows = call->sequences * call->length, cols = call->heads * call->dim;
     const int64_t queries = call->sequences * call->queries; /* all, in a backward */
     const int back = call->backward;
+    const neo_dtype own = call->narrow_y ? NEO_BF16 : NEO_F32;
     neo__see(seen, 0, "q", call->q, queries, cols, call->q_row);
     neo__see(seen, 0, "k", call->k, rows, cols, call->k_row);
     neo__see(seen, 0, "v", call->v, rows, cols, call->v_row);
-    if (back) neo__see(seen, 0, "dy", call->dy, rows, cols, call->dy_row);
-    neo__see(seen, !back, "y", call->y, queries, cols, call->y_row);
+    if (back) neo__see_dtype(seen, 0, "dy", call->dy, own, rows, cols, call->dy_row);
+    neo__see_dtype(seen, !back, "y", call->y, own, queries, cols, call->y_row);
     neo__see(seen, !back, "lse", call->lse, queries, call->heads, call->lse_row);
-    neo__see(seen, 1, "dq", call->dq, rows, cols, call->dq_row);
-    neo__see(seen, 1, "dk", call->dk, rows, cols, call->dk_row);
-    neo__see(seen, 1, "dv", call->dv, rows, cols, call->dv_row);
+    neo__see_dtype(seen, 1, "dq", call->dq, own, rows, cols, call->dq_row);
+    neo__see_dtype(seen, 1, "dk", call->dk, own, rows, cols, call->dk_row);
+    neo__see_dtype(seen, 1, "dv", call->dv, own, rows, cols, call->dv_row);
 }
 static void neo__see_interact(neo__finite *f, const neo__interact_call *c) {
     const int64_t dim = c->dim, wide = c->features * dim;

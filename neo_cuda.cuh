@@ -1254,7 +1254,7 @@ struct neo__cuda_act_job {
         const int needs_y = c.backward && neo__act_needs_y(c.act);
         if (needs_z) z = neo__cuda_wide_load<W>(c.z, row * c.z_row + col, c.narrow_z);
         if (needs_y) y = neo__cuda_load<W>(c.y + row * c.y_row + col);
-        if (c.backward) out = neo__cuda_load<W>(c.dy + row * c.dy_row + col);
+        if (c.backward) out = neo__cuda_wide_load<W>(c.dy, row * c.dy_row + col, c.narrow_dy);
         for (int w = 0; w < W; w++)
             out.v[w] = c.backward ? neo__cuda_act_back(c.act, z.v[w], y.v[w], out.v[w])
                                   : neo__cuda_act(c.act, z.v[w]);
@@ -2049,7 +2049,8 @@ typedef struct neo__cuda_shape { /* all that a call depends on but addresses */
     int64_t m, n, k, a_ld, b_ld, c_ld;
     int64_t count, a_step, b_step, c_step; /* products, one behind the other */
     int32_t a_turned, b_turned, beta, epilogue;
-    uint32_t a_align, b_align, c_align, used; /* used: 1 for operands of f32, 2 for those of bf16 */
+    uint32_t a_align, b_align, c_align;
+    uint32_t used; /* 1 for operands of f32, 2 for those of bf16, 3 where C is bf16, too */
 } neo__cuda_shape;
 typedef struct neo__cuda_product {
     neo__cuda_shape shape;
@@ -2100,7 +2101,8 @@ static neo_status neo__cuda_lay(neo__cuda *d, cublasLtMatrixLayout_t *to, cudaDa
 static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *product) {
     const neo__cuda_shape *shape = &product->shape;
     const int64_t m = shape->m, n = shape->n, k = shape->k, count = shape->count;
-    const cudaDataType type = shape->used == 2 ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType type = shape->used == 1 ? CUDA_R_32F : CUDA_R_16BF;
+    const cudaDataType c_type = shape->used == 3 ? CUDA_R_16BF : CUDA_R_32F;
     const cublasComputeType_t compute =
         gpu->tf32 && shape->used == 1 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     NEO__CUDA_BLAS(gpu, cublasLtMatmulDescCreate(&product->matmul, compute, CUDA_R_32F));
@@ -2117,7 +2119,7 @@ static neo_status neo__cuda_product_describe(neo__cuda *gpu, neo__cuda_product *
                            shape->b_ld, count, shape->b_step));
     NEO__TRY(neo__cuda_lay(gpu, &product->b, type, shape->a_turned ? k : m, shape->a_turned ? m : k,
                            shape->a_ld, count, shape->a_step));
-    return neo__cuda_lay(gpu, &product->c, CUDA_R_32F, n, m, shape->c_ld, count, shape->c_step);
+    return neo__cuda_lay(gpu, &product->c, c_type, n, m, shape->c_ld, count, shape->c_step);
 }
 static int neo__cuda_may_split(const neo__cuda_shape *s) { return !s->a_turned && !s->c_step; }
 static neo_status neo__cuda_prefer_all(neo__cuda *d, cublasLtMatmulPreference_t to,
@@ -2251,10 +2253,10 @@ static neo_status neo__cuda_multiply(neo__cuda *gpu, const neo__gemm_call *call,
     s.beta = call->beta == 0.0f ? 0 : 1, s.epilogue = epilogue;
     s.a_align = neo__cuda_align(call->a, s.a_ld, call->narrow);
     s.b_align = neo__cuda_align(call->b, s.b_ld, call->narrow);
-    s.c_align = neo__cuda_align(call->c, s.c_ld, 0);
+    s.c_align = neo__cuda_align(call->c, s.c_ld, call->narrow_c);
     if (epilogue & CUBLASLT_EPILOGUE_BIAS)
         s.c_align = NEO__MIN(s.c_align, neo__cuda_align(call->bias, 4, 0));
-    s.used = call->narrow ? 2 : 1;
+    s.used = call->narrow_c ? 3 : call->narrow ? 2 : 1;
     *done = 0;
     if (s.a_ld < (s.a_turned ? s.k : s.m) || s.b_ld < (s.b_turned ? s.k : s.n) || s.c_ld < s.n)
         return NEO_OK; /* one row, rows that overlap or run backwards */
@@ -2288,10 +2290,16 @@ struct neo__cuda_gemm_finish_job {
         return strides % 4 == 0 && neo__cuda_aligned(from, g.c, g.bias, g.finish.y, g.finish.z);
     }
 };
-/* Without leaves. cuBLASLt adds a bias in f32. Where C is bf16 its sums go to the work memory, as
-   many rows at a time as that holds. */
+/* Without leaves. cuBLASLt adds a bias in f32. It rounds its sums to bf16 where C is, and nothing
+   else is to be done; else these sums go to the work memory, as many rows at a time as that holds:
+   it takes no bias of f32 then. */
 static neo_status neo__cuda_gemm_blas(neo__cuda *gpu, const neo__gemm_call *g) {
-    const int relu = g->finish.act == NEO_ACT_RELU && !g->finish.backward && !g->finish.y;
+    const neo__gemm_finish *f = &g->finish;
+    int rounded = 0;
+    if (g->narrow_c && !g->bias && !f->y && !f->backward && f->act == NEO_ACT_NONE)
+        NEO__TRY(neo__cuda_multiply(gpu, g, CUBLASLT_EPILOGUE_DEFAULT, 0, 0, &rounded));
+    if (rounded) return NEO_OK;
+    const int relu = f->act == NEO_ACT_RELU && !f->backward && !f->y;
     const int64_t room = (int64_t)(NEO__CUDA_WORK_BYTES / sizeof(float)) / g->n;
     const int64_t most = g->narrow_c ? NEO__MIN(room, g->m) : g->m;
     const int biased = g->bias && !g->narrow_c;
@@ -2451,10 +2459,13 @@ typedef struct neo__cuda_columns {
     uint32_t *arrived; /* [across] */
     float *sum, *dot; /* or NULL */
 } neo__cuda_columns;
+/* Kinds of dy. Of pairs a lane has two columns: a load of a warp is 128 bytes as of f32, and `dot`
+   is the second column's sum. */
+enum { NEO__COLUMNS_F32, NEO__COLUMNS_BF16, NEO__COLUMNS_PAIRS };
 /* Rows [r, end) of a column, AHEAD at most: all loads before the first sum, and so no branches. All
    lanes of a warp are here: each loads the mean and the scale of one row, which fit no registers
    otherwise. */
-template <bool NARROW, bool DOT, int AHEAD, bool ALL>
+template <int KIND, bool DOT, int AHEAD, bool ALL>
 NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &job, int64_t column, int64_t r,
                                     int64_t end, float &sum, float &dot) {
     float dy[AHEAD], z[AHEAD], mean = 0.0f, scale = 0.0f;
@@ -2465,11 +2476,19 @@ NEO__GPU void neo__cuda_columns_add(const neo__cuda_columns &job, int64_t column
     }
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const int64_t row = ALL ? r + u : NEO__MIN(r + u, end - 1);
-        dy[u] = neo__cuda_wide_get(job.dy, row * job.dy_row + column, NARROW);
+        const int64_t at = row * job.dy_row + column;
+        dy[u] = KIND == NEO__COLUMNS_PAIRS ? job.dy[at / 2]
+                                           : neo__cuda_wide_get(job.dy, at, KIND);
         if (DOT) z[u] = job.x[row * job.x_row + column];
     }
     NEO__UNROLL for (int u = 0; u < AHEAD; u++) {
         const bool in = ALL || r + u < end;
+        const uint32_t pair = neo__bits_f32(dy[u]);
+        if (KIND == NEO__COLUMNS_PAIRS) {
+            sum = in ? __fadd_rn(sum, neo__f32_bits(pair << 16)) : sum;
+            dot = in ? __fadd_rn(dot, neo__f32_bits(pair & 0xFFFF0000u)) : dot;
+            continue;
+        }
         sum = in ? __fadd_rn(sum, dy[u]) : sum;
         if (!DOT) continue;
         const float off = __fsub_rn(z[u], __shfl_sync(~0u, mean, u));
@@ -2481,31 +2500,34 @@ struct neo__cuda_columns_shared {
     float sums[2][NEO__COLUMN_LEAVES][32];
     int last;
 };
-/* Columns [at, at + 32) of a block's leaves; `down`: which they are. */
-template <bool NARROW, bool DOT>
+/* The columns from `at` on that are a block's, for its leaves; `down`: which they are. */
+template <int KIND, bool DOT>
 NEO__GPU void neo__cuda_columns_leaves(const neo__cuda_columns &c, neo__cuda_columns_shared &s,
                                        int64_t at, int down) {
     constexpr int AHEAD = DOT ? 16 : 32; /* rows whose numbers registers have room for */
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int64_t column = at + lane, near = NEO__MIN(column, c.cols - 1);
+    constexpr int SUMS = DOT || KIND == NEO__COLUMNS_PAIRS ? 2 : 1;
+    const int64_t column = at + lane * (KIND == NEO__COLUMNS_PAIRS ? 2 : 1);
+    const int64_t near = NEO__MIN(column, c.cols - (KIND == NEO__COLUMNS_PAIRS ? 2 : 1));
     const int first = down * NEO__COLUMN_LEAVES, leaf = first + warp;
     float sum = 0.0f, dot = 0.0f;
     if (leaf < c.leaves.count) {
         int64_t r = neo__leaf_row(&c.leaves, leaf);
         const int64_t end = neo__leaf_row(&c.leaves, leaf + 1);
         for (; end - r >= AHEAD; r += AHEAD)
-            neo__cuda_columns_add<NARROW, DOT, AHEAD, true>(c, near, r, end, sum, dot);
-        if (r < end) neo__cuda_columns_add<NARROW, DOT, AHEAD, false>(c, near, r, end, sum, dot);
+            neo__cuda_columns_add<KIND, DOT, AHEAD, true>(c, near, r, end, sum, dot);
+        if (r < end) neo__cuda_columns_add<KIND, DOT, AHEAD, false>(c, near, r, end, sum, dot);
     }
     s.sums[0][warp][lane] = sum, s.sums[1][warp][lane] = dot;
     __syncthreads();
-    if (warp <= (DOT ? 1 : 0) && column < c.cols) {
+    if (warp < SUMS && column < c.cols) {
         const int here = NEO__MIN((int)NEO__COLUMN_LEAVES, c.leaves.count - first);
         const auto part = [&](int i) { return neo__cuda_load<1>(&s.sums[warp][i][lane]); };
-        float *const whole = warp ? c.dot : c.sum;
+        float *const whole = DOT && warp ? c.dot : c.sum;
         const float all = neo__cuda_tree<1>(here, part).v[0];
-        if (c.down > 1) c.sums[(2 * (int64_t)down + warp) * c.cols + column] = all;
-        else if (whole) whole[column] = all;
+        const int64_t to = DOT ? column : column + warp, row = 2 * (int64_t)down + DOT * warp;
+        if (c.down > 1) c.sums[row * c.cols + to] = all;
+        else if (whole) whole[to] = all;
     }
     __syncthreads();
 }
@@ -2518,62 +2540,68 @@ NEO__GPU bool neo__cuda_is_last(uint32_t *arrived, int blocks, int *last) {
     __threadfence();
     return *last;
 }
-template <bool NARROW, bool DOT, class Beside>
+template <int KIND, bool DOT, class Beside>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2) /* registers for all loads */
     neo__cuda_columns_kernel(const neo__cuda_columns c, const Beside beside) {
     __shared__ neo__cuda_columns_shared s;
+    constexpr int WIDE = KIND == NEO__COLUMNS_PAIRS ? 64 : 32;
     const int blocks = c.across * c.down, block = (int)blockIdx.x, across = block % c.across;
-    const int64_t first = 32 * (int64_t)across, step = 32 * (int64_t)c.across;
+    const int64_t first = WIDE * (int64_t)across, step = WIDE * (int64_t)c.across;
     if (block >= blocks) {
         beside.run((int64_t)(block - blocks) * NEO__CUDA_THREADS + threadIdx.x,
                    (int64_t)((int)gridDim.x - blocks) * NEO__CUDA_THREADS);
         return;
     }
     for (int64_t at = first; at < c.cols; at += step)
-        neo__cuda_columns_leaves<NARROW, DOT>(c, s, at, block / c.across);
+        neo__cuda_columns_leaves<KIND, DOT>(c, s, at, block / c.across);
     if (c.down == 1 || !neo__cuda_is_last(c.arrived + across, c.down, &s.last)) return;
     for (int64_t at = first; at < c.cols; at += step) {
-        const int warp = (int)threadIdx.x / 32;
-        const int64_t column = at + threadIdx.x % 32, apart = 2 * c.cols;
-        float *const to = warp > (DOT ? 1 : 0) ? NULL : warp ? c.dot : c.sum;
-        const float *from = c.sums + warp * c.cols + column;
+        const int sum = (int)threadIdx.x / WIDE;
+        const int64_t column = at + threadIdx.x % WIDE, apart = 2 * c.cols;
+        float *const to = sum > DOT ? NULL : sum ? c.dot : c.sum;
+        const float *from = c.sums + sum * c.cols + column;
         const auto part = [=](int p) { return neo__floats<1>{{__ldcg(from + p * apart)}}; };
         if (to && column < c.cols) to[column] = neo__cuda_tree<1>(c.down, part).v[0];
     }
 }
-/* How the sums are cut, and the bytes of work memory that they take. */
-static size_t neo__cuda_columns_cut(neo__cuda *gpu, neo__cuda_columns *c) {
+/* How the sums are cut, a block having so `wide` columns, and the bytes of work memory that they
+   take. */
+static size_t neo__cuda_columns_cut(neo__cuda *gpu, neo__cuda_columns *c, int wide) {
     const int64_t most = (NEO__CUDA_RESULT_BYTES - NEO__CUDA_ARRIVED_AT) / sizeof *c->arrived;
     c->leaves = neo__cuda_pieces(gpu, c->leaves, 128);
-    c->across = (int)NEO__MIN((c->cols + 31) / 32, most);
+    c->across = (int)NEO__MIN((c->cols + wide - 1) / wide, most);
     c->down = NEO__MAX((c->leaves.count + NEO__COLUMN_LEAVES - 1) / NEO__COLUMN_LEAVES, 1);
     c->arrived = (uint32_t *)(void *)(gpu->result + NEO__CUDA_ARRIVED_AT);
     return c->down > 1 ? (size_t)c->down * 2 * (size_t)c->cols * sizeof(float) + 16 : 16;
 }
 /* The sums, at the end of the work memory, and `count` units of `lanes` threads beside them. */
-template <bool NARROW, bool DOT, class Beside>
+template <int KIND, bool DOT, class Beside>
 static neo_status neo__cuda_columns_run(neo__cuda *gpu, neo__cuda_columns c, size_t bytes,
                                         const Beside &beside, int64_t count, int lanes) {
     const unsigned more = count ? neo__cuda_blocks(gpu, count, NEO__CUDA_THREADS / lanes) : 0;
     c.sums = (float *)(void *)(gpu->work + neo__cuda_up(gpu->work_bytes - bytes, 16));
-    return neo__cuda_launch(gpu, "column_sums", neo__cuda_columns_kernel<NARROW, DOT, Beside>,
+    return neo__cuda_launch(gpu, "column_sums", neo__cuda_columns_kernel<KIND, DOT, Beside>,
                             {(unsigned)(c.across * c.down) + more}, c, beside);
 }
 static neo_status neo__cuda_linear_grads(neo__cuda *d, const neo__linear_grads_call *call) {
     const neo__column_sums_call *dbias = &call->dbias;
     const int biased = dbias->to && dbias->cols > 0;
+    const bool pairs = dbias->narrow && dbias->cols % 2 == 0 && dbias->from_row % 2 == 0 &&
+                       (uintptr_t)dbias->from % 4 == 0;
     NEO__ZERO(neo__cuda_columns, c);
     NEO__ZERO(neo__cuda_late_tree, late);
     if (biased) {
         c.dy = dbias->from, c.dy_row = dbias->from_row;
         c.cols = dbias->cols, c.leaves = dbias->leaves, c.sum = dbias->to;
-        late.bytes = neo__cuda_columns_cut(d, &c);
+        late.bytes = neo__cuda_columns_cut(d, &c, pairs ? 64 : 32);
         NEO__TRY(neo__cuda_reserve(d, 2 * late.bytes));
     }
     if (call->dw.c) NEO__TRY(neo__cuda_gemm_late(d, &call->dw, biased ? &late : NULL));
     if (!biased) return NEO_OK;
-    const auto run = dbias->narrow ? neo__cuda_columns_run<true, false, neo__cuda_late_tree>
-                                   : neo__cuda_columns_run<false, false, neo__cuda_late_tree>;
+    const auto run =
+        pairs            ? neo__cuda_columns_run<NEO__COLUMNS_PAIRS, false, neo__cuda_late_tree>
+        : dbias->narrow  ? neo__cuda_columns_run<NEO__COLUMNS_BF16, false, neo__cuda_late_tree>
+                         : neo__cuda_columns_run<NEO__COLUMNS_F32, false, neo__cuda_late_tree>;
     return run(d, c, late.bytes, late, late.count, 1);
 }
 
@@ -2623,6 +2651,7 @@ template <bool BACK> struct neo__cuda_norm_rows {
     neo__norm_call c;
     float *sum; /* NULL; or forward x, to which `more` is added first, backward dx is added to it */
     const float *more;
+    uint16_t *narrow; /* NULL; or backward [rows][cols], the sum in bf16 */
     __device__ void run(int64_t thread, int64_t threads) const {
         const int first = (int)threadIdx.x % 16 + ((int)threadIdx.x & 16) * 16;
         const int lanes = neo__cuda_norm_lanes(c), each = c.centered ? 2 : 1;
@@ -2644,8 +2673,11 @@ template <bool BACK> struct neo__cuda_norm_rows {
                                         c.centered, c.dx + i * c.dx_row, c.cols);
         if (sum) {
             __syncwarp(neo__mask_warp());
-            for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16)
-                to[j] = __fadd_rn(to[j], add[j]);
+            for (int64_t j = threadIdx.x % 16; j < c.cols; j += 16) {
+                const float all = __fadd_rn(to[j], add[j]);
+                to[j] = all;
+                if (BACK && narrow) narrow[i * c.cols + j] = neo__bf16_from_f32(all);
+            }
             __syncwarp(neo__mask_warp());
         }
         if (!BACK) neo__cuda_norm_row(c, i, stats);
@@ -2684,6 +2716,7 @@ template <bool BACK> struct neo__cuda_norm_rows {
         const float *x = c.x + i * c.x_row + first, *dy = c.dy + i * c.dy_row + first;
         const float *w = c.weight + first;
         float *const to = sum + i * c.cols + first, *const dx = c.dx + i * c.dx_row + first;
+        uint16_t *const half = narrow + i * c.cols + first;
         const float at_mean = c.centered ? stats[0] : 0.0f, scale = stats[c.centered ? 1 : 0];
         const auto in = [cols](int u) { return u / 16 * 512 < cols; };
         float z[NEO__NORM_KEPT], g[NEO__NORM_KEPT];
@@ -2702,6 +2735,10 @@ template <bool BACK> struct neo__cuda_norm_rows {
         }
         NEO__NORM_EACH(u, at) if (in(u)) dx[at] = g[u];
         if (sum) NEO__NORM_EACH(u, at) if (in(u)) to[at] = __fadd_rn(z[u], g[u]);
+        if (narrow)
+            NEO__NORM_EACH(u, at) {
+                if (in(u)) half[at] = neo__bf16_from_f32(__fadd_rn(z[u], g[u]));
+            }
     }
 };
 template <bool BACK>
@@ -2709,9 +2746,10 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, 2)
     neo__cuda_norm_kernel(const neo__cuda_norm_rows<BACK> job) {
     job.run((int64_t)blockIdx.x * blockDim.x + threadIdx.x, (int64_t)gridDim.x * blockDim.x);
 }
-/* Rows at p share no memory with what the call reads or writes, but for its x or dx at `but`. */
-static bool neo__cuda_norm_apart(const neo__norm_call *c, const float *p, int64_t p_row,
-                                 const float *but) {
+/* Rows at p, of numbers of `size` bytes, share no memory with what the call reads or writes, but
+   for its x or dx at `but`. */
+static bool neo__cuda_norm_apart(const neo__norm_call *c, const void *p, int64_t p_row,
+                                 const float *but, int64_t size = 4) {
     const auto span = [](const void *q, int64_t rows, int64_t row, int64_t cols, int64_t each) {
         const int64_t bytes = q ? ((rows - 1) * row + cols) * each : 0;
         return neo__graph_span{NULL, (char *)(uintptr_t)q, 0, bytes};
@@ -2728,7 +2766,7 @@ static bool neo__cuda_norm_apart(const neo__norm_call *c, const float *p, int64_
         span(c->bias, 1, 0, c->cols, 4),
         span(c->dbias, 1, 0, c->cols, 4)};
     for (const neo__graph_span &one : with)
-        if (!span(p, c->rows, p_row, c->cols, 4).apart(one)) return false;
+        if (!span(p, c->rows, p_row, c->cols, size).apart(one)) return false;
     return true;
 }
 /* The sum x += y of `count` elements that was noted last goes with the norm of x. */
@@ -2748,30 +2786,42 @@ static void neo__cuda_norm_after(neo__cuda *d, neo__cuda_norm_rows<false> *job) 
     job->sum = add.x, job->more = add.y;
     neo__graph_drop_last(d);
 }
-/* x += y, where y is the dx that was noted last: 1 if that note does it. */
-static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t count) {
+/* x += y, where y is the dx that was noted last; or, y NULL, `narrow` becomes the bf16 of x, such a
+   sum: 1 if that note does it. */
+static int neo__cuda_norm_before(neo__cuda *d, float *x, const float *y, int64_t count,
+                                 uint16_t *narrow) {
     const neo__cuda_op *op = neo__graph_last(d);
-    const auto beside = neo__cuda_columns_kernel<false, true, neo__cuda_norm_rows<true>>;
+    const auto beside = neo__cuda_columns_kernel<NEO__COLUMNS_F32, true, neo__cuda_norm_rows<true>>;
     const int both = op && op->kernel == (const void *)beside;
     if (!op || (!both && op->kernel != (const void *)neo__cuda_norm_kernel<true>)) return 0;
     neo__cuda_norm_rows<true> job;
     neo__graph_argument(d, op, both, &job, sizeof job);
     const neo__norm_call *c = &job.c;
-    if (job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
-        count != c->rows * c->cols || !neo__cuda_norm_apart(c, x, c->cols, y))
-        return 0;
-    job.sum = x;
+    if (count != c->rows * c->cols) return 0;
+    if (narrow) {
+        const neo__graph_span from = {NULL, (char *)x, 0, 4 * count};
+        const neo__graph_span to = {NULL, (char *)narrow, 0, 2 * count};
+        if (job.sum != x || job.narrow || !from.apart(to) ||
+            !neo__cuda_norm_apart(c, narrow, c->cols, NULL, 2))
+            return 0;
+        job.narrow = narrow;
+    } else {
+        if (job.sum || c->dx != y || c->dx_row != c->cols || x == y ||
+            !neo__cuda_norm_apart(c, x, c->cols, y))
+            return 0;
+        job.sum = x;
+    }
     memcpy(d->recording->arguments + op->at + op->argument[both], &job, sizeof job);
     return 1;
 }
 static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
     const int lanes = neo__cuda_norm_lanes(*call);
     if (!call->backward) {
-        neo__cuda_norm_rows<false> job = {*call, NULL, NULL};
+        neo__cuda_norm_rows<false> job = {*call, NULL, NULL, NULL};
         neo__cuda_norm_after(d, &job);
         return neo__cuda_run(d, "norm", neo__cuda_norm_kernel<false>, call->rows, lanes, job);
     }
-    const neo__cuda_norm_rows<true> job = {*call, NULL, NULL};
+    const neo__cuda_norm_rows<true> job = {*call, NULL, NULL, NULL};
     const int64_t rows = call->dx ? call->rows : 0;
     if (call->dweight || call->dbias) {
         NEO__ZERO(neo__cuda_columns, c);
@@ -2780,9 +2830,10 @@ static neo_status neo__cuda_norm(neo__cuda *d, const neo__norm_call *call) {
         c.dy = call->dy, c.dy_row = call->dy_row, c.x = call->x, c.x_row = call->x_row;
         c.stats = call->stats, c.centered = call->centered;
         c.cols = call->cols, c.leaves = call->leaves, c.sum = call->dbias, c.dot = call->dweight;
-        const size_t bytes = neo__cuda_columns_cut(d, &c);
+        const size_t bytes = neo__cuda_columns_cut(d, &c, 32);
         NEO__TRY(neo__cuda_reserve(d, bytes));
-        NEO__TRY((neo__cuda_columns_run<false, true>(d, c, bytes, job, beside ? rows : 0, lanes)));
+        NEO__TRY((neo__cuda_columns_run<NEO__COLUMNS_F32, true>(d, c, bytes, job, beside ? rows : 0,
+                                                             lanes)));
         if (beside) return NEO_OK; /* else dx comes after them: it may be dy */
     }
     return neo__cuda_run(d, "norm", neo__cuda_norm_kernel<true>, rows, lanes, job);
@@ -3262,6 +3313,11 @@ NEO__GPU void neo__cuda_ldmatrix(uint32_t (&to)[4], const uint16_t *row) {
 }
 #define NEO__LOG2_E 1.44269504f
 
+/* Number i at an address of f32 or of bf16. */
+template <bool NARROW> NEO__GPU const float *neo__cuda_number(const float *p, int64_t i) {
+    const uint16_t *half = (const uint16_t *)(const void *)p + i;
+    return NARROW ? (const float *)(const void *)half : p + i;
+}
 /* A tile of N rows of D numbers on its way from memory, where `rows` of `cols` are there, the rest
    zeros, to shared memory. */
 template <int N, int D, int THREADS> struct neo__cuda_coming {
@@ -3286,8 +3342,32 @@ template <int N, int D, int THREADS> struct neo__cuda_coming {
         }
     }
 };
-/* 16 rows as left operands, one for each 16 columns. */
-template <int D>
+/* The same of bf16, which stays as it is. */
+template <int N, int D, int THREADS> struct neo__cuda_coming_narrow {
+    typedef neo__cuda_coming<N, D, THREADS> wide;
+    uint2 x[wide::COUNT];
+    __device__ __forceinline__ void load(const float *from, int step, int rows, int cols) {
+        NEO__UNROLL for (int e = 0; e < wide::COUNT; e++) {
+            const int at = wide::row() + e * wide::STEP;
+            x[e] = make_uint2(0, 0);
+            if (at < rows && wide::col() < cols)
+                x[e] = *(const uint2 *)(const void *)neo__cuda_number<true>(
+                    from, (int64_t)at * step + wide::col());
+        }
+    }
+    __device__ __forceinline__ void store(uint16_t (*to)[D + 8], float) const {
+        NEO__UNROLL for (int e = 0; e < wide::COUNT; e++)
+            *(uint2 *)(void *)&to[wide::row() + e * wide::STEP][wide::col()] = x[e];
+    }
+};
+template <bool NARROW, int N, int D, int THREADS> struct neo__cuda_coming_of {
+    typedef neo__cuda_coming<N, D, THREADS> type;
+};
+template <int N, int D, int THREADS> struct neo__cuda_coming_of<true, N, D, THREADS> {
+    typedef neo__cuda_coming_narrow<N, D, THREADS> type;
+};
+/* 16 rows as left operands, one for each 16 columns; of bf16 as they are. */
+template <int D, bool NARROW = false>
 NEO__GPU void neo__cuda_own_rows(uint32_t (*to)[4], const float *from, int64_t step, int rows,
                                  int cols, float scale) {
     const int lane = (int)threadIdx.x % 32;
@@ -3295,8 +3375,12 @@ NEO__GPU void neo__cuda_own_rows(uint32_t (*to)[4], const float *from, int64_t s
         NEO__UNROLL for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + i % 2 * 8, col = 16 * k + lane % 4 * 2 + i / 2 * 8;
             neo__floats<2> x = {};
-            if (row < rows && col < cols) x = neo__cuda_load<2>(from + row * step + col);
-            to[k][i] = neo__cuda_bf16_pair(x.v[0] * scale, x.v[1] * scale);
+            uint32_t pair = 0;
+            if (row < rows && col < cols) {
+                if (NARROW) pair = ((const uint32_t *)(const void *)from)[(row * step + col) / 2];
+                else x = neo__cuda_load<2>(from + row * step + col);
+            }
+            to[k][i] = NARROW ? pair : neo__cuda_bf16_pair(x.v[0] * scale, x.v[1] * scale);
         }
 }
 /* s = the products of 16 rows, which are in registers or SHARED, from the lane's address on, with
@@ -3338,7 +3422,7 @@ NEO__GPU void neo__cuda_mix_bf16(float (&sum)[D / 8][4], const float (&p)[N / 8]
     }
 }
 /* The sums of 16 rows to memory, each times its row's scale (of a lane's two rows). */
-template <int D>
+template <int D, bool NARROW>
 NEO__GPU void neo__cuda_put_rows(const float (&sum)[D / 8][4], float *to, int64_t step, int rows,
                                  int cols, float scale, float scale_8) {
     const int lane = (int)threadIdx.x % 32;
@@ -3347,7 +3431,12 @@ NEO__GPU void neo__cuda_put_rows(const float (&sum)[D / 8][4], float *to, int64_
             const int row = lane / 4 + 8 * r, col = 8 * n + lane % 4 * 2;
             const float by = r ? scale_8 : scale;
             const neo__floats<2> x = {{sum[n][2 * r] * by, sum[n][2 * r + 1] * by}};
-            if (row < rows && col < cols) neo__cuda_store<2>(to + row * step + col, x);
+            if (row < rows && col < cols) {
+                if (NARROW)
+                    ((uint32_t *)(void *)to)[(row * step + col) / 2] =
+                        neo__cuda_bf16_pair(x.v[0], x.v[1]);
+                else neo__cuda_store<2>(to + row * step + col, x);
+            }
         }
 }
 /* Over the four lanes that share a row. */
@@ -3390,7 +3479,8 @@ NEO__GPU void neo__cuda_softmax_bf16(float (&s)[N / 8][4], int seen, int last, b
             }
     }
 }
-template <int D>
+/* NARROW, here and in the backward: y, dy, dq, dk and dv are bf16. */
+template <int D, bool NARROW>
 static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
     neo__cuda_attention_mma_kernel(const neo__attention_call c, int64_t tiles) {
     constexpr int N = 32;
@@ -3434,21 +3524,24 @@ static __global__ void __launch_bounds__(NEO__CUDA_THREADS, D > 64 ? 1 : 2)
         if (c.lse && threadIdx.x % 4 == 0 && i < length)
             c.lse[(h.row0 + i) * c.lse_row + h.head] = max[r] / NEO__LOG2_E + logf(sum[r]);
     }
-    neo__cuda_put_rows<D>(out, c.y + (h.row0 + mine) * c.y_row + column, c.y_row, length - mine,
-                          dim, 1.0f / sum[0], 1.0f / sum[1]);
+    const int64_t y_at = (h.row0 + mine) * c.y_row + column;
+    float *const y = (float *)(uintptr_t)neo__cuda_number<NARROW>(c.y, y_at);
+    neo__cuda_put_rows<D, NARROW>(out, y, c.y_row, length - mine, dim, 1.0f / sum[0],
+                                  1.0f / sum[1]);
 }
 
 /* The sum of a b over n columns, a multiple of 4, by the four lanes that share a row. */
-NEO__GPU float neo__cuda_quad_dot(const float *a, const float *b, int n) {
+NEO__GPU float neo__cuda_quad_dot(const float *a, const float *b, int n, bool narrow) {
     float sum = 0.0f;
     NEO__NO_UNROLL for (int at = (int)threadIdx.x % 4 * 4; at < n; at += 16) {
-        const neo__floats<4> u = neo__cuda_load<4>(a + at), w = neo__cuda_load<4>(b + at);
+        const neo__floats<4> u = neo__cuda_wide_load<4>(a, at, narrow);
+        const neo__floats<4> w = neo__cuda_wide_load<4>(b, at, narrow);
         NEO__UNROLL for (int e = 0; e < 4; e++) sum += u.v[e] * w.v[e];
     }
     return neo__cuda_row_sum(sum);
 }
 /* OF_KEYS: dk and dv. Else dq, and delta, the sums of dy y of each row, which dk needs. */
-template <int D, bool OF_KEYS>
+template <int D, bool OF_KEYS, bool NARROW>
 static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 64) ? 2 : 3)
     neo__cuda_attention_mma_back_kernel(const neo__attention_call c, int64_t tiles, float *delta) {
     constexpr bool SHARED = D > (OF_KEYS ? 32 : 64); /* own x: registers would spill */
@@ -3468,22 +3561,26 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     const int64_t k_at = h.row0 * c.k_row + column, q_at = h.row0 * c.q_row + column;
     const int64_t v_at = h.row0 * c.v_row + column, dy_at = h.row0 * c.dy_row + column;
     const float *const own_x = OF_KEYS ? c.k + k_at : c.q + q_at;
-    const float *const own_y = OF_KEYS ? c.v + v_at : c.dy + dy_at;
+    const float *const dy = neo__cuda_number<NARROW>(c.dy, dy_at);
+    const float *const own_y = OF_KEYS ? c.v + v_at : dy;
     const int64_t own_x_row = OF_KEYS ? c.k_row : c.q_row;
     const int64_t own_y_row = OF_KEYS ? c.v_row : c.dy_row;
     const int x_row = (int)(OF_KEYS ? c.q_row : c.k_row);
     const int y_row = (int)(OF_KEYS ? c.dy_row : c.v_row);
     const float *x = (OF_KEYS ? c.q + q_at : c.k + k_at) + (int64_t)begin * x_row;
-    const float *y = (OF_KEYS ? c.dy + dy_at : c.v + v_at) + (int64_t)begin * y_row;
+    constexpr bool Y_NARROW = NARROW && OF_KEYS, OWN_NARROW = NARROW && !OF_KEYS;
+    const float *y = neo__cuda_number<Y_NARROW>(OF_KEYS ? dy : c.v + v_at, (int64_t)begin * y_row);
     const float *const lse_at = c.lse + h.row0 * c.lse_row + h.head;
     float *const delta_at = delta + h.row0 * c.heads + h.head;
     uint32_t own[SHARED ? 1 : D / 16][4], own_2[D / 16][4];
     float row_lse[2], row_delta[2], dx[D / 8][4] = {}, dv[OF_KEYS ? D / 8 : 1][4] = {};
     if constexpr (!OF_KEYS) {
-        const float *y_out = c.y + h.row0 * c.y_row + column;
+        const float *y_out = neo__cuda_number<NARROW>(c.y, h.row0 * c.y_row + column);
         for (int r = 0; r < 2; r++) {
             const int i = row + 8 * r, in = i < length ? dim : 0;
-            row_delta[r] = neo__cuda_quad_dot(own_y + i * c.dy_row, y_out + i * c.y_row, in);
+            row_delta[r] = neo__cuda_quad_dot(neo__cuda_number<NARROW>(dy, i * c.dy_row),
+                                              neo__cuda_number<NARROW>(y_out, i * c.y_row), in,
+                                              NARROW);
             row_lse[r] = in ? lse_at[i * c.lse_row] * NEO__LOG2_E : 0.0f;
             if (lane % 4 == 0 && in) delta_at[i * c.heads] = row_delta[r];
         }
@@ -3496,8 +3593,10 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
     } else
         neo__cuda_own_rows<D>(own, own_x + mine * own_x_row, own_x_row, length - mine, dim,
                               OF_KEYS ? 1.0f : unit);
-    neo__cuda_own_rows<D>(own_2, own_y + mine * own_y_row, own_y_row, length - mine, dim, 1.0f);
+    neo__cuda_own_rows<D, OWN_NARROW>(own_2, neo__cuda_number<OWN_NARROW>(own_y, mine * own_y_row),
+                                      own_y_row, length - mine, dim, 1.0f);
     neo__cuda_coming<N, D, NEO__MMA_THREADS> next;
+    typename neo__cuda_coming_of<Y_NARROW, N, D, NEO__MMA_THREADS>::type next_y;
     const auto bring_x = [&](int from, int side) { /* with what each query knows of itself */
         next.store(tile[side][0], OF_KEYS ? unit : 1.0f);
         const int i = from + (int)threadIdx.x;
@@ -3507,7 +3606,7 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
                        : make_float2(0.0f, 0.0f);
     };
     next.load(x, x_row, end - begin, dim), bring_x(begin, 0);
-    next.load(y, y_row, end - begin, dim), next.store(tile[0][1], 1.0f);
+    next_y.load(y, y_row, end - begin, dim), next_y.store(tile[0][1], 1.0f);
     __syncthreads();
     const uint16_t *own_row = &own_tile[SHARED ? 16 * warp + lane % 16 : 0][lane / 16 * 8];
     for (int from = begin, side = 0; from < end; from += N, side ^= 1) {
@@ -3516,10 +3615,10 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
         const bool edge =
             later > length || (c.causal && (OF_KEYS ? from < mine + 15 : later > mine + 1));
         float p[N / 8][4], ds[N / 8][4];
-        x += (int64_t)N * x_row, y += (int64_t)N * y_row;
+        x += (int64_t)N * x_row, y = neo__cuda_number<Y_NARROW>(y, (int64_t)N * y_row);
         if (later < end) next.load(x, x_row, end - later, dim);
         if (met) neo__cuda_scores<D, N, SHARED>(p, own, own_row, tile[side][0]);
-        if (later < end) bring_x(later, side ^ 1), next.load(y, y_row, end - later, dim);
+        if (later < end) bring_x(later, side ^ 1), next_y.load(y, y_row, end - later, dim);
         if (met) {
             neo__cuda_scores<D, N, false>(ds, own_2, NULL, tile[side][1]);
             NEO__UNROLL for (int n = 0; n < N / 8; n++)
@@ -3537,18 +3636,18 @@ static __global__ void __launch_bounds__(NEO__MMA_THREADS, D > (OF_KEYS ? 32 : 6
             neo__cuda_mix_bf16<D, N>(dx, ds, tile[side][0]);
             if constexpr (OF_KEYS) neo__cuda_mix_bf16<D, N>(dv, p, tile[side][1]);
         }
-        if (later < end) next.store(tile[side ^ 1][1], 1.0f);
+        if (later < end) next_y.store(tile[side ^ 1][1], 1.0f);
         __syncthreads();
     }
-    float *to = OF_KEYS ? c.dk : c.dq;
-    const int64_t to_row = OF_KEYS ? c.dk_row : c.dq_row, at = h.row0 + mine;
-    const float by = OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale;
-    if (to)
-        neo__cuda_put_rows<D>(dx, to + at * to_row + column, to_row, length - mine, dim, by, by);
-    if constexpr (OF_KEYS)
-        if (c.dv)
-            neo__cuda_put_rows<D>(dv, c.dv + at * c.dv_row + column, c.dv_row, length - mine, dim,
-                                  1.0f, 1.0f);
+    const auto put = [&](const float (&sum)[D / 8][4], float *to, int64_t to_row, float by) {
+        const int64_t at = (h.row0 + mine) * to_row + column;
+        if (to)
+            neo__cuda_put_rows<D, NARROW>(sum, (float *)(uintptr_t)neo__cuda_number<NARROW>(to, at),
+                                          to_row, length - mine, dim, by, by);
+    };
+    put(dx, OF_KEYS ? c.dk : c.dq, OF_KEYS ? c.dk_row : c.dq_row,
+        OF_KEYS ? 1.0f / NEO__LOG2_E : c.scale);
+    if constexpr (OF_KEYS) put(dv, c.dv, c.dv_row, 1.0f);
 }
 /* Rows are read and written by 16 bytes, and counted in 32 bits. */
 static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_call *c) {
@@ -3558,23 +3657,29 @@ static int neo__cuda_attention_fits(const neo__cuda *d, const neo__attention_cal
            (steps | c->length) < (int64_t)1 << 30 &&
            neo__cuda_aligned(c->q, c->k, c->v, c->dy, c->y, c->dq, c->dk, c->dv);
 }
-template <int D>
+template <int D, bool NARROW>
 static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
     const int64_t each = call->backward ? (int)NEO__MMA_OWN : (int)NEO__MMA_QUERIES;
     const int64_t tiles = (call->length + each - 1) / each;
     const unsigned blocks = (unsigned)(heads * tiles);
     if (!call->backward)
-        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D>, {blocks},
-                                *call, tiles);
+        return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_kernel<D, NARROW>,
+                                {blocks}, *call, tiles);
     const neo__cuda_where where = {blocks, (unsigned)NEO__MMA_THREADS};
     NEO__TRY(neo__cuda_reserve(gpu, (size_t)(heads * call->length) * sizeof(float)));
     float *delta = (float *)(void *)gpu->work;
-    NEO__TRY(neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_back_kernel<D, false>,
-                              where, *call, tiles, delta));
+    const auto back = [&](void (*kernel)(const neo__attention_call, int64_t, float *)) {
+        return neo__cuda_launch(gpu, "attention", kernel, where, *call, tiles, delta);
+    };
+    NEO__TRY((back(neo__cuda_attention_mma_back_kernel<D, false, NARROW>)));
     if (!call->dk && !call->dv) return NEO_OK;
-    return neo__cuda_launch(gpu, "attention", neo__cuda_attention_mma_back_kernel<D, true>, where,
-                            *call, tiles, delta);
+    return back(neo__cuda_attention_mma_back_kernel<D, true, NARROW>);
+}
+template <int D>
+static neo_status neo__cuda_attention_mma(neo__cuda *gpu, const neo__attention_call *call) {
+    return call->narrow_y ? neo__cuda_attention_mma<D, true>(gpu, call)
+                          : neo__cuda_attention_mma<D, false>(gpu, call);
 }
 static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *call) {
     if (call->sequences == 0 || call->heads == 0 || call->length == 0) return NEO_OK;
@@ -3582,6 +3687,8 @@ static neo_status neo__cuda_attention(neo__cuda *d, const neo__attention_call *c
         return call->dim <= 32   ? neo__cuda_attention_mma<32>(d, call)
                : call->dim <= 64 ? neo__cuda_attention_mma<64>(d, call)
                                  : neo__cuda_attention_mma<128>(d, call);
+    NEO__CHECK(!call->narrow_y, NEO_ERR_UNSUPPORTED,
+               "%s: attention with y of bf16 wants rows at multiples of 16 bytes", d->device.name);
     return call->dim <= 64 ? neo__cuda_attention_run<1>(d, call)
                            : neo__cuda_attention_run<2>(d, call);
 }
@@ -4089,6 +4196,9 @@ static neo_status neo__cuda_narrow(neo__cuda *gpu, const neo__convert_call *call
             neo__cuda_aligned(dst->data) && part.to_row % 8 == 0 &&
             rows * pieces < (int64_t)1 << 31;
     if (!*done) return NEO_OK;
+    if (whole && neo__cuda_norm_before(gpu, (float *)src->data, NULL, call->count,
+                                       (uint16_t *)dst->data))
+        return NEO_OK;
     part.pieces = (uint32_t)pieces;
     part.wide = neo__cuda_aligned(src->data) && part.from_row % 4 == 0;
     return neo__graph_join(gpu, part, rows * pieces, "convert");
@@ -4160,7 +4270,7 @@ static neo_status neo__cuda_blend(neo__cuda *gpu, const neo__blend_call *call) {
         return neo__cuda_run(gpu, "dot", neo__cuda_dot_kernel, call->rows, 16, *call);
     if (call->kind == NEO__BLEND_ADD && call->x_dtype == NEO_F32 && call->y_dtype == NEO_F32 &&
         (call->rows == 1 || (call->x_row == call->cols && call->y_row == call->cols)))
-        return neo__cuda_norm_before(gpu, (float *)call->x, (const float *)call->y, count)
+        return neo__cuda_norm_before(gpu, (float *)call->x, (const float *)call->y, count, NULL)
                    ? NEO_OK
                    : neo__cuda_add(gpu, (float *)call->x, (const float *)call->y, count);
     if (call->infinite) {
@@ -5934,6 +6044,7 @@ static neo_status neo__cuda_self_check(neo__cuda *gpu, const cudaDeviceProp *pro
     if (error != cudaSuccess) return neo__cuda_fail(gpu, error, "the self-check");
     NEO__TRY(neo__cuda_answer(gpu, bad, 2 * sizeof *bad));
     gpu->tensor_cores = answer[1];
+    gpu->device.narrow_attention = gpu->tensor_cores && !gpu->exact;
     NEO__CHECK(*answer == 0, NEO_ERR_NUMERIC,
                "neo_cuda_device_create: compiler flags change arithmetic on the device: %s",
                neo__cuda_check_text[*answer]);

@@ -836,13 +836,14 @@ static uint16_t *halves(int64_t n, int kind) {
 static void test_narrow_activation(void) {
     enum { N = 5 * 77 };
     for (int act = NEO_ACT_NONE; act <= NEO_ACT_LEAKY_RELU; act++)
-        for (int option = 0; option < 4; option++) {
+        for (int option = 0; option < 8; option++) {
             skew = option & 2 ? 4 : 0;
             NEO__ZERO(neo__activation_call, c);
             c.act = (neo_activation)act, c.backward = option & 1;
             c.rows = 5, c.cols = 77, c.z_row = c.y_row = c.dy_row = c.out_row = 77;
-            c.narrow_z = c.narrow_out = 1;
+            c.narrow_z = c.narrow_out = 1, c.narrow_dy = option >> 2;
             c.z = (const float *)(const void *)halves(N, PLAIN), c.y = c.dy = floats(N);
+            if (c.narrow_dy) c.dy = (const float *)(const void *)halves(N, PLAIN);
             c.out = (float *)(void *)halves(N, PLAIN);
             upload();
             neo__activation_call d = c;
@@ -964,6 +965,7 @@ static void test_narrow_tiny(void) {
     CHECK(zeros > 100 && least > 100);
     same("bf16 about the smallest normal number");
 }
+/* pad: 0, where two columns of dz are one load; 1; or 2, where dz begins behind the first one. */
 static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t in, int pad,
                                 double tolerance) {
     neo_ctx *ctx[2] = {ctx_of(l->shards), device_ctx(l->shards)};
@@ -973,6 +975,7 @@ static void narrow_leaves_check(const struct leaf_case *l, int64_t out, int64_t 
                dz = either(1, rows, out, out + pad, PLAIN);
     neo_tensor w = either(1, out, in, in, PLAIN), dw = either(0, out, in, in + pad, PLAIN),
                db = column(floats(out), out);
+    if (pad == 2) dz.data = (uint16_t *)dz.data + 1;
     upload();
     CHECK_OK(neo_linear_backward(ctx[0], &l->leaves, x, w, dz, neo_tensor_none(), dw, db));
     CHECK_OK(neo_linear_backward(ctx[1], &l->leaves, on_device(x), on_device(w), on_device(dz),
@@ -988,10 +991,10 @@ static void test_narrow_leaves(void) {
     for (int l = 0; l < LEAF_CASES; l++)
         for (int i = 0; i < 5; i++)
             if (!skipped(i == 4 ? 5 : 2))
-                narrow_leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 2, 0.0);
+                narrow_leaves_check(&leaf_cases[l], sizes[i][0], sizes[i][1], i % 3, 0.0);
 }
 /* By cuBLASLt: sums in another order, of f32; the same bits again; outputs of bf16 by way of the
-   work memory. */
+   work memory, or by cuBLASLt itself. */
 static void test_narrow_blas(void) {
     neo_device *exact = gpu;
     gpu = device_make(0);
@@ -1015,13 +1018,18 @@ static void test_narrow_blas(void) {
                                PLAIN};
         narrow_check(&n, 1e-5);
     }
+    for (int i = 0; i < 8; i++) {
+        const narrow_case n = {{i == 7 ? 400 : 64 + i, 66 + i % 3, 70, i & 1, i >> 1 & 1,
+                                i > 5 ? 0.5f : 0.0f, 0, i % 3, NEO_ACT_NONE, 0, 0}, 1, 0, 0, PLAIN};
+        narrow_check(&n, 1e-5);
+    }
     for (int l = 0; l < LEAF_CASES; l++)
-        narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 2, 1e-5);
+        narrow_leaves_check(&leaf_cases[l], 70, 64 + l % 3, l % 3, 1e-5);
     neo__cuda *d = (neo__cuda *)gpu;
-    int used[3] = {0, 0, 0};
+    int used[4] = {0, 0, 0, 0};
     for (int i = 0; i < NEO__CUDA_PRODUCTS; i++)
         used[d->product[i].shape.used] += d->product[i].matmul != NULL;
-    CHECK(used[1] == 0 && used[2] > 20);
+    CHECK(used[1] == 0 && used[2] > 20 && used[3] >= 7);
     neo_cuda_device_destroy(gpu);
     gpu = exact;
 }

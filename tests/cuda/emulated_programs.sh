@@ -79,6 +79,20 @@ END
         --top 72-1 --rows 300
     fast_agrees "$B/tests/emulated_gpt" --data "$W/text" --steps 2 --layers 1 --heads 2 --width 64 \
         --context 16 --batch 16 --repro-shards 16 --sample 0
+    # Products of bf16 without --exact: the bits of one rank on three, and a loss near that of f32.
+    model="--data $W/text --steps 2 --layers 2 --heads 2 --width 64 --context 16 --batch 16"
+    model="$model --repro-shards 16 --sample 0"
+    run="$B/tests/emulated_gpt $model --device cuda --products bf16"
+    narrow=$(digest $run)
+    same "gpt of bf16: one rank and 3, without --exact" "$narrow" "$(digest $run --ranks 3)"
+    differ "gpt of bf16: with --exact and without" "$narrow" "$(digest $run --exact)"
+    same "gpt of bf16: with a graph and without" "$narrow" "$(digest $run --graph off)"
+    wide=$(digest "$B/tests/emulated_gpt" $model --device cuda)
+    if [ -n "$narrow" ] && printf '%s\n%s\n' "$narrow" "$wide" | awk '
+        / loss / { n++; if (n == 1) x = $NF; else d = $NF - x }
+        END { exit !(n == 2 && d < 0.003 && d > -0.003) }'; then pass; else
+        fail "gpt of bf16 and of f32: '$narrow' and '$wide'"
+    fi
     for graph in on off; do # the loss of a batch is seen when the next one has been launched
         refused "a loss that is no number, graph $graph" "step 3: the loss is nan" \
             "$B/tests/emulated_dlrm" --synthetic 120 --batch 20 --dim 8 --bottom 13-24-8 \

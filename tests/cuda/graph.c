@@ -687,7 +687,7 @@ static void test_copies(void) {
 }
 /* Calls that share a launch, and others that look like them and may not; the CPU's bits in each. */
 typedef enum Calls { SUM_NORM, NORM_SUM, NORM_IN_PLACE, GRADS, CONVERTS, CONVERT_TWICE, SUM_OTHER,
-                     NORM_OVER_SUM, SUM_INTO_GRAD, CALLS } Calls;
+                     NORM_OVER_SUM, SUM_INTO_GRAD, SUM_NARROW, OTHER_NARROW, CALLS } Calls;
 enum { X, MORE, Y, DY, DX, SUM, WEIGHT, BIAS, DW, DB, STATS, LAYER, DLAYER, N0, N1, TENSORS };
 static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
     const neo_leaves all = {t[X].shape[0], 0, 16, 0};
@@ -699,9 +699,13 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
         return neo_layer_norm_forward(ctx, t[calls == SUM_NORM ? X : DY], t[WEIGHT], t[BIAS], 1e-5f,
                                       t[Y], t[STATS]);
     case NORM_SUM:
+    case SUM_NARROW: /* the sum in bf16, too; or another tensor */
+    case OTHER_NARROW:
         MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[X], t[WEIGHT], t[STATS], t[DY], t[DX], t[DW],
                                           t[DB]));
-        return neo_add(ctx, t[SUM], t[DX]);
+        MODEL_TRY(neo_add(ctx, t[SUM], t[DX]));
+        if (calls == NORM_SUM) return NEO_OK;
+        return neo_tensor_convert(ctx, t[calls == SUM_NARROW ? SUM : DX], t[N1], NULL);
     case NORM_IN_PLACE:
         MODEL_TRY(neo_layer_norm_backward(ctx, &all, t[X], t[WEIGHT], t[STATS], t[DY], t[DY], t[DW],
                                           t[DB]));
@@ -735,7 +739,7 @@ static neo_status joined_calls(neo_ctx *ctx, const neo_tensor *t, Calls calls) {
 /* Rows of 512 columns are kept in registers; then there is no layer. */
 static void joined_check(int cols) {
     enum { ROWS_IN = 70, COLS = 512 }; /* of 16 leaves some have 4 rows, some 5 */
-    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2};
+    static const int nodes[CALLS] = {1, 1, 2, 2, 1, 2, 2, 2, 2, 1, 2};
     static float x[ROWS_IN * COLS], got[2][ROWS_IN * COLS];
     Trainer t[2];
     neo_tensor tensor[2][TENSORS];

@@ -14,7 +14,7 @@ static const float EPS = 1e-5f;
 /* Parameters, under the names of GPT-2 in PyTorch; weights are [out][in], as of torch.nn.Linear. */
 typedef struct linear { /* y = x w^T + b */
     const neo_param *w, *b;
-    int64_t at; /* where the bf16 copy of w begins among those of its block */
+    int64_t at; /* where the bf16 copy of w begins in narrow[1] */
 } linear;
 typedef struct norm { const neo_param *w, *b; } norm;
 typedef struct block {
@@ -24,7 +24,8 @@ typedef struct block {
 } block;
 
 /* Activations of a block: what its backward needs of its forward, besides its input. Of --products
-   bf16, n1, n2 and gelu are bf16, as products alone read them. */
+   bf16, n1, n2 and gelu are bf16, as products alone read them; on a GPU without --exact, y too, and
+   the gradients dgelu, dqkv and of y. */
 typedef struct inside {
     neo_tensor stats_1, n1; /* [rows][2], [rows][width]      norm_1(x) */
     neo_tensor qkv;         /* [rows][3 width]               qkv(n1) */
@@ -39,6 +40,7 @@ typedef struct model {
     int64_t layers, heads, width, context, vocabulary;
     int products_bf16;                   /* linear layers multiply bf16 */
     int recompute;                       /* blocks share one `inside`, and compute it twice */
+    int weights_kept;                    /* bf16 copies of all weights, from forward to backward */
     neo_params *root;                    /* parameters outside of blocks */
     const neo_param *tokens, *positions; /* [vocabulary][width], [context][width] */
     norm last;
@@ -49,7 +51,7 @@ typedef struct model {
     neo_tensor logits;                   /* [rows][vocabulary], then their gradient */
     neo_tensor dx, dn, dqkv, dgelu;      /* gradients on their way back */
     neo_tensor narrow[3];                /* bf16 copies of x, of a block's weights or the head's,
-                                            and of a gradient */
+                                            or of all, the head's first; and of a gradient */
     neo_tensor ids, targets, places;     /* [rows] */
     int64_t *next_ids, *next_targets;    /* [rows] in host memory, for send() */
     float *next_logits;                  /* [vocabulary] in host memory */
@@ -77,9 +79,8 @@ static neo_status add_linear(neo_params *params, const char *prefix, int64_t in,
     return add_param(params, prefix, ".bias", out, 0, zero, &to->b);
 }
 /* Copies of weights begin at multiples of 16 bytes. */
-static int64_t behind(const linear *l) {
-    return l->at + (neo_tensor_count(l->w->value) + 7) / 8 * 8;
-}
+static int64_t copy_room(const neo_param *w) { return (neo_tensor_count(w->value) + 7) / 8 * 8; }
+static int64_t behind(const linear *l) { return l->at + copy_room(l->w); }
 static neo_status add_block(model *m, int i) {
     block *b = &m->block[i];
     const int64_t w = m->width;
@@ -94,6 +95,8 @@ static neo_status add_block(model *m, int i) {
     TRY(add_linear(b->params, PREFIX("mlp.c_fc"), w, 4 * w, 0.02f, &b->expand));
     TRY(add_linear(b->params, PREFIX("mlp.c_proj"), 4 * w, w, last, &b->contract));
 #undef PREFIX
+    if (m->weights_kept)
+        b->qkv.at = i ? behind(&m->block[i - 1].contract) : copy_room(m->tokens);
     b->project.at = behind(&b->qkv), b->expand.at = behind(&b->project);
     b->contract.at = behind(&b->expand);
     return NEO_OK;
@@ -113,12 +116,16 @@ static neo_status add_buffers(model *m, const buffer *list, size_t count) {
     return NEO_OK;
 }
 static neo_dtype operand_dtype(const model *m) { return m->products_bf16 ? NEO_BF16 : NEO_F32; }
+/* Of what a product and another operation share. */
+static neo_dtype shared_dtype(const model *m) {
+    return m->products_bf16 ? neo_attention_dtype(m->ctx, m->width / m->heads) : NEO_F32;
+}
 static neo_status add_inside(model *m, inside *a, int64_t rows) {
     const int64_t w = m->width;
     const neo_dtype x = operand_dtype(m);
     const buffer list[] = {
         {&a->stats_1, NEO_F32, rows, 2},      {&a->n1, x, rows, w},
-        {&a->qkv, NEO_F32, rows, 3 * w},      {&a->y, NEO_F32, rows, w},
+        {&a->qkv, NEO_F32, rows, 3 * w},      {&a->y, shared_dtype(m), rows, w},
         {&a->lse, NEO_F32, rows, m->heads},   {&a->middle, NEO_F32, rows, w},
         {&a->stats_2, NEO_F32, rows, 2},      {&a->n2, x, rows, w},
         {&a->z, NEO_F32, rows, 4 * w},        {&a->gelu, x, rows, 4 * w}};
@@ -129,11 +136,12 @@ static neo_status add_inside(model *m, inside *a, int64_t rows) {
 static int64_t pitch_of(int64_t cols) { return (cols + 7) / 8 * 8; }
 static neo_status create_buffers(model *m, int64_t rows) {
     const int64_t w = m->width, widest = m->vocabulary > 4 * w ? m->vocabulary : 4 * w;
-    const int64_t weights = widest > 12 * w + 32 ? widest : 12 * w + 32; /* of a block, or head */
+    int64_t weights = widest > 12 * w + 32 ? widest : 12 * w + 32; /* of a block, or head */
+    if (m->weights_kept) weights = behind(&m->block[m->layers - 1].contract) / w + 1;
     const buffer list[] = {
         {&m->stats, NEO_F32, rows, 2},       {&m->n, operand_dtype(m), rows, w},
         {&m->dx, NEO_F32, rows, w},          {&m->dn, NEO_F32, rows, w},
-        {&m->dqkv, NEO_F32, rows, 3 * w},    {&m->dgelu, NEO_F32, rows, 4 * w},
+        {&m->dqkv, shared_dtype(m), rows, 3 * w}, {&m->dgelu, shared_dtype(m), rows, 4 * w},
         {&m->logits, NEO_F32, rows, m->vocabulary},
         {&m->ids, NEO_I64, rows, 0},         {&m->targets, NEO_I64, rows, 0},
         {&m->places, NEO_I64, rows, 0}};
@@ -210,8 +218,8 @@ static neo_status norm_backward(const model *m, const neo_leaves *part, const no
    the sums for weights read, a GPU has one launch for all of it. */
 static neo_status norm_into_residual(const model *m, const neo_leaves *part, const norm *l,
                                      neo_tensor x, neo_tensor stats) {
-    neo_tensor through = m->dgelu;
-    through.shape[1] = through.stride[0] = m->width;
+    neo_tensor through = m->dgelu; /* of bf16, too, it has room */
+    through.dtype = NEO_F32, through.shape[1] = through.stride[0] = m->width;
     TRY(norm_backward(m, part, l, x, stats, m->dn, through));
     return neo_add(m->ctx, used(m, m->dx), used(m, through));
 }
@@ -295,18 +303,20 @@ static neo_status block_backward(const model *m, const neo_leaves *part, int i) 
     const block *b = &m->block[i];
     const inside *a = inside_of(m, i);
     const neo_attention_desc attention = attention_of(m);
-    const neo_tensor dgelu = used(m, m->dgelu);
-    neo_tensor dz = narrow_place(m, 2, &dgelu);
+    const neo_tensor dgelu = used(m, m->dgelu), dn = used(m, m->dn);
+    const neo_tensor dy = shared_dtype(m) == NEO_BF16 ? narrow_place(m, 0, &dn) : dn;
+    neo_tensor dz = narrow_place(m, 2, &dgelu), dx = used(m, m->dx);
     if (!m->products_bf16 || !neo_tensor_is_contiguous(dz)) dz = dgelu; /* of an odd width */
-    TRY(m->recompute ? block_forward(m, i, 1) : take_weights(m, b));
-    TRY(linear_backward(m, part, &b->contract, a->gelu, m->dx, m->dgelu));
+    TRY(operand(m, 2, &dx)); /* at once: a GPU's kernel that summed it writes that copy, too */
+    if (!m->weights_kept) TRY(m->recompute ? block_forward(m, i, 1) : take_weights(m, b));
+    TRY(linear_backward(m, part, &b->contract, a->gelu, dx, m->dgelu));
     TRY(neo_activation_backward(m->ctx, NEO_ACT_GELU, used(m, a->z), neo_tensor_none(), dgelu, dz));
     TRY(linear_backward(m, part, &b->expand, a->n2, dz, m->dn));
     TRY(norm_into_residual(m, part, &b->norm_2, a->middle, a->stats_2));
 
-    TRY(linear_backward(m, part, &b->project, a->y, m->dx, m->dn));
+    TRY(linear_backward(m, part, &b->project, a->y, m->dx, dy));
     TRY(neo_attention_backward(m->ctx, &attention, third(m, a->qkv, 0), third(m, a->qkv, 1),
-                               third(m, a->qkv, 2), used(m, a->y), used(m, a->lse), used(m, m->dn),
+                               third(m, a->qkv, 2), used(m, a->y), used(m, a->lse), dy,
                                third(m, m->dqkv, 0), third(m, m->dqkv, 1), third(m, m->dqkv, 2)));
     TRY(linear_backward(m, part, &b->qkv, a->n1, m->dqkv, m->dn));
     return norm_into_residual(m, part, &b->norm_1, m->x[i], a->stats_1);
@@ -326,7 +336,9 @@ static neo_status head_forward(const model *m) {
 /* The token table is the head's weight too: its gradient is written here, and embed_backward adds
    to it. */
 static neo_status head_backward(const model *m, const neo_leaves *part) {
-    TRY(product_backward(m, part, used(m, m->n), m->tokens->value, used(m, m->logits),
+    neo_tensor w = m->tokens->value;
+    if (m->weights_kept) w = narrow_place(m, 1, &w);
+    TRY(product_backward(m, part, used(m, m->n), w, used(m, m->logits),
                          used(m, m->dx), m->tokens->grad, neo_tensor_none()));
     return norm_backward(m, part, &m->last, m->x[m->layers], m->stats, m->dx, m->dx);
 }
