@@ -136,8 +136,13 @@ typedef struct neo_calibration {
        cache, and where it is not. Between these along lines; zeros: as by lookup, update, sort. */
     double rows[NEO_ROWS_COUNT][2][3];
     double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
+    double step_near; /* of one that a cache has kept since the last step; 0: as step */
+    double cache;     /* bytes that a step touches by which a parameter takes as long as half of
+                         both; 0: 2 MiB. See neo_step_seconds */
     /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
-       its output; of a call. Zeros: as by flops. See neo_layer_seconds. */
+       its output; of a call. Columns over which lanes go (forward those of the output, backward of
+       the input) count in whole sixteens, above 4, for multiply-adds. Zeros: as by flops. See
+       neo_layer_seconds. */
     double layer[NEO_LAYER_COUNT][5];
 } neo_calibration;
 
@@ -327,6 +332,10 @@ NEO_API neo_status neo_calibrate(neo_ctx *ctx, neo_cluster *cluster);
    cluster->calibration.layer, or by flops where that is zeros. */
 NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
                                  int64_t out, neo_layer_way way);
+/* neo_step_seconds: what the optimizer of so many dense parameters takes a rank whose step touches
+   so many bytes, those of parameters, gradients and states among them: by calibration.step where
+   these are many, by step_near where a cache keeps them. */
+NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes);
 
 /* ---------------------------------------------------------------------------
    >>profile
@@ -697,7 +706,7 @@ typedef struct neo__plan_field {
     const char *name;
     double *value, otherwise;
 } neo__plan_field;
-enum { NEO__PLAN_FIELDS = 17 };
+enum { NEO__PLAN_FIELDS = 19 };
 static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) {
     neo_link *local = &cluster->link[NEO_LEVEL_LOCAL], *cross = &cluster->link[NEO_LEVEL_CROSS];
     neo_calibration *by = &cluster->calibration;
@@ -718,7 +727,9 @@ static void neo__plan_cluster_fields(neo_cluster *cluster, neo__plan_field *to) 
         {"calibration.kept", &by->kept, 256.0},
         {"file_bandwidth", &cluster->file_bandwidth, 1e9},
         {"file_row_us", &cluster->file_row_us, 0.0},
-        {"calibration.step", &by->step, 0.0}};
+        {"calibration.step", &by->step, 0.0},
+        {"calibration.step_near", &by->step_near, by->step},
+        {"calibration.cache", &by->cache, (double)NEO__PLAN_CACHE}};
     memcpy(to, fields, sizeof fields);
 }
 static neo_status neo__plan_check_cluster(const neo_cluster *cluster, const char *fn) {
@@ -2608,6 +2619,7 @@ struct neo_timeline {
 };
 enum { NEO__TIMELINE_TABLES = 38, NEO__TIMELINE_UNIT = 4, NEO__TIMELINE_MOST_UNITS = 1 << 16 };
 enum { NEO__PLAN_TREE_BYTES = 4096 }; /* NEO__SMALL_BYTES */
+enum { NEO__LAYER_LANES = 16, NEO__LAYER_FEW = 4 }; /* up to so few columns, lanes go over rows */
 typedef struct neo__timeline_build {
     const neo_plan *plan;
     const neo_dense_unit *units;
@@ -2826,6 +2838,28 @@ static void neo__timeline_update(neo__timeline_build *build, int32_t gradients, 
     if (every > 1 && build->plan->model.groups > 1.0)
         (void)neo__timeline_meet(build, x);
 }
+/* Bytes that a rank's step touches: parameters with their gradients and a state, what layers take
+   with its gradients, pooled rows likewise, and rows of tables. */
+static double neo__timeline_touched(const neo__timeline_build *build) {
+    const neo_plan *plan = build->plan;
+    const double all = plan->model.batch, samples = all / plan->model.ranks;
+    double bytes = 0.0;
+    for (int32_t i = 0; i < build->unit_count; i++) {
+        const neo_dense_unit *u = &build->units[i];
+        bytes += 3.0 * 4.0 * (double)u->params + 2.0 * 4.0 * samples * (double)u->dots[0] *
+                                                     (double)u->dots[1];
+        for (int32_t k = 0; k < u->width_count; k++)
+            bytes += 2.0 * 4.0 * samples * (double)u->widths[k];
+    }
+    for (int32_t i = 0; i < plan->bags.table_count; i++) {
+        const neo__plan_table *t = &plan->table[i];
+        const double row = (double)(t->row_fixed + t->state_fixed) +
+                           (double)(t->row_col + t->state_col) * (double)t->dim;
+        bytes += t->fresh * t->ids * samples * row +
+                 2.0 * 4.0 * samples * (double)(t->features * t->dim);
+    }
+    return bytes;
+}
 static void neo__timeline_run(neo__timeline_build *build) {
     const neo_plan *plan = build->plan;
     const int sums = plan->part[NEO__PLAN_FORWARD][NEO__PLAN_SUMS] > 0.0;
@@ -2853,9 +2887,9 @@ static void neo__timeline_run(neo__timeline_build *build) {
     if (build->pipelined) neo__timeline_update(build, gradients, copies);
     double params = 0.0;
     for (int32_t i = 0; i < build->unit_count; i++) params += (double)build->units[i].params;
-    const neo_cluster *cluster = &plan->desc.cluster;
     (void)neo__timeline_add(build, "step", "", NEO_LANE_COMPUTE,
-                            params * cluster->calibration.step / cluster->memory_bandwidth,
+                            neo_step_seconds(&plan->desc.cluster, params,
+                                             neo__timeline_touched(build)),
                             build->reduced, -1);
 }
 /* The task that ends last. */
@@ -2905,14 +2939,39 @@ static void neo__timeline_finish(neo_timeline *timeline, const neo__timeline_bui
     sum->seconds = neo__timeline_end(build, neo__timeline_last(build));
     sum->exposed = sum->seconds - sum->busy[NEO_LANE_COMPUTE];
 }
+/* Columns that a product computes: whole vectors, where lanes go over columns. */
+static double neo__layer_lanes(int64_t cols) {
+    return (double)(cols > NEO__LAYER_FEW ? (cols + NEO__LAYER_LANES - 1) / NEO__LAYER_LANES *
+                                                NEO__LAYER_LANES : cols);
+}
+/* Counts of what a layer does, as calibration.layer has seconds of them. */
+static void neo__layer_terms(double *term, double samples, int64_t in, int64_t out,
+                             neo_layer_way way) {
+    const double i = (double)in, o = (double)out;
+    term[0] = samples * (way == NEO_LAYER_FORWARD ? i * neo__layer_lanes(out)
+                         : way <= NEO_LAYER_LAST  ? neo__layer_lanes(in) * o
+                                                  : i * o);
+    term[1] = samples * i, term[2] = i * o, term[3] = samples * o;
+    term[4] = 1.0;
+}
 NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int64_t in,
                                  int64_t out, neo_layer_way way) {
-    const double *by = cluster->calibration.layer[way], i = (double)in, o = (double)out,
+    const double *by = cluster->calibration.layer[way],
                  flops = cluster->flops > 0.0 ? cluster->flops : 50e9;
+    double x[5], seconds = 0.0;
     if (by[0] <= 0.0)
-        return 2.0 * samples * i * o * (way == NEO_LAYER_BACKWARD ? 2.0 : 1.0) / flops;
-    return by[0] * samples * i * o + by[1] * samples * i + by[2] * i * o + by[3] * samples * o +
-           by[4];
+        return 2.0 * samples * (double)in * (double)out *
+               (way == NEO_LAYER_BACKWARD ? 2.0 : 1.0) / flops;
+    neo__layer_terms(x, samples, in, out, way);
+    for (int k = 0; k < 5; k++) seconds += by[k] * x[k];
+    return seconds;
+}
+NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes) {
+    const neo_calibration *by = &cluster->calibration;
+    const double bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9,
+                 near = by->step_near > 0.0 ? by->step_near : by->step,
+                 cache = by->cache > 0.0 ? by->cache : (double)NEO__PLAN_CACHE;
+    return params * (near + (by->step - near) * (bytes / (bytes + cache))) / bandwidth;
 }
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
@@ -6228,7 +6287,10 @@ NEO_API uint64_t neo_plan_digest(const neo_plan *plan) {
    optimizer's state give what an id takes: of few rows, of as many rows as ids, and of rows that no
    run had before; one more the cost of buckets, and of gradients that are kept. Two loops as a
    shard's, over ids and over short rows, give the rest; a product of matrices the flops, layers of
-   wide, narrow, short and long shapes a line through their seconds. All are medians of a few runs.
+   wide, narrow, short and long shapes a line through their seconds. A block of a transformer finds
+   its tensors as a step leaves them. The optimizer steps behind no and more and more other bytes,
+   and by those after which it takes halfway from its least to its most a cache is known. All are
+   medians of a few runs.
    ------------------------------------------------------------------------ */
 #ifndef NEO__CALIBRATE_RUNS
 #define NEO__CALIBRATE_RUNS 8
@@ -6271,12 +6333,14 @@ typedef struct neo__calibrate_times {
     double run[NEO__CALIBRATE_RUNS];
     int count;
 } neo__calibrate_times;
-static void neo__calibrate_add(neo__calibrate_times *to, const neo_ctx *ctx, int64_t began) {
-    const double took = (double)(neo__calibrate_now(ctx) - began) * 1e-9,
-                 seconds = NEO__MAX(took, 1e-9);
+static void neo__calibrate_put(neo__calibrate_times *to, double took) {
+    const double seconds = NEO__MAX(took, 1e-9);
     int i = to->count++;
     for (; i > 0 && to->run[i - 1] > seconds; i--) to->run[i] = to->run[i - 1];
     to->run[i] = seconds;
+}
+static void neo__calibrate_add(neo__calibrate_times *to, const neo_ctx *ctx, int64_t began) {
+    neo__calibrate_put(to, (double)(neo__calibrate_now(ctx) - began) * 1e-9);
 }
 static double neo__calibrate_median(const neo__calibrate_times *x) {
     return x->run[(x->count - 1) / 2];
@@ -6474,12 +6538,10 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = flop / neo__calibrate_median(&times);
     return status;
 }
-/* A layer of `samples`: seconds of each way, and of Adagrad behind other layers. */
-static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, float *memory,
-                                           int64_t samples, int64_t in, int64_t out,
+/* A layer of `samples`: seconds of each way. */
+static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int64_t samples,
+                                           int64_t in, int64_t out,
                                            neo__calibrate_times *times) {
-    NEO__ZERO(neo_optim_desc, adagrad);
-    neo_optim *optim = NULL;
     const int64_t shape[2][2] = {{samples, in}, {samples, out}};
     NEO__ZERO(neo_mlp_desc, desc);
     neo_mlp *mlp = NULL;
@@ -6489,29 +6551,79 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, flo
     desc.width_count = 2;
     desc.widths[0] = in, desc.widths[1] = out;
     desc.act = desc.last_act = NEO_ACT_RELU;
-    adagrad.kind = NEO_OPTIM_ADAGRAD;
     neo_status status = neo_mlp_create(ctx, params, &desc, &mlp);
-    if (status == NEO_OK) status = neo_optim_create(ctx, params, &adagrad, &optim);
     for (int i = 0; i < 4; i++) {
         tensor[i] = neo_tensor_none();
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[i / 2], &tensor[i]);
         if (status == NEO_OK) status = neo_tensor_zero(ctx, tensor[i]);
     }
-    for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
-        const int way = run % (NEO_LAYER_DOTS + 1);
-        if (way == NEO_LAYER_DOTS) neo__calibrate_others(memory, NEO__CALIBRATE_FAR);
+    const int ways = NEO_LAYER_DOTS, runs = ways * NEO__CALIBRATE_RUNS;
+    for (int run = 0; run < runs && status == NEO_OK; run++) {
+        const int way = run % ways;
         int64_t began = neo__calibrate_now(ctx);
-        if (way == NEO_LAYER_DOTS) status = neo_optim_step(optim, 1e-3f);
-        else if (way == NEO_LAYER_FORWARD) status = neo_mlp_forward(mlp, tensor[0], tensor[2]);
+        if (way == NEO_LAYER_FORWARD) status = neo_mlp_forward(mlp, tensor[0], tensor[2]);
         else
             status = neo_mlp_backward(mlp, NULL, tensor[3],
                                       way == NEO_LAYER_LAST ? neo_tensor_none() : tensor[1]);
         neo__calibrate_add(&times[way], ctx, began);
     }
     for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &tensor[i]);
-    neo_optim_destroy(optim);
     neo_mlp_destroy(mlp);
     return status;
+}
+/* Adagrad of a large tensor, on large pages, and of small ones with as many elements, behind no,
+   more and more, and all the bytes of `memory`. */
+static neo_status neo__calibrate_step_runs(neo_ctx *ctx, neo_params *params, float *memory,
+                                           neo__calibrate_times *times, const size_t *bytes,
+                                           int count) {
+    NEO__ZERO(neo_optim_desc, desc);
+    neo_optim *optim;
+    desc.kind = NEO_OPTIM_ADAGRAD;
+    NEO__TRY(neo_optim_create(ctx, params, &desc, &optim));
+    neo_status status = NEO_OK;
+    for (int run = 0; run < count * NEO__CALIBRATE_RUNS && status == NEO_OK; run++) {
+        neo__calibrate_others(memory, bytes[run % count]);
+        const int64_t began = neo__calibrate_now(ctx);
+        status = neo_optim_step(optim, 1e-3f);
+        neo__calibrate_add(&times[run % count], ctx, began);
+    }
+    neo_optim_destroy(optim);
+    return status;
+}
+static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
+    enum { COUNT = 7, SMALL = 8, ELEMENTS = 1 << 19 };
+    static const size_t bytes[COUNT] = {0,       2 << 20,  4 << 20, 8 << 20,
+                                        16 << 20, 32 << 20, 64 << 20};
+    neo_calibration *to = &cluster->calibration;
+    neo__calibrate_times times[COUNT];
+    neo_params *params = NULL;
+    char name[12];
+    memset(times, 0, sizeof times);
+    neo_status status = neo_params_create(ctx, &params);
+    for (int i = 0; i <= SMALL && status == NEO_OK; i++) {
+        const int64_t shape = i < SMALL ? ELEMENTS / SMALL : ELEMENTS;
+        NEO__ZERO(neo_init, ones);
+        ones.kind = NEO_INIT_CONSTANT, ones.a = 1.0f;
+        snprintf(name, sizeof name, "%d", i);
+        status = neo_params_add(params, name, 1, &shape, ones, NULL);
+    }
+    if (status == NEO_OK)
+        status = neo__calibrate_step_runs(ctx, params, memory, times, bytes, COUNT);
+    neo_params_destroy(params);
+    NEO__TRY(status);
+    const double all = 2.0 * (double)ELEMENTS, scale = cluster->memory_bandwidth / all,
+                 own = 12.0 * all, near = neo__calibrate_median(&times[0]),
+                 far = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), near);
+    double before = near;
+    int i = 1;
+    for (; i < COUNT - 1 && neo__calibrate_median(&times[i]) < (near + far) / 2.0; i++)
+        before = neo__calibrate_median(&times[i]);
+    const double after = NEO__MAX(neo__calibrate_median(&times[i]), before),
+                 way = after > before ? ((near + far) / 2.0 - before) / (after - before) : 0.0,
+                 part = NEO__MIN(NEO__MAX(way, 0.0), 1.0);
+    to->step = far * scale, to->step_near = near * scale;
+    to->cache = own + 2.0 * ((1.0 - part) * (double)bytes[i - 1] + part * (double)bytes[i]);
+    return NEO_OK;
 }
 /* The line through seconds of shapes with the least squares of errors in percent, no slope below
    0: what a multiply-add, an element or a call takes, as far as shapes tell them apart. */
@@ -6529,36 +6641,29 @@ static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count,
             by[k] = NEO__MAX(by[k] + off / square, k ? 0.0 : 1e-18); /* 0: as by flops */
         }
 }
-static void neo__calibrate_terms(double *x, double samples, double in, double out) {
-    x[0] = samples * in * out, x[1] = samples * in, x[2] = in * out, x[3] = samples * out;
-    x[4] = 1.0;
-}
-static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
+static neo_status neo__calibrate_layers(neo_ctx *ctx, neo_cluster *cluster) {
     static const int64_t shape[][2] = {{13, 512},  {512, 256}, {256, 64},  {64, 16},
                                        {256, 1},   {367, 512}, {512, 512}, {1024, 1024},
                                        {128, 128}, {16, 256},  {1024, 16}};
     enum { SHAPES = sizeof shape / sizeof shape[0], COUNT = 2 * SHAPES };
-    double x[COUNT][5], seconds[NEO_LAYER_DOTS][COUNT];
+    double x[NEO_LAYER_DOTS][COUNT][5], seconds[NEO_LAYER_DOTS][COUNT];
     for (int i = 0; i < COUNT; i++) {
         const int64_t n = i % 2 ? 1024 : 128, in = shape[i / 2][0], out = shape[i / 2][1];
-        const double k = (double)in, o = (double)out;
-        neo__calibrate_times times[NEO_LAYER_DOTS + 1];
+        neo__calibrate_times times[NEO_LAYER_DOTS];
         neo_params *params = NULL;
         memset(times, 0, sizeof times);
         neo_status status = neo_params_create(ctx, &params);
         if (status == NEO_OK)
-            status = neo__calibrate_layer_run(ctx, params, memory, n, in, out, times);
+            status = neo__calibrate_layer_run(ctx, params, n, in, out, times);
         neo_params_destroy(params);
         NEO__TRY(status);
-        neo__calibrate_terms(x[i], (double)n, k, o);
-        for (int way = 0; way < NEO_LAYER_DOTS; way++)
+        for (int way = 0; way < NEO_LAYER_DOTS; way++) {
+            neo__layer_terms(x[way][i], (double)n, in, out, (neo_layer_way)way);
             seconds[way][i] = neo__calibrate_median(&times[way]);
-        if (k * o > 1e6) /* the largest is as an MLP's */
-            cluster->calibration.step = neo__calibrate_median(&times[NEO_LAYER_DOTS]) / (k * o) *
-                                        cluster->memory_bandwidth;
+        }
     }
     for (int way = 0; way < NEO_LAYER_DOTS; way++)
-        neo__calibrate_fit(x, seconds[way], COUNT, cluster->calibration.layer[way]);
+        neo__calibrate_fit(x[way], seconds[way], COUNT, cluster->calibration.layer[way]);
     return NEO_OK;
 }
 /* neo_interact of few and of many rows, narrow and wide, on `memory`. */
@@ -6586,63 +6691,147 @@ static neo_status neo__calibrate_dots(neo_ctx *ctx, float *memory, neo_cluster *
             neo__calibrate_add(&times[run % 2], ctx, began);
         }
         for (int way = 0; way < 2; way++) seconds[way][i] = neo__calibrate_median(&times[way]);
-        neo__calibrate_terms(x[i], (double)(n * r), (double)dim, (double)r);
+        neo__layer_terms(x[i], (double)(n * r), dim, r, NEO_LAYER_DOTS);
     }
     for (int way = 0; way < 2; way++)
         neo__calibrate_fit(x, seconds[way], COUNT,
                            cluster->calibration.layer[NEO_LAYER_DOTS + way]);
     return NEO_OK;
 }
-/* Attention of short and of long sequences, and the rest of a block, on `memory`. */
-static neo_status neo__calibrate_block_run(neo_ctx *ctx, float *at, int64_t n, int64_t length,
-                                           int64_t dim, int64_t heads,
-                                           neo__calibrate_times *times) {
-    enum { QKV, DQKV, Y, DY, LSE, RESULT, STATS, WIDE, DWIDE, TENSORS };
-    float *const others = at + NEO__CALIBRATE_FLOATS / 2;
-    const int64_t w = dim * heads, cols[TENSORS] = {3 * w, 3 * w, w, w, heads, w, 2, 4 * w, 4 * w};
+enum {
+    NEO__BLOCK_X, NEO__BLOCK_N1, NEO__BLOCK_QKV, NEO__BLOCK_Y, NEO__BLOCK_MIDDLE, NEO__BLOCK_N2,
+    NEO__BLOCK_WIDE, NEO__BLOCK_GELU, NEO__BLOCK_OUT, NEO__BLOCK_DX, NEO__BLOCK_DN,
+    NEO__BLOCK_DQKV, NEO__BLOCK_DWIDE, NEO__BLOCK_LSE, NEO__BLOCK_STATS_1, NEO__BLOCK_STATS_2,
+    NEO__BLOCK_TENSORS
+};
+/* Attention of short and of long sequences, and the rest of a block. A block's tensors
+   are as a step finds them: what it left behind other blocks comes from memory, what layers beside
+   it have just made (zeros, after as much traffic as one of those) is near. */
+typedef struct neo__calibrate_block {
+    neo_ctx *ctx;
+    float *others;
+    int64_t n, length, dim, heads;
+    neo_tensor t[NEO__BLOCK_TENSORS], v[4]; /* of n rows; gain, bias and their gradients */
+    neo__calibrate_times attention[2], rest[2];
+    double took; /* of a rest under way */
+} neo__calibrate_block;
+/* Fill a tensor as the layer beside it does, which has just run. */
+static neo_status neo__calibrate_made(neo__calibrate_block *block, int tensor) {
+    neo__calibrate_others(block->others, NEO__CALIBRATE_NEAR);
+    return neo_tensor_zero(block->ctx, block->t[tensor]);
+}
+/* Takes the time of a part of the rest. */
+static neo_status neo__calibrate_took(neo__calibrate_block *block, int64_t began,
+                                       neo_status status) {
+    block->took += (double)(neo__calibrate_now(block->ctx) - began) * 1e-9;
+    return status;
+}
+#define NEO__BLOCK_TIMED(block, call)                                                              \
+    do {                                                                                           \
+        const int64_t block_began = neo__calibrate_now((block)->ctx);                              \
+        NEO__TRY(neo__calibrate_took((block), block_began, (call)));                               \
+    } while (0)
+static neo_status neo__calibrate_forward(neo__calibrate_block *block) {
+    neo_tensor *t = block->t, *v = block->v;
+    NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_X));
+    NEO__BLOCK_TIMED(block, neo_layer_norm_forward(block->ctx, t[NEO__BLOCK_X], v[0], v[1], 1e-5f,
+                                                   t[NEO__BLOCK_N1], t[NEO__BLOCK_STATS_1]));
+    NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_MIDDLE));
+    NEO__BLOCK_TIMED(block, neo_add(block->ctx, t[NEO__BLOCK_MIDDLE], t[NEO__BLOCK_X]));
+    NEO__BLOCK_TIMED(block, neo_layer_norm_forward(block->ctx, t[NEO__BLOCK_MIDDLE], v[0], v[1],
+                                                   1e-5f, t[NEO__BLOCK_N2],
+                                                   t[NEO__BLOCK_STATS_2]));
+    NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_WIDE));
+    NEO__BLOCK_TIMED(block, neo_activation_forward(block->ctx, NEO_ACT_GELU, t[NEO__BLOCK_WIDE],
+                                                   t[NEO__BLOCK_GELU]));
+    NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_OUT));
+    NEO__BLOCK_TIMED(block, neo_add(block->ctx, t[NEO__BLOCK_OUT], t[NEO__BLOCK_MIDDLE]));
+    return NEO_OK;
+}
+static neo_status neo__calibrate_norm_back(neo__calibrate_block *block, int x, int stats) {
+    neo_tensor *t = block->t, *v = block->v;
+    NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_DN));
+    NEO__BLOCK_TIMED(block, neo_layer_norm_backward(block->ctx, NULL, t[x], v[0], t[stats],
+                                                t[NEO__BLOCK_DN], t[NEO__BLOCK_DN], v[2], v[3]));
+    NEO__BLOCK_TIMED(block, neo_add(block->ctx, t[NEO__BLOCK_DX], t[NEO__BLOCK_DN]));
+    return NEO_OK;
+}
+static neo_status neo__calibrate_backward(neo__calibrate_block *block) {
+    neo_tensor *t = block->t;
+    NEO__TRY(neo_tensor_zero(block->ctx, t[NEO__BLOCK_DX]));
+    NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_DWIDE));
+    NEO__BLOCK_TIMED(block, neo_activation_backward(block->ctx, NEO_ACT_GELU, t[NEO__BLOCK_WIDE],
+                                                    neo_tensor_none(), t[NEO__BLOCK_DWIDE],
+                                                    t[NEO__BLOCK_DWIDE]));
+    NEO__TRY(neo__calibrate_norm_back(block, NEO__BLOCK_MIDDLE, NEO__BLOCK_STATS_2));
+    return neo__calibrate_norm_back(block, NEO__BLOCK_X, NEO__BLOCK_STATS_1);
+}
+static neo_status neo__calibrate_attend(neo__calibrate_block *block, int back) {
+    const int64_t w = block->dim * block->heads;
     NEO__ZERO(neo_attention_desc, desc);
-    neo_tensor t[TENSORS], q[6], v[3], none = neo_tensor_none();
-    for (int k = 0; k < 3; k++, at += w) v[k] = neo_tensor_1d(at, NEO_F32, w);
-    for (int k = 0; k < TENSORS; at += n * cols[k++]) t[k] = neo_tensor_2d(at, NEO_F32, n, cols[k]);
-    for (int k = 0; k < 6; k++) q[k] = neo_tensor_slice(t[k / 3], 1, k % 3 * w, w);
-    desc.length = length, desc.heads = heads, desc.causal = 1;
-    for (int run = 0; run < 4 * NEO__CALIBRATE_RUNS; run++) {
-        const int way = run % 4;
-        neo__calibrate_others(others, way % 2 ? NEO__CALIBRATE_FAR : NEO__CALIBRATE_NEAR);
-        if (way == 0) NEO__TRY(neo_tensor_zero(ctx, t[QKV])); /* has just been made */
-        const int64_t began = neo__calibrate_now(ctx);
-        if (way == 0) NEO__TRY(neo_attention_forward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE]));
-        if (way == 1)
-            NEO__TRY(neo_attention_backward(ctx, &desc, q[0], q[1], q[2], t[Y], t[LSE], t[DY],
-                                            q[3], q[4], q[5]));
-        for (int k = 0; way > 1 && k < 2; k++) {
-            if (way == 2)
-                NEO__TRY(neo_layer_norm_forward(ctx, t[Y], v[0], v[0], 1e-5f, t[RESULT], t[STATS]));
-            else
-                NEO__TRY(neo_layer_norm_backward(ctx, NULL, t[Y], v[0], t[STATS], t[DY], t[DY],
-                                                 v[1], v[2]));
-            NEO__TRY(neo_add(ctx, t[RESULT], t[DY]));
-        }
-        if (way == 2) NEO__TRY(neo_activation_forward(ctx, NEO_ACT_GELU, t[WIDE], t[DWIDE]));
-        if (way == 3)
-            NEO__TRY(neo_activation_backward(ctx, NEO_ACT_GELU, t[WIDE], none, t[DWIDE], t[DWIDE]));
-        neo__calibrate_add(&times[way], ctx, began);
+    neo_tensor q[6], *t = block->t;
+    for (int k = 0; k < 6; k++)
+        q[k] = neo_tensor_slice(t[k < 3 ? NEO__BLOCK_QKV : NEO__BLOCK_DQKV], 1, k % 3 * w, w);
+    desc.length = block->length, desc.heads = block->heads, desc.causal = 1;
+    if (back) neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
+    else NEO__TRY(neo__calibrate_made(block, NEO__BLOCK_QKV));
+    const int64_t began = neo__calibrate_now(block->ctx);
+    if (back)
+        NEO__TRY(neo_attention_backward(block->ctx, &desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
+                                        t[NEO__BLOCK_LSE], t[NEO__BLOCK_DN], q[3], q[4], q[5]));
+    else
+        NEO__TRY(neo_attention_forward(block->ctx, &desc, q[0], q[1], q[2], t[NEO__BLOCK_Y],
+                                       t[NEO__BLOCK_LSE]));
+    neo__calibrate_add(&block->attention[back], block->ctx, began);
+    return NEO_OK;
+}
+static neo_status neo__calibrate_block_runs(neo__calibrate_block *block) {
+    for (int run = 0; run < 2 * NEO__CALIBRATE_RUNS; run++) {
+        const int back = run % 2;
+        NEO__TRY(neo__calibrate_attend(block, back));
+        neo__calibrate_others(block->others, NEO__CALIBRATE_FAR);
+        block->took = 0.0;
+        NEO__TRY(back ? neo__calibrate_backward(block) : neo__calibrate_forward(block));
+        neo__calibrate_put(&block->rest[back], block->took);
     }
     return NEO_OK;
+}
+/* Tensors are allocated one by one, as a step's: pages of small ones are small. */
+static neo_status neo__calibrate_block_run(neo__calibrate_block *block) {
+    const int64_t w = block->dim * block->heads,
+                  cols[NEO__BLOCK_TENSORS] = {w, w, 3 * w, w, w, w, 4 * w, 4 * w, w, w, w, 3 * w,
+                                              4 * w, block->heads, 2, 2};
+    neo_status status = NEO_OK;
+    for (int k = 0; k < NEO__BLOCK_TENSORS + 4; k++) {
+        const int of_rows = k < NEO__BLOCK_TENSORS;
+        const int64_t shape[2] = {of_rows ? block->n : w, of_rows ? cols[k] : 1};
+        neo_tensor *to = of_rows ? &block->t[k] : &block->v[k - NEO__BLOCK_TENSORS];
+        *to = neo_tensor_none();
+        if (status == NEO_OK)
+            status = neo_tensor_alloc(block->ctx, NEO_F32, 1 + of_rows, shape, to);
+        if (status == NEO_OK) status = neo_tensor_zero(block->ctx, *to);
+    }
+    if (status == NEO_OK) status = neo__calibrate_block_runs(block);
+    for (int k = 0; k < NEO__BLOCK_TENSORS; k++) neo_tensor_free(block->ctx, &block->t[k]);
+    for (int k = 0; k < 4; k++) neo_tensor_free(block->ctx, &block->v[k]);
+    return status;
 }
 static neo_status neo__calibrate_blocks(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     enum { COUNT = 8 };
     double x[2][COUNT][5], seconds[4][COUNT];
-    memset(memory, 0, 2 * NEO__CALIBRATE_FLOATS * sizeof *memory);
     for (int i = 0; i < COUNT; i++) {
         const int64_t n = i & 1 ? 1024 : 256, length = i & 2 ? 256 : 64, dim = i & 4 ? 64 : 32,
                       heads = i & 4 ? 6 : 4;
-        neo__calibrate_times times[4];
-        memset(times, 0, sizeof times);
-        NEO__TRY(neo__calibrate_block_run(ctx, memory, n, length, dim, heads, times));
-        for (int way = 0; way < 4; way++) seconds[way][i] = neo__calibrate_median(&times[way]);
-        neo__calibrate_terms(x[0][i], (double)n, (double)dim, (double)(length * heads));
-        neo__calibrate_terms(x[1][i], (double)n, (double)(dim * heads), 1.0);
+        NEO__ZERO(neo__calibrate_block, block);
+        block.ctx = ctx;
+        block.others = memory;
+        block.n = n, block.length = length, block.dim = dim, block.heads = heads;
+        NEO__TRY(neo__calibrate_block_run(&block));
+        for (int way = 0; way < 4; way++)
+            seconds[way][i] = neo__calibrate_median(way < 2 ? &block.attention[way]
+                                                            : &block.rest[way - 2]);
+        neo__layer_terms(x[0][i], (double)n, dim, length * heads, NEO_LAYER_ATTENTION);
+        neo__layer_terms(x[1][i], (double)n, dim * heads, 1, NEO_LAYER_REST);
     }
     for (int way = 0; way < 4; way++)
         neo__calibrate_fit(x[way / 2], seconds[way], COUNT,
@@ -6662,7 +6851,8 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
     cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
     NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
-    NEO__TRY(neo__calibrate_layers(work->ctx, memory, cluster));
+    NEO__TRY(neo__calibrate_layers(work->ctx, cluster));
+    NEO__TRY(neo__calibrate_step(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_dots(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_blocks(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));

@@ -15,7 +15,7 @@ static const char *const WAYS[NEO_LAYER_COUNT] = {
     "forward", "backward", "last", "dots", "dots-backward", "attention", "attention-backward",
     "rest", "rest-backward"};
 /* What a cluster file has as a name and a number. */
-enum { CLUSTER_NUMBERS = 11 };
+enum { CLUSTER_NUMBERS = 13 };
 typedef struct cluster_number {
     const char *name;
     double *value, least, most;
@@ -28,7 +28,8 @@ static void cluster_numbers(neo_cluster *c, cluster_number numbers[CLUSTER_NUMBE
         {"copy", &k->copy, 1e-6, 1e6},         {"bucketed", &k->bucketed, 1e-6, 1e6},
         {"id", &k->id, 1e-6, 1e6},             {"sort", &k->sort, 1e-6, 1e6},
         {"row", &k->row, 1e-6, 1e6},           {"kept", &k->kept, 1e-6, 1e6},
-        {"step", &k->step, 0, 1e6}};
+        {"step", &k->step, 0, 1e6},            {"step_near", &k->step_near, 0, 1e6},
+        {"cache", &k->cache, 0, 1e15}};
     memcpy(numbers, all, sizeof all);
 }
 

@@ -27,7 +27,8 @@
      local 200e9 2                    links inside a node: bytes per second of a rank, latency in us
      cross 7e9 10                     and between nodes
      lookup 1.2                       measured factors: see neo_calibration; likewise update, copy,
-                                      bucketed, id, sort, row, kept, step
+                                      bucketed, id, sort, row, kept, step, step_near,
+                                      cache
      rows lookup 7 8 21 27 61 196     measured curves: see neo_calibration.rows; likewise of sgd,
                                       rowwise, adagrad, adam (plan --calibrate prints all these)
      layer forward 2e-11 0 1e-10 0 0  seconds of MLPs: see neo_calibration.layer; likewise backward,

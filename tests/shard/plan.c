@@ -629,6 +629,34 @@ static void timelines(void) {
     CHECK(strcmp(neo_lane_name(NEO_LANE_COUNT), "unknown") == 0);
     neo_plan_destroy(plan);
 }
+/* The optimizer of a step that touches as many bytes as there are of a cache takes as long as half
+   near and half far; what a step touches counts. */
+static void optimizer(const neo_dense_unit *units) {
+    neo_calibration *by = &m.d.cluster.calibration;
+    neo_plan *plan;
+    neo_timeline *timeline;
+    double took = 0, touched = 12 * 400 + 8 * 500 * (3 + 7 + 2 + 3 + 7); /* 500: of a rank */
+    const double ids = 3 * 500, share = 2 * ids / 800;
+    int32_t count;
+    by->step_near = 4, by->cache = 1e6;
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 1e6), 1e6 * 12 / 10e9, 1e-12);
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 3e6), 1e6 * 16 / 10e9, 1e-12);
+    CHECK_NEAR(neo_step_seconds(&m.d.cluster, 1e6, 0), 1e6 * 4 / 10e9, 1e-12);
+    touched += (1 - exp(-share)) / share * ids * 128 + 8 * 500 * 32; /* rows without a state */
+    REQUIRE_OK(neo_plan_create(ctx, &m.d, &plan));
+    REQUIRE_OK(neo_timeline_create(plan, units, 2, 0, &timeline));
+    const neo_task *task = neo_timeline_tasks(timeline, &count);
+    for (int32_t i = 0; i < count; i++)
+        if (!strcmp(task[i].name, "step")) took += task[i].seconds;
+    const double want = neo_step_seconds(&m.d.cluster, 400, touched);
+    CHECK_NEAR(took, want, 1e-2 * want);
+    CHECK(took > 1.02 * neo_step_seconds(&m.d.cluster, 400, 12 * 400));
+    neo_timeline_destroy(timeline);
+    neo_plan_destroy(plan);
+    by->step_near = -1;
+    CHECK_ERR(neo_plan_create(ctx, &m.d, &plan), NEO_ERR_ARG, "calibration.step_near is -1");
+    by->step_near = by->cache = 0;
+}
 /* Units with widths take the seconds of their layers, the first without a gradient of its input;
    the optimizer comes last. */
 static void layers(void) {
@@ -657,8 +685,9 @@ static void layers(void) {
     for (int way = 0; way < 3; way++)
         for (int l = 0; l < 2; l++) {
             const double in = (double)widths[l], out = (double)widths[l + 1], a = 5 * way + 1;
-            want[way][l] = 1e-9 * (a * 500 * in * out + (a + 1) * 500 * in + (a + 2) * in * out +
-                                   (a + 3) * 500 * out + a + 4);
+            const double wide_in = way && l ? 16 : in, wide_out = !way && !l ? 16 : out; /* not 7 */
+            want[way][l] = 1e-9 * (a * 500 * wide_in * wide_out + (a + 1) * 500 * in +
+                                   (a + 2) * in * out + (a + 3) * 500 * out + a + 4);
         }
     CHECK_NEAR(took[0][0], want[0][0] + want[0][1], 1e-15);
     CHECK_NEAR(took[1][0], want[2][0] + want[1][1], 1e-15);
@@ -666,6 +695,7 @@ static void layers(void) {
     CHECK_NEAR(took[1][1], want[1][0], 1e-15);
     CHECK_NEAR(took[2][0], 400 * 20 / 10e9, 1e-15);
     neo_timeline_destroy(timeline);
+    optimizer(units);
     const neo_dense_unit dots = {"d", 5, 0, 1, NULL, 0, {3, 7}}; /* products: 3 rows, 7 columns */
     REQUIRE_OK(neo_timeline_create(plan, &dots, 1, 0, &timeline));
     task = neo_timeline_tasks(timeline, &count);
@@ -872,6 +902,8 @@ static void calibration(void) {
         CHECK(ratio > 0.01 && ratio < (out > 1 ? 100 : 1e5));
     }
     CHECK(c.calibration.step > 0 && c.calibration.step < 1e4);
+    CHECK(c.calibration.step_near > 0 && c.calibration.step_near <= c.calibration.step);
+    CHECK(c.calibration.cache >= 12 << 20 && c.calibration.cache <= 256 << 20);
     CHECK_INT(c.ranks, 3);
     CHECK(c.memory_bandwidth > 1e8 && c.memory_bandwidth < 1e13 && c.flops > 1e6 && c.flops < 1e16);
     CHECK(c.calibration.lookup > 0.01 && c.calibration.lookup < 1e3);

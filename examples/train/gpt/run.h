@@ -316,8 +316,9 @@ static void predict_operations(const run *r, double *seconds) {
         seconds[4] += blocks * neo_layer_seconds(c, rows, w, 1,
                                                  (neo_layer_way)(NEO_LAYER_REST + back));
     }
-    seconds[5] = (double)r->predicted.master_bytes / 4 * c->calibration.step /
-                 (c->memory_bandwidth > 0 ? c->memory_bandwidth : 10e9);
+    const double params = (double)r->predicted.master_bytes / 4,
+                 block = 24 * 4 * rows * (double)w; /* its tensors, with their gradients */
+    seconds[5] = neo_step_seconds(c, params, 12 * params + block * (double)m->layers);
 }
 /* --cluster: rank 0's steps beside the prediction, and the operation that is off most. */
 static void print_operations(const run *r) {
