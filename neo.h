@@ -2283,6 +2283,7 @@ NEO__UNUSED static int neo__cores_online(void) {
     GetSystemInfo(&info);
     return (int)info.dwNumberOfProcessors;
 }
+NEO__UNUSED static int neo__core_now(void) { return -1; }
 NEO__UNUSED static void neo__core_mask(unsigned char *mask) { memset(mask, 0, NEO__MASK_BYTES); }
 #else
 typedef pthread_mutex_t neo__mutex;
@@ -2329,6 +2330,15 @@ NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
     t.tv_nsec = (long)(ns % 1000000000);
     while (nanosleep(&t, &t) != 0 && errno == EINTR) continue;
 }
+/* The core that runs this thread, as of now; -1: the system does not tell. */
+#if defined(__linux__)
+#if !defined(__cplusplus) && !defined(_GNU_SOURCE)
+extern int sched_getcpu(void); /* hidden under _POSIX_C_SOURCE */
+#endif
+NEO__UNUSED static int neo__core_now(void) { return sched_getcpu(); }
+#else
+NEO__UNUSED static int neo__core_now(void) { return -1; }
+#endif
 NEO__UNUSED static int neo__cores_online(void) {
     return (int)NEO__MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
 }
@@ -2570,6 +2580,10 @@ NEO_API void neo__wire_add_stats(const neo_ctx *ctx, const neo__wire_call *call,
 #endif
 /* In the order of the calls on the device, as its operations; the caller goes on. */
 NEO_API neo_status neo__device_rows(neo_ctx *ctx, const neo__rows_call *call);
+/* neo_parallel_for of tasks that take one thread about `ns` in all. Here it is decided whether they
+   are worth another: with little to do the caller is alone, and for somewhat more it wakes nobody,
+   but who still looks for work joins. */
+NEO_API void neo__run_tasks(neo_ctx *ctx, int64_t count, neo_task_fn task, void *arg, int64_t ns);
 /* V of a context of one of `ranks` ranks; given: neo_ctx_desc.repro_shards. */
 NEO_API int neo__default_shards(int given, int has_device, int ranks);
 /* A point in the work of the context's device. make: NULL, with a reason, where it has none.
@@ -4340,18 +4354,23 @@ enum {
 };
 
 /* Threads that park while idle. A job is open from the moment it is published until its tasks are
-   handed out; workers join while it is open, so one that wakes late is not waited for. */
+   handed out; workers join while it is open, so one that wakes late is not waited for. The gate
+   says who is inside: one number, so a worker that enters knows whether the job is open, and who
+   leaves last whether the caller sleeps. Nobody takes the lock but to sleep and to wake others. */
 typedef struct neo__pool {
     neo__mutex lock;
     neo__cond wake, done;
     neo_task_fn task;
     void *arg;
     int64_t count;
-    int64_t next;        /* atomic */
-    int64_t generation;  /* atomic: of the last published job */
-    int open, quit;      /* under lock */
-    int active;          /* atomic: workers inside the job; changed under lock */
-    int worker_count;    /* threads besides the caller */
+    int64_t next;       /* atomic */
+    int64_t generation; /* atomic: of the last published job */
+    int gate;           /* atomic: NEO__GATE_... */
+    int core;           /* atomic: the caller's, see neo__core_now; NEO__CORE_SHARED */
+    int sleepers;       /* atomic: workers that sleep; changed under lock */
+    int quit;           /* under lock */
+    int worker_count;   /* threads besides the caller */
+    int64_t owed;       /* ns of lists that came while workers slept, since one was woken */
     struct neo__worker *workers;
 } neo__pool;
 typedef struct neo__worker {
@@ -4688,10 +4707,34 @@ NEO_API void neo_log(neo_ctx *ctx, neo_log_level level, const char *format, ...)
 NEO__HOT_BEGIN
 
 /* ---- the pool ---- */
+/* ns of the shortest list of tasks that others join: to meet them takes up to 0.5 us. */
+#ifndef NEO__WORK_SHARED
+#define NEO__WORK_SHARED 4000
+#endif
 enum {
-    NEO__SPINS = 4000
-}; /* polls before parking: about 50 us, more than the gap between two kernels */
+    NEO__GATE_OPEN = 1,      /* workers may join the job */
+    NEO__GATE_SLEEPS = 2,    /* the caller does, until all have left */
+    NEO__GATE_WORKER = 4,    /* for each worker inside */
+    NEO__CORE_SHARED = -2,   /* a worker inside has joined on the caller's core */
+    NEO__SPINS = 4000,       /* looks before parking: 100 us, more than the gap of two kernels */
+    NEO__SPINS_YIELD = 20,   /* looks that take as long as giving up the core */
+    NEO__WORK_GRAIN = 4000,  /* ns of a task, about, of work that is cut by a grain */
+    NEO__WORK_WAKES = 25000, /* ns for each thread, if one is woken, which takes 40 us to come */
+    NEO__WORK_OWED = 200000  /* ns of shorter lists, for which one is: it then stays awake */
+};
 
+/* Between two looks at what another thread does: the next one's number. Who is waited for may wait
+   for this core. */
+static int neo__pool_look(int looks, int crowded) {
+    if (crowded) neo__thread_yield();
+    else neo__cpu_pause();
+    return looks + (crowded ? NEO__SPINS_YIELD : 1);
+}
+/* Whether this worker is on the caller's core, or another that has told so. */
+static int neo__pool_is_crowded(const neo__pool *pool) {
+    const int core = __atomic_load_n(&pool->core, __ATOMIC_RELAXED);
+    return core == NEO__CORE_SHARED || (core >= 0 && core == neo__core_now());
+}
 static void neo__pool_take(neo__pool *pool, int worker) {
     neo__fp_state fp = neo__fp_enter();
     for (;;) {
@@ -4702,54 +4745,79 @@ static void neo__pool_take(neo__pool *pool, int worker) {
     neo__fp_leave(fp);
 }
 
+/* The job after number `seen`; -1: there will be none. A worker that parks counts itself, then
+   looks once more; a caller publishes, then looks for such: one of them sees the other. */
+static int64_t neo__pool_wait(neo__pool *pool, int64_t seen) {
+    int64_t now = seen;
+    for (int i = 0; i < NEO__SPINS; i = neo__pool_look(i, neo__pool_is_crowded(pool))) {
+        now = __atomic_load_n(&pool->generation, __ATOMIC_ACQUIRE);
+        if (now != seen) return now;
+    }
+    neo__mutex_lock(&pool->lock);
+    __atomic_fetch_add(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
+    while ((now = __atomic_load_n(&pool->generation, __ATOMIC_SEQ_CST)) == seen && !pool->quit)
+        neo__cond_wait(&pool->wake, &pool->lock);
+    __atomic_fetch_sub(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
+    if (pool->quit) now = -1;
+    neo__mutex_unlock(&pool->lock);
+    return now;
+}
 static void neo__worker_main(void *arg) {
     neo__worker *self = (neo__worker *)arg;
     neo__pool *pool = self->pool;
     int64_t seen = 0;
-    for (;;) {
-        for (int i = 0; i < NEO__SPINS; i++) {
-            if (__atomic_load_n(&pool->generation, __ATOMIC_ACQUIRE) != seen) break;
-            neo__cpu_pause();
+    while ((seen = neo__pool_wait(pool, seen)) >= 0) {
+        int gate = __atomic_fetch_add(&pool->gate, NEO__GATE_WORKER, __ATOMIC_ACQ_REL);
+        if (gate & NEO__GATE_OPEN) {
+            if (neo__pool_is_crowded(pool))
+                __atomic_store_n(&pool->core, (int)NEO__CORE_SHARED, __ATOMIC_RELAXED);
+            neo__pool_take(pool, self->index);
         }
+        gate = __atomic_fetch_sub(&pool->gate, NEO__GATE_WORKER, __ATOMIC_ACQ_REL);
+        if (gate != (NEO__GATE_WORKER | NEO__GATE_SLEEPS)) continue;
         neo__mutex_lock(&pool->lock);
-        while (pool->generation == seen && !pool->quit) neo__cond_wait(&pool->wake, &pool->lock);
-        if (pool->quit) {
-            neo__mutex_unlock(&pool->lock);
-            return;
-        }
-        seen = pool->generation;
-        int join = pool->open;
-        if (join) __atomic_fetch_add(&pool->active, 1, __ATOMIC_RELAXED);
-        neo__mutex_unlock(&pool->lock);
-        if (!join) continue;
-        neo__pool_take(pool, self->index);
-        neo__mutex_lock(&pool->lock);
-        if (__atomic_sub_fetch(&pool->active, 1, __ATOMIC_RELEASE) == 0)
-            neo__cond_signal(&pool->done);
+        neo__cond_signal(&pool->done);
         neo__mutex_unlock(&pool->lock);
     }
 }
 
-static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void *arg) {
+/* The job is closed: wait until all workers have left it. */
+static void neo__pool_meet(neo__pool *pool) {
+    for (int i = 0; i < NEO__SPINS;) {
+        if (__atomic_load_n(&pool->gate, __ATOMIC_ACQUIRE) == 0) return;
+        i = neo__pool_look(i, __atomic_load_n(&pool->core, __ATOMIC_RELAXED) == NEO__CORE_SHARED);
+    }
     neo__mutex_lock(&pool->lock);
+    __atomic_fetch_or(&pool->gate, NEO__GATE_SLEEPS, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&pool->gate, __ATOMIC_ACQUIRE) != NEO__GATE_SLEEPS)
+        neo__cond_wait(&pool->done, &pool->lock);
+    __atomic_fetch_and(&pool->gate, ~NEO__GATE_SLEEPS, __ATOMIC_ACQ_REL);
+    neo__mutex_unlock(&pool->lock);
+}
+/* Workers that wait awake join; others are woken, where there are `ns` of work for them. */
+static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void *arg,
+                          int64_t ns) {
     pool->task = task;
     pool->arg = arg;
     pool->count = count;
+    __atomic_store_n(&pool->core, neo__core_now(), __ATOMIC_RELAXED);
     __atomic_store_n(&pool->next, 0, __ATOMIC_RELAXED);
-    pool->open = 1;
-    __atomic_fetch_add(&pool->generation, 1, __ATOMIC_RELEASE);
-    neo__cond_broadcast(&pool->wake);
-    neo__mutex_unlock(&pool->lock);
-
+    __atomic_fetch_or(&pool->gate, NEO__GATE_OPEN, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&pool->generation, 1, __ATOMIC_SEQ_CST);
+    const int sleepers = __atomic_load_n(&pool->sleepers, __ATOMIC_SEQ_CST);
+    int64_t wakes = NEO__MIN(count, ns / NEO__WORK_WAKES) - 1 - (pool->worker_count - sleepers);
+    pool->owed = sleepers ? pool->owed + NEO__MIN(ns, (int64_t)NEO__WORK_OWED) : 0;
+    if (pool->owed >= NEO__WORK_OWED) wakes = NEO__MAX(wakes, (int64_t)1);
+    wakes = NEO__MIN(wakes, (int64_t)sleepers);
+    if (wakes > 0) pool->owed = 0;
+    if (wakes > 0) { /* one that has counted itself, under the lock, waits by now */
+        neo__mutex_lock(&pool->lock);
+        neo__mutex_unlock(&pool->lock);
+        for (; wakes > 0; wakes--) neo__cond_signal(&pool->wake);
+    }
     neo__pool_take(pool, 0);
-
-    for (int i = 0; i < NEO__SPINS && __atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0; i++)
-        neo__cpu_pause();
-    neo__mutex_lock(&pool->lock);
-    pool->open = 0;
-    while (__atomic_load_n(&pool->active, __ATOMIC_ACQUIRE) != 0)
-        neo__cond_wait(&pool->done, &pool->lock);
-    neo__mutex_unlock(&pool->lock);
+    if (__atomic_and_fetch(&pool->gate, ~NEO__GATE_OPEN, __ATOMIC_ACQ_REL) != 0)
+        neo__pool_meet(pool);
 }
 
 NEO__HOT_END
@@ -4795,9 +4863,13 @@ static void neo__run_guarded(void *arg, int64_t i, int worker) {
     neo__fp_leave(fp);
 }
 
-NEO_API void neo_parallel_for(neo_ctx *ctx, int64_t count, neo_task_fn task, void *arg) {
+/* Whether a list of tasks that take one thread about `ns` goes to the others too. */
+NEO__INLINE int neo__work_is_shared(const neo_ctx *ctx, int64_t ns) {
+    return ctx->threads > 1 && ns >= NEO__WORK_SHARED;
+}
+NEO_API void neo__run_tasks(neo_ctx *ctx, int64_t count, neo_task_fn task, void *arg, int64_t ns) {
     if (count <= 0) return;
-    if (count == 1 || ctx->threads == 1) {
+    if (count == 1 || !neo__work_is_shared(ctx, ns)) {
         neo__fp_state fp = neo__fp_enter();
         for (int64_t i = 0; i < count; i++) task(arg, i, 0);
         neo__fp_leave(fp);
@@ -4805,8 +4877,11 @@ NEO_API void neo_parallel_for(neo_ctx *ctx, int64_t count, neo_task_fn task, voi
         neo__guarded_task g = {task, arg};
         ctx->executor.run(count, neo__run_guarded, &g, ctx->executor.user);
     } else {
-        neo__pool_run(&ctx->pool, count, task, arg);
+        neo__pool_run(&ctx->pool, count, task, arg, ns);
     }
+}
+NEO_API void neo_parallel_for(neo_ctx *ctx, int64_t count, neo_task_fn task, void *arg) {
+    neo__run_tasks(ctx, count, task, arg, INT64_MAX);
 }
 
 /* Tasks of equal pieces of [0, count): about four per worker, each at least `grain` long. */
@@ -4842,13 +4917,14 @@ static void neo__cpu_task(void *arg, int64_t index, int worker) {
     neo__task_range(job->count, job->tasks, index, job->unit, &part.begin, &part.end);
     job->work(&part);
 }
-/* work(part) over all pieces; a task has at least `grain` of them, cut at multiples of `unit`.
-   Returns NEO_OK, for operations that end with it. */
+/* work(part) over all pieces; a task has at least `grain` of them, which take NEO__WORK_GRAIN ns or
+   so, cut at multiples of `unit`. Returns NEO_OK, for operations that end with it. */
 static neo_status neo__cpu_run(neo_device *d, const void *call, int64_t count, int64_t grain,
                                int64_t unit, void (*work)(const neo__cpu_part *part)) {
     neo_ctx *ctx = neo__cpu_ctx(d);
     neo__cpu_job job = {ctx, call, count, neo__task_count(ctx, count, grain), unit, work};
-    if (count > 0) neo_parallel_for(ctx, job.tasks, neo__cpu_task, &job);
+    const int64_t ns = NEO__WORK_GRAIN * (grain > 0 ? count / grain : count);
+    if (count > 0) neo__run_tasks(ctx, job.tasks, neo__cpu_task, &job, ns);
     return NEO_OK;
 }
 
@@ -6389,13 +6465,19 @@ typedef struct neo__gemm_grid {
 typedef struct neo__gemm_box {
     int64_t t0, t1, p0, p1, k0, k1;
 } neo__gemm_box;
+/* Time of a product for neo__run_tasks: AVX2 does some 32 multiply-adds in a ns, AMX more. */
+static int64_t neo__gemm_ns(const neo_ctx *ctx, const neo__gemm_call *call) {
+    const double fmas = (double)call->m * (double)call->n * (double)(call->k + NEO__GEMM_ENDS);
+    return (int64_t)NEO__MIN(fmas / (call->narrow && ctx->bf16 ? 256.0 : 32.0), 1e15);
+}
 /* Cut into tasks of at most `most` tiles: *rows x *cols of them, then halves of the longer side
    until there are enough tasks: two a thread, for each packs its operands by itself. A tile is
    tile_rows x tile_cols; columns count `dear` times. */
 static void neo__gemm_cut(neo__gemm_grid *grid, const neo__gemm_call *call, const neo_ctx *ctx,
                           int64_t tile_rows, int64_t tile_cols, int64_t most, int64_t dear,
                           int64_t *rows, int64_t *cols) {
-    const int64_t enough = ctx->threads == 1 ? 1 : 2 * (int64_t)ctx->threads;
+    const int shared = neo__work_is_shared(ctx, neo__gemm_ns(ctx, call));
+    const int64_t enough = shared ? 2 * (int64_t)ctx->threads : 1;
     *rows = NEO__MIN(*rows, NEO__MAX(1, most / *cols));
     for (;;) {
         grid->row_tasks = (grid->tiles + *rows - 1) / *rows;
@@ -7113,7 +7195,7 @@ static int neo__gemm_by_hook(neo__gemm *g) {
     const int64_t ldc = c->m == 1 ? c->n : c->c_row;
     if (lda < a_cols || ldb < b_cols || ldc < c->n) return 0; /* rows overlap or run backwards */
     NEO_SGEMM(trans_a, trans_b, c->m, c->n, c->k, c->a, lda, c->b, ldb, c->beta, c->c, ldc);
-    neo_parallel_for(g->ctx, c->m, neo__gemm_finish_task, g);
+    neo__run_tasks(g->ctx, c->m, neo__gemm_finish_task, g, c->m * c->n / 4);
     return 1;
 }
 #endif
@@ -7558,12 +7640,12 @@ static void neo__bf16_begin(neo__bf16 *product, neo_ctx *ctx, const neo__gemm_ca
 typedef struct neo__product {
     neo__gemm f32;
     neo__bf16 bf16;
-    int narrow;    /* it is bf16 */
-    int64_t tasks; /* to be done */
+    int narrow;        /* it is bf16 */
+    int64_t tasks, ns; /* to be done, see neo__run_tasks */
 } neo__product;
 static void neo__product_begin(neo__product *product, neo_ctx *ctx, const neo__gemm_call *call) {
     const neo__gemm_grid *grid = &product->f32.grid;
-    product->tasks = 0;
+    product->tasks = product->ns = 0;
     product->narrow = call->narrow;
     if (call->m == 0 || call->n == 0) return;
     if (call->narrow) {
@@ -7581,6 +7663,7 @@ static void neo__product_begin(neo__product *product, neo_ctx *ctx, const neo__g
         neo__gemm_plan(&product->f32);
     }
     product->tasks = grid->row_tasks * grid->col_tasks;
+    product->ns = neo__gemm_ns(ctx, call);
 }
 static void neo__product_task(void *arg, int64_t index, int worker) {
     neo__product *p = (neo__product *)arg;
@@ -7595,7 +7678,7 @@ static NEO__UNUSED void neo__product_forget(neo__product *p, int worker) {
 static neo_status neo__cpu_gemm(neo_device *d, const neo__gemm_call *call) {
     neo__product p;
     neo__product_begin(&p, neo__cpu_ctx(d), call);
-    neo_parallel_for(neo__cpu_ctx(d), p.tasks, neo__product_task, &p);
+    neo__run_tasks(neo__cpu_ctx(d), p.tasks, neo__product_task, &p, p.ns);
     return NEO_OK;
 }
 
@@ -7723,15 +7806,16 @@ static void neo__linear_grads_task(void *arg, int64_t index, int worker) {
         neo__linear_bias_task(job->ctx, job->dbias, j0, worker);
     }
 }
-static neo_status neo__cpu_linear_grads(neo_device *d, const neo__linear_grads_call *call) {
+static neo_status neo__cpu_linear_grads(neo_device *device, const neo__linear_grads_call *call) {
     neo__linear_job job;
-    job.ctx = neo__cpu_ctx(d);
-    job.dw.tasks = 0;
+    job.ctx = neo__cpu_ctx(device);
+    job.dw.tasks = job.dw.ns = 0;
     job.dbias = &call->dbias;
     if (call->dw.c) neo__product_begin(&job.dw, job.ctx, &call->dw);
     const int64_t bias_cols = call->dbias.to ? call->dbias.cols : 0;
     const int64_t bias_tasks = (bias_cols + NEO__BIAS_COLS - 1) / NEO__BIAS_COLS;
-    neo_parallel_for(job.ctx, job.dw.tasks + bias_tasks, neo__linear_grads_task, &job);
+    neo__run_tasks(job.ctx, job.dw.tasks + bias_tasks, neo__linear_grads_task, &job,
+                   job.dw.ns + call->dw.k * bias_cols / 8);
     return NEO_OK;
 }
 
@@ -9554,8 +9638,9 @@ static void neo__embedding_grad(neo_ctx *ctx, const neo__embedding_call *call) {
     cut.task_rows = NEO__MAX((call->rows + row_tasks - 1) / row_tasks, 1);
     if (!cut.in_place) cut.task_rows = NEO__MIN(cut.task_rows, room);
     cut.area = cut.task_rows * cols;
-    neo_parallel_for(ctx, (call->rows + cut.task_rows - 1) / cut.task_rows * cut.col_tasks,
-                     NEO__TRAIN(neo__embedding_grad_task), &cut);
+    neo__run_tasks(ctx, (call->rows + cut.task_rows - 1) / cut.task_rows * cut.col_tasks,
+                   NEO__TRAIN(neo__embedding_grad_task), &cut,
+                   (call->rows + call->count) * call->dim / 8);
 }
 static neo_status neo__cpu_embedding(neo_device *device, const neo__embedding_call *call) {
     neo__embedding_found found = {UINT64_MAX, 0};
@@ -9934,15 +10019,16 @@ static void neo__attention_backward_part(const neo__cpu_part *part) {
     }
 }
 /* Forward, a task is a tile of queries of a head; backward, a head. */
-static neo_status neo__cpu_attention(neo_device *d, const neo__attention_call *call) {
+static neo_status neo__cpu_attention(neo_device *device, const neo__attention_call *call) {
     const int64_t heads = call->sequences * call->heads;
     const int64_t tiles = (call->length + NEO__KEYS - 1) / NEO__KEYS -
                           (call->length - call->queries) / NEO__KEYS;
     const int64_t tasks = call->backward ? heads : heads * tiles;
     neo__cpu_job job = {
-        neo__cpu_ctx(d), call, tasks, tasks, 1,
+        neo__cpu_ctx(device), call, tasks, tasks, 1,
         call->backward ? NEO__TRAIN(neo__attention_backward_part) : neo__attention_forward_part};
-    neo_parallel_for(job.ctx, tasks, neo__cpu_task, &job);
+    neo__run_tasks(job.ctx, tasks, neo__cpu_task, &job,
+                   heads * call->queries * call->length * call->dim / (call->backward ? 5 : 16));
     return NEO_OK;
 }
 
@@ -12929,15 +13015,15 @@ static void neo__bags_make_part(const neo__cpu_part *part) {
         at = t->first_block + end;
     }
 }
-static void neo__bags_make_blocks(neo_bags *bags, int64_t first, int64_t end, int64_t grain) {
+static void neo__bags_make_blocks(neo_bags *bags, int64_t first, int64_t end) {
     bags->made.first = first;
-    neo__cpu_run(bags->ctx->on, bags, end - first, grain, 1, neo__bags_make_part);
+    neo__cpu_run(bags->ctx->on, bags, end - first, 64, 1, neo__bags_make_part);
 }
 static int neo__bags_wait(const neo_bags *b) {
     return __atomic_load_n(&b->made.left, __ATOMIC_RELAXED) != 0;
 }
 NEO_API void neo__bags_make_all(const neo_bags *b) {
-    if (neo__bags_wait(b)) neo__bags_make_blocks((neo_bags *)(uintptr_t)b, 0, b->made.blocks, 64);
+    if (neo__bags_wait(b)) neo__bags_make_blocks((neo_bags *)(uintptr_t)b, 0, b->made.blocks);
 }
 /* Rows that a call shows or writes; by the caller's thread. */
 static void neo__bags_make_rows(const neo_bags *b, int32_t table, int64_t first, int64_t count) {
@@ -12969,14 +13055,14 @@ static void neo__bags_make_ids(const neo__cpu_part *part) {
 }
 /* Rows of the record's batch, or of what is kept; forward goes on to 512 blocks a thread. */
 static void neo__bags_make_needed(neo_bags *bags, int of_kept, int forward) {
-    enum { AHEAD = 512, GRAIN = 4096 };
+    enum { AHEAD = 512, GRAIN = 256 };
     if (!of_kept)
         neo__cpu_run(bags->ctx->on, bags, bags->job.batch.most_ids, GRAIN, 1, neo__bags_make_ids);
     for (int64_t i = 0; of_kept && i < bags->kept.count; i++)
         neo__bags_make_rows(bags, bags->kept.slots[i].table, bags->kept.slots[i].row, 1);
     if (!forward) return;
     const int64_t end = NEO__MIN(bags->made.blocks, bags->made.ahead + AHEAD * bags->sizes.threads);
-    neo__bags_make_blocks(bags, bags->made.ahead, end, AHEAD);
+    neo__bags_make_blocks(bags, bags->made.ahead, end);
     bags->made.ahead = end;
 }
 static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *desc) {
@@ -13022,7 +13108,7 @@ static neo_status neo__bags_init_tables(neo_bags *bags, const neo_bags_desc *des
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
         const neo__bag_table *t = &bags->tables[i];
         if (t->blocks && !(made->bits && t->owns_weight))
-            neo__bags_make_blocks(bags, t->first_block, t->first_block + t->blocks, 64);
+            neo__bags_make_blocks(bags, t->first_block, t->first_block + t->blocks);
     }
     return NEO_OK;
 }
@@ -13411,7 +13497,7 @@ static void neo__bags_share(const neo_bags *b, int64_t cost,
                             void (*work)(const neo__cpu_part *part)) {
     int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), 1 + cost / 32768);
     neo__cpu_job job = {b->ctx, b, cost, tasks, 1, work};
-    if (cost > 0) neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
+    if (cost > 0) neo__run_tasks(b->ctx, tasks, neo__cpu_task, &job, cost / 4);
 }
 /* Places of the features' ids, and their cost. Offsets have been checked. */
 static void neo__bags_place_ids(neo_bags *bags) {
@@ -14305,7 +14391,8 @@ static void neo__bags_sort_shared(neo_bags *bags) {
     int shift;
     for (walk->pass = 0; walk->pass < walk->passes; walk->pass++) {
         if (walk->pass > 0)
-            neo_parallel_for(bags->ctx, walk->chunk_count, neo__bags_shared_task, bags);
+            neo__run_tasks(bags->ctx, walk->chunk_count, neo__bags_shared_task, bags,
+                           walk->whole_ids);
         for (int64_t ti = 0; ti < bags->sizes.tables; ti++) {
             const neo__bag_merge *m = &bags->work.merge[ti];
             neo__bag_chunk *chunk = bags->work.chunks + m->first_chunk;
@@ -14315,7 +14402,8 @@ static void neo__bags_sort_shared(neo_bags *bags) {
                                         NEO__BAG_DIGITS, m->chunks,
                                         (int64_t)(sizeof *chunk / sizeof *chunk->count));
         }
-        neo_parallel_for(bags->ctx, walk->chunk_count, neo__bags_scatter_task, bags);
+        neo__run_tasks(bags->ctx, walk->chunk_count, neo__bags_scatter_task, bags,
+                       2 * walk->whole_ids);
         for (int64_t ti = 0; ti < bags->sizes.tables; ti++)
             if (bags->work.merge[ti].chunks && neo__bags_digit(bags, ti, &shift))
                 neo__bag_swap(&bags->work.merge[ti]);
@@ -14337,14 +14425,15 @@ static void neo__bags_step_shared(neo_bags *b) {
 
    Sort plans all tables, and gathers, packs and sorts the shared ones; update does whole tables,
    and steps or keeps the shared ones. Between them the plan is in the object. */
-static neo_status neo__cpu_bags_sort(neo_device *d, const neo__bags_job *job) {
+static neo_status neo__cpu_bags_sort(neo_device *device, const neo__bags_job *job) {
     neo_bags *b = job->object;
     neo__bags_walk *k = &b->walk;
     memset(k, 0, sizeof *k);
     for (int64_t ti = 0; ti < b->sizes.tables; ti++) neo__bags_plan_table(b, ti);
     neo__bags_plan_buffers(b);
     neo__bags_plan_shared(b);
-    neo_parallel_for(neo__cpu_ctx(d), k->chunk_count + k->pack_tasks, neo__bags_shared_task, b);
+    neo__run_tasks(neo__cpu_ctx(device), k->chunk_count + k->pack_tasks, neo__bags_shared_task, b,
+                   4 * k->whole_ids + k->whole_pack / 4);
     neo__bags_sort_shared(b);
     return NEO_OK;
 }
@@ -14375,7 +14464,7 @@ static neo_status neo__cpu_bags_update(neo_device *d, const neo__bags_job *job) 
         neo__bags_add_rows(b);
         return NEO_OK;
     }
-    neo_parallel_for(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, b);
+    neo__run_tasks(neo__cpu_ctx(d), b->sizes.tables, neo__bags_whole_task, b, b->view.cost / 2);
     neo__bags_step_shared(b);
     return NEO_OK;
 }
@@ -14866,7 +14955,7 @@ static void neo__bags_admit(neo_bags *b) {
     const int64_t tasks = NEO__MIN(neo__bags_most_tasks(b->sizes.threads), tables);
     neo__cpu_job job = {b->ctx, b, tables, tasks, 1, neo__bags_admit_part};
     if (b->sizes.key_scratch && b->job.batch.bags)
-        neo_parallel_for(b->ctx, tasks, neo__cpu_task, &job);
+        neo__run_tasks(b->ctx, tasks, neo__cpu_task, &job, 32 * b->job.batch.most_ids);
 }
 
 /* ---- calls ---- */
@@ -15424,7 +15513,8 @@ NEO_API neo_status neo_bags_forward(neo_bags *b, const neo_jagged *batch, neo_te
     NEO__TRY(neo__bags_begin(b, batch, out, 1, "neo_bags_forward"));
     NEO__TRY(neo__bags_bring(b, "neo_bags_forward", 0, 0));
     NEO__TRY(NEO__RUN(b->ctx, "neo_bags_forward", bags_forward, &b->job));
-    if (batch->inverse) neo_parallel_for(b->ctx, b->sizes.features, neo__bags_spread, b);
+    if (batch->inverse)
+        neo__run_tasks(b->ctx, b->sizes.features, neo__bags_spread, b, b->view.cost / 4);
     return NEO_OK;
 }
 NEO_API neo_status neo_bags_prefetch(neo_bags *b, const neo_jagged *batch) {

@@ -2425,7 +2425,8 @@ static neo_status neo__scratch_forward(neo_scratch *scratch, neo_tensor dense, n
     NEO__TRY(neo_mlp_forward(scratch->net.bottom, dense, x));
     if (features) {
         neo__fp_state fp = neo__fp_enter();
-        if (scratch->desc.threads > 1) neo_parallel_for(scratch->ctx, features, neo__look_up, look);
+        if (scratch->desc.threads > 1)
+            neo__run_tasks(scratch->ctx, features, neo__look_up, look, n * pooled);
         else for (int64_t t = 0; t < features; t++) neo__look_up(look, t, 0);
         neo__fp_leave(fp);
     }
