@@ -4160,7 +4160,7 @@ struct neo_device {
 #undef _MSC_VER
 #include <immintrin.h>
 #pragma pop_macro("_MSC_VER")
-#elif __GNUC__ >= 11 && __GNUC__ <= 14 && !defined(__clang__) && !defined(_IMMINTRIN_H_INCLUDED)
+#elif __GNUC__ >= 11 && __GNUC__ <= 12 && !defined(__clang__) && !defined(_IMMINTRIN_H_INCLUDED)
 /* Parts of <immintrin.h>: all of it is a tenth of the compile time. It may be included later: each
    part has its own guard. */
 #define _IMMINTRIN_H_INCLUDED
@@ -4169,6 +4169,7 @@ struct neo_device {
 #include <avxintrin.h>
 #include <avx2intrin.h>
 #include <avx512fintrin.h>
+#include <avx512dqintrin.h>
 #include <fmaintrin.h>
 #include <f16cintrin.h>
 #undef _IMMINTRIN_H_INCLUDED

@@ -11,17 +11,17 @@ mkdir -p "$W"
 # noun, and functions by letters(). Lines of each section are in sections.txt.
 budget() {
     case $1 in
-    neo.h) echo 16738 0 1 15 ;;
-    neo_kernels.h) echo 4373 0 0 2 ;;
+    neo.h) echo 16893 0 1 15 ;;
+    neo_kernels.h) echo 4498 0 0 2 ;;
     neo_run.h) echo 3279 0 0 0 ;;
-    neo_store.h) echo 1756 0 0 0 ;;
+    neo_store.h) echo 2127 0 0 0 ;;
     neo_state.h) echo 5154 0 0 0 ;;
     neo_data.h) echo 7987 0 0 0 ;;
-    neo_serve.h) echo 2952 0 0 0 ;;
+    neo_serve.h) echo 3015 0 0 0 ;;
     neo_comm.h) echo 4999 0 0 52 ;;
-    neo_plan.h) echo 6692 0 0 1 ;;
+    neo_plan.h) echo 6884 0 0 1 ;;
     neo_fsdp.h) echo 6796 0 0 0 ;;
-    neo_cuda.cuh) echo 6212 0 0 32 ;;
+    neo_cuda.cuh) echo 6361 0 0 32 ;;
     esac
 }
 # sections HEADER: its name, each section's mark and lines.
