@@ -2107,7 +2107,8 @@ NEO_API void neo_wire_decode(const neo_ctx *ctx, neo_wire wire, int exponent, co
 #if defined(NEO__COLD) && !defined(__clang__) && defined(NEO_INFERENCE)
 #define NEO__SMALL_BEGIN                                                                           \
     NEO__OFF(GCC push_options)                                                                     \
-    NEO__OFF(GCC optimize("O1", "align-functions=1", "no-tree-ch"))
+    NEO__OFF(GCC optimize("O1", "align-functions=1", "no-tree-ch",                                 \
+                          "no-guess-branch-probability"))
 #define NEO__SMALL_END NEO__OFF(GCC pop_options)
 #else
 #define NEO__SMALL_BEGIN

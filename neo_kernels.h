@@ -534,8 +534,8 @@ NEO__LEAN_BEGIN
 /* ---- >>kernels-vec ----
    NEO__LOOP(body) runs its body for whole vectors of the columns [0, n), i being the first column
    of one, then once for the masked rest; scalars have no rest. There NEO__LD(p) is the vector p +
-   i, and NEO__ST(p, v) stores it. NEO__LONG_LOOP is for bodies next to which masks cost nothing:
-   with AVX-512 they are compiled once, always masked. */
+   i, and NEO__ST(p, v) stores it. NEO__LONG_LOOP is for bodies next to which a mask (with AVX-512)
+   or asking whether one is needed (AVX2) costs next to nothing: they are compiled once. */
 #if NEO__PASS == NEO__PASS_SCALAR
 #define NEO__LD(p) NEO__LOAD((p) + i)
 #define NEO__ST(p, v) NEO__STORE((p) + i, v)
@@ -565,12 +565,12 @@ NEO__LEAN_BEGIN
         }                                                                                          \
     } while (0)
 #endif
-#if NEO__PASS == NEO__PASS_AVX512
+#if NEO__PASS == NEO__PASS_AVX512 || NEO__PASS == NEO__PASS_AVX2
 #define NEO__LONG_LOOP(...)                                                                        \
     do {                                                                                           \
-        enum { NEO__IS_WHOLE = 0 };                                                                \
-        NEO__PART part = 0xFFFF;                                                                   \
+        NEO__PART part = NEO__LANES(NEO__W);                                                       \
         for (int64_t i = 0; i < n; i += NEO__W) {                                                  \
+            const int NEO__IS_WHOLE = NEO__PASS == NEO__PASS_AVX2 && n - i >= NEO__W;              \
             if (n - i < NEO__W) part = NEO__LANES(n - i);                                          \
             __VA_ARGS__;                                                                           \
         }                                                                                          \

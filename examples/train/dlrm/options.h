@@ -276,8 +276,8 @@ static const cli_option DLRM_OPTIONS[] = {
     CLI_BOARD,
     CLI_TEXT("mllog", mllog, "FILE", NULL,
              "the log of MLPerf Training, open division, of benchmark dlrm_dcnv2 where --model is "
-             "dcnv2: AUC is its eval_accuracy; other figures, of --window too, are tracked_stats; a "
-             "resume adds to it"),
+             "dcnv2: AUC is its eval_accuracy; other figures, of --window too, are tracked_stats; "
+             "a resume adds to it"),
     CLI_COUNT("log-every", log_every, "N", "100", 1, 1e9, "steps between points of log and report"),
     CLI_COUNT("auc-capacity", auc_capacity, "N", "4194304", 1, 4294967296.0,
               "most samples of an evaluation's AUC, 8 bytes each; of more it has none"),
