@@ -33,7 +33,8 @@ for header in neo.h neo_kernels.h; do
         -e 's/^\(#define NEO__PIN(x)\) __asm__.*/\1 ((void)(x))/' $header >"$W/$header"
 done
 programs=
-for name in bags/jagged bags/kept_grads_and_parts bags/lookup bags/narrow_rows bags/optim \
+for name in bags/jagged bags/kept_grads_and_parts bags/lines bags/lookup bags/narrow_rows \
+    bags/optim \
     comm/wire core/activation core/cross core/gemm core/layers core/losses core/operations \
     core/optim core/random core/tensor core/transformer golden/bags golden/dense; do
     programs="$programs build/tests/$name"

@@ -59,10 +59,10 @@ static inline __m256i on_cpu_to_half(simde__m512 v) {
     static inline to_vector name(from_vector v) {                                                  \
         from x[count];                                                                             \
         to y[count];                                                                               \
-        to_vector r;                                                                               \
+        to_vector r = {0};                                                                         \
         memcpy(x, &v, sizeof x);                                                                   \
         for (int i = 0; i < (count); i++) y[i] = (to)x[i];                                         \
-        memcpy(&r, y, sizeof r);                                                                   \
+        memcpy(&r, y, sizeof y);                                                                   \
         return r;                                                                                  \
     }
 ON_CPU_CONVERT(on_cpu_to_16, __m256i, int16_t, simde__m512i, int32_t, 16)
@@ -70,6 +70,7 @@ ON_CPU_CONVERT(on_cpu_to_8, __m128i, int8_t, simde__m512i, int32_t, 16)
 ON_CPU_CONVERT(on_cpu_from_8, simde__m512i, int32_t, __m128i, int8_t, 16)
 ON_CPU_CONVERT(on_cpu_from_16, simde__m512i, uint32_t, __m256i, uint16_t, 16)
 ON_CPU_CONVERT(on_cpu_from_32, simde__m512i, uint64_t, __m256i, uint32_t, 8)
+ON_CPU_CONVERT(on_cpu_64_to_8, __m128i, int8_t, simde__m512i, int64_t, 8)
 #undef ON_CPU_CONVERT
 /* Elements of `size` bytes whose bit of the mask is set; no other is touched. */
 static inline void on_cpu_copy(void *to, unsigned mask, const void *from, size_t size, int count) {
@@ -83,6 +84,35 @@ static inline simde__m512 on_cpu_load(unsigned mask, const void *p) {
     simde__m512 v = {0};
     on_cpu_copy(&v, mask, p, 4, 16);
     return v;
+}
+static inline void on_cpu_store_64(void *p, unsigned mask, simde__m512i v) {
+    on_cpu_copy(p, mask, &v, 8, 8);
+}
+static inline simde__m512i on_cpu_load_64(unsigned mask, const void *p) {
+    simde__m512i v = {0};
+    on_cpu_copy(&v, mask, p, 8, 8);
+    return v;
+}
+/* A bit for each pair of numbers that are different, or the first of which is below the second. */
+#define ON_CPU_COMPARE(name, operator)                                                             \
+    static inline unsigned name(simde__m512i a, simde__m512i b) {                                  \
+        uint64_t x[8], y[8];                                                                       \
+        unsigned mask = 0;                                                                         \
+        memcpy(x, &a, sizeof x);                                                                   \
+        memcpy(y, &b, sizeof y);                                                                   \
+        for (int i = 0; i < 8; i++) mask |= (unsigned)(x[i] operator y[i]) << i;                   \
+        return mask;                                                                               \
+    }
+ON_CPU_COMPARE(on_cpu_differ_64, !=)
+ON_CPU_COMPARE(on_cpu_below_64, <)
+#undef ON_CPU_COMPARE
+static inline simde__m512i on_cpu_gather(simde__m512i old, unsigned mask, simde__m512i at,
+                                            const void *from) {
+    int64_t i[8];
+    memcpy(i, &at, sizeof i);
+    for (int k = 0; k < 8; k++)
+        if (mask >> k & 1) memcpy((char *)&old + 8 * k, (const char *)from + 8 * i[k], 8);
+    return old;
 }
 static inline simde__m512i on_cpu_shuffle(simde__m512i old, unsigned mask, simde__m512i v,
                                           int order) {
@@ -121,6 +151,18 @@ static inline simde__m512i on_cpu_shuffle(simde__m512i old, unsigned mask, simde
 #define _mm512_mask_storeu_ps on_cpu_store
 #undef _mm512_maskz_loadu_ps
 #define _mm512_maskz_loadu_ps on_cpu_load
+#undef _mm512_mask_storeu_epi64
+#define _mm512_mask_storeu_epi64 on_cpu_store_64
+#undef _mm512_maskz_loadu_epi64
+#define _mm512_maskz_loadu_epi64 on_cpu_load_64
+#undef _mm512_cmplt_epu64_mask
+#define _mm512_cmplt_epu64_mask on_cpu_below_64
+#undef _mm512_cmpneq_epi64_mask
+#define _mm512_cmpneq_epi64_mask on_cpu_differ_64
+#undef _mm512_mask_i64gather_epi64
+#define _mm512_mask_i64gather_epi64(old, mask, at, from, bytes) on_cpu_gather(old, mask, at, from)
+#undef _mm512_cvtepi64_epi8
+#define _mm512_cvtepi64_epi8 on_cpu_64_to_8
 #undef _mm512_mask_shuffle_epi32
 #define _mm512_mask_shuffle_epi32 on_cpu_shuffle
 
