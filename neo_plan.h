@@ -6538,10 +6538,13 @@ static neo_status neo__calibrate_flops(neo_ctx *ctx, double *flops) {
     if (status == NEO_OK) *flops = flop / neo__calibrate_median(&times);
     return status;
 }
-/* A layer of `samples`: seconds of each way. */
-static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int64_t samples,
-                                           int64_t in, int64_t out,
+/* A layer of `samples`: seconds of each way, behind what a step leaves: other layers, and then its
+   optimizer. */
+static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, float *memory,
+                                           int64_t samples, int64_t in, int64_t out,
                                            neo__calibrate_times *times) {
+    NEO__ZERO(neo_optim_desc, adagrad);
+    neo_optim *optim = NULL;
     const int64_t shape[2][2] = {{samples, in}, {samples, out}};
     NEO__ZERO(neo_mlp_desc, desc);
     neo_mlp *mlp = NULL;
@@ -6551,7 +6554,9 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int
     desc.width_count = 2;
     desc.widths[0] = in, desc.widths[1] = out;
     desc.act = desc.last_act = NEO_ACT_RELU;
+    adagrad.kind = NEO_OPTIM_ADAGRAD;
     neo_status status = neo_mlp_create(ctx, params, &desc, &mlp);
+    if (status == NEO_OK) status = neo_optim_create(ctx, params, &adagrad, &optim);
     for (int i = 0; i < 4; i++) {
         tensor[i] = neo_tensor_none();
         if (status == NEO_OK) status = neo_tensor_alloc(ctx, NEO_F32, 2, shape[i / 2], &tensor[i]);
@@ -6560,7 +6565,12 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int
     const int ways = NEO_LAYER_DOTS, runs = ways * NEO__CALIBRATE_RUNS;
     for (int run = 0; run < runs && status == NEO_OK; run++) {
         const int way = run % ways;
+        if (way == NEO_LAYER_FORWARD) {
+            neo__calibrate_others(memory, NEO__CALIBRATE_FAR);
+            status = neo_optim_step(optim, 1e-3f);
+        }
         int64_t began = neo__calibrate_now(ctx);
+        if (status != NEO_OK) break;
         if (way == NEO_LAYER_FORWARD) status = neo_mlp_forward(mlp, tensor[0], tensor[2]);
         else
             status = neo_mlp_backward(mlp, NULL, tensor[3],
@@ -6568,6 +6578,7 @@ static neo_status neo__calibrate_layer_run(neo_ctx *ctx, neo_params *params, int
         neo__calibrate_add(&times[way], ctx, began);
     }
     for (int i = 0; i < 4; i++) neo_tensor_free(ctx, &tensor[i]);
+    neo_optim_destroy(optim);
     neo_mlp_destroy(mlp);
     return status;
 }
@@ -6641,7 +6652,7 @@ static void neo__calibrate_fit(double (*x)[5], const double *seconds, int count,
             by[k] = NEO__MAX(by[k] + off / square, k ? 0.0 : 1e-18); /* 0: as by flops */
         }
 }
-static neo_status neo__calibrate_layers(neo_ctx *ctx, neo_cluster *cluster) {
+static neo_status neo__calibrate_layers(neo_ctx *ctx, float *memory, neo_cluster *cluster) {
     static const int64_t shape[][2] = {{13, 512},  {512, 256}, {256, 64},  {64, 16},
                                        {256, 1},   {367, 512}, {512, 512}, {1024, 1024},
                                        {128, 128}, {16, 256},  {1024, 16}};
@@ -6654,7 +6665,7 @@ static neo_status neo__calibrate_layers(neo_ctx *ctx, neo_cluster *cluster) {
         memset(times, 0, sizeof times);
         neo_status status = neo_params_create(ctx, &params);
         if (status == NEO_OK)
-            status = neo__calibrate_layer_run(ctx, params, n, in, out, times);
+            status = neo__calibrate_layer_run(ctx, params, memory, n, in, out, times);
         neo_params_destroy(params);
         NEO__TRY(status);
         for (int way = 0; way < NEO_LAYER_DOTS; way++) {
@@ -6851,7 +6862,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(NEO__ARENA(work, id, 2 * NEO__CALIBRATE_IDS + 1));
     cluster->memory_bandwidth = neo__calibrate_copy(work->ctx, memory, NEO__CALIBRATE_RUNS);
     NEO__TRY(neo__calibrate_flops(work->ctx, &cluster->flops));
-    NEO__TRY(neo__calibrate_layers(work->ctx, cluster));
+    NEO__TRY(neo__calibrate_layers(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_step(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_dots(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_blocks(work->ctx, memory, cluster));
