@@ -1356,6 +1356,12 @@ if [ -s "$W/closed.jsonl" ] && ! grep -qv '^{' "$W/closed.jsonl"; then
 else
     fail "closed standard output: $(head -3 "$W/closed.jsonl")"
 fi
+# A pipe as the log is opened once: its reader gets all lines.
+mkfifo "$W/pipe"
+timeout 900 cat "$W/pipe" >"$W/piped" &
+timeout 900 $D $model --log "$W/pipe" >"$W/out" 2>"$W/err"
+wait $!
+same "lines of a pipe" "$(grep -c . "$W/piped")" "$(grep -c . "$W/closed.jsonl")"
 refused "bottom of another input" 'bottom' $model --bottom 12-24-8
 refused "bottom of another output" 'bottom' $model --bottom 13-24-9
 refused "bottom that is no list" 'bottom' $model --bottom 13-x-8
