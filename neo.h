@@ -2333,7 +2333,7 @@ NEO__UNUSED static void neo__thread_sleep(int64_t ns) {
 }
 /* The core that runs this thread, as of now; -1: the system does not tell. */
 #if defined(__linux__)
-#if !defined(__cplusplus) && !defined(_GNU_SOURCE)
+#if !defined(__cplusplus) && !defined(CPU_SET)
 extern int sched_getcpu(void); /* hidden under _POSIX_C_SOURCE */
 #endif
 NEO__UNUSED static int neo__core_now(void) { return sched_getcpu(); }
