@@ -1645,6 +1645,7 @@ refused "fm of one feature" "pairs features, not the ids of one" --data "$W/day_
 for look in 'compressed:\037\213\010\000ab' 'of several files:PK\003\004abc' 'no sample:'; do
     printf "${look#*:}" >"$W/looked_at"
     refused "a look at ${look%%:*}" "${look%%:*}" --data "$W/looked_at" --format auto $train
+    refused "${look%%:*}, without --format" "${look%%:*}" --data "$W/looked_at" $train
 done
 echo "1 99999:1" >"$W/more.svm"
 refused "an id of a test file only" 'more.svm:1:3: index 99999 is not in .* --rows N' \

@@ -160,7 +160,8 @@ static const char *line_format(const char *p, const char *end) {
     }
     return words && words == colons[1] ? "libsvm" : words && words == colons[2] ? "libffm" : NULL;
 }
-/* The format of a file: by the files beside it (npy, npz, adult) or its first line. */
+/* The format of a file: by the files beside it (npy, npz, adult) or its first line. NULL: it begins
+   like none. */
 static neo_status look_at(const options *o, const char *path, const char **name) {
     char bytes[1 << 16], folder[4096];
     const char *slash = strrchr(path, '/'), *p = bytes;
@@ -173,7 +174,7 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     if (is_there(path, "dense.npy")) return NEO_OK;
     *name = NULL;
     FILE *f = fopen(path, "rb");
-    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
+    if (!f) return neo_fail(NEO_ERR_NOT_FOUND, "%s: cannot open: %s", path, strerror(errno));
     size_t count = fread(bytes, 1, sizeof bytes, f);
     (void)fclose(f);
     if (count == 0) REFUSE("%s holds no sample", path);
@@ -193,7 +194,6 @@ static neo_status look_at(const options *o, const char *path, const char **name)
         break;
     }
     if (!*name && is_there(folder, "adult.columns")) *name = "adult";
-    if (!*name) REFUSE("--format auto: %s begins like no format that it knows", path);
     return NEO_OK;
 }
 
@@ -252,17 +252,17 @@ static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, cons
         if (is_directory(files[i]) && !is_there(files[i], "dense.npy"))
             REFUSE("%s is a directory: name its files, or for arrays what their names begin with, "
                    "as DIR/day_0_", files[i]);
-    if (strcmp(name, "auto") == 0) {
+    const int told = strcmp(name, "auto") == 0;
+    if (told || (o->no_format && !is_read_once(files[0]))) {
         TRY(look_at(o, files[0], &name));
-        say(me, "--format %s, by a look at %s\n", name, files[0]);
-    } else if (o->no_format && !is_read_once(files[0])) {
-        neo_status status = look_at(o, files[0], &name);
-        if (status == NEO_ERR_ARG)
+        if (told && !name)
+            REFUSE("--format auto: %s begins like no format that it knows", files[0]);
+        if (!name) { /* whose reader says what is wrong */
+            name = "criteo";
             say(me, "%s is read as --format criteo: it begins like no format (text that a file "
                     "describes: --columns)\n", files[0]);
-        else if (status == NEO_OK && strcmp(name, "criteo"))
+        } else if (told || strcmp(name, "criteo"))
             say(me, "--format %s, by a look at %s\n", name, files[0]);
-        if (status != NEO_OK) name = "criteo"; /* whose reader says what is wrong */
     }
     const format *f = find_format(name);
     TRY(check_known_format(o, f));
