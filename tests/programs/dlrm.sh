@@ -1580,6 +1580,9 @@ records="$train --bottom 13-24-8"
 hot=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
 npy_state=$(digest --data "$W/day_0_" --format npy $records)
 same "raw" "$(digest --data "$W/day_0_raw.bin" --format raw --hot $hot $records)" "$npy_state"
+npy_rows=$(digest --data "$W/day_0_" --format npy --rows 50 $records)
+same "npy, raw: ids modulo rows" "$npy_rows" \
+    "$(digest --data "$W/day_0_raw.bin" --format raw --hot $hot --rows 50 $records)"
 cp "$W/day_0_labels.npy" "$W/zip_labels.npy"
 cp "$W/day_0_dense.npy" "$W/zip_dense.npy"
 head -c 5000 /dev/zero >>"$W/zip_dense.npy"
@@ -1782,8 +1785,8 @@ for name in mlperf-dcnv2 criteo-kaggle; do
         "$W/mllog" | tr '\n' ' ')" "0.25 0.5 0.75 1 "
 done
 refused "a preset that is none" '--preset dcn: there is none' $preset --preset dcn
-refused "--preset, --rows of a format that has them" '--format npy knows its rows' \
-    --preset criteo-kaggle --rows 5 --format npy --data x
+refused "--preset, --rows of a format that has them" '--format adult knows its rows' \
+    --preset criteo-kaggle --rows 5 --format adult --data x
 refused "--eval-every 2" '--eval-every 2: not a part of an epoch' $preset --eval-every 2
 refused "--eval-every 1/x" '--eval-every 1/x: not a part' $preset --eval-every 1/x
 refused "--eval-every without data" '--eval-every needs --test' --data a --eval-every 1/2

@@ -70,21 +70,22 @@ static neo_status svm_schema(const schema_call *c, int with_fields) {
 }
 static neo_status libsvm_schema(const schema_call *c) { return svm_schema(c, 0); }
 static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1); }
-static neo_status npy_schema(const schema_call *c) {
-    return neo_schema_npy(c->ctx, c->files, c->count, NULL, 0, c->out);
-}
-/* --rows for every feature of an archive, whose number it knows itself. */
-static neo_status npz_schema(const schema_call *c) {
+/* --rows for every feature of arrays, whose number they know themselves. */
+typedef neo_status (*arrays_fn)(neo_ctx *ctx, const char *const *prefixes, int count,
+                                const int64_t *rows, int modulo, neo_schema **schema);
+static neo_status arrays_schema(const schema_call *c, arrays_fn create) {
     int64_t rows[1024];
-    TRY(neo_schema_npz(c->ctx, c->files, c->count, NULL, 0, c->out));
+    TRY(create(c->ctx, c->files, c->count, NULL, 0, c->out));
     int32_t features = neo_schema_feature_count(*c->out);
     if (!c->o->rows) return NEO_OK;
     neo_schema_destroy(*c->out);
     *c->out = NULL;
     if (features > 1024) REFUSE("--rows: %d features, over 1024", features);
     for (int i = 0; i < features; i++) rows[i] = c->o->rows;
-    return neo_schema_npz(c->ctx, c->files, c->count, rows, 1, c->out);
+    return create(c->ctx, c->files, c->count, rows, 1, c->out);
 }
+static neo_status npy_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npy); }
+static neo_status npz_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npz); }
 static neo_status binary_schema(const schema_call *c) {
     neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows || c->o->preset,
                          .label_count = count_tasks(c->o), .paths = c->files,
@@ -121,7 +122,7 @@ typedef struct format {
 static const format FORMATS[] = {
     {"criteo", criteo_schema, 1, 1, 1}, {"adult", column_schema, 0, 1, 1},
     {"delimited", column_schema, 0, 1, 1}, {"libsvm", libsvm_schema, 1, 0, 1},
-    {"libffm", libffm_schema, 1, 0, 1}, {"npy", npy_schema, 0, 0, 0},
+    {"libffm", libffm_schema, 1, 0, 1}, {"npy", npy_schema, 1, 0, 0},
     {"npz", npz_schema, 1, 0, 0}, {"binary", binary_schema, 1, 0, 0}, {"raw", raw_schema, 1, 0, 0},
 };
 enum { FORMAT_COUNT = sizeof FORMATS / sizeof FORMATS[0] };

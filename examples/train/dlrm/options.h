@@ -95,8 +95,8 @@ static const cli_option DLRM_OPTIONS[] = {
              "*raw: the ids that each feature has in every record, 13 f32 before them"),
     CLI_COUNT("rows", rows, "N", NULL, 0, 1e15,
               "*rows of each table: criteo hashes ids into them (100000); synthetic (10000); "
-              "libsvm, libffm, npz, binary and raw take ids modulo N (else as they are, and the "
-              "largest of --data gives the rows)"),
+              "libsvm, libffm, npy, npz, binary and raw take ids modulo N (else as they are, and "
+              "the largest of --data gives the rows)"),
     CLI_TEXT("bad-lines", bad_lines, "P", "error",
              "what a malformed line does: error (it stops the run) or skip (it is counted)"),
     CLI_COUNT("synthetic", synthetic, "N", NULL, 1, 1e12,
