@@ -1643,6 +1643,8 @@ refused "libffm without a pass" "the largest field is found by a pass" --data - 
 refused "a look at standard input" "is read once" --data - --format auto $train
 refused "a look at nothing known" "begins like no format" --data "$W/plain_file" --format auto \
     $train
+refused "--bottom of no dense numbers" 'beginning with 1 .this data has no dense numbers' \
+    --data "$W/day_0_lines.svm" --format libsvm --bottom 13-16
 refused "fm of one feature" "pairs features, not the ids of one" --data "$W/day_0_lines.svm" \
     --format libsvm --batch 16 --model fm
 for look in 'compressed:\037\213\010\000ab' 'of several files:PK\003\004abc' 'no sample:'; do

@@ -216,8 +216,8 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
     if (count && d.width_count >= 2 && d.widths[0] == in && d.widths[d.width_count - 1] == out)
         return neo_mlp_create(m->ctx, m->params[which], &d, mlp);
     if (which == BOTTOM)
-        snprintf(begin, sizeof begin, " beginning with %lld (the dense numbers of this data),",
-                 (long long)in);
+        snprintf(begin, sizeof begin, " beginning with %lld (%s dense numbers),", (long long)in,
+                 neo_schema_dense_count(m->schema) ? "this data's" : "this data has no");
     REFUSE("--%s %s: must be widths joined by '-',%s ending with %lld%s", name, spec, begin,
            (long long)out, which == TOP && m->tasks > 1 ? ", the labels of a sample" : "");
 }

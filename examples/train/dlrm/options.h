@@ -144,7 +144,8 @@ static const cli_option DLRM_OPTIONS[] = {
               "*columns of every table [16; lr: 1]; ffm: factors for each feature [4]. Rows of lr, "
              "fm, ffm and deepfm have as many for each of several labels"),
     CLI_TEXT("bottom", bottom, "A-B-C", NULL,
-             "*widths of the bottom MLP: A is the dense numbers of the data, C is --dim [A-64-C]"),
+             "*widths of the bottom MLP: A is the dense numbers of the data (1: it has none), C is "
+             "--dim [A-64-C]"),
     CLI_TEXT("top", top, "A-B-1", NULL,
              "*widths of the top MLP after its input; the last are the labels of a sample [64-1]"),
     CLI_NUMBER("dropout", dropout, "P", NULL, 1,
