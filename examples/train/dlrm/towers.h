@@ -93,6 +93,14 @@ static neo_status end_towers(model *m, int64_t global_size, float lr) {
 }
 /* ---- the tables of a step, in towers or on all ranks ---- */
 
+/* Tables that memory does not hold: say what makes them fit. */
+static neo_status advise_memory(const options *o, neo_status status) {
+    char said[1024];
+    if (status != NEO_ERR_MEMORY || o->tier) return status;
+    snprintf(said, sizeof said, "%s", neo_last_error());
+    return neo_fail(status, "%s: --rows N gives tables fewer rows, --tier FILE --memory BYTES "
+                    "keeps them in a file", said);
+}
 /* Collective. */
 static neo_status create_tables(model *m, const options *o) {
     neo_plan *plan = NULL;
@@ -106,7 +114,7 @@ static neo_status create_tables(model *m, const options *o) {
     neo_status status = agree(m->comm, mine);
     if (status == NEO_OK && o->towers) status = create_towers(m, o, &bags);
     else if (status == NEO_OK)
-        status = agree(m->comm, neo_shard_create(m->data, plan, &m->tables));
+        status = agree(m->comm, advise_memory(o, neo_shard_create(m->data, plan, &m->tables)));
     neo_plan_destroy(plan);
     free(tables);
     return status == NEO_OK && o->towers ? create_modules(m, o) : status;
