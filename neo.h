@@ -1710,7 +1710,7 @@ typedef struct neo_bags_desc {
     void *cut_sums_user;
     int inverse; /* 1: backward takes batches with an inverse, and has room (8 max_batch features +
                     12 max_ids bytes) to write them out: max_ids counts them so */
-    neo_tier *tier; /* rows lie in a file below lines in memory (neo_store.h); NULL: in memory */
+    neo_tier *tier; /* lines of rows are in memory, the others below (neo_store.h); NULL: all are */
     int lazy_init; /* 1: see neo_bags_create. Tables with keys or a `weight` of yours, those of a
                       tier and of a device are made by create all the same */
 } neo_bags_desc;

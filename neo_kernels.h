@@ -4030,7 +4030,7 @@ NEO__SPARE_END /* programs that only predict have no other: it is called by name
 #endif
 enum { NEO__FN(FIND) = 64 }; /* keys of a block, a multiple of 8 */
 
-/* The set of each key, and its tag; 0: a set of another part. */
+/* The set of each key, and its tag. Set 0 stands for one of another part. */
 NEO__KERNEL_INLINE void NEO__FN(lines_sets)(const neo__lines *map, const uint64_t *keys, int64_t n,
                                             uint8_t *tag, int64_t *to) {
 #if NEO__PASS == NEO__PASS_AVX512

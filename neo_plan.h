@@ -543,7 +543,7 @@ typedef struct neo__plan_cut {
     int32_t parts;        /* of this piece: its subtrees of buckets, each with sums of its own */
     int32_t in_node;      /* 1: all of them in one node of several, where partial sums add first */
     int32_t local, cross; /* pieces of other slices that hold its rows, in its node and elsewhere */
-    double missing;       /* share of ids whose rows are in the file */
+    double missing;       /* share of ids whose rows are below memory */
 } neo__plan_cut;
 /* A piece in its rank's tier: its share of the memory; rows that it has room for, and bytes in the
    file, once the sizes are known. */

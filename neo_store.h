@@ -322,7 +322,7 @@ static char *neo__tier_slot(const neo__tier *tier, int64_t i) {
 }
 /* slot NULL: the line; else the slot that is for it. */
 static neo__tier_row neo__tier_row_at(const neo__tier *tier, int64_t table, int64_t line,
-                                          char *slot) {
+                                     char *slot) {
     const neo__job_table *job = &neo__tier_of(tier, table)->job;
     const int64_t *part = tier->tables[table].part;
     neo__tier_row place = {job->store, {job->state[0], job->state[1]}, line};
