@@ -5378,7 +5378,8 @@ NEO__SMALL_BEGIN
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")
-#pragma GCC diagnostic push /* gcc 12's avx512 headers, compiled as C++, warn of themselves */
+#pragma GCC diagnostic push /* gcc 12's avx512 headers warn of themselves as C++, and at -O0 */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -6333,17 +6334,10 @@ static int64_t neo__zipf_id(const double *table, double u, int64_t rows, double 
 }
 #if !defined(NEO_INFERENCE)
 NEO_API int64_t neo_zipf(float u, int64_t rows, float s) {
-    static NEO__THREAD_LOCAL struct {
-        int64_t rows;
-        double s, constant;
-    } law; /* the last one of this thread: most calls have the same */
     if (rows <= 1 || !(s > 0.0f)) return 0;
     neo__fp_state fp = neo__fp_enter();
-    if (law.rows != rows || law.s < (double)s || law.s > (double)s) {
-        law.rows = rows, law.s = (double)s;
-        law.constant = neo__zipf_constant(rows, (double)s);
-    }
-    int64_t id = neo__zipf_id(NULL, u > 0.0f ? (double)u : 0.0, rows, (double)s, law.constant);
+    int64_t id = neo__zipf_id(NULL, u > 0.0f ? (double)u : 0.0, rows, (double)s,
+                              neo__zipf_constant(rows, (double)s));
     neo__fp_leave(fp);
     return id;
 }

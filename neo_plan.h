@@ -2969,9 +2969,9 @@ NEO_API double neo_layer_seconds(const neo_cluster *cluster, double samples, int
 NEO_API double neo_step_seconds(const neo_cluster *cluster, double params, double bytes) {
     const neo_calibration *by = &cluster->calibration;
     const double bandwidth = cluster->memory_bandwidth > 0.0 ? cluster->memory_bandwidth : 10e9,
-                 near = by->step_near > 0.0 ? by->step_near : by->step,
+                 cached = by->step_near > 0.0 ? by->step_near : by->step,
                  cache = by->cache > 0.0 ? by->cache : (double)NEO__PLAN_CACHE;
-    return params * (near + (by->step - near) * (bytes / (bytes + cache))) / bandwidth;
+    return params * (cached + (by->step - cached) * (bytes / (bytes + cache))) / bandwidth;
 }
 static neo_status neo__timeline_check(const neo_dense_unit *units, int32_t count, size_t *bytes) {
     const char *fn = "neo_timeline_create";
@@ -6623,16 +6623,16 @@ static neo_status neo__calibrate_step(neo_ctx *ctx, float *memory, neo_cluster *
     neo_params_destroy(params);
     NEO__TRY(status);
     const double all = 2.0 * (double)ELEMENTS, scale = cluster->memory_bandwidth / all,
-                 own = 12.0 * all, near = neo__calibrate_median(&times[0]),
-                 far = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), near);
-    double before = near;
+                 own = 12.0 * all, least = neo__calibrate_median(&times[0]),
+                 most = NEO__MAX(neo__calibrate_median(&times[COUNT - 1]), least);
+    double before = least;
     int i = 1;
-    for (; i < COUNT - 1 && neo__calibrate_median(&times[i]) < (near + far) / 2.0; i++)
+    for (; i < COUNT - 1 && neo__calibrate_median(&times[i]) < (least + most) / 2.0; i++)
         before = neo__calibrate_median(&times[i]);
     const double after = NEO__MAX(neo__calibrate_median(&times[i]), before),
-                 way = after > before ? ((near + far) / 2.0 - before) / (after - before) : 0.0,
+                 way = after > before ? ((least + most) / 2.0 - before) / (after - before) : 0.0,
                  part = NEO__MIN(NEO__MAX(way, 0.0), 1.0);
-    to->step = far * scale, to->step_near = near * scale;
+    to->step = most * scale, to->step_near = least * scale;
     to->cache = own + 2.0 * ((1.0 - part) * (double)bytes[i - 1] + part * (double)bytes[i]);
     return NEO_OK;
 }
