@@ -4811,8 +4811,8 @@ static void neo__pool_run(neo__pool *pool, int64_t count, neo_task_fn task, void
     pool->owed = sleepers ? pool->owed + NEO__MIN(ns, (int64_t)NEO__WORK_OWED) : 0;
     if (pool->owed >= NEO__WORK_OWED) wakes = NEO__MAX(wakes, (int64_t)1);
     wakes = NEO__MIN(wakes, (int64_t)sleepers);
-    if (wakes > 0) pool->owed = 0;
     if (wakes > 0) { /* one that has counted itself, under the lock, waits by now */
+        pool->owed = 0;
         neo__mutex_lock(&pool->lock);
         neo__mutex_unlock(&pool->lock);
         for (; wakes > 0; wakes--) neo__cond_signal(&pool->wake);

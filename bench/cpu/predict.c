@@ -21,7 +21,7 @@
                                 under the link model and the virtual clock, on which what a rank
                                 computes takes the CPU time that its thread took: so others on the
                                 machine hardly disturb these figures, either. The links: fast ones,
-                                such that they take about as long as layers do, and slow ones;
+                                such that they take about as long as layers do, and slow ones.
                                 Ranks wait for each other: the prediction is the median of
                                 neo_timeline_sample, by a jitter that is measured beside it, of
                                 the same call on all ranks.

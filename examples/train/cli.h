@@ -160,9 +160,8 @@ static neo_status cli_set(const cli_option *option, void *values, const char *te
         end += unit != NULL;
     }
     if (end == text || *end || errno || !(value >= 0 && value <= option->most))
-        REFUSE("--%s %s: not %s from %g to %.0f%s", option->name, text,
-               option->kind == CLI_REAL ? "a number" : "a whole number", option->least,
-               option->most,
+        REFUSE("--%s %s: not %s number from %g to %.0f%s", option->name, text,
+               option->kind == CLI_REAL ? "a" : "a whole", option->least, option->most,
                strcmp(option->argument, "BYTES") ? "" : ", maybe with K, M, G or T behind it");
     if (value < option->least) REFUSE("--%s must be at least %.0f", option->name, option->least);
     if (option->kind == CLI_REAL) memcpy(field, &value, sizeof value);
