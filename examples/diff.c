@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 4096, LINE_BYTES = 4096 };
+enum { RANKS_MAX = 4096, LINE_BYTES = 4096, NAME_BYTES = 256 };
 
 /* A tensor after a step, or a part of it, as one rank has it. */
 typedef struct record {
     long long step;
     int rank, is_part, order; /* order: its line in the rank's step */
     uint64_t digest;
-    char *name;
+    char name[NAME_BYTES];
 } record;
 typedef struct run {
     const char *prefix;
@@ -34,15 +34,12 @@ static void die(const char *path, long long line, const char *what) {
     exit(2);
 }
 
-static void add(run *r, record one, const char *name) {
+static void add(run *r, record one) {
     if (r->count == r->capacity) {
         r->capacity = r->capacity ? 2 * r->capacity : 1024;
         r->records = realloc(r->records, r->capacity * sizeof *r->records);
         if (!r->records) die(r->prefix, 0, "no memory");
     }
-    one.name = malloc(strlen(name) + 1);
-    if (!one.name) die(r->prefix, 0, "no memory");
-    strcpy(one.name, name);
     r->records[r->count++] = one;
 }
 
@@ -50,7 +47,7 @@ static void add(run *r, record one, const char *name) {
 static void read_rank(run *r, FILE *f, const char *path, int rank) {
     char line[LINE_BYTES], kind[8];
     long long number = 0, last_step = -1;
-    int order = 0, name;
+    int order = 0;
     while (fgets(line, sizeof line, f)) {
         record one = {.rank = rank};
         unsigned long long digest;
@@ -59,15 +56,14 @@ static void read_rank(run *r, FILE *f, const char *path, int rank) {
         if (!bytes || (line[bytes - 1] != '\n' && !feof(f)))
             die(path, number, bytes ? "the line is too long" : "is no text");
         if (line[bytes - 1] != '\n') break;
-        line[bytes - 1] = 0;
-        if (sscanf(line, "%lld %7s %16llx %n", &one.step, kind, &digest, &name) != 3 ||
-            (strcmp(kind, "whole") && strcmp(kind, "part")))
+        if (sscanf(line, "%lld %7s %16llx %255s", &one.step, kind, &digest, one.name) != 4 ||
+            (strcmp(kind, "whole") && strcmp(kind, "part")) || strlen(one.name) == NAME_BYTES - 1)
             die(path, number, "expected: step, whole or part, digest, name");
         one.is_part = kind[0] == 'p';
         one.digest = digest;
         one.order = order = one.step == last_step ? order + 1 : 0;
         last_step = one.step;
-        add(r, one, line + name);
+        add(r, one);
     }
     if (ferror(f)) die(path, 0, "cannot be read");
 }
@@ -75,8 +71,7 @@ static int compare(const void *x, const void *y) {
     const record *a = x, *b = y;
     if (a->step != b->step) return a->step < b->step ? -1 : 1;
     int names = strcmp(a->name, b->name);
-    if (names) return names;
-    return a->rank != b->rank ? (a->rank < b->rank ? -1 : 1) : 0;
+    return names ? names : a->rank - b->rank;
 }
 
 static run read_run(const char *prefix) {
@@ -96,19 +91,14 @@ static run read_run(const char *prefix) {
     return r;
 }
 
-static void free_run(run *r) {
-    for (size_t i = 0; i < r->count; i++) free(r->records[i].name);
-    free(r->records);
-}
-
-/* A tensor after a step: the sum of its parts; of a whole one, the first rank's. */
+/* A tensor after a step, records of one name: the sum of its parts; of a whole one, the first
+   rank's. */
 typedef struct tensor {
     const record *first;
     size_t count;
     uint64_t digest;
     int odd; /* a rank that has other bits than the first; or -1 */
 } tensor;
-/* From records[*at] on. */
 static tensor next_tensor(const run *r, size_t *at) {
     tensor t = {.first = &r->records[*at], .odd = -1};
     for (; *at < r->count; ++*at, t.count++) {
@@ -154,8 +144,8 @@ static finding compare_runs(const run *a, const run *b) {
                (k < b->count && b->records[k].step == step)) {
             const int more_a = i < a->count && a->records[i].step == step,
                       more_b = k < b->count && b->records[k].step == step;
-            int names = more_a ? -1 : 1;
-            if (more_a && more_b) names = strcmp(a->records[i].name, b->records[k].name);
+            const int names = more_a && more_b ? strcmp(a->records[i].name, b->records[k].name)
+                                               : more_b - more_a;
             tensor x = {0}, y = {0};
             if (names <= 0) x = next_tensor(a, &i);
             if (names >= 0) y = next_tensor(b, &k);
@@ -166,7 +156,6 @@ static finding compare_runs(const run *a, const run *b) {
     return f;
 }
 
-/* The exit status. */
 static int tell_equal(const finding *f) {
     printf("equal: %d tensors, %d common steps to step %lld\n", f->tensors, f->steps,
            f->last_equal);
@@ -200,15 +189,11 @@ static int tell_difference(const run *a, const run *b, const finding *f) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) {
-        fprintf(stderr, "usage: diff PREFIX PREFIX: what --digests PREFIX of two runs wrote\n");
-        return 2;
-    }
+    if (argc != 3) die("usage", 0, "diff PREFIX PREFIX: what --digests PREFIX of two runs wrote");
     run a = read_run(argv[1]), b = read_run(argv[2]);
     finding f = compare_runs(&a, &b);
     if (!f.steps) die(b.prefix, 0, "has no step that the other has");
     const int status = f.step < 0 ? tell_equal(&f) : tell_difference(&a, &b, &f);
-    free_run(&a);
-    free_run(&b);
+    free(a.records), free(b.records);
     return status;
 }

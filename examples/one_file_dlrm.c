@@ -21,7 +21,6 @@ static const char *const TRAIN = "examples/data/adult/adult.data";
 static const char *const TEST = "examples/data/adult/adult.test";
 
 #define TRY(call) do { neo_status s_ = (call); if (s_ != NEO_OK) return s_; } while (0)
-
 typedef struct model {
     neo_ctx *ctx;
     neo_schema *schema;            /* columns of the data, and the dictionaries of words */

@@ -19,117 +19,14 @@
    have come are answered. With --lines it answers raw lines of the training format from standard
    input instead. */
 #include "neo_serve.h"
-#include <stdio.h>
-#include <stdlib.h>
-
-typedef struct options {
-    const char *model, *host;
-    int64_t port, threads, batch, wait, timeout, connections, body, memory, reload, lines;
-} options;
-static options o = {NULL, "127.0.0.1", 8080, 1, 256, 0, 10, 10000, 1024, 64, 1, 0};
-
+#include "serve/options.h"
 #include "serve/predict.h"
+#include "serve/lines.h"
 #include <netdb.h>
 #include <signal.h>
 #include <sys/resource.h>
 
-typedef struct option {
-    const char *name, *argument;
-    void *value; /* const char *, or where most is not 0 int64_t; without argument 1 */
-    int64_t least, most;
-    const char *help;
-} option;
-static const option OPTIONS[] = {
-    {"model", "PATH", &o.model, 0, 0, "checkpoints: serves the newest; or neo_model_write's file"},
-    {"host", "ADDRESS", &o.host, 0, 0, "listens here [127.0.0.1]; 0.0.0.0: on all interfaces"},
-    {"port", "N", &o.port, 0, 65535, "[8080]; 0: a free one"},
-    {"threads", "N", &o.threads, 1, 256, "each has connections and a batch of its own [1]"},
-    {"batch", "N", &o.batch, 1, 65536, "requests, and samples, predicted together at most [256]"},
-    {"wait", "MS", &o.wait, 0, 10000, "that a batch waits for more; 0: it takes what is there [0]"},
-    {"timeout", "SECONDS", &o.timeout, 1, 86400, "for a whole request; between requests [10]"},
-    {"connections", "N", &o.connections, 1, 1000000, "at most, as far as ulimit -n goes [10000]"},
-    {"body", "KIB", &o.body, 1, 1 << 20, "of a request, at most [1024]"},
-    {"memory", "MIB", &o.memory, 1, 1 << 20, "of buffers of all connections, at most [64]"},
-    {"reload", "SECONDS", &o.reload, 0, 86400, "between looks for a newer checkpoint [1]; 0: none"},
-    {"lines", "", &o.lines, 0, 1, "answers lines of the training format from standard input"}};
-enum { OPTION_COUNT = sizeof OPTIONS / sizeof OPTIONS[0], MAX_LINE = 1 << 16 };
-
-static int parse(int argc, char **argv) { /* 0, or the exit status + 1 */
-    for (int i = 1; i < argc; i++) {
-        int k = 0;
-        char *end = "";
-        if (!strcmp(argv[i], "--help")) {
-            printf("serve: a trained model behind HTTP, or over lines\n\n");
-            for (const option *p = OPTIONS; p < OPTIONS + OPTION_COUNT; p++)
-                printf("  --%s %-*s %s\n", p->name, 20 - (int)strlen(p->name), p->argument,
-                       p->help);
-            return 1;
-        }
-        while (k < OPTION_COUNT &&
-               (strncmp(argv[i], "--", 2) || strcmp(argv[i] + 2, OPTIONS[k].name))) k++;
-        const option *p = &OPTIONS[k];
-        if (k == OPTION_COUNT || (*p->argument && ++i == argc))
-            return fprintf(stderr, k == OPTION_COUNT ? "serve: %s: no such option (--help)\n" :
-                           "serve: %s needs a value\n", argv[k == OPTION_COUNT ? i : i - 1]), 3;
-        if (!p->most) { *(const char **)p->value = argv[i]; continue; }
-        int64_t value = *p->argument ? strtoll(argv[i], &end, 10) : 1;
-        if (end == argv[i] || *end || value < p->least || value > p->most)
-            return fprintf(stderr, "serve: --%s %s: not a whole number from %lld to %lld\n",
-                           p->name, argv[i], (long long)p->least, (long long)p->most), 3;
-        *(int64_t *)p->value = value;
-    }
-    return o.model ? 0 : (fprintf(stderr, "serve: --model is needed (--help)\n"), 3);
-}
-
-/* ---- lines of standard input: what has come is answered, an answer a line ---- */
-
-static int print_predictions(worker *w, const version *v) {
-    w->count = 0;
-    if (predict(w, v) != NEO_OK) return fprintf(stderr, "serve: %s\n", neo_last_error()), 1;
-    for (size_t i = 0; i < w->count; i++)
-        printf("%.9g%s", (double)w->out[i], (i + 1) % (size_t)v->info.outputs ? "," : "\n");
-    return 0;
-}
-static int answer_lines(void) {
-    static char text[MAX_LINE];
-    const version *v = models.newest;
-    worker w = {.index = 0};
-    size_t size = 0, used;
-    long long number = 0;
-    int bad = 0;
-    for (ssize_t n = 1; n > 0;) {
-        n = read(0, text + size, sizeof text - size);
-        if (n > 0) size += (size_t)n;
-        else if (size) text[size++] = '\n'; /* there is room: what is left is no whole buffer */
-        for (used = 0; used < size;) {
-            char *stop = memchr(text + used, '\n', size - used);
-            if (!stop) break;
-            size_t bytes = (size_t)(stop - text) - used;
-            if (neo_scratch_count(v->scratch[0]) == o.batch) bad |= print_predictions(&w, v);
-            number++;
-            neo_status status = neo_scratch_add_line(v->scratch[0], text + used, bytes);
-            if (status == NEO_ERR_CAPACITY) { /* of ids: after those before it */
-                bad |= print_predictions(&w, v);
-                status = neo_scratch_add_line(v->scratch[0], text + used, bytes);
-            }
-            if (status != NEO_OK) {
-                bad |= print_predictions(&w, v) | 1;
-                printf("\n"); /* no answer, in its place */
-                fprintf(stderr, "serve: line %lld: %s\n", number, neo_last_error());
-            }
-            used += bytes + 1;
-        }
-        if (!used && size == sizeof text)
-            return fprintf(stderr, "serve: line %lld: over %d bytes\n", number + 1, MAX_LINE), 1;
-        memmove(text, text + used, size -= used);
-        bad |= print_predictions(&w, v);
-        if (fflush(stdout)) return 1;
-    }
-    free(w.out);
-    return bad;
-}
-
-/* ---- the program: a thread for each loop; this one loads models and waits for signals ---- */
+/* A thread for each loop; this one loads models and waits for signals. */
 
 static int signals[2]; /* a pipe: bytes are numbers of signals */
 static void on_signal(int number) {

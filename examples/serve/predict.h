@@ -1,5 +1,5 @@
 /* predict.h: the model that is served, its versions, and the answers of a batch. `o` has the
-   options. */
+   options: options.h. */
 #ifndef EXAMPLE_PREDICT_H
 #define EXAMPLE_PREDICT_H
 #include "loop.h"

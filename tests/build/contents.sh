@@ -101,6 +101,10 @@ END
         fail "no stop line in $h"
     fi
 done
+# An example is read in one sitting.
+for example in examples/*.c; do
+    at_most "$(wc -l <"$example")" 199 "lines in $example"
+done
 # C of tests, benches and examples, and all scripts, have no longer lines either.
 wide() { cat "$@" | awk 'length($0) > 100'; }
 at_most "$(wide tests/*.[ch] tests/*/*.[ch] tests/*/*.cpp tests/*/*/*.[ch] tests/*/*/*.cpp \
