@@ -11,6 +11,7 @@ W=$B/tmp/serve
 rm -rf "$W"
 mkdir -p "$W/served" "$W/a" "$W/b"
 client=$B/tests/programs/http_client
+[ -x "$client" ] || { fail "$client is not built"; finish programs/serve; exit 1; }
 adult=examples/data/adult/adult
 model="--format adult --dim 8 --bottom 5-16-8 --top 16-1 --batch 256 --optimizer adagrad"
 [ -z "$SANITIZER" ] || wrap="setarch -R"
@@ -309,7 +310,12 @@ while [ "$wrote" -ge 20 ] && [ $tries -lt 5 ]; do
     start --wait 300
     printf "POST /stream ${H}Content-Length: 14\r\n\r\n{\"prompt\":\"d\"}" |
         "$client" "$port" send gone
-    while [ "$wrote" = 0 ]; do sleep 0.05; wrote=$(metric neo_samples_total); done
+    waits=0
+    while [ "$wrote" = 0 ] && [ $waits -lt 4000 ]; do
+        waits=$((waits + 1))
+        sleep 0.05
+        wrote=$(metric neo_samples_total)
+    done
     stop "a client that is gone"
 done
 if [ "$wrote" -lt 20 ]; then pass; else fail "of a client that is gone: $wrote tokens"; fi
@@ -424,7 +430,7 @@ if [ -s "$W/err" ]; then fail "under load: $(head -3 "$W/err")"; else pass; fi
 "$client" "$port" load 100000000 16 1 "$W/rows" >"$W/load" 2>"$W/err" &
 asks=$!
 before=$(metric neo_samples_total)
-while [ "$(metric neo_samples_total)" = "$before" ]; do :; done
+while kill -0 $asks 2>/dev/null && [ "$(metric neo_samples_total)" = "$before" ]; do :; done
 stop "under load"
 if wait $asks; then pass; else fail "SIGTERM: $(cat "$W/load" "$W/err" | head -5)"; fi
 same "SIGTERM: nothing is left unread" "$(of unread)" 0
@@ -490,7 +496,13 @@ many=10000
 [ -z "$SANITIZER" ] || many=1000
 if [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 11500 ]; then
     start --connections 10100
-    open() { while [ "$(metric neo_connections)" -le $many ]; do sleep 0.1; done; }
+    open() {
+        tries=0
+        while [ $tries -lt 4000 ] && [ "$(metric neo_connections)" -le $many ]; do
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+    }
     same "$many connections" "$( (open; echo) | "$client" "$port" hold $many 60 0 |
         tr '\n' ' ')" "200: $many "
     peak=$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null)
