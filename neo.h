@@ -563,13 +563,12 @@ NEO_API neo_status neo_tree_sum(neo_ctx *ctx, const neo_tensor *parts, int count
 #endif
 
 /* neo_floats_decode, _encode: `count` numbers of dtype f32, f16, bf16 or f8 to and from f32, to
-   nearest, as neo_tensor_convert. neo_floats_add: x[i] += y[i]. On the calling thread alone, so any
-   number of threads may call them beside everything else that a context does. */
+   nearest, as neo_tensor_convert. On the calling thread alone, so any number of threads may call
+   them beside everything else that a context does. */
 NEO_API void neo_floats_decode(const neo_ctx *ctx, neo_dtype dtype, const void *src, float *dst,
                                int64_t count);
 NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float *src, void *dst,
                                int64_t count);
-NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_t count);
 
 /* ---------------------------------------------------------------------------
    >>random
@@ -6122,11 +6121,6 @@ NEO_API void neo_floats_encode(const neo_ctx *ctx, neo_dtype dtype, const float 
     neo__encode_float(ctx, dtype, src, dst, NULL, count);
     neo__fp_leave(fp);
 }
-NEO_API void neo_floats_add(const neo_ctx *ctx, float *x, const float *y, int64_t count) {
-    neo__fp_state fp = neo__fp_enter();
-    ctx->vec->add(x, y, count);
-    neo__fp_leave(fp);
-}
 /* ---------------------------------------------------------------------------
    >>impl-random
    ------------------------------------------------------------------------ */
@@ -8032,6 +8026,12 @@ static neo_status neo__mlp_present(const neo_mlp *mlp, int grads, const char *fn
     NEO__TRY(neo__params_present(mlp->weight, mlp->layers, grads, fn));
     return neo__params_present(mlp->bias, mlp->layers, grads, fn);
 }
+/* The error of a call's tensors, with the name of the mlp. */
+static neo_status neo__mlp_told(const neo_mlp *mlp, neo_status status) {
+    const char *name = mlp->weight[0]->name; /* "<name>.0.weight" */
+    if (status == NEO_OK) return NEO_OK;
+    return neo_fail(status, "%s (mlp '%.*s')", neo_last_error(), (int)strlen(name) - 9, name);
+}
 
 /* Rows of a buffer of the mlp as a tensor. */
 static neo_tensor neo__mlp_rows(const neo_mlp *mlp, void *data, int64_t rows, int64_t width) {
@@ -8064,8 +8064,8 @@ NEO_API neo_status neo_mlp_forward(neo_mlp *mlp, neo_tensor x, neo_tensor y) {
     neo_ctx *ctx = mlp->ctx;
     const int64_t *widths = mlp->desc.widths;
     const int narrow = mlp->desc.dtype != NEO_F32;
-    NEO__TRY(neo__layer_check_forward(ctx, fn, mlp->desc.max_batch, x, widths[0], y,
-                                      widths[mlp->layers]));
+    NEO__TRY(neo__mlp_told(mlp, neo__layer_check_forward(ctx, fn, mlp->desc.max_batch, x, widths[0],
+                                                         y, widths[mlp->layers])));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     const neo_tensor first = neo__mlp_operand(mlp, mlp->layers, x), none = neo_tensor_none();
     neo_tensor in = first;
@@ -8122,8 +8122,8 @@ NEO_API neo_status neo_mlp_backward(neo_mlp *mlp, const neo_leaves *leaves, neo_
     NEO__CHECK(mlp->forward_done, NEO_ERR_STATE, "neo_mlp_backward: there was no forward");
     const int64_t batch = mlp->in.shape[0];
     neo__leaf_cut held;
-    NEO__TRY(neo__layer_check_backward(ctx, fn, "neo_mlp_forward", batch, dy, widths[layers], dx,
-                                       widths[0]));
+    NEO__TRY(neo__mlp_told(mlp, neo__layer_check_backward(ctx, fn, "neo_mlp_forward", batch, dy,
+                                                          widths[layers], dx, widths[0])));
     NEO__TRY(neo__mlp_present(mlp, 0, fn));
     NEO__TRY(neo__mlp_present(mlp, 1, fn));
     NEO__TRY(neo__leaves_resolve(ctx, leaves, batch, &held, fn));
@@ -12254,9 +12254,9 @@ static void neo__bags_meta_layout(const neo__bag_sizes *s, neo__carve *c, neo_ba
     NEO__CARVE(c, to->tables, s->tables);
     NEO__CARVE(c, to->view.features, s->features + 1);
     NEO__CARVE(c, to->table_features, s->features);
+    NEO__CARVE(c, *names, s->name_bytes);
     NEO__CARVE(c, to->mark_words, s->mark_words);
     NEO__CARVE(c, to->made.bits, (s->lazy_blocks + 63) / 64);
-    NEO__CARVE(c, *names, s->name_bytes);
 }
 
 /* The most pieces of a call, and of shared sorts. */
@@ -12856,13 +12856,18 @@ static void neo__bags_describe(neo_bags *bags, const neo_bags_desc *desc, char *
 static neo_status neo__bags_alloc_tables(neo_bags *bags, int apart, const char *fn) {
     void *block[NEO__BAG_BLOCKS];
     neo__carve all = {NULL, 0}, tables = {NULL, 0};
-    for (int64_t i = 0; i < bags->sizes.tables && !apart; i++)
-        neo__bag_carve_blocks(&all, &bags->tables[i].job, block);
+    const neo__bag_table *largest = bags->tables;
+    for (int64_t i = 0; i < bags->sizes.tables && !apart; i++) {
+        const neo__bag_table *t = &bags->tables[i];
+        neo__bag_carve_blocks(&all, &t->job, block);
+        if (neo__bag_block_bytes(&t->job, 0) > neo__bag_block_bytes(&largest->job, 0)) largest = t;
+    }
     if (all.at) {
         bags->memory.tables = tables.block = (char *)neo__data_alloc(bags->ctx, all.at);
         bags->memory.table_bytes = all.at;
-        NEO__CHECK(tables.block, NEO_ERR_MEMORY, "%s: no memory for %zu bytes of table '%s'%s", fn,
-                   all.at, bags->tables[0].name, bags->sizes.tables > 1 ? " and the others" : "");
+        NEO__CHECK(tables.block, NEO_ERR_MEMORY,
+                   "%s: no memory for %zu bytes of tables; the largest, '%s', has %" PRId64 " rows",
+                   fn, all.at, largest->name, largest->rows);
         if (bags->sizes.lazy_blocks) neo__advise(tables.block, all.at, NEO__ADVISE_SMALL);
     }
     for (int64_t i = 0; i < bags->sizes.tables; i++) {
@@ -13240,13 +13245,16 @@ NEO_API neo_status neo_bags_create(neo_ctx *ctx, const neo_bags_desc *desc, neo_
     neo__bags_meta_layout(&sizes, &count, &bags, &names);
     meta.block = (char *)neo__alloc_for(ctx, count.at, fn);
     if (!meta.block) return NEO_ERR_MEMORY;
-    memset(meta.block, 0, count.at);
+    const size_t bits = 8 * (size_t)(sizes.mark_words + sizes.lazy_blocks / 64);
+    memset(meta.block, 0, count.at - bits); /* which may be gigabytes: not before tables fit */
     neo__bags_meta_layout(&sizes, &meta, &bags, &names);
     bags->ctx = ctx;
     bags->memory.meta_bytes = count.at;
     bags->sizes = sizes;
     neo__bags_describe(bags, desc, names);
     neo_status status = neo__bags_alloc_tables(bags, desc->tier != NULL, fn);
+    if (status == NEO_OK)
+        memset(bags->mark_words, 0, (size_t)(meta.block + count.at - (char *)bags->mark_words));
     if (status == NEO_OK) status = neo__bags_work_alloc(bags, sizes, fn);
     if (status == NEO_OK && desc->tier)
         status = desc->tier->ops->attach(desc->tier, bags, desc, fn);
@@ -16544,11 +16552,13 @@ static neo_status neo__cpu_combine(neo_device *device, const neo__combine_call *
 }
 
 /* Coded rows without gaps, of whole blocks or words each, are one long row. */
-static void neo__code_join(neo__wire_call *c) {
-    const int scaled = c->wire > NEO_WIRE_BF16, whole = scaled ? NEO_WIRE_BLOCK : 2;
-    if (c->stride != c->cols || (c->wire != NEO_WIRE_F32 && c->cols % whole)) return;
-    c->cols *= c->rows;
-    c->rows = NEO__MIN(c->rows, (int64_t)1);
+static neo__wire_call neo__code_join(const neo__wire_call *call) {
+    neo__wire_call c = *call;
+    const int whole = c.wire > NEO_WIRE_BF16 ? NEO_WIRE_BLOCK : 2;
+    if (c.stride != c.cols || (c.wire != NEO_WIRE_F32 && c.cols % whole)) return c;
+    c.cols *= c.rows;
+    c.rows = NEO__MIN(c.rows, (int64_t)1);
+    return c;
 }
 NEO__INLINE neo_dtype neo__code_dtype(int wire) {
     return wire == NEO_WIRE_F32 ? NEO_F32 : wire == NEO_WIRE_F16 ? NEO_F16 : NEO_BF16;
@@ -16572,8 +16582,7 @@ static void neo__encode_row(const neo_ctx *ctx, const neo__wire_call *call, cons
 static neo_status neo__cpu_encode(neo_device *device, const neo__wire_call *call) {
     const neo_ctx *ctx = neo__cpu_ctx(device);
     const neo__fp_state fp = neo__fp_enter();
-    neo__wire_call c = *call;
-    neo__code_join(&c);
+    const neo__wire_call c = neo__code_join(call);
     if (c.wire > NEO_WIRE_BF16)
         ctx->wire->encode(&c);
     else
@@ -16614,8 +16623,7 @@ static NEO__NOINLINE void neo__decode_sum(const neo_ctx *ctx, const neo__wire_ca
 static neo_status neo__cpu_decode(neo_device *device, const neo__wire_call *call) {
     const neo__fp_state fp = neo__fp_enter();
     const neo_ctx *ctx = neo__cpu_ctx(device);
-    neo__wire_call c = *call;
-    neo__code_join(&c);
+    const neo__wire_call c = neo__code_join(call);
     for (int64_t r = 0; r < c.rows; r++) {
         const char *row = (const char *)c.in + (size_t)r * c.row_bytes;
         float *out = (float *)c.out + r * c.stride;

@@ -166,8 +166,8 @@ NEO_API NEO__CHECK_UNUSED neo_status neo_schema_parse(neo_ctx *ctx, const char *
 /* neo_schema_npy: for triples <prefix>dense.npy [N, D] (f32, f16, f64 or integers),
    <prefix>sparse.npy [N, T] (i32 or i64), <prefix>labels.npy [N] or [N, L] (numbers in [0, 1]); D,
    T and L are taken from the first triple. rows: [T], or NULL: found by reading the sparse files
-   (the largest id + 1). Ids are taken modulo rows if modulo != 0; else one outside is an error of
-   the reader. */
+   (the largest id + 1; one above 2^31 - 2, a hash or damage: NEO_ERR_RANGE). Ids are taken modulo
+   rows if modulo != 0; else one outside is an error of the reader. */
 #if !defined(NEO_INFERENCE)
 NEO_API NEO__CHECK_UNUSED neo_status neo_schema_npy(neo_ctx *ctx, const char *const *prefixes,
                                                     int prefix_count, const int64_t *rows,
@@ -195,7 +195,7 @@ typedef struct neo_binary_desc {
     const int32_t *ids_per_feature; /* [feature_count] in every record, or NULL: one of each */
     int float_dense;                /* 1: dense numbers are f32, taken as they are */
     int32_t label_count;            /* at the start of a record; 0: 1 */
-    int64_t rows;                   /* of each table; 0: the largest id of `paths` + 1 */
+    int64_t rows;                   /* of each table; 0: as found in `paths`, see neo_schema_npy */
     const int64_t *rows_per_feature; /* [feature_count] or NULL */
     int modulo;                     /* as in neo_schema_npy */
     const char *const *paths;       /* may be NULL if rows are given */
@@ -2255,7 +2255,7 @@ static int neo__line_whole(const char *line, const char *end, neo__issue *e) {
         return 0;
     }
     const char *nul = end > line ? (const char *)memchr(line, 0, (size_t)(end - line)) : NULL;
-    if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte");
+    if (nul) neo__issue_set(e, NEO_ERR_FORMAT, nul - line + 1, "a NUL byte (UTF-16? use iconv)");
     return nul == NULL;
 }
 
@@ -2300,8 +2300,8 @@ static void neo__criteo_issue(const neo_schema *schema, const char *line, const 
     int fields = 1 + (int)neo__text_count(rest, '\t'), expected = NEO__CRITEO_FIELDS;
     if (may_lack_label && fields == expected - 1) expected--;
     if (fields != expected) {
-        neo__issue_set(issue, NEO_ERR_FORMAT, 1,
-                       "%d field%s, expected %d (criteo: label, 13 integers, 26 hex words)",
+        neo__issue_set(issue, NEO_ERR_FORMAT, 1, "%d field%s, expected %d (criteo: label, 13 "
+                       "integers, 26 hex words, tab-separated)",
                        fields, fields == 1 ? "" : "s", expected);
         return;
     }
@@ -3744,8 +3744,7 @@ static neo_status neo__source_refuse_compressed(const char *path, const char *te
                    records ? "" : "; or pipe it in ('", records ? "" : formats[i].cat,
                    records ? ""
                            : " FILE |', and '-' as the path), which can be read once: for one "
-                             "epoch, and with rows, hash or a schema that neo_load has fitted, as "
-                             "neo_schema_fit or counting would need a pass of its own");
+                             "epoch, with no pass before it for dictionaries or rows");
     return NEO_OK;
 }
 /* ---- headers ---- */
@@ -5927,14 +5926,15 @@ static neo_status neo__plane_scan(neo_schema *schema, const neo__file *file,
         if (i % step == 0)
             status = neo__file_read_at(file, plane->offset + i * row, piece,
                                        (size_t)(NEO__MIN(count - i, step) * row));
-        const char *p = piece + i % step * row + plane->within;
+        const char *record = piece + i % step * row, *p = record + plane->within;
         for (int32_t t = first; status == NEO_OK && t < first + features; t++)
             for (int32_t k = schema->hot ? schema->hot[t] : 1; k > 0 && status == NEO_OK; k--) {
                 int64_t id = neo__plane_id(plane, p);
-                if (id < 0 || id == INT64_MAX)
-                    status = neo_fail(NEO_ERR_RANGE,
-                                      "%s: row %" PRId64 ", feature %d: id %" PRId64 " cannot be",
-                                      file->path, i, t, id);
+                if (id < 0 || id >= INT32_MAX)
+                    status = neo_fail(NEO_ERR_RANGE, "%s: row %" PRId64 ", column %d (feature %d): "
+                                      "id %" PRId64 " is not in [0, 2147483647), from which rows "
+                                      "are counted (else give rows, and modulo)", file->path, i,
+                                      (int)((p - record) / (int)plane->item_bytes), t, id);
                 else schema->rows[t] = NEO__MAX(schema->rows[t], id + 1);
                 p += plane->item_bytes;
             }
@@ -7119,7 +7119,7 @@ static int neo__svm_pair_at(const neo_schema *schema, const neo__parse_options *
                             const char *line, const char **p, const char *end, neo__svm_pair *pair,
                             neo__issue *issue) {
     const int fields = schema->format == NEO_FORMAT_LIBFFM;
-    const char *expected = fields ? "expected field:index:value" : "expected index:value";
+    const char *expected = fields ? "expected field:index:number" : "expected index:number";
     const char *token = *p, *at = token, *next;
     int64_t number[2] = {0, 0};
     int kind;

@@ -2151,8 +2151,8 @@ static neo_status neo__st_read_header(neo_safetensors *file) {
     uint64_t n = 0;
     for (int i = 0; i < 8; i++) n |= (uint64_t)length[i] << 8 * i;
     NEO__CHECK(n >= 2 && n <= NEO__ST_HEADER_BYTES && n <= (uint64_t)(size - 8), NEO_ERR_FORMAT,
-               "%s: byte 0: a header of %" PRIu64 " bytes cannot be in a file of %" PRId64,
-               file->path, n, size);
+               "%s: byte 0: not a safetensors file: a header of %" PRIu64
+               " bytes cannot be in a file of %" PRId64, file->path, n, size);
     file->data_offset = 8 + (int64_t)n;
     file->data_bytes = size - file->data_offset;
     file->header = (char *)neo__alloc_for(file->ctx, (size_t)n, file->path);

@@ -30,6 +30,8 @@
         neo_trace_end(ctx);                                                                    \
         TRY(span_status);                                                                      \
     } while (0)
+/* "1 rank", "2 ranks" */
+#define PLURAL(n) ((n) == 1 ? "" : "s")
 /* An error that the user can put right. */
 #define REFUSE(...) return neo_fail(NEO_ERR_ARG, __VA_ARGS__)
 

@@ -158,9 +158,10 @@ static const char *cli_best_path(const cli_saves *saves, const char *file, char 
 
 /* --resume: goes on from the newest checkpoint, or, where there is none, from the best model; where
    there is neither, nothing is loaded. *saved: the checkpoint of *step is there. lr: of this run,
-   which says so where it was another one. Collective. */
+   which says so where it was another one. sizes: the options that give shapes. Collective. */
 static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load_desc d,
-                            neo_state *state, double lr, int64_t *step, int *saved) {
+                            neo_state *state, double lr, const char *sizes, int64_t *step,
+                            int *saved) {
     char best[4096];
     double was;
     neo_status status = neo_load(me->ctx, &d, state, step);
@@ -175,6 +176,8 @@ static neo_status cli_go_on(const cli_rank *me, const cli_saves *saves, neo_load
         neo_checkpoint_metric(me->ctx, d.dir, *step, "lr", &was) == NEO_OK && was != lr)
         say(me, "warning: step %lld was saved with --lr %g, the run goes on with --lr %g\n",
             (long long)*step, was, lr);
+    if (status == NEO_ERR_MISMATCH && strstr(neo_last_error(), " has shape "))
+        return neo_fail(status, "%s: give the %s of its training", neo_last_error(), sizes);
     if (status != NEO_ERR_NOT_FOUND) return status;
     say(me, "no checkpoint in %s yet: starting from the beginning\n", saves->dir);
     return NEO_OK;

@@ -669,9 +669,10 @@ static void mlp_errors(void) {
     CHECK_ERR(neo_mlp_forward(mlp, x.t, y.t), NEO_ERR_CAPACITY, "max_batch is 4");
     neo_tensor x4 = neo_tensor_rows(x.t, 0, 4), y4 = neo_tensor_rows(y.t, 0, 4);
     CHECK_ERR(neo_mlp_forward(mlp, x4, y.t), NEO_ERR_SHAPE, "y is");
+    CHECK(strstr(neo_last_error(), " (mlp 'm')") != NULL);
     CHECK_OK(neo_mlp_forward(mlp, x4, y4));
     CHECK_ERR(neo_mlp_backward(mlp, NULL, y.t, none), NEO_ERR_SHAPE,
-              "dy has 5 rows, the last neo_mlp_forward had 4");
+              "dy has 5 rows, the last neo_mlp_forward had 4 (mlp 'm')");
     CHECK_OK(neo_mlp_backward(mlp, NULL, y4, none));
     free(x.block), free(y.block);
     neo_mlp_destroy(mlp);

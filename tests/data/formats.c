@@ -231,13 +231,14 @@ static void svm_refused(void) {
     } grid[] = {
         {0, "1 1:1\n 1:2\n", "x.svm:2:2: the label is missing", NEO_ERR_FORMAT},
         {0, "# \n3:4 1:1\n", ":2:1: the label is missing", NEO_ERR_FORMAT},
-        {0, "1 5:x\n", ":1:3: expected index:value, found '5:x'", NEO_ERR_FORMAT},
-        {0, "1 5\n", ":1:3: expected index:value, found '5'", NEO_ERR_FORMAT},
-        {0, "1 -5:1\n", ":1:3: expected index:value, found '-5:1'", NEO_ERR_FORMAT},
-        {0, "1 1:2:3\n", ":1:3: expected index:value, found '1:2:3'", NEO_ERR_FORMAT},
-        {0, "1 1:\n", ":1:3: expected index:value, found '1:'", NEO_ERR_FORMAT},
+        {0, "1 5:x\n", ":1:3: expected index:number, found '5:x'", NEO_ERR_FORMAT},
+        {0, "1 3:nan\n", ":1:3: expected index:number, found '3:nan'", NEO_ERR_FORMAT},
+        {0, "1 5\n", ":1:3: expected index:number, found '5'", NEO_ERR_FORMAT},
+        {0, "1 -5:1\n", ":1:3: expected index:number, found '-5:1'", NEO_ERR_FORMAT},
+        {0, "1 1:2:3\n", ":1:3: expected index:number, found '1:2:3'", NEO_ERR_FORMAT},
+        {0, "1 1:\n", ":1:3: expected index:number, found '1:'", NEO_ERR_FORMAT},
         {0, "1 1:1e99\n", ":1:3: expected a value within the range of f32", NEO_ERR_RANGE},
-        {0, "1 1:1 qid:3\n", ":1:7: expected index:value, found 'qid:3'", NEO_ERR_FORMAT},
+        {0, "1 1:1 qid:3\n", ":1:7: expected index:number, found 'qid:3'", NEO_ERR_FORMAT},
         {0, "1 qid:x 1:1\n", ":1:3: expected qid:number, found 'qid:x'", NEO_ERR_FORMAT},
         {0, "2 1:1\n", ":1:1: expected a label of -1, +1 or in [0, 1], found '2'", NEO_ERR_RANGE},
         {0, "1,2 1:1\n", ":1:1: expected a label, found '1,2'", NEO_ERR_FORMAT},
@@ -250,12 +251,12 @@ static void svm_refused(void) {
          NEO_ERR_RANGE},
         {0, "1 1:1 0100:2\n", ":1:7: index 100 is not in [0, 100), the rows of its table",
          NEO_ERR_RANGE},
-        {0, "1 1:1#x\n1 1:#2\n", ":2:3: expected index:value, found '1:'", NEO_ERR_FORMAT},
+        {0, "1 1:1#x\n1 1:#2\n", ":2:3: expected index:number, found '1:'", NEO_ERR_FORMAT},
         {0, " \n\t# 1 1:1\n#1\n", ":1:2: the label is missing", NEO_ERR_FORMAT},
         {0, "\t# 1 1:1\n#1\n", "holds no sample", NEO_ERR_FORMAT},
         {0, "# nothing\n", "holds no sample", NEO_ERR_FORMAT},
         {1, "1 2:3:1 5:1:1\n", ":1:9: field 5 is not in [0, 4)", NEO_ERR_RANGE},
-        {1, "1 2:1\n", ":1:3: expected field:index:value, found '2:1'", NEO_ERR_FORMAT},
+        {1, "1 2:1\n", ":1:3: expected field:index:number, found '2:1'", NEO_ERR_FORMAT},
         {1, "1 99999999999999999999:1:1\n", ":1:3: expected a field of at most 2^63 - 1",
          NEO_ERR_RANGE},
     };
@@ -286,7 +287,7 @@ static void svm_refused(void) {
     CHECK_INT(neo_schema_feature(found, 0).rows, 1000001);
     neo_schema_destroy(found);
     write_text(path, "1 1:1 x\n1 5:1\n");
-    CHECK_ERR(neo_schema_libsvm(ctx, &d, &found), NEO_ERR_FORMAT, ":1:7: expected index:value");
+    CHECK_ERR(neo_schema_libsvm(ctx, &d, &found), NEO_ERR_FORMAT, ":1:7: expected index:number");
     d.skip_bad_lines = 1;
     REQUIRE_OK(neo_schema_libsvm(ctx, &d, &found));
     CHECK_INT(neo_schema_feature(found, 0).rows, 6);
@@ -626,7 +627,10 @@ static void binary_refused(void) {
     write_bytes(path, bytes, n / row * row);
     refused(s, path, NULL, NEO_ERR_RANGE,
             "row 4, column 8: id 4294967295 is not in [0, 200), the rows of its table");
-    d.rows = 0;
+    d.rows = 0; /* counted */
+    CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_RANGE,
+              "bad.bin: row 4, column 8 (feature 2): id 4294967295 is not in [0, 2147483647), from "
+              "which rows are counted");
     d.path_count = 0;
     CHECK_ERR(neo_schema_binary(ctx, &d, &none), NEO_ERR_ARG, "neither rows nor paths");
     int32_t wrong[FEATURES] = {1, 1, 0, 1, 1};

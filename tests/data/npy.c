@@ -327,7 +327,13 @@ static void triples_that_do_not_fit(void) {
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "dense"), neo_tensor_2d(data, NEO_F32, 4, 2)));
     CHECK_OK(neo_npy_write(ctx, triple(prefix, "labels"), neo_tensor_1d(data, NEO_F32, 4)));
     CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_RANGE,
-              "row 3, feature 0: id -3");
+              "bad_sparse.npy: row 3, column 0 (feature 0): id -3 is not in [0, 2147483647)");
+    ids[3] = INT32_MAX;
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(ids, NEO_I32, 4, 1)));
+    CHECK_ERR(neo_schema_npy(ctx, &prefix, 1, NULL, 0, &s), NEO_ERR_RANGE,
+              "(feature 0): id 2147483647 is not in [0, 2147483647), from which rows are counted");
+    ids[3] = -3;
+    CHECK_OK(neo_npy_write(ctx, triple(prefix, "sparse"), neo_tensor_2d(ids, NEO_I32, 4, 1)));
     CHECK_ERR(neo_schema_npy(ctx, both, 2, NULL, 0, &s), NEO_ERR_SHAPE, "the schema 2 and 2");
     int64_t rows = 3;
     REQUIRE_OK(neo_schema_npy(ctx, &prefix, 1, &rows, 0, &s));

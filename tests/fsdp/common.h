@@ -161,10 +161,10 @@ static inline neo_status oracle_digest(neo_ctx *ctx, const Config *c, int groups
                 NEO__TRY(oracle_micro(ctx, c, &m, step, micro, micros, leaves));
                 for (int p = 0; p < 2 * LAYERS; p++) {
                     neo_tensor grad = neo_params_at(m.set[0], p)->grad;
-                    if (micro == 0) memcpy(sum[p][g].data, grad.data, neo_tensor_bytes(grad));
-                    else
-                        neo_floats_add(ctx, (float *)sum[p][g].data, (const float *)grad.data,
-                                       neo_tensor_count(grad));
+                    float *to = (float *)sum[p][g].data;
+                    const float *from = (const float *)grad.data;
+                    for (int64_t i = 0; i < neo_tensor_count(grad); i++)
+                        to[i] = micro ? to[i] + from[i] : from[i];
                 }
             }
         for (int p = 0; p < 2 * LAYERS; p++)

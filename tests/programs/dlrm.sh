@@ -1048,6 +1048,8 @@ done <<END
 3 3 1 cw off --dense-shard zero1
 2 2 1 dp on
 END
+if grep -q 'epoch 2/2  loss=[0-9.]* (since the resume)' "$W/out"; then pass; else
+    fail "the loss of a part of an epoch: $(cat "$W/out")"; fi
 same "resumed across plans" "$(digest $move --ranks 4 --nodes 2 --plan twcw)" "$whole_move"
 if grep -q "loaded step $((steps - 2)) from" "$W/err"; then
     pass
@@ -1165,7 +1167,10 @@ refused "other optimizer" 'optim' $short --repro-shards 8 --optimizer sgd --resu
 refused "other products" 'dtype' $short --repro-shards 8 --dtype bf16 --resume
 refused "other rows" 'rows_dtype' $short --repro-shards 8 --rows-dtype bf16 --resume
 refused "other model" 'top' $short --repro-shards 8 --top 25-1 --resume
-refused "other dimension" 'bags\|bottom' $short --repro-shards 8 --dim 4 --bottom 13-24-4 --resume
+refused "other dimension" 'has shape .*: give the --rows, --dim, --bottom' $short --repro-shards 8 \
+    --dim 4 --bottom 13-24-4 --resume
+refused "other rows" 'bags.C1.weight has shape .*: give the --rows, --dim' $short --repro-shards 8 \
+    --rows 500 --resume
 find "$W/ckpt" -type f -exec cksum {} + | sort >"$W/after"
 if cmp -s "$W/before" "$W/after"; then pass; else fail "a refused resume touched the checkpoint"; fi
 
@@ -1306,6 +1311,8 @@ if grep -q "all weights of the training data's samples are 0" "$W/err" &&
 else
     fail "weights of 0, without --format: $(cat "$W/err")"
 fi
+refused "a csv as criteo" '1 field, expected 40 (criteo: .*, tab-separated)' --format criteo \
+    --data "$W/zeros.csv"
 refused "a csv of no format" 'zeros.csv is read as --format criteo: it begins like no format' \
     --data "$W/zeros.csv"
 
@@ -1335,7 +1342,10 @@ refused "dtype of rows" 'rows-dtype' $model --rows-dtype f8
 refused "schedule" 'schedule' $model --schedule nosuch
 refused "format" 'format' --data "$W/plain_file" --format nosuch
 refused "format of synthetic data" '--format nosuch: not criteo, adult' $model --format nosuch
-refused "a format without effect" '--synthetic does not go with --format npy' $model --format npy
+for format in npy criteo auto; do
+    refused "$format without effect" "--synthetic does not go with --format $format" $model \
+        --format $format
+done
 refused "rows without effect" '--rows: --format adult knows its rows' --data \
     "$W/plain_file" --format adult --rows 5
 refused "two sources" 'leave out --data' $model --data "$W/plain_file"
@@ -1383,6 +1393,23 @@ refused "--batch -1" '--batch -1: not a whole number from 1 to' $model --batch -
 refused "--synthetic 0" '--synthetic must be at least 1' --synthetic 0
 refused "a log nowhere" "--log: $W/none/log: No such file" $model --log "$W/none/log"
 refused "a plan nowhere" "--save-plan: $W/none/plan: No such file" $model --save-plan "$W/none/plan"
+refused "replicas of one rank" 'must divide the 1 rank into' $model --replicas 2
+$D $model --window 9 >"$W/out" 2>"$W/err"
+if grep -q '^note: --window: its figures are for --log' "$W/err"; then pass; else
+    fail "--window for nothing: $(cat "$W/err")"; fi
+# What memory has no room for is refused before it is taken, and before the training.
+if [ -z "$SANITIZER" ]; then # whose allocators end a program
+    (ulimit -v 4000000 && $D $model --threads 1 --auc-capacity 4294967296) >"$W/out" 2>"$W/err"
+    if grep -q '^dlrm: --auc-capacity 4294967296: .* no memory' "$W/err" &&
+        ! grep -q 'train ' "$W/err"; then pass; else fail "--auc-capacity: $(cat "$W/err")"; fi
+fi
+if have python3 && [ -z "$SANITIZER" ]; then
+    python3 -c 'import resource, subprocess, sys
+run = subprocess.run(sys.argv[1:], capture_output=True, text=True)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+sys.exit(peak > 1e6 or "C1'"'"', has 100000000000 rows: --rows N" not in run.stderr)' \
+        $D $model --threads 1 --rows 100000000000 && pass || fail "rows of no memory take it"
+fi
 refused "an AUC of too many" '^dlrm: --auc-capacity 4294967297' $model --auc-capacity 4294967297
 refused "standard input twice" 'epochs' --data - --epochs 2
 refused "repro-shards" 'shards' $model --repro-shards 5000
@@ -1500,6 +1527,13 @@ dense-shard --dense-shard nosuch
 schedule --schedule nosuch
 plan --plan nosuch
 group --group nosuch
+cross --model dcnv2 --cross 3y4
+wukong --model wukong --wukong 2
+bottom --bottom 1-x-16
+bottom --bottom 1-16-8
+top --top 16,1
+cluster --cluster nosuch
+profile --tier nosuch --memory 1M --profile nosuch
 END
 
 # line 100 becomes bad in one way each; the message has file:line:column.
@@ -1574,6 +1608,8 @@ cp "$W/day_1_sparse.npy" "$W/cut_sparse.npy"
 refused "npy of another length" 'cut_' --data "$W/cut_" $npy
 cp "$W/plain_file" "$W/cut_sparse.npy"
 refused "npy that is text" 'cut_sparse.npy' --data "$W/cut_" $npy
+refused "npy as weights" 'day_0_dense.npy: byte 0: not a safetensors file' $model \
+    --load "$W/day_0_dense.npy"
 
 # ---- other formats of the same samples: records, libsvm, libffm, an archive; found by a look ----
 
@@ -1650,7 +1686,8 @@ refused "--bottom of no dense numbers" 'beginning with 1 .this data has no dense
     --data "$W/day_0_lines.svm" --format libsvm --bottom 13-16
 refused "fm of one feature" "pairs features, not the ids of one" --data "$W/day_0_lines.svm" \
     --format libsvm --batch 16 --model fm
-for look in 'compressed:\037\213\010\000ab' 'of several files:PK\003\004abc' 'no sample:'; do
+for look in 'compressed:\037\213\010\000ab' 'UTF-16:\377\376a\000\n\000' \
+    'of several files:PK\003\004abc' 'no sample:'; do
     printf "${look#*:}" >"$W/looked_at"
     refused "a look at ${look%%:*}" "${look%%:*}" --data "$W/looked_at" --format auto $train
     refused "${look%%:*}, without --format" "${look%%:*}" --data "$W/looked_at" $train
@@ -1672,6 +1709,23 @@ refused "a cut record" 'cut.bin: byte 1234: the file ends inside row 7' --data "
     --format binary $records
 refused "raw without --hot" 'needs --hot' --data "$W/cut.bin" --format raw $records
 refused "--hot 3,0" '--hot 3,0: not numbers' --data "$W/cut.bin" --format raw --hot 3,0 $records
+for rows in '' '--rows 50'; do
+    refused "--hot of other data $rows" 'ends inside row 1647 .* the ids of --hot 1,2$' \
+        --data "$W/day_0_int.bin" --format raw --hot 1,2 $rows $records
+    refused "--hot of half a row $rows" 'expected a label .* the ids of --hot 3,2,1$' \
+        --data "$W/day_0_int.bin" --format raw --hot 3,2,1 $rows $records
+done
+cp "$W/day_0_int.bin" "$W/damaged.bin"
+printf '\377\377\377\376' | dd of="$W/damaged.bin" bs=1 seek=924 conv=notrunc 2>"$W/log"
+refused "a damaged id" 'damaged.bin: row 5, column 31 (feature 17): id 4278190079 .* --rows N' \
+    --data "$W/damaged.bin" --format binary $records
+same "that id modulo rows, of threads" \
+    "$(digest --data "$W/damaged.bin" --format binary --rows 50 $records --threads 1)" \
+    "$(digest --data "$W/damaged.bin" --format binary --rows 50 $records --threads 3)"
+printf '\377\377\377\163' | dd of="$W/damaged.bin" bs=1 seek=924 conv=notrunc 2>"$W/log"
+[ -n "$SANITIZER" ] || # whose allocators end a program
+    refused "a table of that id" "no memory for .* the largest, 'cat_17', has 1946157056 rows" \
+        --data "$W/damaged.bin" --format binary --dim 100000
 refused "--hot without effect" '--hot is for --format raw' $model --hot 3
 refused "records of standard input" 'cannot come from standard input' --data - --format binary
 awk 'NR == 100 { $3 = "5:x" } { print }' "$W/day_0_lines.svm" >"$W/bad.svm"

@@ -152,7 +152,7 @@ refused "no unit" "not a whole number" $tier --memory 8X
 refused "no folder" "$W/none/rows: cannot open for writing" --tier "$W/none/rows" --memory 8M
 refused "a policy" "--evict age:3: --tier has lru and lfu" $tier --memory 8M --evict age:3
 refused "no tier" "--profile is of --tier" --profile "$W/p"
-refused "no profile" "none: cannot open" $tier --memory 8M --profile "$W/none"
+refused "no profile" "--profile $W/none: cannot open" $tier --memory 8M --profile "$W/none"
 refused "other rows" "the profile has no table 'C1' of 3001 rows" $tier --memory 8M \
     --profile "$W/p" --rows 3001
 refused "counts of keys" "--keys does not go with --save-profile" --keys --save-profile "$W/q"

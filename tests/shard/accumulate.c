@@ -654,8 +654,8 @@ static void both_oracle(Both *b, neo_ctx *ctx) {
              at += p ? OUT : OUT * IN, p++) { /* each micro-batch by its tree, then in order */
             float *grad = neo_params_at(set, p)->grad.data;
             int64_t count = p ? OUT : OUT * IN;
-            if (s % b->k.micros) neo_floats_add(ctx, sums + at, grad, count);
-            else memcpy(sums + at, grad, 4 * (size_t)count);
+            for (int64_t i = 0; s % b->k.micros && i < count; i++) sums[at + i] += grad[i];
+            if (s % b->k.micros == 0) memcpy(sums + at, grad, 4 * (size_t)count);
             memcpy(grad, sums + at, 4 * (size_t)count);
         }
         if (s % b->k.micros != b->k.micros - 1) continue;

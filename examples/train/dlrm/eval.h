@@ -110,7 +110,7 @@ static neo_status look_for_stop(run *r) {
 
 /* The next batch of test or validation data. Collective. */
 static neo_status next_of_tests(run *r, neo_reader *reader, neo_batch *batch) {
-    neo_status status = neo_reader_next(reader, batch);
+    neo_status status = read_batch(r, reader, batch);
     if (neo_schema_format(r->m.schema) != NEO_FORMAT_NPY) status = advise_rows(status);
     return agree(r->me.comm, status);
 }
@@ -166,7 +166,8 @@ static void warn_of_test(const run *r, const neo_reader *reader, const figures *
         say(&r->me, "warning: no AUC: the %s data has %lld samples, --auc-capacity is %lld\n",
             name, (long long)values->of[0].count, (long long)r->o->auc_capacity);
     if (bad_lines)
-        say(&r->me, "skipped %lld bad lines of the %s data\n", (long long)bad_lines, name);
+        say(&r->me, "skipped %lld bad line%s of the %s data\n", (long long)bad_lines,
+            PLURAL(bad_lines), name);
 }
 
 /* A reader of the test data, or of the validation data. */
@@ -177,18 +178,29 @@ static neo_reader_desc describe_test(const run *r, int is_valid) {
                              .path_count = is_valid ? j->valid_count : j->test_count};
 }
 
+/* Metrics of each task, on rank 0. Collective. */
+static neo_status create_metrics(run *r, neo_metrics **metrics) {
+    neo_status status = NEO_OK;
+    const neo_metrics_desc d = {.capacity = r->o->auc_capacity,
+                                .weighted = neo_schema_is_sample_weighted(r->m.schema)};
+    for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++)
+        status = neo_metrics_create(r->m.ctx, &d, &metrics[t]);
+    if (status == NEO_ERR_MEMORY)
+        status = neo_fail(status, "--auc-capacity %lld: %s", (long long)r->o->auc_capacity,
+                          neo_last_error());
+    return agree(r->me.comm, status);
+}
+static void destroy_metrics(neo_metrics **metrics) {
+    for (int t = 0; t < MAX_TASKS; t++) neo_metrics_destroy(metrics[t]);
+}
+
 /* Runs the model over what d reads, and gives the figures on rank 0; changes no state. Ends early
    at a signal. predictions: of rank 0, or NULL; values: &r->test or &r->valid. */
 static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions, figures *values) {
     source test = {NULL, NULL};
     neo_metrics *metrics[MAX_TASKS] = {NULL};
     grouped groups = {{NULL}, {0}, {0}};
-    neo_status status = NEO_OK;
-    neo_metrics_desc capacity = {.capacity = r->o->auc_capacity,
-                                 .weighted = neo_schema_is_sample_weighted(r->m.schema)};
-    for (int t = 0; !r->me.rank && status == NEO_OK && t < r->m.tasks; t++)
-        status = neo_metrics_create(r->m.ctx, &capacity, &metrics[t]);
-    status = agree(r->me.comm, status);
+    neo_status status = create_metrics(r, metrics);
     if (status == NEO_OK) status = open_source(r, d, &test);
     if (status == NEO_OK) status = evaluate_batches(r, test.reader, metrics, &groups, predictions);
     if (status == NEO_OK && !r->stopped) {
@@ -202,10 +214,8 @@ static neo_status evaluate(run *r, neo_reader_desc d, FILE *predictions, figures
     }
     if (status == NEO_OK && !r->stopped) warn_of_test(r, test.reader, values);
     close_source(&test);
-    for (int t = 0; t < r->m.tasks; t++) {
-        neo_metrics_destroy(metrics[t]);
-        free(groups.samples[t]);
-    }
+    destroy_metrics(metrics);
+    for (int t = 0; t < r->m.tasks; t++) free(groups.samples[t]);
     if (values == &r->test) r->tested = !r->stopped;
     return status;
 }

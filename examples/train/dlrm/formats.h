@@ -23,11 +23,9 @@ static int count_tasks(const options *o) {
 
 /* Messages of names in --columns begin with the option, not with the function that took them. */
 static neo_status chosen_schema(const schema_call *c, int64_t most, const int64_t *each) {
-    char said[1024];
     const neo_status status = neo_schema_criteo_columns(
         c->ctx, NEO_IDS_HASH, most ? most : 100000, each, c->o->columns, c->out);
-    snprintf(said, sizeof said, "%s", status == NEO_OK ? "" : neo_last_error());
-    const char *what = strncmp(said, "neo_", 4) ? NULL : strstr(said, ": ");
+    const char *what = status == NEO_OK ? NULL : strstr(neo_last_error(), ": ");
     return what ? neo_fail(status, "--columns%s", what) : status;
 }
 static neo_status criteo_schema(const schema_call *c) {
@@ -52,8 +50,7 @@ static neo_status column_schema(const schema_call *c) {
 }
 /* An id above the rows that are counted, as one that test data alone have: say what gives more. */
 static neo_status advise_rows(neo_status status) {
-    char said[1024];
-    snprintf(said, sizeof said, "%s", status == NEO_ERR_RANGE ? neo_last_error() : "");
+    const char *said = status == NEO_ERR_RANGE ? neo_last_error() : "";
     if (!strstr(said, "the rows of its table") && !strstr(said, "rows are counted")) return status;
     return neo_fail(status, "%s: --rows N gives tables their size, with ids modulo N", said);
 }
@@ -74,15 +71,14 @@ static neo_status libffm_schema(const schema_call *c) { return svm_schema(c, 1);
 typedef neo_status (*arrays_fn)(neo_ctx *ctx, const char *const *prefixes, int count,
                                 const int64_t *rows, int modulo, neo_schema **schema);
 static neo_status arrays_schema(const schema_call *c, arrays_fn create) {
-    int64_t rows[1024];
-    TRY(create(c->ctx, c->files, c->count, NULL, 0, c->out));
-    int32_t features = neo_schema_feature_count(*c->out);
-    if (!c->o->rows) return NEO_OK;
-    neo_schema_destroy(*c->out);
-    *c->out = NULL;
-    if (features > 1024) REFUSE("--rows: %d features, over 1024", features);
-    for (int i = 0; i < features; i++) rows[i] = c->o->rows;
-    return create(c->ctx, c->files, c->count, rows, 1, c->out);
+    enum { MOST = 65536 }; /* features that neo takes */
+    const int given = c->o->rows > 0;
+    int64_t *rows = given ? malloc(MOST * sizeof *rows) : NULL;
+    if (given && !rows) return out_of_memory();
+    for (int i = 0; given && i < MOST; i++) rows[i] = c->o->rows;
+    neo_status status = create(c->ctx, c->files, c->count, rows, given, c->out);
+    free(rows);
+    return advise_rows(status);
 }
 static neo_status npy_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npy); }
 static neo_status npz_schema(const schema_call *c) { return arrays_schema(c, neo_schema_npz); }
@@ -92,7 +88,16 @@ static neo_status binary_schema(const schema_call *c) {
                          .path_count = c->count};
     int64_t rows[26];
     if (tables_of_preset(c->o, rows)) d.rows_per_feature = rows;
-    return neo_schema_binary(c->ctx, &d, c->out);
+    return advise_rows(neo_schema_binary(c->ctx, &d, c->out));
+}
+/* Rows of raw that do not fill their file, or begin with no label: say what gives them their
+   size. */
+static neo_status advise_hot(const options *o, neo_status status) {
+    if ((status != NEO_ERR_FORMAT && status != NEO_ERR_RANGE) || !o->hot) return status;
+    if (!strstr(neo_last_error(), "ends inside row") && !strstr(neo_last_error(), "a label"))
+        return status;
+    return neo_fail(status, "%s: a row is its label (those of --tasks), 13 numbers and the ids of "
+                    "--hot %.99s", neo_last_error(), o->hot);
 }
 static neo_status raw_schema(const schema_call *c) {
     neo_binary_desc d = {.rows = c->o->rows, .modulo = c->o->rows > 0, .paths = c->files,
@@ -100,7 +105,7 @@ static neo_status raw_schema(const schema_call *c) {
                          .label_count = count_tasks(c->o)};
     int32_t hot[1024];
     const char *p = c->o->hot;
-    if (!p) REFUSE("--format raw needs --hot, the ids of each feature");
+    if (!p) REFUSE("--format raw needs --hot, how many ids each feature has, as 3,2,1");
     for (;; p++) {
         char *end;
         long long n = strtoll(p, &end, 10);
@@ -111,7 +116,7 @@ static neo_status raw_schema(const schema_call *c) {
         if (!*p) break;
     }
     d.ids_per_feature = hot;
-    return neo_schema_binary(c->ctx, &d, c->out);
+    return advise_hot(c->o, advise_rows(neo_schema_binary(c->ctx, &d, c->out)));
 }
 
 typedef struct format {
@@ -181,6 +186,8 @@ static neo_status look_at(const options *o, const char *path, const char **name)
     if (count == 0) REFUSE("%s holds no sample", path);
     if (count > 4 && memcmp(bytes, "\x1f\x8b", 2) == 0)
         REFUSE("%s is compressed: zcat it into --data - with the --format of its text", path);
+    if (count > 4 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
+        REFUSE("%s is UTF-16: iconv -f UTF-16 -t UTF-8 makes text of it that can be read", path);
     if (count > 6 && (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x93NUMPY", 6) == 0))
         REFUSE("%s is one of several files: --data is what their names begin with, as dir/day_0_",
                path);
@@ -202,7 +209,6 @@ static neo_status look_at(const options *o, const char *path, const char **name)
 
 /* Options that have no effect with a format. */
 static neo_status check_known_format(const options *o, const format *f) {
-    if (o->synthetic && f != FORMATS) REFUSE("--synthetic does not go with --format %s", f->name);
     if (o->rows && !f->rows) REFUSE("--rows: --format %s knows its rows", f->name);
     if (o->columns && (!f->columns || o->synthetic))
         REFUSE("--columns is for --format delimited, adult or criteo, not %s",
@@ -225,7 +231,8 @@ static neo_status check_format(const options *o) {
     if (!f && strcmp(o->format, "auto")) REFUSE("--format %s: not %sor auto", o->format, names);
     if (o->synthetic && (o->data || o->test))
         REFUSE("--synthetic generates data: leave out --data and --test");
-    if (o->synthetic && !f) REFUSE("--synthetic does not go with --format %s", o->format);
+    if (o->synthetic && !o->no_format)
+        REFUSE("--synthetic does not go with --format %s", o->format);
     return f ? check_known_format(o, f) : NEO_OK;
 }
 
@@ -254,7 +261,7 @@ static neo_status create_schema_of_format(const cli_rank *me, neo_ctx *ctx, cons
             REFUSE("%s is a directory: name its files, or for arrays what their names begin with, "
                    "as DIR/day_0_", files[i]);
     const int told = strcmp(name, "auto") == 0;
-    if (told || (o->no_format && !is_read_once(files[0]))) {
+    if (told || (o->no_format && !o->columns && !o->hot && !is_read_once(files[0]))) {
         TRY(look_at(o, files[0], &name));
         if (told && !name)
             REFUSE("--format auto: %s begins like no format that it knows", files[0]);

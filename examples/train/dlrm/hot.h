@@ -40,7 +40,6 @@ static neo_status read_hot_rows(model *m, const options *o, const neo_bags_desc 
     if (!o->profile && (!o->saves.dir || neo_find_checkpoint(o->saves.dir, &step) != NEO_OK))
         REFUSE("--hot-rows needs --profile, which names them: there is no checkpoint that does");
     if (!o->profile) return place_hot_rows(m, o, bags);
-    TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
     for (int32_t t = 0; t < bags->table_count; t++) {
         const neo_table_desc *table = &bags->tables[t];
         const neo_row_use *use =

@@ -170,8 +170,8 @@ static neo_status parse_job(int argc, char **argv, job *j) {
     if (j->cli.help) return NEO_OK;
     guess_format(o);
     TRY(check_options(o));
-    TRY(check_words(o));
     if (!o->dim) o->dim = kind_of(o)->dim;
+    TRY(check_words(o));
     if (!o->ndcg) o->ndcg = 10;
     if (o->keys && !o->machine.repro_shards) o->machine.repro_shards = 8;
     TRY(cli_describe(&j->cli, &o->machine, o->seed));

@@ -223,39 +223,43 @@ static neo_status create_mlp(model *m, int which, const char *spec, int64_t in, 
 }
 
 static const char *const CROSS = "3x64"; /* --cross, unless given */
-/* "3x64" -> layers 3, rank 64; "3": rank 0, square matrices. */
-static neo_status create_cross(model *m, const options *o, int64_t width) {
-    const char *text = o->cross ? o->cross : CROSS;
-    neo_cross_desc d = {.name = "cross", .width = width, .max_batch = m->most_samples,
-                        .dtype = m->dtype};
+/* "3x64" -> layers 3, rank 64; "3": rank 0, square matrices. text: NULL, unless given. */
+static neo_status parse_cross(const char *text, neo_cross_desc *d) {
+    const char *given = text ? text : CROSS;
     char *end;
-    long layers = strtol(text, &end, 10);
-    if (*end == 'x') d.rank = strtoll(end + 1, &end, 10);
+    const long layers = strtol(given, &end, 10);
+    *d = (neo_cross_desc){.name = "cross", .layers = (int)layers};
+    if (*end == 'x') d->rank = strtoll(end + 1, &end, 10);
+    if (!*end && layers >= 1 && layers <= NEO_MAX_LAYERS && d->rank >= !!strchr(given, 'x'))
+        return NEO_OK;
+    REFUSE("--cross %s: not layers (1 .. %d), or layers x rank, as 3x64", text, NEO_MAX_LAYERS);
+}
+static neo_status create_cross(model *m, const options *o, int64_t width) {
+    neo_cross_desc d;
+    TRY(parse_cross(o->cross, &d));
+    d.width = width, d.max_batch = m->most_samples, d.dtype = m->dtype;
     if (!o->cross && d.rank > width) d.rank = width;
-    d.layers = (int)layers;
-    if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.rank < (strchr(text, 'x') != NULL))
-        REFUSE("--cross %s: not layers (1 .. %d), or layers x rank, as 3x64", text,
-               NEO_MAX_LAYERS);
     if (d.rank > width)
-        REFUSE("--cross %s: the rank is above the %lld columns", text, (long long)width);
+        REFUSE("--cross %s: the rank is above the %lld columns", o->cross, (long long)width);
     return neo_cross_create(m->ctx, m->params[TOP], &d, &m->cross);
 }
 
 static const char *const WUKONG = "2x64"; /* --wukong, unless given */
-/* "2x64" -> layers 2, 64 hidden. */
-static neo_status create_wukong(model *m, const options *o, int64_t features) {
-    const char *text = o->wukong ? o->wukong : WUKONG;
-    neo_wukong_desc d = {.name = "wukong", .features = features + 1, .dim = o->dim,
-                         .linear = (features + 1) / 2, .max_batch = m->most_samples,
-                         .dtype = m->dtype};
+/* "2x64" -> layers 2, 64 hidden. text: NULL, unless given. */
+static neo_status parse_wukong(const char *text, neo_wukong_desc *d) {
     char *end;
-    long layers = strtol(text, &end, 10);
-    if (*end == 'x') d.hidden = strtoll(end + 1, &end, 10);
-    d.layers = (int)layers;
-    if (*end || layers < 1 || layers > NEO_MAX_LAYERS || d.hidden < 1)
-        REFUSE("--wukong %s: not layers (1 .. %d) x hidden numbers, as %s", text, NEO_MAX_LAYERS,
-               WUKONG);
-    if (o->dim < 2) REFUSE("--dim 1: the norms of --model wukong make 0 of a single column");
+    const long layers = strtol(text ? text : WUKONG, &end, 10);
+    *d = (neo_wukong_desc){.name = "wukong", .layers = (int)layers};
+    if (*end == 'x') d->hidden = strtoll(end + 1, &end, 10);
+    if (!*end && layers >= 1 && layers <= NEO_MAX_LAYERS && d->hidden >= 1) return NEO_OK;
+    REFUSE("--wukong %s: not layers (1 .. %d) x hidden numbers, as %s", text, NEO_MAX_LAYERS,
+           WUKONG);
+}
+static neo_status create_wukong(model *m, const options *o, int64_t features) {
+    neo_wukong_desc d;
+    TRY(parse_wukong(o->wukong, &d));
+    d.features = features + 1, d.dim = o->dim, d.linear = (features + 1) / 2;
+    d.max_batch = m->most_samples, d.dtype = m->dtype;
     if (!features) REFUSE("--model wukong pairs sparse features, and this data has none");
     return neo_wukong_create(m->ctx, m->params[TOP], &d, &m->wukong);
 }
@@ -379,8 +383,8 @@ static neo_status create_dense(model *m, const options *o) {
     int64_t tables = neo_schema_feature_count(m->schema), features = tables;
     int64_t dense = dense_width(m);
     if (o->towers > tables)
-        REFUSE("--towers %lld: the data has %lld sparse features, each tower needs one",
-               (long long)o->towers, (long long)tables);
+        REFUSE("--towers %lld: the data has %lld sparse feature%s, each tower needs one",
+               (long long)o->towers, (long long)tables, PLURAL(tables));
     if (o->towers) features = o->towers;
     m->kind = kind_of(o);
     m->factors = m->kind->meets == AWARE ? o->dim : o->dim - 1;

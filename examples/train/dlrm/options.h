@@ -373,9 +373,9 @@ static neo_status check_files(const options *o) {
    the names of Criteo's columns. */
 static void guess_format(options *o) {
     FILE *description = o->columns && !o->format ? fopen(o->columns, "r") : NULL;
+    o->no_format = !o->format;
     if (o->format) return;
     o->format = o->synthetic ? "criteo" : description ? "delimited" : o->hot ? "raw" : "criteo";
-    o->no_format = !o->synthetic && !o->columns && !o->hot;
     if (description) (void)fclose(description);
 }
 
@@ -439,6 +439,8 @@ static neo_status check_model(const options *o) {
     if (!(o->dropout < 1)) REFUSE("--dropout %g: must be below 1", o->dropout);
     if (o->dim > 1 && kind->meets == WEIGHTS)
         REFUSE("--dim %lld: --model %s has one weight of each id", (long long)o->dim, o->model);
+    if (o->dim == 1 && kind->between == STACKS)
+        REFUSE("--dim 1: the norms of --model wukong make 0 of a single column");
     if (o->dim == 1 && kind->meets == MACHINE)
         REFUSE("--dim 1: --model %s has a weight and at least one factor of each id", o->model);
     return NEO_OK;

@@ -49,9 +49,8 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     neo_placement placement;
     const int ranks = neo_comm_size(m->comm), groups = (int)o->replicas;
     if (ranks % groups)
-        REFUSE("--replicas %d: must divide the %d ranks into groups", groups, ranks);
-    if (o->tier && o->profile && !m->profile)
-        TRY(neo_profile_read(m->ctx, o->profile, &m->profile));
+        REFUSE("--replicas %d: must divide the %d rank%s into groups", groups, ranks,
+               PLURAL(ranks));
     neo_plan_desc d = {.bags = bags,
                        .weighted = neo_schema_is_weighted(m->schema),
                        .pipeline = m->pipeline, .distinct = o->distinct,
@@ -77,6 +76,14 @@ static neo_status create_plan(model *m, const options *o, const neo_bags_desc *b
     return neo_plan_read(m->ctx, &d, o->plan, plan);
 }
 
+/* An MLP's option, as far as it needs no look at the data. out: its last width; 0: any. */
+static neo_status check_widths(const char *option, const char *spec, int64_t out) {
+    int64_t widths[NEO_MAX_LAYERS + 1];
+    const int count = spec ? parse_widths(spec, widths, NEO_MAX_LAYERS + 1) : 0;
+    if (!spec || (count && (!out || widths[count - 1] == out))) return NEO_OK;
+    if (!count) REFUSE("--%s %s: not up to %d widths joined by '-'", option, spec, NEO_MAX_LAYERS);
+    REFUSE("--%s %s: must end with %lld, which is --dim", option, spec, (long long)out);
+}
 /* Words of tables and layers that need no look at the data, which may be long. A plan's file may
    come later where the run ends before it is read. */
 static neo_status check_words(const options *o) {
@@ -87,13 +94,21 @@ static neo_status check_words(const options *o) {
     neo_bag_optim_kind of_tables;
     neo_fsdp_mode mode;
     neo_schedule_kind schedule;
+    neo_cross_desc cross;
+    neo_wukong_desc wukong;
+    neo_cluster cluster = {0};
     struct stat s;
     TRY(parse_optimizer(o->optimizer, &of_mlps, &of_tables));
     TRY(parse_rows_dtype(o->rows_dtype, &rows_dtype));
     TRY(parse_wires(o, &wires[0], &wires[1]));
     TRY(parse_dense_shard(o->dense_shard, &mode));
     TRY(parse_schedule(o->schedule, &schedule));
+    TRY(parse_cross(o->cross, &cross));
+    TRY(parse_wukong(o->wukong, &wukong));
+    TRY(check_widths("bottom", o->bottom, o->dim));
+    TRY(check_widths("top", o->top, 0));
     if (o->summary || o->save_profile) return NEO_OK;
+    if (o->cluster) TRY(cluster_read("cluster", o->cluster, &cluster));
     if (strcmp(o->plan, "auto") && neo_placement_parse(o->plan, &placement) != NEO_OK &&
         stat(o->plan, &s) != 0 && errno == ENOENT)
         REFUSE("--plan %s: neither auto, tw, cw, rw, dp, twrw, twcw, grid, nor a file", o->plan);
@@ -105,9 +120,10 @@ static void show_plan(const neo_plan *plan) {
     char text[4096];
     const neo_plan_desc *d = neo_plan_desc_of(plan);
     neo_plan_step step = neo_plan_step_of(plan);
-    printf("plan: %d tables on %d ranks, %d of a node; a step is predicted to take %.3f ms, "
+    printf("plan: %d table%s on %d rank%s, %d of a node; a step is predicted to take %.3f ms, "
            "pipelined %.3f ms\n",
-           (int)d->bags->table_count, (int)d->cluster.ranks, (int)d->cluster.ranks_per_node,
+           (int)d->bags->table_count, PLURAL(d->bags->table_count), (int)d->cluster.ranks,
+           PLURAL(d->cluster.ranks), (int)d->cluster.ranks_per_node,
            1e3 * step.plain, 1e3 * step.pipelined);
     if (d->replicas > 1)
         printf("replicas: %d such groups; rank r stands for ranks r + %d g\n", (int)d->replicas,

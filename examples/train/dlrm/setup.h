@@ -51,8 +51,12 @@ static neo_status define_numbers(run *r) {
 static neo_status create_window(run *r) {
     neo_metrics_desc d = {.capacity = 1, .window = r->o->window, .binned = 1,
                           .weighted = neo_schema_is_sample_weighted(r->m.schema)};
+    const options *o = r->o;
     char name[32];
     if (!d.window || r->me.rank) return NEO_OK;
+    if (!reads_only(o) && !o->log && !o->mllog && !o->report && !o->board.dir)
+        say(&r->me, "note: --window: its figures are for --log, --mllog, --report and "
+                    "--tensorboard, none of which is given\n");
     for (int t = 0; t < r->m.tasks; t++) {
         snprintf(name, sizeof name, "window.%d", t);
         TRY(neo_metrics_create(r->m.ctx, &d, &r->window[t]));
@@ -144,7 +148,8 @@ static neo_status restore(run *r) {
     if (!reads && !resumes) return agree(r->me.comm, check_fresh(&o->saves));
     neo_load_desc d = {.dir = dir, .any_definition = reads && !resumes, .group = &group};
     if (resumes && !reads && r->train.reader)
-        return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr, &r->step, &r->saved);
+        return cli_go_on(&r->me, &o->saves, d, r->m.state, o->lr,
+                         "--rows, --dim, --bottom and --top", &r->step, &r->saved);
     neo_status status = neo_load(r->m.ctx, &d, r->m.state, &r->step);
     if (status == NEO_ERR_MISMATCH && d.any_definition) status = load_otherwise(r, d);
     if (status == NEO_OK) say(&r->me, "loaded step %lld from %s\n", (long long)r->step, dir);
@@ -370,6 +375,10 @@ static neo_status prepare(run *r) {
     const job *j = r->job;
     int trains = j->train_count > 0;
     TRY(cli_check_ranks(&r->me, &r->o->machine));
+    if (r->o->profile && !r->o->save_profile) {
+        neo_status status = neo_profile_read(r->m.ctx, r->o->profile, &r->m.profile);
+        if (status != NEO_OK) return neo_fail(status, "--profile %s", neo_last_error());
+    }
     TRY(create_schema(&r->me, r->m.ctx, r->o, j->generated, trains ? j->train_files : j->test_files,
                       trains ? j->train_count : j->test_count, &r->m.schema, &r->m.test_schema));
     TRY(find_group(r));
@@ -386,9 +395,15 @@ static neo_status prepare(run *r) {
 }
 
 /* Reads the first batch of the test and the validation data: that a file is missing, or has another
-   format, is better known before training than after it. Collective. */
+   format, or that memory for figures is, is better known before training than after it.
+   Collective. */
 static neo_status look_at_tests(run *r) {
     const job *j = r->job;
+    neo_metrics *metrics[MAX_TASKS] = {NULL};
+    neo_status room = NEO_OK;
+    if (j->test_count || j->valid_count || r->o->synthetic) room = create_metrics(r, metrics);
+    destroy_metrics(metrics);
+    TRY(room);
     for (int is_valid = 0; is_valid < 2; is_valid++) {
         neo_reader_desc d = describe_test(r, is_valid);
         source s = {NULL, NULL};
@@ -424,7 +439,8 @@ static neo_status count_rows(run *r, neo_reader_desc d) {
         samples += status == NEO_OK ? batch.size : 0;
     }
     if (status != NEO_END) return status;
-    printf("counted %lld samples, %d tables\n", (long long)samples, (int)tables);
+    printf("counted %lld sample%s, %d table%s\n", (long long)samples, PLURAL(samples),
+           (int)tables, PLURAL(tables));
     if (r->o->hot_rows) TRY(neo_profile_hot(r->m.profile, r->o->hot_rows));
     return neo_profile_write(r->m.profile, r->o->save_profile);
 }

@@ -15,7 +15,7 @@ typedef struct batch_under_way {
 /* Reads r->next and its position: on all ranks, or on none. */
 static neo_status fetch(run *r) {
     r->position = neo_reader_position(r->train.reader);
-    return agree(r->me.comm, neo_reader_next(r->train.reader, &r->next));
+    return agree(r->me.comm, read_batch(r, r->train.reader, &r->next));
 }
 
 /* Adds the loss of a batch that is over. */
@@ -251,7 +251,7 @@ static neo_status count_samples(run *r, int64_t *samples) {
     *samples = r->o->synthetic;
     if (*samples || is_stdin(r->job->train_files[0])) return NEO_OK;
     TRY(agree(r->me.comm, neo_reader_samples(r->train.reader, &known)));
-    while ((status = neo_reader_next(r->train.reader, &batch)) == NEO_OK) {
+    while ((status = read_batch(r, r->train.reader, &batch)) == NEO_OK) {
         see_labels(&most, &batch, tasks);
         *samples += batch.global_size;
         if (!known || !are_varied(&most, tasks, weighted)) continue;
@@ -308,9 +308,10 @@ static neo_status end_training(run *r, neo_progress *bar) {
         TRY(log_point(r, (double)neo_schedule_lr(&r->m.schedule, r->step)));
     if (r->samples) neo_progress_end(bar, r->last_loss);
     else if (r->epoch >= o->epochs - 1 && !r->stopped)
-        say(&r->me, "nothing left to train: the run has had its %lld epochs\n",
-            (long long)o->epochs);
-    if (bad_lines) say(&r->me, "skipped %lld bad lines\n", (long long)bad_lines);
+        say(&r->me, "nothing left to train: the run has had its %lld epoch%s\n",
+            (long long)o->epochs, PLURAL(o->epochs));
+    if (bad_lines)
+        say(&r->me, "skipped %lld bad line%s\n", (long long)bad_lines, PLURAL(bad_lines));
     if (!r->saved) TRY(save(r));
     return neo_save_wait(&r->me.saving);
 }
@@ -329,17 +330,19 @@ static neo_status keep_best(run *r) {
                          more);
 }
 
-/* Figures on the validation or the test data after an epoch, and the epoch's line. */
-static neo_status end_epoch(run *r, int64_t started) {
+/* Figures on the validation or the test data after an epoch, and the epoch's line. is_part: the
+   run went on within it. */
+static neo_status end_epoch(run *r, int64_t started, int is_part) {
     int is_valid = r->job->valid_count > 0, tests = r->job->test_count || r->o->synthetic;
     char text[LOOK_BYTES] = "";
     if (is_valid || tests) TRY(look_within(r, (double)r->epoch + 1, text, sizeof text));
     if (r->stopped) return NEO_OK;
     if (is_valid) TRY(keep_best(r));
     if (!r->epoch_samples) return NEO_OK; /* a resumed run had nothing left of it */
-    cli_line(&r->me, "epoch %lld/%lld  loss=%.4f%s%s  %.1f s\n", (long long)r->epoch + 1,
+    cli_line(&r->me, "epoch %lld/%lld  loss=%.4f%s%s%s  %.1f s\n", (long long)r->epoch + 1,
              (long long)r->o->epochs, neo_exact_value(&r->epoch_loss) / (double)r->epoch_samples,
-             text, is_valid && r->best.at == r->epoch ? " (best)" : "",
+             is_part ? " (since the resume)" : "", text,
+             is_valid && r->best.at == r->epoch ? " (best)" : "",
              1e-9 * (double)(neo_time_ns() - started));
     return NEO_OK;
 }
@@ -351,7 +354,7 @@ static neo_status prune_keys(run *r) {
     if (!(r->o->prune > 0) || r->stopped) return NEO_OK;
     for (int32_t t = 0; t < neo_schema_feature_count(r->m.schema); t++, sum += gone)
         TRY(neo_shard_prune_keys(r->m.tables, t, (float)r->o->prune, 0, &gone));
-    if (sum) cli_line(&r->me, "pruned %lld keys\n", (long long)sum);
+    if (sum) cli_line(&r->me, "pruned %lld key%s\n", (long long)sum, PLURAL(sum));
     return NEO_OK;
 }
 
@@ -359,7 +362,8 @@ static neo_status prune_keys(run *r) {
 static int is_over(const run *r) {
     int64_t waited = r->epoch - r->best.at;
     if (!r->o->patience || waited < r->o->patience) return 0;
-    say(&r->me, "no better log loss for %lld epochs: stopped\n", (long long)waited);
+    say(&r->me, "no better log loss for %lld epoch%s: stopped\n", (long long)waited,
+        PLURAL(waited));
     return 1;
 }
 
@@ -372,7 +376,7 @@ static neo_status train(run *r) {
     TRY(agree(comm, make_schedule(r, samples)));
     mllog_run(r, samples);
     TRY(cli_catch_signals(&r->me));
-    int64_t first = r->position.word[0];
+    const int64_t first = r->position.word[0], done = r->position.word[1]; /* of that epoch */
     if (r->step > 0) TRY(agree(comm, neo_reader_seek(reader, &r->position)));
     r->position = neo_reader_position(reader);
     TRY(cli_digests_begin(&r->me, &o->saves, r->m.state, r->step));
@@ -391,7 +395,7 @@ static neo_status train(run *r) {
         int last = r->stopped || r->epoch == o->epochs - 1;
         if (last) TRY(end_training(r, &bar)); /* saves before a long evaluation */
         else TRY(cli_check_state(&r->me, r->m.state, r->step));
-        if (!r->stopped) TRY(end_epoch(r, started));
+        if (!r->stopped) TRY(end_epoch(r, started, r->epoch == first && done > 0));
         if (last) return NEO_OK;
         if (r->stopped || is_over(r)) break;
     }

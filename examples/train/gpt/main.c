@@ -84,7 +84,8 @@ static void look_at_patience(run *r) {
     int64_t waited = (r->step - r->best.at) / o->eval_every;
     r->over = waited >= o->patience;
     if (r->over)
-        say(&r->me, "no better loss in %lld validations: stopped\n", (long long)waited);
+        say(&r->me, "no better loss in %lld validation%s: stopped\n", (long long)waited,
+            PLURAL(waited));
 }
 
 /* Validates, and prints a line, unless a signal ends it. */
@@ -129,7 +130,8 @@ static neo_status train(run *r) {
     double mean = 0;
     neo_progress bar = cli_progress(&r->me, sequences * r->step, sequences * o->steps);
     if (r->step && r->step >= o->steps) {
-        say(&r->me, "nothing left to train: the run has had its %lld steps\n", (long long)o->steps);
+        say(&r->me, "nothing left to train: the run has had its %lld step%s\n",
+            (long long)o->steps, PLURAL(o->steps));
         return NEO_OK;
     }
     r->seen = r->step;
