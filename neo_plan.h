@@ -126,7 +126,8 @@ typedef struct neo_calibration {
     double lookup;   /* bytes: ids, rows read, sums written; 0: 1 */
     double update;   /* of backward and update, over the same bytes; 0: 2 */
     double copy;     /* of packing and adding what travels, and of dense gradients; 0: 1 */
-    double bucketed; /* of a lookup in a table with row_buckets, over that in another; 0: 1.5 */
+    double bucketed; /* of a lookup in a table with row_buckets, over that in another, of bags with
+                        more than an id; 0: 1.5 */
     double id;       /* of an id that its sender checks, counts and packs; 0: 64 */
     double sort;     /* of an id in backward, which merges equal ones; 0: 64 */
     double row;      /* of a row that is packed or unpacked by itself; 0: 64 */
@@ -138,7 +139,8 @@ typedef struct neo_calibration {
     double step; /* bytes likewise of a dense parameter in its optimizer; 0: not counted */
     double step_near; /* of one that a cache has kept since the last step; 0: as step */
     double cache;     /* bytes that a step touches by which a parameter takes as long as half of
-                         both; 0: 2 MiB. See neo_step_seconds */
+                         both, and of tables by which half of the rows are in a cache; 0: 2 MiB.
+                         See neo_step_seconds */
     /* Seconds of a layer of an MLP: of a multiply-add; of an element of its input, its weights and
        its output; of a call. Columns over which lanes go (forward those of the output, backward of
        the input) count in whole sixteens, above 4, for multiply-adds. Zeros: as by flops. See
@@ -603,7 +605,6 @@ typedef struct neo__plan_model {
     double to_nodes;             /* as to_all, what goes to other nodes only */
     double all_reduce;           /* seconds of a byte of an all-reduce */
     double lookup, update, copy; /* seconds of a byte of memory */
-    double bucketed;             /* lookup of tables with row_buckets */
     double id, sort, row, kept;  /* seconds of one */
     double cold;                 /* share of rows that no cache keeps for a step */
     double id_bytes;             /* of an id on a link */
@@ -892,9 +893,9 @@ static void neo__plan_defaults(neo_plan *plan) {
        ids       i ids + 4 bags arrive, of them (L-1)/W from its node and (W-L)/W from others, and
                  are copied
        lookup    8 ids + 4 bags + 4 c (ids + rows out), over the memory bandwidth; more if there are
-                 buckets. Where calibration.rows has it, an id takes near + f (cached - near) + f m
-                 (far - cached), f: share of ids that are the first of their row in the batch, m:
-                 of rows that no cache keeps for a step
+                 buckets, and more than an id a bag. Where calibration.rows has it, an id takes
+                 near + f (cached - near) + f m (far - cached), f: share of ids that are the
+                 first of their row in the batch, m: of rows that no cache keeps for a step
        forward   rows out w(c) leave for all ranks. A slice of k pieces sends partial sums: 4 c
                  bags; inside a node they add first, so that a piece sends 4 c bags (k-1)/k inside,
                  and w(c) bags/(p k) across
@@ -959,7 +960,6 @@ static void neo__plan_model_make(neo_plan *plan) {
     model->lookup = cluster->calibration.lookup / cluster->memory_bandwidth;
     model->update = cluster->calibration.update / cluster->memory_bandwidth;
     model->copy = cluster->calibration.copy / cluster->memory_bandwidth;
-    model->bucketed = model->lookup * cluster->calibration.bucketed;
     model->id = cluster->calibration.id / cluster->memory_bandwidth;
     model->sort = cluster->calibration.sort / cluster->memory_bandwidth;
     model->row = cluster->calibration.row / cluster->memory_bandwidth;
@@ -1015,8 +1015,13 @@ static neo_status neo__plan_row_bytes(neo_plan *plan, const neo_table_desc *tabl
     return NEO_OK;
 }
 
+/* The factor of row_buckets on a lookup's seconds: 1 where a bag is one row, without a weight. */
+static double neo__plan_bucketed(const neo__plan_table *t) {
+    const int sums = t->plan->desc.weighted || t->ids > t->features;
+    return t->buckets && sums ? t->plan->desc.cluster.calibration.bucketed : 1.0;
+}
 static double neo__plan_lookup(const neo__plan_table *t) {
-    return t->buckets ? t->plan->model.bucketed : t->plan->model.lookup;
+    return t->plan->model.lookup * neo__plan_bucketed(t);
 }
 /* Share of ids that are the first of their row in a batch: in each of 32 ranges of rows, shorter
    towards the end of the law, r (1 - e^(-n/r)) of the r rows that n ids share. */
@@ -1044,7 +1049,7 @@ static neo__plan_rate neo__plan_rate_of(const neo__plan_table *table, int update
     const int state = table->state_col > 4 ? NEO_ROWS_ADAM : table->state_col ? NEO_ROWS_ADAGRAD
                       : table->state_fixed ? NEO_ROWS_ROWWISE : NEO_ROWS_SGD;
     const double *at = cluster->calibration.rows[update ? (int)state : (int)NEO_ROWS_LOOKUP][0];
-    const double buckets = table->buckets && !update ? cluster->calibration.bucketed : 1.0,
+    const double buckets = update ? 1.0 : neo__plan_bucketed(table),
                  byte = update ? model->update : neo__plan_lookup(table);
     neo__plan_rate r = {(8.0 + (double)table->row_fixed) * byte + (update ? model->sort : 0.0),
                         (double)table->row_col * byte, 4.0 * byte, 4.0 * byte};
@@ -1097,7 +1102,8 @@ static neo_status neo__plan_tables(neo_plan *plan) {
         bytes += (double)(table->rows * (table->row_fixed + table->state_fixed)) +
                  (double)(table->rows * table->dim) * (double)(table->row_col + table->state_col);
     }
-    plan->model.cold = bytes / (bytes + plan->model.ranks * (double)NEO__PLAN_CACHE);
+    plan->model.cold =
+        bytes / (bytes + plan->model.ranks * plan->desc.cluster.calibration.cache);
     for (int32_t i = 0; i < bags->table_count; i++) {
         neo__plan_table *table = &plan->table[i];
         const double ids = plan->model.batch * plan->model.merged * table->ids;
@@ -4827,14 +4833,16 @@ static int neo__plan_search_repair(neo__plan_search *s) {
    Two questions: in how many parts is each table, and where do they go? For the first, each table
    takes its cheapest option whose heaviest piece takes at most `bound` seconds; for the second see
    >>impl-plan-place and >>impl-plan-improve. This is done for a row of bounds, and from every
-   placement given to all tables; then single tables try other options, as long as that helps. The
-   best draft always fits the cap.
+   placement given to all tables; then single tables try other options, as long as that helps, and
+   groups of the busiest place other places, though that alone be worse. The best draft always fits
+   the cap.
    ------------------------------------------------------------------------ */
 /* Limits of what is tried, counted in moves of groups. */
 enum {
     NEO__PLAN_START_WORK = 60000,     /* to improve each start */
     NEO__PLAN_REFINE_WORK = 30000000, /* to refine the best start */
     NEO__PLAN_FINAL_WORK = 4000000,   /* to improve the result */
+    NEO__PLAN_KICK_WORK = 2000,       /* to improve what a move has made worse */
     NEO__PLAN_OPTION_WORK = 1000,     /* to improve after a table changed its option, */
     NEO__PLAN_OPTION_WORK_OF_RANK = 4,   /* and so many more for each rank; */
     NEO__PLAN_ROUNDS = 4,                /* or more, if all options can be tried so many times */
@@ -5008,6 +5016,67 @@ static void neo__plan_search_refine(neo__plan_search *search) {
         }
     }
 }
+/* How uneven loads are, so that what is above the mean counts most. */
+static double neo__plan_search_uneven(const neo__plan_search *s) {
+    double sum = 0.0;
+    for (int32_t r = 0; r < s->ranks; r++) {
+        double x = s->load[r].at[NEO__PLAN_SECONDS] / s->target[NEO__PLAN_SECONDS];
+        for (int i = 0; i < 5; i++) x *= x;
+        sum += x;
+    }
+    return sum;
+}
+/* Improves the draft at hand; it is kept if it is better, or as good and its loads more even. */
+static int neo__plan_search_level_by(neo__plan_search *search, int64_t work, double *uneven) {
+    double most[NEO__PLAN_LOADS] = {0.0};
+    neo__plan_search_improve(search, work);
+    neo__plan_most(search->load, search->ranks, most);
+    const double value = neo__plan_search_value(search, most),
+                 now = neo__plan_search_uneven(search), than = search->best_value;
+    if (value > than || (value > than * NEO__PLAN_BETTER && now >= *uneven * NEO__PLAN_BETTER))
+        return 0;
+    *uneven = now;
+    neo__plan_search_keep(search, value);
+    return 1;
+}
+/* From the best draft: each move of a group away from where most is to do, though the draft is
+   worse for it, and what improves that. Returns 1 if one of them is kept. */
+static int neo__plan_search_kick(neo__plan_search *search, int32_t unit, int64_t *work,
+                                 double *uneven) {
+    const int64_t each = NEO__PLAN_KICK_WORK + NEO__PLAN_OPTION_WORK_OF_RANK * search->ranks,
+                  cost = each + search->seats / 4 +
+                         NEO__PLAN_EXCHANGE_WORK_OF_RANK * search->ranks;
+    neo__plan_top top;
+    neo__plan_move m;
+    neo__plan_search_restore(search, -1);
+    neo__plan_search_groups(search, unit);
+    neo__plan_top_find(search, &top);
+    const int32_t places = search->ranks / search->width;
+    m.from = top.place[NEO__PLAN_SECONDS][0];
+    for (m.group = 0; m.group < search->groups; m.group++) {
+        if (neo__plan_group_place(search, m.group) != m.from) continue;
+        for (int32_t i = 0; i < places + search->groups && *work > 0; i++) {
+            m.other = i < places ? -1 : i - places;
+            m.to = i < places ? i : neo__plan_group_place(search, m.other);
+            if (!neo__plan_move_allowed(search, &m)) continue;
+            neo__plan_move_apply(search, &m);
+            *work -= cost;
+            if (neo__plan_search_excess(search, &search->load[m.to]) <= 0.0 &&
+                neo__plan_search_level_by(search, each, uneven))
+                return 1;
+            neo__plan_search_restore(search, -1);
+            neo__plan_search_groups(search, unit);
+        }
+    }
+    return 0;
+}
+static void neo__plan_search_kicks(neo__plan_search *s) {
+    int64_t work = NEO__PLAN_REFINE_WORK;
+    neo__plan_search_restore(s, -1);
+    double uneven = neo__plan_search_uneven(s);
+    while (work > 0 && (neo__plan_search_kick(s, NEO__UNIT_NODE, &work, &uneven) ||
+                        neo__plan_search_kick(s, NEO__UNIT_RANK, &work, &uneven))) {}
+}
 /* All choices of options, where tables are very few. */
 static void neo__plan_search_all(neo__plan_search *s) {
     int64_t count = 1;
@@ -5074,9 +5143,11 @@ static int neo__plan_search_run(neo__plan_search *search, double cap) {
         (void)neo__plan_search_judge(search, NEO__PLAN_START_WORK);
     if (search->best_value < 0.0) return 0;
     neo__plan_search_refine(search);
-    if ((int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL) neo__plan_search_all(search);
+    const int small = (int64_t)search->tables * search->ranks <= NEO__PLAN_SMALL;
+    if (small) neo__plan_search_all(search);
     neo__plan_search_restore(search, -1);
     (void)neo__plan_search_judge(search, NEO__PLAN_FINAL_WORK);
+    if (!small) neo__plan_search_kicks(search);
     return 1;
 }
 /* search->best becomes the plan's pieces. */
@@ -6453,11 +6524,15 @@ static double neo__calibrate_id(const int64_t *id, int32_t *to) {
     return neo__calibrate_median(&times) / (double)NEO__CALIBRATE_IDS;
 }
 /* Seconds of a row of 16 columns that goes from a matrix of its own to its place among those of
-   other tables. */
-static double neo__calibrate_row(const float *from, float *to) {
-    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_IDS / 2, COLS = NEO__CALIBRATE_SLICE };
+   other tables: it has come from another rank, so that no cache has it. memory: two buffers. */
+static double neo__calibrate_row(float *memory) {
+    enum { ROUTES = 16, SAMPLES = NEO__CALIBRATE_IDS / 16, COLS = NEO__CALIBRATE_SLICE,
+           ALL = ROUTES * SAMPLES * COLS };
+    const float *from = memory + NEO__CALIBRATE_FLOATS - ALL;
+    float *to = memory + 2 * NEO__CALIBRATE_FLOATS - ALL;
     NEO__ZERO(neo__calibrate_times, times);
     for (int run = 0; run < NEO__CALIBRATE_RUNS; run++) {
+        neo__calibrate_others(memory, NEO__CALIBRATE_FAR);
         int64_t began = neo__calibrate_now(NULL);
         for (int64_t i = 0; i < SAMPLES; i++)
             for (int64_t k = 0; k < ROUTES; k++)
@@ -6868,7 +6943,7 @@ static neo_status neo__calibrate_all(neo__arena *work, neo_cluster *cluster) {
     NEO__TRY(neo__calibrate_blocks(work->ctx, memory, cluster));
     NEO__TRY(neo__calibrate_rows(work->ctx, id, memory, cluster));
     for (int i = 0; i < 2; i++) NEO__TRY(neo__calibrate_bags(work->ctx, id, NULL, &table[i]));
-    double seconds_row = neo__calibrate_row(memory, memory + NEO__CALIBRATE_FLOATS),
+    double seconds_row = neo__calibrate_row(memory),
            seconds_id = neo__calibrate_id(id, (int32_t *)(void *)memory);
     neo__calibrate_factors(cluster, table, seconds_id, seconds_row);
     return NEO_OK;

@@ -10,7 +10,7 @@
 #include "../tests/model.h"
 
 enum { DENSE = 13, TABLES = 26, DIM = 16, WIDTH = DIM + TABLES * (TABLES + 1) / 2 };
-enum { BATCHES = 8, MOST_BATCHES = 16 };
+enum { BATCHES = 8, MOST_BATCHES = 64 };
 static const int64_t BOTTOM[] = {DENSE, 512, 256, 64, DIM}, TOP[] = {WIDTH, 512, 256, 1};
 
 /* d: the batch, and what else is not Kaggle's: layers, dtype, the accumulator of Adagrad. rows: of

@@ -22,6 +22,9 @@
                                 computes takes the CPU time that its thread took: so others on the
                                 machine hardly disturb these figures, either. The links: fast ones,
                                 such that they take about as long as layers do, and slow ones.
+                                Calibrated as a rank computes: layers by its leaves of the batch,
+                                rows by all. What a message takes a thread is not counted beside
+                                what it takes its link.
                                 Ranks wait for each other: the prediction is the median of
                                 neo_timeline_sample, by a jitter that is measured beside it, of
                                 the same call on all ranks.
@@ -66,7 +69,7 @@ static double take(work *w, int i) {
     double all = 0;
     memset(w->took, 0, sizeof w->took);
     w->last = bench_seconds(w->ctx);
-    w->step(w, i % BATCHES);
+    w->step(w, i % MOST_BATCHES);
     over(w, PARTS);
     for (int k = 0; k <= PARTS; k++) all += w->took[k];
     return all;
@@ -106,7 +109,7 @@ static void dlrm_create(work *w) {
                           .top = l->top + 1, .top_count = l->top_count - 1};
     int64_t of_tables[TABLES];
     BENCH_OK(kaggle_create(&dlrm, w->ctx, d, same_rows(of_tables, rows_of_table()), 0));
-    batches = make_data(w->ctx, w->batch, rows_of_table());
+    batches = make_data_of(w->ctx, MOST_BATCHES, w->batch, rows_of_table(), 0);
 }
 static void dlrm_destroy(work *w) {
     free_data(w->ctx, &batches);
@@ -193,7 +196,7 @@ static void dlrm_predict(work *w, const neo_cluster *cluster, double *part) {
     const neo_bags_desc bags = {.tables = all.table, .table_count = TABLES, .max_batch = w->batch,
                                 .max_ids = w->batch * TABLES};
     const neo_plan_desc desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = *cluster,
-                                .skew = 1.05};
+                                .skew = 1.1};
     const int crossed = l == &DCNV2;
     neo_dense_unit units[3] = {
         {"bottom", 0, crossed ? 0 : params_of(l->bottom, l->bottom_count), 0, l->bottom,
@@ -395,22 +398,48 @@ typedef struct over_ranks {
     double largest[OVER_RANKS][OVER_STEPS]; /* seconds of a rank's largest call */
     double predicted, measured;
 } over_ranks;
-/* A rank: what it computes in the calls of neo_shard, last time; [n] of its samples. */
+/* A rank: what it computes in calls that send, last time; what it has computed since it slept. */
 typedef struct one_rank {
     neo_comm *comm;
-    int64_t took[CALLS];
+    int64_t took[CALLS], owes, hands; /* hands: of two exchanges of ids, see over_hands */
 } one_rank;
 static int64_t cpu_ns(void) { return (int64_t)(1e9 * bench_cpu_seconds()); }
-/* On the virtual clock a call takes the time of its thread; what it computes before it sends, by
-   the last time, before it. */
-#define CALL(k, before, call)                                                                      \
+/* On the virtual clock a call takes the time of its thread. A rank sleeps before it sends or takes,
+   not after every call: others would have the caches in between, that of a machine of its own keeps
+   what the call before has made. SENDS: it computes before it sends, as long as last time. */
+enum { COMPUTES, SENDS, TAKES };
+#define CALL(k, way, call)                                                                         \
     do {                                                                                           \
-        if (before) neo_comm_sleep(r.comm, r.took[k]);                                             \
+        if ((way) != COMPUTES) over_sleep(&r, (way) == SENDS ? r.took[k] : 0);                     \
         const int64_t cpu = cpu_ns();                                                              \
         NEO__TRY(call);                                                                            \
         r.took[k] = cpu_ns() - cpu;                                                                \
-        if (!(before)) neo_comm_sleep(r.comm, r.took[k]);                                          \
+        if ((way) != SENDS) r.owes += r.took[k];                                                   \
     } while (0)
+static void over_sleep(one_rank *r, int64_t more) {
+    neo_comm_sleep(r->comm, r->owes + more);
+    r->owes = 0;
+}
+/* CPU time of a thread that hands over the lengths and then the ids of a batch: messages take the
+   time of their links, and no other. */
+static neo_status over_hands(neo_comm *comm, int64_t ids, int64_t *took) {
+    enum { RUNS = 9 };
+    const int ranks = neo_comm_size(comm);
+    int64_t counts[OVER_RANKS];
+    double ns[RUNS];
+    int32_t *buffer = bench_alloc(8 * (size_t)ids);
+    for (int i = 0; i < ranks; i++) counts[i] = ids / ranks;
+    for (int i = 0; i < RUNS; i++) {
+        const int64_t cpu = cpu_ns();
+        for (int k = 0; k < 2; k++)
+            NEO__TRY(neo_comm_all_to_allv(comm, buffer, counts, buffer + ids, counts, NEO_I32,
+                                          NULL));
+        ns[i] = (double)(cpu_ns() - cpu);
+    }
+    *took = (int64_t)bench_median(ns, RUNS);
+    free(buffer);
+    return NEO_OK;
+}
 static neo_tensor over_tensor(neo_ctx *ctx, int64_t n, int64_t cols) {
     neo_tensor t;
     BENCH_OK(neo_tensor_alloc(ctx, NEO_F32, 2, (int64_t[]){n, cols}, &t));
@@ -424,8 +453,9 @@ static neo_mlp_desc over_mlp(const char *name, const int64_t *widths, int count,
     return d;
 }
 /* Gradients of a unit: as many numbers, which take the time of the links alone. */
-static neo_status over_sum(neo_comm *comm, neo_tensor sum, const neo_dense_unit *unit) {
-    return neo_comm_all_reduce(comm, NEO_REDUCE_SUM, sum.data, sum.data, unit->params, NEO_F32,
+static neo_status over_sum(one_rank *r, neo_tensor sum, const neo_dense_unit *unit) {
+    over_sleep(r, 0);
+    return neo_comm_all_reduce(r->comm, NEO_REDUCE_SUM, sum.data, sum.data, unit->params, NEO_F32,
                                NULL);
 }
 /* Seconds of a step of ranks that wait for each other, each a little off as often as their largest
@@ -457,11 +487,11 @@ static neo_status over_rank(neo_comm *comm, void *user) {
     neo_mlp *mlp[2];
     neo_optim *optim[2];
     neo_tensor t[TENSORS_OVER], sum = over_tensor(ctx, 1, 1 << 19);
-    neo_jagged part[BATCHES];
+    neo_jagged part[OVER_STEPS + 1];
     neo_plan *plan;
     neo_shard *shard;
     int64_t began = 0, steps[OVER_STEPS];
-    const data d = make_data(ctx, OVER_BATCH, rows_of_table());
+    const data d = make_data_of(ctx, OVER_STEPS + 1, OVER_BATCH, rows_of_table(), 0);
     const neo_mlp_desc of[2] = {over_mlp("bottom", BOTTOM, 5, n), over_mlp("top", TOP, 4, n)};
     for (int k = 0; k < 2; k++) {
         NEO__TRY(neo_params_create(ctx, &params[k]));
@@ -470,7 +500,7 @@ static neo_status over_rank(neo_comm *comm, void *user) {
                                   &(neo_optim_desc){.kind = NEO_OPTIM_ADAGRAD}, &optim[k]));
     }
     for (int k = 0; k < TENSORS_OVER; k++) t[k] = over_tensor(ctx, n, cols[k]);
-    for (int i = 0; i < BATCHES; i++) { /* one id a bag */
+    for (int i = 0; i <= OVER_STEPS; i++) { /* one id a bag */
         const neo_jagged *all = neo_jagged_view(d.ids[i]);
         int64_t *ids = bench_alloc(8 * (size_t)(2 * n * TABLES + 1)), *offsets = ids + n * TABLES;
         for (int64_t k = 0; k < n * TABLES; k++) {
@@ -482,34 +512,36 @@ static neo_status over_rank(neo_comm *comm, void *user) {
     }
     NEO__TRY(neo_plan_create(ctx, &o->desc, &plan));
     NEO__TRY(neo_shard_create(comm, plan, &shard));
+    NEO__TRY(over_hands(comm, n * TABLES, &r.hands));
     for (int s = 0; s < OVER_STEPS; s++) {
-        const int i = s % BATCHES;
-        const neo_tensor x = neo_tensor_slice(d.dense[i], 0, begin, n),
-                         label = neo_tensor_slice(d.label[i], 0, begin, n);
+        const neo_tensor x = neo_tensor_slice(d.dense[s], 0, begin, n),
+                         label = neo_tensor_slice(d.label[s], 0, begin, n);
         NEO__TRY(neo_comm_barrier(comm, NULL));
         began = neo_comm_time_ns(comm);
-        CALL(0, 1, neo_shard_forward_begin(shard, &part[i], OVER_BATCH));
-        if (pipeline) CALL(1, 1, neo_shard_prefetch(shard, &part[(i + 1) % BATCHES], OVER_BATCH));
-        else CALL(2, 0, neo_shard_forward_end(shard, t[E]));
-        CALL(4, 0, neo_mlp_forward(mlp[0], x, t[X]));
-        if (pipeline) CALL(2, 0, neo_shard_forward_end(shard, t[E]));
-        CALL(4, 0, neo_interact_forward(ctx, 0, t[X], t[E], t[Z]));
-        CALL(4, 0, neo_mlp_forward(mlp[1], t[Z], t[Y]));
-        CALL(4, 0, neo_bce_with_logits(ctx, NULL, t[Y], label, t[DY], NULL));
-        CALL(5, 0, neo_mlp_backward(mlp[1], NULL, t[DY], t[DZ]));
+        CALL(0, SENDS, neo_shard_forward_begin(shard, &part[s], OVER_BATCH));
+        if (!pipeline) r.took[0] = r.took[0] > r.hands ? r.took[0] - r.hands : 0;
+        if (pipeline) CALL(1, SENDS, neo_shard_prefetch(shard, &part[s + 1], OVER_BATCH));
+        else CALL(2, TAKES, neo_shard_forward_end(shard, t[E]));
+        CALL(4, COMPUTES, neo_mlp_forward(mlp[0], x, t[X]));
+        if (pipeline) CALL(2, TAKES, neo_shard_forward_end(shard, t[E]));
+        CALL(4, COMPUTES, neo_interact_forward(ctx, 0, t[X], t[E], t[Z]));
+        CALL(4, COMPUTES, neo_mlp_forward(mlp[1], t[Z], t[Y]));
+        CALL(4, COMPUTES, neo_bce_with_logits(ctx, NULL, t[Y], label, t[DY], NULL));
+        CALL(5, COMPUTES, neo_mlp_backward(mlp[1], NULL, t[DY], t[DZ]));
         o->largest[neo_comm_rank(comm)][s] = 1e-9 * (double)r.took[5];
-        CALL(4, 0, neo_interact_backward(ctx, 0, t[X], t[E], t[DZ], t[DX], t[DE]));
-        CALL(3, 1, neo_shard_backward_begin(shard, t[DE]));
-        if (!pipeline) CALL(4, 0, neo_shard_backward_end(shard, 0.01f));
-        if (!pipeline) NEO__TRY(over_sum(comm, sum, &o->units[2]));
-        CALL(4, 0, neo_mlp_backward(mlp[0], NULL, t[DX], neo_tensor_none()));
-        if (!pipeline) NEO__TRY(over_sum(comm, sum, &o->units[0]));
-        if (pipeline) CALL(4, 0, neo_shard_backward_end(shard, 0.01f));
-        for (int k = 0; k < 2 && !pipeline; k++) CALL(4, 0, neo_optim_step(optim[k], 0.01f));
+        CALL(4, COMPUTES, neo_interact_backward(ctx, 0, t[X], t[E], t[DZ], t[DX], t[DE]));
+        CALL(3, SENDS, neo_shard_backward_begin(shard, t[DE]));
+        if (!pipeline) CALL(4, TAKES, neo_shard_backward_end(shard, 0.01f));
+        if (!pipeline) NEO__TRY(over_sum(&r, sum, &o->units[2]));
+        CALL(4, COMPUTES, neo_mlp_backward(mlp[0], NULL, t[DX], neo_tensor_none()));
+        if (!pipeline) NEO__TRY(over_sum(&r, sum, &o->units[0]));
+        if (pipeline) CALL(4, TAKES, neo_shard_backward_end(shard, 0.01f));
+        for (int k = 0; k < 2 && !pipeline; k++) CALL(4, COMPUTES, neo_optim_step(optim[k], 0.01f));
+        over_sleep(&r, 0);
         steps[s] = neo_comm_time_ns(comm) - began;
     }
     if (pipeline) { /* takes what was prefetched */
-        NEO__TRY(neo_shard_forward_begin(shard, &part[OVER_STEPS % BATCHES], OVER_BATCH));
+        NEO__TRY(neo_shard_forward_begin(shard, &part[OVER_STEPS], OVER_BATCH));
         NEO__TRY(neo_shard_forward_end(shard, t[E]));
     }
     NEO__TRY(neo_comm_all_reduce(comm, NEO_REDUCE_MAX, steps, steps, OVER_STEPS, NEO_I64, NULL));
@@ -521,7 +553,7 @@ static neo_status over_rank(neo_comm *comm, void *user) {
     }
     neo_shard_destroy(shard);
     neo_plan_destroy(plan);
-    for (int i = 0; i < BATCHES; i++) free((void *)(uintptr_t)part[i].ids);
+    for (int i = 0; i <= OVER_STEPS; i++) free((void *)(uintptr_t)part[i].ids);
     for (int k = 0; k < TENSORS_OVER; k++) neo_tensor_free(ctx, &t[k]);
     for (int k = 0; k < 2; k++) {
         neo_optim_destroy(optim[k]);
@@ -533,23 +565,33 @@ static neo_status over_rank(neo_comm *comm, void *user) {
     free_data(ctx, &gone);
     return NEO_OK;
 }
+/* A rank's layers go over the samples of so many leaves; rows are merged by those of all ranks. */
+static neo_cluster over_calibrate(int leaves) {
+    neo_cluster cluster = {.ranks = 1};
+    neo_ctx *ctx = bench_ctx(1, leaves);
+    BENCH_OK(neo_calibrate(ctx, &cluster));
+    neo_ctx_destroy(ctx);
+    return cluster;
+}
 static void run_over_ranks(void) {
     static const struct { const char *name; double us, bandwidth; } LINKS[] = {
         {"fast", 2, 10e9}, {"mixed", 20, 300e6}, {"slow", 50, 60e6}};
     tables all;
-    neo_cluster cluster = {.ranks = 1};
-    neo_ctx *ctx = bench_ctx(1, 1);
+    const neo_cluster rows = over_calibrate(LEAVES);
     char name[96];
     tables_make(&all, DIM, LEAVES);
-    BENCH_OK(neo_calibrate(ctx, &cluster));
-    neo_ctx_destroy(ctx);
     const neo_bags_desc bags = {.tables = all.table, .table_count = TABLES,
                                 .max_batch = OVER_BATCH, .max_ids = OVER_BATCH * TABLES};
-    for (int ranks = 2; ranks <= OVER_RANKS; ranks *= 2)
+    for (int ranks = 2; ranks <= OVER_RANKS; ranks *= 2) {
+        neo_cluster cluster = over_calibrate(LEAVES / ranks);
+        const double scale = cluster.memory_bandwidth / rows.memory_bandwidth;
+        for (int k = 0; k < NEO_ROWS_COUNT * 6; k++)
+            cluster.calibration.rows[k / 6][k / 3 % 2][k % 3] =
+                scale * rows.calibration.rows[k / 6][k / 3 % 2][k % 3];
         for (int i = 0; i < 6; i++) {
             const neo_link link = {LINKS[i / 2].us, LINKS[i / 2].bandwidth};
             over_ranks o = {.desc = {.bags = &bags, .ids_per_sample = all.ids, .cluster = cluster,
-                                     .pipeline = i % 2, .skew = 1.05},
+                                     .pipeline = i % 2, .skew = 1.1},
                             .units = {{"bottom", 0, params_of(BOTTOM, 5), 0, BOTTOM, 5, {0, 0}},
                                       {"meet", 0, 0, 1, NULL, 0, {TABLES + 1, DIM}},
                                       {"top", 0, params_of(TOP, 4), 1, TOP, 4, {0, 0}}}};
@@ -563,6 +605,7 @@ static void run_over_ranks(void) {
                      i % 2 ? ".piped" : "");
             bench_report(name, o.measured, "ms", -1, "predicted", o.predicted / o.measured);
         }
+    }
 }
 
 /* ---- what a trace costs ---- */
